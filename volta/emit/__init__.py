@@ -1,0 +1,1 @@
+"""LLVM emission shared by the backends: loops, scalar expressions, vector idioms."""
