@@ -1,0 +1,169 @@
+"""Element types, their promotion lattice and Python scalars' weak types.
+
+Volta keeps float32 and float64 side by side with no global switch: a NumPy float64 array stays float64, while Python
+numbers are *weak* and take the dtype of what they meet (JAX's lattice, https://docs.jax.dev/en/latest/type_promotion.html).
+The default float is float32 and the default int is int32.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from volta.core.errors import DTypeError
+
+bool_ = np.dtype(np.bool_)
+int8, int16, int32, int64 = (np.dtype(t) for t in (np.int8, np.int16, np.int32, np.int64))
+uint8, uint16, uint32, uint64 = (np.dtype(t) for t in (np.uint8, np.uint16, np.uint32, np.uint64))
+float16, float32, float64 = (np.dtype(t) for t in (np.float16, np.float32, np.float64))
+bfloat16 = np.dtype(ml_dtypes.bfloat16)
+
+SIGNED = (int8, int16, int32, int64)
+UNSIGNED = (uint8, uint16, uint32, uint64)
+INTEGERS = SIGNED + UNSIGNED
+FLOATS = (float16, bfloat16, float32, float64)
+ALL = (bool_, *INTEGERS, *FLOATS)
+
+DEFAULT_FLOAT = float32
+DEFAULT_INT = int32
+
+_SHORT = {bool_: "bool", float16: "f16", bfloat16: "bf16", float32: "f32", float64: "f64"}
+_SHORT.update({d: f"i{8 * d.itemsize}" for d in SIGNED})
+_SHORT.update({d: f"u{8 * d.itemsize}" for d in UNSIGNED})
+
+
+def short_name(dtype: np.dtype) -> str:
+    """The name used in printed IR: ``f32``, ``i64``, ``bool``, ``bf16``."""
+    return _SHORT[dtype]
+
+
+def is_float(dtype: np.dtype) -> bool:
+    return dtype in FLOATS
+
+
+def is_integer(dtype: np.dtype) -> bool:
+    return dtype in INTEGERS
+
+
+def is_signed(dtype: np.dtype) -> bool:
+    return dtype in SIGNED
+
+
+def is_unsigned(dtype: np.dtype) -> bool:
+    return dtype in UNSIGNED
+
+
+def compute_dtype(dtype: np.dtype) -> np.dtype:
+    """The dtype arithmetic happens in: float16 and bfloat16 are storage formats, computed in float32."""
+    return float32 if dtype in (float16, bfloat16) else dtype
+
+
+_PYTHON = {bool: bool_, int: DEFAULT_INT, float: DEFAULT_FLOAT}
+
+
+@lru_cache(maxsize=512)
+def _canonical(dtype: Any) -> np.dtype:
+    if dtype in _PYTHON:
+        return _PYTHON[dtype]
+    try:
+        result = np.dtype(dtype)
+    except TypeError:
+        raise DTypeError(f"{dtype!r} is not a dtype. Volta knows {', '.join(d.name for d in ALL)}.") from None
+    if result not in _SHORT:
+        raise DTypeError(
+            f"dtype {result.name} is not supported. Volta knows {', '.join(d.name for d in ALL)}; convert the data first."
+        )
+    return result.newbyteorder("=")
+
+
+def canonicalize(dtype: Any) -> np.dtype:
+    """Any spelling of a dtype (``'float32'``, ``np.int8``, ``float``, ``vnp.bfloat16``) as Volta's own.
+
+    Raises:
+        DTypeError: for complex, object, string, datetime and other dtypes that Volta does not compute with.
+    """
+    return _canonical(dtype)
+
+
+def of_python_scalar(value: Any) -> np.dtype | None:
+    """The (weak) dtype of a Python number, or None when ``value`` is not exactly one."""
+    kind = type(value)
+    if kind is int and not -(2**31) <= value < 2**31:
+        return int64 if value < 2**63 else uint64
+    return _PYTHON.get(kind)
+
+
+# The lattice: an edge leads to a type that both ends promote to. 'i*' and 'f*' are the weak int and float.
+_LATTICE: dict[Any, tuple[Any, ...]] = {
+    bool_: ("i*",),
+    "i*": (uint8, int8),
+    uint8: (int16, uint16),
+    uint16: (int32, uint32),
+    uint32: (int64, uint64),
+    uint64: ("f*",),
+    int8: (int16,),
+    int16: (int32,),
+    int32: (int64,),
+    int64: ("f*",),
+    "f*": (bfloat16, float16),
+    bfloat16: (float32,),
+    float16: (float32,),
+    float32: (float64,),
+    float64: (),
+}
+
+
+@lru_cache(maxsize=64)
+def _above(node: Any) -> frozenset[Any]:
+    return frozenset({node}).union(*(_above(n) for n in _LATTICE[node]))
+
+
+def _node(dtype: np.dtype, weak: bool) -> Any:
+    if weak and dtype in FLOATS:
+        return "f*"
+    return "i*" if weak and dtype in INTEGERS else dtype
+
+
+@lru_cache(maxsize=4096)
+def promote(*types: tuple[np.dtype, bool]) -> tuple[np.dtype, bool]:
+    """Join ``(dtype, weak)`` pairs in the lattice; the result is weak only when every input is.
+
+    >>> promote((float32, False), (float64, True))      # an array times a Python float
+    (dtype('float32'), False)
+    """
+    nodes = {_node(d, w) for d, w in types}
+    if len(nodes) == 1 or len({d for d, _ in types}) == 1:
+        dtype = types[0][0]
+        if len({d for d, _ in types}) > 1:  # weak types of different width: the widest
+            dtype = max((d for d, _ in types), key=lambda d: d.itemsize)
+        return dtype, all(w for _, w in types)
+    common = frozenset.intersection(*(_above(n) for n in nodes))
+    # the least common upper bound is the one below all others
+    best = [n for n in common if common <= _above(n)]
+    if len(best) != 1:  # pragma: no cover - the lattice has unique joins
+        raise DTypeError(f"no common dtype for {types}")
+    node = best[0]
+    if node == "f*":
+        floats = [d for d, w in types if w and d in FLOATS]
+        return (max(floats, key=lambda d: d.itemsize) if floats else DEFAULT_FLOAT), all(w for _, w in types)
+    if node == "i*":
+        return DEFAULT_INT, all(w for _, w in types)
+    return node, False
+
+
+def to_float(dtype: np.dtype) -> np.dtype:
+    """What NumPy's ``sin`` or ``mean`` would compute an argument of ``dtype`` in: floats stay, the rest is float32."""
+    return dtype if dtype in FLOATS else DEFAULT_FLOAT
+
+
+def finfo(dtype: Any) -> Any:
+    """Machine limits of a float dtype, as :func:`numpy.finfo` gives them (``ml_dtypes.finfo`` for bfloat16)."""
+    return ml_dtypes.finfo(canonicalize(dtype))
+
+
+def iinfo(dtype: Any) -> Any:
+    """Machine limits of an integer dtype, as :func:`numpy.iinfo` gives them."""
+    return np.iinfo(canonicalize(dtype))

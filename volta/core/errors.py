@@ -1,0 +1,75 @@
+"""Error classes. Every message names the operation, the shapes and dtypes, the user's line, and the way out."""
+
+from __future__ import annotations
+
+
+class VoltaError(Exception):
+    """Base class of every error that Volta raises on purpose."""
+
+
+class ShapeError(VoltaError, TypeError):
+    """Operand shapes do not fit the operation."""
+
+
+class DTypeError(VoltaError, TypeError):
+    """Operand dtypes do not fit the operation, or a dtype is not supported."""
+
+
+class TracerError(VoltaError, TypeError):
+    """Base class of errors about values that are being traced."""
+
+
+class ConcretizationTypeError(TracerError):
+    """A traced value was used where a concrete Python value is needed."""
+
+
+class TracerBoolConversionError(ConcretizationTypeError):
+    """A traced value was used as a condition: ``if x > 0`` under ``jit``."""
+
+
+class TracerIntegerConversionError(ConcretizationTypeError):
+    """A traced value was used as a Python integer: ``range(n)`` or ``list[i]`` under ``jit``."""
+
+
+class TracerArrayConversionError(ConcretizationTypeError):
+    """A traced value was handed to NumPy."""
+
+
+class UnexpectedTracerError(TracerError):
+    """A traced value outlived its trace (it leaked through a global, a closure or an attribute)."""
+
+
+class NonScalarGradError(VoltaError, TypeError):
+    """``grad`` of a function whose output is not a real scalar."""
+
+
+class TreeError(VoltaError, TypeError):
+    """Pytree structures that should agree do not, or a node is no valid pytree."""
+
+
+class NotDifferentiableError(VoltaError, TypeError):
+    """Differentiation reached an operation that has no derivative."""
+
+
+class VerificationError(VoltaError):
+    """An IR, a schedule or an allocation breaks a rule of the house: a bug in a pass, never the user's fault."""
+
+
+class UnsupportedOperationError(VoltaError, NotImplementedError):
+    """The backend has no kernel for an operation at the asked determinism level."""
+
+
+class MemoryBudgetError(VoltaError, MemoryError):
+    """A plan or an allocation needs more memory than its budget allows."""
+
+
+class DeviceError(VoltaError, RuntimeError):
+    """The device that was asked for is absent or cannot be used."""
+
+
+class DonatedBufferError(VoltaError, RuntimeError):
+    """An array was used after it had been donated to a jitted call."""
+
+
+class FormatError(VoltaError, ValueError):
+    """A model file is truncated, corrupt, or of a newer format than this Volta reads."""

@@ -1,0 +1,67 @@
+"""Pytrees, through optree: nested containers as flat lists of leaves. ``None`` is an empty subtree, as in JAX."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import attrs
+import optree
+
+NAMESPACE = "volta"
+PyTreeDef = optree.PyTreeSpec
+T = TypeVar("T", bound=type)
+
+
+def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], PyTreeDef]:
+    return optree.tree_flatten(tree, is_leaf, namespace=NAMESPACE)
+
+
+def unflatten(treedef: PyTreeDef, leaves: Any) -> Any:
+    return treedef.unflatten(leaves)
+
+
+def leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[Any]:
+    return optree.tree_leaves(tree, is_leaf, namespace=NAMESPACE)
+
+
+def structure(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> PyTreeDef:
+    return optree.tree_structure(tree, is_leaf, namespace=NAMESPACE)
+
+
+def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
+    return optree.tree_map(f, tree, *rest, is_leaf=is_leaf, namespace=NAMESPACE)
+
+
+def leaf_paths(tree: Any) -> list[str]:
+    """The path of each leaf as Python would write it: ``['layers'][0].w``."""
+    return [optree.treespec_accessors(structure(tree))[i].codify("") for i in range(len(leaves(tree)))]
+
+
+def register_node(cls: T, flatten_fn: Callable[[Any], Any], unflatten_fn: Callable[[Any, Any], Any]) -> T:
+    """Register a container class. ``flatten_fn(x) -> (children, aux)``, ``unflatten_fn(aux, children) -> x``."""
+    optree.register_pytree_node(cls, flatten_fn, unflatten_fn, namespace=NAMESPACE)
+    return cls
+
+
+def register_dataclass(cls: T, static: tuple[str, ...] = ()) -> T:
+    """Register a dataclass or an attrs class: its fields are children, except those named in ``static``.
+
+    Can be used as a decorator. Raises TypeError for a class that is neither.
+    """
+    if dataclasses.is_dataclass(cls):
+        names = [f.name for f in dataclasses.fields(cls) if f.init]
+    elif attrs.has(cls):
+        names = [f.name.lstrip("_") for f in attrs.fields(cls) if f.init]
+    else:
+        raise TypeError(f"{cls!r} is neither a dataclass nor an attrs class; use register_pytree_node instead")
+    dynamic = tuple(n for n in names if n not in static)
+
+    def flatten_fn(x: Any) -> Any:
+        return tuple(getattr(x, n) for n in dynamic), tuple(getattr(x, n) for n in static), dynamic
+
+    def unflatten_fn(aux: Any, children: Any) -> Any:
+        return cls(**dict(zip(dynamic, children, strict=True)), **dict(zip(static, aux, strict=True)))
+
+    return register_node(cls, flatten_fn, unflatten_fn)

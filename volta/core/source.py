@@ -1,0 +1,49 @@
+"""Finding the line of the user's program that an equation or an error comes from."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+
+import attrs
+
+_HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+@attrs.frozen(slots=True)
+class Source:
+    """A place in the user's code: file, line number and function name."""
+
+    file: str
+    line: int
+    function: str
+
+    def text(self) -> str:
+        """The source line itself, stripped; empty where it cannot be read."""
+        return linecache.getline(self.file, self.line).strip()
+
+    def __str__(self) -> str:
+        return f"{os.path.basename(self.file)}:{self.line} ({self.function})"
+
+    def pointer(self) -> str:
+        """The place with its line of code, for the last lines of an error message."""
+        text = self.text()
+        return f"  at {self.file}:{self.line} in {self.function}" + (f"\n      {text}" if text else "")
+
+
+def user_source() -> Source | None:
+    """The innermost frame outside of Volta, or None when there is none."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_HOME):
+        frame = frame.f_back  # type: ignore[assignment]  # f_back is None at the bottom
+    if frame is None:
+        return None
+    code = frame.f_code
+    return Source(code.co_filename, frame.f_lineno, code.co_name)
+
+
+def at_user_line(message: str) -> str:
+    """``message`` followed by the user's own line."""
+    source = user_source()
+    return message if source is None else f"{message}\n{source.pointer()}"
