@@ -1,0 +1,45 @@
+"""Settings shared by all tests: a kernel cache of their own, hypothesis profiles, and honest skips without a GPU."""
+
+import atexit
+import ctypes
+import os
+import shutil
+import tempfile
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Before anything imports volta: tests never read or write the user's kernel cache, and start from an empty one.
+# VOLTA_TEST_CACHE=<folder> keeps it between runs instead.
+if "VOLTA_TEST_CACHE" in os.environ:
+    os.environ["VOLTA_CACHE_DIR"] = os.path.abspath(os.environ["VOLTA_TEST_CACHE"])
+else:
+    os.environ["VOLTA_CACHE_DIR"] = tempfile.mkdtemp(prefix="volta-test-cache-")
+    atexit.register(shutil.rmtree, os.environ["VOLTA_CACHE_DIR"], ignore_errors=True)
+
+# A first call compiles, so times say nothing about an example: no deadlines.
+_common = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("ci", derandomize=True, database=None, max_examples=20, print_blob=True, **_common)
+settings.register_profile("dev", max_examples=20, **_common)
+settings.register_profile("nightly", max_examples=400, print_blob=True, **_common)
+settings.load_profile(os.environ.get("VOLTA_HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "dev"))
+
+
+def _why_no_gpu() -> str | None:
+    """Ask the driver itself, so that no CUDA package has to be imported. None: there is a GPU."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return "no NVIDIA driver on this machine (libcuda.so.1 does not load)"
+    count = ctypes.c_int()
+    status = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
+    if status or not count.value:
+        return f"the NVIDIA driver reports no usable GPU (status {status}, {count.value} devices)"
+    return None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if marked and (reason := _why_no_gpu()):
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason=reason))

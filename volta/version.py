@@ -1,0 +1,3 @@
+"""The version of Volta: the one place that states it."""
+
+__version__ = "0.1.0"
