@@ -14,7 +14,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
+from volta.core import dtypes
 from volta.core.avals import ShapedArray
+from volta.core.errors import DTypeError
+from volta.core.source import at_user_line
 
 
 class Trace:
@@ -103,3 +108,19 @@ def use_trace(trace: Trace) -> Iterator[None]:
 def bind(primitive: Any, *args: Any, **params: Any) -> Any:
     """Apply ``primitive`` to values under the current trace."""
     return (_state.trace or eval_trace()).process_primitive(primitive, args, params)
+
+
+def get_aval(x: Any) -> ShapedArray:
+    """The abstract value of anything that may be an operand: a tracer, an array, a NumPy array or scalar, a Python number.
+
+    Raises:
+        DTypeError: for anything else (a list, a string, a complex number).
+    """
+    if isinstance(x, Value):
+        return x.aval
+    if isinstance(x, (np.ndarray, np.generic)):
+        return ShapedArray(x.shape, dtypes.canonicalize(x.dtype))
+    dtype = dtypes.of_python_scalar(x)
+    if dtype is None:
+        raise DTypeError(at_user_line(f"a value of type {type(x).__name__} is not a valid operand: {x!r:.80}"))
+    return ShapedArray((), dtype, type(x) is not bool)

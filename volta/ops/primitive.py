@@ -1,0 +1,119 @@
+"""What a primitive is: one record, complete or refused.
+
+Families derive most of a record (see the modules of this package); what each rule takes and gives is fixed here.
+
+``abstract(*avals, **params)``
+    The shape rule: operand avals to the output aval (a list of them when ``multiple_results``). Raises ShapeError or
+    DTypeError in the words of the operation.
+``jvp(primals, tangents, **params) -> (primal_out, tangent_out)``
+    Forward derivative, written with ``volta.ops.lax`` functions. A tangent may be a symbolic :class:`Zero`; so may the
+    answer. The tangent part must be linear in the tangents.
+``transpose(cotangents, *operands, **params) -> list``
+    For primitives that occur in linear programs. Operands that the program is linear in are :class:`Linear` markers;
+    gives one cotangent (or None for zero) an operand. ``cotangents`` is one value, or a list when ``multiple_results``;
+    it may be Zero.
+``batch(args, dims, size, **params) -> (out, out_dim)``
+    The rule of ``vmap``: ``dims[i]`` is the mapped axis of ``args[i]`` or None; at least one is mapped. Lists when
+    ``multiple_results``. Batching must never change a number.
+``emit(b, *values, **params)``
+    An elementwise primitive's meaning for one element, over the builder vocabulary of ``volta.emit.builder``.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from volta.core import interp
+from volta.core.avals import ShapedArray
+
+
+class Family(enum.Enum):
+    """How a primitive lowers, batches and is tested."""
+
+    ELEMENTWISE = "elementwise"
+    REDUCTION = "reduction"
+    MOVEMENT = "movement"
+    CONTRACTION = "contraction"
+    INDEXING = "gather and scatter"
+    SORTING = "sort and scan"
+    CONTROL = "control flow"
+    CALL = "call"  # has a `jaxpr` param and means exactly that program: lowering inlines it
+
+
+@attrs.frozen
+class Zero:
+    """A symbolic zero tangent or cotangent of the given aval."""
+
+    aval: ShapedArray
+
+
+@attrs.frozen
+class Linear:
+    """Marks, for a transpose rule, an operand that the program is linear in."""
+
+    aval: ShapedArray
+
+
+@attrs.frozen
+class NoDerivative:
+    """Says explicitly that a primitive has no derivative, and why.
+
+    ``zero`` means the derivative is zero wherever it exists (comparisons, rounding, integer operations): tangents
+    become :class:`Zero`. Otherwise differentiating raises NotDifferentiableError with ``reason``.
+    """
+
+    reason: str
+    zero: bool = False
+
+
+@attrs.frozen
+class Domain:
+    """Where an elementwise primitive is tested: an interval of reals, and the dtypes it takes ('float', 'int', 'bool')."""
+
+    low: float = -10.0
+    high: float = 10.0
+    kinds: tuple[str, ...] = ("float",)
+
+
+Rule = Callable[..., Any]
+
+
+@attrs.frozen(eq=False, repr=False)
+class Primitive:
+    """The record of one operation. Create it through its family's constructor; see the module's docstring."""
+
+    name: str
+    family: Family
+    abstract: Rule
+    jvp: Rule | NoDerivative
+    batch: Rule
+    transpose: Rule | None = None
+    emit: Rule | None = None
+    multiple_results: bool = False
+    domain: Domain | None = None
+    doc: str = ""
+
+    def bind(self, *args: Any, **params: Any) -> Any:
+        return interp.bind(self, *args, **params)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+REGISTRY: dict[str, Primitive] = {}
+
+
+def register(primitive: Primitive) -> Primitive:
+    """Enter a primitive into the vocabulary, or refuse an incomplete or duplicate record (at import)."""
+    if primitive.name in REGISTRY:
+        raise ValueError(f"primitive {primitive.name!r} is defined twice")
+    if primitive.family is Family.ELEMENTWISE and (primitive.emit is None or primitive.domain is None):
+        raise ValueError(f"elementwise primitive {primitive.name!r} needs `emit` (its meaning) and a test `domain`")
+    if not primitive.doc:
+        raise ValueError(f"primitive {primitive.name!r} needs a `doc` line")
+    REGISTRY[primitive.name] = primitive
+    return primitive
