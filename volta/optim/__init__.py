@@ -1,0 +1,76 @@
+"""Optimizers as pure functions over pytrees, with the names and the init/update habits of optax.
+
+>>> import volta.numpy as vnp
+>>> from volta import optim
+>>> params, gradients = {"w": vnp.ones(3)}, {"w": vnp.ones(3)}
+>>> optimizer = optim.adamw(optim.warmup_cosine_decay_schedule(0.0, 3e-4, 100, 1000))
+>>> state = optimizer.init(params)
+>>> updates, state = optimizer.update(gradients, state, params)
+>>> params = optim.apply_updates(params, updates)
+"""
+
+from volta.optim.base import (
+    EmptyState,
+    GradientTransformation,
+    Schedule,
+    apply_updates,
+    chain,
+    global_norm,
+    identity,
+)
+from volta.optim.optimizers import adam, adamw, sgd
+from volta.optim.schedules import (
+    constant_schedule,
+    cosine_decay_schedule,
+    exponential_decay,
+    join_schedules,
+    linear_schedule,
+    piecewise_constant_schedule,
+    polynomial_schedule,
+    warmup_cosine_decay_schedule,
+)
+from volta.optim.transforms import (
+    ScaleByAdamState,
+    ScaleByScheduleState,
+    TraceState,
+    add_decayed_weights,
+    clip,
+    clip_by_global_norm,
+    scale,
+    scale_by_adam,
+    scale_by_learning_rate,
+    scale_by_schedule,
+    trace,
+)
+
+__all__ = [
+    "EmptyState",
+    "GradientTransformation",
+    "ScaleByAdamState",
+    "ScaleByScheduleState",
+    "Schedule",
+    "TraceState",
+    "adam",
+    "adamw",
+    "add_decayed_weights",
+    "apply_updates",
+    "chain",
+    "clip",
+    "clip_by_global_norm",
+    "constant_schedule",
+    "cosine_decay_schedule",
+    "exponential_decay",
+    "global_norm",
+    "identity",
+    "join_schedules",
+    "linear_schedule",
+    "piecewise_constant_schedule",
+    "polynomial_schedule",
+    "scale",
+    "scale_by_adam",
+    "scale_by_learning_rate",
+    "scale_by_schedule",
+    "sgd",
+    "trace",
+    "warmup_cosine_decay_schedule",
+]
