@@ -1,0 +1,265 @@
+"""Volta beside JAX and NumPy on the CPU: the same programs, the same threads, taking turns in one run.
+
+    python benchmarks/cpu.py                       everything, about five minutes
+    python benchmarks/cpu.py --quick               a fifth of the time, less steady
+    python benchmarks/cpu.py --only matmul         one section (may be given more than once)
+    python benchmarks/cpu.py --json results.json   also keep the record; scripts/docs.py makes docs/performance.md of it
+
+`volta/jax` below 1.00 means that Volta took less. A framework that is not installed shows as '-'.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import harness
+
+Row = dict[str, Any]  # name, unit, and a value for each framework
+
+
+class Bench:
+    """Collects rows; prints them as they come."""
+
+    def __init__(self, frameworks: Mapping[str, Any], seconds: float, full: bool) -> None:
+        self.frameworks, self.seconds, self.full = frameworks, seconds, full
+        self.rows: list[Row] = []
+
+    def time(self, section: str, name: str, make: Callable[[Any], Callable[[], object] | None], **facts: Any) -> None:
+        """`make(framework)` gives the call to time, or None where the framework has none."""
+        runs = {fw.name: run for fw in self.frameworks.values() if (run := make(fw)) is not None}
+        self.add(section, name, "s", harness.alternate(runs, self.seconds), **facts)
+
+    def add(self, section: str, name: str, unit: str, values: Mapping[str, Any], **facts: Any) -> None:
+        self.rows.append({"section": section, "name": name, "unit": unit, "values": dict(values), **facts})
+        print(f"  {section}: {name}", file=sys.stderr, flush=True)
+
+
+def _median(row: Row, framework: str) -> float | None:
+    value = row["values"].get(framework)
+    return value["median"] if isinstance(value, dict) else value
+
+
+def show(rows: list[Row]) -> str:
+    lines = []
+    for row in rows:
+        volta, jax, numpy = (_median(row, name) for name in ("volta", "jax", "numpy"))
+
+        def text(value: float | None, row: Row = row) -> str:
+            if value is None:
+                return "-"
+            return harness.seconds_text(value) if row["unit"] == "s" else f"{value / 2**20:.2f} MiB"
+
+        rate = f"{row['flops'] / volta / 1e9:.0f} GFLOP/s" if "flops" in row and volta else ""
+        lines.append(
+            [f"{row['section']}: {row['name']}", text(volta), text(jax), text(numpy)]
+            + [harness.ratio_text(volta, jax), harness.ratio_text(volta, numpy), rate]
+        )
+    return harness.table(["", "volta", "jax", "numpy", "volta/jax", "volta/numpy", ""], lines)
+
+
+# ------------------------------------------------------------------------------------------------- the sections
+
+
+def call(bench: Bench) -> None:
+    """What a jitted call costs besides its work."""
+    import numpy as np
+    from programs import wait
+
+    small = np.arange(8, dtype="f4")
+
+    def one(fw: Any) -> Any:
+        if fw.jit is None:
+            return None
+        f, x = fw.jit(lambda x: x + 1), fw.array(small)
+        return lambda: wait(f(x))
+
+    def twenty(fw: Any) -> Any:
+        if fw.jit is None:
+            return None
+        f, xs = fw.jit(lambda xs: [x + 1 for x in xs]), [fw.array(small + i) for i in range(20)]
+        return lambda: wait(f(xs))
+
+    bench.time("call", "1 argument", one)
+    bench.time("call", "list of 20", twenty)
+
+
+def array(bench: Bench) -> None:
+    """Functions over 4M float32 elements."""
+    import numpy as np
+    from programs import layer_norm, wait
+
+    data = np.random.RandomState(0).randn(4096, 1024).astype("f4")
+    gain = np.ones(1024, "f4")
+    functions: dict[str, Callable[[Any, Any, Any], Any]] = {
+        "exp": lambda fw, x, g: fw.xp.exp(x),
+        "tanh": lambda fw, x, g: fw.xp.tanh(x),
+        "gelu": lambda fw, x, g: fw.gelu(x),
+        "sum": lambda fw, x, g: fw.xp.sum(x),
+        "softmax, rows of 1024": lambda fw, x, g: fw.softmax(x),
+        "layer norm, rows of 1024": layer_norm,
+    }
+    for name, function in functions.items():
+
+        def make(fw: Any, function: Callable[..., Any] = function) -> Any:
+            f = (fw.jit or (lambda f: f))(lambda x, g: function(fw, x, g))
+            x, g = fw.array(data), fw.array(gain)
+            return lambda: wait(f(x, g))
+
+        bench.time("4M float32", name, make, elements=data.size)
+
+
+def matmul(bench: Bench) -> None:
+    import numpy as np
+    from programs import wait
+
+    for n in (256, 512, 1024, 2048):
+        r = np.random.RandomState(n)
+        a, b = (r.randn(n, n).astype("f4") for _ in range(2))
+
+        def make(fw: Any, a: Any = a, b: Any = b) -> Any:
+            f = (fw.jit or (lambda f: f))(lambda a, b: fw.xp.matmul(a, b))
+            x, y = fw.array(a), fw.array(b)
+            return lambda: wait(f(x, y))
+
+        bench.time("matmul float32", str(n), make, flops=2 * n**3)
+
+
+def _configs(bench: Bench) -> dict[str, Any]:
+    import programs
+
+    named = {"width 64, 2 layers": programs.SMALL, "width 128, 4 layers": programs.LARGE}
+    return named if bench.full else dict(list(named.items())[:1])
+
+
+def step(bench: Bench) -> None:
+    """A training step of the tiny transformer, with Adam."""
+    import programs
+
+    for name, config in _configs(bench).items():
+
+        def make(fw: Any, config: Any = config) -> Any:
+            if fw.value_and_grad is None:
+                return None
+            f = fw.jit(programs.transformer_step(fw, config), donate_argnums=(0, 1, 2))
+            *state, x, y = programs.step_arguments(fw, config)
+
+            def run() -> None:
+                *state[:], loss = f(*state, x, y)
+                programs.wait(loss)
+
+            return run
+
+        bench.time("training step", name, make)
+
+
+def compile(bench: Bench) -> None:
+    """The first call of the training step in a fresh process: nothing on disk, then everything."""
+    for name in _configs(bench):
+        values: dict[str, dict[str, list[float]]] = {"cold": {}, "warm": {}}
+        with tempfile.TemporaryDirectory() as folder:
+            for turn in range(3 if bench.full else 1):
+                for fw in (fw for fw in bench.frameworks.values() if fw.value_and_grad is not None):
+                    for state in values:
+                        values[state].setdefault(fw.name, []).append(_first_step(fw.name, name, f"{folder}/{turn}"))
+        for state, times in values.items():
+            summary = {
+                fw: {"median": statistics.median(taken), "min": min(taken), "samples": len(taken)}
+                for fw, taken in times.items()
+            }
+            bench.add(f"first step, {state}", name, "s", summary)
+
+
+def _first_step(framework: str, config: str, cache: str) -> float:
+    environment = {
+        **os.environ,
+        "VOLTA_CACHE_DIR": f"{cache}/volta",
+        "JAX_COMPILATION_CACHE_DIR": f"{cache}/jax",
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+    command = [sys.executable, __file__, "--first-step", framework, config]
+    answer = subprocess.run(command, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    if answer.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{answer.stderr}")
+    return float(json.loads(answer.stdout.splitlines()[-1])["first_step"])
+
+
+def first_step_child(framework: str, config: str) -> None:
+    """Runs in the fresh process. The clock starts when the framework has started: imported, one small call made."""
+    import numpy as np
+    import programs
+
+    chosen = {"width 64, 2 layers": programs.SMALL, "width 128, 4 layers": programs.LARGE}[config]
+    fw = programs.ALL[framework]()
+    programs.wait(fw.jit(lambda x: x + 1)(fw.array(np.zeros(3, "f4"))))
+    arguments = programs.step_arguments(fw, chosen)
+    start = time.perf_counter()
+    programs.wait(fw.jit(programs.transformer_step(fw, chosen), donate_argnums=(0, 1, 2))(*arguments))
+    print(json.dumps({"first_step": time.perf_counter() - start}))
+
+
+def memory(bench: Bench) -> None:
+    """Peak bytes of the training step: arguments, results and temporaries, donated arguments counted once."""
+    import programs
+
+    for name, config in _configs(bench).items():
+        values: dict[str, float] = {}
+        facts: dict[str, Any] = {}
+        for fw in bench.frameworks.values():
+            if fw.value_and_grad is None:
+                continue
+            f = fw.jit(programs.transformer_step(fw, config), donate_argnums=(0, 1, 2))
+            compiled = f.lower(*programs.step_arguments(fw, config)).compile()
+            if fw.name == "jax":
+                m = compiled.memory_analysis()
+                parts = {
+                    part: getattr(m, f"{part}_size_in_bytes") for part in ("argument", "output", "temp", "alias")
+                }
+                values["jax"] = parts["argument"] + parts["output"] + parts["temp"] - parts["alias"]
+                facts["jax_parts"] = parts
+            else:
+                values["volta"] = compiled.peak_live_bytes
+                facts["volta_report"] = str(compiled.memory_report())
+        bench.add("peak bytes of the step", name, "bytes", values, **facts)
+
+
+SECTIONS = {f.__name__: f for f in (call, array, matmul, step, compile, memory)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", action="append", choices=SECTIONS, metavar="NAME", help=", ".join(SECTIONS))
+    parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1))
+    parser.add_argument("--without", action="append", default=[], metavar="FRAMEWORK")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--first-step", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    harness.use_threads(options.threads)
+    if options.first_step:
+        first_step_child(*options.first_step)
+        return
+
+    import programs
+
+    names = [name for name in ("volta", "jax", "numpy") if name not in options.without]
+    bench = Bench(programs.available(*names), seconds=0.6 if options.quick else 4.0, full=not options.quick)
+    for name in options.only or SECTIONS:
+        SECTIONS[name](bench)
+    described = harness.machine(options.threads)
+    print(f"\n{described['cpu']}, {options.threads} threads; medians; {described['versions']}\n")
+    print(show(bench.rows))
+    if options.json:
+        harness.save(options.json, {"machine": described, "quick": options.quick, "rows": bench.rows})
+
+
+if __name__ == "__main__":
+    main()
