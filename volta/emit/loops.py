@@ -66,8 +66,9 @@ def minimum(b: ir.IRBuilder, x: ir.Value, y: ir.Value | int) -> ir.Value:
 class Loop:
     """A loop under construction: see `loop`."""
 
-    def __init__(self, index: ir.PhiInstr, values: list[ir.PhiInstr]):
+    def __init__(self, index: ir.PhiInstr, step: ir.Value, values: list[ir.PhiInstr]):
         self.index = index
+        self.step = step
         self.values = values
         self.results: list[ir.Value] = []
         self._next: list[ir.Value] | None = None if values else []
@@ -96,6 +97,8 @@ def loop(
 ) -> Iterator[Loop]:
     """``for index in range(start, stop, step)`` with loop-carried values; `step` must be positive.
 
+    The body may set ``it.step`` to a value of its own, for steps that vary.
+
     Inside the block ``it.index`` and ``it.values`` are the current ones and ``it.advance(...)`` gives the next ones.
     After the block ``it.results`` holds the final values (those of `init` if the loop ran no iteration)::
 
@@ -111,9 +114,9 @@ def loop(
     b.position_at_end(body)
     index = b.phi(I64)
     values = [b.phi(value.type) for value in init]
-    it = Loop(index, values)
+    it = Loop(index, step, values)
     yield it
-    following = b.add(index, step)
+    following = b.add(index, it.step)
     latch = b.block
     b.cbranch(b.icmp_signed("<", following, stop), body, after)
 

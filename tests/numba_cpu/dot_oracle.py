@@ -1,0 +1,117 @@
+"""The definition of DOT, written down once more as plain scalar loops: what the kernels' bits are compared with."""
+
+import ctypes
+import functools
+
+import attrs
+import numpy as np
+from llvmlite import ir
+
+from volta.emit.builder import Builder
+from volta.emit.loops import fma, for_range, load_args, load_pointer, loop, minimum, new_kernel, offset
+from volta.numba_cpu import target, unit
+from volta.numba_cpu.dot import build_dot, build_dot_pack
+from volta.xla_like.dot_schedule import CHUNK, DotShape, DotSpec, dot_plan, swap
+
+KERNEL = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
+
+
+def compile_one(name: str, text: str, build) -> object:
+    """Compile one kernel and give it as a Python callable."""
+    address = unit.compile_kernels([unit.KernelSource(name, text, build)])[name]
+    return KERNEL(address)
+
+
+def _build_chain(module, name, dtype):
+    """args: lhs, rhs, out, m, n, k; contiguous operands of one dtype; a sum of chunks of FMA chains."""
+    function, b = new_kernel(module, name)
+    args = function.args[0]
+    lhs, rhs, out = (load_pointer(b, args, i) for i in range(3))
+    m, n, k = load_args(b, args, 3, first=3)
+    kind = {"float32": ir.FloatType(), "float64": ir.DoubleType()}[dtype]
+    builder, i64 = Builder(b), ir.IntType(64)
+
+    def at(pointer, row, columns, column):
+        return b.gep(pointer, [b.add(b.mul(row, columns), column)], source_etype=kind)
+
+    with for_range(b, 0, m) as i, for_range(b, 0, n) as j:
+        b.store(kind(0.0), at(out, i, n, j))
+        with for_range(b, 0, k, CHUNK) as start:
+            with loop(b, start, b.add(start, minimum(b, b.sub(k, start), CHUNK)), init=[kind(0.0)]) as it:
+                x = builder.load(at(lhs, i, k, it.index), dtype).ir
+                y = builder.load(at(rhs, it.index, n, j), dtype).ir
+                it.advance(fma(b, x, y, it.values[0]))
+            before = b.load(at(out, i, n, j), typ=kind)
+            total = b.select(b.icmp_signed("==", start, i64(0)), it.results[0], b.fadd(before, it.results[0]))
+            b.store(total, offset(b, at(out, i, n, j), 0))
+    b.ret_void()
+
+
+@functools.cache
+def _chain(dtype):
+    return compile_one(f"oracle_dot_{dtype}", f"oracle dot {dtype}", lambda m, n: _build_chain(m, n, dtype))
+
+
+def oracle(spec: DotSpec, lhs: np.ndarray, rhs: np.ndarray) -> np.ndarray:
+    """``lhs @ rhs`` over (b0, b1, m, k) and (b0, b1, k, n) by the definition, in the output dtype of `spec`."""
+    batch, (m, k), n = lhs.shape[:2], lhs.shape[2:], rhs.shape[-1]
+    out_dtype = np.dtype(spec.out)
+    if "int" in spec.out:
+        return np.matmul(lhs.astype(np.uint64), rhs.astype(np.uint64)).astype(out_dtype)
+    kind = spec.accumulator
+    out = np.empty((*batch, m, n), kind)
+    for b0, b1 in np.ndindex(*batch):
+        a, b = (np.ascontiguousarray(x[b0, b1], dtype=kind) for x in (lhs, rhs))
+        c = np.empty((m, n), kind)
+        _chain(kind)(np.array([a.ctypes.data, b.ctypes.data, c.ctypes.data, m, n, k]).ctypes.data, 0, 1, 0)
+        out[b0, b1] = c
+    return out.astype(out_dtype)
+
+
+@functools.cache
+def kernels(spec: DotSpec) -> dict[str, object]:
+    """The two kernels of a spec, by name of the launch."""
+    text = repr(spec)
+    tag = "_".join(str(part) for part in attrs.astuple(spec))
+    return {
+        "dot": compile_one(f"dot_{tag}", f"dot {text}", lambda m, n: build_dot(m, n, spec)),
+        "pack": compile_one(f"dot_pack_{tag}", f"pack {text}", lambda m, n: build_dot_pack(m, n, spec)),
+    }
+
+
+def aligned(nbytes: int) -> np.ndarray:
+    """64-byte aligned memory, filled with NaN patterns, so that reading what was never written shows."""
+    raw = np.full(nbytes + 128, 0xFF, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + nbytes + 64]
+
+
+def strided_shape(spec: DotSpec, lhs: np.ndarray, rhs: np.ndarray, out: np.ndarray) -> DotShape:
+    """The `DotShape` of NumPy arrays of rank 4 as they lie in memory."""
+    return DotShape(out.shape[:2], *out.shape[2:], lhs.shape[3], lhs.strides, rhs.strides, out.strides[:3])
+
+
+def run(spec: DotSpec, lhs: np.ndarray, rhs: np.ndarray, *, parts: int = 1, out: np.ndarray | None = None):
+    """``lhs @ rhs`` by the kernels, each launch cut into `parts` ranges of tasks, run last part first."""
+    if out is None:
+        out = np.full((*lhs.shape[:3], rhs.shape[3]), 77).astype(np.dtype(spec.out))
+    plan = dot_plan(spec, strided_shape(spec, lhs, rhs, out))
+    functions = kernels(swap(spec) if plan.swapped else spec)
+    temp, scratch = aligned(plan.temp_bytes), aligned(plan.scratch_bytes)
+    first, second = (rhs, lhs) if plan.swapped else (lhs, rhs)
+    addresses = [x.ctypes.data for x in (first, second, out, temp)]
+    for launch in plan.launches:
+        args = np.array([*addresses, *launch.args], np.int64)
+        for part in reversed(range(parts)):
+            begin, end = launch.tasks * part // parts, launch.tasks * (part + 1) // parts
+            functions[launch.kernel](args.ctypes.data, begin, end, scratch.ctypes.data)
+    assert (temp[plan.temp_bytes :] == 0xFF).all() and (scratch[plan.scratch_bytes :] == 0xFF).all()
+    return out
+
+
+def bits(x: np.ndarray) -> np.ndarray:
+    """The bits of an array, with all NaNs as one."""
+    raw = x.view(f"u{x.dtype.itemsize}").copy()
+    if x.dtype.kind not in "iu":
+        raw[np.isnan(x.astype(np.float64))] = 1
+    return raw

@@ -1,0 +1,254 @@
+"""The matrix-product kernels of the CPU backend: blocking around the register tile of `dot_tile`.
+
+Both kernels have the CPU kernel ABI and read the args block that `volta.xla_like.dot_schedule` lays out. What an
+element's bits are is said there; nothing in this file changes them.
+"""
+
+from llvmlite import ir
+
+from volta.emit.builder import Builder
+from volta.emit.loops import (
+    I1,
+    I64,
+    PTR,
+    for_range,
+    if_else,
+    if_then,
+    load_arg,
+    loop,
+    minimum,
+    new_kernel,
+    offset,
+)
+from volta.numba_cpu.dot_pack import pack
+from volta.numba_cpu.dot_tile import tile, tile_heights
+from volta.xla_like.dot_schedule import CHUNK, Arg, DotSpec, Mode, item_size
+
+
+class _Args:
+    """The args block as loaded values: ``args.M`` is the int64 at ``Arg.M``."""
+
+    def __init__(self, b: ir.IRBuilder, block: ir.Value):
+        self.values = {arg: load_arg(b, block, int(arg)) for arg in Arg}
+
+    def __getattr__(self, name: str) -> ir.Value:
+        return self.values[Arg[name]]
+
+
+def _ceil_div(b: ir.IRBuilder, x: ir.Value, y: ir.Value | int) -> ir.Value:
+    y = I64(y) if isinstance(y, int) else y
+    return b.sdiv(b.add(x, b.sub(y, I64(1))), y)
+
+
+def _round_up(b: ir.IRBuilder, x: ir.Value, power_of_two: int) -> ir.Value:
+    return b.and_(b.add(x, I64(power_of_two - 1)), I64(-power_of_two))
+
+
+def _at(b: ir.IRBuilder, pointer: ir.Value, *steps: tuple[ir.Value, ir.Value]) -> ir.Value:
+    """`pointer` moved by the sum of ``index * stride`` over `steps`."""
+    for index, stride in steps:
+        pointer = offset(b, pointer, b.mul(index, stride))
+    return pointer
+
+
+def build_dot(module: ir.Module, name: str, spec: DotSpec) -> ir.Function:
+    """Add the main kernel for `spec` to `module`, with the CPU kernel ABI; several specs may share a module."""
+    function, b = new_kernel(module, name)
+    _DotKernel(module, b, spec, function).emit()
+    b.ret_void()
+    return function
+
+
+def build_dot_pack(module: ir.Module, name: str, spec: DotSpec) -> ir.Function:
+    """Add the kernel that packs the right operand for `spec`; a task is one panel of ``spec.tile_cols`` columns."""
+    function, b = new_kernel(module, name)
+    args = _Args(b, function.args[0])
+    pack_strip = pack(module, spec.rhs, spec.accumulator, spec.lanes)
+    vector_bytes = spec.vector_bits // 8
+    panels = _ceil_div(b, args.N, spec.tile_cols)
+    row_bytes = b.mul(panels, I64(spec.tile_cols * item_size(spec.accumulator)))
+    with for_range(b, function.args[1], function.args[2]) as task:
+        item = b.sdiv(task, panels)
+        column = b.mul(b.sub(task, b.mul(item, panels)), I64(spec.tile_cols))
+        b0 = b.sdiv(item, args.BATCH1)
+        b1 = b.sub(item, b.mul(b0, args.BATCH1))
+        rhs = _at(b, b.inttoptr(args.RHS, PTR), (b0, args.RHS_BATCH0), (b1, args.RHS_BATCH1), (column, args.RHS_N))
+        to = _at(b, b.inttoptr(args.PACKED, PTR), (b0, args.PACKED_BATCH0), (b1, args.PACKED_BATCH1))
+        columns = minimum(b, b.sub(args.N, column), spec.tile_cols)
+        with for_range(b, 0, args.K, CHUNK) as k:
+            depth = minimum(b, b.sub(args.K, k), CHUNK)
+            strip_bytes = b.mul(_round_up(b, depth, spec.lanes), I64(vector_bytes))
+            chunk = offset(b, _at(b, to, (k, row_bytes)), b.mul(b.sdiv(column, I64(spec.lanes)), strip_bytes))
+            source = _at(b, rhs, (k, args.RHS_K))
+            _pack_strips(b, pack_strip, spec, chunk, strip_bytes, source, args.RHS_K, args.RHS_N, columns, depth)
+    b.ret_void()
+    return function
+
+
+def _pack_strips(
+    b: ir.IRBuilder,
+    pack_strip: ir.Function,
+    spec: DotSpec,
+    to: ir.Value,
+    strip_bytes: ir.Value,
+    source: ir.Value,
+    source_k: ir.Value,
+    source_n: ir.Value,
+    columns: ir.Value,
+    depth: ir.Value,
+) -> None:
+    """Pack `columns` columns over `depth`, in strips of one vector that lie `strip_bytes` apart."""
+    with for_range(b, 0, columns, spec.lanes) as column:
+        strip = offset(b, to, b.mul(b.sdiv(column, I64(spec.lanes)), strip_bytes))
+        width = minimum(b, b.sub(columns, column), spec.lanes)
+        start = _at(b, source, (column, source_n))
+        b.call(pack_strip, [strip, I64(spec.vector_bits // 8), start, source_k, source_n, width, depth])
+
+
+class _DotKernel:
+    """The loop nest: runs of tasks, column blocks, row blocks, chunks of k, row tiles, column tiles."""
+
+    def __init__(self, module: ir.Module, b: ir.IRBuilder, spec: DotSpec, function: ir.Function):
+        self.b, self.spec = b, spec
+        block, self.begin, self.end, scratch = function.args
+        self.args = _Args(b, block)
+        self.scratch = b.inttoptr(scratch, PTR)
+        self.size = item_size(spec.accumulator)
+        self.vector_bytes = spec.vector_bits // 8
+        self.lhs_k_bytes = -(-spec.tile_rows // spec.lanes) * self.vector_bytes  # one k of the packed left tile
+        self.pack_lhs = pack(module, spec.lhs, spec.accumulator, spec.lanes)
+        self.pack_rhs = pack(module, spec.rhs, spec.accumulator, spec.lanes)
+        self.tiles = [(rows, [tile(module, spec, rows, vectors) for vectors in (1, 2)]) for rows in tile_heights(spec)]
+
+    def emit(self) -> None:
+        """A run of tasks that share batch item and column band is one band of rows."""
+        b, args = self.b, self.args
+        row_tasks, col_tasks = _ceil_div(b, args.M, args.TASK_ROWS), _ceil_div(b, args.N, args.TASK_COLS)
+        with loop(b, self.begin, self.end) as it:
+            band = b.sdiv(it.index, row_tasks)
+            first = b.sub(it.index, b.mul(band, row_tasks))
+            it.step = minimum(b, b.sub(row_tasks, first), b.sub(self.end, it.index))
+            item = b.sdiv(band, col_tasks)
+            b0 = b.sdiv(item, args.BATCH1)
+            b1 = b.sub(item, b.mul(b0, args.BATCH1))
+            self.lhs = _at(b, b.inttoptr(args.LHS, PTR), (b0, args.LHS_BATCH0), (b1, args.LHS_BATCH1))
+            self.rhs = _at(b, b.inttoptr(args.RHS, PTR), (b0, args.RHS_BATCH0), (b1, args.RHS_BATCH1))
+            self.out = _at(b, b.inttoptr(args.OUT, PTR), (b0, args.OUT_BATCH0), (b1, args.OUT_BATCH1))
+            self.packed = _at(b, b.inttoptr(args.PACKED, PTR), (b0, args.PACKED_BATCH0), (b1, args.PACKED_BATCH1))
+            row = b.mul(first, args.TASK_ROWS)
+            last_row = minimum(b, args.M, b.mul(b.add(first, it.step), args.TASK_ROWS))
+            column = b.mul(b.sub(band, b.mul(item, col_tasks)), args.TASK_COLS)
+            last_column = minimum(b, args.N, b.add(column, args.TASK_COLS))
+            with for_range(b, column, last_column, args.BLOCK_COLS) as j:
+                columns = minimum(b, b.sub(last_column, j), args.BLOCK_COLS)
+                with for_range(b, row, last_row, args.BLOCK_ROWS) as i:
+                    self._block(i, minimum(b, b.sub(last_row, i), args.BLOCK_ROWS), j, columns)
+
+    def _block(self, i: ir.Value, rows: ir.Value, j: ir.Value, columns: ir.Value) -> None:
+        """Finish `rows` x `columns` of the output, from element (i, j) on."""
+        b, args, spec = self.b, self.args, self.spec
+        out = _at(b, self.out, (i, args.OUT_M), (j, I64(item_size(spec.out))))
+        if spec.converts_out:
+            sums, sums_row = offset(b, self.scratch, args.SCRATCH_OUT), b.mul(args.BLOCK_COLS, I64(self.size))
+        else:
+            sums, sums_row = out, args.OUT_M
+        chunks = b.add(b.ashr(b.sub(args.K, I64(1)), I64(CHUNK.bit_length() - 1)), I64(1))
+        chunks = b.select(b.icmp_signed("<", chunks, I64(1)), I64(1), chunks)  # K = 0 is one empty chain
+        with for_range(b, 0, chunks) as chunk:
+            k = b.mul(chunk, I64(CHUNK))
+            depth = minimum(b, b.sub(args.K, k), CHUNK)
+            rhs = self._rhs(k, depth, j, columns)
+            lhs_from = _at(b, self.lhs, (i, args.LHS_M), (k, args.LHS_K))
+            with for_range(b, 0, rows, spec.tile_rows) as row:
+                height = minimum(b, b.sub(rows, row), spec.tile_rows)
+                lhs = self._lhs(_at(b, lhs_from, (row, args.LHS_M)), height, depth)
+                line = _at(b, sums, (row, sums_row))
+                self._tiles(depth, lhs, rhs, line, sums_row, height, columns, b.icmp_signed("==", chunk, I64(0)))
+        if spec.converts_out:
+            self._convert(sums, sums_row, out, rows, columns)
+
+    def _rhs(self, k: ir.Value, depth: ir.Value, j: ir.Value, columns: ir.Value) -> list[ir.Value]:
+        """Where the tile reads the right operand: pointer, stride of k, stride of vectors."""
+        b, args, spec = self.b, self.args, self.spec
+        source = _at(b, self.rhs, (k, args.RHS_K), (j, args.RHS_N))
+        strip_bytes = b.mul(_round_up(b, depth, spec.lanes), I64(self.vector_bytes))
+        local = offset(b, self.scratch, args.SCRATCH_RHS)
+        with if_then(b, b.icmp_signed("==", args.RHS_MODE, I64(Mode.SCRATCH))):
+            _pack_strips(
+                b, self.pack_rhs, spec, local, strip_bytes, source, args.RHS_K, args.RHS_N, columns, depth
+            )
+        padded = b.mul(_ceil_div(b, args.N, spec.tile_cols), I64(spec.tile_cols * self.size))
+        shared = offset(b, _at(b, self.packed, (k, padded)), b.mul(b.sdiv(j, I64(spec.lanes)), strip_bytes))
+        direct = b.icmp_signed("==", args.RHS_MODE, I64(Mode.DIRECT))
+        copy = b.select(b.icmp_signed("==", args.RHS_MODE, I64(Mode.TEMP)), shared, local)
+        vector_bytes = I64(self.vector_bytes)
+        return [
+            b.select(direct, source, copy),
+            b.select(direct, args.RHS_K, vector_bytes),
+            b.select(direct, vector_bytes, strip_bytes),
+        ]
+
+    def _lhs(self, source: ir.Value, height: ir.Value, depth: ir.Value) -> list[ir.Value]:
+        """Where the tile reads the left operand: pointer, stride of rows, stride of k."""
+        b, args, spec = self.b, self.args, self.spec
+        with if_else(b, b.icmp_signed("==", args.LHS_MODE, I64(Mode.SCRATCH))) as branch:
+            with branch.then():
+                with for_range(b, 0, height, spec.lanes) as row:
+                    to = _at(b, self.scratch, (row, I64(self.size)))
+                    width = minimum(b, b.sub(height, row), spec.lanes)
+                    start = _at(b, source, (row, args.LHS_M))
+                    step = I64(self.lhs_k_bytes)
+                    b.call(self.pack_lhs, [to, step, start, args.LHS_K, args.LHS_M, width, depth])
+                branch.give(self.scratch, I64(self.size), I64(self.lhs_k_bytes))
+            with branch.otherwise():
+                branch.give(source, args.LHS_M, args.LHS_K)
+        return branch.results
+
+    def _tiles(
+        self,
+        depth: ir.Value,
+        lhs: list[ir.Value],
+        rhs: list[ir.Value],
+        line: ir.Value,
+        line_bytes: ir.Value,
+        height: ir.Value,
+        columns: ir.Value,
+        first: ir.Value,
+    ) -> None:
+        """`height` rows of the output as register tiles, the tallest that fit first."""
+        b, spec, lanes = self.b, self.spec, self.spec.lanes
+        with loop(b, 0, height) as it:
+            rest = b.sub(height, it.index)
+            step, (narrow, wide) = I64(self.tiles[-1][0]), self.tiles[-1][1]
+            for rows, functions in reversed(self.tiles[:-1]):
+                fits = b.icmp_signed(">=", rest, I64(rows))
+                step = b.select(fits, I64(rows), step)
+                narrow, wide = (b.select(fits, f, g) for f, g in zip(functions, (narrow, wide), strict=True))
+            it.step = step
+            lhs_from, out = _at(b, lhs[0], (it.index, lhs[1])), _at(b, line, (it.index, line_bytes))
+            with for_range(b, 0, columns, spec.tile_cols) as column:
+                width = b.sub(columns, column)
+                function = b.select(b.icmp_signed(">", width, I64(lanes)), wide, narrow)
+                right = offset(b, rhs[0], b.mul(b.ashr(column, I64(lanes.bit_length() - 1)), rhs[2]))
+                to = offset(b, out, b.mul(column, I64(self.size)))
+                arguments = [depth, lhs_from, lhs[1], lhs[2], right, rhs[1], rhs[2], to, line_bytes, width, first]
+                b.call(function, arguments, fastmath=())
+
+    def _convert(
+        self, sums: ir.Value, sums_row: ir.Value, out: ir.Value, rows: ir.Value, columns: ir.Value
+    ) -> None:
+        """Round complete sums to the output's dtype (integers wrap around)."""
+        b, spec = self.b, self.spec
+        whole = b.and_(columns, I64(-spec.lanes))
+        with for_range(b, 0, rows) as row:
+            source, to = _at(b, sums, (row, sums_row)), _at(b, out, (row, self.args.OUT_M))
+            for lanes, start, stop in ((spec.lanes, I64(0), whole), (1, whole, columns)):
+                builder = Builder(b, lanes)
+                with for_range(b, start, stop, lanes) as column:
+                    value = builder.load(_at(b, source, (column, I64(self.size))), spec.accumulator)
+                    pointer = _at(b, to, (column, I64(item_size(spec.out))))
+                    if spec.out in ("float16", "bfloat16"):
+                        value = builder.cast(value, spec.out)
+                        builder.store(value, pointer, spec.out)
+                    else:
+                        builder.store(builder.cast(value, spec.out), pointer)

@@ -1,0 +1,132 @@
+"""Packing for DOT: a strip of `lanes` columns (or rows of the left operand), k-major, in the accumulator's dtype."""
+
+from llvmlite import ir
+
+from volta.emit.builder import Builder, Value, item_size, scalar_type
+from volta.emit.loops import I32, I64, PTR, VOID, for_range, if_else, intrinsic, minimum, offset
+from volta.numba_cpu.dot_tile import lane_mask
+
+PACK_TYPE = ir.FunctionType(VOID, [PTR, I64, PTR, I64, I64, I64, I64])
+"""``pack(to, to_k, source, source_k, source_lane, width, depth)``; strides in bytes."""
+
+
+def pack(module: ir.Module, dtype: str, accumulator: str, lanes: int) -> ir.Function:
+    """The function (internal to the module, added once) that copies one strip.
+
+    It reads ``source[lane, k]`` for ``lane < width <= lanes`` and ``k < depth`` and writes whole vectors of `lanes`
+    elements, `to_k` apart; it may write up to the next multiple of `lanes` in k. What lanes from `width` on hold is
+    left open.
+    """
+    name = f"volta_dot_pack_{dtype}_{accumulator}_{lanes}"
+    found = module.globals.get(name)
+    if found is not None:
+        return found
+    function = ir.Function(module, PACK_TYPE, name)
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    b = ir.IRBuilder(function.append_basic_block("entry"))
+    _, _, _, source_k, source_lane, width, _ = function.args
+    size = item_size(dtype)
+    along_lanes = b.icmp_signed("==", source_lane, I64(size))
+    along_k = b.icmp_signed("==", source_k, I64(size))
+    emit = _Packer(b, function, dtype, accumulator, lanes)
+    with if_else(b, along_lanes) as branch:
+        with branch.then():
+            with if_else(b, b.icmp_signed("==", width, I64(lanes))) as whole:
+                with whole.then():
+                    emit.rows(None)
+                with whole.otherwise():
+                    emit.rows(lane_mask(b, lanes, width))
+        with branch.otherwise():
+            with if_else(b, along_k) as transposed:
+                with transposed.then():
+                    emit.transposed()
+                with transposed.otherwise():
+                    emit.any(I64(0))
+    b.ret_void()
+    return function
+
+
+class _Packer:
+    """The three ways to copy a strip, by the stride that is contiguous."""
+
+    def __init__(self, b: ir.IRBuilder, function: ir.Function, dtype: str, accumulator: str, lanes: int):
+        self.b, self.dtype, self.accumulator, self.lanes = b, dtype, accumulator, lanes
+        self.to, self.to_k, self.source, self.source_k, self.source_lane, self.width, self.depth = function.args
+        self.size, self.out_size = item_size(dtype), item_size(accumulator)
+
+    def convert(self, raw: Value, builder: Builder) -> ir.Value:
+        return builder.cast(raw, self.accumulator).ir
+
+    def rows(self, mask: ir.Value | None) -> None:
+        """Lanes are contiguous in the source."""
+        b, builder = self.b, Builder(self.b, self.lanes)
+        with for_range(b, 0, self.depth) as k:
+            pointer = offset(b, self.source, b.mul(k, self.source_k))
+            value = builder.load(pointer, self.dtype) if mask is None else self._masked(builder, pointer, mask)
+            b.store(self.convert(value, builder), offset(b, self.to, b.mul(k, self.to_k)), align=self.out_size)
+
+    def _masked(self, builder: Builder, pointer: ir.Value, mask: ir.Value) -> Value:
+        """`lanes` elements of which only those in the mask are touched; the rest are zeros."""
+        b = self.b
+        half = self.dtype in ("float16", "bfloat16")
+        stored = "uint16" if half else self.dtype
+        element = scalar_type(stored)
+        vector = ir.VectorType(element, self.lanes)
+        name = f"llvm.masked.load.v{self.lanes}{element.intrinsic_name}.p0"
+        read = intrinsic(b.module, name, vector, [PTR, I32, mask.type, vector])
+        raw = b.call(read, [pointer, I32(self.size), mask, ir.Constant(vector, None)])
+        if self.dtype == "float16":
+            halves = b.bitcast(raw, ir.VectorType(ir.HalfType(), self.lanes))
+            return builder.value(b.fpext(halves, ir.VectorType(ir.FloatType(), self.lanes)), "float32")
+        value = builder.value(raw, stored)
+        if self.dtype == "bfloat16":
+            return builder.bitcast(builder.cast(value, "uint32") << 16, "float32")
+        return value
+
+    def transposed(self) -> None:
+        """The source is contiguous along k: blocks of lanes x lanes are transposed in registers."""
+        b, builder, lanes = self.b, Builder(self.b, self.lanes), self.lanes
+        last = b.sub(self.width, I64(1))
+        starts = [
+            offset(b, self.source, b.mul(minimum(b, I64(lane), last), self.source_lane)) for lane in range(lanes)
+        ]
+        whole = b.and_(self.depth, I64(-lanes))
+        with for_range(b, 0, whole, lanes) as k:
+            at = b.mul(k, I64(self.size))
+            block = [self.convert(builder.load(offset(b, start, at), self.dtype), builder) for start in starts]
+            to = offset(b, self.to, b.mul(k, self.to_k))
+            for row in transpose(b, block):
+                b.store(row, to, align=self.out_size)
+                to = offset(b, to, self.to_k)
+        self.any(whole)
+
+    def any(self, first: ir.Value) -> None:
+        """Any strides, one element at a time, from k = `first` on."""
+        b, builder = self.b, Builder(self.b, 1)
+        with for_range(b, 0, self.width) as lane:
+            source = offset(b, self.source, b.mul(lane, self.source_lane))
+            to = offset(b, self.to, b.mul(lane, I64(self.out_size)))
+            with for_range(b, first, self.depth) as k:
+                value = builder.load(offset(b, source, b.mul(k, self.source_k)), self.dtype)
+                b.store(self.convert(value, builder), offset(b, to, b.mul(k, self.to_k)), align=self.out_size)
+
+
+def transpose(b: ir.IRBuilder, rows: list[ir.Value]) -> list[ir.Value]:
+    """The transpose of a square of vectors (as many as each has lanes, a power of two), by log2 rounds of shuffles."""
+    lanes = len(rows)
+    indices = ir.VectorType(I32, lanes)
+    distance = 1
+    while distance < lanes:
+        low = [lane if not lane & distance else lanes + lane - distance for lane in range(lanes)]
+        high = [lane + distance if not lane & distance else lanes + lane for lane in range(lanes)]
+        swapped = list(rows)
+        for i in range(lanes):
+            if not i & distance:
+                pair = rows[i], rows[i + distance]
+                swapped[i] = b.shuffle_vector(*pair, ir.Constant(indices, low))
+                swapped[i + distance] = b.shuffle_vector(*pair, ir.Constant(indices, high))
+        rows, distance = swapped, 2 * distance
+    return rows
+
+
