@@ -1,0 +1,138 @@
+"""The worker threads that share a plan's launches.
+
+Every launch is cut into tasks by the problem's sizes alone; thread t of T runs tasks ``[n*t//T, n*(t+1)//T)``, so the
+thread count moves work between threads and never changes a bit.  The caller is one of the T threads.  Workers are
+native threads without Python state: they need no GIL, and interpreter shutdown has nothing to wait for in Python.
+After a plan a worker spins for some tens of microseconds, because the next plan usually follows at once, then parks on
+a lock.  Only one plan at a time uses the workers; a second caller meanwhile runs its plan alone, to the same bits.
+"""
+
+import atexit
+import ctypes
+import functools
+import os
+import sys
+import threading
+
+from volta.numba_cpu import fpenv, target, threads_ir, unit
+
+MAX_THREADS = 256
+_EXPORTS = ("volta_pool", "volta_pool_run", "volta_pool_stop", "volta_pool_forked")
+_PYTHON_SYMBOLS = (
+    "PyThread_allocate_lock",
+    "PyThread_acquire_lock",
+    "PyThread_release_lock",
+    "PyThread_start_new_thread",
+    "PyMem_RawMalloc",
+    "PyMem_RawFree",
+)
+DECLARATIONS = "declare i64 @volta_pool_run(ptr, i64, i64, i64)\n"
+"""What a loop that hands plans to the workers declares: table, launches, the caller's scratch, its size -> 1 if it ran."""
+
+
+def python_symbols(names: tuple[str, ...]) -> dict[str, int]:
+    """Addresses of functions of Python's C interface, for code that calls them."""
+    return {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in names}
+
+
+def _yield_address() -> int:
+    if sys.platform == "win32":
+        function = ctypes.WinDLL("kernel32").SwitchToThread
+    else:
+        function = ctypes.CDLL(None).sched_yield
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+@functools.cache
+def native() -> dict[str, int]:
+    """Addresses of this module's compiled functions by name; other runtime loops may call them by name."""
+    fpenv.native()
+    target.export_symbols({"volta_yield": _yield_address(), **python_symbols(_PYTHON_SYMBOLS)})
+    addresses = unit.compile_module(threads_ir.text(MAX_THREADS), _EXPORTS)
+    target.export_symbols(addresses)
+    _apply(addresses)
+    atexit.register(_shutdown)
+    return addresses
+
+
+def _word(addresses: dict[str, int], name: str) -> ctypes.c_int64:
+    pool = ctypes.CFUNCTYPE(ctypes.c_int64)(addresses["volta_pool"])()
+    return ctypes.c_int64.from_address(pool + 8 * threads_ir.WORDS[name])
+
+
+def _apply(addresses: dict[str, int]) -> None:
+    # With more threads than processors, whoever waits keeps another thread from working: hardly spin then.
+    _word(addresses, "SPINS").value = 1000 if _num_threads <= _available_processors() else 10
+    _word(addresses, "THREADS").value = _num_threads
+
+
+def _call(name: str) -> None:
+    ctypes.CFUNCTYPE(None)(native()[name])()
+
+
+def _check_count(value: object, setting: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_THREADS:
+        raise ValueError(f"{setting} must be a whole number from 1 to {MAX_THREADS}, got {value!r}")
+    return value
+
+
+def _initial_threads() -> int:
+    setting = os.environ.get("VOLTA_NUM_THREADS")
+    if setting:
+        return _check_count(int(setting) if setting.isdecimal() else setting, "VOLTA_NUM_THREADS")
+    return min(_available_processors(), MAX_THREADS)
+
+
+def _available_processors() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+_num_threads = _initial_threads()
+_lock = threading.Lock()
+
+
+def get_num_threads() -> int:
+    """How many threads a plan may use, the calling one included."""
+    return _num_threads
+
+
+def set_num_threads(n: int) -> None:
+    """Set how many threads a plan may use, the calling one included; from the next plan on.
+
+    The initial value is ``VOLTA_NUM_THREADS``, or else the number of processors this process may run on.  The count
+    never changes a result.  Raises ``ValueError`` unless ``1 <= n <= 256``.
+    """
+    global _num_threads
+    _check_count(n, "the number of threads")
+    with _lock:
+        _num_threads = n
+        if native.cache_info().currsize:
+            _apply(native())
+
+
+def workers_started() -> int:
+    """How many worker threads exist."""
+    return int(_word(native(), "STARTED").value)
+
+
+def parallel_runs() -> int:
+    """How many plans the workers have taken part in."""
+    return int(_word(native(), "RUNS").value)
+
+
+def _shutdown() -> None:
+    _word(native(), "THREADS").value = 1
+    _call("volta_pool_stop")
+
+
+def _after_fork_in_child() -> None:
+    global _lock
+    _lock = threading.Lock()
+    if native.cache_info().currsize:
+        _call("volta_pool_forked")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

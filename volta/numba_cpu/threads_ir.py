@@ -1,0 +1,393 @@
+"""The worker pool's loops, as LLVM IR: what `volta.numba_cpu.threads` compiles and controls.
+
+They need atomics, the processor's pause instruction and calls by address, and they must run without Python.
+"""
+
+from volta.numba_cpu import fpenv, target
+
+_STRIDE = 16  # words between workers: two cache lines, as processors fetch them in pairs
+_WORKERS = 96
+
+# Words of the pool, by what shares a cache line. A worker's slot: mailbox, parked, lock, index, scratch, scratch size.
+WORDS = {
+    "LOCK": 0,
+    "THREADS": 16,
+    "STARTED": 17,
+    "GENERATION": 18,
+    "RUNS": 19,
+    "SPINS": 20,
+    "TABLE": 32,
+    "COUNT": 33,
+    "WIDTH": 34,
+    "REMAINING": 48,
+    "ARRIVED": 64,
+    "PHASE": 80,
+    "WORKERS": _WORKERS,
+}
+
+_HEAD = """
+@pool = internal global [POOL_SIZE x i64] zeroinitializer, align 128
+
+declare i32 @volta_yield()
+declare ptr @PyThread_allocate_lock()
+declare i32 @PyThread_acquire_lock(ptr, i32)
+declare void @PyThread_release_lock(ptr)
+declare i64 @PyThread_start_new_thread(ptr, ptr)
+declare ptr @PyMem_RawMalloc(i64)
+declare void @PyMem_RawFree(ptr)
+
+define ptr @volta_pool() {
+  ret ptr @pool
+}
+
+define internal ptr @worker_slot(i64 %number) {
+  %from = mul i64 %number, STRIDE
+  %at = add i64 %from, WORKERS
+  %slot = getelementptr i64, ptr @pool, i64 %at
+  ret ptr %slot
+}
+
+; Wait until the word differs from a value: spin, and give the processor away when that takes long.
+define internal void @wait_while(ptr %word, i64 %value) {
+  %patience = load i64, ptr @pool[SPINS]
+  br label %look
+look:
+  %spins = phi i64 [ 0, %0 ], [ %more, %again ]
+  %now = load atomic i64, ptr %word acquire, align 8
+  %same = icmp eq i64 %now, %value
+  br i1 %same, label %wait, label %done
+wait:
+  %more = add i64 %spins, 1
+  %long = icmp ugt i64 %more, %patience
+  br i1 %long, label %yield, label %pause
+yield:
+  %ignored = call i32 @volta_yield()
+  br label %again
+pause:
+  PAUSE
+  br label %again
+again:
+  br label %look
+done:
+  ret void
+}
+
+define internal void @barrier(i64 %width) {
+  %phase = load atomic i64, ptr @pool[PHASE] acquire, align 8
+  %before = atomicrmw add ptr @pool[ARRIVED], i64 1 acq_rel
+  %here = add i64 %before, 1
+  %last = icmp eq i64 %here, %width
+  br i1 %last, label %open, label %wait
+open:
+  store atomic i64 0, ptr @pool[ARRIVED] monotonic, align 8
+  %next = add i64 %phase, 1
+  store atomic i64 %next, ptr @pool[PHASE] release, align 8
+  ret void
+wait:
+  call void @wait_while(ptr @pool[PHASE], i64 %phase)
+  ret void
+}
+"""
+
+# One thread's share of a plan. The caller (index 0) takes the last share, so launches of one task are its own; between
+# two of those no barrier is needed.
+_PART = """
+define internal void @part(ptr %table, i64 %count, i64 %scratch, i64 %index, i64 %width) {
+  %empty = icmp eq i64 %count, 0
+  br i1 %empty, label %done, label %start
+start:
+  %saved = call i64 @volta_fp_enter()
+  %after = sub i64 %width, %index
+  %share = sub i64 %after, 1
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %start ], [ %next, %go ]
+  %row = getelementptr [4 x i64], ptr %table, i64 %i
+  %kernel = load ptr, ptr %row
+  %args_at = getelementptr i64, ptr %row, i64 1
+  %args = load ptr, ptr %args_at
+  %tasks_at = getelementptr i64, ptr %row, i64 2
+  %tasks = load i64, ptr %tasks_at
+  %flags_at = getelementptr i64, ptr %row, i64 3
+  %flags = load i64, ptr %flags_at
+  %low = mul i64 %tasks, %share
+  %begin = udiv i64 %low, %width
+  %high = mul i64 %tasks, %after
+  %end = udiv i64 %high, %width
+  %some = icmp ult i64 %begin, %end
+  br i1 %some, label %run, label %ran
+run:
+  call void %kernel(ptr %args, i64 %begin, i64 %end, i64 %scratch)
+  br label %ran
+ran:
+  %next = add i64 %i, 1
+  %last = icmp eq i64 %next, %count
+  br i1 %last, label %finish, label %ordered
+ordered:
+  %flag = and i64 %flags, 1
+  %free = icmp eq i64 %flag, 0
+  br i1 %free, label %go, label %single
+single:
+  %next_tasks_at = getelementptr i64, ptr %row, i64 6
+  %next_tasks = load i64, ptr %next_tasks_at
+  %most = call i64 @llvm.umax.i64(i64 %tasks, i64 %next_tasks)
+  %serial = icmp ule i64 %most, 1
+  br i1 %serial, label %go, label %meet
+meet:
+  call void @barrier(i64 %width)
+  br label %go
+go:
+  br label %loop
+finish:
+  call void @volta_fp_leave(i64 %saved)
+  br label %done
+done:
+  ret void
+}
+declare i64 @llvm.umax.i64(i64, i64)
+"""
+
+# A worker's life. Parking: announce it, look once more, and only then sleep; whoever clears `parked` owes a release.
+_WORKER = """
+define internal void @worker(ptr %me) {
+  %parked = getelementptr i64, ptr %me, i64 1
+  %lock_at = getelementptr i64, ptr %me, i64 2
+  %index_at = getelementptr i64, ptr %me, i64 3
+  %scratch_at = getelementptr i64, ptr %me, i64 4
+  %lock = load ptr, ptr %lock_at
+  %index = load i64, ptr %index_at
+  %patience = load i64, ptr @pool[SPINS]
+  br label %idle
+idle:
+  %seen = phi i64 [ 0, %0 ], [ %mail, %worked ]
+  br label %spin
+spin:
+  %spins = phi i64 [ 0, %idle ], [ %more, %pause ], [ 0, %woken ]
+  %mail = load atomic i64, ptr %me acquire, align 8
+  %new = icmp ne i64 %mail, %seen
+  br i1 %new, label %work, label %wait
+wait:
+  %more = add i64 %spins, 1
+  %long = icmp ugt i64 %more, %patience
+  br i1 %long, label %park, label %pause
+pause:
+  PAUSE
+  br label %spin
+park:
+  %old = atomicrmw xchg ptr %parked, i64 1 seq_cst
+  %again = load atomic i64, ptr %me seq_cst, align 8
+  %missed = icmp ne i64 %again, %seen
+  br i1 %missed, label %unpark, label %sleep
+unpark:
+  %pair = cmpxchg ptr %parked, i64 1, i64 0 seq_cst seq_cst
+  %mine = extractvalue { i64, i1 } %pair, 1
+  br i1 %mine, label %woken, label %sleep
+sleep:
+  %ok = call i32 @PyThread_acquire_lock(ptr %lock, i32 1)
+  br label %woken
+woken:
+  br label %spin
+work:
+  %stop = icmp eq i64 %mail, -1
+  br i1 %stop, label %leave, label %run
+run:
+  %table = load ptr, ptr @pool[TABLE]
+  %count = load i64, ptr @pool[COUNT]
+  %width = load i64, ptr @pool[WIDTH]
+  %raw = load i64, ptr %scratch_at
+  %up = add i64 %raw, 63
+  %scratch = and i64 %up, -64
+  call void @part(ptr %table, i64 %count, i64 %scratch, i64 %index, i64 %width)
+  br label %worked
+worked:
+  %left = atomicrmw sub ptr @pool[REMAINING], i64 1 release
+  br label %idle
+leave:
+  %gone = atomicrmw sub ptr @pool[REMAINING], i64 1 release
+  ret void
+}
+
+define internal void @post(ptr %slot, i64 %mail) {
+  store atomic i64 %mail, ptr %slot seq_cst, align 8
+  %parked = getelementptr i64, ptr %slot, i64 1
+  %state = load atomic i64, ptr %parked seq_cst, align 8
+  %asleep = icmp eq i64 %state, 1
+  br i1 %asleep, label %claim, label %done
+claim:
+  %pair = cmpxchg ptr %parked, i64 1, i64 0 seq_cst seq_cst
+  %mine = extractvalue { i64, i1 } %pair, 1
+  br i1 %mine, label %wake, label %done
+wake:
+  %lock_at = getelementptr i64, ptr %slot, i64 2
+  %lock = load ptr, ptr %lock_at
+  call void @PyThread_release_lock(ptr %lock)
+  br label %done
+done:
+  ret void
+}
+
+define internal void @post_all(i64 %width, i64 %mail) {
+  br label %test
+test:
+  %number = phi i64 [ 1, %0 ], [ %next, %body ]
+  %more = icmp ult i64 %number, %width
+  br i1 %more, label %body, label %done
+body:
+  %slot = call ptr @worker_slot(i64 %number)
+  call void @post(ptr %slot, i64 %mail)
+  %next = add i64 %number, 1
+  br label %test
+done:
+  ret void
+}
+"""
+
+# Workers are made ready (started, given scratch memory) while the pool is locked, so they are idle and none can fail later.
+_RUN = """
+define internal i1 @ready(i64 %number, i64 %scratch_bytes) {
+  %slot = call ptr @worker_slot(i64 %number)
+  %raw_at = getelementptr i64, ptr %slot, i64 4
+  %size_at = getelementptr i64, ptr %slot, i64 5
+  %size = load i64, ptr %size_at
+  %small = icmp ult i64 %size, %scratch_bytes
+  br i1 %small, label %grow, label %enough
+grow:
+  %old = load ptr, ptr %raw_at
+  call void @PyMem_RawFree(ptr %old)
+  %bytes = add i64 %scratch_bytes, 64
+  %new = call ptr @PyMem_RawMalloc(i64 %bytes)
+  store ptr %new, ptr %raw_at
+  %failed = icmp eq ptr %new, null
+  %got = select i1 %failed, i64 0, i64 %scratch_bytes
+  store i64 %got, ptr %size_at
+  br i1 %failed, label %refuse, label %enough
+enough:
+  %started = load i64, ptr @pool[STARTED]
+  %running = icmp ule i64 %number, %started
+  br i1 %running, label %accept, label %begin
+begin:
+  %lock_at = getelementptr i64, ptr %slot, i64 2
+  %lock = call ptr @PyThread_allocate_lock()
+  %no_lock = icmp eq ptr %lock, null
+  br i1 %no_lock, label %refuse, label %launch
+launch:
+  %ok = call i32 @PyThread_acquire_lock(ptr %lock, i32 1)
+  store ptr %lock, ptr %lock_at
+  store i64 0, ptr %slot
+  %parked_at = getelementptr i64, ptr %slot, i64 1
+  store i64 0, ptr %parked_at
+  %index_at = getelementptr i64, ptr %slot, i64 3
+  store i64 %number, ptr %index_at
+  fence seq_cst
+  %thread = call i64 @PyThread_start_new_thread(ptr @worker, ptr %slot)
+  %no_thread = icmp eq i64 %thread, -1
+  br i1 %no_thread, label %refuse, label %born
+born:
+  store i64 %number, ptr @pool[STARTED]
+  br label %accept
+accept:
+  ret i1 true
+refuse:
+  ret i1 false
+}
+
+define i64 @volta_pool_run(ptr %table, i64 %count, i64 %scratch, i64 %scratch_bytes) {
+  %threads = load atomic i64, ptr @pool[THREADS] monotonic, align 8
+  %several = icmp ugt i64 %threads, 1
+  br i1 %several, label %try, label %alone
+try:
+  %pair = cmpxchg ptr @pool[LOCK], i64 0, i64 1 acquire monotonic
+  %mine = extractvalue { i64, i1 } %pair, 1
+  br i1 %mine, label %prepare, label %alone
+prepare:
+  %number = phi i64 [ 1, %try ], [ %next, %prepared ]
+  %enough = icmp eq i64 %number, %threads
+  br i1 %enough, label %ready, label %one
+one:
+  %ok = call i1 @ready(i64 %number, i64 %scratch_bytes)
+  br i1 %ok, label %prepared, label %ready
+prepared:
+  %next = add i64 %number, 1
+  br label %prepare
+ready:
+  %width = phi i64 [ %number, %prepare ], [ %number, %one ]
+  store ptr %table, ptr @pool[TABLE]
+  store i64 %count, ptr @pool[COUNT]
+  store i64 %width, ptr @pool[WIDTH]
+  %runs = load i64, ptr @pool[RUNS]
+  %runs1 = add i64 %runs, 1
+  store i64 %runs1, ptr @pool[RUNS]
+  %others = sub i64 %width, 1
+  store atomic i64 %others, ptr @pool[REMAINING] monotonic, align 8
+  %last = load i64, ptr @pool[GENERATION]
+  %generation = add i64 %last, 1
+  store i64 %generation, ptr @pool[GENERATION]
+  call void @post_all(i64 %width, i64 %generation)
+  call void @part(ptr %table, i64 %count, i64 %scratch, i64 0, i64 %width)
+  call void @drain()
+  store atomic i64 0, ptr @pool[LOCK] release, align 8
+  ret i64 1
+alone:
+  ret i64 0
+}
+
+define internal void @drain() {
+  br label %look
+look:
+  %left = load atomic i64, ptr @pool[REMAINING] acquire, align 8
+  %none = icmp eq i64 %left, 0
+  br i1 %none, label %done, label %wait
+wait:
+  call void @wait_while(ptr @pool[REMAINING], i64 %left)
+  br label %look
+done:
+  ret void
+}
+
+; Ends all workers (at exit). Whoever holds the pool finishes first. Returns with the workers gone.
+define void @volta_pool_stop() {
+  br label %look
+look:
+  %pair = cmpxchg ptr @pool[LOCK], i64 0, i64 1 acquire monotonic
+  %mine = extractvalue { i64, i1 } %pair, 1
+  br i1 %mine, label %stop, label %wait
+wait:
+  %ignored = call i32 @volta_yield()
+  br label %look
+stop:
+  %started = load i64, ptr @pool[STARTED]
+  store atomic i64 %started, ptr @pool[REMAINING] monotonic, align 8
+  %width = add i64 %started, 1
+  call void @post_all(i64 %width, i64 -1)
+  call void @drain()
+  store i64 0, ptr @pool[STARTED]
+  store i64 0, ptr @pool[GENERATION]
+  store atomic i64 0, ptr @pool[LOCK] release, align 8
+  ret void
+}
+
+; In a forked child there are no workers, and the parent may have been in the middle of a plan.
+define void @volta_pool_forked() {
+  store i64 0, ptr @pool[STARTED]
+  store i64 0, ptr @pool[GENERATION]
+  store i64 0, ptr @pool[ARRIVED]
+  store atomic i64 0, ptr @pool[LOCK] release, align 8
+  ret void
+}
+"""
+
+
+def text(max_threads: int) -> str:
+    """The module's IR, with constants filled in for this machine."""
+    ir = fpenv.DECLARATIONS + _HEAD + _PART + _WORKER + _RUN
+    for name, word in WORDS.items():
+        ir = ir.replace(f"@pool[{name}]", f"getelementptr (i64, ptr @pool, i64 {word})")
+    if target.is_x86():
+        pause = "call void @llvm.x86.sse2.pause()"
+        ir += "declare void @llvm.x86.sse2.pause()\n"
+    else:
+        pause = 'call void asm sideeffect "isb", ""()'  # yield is a no-op on most cores
+    constants = {"POOL_SIZE": _WORKERS + _STRIDE * max_threads, "STRIDE": _STRIDE, "WORKERS": _WORKERS}
+    for name, value in constants.items():
+        ir = ir.replace(name, str(value))
+    return ir.replace("PAUSE", pause)
