@@ -1,8 +1,8 @@
 """Disk cache of compiled units.
 
 One file holds one unit: a header (environment, and the full text of every kernel in it), the object code, and a
-checksum over both.  Beside it lies one tiny reference file a kernel, so that a plan that shares only some kernels with an
-earlier one finds them.  A hit compares the whole key, never just its hash.  Writers use a temporary file and
+checksum over both.  Beside it lies one tiny reference file a kernel, so that a plan that shares only some kernels with
+an earlier one finds them.  A hit compares the whole key, never just its hash.  Writers use a temporary file and
 ``os.replace``, so readers in other processes see a whole file or none; whatever is damaged is removed and rebuilt.
 """
 

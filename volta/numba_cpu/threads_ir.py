@@ -242,7 +242,7 @@ done:
 }
 """
 
-# Workers are made ready (started, given scratch memory) while the pool is locked, so they are idle and none can fail later.
+# Workers are made ready (started, given scratch memory) while the pool is locked: they are idle, none can fail later.
 _RUN = """
 define internal i1 @ready(i64 %number, i64 %scratch_bytes) {
   %slot = call ptr @worker_slot(i64 %number)
