@@ -9,7 +9,7 @@ from llvmlite import ir
 
 from volta.emit.builder import Builder
 from volta.emit.loops import fma, for_range, load_args, load_pointer, loop, minimum, new_kernel, offset
-from volta.numba_cpu import target, unit
+from volta.numba_cpu import unit
 from volta.numba_cpu.dot import build_dot, build_dot_pack
 from volta.xla_like.dot_schedule import CHUNK, DotShape, DotSpec, dot_plan, swap
 

@@ -9,7 +9,7 @@ from volta.numba_cpu import target
 from volta.xla_like.dot_schedule import DotSpec, fold_batch
 
 F32 = DotSpec("float32", "float32", "float32")
-WIDTHS = [bits_ for bits_ in (512, 256, 128) if bits_ <= target.vector_bits()]
+WIDTHS = [bits_ for bits_ in (512, 256, 128) if bits_ <= target.vector_bits()][:2]
 
 
 def spec(lhs="float32", rhs=None, out=None, precision="default", width=WIDTHS[0]):
@@ -77,7 +77,9 @@ def test_layouts(width, left, right):
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("shape", [(300, 270, 600), (130, 33, 1500), (1, 513, 520), (513, 513, 1), (1, 600, 4), (30, 64, 700)])
+@pytest.mark.parametrize(
+    "shape", [(300, 270, 600), (130, 33, 1500), (1, 513, 520), (513, 513, 1), (1, 600, 4), (30, 64, 700)]
+)
 def test_large_shapes_use_every_path(width, shape):
     m, k, n = shape
     rng = np.random.default_rng(3)
@@ -120,7 +122,13 @@ DTYPES = [
 def test_dtypes(width, dtypes):
     rng = np.random.default_rng(11)
     one = spec(*dtypes, width=width)
-    for batch, m, k, n in [((1, 1), 130, 300, 77), ((4, 5), 15, 33, 40), ((1, 1), 3, 0, 5), ((1, 1), 40, 257, 1), ((1, 1), 1, 258, 99)]:
+    for batch, m, k, n in [
+        ((1, 1), 130, 300, 77),
+        ((4, 5), 15, 33, 40),
+        ((1, 1), 3, 0, 5),
+        ((1, 1), 40, 257, 1),
+        ((1, 1), 1, 258, 99),
+    ]:
         lhs, rhs = fill((*batch, m, k), one.lhs, rng), fill((*batch, k, n), one.rhs, rng)
         for left in ("plain", "transposed", "spaced"):
             for right in ("plain", "transposed", "spaced"):
@@ -152,14 +160,14 @@ def test_an_underflowing_product_keeps_its_sign():
 
 def test_the_order_is_the_declared_one():
     """A large number that meets its negative shows which terms were added in between (FPRev's method)."""
-    big = np.float32(2.0**30)
+    big = np.float32(2.0**40)
     for k in (9, 256, 300, 600):
         for i in range(0, k, 7):
             for j in range(i + 1, k, 31):
                 lhs = np.ones((1, 1, 1, k), "f4")
                 lhs[..., i], lhs[..., j] = big, -big
                 ci, cj = i // 256, j // 256
-                lost = j - i - 1 + i % 256 if ci == cj else cj * 256 + (j - cj * 256)
+                lost = j - i - 1 + i % 256
                 if ci != cj:  # the whole chunk of j is absorbed, and every chunk from the first on
                     lost = min(k, (cj + 1) * 256) - 2
                 kept = k - 2 - lost
@@ -202,7 +210,12 @@ def test_fold_batch():
 
 @pytest.mark.parametrize(
     "bad",
-    [("float32", "int32", "float32"), ("float64", "float64", "float32"), ("bool", "bool", "bool"), ("int8", "int8", "float32")],
+    [
+        ("float32", "int32", "float32"),
+        ("float64", "float64", "float32"),
+        ("bool", "bool", "bool"),
+        ("int8", "int8", "float32"),
+    ],
 )
 def test_undefined_products_are_refused(bad):
     with pytest.raises(ValueError, match="dot|float64"):

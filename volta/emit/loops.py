@@ -222,5 +222,5 @@ def fma(b: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
 def splat(b: ir.IRBuilder, scalar: ir.Value, lanes: int) -> ir.Value:
     """A vector with `scalar` in every lane."""
     undefined = ir.Constant(ir.VectorType(scalar.type, lanes), ir.Undefined)
-    zeros = ir.Constant(ir.VectorType(I32, lanes), [0] * lanes)
+    zeros = ir.Constant(ir.VectorType(I32, lanes), None)
     return b.shuffle_vector(b.insert_element(undefined, scalar, I32(0)), undefined, zeros)

@@ -8,7 +8,6 @@ from llvmlite import ir
 
 from volta.emit.builder import Builder
 from volta.emit.loops import (
-    I1,
     I64,
     PTR,
     for_range,
@@ -21,7 +20,7 @@ from volta.emit.loops import (
     offset,
 )
 from volta.numba_cpu.dot_pack import pack
-from volta.numba_cpu.dot_tile import tile, tile_heights
+from volta.numba_cpu.dot_tile import add_sums, tile, tile_shapes
 from volta.xla_like.dot_schedule import CHUNK, Arg, DotSpec, Mode, item_size
 
 
@@ -118,7 +117,11 @@ class _DotKernel:
         self.lhs_k_bytes = -(-spec.tile_rows // spec.lanes) * self.vector_bytes  # one k of the packed left tile
         self.pack_lhs = pack(module, spec.lhs, spec.accumulator, spec.lanes)
         self.pack_rhs = pack(module, spec.rhs, spec.accumulator, spec.lanes)
-        self.tiles = [(rows, [tile(module, spec, rows, vectors) for vectors in (1, 2)]) for rows in tile_heights(spec)]
+        self.tiles = [
+            (rows, [(tile(module, spec, rows, vectors), vectors) for vectors in widths])
+            for rows, widths in tile_shapes(spec)
+        ]
+        self.add = add_sums(module, spec)
 
     def emit(self) -> None:
         """A run of tasks that share batch item and column band is one band of rows."""
@@ -174,9 +177,7 @@ class _DotKernel:
         strip_bytes = b.mul(_round_up(b, depth, spec.lanes), I64(self.vector_bytes))
         local = offset(b, self.scratch, args.SCRATCH_RHS)
         with if_then(b, b.icmp_signed("==", args.RHS_MODE, I64(Mode.SCRATCH))):
-            _pack_strips(
-                b, self.pack_rhs, spec, local, strip_bytes, source, args.RHS_K, args.RHS_N, columns, depth
-            )
+            _pack_strips(b, self.pack_rhs, spec, local, strip_bytes, source, args.RHS_K, args.RHS_N, columns, depth)
         padded = b.mul(_ceil_div(b, args.N, spec.tile_cols), I64(spec.tile_cols * self.size))
         shared = offset(b, _at(b, self.packed, (k, padded)), b.mul(b.sdiv(j, I64(spec.lanes)), strip_bytes))
         direct = b.icmp_signed("==", args.RHS_MODE, I64(Mode.DIRECT))
@@ -191,15 +192,16 @@ class _DotKernel:
     def _lhs(self, source: ir.Value, height: ir.Value, depth: ir.Value) -> list[ir.Value]:
         """Where the tile reads the left operand: pointer, stride of rows, stride of k."""
         b, args, spec = self.b, self.args, self.spec
+        packed = offset(b, self.scratch, args.SCRATCH_LHS)
         with if_else(b, b.icmp_signed("==", args.LHS_MODE, I64(Mode.SCRATCH))) as branch:
             with branch.then():
                 with for_range(b, 0, height, spec.lanes) as row:
-                    to = _at(b, self.scratch, (row, I64(self.size)))
+                    to = _at(b, packed, (row, I64(self.size)))
                     width = minimum(b, b.sub(height, row), spec.lanes)
                     start = _at(b, source, (row, args.LHS_M))
                     step = I64(self.lhs_k_bytes)
                     b.call(self.pack_lhs, [to, step, start, args.LHS_K, args.LHS_M, width, depth])
-                branch.give(self.scratch, I64(self.size), I64(self.lhs_k_bytes))
+                branch.give(packed, I64(self.size), I64(self.lhs_k_bytes))
             with branch.otherwise():
                 branch.give(source, args.LHS_M, args.LHS_K)
         return branch.results
@@ -219,24 +221,33 @@ class _DotKernel:
         b, spec, lanes = self.b, self.spec, self.spec.lanes
         with loop(b, 0, height) as it:
             rest = b.sub(height, it.index)
-            step, (narrow, wide) = I64(self.tiles[-1][0]), self.tiles[-1][1]
-            for rows, functions in reversed(self.tiles[:-1]):
-                fits = b.icmp_signed(">=", rest, I64(rows))
-                step = b.select(fits, I64(rows), step)
-                narrow, wide = (b.select(fits, f, g) for f, g in zip(functions, (narrow, wide), strict=True))
-            it.step = step
+            it.step, narrow, wide, vectors = self._choose(rest)
             lhs_from, out = _at(b, lhs[0], (it.index, lhs[1])), _at(b, line, (it.index, line_bytes))
-            with for_range(b, 0, columns, spec.tile_cols) as column:
-                width = b.sub(columns, column)
-                function = b.select(b.icmp_signed(">", width, I64(lanes)), wide, narrow)
-                right = offset(b, rhs[0], b.mul(b.ashr(column, I64(lanes.bit_length() - 1)), rhs[2]))
-                to = offset(b, out, b.mul(column, I64(self.size)))
-                arguments = [depth, lhs_from, lhs[1], lhs[2], right, rhs[1], rhs[2], to, line_bytes, width, first]
-                b.call(function, arguments, fastmath=())
+            with loop(b, 0, columns) as across:
+                width = b.sub(columns, across.index)
+                fits = b.icmp_signed(">", width, b.mul(b.sub(vectors, I64(1)), I64(lanes)))
+                function = b.select(fits, wide, narrow)
+                across.step = b.mul(b.select(fits, vectors, I64(1)), I64(lanes))
+                width = minimum(b, width, across.step)
+                right = offset(b, rhs[0], b.mul(b.ashr(across.index, I64(lanes.bit_length() - 1)), rhs[2]))
+                to = offset(b, out, b.mul(across.index, I64(self.size)))
+                buffer_row = b.mul(across.step, I64(self.size))
+                sums = b.select(first, to, self.scratch), b.select(first, line_bytes, buffer_row)
+                b.call(function, [depth, lhs_from, lhs[1], lhs[2], right, rhs[1], rhs[2], *sums, width])
+                with if_then(b, b.not_(first)):
+                    b.call(self.add, [to, line_bytes, *sums, it.step, width])
 
-    def _convert(
-        self, sums: ir.Value, sums_row: ir.Value, out: ir.Value, rows: ir.Value, columns: ir.Value
-    ) -> None:
+    def _choose(self, rest: ir.Value) -> list[ir.Value]:
+        """For `rest` rows: the height of the tallest tile that fits, its narrow and wide function, the wide's vectors."""
+        b = self.b
+        chosen: list[ir.Value] = []
+        for rows, ((narrow, _), (wide, vectors)) in reversed(self.tiles):
+            this = [I64(rows), narrow, wide, I64(vectors)]
+            fits = b.icmp_signed(">=", rest, I64(rows))
+            chosen = [b.select(fits, new, old) for new, old in zip(this, chosen, strict=True)] if chosen else this
+        return chosen
+
+    def _convert(self, sums: ir.Value, sums_row: ir.Value, out: ir.Value, rows: ir.Value, columns: ir.Value) -> None:
         """Round complete sums to the output's dtype (integers wrap around)."""
         b, spec = self.b, self.spec
         whole = b.and_(columns, I64(-spec.lanes))

@@ -3,11 +3,13 @@
 from llvmlite import ir
 
 from volta.emit.builder import Builder, Value, item_size, scalar_type
-from volta.emit.loops import I32, I64, PTR, VOID, for_range, if_else, intrinsic, minimum, offset
-from volta.numba_cpu.dot_tile import lane_mask
+from volta.emit.loops import I32, I64, PTR, VOID, for_range, if_else, minimum, offset
+from volta.numba_cpu.dot_tile import lane_mask, masked_load
 
 PACK_TYPE = ir.FunctionType(VOID, [PTR, I64, PTR, I64, I64, I64, I64])
 """``pack(to, to_k, source, source_k, source_lane, width, depth)``; strides in bytes."""
+
+_SQUARE = 4  # no more than the fewest lanes of a strip, but for two float64: those are written in pairs of strips
 
 
 def pack(module: ir.Module, dtype: str, accumulator: str, lanes: int) -> ir.Function:
@@ -32,11 +34,14 @@ def pack(module: ir.Module, dtype: str, accumulator: str, lanes: int) -> ir.Func
     emit = _Packer(b, function, dtype, accumulator, lanes)
     with if_else(b, along_lanes) as branch:
         with branch.then():
-            with if_else(b, b.icmp_signed("==", width, I64(lanes))) as whole:
-                with whole.then():
-                    emit.rows(None)
-                with whole.otherwise():
-                    emit.rows(lane_mask(b, lanes, width))
+            if lanes * item_size(accumulator) == 64:  # masks cost nothing with AVX-512
+                emit.rows(lane_mask(b, lanes, width))
+            else:
+                with if_else(b, b.icmp_signed("==", width, I64(lanes))) as whole:
+                    with whole.then():
+                        emit.rows(None)
+                    with whole.otherwise():
+                        emit.rows(lane_mask(b, lanes, width))
         with branch.otherwise():
             with if_else(b, along_k) as transposed:
                 with transposed.then():
@@ -71,11 +76,7 @@ class _Packer:
         b = self.b
         half = self.dtype in ("float16", "bfloat16")
         stored = "uint16" if half else self.dtype
-        element = scalar_type(stored)
-        vector = ir.VectorType(element, self.lanes)
-        name = f"llvm.masked.load.v{self.lanes}{element.intrinsic_name}.p0"
-        read = intrinsic(b.module, name, vector, [PTR, I32, mask.type, vector])
-        raw = b.call(read, [pointer, I32(self.size), mask, ir.Constant(vector, None)])
+        raw = masked_load(b, ir.VectorType(scalar_type(stored), self.lanes), pointer, mask, self.size)
         if self.dtype == "float16":
             halves = b.bitcast(raw, ir.VectorType(ir.HalfType(), self.lanes))
             return builder.value(b.fpext(halves, ir.VectorType(ir.FloatType(), self.lanes)), "float32")
@@ -85,20 +86,21 @@ class _Packer:
         return value
 
     def transposed(self) -> None:
-        """The source is contiguous along k: blocks of lanes x lanes are transposed in registers."""
-        b, builder, lanes = self.b, Builder(self.b, self.lanes), self.lanes
+        """The source is contiguous along k: squares of four lanes times four k are transposed in registers."""
+        b, builder = self.b, Builder(self.b, _SQUARE)
         last = b.sub(self.width, I64(1))
-        starts = [
-            offset(b, self.source, b.mul(minimum(b, I64(lane), last), self.source_lane)) for lane in range(lanes)
-        ]
-        whole = b.and_(self.depth, I64(-lanes))
-        with for_range(b, 0, whole, lanes) as k:
-            at = b.mul(k, I64(self.size))
-            block = [self.convert(builder.load(offset(b, start, at), self.dtype), builder) for start in starts]
-            to = offset(b, self.to, b.mul(k, self.to_k))
-            for row in transpose(b, block):
-                b.store(row, to, align=self.out_size)
-                to = offset(b, to, self.to_k)
+        whole = b.and_(self.depth, I64(-_SQUARE))
+        with for_range(b, 0, self.width, _SQUARE) as lane:
+            lines = [minimum(b, b.add(lane, I64(i)), last) for i in range(_SQUARE)]  # beyond the last: repeat it
+            starts = [offset(b, self.source, b.mul(line, self.source_lane)) for line in lines]
+            to_lane = offset(b, self.to, b.mul(lane, I64(self.out_size)))
+            with for_range(b, 0, whole, _SQUARE) as k:
+                at = b.mul(k, I64(self.size))
+                square = [self.convert(builder.load(offset(b, start, at), self.dtype), builder) for start in starts]
+                to = offset(b, to_lane, b.mul(k, self.to_k))
+                for row in transpose(b, square):
+                    b.store(row, to, align=self.out_size)
+                    to = offset(b, to, self.to_k)
         self.any(whole)
 
     def any(self, first: ir.Value) -> None:
@@ -128,5 +130,3 @@ def transpose(b: ir.IRBuilder, rows: list[ir.Value]) -> list[ir.Value]:
                 swapped[i + distance] = b.shuffle_vector(*pair, ir.Constant(indices, high))
         rows, distance = swapped, 2 * distance
     return rows
-
-

@@ -3,24 +3,42 @@
 from llvmlite import ir
 
 from volta.emit.builder import is_float, scalar_type
-from volta.emit.loops import I1, I32, I64, PTR, VOID, fma, intrinsic, loop, offset, splat
+from volta.emit.loops import I32, I64, PTR, VOID, fma, for_range, intrinsic, loop, offset, splat
 from volta.xla_like.dot_schedule import DotSpec, item_size
 
-TILE_TYPE = ir.FunctionType(VOID, [I64, PTR, I64, I64, PTR, I64, I64, PTR, I64, I64, I1])
-"""``tile(depth, a, a_row, a_k, b, b_k, b_vector, c, c_row, columns, first)``; strides in bytes."""
+TILE_TYPE = ir.FunctionType(VOID, [I64, PTR, I64, I64, PTR, I64, I64, PTR, I64, I64])
+"""``tile(depth, a, a_row, a_k, b, b_k, b_vector, c, c_row, columns)``; strides in bytes."""
 
-_ROWS_PER_POINTER = 3  # x86 addresses base, base + stride and base + 2 * stride without further registers
+ADD_TYPE = ir.FunctionType(VOID, [PTR, I64, PTR, I64, I64, I64])
+"""``add(c, c_row, sums, sums_row, rows, columns)``; strides in bytes."""
 
 
-def tile_heights(spec: DotSpec) -> list[int]:
-    """Heights of the tiles that exist, from the tallest down; any number of rows is a sum of them."""
-    return [spec.tile_rows, *(h for h in (8, 4, 2, 1) if h < spec.tile_rows)]
+def tile_shapes(spec: DotSpec) -> list[tuple[int, tuple[int, int]]]:
+    """Tiles that exist: a height and two widths in vectors, from the tallest down. Any height is a sum of these.
+
+    Four rows of two vectors, or one row of four, already hide the latency of an FMA.
+    """
+    return [(spec.tile_rows, (1, 2)), (4, (1, 2)), (1, (1, 4))]
 
 
 def lane_mask(b: ir.IRBuilder, lanes: int, count: ir.Value) -> ir.Value:
     """``<lanes x i1>``: true in the first `count` lanes (an i64, which may be negative or beyond `lanes`)."""
     vector = ir.VectorType(I32, lanes)
     return b.icmp_signed("<", ir.Constant(vector, list(range(lanes))), splat(b, b.trunc(count, I32), lanes))
+
+
+def masked_load(b: ir.IRBuilder, kind: ir.VectorType, pointer: ir.Value, mask: ir.Value, align: int) -> ir.Value:
+    """The lanes in the mask; the others are not touched and read as zeros."""
+    name = f"llvm.masked.load.v{kind.count}{kind.element.intrinsic_name}.p0"
+    read = intrinsic(b.module, name, kind, [PTR, I32, mask.type, kind])
+    return b.call(read, [pointer, I32(align), mask, ir.Constant(kind, None)])
+
+
+def masked_store(b: ir.IRBuilder, value: ir.Value, pointer: ir.Value, mask: ir.Value, align: int) -> None:
+    """Write the lanes in the mask; the memory of the others is not touched."""
+    kind = value.type
+    name = f"llvm.masked.store.v{kind.count}{kind.element.intrinsic_name}.p0"
+    b.call(intrinsic(b.module, name, VOID, [kind, PTR, I32, mask.type]), [value, pointer, I32(align), mask])
 
 
 def multiply_add(b: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
@@ -33,60 +51,65 @@ def multiply_add(b: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.V
 def tile(module: ir.Module, spec: DotSpec, rows: int, vectors: int) -> ir.Function:
     """The function (internal to the module, added once) for a tile of `rows` times `vectors`.
 
-    It sets ``c = sum`` if `first`, else ``c = c + sum``, where sum is the chain over `depth` from +0.0. All columns
-    of b are read, only the first `columns` of c are touched.
+    It sets c to the chain over `depth` from +0.0. All columns of b are read, only the first `columns` of c are written.
     """
     name = f"volta_dot_tile_{spec.accumulator}_{spec.vector_bits}_{rows}x{vectors}"
     found = module.globals.get(name)
     if found is not None:
         return found
-    function = ir.Function(module, TILE_TYPE, name)
-    function.linkage = "internal"
-    function.attributes.add("noinline")
-    depth, a, a_row, a_k, b_pointer, b_k, b_vector, c, c_row, columns, first = function.args
-    b = ir.IRBuilder(function.append_basic_block("entry"))
+    function, b = _internal(module, name, TILE_TYPE)
+    depth, a, a_row, a_k, b_pointer, b_k, b_vector, c, c_row, columns = function.args
     element = scalar_type(spec.accumulator)
     lanes, size = spec.lanes, item_size(spec.accumulator)
     vector = ir.VectorType(element, lanes)
-    a_rows = [None, a_row, b.shl(a_row, I64(1))]
-    groups = [a]
-    while len(groups) * _ROWS_PER_POINTER < rows:
-        groups.append(b.gep(groups[-1], [b.mul(a_row, I64(_ROWS_PER_POINTER))], source_etype=ir.IntType(8)))
-
-    zero = ir.Constant(vector, [0.0 if is_float(spec.accumulator) else 0] * lanes)
-    with loop(b, 0, depth, init=[b_pointer, *groups, *[zero] * (rows * vectors)]) as it:
-        b_now, a_now, sums = it.values[0], it.values[1 : 1 + len(groups)], list(it.values[1 + len(groups) :])
-        columns_of_b = [
-            b.load(b_now if v == 0 else offset(b, b_now, b_vector), align=size, typ=vector) for v in range(vectors)
-        ]
+    with loop(b, 0, depth, init=[b_pointer, a, *[ir.Constant(vector, None)] * (rows * vectors)]) as it:
+        b_now, a_now, *sums = it.values
+        columns_of_b, pointer = [], b_now
+        for v in range(vectors):
+            pointer = pointer if v == 0 else offset(b, pointer, b_vector)
+            columns_of_b.append(b.load(pointer, align=size, typ=vector))
+        pointer = a_now
         for row in range(rows):
-            pointer = a_now[row // _ROWS_PER_POINTER]
-            step = a_rows[row % _ROWS_PER_POINTER]
-            scalar = b.load(pointer if step is None else offset(b, pointer, step), align=size, typ=element)
-            x = splat(b, scalar, lanes)
+            pointer = pointer if row == 0 else offset(b, pointer, a_row)
+            x = splat(b, b.load(pointer, align=size, typ=element), lanes)
             for v in range(vectors):
                 at = row * vectors + v
                 sums[at] = multiply_add(b, x, columns_of_b[v], sums[at])
-        it.advance(offset(b, b_now, b_k), *(offset(b, pointer, a_k) for pointer in a_now), *sums)
-    sums = it.results[1 + len(groups) :]
-
+        it.advance(offset(b, b_now, b_k), offset(b, a_now, a_k), *sums)
     masks = [lane_mask(b, lanes, b.sub(columns, I64(v * lanes))) for v in range(vectors)]
-    suffix = f"{vector.count}{element.intrinsic_name}"
-    mask_type = masks[0].type
-    read = intrinsic(module, f"llvm.masked.load.v{suffix}.p0", vector, [PTR, I32, mask_type, vector])
-    write = intrinsic(module, f"llvm.masked.store.v{suffix}.p0", VOID, [vector, PTR, I32, mask_type])
-    add = b.fadd if is_float(spec.accumulator) else b.add
-    setting, adding = b.append_basic_block("set"), b.append_basic_block("add")
-    b.cbranch(first, setting, adding)
-    for block in (setting, adding):
-        b.position_at_end(block)
-        line = c
-        for row in range(rows):
-            for v in range(vectors):
-                pointer, total = offset(b, line, v * lanes * size), sums[row * vectors + v]
-                if block is adding:
-                    total = add(b.call(read, [pointer, I32(size), masks[v], zero]), total)
-                b.call(write, [total, pointer, I32(size), masks[v]])
-            line = offset(b, line, c_row)
-        b.ret_void()
+    for row in range(rows):
+        for v in range(vectors):
+            masked_store(b, it.results[2 + row * vectors + v], offset(b, c, v * lanes * size), masks[v], size)
+        c = offset(b, c, c_row)
+    b.ret_void()
     return function
+
+
+def add_sums(module: ir.Module, spec: DotSpec) -> ir.Function:
+    """The function (internal to the module, added once) that adds the sums of a further chunk: ``c = c + sums``."""
+    name = f"volta_dot_add_{spec.accumulator}_{spec.vector_bits}"
+    found = module.globals.get(name)
+    if found is not None:
+        return found
+    function, b = _internal(module, name, ADD_TYPE)
+    c, c_row, sums, sums_row, rows, columns = function.args
+    lanes, size = spec.lanes, item_size(spec.accumulator)
+    vector = ir.VectorType(scalar_type(spec.accumulator), lanes)
+    add = b.fadd if is_float(spec.accumulator) else b.add
+    with for_range(b, 0, columns, lanes) as column:
+        mask = lane_mask(b, lanes, b.sub(columns, column))
+        start = b.mul(column, I64(size))
+        with loop(b, 0, rows, init=[offset(b, c, start), offset(b, sums, start)]) as it:
+            to, source = it.values
+            before = masked_load(b, vector, to, mask, size)
+            masked_store(b, add(before, b.load(source, align=size, typ=vector)), to, mask, size)
+            it.advance(offset(b, to, c_row), offset(b, source, sums_row))
+    b.ret_void()
+    return function
+
+
+def _internal(module: ir.Module, name: str, kind: ir.FunctionType) -> tuple[ir.Function, ir.IRBuilder]:
+    function = ir.Function(module, kind, name)
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    return function, ir.IRBuilder(function.append_basic_block("entry"))

@@ -131,8 +131,9 @@ class Arg(enum.IntEnum):
     BLOCK_COLS = 24
     LHS_MODE = 25  # a Mode: DIRECT or SCRATCH
     RHS_MODE = 26  # a Mode
-    SCRATCH_RHS = 27  # byte offsets into the scratch memory; the left operand's tile is at 0
-    SCRATCH_OUT = 28
+    SCRATCH_LHS = 27  # byte offsets into the scratch memory; at 0 are the sums of one register tile
+    SCRATCH_RHS = 28
+    SCRATCH_OUT = 29
 
 
 class Mode(enum.IntEnum):
@@ -173,7 +174,7 @@ class DotPlan:
 
 @attrs.frozen
 class DotShape:
-    """Sizes and byte strides of one product ``out[b0, b1, m, n] = sum over k of lhs[b0, b1, m, k] * rhs[b0, b1, k, n]``.
+    """Sizes and byte strides of one product of (b0, b1, m, k) and (b0, b1, k, n).
 
     Two batch dimensions, each with any stride in each array (0 for an operand that lacks it); the output's columns
     are contiguous.
@@ -292,7 +293,8 @@ def _plan(spec: DotSpec, s: DotShape) -> DotPlan:
         block_cols = min(block_cols, spec.tile_cols)
     lhs_mode = Mode.SCRATCH if spec.converts_lhs or n > 256 else Mode.DIRECT
 
-    scratch_rhs = CHUNK * _round_up(spec.tile_rows, lanes) * size if lhs_mode is Mode.SCRATCH else 0
+    scratch_lhs = spec.tile_rows * spec.tile_cols * size
+    scratch_rhs = scratch_lhs + CHUNK * _round_up(spec.tile_rows, lanes) * size * (lhs_mode is Mode.SCRATCH)
     scratch_out = scratch_rhs + (CHUNK * block_cols * size if rhs_mode is Mode.SCRATCH else 0)
     scratch = scratch_out + (block_rows * block_cols * size if spec.converts_out else 0)
 
@@ -304,7 +306,7 @@ def _plan(spec: DotSpec, s: DotShape) -> DotPlan:
         temp = rhs_bytes * inner * (1 if shared[0] else s.batch[0])
     args = (
         s.batch[1], m, n, k, *s.lhs_strides, *s.rhs_strides, *s.out_strides, *packed_strides,
-        task_rows, task_cols, block_rows, block_cols, int(lhs_mode), int(rhs_mode), scratch_rhs, scratch_out,
+        task_rows, task_cols, block_rows, block_cols, int(lhs_mode), int(rhs_mode), scratch_lhs, scratch_rhs, scratch_out,
     )  # fmt: skip
     launches = [DotLaunch("dot", tasks, args)]
     if temp:
