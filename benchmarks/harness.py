@@ -8,6 +8,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import runpy
 import statistics
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(1, str(ROOT))  # so that the benchmarks run from a checkout, installed or not
-PACKAGES = ("volta", "numba", "llvmlite", "numpy", "jax", "jaxlib", "torch")
+PACKAGES = ("numba", "llvmlite", "numpy", "jax", "jaxlib", "torch")
 
 
 def use_threads(count: int) -> None:
@@ -44,6 +45,7 @@ def machine(threads: int) -> dict[str, Any]:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             pass
+    versions["volta"] = runpy.run_path(str(ROOT / "volta" / "version.py"))["__version__"]
     return {
         "cpu": cpu,
         "cores": os.cpu_count(),
