@@ -11,7 +11,9 @@ only in memory: a load widens to float32 and a store rounds.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from llvmlite import ir
 
@@ -84,8 +86,11 @@ class Builder(Conversion):
     # Memory.
 
     def _memory_type(self, dtype: str) -> ir.Type:
-        return ir.IntType(bit_width(dtype) if dtype != "bool" else 8) if not is_float(dtype) or dtype in HALF_DTYPES \
+        return (
+            ir.IntType(bit_width(dtype) if dtype != "bool" else 8)
+            if not is_float(dtype) or dtype in HALF_DTYPES
             else scalar_type(dtype)
+        )
 
     def _point(self, pointer: ir.Value, target: ir.Type) -> ir.Value:
         """The pointer as one to `target`: an opaque pointer is one already."""
@@ -165,6 +170,86 @@ class Builder(Conversion):
         self.irbuilder.branch(head)
         self.irbuilder.position_at_end(after)
         return state
+
+    def rarely(
+        self,
+        condition: Value,
+        rare: Callable[..., Sequence[Value]],
+        inputs: Sequence[Value],
+        usual: Sequence[Value],
+    ) -> list[Value]:
+        """`rare(b, *inputs)` on the lanes where the condition holds, elsewhere `usual`.
+
+        `rare` is emitted for one lane (its `b` is a one-lane builder) and runs lane by lane, only if some lane needs
+        it: small code for cases that hardly occur. A value never depends on its neighbours.
+        """
+        irb, word = self.irbuilder, ir.IntType(64)
+        before = irb.block
+        inside, after = irb.append_basic_block("rare"), irb.append_basic_block("usual")
+        if self.lanes == 1:
+            irb.cbranch(condition.ir, inside, after)
+            irb.position_at_end(inside)
+            found = [v.ir for v in rare(self, *inputs)]
+            inside_end = irb.block
+            irb.branch(after)
+        else:
+            with irb.goto_entry_block():
+                given = [irb.alloca(v.ir.type) for v in inputs]
+                results = [irb.alloca(v.ir.type) for v in usual]
+            irb.cbranch(self._any(condition), inside, after)
+            irb.position_at_end(inside)
+            for value, place in zip((*inputs, *usual), (*given, *results), strict=True):
+                irb.store(value.ir, place)
+            loop, lane_block, skip = (irb.append_basic_block(name) for name in ("lanes", "lane", "next"))
+            irb.branch(loop)
+            irb.position_at_end(loop)
+            lane = irb.phi(word)
+            lane.add_incoming(word(0), inside)
+            irb.cbranch(irb.extract_element(condition.ir, lane), lane_block, skip)
+            irb.position_at_end(lane_block)
+            one = Builder(irb, 1)
+            scalars = [
+                one.load_at(place, [irb.mul(lane, word(item_size(v.dtype)))], v.dtype)
+                for v, place in zip(inputs, given, strict=True)
+            ]
+            for value, place in zip(rare(one, *scalars), results, strict=True):
+                one.store_at(value, place, [irb.mul(lane, word(item_size(value.dtype)))])
+            irb.branch(skip)
+            irb.position_at_end(skip)
+            following = irb.add(lane, word(1))
+            lane.add_incoming(following, skip)
+            done = irb.append_basic_block("done")
+            irb.cbranch(irb.icmp_signed("<", following, word(self.lanes)), loop, done)
+            irb.position_at_end(done)
+            found = [irb.load(place, typ=v.ir.type) for v, place in zip(usual, results, strict=True)]
+            inside_end = irb.block
+            irb.branch(after)
+        irb.position_at_end(after)
+        joined = []
+        for value, rare_value in zip(usual, found, strict=True):
+            phi = irb.phi(value.ir.type)
+            phi.add_incoming(value.ir, before)
+            phi.add_incoming(rare_value, inside_end)
+            joined.append(Value(phi, value.dtype, self))
+        return joined
+
+    def lookup(self, table: Sequence[int | float], dtype: str, index: Value) -> Value:
+        """`table[index]` in every lane, the table being constants of kind `dtype` and the index an int64 in range."""
+        module = self.irbuilder.module
+        texts = [str(self.scalar_const(dtype, number).ir.get_reference()) for number in table]
+        name = f"table.{dtype}." + hashlib.sha256(" ".join(texts).encode()).hexdigest()[:16]
+        if name not in module.globals:
+            array = ir.ArrayType(scalar_type(dtype), len(texts))
+            constant = ir.GlobalVariable(module, array, name)
+            constant.initializer = ir.Constant(array, [self.scalar_const(dtype, number).ir for number in table])
+            constant.global_constant = True
+            constant.linkage = "internal"
+        start = self.irbuilder.bitcast(module.globals[name], ir.IntType(8).as_pointer())
+        return self.load_at(start, self.offsets(index * item_size(dtype)), dtype)
+
+    def scalar_const(self, dtype: str, number: Any) -> Value:
+        """A constant as a value of a one-lane builder."""
+        return Builder(self.irbuilder, 1).const(dtype, number)
 
     def _any(self, x: Value) -> ir.Value:
         if self.lanes == 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from volta.emit.values import HALF_DTYPES, Value, bit_width, compute_dtype, is_float, is_signed
+from volta.emit.values import HALF_DTYPES, Operand, Value, bit_width, compute_dtype, is_float, is_signed
 from volta.emit.vocabulary import Vocabulary
 
 
@@ -37,6 +37,19 @@ class Conversion(Vocabulary):
             return Value(self.irbuilder.trunc(x.ir, target), dtype, self)
         extend = self.irbuilder.sext if is_signed(x.dtype) else self.irbuilder.zext
         return Value(extend(x.ir, target), dtype, self)
+
+    def mulhi(self, x: Operand, y: Operand) -> Value:
+        """The upper half of the product of two uint32 or uint64 values."""
+        x, y = self._pair(x, y)
+        if x.dtype == "uint32":
+            product = self.cast(x, "uint64") * self.cast(y, "uint64")
+            return self.cast(product >> 32, "uint32")
+        if x.dtype != "uint64":
+            raise TypeError(f"mulhi of {x.dtype}")
+        low, high = (lambda v: v & 0xFFFFFFFF), (lambda v: v >> 32)
+        cross = high(x) * low(y) + high(low(x) * low(y))
+        other = low(x) * high(y) + low(cross)
+        return high(x) * high(y) + high(cross) + high(other)
 
     def _float_to_int(self, x: Value, dtype: str) -> Value:
         bits = bit_width(dtype)

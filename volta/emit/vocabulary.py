@@ -273,19 +273,6 @@ class Vocabulary:
         """The number of leading zero bits, in the kind of x; its width for 0."""
         return Value(self.intrinsic("ctlz", x.dtype, x.ir, ir.IntType(1)(0)), x.dtype, self)
 
-    def mulhi(self, x: Operand, y: Operand) -> Value:
-        """The upper half of the product of two uint32 or uint64 values."""
-        x, y = self._pair(x, y)
-        if x.dtype == "uint32":
-            product = self.cast(x, "uint64") * self.cast(y, "uint64")
-            return self.cast(product >> 32, "uint32")
-        if x.dtype != "uint64":
-            raise TypeError(f"mulhi of {x.dtype}")
-        low, high = (lambda v: v & 0xFFFFFFFF), (lambda v: v >> 32)
-        cross = high(x) * low(y) + high(low(x) * low(y))
-        other = low(x) * high(y) + low(cross)
-        return high(x) * high(y) + high(cross) + high(other)
-
     def bitcast(self, x: Value, dtype: str) -> Value:
         """The same bits as another kind of the same width."""
         if bit_width(x.dtype) != bit_width(dtype):
