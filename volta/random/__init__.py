@@ -1,0 +1,46 @@
+"""Random numbers from explicit keys, with the names and habits of jax.random.
+
+A key is a uint32 array of shape (2,). Nothing is hidden: the same key gives the same numbers, on every machine, so
+split a key before each use.
+
+>>> from volta import random
+>>> key, subkey = random.split(random.key(0))
+>>> random.normal(subkey, (3,)).shape
+(3,)
+"""
+
+from volta.random.distributions import (
+    bernoulli,
+    categorical,
+    choice,
+    exponential,
+    gumbel,
+    laplace,
+    logistic,
+    normal,
+    rademacher,
+    truncated_normal,
+)
+from volta.random.keys import PRNGKey, fold_in, key, split
+from volta.random.samplers import bits, permutation, randint, uniform
+
+__all__ = [
+    "PRNGKey",
+    "bernoulli",
+    "bits",
+    "categorical",
+    "choice",
+    "exponential",
+    "fold_in",
+    "gumbel",
+    "key",
+    "laplace",
+    "logistic",
+    "normal",
+    "permutation",
+    "rademacher",
+    "randint",
+    "split",
+    "truncated_normal",
+    "uniform",
+]

@@ -1,0 +1,247 @@
+"""Named distributions, from uniform samples and Volta's own functions."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import volta.lax as lax
+import volta.numpy as vnp
+from volta.core import dtypes
+from volta.core.errors import DTypeError, ShapeError
+from volta.core.interp import get_aval
+from volta.core.source import at_user_line
+from volta.random.keys import check_key, check_shape
+from volta.random.samplers import Shape, _fits, _float_dtype, permutation, randint, scaled, unit
+from volta.trace import jit
+
+
+def _between(key: Any, shape: Shape, dtype: np.dtype, low: float, high: float) -> Any:
+    """A uniform sample in [low, high), with bounds known now."""
+    start, end = np.asarray(low, dtype), np.asarray(high, dtype)
+    return vnp.maximum(start, scaled(unit(key, shape, dtype), start, end))
+
+
+def normal(key: Any, shape: Any = (), dtype: Any = np.float32) -> Any:
+    """Standard normal values: sqrt(2) * erf_inv(u) for u uniform in (-1, 1).
+
+    >>> from volta import random
+    >>> random.normal(random.key(0), (2, 3)).shape
+    (2, 3)
+    """
+    return _normal(check_key("normal", key), check_shape("normal", shape), _float_dtype("normal", dtype))
+
+
+@partial(jit, static_argnums=(1, 2))
+def _normal(key: Any, shape: Shape, dtype: np.dtype) -> Any:
+    low = np.nextafter(np.asarray(-1, dtype), np.asarray(0, dtype))
+    return np.asarray(math.sqrt(2), dtype) * lax.erf_inv(_between(key, shape, dtype, low, 1.0))
+
+
+def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype: Any = np.float32) -> Any:
+    """Standard normal values under the condition lower < x < upper.
+
+    ``lower`` and ``upper`` are numbers or arrays; ``shape`` defaults to what they broadcast to.
+
+    >>> from volta import random
+    >>> x = random.truncated_normal(random.key(0), -2.0, 2.0, (100,))
+    >>> bool(x.max() < 2)
+    True
+    """
+    dtype = _float_dtype("truncated_normal", dtype)
+    if shape is None:
+        shape = np.broadcast_shapes(get_aval(lower).shape, get_aval(upper).shape)
+    shape = check_shape("truncated_normal", shape)
+    _fits("truncated_normal", shape, lower, upper)
+    key = check_key("truncated_normal", key)
+    return _truncated_normal(key, vnp.asarray(lower, dtype), vnp.asarray(upper, dtype), shape, dtype)
+
+
+@partial(jit, static_argnums=(3, 4))
+def _truncated_normal(key: Any, lower: Any, upper: Any, shape: Shape, dtype: np.dtype) -> Any:
+    root = np.asarray(math.sqrt(2), dtype)
+    low, high = lax.erf(lower / root), lax.erf(upper / root)
+    u = vnp.maximum(low, scaled(unit(key, shape, dtype), low, high))
+    x = root * lax.erf_inv(u)
+    # Rounding must not carry a value out of the open interval.
+    infinity = np.asarray(math.inf, dtype)
+    return vnp.clip(x, vnp.nextafter(lower, infinity), vnp.nextafter(upper, -infinity))
+
+
+def bernoulli(key: Any, p: Any = 0.5, shape: Any = None) -> Any:
+    """True with probability ``p`` (a float or an array of floats), bool; ``shape`` defaults to that of ``p``.
+
+    >>> from volta import random
+    >>> random.bernoulli(random.key(0), 0.5, (3,))
+    Array([False,  True, False], dtype=bool)
+    """
+    aval = get_aval(p)
+    if not dtypes.is_float(aval.dtype):
+        raise DTypeError(at_user_line(f"random.bernoulli: the probability must be a float, got {aval}"))
+    shape = aval.shape if shape is None else check_shape("bernoulli", shape)
+    _fits("bernoulli", shape, p)
+    return _bernoulli(check_key("bernoulli", key), vnp.asarray(p, aval.dtype), shape)
+
+
+@partial(jit, static_argnums=(2,))
+def _bernoulli(key: Any, p: Any, shape: Shape) -> Any:
+    return unit(key, shape, p.dtype) < p
+
+
+def rademacher(key: Any, shape: Any = (), dtype: Any = np.int32) -> Any:
+    """-1 or 1 with equal probability."""
+    dtype = dtypes.canonicalize(dtype)
+    return vnp.where(bernoulli(key, 0.5, check_shape("rademacher", shape)), np.asarray(1, dtype), np.asarray(-1, dtype))
+
+
+def exponential(key: Any, shape: Any = (), dtype: Any = np.float32) -> Any:
+    """Exponential values of rate 1: -log1p(-u)."""
+    return _exponential(
+        check_key("exponential", key), check_shape("exponential", shape), _float_dtype("exponential", dtype)
+    )
+
+
+@partial(jit, static_argnums=(1, 2))
+def _exponential(key: Any, shape: Shape, dtype: np.dtype) -> Any:
+    return -vnp.log1p(-unit(key, shape, dtype))
+
+
+def gumbel(key: Any, shape: Any = (), dtype: Any = np.float32) -> Any:
+    """Standard Gumbel values: -log(-log(u)). The largest possible in float32 is about 16."""
+    return _gumbel(check_key("gumbel", key), check_shape("gumbel", shape), _float_dtype("gumbel", dtype))
+
+
+@partial(jit, static_argnums=(1, 2))
+def _gumbel(key: Any, shape: Shape, dtype: np.dtype) -> Any:
+    return -vnp.log(-vnp.log(_between(key, shape, dtype, dtypes.finfo(dtype).tiny, 1.0)))
+
+
+def laplace(key: Any, shape: Any = (), dtype: Any = np.float32) -> Any:
+    """Standard Laplace values: sign(u) * log1p(-|u|) for u uniform in (-1, 1)."""
+    return _laplace(check_key("laplace", key), check_shape("laplace", shape), _float_dtype("laplace", dtype))
+
+
+@partial(jit, static_argnums=(1, 2))
+def _laplace(key: Any, shape: Shape, dtype: np.dtype) -> Any:
+    u = _between(key, shape, dtype, -1.0 + float(dtypes.finfo(dtype).epsneg), 1.0)
+    return vnp.sign(u) * vnp.log1p(-abs(u))
+
+
+def logistic(key: Any, shape: Any = (), dtype: Any = np.float32) -> Any:
+    """Standard logistic values: log(u) - log1p(-u)."""
+    return _logistic(check_key("logistic", key), check_shape("logistic", shape), _float_dtype("logistic", dtype))
+
+
+@partial(jit, static_argnums=(1, 2))
+def _logistic(key: Any, shape: Shape, dtype: np.dtype) -> Any:
+    u = _between(key, shape, dtype, dtypes.finfo(dtype).tiny, 1.0)
+    return vnp.log(u) - vnp.log1p(-u)
+
+
+def categorical(key: Any, logits: Any, axis: int = -1, shape: Any = None) -> Any:
+    """Indices drawn with probability softmax(logits) along ``axis``, int32, by the Gumbel-max trick.
+
+    Args:
+        key: a key.
+        logits: unnormalised log probabilities.
+        axis: the axis of the categories.
+        shape: the result's shape; must end with the shape of ``logits`` without ``axis`` (the default).
+
+    >>> import volta.numpy as vnp
+    >>> from volta import random
+    >>> random.categorical(random.key(0), vnp.array([0.0, 100.0, 0.0]), shape=(4,))
+    Array([1, 1, 1, 1], dtype=int32)
+    """
+    key, logits = check_key("categorical", key), vnp.asarray(logits)
+    dtype = dtypes.to_float(logits.dtype)
+    if not logits.ndim or not -logits.ndim <= axis < logits.ndim:
+        raise ShapeError(at_user_line(f"random.categorical: axis {axis} is out of range for shape {logits.shape}"))
+    axis %= logits.ndim
+    batch = logits.shape[:axis] + logits.shape[axis + 1 :]
+    shape = batch if shape is None else check_shape("categorical", shape)
+    if len(shape) < len(batch) or shape[len(shape) - len(batch) :] != batch:
+        raise ShapeError(
+            at_user_line(f"random.categorical: shape {shape} must end with {batch}, that of logits without axis {axis}")
+        )
+    return _categorical(key, logits.astype(dtype), shape[: len(shape) - len(batch)], axis)
+
+
+@partial(jit, static_argnums=(2, 3))
+def _categorical(key: Any, logits: Any, prefix: Shape, axis: int) -> Any:
+    noise = _gumbel(key, (*prefix, *logits.shape), logits.dtype)
+    return vnp.argmax(noise + logits, axis=len(prefix) + axis)
+
+
+def choice(key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = None, axis: int = 0) -> Any:
+    """Elements of ``range(a)``, or slices of an array along ``axis``, drawn at random.
+
+    Args:
+        key: a key.
+        a: an int or an array.
+        shape: how many to draw, as a shape that takes the place of ``axis``.
+        replace: whether one element can be drawn twice.
+        p: probabilities, one for each element; equal when None.
+        axis: the axis of ``a`` to draw along.
+
+    Raises:
+        ValueError: when more elements than there are should be drawn without replacement.
+
+    >>> from volta import random
+    >>> random.choice(random.key(0), 10, (4,))
+    Array([2, 9, 9, 4], dtype=int32)
+    """
+    key, shape = check_key("choice", key), check_shape("choice", shape)
+    whole = isinstance(a, (int, np.integer)) and not isinstance(a, bool)
+    values = None if whole else vnp.asarray(a)
+    if values is not None and not -values.ndim <= axis < values.ndim:
+        raise ShapeError(at_user_line(f"random.choice: axis {axis} is out of range for shape {values.shape}"))
+    axis = 0 if values is None else axis % values.ndim
+    n, draws = int(a) if values is None else values.shape[axis], math.prod(shape)
+    if draws and n <= 0:
+        raise ValueError(at_user_line("random.choice: there is nothing to draw from"))
+    if not replace and draws > n:
+        raise ValueError(at_user_line(f"random.choice: cannot draw {draws} of {n} elements without replacement"))
+    if p is not None and get_aval(p).shape != (n,):
+        raise ShapeError(at_user_line(f"random.choice: p must have shape ({n},), got {get_aval(p).shape}"))
+
+    if p is None and not replace:
+        chosen = permutation(key, n if values is None else values, axis)
+        taken = (slice(None),) * axis + (slice(draws),)
+        full = (draws,) if values is None else values.shape[:axis] + (draws,) + values.shape[axis + 1 :]
+        return _spread(chosen[taken], full, axis, shape)
+    if p is None:
+        index = randint(key, shape, 0, n)
+    else:
+        index = _weighted(key, vnp.asarray(p), shape, replace)
+    return index if values is None else vnp.take(values, index, axis=axis)
+
+
+def _spread(x: Any, full: Shape, axis: int, shape: Shape) -> Any:
+    return x.reshape(full[:axis] + shape + full[axis + 1 :])
+
+
+@partial(jit, static_argnums=(2, 3))
+def _weighted(key: Any, p: Any, shape: Shape, replace: bool) -> Any:
+    p = p.astype(dtypes.to_float(p.dtype))
+    if not replace:  # Gumbel top-k: the largest of log p + noise
+        noise = _gumbel(key, p.shape, p.dtype) + vnp.log(p)
+        return vnp.argsort(-noise)[: math.prod(shape)].reshape(shape).astype(np.int32)
+    edges = vnp.cumsum(p)
+    target = edges[-1] * (1 - unit(key, shape, p.dtype))
+    return _first_at_least(edges, target)
+
+
+def _first_at_least(edges: Any, target: Any) -> Any:
+    """For each target the first index whose edge is not below it: a branch-free binary search, one gather a bit."""
+    n = edges.shape[0]
+    low = vnp.zeros(target.shape, np.int32)  # invariant: every edge before `low` is below the target
+    step = 1 << max(0, n.bit_length() - 1)
+    while step:
+        probe = low + step
+        below = vnp.take(edges, vnp.minimum(probe, n) - 1, axis=0) < target
+        low = vnp.where(vnp.logical_and(probe <= n, below), probe, low)
+        step >>= 1
+    return vnp.minimum(low, n - 1)
