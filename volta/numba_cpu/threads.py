@@ -27,7 +27,7 @@ _PYTHON_SYMBOLS = (
     "PyMem_RawFree",
 )
 DECLARATIONS = "declare i64 @volta_pool_run(ptr, i64, i64, i64)\n"
-"""What a loop that hands plans to the workers declares: (table, launches, caller's scratch, its size) -> 1 if it ran."""
+"""What a loop that hands plans to the workers declares: table, launches, caller's scratch and its size -> 1 if run."""
 
 
 def python_symbols(names: tuple[str, ...]) -> dict[str, int]:

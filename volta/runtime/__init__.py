@@ -1,0 +1,1 @@
+"""The runtime: the gateway, arrays, memory, devices and policy."""
