@@ -1,0 +1,11 @@
+"""The primitives as functions, under the names of ``jax.lax``: explicit shapes and dtypes, nothing promoted.
+
+``volta.numpy`` is the comfortable namespace; this one is exact. Operands of an elementwise function have one dtype and
+one shape (a rank-0 operand is used for every element), and a Python number takes its partner's dtype.
+
+>>> lax.add(np.float32([1, 2]), 1)
+Array([2., 3.], dtype=float32)
+"""
+
+from volta.ops.lax import *  # noqa: F403
+from volta.ops.lax import __all__ as __all__

@@ -1,0 +1,187 @@
+"""Making arrays of several or none: concatenate, iota, full, and the barrier that keeps optimisations apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from volta.core import dtypes
+from volta.core.avals import Shape, ShapedArray
+from volta.core.interp import bind, get_aval
+from volta.ops import base
+from volta.ops.base import canonical_axis, canonical_ints, dtype_error, shape_error, shape_of
+from volta.ops.movement import slice_in_dim
+from volta.ops.primitive import Family, Linear, NoDerivative, Primitive, Zero, register
+
+# -- concatenate -------------------------------------------------------------------------------------------------------
+
+
+def _concatenate_abstract(*avals: ShapedArray, dimension: int) -> ShapedArray:
+    first = avals[0]
+    if any(a.dtype != first.dtype for a in avals):
+        raise dtype_error("concatenate", avals, "operands must have one dtype; use convert_element_type.")
+    if not 0 <= dimension < first.ndim:
+        raise shape_error("concatenate", avals, f"there is no axis {dimension}")
+    rest = {a.shape[:dimension] + a.shape[dimension + 1 :] for a in avals if a.ndim == first.ndim}
+    if len(rest) != 1 or any(a.ndim != first.ndim for a in avals):
+        raise shape_error("concatenate", avals, f"shapes must agree in all axes but axis {dimension}")
+    total = sum(a.shape[dimension] for a in avals)
+    shape = (*first.shape[:dimension], total, *first.shape[dimension + 1 :])
+    return ShapedArray(shape, first.dtype, all(a.weak_type for a in avals))
+
+
+def _concatenate_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, dimension: int) -> tuple[Any, Any]:
+    out = bind(concatenate_p, *primals, dimension=dimension)
+    if base.all_zero(tangents):
+        return out, base.zero_like(out)
+    return out, bind(concatenate_p, *map(base.instantiate, tangents), dimension=dimension)
+
+
+def _concatenate_transpose(ct: Any, *operands: Any, dimension: int) -> list[Any]:
+    if isinstance(ct, Zero):
+        return [None] * len(operands)
+    result: list[Any] = []
+    start = 0
+    for x in operands:
+        size = (x.aval if isinstance(x, Linear) else get_aval(x)).shape[dimension]
+        result.append(slice_in_dim(ct, start, start + size, 1, dimension) if isinstance(x, Linear) else None)
+        start += size
+    return result
+
+
+def _concatenate_batch(args: Any, dims: Any, size: int, *, dimension: int) -> tuple[Any, int]:
+    aligned = [base.to_front(x, d, size) for x, d in zip(args, dims, strict=True)]
+    return bind(concatenate_p, *aligned, dimension=dimension + 1), 0
+
+
+concatenate_p = register(
+    Primitive(
+        "concatenate",
+        Family.MOVEMENT,
+        _concatenate_abstract,
+        _concatenate_jvp,
+        _concatenate_batch,
+        _concatenate_transpose,
+        doc="Operands one after another along an axis.",
+    )
+)
+
+
+def concatenate(operands: Sequence[Any], dimension: int) -> Any:
+    """The operands one after another along axis ``dimension``; other axes and dtypes must agree."""
+    items = list(operands)
+    if not items:
+        raise shape_error("concatenate", (), "needs at least one operand")
+    axis = canonical_axis("concatenate", dimension, len(shape_of(items[0])))
+    return items[0] if len(items) == 1 else bind(concatenate_p, *items, dimension=axis)
+
+
+# -- constants ---------------------------------------------------------------------------------------------------------
+
+
+def _iota_abstract(*, dtype: np.dtype, shape: Shape, dimension: int) -> ShapedArray:
+    if not 0 <= dimension < len(shape):
+        raise shape_error("iota", (), f"axis {dimension} is not among the axes of {shape}")
+    if dtype == dtypes.bool_:
+        raise dtype_error("iota", (), "bool cannot count")
+    return ShapedArray(shape, dtype)
+
+
+def _no_operands(*args: Any, **params: Any) -> Any:
+    raise AssertionError("iota has no operands, so no transform ever reaches it")
+
+
+iota_p = register(
+    Primitive(
+        "iota",
+        Family.MOVEMENT,
+        _iota_abstract,
+        NoDerivative("it has no operands", zero=True),
+        _no_operands,
+        doc="The numbers 0, 1, 2, ... along one axis, repeated along the others.",
+    )
+)
+
+
+def iota(dtype: Any, size: int) -> Any:
+    """The numbers 0 to ``size - 1``."""
+    return broadcasted_iota(dtype, (size,), 0)
+
+
+def broadcasted_iota(dtype: Any, shape: Any, dimension: int) -> Any:
+    """The numbers 0, 1, 2, ... along axis ``dimension`` of an array of the given shape."""
+    sizes = canonical_ints("iota", "shape", shape)
+    axis = canonical_axis("iota", dimension, len(sizes))
+    return bind(iota_p, dtype=dtypes.canonicalize(dtype), shape=sizes, dimension=axis)
+
+
+def full(shape: Any, fill_value: Any, dtype: Any = None) -> Any:
+    """An array of one value; ``dtype`` is the value's own where not given."""
+    sizes = canonical_ints("full", "shape", shape)
+    aval = get_aval(fill_value)
+    if aval.shape != ():
+        raise shape_error("full", (aval,), "the value must be rank 0; use broadcast_in_dim for an array")
+    kind = aval.dtype if dtype is None else dtypes.canonicalize(dtype)
+    if isinstance(fill_value, (bool, int, float, np.generic)):
+        fill_value = np.asarray(fill_value).astype(kind)[()]
+    elif aval.dtype != kind:
+        fill_value = base.bind_named("convert_element_type", fill_value, new_dtype=kind, weak_type=False)
+    return base.broadcast_to(fill_value, sizes)
+
+
+def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> Any:
+    """An array of one value with ``x``'s shape and dtype, unless others are given."""
+    aval = get_aval(x)
+    return full(aval.shape if shape is None else shape, fill_value, aval.dtype if dtype is None else dtype)
+
+
+def zeros_like(x: Any, dtype: Any = None) -> Any:
+    """Zeros of ``x``'s shape and dtype."""
+    return full_like(x, 0, dtype)
+
+
+def ones_like(x: Any, dtype: Any = None) -> Any:
+    """Ones of ``x``'s shape and dtype."""
+    return full_like(x, 1, dtype)
+
+
+# -- barrier -----------------------------------------------------------------------------------------------------------
+
+
+def _barrier_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    outs = list(bind(optimization_barrier_p, *primals))
+    live = [t for t in tangents if not isinstance(t, Zero)]
+    moved = iter(bind(optimization_barrier_p, *live) if live else ())
+    return outs, [t if isinstance(t, Zero) else next(moved) for t in tangents]
+
+
+def _barrier_transpose(cts: Sequence[Any], *operands: Any) -> list[Any]:
+    live = [c for c in cts if not isinstance(c, Zero)]
+    moved = iter(bind(optimization_barrier_p, *live) if live else ())
+    return [None if isinstance(c, Zero) else next(moved) for c in cts]
+
+
+def _barrier_batch(args: Any, dims: Any, size: int) -> tuple[list[Any], list[int]]:
+    aligned = [base.to_front(x, d, size) if d is None else x for x, d in zip(args, dims, strict=True)]
+    return list(bind(optimization_barrier_p, *aligned)), [0 if d is None else d for d in dims]
+
+
+optimization_barrier_p = register(
+    Primitive(
+        "optimization_barrier",
+        Family.MOVEMENT,
+        lambda *avals: list(avals),
+        _barrier_jvp,
+        _barrier_batch,
+        _barrier_transpose,
+        multiple_results=True,
+        doc="Identity on several operands that no compiler pass moves work across.",
+    )
+)
+
+
+def optimization_barrier(*operands: Any) -> list[Any]:
+    """The operands themselves; no pass moves a computation across this point (all are ready before any is used)."""
+    return list(bind(optimization_barrier_p, *operands))

@@ -1,0 +1,214 @@
+"""What every family and rule needs: operands made ready to bind, and the structural operations, bound by name.
+
+Rules of one family use operations of others. To keep the imports of this package free of cycles, the few structural
+operations that all families need (reshape, transpose, broadcast, sum) are reached here through the registry.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from volta.core import dtypes
+from volta.core.avals import Shape, ShapedArray
+from volta.core.errors import DTypeError, ShapeError
+from volta.core.interp import Value, bind, get_aval
+from volta.core.source import at_user_line
+from volta.ops.primitive import REGISTRY, Linear, Zero
+
+# -- operands ----------------------------------------------------------------------------------------------------------
+
+
+def signature(avals: Sequence[Any]) -> str:
+    """``f32[3], i32[]``: how error messages show operands."""
+    return ", ".join(a.aval.short() if isinstance(a, (Linear, Zero)) else a.short() for a in avals)
+
+
+def shape_error(name: str, avals: Sequence[ShapedArray], why: str) -> ShapeError:
+    return ShapeError(at_user_line(f"{name}({signature(avals)}): {why}"))
+
+
+def dtype_error(name: str, avals: Sequence[ShapedArray], why: str) -> DTypeError:
+    return DTypeError(at_user_line(f"{name}({signature(avals)}): {why}"))
+
+
+def scalar_like(value: Any, aval: ShapedArray, name: str = "convert") -> Any:
+    """A Python number as a scalar of ``aval``'s dtype; it stays weak where ``aval`` is weak.
+
+    Raises:
+        DTypeError: for a float met by an integer array, or an integer that the dtype cannot hold.
+    """
+    dtype, kind = aval.dtype, type(value)
+    fits = (
+        kind is bool
+        if dtype == dtypes.bool_
+        else kind is int or kind is bool or (kind is float and dtypes.is_float(dtype))
+    )
+    if fits and kind is int and dtypes.is_integer(dtype):
+        limits = np.iinfo(dtype)
+        fits = limits.min <= value <= limits.max
+    if not fits:
+        raise DTypeError(
+            at_user_line(
+                f"{name}: the Python number {value!r} does not fit an operand of dtype {dtype.name}. "
+                f"volta.numpy promotes; volta.lax does not: convert one of them with convert_element_type."
+            )
+        )
+    if aval.weak_type and dtypes.of_python_scalar(value) == dtype:
+        return value
+    return np.asarray(value).astype(dtype)[()]
+
+
+def operands(name: str, *args: Any) -> tuple[Any, ...]:
+    """``args`` ready to bind: each Python number becomes a scalar of its partners' dtype."""
+    numbers = [i for i, a in enumerate(args) if not isinstance(a, (Value, np.ndarray, np.generic))]
+    if not numbers:
+        return args
+    partners = [get_aval(a) for i, a in enumerate(args) if i not in numbers]
+    if not partners:  # numbers only: the widest Python kind decides, and stays weak
+        avals = [get_aval(a) for a in args]
+        dtype, weak = dtypes.promote(*((a.dtype, a.weak_type) for a in avals))
+        return tuple(scalar_like(a, ShapedArray((), dtype, weak), name) for a in args)
+    partner = partners[0]
+    for other in partners:
+        if not other.weak_type:
+            partner = other
+            break
+    result = list(args)
+    for i in numbers:
+        get_aval(args[i])  # refuses what is no number at all
+        result[i] = scalar_like(args[i], partner, name)
+    return tuple(result)
+
+
+def shape_of(x: Any) -> Shape:
+    return x.shape if isinstance(x, (Value, np.ndarray, np.generic)) else get_aval(x).shape
+
+
+def dtype_of(x: Any) -> np.dtype:
+    return get_aval(x).dtype
+
+
+def canonical_axis(name: str, axis: Any, ndim: int) -> int:
+    """``axis`` as an int from 0; negative axes count from the end."""
+    try:
+        index = int(axis.__index__())
+    except (AttributeError, TypeError):
+        raise ShapeError(at_user_line(f"{name}: an axis must be a Python int, got {axis!r:.60}")) from None
+    if not -ndim <= index < ndim:
+        raise ShapeError(at_user_line(f"{name}: axis {axis} is out of range for an array of {ndim} dimensions"))
+    return index % ndim
+
+
+def canonical_axes(name: str, axes: Any, ndim: int) -> tuple[int, ...]:
+    """``axes`` (an int or a sequence) as sorted distinct ints from 0."""
+    items = axes if isinstance(axes, (tuple, list)) else (axes,)
+    result = tuple(sorted(canonical_axis(name, a, ndim) for a in items))
+    if len(builtins.set(result)) != len(result):
+        raise ShapeError(at_user_line(f"{name}: axes {tuple(items)} repeat an axis"))
+    return result
+
+
+def canonical_ints(name: str, what: str, values: Any) -> tuple[int, ...]:
+    """A static sequence of ints (a shape, a permutation) as a tuple of Python ints."""
+    items = values if isinstance(values, (tuple, list)) else np.atleast_1d(values) if _is_static(values) else None
+    try:
+        return tuple(int(v.__index__()) for v in items)  # type: ignore[union-attr]
+    except (AttributeError, TypeError):
+        raise ShapeError(
+            at_user_line(f"{name}: {what} must be Python ints known while tracing, got {values!r:.60}")
+        ) from None
+
+
+def _is_static(values: Any) -> bool:
+    return isinstance(values, (int, np.integer, np.ndarray))
+
+
+# -- structural operations ---------------------------------------------------------------------------------------------
+
+
+def bind_named(name: str, *args: Any, **params: Any) -> Any:
+    return bind(REGISTRY[name], *args, **params)
+
+
+def reshape_to(x: Any, shape: Shape) -> Any:
+    return x if shape_of(x) == shape else bind_named("reshape", x, new_sizes=shape)
+
+
+def permute(x: Any, permutation: Sequence[int]) -> Any:
+    permutation = tuple(permutation)
+    if permutation == tuple(range(len(permutation))):
+        return x
+    return bind_named("transpose", x, permutation=permutation)
+
+
+def move_axis(x: Any, source: int, target: int) -> Any:
+    """``x`` with axis ``source`` at place ``target``, the others in order."""
+    rest = [d for d in range(len(shape_of(x))) if d != source]
+    rest.insert(target, source)
+    return permute(x, rest)
+
+
+def broadcast_to(x: Any, shape: Shape, dimensions: Sequence[int] = ()) -> Any:
+    """``broadcast_in_dim`` unless there is nothing to do."""
+    if shape_of(x) == shape and tuple(dimensions) == tuple(range(len(shape))):
+        return x
+    return bind_named("broadcast_in_dim", x, shape=shape, broadcast_dimensions=tuple(dimensions))
+
+
+def fill(shape: Shape, value: Any, dtype: np.dtype) -> Any:
+    """An array of one value (a NumPy scalar where ``shape`` is empty)."""
+    scalar = np.asarray(value).astype(dtype)[()]
+    return scalar if shape == () else broadcast_to(scalar, shape)
+
+
+def zeros_of(aval: ShapedArray) -> Any:
+    return fill(aval.shape, 0, aval.dtype)
+
+
+def instantiate(x: Any) -> Any:
+    """A tangent or cotangent as a value: a symbolic Zero becomes zeros."""
+    return zeros_of(x.aval) if isinstance(x, Zero) else x
+
+
+def sum_axes(x: Any, axes: Sequence[int]) -> Any:
+    return bind_named("reduce_sum", x, axes=tuple(axes)) if axes else x
+
+
+def unbroadcast(ct: Any, aval: ShapedArray) -> Any:
+    """The cotangent of a rank-0 operand that was used for every element: the sum."""
+    shape = shape_of(ct)
+    return sum_axes(ct, range(len(shape))) if aval.shape == () and shape != () else ct
+
+
+def zero_like(x: Any) -> Zero:
+    """The symbolic zero tangent of a value."""
+    return Zero(get_aval(x).strip_weak())
+
+
+def all_zero(tangents: Sequence[Any]) -> bool:
+    return all(isinstance(t, Zero) for t in tangents)
+
+
+def linear_jvp(name: str, linear_args: int = 1) -> Any:
+    """The jvp of a primitive that is linear in its first operands: the tangents go through the primitive itself."""
+
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+        out = bind_named(name, *primals, **params)
+        if all_zero(tangents[:linear_args]):
+            return out, zero_like(out)
+        inputs = [instantiate(t) for t in tangents[:linear_args]] + list(primals[linear_args:])
+        return out, bind_named(name, *inputs, **params)
+
+    return jvp
+
+
+def to_front(x: Any, dim: int | None, size: int) -> Any:
+    """A batch rule's operand with the mapped axis in front; an operand that is not mapped is broadcast."""
+    if dim is None:
+        shape = shape_of(x)
+        return broadcast_to(x, (size, *shape), range(1, len(shape) + 1))
+    return move_axis(x, dim, 0)

@@ -1,0 +1,219 @@
+"""The elementwise family: one short definition gives a primitive its shape rule, derivatives, batching and function.
+
+``elementwise`` enters the record and gives back the function that users call. An elementwise primitive's operands have
+one dtype and one shape; a rank-0 operand is used for every element. Its meaning for one element is the function of the
+same name in ``volta.ops.scalar``, which both backends compile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from volta.core import dtypes
+from volta.core.avals import ShapedArray
+from volta.core.interp import bind, get_aval
+from volta.ops import base
+from volta.ops.base import dtype_error, shape_error
+from volta.ops.primitive import Domain, Family, Linear, NoDerivative, Primitive, Rule, Zero, register
+
+try:
+    from volta.ops import scalar
+except ImportError:
+    scalar = None  # type: ignore[assignment]
+
+
+def meaning(name: str) -> Rule:
+    def missing(b: Any, *values: Any, **params: Any) -> Any:
+        raise NotImplementedError(f"volta.ops.scalar.{name}")
+
+    return getattr(scalar, name, missing)
+
+
+FLOAT = ("float",)
+NUMBER = ("float", "int")
+BITS = ("int", "bool")
+ANY = ("float", "int", "bool")
+
+# One a position: (tangent, answer, *operands, **params) -> that operand's share of the output's tangent. None: no share.
+Partial = Callable[..., Any] | None
+
+
+def kind_of(dtype: np.dtype) -> str:
+    return "float" if dtypes.is_float(dtype) else "bool" if dtype == dtypes.bool_ else "int"
+
+
+def common_shape(name: str, avals: Sequence[ShapedArray]) -> tuple[int, ...]:
+    """The one shape of the operands that are not rank 0."""
+    shape: tuple[int, ...] = ()
+    for aval in avals:
+        if aval.shape != () and aval.shape != shape:
+            if shape != ():
+                raise shape_error(
+                    name,
+                    avals,
+                    "operands must have one shape, or be rank 0. volta.numpy broadcasts; volta.lax does not: "
+                    "use broadcast_in_dim or reshape.",
+                )
+            shape = aval.shape
+    return shape
+
+
+def check_dtypes(name: str, avals: Sequence[ShapedArray], kinds: Sequence[str]) -> np.dtype:
+    """The one dtype of the operands, which must be of one of ``kinds``."""
+    dtype = avals[0].dtype
+    for aval in avals:
+        if aval.dtype != dtype:
+            raise dtype_error(
+                name,
+                avals,
+                "operands must have one dtype. volta.numpy promotes; volta.lax does not: "
+                "use convert_element_type on one of them.",
+            )
+    if kind_of(dtype) not in kinds:
+        raise dtype_error(name, avals, f"takes {' or '.join(kinds)} operands; use convert_element_type first.")
+    return dtype
+
+
+def _shape_rule(name: str, arity: int, kinds: Sequence[str], out_dtype: np.dtype | None) -> Rule:
+    def abstract(*avals: ShapedArray, **params: Any) -> ShapedArray:
+        if len(avals) != arity:
+            raise shape_error(name, avals, f"takes {arity} operands, got {len(avals)}")
+        dtype = check_dtypes(name, avals, kinds)
+        shape = avals[0].shape if arity == 1 else common_shape(name, avals)
+        if out_dtype is not None:
+            return ShapedArray(shape, out_dtype)
+        return ShapedArray(shape, dtype, all(a.weak_type for a in avals))
+
+    return abstract
+
+
+def _jvp_rule(name: str, partials: Sequence[Partial]) -> Rule:
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+        ans = base.bind_named(name, *primals, **params)
+        total = None
+        for partial, tangent in zip(partials, tangents, strict=True):
+            if partial is None or isinstance(tangent, Zero):
+                continue
+            share = partial(tangent, ans, *primals, **params)
+            if not isinstance(share, Zero):
+                total = share if total is None else base.bind_named("add", total, share)
+        if total is None:
+            return ans, base.zero_like(ans)
+        shape = base.shape_of(ans)
+        return ans, base.broadcast_to(total, shape) if base.shape_of(total) != shape else total
+
+    return jvp
+
+
+# One a position, for primitives that occur in linear programs: (cotangent, *operands, **params) -> that operand's
+# cotangent (before it is summed for a rank-0 operand). The operand itself is a Linear marker.
+Transposed = Callable[..., Any] | None
+
+
+def _transpose_rule(transposed: Sequence[Transposed]) -> Rule:
+    def transpose(ct: Any, *operands: Any, **params: Any) -> list[Any]:
+        if isinstance(ct, Zero):
+            return [None] * len(operands)
+        result: list[Any] = []
+        for rule, operand in zip(transposed, operands, strict=True):
+            if rule is None or not isinstance(operand, Linear):
+                result.append(None)
+            else:
+                result.append(base.unbroadcast(rule(ct, *operands, **params), operand.aval))
+        return result
+
+    return transpose
+
+
+def batch_elementwise(name: str) -> Rule:
+    """The batch rule: mapped axes are aligned; a rank-0 operand that is mapped is spread over the others' axes."""
+
+    def batch(args: Sequence[Any], dims: Sequence[int | None], size: int, **params: Any) -> tuple[Any, int]:
+        shapes = [base.shape_of(x) for x in args]
+        ranks = [len(s) - (d is not None) for s, d in zip(shapes, dims, strict=True)]
+        rank = max(ranks)
+        mapped = {(s, d) for s, d in zip(shapes, dims, strict=True) if d is not None}
+        others = [s for s, d in zip(shapes, dims, strict=True) if d is None and s != ()]
+        if len(mapped) == 1 and not others:  # nothing to align
+            return base.bind_named(name, *args, **params), next(iter(mapped))[1]
+        full = next(
+            s[:d] + s[d + 1 :] if d is not None else s for s, d, r in zip(shapes, dims, ranks, strict=True) if r == rank
+        )
+        aligned = []
+        for x, d, r in zip(args, dims, ranks, strict=True):
+            if d is None and r == 0:
+                aligned.append(x)
+            elif r == 0 and rank:
+                aligned.append(base.broadcast_to(x, (size, *full), (0,)))
+            else:
+                aligned.append(base.to_front(x, d, size))
+        return base.bind_named(name, *aligned, **params), 0
+
+    return batch
+
+
+def _docstring(doc: str, kinds: Sequence[str], arity: int) -> str:
+    operands = "The operand may be of any shape" if arity == 1 else "Operands have one shape, or rank 0, and one dtype"
+    return f"{doc}\n\n{operands}; dtypes: {', '.join(kinds)}.\n\nRaises:\n    ShapeError, DTypeError: for others."
+
+
+def elementwise(
+    name: str,
+    doc: str,
+    *partials: Partial,
+    arity: int = 1,
+    kinds: Sequence[str] = FLOAT,
+    low: float = -10.0,
+    high: float = 10.0,
+    zero: str | None = None,
+    transposed: Sequence[Transposed] | None = None,
+    out_dtype: np.dtype | None = None,
+    emit: Rule | None = None,
+) -> Callable[..., Any]:
+    """Define an elementwise primitive and give its function.
+
+    ``partials``, one an operand, make the derivative; or ``zero`` says why it is zero everywhere. ``low`` and ``high``
+    bound the operands in tests.
+    """
+    if len(partials) != (0 if zero else arity):
+        raise ValueError(f"{name}: give one partial an operand, or say why the derivative is zero")
+    primitive = register(
+        Primitive(
+            name,
+            Family.ELEMENTWISE,
+            abstract=_shape_rule(name, arity, kinds, out_dtype),
+            jvp=NoDerivative(zero, zero=True) if zero else _jvp_rule(name, partials),
+            batch=batch_elementwise(name),
+            transpose=_transpose_rule(transposed) if transposed else None,
+            emit=emit or meaning(name),
+            domain=Domain(low, high, tuple(kinds)),
+            doc=doc,
+        )
+    )
+    return _function(primitive, arity)
+
+
+def _function(primitive: Primitive, arity: int) -> Callable[..., Any]:
+    name = primitive.name
+
+    def unary(x: Any) -> Any:
+        return bind(primitive, x)
+
+    def binary(x: Any, y: Any) -> Any:
+        return bind(primitive, *base.operands(name, x, y))
+
+    def ternary(x: Any, y: Any, z: Any) -> Any:
+        return bind(primitive, *base.operands(name, x, y, z))
+
+    function: Callable[..., Any] = (unary, binary, ternary)[arity - 1]
+    function.__name__ = function.__qualname__ = name
+    assert primitive.domain is not None
+    function.__doc__ = _docstring(primitive.doc, primitive.domain.kinds, arity)
+    return function
+
+
+def weak_of(*args: Any) -> bool:
+    return all(get_aval(a).weak_type for a in args)

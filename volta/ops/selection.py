@@ -1,0 +1,163 @@
+"""Selecting and converting: elementwise primitives whose operands or results differ in dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from volta.core import dtypes
+from volta.core.avals import ShapedArray
+from volta.core.interp import bind, get_aval
+from volta.ops import base
+from volta.ops.base import dtype_error, shape_error
+from volta.ops.elementwise import ANY, batch_elementwise, check_dtypes, common_shape, meaning
+from volta.ops.primitive import Domain, Family, Linear, NoDerivative, Primitive, Zero, register
+
+# -- select ------------------------------------------------------------------------------------------------------------
+
+
+def _select_abstract(which: ShapedArray, *cases: ShapedArray) -> ShapedArray:
+    avals = (which, *cases)
+    if which.dtype != dtypes.bool_:
+        raise dtype_error("select_n", avals, "the predicate must be bool; compare it with 0 first.")
+    if len(cases) != 2:
+        raise shape_error("select_n", avals, f"takes two cases, got {len(cases)}")
+    dtype = check_dtypes("select_n", cases, ANY)
+    return ShapedArray(common_shape("select_n", avals), dtype, all(c.weak_type for c in cases))
+
+
+def _select_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+    out = bind(select_n_p, *primals)
+    if base.all_zero(tangents[1:]):
+        return out, base.zero_like(out)
+    # a rank-0 zero is enough: select_n spreads it
+    cases = [base.fill((), 0, t.aval.dtype) if isinstance(t, Zero) else t for t in tangents[1:]]
+    tangent = bind(select_n_p, primals[0], *cases)
+    return out, base.broadcast_to(tangent, base.shape_of(out))
+
+
+def _select_transpose(ct: Any, which: Any, *cases: Any) -> list[Any]:
+    if isinstance(ct, Zero):
+        return [None] * 3
+    zero = base.fill((), 0, base.dtype_of(ct))
+    result: list[Any] = [None]
+    for i, case in enumerate(cases):
+        if isinstance(case, Linear):
+            share = bind(select_n_p, which, *(ct if j == i else zero for j in range(2)))
+            result.append(base.unbroadcast(share, case.aval))
+        else:
+            result.append(None)
+    return result
+
+
+select_n_p = register(
+    Primitive(
+        "select_n",
+        Family.ELEMENTWISE,
+        abstract=_select_abstract,
+        jvp=_select_jvp,
+        batch=batch_elementwise("select_n"),
+        transpose=_select_transpose,
+        emit=meaning("select_n"),
+        domain=Domain(kinds=ANY),
+        doc="Elementwise choice: the first case where the predicate is False, the second where it is True.",
+    )
+)
+
+
+def select_n(which: Any, *cases: Any) -> Any:
+    """Elementwise choice between two cases.
+
+    Args:
+        which: bool, of the cases' shape or rank 0.
+        cases: two operands of one dtype; each of the common shape or rank 0.
+
+    Raises:
+        DTypeError: where ``which`` is not bool or the cases differ in dtype.
+
+    >>> select_n(np.array([True, False]), np.array([1, 2]), np.array([10, 20]))
+    Array([10,  2], dtype=int64)
+    """
+    return bind(select_n_p, which, *base.operands("select_n", *cases))
+
+
+def select(pred: Any, on_true: Any, on_false: Any) -> Any:
+    """Elementwise ``on_true`` where ``pred`` else ``on_false``; shapes and dtypes as in :func:`select_n`."""
+    return select_n(pred, on_false, on_true)
+
+
+# -- conversion --------------------------------------------------------------------------------------------------------
+
+
+def _convert_abstract(x: ShapedArray, *, new_dtype: np.dtype, weak_type: bool) -> ShapedArray:
+    return ShapedArray(x.shape, new_dtype, weak_type)
+
+
+def _convert_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+    out = bind(convert_element_type_p, *primals, **params)
+    both = dtypes.is_float(params["new_dtype"]) and dtypes.is_float(base.dtype_of(primals[0]))
+    if isinstance(tangents[0], Zero) or not both:
+        return out, base.zero_like(out)
+    return out, convert_element_type(tangents[0], params["new_dtype"])
+
+
+def _convert_transpose(ct: Any, x: Any, **params: Any) -> list[Any]:
+    return [None if isinstance(ct, Zero) else convert_element_type(ct, x.aval.dtype)]
+
+
+convert_element_type_p = register(
+    Primitive(
+        "convert_element_type",
+        Family.ELEMENTWISE,
+        abstract=_convert_abstract,
+        jvp=_convert_jvp,
+        batch=batch_elementwise("convert_element_type"),
+        transpose=_convert_transpose,
+        emit=meaning("convert_element_type"),
+        domain=Domain(kinds=ANY),
+        doc="Elementwise conversion to another dtype; float to integer saturates and takes NaN to 0.",
+    )
+)
+
+
+def convert_element_type(x: Any, new_dtype: Any, weak_type: bool = False) -> Any:
+    """``x`` in another dtype: floats round to nearest even, float to integer saturates and takes NaN to 0.
+
+    Raises:
+        DTypeError: where ``new_dtype`` is not a dtype that Volta computes with.
+    """
+    dtype, aval = dtypes.canonicalize(new_dtype), get_aval(x)
+    if aval.dtype == dtype and aval.weak_type == weak_type:
+        return x
+    return bind(convert_element_type_p, x, new_dtype=dtype, weak_type=weak_type)
+
+
+def _bitcast_abstract(x: ShapedArray, *, new_dtype: np.dtype) -> ShapedArray:
+    if x.dtype.itemsize != new_dtype.itemsize or dtypes.bool_ in (x.dtype, new_dtype) and x.dtype != new_dtype:
+        raise dtype_error("bitcast_convert_type", (x,), f"{new_dtype.name} has another item size or is bool.")
+    return ShapedArray(x.shape, new_dtype)
+
+
+bitcast_convert_type_p = register(
+    Primitive(
+        "bitcast_convert_type",
+        Family.ELEMENTWISE,
+        abstract=_bitcast_abstract,
+        jvp=NoDerivative("bits have no derivative", zero=True),
+        batch=batch_elementwise("bitcast_convert_type"),
+        emit=meaning("bitcast_convert_type"),
+        domain=Domain(kinds=("float", "int")),
+        doc="The same bits read as another dtype of the same item size.",
+    )
+)
+
+
+def bitcast_convert_type(x: Any, new_dtype: Any) -> Any:
+    """The bits of ``x`` read as another dtype of the same item size.
+
+    Raises:
+        DTypeError: where the item sizes differ.
+    """
+    return bind(bitcast_convert_type_p, x, new_dtype=dtypes.canonicalize(new_dtype))

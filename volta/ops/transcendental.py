@@ -1,0 +1,124 @@
+"""Transcendental functions: elementwise primitives whose meaning is a definition of Volta's own, at most 1 ULP off."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from volta.core.interp import get_aval
+from volta.ops import base
+from volta.ops.arithmetic import add, div, eq, integer_pow, mul, neg, sub
+from volta.ops.elementwise import elementwise
+from volta.ops.selection import select
+
+_LN2 = math.log(2.0)
+_LN10 = math.log(10.0)
+_TWO_OVER_SQRT_PI = 2.0 / math.sqrt(math.pi)
+_SQRT_PI_OVER_2 = math.sqrt(math.pi) / 2.0
+
+
+def _square(x: Any) -> Any:
+    return integer_pow(x, 2)
+
+
+# -- exponentials and logarithms ---------------------------------------------------------------------------------------
+
+exp = elementwise("exp", "Elementwise e to the x.", lambda t, ans, x: mul(t, ans), high=5.0)
+exp2 = elementwise("exp2", "Elementwise 2 to the x.", lambda t, ans, x: mul(t, mul(ans, _LN2)), high=5.0)
+expm1 = elementwise("expm1", "Elementwise exp(x) - 1, exact near 0.", lambda t, ans, x: mul(t, add(ans, 1.0)), high=5.0)
+log = elementwise("log", "Elementwise natural logarithm.", lambda t, ans, x: div(t, x), low=0.1)
+log2 = elementwise("log2", "Elementwise logarithm to base 2.", lambda t, ans, x: div(t, mul(x, _LN2)), low=0.1)
+log10 = elementwise("log10", "Elementwise logarithm to base 10.", lambda t, ans, x: div(t, mul(x, _LN10)), low=0.1)
+log1p = elementwise("log1p", "Elementwise log(1 + x), exact near 0.", lambda t, ans, x: div(t, add(x, 1.0)), low=-0.9)
+logistic = elementwise("logistic", "Elementwise 1 / (1 + exp(-x)).", lambda t, ans, x: mul(t, mul(ans, sub(1.0, ans))))
+
+# -- powers and roots --------------------------------------------------------------------------------------------------
+
+
+def _pow_base(t: Any, ans: Any, x: Any, y: Any) -> Any:
+    """y * x**(y - 1), and 0 for y == 0 even where x is 0."""
+    exponent = select(eq(y, 0.0), base.scalar_like(1.0, get_aval(y)), sub(y, 1.0))
+    return mul(t, mul(y, pow(x, exponent)))
+
+
+def _pow_exponent(t: Any, ans: Any, x: Any, y: Any) -> Any:
+    """log(x) * x**y, and 0 where x is 0."""
+    positive = select(eq(x, 0.0), base.scalar_like(1.0, get_aval(x)), x)
+    return mul(t, mul(log(positive), ans))
+
+
+pow = elementwise("pow", "Elementwise x to the power y.", _pow_base, _pow_exponent, arity=2, low=0.2, high=3.0)
+sqrt = elementwise(
+    "sqrt", "Elementwise square root, correctly rounded.", lambda t, ans, x: div(mul(t, 0.5), ans), low=0.1
+)
+rsqrt = elementwise("rsqrt", "Elementwise 1 / sqrt(x).", lambda t, ans, x: mul(t, mul(-0.5, div(ans, x))), low=0.1)
+cbrt = elementwise("cbrt", "Elementwise cube root.", lambda t, ans, x: div(mul(t, ans), mul(x, 3.0)), low=0.1)
+
+# -- trigonometric -----------------------------------------------------------------------------------------------------
+
+sin = elementwise("sin", "Elementwise sine of radians.", lambda t, ans, x: mul(t, cos(x)))
+cos = elementwise("cos", "Elementwise cosine of radians.", lambda t, ans, x: neg(mul(t, sin(x))))
+tan = elementwise(
+    "tan", "Elementwise tangent of radians.", lambda t, ans, x: mul(t, add(_square(ans), 1.0)), low=-1.3, high=1.3
+)
+asin = elementwise(
+    "asin", "Elementwise inverse sine.", lambda t, ans, x: mul(t, rsqrt(_one_minus_square(x))), low=-0.9, high=0.9
+)
+acos = elementwise(
+    "acos",
+    "Elementwise inverse cosine.",
+    lambda t, ans, x: neg(mul(t, rsqrt(_one_minus_square(x)))),
+    low=-0.9,
+    high=0.9,
+)
+atan = elementwise("atan", "Elementwise inverse tangent.", lambda t, ans, x: div(t, add(_square(x), 1.0)))
+atan2 = elementwise(
+    "atan2", "Elementwise angle of the point (y, x), in (-pi, pi].",
+    lambda t, ans, y, x: mul(t, div(x, add(_square(x), _square(y)))),
+    lambda t, ans, y, x: mul(t, div(neg(y), add(_square(x), _square(y)))),
+    arity=2, low=0.2,
+)  # fmt: skip
+
+
+def _one_minus_square(x: Any) -> Any:
+    return mul(sub(1.0, x), add(x, 1.0))
+
+
+# -- hyperbolic --------------------------------------------------------------------------------------------------------
+
+sinh = elementwise("sinh", "Elementwise hyperbolic sine.", lambda t, ans, x: mul(t, cosh(x)), low=-4.0, high=4.0)
+cosh = elementwise("cosh", "Elementwise hyperbolic cosine.", lambda t, ans, x: mul(t, sinh(x)), low=-4.0, high=4.0)
+tanh = elementwise(
+    "tanh", "Elementwise hyperbolic tangent.", lambda t, ans, x: mul(t, _one_minus_square(ans)), low=-4.0, high=4.0
+)
+asinh = elementwise(
+    "asinh", "Elementwise inverse hyperbolic sine.", lambda t, ans, x: mul(t, rsqrt(add(_square(x), 1.0)))
+)
+acosh = elementwise(
+    "acosh", "Elementwise inverse hyperbolic cosine.",
+    lambda t, ans, x: mul(t, rsqrt(mul(sub(x, 1.0), add(x, 1.0)))), low=1.2,
+)  # fmt: skip
+atanh = elementwise(
+    "atanh", "Elementwise inverse hyperbolic tangent.", lambda t, ans, x: div(t, _one_minus_square(x)),
+    low=-0.9, high=0.9,
+)  # fmt: skip
+
+# -- error functions ---------------------------------------------------------------------------------------------------
+
+
+def _gauss(x: Any) -> Any:
+    return exp(neg(_square(x)))
+
+
+erf = elementwise(
+    "erf", "Elementwise error function.",
+    lambda t, ans, x: mul(t, mul(_gauss(x), _TWO_OVER_SQRT_PI)), low=-3.0, high=3.0,
+)  # fmt: skip
+erfc = elementwise(
+    "erfc", "Elementwise 1 - erf(x), exact for large x.",
+    lambda t, ans, x: mul(t, mul(_gauss(x), -_TWO_OVER_SQRT_PI)), low=-3.0, high=3.0,
+)  # fmt: skip
+erf_inv = elementwise(
+    "erf_inv", "Elementwise inverse of the error function.",
+    lambda t, ans, x: mul(t, mul(exp(_square(ans)), _SQRT_PI_OVER_2)), low=-0.9, high=0.9,
+)  # fmt: skip
