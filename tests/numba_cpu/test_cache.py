@@ -98,7 +98,9 @@ def test_damaged_units_are_removed(tmp_path, damage):
     assert disk.load("env", "k2", "text two") == UNIT
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff" * 45, b"../../../../../../../../../../etc/passwd.unit", b"0" * 40 + b".unit"])
+@pytest.mark.parametrize(
+    "content", [b"", b"\xff" * 45, b"../../../../../../../../../../etc/passwd.unit", b"0" * 40 + b".unit"]
+)
 def test_damaged_references_are_removed(tmp_path, content):
     disk = DiskCache(tmp_path)
     disk.store("env", UNIT)

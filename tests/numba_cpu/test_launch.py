@@ -190,7 +190,7 @@ def test_run_plan_walks_a_table_by_address(kernels):
 
 def test_a_plan_called_at_interpreter_exit():
     code = (
-        "import sys, atexit; sys.path.insert(0, {path!r})\n"
+        f"import sys, atexit; sys.path.insert(0, {os.path.dirname(__file__)!r})\n"
         "import numpy as np; from kernels import add_kernel; from volta.numba_cpu import launch, unit, threads\n"
         "threads.set_num_threads(3)\n"
         "x = np.zeros(8, int); table = launch.LaunchTable()\n"
@@ -198,6 +198,6 @@ def test_a_plan_called_at_interpreter_exit():
         "(a,) = unit.compile_kernels([add_kernel()]).values()\n"
         "table.append(a, [0, 1], 8); table.patch(0, 0, 0); call = table.build(1, parallel=True).call\n"
         "call(x.ctypes.data)\n"
-    ).format(path=os.path.dirname(__file__))
+    )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout, result.stderr) == (0, f"{[2] * 8}\n", "")

@@ -159,7 +159,13 @@ def test_bad_counts_are_refused(n):
 
 def _python(code, **environment):
     return subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path.insert(0, {HERE!r})\n" + code],
+        [
+            sys.executable,
+            "-W",
+            "ignore::DeprecationWarning",
+            "-c",
+            f"import sys; sys.path.insert(0, {HERE!r})\n" + code,
+        ],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,

@@ -119,11 +119,11 @@ def test_multiply_and_add_are_not_contracted():
 
 def test_ir_text_and_object_code_are_the_same_in_every_process():
     code = (
-        "import sys, hashlib; sys.path.insert(0, {path!r})\n"
+        f"import sys, hashlib; sys.path.insert(0, {os.path.dirname(__file__)!r})\n"
         "from kernels import *; from volta.numba_cpu import unit\n"
         "ir = unit.emit([scale_kernel(1 / 3), add_kernel(), follow_kernel()])\n"
         "print(hashlib.sha256(unit._compile(ir)).hexdigest(), hashlib.sha256(unit.environment().encode()).hexdigest())"
-    ).format(path=os.path.dirname(__file__))
+    )
     runs = [
         subprocess.run(
             [sys.executable, "-c", code],

@@ -8,6 +8,8 @@ them, and counted.
 
 import ctypes
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import attrs
 
@@ -120,12 +122,12 @@ def native() -> dict[str, int]:
 
 
 @functools.cache
-def _getter() -> "ctypes._CFuncPtr":
+def _getter() -> Callable[..., Any]:
     return ctypes.CFUNCTYPE(ctypes.c_int64)(native()["volta_fp_get"])
 
 
 @functools.cache
-def _setter() -> "ctypes._CFuncPtr":
+def _setter() -> Callable[..., Any]:
     return ctypes.CFUNCTYPE(None, ctypes.c_int64)(native()["volta_fp_set"])
 
 

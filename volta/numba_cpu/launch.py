@@ -10,6 +10,7 @@ import functools
 import os
 import weakref
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -55,7 +56,7 @@ def native() -> dict[str, int]:
 
 
 @functools.cache
-def _run_plan() -> "ctypes._CFuncPtr":
+def _run_plan() -> Callable[..., Any]:
     prototype = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
     return prototype(native()["volta_run_plan"])
 
@@ -84,7 +85,7 @@ def _method() -> _MethodDef:
 
 
 @functools.cache
-def _new_function() -> "ctypes._CFuncPtr":
+def _new_function() -> Callable[..., Any]:
     prototype = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.py_object)
     return prototype(("PyCFunction_NewEx", ctypes.pythonapi))
 

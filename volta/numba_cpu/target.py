@@ -8,6 +8,7 @@ which owns the target machine and the execution engine, with a pass pipeline cut
 import functools
 import threading
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import attrs
 import llvmlite
@@ -18,6 +19,7 @@ from numba.core.codegen import JITCPUCodegen
 PIPELINE = "function-simplification-O1"
 """Name of the pass pipeline (part of the cache key): see `optimise`."""
 
+_config: Any = numba.config  # its settings are set at run time, so they have no declared types
 _configured = False
 _configure_lock = threading.Lock()
 
@@ -33,12 +35,12 @@ def configure() -> None:
         if _configured:
             return
         _configured = True
-        if numba.config.CPU_NAME is not None or numba.config.CPU_FEATURES is not None:
+        if _config.CPU_NAME is not None or _config.CPU_FEATURES is not None:
             return
         features = llvm.get_host_cpu_features()
-        if features.get("avx512f") and numba.config.ENABLE_AVX:
-            numba.config.CPU_NAME = llvm.get_host_cpu_name()
-            numba.config.CPU_FEATURES = features.flatten() + ",-prefer-256-bit"
+        if features.get("avx512f") and _config.ENABLE_AVX:
+            _config.CPU_NAME = llvm.get_host_cpu_name()
+            _config.CPU_FEATURES = features.flatten() + ",-prefer-256-bit"
 
 
 @attrs.frozen
@@ -91,7 +93,7 @@ def toolchain() -> dict[str, str]:
         "cpu": here.cpu_name,
         "features": here.features,
         "pipeline": PIPELINE,
-        "opt": str(int(numba.config.OPT)),
+        "opt": str(int(_config.OPT)),
     }
 
 
