@@ -20,7 +20,7 @@ from volta.emit.loops import (
     offset,
 )
 from volta.numba_cpu.dot_pack import pack
-from volta.numba_cpu.dot_tile import add_sums, tile, tile_shapes
+from volta.numba_cpu.dot_tile import panel
 from volta.xla_like.dot_schedule import CHUNK, Arg, DotSpec, Mode, item_size
 
 
@@ -117,11 +117,7 @@ class _DotKernel:
         self.lhs_k_bytes = -(-spec.tile_rows // spec.lanes) * self.vector_bytes  # one k of the packed left tile
         self.pack_lhs = pack(module, spec.lhs, spec.accumulator, spec.lanes)
         self.pack_rhs = pack(module, spec.rhs, spec.accumulator, spec.lanes)
-        self.tiles = [
-            (rows, [(tile(module, spec, rows, vectors), vectors) for vectors in widths])
-            for rows, widths in tile_shapes(spec)
-        ]
-        self.add = add_sums(module, spec)
+        self.panel = panel(module, spec)
 
     def emit(self) -> None:
         """A run of tasks that share batch item and column band is one band of rows."""
@@ -166,7 +162,8 @@ class _DotKernel:
                 height = minimum(b, b.sub(rows, row), spec.tile_rows)
                 lhs = self._lhs(_at(b, lhs_from, (row, args.LHS_M)), height, depth)
                 line = _at(b, sums, (row, sums_row))
-                self._tiles(depth, lhs, rhs, line, sums_row, height, columns, b.icmp_signed("==", chunk, I64(0)))
+                first = b.icmp_signed("==", chunk, I64(0))
+                b.call(self.panel, [depth, *lhs, *rhs, line, sums_row, height, columns, first, self.scratch])
         if spec.converts_out:
             self._convert(sums, sums_row, out, rows, columns)
 
@@ -205,47 +202,6 @@ class _DotKernel:
             with branch.otherwise():
                 branch.give(source, args.LHS_M, args.LHS_K)
         return branch.results
-
-    def _tiles(
-        self,
-        depth: ir.Value,
-        lhs: list[ir.Value],
-        rhs: list[ir.Value],
-        line: ir.Value,
-        line_bytes: ir.Value,
-        height: ir.Value,
-        columns: ir.Value,
-        first: ir.Value,
-    ) -> None:
-        """`height` rows of the output as register tiles, the tallest that fit first."""
-        b, spec, lanes = self.b, self.spec, self.spec.lanes
-        with loop(b, 0, height) as it:
-            rest = b.sub(height, it.index)
-            it.step, narrow, wide, vectors = self._choose(rest)
-            lhs_from, out = _at(b, lhs[0], (it.index, lhs[1])), _at(b, line, (it.index, line_bytes))
-            with loop(b, 0, columns) as across:
-                width = b.sub(columns, across.index)
-                fits = b.icmp_signed(">", width, b.mul(b.sub(vectors, I64(1)), I64(lanes)))
-                function = b.select(fits, wide, narrow)
-                across.step = b.mul(b.select(fits, vectors, I64(1)), I64(lanes))
-                width = minimum(b, width, across.step)
-                right = offset(b, rhs[0], b.mul(b.ashr(across.index, I64(lanes.bit_length() - 1)), rhs[2]))
-                to = offset(b, out, b.mul(across.index, I64(self.size)))
-                buffer_row = b.mul(across.step, I64(self.size))
-                sums = b.select(first, to, self.scratch), b.select(first, line_bytes, buffer_row)
-                b.call(function, [depth, lhs_from, lhs[1], lhs[2], right, rhs[1], rhs[2], *sums, width])
-                with if_then(b, b.not_(first)):
-                    b.call(self.add, [to, line_bytes, *sums, it.step, width])
-
-    def _choose(self, rest: ir.Value) -> list[ir.Value]:
-        """For `rest` rows: the height of the tallest tile that fits, its narrow and wide function, the wide's vectors."""
-        b = self.b
-        chosen: list[ir.Value] = []
-        for rows, ((narrow, _), (wide, vectors)) in reversed(self.tiles):
-            this = [I64(rows), narrow, wide, I64(vectors)]
-            fits = b.icmp_signed(">=", rest, I64(rows))
-            chosen = [b.select(fits, new, old) for new, old in zip(this, chosen, strict=True)] if chosen else this
-        return chosen
 
     def _convert(self, sums: ir.Value, sums_row: ir.Value, out: ir.Value, rows: ir.Value, columns: ir.Value) -> None:
         """Round complete sums to the output's dtype (integers wrap around)."""

@@ -3,7 +3,7 @@
 from llvmlite import ir
 
 from volta.emit.builder import is_float, scalar_type
-from volta.emit.loops import I32, I64, PTR, VOID, fma, for_range, intrinsic, loop, offset, splat
+from volta.emit.loops import I1, I32, I64, PTR, VOID, fma, for_range, if_then, intrinsic, loop, minimum, offset, splat
 from volta.xla_like.dot_schedule import DotSpec, item_size
 
 TILE_TYPE = ir.FunctionType(VOID, [I64, PTR, I64, I64, PTR, I64, I64, PTR, I64, I64])
@@ -11,6 +11,9 @@ TILE_TYPE = ir.FunctionType(VOID, [I64, PTR, I64, I64, PTR, I64, I64, PTR, I64, 
 
 ADD_TYPE = ir.FunctionType(VOID, [PTR, I64, PTR, I64, I64, I64])
 """``add(c, c_row, sums, sums_row, rows, columns)``; strides in bytes."""
+
+PANEL_TYPE = ir.FunctionType(VOID, [I64, PTR, I64, I64, PTR, I64, I64, PTR, I64, I64, I64, I1, PTR])
+"""``panel(depth, a, a_row, a_k, b, b_k, b_vector, c, c_row, rows, columns, first, buffer)``; strides in bytes."""
 
 
 def tile_shapes(spec: DotSpec) -> list[tuple[int, tuple[int, int]]]:
@@ -104,6 +107,50 @@ def add_sums(module: ir.Module, spec: DotSpec) -> ir.Function:
             before = masked_load(b, vector, to, mask, size)
             masked_store(b, add(before, b.load(source, align=size, typ=vector)), to, mask, size)
             it.advance(offset(b, to, c_row), offset(b, source, sums_row))
+    b.ret_void()
+    return function
+
+
+def panel(module: ir.Module, spec: DotSpec) -> ir.Function:
+    """The function (internal to the module, added once) for a few rows and all columns of a block, over one chunk.
+
+    It sets ``c = sums`` if `first`, else ``c = c + sums``; the sums of a tile wait in `buffer` then.
+    """
+    name = f"volta_dot_panel_{spec.accumulator}_{spec.vector_bits}"
+    found = module.globals.get(name)
+    if found is not None:
+        return found
+    shapes = [
+        (rows, tile(module, spec, rows, narrow), tile(module, spec, rows, wide), wide)
+        for rows, (narrow, wide) in tile_shapes(spec)
+    ]
+    add = add_sums(module, spec)
+    function, b = _internal(module, name, PANEL_TYPE)
+    depth, a, a_row, a_k, b_pointer, b_k, b_vector, c, c_row, rows, columns, first, buffer = function.args
+    lanes, size = spec.lanes, item_size(spec.accumulator)
+    with loop(b, 0, rows, init=[a, c]) as down:
+        rest = b.sub(rows, down.index)
+        chosen: list[ir.Value] = []  # for the tallest tile that fits: height, narrow and wide function, wide's vectors
+        for height, narrow, wide, vectors in reversed(shapes):
+            this = [I64(height), narrow, wide, I64(vectors)]
+            fits = b.icmp_signed(">=", rest, I64(height))
+            chosen = [b.select(fits, new, old) for new, old in zip(this, chosen, strict=True)] if chosen else this
+        down.step, narrow, wide, vectors = chosen
+        a_now, c_now = down.values
+        wide_columns = b.mul(vectors, I64(lanes))
+        with loop(b, 0, columns, init=[b_pointer, c_now]) as across:
+            b_now, to = across.values
+            width = b.sub(columns, across.index)
+            fits = b.icmp_signed(">", width, b.sub(wide_columns, I64(lanes)))
+            across.step = b.select(fits, wide_columns, I64(lanes))
+            bytes_across = b.mul(across.step, I64(size))
+            sums = b.select(first, to, buffer), b.select(first, c_row, bytes_across)
+            b.call(b.select(fits, wide, narrow), [depth, a_now, a_row, a_k, b_now, b_k, b_vector, *sums, width])
+            with if_then(b, b.not_(first)):
+                b.call(add, [to, c_row, *sums, down.step, minimum(b, width, across.step)])
+            b_next = offset(b, b_now, b.select(fits, b.mul(b_vector, vectors), b_vector))
+            across.advance(b_next, offset(b, to, bytes_across))
+        down.advance(offset(b, a_now, b.mul(down.step, a_row)), offset(b, c_now, b.mul(down.step, c_row)))
     b.ret_void()
     return function
 

@@ -281,7 +281,7 @@ def _plan(spec: DotSpec, s: DotShape) -> DotPlan:
 
     row_contiguous = s.rhs_strides[3] == item_size(spec.rhs)
     direct_rhs = not spec.converts_rhs and row_contiguous and n % lanes == 0
-    block_rows, block_cols = 8 * spec.tile_rows, min(padded_n, 2048 // size)
+    block_rows, block_cols = 8 * spec.tile_rows, min(padded_n, 4096 // size)
     if direct_rhs and (m <= 32 or (k * n * size <= 1 << 16)):
         rhs_mode = Mode.DIRECT
     elif m <= 2 * spec.tile_rows or (batches >= 16 and rhs_bytes <= 1 << 19 and m <= 512):
