@@ -135,3 +135,10 @@ def test_the_version_is_stated_once() -> None:
     version = importlib.import_module("volta.version").__version__
     assert re.search(rf"^## {re.escape(version)}\b", read("CHANGELOG.md"), flags=re.MULTILINE)
     assert version not in read("setup.cfg") and version not in read("pyproject.toml")
+
+
+def test_every_environment_variable_is_documented() -> None:
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "volta").rglob("*.py")]
+    used = {name for text in sources for name in re.findall(r"\"(VOLTA_[A-Z_]+)\"", text)}
+    documented = set(re.findall(r"^\| `(VOLTA_[A-Z_]+)`", read("docs/settings.md"), flags=re.MULTILINE))
+    assert used == documented
