@@ -73,3 +73,19 @@ class DonatedBufferError(VoltaError, RuntimeError):
 
 class FormatError(VoltaError, ValueError):
     """A model file is truncated, corrupt, or of a newer format than this Volta reads."""
+
+
+class IntegerGradError(DTypeError):
+    """``grad`` with respect to an argument that is not of a float dtype."""
+
+
+class VmapAxesError(VoltaError, ValueError):
+    """``in_axes`` or ``out_axes`` of ``vmap`` do not fit the values, or the mapped sizes differ."""
+
+
+class StaticArgumentError(VoltaError, ValueError):
+    """An argument marked static cannot be hashed and compared, or does not exist."""
+
+
+class ArgumentNumberError(VoltaError, ValueError):
+    """``argnums`` names an argument that the call does not have."""

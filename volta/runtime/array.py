@@ -1,0 +1,203 @@
+"""``volta.Array``: an immutable array in device memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from volta.core import dtypes
+from volta.core.avals import ShapedArray
+from volta.core.errors import DonatedBufferError, DTypeError
+from volta.core.interp import Value
+from volta.core.source import at_user_line
+from volta.runtime.memory import Buffer, as_numpy, host_pool
+
+
+class Array(Value):
+    """An immutable n-dimensional array.
+
+    Arrays come from ``volta.numpy`` functions; this class is not called directly. They convert to NumPy without a copy
+    (``np.asarray(x)`` is a read-only view), take part in arithmetic and indexing with NumPy's semantics, pickle, and
+    exchange memory through DLPack. ``x.at[i].set(v)`` gives an updated copy.
+
+    >>> import volta.numpy as vnp
+    >>> vnp.arange(3) * 2
+    Array([0, 2, 4], dtype=int32)
+    """
+
+    __slots__ = ("aval", "address", "_buffer", "__weakref__")
+
+    def __init__(self, aval: ShapedArray, buffer: Buffer, address: int):
+        self.aval = aval
+        self.address = address  # kept beside the buffer: asking NumPy for an address costs more than a kernel launch
+        self._buffer: Buffer | None = buffer
+
+    @staticmethod
+    def from_numpy(x: Any, weak_type: bool = False) -> Array:
+        """A copy of a NumPy array or scalar as an Array (dtypes are kept; see :func:`volta.core.dtypes.canonicalize`)."""
+        x = np.asarray(x)
+        dtype = dtypes.canonicalize(x.dtype)
+        aval = intern_aval(ShapedArray(x.shape, dtype, weak_type))
+        buffer = host_pool().allocate(aval.nbytes)
+        if aval.nbytes:
+            as_numpy(buffer, x.shape, None, dtype, writable=True)[...] = x
+        return Array(aval, buffer, buffer.address)
+
+    # -- access --------------------------------------------------------------------------------------------------------
+
+    def buffer(self) -> Buffer:
+        """The memory behind the array; DonatedBufferError when it has been given away."""
+        if self._buffer is None:
+            raise DonatedBufferError(
+                at_user_line(
+                    f"this {self.aval.short()} array was donated to a jitted call (donate_argnums) and is gone. "
+                    "Use the call's result instead, or do not donate the argument."
+                )
+            )
+        return self._buffer
+
+    def is_deleted(self) -> bool:
+        return self._buffer is None
+
+    def delete(self) -> None:
+        """Release the memory now; any later use raises DonatedBufferError."""
+        self._buffer = None
+
+    def numpy(self) -> np.ndarray:
+        """A read-only NumPy view of the array's memory (no copy)."""
+        return as_numpy(self.buffer(), self.aval.shape, None, self.aval.dtype, address=self.address)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        x = self.numpy()
+        if dtype is not None and np.dtype(dtype) != x.dtype:
+            if copy is False:
+                raise ValueError(f"converting {x.dtype} to {np.dtype(dtype)} needs a copy")
+            return x.astype(dtype)
+        return x.copy() if copy else x
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        if dtypes.bfloat16 == self.aval.dtype:
+            raise DTypeError("NumPy's DLPack export has no bfloat16; use x.view('uint16') or convert to float32 first")
+        # DLPack consumers that cannot see a read-only flag refuse one; the array stays immutable by convention.
+        return as_numpy(
+            self.buffer(), self.aval.shape, None, self.aval.dtype, address=self.address, writable=True
+        ).__dlpack__(**kwargs)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+    def item(self, *index: Any) -> Any:
+        """The single element as a Python number."""
+        return self.numpy().item(*index)
+
+    def tolist(self) -> Any:
+        """The array as nested lists of Python numbers."""
+        return self.numpy().tolist()
+
+    def _scalar(self, kind: str) -> Any:
+        if self.aval.size != 1 or (kind != "bool" and self.aval.ndim):
+            if kind == "bool":
+                raise ValueError(
+                    at_user_line(
+                        f"the truth value of an array of shape {self.shape} is ambiguous; use .any() or .all()"
+                    )
+                )
+            raise TypeError(at_user_line(f"only scalar arrays convert to {kind}; this one has shape {self.shape}"))
+        return self.numpy().item()
+
+    def __bool__(self) -> bool:
+        return bool(self._scalar("bool"))
+
+    def __int__(self) -> int:
+        return int(self._scalar("int"))
+
+    def __float__(self) -> float:
+        return float(self._scalar("float"))
+
+    def __complex__(self) -> complex:
+        return complex(self._scalar("complex"))
+
+    def __index__(self) -> int:
+        if not (dtypes.is_integer(self.aval.dtype)):
+            raise TypeError(at_user_line(f"only integer scalars can be an index; this is {self.aval.short()}"))
+        return int(self._scalar("int"))
+
+    def __format__(self, spec: str) -> str:
+        return format(self.numpy()[()], spec) if self.aval.ndim == 0 else format(str(self), spec)
+
+    # -- the usual protocol --------------------------------------------------------------------------------------------
+
+    @property
+    def nbytes(self) -> int:
+        return self.aval.nbytes
+
+    @property
+    def itemsize(self) -> int:
+        return self.aval.dtype.itemsize
+
+    @property
+    def device(self) -> str:
+        return "cpu:0"
+
+    def block_until_ready(self) -> Array:
+        """Wait until the value is there (on the CPU it always is). Returns the array."""
+        self.buffer()
+        return self
+
+    def __hash__(self) -> int:
+        raise TypeError("arrays are compared by value and cannot be hashed; hash x.tobytes() or id(x) instead")
+
+    def tobytes(self) -> bytes:
+        """The elements in row-major order as bytes."""
+        return self.numpy().tobytes()
+
+    def __copy__(self) -> Array:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Array:
+        return Array.from_numpy(self.numpy(), self.aval.weak_type)
+
+    def __reduce__(self) -> Any:
+        return _unpickle, (self.numpy().view("u2") if self.dtype == dtypes.bfloat16 else self.numpy(), *_meta(self.aval))
+
+    def __repr__(self) -> str:
+        if self._buffer is None:
+            return f"Array(<donated>, shape={self.shape}, dtype={self.dtype})"
+        weak = ", weak_type=True" if self.aval.weak_type else ""
+        prefix = "Array("
+        if 0 in self.shape:
+            return f"Array([], shape={self.shape}, dtype={self.dtype}{weak})"
+        body = np.array2string(self.numpy(), separator=", ", prefix=prefix)
+        return f"{prefix}{body}, dtype={self.dtype}{weak})"
+
+    def __str__(self) -> str:
+        return "<donated>" if self._buffer is None else str(self.numpy())
+
+
+def _meta(aval: ShapedArray) -> tuple[str, bool]:
+    return aval.dtype.name, aval.weak_type
+
+
+def _unpickle(x: np.ndarray, dtype: str, weak_type: bool) -> Array:
+    return Array.from_numpy(x.view(dtypes.bfloat16) if dtype == "bfloat16" else x, weak_type)
+
+
+_interned: dict[ShapedArray, ShapedArray] = {}
+
+
+def intern_aval(aval: ShapedArray) -> ShapedArray:
+    """One object per distinct aval, so that cache keys mostly compare by identity."""
+    return _interned.setdefault(aval, aval)
+
+
+def as_array(x: Any) -> Array:
+    """An operand as an Array: arrays pass through, NumPy values and Python numbers are copied."""
+    if type(x) is Array:
+        return x
+    if isinstance(x, (np.ndarray, np.generic)):
+        return Array.from_numpy(x)
+    dtype = dtypes.of_python_scalar(x)
+    if dtype is None:
+        raise DTypeError(at_user_line(f"a value of type {type(x).__name__} is not a valid operand: {x!r:.80}"))
+    return Array.from_numpy(np.asarray(x, dtype), weak_type=type(x) is not bool)

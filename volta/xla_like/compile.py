@@ -1,0 +1,140 @@
+"""From a program to a verified ExecutionPlan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+
+from volta.core.avals import ShapedArray
+from volta.core.ir import ClosedJaxpr
+from volta.core.policy import DeterminismLevel
+from volta.xla_like.fusion import Group, fuse
+from volta.xla_like.kernels import KernelCall
+from volta.xla_like.loops import loop_calls
+from volta.xla_like.memory import assign_memory, verify_allocation
+from volta.xla_like.nodes import Lowered, Ref, Val, lower_to_nodes
+from volta.xla_like.opaque import Context, opaque_calls
+from volta.xla_like.passes import optimize
+from volta.xla_like.plan import Buffer, ExecutionPlan
+from volta.xla_like.schedule import schedule
+from volta.xla_like.verify import verify_graph, verify_schedule
+
+
+@attrs.frozen
+class CompileOptions:
+    """What may change a plan but never a bit: tests turn these off and compare."""
+
+    fusion: bool = True
+    passes: bool = True
+    reuse_memory: bool = True
+
+
+def build_plan(
+    program: ClosedJaxpr,
+    *,
+    name: str = "main",
+    donated: Sequence[int] = (),
+    level: DeterminismLevel = DeterminismLevel.STRICT,
+    options: CompileOptions = CompileOptions(),  # noqa: B008 - frozen
+) -> tuple[ExecutionPlan, ClosedJaxpr]:
+    """Compile a program to a plan; returns it with the optimised program that it implements.
+
+    ``donated`` are positions of inputs whose memory outputs may take over.
+
+    Raises:
+        VerificationError: when a pass, the schedule or the planner broke a rule (a bug of Volta's).
+        UnsupportedOperationError: for an operation that the plan has no kernel for.
+    """
+    verify_graph(program)
+    if options.passes:
+        program = optimize(program)
+    else:
+        program = optimize(program, only_inline=True)
+    lowered = lower_to_nodes(program.jaxpr)
+    groups = schedule(fuse(lowered, options.fusion), lowered.outputs)
+    return _assemble(program, lowered, groups, name, tuple(donated), level, options), program
+
+
+class _Buffers:
+    def __init__(self) -> None:
+        self.list: list[Buffer] = []
+        self.ids: dict[Val, int] = {}
+
+    def add(self, aval: ShapedArray, kind: str, placement: str, label: str = "", val: Val | None = None) -> int:
+        number = len(self.list)
+        self.list.append(Buffer(number, aval, kind, placement, label=label))
+        if val is not None:
+            self.ids[val] = number
+        return number
+
+    def of(self, val: Val) -> int:
+        return self.ids[val]
+
+
+def _assemble(
+    program: ClosedJaxpr, lowered: Lowered, groups: list[Group], name: str, donated: tuple[int, ...],
+    level: DeterminismLevel, options: CompileOptions,
+) -> ExecutionPlan:  # fmt: skip
+    buffers = _Buffers()
+    for i, val in enumerate(lowered.inputs):
+        placement = "device_parameter" if i in donated else "host_input"
+        buffers.add(ShapedArray(val.shape, val.dtype), "input", placement, val.label, val)
+    for val in lowered.consts:
+        buffers.add(ShapedArray(val.shape, val.dtype), "const", "device_constant", val.label, val)
+    for i, val in enumerate(dict.fromkeys(lowered.outputs)):
+        if val not in buffers.ids:
+            buffers.add(ShapedArray(val.shape, val.dtype), "output", "device_output", f"out{i}", val)
+
+    stored = _stored(groups, lowered)
+    calls: list[KernelCall] = []
+    for group in groups:
+        for node in group.nodes:
+            for val in node.outputs:
+                if val in stored and val not in buffers.ids:
+                    label = "" if node.source is None else str(node.source)
+                    buffers.add(ShapedArray(val.shape, val.dtype), "temp", "device_temporary", label, val)
+
+        def workspace(aval: ShapedArray) -> int:
+            return buffers.add(aval, "temp", "accumulation_workspace")
+
+        if group.fusible:
+            kept = [v for n in group.nodes for v in n.outputs if v in stored]
+            if kept:
+                calls += loop_calls(group, kept, buffers.of, workspace)
+        else:
+            calls += opaque_calls(group.nodes[0], Context(buffers.of, workspace))
+
+    donated_ids = tuple(donated)
+    if options.reuse_memory:
+        placed, arena = assign_memory(tuple(buffers.list), tuple(calls), donated_ids)
+    else:
+        placed, arena = assign_memory(tuple(buffers.list), tuple(attrs.evolve(c, inplace=()) for c in calls), ())
+    plan = ExecutionPlan(
+        name=name,
+        buffers=placed,
+        calls=tuple(calls),
+        inputs=tuple(buffers.ids[v] for v in lowered.inputs),
+        consts=tuple(buffers.ids[v] for v in lowered.consts),
+        outputs=tuple(buffers.ids[v] for v in lowered.outputs),
+        out_avals=tuple(v.aval for v in program.jaxpr.outvars),
+        arena_bytes=arena,
+        donated=donated_ids,
+        level=level,
+    )
+    verify_schedule(plan)
+    verify_allocation(plan.buffers, plan.calls, plan.arena_bytes)
+    return plan
+
+
+def _stored(groups: list[Group], lowered: Lowered) -> dict[Val, None]:
+    """Values that need memory: results, and what another group reads."""
+    stored = dict.fromkeys(lowered.outputs)
+    for group in groups:
+        for node in group.nodes:
+            for x in node.operands:
+                if isinstance(x, Ref) and x.val not in group.levels:
+                    stored[x.val] = None
+            if not group.fusible:
+                stored.update(dict.fromkeys(node.outputs))
+    return stored

@@ -1,0 +1,336 @@
+"""Fusion: which nodes run in one kernel.
+
+A group is a set of nodes over one *linear space* of N elements. Its values are 'elem' values (one per element of the
+space) or 'row' values (one per element of the space with its reduced dimensions taken out). Nodes join greedily, in
+program order, the groups of their operands wherever the operand is read in the space's own order and no cycle arises.
+Nothing here can move a bit: every value is computed by the same operations from the same operands, only elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import attrs
+
+from volta.xla_like.nodes import Const, Lowered, Node, Ref, Val
+from volta.xla_like.views import Ints, merge, prod, refine, row_major, strides_over
+
+MAX_NODES = 160
+"""Nodes a kernel may hold: beyond this, compile time and register pressure cost more than memory traffic."""
+
+LONG_ROW = 1 << 14
+"""Rows longer than this, where there are few of them, are reduced block by block by many tasks."""
+
+FEW_ROWS = 32
+
+
+@attrs.define(eq=False, slots=True)
+class Group:
+    """Nodes of one kernel. ``dims`` factor the space; ``reduced`` elements are reduced, ``inner`` ones lie inside them."""
+
+    index: int
+    nodes: list[Node]
+    dims: Ints
+    reduced: int = 1
+    inner: int = 1
+    fusible: bool = True
+    levels: dict[Val, str] = attrs.field(factory=dict)
+
+    @property
+    def size(self) -> int:
+        return prod(self.dims)
+
+    @property
+    def rows(self) -> int:
+        return self.size // self.reduced
+
+    @property
+    def by_blocks(self) -> bool:
+        """Whether reductions are cut into blocks that different tasks sum (few long rows)."""
+        return self.reduced > LONG_ROW and self.rows < FEW_ROWS
+
+    def mask(self) -> tuple[bool, ...]:
+        """For each of ``dims``, whether it is reduced."""
+        out, n = [], 1
+        for d in reversed(self.dims):
+            out.append(self.inner <= n < self.inner * self.reduced)
+            n *= d
+        return tuple(reversed(out))
+
+    def kept_dims(self) -> Ints:
+        return tuple(d for d, m in zip(self.dims, self.mask(), strict=True) if not m)
+
+    def row_strides(self) -> Ints:
+        """Strides over ``dims`` of a stored 'row' value."""
+        kept = iter(row_major(self.kept_dims()))
+        return tuple(0 if m else next(kept) for m in self.mask())
+
+
+def _with_kept(group: Group, kept: Ints) -> Ints:
+    """Full dims from refined kept dims."""
+    out, n, placed = [], 1, group.reduced == 1
+    for d in reversed(kept):
+        if not placed and n == group.inner:
+            out.extend(d2 for d2, m in zip(reversed(group.dims), reversed(group.mask()), strict=True) if m)
+            placed = True
+        out.append(d)
+        n *= d
+    if not placed:
+        out.extend(d2 for d2, m in zip(reversed(group.dims), reversed(group.mask()), strict=True) if m)
+    return tuple(reversed(out))
+
+
+def _squeezed(shape: Ints) -> Ints:
+    return tuple(d for d in shape if d != 1)
+
+
+def _walks(node: Node, group: Group, dims: Ints, mask: tuple[bool, ...]) -> bool:
+    """Whether one stride walks the reduced elements of each operand from outside the group."""
+    for x in node.operands:
+        if isinstance(x, Const) or (isinstance(x, Ref) and x.val in group.levels):
+            continue
+        strides = strides_over(x.view, dims)
+        reduced = tuple(d for d, m in zip(dims, mask, strict=True) if m)
+        if len(merge(reduced, [tuple(s for s, m in zip(strides, mask, strict=True) if m)])[0]) > 1:
+            return False
+    return True
+
+
+class Fuser:
+    """Greedy grouping with an exact cycle check (ancestor sets as bit masks)."""
+
+    def __init__(self, outputs: Iterable[Val]) -> None:
+        self.groups: dict[int, Group] = {}
+        self.group_of: dict[Val, Group] = {}
+        self.ancestors: dict[int, int] = {}
+        self._count = 0
+
+    def new_group(self, node: Node, dims: Ints, fusible: bool) -> Group:
+        group = Group(self._count, [], dims, fusible=fusible)
+        self._count += 1
+        self.groups[group.index] = group
+        self.ancestors[group.index] = 0
+        return group
+
+    def add(self, node: Node) -> None:
+        producers = self._producers(node)
+        group = None
+        if node.kind in ("elem", "gather", "reduce") and prod(node.shape):
+            group = self._join(node, producers)
+            if group is None:
+                group = self.new_group(node, _squeezed(node.shape), True)
+                if node.kind == "reduce":
+                    self._reduce(group, node)
+        if group is None:
+            group = self.new_group(node, node.shape, False)
+        self._place(group, node, producers)
+
+    def _producers(self, node: Node) -> list[Group]:
+        found: dict[int, Group] = {}
+        for x in node.operands:
+            if isinstance(x, Ref):
+                for val in (x.val, *x.after):
+                    if val in self.group_of:
+                        found[self.group_of[val].index] = self.group_of[val]
+        return list(found.values())
+
+    def _place(self, group: Group, node: Node, producers: list[Group]) -> None:
+        group.nodes.append(node)
+        level = "row" if node.kind == "reduce" or (group.reduced > 1 and self._is_row(group, node)) else "elem"
+        for val in node.outputs:
+            self.group_of[val] = group
+            group.levels[val] = level
+        self._depend(group.index, [p.index for p in producers if p is not group])
+
+    def _depend(self, index: int, on: list[int]) -> None:
+        new = 0
+        for p in on:
+            new |= self.ancestors[p] | (1 << p)
+        if new & ~self.ancestors[index]:
+            self.ancestors[index] |= new
+            bit = 1 << index
+            for g, mask in self.ancestors.items():
+                if mask & bit:
+                    self.ancestors[g] = mask | new
+
+    def _is_row(self, group: Group, node: Node) -> bool:
+        return prod(node.shape) == group.rows and all(
+            group.levels.get(x.val) == "row" for x in node.operands if isinstance(x, Ref) and x.val in group.levels
+        )
+
+    # -- joining -------------------------------------------------------------------------------------------------------
+
+    def _join(self, node: Node, producers: list[Group]) -> Group | None:
+        chosen: Group | None = None
+        for group in reversed(producers):
+            if not group.fusible or len(group.nodes) >= MAX_NODES or not self._fits(group, node):
+                continue
+            if chosen is None:
+                if all(p is group or not self._reaches(group, p) for p in producers):
+                    chosen = group
+            elif self._mergeable(chosen, group) and all(
+                p in (group, chosen) or not (self._reaches(group, p) or self._reaches(chosen, p)) for p in producers
+            ):
+                chosen = self._merge(group, chosen)
+        if chosen is None:
+            return None
+        if node.kind == "reduce" and chosen.reduced == 1:
+            self._reduce(chosen, node)
+        dims = self._dims_with(chosen, node)
+        assert dims is not None
+        chosen.dims = dims
+        return chosen
+
+    def _reaches(self, source: Group, target: Group) -> bool:
+        return bool(self.ancestors[target.index] >> source.index & 1)
+
+    def _reduction_of(self, node: Node) -> tuple[int, int]:
+        axes = node.params["axes"]
+        return prod([node.shape[a] for a in axes]), prod(node.shape[axes[-1] + 1 :])
+
+    def _reduce(self, group: Group, node: Node) -> None:
+        group.reduced, group.inner = self._reduction_of(node)
+
+    def _dims_with(self, group: Group, node: Node) -> Ints | None:
+        """The group's dims refined so that the node's operands can be indexed by them."""
+        if prod(node.shape) == group.size:
+            dims = refine(group.dims, node.shape)
+            if dims is not None and group.reduced > 1:  # the reduced block must stay a union of dims
+                dims = refine(dims, (group.size // group.reduced // group.inner, group.reduced, group.inner))
+            return dims
+        if prod(node.shape) == group.rows:
+            kept = refine(group.kept_dims(), node.shape)
+            return None if kept is None else _with_kept(group, kept)
+        return None
+
+    def _fits(self, group: Group, node: Node) -> bool:
+        """Whether the node can be computed inside the group's loop."""
+        size = prod(node.shape)
+        row_level = group.reduced > 1 and size == group.rows
+        if size != group.size and not row_level:
+            return False
+        dims = self._dims_with(group, node)
+        if dims is None:
+            return False
+        if node.kind == "reduce":
+            if row_level:
+                return False
+            structure = self._reduction_of(node)
+            if group.reduced > 1 and structure != (group.reduced, group.inner):
+                return False
+            trial = refine(dims, (size // structure[0] // structure[1], *structure))
+            if trial is None:
+                return False
+            dims = trial
+        trial_group = attrs.evolve(group, dims=dims)
+        if node.kind == "reduce":
+            trial_group.reduced, trial_group.inner = self._reduction_of(node)
+        if trial_group.reduced > 1:
+            mask = trial_group.mask()
+            others = group.nodes if node.kind == "reduce" and group.reduced == 1 else []
+            if not all(_walks(n, group, dims, mask) for n in (node, *others) if prod(n.shape) == size):
+                return False
+        uses_rows = False
+        for position, x in enumerate(node.operands):
+            if not isinstance(x, Ref):
+                continue
+            if any(group.levels.get(v) for v in x.after):
+                return False  # a barrier: its input must be finished first
+            level = group.levels.get(x.val)
+            if level is None:
+                continue
+            if node.kind == "gather" and position == 0:
+                return False  # a table is read at other places than the one being computed
+            if level == "elem":
+                if row_level or not x.is_whole:
+                    return False
+            else:
+                uses_rows = True
+                if row_level:
+                    if not x.is_whole:
+                        return False
+                elif strides_over(x.view, dims) != trial_group.row_strides() or x.view.offset:
+                    return False
+        if row_level and not uses_rows:
+            return False
+        # Work after a reduction stays in the kernel only where rows are whole tasks.
+        return not (uses_rows and (group.by_blocks or (group.inner > 1 and not row_level)))
+
+    def _mergeable(self, a: Group, b: Group) -> bool:
+        if a is b or a.size != b.size or len(a.nodes) + len(b.nodes) > MAX_NODES:
+            return False
+        if a.reduced > 1 and b.reduced > 1 and (a.reduced, a.inner) != (b.reduced, b.inner):
+            return False
+        joint = refine(a.dims, b.dims)
+        if joint is None:
+            return False
+        reduced, inner = max((a.reduced, a.inner), (b.reduced, b.inner))
+        if reduced > 1 and refine(joint, (a.size // reduced // inner, reduced, inner)) is None:
+            return False
+        between_a = self.ancestors[b.index] & ~(1 << a.index)
+        between_b = self.ancestors[a.index] & ~(1 << b.index)
+        return not any(
+            (between >> g & 1) and (self.ancestors[g] >> first & 1)
+            for between, first in ((between_a, a.index), (between_b, b.index))
+            for g in self.groups
+        )
+
+    def _merge(self, a: Group, b: Group) -> Group:
+        if a.index > b.index:
+            a, b = b, a
+        joint = refine(a.dims, b.dims)
+        assert joint is not None
+        if b.reduced > 1:
+            a.reduced, a.inner = b.reduced, b.inner
+        if a.reduced > 1:
+            joint = refine(joint, (a.size // a.reduced // a.inner, a.reduced, a.inner))
+            assert joint is not None
+        a.dims = joint
+        a.nodes = sorted(a.nodes + b.nodes, key=lambda n: n.index)
+        for val, level in b.levels.items():
+            a.levels[val] = level
+            self.group_of[val] = a
+        del self.groups[b.index]
+        bit_a, bit_b = 1 << a.index, 1 << b.index
+        joined = (self.ancestors.pop(b.index) | self.ancestors[a.index]) & ~(bit_a | bit_b)
+        self.ancestors[a.index] = joined
+        for g, mask in self.ancestors.items():
+            if mask & (bit_a | bit_b):
+                self.ancestors[g] = (mask | bit_a | joined) & ~bit_b
+        return a
+
+
+def fuse(lowered: Lowered, enabled: bool = True) -> list[Group]:
+    """Group the nodes of a program into kernels, in an order that respects every dependency.
+
+    With ``enabled`` False each node is a kernel of its own (the bits are the same: a test compares them).
+    """
+    fuser = Fuser(lowered.outputs)
+    for node in lowered.nodes:
+        if prod(node.shape) == 0 and node.kind in ("elem", "gather"):
+            continue  # nothing to compute
+        if enabled:
+            fuser.add(node)
+        else:
+            fusible = node.kind in ("elem", "gather", "reduce")
+            group = fuser.new_group(node, _squeezed(node.shape) if fusible else node.shape, fusible)
+            if node.kind == "reduce":
+                fuser._reduce(group, node)
+                group.dims = fuser._dims_with(group, node) or group.dims
+            fuser._place(group, node, fuser._producers(node))
+    return _ordered(fuser)
+
+
+def _ordered(fuser: Fuser) -> list[Group]:
+    """Groups by the position of their last node where dependencies allow, else as they allow."""
+    pending = sorted(fuser.groups.values(), key=lambda g: g.nodes[-1].index)
+    done, order = 0, []
+    while pending:
+        for i, group in enumerate(pending):
+            if not fuser.ancestors[group.index] & ~done:
+                break
+        else:  # pragma: no cover - the cycle check excludes it
+            raise AssertionError("fusion built a cycle")
+        order.append(pending.pop(i))
+        done |= 1 << group.index
+    return order

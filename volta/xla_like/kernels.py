@@ -1,0 +1,196 @@
+"""Kernel descriptions: pure data that a backend turns into code, and the calls that run them.
+
+A :class:`LoopKernel` is generic over sizes: its text names operations, dtypes and, for each access, only whether the
+innermost stride is 0, one element, or anything (``0``, ``1``, ``?``). Sizes, strides and addresses are arguments of a
+:class:`KernelCall`, so layers share kernels and a new batch size compiles nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import attrs
+import numpy as np
+
+from volta.core import dtypes
+from volta.core.ir import format_param
+from volta.xla_like.views import Ints
+
+
+@attrs.frozen(slots=True)
+class Load:
+    """Read memory. ``terms`` are values added to the address as clamped indices; ``fill``: NaN or 0 when out of range."""
+
+    dtype: np.dtype
+    pattern: str  # of the vector dimension and, in 'col' kernels, of the reduced one after it
+    terms: tuple[int, ...] = ()
+    fill: bool = False
+
+
+@attrs.frozen(slots=True)
+class IndexValue:
+    """``offset + sum(stride * index)`` as ``dtype``."""
+
+    dtype: np.dtype
+    pattern: str
+
+
+@attrs.frozen(slots=True)
+class ConstValue:
+    """A constant, as the bytes of a scalar of ``dtype``."""
+
+    dtype: np.dtype
+    data: bytes
+
+    @property
+    def number(self) -> Any:
+        return np.frombuffer(self.data, self.dtype)[0].item()
+
+
+@attrs.frozen(slots=True)
+class Compute:
+    """Apply an elementwise primitive's meaning to earlier values."""
+
+    name: str
+    args: tuple[int, ...]
+    dtype: np.dtype
+    params: tuple[tuple[str, Any], ...] = ()
+
+
+@attrs.frozen(slots=True)
+class Reduce:
+    """Reduce a value over the reduced dimension: 'sum', 'prod', 'max', 'min', 'and', 'or', 'argmax', 'argmin'."""
+
+    kind: str
+    arg: int
+    dtype: np.dtype
+
+
+Instr = Load | IndexValue | ConstValue | Compute | Reduce
+
+
+@attrs.frozen(slots=True)
+class Store:
+    """Write a value: at 'elem' level for every element, at 'row' level once a row."""
+
+    value: int
+    dtype: np.dtype
+    pattern: str
+    level: str
+    part: int = 0  # of a reduction's state (argmax by blocks stores a value and an index)
+    terms: tuple[int, ...] = ()  # values, the same for the whole kernel, added to the address as clamped indices
+
+
+@attrs.frozen(slots=True, cache_hash=True)
+class LoopKernel:
+    """A loop over ``rank`` kept dimensions and, unless mode is 'map', one reduced dimension.
+
+    mode 'map': the last kept dimension is the vector dimension. 'row': the reduced dimension is innermost and the vector
+    dimension. 'col': the last kept dimension is the vector dimension, inside the reduced one. ``by_blocks``: tasks are
+    (row, block of 4096) pairs and reductions give one partial result a block, finished by a :class:`CombineKernel`.
+    """
+
+    mode: str
+    rank: int
+    body: tuple[Instr, ...]
+    stores: tuple[Store, ...]
+    by_blocks: bool = False
+    spills: tuple[int, ...] = ()  # elem values kept in scratch memory between phases instead of computed again
+
+    def text(self) -> str:
+        lines = [f"loop {self.mode}{' by blocks' if self.by_blocks else ''} rank={self.rank}"]
+        for i, x in enumerate(self.body):
+            if isinstance(x, Load):
+                terms = "".join(f" + %{t}" for t in x.terms) + (" fill" if x.fill else "")
+                lines.append(f"  %{i} = load {dtypes.short_name(x.dtype)} [{x.pattern}]{terms}")
+            elif isinstance(x, IndexValue):
+                lines.append(f"  %{i} = index {dtypes.short_name(x.dtype)} [{x.pattern}]")
+            elif isinstance(x, ConstValue):
+                lines.append(f"  %{i} = const {dtypes.short_name(x.dtype)} {x.number} 0x{x.data[::-1].hex()}")
+            elif isinstance(x, Reduce):
+                lines.append(f"  %{i} = {x.kind} {dtypes.short_name(x.dtype)} %{x.arg}")
+            else:
+                params = " ".join(f"{k}={format_param(v)}" for k, v in x.params)
+                args = " ".join(f"%{a}" for a in x.args)
+                lines.append(f"  %{i} = {x.name}{'[' + params + ']' if params else ''} {dtypes.short_name(x.dtype)} {args}")
+        for s in self.stores:
+            terms = "".join(f" + %{t}" for t in s.terms)
+            lines.append(f"  store {s.level} {dtypes.short_name(s.dtype)} [{s.pattern}]{terms} %{s.value}{'.1' * s.part}")
+        if self.spills:
+            lines.append("  keep " + " ".join(f"%{v}" for v in self.spills))
+        return "\n".join(lines)
+
+
+@attrs.frozen(slots=True, cache_hash=True)
+class CombineKernel:
+    """Finish a reduction from one partial result a block: an adjacent-pair binary tree over the blocks."""
+
+    kind: str
+    dtype: np.dtype  # of the reduced values
+    out_dtype: np.dtype
+
+    def text(self) -> str:
+        return f"combine {self.kind} {dtypes.short_name(self.dtype)} -> {dtypes.short_name(self.out_dtype)}"
+
+
+@attrs.frozen(slots=True, cache_hash=True)
+class LibraryKernel:
+    """A kernel that a backend writes by hand, named by what it computes: a matrix product, a sort, a scatter."""
+
+    name: str
+    spec: Any  # hashable; its text is canonical
+
+    def text(self) -> str:
+        return f"{self.name} {self.spec}"
+
+
+Kernel = LoopKernel | CombineKernel | LibraryKernel
+
+
+def kernel_name(kernel: Kernel) -> str:
+    """A symbol from a hash of the kernel's text: the same in every process."""
+    return f"volta_{_stem(kernel)}_{hashlib.sha256(kernel.text().encode()).hexdigest()[:16]}"
+
+
+def _stem(kernel: Kernel) -> str:
+    if isinstance(kernel, LoopKernel):
+        return kernel.mode
+    return "combine" if isinstance(kernel, CombineKernel) else kernel.name
+
+
+def describe(kernel: Kernel) -> str:
+    """What a kernel does in a few words: the operations it fuses, for reports."""
+    if isinstance(kernel, LoopKernel):
+        names = [x.name if isinstance(x, Compute) else x.kind for x in kernel.body if isinstance(x, (Compute, Reduce))]
+        shown = " ".join(names[:6]) + (f" …+{len(names) - 6}" if len(names) > 6 else "")
+        return f"{kernel.mode}({shown or 'copy'})"
+    return kernel.text() if isinstance(kernel, CombineKernel) else kernel.name
+
+
+@attrs.frozen(slots=True)
+class Access:
+    """What one load, index or store of a kernel touches in a call: a buffer (None for an index), in bytes."""
+
+    buffer: int | None
+    offset: int
+    strides: Ints
+    terms: tuple[tuple[int, int], ...] = ()  # (byte stride, largest index) per term
+
+
+@attrs.frozen(slots=True)
+class KernelCall:
+    """One run of a kernel: sizes, accesses (loads and indices in body order, then stores), tasks, and its launches.
+
+    For a LibraryKernel ``sizes`` are its integer arguments and ``accesses`` its operands in order.
+    """
+
+    kernel: Kernel
+    sizes: Ints
+    accesses: tuple[Access, ...]
+    tasks: int
+    reads: Ints  # buffer ids
+    writes: Ints
+    scratch_bytes: int = 0
+    label: str = ""
+    inplace: tuple[tuple[int, int], ...] = ()  # (read, written) buffers that may share memory

@@ -1,0 +1,282 @@
+"""From a group of nodes to the call of a loop kernel: the body in SSA form, and every access in strides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+
+from volta.core import dtypes
+from volta.core.avals import ShapedArray
+from volta.core.policy import DEFINITIONS
+from volta.xla_like.fusion import Group
+from volta.xla_like.kernels import (
+    Access,
+    CombineKernel,
+    Compute,
+    ConstValue,
+    IndexValue,
+    Instr,
+    KernelCall,
+    Load,
+    LoopKernel,
+    Reduce,
+    Store,
+)
+from volta.xla_like.nodes import Const, Iota, Node, Operand, Ref, Val
+from volta.xla_like.phases import choose_spills
+from volta.xla_like.views import Ints, merge, prod, row_major, strides_over
+
+MAP_CHUNK = 8192
+"""Elements of the vector dimension in one task of a 'map' kernel."""
+
+COLUMNS = 32
+"""Kept elements in one task of a 'col' kernel."""
+
+BLOCK = DEFINITIONS.sum_block
+"""Elements of one block of SUM: part of its definition (docs/determinism.md)."""
+
+MAX_SPILL_ROW = 1 << 15
+
+REDUCTIONS = {
+    "reduce_sum": "sum",
+    "reduce_prod": "prod",
+    "reduce_max": "max",
+    "reduce_min": "min",
+    "reduce_and": "and",
+    "reduce_or": "or",
+    "argmax": "argmax",
+    "argmin": "argmin",
+}
+
+
+def compute_kind(dtype: np.dtype) -> np.dtype:
+    """The dtype a reduction's state has."""
+    return dtypes.compute_dtype(dtype)
+
+
+@attrs.define(eq=False)
+class _Body:
+    """A kernel body under construction; accesses carry strides over the group's dims, in elements."""
+
+    group: Group
+    instrs: list[Instr] = attrs.field(factory=list)
+    # per memory instr: (val or None, itemsize, offset, strides, terms)
+    accesses: dict[int, tuple[Val | None, int, int, Ints, tuple[tuple[int, int], ...]]] = attrs.field(factory=dict)
+    values: dict[Val, int] = attrs.field(factory=dict)
+    _known: dict[Any, int] = attrs.field(factory=dict)
+
+    def emit(self, instr: Instr, key: Any = None) -> int:
+        if key is not None and key in self._known:
+            return self._known[key]
+        self.instrs.append(instr)
+        if key is not None:
+            self._known[key] = len(self.instrs) - 1
+        return len(self.instrs) - 1
+
+    def strides(self, operand: Operand) -> Ints:
+        """Strides over the group's dims of an operand viewed in the space's shape or in the rows' shape."""
+        group = self.group
+        if group.reduced > 1 and prod(operand.view.shape) == group.rows:
+            kept = iter(strides_over(operand.view, group.kept_dims()))
+            return tuple(0 if m else next(kept) for m in group.mask())
+        return strides_over(operand.view, group.dims)
+
+    def operand(self, x: Operand) -> int:
+        if isinstance(x, Const):
+            data = np.asarray(x.value).astype(x.dtype).tobytes()
+            return self.emit(ConstValue(x.dtype, data), ("const", x.dtype, data))
+        if isinstance(x, Iota):
+            strides = self.strides(x)
+            known = ("iota", x.dtype, strides, x.view.offset)
+            if known not in self._known:
+                self.accesses[len(self.instrs)] = (None, 1, x.view.offset, strides, ())
+            return self.emit(IndexValue(x.dtype, ""), known)
+        if x.val in self.values:
+            return self.values[x.val]
+        return self.load(x, (), (), False)
+
+    def load(self, x: Ref, terms: tuple[int, ...], scale: tuple[tuple[int, int], ...], fill: bool) -> int:
+        strides = self.strides(x)
+        known = ("load", id(x.val), strides, x.view.offset, terms, scale, fill)
+        if known not in self._known:
+            self.accesses[len(self.instrs)] = (x.val, x.dtype.itemsize, x.view.offset, strides, scale)
+        return self.emit(Load(x.dtype, "", terms, fill), known)
+
+    def node(self, node: Node) -> None:
+        if node.kind == "gather":
+            table = node.operands[0]
+            assert isinstance(table, Ref)
+            terms = tuple(self.operand(i) for i in node.operands[1:])
+            result = self.load(table, terms, node.params["terms"], node.params["fill"])
+        elif node.kind == "reduce":
+            arg = self.operand(node.operands[0])
+            result = self.emit(Reduce(REDUCTIONS[node.name], arg, node.operands[0].dtype))
+        else:
+            args = tuple(self.operand(x) for x in node.operands)
+            if node.name == "copy":
+                self.values[node.outputs[0]] = args[0]
+                return
+            params = tuple(sorted((k, v) for k, v in node.params.items() if k != "weak_type"))
+            result = self.emit(
+                Compute(node.name, args, node.outputs[0].dtype, params),
+                ("op", node.name, args, node.outputs[0].dtype, params),
+            )
+        self.values[node.outputs[0]] = result
+
+
+def _pattern(stride: int, size: int) -> str:
+    if size == 1:
+        return "1"
+    return "0" if stride == 0 else "1" if stride == 1 else "?"
+
+
+def loop_calls(
+    group: Group, stored: Sequence[Val], buffer_of: Callable[[Val], int], new_temp: Callable[[ShapedArray], int]
+) -> list[KernelCall]:
+    """The calls that compute a fused group: one loop kernel, and combines where long rows are reduced by blocks."""
+    body = _Body(group)
+    for node in group.nodes:
+        body.node(node)
+    mask = group.mask()
+    reduced = group.reduced > 1
+    mode = "map" if not reduced else "row" if group.inner == 1 else "col"
+    by_blocks = reduced and group.by_blocks
+
+    # Every access: loads and indices in body order, then stores.
+    entries = [(i, *body.accesses[i]) for i in sorted(body.accesses)]
+    full, row = row_major(group.dims), group.row_strides()
+    stores: list[tuple[Val, str, int, int]] = []  # val, level, value, part
+    for val in stored:
+        level = group.levels[val]
+        value = body.values[val]
+        instr = body.instrs[value]
+        parts = 2 if by_blocks and isinstance(instr, Reduce) and instr.kind.startswith("arg") else 1
+        stores.extend((val, level, value, part) for part in range(parts))
+    strides = [e[4] for e in entries] + [full if level == "elem" else row for _, level, _, _ in stores]
+
+    kept_dims = tuple(d for d, m in zip(group.dims, mask, strict=True) if not m)
+    red_dims = tuple(d for d, m in zip(group.dims, mask, strict=True) if m)
+    kept, kept_strides = merge(kept_dims, [tuple(s for s, m in zip(t, mask, strict=True) if not m) for t in strides])
+    red, red_strides = merge(red_dims, [tuple(s for s, m in zip(t, mask, strict=True) if m) for t in strides])
+    if len(red) > 1:
+        raise AssertionError(f"reduced dims {red} of a kernel cannot be walked with one stride")
+    if not kept and mode != "row":
+        kept, kept_strides = (1,), [(0,)] * len(strides)
+    length = red[0] if red else 1
+    walk = [k + (r[0] if r else 0,) for k, r in zip(kept_strides, red_strides, strict=True)] if reduced else kept_strides
+
+    def pattern(i: int) -> str:
+        if mode == "map":
+            return _pattern(kept_strides[i][-1], kept[-1])
+        if mode == "row":
+            return _pattern(walk[i][-1], length)
+        return _pattern(kept_strides[i][-1], kept[-1]) + ("0" if walk[i][-1] == 0 else "?")
+
+    instrs = list(body.instrs)
+    accesses: list[Access] = []
+    for k, (i, val, itemsize, offset, _, terms) in enumerate(entries):
+        instrs[i] = attrs.evolve(instrs[i], pattern=pattern(k))  # type: ignore[arg-type]  # loads and indices only
+        accesses.append(
+            Access(
+                None if val is None else buffer_of(val),
+                offset * itemsize,
+                tuple(s * itemsize for s in walk[k]),
+                tuple((s * itemsize, bound) for s, bound in terms),
+            )
+        )
+    rows, blocks = group.rows, -(-length // BLOCK)
+    kernel_stores: list[Store] = []
+    combines: list[KernelCall] = []
+    partials: dict[tuple[Val, int], int] = {}
+    for k, (val, level, value, part) in enumerate(stores, len(entries)):
+        instr = instrs[value]
+        if by_blocks and isinstance(instr, Reduce):
+            state = compute_kind(instr.dtype) if part == 0 else val.dtype
+            if instr.kind.startswith("arg") and part == 1:
+                state = dtypes.int64
+            temp = new_temp(ShapedArray((blocks, rows), state))
+            partials[val, part] = temp
+            strides_here = row_major(kept) + (rows,)
+            kernel_stores.append(Store(value, state, "1", "row", part))
+            accesses.append(Access(temp, 0, tuple(s * state.itemsize for s in strides_here)))
+            continue
+        kernel_stores.append(Store(value, val.dtype, pattern(k), level, part))
+        accesses.append(Access(buffer_of(val), 0, tuple(s * val.dtype.itemsize for s in walk[k])))
+    for val in stored:
+        if (val, 0) in partials:
+            combines.append(_combine(val, instrs[body.values[val]], partials, rows, blocks, buffer_of))
+
+    spills: tuple[int, ...] = ()
+    if mode == "row" and not by_blocks and length <= MAX_SPILL_ROW:
+        spills = choose_spills(mode, instrs, [s.value for s in kernel_stores])
+    kernel = LoopKernel(mode, len(kept), tuple(instrs), tuple(kernel_stores), by_blocks, spills)
+    call = KernelCall(
+        kernel=kernel,
+        sizes=kept + ((length,) if reduced else ()),
+        accesses=tuple(accesses),
+        tasks=_tasks(mode, kept, blocks if by_blocks else 1),
+        reads=_unique(a.buffer for a in accesses[: len(entries)]),
+        writes=_unique(a.buffer for a in accesses[len(entries) :]),
+        scratch_bytes=len(spills) * 8 * length + 64 if spills else 0,
+        label=_label(group),
+        inplace=_inplace(entries, stores, accesses, group),
+    )
+    return [call, *combines]
+
+
+def _combine(
+    val: Val, instr: Instr, partials: dict[tuple[Val, int], int], rows: int, blocks: int,
+    buffer_of: Callable[[Val], int],
+) -> KernelCall:  # fmt: skip
+    assert isinstance(instr, Reduce)
+    sources = [partials[val, part] for part in (0, 1) if (val, part) in partials]
+    out = buffer_of(val)
+    return KernelCall(
+        kernel=CombineKernel(instr.kind, instr.dtype, val.dtype),
+        sizes=(rows, blocks),
+        accesses=tuple(Access(b, 0, ()) for b in (*sources, out)),
+        tasks=rows,
+        reads=tuple(sources),
+        writes=(out,),
+        label=f"combine {instr.kind}",
+    )
+
+
+def _tasks(mode: str, kept: Ints, blocks: int) -> int:
+    if mode == "map":
+        return prod(kept[:-1]) * -(-kept[-1] // MAP_CHUNK)
+    if mode == "row":
+        return prod(kept) * blocks
+    return prod(kept[:-1]) * -(-kept[-1] // COLUMNS) * blocks
+
+
+def _unique(buffers: Any) -> Ints:
+    return tuple(dict.fromkeys(b for b in buffers if b is not None))
+
+
+def _label(group: Group) -> str:
+    source = next((n.source for n in group.nodes if n.source is not None), None)
+    return "" if source is None else str(source)
+
+
+def _inplace(entries: list[Any], stores: list[Any], accesses: list[Access], group: Group) -> tuple[tuple[int, int], ...]:
+    """Pairs (read buffer, written buffer) where element i is read only to compute what is written to element i."""
+    pairs = []
+    loads = accesses[: len(entries)]
+    for (val, level, _, _), write in zip(stores, accesses[len(entries) :], strict=True):
+        if level != "elem" or write.buffer is None:
+            continue
+        for entry, read in zip(entries, loads, strict=True):
+            source = entry[1]
+            if (
+                source is not None
+                and source.dtype.itemsize == val.dtype.itemsize
+                and source.size == val.size
+                and (read.offset, read.strides, read.terms) == (0, write.strides, ())
+                and sum(a.buffer == read.buffer for a in loads) == 1
+            ):
+                pairs.append((read.buffer, write.buffer))
+    return tuple(pairs)

@@ -1,0 +1,104 @@
+"""The memory planner: offsets in one arena, reuse, in-place, donated inputs."""
+
+from __future__ import annotations
+
+import attrs
+
+from volta.core.errors import VerificationError
+from volta.xla_like.kernels import KernelCall
+from volta.xla_like.plan import Buffer, aligned, lifetimes
+
+
+def assign_memory(
+    buffers: tuple[Buffer, ...], calls: tuple[KernelCall, ...], donated: tuple[int, ...]
+) -> tuple[tuple[Buffer, ...], int]:
+    """Give every temp an offset and let outputs take over donated inputs; returns the buffers and the arena's size.
+
+    Temps that a call may compute in place share an offset. The rest is placed largest first at the lowest offset that
+    is free for its whole lifetime (greedy by size, https://arxiv.org/abs/2001.03288).
+    """
+    first, last = lifetimes(buffers, calls)
+    out = list(buffers)
+    _alias_donated(out, calls, donated, first, last)
+
+    # Chains of in-place temps become one block with the union of their lifetimes.
+    block = {b.id: b.id for b in out if b.kind == "temp"}
+    span = {b: (first[b], last[b]) for b in block}
+    size = {b.id: aligned(b.nbytes) for b in out if b.kind == "temp"}
+    for i, call in enumerate(calls):
+        taken: set[int] = set()
+        for read, written in call.inplace:
+            if read not in block or written not in block or read in taken or written in taken:
+                continue
+            if last[read] != i or first[written] != i or size[block[read]] != size[written]:
+                continue
+            root = block[read]
+            block[written] = root
+            span[root] = (span[root][0], last[written])
+            taken |= {read, written}
+
+    roots = sorted({block[b] for b in sorted(block)}, key=lambda r: (-size[r], span[r][0], r))
+    placed: list[tuple[int, int, int]] = []  # root, offset, end
+    offset: dict[int, int] = {}
+    for r in roots:
+        lo, hi = span[r]
+        busy = sorted((o, e) for other, o, e in placed if span[other][0] <= hi and lo <= span[other][1])
+        at = 0
+        for o, e in busy:
+            if at + size[r] <= o:
+                break
+            at = max(at, e)
+        offset[r] = at
+        placed.append((r, at, at + size[r]))
+    arena = max((e for _, _, e in placed), default=0)
+    return tuple(attrs.evolve(b, offset=offset[block[b.id]]) if b.kind == "temp" else b for b in out), arena
+
+
+def _alias_donated(
+    out: list[Buffer], calls: tuple[KernelCall, ...], donated: tuple[int, ...], first: list[int], last: list[int]
+) -> None:
+    free = [d for d in donated if out[d].kind == "input"]
+    inplace = {(r, w, i) for i, c in enumerate(calls) for r, w in c.inplace}
+    for b in list(out):
+        if b.kind != "output" or b.alias is not None:
+            continue
+        fitting = [
+            d
+            for d in free
+            if out[d].nbytes == b.nbytes
+            and b.nbytes
+            and (last[d] < first[b.id] or (last[d] == first[b.id] and (d, b.id, first[b.id]) in inplace))
+        ]
+        exact = [d for d in fitting if (d, b.id, first[b.id]) in inplace] or fitting
+        if exact:
+            out[b.id] = attrs.evolve(b, alias=exact[0])
+            free.remove(exact[0])
+
+
+def verify_allocation(buffers: tuple[Buffer, ...], calls: tuple[KernelCall, ...], arena: int) -> None:
+    """Check that no two live temps overlap, and that aliases are legal. Raises VerificationError."""
+    first, last = lifetimes(buffers, calls)
+    temps = [b for b in buffers if b.kind == "temp"]
+    inplace = {(i, *pair) for i, c in enumerate(calls) for pair in c.inplace}
+    for n, a in enumerate(temps):
+        if a.offset is None or a.offset < 0 or a.offset + a.nbytes > arena or a.offset % 64:
+            raise VerificationError(f"temp b{a.id} of {a.nbytes} bytes lies at {a.offset}, outside the arena of {arena}")
+        for b in temps[n + 1 :]:
+            assert b.offset is not None
+            if a.offset + a.nbytes <= b.offset or b.offset + b.nbytes <= a.offset:
+                continue
+            if last[a.id] < first[b.id] or last[b.id] < first[a.id]:
+                continue
+            early, late = (a, b) if first[a.id] <= first[b.id] else (b, a)
+            if last[early.id] == first[late.id] and (first[late.id], early.id, late.id) in inplace:
+                continue
+            raise VerificationError(f"temps b{a.id} and b{b.id} are live together and overlap in the arena")
+    for b in buffers:
+        if b.alias is None:
+            continue
+        source = buffers[b.alias]
+        late = last[source.id] < first[b.id]
+        if source.kind != "input" or source.nbytes != b.nbytes:
+            raise VerificationError(f"output b{b.id} aliases b{source.id}, which is no input of its size")
+        if not late and not (last[source.id] == first[b.id] and (first[b.id], source.id, b.id) in inplace):
+            raise VerificationError(f"output b{b.id} overwrites donated input b{source.id} before its last use")

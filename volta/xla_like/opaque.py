@@ -1,0 +1,296 @@
+"""Calls for the nodes that are not fused: matrix products, copies into parts of a result, and library kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+
+from volta.core import dtypes
+from volta.core.avals import ShapedArray
+from volta.xla_like.dot_schedule import DotShape, DotSpec, dot_plan, fold_batch, swap
+from volta.xla_like.kernels import Access, ConstValue, KernelCall, LibraryKernel, Load, LoopKernel, Store
+from volta.xla_like.loops import MAP_CHUNK, _pattern
+from volta.xla_like.nodes import Const, Node, Operand, Ref, Val
+from volta.xla_like.views import Ints, View, merge, prod, row_major
+
+VECTOR_BITS = 512  # of the dot kernels' text; backends replace it with their own machine's (no effect on bits)
+
+
+@attrs.frozen
+class Context:
+    """What lowering an opaque node may ask for."""
+
+    buffer_of: Callable[[Val], int]
+    new_temp: Callable[[ShapedArray], int]
+
+
+def opaque_calls(node: Node, ctx: Context) -> list[KernelCall]:
+    calls = _HANDLERS[node.kind](node, ctx)
+    label = "" if node.source is None else str(node.source)
+    return [attrs.evolve(c, label=label) for c in calls]
+
+
+# -- matrix products ---------------------------------------------------------------------------------------------------
+
+
+def _dot(node: Node, ctx: Context) -> list[KernelCall]:
+    a, b = node.operands
+    assert isinstance(a, Ref) and isinstance(b, Ref)
+    out = node.outputs[0]
+    nb = len(a.view.shape) - 2
+    (m, k), n = a.view.shape[nb:], b.view.shape[nb]
+    if out.size == 0:
+        return []
+    sizes = [x.dtype.itemsize for x in (a, b, out)]
+    la, lb = ([s * z for s in x.view.strides] for x, z in ((a, sizes[0]), (b, sizes[1])))
+    lo = [s * sizes[2] for s in row_major((*a.view.shape[:nb], m, n))]
+    folded = fold_batch(a.view.shape[:nb], la[:nb], lb[:nb], lo[:nb])
+    precision = node.params.get("precision") or "default"
+    spec = DotSpec(a.dtype.name, b.dtype.name, out.dtype.name, precision, VECTOR_BITS)
+    if folded is None:
+        return _dot_outer_loop(node, ctx, spec)
+    batch, fa, fb, fo = folded
+    shape = DotShape(batch, m, n, k, (*fa, *la[nb:]), (*fb, lb[nb + 1], lb[nb]), (*fo, lo[nb]))
+    return _dot_launches(spec, shape, a, b, ctx.buffer_of(out), 0, ctx)
+
+
+def _dot_outer_loop(node: Node, ctx: Context, spec: DotSpec) -> list[KernelCall]:
+    """More than two unmergeable batch dimensions: one product for each index of the leading one."""
+    a, b = node.operands
+    out = node.outputs[0]
+    step = out.size // a.view.shape[0]
+    calls: list[KernelCall] = []
+    for i in range(a.view.shape[0]):
+        parts = [
+            attrs.evolve(x, view=View(x.view.shape[1:], x.view.strides[1:], x.view.offset + i * x.view.strides[0]))
+            for x in (a, b)
+        ]
+        part = Val((*parts[0].view.shape[:-1], parts[1].view.shape[-2]), out.dtype, None)
+        sub = Node(node.index, node.kind, node.name, node.params, tuple(parts), part.shape, (part,), node.source)
+        for call in _dot(sub, attrs.evolve(ctx, buffer_of=lambda v, p=part: ctx.buffer_of(out if v is p else v))):
+            moved = tuple(
+                attrs.evolve(x, offset=x.offset + i * step * out.dtype.itemsize)
+                if x.buffer == ctx.buffer_of(out)
+                else x
+                for x in call.accesses
+            )
+            calls.append(attrs.evolve(call, accesses=moved))
+    return calls
+
+
+def _dot_launches(
+    spec: DotSpec, shape: DotShape, a: Ref, b: Ref, out: int, out_offset: int, ctx: Context
+) -> list[KernelCall]:
+    plan = dot_plan(spec, shape)
+    if plan.swapped:
+        spec, a, b = swap(spec), b, a
+    packed = ctx.new_temp(ShapedArray((plan.temp_bytes,), dtypes.uint8)) if plan.temp_bytes else None
+    x, y = (Access(ctx.buffer_of(r.val), r.view.offset * r.dtype.itemsize, ()) for r in (a, b))
+    z, p = Access(out, out_offset, ()), Access(packed, 0, ())
+    calls = []
+    for launch in plan.launches:
+        reads = (y.buffer,) if launch.kernel == "pack" else (x.buffer, y.buffer, *(() if packed is None else (packed,)))
+        writes = (packed,) if launch.kernel == "pack" else (out,)
+        calls.append(
+            KernelCall(
+                LibraryKernel(launch.kernel if launch.kernel == "dot" else "dot_pack", spec),
+                launch.args,
+                (x, y, z, p),
+                launch.tasks,
+                tuple(dict.fromkeys(reads)),  # type: ignore[arg-type]  # never None here
+                writes,  # type: ignore[arg-type]
+                plan.scratch_bytes,
+            )
+        )
+    return calls
+
+
+# -- copies into parts of a result -------------------------------------------------------------------------------------
+
+
+def copy_call(
+    source: Operand, shape: Ints, out: int, dtype: np.dtype, strides: Ints, offset: int, ctx: Context,
+    starts: Sequence[tuple[Ref, int, int]] = (),
+) -> list[KernelCall]:  # fmt: skip
+    """Write a view into a strided part of a buffer (strides and offset in elements of it).
+
+    ``starts`` are scalar integers added to the place, each as (value, stride, largest).
+    """
+    if prod(shape) == 0:
+        return []
+    assert isinstance(source, (Ref, Const))
+    from_strides = source.view.strides if isinstance(source, Ref) else (0,) * len(shape)
+    dims, (read, write) = merge(shape, [from_strides, strides])
+    if not dims:
+        dims, read, write = (1,), (0,), (0,)
+    body: list[Any] = []
+    accesses: list[Access] = []
+    reads: list[int] = []
+    for value, _, _ in starts:
+        body.append(Load(value.dtype, "0"))
+        accesses.append(Access(ctx.buffer_of(value.val), value.view.offset * value.dtype.itemsize, (0,) * len(dims)))
+        reads.append(ctx.buffer_of(value.val))
+    if isinstance(source, Const):
+        body.append(ConstValue(dtype, np.asarray(source.value).astype(dtype).tobytes()))
+    else:
+        size = source.dtype.itemsize
+        body.append(Load(source.dtype, _pattern(read[-1], dims[-1])))
+        accesses.append(
+            Access(ctx.buffer_of(source.val), source.view.offset * size, tuple(s * size for s in read))
+        )
+        reads.append(ctx.buffer_of(source.val))
+    terms = tuple(range(len(starts)))
+    kernel = LoopKernel(
+        "map", len(dims), tuple(body), (Store(len(body) - 1, dtype, _pattern(write[-1], dims[-1]), "elem", 0, terms),)
+    )
+    item = dtype.itemsize
+    accesses.append(
+        Access(out, offset * item, tuple(s * item for s in write), tuple((s * item, top) for _, s, top in starts))
+    )
+    tasks = prod(dims[:-1]) * -(-dims[-1] // MAP_CHUNK)
+    return [KernelCall(kernel, dims, tuple(accesses), tasks, tuple(dict.fromkeys(reads)), (out,))]
+
+
+def _concatenate(node: Node, ctx: Context) -> list[KernelCall]:
+    out, axis = node.outputs[0], node.params["dimension"]
+    strides, at, calls = row_major(out.shape), 0, []
+    for x in node.operands:
+        calls += copy_call(x, x.view.shape, ctx.buffer_of(out), out.dtype, strides, at * strides[axis], ctx)
+        at += x.view.shape[axis]
+    return calls
+
+
+def _pad(node: Node, ctx: Context) -> list[KernelCall]:
+    x, value = node.operands
+    out = node.outputs[0]
+    strides, buffer = row_major(out.shape), ctx.buffer_of(out)
+    fill = attrs.evolve(value, view=value.view.broadcast(out.shape, ()))
+    calls = copy_call(fill, out.shape, buffer, out.dtype, strides, 0, ctx)
+    # Negative padding cuts: keep the elements that land inside.
+    start, limit, steps, place = [], [], [], []
+    for n, m, (low, _, interior) in zip(x.view.shape, out.shape, node.params["padding_config"], strict=True):
+        step = interior + 1
+        a = max(0, -(low // step))  # first element with low + a * step >= 0
+        b = min(n, -(-(m - low) // step)) if m > low else 0
+        start.append(a)
+        limit.append(max(a, b))
+        steps.append(step)
+        place.append(low + a * step)
+    part = attrs.evolve(x, view=x.view.slice(tuple(start), tuple(limit), None))
+    offset = sum(p * s for p, s in zip(place, strides, strict=True))
+    stepped = tuple(s * k for s, k in zip(strides, steps, strict=True))
+    return calls + copy_call(part, part.view.shape, buffer, out.dtype, stepped, offset, ctx)
+
+
+def _dynamic_update_slice(node: Node, ctx: Context) -> list[KernelCall]:
+    x, update, *starts = node.operands
+    out = node.outputs[0]
+    strides, buffer = row_major(out.shape), ctx.buffer_of(out)
+    calls = copy_call(x, out.shape, buffer, out.dtype, strides, 0, ctx)
+    if calls and isinstance(x, Ref):
+        calls = [attrs.evolve(calls[0], inplace=((ctx.buffer_of(x.val), buffer),))]
+    moving = [
+        (s, strides[d], out.shape[d] - update.view.shape[d])
+        for d, s in enumerate(starts)
+        if out.shape[d] != update.view.shape[d]
+    ]
+    return calls + copy_call(update, update.view.shape, buffer, out.dtype, strides, 0, ctx, moving)  # type: ignore[arg-type]
+
+
+# -- library kernels ---------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class ScanSpec:
+    """cumsum, cumprod, cummax or cummin over rows; ``reverse`` from the end."""
+
+    kind: str
+    dtype: np.dtype
+    reverse: bool
+
+
+@attrs.frozen
+class SortSpec:
+    """Stable sort of rows by the first ``num_keys`` operands."""
+
+    dtypes: tuple[np.dtype, ...]
+    num_keys: int
+
+
+@attrs.frozen
+class ScatterSpec:
+    """Combine rows of updates that have the same target, in their order, then with the target."""
+
+    op: str
+    dtype: np.dtype
+
+
+def _rows(x: Operand) -> tuple[int, int]:
+    shape = x.view.shape
+    return prod(shape[:-1]), shape[-1]
+
+
+def _scan(node: Node, ctx: Context) -> list[KernelCall]:
+    x, out = node.operands[0], node.outputs[0]
+    assert isinstance(x, Ref)
+    rows, n = _rows(x)
+    if out.size == 0:
+        return []
+    a, b = ctx.buffer_of(x.val), ctx.buffer_of(out)
+    kernel = LibraryKernel("scan", ScanSpec(node.name, out.dtype, node.params["reverse"]))
+    return [KernelCall(kernel, (rows, n), (Access(a, 0, ()), Access(b, 0, ())), rows, (a,), (b,), 64 * 8 + 8 * n)]
+
+
+def _sort(node: Node, ctx: Context) -> list[KernelCall]:
+    if node.outputs[0].size == 0:
+        return []
+    rows, n = _rows(node.operands[0])
+    reads = tuple(ctx.buffer_of(x.val) for x in node.operands if isinstance(x, Ref))
+    writes = tuple(ctx.buffer_of(v) for v in node.outputs)
+    kernel = LibraryKernel("sort", SortSpec(tuple(v.dtype for v in node.outputs), node.params["num_keys"]))
+    accesses = tuple(Access(b, 0, ()) for b in (*reads, *writes))
+    return [KernelCall(kernel, (rows, n), accesses, rows, tuple(dict.fromkeys(reads)), writes, 16 * n + 64)]
+
+
+def _scatter(node: Node, ctx: Context) -> list[KernelCall]:
+    """Operands: table [B, S, W], updates [B, I, W], targets int64 [B, I] (−1: dropped)."""
+    table, updates, targets = (x for x in node.operands)
+    out = node.outputs[0]
+    assert isinstance(table, Ref) and isinstance(updates, Ref) and isinstance(targets, Ref)
+    batch, slots, width, count = node.params["sizes"]
+    buffer = ctx.buffer_of(out)
+    if out.size == 0:
+        return []
+    flat = attrs.evolve(table, view=View.of((out.size,)))
+    calls = copy_call(flat, (out.size,), buffer, out.dtype, (1,), 0, ctx)
+    calls = [attrs.evolve(c, inplace=((ctx.buffer_of(table.val), buffer),)) for c in calls]
+    if updates.val.size == 0:
+        return calls
+    order = ctx.new_temp(ShapedArray((batch, count + slots + 1), dtypes.int64))
+    t, u = ctx.buffer_of(targets.val), ctx.buffer_of(updates.val)
+    sort = LibraryKernel("scatter_order", "stable counting sort of targets")
+    accesses = (Access(t, 0, ()), Access(order, 0, ()))
+    calls.append(KernelCall(sort, (batch, slots, count), accesses, batch, (t,), (order,)))
+    apply = LibraryKernel("scatter", ScatterSpec(node.params["op"], out.dtype))
+    chunks = -(-slots // SCATTER_SLOTS)
+    accesses = (Access(u, 0, ()), Access(order, 0, ()), Access(buffer, 0, ()))
+    sizes = (batch, slots, width, count)
+    calls.append(KernelCall(apply, sizes, accesses, batch * chunks, (u, order, buffer), (buffer,), 64 * 64 * 8))
+    return calls
+
+
+SCATTER_SLOTS = 256
+"""Target rows in one task of a scatter."""
+
+_HANDLERS: dict[str, Callable[[Node, Context], list[KernelCall]]] = {
+    "dot_general": _dot,
+    "concatenate": _concatenate,
+    "pad": _pad,
+    "dynamic_update_slice": _dynamic_update_slice,
+    "sort": _sort,
+    "scatter": _scatter,
+    **{name: _scan for name in ("cumsum", "cumprod", "cummax", "cummin")},
+}

@@ -1,0 +1,158 @@
+"""Passes over the IR. Each keeps the bits, and the program is verified again after each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from volta.core import dtypes
+from volta.core.ir import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var
+from volta.ops.primitive import Family
+from volta.xla_like.verify import verify_graph
+
+
+def optimize(program: ClosedJaxpr, only_inline: bool = False) -> ClosedJaxpr:
+    """Inline calls, simplify, join common subexpressions, drop dead code."""
+    program = inline_calls(program)
+    verify_graph(program, types=False)
+    if only_inline:
+        return program
+    for a_pass in PASSES:
+        program = a_pass(program)
+        verify_graph(program, types=False)
+    return program
+
+
+def inline_calls(program: ClosedJaxpr) -> ClosedJaxpr:
+    """Replace call equations (jit, checkpoint) by the programs they stand for."""
+    if not any(e.primitive.family is Family.CALL for e in program.eqns):
+        return program
+    consts, constvars, eqns = list(program.consts), list(program.jaxpr.constvars), []
+
+    def run(jaxpr: Jaxpr, env: dict[Var, Atom]) -> list[Atom]:
+        def read(a: Atom) -> Atom:
+            return env.get(a, a) if isinstance(a, Var) else a
+
+        for eqn in jaxpr.eqns:
+            inputs = tuple(read(a) for a in eqn.inputs)
+            if eqn.primitive.family is Family.CALL:
+                inner: ClosedJaxpr = eqn.params["jaxpr"]
+                fresh = [Var(v.aval) for v in inner.jaxpr.constvars]
+                consts.extend(inner.consts)
+                constvars.extend(fresh)
+                binding: dict[Var, Atom] = dict(zip(inner.jaxpr.constvars, fresh, strict=True))
+                binding.update(zip(inner.jaxpr.invars, inputs, strict=True))
+                env.update(zip(eqn.outputs, run(inner.jaxpr, binding), strict=True))
+            else:
+                outputs = tuple(Var(v.aval) for v in eqn.outputs)
+                env.update(zip(eqn.outputs, outputs, strict=True))
+                eqns.append(eqn.replace(inputs=inputs, outputs=outputs))
+        return [read(a) for a in jaxpr.outvars]
+
+    outs = run(program.jaxpr, {})
+    return ClosedJaxpr(Jaxpr(tuple(constvars), program.jaxpr.invars, tuple(eqns), tuple(outs)), tuple(consts))
+
+
+def _rewrite(program: ClosedJaxpr, rule: Callable[[Eqn], list[Atom] | None]) -> ClosedJaxpr:
+    """Drop equations for which ``rule`` names atoms that equal their outputs."""
+    env: dict[Var, Atom] = {}
+    eqns: list[Eqn] = []
+    for eqn in program.eqns:
+        inputs = tuple(env.get(a, a) if isinstance(a, Var) else a for a in eqn.inputs)
+        if any(a is not b for a, b in zip(inputs, eqn.inputs, strict=True)):
+            eqn = eqn.replace(inputs=inputs)
+        same = rule(eqn)
+        if same is None:
+            eqns.append(eqn)
+        else:
+            env.update(zip(eqn.outputs, same, strict=True))
+    outs = tuple(env.get(a, a) if isinstance(a, Var) else a for a in program.jaxpr.outvars)
+    return ClosedJaxpr(program.jaxpr.replace(eqns=tuple(eqns), outvars=outs), program.consts)
+
+
+def _literal_is(atom: Atom, number: float) -> bool:
+    """Whether an atom is the literal ``number``, with its sign of zero."""
+    if not isinstance(atom, Literal):
+        return False
+    value = float(atom.value)
+    return value == number and bool(np.signbit(value)) == bool(np.signbit(number))
+
+
+def _neutral(eqn: Eqn) -> Atom | None:
+    """The operand that an equation returns unchanged, for every bit pattern, or None."""
+    name, xs, out = eqn.primitive.name, eqn.inputs, eqn.outputs[0].aval
+    if name in ("reshape", "broadcast_in_dim", "rev", "transpose", "slice") and xs[0].aval.shape == out.shape:
+        trivial = {
+            "reshape": lambda p: True,
+            "broadcast_in_dim": lambda p: True,
+            "rev": lambda p: not p["dimensions"],
+            "transpose": lambda p: p["permutation"] == tuple(range(len(out.shape))),
+            "slice": lambda p: True,
+        }
+        return xs[0] if trivial[name](eqn.params) else None
+    if name == "convert_element_type" and xs[0].aval.dtype == out.dtype:
+        return xs[0]
+    if name in ("mul", "div") and _literal_is(xs[1], 1.0):
+        return xs[0]
+    if name == "mul" and _literal_is(xs[0], 1.0):
+        return xs[1]
+    zero = -0.0 if dtypes.is_float(out.dtype) else 0.0
+    if name == "add" and _literal_is(xs[1], zero):
+        return xs[0]
+    if name == "add" and _literal_is(xs[0], zero):
+        return xs[1]
+    if name == "sub" and _literal_is(xs[1], 0.0):
+        return xs[0]
+    if name == "select_n" and len(xs) == 3 and xs[1] is xs[2]:
+        return xs[1]
+    return None
+
+
+def simplify(program: ClosedJaxpr) -> ClosedJaxpr:
+    """Remove operations that return an operand bit for bit: x * 1, x + (-0), x - 0, a reshape to the same shape."""
+
+    def rule(eqn: Eqn) -> list[Atom] | None:
+        same = _neutral(eqn)
+        return [same] if same is not None and same.aval.shape == eqn.outputs[0].aval.shape else None
+
+    return _rewrite(program, rule)
+
+
+def join_common(program: ClosedJaxpr) -> ClosedJaxpr:
+    """Compute equal subexpressions once. An optimization barrier's results are never equal to anything else."""
+    known: dict[Any, list[Atom]] = {}
+
+    def rule(eqn: Eqn) -> list[Atom] | None:
+        if eqn.primitive.name == "optimization_barrier":
+            return None
+        inputs = tuple(a.key() if isinstance(a, Literal) else a for a in eqn.inputs)
+        key = (eqn.primitive.name, tuple(sorted(eqn.params.items())), inputs)
+        try:
+            found = known.get(key)
+        except TypeError:  # a param without a hash: leave the equation alone
+            return None
+        if found is None:
+            known[key] = list(eqn.outputs)
+        return found
+
+    return _rewrite(program, rule)
+
+
+def drop_dead(program: ClosedJaxpr) -> ClosedJaxpr:
+    """Remove equations whose results nobody needs, and constants that nobody reads."""
+    live = {a for a in program.jaxpr.outvars if isinstance(a, Var)}
+    eqns: list[Eqn] = []
+    for eqn in reversed(program.eqns):
+        if any(v in live for v in eqn.outputs):
+            eqns.append(eqn)
+            live.update(a for a in eqn.inputs if isinstance(a, Var))
+    kept = [i for i, v in enumerate(program.jaxpr.constvars) if v in live]
+    jaxpr = program.jaxpr.replace(
+        eqns=tuple(reversed(eqns)), constvars=tuple(program.jaxpr.constvars[i] for i in kept)
+    )
+    return ClosedJaxpr(jaxpr, tuple(program.consts[i] for i in kept))
+
+
+PASSES: tuple[Callable[[ClosedJaxpr], ClosedJaxpr], ...] = (drop_dead, simplify, join_common, drop_dead)

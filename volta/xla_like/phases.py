@@ -1,0 +1,103 @@
+"""Levels and phases of a loop kernel's values: what is computed once a row, and in which pass over the row.
+
+A reduction needs the whole row before its result exists, so a kernel with reductions makes one pass over the row a
+*phase*: phase 0 computes what depends on no reduction, phase k what depends on results of phase k - 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import attrs
+
+from volta.xla_like.kernels import Compute, ConstValue, IndexValue, Instr, Load, LoopKernel, Reduce
+
+EXPENSIVE = frozenset(
+    """exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh erf erfc
+    erf_inv pow logistic rsqrt sqrt cbrt div rem lgamma digamma""".split()
+)
+"""Operations worth keeping in scratch memory rather than computing again in the next pass."""
+
+
+@attrs.frozen
+class Analysis:
+    """For each value: ``varies`` (computed per element, else once a row) and its phase; and the number of phases."""
+
+    varies: tuple[bool, ...]
+    phase: tuple[int, ...]
+    last: int
+
+    def pass_of_stores(self) -> int:
+        return self.last
+
+
+def operands(x: Instr) -> Sequence[int]:
+    if isinstance(x, Load):
+        return x.terms
+    if isinstance(x, Compute):
+        return x.args
+    return (x.arg,) if isinstance(x, Reduce) else ()
+
+
+def analyse(mode: str, body: Sequence[Instr]) -> Analysis:
+    """Levels and phases. In 'map' and 'row' kernels a value varies with the vector dimension, in 'col' with the reduced."""
+    varies: list[bool] = []
+    phase: list[int] = []
+    for x in body:
+        if isinstance(x, Reduce):
+            varies.append(False)
+            phase.append(phase[x.arg] + 1)
+        elif isinstance(x, ConstValue):
+            varies.append(False)
+            phase.append(0)
+        else:
+            own = isinstance(x, (Load, IndexValue)) and x.pattern[-1] != "0"
+            args = operands(x)
+            varies.append(own or any(varies[a] for a in args))
+            phase.append(max((phase[a] for a in args), default=0))
+    return Analysis(tuple(varies), tuple(phase), max(phase, default=0))
+
+
+def needed(body: Sequence[Instr], targets: Iterable[int], stop: Iterable[int] = ()) -> list[int]:
+    """Values that ``targets`` are computed from, ascending, not looking behind ``stop`` or behind reductions."""
+    stops, seen, todo = set(stop), set(), list(targets)
+    while todo:
+        v = todo.pop()
+        if v in seen:
+            continue
+        seen.add(v)
+        if v not in stops and not isinstance(body[v], Reduce):
+            todo.extend(operands(body[v]))
+    return sorted(seen)
+
+
+def targets_of(kernel_body: Sequence[Instr], analysis: Analysis, stored: Sequence[int], phase: int) -> list[int]:
+    """Values the pass ``phase`` must produce: arguments of its reductions, and in the last pass what is stored."""
+    targets = [x.arg for x in kernel_body if isinstance(x, Reduce) and analysis.phase[x.arg] == phase]
+    return targets + (list(stored) if phase == analysis.last else [])
+
+
+def choose_spills(mode: str, body: Sequence[Instr], stored: Sequence[int]) -> tuple[int, ...]:
+    """Expensive per-element values that more than one pass needs."""
+    analysis = analyse(mode, body)
+    spills: list[int] = []
+    uses: dict[int, int] = {}
+    for p in range(analysis.last + 1):
+        for v in needed(body, targets_of(body, analysis, stored, p)):
+            uses[v] = uses.get(v, 0) + 1
+    for v in reversed(range(len(body))):
+        x = body[v]
+        if isinstance(x, Compute) and x.name in EXPENSIVE and analysis.varies[v] and uses.get(v, 0) > 1:
+            # skip values that only feed another spilled value in the later passes
+            later = [
+                p
+                for p in range(analysis.phase[v] + 1, analysis.last + 1)
+                if v in needed(body, targets_of(body, analysis, stored, p), spills)
+            ]
+            if later:
+                spills.append(v)
+    return tuple(sorted(spills))
+
+
+def kernel_analysis(kernel: LoopKernel) -> Analysis:
+    return analyse(kernel.mode, kernel.body)

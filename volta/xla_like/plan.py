@@ -1,0 +1,169 @@
+"""The ExecutionPlan: buffers with offsets and placement, kernel calls in order, bytes by class. Pure data."""
+
+from __future__ import annotations
+
+import attrs
+
+from volta.core.avals import ShapedArray
+from volta.core.policy import DEFINITIONS, DeterminismLevel
+from volta.xla_like.kernels import KernelCall, describe, kernel_name
+from volta.xla_like.views import Ints
+
+ALIGNMENT = 64
+
+
+def aligned(nbytes: int) -> int:
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+@attrs.frozen(slots=True)
+class Buffer:
+    """A piece of memory. ``kind``: input, const, output or temp. A temp has an ``offset`` in the arena.
+
+    ``placement`` says who holds it: 'host_input', 'device_parameter' (a donated input: state that lives on),
+    'device_constant', 'device_temporary', 'accumulation_workspace' (partial sums) or 'device_output'.
+    ``alias`` of an output is the donated input whose memory it takes over.
+    """
+
+    id: int
+    aval: ShapedArray
+    kind: str
+    placement: str
+    offset: int | None = None
+    alias: int | None = None
+    label: str = ""
+
+    @property
+    def nbytes(self) -> int:
+        return self.aval.nbytes
+
+
+@attrs.frozen
+class ExecutionPlan:
+    """What a backend runs. ``outputs`` are buffer ids; an id may repeat, or be an input's."""
+
+    name: str
+    buffers: tuple[Buffer, ...]
+    calls: tuple[KernelCall, ...]
+    inputs: Ints
+    consts: Ints
+    outputs: Ints
+    out_avals: tuple[ShapedArray, ...]
+    arena_bytes: int
+    donated: Ints = ()
+    level: DeterminismLevel = DeterminismLevel.STRICT
+    contract: str = attrs.field(factory=lambda: DEFINITIONS.contract_id())
+
+    # -- bytes ---------------------------------------------------------------------------------------------------------
+
+    def bytes_by_class(self) -> dict[str, int]:
+        """Bytes held while the plan runs, by class; 'temp' is the arena."""
+        out = {"input": 0, "const": 0, "output": 0, "temp": self.arena_bytes}
+        for b in self.buffers:
+            if b.kind != "temp" and b.alias is None:
+                out[b.kind] += aligned(b.nbytes)
+        return out
+
+    @property
+    def peak_live_bytes(self) -> int:
+        """The most bytes that are live at once: inputs, constants, outputs and the arena."""
+        return sum(self.bytes_by_class().values())
+
+    @property
+    def transfers(self) -> dict[str, int]:
+        """Bytes moved between host and device (none on the CPU, whose memory is the host's)."""
+        return {"host_to_device": 0, "device_to_host": 0}
+
+    def live_temp_bytes(self) -> list[int]:
+        """Arena bytes in use at each call."""
+        first, last = lifetimes(self.buffers, self.calls)
+        live = []
+        for i in range(len(self.calls)):
+            live.append(
+                sum(aligned(b.nbytes) for b in self.buffers if b.kind == "temp" and first[b.id] <= i <= last[b.id])
+            )
+        return live
+
+    # -- text ----------------------------------------------------------------------------------------------------------
+
+    def as_text(self) -> str:
+        """The plan as stable text: calls in order, buffers with offsets, bytes by class."""
+        by_class = " ".join(f"{k}={v}" for k, v in self.bytes_by_class().items())
+        lines = [
+            f"plan {self.name} level={self.level.value} contract={self.contract}",
+            f"bytes peak={self.peak_live_bytes} {by_class}",
+        ]
+        for b in self.buffers:
+            where = f" @{b.offset}" if b.offset is not None else f" = b{b.alias}" if b.alias is not None else ""
+            lines.append(f"  b{b.id}: {b.aval.strip_weak()} {b.placement}{where}{'  # ' + b.label if b.label else ''}")
+        for i, call in enumerate(self.calls):
+            reads = " ".join(f"b{r}" for r in call.reads)
+            writes = " ".join(f"b{w}" for w in call.writes)
+            name = kernel_name(call.kernel)
+            lines.append(f"  {i}: {writes} = {describe(call.kernel)}({reads}) sizes={call.sizes} tasks={call.tasks} {name}")
+        lines.append("  return " + " ".join(f"b{o}" for o in self.outputs))
+        return "\n".join(lines)
+
+    __str__ = as_text
+
+    def kernel_texts(self) -> dict[str, str]:
+        """The readable text of each distinct kernel, by symbol, in order of first use."""
+        return {kernel_name(c.kernel): c.kernel.text() for c in self.calls}
+
+    def memory_report(self) -> str:
+        """Bytes by class, the largest buffers, and the arena's use over the schedule, as text."""
+        total = self.peak_live_bytes
+        lines = [f"peak live bytes {total:,} ({self.level.value}, {self.contract})"]
+        for name, n in self.bytes_by_class().items():
+            lines.append(f"  {name:<8}{n:>16,}  {100 * n / total if total else 0:5.1f}%")
+        largest = sorted(self.buffers, key=lambda b: (-b.nbytes, b.id))[:8]
+        lines.append("largest buffers")
+        for b in largest:
+            lines.append(f"  b{b.id:<5}{b.nbytes:>14,}  {b.aval.strip_weak()!s:<24}{b.placement}  {b.label}")
+        live = self.live_temp_bytes()
+        if live and max(live):
+            lines.append(f"arena over the schedule ({self.arena_bytes:,} bytes planned, {max(live):,} live at most)")
+            blocks = " ▁▂▃▄▅▆▇█"
+            lines.append("  " + "".join(blocks[round(8 * n / max(live))] for n in live))
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        live = self.live_temp_bytes()
+        top = max(live, default=0) or 1
+        bars = "".join(
+            f'<div title="call {i}: {n:,} bytes" style="width:6px;height:{max(1, round(60 * n / top))}px;'
+            'background:#4878a8;margin-right:1px"></div>'
+            for i, n in enumerate(live)
+        )
+        rows = "".join(
+            f"<tr><td>{i}</td><td style='text-align:left'>{_escape(describe(c.kernel))}</td><td>{c.tasks}</td>"
+            f"<td style='text-align:left'>{_escape(c.label)}</td></tr>"
+            for i, c in enumerate(self.calls)
+        )
+        classes = ", ".join(f"{k} {v:,}" for k, v in self.bytes_by_class().items())
+        return (
+            f"<div><b>{_escape(self.name)}</b> · {self.level.value} · {self.contract} · peak {self.peak_live_bytes:,} bytes"
+            f" ({classes})<div style='display:flex;align-items:flex-end;height:64px'>{bars}</div>"
+            f"<table><tr><th>#</th><th>kernel</th><th>tasks</th><th>from</th></tr>{rows}</table></div>"
+        )
+
+
+def _escape(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def lifetimes(buffers: tuple[Buffer, ...], calls: tuple[KernelCall, ...]) -> tuple[list[int], list[int]]:
+    """First and last call that touches each buffer (inputs live from -1, outputs to the end)."""
+    n, end = len(buffers), len(calls)
+    first, last = [end] * n, [-1] * n
+    for i, call in enumerate(calls):
+        for b in (*call.reads, *call.writes):
+            first[b] = min(first[b], i)
+            last[b] = max(last[b], i)
+    for b in buffers:
+        if b.kind in ("input", "const"):
+            first[b.id] = -1
+        if b.kind == "output":
+            last[b.id] = end
+    return first, last
+

@@ -1,0 +1,61 @@
+"""The order of kernels: as the program says, but later where that lowers the peak of live memory."""
+
+from __future__ import annotations
+
+from volta.xla_like.fusion import Group
+from volta.xla_like.nodes import Ref, Val
+
+
+def schedule(groups: list[Group], outputs: tuple[Val, ...]) -> list[Group]:
+    """Order groups by list scheduling; ties keep the program's order. Depends on the program alone.
+
+    At each step, of the groups whose operands are computed, the one that changes live memory least runs next: bytes it
+    allocates less bytes of operands that it is the last to read.
+    """
+    home = {val: g for g in groups for n in g.nodes for val in n.outputs}
+    position = {g.index: i for i, g in enumerate(groups)}
+    reads: dict[int, list[Val]] = {}
+    waits: dict[int, int] = {}
+    readers: dict[Val, int] = {}
+    users: dict[int, list[int]] = {g.index: [] for g in groups}
+    for g in groups:
+        vals: dict[Val, None] = {}
+        needs: dict[int, None] = {}
+        for node in g.nodes:
+            for x in node.operands:
+                if isinstance(x, Ref):
+                    for val in (x.val, *x.after):
+                        if val in home and home[val] is not g:
+                            needs[home[val].index] = None
+                    if x.val in home and home[x.val] is not g:
+                        vals[x.val] = None
+        reads[g.index] = list(vals)
+        waits[g.index] = len(needs)
+        for v in vals:
+            readers[v] = readers.get(v, 0) + 1
+        for n in needs:
+            users[n].append(g.index)
+    kept = dict.fromkeys(outputs)
+    by_index = {g.index: g for g in groups}
+    makes = {
+        g.index: sum(v.nbytes for n in g.nodes for v in n.outputs if readers.get(v) and v not in kept) for g in groups
+    }
+    ready = [g.index for g in groups if waits[g.index] == 0]
+    order: list[Group] = []
+    while ready:
+        best = min(
+            ready,
+            key=lambda i: (
+                makes[i] - sum(v.nbytes for v in reads[i] if readers[v] == 1 and v not in kept),
+                position[i],
+            ),
+        )
+        ready.remove(best)
+        order.append(by_index[best])
+        for v in reads[best]:
+            readers[v] -= 1
+        for u in users[best]:
+            waits[u] -= 1
+            if waits[u] == 0:
+                ready.append(u)
+    return order

@@ -1,0 +1,82 @@
+"""The legal IR and the legal schedule, written down and checked. A failure is a bug in Volta, and names the equation."""
+
+from __future__ import annotations
+
+from volta.core.errors import VerificationError
+from volta.core.ir import ClosedJaxpr, Jaxpr, Literal, Var, print_jaxpr, subjaxprs
+from volta.xla_like.plan import ExecutionPlan
+
+
+def verify_graph(program: ClosedJaxpr, types: bool = True) -> None:
+    """Check that a program is in SSA form and, with ``types``, that every equation obeys its primitive's shape rule.
+
+    Raises:
+        VerificationError: with the program printed and an arrow at the offending equation.
+    """
+    jaxpr = program.jaxpr
+    if len(program.consts) != len(jaxpr.constvars):
+        raise VerificationError(f"{len(jaxpr.constvars)} constvars are bound to {len(program.consts)} constants")
+    defined: set[Var] = set()
+    for var in (*jaxpr.constvars, *jaxpr.invars):
+        if var in defined:
+            raise VerificationError(f"an argument is bound twice in\n{jaxpr}")
+        defined.add(var)
+    for i, eqn in enumerate(jaxpr.eqns):
+        for atom in eqn.inputs:
+            if isinstance(atom, Literal):
+                if atom.aval.shape:
+                    _fail(jaxpr, i, f"literal {atom} is not a scalar")
+            elif atom not in defined:
+                _fail(jaxpr, i, "an operand is used before it is defined")
+        for var in eqn.outputs:
+            if var in defined:
+                _fail(jaxpr, i, "a variable is assigned twice")
+            defined.add(var)
+        if types:
+            _verify_types(jaxpr, i)
+            for sub in subjaxprs(eqn.params):
+                verify_graph(sub)
+    for atom in jaxpr.outvars:
+        if isinstance(atom, Var) and atom not in defined:
+            raise VerificationError(f"a result is never computed in\n{jaxpr}")
+
+
+def _verify_types(jaxpr: Jaxpr, i: int) -> None:
+    eqn = jaxpr.eqns[i]
+    try:
+        want = eqn.primitive.abstract(*(a.aval for a in eqn.inputs), **eqn.params)
+    except Exception as error:
+        raise VerificationError(f"equation {i} breaks the shape rule of {eqn.primitive}: {error}\n"
+                                f"{print_jaxpr(jaxpr, mark=i)}") from error  # fmt: skip
+    want = list(want) if eqn.primitive.multiple_results else [want]
+    got = [v.aval for v in eqn.outputs]
+    if [(a.shape, a.dtype) for a in want] != [(a.shape, a.dtype) for a in got]:
+        _fail(jaxpr, i, f"the shape rule gives {' '.join(map(str, want))}, the equation has {' '.join(map(str, got))}")
+
+
+def _fail(jaxpr: Jaxpr, i: int, why: str) -> None:
+    raise VerificationError(f"equation {i} ({jaxpr.eqns[i].primitive}) is illegal: {why}\n{print_jaxpr(jaxpr, mark=i)}")
+
+
+def verify_schedule(plan: ExecutionPlan) -> None:
+    """Check that every call reads what was written before, writes only what it may, and that results are computed."""
+    kinds = [b.kind for b in plan.buffers]
+    written = {b.id for b in plan.buffers if b.kind in ("input", "const")}
+    for i, call in enumerate(plan.calls):
+        touched = [a.buffer for a in call.accesses if a.buffer is not None]
+        for b in (*call.reads, *call.writes, *touched):
+            if not 0 <= b < len(kinds):
+                raise VerificationError(f"call {i} touches buffer b{b}, which does not exist\n{plan}")
+        for b in touched:
+            if b not in call.reads and b not in call.writes:
+                raise VerificationError(f"call {i} has an access to b{b} that it does not declare\n{plan}")
+        for b in call.reads:
+            if b not in written:
+                raise VerificationError(f"call {i} reads b{b} before it is written\n{plan}")
+        for b in call.writes:
+            if kinds[b] in ("input", "const"):
+                raise VerificationError(f"call {i} writes {kinds[b]} b{b}\n{plan}")
+            written.add(b)
+    for b in plan.outputs:
+        if b not in written and plan.buffers[b].nbytes:
+            raise VerificationError(f"result b{b} is never written\n{plan}")
