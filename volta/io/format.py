@@ -26,10 +26,11 @@ import numpy as np
 
 from volta.core import dtypes
 from volta.core.errors import DTypeError, FormatError
+from volta.core.policy import DEFINITIONS
 from volta.version import __version__
 
 FORMAT_VERSION = 1
-CONTRACT = "strict-v1"
+CONTRACT = DEFINITIONS.contract_id()
 
 PREFIX = "volta."
 _VERSION, _CONTRACT, _WRITER, _STRUCTURE, _CHECKSUM = (

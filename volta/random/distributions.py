@@ -10,13 +10,13 @@ import numpy as np
 
 import volta.lax as lax
 import volta.numpy as vnp
+from volta.api.jit import jit
 from volta.core import dtypes
 from volta.core.errors import DTypeError, ShapeError
 from volta.core.interp import get_aval
 from volta.core.source import at_user_line
 from volta.random.keys import check_key, check_shape
 from volta.random.samplers import Shape, _fits, _float_dtype, permutation, randint, scaled, unit
-from volta.trace import jit
 
 
 def _between(key: Any, shape: Shape, dtype: np.dtype, low: float, high: float) -> Any:

@@ -11,12 +11,12 @@ import numpy as np
 
 import volta.lax as lax
 import volta.numpy as vnp
+from volta.api.jit import jit
 from volta.core import dtypes
 from volta.core.errors import DTypeError, ShapeError
 from volta.core.interp import get_aval
 from volta.core.source import at_user_line
 from volta.random.threefry import counters, threefry2x32, words
-from volta.trace import jit
 
 
 def key(seed: Any) -> Any:

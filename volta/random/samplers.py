@@ -15,13 +15,13 @@ import numpy as np
 
 import volta.lax as lax
 import volta.numpy as vnp
+from volta.api.jit import jit
 from volta.core import dtypes
 from volta.core.errors import DTypeError, ShapeError
 from volta.core.interp import get_aval
 from volta.core.source import at_user_line
 from volta.random.keys import _split, check_key, check_shape
 from volta.random.threefry import random_bits, unsigned
-from volta.trace import jit
 
 Shape = tuple[int, ...]
 
