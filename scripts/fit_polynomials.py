@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import mpmath as mp
 
-mp.mp.prec = 240
+mp.mp.prec = 500
 TARGET = Path(__file__).resolve().parent.parent / "volta/ops/scalar/coefficients.py"
 
 
@@ -25,7 +25,7 @@ class Fit(NamedTuple):
 
 def removable(function: Callable[[mp.mpf], mp.mpf]) -> Callable[[mp.mpf], mp.mpf]:
     """The function continued over its removable singularity at 0."""
-    return lambda x: function(x) if abs(x) > mp.mpf(2) ** -60 else function(mp.mpf(2) ** -60)
+    return lambda x: function(x) if abs(x) > mp.mpf(2) ** -70 else function(mp.mpf(2) ** -70)
 
 
 def of_square(function: Callable[[mp.mpf], mp.mpf]) -> Callable[[mp.mpf], mp.mpf]:
@@ -38,6 +38,28 @@ def erfcx_rational(t: mp.mpf) -> mp.mpf:
         return 2 / mp.sqrt(mp.pi)
     x = 4 * (1 + t) / (1 - t)
     return (1 + 2 * x) * (mp.exp(x * x) * mp.erfc(x) if x < 60 else mp.hyperu(0.5, 0.5, x * x) / mp.sqrt(mp.pi))
+
+
+def erf_inv_central(w: mp.mpf) -> mp.mpf:
+    """erf_inv(x) / x where w = -log(1 - x^2)."""
+    w = max(w, mp.mpf(2) ** -70)
+    x = mp.sqrt(-mp.expm1(-w))
+    return mp.erfinv(x) / x
+
+
+def erf_inv_tail(v: mp.mpf) -> mp.mpf:
+    """erf_inv(x) / x where v = sqrt(-log(1 - x^2)), for x so near to 1 that mp.erfinv needs more digits."""
+    with mp.workprec(400):
+        x = mp.sqrt(-mp.expm1(-v * v))
+        return mp.erfinv(x) / x
+
+
+def cube_root(m: mp.mpf) -> mp.mpf:
+    return mp.cbrt(m)
+
+
+def log_gamma_at_two(z: mp.mpf) -> mp.mpf:
+    return mp.loggamma(2 + z) / z
 
 
 LN2_HALF = 0.34665735902799726547 * 1.005
@@ -58,13 +80,18 @@ FITS = [
     Fit("ASIN_SHORT", "(asin(r) / r - 1) / r^2 in r^2", of_square(lambda r: (mp.asin(r) / r - 1) / r**2), 0, 0.25, 7),
     Fit("ATAN", "(atan(r) / r - 1) / r^2 in r^2", of_square(lambda r: (mp.atan(r) / r - 1) / r**2), 0, ATAN_S2, 12),
     Fit("ATAN_SHORT", "(atan(r) / r - 1) / r^2 in r^2", of_square(lambda r: (mp.atan(r) / r - 1) / r**2), 0, ATAN_S2, 6),
-    Fit("SINH", "(sinh(r) / r - 1) / r^2 in r^2", of_square(lambda r: (mp.sinh(r) / r - 1) / r**2), 0, 1, 6),
+    Fit("SINH", "(sinh(r) / r - 1) / r^2 in r^2", of_square(lambda r: (mp.sinh(r) / r - 1) / r**2), 0, 1, 7),
     Fit("SINH_SHORT", "(sinh(r) / r - 1) / r^2 in r^2", of_square(lambda r: (mp.sinh(r) / r - 1) / r**2), 0, 1, 4),
     Fit("TANH", "(tanh(r) / r - 1) / r^2 in r^2", of_square(lambda r: (mp.tanh(r) / r - 1) / r**2), 0, 1, 7),
     Fit("ERF", "erf(r) / r - 1 in r^2", of_square(lambda r: mp.erf(r) / r - 1), 0, 1, 13),
     Fit("ERF_SHORT", "erf(r) / r - 1 in r^2", of_square(lambda r: mp.erf(r) / r - 1), 0, 1, 7),
     Fit("ERFCX", "(1 + 2 x) exp(x^2) erfc(x) in t = (x - 4) / (x + 4)", erfcx_rational, -1, 1, 24),
     Fit("ERFCX_SHORT", "(1 + 2 x) exp(x^2) erfc(x) in t = (x - 4) / (x + 4)", erfcx_rational, -1, 0.6, 12),
+    Fit("ERF_INV", "erf_inv(x) / x in w - 3, w = -log(1 - x^2)", lambda u: erf_inv_central(u + 3), -3, 3, 14),
+    Fit("ERF_INV_TAIL", "erf_inv(x) / x in v - 4.25, v = sqrt(-log(1 - x^2))", lambda u: erf_inv_tail(u + 4.25), -1.81, 1.85, 14),
+    Fit("CBRT", "cbrt(m) in m - 1", lambda u: cube_root(1 + u), -0.2929, 0.4143, 13),
+    Fit("LGAMMA", "lgamma(2 + z) / z", removable(log_gamma_at_two), -0.5, 0.5, 19),
+    Fit("LOG_TAIL", "(2 atanh(s) - 2 s - 2/3 s^3) / s^5 in s^2", of_square(lambda s: (2 * (mp.atanh(s) - s) - 2 * s**3 / 3) / s**5), 0, LOG_S2, 7),
 ]  # fmt: skip
 
 HEADER = '''"""Polynomial coefficients, highest power first. Written by scripts/fit_polynomials.py; do not edit."""

@@ -7,6 +7,7 @@ call no math library. Both backends emit exactly these, so their results have th
 from volta.ops.scalar.basic import (
     abs,
     add,
+    bitcast,
     bitwise_and,
     bitwise_not,
     bitwise_or,
@@ -51,10 +52,13 @@ from volta.ops.scalar.basic import (
     sub,
     trunc,
 )
+from volta.ops.scalar.error_functions import erf, erf_inv, erfc
 from volta.ops.scalar.exponential import exp, exp2, expm1, logistic
+from volta.ops.scalar.gamma import digamma, lgamma
 from volta.ops.scalar.hyperbolic import acosh, asinh, atanh, cosh, sinh, tanh
 from volta.ops.scalar.inverse_trigonometric import acos, asin, atan, atan2
 from volta.ops.scalar.logarithm import log, log1p, log2, log10
+from volta.ops.scalar.power import cbrt, pow
 from volta.ops.scalar.trigonometric import cos, sin, tan
 
 __all__ = [
@@ -67,10 +71,12 @@ __all__ = [
     "atan",
     "atan2",
     "atanh",
+    "bitcast",
     "bitwise_and",
     "bitwise_not",
     "bitwise_or",
     "bitwise_xor",
+    "cbrt",
     "ceil",
     "clamp",
     "clz",
@@ -78,8 +84,12 @@ __all__ = [
     "copysign",
     "cos",
     "cosh",
+    "digamma",
     "div",
     "eq",
+    "erf",
+    "erf_inv",
+    "erfc",
     "exp",
     "exp2",
     "expm1",
@@ -91,6 +101,7 @@ __all__ = [
     "is_finite",
     "is_nan",
     "le",
+    "lgamma",
     "log",
     "log10",
     "log1p",
@@ -108,6 +119,7 @@ __all__ = [
     "neg",
     "nextafter",
     "population_count",
+    "pow",
     "rem",
     "round",
     "rsqrt",

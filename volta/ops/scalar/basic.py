@@ -185,6 +185,11 @@ def convert(b: Builder, x: Value, dtype: str) -> Value:
     return b.cast(x, dtype)
 
 
+def bitcast(b: Builder, x: Value, dtype: str) -> Value:
+    """The same bits as another kind of the same width."""
+    return b.bitcast(x, dtype)
+
+
 def sqrt(b: Builder, x: Value) -> Value:
     """Square root, correctly rounded."""
     return b.sqrt(x)

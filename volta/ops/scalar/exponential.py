@@ -90,7 +90,7 @@ def exp2_wide(b: Builder, x: Value, low: Value | None) -> Value:
     r = f * LN2
     rest = b.fma(f, LN2, -r) + f * 2.3190468138462996e-17  # ln 2 - LN2
     if low is not None:
-        rest = b.fma(low, LN2, rest)
+        r, rest = quick_two_sum(b, r, b.fma(low, LN2, rest))
     fraction = 1.0 + (r + b.fma(r * r, horner(b, r, table.EXP), rest))
     return scale(b, fraction, magic_integer(b, t))
 

@@ -5,6 +5,8 @@ x = 2^e m with m around 1; log(m) = 2 atanh(s) with s = (m - 1) / (m + 1), an od
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from volta.ops.scalar import coefficients as table
 from volta.ops.scalar.parts import (
     INF,
@@ -27,7 +29,7 @@ _LOG32 = (
     0.11330617, -0.124222, 0.10915655, -0.122887217, 0.142918676, -0.16673316, 0.199999481, -0.249999449, 0.333333343,
 )  # fmt: skip
 _SQRT_HALF_BITS = 0x3FE6A09E667F3BCD
-_LOG2E_LOW = 2.0355273740931033e-17
+LOG2E_LOW = 2.0355273740931033e-17
 _LOG10E, _LOG10E_LOW = 0.4342944819032518, 1.098319650216765e-17
 # log10(2) as a number of 31 bits, whose products with exponents are exact, and the rest.
 _LOG10_2_HI, _LOG10_2_LO = 0.30102999566361177, 3.694239077158931e-13
@@ -55,18 +57,18 @@ def _split64(b: Builder, x: Value) -> tuple[Value, Value]:
     return b.bitcast(bits - (e << 52), "float64"), small_integer_to_float64(b, e)
 
 
-def _split64_any(b: Builder, x: Value) -> tuple[Value, Value]:
+def split64_any(b: Builder, x: Value) -> tuple[Value, Value]:
     """As `_split64`, subnormal numbers included."""
     subnormal = x < 2.2250738585072014e-308
     m, e = _split64(b, b.select(subnormal, x * 2.0**54, x))
     return m, b.select(subnormal, e - 54.0, e)
 
 
-def _log1p_short(b: Builder, f: Value) -> Value:
-    """float64: log(1 + f) for 1 + f in [0.66, 1.42], with a relative error below 2^-34."""
+def _log1p_short(b: Builder, f: Value, coefficients: Sequence[float] = table.LOG_SHORT) -> Value:
+    """float64: log(1 + f) for 1 + f in [0.66, 1.42], with a relative error below 2^-34 (by `table.LOG` 2^-50)."""
     s = f / (f + 2.0)
     z = s * s
-    return b.fma(s * z, horner(b, z, table.LOG_SHORT), s + s)
+    return b.fma(s * z, horner(b, z, coefficients), s + s)
 
 
 def log_short(b: Builder, x: Value) -> Value:
@@ -75,10 +77,10 @@ def log_short(b: Builder, x: Value) -> Value:
     return b.fma(e, LN2, _log1p_short(b, m - 1.0))
 
 
-def log2_short(b: Builder, x: Value) -> Value:
-    """float64: log2 of a positive float32, with a relative error below 2^-32."""
+def log2_short(b: Builder, x: Value, coefficients: Sequence[float] = table.LOG_SHORT) -> Value:
+    """float64: log2 of a positive float32, with a relative error below 2^-32 (by `table.LOG` 2^-50)."""
     m, e = _split32(b, x)
-    return b.fma(_log1p_short(b, widen(b, m) - 1.0), LOG2E, widen(b, e))
+    return b.fma(_log1p_short(b, widen(b, m) - 1.0, coefficients), LOG2E, widen(b, e))
 
 
 def _log_parts(b: Builder, f: Value) -> tuple[Value, Value]:
@@ -98,7 +100,7 @@ def log(b: Builder, x: Value) -> Value:
         f = m - 1.0
         p = horner(b, f, (*_LOG32, -0.5))
         return _special(b, x, b.fma(e, LN2, b.fma(p, f * f, f)))
-    m, e = _split64_any(b, x)
+    m, e = split64_any(b, x)
     high, low = _log_parts(b, m - 1.0)
     total, rest = two_sum(b, e * LN2_HI, high)
     return _special(b, x, total + (rest + b.fma(e, LN2_LO, low)))
@@ -106,7 +108,7 @@ def log(b: Builder, x: Value) -> Value:
 
 def _log_in_base(b: Builder, x: Value, factor: float, factor_low: float, step: float, step_low: float) -> Value:
     """float64: the logarithm times `factor`, that of a power of two being `step` times the exponent."""
-    m, e = _split64_any(b, x)
+    m, e = split64_any(b, x)
     high, low = _log_parts(b, m - 1.0)
     product = high * factor
     product_low = b.fma(high, factor, -product) + b.fma(low, factor, high * factor_low)
@@ -118,7 +120,7 @@ def log2(b: Builder, x: Value) -> Value:
     """Logarithm in base 2, exact for powers of two. float32: 0.51 ULP; float64: 1 ULP."""
     if x.dtype == "float32":
         return _special(b, x, narrow(b, log2_short(b, x)))
-    return _log_in_base(b, x, LOG2E, _LOG2E_LOW, 1.0, 0.0)
+    return _log_in_base(b, x, LOG2E, LOG2E_LOW, 1.0, 0.0)
 
 
 def log10(b: Builder, x: Value) -> Value:
