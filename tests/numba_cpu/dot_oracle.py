@@ -11,6 +11,7 @@ from volta.emit.builder import Builder
 from volta.emit.loops import fma, for_range, load_args, load_pointer, loop, minimum, new_kernel, offset
 from volta.numba_cpu import unit
 from volta.numba_cpu.dot import build_dot, build_dot_pack
+from volta.numba_cpu.dot_row import build_dot_row
 from volta.xla_like.dot_schedule import CHUNK, DotShape, DotSpec, dot_plan, swap
 
 KERNEL = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
@@ -68,15 +69,14 @@ def oracle(spec: DotSpec, lhs: np.ndarray, rhs: np.ndarray) -> np.ndarray:
     return out.astype(out_dtype)
 
 
+BUILDERS = {"dot": build_dot, "pack": build_dot_pack, "row": build_dot_row}
+
+
 @functools.cache
-def kernels(spec: DotSpec) -> dict[str, object]:
-    """The two kernels of a spec, by name of the launch."""
-    text = repr(spec)
+def kernel(spec: DotSpec, which: str) -> object:
+    """One of the kernels of a spec, by name of the launch."""
     tag = "_".join(str(part) for part in attrs.astuple(spec))
-    return {
-        "dot": compile_one(f"dot_{tag}", f"dot {text}", lambda m, n: build_dot(m, n, spec)),
-        "pack": compile_one(f"dot_pack_{tag}", f"pack {text}", lambda m, n: build_dot_pack(m, n, spec)),
-    }
+    return compile_one(f"{which}_{tag}", f"{which} {spec}", lambda m, n: BUILDERS[which](m, n, spec))
 
 
 def aligned(nbytes: int) -> np.ndarray:
@@ -96,7 +96,7 @@ def run(spec: DotSpec, lhs: np.ndarray, rhs: np.ndarray, *, parts: int = 1, out:
     if out is None:
         out = np.full((*lhs.shape[:3], rhs.shape[3]), 77).astype(np.dtype(spec.out))
     plan = dot_plan(spec, strided_shape(spec, lhs, rhs, out))
-    functions = kernels(swap(spec) if plan.swapped else spec)
+    compiled = swap(spec) if plan.swapped else spec
     temp, scratch = aligned(plan.temp_bytes), aligned(plan.scratch_bytes)
     first, second = (rhs, lhs) if plan.swapped else (lhs, rhs)
     addresses = [x.ctypes.data for x in (first, second, out, temp)]
@@ -104,7 +104,7 @@ def run(spec: DotSpec, lhs: np.ndarray, rhs: np.ndarray, *, parts: int = 1, out:
         args = np.array([*addresses, *launch.args], np.int64)
         for part in reversed(range(parts)):
             begin, end = launch.tasks * part // parts, launch.tasks * (part + 1) // parts
-            functions[launch.kernel](args.ctypes.data, begin, end, scratch.ctypes.data)
+            kernel(compiled, launch.kernel)(args.ctypes.data, begin, end, scratch.ctypes.data)
     assert (temp[plan.temp_bytes :] == 0xFF).all() and (scratch[plan.scratch_bytes :] == 0xFF).all()
     return out
 

@@ -1,9 +1,11 @@
 """The matrix-product kernels have the bits of the definition: every shape, layout, dtype, width and cut into tasks."""
 
-import ml_dtypes  # noqa: F401  (registers bfloat16 with NumPy)
+import llvmlite.binding as llvm
+import ml_dtypes
 import numpy as np
 import pytest
-from dot_oracle import bits, kernels, oracle, run
+from dot_oracle import BUILDERS, bits, oracle, run
+from llvmlite import ir
 
 from volta.numba_cpu import target
 from volta.xla_like.dot_schedule import DotSpec, fold_batch
@@ -224,5 +226,9 @@ def test_undefined_products_are_refused(bad):
         DotSpec("float64", "float64", "float64", "highest")
 
 
-def test_kernels_of_two_specs_share_a_module():
-    assert kernels(F32) and kernels(spec("bfloat16", out="float32"))
+def test_kernels_of_several_specs_share_a_module():
+    module = ir.Module("unit")
+    for one in (F32, spec("bfloat16", out="float32"), spec("float64"), spec(precision="highest")):
+        for which, build in BUILDERS.items():
+            build(module, f"{which}_{one.lhs}_{one.out}_{one.precision}", one)
+    llvm.parse_assembly(str(module)).verify()

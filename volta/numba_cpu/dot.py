@@ -6,48 +6,21 @@ element's bits are is said there; nothing in this file changes them.
 
 from llvmlite import ir
 
-from volta.emit.builder import Builder
 from volta.emit.loops import (
     I64,
     PTR,
     for_range,
     if_else,
     if_then,
-    load_arg,
     loop,
     minimum,
     new_kernel,
     offset,
 )
+from volta.numba_cpu.dot_args import Args, at, ceil_div, round_up, store_sums
 from volta.numba_cpu.dot_pack import pack
 from volta.numba_cpu.dot_tile import panel
-from volta.xla_like.dot_schedule import CHUNK, Arg, DotSpec, Mode, item_size
-
-
-class _Args:
-    """The args block as loaded values: ``args.M`` is the int64 at ``Arg.M``."""
-
-    def __init__(self, b: ir.IRBuilder, block: ir.Value):
-        self.values = {arg: load_arg(b, block, int(arg)) for arg in Arg}
-
-    def __getattr__(self, name: str) -> ir.Value:
-        return self.values[Arg[name]]
-
-
-def _ceil_div(b: ir.IRBuilder, x: ir.Value, y: ir.Value | int) -> ir.Value:
-    y = I64(y) if isinstance(y, int) else y
-    return b.sdiv(b.add(x, b.sub(y, I64(1))), y)
-
-
-def _round_up(b: ir.IRBuilder, x: ir.Value, power_of_two: int) -> ir.Value:
-    return b.and_(b.add(x, I64(power_of_two - 1)), I64(-power_of_two))
-
-
-def _at(b: ir.IRBuilder, pointer: ir.Value, *steps: tuple[ir.Value, ir.Value]) -> ir.Value:
-    """`pointer` moved by the sum of ``index * stride`` over `steps`."""
-    for index, stride in steps:
-        pointer = offset(b, pointer, b.mul(index, stride))
-    return pointer
+from volta.xla_like.dot_schedule import CHUNK, DotSpec, Mode, item_size
 
 
 def build_dot(module: ir.Module, name: str, spec: DotSpec) -> ir.Function:
@@ -61,24 +34,24 @@ def build_dot(module: ir.Module, name: str, spec: DotSpec) -> ir.Function:
 def build_dot_pack(module: ir.Module, name: str, spec: DotSpec) -> ir.Function:
     """Add the kernel that packs the right operand for `spec`; a task is one panel of ``spec.tile_cols`` columns."""
     function, b = new_kernel(module, name)
-    args = _Args(b, function.args[0])
+    args = Args(b, function.args[0])
     pack_strip = pack(module, spec.rhs, spec.accumulator, spec.lanes)
     vector_bytes = spec.vector_bits // 8
-    panels = _ceil_div(b, args.N, spec.tile_cols)
+    panels = ceil_div(b, args.N, spec.tile_cols)
     row_bytes = b.mul(panels, I64(spec.tile_cols * item_size(spec.accumulator)))
     with for_range(b, function.args[1], function.args[2]) as task:
         item = b.sdiv(task, panels)
         column = b.mul(b.sub(task, b.mul(item, panels)), I64(spec.tile_cols))
         b0 = b.sdiv(item, args.BATCH1)
         b1 = b.sub(item, b.mul(b0, args.BATCH1))
-        rhs = _at(b, b.inttoptr(args.RHS, PTR), (b0, args.RHS_BATCH0), (b1, args.RHS_BATCH1), (column, args.RHS_N))
-        to = _at(b, b.inttoptr(args.PACKED, PTR), (b0, args.PACKED_BATCH0), (b1, args.PACKED_BATCH1))
+        rhs = at(b, b.inttoptr(args.RHS, PTR), (b0, args.RHS_BATCH0), (b1, args.RHS_BATCH1), (column, args.RHS_N))
+        to = at(b, b.inttoptr(args.PACKED, PTR), (b0, args.PACKED_BATCH0), (b1, args.PACKED_BATCH1))
         columns = minimum(b, b.sub(args.N, column), spec.tile_cols)
         with for_range(b, 0, args.K, CHUNK) as k:
             depth = minimum(b, b.sub(args.K, k), CHUNK)
-            strip_bytes = b.mul(_round_up(b, depth, spec.lanes), I64(vector_bytes))
-            chunk = offset(b, _at(b, to, (k, row_bytes)), b.mul(b.sdiv(column, I64(spec.lanes)), strip_bytes))
-            source = _at(b, rhs, (k, args.RHS_K))
+            strip_bytes = b.mul(round_up(b, depth, spec.lanes), I64(vector_bytes))
+            chunk = offset(b, at(b, to, (k, row_bytes)), b.mul(b.sdiv(column, I64(spec.lanes)), strip_bytes))
+            source = at(b, rhs, (k, args.RHS_K))
             _pack_strips(b, pack_strip, spec, chunk, strip_bytes, source, args.RHS_K, args.RHS_N, columns, depth)
     b.ret_void()
     return function
@@ -100,7 +73,7 @@ def _pack_strips(
     with for_range(b, 0, columns, spec.lanes) as column:
         strip = offset(b, to, b.mul(b.sdiv(column, I64(spec.lanes)), strip_bytes))
         width = minimum(b, b.sub(columns, column), spec.lanes)
-        start = _at(b, source, (column, source_n))
+        start = at(b, source, (column, source_n))
         b.call(pack_strip, [strip, I64(spec.vector_bits // 8), start, source_k, source_n, width, depth])
 
 
@@ -110,7 +83,7 @@ class _DotKernel:
     def __init__(self, module: ir.Module, b: ir.IRBuilder, spec: DotSpec, function: ir.Function):
         self.b, self.spec = b, spec
         block, self.begin, self.end, scratch = function.args
-        self.args = _Args(b, block)
+        self.args = Args(b, block)
         self.scratch = b.inttoptr(scratch, PTR)
         self.size = item_size(spec.accumulator)
         self.vector_bytes = spec.vector_bits // 8
@@ -122,7 +95,7 @@ class _DotKernel:
     def emit(self) -> None:
         """A run of tasks that share batch item and column band is one band of rows."""
         b, args = self.b, self.args
-        row_tasks, col_tasks = _ceil_div(b, args.M, args.TASK_ROWS), _ceil_div(b, args.N, args.TASK_COLS)
+        row_tasks, col_tasks = ceil_div(b, args.M, args.TASK_ROWS), ceil_div(b, args.N, args.TASK_COLS)
         with loop(b, self.begin, self.end) as it:
             band = b.sdiv(it.index, row_tasks)
             first = b.sub(it.index, b.mul(band, row_tasks))
@@ -130,10 +103,10 @@ class _DotKernel:
             item = b.sdiv(band, col_tasks)
             b0 = b.sdiv(item, args.BATCH1)
             b1 = b.sub(item, b.mul(b0, args.BATCH1))
-            self.lhs = _at(b, b.inttoptr(args.LHS, PTR), (b0, args.LHS_BATCH0), (b1, args.LHS_BATCH1))
-            self.rhs = _at(b, b.inttoptr(args.RHS, PTR), (b0, args.RHS_BATCH0), (b1, args.RHS_BATCH1))
-            self.out = _at(b, b.inttoptr(args.OUT, PTR), (b0, args.OUT_BATCH0), (b1, args.OUT_BATCH1))
-            self.packed = _at(b, b.inttoptr(args.PACKED, PTR), (b0, args.PACKED_BATCH0), (b1, args.PACKED_BATCH1))
+            self.lhs = at(b, b.inttoptr(args.LHS, PTR), (b0, args.LHS_BATCH0), (b1, args.LHS_BATCH1))
+            self.rhs = at(b, b.inttoptr(args.RHS, PTR), (b0, args.RHS_BATCH0), (b1, args.RHS_BATCH1))
+            self.out = at(b, b.inttoptr(args.OUT, PTR), (b0, args.OUT_BATCH0), (b1, args.OUT_BATCH1))
+            self.packed = at(b, b.inttoptr(args.PACKED, PTR), (b0, args.PACKED_BATCH0), (b1, args.PACKED_BATCH1))
             row = b.mul(first, args.TASK_ROWS)
             last_row = minimum(b, args.M, b.mul(b.add(first, it.step), args.TASK_ROWS))
             column = b.mul(b.sub(band, b.mul(item, col_tasks)), args.TASK_COLS)
@@ -146,7 +119,7 @@ class _DotKernel:
     def _block(self, i: ir.Value, rows: ir.Value, j: ir.Value, columns: ir.Value) -> None:
         """Finish `rows` x `columns` of the output, from element (i, j) on."""
         b, args, spec = self.b, self.args, self.spec
-        out = _at(b, self.out, (i, args.OUT_M), (j, I64(item_size(spec.out))))
+        out = at(b, self.out, (i, args.OUT_M), (j, I64(item_size(spec.out))))
         if spec.converts_out:
             sums, sums_row = offset(b, self.scratch, args.SCRATCH_OUT), b.mul(args.BLOCK_COLS, I64(self.size))
         else:
@@ -157,26 +130,26 @@ class _DotKernel:
             k = b.mul(chunk, I64(CHUNK))
             depth = minimum(b, b.sub(args.K, k), CHUNK)
             rhs = self._rhs(k, depth, j, columns)
-            lhs_from = _at(b, self.lhs, (i, args.LHS_M), (k, args.LHS_K))
+            lhs_from = at(b, self.lhs, (i, args.LHS_M), (k, args.LHS_K))
             with for_range(b, 0, rows, spec.tile_rows) as row:
                 height = minimum(b, b.sub(rows, row), spec.tile_rows)
-                lhs = self._lhs(_at(b, lhs_from, (row, args.LHS_M)), height, depth)
-                line = _at(b, sums, (row, sums_row))
+                lhs = self._lhs(at(b, lhs_from, (row, args.LHS_M)), height, depth)
+                line = at(b, sums, (row, sums_row))
                 first = b.icmp_signed("==", chunk, I64(0))
                 b.call(self.panel, [depth, *lhs, *rhs, line, sums_row, height, columns, first, self.scratch])
         if spec.converts_out:
-            self._convert(sums, sums_row, out, rows, columns)
+            store_sums(b, spec, sums, sums_row, out, args.OUT_M, rows, columns)
 
     def _rhs(self, k: ir.Value, depth: ir.Value, j: ir.Value, columns: ir.Value) -> list[ir.Value]:
         """Where the tile reads the right operand: pointer, stride of k, stride of vectors."""
         b, args, spec = self.b, self.args, self.spec
-        source = _at(b, self.rhs, (k, args.RHS_K), (j, args.RHS_N))
-        strip_bytes = b.mul(_round_up(b, depth, spec.lanes), I64(self.vector_bytes))
+        source = at(b, self.rhs, (k, args.RHS_K), (j, args.RHS_N))
+        strip_bytes = b.mul(round_up(b, depth, spec.lanes), I64(self.vector_bytes))
         local = offset(b, self.scratch, args.SCRATCH_RHS)
         with if_then(b, b.icmp_signed("==", args.RHS_MODE, I64(Mode.SCRATCH))):
             _pack_strips(b, self.pack_rhs, spec, local, strip_bytes, source, args.RHS_K, args.RHS_N, columns, depth)
-        padded = b.mul(_ceil_div(b, args.N, spec.tile_cols), I64(spec.tile_cols * self.size))
-        shared = offset(b, _at(b, self.packed, (k, padded)), b.mul(b.sdiv(j, I64(spec.lanes)), strip_bytes))
+        padded = b.mul(ceil_div(b, args.N, spec.tile_cols), I64(spec.tile_cols * self.size))
+        shared = offset(b, at(b, self.packed, (k, padded)), b.mul(b.sdiv(j, I64(spec.lanes)), strip_bytes))
         direct = b.icmp_signed("==", args.RHS_MODE, I64(Mode.DIRECT))
         copy = b.select(b.icmp_signed("==", args.RHS_MODE, I64(Mode.TEMP)), shared, local)
         vector_bytes = I64(self.vector_bytes)
@@ -193,29 +166,12 @@ class _DotKernel:
         with if_else(b, b.icmp_signed("==", args.LHS_MODE, I64(Mode.SCRATCH))) as branch:
             with branch.then():
                 with for_range(b, 0, height, spec.lanes) as row:
-                    to = _at(b, packed, (row, I64(self.size)))
+                    to = at(b, packed, (row, I64(self.size)))
                     width = minimum(b, b.sub(height, row), spec.lanes)
-                    start = _at(b, source, (row, args.LHS_M))
+                    start = at(b, source, (row, args.LHS_M))
                     step = I64(self.lhs_k_bytes)
                     b.call(self.pack_lhs, [to, step, start, args.LHS_K, args.LHS_M, width, depth])
                 branch.give(packed, I64(self.size), I64(self.lhs_k_bytes))
             with branch.otherwise():
                 branch.give(source, args.LHS_M, args.LHS_K)
         return branch.results
-
-    def _convert(self, sums: ir.Value, sums_row: ir.Value, out: ir.Value, rows: ir.Value, columns: ir.Value) -> None:
-        """Round complete sums to the output's dtype (integers wrap around)."""
-        b, spec = self.b, self.spec
-        whole = b.and_(columns, I64(-spec.lanes))
-        with for_range(b, 0, rows) as row:
-            source, to = _at(b, sums, (row, sums_row)), _at(b, out, (row, self.args.OUT_M))
-            for lanes, start, stop in ((spec.lanes, I64(0), whole), (1, whole, columns)):
-                builder = Builder(b, lanes)
-                with for_range(b, start, stop, lanes) as column:
-                    value = builder.load(_at(b, source, (column, I64(self.size))), spec.accumulator)
-                    pointer = _at(b, to, (column, I64(item_size(spec.out))))
-                    if spec.out in ("float16", "bfloat16"):
-                        value = builder.cast(value, spec.out)
-                        builder.store(value, pointer, spec.out)
-                    else:
-                        builder.store(builder.cast(value, spec.out), pointer)

@@ -46,7 +46,8 @@ def masked_store(b: ir.IRBuilder, value: ir.Value, pointer: ir.Value, mask: ir.V
 
 def multiply_add(b: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
     """One link of the chain: a fused multiply-add, or wrap-around integer arithmetic."""
-    if isinstance(x.type.element, ir.IntType):
+    kind = x.type.element if isinstance(x.type, ir.VectorType) else x.type
+    if isinstance(kind, ir.IntType):
         return b.add(z, b.mul(x, y))
     return fma(b, x, y, z)
 
@@ -60,7 +61,7 @@ def tile(module: ir.Module, spec: DotSpec, rows: int, vectors: int) -> ir.Functi
     found = module.globals.get(name)
     if found is not None:
         return found
-    function, b = _internal(module, name, TILE_TYPE)
+    function, b = new_internal(module, name, TILE_TYPE)
     depth, a, a_row, a_k, b_pointer, b_k, b_vector, c, c_row, columns = function.args
     element = scalar_type(spec.accumulator)
     lanes, size = spec.lanes, item_size(spec.accumulator)
@@ -94,7 +95,7 @@ def add_sums(module: ir.Module, spec: DotSpec) -> ir.Function:
     found = module.globals.get(name)
     if found is not None:
         return found
-    function, b = _internal(module, name, ADD_TYPE)
+    function, b = new_internal(module, name, ADD_TYPE)
     c, c_row, sums, sums_row, rows, columns = function.args
     lanes, size = spec.lanes, item_size(spec.accumulator)
     vector = ir.VectorType(scalar_type(spec.accumulator), lanes)
@@ -125,7 +126,7 @@ def panel(module: ir.Module, spec: DotSpec) -> ir.Function:
         for rows, (narrow, wide) in tile_shapes(spec)
     ]
     add = add_sums(module, spec)
-    function, b = _internal(module, name, PANEL_TYPE)
+    function, b = new_internal(module, name, PANEL_TYPE)
     depth, a, a_row, a_k, b_pointer, b_k, b_vector, c, c_row, rows, columns, first, buffer = function.args
     lanes, size = spec.lanes, item_size(spec.accumulator)
     with loop(b, 0, rows, init=[a, c]) as down:
@@ -155,7 +156,8 @@ def panel(module: ir.Module, spec: DotSpec) -> ir.Function:
     return function
 
 
-def _internal(module: ir.Module, name: str, kind: ir.FunctionType) -> tuple[ir.Function, ir.IRBuilder]:
+def new_internal(module: ir.Module, name: str, kind: ir.FunctionType) -> tuple[ir.Function, ir.IRBuilder]:
+    """Add a function that only other functions of the module call; with a builder at its entry block."""
     function = ir.Function(module, kind, name)
     function.linkage = "internal"
     function.attributes.add("noinline")

@@ -150,9 +150,12 @@ OPERANDS = ("lhs", "rhs", "out", "packed")
 
 @attrs.frozen
 class DotLaunch:
-    """One launch: `kernel` is "pack" or "dot", `args` the args block from position 4 (``Arg.BATCH1``) on."""
+    """One launch: `kernel` is "pack", "dot" or "row" (a dot with M = 1).
 
-    kernel: Literal["pack", "dot"]
+    `args` is the args block from position 4 (``Arg.BATCH1``) on; the first four are the addresses of `OPERANDS`.
+    """
+
+    kernel: Literal["pack", "dot", "row"]
     tasks: int
     args: tuple[int, ...]
 
@@ -266,6 +269,8 @@ def _plan(spec: DotSpec, s: DotShape) -> DotPlan:
     batches, m, n, k = s.batch[0] * s.batch[1], s.m, s.n, s.k
     if batches * m * n == 0:
         return DotPlan((), 0, 0)
+    if m == 1 and k > 0 and n >= spec.tile_cols and item_size(spec.rhs) in s.rhs_strides[2:]:
+        return _row_plan(spec, s)
     size, lanes = item_size(spec.accumulator), spec.lanes
     padded_n = _round_up(n, spec.tile_cols)
     rhs_bytes = _round_up(k, lanes) * padded_n * size
@@ -306,7 +311,8 @@ def _plan(spec: DotSpec, s: DotShape) -> DotPlan:
         temp = rhs_bytes * inner * (1 if shared[0] else s.batch[0])
     args = (
         s.batch[1], m, n, k, *s.lhs_strides, *s.rhs_strides, *s.out_strides, *packed_strides,
-        task_rows, task_cols, block_rows, block_cols, int(lhs_mode), int(rhs_mode), scratch_lhs, scratch_rhs, scratch_out,
+        task_rows, task_cols, block_rows, block_cols, int(lhs_mode), int(rhs_mode),
+        scratch_lhs, scratch_rhs, scratch_out,
     )  # fmt: skip
     launches = [DotLaunch("dot", tasks, args)]
     if temp:
@@ -314,3 +320,17 @@ def _plan(spec: DotSpec, s: DotShape) -> DotPlan:
         pack_args = (1 if packed_strides[1] == 0 else s.batch[1], *args[1:])
         launches.insert(0, DotLaunch("pack", (temp // rhs_bytes) * (padded_n // spec.tile_cols), pack_args))
     return DotPlan(tuple(launches), temp, scratch)
+
+
+def _row_plan(spec: DotSpec, s: DotShape) -> DotPlan:
+    """One row times a matrix: tasks are columns, blocked so that their sums stay in the nearest cache."""
+    size, batches = item_size(spec.accumulator), s.batch[0] * s.batch[1]
+    task_cols = 4 * spec.tile_cols
+    block_cols = min(_round_up(s.n, spec.lanes), 8192 // size)
+    further, buffer = block_cols * size, 2 * block_cols * size
+    args = (
+        s.batch[1], 1, s.n, s.k, *s.lhs_strides, *s.rhs_strides, *s.out_strides, 0, 0,
+        1, task_cols, 1, block_cols, int(Mode.DIRECT), int(Mode.DIRECT), further, buffer, 0,
+    )  # fmt: skip
+    launch = DotLaunch("row", batches * -(-s.n // task_cols), args)
+    return DotPlan((launch,), 0, buffer + CHUNK * spec.vector_bits // 8)

@@ -1,0 +1,152 @@
+"""DOT of one row with a matrix, for each batch item: the matrix is read once, so the speed is that of memory.
+
+There is no reuse to block for, and a register tile would read the matrix in short pieces. A matrix with contiguous
+rows is streamed eight rows at a time, the sums waiting in the scratch memory; one with contiguous columns is
+transposed in registers, a square of vectors at a time.
+"""
+
+from llvmlite import ir
+
+from volta.emit.builder import Builder, Value, scalar_type
+from volta.emit.loops import I64, PTR, VOID, for_range, if_then, loop, minimum, new_kernel, offset
+from volta.numba_cpu.dot_args import Args, at, ceil_div, store_sums
+from volta.numba_cpu.dot_pack import pack, transpose
+from volta.numba_cpu.dot_tile import multiply_add, new_internal
+from volta.xla_like.dot_schedule import CHUNK, DotSpec, item_size
+
+_ROWS = 8
+ROW_TYPE = ir.FunctionType(VOID, [I64, PTR, I64, PTR, I64, I64, PTR, I64, PTR])
+"""``row(depth, a, a_k, b, b_k, b_n, sums, columns, buffer)``: sums = the chains over `depth` from +0.0."""
+
+
+def build_dot_row(module: ir.Module, name: str, spec: DotSpec) -> ir.Function:
+    """Add the kernel for products with M = 1 to `module`, with the CPU kernel ABI.
+
+    The right operand must be contiguous along n or along k.
+    """
+    function, b = new_kernel(module, name)
+    begin, end, scratch = function.args[1:]
+    args = Args(b, function.args[0])
+    size = item_size(spec.accumulator)
+    by_rows, by_columns = _by_rows(module, spec), _by_columns(module, spec)
+    totals = b.inttoptr(scratch, PTR)
+    further = offset(b, totals, args.SCRATCH_LHS)
+    buffer = offset(b, totals, args.SCRATCH_RHS)
+    col_tasks = ceil_div(b, args.N, args.TASK_COLS)
+    along_n = b.icmp_signed("==", args.RHS_N, I64(item_size(spec.rhs)))
+    row_function = b.select(along_n, by_rows, by_columns)
+    with loop(b, begin, end) as it:
+        item = b.sdiv(it.index, col_tasks)
+        first_task = b.sub(it.index, b.mul(item, col_tasks))
+        it.step = minimum(b, b.sub(col_tasks, first_task), b.sub(end, it.index))
+        b0 = b.sdiv(item, args.BATCH1)
+        b1 = b.sub(item, b.mul(b0, args.BATCH1))
+        lhs = at(b, b.inttoptr(args.LHS, PTR), (b0, args.LHS_BATCH0), (b1, args.LHS_BATCH1))
+        rhs = at(b, b.inttoptr(args.RHS, PTR), (b0, args.RHS_BATCH0), (b1, args.RHS_BATCH1))
+        out = at(b, b.inttoptr(args.OUT, PTR), (b0, args.OUT_BATCH0), (b1, args.OUT_BATCH1))
+        column = b.mul(first_task, args.TASK_COLS)
+        last = minimum(b, args.N, b.mul(b.add(first_task, it.step), args.TASK_COLS))
+        with for_range(b, column, last, args.BLOCK_COLS) as j:
+            columns = minimum(b, b.sub(last, j), args.BLOCK_COLS)
+            with for_range(b, 0, args.K, CHUNK) as k:
+                depth = minimum(b, b.sub(args.K, k), CHUNK)
+                first = b.icmp_signed("==", k, I64(0))
+                matrix = at(b, rhs, (k, args.RHS_K), (j, args.RHS_N))
+                sums = b.select(first, totals, further)
+                a = at(b, lhs, (k, args.LHS_K))
+                b.call(row_function, [depth, a, args.LHS_K, matrix, args.RHS_K, args.RHS_N, sums, columns, buffer])
+                with if_then(b, b.not_(first)):
+                    _add(b, spec, totals, further, columns)
+            to = at(b, out, (j, I64(item_size(spec.out))))
+            store_sums(b, spec, totals, I64(size), to, I64(0), I64(1), columns)
+    b.ret_void()
+    return function
+
+
+def _add(b: ir.IRBuilder, spec: DotSpec, totals: ir.Value, sums: ir.Value, columns: ir.Value) -> None:
+    """totals = totals + sums; whole vectors, so up to a vector more than `columns`."""
+    builder = Builder(b, spec.lanes)
+    with for_range(b, 0, columns, spec.lanes) as column:
+        at_column = b.mul(column, I64(item_size(spec.accumulator)))
+        total, more = (builder.load(offset(b, x, at_column), spec.accumulator) for x in (totals, sums))
+        builder.store(builder.add(total, more), offset(b, totals, at_column))
+
+
+def _as_accumulator(builder: Builder, value: Value, spec: DotSpec) -> ir.Value:
+    return builder.cast(value, spec.accumulator).ir
+
+
+def _by_rows(module: ir.Module, spec: DotSpec) -> ir.Function:
+    """The matrix is contiguous along n."""
+    name = f"volta_dot_by_rows_{spec.lhs}_{spec.rhs}_{spec.accumulator}_{spec.vector_bits}"
+    found = module.globals.get(name)
+    if found is not None:
+        return found
+    function, b = new_internal(module, name, ROW_TYPE)
+    depth, a, a_k, matrix, b_k, _, sums, columns, _ = function.args
+    size = item_size(spec.accumulator)
+    whole = b.and_(columns, I64(-spec.lanes))
+    scalars = Builder(b)
+    zeros = ir.Constant(ir.VectorType(scalar_type(spec.accumulator), spec.lanes), None)
+    with for_range(b, 0, columns, spec.lanes) as column:
+        b.store(zeros, at(b, sums, (column, I64(size))), align=size)
+    eights = b.and_(depth, I64(-_ROWS))
+    for start, stop, rows in ((I64(0), eights, _ROWS), (eights, depth, 1)):
+        with for_range(b, start, stop, rows) as k:
+            factors, lines = [], []
+            for row in range(rows):
+                index = b.add(k, I64(row))
+                factors.append(_as_accumulator(scalars, scalars.load(at(b, a, (index, a_k)), spec.lhs), spec))
+                lines.append(at(b, matrix, (index, b_k)))
+            for lanes, first, last in ((spec.lanes, I64(0), whole), (1, whole, columns)):
+                builder = Builder(b, lanes)
+                wide = [builder.splat(scalars.value(x, spec.accumulator)).ir if lanes > 1 else x for x in factors]
+                with for_range(b, first, last, lanes) as column:
+                    to = at(b, sums, (column, I64(size)))
+                    total = builder.load(to, spec.accumulator).ir
+                    for x, line in zip(wide, lines, strict=True):
+                        y = builder.load(at(b, line, (column, I64(item_size(spec.rhs)))), spec.rhs)
+                        total = multiply_add(b, x, _as_accumulator(builder, y, spec), total)
+                    builder.store(builder.value(total, spec.accumulator), to)
+    b.ret_void()
+    return function
+
+
+def _by_columns(module: ir.Module, spec: DotSpec) -> ir.Function:
+    """The matrix is contiguous along k."""
+    name = f"volta_dot_by_columns_{spec.lhs}_{spec.rhs}_{spec.accumulator}_{spec.vector_bits}"
+    found = module.globals.get(name)
+    if found is not None:
+        return found
+    function, b = new_internal(module, name, ROW_TYPE)
+    depth, a, a_k, matrix, b_k, b_n, sums, columns, buffer = function.args
+    lanes, size = spec.lanes, item_size(spec.accumulator)
+    builder, scalars = Builder(b, lanes), Builder(b)
+    pack_strip = pack(module, spec.rhs, spec.accumulator, lanes)
+    zero = ir.Constant(builder.type_of(spec.accumulator), None)
+
+    def factor(k: ir.Value) -> ir.Value:
+        x = _as_accumulator(scalars, scalars.load(at(b, a, (k, a_k)), spec.lhs), spec)
+        return builder.splat(scalars.value(x, spec.accumulator)).ir
+
+    with for_range(b, 0, columns, lanes) as column:
+        strip = at(b, matrix, (column, b_n))
+        width = minimum(b, b.sub(columns, column), lanes)
+        whole = b.select(b.icmp_signed("==", width, I64(lanes)), b.and_(depth, I64(-lanes)), I64(0))
+        with loop(b, 0, whole, lanes, [zero]) as it:
+            total, line, square = it.values[0], at(b, strip, (it.index, b_k)), []
+            for _ in range(lanes):
+                square.append(_as_accumulator(builder, builder.load(line, spec.rhs), spec))
+                line = offset(b, line, b_n)
+            for i, row in enumerate(transpose(b, square)):
+                total = multiply_add(b, factor(b.add(it.index, I64(i))), row, total)
+            it.advance(total)
+        rest = b.sub(depth, whole)
+        with if_then(b, b.icmp_signed(">", rest, I64(0))):
+            b.call(pack_strip, [buffer, I64(lanes * size), at(b, strip, (whole, b_k)), b_k, b_n, width, rest])
+        with loop(b, whole, depth, init=[it.results[0]]) as tail:
+            row = builder.load(at(b, buffer, (b.sub(tail.index, whole), I64(lanes * size))), spec.accumulator).ir
+            tail.advance(multiply_add(b, factor(tail.index), row, tail.values[0]))
+        builder.store(builder.value(tail.results[0], spec.accumulator), at(b, sums, (column, I64(size))))
+    b.ret_void()
+    return function
