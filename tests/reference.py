@@ -105,11 +105,8 @@ def _nextafter(x: Any, y: Any) -> Any:
 
 def _fma(x: Any, y: Any, z: Any) -> Any:
     """In long double, which holds float32's products exactly and float64's closely."""
-    dtype = np.asarray(x).dtype
-    out = np.asarray(x).astype(np.longdouble) * np.asarray(y).astype(np.longdouble) + np.asarray(z).astype(
-        np.longdouble
-    )
-    return np.asarray(out).astype(np.float64).astype(dtype)
+    a, b, c = (np.asarray(v).astype(np.longdouble) for v in (x, y, z))
+    return np.asarray(a * b + c).astype(np.float64).astype(np.asarray(x).dtype)
 
 
 def _integer_pow(x: Any, *, y: int) -> Any:
@@ -175,7 +172,7 @@ def _convert(x: Any, *, new_dtype: Any, weak_type: bool = False) -> Any:
 
 
 @reference("bitcast_convert_type")
-def _bitcast(x: Any, *, new_dtype: Any) -> Any:
+def _bitcast(x: Any, *, new_dtype: Any, old_dtype: Any) -> Any:
     return np.ascontiguousarray(x).view(new_dtype).reshape(np.shape(x))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from volta.core import dtypes
 from volta.core.interp import bind, get_aval
-from volta.ops import base
+from volta.ops import base, scalar
 from volta.ops.elementwise import ANY, BITS, NUMBER, elementwise
 from volta.ops.primitive import REGISTRY
 from volta.ops.selection import select
@@ -26,7 +26,14 @@ round = elementwise("round", "Elementwise nearest integer, halves to even.", zer
 trunc = elementwise("trunc", "Elementwise integer part.", zero=_STEPS)
 is_finite = elementwise("is_finite", "Elementwise: neither infinite nor NaN.", zero=_STEPS, out_dtype=dtypes.bool_)
 abs = elementwise("abs", "Elementwise absolute value.", lambda t, ans, x: mul(t, sign(x)), kinds=NUMBER)
-copy = elementwise("copy", "Elementwise identity.", lambda t, ans, x: t, kinds=ANY, transposed=(lambda ct, x: ct,))
+copy = elementwise(
+    "copy",
+    "Elementwise identity.",
+    lambda t, ans, x: t,
+    kinds=ANY,
+    transposed=(lambda ct, x: ct,),
+    emit=lambda b, x: x,
+)
 stop_gradient = elementwise(
     "stop_gradient",
     "Elementwise identity whose derivative is taken as zero.",
@@ -104,10 +111,23 @@ ge = _comparison("ge", "Elementwise x >= y.")
 
 # -- bits --------------------------------------------------------------------------------------------------------------
 
-bitwise_and = elementwise("and", "Elementwise and, of bits or booleans.", arity=2, kinds=BITS, zero=_DISCRETE)
-bitwise_or = elementwise("or", "Elementwise or, of bits or booleans.", arity=2, kinds=BITS, zero=_DISCRETE)
-bitwise_xor = elementwise("xor", "Elementwise exclusive or, of bits or booleans.", arity=2, kinds=BITS, zero=_DISCRETE)
-bitwise_not = elementwise("not", "Elementwise not, of bits or booleans.", kinds=BITS, zero=_DISCRETE)
+bitwise_and = elementwise(
+    "and", "Elementwise and, of bits or booleans.", arity=2, kinds=BITS, zero=_DISCRETE, emit=scalar.bitwise_and
+)
+bitwise_or = elementwise(
+    "or", "Elementwise or, of bits or booleans.", arity=2, kinds=BITS, zero=_DISCRETE, emit=scalar.bitwise_or
+)
+bitwise_xor = elementwise(
+    "xor",
+    "Elementwise exclusive or, of bits or booleans.",
+    arity=2,
+    kinds=BITS,
+    zero=_DISCRETE,
+    emit=scalar.bitwise_xor,
+)
+bitwise_not = elementwise(
+    "not", "Elementwise not, of bits or booleans.", kinds=BITS, zero=_DISCRETE, emit=scalar.bitwise_not
+)
 population_count = elementwise("population_count", "Elementwise number of one bits.", kinds=("int",), zero=_DISCRETE)
 clz = elementwise("clz", "Elementwise number of leading zero bits.", kinds=("int",), zero=_DISCRETE)
 
@@ -133,9 +153,9 @@ def _zero_unless(condition: Any, t: Any) -> Any:
 _clamp3 = elementwise(
     "clamp",
     "Elementwise min(max(x, low), high).",
-    lambda t, ans, low, x, high: _zero_unless(gt(low, x), t),
+    lambda t, ans, low, x, high: _zero_unless(bitwise_and(gt(low, x), lt(low, high)), t),
     lambda t, ans, low, x, high: _zero_unless(bitwise_and(gt(x, low), lt(x, high)), t),
-    lambda t, ans, low, x, high: _zero_unless(lt(high, x), t),
+    lambda t, ans, low, x, high: _zero_unless(lt(high, max(x, low)), t),
     arity=3,
     kinds=NUMBER,
 )
@@ -157,7 +177,8 @@ def _integer_pow_partial(t: Any, ans: Any, x: Any, *, y: int) -> Any:
 
 
 elementwise(
-    "integer_pow", "Elementwise x to a static integer power.", _integer_pow_partial, kinds=NUMBER, low=0.3, high=2.0
+    "integer_pow", "Elementwise x to a static integer power.", _integer_pow_partial, kinds=NUMBER, low=0.3, high=2.0,
+    emit=lambda b, x, *, y: scalar.integer_pow(b, x, y),
 )  # fmt: skip
 
 

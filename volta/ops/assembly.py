@@ -158,9 +158,10 @@ def _barrier_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[
 
 
 def _barrier_transpose(cts: Sequence[Any], *operands: Any) -> list[Any]:
-    live = [c for c in cts if not isinstance(c, Zero)]
+    wanted = [isinstance(x, Linear) and not isinstance(c, Zero) for c, x in zip(cts, operands, strict=True)]
+    live = [c for c, w in zip(cts, wanted, strict=True) if w]
     moved = iter(bind(optimization_barrier_p, *live) if live else ())
-    return [None if isinstance(c, Zero) else next(moved) for c in cts]
+    return [next(moved) if w else None for w in wanted]
 
 
 def _barrier_batch(args: Any, dims: Any, size: int) -> tuple[list[Any], list[int]]:

@@ -159,6 +159,11 @@ def broadcast_to(x: Any, shape: Shape, dimensions: Sequence[int] = ()) -> Any:
     return bind_named("broadcast_in_dim", x, shape=shape, broadcast_dimensions=tuple(dimensions))
 
 
+def spread(x: Any, shape: Shape) -> Any:
+    """``x``, of rank 0 or of the shape already, in the given shape."""
+    return x if shape_of(x) == shape else broadcast_to(x, shape)
+
+
 def fill(shape: Shape, value: Any, dtype: np.dtype) -> Any:
     """An array of one value (a NumPy scalar where ``shape`` is empty)."""
     scalar = np.asarray(value).astype(dtype)[()]

@@ -37,7 +37,7 @@ NUMBER = ("float", "int")
 BITS = ("int", "bool")
 ANY = ("float", "int", "bool")
 
-# One a position: (tangent, answer, *operands, **params) -> that operand's share of the output's tangent. None: no share.
+# One an operand: (tangent, answer, *operands, **params) -> its share of the output's tangent. None: it has no share.
 Partial = Callable[..., Any] | None
 
 
@@ -102,8 +102,7 @@ def _jvp_rule(name: str, partials: Sequence[Partial]) -> Rule:
                 total = share if total is None else base.bind_named("add", total, share)
         if total is None:
             return ans, base.zero_like(ans)
-        shape = base.shape_of(ans)
-        return ans, base.broadcast_to(total, shape) if base.shape_of(total) != shape else total
+        return ans, base.spread(total, base.shape_of(ans))
 
     return jvp
 

@@ -10,9 +10,9 @@ import numpy as np
 from volta.core import dtypes
 from volta.core.avals import ShapedArray
 from volta.core.interp import bind, get_aval
-from volta.ops import base
+from volta.ops import base, scalar
 from volta.ops.base import dtype_error, shape_error
-from volta.ops.elementwise import ANY, batch_elementwise, check_dtypes, common_shape, meaning
+from volta.ops.elementwise import ANY, batch_elementwise, check_dtypes, common_shape
 from volta.ops.primitive import Domain, Family, Linear, NoDerivative, Primitive, Zero, register
 
 # -- select ------------------------------------------------------------------------------------------------------------
@@ -35,7 +35,7 @@ def _select_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, A
     # a rank-0 zero is enough: select_n spreads it
     cases = [base.fill((), 0, t.aval.dtype) if isinstance(t, Zero) else t for t in tangents[1:]]
     tangent = bind(select_n_p, primals[0], *cases)
-    return out, base.broadcast_to(tangent, base.shape_of(out))
+    return out, base.spread(tangent, base.shape_of(out))
 
 
 def _select_transpose(ct: Any, which: Any, *cases: Any) -> list[Any]:
@@ -60,7 +60,7 @@ select_n_p = register(
         jvp=_select_jvp,
         batch=batch_elementwise("select_n"),
         transpose=_select_transpose,
-        emit=meaning("select_n"),
+        emit=lambda b, which, case0, case1: scalar.select(b, which, case1, case0),
         domain=Domain(kinds=ANY),
         doc="Elementwise choice: the first case where the predicate is False, the second where it is True.",
     )
@@ -115,7 +115,7 @@ convert_element_type_p = register(
         jvp=_convert_jvp,
         batch=batch_elementwise("convert_element_type"),
         transpose=_convert_transpose,
-        emit=meaning("convert_element_type"),
+        emit=lambda b, x, *, new_dtype, weak_type: scalar.convert(b, x, new_dtype.name),
         domain=Domain(kinds=ANY),
         doc="Elementwise conversion to another dtype; float to integer saturates and takes NaN to 0.",
     )
@@ -134,10 +134,19 @@ def convert_element_type(x: Any, new_dtype: Any, weak_type: bool = False) -> Any
     return bind(convert_element_type_p, x, new_dtype=dtype, weak_type=weak_type)
 
 
-def _bitcast_abstract(x: ShapedArray, *, new_dtype: np.dtype) -> ShapedArray:
-    if x.dtype.itemsize != new_dtype.itemsize or dtypes.bool_ in (x.dtype, new_dtype) and x.dtype != new_dtype:
-        raise dtype_error("bitcast_convert_type", (x,), f"{new_dtype.name} has another item size or is bool.")
+def _bitcast_abstract(x: ShapedArray, *, new_dtype: np.dtype, old_dtype: np.dtype) -> ShapedArray:
+    if x.dtype.itemsize != new_dtype.itemsize or dtypes.bool_ in (x.dtype, new_dtype):
+        raise dtype_error(
+            "bitcast_convert_type", (x,), f"{new_dtype.name} has another item size, or one of them is bool"
+        )
     return ShapedArray(x.shape, new_dtype)
+
+
+def _bitcast_emit(b: Any, x: Any, *, new_dtype: np.dtype, old_dtype: np.dtype) -> Any:
+    if dtypes.compute_dtype(old_dtype) == old_dtype and dtypes.compute_dtype(new_dtype) == new_dtype:
+        return b.bitcast(x, new_dtype.name)
+    # a half float has its own bits only in memory: a register holds it as float32 (so `old_dtype` must be told)
+    return b.from_memory(b.to_memory(x, old_dtype.name), new_dtype.name)
 
 
 bitcast_convert_type_p = register(
@@ -147,7 +156,7 @@ bitcast_convert_type_p = register(
         abstract=_bitcast_abstract,
         jvp=NoDerivative("bits have no derivative", zero=True),
         batch=batch_elementwise("bitcast_convert_type"),
-        emit=meaning("bitcast_convert_type"),
+        emit=_bitcast_emit,
         domain=Domain(kinds=("float", "int")),
         doc="The same bits read as another dtype of the same item size.",
     )
@@ -160,4 +169,4 @@ def bitcast_convert_type(x: Any, new_dtype: Any) -> Any:
     Raises:
         DTypeError: where the item sizes differ.
     """
-    return bind(bitcast_convert_type_p, x, new_dtype=dtypes.canonicalize(new_dtype))
+    return bind(bitcast_convert_type_p, x, new_dtype=dtypes.canonicalize(new_dtype), old_dtype=get_aval(x).dtype)

@@ -1,0 +1,52 @@
+"""Shapes, dtypes and values of every primitive agree with the reference."""
+
+import numpy as np
+import pytest
+
+import volta  # noqa: F401  (installs the runtime)
+from tests.ops.cases import DTYPES, cases, dtypes_of, vocabulary
+from tests.reference import REFERENCE
+from volta.core import dtypes
+from volta.core.interp import get_aval
+
+CASES = [c for p in vocabulary() for d in dtypes_of(p) for c in cases(p, d)]
+MORE = [
+    c
+    for p in vocabulary()
+    if p.domain is not None
+    for kind in p.domain.kinds
+    for d in DTYPES[kind][1:]
+    for c in cases(p, d)[:2]
+]
+# Absolute and relative: one ulp of a result of the reference, which is rounded once; sums have a few more.
+TOLERANCE = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 5e-7, "float64": 4e-15}
+
+
+def check(case):
+    avals = case.primitive.abstract(*map(get_aval, case.args), **case.params)
+    with np.errstate(all="ignore"):
+        expected = REFERENCE[case.primitive.name](*case.args, **case.params)
+    actual = case.primitive.bind(*case.args, **case.params)
+    if not case.primitive.multiple_results:
+        avals, expected, actual = [avals], [expected], [actual]
+    assert len(avals) == len(expected) == len(actual)
+    for aval, e, a in zip(avals, expected, actual, strict=True):
+        e, a = np.asarray(e), np.asarray(a)
+        assert aval.shape == e.shape == a.shape
+        assert aval.dtype == e.dtype == a.dtype
+        if dtypes.is_float(e.dtype):
+            tolerance = TOLERANCE[e.dtype.name]
+            np.testing.assert_allclose(a.astype(np.float64), e.astype(np.float64), rtol=tolerance, atol=tolerance)
+        else:
+            np.testing.assert_array_equal(a, e)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_value(case):
+    check(case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", MORE, ids=str)
+def test_value_of_other_dtypes(case):
+    check(case)
