@@ -1,6 +1,7 @@
 """Rewrites the pages that are derived from something else: `python scripts/docs.py`, or `--check` to only compare.
 
 docs/performance.md   from benchmarks/results/cpu.json and bits.json
+docs/functions.md     from scripts/digests/float32.json and float64.json
 """
 
 import json
@@ -53,7 +54,32 @@ def performance() -> str:
     return "\n".join(parts)
 
 
-PAGES: dict[str, Callable[[], str]] = {"docs/performance.md": performance}
+def functions() -> str:
+    records = {}
+    for dtype in ("float32", "float64"):
+        path = ROOT / "scripts" / "digests" / f"{dtype}.json"
+        records[dtype] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"functions": {}}
+    parts = [
+        GENERATED,
+        "# Accuracy of the functions\n",
+        "Largest errors in units in the last place. float32: over all 2^32 inputs, with the first eight digits of the\n"
+        "SHA-256 of all results. float64: over samples of each region. Made by `python scripts/ulp.py`.\n",
+    ]
+    rows = []
+    for name in sorted({name for record in records.values() for name in record["functions"]}):
+        single, double = (records[dtype]["functions"].get(name) for dtype in ("float32", "float64"))
+        cells = [f"{single['max_ulp']:.3f}", f"`{single['at']}`", f"`{single['sha256'][:8]}`"] if single else ["–"] * 3
+        rows.append([f"`{name}`", *cells, f"{double['max_ulp']:.3f}" if double else "–"])
+    if rows:
+        header = ["function", "float32: ULP", "at", "digest", "float64: ULP"]
+        lines = [header, ["---"] * len(header), *rows]
+        parts.append("\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n")
+    else:
+        parts.append("No measurements are recorded yet.\n")
+    return "\n".join(parts)
+
+
+PAGES: dict[str, Callable[[], str]] = {"docs/performance.md": performance, "docs/functions.md": functions}
 
 
 def main() -> None:
