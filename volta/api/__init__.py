@@ -1,0 +1,1 @@
+"""The transforms that users call: ``jit``, ``grad``, ``vmap`` and their relatives."""

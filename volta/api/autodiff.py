@@ -1,0 +1,375 @@
+"""Derivatives: ``grad`` and ``value_and_grad``, ``jvp``, ``vjp``, ``linearize``, Jacobians and Hessians."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+
+from volta.api.arguments import (
+    check_callable,
+    flat_outputs,
+    float0,
+    name_of,
+    place_of,
+    select_argnums,
+    value_of,
+    values_of,
+)
+from volta.core import dtypes, pytrees
+from volta.core.avals import ShapedArray
+from volta.core.errors import DTypeError, IntegerGradError, NonScalarGradError, ShapeError, TreeError
+from volta.core.interp import get_aval
+from volta.core.pytrees import PyTreeDef
+from volta.core.source import at_user_line
+from volta.ops.base import instantiate
+from volta.ops.primitive import Zero
+from volta.trace.jvp import has_tangent, jvp_flat
+from volta.trace.linearize import Linear, linearize_flat
+from volta.trace.transpose import backward_pass
+
+
+def _flat_fun(
+    fun: Callable[..., Any], trees: Sequence[PyTreeDef], has_aux: bool, transform: str
+) -> Callable[..., tuple[list[Any], tuple[PyTreeDef, Any]]]:
+    """``fun`` over flat leaves: ``(output leaves, (output tree, aux))``. ``trees`` has one tree an argument."""
+    name = name_of(fun)
+
+    def flat(*leaves: Any) -> tuple[list[Any], tuple[PyTreeDef, Any]]:
+        args, start = [], 0
+        for tree in trees:
+            args.append(pytrees.unflatten(tree, leaves[start : start + tree.num_leaves]))
+            start += tree.num_leaves
+        out, aux = fun(*args), None
+        if has_aux:
+            if not isinstance(out, tuple) or len(out) != 2:
+                raise TreeError(
+                    at_user_line(
+                        f"{transform} with has_aux=True: `{name}` must return a pair (output, aux), "
+                        f"got {type(out).__name__}"
+                    )
+                )
+            out, aux = out
+        values, out_tree = flat_outputs(out, name)
+        return values, (out_tree, aux)
+
+    return flat
+
+
+def _flatten_args(fun: Any, args: Sequence[Any]) -> tuple[list[Any], list[PyTreeDef]]:
+    values, trees = [], []
+    for i, arg in enumerate(args):
+        leaves, tree = pytrees.flatten(arg)
+        values += values_of(leaves, arg, f"argument {i} of `{name_of(fun)}` ")
+        trees.append(tree)
+    return values, trees
+
+
+def _unflatten_args(trees: Sequence[PyTreeDef], leaves: Sequence[Any]) -> tuple[Any, ...]:
+    it = iter(leaves)
+    return tuple(pytrees.unflatten(tree, [next(it) for _ in range(tree.num_leaves)]) for tree in trees)
+
+
+def _cotangent_value(ct: Any) -> Any:
+    """A cotangent as users see it: zeros where it is zero, float0 for integers."""
+    if isinstance(ct, Zero) and not has_tangent(ct.aval.dtype):
+        return np.zeros(ct.aval.shape, float0)
+    return value_of(instantiate(ct))
+
+
+def _check_like(x: Any, aval: ShapedArray, what: str) -> Any:
+    """A tangent or cotangent given by the user, or Zero for float0; refused unless shape and dtype agree."""
+    if getattr(x, "dtype", None) == float0:
+        if has_tangent(aval.dtype) or x.shape != aval.shape:
+            raise DTypeError(at_user_line(f"{what} is float0, but the value is {aval.short()}"))
+        return Zero(aval.strip_weak())
+    value = value_of(x)
+    if not has_tangent(aval.dtype):
+        raise DTypeError(
+            at_user_line(
+                f"{what} is {value.aval.short()}, but the value is {aval.short()}, which has no tangents but float0: "
+                "pass numpy.zeros(shape, volta.float0)"
+            )
+        )
+    if value.aval.shape != aval.shape:
+        raise ShapeError(at_user_line(f"{what} is {value.aval.short()}, but the value is {aval.short()}"))
+    if value.aval.dtype != aval.dtype:
+        if value.aval.weak_type and value.aval.shape == () and not isinstance(x, np.ndarray):
+            return value_of(np.asarray(x, dtype=aval.dtype)) if type(x) in (int, float) else value.astype(aval.dtype)
+        raise DTypeError(
+            at_user_line(f"{what} is {value.aval.short()}, but the value is {aval.short()}; convert it first")
+        )
+    return value
+
+
+@attrs.frozen(eq=False)
+class Pullback:
+    """What ``vjp`` gives back: from a cotangent of the output to a tuple with a cotangent an argument."""
+
+    linear: Linear
+    in_trees: tuple[PyTreeDef, ...]
+    in_avals: tuple[ShapedArray, ...]
+    out_tree: PyTreeDef
+    name: str
+
+    def __call__(self, cotangent: Any) -> tuple[Any, ...]:
+        leaves, tree = pytrees.flatten(cotangent)
+        if tree != self.out_tree:
+            raise TreeError(
+                at_user_line(
+                    f"the cotangent given to the vjp of `{self.name}` has the structure {tree}, "
+                    f"but its output has {self.out_tree}"
+                )
+            )
+        what = f"a cotangent given to the vjp of `{self.name}`"
+        cts = [_check_like(x, aval, what) for x, aval in zip(leaves, self.linear.out_avals, strict=True)]
+        return _unflatten_args(self.in_trees, [_cotangent_value(ct) for ct in self.pull(cts)])
+
+    def pull(self, cts: Sequence[Any]) -> list[Any]:
+        """Flat cotangents of outputs to flat cotangents of inputs; both may be Zero."""
+        linear = self.linear
+        live = [ct for ct, nonzero in zip(cts, linear.nonzero_out, strict=True) if nonzero]
+        n = len(linear.program.jaxpr.invars)
+        given = iter(backward_pass(linear.program, [True] * n, [None] * n, live))
+        pairs = zip(linear.nonzero_in, self.in_avals, strict=True)
+        return [next(given) if nonzero else Zero(aval.strip_weak()) for nonzero, aval in pairs]
+
+
+def _vjp(fun: Callable[..., Any], args: Sequence[Any], has_aux: bool, transform: str) -> tuple[Any, Pullback, Any]:
+    values, trees = _flatten_args(fun, args)
+    nonzero = [has_tangent(x.aval.dtype) for x in values]
+    flat = _flat_fun(fun, trees, has_aux, transform)
+    outs, linear, (out_tree, aux) = linearize_flat(flat, values, nonzero, name_of(fun))
+    pullback = Pullback(linear, tuple(trees), tuple(x.aval for x in values), out_tree, name_of(fun))
+    return outs, pullback, aux
+
+
+def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+    """Reverse derivative: ``out, pullback = vjp(f, x)``, then ``(x_bar,) = pullback(out_bar)``.
+
+    The pullback may be called again and again. With ``has_aux`` the function returns ``(out, aux)`` and the answer is
+    ``(out, pullback, aux)``. Integer primals get cotangents of dtype ``volta.float0``.
+
+    Raises:
+        TreeError, ShapeError, DTypeError: by the pullback, for a cotangent that is not like the output.
+
+    >>> import volta
+    >>> out, pullback = volta.vjp(lambda x, y: x * y, 2.0, 3.0)
+    >>> [float(ct) for ct in pullback(1.0)]
+    [3.0, 2.0]
+    """
+    check_callable(fun, "vjp")
+    outs, pullback, aux = _vjp(fun, primals, has_aux, "vjp")
+    out = pytrees.unflatten(pullback.out_tree, [value_of(x) for x in outs])
+    return (out, pullback, aux) if has_aux else (out, pullback)
+
+
+def value_and_grad(
+    fun: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+) -> Callable[..., Any]:
+    """A function that returns ``(fun(*args), gradient)``; see :func:`grad` for the arguments and errors.
+
+    With ``has_aux`` it returns ``((value, aux), gradient)``.
+
+    >>> import volta
+    >>> value, gradient = volta.value_and_grad(lambda x: x * x)(3.0)
+    >>> float(value), float(gradient)
+    (9.0, 6.0)
+    """
+    return _value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, "value_and_grad")
+
+
+def _value_and_grad(
+    fun: Callable[..., Any], argnums: Any, has_aux: bool, holomorphic: bool, allow_int: bool, transform: str
+) -> Callable[..., Any]:
+    check_callable(fun, transform)
+    if holomorphic:
+        raise DTypeError(at_user_line(f"{transform}: Volta has no complex dtypes, so holomorphic=True has no meaning"))
+
+    @functools.wraps(fun, updated=())
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        chosen = select_argnums(argnums, len(args), transform, fun)
+
+        @functools.wraps(fun, updated=())
+        def of_chosen(*some: Any) -> Any:
+            full = list(args)
+            for i, x in zip(chosen, some, strict=True):
+                full[i] = x
+            return fun(*full, **kwargs)
+
+        selected = [args[i] for i in chosen]
+        if not allow_int:
+            _check_inexact(fun, chosen, selected, transform)
+        outs, pullback, aux = _vjp(of_chosen, selected, has_aux, transform)
+        _check_scalar(fun, outs, pullback.out_tree, transform)
+        one = np.ones((), outs[0].aval.dtype)[()]
+        grads = _unflatten_args(pullback.in_trees, [_cotangent_value(ct) for ct in pullback.pull([one])])
+        value = value_of(outs[0])
+        gradient = grads if isinstance(argnums, (tuple, list)) else grads[0]
+        return ((value, aux) if has_aux else value), gradient
+
+    return wrapped
+
+
+def grad(
+    fun: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+) -> Callable[..., Any]:
+    """The gradient of a function that returns a float scalar.
+
+    The answer has the structure, shapes and dtypes of argument ``argnums`` (a tuple of them when ``argnums`` is one).
+
+    Args:
+        has_aux: ``fun`` returns ``(scalar, aux)``; the answer is ``(gradient, aux)``.
+        allow_int: integer arguments get a gradient of dtype ``volta.float0`` instead of an error.
+
+    Raises:
+        NonScalarGradError: the output is no float scalar.
+        IntegerGradError: an argument to differentiate is not of a float dtype.
+        NotDifferentiableError: an operation on the way has no derivative.
+
+    >>> import volta
+    >>> float(volta.grad(lambda x: x * x)(3.0))
+    6.0
+    """
+    value_and_gradient = _value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, "grad")
+
+    @functools.wraps(fun, updated=())
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        value, gradient = value_and_gradient(*args, **kwargs)
+        return (gradient, value[1]) if has_aux else gradient
+
+    return wrapped
+
+
+def _check_inexact(fun: Any, chosen: Sequence[int], selected: Sequence[Any], transform: str) -> None:
+    for i, arg in zip(chosen, selected, strict=True):
+        leaves = pytrees.leaves(arg)
+        for k, x in enumerate(values_of(leaves, arg, f"argument {i} of `{name_of(fun)}` ")):
+            if not has_tangent(x.aval.dtype):
+                path = pytrees.leaf_paths(arg)[k]
+                raise IntegerGradError(
+                    at_user_line(
+                        f"{transform} of `{name_of(fun)}` with respect to argument {i}{path}, which is "
+                        f"{x.aval.short()}: only floats have gradients. Pass a float (3.0, x.astype('float32')), "
+                        "choose other arguments with argnums, or pass allow_int=True for a gradient of dtype float0."
+                    )
+                    + place_of(fun)
+                )
+
+
+def _check_scalar(fun: Any, outs: Sequence[Any], tree: PyTreeDef, transform: str) -> None:
+    advice = (
+        "Reduce it first (return y.sum() or y.mean()); for several outputs use volta.jacrev or volta.vjp; for extra "
+        "outputs return (loss, extra) with has_aux=True."
+    )
+    if tree != pytrees.structure(0):
+        raise NonScalarGradError(
+            at_user_line(f"{transform} needs a function with one scalar output, but `{name_of(fun)}` returned {tree}")
+            + f"{place_of(fun)}\n{advice}"
+        )
+    aval = get_aval(outs[0])
+    if aval.shape != ():
+        raise NonScalarGradError(
+            at_user_line(f"{transform} needs a scalar output, but `{name_of(fun)}` returned {aval.short()}")
+            + f"{place_of(fun)}\n{advice}"
+        )
+    if not dtypes.is_float(aval.dtype):
+        raise NonScalarGradError(
+            at_user_line(
+                f"{transform} needs a float output, but `{name_of(fun)}` returned {aval.short()}: "
+                "integers and booleans have no gradient. Compute the loss in a float dtype."
+            )
+            + place_of(fun)
+        )
+
+
+# -- forward -----------------------------------------------------------------------------------------------------------
+
+
+def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
+    """Forward derivative: ``out, out_dot = jvp(f, (x,), (x_dot,))``.
+
+    With ``has_aux`` the function returns ``(out, aux)`` and the answer is ``(out, out_dot, aux)``.
+
+    Raises:
+        TreeError, ShapeError, DTypeError: for tangents that are not like the primals.
+
+    >>> import volta
+    >>> out, out_dot = volta.jvp(lambda x: x * x, (3.0,), (1.0,))
+    >>> float(out), float(out_dot)
+    (9.0, 6.0)
+    """
+    check_callable(fun, "jvp")
+    if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
+        raise TreeError(at_user_line("jvp takes primals and tangents as tuples with one entry an argument"))
+    values, trees = _flatten_args(fun, primals)
+    flat_tangents = _like_primals(name_of(fun), "jvp", tuple(tangents), trees, values)
+    flat = _flat_fun(fun, trees, has_aux, "jvp")
+    outs, tangents_out, (tree, aux) = jvp_flat(flat, values, flat_tangents, name_of(fun))
+    out = pytrees.unflatten(tree, [value_of(x) for x in outs])
+    out_dot = pytrees.unflatten(tree, [_cotangent_value(t) for t in tangents_out])
+    return (out, out_dot, aux) if has_aux else (out, out_dot)
+
+
+def _like_primals(
+    name: str, transform: str, tangents: tuple[Any, ...], trees: Sequence[PyTreeDef], primals: Sequence[Any]
+) -> list[Any]:
+    flat = [pytrees.flatten(t) for t in tangents]
+    if [tree for _, tree in flat] != list(trees):
+        raise TreeError(
+            at_user_line(
+                f"the tangents given to the {transform} of `{name}` have the structure "
+                f"{tuple(tree for _, tree in flat)}, but the primals have {tuple(trees)}"
+            )
+        )
+    leaves = [x for part, _ in flat for x in part]
+    what = f"a tangent given to the {transform} of `{name}`"
+    return [_check_like(t, p.aval, what) for t, p in zip(leaves, primals, strict=True)]
+
+
+@attrs.frozen(eq=False)
+class Pushforward:
+    """What ``linearize`` gives back: from a tangent an argument to the tangent of the output."""
+
+    linear: Linear
+    in_trees: tuple[PyTreeDef, ...]
+    primals: tuple[Any, ...]
+    out_tree: PyTreeDef
+    name: str
+
+    def __call__(self, *tangents: Any) -> Any:
+        flat = _like_primals(self.name, "linearize", tangents, self.in_trees, self.primals)
+        outs = self.linear([instantiate(t) for t in flat])
+        pairs = zip(outs, self.linear.out_avals, strict=True)
+        return pytrees.unflatten(
+            self.out_tree,
+            [value_of(x) if has_tangent(aval.dtype) else _cotangent_value(Zero(aval)) for x, aval in pairs],
+        )
+
+
+def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+    """``out, pushforward = linearize(f, x)``: computes ``f`` once; ``pushforward(x_dot)`` gives ``out_dot``, again and
+    again, without computing ``f`` anew.
+
+    >>> import volta
+    >>> out, pushforward = volta.linearize(lambda x: x * x, 3.0)
+    >>> float(pushforward(1.0)), float(pushforward(2.0))
+    (6.0, 12.0)
+    """
+    check_callable(fun, "linearize")
+    outs, pullback, aux = _vjp(fun, primals, has_aux, "linearize")
+    values, trees = _flatten_args(fun, primals)
+    pushforward = Pushforward(pullback.linear, tuple(trees), tuple(values), pullback.out_tree, name_of(fun))
+    out = pytrees.unflatten(pullback.out_tree, [value_of(x) for x in outs])
+    return (out, pushforward, aux) if has_aux else (out, pushforward)

@@ -1,0 +1,227 @@
+"""``jit``: trace once for each kind of arguments, compile, and run the compiled program."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import attrs
+import optree
+
+from volta.api.arguments import aval_of, check_callable, name_of, resolve_positions, values_of
+from volta.api.programs import CallCache, FlatCall
+from volta.api.stages import Lowered, Traced
+from volta.core import pytrees
+from volta.core.avals import ShapedArray
+from volta.core.errors import StaticArgumentError
+from volta.core.interp import _state
+from volta.core.source import at_user_line
+from volta.runtime import gateway
+from volta.trace.calls import jit_p
+from volta.trace.tracer import TransformTracer
+
+_LEAF = pytrees.structure(0)
+
+
+class _Switch:
+    disabled = 0
+
+
+@contextmanager
+def disable_jit(disable: bool = True) -> Iterator[None]:
+    """Inside the block jitted functions run operation by operation, so that values can be printed and inspected.
+
+    In strict mode the results have the same bits.
+
+    >>> import volta
+    >>> with volta.disable_jit():
+    ...     y = volta.jit(lambda x: x + 1)(2.0)
+    """
+    _Switch.disabled += disable
+    try:
+        yield
+    finally:
+        _Switch.disabled -= disable
+
+
+@attrs.frozen(eq=False, slots=True)
+class _Entry:
+    """What one kind of arguments needs at each call."""
+
+    run: Callable[[list[Any]], list[Any]]
+    unflatten: Callable[[list[Any]], Any] | None  # None: the output is the one leaf itself
+
+
+class JitFunction:
+    """A function that is traced once for each kind of arguments, compiled, and run as one compiled program."""
+
+    def __init__(
+        self,
+        fun: Callable[..., Any],
+        static_argnums: Any = None,
+        static_argnames: Any = None,
+        donate_argnums: Any = None,
+        donate_argnames: Any = None,
+    ):
+        functools.update_wrapper(self, fun, updated=())
+        self._fun = fun
+        self._name = name_of(fun)
+        self._static = resolve_positions(fun, static_argnums, static_argnames, "static_argnums")
+        self._donated = resolve_positions(fun, donate_argnums, donate_argnames, "donate_argnums")
+        both = set(self._static.nums) & set(self._donated.nums)
+        if both:
+            raise StaticArgumentError(
+                at_user_line(f"argument {min(both)} of `{self._name}` is both static and donated")
+            )
+        self._plain = not self._static.any
+        self._calls = CallCache(fun, self._name, self._static, "jit traces")
+        self._entries: dict[tuple[Any, ...], _Entry] = {}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        # The road of every call but the first. Each step was measured: keep it this bare.
+        if self._plain and not kwargs:
+            leaves, tree = optree.tree_flatten(args, None, namespace=pytrees.NAMESPACE)
+            try:
+                entry = self._entries.get((tree, None, *[x.aval for x in leaves]))
+            except AttributeError:  # NumPy values and Python numbers
+                entry = None
+            if entry is not None and _state.trace is None and not _Switch.disabled:
+                try:
+                    outs = entry.run(leaves)
+                except AttributeError:
+                    self._refuse(leaves, args)
+                    raise
+                return outs[0] if entry.unflatten is None else entry.unflatten(outs)
+        return self._call(args, kwargs)
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if _Switch.disabled:
+            return self._fun(*args, **kwargs)
+        if _state.trace is not None:
+            return self._calls.bind(jit_p, args, kwargs)
+        call = self._calls.flatten(args, kwargs)
+        self._refuse_tracers(call.leaves)
+        values = call.values(self._name)
+        entry = self._entry(call, [x.aval for x in values])
+        outs = entry.run(values)
+        return outs[0] if entry.unflatten is None else entry.unflatten(outs)
+
+    def _entry(self, call: FlatCall, avals: list[ShapedArray]) -> _Entry:
+        key = call.key(avals)
+        entry = self._entries.get(key)
+        if entry is None:
+            traced = self._calls.trace(call, avals)
+            self._refuse_tracers(traced.hoisted)
+            executable = gateway.compile(traced.program, donated=self._donated_leaves(call), name=self._name)
+            unflatten = None if traced.out_tree == _LEAF else traced.out_tree.unflatten
+            entry = self._entries[key] = _Entry(executable, unflatten)
+        return entry
+
+    def _donated_leaves(self, call: FlatCall) -> tuple[int, ...]:
+        """The flat positions of donated arguments."""
+        if not self._donated.any:
+            return ()
+        static = {i for i, _ in call.static_args}
+        places = [i for i in range(len(call.args) + len(static)) if i not in static]
+        flags: list[bool] = []
+        for place, arg in zip(places, call.args, strict=True):
+            flags += [place in self._donated.nums] * len(pytrees.leaves(arg))
+        for key in sorted(call.kwargs):
+            flags += [key in self._donated.names] * len(pytrees.leaves(call.kwargs[key]))
+        return tuple(i for i, donated in enumerate(flags) if donated)
+
+    @staticmethod
+    def _refuse_tracers(values: Sequence[Any]) -> None:
+        for x in values:
+            if isinstance(x, TransformTracer):
+                raise x.leak_error()
+
+    def _refuse(self, leaves: Sequence[Any], args: Any) -> None:
+        self._refuse_tracers(leaves)
+        values_of(leaves, args, f"an argument of `{self._name}`: args")
+
+    # -- looking inside ------------------------------------------------------------------------------------------------
+
+    def trace(self, *args: Any, **kwargs: Any) -> Traced:
+        """Trace for arguments of this kind (arrays or :class:`ShapeDtypeStruct`), without compiling."""
+        call = self._calls.flatten(args, kwargs)
+        avals = [aval_of(x) for x in call.leaves]
+        traced = self._calls.trace(call, avals)
+        self._refuse_tracers(traced.hoisted)
+        return Traced(traced.program, call.tree, traced.out_tree, self._name, self._donated_leaves(call))
+
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+        """Trace and prepare for compiling: ``jit(f).lower(*args).compile()``.
+
+        Arguments may be arrays or :class:`ShapeDtypeStruct`.
+
+        >>> import volta
+        >>> lowered = volta.jit(lambda x: x * 2).lower(volta.ShapeDtypeStruct((3,), "float32"))
+        >>> "mul" in lowered.as_text()
+        True
+        """
+        return self.trace(*args, **kwargs).lower()
+
+    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """Shapes and dtypes of the output, without computing it."""
+        traced = self.trace(*args, **kwargs)
+        return traced.out_info
+
+    def clear_cache(self) -> None:
+        """Forget all traced and compiled programs of this function."""
+        self._entries.clear()
+        self._calls.clear()
+
+    def cache_size(self) -> int:
+        """How many kinds of arguments have been compiled for."""
+        return len(self._entries)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<volta.jit of {self._name}>"
+
+
+def jit(
+    fun: Callable[..., Any] | None = None,
+    *,
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Sequence[str] | None = None,
+    donate_argnums: int | Sequence[int] | None = None,
+    donate_argnames: str | Sequence[str] | None = None,
+) -> Any:
+    """Compile a function of arrays. In strict mode the result has the bits of the plain call.
+
+    ``fun`` must be pure, its arrays may be in pytrees. It is traced once for each combination of tree, shapes, dtypes
+    and static values. Called inside another transform, it becomes one operation of that program.
+
+    Args:
+        static_argnums, static_argnames: arguments that are settings, not data. They must be hashable; each new value
+            traces again.
+        donate_argnums, donate_argnames: arguments whose memory the call may reuse for its outputs. They are gone
+            afterwards.
+
+    Raises:
+        TracerBoolConversionError: ``fun`` branches in Python on a traced value (and the like for ``int``, NumPy).
+        StaticArgumentError: a static argument cannot be hashed, or the function has no such argument.
+
+    >>> import volta
+    >>> @volta.jit
+    ... def f(x):
+    ...     return x * x + 1
+    >>> float(f(3.0))
+    10.0
+    """
+    if fun is None:
+        return functools.partial(
+            jit,
+            static_argnums=static_argnums,
+            static_argnames=static_argnames,
+            donate_argnums=donate_argnums,
+            donate_argnames=donate_argnames,
+        )
+    check_callable(fun, "jit")
+    return JitFunction(fun, static_argnums, static_argnames, donate_argnums, donate_argnames)

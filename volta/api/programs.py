@@ -1,0 +1,129 @@
+"""Calls as programs: flatten the arguments, trace once for each kind of arguments, remember the program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from volta.api.arguments import Positions, check_static, flat_outputs, values_of
+from volta.core import pytrees
+from volta.core.avals import ShapedArray
+from volta.core.interp import Tracer
+from volta.core.ir import ClosedJaxpr, Jaxpr
+from volta.core.pytrees import PyTreeDef
+from volta.trace.jaxpr_trace import trace_to_jaxpr
+
+# What the caller fixed besides arrays: (whether there are keyword arguments, the static values with their types).
+Extra = tuple[bool, tuple[Any, ...]] | None
+
+
+@attrs.frozen(eq=False)
+class FlatCall:
+    """One call's arguments: the array leaves, their tree, and what is static."""
+
+    leaves: list[Any]
+    tree: PyTreeDef
+    extra: Extra
+    args: tuple[Any, ...]  # without the static ones
+    kwargs: dict[str, Any]
+    static_args: tuple[tuple[int, Any], ...]
+    static_kwargs: dict[str, Any]
+
+    def values(self, name: str) -> list[Any]:
+        tree = (self.args, self.kwargs) if self.kwargs else self.args
+        return values_of(self.leaves, tree, f"an argument of `{name}`: args")
+
+    def key(self, avals: list[ShapedArray]) -> tuple[Any, ...]:
+        return (self.tree, self.extra, *avals)
+
+    def apply(self, fun: Callable[..., Any], leaves: Any) -> Any:
+        """Call ``fun`` with ``leaves`` in place of the array arguments."""
+        tree = pytrees.unflatten(self.tree, leaves)
+        args, kwargs = tree if self.kwargs else (tree, {})
+        if self.static_args:
+            args = list(args)
+            for i, value in self.static_args:
+                args.insert(i, value)
+        return fun(*args, **kwargs, **self.static_kwargs)
+
+
+def flatten_call(name: str, static: Positions, args: tuple[Any, ...], kwargs: dict[str, Any]) -> FlatCall:
+    static_args: tuple[tuple[int, Any], ...] = ()
+    static_kwargs: dict[str, Any] = {}
+    statics: list[Any] = []
+    if static.any:
+        nums = sorted({i if i >= 0 else i + len(args) for i in static.nums if -len(args) <= i < len(args)})
+        static_args = tuple((i, args[i]) for i in nums)
+        static_kwargs = {k: v for k, v in kwargs.items() if k in static.names}
+        for label, value in (*static_args, *sorted(static_kwargs.items())):
+            check_static(name, f"{label!r}" if isinstance(label, str) else f"number {label}", value)
+            statics += [label, type(value), value]
+        args = tuple(x for i, x in enumerate(args) if i not in nums)
+        kwargs = {k: v for k, v in kwargs.items() if k not in static_kwargs}
+    leaves, tree = pytrees.flatten((args, kwargs) if kwargs else args)
+    extra = (bool(kwargs), tuple(statics)) if kwargs or static.any else None
+    return FlatCall(leaves, tree, extra, args, kwargs, static_args, static_kwargs)
+
+
+@attrs.frozen(eq=False)
+class TracedCall:
+    """A function traced for one kind of arguments. ``hoisted`` are constants that belong to an enclosing trace: they
+    are handed to ``program`` as its first arguments."""
+
+    program: ClosedJaxpr
+    hoisted: tuple[Any, ...]
+    out_tree: PyTreeDef
+
+
+def trace_call(
+    fun: Callable[..., Any], name: str, call: FlatCall, avals: list[ShapedArray], doing: str = "jit traces"
+) -> TracedCall:
+    def flat_fun(*leaves: Any) -> Any:
+        return flat_outputs(call.apply(fun, leaves), name)
+
+    closed, out_tree = trace_to_jaxpr(flat_fun, avals, name, doing)
+    if not any(isinstance(c, Tracer) for c in closed.consts):
+        return TracedCall(closed, (), out_tree)
+    jaxpr = closed.jaxpr
+    pairs = list(zip(jaxpr.constvars, closed.consts, strict=True))
+    outer = [(v, c) for v, c in pairs if isinstance(c, Tracer)]
+    own = [(v, c) for v, c in pairs if not isinstance(c, Tracer)]
+    opened = Jaxpr(tuple(v for v, _ in own), (*(v for v, _ in outer), *jaxpr.invars), jaxpr.eqns, jaxpr.outvars)
+    program = ClosedJaxpr(opened, tuple(c for _, c in own))
+    return TracedCall(program, tuple(c for _, c in outer), out_tree)
+
+
+class CallCache:
+    """The programs of one function, by tree, avals and static values (compared whole)."""
+
+    def __init__(self, fun: Callable[..., Any], name: str, static: Positions, doing: str):
+        self.fun, self.name, self.static, self.doing = fun, name, static, doing
+        self._traced: dict[tuple[Any, ...], TracedCall] = {}
+
+    def flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> FlatCall:
+        return flatten_call(self.name, self.static, args, kwargs)
+
+    def trace(self, call: FlatCall, avals: list[ShapedArray]) -> TracedCall:
+        key = call.key(avals)
+        traced = self._traced.get(key)
+        if traced is None:
+            traced = trace_call(self.fun, self.name, call, avals, self.doing)
+            if not traced.hoisted:  # a closure over an enclosing trace's values is only good inside of it
+                self._traced[key] = traced
+        return traced
+
+    def bind(self, primitive: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The call as one operation under the current trace."""
+        call = self.flatten(args, kwargs)
+        values = call.values(self.name)
+        traced = self.trace(call, [x.aval for x in values])
+        outs = primitive.bind(*traced.hoisted, *values, jaxpr=traced.program, name=self.name)
+        return pytrees.unflatten(traced.out_tree, outs)
+
+    def clear(self) -> None:
+        self._traced.clear()
+
+    def __len__(self) -> int:
+        return len(self._traced)

@@ -1,0 +1,113 @@
+"""The stages of a jitted function, each readable: traced, lowered, compiled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from volta.api.arguments import ShapeDtypeStruct, value_of
+from volta.core import pytrees
+from volta.core.errors import TreeError
+from volta.core.ir import ClosedJaxpr
+from volta.core.pytrees import PyTreeDef
+from volta.core.source import at_user_line
+from volta.runtime import gateway
+
+
+@attrs.frozen(eq=False)
+class Traced:
+    """A function traced for one kind of arguments: ``jaxpr`` is its program."""
+
+    jaxpr: ClosedJaxpr
+    in_tree: PyTreeDef
+    out_tree: PyTreeDef
+    name: str
+    donated: tuple[int, ...]
+
+    @property
+    def out_info(self) -> Any:
+        """The output as a pytree of :class:`ShapeDtypeStruct`."""
+        structs = [ShapeDtypeStruct(a.shape, a.dtype, a.weak_type) for a in self.jaxpr.out_avals]
+        return pytrees.unflatten(self.out_tree, structs)
+
+    def lower(self) -> Lowered:
+        return Lowered(self)
+
+    def as_text(self) -> str:
+        """The program as text."""
+        return str(self.jaxpr)
+
+
+@attrs.frozen(eq=False)
+class Lowered:
+    """A traced function that is ready to compile."""
+
+    traced: Traced
+
+    @property
+    def out_info(self) -> Any:
+        """The output as a pytree of :class:`ShapeDtypeStruct`."""
+        return self.traced.out_info
+
+    @property
+    def in_tree(self) -> PyTreeDef:
+        return self.traced.in_tree
+
+    @property
+    def out_tree(self) -> PyTreeDef:
+        return self.traced.out_tree
+
+    def as_text(self) -> str:
+        """The program as traced, before any pass."""
+        return self.traced.as_text()
+
+    def compile(self) -> Compiled:
+        """Compile for the arguments' shapes and dtypes."""
+        traced = self.traced
+        return Compiled(traced, gateway.compile(traced.jaxpr, donated=traced.donated, name=traced.name))
+
+
+@attrs.frozen(eq=False)
+class Compiled:
+    """A compiled function for one kind of arguments. What the executable knows (``plan``, ``peak_live_bytes``,
+    ``memory_report()``, …) can be asked of it."""
+
+    traced: Traced
+    executable: Any
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run. Static arguments are left out; the others must be of the kind that was compiled for.
+
+        Raises:
+            TreeError: for another tree, shape or dtype.
+        """
+        leaves, tree = pytrees.flatten((args, kwargs) if kwargs else args)
+        values = [value_of(x) for x in leaves]
+        expected = self.traced.jaxpr.in_avals
+        if tree != self.traced.in_tree:
+            raise TreeError(
+                at_user_line(
+                    f"`{self.traced.name}` was compiled for arguments {self.traced.in_tree}, got {tree}. "
+                    "Call the jitted function instead, which compiles for each kind of arguments."
+                )
+            )
+        for i, (x, aval) in enumerate(zip(values, expected, strict=True)):
+            if x.aval.shape != aval.shape or x.aval.dtype != aval.dtype:
+                raise TreeError(
+                    at_user_line(
+                        f"`{self.traced.name}` was compiled for {aval.short()} as leaf {i} of its arguments, "
+                        f"got {x.aval.short()}. Call the jitted function instead: it compiles for each kind."
+                    )
+                )
+        return pytrees.unflatten(self.traced.out_tree, self.executable(values))
+
+    @property
+    def out_info(self) -> Any:
+        """The output as a pytree of :class:`ShapeDtypeStruct`."""
+        return self.traced.out_info
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.executable, name)

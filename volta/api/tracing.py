@@ -1,0 +1,86 @@
+"""Looking at programs without running them, and recomputation: ``make_jaxpr``, ``eval_shape``, ``checkpoint``."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from volta.api.arguments import ShapeDtypeStruct, aval_of, check_callable, name_of, resolve_positions
+from volta.api.programs import CallCache, flatten_call, trace_call
+from volta.core import pytrees
+from volta.trace.calls import checkpoint_p
+
+
+def make_jaxpr(
+    fun: Callable[..., Any], static_argnums: int | Sequence[int] = (), return_shape: bool = False
+) -> Callable[..., Any]:
+    """A function that returns the program of ``fun`` for its arguments (arrays or ShapeDtypeStruct).
+
+    With ``return_shape`` it returns ``(program, output)``, the output as a pytree of ShapeDtypeStruct.
+
+    >>> import volta
+    >>> print(volta.make_jaxpr(lambda x: x * 2)(volta.ShapeDtypeStruct((3,), "float32")))
+    { lambda ; a:f32[3] . let
+        b:f32[3] = mul a 2.0:f32[]
+      in (b,) }
+    """
+    check_callable(fun, "make_jaxpr")
+    static = resolve_positions(fun, static_argnums, None, "static_argnums")
+
+    @functools.wraps(fun, updated=())
+    def made(*args: Any, **kwargs: Any) -> Any:
+        call = flatten_call(name_of(fun), static, args, kwargs)
+        traced = trace_call(fun, name_of(fun), call, [aval_of(x) for x in call.leaves], "make_jaxpr traces")
+        if not return_shape:
+            return traced.program
+        return traced.program, _structs(traced)
+
+    return made
+
+
+def _structs(traced: Any) -> Any:
+    avals = traced.program.out_avals
+    return pytrees.unflatten(traced.out_tree, [ShapeDtypeStruct(a.shape, a.dtype, a.weak_type) for a in avals])
+
+
+def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Shapes and dtypes of ``fun(*args, **kwargs)`` as a pytree of ShapeDtypeStruct; nothing is computed.
+
+    >>> import volta
+    >>> volta.eval_shape(lambda x: x * 2, volta.ShapeDtypeStruct((3,), "float32"))
+    ShapeDtypeStruct(shape=(3,), dtype=float32)
+    """
+    check_callable(fun, "eval_shape")
+    call = flatten_call(name_of(fun), resolve_positions(fun, None, None, ""), args, kwargs)
+    avals = [aval_of(x) for x in call.leaves]
+    return _structs(trace_call(fun, name_of(fun), call, avals, "eval_shape traces"))
+
+
+def checkpoint(
+    fun: Callable[..., Any] | None = None, *, static_argnums: int | Sequence[int] | None = None
+) -> Callable[..., Any]:
+    """``fun``, whose inner values are not stored for the backward pass but computed again from its arguments.
+
+    Gradients have the bits of the plain function's. Saves memory at the price of a second forward computation; put it
+    around the blocks of a deep model.
+
+    >>> import volta
+    >>> f = volta.checkpoint(lambda x: x * x * x)
+    >>> float(volta.grad(f)(2.0))
+    12.0
+    """
+    if fun is None:
+        return functools.partial(checkpoint, static_argnums=static_argnums)
+    check_callable(fun, "checkpoint")
+    static = resolve_positions(fun, static_argnums, None, "static_argnums")
+    calls = CallCache(fun, name_of(fun), static, "checkpoint traces")
+
+    @functools.wraps(fun, updated=())
+    def recomputed(*args: Any, **kwargs: Any) -> Any:
+        return calls.bind(checkpoint_p, args, kwargs)
+
+    return recomputed
+
+
+remat = checkpoint

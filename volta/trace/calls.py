@@ -1,0 +1,249 @@
+"""Primitives that carry a program: ``jit`` (a call of a traced function) and ``checkpoint`` (recompute, do not store).
+
+Their rules transform the carried program and bind the result, so that a transformed call is again one call: ``grad`` of
+a jitted function runs a compiled forward program and a compiled backward program. Derived programs are cached by the
+identity of the program they come from, which is what keeps a second call from tracing or compiling again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import attrs
+
+from volta.core.avals import ShapedArray
+from volta.core.ir import ClosedJaxpr, Jaxpr, Var
+from volta.ops.base import bind_named
+from volta.ops.primitive import Family, Primitive, Zero, register
+from volta.ops.primitive import Linear as LinearOperand
+from volta.trace.batch import batch_flat
+from volta.trace.jaxpr_trace import eval_closed, is_concrete, trace_to_jaxpr
+from volta.trace.jvp import jvp_flat
+from volta.trace.linearize import linearize_flat, linearize_rules
+from volta.trace.transpose import backward_pass
+
+Mask = tuple[bool, ...]
+_CACHED = 1024  # derived programs kept, a kind
+
+
+def _split(items: Sequence[Any], n: int) -> tuple[list[Any], list[Any]]:
+    return list(items[:n]), list(items[n:])
+
+
+def _spread(mask: Sequence[bool], live: Sequence[Any], otherwise: Callable[[int], Any]) -> list[Any]:
+    """``live`` at the places that ``mask`` marks, ``otherwise(i)`` at the rest."""
+    it = iter(live)
+    return [next(it) if m else otherwise(i) for i, m in enumerate(mask)]
+
+
+def _zeros(avals: Sequence[ShapedArray]) -> Callable[[int], Zero]:
+    return lambda i: Zero(avals[i].strip_weak())
+
+
+def _nonzero(values: Sequence[Any]) -> Mask:
+    return tuple(not isinstance(x, Zero) for x in values)
+
+
+def _live(values: Sequence[Any]) -> list[Any]:
+    return [x for x in values if not isinstance(x, Zero)]
+
+
+# -- programs from programs --------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=_CACHED)
+def jvp_program(program: ClosedJaxpr, nonzero: Mask, name: str) -> tuple[ClosedJaxpr, Mask]:
+    """(inputs, nonzero tangents) -> (outputs, nonzero output tangents), and which tangents these are."""
+    avals = program.in_avals
+
+    def run(*args: Any) -> tuple[list[Any], Mask]:
+        primals, live = _split(args, len(avals))
+        tangents = _spread(nonzero, live, _zeros(avals))
+        outs, tangents_out, _ = jvp_flat(lambda *xs: (eval_closed(program, *xs), None), primals, tangents, name)
+        return [*outs, *_live(tangents_out)], _nonzero(tangents_out)
+
+    tangent_avals = [a.strip_weak() for a, nz in zip(avals, nonzero, strict=True) if nz]
+    return trace_to_jaxpr(run, [*avals, *tangent_avals], name)
+
+
+@attrs.frozen(eq=False)
+class LinearizedProgram:
+    """A program split in two: ``forward`` gives the outputs and what only it can know of the residuals; ``linear``
+    takes all residuals and the tangents.
+
+    ``residuals`` says where each residual comes from: ``(0, i)`` is input i of the call, ``(1, j)`` is output j of
+    ``forward``.
+    """
+
+    forward: ClosedJaxpr
+    linear: ClosedJaxpr
+    residuals: tuple[tuple[int, int], ...]
+    nonzero_out: Mask
+
+
+@lru_cache(maxsize=_CACHED)
+def linearize_program(program: ClosedJaxpr, nonzero: Mask, name: str) -> LinearizedProgram:
+    def run(*primals: Any) -> tuple[list[Any], Any]:
+        outs, linear, _ = linearize_flat(lambda *xs: (eval_closed(program, *xs), None), primals, nonzero, name)
+        # Constants stay constants of the linear program; values of this trace are handed over.
+        handed = [i for i, c in enumerate(linear.program.consts) if not is_concrete(c)]
+        return [*outs, *[linear.program.consts[i] for i in handed]], (linear, handed)
+
+    traced, (linear, handed) = trace_to_jaxpr(run, program.in_avals, name, "grad differentiates")
+    n_out = len(program.jaxpr.outvars)
+    outvars, residual_vars = _split(traced.jaxpr.outvars, n_out)
+    inputs = {v: i for i, v in enumerate(traced.jaxpr.invars)}
+    places = {v: j for j, v in reversed(list(enumerate(outvars))) if type(v) is Var}
+    residuals: list[tuple[int, int]] = []
+    for v in residual_vars:
+        if v in inputs:
+            residuals.append((0, inputs[v]))
+            continue
+        if v not in places:
+            places[v] = len(outvars)
+            outvars.append(v)
+        residuals.append((1, places[v]))
+    forward = ClosedJaxpr(traced.jaxpr.replace(outvars=tuple(outvars)), traced.consts)
+    body = linear.program.jaxpr
+    kept = [i for i in range(len(body.constvars)) if i not in set(handed)]
+    opened = Jaxpr(
+        tuple(body.constvars[i] for i in kept),
+        tuple(body.constvars[i] for i in handed) + body.invars,
+        body.eqns,
+        body.outvars,
+    )
+    closed = ClosedJaxpr(opened, tuple(linear.program.consts[i] for i in kept))
+    return LinearizedProgram(forward, closed, tuple(residuals), linear.nonzero_out)
+
+
+@lru_cache(maxsize=_CACHED)
+def transpose_program(
+    program: ClosedJaxpr, linear: Mask, nonzero_out: Mask, name: str, recompute: bool = False
+) -> tuple[ClosedJaxpr, Mask]:
+    """(inputs that are not linear, nonzero output cotangents) -> nonzero cotangents of linear inputs, and which.
+
+    With ``recompute`` the inputs pass through ``optimization_barrier`` together with the cotangents: what is computed
+    from them again is neither merged with the first time nor moved before the cotangents are there.
+    """
+    n_known = linear.count(False)
+
+    def run(*args: Any) -> tuple[list[Any], Mask]:
+        if recompute and args:
+            args = tuple(bind_named("optimization_barrier", *args))
+        known, live = _split(args, n_known)
+        cts = _spread(nonzero_out, live, lambda i: Zero(program.out_avals[i]))
+        operands = _spread([not m for m in linear], known, lambda i: None)
+        given = [ct for ct, m in zip(backward_pass(program, linear, operands, cts), linear, strict=True) if m]
+        return _live(given), _nonzero(given)
+
+    known_avals = [a for a, m in zip(program.in_avals, linear, strict=True) if not m]
+    ct_avals = [a.strip_weak() for a, nz in zip(program.out_avals, nonzero_out, strict=True) if nz]
+    return trace_to_jaxpr(run, [*known_avals, *ct_avals], name, "grad transposes")
+
+
+@lru_cache(maxsize=_CACHED)
+def batch_program(
+    program: ClosedJaxpr, size: int, dims: tuple[int | None, ...], name: str
+) -> tuple[ClosedJaxpr, tuple[int | None, ...]]:
+    """The program over inputs with a mapped axis, and the mapped axis of each output."""
+
+    def run(*args: Any) -> tuple[list[Any], tuple[int | None, ...]]:
+        outs, out_dims, _ = batch_flat(lambda *xs: (eval_closed(program, *xs), None), size, args, dims, name)
+        return outs, tuple(out_dims)
+
+    avals = [
+        a if d is None else ShapedArray(a.shape[:d] + (size,) + a.shape[d:], a.dtype, a.weak_type)
+        for a, d in zip(program.in_avals, dims, strict=True)
+    ]
+    return trace_to_jaxpr(run, avals, name, "vmap maps")
+
+
+# -- the records -------------------------------------------------------------------------------------------------------
+
+
+def _abstract(*avals: ShapedArray, jaxpr: ClosedJaxpr, **params: Any) -> list[ShapedArray]:
+    return jaxpr.out_avals
+
+
+def call_primitive(name: str, doc: str, recompute: bool = False) -> Primitive:
+    """The record of a primitive with params ``jaxpr`` and ``name`` that means exactly its program."""
+
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: ClosedJaxpr, name: str) -> Any:
+        program, nonzero_out = jvp_program(jaxpr, _nonzero(tangents), name)
+        outs = primitive.bind(*primals, *_live(tangents), jaxpr=program, name=f"jvp({name})")
+        primals_out, live = _split(outs, len(nonzero_out))
+        return primals_out, _spread(nonzero_out, live, _zeros(jaxpr.out_avals))
+
+    def batch(args: Sequence[Any], dims: Sequence[int | None], size: int, *, jaxpr: ClosedJaxpr, name: str) -> Any:
+        program, out_dims = batch_program(jaxpr, size, tuple(dims), name)
+        return primitive.bind(*args, jaxpr=program, name=f"vmap({name})"), out_dims
+
+    def transpose(cts: Sequence[Any], *operands: Any, jaxpr: ClosedJaxpr, name: str) -> list[Any]:
+        linear = tuple(isinstance(x, LinearOperand) for x in operands)
+        program, nonzero = transpose_program(jaxpr, linear, _nonzero(cts), name, recompute)
+        known = [x for x, m in zip(operands, linear, strict=True) if not m]
+        live = primitive.bind(*known, *_live(cts), jaxpr=program, name=f"transpose({name})")
+        given = iter(_spread(nonzero, live, lambda i: None))
+        return [next(given) if m else None for m in linear]
+
+    primitive = register(
+        Primitive(
+            name=name,
+            family=Family.CALL,
+            abstract=_abstract,
+            jvp=jvp,
+            batch=batch,
+            transpose=transpose,
+            multiple_results=True,
+            doc=doc,
+        )
+    )
+    return primitive
+
+
+jit_p = call_primitive("jit", "Calls a traced function: means exactly its program.")
+checkpoint_p = call_primitive(
+    "checkpoint",
+    "Calls a traced function whose inner values are computed again, not stored, for the backward pass.",
+    recompute=True,
+)
+
+
+def _linearize_jit(nonzero: Mask, *primals: Any, jaxpr: ClosedJaxpr, name: str) -> Any:
+    split = linearize_program(jaxpr, nonzero, name)
+    outs = jit_p.bind(*primals, jaxpr=split.forward, name=name)
+    residuals = [(primals, outs)[where][i] for where, i in split.residuals]
+
+    def linear(*tangents: Any) -> list[Any]:
+        return jit_p.bind(*residuals, *tangents, jaxpr=split.linear, name=f"jvp({name})")
+
+    return outs[: len(split.nonzero_out)], split.nonzero_out, linear
+
+
+@lru_cache(maxsize=_CACHED)
+def _tangent_program(program: ClosedJaxpr, nonzero: Mask, name: str) -> tuple[ClosedJaxpr, Mask]:
+    """(inputs, nonzero tangents) -> nonzero output tangents: the forward values are computed inside, where needed."""
+
+    def run(*args: Any) -> tuple[list[Any], Mask]:
+        primals, tangents = _split(args, len(program.in_avals))
+        _, linear, _ = linearize_flat(lambda *xs: (eval_closed(program, *xs), None), primals, nonzero, name)
+        return eval_closed(linear.program, *tangents), linear.nonzero_out
+
+    tangent_avals = [a.strip_weak() for a, nz in zip(program.in_avals, nonzero, strict=True) if nz]
+    return trace_to_jaxpr(run, [*program.in_avals, *tangent_avals], name, "grad differentiates")
+
+
+def _linearize_checkpoint(nonzero: Mask, *primals: Any, jaxpr: ClosedJaxpr, name: str) -> Any:
+    outs = checkpoint_p.bind(*primals, jaxpr=jaxpr, name=name)
+    program, nonzero_out = _tangent_program(jaxpr, nonzero, name)
+
+    def linear(*tangents: Any) -> list[Any]:
+        return checkpoint_p.bind(*primals, *tangents, jaxpr=program, name=f"jvp({name})")
+
+    return outs, nonzero_out, linear
+
+
+linearize_rules[jit_p] = _linearize_jit
+linearize_rules[checkpoint_p] = _linearize_checkpoint

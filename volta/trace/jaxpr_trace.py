@@ -1,0 +1,203 @@
+"""Recording: run a function on abstract values and write its operations down as a program."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from volta.core.avals import ShapedArray
+from volta.core.interp import Trace, Tracer, Value, bind, get_aval, use_trace
+from volta.core.ir import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var
+from volta.core.source import Source, user_source
+from volta.runtime.array import Array
+from volta.trace.tracer import TransformTracer
+
+
+class _Provenance(threading.local):
+    source: Source | None = None
+
+
+_provenance = _Provenance()
+
+
+@contextmanager
+def attributed_to(source: Source | None) -> Iterator[None]:
+    """Operations recorded inside the block belong to ``source``: a derivative's, to the line that is differentiated."""
+    previous = _provenance.source
+    _provenance.source = source or previous
+    try:
+        yield
+    finally:
+        _provenance.source = previous
+
+
+def here() -> Source | None:
+    """The user's line that an operation recorded now belongs to."""
+    return _provenance.source or user_source()
+
+
+class JaxprTracer(TransformTracer):
+    """A value inside a program that is being recorded: a variable."""
+
+    __slots__ = ("var",)
+
+    def __init__(self, trace: JaxprTrace, var: Var, source: Source | None):
+        self._trace = trace
+        self.var = var
+        self.aval = var.aval
+        self.source = source
+
+
+class JaxprTrace(Trace):
+    """Records every operation as an equation; nothing is computed.
+
+    ``name`` is the traced function's; ``doing`` says, for error messages, which transform is at work.
+    """
+
+    # Whether arrays of rank 0 are written into the program as literals, where the compiler can use them.
+    literal_arrays = True
+
+    def __init__(self, name: str, doing: str = "jit traces"):
+        self.name, self.doing = name, doing
+        self.ended = False
+        self._eqns: list[Eqn] = []
+        self._invars: list[Var] = []
+        self._constants: dict[int, tuple[Any, Var]] = {}  # by identity of the value, which the entry keeps alive
+
+    def describe(self) -> str:
+        return f"{self.doing} `{self.name}`"
+
+    def new_arg(self, aval: ShapedArray) -> JaxprTracer:
+        var = Var(aval)
+        self._invars.append(var)
+        return JaxprTracer(self, var, None)
+
+    def atom(self, x: Any) -> Atom:
+        """The variable or literal that stands for an operand; a foreign value becomes a constant of the program."""
+        if isinstance(x, JaxprTracer):
+            if x._trace is self:
+                return x.var
+            if x._trace.ended:  # type: ignore[attr-defined]
+                raise x.leak_error()
+        known = self._constants.get(id(x))
+        if known is not None and not isinstance(x, np.ndarray):
+            return known[1]
+        aval = get_aval(x)
+        if aval.shape == () and (not isinstance(x, Value) or (self.literal_arrays and not isinstance(x, Tracer))):
+            return Literal(x, aval)
+        var = Var(aval)
+        # A NumPy array may change later: the program keeps the elements of now.
+        value = Array.from_numpy(x) if isinstance(x, np.ndarray) else x
+        self._constants[id(value)] = value, var
+        return var
+
+    def process_primitive(self, primitive: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        inputs = tuple([x.var if type(x) is JaxprTracer and x._trace is self else self.atom(x) for x in args])
+        out_avals = primitive.abstract(*[a.aval for a in inputs], **params)
+        if self.ended:
+            raise RuntimeError(f"{self.describe()} has ended")
+        source = _provenance.source or user_source()
+        if primitive.multiple_results:
+            outputs = tuple([Var(aval) for aval in out_avals])
+            self._eqns.append(Eqn(primitive, inputs, outputs, params, source))
+            return [JaxprTracer(self, var, source) for var in outputs]
+        var = Var(out_avals)
+        self._eqns.append(Eqn(primitive, inputs, (var,), params, source))
+        return JaxprTracer(self, var, source)
+
+    def end(self, outs: Sequence[Any]) -> ClosedJaxpr:
+        """The recorded program that gives ``outs``, without dead equations. The trace is over."""
+        outvars = tuple(self.atom(x) for x in outs)
+        self.ended = True
+        eqns = live_eqns(self._eqns, outvars)
+        used = _variables(eqns, outvars)
+        constants = [(value, var) for value, var in self._constants.values() if var in used]
+        self._eqns, self._constants = [], {}
+        jaxpr = Jaxpr(tuple(var for _, var in constants), tuple(self._invars), tuple(eqns), outvars)
+        return ClosedJaxpr(jaxpr, tuple(value for value, _ in constants))
+
+
+def _variables(eqns: Sequence[Eqn], outvars: Sequence[Atom]) -> set[Var]:
+    used = {v for v in outvars if type(v) is Var}
+    for eqn in eqns:
+        used.update([v for v in eqn.inputs if type(v) is Var])
+    return used
+
+
+def live_eqns(eqns: Sequence[Eqn], outvars: Sequence[Atom]) -> list[Eqn]:
+    """The equations that ``outvars`` depend on, in order."""
+    live = {v for v in outvars if type(v) is Var}
+    kept = []
+    for eqn in reversed(eqns):
+        if not live.isdisjoint(eqn.outputs):
+            kept.append(eqn)
+            live.update([v for v in eqn.inputs if type(v) is Var])
+    kept.reverse()
+    return kept
+
+
+def trace_to_jaxpr(
+    fun: Callable[..., tuple[Sequence[Any], Any]], in_avals: Sequence[ShapedArray], name: str, doing: str = "jit traces"
+) -> tuple[ClosedJaxpr, Any]:
+    """Record ``fun``, which takes one value an aval and gives ``(flat outputs, anything else)``.
+
+    Returns the program (constants of enclosing traces are among its ``consts``) and what else ``fun`` gave. Outputs may
+    be inputs or constants themselves.
+    """
+    trace = JaxprTrace(name, doing)
+    args = [trace.new_arg(aval) for aval in in_avals]
+    try:
+        with use_trace(trace):
+            outs, aux = fun(*args)
+        return trace.end(outs), aux
+    finally:
+        trace.ended = True
+
+
+def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence[Any], *args: Any) -> list[Any]:
+    """Run a program's equations under the current trace."""
+    env: dict[Var, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
+    env.update(zip(jaxpr.invars, args, strict=True))
+    previous = _provenance.source
+    try:
+        for eqn in jaxpr.eqns:
+            values = [env[a] if type(a) is Var else literal_value(a) for a in eqn.inputs]
+            _provenance.source = eqn.source or previous
+            out = bind(eqn.primitive, *values, **eqn.params)
+            if eqn.primitive.multiple_results:
+                env.update(zip(eqn.outputs, out, strict=True))
+            else:
+                env[eqn.outputs[0]] = out
+    finally:
+        _provenance.source = previous
+    return [env[a] if type(a) is Var else literal_value(a) for a in jaxpr.outvars]
+
+
+def eval_closed(closed: ClosedJaxpr, *args: Any) -> list[Any]:
+    return eval_jaxpr(closed.jaxpr, closed.consts, *args)
+
+
+def literal_value(literal: Any) -> Any:
+    """A literal as an operand that gives the same literal when it is recorded again (a weak type stays weak)."""
+    if literal.aval.weak_type:
+        return Array.from_numpy(literal.value, weak_type=True)
+    return literal.value
+
+
+def dce_jaxpr(jaxpr: Jaxpr, used_outputs: Sequence[bool]) -> tuple[Jaxpr, list[bool]]:
+    """The program for some of its outputs, and which inputs it still reads (unread inputs are dropped)."""
+    outvars = tuple(v for v, used in zip(jaxpr.outvars, used_outputs, strict=True) if used)
+    eqns = live_eqns(jaxpr.eqns, outvars)
+    read = _variables(eqns, outvars)
+    used_inputs = [v in read for v in jaxpr.invars]
+    invars = tuple(v for v in jaxpr.invars if v in read)
+    return Jaxpr(jaxpr.constvars, invars, tuple(eqns), outvars), used_inputs
+
+
+def is_concrete(x: Any) -> bool:
+    """Whether a value carries its elements (no tracer)."""
+    return isinstance(x, Value) and not isinstance(x, Tracer)

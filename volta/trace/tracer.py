@@ -1,0 +1,143 @@
+"""What all traced values share: conversions to Python values, and the errors that explain why there are none."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import numpy as np
+
+from volta.core.errors import (
+    ConcretizationTypeError,
+    TracerArrayConversionError,
+    TracerBoolConversionError,
+    TracerError,
+    TracerIntegerConversionError,
+    UnexpectedTracerError,
+)
+from volta.core.interp import Tracer
+from volta.core.source import Source, at_user_line
+
+_STATIC = "  - mark the argument static if it is a setting and no data: volta.jit(f, static_argnums=...)"
+_WAYS = {
+    TracerBoolConversionError: (
+        "  - choose between two values with volta.numpy.where(condition, a, b)",
+        "  - combine conditions with &, | and ~ (or volta.numpy.logical_and, ...) instead of and, or, not",
+        _STATIC,
+    ),
+    TracerIntegerConversionError: (
+        "  - sizes and loop counts are known while tracing: use x.shape[0] or len(x)",
+        "  - read x[i] at a traced index of an array by making x a volta.Array: volta.numpy.asarray(x)[i]",
+        _STATIC,
+    ),
+    ConcretizationTypeError: (
+        "  - convert with x.astype(dtype), which stays inside the program",
+        "  - return the value, and convert it outside of the transformed function",
+        _STATIC,
+    ),
+    TracerArrayConversionError: (
+        "  - use the function of the same name in volta.numpy",
+        "  - return the value, and hand it to NumPy outside of the transformed function",
+        _STATIC,
+    ),
+}
+
+
+class TransformTracer(Tracer):
+    """Base of the tracers of this package. ``source`` is the user's line that made the value."""
+
+    __slots__ = ("aval", "source")
+    source: Source | None
+
+    def doing(self) -> str:
+        """What is going on, in the words of error messages: ``jit traces `f```."""
+        return self._trace.describe()  # type: ignore[attr-defined]
+
+    def concrete(self) -> Any:
+        """The array behind the value, or None where only its shape and dtype are known."""
+        return None
+
+    def _convert(self, error: type[TracerError], wanted: str, kind: Any) -> Any:
+        value = self.concrete()
+        if value is not None:
+            return kind(value)
+        made = "" if self.source is None else f"\nthe value was made\n{self.source.pointer()}"
+        raise error(
+            at_user_line(
+                f"{wanted} of a traced value {self.aval.short()} is needed here, but while {self.doing()} "
+                "only shapes and dtypes are known"
+            )
+            + made
+            + "\nthe way out:\n"
+            + "\n".join(_WAYS[error])  # type: ignore[index]
+        )
+
+    def __bool__(self) -> bool:
+        return self._convert(TracerBoolConversionError, "the truth value", bool)
+
+    def __int__(self) -> int:
+        return self._convert(ConcretizationTypeError, "int()", int)
+
+    def __float__(self) -> float:
+        return self._convert(ConcretizationTypeError, "float()", float)
+
+    def __complex__(self) -> complex:
+        return self._convert(ConcretizationTypeError, "complex()", complex)
+
+    def __index__(self) -> int:
+        return self._convert(TracerIntegerConversionError, "the Python integer", lambda x: x.__index__())
+
+    def item(self, *index: Any) -> Any:
+        """The single element as a Python number, where it is known."""
+        return self._convert(ConcretizationTypeError, ".item()", lambda x: x.item(*index))
+
+    def tolist(self) -> Any:
+        """The elements as nested lists of Python numbers, where they are known."""
+        return self._convert(ConcretizationTypeError, ".tolist()", lambda x: x.tolist())
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self._refuse_array()
+
+    def _refuse_array(self) -> NoReturn:
+        message = (
+            f"NumPy asked for the elements of a traced value {self.aval.short()}, but while {self.doing()} "
+            "NumPy would not see the operation"
+        )
+        raise TracerArrayConversionError(
+            at_user_line(message) + "\nthe way out:\n" + "\n".join(_WAYS[TracerArrayConversionError])
+        )
+
+    def __hash__(self) -> int:
+        raise TypeError(
+            at_user_line(
+                f"a traced value {self.aval.short()} cannot be hashed (used as a dict key, in a set, or as a static "
+                "argument); use its shape or dtype, or pass the plain Python value as a static argument"
+            )
+        )
+
+    def __repr__(self) -> str:
+        return f"Traced<{self.aval.short()}>({self.doing()})"
+
+    def __format__(self, spec: str) -> str:
+        value = self.concrete()
+        return format(value, spec) if value is not None else repr(self)
+
+    def __copy__(self) -> TransformTracer:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> TransformTracer:
+        return self
+
+    def leak_error(self) -> UnexpectedTracerError:
+        """The error for a value that is used after its transform has ended."""
+        made = "" if self.source is None else f"\nit was made\n{self.source.pointer()}"
+        return UnexpectedTracerError(
+            at_user_line(f"a traced value {self.aval.short()} is used after {self.doing()} has ended")
+            + made
+            + "\nThe value left its function through a global, a closure, an attribute or a list. "
+            "Return it from the transformed function instead."
+        )
+
+
+def concrete_of(x: Any) -> Any:
+    """The concrete value behind an operand of any kind, or None."""
+    return x.concrete() if isinstance(x, TransformTracer) else x
