@@ -11,7 +11,7 @@ import pytest
 from volta.numba_cpu import cache
 from volta.numba_cpu.cache import DiskCache, StoredUnit
 
-UNIT = StoredUnit({"k1": "text one", "k2": "text two"}, b"\x7fELF object code" * 10)
+UNIT = StoredUnit({"k1": "text one", "k2": "text two"}, (b"\x7fELF object code" * 10, b"", b"another"))
 
 _PROGRAM = """
 import sys; sys.path.insert(0, {path!r})
@@ -111,16 +111,16 @@ def test_damaged_references_are_removed(tmp_path, content):
 
 
 def test_the_least_recently_used_go_first(tmp_path):
-    size = len(cache.encode("env", StoredUnit({"k0": "t"}, bytes(1000))))
+    size = len(cache.encode("env", StoredUnit({"k0": "t"}, (bytes(1000),))))
     disk = DiskCache(tmp_path, limit=3 * size)
     for n in range(3):
-        disk.store("env", StoredUnit({f"k{n}": "t"}, bytes(1000)))
+        disk.store("env", StoredUnit({f"k{n}": "t"}, (bytes(1000),)))
         os.utime(next(p for p in files(tmp_path, ".unit") if p.stat().st_mtime > 1e6), (n, n))
     assert disk.load("env", "k0", "t") is not None  # used: now the youngest
-    disk.store("env", StoredUnit({"k3": "t"}, bytes(1000)))
+    disk.store("env", StoredUnit({"k3": "t"}, (bytes(1000),)))
     assert [disk.load("env", f"k{n}", "t") is not None for n in range(4)] == [True, False, True, True]
     assert len(files(tmp_path, ".ref")) == 3
-    disk.store("env", StoredUnit({"huge": "t"}, bytes(4 * size)))
+    disk.store("env", StoredUnit({"huge": "t"}, (bytes(4 * size),)))
     assert disk.load("env", "huge", "t") is None and len(files(tmp_path, ".unit")) == 3
 
 

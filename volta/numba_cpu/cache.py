@@ -1,13 +1,14 @@
 """Disk cache of compiled units.
 
-One file holds one unit: a header (environment, and the full text of every kernel in it), the object code, and a
-checksum over both.  Beside it lies one tiny reference file a kernel, so that a plan that shares only some kernels with
-an earlier one finds them.  A hit compares the whole key, never just its hash.  Writers use a temporary file and
+One file holds one unit: a header (environment, and the full text of every kernel in it), the object files, and a
+checksum over it all.  Beside it lies one tiny reference file a kernel, so that a plan that shares only some kernels
+with an earlier one finds them.  A hit compares the whole key, never just its hash.  Writers use a temporary file and
 ``os.replace``, so readers in other processes see a whole file or none; whatever is damaged is removed and rebuilt.
 """
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import pathlib
@@ -18,17 +19,17 @@ from collections.abc import Iterator, Mapping
 
 import attrs
 
-_MAGIC = b"volta-unit-1\n"
+_MAGIC = b"volta-unit-2\n"
 _LENGTH = struct.Struct("<Q")
 _DEFAULT_LIMIT = 512 << 20
 
 
 @attrs.frozen
 class StoredUnit:
-    """A compiled unit: the canonical text of each kernel by name, and the object code that holds them all."""
+    """A compiled unit: the canonical text of each kernel by name, and the object files that hold them all."""
 
     kernels: Mapping[str, str]
-    object_code: bytes
+    objects: tuple[bytes, ...]
 
 
 def _digest(*parts: str) -> str:
@@ -37,8 +38,9 @@ def _digest(*parts: str) -> str:
 
 def encode(environment: str, unit: StoredUnit) -> bytes:
     """The bytes of a unit file."""
-    header = json.dumps({"environment": environment, "kernels": dict(unit.kernels)}).encode()
-    body = _LENGTH.pack(len(header)) + header + unit.object_code
+    sizes = [len(code) for code in unit.objects]
+    header = json.dumps({"environment": environment, "kernels": dict(unit.kernels), "sizes": sizes}).encode()
+    body = b"".join((_LENGTH.pack(len(header)), header, *unit.objects))
     return _MAGIC + hashlib.sha256(body).digest() + body
 
 
@@ -50,7 +52,11 @@ def decode(data: bytes) -> tuple[str, StoredUnit]:
         raise ValueError("truncated, corrupt or foreign unit file")
     (length,) = _LENGTH.unpack_from(body)
     header = json.loads(bytes(body[_LENGTH.size : _LENGTH.size + length]))
-    return header["environment"], StoredUnit(header["kernels"], bytes(body[_LENGTH.size + length :]))
+    ends = list(itertools.accumulate(header["sizes"], initial=_LENGTH.size + length))
+    if ends[-1] != len(body):
+        raise ValueError("the object files do not fill the unit file")
+    objects = tuple(bytes(body[start:end]) for start, end in itertools.pairwise(ends))
+    return header["environment"], StoredUnit(header["kernels"], objects)
 
 
 class DiskCache:

@@ -5,7 +5,9 @@ Kernels arrive as LLVM IR that is already vectorised, so Volta does not go throu
 which owns the target machine and the execution engine, with a pass pipeline cut to what such IR needs.
 """
 
+import ctypes
 import functools
+import os
 import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -14,10 +16,11 @@ import attrs
 import llvmlite
 import llvmlite.binding as llvm
 import numba
+from llvmlite.binding import ffi
 from numba.core.codegen import JITCPUCodegen
 
-PIPELINE = "function-simplification-O1"
-"""Name of the pass pipeline (part of the cache key): see `optimise`."""
+PIPELINE = "sroa,instcombine,simplifycfg"
+"""Name of the pass pipeline: see `_optimise`."""
 
 _config: Any = numba.config  # its settings are set at run time, so they have no declared types
 _configured = False
@@ -82,6 +85,13 @@ def vector_bits() -> int:
     return 256 if is_x86() and here.has("avx2") else 128
 
 
+def available_processors() -> int:
+    """How many processors this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def toolchain() -> dict[str, str]:
     """The versions and machine facts that decide which machine code comes out of a kernel's IR."""
     here = machine()
@@ -103,8 +113,7 @@ def new_codegen(name: str) -> JITCPUCodegen:
     return JITCPUCodegen(name)
 
 
-def parse(text: str, codegen: JITCPUCodegen) -> llvm.ModuleRef:
-    """Parse and verify LLVM IR text for `codegen`'s machine."""
+def _parse(text: str, codegen: JITCPUCodegen) -> llvm.ModuleRef:
     module = llvm.parse_assembly(text, context=llvm.create_context())
     module.triple = machine().triple
     module.data_layout = str(codegen.target_data)
@@ -112,40 +121,70 @@ def parse(text: str, codegen: JITCPUCodegen) -> llvm.ModuleRef:
     return module
 
 
-def optimise(module: llvm.ModuleRef, codegen: JITCPUCodegen) -> None:
-    """Run the scalar clean-up passes over every function of `module`, in place.
+def _optimise(module: llvm.ModuleRef, codegen: JITCPUCodegen) -> None:
+    """Run the clean-up passes over every function of `module`, in place.
 
-    The pipeline is LLVM's function simplification at O1: SROA and mem2reg, common subexpressions, instruction
-    combining, control-flow simplification, loop-invariant code motion.  The loop and SLP vectorisers, unrolling and
-    inlining are left out: kernels are emitted in vectors, and these passes were most of the compile time.  Nothing
-    here reassociates or contracts floating-point arithmetic.
+    Registers for stack slots, instruction combining, simpler control flow: kernels arrive as loops over vectors with
+    their invariants in front, and the code generator itself still merges common subexpressions, hoists invariants,
+    reduces strength and schedules.  LLVM's O1 and O2 took three and four times as long and gave kernels of the same
+    speed.  Nothing here reassociates or contracts floating-point arithmetic.
     """
-    options = llvm.create_pipeline_tuning_options(1)
-    options.loop_vectorization = False
-    options.slp_vectorization = False
-    options.loop_interleaving = False
-    options.loop_unrolling = False
-    builder = llvm.create_pass_builder(codegen._tm, options)
-    passes = builder.getFunctionPassManager()
+    builder = llvm.create_pass_builder(codegen._tm, llvm.create_pipeline_tuning_options(1))
+    passes = llvm.create_new_function_pass_manager()
+    passes.add_sroa_pass()
+    passes.add_instruction_combine_pass()
+    passes.add_simplify_cfg_pass()
+    run = ffi.lib.LLVMPY_RunNewFunctionPassManager._cfn
     for function in module.functions:
         if not function.is_declaration:
-            passes.run(function, builder)
+            run(passes, function, builder)
 
 
-def emit_object(module: llvm.ModuleRef, codegen: JITCPUCodegen) -> bytes:
-    """Machine code of an optimised module, as a relocatable object file."""
-    return codegen._tm.emit_object(module)
+def compile_object(text: str) -> bytes:
+    """LLVM IR text to machine code, as a relocatable object file.
+
+    May be called by several threads at once.  llvmlite guards every call into LLVM with one lock; the two long ones
+    are made without it here, which LLVM allows where module, context and target machine belong to one thread.
+    """
+    codegen = new_codegen("volta.compile")
+    codegen._check_llvm_bugs()
+    module = _parse(text, codegen)
+    _optimise(module, codegen)
+    with ffi.OutputString() as error:
+        memory = ffi.lib.LLVMPY_TargetMachineEmitToMemory._cfn(codegen._tm, module, 1, error)
+        if not memory:
+            raise RuntimeError(f"LLVM could not generate code: {error}")
+    try:
+        start, size = ffi.lib.LLVMPY_GetBufferStart(memory), ffi.lib.LLVMPY_GetBufferSize(memory)
+        return ctypes.string_at(start, size)
+    finally:
+        ffi.lib.LLVMPY_DisposeMemoryBuffer(memory)
 
 
-def emit_assembly(module: llvm.ModuleRef, codegen: JITCPUCodegen) -> str:
-    """Assembly text of an optimised module."""
+def optimised_ir(text: str) -> str:
+    """LLVM IR text after the passes that kernels go through."""
+    codegen = new_codegen("volta.inspect")
+    module = _parse(text, codegen)
+    _optimise(module, codegen)
+    return str(module)
+
+
+def assembly(text: str) -> str:
+    """The assembly text that LLVM IR text becomes."""
+    codegen = new_codegen("volta.inspect")
+    module = _parse(text, codegen)
+    _optimise(module, codegen)
     return codegen._tm.emit_assembly(module)
 
 
-def load_object(object_code: bytes, names: Iterable[str], codegen: JITCPUCodegen) -> dict[str, int]:
-    """Make an object file executable in `codegen`'s engine; returns the address of each named function."""
+def load_objects(objects: Iterable[bytes], names: Iterable[str]) -> dict[str, int]:
+    """Make object files executable, for as long as the process lives; returns the address of each named function."""
+    codegen = new_codegen("volta.unit")
+    # It owns the machine code, and is kept past interpreter shutdown: threads may still be in there.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(codegen))
     engine = codegen._engine._ee
-    engine.add_object_file(llvm.ObjectFileRef.from_data(object_code))
+    for code in objects:
+        engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
     return {name: engine.get_function_address(name) for name in names}
 

@@ -62,7 +62,7 @@ def _word(addresses: dict[str, int], name: str) -> ctypes.c_int64:
 
 def _apply(addresses: dict[str, int]) -> None:
     # With more threads than processors, whoever waits keeps another thread from working: hardly spin then.
-    _word(addresses, "SPINS").value = 1000 if _num_threads <= _available_processors() else 10
+    _word(addresses, "SPINS").value = 1000 if _num_threads <= target.available_processors() else 10
     _word(addresses, "THREADS").value = _num_threads
 
 
@@ -80,13 +80,7 @@ def _initial_threads() -> int:
     setting = os.environ.get("VOLTA_NUM_THREADS")
     if setting:
         return _check_count(int(setting) if setting.isdecimal() else setting, "VOLTA_NUM_THREADS")
-    return min(_available_processors(), MAX_THREADS)
-
-
-def _available_processors() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return min(target.available_processors(), MAX_THREADS)
 
 
 _num_threads = _initial_threads()

@@ -5,7 +5,6 @@ and loaded.  Names are content hashes, so a kernel that was compiled before, in 
 found again by name; its whole text is compared, and a clash is an error.
 """
 
-import ctypes
 import functools
 import hashlib
 import json
@@ -15,6 +14,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import attrs
 from llvmlite import ir
@@ -122,33 +122,27 @@ def _load_or_compile(missing: Sequence[KernelSource]) -> None:
         if disk is not None and source.name not in _addresses:
             stored = disk.load(environment(), source.name, source.text)
             if stored is not None:
-                _register(stored.kernels.items(), stored.object_code)
+                _register(stored)
                 _count(units_loaded=1)
         if source.name in _addresses and _texts[source.name] == source.text:
             _count(loaded=1)
         else:
             remaining.append(source)
     if remaining:
-        object_code = _compile(emit(remaining))
-        texts = {source.name: source.text for source in remaining}
-        _register(texts.items(), object_code)
+        unit = _compile(remaining)
+        _register(unit)
         _count(compiled=len(remaining), units_compiled=1)
         if disk is not None:
-            disk.store(environment(), cache.StoredUnit(texts, object_code))
+            disk.store(environment(), unit)
     for source in missing:
         _sources[source.name] = source
 
 
-def _register(kernels: Iterable[tuple[str, str]], object_code: bytes) -> None:
-    # The code generator owns the machine code.  It is kept alive past interpreter shutdown: threads may be in there.
-    texts = dict(kernels)
-    codegen = target.new_codegen("volta.unit")
-    addresses = target.load_object(object_code, texts, codegen)
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(codegen))
-    for name, address in addresses.items():
+def _register(unit: cache.StoredUnit) -> None:
+    for name, address in target.load_objects(unit.objects, unit.kernels).items():
         if name not in _addresses:  # a unit on disk may repeat a kernel that another unit brought
             _addresses[name] = address
-            _texts[name] = texts[name]
+            _texts[name] = unit.kernels[name]
 
 
 def emit(sources: Sequence[KernelSource]) -> str:
@@ -163,12 +157,20 @@ def emit(sources: Sequence[KernelSource]) -> str:
     return str(module)
 
 
-def _compile(text: str) -> bytes:
-    codegen = target.new_codegen("volta.unit")
-    codegen._check_llvm_bugs()
-    module = target.parse(text, codegen)
-    target.optimise(module, codegen)
-    return target.emit_object(module, codegen)
+def _compile(sources: Sequence[KernelSource]) -> cache.StoredUnit:
+    """Emit and compile kernels, in parts that several threads share.
+
+    The parts depend on the kernels alone, so that the same plan gives the same object files on any machine.
+    """
+    parts = [sources[start::count] for count in [min(8, -(-len(sources) // 4))] for start in range(count)]
+    if len(parts) == 1:
+        objects = [target.compile_object(emit(sources))]
+    else:
+        # One thread less would do, as this one is busy emitting at first; but it finishes long before the others.
+        with ThreadPoolExecutor(min(len(parts), target.available_processors()), "volta-compile") as pool:
+            jobs = [pool.submit(target.compile_object, emit(part)) for part in parts]
+            objects = [job.result() for job in jobs]
+    return cache.StoredUnit({source.name: source.text for source in sources}, tuple(objects))
 
 
 def compile_module(text: str, exports: Sequence[str]) -> dict[str, int]:
@@ -182,10 +184,10 @@ def compile_module(text: str, exports: Sequence[str]) -> dict[str, int]:
             disk = cache.from_environment()
             stored = disk.load(environment(), exports[0], text) if disk is not None else None
             if stored is None or set(stored.kernels) != set(exports):
-                stored = cache.StoredUnit(texts, _compile(text))
+                stored = cache.StoredUnit(texts, (target.compile_object(text),))
                 if disk is not None:
                     disk.store(environment(), stored)
-            _register(texts.items(), stored.object_code)
+            _register(stored)
         return {name: _addresses[name] for name in exports}
 
 
@@ -194,21 +196,14 @@ def kernel_text(name: str) -> str:
     return _texts[name]
 
 
-def _inspect(name: str, show: Callable[..., str]) -> str:
-    codegen = target.new_codegen("volta.inspect")
-    module = target.parse(emit([_sources[name]]), codegen)
-    target.optimise(module, codegen)
-    return show(module, codegen)
-
-
 def llvm_ir(name: str) -> str:
     """The optimised LLVM IR of a kernel that `compile_kernels` was asked for; ``KeyError`` for others."""
-    return _inspect(name, lambda module, _codegen: str(module))
+    return target.optimised_ir(emit([_sources[name]]))
 
 
 def asm(name: str) -> str:
     """The assembly text of a kernel that `compile_kernels` was asked for; ``KeyError`` for others."""
-    return _inspect(name, target.emit_assembly)
+    return target.assembly(emit([_sources[name]]))
 
 
 def _after_fork_in_child() -> None:
