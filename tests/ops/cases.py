@@ -114,7 +114,7 @@ def format_param(value: Any) -> str:
     return value.name if isinstance(value, np.dtype) else str(value)
 
 
-# -- the other families: one row a case ----------------------------------------------------------------------------------
+# -- the other families: one row a case -------------------------------------------------------------------------------
 
 Maker = Callable[[np.random.Generator, Any], tuple[np.ndarray, ...]]
 

@@ -38,7 +38,8 @@ def finite_difference(case, tangents):
 
     high, low = at(STEP), at(-STEP)
     return [
-        (np.asarray(h, np.float64) - np.asarray(l, np.float64)) / (2 * STEP) for h, l in zip(high, low, strict=True)
+        (np.asarray(h, np.float64) - np.asarray(low_, np.float64)) / (2 * STEP)
+        for h, low_ in zip(high, low, strict=True)
     ]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from volta.core import dtypes
 from volta.core.interp import bind, get_aval
 from volta.ops import base, scalar
-from volta.ops.elementwise import ANY, BITS, NUMBER, elementwise
+from volta.ops.elementwise import ANY, BITS, NUMBER, Function, elementwise
 from volta.ops.primitive import REGISTRY
 from volta.ops.selection import select
 
@@ -16,7 +16,7 @@ _DISCRETE = "integers and booleans have no derivative"
 
 # -- rounding and signs ------------------------------------------------------------------------------------------------
 
-neg = elementwise(
+neg: Function = elementwise(
     "neg", "Elementwise negation.", lambda t, ans, x: neg(t), kinds=NUMBER, transposed=(lambda ct, x: neg(ct),)
 )
 sign = elementwise("sign", "Elementwise sign: -1, 0 or 1 (NaN for NaN).", kinds=NUMBER, zero=_STEPS)
@@ -52,11 +52,11 @@ sub = elementwise(
     "sub", "Elementwise difference.", lambda t, ans, x, y: t, lambda t, ans, x, y: neg(t),
     arity=2, kinds=NUMBER, transposed=(lambda ct, x, y: ct, lambda ct, x, y: neg(ct)),
 )  # fmt: skip
-mul = elementwise(
+mul: Function = elementwise(
     "mul", "Elementwise product.", lambda t, ans, x, y: mul(t, y), lambda t, ans, x, y: mul(x, t),
     arity=2, kinds=NUMBER, transposed=(lambda ct, x, y: mul(ct, y), lambda ct, x, y: mul(x, ct)),
 )  # fmt: skip
-div = elementwise(
+div: Function = elementwise(
     "div", "Elementwise quotient; of integers, rounded towards zero.",
     lambda t, ans, x, y: div(t, y), lambda t, ans, x, y: mul(neg(t), div(ans, y)),
     arity=2, kinds=NUMBER, low=0.5, transposed=(lambda ct, x, y: div(ct, y), None),

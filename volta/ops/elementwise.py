@@ -14,7 +14,7 @@ import numpy as np
 
 from volta.core import dtypes
 from volta.core.avals import ShapedArray
-from volta.core.interp import bind, get_aval
+from volta.core.interp import bind
 from volta.ops import base
 from volta.ops.base import dtype_error, shape_error
 from volta.ops.primitive import Domain, Family, Linear, NoDerivative, Primitive, Rule, Zero, register
@@ -36,6 +36,8 @@ FLOAT = ("float",)
 NUMBER = ("float", "int")
 BITS = ("int", "bool")
 ANY = ("float", "int", "bool")
+
+Function = Callable[..., Any]
 
 # One an operand: (tangent, answer, *operands, **params) -> its share of the output's tangent. None: it has no share.
 Partial = Callable[..., Any] | None
@@ -171,7 +173,7 @@ def elementwise(
     transposed: Sequence[Transposed] | None = None,
     out_dtype: np.dtype | None = None,
     emit: Rule | None = None,
-) -> Callable[..., Any]:
+) -> Function:
     """Define an elementwise primitive and give its function.
 
     ``partials``, one an operand, make the derivative; or ``zero`` says why it is zero everywhere. ``low`` and ``high``
@@ -195,7 +197,7 @@ def elementwise(
     return _function(primitive, arity)
 
 
-def _function(primitive: Primitive, arity: int) -> Callable[..., Any]:
+def _function(primitive: Primitive, arity: int) -> Function:
     name = primitive.name
 
     def unary(x: Any) -> Any:
@@ -207,12 +209,8 @@ def _function(primitive: Primitive, arity: int) -> Callable[..., Any]:
     def ternary(x: Any, y: Any, z: Any) -> Any:
         return bind(primitive, *base.operands(name, x, y, z))
 
-    function: Callable[..., Any] = (unary, binary, ternary)[arity - 1]
+    function: Function = (unary, binary, ternary)[arity - 1]
     function.__name__ = function.__qualname__ = name
     assert primitive.domain is not None
     function.__doc__ = _docstring(primitive.doc, primitive.domain.kinds, arity)
     return function
-
-
-def weak_of(*args: Any) -> bool:
-    return all(get_aval(a).weak_type for a in args)

@@ -285,7 +285,7 @@ def _rev_shape(x: ShapedArray, *, dimensions: tuple[int, ...]) -> Shape:
     return x.shape
 
 
-rev_p = movement(
+rev_p: Primitive = movement(
     "rev",
     "Some axes in reverse.",
     _rev_shape,

@@ -8,7 +8,7 @@ from typing import Any
 from volta.core.interp import get_aval
 from volta.ops import base
 from volta.ops.arithmetic import add, div, eq, integer_pow, mul, neg, sub
-from volta.ops.elementwise import elementwise
+from volta.ops.elementwise import Function, elementwise
 from volta.ops.selection import select
 
 _LN2 = math.log(2.0)
@@ -57,7 +57,7 @@ cbrt = elementwise("cbrt", "Elementwise cube root.", lambda t, ans, x: div(mul(t
 # -- trigonometric -----------------------------------------------------------------------------------------------------
 
 sin = elementwise("sin", "Elementwise sine of radians.", lambda t, ans, x: mul(t, cos(x)))
-cos = elementwise("cos", "Elementwise cosine of radians.", lambda t, ans, x: neg(mul(t, sin(x))))
+cos: Function = elementwise("cos", "Elementwise cosine of radians.", lambda t, ans, x: neg(mul(t, sin(x))))
 tan = elementwise(
     "tan", "Elementwise tangent of radians.", lambda t, ans, x: mul(t, add(_square(ans), 1.0)), low=-1.3, high=1.3
 )
@@ -87,7 +87,9 @@ def _one_minus_square(x: Any) -> Any:
 # -- hyperbolic --------------------------------------------------------------------------------------------------------
 
 sinh = elementwise("sinh", "Elementwise hyperbolic sine.", lambda t, ans, x: mul(t, cosh(x)), low=-4.0, high=4.0)
-cosh = elementwise("cosh", "Elementwise hyperbolic cosine.", lambda t, ans, x: mul(t, sinh(x)), low=-4.0, high=4.0)
+cosh: Function = elementwise(
+    "cosh", "Elementwise hyperbolic cosine.", lambda t, ans, x: mul(t, sinh(x)), low=-4.0, high=4.0
+)
 tanh = elementwise(
     "tanh", "Elementwise hyperbolic tangent.", lambda t, ans, x: mul(t, _one_minus_square(ans)), low=-4.0, high=4.0
 )
