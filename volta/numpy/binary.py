@@ -1,0 +1,389 @@
+"""Elementwise functions of two arrays and more: arithmetic, comparison, logic, bits, choice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from volta.core import dtypes
+from volta.core.errors import DTypeError
+from volta.core.interp import Value
+from volta.core.source import at_user_line
+from volta.numpy.promotion import (
+    as_value,
+    aval_of,
+    broadcast,
+    convert,
+    float_operands,
+    number_operands,
+    operands,
+    promote_dtypes,
+    scalar_like,
+    zero_like,
+)
+from volta.numpy.reductions import all as _all
+from volta.numpy.ufuncs import _document, isinf, isnan, signbit, to_bool
+from volta.ops import lax
+
+Array = Any
+Rule = Callable[[str, Any, Any], list[Any]]
+
+
+def _is_bool(x: Any) -> bool:
+    return aval_of("", x).dtype == dtypes.bool_
+
+
+def _binary(name: str, primitive: Callable[..., Any], what: str, rule: Rule = operands) -> Callable[[Any, Any], Any]:
+    def f(x: Array, y: Array) -> Array:
+        x, y = rule(name, x, y)
+        return primitive(x, y)
+
+    text = f"{what}. Operands broadcast and are promoted to one dtype; Python numbers take the array's."
+    return _document(name, f, text)
+
+
+def add(x: Array, y: Array) -> Array:
+    """``x + y``. Operands broadcast and are promoted to one dtype; for booleans it means ``or``.
+
+    >>> volta.numpy.add(volta.numpy.array([1.0, 2.0]), 1)
+    Array([2., 3.], dtype=float32)
+    """
+    x, y = operands("add", x, y)
+    return lax.bitwise_or(x, y) if _is_bool(x) else lax.add(x, y)
+
+
+def multiply(x: Array, y: Array) -> Array:
+    """``x * y``. Operands broadcast and are promoted to one dtype; for booleans it means ``and``."""
+    x, y = operands("multiply", x, y)
+    return lax.bitwise_and(x, y) if _is_bool(x) else lax.mul(x, y)
+
+
+subtract = _binary("subtract", lax.sub, "``x - y``", number_operands)
+true_divide = _binary("divide", lax.div, "``x / y`` in floats", float_operands)
+divide = true_divide
+arctan2 = _binary("arctan2", lax.atan2, "The angle of the point (y, x)", float_operands)
+atan2 = arctan2
+maximum = _binary("maximum", lax.max, "The larger of two elements; NaN wins")
+minimum = _binary("minimum", lax.min, "The smaller of two elements; NaN wins")
+nextafter = _binary("nextafter", lax.nextafter, "The next float after ``x`` in the direction of ``y``", float_operands)
+equal = _binary("equal", lax.eq, "``x == y``")
+not_equal = _binary("not_equal", lax.ne, "``x != y``")
+less = _binary("less", lax.lt, "``x < y``")
+less_equal = _binary("less_equal", lax.le, "``x <= y``")
+greater = _binary("greater", lax.gt, "``x > y``")
+greater_equal = _binary("greater_equal", lax.ge, "``x >= y``")
+
+
+def fmax(x: Array, y: Array) -> Array:
+    """The larger of two elements; a NaN loses to a number."""
+    x, y = operands("fmax", x, y)
+    return lax.select_n(lax.bitwise_or(lax.gt(x, y), lax.ne(y, y)), y, x)
+
+
+def fmin(x: Array, y: Array) -> Array:
+    """The smaller of two elements; a NaN loses to a number."""
+    x, y = operands("fmin", x, y)
+    return lax.select_n(lax.bitwise_or(lax.lt(x, y), lax.ne(y, y)), y, x)
+
+
+# -- division with remainder -------------------------------------------------------------------------------------------
+
+
+def fmod(x: Array, y: Array) -> Array:
+    """The remainder of the division truncated towards 0: it has the sign of ``x``."""
+    return lax.rem(*number_operands("fmod", x, y))
+
+
+def remainder(x: Array, y: Array) -> Array:
+    """The remainder of the floor division: it has the sign of ``y``, as Python's ``%``."""
+    x, y = number_operands("remainder", x, y)
+    rem = lax.rem(x, y)
+    if dtypes.is_unsigned(aval_of("remainder", rem).dtype):
+        return rem
+    zero = zero_like(rem)
+    wrong = lax.bitwise_and(lax.ne(lax.lt(rem, zero), lax.lt(y, zero)), lax.ne(rem, zero))
+    return lax.select_n(wrong, rem, lax.add(rem, y))
+
+
+mod = remainder
+
+
+def floor_divide(x: Array, y: Array) -> Array:
+    """``x // y``: the quotient rounded down. Integer division by 0 is defined by the bit contract, not an error."""
+    return divmod(x, y)[0] if dtypes.is_float(promoted(x, y)) else _integer_floor_divide(x, y)
+
+
+def promoted(*xs: Any) -> np.dtype:
+    return dtypes.promote(*((a.dtype, a.weak_type) for a in (aval_of("", x) for x in xs)))[0]
+
+
+def _integer_floor_divide(x: Array, y: Array) -> Array:
+    x, y = number_operands("floor_divide", x, y)
+    quotient = lax.div(x, y)
+    if dtypes.is_unsigned(aval_of("floor_divide", quotient).dtype):
+        return quotient
+    rem, zero = lax.rem(x, y), zero_like(quotient)
+    down = lax.bitwise_and(lax.ne(lax.lt(rem, zero), lax.lt(y, zero)), lax.ne(rem, zero))
+    return lax.select_n(down, quotient, lax.sub(quotient, zero + quotient.dtype.type(1)))
+
+
+def divmod(x: Array, y: Array) -> tuple[Array, Array]:
+    """``(x // y, x % y)``."""
+    if not dtypes.is_float(promoted(x, y)):
+        return _integer_floor_divide(x, y), remainder(x, y)
+    x, y = operands("divmod", x, y)
+    rem = lax.rem(x, y)
+    quotient, zero = lax.div(lax.sub(x, rem), y), zero_like(rem)
+    wrong = lax.bitwise_and(lax.ne(lax.lt(rem, zero), lax.lt(y, zero)), lax.ne(rem, zero))
+    rem = lax.select_n(wrong, rem, lax.add(rem, y))
+    quotient = lax.select_n(wrong, quotient, lax.sub(quotient, scalar_like(quotient, 1.0)))
+    return lax.round(quotient), rem
+
+
+# -- powers ------------------------------------------------------------------------------------------------------------
+
+
+def power(x: Array, y: Array) -> Array:
+    """``x ** y``. A Python integer exponent is exact repeated multiplication; 0.5 is the square root, as in NumPy.
+
+    Raises:
+        DTypeError: for an integer to a negative Python integer.
+    """
+    dtype = aval_of("power", x).dtype
+    if type(y) is int and dtype != dtypes.bool_:
+        if y < 0 and not dtypes.is_float(dtype):
+            raise DTypeError(
+                at_user_line(
+                    f"power: {dtype} ** {y}: integers have no negative integer powers; make one a float: x ** {y}.0"
+                )
+            )
+        return lax.integer_pow(x, y)
+    if type(y) is float and dtypes.is_float(dtype) and y in (-1.0, 0.5, 2.0):
+        return lax.sqrt(x) if y == 0.5 else lax.integer_pow(x, int(y))
+    x, y = operands("power", x, y)
+    if dtypes.is_float(aval_of("power", x).dtype):
+        return lax.pow(x, y)
+    return _integer_power(*((convert(v, dtypes.DEFAULT_INT) for v in (x, y)) if _is_bool(x) else (x, y)))
+
+
+pow = power
+
+
+def _integer_power(x: Array, y: Array) -> Array:
+    """Square and multiply. Six bits of exponent are enough: anything above overflows 64 bits for any |x| > 1, and for
+    |x| <= 1 only the exponent's parity and being 0 matter, which clamping to 62 or 63 keeps."""
+    dtype = promoted(x, y)
+    one, zero = dtype.type(1), dtype.type(0)
+    odd = lax.bitwise_and(y, one)
+    large = lax.gt(y, dtype.type(63))
+    exponent = lax.select_n(large, y, lax.add(odd, dtype.type(62)))
+    result: Any = None
+    for bit in range(6):
+        use = lax.ne(lax.bitwise_and(lax.shift_right_logical(exponent, dtype.type(bit)), one), zero)
+        factor = lax.select_n(use, one, x)
+        result = factor if result is None else lax.mul(result, factor)
+        if bit < 5:
+            x = lax.mul(x, x)
+    # a negative power of an integer rounds to 0, but of 1 and -1
+    return lax.select_n(lax.lt(y, zero), result, zero) if dtypes.is_signed(dtype) else result
+
+
+def float_power(x: Array, y: Array) -> Array:
+    """``x ** y`` in floats."""
+    return lax.pow(*float_operands("float_power", x, y))
+
+
+# -- logarithms and lengths --------------------------------------------------------------------------------------------
+
+
+def logaddexp(x: Array, y: Array) -> Array:
+    """log(exp(x) + exp(y)) without overflow."""
+    x, y = float_operands("logaddexp", x, y)
+    return _logaddexp(x, y, lambda d: lax.log1p(lax.exp(d)))
+
+
+def logaddexp2(x: Array, y: Array) -> Array:
+    """log2(2**x + 2**y) without overflow."""
+    x, y = float_operands("logaddexp2", x, y)
+    return _logaddexp(x, y, lambda d: lax.mul(lax.log1p(lax.exp2(d)), scalar_like(d, float(np.log2(np.e)))))
+
+
+def _logaddexp(x: Array, y: Array, rest: Callable[[Any], Any]) -> Array:
+    delta = lax.sub(x, y)
+    same_infinity = isnan(delta)  # or a NaN: x + y is right for both
+    safe = lax.select_n(same_infinity, delta, zero_like(delta))
+    return lax.select_n(same_infinity, lax.add(lax.max(x, y), rest(lax.neg(lax.abs(safe)))), lax.add(x, y))
+
+
+def hypot(x: Array, y: Array) -> Array:
+    """sqrt(x*x + y*y) without overflow."""
+    x, y = float_operands("hypot", x, y)
+    x, y = lax.abs(x), lax.abs(y)
+    large, small = lax.max(x, y), lax.min(x, y)
+    zero = lax.eq(large, zero_like(large))
+    ratio = lax.div(small, lax.select_n(zero, large, scalar_like(large, 1.0)))
+    length = lax.mul(large, lax.sqrt(lax.add(lax.mul(ratio, ratio), scalar_like(large, 1.0))))
+    return lax.select_n(lax.bitwise_or(isinf(x), isinf(y)), length, scalar_like(large, float("inf")))
+
+
+def heaviside(x: Array, y: Array) -> Array:
+    """0 where x < 0, ``y`` where x == 0, 1 where x > 0."""
+    x, y = float_operands("heaviside", x, y)
+    zero = zero_like(x)
+    step = lax.select_n(lax.lt(x, zero), lax.select_n(lax.gt(x, zero), x, scalar_like(x, 1.0)), zero)
+    return lax.select_n(lax.eq(x, zero), step, y)
+
+
+def copysign(x: Array, y: Array) -> Array:
+    """``abs(x)`` with the sign of ``y``."""
+    x, y = float_operands("copysign", x, y)
+    size = lax.abs(x)
+    return lax.select_n(signbit(y), size, lax.neg(size))
+
+
+def ldexp(x: Array, exponent: Array) -> Array:
+    """``x * 2**exponent``, for an integer exponent."""
+    x = float_operands("ldexp", x)[0]
+    dtype = aval_of("ldexp", x).dtype
+    if not dtypes.is_integer(aval_of("ldexp", exponent).dtype):
+        raise DTypeError(at_user_line("ldexp: the exponent must be an integer"))
+    # three factors, each a normal number, so that every result that exists is reached
+    limit = {2: 14, 4: 126, 8: 1022}[dtype.itemsize] if dtype != dtypes.bfloat16 else 126
+    left = convert(exponent, dtypes.int32)
+    for _ in range(3):
+        part = lax.clamp(np.int32(-limit), left, np.int32(limit))
+        x = multiply(x, lax.exp2(lax.convert_element_type(part, dtype)))
+        left = lax.sub(left, part)
+    return x
+
+
+# -- bits and logic ----------------------------------------------------------------------------------------------------
+
+
+def _whole_operands(name: str, x: Any, y: Any) -> list[Any]:
+    x, y = operands(name, x, y)
+    if dtypes.is_float(dtype := aval_of(name, x).dtype):
+        raise DTypeError(at_user_line(f"{name}: operands must be integers or booleans, not {dtype}"))
+    return [x, y]
+
+
+bitwise_and = _binary("bitwise_and", lax.bitwise_and, "``x & y``", _whole_operands)
+bitwise_or = _binary("bitwise_or", lax.bitwise_or, "``x | y``", _whole_operands)
+bitwise_xor = _binary("bitwise_xor", lax.bitwise_xor, "``x ^ y``", _whole_operands)
+left_shift = _binary("left_shift", lax.shift_left, "``x << y``; shifting by the width or more gives 0", _whole_operands)
+bitwise_left_shift = left_shift
+
+
+def right_shift(x: Array, y: Array) -> Array:
+    """``x >> y``: arithmetic for signed integers, logical for unsigned ones."""
+    x, y = _whole_operands("right_shift", x, y)
+    signed = dtypes.is_signed(aval_of("right_shift", x).dtype)
+    return lax.shift_right_arithmetic(x, y) if signed else lax.shift_right_logical(x, y)
+
+
+bitwise_right_shift = right_shift
+
+
+def _logical_operands(name: str, x: Any, y: Any) -> list[Any]:
+    return broadcast(name, to_bool(name, x), to_bool(name, y))
+
+
+logical_and = _binary("logical_and", lax.bitwise_and, "True where both are nonzero", _logical_operands)
+logical_or = _binary("logical_or", lax.bitwise_or, "True where one is nonzero", _logical_operands)
+logical_xor = _binary("logical_xor", lax.bitwise_xor, "True where exactly one is nonzero", _logical_operands)
+
+
+# -- closeness ---------------------------------------------------------------------------------------------------------
+
+
+def isclose(x: Array, y: Array, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Array:
+    """True where ``abs(x - y) <= atol + rtol * abs(y)``, or where both are the same infinity."""
+    x, y = operands("isclose", x, y)
+    if not dtypes.is_float(aval_of("isclose", x).dtype):
+        return lax.eq(x, y) if _is_bool(x) else isclose(*float_operands("isclose", x, y), rtol=rtol, atol=atol)
+    bound = lax.add(lax.mul(lax.abs(y), scalar_like(y, rtol)), scalar_like(y, atol))
+    near = lax.bitwise_and(lax.le(lax.abs(lax.sub(x, y)), bound), lax.is_finite(y))
+    near = lax.bitwise_or(lax.eq(x, y), near)
+    return lax.bitwise_or(near, lax.bitwise_and(isnan(x), isnan(y))) if equal_nan else near
+
+
+def allclose(x: Array, y: Array, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Array:
+    """Whether :func:`isclose` holds everywhere: a boolean scalar."""
+    return _all(isclose(x, y, rtol, atol, equal_nan))
+
+
+def array_equal(x: Array, y: Array, equal_nan: bool = False) -> Array:
+    """Whether shapes and all elements are equal."""
+    if aval_of("array_equal", x).shape != aval_of("array_equal", y).shape:
+        return lax.full((), False, dtypes.bool_)
+    x, y = operands("array_equal", x, y)
+    same = lax.eq(x, y)
+    if equal_nan and dtypes.is_float(aval_of("array_equal", x).dtype):
+        same = lax.bitwise_or(same, lax.bitwise_and(isnan(x), isnan(y)))
+    return _all(same)
+
+
+def array_equiv(x: Array, y: Array) -> Array:
+    """Whether the arrays are equal after broadcasting; False where they do not broadcast."""
+    try:
+        np.broadcast_shapes(aval_of("array_equiv", x).shape, aval_of("array_equiv", y).shape)
+    except ValueError:
+        return lax.full((), False, dtypes.bool_)
+    return _all(equal(x, y))
+
+
+# -- choice ------------------------------------------------------------------------------------------------------------
+
+
+def where_three(condition: Array, x: Array, y: Array) -> Array:
+    """``x`` where ``condition``, else ``y``; see :func:`volta.numpy.where`."""
+    x, y = promote_dtypes("where", x, y)
+    condition, x, y = broadcast("where", to_bool("where", condition), x, y)
+    return lax.select_n(condition, y, x)
+
+
+def select(condlist: Sequence[Array], choicelist: Sequence[Array], default: Array = 0) -> Array:
+    """The element of the first choice whose condition holds, else ``default``."""
+    if len(condlist) != len(choicelist) or not condlist:
+        raise ValueError(
+            f"select: {len(condlist)} conditions and {len(choicelist)} choices; give as many, at least one"
+        )
+    *choices, out = promote_dtypes("select", *choicelist, default)
+    for condition, choice in zip(reversed(condlist), reversed(choices), strict=True):
+        out = where_three(condition, choice, out)
+    return out
+
+
+def piecewise(x: Array, condlist: Sequence[Array], funclist: Sequence[Any], *args: Any, **kw: Any) -> Array:
+    """Evaluate each function (or constant) of ``funclist`` on ``x`` where its condition holds; one more is the default.
+
+    Every function is evaluated everywhere and the result is selected, as tracing needs.
+    """
+    if isinstance(condlist, Value) or not isinstance(condlist, (list, tuple)):
+        condlist = [condlist]
+    if len(funclist) not in (len(condlist), len(condlist) + 1):
+        raise ValueError(
+            f"piecewise: {len(condlist)} conditions need as many functions, or one more, not {len(funclist)}"
+        )
+    dtype = aval_of("piecewise", x).dtype
+    values = [convert(f(x, *args, **kw) if callable(f) else f, dtype) for f in funclist]
+    default = values.pop() if len(values) > len(condlist) else dtype.type(0)
+    return select(condlist, values, default)
+
+
+def clip(x: Array, min: Any = None, max: Any = None) -> Array:
+    """``x`` limited to the interval from ``min`` to ``max``; None leaves a side open.
+
+    >>> volta.numpy.clip(volta.numpy.array([-1.0, 0.5, 9.0]), 0, 1)
+    Array([0. , 0.5, 1. ], dtype=float32)
+    """
+    if min is None and max is None:
+        return as_value(x)
+    if min is None or max is None:
+        return minimum(x, max) if min is None else maximum(x, min)
+    x, min, max = operands("clip", x, min, max)
+    if aval_of("clip", x).shape or not (aval_of("clip", min).shape or aval_of("clip", max).shape):
+        return lax.clamp(min, x, max)
+    return minimum(maximum(x, min), max)

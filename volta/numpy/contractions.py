@@ -1,0 +1,255 @@
+"""Sums of products: matmul, dot, tensordot, outer, … Each is one ``dot_general`` where NumPy's meaning allows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from volta.core import dtypes
+from volta.core.avals import ShapedArray
+from volta.core.errors import ShapeError
+from volta.core.interp import get_aval
+from volta.core.source import at_user_line
+from volta.numpy import binary, shaping
+from volta.numpy.promotion import aval_of, canonical_axis, promote_dtypes
+from volta.numpy.reductions import sum as _sum
+from volta.ops import lax
+
+Array = Any
+Labels = Sequence[Any]
+
+
+def contract(
+    x: Array, xs: Labels, y: Array, ys: Labels, out: Labels, precision: str | None, preferred_element_type: Any
+) -> Array:
+    """The sum of ``x * y`` over labels that ``out`` lacks; each axis has a label, none twice in one operand.
+
+    Labels in both operands and in ``out`` are batch axes. A label of one operand that ``out`` lacks is summed first.
+    """
+    x, xs = _sum_lonely(x, xs, ys, out)
+    y, ys = _sum_lonely(y, ys, xs, out)
+    shared = [v for v in xs if v in ys]
+    batch = [v for v in shared if v in out]
+    over = [v for v in shared if v not in out]
+    numbers = (
+        (tuple(xs.index(v) for v in over), tuple(ys.index(v) for v in over)),
+        (tuple(xs.index(v) for v in batch), tuple(ys.index(v) for v in batch)),
+    )
+    if get_aval(x).dtype == dtypes.bool_:
+        x, y = (lax.convert_element_type(v, dtypes.int32) for v in (x, y))
+        result = lax.dot_general(x, y, numbers, precision, preferred_element_type)
+        result = lax.ne(result, np.int32(0))
+    else:
+        result = lax.dot_general(x, y, numbers, precision, preferred_element_type)
+    have = batch + [v for v in xs if v not in shared] + [v for v in ys if v not in shared]
+    return shaping.transpose(result, [have.index(v) for v in out])
+
+
+def _sum_lonely(x: Array, xs: Labels, other: Labels, out: Labels) -> tuple[Array, list[Any]]:
+    lonely = tuple(i for i, v in enumerate(xs) if v not in other and v not in out)
+    return (_sum(x, lonely) if lonely else x), [v for i, v in enumerate(xs) if i not in lonely]
+
+
+def _misfit(name: str, a: ShapedArray, b: ShapedArray, i: int, j: int) -> ShapeError:
+    return ShapeError(
+        at_user_line(
+            f"{name}: shapes {a.shape} and {b.shape} do not fit: the sum runs over axis {i} of the first, of size "
+            f"{a.shape[i]}, and axis {j} of the second, of size {b.shape[j]}. Transpose one with .T or .mT."
+        )
+    )
+
+
+def matmul(a: Array, b: Array, *, precision: str | None = None, preferred_element_type: Any = None) -> Array:
+    """The matrix product; leading axes are batches and broadcast. A vector is a row on the left, a column on the right.
+
+    Shapes (…, M, K) and (…, K, N) give (…, M, N). ``precision='highest'`` adds float32 products up in float64.
+
+    >>> volta.numpy.matmul(volta.numpy.ones((2, 3)), volta.numpy.ones((3, 1))).shape
+    (2, 1)
+    """
+    A, B = aval_of("matmul", a), aval_of("matmul", b)
+    if A.ndim == 0 or B.ndim == 0:
+        raise ShapeError(at_user_line(f"matmul: shapes {A.shape} and {B.shape}: scalars are multiplied with *, not @"))
+    k = -2 if B.ndim > 1 else -1
+    if A.shape[-1] != B.shape[k]:
+        raise _misfit("matmul", A, B, -1, k)
+    a, b = promote_dtypes("matmul", a, b)
+    ra, rb = A.shape[:-2], B.shape[:-2]
+    nb = max(len(ra), len(rb))
+    xs, ys, out, drop_a, drop_b = [], [], [], [], []
+    for i in range(-nb, 0):  # a batch axis of size 1 that meets a larger one (or none) is no batch axis at all
+        na = ra[i] if -i <= len(ra) else None
+        n = rb[i] if -i <= len(rb) else None
+        if na is not None and n is not None and na != n and 1 not in (na, n):
+            raise ShapeError(
+                at_user_line(
+                    f"matmul: shapes {A.shape} and {B.shape}: batch axis {i - 2} has {na} and {n}; they must broadcast"
+                )
+            )
+        out.append(i)
+        if na is not None:
+            (drop_a if na == 1 and n not in (None, 1) else xs).append(i)
+        if n is not None:
+            (drop_b if n == 1 and na not in (None, 1) else ys).append(i)
+    if drop_a:
+        a = lax.reshape(a, tuple(n for i, n in enumerate(A.shape) if i - len(ra) not in drop_a or i >= len(ra)))
+    if drop_b:
+        b = lax.reshape(b, tuple(n for i, n in enumerate(B.shape) if i - len(rb) not in drop_b or i >= len(rb)))
+    xs += (["m"] if A.ndim > 1 else []) + ["k"]
+    ys += ["k"] + (["n"] if B.ndim > 1 else [])
+    out += (["m"] if A.ndim > 1 else []) + (["n"] if B.ndim > 1 else [])
+    return contract(a, xs, b, ys, out, precision, preferred_element_type)
+
+
+def dot(a: Array, b: Array, *, precision: str | None = None, preferred_element_type: Any = None) -> Array:
+    """The sum over the last axis of ``a`` and the last but one of ``b``; all other axes stay, those of ``a`` first."""
+    A, B = aval_of("dot", a), aval_of("dot", b)
+    if A.ndim == 0 or B.ndim == 0:
+        return binary.multiply(a, b)
+    k = -2 if B.ndim > 1 else -1
+    if A.shape[-1] != B.shape[k]:
+        raise _misfit("dot", A, B, -1, k)
+    return tensordot(
+        a, b, ((A.ndim - 1,), (B.ndim + k,)), precision=precision, preferred_element_type=preferred_element_type
+    )
+
+
+def tensordot(
+    a: Array, b: Array, axes: Any = 2, *, precision: str | None = None, preferred_element_type: Any = None
+) -> Array:
+    """The sum over pairs of axes: the last ``axes`` of ``a`` with the first of ``b``, or two sequences of axes."""
+    a, b = promote_dtypes("tensordot", a, b)
+    A, B = aval_of("tensordot", a), aval_of("tensordot", b)
+    if isinstance(axes, (int, np.integer)):
+        if axes > min(A.ndim, B.ndim):
+            raise ShapeError(
+                at_user_line(f"tensordot: {axes} axes of shapes {A.shape} and {B.shape} cannot be summed over")
+            )
+        left, right = tuple(range(A.ndim - axes, A.ndim)), tuple(range(axes))
+    else:
+        pair = [v if isinstance(v, (tuple, list)) else (v,) for v in axes]
+        left = tuple(canonical_axis("tensordot", v, A.ndim) for v in pair[0])
+        right = tuple(canonical_axis("tensordot", v, B.ndim) for v in pair[1])
+    if len(left) != len(right):
+        raise ShapeError(at_user_line(f"tensordot: axes {axes} must pair as many axes of both operands"))
+    for i, j in zip(left, right, strict=True):
+        if A.shape[i] != B.shape[j]:
+            raise _misfit("tensordot", A, B, i, j)
+    xs: list[Any] = [("a", i) for i in range(A.ndim)]
+    ys: list[Any] = [("b", i) for i in range(B.ndim)]
+    for n, (i, j) in enumerate(zip(left, right, strict=True)):
+        xs[i] = ys[j] = ("sum", n)
+    out = [v for v in (*xs, *ys) if v[0] != "sum"]
+    return contract(a, xs, b, ys, out, precision, preferred_element_type)
+
+
+def vdot(a: Array, b: Array, *, precision: str | None = None, preferred_element_type: Any = None) -> Array:
+    """The sum of products of all elements."""
+    return dot(shaping.ravel(a), shaping.ravel(b), precision=precision, preferred_element_type=preferred_element_type)
+
+
+def vecdot(
+    x1: Array, x2: Array, /, *, axis: int = -1, precision: str | None = None, preferred_element_type: Any = None
+) -> Array:
+    """The sum of products along one axis; the others broadcast."""
+    x1, x2 = shaping.moveaxis(x1, axis, -1), shaping.moveaxis(x2, axis, -1)
+    A, B = aval_of("vecdot", x1), aval_of("vecdot", x2)
+    if A.shape[-1] != B.shape[-1]:
+        raise _misfit("vecdot", A, B, -1, -1)
+    row = matmul(
+        shaping.expand_dims(x1, -2),
+        shaping.expand_dims(x2, -1),
+        precision=precision,
+        preferred_element_type=preferred_element_type,
+    )
+    return shaping.squeeze(row, (-2, -1))
+
+
+def inner(a: Array, b: Array, *, precision: str | None = None, preferred_element_type: Any = None) -> Array:
+    """The sum over the last axes of both."""
+    A, B = aval_of("inner", a), aval_of("inner", b)
+    if A.ndim == 0 or B.ndim == 0:
+        return binary.multiply(a, b)
+    return tensordot(a, b, ((-1,), (-1,)), precision=precision, preferred_element_type=preferred_element_type)
+
+
+def outer(a: Array, b: Array) -> Array:
+    """Every product of an element of ``a`` with one of ``b``, as a matrix."""
+    return binary.multiply(shaping.reshape(a, (-1, 1)), shaping.reshape(b, (1, -1)))
+
+
+def kron(a: Array, b: Array) -> Array:
+    """The Kronecker product."""
+    nd = max(aval_of("kron", a).ndim, aval_of("kron", b).ndim)
+    a = shaping.reshape(a, (1,) * (nd - shaping.ndim(a)) + shaping.shape(a))
+    b = shaping.reshape(b, (1,) * (nd - shaping.ndim(b)) + shaping.shape(b))
+    sizes = tuple(m * n for m, n in zip(shaping.shape(a), shaping.shape(b), strict=True))
+    wide = binary.multiply(
+        shaping.expand_dims(a, tuple(range(1, 2 * nd, 2))), shaping.expand_dims(b, tuple(range(0, 2 * nd, 2)))
+    )
+    return shaping.reshape(wide, sizes)
+
+
+def cross(a: Array, b: Array, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Array:
+    """The cross product of vectors of 3 elements along an axis (of 2: its third component)."""
+    if axis is not None:
+        axisa = axisb = axisc = axis
+    a, b = shaping.moveaxis(a, axisa, -1), shaping.moveaxis(b, axisb, -1)
+    na, nb = shaping.shape(a)[-1], shaping.shape(b)[-1]
+    if na not in (2, 3) or nb not in (2, 3):
+        raise ShapeError(at_user_line(f"cross: vectors have 2 or 3 elements, got {na} and {nb}"))
+
+    def part(x: Array, n: int, i: int) -> Any:
+        return lax.index_in_dim(x, i, -1, False) if i < n else 0
+
+    a0, a1, a2 = (part(a, na, i) for i in range(3))
+    b0, b1, b2 = (part(b, nb, i) for i in range(3))
+
+    def minor(p: Any, q: Any, r: Any, s: Any) -> Array:
+        return binary.subtract(binary.multiply(p, q), binary.multiply(r, s))
+
+    last = minor(a0, b1, a1, b0)
+    if na == nb == 2:
+        return last
+    return shaping.stack(shaping.broadcast_arrays(minor(a1, b2, a2, b1), minor(a2, b0, a0, b2), last), axisc)
+
+
+def convolve(a: Array, v: Array, mode: str = "full", *, precision: str | None = None) -> Array:
+    """The discrete convolution of two vectors; ``mode`` is 'full', 'same' or 'valid'."""
+    return _slide("convolve", a, shaping.flip(v), mode, precision)
+
+
+def correlate(a: Array, v: Array, mode: str = "valid", *, precision: str | None = None) -> Array:
+    """The correlation of two vectors; ``mode`` is 'full', 'same' or 'valid'."""
+    na, nv = shaping.size(a), shaping.size(v)
+    out = _slide("correlate", a, v, mode, precision)
+    return shaping.flip(out) if nv > na else out
+
+
+def _slide(name: str, a: Array, v: Array, mode: str, precision: str | None) -> Array:
+    a, v = promote_dtypes(name, a, v)
+    A, V = aval_of(name, a), aval_of(name, v)
+    if A.ndim != 1 or V.ndim != 1 or 0 in (A.size, V.size):
+        raise ShapeError(
+            at_user_line(f"{name}: needs two vectors that are not empty, got shapes {A.shape} and {V.shape}")
+        )
+    if mode not in ("full", "same", "valid"):
+        raise ValueError(at_user_line(f"{name}: mode must be 'full', 'same' or 'valid', not {mode!r}"))
+    if V.size > A.size:
+        a, v, A, V = shaping.flip(v), shaping.flip(a), V, A
+    n = V.size
+    low, high = {"full": (n - 1, n - 1), "same": (n // 2, (n - 1) // 2), "valid": (0, 0)}[mode]
+    a = lax.pad(a, A.dtype.type(0), ((low, high, 0),))
+    count = A.size + low + high - n + 1
+    where = np.arange(count, dtype=np.int32)[:, None] + np.arange(n, dtype=np.int32)
+    return matmul(lax.gather(a, [where], axes=(0,), mode="clip"), v, precision=precision)
+
+
+def multi_dot(arrays: Sequence[Array], *, precision: str | None = None) -> Array:
+    """A product of several matrices, from left to right."""
+    out, *rest = arrays
+    for item in rest:
+        out = matmul(out, item, precision=precision)
+    return out

@@ -1,0 +1,377 @@
+"""Making arrays: from data, filled, ranges, and the matrices with a name."""
+
+from __future__ import annotations
+
+import builtins
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from volta.core import dtypes
+from volta.core.errors import ConcretizationTypeError, DTypeError, ShapeError
+from volta.core.interp import Tracer, Value
+from volta.core.source import at_user_line
+from volta.numpy import shaping
+from volta.numpy.binary import operands
+from volta.numpy.promotion import as_shape, as_value, aval_of, broadcast_array, canonical_axis, convert, zero_like
+from volta.numpy.reductions import sum as _sum
+from volta.numpy.ufuncs import astype
+from volta.ops import lax
+from volta.runtime.array import Array as ConcreteArray
+
+Array = Any
+Shape = int | Sequence[int]
+
+
+def array(object: Any, dtype: Any = None, copy: bool = True, ndmin: int = 0) -> Array:
+    """An array of a number, a NumPy array, or nested lists of them and of arrays.
+
+    Python floats become float32 and ints int32; NumPy arrays keep their dtype, float64 included. ``copy`` is accepted
+    for NumPy's sake: arrays are immutable.
+
+    >>> volta.numpy.array([1, 2.5])
+    Array([1. , 2.5], dtype=float32)
+    """
+    out = _array(object, None if dtype is None else dtypes.canonicalize(dtype))
+    if out.weak_type:
+        out = astype(out, out.dtype)
+    return out if out.ndim >= ndmin else lax.reshape(out, (1,) * (ndmin - out.ndim) + out.shape)
+
+
+def asarray(a: Any, dtype: Any = None, copy: bool | None = None) -> Array:
+    """``a`` as an array; arrays pass through, and a Python number stays weakly typed."""
+    return _array(a, None if dtype is None else dtypes.canonicalize(dtype))
+
+
+def copy(a: Any) -> Array:
+    """The same values as ``a``."""
+    return asarray(a)
+
+
+def _array(x: Any, dtype: np.dtype | None) -> Array:
+    if isinstance(x, Value):
+        return x if dtype is None else astype(x, dtype)
+    if isinstance(x, (list, tuple)):
+        return _from_nested(x, dtype)
+    if not isinstance(x, (np.ndarray, np.generic)) and dtypes.of_python_scalar(x) is None:
+        if not (hasattr(x, "__array__") or hasattr(x, "__array_interface__") or hasattr(x, "__buffer__")):
+            raise DTypeError(at_user_line(f"array: cannot make an array of {type(x).__name__}: {x!r:.80}"))
+        x = np.asarray(x)
+    if dtype is None:
+        return as_value(x)
+    return ConcreteArray.from_numpy(_cast(np.asarray(x), dtype))
+
+
+def _cast(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """A constant in ``dtype``, with the rule that a float becomes an integer by truncation and saturation."""
+    if x.dtype == dtype:
+        return x
+    if dtypes.is_integer(dtype) and x.dtype.kind in "fV":
+        wide = np.nan_to_num(np.trunc(x.astype(np.float64)), nan=0.0, posinf=math.inf, neginf=-math.inf)
+        limits = np.iinfo(dtype)
+        inside = (wide >= float(limits.min)) & (wide < float(limits.max) + 1)
+        low_or_high = np.where(wide < 0, limits.min, limits.max).astype(dtype)
+        return np.where(inside, np.where(inside, wide, 0).astype(dtype), low_or_high).astype(dtype)
+    with np.errstate(over="ignore"):
+        return x.astype(dtype)
+
+
+def _leaves(x: Any) -> list[Any]:
+    if isinstance(x, (list, tuple)):
+        return [leaf for item in x for leaf in _leaves(item)]
+    return [x]
+
+
+def _from_nested(x: Any, dtype: np.dtype | None) -> Array:
+    leaves = _leaves(x)
+    if not builtins.any(isinstance(leaf, Value) for leaf in leaves):
+        if dtype is None:
+            kinds = [(a.dtype, a.weak_type) for a in (aval_of("array", leaf) for leaf in leaves)]
+            dtype = dtypes.promote(*kinds)[0] if kinds else dtypes.DEFAULT_FLOAT
+        try:
+            return ConcreteArray.from_numpy(_cast(np.array(x), dtype))
+        except ValueError as e:
+            raise ShapeError(at_user_line(f"array: the nested lists have no common shape ({e})")) from None
+    if dtype is None:
+        dtype = dtypes.promote(*((a.dtype, a.weak_type) for a in (aval_of("array", leaf) for leaf in leaves)))[0]
+    return shaping.stack([_array(item, dtype) for item in x])
+
+
+# -- filled ------------------------------------------------------------------------------------------------------------
+
+
+def full(shape: Shape, fill_value: Any, dtype: Any = None) -> Array:
+    """An array of ``shape`` filled with ``fill_value`` (which may be an array that broadcasts).
+
+    >>> volta.numpy.full((2,), 7)
+    Array([7, 7], dtype=int32)
+    """
+    shape = as_shape("full", shape)
+    aval = aval_of("full", fill_value)
+    dtype = aval.dtype if dtype is None else dtypes.canonicalize(dtype)
+    if aval.shape:
+        return shaping.broadcast_to(astype(fill_value, dtype), shape)
+    return as_value(lax.full(shape, convert(fill_value, dtype), dtype))
+
+
+def zeros(shape: Shape, dtype: Any = None) -> Array:
+    """An array of zeros, float32 unless ``dtype`` says otherwise."""
+    return full(shape, 0, dtypes.DEFAULT_FLOAT if dtype is None else dtype)
+
+
+def ones(shape: Shape, dtype: Any = None) -> Array:
+    """An array of ones, float32 unless ``dtype`` says otherwise."""
+    return full(shape, 1, dtypes.DEFAULT_FLOAT if dtype is None else dtype)
+
+
+def empty(shape: Shape, dtype: Any = None) -> Array:
+    """The same as :func:`zeros`: no memory is ever left undefined."""
+    return zeros(shape, dtype)
+
+
+def full_like(a: Array, fill_value: Any, dtype: Any = None, shape: Any = None) -> Array:
+    """:func:`full` with the shape and dtype of ``a``."""
+    aval = aval_of("full_like", a)
+    return full(aval.shape if shape is None else shape, fill_value, aval.dtype if dtype is None else dtype)
+
+
+def zeros_like(a: Array, dtype: Any = None, shape: Any = None) -> Array:
+    """Zeros with the shape and dtype of ``a``."""
+    return full_like(a, 0, dtype, shape)
+
+
+def ones_like(a: Array, dtype: Any = None, shape: Any = None) -> Array:
+    """Ones with the shape and dtype of ``a``."""
+    return full_like(a, 1, dtype, shape)
+
+
+empty_like = zeros_like
+
+
+# -- ranges ------------------------------------------------------------------------------------------------------------
+
+
+def _concrete_number(name: str, x: Any) -> Any:
+    if isinstance(x, Tracer):
+        raise ConcretizationTypeError(
+            at_user_line(
+                f"{name}: its arguments decide the shape, so they must be known while tracing, but got a traced value "
+                f"({x.aval.short()}). Make it a static argument (static_argnums), or take it from a shape."
+            )
+        )
+    return np.asarray(x)[()] if isinstance(x, (Value, np.ndarray)) else x
+
+
+def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None) -> Array:
+    """Evenly spaced values in ``[start, stop)``; one argument counts from 0.
+
+    Element i is ``start + i * step`` computed in the result's dtype.
+
+    >>> volta.numpy.arange(2, 8, 3)
+    Array([2, 5], dtype=int32)
+    """
+    start, stop, step = (None if v is None else _concrete_number("arange", v) for v in (start, stop, step))
+    if stop is None:
+        start, stop = start * 0, start
+    given = [v for v in (start, stop, step) if v is not None]
+    step = 1 if step is None else step
+    if dtype is None:
+        dtype = dtypes.promote(*((a.dtype, a.weak_type) for a in (aval_of("arange", v) for v in given)))[0]
+    dtype = dtypes.canonicalize(dtype)
+    if step == 0:
+        raise ValueError(at_user_line("arange: step must not be 0"))
+    size = builtins.max(0, math.ceil((stop - start) / step))
+    if dtype == dtypes.bool_:
+        return astype(arange(start, stop, step, dtypes.int32), dtype)
+    out = lax.iota(dtype, size)
+    if step != 1:
+        out = lax.mul(out, convert(step, dtype))
+    return out if start == 0 else lax.add(out, convert(start, dtype))
+
+
+def linspace(
+    start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None, axis: int = 0
+) -> Array:
+    """``num`` evenly spaced values from ``start`` to ``stop`` (included when ``endpoint``), along a new ``axis``.
+
+    >>> volta.numpy.linspace(0, 1, 3)
+    Array([0. , 0.5, 1. ], dtype=float32)
+    """
+    num = int(_concrete_number("linspace", num))
+    if num < 0:
+        raise ValueError(at_user_line(f"linspace: num must not be negative, got {num}"))
+    start, stop = operands("linspace", start, stop)
+    own = aval_of("linspace", start)
+    out_dtype = dtypes.to_float(own.dtype) if dtype is None else dtypes.canonicalize(dtype)
+    work = dtypes.to_float(out_dtype) if dtypes.is_float(out_dtype) else dtypes.float64
+    start, stop = convert(start, work), convert(stop, work)
+    shape = np.broadcast_shapes(aval_of("", start).shape, aval_of("", stop).shape)
+    axis = canonical_axis("linspace", axis, len(shape) + 1)
+    intervals = num - 1 if endpoint else num
+    full_shape = shape[:axis] + (num,) + shape[axis:]
+
+    def spread(x: Any) -> Any:
+        if not aval_of("", x).shape:
+            return x
+        return lax.broadcast_in_dim(x, full_shape, tuple(i for i in range(len(full_shape)) if i != axis))
+
+    index = lax.broadcasted_iota(work, full_shape, axis)
+    t = lax.div(index, work.type(builtins.max(intervals, 1)))
+    # a blend instead of start + i * step: it neither overflows nor overshoots
+    out = lax.add(lax.mul(spread(start), lax.sub(work.type(1), t)), lax.mul(spread(stop), t))
+    if endpoint and num > 1:
+        out = lax.select_n(lax.eq(index, work.type(num - 1)), out, spread(stop))
+    if dtypes.is_integer(out_dtype):
+        out = lax.floor(out)
+    out = convert(out, out_dtype)
+    if not retstep:
+        return out
+    return out, lax.div(lax.sub(stop, start), work.type(intervals if intervals > 0 else math.nan))
+
+
+def logspace(
+    start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: float = 10.0, dtype: Any = None, axis: int = 0
+) -> Array:
+    """``base`` to the powers :func:`linspace` gives."""
+    exponents = linspace(start, stop, num, endpoint, dtype=None, axis=axis)
+    out = lax.pow(convert(base, exponents.dtype), exponents)
+    return out if dtype is None else astype(out, dtype)
+
+
+# -- matrices with a name ----------------------------------------------------------------------------------------------
+
+
+def _band(rows: int, columns: int, k: int, compare: Any) -> Array:
+    """The mask ``compare(i + k, j)`` over a matrix."""
+    shape = (rows, columns)
+    i = lax.broadcasted_iota(dtypes.int32, shape, 0)
+    j = lax.broadcasted_iota(dtypes.int32, shape, 1)
+    return compare(lax.add(i, np.int32(k)) if k else i, j)
+
+
+def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Array:
+    """Ones on the ``k``-th diagonal of an N by M matrix."""
+    dtype = dtypes.DEFAULT_FLOAT if dtype is None else dtypes.canonicalize(dtype)
+    return convert(_band(N, N if M is None else M, k, lax.eq), dtype)
+
+
+def identity(n: int, dtype: Any = None) -> Array:
+    """The n by n identity matrix."""
+    return eye(n, dtype=dtype)
+
+
+def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Array:
+    """Ones at and below the ``k``-th diagonal of an N by M matrix."""
+    dtype = dtypes.DEFAULT_FLOAT if dtype is None else dtypes.canonicalize(dtype)
+    return convert(_band(N, N if M is None else M, k, lax.ge), dtype)
+
+
+def _triangle(name: str, m: Array, k: int, lower: bool) -> Array:
+    aval = aval_of(name, m)
+    if aval.ndim < 2:
+        raise ShapeError(at_user_line(f"{name}: needs a matrix, got shape {aval.shape}"))
+    mask = broadcast_array(_band(*aval.shape[-2:], k if lower else k - 1, lax.ge), aval.shape)
+    zero = zero_like(m)
+    return lax.select_n(mask, zero, m) if lower else lax.select_n(mask, m, zero)
+
+
+def tril(m: Array, k: int = 0) -> Array:
+    """``m`` with zeros above the ``k``-th diagonal of its last two axes."""
+    return _triangle("tril", m, k, True)
+
+
+def triu(m: Array, k: int = 0) -> Array:
+    """``m`` with zeros below the ``k``-th diagonal of its last two axes."""
+    return _triangle("triu", m, k, False)
+
+
+def diagonal(a: Array, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
+    """The diagonal ``a[i, i + offset]`` of two axes, as the last axis."""
+    aval = aval_of("diagonal", a)
+    axis1, axis2 = (canonical_axis("diagonal", v, aval.ndim) for v in (axis1, axis2))
+    if axis1 == axis2:
+        raise ShapeError(at_user_line("diagonal: axis1 and axis2 must differ"))
+    rows = np.arange(
+        builtins.max(0, -offset), builtins.min(aval.shape[axis1], aval.shape[axis2] - offset), dtype=np.int32
+    )
+    index = {axis1: rows, axis2: rows + np.int32(offset)}
+    axes = tuple(sorted(index))
+    out = lax.gather(a, [index[v] for v in axes], axes=axes, batch_dims=0, mode="clip")
+    return shaping.moveaxis(out, 0, -1)
+
+
+def diag(v: Array, k: int = 0) -> Array:
+    """A matrix with ``v`` on its ``k``-th diagonal, or that diagonal of the matrix ``v``."""
+    aval = aval_of("diag", v)
+    if aval.ndim == 2:
+        return diagonal(v, k)
+    if aval.ndim != 1:
+        raise ShapeError(at_user_line(f"diag: needs 1 or 2 dimensions, got shape {aval.shape}"))
+    n = aval.shape[0] + builtins.abs(k)
+    rows = lax.pad(v, zero_like(v), ((builtins.max(0, -k), builtins.max(0, k), 0),)) if k else v
+    return lax.select_n(_band(n, n, k, lax.eq), zero_like(v), lax.broadcast_in_dim(rows, (n, n), (0,)))
+
+
+def diagflat(v: Array, k: int = 0) -> Array:
+    """:func:`diag` of the flat array."""
+    return diag(shaping.ravel(v), k)
+
+
+def trace(a: Array, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Array:
+    """The sum of a diagonal."""
+    return _sum(diagonal(a, offset, axis1, axis2), -1, dtype)
+
+
+def vander(x: Array, N: int | None = None, increasing: bool = False) -> Array:
+    """The Vandermonde matrix: columns are powers of ``x``."""
+    aval = aval_of("vander", x)
+    columns = aval.shape[0] if N is None else N
+    powers = [lax.integer_pow(x, p) for p in range(columns)]
+    return shaping.stack(powers if increasing else powers[::-1], axis=1)
+
+
+# -- grids -------------------------------------------------------------------------------------------------------------
+
+
+def meshgrid(*xi: Array, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> list[Array]:
+    """Coordinate matrices from coordinate vectors; ``indexing`` is 'xy' (columns first) or 'ij'."""
+    if indexing not in ("xy", "ij"):
+        raise ValueError(at_user_line(f"meshgrid: indexing must be 'xy' or 'ij', not {indexing!r}"))
+    flat = [shaping.ravel(x) for x in xi]
+    places = list(range(len(flat)))
+    if indexing == "xy" and len(flat) > 1:
+        places[:2] = [1, 0]
+    sizes = [0] * len(flat)
+    for x, place in zip(flat, places, strict=True):
+        sizes[place] = x.size
+    out = []
+    for x, place in zip(flat, places, strict=True):
+        shape = tuple(x.size if sparse and i == place else 1 if sparse else n for i, n in enumerate(sizes))
+        out.append(lax.broadcast_in_dim(x, shape, (place,)))
+    return out
+
+
+def indices(dimensions: Sequence[int], dtype: Any = None, sparse: bool = False) -> Any:
+    """The index of every element of a grid, one axis of the grid after the other."""
+    shape = as_shape("indices", dimensions)
+    dtype = dtypes.DEFAULT_INT if dtype is None else dtypes.canonicalize(dtype)
+    if sparse:
+        return tuple(
+            lax.reshape(lax.iota(dtype, n), tuple(n if i == j else 1 for j in range(len(shape))))
+            for i, n in enumerate(shape)
+        )
+    return shaping.stack([lax.broadcasted_iota(dtype, shape, i) for i in range(len(shape))])
+
+
+def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
+    """The row and column indices of the lower triangle."""
+    rows, columns = np.tril_indices(n, k, m)
+    return as_value(rows.astype(np.int32)), as_value(columns.astype(np.int32))
+
+
+def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
+    """The row and column indices of the upper triangle."""
+    rows, columns = np.triu_indices(n, k, m)
+    return as_value(rows.astype(np.int32)), as_value(columns.astype(np.int32))

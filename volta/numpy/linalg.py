@@ -1,0 +1,106 @@
+"""``volta.numpy.linalg``: norms, products and powers of matrices. Decompositions are not part of Volta yet."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from volta.core.errors import ShapeError
+from volta.core.source import at_user_line
+from volta.numpy import binary, reductions, ufuncs
+from volta.numpy.contractions import cross, matmul, multi_dot, outer, tensordot, vecdot
+from volta.numpy.creation import diagonal, eye, trace
+from volta.numpy.promotion import aval_of, canonical_axes, convert, promote_floats, scalar_like
+from volta.numpy.shaping import matrix_transpose
+from volta.ops import lax
+
+__all__ = [
+    "cross", "diagonal", "matmul", "matrix_norm", "matrix_power", "matrix_transpose", "multi_dot", "norm", "outer",
+    "tensordot", "trace", "vecdot", "vector_norm",
+]  # fmt: skip
+
+Array = Any
+
+
+def norm(x: Array, ord: Any = None, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Array:
+    """The length of vectors (one axis, or all of them when ``ord`` is None) or the norm of matrices (two axes).
+
+    ``ord`` for vectors: None or 2, 1, 0, inf, -inf, or any number; for matrices: None or 'fro', 1, -1, inf, -inf.
+    """
+    x = promote_floats("norm", x)[0]
+    nd = aval_of("norm", x).ndim
+    axes = canonical_axes("norm", axis, nd)
+    if ord is None:
+        return vector_norm(x, axis=axes, keepdims=keepdims)
+    if len(axes) == 1:
+        return vector_norm(x, axis=axes, keepdims=keepdims, ord=ord)
+    if len(axes) == 2:
+        pair = tuple(axis) if isinstance(axis, (tuple, list)) else axes
+        return _matrix_norm(x, ord, (pair[0] % nd, pair[1] % nd), keepdims)
+    raise ShapeError(at_user_line(f"norm: ord={ord!r} needs one axis or two, got {len(axes)}"))
+
+
+def vector_norm(x: Array, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Array:
+    """The ``ord``-norm of the elements along ``axis`` (None: all)."""
+    x = promote_floats("vector_norm", x)[0]
+    if ord == 2:
+        return lax.sqrt(reductions.sum(lax.mul(x, x), axis, keepdims=keepdims))
+    size = lax.abs(x)
+    if ord == math.inf:
+        return reductions.max(size, axis, keepdims=keepdims)
+    if ord == -math.inf:
+        return reductions.min(size, axis, keepdims=keepdims)
+    if ord == 0:
+        return convert(reductions.count_nonzero(x, axis, keepdims=keepdims), aval_of("", x).dtype)
+    if ord == 1:
+        return reductions.sum(size, axis, keepdims=keepdims)
+    total = reductions.sum(binary.power(size, ord), axis, keepdims=keepdims)
+    return lax.pow(total, scalar_like(total, 1.0 / ord))
+
+
+def matrix_norm(x: Array, /, *, keepdims: bool = False, ord: Any = "fro") -> Array:
+    """The ``ord``-norm of the last two axes."""
+    x = promote_floats("matrix_norm", x)[0]
+    nd = aval_of("", x).ndim
+    if nd < 2:
+        raise ShapeError(at_user_line(f"matrix_norm: needs a matrix, got shape {aval_of('', x).shape}"))
+    return _matrix_norm(x, ord, (nd - 2, nd - 1), keepdims)
+
+
+def _matrix_norm(x: Array, ord: Any, axes: tuple[int, int], keepdims: bool) -> Array:
+    if ord in (None, "fro"):
+        return vector_norm(x, axis=axes, keepdims=keepdims)
+    if ord not in (1, -1, math.inf, -math.inf):
+        raise ValueError(
+            at_user_line(
+                f"norm: ord={ord!r} of a matrix needs a decomposition, which Volta has not; use 'fro', 1, -1 or inf"
+            )
+        )
+    row, column = axes
+    first, second = (row, column) if abs(ord) == 1 else (column, row)
+    sums = reductions.sum(ufuncs.absolute(x), first, keepdims=True)
+    extreme = reductions.max if ord > 0 else reductions.min
+    out = extreme(sums, second, keepdims=True)
+    if keepdims:
+        return out
+    return lax.reshape(out, tuple(n for i, n in enumerate(aval_of("", out).shape) if i not in axes))
+
+
+def matrix_power(a: Array, n: int) -> Array:
+    """``a @ a @ … @ a`` with ``n`` factors, by squaring. Negative powers need an inverse, which Volta has not."""
+    aval = aval_of("matrix_power", a)
+    if aval.ndim < 2 or aval.shape[-1] != aval.shape[-2]:
+        raise ShapeError(at_user_line(f"matrix_power: needs square matrices, got shape {aval.shape}"))
+    if n < 0:
+        raise ValueError(at_user_line("matrix_power: negative powers need a matrix inverse, which Volta has not"))
+    if n == 0:
+        return lax.broadcast_in_dim(eye(aval.shape[-1], dtype=aval.dtype), aval.shape, (aval.ndim - 2, aval.ndim - 1))
+    result: Any = None
+    for bit in np.binary_repr(n)[::-1]:
+        if bit == "1":
+            result = a if result is None else matmul(result, a)
+        n >>= 1
+        a = matmul(a, a) if n else a
+    return result

@@ -1,0 +1,209 @@
+"""Operators and methods of arrays and tracers: installed once on their common base class, so that both share them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from volta.core import dtypes
+from volta.core.errors import ConcretizationTypeError
+from volta.core.interp import Value
+from volta.core.source import at_user_line
+from volta.numpy import binary, contractions, creation, indexing, reductions, shaping, sorting, taking, ufuncs
+from volta.numpy.updates import IndexUpdateHelper
+from volta.ops import lax
+
+_OPERANDS = (Value, np.ndarray, np.generic, bool, int, float)
+
+
+def _operator(function: Callable[[Any, Any], Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """The operator and its reflected form; an operand that is none of ours is left to its own class."""
+
+    def forward(self: Value, other: Any) -> Any:
+        if not isinstance(other, _OPERANDS):
+            return _decline(function, other)
+        return function(self, other)
+
+    def reflected(self: Value, other: Any) -> Any:
+        if not isinstance(other, _OPERANDS):
+            return _decline(function, other)
+        return function(other, self)
+
+    forward.__doc__ = reflected.__doc__ = function.__doc__
+    return forward, reflected
+
+
+def _decline(function: Callable[..., Any], other: Any) -> Any:
+    if isinstance(other, (list, tuple)):
+        function(np.float32(0), other)  # raises, and says how to convert
+    return NotImplemented
+
+
+_BINARY = {
+    "add": binary.add,
+    "sub": binary.subtract,
+    "mul": binary.multiply,
+    "truediv": binary.true_divide,
+    "floordiv": binary.floor_divide,
+    "mod": binary.remainder,
+    "divmod": binary.divmod,
+    "pow": binary.power,
+    "matmul": contractions.matmul,
+    "and": binary.bitwise_and,
+    "or": binary.bitwise_or,
+    "xor": binary.bitwise_xor,
+    "lshift": binary.left_shift,
+    "rshift": binary.right_shift,
+}
+_COMPARE = {
+    "eq": binary.equal,
+    "ne": binary.not_equal,
+    "lt": binary.less,
+    "le": binary.less_equal,
+    "gt": binary.greater,
+    "ge": binary.greater_equal,
+}
+_UNARY = {"neg": ufuncs.negative, "pos": ufuncs.positive, "abs": ufuncs.absolute, "invert": ufuncs.invert}
+
+
+def _getitem(self: Value, index: Any) -> Any:
+    """``x[index]`` with NumPy's basic and advanced indexing; see ``volta/numpy/indexing.py``."""
+    return indexing.getitem(self, index)
+
+
+def _setitem(self: Value, index: Any, value: Any) -> None:
+    raise TypeError(
+        at_user_line(
+            "arrays are immutable, so x[i] = v is not possible. Write x = x.at[i].set(v) for an updated copy "
+            "(and x.at[i].add(v) for x[i] += v)."
+        )
+    )
+
+
+def _len(self: Value) -> int:
+    if not self.aval.shape:
+        raise TypeError(at_user_line("len() of a scalar array (shape ())"))
+    return self.aval.shape[0]
+
+
+def _iter(self: Value) -> Iterator[Any]:
+    if not self.aval.shape:
+        raise TypeError(at_user_line("iteration over a scalar array (shape ())"))
+    return (indexing.getitem(self, i) for i in range(self.aval.shape[0]))
+
+
+def _contains(self: Value, item: Any) -> Any:
+    return bool(reductions.any(binary.equal(self, item)))
+
+
+def _reshape(self: Value, *shape: Any, order: str = "C") -> Any:
+    """``x.reshape(2, 3)`` or ``x.reshape((2, 3))``; one size may be -1."""
+    return shaping.reshape(self, shape[0] if len(shape) == 1 else shape, order)
+
+
+def _transpose(self: Value, *axes: Any) -> Any:
+    """``x.transpose()``, ``x.transpose(1, 0)`` or ``x.transpose((1, 0))``."""
+    if not axes or axes == (None,):
+        return shaping.transpose(self)
+    return shaping.transpose(self, axes[0] if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes)
+
+
+def _view(self: Value, dtype: Any) -> Any:
+    """The same bits as another dtype of the same size."""
+    return lax.bitcast_convert_type(self, dtypes.canonicalize(dtype))
+
+
+def _round(self: Value, decimals: int | None = None) -> Any:
+    """``round(x, decimals)``."""
+    return ufuncs.round(self, decimals or 0)
+
+
+def _need_concrete(name: str) -> Callable[..., Any]:
+    def method(self: Value, *args: Any) -> Any:
+        raise ConcretizationTypeError(
+            at_user_line(
+                f".{name}() needs a concrete value, but this one is traced ({self.aval.short()}). Return it from the "
+                "transformed function and convert it outside."
+            )
+        )
+
+    return method
+
+
+_METHODS: dict[str, Callable[..., Any]] = {
+    "reshape": _reshape,
+    "transpose": _transpose,
+    "view": _view,
+    "round": _round,
+    "astype": ufuncs.astype,
+    "copy": creation.copy,
+    "flatten": shaping.ravel,
+    "ravel": shaping.ravel,
+    "squeeze": shaping.squeeze,
+    "swapaxes": shaping.swapaxes,
+    "repeat": taking.repeat,
+    "take": taking.take,
+    "nonzero": taking.nonzero,
+    "compress": lambda self, condition, axis=None: taking.compress(condition, self, axis),
+    "diagonal": creation.diagonal,
+    "trace": creation.trace,
+    "clip": binary.clip,
+    "dot": contractions.dot,
+    "sort": sorting.sort,
+    "argsort": sorting.argsort,
+    "searchsorted": sorting.searchsorted,
+    "sum": reductions.sum,
+    "prod": reductions.prod,
+    "mean": reductions.mean,
+    "var": reductions.var,
+    "std": reductions.std,
+    "max": reductions.max,
+    "min": reductions.min,
+    "ptp": reductions.ptp,
+    "argmax": reductions.argmax,
+    "argmin": reductions.argmin,
+    "all": reductions.all,
+    "any": reductions.any,
+    "cumsum": reductions.cumsum,
+    "cumprod": reductions.cumprod,
+    "item": _need_concrete("item"),
+    "tolist": _need_concrete("tolist"),
+}
+
+_PROPERTIES: dict[str, Callable[[Any], Any]] = {
+    "T": shaping.transpose,
+    "mT": shaping.matrix_transpose,
+    "at": IndexUpdateHelper,
+    "nbytes": lambda self: self.aval.nbytes,
+    "itemsize": lambda self: self.aval.dtype.itemsize,
+    "real": ufuncs.positive,
+}
+
+
+def install(cls: type) -> None:
+    """Put the operators and methods on ``cls``. What subclasses define (``item``, ``__bool__``) stays theirs."""
+    for name, function in _BINARY.items():
+        forward, reflected = _operator(function)
+        setattr(cls, f"__{name}__", forward)
+        setattr(cls, f"__r{name}__", reflected)
+    for name, function in _COMPARE.items():
+        setattr(cls, f"__{name}__", _operator(function)[0])
+    for name, unary in _UNARY.items():
+        setattr(cls, f"__{name}__", unary)
+    for name, method in (
+        ("__getitem__", _getitem),
+        ("__setitem__", _setitem),
+        ("__len__", _len),
+        ("__iter__", _iter),
+        ("__contains__", _contains),
+        ("__round__", _round),
+        *_METHODS.items(),
+    ):
+        setattr(cls, name, method)
+    for name, getter in _PROPERTIES.items():
+        setattr(cls, name, property(getter, doc=getter.__doc__))
+
+
+install(Value)

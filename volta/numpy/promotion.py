@@ -1,0 +1,206 @@
+"""How operands of a NumPy-style function meet: one dtype by promotion, one shape by broadcasting.
+
+Python numbers stay weak and stay rank 0, so that ``x * 2.0`` is one equation with a literal. Arrays of different
+non-scalar shapes are broadcast; a rank-0 operand never is, because elementwise primitives take it as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from volta.core import dtypes
+from volta.core.avals import ShapedArray
+from volta.core.errors import DTypeError, ShapeError
+from volta.core.interp import Value, get_aval
+from volta.core.source import at_user_line
+from volta.ops import lax
+from volta.runtime.array import as_array
+
+Shape = tuple[int, ...]
+NUMBERS = (bool, int, float)
+
+
+def aval_of(name: str, x: Any) -> ShapedArray:
+    """The abstract value of an operand of ``name``; says how to mend what is no operand."""
+    if isinstance(x, Value):
+        return x.aval
+    if isinstance(x, (list, tuple)):
+        raise DTypeError(
+            at_user_line(
+                f"{name}: operands must be arrays or numbers, not {type(x).__name__}. Convert it first: "
+                "volta.numpy.array(...), so that a long list is never copied element by element unseen."
+            )
+        )
+    try:
+        return get_aval(x)
+    except DTypeError:
+        kind = x.dtype if isinstance(x, (np.ndarray, np.generic)) else type(x).__name__
+        raise DTypeError(
+            at_user_line(f"{name}: operands must be real arrays or numbers, not {kind}: {x!r:.80}")
+        ) from None
+
+
+def convert(x: Any, dtype: np.dtype, weak: bool = False) -> Any:
+    """``x`` in ``dtype``. Constants are cast here and now; only a Value of another dtype costs an equation."""
+    if isinstance(x, Value):
+        aval = x.aval
+        return x if aval.dtype == dtype else lax.convert_element_type(x, dtype, weak_type=weak)
+    if isinstance(x, (np.ndarray, np.generic)):
+        return x if x.dtype == dtype else x.astype(dtype)
+    if weak:
+        number = float(x) if dtypes.is_float(dtype) else x
+        if dtypes.of_python_scalar(number) == dtype:
+            return number
+    return dtype.type(x)
+
+
+def as_value(x: Any) -> Any:
+    """``x`` itself when it is an array or a tracer, else an array of it (weak for a Python number)."""
+    return x if isinstance(x, Value) else as_array(x)
+
+
+def common_dtype(name: str, *xs: Any) -> tuple[np.dtype, bool]:
+    return dtypes.promote(*((a.dtype, a.weak_type) for a in (aval_of(name, x) for x in xs)))
+
+
+def promote_dtypes(name: str, *xs: Any) -> list[Any]:
+    """The operands in their common dtype; shapes are untouched."""
+    dtype, weak = common_dtype(name, *xs)
+    return [convert(x, dtype, weak) for x in xs]
+
+
+def promote_floats(name: str, *xs: Any) -> list[Any]:
+    """The operands in their common float dtype: integers and booleans count as the default float."""
+    dtype, weak = common_dtype(name, *xs)
+    dtype = dtypes.to_float(dtype)
+    return [convert(x, dtype, weak) for x in xs]
+
+
+def broadcast_shapes_of(name: str, shapes: Sequence[Shape]) -> Shape:
+    """The common shape under NumPy's rules.
+
+    Raises:
+        ShapeError: naming the two shapes and the axis that do not agree.
+    """
+    ndim = max((len(s) for s in shapes), default=0)
+    out = [1] * ndim
+    owner: list[Shape] = [()] * ndim
+    for shape in shapes:
+        for i in range(1, len(shape) + 1):
+            size = shape[-i]
+            if size == 1:
+                continue
+            if out[-i] == 1:
+                out[-i], owner[-i] = size, shape
+            elif out[-i] != size:
+                raise ShapeError(
+                    at_user_line(
+                        f"{name}: shapes {owner[-i]} and {shape} do not broadcast: counted from the right, axis -{i} "
+                        f"has {out[-i]} and {size}. Sizes must be equal, or one of them 1; insert an axis with "
+                        "x[:, None] or reshape one operand."
+                    )
+                )
+    return tuple(out)
+
+
+def broadcast(name: str, *xs: Any) -> list[Any]:
+    """Operands of equal shape, but rank-0 ones, which stay as they are."""
+    shapes = [np.shape(x) if not isinstance(x, Value) else x.aval.shape for x in xs]
+    ranked = [s for s in shapes if s]
+    if all(s == ranked[0] for s in ranked):
+        return list(xs)
+    shape = broadcast_shapes_of(name, ranked)
+    return [x if not s or s == shape else broadcast_array(x, shape) for x, s in zip(xs, shapes, strict=True)]
+
+
+def broadcast_array(x: Any, shape: Shape) -> Any:
+    """``x`` expanded to ``shape`` (which it is known to broadcast to)."""
+    own = np.shape(x) if not isinstance(x, Value) else x.aval.shape
+    if own == shape:
+        return x
+    return lax.broadcast_in_dim(x, shape, tuple(range(len(shape) - len(own), len(shape))))
+
+
+def operands(name: str, *xs: Any) -> list[Any]:
+    """Operands of one dtype and of one shape (or rank 0): what an elementwise primitive takes."""
+    x0 = xs[0]
+    if isinstance(x0, Value) and len(xs) == 2:  # the common case, quickly
+        x1, a0 = xs[1], x0.aval
+        if isinstance(x1, Value) and x1.aval.dtype == a0.dtype and x1.aval.shape == a0.shape:
+            return [x0, x1]
+    return broadcast(name, *promote_dtypes(name, *xs))
+
+
+def float_operands(name: str, *xs: Any) -> list[Any]:
+    return broadcast(name, *promote_floats(name, *xs))
+
+
+def number_operands(name: str, *xs: Any) -> list[Any]:
+    """Like :func:`operands`; refuses booleans, for which the arithmetic has no meaning."""
+    out = operands(name, *xs)
+    if aval_of(name, out[0]).dtype == dtypes.bool_:
+        raise DTypeError(
+            at_user_line(
+                f"{name}: not defined for bool; use logical_xor, logical_or or astype('int32') to say what is meant."
+            )
+        )
+    return out
+
+
+def zero_like(x: Any) -> Any:
+    """A rank-0 zero of ``x``'s dtype: a literal in the IR."""
+    return get_aval(x).dtype.type(0)
+
+
+def scalar_like(x: Any, value: float) -> Any:
+    """A rank-0 constant of ``x``'s dtype; weak where ``x`` is weak, so that a weak type survives."""
+    aval = get_aval(x)
+    return convert(value, aval.dtype, aval.weak_type)
+
+
+def as_shape(name: str, shape: Any) -> Shape:
+    """A shape given as an int or a sequence of ints."""
+    dims = (shape,) if isinstance(shape, (int, np.integer)) else shape
+    try:
+        out = tuple(int(d.__index__()) for d in dims)
+    except (TypeError, AttributeError) as e:
+        if isinstance(e, TypeError) and type(e) is not TypeError:
+            raise
+        raise ShapeError(at_user_line(f"{name}: a shape is an int or a tuple of ints, not {shape!r:.80}")) from None
+    if any(d < 0 for d in out):
+        raise ShapeError(at_user_line(f"{name}: shape {out} has a negative size"))
+    return out
+
+
+def canonical_axis(name: str, axis: Any, ndim: int) -> int:
+    """``axis`` counted from the front.
+
+    Raises:
+        ShapeError: when the array has no such axis.
+    """
+    try:
+        index = axis.__index__()
+    except AttributeError:
+        raise ShapeError(at_user_line(f"{name}: axis must be an int, not {axis!r:.80}")) from None
+    if not -ndim <= index < ndim:
+        raise ShapeError(
+            at_user_line(
+                f"{name}: axis {index} does not exist in an array of {ndim} dimensions (-{ndim} to {ndim - 1})"
+            )
+            if ndim
+            else at_user_line(f"{name}: axis {index} does not exist: the operand is a scalar (shape ())")
+        )
+    return index + ndim if index < 0 else index
+
+
+def canonical_axes(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
+    """``axis`` (None for all, an int, or a sequence) as ascending axes counted from the front."""
+    if axis is None:
+        return tuple(range(ndim))
+    axes = tuple(canonical_axis(name, a, ndim) for a in (axis if isinstance(axis, (tuple, list)) else (axis,)))
+    if len(set(axes)) != len(axes):
+        raise ShapeError(at_user_line(f"{name}: axis {axis} names one axis twice"))
+    return tuple(sorted(axes))

@@ -1,0 +1,381 @@
+"""Reductions: sums, products, extremes, means, logic and counting along axes, and scans.
+
+Several axes reduce as one row-major sequence; the order of a sum depends on its length alone (the bit contract's SUM).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from volta.core import dtypes
+from volta.core.errors import DTypeError, ShapeError
+from volta.core.interp import Value, get_aval
+from volta.core.source import at_user_line
+from volta.numpy.promotion import (
+    as_value,
+    aval_of,
+    broadcast_array,
+    broadcast_shapes_of,
+    canonical_axes,
+    canonical_axis,
+    convert,
+    scalar_like,
+)
+from volta.numpy.ufuncs import isnan, to_bool
+from volta.ops import lax
+
+Array = Any
+Axis = int | tuple[int, ...] | None
+
+
+def keep_axes(x: Array, shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> Array:
+    """``x``, reduced from ``shape`` over ``axes``, with those axes back as size 1 when ``keepdims``."""
+    if not keepdims or not axes:
+        return x
+    return lax.reshape(x, tuple(1 if i in axes else n for i, n in enumerate(shape)))
+
+
+def _masked(name: str, x: Array, where: Any, neutral: Any) -> Array:
+    """``x`` with ``neutral`` wherever the mask ``where`` is False."""
+    if where is None:
+        return x
+    aval = aval_of(name, x)
+    mask = to_bool(name, where)
+    shape = broadcast_shapes_of(name, [aval.shape, aval_of(name, mask).shape])
+    x = broadcast_array(x, shape)
+    mask = mask if aval_of(name, mask).shape == () else broadcast_array(mask, shape)
+    return lax.select_n(mask, convert(neutral, aval.dtype), x)
+
+
+def _sum_dtype(dtype: np.dtype) -> np.dtype:
+    """Small integers and booleans are summed as (u)int32."""
+    if dtype == dtypes.bool_ or (dtypes.is_signed(dtype) and dtype.itemsize < 4):
+        return dtypes.int32
+    return dtypes.uint32 if dtypes.is_unsigned(dtype) and dtype.itemsize < 4 else dtype
+
+
+def _reduce(
+    name: str,
+    primitive: Callable[[Any, tuple[int, ...]], Any],
+    x: Array,
+    axis: Axis,
+    keepdims: bool,
+) -> Array:
+    aval = aval_of(name, x)
+    axes = canonical_axes(name, axis, aval.ndim)
+    # no axes: the reduction of each single element is itself
+    out = primitive(x, axes) if axes else as_value(x)
+    return keep_axes(out, aval.shape, axes, keepdims)
+
+
+def sum(
+    x: Array, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> Array:
+    """Sum over ``axis`` (None: all). Booleans and small integers are summed as 32-bit integers; float16 and bfloat16
+    are added up in float32 and rounded once.
+
+    >>> volta.numpy.sum(volta.numpy.array([[1.0, 2.0], [3.0, 4.0]]), axis=0)
+    Array([4., 6.], dtype=float32)
+    """
+    own = aval_of("sum", x).dtype
+    x = convert(x, dtypes.canonicalize(dtype) if dtype is not None else _sum_dtype(own))
+    out = _reduce("sum", lax.reduce_sum, _masked("sum", x, where, 0), axis, keepdims)
+    return out if initial is None else lax.add(out, convert(initial, get_aval(out).dtype))
+
+
+def prod(
+    x: Array, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> Array:
+    """Product over ``axis`` (None: all). Booleans and small integers are multiplied as 32-bit integers."""
+    own = aval_of("prod", x).dtype
+    x = convert(x, dtypes.canonicalize(dtype) if dtype is not None else _sum_dtype(own))
+    out = _reduce("prod", lax.reduce_prod, _masked("prod", x, where, 1), axis, keepdims)
+    return out if initial is None else lax.mul(out, convert(initial, get_aval(out).dtype))
+
+
+def _lowest(dtype: np.dtype) -> Any:
+    return False if dtype == dtypes.bool_ else -math.inf if dtypes.is_float(dtype) else dtypes.iinfo(dtype).min
+
+
+def _highest(dtype: np.dtype) -> Any:
+    return True if dtype == dtypes.bool_ else math.inf if dtypes.is_float(dtype) else dtypes.iinfo(dtype).max
+
+
+def _extreme(
+    name: str, x: Array, axis: Axis, keepdims: bool, initial: Any, where: Any, reduce: Any, pair: Any, worst: Any
+) -> Array:
+    aval = aval_of(name, x)
+    axes = canonical_axes(name, axis, aval.ndim)
+    if initial is None:
+        if where is not None:
+            raise ValueError(at_user_line(f"{name}: `where` needs `initial`, the answer where nothing is selected"))
+        for a in axes:
+            if aval.shape[a] == 0:
+                raise ShapeError(
+                    at_user_line(
+                        f"{name}: axis {a} of shape {aval.shape} is empty, so there is no {name}; give `initial`"
+                    )
+                )
+    out = _reduce(name, reduce, _masked(name, x, where, worst(aval.dtype)), axis, keepdims)
+    return out if initial is None else pair(out, convert(initial, aval.dtype))
+
+
+def max(x: Array, axis: Axis = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Array:
+    """The largest element over ``axis`` (None: all); NaN wins.
+
+    >>> volta.numpy.max(volta.numpy.array([3, 1, 2]))
+    Array(3, dtype=int32)
+    """
+    return _extreme("max", x, axis, keepdims, initial, where, lax.reduce_max, lax.max, _lowest)
+
+
+def min(x: Array, axis: Axis = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Array:
+    """The smallest element over ``axis`` (None: all); NaN wins."""
+    return _extreme("min", x, axis, keepdims, initial, where, lax.reduce_min, lax.min, _highest)
+
+
+amax, amin = max, min
+
+
+def ptp(x: Array, axis: Axis = None, *, keepdims: bool = False) -> Array:
+    """The largest less the smallest element."""
+    return lax.sub(max(x, axis, keepdims=keepdims), min(x, axis, keepdims=keepdims))
+
+
+def all(x: Array, axis: Axis = None, *, keepdims: bool = False, where: Any = None) -> Array:
+    """Whether every element is nonzero, over ``axis`` (None: all)."""
+    return _reduce("all", lax.reduce_and, _masked("all", to_bool("all", x), where, True), axis, keepdims)
+
+
+def any(x: Array, axis: Axis = None, *, keepdims: bool = False, where: Any = None) -> Array:
+    """Whether some element is nonzero, over ``axis`` (None: all)."""
+    return _reduce("any", lax.reduce_or, _masked("any", to_bool("any", x), where, False), axis, keepdims)
+
+
+def count_nonzero(x: Array, axis: Axis = None, *, keepdims: bool = False) -> Array:
+    """How many elements are nonzero, as int32."""
+    return sum(to_bool("count_nonzero", x), axis, keepdims=keepdims)
+
+
+# -- positions ---------------------------------------------------------------------------------------------------------
+
+
+def _position(name: str, primitive: Any, x: Array, axis: int | None, keepdims: bool) -> Array:
+    aval = aval_of(name, x)
+    if axis is None:
+        flat = lax.reshape(x, (aval.size,)) if aval.ndim != 1 else x
+        out = _position(name, primitive, flat, 0, False)
+        return lax.reshape(out, (1,) * aval.ndim) if keepdims and aval.ndim else out
+    axis = canonical_axis(name, axis, aval.ndim)
+    if aval.shape[axis] == 0:
+        raise ShapeError(at_user_line(f"{name}: axis {axis} of shape {aval.shape} is empty"))
+    out = primitive(x, axis, dtypes.int32)
+    return keep_axes(out, aval.shape, (axis,), keepdims)
+
+
+def argmax(x: Array, axis: int | None = None, *, keepdims: bool = False) -> Array:
+    """The position of the first largest element along ``axis`` (None: of the flat array), as int32; NaN wins."""
+    return _position("argmax", lax.argmax, x, axis, keepdims)
+
+
+def argmin(x: Array, axis: int | None = None, *, keepdims: bool = False) -> Array:
+    """The position of the first smallest element along ``axis`` (None: of the flat array), as int32; NaN wins."""
+    return _position("argmin", lax.argmin, x, axis, keepdims)
+
+
+# -- moments -----------------------------------------------------------------------------------------------------------
+
+
+def _moment_operand(name: str, x: Array, dtype: Any) -> tuple[Array, np.dtype]:
+    """``x`` in the dtype to compute in, and the dtype of the answer."""
+    own = aval_of(name, x).dtype
+    out = dtypes.canonicalize(dtype) if dtype is not None else dtypes.to_float(own)
+    if not dtypes.is_float(out):
+        raise DTypeError(at_user_line(f"{name}: dtype must be a float dtype, not {out}"))
+    return convert(x, dtypes.compute_dtype(out)), out
+
+
+def _count(name: str, shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool, where: Any) -> Any:
+    """How many elements each mean is over: an int, or an array when there is a mask."""
+    if where is None:
+        return math.prod(shape[a] for a in axes)
+    return sum(broadcast_array(to_bool(name, where), shape), axes, keepdims=keepdims)
+
+
+def _divide(total: Array, count: Any) -> Array:
+    dtype = get_aval(total).dtype
+    return lax.div(total, lax.convert_element_type(count, dtype) if isinstance(count, Value) else dtype.type(count))
+
+
+def _mean(x: Array, axes: tuple[int, ...], keepdims: bool, where: Any) -> Array:
+    aval = aval_of("mean", x)
+    if where is not None:
+        shape = broadcast_shapes_of("mean", [aval.shape, aval_of("mean", where).shape])
+        x = broadcast_array(x, shape)
+    total = sum(x, axes, keepdims=keepdims, where=where)
+    return _divide(total, _count("mean", get_aval(x).shape, axes, keepdims, where))
+
+
+def mean(x: Array, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False, where: Any = None) -> Array:
+    """SUM / n over ``axis`` (None: all). Integers become float32; float16 and bfloat16 are averaged in float32.
+
+    >>> volta.numpy.mean(volta.numpy.array([1.0, 2.0, 6.0]))
+    Array(3., dtype=float32)
+    """
+    x, out = _moment_operand("mean", x, dtype)
+    axes = canonical_axes("mean", axis, get_aval(x).ndim)
+    return convert(_mean(x, axes, keepdims, where), out)
+
+
+def var(
+    x: Array, axis: Axis = None, dtype: Any = None, *, ddof: int = 0, keepdims: bool = False, where: Any = None
+) -> Array:
+    """Variance in two passes: the mean, then SUM(d*d) / (n - ddof) of the distances d from it."""
+    x, out = _moment_operand("var", x, dtype)
+    axes = canonical_axes("var", axis, get_aval(x).ndim)
+    if where is not None:
+        x = _masked("var", x, where, 0)  # now, so that a NaN left out cannot come back through the gradient of d * d
+    center = _mean(x, axes, True, where)
+    d = lax.sub(x, broadcast_array(center, get_aval(x).shape)) if get_aval(center).shape else lax.sub(x, center)
+    count = _count("var", get_aval(x).shape, axes, keepdims, where)
+    total = sum(lax.mul(d, d), axes, keepdims=keepdims, where=where)
+    return convert(_divide(total, lax.sub(count, np.int32(ddof)) if isinstance(count, Value) else count - ddof), out)
+
+
+def std(
+    x: Array, axis: Axis = None, dtype: Any = None, *, ddof: int = 0, keepdims: bool = False, where: Any = None
+) -> Array:
+    """Standard deviation: the square root of :func:`var`."""
+    x, out = _moment_operand("std", x, dtype)
+    return convert(lax.sqrt(var(x, axis, ddof=ddof, keepdims=keepdims, where=where)), out)
+
+
+def average(x: Array, axis: Axis = None, weights: Array | None = None, *, keepdims: bool = False) -> Array:
+    """The mean weighted by ``weights`` (the shape of ``x``, or 1-d along one ``axis``)."""
+    if weights is None:
+        return mean(x, axis, keepdims=keepdims)
+    shape, wshape = aval_of("average", x).shape, aval_of("average", weights).shape
+    if wshape != shape:
+        if (
+            not isinstance(axis, int)
+            or len(wshape) != 1
+            or wshape[0] != shape[canonical_axis("average", axis, len(shape))]
+        ):
+            raise ShapeError(
+                at_user_line(
+                    f"average: weights of shape {wshape} do not fit an operand of shape {shape} at axis {axis}"
+                )
+            )
+        a = canonical_axis("average", axis, len(shape))
+        weights = lax.broadcast_in_dim(weights, shape, (a,))
+    dtype = dtypes.to_float(dtypes.promote((get_aval(x).dtype, False), (get_aval(weights).dtype, False))[0])
+    x, weights = convert(x, dtype), convert(weights, dtype)
+    total = sum(lax.mul(x, weights), axis, keepdims=keepdims)
+    return lax.div(total, sum(weights, axis, keepdims=keepdims))
+
+
+# -- ignoring NaN ------------------------------------------------------------------------------------------------------
+
+
+def _without_nan(x: Array, neutral: Any) -> Array:
+    dtype = aval_of("", x).dtype
+    return lax.select_n(isnan(x), x, convert(neutral, dtype)) if dtypes.is_float(dtype) else x
+
+
+def nansum(x: Array, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False) -> Array:
+    """:func:`sum` with NaN counted as 0."""
+    return sum(_without_nan(x, 0), axis, dtype, keepdims=keepdims)
+
+
+def nanprod(x: Array, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False) -> Array:
+    """:func:`prod` with NaN counted as 1."""
+    return prod(_without_nan(x, 1), axis, dtype, keepdims=keepdims)
+
+
+def _nan_extreme(x: Array, axis: Axis, keepdims: bool, reduce: Any, worst: Any) -> Array:
+    out = reduce(_without_nan(x, worst(aval_of("", x).dtype)), axis, keepdims=keepdims)
+    if not dtypes.is_float(get_aval(x).dtype):
+        return out
+    empty = all(isnan(x), axis, keepdims=keepdims)
+    return lax.select_n(empty, out, scalar_like(out, math.nan))
+
+
+def nanmax(x: Array, axis: Axis = None, *, keepdims: bool = False) -> Array:
+    """:func:`max` of the elements that are not NaN; NaN where there are none."""
+    return _nan_extreme(x, axis, keepdims, max, _lowest)
+
+
+def nanmin(x: Array, axis: Axis = None, *, keepdims: bool = False) -> Array:
+    """:func:`min` of the elements that are not NaN; NaN where there are none."""
+    return _nan_extreme(x, axis, keepdims, min, _highest)
+
+
+def _not_nan(x: Array) -> Array:
+    return lax.bitwise_not(isnan(x))
+
+
+def nanmean(x: Array, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False) -> Array:
+    """:func:`mean` of the elements that are not NaN."""
+    return mean(x, axis, dtype, keepdims=keepdims, where=_not_nan(x))
+
+
+def nanvar(x: Array, axis: Axis = None, dtype: Any = None, *, ddof: int = 0, keepdims: bool = False) -> Array:
+    """:func:`var` of the elements that are not NaN."""
+    return var(x, axis, dtype, ddof=ddof, keepdims=keepdims, where=_not_nan(x))
+
+
+def nanstd(x: Array, axis: Axis = None, dtype: Any = None, *, ddof: int = 0, keepdims: bool = False) -> Array:
+    """:func:`std` of the elements that are not NaN."""
+    return std(x, axis, dtype, ddof=ddof, keepdims=keepdims, where=_not_nan(x))
+
+
+def nanargmax(x: Array, axis: int | None = None, *, keepdims: bool = False) -> Array:
+    """:func:`argmax` of the elements that are not NaN; -1 where there are none."""
+    return _nan_position(x, axis, keepdims, argmax, _lowest)
+
+
+def nanargmin(x: Array, axis: int | None = None, *, keepdims: bool = False) -> Array:
+    """:func:`argmin` of the elements that are not NaN; -1 where there are none."""
+    return _nan_position(x, axis, keepdims, argmin, _highest)
+
+
+def _nan_position(x: Array, axis: int | None, keepdims: bool, position: Any, worst: Any) -> Array:
+    out = position(_without_nan(x, worst(aval_of("", x).dtype)), axis, keepdims=keepdims)
+    if not dtypes.is_float(get_aval(x).dtype):
+        return out
+    return lax.select_n(all(isnan(x), axis, keepdims=keepdims), out, np.int32(-1))
+
+
+# -- scans -------------------------------------------------------------------------------------------------------------
+
+
+def _scan(name: str, primitive: Any, x: Array, axis: int | None, dtype: Any) -> Array:
+    own = aval_of(name, x)
+    x = convert(x, dtypes.canonicalize(dtype) if dtype is not None else _sum_dtype(own.dtype))
+    if axis is None:
+        return primitive(x if own.ndim == 1 else lax.reshape(x, (own.size,)), 0)
+    return primitive(x, canonical_axis(name, axis, own.ndim))
+
+
+def cumsum(x: Array, axis: int | None = None, dtype: Any = None) -> Array:
+    """Running sums along ``axis`` (None: of the flat array)."""
+    return _scan("cumsum", lax.cumsum, x, axis, dtype)
+
+
+def cumprod(x: Array, axis: int | None = None, dtype: Any = None) -> Array:
+    """Running products along ``axis`` (None: of the flat array)."""
+    return _scan("cumprod", lax.cumprod, x, axis, dtype)
+
+
+def nancumsum(x: Array, axis: int | None = None, dtype: Any = None) -> Array:
+    """:func:`cumsum` with NaN counted as 0."""
+    return cumsum(_without_nan(x, 0), axis, dtype)
+
+
+def nancumprod(x: Array, axis: int | None = None, dtype: Any = None) -> Array:
+    """:func:`cumprod` with NaN counted as 1."""
+    return cumprod(_without_nan(x, 1), axis, dtype)

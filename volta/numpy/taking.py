@@ -1,0 +1,341 @@
+"""Choosing elements by position or by condition: take, take_along_axis, where, nonzero, repeat, pad."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+import numpy as np
+
+from volta.core import dtypes
+from volta.core.errors import ConcretizationTypeError, DTypeError, ShapeError
+from volta.core.interp import Tracer, Value
+from volta.core.source import at_user_line
+from volta.numpy import binary, shaping
+from volta.numpy.indexing import getitem
+from volta.numpy.promotion import (
+    as_shape,
+    as_value,
+    aval_of,
+    broadcast_array,
+    broadcast_shapes_of,
+    canonical_axis,
+    convert,
+)
+from volta.numpy.reductions import cumsum
+from volta.numpy.reductions import sum as _sum
+from volta.numpy.ufuncs import to_bool
+from volta.ops import lax
+
+Array = Any
+_MODES = {None: "fill", "fill": "fill", "clip": "clip", "wrap": "clip"}
+
+
+def _take_mode(name: str, mode: str | None) -> str:
+    if mode not in _MODES:
+        raise ValueError(at_user_line(f"{name}: mode must be 'fill' (the default), 'clip' or 'wrap', not {mode!r}"))
+    return _MODES[mode]
+
+
+def normal_indices(name: str, indices: Any, size: int, mode: str | None) -> Any:
+    """Integer positions counted from the front; 'wrap' goes around, 'clip' takes negative ones as 0."""
+    dtype = aval_of(name, indices).dtype
+    if not dtypes.is_integer(dtype):
+        raise DTypeError(at_user_line(f"{name}: indices must be integers, not {dtype}"))
+    constant = not isinstance(indices, Value)
+    indices = np.asarray(indices) if constant else indices
+    wide = dtypes.int64 if size > 2**31 - 1 or dtype.itemsize == 8 or dtype == dtypes.uint32 else dtypes.int32
+    indices = convert(indices, wide)
+    if mode == "wrap":
+        return np.mod(indices, size) if constant else binary.remainder(indices, wide.type(size))
+    if mode == "clip" or dtypes.is_unsigned(dtype):
+        return indices
+    if constant:
+        return np.where(indices < 0, indices + wide.type(size), indices)
+    return lax.select_n(lax.lt(indices, wide.type(0)), indices, lax.add(indices, wide.type(size)))
+
+
+def _filled(name: str, taken: Array, inside: Any, fill_value: Any) -> Array:
+    if fill_value is None:
+        return taken
+    shape = aval_of(name, taken).shape
+    return lax.select_n(broadcast_array(inside, shape), convert(fill_value, aval_of(name, taken).dtype), taken)
+
+
+def take(
+    a: Array,
+    indices: Array,
+    axis: int | None = None,
+    out: None = None,
+    mode: str | None = None,
+    unique_indices: bool = False,
+    indices_are_sorted: bool = False,
+    fill_value: Any = None,
+) -> Array:
+    """The elements at ``indices`` along ``axis`` (None: of the flat array); negative indices count from the end.
+
+    Indices out of bounds give NaN (integers: the smallest value) or ``fill_value``; with mode 'clip' the nearest
+    element, with mode 'wrap' they go around.
+
+    >>> volta.numpy.take(volta.numpy.array([10, 20, 30]), volta.numpy.array([2, 0]))
+    Array([30, 10], dtype=int32)
+    """
+    if out is not None:
+        raise NotImplementedError(at_user_line("take: arrays are immutable, so there is no `out`"))
+    a = as_value(a)
+    if axis is None:
+        a, axis = shaping.ravel(a), 0
+    axis = canonical_axis("take", axis, a.ndim)
+    n = a.shape[axis]
+    index = normal_indices("take", indices, n, mode)
+    if n == 0 and np.prod(aval_of("take", index).shape):
+        raise ShapeError(at_user_line(f"take: axis {axis} of shape {a.shape} is empty"))
+    taken = lax.gather(a, [index], axes=(axis,), mode=_take_mode("take", mode))
+    k = aval_of("take", index).ndim
+    order = tuple(range(k, k + axis)) + tuple(range(k)) + tuple(range(k + axis, taken.ndim))
+    taken = shaping.transpose(taken, order)
+    if fill_value is None or mode in ("clip", "wrap"):
+        return taken
+    inside = binary.logical_and(binary.greater_equal(index, 0), binary.less(index, n))
+    inside = lax.broadcast_in_dim(inside, taken.shape, tuple(range(axis, axis + k)))
+    return _filled("take", taken, inside, fill_value)
+
+
+def _along(name: str, a: Array, indices: Array, axis: int | None, mode: str | None) -> tuple[Array, Array, int]:
+    """``a`` and ``indices`` with ``axis`` last and the other axes equal, as one batch; and the axis."""
+    a = as_value(a)
+    if axis is None:
+        a, axis = shaping.ravel(a), 0
+        indices = shaping.ravel(indices)
+    ia = aval_of(name, indices)
+    if ia.ndim != a.ndim:
+        raise ShapeError(
+            at_user_line(f"{name}: indices of shape {ia.shape} need as many dimensions as the array, {a.shape}")
+        )
+    axis = canonical_axis(name, axis, a.ndim)
+    index = normal_indices(name, indices, a.shape[axis], mode)
+    a, index = shaping.moveaxis(a, axis, -1), shaping.moveaxis(index, axis, -1)
+    batch = broadcast_shapes_of(name, [a.shape[:-1], index.shape[:-1]])
+    return (
+        broadcast_array(a, (*batch, a.shape[-1])),
+        broadcast_array(index, (*batch, index.shape[-1])),
+        axis,
+    )
+
+
+def take_along_axis(
+    arr: Array, indices: Array, axis: int | None = -1, mode: str | None = None, fill_value: Any = None
+) -> Array:
+    """For each place of ``indices`` the element of ``arr`` at that index along ``axis``, other coordinates equal.
+
+    Other axes broadcast. Out of bounds: NaN (integers: the smallest value), or by ``mode`` as in :func:`take`.
+    """
+    arr, index, axis = _along("take_along_axis", arr, indices, axis, mode)
+    nb = arr.ndim - 1
+    taken = lax.gather(arr, [index], axes=(nb,), batch_dims=nb, mode=_take_mode("take_along_axis", mode))
+    if fill_value is not None and mode not in ("clip", "wrap"):
+        inside = binary.logical_and(binary.greater_equal(index, 0), binary.less(index, arr.shape[-1]))
+        taken = _filled("take_along_axis", taken, inside, fill_value)
+    return shaping.moveaxis(taken, -1, axis)
+
+
+def put_along_axis(
+    arr: Array, indices: Array, values: Array, axis: int | None, inplace: bool = True, *, mode: str | None = None
+) -> Array:
+    """A copy of ``arr`` with ``values`` at ``indices`` along ``axis``. Arrays are immutable: pass ``inplace=False``."""
+    if inplace:
+        raise ValueError(
+            at_user_line("put_along_axis: arrays are immutable; pass inplace=False and use the returned array")
+        )
+    original = aval_of("put_along_axis", arr).shape
+    moved, index, place = _along("put_along_axis", arr, indices, axis, mode)
+    values = convert(values, moved.dtype)
+    if aval_of("put_along_axis", values).ndim == moved.ndim:
+        values = shaping.moveaxis(values, place, -1)
+    nb = moved.ndim - 1
+    values = shaping.broadcast_to(values, index.shape)
+    out = lax.scatter(
+        moved, values, [index], axes=(nb,), batch_dims=nb, mode="clip" if mode == "clip" else "drop", op="set"
+    )
+    return shaping.reshape(shaping.moveaxis(out, -1, place), original)
+
+
+# -- by condition ------------------------------------------------------------------------------------------------------
+
+
+def where(condition: Array, x: Any = None, y: Any = None, *, size: int | None = None, fill_value: Any = None) -> Any:
+    """``x`` where ``condition``, else ``y``; broadcast. With ``condition`` alone: :func:`nonzero`.
+
+    >>> volta.numpy.where(volta.numpy.array([True, False]), 1.0, 0.0)
+    Array([1., 0.], dtype=float32, weak_type=True)
+    """
+    if x is None and y is None:
+        return nonzero(condition, size=size, fill_value=fill_value)
+    if x is None or y is None:
+        raise ValueError(at_user_line("where: give both x and y, or neither"))
+    return as_value(binary.where_three(condition, x, y))
+
+
+def nonzero(a: Array, *, size: int | None = None, fill_value: Any = None) -> tuple[Array, ...]:
+    """The positions of the nonzero elements, one int32 array an axis, in row-major order.
+
+    Under a transform the count is unknown, so ``size`` must be given: fewer are filled up with ``fill_value`` (0), and
+    more are cut off.
+    """
+    aval = aval_of("nonzero", a)
+    if size is None:
+        if isinstance(a, Tracer):
+            raise ConcretizationTypeError(
+                at_user_line(
+                    "nonzero: how many elements are nonzero is not known while tracing, so the result has no shape "
+                    f"({aval.short()}). Give a bound: size=n, or keep the shape with where(condition, x, y)."
+                )
+            )
+        return tuple(as_value(v.astype(np.int32)) for v in np.nonzero(np.asarray(a)))
+    if aval.ndim == 0:
+        raise ShapeError(at_user_line("nonzero: a scalar has no axes; use atleast_1d"))
+    mask = shaping.ravel(to_bool("nonzero", a))
+    found = cumsum(lax.convert_element_type(mask, dtypes.int32), 0)
+    total = _sum(lax.convert_element_type(mask, dtypes.int32))
+    # element i of the result is the number of places at which fewer than i + 1 elements have been found
+    flat = searchsorted_positions(found, size)
+    missing = lax.ge(lax.iota(dtypes.int32, size), total)
+    out, fills = [], fill_value if isinstance(fill_value, tuple) else (fill_value,) * aval.ndim
+    for axis in range(aval.ndim):
+        stride = int(np.prod(aval.shape[axis + 1 :]))
+        position = lax.div(flat, np.int32(builtins.max(stride, 1)))
+        if axis:
+            position = lax.rem(position, np.int32(builtins.max(aval.shape[axis], 1)))
+        out.append(lax.select_n(missing, position, convert(0 if fills[axis] is None else fills[axis], dtypes.int32)))
+    return tuple(out)
+
+
+def searchsorted_positions(found: Array, size: int) -> Array:
+    """Where the running count ``found`` first reaches 1, 2, …, ``size``."""
+    slot = lax.sub(found, np.int32(1))
+    n = found.shape[0]
+    # each nonzero element writes its position to its slot; the first writer of a slot is the minimum
+    start = lax.full((size,), n, dtypes.int32)
+    index = lax.select_n(lax.lt(slot, np.int32(0)), slot, np.int32(size))
+    return lax.scatter(start, lax.iota(dtypes.int32, n), [index], axes=(0,), mode="drop", op="min")
+
+
+def flatnonzero(a: Array, *, size: int | None = None, fill_value: Any = None) -> Array:
+    """The positions of the nonzero elements of the flat array."""
+    return nonzero(shaping.ravel(a), size=size, fill_value=fill_value)[0]
+
+
+def argwhere(a: Array, *, size: int | None = None, fill_value: Any = None) -> Array:
+    """The positions of the nonzero elements, one row each."""
+    return shaping.stack(nonzero(a, size=size, fill_value=fill_value), axis=1)
+
+
+def compress(condition: Array, a: Array, axis: int | None = None) -> Array:
+    """The slices of ``a`` along ``axis`` where the vector ``condition`` is true (known while tracing)."""
+    a = shaping.ravel(a) if axis is None else a
+    axis = 0 if axis is None else canonical_axis("compress", axis, aval_of("compress", a).ndim)
+    places = nonzero(condition)[0]
+    return take(a, np.asarray(places), axis)
+
+
+def extract(condition: Array, arr: Array) -> Array:
+    """The elements of ``arr`` where ``condition`` is true (known while tracing)."""
+    return compress(shaping.ravel(condition), arr)
+
+
+# -- repeating and padding ---------------------------------------------------------------------------------------------
+
+
+def repeat(a: Array, repeats: Any, axis: int | None = None, *, total_repeat_length: int | None = None) -> Array:
+    """Each element ``repeats`` times along ``axis`` (None: of the flat array); ``repeats`` may be one number each."""
+    if axis is None:
+        a, axis = shaping.ravel(a), 0
+    old = aval_of("repeat", a).shape
+    axis = canonical_axis("repeat", axis, len(old))
+    if isinstance(repeats, Tracer):
+        raise ConcretizationTypeError(
+            at_user_line("repeat: the repeats decide the shape, so they must be known while tracing; make them static")
+        )
+    counts = np.asarray(repeats)
+    if counts.size == 1 and total_repeat_length is None:
+        count = int(counts.reshape(()))
+        wide = old[: axis + 1] + (count,) + old[axis + 1 :]
+        places = tuple(i for i in range(len(wide)) if i != axis + 1)
+        return shaping.reshape(
+            lax.broadcast_in_dim(a, wide, places), old[:axis] + (old[axis] * count,) + old[axis + 1 :]
+        )
+    places = np.repeat(np.arange(old[axis], dtype=np.int32), counts)
+    if total_repeat_length is not None:
+        last = places[-1:] if places.size else np.zeros(1, np.int32)
+        short = builtins.max(0, total_repeat_length - places.size)
+        places = np.concatenate([places, np.repeat(last, short)])[:total_repeat_length]
+    return take(a, places, axis, mode="clip")
+
+
+def pad(array: Array, pad_width: Any, mode: str = "constant", *, constant_values: Any = 0) -> Array:
+    """``array`` made longer at the ends of its axes, as ``pad_width`` says: one number, a pair, or a pair an axis.
+
+    ``mode``: 'constant' (with ``constant_values``), 'edge', 'reflect', 'symmetric', 'wrap' or 'empty'.
+    """
+    x = as_value(array)
+    widths = _pairs("pad_width", pad_width, x.ndim)
+    if any(v < 0 for pair in widths for v in pair):
+        raise ShapeError(at_user_line(f"pad: widths must not be negative, got {pad_width}"))
+    if mode in ("constant", "empty"):
+        values = 0 if mode == "empty" else constant_values
+        if np.ndim(values) == 0 and not isinstance(values, (list, tuple)):
+            config = tuple((low, high, 0) for low, high in widths)
+            return lax.pad(x, convert(values, x.dtype), config) if any(a or b for a, b in widths) else x
+        ends = [[convert(v, x.dtype) for v in pair] for pair in np.broadcast_to(np.asarray(values), (x.ndim, 2))]
+        for axis, ((low, high), (first, last)) in enumerate(zip(widths, ends, strict=True)):
+            for value, pair in ((first, (low, 0, 0)), (last, (0, high, 0))):
+                if any(pair):
+                    x = lax.pad(x, value, tuple(pair if i == axis else (0, 0, 0) for i in range(x.ndim)))
+        return x
+    if mode not in ("edge", "reflect", "symmetric", "wrap"):
+        raise ValueError(
+            at_user_line(f"pad: mode must be constant, edge, reflect, symmetric, wrap or empty, not {mode!r}")
+        )
+    for axis, (low, high) in enumerate(widths):
+        if low or high:
+            if x.shape[axis] == 0:
+                raise ShapeError(at_user_line(f"pad: mode {mode!r} cannot lengthen the empty axis {axis} of {x.shape}"))
+            # NumPy pads the positions; one gather then reads them
+            places = np.pad(np.arange(x.shape[axis], dtype=np.int32), (low, high), mode=mode)  # type: ignore[call-overload]
+            x = take(x, places, axis, mode="clip")
+    return x
+
+
+def _pairs(what: str, given: Any, ndim: int) -> list[tuple[int, int]]:
+    if isinstance(given, dict):
+        given = [given.get(i, given.get(i - ndim, 0)) for i in range(ndim)]
+        given = [(v, v) if np.ndim(v) == 0 else v for v in given]
+    rows = np.asarray(given)
+    try:
+        pairs = np.broadcast_to(rows[:, None] if rows.ndim == 2 and rows.shape[1] == 1 else rows, (ndim, 2)).tolist()
+    except ValueError:
+        raise ShapeError(at_user_line(f"pad: {what} {given} does not fit an array of {ndim} dimensions")) from None
+    return [tuple(as_shape("pad", pair)) if min(pair) >= 0 else tuple(pair) for pair in pairs]
+
+
+def delete(arr: Array, obj: Any, axis: int | None = None) -> Array:
+    """A copy without the elements at the static positions ``obj`` along ``axis``."""
+    if axis is None:
+        arr, axis = shaping.ravel(arr), 0
+    axis = canonical_axis("delete", axis, aval_of("delete", arr).ndim)
+    kept = np.delete(np.arange(shaping.shape(arr)[axis], dtype=np.int32), obj)
+    return take(arr, kept, axis, mode="clip")
+
+
+def diff(a: Array, n: int = 1, axis: int = -1) -> Array:
+    """The differences of neighbours along ``axis``, ``n`` times."""
+    a = as_value(a)
+    axis = canonical_axis("diff", axis, a.ndim)
+    for _ in range(n):
+        size = a.shape[axis]
+        later, sooner = (
+            getitem(a, (slice(None),) * axis + (part,))
+            for part in (slice(1, None), slice(None, builtins.max(size - 1, 0)))
+        )
+        a = lax.ne(later, sooner) if a.dtype == dtypes.bool_ else lax.sub(later, sooner)
+    return a

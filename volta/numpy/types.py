@@ -1,0 +1,85 @@
+"""dtypes and constants under NumPy's names."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from volta.core import dtypes
+from volta.core.errors import DTypeError
+from volta.core.interp import Value, get_aval
+from volta.core.source import at_user_line
+
+pi = math.pi
+e = math.e
+euler_gamma = 0.57721566490153286060
+inf = math.inf
+nan = math.nan
+newaxis = None
+
+dtype = np.dtype
+
+_KINDS = {
+    "bool": (dtypes.bool_,),
+    "signed integer": dtypes.SIGNED,
+    "unsigned integer": dtypes.UNSIGNED,
+    "integral": dtypes.INTEGERS,
+    "real floating": dtypes.FLOATS,
+    "complex floating": (),
+    "numeric": dtypes.INTEGERS + dtypes.FLOATS,
+}
+
+
+def result_type(*args: Any) -> np.dtype:
+    """The dtype that arrays, Python numbers and dtypes promote to; Python numbers are weak.
+
+    >>> result_type(np.float16(1), 2.0)
+    dtype('float16')
+    """
+    if not args:
+        raise ValueError(at_user_line("result_type: needs at least one argument"))
+    pairs = []
+    for x in args:
+        if isinstance(x, (Value, np.ndarray, np.generic)) or type(x) in (bool, int, float):
+            aval = get_aval(x)
+            pairs.append((aval.dtype, aval.weak_type))
+        else:
+            pairs.append((dtypes.canonicalize(x), x in (int, float)))
+    return dtypes.promote(*pairs)[0]
+
+
+def promote_types(a: Any, b: Any) -> np.dtype:
+    """The dtype that two dtypes promote to."""
+    return dtypes.promote((dtypes.canonicalize(a), a in (int, float)), (dtypes.canonicalize(b), b in (int, float)))[0]
+
+
+def issubdtype(arg1: Any, arg2: Any) -> bool:
+    """Whether a dtype is of a kind, such as ``issubdtype(x.dtype, np.floating)``; bfloat16 counts as floating."""
+    kind = np.dtype(arg1)
+    if kind == dtypes.bfloat16:
+        return arg2 in (np.floating, np.inexact, np.number, np.generic) or (
+            not (isinstance(arg2, type) and issubclass(arg2, np.generic) and arg2.__module__ == "numpy")
+            and np.dtype(arg2) == kind
+        )
+    return bool(np.issubdtype(kind, arg2))
+
+
+def isdtype(dtype: Any, kind: Any) -> bool:
+    """Whether ``dtype`` is of a kind of the array API standard ('real floating', 'integral', …), or equals a dtype."""
+    own = dtypes.canonicalize(dtype)
+    for k in kind if isinstance(kind, tuple) else (kind,):
+        if isinstance(k, str) and k in _KINDS:
+            if own in _KINDS[k]:
+                return True
+        elif isinstance(k, str):
+            raise DTypeError(at_user_line(f"isdtype: unknown kind {k!r}; known are {', '.join(_KINDS)}"))
+        elif own == dtypes.canonicalize(k):
+            return True
+    return False
+
+
+def isscalar(element: Any) -> bool:
+    """Whether ``element`` is a number or an array of rank 0."""
+    return isinstance(element, (bool, int, float, np.generic)) or (isinstance(element, Value) and element.ndim == 0)

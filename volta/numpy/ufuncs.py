@@ -1,0 +1,266 @@
+"""Elementwise functions of one array, and casting."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from volta.core import dtypes
+from volta.numpy.promotion import as_value, aval_of, convert, promote_floats, scalar_like, zero_like
+from volta.ops import lax
+
+Array = Any
+
+
+def _document(name: str, f: Callable[..., Any], doc: str) -> Callable[..., Any]:
+    f.__name__ = f.__qualname__ = name
+    f.__doc__ = doc
+    f.__module__ = __name__
+    return f
+
+
+def _float_unary(name: str, primitive: Callable[[Any], Any], what: str) -> Callable[[Any], Any]:
+    """A function that computes in floats: integers and booleans become float32 first."""
+
+    def f(x: Array) -> Array:
+        return primitive(promote_floats(name, x)[0])
+
+    return _document(name, f, f"{what}, element by element. Integers become float32; the shape stays.")
+
+
+exp = _float_unary("exp", lax.exp, "e to the power ``x``")
+exp2 = _float_unary("exp2", lax.exp2, "2 to the power ``x``")
+expm1 = _float_unary("expm1", lax.expm1, "exp(x) - 1, exact near 0")
+log = _float_unary("log", lax.log, "Natural logarithm")
+log2 = _float_unary("log2", lax.log2, "Base-2 logarithm")
+log10 = _float_unary("log10", lax.log10, "Base-10 logarithm")
+log1p = _float_unary("log1p", lax.log1p, "log(1 + x), exact near 0")
+sin = _float_unary("sin", lax.sin, "Sine")
+cos = _float_unary("cos", lax.cos, "Cosine")
+tan = _float_unary("tan", lax.tan, "Tangent")
+arcsin = _float_unary("arcsin", lax.asin, "Inverse sine")
+arccos = _float_unary("arccos", lax.acos, "Inverse cosine")
+arctan = _float_unary("arctan", lax.atan, "Inverse tangent")
+sinh = _float_unary("sinh", lax.sinh, "Hyperbolic sine")
+cosh = _float_unary("cosh", lax.cosh, "Hyperbolic cosine")
+tanh = _float_unary("tanh", lax.tanh, "Hyperbolic tangent")
+arcsinh = _float_unary("arcsinh", lax.asinh, "Inverse hyperbolic sine")
+arccosh = _float_unary("arccosh", lax.acosh, "Inverse hyperbolic cosine")
+arctanh = _float_unary("arctanh", lax.atanh, "Inverse hyperbolic tangent")
+sqrt = _float_unary("sqrt", lax.sqrt, "Square root")
+cbrt = _float_unary("cbrt", lax.cbrt, "Cube root")
+asin, acos, atan, asinh, acosh, atanh = arcsin, arccos, arctan, arcsinh, arccosh, arctanh
+
+
+def _rounding(name: str, primitive: Callable[[Any], Any], what: str) -> Callable[[Any], Any]:
+    def f(x: Array) -> Array:
+        return primitive(x) if dtypes.is_float(aval_of(name, x).dtype) else as_value(x)
+
+    return _document(name, f, f"{what}, element by element. Integers stay as they are; dtype and shape stay.")
+
+
+floor = _rounding("floor", lax.floor, "The largest integer not above ``x``")
+ceil = _rounding("ceil", lax.ceil, "The smallest integer not below ``x``")
+trunc = _rounding("trunc", lax.trunc, "The integer part, towards 0")
+rint = _rounding("rint", lax.round, "The nearest integer, halves to even")
+fix = trunc
+
+
+def round(x: Array, decimals: int = 0) -> Array:
+    """Round to ``decimals`` decimal places, halves to even.
+
+    >>> volta.numpy.round(2.5)
+    Array(2., dtype=float32)
+    """
+    dtype = aval_of("round", x).dtype
+    if not dtypes.is_float(dtype):
+        if decimals >= 0:
+            return as_value(x)
+        unit = 10**-decimals
+        return convert(lax.round(lax.div(convert(x, dtypes.float64), np.float64(unit))), dtype) * dtype.type(unit)
+    if decimals == 0:
+        return lax.round(x)
+    scale = scalar_like(x, 10.0 ** abs(decimals))
+    if decimals > 0:
+        return lax.div(lax.round(lax.mul(x, scale)), scale)
+    return lax.mul(lax.round(lax.div(x, scale)), scale)
+
+
+around = round
+
+
+def negative(x: Array) -> Array:
+    """``-x``. Booleans are refused, as in NumPy."""
+    return lax.neg(x)
+
+
+def positive(x: Array) -> Array:
+    """``+x``: the array itself."""
+    aval_of("positive", x)
+    return as_value(x)
+
+
+def absolute(x: Array) -> Array:
+    """Absolute value; unsigned integers and booleans stay as they are."""
+    dtype = aval_of("absolute", x).dtype
+    return as_value(x) if dtypes.is_unsigned(dtype) or dtype == dtypes.bool_ else lax.abs(x)
+
+
+abs = absolute
+
+
+def fabs(x: Array) -> Array:
+    """Absolute value as a float."""
+    return lax.abs(promote_floats("fabs", x)[0])
+
+
+def sign(x: Array) -> Array:
+    """-1, 0 or 1; NaN stays NaN, and a zero keeps its sign."""
+    return lax.sign(x)
+
+
+def square(x: Array) -> Array:
+    """``x * x``."""
+    aval_of("square", x)
+    return lax.integer_pow(x, 2)
+
+
+def reciprocal(x: Array) -> Array:
+    """``1 / x`` in floats."""
+    return lax.integer_pow(promote_floats("reciprocal", x)[0], -1)
+
+
+def deg2rad(x: Array) -> Array:
+    """Degrees to radians."""
+    x = promote_floats("deg2rad", x)[0]
+    return lax.mul(x, scalar_like(x, math.pi / 180))
+
+
+def rad2deg(x: Array) -> Array:
+    """Radians to degrees."""
+    x = promote_floats("rad2deg", x)[0]
+    return lax.mul(x, scalar_like(x, 180 / math.pi))
+
+
+radians, degrees = deg2rad, rad2deg
+
+
+def sinc(x: Array) -> Array:
+    """sin(pi x) / (pi x), with its limit 1 (and the limits of its first two derivatives) at 0."""
+    x = promote_floats("sinc", x)[0]
+    p = lax.mul(x, scalar_like(x, math.pi))
+    zero = lax.eq(p, zero_like(p))
+    # the series at 0 keeps derivatives right; the division never sees a 0, so no NaN leaks through its gradient
+    safe = lax.select_n(zero, p, scalar_like(x, 1.0))
+    series = lax.sub(scalar_like(x, 1.0), lax.div(lax.integer_pow(p, 2), scalar_like(x, 6.0)))
+    return lax.select_n(zero, lax.div(lax.sin(safe), safe), series)
+
+
+def isfinite(x: Array) -> Array:
+    """True where ``x`` is neither infinite nor NaN; integers are always finite."""
+    aval = aval_of("isfinite", x)
+    return lax.is_finite(x) if dtypes.is_float(aval.dtype) else lax.full(aval.shape, True, dtypes.bool_)
+
+
+def isnan(x: Array) -> Array:
+    """True where ``x`` is NaN."""
+    aval = aval_of("isnan", x)
+    return lax.ne(x, x) if dtypes.is_float(aval.dtype) else lax.full(aval.shape, False, dtypes.bool_)
+
+
+def isinf(x: Array) -> Array:
+    """True where ``x`` is infinite."""
+    aval = aval_of("isinf", x)
+    if not dtypes.is_float(aval.dtype):
+        return lax.full(aval.shape, False, dtypes.bool_)
+    return lax.eq(lax.abs(x), aval.dtype.type(np.inf))
+
+
+def isposinf(x: Array) -> Array:
+    """True where ``x`` is +infinity."""
+    x = promote_floats("isposinf", x)[0]
+    return lax.eq(x, scalar_like(x, math.inf))
+
+
+def isneginf(x: Array) -> Array:
+    """True where ``x`` is -infinity."""
+    x = promote_floats("isneginf", x)[0]
+    return lax.eq(x, scalar_like(x, -math.inf))
+
+
+_SAME_SIZE_INT = {2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64}
+
+
+def signbit(x: Array) -> Array:
+    """True where the sign bit is set: negative numbers, -0.0, and NaNs whose bits say so."""
+    aval = aval_of("signbit", x)
+    if not (dtypes.is_float(aval.dtype) or dtypes.is_signed(aval.dtype)):
+        return lax.full(aval.shape, False, dtypes.bool_)
+    if dtypes.is_float(aval.dtype):
+        x = lax.bitcast_convert_type(x, _SAME_SIZE_INT[aval.dtype.itemsize])
+    return lax.lt(x, zero_like(x))
+
+
+def nan_to_num(x: Array, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Array:
+    """Replace NaN by ``nan`` and infinities by ``posinf`` and ``neginf`` (the dtype's largest finite numbers).
+
+    ``copy`` is accepted for NumPy's sake: arrays are immutable.
+    """
+    dtype = aval_of("nan_to_num", x).dtype
+    if not dtypes.is_float(dtype):
+        return as_value(x)
+    limits = dtypes.finfo(dtype)
+    high = limits.max if posinf is None else posinf
+    low = limits.min if neginf is None else neginf
+    x = lax.select_n(isnan(x), x, convert(nan, dtype))
+    x = lax.select_n(lax.eq(x, dtype.type(np.inf)), x, convert(high, dtype))
+    return lax.select_n(lax.eq(x, dtype.type(-np.inf)), x, convert(low, dtype))
+
+
+def invert(x: Array) -> Array:
+    """Bitwise not; logical not for booleans."""
+    return lax.bitwise_not(x)
+
+
+bitwise_not = bitwise_invert = invert
+
+
+def bitwise_count(x: Array) -> Array:
+    """The number of 1 bits of ``abs(x)``, as uint8."""
+    return lax.convert_element_type(lax.population_count(absolute(x)), dtypes.uint8)
+
+
+def to_bool(name: str, x: Array) -> Array:
+    """``x != 0``, or ``x`` itself when it is boolean."""
+    dtype = aval_of(name, x).dtype
+    return x if dtype == dtypes.bool_ else lax.ne(x, zero_like(x))
+
+
+def logical_not(x: Array) -> Array:
+    """True where ``x`` is zero."""
+    return lax.bitwise_not(to_bool("logical_not", x))
+
+
+def modf(x: Array) -> tuple[Array, Array]:
+    """The fractional and the integer part, both with the sign of ``x``."""
+    x = promote_floats("modf", x)[0]
+    whole = lax.trunc(x)
+    infinite = isinf(x)
+    return lax.select_n(infinite, lax.sub(x, whole), zero_like(x)), whole
+
+
+def astype(x: Array, dtype: Any) -> Array:
+    """``x`` cast to ``dtype``. Float to integer truncates and saturates (NaN becomes 0); to bool means ``x != 0``.
+
+    >>> volta.numpy.astype(volta.numpy.array([1.5, -2.5]), 'int32')
+    Array([ 1, -2], dtype=int32)
+    """
+    aval, dtype = aval_of("astype", x), dtypes.canonicalize(dtype)
+    if aval.dtype == dtype and not aval.weak_type:
+        return as_value(x)
+    if dtype == dtypes.bool_ and aval.dtype != dtype:
+        return lax.ne(x, zero_like(x))
+    return lax.convert_element_type(x, dtype, weak_type=False)
