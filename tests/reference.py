@@ -113,14 +113,6 @@ def _integer_pow(x: Any, *, y: int) -> Any:
     return np.power(x, float(y)) if is_float(x.dtype) else np.power(x, y)
 
 
-def _logistic(x: Any) -> Any:
-    return scipy.special.expit(x)
-
-
-def _erf_inv(x: Any) -> Any:
-    return scipy.special.erfinv(x)
-
-
 _WIDE = {
     "neg": lambda x: ~x if x.dtype == np.bool_ else np.negative(x),
     "sign": np.sign, "floor": np.floor, "ceil": np.ceil, "round": np.round, "trunc": np.trunc,
@@ -128,7 +120,8 @@ _WIDE = {
     "log1p": np.log1p, "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos,
     "atan": np.arctan, "atan2": np.arctan2, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "asinh": np.arcsinh,
     "acosh": np.arccosh, "atanh": np.arctanh, "erf": scipy.special.erf, "erfc": scipy.special.erfc,
-    "erf_inv": _erf_inv, "logistic": _logistic, "sqrt": np.sqrt, "rsqrt": lambda x: 1.0 / np.sqrt(x), "cbrt": np.cbrt,
+    "lgamma": scipy.special.gammaln, "digamma": scipy.special.digamma, "erf_inv": scipy.special.erfinv,
+    "logistic": scipy.special.expit, "sqrt": np.sqrt, "rsqrt": lambda x: 1.0 / np.sqrt(x), "cbrt": np.cbrt,
     "pow": np.power, "integer_pow": _integer_pow, "abs": np.abs, "add": np.add, "sub": np.subtract,
     "mul": np.multiply, "div": _div, "rem": _rem, "max": np.maximum, "min": np.minimum,
     "clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),

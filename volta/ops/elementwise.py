@@ -15,22 +15,9 @@ import numpy as np
 from volta.core import dtypes
 from volta.core.avals import ShapedArray
 from volta.core.interp import bind
-from volta.ops import base
+from volta.ops import base, scalar
 from volta.ops.base import dtype_error, shape_error
 from volta.ops.primitive import Domain, Family, Linear, NoDerivative, Primitive, Rule, Zero, register
-
-try:
-    from volta.ops import scalar
-except ImportError:
-    scalar = None  # type: ignore[assignment]
-
-
-def meaning(name: str) -> Rule:
-    def missing(b: Any, *values: Any, **params: Any) -> Any:
-        raise NotImplementedError(f"volta.ops.scalar.{name}")
-
-    return getattr(scalar, name, missing)
-
 
 FLOAT = ("float",)
 NUMBER = ("float", "int")
@@ -189,7 +176,7 @@ def elementwise(
             jvp=NoDerivative(zero, zero=True) if zero else _jvp_rule(name, partials),
             batch=batch_elementwise(name),
             transpose=_transpose_rule(transposed) if transposed else None,
-            emit=emit or meaning(name),
+            emit=emit or getattr(scalar, name),
             domain=Domain(low, high, tuple(kinds)),
             doc=doc,
         )

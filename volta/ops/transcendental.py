@@ -7,7 +7,7 @@ from typing import Any
 
 from volta.core.interp import get_aval
 from volta.ops import base
-from volta.ops.arithmetic import add, div, eq, integer_pow, mul, neg, sub
+from volta.ops.arithmetic import add, div, eq, integer_pow, lt, mul, neg, sub
 from volta.ops.elementwise import Function, elementwise
 from volta.ops.selection import select
 
@@ -123,4 +123,36 @@ erfc = elementwise(
 erf_inv = elementwise(
     "erf_inv", "Elementwise inverse of the error function.",
     lambda t, ans, x: mul(t, mul(exp(_square(ans)), _SQRT_PI_OVER_2)), low=-0.9, high=0.9,
+)  # fmt: skip
+
+# -- gamma functions ---------------------------------------------------------------------------------------------------
+
+# Bernoulli numbers B2, B4, ...: trigamma(w) ~ 1/w + 1/(2 w^2) + sum of B2k / w^(2k + 1)
+_BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
+_SHIFT = 10
+
+
+def _trigamma(x: Any) -> Any:
+    """The derivative of digamma: reflected to x >= 1/2, moved up by the recurrence, then the asymptotic series."""
+    reflected = lt(x, 0.5)
+    z = select(reflected, sub(1.0, x), x)
+    total = div(1.0, _square(z))
+    for k in range(1, _SHIFT):
+        total = add(total, div(1.0, _square(add(z, float(k)))))
+    inverse = div(1.0, add(z, float(_SHIFT)))
+    square = _square(inverse)
+    series = mul(square, _BERNOULLI[-1])
+    for b in reversed(_BERNOULLI[:-1]):
+        series = mul(square, add(series, b))
+    total = add(total, mul(inverse, add(add(mul(inverse, 0.5), series), 1.0)))
+    mirror = _square(div(math.pi, sin(mul(x, math.pi))))
+    return select(reflected, sub(mirror, total), total)
+
+
+digamma = elementwise(
+    "digamma", "Elementwise derivative of lgamma.", lambda t, ans, x: mul(t, _trigamma(x)), low=0.3
+)  # fmt: skip
+lgamma = elementwise(
+    "lgamma", "Elementwise logarithm of the absolute value of the gamma function.",
+    lambda t, ans, x: mul(t, digamma(x)), low=0.3,
 )  # fmt: skip
