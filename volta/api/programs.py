@@ -13,6 +13,7 @@ from volta.core.avals import ShapedArray
 from volta.core.interp import Tracer
 from volta.core.ir import ClosedJaxpr, Jaxpr
 from volta.core.pytrees import PyTreeDef
+from volta.trace.calls import call as call_program
 from volta.trace.jaxpr_trace import trace_to_jaxpr
 
 # What the caller fixed besides arrays: (whether there are keyword arguments, the static values with their types).
@@ -119,7 +120,7 @@ class CallCache:
         call = self.flatten(args, kwargs)
         values = call.values(self.name)
         traced = self.trace(call, [x.aval for x in values])
-        outs = primitive.bind(*traced.hoisted, *values, jaxpr=traced.program, name=self.name)
+        outs = call_program(primitive, traced.program, [*traced.hoisted, *values], self.name)
         return pytrees.unflatten(traced.out_tree, outs)
 
     def clear(self) -> None:

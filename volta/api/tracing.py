@@ -62,7 +62,8 @@ def checkpoint(
 ) -> Callable[..., Any]:
     """``fun``, whose inner values are not stored for the backward pass but computed again from its arguments.
 
-    Gradients have the bits of the plain function's. Saves memory at the price of a second forward computation; put it
+    Gradients have the bits of the plain function's (derivatives of gradients are those of the recomputation: equal but
+    for rounding). Saves memory at the price of a second forward computation; put it
     around the blocks of a deep model.
 
     >>> import volta

@@ -14,7 +14,7 @@ from typing import Any
 import attrs
 
 from volta.core.avals import ShapedArray
-from volta.core.ir import ClosedJaxpr, Jaxpr, Var
+from volta.core.ir import Atom, ClosedJaxpr, Jaxpr, Var, used_vars
 from volta.ops.base import bind_named
 from volta.ops.primitive import Family, Primitive, Zero, register
 from volta.ops.primitive import Linear as LinearOperand
@@ -22,7 +22,7 @@ from volta.trace.batch import batch_flat
 from volta.trace.jaxpr_trace import eval_closed, is_concrete, trace_to_jaxpr
 from volta.trace.jvp import jvp_flat
 from volta.trace.linearize import linearize_flat, linearize_rules
-from volta.trace.transpose import backward_pass
+from volta.trace.transpose import accumulating_rules, backward_pass
 
 Mask = tuple[bool, ...]
 _CACHED = 1024  # derived programs kept, a kind
@@ -120,27 +120,33 @@ def linearize_program(program: ClosedJaxpr, nonzero: Mask, name: str) -> Lineari
 
 @lru_cache(maxsize=_CACHED)
 def transpose_program(
-    program: ClosedJaxpr, linear: Mask, nonzero_out: Mask, name: str, recompute: bool = False
+    program: ClosedJaxpr, linear: Mask, nonzero_out: Mask, nonzero_held: Mask, name: str, recompute: bool = False
 ) -> tuple[ClosedJaxpr, Mask]:
-    """(inputs that are not linear, nonzero output cotangents) -> nonzero cotangents of linear inputs, and which.
+    """(inputs that are not linear, nonzero output cotangents, nonzero totals of linear inputs before the call) ->
+    nonzero totals of linear inputs after it, and which.
 
     With ``recompute`` the inputs pass through ``optimization_barrier`` together with the cotangents: what is computed
     from them again is neither merged with the first time nor moved before the cotangents are there.
     """
-    n_known = linear.count(False)
+    n_known, n_ct = linear.count(False), nonzero_out.count(True)
+    linear_avals = [a.strip_weak() for a, m in zip(program.in_avals, linear, strict=True) if m]
 
     def run(*args: Any) -> tuple[list[Any], Mask]:
-        if recompute and args:
-            args = tuple(bind_named("optimization_barrier", *args))
-        known, live = _split(args, n_known)
-        cts = _spread(nonzero_out, live, lambda i: Zero(program.out_avals[i]))
+        reads, totals = _split(args, n_known + n_ct)
+        if recompute and reads:
+            reads = bind_named("optimization_barrier", *reads)
+        known, live = _split(reads, n_known)
+        cts = _spread(nonzero_out, live, _zeros(program.out_avals))
         operands = _spread([not m for m in linear], known, lambda i: None)
-        given = [ct for ct, m in zip(backward_pass(program, linear, operands, cts), linear, strict=True) if m]
+        held = _spread(linear, _spread(nonzero_held, totals, _zeros(linear_avals)), lambda i: None)
+        after = backward_pass(program, linear, operands, cts, held)
+        given = [ct for ct, m in zip(after, linear, strict=True) if m]
         return _live(given), _nonzero(given)
 
     known_avals = [a for a, m in zip(program.in_avals, linear, strict=True) if not m]
     ct_avals = [a.strip_weak() for a, nz in zip(program.out_avals, nonzero_out, strict=True) if nz]
-    return trace_to_jaxpr(run, [*known_avals, *ct_avals], name, "grad transposes")
+    held_avals = [a for a, nz in zip(linear_avals, nonzero_held, strict=True) if nz]
+    return trace_to_jaxpr(run, [*known_avals, *ct_avals, *held_avals], name, "grad transposes")
 
 
 @lru_cache(maxsize=_CACHED)
@@ -160,6 +166,73 @@ def batch_program(
     return trace_to_jaxpr(run, avals, name, "vmap maps")
 
 
+# -- calling -----------------------------------------------------------------------------------------------------------
+
+
+def _firsts(args: Sequence[Any]) -> tuple[int, ...]:
+    """For each argument the number of the first one that is the same object."""
+    seen: dict[int, int] = {}
+    return tuple([seen.setdefault(id(x), i) for i, x in enumerate(args)])
+
+
+@lru_cache(maxsize=_CACHED)
+def merge_inputs(program: ClosedJaxpr, firsts: tuple[int, ...]) -> ClosedJaxpr:
+    """The program for equal arguments: it takes only argument i with ``firsts[i] == i``."""
+    jaxpr = program.jaxpr
+    pairs = [(v, jaxpr.invars[f]) for v, f in zip(jaxpr.invars, firsts, strict=True)]
+    merged: dict[Atom, Atom] = {v: first for v, first in pairs if first is not v}
+    if not merged:
+        return program
+    eqns = tuple(e.replace(inputs=tuple(merged.get(a, a) for a in e.inputs)) for e in jaxpr.eqns)
+    invars = tuple(v for i, v in enumerate(jaxpr.invars) if firsts[i] == i)
+    outvars = tuple(merged.get(v, v) for v in jaxpr.outvars)
+    return ClosedJaxpr(Jaxpr(jaxpr.constvars, invars, eqns, outvars), program.consts)
+
+
+@attrs.frozen(eq=False)
+class _Form:
+    """A program without what need not pass through a call: ``program`` takes the arguments ``takes``; ``gives`` says
+    for each output whether it is argument i, ``(0, i)``, or output j of ``program``, ``(1, j)``."""
+
+    program: ClosedJaxpr
+    takes: tuple[int, ...]
+    gives: tuple[tuple[int, int], ...]
+
+
+@lru_cache(maxsize=_CACHED)
+def _normal_form(program: ClosedJaxpr, firsts: tuple[int, ...]) -> _Form:
+    jaxpr = merge_inputs(program, firsts).jaxpr
+    numbers = [i for i, f in enumerate(firsts) if f == i]
+    places: dict[Atom, tuple[int, int]] = {v: (0, i) for v, i in zip(jaxpr.invars, numbers, strict=True)}
+    outvars: list[Atom] = []
+    gives = []
+    for v in jaxpr.outvars:
+        place = places.get(v)
+        if place is None:
+            place = (1, len(outvars))
+            outvars.append(v)
+            if type(v) is Var:
+                places[v] = place
+        gives.append(place)
+    read = used_vars(jaxpr.eqns, outvars)
+    takes = tuple(i for v, i in zip(jaxpr.invars, numbers, strict=True) if v in read)
+    if len(takes) == len(firsts) and len(outvars) == len(jaxpr.outvars):
+        return _Form(program, takes, tuple(gives))
+    invars = tuple(v for v in jaxpr.invars if v in read)
+    opened = Jaxpr(jaxpr.constvars, invars, jaxpr.eqns, tuple(outvars))
+    return _Form(ClosedJaxpr(opened, program.consts), takes, tuple(gives))
+
+
+def call(primitive: Primitive, program: ClosedJaxpr, args: Sequence[Any], name: str) -> list[Any]:
+    """Bind a call so that it hides no equality: equal arguments are passed once, and an output that is an argument or
+    another output does not go through the call. A derivative then accumulates as it would without the call."""
+    form = _normal_form(program, _firsts(args))
+    outs = []
+    if form.program.jaxpr.outvars:
+        outs = primitive.bind(*[args[i] for i in form.takes], jaxpr=form.program, name=name)
+    return [args[i] if kind == 0 else outs[i] for kind, i in form.gives]
+
+
 # -- the records -------------------------------------------------------------------------------------------------------
 
 
@@ -172,21 +245,31 @@ def call_primitive(name: str, doc: str, recompute: bool = False) -> Primitive:
 
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: ClosedJaxpr, name: str) -> Any:
         program, nonzero_out = jvp_program(jaxpr, _nonzero(tangents), name)
-        outs = primitive.bind(*primals, *_live(tangents), jaxpr=program, name=f"jvp({name})")
+        outs = call(primitive, program, [*primals, *_live(tangents)], f"jvp({name})")
         primals_out, live = _split(outs, len(nonzero_out))
         return primals_out, _spread(nonzero_out, live, _zeros(jaxpr.out_avals))
 
     def batch(args: Sequence[Any], dims: Sequence[int | None], size: int, *, jaxpr: ClosedJaxpr, name: str) -> Any:
         program, out_dims = batch_program(jaxpr, size, tuple(dims), name)
-        return primitive.bind(*args, jaxpr=program, name=f"vmap({name})"), out_dims
+        return call(primitive, program, args, f"vmap({name})"), out_dims
 
-    def transpose(cts: Sequence[Any], *operands: Any, jaxpr: ClosedJaxpr, name: str) -> list[Any]:
-        linear = tuple(isinstance(x, LinearOperand) for x in operands)
-        program, nonzero = transpose_program(jaxpr, linear, _nonzero(cts), name, recompute)
-        known = [x for x, m in zip(operands, linear, strict=True) if not m]
-        live = primitive.bind(*known, *_live(cts), jaxpr=program, name=f"transpose({name})")
-        given = iter(_spread(nonzero, live, lambda i: None))
-        return [next(given) if m else None for m in linear]
+    def accumulate(cts: Sequence[Any], held: Sequence[Any], *operands: Any, jaxpr: ClosedJaxpr, name: str) -> list[Any]:
+        firsts = _firsts(operands)  # equal linear operands are one marker, and gather one total
+        own = [i for i, f in enumerate(firsts) if f == i]
+        linear = tuple(isinstance(operands[i], LinearOperand) for i in own)
+        totals = [held[i] for i, m in zip(own, linear, strict=True) if m]
+        program, nonzero = transpose_program(
+            merge_inputs(jaxpr, firsts), linear, _nonzero(cts), _nonzero(totals), name, recompute
+        )
+        known = [operands[i] for i, m in zip(own, linear, strict=True) if not m]
+        live = call(primitive, program, [*known, *_live(cts), *_live(totals)], f"transpose({name})")
+        after = iter(_spread(nonzero, live, lambda i: totals[i]))
+        new = {i: next(after) if m else None for i, m in zip(own, linear, strict=True)}
+        return [new[f] for f in firsts]
+
+    def transpose(cts: Sequence[Any], *operands: Any, **params: Any) -> list[Any]:
+        held = [Zero(x.aval) if isinstance(x, LinearOperand) else None for x in operands]
+        return accumulate(cts, held, *operands, **params)
 
     primitive = register(
         Primitive(
@@ -200,6 +283,7 @@ def call_primitive(name: str, doc: str, recompute: bool = False) -> Primitive:
             doc=doc,
         )
     )
+    accumulating_rules[primitive] = accumulate
     return primitive
 
 
@@ -213,11 +297,11 @@ checkpoint_p = call_primitive(
 
 def _linearize_jit(nonzero: Mask, *primals: Any, jaxpr: ClosedJaxpr, name: str) -> Any:
     split = linearize_program(jaxpr, nonzero, name)
-    outs = jit_p.bind(*primals, jaxpr=split.forward, name=name)
+    outs = call(jit_p, split.forward, primals, name)
     residuals = [(primals, outs)[where][i] for where, i in split.residuals]
 
     def linear(*tangents: Any) -> list[Any]:
-        return jit_p.bind(*residuals, *tangents, jaxpr=split.linear, name=f"jvp({name})")
+        return call(jit_p, split.linear, [*residuals, *tangents], f"jvp({name})")
 
     return outs[: len(split.nonzero_out)], split.nonzero_out, linear
 
@@ -236,11 +320,11 @@ def _tangent_program(program: ClosedJaxpr, nonzero: Mask, name: str) -> tuple[Cl
 
 
 def _linearize_checkpoint(nonzero: Mask, *primals: Any, jaxpr: ClosedJaxpr, name: str) -> Any:
-    outs = checkpoint_p.bind(*primals, jaxpr=jaxpr, name=name)
+    outs = call(checkpoint_p, jaxpr, primals, name)
     program, nonzero_out = _tangent_program(jaxpr, nonzero, name)
 
     def linear(*tangents: Any) -> list[Any]:
-        return checkpoint_p.bind(*primals, *tangents, jaxpr=program, name=f"jvp({name})")
+        return call(checkpoint_p, program, [*primals, *tangents], f"jvp({name})")
 
     return outs, nonzero_out, linear
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from volta.core.avals import ShapedArray
 from volta.core.interp import Trace, Tracer, Value, bind, get_aval, use_trace
-from volta.core.ir import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var
+from volta.core.ir import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var, used_vars
 from volta.core.source import Source, user_source
 from volta.runtime.array import Array
 from volta.trace.tracer import TransformTracer
@@ -114,18 +114,11 @@ class JaxprTrace(Trace):
         outvars = tuple(self.atom(x) for x in outs)
         self.ended = True
         eqns = live_eqns(self._eqns, outvars)
-        used = _variables(eqns, outvars)
+        used = used_vars(eqns, outvars)
         constants = [(value, var) for value, var in self._constants.values() if var in used]
         self._eqns, self._constants = [], {}
         jaxpr = Jaxpr(tuple(var for _, var in constants), tuple(self._invars), tuple(eqns), outvars)
         return ClosedJaxpr(jaxpr, tuple(value for value, _ in constants))
-
-
-def _variables(eqns: Sequence[Eqn], outvars: Sequence[Atom]) -> set[Var]:
-    used = {v for v in outvars if type(v) is Var}
-    for eqn in eqns:
-        used.update([v for v in eqn.inputs if type(v) is Var])
-    return used
 
 
 def live_eqns(eqns: Sequence[Eqn], outvars: Sequence[Atom]) -> list[Eqn]:
@@ -192,7 +185,7 @@ def dce_jaxpr(jaxpr: Jaxpr, used_outputs: Sequence[bool]) -> tuple[Jaxpr, list[b
     """The program for some of its outputs, and which inputs it still reads (unread inputs are dropped)."""
     outvars = tuple(v for v, used in zip(jaxpr.outvars, used_outputs, strict=True) if used)
     eqns = live_eqns(jaxpr.eqns, outvars)
-    read = _variables(eqns, outvars)
+    read = used_vars(eqns, outvars)
     used_inputs = [v in read for v in jaxpr.invars]
     invars = tuple(v for v in jaxpr.invars if v in read)
     return Jaxpr(jaxpr.constvars, invars, tuple(eqns), outvars), used_inputs
