@@ -61,8 +61,12 @@ def _word(addresses: dict[str, int], name: str) -> ctypes.c_int64:
 
 
 def _apply(addresses: dict[str, int]) -> None:
-    # With more threads than processors, whoever waits keeps another thread from working: hardly spin then.
-    _word(addresses, "SPINS").value = 1000 if _num_threads <= target.available_processors() else 10
+    # In pauses of some 25 ns: how long to wait for another thread before giving the processor away, and how long an
+    # idle worker looks for the next plan before it parks.  With more threads than processors, whoever spins keeps
+    # another thread from working.
+    enough = _num_threads <= target.available_processors()
+    _word(addresses, "SPINS").value = 200 if enough else 10
+    _word(addresses, "IDLE_SPINS").value = 1500 if enough else 10
     _word(addresses, "THREADS").value = _num_threads
 
 

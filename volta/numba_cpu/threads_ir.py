@@ -16,6 +16,7 @@ WORDS = {
     "GENERATION": 18,
     "RUNS": 19,
     "SPINS": 20,
+    "IDLE_SPINS": 21,
     "TABLE": 32,
     "COUNT": 33,
     "WIDTH": 34,
@@ -52,7 +53,7 @@ define internal void @wait_while(ptr %word, i64 %value) {
   %patience = load i64, ptr @pool[SPINS]
   br label %look
 look:
-  %spins = phi i64 [ 0, %0 ], [ %more, %again ]
+  %spins = phi i64 [ 0, %0 ], [ %more, %pause ], [ %rest, %yield ]
   %now = load atomic i64, ptr %word acquire, align 8
   %same = icmp eq i64 %now, %value
   br i1 %same, label %wait, label %done
@@ -62,11 +63,10 @@ wait:
   br i1 %long, label %yield, label %pause
 yield:
   %ignored = call i32 @volta_yield()
-  br label %again
+  %rest = sub i64 %more, 10
+  br label %look
 pause:
   PAUSE
-  br label %again
-again:
   br label %look
 done:
   ret void
@@ -147,7 +147,9 @@ done:
 declare i64 @llvm.umax.i64(i64, i64)
 """
 
-# A worker's life. Parking: announce it, look once more, and only then sleep; whoever clears `parked` owes a release.
+# A worker's life. While it looks for work it lets others run now and then: it may share a processor with the caller,
+# who is waiting for it or about to call again. Parking: announce it, look once more, and only then sleep; whoever clears
+# `parked` owes a release.
 _WORKER = """
 define internal void @worker(ptr %me) {
   %parked = getelementptr i64, ptr %me, i64 1
@@ -156,20 +158,27 @@ define internal void @worker(ptr %me) {
   %scratch_at = getelementptr i64, ptr %me, i64 4
   %lock = load ptr, ptr %lock_at
   %index = load i64, ptr %index_at
-  %patience = load i64, ptr @pool[SPINS]
+  %patience = load i64, ptr @pool[IDLE_SPINS]
   br label %idle
 idle:
   %seen = phi i64 [ 0, %0 ], [ %mail, %worked ]
   br label %spin
 spin:
-  %spins = phi i64 [ 0, %idle ], [ %more, %pause ], [ 0, %woken ]
+  %spins = phi i64 [ 0, %idle ], [ %more, %pause ], [ %more, %yield ], [ 0, %woken ]
   %mail = load atomic i64, ptr %me acquire, align 8
   %new = icmp ne i64 %mail, %seen
   br i1 %new, label %work, label %wait
 wait:
   %more = add i64 %spins, 1
   %long = icmp ugt i64 %more, %patience
-  br i1 %long, label %park, label %pause
+  br i1 %long, label %park, label %rest
+rest:
+  %few = and i64 %more, 63
+  %often = icmp eq i64 %few, 0
+  br i1 %often, label %yield, label %pause
+yield:
+  %ignored = call i32 @volta_yield()
+  br label %spin
 pause:
   PAUSE
   br label %spin
