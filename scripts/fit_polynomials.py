@@ -82,7 +82,6 @@ FITS = [
     Fit("ATAN_SHORT", "(atan(r) / r - 1) / r^2 in r^2", of_square(lambda r: (mp.atan(r) / r - 1) / r**2), 0, ATAN_S2, 6),
     Fit("SINH", "(sinh(r) / r - 1) / r^2 in r^2", of_square(lambda r: (mp.sinh(r) / r - 1) / r**2), 0, 1, 7),
     Fit("SINH_SHORT", "(sinh(r) / r - 1) / r^2 in r^2", of_square(lambda r: (mp.sinh(r) / r - 1) / r**2), 0, 1, 4),
-    Fit("TANH", "(tanh(r) / r - 1) / r^2 in r^2", of_square(lambda r: (mp.tanh(r) / r - 1) / r**2), 0, 1, 7),
     Fit("ERF", "erf(r) / r - 1 in r^2", of_square(lambda r: mp.erf(r) / r - 1), 0, 1, 13),
     Fit("ERF_SHORT", "erf(r) / r - 1 in r^2", of_square(lambda r: mp.erf(r) / r - 1), 0, 1, 7),
     Fit("ERFCX", "(1 + 2 x) exp(x^2) erfc(x) in t = (x - 4) / (x + 4)", erfcx_rational, -1, 1, 24),

@@ -8,11 +8,16 @@ from __future__ import annotations
 from volta.ops.scalar import coefficients as table
 from volta.ops.scalar.exponential import exp, exp_parts, exp_short
 from volta.ops.scalar.logarithm import log, log1p_wide, log_short
-from volta.ops.scalar.parts import INF, NAN, Builder, Value, horner, narrow, scale, two_product, widen
+from volta.ops.scalar.parts import INF, NAN, Builder, Value, horner, narrow, quick_two_sum, scale, two_product, widen
 
-# log(erfc(t)) on [0.98, 4.02] in float32, weighted by erfc(t) / erf(t) (Lawson's iteration): error 2^-29.6 in erf.
+# log(erfc(t)) on [0.98, 4.02] in float32, weighted by erfc(t) / erf(t) (Lawson's iteration,
+# one coefficient rounded at a time): error 2^-29.6 in erf.
 _LOG_ERFC32 = (
-    0.000188812774, -0.00297233975, 0.0219400376, -0.103326559, -0.637883961, -1.12725091, -0.000300547748,
+    0.00018882124, -0.0029724175, 0.0219403375, -0.10332718, -0.63788325, -1.1272514, -0.00030043774,
+)  # fmt: skip
+# erf(x) / x - 1 in x^2 for |x| <= 1 in float32, one coefficient rounded at a time: error 2^-29.4.
+_ERF32 = (
+    7.80690316e-05, -0.000799785309, 0.0051871622, -0.0268533472, 0.112835787, -0.37612626, 0.128379166,
 )  # fmt: skip
 _TWO_OVER_ROOT_PI = 1.1283791670955126
 
@@ -22,9 +27,13 @@ def erf(b: Builder, x: Value) -> Value:
     a = abs(x)
     s = x * x
     if x.dtype == "float32":
-        small = b.fma(horner(b, s, table.ERF_SHORT), x, x)
+        small = b.fma(horner(b, s, _ERF32), x, x)
         a = b.select(a > 4.0, 4.0, a)
-        large = 1.0 - exp(b, horner(b, a, _LOG_ERFC32))
+        # The last step of the polynomial as a sum of two: its rounding would show in the result.
+        product, product_low = two_product(b, horner(b, a, _LOG_ERFC32[:-1]), a)
+        total, low = quick_two_sum(b, product, b.const("float32", _LOG_ERFC32[-1]))
+        e = exp(b, total)
+        large = 1.0 - b.fma(e, low + product_low, e)
     else:
         small = b.fma(horner(b, s, table.ERF), x, x)
         a = b.select(a > 6.5, 6.5, a)
