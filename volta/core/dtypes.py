@@ -14,6 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from volta.core.errors import DTypeError
+from volta.core.source import at_user_line
 
 bool_ = np.dtype(np.bool_)
 int8, int16, int32, int64 = (np.dtype(t) for t in (np.int8, np.int16, np.int32, np.int64))
@@ -71,10 +72,13 @@ def _canonical(dtype: Any) -> np.dtype:
     try:
         result = np.dtype(dtype)
     except TypeError:
-        raise DTypeError(f"{dtype!r} is not a dtype. Volta knows {', '.join(d.name for d in ALL)}.") from None
-    if result not in _SHORT:
         raise DTypeError(
-            f"dtype {result.name} is not supported. Volta knows {', '.join(d.name for d in ALL)}; convert the data first."
+            at_user_line(f"{dtype!r} is not a dtype. Volta knows {', '.join(d.name for d in ALL)}.")
+        ) from None
+    if result not in _SHORT:
+        known = ", ".join(d.name for d in ALL)
+        raise DTypeError(
+            at_user_line(f"dtype {result.name} is not supported. Volta knows {known}; convert the data first.")
         )
     return result.newbyteorder("=")
 

@@ -57,8 +57,11 @@ def scalar_like(value: Any, aval: ShapedArray, name: str = "convert") -> Any:
                 f"volta.numpy promotes; volta.lax does not: convert one of them with convert_element_type."
             )
         )
-    if aval.weak_type and dtypes.of_python_scalar(value) == dtype:
-        return value
+    if aval.weak_type:
+        number = float(value) if dtypes.is_float(dtype) else value
+        if dtypes.of_python_scalar(number) == dtype:
+            return number
+        return bind_named("convert_element_type", number, new_dtype=dtype, weak_type=True)
     return np.asarray(value).astype(dtype)[()]
 
 

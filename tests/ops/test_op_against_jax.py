@@ -1,0 +1,94 @@
+"""Where JAX is installed: functions and their gradients under the same name, in float64."""
+
+import numpy as np
+import pytest
+
+import volta
+from tests.ops.cases import cases, rng_of, vocabulary
+from volta import lax
+from volta.core import dtypes
+from volta.ops.primitive import Family, NoDerivative
+
+jax = pytest.importorskip("jax")
+jax.config.update("jax_enable_x64", True)
+
+# Operands of one shape: jax.lax has no general rank-0 rule. Names that jax.lax lacks, or means otherwise, are left out.
+CASES = [
+    case
+    for p in vocabulary()
+    if p.family is Family.ELEMENTWISE and "float" in p.domain.kinds and hasattr(jax.lax, p.name)
+    if p.name not in ("convert_element_type", "bitcast_convert_type", "round", "select_n", "integer_pow")
+    for case in cases(p, dtypes.float64)[:1]
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_elementwise_and_its_gradient(case):
+    name = case.primitive.name
+    ours, theirs = getattr(lax, name), getattr(jax.lax, name)
+    np.testing.assert_allclose(np.asarray(ours(*case.args)), np.asarray(theirs(*case.args)), rtol=1e-12, atol=1e-13)
+    if isinstance(case.primitive.jvp, NoDerivative):
+        return
+    ct = rng_of(name).uniform(-1, 1, case.args[0].shape)
+    for mine, other in zip(volta.vjp(ours, *case.args)[1](ct), jax.vjp(theirs, *case.args)[1](ct), strict=True):
+        np.testing.assert_allclose(np.asarray(mine), np.asarray(other), rtol=1e-10, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", ["reduce_max", "reduce_min", "reduce_sum", "reduce_prod"])
+def test_reductions_with_ties(name):
+    x = np.array([[1.0, 3.0, 3.0, 0.0], [2.0, 2.0, 2.0, 0.0]])
+    ct = np.array([1.0, 2.0])
+    (mine,) = volta.vjp(lambda v: getattr(lax, name)(v, (1,)), x)[1](ct)
+    (other,) = jax.vjp(lambda v: getattr(jax.lax, name)(v, (1,)), x)[1](ct)
+    np.testing.assert_allclose(np.asarray(mine), np.asarray(other), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_ties_of_two(name):
+    x, y = np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 2.0])
+    ct = np.ones(3)
+    for mine, other in zip(
+        volta.vjp(getattr(lax, name), x, y)[1](ct), jax.vjp(getattr(jax.lax, name), x, y)[1](ct), strict=True
+    ):
+        np.testing.assert_allclose(np.asarray(mine), np.asarray(other))
+
+
+@pytest.mark.parametrize("name", ["cumsum", "cumprod", "cummax", "cummin"])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_scans(name, reverse):
+    x, ct = rng_of(name).uniform(-2, 2, (3, 6)), rng_of(name + "ct").uniform(-1, 1, (3, 6))
+    ours, theirs = (lambda v, m=m: getattr(m, name)(v, 1, reverse) for m in (lax, jax.lax))
+    np.testing.assert_allclose(np.asarray(ours(x)), np.asarray(theirs(x)), rtol=1e-12)
+    (mine,), (other,) = volta.vjp(ours, x)[1](ct), jax.vjp(theirs, x)[1](ct)
+    np.testing.assert_allclose(np.asarray(mine), np.asarray(other), rtol=1e-10, atol=1e-12)
+
+
+def test_dot_general():
+    rng = rng_of("dot")
+    x, y = rng.normal(size=(5, 2, 3)), rng.normal(size=(4, 3, 5))
+    numbers = (((2,), (1,)), ((0,), (2,)))
+    ct = rng.normal(size=(5, 2, 4))
+    mine = volta.vjp(lambda a, b: lax.dot_general(a, b, numbers), x, y)
+    other = jax.vjp(lambda a, b: jax.lax.dot_general(a, b, numbers), x, y)
+    np.testing.assert_allclose(np.asarray(mine[0]), np.asarray(other[0]), rtol=1e-12)
+    for a, b in zip(mine[1](ct), other[1](ct), strict=True):
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-12)
+
+
+@pytest.mark.parametrize("config", [((1, 2, 0), (0, 1, 2)), ((-1, 3, 1), (2, -2, 0)), ((-1, -1, 2), (0, 0, 1))])
+def test_pad(config):
+    x, v = rng_of("pad").normal(size=(3, 4)), np.float64(0.5)
+    mine, other = (
+        volta.vjp(lambda a, b: lax.pad(a, b, config), x, v),
+        jax.vjp(lambda a, b: jax.lax.pad(a, b, config), x, v),
+    )
+    np.testing.assert_array_equal(np.asarray(mine[0]), np.asarray(other[0]))
+    ct = rng_of("pad ct").normal(size=other[0].shape)
+    for a, b in zip(mine[1](ct), other[1](ct), strict=True):
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-12)
+
+
+def test_top_k_and_sort_keys():
+    x = np.float32([[3, 1, 1, 7], [0, 0, 5, 2]])
+    for mine, other in zip(lax.top_k(x, 3), jax.lax.top_k(x, 3), strict=True):
+        np.testing.assert_array_equal(np.asarray(mine), np.asarray(other))
