@@ -1,1 +1,6 @@
-"""The runtime: the gateway, arrays, memory, devices and policy."""
+"""Execution: arrays, the gateway (the only door to a backend), policy, memory. Importing it installs eager evaluation."""
+
+from volta.core.interp import set_eval_trace
+from volta.runtime.eager import EvalTrace
+
+set_eval_trace(EvalTrace())

@@ -11,7 +11,7 @@ from volta.core.avals import ShapedArray
 from volta.core.errors import DonatedBufferError, DTypeError
 from volta.core.interp import Value
 from volta.core.source import at_user_line
-from volta.runtime.memory import Buffer, as_numpy, host_pool
+from volta.runtime.memory import Buffer, as_numpy, default_pool
 
 
 class Array(Value):
@@ -39,7 +39,7 @@ class Array(Value):
         x = np.asarray(x)
         dtype = dtypes.canonicalize(x.dtype)
         aval = intern_aval(ShapedArray(x.shape, dtype, weak_type))
-        buffer = host_pool().allocate(aval.nbytes)
+        buffer = default_pool().allocate(aval.nbytes)
         if aval.nbytes:
             as_numpy(buffer, x.shape, None, dtype, writable=True)[...] = x
         return Array(aval, buffer, buffer.address)
@@ -63,10 +63,16 @@ class Array(Value):
     def delete(self) -> None:
         """Release the memory now; any later use raises DonatedBufferError."""
         self._buffer = None
+        self.address = 0
 
     def numpy(self) -> np.ndarray:
         """A read-only NumPy view of the array's memory (no copy)."""
-        return as_numpy(self.buffer(), self.aval.shape, None, self.aval.dtype, address=self.address)
+        return self._view(writable=False)
+
+    def _view(self, writable: bool) -> np.ndarray:
+        buffer = self.buffer()
+        offset = self.address - buffer.address
+        return as_numpy(buffer, self.aval.shape, None, self.aval.dtype, writable=writable, offset=offset)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         x = self.numpy()
@@ -80,9 +86,7 @@ class Array(Value):
         if dtypes.bfloat16 == self.aval.dtype:
             raise DTypeError("NumPy's DLPack export has no bfloat16; use x.view('uint16') or convert to float32 first")
         # DLPack consumers that cannot see a read-only flag refuse one; the array stays immutable by convention.
-        return as_numpy(
-            self.buffer(), self.aval.shape, None, self.aval.dtype, address=self.address, writable=True
-        ).__dlpack__(**kwargs)
+        return self._view(writable=True).__dlpack__(**kwargs)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)

@@ -28,6 +28,7 @@ class CompileOptions:
     fusion: bool = True
     passes: bool = True
     reuse_memory: bool = True
+    vector_bits: int = 512
 
 
 def build_plan(
@@ -47,13 +48,15 @@ def build_plan(
         UnsupportedOperationError: for an operation that the plan has no kernel for.
     """
     verify_graph(program)
+    out_avals = tuple(program.out_avals)
     if options.passes:
         program = optimize(program)
     else:
         program = optimize(program, only_inline=True)
     lowered = lower_to_nodes(program.jaxpr)
     groups = schedule(fuse(lowered, options.fusion), lowered.outputs)
-    return _assemble(program, lowered, groups, name, tuple(donated), level, options), program
+    plan = _assemble(lowered, groups, name, tuple(donated), level, options, out_avals)
+    return plan, program
 
 
 class _Buffers:
@@ -73,8 +76,8 @@ class _Buffers:
 
 
 def _assemble(
-    program: ClosedJaxpr, lowered: Lowered, groups: list[Group], name: str, donated: tuple[int, ...],
-    level: DeterminismLevel, options: CompileOptions,
+    lowered: Lowered, groups: list[Group], name: str, donated: tuple[int, ...], level: DeterminismLevel,
+    options: CompileOptions, out_avals: tuple[ShapedArray, ...],
 ) -> ExecutionPlan:  # fmt: skip
     buffers = _Buffers()
     for i, val in enumerate(lowered.inputs):
@@ -103,7 +106,7 @@ def _assemble(
             if kept:
                 calls += loop_calls(group, kept, buffers.of, workspace)
         else:
-            calls += opaque_calls(group.nodes[0], Context(buffers.of, workspace))
+            calls += opaque_calls(group.nodes[0], Context(buffers.of, workspace, options.vector_bits))
 
     donated_ids = tuple(donated)
     if options.reuse_memory:
@@ -117,7 +120,7 @@ def _assemble(
         inputs=tuple(buffers.ids[v] for v in lowered.inputs),
         consts=tuple(buffers.ids[v] for v in lowered.consts),
         outputs=tuple(buffers.ids[v] for v in lowered.outputs),
-        out_avals=tuple(v.aval for v in program.jaxpr.outvars),
+        out_avals=out_avals,
         arena_bytes=arena,
         donated=donated_ids,
         level=level,

@@ -327,10 +327,10 @@ def _row_plan(spec: DotSpec, s: DotShape) -> DotPlan:
     size, batches = item_size(spec.accumulator), s.batch[0] * s.batch[1]
     task_cols = 4 * spec.tile_cols
     block_cols = min(_round_up(s.n, spec.lanes), 8192 // size)
-    further, buffer = block_cols * size, 2 * block_cols * size
+    further = block_cols * size
     args = (
         s.batch[1], 1, s.n, s.k, *s.lhs_strides, *s.rhs_strides, *s.out_strides, 0, 0,
-        1, task_cols, 1, block_cols, int(Mode.DIRECT), int(Mode.DIRECT), further, buffer, 0,
+        1, task_cols, 1, block_cols, int(Mode.DIRECT), int(Mode.DIRECT), further, 0, 0,
     )  # fmt: skip
     launch = DotLaunch("row", batches * -(-s.n // task_cols), args)
-    return DotPlan((launch,), 0, buffer + CHUNK * spec.vector_bits // 8)
+    return DotPlan((launch,), 0, further + max(further, CHUNK * spec.vector_bits // 8))

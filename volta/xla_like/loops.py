@@ -120,6 +120,8 @@ class _Body:
                 self.values[node.outputs[0]] = args[0]
                 return
             params = tuple(sorted((k, v) for k, v in node.params.items() if k != "weak_type"))
+            if node.name == "bitcast_convert_type":
+                params = (*params, ("old_dtype", node.operands[0].dtype))
             result = self.emit(
                 Compute(node.name, args, node.outputs[0].dtype, params),
                 ("op", node.name, args, node.outputs[0].dtype, params),
@@ -211,7 +213,7 @@ def loop_calls(
 
     spills: tuple[int, ...] = ()
     if mode == "row" and not by_blocks and length <= MAX_SPILL_ROW:
-        spills = choose_spills(mode, instrs, [s.value for s in kernel_stores])
+        spills = choose_spills(mode, instrs, [s.value for s in kernel_stores if s.level == "elem"])
     kernel = LoopKernel(mode, len(kept), tuple(instrs), tuple(kernel_stores), by_blocks, spills)
     call = KernelCall(
         kernel=kernel,

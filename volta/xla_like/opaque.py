@@ -16,15 +16,13 @@ from volta.xla_like.loops import MAP_CHUNK, _pattern
 from volta.xla_like.nodes import Const, Node, Operand, Ref, Val
 from volta.xla_like.views import Ints, View, merge, prod, row_major
 
-VECTOR_BITS = 512  # of the dot kernels' text; backends replace it with their own machine's (no effect on bits)
-
-
 @attrs.frozen
 class Context:
     """What lowering an opaque node may ask for."""
 
     buffer_of: Callable[[Val], int]
     new_temp: Callable[[ShapedArray], int]
+    vector_bits: int = 512  # how wide the machine's registers are: shapes the tiles of a product, never its bits
 
 
 def opaque_calls(node: Node, ctx: Context) -> list[KernelCall]:
@@ -49,7 +47,7 @@ def _dot(node: Node, ctx: Context) -> list[KernelCall]:
     lo = [s * sizes[2] for s in row_major((*a.view.shape[:nb], m, n))]
     folded = fold_batch(a.view.shape[:nb], la[:nb], lb[:nb], lo[:nb])
     precision = node.params.get("precision") or "default"
-    spec = DotSpec(a.dtype.name, b.dtype.name, out.dtype.name, precision, VECTOR_BITS)
+    spec = DotSpec(a.dtype.name, b.dtype.name, out.dtype.name, precision, ctx.vector_bits)
     if folded is None:
         return _dot_outer_loop(node, ctx, spec)
     batch, fa, fb, fo = folded
@@ -96,7 +94,7 @@ def _dot_launches(
         writes = (packed,) if launch.kernel == "pack" else (out,)
         calls.append(
             KernelCall(
-                LibraryKernel(launch.kernel if launch.kernel == "dot" else "dot_pack", spec),
+                LibraryKernel("dot" if launch.kernel == "dot" else f"dot_{launch.kernel}", spec),
                 launch.args,
                 (x, y, z, p),
                 launch.tasks,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 
-from volta.xla_like.kernels import Compute, ConstValue, IndexValue, Instr, Load, LoopKernel, Reduce
+from volta.xla_like.kernels import Compute, ConstValue, IndexValue, Instr, Load, Reduce
 
 EXPENSIVE = frozenset(
     """exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh erf erfc
@@ -26,9 +26,6 @@ class Analysis:
     varies: tuple[bool, ...]
     phase: tuple[int, ...]
     last: int
-
-    def pass_of_stores(self) -> int:
-        return self.last
 
 
 def operands(x: Instr) -> Sequence[int]:
@@ -71,10 +68,20 @@ def needed(body: Sequence[Instr], targets: Iterable[int], stop: Iterable[int] = 
     return sorted(seen)
 
 
-def targets_of(kernel_body: Sequence[Instr], analysis: Analysis, stored: Sequence[int], phase: int) -> list[int]:
-    """Values the pass ``phase`` must produce: arguments of its reductions, and in the last pass what is stored."""
-    targets = [x.arg for x in kernel_body if isinstance(x, Reduce) and analysis.phase[x.arg] == phase]
-    return targets + (list(stored) if phase == analysis.last else [])
+def store_pass(body: Sequence[Instr], analysis: Analysis, stored: Sequence[int]) -> int:
+    """The pass that writes per-element results: the first that has them all, if no later pass reads elements.
+
+    (A later pass could otherwise read an input that an in-place result has overwritten.)
+    """
+    ready = max((analysis.phase[v] for v in stored), default=0)
+    later = any(isinstance(x, Reduce) and analysis.phase[x.arg] > ready for x in body)
+    return analysis.last if later else ready
+
+
+def targets_of(body: Sequence[Instr], analysis: Analysis, stored: Sequence[int], phase: int) -> list[int]:
+    """Values the pass ``phase`` must produce: arguments of its reductions, and what it stores for every element."""
+    targets = [x.arg for x in body if isinstance(x, Reduce) and analysis.phase[x.arg] == phase]
+    return targets + (list(stored) if phase == store_pass(body, analysis, stored) else [])
 
 
 def choose_spills(mode: str, body: Sequence[Instr], stored: Sequence[int]) -> tuple[int, ...]:
@@ -97,7 +104,3 @@ def choose_spills(mode: str, body: Sequence[Instr], stored: Sequence[int]) -> tu
             if later:
                 spills.append(v)
     return tuple(sorted(spills))
-
-
-def kernel_analysis(kernel: LoopKernel) -> Analysis:
-    return analyse(kernel.mode, kernel.body)

@@ -1,0 +1,21 @@
+"""The CPU backend, as the runtime sees it."""
+
+from __future__ import annotations
+
+from volta.numba_cpu import launch, lower, target
+from volta.xla_like.plan import ExecutionPlan
+
+NAME = "cpu"
+
+KERNEL_CLASSES = ("loop", "combine", *lower.LIBRARY)
+"""Every one of them is strict on the CPU."""
+
+
+def vector_bits() -> int:
+    """Width of the vector registers that kernels use."""
+    return target.vector_bits()
+
+
+def prepare(plan: ExecutionPlan, const_addresses: tuple[int, ...], keep: object) -> launch.Executable:
+    """Compile a plan and bind its constants; see :func:`volta.numba_cpu.lower.lower`."""
+    return lower.lower(plan, const_addresses, keep)

@@ -1,0 +1,325 @@
+"""LLVM code for loop kernels: one emitter of bodies, three loop nests.
+
+A body is evaluated with a builder of some number of lanes at some index of the vector dimension. The bits of an element
+do not depend on the lanes, so the vector loop and the scalar tail agree by construction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+from llvmlite import ir
+
+from volta.emit.builder import Builder, Value, compute_dtype
+from volta.emit.loops import I64, PTR, for_range, load_arg, load_pointer, minimum, new_kernel, offset
+from volta.numba_cpu import target
+from volta.ops.primitive import REGISTRY
+from volta.xla_like.kernels import (
+    Compute,
+    ConstValue,
+    IndexValue,
+    Instr,
+    Load,
+    LoopKernel,
+    Reduce,
+    Store,
+)
+from volta.xla_like.loops import MAP_CHUNK
+from volta.xla_like.phases import Analysis, analyse, needed
+
+
+@attrs.define(eq=False)
+class Place:
+    """A load, index or store in a run of the kernel: its base (pointer, or number) and strides in bytes."""
+
+    base: ir.Value
+    strides: list[ir.Value]  # kept dims, then the reduced one
+    terms: list[tuple[ir.Value, ir.Value]]  # (byte stride, largest index)
+
+
+def lanes_for(kernel: LoopKernel) -> int:
+    """Lanes of the vector loop: one register of the widest 4-byte type, two where the body is light."""
+    base = target.vector_bits() // 32
+    heavy = sum(isinstance(x, Compute) for x in kernel.body)
+    return base * 2 if kernel.mode == "map" and heavy <= 24 else base
+
+
+class KernelEmitter:
+    """Emits one loop kernel into a module."""
+
+    def __init__(self, module: ir.Module, name: str, kernel: LoopKernel) -> None:
+        self.kernel = kernel
+        self.analysis: Analysis = analyse(kernel.mode, kernel.body)
+        self.function, self.b = new_kernel(module, name)
+        self.args, self.begin, self.end, self.scratch = self.function.args
+        self.lanes = lanes_for(kernel)
+        self.memory = [i for i, x in enumerate(kernel.body) if isinstance(x, (Load, IndexValue))]
+        self.entry = self.b.block
+        self._read_args()
+
+    # -- the args block ------------------------------------------------------------------------------------------------
+
+    def _read_args(self) -> None:
+        """Sizes, then for each access: base, strides, and (stride, largest index) per term (see lower.py)."""
+        b, k = self.b, self.kernel
+        n_dims = k.rank + (k.mode != "map")
+        self.sizes = [load_arg(b, self.args, i) for i in range(n_dims)]
+        at = n_dims
+        self.places: list[Place] = []
+        for x in [*(k.body[i] for i in self.memory), *k.stores]:
+            is_index = isinstance(x, IndexValue)
+            base = load_arg(b, self.args, at) if is_index else load_pointer(b, self.args, at)
+            strides = [load_arg(b, self.args, at + 1 + d) for d in range(n_dims)]
+            at += 1 + n_dims
+            terms = []
+            for _ in x.terms if not is_index else ():
+                terms.append((load_arg(b, self.args, at), load_arg(b, self.args, at + 1)))
+                at += 2
+            self.places.append(Place(base, strides, terms))
+
+    # -- values --------------------------------------------------------------------------------------------------------
+
+    def builder(self, lanes: int) -> Builder:
+        return Builder(self.b, lanes)
+
+    def at_row(self, place: Place, outer: Sequence[ir.Value]) -> ir.Value:
+        """The base moved to an outer index (the kept dims that ``outer`` covers)."""
+        b, total = self.b, None
+        for index, stride in zip(outer, place.strides, strict=False):
+            step = b.mul(index, stride)
+            total = step if total is None else b.add(total, step)
+        if total is None:
+            return place.base
+        return offset(b, place.base, total) if place.base.type == PTR else b.add(place.base, total)
+
+    def evaluate(
+        self, which: Sequence[int], values: dict[int, Value], lanes: int, row: dict[int, ir.Value],
+        vector_index: ir.Value | None, walk_index: ir.Value | None = None,
+    ) -> None:  # fmt: skip
+        """Compute values ``which`` (ascending) into ``values``, with ``lanes`` lanes.
+
+        ``row`` holds bases at the current outer index. ``vector_index`` is the index of lane 0 in the vector dimension
+        (None for once-a-row values), ``walk_index`` that of the reduced dimension of a 'col' kernel.
+        """
+        for i in which:
+            if i not in values:
+                values[i] = self._value(i, values, lanes, row, vector_index, walk_index)
+
+    def _widened(self, x: Value, b: Builder) -> Value:
+        return x if x.builder.lanes == b.lanes else b.splat(x)
+
+    def _value(
+        self, i: int, values: dict[int, Value], lanes: int, row: dict[int, ir.Value], index: ir.Value | None,
+        walk: ir.Value | None,
+    ) -> Value:  # fmt: skip
+        x: Instr = self.kernel.body[i]
+        b = self.builder(lanes)
+        if isinstance(x, ConstValue):
+            return b.const(x.dtype.name, x.number)
+        if isinstance(x, Compute):
+            args = [self._widened(values[a], b) for a in x.args]
+            return self._compute(x, args, b)
+        if isinstance(x, IndexValue):
+            return self._index(i, x, b, row, index, walk)
+        assert isinstance(x, Load)
+        return self._load(i, x, values, b, row, index, walk)
+
+    def _compute(self, x: Compute, args: list[Value], b: Builder) -> Value:
+        if x.name == "bitcast_convert_type":
+            return self._bitcast(x, args[0], b)
+        emit = REGISTRY[x.name].emit
+        assert emit is not None
+        result: Value = emit(b, *args, **dict(x.params))
+        if x.dtype.name in ("float16", "bfloat16"):  # computed in float32, rounded after every operation
+            result = b.round_to_half(result, x.dtype.name)
+        return result
+
+    def _bitcast(self, x: Compute, arg: Value, b: Builder) -> Value:
+        old, new = dict(x.params)["old_dtype"].name, x.dtype.name
+        half = ("float16", "bfloat16")
+        if old in half:  # a half float is a float32 in registers; its bits exist in memory form
+            arg = b.value(b.to_memory(arg, old), "uint16")
+        if new in half:
+            return b.from_memory(b.bitcast(arg, "uint16").ir, new)
+        return b.bitcast(arg, new)
+
+    def _index(
+        self, i: int, x: IndexValue, b: Builder, row: dict[int, ir.Value], index: ir.Value | None, walk: ir.Value | None
+    ) -> Value:
+        place = self.places[self.memory.index(i)]
+        start = row[i]
+        if walk is not None:
+            start = self.b.add(start, self.b.mul(walk, place.strides[-1]))
+        value = b.splat(Builder(self.b, 1).value(start, "int64"))
+        if index is not None and x.pattern[0] != "0":
+            stride = place.strides[self.vector_dim]
+            first = self.b.add(start, self.b.mul(index, stride))
+            value = b.splat(Builder(self.b, 1).value(first, "int64"))
+            if b.lanes > 1:
+                value = value + b.iota("int64") * b.splat(Builder(self.b, 1).value(stride, "int64"))
+        return b.cast(value, x.dtype.name)
+
+    @property
+    def vector_dim(self) -> int:
+        """Position of the vector dimension among the strides."""
+        return self.kernel.rank - 1 if self.kernel.mode != "row" else self.kernel.rank
+
+    def _clamped(self, values: dict[int, Value], x: Load | Store, place: Place, b: Builder) -> tuple[Value, Value]:
+        """The byte offset of the index terms, and whether every index is in range."""
+        total, inside = None, b.const("bool", True)
+        scalar = Builder(self.b, 1)
+        for t, (stride, top) in zip(x.terms, place.terms, strict=True):
+            term = self._widened(values[t], b)
+            if term.dtype == "uint64":  # beyond int64 is out of range as well
+                huge = term >= 1 << 63
+                number = b.select(huge, -1, b.cast(term, "int64"))
+                index = b.select(huge, (1 << 63) - 1, b.cast(term, "int64"))
+            else:
+                number = index = b.cast(term, "int64")
+            largest = b.splat(scalar.value(top, "int64"))
+            inside = inside & (number >= 0) & (number <= largest)
+            index = b.select(index < 0, 0, b.select(index > largest, largest, index))
+            step = index * b.splat(scalar.value(stride, "int64"))
+            total = step if total is None else total + step
+        assert total is not None
+        return total, inside
+
+    def _load(
+        self, i: int, x: Load, values: dict[int, Value], b: Builder, row: dict[int, ir.Value], index: ir.Value | None,
+        walk: ir.Value | None,
+    ) -> Value:  # fmt: skip
+        place = self.places[self.memory.index(i)]
+        pointer, inside = row[i], None
+        dtype = x.dtype.name
+        if walk is not None and x.pattern[-1] != "0":
+            pointer = offset(self.b, pointer, self.b.mul(walk, place.strides[-1]))
+        moves = index is not None and x.pattern[0] != "0"
+        if x.terms:
+            one = Builder(self.b, 1)
+            if all(values[t].builder.lanes == 1 for t in x.terms):
+                total, inside = self._clamped(values, x, place, one)
+                pointer = offset(self.b, pointer, total.ir)
+            else:
+                total, inside = self._clamped(values, x, place, b)
+                if moves:
+                    stride = place.strides[self.vector_dim]
+                    pointer = offset(self.b, pointer, self.b.mul(index, stride))
+                    if b.lanes > 1:
+                        total = total + b.iota("int64") * b.splat(one.value(stride, "int64"))
+                value = b.load_at(pointer, b.offsets(total), dtype)
+                return self._filled(value, inside, x, b)
+        if not moves:
+            value = b.splat(Builder(self.b, 1).load(pointer, dtype)) if b.lanes > 1 else b.load(pointer, dtype)
+        else:
+            assert index is not None
+            stride = place.strides[self.vector_dim]
+            if x.pattern[0] == "1":
+                here = offset(self.b, pointer, self.b.mul(index, I64(x.dtype.itemsize)))
+                value = b.load(here, dtype)
+            else:
+                here = offset(self.b, pointer, self.b.mul(index, stride))
+                value = b.load_strided(here, stride, dtype)
+        return self._filled(value, inside, x, b)
+
+    def _filled(self, value: Value, inside: Value | None, x: Load, b: Builder) -> Value:
+        if not x.fill or inside is None:
+            return value
+        name = x.dtype.name
+        if x.dtype.kind in "iu":
+            bits = 8 * x.dtype.itemsize
+            filler = b.const(name, -(1 << (bits - 1)) if x.dtype.kind == "i" else (1 << bits) - 1)
+        elif x.dtype.kind == "b":
+            filler = b.const(name, True)
+        else:
+            filler = b.const(name, float("nan"))
+        return b.select(self._widened(inside, b), value, filler)
+
+    def store(
+        self, number: int, s: Store, value: Value, lanes: int, base: ir.Value, index: ir.Value | None,
+        values: dict[int, Value], walk: ir.Value | None = None,
+    ) -> None:  # fmt: skip
+        """Write a value; ``base`` is the place at the current outer index."""
+        b = self.builder(lanes)
+        place = self.places[len(self.memory) + number]
+        dtype = s.dtype.name
+        value = self._widened(value, b)
+        if value.dtype != compute_dtype(dtype):
+            value = b.cast(value, dtype)
+        if s.terms:
+            total, _ = self._clamped(values, s, place, Builder(self.b, 1))
+            base = offset(self.b, base, total.ir)
+        if walk is not None:
+            base = offset(self.b, base, self.b.mul(walk, place.strides[-1]))
+        if index is None:
+            b.store(value, base, dtype)
+        elif s.pattern[0] == "1":
+            b.store(value, offset(self.b, base, self.b.mul(index, I64(s.dtype.itemsize))), dtype)
+        else:
+            stride = place.strides[self.vector_dim]
+            b.store_strided(value, offset(self.b, base, self.b.mul(index, stride)), stride, dtype)
+
+    # -- loop pieces ---------------------------------------------------------------------------------------------------
+
+    def unravel(self, index: ir.Value, sizes: Sequence[ir.Value]) -> list[ir.Value]:
+        """A linear index as one index a dimension."""
+        out: list[ir.Value] = []
+        for d in range(len(sizes) - 1, 0, -1):
+            out.append(self.b.urem(index, sizes[d]))
+            index = self.b.udiv(index, sizes[d])
+        return [*([index] if sizes else []), *reversed(out)]
+
+    def row_bases(self, outer: Sequence[ir.Value]) -> tuple[dict[int, ir.Value], list[ir.Value]]:
+        """Bases of loads and indices (by value), and of stores, at an outer index."""
+        bases = [self.at_row(p, outer) for p in self.places]
+        n = len(self.memory)
+        return dict(zip(self.memory, bases[:n], strict=True)), bases[n:]
+
+    def vector_loop(self, start: ir.Value, stop: ir.Value, body: object) -> None:
+        """Call ``body(index, lanes)`` over start..stop: whole vectors, then one element at a time."""
+        b, wide = self.b, I64(self.lanes)
+        count = b.sub(stop, start)
+        whole = b.add(start, b.mul(b.sdiv(count, wide), wide)) if self.lanes > 1 else start
+        if self.lanes > 1:
+            with for_range(b, start, whole, self.lanes) as i:
+                body(i, self.lanes)  # type: ignore[operator]
+        with for_range(b, whole, stop) as i:
+            body(i, 1)  # type: ignore[operator]
+
+    def invariant(self, phase: int | None = None) -> list[int]:
+        """Values computed once a row (in one phase, or in all)."""
+        a = self.analysis
+        return [
+            i
+            for i, x in enumerate(self.kernel.body)
+            if not a.varies[i] and not isinstance(x, Reduce) and (phase is None or a.phase[i] == phase)
+        ]
+
+    def pass_values(self, phase: int, targets: Sequence[int], stop: Sequence[int] = ()) -> list[int]:
+        """Per-element values that a pass computes for its targets."""
+        return [i for i in needed(self.kernel.body, targets, stop) if self.analysis.varies[i]]
+
+    # -- map kernels ---------------------------------------------------------------------------------------------------
+
+    def emit_map(self) -> None:
+        b = self.b
+        n = self.sizes[-1]
+        chunks = b.sdiv(b.add(n, I64(MAP_CHUNK - 1)), I64(MAP_CHUNK))
+        targets = [s.value for s in self.kernel.stores]
+        which = self.pass_values(0, targets)
+        with for_range(b, self.begin, self.end) as task:
+            row_number = b.udiv(task, chunks)
+            start = b.mul(b.urem(task, chunks), I64(MAP_CHUNK))
+            stop = minimum(b, b.add(start, I64(MAP_CHUNK)), n)
+            row, stores = self.row_bases(self.unravel(row_number, self.sizes[:-1]))
+            once: dict[int, Value] = {}
+            self.evaluate(self.invariant(), once, 1, row, None)
+
+            def body(index: ir.Value, lanes: int) -> None:
+                values = dict(once)
+                self.evaluate(which, values, lanes, row, index)
+                for k, s in enumerate(self.kernel.stores):
+                    self.store(k, s, values[s.value], lanes, stores[k], index, values)
+
+            self.vector_loop(start, stop, body)
+        b.ret_void()

@@ -1,0 +1,127 @@
+"""From an ExecutionPlan to a launch table: kernels compiled as one unit, args blocks filled, addresses to patch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+
+from volta.core.errors import UnsupportedOperationError
+from volta.numba_cpu.dot import build_dot, build_dot_pack
+from volta.numba_cpu.dot_row import build_dot_row
+from volta.numba_cpu.launch import Executable, LaunchTable
+from volta.numba_cpu.nests import build_combine, build_loop
+from volta.numba_cpu.unit import KernelSource, compile_kernels
+from volta.xla_like.kernels import CombineKernel, Kernel, KernelCall, LibraryKernel, LoopKernel, kernel_name
+from volta.xla_like.plan import ExecutionPlan
+
+PARALLEL_WORK = 1 << 17
+"""Plans that touch fewer bytes (or do fewer operations in products) run on the calling thread alone."""
+
+LIBRARY: dict[str, Callable[[ir.Module, str, Any], object]] = {
+    "dot": build_dot,
+    "dot_pack": build_dot_pack,
+    "dot_row": build_dot_row,
+}
+"""Library kernels by name: ``build(module, symbol, spec)``."""
+
+
+def source_of(kernel: Kernel) -> KernelSource:
+    """A kernel as text and builder for the compilation unit."""
+    if isinstance(kernel, LoopKernel):
+        return KernelSource(kernel_name(kernel), kernel.text(), lambda m, n: build_loop(m, n, kernel))
+    if isinstance(kernel, CombineKernel):
+        return KernelSource(kernel_name(kernel), kernel.text(), lambda m, n: build_combine(m, n, kernel))
+    build = LIBRARY.get(kernel.name)
+    if build is None:
+        raise UnsupportedOperationError(f"the CPU backend has no kernel for {kernel.name!r}")
+    return KernelSource(kernel_name(kernel), kernel.text(), lambda m, n: build(m, n, kernel.spec))
+
+
+
+
+def args_of(call: KernelCall) -> tuple[list[int], list[tuple[int, int, int]]]:
+    """A call's args block, and which words are addresses: (word, buffer, byte offset)."""
+    words: list[int] = []
+    addresses: list[tuple[int, int, int]] = []
+
+    def address(buffer: int | None, offset: int) -> None:
+        if buffer is None:
+            words.append(offset)
+        else:
+            addresses.append((len(words), buffer, offset))
+            words.append(0)
+
+    if isinstance(call.kernel, LibraryKernel):
+        for access in call.accesses:
+            address(access.buffer, access.offset)
+        words.extend(call.sizes)
+        return words, addresses
+    words.extend(call.sizes)
+    for access in call.accesses:
+        address(access.buffer, access.offset)
+        words.extend(access.strides)
+        for stride, largest in access.terms:
+            words.extend((stride, largest))
+    return words, addresses
+
+
+def work_of(plan: ExecutionPlan) -> int:
+    """A rough count of bytes touched and operations done, to decide whether threads pay."""
+    total = 0
+    for call in plan.calls:
+        total += sum(plan.buffers[b].nbytes for b in (*call.reads, *call.writes))
+        if isinstance(call.kernel, LibraryKernel) and call.kernel.name in ("dot", "dot_row"):
+            _, m, n, k = call.sizes[:4]
+            total += m * n * k // 4
+    return total
+
+
+def lower(plan: ExecutionPlan, const_addresses: tuple[int, ...], keep: object = None) -> Executable:
+    """Compile a plan's kernels and bind what never moves; the rest are inputs of ``Executable.call``.
+
+    The call takes, in this order: the addresses of the plan's inputs, of its output buffers (those that are neither
+    inputs nor aliases of donated ones), and of the arena if there is one.
+    """
+    sources = {}
+    for call in plan.calls:
+        if call.tasks:
+            source = source_of(call.kernel)
+            sources[source.name] = source
+    kernels = compile_kernels(sources.values())
+
+    slots: dict[int, tuple[int, int]] = {}  # buffer -> (position among the call's addresses, offset)
+    for i, b in enumerate(plan.inputs):
+        slots[b] = (i, 0)
+    count = len(plan.inputs)
+    for b in plan.buffers:
+        if b.kind == "output":
+            if b.alias is not None:
+                slots[b.id] = slots[b.alias]
+            else:
+                slots[b.id] = (count, 0)
+                count += 1
+    for b in plan.buffers:
+        if b.kind == "temp":
+            assert b.offset is not None
+            slots[b.id] = (count, b.offset)
+    count += plan.arena_bytes > 0
+    fixed = dict(zip(plan.consts, const_addresses, strict=True))
+
+    table = LaunchTable()
+    for call in plan.calls:
+        if not call.tasks:
+            continue
+        words, addresses = args_of(call)
+        for word, buffer, offset in addresses:
+            if buffer in fixed:
+                words[word] = fixed[buffer] + offset
+        launch = table.append(kernels[kernel_name(call.kernel)], words, call.tasks)
+        for word, buffer, offset in addresses:
+            if buffer not in fixed:
+                position, base = slots[buffer]
+                table.patch(launch, word, position, base + offset)
+    scratch = max((c.scratch_bytes for c in plan.calls), default=0)
+    work = work_of(plan)
+    return table.build(count, scratch_bytes=scratch, parallel=work > PARALLEL_WORK, keep_gil=work < 1 << 12, keep=keep)

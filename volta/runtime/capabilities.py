@@ -1,0 +1,71 @@
+"""What each backend can run, and at which determinism level: the contract that the gateway checks plans against."""
+
+from __future__ import annotations
+
+import attrs
+
+from volta.core.errors import UnsupportedOperationError
+from volta.core.policy import DeterminismLevel
+from volta.ops.primitive import REGISTRY, Family
+from volta.xla_like.kernels import CombineKernel, LibraryKernel, LoopKernel
+from volta.xla_like.plan import ExecutionPlan
+
+LEVELS = (DeterminismLevel.RELAXED, DeterminismLevel.DEVICE, DeterminismLevel.STRICT)
+"""From the weakest promise to the strongest."""
+
+
+@attrs.frozen
+class BackendCapabilities:
+    """Kernel classes a backend has, each with the strongest level at which it is deterministic."""
+
+    backend: str
+    kernels: tuple[tuple[str, DeterminismLevel], ...]
+
+    def level_of(self, kernel_class: str) -> DeterminismLevel | None:
+        return dict(self.kernels).get(kernel_class)
+
+    def check(self, plan: ExecutionPlan) -> None:
+        """Raise UnsupportedOperationError for the first call that has no kernel at the plan's level."""
+        for call in plan.calls:
+            name = kernel_class(call.kernel)
+            level = self.level_of(name)
+            if level is None or LEVELS.index(level) < LEVELS.index(plan.level):
+                raise UnsupportedOperationError(
+                    f"operation {name!r} has no kernel on backend {self.backend!r} at determinism level "
+                    f"{plan.level.value!r}{' (from ' + call.label + ')' if call.label else ''}. "
+                    "Use another operation, another backend, or a weaker level (volta.execution_context)."
+                )
+
+
+def kernel_class(kernel: LoopKernel | CombineKernel | LibraryKernel) -> str:
+    """The class a kernel belongs to in capability records: 'loop', 'combine' or the library kernel's name."""
+    if isinstance(kernel, LoopKernel):
+        return "loop"
+    return "combine" if isinstance(kernel, CombineKernel) else kernel.name
+
+
+_FAMILY_KERNELS = {
+    Family.ELEMENTWISE: ("loop",),
+    Family.REDUCTION: ("loop", "combine"),
+    Family.MOVEMENT: ("loop",),
+    Family.CONTRACTION: ("dot", "dot_pack", "dot_row"),
+    Family.INDEXING: ("loop", "scatter", "scatter_order"),
+    Family.SORTING: ("sort", "scan"),
+    Family.CALL: (),
+    Family.CONTROL: (),
+}
+
+
+def matrix_rows(capabilities: tuple[BackendCapabilities, ...]) -> list[tuple[str, ...]]:
+    """The capability matrix: primitive, family, then each backend's level (or what is missing)."""
+    rows = []
+    for name in sorted(REGISTRY):
+        family = REGISTRY[name].family
+        cells = []
+        for c in capabilities:
+            missing = [k for k in _FAMILY_KERNELS[family] if c.level_of(k) is None]
+            levels = [c.level_of(k) for k in _FAMILY_KERNELS[family]]
+            weakest = min((LEVELS.index(x) for x in levels if x is not None), default=len(LEVELS) - 1)
+            cells.append(f"no kernel: {', '.join(missing)}" if missing else LEVELS[weakest].value)
+        rows.append((name, family.value, *cells))
+    return rows

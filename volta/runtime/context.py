@@ -1,0 +1,57 @@
+"""The execution context: determinism level, memory budget and backend, explicit and printed with every plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import attrs
+
+from volta.core.policy import DeterminismLevel
+from volta.xla_like.compile import CompileOptions
+
+
+@attrs.frozen(cache_hash=True)
+class ExecutionContext:
+    """What a compilation is for. ``memory_budget`` bounds a plan's peak live bytes (None: no bound)."""
+
+    level: DeterminismLevel = DeterminismLevel.STRICT
+    backend: str = "cpu"
+    memory_budget: int | None = None
+    options: CompileOptions = attrs.field(factory=CompileOptions)
+
+
+_current: ContextVar[ExecutionContext] = ContextVar("volta_execution_context", default=ExecutionContext())  # noqa: B039
+
+
+def current_context() -> ExecutionContext:
+    """The context that compilations in this thread use now."""
+    return _current.get()
+
+
+@contextmanager
+def execution_context(
+    level: DeterminismLevel | str | None = None,
+    memory_budget: int | None = None,
+    options: CompileOptions | None = None,
+) -> Iterator[ExecutionContext]:
+    """Use another determinism level, memory budget (bytes) or compile options inside the block.
+
+    >>> import volta
+    >>> with volta.execution_context(memory_budget=10**9):
+    ...     pass
+    """
+    context = current_context()
+    changes: dict[str, object] = {}
+    if level is not None:
+        changes["level"] = DeterminismLevel(level)
+    if memory_budget is not None:
+        changes["memory_budget"] = memory_budget
+    if options is not None:
+        changes["options"] = options
+    token = _current.set(attrs.evolve(context, **changes))  # type: ignore[arg-type]
+    try:
+        yield _current.get()
+    finally:
+        _current.reset(token)

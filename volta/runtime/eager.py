@@ -1,0 +1,45 @@
+"""Eager evaluation: one operation is a program of one equation, compiled and run like any other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from volta.core.errors import UnexpectedTracerError
+from volta.core.interp import Trace, Tracer, get_aval
+from volta.core.ir import ClosedJaxpr, Eqn, Jaxpr, Var
+from volta.core.source import at_user_line
+from volta.runtime import gateway
+from volta.runtime.array import as_array
+from volta.runtime.context import current_context
+
+_executables: dict[Any, gateway.Executable] = {}
+
+
+class EvalTrace(Trace):
+    """Evaluates each operation at once."""
+
+    def process_primitive(self, primitive: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        for x in args:
+            if isinstance(x, Tracer):
+                raise UnexpectedTracerError(
+                    at_user_line(
+                        f"{primitive.name} met a traced value ({x.aval}) outside of the transformation that made it. "
+                        "Return values from the traced function instead of storing them elsewhere."
+                    )
+                )
+        arrays = [as_array(x) for x in args]
+        key = (primitive, tuple(params.items()), tuple([a.aval for a in arrays]), current_context())
+        executable = _executables.get(key)
+        if executable is None:
+            executable = _executables[key] = _compile(primitive, [get_aval(a) for a in arrays], params)
+        out = executable(arrays)
+        return out if primitive.multiple_results else out[0]
+
+
+def _compile(primitive: Any, avals: list[Any], params: dict[str, Any]) -> gateway.Executable:
+    result = primitive.abstract(*avals, **params)
+    outs = tuple(Var(a) for a in (result if primitive.multiple_results else [result]))
+    invars = tuple(Var(a) for a in avals)
+    jaxpr = Jaxpr((), invars, (Eqn(primitive, invars, outs, params),), outs)
+    return gateway.compile(ClosedJaxpr(jaxpr, ()), name=primitive.name)

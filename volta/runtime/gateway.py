@@ -1,0 +1,213 @@
+"""The gateway: the only door to execution.
+
+Every operation, eager or jitted, training or inference, becomes a plan here, is checked (determinism, capabilities,
+memory budget) and gets an :class:`Executable` from the backend. Nothing else calls a backend; a test holds that.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+
+from volta.core.avals import ShapedArray
+from volta.core.errors import DeviceError, DonatedBufferError, MemoryBudgetError
+from volta.core.ir import ClosedJaxpr
+from volta.core.policy import DeterminismLevel
+from volta.core.source import at_user_line
+from volta.numba_cpu import backend as cpu
+from volta.numba_cpu import unit
+from volta.runtime.array import Array, as_array, intern_aval
+from volta.runtime.capabilities import BackendCapabilities
+from volta.runtime.context import ExecutionContext, current_context
+from volta.runtime.memory import default_pool
+from volta.runtime.plan_cache import PLAN_CACHE, program_key
+from volta.xla_like.compile import build_plan
+from volta.xla_like.plan import ExecutionPlan
+
+CPU = BackendCapabilities("cpu", tuple((k, DeterminismLevel.STRICT) for k in cpu.KERNEL_CLASSES))
+
+BACKENDS = {"cpu": (cpu, CPU)}
+
+_SLAB_LIMIT = 4096
+"""Outputs up to this many bytes share one block; larger ones live and die alone."""
+
+
+class Executable:
+    """A compiled program: call it with a list of arrays, get a list of arrays."""
+
+    __slots__ = ("_arena", "_donated", "_layout", "_native", "_returns", "_slab", "plan", "program")
+
+    def __init__(self, plan: ExecutionPlan, program: ClosedJaxpr, native: Any) -> None:
+        self.plan = plan
+        self.program = program  # after the passes; also keeps the constants alive
+        self._native = native.call
+        self._donated = plan.donated
+        self._arena = plan.arena_bytes
+        # Output buffers in the order the native call takes them: (nbytes, offset in the slab or -1).
+        self._layout: list[tuple[int, int]] = []
+        number: dict[int, int] = {}
+        slab = 0
+        for b in plan.buffers:
+            if b.kind == "output" and b.alias is None:
+                number[b.id] = len(self._layout)
+                size = -(-b.nbytes // 64) * 64
+                if size <= _SLAB_LIMIT:
+                    self._layout.append((b.nbytes, slab))
+                    slab += size
+                else:
+                    self._layout.append((b.nbytes, -1))
+        self._slab = slab
+        # Results: (aval, kind, position): 'new' output, 'in' an input itself, 'alias' memory of a donated input.
+        position = {b: i for i, b in enumerate(plan.inputs)}
+        self._returns: list[tuple[ShapedArray, int, int]] = []
+        for b, aval in zip(plan.outputs, plan.out_avals, strict=True):
+            aval = intern_aval(aval)
+            if b in number:
+                self._returns.append((aval, 0, number[b]))
+            elif b in position:
+                self._returns.append((aval, 1, position[b]))
+            elif plan.buffers[b].alias is not None:
+                alias = plan.buffers[b].alias
+                assert alias is not None
+                self._returns.append((aval, 2, position[alias]))
+            else:
+                self._returns.append((aval, 3, plan.consts.index(b)))
+
+    def __call__(self, arrays: Sequence[Array]) -> list[Array]:
+        """Run the plan. ``arrays`` match the program's inputs; donated ones are gone afterwards."""
+        addresses = [a.address for a in arrays]
+        if 0 in addresses:
+            arrays[addresses.index(0)].buffer()  # raises DonatedBufferError
+        pool = default_pool()
+        blocks = []
+        if self._slab:
+            slab = pool.allocate(self._slab)
+            base = slab.address
+        for nbytes, offset in self._layout:
+            if offset >= 0:
+                blocks.append((slab, base + offset))
+                addresses.append(base + offset)
+            else:
+                block = pool.allocate(nbytes)
+                blocks.append((block, block.address))
+                addresses.append(block.address)
+        if self._arena:
+            arena = pool.allocate(self._arena)
+            addresses.append(arena.address)
+        if self._donated:
+            return self._run_donating(arrays, addresses, blocks)
+        self._native(*addresses)
+        out = []
+        for aval, kind, i in self._returns:
+            if kind == 0:
+                block, address = blocks[i]
+                out.append(Array(aval, block, address))
+            else:
+                out.append(self._passed(aval, kind, i, arrays))
+        return out
+
+    def _passed(self, aval: ShapedArray, kind: int, i: int, arrays: Sequence[Array]) -> Array:
+        source = arrays[i] if kind == 1 else self.program.consts[i]
+        if source.aval is aval:
+            return source
+        return Array(aval, source.buffer(), source.address)
+
+    def _run_donating(self, arrays: Sequence[Array], addresses: list[int], blocks: list[Any]) -> list[Array]:
+        given = [id(arrays[d]) for d in self._donated]
+        if len(set(given)) != len(given) or any(id(a) in given for i, a in enumerate(arrays) if i not in self._donated):
+            raise DonatedBufferError(
+                at_user_line("the same array was passed as a donated argument and once more; pass a copy instead")
+            )
+        buffers = [a.buffer() for a in arrays]
+        self._native(*addresses)
+        out = []
+        for aval, kind, i in self._returns:
+            if kind == 0:
+                out.append(Array(aval, *blocks[i]))
+            elif kind == 3:
+                out.append(self._passed(aval, kind, i, arrays))
+            else:
+                out.append(Array(aval, buffers[i], addresses[i]))
+        for d in self._donated:
+            arrays[d].delete()
+        return out
+
+    # -- inspection ----------------------------------------------------------------------------------------------------
+
+    @property
+    def peak_live_bytes(self) -> int:
+        """Bytes of inputs, constants, outputs and temporaries that are live at once, as planned."""
+        return self.plan.peak_live_bytes
+
+    def memory_report(self) -> str:
+        return self.plan.memory_report()
+
+    def kernel_texts(self) -> dict[str, str]:
+        """The readable text of each kernel, by symbol."""
+        return self.plan.kernel_texts()
+
+    def llvm_ir(self, symbol: str) -> str:
+        """The optimised LLVM IR of one kernel."""
+        return unit.llvm_ir(symbol)
+
+    def asm(self, symbol: str) -> str:
+        """The machine code of one kernel as assembly text."""
+        return unit.asm(symbol)
+
+    def as_text(self) -> str:
+        """The plan, then the text of every kernel."""
+        return self.plan.as_text() + "\n\n" + "\n\n".join(f"{k}:\n{v}" for k, v in self.kernel_texts().items())
+
+
+_lock = threading.RLock()
+
+
+def compile(  # noqa: A001 - the gateway's one verb
+    program: ClosedJaxpr,
+    *,
+    donated: Sequence[int] = (),
+    name: str = "main",
+    context: ExecutionContext | None = None,
+) -> Executable:
+    """Compile a program for the current (or a given) execution context.
+
+    The same program under the same context is compiled once: the plan cache compares the whole key, never a hash alone.
+
+    Raises:
+        UnsupportedOperationError: the backend has no kernel for an operation at the context's level.
+        MemoryBudgetError: the plan's peak exceeds the context's budget; says what takes the bytes.
+        DeviceError: the context names a backend that is not there.
+    """
+    context = context or current_context()
+    if context.backend not in BACKENDS:
+        raise DeviceError(f"no backend {context.backend!r}; there is {', '.join(BACKENDS)}")
+    backend, capabilities = BACKENDS[context.backend]
+    with _lock:
+        key = program_key(program, tuple(donated), name, context)
+        found = PLAN_CACHE.get(key)
+        if found is not None and len(program.consts) == 0:
+            return found
+        options = attrs.evolve(context.options, vector_bits=backend.vector_bits())
+        plan, optimised = build_plan(program, name=name, donated=donated, level=context.level, options=options)
+        capabilities.check(plan)
+        _check_budget(plan, context.memory_budget)
+        consts = tuple(as_array(c) for c in optimised.consts)
+        optimised = ClosedJaxpr(optimised.jaxpr, consts)
+        native = backend.prepare(plan, tuple(c.address for c in consts), consts)
+        executable = Executable(plan, optimised, native)
+        if not program.consts:
+            PLAN_CACHE.put(key, executable)
+        return executable
+
+
+def _check_budget(plan: ExecutionPlan, budget: int | None) -> None:
+    if budget is not None and plan.peak_live_bytes > budget:
+        raise MemoryBudgetError(
+            at_user_line(
+                f"plan {plan.name!r} needs {plan.peak_live_bytes:,} bytes at its peak; the budget is {budget:,}.\n"
+                f"{plan.memory_report()}\nRaise the budget, use smaller shapes, or recompute with volta.checkpoint."
+            )
+        )
