@@ -1,0 +1,154 @@
+"""Activation functions. Each takes an array of any shape and gives one of that shape; integers become float32."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import volta.numpy as vnp
+from volta.core.errors import ShapeError
+from volta.core.source import at_user_line
+from volta.numpy.promotion import aval_of, canonical_axis, promote_floats, scalar_like, zero_like
+from volta.ops import lax
+
+Array = Any
+
+
+def relu(x: Array) -> Array:
+    """max(x, 0). The derivative at 0 is 0.
+
+    >>> import volta.numpy as vnp
+    >>> relu(vnp.array([-1.0, 2.0]))
+    Array([0., 2.], dtype=float32)
+    """
+    aval_of("relu", x)
+    zero = zero_like(x)
+    # a select, and not max: the derivative of max at a tie would be 1/2. NaN is not <= 0, so it passes.
+    return lax.select_n(lax.le(x, zero), x, zero)
+
+
+def relu6(x: Array) -> Array:
+    """min(max(x, 0), 6)."""
+    return lax.clamp(zero_like(x), x, scalar_like(x, 6))
+
+
+def sigmoid(x: Array) -> Array:
+    """1 / (1 + exp(-x))."""
+    return lax.logistic(promote_floats("sigmoid", x)[0])
+
+
+def log_sigmoid(x: Array) -> Array:
+    """log(sigmoid(x)), without underflow."""
+    x = promote_floats("log_sigmoid", x)[0]
+    return lax.neg(softplus(lax.neg(x)))
+
+
+def softplus(x: Array) -> Array:
+    """log(1 + exp(x)), without overflow."""
+    x = promote_floats("softplus", x)[0]
+    return vnp.logaddexp(x, zero_like(x))
+
+
+def silu(x: Array) -> Array:
+    """x * sigmoid(x), also called swish."""
+    x = promote_floats("silu", x)[0]
+    return lax.mul(x, lax.logistic(x))
+
+
+swish = silu
+
+
+def mish(x: Array) -> Array:
+    """x * tanh(softplus(x))."""
+    x = promote_floats("mish", x)[0]
+    return lax.mul(x, lax.tanh(softplus(x)))
+
+
+def tanh(x: Array) -> Array:
+    """Hyperbolic tangent."""
+    return lax.tanh(promote_floats("tanh", x)[0])
+
+
+def gelu(x: Array, approximate: bool = True) -> Array:
+    """x times the normal distribution function at x; by default in its tanh form, as in ``jax.nn``."""
+    x = promote_floats("gelu", x)[0]
+    half = scalar_like(x, 0.5)
+    if not approximate:
+        # erfc keeps its relative precision where 1 + erf would cancel
+        return lax.mul(lax.mul(x, half), lax.erfc(lax.mul(lax.neg(x), scalar_like(x, math.sqrt(0.5)))))
+    cubic = lax.add(x, lax.mul(scalar_like(x, 0.044715), lax.integer_pow(x, 3)))
+    cdf = lax.add(scalar_like(x, 1.0), lax.tanh(lax.mul(scalar_like(x, math.sqrt(2 / math.pi)), cubic)))
+    return lax.mul(x, lax.mul(half, cdf))
+
+
+def _exponential_below_zero(x: Array, slope: Any, inner: Any = None) -> Array:
+    """x above 0, slope * expm1(x / inner) below, with a finite gradient everywhere."""
+    positive = lax.gt(x, zero_like(x))
+    # where the exponential is not used its argument is 0, so that it cannot overflow into the gradient
+    safe = lax.select_n(positive, x, zero_like(x))
+    curve = lax.expm1(safe if inner is None else vnp.divide(safe, inner))
+    return vnp.where(positive, x, vnp.multiply(slope, curve))
+
+
+def elu(x: Array, alpha: Any = 1.0) -> Array:
+    """x above 0, alpha * (exp(x) - 1) below."""
+    return _exponential_below_zero(promote_floats("elu", x)[0], alpha)
+
+
+def celu(x: Array, alpha: Any = 1.0) -> Array:
+    """x above 0, alpha * (exp(x / alpha) - 1) below."""
+    return _exponential_below_zero(promote_floats("celu", x)[0], alpha, alpha)
+
+
+def selu(x: Array) -> Array:
+    """The scaled elu that keeps means and variances of deep networks."""
+    alpha, scale = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
+    return vnp.multiply(scale, elu(x, alpha))
+
+
+def leaky_relu(x: Array, negative_slope: Any = 0.01) -> Array:
+    """x above 0, negative_slope * x below."""
+    x = promote_floats("leaky_relu", x)[0]
+    return vnp.where(lax.ge(x, zero_like(x)), x, vnp.multiply(negative_slope, x))
+
+
+def hard_tanh(x: Array) -> Array:
+    """x limited to [-1, 1]."""
+    return lax.clamp(scalar_like(x, -1), x, scalar_like(x, 1))
+
+
+def hard_sigmoid(x: Array) -> Array:
+    """relu6(x + 3) / 6."""
+    x = promote_floats("hard_sigmoid", x)[0]
+    return lax.div(relu6(lax.add(x, scalar_like(x, 3.0))), scalar_like(x, 6.0))
+
+
+def hard_silu(x: Array) -> Array:
+    """x * hard_sigmoid(x), also called hard swish."""
+    x = promote_floats("hard_silu", x)[0]
+    return lax.mul(x, hard_sigmoid(x))
+
+
+hard_swish = hard_silu
+
+
+def soft_sign(x: Array) -> Array:
+    """x / (abs(x) + 1)."""
+    x = promote_floats("soft_sign", x)[0]
+    return lax.div(x, lax.add(lax.abs(x), scalar_like(x, 1.0)))
+
+
+def squareplus(x: Array, b: Any = 4) -> Array:
+    """(x + sqrt(x*x + b)) / 2."""
+    x = promote_floats("squareplus", x)[0]
+    return vnp.multiply(vnp.add(x, vnp.sqrt(vnp.add(lax.mul(x, x), b))), 0.5)
+
+
+def glu(x: Array, axis: int = -1) -> Array:
+    """The first half along ``axis`` times the sigmoid of the second half."""
+    aval = aval_of("glu", x)
+    n = aval.shape[canonical_axis("glu", axis, aval.ndim)]
+    if n % 2:
+        raise ShapeError(at_user_line(f"glu: axis {axis} of shape {aval.shape} must have an even size"))
+    first, second = vnp.split(x, 2, axis)
+    return vnp.multiply(first, sigmoid(second))

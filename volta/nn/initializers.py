@@ -1,0 +1,147 @@
+"""Initializers: functions ``init(key, shape, dtype)`` for parameters, under the names of ``jax.nn.initializers``.
+
+>>> import volta.random
+>>> init = glorot_uniform()
+>>> init(volta.random.key(0), (3, 4)).shape
+(3, 4)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import volta.numpy as vnp
+from volta import random
+from volta.core import dtypes
+from volta.core.errors import ShapeError
+from volta.core.source import at_user_line
+
+Array = Any
+Initializer = Callable[..., Any]
+Axes = int | Sequence[int]
+
+
+def zeros(key: Any, shape: Any, dtype: Any = dtypes.DEFAULT_FLOAT) -> Array:
+    """Zeros; the key is not used."""
+    return vnp.zeros(shape, dtype)
+
+
+def ones(key: Any, shape: Any, dtype: Any = dtypes.DEFAULT_FLOAT) -> Array:
+    """Ones; the key is not used."""
+    return vnp.ones(shape, dtype)
+
+
+def constant(value: Any, dtype: Any = dtypes.DEFAULT_FLOAT) -> Initializer:
+    """One value everywhere (an array broadcasts)."""
+
+    def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
+        return vnp.full(shape, value, dtype)
+
+    return init
+
+
+def uniform(scale: Any = 1e-2, dtype: Any = dtypes.DEFAULT_FLOAT) -> Initializer:
+    """Uniform in [0, scale)."""
+
+    def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
+        return vnp.multiply(random.uniform(key, shape, dtype), scale)
+
+    return init
+
+
+def normal(stddev: Any = 1e-2, dtype: Any = dtypes.DEFAULT_FLOAT) -> Initializer:
+    """Normal with mean 0 and the given standard deviation."""
+
+    def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
+        return vnp.multiply(random.normal(key, shape, dtype), stddev)
+
+    return init
+
+
+def truncated_normal(
+    stddev: Any = 1e-2, dtype: Any = dtypes.DEFAULT_FLOAT, lower: float = -2.0, upper: float = 2.0
+) -> Initializer:
+    """Normal, cut off at ``lower`` and ``upper`` standard deviations (and then not rescaled)."""
+
+    def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
+        return vnp.multiply(random.truncated_normal(key, lower, upper, shape, dtype), stddev)
+
+    return init
+
+
+def _axes(axes: Axes, ndim: int) -> tuple[int, ...]:
+    return tuple(a % ndim for a in ((axes,) if isinstance(axes, int) else axes))
+
+
+def _fans(shape: tuple[int, ...], in_axis: Axes, out_axis: Axes, batch_axis: Axes) -> tuple[float, float]:
+    """How many inputs feed an output, and how many outputs an input feeds; further axes are a receptive field."""
+    if len(shape) < 2:
+        raise ShapeError(
+            at_user_line(
+                f"initializer: fan-in and fan-out need at least two axes, got shape {shape}; use normal or zeros"
+            )
+        )
+    ins, outs, batch = (_axes(a, len(shape)) for a in (in_axis, out_axis, batch_axis))
+    field = math.prod(n for i, n in enumerate(shape) if i not in (*ins, *outs, *batch))
+    return math.prod(shape[i] for i in ins) * field, math.prod(shape[i] for i in outs) * field
+
+
+def variance_scaling(
+    scale: float,
+    mode: str,
+    distribution: str,
+    in_axis: Axes = -2,
+    out_axis: Axes = -1,
+    batch_axis: Axes = (),
+    dtype: Any = dtypes.DEFAULT_FLOAT,
+) -> Initializer:
+    """Random numbers of variance ``scale / n``, where n is the fan that ``mode`` names.
+
+    ``mode``: 'fan_in', 'fan_out' or 'fan_avg'. ``distribution``: 'truncated_normal', 'normal' or 'uniform'.
+    """
+    if mode not in ("fan_in", "fan_out", "fan_avg"):
+        raise ValueError(at_user_line(f"variance_scaling: mode must be fan_in, fan_out or fan_avg, not {mode!r}"))
+    if distribution not in ("truncated_normal", "normal", "uniform"):
+        raise ValueError(
+            at_user_line(
+                f"variance_scaling: distribution must be truncated_normal, normal or uniform, not {distribution!r}"
+            )
+        )
+
+    def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
+        fan_in, fan_out = _fans(tuple(shape), in_axis, out_axis, batch_axis)
+        n = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}[mode]
+        variance = scale / max(n, 1.0)
+        if distribution == "normal":
+            return vnp.multiply(random.normal(key, shape, dtype), math.sqrt(variance))
+        if distribution == "uniform":
+            return vnp.multiply(random.uniform(key, shape, dtype, -1.0, 1.0), math.sqrt(3 * variance))
+        # cut at two standard deviations, the normal distribution has this standard deviation: undo it
+        return vnp.multiply(
+            random.truncated_normal(key, -2.0, 2.0, shape, dtype), math.sqrt(variance) / 0.87962566103423978
+        )
+
+    return init
+
+
+def _named(name: str, scale: float, mode: str, distribution: str, what: str) -> Callable[..., Initializer]:
+    def make(
+        in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = dtypes.DEFAULT_FLOAT
+    ) -> Initializer:
+        return variance_scaling(scale, mode, distribution, in_axis, out_axis, batch_axis, dtype)
+
+    make.__name__ = make.__qualname__ = name
+    make.__doc__ = f"{what}: ``variance_scaling({scale}, {mode!r}, {distribution!r})``."
+    return make
+
+
+glorot_uniform = _named("glorot_uniform", 1.0, "fan_avg", "uniform", "Glorot's uniform initializer")
+glorot_normal = _named("glorot_normal", 1.0, "fan_avg", "truncated_normal", "Glorot's normal initializer")
+lecun_uniform = _named("lecun_uniform", 1.0, "fan_in", "uniform", "LeCun's uniform initializer")
+lecun_normal = _named("lecun_normal", 1.0, "fan_in", "truncated_normal", "LeCun's normal initializer")
+he_uniform = _named("he_uniform", 2.0, "fan_in", "uniform", "He's uniform initializer")
+he_normal = _named("he_normal", 2.0, "fan_in", "truncated_normal", "He's normal initializer")
+xavier_uniform, xavier_normal = glorot_uniform, glorot_normal
+kaiming_uniform, kaiming_normal = he_uniform, he_normal
