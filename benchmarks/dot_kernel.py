@@ -38,16 +38,23 @@ def aligned(nbytes: int) -> np.ndarray:
     return raw[start : start + nbytes]
 
 
+def filled(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> np.ndarray:
+    """Normal numbers in aligned memory, as the runtime's arrays are."""
+    x = aligned(int(np.prod(shape)) * np.dtype(dtype).itemsize).view(dtype).reshape(shape)
+    x[...] = rng.standard_normal(shape)
+    return x
+
+
 class Product:
     """One product, ready to run: operands, memory and launches."""
 
     def __init__(self, spec: DotSpec, batch: int, m: int, n: int, k: int, layout: str, threads: int):
         rng = np.random.default_rng(0)
         lhs_t, rhs_t = (letter == "T" for letter in layout)
-        a = rng.standard_normal((batch, k, m) if lhs_t else (batch, m, k)).astype(spec.lhs)
-        b = rng.standard_normal((batch, n, k) if rhs_t else (batch, k, n)).astype(spec.rhs)
+        a = filled((batch, k, m) if lhs_t else (batch, m, k), spec.lhs, rng)
+        b = filled((batch, n, k) if rhs_t else (batch, k, n), spec.rhs, rng)
         self.a, self.b = a.swapaxes(1, 2) if lhs_t else a, b.swapaxes(1, 2) if rhs_t else b
-        self.out = np.empty((batch, m, n), spec.out)
+        self.out = filled((batch, m, n), spec.out, rng)
         self.plan = dot_plan(spec, contiguous_shape(spec, (1, batch), m, n, k, lhs_t=lhs_t, rhs_t=rhs_t))
         self.memory = [aligned(self.plan.temp_bytes), *(aligned(self.plan.scratch_bytes) for _ in range(threads))]
         self.scratch = [memory.ctypes.data for memory in self.memory[1:]]

@@ -7,16 +7,31 @@ transposed in registers, a square of vectors at a time.
 
 from llvmlite import ir
 
-from volta.emit.builder import Builder, Value, scalar_type
-from volta.emit.loops import I64, PTR, VOID, for_range, if_then, loop, minimum, new_kernel, offset
+from volta.emit.builder import Builder, Value, is_float, scalar_type
+from volta.emit.loops import (
+    I32,
+    I64,
+    PTR,
+    VOID,
+    for_range,
+    if_else,
+    if_then,
+    intrinsic,
+    loop,
+    minimum,
+    new_kernel,
+    offset,
+    splat,
+)
 from volta.numba_cpu.dot_args import Args, at, ceil_div, store_sums
 from volta.numba_cpu.dot_pack import pack, transpose
 from volta.numba_cpu.dot_tile import multiply_add, new_internal
 from volta.xla_like.dot_schedule import CHUNK, DotSpec, item_size
 
 _ROWS = 8
+_AHEAD = 512  # bytes: hardware does not follow as many columns at once as there are lanes
 ROW_TYPE = ir.FunctionType(VOID, [I64, PTR, I64, PTR, I64, I64, PTR, I64, PTR])
-"""``row(depth, a, a_k, b, b_k, b_n, sums, columns, buffer)``: sums = the chains over `depth` from +0.0."""
+"""``row(k, a, a_k, b, b_k, b_n, totals, columns, buffer)``: whole products, in the accumulator's dtype."""
 
 
 def build_dot_row(module: ir.Module, name: str, spec: DotSpec) -> ir.Function:
@@ -31,10 +46,7 @@ def build_dot_row(module: ir.Module, name: str, spec: DotSpec) -> ir.Function:
     by_rows, by_columns = _by_rows(module, spec), _by_columns(module, spec)
     totals = b.inttoptr(scratch, PTR)
     further = offset(b, totals, args.SCRATCH_LHS)
-    buffer = offset(b, totals, args.SCRATCH_RHS)
     col_tasks = ceil_div(b, args.N, args.TASK_COLS)
-    along_n = b.icmp_signed("==", args.RHS_N, I64(item_size(spec.rhs)))
-    row_function = b.select(along_n, by_rows, by_columns)
     with loop(b, begin, end) as it:
         item = b.sdiv(it.index, col_tasks)
         first_task = b.sub(it.index, b.mul(item, col_tasks))
@@ -48,28 +60,24 @@ def build_dot_row(module: ir.Module, name: str, spec: DotSpec) -> ir.Function:
         last = minimum(b, args.N, b.mul(b.add(first_task, it.step), args.TASK_COLS))
         with for_range(b, column, last, args.BLOCK_COLS) as j:
             columns = minimum(b, b.sub(last, j), args.BLOCK_COLS)
-            with for_range(b, 0, args.K, CHUNK) as k:
-                depth = minimum(b, b.sub(args.K, k), CHUNK)
-                first = b.icmp_signed("==", k, I64(0))
-                matrix = at(b, rhs, (k, args.RHS_K), (j, args.RHS_N))
-                sums = b.select(first, totals, further)
-                a = at(b, lhs, (k, args.LHS_K))
-                b.call(row_function, [depth, a, args.LHS_K, matrix, args.RHS_K, args.RHS_N, sums, columns, buffer])
-                with if_then(b, b.not_(first)):
-                    _add(b, spec, totals, further, columns)
+            matrix = at(b, rhs, (j, args.RHS_N))
+            common = [args.K, lhs, args.LHS_K, matrix, args.RHS_K, args.RHS_N, totals, columns, further]
+            with if_else(b, b.icmp_signed("==", args.RHS_N, I64(item_size(spec.rhs)))) as branch:
+                with branch.then():
+                    b.call(by_rows, common)
+                with branch.otherwise():
+                    b.call(by_columns, common)
             to = at(b, out, (j, I64(item_size(spec.out))))
             store_sums(b, spec, totals, I64(size), to, I64(0), I64(1), columns)
     b.ret_void()
     return function
 
 
-def _add(b: ir.IRBuilder, spec: DotSpec, totals: ir.Value, sums: ir.Value, columns: ir.Value) -> None:
-    """totals = totals + sums; whole vectors, so up to a vector more than `columns`."""
-    builder = Builder(b, spec.lanes)
-    with for_range(b, 0, columns, spec.lanes) as column:
-        at_column = b.mul(column, I64(item_size(spec.accumulator)))
-        total, more = (builder.load(offset(b, x, at_column), spec.accumulator) for x in (totals, sums))
-        builder.store(builder.add(total, more), offset(b, totals, at_column))
+def _prefetch(b: ir.IRBuilder, pointer: ir.Value) -> None:
+    """Ask for the line of an address that will be read; it may lie beyond the end of the array."""
+    reading, keep_near, data = I32(0), I32(3), I32(1)
+    prefetch = intrinsic(b.module, "llvm.prefetch.p0", VOID, [PTR, I32, I32, I32])
+    b.call(prefetch, [pointer, reading, keep_near, data])
 
 
 def _as_accumulator(builder: Builder, value: Value, spec: DotSpec) -> ir.Value:
@@ -83,31 +91,38 @@ def _by_rows(module: ir.Module, spec: DotSpec) -> ir.Function:
     if found is not None:
         return found
     function, b = new_internal(module, name, ROW_TYPE)
-    depth, a, a_k, matrix, b_k, _, sums, columns, _ = function.args
+    count, a, a_k, matrix, b_k, _, totals, columns, buffer = function.args
     size = item_size(spec.accumulator)
+    vector = ir.VectorType(scalar_type(spec.accumulator), spec.lanes)
     whole = b.and_(columns, I64(-spec.lanes))
-    scalars = Builder(b)
-    zeros = ir.Constant(ir.VectorType(scalar_type(spec.accumulator), spec.lanes), None)
-    with for_range(b, 0, columns, spec.lanes) as column:
-        b.store(zeros, at(b, sums, (column, I64(size))), align=size)
-    eights = b.and_(depth, I64(-_ROWS))
-    for start, stop, rows in ((I64(0), eights, _ROWS), (eights, depth, 1)):
-        with for_range(b, start, stop, rows) as k:
-            factors, lines = [], []
-            for row in range(rows):
-                index = b.add(k, I64(row))
-                factors.append(_as_accumulator(scalars, scalars.load(at(b, a, (index, a_k)), spec.lhs), spec))
-                lines.append(at(b, matrix, (index, b_k)))
-            for lanes, first, last in ((spec.lanes, I64(0), whole), (1, whole, columns)):
-                builder = Builder(b, lanes)
-                wide = [builder.splat(scalars.value(x, spec.accumulator)).ir if lanes > 1 else x for x in factors]
-                with for_range(b, first, last, lanes) as column:
-                    to = at(b, sums, (column, I64(size)))
-                    total = builder.load(to, spec.accumulator).ir
-                    for x, line in zip(wide, lines, strict=True):
-                        y = builder.load(at(b, line, (column, I64(item_size(spec.rhs)))), spec.rhs)
-                        total = multiply_add(b, x, _as_accumulator(builder, y, spec), total)
-                    builder.store(builder.value(total, spec.accumulator), to)
+    scalars, vectors = Builder(b), Builder(b, spec.lanes)
+    with for_range(b, 0, count, CHUNK) as start:
+        first = b.icmp_signed("==", start, I64(0))
+        sums = b.select(first, totals, buffer)
+        with for_range(b, 0, columns, spec.lanes) as column:
+            b.store(ir.Constant(vector, None), at(b, sums, (column, I64(size))), align=size)
+        depth = minimum(b, b.sub(count, start), CHUNK)
+        rounds = b.add(start, b.and_(depth, I64(-_ROWS)))
+        for begin, end, rows in ((start, rounds, _ROWS), (rounds, b.add(start, depth), 1)):
+            with for_range(b, begin, end, rows) as k:
+                factors, lines = [], []
+                for row in range(rows):
+                    index = b.add(k, I64(row))
+                    factors.append(_as_accumulator(scalars, scalars.load(at(b, a, (index, a_k)), spec.lhs), spec))
+                    lines.append(at(b, matrix, (index, b_k)))
+                for builder, low, high in ((vectors, I64(0), whole), (scalars, whole, columns)):
+                    wide = [x if builder is scalars else splat(b, x, spec.lanes) for x in factors]
+                    with for_range(b, low, high, builder.lanes) as column:
+                        to = at(b, sums, (column, I64(size)))
+                        total = builder.load(to, spec.accumulator).ir
+                        for x, line in zip(wide, lines, strict=True):
+                            y = builder.load(at(b, line, (column, I64(item_size(spec.rhs)))), spec.rhs)
+                            total = multiply_add(b, x, _as_accumulator(builder, y, spec), total)
+                        builder.store(builder.value(total, spec.accumulator), to)
+        with if_then(b, b.not_(first)), for_range(b, 0, columns, spec.lanes) as column:
+            here = b.mul(column, I64(size))
+            total, more = (vectors.load(offset(b, x, here), spec.accumulator) for x in (totals, sums))
+            vectors.store(vectors.add(total, more), offset(b, totals, here))
     b.ret_void()
     return function
 
@@ -119,34 +134,42 @@ def _by_columns(module: ir.Module, spec: DotSpec) -> ir.Function:
     if found is not None:
         return found
     function, b = new_internal(module, name, ROW_TYPE)
-    depth, a, a_k, matrix, b_k, b_n, sums, columns, buffer = function.args
+    count, a, a_k, matrix, b_k, b_n, totals, columns, buffer = function.args
     lanes, size = spec.lanes, item_size(spec.accumulator)
     builder, scalars = Builder(b, lanes), Builder(b)
     pack_strip = pack(module, spec.rhs, spec.accumulator, lanes)
-    zero = ir.Constant(builder.type_of(spec.accumulator), None)
+    zero = ir.Constant(ir.VectorType(scalar_type(spec.accumulator), lanes), None)
+    add = b.fadd if is_float(spec.accumulator) else b.add
 
     def factor(k: ir.Value) -> ir.Value:
-        x = _as_accumulator(scalars, scalars.load(at(b, a, (k, a_k)), spec.lhs), spec)
-        return builder.splat(scalars.value(x, spec.accumulator)).ir
+        return splat(b, _as_accumulator(scalars, scalars.load(at(b, a, (k, a_k)), spec.lhs), spec), lanes)
 
     with for_range(b, 0, columns, lanes) as column:
         strip = at(b, matrix, (column, b_n))
         width = minimum(b, b.sub(columns, column), lanes)
-        whole = b.select(b.icmp_signed("==", width, I64(lanes)), b.and_(depth, I64(-lanes)), I64(0))
-        with loop(b, 0, whole, lanes, [zero]) as it:
-            total, line, square = it.values[0], at(b, strip, (it.index, b_k)), []
-            for _ in range(lanes):
-                square.append(_as_accumulator(builder, builder.load(line, spec.rhs), spec))
-                line = offset(b, line, b_n)
-            for i, row in enumerate(transpose(b, square)):
-                total = multiply_add(b, factor(b.add(it.index, I64(i))), row, total)
-            it.advance(total)
-        rest = b.sub(depth, whole)
-        with if_then(b, b.icmp_signed(">", rest, I64(0))):
-            b.call(pack_strip, [buffer, I64(lanes * size), at(b, strip, (whole, b_k)), b_k, b_n, width, rest])
-        with loop(b, whole, depth, init=[it.results[0]]) as tail:
-            row = builder.load(at(b, buffer, (b.sub(tail.index, whole), I64(lanes * size))), spec.accumulator).ir
-            tail.advance(multiply_add(b, factor(tail.index), row, tail.values[0]))
-        builder.store(builder.value(tail.results[0], spec.accumulator), at(b, sums, (column, I64(size))))
+        full = b.icmp_signed("==", width, I64(lanes))
+        with loop(b, 0, count, CHUNK, [zero]) as chunk:
+            start = chunk.index
+            depth = minimum(b, b.sub(count, start), CHUNK)
+            squares = b.add(start, b.select(full, b.and_(depth, I64(-lanes)), I64(0)))
+            with loop(b, start, squares, lanes, [zero]) as it:
+                total, line, square = it.values[0], at(b, strip, (it.index, b_k)), []
+                for _ in range(lanes):
+                    _prefetch(b, offset(b, line, _AHEAD))
+                    square.append(_as_accumulator(builder, builder.load(line, spec.rhs), spec))
+                    line = offset(b, line, b_n)
+                for i, row in enumerate(transpose(b, square)):
+                    total = multiply_add(b, factor(b.add(it.index, I64(i))), row, total)
+                it.advance(total)
+            rest = b.sub(b.add(start, depth), squares)
+            with if_then(b, b.icmp_signed(">", rest, I64(0))):
+                b.call(pack_strip, [buffer, I64(lanes * size), at(b, strip, (squares, b_k)), b_k, b_n, width, rest])
+            with loop(b, 0, rest, init=[it.results[0]]) as tail:
+                row = builder.load(at(b, buffer, (tail.index, I64(lanes * size))), spec.accumulator).ir
+                tail.advance(multiply_add(b, factor(b.add(squares, tail.index)), row, tail.values[0]))
+            total = tail.results[0]
+            first = b.icmp_signed("==", start, I64(0))
+            chunk.advance(b.select(first, total, add(chunk.values[0], total)))
+        builder.store(builder.value(chunk.results[0], spec.accumulator), at(b, totals, (column, I64(size))))
     b.ret_void()
     return function
