@@ -37,13 +37,16 @@ define void @volta_fp_set(i64 %wide) {
 """
 
 _AARCH64 = """
+declare i64 @llvm.aarch64.get.fpcr()
+declare void @llvm.aarch64.set.fpcr(i64)
+
 define i64 @volta_fp_get() {
-  %now = call i64 asm sideeffect "mrs $0, fpcr", "=r"()
+  %now = call i64 @llvm.aarch64.get.fpcr()
   ret i64 %now
 }
 
 define void @volta_fp_set(i64 %value) {
-  call void asm sideeffect "msr fpcr, $0", "r"(i64 %value)
+  call void @llvm.aarch64.set.fpcr(i64 %value)
   ret void
 }
 """
@@ -100,23 +103,25 @@ class ControlBits:
     flush_to_zero: int
 
 
-@functools.cache
+_X86_BITS = ControlBits(mask=0xFFC0, standard=0x1F80, flush_to_zero=0x8040)  # not the sticky exception flags
+# FIZ, AH, NEP, FZ16, rounding mode, FZ, DN; the trap enables stay as they are.
+_AARCH64_BITS = ControlBits(mask=0x3C80007, standard=0, flush_to_zero=0x1000000)
+
+
 def control_bits() -> ControlBits:
-    """The control bits of this machine (x86: the sticky exception flags do not count)."""
-    if target.is_x86():
-        return ControlBits(mask=0xFFC0, standard=0x1F80, flush_to_zero=0x8040)
-    # FIZ, AH, NEP, FZ16, rounding mode, FZ, DN; the trap enables stay as they are.
-    return ControlBits(mask=0x3C80007, standard=0, flush_to_zero=0x1000000)
+    """The control bits of this machine."""
+    return _X86_BITS if target.is_x86() else _AARCH64_BITS
+
+
+def _text(x86: bool) -> str:
+    head, bits = (_X86, _X86_BITS) if x86 else (_AARCH64, _AARCH64_BITS)
+    return head + _SHARED.replace("MASK", str(bits.mask)).replace("STANDARD", str(bits.standard))
 
 
 @functools.cache
 def native() -> dict[str, int]:
     """Addresses of this module's compiled functions by name; other runtime loops may call them by name."""
-    bits = control_bits()
-    text = (_X86 if target.is_x86() else _AARCH64) + _SHARED.replace("MASK", str(bits.mask)).replace(
-        "STANDARD", str(bits.standard)
-    )
-    addresses = unit.compile_module(text, _EXPORTS)
+    addresses = unit.compile_module(_text(target.is_x86()), _EXPORTS)
     target.export_symbols(addresses)
     return addresses
 

@@ -48,7 +48,7 @@ def native() -> dict[str, int]:
     """Addresses of this module's compiled functions by name; other runtime loops may call them by name."""
     fpenv.native()
     target.export_symbols({"volta_yield": _yield_address(), **python_symbols(_PYTHON_SYMBOLS)})
-    addresses = unit.compile_module(threads_ir.text(MAX_THREADS), _EXPORTS)
+    addresses = unit.compile_module(threads_ir.text(MAX_THREADS, target.is_x86()), _EXPORTS)
     target.export_symbols(addresses)
     _apply(addresses)
     atexit.register(_shutdown)

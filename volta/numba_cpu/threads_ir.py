@@ -3,7 +3,7 @@
 They need atomics, the processor's pause instruction and calls by address, and they must run without Python.
 """
 
-from volta.numba_cpu import fpenv, target
+from volta.numba_cpu import fpenv
 
 _STRIDE = 16  # words between workers: two cache lines, as processors fetch them in pairs
 _WORKERS = 96
@@ -147,9 +147,8 @@ done:
 declare i64 @llvm.umax.i64(i64, i64)
 """
 
-# A worker's life. While it looks for work it lets others run now and then: it may share a processor with the caller,
-# who is waiting for it or about to call again. Parking: announce it, look once more, and only then sleep; whoever clears
-# `parked` owes a release.
+# A worker's life. While it looks for work it lets others run now and then: it may share a processor with the caller.
+# Parking: announce it, look once more, and only then sleep; whoever clears `parked` owes a release.
 _WORKER = """
 define internal void @worker(ptr %me) {
   %parked = getelementptr i64, ptr %me, i64 1
@@ -386,17 +385,16 @@ define void @volta_pool_forked() {
 """
 
 
-def text(max_threads: int) -> str:
-    """The module's IR, with constants filled in for this machine."""
+def text(max_threads: int, x86: bool) -> str:
+    """The module's IR, with its constants filled in."""
     ir = fpenv.DECLARATIONS + _HEAD + _PART + _WORKER + _RUN
     for name, word in WORDS.items():
         ir = ir.replace(f"@pool[{name}]", f"getelementptr (i64, ptr @pool, i64 {word})")
-    if target.is_x86():
-        pause = "call void @llvm.x86.sse2.pause()"
-        ir += "declare void @llvm.x86.sse2.pause()\n"
-    else:
-        pause = 'call void asm sideeffect "isb", ""()'  # yield is a no-op on most cores
+    if x86:
+        pause, declaration = "call void @llvm.x86.sse2.pause()", "declare void @llvm.x86.sse2.pause()"
+    else:  # isb, as yield is a no-op on most cores
+        pause, declaration = "call void @llvm.aarch64.isb(i32 15)", "declare void @llvm.aarch64.isb(i32)"
     constants = {"POOL_SIZE": _WORKERS + _STRIDE * max_threads, "STRIDE": _STRIDE, "WORKERS": _WORKERS}
     for name, value in constants.items():
         ir = ir.replace(name, str(value))
-    return ir.replace("PAUSE", pause)
+    return ir.replace("PAUSE", pause) + declaration
