@@ -21,7 +21,7 @@ try:
 except ImportError:
     sys.exit("this example reads the digits data set of scikit-learn; install it with: pip install scikit-learn")
 
-SIZES = (64, 64, 10)
+SIZES = (64, 128, 10)
 BATCH = 50
 TEST = 297
 
@@ -57,9 +57,9 @@ def predict(params, images):
     return vnp.argmax(volta.vmap(logits_of, in_axes=(None, 0))(params, images), axis=-1)
 
 
-def train(images, labels, epochs, seed):
+def train(key, images, labels, epochs):
     """The parameters after so many passes over the training set, in an order drawn anew for each."""
-    init_key, order_key = random.split(random.key(seed))
+    init_key, order_key = random.split(key)
     params = init_params(init_key)
     steps = epochs * (len(images) // BATCH)
     optimizer = optim.adam(optim.cosine_decay_schedule(1e-2, steps))
@@ -87,10 +87,12 @@ def main(argv=None):
     parser.add_argument("--seed", type=int, default=0, help="seed of everything random (default 0)")
     options = parser.parse_args(argv)
 
+    split_key, train_key = random.split(random.key(options.seed))
     data = load_digits()
-    images = vnp.asarray(data.data / 16, vnp.float32)
-    labels = vnp.asarray(data.target, vnp.int32)
-    params = train(images[TEST:], labels[TEST:], options.epochs, options.seed)
+    order = random.permutation(split_key, len(data.target))
+    images = vnp.asarray(data.data / 16, vnp.float32)[order]
+    labels = vnp.asarray(data.target, vnp.int32)[order]
+    params = train(train_key, images[TEST:], labels[TEST:], options.epochs)
 
     test_images, test_labels = images[:TEST], labels[:TEST]
     accuracy = float(vnp.mean(predict(params, test_images) == test_labels))

@@ -166,7 +166,7 @@ def decode_header(raw: bytes, data_size: int) -> Header:
     """
     try:
         table = json.loads(raw.decode("utf-8"), object_pairs_hook=_unique)
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise FormatError(f"corrupt: the header is not valid JSON ({error})") from None
     if not isinstance(table, dict):
         raise FormatError("corrupt: the header is not a JSON object")
@@ -192,7 +192,7 @@ def decode_header(raw: bytes, data_size: int) -> Header:
         raise FormatError(f"corrupt: __metadata__ lacks {', '.join(missing)}")
     try:
         structure = json.loads(ours[_STRUCTURE], object_pairs_hook=_unique)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise FormatError(f"corrupt: the pytree's structure is not valid JSON ({error})") from None
     return Header(_entries(table, data_size), user, int(version), ours[_CONTRACT], writer, structure, ours[_CHECKSUM])
 

@@ -75,6 +75,7 @@ def describe(tree: PyTree) -> tuple[Any, dict[str, np.ndarray]]:
         TreeError: for a leaf that is neither an array nor a Python number, bool or text, and for keys that collide.
     """
     arrays: dict[str, np.ndarray] = {}
+    names: set[str] = set()
 
     def walk(node: PyTree, path: tuple[Any, ...]) -> Any:
         if node is None:
@@ -85,20 +86,21 @@ def describe(tree: PyTree) -> tuple[Any, dict[str, np.ndarray]]:
             if kind.startswith("node "):
                 children = [(str(part), child) for part, child in children]
             return [kind, [[part, walk(child, (*path, part))] for part, child in children]]
+        name = _join(path)
+        if name in names:
+            raise TreeError(f"two leaves would have the name {name!r}; rename a key")
+        names.add(name)
         if type(node) in _SCALARS:
             return ["float", node.hex()] if type(node) is float else ["scalar", node]
         if not isinstance(node, (Value, np.ndarray, np.generic)):
             raise TreeError(f"{_where(path)}: cannot save a {type(node).__name__}; arrays, numbers and texts can be")
-        name = _join(path)
-        if name in arrays:
-            raise TreeError(f"two arrays would have the name {name!r}; rename a key")
         try:
             name.encode()
         except UnicodeEncodeError:
             raise TreeError(f"{name!r} is not valid Unicode text; rename the key") from None
         x = np.asarray(node)
         try:
-            arrays[name] = x.astype(dtypes.canonicalize(x.dtype), copy=False)
+            arrays[name] = x.astype(dtypes.canonicalize(x.dtype.newbyteorder("=")), copy=False)
         except DTypeError as error:
             raise DTypeError(f"{_where(path)}: {error}") from None
         return ["weak array" if isinstance(node, Value) and node.weak_type else "array", name]

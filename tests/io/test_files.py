@@ -1,0 +1,485 @@
+"""What is saved comes back, as the same bytes each time; damaged, newer and foreign files; atomic replacement."""
+
+import json
+import math
+import os
+import re
+import struct
+import subprocess
+import sys
+from collections import OrderedDict, namedtuple
+
+import attrs
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import volta
+import volta.numpy as vnp
+from volta import io, optim
+from volta.core import dtypes, pytrees
+from volta.core.errors import DTypeError, FormatError, TreeError
+from volta.io import files
+from volta.io import format as fmt
+from volta.version import __version__
+
+Point = namedtuple("Point", "x y")
+
+
+@pytrees.register_dataclass
+@attrs.frozen
+class Layer:
+    w: object
+    b: object
+
+
+def same(a, b):
+    """Trees of one structure and types whose arrays have the same bits."""
+    if pytrees.structure(a) != pytrees.structure(b):
+        return False
+    for x, y in zip(pytrees.leaves(a), pytrees.leaves(b), strict=True):
+        if isinstance(x, (bool, int, float, str)):
+            equal = type(x) is type(y) and (x == y or (x != x and y != y))
+        else:
+            x, y = np.asarray(x), np.asarray(y)
+            equal = x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes()
+        if not equal:
+            return False
+    return True
+
+
+def example_tree():
+    params = {"w": vnp.asarray(np.arange(6, dtype="f4").reshape(2, 3)), "b": [vnp.zeros(3, "bfloat16"), None]}
+    return {
+        "params": params,
+        "optimizer": optim.chain(optim.clip(1.0), optim.adamw(1e-3)).init(params),
+        "step": 12,
+        "rate": 0.1,
+        "nothing": None,
+        "name": "héllo",
+        "done": False,
+        "empty": {"list": [], "tuple": (), "dict": {}},
+        "mask": vnp.asarray(np.array([True, False, True])),
+        "dotted.key": vnp.asarray(np.float64(math.pi)),
+        "zero": vnp.zeros((0, 3)),
+        "point": Point(vnp.ones(2), 3),
+        "ordered": OrderedDict(z=vnp.ones(1), a=vnp.zeros(1)),
+        "numbers": {0: vnp.ones(1), 10: vnp.zeros(2), 9: 1},
+    }
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "model.safetensors"
+
+
+# -- round trips -------------------------------------------------------------------------------------------------------
+
+
+def test_the_tree_comes_back(path):
+    tree = example_tree()
+    io.save(path, tree)
+    assert same(io.load(path), tree)
+    assert same(io.load(path, like=tree), tree)
+    assert all(isinstance(x, (volta.Array, bool, int, float, str)) for x in pytrees.leaves(io.load(path)))
+
+
+LEAVES = st.one_of(
+    st.integers(),
+    st.booleans(),
+    st.floats(),
+    st.text(max_size=3).filter(lambda s: s.isascii()),
+    st.tuples(st.sampled_from(dtypes.ALL), st.lists(st.integers(0, 3), max_size=3)).map(
+        lambda t: np.arange(math.prod(t[1])).reshape(t[1]).astype(t[0])
+    ),
+)
+KEYS = st.one_of(st.integers(-3, 3), st.text(alphabet='ab.%_\\"é ', max_size=3), st.just("__metadata__"))
+TREES = st.recursive(
+    st.one_of(st.none(), LEAVES),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.lists(inner, max_size=3).map(tuple),
+        st.dictionaries(KEYS, inner, max_size=3),
+        st.builds(Point, inner, inner),
+    ),
+    max_leaves=8,
+)
+
+
+def _has_colliding_keys(tree):
+    if isinstance(tree, dict) and len({str(k) for k in tree}) < len(tree):
+        return True
+    children = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, (list, tuple)) else ()
+    return any(map(_has_colliding_keys, children))
+
+
+@given(TREES)
+def test_any_tree_comes_back_and_has_one_file(tmp_path_factory, tree):
+    folder = tmp_path_factory.mktemp("trees")
+    if _has_colliding_keys(tree):
+        return
+    io.save(folder / "a", tree)
+    loaded = io.load(folder / "a")
+    # optree sorts dict keys only where they compare, so compare trees that both went through a file.
+    io.save(folder / "b", loaded)
+    assert (folder / "a").read_bytes() == (folder / "b").read_bytes()
+    assert same(io.load(folder / "a", like=loaded), loaded)
+    assert len(pytrees.leaves(loaded)) == len(pytrees.leaves(tree))
+
+
+@pytest.mark.parametrize("dtype", dtypes.ALL, ids=lambda d: d.name)
+def test_each_dtype(path, dtype):
+    x = np.array([0, 1, 3, 100]).astype(dtype)
+    io.save(path, {"x": x, "scalar": x[1]})
+    loaded = io.load(path)
+    assert same(loaded, {"x": x, "scalar": x[1]})
+    assert io.load_metadata(path).arrays["x"].dtype == dtype
+
+
+def test_special_values_and_layouts(path):
+    x = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 5e-324, 1.0, 2.0])
+    tree = {"x": x, "strided": x[::2], "fortran": np.asfortranarray(x.reshape(2, 4)), "swapped": x.astype(">f8")}
+    io.save(path, tree)
+    loaded = io.load(path)
+    for name, value in tree.items():
+        assert np.asarray(loaded[name]).tobytes() == np.asarray(value, "<f8", order="C").tobytes()
+
+
+def test_a_weak_type_comes_back(path):
+    weak = volta.jit(lambda: 2.0 * vnp.asarray(1.5))()
+    weak = weak if weak.weak_type else files._as_weak(vnp.asarray(3.0))
+    io.save(path, {"weak": weak, "strong": vnp.ones(())})
+    loaded = io.load(path)
+    assert loaded["weak"].weak_type and not loaded["strong"].weak_type
+
+
+def test_a_single_array_and_none(path):
+    io.save(path, vnp.ones(3))
+    assert same(io.load(path), vnp.ones(3))
+    io.save(path, None)
+    assert io.load(path) is None
+
+
+# -- the bytes ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_same_state_is_the_same_file(tmp_path):
+    tree = example_tree()
+    shuffled = {key: tree[key] for key in reversed(tree)}
+    io.save(tmp_path / "a", tree, {"one": "1", "two": "2"})
+    io.save(tmp_path / "b", shuffled, {"two": "2", "one": "1"})
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+PROGRAM = """
+import sys
+import numpy as np
+from volta import io
+tree = {name: np.arange(3, dtype="f4") + i for i, name in enumerate(["b", "a", "c"])}
+io.save(sys.argv[1], {"layers": [tree, (1, None)], "kinds": {"f8": np.ones(2), "u1": np.zeros(3, "u1")}}, {"k": "v"})
+"""
+
+
+def test_another_process_writes_the_same_file(tmp_path):
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        subprocess.run([sys.executable, "-c", PROGRAM, str(tmp_path / seed)], check=True, env=environment)
+    assert (tmp_path / "1").read_bytes() == (tmp_path / "2").read_bytes()
+
+
+def test_golden_bytes(path):
+    """Format v1 is frozen: this file must be written and read as it is here, by every later version."""
+    io.save(path, {"w": np.array([1, 2], "f4"), "n": 3}, {"note": "golden"})
+    raw = path.read_bytes()
+    digest = re.search(rb'"volta.sha256":"([0-9a-f]{64})"', raw).group(1).decode()
+    header = (
+        '{"__metadata__":{"note":"golden","volta.contract":"' + fmt.CONTRACT + '","volta.format":"1",'
+        '"volta.sha256":"' + digest + '","volta.structure":"[\\"dict\\",[[\\"n\\",[\\"scalar\\",3]],'
+        '[\\"w\\",[\\"array\\",\\"w\\"]]]]","volta.version":"' + __version__ + '"},'
+        '"w":{"data_offsets":[0,8],"dtype":"F32","shape":[2]}}'
+    )
+    header += " " * (-len(header) % 8)
+    assert raw == struct.pack("<Q", len(header)) + header.encode() + struct.pack("<ff", 1, 2)
+
+
+def test_metadata(path):
+    io.save(path, {"w": np.zeros((2, 3), "f4")}, {"author": "me", "quote": 'a "b" \\ é'})
+    info = io.load_metadata(path)
+    assert (info.format, info.volta_version, info.contract) == (1, __version__, fmt.CONTRACT)
+    assert info.contract.startswith("strict-v1")
+    assert info.metadata == {"author": "me", "quote": 'a "b" \\ é'}
+    assert str(info.arrays["w"]) == "f32[2,3]"
+
+
+def test_the_safetensors_package_reads_it(path):
+    safetensors = pytest.importorskip("safetensors")
+    numpy_reader = pytest.importorskip("safetensors.numpy")
+    tree = {"a": {"w": np.arange(6, dtype="f4").reshape(2, 3)}, "b": [np.ones(2, "f8"), np.zeros((), "f2")]}
+    io.save(path, {**tree, "c": np.ones(3, "i8"), "d": np.array([True])}, {"k": "v"})
+    theirs = numpy_reader.load_file(path)
+    np.testing.assert_array_equal(theirs["a.w"], tree["a"]["w"])
+    assert theirs["b.0"].dtype == "f8" and theirs["b.1"].shape == ()
+    assert theirs["d"].tolist() == [True]
+    with safetensors.safe_open(path, "np") as file:
+        assert file.metadata()["k"] == "v"
+    io.save(path, {"half": np.ones(3, ml_dtypes.bfloat16), "x": np.ones(2, "f4")})
+    with safetensors.safe_open(path, "np") as file:
+        assert file.get_slice("half").get_dtype() == "BF16"
+
+
+def test_reads_what_the_safetensors_package_writes(path):
+    numpy_writer = pytest.importorskip("safetensors.numpy")
+    arrays = {"layers.0.w": np.arange(6, dtype="f4").reshape(2, 3), "b": np.array([1, 2], "i8")}
+    numpy_writer.save_file(arrays, path, {"from": "elsewhere"})
+    assert same(io.load(path), arrays)
+    like = {"layers": [{"w": vnp.zeros((2, 3))}], "b": vnp.zeros(2, "int64")}
+    np.testing.assert_array_equal(np.asarray(io.load(path, like=like)["layers"][0]["w"]), arrays["layers.0.w"])
+    info = io.load_metadata(path)
+    assert info.format is None and info.metadata == {"from": "elsewhere"}
+
+
+# -- damage ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    path = tmp_path_factory.mktemp("good") / "model"
+    io.save(path, {"w": np.array([[1.5, -2]], "f4"), "l": [np.array([7], "u1"), 2.5, None]}, {"key": "value"})
+    return path.read_bytes()
+
+
+def test_truncated_at_any_byte(good, path):
+    for n in range(len(good)):
+        path.write_bytes(good[:n])
+        with pytest.raises(FormatError):
+            io.load(path)
+
+
+def test_any_byte_flipped(good, path):
+    for i in range(len(good)):
+        for flip in (0x01, 0x20, 0x80):
+            damaged = bytearray(good)
+            damaged[i] ^= flip
+            path.write_bytes(damaged)
+            with pytest.raises(FormatError):
+                io.load(path)
+
+
+@given(st.data())
+def test_random_damage(good, tmp_path_factory, data):
+    """Any splice gives a FormatError, or is the file itself."""
+    begin = data.draw(st.integers(0, len(good)))
+    end = data.draw(st.integers(begin, len(good)))
+    damaged = good[:begin] + data.draw(st.binary(max_size=20)) + good[end:]
+    path = tmp_path_factory.mktemp("damage") / "model"
+    path.write_bytes(damaged)
+    if damaged == good:
+        io.load(path)
+    else:
+        with pytest.raises(FormatError):
+            io.load(path)
+
+
+def write(path, table, data=b"", pad=True):
+    header = table if isinstance(table, bytes) else json.dumps(table).encode()
+    path.write_bytes(struct.pack("<Q", len(header)) + header + data)
+
+
+def entry(shape=(2,), offsets=(0, 8), dtype="F32", **more):
+    return {"dtype": dtype, "shape": list(shape), "data_offsets": list(offsets), **more}
+
+
+@pytest.mark.parametrize(
+    "table, data, words",
+    [
+        (b"[1]", b"", "not a JSON object"),
+        (b"{", b"", "not valid JSON"),
+        (b"\xff", b"", "not valid JSON"),
+        (b"[" * 100_000, b"", "not valid JSON"),
+        (b'{"a":1,"a":1}', b"", "twice"),
+        ({"__metadata__": {"a": 1}}, b"", "text to text"),
+        ({"a": 3}, b"", "needs exactly"),
+        ({"a": entry(extra=1)}, bytes(8), "needs exactly"),
+        ({"a": entry(dtype="F8_E4M3")}, bytes(8), "Volta reads"),
+        ({"a": entry(dtype=["F32"])}, bytes(8), "Volta reads"),
+        ({"a": entry(shape=(-2, -1))}, bytes(8), "shape"),
+        ({"a": entry(shape=(True, 2))}, bytes(8), "shape"),
+        ({"a": entry(shape=(3,))}, bytes(8), "does not fill"),
+        ({"a": entry(offsets=(8, 0))}, bytes(8), "does not fill"),
+        ({"a": entry(offsets=(0, 8, 9))}, bytes(8), "data offsets"),
+        ({"a": entry(offsets=(4, 12))}, bytes(12), "gap"),
+        ({"a": entry(), "b": entry(offsets=(4, 12))}, bytes(12), "overlap"),
+        ({"a": entry(), "b": entry(offsets=(12, 20))}, bytes(20), "gap"),
+        ({"a": entry()}, bytes(7), "truncated"),
+        ({"a": entry()}, bytes(9), "after the last array"),
+        ({"a": entry(dtype="BOOL", shape=(1,), offsets=(0, 1))}, b"\x02", "other than 0 and 1"),
+        ({"__metadata__": {"volta.format": "2", "volta.version": "9.9"}}, b"", "newer .*9.9|9.9.* newer"),
+        ({"__metadata__": {"volta.format": "one"}}, b"", "format version 'one'"),
+        ({"__metadata__": {"volta.format": "0"}}, b"", "format version '0'"),
+        ({"__metadata__": {"volta.format": "1"}}, b"", "lacks volta.contract"),
+        ({"__metadata__": {"volta.sha256": "0"}}, b"", "format version"),
+    ],
+)
+def test_bad_headers(path, table, data, words):
+    write(path, table, data)
+    with pytest.raises(FormatError, match=words) as error:
+        io.load(path)
+    assert str(path) in str(error.value)
+
+
+def test_a_huge_header_is_not_allocated(path):
+    path.write_bytes(struct.pack("<Q", 2**62) + b"{}")
+    with pytest.raises(FormatError, match="not a model file"):
+        io.load(path)
+    with pytest.raises(FormatError, match="not a model file"):
+        io.load_metadata(path)
+
+
+def sealed(structure, arrays=None):
+    """A file whose checksum is right but whose structure is not what Volta writes."""
+    return b"".join(bytes(part) for part in fmt.encode(arrays or {}, structure, {}))
+
+
+@pytest.mark.parametrize(
+    "structure, words",
+    [
+        (["array", "w"], "different arrays"),
+        ({"dict": 1}, "no node"),
+        (["dict", 3], "no node"),
+        (["dict", [["a"]]], "no node"),
+        (["set", []], "no node"),
+        (["scalar", [1]], "no node"),
+        (["float", "one"], "no float"),
+        (["float", 1.0], "no node"),
+        (["array", 3], "no node"),
+    ],
+)
+def test_bad_structures(path, structure, words):
+    path.write_bytes(sealed(structure))
+    with pytest.raises(FormatError, match=words):
+        io.load(path)
+
+
+def test_an_array_that_the_structure_forgets(path):
+    path.write_bytes(sealed(["list", []], {"w": np.ones(2, "f4")}))
+    with pytest.raises(FormatError, match="different arrays"):
+        io.load(path)
+
+
+# -- classes and like= -------------------------------------------------------------------------------------------------
+
+
+def test_registered_classes_need_like(path):
+    tree = {"layer": Layer(vnp.ones(2), vnp.zeros(1))}
+    io.save(path, tree)
+    with pytest.raises(TreeError, match="pass a tree of its kind as like="):
+        io.load(path)
+    loaded = io.load(path, like={"layer": Layer(vnp.zeros(2), vnp.ones(1))})
+    assert isinstance(loaded["layer"], Layer) and same(loaded, tree)
+
+
+def test_a_namedtuple_that_is_not_imported(path):
+    path.write_bytes(sealed(["namedtuple no_such_module:Thing", [["x", ["scalar", 1]]]]))
+    with pytest.raises(TreeError, match="not imported"):
+        io.load(path)
+    path.write_bytes(sealed(["namedtuple os:system", [["command", ["scalar", "true"]]]]))
+    with pytest.raises(TreeError, match="not imported"):
+        io.load(path)
+    path.write_bytes(sealed([f"namedtuple {__name__}:Point", [["y", ["scalar", 1]], ["x", ["scalar", 2]]]]))
+    with pytest.raises(TreeError, match="not imported"):
+        io.load(path)
+
+
+@pytest.mark.parametrize(
+    "like, words",
+    [
+        ({"w": np.zeros((2, 3), "f4")}, "has in excess 'n'"),
+        ({"w": np.zeros((2, 3), "f4"), "n": 1, "v": np.zeros(2)}, "lacks 'v'"),
+        ({"w": np.zeros((3, 2), "f4"), "n": 1}, "at 'w': it has float32\\[2, 3\\], like= has float32\\[3, 2\\]"),
+        ({"w": np.zeros((2, 3), "f8"), "n": 1}, "like= has float64"),
+        ({"w": np.zeros((2, 3), "f4"), "n": 1.0}, "it has a int, like= has a float"),
+    ],
+)
+def test_like_that_does_not_fit(path, like, words):
+    io.save(path, {"w": np.ones((2, 3), "f4"), "n": 5})
+    before = {key: np.array(value) for key, value in like.items()}
+    with pytest.raises(FormatError, match=words):
+        io.load(path, like=like)
+    assert all(np.array_equal(like[key], before[key]) for key in like), "a failed load changed its template"
+
+
+# -- what cannot be saved ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "tree, error, words",
+    [
+        ({"a": [object()]}, TreeError, "at 'a.0': cannot save a object"),
+        ({(1, 2): 3}, TreeError, "must be str or int"),
+        ({True: 3}, TreeError, "must be str or int"),
+        ({1: np.ones(1), "1": np.ones(1)}, TreeError, "two leaves would have the name '1'"),
+        ({"\ud800": np.ones(1)}, TreeError, "Unicode"),
+        ({"c": np.ones(1, complex)}, DTypeError, "at 'c'"),
+        ({"s": np.array(["text"])}, DTypeError, "at 's'"),
+    ],
+)
+def test_what_cannot_be_saved(path, tree, error, words):
+    path.write_bytes(b"old")
+    with pytest.raises(error, match=words):
+        io.save(path, tree)
+    assert path.read_bytes() == b"old" and os.listdir(path.parent) == [path.name]
+
+
+def test_bad_metadata(path):
+    for metadata, words in (
+        ({"a": 1}, "str to str"),
+        ({"volta.x": "1"}, "belong to Volta"),
+        ({"a": "\ud800"}, "Unicode"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            io.save(path, {}, metadata)
+
+
+# -- atomic replacement ------------------------------------------------------------------------------------------------
+
+
+def test_a_failed_write_leaves_the_old_file(path, monkeypatch):
+    io.save(path, {"w": vnp.ones(2)})
+    old = path.read_bytes()
+    for name in ("fsync", "replace"):
+        with monkeypatch.context() as patch:
+            patch.setattr(files.os, name, lambda *args: (_ for _ in ()).throw(OSError("disk full")))
+            with pytest.raises(OSError, match="disk full"):
+                io.save(path, {"w": vnp.zeros(3)})
+        assert path.read_bytes() == old
+        assert os.listdir(path.parent) == [path.name]
+
+
+def test_data_reach_the_disk_before_the_name_does(path, monkeypatch):
+    calls = []
+    sync, replace = os.fsync, os.replace
+    monkeypatch.setattr(files.os, "fsync", lambda fd: (calls.append("fsync"), sync(fd)))
+    monkeypatch.setattr(files.os, "replace", lambda a, b: (calls.append("replace"), replace(a, b)))
+    io.save(path, {})
+    assert calls == ["fsync", "replace", "fsync"]
+
+
+def test_permissions_and_links(tmp_path):
+    plain, model, link = tmp_path / "plain", tmp_path / "model", tmp_path / "link"
+    plain.write_bytes(b"")
+    io.save(model, {})
+    assert model.stat().st_mode == plain.stat().st_mode
+    model.chmod(0o600)
+    link.symlink_to(model)
+    io.save(link, {"n": 1})
+    assert link.is_symlink() and io.load(model) == {"n": 1}
+    assert model.stat().st_mode & 0o777 == 0o600
+
+
+def test_missing_folder_and_file(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        io.save(tmp_path / "no" / "model", {})
+    with pytest.raises(FileNotFoundError):
+        io.load(tmp_path / "model")
