@@ -1,0 +1,60 @@
+"""Volta: traced, differentiable, compiled array programs whose bits do not change.
+
+>>> import volta
+>>> import volta.numpy as vnp
+>>> loss = lambda w: vnp.sum(w * w)
+>>> volta.jit(volta.grad(loss))(vnp.arange(3.0)).tolist()
+[0.0, 2.0, 4.0]
+"""
+
+from volta import errors, io, lax, nn, numpy, optim, random, tree, tree_util
+from volta.api.arguments import ShapeDtypeStruct, float0
+from volta.api.autodiff import grad, jvp, linearize, value_and_grad, vjp
+from volta.api.jacobian import hessian, jacfwd, jacrev
+from volta.api.jit import disable_jit, jit
+from volta.api.tracing import checkpoint, eval_shape, make_jaxpr, remat
+from volta.api.vmap import vmap
+from volta.core.interp import Tracer
+from volta.core.policy import DeterminismLevel
+from volta.numba_cpu.threads import get_num_threads, set_num_threads
+from volta.runtime.array import Array
+from volta.runtime.context import ExecutionContext, current_context, execution_context
+from volta.version import __version__
+
+__all__ = [
+    "Array",
+    "DeterminismLevel",
+    "ExecutionContext",
+    "ShapeDtypeStruct",
+    "Tracer",
+    "__version__",
+    "checkpoint",
+    "current_context",
+    "disable_jit",
+    "errors",
+    "eval_shape",
+    "execution_context",
+    "float0",
+    "get_num_threads",
+    "grad",
+    "hessian",
+    "io",
+    "jacfwd",
+    "jacrev",
+    "jit",
+    "jvp",
+    "lax",
+    "linearize",
+    "make_jaxpr",
+    "nn",
+    "numpy",
+    "optim",
+    "random",
+    "remat",
+    "set_num_threads",
+    "tree",
+    "tree_util",
+    "value_and_grad",
+    "vjp",
+    "vmap",
+]
