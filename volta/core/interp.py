@@ -18,7 +18,7 @@ import numpy as np
 
 from volta.core import dtypes
 from volta.core.avals import ShapedArray
-from volta.core.errors import DTypeError
+from volta.core.errors import DTypeError, UnexpectedTracerError
 from volta.core.source import at_user_line
 
 
@@ -68,6 +68,12 @@ class Tracer(Value):
 
     __slots__ = ("_trace",)
     _trace: Trace
+
+    def leak_error(self) -> UnexpectedTracerError:
+        """The error for a use of this value after its transform has ended."""
+        return UnexpectedTracerError(
+            at_user_line(f"a traced value {self.aval} is used outside of its trace, which has ended")
+        )
 
 
 class _State(threading.local):

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from volta.core.errors import UnexpectedTracerError
 from volta.core.interp import Trace, Tracer, get_aval
 from volta.core.ir import ClosedJaxpr, Eqn, Jaxpr, Var
-from volta.core.source import at_user_line
 from volta.runtime import gateway
 from volta.runtime.array import as_array
 from volta.runtime.context import current_context
@@ -22,12 +20,7 @@ class EvalTrace(Trace):
     def process_primitive(self, primitive: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
         for x in args:
             if isinstance(x, Tracer):
-                raise UnexpectedTracerError(
-                    at_user_line(
-                        f"{primitive.name} met a traced value ({x.aval}) outside of the transformation that made it. "
-                        "Return values from the traced function instead of storing them elsewhere."
-                    )
-                )
+                raise x.leak_error()
         arrays = [as_array(x) for x in args]
         key = (primitive, tuple(params.items()), tuple([a.aval for a in arrays]), current_context())
         executable = _executables.get(key)
