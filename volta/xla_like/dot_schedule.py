@@ -276,7 +276,7 @@ def _plan(spec: DotSpec, s: DotShape) -> DotPlan:
     rhs_bytes = _round_up(k, lanes) * padded_n * size
 
     # Tasks: rows where there are enough of them, else columns too; whole batch items where there are many.
-    if batches >= 16 and m <= 512:
+    if (batches >= 16 and m <= 512) or m * n * k <= 1 << 14:
         task_rows, task_cols = m, padded_n
     elif m >= 64 or n <= 2 * spec.tile_cols:
         task_rows, task_cols = 8, padded_n
@@ -289,7 +289,7 @@ def _plan(spec: DotSpec, s: DotShape) -> DotPlan:
     block_rows, block_cols = 8 * spec.tile_rows, min(padded_n, 4096 // size)
     if direct_rhs and (m <= 32 or (k * n * size <= 1 << 16)):
         rhs_mode = Mode.DIRECT
-    elif m <= 2 * spec.tile_rows or (batches >= 16 and rhs_bytes <= 1 << 19 and m <= 512):
+    elif m <= 2 * spec.tile_rows or (rhs_bytes <= (1 << 19 if batches >= 16 else 1 << 16) and m <= 512):
         rhs_mode = Mode.SCRATCH
         block_rows = _round_up(m, spec.tile_rows)
     else:
