@@ -19,6 +19,7 @@ from volta.core.errors import StaticArgumentError
 from volta.core.interp import _state
 from volta.core.source import at_user_line
 from volta.runtime import gateway
+from volta.runtime.context import current_context
 from volta.trace.calls import jit_p
 from volta.trace.tracer import TransformTracer
 
@@ -84,7 +85,7 @@ class JitFunction:
         if self._plain and not kwargs:
             leaves, tree = optree.tree_flatten(args, None, namespace=pytrees.NAMESPACE)
             try:
-                entry = self._entries.get((tree, None, *[x.aval for x in leaves]))
+                entry = self._entries.get((tree, None, current_context(), *[x.aval for x in leaves]))
             except AttributeError:  # NumPy values and Python numbers
                 entry = None
             if entry is not None and _state.trace is None and not _Switch.disabled:
@@ -109,7 +110,7 @@ class JitFunction:
         return outs[0] if entry.unflatten is None else entry.unflatten(outs)
 
     def _entry(self, call: FlatCall, avals: list[ShapedArray]) -> _Entry:
-        key = call.key(avals)
+        key = (call.tree, call.extra, current_context(), *avals)
         entry = self._entries.get(key)
         if entry is None:
             traced = self._calls.trace(call, avals)
