@@ -325,7 +325,9 @@ def _gather(operand: Any, *indices: Any, axes: Any, batch_dims: int, mode: str) 
         filler: Any = np.nan
     elif mode == "fill" and np.issubdtype(operand.dtype, np.signedinteger):
         filler = np.iinfo(operand.dtype).min
-    else:  # 'zero', and the smallest value of unsigned integers and booleans
+    elif mode == "fill":  # unsigned: the largest value; booleans: True (as in JAX)
+        filler = True if operand.dtype == np.bool_ else np.iinfo(operand.dtype).max
+    else:
         filler = 0
     out = np.full(indices[0].shape + rest, filler, dtype=operand.dtype)
     for at, place, inside in _positions(operand.shape, indices, axes, batch_dims):

@@ -226,7 +226,9 @@ class KernelEmitter:
         if not x.fill or inside is None:
             return value
         name = x.dtype.name
-        if x.dtype.kind in "iu":
+        if x.fill == "zero":
+            filler = b.const(value.dtype, 0)
+        elif x.dtype.kind in "iu":
             bits = 8 * x.dtype.itemsize
             filler = b.const(name, -(1 << (bits - 1)) if x.dtype.kind == "i" else (1 << bits) - 1)
         elif x.dtype.kind == "b":

@@ -145,8 +145,8 @@ def gather(operand: Any, indices: Sequence[Any], axes: Any, batch_dims: int = 0,
         indices: integer arrays of one shape, batch + I, one for each of ``axes``; counted from 0, never from the end.
         axes: the operand's axes that are indexed, ascending, all after the batch axes.
         batch_dims: how many leading axes the operand and the indices share.
-        mode: for indices out of range: ``'fill'`` gives NaN (integers: the smallest value; False), ``'zero'`` gives 0,
-            ``'clip'`` takes the nearest position.
+        mode: for indices out of range: ``'fill'`` gives NaN (signed integers: the smallest value; unsigned ones: the
+            largest; booleans: True), ``'zero'`` gives 0, ``'clip'`` takes the nearest position.
 
     Returns:
         An array of shape batch + I + (the operand's remaining axes).

@@ -115,7 +115,7 @@ convert_element_type_p = register(
         jvp=_convert_jvp,
         batch=batch_elementwise("convert_element_type"),
         transpose=_convert_transpose,
-        emit=lambda b, x, *, new_dtype, weak_type: scalar.convert(b, x, new_dtype.name),
+        emit=lambda b, x, *, new_dtype, weak_type=False: scalar.convert(b, x, new_dtype.name),
         domain=Domain(kinds=ANY),
         doc="Elementwise conversion to another dtype; float to integer saturates and takes NaN to 0.",
     )

@@ -20,12 +20,13 @@ from volta.xla_like.views import Ints
 
 @attrs.frozen(slots=True)
 class Load:
-    """Read memory. ``terms`` are values added to the address as clamped indices; ``fill``: NaN or 0 when out of range."""
+    """Read memory. ``terms`` are values added to the address as clamped indices; ``fill``: out of range
+    is NaN or an extreme integer ('fill'), 0 ('zero'), or the clamped element (empty)."""
 
     dtype: np.dtype
     pattern: str  # of the vector dimension and, in 'col' kernels, of the reduced one after it
     terms: tuple[int, ...] = ()
-    fill: bool = False
+    fill: str = ""
 
 
 @attrs.frozen(slots=True)
@@ -102,7 +103,7 @@ class LoopKernel:
         lines = [f"loop {self.mode}{' by blocks' if self.by_blocks else ''} rank={self.rank}"]
         for i, x in enumerate(self.body):
             if isinstance(x, Load):
-                terms = "".join(f" + %{t}" for t in x.terms) + (" fill" if x.fill else "")
+                terms = "".join(f" + %{t}" for t in x.terms) + (f" {x.fill}" if x.fill else "")
                 lines.append(f"  %{i} = load {dtypes.short_name(x.dtype)} [{x.pattern}]{terms}")
             elif isinstance(x, IndexValue):
                 lines.append(f"  %{i} = index {dtypes.short_name(x.dtype)} [{x.pattern}]")

@@ -96,9 +96,9 @@ class _Body:
             return self.emit(IndexValue(x.dtype, ""), known)
         if x.val in self.values:
             return self.values[x.val]
-        return self.load(x, (), (), False)
+        return self.load(x, (), (), "")
 
-    def load(self, x: Ref, terms: tuple[int, ...], scale: tuple[tuple[int, int], ...], fill: bool) -> int:
+    def load(self, x: Ref, terms: tuple[int, ...], scale: tuple[tuple[int, int], ...], fill: str) -> int:
         strides = self.strides(x)
         known = ("load", id(x.val), strides, x.view.offset, terms, scale, fill)
         if known not in self._known:
