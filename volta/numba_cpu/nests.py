@@ -10,7 +10,7 @@ from llvmlite import ir
 from volta.emit.builder import Builder, Value, compute_dtype, item_size
 from volta.emit.loops import I64, for_range, load_arg, load_pointer, loop, minimum, new_kernel, offset
 from volta.numba_cpu.codegen import KernelEmitter
-from volta.numba_cpu.reducers import BLOCK, LANES, BlockTree, Reducer, State, StateArray, across_lanes
+from volta.numba_cpu.reducers import BLOCK, LANES, BlockTree, Reducer, State, StateArray, across_lanes, columns_block
 from volta.xla_like.kernels import CombineKernel, Compute, LoopKernel, Reduce
 from volta.xla_like.loops import COLUMNS
 from volta.xla_like.phases import needed, store_pass, targets_of
@@ -262,35 +262,26 @@ class ColNest:
     ) -> dict[int, State]:  # fmt: skip
         e, b = self.e, self.b
         builder = Builder(b, lanes)
-        count = minimum(b, b.sub(stop, start), I64(LANES))
-        with for_range(b, 0, count) as lane:
-            for i in p.reduces:
-                arrays[i].store(b.mul(lane, I64(lanes)), p.reducers[i].identity(builder))
-        with for_range(b, start, stop) as walk:
+
+        def elements(walk: ir.Value) -> list[State]:
             values = dict(once)
             e.evaluate(p.which, values, lanes, self.row, index, walk)
-            slot = b.mul(b.and_(walk, I64(LANES - 1)), I64(lanes))
+            for k in p.stores:
+                s = e.kernel.stores[k]
+                e.store(k, s, values[s.value], lanes, self.stores[k], index, values, walk)
+            position = builder.splat(Builder(b, 1).value(walk, "int64"))
+            out = []
             for i in p.reduces:
                 x = e.kernel.body[i]
                 assert isinstance(x, Reduce)
                 value = values[x.arg]
                 value = value if value.builder.lanes == lanes else builder.splat(value)
-                element = p.reducers[i].element(
-                    builder, value, lambda walk=walk: builder.splat(Builder(b, 1).value(walk, "int64"))
-                )
-                arrays[i].store(slot, p.reducers[i].combine(builder, arrays[i].load(slot, lanes), element))
-            for k in p.stores:
-                s = e.kernel.stores[k]
-                e.store(k, s, values[s.value], lanes, self.stores[k], index, values, walk)
-        # Lanes that got no element hold the identity, and combining with it changes nothing: they are skipped.
-        with loop(b, 0, 6) as it:
-            half = b.lshr(I64(LANES // 2), it.index)
-            with for_range(b, 0, minimum(b, half, b.sub(count, half))) as lane:
-                low, high = b.mul(lane, I64(lanes)), b.mul(b.add(lane, half), I64(lanes))
-                for i in p.reduces:
-                    x, y = arrays[i].load(low, lanes), arrays[i].load(high, lanes)
-                    arrays[i].store(low, p.reducers[i].combine(builder, x, y))
-        return {i: arrays[i].load(0, lanes) for i in p.reduces}
+                out.append(p.reducers[i].element(builder, value, lambda: position))
+            return out
+
+        reducers, states = [p.reducers[i] for i in p.reduces], [arrays[i] for i in p.reduces]
+        found = columns_block(b, reducers, states, lanes, start, stop, elements)
+        return dict(zip(p.reduces, found, strict=True))
 
 
 def build_loop(module: ir.Module, name: str, kernel: LoopKernel) -> ir.Function:

@@ -8,13 +8,13 @@ code.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 
 from volta.core.policy import DEFINITIONS
 from volta.emit.builder import Builder, Value, is_float, is_signed, item_size
-from volta.emit.loops import I32, I64, offset
+from volta.emit.loops import I32, I64, for_range, loop, minimum, offset
 
 LANES = DEFINITIONS.sum_lanes
 BLOCK = DEFINITIONS.sum_block
@@ -128,6 +128,34 @@ def across_lanes(b: ir.IRBuilder, reducer: Reducer, state: State) -> State:
     while state[0].builder.lanes > 1:
         state = halve(b, reducer, state)
     return state
+
+
+def columns_block(
+    b: ir.IRBuilder, reducers: Sequence[Reducer], arrays: Sequence[StateArray], lanes: int, start: ir.Value,
+    stop: ir.Value, elements: Callable[[ir.Value], Sequence[State]],
+) -> list[State]:  # fmt: skip
+    """Reduce elements start..stop of one block, in each of ``lanes`` columns by itself.
+
+    ``elements(index)`` gives one element's state for each reducer; ``arrays`` hold 64 states of ``lanes`` columns.
+    """
+    builder = Builder(b, lanes)
+    width = I64(lanes)
+    count = minimum(b, b.sub(stop, start), I64(LANES))
+    with for_range(b, 0, count) as lane:
+        for reducer, array in zip(reducers, arrays, strict=True):
+            array.store(b.mul(lane, width), reducer.identity(builder))
+    with for_range(b, start, stop) as index:
+        slot = b.mul(b.and_(index, I64(LANES - 1)), width)
+        for reducer, array, state in zip(reducers, arrays, elements(index), strict=True):
+            array.store(slot, reducer.combine(builder, array.load(slot, lanes), state))
+    # Lanes that got no element hold the identity, and combining with it changes nothing: they are skipped.
+    with loop(b, 0, LANES.bit_length() - 1) as it:
+        half = b.lshr(I64(LANES // 2), it.index)
+        with for_range(b, 0, minimum(b, half, b.sub(count, half))) as lane:
+            low, high = b.mul(lane, width), b.mul(b.add(lane, half), width)
+            for reducer, array in zip(reducers, arrays, strict=True):
+                array.store(low, reducer.combine(builder, array.load(low, lanes), array.load(high, lanes)))
+    return [array.load(0, lanes) for array in arrays]
 
 
 class BlockTree:

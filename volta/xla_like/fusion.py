@@ -123,7 +123,7 @@ class Fuser:
                     self._reduce(group, node)
         if group is None:
             group = self.new_group(node, node.shape, False)
-        self._place(group, node, producers)
+        self._place(group, node, self._producers(node))  # a merge may have replaced some of them
 
     def _producers(self, node: Node) -> list[Group]:
         found: dict[int, Group] = {}
@@ -169,7 +169,9 @@ class Fuser:
                 if all(p is group or not self._reaches(group, p) for p in producers):
                     chosen = group
             elif self._mergeable(chosen, group) and all(
-                p in (group, chosen) or not (self._reaches(group, p) or self._reaches(chosen, p)) for p in producers
+                p.index not in self.groups
+                or p in (group, chosen)
+                or not (self._reaches(group, p) or self._reaches(chosen, p)) for p in producers
             ):
                 chosen = self._merge(group, chosen)
         if chosen is None:

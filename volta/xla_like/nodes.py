@@ -16,7 +16,7 @@ from volta.core.avals import ShapedArray
 from volta.core.ir import Atom, Eqn, Jaxpr, Literal, Var
 from volta.core.source import Source
 from volta.ops.primitive import Family
-from volta.xla_like.views import Ints, View, prod
+from volta.xla_like.views import Ints, View, prod, row_major
 
 
 @attrs.define(eq=False, slots=True)
@@ -81,7 +81,7 @@ class Node:
 
     All operands of an 'elem' node are viewed in the node's own shape. A 'gather' node (also dynamic slices) has its
     table first, viewed as ``strides over the node's shape``, then one index operand per term; ``params['terms']`` holds
-    ``(table stride, bound)`` per term and ``params['fill']`` says whether out-of-range elements are filled.
+    ``(table stride, bound)`` per term and ``params['fill']`` says what out-of-range elements are (see ``Load``).
     """
 
     index: int
@@ -242,23 +242,102 @@ class Lowering:
         strides = [table.view.strides[d] for d in range(batch)] + [0] * (index_rank - batch)
         strides += [table.view.strides[d] for d in range(batch, len(table.view.shape)) if d not in axes]
         terms = tuple((table.view.strides[a], table.view.shape[a] - 1) for a in axes)
-        return self._gather(table, tuple(strides), indices, terms, eqn.params["mode"] == "fill", shape, avals)
+        fill = "" if eqn.params["mode"] == "clip" else eqn.params["mode"]
+        return self._gather(table, tuple(strides), indices, terms, fill, shape, avals)
 
     def _lower_dynamic_slice(self, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> Any:
         table, sizes = self.stored(operands[0]), eqn.params["slice_sizes"]
         picked = [d for d, (n, k) in enumerate(zip(table.view.shape, sizes, strict=True)) if n != k]
         terms = tuple((table.view.strides[d], table.view.shape[d] - sizes[d]) for d in picked)
         starts = [operands[1 + d] for d in picked]
-        return self._gather(table, table.view.strides, starts, terms, False, avals[0].shape, avals)
+        return self._gather(table, table.view.strides, starts, terms, "", avals[0].shape, avals)
 
     def _gather(
-        self, table: Ref, strides: Ints, indices: Sequence[Operand], terms: tuple[tuple[int, int], ...], fill: bool,
+        self, table: Ref, strides: Ints, indices: Sequence[Operand], terms: tuple[tuple[int, int], ...], fill: str,
         shape: Ints, avals: list[ShapedArray],
     ) -> Any:  # fmt: skip
         index_rank = len(indices[0].view.shape) if indices else 0
         wide = [_view_of(i, i.view.broadcast(shape, tuple(range(index_rank)))) for i in indices]
         base = attrs.evolve(table, view=View(shape, strides, table.view.offset))
         return self.add("gather", "gather", {"terms": terms, "fill": fill}, [base, *wide], shape, avals)
+
+    def _op(self, name: str, operands: Sequence[Operand], dtype: np.dtype, **params: Any) -> Ref:
+        """An elementwise node over operands of one shape (constants are broadcast)."""
+        shape = next(x.view.shape for x in operands if x.view.shape)
+        wide = [x if x.view.shape == shape else _view_of(x, x.view.broadcast(shape, ())) for x in operands]
+        (val,) = self.add("elem", name, params, wide, shape, [ShapedArray(shape, dtype)])
+        return self.whole(val)
+
+    def _lower_scatter(self, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> Operand:
+        table, updates, *indices = operands
+        nb, axes = eqn.params["batch_dims"], eqn.params["axes"]
+        rank = len(table.view.shape)
+        rest = tuple(d for d in range(nb, rank) if d not in axes)
+        order = tuple(range(nb)) + tuple(axes) + rest
+        table = self.contiguous(_view_of(table, table.view.transpose(order)))
+        shape = table.view.shape
+        picked, index_shape = shape[nb : nb + len(axes)], indices[0].view.shape
+        batch, width = prod(shape[:nb]), prod(shape[nb + len(axes) :])
+        count = prod(index_shape[nb:])
+
+        flat = [self._as_vector(x, batch * count) for x in indices]
+        target, inside = self._targets(flat, picked, eqn.params["mode"] == "clip")
+        if inside is not None:
+            minus = Const(-1, target.dtype, View((), ()))
+            target = self._op("select_n", [inside, minus, target], target.dtype)
+        sizes = (batch, prod(picked), width, count)
+        (out,) = self.add(
+            "scatter", "scatter", {"op": eqn.params["op"], "sizes": sizes},
+            [table, self.contiguous(updates), target], shape, [ShapedArray(shape, table.dtype)],
+        )  # fmt: skip
+        back = tuple(order.index(d) for d in range(rank))
+        return Ref(out, View.of(shape).transpose(back))
+
+    def _along_last(self, eqn: Eqn, operands: list[Operand], axis: int, avals: list[ShapedArray]) -> list[Operand]:
+        """An opaque kernel that works along rows: the axis is brought to the end and back."""
+        rank = len(operands[0].view.shape)
+        order = tuple(d for d in range(rank) if d != axis) + (axis,)
+        refs = [self.contiguous(_view_of(x, x.view.transpose(order))) for x in operands]
+        shape = refs[0].view.shape
+        outs = self.add(
+            eqn.primitive.name, eqn.primitive.name, eqn.params, refs, shape,
+            [ShapedArray(shape, a.dtype) for a in avals],
+        )  # fmt: skip
+        back = tuple(order.index(d) for d in range(rank))
+        return [Ref(v, View.of(shape).transpose(back)) for v in outs]
+
+    def _lower_sort(self, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> list[Operand]:
+        return self._along_last(eqn, operands, eqn.params["dimension"], avals)
+
+    def _scan(self, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> list[Operand]:
+        return self._along_last(eqn, operands, eqn.params["axis"], avals)
+
+    _lower_cumsum = _lower_cumprod = _lower_cummax = _lower_cummin = _scan
+
+    def _as_vector(self, x: Operand, n: int) -> Operand:
+        return self._reshape(x, (n,))
+
+    def _targets(self, indices: Sequence[Operand], sizes: Ints, clip: bool) -> tuple[Ref, Ref | None]:
+        """Indices along several dimensions as one row-major index, and (unless clipped) whether all are in range."""
+        int64, boolean = np.dtype(np.int64), np.dtype(np.bool_)
+
+        def const(n: int) -> Const:
+            return Const(n, int64, View((), ()))
+
+        total: Ref | None = None
+        inside: Ref | None = None
+        for x, size, step in zip(indices, sizes, row_major(sizes), strict=True):
+            i = self._op("convert_element_type", [x], int64, new_dtype=int64)
+            if clip:
+                i = self._op("max", [const(0), self._op("min", [i, const(size - 1)], int64)], int64)
+            else:
+                low, high = self._op("ge", [i, const(0)], boolean), self._op("lt", [i, const(size)], boolean)
+                both = self._op("and", [low, high], boolean)
+                inside = both if inside is None else self._op("and", [inside, both], boolean)
+            i = self._op("mul", [i, const(step)], int64)
+            total = i if total is None else self._op("add", [total, i], int64)
+        assert total is not None
+        return total, inside
 
     # -- contraction ---------------------------------------------------------------------------------------------------
 
