@@ -59,7 +59,7 @@ class Executable:
                     slab += size
                 else:
                     self._layout.append((b.nbytes, -1))
-        self._slab = slab
+        self._slab = slab or int(any(at >= 0 for _, at in self._layout))  # empty results have an address too
         # Results: (aval, kind, position): 'new' output, 'in' an input itself, 'alias' memory of a donated input.
         position = {b: i for i, b in enumerate(plan.inputs)}
         self._returns: list[tuple[ShapedArray, int, int]] = []
