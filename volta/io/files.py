@@ -91,11 +91,13 @@ def load(path: Path, like: PyTree = None) -> PyTree:
         header = fmt.decode_header(raw_header, len(data))
         fmt.check(header, raw_header, data)
         views = {name: fmt.view(entry, data, name) for name, entry in header.entries.items()}
-        stored = header.structure
-        if header.format is None:  # another program's file: a dict of its names
-            stored = ["dict", [[name, ["array", name]] for name in sorted(views)]]
         arrays = {name: Array.from_numpy(x) for name, x in views.items()}
-        leaves = structure.leaves_by_name(stored)
+        if header.format is None:  # another program's file has no structure: it is a dict of its names
+            leaves = {name: ["array", name] for name in sorted(arrays)}
+            stored = ["dict", list(leaves.items())]
+        else:
+            stored = header.structure
+            leaves = structure.leaves_by_name(stored)
         named = [node[1] for node in leaves.values() if node[0] in ("array", "weak array")]
         if sorted(named) != sorted(arrays):
             raise FormatError("corrupt: the pytree and the table of arrays name different arrays")

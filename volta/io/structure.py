@@ -139,7 +139,7 @@ def _node(node: Any) -> tuple[str, Any]:
         good = isinstance(value, str)
     else:
         good = isinstance(value, list) and all(
-            isinstance(pair, list) and len(pair) == 2 and type(pair[0]) in (str, int) for pair in value
+            isinstance(pair, (list, tuple)) and len(pair) == 2 and type(pair[0]) in (str, int) for pair in value
         )
         good = good and (kind in ("dict", "ordered", "list", "tuple") or kind.startswith(("namedtuple ", "node ")))
     if not good:
