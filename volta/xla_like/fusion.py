@@ -227,7 +227,7 @@ class Fuser:
         trial_group = attrs.evolve(group, dims=dims)
         if node.kind == "reduce":
             trial_group.reduced, trial_group.inner = self._reduction_of(node)
-        if trial_group.reduced > 1:
+        if trial_group.reduced > 1 and not row_level:
             mask = trial_group.mask()
             others = group.nodes if node.kind == "reduce" and group.reduced == 1 else []
             if not all(_walks(n, group, dims, mask) for n in (node, *others) if prod(n.shape) == size):

@@ -88,15 +88,16 @@ def _dot_launches(
     packed = ctx.new_temp(ShapedArray((plan.temp_bytes,), dtypes.uint8)) if plan.temp_bytes else None
     x, y = (Access(ctx.buffer_of(r.val), r.view.offset * r.dtype.itemsize, ()) for r in (a, b))
     z, p = Access(out, out_offset, ()), Access(packed, 0, ())
-    calls = []
+    calls, unused = [], Access(None, 0, ())
     for launch in plan.launches:
-        reads = (y.buffer,) if launch.kernel == "pack" else (x.buffer, y.buffer, *(() if packed is None else (packed,)))
-        writes = (packed,) if launch.kernel == "pack" else (out,)
+        packs = launch.kernel == "pack"
+        reads = (y.buffer,) if packs else (x.buffer, y.buffer, *(() if packed is None else (packed,)))
+        writes = (packed,) if packs else (out,)
         calls.append(
             KernelCall(
                 LibraryKernel("dot" if launch.kernel == "dot" else f"dot_{launch.kernel}", spec),
                 launch.args,
-                (x, y, z, p),
+                (unused, y, unused, p) if packs else (x, y, z, p),
                 launch.tasks,
                 tuple(dict.fromkeys(reads)),  # type: ignore[arg-type]  # never None here
                 writes,  # type: ignore[arg-type]
