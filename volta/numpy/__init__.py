@@ -9,10 +9,7 @@ Array(3., dtype=float32)
 """
 
 # fmt: off
-from volta.core.dtypes import (
-    bfloat16, bool_, finfo, float16, float32, float64, iinfo, int8, int16, int32, int64, uint8, uint16, uint32,
-    uint64,
-)
+from volta.core.dtypes import finfo, iinfo
 from volta.core.interp import Value as ndarray
 from volta.numpy import linalg, methods  # noqa: F401  (methods puts the operators on arrays and tracers)
 from volta.numpy.binary import (
@@ -49,8 +46,11 @@ from volta.numpy.taking import (
     argwhere, compress, delete, diff, extract, flatnonzero, nonzero, pad, put_along_axis, repeat, take,
     take_along_axis, where,
 )
-from volta.numpy.types import dtype, isdtype, isscalar, issubdtype, promote_types, result_type
-from volta.numpy.types import e, euler_gamma, inf, nan, newaxis, pi
+from volta.numpy.types import (
+    bfloat16, bool_, dtype, e, euler_gamma, float16, float32, float64, floating, generic, inexact, inf, int8, int16,
+    int32, int64, integer, isdtype, isscalar, issubdtype, nan, newaxis, number, pi, promote_types, result_type,
+    signedinteger, uint8, uint16, uint32, uint64, unsignedinteger,
+)
 from volta.numpy.ufuncs import (
     abs, absolute, acos, acosh, arccos, arccosh, arcsin, arcsinh, arctan, arctanh, around, asin, asinh, astype,
     atan, atanh, bitwise_count, bitwise_invert, bitwise_not, cbrt, ceil, cos, cosh, deg2rad, degrees, exp, exp2,
@@ -71,21 +71,22 @@ __all__ = [
     "delete", "diag", "diagflat", "diagonal", "diff", "digitize", "divide", "divmod", "dot", "dstack", "dtype", "e",
     "einsum", "empty", "empty_like", "equal", "euler_gamma", "exp", "exp2", "expand_dims", "expm1", "extract",
     "eye", "fabs", "finfo", "fix", "flatnonzero", "flip", "fliplr", "flipud", "float16", "float32", "float64",
-    "float_power", "floor", "floor_divide", "fmax", "fmin", "fmod", "full", "full_like", "greater", "greater_equal",
-    "heaviside", "hsplit", "hstack", "hypot", "identity", "iinfo", "indices", "inf", "inner", "int16", "int32",
-    "int64", "int8", "interp", "invert", "isclose", "isdtype", "isfinite", "isinf", "isnan", "isneginf", "isposinf",
-    "isscalar", "issubdtype", "kron", "ldexp", "left_shift", "less", "less_equal", "lexsort", "linalg", "linspace",
-    "log", "log10", "log1p", "log2", "logaddexp", "logaddexp2", "logical_and", "logical_not", "logical_or",
-    "logical_xor", "logspace", "matmul", "matrix_transpose", "max", "maximum", "mean", "median", "meshgrid", "min",
-    "minimum", "mod", "modf", "moveaxis", "multiply", "nan", "nan_to_num", "nanargmax", "nanargmin", "nancumprod",
-    "nancumsum", "nanmax", "nanmean", "nanmin", "nanprod", "nanstd", "nansum", "nanvar", "ndarray", "ndim",
-    "negative", "newaxis", "nextafter", "nonzero", "not_equal", "ones", "ones_like", "outer", "pad", "percentile",
-    "permute_dims", "pi", "piecewise", "positive", "pow", "power", "prod", "promote_types", "ptp", "put_along_axis",
-    "quantile", "rad2deg", "radians", "ravel", "reciprocal", "remainder", "repeat", "reshape", "result_type",
-    "right_shift", "rint", "roll", "rollaxis", "rot90", "round", "searchsorted", "select", "shape", "sign",
-    "signbit", "sin", "sinc", "sinh", "size", "sort", "split", "sqrt", "square", "squeeze", "stack", "std",
+    "float_power", "floating", "floor", "floor_divide", "fmax", "fmin", "fmod", "full", "full_like", "generic",
+    "greater", "greater_equal", "heaviside", "hsplit", "hstack", "hypot", "identity", "iinfo", "indices", "inexact",
+    "inf", "inner", "int16", "int32", "int64", "int8", "integer", "interp", "invert", "isclose", "isdtype",
+    "isfinite", "isinf", "isnan", "isneginf", "isposinf", "isscalar", "issubdtype", "kron", "ldexp", "left_shift",
+    "less", "less_equal", "lexsort", "linalg", "linspace", "log", "log10", "log1p", "log2", "logaddexp",
+    "logaddexp2", "logical_and", "logical_not", "logical_or", "logical_xor", "logspace", "matmul",
+    "matrix_transpose", "max", "maximum", "mean", "median", "meshgrid", "min", "minimum", "mod", "modf", "moveaxis",
+    "multiply", "nan", "nan_to_num", "nanargmax", "nanargmin", "nancumprod", "nancumsum", "nanmax", "nanmean",
+    "nanmin", "nanprod", "nanstd", "nansum", "nanvar", "ndarray", "ndim", "negative", "newaxis", "nextafter",
+    "nonzero", "not_equal", "number", "ones", "ones_like", "outer", "pad", "percentile", "permute_dims", "pi",
+    "piecewise", "positive", "pow", "power", "prod", "promote_types", "ptp", "put_along_axis", "quantile",
+    "rad2deg", "radians", "ravel", "reciprocal", "remainder", "repeat", "reshape", "result_type", "right_shift",
+    "rint", "roll", "rollaxis", "rot90", "round", "searchsorted", "select", "shape", "sign", "signbit",
+    "signedinteger", "sin", "sinc", "sinh", "size", "sort", "split", "sqrt", "square", "squeeze", "stack", "std",
     "subtract", "sum", "swapaxes", "take", "take_along_axis", "tan", "tanh", "tensordot", "tile", "trace",
     "transpose", "tri", "tril", "tril_indices", "triu", "triu_indices", "true_divide", "trunc", "uint16", "uint32",
-    "uint64", "uint8", "unique", "vander", "var", "vdot", "vecdot", "vsplit", "vstack", "where", "zeros",
-    "zeros_like",
+    "uint64", "uint8", "unique", "unsignedinteger", "vander", "var", "vdot", "vecdot", "vsplit", "vstack", "where",
+    "zeros", "zeros_like",
 ]

@@ -28,15 +28,13 @@ Shape = int | Sequence[int]
 def array(object: Any, dtype: Any = None, copy: bool = True, ndmin: int = 0) -> Array:
     """An array of a number, a NumPy array, or nested lists of them and of arrays.
 
-    Python floats become float32 and ints int32; NumPy arrays keep their dtype, float64 included. ``copy`` is accepted
-    for NumPy's sake: arrays are immutable.
+    Python floats become float32 and ints int32 (a number by itself stays weakly typed); NumPy arrays keep their dtype,
+    float64 included. ``copy`` is accepted for NumPy's sake: arrays are immutable.
 
     >>> volta.numpy.array([1, 2.5])
     Array([1. , 2.5], dtype=float32)
     """
     out = _array(object, None if dtype is None else dtypes.canonicalize(dtype))
-    if out.weak_type:
-        out = astype(out, out.dtype)
     return out if out.ndim >= ndmin else lax.reshape(out, (1,) * (ndmin - out.ndim) + out.shape)
 
 
@@ -106,11 +104,13 @@ def full(shape: Shape, fill_value: Any, dtype: Any = None) -> Array:
     """An array of ``shape`` filled with ``fill_value`` (which may be an array that broadcasts).
 
     >>> volta.numpy.full((2,), 7)
-    Array([7, 7], dtype=int32)
+    Array([7, 7], dtype=int32, weak_type=True)
     """
     shape = as_shape("full", shape)
     aval = aval_of("full", fill_value)
-    dtype = aval.dtype if dtype is None else dtypes.canonicalize(dtype)
+    if dtype is None:
+        return shaping.broadcast_to(fill_value, shape)
+    dtype = dtypes.canonicalize(dtype)
     if aval.shape:
         return shaping.broadcast_to(astype(fill_value, dtype), shape)
     return as_value(lax.full(shape, convert(fill_value, dtype), dtype))

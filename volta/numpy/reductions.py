@@ -355,19 +355,20 @@ def _nan_position(x: Array, axis: int | None, keepdims: bool, position: Any, wor
 
 def _scan(name: str, primitive: Any, x: Array, axis: int | None, dtype: Any) -> Array:
     own = aval_of(name, x)
-    x = convert(x, dtypes.canonicalize(dtype) if dtype is not None else _sum_dtype(own.dtype))
+    kept = dtypes.DEFAULT_INT if own.dtype == dtypes.bool_ else own.dtype
+    x = convert(x, kept if dtype is None else dtypes.canonicalize(dtype))
     if axis is None:
         return primitive(x if own.ndim == 1 else lax.reshape(x, (own.size,)), 0)
     return primitive(x, canonical_axis(name, axis, own.ndim))
 
 
 def cumsum(x: Array, axis: int | None = None, dtype: Any = None) -> Array:
-    """Running sums along ``axis`` (None: of the flat array)."""
+    """Running sums along ``axis`` (None: of the flat array), in the dtype of ``x`` (int32 for booleans)."""
     return _scan("cumsum", lax.cumsum, x, axis, dtype)
 
 
 def cumprod(x: Array, axis: int | None = None, dtype: Any = None) -> Array:
-    """Running products along ``axis`` (None: of the flat array)."""
+    """Running products along ``axis`` (None: of the flat array), in the dtype of ``x`` (int32 for booleans)."""
     return _scan("cumprod", lax.cumprod, x, axis, dtype)
 
 

@@ -305,9 +305,7 @@ def split(ary: Array, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     place = canonical_axis("split", axis, len(old))
     if isinstance(indices_or_sections, (int, np.integer)) and old[place] % indices_or_sections:
         raise ShapeError(
-            at_user_line(
-                f"split: axis {axis} of shape {old} does not split into {indices_or_sections} equal parts; array_split does"
-            )
+            at_user_line(f"split: axis {axis} of shape {old} has no {indices_or_sections} equal parts; use array_split")
         )
     return array_split(ary, indices_or_sections, place)
 

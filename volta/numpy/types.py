@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from volta.core import dtypes
@@ -20,6 +21,16 @@ nan = math.nan
 newaxis = None
 
 dtype = np.dtype
+
+# NumPy's scalar types: each names a dtype, and called it makes a strongly typed scalar, ``float64(0.1)``.
+bool_ = np.bool_
+int8, int16, int32, int64 = np.int8, np.int16, np.int32, np.int64
+uint8, uint16, uint32, uint64 = np.uint8, np.uint16, np.uint32, np.uint64
+float16, float32, float64 = np.float16, np.float32, np.float64
+bfloat16 = ml_dtypes.bfloat16
+
+integer, signedinteger, unsignedinteger = np.integer, np.signedinteger, np.unsignedinteger
+floating, inexact, number, generic = np.floating, np.inexact, np.number, np.generic
 
 _KINDS = {
     "bool": (dtypes.bool_,),
