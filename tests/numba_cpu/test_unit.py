@@ -156,6 +156,32 @@ def test_threads_compile_each_kernel_once(fresh_cache):
     assert all(result == results[0] for result in results) and len(results) == 4
 
 
+def test_large_units_are_cut_into_parts_by_content_alone(monkeypatch):
+    sources = [scale_kernel(200.0 + n) for n in range(9)]
+    monkeypatch.setattr(unit, "_PART", 30)
+    parts = list(unit._emit_parts(sources))
+    assert 1 < len(parts) < 9
+    assert sum(part.count("define ") for part in parts) == 9
+    monkeypatch.setenv("VOLTA_CACHE", "0")
+    addresses = compile_kernels(sources)
+    x, out = np.array([3.0]), np.zeros(1)
+    for n, source in enumerate(sources):
+        table = launch.LaunchTable()
+        table.append(addresses[source.name], [x.ctypes.data, out.ctypes.data])
+        table.build(0).call()
+        assert out[0] == 3.0 * (200.0 + n)
+
+
+def test_kernels_compile_at_interpreter_exit():
+    code = (
+        f"import sys, atexit; sys.path.insert(0, {os.path.dirname(__file__)!r})\n"
+        "from kernels import scale_kernel; from volta.numba_cpu import unit\n"
+        "atexit.register(lambda: print(len(unit.compile_kernels([scale_kernel(2.0), scale_kernel(4.0)]))))\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "2\n", "")
+
+
 def test_vector_width_and_the_users_own_choice_of_processor():
     assert target.vector_bits() in (128, 256, 512)
     code = "from volta.numba_cpu import target; import numba; print(target.vector_bits(), numba.config.CPU_NAME)"

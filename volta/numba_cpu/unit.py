@@ -13,7 +13,7 @@ import pathlib
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import attrs
@@ -55,6 +55,8 @@ class CompileStats:
     units_loaded: int = 0
     seconds: float = 0.0
 
+
+_PART = 400
 
 _lock = threading.RLock()
 _addresses: dict[str, int] = {}
@@ -145,32 +147,43 @@ def _register(unit: cache.StoredUnit) -> None:
             _texts[name] = unit.kernels[name]
 
 
-def emit(sources: Sequence[KernelSource]) -> str:
-    """The LLVM IR text of a unit, before optimisation."""
+def _new_module() -> ir.Module:
     module = ir.Module("volta.unit")
     module.triple = target.machine().triple
+    return module
+
+
+def _emit_into(module: ir.Module, source: KernelSource) -> None:
+    source.build(module, source.name)
+    function = module.globals.get(source.name)
+    if not isinstance(function, ir.Function) or function.is_declaration:
+        raise ValueError(f"the builder of kernel {source.name} defined no function of that name")
+
+
+def _emit_parts(sources: Iterable[KernelSource]) -> Iterator[str]:
+    """The unit's IR in parts of a few hundred instructions: small enough to share out, large enough to be worth it.
+
+    The cuts depend on the kernels alone, so that the same plan gives the same object files on any machine.
+    """
+    module = _new_module()
     for source in sources:
-        source.build(module, source.name)
-        function = module.globals.get(source.name)
-        if not isinstance(function, ir.Function) or function.is_declaration:
-            raise ValueError(f"the builder of kernel {source.name} defined no function of that name")
-    return str(module)
+        _emit_into(module, source)
+        if sum(len(block.instructions) for function in module.functions for block in function.blocks) > _PART:
+            yield str(module)
+            module = _new_module()
+    if module.functions:
+        yield str(module)
 
 
 def _compile(sources: Sequence[KernelSource]) -> cache.StoredUnit:
-    """Emit and compile kernels, in parts that several threads share.
-
-    The parts depend on the kernels alone, so that the same plan gives the same object files on any machine.
-    """
-    parts = [sources[start::count] for count in [min(8, -(-len(sources) // 4))] for start in range(count)]
-    if len(parts) == 1:
-        objects = [target.compile_object(emit(sources))]
-    else:
-        # One thread less would do, as this one is busy emitting at first; but it finishes long before the others.
-        with ThreadPoolExecutor(min(len(parts), target.available_processors()), "volta-compile") as pool:
-            jobs = [pool.submit(target.compile_object, emit(part)) for part in parts]
-            objects = [job.result() for job in jobs]
-    return cache.StoredUnit({source.name: source.text for source in sources}, tuple(objects))
+    """Emit and compile kernels: several threads compile the parts, while this one is still emitting."""
+    if threading.main_thread().is_alive():
+        with ThreadPoolExecutor(min(len(sources), target.available_processors()), "volta-compile") as pool:
+            jobs = [pool.submit(target.compile_object, part) for part in _emit_parts(sources)]
+            objects = tuple(job.result() for job in jobs)
+    else:  # the interpreter is on its way out (a plan runs in an atexit handler) and starts no more threads
+        objects = tuple(map(target.compile_object, _emit_parts(sources)))
+    return cache.StoredUnit({source.name: source.text for source in sources}, objects)
 
 
 def compile_module(text: str, exports: Sequence[str]) -> dict[str, int]:
@@ -196,14 +209,20 @@ def kernel_text(name: str) -> str:
     return _texts[name]
 
 
+def _emit_alone(name: str) -> str:
+    module = _new_module()
+    _emit_into(module, _sources[name])
+    return str(module)
+
+
 def llvm_ir(name: str) -> str:
     """The optimised LLVM IR of a kernel that `compile_kernels` was asked for; ``KeyError`` for others."""
-    return target.optimised_ir(emit([_sources[name]]))
+    return target.optimised_ir(_emit_alone(name))
 
 
 def asm(name: str) -> str:
     """The assembly text of a kernel that `compile_kernels` was asked for; ``KeyError`` for others."""
-    return target.assembly(emit([_sources[name]]))
+    return target.assembly(_emit_alone(name))
 
 
 def _after_fork_in_child() -> None:
