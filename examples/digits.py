@@ -45,7 +45,7 @@ def logits_of(params, image):
 
 def loss_of(params, image, label):
     """The cross entropy of one example."""
-    return -nn.log_softmax(logits_of(params, image))[label]
+    return nn.softmax_cross_entropy_with_integer_labels(logits_of(params, image), label)
 
 
 def batch_loss(params, images, labels):

@@ -106,8 +106,7 @@ def forward(params, tokens):
 
 def loss_of(params, inputs, targets):
     """Mean cross entropy in nats a byte."""
-    log_p = nn.log_softmax(forward(params, inputs))
-    return -vnp.mean(vnp.take_along_axis(log_p, targets[..., None], axis=-1))
+    return vnp.mean(nn.softmax_cross_entropy_with_integer_labels(forward(params, inputs), targets))
 
 
 # -- training ----------------------------------------------------------------------------------------------------------

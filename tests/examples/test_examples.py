@@ -1,0 +1,92 @@
+"""The example programs run, learn, and repeat their bits; the notebook's cells run in order."""
+
+import ast
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def example(name):
+    """A fresh module from an example's file."""
+    spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_tiny_transformer_learns_and_repeats_its_bits(tmp_path, capsys):
+    module = example("tiny_transformer")
+    runs = []
+    for name in ("a", "b"):
+        losses = module.main(["--steps", "40", "--seed", "3", "--out", str(tmp_path / name)])
+        text = capsys.readouterr().out
+        sampled = text[text.index("--- sample") : text.index("saved ")]
+        runs.append((losses, sampled, (tmp_path / name).read_bytes()))
+    assert runs[0] == runs[1], "two runs from one seed differ"
+    assert 5 < runs[0][0][0] < 6 and runs[0][0][-1] < 4
+    for line in ("bits identical: True", "held-out loss", "bytes at its peak", "time per step", "step     1 "):
+        assert line in text
+
+
+def test_tiny_transformer_without_rich(tmp_path, capsys):
+    module = example("tiny_transformer")
+    module.Progress = None
+    module.main(["--steps", "2", "--out", str(tmp_path / "model")])
+    assert "step     2   loss" in capsys.readouterr().out
+
+
+def test_the_corpus_is_the_same_at_each_reading():
+    module = example("tiny_transformer")
+    (training, held_out), again = module.read_corpus(), module.read_corpus()
+    assert training.tobytes() == again[0].tobytes() and held_out.tobytes() == again[1].tobytes()
+    assert training.size > held_out.size > 10 * module.BATCH * module.LENGTH
+
+
+def test_digits(capsys):
+    pytest.importorskip("sklearn", reason="the digits data set is scikit-learn's, which is not installed")
+    assert example("digits").main([]) > 0.95
+    assert "bits identical: True" in capsys.readouterr().out
+
+
+def test_digits_says_what_to_install():
+    program = f"import runpy, sys; sys.modules['sklearn'] = None; runpy.run_path({str(EXAMPLES / 'digits.py')!r})"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=EXAMPLES.parent)
+    assert done.returncode == 1
+    assert "pip install scikit-learn" in done.stderr and "Traceback" not in done.stderr
+
+
+# -- the notebook ------------------------------------------------------------------------------------------------------
+
+NOTEBOOK = json.loads((EXAMPLES / "quickstart.ipynb").read_text(encoding="utf-8"))
+
+
+def shown(source, namespace):
+    """Run a cell as a notebook does; the value of a last expression, which would be displayed."""
+    tree = ast.parse(source)
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    exec(compile(tree, "<cell>", "exec"), namespace)
+    return None if last is None else eval(compile(ast.Expression(last.value), "<cell>", "eval"), namespace)
+
+
+def test_notebook_is_clean():
+    assert (NOTEBOOK["nbformat"], NOTEBOOK["nbformat_minor"]) == (4, 5)
+    assert len({cell["id"] for cell in NOTEBOOK["cells"]}) == len(NOTEBOOK["cells"])
+    for cell in NOTEBOOK["cells"]:
+        if cell["cell_type"] == "code":
+            assert cell["outputs"] == [] and cell["execution_count"] is None, "clear the outputs before committing"
+
+
+def test_notebook_runs():
+    namespace = {"__name__": "__main__"}
+    values = [shown("".join(c["source"]), namespace) for c in NOTEBOOK["cells"] if c["cell_type"] == "code"]
+    html = [value._repr_html_() for value in values if hasattr(value, "_repr_html_")]
+    assert len(html) >= 2, "the program and its plan should show as HTML"
+    assert all("<" in text for text in html)
+    assert namespace["params"].keys() == {"slope", "offset"}
+    assert abs(float(namespace["params"]["slope"]) - 3) < 0.1
