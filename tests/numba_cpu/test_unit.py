@@ -193,3 +193,31 @@ def test_vector_width_and_the_users_own_choice_of_processor():
         check=True,
     )
     assert result.stdout.split() == ["128", "generic"]
+
+
+@pytest.mark.slow
+def test_compiling_beside_numbas_own_compiler(monkeypatch):
+    """The long calls into LLVM are made without llvmlite's lock; Numba compiles in another thread meanwhile."""
+    numba = pytest.importorskip("numba")
+    monkeypatch.setenv("VOLTA_CACHE", "0")
+    monkeypatch.setattr(unit, "_PART", 30)
+    numba_results = []
+
+    def compile_with_numba():
+        for n in range(20):
+            numba_results.append(numba.njit(lambda x, n=n: x * n + 1)(3) == 3 * n + 1)
+
+    def compile_with_volta(seed):
+        for n in range(10):
+            sources = [scale_kernel(float(seed * 10_000 + 100 * n + i)) for i in range(12)]
+            assert len(set(compile_kernels(sources).values())) == 12
+
+    workers = [threading.Thread(target=compile_with_numba)]
+    workers += [threading.Thread(target=compile_with_volta, args=(seed,)) for seed in (1, 2)]
+    before = unit.stats().compiled
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert all(numba_results) and len(numba_results) == 20
+    assert unit.stats().compiled == before + 240
