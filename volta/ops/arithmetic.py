@@ -164,7 +164,7 @@ _clamp3 = elementwise(
 def clamp(min: Any, x: Any, max: Any) -> Any:
     """``x`` limited to the interval from ``min`` to ``max`` (operands of one dtype; each of one shape, or rank 0).
 
-    >>> clamp(0.0, np.array([-1.0, 0.5, 3.0]), 1.0)
+    >>> lax.clamp(0.0, np.array([-1.0, 0.5, 3.0]), 1.0)
     Array([0. , 0.5, 1. ], dtype=float64)
     """
     return _clamp3(min, x, max)
@@ -183,17 +183,29 @@ elementwise(
 
 
 def integer_pow(x: Any, y: int) -> Any:
-    """``x`` to the power of a static integer, by repeated multiplication; a negative ``y`` takes floats only."""
+    """``x`` to the power of a static integer, by repeated multiplication; a negative ``y`` takes floats only.
+
+    >>> lax.integer_pow(np.int32(3), 4)
+    Array(81, dtype=int32)
+    """
     if y == 1:
         return x
     return bind(REGISTRY["integer_pow"], x, y=int(y))
 
 
 def square(x: Any) -> Any:
-    """``x * x``."""
+    """``x * x``.
+
+    >>> lax.square(np.float32(3))
+    Array(9., dtype=float32)
+    """
     return integer_pow(x, 2)
 
 
 def reciprocal(x: Any) -> Any:
-    """``1 / x``."""
+    """``1 / x``.
+
+    >>> lax.reciprocal(np.float32(4))
+    Array(0.25, dtype=float32)
+    """
     return div(1.0, x)

@@ -70,7 +70,11 @@ concatenate_p = register(
 
 
 def concatenate(operands: Sequence[Any], dimension: int) -> Any:
-    """The operands one after another along axis ``dimension``; other axes and dtypes must agree."""
+    """The operands one after another along axis ``dimension``; other axes and dtypes must agree.
+
+    >>> lax.concatenate([np.arange(2), np.arange(3)], 0)
+    Array([0, 1, 0, 1, 2], dtype=int64)
+    """
     items = list(operands)
     if not items:
         raise shape_error("concatenate", (), "needs at least one operand")
@@ -106,19 +110,32 @@ iota_p = register(
 
 
 def iota(dtype: Any, size: int) -> Any:
-    """The numbers 0 to ``size - 1``."""
+    """The numbers 0 to ``size - 1``.
+
+    >>> lax.iota(np.float32, 3)
+    Array([0., 1., 2.], dtype=float32)
+    """
     return broadcasted_iota(dtype, (size,), 0)
 
 
 def broadcasted_iota(dtype: Any, shape: Any, dimension: int) -> Any:
-    """The numbers 0, 1, 2, ... along axis ``dimension`` of an array of the given shape."""
+    """The numbers 0, 1, 2, ... along axis ``dimension`` of an array of the given shape.
+
+    >>> lax.broadcasted_iota(np.int32, (2, 3), 0)
+    Array([[0, 0, 0],
+           [1, 1, 1]], dtype=int32)
+    """
     sizes = canonical_ints("iota", "shape", shape)
     axis = canonical_axis("iota", dimension, len(sizes))
     return bind(iota_p, dtype=dtypes.canonicalize(dtype), shape=sizes, dimension=axis)
 
 
 def full(shape: Any, fill_value: Any, dtype: Any = None) -> Any:
-    """An array of one value; ``dtype`` is the value's own where not given."""
+    """An array of one value; ``dtype`` is the value's own where not given.
+
+    >>> lax.full((2,), 7, np.int8)
+    Array([7, 7], dtype=int8)
+    """
     sizes = canonical_ints("full", "shape", shape)
     aval = get_aval(fill_value)
     if aval.shape != ():
@@ -132,18 +149,30 @@ def full(shape: Any, fill_value: Any, dtype: Any = None) -> Any:
 
 
 def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> Any:
-    """An array of one value with ``x``'s shape and dtype, unless others are given."""
+    """An array of one value with ``x``'s shape and dtype, unless others are given.
+
+    >>> lax.full_like(np.ones(2, np.float32), 3)
+    Array([3., 3.], dtype=float32)
+    """
     aval = get_aval(x)
     return full(aval.shape if shape is None else shape, fill_value, aval.dtype if dtype is None else dtype)
 
 
 def zeros_like(x: Any, dtype: Any = None) -> Any:
-    """Zeros of ``x``'s shape and dtype."""
+    """Zeros of ``x``'s shape and dtype.
+
+    >>> lax.zeros_like(np.ones(2))
+    Array([0., 0.], dtype=float64)
+    """
     return full_like(x, 0, dtype)
 
 
 def ones_like(x: Any, dtype: Any = None) -> Any:
-    """Ones of ``x``'s shape and dtype."""
+    """Ones of ``x``'s shape and dtype.
+
+    >>> lax.ones_like(np.zeros(2))
+    Array([1., 1.], dtype=float64)
+    """
     return full_like(x, 1, dtype)
 
 
@@ -184,5 +213,9 @@ optimization_barrier_p = register(
 
 
 def optimization_barrier(*operands: Any) -> list[Any]:
-    """The operands themselves; no pass moves a computation across this point (all are ready before any is used)."""
+    """The operands themselves; no pass moves a computation across this point (all are ready before any is used).
+
+    >>> lax.optimization_barrier(np.int32(1), np.int32(2))
+    [Array(1, dtype=int32), Array(2, dtype=int32)]
+    """
     return list(bind(optimization_barrier_p, *operands))

@@ -164,6 +164,9 @@ def dot_general(
     Raises:
         ShapeError: where paired axes differ in size.
         DTypeError: where the dtypes differ.
+
+    >>> lax.dot_general(np.ones((5, 2, 3)), np.ones((5, 3, 4)), (((2,), (1,)), ((0,), (0,)))).shape
+    (5, 2, 4)
     """
     if precision not in (None, "highest"):
         raise DTypeError(at_user_line(f"dot_general: precision must be None or 'highest', got {precision!r}"))
@@ -179,7 +182,11 @@ def dot_general(
 
 
 def dot(lhs: Any, rhs: Any, precision: str | None = None, preferred_element_type: Any = None) -> Any:
-    """Product of vectors and matrices: the last axis of ``lhs`` with the first of ``rhs`` (rank 1 or 2 each)."""
+    """Product of vectors and matrices: the last axis of ``lhs`` with the first of ``rhs`` (rank 1 or 2 each).
+
+    >>> lax.dot(np.eye(2), np.array([1.0, 2.0]))
+    Array([1., 2.], dtype=float64)
+    """
     left, right = get_aval(lhs), get_aval(rhs)
     if not (1 <= left.ndim <= 2 and 1 <= right.ndim <= 2):
         raise shape_error("dot", (left, right), "takes vectors and matrices; use dot_general or volta.numpy.matmul")

@@ -129,13 +129,20 @@ def dynamic_slice(x: Any, start_indices: Any, slice_sizes: Any) -> Any:
         x: any array.
         start_indices: one rank-0 integer an axis; moved inside where the box would leave the array.
         slice_sizes: static sizes.
+
+    >>> lax.dynamic_slice(np.arange(5), (np.int32(3),), (3,))
+    Array([2, 3, 4], dtype=int64)
     """
     sizes = canonical_ints("dynamic_slice", "slice_sizes", slice_sizes)
     return bind(dynamic_slice_p, x, *_starts("dynamic_slice", start_indices), slice_sizes=sizes)
 
 
 def dynamic_slice_in_dim(x: Any, start_index: Any, slice_size: int, axis: int = 0) -> Any:
-    """:func:`dynamic_slice` along one axis, whole in the others."""
+    """:func:`dynamic_slice` along one axis, whole in the others.
+
+    >>> lax.dynamic_slice_in_dim(np.arange(5), np.int32(1), 2)
+    Array([1, 2], dtype=int64)
+    """
     shape = shape_of(x)
     axis = canonical_axis("dynamic_slice_in_dim", axis, len(shape))
     starts = [start_index if d == axis else 0 for d in range(len(shape))]
@@ -143,7 +150,11 @@ def dynamic_slice_in_dim(x: Any, start_index: Any, slice_size: int, axis: int = 
 
 
 def dynamic_index_in_dim(x: Any, index: Any, axis: int = 0, keepdims: bool = True) -> Any:
-    """``x`` at one position of an axis, known at run time; the axis stays with size 1 where ``keepdims``."""
+    """``x`` at one position of an axis, known at run time; the axis stays with size 1 where ``keepdims``.
+
+    >>> lax.dynamic_index_in_dim(np.arange(5), np.int32(1), keepdims=False)
+    Array(1, dtype=int64)
+    """
     out = dynamic_slice_in_dim(x, index, 1, axis)
     return out if keepdims else squeeze(out, (axis,))
 
@@ -210,20 +221,32 @@ dynamic_update_slice_p = register(
 
 
 def dynamic_update_slice(x: Any, update: Any, start_indices: Any) -> Any:
-    """``x`` with the box that begins at ``start_indices`` replaced by ``update`` (of ``x``'s rank and dtype)."""
+    """``x`` with the box that begins at ``start_indices`` replaced by ``update`` (of ``x``'s rank and dtype).
+
+    >>> lax.dynamic_update_slice(np.zeros(4), np.ones(2), (np.int32(1),))
+    Array([0., 1., 1., 0.], dtype=float64)
+    """
     starts = _starts("dynamic_update_slice", start_indices)
     return bind(dynamic_update_slice_p, *base.operands("dynamic_update_slice", x, update), *starts)
 
 
 def dynamic_update_slice_in_dim(x: Any, update: Any, start_index: Any, axis: int) -> Any:
-    """:func:`dynamic_update_slice` along one axis, from 0 in the others."""
+    """:func:`dynamic_update_slice` along one axis, from 0 in the others.
+
+    >>> lax.dynamic_update_slice_in_dim(np.zeros(4), np.ones(2), 2, 0)
+    Array([0., 0., 1., 1.], dtype=float64)
+    """
     ndim = get_aval(x).ndim
     axis = canonical_axis("dynamic_update_slice_in_dim", axis, ndim)
     return dynamic_update_slice(x, update, [start_index if d == axis else 0 for d in range(ndim)])
 
 
 def dynamic_update_index_in_dim(x: Any, update: Any, index: Any, axis: int) -> Any:
-    """``x`` with one position of an axis replaced; ``update`` may lack that axis."""
+    """``x`` with one position of an axis replaced; ``update`` may lack that axis.
+
+    >>> lax.dynamic_update_index_in_dim(np.zeros(3), np.float64(1), 2, 0)
+    Array([0., 0., 1.], dtype=float64)
+    """
     axis = canonical_axis("dynamic_update_index_in_dim", axis, get_aval(x).ndim)
     if len(shape_of(update)) < len(shape_of(x)):
         shape = shape_of(update)

@@ -8,6 +8,7 @@ same name in ``volta.ops.scalar``, which both backends compile.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from keyword import iskeyword
 from typing import Any
 
 import numpy as np
@@ -143,9 +144,12 @@ def batch_elementwise(name: str) -> Rule:
     return batch
 
 
-def _docstring(doc: str, kinds: Sequence[str], arity: int) -> str:
+def _docstring(name: str, doc: str, kinds: Sequence[str], arity: int) -> str:
     operands = "The operand may be of any shape" if arity == 1 else "Operands have one shape, or rank 0, and one dtype"
-    return f"{doc}\n\n{operands}; dtypes: {', '.join(kinds)}.\n\nRaises:\n    ShapeError, DTypeError: for others."
+    dtype = "np.float32" if "float" in kinds else "np.int32"
+    example = f">>> lax.{name}({', '.join([f'np.ones((2, 3), {dtype})'] * arity)}).shape\n(2, 3)"
+    taken = f"{operands}; dtypes: {', '.join(kinds)}."
+    return "\n\n".join((doc, taken, "Raises:\n    ShapeError, DTypeError: for others.", example))
 
 
 def elementwise(
@@ -197,7 +201,8 @@ def _function(primitive: Primitive, arity: int) -> Function:
         return bind(primitive, *base.operands(name, x, y, z))
 
     function: Function = (unary, binary, ternary)[arity - 1]
-    function.__name__ = function.__qualname__ = name
+    public = f"bitwise_{name}" if iskeyword(name) or name == "xor" else name
+    function.__name__ = function.__qualname__ = public
     assert primitive.domain is not None
-    function.__doc__ = _docstring(primitive.doc, primitive.domain.kinds, arity)
+    function.__doc__ = _docstring(public, primitive.doc, primitive.domain.kinds, arity)
     return function

@@ -150,6 +150,9 @@ def gather(operand: Any, indices: Sequence[Any], axes: Any, batch_dims: int = 0,
 
     Returns:
         An array of shape batch + I + (the operand's remaining axes).
+
+    >>> lax.gather(np.float32([10, 20, 30]), [np.int32([2, 0, 9])], (0,))
+    Array([30., 10., nan], dtype=float32)
     """
     axes = canonical_ints("gather", "axes", tuple(axes))
     return bind(gather_p, operand, *indices, axes=axes, batch_dims=batch_dims, mode=mode)
@@ -311,6 +314,9 @@ def scatter(
 
     Where indices repeat: of ``'set'`` the last update in row-major order of I stays (and it alone has a derivative);
     of ``'add'`` the updates of one position are summed as SUM in that order, then added to the operand.
+
+    >>> lax.scatter(np.zeros(3, np.float32), np.float32([1, 2, 4]), [np.int32([0, 2, 0])], (0,), op="add")
+    Array([5., 0., 2.], dtype=float32)
     """
     axes = canonical_ints("scatter", "axes", tuple(axes))
     return bind(scatter_p, operand, updates, *indices, axes=axes, batch_dims=batch_dims, mode=mode, op=op)

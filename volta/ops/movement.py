@@ -78,12 +78,20 @@ def reshape(x: Any, new_sizes: Any) -> Any:
 
     Raises:
         ShapeError: where the number of elements differs.
+
+    >>> lax.reshape(np.arange(4), (2, 2))
+    Array([[0, 1],
+           [2, 3]], dtype=int64)
     """
     return base.reshape_to(x, canonical_ints("reshape", "new_sizes", new_sizes))
 
 
 def expand_dims(x: Any, dimensions: Any) -> Any:
-    """``x`` with new axes of size 1, at the places ``dimensions`` of the result."""
+    """``x`` with new axes of size 1, at the places ``dimensions`` of the result.
+
+    >>> lax.expand_dims(np.arange(3), 0).shape
+    (1, 3)
+    """
     shape = shape_of(x)
     places = dimensions if isinstance(dimensions, (tuple, list)) else (dimensions,)
     axes = canonical_axes("expand_dims", tuple(places), len(shape) + len(places))
@@ -94,7 +102,11 @@ def expand_dims(x: Any, dimensions: Any) -> Any:
 
 
 def squeeze(x: Any, dimensions: Any) -> Any:
-    """``x`` without the axes ``dimensions``, which must have size 1."""
+    """``x`` without the axes ``dimensions``, which must have size 1.
+
+    >>> lax.squeeze(np.ones((1, 3)), (0,)).shape
+    (3,)
+    """
     shape = shape_of(x)
     axes = canonical_axes("squeeze", dimensions, len(shape))
     if any(shape[a] != 1 for a in axes):
@@ -103,7 +115,11 @@ def squeeze(x: Any, dimensions: Any) -> Any:
 
 
 def collapse(x: Any, start_dimension: int, stop_dimension: int | None = None) -> Any:
-    """``x`` with the axes from ``start_dimension`` up to ``stop_dimension`` (not included) made one."""
+    """``x`` with the axes from ``start_dimension`` up to ``stop_dimension`` (not included) made one.
+
+    >>> lax.collapse(np.ones((2, 3, 4)), 1).shape
+    (2, 12)
+    """
     shape = shape_of(x)
     start, stop, _ = _slice(start_dimension, stop_dimension).indices(len(shape))
     size = 1
@@ -139,7 +155,11 @@ transpose_p = movement(
 
 
 def transpose(x: Any, permutation: Any) -> Any:
-    """``x`` with its axes in the order ``permutation``."""
+    """``x`` with its axes in the order ``permutation``.
+
+    >>> lax.transpose(np.ones((2, 3)), (1, 0)).shape
+    (3, 2)
+    """
     order = canonical_ints("transpose", "permutation", permutation)
     return bind(transpose_p, x, permutation=order) if order != tuple(_range(len(shape_of(x)))) else x
 
@@ -189,6 +209,10 @@ def broadcast_in_dim(x: Any, shape: Any, broadcast_dimensions: Any) -> Any:
 
     Raises:
         ShapeError: where an axis neither matches nor has size 1.
+
+    >>> lax.broadcast_in_dim(np.arange(2), (2, 3), (0,))
+    Array([[0, 0, 0],
+           [1, 1, 1]], dtype=int64)
     """
     sizes = canonical_ints("broadcast_in_dim", "shape", shape)
     dims = canonical_ints("broadcast_in_dim", "broadcast_dimensions", broadcast_dimensions)
@@ -196,7 +220,11 @@ def broadcast_in_dim(x: Any, shape: Any, broadcast_dimensions: Any) -> Any:
 
 
 def broadcast(x: Any, sizes: Any) -> Any:
-    """``x`` repeated along new leading axes of the given sizes."""
+    """``x`` repeated along new leading axes of the given sizes.
+
+    >>> lax.broadcast(np.ones(3), (2,)).shape
+    (2, 3)
+    """
     new, shape = canonical_ints("broadcast", "sizes", sizes), shape_of(x)
     return base.broadcast_to(x, new + shape, tuple(_range(len(new), len(new) + len(shape))))
 
@@ -248,6 +276,9 @@ def slice(x: Any, start_indices: Any, limit_indices: Any, strides: Any = None) -
 
     Raises:
         ShapeError: where the box leaves the array.
+
+    >>> lax.slice(np.arange(10), (1,), (8,), (3,))
+    Array([1, 4, 7], dtype=int64)
     """
     start = canonical_ints("slice", "start_indices", start_indices)
     limit = canonical_ints("slice", "limit_indices", limit_indices)
@@ -260,7 +291,11 @@ def slice(x: Any, start_indices: Any, limit_indices: Any, strides: Any = None) -
 
 
 def slice_in_dim(x: Any, start: int | None, limit: int | None, stride: int = 1, axis: int = 0) -> Any:
-    """``x`` from ``start`` to ``limit`` along one axis; None and negative positions as in Python."""
+    """``x`` from ``start`` to ``limit`` along one axis; None and negative positions as in Python.
+
+    >>> lax.slice_in_dim(np.arange(5), -2, None)
+    Array([3, 4], dtype=int64)
+    """
     shape = shape_of(x)
     axis = canonical_axis("slice_in_dim", axis, len(shape))
     first, last, _ = _slice(start, limit).indices(shape[axis])
@@ -270,7 +305,11 @@ def slice_in_dim(x: Any, start: int | None, limit: int | None, stride: int = 1, 
 
 
 def index_in_dim(x: Any, index: int, axis: int = 0, keepdims: bool = True) -> Any:
-    """``x`` at one static position of an axis, which stays with size 1 where ``keepdims``."""
+    """``x`` at one static position of an axis, which stays with size 1 where ``keepdims``.
+
+    >>> lax.index_in_dim(np.arange(5), 3, keepdims=False)
+    Array(3, dtype=int64)
+    """
     axis = canonical_axis("index_in_dim", axis, len(shape_of(x)))
     index = canonical_axis("index_in_dim", index, shape_of(x)[axis])
     result = slice_in_dim(x, index, index + 1, 1, axis)
@@ -295,7 +334,11 @@ rev_p: Primitive = movement(
 
 
 def rev(x: Any, dimensions: Any) -> Any:
-    """``x`` reversed along the axes ``dimensions``."""
+    """``x`` reversed along the axes ``dimensions``.
+
+    >>> lax.rev(np.arange(3), (0,))
+    Array([2, 1, 0], dtype=int64)
+    """
     axes = canonical_axes("rev", dimensions, len(shape_of(x)))
     return bind(rev_p, x, dimensions=axes) if axes else x
 
@@ -369,6 +412,9 @@ def pad(x: Any, padding_value: Any, padding_config: Any) -> Any:
         x: any array.
         padding_value: rank 0, of ``x``'s dtype.
         padding_config: ``(low, high, interior)`` an axis; ``low`` and ``high`` may be negative.
+
+    >>> lax.pad(np.arange(1, 4), 0, [(1, -1, 1)])
+    Array([0, 1, 0, 2, 0], dtype=int64)
     """
     config = tuple(canonical_ints("pad", "padding_config", tuple(c)) for c in padding_config)
     if not any(any(c) for c in config) and len(config) == len(shape_of(x)):

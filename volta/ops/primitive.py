@@ -72,7 +72,7 @@ class NoDerivative:
 
 @attrs.frozen
 class Domain:
-    """Where an elementwise primitive is tested: an interval of reals, and the dtypes it takes ('float', 'int', 'bool')."""
+    """Where an elementwise primitive is tested: an interval of reals, and kinds of dtypes (float, int, bool)."""
 
     low: float = -10.0
     high: float = 10.0

@@ -50,7 +50,8 @@ def reduction(
         return bind(primitive, x, axes=canonical_axes(name, axes, len(shape_of(x))))
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{doc}\n\nThe axes leave the shape; the dtype stays ({', '.join(kinds)})."
+    example = f">>> lax.{name}(np.ones((2, 3), np.int32), (1,)).shape\n(2,)"
+    function.__doc__ = f"{doc}\n\nThe axes leave the shape; the dtype stays ({', '.join(kinds)}).\n\n{example}"
     return function
 
 
@@ -163,7 +164,8 @@ def _arg_reduction(name: str, doc: str) -> Callable[..., Any]:
         return bind(REGISTRY[name], x, axis=axis, index_dtype=dtypes.canonicalize(index_dtype))
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{doc}\n\nThe axis leaves the shape; the result has dtype ``index_dtype``."
+    example = f">>> lax.{name}(np.zeros((2, 3)), 1)\nArray([0, 0], dtype=int32)"
+    function.__doc__ = f"{doc}\n\nThe axis leaves the shape; the result has dtype ``index_dtype``.\n\n{example}"
     return function
 
 

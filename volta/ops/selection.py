@@ -77,14 +77,18 @@ def select_n(which: Any, *cases: Any) -> Any:
     Raises:
         DTypeError: where ``which`` is not bool or the cases differ in dtype.
 
-    >>> select_n(np.array([True, False]), np.array([1, 2]), np.array([10, 20]))
+    >>> lax.select_n(np.array([True, False]), np.array([1, 2]), np.array([10, 20]))
     Array([10,  2], dtype=int64)
     """
     return bind(select_n_p, which, *base.operands("select_n", *cases))
 
 
 def select(pred: Any, on_true: Any, on_false: Any) -> Any:
-    """Elementwise ``on_true`` where ``pred`` else ``on_false``; shapes and dtypes as in :func:`select_n`."""
+    """Elementwise ``on_true`` where ``pred`` else ``on_false``; shapes and dtypes as in :func:`select_n`.
+
+    >>> lax.select(np.array([True, False]), np.array([1, 2]), 0)
+    Array([1, 0], dtype=int64)
+    """
     return select_n(pred, on_false, on_true)
 
 
@@ -127,6 +131,9 @@ def convert_element_type(x: Any, new_dtype: Any, weak_type: bool = False) -> Any
 
     Raises:
         DTypeError: where ``new_dtype`` is not a dtype that Volta computes with.
+
+    >>> lax.convert_element_type(np.float32([1.9, -1e20, np.nan]), np.int32)
+    Array([          1, -2147483648,           0], dtype=int32)
     """
     dtype, aval = dtypes.canonicalize(new_dtype), get_aval(x)
     if aval.dtype == dtype and aval.weak_type == weak_type:
@@ -168,5 +175,8 @@ def bitcast_convert_type(x: Any, new_dtype: Any) -> Any:
 
     Raises:
         DTypeError: where the item sizes differ.
+
+    >>> lax.bitcast_convert_type(np.float32(1), np.int32)
+    Array(1065353216, dtype=int32)
     """
     return bind(bitcast_convert_type_p, x, new_dtype=dtypes.canonicalize(new_dtype), old_dtype=get_aval(x).dtype)

@@ -74,6 +74,9 @@ def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: in
 
     Of a tuple, the first ``num_keys`` arrays decide, the first of them first, and the others follow. NaN come last.
     The order is stable whatever ``is_stable`` says.
+
+    >>> lax.sort(np.float32([3, np.nan, 1]))
+    Array([ 1.,  3., nan], dtype=float32)
     """
     items = tuple(operand) if isinstance(operand, (tuple, list)) else (operand,)
     axis = canonical_axis("sort", dimension, len(shape_of(items[0])))
@@ -82,13 +85,21 @@ def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: in
 
 
 def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = True) -> tuple[Any, Any]:
-    """``keys`` in ascending order along an axis, and ``values`` in the same order."""
+    """``keys`` in ascending order along an axis, and ``values`` in the same order.
+
+    >>> lax.sort_key_val(np.int32([3, 1]), np.int32([0, 1]))
+    (Array([1, 3], dtype=int32), Array([1, 0], dtype=int32))
+    """
     first, second = sort((keys, values), dimension, is_stable, 1)
     return first, second
 
 
 def top_k(operand: Any, k: int, *, axis: int = -1) -> tuple[Any, Any]:
-    """The ``k`` largest values along an axis, largest first, and their int32 positions; equal values: lowest first."""
+    """The ``k`` largest values along an axis, largest first, and their int32 positions; equal values: lowest first.
+
+    >>> lax.top_k(np.int32([3, 1, 2]), 2)
+    (Array([3, 2], dtype=int32), Array([0, 2], dtype=int32))
+    """
     aval = get_aval(operand)
     axis = canonical_axis("top_k", axis, aval.ndim)
     n = aval.shape[axis]
@@ -122,7 +133,8 @@ def scan_primitive(name: str, doc: str, jvp: Rule, transpose: Rule | None = None
         return bind(primitive, x, axis=canonical_axis(name, axis, len(shape_of(x))), reverse=bool(reverse))
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{doc}\n\nShape and dtype (float or int) stay; ``reverse`` goes from the end."
+    example = f">>> lax.{name}(np.ones((2, 3), np.int32), 1).shape\n(2, 3)"
+    function.__doc__ = f"{doc}\n\nShape and dtype (float or int) stay; ``reverse`` goes from the end.\n\n{example}"
     return function
 
 
