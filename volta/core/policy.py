@@ -29,6 +29,7 @@ class Definitions:
     sum_lanes: int = 64
     sum_rows: int = 64
     dot_chunk: int = 256
+    scan_block: int = 256
 
     @property
     def sum_block(self) -> int:

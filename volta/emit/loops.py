@@ -4,7 +4,7 @@ Counters are ``i64``; addresses are opaque pointers moved by byte offsets.  Loop
 then a do-while), which is what LLVM wants, so the code is good even before any optimisation pass has run.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 from llvmlite import ir
@@ -138,6 +138,18 @@ def for_range(
     """``for index in range(start, stop, step)`` without carried values; gives the index."""
     with loop(b, start, stop, step) as it:
         yield it.index
+
+
+def while_loop(b: ir.IRBuilder, condition: Callable[[], ir.Value], body: Callable[[], None]) -> None:
+    """``while condition(): body()``, for loops whose state lives in stack slots."""
+    head, inside, after = (b.append_basic_block(label) for label in ("while", "body", "after"))
+    b.branch(head)
+    b.position_at_end(head)
+    b.cbranch(condition(), inside, after)
+    b.position_at_end(inside)
+    body()
+    b.branch(head)
+    b.position_at_end(after)
 
 
 @contextmanager

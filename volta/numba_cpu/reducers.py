@@ -14,7 +14,7 @@ from llvmlite import ir
 
 from volta.core.policy import DEFINITIONS
 from volta.emit.builder import Builder, Value, is_float, is_signed, item_size
-from volta.emit.loops import I32, I64, for_range, loop, minimum, offset
+from volta.emit.loops import I32, I64, for_range, loop, minimum, offset, while_loop
 
 LANES = DEFINITIONS.sum_lanes
 BLOCK = DEFINITIONS.sum_block
@@ -173,17 +173,6 @@ class BlockTree:
     def start(self) -> None:
         self.b.store(I64(0), self.top)
 
-    def _while(self, condition: Callable[[], ir.Value], body: Callable[[], None]) -> None:
-        b = self.b
-        head, inside, after = (b.append_basic_block(n) for n in ("tree", "join", "joined"))
-        b.branch(head)
-        b.position_at_end(head)
-        b.cbranch(condition(), inside, after)
-        b.position_at_end(inside)
-        body()
-        b.branch(head)
-        b.position_at_end(after)
-
     def _at(self, index: ir.Value) -> ir.Value:
         return self.b.mul(index, I64(self.lanes))
 
@@ -211,10 +200,10 @@ class BlockTree:
             self._join_below()
             b.store(b.lshr(b.load(self.bits, typ=I64), I64(1)), self.bits)
 
-        self._while(carries, join)
+        while_loop(b, carries, join)
 
     def finish(self) -> State:
         """What is left on the stack, combined from its top; at least one block must have been pushed."""
         b = self.b
-        self._while(lambda: b.icmp_unsigned(">", b.load(self.top, typ=I64), I64(1)), self._join_below)
+        while_loop(b, lambda: b.icmp_unsigned(">", b.load(self.top, typ=I64), I64(1)), self._join_below)
         return self.stack.load(0, self.lanes)
