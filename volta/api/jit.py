@@ -19,11 +19,13 @@ from volta.core.errors import StaticArgumentError
 from volta.core.interp import _state
 from volta.core.source import at_user_line
 from volta.runtime import gateway
+from volta.runtime.array import Array
 from volta.runtime.context import current_context
 from volta.trace.calls import jit_p
 from volta.trace.tracer import TransformTracer
 
 _LEAF = pytrees.structure(0)
+_ONE_ARRAY = pytrees.structure((0,))
 
 
 class _Switch:
@@ -83,7 +85,10 @@ class JitFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         # The road of every call but the first. Each step was measured: keep it this bare.
         if self._plain and not kwargs:
-            leaves, tree = optree.tree_flatten(args, None, namespace=pytrees.NAMESPACE)
+            if len(args) == 1 and type(args[0]) is Array:
+                leaves, tree = list(args), _ONE_ARRAY
+            else:
+                leaves, tree = optree.tree_flatten(args, None, namespace=pytrees.NAMESPACE)  # type: ignore[arg-type]
             try:
                 entry = self._entries.get((tree, None, current_context(), *[x.aval for x in leaves]))
             except AttributeError:  # NumPy values and Python numbers

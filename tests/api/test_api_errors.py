@@ -1,0 +1,133 @@
+"""What people read when a traced value meets Python: the class, their own line, and the way out."""
+
+import numpy as np
+import pytest
+
+import volta
+import volta.numpy as vnp
+from volta import errors
+
+X = np.array([1, 2, 3], np.float32)
+TRANSFORMS = {"jit": volta.jit, "vmap": volta.vmap, "make_jaxpr": volta.make_jaxpr, "checkpoint": volta.checkpoint}
+
+
+def message_of(error, fun, *args) -> str:
+    with pytest.raises(error) as caught:
+        fun(*args)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_if_on_a_traced_value(name) -> None:
+    def relu(x):
+        if (x * 2 > 0).any():  # the user's line
+            return x
+        return 0 * x
+
+    text = message_of(errors.TracerBoolConversionError, TRANSFORMS[name](relu), np.ones((2, 3), np.float32))
+    assert "truth value" in text and "`relu`" in text and name in text
+    assert "# the user's line" in text
+    assert "volta.numpy.where" in text and "static_argnums" in text
+    assert "test_api_errors.py" in text
+
+
+def test_integers_and_floats_of_traced_values() -> None:
+    text = message_of(errors.TracerIntegerConversionError, volta.jit(lambda n: list(range(n))), 3)
+    assert "range(n)" in text and "x.shape[0]" in text
+    text = message_of(errors.TracerIntegerConversionError, volta.jit(lambda n: [1, 2, 3][n]), 1)
+    assert "volta.numpy.asarray" in text
+    text = message_of(errors.ConcretizationTypeError, volta.jit(lambda x: int(x)), 1.0)
+    assert "int()" in text and "astype" in text
+    text = message_of(errors.ConcretizationTypeError, volta.jit(lambda x: float(x)), 1.0)
+    assert "float()" in text
+    message_of(errors.ConcretizationTypeError, volta.jit(lambda x: x.item()), 1.0)
+    message_of(errors.ConcretizationTypeError, volta.jit(lambda x: x.tolist()), X)
+
+
+def test_numpy_on_a_traced_value() -> None:
+    text = message_of(errors.TracerArrayConversionError, volta.jit(lambda x: np.asarray(x)), X)
+    assert "np.asarray(x)" in text and "volta.numpy" in text
+    message_of(errors.TracerArrayConversionError, volta.jit(lambda x: np.sin(x)), X)
+    message_of(errors.TracerArrayConversionError, volta.grad(lambda x: np.sum(np.asarray(x))), X)
+
+
+def test_hashing_a_traced_value() -> None:
+    text = message_of(TypeError, volta.jit(lambda x: {x: 1}), 1.0)
+    assert "cannot be hashed" in text and "{x: 1}" in text
+
+
+def test_the_conversions_work_where_values_are_known() -> None:
+    def f(x):
+        n = 0
+        while x > 1:  # Python control flow on the concrete value
+            x = x / 2
+            n += int(x > 0)
+        return x * float(x) * n
+
+    assert float(volta.grad(f)(6.0)) > 0
+    assert f"{volta.jvp(lambda x: x, (1.5,), (1.0,))[0]:.1f}" == "1.5"
+    with pytest.raises(errors.TracerBoolConversionError):
+        volta.jit(volta.grad(f))(6.0)
+
+
+def test_grad_of_a_non_scalar() -> None:
+    def vector(x):
+        return x * 2
+
+    text = message_of(errors.NonScalarGradError, volta.grad(vector), X)
+    assert "`vector` returned f32[3]" in text and "jacrev" in text and "def vector(x)" in text
+    text = message_of(errors.NonScalarGradError, volta.grad(lambda x: (x.sum(), x)), X)
+    assert "has_aux=True" in text
+    text = message_of(errors.NonScalarGradError, volta.grad(lambda x: (x > 0).any()), X)
+    assert "returned bool[]" in text
+    message_of(errors.TreeError, volta.grad(lambda x: x.sum(), has_aux=True), X)
+
+
+def test_grad_of_integers() -> None:
+    text = message_of(errors.IntegerGradError, volta.grad(lambda p: p["n"] * 2.0), {"n": 3})
+    assert "argument 0['n']" in text and "i32*[]" in text and "allow_int" in text and "3.0" in text
+    message_of(errors.DTypeError, lambda: volta.grad(lambda x: x, holomorphic=True))
+    message_of(errors.ArgumentNumberError, volta.grad(lambda x: x, argnums=2), 1.0)
+
+
+def test_vmap_axes() -> None:
+    f = volta.vmap(lambda x, y: x + y, in_axes=(0, 0))
+    text = message_of(errors.VmapAxesError, f, np.ones((2, 3), np.float32), np.ones((4, 3), np.float32))
+    assert "args[0][0]: axis 0 of f32[2,3] has size 2" in text and "args[0][1]" in text and "has size 4" in text
+    text = message_of(errors.VmapAxesError, f, X)
+    assert "2 entries" in text and "1 positional" in text
+    text = message_of(errors.VmapAxesError, volta.vmap(lambda x: x, in_axes=1), X)
+    assert "axis 1 of in_axes is out of range for f32[3]" in text
+    text = message_of(errors.VmapAxesError, volta.vmap(lambda x: x, in_axes=None), X)
+    assert "axis_size" in text
+    text = message_of(errors.VmapAxesError, volta.vmap(lambda x: {"a": x}, out_axes=None), X)
+    assert "out_axes is None for output['a']" in text
+    text = message_of(errors.VmapAxesError, volta.vmap(lambda x: x, out_axes=3), X)
+    assert "out_axes is out of range" in text
+    text = message_of(errors.VmapAxesError, volta.vmap(lambda x: x, in_axes=({"a": 0},)), X)
+    assert "prefix" in text
+    message_of(errors.VmapAxesError, lambda: volta.vmap(lambda x: x, in_axes="0"))
+
+
+def test_tangents_and_cotangents_must_be_like_the_values() -> None:
+    _, pullback = volta.vjp(lambda x: {"y": x * 2}, X)
+    assert "structure" in message_of(errors.TreeError, pullback, X)
+    assert "f32[2]" in message_of(errors.ShapeError, pullback, {"y": X[:2]})
+    assert "f64[3]" in message_of(errors.DTypeError, pullback, {"y": X.astype(np.float64)})
+    jvp = lambda t: volta.jvp(lambda x: x, (X,), t)  # noqa: E731
+    message_of(errors.TreeError, jvp, (X, X))
+    message_of(errors.ShapeError, jvp, (X[:1],))
+    message_of(errors.DTypeError, jvp, (X.astype(np.int32),))
+
+
+def test_functions_are_asked_for() -> None:
+    for transform in (volta.jit, volta.grad, volta.vmap, volta.checkpoint, volta.make_jaxpr, volta.jacfwd):
+        with pytest.raises(TypeError, match="takes a function, got int"):
+            transform(3)
+
+
+def test_shape_errors_show_the_users_line_inside_jit() -> None:
+    def f(x):
+        return vnp.dot(x, x[:2])  # wrong shapes
+
+    assert "# wrong shapes" in message_of(errors.ShapeError, volta.jit(f), X)

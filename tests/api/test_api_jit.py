@@ -1,0 +1,203 @@
+"""jit: caching, arguments of all kinds, stages, and what it means inside and outside of other transforms."""
+
+import dataclasses
+from typing import NamedTuple
+
+import attrs
+import numpy as np
+import pytest
+
+import volta
+import volta.numpy as vnp
+from volta import tree_util
+
+X = np.array([1, 2, 3], np.float32)
+
+
+def counted(fun=None, **options):
+    """A jitted function and the list that grows when it is traced."""
+    traces = []
+
+    def body(*args, **kwargs):
+        traces.append(1)
+        return fun(*args, **kwargs)
+
+    return volta.jit(body, **options), traces
+
+
+def test_one_trace_for_each_kind_of_arguments() -> None:
+    f, traces = counted(lambda x, *, y=1.0: x * y)
+    for _ in range(3):
+        f(X)
+        f(vnp.asarray(X))
+    assert len(traces) == 1
+    f(X.astype(np.float64))
+    f(X[:2])
+    f(2.0)  # a Python number is weak: another kind than a NumPy scalar
+    f(np.float32(2.0))
+    assert len(traces) == 5
+    f(X, y=2.0)
+    f(X, y=3.0)
+    assert len(traces) == 6
+
+
+def test_trees_in_and_out() -> None:
+    class Pair(NamedTuple):
+        a: object
+        b: object
+
+    @tree_util.register_dataclass
+    @dataclasses.dataclass
+    class Data:
+        x: object
+        y: object
+
+    @tree_util.register_dataclass
+    @attrs.frozen
+    class Record:
+        w: object
+
+    @volta.jit
+    def f(p, d, r, none, empty):
+        return {"pair": Pair(p.b, p.a), "data": Data(d.y, [d.x]), "record": r, "none": none, "empty": empty}
+
+    out = f(Pair(X, 1.0), Data(2, X), Record((X, X)), None, {})
+    assert out["pair"].b.tolist() == [1, 2, 3]
+    assert int(out["data"].y[0]) == 2
+    assert out["record"].w[1].tolist() == [1, 2, 3]
+    assert out["none"] is None and out["empty"] == {}
+    assert int(f(Pair(X, 1.0), Data(5, X), Record((X, X)), None, {})["data"].y[0]) == 5
+
+
+def test_keyword_arguments_in_any_order() -> None:
+    f = volta.jit(lambda a, b: a - b)
+    assert float(f(b=1.0, a=3.0)) == float(f(a=3.0, b=1.0)) == 2.0
+
+
+def test_static_arguments() -> None:
+    f, traces = counted(lambda x, n, kind="sum": getattr(vnp, kind)(x) * n, static_argnums=1, static_argnames="kind")
+    assert float(f(X, 2, kind="sum")) == 12.0
+    assert float(f(X, 2, kind="sum")) == 12.0
+    assert len(traces) == 1
+    assert float(f(X, 3, kind="max")) == 9.0
+    assert len(traces) == 2
+    f(X, 3.0, kind="max")  # equal, but of another type
+    assert len(traces) == 3
+
+
+def test_a_static_name_given_by_position_and_the_reverse() -> None:
+    @volta.jit
+    def plain(x, flag):
+        return x * 2 if flag is None else x
+
+    def f(x, flag):
+        return x * 2 if flag else x
+
+    by_name = volta.jit(f, static_argnames="flag")
+    assert by_name(X, True).tolist() == [2, 4, 6]
+    by_number = volta.jit(f, static_argnums=-1)
+    assert by_number(X, flag=True).tolist() == [2, 4, 6]
+    assert plain(X, None).tolist() == [2, 4, 6]
+
+
+def test_static_errors() -> None:
+    f = volta.jit(lambda x, n: x, static_argnums=1)
+    with pytest.raises(volta.errors.StaticArgumentError, match=r"number 1 of `<lambda>` is \[1, 2\] of type list"):
+        f(X, [1, 2])
+    with pytest.raises(volta.errors.StaticArgumentError, match="no number 5"):
+        volta.jit(lambda x: x, static_argnums=5)
+    with pytest.raises(volta.errors.StaticArgumentError, match="no argument 'k'; it has x"):
+        volta.jit(lambda x: x, static_argnames="k")
+    with pytest.raises(volta.errors.StaticArgumentError, match="both static and donated"):
+        volta.jit(lambda x: x, static_argnums=0, donate_argnums=0)
+
+
+def test_arguments_that_are_no_arrays_are_named_by_their_path() -> None:
+    f = volta.jit(lambda config, x: x)
+    with pytest.raises(volta.errors.DTypeError, match=r"args\[0\]\['name'\] is 'adam' of type str"):
+        f({"name": "adam"}, X)
+    with pytest.raises(volta.errors.DTypeError, match="the output of `<lambda>` .*type str"):
+        volta.jit(lambda x: "text")(X)
+
+
+def test_decorator_with_options_and_methods() -> None:
+    class Model:
+        @volta.jit
+        def call(self, x):
+            return x * 2
+
+    tree_util.register_pytree_node(Model, lambda m: ((), None), lambda aux, children: Model())
+    assert Model().call(X).tolist() == [2, 4, 6]
+
+    @volta.jit(static_argnames=("n",))
+    def power(x, n):
+        """Doc."""
+        return x**n
+
+    assert power(X, n=2).tolist() == [1, 4, 9]
+    assert power.__name__ == "power" and power.__doc__ == "Doc."
+
+
+def test_stages() -> None:
+    f = volta.jit(lambda x, s: {"y": x * s}, static_argnums=1)
+    lowered = f.lower(volta.ShapeDtypeStruct((3,), "float32"), 2.0)
+    assert "mul" in lowered.as_text()
+    assert lowered.out_info["y"].shape == (3,)
+    compiled = lowered.compile()
+    assert compiled(X)["y"].tolist() == [2, 4, 6]
+    with pytest.raises(volta.errors.TreeError, match=r"compiled for f32\[3\] as leaf 0 .* got f32\[2\]"):
+        compiled(X[:2])
+    with pytest.raises(volta.errors.TreeError, match="compiled for arguments"):
+        compiled(X, X)
+    assert f.eval_shape(X, 2.0)["y"].dtype == np.float32
+    assert "mul" in f.trace(X, 2.0).as_text()
+
+
+def test_a_compiled_function_shows_its_plan_and_memory() -> None:
+    compiled = volta.jit(lambda x: vnp.sum(vnp.exp(x) * x)).lower(X).compile()
+    assert compiled.plan is not None
+    assert compiled.peak_live_bytes >= 0
+    assert compiled.memory_report()
+    assert compiled.as_text()
+
+
+def test_donated_arguments_are_gone() -> None:
+    f = volta.jit(lambda x, y: (x + y, y * 2), donate_argnums=0)
+    x, y = vnp.asarray(X), vnp.asarray(X)
+    assert f(x, y)[0].tolist() == [2, 4, 6]
+    assert y.tolist() == [1, 2, 3]
+    with pytest.raises(volta.errors.DonatedBufferError, match="donated"):
+        x.tolist()
+
+
+def test_disable_jit_runs_the_plain_function() -> None:
+    seen = []
+
+    @volta.jit
+    def f(x):
+        seen.append(isinstance(x, volta.Array))
+        return x + 1
+
+    compiled = f(vnp.asarray(X))
+    with volta.disable_jit():
+        plain = f(vnp.asarray(X))
+    assert seen == [False, True]
+    assert np.asarray(plain).tobytes() == np.asarray(compiled).tobytes()
+
+
+def test_jit_of_python_control_flow_on_static_values() -> None:
+    @volta.jit
+    def f(x):
+        for i in range(x.shape[0]):
+            x = x + i
+        return x if x.ndim == 1 else x.sum()
+
+    assert f(X).tolist() == [4, 5, 6]
+
+
+def test_make_jaxpr_and_eval_shape() -> None:
+    program, shapes = volta.make_jaxpr(lambda x, n: (x * n, x), static_argnums=1, return_shape=True)(X, 2)
+    assert [e.primitive.name for e in program.eqns] == ["mul"]
+    assert shapes[0] == volta.ShapeDtypeStruct((3,), "float32")
+    struct = volta.eval_shape(lambda x: {"a": vnp.sum(x)}, volta.ShapeDtypeStruct((4, 5), "float64"))
+    assert struct["a"] == volta.ShapeDtypeStruct((), "float64")

@@ -1,0 +1,88 @@
+"""volta.tree and volta.tree_util."""
+
+import dataclasses
+
+import attrs
+import numpy as np
+import pytest
+
+import volta
+from volta import tree, tree_util
+
+
+def test_tree_functions() -> None:
+    t = {"b": [2, (3, None)], "a": 1}
+    assert tree.leaves(t) == [1, 2, 3]
+    leaves, treedef = tree.flatten(t)
+    assert tree.unflatten(treedef, leaves) == t and tree.structure(t) == treedef
+    assert tree.map(lambda x, y: x + y, t, t) == {"a": 2, "b": [4, (6, None)]}
+    assert tree.reduce(lambda x, y: x + y, t) == 6 and tree.reduce(lambda x, y: x + y, t, 10) == 16
+    assert tree.all([True, (1,)]) and not tree.all([True, 0])
+    assert tree.leaves_with_path(t) == [("['a']", 1), ("['b'][0]", 2), ("['b'][1][0]", 3)]
+    assert tree.map(len, [[1, 2], [3]], is_leaf=lambda x: isinstance(x, list) and isinstance(x[0], int)) == [2, 1]
+    turned = tree.transpose(tree.structure([0, 0]), tree.structure({"x": 0}), [{"x": 1}, {"x": 2}])
+    assert turned == {"x": [1, 2]}
+    with pytest.raises(volta.errors.TreeError, match="tree 1 has the structure"):
+        tree.map(lambda x, y: x, [1, 2], [1, 2, 3])
+
+
+def test_registration() -> None:
+    @tree_util.register_pytree_node_class
+    class Point:
+        def __init__(self, x, y):
+            self.x, self.y = x, y
+
+        def tree_flatten(self):
+            return (self.x, self.y), "aux"
+
+        @classmethod
+        def tree_unflatten(cls, aux, children):
+            assert aux == "aux"
+            return cls(*children)
+
+    assert tree.leaves(Point(1, [2])) == [1, 2]
+    assert tree.map(lambda x: x * 2, Point(1, 2)).y == 4
+
+    class Box:
+        def __init__(self, item):
+            self.item = item
+
+    tree_util.register_pytree_node(Box, lambda b: ((b.item,), None), lambda aux, children: Box(children[0]))
+    assert float(volta.grad(lambda b: b.item * b.item)(Box(3.0)).item) == 6
+
+    @tree_util.register_dataclass(static=("name",))
+    @dataclasses.dataclass(frozen=True)
+    class Layer:
+        w: object
+        name: str
+
+    @tree_util.register_dataclass(meta_fields=["n"])
+    @attrs.frozen
+    class Net:
+        layers: object
+        n: int
+
+    net = Net([Layer(np.ones(2, np.float32), "first")], 2)
+    traces = []
+
+    @volta.jit
+    def f(net):
+        traces.append(net.n)
+        return tree.map(lambda w: w * net.n, net)
+
+    assert f(net).layers[0].w.tolist() == [2, 2] and f(net).layers[0].name == "first"
+    f(attrs.evolve(net, n=3))
+    assert traces == [2, 3]
+
+
+def test_partial_is_a_tree() -> None:
+    p = tree_util.Partial(lambda w, x: w * x, 2.0)
+    assert tree.leaves(p) == [2.0]
+    assert float(volta.jit(lambda f, x: f(x))(p, 3.0)) == 6
+
+
+def test_names_of_jax() -> None:
+    assert tree_util.tree_map(lambda x: x + 1, [1]) == [2]
+    assert tree_util.tree_leaves([1, 2]) == [1, 2]
+    assert tree_util.tree_unflatten(tree_util.tree_structure([0]), [5]) == [5]
+    assert tree_util.tree_reduce(max, [1, 3, 2]) == 3 and tree_util.tree_all([1])
