@@ -58,6 +58,15 @@ def cube_root(m: mp.mpf) -> mp.mpf:
     return mp.cbrt(m)
 
 
+DIGAMMA_ZERO = mp.findroot(mp.digamma, 1.4616321449683623)
+
+
+def digamma_from_zero(u: mp.mpf) -> mp.mpf:
+    """digamma(1.5 + u) / (1.5 + u - zero)."""
+    x = mp.mpf("1.5") + u
+    return mp.digamma(x) / (x - DIGAMMA_ZERO) if abs(x - DIGAMMA_ZERO) > mp.mpf(2) ** -70 else mp.polygamma(1, x)
+
+
 def log_gamma_at_two(z: mp.mpf) -> mp.mpf:
     return mp.loggamma(2 + z) / z
 
@@ -90,6 +99,7 @@ FITS = [
     Fit("ERF_INV_TAIL", "erf_inv(x) / x in v - 4.25, v = sqrt(-log(1 - x^2))", lambda u: erf_inv_tail(u + 4.25), -1.81, 1.85, 14),
     Fit("CBRT", "cbrt(m) in m - 1", lambda u: cube_root(1 + u), -0.2929, 0.4143, 13),
     Fit("LGAMMA", "lgamma(2 + z) / z", removable(log_gamma_at_two), -0.5, 0.5, 19),
+    Fit("DIGAMMA", "digamma(x) / (x - 1.4616...) in x - 1.5", digamma_from_zero, -0.5, 0.5, 22),
     Fit("LOG_TAIL", "(2 atanh(s) - 2 s - 2/3 s^3) / s^5 in s^2", of_square(lambda s: (2 * (mp.atanh(s) - s) - 2 * s**3 / 3) / s**5), 0, LOG_S2, 7),
 ]  # fmt: skip
 

@@ -13,7 +13,9 @@ _STIRLING = (
 _DIGAMMA = (3617 / 8160, -1 / 12, 691 / 32760, -1 / 132, 1 / 240, -1 / 252, 1 / 120, -1 / 12)
 _HALF_LOG_2PI = 0.9189385332046727
 _PI, _LOG_PI = 3.141592653589793, 1.1447298858494002
-_STEPS = 8  # the series is used from this argument on
+_DIGAMMA_ZERO, _DIGAMMA_ZERO_LOW = 1.4616321449683622, 9.549995429965697e-17
+_FAR = 8.5  # the series are used from here on
+_STEPS = 7  # at most so many steps lead from below _FAR to the interval of a polynomial
 
 
 def _sin_cos_pi(b: Builder, x: Value) -> tuple[Value, Value]:
@@ -29,28 +31,29 @@ def _sin_cos_pi(b: Builder, x: Value) -> tuple[Value, Value]:
 
 
 def lgamma(b: Builder, x: Value) -> Value:
-    """log |gamma(x)|; infinite at 0, -1, -2, ... float32: 1 ULP; float64: 20 ULP, more near zeros below -2."""
+    """log |gamma(x)|; infinite at 0, -1, -2, ... float32: 1 ULP; float64: 4 ULP, more near its zeros below -2."""
     short = x.dtype == "float32"
     wide = widen(b, x) if short else x
     a = abs(wide)
-    # a <= 2.5: lgamma(2 + z) with z = a - 2, a - 1 or a, less the logarithm of what the shift multiplied.
-    z = b.select(a < 0.5, a, b.select(a < 1.5, a - 1.0, a - 2.0))
-    near = z * horner(b, z, table.LGAMMA)
-    product = b.select(a < 0.5, b.fma(a, a, a), b.select(a < 1.5, a, 1.0))
-    # a < 8: Stirling's series at a + 6 less the logarithm of the product on the way.
-    low = a < 8.0
-    rising = a * (a + 1.0) * (a + 2.0) * (a + 3.0) * (a + 4.0) * (a + 5.0)
-    far = b.select(low, a + 6.0, a)
-    inverse = 1.0 / far
-    # One logarithm serves the shifts; the series needs another.
-    shift = log(b, b.select(a <= 2.5, product, b.select(low, rising, 1.0)))
+    far = a >= _FAR
+    # lgamma(2 + z) with |z| <= 1/2, and the product p that leads from there to a, up (a > 2.5) or down (a < 1.5).
+    safe = b.select(far, 2.0, a)
+    steps = b.round_even(safe) - 2.0
+    steps = b.select(safe < 0.5, -2.0, steps)
+    p = b.const("float64", 1.0)
+    for k in range(1, _STEPS):
+        p = b.select(steps >= float(k), p * (safe - float(k)), p)
+    p = b.select(steps == -1.0, safe, b.select(steps == -2.0, b.fma(safe, safe, safe), p))
+    z = b.select(steps == -2.0, safe, b.select(steps == -1.0, safe - 1.0, (safe - steps) - 2.0))
+    # One logarithm serves both: of the product, or of a in Stirling's series.
+    logarithm = log(b, b.select(far, a, p))
+    near = b.fma(z, horner(b, z, table.LGAMMA), b.select(steps < 0.0, -logarithm, logarithm))
+    inverse = 1.0 / a
     series = inverse * horner(b, inverse * inverse, _STIRLING)
-    stirling = b.fma(far - 0.5, log(b, far) - 1.0, series + (_HALF_LOG_2PI - 0.5))
-    y = b.select(a <= 2.5, near, stirling) - shift
+    y = b.select(far, b.fma(a - 0.5, logarithm - 1.0, series + (_HALF_LOG_2PI - 0.5)), near)
     # Reflection: gamma(x) gamma(-x) = -pi / (x sin(pi x)).
     sine, _ = _sin_cos_pi(b, a)
-    reflected = _LOG_PI - log(b, abs(sine) * a) - y
-    y = b.select(wide < 0.0, reflected, y)
+    y = b.select(wide < 0.0, _LOG_PI - log(b, abs(sine) * a) - y, y)
     pole = (wide <= 0.0) & (b.floor(wide) == wide)
     y = b.select(pole | (a == INF), INF, y)
     y = b.select(b.isnan(wide), NAN, y)
@@ -60,24 +63,32 @@ def lgamma(b: Builder, x: Value) -> Value:
 def digamma(b: Builder, x: Value) -> Value:
     """The derivative of lgamma; NaN at -1, -2, ..., and minus or plus infinity at +0 and -0.
 
-    float32: 1 ULP; float64: 20 ULP, more near its zeros.
+    float32: 1 ULP; float64: 4 ULP, more near its zeros below 0.
     """
     short = x.dtype == "float32"
     wide = widen(b, x) if short else x
     negative = wide < 0.0
     a = b.select(negative, 1.0 - wide, wide)
-    low = a < float(_STEPS)
-    # The sum of 1 / (a + k) on the way to a + 8, as one fraction: p / q + 1 / t = (p t + q) / (q t).
-    base = b.select(low, a, 1.0)
-    p, q = b.const("float64", 1.0), base
-    for k in range(1, _STEPS):
-        t = base + float(k)
-        p, q = b.fma(p, t, q), q * t
-    far = b.select(low, a + float(_STEPS), a)
-    inverse = 1.0 / far
+    far = a >= _FAR
+    # digamma(m) with 1 <= m <= 2, and the sum p / q of the 1 / (a + k) that lead from there to a.
+    safe = b.select(far, 1.5, a)
+    steps = b.floor(safe) - 1.0
+    p, q = b.const("float64", 0.0), b.const("float64", 1.0)
+    for k in range(1, _STEPS + 1):
+        t = safe - float(k)
+        needed = steps >= float(k)
+        p, q = b.select(needed, b.fma(p, t, q), p), b.select(needed, q * t, q)
+    below = steps < 0.0
+    p, q = b.select(below, -1.0, p), b.select(below, safe, q)
+    m = safe - steps
+    # m is rounded where a is below 1: what it lost joins the distance from the zero.
+    lost = b.select(below, safe - (m - 1.0), 0.0)
+    near = ((m - _DIGAMMA_ZERO) + (lost - _DIGAMMA_ZERO_LOW)) * horner(b, m - 1.5, table.DIGAMMA) + p / q
+    inverse = 1.0 / a
     square = inverse * inverse
-    series = b.fma(square, horner(b, square, _DIGAMMA), log(b, far) - 0.5 * inverse)
-    y = series - b.select(low, p / q, 0.0)
+    series = b.fma(square, horner(b, square, _DIGAMMA), log(b, a) - 0.5 * inverse)
+    y = b.select(far, series, near)
+    # Reflection: digamma(1 - x) - digamma(x) = pi / tan(pi x).
     sine, cosine = _sin_cos_pi(b, wide)
     y = b.select(negative, y - _PI * cosine / sine, y)
     y = b.select(negative & (b.floor(wide) == wide), NAN, y)
