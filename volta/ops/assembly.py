@@ -12,8 +12,8 @@ from volta.core.avals import Shape, ShapedArray
 from volta.core.interp import bind, get_aval
 from volta.ops import base
 from volta.ops.base import canonical_axis, canonical_ints, dtype_error, shape_error, shape_of
-from volta.ops.movement import slice_in_dim
 from volta.ops.primitive import Family, Linear, NoDerivative, Primitive, Zero, register
+from volta.ops.shaping import slice_in_dim
 
 # -- concatenate -------------------------------------------------------------------------------------------------------
 

@@ -15,8 +15,8 @@ from volta.ops.arithmetic import add, clamp
 from volta.ops.assembly import broadcasted_iota
 from volta.ops.base import canonical_axis, canonical_ints, dtype_error, shape_error, shape_of
 from volta.ops.indexing import gather, scatter
-from volta.ops.movement import squeeze
 from volta.ops.primitive import Family, Linear, Primitive, Zero, register
+from volta.ops.shaping import squeeze
 
 
 def _check_starts(name: str, avals: Sequence[ShapedArray], ndim: int, starts: Sequence[ShapedArray]) -> None:

@@ -71,20 +71,7 @@ from volta.ops.indexing import (
     gather,
     scatter,
 )
-from volta.ops.movement import (
-    broadcast,
-    broadcast_in_dim,
-    collapse,
-    expand_dims,
-    index_in_dim,
-    pad,
-    reshape,
-    rev,
-    slice,
-    slice_in_dim,
-    squeeze,
-    transpose,
-)
+from volta.ops.movement import broadcast_in_dim, pad, reshape, rev, slice, transpose
 from volta.ops.reduction import (
     argmax,
     argmin,
@@ -101,6 +88,7 @@ from volta.ops.selection import (
     select,
     select_n,
 )
+from volta.ops.shaping import broadcast, collapse, expand_dims, index_in_dim, slice_in_dim, squeeze
 from volta.ops.sorting import (
     cummax,
     cummin,

@@ -14,9 +14,10 @@ from volta.ops import base
 from volta.ops.arithmetic import add, div, eq, mul
 from volta.ops.base import canonical_axes, canonical_axis, dtype_error, shape_error, shape_of
 from volta.ops.elementwise import ANY, BITS, NUMBER, kind_of
-from volta.ops.movement import pad, slice_in_dim
+from volta.ops.movement import pad
 from volta.ops.primitive import REGISTRY, Family, Linear, NoDerivative, Primitive, Rule, Zero, register
 from volta.ops.selection import convert_element_type
+from volta.ops.shaping import slice_in_dim
 
 Axes = tuple[int, ...]
 

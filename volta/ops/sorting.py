@@ -16,9 +16,10 @@ from volta.ops.assembly import broadcasted_iota
 from volta.ops.base import canonical_axis, dtype_error, shape_error, shape_of
 from volta.ops.elementwise import NUMBER, kind_of
 from volta.ops.indexing import gather
-from volta.ops.movement import pad, rev, slice_in_dim
+from volta.ops.movement import pad, rev
 from volta.ops.primitive import Family, Linear, Primitive, Rule, Zero, register
 from volta.ops.selection import select
+from volta.ops.shaping import slice_in_dim
 
 # -- sort --------------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,91 @@
+"""Composites of movement under their usual names: they add no primitive."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+from volta.core.interp import get_aval
+from volta.ops import base
+from volta.ops.base import canonical_axes, canonical_axis, canonical_ints, shape_error, shape_of
+from volta.ops.movement import slice
+
+_slice = builtins.slice
+
+
+def expand_dims(x: Any, dimensions: Any) -> Any:
+    """``x`` with new axes of size 1, at the places ``dimensions`` of the result.
+
+    >>> lax.expand_dims(np.arange(3), 0).shape
+    (1, 3)
+    """
+    shape = shape_of(x)
+    places = dimensions if isinstance(dimensions, (tuple, list)) else (dimensions,)
+    axes = canonical_axes("expand_dims", tuple(places), len(shape) + len(places))
+    sizes = list(shape)
+    for axis in axes:
+        sizes.insert(axis, 1)
+    return base.reshape_to(x, tuple(sizes))
+
+
+def squeeze(x: Any, dimensions: Any) -> Any:
+    """``x`` without the axes ``dimensions``, which must have size 1.
+
+    >>> lax.squeeze(np.ones((1, 3)), (0,)).shape
+    (3,)
+    """
+    shape = shape_of(x)
+    axes = canonical_axes("squeeze", dimensions, len(shape))
+    if any(shape[a] != 1 for a in axes):
+        raise shape_error("squeeze", (get_aval(x),), f"axes {axes} do not all have size 1")
+    return base.reshape_to(x, tuple(d for i, d in enumerate(shape) if i not in axes))
+
+
+def collapse(x: Any, start_dimension: int, stop_dimension: int | None = None) -> Any:
+    """``x`` with the axes from ``start_dimension`` up to ``stop_dimension`` (not included) made one.
+
+    >>> lax.collapse(np.ones((2, 3, 4)), 1).shape
+    (2, 12)
+    """
+    shape = shape_of(x)
+    start, stop, _ = _slice(start_dimension, stop_dimension).indices(len(shape))
+    size = 1
+    for d in shape[start:stop]:
+        size *= d
+    return base.reshape_to(x, (*shape[:start], size, *shape[stop:]))
+
+
+def broadcast(x: Any, sizes: Any) -> Any:
+    """``x`` repeated along new leading axes of the given sizes.
+
+    >>> lax.broadcast(np.ones(3), (2,)).shape
+    (2, 3)
+    """
+    new, shape = canonical_ints("broadcast", "sizes", sizes), shape_of(x)
+    return base.broadcast_to(x, new + shape, tuple(range(len(new), len(new) + len(shape))))
+
+
+def slice_in_dim(x: Any, start: int | None, limit: int | None, stride: int = 1, axis: int = 0) -> Any:
+    """``x`` from ``start`` to ``limit`` along one axis; None and negative positions as in Python.
+
+    >>> lax.slice_in_dim(np.arange(5), -2, None)
+    Array([3, 4], dtype=int64)
+    """
+    shape = shape_of(x)
+    axis = canonical_axis("slice_in_dim", axis, len(shape))
+    first, last, _ = _slice(start, limit).indices(shape[axis])
+    starts, limits, strides = [0] * len(shape), list(shape), [1] * len(shape)
+    starts[axis], limits[axis], strides[axis] = first, builtins.max(first, last), stride
+    return slice(x, starts, limits, strides)
+
+
+def index_in_dim(x: Any, index: int, axis: int = 0, keepdims: bool = True) -> Any:
+    """``x`` at one static position of an axis, which stays with size 1 where ``keepdims``.
+
+    >>> lax.index_in_dim(np.arange(5), 3, keepdims=False)
+    Array(3, dtype=int64)
+    """
+    axis = canonical_axis("index_in_dim", axis, len(shape_of(x)))
+    index = canonical_axis("index_in_dim", index, shape_of(x)[axis])
+    result = slice_in_dim(x, index, index + 1, 1, axis)
+    return result if keepdims else squeeze(result, (axis,))
