@@ -293,7 +293,7 @@ def gather_order(plan: Plan) -> tuple[int, ...]:
 
 
 def getitem(x: Array, index: Any, mode: str = "clip") -> Array:
-    """``x[index]``. Positions out of bounds: ``mode`` 'clip' clamps them, 'fill' gives NaN (the least integer)."""
+    """``x[index]``. Positions out of bounds: ``mode`` 'clip' clamps them, 'fill' gives NaN, 'zero' 0."""
     x = as_value(x)
     plan = parse(x.shape, index)
     check_sizes(plan)

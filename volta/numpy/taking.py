@@ -234,13 +234,13 @@ def compress(condition: Array, a: Array, axis: int | None = None) -> Array:
     """The slices of ``a`` along ``axis`` where the vector ``condition`` is true (known while tracing)."""
     a = shaping.ravel(a) if axis is None else a
     axis = 0 if axis is None else canonical_axis("compress", axis, aval_of("compress", a).ndim)
-    places = nonzero(condition)[0]
+    places = nonzero(np.asarray(condition) if isinstance(condition, (list, tuple)) else condition)[0]
     return take(a, np.asarray(places), axis)
 
 
 def extract(condition: Array, arr: Array) -> Array:
     """The elements of ``arr`` where ``condition`` is true (known while tracing)."""
-    return compress(shaping.ravel(condition), arr)
+    return compress(shaping.ravel(condition), shaping.ravel(arr))
 
 
 # -- repeating and padding ---------------------------------------------------------------------------------------------

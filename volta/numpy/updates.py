@@ -86,7 +86,7 @@ class IndexUpdateRef:
         mode = _mode("get", mode, {"clip": "clip", "fill": "fill", "drop": "fill", "promise_in_bounds": "clip"}, "clip")
         if fill_value is None or mode == "clip":
             return getitem(self.array, self.index, mode)
-        inside = getitem(lax.full(self.array.shape, True, dtypes.bool_), self.index, mode)
+        inside = getitem(lax.full(self.array.shape, True, dtypes.bool_), self.index, "zero")
         return binary.where_three(inside, getitem(self.array, self.index), convert(fill_value, self.array.dtype))
 
     def set(
@@ -187,7 +187,7 @@ def _update(x: Array, index: Any, values: Any, op: str, mode: str | None) -> Arr
         if 0 in plan.result:
             return x
         new = _COMBINE[op](reshaped(part, plan.result), values)
-        return _put_static(x, plan, reshaped(broadcast_array(new, plan.result), plan.kept))
+        return as_value(_put_static(x, plan, reshaped(broadcast_array(new, plan.result), plan.kept)))
     if 0 in plan.result:
         return x
     inner = reshaped(part, without_dropped(plan))
