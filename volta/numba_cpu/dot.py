@@ -35,7 +35,7 @@ def build_dot_pack(module: ir.Module, name: str, spec: DotSpec) -> ir.Function:
     """Add the kernel that packs the right operand for `spec`; a task is one panel of ``spec.tile_cols`` columns."""
     function, b = new_kernel(module, name)
     args = Args(b, function.args[0])
-    pack_strip = pack(module, spec.rhs, spec.accumulator, spec.lanes)
+    pack_strips = pack(module, spec.rhs, spec.accumulator, spec.lanes)
     vector_bytes = spec.vector_bits // 8
     panels = ceil_div(b, args.N, spec.tile_cols)
     row_bytes = b.mul(panels, I64(spec.tile_cols * item_size(spec.accumulator)))
@@ -52,29 +52,10 @@ def build_dot_pack(module: ir.Module, name: str, spec: DotSpec) -> ir.Function:
             strip_bytes = b.mul(round_up(b, depth, spec.lanes), I64(vector_bytes))
             chunk = offset(b, at(b, to, (k, row_bytes)), b.mul(b.sdiv(column, I64(spec.lanes)), strip_bytes))
             source = at(b, rhs, (k, args.RHS_K))
-            _pack_strips(b, pack_strip, spec, chunk, strip_bytes, source, args.RHS_K, args.RHS_N, columns, depth)
+            step = I64(vector_bytes)
+            b.call(pack_strips, [chunk, step, strip_bytes, source, args.RHS_K, args.RHS_N, columns, depth])
     b.ret_void()
     return function
-
-
-def _pack_strips(
-    b: ir.IRBuilder,
-    pack_strip: ir.Function,
-    spec: DotSpec,
-    to: ir.Value,
-    strip_bytes: ir.Value,
-    source: ir.Value,
-    source_k: ir.Value,
-    source_n: ir.Value,
-    columns: ir.Value,
-    depth: ir.Value,
-) -> None:
-    """Pack `columns` columns over `depth`, in strips of one vector that lie `strip_bytes` apart."""
-    with for_range(b, 0, columns, spec.lanes) as column:
-        strip = offset(b, to, b.mul(b.sdiv(column, I64(spec.lanes)), strip_bytes))
-        width = minimum(b, b.sub(columns, column), spec.lanes)
-        start = at(b, source, (column, source_n))
-        b.call(pack_strip, [strip, I64(spec.vector_bits // 8), start, source_k, source_n, width, depth])
 
 
 class _DotKernel:
@@ -147,7 +128,8 @@ class _DotKernel:
         strip_bytes = b.mul(round_up(b, depth, spec.lanes), I64(self.vector_bytes))
         local = offset(b, self.scratch, args.SCRATCH_RHS)
         with if_then(b, b.icmp_signed("==", args.RHS_MODE, I64(Mode.SCRATCH))):
-            _pack_strips(b, self.pack_rhs, spec, local, strip_bytes, source, args.RHS_K, args.RHS_N, columns, depth)
+            to = [local, I64(self.vector_bytes), strip_bytes]
+            b.call(self.pack_rhs, [*to, source, args.RHS_K, args.RHS_N, columns, depth])
         padded = b.mul(ceil_div(b, args.N, spec.tile_cols), I64(spec.tile_cols * self.size))
         shared = offset(b, at(b, self.packed, (k, padded)), b.mul(b.sdiv(j, I64(spec.lanes)), strip_bytes))
         direct = b.icmp_signed("==", args.RHS_MODE, I64(Mode.DIRECT))
@@ -161,16 +143,12 @@ class _DotKernel:
 
     def _lhs(self, source: ir.Value, height: ir.Value, depth: ir.Value) -> list[ir.Value]:
         """Where the tile reads the left operand: pointer, stride of rows, stride of k."""
-        b, args, spec = self.b, self.args, self.spec
+        b, args = self.b, self.args
         packed = offset(b, self.scratch, args.SCRATCH_LHS)
         with if_else(b, b.icmp_signed("==", args.LHS_MODE, I64(Mode.SCRATCH))) as branch:
             with branch.then():
-                with for_range(b, 0, height, spec.lanes) as row:
-                    to = at(b, packed, (row, I64(self.size)))
-                    width = minimum(b, b.sub(height, row), spec.lanes)
-                    start = at(b, source, (row, args.LHS_M))
-                    step = I64(self.lhs_k_bytes)
-                    b.call(self.pack_lhs, [to, step, start, args.LHS_K, args.LHS_M, width, depth])
+                to = [packed, I64(self.lhs_k_bytes), I64(self.vector_bytes)]
+                b.call(self.pack_lhs, [*to, source, args.LHS_K, args.LHS_M, height, depth])
                 branch.give(packed, I64(self.size), I64(self.lhs_k_bytes))
             with branch.otherwise():
                 branch.give(source, args.LHS_M, args.LHS_K)

@@ -3,21 +3,20 @@
 from llvmlite import ir
 
 from volta.emit.builder import Builder, Value, item_size, scalar_type
-from volta.emit.loops import I32, I64, PTR, VOID, for_range, if_else, minimum, offset
+from volta.emit.loops import I32, I64, PTR, VOID, for_range, if_else, loop, minimum, offset
 from volta.numba_cpu.dot_tile import lane_mask, masked_load
 
-PACK_TYPE = ir.FunctionType(VOID, [PTR, I64, PTR, I64, I64, I64, I64])
-"""``pack(to, to_k, source, source_k, source_lane, width, depth)``; strides in bytes."""
+PACK_TYPE = ir.FunctionType(VOID, [PTR, I64, I64, PTR, I64, I64, I64, I64])
+"""``pack(to, to_k, to_strip, source, source_k, source_lane, width, depth)``; strides in bytes."""
 
 _SQUARE = 4  # no more than the fewest lanes of a strip, but for two float64: those are written in pairs of strips
 
 
 def pack(module: ir.Module, dtype: str, accumulator: str, lanes: int) -> ir.Function:
-    """The function (internal to the module, added once) that copies one strip.
+    """The function (internal to the module, added once) that packs `width` columns, strip by strip.
 
-    It reads ``source[lane, k]`` for ``lane < width <= lanes`` and ``k < depth`` and writes whole vectors of `lanes`
-    elements, `to_k` apart; it may write up to the next multiple of `lanes` in k. What lanes from `width` on hold is
-    left open.
+    It reads ``source[lane, k]`` for ``lane < width`` and ``k < depth`` and writes vectors of `lanes` elements, `to_k`
+    apart, for each strip; strips lie `to_strip` apart. What lanes from `width` on hold is left open.
     """
     name = f"volta_dot_pack_{dtype}_{accumulator}_{lanes}"
     found = module.globals.get(name)
@@ -27,27 +26,32 @@ def pack(module: ir.Module, dtype: str, accumulator: str, lanes: int) -> ir.Func
     function.linkage = "internal"
     function.attributes.add("noinline")
     b = ir.IRBuilder(function.append_basic_block("entry"))
-    _, _, _, source_k, source_lane, width, _ = function.args
+    to, to_k, to_strip, source, source_k, source_lane, width, depth = function.args
     size = item_size(dtype)
     along_lanes = b.icmp_signed("==", source_lane, I64(size))
     along_k = b.icmp_signed("==", source_k, I64(size))
-    emit = _Packer(b, function, dtype, accumulator, lanes)
-    with if_else(b, along_lanes) as branch:
-        with branch.then():
-            if lanes * item_size(accumulator) == 64:  # masks cost nothing with AVX-512
-                emit.rows(lane_mask(b, lanes, width))
-            else:
-                with if_else(b, b.icmp_signed("==", width, I64(lanes))) as whole:
-                    with whole.then():
-                        emit.rows(None)
-                    with whole.otherwise():
-                        emit.rows(lane_mask(b, lanes, width))
-        with branch.otherwise():
-            with if_else(b, along_k) as transposed:
-                with transposed.then():
-                    emit.transposed()
-                with transposed.otherwise():
-                    emit.any(I64(0))
+    with loop(b, 0, width, lanes, [to, source]) as strips:
+        rest = b.sub(width, strips.index)
+        arguments = [*strips.values, to_k, source_k, source_lane, minimum(b, rest, lanes), depth]
+        emit = _Packer(b, dtype, accumulator, lanes, arguments)
+        with if_else(b, along_lanes) as branch:
+            with branch.then():
+                if lanes * item_size(accumulator) == 64:  # masks cost nothing with AVX-512
+                    emit.rows(lane_mask(b, lanes, rest))
+                else:
+                    with if_else(b, b.icmp_signed(">=", rest, I64(lanes))) as whole:
+                        with whole.then():
+                            emit.rows(None)
+                        with whole.otherwise():
+                            emit.rows(lane_mask(b, lanes, rest))
+            with branch.otherwise():
+                with if_else(b, along_k) as transposed:
+                    with transposed.then():
+                        emit.transposed()
+                    with transposed.otherwise():
+                        emit.any(I64(0))
+        to_now, source_now = strips.values
+        strips.advance(offset(b, to_now, to_strip), offset(b, source_now, b.mul(source_lane, I64(lanes))))
     b.ret_void()
     return function
 
@@ -55,9 +59,9 @@ def pack(module: ir.Module, dtype: str, accumulator: str, lanes: int) -> ir.Func
 class _Packer:
     """The three ways to copy a strip, by the stride that is contiguous."""
 
-    def __init__(self, b: ir.IRBuilder, function: ir.Function, dtype: str, accumulator: str, lanes: int):
+    def __init__(self, b: ir.IRBuilder, dtype: str, accumulator: str, lanes: int, arguments: list[ir.Value]):
         self.b, self.dtype, self.accumulator, self.lanes = b, dtype, accumulator, lanes
-        self.to, self.to_k, self.source, self.source_k, self.source_lane, self.width, self.depth = function.args
+        self.to, self.source, self.to_k, self.source_k, self.source_lane, self.width, self.depth = arguments
         self.size, self.out_size = item_size(dtype), item_size(accumulator)
 
     def convert(self, raw: Value, builder: Builder) -> ir.Value:

@@ -163,7 +163,8 @@ def _by_columns(module: ir.Module, spec: DotSpec) -> ir.Function:
                 it.advance(total)
             rest = b.sub(b.add(start, depth), squares)
             with if_then(b, b.icmp_signed(">", rest, I64(0))):
-                b.call(pack_strip, [buffer, I64(lanes * size), at(b, strip, (squares, b_k)), b_k, b_n, width, rest])
+                to = [buffer, I64(lanes * size), I64(0)]
+                b.call(pack_strip, [*to, at(b, strip, (squares, b_k)), b_k, b_n, width, rest])
             with loop(b, 0, rest, init=[it.results[0]]) as tail:
                 row = builder.load(at(b, buffer, (tail.index, I64(lanes * size))), spec.accumulator).ir
                 tail.advance(multiply_add(b, factor(b.add(squares, tail.index)), row, tail.values[0]))

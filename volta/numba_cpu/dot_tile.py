@@ -16,12 +16,14 @@ PANEL_TYPE = ir.FunctionType(VOID, [I64, PTR, I64, I64, PTR, I64, I64, PTR, I64,
 """``panel(depth, a, a_row, a_k, b, b_k, b_vector, c, c_row, rows, columns, first, buffer)``; strides in bytes."""
 
 
-def tile_shapes(spec: DotSpec) -> list[tuple[int, tuple[int, int]]]:
-    """Tiles that exist: a height and two widths in vectors, from the tallest down. Any height is a sum of these.
+def tile_shapes(spec: DotSpec) -> list[tuple[int, int]]:
+    """Tiles that exist: a height, and the vectors of its narrow form; the wide form has two. Any height is a sum of
+    these.
 
-    Few are enough: two rows of two vectors already hide most of an FMA's latency.
+    Few are enough: two rows of two vectors already hide most of an FMA's latency. Where a tile of few rows has no
+    narrow form, the wide one reads the same vector twice.
     """
-    return [(rows, (1, 2)) for rows in (spec.tile_rows, 4, 2, 1)]
+    return [(spec.tile_rows, 1), (4, 1), (2, 2), (1, 2)]
 
 
 def lane_mask(b: ir.IRBuilder, lanes: int, count: ir.Value) -> ir.Value:
@@ -122,8 +124,7 @@ def panel(module: ir.Module, spec: DotSpec) -> ir.Function:
     if found is not None:
         return found
     shapes = [
-        (rows, tile(module, spec, rows, narrow), tile(module, spec, rows, wide), wide)
-        for rows, (narrow, wide) in tile_shapes(spec)
+        (rows, tile(module, spec, rows, narrow), tile(module, spec, rows, 2)) for rows, narrow in tile_shapes(spec)
     ]
     add = add_sums(module, spec)
     function, b = new_internal(module, name, PANEL_TYPE)
@@ -131,26 +132,23 @@ def panel(module: ir.Module, spec: DotSpec) -> ir.Function:
     lanes, size = spec.lanes, item_size(spec.accumulator)
     with loop(b, 0, rows, init=[a, c]) as down:
         rest = b.sub(rows, down.index)
-        chosen: list[ir.Value] = []  # for the tallest tile that fits: height, narrow and wide function, wide's vectors
-        for height, narrow, wide, vectors in reversed(shapes):
-            this = [I64(height), narrow, wide, I64(vectors)]
+        chosen: list[ir.Value] = []  # for the tallest tile that fits: its height, narrow and wide form
+        for height, *forms in reversed(shapes):
+            this = [I64(height), *forms]
             fits = b.icmp_signed(">=", rest, I64(height))
             chosen = [b.select(fits, new, old) for new, old in zip(this, chosen, strict=True)] if chosen else this
-        down.step, narrow, wide, vectors = chosen
+        down.step, narrow, wide = chosen
         a_now, c_now = down.values
-        wide_columns = b.mul(vectors, I64(lanes))
-        with loop(b, 0, columns, init=[b_pointer, c_now]) as across:
+        with loop(b, 0, columns, spec.tile_cols, [b_pointer, c_now]) as across:
             b_now, to = across.values
-            width = b.sub(columns, across.index)
-            fits = b.icmp_signed(">", width, b.sub(wide_columns, I64(lanes)))
-            across.step = b.select(fits, wide_columns, I64(lanes))
-            bytes_across = b.mul(across.step, I64(size))
-            sums = b.select(first, to, buffer), b.select(first, c_row, bytes_across)
-            b.call(b.select(fits, wide, narrow), [depth, a_now, a_row, a_k, b_now, b_k, b_vector, *sums, width])
+            width = minimum(b, b.sub(columns, across.index), spec.tile_cols)
+            two = b.icmp_signed(">", width, I64(lanes))
+            second = b.select(two, b_vector, I64(0))
+            sums = b.select(first, to, buffer), b.select(first, c_row, I64(spec.tile_cols * size))
+            b.call(b.select(two, wide, narrow), [depth, a_now, a_row, a_k, b_now, b_k, second, *sums, width])
             with if_then(b, b.not_(first)):
-                b.call(add, [to, c_row, *sums, down.step, minimum(b, width, across.step)])
-            b_next = offset(b, b_now, b.select(fits, b.mul(b_vector, vectors), b_vector))
-            across.advance(b_next, offset(b, to, bytes_across))
+                b.call(add, [to, c_row, *sums, down.step, width])
+            across.advance(offset(b, b_now, b.shl(b_vector, I64(1))), offset(b, to, spec.tile_cols * size))
         down.advance(offset(b, a_now, b.mul(down.step, a_row)), offset(b, c_now, b.mul(down.step, c_row)))
     b.ret_void()
     return function
