@@ -223,9 +223,7 @@ def convolve(a: Array, v: Array, mode: str = "full", *, precision: str | None = 
 
 def correlate(a: Array, v: Array, mode: str = "valid", *, precision: str | None = None) -> Array:
     """The correlation of two vectors; ``mode`` is 'full', 'same' or 'valid'."""
-    na, nv = shaping.size(a), shaping.size(v)
-    out = _slide("correlate", a, v, mode, precision)
-    return shaping.flip(out) if nv > na else out
+    return _slide("correlate", a, v, mode, precision)
 
 
 def _slide(name: str, a: Array, v: Array, mode: str, precision: str | None) -> Array:
@@ -237,7 +235,7 @@ def _slide(name: str, a: Array, v: Array, mode: str, precision: str | None) -> A
         )
     if mode not in ("full", "same", "valid"):
         raise ValueError(at_user_line(f"{name}: mode must be 'full', 'same' or 'valid', not {mode!r}"))
-    if V.size > A.size:
+    if V.size > A.size:  # the longer one stays in place: the same sums in the same order
         a, v, A, V = shaping.flip(v), shaping.flip(a), V, A
     n = V.size
     low, high = {"full": (n - 1, n - 1), "same": (n // 2, (n - 1) // 2), "valid": (0, 0)}[mode]

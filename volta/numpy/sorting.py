@@ -47,8 +47,9 @@ def argsort(a: Array, axis: int | None = -1, *, stable: bool = True, descending:
     places = lax.broadcasted_iota(dtypes.int32, a.shape, axis)
     if not descending:
         return lax.sort((a, places), axis)[1]
-    # equal elements keep their order: sort backwards, with the last place first
-    return lax.rev(lax.sort((a, lax.rev(places, (axis,))), axis, num_keys=2)[1], (axis,))
+    # equal elements keep their order: sort by (value, place from the end), then read from the end
+    from_end = lax.rev(lax.sort((a, lax.rev(places, (axis,))), axis, num_keys=2)[1], (axis,))
+    return lax.sub(np.int32(a.shape[axis] - 1), from_end)
 
 
 def lexsort(keys: Any, axis: int = -1) -> Array:
