@@ -7,6 +7,7 @@ equation's params, so a new region-carrying primitive needs no new kind of node.
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -83,6 +84,9 @@ class Jaxpr:
 
     __repr__ = __str__
 
+    def _repr_html_(self) -> str:
+        return html_jaxpr(self)
+
     def replace(self, **changes: Any) -> Jaxpr:
         return attrs.evolve(self, **changes)
 
@@ -110,6 +114,9 @@ class ClosedJaxpr:
         return print_jaxpr(self.jaxpr)
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return html_jaxpr(self.jaxpr)
 
 
 def subjaxprs(params: dict[str, Any]) -> Iterator[ClosedJaxpr]:
@@ -183,6 +190,23 @@ def print_jaxpr(jaxpr: Jaxpr, mark: int | None = None) -> str:
     outs = ", ".join(names(v) for v in jaxpr.outvars)
     lines.append(f"  in ({outs}{',' if len(jaxpr.outvars) == 1 else ''}) }}")
     return "\n".join(lines)
+
+
+def html_jaxpr(jaxpr: Jaxpr) -> str:
+    """The program as HTML, for notebooks: operations stand out, and pointing at one shows the user's line."""
+    head = html.escape(print_jaxpr(jaxpr.replace(eqns=())).splitlines()[0])
+    names = Names()
+    for var in (*jaxpr.constvars, *jaxpr.invars):
+        names(var)
+    lines = [head]
+    for eqn in jaxpr.eqns:
+        outs, _, call = format_eqn(eqn, names).partition(" = ")
+        operation, rest = html.escape(eqn.primitive.name), html.escape(call[len(eqn.primitive.name) :])
+        where = html.escape(str(eqn.source or ""), quote=True)
+        lines.append(f'<span title="{where}">    {html.escape(outs)} = <b>{operation}</b>{rest}</span>')
+    outs = ", ".join(names(v) for v in jaxpr.outvars)
+    lines.append(html.escape(f"  in ({outs}{',' if len(jaxpr.outvars) == 1 else ''}) }}"))
+    return "<pre>" + "\n".join(lines) + "</pre>"
 
 
 # -- building ----------------------------------------------------------------------------------------------------------
