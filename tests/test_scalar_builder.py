@@ -87,6 +87,15 @@ def test_fma_rounds_once(lanes):
 
 @pytest.mark.parametrize("lanes", LANES)
 @pytest.mark.parametrize("dtype", FLOATS)
+def test_products_and_sums_are_never_contracted(dtype, lanes):
+    generator = np.random.default_rng(0)
+    x, y = (generator.uniform(0.5, 2, 4000).astype(dtype) for _ in range(2))
+    z = -(x * y)
+    same(Compiled(lambda b, x, y, z: x * y + z, [dtype] * 3, dtype, lanes)(x, y, z), np.zeros(4000, dtype))
+
+
+@pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.parametrize("dtype", FLOATS)
 def test_extremes_of_floats(dtype, lanes):
     x, y = pairs(any_floats(dtype), any_floats(dtype, seed=1))
     for name, reference in (("max", np.maximum), ("min", np.minimum)):

@@ -52,6 +52,11 @@ class Builder(Conversion):
     read `irbuilder.block` after emitting, not before.
     """
 
+    def __init__(self, irbuilder: ir.IRBuilder, lanes: int = 1, constant_space: int = 0) -> None:
+        """`constant_space` is LLVM's address space for tables of constants (CUDA's is 4)."""
+        super().__init__(irbuilder, lanes)
+        self.constant_space = constant_space
+
     # Lanes.
 
     def splat(self, scalar: Value) -> Value:
@@ -74,8 +79,7 @@ class Builder(Conversion):
 
     def lane(self, x: Value, index: int) -> Value:
         """One lane of `x`, as a value of a one-lane builder."""
-        scalar = Builder(self.irbuilder, 1)
-        return Value(self._extract(x.ir, index), x.dtype, scalar)
+        return Value(self._extract(x.ir, index), x.dtype, self._one_lane())
 
     def _extract(self, vector: ir.Value, index: int) -> ir.Value:
         return vector if self.lanes == 1 else self.irbuilder.extract_element(vector, ir.IntType(32)(index))
@@ -207,7 +211,7 @@ class Builder(Conversion):
             lane.add_incoming(word(0), inside)
             irb.cbranch(irb.extract_element(condition.ir, lane), lane_block, skip)
             irb.position_at_end(lane_block)
-            one = Builder(irb, 1)
+            one = self._one_lane()
             scalars = [
                 one.load_at(place, [irb.mul(lane, word(item_size(v.dtype)))], v.dtype)
                 for v, place in zip(inputs, given, strict=True)
@@ -240,16 +244,19 @@ class Builder(Conversion):
         name = f"table.{dtype}." + hashlib.sha256(" ".join(texts).encode()).hexdigest()[:16]
         if name not in module.globals:
             array = ir.ArrayType(scalar_type(dtype), len(texts))
-            constant = ir.GlobalVariable(module, array, name)
+            constant = ir.GlobalVariable(module, array, name, addrspace=self.constant_space)
             constant.initializer = ir.Constant(array, [self.scalar_const(dtype, number).ir for number in table])
             constant.global_constant = True
             constant.linkage = "internal"
-        start = self.irbuilder.bitcast(module.globals[name], ir.IntType(8).as_pointer())
+        start = self.irbuilder.bitcast(module.globals[name], ir.IntType(8).as_pointer(self.constant_space))
         return self.load_at(start, self.offsets(index * item_size(dtype)), dtype)
 
     def scalar_const(self, dtype: str, number: Any) -> Value:
         """A constant as a value of a one-lane builder."""
-        return Builder(self.irbuilder, 1).const(dtype, number)
+        return self._one_lane().const(dtype, number)
+
+    def _one_lane(self) -> Builder:
+        return Builder(self.irbuilder, 1, self.constant_space)
 
     def _any(self, x: Value) -> ir.Value:
         if self.lanes == 1:

@@ -11,6 +11,21 @@ from volta.emit.vocabulary import Vocabulary
 class Conversion(Vocabulary):
     """The vocabulary with conversions."""
 
+    def quotient_of_integers(self, x: Value, y: Value) -> Value:
+        """x / y truncated, where that is an integer of this kind.
+
+        No processor divides vectors of integers, so vectors divide as floats: a quotient that is no integer is at
+        least 1/|x| of itself away from one, which 24 bits resolve for 16-bit integers and 53 bits for 32-bit ones.
+        """
+        bits = bit_width(x.dtype)
+        if self.lanes == 1 or bits == 64:
+            return super().quotient_of_integers(x, y)
+        wide, integer = ("float64", "int64") if bits == 32 else ("float32", "int32")
+        quotient = self.trunc(self.cast(x, wide) / self.cast(y, wide))
+        if is_signed(x.dtype):
+            integer = "int32"
+        return self.cast(self.truncate_to_int(quotient, integer), x.dtype)
+
     def cast(self, x: Value, dtype: str) -> Value:
         """Convert: float to int saturates (NaN gives 0), other roundings go to nearest even, to bool is x != 0.
 

@@ -115,17 +115,18 @@ class Vocabulary:
 
     def divide_integers(self, x: Value, y: Value) -> tuple[Value, Value]:
         """Quotient and remainder, see `div` and `rem`."""
-        zero = y == 0
-        if not is_signed(x.dtype):
-            divisor = self.select(zero, 1, y)
-            quotient = Value(self.irbuilder.udiv(x.ir, divisor.ir), x.dtype, self)
-            return self.select(zero, -1, quotient), self.select(zero, x, x - quotient * divisor)
-        lowest = -(1 << (bit_width(x.dtype) - 1))
-        overflow = (x == lowest) & (y == -1)
-        divisor = self.select(zero | overflow, 1, y)
-        quotient = Value(self.irbuilder.sdiv(x.ir, divisor.ir), x.dtype, self)
-        # With the divisor 1 an overflowing quotient is already `lowest` and its remainder 0, as wanted.
+        zero = unsafe = y == 0
+        if is_signed(x.dtype):
+            unsafe = zero | ((x == -(1 << (bit_width(x.dtype) - 1))) & (y == -1))
+        # By 1 instead, minimum / -1 is minimum and its remainder 0, as wanted.
+        divisor = self.select(unsafe, 1, y)
+        quotient = self.quotient_of_integers(x, divisor)
         return self.select(zero, -1, quotient), self.select(zero, x, x - quotient * divisor)
+
+    def quotient_of_integers(self, x: Value, y: Value) -> Value:
+        """x / y truncated, where that is an integer of this kind."""
+        emit = self.irbuilder.sdiv if is_signed(x.dtype) else self.irbuilder.udiv
+        return Value(emit(x.ir, y.ir), x.dtype, self)
 
     def neg(self, x: Value) -> Value:
         if is_float(x.dtype):
