@@ -8,55 +8,26 @@ parameters are pytrees that the caller keeps.
 Array([0.5, 0.5], dtype=float32)
 """
 
+# ruff: noqa: I001 - packed, so that the names can be read at a glance
 # fmt: off
 from volta.nn import initializers
 from volta.nn.activations import (
-    celu,
-    elu,
-    gelu,
-    glu,
-    hard_sigmoid,
-    hard_silu,
-    hard_swish,
-    hard_tanh,
-    leaky_relu,
-    log_sigmoid,
-    mish,
-    relu,
-    relu6,
-    selu,
-    sigmoid,
-    silu,
-    soft_sign,
-    softplus,
-    squareplus,
-    swish,
-    tanh,
+    celu, elu, gelu, glu, hard_sigmoid, hard_silu, hard_swish, hard_tanh, leaky_relu, log_sigmoid, mish, relu,
+    relu6, selu, sigmoid, silu, soft_sign, softplus, squareplus, swish, tanh,
 )
 from volta.nn.attention import dot_product_attention
 from volta.nn.losses import (
-    l2_loss,
-    sigmoid_binary_cross_entropy,
-    softmax_cross_entropy,
-    softmax_cross_entropy_with_integer_labels,
+    l2_loss, sigmoid_binary_cross_entropy, softmax_cross_entropy, softmax_cross_entropy_with_integer_labels,
     squared_error,
 )
 from volta.nn.normalization import (
-    embedding,
-    layer_norm,
-    log_softmax,
-    logmeanexp,
-    logsumexp,
-    one_hot,
-    rms_norm,
-    softmax,
-    standardize,
+    embedding, layer_norm, log_softmax, logmeanexp, logsumexp, one_hot, rms_norm, softmax, standardize,
 )
 
 __all__ = [
     "celu", "dot_product_attention", "elu", "embedding", "gelu", "glu", "hard_sigmoid", "hard_silu", "hard_swish",
     "hard_tanh", "initializers", "l2_loss", "layer_norm", "leaky_relu", "log_sigmoid", "log_softmax", "logmeanexp",
     "logsumexp", "mish", "one_hot", "relu", "relu6", "rms_norm", "selu", "sigmoid", "sigmoid_binary_cross_entropy",
-    "silu", "soft_sign", "softmax", "softmax_cross_entropy", "softmax_cross_entropy_with_integer_labels", "softplus",
-    "squared_error", "squareplus", "standardize", "swish", "tanh",
+    "silu", "soft_sign", "softmax", "softmax_cross_entropy", "softmax_cross_entropy_with_integer_labels",
+    "softplus", "squared_error", "squareplus", "standardize", "swish", "tanh",
 ]
