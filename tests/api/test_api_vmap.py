@@ -17,11 +17,10 @@ def test_axes_of_inputs_and_outputs() -> None:
 
 
 def test_trees_of_axes() -> None:
-    f = volta.vmap(
-        lambda p, x: {"y": p["w"] * x + p["b"], "w": p["w"]},
-        in_axes=({"w": None, "b": 0}, 1),
-        out_axes={"y": 1, "w": None},
-    )
+    def affine(p, x):
+        return {"y": p["w"] * x + p["b"], "w": p["w"]}
+
+    f = volta.vmap(affine, in_axes=({"w": None, "b": 0}, 1), out_axes={"y": 1, "w": None})
     out = f({"w": np.float32(2), "b": np.arange(3, dtype=np.float32)}, A[0].T)
     np.testing.assert_array_equal(np.asarray(out["y"]), (2 * A[0] + np.arange(3)[:, None]).T)
     assert float(out["w"]) == 2
