@@ -1,10 +1,13 @@
-"""GFLOP/s of the CPU matrix-product kernels beside np.matmul: ``python benchmarks/dot_kernel.py [threads] [bits]``.
+"""GFLOP/s of the CPU matrix-product kernels beside np.matmul.
+
+    python benchmarks/dot_kernel.py [threads] [vector bits] [dtype] [precision]
 
 Threads are Python threads that call the compiled kernels, which hold no lock; set OPENBLAS_NUM_THREADS to the same
 number for a fair comparison. Figures are the best of several runs, with the two sides taking turns.
 """
 
 import ctypes
+import functools
 import sys
 import threading
 import time
@@ -12,12 +15,11 @@ import time
 import numpy as np
 
 from volta.numba_cpu import target, unit
-from volta.numba_cpu.dot import build_dot, build_dot_pack
-from volta.numba_cpu.dot_row import build_dot_row
+from volta.numba_cpu.lower import source_of
 from volta.xla_like.dot_schedule import DotSpec, contiguous_shape, dot_plan, swap
+from volta.xla_like.kernels import LibraryKernel
 
 KERNEL = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
-BUILDERS = {"dot": build_dot, "pack": build_dot_pack, "row": build_dot_row}
 CASES = [  # batch, m, n, k, layout of the operands (T: stored transposed)
     *[(1, n, n, n, layout) for n in (256, 512, 1024, 2048) for layout in ("NN",)],
     *[(1, 1024, 1024, 1024, layout) for layout in ("TN", "NT", "TT")],
@@ -58,14 +60,14 @@ class Product:
         self.plan = dot_plan(spec, contiguous_shape(spec, (1, batch), m, n, k, lhs_t=lhs_t, rhs_t=rhs_t))
         self.memory = [aligned(self.plan.temp_bytes), *(aligned(self.plan.scratch_bytes) for _ in range(threads))]
         self.scratch = [memory.ctypes.data for memory in self.memory[1:]]
-        operands = [self.a.ctypes.data, self.b.ctypes.data]
+        first, second = self.a, self.b
         if self.plan.swapped:
-            spec, operands = swap(spec), operands[::-1]
-        addresses = [*operands, self.out.ctypes.data, self.memory[0].ctypes.data]
+            spec, first, second = swap(spec), second, first
+        addresses = [x.ctypes.data for x in (first, second, self.out, self.memory[0])]
         self.launches, self.args, self.barrier = [], [], threading.Barrier(threads)
         for launch in self.plan.launches:
             self.args.append(np.array([*addresses, *launch.args], np.int64))
-            self.launches.append((compiled(spec, launch.kernel), self.args[-1].ctypes.data, launch.tasks))
+            self.launches.append((compiled(launch.kernel, spec), self.args[-1].ctypes.data, launch.tasks))
 
     def run(self, part: int = 0, parts: int = 1) -> None:
         """One thread's part of the product."""
@@ -95,23 +97,19 @@ class Product:
         return best[0]
 
 
-_compiled: dict[tuple[DotSpec, str], object] = {}
-
-
-def compiled(spec: DotSpec, which: str) -> object:
+@functools.cache
+def compiled(which: str, spec: DotSpec) -> object:
     """A kernel as a Python callable."""
-    if (spec, which) not in _compiled:
-        name = f"bench_{which}_{spec.lhs}_{spec.rhs}_{spec.out}_{spec.precision}_{spec.vector_bits}"
-        source = unit.KernelSource(name, name, lambda module, symbol: BUILDERS[which](module, symbol, spec))
-        _compiled[spec, which] = KERNEL(unit.compile_kernels([source])[name])
-    return _compiled[spec, which]
+    source = source_of(LibraryKernel("dot" if which == "dot" else f"dot_{which}", spec))
+    return KERNEL(unit.compile_kernels([source])[source.name])
 
 
 def main() -> None:
     threads = int(sys.argv[1]) if len(sys.argv) > 1 else 1
     bits = int(sys.argv[2]) if len(sys.argv) > 2 else target.vector_bits()
-    spec = DotSpec("float32", "float32", "float32", vector_bits=bits)
-    print(f"float32, {threads} thread(s), {bits}-bit vectors; GFLOP/s, microseconds")
+    dtype = sys.argv[3] if len(sys.argv) > 3 else "float32"
+    spec = DotSpec(dtype, dtype, dtype, "highest" if "highest" in sys.argv else "default", bits)
+    print(f"{dtype} {spec.precision}, {threads} thread(s), {bits}-bit vectors; GFLOP/s, microseconds")
     for batch, m, n, k, layout in CASES:
         product = Product(spec, batch, m, n, k, layout, threads)
         flops = 2 * batch * m * n * k

@@ -3,16 +3,15 @@
 import ctypes
 import functools
 
-import attrs
 import numpy as np
 from llvmlite import ir
 
 from volta.emit.builder import Builder
 from volta.emit.loops import fma, for_range, load_args, load_pointer, loop, minimum, new_kernel, offset
 from volta.numba_cpu import unit
-from volta.numba_cpu.dot import build_dot, build_dot_pack
-from volta.numba_cpu.dot_row import build_dot_row
+from volta.numba_cpu.lower import source_of
 from volta.xla_like.dot_schedule import CHUNK, DotShape, DotSpec, dot_plan, swap
+from volta.xla_like.kernels import LibraryKernel
 
 KERNEL = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 
@@ -69,14 +68,11 @@ def oracle(spec: DotSpec, lhs: np.ndarray, rhs: np.ndarray) -> np.ndarray:
     return out.astype(out_dtype)
 
 
-BUILDERS = {"dot": build_dot, "pack": build_dot_pack, "row": build_dot_row}
-
-
 @functools.cache
-def kernel(spec: DotSpec, which: str) -> object:
+def kernel(which: str, spec: DotSpec) -> object:
     """One of the kernels of a spec, by name of the launch."""
-    tag = "_".join(str(part) for part in attrs.astuple(spec))
-    return compile_one(f"{which}_{tag}", f"{which} {spec}", lambda m, n: BUILDERS[which](m, n, spec))
+    source = source_of(LibraryKernel("dot" if which == "dot" else f"dot_{which}", spec))
+    return KERNEL(unit.compile_kernels([source])[source.name])
 
 
 def aligned(nbytes: int) -> np.ndarray:
@@ -96,15 +92,15 @@ def run(spec: DotSpec, lhs: np.ndarray, rhs: np.ndarray, *, parts: int = 1, out:
     if out is None:
         out = np.full((*lhs.shape[:3], rhs.shape[3]), 77).astype(np.dtype(spec.out))
     plan = dot_plan(spec, strided_shape(spec, lhs, rhs, out))
-    compiled = swap(spec) if plan.swapped else spec
     temp, scratch = aligned(plan.temp_bytes), aligned(plan.scratch_bytes)
-    first, second = (rhs, lhs) if plan.swapped else (lhs, rhs)
-    addresses = [x.ctypes.data for x in (first, second, out, temp)]
+    if plan.swapped:
+        spec, lhs, rhs = swap(spec), rhs, lhs
+    addresses = [x.ctypes.data for x in (lhs, rhs, out, temp)]
     for launch in plan.launches:
         args = np.array([*addresses, *launch.args], np.int64)
         for part in reversed(range(parts)):
             begin, end = launch.tasks * part // parts, launch.tasks * (part + 1) // parts
-            kernel(compiled, launch.kernel)(args.ctypes.data, begin, end, scratch.ctypes.data)
+            kernel(launch.kernel, spec)(args.ctypes.data, begin, end, scratch.ctypes.data)
     assert (temp[plan.temp_bytes :] == 0xFF).all() and (scratch[plan.scratch_bytes :] == 0xFF).all()
     return out
 
