@@ -88,7 +88,7 @@ def _pad(header: bytes) -> bytes:
 def _raw(x: np.ndarray) -> memoryview:
     """The bytes of an array in row-major, little-endian order."""
     x = np.asarray(x, dtype=x.dtype.newbyteorder("<"), order="C")
-    return memoryview(x.reshape(-1).view(np.uint8))
+    return memoryview(x.reshape(-1).view(np.uint8))  # type: ignore[arg-type]  # an array is a buffer
 
 
 def encode(arrays: Mapping[str, np.ndarray], structure: Any, user: Mapping[str, str]) -> Iterable[bytes | memoryview]:

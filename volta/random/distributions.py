@@ -76,7 +76,7 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None) -> Any:
 
     >>> from volta import random
     >>> random.bernoulli(random.key(0), 0.5, (3,))
-    Array([False,  True, False], dtype=bool)
+    Array([False, False,  True], dtype=bool)
     """
     aval = get_aval(p)
     if not dtypes.is_float(aval.dtype):
@@ -191,7 +191,7 @@ def choice(key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = Non
 
     >>> from volta import random
     >>> random.choice(random.key(0), 10, (4,))
-    Array([2, 9, 9, 4], dtype=int32)
+    Array([9, 0, 2, 3], dtype=int32)
     """
     key, shape = check_key("choice", key), check_shape("choice", shape)
     whole = isinstance(a, (int, np.integer)) and not isinstance(a, bool)
