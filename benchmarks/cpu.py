@@ -5,7 +5,8 @@
     python benchmarks/cpu.py --only matmul         one section (may be given more than once)
     python benchmarks/cpu.py --json results.json   also keep the record; scripts/docs.py makes docs/performance.md of it
 
-`volta/jax` below 1.00 means that Volta took less. A framework that is not installed shows as '-'.
+`volta/jax` below 1.00 means that Volta took less. The columns compare medians; the last ratios compare minima, which a
+busy machine disturbs less. A framework that is not installed shows as '-'.
 """
 
 import argparse
@@ -23,6 +24,7 @@ from typing import Any
 import harness
 
 Row = dict[str, Any]  # name, unit, and a value for each framework
+PAIRS = (("volta", "jax"), ("volta", "numpy"))
 
 
 class Bench:
@@ -42,15 +44,15 @@ class Bench:
         print(f"  {section}: {name}", file=sys.stderr, flush=True)
 
 
-def _median(row: Row, framework: str) -> float | None:
+def _value(row: Row, framework: str, statistic: str = "median") -> float | None:
     value = row["values"].get(framework)
-    return value["median"] if isinstance(value, dict) else value
+    return value[statistic] if isinstance(value, dict) else value
 
 
 def show(rows: list[Row]) -> str:
     lines = []
     for row in rows:
-        volta, jax, numpy = (_median(row, name) for name in ("volta", "jax", "numpy"))
+        volta, jax, numpy = (_value(row, name) for name in ("volta", "jax", "numpy"))
 
         def text(value: float | None, row: Row = row) -> str:
             if value is None:
@@ -60,9 +62,12 @@ def show(rows: list[Row]) -> str:
         rate = f"{row['flops'] / volta / 1e9:.0f} GFLOP/s" if "flops" in row and volta else ""
         lines.append(
             [f"{row['section']}: {row['name']}", text(volta), text(jax), text(numpy)]
-            + [harness.ratio_text(volta, jax), harness.ratio_text(volta, numpy), rate]
+            + [harness.ratio_text(volta, jax), harness.ratio_text(volta, numpy)]
+            + [harness.ratio_text(*(_value(row, name, "min") for name in pair)) for pair in PAIRS]
+            + [rate]
         )
-    return harness.table(["", "volta", "jax", "numpy", "volta/jax", "volta/numpy", ""], lines)
+    ratios = ["volta/jax", "volta/numpy", "of minima: jax", "numpy"]
+    return harness.table(["medians", "volta", "jax", "numpy", *ratios, ""], lines)
 
 
 # ------------------------------------------------------------------------------------------------- the sections
