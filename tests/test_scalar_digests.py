@@ -2,7 +2,12 @@
 
 import json
 import math
+import os
+import platform
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import mpmath as mp
 import numpy as np
@@ -173,3 +178,28 @@ def test_sign_and_magnitude_of_integers(dtype):
     x = np.array([info.min, info.max, 0, 1, 5], dtype)
     np.testing.assert_array_equal(Compiled(scalar.sign, [dtype], dtype, 8)(x), np.sign(x))
     np.testing.assert_array_equal(Compiled(scalar.abs, [dtype], dtype, 8)(x), np.abs(x))
+
+
+_OTHER_PROCESSOR = """
+import sys
+sys.path.insert(0, {tests!r})
+from scalar_support import ulp
+from volta.numba_cpu import target
+assert not target.machine().has("avx512f")
+print(*[ulp.digest(name, ulp.QUICK_STRIDE) for name in {names!r}])
+"""
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="the other processor is an x86 one")
+def test_an_older_processor_gives_the_same_bits():
+    names = ["exp", "log", "sin", "erf", "atanh", "cbrt", "lgamma"]
+    tests = Path(__file__).resolve().parent
+    environment = os.environ | {
+        "NUMBA_CPU_NAME": "haswell",
+        "NUMBA_CPU_FEATURES": "+sse4.2,+popcnt,+avx,+avx2,+fma,+f16c,+bmi,+bmi2,+lzcnt",
+        "PYTHONPATH": os.pathsep.join(p for p in (str(tests.parent), os.environ.get("PYTHONPATH")) if p),
+    }
+    program = _OTHER_PROCESSOR.format(tests=str(tests), names=names)
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [RECORDS["functions"][name]["sha256_every_65537"] for name in names]
