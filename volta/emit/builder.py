@@ -115,6 +115,32 @@ class Builder(Conversion):
         raw = self.to_memory(x, dtype)
         self.irbuilder.store(raw, self._point(pointer, raw.type), align=item_size(dtype))
 
+    def load_masked(self, pointer: ir.Value, dtype: str, mask: ir.Value) -> Value:
+        """Like `load`, of the lanes in ``mask`` (a vector of i1) alone; the others are 0 and touch no memory."""
+        kind = self.widen(self._memory_type(dtype))
+        align = ir.IntType(32)(item_size(dtype))
+        name = f"llvm.masked.load.v{self.lanes}{self._suffix(dtype)}.p0"
+        raw = self._call(name, kind, [pointer, align, mask, ir.Constant(kind, None)])
+        return self.from_memory(raw, dtype)
+
+    def store_masked(self, x: Value, pointer: ir.Value, mask: ir.Value, dtype: str | None = None) -> None:
+        """Like `store`, of the lanes in ``mask`` alone."""
+        dtype = dtype or x.dtype
+        raw = self.to_memory(x, dtype)
+        name = f"llvm.masked.store.v{self.lanes}{self._suffix(dtype)}.p0"
+        self._call(name, ir.VoidType(), [raw, pointer, ir.IntType(32)(item_size(dtype)), mask])
+
+    def _suffix(self, dtype: str) -> str:
+        whole = not is_float(dtype) or dtype in HALF_DTYPES
+        return f"i{8 * item_size(dtype)}" if whole else f"f{8 * item_size(dtype)}"
+
+    def _call(self, name: str, result: ir.Type, arguments: Sequence[ir.Value]) -> ir.Value:
+        function = self.irbuilder.module.globals.get(name)
+        if function is None:
+            signature = ir.FunctionType(result, [a.type for a in arguments])
+            function = ir.Function(self.irbuilder.module, signature, name)
+        return self.irbuilder.call(function, arguments)
+
     def _lane_pointer(self, pointer: ir.Value, offset: ir.Value, dtype: str) -> ir.Value:
         byte = self._point(pointer, ir.IntType(8))
         moved = self.irbuilder.gep(byte, [offset], source_etype=ir.IntType(8))

@@ -6,13 +6,13 @@ do not depend on the lanes, so the vector loop and the scalar tail agree by cons
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import attrs
 from llvmlite import ir
 
 from volta.emit.builder import Builder, Value, compute_dtype
-from volta.emit.loops import I64, PTR, for_range, load_arg, load_pointer, minimum, new_kernel, offset
+from volta.emit.loops import I32, I64, PTR, for_range, load_arg, load_pointer, minimum, new_kernel, offset
 from volta.numba_cpu import target
 from volta.ops.primitive import REGISTRY
 from volta.xla_like.kernels import (
@@ -55,7 +55,7 @@ class KernelEmitter:
         self.args, self.begin, self.end, self.scratch = self.function.args
         self.lanes = lanes_for(kernel)
         self.memory = [i for i, x in enumerate(kernel.body) if isinstance(x, (Load, IndexValue))]
-        self.entry = self.b.block
+        self.mask: ir.Value | None = None  # lanes in range, while the body of a masked loop is emitted
         self._read_args()
 
     # -- the args block ------------------------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ class KernelEmitter:
             stride = place.strides[self.vector_dim]
             if x.pattern[0] == "1":
                 here = offset(self.b, pointer, self.b.mul(index, I64(x.dtype.itemsize)))
-                value = b.load(here, dtype)
+                value = b.load(here, dtype) if self.mask is None else b.load_masked(here, dtype, self.mask)
             else:
                 here = offset(self.b, pointer, self.b.mul(index, stride))
                 value = b.load_strided(here, stride, dtype)
@@ -256,7 +256,11 @@ class KernelEmitter:
         if index is None:
             b.store(value, base, dtype)
         elif s.pattern[0] == "1":
-            b.store(value, offset(self.b, base, self.b.mul(index, I64(s.dtype.itemsize))), dtype)
+            here = offset(self.b, base, self.b.mul(index, I64(s.dtype.itemsize)))
+            if self.mask is None:
+                b.store(value, here, dtype)
+            else:
+                b.store_masked(value, here, self.mask, dtype)
         else:
             stride = place.strides[self.vector_dim]
             b.store_strided(value, offset(self.b, base, self.b.mul(index, stride)), stride, dtype)
@@ -277,16 +281,41 @@ class KernelEmitter:
         n = len(self.memory)
         return dict(zip(self.memory, bases[:n], strict=True)), bases[n:]
 
-    def vector_loop(self, start: ir.Value, stop: ir.Value, body: object) -> None:
-        """Call ``body(index, lanes)`` over start..stop: whole vectors, then one element at a time."""
-        b, wide = self.b, I64(self.lanes)
-        count = b.sub(stop, start)
-        whole = b.add(start, b.mul(b.sdiv(count, wide), wide)) if self.lanes > 1 else start
-        if self.lanes > 1:
-            with for_range(b, start, whole, self.lanes) as i:
-                body(i, self.lanes)  # type: ignore[operator]
+    def maskable(self, which: Sequence[int], stores: Sequence[Store]) -> bool:
+        """Whether a body can run on whole vectors with the lanes past the end masked off.
+
+        Then there is no scalar copy of it for the rest, which halves the code. Needs cheap masks (AVX-512), and that
+        every access that moves with the vector dimension is contiguous.
+        """
+        if target.vector_bits() != 512 or any(s.pattern[0] == "?" for s in stores):
+            return False
+        varies = self.analysis.varies
+        return not any(
+            isinstance(x, Load) and (x.pattern[0] == "?" or any(varies[t] for t in x.terms))
+            for x in (self.kernel.body[i] for i in which)
+        )
+
+    def vector_loop(
+        self, start: ir.Value, stop: ir.Value, body: Callable[[ir.Value, int], object], masked: bool = False
+    ) -> None:
+        """Call ``body(index, lanes)`` over start..stop: whole vectors, then the rest one by one or under a mask."""
+        b, lanes = self.b, self.lanes
+        if masked:
+            with for_range(b, start, stop, lanes) as i:
+                wide = self.builder(lanes)
+                left = b.sub(stop, i)
+                few = b.trunc(b.select(b.icmp_signed("<", left, I64(lanes)), left, I64(lanes)), I32)
+                limit = wide.splat(Builder(b, 1).value(few, "int32"))
+                self.mask = wide.lt(wide.iota("int32"), limit).ir
+                body(i, lanes)
+                self.mask = None
+            return
+        whole = b.add(start, b.and_(b.sub(stop, start), I64(-lanes))) if lanes > 1 else start
+        if lanes > 1:
+            with for_range(b, start, whole, lanes) as i:
+                body(i, lanes)
         with for_range(b, whole, stop) as i:
-            body(i, 1)  # type: ignore[operator]
+            body(i, 1)
 
     def invariant(self, phase: int | None = None) -> list[int]:
         """Values computed once a row (in one phase, or in all)."""
@@ -323,5 +352,5 @@ class KernelEmitter:
                 for k, s in enumerate(self.kernel.stores):
                     self.store(k, s, values[s.value], lanes, stores[k], index, values)
 
-            self.vector_loop(start, stop, body)
+            self.vector_loop(start, stop, body, self.maskable(which, self.kernel.stores))
         b.ret_void()

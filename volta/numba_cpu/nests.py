@@ -79,7 +79,7 @@ class RowNest:
                     for i in p.reduces:
                         self.once[i] = p.reducers[i].result(states[i])
                 elif p.stores:
-                    e.vector_loop(I64(0), self.length, lambda i, n, p=p: self.body(p, stores, i, n))
+                    e.vector_loop(I64(0), self.length, lambda i, n, p=p: self.body(p, stores, i, n), self.masked(p))
                 e.evaluate(e.invariant(phase + 1), self.once, 1, self.row, None)
             for k, s in enumerate(e.kernel.stores):
                 if s.level == "row":
@@ -91,6 +91,9 @@ class RowNest:
                     e.store(k, s, value, 1, base, None, self.once)
         b.ret_void()
 
+    def masked(self, p: Pass) -> bool:
+        return self.e.maskable(p.which, [self.e.kernel.stores[k] for k in p.stores])
+
     def body(self, p: Pass, stores: list[ir.Value], index: ir.Value, lanes: int) -> dict[int, Value]:
         """Evaluate a pass at an index; write its stores and the values kept for later passes."""
         e = self.e
@@ -98,11 +101,18 @@ class RowNest:
         spills = e.kernel.spills
         for i in p.which:
             if i in spills and i in self.computed:
-                values[i] = Builder(self.b, lanes).load(self._kept(i, index), self._kept_dtype(i))
+                builder, place, dtype = Builder(self.b, lanes), self._kept(i, index), self._kept_dtype(i)
+                values[i] = (
+                    builder.load(place, dtype) if e.mask is None else builder.load_masked(place, dtype, e.mask)
+                )
         e.evaluate(self._still_needed(p, values, p.which), values, lanes, self.row, index)
         for i in p.which:
             if i in spills and i not in self.computed and i in values:
-                Builder(self.b, lanes).store(values[i], self._kept(i, index), self._kept_dtype(i))
+                builder, place, dtype = Builder(self.b, lanes), self._kept(i, index), self._kept_dtype(i)
+                if e.mask is None:
+                    builder.store(values[i], place, dtype)
+                else:
+                    builder.store_masked(values[i], place, e.mask, dtype)
         for k in p.stores:
             s = e.kernel.stores[k]
             e.store(k, s, values[s.value], lanes, stores[k], index, values)
@@ -167,8 +177,13 @@ class RowNest:
             values = self.body(p, stores, index, lanes)
             lane = b.and_(index, I64(LANES - 1))
             for i in p.reduces:
-                state = self.lanes[i].load(lane, lanes)
-                self.lanes[i].store(lane, absorb(i, values, state, index, lanes))
+                old = self.lanes[i].load(lane, lanes)
+                new = absorb(i, values, old, index, lanes)
+                if e.mask is not None:  # lanes past the end keep their state
+                    builder = Builder(b, lanes)
+                    keep = builder.value(e.mask, "bool")
+                    new = tuple(builder.select(keep, y, x) for x, y in zip(old, new, strict=True))
+                self.lanes[i].store(lane, new)
 
         identities = {i: p.reducers[i].identity(full) for i in p.reduces}
         if light:
@@ -186,12 +201,11 @@ class RowNest:
             for i in p.reduces:
                 kinds = p.reducers[i].state_dtypes
                 self.lanes[i].store(0, tuple(full.value(results.pop(0), d) for d in kinds))
-            with for_range(b, whole, stop) as index:
-                in_memory(index, 1)
+            e.vector_loop(whole, stop, in_memory, self.masked(p))
         else:
             for i in p.reduces:
                 self.lanes[i].store(0, identities[i])
-            e.vector_loop(start, stop, in_memory)
+            e.vector_loop(start, stop, in_memory, self.masked(p))
         return {i: across_lanes(b, p.reducers[i], self.lanes[i].load(0, LANES)) for i in p.reduces}
 
 
@@ -215,7 +229,9 @@ class ColNest:
             start = b.mul(b.urem(task, chunks), I64(COLUMNS))
             stop = minimum(b, b.add(start, I64(COLUMNS)), self.columns)
             self.row, self.stores = e.row_bases(outer)
-            e.vector_loop(start, stop, lambda index, lanes: self.column(index, lanes, block))
+            which = [i for p in self.passes for i in p.which] + e.invariant()
+            masked = e.maskable(which, e.kernel.stores)
+            e.vector_loop(start, stop, lambda index, lanes: self.column(index, lanes, block), masked)
         b.ret_void()
 
     def column(self, index: ir.Value, lanes: int, block: ir.Value | None) -> None:
