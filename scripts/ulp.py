@@ -166,7 +166,7 @@ def digest(name: str, stride: int) -> str:
     return result.hexdigest()
 
 
-def inputs(stride: int, chunk: int = 1 << 20) -> Any:
+def inputs(stride: int, chunk: int = 1 << 15) -> Any:
     """The float32 values of every `stride`-th bit pattern, in chunks."""
     for start in range(0, 1 << 32, stride * chunk):
         stop = min(1 << 32, start + stride * chunk)

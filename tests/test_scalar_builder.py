@@ -7,6 +7,7 @@ from llvmlite import ir
 from scalar_support import Compiled
 
 from volta.emit.builder import Builder
+from volta.emit.values import round_to_half
 
 LANES = (1, 16)
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
@@ -250,6 +251,17 @@ def test_constants_have_exactly_the_bits_asked_for():
         assert bits_of("float64", number) == int(np.float64(number).view("uint64"))
     assert bits_of("int32", 2**31) == 2**31
     assert bits_of("uint8", -1) == 255
+
+
+@pytest.mark.parametrize("half, numpy_dtype", (("float16", np.float16), ("bfloat16", ml_dtypes.bfloat16)))
+def test_constants_of_half_kinds_are_rounded(half, numpy_dtype):
+    generator = np.random.default_rng(0)
+    numbers = np.concatenate(
+        [any_floats("float32", 200), generator.normal(size=200) * 10.0 ** generator.integers(-9, 6, 200)]
+    )
+    for number in numbers.astype("float32").tolist():
+        expected = float(np.float32(number).astype(numpy_dtype))
+        assert round_to_half(half, number) == expected or number != number
 
 
 def test_operands_of_two_kinds_are_refused():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from typing import TYPE_CHECKING, Any
 
@@ -156,6 +157,16 @@ def float_text(dtype: str, number: float) -> str:
     if number != number:
         return "0x7FF8000000000000"
     return f"0x{struct.unpack('<Q', struct.pack('<d', number))[0]:016X}"
+
+
+def round_to_half(dtype: str, number: float) -> float:
+    """The number rounded to a half kind, to nearest even."""
+    if number != number or abs(number) == math.inf:
+        return number
+    digits, lowest, highest = (11, -13, 65504.0) if dtype == "float16" else (8, -125, float.fromhex("0x1.fep127"))
+    quantum = math.ldexp(1.0, max(math.frexp(number)[1], lowest) - digits)
+    rounded = math.copysign(round(number / quantum) * quantum, number)
+    return rounded if abs(rounded) <= highest else math.copysign(math.inf, number)
 
 
 def _round_to_float32(number: float) -> float:

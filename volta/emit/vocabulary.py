@@ -8,14 +8,15 @@ from typing import Any
 from llvmlite import ir
 
 from volta.emit.values import (
+    HALF_DTYPES,
     Literal,
     Operand,
     Value,
     bit_width,
-    compute_dtype,
     float_text,
     is_float,
     is_signed,
+    round_to_half,
     scalar_type,
     wrap_integer,
 )
@@ -43,7 +44,8 @@ class Vocabulary:
 
     def const(self, dtype: str, number: Any) -> Value:
         """The constant `number` in every lane: rounded to nearest even if a float, wrapped around if an integer."""
-        dtype = compute_dtype(dtype)
+        if dtype in HALF_DTYPES:
+            number, dtype = round_to_half(dtype, float(number)), "float32"
         if dtype == "bool":
             text = "true" if number else "false"
         elif is_float(dtype):
