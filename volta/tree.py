@@ -12,6 +12,9 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import attrs
+import optree
+
 from volta.core import pytrees
 from volta.core.errors import TreeError
 from volta.core.pytrees import PyTreeDef, flatten, leaves, structure, unflatten
@@ -53,14 +56,11 @@ def reduce(
     return functools.reduce(f, items) if initializer is _MISSING else functools.reduce(f, items, initializer)
 
 
-def leaves_with_path(tree: Any) -> list[tuple[str, Any]]:
-    """Pairs of a path, as Python would write it (``['a'][0].w``), and a leaf."""
-    return list(zip(pytrees.leaf_paths(tree), leaves(tree), strict=True))
-
-
-def transpose(outer: PyTreeDef, inner: PyTreeDef, tree: Any) -> Any:
-    """A tree of structure ``outer`` whose leaves have structure ``inner``, turned inside out."""
+def transpose(outer: PyTreeDef, inner: PyTreeDef | None, tree: Any) -> Any:
+    """A tree of structure ``outer`` whose leaves have structure ``inner`` (None: found out), turned inside out."""
     flat = leaves(tree)
+    if inner is None:
+        inner = structure(outer.flatten_up_to(tree)[0])
     n = inner.num_leaves
     if len(flat) != outer.num_leaves * n:
         raise TreeError(f"tree.transpose: {len(flat)} leaves are not {outer.num_leaves} times {n}")
@@ -68,12 +68,136 @@ def transpose(outer: PyTreeDef, inner: PyTreeDef, tree: Any) -> Any:
     return unflatten(inner, rows)
 
 
+# -- paths -------------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class SequenceKey:
+    """A place in a list or a tuple."""
+
+    idx: int
+
+    def __str__(self) -> str:
+        return f"[{self.idx}]"
+
+
+@attrs.frozen
+class DictKey:
+    """A key of a dict."""
+
+    key: Any
+
+    def __str__(self) -> str:
+        return f"[{self.key!r}]"
+
+
+@attrs.frozen
+class GetAttrKey:
+    """A field of a dataclass, an attrs class or a named tuple."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f".{self.name}"
+
+
+@attrs.frozen
+class FlattenedIndexKey:
+    """A child of a registered class that says no more of it than its number."""
+
+    key: Any
+
+    def __str__(self) -> str:
+        return f"[<flat index {self.key}>]"
+
+
+KeyPath = tuple[SequenceKey | DictKey | GetAttrKey | FlattenedIndexKey, ...]
+
+
+def _key(entry: Any) -> Any:
+    if isinstance(entry, optree.NamedTupleEntry):
+        return GetAttrKey(entry.field)
+    if isinstance(entry, optree.GetAttrEntry):  # of dataclasses and attrs classes too
+        return GetAttrKey(entry.name)
+    if isinstance(entry, optree.SequenceEntry):
+        return SequenceKey(entry.index)
+    if isinstance(entry, optree.MappingEntry):
+        return DictKey(entry.key)
+    return FlattenedIndexKey(entry.entry)
+
+
+def _paths(treedef: PyTreeDef) -> list[KeyPath]:
+    return [tuple(_key(e) for e in accessor) for accessor in optree.treespec_accessors(treedef)]
+
+
+def flatten_with_path(
+    tree: Any, is_leaf: Callable[[Any], bool] | None = None
+) -> tuple[list[tuple[KeyPath, Any]], PyTreeDef]:
+    """Like :func:`flatten`, each leaf with the keys that lead to it.
+
+    >>> from volta import tree
+    >>> tree.flatten_with_path({"a": [5]})[0]
+    [((DictKey(key='a'), SequenceKey(idx=0)), 5)]
+    """
+    items, treedef = flatten(tree, is_leaf)
+    return list(zip(_paths(treedef), items, strict=True)), treedef
+
+
+def leaves_with_path(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[tuple[KeyPath, Any]]:
+    """The leaves, each with the keys that lead to it; :func:`keystr` writes these as Python would."""
+    return flatten_with_path(tree, is_leaf)[0]
+
+
+def map_with_path(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
+    """Like :func:`map`, with the path of the leaf as the first argument of ``f``.
+
+    >>> from volta import tree
+    >>> tree.map_with_path(lambda path, x: x + path[0].idx, [1, 2, 3])
+    [1, 3, 5]
+    """
+    paths = unflatten(structure(tree, is_leaf), [_Boxed(path) for path in _paths(structure(tree, is_leaf))])
+    return map(lambda path, *xs: f(path.path, *xs), paths, tree, *rest)
+
+
+@attrs.frozen
+class _Boxed:
+    """A path as a leaf (a bare tuple would be a subtree)."""
+
+    path: KeyPath
+
+
+def keystr(path: KeyPath, *, simple: bool = False, separator: str = "") -> str:
+    """A path as text: ``['a'][0].w``, or with ``simple`` only the keys, with a separator between them.
+
+    >>> from volta import tree
+    >>> [tree.keystr(path) for path, _ in tree.leaves_with_path({"a": [5]})]
+    ["['a'][0]"]
+    """
+    if not simple:
+        return separator.join(str(key) for key in path)
+    return separator.join(str(attrs.astuple(key, recurse=False)[0]) for key in path)
+
+
+def broadcast(prefix: Any, full: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
+    """A tree of the structure of ``full`` whose leaves are those of ``prefix``, each repeated for all below it."""
+    return map(lambda x, below: map(lambda _: x, below, is_leaf=is_leaf), prefix, full, is_leaf=is_leaf)
+
+
 __all__ = [
+    "DictKey",
+    "FlattenedIndexKey",
+    "GetAttrKey",
+    "KeyPath",
+    "SequenceKey",
     "all",
+    "broadcast",
     "flatten",
+    "flatten_with_path",
+    "keystr",
     "leaves",
     "leaves_with_path",
     "map",
+    "map_with_path",
     "reduce",
     "structure",
     "transpose",

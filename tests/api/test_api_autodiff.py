@@ -33,6 +33,13 @@ def test_gradients_have_the_trees_and_dtypes_of_the_arguments() -> None:
     assert gradient["w"][1].tolist() == [2, 2, 2] and float(gradient["b"][0]) == 6
 
 
+def test_gradients_of_python_numbers_are_weak() -> None:
+    f = lambda x: x * x * np.float32(2)  # noqa: E731
+    for gradient in (volta.grad(f), volta.grad(volta.jit(f)), volta.jit(volta.grad(f))):
+        assert gradient(3.0).weak_type and float(gradient(3.0)) == 12
+        assert not gradient(np.float32(3.0)).weak_type
+
+
 def test_an_argument_that_is_not_used_has_a_zero_gradient() -> None:
     gx, gy = volta.grad(lambda x, y: vnp.sum(x), (0, 1))(X, X)
     assert gy.tolist() == [0, 0, 0]

@@ -18,10 +18,18 @@ def test_tree_functions() -> None:
     assert tree.map(lambda x, y: x + y, t, t) == {"a": 2, "b": [4, (6, None)]}
     assert tree.reduce(lambda x, y: x + y, t) == 6 and tree.reduce(lambda x, y: x + y, t, 10) == 16
     assert tree.all([True, (1,)]) and not tree.all([True, 0])
-    assert tree.leaves_with_path(t) == [("['a']", 1), ("['b'][0]", 2), ("['b'][1][0]", 3)]
+    paths = [(tree.keystr(path), leaf) for path, leaf in tree.leaves_with_path(t)]
+    assert paths == [("['a']", 1), ("['b'][0]", 2), ("['b'][1][0]", 3)]
+    assert tree.keystr(tree.leaves_with_path(t)[2][0], simple=True, separator="/") == "b/1/0"
+    assert tree.map_with_path(lambda path, x, y: (len(path), x + y), t, t) == {
+        "b": [(2, 4), ((3, 6), None)],
+        "a": (1, 2),
+    }
+    assert tree.broadcast({"a": 7, "b": 8}, t) == {"a": 7, "b": [8, (8, None)]}
     assert tree.map(len, [[1, 2], [3]], is_leaf=lambda x: isinstance(x, list) and isinstance(x[0], int)) == [2, 1]
     turned = tree.transpose(tree.structure([0, 0]), tree.structure({"x": 0}), [{"x": 1}, {"x": 2}])
     assert turned == {"x": [1, 2]}
+    assert tree.transpose(tree.structure([0, 0]), None, [(1, 2), (3, 4)]) == ([1, 3], [2, 4])
     with pytest.raises(volta.errors.TreeError, match="tree 1 has the structure"):
         tree.map(lambda x, y: x, [1, 2], [1, 2, 3])
 
@@ -73,6 +81,22 @@ def test_registration() -> None:
     assert f(net).layers[0].w.tolist() == [2, 2] and f(net).layers[0].name == "first"
     f(attrs.evolve(net, n=3))
     assert traces == [2, 3]
+
+
+def test_fields_marked_static_and_static_classes() -> None:
+    @tree_util.register_dataclass
+    @dataclasses.dataclass
+    class Layer:
+        w: object
+        name: str = dataclasses.field(metadata={"static": True})
+
+    @tree_util.register_static
+    class Name(str):
+        pass
+
+    assert tree.leaves([Layer(1, "a"), Name("b")]) == [1]
+    assert tree.keystr(tree.leaves_with_path(Layer(1, "a"))[0][0]) == ".w"
+    assert tree.structure(Name("b")) != tree.structure(Name("c"))
 
 
 def test_partial_is_a_tree() -> None:

@@ -26,6 +26,7 @@ from volta.core.interp import get_aval
 from volta.core.pytrees import PyTreeDef
 from volta.core.source import at_user_line
 from volta.ops.base import instantiate
+from volta.ops.lax import convert_element_type
 from volta.ops.primitive import Zero
 from volta.trace.jvp import has_tangent, jvp_flat
 from volta.trace.linearize import Linear, linearize_flat
@@ -78,6 +79,13 @@ def _cotangent_value(ct: Any) -> Any:
     if isinstance(ct, Zero) and not has_tangent(ct.aval.dtype):
         return np.zeros(ct.aval.shape, float0)
     return value_of(instantiate(ct))
+
+
+def _weak_like(ct: Any, aval: ShapedArray) -> Any:
+    """The gradient of a Python number is weakly typed too: an update with it does not change the number's type."""
+    if aval.weak_type and has_tangent(aval.dtype) and not get_aval(ct).weak_type:
+        return convert_element_type(ct, aval.dtype, weak_type=True)
+    return ct
 
 
 def _check_like(x: Any, aval: ShapedArray, what: str) -> Any:
@@ -210,7 +218,9 @@ def _value_and_grad(
         outs, pullback, aux = _vjp(of_chosen, selected, has_aux, transform)
         _check_scalar(fun, outs, pullback.out_tree, transform)
         one = np.ones((), outs[0].aval.dtype)[()]
-        grads = _unflatten_args(pullback.in_trees, [_cotangent_value(ct) for ct in pullback.pull([one])])
+        cts = [_cotangent_value(ct) for ct in pullback.pull([one])]
+        cts = [_weak_like(ct, aval) for ct, aval in zip(cts, pullback.in_avals, strict=True)]
+        grads = _unflatten_args(pullback.in_trees, cts)
         value = value_of(outs[0])
         gradient = grads if isinstance(argnums, (tuple, list)) else grads[0]
         return ((value, aux) if has_aux else value), gradient
