@@ -176,3 +176,26 @@ def test_gradients_flow_through_samples():
 def test_errors(call, error, words):
     with pytest.raises(error, match=words):
         call(random.key(0))
+
+
+@pytest.mark.parametrize("name", ["bits", "uniform", "normal", "exponential", "bernoulli"])
+def test_a_sample_is_one_kernel(name):
+    """Counters, cipher and what follows fuse: besides scalars (the key schedule) one kernel, and no temporaries."""
+    draw = SAMPLERS[name]
+    plan = volta.jit(draw, static_argnums=1).lower(random.key(0), 5000).compile().plan
+    big = [buffer for buffer in plan.buffers if buffer.aval.size > 2]
+    assert [(b.kind, b.aval.size) for b in big] == [("output", 5000)]
+    assert sum(big[0].id in call.writes for call in plan.calls) == 1
+
+
+@pytest.mark.parametrize("name", ["bits", "normal", "permutation", "randint"])
+def test_threads_change_no_bit(name):
+    before = volta.get_num_threads()
+    try:
+        samples = []
+        for threads in (1, 2, 3):
+            volta.set_num_threads(threads)
+            samples.append(raw(SAMPLERS[name](random.key(4), 100_003)))
+    finally:
+        volta.set_num_threads(before)
+    assert samples[0] == samples[1] == samples[2]
