@@ -14,6 +14,8 @@ import attrs
 CHUNK = 256
 """Length of one FMA chain, part of the definition of DOT."""
 
+_PAGE = 4096
+
 Precision = Literal["default", "highest"]
 
 _ITEM_SIZES = {
@@ -296,7 +298,7 @@ def _plan(spec: DotSpec, s: DotShape) -> DotPlan:
         rhs_mode = Mode.TEMP
     if m <= 2 * spec.tile_rows:
         block_cols = min(block_cols, spec.tile_cols)
-    lhs_mode = Mode.SCRATCH if spec.converts_lhs or n > 256 else Mode.DIRECT
+    lhs_mode = Mode.SCRATCH if spec.converts_lhs or _copy_pays(s) else Mode.DIRECT
 
     scratch_lhs = spec.tile_rows * spec.tile_cols * size
     scratch_rhs = scratch_lhs + CHUNK * _round_up(spec.tile_rows, lanes) * size * (lhs_mode is Mode.SCRATCH)
@@ -320,6 +322,18 @@ def _plan(spec: DotSpec, s: DotShape) -> DotPlan:
         pack_args = (1 if packed_strides[1] == 0 else s.batch[1], *args[1:])
         launches.insert(0, DotLaunch("pack", (temp // rhs_bytes) * (padded_n // spec.tile_cols), pack_args))
     return DotPlan(tuple(launches), temp, scratch)
+
+
+def _copy_pays(s: DotShape) -> bool:
+    """Whether tiles of the left operand should be copied though they could be read where they lie.
+
+    Rows a multiple of a page apart push each other out of the nearest cache, and a stride of pages along k needs too
+    many address translations; each copy is used once for every panel of columns.
+    """
+    row, k = (abs(stride) for stride in s.lhs_strides[2:])
+    if row > k:
+        return s.n > 32 and s.m > 1 and (row + 63) % _PAGE < 127
+    return s.n > 64 and s.k > 1 and k >= _PAGE
 
 
 def _row_plan(spec: DotSpec, s: DotShape) -> DotPlan:
