@@ -160,6 +160,37 @@ def test_errors_of_two_operands(name, exact):
     assert worst <= 1.0
 
 
+HARD = {
+    "exp": [709.782712893384, -745.1332191019411, -708.4546741477827, 5e-324],
+    "exp2": [1023.9999999999999, -1074.0, -1022.374106772153],
+    "expm1": [709.78, 0.3925, -40.0, 1e-308],
+    "sinh": [710.4, 1.0, 0.9999999999999999],
+    "cosh": [710.4],
+    "sin": [6381956970095103.0 * 2.0**797, 2.0**1023, 1e22, 5.319372648326541e255, 355.0, 2.0**20, 2.0**20 * math.pi],
+    "cos": [6381956970095103.0 * 2.0**797, 2.0**1023, 1e22, 5.319372648326541e255, 11 * math.pi / 2, 2.0**20],
+    "tan": [6381956970095103.0 * 2.0**797, 2.0**1023, 1e22, 5.319372648326541e255, math.pi / 2, 2.0**20],
+    "log": [5e-324, 1e-310, 1 - 2.0**-53, 1 + 2.0**-52, 1.7976931348623157e308],
+    "log1p": [-1 + 2.0**-53, 1.7e308, 5e-324, -(2.0**-53)],
+    "acosh": [1 + 2.0**-52, 2.0**28, 1.7e308],
+    "asinh": [1.7e308, 2.0**28 + 1, 5e-324],
+    "atanh": [1 - 2.0**-53, 5e-324],
+    "acos": [1 - 2.0**-53, -1 + 2.0**-53, 0.5, 0.5000000000000001],
+    "asin": [1 - 2.0**-53, 0.5, 0.5000000000000001],
+    "cbrt": [5e-324, 1.7e308, 1e-310],
+    "rsqrt": [5e-324, 1.7e308, 1e-310],
+    "erfc": [26.5, 0.5, -1e-300],
+    "erf_inv": [1 - 2.0**-53, 0.5, 5e-324],
+}
+
+
+@pytest.mark.parametrize("name", sorted(HARD))
+def test_float64_at_the_edges(name):
+    exact, results = ulp.EXACT.get(name) or getattr(mp, name), ulp.compile_unary(name, "float64")(np.array(HARD[name]))
+    with mp.workprec(2500):
+        for x, y in zip(HARD[name], results.tolist(), strict=True):
+            assert ulp.error_float64(y, exact(mp.mpf(x))) <= 3.0, (x, y)
+
+
 def test_integer_powers_by_squaring():
     x = np.random.default_rng(0).uniform(-3, 3, 100).astype("float32")
     for exponent in (0, 1, 2, 3, 7, 10, -1, -3):
