@@ -73,7 +73,7 @@ def register_dataclass(
     """
     if cls is None:
         return functools.partial(register_dataclass, data_fields=data_fields, meta_fields=meta_fields, static=static)
-    fields: tuple[Any, ...] = attrs.fields(cls) if attrs.has(cls) else getattr(cls, "__dataclass_fields__", {}).values()
+    fields: list[Any] = list(attrs.fields(cls) if attrs.has(cls) else getattr(cls, "__dataclass_fields__", {}).values())
     marked = [f.name.lstrip("_") if attrs.has(cls) else f.name for f in fields if f.metadata.get("static", False)]
     rest = [] if data_fields is None else [f.name for f in fields if f.init and f.name not in data_fields]
     return pytrees.register_dataclass(cls, static=tuple(dict.fromkeys((*static, *meta_fields, *marked, *rest))))

@@ -131,7 +131,7 @@ class TransformTracer(Tracer):
         """The error for a value that is used after its transform has ended."""
         made = "" if self.source is None else f"\nit was made\n{self.source.pointer()}"
         return UnexpectedTracerError(
-            at_user_line(f"a traced value {self.aval.short()} is used after {self.doing()} has ended")
+            at_user_line(f"a traced {self.aval.short()} is used outside of its trace, which has ended ({self.doing()})")
             + made
             + "\nThe value left its function through a global, a closure, an attribute or a list. "
             "Return it from the transformed function instead."
