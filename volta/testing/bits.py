@@ -1,0 +1,71 @@
+"""Comparing results bit by bit; all NaNs count as one, as the bit contract has it."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+
+from volta.core import contract, dtypes, pytrees
+
+
+def _plain(x: Any) -> np.ndarray:
+    """An array of unsigned integers with the bits of ``x``, its NaNs made one."""
+    a = np.ascontiguousarray(np.asarray(x))
+    if a.dtype.kind == "b":
+        return a.view(np.uint8)
+    plain = a.view(np.dtype(f"u{a.dtype.itemsize}"))
+    if dtypes.is_float(a.dtype):
+        return np.where(np.isnan(a), plain.dtype.type(contract.NAN_BITS[a.dtype.name]), plain)
+    return plain
+
+
+def bits(tree: Any) -> list[tuple[tuple[int, ...], str, bytes]]:
+    """Shape, dtype and bytes of every leaf: equal for equal results, whatever their NaNs look like.
+
+    >>> bits(np.float32(1.0)) == bits(np.float32(1.0)), bits(np.float32(0.0)) == bits(np.float32(-0.0))
+    (True, False)
+    """
+    return [(np.shape(x), np.asarray(x).dtype.name, _plain(x).tobytes()) for x in pytrees.leaves(tree)]
+
+
+def digest(tree: Any) -> str:
+    """A short hexadecimal digest of :func:`bits`, to compare across processes and machines.
+
+    >>> digest(np.arange(3, dtype=np.int32))
+    '4b8a4b6a9b3bb0f5'
+    """
+    h = hashlib.sha256()
+    for shape, dtype, data in bits(tree):
+        h.update(repr((shape, dtype)).encode() + data)
+    return h.hexdigest()[:16]
+
+
+def assert_bits_equal(actual: Any, expected: Any, message: str = "") -> None:
+    """Assert that two pytrees of arrays have the same structure, shapes, dtypes and bits.
+
+    Raises:
+        AssertionError: naming the first leaf and element that differ, and both values in full.
+
+    >>> assert_bits_equal({"a": np.ones(2)}, {"a": np.ones(2)})
+    """
+    head = f"{message}: " if message else ""
+    leaves, tree = pytrees.flatten(actual)
+    wanted, other = pytrees.flatten(expected)
+    if tree != other:
+        raise AssertionError(f"{head}the structures differ: {tree} and {other}")
+    for number, (x, y) in enumerate(zip(leaves, wanted, strict=True)):
+        a, b = np.asarray(x), np.asarray(y)
+        if (a.shape, a.dtype) != (b.shape, b.dtype):
+            raise AssertionError(f"{head}leaf {number} is {a.dtype}{list(a.shape)}, expected {b.dtype}{list(b.shape)}")
+        p, q = _plain(a), _plain(b)
+        wrong = np.flatnonzero((p != q).ravel())
+        if wrong.size:
+            i = int(wrong[0])
+            width = 2 * a.dtype.itemsize
+            raise AssertionError(
+                f"{head}leaf {number} ({a.dtype}{list(a.shape)}) differs in {wrong.size} of {a.size} elements; the first, "
+                f"{tuple(int(k) for k in np.unravel_index(i, a.shape))}, is {a.ravel()[i]!r} (0x{int(p.ravel()[i]):0{width}x}), "
+                f"expected {b.ravel()[i]!r} (0x{int(q.ravel()[i]):0{width}x})"
+            )
