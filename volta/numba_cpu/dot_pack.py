@@ -3,13 +3,13 @@
 from llvmlite import ir
 
 from volta.emit.builder import Builder, Value, item_size, scalar_type
-from volta.emit.loops import I32, I64, PTR, VOID, for_range, if_else, loop, minimum, offset
+from volta.emit.loops import I1, I32, I64, PTR, VOID, for_range, if_else, loop, minimum, offset
 from volta.numba_cpu.dot_tile import lane_mask, masked_load
 
 PACK_TYPE = ir.FunctionType(VOID, [PTR, I64, I64, PTR, I64, I64, I64, I64])
 """``pack(to, to_k, to_strip, source, source_k, source_lane, width, depth)``; strides in bytes."""
 
-_SQUARE = 4  # no more than the fewest lanes of a strip, but for two float64: those are written in pairs of strips
+_SQUARE = 4  # side of the squares that are transposed in registers
 
 
 def pack(module: ir.Module, dtype: str, accumulator: str, lanes: int) -> ir.Function:
@@ -45,7 +45,7 @@ def pack(module: ir.Module, dtype: str, accumulator: str, lanes: int) -> ir.Func
                         with whole.otherwise():
                             emit.rows(lane_mask(b, lanes, rest))
             with branch.otherwise():
-                with if_else(b, along_k) as transposed:
+                with if_else(b, along_k if lanes >= _SQUARE else I1(False)) as transposed:
                     with transposed.then():
                         emit.transposed()
                     with transposed.otherwise():

@@ -271,7 +271,8 @@ def _plan(spec: DotSpec, s: DotShape) -> DotPlan:
     batches, m, n, k = s.batch[0] * s.batch[1], s.m, s.n, s.k
     if batches * m * n == 0:
         return DotPlan((), 0, 0)
-    if m == 1 and k > 0 and n >= spec.tile_cols and item_size(spec.rhs) in s.rhs_strides[2:]:
+    along_n, along_k = (stride == item_size(spec.rhs) for stride in reversed(s.rhs_strides[2:]))
+    if m == 1 and k > 0 and n >= spec.tile_cols and (along_n or along_k):
         return _row_plan(spec, s)
     size, lanes = item_size(spec.accumulator), spec.lanes
     padded_n = _round_up(n, spec.tile_cols)
@@ -286,8 +287,7 @@ def _plan(spec: DotSpec, s: DotShape) -> DotPlan:
         task_rows, task_cols = m, 2 * spec.tile_cols
     tasks = batches * -(-m // task_rows) * -(-n // task_cols)
 
-    row_contiguous = s.rhs_strides[3] == item_size(spec.rhs)
-    direct_rhs = not spec.converts_rhs and row_contiguous and n % lanes == 0
+    direct_rhs = not spec.converts_rhs and along_n and n % lanes == 0
     block_rows, block_cols = 8 * spec.tile_rows, min(padded_n, 4096 // size)
     if direct_rhs and (m <= 32 or (k * n * size <= 1 << 16)):
         rhs_mode = Mode.DIRECT
