@@ -12,7 +12,7 @@ from volta.numba_cpu.dot import build_dot, build_dot_pack
 from volta.numba_cpu.dot_row import build_dot_row
 from volta.numba_cpu.launch import Executable, LaunchTable
 from volta.numba_cpu.nests import build_combine, build_loop
-from volta.numba_cpu.scatter import build_scatter, build_scatter_order
+from volta.numba_cpu.scatter import build_scatter, build_scatter_few, build_scatter_order
 from volta.numba_cpu.sorting import build_scan, build_sort
 from volta.numba_cpu.unit import KernelSource, compile_kernels
 from volta.xla_like.kernels import CombineKernel, Kernel, KernelCall, LibraryKernel, LoopKernel, kernel_name
@@ -27,6 +27,7 @@ LIBRARY: dict[str, Callable[[ir.Module, str, Any], object]] = {
     "dot_row": build_dot_row,
     "scan": build_scan,
     "scatter": build_scatter,
+    "scatter_few": build_scatter_few,
     "scatter_order": build_scatter_order,
     "sort": build_sort,
 }

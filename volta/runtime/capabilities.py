@@ -49,7 +49,7 @@ _FAMILY_KERNELS = {
     Family.REDUCTION: ("loop", "combine"),
     Family.MOVEMENT: ("loop",),
     Family.CONTRACTION: ("dot", "dot_pack", "dot_row"),
-    Family.INDEXING: ("loop", "scatter", "scatter_order"),
+    Family.INDEXING: ("loop", "scatter", "scatter_few", "scatter_order"),
     Family.SORTING: ("sort", "scan"),
     Family.CALL: (),
     Family.CONTROL: (),

@@ -17,6 +17,7 @@ from volta.xla_like.nodes import Lowered, Ref, Val, lower_to_nodes
 from volta.xla_like.opaque import Context, opaque_calls
 from volta.xla_like.passes import optimize
 from volta.xla_like.plan import Buffer, ExecutionPlan
+from volta.xla_like.recompute import recompute
 from volta.xla_like.schedule import schedule
 from volta.xla_like.verify import verify_graph, verify_schedule
 
@@ -27,6 +28,7 @@ class CompileOptions:
 
     fusion: bool = True
     passes: bool = True
+    recompute: bool = True
     reuse_memory: bool = True
     vector_bits: int = 512
 
@@ -54,7 +56,10 @@ def build_plan(
     else:
         program = optimize(program, only_inline=True)
     lowered = lower_to_nodes(program.jaxpr)
-    groups = schedule(fuse(lowered, options.fusion), lowered.outputs)
+    fuser, groups = fuse(lowered, options.fusion)
+    if options.fusion and options.recompute:
+        recompute(fuser, groups, lowered)
+    groups = schedule(groups, lowered.outputs)
     plan = _assemble(lowered, groups, name, tuple(donated), level, options, out_avals)
     return plan, program
 

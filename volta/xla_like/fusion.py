@@ -302,7 +302,36 @@ class Fuser:
         return a
 
 
-def fuse(lowered: Lowered, enabled: bool = True) -> list[Group]:
+    # -- clones (see recompute.py) -------------------------------------------------------------------------------------
+
+    def fits_clone(self, group: Group, node: Node, renamed: dict[Val, Val]) -> bool:
+        """Whether a copy of a node from elsewhere can be computed per element in the group's loop."""
+        if prod(node.shape) != group.size or len(group.nodes) >= MAX_NODES:
+            return False
+        dims = self._dims_with(group, node)
+        if dims is None:
+            return False
+        outside = attrs.evolve(group, dims=dims, levels={**group.levels, **dict.fromkeys(renamed, "elem")})
+        if any(isinstance(x, Ref) and group.levels.get(x.val) == "row" for x in node.operands):
+            return False
+        return group.reduced == 1 or _walks(node, outside, dims, outside.mask())
+
+    def insert_clones(self, group: Group, copies: list[Node]) -> None:
+        """Put copies in front of a group's nodes."""
+        for copy in copies:
+            dims = self._dims_with(group, copy)
+            assert dims is not None
+            group.dims = dims
+            for val in copy.outputs:
+                self.group_of[val] = group
+                group.levels[val] = "elem"
+        group.nodes = copies + group.nodes
+        on = [self.group_of[x.val].index for c in copies for x in c.operands if isinstance(x, Ref)
+              and x.val in self.group_of and self.group_of[x.val] is not group]  # fmt: skip
+        self._depend(group.index, on)
+
+
+def fuse(lowered: Lowered, enabled: bool = True) -> tuple[Fuser, list[Group]]:
     """Group the nodes of a program into kernels, in an order that respects every dependency.
 
     With ``enabled`` False each node is a kernel of its own (the bits are the same: a test compares them).
@@ -320,7 +349,7 @@ def fuse(lowered: Lowered, enabled: bool = True) -> list[Group]:
                 fuser._reduce(group, node)
                 group.dims = fuser._dims_with(group, node) or group.dims
             fuser._place(group, node, fuser._producers(node))
-    return _ordered(fuser)
+    return fuser, _ordered(fuser)
 
 
 def _ordered(fuser: Fuser) -> list[Group]:

@@ -268,18 +268,25 @@ def _scatter(node: Node, ctx: Context) -> list[KernelCall]:
     calls = [attrs.evolve(c, inplace=((ctx.buffer_of(table.val), buffer),)) for c in calls]
     if updates.val.size == 0:
         return calls
-    order = ctx.new_temp(ShapedArray((batch, count + slots + 1), dtypes.int64))
     t, u = ctx.buffer_of(targets.val), ctx.buffer_of(updates.val)
+    spec, sizes = ScatterSpec(node.params["op"], out.dtype), (batch, slots, width, count)
+    if count <= FEW_UPDATES:
+        accesses = (Access(u, 0, ()), Access(t, 0, ()), Access(buffer, 0, ()))
+        kernel = LibraryKernel("scatter_few", spec)
+        return [*calls, KernelCall(kernel, sizes, accesses, batch, (u, t, buffer), (buffer,))]
+    order = ctx.new_temp(ShapedArray((batch, count + slots), dtypes.int64))
     sort = LibraryKernel("scatter_order", "stable counting sort of targets")
     accesses = (Access(t, 0, ()), Access(order, 0, ()))
     calls.append(KernelCall(sort, (batch, slots, count), accesses, batch, (t,), (order,)))
-    apply = LibraryKernel("scatter", ScatterSpec(node.params["op"], out.dtype))
-    chunks = -(-slots // SCATTER_SLOTS)
+    apply = LibraryKernel("scatter", spec)
     accesses = (Access(u, 0, ()), Access(order, 0, ()), Access(buffer, 0, ()))
-    sizes = (batch, slots, width, count)
-    calls.append(KernelCall(apply, sizes, accesses, batch * chunks, (u, order, buffer), (buffer,), 64 * 64 * 8))
+    tasks = batch * -(-slots // SCATTER_SLOTS)
+    calls.append(KernelCall(apply, sizes, accesses, tasks, (u, order, buffer), (buffer,)))
     return calls
 
+
+FEW_UPDATES = 32
+"""Up to this many updates a batch item are matched by comparing targets, without sorting them."""
 
 SCATTER_SLOTS = 256
 """Target rows in one task of a scatter."""

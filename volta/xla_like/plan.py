@@ -79,9 +79,11 @@ class ExecutionPlan:
         first, last = lifetimes(self.buffers, self.calls)
         live = []
         for i in range(len(self.calls)):
-            live.append(
-                sum(aligned(b.nbytes) for b in self.buffers if b.kind == "temp" and first[b.id] <= i <= last[b.id])
-            )
+            blocks = {b.offset: 0 for b in self.buffers if b.kind == "temp"}  # in-place buffers share one
+            for b in self.buffers:
+                if b.kind == "temp" and first[b.id] <= i <= last[b.id]:
+                    blocks[b.offset] = max(blocks[b.offset], aligned(b.nbytes))
+            live.append(sum(blocks.values()))
         return live
 
     # -- text ----------------------------------------------------------------------------------------------------------
