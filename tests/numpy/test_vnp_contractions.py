@@ -150,9 +150,7 @@ def test_norms():
 
 def test_errors_name_shapes_and_axes():
     a, b = vnp.ones((2, 3)), vnp.ones((4, 5))
-    with pytest.raises(
-        ShapeError, match=r"\(2, 3\) and \(4, 5\).*axis -1 of the first, of size 3, and axis -2"
-    ):
+    with pytest.raises(ShapeError, match=r"\(2, 3\) and \(4, 5\).*axis -1 of the first, of size 3, and axis -2"):
         a @ b
     with pytest.raises(ShapeError, match="batch axis -3 has 2 and 3; they must broadcast"):
         vnp.ones((2, 4, 4)) @ vnp.ones((3, 4, 4))

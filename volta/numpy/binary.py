@@ -301,8 +301,9 @@ logical_xor = _binary("logical_xor", lax.bitwise_xor, "True where exactly one is
 def isclose(x: Array, y: Array, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Array:
     """True where ``abs(x - y) <= atol + rtol * abs(y)``, or where both are the same infinity."""
     x, y = operands("isclose", x, y)
-    if not dtypes.is_float(aval_of("isclose", x).dtype):
-        return lax.eq(x, y) if _is_bool(x) else isclose(*float_operands("isclose", x, y), rtol=rtol, atol=atol)
+    if _is_bool(x):
+        return lax.eq(x, y)
+    x, y = float_operands("isclose", x, y)
     bound = lax.add(lax.mul(lax.abs(y), scalar_like(y, rtol)), scalar_like(y, atol))
     near = lax.bitwise_and(lax.le(lax.abs(lax.sub(x, y)), bound), lax.is_finite(y))
     near = lax.bitwise_or(lax.eq(x, y), near)

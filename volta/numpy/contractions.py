@@ -78,7 +78,11 @@ def matmul(a: Array, b: Array, *, precision: str | None = None, preferred_elemen
     a, b = promote_dtypes("matmul", a, b)
     ra, rb = A.shape[:-2], B.shape[:-2]
     nb = max(len(ra), len(rb))
-    xs, ys, out, drop_a, drop_b = [], [], [], [], []
+    xs: list[Any] = []
+    ys: list[Any] = []
+    out: list[Any] = []
+    drop_a: list[int] = []
+    drop_b: list[int] = []
     for i in range(-nb, 0):  # a batch axis of size 1 that meets a larger one (or none) is no batch axis at all
         na = ra[i] if -i <= len(ra) else None
         n = rb[i] if -i <= len(rb) else None

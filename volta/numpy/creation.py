@@ -272,7 +272,7 @@ def _triangle(name: str, m: Array, k: int, lower: bool) -> Array:
     aval = aval_of(name, m)
     if aval.ndim < 2:
         raise ShapeError(at_user_line(f"{name}: needs a matrix, got shape {aval.shape}"))
-    mask = broadcast_array(_band(*aval.shape[-2:], k if lower else k - 1, lax.ge), aval.shape)
+    mask = broadcast_array(_band(aval.shape[-2], aval.shape[-1], k if lower else k - 1, lax.ge), aval.shape)
     zero = zero_like(m)
     return lax.select_n(mask, zero, m) if lower else lax.select_n(mask, m, zero)
 

@@ -14,7 +14,6 @@ from volta.core.source import at_user_line
 from volta.numpy import binary, shaping
 from volta.numpy.indexing import getitem
 from volta.numpy.promotion import (
-    as_shape,
     as_value,
     aval_of,
     broadcast_array,
@@ -264,12 +263,12 @@ def repeat(a: Array, repeats: Any, axis: int | None = None, *, total_repeat_leng
         return shaping.reshape(
             lax.broadcast_in_dim(a, wide, places), old[:axis] + (old[axis] * count,) + old[axis + 1 :]
         )
-    places = np.repeat(np.arange(old[axis], dtype=np.int32), counts)
+    index = np.repeat(np.arange(old[axis], dtype=np.int32), counts)
     if total_repeat_length is not None:
-        last = places[-1:] if places.size else np.zeros(1, np.int32)
-        short = builtins.max(0, total_repeat_length - places.size)
-        places = np.concatenate([places, np.repeat(last, short)])[:total_repeat_length]
-    return take(a, places, axis, mode="clip")
+        last = index[-1:] if index.size else np.zeros(1, np.int32)
+        short = builtins.max(0, total_repeat_length - index.size)
+        index = np.concatenate([index, np.repeat(last, short)])[:total_repeat_length]
+    return take(a, index, axis, mode="clip")
 
 
 def pad(array: Array, pad_width: Any, mode: str = "constant", *, constant_values: Any = 0) -> Array:
@@ -315,7 +314,7 @@ def _pairs(what: str, given: Any, ndim: int) -> list[tuple[int, int]]:
         pairs = np.broadcast_to(rows[:, None] if rows.ndim == 2 and rows.shape[1] == 1 else rows, (ndim, 2)).tolist()
     except ValueError:
         raise ShapeError(at_user_line(f"pad: {what} {given} does not fit an array of {ndim} dimensions")) from None
-    return [tuple(as_shape("pad", pair)) if min(pair) >= 0 else tuple(pair) for pair in pairs]
+    return [(int(low), int(high)) for low, high in pairs]
 
 
 def delete(arr: Array, obj: Any, axis: int | None = None) -> Array:

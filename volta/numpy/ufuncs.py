@@ -72,8 +72,8 @@ fix = trunc
 def round(x: Array, decimals: int = 0) -> Array:
     """Round to ``decimals`` decimal places, halves to even.
 
-    >>> volta.numpy.round(2.5)
-    Array(2., dtype=float32)
+    >>> volta.numpy.round(volta.numpy.array([0.5, 1.5, 2.5]))
+    Array([0., 2., 2.], dtype=float32)
     """
     dtype = aval_of("round", x).dtype
     if not dtypes.is_float(dtype):
