@@ -69,16 +69,21 @@ def functions() -> str:
     parts = [
         GENERATED,
         "# Accuracy of the functions\n",
-        "Largest errors in units in the last place. float32: over all 2^32 inputs, with the first eight digits of the\n"
-        "SHA-256 of all results. float64: over samples of each region. Made by `python scripts/ulp.py`.\n",
+        "Largest errors in units in the last place. float32: over the inputs named, with the first eight digits of the\n"
+        "SHA-256 of the results where all 2^32 were tried. float64: over samples of each region. Made by\n"
+        "`python scripts/ulp.py`.\n",
     ]
     rows = []
     for name in sorted({name for record in records.values() for name in record["functions"]}):
         single, double = (records[dtype]["functions"].get(name) for dtype in ("float32", "float64"))
-        cells = [f"{single['max_ulp']:.3f}", f"`{single['at']}`", f"`{single['sha256'][:8]}`"] if single else ["–"] * 3
+        cells = ["–"] * 4
+        if single:
+            tested = "all" if single.get("every", 1) == 1 else f"every {single['every']}th"
+            digest = f"`{single['sha256'][:8]}`" if "sha256" in single else "–"
+            cells = [f"{single['max_ulp']:.3f}", f"`{single['at']}`", tested, digest]
         rows.append([f"`{name}`", *cells, f"{double['max_ulp']:.3f}" if double else "–"])
     if rows:
-        header = ["function", "float32: ULP", "at", "digest", "float64: ULP"]
+        header = ["function", "float32: ULP", "at", "inputs tried", "digest", "float64: ULP"]
         parts.append(_table(header, rows))
     else:
         parts.append("No measurements are recorded yet.\n")
@@ -91,8 +96,8 @@ def capability_matrix() -> str:
         [
             GENERATED,
             "# Capability matrix\n",
-            "The strongest level of determinism at which each backend runs each primitive. At a level stronger than its\n"
-            "cell, a primitive is refused before anything runs.\n",
+            "The strongest level of determinism at which each backend runs each primitive. At a stronger level a primitive\n"
+            "is refused before anything runs.\n",
             _table(
                 ["primitive", "family", *(record.backend for record in backends)],
                 [[f"`{name}`", *cells] for name, *cells in capabilities.matrix_rows(backends)],
