@@ -132,6 +132,19 @@ def test_a_call_may_close_over_values_of_an_enclosing_trace() -> None:
     assert bits(volta.vmap(f, in_axes=(0, None))(rows, Y)) == bits(volta.vmap(plain, in_axes=(0, None))(rows, Y))
 
 
+def test_functions_that_differ_only_in_an_array_constant_are_not_confused() -> None:
+    def scaled(table):
+        table = vnp.asarray(table)
+        return volta.jit(lambda x: vnp.sum(vnp.sin(x) * table))
+
+    for transform in (volta.grad, lambda f: volta.jit(volta.grad(f)), lambda f: volta.jit(volta.checkpoint(f))):
+        first, second = transform(scaled(X))(Y), transform(scaled(2 * X))(Y)
+        np.testing.assert_array_equal(np.asarray(second), 2 * np.asarray(first))
+    program = volta.make_jaxpr(volta.grad(scaled(X)))(Y)
+    assert len(program.consts) == 1
+    assert all(not body.consts for e in program.eqns for body in subjaxprs(e.params))
+
+
 def test_jvp_and_vmap_of_calls() -> None:
     f, g = entangled(lambda f: f), entangled(volta.checkpoint)
     assert bits(volta.jvp(g, (X, Y), (Y, X))) == bits(volta.jvp(f, (X, Y), (Y, X)))

@@ -223,9 +223,23 @@ def _normal_form(program: ClosedJaxpr, firsts: tuple[int, ...]) -> _Form:
     return _Form(ClosedJaxpr(opened, program.consts), takes, tuple(gives))
 
 
+@lru_cache(maxsize=_CACHED)
+def _opened(program: ClosedJaxpr) -> ClosedJaxpr:
+    """The program with its constants as its first inputs."""
+    jaxpr = program.jaxpr
+    return ClosedJaxpr(jaxpr.replace(constvars=(), invars=jaxpr.constvars + jaxpr.invars), ())
+
+
 def call(primitive: Primitive, program: ClosedJaxpr, args: Sequence[Any], name: str) -> list[Any]:
-    """Bind a call so that it hides no equality: equal arguments are passed once, and an output that is an argument or
-    another output does not go through the call. A derivative then accumulates as it would without the call."""
+    """Bind a call so that it hides nothing from what is around it.
+
+    Constants become arguments: a program inside of a program has none, so its text says all that it means. Equal
+    arguments are passed once, and an output that is an argument or another output does not go through the call: a
+    derivative then accumulates as it would without the call.
+    """
+    if program.consts:
+        args = [*program.consts, *args]
+        program = _opened(program)
     form = _normal_form(program, _firsts(args))
     outs = []
     if form.program.jaxpr.outvars:
