@@ -12,6 +12,7 @@ from volta.runtime.array import as_array
 from volta.runtime.context import current_context
 
 _executables: dict[Any, gateway.Executable] = {}
+_KEPT = 8192
 
 
 class EvalTrace(Trace):
@@ -26,6 +27,8 @@ class EvalTrace(Trace):
         executable = _executables.get(key)
         if executable is None:
             executable = _executables[key] = _compile(primitive, [get_aval(a) for a in arrays], params)
+            if len(_executables) > _KEPT:  # a program made anew at each call is a new key each time
+                del _executables[next(iter(_executables))]
         out = executable(arrays)
         return out if primitive.multiple_results else out[0]
 
