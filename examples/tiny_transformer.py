@@ -87,11 +87,8 @@ def attention(layer, x):
     """Causal self-attention over x of shape (batch, length, width)."""
     batch, length, _ = x.shape
     q, k, v = vnp.split(x @ layer["qkv"], 3, axis=-1)
-    q, k, v = (y.reshape(batch, length, HEADS, WIDTH // HEADS).transpose(0, 2, 1, 3) for y in (q, k, v))
-    scores = q @ k.transpose(0, 1, 3, 2) / math.sqrt(WIDTH // HEADS)
-    past = vnp.tril(vnp.ones((length, length), dtype=bool))
-    weights = nn.softmax(vnp.where(past, scores, -1e9))
-    y = (weights @ v).transpose(0, 2, 1, 3).reshape(batch, length, WIDTH)
+    q, k, v = (y.reshape(batch, length, HEADS, WIDTH // HEADS) for y in (q, k, v))
+    y = nn.dot_product_attention(q, k, v, is_causal=True).reshape(batch, length, WIDTH)
     return y @ layer["out"]
 
 
