@@ -69,8 +69,8 @@ def functions() -> str:
     parts = [
         GENERATED,
         "# Accuracy of the functions\n",
-        "Largest errors in units in the last place. float32: over the inputs named, with the first eight digits of the\n"
-        "SHA-256 of the results where all 2^32 were tried. float64: over samples of each region. Made by\n"
+        "Largest errors in units in the last place. float32: over the inputs named, with the first eight digits of\n"
+        "the SHA-256 of the results where all 2^32 were tried. float64: over samples of each region. Made by\n"
         "`python scripts/ulp.py`.\n",
     ]
     rows = []
@@ -96,8 +96,8 @@ def capability_matrix() -> str:
         [
             GENERATED,
             "# Capability matrix\n",
-            "The strongest level of determinism at which each backend runs each primitive. At a stronger level a primitive\n"
-            "is refused before anything runs.\n",
+            "The strongest level of determinism at which each backend runs each primitive. At a stronger level it is\n"
+            "refused before anything runs.\n",
             _table(
                 ["primitive", "family", *(record.backend for record in backends)],
                 [[f"`{name}`", *cells] for name, *cells in capabilities.matrix_rows(backends)],
