@@ -146,6 +146,19 @@ def test_traced_indices():
     assert (np.asarray(x.at[vnp.asarray(np.int32([9, 1]))].get(mode="fill", fill_value=5.0))[0] == 5).all()
 
 
+def test_indices_of_every_integer_dtype():
+    x = np.arange(300, dtype=np.float32)
+    for dtype in "int8 int16 int32 int64 uint8 uint16 uint32 uint64".split():
+        i = np.array([3, 100, -1 if dtype[0] == "i" else 7]).astype(dtype)
+        assert_same(vnp.asarray(x)[vnp.asarray(i)], x[i])
+        assert_same(vnp.take(x, vnp.asarray(i)), x[i])
+        assert_same(vnp.asarray(x)[i], x[i])
+    far = np.int64([2**32 + 1, -(2**40)])
+    assert_same(vnp.asarray(x)[vnp.asarray(far)], x[[-1, 0]])
+    assert_same(vnp.asarray(x)[far], x[[-1, 0]])
+    assert np.isnan(np.asarray(vnp.take(x, vnp.asarray(far)))).all() and np.isnan(np.asarray(vnp.take(x, far))).all()
+
+
 def test_a_traced_mask_with_a_scalar_is_a_select():
     program = str(make_jaxpr(lambda x: x.at[x > 0].set(0))(vnp.asarray(X)))
     assert "select_n" in program and "scatter" not in program

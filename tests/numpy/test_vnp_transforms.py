@@ -15,6 +15,7 @@ import volta.numpy as vnp
 X = floats(4, 5)
 P = np.abs(X) + np.float32(0.3)
 I = np.int32([[0, 3], [1, 1]])  # noqa: E741
+ORDER = np.argsort(X, 0).astype(np.int32)[:3]
 W = floats(4, 5)[::-1].copy()
 
 FUNCTIONS = {
@@ -35,7 +36,7 @@ FUNCTIONS = {
     "index": lambda np, x: x[1:3, ::-1] * x[-1] + x[0, 2],
     "gather": lambda np, x: x[I] * x[I[0, 0]] + x[:, I[1, 0] : I[1, 0] + 1].sum(),
     "mixed": lambda np, x: x[np.asarray(I), 1:3],
-    "take": lambda np, x: np.take(x, np.asarray(I), 1)[:2, :, 0] * np.take_along_axis(x, np.asarray(I), 0),
+    "take": lambda np, x: np.take(x, np.asarray(I), 1)[:3, 0, :1] * np.take_along_axis(x, np.asarray(ORDER), 0),
     "set": lambda np, x: x.at[1].set(x[0] * 2).at[:, 2].multiply(3.0),
     "add": lambda np, x: x.at[np.asarray(I)].add(x[0] ** 2),
     "mask": lambda np, x: x.at[x > 0].set(0.0) * x,

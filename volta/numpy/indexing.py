@@ -52,15 +52,11 @@ class Plan:
     index_shape: tuple[int, ...]
     result: tuple[int, ...]  # the result's shape
     place: int  # where the index arrays' axes stand among the axes before None is put in
+    whole: bool  # whether the static part selects everything in order
 
     @property
     def is_static(self) -> bool:
         return not self.axes
-
-    @property
-    def whole(self) -> bool:
-        """Whether the static part selects everything in order."""
-        return all(c == Cut(0, n, 1, False) for c, n in zip(self.cuts, self.shape, strict=True))
 
     @property
     def kept(self) -> tuple[int, ...]:
@@ -150,25 +146,68 @@ def _flatten(index: Any, ndim: int) -> list[Any]:
 
 
 def _normalised(item: Any, size: int) -> Any:
-    """An index array of int32 (int64 where the axis needs it) with negative positions counted from the end."""
-    wide = dtypes.int64 if size > 2**31 - 1 else dtypes.int32
+    """An index array of int32 (int64 where it is wide) with negative positions counted from the end."""
     if not isinstance(item, Value):
         item = np.asarray(item)
         if not np.issubdtype(item.dtype, np.integer):
             raise DTypeError(at_user_line(f"index arrays must be integers or booleans, not {item.dtype}"))
-        return np.where(item < 0, item + size, item).astype(wide) if item.size else item.astype(wide)
+        return constant_positions(item, size)
     if not dtypes.is_integer(item.dtype):
         raise DTypeError(
             at_user_line(f"index arrays must be integers or booleans, not {item.aval.short()}; use x.astype('int32')")
         )
-    if dtypes.is_signed(item.dtype):
-        n = item.dtype.type(min(size, np.iinfo(item.dtype).max))
-        item = lax.select_n(lax.lt(item, item.dtype.type(0)), item, lax.add(item, n))
-    return convert(item, wide)
+    signed = dtypes.is_signed(item.dtype)
+    item = convert(item, position_dtype(item.dtype, size))
+    if signed:
+        item = lax.select_n(lax.lt(item, item.dtype.type(0)), item, lax.add(item, item.dtype.type(size)))
+    return item
+
+
+def position_dtype(dtype: np.dtype, size: int) -> np.dtype:
+    """The dtype in which positions of ``dtype`` along an axis of ``size`` never wrap around."""
+    return dtypes.int64 if size > 2**31 - 1 or dtype in (dtypes.int64, dtypes.uint64, dtypes.uint32) else dtypes.int32
+
+
+def constant_positions(item: np.ndarray, size: int) -> np.ndarray:
+    """Known positions, normalised now; those out of bounds become -1 or ``size``, so that a small dtype holds them."""
+    wide = item.astype(np.int64) if item.dtype != np.uint64 else np.minimum(item, np.uint64(size)).astype(np.int64)
+    return np.clip(np.where(wide < 0, wide + size, wide), -1, size).astype(position_dtype(dtypes.int32, size))
+
+
+def _static_key(index: Any) -> Any:
+    """``index`` as a hashable key when it is made of ints, slices of ints, None and Ellipsis alone; else None."""
+    key = []
+    for item in index if type(index) is tuple else (index,):
+        if type(item) is slice:
+            bounds = (item.start, item.stop, item.step)
+            if any(b is not None and type(b) is not int for b in bounds):
+                return None
+            key.append(bounds)
+        elif type(item) is int or item is None or item is Ellipsis:
+            key.append(item)
+        else:
+            return None
+    return tuple(key)
+
+
+_plans: dict[Any, Plan] = {}
 
 
 def parse(shape: tuple[int, ...], index: Any) -> Plan:
-    """Read ``index`` for an operand of shape ``shape``; see the module's docstring."""
+    """Read ``index`` for an operand of shape ``shape``; see the module's docstring. Static ones are remembered."""
+    key = _static_key(index)
+    if key is None:
+        return _parse(shape, index)
+    plan = _plans.get((shape, key))
+    if plan is None:
+        plan = _parse(shape, index)
+        if len(_plans) > 4096:
+            _plans.clear()
+        _plans[shape, key] = plan
+    return plan
+
+
+def _parse(shape: tuple[int, ...], index: Any) -> Plan:
     items = _flatten(index, len(shape))
     cuts: list[Cut] = []
     dropped: list[int] = []
@@ -248,6 +287,7 @@ def _finish(shape: Any, cuts: Any, dropped: Any, arrays: dict[int, Any], advance
         index_shape,
         tuple(result),
         layout[:first].count("slice"),
+        all(c == Cut(0, n, 1, False) for c, n in zip(cuts, shape, strict=True)),
     )
 
 
@@ -296,10 +336,10 @@ def getitem(x: Array, index: Any, mode: str = "clip") -> Array:
     """``x[index]``. Positions out of bounds: ``mode`` 'clip' clamps them, 'fill' gives NaN, 'zero' 0."""
     x = as_value(x)
     plan = parse(x.shape, index)
-    check_sizes(plan)
     x = take_static(x, plan)
     if plan.is_static:
         return reshaped(x, plan.result)
+    check_sizes(plan)
     x = reshaped(x, without_dropped(plan))
     out = lax.gather(x, plan.indices, axes=shifted_axes(plan), batch_dims=0, mode=mode)
     order = gather_order(plan)

@@ -12,7 +12,7 @@ from volta.core.errors import ConcretizationTypeError, DTypeError, ShapeError
 from volta.core.interp import Tracer, Value
 from volta.core.source import at_user_line
 from volta.numpy import binary, shaping
-from volta.numpy.indexing import getitem
+from volta.numpy.indexing import constant_positions, getitem, position_dtype
 from volta.numpy.promotion import (
     as_value,
     aval_of,
@@ -41,17 +41,20 @@ def normal_indices(name: str, indices: Any, size: int, mode: str | None) -> Any:
     dtype = aval_of(name, indices).dtype
     if not dtypes.is_integer(dtype):
         raise DTypeError(at_user_line(f"{name}: indices must be integers, not {dtype}"))
-    constant = not isinstance(indices, Value)
-    indices = np.asarray(indices) if constant else indices
-    wide = dtypes.int64 if size > 2**31 - 1 or dtype.itemsize == 8 or dtype == dtypes.uint32 else dtypes.int32
-    indices = convert(indices, wide)
+    if not isinstance(indices, Value):
+        index = np.asarray(indices)
+        if mode == "wrap":
+            index = np.mod(index.astype(np.int64), size)
+        elif mode == "clip":
+            index = np.clip(index, 0, builtins.max(size - 1, 0))
+        return constant_positions(index, size)
+    wide = position_dtype(dtype, size)
+    index = convert(indices, wide)
     if mode == "wrap":
-        return np.mod(indices, size) if constant else binary.remainder(indices, wide.type(size))
+        return binary.remainder(index, wide.type(size))
     if mode == "clip" or dtypes.is_unsigned(dtype):
-        return indices
-    if constant:
-        return np.where(indices < 0, indices + wide.type(size), indices)
-    return lax.select_n(lax.lt(indices, wide.type(0)), indices, lax.add(indices, wide.type(size)))
+        return index
+    return lax.select_n(lax.lt(index, wide.type(0)), index, lax.add(index, wide.type(size)))
 
 
 def _filled(name: str, taken: Array, inside: Any, fill_value: Any) -> Array:
