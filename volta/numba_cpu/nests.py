@@ -47,6 +47,15 @@ def passes_of(e: KernelEmitter) -> list[Pass]:
     return out
 
 
+def result_of(e: KernelEmitter, p: Pass, i: int, state: State) -> Value:
+    """A finished reduction as a value of its dtype: what the kernel goes on with is what it would have stored."""
+    x, value = e.kernel.body[i], p.reducers[i].result(state)
+    assert isinstance(x, Reduce)
+    if x.dtype.name in ("float16", "bfloat16") and not p.reducers[i].is_arg:
+        return Builder(e.b, value.builder.lanes).round_to_half(value, x.dtype.name)
+    return value
+
+
 class RowNest:
     """A 'row' kernel: each task is a row (or a block of one); vectors run along the row."""
 
@@ -77,7 +86,7 @@ class RowNest:
                 if p.reduces:
                     states.update(self.reduce(p, stores, block))
                     for i in p.reduces:
-                        self.once[i] = p.reducers[i].result(states[i])
+                        self.once[i] = result_of(e, p, i, states[i])
                 elif p.stores:
                     e.vector_loop(I64(0), self.length, lambda i, n, p=p: self.body(p, stores, i, n), self.masked(p))
                 e.evaluate(e.invariant(phase + 1), self.once, 1, self.row, None)
@@ -243,7 +252,7 @@ class ColNest:
             if p.reduces or p.stores:
                 states.update(self.reduce(p, once, index, lanes, block))
                 for i in p.reduces:
-                    once[i] = p.reducers[i].result(states[i])
+                    once[i] = result_of(e, p, i, states[i])
             e.evaluate(e.invariant(phase + 1), once, lanes, self.row, index)
         for k, s in enumerate(e.kernel.stores):
             if s.level == "row":
