@@ -1,6 +1,8 @@
 """jit: caching, arguments of all kinds, stages, and what it means inside and outside of other transforms."""
 
+import concurrent.futures
 import dataclasses
+import functools
 from typing import NamedTuple
 
 import attrs
@@ -201,3 +203,41 @@ def test_make_jaxpr_and_eval_shape() -> None:
     assert shapes[0] == volta.ShapeDtypeStruct((3,), "float32")
     struct = volta.eval_shape(lambda x: {"a": vnp.sum(x)}, volta.ShapeDtypeStruct((4, 5), "float64"))
     assert struct["a"] == volta.ShapeDtypeStruct((), "float64")
+
+
+def test_a_compiled_call_belongs_to_its_execution_context() -> None:
+    f = volta.jit(lambda x: vnp.sum(x * 2))
+    assert float(f(X)) == 12
+    with volta.execution_context(memory_budget=1):
+        with pytest.raises(volta.errors.MemoryBudgetError):
+            f(X)
+    assert float(f(X)) == 12
+    assert f.cache_size() == 1
+    f.clear_cache()
+    assert f.cache_size() == 0
+
+
+def test_calls_from_several_threads() -> None:
+    f = volta.jit(volta.grad(lambda x: vnp.sum(vnp.sin(x) * x)))
+    want = np.asarray(f(X)).tobytes()
+
+    def work(i: int) -> bool:
+        g = volta.grad(lambda x: vnp.sum(volta.vmap(vnp.sin)(x) * x))
+        return all(np.asarray(h(X)).tobytes() == want for h in (f, g, volta.jit(g)))
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, range(8)))
+
+
+def test_names_of_functions() -> None:
+    def affine(x, a):
+        return x * a
+
+    for fun in (functools.partial(affine, a=2), functools.partial(functools.partial(affine), a=2)):
+        assert volta.jit(fun).trace(X).name == "affine"
+
+    class Callable:
+        def __call__(self, x):
+            return x
+
+    assert volta.jit(Callable()).trace(X).name == "Callable"

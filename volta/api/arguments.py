@@ -23,10 +23,11 @@ float0 = np.dtype([("float0", np.void, 0)])
 
 def name_of(fun: Any) -> str:
     """A function's name for messages and programs."""
-    fun = inspect.unwrap(fun) if callable(fun) else fun
-    while hasattr(fun, "func"):
+    name = getattr(fun, "__name__", None)
+    while name is None and hasattr(fun, "func"):  # functools.partial
         fun = fun.func
-    return getattr(fun, "__name__", type(fun).__name__)
+        name = getattr(fun, "__name__", None)
+    return type(fun).__name__ if name is None else name
 
 
 def place_of(fun: Any) -> str:
