@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import volta
@@ -64,7 +64,6 @@ def bits(tree):
 
 
 @given(programs())
-@settings(max_examples=10)
 def test_compiling_changes_no_bit(steps) -> None:
     x, y = data(N)
     f = build(steps)
@@ -72,7 +71,6 @@ def test_compiling_changes_no_bit(steps) -> None:
 
 
 @given(programs())
-@settings(max_examples=10)
 def test_gradients_are_the_same_however_they_are_composed(steps) -> None:
     x, y = data(N)
     plain = volta.value_and_grad(loss_of(build(steps, wrapped=False)), (0, 1))(x, y)
@@ -83,7 +81,6 @@ def test_gradients_are_the_same_however_they_are_composed(steps) -> None:
 
 
 @given(programs())
-@settings(max_examples=10)
 def test_batching_changes_no_bit(steps) -> None:
     xs, ys = data(3, N)
     f = build(steps)
@@ -95,7 +92,6 @@ def test_batching_changes_no_bit(steps) -> None:
 
 
 @given(programs())
-@settings(max_examples=10)
 def test_forward_and_reverse_agree(steps) -> None:
     x, y = (v.astype(np.float64) for v in data(N))
     f = build(steps)

@@ -73,7 +73,8 @@ class LinearizeTrace(JVPTrace):
     def process_primitive(self, primitive: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
         rule = linearize_rules.get(primitive)
         if rule is None:
-            if primitive.family is Family.CALL and not isinstance(primitive.jvp, NoDerivative):
+            carries = primitive.family in (Family.CALL, Family.CONTROL)
+            if carries and not isinstance(primitive.jvp, NoDerivative):
                 raise NotDifferentiableError(f"`{primitive.name}` carries a program but has no linearize rule")
             return super().process_primitive(primitive, args, params)
         primals, tangents, live = self.split(args)
