@@ -291,3 +291,13 @@ def test_interpolation_and_covariance():
     same_as_numpy(lambda np, x: np.interp(x, xp, fp, left=-5, right=9), X, rtol=1e-5, atol=1e-5)
     same_as_numpy(lambda np, x: np.cov(x), X[0], rtol=1e-5, atol=1e-5)
     same_as_numpy(lambda np, x: np.cov(x, rowvar=False), X[0], rtol=1e-5, atol=1e-5)
+
+
+def test_polynomials_integrals_membership_and_flat_positions():
+    same_as_numpy(lambda np, x: np.polyval(np.array([2.0, -1.0, 0.5]), x), X, rtol=1e-5, atol=1e-5)
+    same_as_numpy(lambda np, x: np.trapezoid(x, dx=0.5, axis=1), X, rtol=1e-5, atol=1e-5)
+    same_as_numpy(lambda np, x: np.trapezoid(x, np.array([0.0, 1.0, 3.0, 4.5]), axis=1), X, rtol=1e-5, atol=1e-5)
+    same_as_numpy(lambda np, x: np.isin(x, np.array([1, 5, -3])), N)
+    same_as_numpy(lambda np, x: np.isin(x, np.array([1, 5, -3]), invert=True), N)
+    same_as_numpy(lambda np, x: np.unravel_index(x, (4, 5, 6)), np.int32([[0, 119], [31, 7]]))
+    same_as_numpy(lambda np, x, y: np.ravel_multi_index((x, y), (5, 6)), np.int32([0, 4, 2]), np.int32([5, 0, 3]))

@@ -23,6 +23,7 @@ from volta.numpy.binary import (
 from volta.numpy.contractions import (
     convolve, correlate, cross, dot, inner, kron, matmul, outer, tensordot, vdot, vecdot,
 )
+from volta.numpy.counting import isin, polyval, ravel_multi_index, trapezoid, unravel_index
 from volta.numpy.creation import (
     arange, array, asarray, copy, diag, diagflat, diagonal, empty, empty_like, eye, full, full_like, identity,
     indices, linspace, logspace, meshgrid, ones, ones_like, trace, tri, tril, tril_indices, triu, triu_indices,
@@ -75,19 +76,19 @@ __all__ = [
     "float_power", "floating", "floor", "floor_divide", "fmax", "fmin", "fmod", "full", "full_like", "generic",
     "greater", "greater_equal", "heaviside", "hsplit", "hstack", "hypot", "identity", "iinfo", "indices", "inexact",
     "inf", "inner", "int16", "int32", "int64", "int8", "integer", "interp", "invert", "isclose", "isdtype",
-    "isfinite", "isinf", "isnan", "isneginf", "isposinf", "isscalar", "issubdtype", "kron", "ldexp", "left_shift",
-    "less", "less_equal", "lexsort", "linalg", "linspace", "log", "log10", "log1p", "log2", "logaddexp",
-    "logaddexp2", "logical_and", "logical_not", "logical_or", "logical_xor", "logspace", "matmul",
+    "isfinite", "isin", "isinf", "isnan", "isneginf", "isposinf", "isscalar", "issubdtype", "kron", "ldexp",
+    "left_shift", "less", "less_equal", "lexsort", "linalg", "linspace", "log", "log10", "log1p", "log2",
+    "logaddexp", "logaddexp2", "logical_and", "logical_not", "logical_or", "logical_xor", "logspace", "matmul",
     "matrix_transpose", "max", "maximum", "mean", "median", "meshgrid", "min", "minimum", "mod", "modf", "moveaxis",
     "multiply", "nan", "nan_to_num", "nanargmax", "nanargmin", "nancumprod", "nancumsum", "nanmax", "nanmean",
     "nanmin", "nanprod", "nanstd", "nansum", "nanvar", "ndarray", "ndim", "negative", "newaxis", "nextafter",
     "nonzero", "not_equal", "number", "ones", "ones_like", "outer", "pad", "percentile", "permute_dims", "pi",
-    "piecewise", "positive", "pow", "power", "prod", "promote_types", "ptp", "put_along_axis", "quantile",
-    "rad2deg", "radians", "ravel", "reciprocal", "remainder", "repeat", "reshape", "result_type", "right_shift",
-    "rint", "roll", "rollaxis", "rot90", "round", "searchsorted", "select", "shape", "sign", "signbit",
-    "signedinteger", "sin", "sinc", "sinh", "size", "sort", "split", "sqrt", "square", "squeeze", "stack", "std",
-    "subtract", "sum", "swapaxes", "take", "take_along_axis", "tan", "tanh", "tensordot", "tile", "trace",
-    "transpose", "tri", "tril", "tril_indices", "triu", "triu_indices", "true_divide", "trunc", "uint16", "uint32",
-    "uint64", "uint8", "unique", "unsignedinteger", "vander", "var", "vdot", "vecdot", "vsplit", "vstack", "where",
-    "zeros", "zeros_like",
+    "piecewise", "polyval", "positive", "pow", "power", "prod", "promote_types", "ptp", "put_along_axis",
+    "quantile", "rad2deg", "radians", "ravel", "ravel_multi_index", "reciprocal", "remainder", "repeat", "reshape",
+    "result_type", "right_shift", "rint", "roll", "rollaxis", "rot90", "round", "searchsorted", "select", "shape",
+    "sign", "signbit", "signedinteger", "sin", "sinc", "sinh", "size", "sort", "split", "sqrt", "square", "squeeze",
+    "stack", "std", "subtract", "sum", "swapaxes", "take", "take_along_axis", "tan", "tanh", "tensordot", "tile",
+    "trace", "transpose", "trapezoid", "tri", "tril", "tril_indices", "triu", "triu_indices", "true_divide",
+    "trunc", "uint16", "uint32", "uint64", "uint8", "unique", "unravel_index", "unsignedinteger", "vander", "var",
+    "vdot", "vecdot", "vsplit", "vstack", "where", "zeros", "zeros_like",
 ]

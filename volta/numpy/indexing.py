@@ -176,7 +176,7 @@ def constant_positions(item: np.ndarray, size: int) -> np.ndarray:
 
 def _static_key(index: Any) -> Any:
     """``index`` as a hashable key when it is made of ints, slices of ints, None and Ellipsis alone; else None."""
-    key = []
+    key: list[Any] = []
     for item in index if type(index) is tuple else (index,):
         if type(item) is slice:
             bounds = (item.start, item.stop, item.step)
