@@ -20,7 +20,6 @@ import numpy as np
 import volta
 import volta.numpy as vnp
 from volta import io, nn, optim, random
-from volta.xla_like.kernels import describe
 
 try:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -232,7 +231,7 @@ def main(argv=None):
         raise SystemExit("the loaded model gave other bits")
 
     print(f"\nthe training step's plan: {step.peak_live_bytes:,} bytes at its peak, kernels (and how often they run):")
-    for kernel, runs in Counter(describe(call.kernel) for call in step.plan.calls).items():
+    for kernel, runs in Counter(call.describe() for call in step.plan.calls).items():
         print(f"  {runs:3d} x {kernel}")
     print(f"time per step: {1e3 * float(np.median(times)):.2f} ms (median)")
     return losses

@@ -25,7 +25,6 @@ from volta.xla_like.kernels import (
     Reduce,
     Store,
 )
-from volta.xla_like.loops import MAP_CHUNK
 from volta.xla_like.phases import Analysis, analyse, needed
 
 
@@ -64,8 +63,8 @@ class KernelEmitter:
         """Sizes, then for each access: base, strides, and (stride, largest index) per term (see lower.py)."""
         b, k = self.b, self.kernel
         n_dims = k.rank + (k.mode != "map")
-        self.sizes = [load_arg(b, self.args, i) for i in range(n_dims)]
-        at = n_dims
+        self.sizes = [load_arg(b, self.args, i) for i in range(k.rank + 1)]
+        at = k.rank + 1
         self.places: list[Place] = []
         for x in [*(k.body[i] for i in self.memory), *k.stores]:
             is_index = isinstance(x, IndexValue)
@@ -334,15 +333,15 @@ class KernelEmitter:
 
     def emit_map(self) -> None:
         b = self.b
-        n = self.sizes[-1]
-        chunks = b.sdiv(b.add(n, I64(MAP_CHUNK - 1)), I64(MAP_CHUNK))
+        n, chunk = self.sizes[-2:]
+        chunks = b.sdiv(b.sub(b.add(n, chunk), I64(1)), chunk)
         targets = [s.value for s in self.kernel.stores]
         which = self.pass_values(0, targets)
         with for_range(b, self.begin, self.end) as task:
             row_number = b.udiv(task, chunks)
-            start = b.mul(b.urem(task, chunks), I64(MAP_CHUNK))
-            stop = minimum(b, b.add(start, I64(MAP_CHUNK)), n)
-            row, stores = self.row_bases(self.unravel(row_number, self.sizes[:-1]))
+            start = b.mul(b.urem(task, chunks), chunk)
+            stop = minimum(b, b.add(start, chunk), n)
+            row, stores = self.row_bases(self.unravel(row_number, self.sizes[:-2]))
             once: dict[int, Value] = {}
             self.evaluate(self.invariant(), once, 1, row, None)
 

@@ -8,6 +8,7 @@ from typing import Any
 from llvmlite import ir
 
 from volta.core.errors import UnsupportedOperationError
+from volta.emit.loops import I64, KERNEL_TYPE, for_range, load_args, minimum, new_kernel, offset
 from volta.numba_cpu.dot import build_dot, build_dot_pack
 from volta.numba_cpu.dot_row import build_dot_row
 from volta.numba_cpu.launch import Executable, LaunchTable
@@ -21,7 +22,28 @@ from volta.xla_like.plan import ExecutionPlan
 PARALLEL_WORK = 1 << 17
 """Plans that touch fewer bytes (or do fewer operations in products) run on the calling thread alone."""
 
+_CHAIN_HEADER = 16
+"""Words of a chain's args block before those of its parts."""
+
+
+def build_chain(module: ir.Module, name: str, parts: int) -> ir.Function:
+    """Run kernels in turn on bands of tasks. Args: tasks a band, then for each part its address, the first word of its
+    args and its tasks per task of the chain."""
+    function, b = new_kernel(module, name)
+    args, begin, end, scratch = function.args
+    step, *words = load_args(b, args, 1 + 3 * parts)
+    with for_range(b, begin, end, step) as low:
+        high = minimum(b, b.add(low, step), end)
+        for address, at, ratio in zip(words[::3], words[1::3], words[2::3], strict=True):
+            kernel = b.inttoptr(address, KERNEL_TYPE.as_pointer())
+            block = offset(b, args, b.shl(at, I64(3)))
+            b.call(kernel, [block, b.mul(low, ratio), b.mul(high, ratio), scratch])
+    b.ret_void()
+    return function
+
+
 LIBRARY: dict[str, Callable[[ir.Module, str, Any], object]] = {
+    "chain": build_chain,
     "dot": build_dot,
     "dot_pack": build_dot_pack,
     "dot_row": build_dot_row,
@@ -48,7 +70,7 @@ def source_of(kernel: Kernel) -> KernelSource:
 
 
 
-def args_of(call: KernelCall) -> tuple[list[int], list[tuple[int, int, int]]]:
+def args_of(call: KernelCall, kernels: dict[str, int]) -> tuple[list[int], list[tuple[int, int, int]]]:
     """A call's args block, and which words are addresses: (word, buffer, byte offset)."""
     words: list[int] = []
     addresses: list[tuple[int, int, int]] = []
@@ -60,6 +82,17 @@ def args_of(call: KernelCall) -> tuple[list[int], list[tuple[int, int, int]]]:
             addresses.append((len(words), buffer, offset))
             words.append(0)
 
+    if call.parts:
+        step, *ratios = call.sizes
+        header, words = [step], [0] * _CHAIN_HEADER
+        for part, ratio in zip(call.parts, ratios, strict=True):
+            block, found = args_of(part, kernels)
+            at = len(words)
+            header += [kernels[kernel_name(part.kernel)], at, ratio]
+            addresses += [(at + word, buffer, offset) for word, buffer, offset in found]
+            words += block
+        words[: len(header)] = header
+        return words, addresses
     if isinstance(call.kernel, LibraryKernel):
         for access in call.accesses:
             address(access.buffer, access.offset)
@@ -79,9 +112,10 @@ def work_of(plan: ExecutionPlan) -> int:
     total = 0
     for call in plan.calls:
         total += sum(plan.buffers[b].nbytes for b in (*call.reads, *call.writes))
-        if isinstance(call.kernel, LibraryKernel) and call.kernel.name in ("dot", "dot_row"):
-            _, m, n, k = call.sizes[:4]
-            total += m * n * k // 4
+        for part in call.each():
+            if isinstance(part.kernel, LibraryKernel) and part.kernel.name in ("dot", "dot_row"):
+                _, m, n, k = part.sizes[:4]
+                total += m * n * k // 4
     return total
 
 
@@ -93,9 +127,10 @@ def lower(plan: ExecutionPlan, const_addresses: tuple[int, ...], keep: object = 
     """
     sources = {}
     for call in plan.calls:
-        if call.tasks:
-            source = source_of(call.kernel)
-            sources[source.name] = source
+        for kernel in dict.fromkeys(c.kernel for c in (call, *call.parts)):
+            if call.tasks:
+                source = source_of(kernel)
+                sources[source.name] = source
     kernels = compile_kernels(sources.values())
 
     slots: dict[int, tuple[int, int]] = {}  # buffer -> (position among the call's addresses, offset)
@@ -120,7 +155,7 @@ def lower(plan: ExecutionPlan, const_addresses: tuple[int, ...], keep: object = 
     for call in plan.calls:
         if not call.tasks:
             continue
-        words, addresses = args_of(call)
+        words, addresses = args_of(call, kernels)
         for word, buffer, offset in addresses:
             if buffer in fixed:
                 words[word] = fixed[buffer] + offset

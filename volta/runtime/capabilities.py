@@ -26,7 +26,7 @@ class BackendCapabilities:
 
     def check(self, plan: ExecutionPlan) -> None:
         """Raise UnsupportedOperationError for the first call that has no kernel at the plan's level."""
-        for call in plan.calls:
+        for call in (part for c in plan.calls for part in c.each()):
             name = kernel_class(call.kernel)
             level = self.level_of(name)
             if level is None or LEVELS.index(level) < LEVELS.index(plan.level):

@@ -9,6 +9,7 @@ import attrs
 from volta.core.avals import ShapedArray
 from volta.core.ir import ClosedJaxpr
 from volta.core.policy import DeterminismLevel
+from volta.xla_like.chains import chain_epilogues
 from volta.xla_like.fusion import Group, fuse
 from volta.xla_like.kernels import KernelCall
 from volta.xla_like.loops import loop_calls
@@ -113,6 +114,8 @@ def _assemble(
         else:
             calls += opaque_calls(group.nodes[0], Context(buffers.of, workspace, options.vector_bits))
 
+    if options.fusion:
+        calls = chain_epilogues(calls, buffers.list)
     donated_ids = tuple(donated)
     if options.reuse_memory:
         placed, arena = assign_memory(tuple(buffers.list), tuple(calls), donated_ids)

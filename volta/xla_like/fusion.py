@@ -267,8 +267,15 @@ class Fuser:
         if joint is None:
             return False
         reduced, inner = max((a.reduced, a.inner), (b.reduced, b.inner))
-        if reduced > 1 and refine(joint, (a.size // reduced // inner, reduced, inner)) is None:
-            return False
+        if reduced > 1:
+            joint = refine(joint, (a.size // reduced // inner, reduced, inner))
+            if joint is None:
+                return False
+            # One of the two may read in an order that suited it as long as nothing was reduced there.
+            trial = attrs.evolve(a, dims=joint, reduced=reduced, inner=inner, levels={**a.levels, **b.levels})
+            mask = trial.mask()
+            if not all(_walks(n, trial, joint, mask) for n in (*a.nodes, *b.nodes) if prod(n.shape) == a.size):
+                return False
         between_a = self.ancestors[b.index] & ~(1 << a.index)
         between_b = self.ancestors[a.index] & ~(1 << b.index)
         return not any(

@@ -183,7 +183,8 @@ class Access:
 class KernelCall:
     """One run of a kernel: sizes, accesses (loads and indices in body order, then stores), tasks, and its launches.
 
-    For a LibraryKernel ``sizes`` are its integer arguments and ``accesses`` its operands in order.
+    ``sizes`` are the sizes of the kept dimensions, then the reduced one's ('row', 'col') or the elements of the last
+    dimension in one task ('map'). For a LibraryKernel they are its integer arguments, and ``accesses`` its operands.
     """
 
     kernel: Kernel
@@ -195,3 +196,12 @@ class KernelCall:
     scratch_bytes: int = 0
     label: str = ""
     inplace: tuple[tuple[int, int], ...] = ()  # (read, written) buffers that may share memory
+    parts: tuple[KernelCall, ...] = ()  # of a chain (see chains.py): calls that run band by band, one behind the other
+
+    def each(self) -> tuple[KernelCall, ...]:
+        """The calls of kernels that this call consists of."""
+        return self.parts or (self,)
+
+    def describe(self) -> str:
+        """What the call does in a few words, for reports."""
+        return " → ".join(describe(c.kernel) for c in self.each())

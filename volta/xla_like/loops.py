@@ -217,7 +217,7 @@ def loop_calls(
     kernel = LoopKernel(mode, len(kept), tuple(instrs), tuple(kernel_stores), by_blocks, spills)
     call = KernelCall(
         kernel=kernel,
-        sizes=kept + ((length,) if reduced else ()),
+        sizes=kept + ((length,) if reduced else (MAP_CHUNK,)),
         accesses=tuple(accesses),
         tasks=_tasks(mode, kept, blocks if by_blocks else 1),
         reads=_unique(a.buffer for a in accesses[: len(entries)]),

@@ -150,7 +150,7 @@ def copy_call(
         Access(out, offset * item, tuple(s * item for s in write), tuple((s * item, top) for _, s, top in starts))
     )
     tasks = prod(dims[:-1]) * -(-dims[-1] // MAP_CHUNK)
-    return [KernelCall(kernel, dims, tuple(accesses), tasks, tuple(dict.fromkeys(reads)), (out,))]
+    return [KernelCall(kernel, (*dims, MAP_CHUNK), tuple(accesses), tasks, tuple(dict.fromkeys(reads)), (out,))]
 
 
 def _concatenate(node: Node, ctx: Context) -> list[KernelCall]:

@@ -6,7 +6,7 @@ import attrs
 
 from volta.core.avals import ShapedArray
 from volta.core.policy import DEFINITIONS, DeterminismLevel
-from volta.xla_like.kernels import KernelCall, describe, kernel_name
+from volta.xla_like.kernels import KernelCall, kernel_name
 from volta.xla_like.views import Ints
 
 ALIGNMENT = 64
@@ -102,7 +102,7 @@ class ExecutionPlan:
             reads = " ".join(f"b{r}" for r in call.reads)
             writes = " ".join(f"b{w}" for w in call.writes)
             name = kernel_name(call.kernel)
-            lines.append(f"  {i}: {writes} = {describe(call.kernel)}({reads}) sizes={call.sizes} tasks={call.tasks} {name}")
+            lines.append(f"  {i}: {writes} = {call.describe()}({reads}) sizes={call.sizes} tasks={call.tasks} {name}")
         lines.append("  return " + " ".join(f"b{o}" for o in self.outputs))
         return "\n".join(lines)
 
@@ -110,7 +110,7 @@ class ExecutionPlan:
 
     def kernel_texts(self) -> dict[str, str]:
         """The readable text of each distinct kernel, by symbol, in order of first use."""
-        return {kernel_name(c.kernel): c.kernel.text() for c in self.calls}
+        return {kernel_name(c.kernel): c.kernel.text() for call in self.calls for c in call.each()}
 
     def memory_report(self) -> str:
         """Bytes by class, the largest buffers, and the arena's use over the schedule, as text."""
@@ -138,7 +138,7 @@ class ExecutionPlan:
             for i, n in enumerate(live)
         )
         rows = "".join(
-            f"<tr><td>{i}</td><td style='text-align:left'>{_escape(describe(c.kernel))}</td><td>{c.tasks}</td>"
+            f"<tr><td>{i}</td><td style='text-align:left'>{_escape(c.describe())}</td><td>{c.tasks}</td>"
             f"<td style='text-align:left'>{_escape(c.label)}</td></tr>"
             for i, c in enumerate(self.calls)
         )

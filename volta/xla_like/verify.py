@@ -63,7 +63,7 @@ def verify_schedule(plan: ExecutionPlan) -> None:
     kinds = [b.kind for b in plan.buffers]
     written = {b.id for b in plan.buffers if b.kind in ("input", "const")}
     for i, call in enumerate(plan.calls):
-        touched = [a.buffer for a in call.accesses if a.buffer is not None]
+        touched = [a.buffer for c in call.each() for a in c.accesses if a.buffer is not None]
         for b in (*call.reads, *call.writes, *touched):
             if not 0 <= b < len(kinds):
                 raise VerificationError(f"call {i} touches buffer b{b}, which does not exist\n{plan}")
