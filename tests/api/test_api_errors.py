@@ -27,13 +27,14 @@ def test_if_on_a_traced_value(name) -> None:
     text = message_of(errors.TracerBoolConversionError, TRANSFORMS[name](relu), np.ones((2, 3), np.float32))
     assert "truth value" in text and "`relu`" in text and name in text
     assert "# the user's line" in text
+    assert name == "vmap" or "it depends on args[0]" in text
     assert "volta.numpy.where" in text and "static_argnums" in text
     assert "test_api_errors.py" in text
 
 
 def test_integers_and_floats_of_traced_values() -> None:
     text = message_of(errors.TracerIntegerConversionError, volta.jit(lambda n: list(range(n))), 3)
-    assert "range(n)" in text and "x.shape[0]" in text
+    assert "range(n)" in text and "x.shape[0]" in text and "it is args[0]" in text
     text = message_of(errors.TracerIntegerConversionError, volta.jit(lambda n: [1, 2, 3][n]), 1)
     assert "volta.numpy.asarray" in text
     text = message_of(errors.ConcretizationTypeError, volta.jit(lambda x: int(x)), 1.0)
@@ -93,7 +94,7 @@ def test_grad_of_integers() -> None:
 def test_vmap_axes() -> None:
     f = volta.vmap(lambda x, y: x + y, in_axes=(0, 0))
     text = message_of(errors.VmapAxesError, f, np.ones((2, 3), np.float32), np.ones((4, 3), np.float32))
-    assert "args[0][0]: axis 0 of f32[2,3] has size 2" in text and "args[0][1]" in text and "has size 4" in text
+    assert "args[0]: axis 0 of f32[2,3] has size 2" in text and "args[1]" in text and "has size 4" in text
     text = message_of(errors.VmapAxesError, f, X)
     assert "2 entries" in text and "1 positional" in text
     text = message_of(errors.VmapAxesError, volta.vmap(lambda x: x, in_axes=1), X)

@@ -118,7 +118,13 @@ def test_arguments_that_are_no_arrays_are_named_by_their_path() -> None:
     f = volta.jit(lambda config, x: x)
     with pytest.raises(volta.errors.DTypeError, match=r"args\[0\]\['name'\] is 'adam' of type str"):
         f({"name": "adam"}, X)
-    with pytest.raises(volta.errors.DTypeError, match="the output of `<lambda>` .*type str"):
+    with pytest.raises(volta.errors.DTypeError, match=r"args\[2\]\[0\] is 'a'"):
+        volta.jit(lambda x, n, y: x, static_argnums=1)(X, 2, ["a"])
+    with pytest.raises(volta.errors.DTypeError, match=r"kwargs\['k'\] is 'a'"):
+        volta.jit(lambda x, k: x)(X, k="a")
+    with pytest.raises(volta.errors.DTypeError, match=r"args\[1\]\['k'\] is 'a'"):
+        volta.grad(lambda x, p: x, argnums=(0, 1))(1.0, {"k": "a"})
+    with pytest.raises(volta.errors.DTypeError, match="the output of `<lambda>`: output is .*type str"):
         volta.jit(lambda x: "text")(X)
 
 

@@ -46,8 +46,15 @@ def value_of(x: Any) -> Any:
     return x if isinstance(x, Value) else as_array(x)
 
 
-def values_of(leaves: Sequence[Any], tree: Any, what: str) -> list[Any]:
-    """All leaves as operands.
+def call_paths(args: Sequence[Any], kwargs: dict[str, Any], numbers: Sequence[int] | None = None) -> list[str]:
+    """How each leaf of a call is written: ``args[0]['w']``, ``kwargs['x']``. ``numbers`` are the places of ``args``."""
+    places = range(len(args)) if numbers is None else numbers
+    paths = [f"args[{i}]{path}" for i, arg in zip(places, args, strict=True) for path in pytrees.leaf_paths(arg)]
+    return paths + [f"kwargs{path}" for path in pytrees.leaf_paths(kwargs)]
+
+
+def values_of(leaves: Sequence[Any], what: str, paths: Callable[[], list[str]]) -> list[Any]:
+    """All leaves as operands; ``paths`` gives how each is written.
 
     Raises:
         DTypeError: naming the path of a leaf that is no array and no number.
@@ -55,14 +62,14 @@ def values_of(leaves: Sequence[Any], tree: Any, what: str) -> list[Any]:
     try:
         return [x if isinstance(x, Value) else as_array(x) for x in leaves]
     except DTypeError:
-        for path, leaf in zip(pytrees.leaf_paths(tree), leaves, strict=True):
+        for path, leaf in zip(paths(), leaves, strict=True):
             try:
                 value_of(leaf)
             except DTypeError as reason:
                 text = str(reason).split("\n")[0]
                 raise DTypeError(
                     at_user_line(
-                        f"{what}{path} is {leaf!r:.60} of type {type(leaf).__name__}, which is no array and no number "
+                        f"{what} {path} is {leaf!r:.60} of type {type(leaf).__name__}, which is no array and no number "
                         f"({text}). A setting (a string, a function, a flag) goes in as a static argument or "
                         "through a closure."
                     )
@@ -70,12 +77,16 @@ def values_of(leaves: Sequence[Any], tree: Any, what: str) -> list[Any]:
         raise  # pragma: no cover - one of the leaves was refused above
 
 
+def output_paths(out: Any) -> list[str]:
+    return [f"output{path}" for path in pytrees.leaf_paths(out)]
+
+
 def flat_outputs(out: Any, name: str) -> tuple[list[Any], PyTreeDef]:
     """What a traced function returned, as operands."""
     leaves, tree = pytrees.flatten(out)
     for x in leaves:
         if not isinstance(x, Value):
-            return values_of(leaves, out, f"the output of `{name}` "), tree
+            return values_of(leaves, f"the output of `{name}`:", lambda: output_paths(out)), tree
     return leaves, tree
 
 

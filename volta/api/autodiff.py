@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import attrs
 import numpy as np
 
 from volta.api.arguments import (
+    call_paths,
     check_callable,
     flat_outputs,
     float0,
@@ -60,11 +62,15 @@ def _flat_fun(
     return flat
 
 
+def _paths_of(number: int, arg: Any) -> list[str]:
+    return call_paths([arg], {}, [number])
+
+
 def _flatten_args(fun: Any, args: Sequence[Any]) -> tuple[list[Any], list[PyTreeDef]]:
     values, trees = [], []
     for i, arg in enumerate(args):
         leaves, tree = pytrees.flatten(arg)
-        values += values_of(leaves, arg, f"argument {i} of `{name_of(fun)}` ")
+        values += values_of(leaves, f"an argument of `{name_of(fun)}`:", partial(_paths_of, i, arg))
         trees.append(tree)
     return values, trees
 
@@ -265,7 +271,7 @@ def grad(
 def _check_inexact(fun: Any, chosen: Sequence[int], selected: Sequence[Any], transform: str) -> None:
     for i, arg in zip(chosen, selected, strict=True):
         leaves = pytrees.leaves(arg)
-        for k, x in enumerate(values_of(leaves, arg, f"argument {i} of `{name_of(fun)}` ")):
+        for k, x in enumerate(values_of(leaves, f"an argument of `{name_of(fun)}`:", partial(_paths_of, i, arg))):
             if not has_tangent(x.aval.dtype):
                 path = pytrees.leaf_paths(arg)[k]
                 raise IntegerGradError(

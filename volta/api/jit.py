@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import optree
 
-from volta.api.arguments import aval_of, check_callable, name_of, resolve_positions, values_of
+from volta.api.arguments import aval_of, call_paths, check_callable, name_of, resolve_positions, values_of
 from volta.api.programs import CallCache, FlatCall
 from volta.api.stages import Lowered, Traced
 from volta.core import pytrees
@@ -146,7 +146,7 @@ class JitFunction:
 
     def _refuse(self, leaves: Sequence[Any], args: Any) -> None:
         self._refuse_tracers(leaves)
-        values_of(leaves, args, f"an argument of `{self._name}`: args")
+        values_of(leaves, f"an argument of `{self._name}`:", lambda: call_paths(args, {}))
 
     # -- looking inside ------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from volta.api.arguments import Positions, check_static, flat_outputs, values_of
+from volta.api.arguments import Positions, call_paths, check_static, flat_outputs, values_of
 from volta.core import pytrees
 from volta.core.avals import ShapedArray
 from volta.core.interp import Tracer
@@ -33,8 +33,13 @@ class FlatCall:
     static_kwargs: dict[str, Any]
 
     def values(self, name: str) -> list[Any]:
-        tree = (self.args, self.kwargs) if self.kwargs else self.args
-        return values_of(self.leaves, tree, f"an argument of `{name}`: args")
+        return values_of(self.leaves, f"an argument of `{name}`:", self.paths)
+
+    def paths(self) -> list[str]:
+        """How each leaf is written: ``args[0]['w']``."""
+        static = {i for i, _ in self.static_args}
+        numbers = [i for i in range(len(self.args) + len(static)) if i not in static]
+        return call_paths(self.args, self.kwargs, numbers)
 
     def key(self, avals: list[ShapedArray]) -> tuple[Any, ...]:
         return (self.tree, self.extra, *avals)
@@ -84,7 +89,7 @@ def trace_call(
     def flat_fun(*leaves: Any) -> Any:
         return flat_outputs(call.apply(fun, leaves), name)
 
-    closed, out_tree = trace_to_jaxpr(flat_fun, avals, name, doing)
+    closed, out_tree = trace_to_jaxpr(flat_fun, avals, name, doing, call.paths)
     if not any(isinstance(c, Tracer) for c in closed.consts):
         return TracedCall(closed, (), out_tree)
     jaxpr = closed.jaxpr

@@ -8,7 +8,7 @@ from typing import Any
 
 import optree
 
-from volta.api.arguments import check_callable, flat_outputs, name_of, value_of, values_of
+from volta.api.arguments import call_paths, check_callable, flat_outputs, name_of, value_of, values_of
 from volta.core import pytrees
 from volta.core.errors import VmapAxesError
 from volta.core.interp import get_aval
@@ -57,10 +57,10 @@ def vmap(
                 )
             )
         leaves, tree = pytrees.flatten((args, kwargs))
-        values = values_of(leaves, (args, kwargs), f"an argument of `{name}` ")
+        values = values_of(leaves, f"an argument of `{name}`:", lambda: call_paths(args, kwargs))
         axes = _prefix_axes(in_axes, args, "in_axes", name) + _prefix_axes(0, kwargs, "in_axes", name)
         dims = [_normalize(a, x.aval.ndim, x.aval.short(), "in_axes", name) for a, x in zip(axes, values, strict=True)]
-        size = _mapped_size(values, dims, axis_size, (args, kwargs), name)
+        size = _mapped_size(values, dims, axis_size, lambda: call_paths(args, kwargs), name)
 
         def flat_fun(*flat: Any) -> Any:
             inner_args, inner_kwargs = pytrees.unflatten(tree, flat)
@@ -130,7 +130,13 @@ def _normalize(axis: int | None, ndim: int, shown: str, what: str, name: str) ->
     return axis % ndim
 
 
-def _mapped_size(values: Sequence[Any], dims: Sequence[int | None], axis_size: int | None, tree: Any, name: str) -> int:
+def _mapped_size(
+    values: Sequence[Any],
+    dims: Sequence[int | None],
+    axis_size: int | None,
+    paths: Callable[[], list[str]],
+    name: str,
+) -> int:
     sizes = [None if d is None else x.aval.shape[d] for x, d in zip(values, dims, strict=True)]
     known = list(dict.fromkeys(s for s in sizes if s is not None))
     if axis_size is not None:
@@ -143,10 +149,9 @@ def _mapped_size(values: Sequence[Any], dims: Sequence[int | None], axis_size: i
             )
         )
     if len(known) > 1:
-        paths = pytrees.leaf_paths(tree)
         rows = [
-            f"  args{path}: axis {d} of {x.aval.short()} has size {s}"
-            for path, x, d, s in zip(paths, values, dims, sizes, strict=True)
+            f"  {path}: axis {d} of {x.aval.short()} has size {s}"
+            for path, x, d, s in zip(paths(), values, dims, sizes, strict=True)
             if s is not None
         ]
         if axis_size is not None:

@@ -51,6 +51,9 @@ class JaxprTracer(TransformTracer):
         self.aval = var.aval
         self.source = source
 
+    def origin(self) -> str:
+        return self._trace.origin(self.var)  # type: ignore[attr-defined]
+
 
 class JaxprTrace(Trace):
     """Records every operation as an equation; nothing is computed.
@@ -61,8 +64,9 @@ class JaxprTrace(Trace):
     # Whether arrays of rank 0 are written into the program as literals, where the compiler can use them.
     literal_arrays = True
 
-    def __init__(self, name: str, doing: str = "jit traces"):
+    def __init__(self, name: str, doing: str = "jit traces", arg_paths: Callable[[], list[str]] | None = None):
         self.name, self.doing = name, doing
+        self._arg_paths = arg_paths
         self.ended = False
         self._eqns: list[Eqn] = []
         self._invars: list[Var] = []
@@ -75,6 +79,21 @@ class JaxprTrace(Trace):
         var = Var(aval)
         self._invars.append(var)
         return JaxprTracer(self, var, None)
+
+    def origin(self, var: Var) -> str:
+        """Which arguments a value comes from, in words; empty where that is unknown."""
+        if self._arg_paths is None or self.ended:
+            return ""
+        seen = {var}
+        for eqn in reversed(self._eqns):
+            if not seen.isdisjoint(eqn.outputs):
+                seen.update([v for v in eqn.inputs if type(v) is Var])
+        paths = [path for path, v in zip(self._arg_paths(), self._invars, strict=True) if v in seen]
+        if not paths:
+            return ""
+        if var in self._invars:
+            return f"\nit is {paths[0]}"
+        return f"\nit depends on {', '.join(paths[:5])}{' and others' if len(paths) > 5 else ''}"
 
     def atom(self, x: Any) -> Atom:
         """The variable or literal that stands for an operand; a foreign value becomes a constant of the program."""
@@ -134,14 +153,18 @@ def live_eqns(eqns: Sequence[Eqn], outvars: Sequence[Atom]) -> list[Eqn]:
 
 
 def trace_to_jaxpr(
-    fun: Callable[..., tuple[Sequence[Any], Any]], in_avals: Sequence[ShapedArray], name: str, doing: str = "jit traces"
+    fun: Callable[..., tuple[Sequence[Any], Any]],
+    in_avals: Sequence[ShapedArray],
+    name: str,
+    doing: str = "jit traces",
+    arg_paths: Callable[[], list[str]] | None = None,
 ) -> tuple[ClosedJaxpr, Any]:
     """Record ``fun``, which takes one value an aval and gives ``(flat outputs, anything else)``.
 
     Returns the program (constants of enclosing traces are among its ``consts``) and what else ``fun`` gave. Outputs may
-    be inputs or constants themselves.
+    be inputs or constants themselves. ``name``, ``doing`` and ``arg_paths`` are for error messages.
     """
-    trace = JaxprTrace(name, doing)
+    trace = JaxprTrace(name, doing, arg_paths)
     args = [trace.new_arg(aval) for aval in in_avals]
     try:
         with use_trace(trace):

@@ -15,7 +15,7 @@ from volta.core.errors import (
     UnexpectedTracerError,
 )
 from volta.core.interp import Tracer
-from volta.core.source import Source, at_user_line
+from volta.core.source import Source, at_user_line, user_source
 
 _STATIC = "  - mark the argument static if it is a setting and no data: volta.jit(f, static_argnums=...)"
 _WAYS = {
@@ -52,6 +52,10 @@ class TransformTracer(Tracer):
         """What is going on, in the words of error messages: ``jit traces `f```."""
         return self._trace.describe()  # type: ignore[attr-defined]
 
+    def origin(self) -> str:
+        """Which arguments the value comes from, as a line of an error message; empty where that is unknown."""
+        return ""
+
     def concrete(self) -> Any:
         """The array behind the value, or None where only its shape and dtype are known."""
         return None
@@ -60,12 +64,13 @@ class TransformTracer(Tracer):
         value = self.concrete()
         if value is not None:
             return kind(value)
-        made = "" if self.source is None else f"\nthe value was made\n{self.source.pointer()}"
+        made = "" if self.source in (None, user_source()) else f"\nit was made\n{self.source.pointer()}"
         raise error(
             at_user_line(
                 f"{wanted} of a traced value {self.aval.short()} is needed here, but while {self.doing()} "
                 "only shapes and dtypes are known"
             )
+            + self.origin()
             + made
             + "\nthe way out:\n"
             + "\n".join(_WAYS[error])  # type: ignore[index]
