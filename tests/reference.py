@@ -245,6 +245,11 @@ def _pad(x: Any, value: Any, *, padding_config: Any) -> Any:
     return x.copy()
 
 
+@reference("split")
+def _split(x: Any, *, sizes: Any, axis: int) -> Any:
+    return np.split(x, np.cumsum(sizes)[:-1], axis)
+
+
 @reference("concatenate")
 def _concatenate(*xs: Any, dimension: int) -> Any:
     return np.concatenate(xs, dimension)

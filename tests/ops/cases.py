@@ -201,6 +201,7 @@ ROWS: dict[str, list[tuple[Maker, dict[str, Any], Any]]] = {
         (real((2, 3), (2, 1), (2, 2)), {"dimension": 1}, ((0, 1, 2), (1,))),
         (real((2, 3), (1, 3)), {"dimension": 0}, ((0, 1),)),
     ],
+    "split": [(real((2, 5)), {"sizes": (2, 0, 3), "axis": 1}, ONE), (real((4,)), {"sizes": (1, 3), "axis": 0}, ONE)],
     "dynamic_slice": [
         (with_index(real((5, 4)), s, t), {"slice_sizes": z}, ONE)
         for s, t, z in ((1, 2, (2, 2)), (4, -3, (3, 2)), (2, 0, (1, 4)), (0, 0, (5, 4)))

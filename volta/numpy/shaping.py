@@ -290,8 +290,10 @@ def array_split(ary: Array, indices_or_sections: Any, axis: int = 0) -> list[Arr
         ends = np.cumsum([part + (i < longer) for i in range(indices_or_sections)]).tolist()
     else:
         ends = [slice(None, int(i)).indices(old[axis])[1] for i in indices_or_sections] + [old[axis]]
+    if ends == sorted(ends) and ends[-1] == old[axis]:
+        return lax.split(ary, np.diff([0, *ends]).tolist(), axis)
     out, begin = [], 0
-    for end in ends:
+    for end in ends:  # indices out of order overlap or leave gaps, as in NumPy
         lower = [begin if i == axis else 0 for i in range(len(old))]
         upper = [builtins.max(begin, end) if i == axis else n for i, n in enumerate(old)]
         out.append(lax.slice(ary, tuple(lower), tuple(upper)))

@@ -82,6 +82,62 @@ def concatenate(operands: Sequence[Any], dimension: int) -> Any:
     return items[0] if len(items) == 1 else bind(concatenate_p, *items, dimension=axis)
 
 
+# -- split -------------------------------------------------------------------------------------------------------------
+
+
+def _split_abstract(x: ShapedArray, *, sizes: tuple[int, ...], axis: int) -> list[ShapedArray]:
+    if not 0 <= axis < x.ndim:
+        raise shape_error("split", (x,), f"there is no axis {axis}")
+    if any(n < 0 for n in sizes) or sum(sizes) != x.shape[axis]:
+        raise shape_error("split", (x,), f"sizes {sizes} do not add up to the {x.shape[axis]} of axis {axis}")
+    return [x.update(shape=(*x.shape[:axis], n, *x.shape[axis + 1 :])) for n in sizes]
+
+
+def _split_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[list[Any], list[Any]]:
+    outs = list(bind(split_p, *primals, **params))
+    if base.all_zero(tangents):
+        return outs, [base.zero_like(o) for o in outs]
+    return outs, list(bind(split_p, *tangents, **params))
+
+
+def _split_transpose(cts: Sequence[Any], x: Linear, *, sizes: tuple[int, ...], axis: int) -> list[Any]:
+    if base.all_zero(cts):
+        return [None]
+    return [bind(concatenate_p, *map(base.instantiate, cts), dimension=axis)]
+
+
+def _split_batch(args: Any, dims: Any, size: int, *, sizes: tuple[int, ...], axis: int) -> tuple[list[Any], list[int]]:
+    moved = base.move_axis(args[0], dims[0], 0)
+    return list(bind(split_p, moved, sizes=sizes, axis=axis + 1)), [0] * len(sizes)
+
+
+split_p = register(
+    Primitive(
+        "split",
+        Family.MOVEMENT,
+        _split_abstract,
+        _split_jvp,
+        _split_batch,
+        _split_transpose,
+        multiple_results=True,
+        doc="Neighbouring parts along an axis; the inverse of concatenate.",
+    )
+)
+
+
+def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Any]:
+    """Parts of the given ``sizes`` along ``axis``, in order; the sizes must add up to the axis.
+
+    Raises:
+        ShapeError: where they do not.
+
+    >>> lax.split(np.arange(3), (1, 2))
+    [Array([0], dtype=int64), Array([1, 2], dtype=int64)]
+    """
+    place = canonical_axis("split", axis, len(shape_of(operand)))
+    return list(bind(split_p, operand, sizes=canonical_ints("split", "sizes", sizes), axis=place))
+
+
 # -- constants ---------------------------------------------------------------------------------------------------------
 
 

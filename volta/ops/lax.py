@@ -53,6 +53,7 @@ from volta.ops.assembly import (
     iota,
     ones_like,
     optimization_barrier,
+    split,
     zeros_like,
 )
 from volta.ops.contraction import (
@@ -238,6 +239,7 @@ __all__ = [
     "slice_in_dim",
     "sort",
     "sort_key_val",
+    "split",
     "sqrt",
     "square",
     "squeeze",

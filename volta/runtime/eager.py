@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from volta.core.interp import Trace, Tracer, get_aval
 from volta.core.ir import ClosedJaxpr, Eqn, Jaxpr, Var
 from volta.runtime import gateway
-from volta.runtime.array import as_array
+from volta.runtime.array import Array, as_array
 from volta.runtime.context import current_context
 
 _executables: dict[Any, gateway.Executable] = {}
@@ -22,7 +24,7 @@ class EvalTrace(Trace):
         for x in args:
             if isinstance(x, Tracer):
                 raise x.leak_error()
-        arrays = [as_array(x) for x in args]
+        arrays = [x if type(x) is Array else _operand(x) for x in args]
         key = (primitive, tuple(params.items()), tuple([a.aval for a in arrays]), current_context())
         executable = _executables.get(key)
         if executable is None:
@@ -31,6 +33,23 @@ class EvalTrace(Trace):
                 del _executables[next(iter(_executables))]
         out = executable(arrays)
         return out if primitive.multiple_results else out[0]
+
+
+_scalars: dict[tuple[Any, Any], Array] = {}
+_SCALARS = 4096
+
+
+def _operand(x: Any) -> Array:
+    """An operand as an array. Scalars are kept: they recur, and eager operations never donate."""
+    if not isinstance(x, (np.generic, int, float)):
+        return as_array(x)
+    key = (type(x), x.tobytes() if isinstance(x, np.generic) else repr(x))
+    found = _scalars.get(key)
+    if found is None:
+        if len(_scalars) >= _SCALARS:
+            _scalars.clear()
+        found = _scalars[key] = as_array(x)
+    return found
 
 
 def _compile(primitive: Any, avals: list[Any], params: dict[str, Any]) -> gateway.Executable:
