@@ -239,6 +239,8 @@ class Lowering:
         table, indices = self.stored(operands[0]), operands[1:]
         batch, axes = eqn.params["batch_dims"], eqn.params["axes"]
         shape, index_rank = avals[0].shape, len(indices[0].view.shape)
+        if prod(table.view.shape) == 0:  # every index is out of range
+            return Const(_filler(table.dtype, eqn.params["mode"]), table.dtype, View((), ()).broadcast(shape, ()))
         strides = [table.view.strides[d] for d in range(batch)] + [0] * (index_rank - batch)
         strides += [table.view.strides[d] for d in range(batch, len(table.view.shape)) if d not in axes]
         terms = tuple((table.view.strides[a], table.view.shape[a] - 1) for a in axes)
@@ -344,6 +346,8 @@ class Lowering:
     def _lower_dot_general(self, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> Any:
         refs = [self.stored(x) for x in operands]
         (lc, rc), (lb, rb) = eqn.params["dimension_numbers"]
+        if any(refs[0].view.shape[d] == 0 for d in lc):  # sums of nothing
+            return Const(0, avals[0].dtype, View((), ()).broadcast(avals[0].shape, ()))
         sides = []
         for ref, contract, batch in ((refs[0], lc, lb), (refs[1], rc, rb)):
             rank = len(ref.view.shape)
@@ -366,6 +370,15 @@ def _merged(view: View, low: int, high: int) -> int | None:
     part = View(view.shape[low:high], view.strides[low:high])
     flat = part.reshape((prod(part.shape),))
     return None if flat is None else flat.strides[0]
+
+
+def _filler(dtype: np.dtype, mode: str) -> Any:
+    """What a gather gives for an index out of range."""
+    if mode == "zero":
+        return 0
+    if dtype.kind in "bu":
+        return _highest(dtype)
+    return _lowest(dtype) if dtype.kind == "i" else np.nan
 
 
 def _lowest(dtype: np.dtype) -> Any:
