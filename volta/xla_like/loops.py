@@ -95,7 +95,12 @@ class _Body:
                 self.accesses[len(self.instrs)] = (None, 1, x.view.offset, strides, ())
             return self.emit(IndexValue(x.dtype, ""), known)
         if x.val in self.values:
-            return self.values[x.val]
+            value = self.values[x.val]
+            instr = self.instrs[value]
+            if isinstance(instr, Reduce) and instr.kind.startswith("arg") and x.dtype != dtypes.int64:
+                convert = ("convert_element_type", (value,), x.dtype, (("new_dtype", x.dtype),))
+                return self.emit(Compute(*convert), ("op", *convert))  # a position is an int64 until it is stored
+            return value
         return self.load(x, (), (), "")
 
     def load(self, x: Ref, terms: tuple[int, ...], scale: tuple[tuple[int, int], ...], fill: str) -> int:
