@@ -137,7 +137,9 @@ def test_other_orders_differ_on_the_same_data() -> None:
     for n in (63, 4097, 3 * 4096 + 5):
         x = fill("normal", (50, n), "float32", seed=n)
         want = declared_sum(x.T)
-        others = [np.sum(x, 1), np.cumsum(x, 1)[:, -1], declared_sum(x.T, across=neighbours), declared_sum(x.T[::-1])]
+        others = [np.sum(x, 1), np.cumsum(x, 1)[:, -1], declared_sum(x.T, across=neighbours)]
+        if n > 64:  # the halves of one row of lanes mirror into themselves
+            others.append(declared_sum(x.T[::-1]))
         for other in others:
             with pytest.raises(AssertionError, match="differs"):
                 assert_bits_equal(other, want)

@@ -129,7 +129,7 @@ def _table() -> dict[str, Operation]:
         enter(name, 1, _arithmetic(getattr(vnp, name)))
     enter("floor", 1, _floating(vnp.floor))
     for name in ("add", "multiply", "subtract", "maximum", "minimum"):
-        enter(name, 2, _matched(getattr(vnp, name)))
+        enter(name, 2, lambda x, y, f=_matched(getattr(vnp, name)): _arithmetic(lambda v: f(v, y))(x))
     enter("divide", 2, lambda x, y: _floating(lambda a: a / (1 + vnp.square(y).astype(a.dtype)))(x))
     for name in ("less", "equal"):
         enter(name, 2, _matched(getattr(vnp, name)), smooth=False)

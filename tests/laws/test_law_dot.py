@@ -1,0 +1,98 @@
+"""DOT: chunks of 256 products, each a chain of FMAs, added in ascending order; whatever the layout, sizes and batch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from law_orders import declared_dot, joined_dot, masks
+
+import volta
+import volta.numpy as vnp
+from volta.ops import lax
+from volta.testing import assert_bits_equal, fill
+
+LAYOUTS = {
+    "plain": lambda a, b: vnp.matmul(a, b),
+    "left transposed": lambda a, b: vnp.matmul(vnp.asarray(np.asarray(a).T.copy()).T, b),
+    "right transposed": lambda a, b: vnp.matmul(a, vnp.asarray(np.asarray(b).T.copy()).T),
+    "swapped": lambda a, b: vnp.matmul(b.T, a.T).T,
+    "einsum": lambda a, b: vnp.einsum("ik,kj->ij", a, b),
+    "in a batch": lambda a, b: vnp.matmul(vnp.stack([-a, a]), vnp.stack([b, b]))[1],
+    "mapped": lambda a, b: volta.vmap(vnp.dot, in_axes=(0, None))(a, b),
+    "mapped over columns": lambda a, b: volta.vmap(lambda c: vnp.dot(a, c), in_axes=1, out_axes=1)(b),
+    "row by row": lambda a, b: vnp.stack([vnp.dot(row, b) for row in a]),
+    "column by column": lambda a, b: vnp.stack([vnp.dot(a, b[:, j]) for j in range(b.shape[1])], 1),
+    "vdot": lambda a, b: vnp.stack([vnp.stack([vnp.dot(r, b[:, j]) for j in range(b.shape[1])]) for r in a]),
+    "strided views": lambda a, b: vnp.matmul(vnp.repeat(a, 2, 1)[:, ::2], vnp.repeat(b, 2, 0)[1::2]),
+    "padded": lambda a, b: vnp.matmul(vnp.pad(a, ((1, 2), (0, 0))), b)[1:-2],
+    "contracted over two axes": lambda a, b: (
+        vnp.tensordot(a.reshape(a.shape[0], -1, 1), b.reshape(-1, 1, b.shape[1]), 2)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("rows", [1, 3, 40])
+def test_order_of_dot_seen_from_outside(dtype, rows) -> None:
+    k = 700
+    edges = [0, 1, 100, 254, 255, 256, 257, 511, 512, 513, 699]
+    where = [(i, j) for j in edges for i in edges if i < j]
+    x, ones = masks(k, where, np.dtype(dtype)), np.ones((k, 5), dtype)
+    for start in range(0, len(where), rows):
+        some = where[start : start + rows]
+        counts = np.asarray(vnp.matmul(x[start : start + rows], ones))
+        assert [[k - int(c) for c in row] for row in counts] == [[min(joined_dot(i, j), k)] * 5 for i, j in some]
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_dot_is_the_declared_one_in_every_layout(name) -> None:
+    for k, dtype, kind in [(5, "float32", "normal"), (257, "float32", "ladder"), (300, "float16", "normal"),
+                           (300, "bfloat16", "normal"), (100, "float64", "cancel")]:  # fmt: skip
+        a, b = fill(kind, (4, k), dtype, seed=k), fill("normal", (k, 3), dtype, seed=k + 1)
+        assert_bits_equal(LAYOUTS[name](vnp.asarray(a), vnp.asarray(b)), declared_dot(a, b), f"{name} {k} {dtype}")
+
+
+@pytest.mark.parametrize("k", [0, 1, 2, 255, 256, 257, 511, 512, 513])
+@pytest.mark.parametrize("sizes", [(1, 1), (1, 33), (33, 1), (3, 2), (15, 65)])
+def test_dot_of_every_length(k, sizes) -> None:
+    m, n = sizes
+    a, b = fill("normal", (m, k), "float32", seed=k), fill("ladder", (k, n), "float32", seed=k + 1)
+    assert_bits_equal(vnp.matmul(a, b), declared_dot(a, b))
+    assert_bits_equal(volta.jit(lambda a, b: vnp.matmul(a * 1.5, b))(a, b), declared_dot(a * np.float32(1.5), b))
+
+
+@pytest.mark.parametrize("kind", ["specials", "subnormal", "zeros", "cancel"])
+def test_dot_of_difficult_numbers(kind) -> None:
+    for dtype in ("float32", "float64"):
+        a, b = fill(kind, (5, 300), dtype, seed=1), fill(kind, (300, 20), dtype, seed=2)
+        assert_bits_equal(vnp.matmul(a, b), declared_dot(a, b))
+
+
+def test_gradients_of_dot_are_dots() -> None:
+    a, b, g = (fill("normal", s, "float32", seed=i) for i, s in enumerate([(6, 270), (270, 9), (6, 9)]))
+    _, pullback = volta.vjp(vnp.matmul, a, b)
+    left, right = volta.jit(pullback)(g)
+    assert_bits_equal(left, declared_dot(g, b.T))
+    assert_bits_equal(right, declared_dot(a.T, g))
+
+
+def test_other_orders_differ_on_the_same_data() -> None:
+    """Were it not so, the comparisons above would be blind."""
+    a, b = fill("normal", (6, 700), "float32", seed=5), fill("normal", (700, 9), "float32", seed=6)
+    want = declared_dot(a, b)
+    exact = (a.astype(np.float64) @ b.astype(np.float64)).astype(np.float32)
+    unfused = sum(a[:, [k]] * b[[k], :] for k in range(700))
+    for other in (declared_dot(a, b, chunk=128), declared_dot(a, b, chunk=512), exact, unfused, a @ b):
+        with pytest.raises(AssertionError, match="differs"):
+            assert_bits_equal(other, want)
+
+
+def test_operands_computed_to_be_empty() -> None:
+    """A matrix product over nothing, and a lookup in an empty table, where the empty operand is a temporary."""
+    a, b = np.ones((3, 0), np.float32), np.ones((0, 2), np.float32)
+    assert_bits_equal(volta.jit(lambda a, b: vnp.matmul(a + 1, b * 2))(a, b), np.zeros((3, 2), np.float32))
+    for dtype, filler in [("float32", np.nan), ("bfloat16", np.nan), ("int8", -128), ("uint16", 65535), ("bool", True)]:
+        x, i = np.zeros((0, 2), np.dtype(vnp.dtype(dtype))), np.array([0, -1, 5], np.int32)
+        got = volta.jit(lambda x, i: lax.gather(vnp.flip(x, 1), [i], (0,)))(x, i)
+        assert_bits_equal(got, np.full((3, 2), filler, x.dtype))
+        assert_bits_equal(lax.gather(x, [i], (0,)), got)

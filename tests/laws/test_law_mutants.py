@@ -1,0 +1,105 @@
+"""Mutants: a backend with one edge of an order changed is caught by the same checks that the real one passes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from law_orders import declared_dot, declared_sum, joined, masks, some_pairs
+
+import volta
+import volta.numpy as vnp
+from volta.numba_cpu import dot, dot_row, nests, reducers, unit
+from volta.runtime import eager, plan_cache
+from volta.testing import assert_bits_equal, fill
+
+
+@pytest.fixture
+def fresh(monkeypatch, tmp_path):
+    """Nothing compiled before is found, and nothing compiled here is kept: neither in memory nor on disk."""
+    monkeypatch.setenv("VOLTA_CACHE_DIR", str(tmp_path))
+    for known in ("_addresses", "_texts", "_sources"):
+        monkeypatch.setattr(unit, known, {})
+    monkeypatch.setattr(eager, "_executables", {})
+    plan_cache.PLAN_CACHE.clear()
+    yield monkeypatch
+    plan_cache.PLAN_CACHE.clear()
+
+
+def check_sums() -> None:
+    for n, across in [(200, False), (200, True), (3 * 4096 + 5, False), (3 * 4096 + 5, True), (17000, False)]:
+        x = fill("normal", (9, n), "float32", seed=n)
+        assert_bits_equal(vnp.sum(x.T.copy(), 0) if across else vnp.sum(x, 1), declared_sum(x.T))
+
+
+def check_tree() -> None:
+    n = 200
+    where = some_pairs(n)
+    counts = np.asarray(vnp.sum(masks(n, where, np.dtype(np.float32)), 1))
+    assert [n - int(c) for c in counts] == [joined(n, i, j) for i, j in where], "differs"
+
+
+def check_dots() -> None:
+    for m in (1, 5):
+        a, b = fill("normal", (m, 700), "float32", seed=5), fill("normal", (700, 40), "float32", seed=6)
+        assert_bits_equal(vnp.matmul(a, b), declared_dot(a, b))
+
+
+def test_the_checks_pass_without_a_mutation(fresh) -> None:
+    check_sums()
+    check_tree()
+    check_dots()
+
+
+def swapped_edge(b, reducer, state):
+    """Halving, except that the last four lanes combine as neighbours."""
+    if state[0].builder.lanes != 4:
+        return REAL_HALVE(b, reducer, state)
+    order = [0, 2, 1, 3]
+    mask = reducers.ir.Constant(reducers.ir.VectorType(reducers.I32, 4), order)
+    moved = tuple(v.builder.value(b.shuffle_vector(v.ir, v.ir, mask), v.dtype) for v in state)
+    return REAL_HALVE(b, reducer, moved)
+
+
+REAL_HALVE = reducers.halve
+
+
+def test_a_swapped_edge_between_lanes_is_caught(fresh) -> None:
+    fresh.setattr(reducers, "halve", swapped_edge)
+    with pytest.raises(AssertionError, match="differs"):
+        check_sums()
+    with pytest.raises(AssertionError, match="differs"):
+        check_tree()
+
+
+class Unpaired(reducers.BlockTree):
+    """Blocks wait on the stack and are combined from its top."""
+
+    def push(self, state, number) -> None:
+        super().push(state, reducers.I64(0))
+
+
+def test_blocks_combined_in_another_order_are_caught(fresh) -> None:
+    fresh.setattr(nests, "BlockTree", Unpaired)
+    with pytest.raises(AssertionError, match="differs"):
+        check_sums()
+
+
+def test_a_wrong_identity_is_caught(fresh) -> None:
+    fresh.setattr(reducers.Reducer, "identity", lambda self, b: (b.const(self.dtype, 0.0),))
+    x = np.full((3, 70), -0.0, np.float32)
+    with pytest.raises(AssertionError, match="differs"):
+        assert_bits_equal(vnp.sum(x, 1), declared_sum(x.T))
+
+
+def test_a_chunk_of_128_is_caught(fresh) -> None:
+    for module in (dot, dot_row):
+        fresh.setattr(module, "CHUNK", 128)
+    with pytest.raises(AssertionError, match="differs"):
+        check_dots()
+
+
+def test_a_relaxed_sum_is_caught() -> None:
+    """NumPy's own order on the same data."""
+    x = fill("normal", (9, 200), "float32", seed=200)
+    with pytest.raises(AssertionError, match="differs"):
+        assert_bits_equal(np.sum(x, 1), volta.jit(lambda v: vnp.sum(v, 1))(x))
