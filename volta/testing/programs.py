@@ -130,7 +130,7 @@ def _table() -> dict[str, Operation]:
     enter("floor", 1, _floating(vnp.floor))
     for name in ("add", "multiply", "subtract", "maximum", "minimum"):
         enter(name, 2, lambda x, y, f=_matched(getattr(vnp, name)): _arithmetic(lambda v: f(v, y))(x))
-    enter("divide", 2, lambda x, y: _floating(lambda a: a / (1 + vnp.square(y).astype(a.dtype)))(x))
+    enter("divide", 2, lambda x, y: _floating(lambda a: a / (1 + vnp.square(y.astype(a.dtype))))(x))
     for name in ("less", "equal"):
         enter(name, 2, _matched(getattr(vnp, name)), smooth=False)
     enter("where", 3, lambda c, x, y: vnp.where(c.astype(bool), x, vnp.asarray(y).astype(x.dtype)))
