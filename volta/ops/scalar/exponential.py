@@ -42,6 +42,15 @@ def exp(b: Builder, x: Value) -> Value:
     return scale(b, fraction, exponent)
 
 
+def exp_positive(b: Builder, x: Value) -> Value:
+    """float32: e ** x for 0 <= x < 80, where one scaling is enough."""
+    t = b.fma(x, LOG2E, MAGIC32)
+    n = t - MAGIC32
+    r = b.fma(n, -_LN2_LO32, b.fma(n, -_LN2_HI32, x))
+    fraction = 1.0 + b.fma(horner(b, r, _EXP32[:-2]), r * r, r)  # a little nearer than one chain
+    return b.bitcast(b.bitcast(fraction, "int32") + (b.bitcast(t, "int32") << 23), "float32")
+
+
 def exp_parts(b: Builder, x: Value, low: Value | None = None) -> tuple[Value, Value]:
     """float64: exp(x + low) as a number in [0.7, 1.42] and the int64 power of two to scale it by."""
     x = b.select(x > 1000.0, 1000.0, x)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from volta.ops.scalar import coefficients as table
-from volta.ops.scalar.exponential import exp_parts, exp_short, expm1_wide
+from volta.ops.scalar.exponential import exp_parts, exp_positive, exp_short, expm1_wide
 from volta.ops.scalar.logarithm import log, log1p_short, log1p_wide, log_short
 from volta.ops.scalar.parts import INF, LN2, NAN, Builder, Value, horner, narrow, scale, widen
 
@@ -39,13 +39,14 @@ def cosh(b: Builder, x: Value) -> Value:
 
 
 def tanh(b: Builder, x: Value) -> Value:
-    """Hyperbolic tangent. float32: 0.51 ULP; float64: 2 ULP."""
+    """Hyperbolic tangent. float32: 0.99 ULP; float64: 2 ULP."""
     a = abs(x)
     if x.dtype == "float32":
-        wide = widen(b, b.select(a > 10.0, 10.0, a))
-        small = b.fma(wide * wide * wide, -1.0 / 3.0, wide)
-        large = 1.0 - 2.0 / (exp_short(b, wide + wide) + 1.0)
-        return b.copysign(narrow(b, b.select(wide < 2.0**-9, small, large)), x)
+        # In float32 throughout: a third faster than through float64. Beyond 0.9 the error of e^2a weighs little.
+        s = x * x
+        small = b.fma(horner(b, s, table.TANH32) * s, a, a)
+        large = 1.0 - 2.0 / (exp_positive(b, b.select(a > 10.0, 20.0, a + a)) + 1.0)
+        return b.copysign(b.select(b.isnan(x), x, b.select(a < 0.9, small, large)), x)
     # t = e^-2a - 1 where a < 1/2 or so, else from e^2a.
     a = b.select(a > 30.0, 30.0, a)
     near = a < 0.5
