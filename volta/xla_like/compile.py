@@ -118,7 +118,9 @@ def _assemble(
         calls = chain_epilogues(calls, buffers.list)
     donated_ids = tuple(donated)
     if options.reuse_memory:
-        placed, arena = assign_memory(tuple(buffers.list), tuple(calls), donated_ids)
+        returned = {buffers.ids[v] for v in lowered.outputs}  # a result that is an input keeps its memory
+        free = tuple(d for d in donated_ids if d not in returned)
+        placed, arena = assign_memory(tuple(buffers.list), tuple(calls), free)
     else:
         placed, arena = assign_memory(tuple(buffers.list), tuple(attrs.evolve(c, inplace=()) for c in calls), ())
     plan = ExecutionPlan(

@@ -78,5 +78,7 @@ def verify_schedule(plan: ExecutionPlan) -> None:
                 raise VerificationError(f"call {i} writes {kinds[b]} b{b}\n{plan}")
             written.add(b)
     for b in plan.outputs:
+        if any(other.alias == b for other in plan.buffers):
+            raise VerificationError(f"result b{b} is an input that another result overwrites\n{plan}")
         if b not in written and plan.buffers[b].nbytes:
             raise VerificationError(f"result b{b} is never written\n{plan}")
