@@ -51,7 +51,7 @@ class Program:
     outputs: tuple[int, ...]
 
     def __call__(self, *args: Any) -> tuple[Any, ...]:
-        values: list[Any] = list(args)
+        values: list[Any] = [vnp.asarray(x) for x in args]
         for step in self.steps:
             values.append(OPERATIONS[step.operation].apply(*(values[i] for i in step.operands), *step.params))
         return tuple(values[i] for i in self.outputs)

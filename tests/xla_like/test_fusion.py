@@ -1,0 +1,120 @@
+"""Fusion: patterns that must be one kernel are; groups never form a cycle; what must stay apart does."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from xla_support import kernels, plan_of, program_of, struct
+
+import volta
+import volta.numpy as vnp
+from volta import nn, optim
+from volta.ops import lax
+from volta.testing.strategies import programs
+from volta.xla_like.compile import CompileOptions
+from volta.xla_like.fusion import MAX_NODES, fuse
+from volta.xla_like.nodes import Ref, lower_to_nodes
+from volta.xla_like.passes import optimize
+
+X, W, B = struct(64, 300), struct(300, 50), struct(300)
+
+
+def sums_of_rows(x):
+    return vnp.sum(x, 1), vnp.max(x, 1), vnp.argmax(x, 1)
+
+
+ONE_KERNEL = {
+    "softmax": (nn.softmax, X),
+    "log softmax": (nn.log_softmax, X),
+    "layer norm": (nn.layer_norm, X, B, B),
+    "rms norm": (nn.rms_norm, X, B),
+    "gelu": (nn.gelu, X),
+    "a long elementwise chain": (lambda x: vnp.tanh(vnp.exp(x) * 2 + vnp.sin(x)) / (1 + x * x), X),
+    "mean and variance": (lambda x: (vnp.mean(x, 1), vnp.var(x, 1)), X),
+    "transposed operand": (lambda x, y: x + y.T, X, struct(300, 64)),
+    "slices": (lambda x: x[:, 1:] - x[:, :-1], X),
+    "reshape between": (lambda x: vnp.reshape(vnp.reshape(x, (8, 8, 300)) + 1, (64, 300)) * 2, X),
+    "gradient of softmax": (volta.grad(lambda x: vnp.sum(nn.softmax(x) ** 2)), X),
+    "column sums": (lambda x: vnp.sum(vnp.exp(x), 0), X),
+    "embedding": (lambda t, i: lax.gather(t, [i], (0,)) * 2 + 1, X, struct(7, dtype=np.int32)),
+    "a full sum": (lambda x: vnp.sum(x * x), struct(30, 40)),
+    "several sums of one row": (lambda x: sums_of_rows(vnp.exp(x)), X),
+}
+
+
+@pytest.mark.parametrize("name", ONE_KERNEL)
+def test_one_kernel(name) -> None:
+    f, *args = ONE_KERNEL[name]
+    assert len(plan_of(f, *args).calls) == 1, plan_of(f, *args)
+
+
+def test_an_adam_step_is_one_kernel_a_leaf() -> None:
+    """And one more for the scalars that all leaves share."""
+    optimizer = optim.adam(1e-3)
+
+    def step(params, gradients, state):
+        updates, state = optimizer.update(gradients, state, params)
+        return optim.apply_updates(params, updates), state
+
+    for leaves in (1, 3):
+        params = [vnp.zeros((4 + i, 5)) for i in range(leaves)]
+        assert kernels(step, params, params, optimizer.init(params)) == ["map"] * (1 + leaves)
+
+
+def test_a_dense_layer_adds_one_call_to_its_product() -> None:
+    found = kernels(lambda x, w, b: nn.relu(x @ w + b), X, W, struct(50))
+    assert len(found) <= 3 and "dot" in " ".join(found)
+
+
+def test_few_long_rows_are_cut_into_blocks() -> None:
+    assert kernels(lambda x: vnp.sum(x), struct(1 << 20)) == ["row", "combine"]
+    assert kernels(lambda x: vnp.sum(x, 0), struct(1 << 20, 2))[-1] == "combine"
+    assert kernels(lambda x: vnp.sum(x, 1), struct(64, 1 << 15)) == ["row"]
+
+
+def test_an_optimization_barrier_ends_a_kernel() -> None:
+    assert len(kernels(lambda x: vnp.exp(lax.optimization_barrier(vnp.sin(x))[0]), X)) == 2
+    assert len(kernels(lambda x: vnp.exp(vnp.sin(x)), X)) == 1
+
+
+def test_movement_costs_no_kernel() -> None:
+    def f(x):
+        y = vnp.broadcast_to(vnp.flip(vnp.swapaxes(x, 0, 1)[3:9, ::2], 1)[None], (2, 6, 32))
+        return vnp.sum(y, 2)
+
+    assert len(kernels(f, X)) == 1
+
+
+def test_a_table_that_is_computed_is_finished_before_it_is_read() -> None:
+    found = plan_of(lambda t, i: lax.gather(vnp.exp(t), [i], (0,)), X, struct(64, dtype=np.int32))
+    assert len(found.calls) == 2
+
+
+def test_kernels_are_bounded() -> None:
+    def f(x):
+        for _ in range(MAX_NODES):
+            x = vnp.sin(x) * 2
+        return x
+
+    assert len(kernels(f, X)) == 2
+
+
+def test_without_fusion_every_operation_is_a_kernel() -> None:
+    assert len(kernels(nn.gelu, X, options=CompileOptions(fusion=False))) > 3
+
+
+@given(programs(max_steps=12))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
+def test_groups_form_no_cycle(p) -> None:
+    args = [struct(*shape, dtype=vnp.dtype(dtype)) for shape, dtype in p.inputs]
+    lowered = lower_to_nodes(optimize(program_of(p, *args)).jaxpr)
+    _, groups = fuse(lowered)
+    made = {*lowered.inputs, *lowered.consts}
+    for group in groups:
+        inside = {v for n in group.nodes for v in n.outputs}
+        for node in group.nodes:
+            for x in node.operands:
+                if isinstance(x, Ref) and x.val.size:
+                    assert x.val in made or x.val in inside
+        made |= inside
+    nodes = [n for g in groups for n in g.nodes]
+    assert len(nodes) == len({id(n) for n in nodes}), "a node is in two groups"
