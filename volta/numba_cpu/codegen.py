@@ -38,10 +38,13 @@ class Place:
 
 
 def lanes_for(kernel: LoopKernel) -> int:
-    """Lanes of the vector loop: one register of the widest 4-byte type, two where the body is light."""
-    base = target.vector_bits() // 32
+    """Lanes of the vector loop: registers of the widest element, more of them where that hides latencies."""
+    sizes = [x.dtype.itemsize for x in kernel.body if not isinstance(x, IndexValue)]
+    register = target.vector_bits() // (8 * max([4, *sizes]))
+    if kernel.wide:
+        return register * 4
     heavy = sum(isinstance(x, Compute) for x in kernel.body)
-    return base * 2 if kernel.mode == "map" and heavy <= 24 else base
+    return register * 2 if kernel.mode == "map" and heavy <= 24 else target.vector_bits() // 32
 
 
 class KernelEmitter:
@@ -299,6 +302,11 @@ class KernelEmitter:
     ) -> None:
         """Call ``body(index, lanes)`` over start..stop: whole vectors, then the rest one by one or under a mask."""
         b, lanes = self.b, self.lanes
+        if self.kernel.wide:
+            whole = b.add(start, b.and_(b.sub(stop, start), I64(-lanes)))
+            with for_range(b, start, whole, lanes) as i:
+                body(i, lanes)
+            start, lanes = whole, lanes // 4
         if masked:
             with for_range(b, start, stop, lanes) as i:
                 wide = self.builder(lanes)
@@ -309,8 +317,9 @@ class KernelEmitter:
                 body(i, lanes)
                 self.mask = None
             return
-        whole = b.add(start, b.and_(b.sub(stop, start), I64(-lanes))) if lanes > 1 else start
-        if lanes > 1:
+        whole = start
+        if lanes > 1 and not self.kernel.wide:
+            whole = b.add(start, b.and_(b.sub(stop, start), I64(-lanes)))
             with for_range(b, start, whole, lanes) as i:
                 body(i, lanes)
         with for_range(b, whole, stop) as i:

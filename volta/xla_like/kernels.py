@@ -97,10 +97,12 @@ class LoopKernel:
     body: tuple[Instr, ...]
     stores: tuple[Store, ...]
     by_blocks: bool = False
+    wide: bool = False  # for large arrays: longer vectors and a loop for the rest, at the price of more code
     spills: tuple[int, ...] = ()  # elem values kept in scratch memory between phases instead of computed again
 
     def text(self) -> str:
-        lines = [f"loop {self.mode}{' by blocks' if self.by_blocks else ''} rank={self.rank}"]
+        kind = f"{self.mode}{' by blocks' if self.by_blocks else ''}{' wide' if self.wide else ''}"
+        lines = [f"loop {kind} rank={self.rank}"]
         for i, x in enumerate(self.body):
             if isinstance(x, Load):
                 terms = "".join(f" + %{t}" for t in x.terms) + (f" {x.fill}" if x.fill else "")

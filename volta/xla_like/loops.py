@@ -40,6 +40,9 @@ BLOCK = DEFINITIONS.sum_block
 
 MAX_SPILL_ROW = 1 << 15
 
+LARGE = 1 << 18
+"""Elements from which a 'map' kernel is worth the longer code of its wide form."""
+
 REDUCTIONS = {
     "reduce_sum": "sum",
     "reduce_prod": "prod",
@@ -219,7 +222,7 @@ def loop_calls(
     spills: tuple[int, ...] = ()
     if mode == "row" and not by_blocks and length <= MAX_SPILL_ROW:
         spills = choose_spills(mode, instrs, [s.value for s in kernel_stores if s.level == "elem"])
-    kernel = LoopKernel(mode, len(kept), tuple(instrs), tuple(kernel_stores), by_blocks, spills)
+    kernel = LoopKernel(mode, len(kept), tuple(instrs), tuple(kernel_stores), by_blocks, mode == "map" and group.size >= LARGE, spills)
     call = KernelCall(
         kernel=kernel,
         sizes=kept + ((length,) if reduced else (MAP_CHUNK,)),
