@@ -25,6 +25,7 @@ from volta.runtime.context import ExecutionContext, current_context
 from volta.runtime.memory import default_pool
 from volta.runtime.plan_cache import PLAN_CACHE, program_key
 from volta.xla_like.compile import build_plan
+from volta.xla_like.passes import Evaluate
 from volta.xla_like.plan import ExecutionPlan
 
 CPU = BackendCapabilities("cpu", tuple((k, DeterminismLevel.STRICT) for k in cpu.KERNEL_CLASSES))
@@ -63,18 +64,17 @@ class Executable:
         # Results: (aval, kind, position): 'new' output, 'in' an input itself, 'alias' memory of a donated input.
         position = {b: i for i, b in enumerate(plan.inputs)}
         self._returns: list[tuple[ShapedArray, int, int]] = []
-        for b, aval in zip(plan.outputs, plan.out_avals, strict=True):
+        for out, aval in zip(plan.outputs, plan.out_avals, strict=True):
             aval = intern_aval(aval)
-            if b in number:
-                self._returns.append((aval, 0, number[b]))
-            elif b in position:
-                self._returns.append((aval, 1, position[b]))
-            elif plan.buffers[b].alias is not None:
-                alias = plan.buffers[b].alias
-                assert alias is not None
+            alias = plan.buffers[out].alias
+            if out in number:
+                self._returns.append((aval, 0, number[out]))
+            elif out in position:
+                self._returns.append((aval, 1, position[out]))
+            elif alias is not None:
                 self._returns.append((aval, 2, position[alias]))
             else:
-                self._returns.append((aval, 3, plan.consts.index(b)))
+                self._returns.append((aval, 3, plan.consts.index(out)))
 
     def __call__(self, arrays: Sequence[Array]) -> list[Array]:
         """Run the plan. ``arrays`` match the program's inputs; donated ones are gone afterwards."""
@@ -191,13 +191,21 @@ def compile(  # noqa: A001 - the gateway's one verb
         if found is not None and len(program.consts) == 0:
             return found
         options = attrs.evolve(context.options, vector_bits=backend.vector_bits())
-        plan, optimised = build_plan(program, name=name, donated=donated, level=context.level, options=options)
-        capabilities.check(plan)
-        _check_budget(plan, context.memory_budget)
-        consts = tuple(as_array(c) for c in optimised.consts)
-        optimised = ClosedJaxpr(optimised.jaxpr, consts)
-        native = backend.prepare(plan, tuple(c.address for c in consts), consts)
-        executable = Executable(plan, optimised, native)
+
+        def build(part: ClosedJaxpr, name: str, donated: Sequence[int], evaluate: Evaluate | None) -> Executable:
+            plan, optimised = build_plan(
+                part, name=name, donated=donated, level=context.level, options=options, evaluate=evaluate
+            )
+            capabilities.check(plan)
+            _check_budget(plan, context.memory_budget)
+            consts = tuple(as_array(c) for c in optimised.consts)
+            native = backend.prepare(plan, tuple(c.address for c in consts), consts)
+            return Executable(plan, ClosedJaxpr(optimised.jaxpr, consts), native)
+
+        def evaluate(constants: ClosedJaxpr) -> list[Any]:
+            return [x.numpy() for x in build(constants, "constants", (), None)([])]
+
+        executable = build(program, name, donated, evaluate)
         if not program.consts:
             PLAN_CACHE.put(key, executable)
         return executable

@@ -16,7 +16,7 @@ from volta.xla_like.loops import loop_calls
 from volta.xla_like.memory import assign_memory, verify_allocation
 from volta.xla_like.nodes import Lowered, Ref, Val, lower_to_nodes
 from volta.xla_like.opaque import Context, opaque_calls
-from volta.xla_like.passes import optimize
+from volta.xla_like.passes import Evaluate, optimize
 from volta.xla_like.plan import Buffer, ExecutionPlan
 from volta.xla_like.recompute import recompute
 from volta.xla_like.schedule import schedule
@@ -41,10 +41,12 @@ def build_plan(
     donated: Sequence[int] = (),
     level: DeterminismLevel = DeterminismLevel.STRICT,
     options: CompileOptions = CompileOptions(),  # noqa: B008 - frozen
+    evaluate: Evaluate | None = None,
 ) -> tuple[ExecutionPlan, ClosedJaxpr]:
     """Compile a program to a plan; returns it with the optimised program that it implements.
 
-    ``donated`` are positions of inputs whose memory outputs may take over.
+    ``donated`` are positions of inputs whose memory outputs may take over; ``evaluate`` runs scalar programs of
+    constants, so that they are folded (None: they are left to run time).
 
     Raises:
         VerificationError: when a pass, the schedule or the planner broke a rule (a bug of Volta's).
@@ -52,10 +54,7 @@ def build_plan(
     """
     verify_graph(program)
     out_avals = tuple(program.out_avals)
-    if options.passes:
-        program = optimize(program)
-    else:
-        program = optimize(program, only_inline=True)
+    program = optimize(program, only_inline=not options.passes, evaluate=evaluate)
     lowered = lower_to_nodes(program.jaxpr)
     fuser, groups = fuse(lowered, options.fusion)
     if options.fusion and options.recompute:

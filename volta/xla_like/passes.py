@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,18 @@ from volta.ops.primitive import Family
 from volta.xla_like.verify import verify_graph
 
 
-def optimize(program: ClosedJaxpr, only_inline: bool = False) -> ClosedJaxpr:
-    """Inline calls, simplify, join common subexpressions, drop dead code."""
+Evaluate = Callable[[ClosedJaxpr], Sequence[Any]]
+"""Runs a program without inputs through Volta's own kernels; its results as NumPy values."""
+
+
+def optimize(program: ClosedJaxpr, only_inline: bool = False, evaluate: Evaluate | None = None) -> ClosedJaxpr:
+    """Inline calls, fold constants (where ``evaluate`` is given), simplify, join common subexpressions, drop dead code."""
     program = inline_calls(program)
     verify_graph(program, types=False)
     if only_inline:
         return program
-    for a_pass in PASSES:
+    passes = PASSES if evaluate is None else (partial(fold_constants, evaluate=evaluate), *PASSES)
+    for a_pass in passes:
         program = a_pass(program)
         verify_graph(program, types=False)
     return program
@@ -70,6 +76,25 @@ def _rewrite(program: ClosedJaxpr, rule: Callable[[Eqn], list[Atom] | None]) -> 
             env.update(zip(eqn.outputs, same, strict=True))
     outs = tuple(env.get(a, a) if isinstance(a, Var) else a for a in program.jaxpr.outvars)
     return ClosedJaxpr(program.jaxpr.replace(eqns=tuple(eqns), outvars=outs), program.consts)
+
+
+def fold_constants(program: ClosedJaxpr, evaluate: Evaluate) -> ClosedJaxpr:
+    """Compute scalar expressions of literals now, with the kernels that would compute them at run time."""
+    known: dict[Var, None] = {}
+    folded: list[Eqn] = []
+    for eqn in program.eqns:
+        constant = eqn.primitive.family is Family.ELEMENTWISE and all(
+            isinstance(a, Literal) or a in known for a in eqn.inputs
+        )
+        if constant and not eqn.outputs[0].aval.shape:
+            folded.append(eqn)
+            known[eqn.outputs[0]] = None
+    if not folded:
+        return program
+    outs = tuple(known)
+    values = evaluate(ClosedJaxpr(Jaxpr((), (), tuple(folded), outs), ()))
+    literals = {v: Literal(x, v.aval) for v, x in zip(outs, values, strict=True)}
+    return _rewrite(program, lambda eqn: [literals[eqn.outputs[0]]] if eqn.outputs and eqn.outputs[0] in literals else None)
 
 
 def _literal_is(atom: Atom, number: float) -> bool:
