@@ -70,12 +70,13 @@ class KernelEmitter:
         at = k.rank + 1
         self.places: list[Place] = []
         for x in [*(k.body[i] for i in self.memory), *k.stores]:
+            assert isinstance(x, (Load, Store, IndexValue))
             is_index = isinstance(x, IndexValue)
             base = load_arg(b, self.args, at) if is_index else load_pointer(b, self.args, at)
             strides = [load_arg(b, self.args, at + 1 + d) for d in range(n_dims)]
             at += 1 + n_dims
             terms = []
-            for _ in x.terms if not is_index else ():
+            for _ in () if isinstance(x, IndexValue) else x.terms:
                 terms.append((load_arg(b, self.args, at), load_arg(b, self.args, at + 1)))
                 at += 2
             self.places.append(Place(base, strides, terms))

@@ -134,8 +134,8 @@ def lower(plan: ExecutionPlan, const_addresses: tuple[int, ...], keep: object = 
     kernels = compile_kernels(sources.values())
 
     slots: dict[int, tuple[int, int]] = {}  # buffer -> (position among the call's addresses, offset)
-    for i, b in enumerate(plan.inputs):
-        slots[b] = (i, 0)
+    for i, number in enumerate(plan.inputs):
+        slots[number] = (i, 0)
     count = len(plan.inputs)
     for b in plan.buffers:
         if b.kind == "output":
@@ -156,14 +156,14 @@ def lower(plan: ExecutionPlan, const_addresses: tuple[int, ...], keep: object = 
         if not call.tasks:
             continue
         words, addresses = args_of(call, kernels)
-        for word, buffer, offset in addresses:
+        for word, buffer, distance in addresses:
             if buffer in fixed:
-                words[word] = fixed[buffer] + offset
+                words[word] = fixed[buffer] + distance
         launch = table.append(kernels[kernel_name(call.kernel)], words, call.tasks)
-        for word, buffer, offset in addresses:
+        for word, buffer, distance in addresses:
             if buffer not in fixed:
                 position, base = slots[buffer]
-                table.patch(launch, word, position, base + offset)
+                table.patch(launch, word, position, base + distance)
     scratch = max((c.scratch_bytes for c in plan.calls), default=0)
     work = work_of(plan)
     return table.build(count, scratch_bytes=scratch, parallel=work > PARALLEL_WORK, keep_gil=work < 1 << 12, keep=keep)

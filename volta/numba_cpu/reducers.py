@@ -110,7 +110,8 @@ def halve(b: ir.IRBuilder, reducer: Reducer, state: State) -> State:
     lanes = state[0].builder.lanes
     half = lanes // 2
     builder = Builder(b, half)
-    low, high = [], []
+    low: list[Value] = []
+    high: list[Value] = []
     for value in state:
         undefined = ir.Constant(value.ir.type, ir.Undefined)
         for out, first in ((low, 0), (high, half)):

@@ -12,7 +12,7 @@ from llvmlite import ir
 from volta.emit.builder import Builder, Value, compute_dtype
 from volta.emit.loops import I64, PTR, for_range, if_else, if_then, load_args, minimum, new_kernel, offset
 from volta.numba_cpu import target
-from volta.numba_cpu.reducers import BLOCK, LANES, BlockTree, Reducer, State, StateArray, columns_block
+from volta.numba_cpu.reducers import BLOCK, LANES, BlockTree, Reducer, StateArray, columns_block
 from volta.xla_like.opaque import FEW_UPDATES, SCATTER_SLOTS, ScatterSpec
 
 _REDUCTION = {"add": "sum", "mul": "prod", "min": "min", "max": "max"}

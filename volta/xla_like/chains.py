@@ -111,7 +111,7 @@ def chain_epilogues(calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> l
 def _chain(parts: list[KernelCall], band: _Band) -> KernelCall:
     written = dict.fromkeys(b for p in parts for b in p.writes)
     reads = dict.fromkeys(b for p in parts for b in p.reads if b not in written)
-    busy = {b for b in parts[0].reads}  # other bands still read these
+    busy = set(parts[0].reads)  # other bands still read these
     inplace = [pair for p in parts[1:] for pair in p.inplace if pair[0] not in busy]
     # A value that two parts read is overwritten by neither.
     count = {b: sum(b in p.reads for p in parts) for b in (*reads, *written)}

@@ -68,7 +68,8 @@ class Group:
 
 def _with_kept(group: Group, kept: Ints) -> Ints:
     """Full dims from refined kept dims."""
-    out, n, placed = [], 1, group.reduced == 1
+    out: list[int] = []
+    n, placed = 1, group.reduced == 1
     for d in reversed(kept):
         if not placed and n == group.inner:
             out.extend(d2 for d2, m in zip(reversed(group.dims), reversed(group.mask()), strict=True) if m)
@@ -364,11 +365,9 @@ def _ordered(fuser: Fuser) -> list[Group]:
     pending = sorted(fuser.groups.values(), key=lambda g: g.nodes[-1].index)
     done, order = 0, []
     while pending:
-        for i, group in enumerate(pending):
-            if not fuser.ancestors[group.index] & ~done:
-                break
-        else:  # pragma: no cover - the cycle check excludes it
-            raise AssertionError("fusion built a cycle")
-        order.append(pending.pop(i))
+        group = next((g for g in pending if not fuser.ancestors[g.index] & ~done), None)
+        assert group is not None, "fusion built a cycle"  # the cycle check excludes it
+        pending.remove(group)
+        order.append(group)
         done |= 1 << group.index
     return order

@@ -97,8 +97,8 @@ def verify_allocation(buffers: tuple[Buffer, ...], calls: tuple[KernelCall, ...]
         if b.alias is None:
             continue
         source = buffers[b.alias]
-        late = last[source.id] < first[b.id]
+        over = last[source.id] < first[b.id]
         if source.kind != "input" or source.nbytes != b.nbytes:
             raise VerificationError(f"output b{b.id} aliases b{source.id}, which is no input of its size")
-        if not late and not (last[source.id] == first[b.id] and (first[b.id], source.id, b.id) in inplace):
+        if not over and not (last[source.id] == first[b.id] and (first[b.id], source.id, b.id) in inplace):
             raise VerificationError(f"output b{b.id} overwrites donated input b{source.id} before its last use")
