@@ -70,7 +70,7 @@ def _canonical(dtype: Any) -> np.dtype:
     if dtype in _PYTHON:
         return _PYTHON[dtype]
     try:
-        result = np.dtype(dtype)
+        result = np.dtype(dtype).newbyteorder("=")
     except TypeError:
         raise DTypeError(
             at_user_line(f"{dtype!r} is not a dtype. Volta knows {', '.join(d.name for d in ALL)}.")
@@ -80,7 +80,7 @@ def _canonical(dtype: Any) -> np.dtype:
         raise DTypeError(
             at_user_line(f"dtype {result.name} is not supported. Volta knows {known}; convert the data first.")
         )
-    return result.newbyteorder("=")
+    return result
 
 
 def canonicalize(dtype: Any) -> np.dtype:

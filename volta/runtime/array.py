@@ -14,6 +14,12 @@ from volta.core.source import at_user_line
 from volta.runtime.memory import Buffer, as_numpy, default_pool
 
 
+class SharedBuffer(Buffer):
+    """Memory that more than one array or a NumPy view reads: a donating call works on a copy of it."""
+
+    __slots__ = ()
+
+
 class Array(Value):
     """An immutable n-dimensional array.
 
@@ -57,6 +63,13 @@ class Array(Value):
             )
         return self._buffer
 
+    def share(self) -> Buffer:
+        """The memory behind the array, from now on never written again: something else reads it as well."""
+        buffer = self.buffer()
+        if type(buffer) is not SharedBuffer:
+            buffer = self._buffer = SharedBuffer(buffer.address, buffer.nbytes, buffer)
+        return buffer
+
     def is_deleted(self) -> bool:
         return self._buffer is None
 
@@ -67,25 +80,27 @@ class Array(Value):
 
     def numpy(self) -> np.ndarray:
         """A read-only NumPy view of the array's memory (no copy)."""
-        return self._view(writable=False)
+        self.share()
+        return self._view()
 
-    def _view(self, writable: bool) -> np.ndarray:
+    def _view(self, writable: bool = False) -> np.ndarray:
         buffer = self.buffer()
         offset = self.address - buffer.address
         return as_numpy(buffer, self.aval.shape, None, self.aval.dtype, writable=writable, offset=offset)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        x = self.numpy()
+        x = self._view()
         if dtype is not None and np.dtype(dtype) != x.dtype:
             if copy is False:
                 raise ValueError(f"converting {x.dtype} to {np.dtype(dtype)} needs a copy")
             return x.astype(dtype)
-        return x.copy() if copy else x
+        return x.copy() if copy else self.numpy()
 
     def __dlpack__(self, **kwargs: Any) -> Any:
         if dtypes.bfloat16 == self.aval.dtype:
             raise DTypeError("NumPy's DLPack export has no bfloat16; use x.view('uint16') or convert to float32 first")
         # DLPack consumers that cannot see a read-only flag refuse one; the array stays immutable by convention.
+        self.share()
         return self._view(writable=True).__dlpack__(**kwargs)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -93,11 +108,11 @@ class Array(Value):
 
     def item(self, *index: Any) -> Any:
         """The single element as a Python number."""
-        return self.numpy().item(*index)
+        return self._view().item(*index)
 
     def tolist(self) -> Any:
         """The array as nested lists of Python numbers."""
-        return self.numpy().tolist()
+        return self._view().tolist()
 
     def _scalar(self, kind: str) -> Any:
         if self.aval.size != 1 or (kind != "bool" and self.aval.ndim):
@@ -108,7 +123,7 @@ class Array(Value):
                     )
                 )
             raise TypeError(at_user_line(f"only scalar arrays convert to {kind}; this one has shape {self.shape}"))
-        return self.numpy().item()
+        return self._view().item()
 
     def __bool__(self) -> bool:
         return bool(self._scalar("bool"))
@@ -128,7 +143,7 @@ class Array(Value):
         return int(self._scalar("int"))
 
     def __format__(self, spec: str) -> str:
-        return format(self.numpy()[()], spec) if self.aval.ndim == 0 else format(str(self), spec)
+        return format(self._view()[()], spec) if self.aval.ndim == 0 else format(str(self), spec)
 
     # -- the usual protocol --------------------------------------------------------------------------------------------
 
@@ -154,16 +169,16 @@ class Array(Value):
 
     def tobytes(self) -> bytes:
         """The elements in row-major order as bytes."""
-        return self.numpy().tobytes()
+        return self._view().tobytes()
 
     def __copy__(self) -> Array:
         return self
 
     def __deepcopy__(self, memo: Any) -> Array:
-        return Array.from_numpy(self.numpy(), self.aval.weak_type)
+        return Array.from_numpy(self._view(), self.aval.weak_type)
 
     def __reduce__(self) -> Any:
-        return _unpickle, (self.numpy().view("u2") if self.dtype == dtypes.bfloat16 else self.numpy(), *_meta(self.aval))
+        return _unpickle, (self._view().view("u2") if self.dtype == dtypes.bfloat16 else self._view(), *_meta(self.aval))
 
     def __repr__(self) -> str:
         if self._buffer is None:
@@ -172,11 +187,11 @@ class Array(Value):
         prefix = "Array("
         if 0 in self.shape:
             return f"Array([], shape={self.shape}, dtype={self.dtype}{weak})"
-        body = np.array2string(self.numpy(), separator=", ", prefix=prefix)
+        body = np.array2string(self._view(), separator=", ", prefix=prefix)
         return f"{prefix}{body}, dtype={self.dtype}{weak})"
 
     def __str__(self) -> str:
-        return "<donated>" if self._buffer is None else str(self.numpy())
+        return "<donated>" if self._buffer is None else str(self._view())
 
 
 def _meta(aval: ShapedArray) -> tuple[str, bool]:

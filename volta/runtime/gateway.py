@@ -19,10 +19,10 @@ from volta.core.policy import DeterminismLevel
 from volta.core.source import at_user_line
 from volta.numba_cpu import backend as cpu
 from volta.numba_cpu import unit
-from volta.runtime.array import Array, as_array, intern_aval
+from volta.runtime.array import Array, SharedBuffer, as_array, intern_aval
 from volta.runtime.capabilities import BackendCapabilities
 from volta.runtime.context import ExecutionContext, current_context
-from volta.runtime.memory import default_pool
+from volta.runtime.memory import Buffer, default_pool
 from volta.runtime.plan_cache import PLAN_CACHE, program_key
 from volta.xla_like.compile import build_plan
 from volta.xla_like.passes import Evaluate
@@ -39,7 +39,7 @@ _SLAB_LIMIT = 4096
 class Executable:
     """A compiled program: call it with a list of arrays, get a list of arrays."""
 
-    __slots__ = ("_arena", "_donated", "_layout", "_native", "_returns", "_slab", "plan", "program")
+    __slots__ = ("_arena", "_donated", "_layout", "_native", "_repeated", "_returns", "_slab", "plan", "program")
 
     def __init__(self, plan: ExecutionPlan, program: ClosedJaxpr, native: Any) -> None:
         self.plan = plan
@@ -64,6 +64,7 @@ class Executable:
         # Results: (aval, kind, position): 'new' output, 'in' an input itself, 'alias' memory of a donated input.
         position = {b: i for i, b in enumerate(plan.inputs)}
         self._returns: list[tuple[ShapedArray, int, int]] = []
+        self._repeated = [k for k, b in enumerate(plan.outputs) if plan.outputs.count(b) > 1]
         for out, aval in zip(plan.outputs, plan.out_avals, strict=True):
             aval = intern_aval(aval)
             alias = plan.buffers[out].alias
@@ -106,14 +107,10 @@ class Executable:
                 block, address = blocks[i]
                 out.append(Array(aval, block, address))
             else:
-                out.append(self._passed(aval, kind, i, arrays))
+                out.append(_passed(aval, arrays[i] if kind == 1 else self.program.consts[i]))
+        for k in self._repeated:
+            out[k].share()
         return out
-
-    def _passed(self, aval: ShapedArray, kind: int, i: int, arrays: Sequence[Array]) -> Array:
-        source = arrays[i] if kind == 1 else self.program.consts[i]
-        if source.aval is aval:
-            return source
-        return Array(aval, source.buffer(), source.address)
 
     def _run_donating(self, arrays: Sequence[Array], addresses: list[int], blocks: list[Any]) -> list[Array]:
         given = [id(arrays[d]) for d in self._donated]
@@ -121,16 +118,24 @@ class Executable:
             raise DonatedBufferError(
                 at_user_line("the same array was passed as a donated argument and once more; pass a copy instead")
             )
-        buffers = [a.buffer() for a in arrays]
+        taken: dict[int, Buffer] = {}
+        for d in self._donated:
+            buffer = arrays[d].buffer()
+            if type(buffer) is SharedBuffer:  # others read this memory: give away a copy
+                copy = Array.from_numpy(arrays[d].numpy())
+                buffer, addresses[d] = copy.buffer(), copy.address
+            taken[d] = buffer
         self._native(*addresses)
         out = []
         for aval, kind, i in self._returns:
             if kind == 0:
                 out.append(Array(aval, *blocks[i]))
-            elif kind == 3:
-                out.append(self._passed(aval, kind, i, arrays))
+            elif kind != 3 and i in taken:
+                out.append(Array(aval, taken[i], addresses[i]))
             else:
-                out.append(Array(aval, buffers[i], addresses[i]))
+                out.append(_passed(aval, arrays[i] if kind == 1 else self.program.consts[i]))
+        for k in self._repeated:
+            out[k].share()
         for d in self._donated:
             arrays[d].delete()
         return out
@@ -160,6 +165,11 @@ class Executable:
     def as_text(self) -> str:
         """The plan, then the text of every kernel."""
         return self.plan.as_text() + "\n\n" + "\n\n".join(f"{k}:\n{v}" for k, v in self.kernel_texts().items())
+
+
+def _passed(aval: ShapedArray, source: Array) -> Array:
+    """A result that is an argument or a constant: another array over the same memory."""
+    return Array(aval, source.share(), source.address)
 
 
 _lock = threading.RLock()
