@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import attrs
 from llvmlite import ir
@@ -88,7 +89,7 @@ class RowNest:
                     for i in p.reduces:
                         self.once[i] = result_of(e, p, i, states[i])
                 elif p.stores:
-                    e.vector_loop(I64(0), self.length, lambda i, n, p=p: self.body(p, stores, i, n), self.masked(p))
+                    e.vector_loop(I64(0), self.length, partial(self.body, p, stores), self.masked(p))
                 e.evaluate(e.invariant(phase + 1), self.once, 1, self.row, None)
             for k, s in enumerate(e.kernel.stores):
                 if s.level == "row":

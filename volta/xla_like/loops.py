@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import attrs
@@ -55,19 +55,34 @@ REDUCTIONS = {
 }
 
 
-def compute_kind(dtype: np.dtype) -> np.dtype:
-    """The dtype a reduction's state has."""
-    return dtypes.compute_dtype(dtype)
+@attrs.frozen
+class _Place:
+    """What a load or an index (``val`` None) touches: offset and strides over the group's dims, in elements."""
+
+    val: Val | None
+    itemsize: int
+    offset: int
+    strides: Ints
+    terms: tuple[tuple[int, int], ...] = ()
+
+
+@attrs.frozen
+class _Stored:
+    """A value that the kernel writes; ``part`` of a reduction's state."""
+
+    val: Val
+    level: str
+    value: int
+    part: int
 
 
 @attrs.define(eq=False)
 class _Body:
-    """A kernel body under construction; accesses carry strides over the group's dims, in elements."""
+    """A kernel body under construction."""
 
     group: Group
     instrs: list[Instr] = attrs.field(factory=list)
-    # per memory instr: (val or None, itemsize, offset, strides, terms)
-    accesses: dict[int, tuple[Val | None, int, int, Ints, tuple[tuple[int, int], ...]]] = attrs.field(factory=dict)
+    accesses: dict[int, _Place] = attrs.field(factory=dict)  # by position of the load or index
     values: dict[Val, int] = attrs.field(factory=dict)
     _known: dict[Any, int] = attrs.field(factory=dict)
 
@@ -95,7 +110,7 @@ class _Body:
             strides = self.strides(x)
             known = ("iota", x.dtype, strides, x.view.offset)
             if known not in self._known:
-                self.accesses[len(self.instrs)] = (None, 1, x.view.offset, strides, ())
+                self.accesses[len(self.instrs)] = _Place(None, 1, x.view.offset, strides)
             return self.emit(IndexValue(x.dtype, ""), known)
         if x.val in self.values:
             value = self.values[x.val]
@@ -108,9 +123,9 @@ class _Body:
 
     def load(self, x: Ref, terms: tuple[int, ...], scale: tuple[tuple[int, int], ...], fill: str) -> int:
         strides = self.strides(x)
-        known = ("load", id(x.val), strides, x.view.offset, terms, scale, fill)
+        known = ("load", x.val, strides, x.view.offset, terms, scale, fill)
         if known not in self._known:
-            self.accesses[len(self.instrs)] = (x.val, x.dtype.itemsize, x.view.offset, strides, scale)
+            self.accesses[len(self.instrs)] = _Place(x.val, x.dtype.itemsize, x.view.offset, strides, scale)
         return self.emit(Load(x.dtype, "", terms, fill), known)
 
     def node(self, node: Node) -> None:
@@ -137,7 +152,8 @@ class _Body:
         self.values[node.outputs[0]] = result
 
 
-def _pattern(stride: int, size: int) -> str:
+def pattern_of(stride: int, size: int) -> str:
+    """A stride of a dimension as kernels tell them apart: '0', '1' (one element) or '?'."""
     if size == 1:
         return "1"
     return "0" if stride == 0 else "1" if stride == 1 else "?"
@@ -156,16 +172,16 @@ def loop_calls(
     by_blocks = reduced and group.by_blocks
 
     # Every access: loads and indices in body order, then stores.
-    entries = [(i, *body.accesses[i]) for i in sorted(body.accesses)]
+    loads = sorted(body.accesses.items())
     full, row = row_major(group.dims), group.row_strides()
-    stores: list[tuple[Val, str, int, int]] = []  # val, level, value, part
+    stores: list[_Stored] = []
     for val in stored:
         level = group.levels[val]
         value = body.values[val]
         instr = body.instrs[value]
         parts = 2 if by_blocks and isinstance(instr, Reduce) and instr.kind.startswith("arg") else 1
-        stores.extend((val, level, value, part) for part in range(parts))
-    strides = [e[4] for e in entries] + [full if level == "elem" else row for _, level, _, _ in stores]
+        stores.extend(_Stored(val, level, value, part) for part in range(parts))
+    strides = [p.strides for _, p in loads] + [full if s.level == "elem" else row for s in stores]
 
     kept_dims = tuple(d for d, m in zip(group.dims, mask, strict=True) if not m)
     red_dims = tuple(d for d, m in zip(group.dims, mask, strict=True) if m)
@@ -180,41 +196,38 @@ def loop_calls(
 
     def pattern(i: int) -> str:
         if mode == "map":
-            return _pattern(kept_strides[i][-1], kept[-1])
+            return pattern_of(kept_strides[i][-1], kept[-1])
         if mode == "row":
-            return _pattern(walk[i][-1], length)
-        return _pattern(kept_strides[i][-1], kept[-1]) + ("0" if walk[i][-1] == 0 else "?")
+            return pattern_of(walk[i][-1], length)
+        return pattern_of(kept_strides[i][-1], kept[-1]) + ("0" if walk[i][-1] == 0 else "?")
 
     instrs = list(body.instrs)
     accesses: list[Access] = []
-    for k, (i, val, itemsize, offset, _, terms) in enumerate(entries):
+    for k, (i, p) in enumerate(loads):
         instrs[i] = attrs.evolve(instrs[i], pattern=pattern(k))  # type: ignore[arg-type]  # loads and indices only
         accesses.append(
             Access(
-                None if val is None else buffer_of(val),
-                offset * itemsize,
-                tuple(s * itemsize for s in walk[k]),
-                tuple((s * itemsize, bound) for s, bound in terms),
+                None if p.val is None else buffer_of(p.val),
+                p.offset * p.itemsize,
+                tuple(s * p.itemsize for s in walk[k]),
+                tuple((s * p.itemsize, bound) for s, bound in p.terms),
             )
         )
     rows, blocks = group.rows, -(-length // BLOCK)
     kernel_stores: list[Store] = []
     combines: list[KernelCall] = []
     partials: dict[tuple[Val, int], int] = {}
-    for k, (val, level, value, part) in enumerate(stores, len(entries)):
-        instr = instrs[value]
+    for k, s in enumerate(stores, len(loads)):
+        instr = instrs[s.value]
         if by_blocks and isinstance(instr, Reduce):
-            state = compute_kind(instr.dtype) if part == 0 else val.dtype
-            if instr.kind.startswith("arg") and part == 1:
-                state = dtypes.int64
+            state = dtypes.compute_dtype(instr.dtype) if s.part == 0 else dtypes.int64  # part 1 is a position
             temp = new_temp(ShapedArray((blocks, rows), state))
-            partials[val, part] = temp
-            strides_here = row_major(kept) + (rows,)
-            kernel_stores.append(Store(value, state, "1", "row", part))
-            accesses.append(Access(temp, 0, tuple(s * state.itemsize for s in strides_here)))
+            partials[s.val, s.part] = temp
+            kernel_stores.append(Store(s.value, state, "1", "row", s.part))
+            accesses.append(Access(temp, 0, tuple(n * state.itemsize for n in (*row_major(kept), rows))))
             continue
-        kernel_stores.append(Store(value, val.dtype, pattern(k), level, part))
-        accesses.append(Access(buffer_of(val), 0, tuple(s * val.dtype.itemsize for s in walk[k])))
+        kernel_stores.append(Store(s.value, s.val.dtype, pattern(k), s.level, s.part))
+        accesses.append(Access(buffer_of(s.val), 0, tuple(n * s.val.dtype.itemsize for n in walk[k])))
     for val in stored:
         if (val, 0) in partials:
             combines.append(_combine(val, instrs[body.values[val]], partials, rows, blocks, buffer_of))
@@ -222,17 +235,18 @@ def loop_calls(
     spills: tuple[int, ...] = ()
     if mode == "row" and not by_blocks and length <= MAX_SPILL_ROW:
         spills = choose_spills(mode, instrs, [s.value for s in kernel_stores if s.level == "elem"])
-    kernel = LoopKernel(mode, len(kept), tuple(instrs), tuple(kernel_stores), by_blocks, mode == "map" and group.size >= LARGE, spills)
+    wide = mode == "map" and group.size >= LARGE
+    kernel = LoopKernel(mode, len(kept), tuple(instrs), tuple(kernel_stores), by_blocks, wide, spills)
     call = KernelCall(
         kernel=kernel,
         sizes=kept + ((length,) if reduced else (MAP_CHUNK,)),
         accesses=tuple(accesses),
         tasks=_tasks(mode, kept, blocks if by_blocks else 1),
-        reads=_unique(a.buffer for a in accesses[: len(entries)]),
-        writes=_unique(a.buffer for a in accesses[len(entries) :]),
+        reads=unique(a.buffer for a in accesses[: len(loads)]),
+        writes=unique(a.buffer for a in accesses[len(loads) :]),
         scratch_bytes=len(spills) * 8 * length + 64 if spills else 0,
         label=_label(group),
-        inplace=_inplace(entries, stores, accesses, group),
+        inplace=_inplace(loads, stores, accesses),
     )
     return [call, *combines]
 
@@ -263,7 +277,8 @@ def _tasks(mode: str, kept: Ints, blocks: int) -> int:
     return prod(kept[:-1]) * -(-kept[-1] // COLUMNS) * blocks
 
 
-def _unique(buffers: Any) -> Ints:
+def unique(buffers: Iterable[int | None]) -> Ints:
+    """Buffers in order of first appearance."""
     return tuple(dict.fromkeys(b for b in buffers if b is not None))
 
 
@@ -272,21 +287,24 @@ def _label(group: Group) -> str:
     return "" if source is None else str(source)
 
 
-def _inplace(entries: list[Any], stores: list[Any], accesses: list[Access], group: Group) -> tuple[tuple[int, int], ...]:
+def _inplace(
+    loads: Sequence[tuple[int, _Place]], stores: Sequence[_Stored], accesses: Sequence[Access]
+) -> tuple[tuple[int, int], ...]:
     """Pairs (read buffer, written buffer) where element i is read only to compute what is written to element i."""
-    pairs = []
-    loads = accesses[: len(entries)]
-    for (val, level, _, _), write in zip(stores, accesses[len(entries) :], strict=True):
-        if level != "elem" or write.buffer is None:
+    pairs: list[tuple[int, int]] = []
+    reads, writes = accesses[: len(loads)], accesses[len(loads) :]
+    for stored, write in zip(stores, writes, strict=True):
+        if stored.level != "elem" or write.buffer is None:
             continue
-        for entry, read in zip(entries, loads, strict=True):
-            source = entry[1]
+        for (_, place), read in zip(loads, reads, strict=True):
+            source = place.val
             if (
                 source is not None
-                and source.dtype.itemsize == val.dtype.itemsize
-                and source.size == val.size
+                and read.buffer is not None
+                and source.dtype.itemsize == stored.val.dtype.itemsize
+                and source.size == stored.val.size
                 and (read.offset, read.strides, read.terms) == (0, write.strides, ())
-                and sum(a.buffer == read.buffer for a in loads) == 1
+                and sum(a.buffer == read.buffer for a in reads) == 1
             ):
                 pairs.append((read.buffer, write.buffer))
     return tuple(pairs)

@@ -10,11 +10,12 @@ import numpy as np
 
 from volta.core import dtypes
 from volta.core.avals import ShapedArray
-from volta.xla_like.dot_schedule import DotShape, DotSpec, dot_plan, fold_batch, swap
+from volta.xla_like.dot_schedule import DotShape, DotSpec, Precision, dot_plan, fold_batch, swap
 from volta.xla_like.kernels import Access, ConstValue, KernelCall, LibraryKernel, Load, LoopKernel, Store
-from volta.xla_like.loops import MAP_CHUNK, _pattern
+from volta.xla_like.loops import MAP_CHUNK, pattern_of, unique
 from volta.xla_like.nodes import Const, Node, Operand, Ref, Val
 from volta.xla_like.views import Ints, View, merge, prod, row_major
+
 
 @attrs.frozen
 class Context:
@@ -38,45 +39,36 @@ def _dot(node: Node, ctx: Context) -> list[KernelCall]:
     a, b = node.operands
     assert isinstance(a, Ref) and isinstance(b, Ref)
     out = node.outputs[0]
-    nb = len(a.view.shape) - 2
-    (m, k), n = a.view.shape[nb:], b.view.shape[nb]
     if out.size == 0:
         return []
-    sizes = [x.dtype.itemsize for x in (a, b, out)]
-    la, lb = ([s * z for s in x.view.strides] for x, z in ((a, sizes[0]), (b, sizes[1])))
-    lo = [s * sizes[2] for s in row_major((*a.view.shape[:nb], m, n))]
-    folded = fold_batch(a.view.shape[:nb], la[:nb], lb[:nb], lo[:nb])
-    precision = node.params.get("precision") or "default"
-    spec = DotSpec(a.dtype.name, b.dtype.name, out.dtype.name, precision, ctx.vector_bits)
-    if folded is None:
-        return _dot_outer_loop(node, ctx, spec)
-    batch, fa, fb, fo = folded
-    shape = DotShape(batch, m, n, k, (*fa, *la[nb:]), (*fb, lb[nb + 1], lb[nb]), (*fo, lo[nb]))
-    return _dot_launches(spec, shape, a, b, ctx.buffer_of(out), 0, ctx)
+    return _product(a, b, out.dtype, node.params.get("precision") or "default", ctx.buffer_of(out), 0, ctx)
 
 
-def _dot_outer_loop(node: Node, ctx: Context, spec: DotSpec) -> list[KernelCall]:
-    """More than two unmergeable batch dimensions: one product for each index of the leading one."""
-    a, b = node.operands
-    out = node.outputs[0]
-    step = out.size // a.view.shape[0]
-    calls: list[KernelCall] = []
-    for i in range(a.view.shape[0]):
-        parts = [
-            attrs.evolve(x, view=View(x.view.shape[1:], x.view.strides[1:], x.view.offset + i * x.view.strides[0]))
-            for x in (a, b)
-        ]
-        part = Val((*parts[0].view.shape[:-1], parts[1].view.shape[-2]), out.dtype, None)
-        sub = Node(node.index, node.kind, node.name, node.params, tuple(parts), part.shape, (part,), node.source)
-        for call in _dot(sub, attrs.evolve(ctx, buffer_of=lambda v, p=part: ctx.buffer_of(out if v is p else v))):
-            moved = tuple(
-                attrs.evolve(x, offset=x.offset + i * step * out.dtype.itemsize)
-                if x.buffer == ctx.buffer_of(out)
-                else x
-                for x in call.accesses
-            )
-            calls.append(attrs.evolve(call, accesses=moved))
-    return calls
+def _product(
+    a: Ref, b: Ref, dtype: np.dtype, precision: Precision, out: int, offset: int, ctx: Context
+) -> list[KernelCall]:
+    """``a`` [..., m, k] times ``b`` [..., n, k], row-major into ``out`` from byte ``offset`` on."""
+    *batch, m, k = a.view.shape
+    n, item = b.view.shape[-2], dtype.itemsize
+    *a_batch, a_m, a_k = (s * a.dtype.itemsize for s in a.view.strides)
+    *b_batch, b_n, b_k = (s * b.dtype.itemsize for s in b.view.strides)
+    *out_batch, out_m, _ = (s * item for s in row_major((*batch, m, n)))
+    folded = fold_batch(batch, a_batch, b_batch, out_batch)
+    if folded is None:  # more than two batch dimensions that do not merge: one product for each index of the first
+        calls: list[KernelCall] = []
+        for i in range(batch[0]):
+            x, y = (attrs.evolve(r, view=_at(r.view, i)) for r in (a, b))
+            calls += _product(x, y, dtype, precision, out, offset + i * out_batch[0], ctx)
+        return calls
+    sizes, a_strides, b_strides, out_strides = folded
+    spec = DotSpec(a.dtype.name, b.dtype.name, dtype.name, precision, ctx.vector_bits)
+    shape = DotShape(sizes, m, n, k, (*a_strides, a_m, a_k), (*b_strides, b_k, b_n), (*out_strides, out_m))
+    return _dot_launches(spec, shape, a, b, out, offset, ctx)
+
+
+def _at(view: View, i: int) -> View:
+    """The view at index ``i`` of its leading dimension."""
+    return View(view.shape[1:], view.strides[1:], view.offset + i * view.strides[0])
 
 
 def _dot_launches(
@@ -85,22 +77,22 @@ def _dot_launches(
     plan = dot_plan(spec, shape)
     if plan.swapped:
         spec, a, b = swap(spec), b, a
-    packed = ctx.new_temp(ShapedArray((plan.temp_bytes,), dtypes.uint8)) if plan.temp_bytes else None
     x, y = (Access(ctx.buffer_of(r.val), r.view.offset * r.dtype.itemsize, ()) for r in (a, b))
-    z, p = Access(out, out_offset, ()), Access(packed, 0, ())
-    calls, unused = [], Access(None, 0, ())
+    z, unused = Access(out, out_offset, ()), Access(None, 0, ())
+    workspace = (ctx.new_temp(ShapedArray((plan.temp_bytes,), dtypes.uint8)),) if plan.temp_bytes else ()
+    packed = Access(workspace[0], 0, ()) if workspace else unused
+    calls = []
     for launch in plan.launches:
         packs = launch.kernel == "pack"
-        reads = (y.buffer,) if packs else (x.buffer, y.buffer, *(() if packed is None else (packed,)))
-        writes = (packed,) if packs else (out,)
+        operands = (y,) if packs else (x, y)
         calls.append(
             KernelCall(
                 LibraryKernel("dot" if launch.kernel == "dot" else f"dot_{launch.kernel}", spec),
                 launch.args,
-                (unused, y, unused, p) if packs else (x, y, z, p),
+                (unused, y, unused, packed) if packs else (x, y, z, packed),
                 launch.tasks,
-                tuple(dict.fromkeys(reads)),  # type: ignore[arg-type]  # never None here
-                writes,  # type: ignore[arg-type]
+                unique([*(r.buffer for r in operands), *(() if packs else workspace)]),
+                workspace if packs else (out,),
                 plan.scratch_bytes,
             )
         )
@@ -136,14 +128,14 @@ def copy_call(
         body.append(ConstValue(dtype, np.asarray(source.value).astype(dtype).tobytes()))
     else:
         size = source.dtype.itemsize
-        body.append(Load(source.dtype, _pattern(read[-1], dims[-1])))
+        body.append(Load(source.dtype, pattern_of(read[-1], dims[-1])))
         accesses.append(
             Access(ctx.buffer_of(source.val), source.view.offset * size, tuple(s * size for s in read))
         )
         reads.append(ctx.buffer_of(source.val))
     terms = tuple(range(len(starts)))
     kernel = LoopKernel(
-        "map", len(dims), tuple(body), (Store(len(body) - 1, dtype, _pattern(write[-1], dims[-1]), "elem", 0, terms),)
+        "map", len(dims), tuple(body), (Store(len(body) - 1, dtype, pattern_of(write[-1], dims[-1]), "elem", 0, terms),)
     )
     item = dtype.itemsize
     accesses.append(
@@ -269,19 +261,18 @@ def _scatter(node: Node, ctx: Context) -> list[KernelCall]:
     if updates.val.size == 0:
         return calls
     t, u = ctx.buffer_of(targets.val), ctx.buffer_of(updates.val)
+    rows, places, result = Access(u, 0, ()), Access(t, 0, ()), Access(buffer, 0, ())
     spec, sizes = ScatterSpec(node.params["op"], out.dtype), (batch, slots, width, count)
     if count <= FEW_UPDATES:
-        accesses = (Access(u, 0, ()), Access(t, 0, ()), Access(buffer, 0, ()))
         kernel = LibraryKernel("scatter_few", spec)
-        return [*calls, KernelCall(kernel, sizes, accesses, batch, (u, t, buffer), (buffer,))]
+        return [*calls, KernelCall(kernel, sizes, (rows, places, result), batch, (u, t, buffer), (buffer,))]
     order = ctx.new_temp(ShapedArray((batch, count + slots), dtypes.int64))
+    runs = Access(order, 0, ())
     sort = LibraryKernel("scatter_order", "stable counting sort of targets")
-    accesses = (Access(t, 0, ()), Access(order, 0, ()))
-    calls.append(KernelCall(sort, (batch, slots, count), accesses, batch, (t,), (order,)))
+    calls.append(KernelCall(sort, (batch, slots, count), (places, runs), batch, (t,), (order,)))
     apply = LibraryKernel("scatter", spec)
-    accesses = (Access(u, 0, ()), Access(order, 0, ()), Access(buffer, 0, ()))
     tasks = batch * -(-slots // SCATTER_SLOTS)
-    calls.append(KernelCall(apply, sizes, accesses, tasks, (u, order, buffer), (buffer,)))
+    calls.append(KernelCall(apply, sizes, (rows, runs, result), tasks, (u, order, buffer), (buffer,)))
     return calls
 
 
@@ -298,5 +289,5 @@ _HANDLERS: dict[str, Callable[[Node, Context], list[KernelCall]]] = {
     "dynamic_update_slice": _dynamic_update_slice,
     "sort": _sort,
     "scatter": _scatter,
-    **{name: _scan for name in ("cumsum", "cumprod", "cummax", "cummin")},
+    **dict.fromkeys(("cumsum", "cumprod", "cummax", "cummin"), _scan),
 }

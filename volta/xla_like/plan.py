@@ -79,10 +79,10 @@ class ExecutionPlan:
         first, last = lifetimes(self.buffers, self.calls)
         live = []
         for i in range(len(self.calls)):
-            blocks = {b.offset: 0 for b in self.buffers if b.kind == "temp"}  # in-place buffers share one
+            blocks: dict[int | None, int] = {}  # in-place buffers share one
             for b in self.buffers:
                 if b.kind == "temp" and first[b.id] <= i <= last[b.id]:
-                    blocks[b.offset] = max(blocks[b.offset], aligned(b.nbytes))
+                    blocks[b.offset] = max(blocks.get(b.offset, 0), aligned(b.nbytes))
             live.append(sum(blocks.values()))
         return live
 
@@ -123,10 +123,11 @@ class ExecutionPlan:
         for b in largest:
             lines.append(f"  b{b.id:<5}{b.nbytes:>14,}  {b.aval.strip_weak()!s:<24}{b.placement}  {b.label}")
         live = self.live_temp_bytes()
-        if live and max(live):
-            lines.append(f"arena over the schedule ({self.arena_bytes:,} bytes planned, {max(live):,} live at most)")
-            blocks = " ▁▂▃▄▅▆▇█"
-            lines.append("  " + "".join(blocks[round(8 * n / max(live))] for n in live))
+        top = max(live, default=0)
+        if top:
+            lines.append(f"arena over the schedule ({self.arena_bytes:,} bytes planned, {top:,} live at most)")
+            bars = " ▁▂▃▄▅▆▇█"
+            lines.append("  " + "".join(bars[round(8 * n / top)] for n in live))
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -144,8 +145,8 @@ class ExecutionPlan:
         )
         classes = ", ".join(f"{k} {v:,}" for k, v in self.bytes_by_class().items())
         return (
-            f"<div><b>{_escape(self.name)}</b> · {self.level.value} · {self.contract} · peak {self.peak_live_bytes:,} bytes"
-            f" ({classes})<div style='display:flex;align-items:flex-end;height:64px'>{bars}</div>"
+            f"<div><b>{_escape(self.name)}</b> · {self.level.value} · {self.contract} · "
+            f"peak {self.peak_live_bytes:,} bytes ({classes})<div style='display:flex;align-items:flex-end;height:64px'>{bars}</div>"
             f"<table><tr><th>#</th><th>kernel</th><th>tasks</th><th>from</th></tr>{rows}</table></div>"
         )
 
@@ -159,9 +160,9 @@ def lifetimes(buffers: tuple[Buffer, ...], calls: tuple[KernelCall, ...]) -> tup
     n, end = len(buffers), len(calls)
     first, last = [end] * n, [-1] * n
     for i, call in enumerate(calls):
-        for b in (*call.reads, *call.writes):
-            first[b] = min(first[b], i)
-            last[b] = max(last[b], i)
+        for number in (*call.reads, *call.writes):
+            first[number] = min(first[number], i)
+            last[number] = max(last[number], i)
     for b in buffers:
         if b.kind in ("input", "const"):
             first[b.id] = -1
