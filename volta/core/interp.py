@@ -117,7 +117,9 @@ def bind(primitive: Any, *args: Any, **params: Any) -> Any:
 
 
 def get_aval(x: Any) -> ShapedArray:
-    """The abstract value of anything that may be an operand: a tracer, an array, a NumPy array or scalar, a Python number.
+    """The abstract value of anything that may be an operand.
+
+    That is a tracer, an array, a NumPy array or scalar, or a Python number.
 
     Raises:
         DTypeError: for anything else (a list, a string, a complex number).

@@ -26,7 +26,10 @@ FEW_ROWS = 32
 
 @attrs.define(eq=False, slots=True)
 class Group:
-    """Nodes of one kernel. ``dims`` factor the space; ``reduced`` elements are reduced, ``inner`` ones lie inside them."""
+    """Nodes of one kernel.
+
+    ``dims`` factor the space; ``reduced`` elements are reduced, and ``inner`` ones lie inside them.
+    """
 
     index: int
     nodes: list[Node]

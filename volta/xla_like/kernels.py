@@ -83,13 +83,18 @@ class Store:
     terms: tuple[int, ...] = ()  # values, the same for the whole kernel, added to the address as clamped indices
 
 
+def _terms(terms: tuple[int, ...]) -> str:
+    return "".join(f" + %{t}" for t in terms)
+
+
 @attrs.frozen(slots=True, cache_hash=True)
 class LoopKernel:
     """A loop over ``rank`` kept dimensions and, unless mode is 'map', one reduced dimension.
 
-    mode 'map': the last kept dimension is the vector dimension. 'row': the reduced dimension is innermost and the vector
-    dimension. 'col': the last kept dimension is the vector dimension, inside the reduced one. ``by_blocks``: tasks are
-    (row, block of 4096) pairs and reductions give one partial result a block, finished by a :class:`CombineKernel`.
+    mode 'map': the last kept dimension is the vector dimension. 'row': the reduced dimension is innermost and the
+    vector dimension. 'col': the last kept dimension is the vector dimension, inside the reduced one. ``by_blocks``:
+    tasks are (row, block of 4096) pairs and reductions give one partial result a block, finished by a
+    :class:`CombineKernel`.
     """
 
     mode: str
@@ -104,22 +109,22 @@ class LoopKernel:
         kind = f"{self.mode}{' by blocks' if self.by_blocks else ''}{' wide' if self.wide else ''}"
         lines = [f"loop {kind} rank={self.rank}"]
         for i, x in enumerate(self.body):
-            if isinstance(x, Load):
-                terms = "".join(f" + %{t}" for t in x.terms) + (f" {x.fill}" if x.fill else "")
-                lines.append(f"  %{i} = load {dtypes.short_name(x.dtype)} [{x.pattern}]{terms}")
+            if isinstance(x, Reduce):
+                what = f"{x.kind} {dtypes.short_name(x.dtype)} %{x.arg}"
+            elif isinstance(x, Load):
+                what = f"load {dtypes.short_name(x.dtype)} [{x.pattern}]{_terms(x.terms)}{x.fill and ' ' + x.fill}"
             elif isinstance(x, IndexValue):
-                lines.append(f"  %{i} = index {dtypes.short_name(x.dtype)} [{x.pattern}]")
+                what = f"index {dtypes.short_name(x.dtype)} [{x.pattern}]"
             elif isinstance(x, ConstValue):
-                lines.append(f"  %{i} = const {dtypes.short_name(x.dtype)} {x.number} 0x{x.data[::-1].hex()}")
-            elif isinstance(x, Reduce):
-                lines.append(f"  %{i} = {x.kind} {dtypes.short_name(x.dtype)} %{x.arg}")
+                what = f"const {dtypes.short_name(x.dtype)} {x.number} 0x{x.data[::-1].hex()}"
             else:
                 params = " ".join(f"{k}={format_param(v)}" for k, v in x.params)
                 args = " ".join(f"%{a}" for a in x.args)
-                lines.append(f"  %{i} = {x.name}{'[' + params + ']' if params else ''} {dtypes.short_name(x.dtype)} {args}")
+                what = f"{x.name}{'[' + params + ']' if params else ''} {dtypes.short_name(x.dtype)} {args}"
+            lines.append(f"  %{i} = {what}")
         for s in self.stores:
-            terms = "".join(f" + %{t}" for t in s.terms)
-            lines.append(f"  store {s.level} {dtypes.short_name(s.dtype)} [{s.pattern}]{terms} %{s.value}{'.1' * s.part}")
+            place = f"{s.level} {dtypes.short_name(s.dtype)} [{s.pattern}]{_terms(s.terms)}"
+            lines.append(f"  store {place} %{s.value}{'.1' * s.part}")
         if self.spills:
             lines.append("  keep " + " ".join(f"%{v}" for v in self.spills))
         return "\n".join(lines)

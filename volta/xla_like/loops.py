@@ -192,7 +192,9 @@ def loop_calls(
     if not kept and mode != "row":
         kept, kept_strides = (1,), [(0,)] * len(strides)
     length = red[0] if red else 1
-    walk = [k + (r[0] if r else 0,) for k, r in zip(kept_strides, red_strides, strict=True)] if reduced else kept_strides
+    walk = kept_strides
+    if reduced:
+        walk = [k + (r[0] if r else 0,) for k, r in zip(kept_strides, red_strides, strict=True)]
 
     def pattern(i: int) -> str:
         if mode == "map":

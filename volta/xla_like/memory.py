@@ -82,7 +82,9 @@ def verify_allocation(buffers: tuple[Buffer, ...], calls: tuple[KernelCall, ...]
     inplace = {(i, *pair) for i, c in enumerate(calls) for pair in c.inplace}
     for n, a in enumerate(temps):
         if a.offset is None or a.offset < 0 or a.offset + a.nbytes > arena or a.offset % 64:
-            raise VerificationError(f"temp b{a.id} of {a.nbytes} bytes lies at {a.offset}, outside the arena of {arena}")
+            raise VerificationError(
+                f"temp b{a.id} of {a.nbytes} bytes lies at {a.offset}, outside the arena of {arena}"
+            )
         for b in temps[n + 1 :]:
             assert b.offset is not None
             if a.offset + a.nbytes <= b.offset or b.offset + b.nbytes <= a.offset:

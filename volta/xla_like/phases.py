@@ -37,7 +37,10 @@ def operands(x: Instr) -> Sequence[int]:
 
 
 def analyse(mode: str, body: Sequence[Instr]) -> Analysis:
-    """Levels and phases. In 'map' and 'row' kernels a value varies with the vector dimension, in 'col' with the reduced."""
+    """Levels and phases of values.
+
+    In 'map' and 'row' kernels a value varies with the vector dimension, in 'col' kernels with the reduced one.
+    """
     varies: list[bool] = []
     phase: list[int] = []
     for x in body:

@@ -146,7 +146,8 @@ class ExecutionPlan:
         classes = ", ".join(f"{k} {v:,}" for k, v in self.bytes_by_class().items())
         return (
             f"<div><b>{_escape(self.name)}</b> · {self.level.value} · {self.contract} · "
-            f"peak {self.peak_live_bytes:,} bytes ({classes})<div style='display:flex;align-items:flex-end;height:64px'>{bars}</div>"
+            f"peak {self.peak_live_bytes:,} bytes ({classes})"
+            f"<div style='display:flex;align-items:flex-end;height:64px'>{bars}</div>"
             f"<table><tr><th>#</th><th>kernel</th><th>tasks</th><th>from</th></tr>{rows}</table></div>"
         )
 

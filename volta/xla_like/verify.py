@@ -1,4 +1,7 @@
-"""The legal IR and the legal schedule, written down and checked. A failure is a bug in Volta, and names the equation."""
+"""The legal IR and the legal schedule, written down and checked.
+
+A failure is a bug of Volta's, and names the equation or the call.
+"""
 
 from __future__ import annotations
 
