@@ -1,4 +1,4 @@
-"""The orders that the bit contract declares, written down once more as plain NumPy; and how to recover them from outside.
+"""The orders that the bit contract declares, written once more as plain NumPy; and how to see them from outside.
 
 Nothing here is shared with Volta: the constants are repeated on purpose.
 """
@@ -40,7 +40,9 @@ def pairs(blocks: list[np.ndarray], combine: Combine) -> np.ndarray:
     return blocks[0]
 
 
-def declared_sum(x: np.ndarray, product: bool = False, across: Callable = halving, above: Callable = pairs) -> np.ndarray:
+def declared_sum(
+    x: np.ndarray, product: bool = False, across: Callable = halving, above: Callable = pairs
+) -> np.ndarray:
     """SUM (or PROD) over axis 0 of an array."""
     combine: Combine = np.multiply if product else np.add
     if not len(x):
@@ -93,7 +95,7 @@ _libm.fma.restype, _libm.fma.argtypes = ctypes.c_double, [ctypes.c_double] * 3
 
 
 def fma(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """Fused multiply-add. float32: in float64, rounded to odd where inexact, so that the second rounding is the only one."""
+    """Fused multiply-add. float32: in float64, rounded to odd where inexact, so only the second rounding counts."""
     if c.dtype == np.float64:
         return np.vectorize(_libm.fma, otypes=[np.float64])(a, b, c)
     p, z = a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64)
@@ -132,7 +134,7 @@ def joined_dot(i: int, j: int) -> int:
 
 
 def declared_cumsum(x: np.ndarray) -> np.ndarray:
-    """CUMSUM of a vector: blocks scanned from their first element; before a block comes the chain of the blocks' totals."""
+    """CUMSUM of a vector: blocks scanned from their first element, each behind the chain of the totals before it."""
     values, out, before = register(x), [], None
     with np.errstate(all="ignore"):
         for start in range(0, len(x), SCAN):
@@ -144,7 +146,7 @@ def declared_cumsum(x: np.ndarray) -> np.ndarray:
         return np.array(out, values.dtype).astype(x.dtype)
 
 
-# -- the order seen from outside (FPRev, https://arxiv.org/abs/2411.00442) -----------------------------------------------
+# -- the order seen from outside (FPRev, https://arxiv.org/abs/2411.00442) ---------------------------------------------
 
 
 def masks(n: int, where: list[tuple[int, int]], dtype: np.dtype) -> np.ndarray:

@@ -32,9 +32,9 @@ def some_programs(count: int) -> list:
 
 
 def run_child(folder: Path, programs: Path, hash_seed: int, saved: Path) -> tuple[list[str], int]:
-    env = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "VOLTA_CACHE_DIR": str(folder), "PYTHONPATH": f"{HERE.parent.parent}"}
+    own = {"PYTHONHASHSEED": str(hash_seed), "VOLTA_CACHE_DIR": str(folder), "PYTHONPATH": str(HERE.parent.parent)}
     command = [sys.executable, "-W", "error", str(HERE / "law_child.py"), str(programs), str(saved)]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, env={**os.environ, **own}, capture_output=True, text=True, timeout=600)
     assert not done.returncode, done.stderr
     *lines, compiled = done.stdout.splitlines()
     return lines, int(compiled)
@@ -61,10 +61,14 @@ def model(params, x):
     return volta.nn.log_softmax(x)
 
 
+def weights(shape: tuple[int, int], number: int) -> volta.Array:
+    return vnp.asarray(fill("normal", shape, seed=number))
+
+
 def a_model() -> dict:
     sizes = [17, 33, 9]
-    pairs = list(zip(sizes, sizes[1:], strict=False))
-    return {"layers": [{"w": vnp.asarray(fill("normal", s, seed=i)), "b": vnp.zeros(s[1])} for i, s in enumerate(pairs)]}
+    shapes = list(zip(sizes, sizes[1:], strict=False))
+    return {"layers": [{"w": weights(s, i), "b": vnp.zeros(s[1])} for i, s in enumerate(shapes)]}
 
 
 def test_save_load_infer(tmp_path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from law_orders import declared_cumsum, declared_sum, in_turn, joined, masks, neighbours, some_pairs
+from law_orders import declared_cumsum, declared_sum, in_turn, joined, masks, neighbours, register, some_pairs
 
 import volta
 import volta.numpy as vnp
@@ -27,7 +27,7 @@ LAYOUTS = {
     "batched": lambda x: volta.vmap(vnp.sum)(x),
     "batched across": lambda x: volta.vmap(vnp.sum, in_axes=1)(x.T),
     "kept dims": lambda x: vnp.sum(x, 1, keepdims=True)[:, 0],
-    "fused": lambda x: vnp.sum(-(-x), 1) * 1.0,
+    "fused": lambda x: vnp.sum(vnp.negative(-x), 1) * 1.0,
     "used again": lambda x: (vnp.sum(x, 1, keepdims=True) + 0 * vnp.where(vnp.isfinite(x), x, 0))[:, 0],
     "by a product of ones": lambda x: vnp.sum(x * vnp.ones_like(x), 1),
 }
@@ -114,22 +114,21 @@ def test_cumsum_is_the_declared_one(n, dtype) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
 def test_scatter_add_sums_the_updates_of_a_target_first(dtype) -> None:
-    updates, index = fill("ladder", (6000,), dtype, seed=2), np.random.default_rng(3).integers(0, 5, 6000).astype(np.int32)
+    updates = fill("ladder", (6000,), dtype, seed=2)
+    index = np.random.default_rng(3).integers(0, 5, 6000).astype(np.int32)
     index[-1] = 9  # out of range: dropped
     table = fill("normal", (5,), dtype, seed=4)
     want = table.copy()
     for slot in range(5):
         total = declared_sum(updates[index == slot])
-        want[slot] = (table[slot].astype(np.float64) + total.astype(np.float64)).astype(dtype) if dtype == "bfloat16" else (
-            table[slot] + total
-        )
+        want[slot] = register(table[slot]) + register(total)
     got = lax.scatter(table, updates, [index], (0,), op="add")
     assert_bits_equal(got, want)
     wide = lax.scatter(np.stack([table] * 17, 1), np.stack([updates] * 17, 1), [index], (0,), op="add")
     assert_bits_equal(wide, np.stack([want] * 17, 1))
 
 
-# -- the checks are able to fail -----------------------------------------------------------------------------------------
+# -- the checks are able to fail ---------------------------------------------------------------------------------------
 
 
 def test_other_orders_differ_on_the_same_data() -> None:
@@ -157,7 +156,7 @@ def test_long_sum(dtype) -> None:
     assert_bits_equal(vnp.sum(x), want)
     assert_bits_equal(vnp.sum(x[:, None], 0)[0], want)
     with volta.execution_context(options=CompileOptions(fusion=False)):
-        assert_bits_equal(volta.jit(lambda v: vnp.sum(-(-v)))(x), want)
+        assert_bits_equal(volta.jit(lambda v: vnp.sum(vnp.negative(-v)))(x), want)
 
 
 def test_integer_sums_wrap_around() -> None:

@@ -136,7 +136,7 @@ def test_contexts_nest_and_end() -> None:
     assert volta.current_context() == outer
 
 
-# -- planned bytes are measured bytes ------------------------------------------------------------------------------------
+# -- planned bytes are measured bytes ----------------------------------------------------------------------------------
 
 
 def measured(f, *xs) -> tuple[int, int]:

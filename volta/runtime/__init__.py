@@ -1,4 +1,4 @@
-"""Execution: arrays, the gateway (the only door to a backend), policy, memory. Importing it installs eager evaluation."""
+"""Execution: arrays, the gateway (the only door to a backend), policy, memory. Importing it installs eager mode."""
 
 from volta.core.interp import set_eval_trace
 from volta.runtime.eager import EvalTrace

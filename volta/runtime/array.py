@@ -41,7 +41,7 @@ class Array(Value):
 
     @staticmethod
     def from_numpy(x: Any, weak_type: bool = False) -> Array:
-        """A copy of a NumPy array or scalar as an Array (dtypes are kept; see :func:`volta.core.dtypes.canonicalize`)."""
+        """A copy of a NumPy array or scalar as an Array (dtypes are kept, as volta.core.dtypes.canonicalize has it)."""
         x = np.asarray(x)
         dtype = dtypes.canonicalize(x.dtype)
         aval = intern_aval(ShapedArray(x.shape, dtype, weak_type))
@@ -178,7 +178,8 @@ class Array(Value):
         return Array.from_numpy(self._view(), self.aval.weak_type)
 
     def __reduce__(self) -> Any:
-        return _unpickle, (self._view().view("u2") if self.dtype == dtypes.bfloat16 else self._view(), *_meta(self.aval))
+        x = self._view()
+        return _unpickle, (x.view("u2") if self.dtype == dtypes.bfloat16 else x, *_meta(self.aval))
 
     def __repr__(self) -> str:
         if self._buffer is None:

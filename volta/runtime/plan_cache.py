@@ -9,7 +9,9 @@ from volta.core.ir import ClosedJaxpr, Literal, Names, Var, format_param
 from volta.runtime.context import ExecutionContext
 
 
-def program_key(program: ClosedJaxpr, donated: tuple[int, ...], name: str, context: ExecutionContext) -> tuple[Any, ...]:
+def program_key(
+    program: ClosedJaxpr, donated: tuple[int, ...], name: str, context: ExecutionContext
+) -> tuple[Any, ...]:
     """Everything that decides a plan. Two equal keys mean the same program, bit for bit (literals by their bytes)."""
     return _text(program), donated, name, context
 

@@ -94,7 +94,8 @@ def _scatter(x: Any, y: Any, i: Any, op: str) -> Any:
     """Rows of ``x`` at the places ``i`` combined with the (broadcast) ``y``; places out of range are dropped."""
     where = vnp.ravel(i).astype(np.int32)
     y = vnp.broadcast_to(vnp.sum(y, dtype=y.dtype).astype(x.dtype), where.shape + x.shape[1:])
-    return lax.scatter(x, y * vnp.reshape(where.astype(x.dtype), where.shape + (1,) * (x.ndim - 1)), [where], (0,), op=op)
+    factors = vnp.reshape(where.astype(x.dtype), where.shape + (1,) * (x.ndim - 1))
+    return lax.scatter(x, y * factors, [where], (0,), op=op)
 
 
 def _matmul(x: Any, y: Any, flip_x: bool, flip_y: bool) -> Any:
@@ -115,6 +116,21 @@ def _wrapped(wrap: Any) -> Apply:
     return _floating(lambda x: wrap(lambda v: vnp.tanh(v) * vnp.sum(v))(x))
 
 
+def _pair(name: str) -> Apply:
+    f = _matched(getattr(vnp, name))
+    return lambda x, y: _arithmetic(lambda v: f(v, y))(x)
+
+
+def _reduce(name: str) -> Apply:
+    f = getattr(vnp, name)
+    return lambda x, axes, keep: f(x, axes, keepdims=keep)
+
+
+def _scan(name: str) -> Apply:
+    f = getattr(lax, name)
+    return _arithmetic(lambda x, axis, reverse: f(x, axis, reverse=reverse))
+
+
 def _table() -> dict[str, Operation]:
     found: dict[str, Operation] = {}
 
@@ -129,16 +145,14 @@ def _table() -> dict[str, Operation]:
         enter(name, 1, _arithmetic(getattr(vnp, name)))
     enter("floor", 1, _floating(vnp.floor))
     for name in ("add", "multiply", "subtract", "maximum", "minimum"):
-        enter(name, 2, lambda x, y, f=_matched(getattr(vnp, name)): _arithmetic(lambda v: f(v, y))(x))
+        enter(name, 2, _pair(name))
     enter("divide", 2, lambda x, y: _floating(lambda a: a / (1 + vnp.square(y.astype(a.dtype))))(x))
     for name in ("less", "equal"):
         enter(name, 2, _matched(getattr(vnp, name)), smooth=False)
     enter("where", 3, lambda c, x, y: vnp.where(c.astype(bool), x, vnp.asarray(y).astype(x.dtype)))
     enter("convert", 1, lambda x, dtype: x.astype(dtype))
-    for name in ("sum", "prod"):
-        enter(name, 1, lambda x, axes, keep, f=getattr(vnp, name): f(x, axes, keepdims=keep))
-    for name in ("max", "min"):
-        enter(name, 1, lambda x, axes, keep, f=getattr(vnp, name): f(x, axes, keepdims=keep))
+    for name in ("sum", "prod", "max", "min"):
+        enter(name, 1, _reduce(name))
     enter("mean", 1, _floating(lambda x, axes, keep: vnp.mean(x, axes, keepdims=keep)))
     enter("any", 1, lambda x, axes, keep: vnp.any(x.astype(bool), axes, keepdims=keep), smooth=False)
     enter("argmax", 1, lambda x, axis: vnp.argmax(x, axis), smooth=False)
@@ -158,7 +172,7 @@ def _table() -> dict[str, Operation]:
     enter("scatter", 3, _arithmetic(_scatter))
     enter("dynamic_slice", 2, _dynamic_slice)
     for name in ("cumsum", "cumprod", "cummax"):
-        enter(name, 1, _arithmetic(lambda x, axis, reverse, f=getattr(lax, name): f(x, axis, reverse=reverse)))
+        enter(name, 1, _scan(name))
     enter("sort", 1, lambda x, axis: vnp.sort(x, axis))
     enter("argsort", 1, lambda x, axis: vnp.argsort(x, axis), smooth=False)
     enter("matmul", 2, lambda x, y, fx, fy: _arithmetic(lambda v: _matmul(v, y, fx, fy))(x))

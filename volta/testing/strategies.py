@@ -102,7 +102,7 @@ class _Drawer:
         name = self.any(names)
         operation = OPERATIONS[name]
         ranked = name in _NEED_AXIS
-        first = self.where(lambda v: (not ranked or len(v.shape) > 0) and (name != "matmul" or len(v.shape) > 1))
+        first = self.where(lambda v: (not ranked or len(v.shape) > 0) and (name != "matmul" or len(v.shape) in (2, 3)))
         if name == "scatter":
             first = self.where(lambda v: 0 < len(v.shape) and v.dtype != np.bool_)
         if not first:
@@ -121,7 +121,8 @@ class _Drawer:
         if name == "concatenate":
             return lambda w: w.shape == v.shape
         if name == "matmul":
-            return lambda w: len(w.shape) > 1 and len(w.shape) <= 3 and (len(w.shape) < 3 or len(v.shape) < 3 or w.shape[0] == v.shape[0])
+            batch = v.shape[:-2]
+            return lambda w: len(w.shape) == 2 or (len(w.shape) == 3 and batch in ((), w.shape[:1]))
         if name in ("take", "dynamic_slice") or (name == "scatter" and k == 2):
             return lambda w: dtypes.is_integer(w.dtype) and _size(w.shape) <= 32
         if name == "scatter":
