@@ -101,11 +101,12 @@ FITS = [
     Fit("LGAMMA", "lgamma(2 + z) / z", removable(log_gamma_at_two), -0.5, 0.5, 19),
     Fit("DIGAMMA", "digamma(x) / (x - 1.4616...) in x - 1.5", digamma_from_zero, -0.5, 0.5, 22),
     Fit("LOG_TAIL", "(2 atanh(s) - 2 s - 2/3 s^3) / s^5 in s^2", of_square(lambda s: (2 * (mp.atanh(s) - s) - 2 * s**3 / 3) / s**5), 0, LOG_S2, 7),
+    Fit("TANH32", "(tanh(r) / r - 1) / r^2 in r^2", of_square(lambda r: (mp.tanh(r) / r - 1) / r**2), 0, 0.81, 9),
 ]  # fmt: skip
 
 HEADER = '''"""Polynomial coefficients, highest power first. Written by scripts/fit_polynomials.py; do not edit."""
 
-# A *_SHORT table serves float32 results that are computed in float64.
+# A *_SHORT table serves float32 results that are computed in float64, a *32 table is evaluated in float32.
 '''
 
 

@@ -107,8 +107,8 @@ SPECIAL = {
     "sqrt": [(0, 0), (-0.0, -0.0), (4, 2), (-1, NAN), (INF, INF)],
     "rsqrt": [(0, INF), (-0.0, -INF), (4, 0.5), (-1, NAN), (INF, 0)],
     "logistic": [(0, 0.5), (INF, 1), (-INF, 0), (1000, 1), (-1000, 0)],
-    "lgamma": [(1, 0), (2, 0), (0, INF), (-0.0, INF), (-1, INF), (-7, INF), (INF, INF)],
-    "digamma": [(0, -INF), (-0.0, INF), (-1, NAN), (-5, NAN), (INF, INF)],
+    "lgamma": [(-INF, INF), (1, 0), (2, 0), (0, INF), (-0.0, INF), (-1, INF), (-7, INF), (INF, INF)],
+    "digamma": [(-INF, NAN), (0, -INF), (-0.0, INF), (-1, NAN), (-5, NAN), (INF, INF)],
     "sign": [(0, 0), (-0.0, -0.0), (3, 1), (-INF, -1)],
 }
 

@@ -1,6 +1,6 @@
 """Polynomial coefficients, highest power first. Written by scripts/fit_polynomials.py; do not edit."""
 
-# A *_SHORT table serves float32 results that are computed in float64.
+# A *_SHORT table serves float32 results that are computed in float64, a *32 table is evaluated in float32.
 
 # (exp(r) - 1 - r) / r^2, on [-0.348391, 0.348391]: error 1.1e-16.
 EXP = (
@@ -341,7 +341,7 @@ LOG_TAIL = (
     0.40000000000000024,
 )
 
-# (tanh(sqrt(s)) / sqrt(s) - 1) / s on [0, 0.81] (mpmath.chebyfit), for float32.
+# (tanh(r) / r - 1) / r^2 in r^2, on [0, 0.81]: error 2.9e-11.
 TANH32 = (
     -6.370258774026213e-05,
     0.00038937576854526456,
