@@ -133,29 +133,27 @@ def _node(dtype: np.dtype, weak: bool) -> Any:
 
 @lru_cache(maxsize=4096)
 def promote(*types: tuple[np.dtype, bool]) -> tuple[np.dtype, bool]:
-    """Join ``(dtype, weak)`` pairs in the lattice; the result is weak only when every input is.
+    """Join ``(dtype, weak)`` pairs in the lattice. The result is weak when every input is, or when the join is no
+    array's dtype: integers that meet a weak float become the weak float32.
 
     >>> promote((float32, False), (float64, True))      # an array times a Python float
     (dtype('float32'), False)
+    >>> promote((int32, False), (float32, True))
+    (dtype('float32'), True)
     """
-    nodes = {_node(d, w) for d, w in types}
-    if len(nodes) == 1 or len({d for d, _ in types}) == 1:
-        dtype = types[0][0]
-        if len({d for d, _ in types}) > 1:  # weak types of different width: the widest
-            dtype = max((d for d, _ in types), key=lambda d: d.itemsize)
-        return dtype, all(w for _, w in types)
+    given = {d for d, _ in types}
+    all_weak = all(w for _, w in types)
+    if len(given) == 1:
+        return types[0][0], all_weak
+    nodes = {d if all_weak else _node(d, w) for d, w in types}
     common = frozenset.intersection(*(_above(n) for n in nodes))
-    # the least common upper bound is the one below all others
-    best = [n for n in common if common <= _above(n)]
-    if len(best) != 1:  # pragma: no cover - the lattice has unique joins
-        raise DTypeError(f"no common dtype for {types}")
-    node = best[0]
-    if node == "f*":
-        floats = [d for d, w in types if w and d in FLOATS]
-        return (max(floats, key=lambda d: d.itemsize) if floats else DEFAULT_FLOAT), all(w for _, w in types)
-    if node == "i*":
-        return DEFAULT_INT, all(w for _, w in types)
-    return node, False
+    (join,) = (n for n in common if common <= _above(n))  # the least common upper bound is the one below all others
+    if join not in ("i*", "f*"):
+        return join, all_weak
+    if all_weak and all(d in INTEGERS for d in given):  # Python numbers beyond int64 stay integers among themselves
+        return uint64, True
+    family, default = (INTEGERS, DEFAULT_INT) if join == "i*" else (FLOATS, DEFAULT_FLOAT)
+    return max((default, *(d for d, w in types if w and d in family)), key=lambda d: d.itemsize), True
 
 
 def to_float(dtype: np.dtype) -> np.dtype:

@@ -7,8 +7,8 @@ class VoltaError(Exception):
     """Base class of every error that Volta raises on purpose."""
 
 
-class ShapeError(VoltaError, TypeError):
-    """Operand shapes do not fit the operation."""
+class ShapeError(VoltaError, TypeError, ValueError):
+    """Operand shapes do not fit the operation. A ValueError too, which is what NumPy raises."""
 
 
 class DTypeError(VoltaError, TypeError):

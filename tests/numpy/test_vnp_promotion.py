@@ -1,0 +1,47 @@
+"""The promotion of dtypes, weak ones included, against JAX's, and data in a foreign byte order."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import volta
+import volta.numpy as vnp
+from volta.core import dtypes
+
+KINDS = [(d, False) for d in dtypes.ALL] + [(dtypes.int32, True), (dtypes.float32, True)]
+
+
+@pytest.mark.parametrize("kinds", list(itertools.combinations_with_replacement(KINDS, 2)), ids=str)
+def test_every_pair_promotes_as_in_jax(kinds):
+    jax = pytest.importorskip("jax")
+    python = {dtypes.int32: 1, dtypes.float32: 1.0}
+    with jax.enable_x64(True):
+        operands = [python[d] if weak else np.zeros((), d) for d, weak in kinds]
+        want, weak = jax.dtypes.result_type(*operands, return_weak_type_flag=True)
+    if weak:  # with 64-bit types switched on, JAX's defaults are twice as wide as ours
+        want = {np.dtype("int64"): dtypes.int32, np.dtype("float64"): dtypes.float32}.get(np.dtype(want), want)
+    for pair in (kinds, kinds[::-1]):
+        assert dtypes.promote(*pair) == (want, weak)
+    assert vnp.result_type(*operands) == want
+
+
+def test_integers_that_meet_a_python_float_are_weak():
+    x = vnp.arange(3) * 0.5
+    assert (x.dtype, x.weak_type) == (np.float32, True)
+    assert (x * vnp.ones(3, vnp.bfloat16)).dtype == vnp.bfloat16
+    assert (x + np.ones(3)).dtype == np.float64
+    y = volta.jit(lambda n: n * 2.0)(vnp.arange(3))
+    assert (y.dtype, y.weak_type) == (np.float32, True)
+
+
+@pytest.mark.parametrize("dtype", "i2 i4 i8 u4 f2 f4 f8".split())
+def test_data_in_a_foreign_byte_order(dtype):
+    native = np.arange(5).astype(dtype)
+    foreign = native.astype(native.dtype.newbyteorder(">"))
+    assert dtypes.canonicalize(foreign.dtype) == native.dtype
+    np.testing.assert_array_equal(vnp.asarray(foreign), native)
+    np.testing.assert_array_equal(vnp.asarray(foreign) + foreign, native + native)
+    np.testing.assert_array_equal(vnp.sum(foreign), native.sum())
+    np.testing.assert_array_equal(volta.jit(lambda x: x + x)(foreign), native + native)
+    np.testing.assert_array_equal(volta.vmap(lambda x: x * x)(foreign), native * native)
