@@ -277,7 +277,7 @@ def main() -> None:
             record = measure_float64(name, options.samples)
         print(f"{name}: {record} ({time.perf_counter() - start:.1f} s)", flush=True)
         if not options.dry_run and options.stride == 1:
-            records = json.loads(path.read_text()) if path.exists() else {"contract": contract.ID, "functions": {}}
+            records = json.loads(path.read_text()) if path.exists() else {"contract": contract.NAME, "functions": {}}
             records["functions"][name] = record
             records["functions"] = dict(sorted(records["functions"].items()))
             path.write_text(json.dumps(records, indent=1) + "\n")

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 
 def test_every_function_is_on_record_for_this_contract():
-    assert RECORDS["contract"] == FLOAT64["contract"] == contract.ID
+    assert RECORDS["contract"] == FLOAT64["contract"] == contract.NAME
     assert sorted(RECORDS["functions"]) == sorted(FLOAT64["functions"]) == UNARY
 
 

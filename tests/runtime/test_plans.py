@@ -9,8 +9,9 @@ from hypothesis import HealthCheck, given, settings
 
 import volta
 import volta.numpy as vnp
+from volta.core.contract import DEFINITIONS
 from volta.core.errors import MemoryBudgetError, UnsupportedOperationError
-from volta.core.policy import DEFINITIONS, DeterminismLevel
+from volta.core.policy import DeterminismLevel
 from volta.runtime import gateway
 from volta.runtime.capabilities import BackendCapabilities, matrix_rows
 from volta.runtime.memory import default_pool, size_class

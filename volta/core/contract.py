@@ -1,20 +1,45 @@
-"""The constants of the bit contract: the one place that states them (docs/determinism.md says what they mean).
+"""The bit contract in numbers: the one place that states them (docs/determinism.md says what they mean).
 
-A change of any of them moves bits, so it changes ``ID``; plan-cache keys, exported programs and checkpoints carry it.
+A change of any of them moves bits, so it changes :data:`ID`, which plans, plan keys and files carry.
 """
 
-ID = "strict-v1"
+from __future__ import annotations
 
-# SUM: blocks of SUM_LANES x SUM_ROWS; a lane adds every SUM_LANES-th element, lanes combine by halves, blocks in pairs.
-SUM_LANES = 64
-SUM_ROWS = 64
-SUM_BLOCK = SUM_LANES * SUM_ROWS
+import hashlib
 
-# DOT: chains of this many fused multiply-adds over ascending k, their values added in ascending order.
-DOT_CHUNK = 256
+import attrs
 
-# Attention: key blocks of this length, aligned to position 0, merged in ascending order.
-ATTENTION_BLOCK = 256
+NAME = "strict-v1"
 
-# NaNs that leave a kernel, by the bits of their dtype.
+
+@attrs.frozen
+class Definitions:
+    """The constants that fix the order of every accumulation.
+
+    SUM: blocks of ``sum_lanes`` x ``sum_rows``; a lane adds every ``sum_lanes``-th element, lanes combine by halves,
+    blocks in pairs. DOT: chains of ``dot_chunk`` fused multiply-adds over ascending k, added in ascending order. Scans:
+    blocks of ``scan_block``, each added to what the blocks before it amount to.
+    """
+
+    sum_lanes: int = 64
+    sum_rows: int = 64
+    dot_chunk: int = 256
+    scan_block: int = 256
+
+    @property
+    def sum_block(self) -> int:
+        return self.sum_lanes * self.sum_rows
+
+    def contract_id(self) -> str:
+        """The contract's name with a hash of the constants, such as ``strict-v1-0123abcd``."""
+        text = " ".join(f"{name}={value}" for name, value in attrs.asdict(self).items())
+        return f"{NAME}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+DEFINITIONS = Definitions()
+
+ID = DEFINITIONS.contract_id()
+"""Printed with plans, written into files."""
+
 NAN_BITS = {"float16": 0x7E00, "bfloat16": 0x7FC0, "float32": 0x7FC00000, "float64": 0x7FF8000000000000}
+"""The NaN that stands for all NaNs where bits are compared or hashed."""

@@ -24,13 +24,12 @@ from typing import Any
 import attrs
 import numpy as np
 
-from volta.core import dtypes
+from volta.core import contract, dtypes
 from volta.core.errors import DTypeError, FormatError
-from volta.core.policy import DEFINITIONS
 from volta.version import __version__
 
 FORMAT_VERSION = 1
-CONTRACT = DEFINITIONS.contract_id()
+CONTRACT = contract.ID
 
 PREFIX = "volta."
 _VERSION, _CONTRACT, _WRITER, _STRUCTURE, _CHECKSUM = (

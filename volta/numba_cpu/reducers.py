@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 
-from volta.core.policy import DEFINITIONS
+from volta.core.contract import DEFINITIONS
 from volta.emit.builder import Builder, Value, is_float, is_signed, item_size
 from volta.emit.loops import I32, I64, for_range, loop, minimum, offset, while_loop
 

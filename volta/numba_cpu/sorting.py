@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
-from volta.core.policy import DEFINITIONS
+from volta.core.contract import DEFINITIONS
 from volta.emit.builder import Builder, Value, compute_dtype, is_float
 from volta.emit.loops import I64, PTR, for_range, load_args, minimum, new_kernel, offset, while_loop
 from volta.numba_cpu.reducers import Reducer

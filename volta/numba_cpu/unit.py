@@ -23,7 +23,7 @@ from volta.numba_cpu import cache, target
 
 _SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _PACKAGE = pathlib.Path(__file__).resolve().parents[1]
-_EMITTING = ("core", "ops", "emit", "numba_cpu")  # the layers whose source decides a kernel's IR
+_EMITTING = ("core", "ops", "emit", "xla_like", "numba_cpu")  # the layers whose source decides a kernel's IR
 
 
 def _check_symbol(_instance: object, _attribute: object, value: str) -> None:

@@ -11,7 +11,9 @@ from typing import Literal
 
 import attrs
 
-CHUNK = 256
+from volta.core.contract import DEFINITIONS
+
+CHUNK = DEFINITIONS.dot_chunk
 """Length of one FMA chain, part of the definition of DOT."""
 
 _PAGE = 4096

@@ -10,7 +10,7 @@ import numpy as np
 
 from volta.core import dtypes
 from volta.core.avals import ShapedArray
-from volta.core.policy import DEFINITIONS
+from volta.core.contract import DEFINITIONS
 from volta.xla_like.fusion import Group
 from volta.xla_like.kernels import (
     Access,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import attrs
 
+from volta.core import contract
 from volta.core.avals import ShapedArray
-from volta.core.policy import DEFINITIONS, DeterminismLevel
+from volta.core.policy import DeterminismLevel
 from volta.xla_like.kernels import KernelCall, kernel_name
 from volta.xla_like.views import Ints
 
@@ -52,7 +53,7 @@ class ExecutionPlan:
     arena_bytes: int
     donated: Ints = ()
     level: DeterminismLevel = DeterminismLevel.STRICT
-    contract: str = attrs.field(factory=lambda: DEFINITIONS.contract_id())
+    contract: str = contract.ID
 
     # -- bytes ---------------------------------------------------------------------------------------------------------
 
