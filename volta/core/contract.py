@@ -32,8 +32,8 @@ class Definitions:
 
     def contract_id(self) -> str:
         """The contract's name with a hash of the constants, such as ``strict-v1-0123abcd``."""
-        text = " ".join(f"{name}={value}" for name, value in attrs.asdict(self).items())
-        return f"{NAME}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+        digest = hashlib.sha256(repr(attrs.astuple(self)).encode()).hexdigest()[:8]
+        return f"{NAME}-{digest}"
 
 
 DEFINITIONS = Definitions()
