@@ -23,7 +23,7 @@ from volta.runtime.array import Array, SharedBuffer, as_array, intern_aval
 from volta.runtime.capabilities import BackendCapabilities
 from volta.runtime.context import ExecutionContext, current_context
 from volta.runtime.memory import Buffer, default_pool
-from volta.runtime.plan_cache import PLAN_CACHE, program_key
+from volta.runtime.plan_cache import PLAN_CACHE, has_constants, program_key
 from volta.xla_like.compile import build_plan
 from volta.xla_like.passes import Evaluate
 from volta.xla_like.plan import ExecutionPlan
@@ -185,6 +185,7 @@ def compile(  # noqa: A001 - the gateway's one verb
     """Compile a program for the current (or a given) execution context.
 
     The same program under the same context is compiled once: the plan cache compares the whole key, never a hash alone.
+    A program with constants is compiled anew.
 
     Raises:
         UnsupportedOperationError: the backend has no kernel for an operation at the context's level.
@@ -196,9 +197,9 @@ def compile(  # noqa: A001 - the gateway's one verb
         raise DeviceError(f"no backend {context.backend!r}; there is {', '.join(BACKENDS)}")
     backend, capabilities = BACKENDS[context.backend]
     with _lock:
-        key = program_key(program, tuple(donated), name, context)
-        found = PLAN_CACHE.get(key)
-        if found is not None and len(program.consts) == 0:
+        key = None if has_constants(program) else program_key(program, tuple(donated), name, context)
+        found = None if key is None else PLAN_CACHE.get(key)
+        if found is not None:
             return found
         options = attrs.evolve(context.options, vector_bits=backend.vector_bits())
 
@@ -216,7 +217,7 @@ def compile(  # noqa: A001 - the gateway's one verb
             return [x.numpy() for x in build(constants, "constants", (), None)([])]
 
         executable = build(program, name, donated, evaluate)
-        if not program.consts:
+        if key is not None:
             PLAN_CACHE.put(key, executable)
         return executable
 

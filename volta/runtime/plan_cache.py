@@ -5,21 +5,33 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any
 
-from volta.core.ir import ClosedJaxpr, Literal, Names, Var, format_param
+import numpy as np
+
+from volta.core.ir import Atom, ClosedJaxpr, Literal, Names, subjaxprs
 from volta.runtime.context import ExecutionContext
 
 
 def program_key(
     program: ClosedJaxpr, donated: tuple[int, ...], name: str, context: ExecutionContext
 ) -> tuple[Any, ...]:
-    """Everything that decides a plan. Two equal keys mean the same program, bit for bit (literals by their bytes)."""
-    return _text(program), donated, name, context
+    """Everything that decides the plan of a program without constants.
+
+    Two equal keys mean the same program, bit for bit: literals count by their bytes, params that are not plain values
+    (functions, for one) as themselves, never by a name.
+    """
+    objects: list[Any] = []
+    return _text(program, objects), tuple(objects), donated, name, context
 
 
-def _text(program: ClosedJaxpr) -> str:
+def has_constants(program: ClosedJaxpr) -> bool:
+    """Whether a program, or one nested in it, has constants: those are no part of its key."""
+    return bool(program.consts) or any(has_constants(sub) for eqn in program.eqns for sub in subjaxprs(eqn.params))
+
+
+def _text(program: ClosedJaxpr, objects: list[Any]) -> str:
     names = Names()
 
-    def atom(a: Any) -> str:
+    def atom(a: Atom) -> str:
         if isinstance(a, Literal):
             data, aval = a.key()
             return f"{data.hex()}:{aval}"
@@ -27,13 +39,25 @@ def _text(program: ClosedJaxpr) -> str:
 
     lines = [" ".join(names.typed(v) for v in (*program.jaxpr.constvars, *program.jaxpr.invars))]
     for eqn in program.eqns:
-        params = []
-        for k, v in eqn.params.items():
-            params.append(f"{k}={_text(v) if isinstance(v, ClosedJaxpr) else format_param(v)}")
+        params = ",".join(f"{k}={_param(v, objects)}" for k, v in eqn.params.items())
         outs = " ".join(names.typed(v) for v in eqn.outputs)
-        lines.append(f"{outs}={eqn.primitive.name}[{','.join(params)}]({','.join(map(atom, eqn.inputs))})")
-    lines.append(",".join(atom(a) if isinstance(a, (Var, Literal)) else str(a) for a in program.jaxpr.outvars))
+        lines.append(f"{outs}={eqn.primitive.name}[{params}]({','.join(map(atom, eqn.inputs))})")
+    lines.append(",".join(map(atom, program.jaxpr.outvars)))
     return "\n".join(lines)
+
+
+def _param(value: Any, objects: list[Any]) -> str:
+    """A param as text; what has no text that says it all is put into ``objects``."""
+    if value is None or type(value) in (bool, int, float, str):
+        return repr(value)
+    if isinstance(value, np.dtype):
+        return value.name
+    if isinstance(value, ClosedJaxpr):
+        return "{" + _text(value, objects) + "}"
+    if type(value) is tuple:
+        return "(" + "".join(f"{_param(v, objects)}," for v in value) + ")"
+    objects.append(value)
+    return f"<{len(objects) - 1}>"
 
 
 class PlanCache:
