@@ -12,7 +12,8 @@ from volta.ops import lax
 from volta.testing.strategies import programs
 from volta.xla_like.compile import CompileOptions
 from volta.xla_like.fusion import MAX_NODES, fuse
-from volta.xla_like.nodes import Ref, lower_to_nodes
+from volta.xla_like.lowering import lower_to_nodes
+from volta.xla_like.nodes import Ref
 from volta.xla_like.passes import optimize
 
 X, W, B = struct(64, 300), struct(300, 50), struct(300)

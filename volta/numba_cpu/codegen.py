@@ -24,6 +24,7 @@ from volta.xla_like.kernels import (
     LoopKernel,
     Reduce,
     Store,
+    fill_value,
 )
 from volta.xla_like.phases import Analysis, analyse, needed
 
@@ -228,17 +229,7 @@ class KernelEmitter:
     def _filled(self, value: Value, inside: Value | None, x: Load, b: Builder) -> Value:
         if not x.fill or inside is None:
             return value
-        name = x.dtype.name
-        if x.fill == "zero":
-            filler = b.const(value.dtype, 0)
-        elif x.dtype.kind in "iu":
-            bits = 8 * x.dtype.itemsize
-            filler = b.const(name, -(1 << (bits - 1)) if x.dtype.kind == "i" else (1 << bits) - 1)
-        elif x.dtype.kind == "b":
-            filler = b.const(name, True)
-        else:
-            filler = b.const(name, float("nan"))
-        return b.select(self._widened(inside, b), value, filler)
+        return b.select(self._widened(inside, b), value, b.const(value.dtype, fill_value(x.dtype, x.fill)))
 
     def store(
         self, number: int, s: Store, value: Value, lanes: int, base: ir.Value, index: ir.Value | None,

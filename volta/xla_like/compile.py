@@ -13,8 +13,9 @@ from volta.xla_like.chains import chain_epilogues
 from volta.xla_like.fusion import Group, fuse
 from volta.xla_like.kernels import KernelCall
 from volta.xla_like.loops import loop_calls
+from volta.xla_like.lowering import lower_to_nodes
 from volta.xla_like.memory import assign_memory, verify_allocation
-from volta.xla_like.nodes import Lowered, Ref, Val, lower_to_nodes
+from volta.xla_like.nodes import Lowered, Ref, Val
 from volta.xla_like.opaque import Context, opaque_calls
 from volta.xla_like.passes import Evaluate, optimize
 from volta.xla_like.plan import Buffer, ExecutionPlan

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,19 +12,23 @@ from volta.core.ir import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var
 from volta.ops.primitive import Family
 from volta.xla_like.verify import verify_graph
 
-
 Evaluate = Callable[[ClosedJaxpr], Sequence[Any]]
 """Runs a program without inputs through Volta's own kernels; its results as NumPy values."""
 
 
 def optimize(program: ClosedJaxpr, only_inline: bool = False, evaluate: Evaluate | None = None) -> ClosedJaxpr:
-    """Inline calls, fold constants (where ``evaluate`` is given), simplify, join common subexpressions, drop dead code."""
+    """Inline calls, fold constants, simplify, join common subexpressions, drop dead code.
+
+    Constants are folded by ``evaluate``, where it is given: by the kernels that would compute them.
+    """
     program = inline_calls(program)
     verify_graph(program, types=False)
     if only_inline:
         return program
-    passes = PASSES if evaluate is None else (partial(fold_constants, evaluate=evaluate), *PASSES)
-    for a_pass in passes:
+    if evaluate is not None:
+        program = fold_constants(program, evaluate)
+        verify_graph(program, types=False)
+    for a_pass in PASSES:
         program = a_pass(program)
         verify_graph(program, types=False)
     return program
@@ -94,7 +97,11 @@ def fold_constants(program: ClosedJaxpr, evaluate: Evaluate) -> ClosedJaxpr:
     outs = tuple(known)
     values = evaluate(ClosedJaxpr(Jaxpr((), (), tuple(folded), outs), ()))
     literals = {v: Literal(x, v.aval) for v, x in zip(outs, values, strict=True)}
-    return _rewrite(program, lambda eqn: [literals[eqn.outputs[0]]] if eqn.outputs and eqn.outputs[0] in literals else None)
+
+    def folded_to(eqn: Eqn) -> list[Atom] | None:
+        return [literals[eqn.outputs[0]]] if eqn.outputs and eqn.outputs[0] in literals else None
+
+    return _rewrite(program, folded_to)
 
 
 def _literal_is(atom: Atom, number: float) -> bool:

@@ -1,0 +1,322 @@
+"""From a flat program to nodes over values: movement operations become views, the rest becomes work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+
+from volta.core.avals import ShapedArray
+from volta.core.ir import Atom, Eqn, Jaxpr, Literal, Var
+from volta.core.source import Source
+from volta.ops.primitive import Family
+from volta.xla_like.kernels import fill_value, highest, lowest
+from volta.xla_like.nodes import Const, Iota, Lowered, Node, Operand, Ref, Val
+from volta.xla_like.views import Ints, View, prod, row_major
+
+
+def _view_of(operand: Operand, view: View) -> Operand:
+    return attrs.evolve(operand, view=view)
+
+
+class Lowering:
+    """Builds the nodes of one flat (call-free) program."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.env: dict[Var, Operand] = {}
+        self._source: Source | None = None
+
+    # -- values --------------------------------------------------------------------------------------------------------
+
+    def read(self, atom: Atom) -> Operand:
+        if isinstance(atom, Literal):
+            return Const(atom.value, atom.aval.dtype, View((), ()))
+        return self.env[atom]
+
+    def bind_input(self, var: Var, label: str) -> Val:
+        val = Val(var.aval.shape, var.aval.dtype, None, label)
+        self.env[var] = Ref(val, View.of(val.shape))
+        return val
+
+    def add(
+        self, kind: str, name: str, params: dict[str, Any], operands: Sequence[Operand], shape: Ints,
+        outs: Sequence[ShapedArray],
+    ) -> tuple[Val, ...]:  # fmt: skip
+        node = Node(len(self.nodes), kind, name, params, tuple(operands), shape, (), self._source)
+        node.outputs = tuple(Val(a.shape, a.dtype, node) for a in outs)
+        self.nodes.append(node)
+        return node.outputs
+
+    def whole(self, val: Val) -> Ref:
+        return Ref(val, View.of(val.shape))
+
+    def copied(self, operand: Operand) -> Ref:
+        """The operand's elements in a Val of their own, contiguous in the operand's order."""
+        shape = operand.view.shape
+        (val,) = self.add("elem", "copy", {}, [operand], shape, [ShapedArray(shape, operand.dtype)])
+        return self.whole(val)
+
+    def stored(self, operand: Operand) -> Ref:
+        """The operand as a view of memory (constants and iotas are written out)."""
+        return operand if isinstance(operand, Ref) else self.copied(operand)
+
+    def contiguous(self, operand: Operand) -> Ref:
+        """The operand as exactly the memory of one Val."""
+        if isinstance(operand, Ref) and operand.is_whole:
+            return operand
+        return self.copied(operand)
+
+    # -- equations -----------------------------------------------------------------------------------------------------
+
+    def lower(self, eqn: Eqn) -> None:
+        self._source = eqn.source
+        operands = [self.read(a) for a in eqn.inputs]
+        avals = [v.aval for v in eqn.outputs]
+        handler = getattr(self, f"_lower_{eqn.primitive.name}", None)
+        if handler is not None:
+            results = handler(eqn, operands, avals)
+        elif eqn.primitive.family is Family.ELEMENTWISE:
+            results = self._elementwise(eqn, operands, avals)
+        elif eqn.primitive.family is Family.REDUCTION:
+            results = self._reduction(eqn, operands, avals)
+        else:  # an opaque kernel over whole arrays
+            refs = [self.contiguous(x) for x in operands]
+            results = self.add(eqn.primitive.name, eqn.primitive.name, eqn.params, refs, avals[0].shape, avals)
+        results = results if isinstance(results, (list, tuple)) else (results,)
+        for var, result in zip(eqn.outputs, results, strict=True):
+            self.env[var] = self.whole(result) if isinstance(result, Val) else result
+
+    def _elementwise(self, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> Any:
+        shape = avals[0].shape
+        views = [
+            x if x.view.shape == shape else _view_of(x, x.view.broadcast(shape, ())) for x in operands
+        ]  # only scalars differ in shape
+        return self.add("elem", eqn.primitive.name, eqn.params, views, shape, avals)
+
+    def _reduction(self, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> Any:
+        (x,) = operands
+        axes = eqn.params["axes"] if "axes" in eqn.params else (eqn.params["axis"],)
+        kept = tuple(d for d in range(len(x.view.shape)) if d not in axes)
+        is_arg = eqn.primitive.name in ("argmax", "argmin")
+        if all(x.view.shape[a] == 1 for a in axes) and not is_arg:
+            return self._reshape(x, avals[0].shape)  # a sum of one element is that element
+        if prod(x.view.shape) == 0 or all(x.view.shape[a] == 1 for a in axes):
+            identity = REDUCTION_OF_NOTHING[eqn.primitive.name](x.dtype)
+            return Const(identity, avals[0].dtype, View((), ()).broadcast(avals[0].shape, ()))
+        if axes != tuple(range(axes[0], axes[0] + len(axes))):  # scattered axes: bring them to the end
+            moved = _view_of(x, x.view.transpose(kept + tuple(axes)))
+            x, axes = self.copied(moved), tuple(range(len(kept), len(moved.view.shape)))
+        if _merged(x.view, axes[0], axes[-1] + 1) is None:  # no single stride walks the reduced elements in order
+            x = self.copied(x)
+        params = {**eqn.params, "axes": tuple(axes)}
+        return self.add("reduce", eqn.primitive.name, params, [x], x.view.shape, avals)
+
+    def _reshape(self, x: Operand, shape: Ints) -> Operand:
+        view = x.view.reshape(shape)
+        if view is None:
+            x = self.copied(x)
+            view = x.view.reshape(shape)
+            assert view is not None
+        return _view_of(x, view)
+
+    def _lower_reshape(self, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> Operand:
+        return self._reshape(operands[0], avals[0].shape)
+
+    def _lower_transpose(self, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> Operand:
+        return _view_of(operands[0], operands[0].view.transpose(eqn.params["permutation"]))
+
+    def _lower_broadcast_in_dim(self, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> Operand:
+        view = operands[0].view.broadcast(eqn.params["shape"], eqn.params["broadcast_dimensions"])
+        return _view_of(operands[0], view)
+
+    def _lower_slice(self, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> Operand:
+        p = eqn.params
+        return _view_of(operands[0], operands[0].view.slice(p["start_indices"], p["limit_indices"], p["strides"]))
+
+    def _lower_split(self, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> list[Operand]:
+        (x,), axis, out, start = operands, eqn.params["axis"], [], 0
+        for size in eqn.params["sizes"]:
+            low = tuple(start if d == axis else 0 for d in range(len(x.view.shape)))
+            high = tuple(start + size if d == axis else n for d, n in enumerate(x.view.shape))
+            out.append(_view_of(x, x.view.slice(low, high, None)))
+            start += size
+        return out
+
+    def _lower_rev(self, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> Operand:
+        return _view_of(operands[0], operands[0].view.rev(eqn.params["dimensions"]))
+
+    def _lower_iota(self, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> Operand:
+        shape, axis = avals[0].shape, eqn.params["dimension"]
+        return Iota(avals[0].dtype, View(shape, tuple(int(d == axis) for d in range(len(shape)))))
+
+    def _lower_optimization_barrier(self, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> list[Operand]:
+        after = tuple(x.val for x in operands if isinstance(x, Ref) and x.val.producer is not None)
+        return [attrs.evolve(x, after=after) if isinstance(x, Ref) else x for x in operands]
+
+    # -- indexing ------------------------------------------------------------------------------------------------------
+
+    def _lower_gather(self, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> Any:
+        table, indices = self.stored(operands[0]), operands[1:]
+        batch, axes = eqn.params["batch_dims"], eqn.params["axes"]
+        shape, index_rank = avals[0].shape, len(indices[0].view.shape)
+        if prod(table.view.shape) == 0:  # every index is out of range
+            return Const(fill_value(table.dtype, eqn.params["mode"]), table.dtype, View((), ()).broadcast(shape, ()))
+        strides = [table.view.strides[d] for d in range(batch)] + [0] * (index_rank - batch)
+        strides += [table.view.strides[d] for d in range(batch, len(table.view.shape)) if d not in axes]
+        terms = tuple((table.view.strides[a], table.view.shape[a] - 1) for a in axes)
+        fill = "" if eqn.params["mode"] == "clip" else eqn.params["mode"]
+        return self._gather(table, tuple(strides), indices, terms, fill, shape, avals)
+
+    def _lower_dynamic_slice(self, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> Any:
+        table, sizes = self.stored(operands[0]), eqn.params["slice_sizes"]
+        picked = [d for d, (n, k) in enumerate(zip(table.view.shape, sizes, strict=True)) if n != k]
+        terms = tuple((table.view.strides[d], table.view.shape[d] - sizes[d]) for d in picked)
+        starts = [operands[1 + d] for d in picked]
+        return self._gather(table, table.view.strides, starts, terms, "", avals[0].shape, avals)
+
+    def _gather(
+        self, table: Ref, strides: Ints, indices: Sequence[Operand], terms: tuple[tuple[int, int], ...], fill: str,
+        shape: Ints, avals: list[ShapedArray],
+    ) -> Any:  # fmt: skip
+        index_rank = len(indices[0].view.shape) if indices else 0
+        wide = [_view_of(i, i.view.broadcast(shape, tuple(range(index_rank)))) for i in indices]
+        base = attrs.evolve(table, view=View(shape, strides, table.view.offset))
+        return self.add("gather", "gather", {"terms": terms, "fill": fill}, [base, *wide], shape, avals)
+
+    def _op(self, name: str, operands: Sequence[Operand], dtype: np.dtype, **params: Any) -> Ref:
+        """An elementwise node over operands of one shape (constants are broadcast)."""
+        shape = next(x.view.shape for x in operands if x.view.shape)
+        wide = [x if x.view.shape == shape else _view_of(x, x.view.broadcast(shape, ())) for x in operands]
+        (val,) = self.add("elem", name, params, wide, shape, [ShapedArray(shape, dtype)])
+        return self.whole(val)
+
+    def _lower_scatter(self, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> Operand:
+        table, updates, *indices = operands
+        nb, axes = eqn.params["batch_dims"], eqn.params["axes"]
+        rank = len(table.view.shape)
+        rest = tuple(d for d in range(nb, rank) if d not in axes)
+        order = tuple(range(nb)) + tuple(axes) + rest
+        table = self.contiguous(_view_of(table, table.view.transpose(order)))
+        shape = table.view.shape
+        picked, index_shape = shape[nb : nb + len(axes)], indices[0].view.shape
+        batch, width = prod(shape[:nb]), prod(shape[nb + len(axes) :])
+        count = prod(index_shape[nb:])
+
+        flat = [self._as_vector(x, batch * count) for x in indices]
+        target, inside = self._targets(flat, picked, eqn.params["mode"] == "clip")
+        if inside is not None:
+            minus = Const(-1, target.dtype, View((), ()))
+            target = self._op("select_n", [inside, minus, target], target.dtype)
+        sizes = (batch, prod(picked), width, count)
+        (out,) = self.add(
+            "scatter", "scatter", {"op": eqn.params["op"], "sizes": sizes},
+            [table, self.contiguous(updates), target], shape, [ShapedArray(shape, table.dtype)],
+        )  # fmt: skip
+        back = tuple(order.index(d) for d in range(rank))
+        return Ref(out, View.of(shape).transpose(back))
+
+    def _along_last(self, eqn: Eqn, operands: list[Operand], axis: int, avals: list[ShapedArray]) -> list[Operand]:
+        """An opaque kernel that works along rows: the axis is brought to the end and back."""
+        rank = len(operands[0].view.shape)
+        order = tuple(d for d in range(rank) if d != axis) + (axis,)
+        refs = [self.contiguous(_view_of(x, x.view.transpose(order))) for x in operands]
+        shape = refs[0].view.shape
+        outs = self.add(
+            eqn.primitive.name, eqn.primitive.name, eqn.params, refs, shape,
+            [ShapedArray(shape, a.dtype) for a in avals],
+        )  # fmt: skip
+        back = tuple(order.index(d) for d in range(rank))
+        return [Ref(v, View.of(shape).transpose(back)) for v in outs]
+
+    def _lower_sort(self, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> list[Operand]:
+        return self._along_last(eqn, operands, eqn.params["dimension"], avals)
+
+    def _scan(self, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> list[Operand]:
+        return self._along_last(eqn, operands, eqn.params["axis"], avals)
+
+    _lower_cumsum = _lower_cumprod = _lower_cummax = _lower_cummin = _scan
+
+    def _as_vector(self, x: Operand, n: int) -> Operand:
+        return self._reshape(x, (n,))
+
+    def _targets(self, indices: Sequence[Operand], sizes: Ints, clip: bool) -> tuple[Ref, Ref | None]:
+        """Indices along several dimensions as one row-major index, and (unless clipped) whether all are in range."""
+        int64, boolean = np.dtype(np.int64), np.dtype(np.bool_)
+
+        def const(n: int) -> Const:
+            return Const(n, int64, View((), ()))
+
+        total: Ref | None = None
+        inside: Ref | None = None
+        for x, size, step in zip(indices, sizes, row_major(sizes), strict=True):
+            i = self._op("convert_element_type", [x], int64, new_dtype=int64)
+            if clip:
+                i = self._op("max", [const(0), self._op("min", [i, const(size - 1)], int64)], int64)
+            else:
+                low, high = self._op("ge", [i, const(0)], boolean), self._op("lt", [i, const(size)], boolean)
+                both = self._op("and", [low, high], boolean)
+                inside = both if inside is None else self._op("and", [inside, both], boolean)
+            i = self._op("mul", [i, const(step)], int64)
+            total = i if total is None else self._op("add", [total, i], int64)
+        assert total is not None
+        return total, inside
+
+    # -- contraction ---------------------------------------------------------------------------------------------------
+
+    def _lower_dot_general(self, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> Any:
+        refs = [self.stored(x) for x in operands]
+        (lc, rc), (lb, rb) = eqn.params["dimension_numbers"]
+        if any(refs[0].view.shape[d] == 0 for d in lc):  # sums of nothing
+            return Const(0, avals[0].dtype, View((), ()).broadcast(avals[0].shape, ()))
+        sides = []
+        for ref, contract, batch in ((refs[0], lc, lb), (refs[1], rc, rb)):
+            rank = len(ref.view.shape)
+            free = tuple(d for d in range(rank) if d not in contract and d not in batch)
+            order = tuple(batch) + free + tuple(contract)
+            view = ref.view.transpose(order)
+            nb, nf = len(batch), len(free)
+            merged = [_merged(view, lo, hi) for lo, hi in ((nb, nb + nf), (nb + nf, rank))]
+            if any(m is None for m in merged):
+                ref = self.copied(attrs.evolve(ref, view=view))
+                view = ref.view
+            flat = view.reshape(view.shape[:nb] + (prod(view.shape[nb : nb + nf]), prod(view.shape[nb + nf :])))
+            assert flat is not None
+            sides.append(attrs.evolve(ref, view=flat))
+        return self.add("dot_general", "dot_general", eqn.params, sides, avals[0].shape, avals)
+
+
+def _merged(view: View, low: int, high: int) -> int | None:
+    """The one stride of dimensions low..high taken together, or None."""
+    part = View(view.shape[low:high], view.strides[low:high])
+    flat = part.reshape((prod(part.shape),))
+    return None if flat is None else flat.strides[0]
+
+
+REDUCTION_OF_NOTHING = {
+    "reduce_sum": lambda d: 0,
+    "reduce_prod": lambda d: 1,
+    "reduce_max": lowest,
+    "reduce_min": highest,
+    "reduce_and": lambda d: True if d.kind == "b" else -1,
+    "reduce_or": lambda d: False if d.kind == "b" else 0,
+    "argmax": lambda d: 0,
+    "argmin": lambda d: 0,
+}
+
+
+def lower_to_nodes(jaxpr: Jaxpr) -> Lowered:
+    """Lower a flat program; every result is a whole Val (a result that is an input stays that input)."""
+    low = Lowering()
+    consts = tuple(low.bind_input(v, f"const{i}") for i, v in enumerate(jaxpr.constvars))
+    inputs = tuple(low.bind_input(v, f"in{i}") for i, v in enumerate(jaxpr.invars))
+    for eqn in jaxpr.eqns:
+        low.lower(eqn)
+    low._source = None
+    outputs: list[Val] = []
+    for atom in jaxpr.outvars:
+        outputs.append(low.contiguous(low.read(atom)).val)  # its shape may differ: the same bytes in the same order
+    return Lowered(tuple(low.nodes), inputs, consts, tuple(outputs))
+
