@@ -76,6 +76,20 @@ def test_gradients_of_dot_are_dots() -> None:
     assert_bits_equal(right, declared_dot(a.T, g))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_highest_precision_is_the_float64_order_rounded_once(dtype) -> None:
+    for m, k, n in [(5, 300, 40), (1, 257, 9), (6, 600, 1)]:
+        a, b = fill("normal", (m, k), dtype, seed=k), fill("normal", (k, n), dtype, seed=k + 1)
+        want = declared_dot(a.astype(np.float64), b.astype(np.float64)).astype(dtype)
+        assert_bits_equal(vnp.matmul(a, b, precision="highest"), want)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "uint32", "int64"])
+def test_products_of_integers_wrap_around(dtype) -> None:
+    a, b = fill("ladder", (5, 70), dtype, seed=1), fill("ladder", (70, 9), dtype, seed=2)
+    assert_bits_equal(vnp.matmul(a, b), a @ b)
+
+
 def test_other_orders_differ_on_the_same_data() -> None:
     """Were it not so, the comparisons above would be blind."""
     a, b = fill("normal", (6, 700), "float32", seed=5), fill("normal", (700, 9), "float32", seed=6)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import attrs
 import numpy as np
 import pytest
@@ -133,6 +135,20 @@ def test_threads_change_no_bit(name, threads) -> None:
         for _ in range(3):
             assert_bits_equal(f(x), want, f"{n} threads")
     assert pool.parallel_runs() > before, "the work was not shared: the test says nothing"
+
+
+def test_callers_in_several_threads_get_the_same_bits() -> None:
+    """Eager and compiled work from four Python threads at once, compiling included."""
+    x = fill("cancel", (120, 130), np.float32, seed=4)
+
+    def work(number: int) -> list:
+        f = volta.jit(lambda v: volta.nn.softmax(v @ v.T) @ v + number % 2)
+        return [f(x), vnp.sum(vnp.tanh(vnp.asarray(x)), 0), volta.grad(lambda v: f(v).sum())(x)]
+
+    want = [work(0), work(1)]
+    with ThreadPoolExecutor(4) as callers:
+        for number, found in enumerate(callers.map(work, range(24))):
+            assert_bits_equal(found, want[number % 2])
 
 
 @pytest.mark.slow

@@ -112,20 +112,26 @@ def test_cumsum_is_the_declared_one(n, dtype) -> None:
     assert_bits_equal(vnp.cumsum(x)[:1], vnp.cumsum(x[:1]))
 
 
+@pytest.mark.parametrize("count", [1, 2, 7, 31, 65, 200, 6000])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
-def test_scatter_add_sums_the_updates_of_a_target_first(dtype) -> None:
-    updates = fill("ladder", (6000,), dtype, seed=2)
-    index = np.random.default_rng(3).integers(0, 5, 6000).astype(np.int32)
+def test_scatter_add_sums_the_updates_of_a_target_first(dtype, count) -> None:
+    updates = fill("ladder", (count,), dtype, seed=2)
+    index = np.random.default_rng(3).integers(0, 5, count).astype(np.int32)
     index[-1] = 9  # out of range: dropped
     table = fill("normal", (5,), dtype, seed=4)
     want = table.copy()
     for slot in range(5):
-        total = declared_sum(updates[index == slot])
-        want[slot] = register(table[slot]) + register(total)
-    got = lax.scatter(table, updates, [index], (0,), op="add")
-    assert_bits_equal(got, want)
-    wide = lax.scatter(np.stack([table] * 17, 1), np.stack([updates] * 17, 1), [index], (0,), op="add")
-    assert_bits_equal(wide, np.stack([want] * 17, 1))
+        if (index == slot).any():
+            want[slot] = register(table[slot]) + register(declared_sum(updates[index == slot]))
+    assert_bits_equal(lax.scatter(table, updates, [index], (0,), op="add"), want)
+    tables, many = np.stack([table] * 17, 1), np.stack([updates] * 17, 1)
+    assert_bits_equal(lax.scatter(tables, many, [index], (0,), op="add"), np.stack([want] * 17, 1))
+    mapped = volta.vmap(lambda t, u, i: lax.scatter(t, u, [i], (0,), op="add"))
+    assert_bits_equal(mapped(tables.T, many.T, np.stack([index] * 17)), np.stack([want] * 17))
+    last = lax.scatter(table, updates, [index], (0,), op="set")
+    for slot in range(5):
+        kept = updates[index == slot]
+        assert_bits_equal(last[slot], kept[-1] if len(kept) else table[slot])
 
 
 # -- the checks are able to fail ---------------------------------------------------------------------------------------
