@@ -22,6 +22,10 @@ sys.path.insert(1, str(ROOT))  # so that the benchmarks run from a checkout, ins
 PACKAGES = ("numba", "llvmlite", "numpy", "jax", "jaxlib", "torch")
 
 
+SETTLE = 0.05
+"""Seconds before each sample: idle threads of the contender before (OpenBLAS's spin for 20 ms) go to sleep first."""
+
+
 def use_threads(count: int) -> None:
     """Give every framework the same `count` threads. Call before importing any of them."""
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VOLTA_NUM_THREADS"):
@@ -88,6 +92,8 @@ def alternate(
         while time.perf_counter() < end or any(len(taken) < min_rounds for taken in times.values()):
             for name, run in contenders.items():
                 calls = range(repeat[name])
+                time.sleep(SETTLE)
+                run()
                 start = time.perf_counter()
                 for _ in calls:
                     run()

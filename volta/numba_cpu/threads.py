@@ -17,7 +17,7 @@ import threading
 from volta.numba_cpu import fpenv, target, threads_ir, unit
 
 MAX_THREADS = 256
-_EXPORTS = ("volta_pool", "volta_pool_run", "volta_pool_stop", "volta_pool_forked")
+_EXPORTS = ("volta_pool", "volta_pool_run", "volta_pool_stop", "volta_pool_forked", "volta_allowed")
 _PYTHON_SYMBOLS = (
     "PyThread_allocate_lock",
     "PyThread_acquire_lock",
@@ -43,13 +43,42 @@ def _yield_address() -> int:
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
+_Nothing = ctypes.CFUNCTYPE(ctypes.c_int32)
+_NothingOfThree = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p)
+_no_number = _Nothing(lambda: -1)  # beyond every processor: workers are left where the system puts them
+_no_thread = _Nothing(lambda: 0)
+_no_affinity = _NothingOfThree(lambda thread, size, mask: -1)
+
+
+def _placement() -> dict[str, int]:
+    """Functions that say where the caller runs and keep a worker off that processor; idle ones where there are none."""
+    found = [_no_number, _no_thread, _no_affinity]
+    if sys.platform == "linux":
+        library = ctypes.CDLL(None)
+        names = ("sched_getcpu", "gettid", "sched_setaffinity")
+        if all(hasattr(library, name) for name in names):
+            found = [getattr(library, name) for name in names]
+    names = ("volta_cpu", "volta_thread_id", "volta_set_affinity")
+    return {name: ctypes.cast(f, ctypes.c_void_p).value or 0 for name, f in zip(names, found, strict=True)}
+
+
+def _note_allowed(addresses: dict[str, int]) -> None:
+    """Write down which processors this process may use, 64 to a word."""
+    at = ctypes.CFUNCTYPE(ctypes.c_int64)(addresses["volta_allowed"])()
+    words = (ctypes.c_uint64 * 16).from_address(at)
+    for cpu in os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ():
+        if cpu < 1024:
+            words[cpu // 64] |= 1 << (cpu % 64)
+
+
 @functools.cache
 def native() -> dict[str, int]:
     """Addresses of this module's compiled functions by name; other runtime loops may call them by name."""
     fpenv.native()
-    target.export_symbols({"volta_yield": _yield_address(), **python_symbols(_PYTHON_SYMBOLS)})
+    target.export_symbols({"volta_yield": _yield_address(), **_placement(), **python_symbols(_PYTHON_SYMBOLS)})
     addresses = unit.compile_module(threads_ir.text(MAX_THREADS, target.is_x86()), _EXPORTS)
     target.export_symbols(addresses)
+    _note_allowed(addresses)
     _apply(addresses)
     atexit.register(_shutdown)
     return addresses
@@ -67,6 +96,7 @@ def _apply(addresses: dict[str, int]) -> None:
     enough = _num_threads <= target.available_processors()
     _word(addresses, "SPINS").value = 200 if enough else 10
     _word(addresses, "IDLE_SPINS").value = 1500 if enough else 10
+    _word(addresses, "PLACE").value = int(enough)  # with too many threads, all processors are shared anyway
     _word(addresses, "THREADS").value = _num_threads
 
 

@@ -8,7 +8,8 @@ from volta.numba_cpu import fpenv
 _STRIDE = 16  # words between workers: two cache lines, as processors fetch them in pairs
 _WORKERS = 96
 
-# Words of the pool, by what shares a cache line. A worker's slot: mailbox, parked, lock, index, scratch, scratch size.
+# Words of the pool, by what shares a cache line. A worker's slot: mailbox, parked, lock, index, scratch, scratch size,
+# processor it is kept off (plus 1), thread id.
 WORDS = {
     "LOCK": 0,
     "THREADS": 16,
@@ -17,6 +18,7 @@ WORDS = {
     "RUNS": 19,
     "SPINS": 20,
     "IDLE_SPINS": 21,
+    "PLACE": 22,
     "TABLE": 32,
     "COUNT": 33,
     "WIDTH": 34,
@@ -29,7 +31,12 @@ WORDS = {
 _HEAD = """
 @pool = internal global [POOL_SIZE x i64] zeroinitializer, align 128
 
+@allowed = internal global [16 x i64] zeroinitializer, align 64
+
 declare i32 @volta_yield()
+declare i32 @volta_cpu()
+declare i32 @volta_thread_id()
+declare i32 @volta_set_affinity(i32, i64, ptr)
 declare ptr @PyThread_allocate_lock()
 declare i32 @PyThread_acquire_lock(ptr, i32)
 declare void @PyThread_release_lock(ptr)
@@ -39,6 +46,10 @@ declare void @PyMem_RawFree(ptr)
 
 define ptr @volta_pool() {
   ret ptr @pool
+}
+
+define ptr @volta_allowed() {
+  ret ptr @allowed
 }
 
 define internal ptr @worker_slot(i64 %number) {
@@ -158,6 +169,10 @@ define internal void @worker(ptr %me) {
   %lock = load ptr, ptr %lock_at
   %index = load i64, ptr %index_at
   %patience = load i64, ptr @pool[IDLE_SPINS]
+  %id_at = getelementptr i64, ptr %me, i64 7
+  %id32 = call i32 @volta_thread_id()
+  %id = zext i32 %id32 to i64
+  store atomic i64 %id, ptr %id_at monotonic, align 8
   br label %idle
 idle:
   %seen = phi i64 [ 0, %0 ], [ %mail, %worked ]
@@ -215,6 +230,56 @@ leave:
   ret void
 }
 
+; A sleeping worker often wakes on the caller's processor, and then takes milliseconds to be moved. Before waking it,
+; allow it all processors that the process may use but the caller's.
+define internal void @place(ptr %slot) {
+  %mask = alloca [16 x i64], align 8
+  %cpu = call i32 @volta_cpu()
+  %id_at = getelementptr i64, ptr %slot, i64 7
+  %id = load atomic i64, ptr %id_at monotonic, align 8
+  %kept_at = getelementptr i64, ptr %slot, i64 6
+  %kept = load i64, ptr %kept_at
+  %wide = zext i32 %cpu to i64
+  %mark = add i64 %wide, 1
+  %known = icmp eq i64 %kept, %mark
+  %unborn = icmp eq i64 %id, 0
+  %beyond = icmp uge i32 %cpu, 1024
+  %wanted = load i64, ptr @pool[PLACE]
+  %unwanted = icmp eq i64 %wanted, 0
+  %skip0 = or i1 %known, %unborn
+  %skip1 = or i1 %skip0, %unwanted
+  %skip = or i1 %skip1, %beyond
+  br i1 %skip, label %done, label %copy
+copy:
+  %i = phi i64 [ 0, %0 ], [ %next, %copy ]
+  %others = phi i64 [ 0, %0 ], [ %any, %copy ]
+  %from = getelementptr i64, ptr @allowed, i64 %i
+  %bits = load i64, ptr %from
+  %word = lshr i64 %wide, 6
+  %here = icmp eq i64 %word, %i
+  %shift = and i64 %wide, 63
+  %bit = shl i64 1, %shift
+  %inverse = xor i64 %bit, -1
+  %keep = select i1 %here, i64 %inverse, i64 -1
+  %left = and i64 %bits, %keep
+  %to = getelementptr i64, ptr %mask, i64 %i
+  store i64 %left, ptr %to
+  %any = or i64 %others, %left
+  %next = add i64 %i, 1
+  %more = icmp ult i64 %next, 16
+  br i1 %more, label %copy, label %check
+check:
+  %alone = icmp eq i64 %any, 0
+  br i1 %alone, label %done, label %set
+set:
+  %thread = trunc i64 %id to i32
+  %ignored = call i32 @volta_set_affinity(i32 %thread, i64 128, ptr %mask)
+  store i64 %mark, ptr %kept_at
+  br label %done
+done:
+  ret void
+}
+
 define internal void @post(ptr %slot, i64 %mail) {
   store atomic i64 %mail, ptr %slot seq_cst, align 8
   %parked = getelementptr i64, ptr %slot, i64 1
@@ -226,6 +291,7 @@ claim:
   %mine = extractvalue { i64, i1 } %pair, 1
   br i1 %mine, label %wake, label %done
 wake:
+  call void @place(ptr %slot)
   %lock_at = getelementptr i64, ptr %slot, i64 2
   %lock = load ptr, ptr %lock_at
   call void @PyThread_release_lock(ptr %lock)
@@ -284,6 +350,10 @@ launch:
   store i64 0, ptr %slot
   %parked_at = getelementptr i64, ptr %slot, i64 1
   store i64 0, ptr %parked_at
+  %off_at = getelementptr i64, ptr %slot, i64 6
+  store i64 0, ptr %off_at
+  %id_at = getelementptr i64, ptr %slot, i64 7
+  store i64 0, ptr %id_at
   %index_at = getelementptr i64, ptr %slot, i64 3
   store i64 %number, ptr %index_at
   fence seq_cst
