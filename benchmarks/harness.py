@@ -22,8 +22,8 @@ sys.path.insert(1, str(ROOT))  # so that the benchmarks run from a checkout, ins
 PACKAGES = ("numba", "llvmlite", "numpy", "jax", "jaxlib", "torch")
 
 
-SETTLE = 0.05
-"""Seconds before each sample: idle threads of the contender before (OpenBLAS's spin for 20 ms) go to sleep first."""
+SETTLE = 0.1
+"""Seconds before each sample: idle threads of the contender before go to sleep first (OpenBLAS's spin for 50 ms)."""
 
 
 def use_threads(count: int) -> None:
