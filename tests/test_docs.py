@@ -123,7 +123,8 @@ def test_error_examples_raise_and_mend(name: str) -> None:
 
 def test_the_contract_page_is_that_of_the_code() -> None:
     contract = importlib.import_module("volta.core.contract")
-    assert f"Contract `{contract.ID}`" in read("docs/determinism.md")
+    text = read("docs/determinism.md")
+    assert f"Contract `{contract.NAME}`" in text and f"`{contract.ID}`" in text
 
 
 def test_generated_pages_are_up_to_date() -> None:
