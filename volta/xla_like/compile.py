@@ -11,7 +11,7 @@ from volta.core.ir import ClosedJaxpr
 from volta.core.policy import DeterminismLevel
 from volta.xla_like.chains import chain_epilogues
 from volta.xla_like.fusion import Group, fuse
-from volta.xla_like.kernels import KernelCall
+from volta.xla_like.kernels import KernelCall, LoopKernel
 from volta.xla_like.loops import loop_calls
 from volta.xla_like.lowering import lower_to_nodes
 from volta.xla_like.memory import assign_memory, verify_allocation
@@ -137,7 +137,19 @@ def _assemble(
     )
     verify_schedule(plan)
     verify_allocation(plan.buffers, plan.calls, plan.arena_bytes)
-    return plan
+    return attrs.evolve(plan, calls=tuple(_elided(c, plan.buffers) for c in plan.calls))
+
+
+def _elided(call: KernelCall, buffers: tuple[Buffer, ...]) -> KernelCall:
+    """A copy from memory onto itself keeps its place in the schedule, but has no tasks.
+
+    An update of a few elements of an array that nobody else needs (a cache, an optimizer's table) costs those elements.
+    """
+    if not call.inplace or not isinstance(call.kernel, LoopKernel) or len(call.kernel.body) != 1:
+        return call
+    read, written = (buffers[a.buffer] for a in call.accesses if a.buffer is not None)
+    same = written.alias == read.id if written.alias is not None else None not in (read.offset, written.offset)
+    return attrs.evolve(call, tasks=0) if same and read.offset == written.offset else call
 
 
 def _stored(groups: list[Group], lowered: Lowered) -> dict[Val, None]:
