@@ -225,9 +225,7 @@ def memory(bench: Bench) -> None:
             compiled = f.lower(*programs.step_arguments(fw, config)).compile()
             if fw.name == "jax":
                 m = compiled.memory_analysis()
-                parts = {
-                    part: getattr(m, f"{part}_size_in_bytes") for part in ("argument", "output", "temp", "alias")
-                }
+                parts = {part: getattr(m, f"{part}_size_in_bytes") for part in ("argument", "output", "temp", "alias")}
                 values["jax"] = parts["argument"] + parts["output"] + parts["temp"] - parts["alias"]
                 facts["jax_parts"] = parts
             else:

@@ -215,6 +215,7 @@ def test_allocation_mutants_are_rejected() -> None:
 
 def test_memory_is_reused() -> None:
     """A chain of kernels needs two buffers at most, however long it is."""
+
     def chain(x):
         for _ in range(6):
             x = vnp.sort(vnp.sort(x, 0), 1)

@@ -68,8 +68,6 @@ def source_of(kernel: Kernel) -> KernelSource:
     return KernelSource(kernel_name(kernel), kernel.text(), lambda m, n: build(m, n, kernel.spec))
 
 
-
-
 def args_of(call: KernelCall, kernels: dict[str, int]) -> tuple[list[int], list[tuple[int, int, int]]]:
     """A call's args block, and which words are addresses: (word, buffer, byte offset)."""
     words: list[int] = []

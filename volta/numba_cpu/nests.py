@@ -112,9 +112,7 @@ class RowNest:
         for i in p.which:
             if i in spills and i in self.computed:
                 builder, place, dtype = Builder(self.b, lanes), self._kept(i, index), self._kept_dtype(i)
-                values[i] = (
-                    builder.load(place, dtype) if e.mask is None else builder.load_masked(place, dtype, e.mask)
-                )
+                values[i] = builder.load(place, dtype) if e.mask is None else builder.load_masked(place, dtype, e.mask)
         e.evaluate(self._still_needed(p, values, p.which), values, lanes, self.row, index)
         for i in p.which:
             if i in spills and i not in self.computed and i in values:
@@ -347,4 +345,3 @@ def build_combine(module: ir.Module, name: str, kernel: CombineKernel) -> ir.Fun
         one.store(result, offset(b, out, b.mul(row, I64(kernel.out_dtype.itemsize))), dtype)
     b.ret_void()
     return function
-

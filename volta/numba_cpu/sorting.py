@@ -88,9 +88,7 @@ def build_sort(module: ir.Module, name: str, spec: SortSpec) -> ir.Function:
 
     with for_range(b, begin, end) as row:
         base = b.mul(row, length)
-        inputs = [
-            offset(b, b.inttoptr(words[k], PTR), b.mul(base, I64(d.itemsize))) for k, d in enumerate(spec.dtypes)
-        ]
+        inputs = [offset(b, b.inttoptr(words[k], PTR), b.mul(base, I64(d.itemsize))) for k, d in enumerate(spec.dtypes)]
 
         def element(k: int, position: ir.Value, inputs: list[ir.Value] = inputs) -> Value:
             d = spec.dtypes[k]

@@ -73,8 +73,10 @@ def fill(kind: str, shape: tuple[int, ...], dtype: Any = np.float32, seed: int =
     if dtypes.is_integer(dtype):
         info = np.iinfo(dtype)
         low, high = (-9, 10) if kind == "normal" else (info.min, info.max)
-        return rng.integers(max(low, info.min), high, n, dtype=np.int64 if info.max < 2**63 else np.uint64).astype(
-            dtype
-        ).reshape(shape)
+        return (
+            rng.integers(max(low, info.min), high, n, dtype=np.int64 if info.max < 2**63 else np.uint64)
+            .astype(dtype)
+            .reshape(shape)
+        )
     with np.errstate(over="ignore"):
         return FILLS[kind](rng, n, dtypes.finfo(dtype)).astype(dtype).reshape(shape)

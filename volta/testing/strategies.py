@@ -127,8 +127,9 @@ class _Drawer:
             return lambda w: dtypes.is_integer(w.dtype) and _size(w.shape) <= 32
         if name == "scatter":
             return lambda w: w.dtype != np.bool_
-        return lambda w: len(w.shape) <= len(v.shape) and all(
-            a in (1, b) for a, b in zip(w.shape[::-1], v.shape[::-1], strict=False)
+        return lambda w: (
+            len(w.shape) <= len(v.shape)
+            and all(a in (1, b) for a, b in zip(w.shape[::-1], v.shape[::-1], strict=False))
         )
 
 
@@ -159,9 +160,7 @@ def programs(
         if step is None:
             continue
         operation = OPERATIONS[step.operation]
-        out = eval_shape(
-            lambda *xs, f=operation.apply, p=step.params: f(*xs, *p), *(values[i] for i in step.operands)
-        )
+        out = eval_shape(lambda *xs, f=operation.apply, p=step.params: f(*xs, *p), *(values[i] for i in step.operands))
         if 0 < _size(out.shape) <= 4 * _MOST and len(out.shape) <= 4:
             values.append(out)
             steps.append(step)

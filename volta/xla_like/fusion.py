@@ -175,7 +175,8 @@ class Fuser:
             elif self._mergeable(chosen, group) and all(
                 p.index not in self.groups
                 or p in (group, chosen)
-                or not (self._reaches(group, p) or self._reaches(chosen, p)) for p in producers
+                or not (self._reaches(group, p) or self._reaches(chosen, p))
+                for p in producers
             ):
                 chosen = self._merge(group, chosen)
         if chosen is None:
@@ -236,13 +237,17 @@ class Fuser:
             others = group.nodes if node.kind == "reduce" and group.reduced == 1 else []
             if not all(_walks(n, group, dims, mask) for n in (node, *others) if prod(n.shape) == size):
                 return False
+        return self._reads_fit(node, trial_group, dims, row_level, group.levels)
+
+    def _reads_fit(self, node: Node, group: Group, dims: Ints, row_level: bool, levels: dict[Val, str]) -> bool:
+        """Whether the node reads values of its own loop (``levels``) where the loop has them: at the same place."""
         uses_rows = False
         for position, x in enumerate(node.operands):
             if not isinstance(x, Ref):
                 continue
-            if any(group.levels.get(v) for v in x.after):
+            if any(levels.get(v) for v in x.after):
                 return False  # a barrier: its input must be finished first
-            level = group.levels.get(x.val)
+            level = levels.get(x.val)
             if level is None:
                 continue
             if node.kind == "gather" and position == 0:
@@ -255,7 +260,7 @@ class Fuser:
                 if row_level:
                     if not x.is_whole:
                         return False
-                elif strides_over(x.view, dims) != trial_group.row_strides() or x.view.offset:
+                elif strides_over(x.view, dims) != group.row_strides() or x.view.offset:
                     return False
         if row_level and not uses_rows:
             return False
@@ -275,11 +280,16 @@ class Fuser:
             joint = refine(joint, (a.size // reduced // inner, reduced, inner))
             if joint is None:
                 return False
+        trial = attrs.evolve(a, dims=joint, reduced=reduced, inner=inner, levels={**a.levels, **b.levels})
+        nodes = (*a.nodes, *b.nodes)
+        if reduced > 1:
             # One of the two may read in an order that suited it as long as nothing was reduced there.
-            trial = attrs.evolve(a, dims=joint, reduced=reduced, inner=inner, levels={**a.levels, **b.levels})
             mask = trial.mask()
-            if not all(_walks(n, trial, joint, mask) for n in (*a.nodes, *b.nodes) if prod(n.shape) == a.size):
+            if not all(_walks(n, trial, joint, mask) for n in nodes if prod(n.shape) == a.size):
                 return False
+        # What one read of the other's results in memory, it must be able to read in the common loop.
+        if not all(self._reads_fit(n, trial, joint, prod(n.shape) != a.size, trial.levels) for n in nodes):
+            return False
         between_a = self.ancestors[b.index] & ~(1 << a.index)
         between_b = self.ancestors[a.index] & ~(1 << b.index)
         return not any(
@@ -311,7 +321,6 @@ class Fuser:
             if mask & (bit_a | bit_b):
                 self.ancestors[g] = (mask | bit_a | joined) & ~bit_b
         return a
-
 
     # -- clones (see recompute.py) -------------------------------------------------------------------------------------
 

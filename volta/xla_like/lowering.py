@@ -319,4 +319,3 @@ def lower_to_nodes(jaxpr: Jaxpr) -> Lowered:
     for atom in jaxpr.outvars:
         outputs.append(low.contiguous(low.read(atom)).val)  # its shape may differ: the same bytes in the same order
     return Lowered(tuple(low.nodes), inputs, consts, tuple(outputs))
-

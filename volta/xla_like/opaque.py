@@ -129,9 +129,7 @@ def copy_call(
     else:
         size = source.dtype.itemsize
         body.append(Load(source.dtype, pattern_of(read[-1], dims[-1])))
-        accesses.append(
-            Access(ctx.buffer_of(source.val), source.view.offset * size, tuple(s * size for s in read))
-        )
+        accesses.append(Access(ctx.buffer_of(source.val), source.view.offset * size, tuple(s * size for s in read)))
         reads.append(ctx.buffer_of(source.val))
     terms = tuple(range(len(starts)))
     kernel = LoopKernel(

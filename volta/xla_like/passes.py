@@ -181,9 +181,7 @@ def drop_dead(program: ClosedJaxpr) -> ClosedJaxpr:
             eqns.append(eqn)
             live.update(a for a in eqn.inputs if isinstance(a, Var))
     kept = [i for i, v in enumerate(program.jaxpr.constvars) if v in live]
-    jaxpr = program.jaxpr.replace(
-        eqns=tuple(reversed(eqns)), constvars=tuple(program.jaxpr.constvars[i] for i in kept)
-    )
+    jaxpr = program.jaxpr.replace(eqns=tuple(reversed(eqns)), constvars=tuple(program.jaxpr.constvars[i] for i in kept))
     return ClosedJaxpr(jaxpr, tuple(program.consts[i] for i in kept))
 
 

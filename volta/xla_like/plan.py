@@ -171,4 +171,3 @@ def lifetimes(buffers: tuple[Buffer, ...], calls: tuple[KernelCall, ...]) -> tup
         if b.kind == "output":
             last[b.id] = end
     return first, last
-
