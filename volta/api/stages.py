@@ -32,6 +32,7 @@ class Traced:
         return pytrees.unflatten(self.out_tree, structs)
 
     def lower(self) -> Lowered:
+        """The next stage."""
         return Lowered(self)
 
     def as_text(self) -> str:
@@ -52,10 +53,12 @@ class Lowered:
 
     @property
     def in_tree(self) -> PyTreeDef:
+        """The structure of the positional arguments, or of (arguments, keywords)."""
         return self.traced.in_tree
 
     @property
     def out_tree(self) -> PyTreeDef:
+        """The structure of the output."""
         return self.traced.out_tree
 
     def as_text(self) -> str:
@@ -63,7 +66,12 @@ class Lowered:
         return self.traced.as_text()
 
     def compile(self) -> Compiled:
-        """Compile for the arguments' shapes and dtypes."""
+        """Compile for the arguments' shapes and dtypes, in the current execution context.
+
+        Raises:
+            UnsupportedOperationError: an operation has no kernel at the context's level.
+            MemoryBudgetError: the plan's peak exceeds the context's budget.
+        """
         traced = self.traced
         return Compiled(traced, gateway.compile(traced.jaxpr, donated=traced.donated, name=traced.name))
 

@@ -125,8 +125,8 @@ def lower(plan: ExecutionPlan, const_addresses: tuple[int, ...], keep: object = 
     """
     sources = {}
     for call in plan.calls:
-        for kernel in dict.fromkeys(c.kernel for c in (call, *call.parts)):
-            if call.tasks:
+        if call.tasks:
+            for kernel in call.kernels():
                 source = source_of(kernel)
                 sources[source.name] = source
     kernels = compile_kernels(sources.values())

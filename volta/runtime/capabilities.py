@@ -7,7 +7,7 @@ import attrs
 from volta.core.errors import UnsupportedOperationError
 from volta.core.policy import DeterminismLevel
 from volta.ops.primitive import REGISTRY, Family
-from volta.xla_like.kernels import CombineKernel, LibraryKernel, LoopKernel
+from volta.xla_like.kernels import CombineKernel, Kernel, LoopKernel
 from volta.xla_like.plan import ExecutionPlan
 
 LEVELS = (DeterminismLevel.RELAXED, DeterminismLevel.DEVICE, DeterminismLevel.STRICT)
@@ -26,8 +26,8 @@ class BackendCapabilities:
 
     def check(self, plan: ExecutionPlan) -> None:
         """Raise UnsupportedOperationError for the first call that has no kernel at the plan's level."""
-        for call in (part for c in plan.calls for part in c.each()):
-            name = kernel_class(call.kernel)
+        for call, kernel in ((c, k) for c in plan.calls for k in c.kernels()):
+            name = kernel_class(kernel)
             level = self.level_of(name)
             if level is None or LEVELS.index(level) < LEVELS.index(plan.level):
                 raise UnsupportedOperationError(
@@ -37,7 +37,7 @@ class BackendCapabilities:
                 )
 
 
-def kernel_class(kernel: LoopKernel | CombineKernel | LibraryKernel) -> str:
+def kernel_class(kernel: Kernel) -> str:
     """The class a kernel belongs to in capability records: 'loop', 'combine' or the library kernel's name."""
     if isinstance(kernel, LoopKernel):
         return "loop"

@@ -38,6 +38,8 @@ def execution_context(
 ) -> Iterator[ExecutionContext]:
     """Use another determinism level, memory budget (bytes) or compile options inside the block.
 
+    What is not given stays as it is outside. Raises ``ValueError`` for a level that is none.
+
     >>> import volta
     >>> with volta.execution_context(memory_budget=10**9):
     ...     pass

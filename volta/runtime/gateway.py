@@ -78,7 +78,16 @@ class Executable:
                 self._returns.append((aval, 3, plan.consts.index(out)))
 
     def __call__(self, arrays: Sequence[Array]) -> list[Array]:
-        """Run the plan. ``arrays`` match the program's inputs; donated ones are gone afterwards."""
+        """Run the plan.
+
+        Args:
+            arrays: one for each input of the program, of its shape and dtype (not checked here). Donated ones are gone
+                afterwards.
+
+        Raises:
+            DonatedBufferError: an array is gone already, or a donated one was passed twice.
+            MemoryBudgetError: there is no memory for the results.
+        """
         addresses = [a.address for a in arrays]
         if 0 in addresses:
             arrays[addresses.index(0)].buffer()  # raises DonatedBufferError

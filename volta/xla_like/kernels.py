@@ -232,6 +232,10 @@ class KernelCall:
         """The calls of kernels that this call consists of."""
         return self.parts or (self,)
 
+    def kernels(self) -> tuple[Kernel, ...]:
+        """Every kernel that the call needs: its own and, of a chain, those of its parts."""
+        return (self.kernel, *(part.kernel for part in self.parts))
+
     def describe(self) -> str:
         """What the call does in a few words, for reports."""
         return " → ".join(describe(c.kernel) for c in self.each())
