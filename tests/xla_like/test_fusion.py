@@ -9,6 +9,7 @@ import volta
 import volta.numpy as vnp
 from volta import nn, optim
 from volta.ops import lax
+from volta.testing import assert_bits_equal, fill
 from volta.testing.strategies import programs
 from volta.xla_like.compile import CompileOptions
 from volta.xla_like.fusion import MAX_NODES, fuse
@@ -119,3 +120,33 @@ def test_groups_form_no_cycle(p) -> None:
         made |= inside
     nodes = [n for g in groups for n in g.nodes]
     assert len(nodes) == len({id(n) for n in nodes}), "a node is in two groups"
+
+
+def by_row_sums(x):
+    a = vnp.exp(x)
+    s = vnp.sum(a, 1)
+    return a / s[:, None] + vnp.sin(a.T / s[None, :])
+
+
+ELSEWHERE = {
+    "transposed": lambda a: a + vnp.sin(a.T),
+    "flipped": lambda a: a + vnp.sin(vnp.flip(a, 0)),
+    "summed": lambda a: vnp.sum(a + vnp.sin(a.T), 1),
+    "row sums along columns": lambda a: a / vnp.sum(a, 1)[:, None] + vnp.sin(a / vnp.sum(a, 1)[None, :]),
+    "both ways": by_row_sums,
+    "behind a barrier": lambda a: a + vnp.sin(lax.optimization_barrier(a)[0]),
+    "looked up": lambda a: a + vnp.sin(lax.gather(a, [vnp.arange(4)[::-1]], (0,))),
+    "scattered and looked up": lambda a: volta.grad(lambda v: vnp.sum(vnp.tanh(v.at[vnp.arange(4)].add(v))))(a),
+}
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_a_value_that_meets_itself_elsewhere(name) -> None:
+    """Two kernels that a third operation joins are one only where each reads the other's values in place."""
+
+    def f(x):
+        return ELSEWHERE[name](vnp.exp(x))
+
+    x = vnp.asarray(fill("normal", (4, 4)))
+    assert_bits_equal(volta.jit(f)(x), f(x))
+    assert len(plan_of(f, struct(4, 4)).calls) > 1

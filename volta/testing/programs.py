@@ -112,6 +112,30 @@ def _dynamic_slice(x: Any, i: Any, axis: int) -> Any:
     return lax.dynamic_slice_in_dim(x, start, max(1, x.shape[axis] // 2), axis)
 
 
+def _mirror(x: Any, axes: tuple[int, ...]) -> Any:
+    """A value meets itself at another place: what reads it both ways cannot be one loop with what makes it."""
+    y = vnp.tanh(x)
+    return y + vnp.sin(vnp.flip(y, axes))
+
+
+def _swapped(x: Any, i: int, j: int) -> Any:
+    """The same with two axes exchanged, cut to a common square."""
+    n = min(x.shape[i], x.shape[j])
+    y = vnp.tanh(lax.slice_in_dim(lax.slice_in_dim(x, 0, n, axis=i), 0, n, axis=j))
+    return y * vnp.cos(vnp.swapaxes(y, i, j))
+
+
+def _looked_up(x: Any, axis: int) -> Any:
+    y = vnp.tanh(x)
+    return y - vnp.take(y, vnp.arange(x.shape[axis])[::-1], axis=axis)
+
+
+def _two_sums(x: Any, i: int, j: int) -> Any:
+    """Sums along two axes, spread again."""
+    y = vnp.tanh(x)
+    return y * vnp.sum(y, i, keepdims=True) + vnp.sum(vnp.sin(y), j, keepdims=True)
+
+
 def _wrapped(wrap: Any) -> Apply:
     return _floating(lambda x: wrap(lambda v: vnp.tanh(v) * vnp.sum(v))(x))
 
@@ -177,6 +201,10 @@ def _table() -> dict[str, Operation]:
     enter("argsort", 1, lambda x, axis: vnp.argsort(x, axis), smooth=False)
     enter("matmul", 2, lambda x, y, fx, fy: _arithmetic(lambda v: _matmul(v, y, fx, fy))(x))
     enter("index", 1, lambda x, axis: x + lax.broadcasted_iota(np.int32, x.shape, axis).astype(x.dtype))
+    enter("mirror", 1, _floating(_mirror))
+    enter("swapped", 1, _floating(_swapped))
+    enter("looked_up", 1, _floating(_looked_up))
+    enter("two_sums", 1, _floating(_two_sums))
     enter("barrier", 1, lambda x: lax.optimization_barrier(x)[0])
     enter("jit", 1, _wrapped(jit))
     enter("checkpoint", 1, _wrapped(checkpoint))
