@@ -12,7 +12,7 @@ Array(3., dtype=float32)
 # fmt: off
 from volta.core.dtypes import finfo, iinfo
 from volta.core.interp import Value as ndarray
-from volta.numpy import linalg, methods  # noqa: F401  (methods puts the operators on arrays and tracers)
+from volta.numpy import linalg, methods, ufunc_methods  # noqa: F401  (these two put operators on arrays, and methods on functions)
 from volta.numpy.binary import (
     add, allclose, arctan2, array_equal, array_equiv, atan2, bitwise_and, bitwise_left_shift, bitwise_or,
     bitwise_right_shift, bitwise_xor, clip, copysign, divide, divmod, equal, float_power, floor_divide, fmax, fmin,
@@ -20,75 +20,110 @@ from volta.numpy.binary import (
     logaddexp2, logical_and, logical_or, logical_xor, maximum, minimum, mod, multiply, nextafter, not_equal,
     piecewise, pow, power, remainder, right_shift, select, subtract, true_divide,
 )
+from volta.numpy.calculus import diff, ediff1d, gradient, interp, trapezoid, unwrap
 from volta.numpy.contractions import (
-    convolve, correlate, cross, dot, inner, kron, matmul, outer, tensordot, vdot, vecdot,
+    convolve, correlate, cross, dot, inner, kron, matmul, matvec, outer, tensordot, vdot, vecdot, vecmat,
 )
-from volta.numpy.counting import isin, polyval, ravel_multi_index, trapezoid, unravel_index
 from volta.numpy.creation import (
-    arange, array, asarray, copy, diag, diagflat, diagonal, empty, empty_like, eye, full, full_like, identity,
-    indices, linspace, logspace, meshgrid, ones, ones_like, trace, tri, tril, tril_indices, triu, triu_indices,
-    vander, zeros, zeros_like,
+    arange, array, asarray, copy, diag, diagflat, diagonal, empty, empty_like, eye, full, full_like, geomspace,
+    identity, linspace, logspace, ones, ones_like, trace, tri, tril, triu, vander, zeros, zeros_like,
 )
-from volta.numpy.einsum import einsum
+from volta.numpy.editing import block, choose, fill_diagonal, insert, packbits, place, put, resize, unpackbits
+from volta.numpy.einsum import einsum, einsum_path
+from volta.numpy.grids import (
+    c_, diag_indices, diag_indices_from, index_exp, indices, ix_, mask_indices, meshgrid, mgrid, ogrid, r_,
+    ravel_multi_index, s_, tril_indices, tril_indices_from, triu_indices, triu_indices_from, unravel_index,
+)
+from volta.numpy.ignoring_nan import (
+    nanargmax, nanargmin, nancumprod, nancumsum, nanmax, nanmean, nanmin, nanprod, nanstd, nansum, nanvar,
+)
+from volta.numpy.numbers import (
+    angle, bartlett, blackman, conj, conjugate, frexp, gcd, hamming, hanning, i0, imag, iscomplex, iscomplexobj,
+    isreal, isrealobj, kaiser, lcm, real, spacing,
+)
+from volta.numpy.outside import (
+    array_repr, array_str, can_cast, from_dlpack, frombuffer, fromfile, fromfunction, fromiter, fromstring,
+    get_printoptions, iterable, load, printoptions, save, savez, set_printoptions,
+)
+from volta.numpy.padding import pad
+from volta.numpy.polynomials import poly, polyadd, polyder, polydiv, polyint, polymul, polysub, polyval, trim_zeros
 from volta.numpy.reductions import (
-    all, amax, amin, any, argmax, argmin, average, count_nonzero, cumprod, cumsum, max, mean, min, nanargmax,
-    nanargmin, nancumprod, nancumsum, nanmax, nanmean, nanmin, nanprod, nanstd, nansum, nanvar, prod, ptp, std, sum,
-    var,
+    all, amax, amin, any, argmax, argmin, average, count_nonzero, cumprod, cumsum, cumulative_prod, cumulative_sum,
+    max, mean, min, prod, ptp, std, sum, var,
+)
+from volta.numpy.sets import (
+    intersect1d, isin, setdiff1d, setxor1d, union1d, unique, unique_all, unique_counts, unique_inverse,
+    unique_values,
 )
 from volta.numpy.shaping import (
     append, array_split, atleast_1d, atleast_2d, atleast_3d, broadcast_arrays, broadcast_shapes, broadcast_to,
-    column_stack, concat, concatenate, dstack, expand_dims, flip, fliplr, flipud, hsplit, hstack, matrix_transpose,
-    moveaxis, ndim, permute_dims, ravel, reshape, roll, rollaxis, rot90, shape, size, split, squeeze, stack,
-    swapaxes, tile, transpose, vsplit, vstack,
+    column_stack, concat, concatenate, dsplit, dstack, expand_dims, flip, fliplr, flipud, hsplit, hstack,
+    matrix_transpose, moveaxis, ndim, permute_dims, ravel, reshape, roll, rollaxis, rot90, shape, size, split,
+    squeeze, stack, swapaxes, tile, transpose, unstack, vsplit, vstack,
 )
-from volta.numpy.sorting import (
-    argsort, bincount, cov, digitize, interp, lexsort, median, percentile, quantile, searchsorted, sort, unique,
+from volta.numpy.sorting import argpartition, argsort, bincount, digitize, lexsort, partition, searchsorted, sort
+from volta.numpy.statistics import (
+    corrcoef, cov, histogram, histogram2d, histogram_bin_edges, histogramdd, median, nanmedian, nanpercentile,
+    nanquantile, percentile, quantile,
 )
 from volta.numpy.taking import (
-    argwhere, compress, delete, diff, extract, flatnonzero, nonzero, pad, put_along_axis, repeat, take,
-    take_along_axis, where,
+    argwhere, compress, delete, extract, flatnonzero, nonzero, put_along_axis, repeat, take, take_along_axis, where,
 )
 from volta.numpy.types import (
-    bfloat16, bool_, dtype, e, euler_gamma, float16, float32, float64, floating, generic, inexact, inf, int8, int16,
-    int32, int64, integer, isdtype, isscalar, issubdtype, nan, newaxis, number, pi, promote_types, result_type,
-    signedinteger, uint8, uint16, uint32, uint64, unsignedinteger,
+    bfloat16, bool, bool_, character, complexfloating, double, dtype, e, euler_gamma, flexible, float16, float32,
+    float64, float_, floating, generic, inexact, inf, int16, int32, int64, int8, int_, integer, isdtype, isscalar,
+    issubdtype, nan, newaxis, number, object_, pi, promote_types, result_type, signedinteger, single, uint, uint16,
+    uint32, uint64, uint8, unsignedinteger,
 )
 from volta.numpy.ufuncs import (
     abs, absolute, acos, acosh, arccos, arccosh, arcsin, arcsinh, arctan, arctanh, around, asin, asinh, astype,
     atan, atanh, bitwise_count, bitwise_invert, bitwise_not, cbrt, ceil, cos, cosh, deg2rad, degrees, exp, exp2,
-    expm1, fabs, fix, floor, invert, isfinite, isinf, isnan, isneginf, isposinf, log, log1p, log2, log10,
+    expm1, fabs, fix, floor, invert, isfinite, isinf, isnan, isneginf, isposinf, log, log10, log1p, log2,
     logical_not, modf, nan_to_num, negative, positive, rad2deg, radians, reciprocal, rint, round, sign, signbit,
     sin, sinc, sinh, sqrt, square, tan, tanh, trunc,
 )
+from volta.numpy.vectorizing import apply_along_axis, apply_over_axes, vectorize
 
 __all__ = [
-    "abs", "absolute", "acos", "acosh", "add", "all", "allclose", "amax", "amin", "any", "append", "arange",
-    "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "argmax", "argmin", "argsort",
-    "argwhere", "around", "array", "array_equal", "array_equiv", "array_split", "asarray", "asin", "asinh",
-    "astype", "atan", "atan2", "atanh", "atleast_1d", "atleast_2d", "atleast_3d", "average", "bfloat16", "bincount",
-    "bitwise_and", "bitwise_count", "bitwise_invert", "bitwise_left_shift", "bitwise_not", "bitwise_or",
-    "bitwise_right_shift", "bitwise_xor", "bool_", "broadcast_arrays", "broadcast_shapes", "broadcast_to", "cbrt",
-    "ceil", "clip", "column_stack", "compress", "concat", "concatenate", "convolve", "copy", "copysign",
-    "correlate", "cos", "cosh", "count_nonzero", "cov", "cross", "cumprod", "cumsum", "deg2rad", "degrees",
-    "delete", "diag", "diagflat", "diagonal", "diff", "digitize", "divide", "divmod", "dot", "dstack", "dtype", "e",
-    "einsum", "empty", "empty_like", "equal", "euler_gamma", "exp", "exp2", "expand_dims", "expm1", "extract",
-    "eye", "fabs", "finfo", "fix", "flatnonzero", "flip", "fliplr", "flipud", "float16", "float32", "float64",
-    "float_power", "floating", "floor", "floor_divide", "fmax", "fmin", "fmod", "full", "full_like", "generic",
-    "greater", "greater_equal", "heaviside", "hsplit", "hstack", "hypot", "identity", "iinfo", "indices", "inexact",
-    "inf", "inner", "int16", "int32", "int64", "int8", "integer", "interp", "invert", "isclose", "isdtype",
-    "isfinite", "isin", "isinf", "isnan", "isneginf", "isposinf", "isscalar", "issubdtype", "kron", "ldexp",
-    "left_shift", "less", "less_equal", "lexsort", "linalg", "linspace", "log", "log10", "log1p", "log2",
-    "logaddexp", "logaddexp2", "logical_and", "logical_not", "logical_or", "logical_xor", "logspace", "matmul",
-    "matrix_transpose", "max", "maximum", "mean", "median", "meshgrid", "min", "minimum", "mod", "modf", "moveaxis",
-    "multiply", "nan", "nan_to_num", "nanargmax", "nanargmin", "nancumprod", "nancumsum", "nanmax", "nanmean",
-    "nanmin", "nanprod", "nanstd", "nansum", "nanvar", "ndarray", "ndim", "negative", "newaxis", "nextafter",
-    "nonzero", "not_equal", "number", "ones", "ones_like", "outer", "pad", "percentile", "permute_dims", "pi",
-    "piecewise", "polyval", "positive", "pow", "power", "prod", "promote_types", "ptp", "put_along_axis",
-    "quantile", "rad2deg", "radians", "ravel", "ravel_multi_index", "reciprocal", "remainder", "repeat", "reshape",
-    "result_type", "right_shift", "rint", "roll", "rollaxis", "rot90", "round", "searchsorted", "select", "shape",
-    "sign", "signbit", "signedinteger", "sin", "sinc", "sinh", "size", "sort", "split", "sqrt", "square", "squeeze",
-    "stack", "std", "subtract", "sum", "swapaxes", "take", "take_along_axis", "tan", "tanh", "tensordot", "tile",
-    "trace", "transpose", "trapezoid", "tri", "tril", "tril_indices", "triu", "triu_indices", "true_divide",
-    "trunc", "uint16", "uint32", "uint64", "uint8", "unique", "unravel_index", "unsignedinteger", "vander", "var",
-    "vdot", "vecdot", "vsplit", "vstack", "where", "zeros", "zeros_like",
+    "abs", "absolute", "acos", "acosh", "add", "all", "allclose", "amax", "amin", "angle", "any", "append",
+    "apply_along_axis", "apply_over_axes", "arange", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2",
+    "arctanh", "argmax", "argmin", "argpartition", "argsort", "argwhere", "around", "array", "array_equal",
+    "array_equiv", "array_repr", "array_split", "array_str", "asarray", "asin", "asinh", "astype", "atan", "atan2",
+    "atanh", "atleast_1d", "atleast_2d", "atleast_3d", "average", "bartlett", "bfloat16", "bincount", "bitwise_and",
+    "bitwise_count", "bitwise_invert", "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift",
+    "bitwise_xor", "blackman", "block", "bool", "bool_", "broadcast_arrays", "broadcast_shapes", "broadcast_to",
+    "c_", "can_cast", "cbrt", "ceil", "character", "choose", "clip", "column_stack", "complexfloating", "compress",
+    "concat", "concatenate", "conj", "conjugate", "convolve", "copy", "copysign", "corrcoef", "correlate", "cos",
+    "cosh", "count_nonzero", "cov", "cross", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "deg2rad",
+    "degrees", "delete", "diag", "diag_indices", "diag_indices_from", "diagflat", "diagonal", "diff", "digitize",
+    "divide", "divmod", "dot", "double", "dsplit", "dstack", "dtype", "e", "ediff1d", "einsum", "einsum_path",
+    "empty", "empty_like", "equal", "euler_gamma", "exp", "exp2", "expand_dims", "expm1", "extract", "eye", "fabs",
+    "fill_diagonal", "finfo", "fix", "flatnonzero", "flexible", "flip", "fliplr", "flipud", "float16", "float32",
+    "float64", "float_", "float_power", "floating", "floor", "floor_divide", "fmax", "fmin", "fmod", "frexp",
+    "from_dlpack", "frombuffer", "fromfile", "fromfunction", "fromiter", "fromstring", "full", "full_like", "gcd",
+    "generic", "geomspace", "get_printoptions", "gradient", "greater", "greater_equal", "hamming", "hanning",
+    "heaviside", "histogram", "histogram2d", "histogram_bin_edges", "histogramdd", "hsplit", "hstack", "hypot",
+    "i0", "identity", "iinfo", "imag", "index_exp", "indices", "inexact", "inf", "inner", "insert", "int16",
+    "int32", "int64", "int8", "int_", "integer", "interp", "intersect1d", "invert", "isclose", "iscomplex",
+    "iscomplexobj", "isdtype", "isfinite", "isin", "isinf", "isnan", "isneginf", "isposinf", "isreal", "isrealobj",
+    "isscalar", "issubdtype", "iterable", "ix_", "kaiser", "kron", "lcm", "ldexp", "left_shift", "less",
+    "less_equal", "lexsort", "linalg", "linspace", "load", "log", "log10", "log1p", "log2", "logaddexp",
+    "logaddexp2", "logical_and", "logical_not", "logical_or", "logical_xor", "logspace", "mask_indices", "matmul",
+    "matrix_transpose", "matvec", "max", "maximum", "mean", "median", "meshgrid", "mgrid", "min", "minimum", "mod",
+    "modf", "moveaxis", "multiply", "nan", "nan_to_num", "nanargmax", "nanargmin", "nancumprod", "nancumsum",
+    "nanmax", "nanmean", "nanmedian", "nanmin", "nanpercentile", "nanprod", "nanquantile", "nanstd", "nansum",
+    "nanvar", "ndarray", "ndim", "negative", "newaxis", "nextafter", "nonzero", "not_equal", "number", "object_",
+    "ogrid", "ones", "ones_like", "outer", "packbits", "pad", "partition", "percentile", "permute_dims", "pi",
+    "piecewise", "place", "poly", "polyadd", "polyder", "polydiv", "polyint", "polymul", "polysub", "polyval",
+    "positive", "pow", "power", "printoptions", "prod", "promote_types", "ptp", "put", "put_along_axis", "quantile",
+    "r_", "rad2deg", "radians", "ravel", "ravel_multi_index", "real", "reciprocal", "remainder", "repeat",
+    "reshape", "resize", "result_type", "right_shift", "rint", "roll", "rollaxis", "rot90", "round", "s_", "save",
+    "savez", "searchsorted", "select", "set_printoptions", "setdiff1d", "setxor1d", "shape", "sign", "signbit",
+    "signedinteger", "sin", "sinc", "single", "sinh", "size", "sort", "spacing", "split", "sqrt", "square",
+    "squeeze", "stack", "std", "subtract", "sum", "swapaxes", "take", "take_along_axis", "tan", "tanh", "tensordot",
+    "tile", "trace", "transpose", "trapezoid", "tri", "tril", "tril_indices", "tril_indices_from", "trim_zeros",
+    "triu", "triu_indices", "triu_indices_from", "true_divide", "trunc", "uint", "uint16", "uint32", "uint64",
+    "uint8", "union1d", "unique", "unique_all", "unique_counts", "unique_inverse", "unique_values", "unpackbits",
+    "unravel_index", "unsignedinteger", "unstack", "unwrap", "vander", "var", "vdot", "vecdot", "vecmat",
+    "vectorize", "vsplit", "vstack", "where", "zeros", "zeros_like",
 ]

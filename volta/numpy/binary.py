@@ -9,7 +9,6 @@ import numpy as np
 
 from volta.core import dtypes
 from volta.core.errors import DTypeError
-from volta.core.interp import Value
 from volta.core.source import at_user_line
 from volta.numpy.promotion import (
     as_value,
@@ -318,7 +317,7 @@ def allclose(x: Array, y: Array, rtol: float = 1e-5, atol: float = 1e-8, equal_n
 def array_equal(x: Array, y: Array, equal_nan: bool = False) -> Array:
     """Whether shapes and all elements are equal."""
     if aval_of("array_equal", x).shape != aval_of("array_equal", y).shape:
-        return lax.full((), False, dtypes.bool_)
+        return as_value(np.bool_(False))
     x, y = operands("array_equal", x, y)
     same = lax.eq(x, y)
     if equal_nan and dtypes.is_float(aval_of("array_equal", x).dtype):
@@ -331,7 +330,7 @@ def array_equiv(x: Array, y: Array) -> Array:
     try:
         np.broadcast_shapes(aval_of("array_equiv", x).shape, aval_of("array_equiv", y).shape)
     except ValueError:
-        return lax.full((), False, dtypes.bool_)
+        return as_value(np.bool_(False))
     return _all(equal(x, y))
 
 
@@ -362,8 +361,12 @@ def piecewise(x: Array, condlist: Sequence[Array], funclist: Sequence[Any], *arg
 
     Every function is evaluated everywhere and the result is selected, as tracing needs.
     """
-    if isinstance(condlist, Value) or not isinstance(condlist, (list, tuple)):
-        condlist = [condlist]
+    if not isinstance(condlist, (list, tuple)):
+        own = aval_of("piecewise", condlist)
+        rows = (
+            own.shape[0] if own.ndim > aval_of("piecewise", x).ndim or own.shape != aval_of("piecewise", x).shape else 0
+        )
+        condlist = [lax.index_in_dim(condlist, i, 0, False) for i in range(rows)] if rows else [condlist]
     if len(funclist) not in (len(condlist), len(condlist) + 1):
         raise ValueError(
             f"piecewise: {len(condlist)} conditions need as many functions, or one more, not {len(funclist)}"

@@ -13,7 +13,7 @@ from volta.core.errors import ShapeError
 from volta.core.interp import get_aval
 from volta.core.source import at_user_line
 from volta.numpy import binary, shaping
-from volta.numpy.promotion import aval_of, canonical_axis, promote_dtypes
+from volta.numpy.promotion import aval_of, canonical_axis, promote_dtypes, promote_floats
 from volta.numpy.reductions import sum as _sum
 from volta.ops import lax
 
@@ -171,6 +171,24 @@ def vecdot(
     return shaping.squeeze(row, (-2, -1))
 
 
+def matvec(x1: Array, x2: Array, /) -> Array:
+    """Matrices times vectors: shapes (…, M, K) and (…, K) give (…, M); leading axes broadcast.
+
+    >>> volta.numpy.matvec(volta.numpy.ones((2, 3)), volta.numpy.ones(3))
+    Array([3., 3.], dtype=float32)
+    """
+    return shaping.squeeze(matmul(x1, shaping.expand_dims(x2, -1)), -1)
+
+
+def vecmat(x1: Array, x2: Array, /) -> Array:
+    """Vectors times matrices: shapes (…, K) and (…, K, N) give (…, N); leading axes broadcast.
+
+    >>> volta.numpy.vecmat(volta.numpy.ones(2), volta.numpy.ones((2, 3)))
+    Array([2., 2., 2.], dtype=float32)
+    """
+    return shaping.squeeze(matmul(shaping.expand_dims(x1, -2), x2), -2)
+
+
 def inner(a: Array, b: Array, *, precision: str | None = None, preferred_element_type: Any = None) -> Array:
     """The sum over the last axes of both."""
     A, B = aval_of("inner", a), aval_of("inner", b)
@@ -221,17 +239,17 @@ def cross(a: Array, b: Array, axisa: int = -1, axisb: int = -1, axisc: int = -1,
 
 
 def convolve(a: Array, v: Array, mode: str = "full", *, precision: str | None = None) -> Array:
-    """The discrete convolution of two vectors; ``mode`` is 'full', 'same' or 'valid'."""
+    """The discrete convolution of two vectors, in floats; ``mode`` is 'full', 'same' or 'valid'."""
     return _slide("convolve", a, shaping.flip(v), mode, precision)
 
 
 def correlate(a: Array, v: Array, mode: str = "valid", *, precision: str | None = None) -> Array:
-    """The correlation of two vectors; ``mode`` is 'full', 'same' or 'valid'."""
+    """The correlation of two vectors, in floats; ``mode`` is 'full', 'same' or 'valid'."""
     return _slide("correlate", a, v, mode, precision)
 
 
 def _slide(name: str, a: Array, v: Array, mode: str, precision: str | None) -> Array:
-    a, v = promote_dtypes(name, a, v)
+    a, v = promote_floats(name, a, v)
     A, V = aval_of(name, a), aval_of(name, v)
     if A.ndim != 1 or V.ndim != 1 or 0 in (A.size, V.size):
         raise ShapeError(

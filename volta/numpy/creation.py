@@ -13,9 +13,18 @@ from volta.core import dtypes
 from volta.core.errors import ConcretizationTypeError, DTypeError, ShapeError
 from volta.core.interp import Tracer, Value
 from volta.core.source import at_user_line
-from volta.numpy import shaping
+from volta.numpy import binary, shaping
 from volta.numpy.binary import operands
-from volta.numpy.promotion import as_shape, as_value, aval_of, broadcast_array, canonical_axis, convert, zero_like
+from volta.numpy.promotion import (
+    as_shape,
+    as_value,
+    aval_of,
+    broadcast_array,
+    canonical_axis,
+    convert,
+    promote_floats,
+    zero_like,
+)
 from volta.numpy.reductions import sum as _sum
 from volta.numpy.ufuncs import astype
 from volta.ops import lax
@@ -236,7 +245,26 @@ def logspace(
 ) -> Array:
     """``base`` to the powers :func:`linspace` gives."""
     exponents = linspace(start, stop, num, endpoint, dtype=None, axis=axis)
-    out = lax.pow(convert(base, exponents.dtype), exponents)
+    if aval_of("logspace", base).shape:
+        base = shaping.expand_dims(base, axis)
+    out = binary.power(convert(base, exponents.dtype), exponents)
+    return out if dtype is None else astype(out, dtype)
+
+
+def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Array:
+    """``num`` values from ``start`` to ``stop``, each the same multiple of the one before; both have one sign.
+
+    >>> volta.numpy.round(volta.numpy.geomspace(1, 8, 4))
+    Array([1., 2., 4., 8.], dtype=float32)
+    """
+    start, stop = shaping.broadcast_arrays(*promote_floats("geomspace", start, stop))
+    sign = lax.sign(start)
+    out = lax.exp(linspace(lax.log(lax.div(start, sign)), lax.log(lax.div(stop, sign)), num, endpoint, axis=-1))
+    out = binary.multiply(shaping.expand_dims(sign, -1), out)
+    places = lax.broadcasted_iota(dtypes.int32, out.shape, out.ndim - 1)
+    for place, end in ((0, start), (num - 1, stop))[: 2 if endpoint and num > 1 else 1]:  # both ends are exact
+        out = binary.where_three(lax.eq(places, np.int32(place)), shaping.expand_dims(end, -1), out)
+    out = shaping.moveaxis(out, -1, axis)
     return out if dtype is None else astype(out, dtype)
 
 
@@ -330,48 +358,3 @@ def vander(x: Array, N: int | None = None, increasing: bool = False) -> Array:
     columns = aval.shape[0] if N is None else N
     powers = [lax.integer_pow(x, p) for p in range(columns)]
     return shaping.stack(powers if increasing else powers[::-1], axis=1)
-
-
-# -- grids -------------------------------------------------------------------------------------------------------------
-
-
-def meshgrid(*xi: Array, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> list[Array]:
-    """Coordinate matrices from coordinate vectors; ``indexing`` is 'xy' (columns first) or 'ij'."""
-    if indexing not in ("xy", "ij"):
-        raise ValueError(at_user_line(f"meshgrid: indexing must be 'xy' or 'ij', not {indexing!r}"))
-    flat = [shaping.ravel(x) for x in xi]
-    places = list(range(len(flat)))
-    if indexing == "xy" and len(flat) > 1:
-        places[:2] = [1, 0]
-    sizes = [0] * len(flat)
-    for x, place in zip(flat, places, strict=True):
-        sizes[place] = x.size
-    out = []
-    for x, place in zip(flat, places, strict=True):
-        shape = tuple(x.size if sparse and i == place else 1 if sparse else n for i, n in enumerate(sizes))
-        out.append(lax.broadcast_in_dim(x, shape, (place,)))
-    return out
-
-
-def indices(dimensions: Sequence[int], dtype: Any = None, sparse: bool = False) -> Any:
-    """The index of every element of a grid, one axis of the grid after the other."""
-    shape = as_shape("indices", dimensions)
-    dtype = dtypes.DEFAULT_INT if dtype is None else dtypes.canonicalize(dtype)
-    if sparse:
-        return tuple(
-            lax.reshape(lax.iota(dtype, n), tuple(n if i == j else 1 for j in range(len(shape))))
-            for i, n in enumerate(shape)
-        )
-    return shaping.stack([lax.broadcasted_iota(dtype, shape, i) for i in range(len(shape))])
-
-
-def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
-    """The row and column indices of the lower triangle."""
-    rows, columns = np.tril_indices(n, k, m)
-    return as_value(rows.astype(np.int32)), as_value(columns.astype(np.int32))
-
-
-def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
-    """The row and column indices of the upper triangle."""
-    rows, columns = np.triu_indices(n, k, m)
-    return as_value(rows.astype(np.int32)), as_value(columns.astype(np.int32))

@@ -19,14 +19,16 @@ Array = Any
 
 
 def einsum(
-    subscripts: str,
+    subscripts: Any,
     /,
-    *operands: Array,
+    *operands: Any,
     precision: str | None = None,
     preferred_element_type: Any = None,
     optimize: Any = "optimal",
 ) -> Array:
     """The sum of products that ``subscripts`` describe, such as ``'bij,bjk->bik'``; '...' stands for batch axes.
+
+    Axes may also be numbered: ``einsum(x, (0, 1), y, (1, 2), (0, 2))``.
 
     More than two operands are contracted in pairs, in the order that ``numpy.einsum_path`` finds for ``optimize``: it
     depends on the shapes alone.
@@ -34,8 +36,7 @@ def einsum(
     Raises:
         ShapeError: when the subscripts do not fit the operands, or an index has two sizes.
     """
-    if not isinstance(subscripts, str):
-        raise TypeError(at_user_line("einsum: the first argument must be the subscripts, such as 'ij,jk->ik'"))
+    subscripts, operands = _spelled(subscripts, operands)
     xs = promote_dtypes("einsum", *operands) if operands else []
     terms, out = _parse(subscripts, [aval_of("einsum", x).shape for x in xs])
     items = []
@@ -65,6 +66,37 @@ def einsum(
         kept = tuple(i for i in range(len(out)) if i not in missing)
         x = lax.broadcast_in_dim(x, shape, kept)
     return x
+
+
+def _spelled(subscripts: Any, operands: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+    """Subscripts and operands, where operands alternate with sequences of axis numbers."""
+    if isinstance(subscripts, str):
+        return subscripts, operands
+    items = (subscripts, *operands)
+    lists = [x for x in items[1::2] if isinstance(x, (list, tuple))]
+    if len(lists) != len(items) // 2 or len(items) < 2:
+        raise TypeError(at_user_line("einsum: the first argument must be the subscripts, such as 'ij,jk->ik'"))
+    if len(items) % 2:
+        lists.append(items[-1])
+    numbers = sorted({v for axes in lists for v in axes if v is not Ellipsis})
+    names = {v: chr(97 + i) if i < 26 else chr(65 + i - 26) for i, v in enumerate(numbers)}
+    texts = ["".join("..." if v is Ellipsis else names[v] for v in axes) for axes in lists]
+    arrays = items[: len(items) // 2 * 2 : 2]
+    text = ",".join(texts[: len(arrays)])
+    return text + (f"->{texts[-1]}" if len(items) % 2 else ""), arrays
+
+
+def einsum_path(subscripts: Any, /, *operands: Any, optimize: Any = "greedy") -> tuple[list[tuple[int, ...]], str]:
+    """The order of pairs in which :func:`einsum` contracts, and NumPy's account of its cost.
+
+    >>> x = np.ones((2, 3), np.float32)
+    >>> einsum_path("ij,kj->ik", x, x)[0]
+    [(0, 1)]
+    """
+    subscripts, operands = _spelled(subscripts, operands)
+    views = [np.broadcast_to(np.float32(0), aval_of("einsum_path", x).shape) for x in operands]
+    path, account = np.einsum_path(subscripts, *views, optimize=True if optimize == "auto" else optimize)
+    return path[1:], account
 
 
 def _reduce_pairs(

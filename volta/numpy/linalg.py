@@ -9,9 +9,9 @@ import numpy as np
 
 from volta.core.errors import ShapeError
 from volta.core.source import at_user_line
-from volta.numpy import binary, reductions, ufuncs
+from volta.numpy import binary, creation, reductions, ufuncs
 from volta.numpy.contractions import cross, matmul, multi_dot, outer, tensordot, vecdot
-from volta.numpy.creation import diagonal, eye, trace
+from volta.numpy.creation import eye
 from volta.numpy.promotion import aval_of, canonical_axes, convert, promote_floats, scalar_like
 from volta.numpy.shaping import matrix_transpose
 from volta.ops import lax
@@ -22,6 +22,16 @@ __all__ = [
 ]  # fmt: skip
 
 Array = Any
+
+
+def diagonal(x: Array, /, *, offset: int = 0) -> Array:
+    """The diagonals of the matrices in the last two axes."""
+    return creation.diagonal(x, offset, -2, -1)
+
+
+def trace(x: Array, /, *, offset: int = 0, dtype: Any = None) -> Array:
+    """The sums of the diagonals of the matrices in the last two axes."""
+    return creation.trace(x, offset, -2, -1, dtype)
 
 
 def norm(x: Array, ord: Any = None, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Array:

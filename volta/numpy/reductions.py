@@ -23,9 +23,8 @@ from volta.numpy.promotion import (
     canonical_axes,
     canonical_axis,
     convert,
-    scalar_like,
 )
-from volta.numpy.ufuncs import isnan, to_bool
+from volta.numpy.ufuncs import to_bool
 from volta.ops import lax
 
 Array = Any
@@ -97,11 +96,13 @@ def prod(
     return out if initial is None else lax.mul(out, convert(initial, get_aval(out).dtype))
 
 
-def _lowest(dtype: np.dtype) -> Any:
+def lowest(dtype: np.dtype) -> Any:
+    """What every other element of ``dtype`` is larger than."""
     return False if dtype == dtypes.bool_ else -math.inf if dtypes.is_float(dtype) else dtypes.iinfo(dtype).min
 
 
-def _highest(dtype: np.dtype) -> Any:
+def highest(dtype: np.dtype) -> Any:
+    """What every other element of ``dtype`` is smaller than."""
     return True if dtype == dtypes.bool_ else math.inf if dtypes.is_float(dtype) else dtypes.iinfo(dtype).max
 
 
@@ -130,12 +131,12 @@ def max(x: Array, axis: Axis = None, *, keepdims: bool = False, initial: Any = N
     >>> volta.numpy.max(volta.numpy.array([3, 1, 2]))
     Array(3, dtype=int32)
     """
-    return _extreme("max", x, axis, keepdims, initial, where, lax.reduce_max, lax.max, _lowest)
+    return _extreme("max", x, axis, keepdims, initial, where, lax.reduce_max, lax.max, lowest)
 
 
 def min(x: Array, axis: Axis = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Array:
     """The smallest element over ``axis`` (None: all); NaN wins."""
-    return _extreme("min", x, axis, keepdims, initial, where, lax.reduce_min, lax.min, _highest)
+    return _extreme("min", x, axis, keepdims, initial, where, lax.reduce_min, lax.min, highest)
 
 
 amax, amin = max, min
@@ -254,10 +255,22 @@ def std(
     return convert(lax.sqrt(var(x, axis, ddof=ddof, keepdims=keepdims, where=where)), out)
 
 
-def average(x: Array, axis: Axis = None, weights: Array | None = None, *, keepdims: bool = False) -> Array:
-    """The mean weighted by ``weights`` (the shape of ``x``, or 1-d along one ``axis``)."""
+def average(
+    x: Array, axis: Axis = None, weights: Array | None = None, returned: bool = False, keepdims: bool = False
+) -> Any:
+    """The mean weighted by ``weights`` (the shape of ``x``, or 1-d along one ``axis``); with ``returned`` the sum of
+    the weights as well.
+
+    >>> average(np.float32([1, 4]), weights=np.float32([2, 1]))
+    Array(2., dtype=float32)
+    """
     if weights is None:
-        return mean(x, axis, keepdims=keepdims)
+        out = mean(x, axis, keepdims=keepdims)
+        if not returned:
+            return out
+        shape = aval_of("average", x).shape
+        count = math.prod(shape[a] for a in canonical_axes("average", axis, len(shape)))
+        return out, as_value(lax.full(get_aval(out).shape, count, get_aval(out).dtype))
     shape, wshape = aval_of("average", x).shape, aval_of("average", weights).shape
     if wshape != shape:
         if (
@@ -274,80 +287,9 @@ def average(x: Array, axis: Axis = None, weights: Array | None = None, *, keepdi
         weights = lax.broadcast_in_dim(weights, shape, (a,))
     dtype = dtypes.to_float(dtypes.promote((get_aval(x).dtype, False), (get_aval(weights).dtype, False))[0])
     x, weights = convert(x, dtype), convert(weights, dtype)
-    total = sum(lax.mul(x, weights), axis, keepdims=keepdims)
-    return lax.div(total, sum(weights, axis, keepdims=keepdims))
-
-
-# -- ignoring NaN ------------------------------------------------------------------------------------------------------
-
-
-def _without_nan(x: Array, neutral: Any) -> Array:
-    dtype = aval_of("", x).dtype
-    return lax.select_n(isnan(x), x, convert(neutral, dtype)) if dtypes.is_float(dtype) else x
-
-
-def nansum(x: Array, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False) -> Array:
-    """:func:`sum` with NaN counted as 0."""
-    return sum(_without_nan(x, 0), axis, dtype, keepdims=keepdims)
-
-
-def nanprod(x: Array, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False) -> Array:
-    """:func:`prod` with NaN counted as 1."""
-    return prod(_without_nan(x, 1), axis, dtype, keepdims=keepdims)
-
-
-def _nan_extreme(x: Array, axis: Axis, keepdims: bool, reduce: Any, worst: Any) -> Array:
-    out = reduce(_without_nan(x, worst(aval_of("", x).dtype)), axis, keepdims=keepdims)
-    if not dtypes.is_float(get_aval(x).dtype):
-        return out
-    empty = all(isnan(x), axis, keepdims=keepdims)
-    return lax.select_n(empty, out, scalar_like(out, math.nan))
-
-
-def nanmax(x: Array, axis: Axis = None, *, keepdims: bool = False) -> Array:
-    """:func:`max` of the elements that are not NaN; NaN where there are none."""
-    return _nan_extreme(x, axis, keepdims, max, _lowest)
-
-
-def nanmin(x: Array, axis: Axis = None, *, keepdims: bool = False) -> Array:
-    """:func:`min` of the elements that are not NaN; NaN where there are none."""
-    return _nan_extreme(x, axis, keepdims, min, _highest)
-
-
-def _not_nan(x: Array) -> Array:
-    return lax.bitwise_not(isnan(x))
-
-
-def nanmean(x: Array, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False) -> Array:
-    """:func:`mean` of the elements that are not NaN."""
-    return mean(x, axis, dtype, keepdims=keepdims, where=_not_nan(x))
-
-
-def nanvar(x: Array, axis: Axis = None, dtype: Any = None, *, ddof: int = 0, keepdims: bool = False) -> Array:
-    """:func:`var` of the elements that are not NaN."""
-    return var(x, axis, dtype, ddof=ddof, keepdims=keepdims, where=_not_nan(x))
-
-
-def nanstd(x: Array, axis: Axis = None, dtype: Any = None, *, ddof: int = 0, keepdims: bool = False) -> Array:
-    """:func:`std` of the elements that are not NaN."""
-    return std(x, axis, dtype, ddof=ddof, keepdims=keepdims, where=_not_nan(x))
-
-
-def nanargmax(x: Array, axis: int | None = None, *, keepdims: bool = False) -> Array:
-    """:func:`argmax` of the elements that are not NaN; -1 where there are none."""
-    return _nan_position(x, axis, keepdims, argmax, _lowest)
-
-
-def nanargmin(x: Array, axis: int | None = None, *, keepdims: bool = False) -> Array:
-    """:func:`argmin` of the elements that are not NaN; -1 where there are none."""
-    return _nan_position(x, axis, keepdims, argmin, _highest)
-
-
-def _nan_position(x: Array, axis: int | None, keepdims: bool, position: Any, worst: Any) -> Array:
-    out = position(_without_nan(x, worst(aval_of("", x).dtype)), axis, keepdims=keepdims)
-    if not dtypes.is_float(get_aval(x).dtype):
-        return out
-    return lax.select_n(all(isnan(x), axis, keepdims=keepdims), out, np.int32(-1))
+    total = sum(weights, axis, keepdims=keepdims)
+    out = lax.div(sum(lax.mul(x, weights), axis, keepdims=keepdims), total)
+    return (out, total) if returned else out
 
 
 # -- scans -------------------------------------------------------------------------------------------------------------
@@ -372,11 +314,31 @@ def cumprod(x: Array, axis: int | None = None, dtype: Any = None) -> Array:
     return _scan("cumprod", lax.cumprod, x, axis, dtype)
 
 
-def nancumsum(x: Array, axis: int | None = None, dtype: Any = None) -> Array:
-    """:func:`cumsum` with NaN counted as 0."""
-    return cumsum(_without_nan(x, 0), axis, dtype)
+def cumulative_sum(x: Array, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:
+    """:func:`cumsum` of the array API standard: ``axis`` may be left out for vectors only.
+
+    >>> cumulative_sum(np.int32([1, 2, 3]), include_initial=True)
+    Array([0, 1, 3, 6], dtype=int32)
+    """
+    return _cumulative("cumulative_sum", cumsum, 0, x, axis, dtype, include_initial)
 
 
-def nancumprod(x: Array, axis: int | None = None, dtype: Any = None) -> Array:
-    """:func:`cumprod` with NaN counted as 1."""
-    return cumprod(_without_nan(x, 1), axis, dtype)
+def cumulative_prod(x: Array, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:
+    """:func:`cumprod` of the array API standard: ``axis`` may be left out for vectors only.
+
+    >>> cumulative_prod(np.int32([1, 2, 3]), include_initial=True)
+    Array([1, 1, 2, 6], dtype=int32)
+    """
+    return _cumulative("cumulative_prod", cumprod, 1, x, axis, dtype, include_initial)
+
+
+def _cumulative(name: str, scan: Any, first: int, x: Array, axis: int | None, dtype: Any, initial: bool) -> Array:
+    shape = aval_of(name, x).shape
+    if axis is None and len(shape) != 1:
+        raise ShapeError(at_user_line(f"{name}: an array of shape {shape} needs an axis"))
+    axis = canonical_axis(name, 0 if axis is None else axis, len(shape))
+    out = scan(x, axis, dtype)
+    if not initial:
+        return out
+    ends = tuple((1, 0, 0) if i == axis else (0, 0, 0) for i in range(len(shape)))
+    return lax.pad(out, get_aval(out).dtype.type(first), ends)

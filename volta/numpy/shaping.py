@@ -39,10 +39,10 @@ def ndim(a: Array) -> int:
     return aval_of("ndim", a).ndim
 
 
-def size(a: Array, axis: int | None = None) -> int:
-    """The number of elements, or the length of one axis."""
+def size(a: Array, axis: int | Sequence[int] | None = None) -> int:
+    """The number of elements, or of those along one axis or several."""
     aval = aval_of("size", a)
-    return aval.size if axis is None else aval.shape[canonical_axis("size", axis, aval.ndim)]
+    return math.prod(aval.shape[i] for i in canonical_axes("size", axis, aval.ndim))
 
 
 def reshape(a: Array, shape: Any, order: str = "C", *, copy: bool | None = None) -> Array:
@@ -320,6 +320,22 @@ def hsplit(ary: Array, indices_or_sections: Any) -> list[Array]:
 def vsplit(ary: Array, indices_or_sections: Any) -> list[Array]:
     """:func:`split` along the first axis."""
     return split(ary, indices_or_sections, 0)
+
+
+def dsplit(ary: Array, indices_or_sections: Any) -> list[Array]:
+    """:func:`split` along the third axis."""
+    return split(ary, indices_or_sections, 2)
+
+
+def unstack(x: Array, /, *, axis: int = 0) -> tuple[Array, ...]:
+    """The slices along ``axis``, without it: what :func:`stack` puts together.
+
+    >>> [v.tolist() for v in unstack(np.int32([[1, 2], [3, 4]]))]
+    [[1, 2], [3, 4]]
+    """
+    aval = aval_of("unstack", x)
+    axis = canonical_axis("unstack", axis, aval.ndim)
+    return tuple(lax.index_in_dim(x, i, axis, False) for i in range(aval.shape[axis]))
 
 
 # -- repeating and reordering ------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Choosing elements by position or by condition: take, take_along_axis, where, nonzero, repeat, pad."""
+"""Choosing elements by position or by condition: take, take_along_axis, where, nonzero, repeat."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from volta.core.errors import ConcretizationTypeError, DTypeError, ShapeError
 from volta.core.interp import Tracer, Value
 from volta.core.source import at_user_line
 from volta.numpy import binary, shaping
-from volta.numpy.indexing import constant_positions, getitem, position_dtype
+from volta.numpy.indexing import constant_positions, position_dtype
 from volta.numpy.promotion import (
     as_value,
     aval_of,
@@ -229,23 +229,43 @@ def flatnonzero(a: Array, *, size: int | None = None, fill_value: Any = None) ->
 
 def argwhere(a: Array, *, size: int | None = None, fill_value: Any = None) -> Array:
     """The positions of the nonzero elements, one row each."""
+    if not aval_of("argwhere", a).ndim:  # as in NumPy: the one position of a scalar has no coordinates
+        return lax.full((nonzero(shaping.ravel(a), size=size)[0].shape[0], 0), 0, dtypes.int32)
     return shaping.stack(nonzero(a, size=size, fill_value=fill_value), axis=1)
 
 
-def compress(condition: Array, a: Array, axis: int | None = None) -> Array:
-    """The slices of ``a`` along ``axis`` where the vector ``condition`` is true (known while tracing)."""
-    a = shaping.ravel(a) if axis is None else a
-    axis = 0 if axis is None else canonical_axis("compress", axis, aval_of("compress", a).ndim)
-    places = nonzero(np.asarray(condition) if isinstance(condition, (list, tuple)) else condition)[0]
-    return take(a, np.asarray(places), axis)
+def compress(
+    condition: Array, a: Array, axis: int | None = None, *, size: int | None = None, fill_value: Any = 0
+) -> Array:
+    """The slices of ``a`` along ``axis`` (None: the elements of the flat array) where the vector ``condition`` is true.
+
+    While ``condition`` is traced ``size`` must be given: what is missing is ``fill_value``.
+
+    >>> compress(np.array([True, False, True]), np.int32([7, 8, 9]))
+    Array([7, 9], dtype=int32)
+    """
+    a = shaping.ravel(a) if axis is None else as_value(a)
+    axis = 0 if axis is None else canonical_axis("compress", axis, a.ndim)
+    mask = as_value(np.asarray(condition)) if isinstance(condition, (list, tuple)) else condition
+    shape = aval_of("compress", mask).shape
+    if len(shape) != 1 or shape[0] > a.shape[axis] and np.asarray(mask)[a.shape[axis] :].any():
+        raise ShapeError(at_user_line(f"compress: a condition of shape {shape} for axis {axis} of shape {a.shape}"))
+    places = nonzero(mask, size=size, fill_value=a.shape[axis])[0]
+    if size is None:
+        return take(a, np.asarray(places), axis)
+    return take(a, places, axis, fill_value=fill_value)
 
 
-def extract(condition: Array, arr: Array) -> Array:
-    """The elements of ``arr`` where ``condition`` is true (known while tracing)."""
-    return compress(shaping.ravel(condition), shaping.ravel(arr))
+def extract(condition: Array, arr: Array, *, size: int | None = None, fill_value: Any = 0) -> Array:
+    """The elements of ``arr`` where ``condition`` is true. While it is traced ``size`` must be given.
+
+    >>> extract(np.array([True, False, True]), np.int32([7, 8, 9]))
+    Array([7, 9], dtype=int32)
+    """
+    return compress(shaping.ravel(condition), arr, size=size, fill_value=fill_value)
 
 
-# -- repeating and padding ---------------------------------------------------------------------------------------------
+# -- repeating and leaving out ----------------------------------------------------------------------------------------
 
 
 def repeat(a: Array, repeats: Any, axis: int | None = None, *, total_repeat_length: int | None = None) -> Array:
@@ -254,9 +274,13 @@ def repeat(a: Array, repeats: Any, axis: int | None = None, *, total_repeat_leng
         a, axis = shaping.ravel(a), 0
     old = aval_of("repeat", a).shape
     axis = canonical_axis("repeat", axis, len(old))
+    if total_repeat_length is not None and (isinstance(repeats, Tracer) or np.size(repeats) != 1):
+        return _repeat_to(a, as_value(repeats), axis, total_repeat_length)
     if isinstance(repeats, Tracer):
         raise ConcretizationTypeError(
-            at_user_line("repeat: the repeats decide the shape, so they must be known while tracing; make them static")
+            at_user_line(
+                "repeat: the repeats decide the shape, so they must be known while tracing; give total_repeat_length"
+            )
         )
     counts = np.asarray(repeats)
     if counts.size == 1 and total_repeat_length is None:
@@ -268,56 +292,20 @@ def repeat(a: Array, repeats: Any, axis: int | None = None, *, total_repeat_leng
         )
     index = np.repeat(np.arange(old[axis], dtype=np.int32), counts)
     if total_repeat_length is not None:
-        last = index[-1:] if index.size else np.zeros(1, np.int32)
-        short = builtins.max(0, total_repeat_length - index.size)
-        index = np.concatenate([index, np.repeat(last, short)])[:total_repeat_length]
+        index = np.pad(index, (0, builtins.max(0, total_repeat_length - index.size)), mode="edge")[:total_repeat_length]
     return take(a, index, axis, mode="clip")
 
 
-def pad(array: Array, pad_width: Any, mode: str = "constant", *, constant_values: Any = 0) -> Array:
-    """``array`` made longer at the ends of its axes, as ``pad_width`` says: one number, a pair, or a pair an axis.
-
-    ``mode``: 'constant' (with ``constant_values``), 'edge', 'reflect', 'symmetric', 'wrap' or 'empty'.
-    """
-    x = as_value(array)
-    widths = _pairs("pad_width", pad_width, x.ndim)
-    if any(v < 0 for pair in widths for v in pair):
-        raise ShapeError(at_user_line(f"pad: widths must not be negative, got {pad_width}"))
-    if mode in ("constant", "empty"):
-        values = 0 if mode == "empty" else constant_values
-        if np.ndim(values) == 0 and not isinstance(values, (list, tuple)):
-            config = tuple((low, high, 0) for low, high in widths)
-            return lax.pad(x, convert(values, x.dtype), config) if any(a or b for a, b in widths) else x
-        ends = [[convert(v, x.dtype) for v in pair] for pair in np.broadcast_to(np.asarray(values), (x.ndim, 2))]
-        for axis, ((low, high), (first, last)) in enumerate(zip(widths, ends, strict=True)):
-            for value, pair in ((first, (low, 0, 0)), (last, (0, high, 0))):
-                if any(pair):
-                    x = lax.pad(x, value, tuple(pair if i == axis else (0, 0, 0) for i in range(x.ndim)))
-        return x
-    if mode not in ("edge", "reflect", "symmetric", "wrap"):
-        raise ValueError(
-            at_user_line(f"pad: mode must be constant, edge, reflect, symmetric, wrap or empty, not {mode!r}")
-        )
-    for axis, (low, high) in enumerate(widths):
-        if low or high:
-            if x.shape[axis] == 0:
-                raise ShapeError(at_user_line(f"pad: mode {mode!r} cannot lengthen the empty axis {axis} of {x.shape}"))
-            # NumPy pads the positions; one gather then reads them
-            places = np.pad(np.arange(x.shape[axis], dtype=np.int32), (low, high), mode=mode)  # type: ignore[call-overload]
-            x = take(x, places, axis, mode="clip")
-    return x
-
-
-def _pairs(what: str, given: Any, ndim: int) -> list[tuple[int, int]]:
-    if isinstance(given, dict):
-        given = [given.get(i, given.get(i - ndim, 0)) for i in range(ndim)]
-        given = [(v, v) if np.ndim(v) == 0 else v for v in given]
-    rows = np.asarray(given)
-    try:
-        pairs = np.broadcast_to(rows[:, None] if rows.ndim == 2 and rows.shape[1] == 1 else rows, (ndim, 2)).tolist()
-    except ValueError:
-        raise ShapeError(at_user_line(f"pad: {what} {given} does not fit an array of {ndim} dimensions")) from None
-    return [(int(low), int(high)) for low, high in pairs]
+def _repeat_to(a: Array, repeats: Array, axis: int, length: int) -> Array:
+    """:func:`repeat` to a fixed length: what is too much is cut off, and the last element fills up."""
+    n = shaping.shape(a)[axis]
+    counts = shaping.broadcast_to(convert(repeats, dtypes.int32), (n,))
+    ends = cumsum(counts, 0)
+    # place p shows the element after as many as end at or before p
+    marks = lax.scatter(
+        lax.full((length,), 0, dtypes.int32), lax.full((n,), 1, dtypes.int32), [ends], axes=(0,), mode="drop", op="add"
+    )
+    return take(a, cumsum(marks, 0), axis, mode="clip")
 
 
 def delete(arr: Array, obj: Any, axis: int | None = None) -> Array:
@@ -325,19 +313,11 @@ def delete(arr: Array, obj: Any, axis: int | None = None) -> Array:
     if axis is None:
         arr, axis = shaping.ravel(arr), 0
     axis = canonical_axis("delete", axis, aval_of("delete", arr).ndim)
+    if isinstance(obj, Tracer):
+        raise ConcretizationTypeError(
+            at_user_line(
+                "delete: the positions decide the shape, so they must be known while tracing; make them static"
+            )
+        )
     kept = np.delete(np.arange(shaping.shape(arr)[axis], dtype=np.int32), obj)
     return take(arr, kept, axis, mode="clip")
-
-
-def diff(a: Array, n: int = 1, axis: int = -1) -> Array:
-    """The differences of neighbours along ``axis``, ``n`` times."""
-    a = as_value(a)
-    axis = canonical_axis("diff", axis, a.ndim)
-    for _ in range(n):
-        size = a.shape[axis]
-        later, sooner = (
-            getitem(a, (slice(None),) * axis + (part,))
-            for part in (slice(1, None), slice(None, builtins.max(size - 1, 0)))
-        )
-        a = lax.ne(later, sooner) if a.dtype == dtypes.bool_ else lax.sub(later, sooner)
-    return a

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 from typing import Any
 
@@ -23,14 +24,16 @@ newaxis = None
 dtype = np.dtype
 
 # NumPy's scalar types: each names a dtype, and called it makes a strongly typed scalar, ``float64(0.1)``.
-bool_ = np.bool_
+bool = bool_ = np.bool_
 int8, int16, int32, int64 = np.int8, np.int16, np.int32, np.int64
 uint8, uint16, uint32, uint64 = np.uint8, np.uint16, np.uint32, np.uint64
 float16, float32, float64 = np.float16, np.float32, np.float64
 bfloat16 = ml_dtypes.bfloat16
+int_, uint, float_, single, double = np.int32, np.uint32, np.float32, np.float32, np.float64
 
 integer, signedinteger, unsignedinteger = np.integer, np.signedinteger, np.unsignedinteger
 floating, inexact, number, generic = np.floating, np.inexact, np.number, np.generic
+complexfloating, flexible, character, object_ = np.complexfloating, np.flexible, np.character, np.object_
 
 _KINDS = {
     "bool": (dtypes.bool_,),
@@ -53,7 +56,7 @@ def result_type(*args: Any) -> np.dtype:
         raise ValueError(at_user_line("result_type: needs at least one argument"))
     pairs = []
     for x in args:
-        if isinstance(x, (Value, np.ndarray, np.generic)) or type(x) in (bool, int, float):
+        if isinstance(x, (Value, np.ndarray, np.generic)) or type(x) in (builtins.bool, int, float):
             aval = get_aval(x)
             pairs.append((aval.dtype, aval.weak_type))
         else:
@@ -66,7 +69,7 @@ def promote_types(a: Any, b: Any) -> np.dtype:
     return dtypes.promote((dtypes.canonicalize(a), a in (int, float)), (dtypes.canonicalize(b), b in (int, float)))[0]
 
 
-def issubdtype(arg1: Any, arg2: Any) -> bool:
+def issubdtype(arg1: Any, arg2: Any) -> builtins.bool:
     """Whether a dtype is of a kind, such as ``issubdtype(x.dtype, np.floating)``; bfloat16 counts as floating."""
     kind = np.dtype(arg1)
     if kind == dtypes.bfloat16:
@@ -74,10 +77,10 @@ def issubdtype(arg1: Any, arg2: Any) -> bool:
             not (isinstance(arg2, type) and issubclass(arg2, np.generic) and arg2.__module__ == "numpy")
             and np.dtype(arg2) == kind
         )
-    return bool(np.issubdtype(kind, arg2))
+    return builtins.bool(np.issubdtype(kind, arg2))
 
 
-def isdtype(dtype: Any, kind: Any) -> bool:
+def isdtype(dtype: Any, kind: Any) -> builtins.bool:
     """Whether ``dtype`` is of a kind of the array API standard ('real floating', 'integral', …), or equals a dtype."""
     own = dtypes.canonicalize(dtype)
     for k in kind if isinstance(kind, tuple) else (kind,):
@@ -91,6 +94,8 @@ def isdtype(dtype: Any, kind: Any) -> bool:
     return False
 
 
-def isscalar(element: Any) -> bool:
+def isscalar(element: Any) -> builtins.bool:
     """Whether ``element`` is a number or an array of rank 0."""
-    return isinstance(element, (bool, int, float, np.generic)) or (isinstance(element, Value) and element.ndim == 0)
+    if isinstance(element, (Value, np.ndarray)):
+        return element.ndim == 0
+    return isinstance(element, (builtins.bool, int, float, complex, np.generic))

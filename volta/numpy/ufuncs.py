@@ -65,7 +65,7 @@ def _rounding(name: str, primitive: Callable[[Any], Any], what: str) -> Callable
 floor = _rounding("floor", lax.floor, "The largest integer not above ``x``")
 ceil = _rounding("ceil", lax.ceil, "The smallest integer not below ``x``")
 trunc = _rounding("trunc", lax.trunc, "The integer part, towards 0")
-rint = _rounding("rint", lax.round, "The nearest integer, halves to even")
+rint = _float_unary("rint", lax.round, "The nearest integer, halves to even, as a float")
 fix = trunc
 
 
@@ -149,33 +149,40 @@ radians, degrees = deg2rad, rad2deg
 
 
 def sinc(x: Array) -> Array:
-    """sin(pi x) / (pi x), with its limit 1 (and the limits of its first two derivatives) at 0."""
+    """sin(pi x) / (pi x), with its limit 1 (and the limits of its first derivatives) at 0."""
     x = promote_floats("sinc", x)[0]
     p = lax.mul(x, scalar_like(x, math.pi))
     zero = lax.eq(p, zero_like(p))
     # the series at 0 keeps derivatives right; the division never sees a 0, so no NaN leaks through its gradient
     safe = lax.select_n(zero, p, scalar_like(x, 1.0))
-    series = lax.sub(scalar_like(x, 1.0), lax.div(lax.integer_pow(p, 2), scalar_like(x, 6.0)))
+    series: Any = scalar_like(x, 1.0)
+    for n in range(1, 5):
+        term = lax.mul(lax.integer_pow(p, 2 * n), scalar_like(x, (-1) ** n / math.factorial(2 * n + 1)))
+        series = lax.add(series, term)
     return lax.select_n(zero, lax.div(lax.sin(safe), safe), series)
+
+
+def _constant(shape: tuple[int, ...], value: bool) -> Array:
+    return as_value(lax.full(shape, value, dtypes.bool_))
 
 
 def isfinite(x: Array) -> Array:
     """True where ``x`` is neither infinite nor NaN; integers are always finite."""
     aval = aval_of("isfinite", x)
-    return lax.is_finite(x) if dtypes.is_float(aval.dtype) else lax.full(aval.shape, True, dtypes.bool_)
+    return lax.is_finite(x) if dtypes.is_float(aval.dtype) else _constant(aval.shape, True)
 
 
 def isnan(x: Array) -> Array:
     """True where ``x`` is NaN."""
     aval = aval_of("isnan", x)
-    return lax.ne(x, x) if dtypes.is_float(aval.dtype) else lax.full(aval.shape, False, dtypes.bool_)
+    return lax.ne(x, x) if dtypes.is_float(aval.dtype) else _constant(aval.shape, False)
 
 
 def isinf(x: Array) -> Array:
     """True where ``x`` is infinite."""
     aval = aval_of("isinf", x)
     if not dtypes.is_float(aval.dtype):
-        return lax.full(aval.shape, False, dtypes.bool_)
+        return _constant(aval.shape, False)
     return lax.eq(lax.abs(x), aval.dtype.type(np.inf))
 
 
@@ -198,7 +205,7 @@ def signbit(x: Array) -> Array:
     """True where the sign bit is set: negative numbers, -0.0, and NaNs whose bits say so."""
     aval = aval_of("signbit", x)
     if not (dtypes.is_float(aval.dtype) or dtypes.is_signed(aval.dtype)):
-        return lax.full(aval.shape, False, dtypes.bool_)
+        return _constant(aval.shape, False)
     if dtypes.is_float(aval.dtype):
         x = lax.bitcast_convert_type(x, _SAME_SIZE_INT[aval.dtype.itemsize])
     return lax.lt(x, zero_like(x))
@@ -249,7 +256,7 @@ def modf(x: Array) -> tuple[Array, Array]:
     x = promote_floats("modf", x)[0]
     whole = lax.trunc(x)
     infinite = isinf(x)
-    return lax.select_n(infinite, lax.sub(x, whole), zero_like(x)), whole
+    return lax.select_n(infinite, lax.sub(x, whole), scalar_like(x, 0.0)), whole
 
 
 def astype(x: Array, dtype: Any) -> Array:

@@ -1,0 +1,123 @@
+"""Reductions and scans that leave NaN out."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from volta.core import dtypes
+from volta.core.interp import get_aval
+from volta.numpy import binary
+from volta.numpy.promotion import aval_of, convert, scalar_like
+from volta.numpy.reductions import (
+    Axis,
+    all,
+    argmax,
+    argmin,
+    cumprod,
+    cumsum,
+    highest,
+    lowest,
+    max,
+    mean,
+    min,
+    prod,
+    std,
+    sum,
+    var,
+)
+from volta.numpy.ufuncs import isnan
+from volta.ops import lax
+
+Array = Any
+
+
+def _without_nan(x: Array, neutral: Any) -> Array:
+    dtype = aval_of("", x).dtype
+    return lax.select_n(isnan(x), x, convert(neutral, dtype)) if dtypes.is_float(dtype) else x
+
+
+def nansum(
+    x: Array, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> Array:
+    """:func:`sum` with NaN counted as 0."""
+    return sum(_without_nan(x, 0), axis, dtype, keepdims=keepdims, initial=initial, where=where)
+
+
+def nanprod(
+    x: Array, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> Array:
+    """:func:`prod` with NaN counted as 1."""
+    return prod(_without_nan(x, 1), axis, dtype, keepdims=keepdims, initial=initial, where=where)
+
+
+def _nan_extreme(x: Array, axis: Axis, keepdims: bool, initial: Any, where: Any, reduce: Any, worst: Any) -> Array:
+    filled = _without_nan(x, worst(aval_of("", x).dtype))
+    out = reduce(filled, axis, keepdims=keepdims, initial=initial, where=where)
+    if not dtypes.is_float(get_aval(x).dtype) or initial is not None:
+        return out
+    empty = all(isnan(x), axis, keepdims=keepdims, where=where)
+    return lax.select_n(empty, out, scalar_like(out, math.nan))
+
+
+def nanmax(x: Array, axis: Axis = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Array:
+    """:func:`max` of the elements that are not NaN; NaN where there are none."""
+    return _nan_extreme(x, axis, keepdims, initial, where, max, lowest)
+
+
+def nanmin(x: Array, axis: Axis = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Array:
+    """:func:`min` of the elements that are not NaN; NaN where there are none."""
+    return _nan_extreme(x, axis, keepdims, initial, where, min, highest)
+
+
+def _not_nan(x: Array, where: Any) -> Array:
+    mask = lax.bitwise_not(isnan(x))
+    return mask if where is None else binary.logical_and(mask, where)
+
+
+def nanmean(x: Array, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False, where: Any = None) -> Array:
+    """:func:`mean` of the elements that are not NaN."""
+    return mean(x, axis, dtype, keepdims=keepdims, where=_not_nan(x, where))
+
+
+def nanvar(
+    x: Array, axis: Axis = None, dtype: Any = None, *, ddof: int = 0, keepdims: bool = False, where: Any = None
+) -> Array:
+    """:func:`var` of the elements that are not NaN."""
+    return var(x, axis, dtype, ddof=ddof, keepdims=keepdims, where=_not_nan(x, where))
+
+
+def nanstd(
+    x: Array, axis: Axis = None, dtype: Any = None, *, ddof: int = 0, keepdims: bool = False, where: Any = None
+) -> Array:
+    """:func:`std` of the elements that are not NaN."""
+    return std(x, axis, dtype, ddof=ddof, keepdims=keepdims, where=_not_nan(x, where))
+
+
+def nanargmax(x: Array, axis: int | None = None, *, keepdims: bool = False) -> Array:
+    """:func:`argmax` of the elements that are not NaN; -1 where there are none."""
+    return _nan_position(x, axis, keepdims, argmax, lowest)
+
+
+def nanargmin(x: Array, axis: int | None = None, *, keepdims: bool = False) -> Array:
+    """:func:`argmin` of the elements that are not NaN; -1 where there are none."""
+    return _nan_position(x, axis, keepdims, argmin, highest)
+
+
+def _nan_position(x: Array, axis: int | None, keepdims: bool, position: Any, worst: Any) -> Array:
+    out = position(_without_nan(x, worst(aval_of("", x).dtype)), axis, keepdims=keepdims)
+    if not dtypes.is_float(get_aval(x).dtype):
+        return out
+    return lax.select_n(all(isnan(x), axis, keepdims=keepdims), out, np.int32(-1))
+
+
+def nancumsum(x: Array, axis: int | None = None, dtype: Any = None) -> Array:
+    """:func:`cumsum` with NaN counted as 0."""
+    return cumsum(_without_nan(x, 0), axis, dtype)
+
+
+def nancumprod(x: Array, axis: int | None = None, dtype: Any = None) -> Array:
+    """:func:`cumprod` with NaN counted as 1."""
+    return cumprod(_without_nan(x, 1), axis, dtype)

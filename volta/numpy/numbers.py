@@ -1,0 +1,230 @@
+"""Integers' divisors, the parts of a float, the real side of complex functions, and window functions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from volta.core import dtypes
+from volta.core.errors import DTypeError
+from volta.core.source import at_user_line
+from volta.numpy import binary, shaping, ufuncs
+from volta.numpy.creation import arange
+from volta.numpy.promotion import as_value, aval_of, convert, operands, promote_floats, scalar_like, zero_like
+from volta.ops import lax
+
+Array = Any
+
+# The longest runs of Euclid's algorithm, those of neighbouring Fibonacci numbers, for integers of 8 to 64 bits.
+_ROUNDS = {1: 13, 2: 24, 4: 47, 8: 93}
+
+
+def _integers(name: str, *xs: Array) -> list[Any]:
+    out = operands(name, *xs)
+    dtype = aval_of(name, out[0]).dtype
+    if not dtypes.is_integer(dtype):
+        raise DTypeError(at_user_line(f"{name}: needs integers, not {dtype}"))
+    return [ufuncs.absolute(x) for x in out]
+
+
+def gcd(x1: Array, x2: Array) -> Array:
+    """The greatest common divisor, never negative, by Euclid's algorithm with as many rounds as the dtype may need.
+
+    >>> gcd(np.int32([12, 7]), 18)
+    Array([6, 1], dtype=int32)
+    """
+    a, b = _integers("gcd", x1, x2)
+    zero, one = scalar_like(a, 0), scalar_like(a, 1)
+    for _ in range(_ROUNDS[aval_of("gcd", a).dtype.itemsize]):
+        done = lax.eq(b, zero)
+        rest = lax.rem(a, lax.select_n(done, b, one))
+        a, b = lax.select_n(done, b, a), lax.select_n(done, rest, zero)
+    return as_value(a)
+
+
+def lcm(x1: Array, x2: Array) -> Array:
+    """The least common multiple, 0 where an operand is 0.
+
+    >>> lcm(np.int32([4, 0]), 6)
+    Array([12,  0], dtype=int32)
+    """
+    a, b = _integers("lcm", x1, x2)
+    d = gcd(a, b)
+    none = binary.equal(d, 0)
+    return binary.multiply(a, binary.floor_divide(b, binary.where_three(none, 1, d)))
+
+
+# -- the parts of a float ----------------------------------------------------------------------------------------------
+
+_BITS = {2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64}
+
+
+def frexp(x: Array) -> tuple[Array, Array]:
+    """The mantissa, within [0.5, 1), and the exponent (int32) of ``x == mantissa * 2**exponent``.
+
+    >>> frexp(np.float32([6]))
+    (Array([0.75], dtype=float32), Array([3], dtype=int32))
+    """
+    x = promote_floats("frexp", x)[0]
+    own = aval_of("frexp", x).dtype
+    wide = convert(x, dtypes.compute_dtype(own))  # the halves' numbers are all normal in float32
+    dtype = aval_of("frexp", wide).dtype
+    mantissa_bits, integer = dtypes.finfo(dtype).nmant, _BITS[dtype.itemsize]
+    bias = (1 << (8 * dtype.itemsize - mantissa_bits - 2)) - 1
+    limits = dtypes.finfo(dtype)
+    small = lax.lt(lax.abs(wide), dtype.type(limits.tiny))
+    scaled = lax.select_n(small, wide, lax.mul(wide, dtype.type(2.0**mantissa_bits * 2)))
+    bits = lax.bitcast_convert_type(scaled, integer)
+    field = lax.bitwise_and(lax.shift_right_logical(bits, integer.type(mantissa_bits)), integer.type(2 * bias + 1))
+    exponent = convert(lax.sub(field, integer.type(bias - 1)), dtypes.int32)
+    exponent = lax.select_n(small, exponent, lax.sub(exponent, np.int32(mantissa_bits + 1)))
+    keep = ~((2 * bias + 1) << mantissa_bits)
+    bits = lax.bitwise_or(lax.bitwise_and(bits, integer.type(keep)), integer.type((bias - 1) << mantissa_bits))
+    mantissa = lax.bitcast_convert_type(bits, dtype)
+    odd = lax.bitwise_or(lax.bitwise_not(lax.is_finite(wide)), lax.eq(wide, zero_like(wide)))
+    return convert(lax.select_n(odd, mantissa, wide), own), lax.select_n(odd, exponent, np.int32(0))
+
+
+def spacing(x: Array) -> Array:
+    """The distance from ``x`` to the next float away from 0, with the sign of ``x``.
+
+    >>> spacing(np.float32(1)) == np.finfo(np.float32).eps
+    Array(True, dtype=bool)
+    """
+    x = promote_floats("spacing", x)[0]
+    further = lax.nextafter(x, binary.copysign(scalar_like(x, math.inf), x))
+    return lax.sub(further, x)
+
+
+# -- the real side of complex functions --------------------------------------------------------------------------------
+
+
+def real(val: Array) -> Array:
+    """The real part: the array itself, for Volta has no complex numbers."""
+    return ufuncs.positive(val)
+
+
+def imag(val: Array) -> Array:
+    """The imaginary part: zeros."""
+    return shaping.broadcast_to(scalar_like(val, 0), aval_of("imag", val).shape)
+
+
+def conjugate(x: Array) -> Array:
+    """The complex conjugate: the array itself."""
+    return ufuncs.positive(x)
+
+
+conj = conjugate
+
+
+def angle(z: Array, deg: bool = False) -> Array:
+    """The angle in the complex plane: 0 for positive numbers and pi (180 with ``deg``) for negative ones."""
+    x = promote_floats("angle", z)[0]
+    half = scalar_like(x, 180.0 if deg else math.pi)
+    out = lax.select_n(lax.lt(x, zero_like(x)), zero_like(x), half)
+    return binary.where_three(ufuncs.isnan(x), x, out)
+
+
+def iscomplex(x: Array) -> Array:
+    """Which elements have an imaginary part: none."""
+    return as_value(lax.full(aval_of("iscomplex", x).shape, False, dtypes.bool_))
+
+
+def isreal(x: Array) -> Array:
+    """Which elements are real: all."""
+    return as_value(lax.full(aval_of("isreal", x).shape, True, dtypes.bool_))
+
+
+def iscomplexobj(x: Any) -> bool:
+    """Whether ``x`` is a complex number or array of NumPy's or Python's."""
+    return bool(np.iscomplexobj(x)) if isinstance(x, (complex, np.ndarray, np.generic, list, tuple)) else False
+
+
+def isrealobj(x: Any) -> bool:
+    """Whether ``x`` is no complex number or array."""
+    return not iscomplexobj(x)
+
+
+# -- windows -----------------------------------------------------------------------------------------------------------
+
+
+def _window(M: int, f: Any) -> Array:
+    """``f`` of the phases 2 pi n / (M - 1)."""
+    if M <= 1:
+        return lax.full((max(M, 0),), 1, dtypes.float32)
+    n = arange(M, dtype=dtypes.float32)
+    return f(lax.mul(n, np.float32(2 * math.pi / (M - 1))))
+
+
+def hanning(M: int) -> Array:
+    """The Hann window of ``M`` points."""
+    return _window(M, lambda t: 0.5 - 0.5 * lax.cos(t))
+
+
+def hamming(M: int) -> Array:
+    """The Hamming window of ``M`` points."""
+    return _window(M, lambda t: 0.54 - 0.46 * lax.cos(t))
+
+
+def blackman(M: int) -> Array:
+    """The Blackman window of ``M`` points."""
+    return _window(M, lambda t: 0.42 - 0.5 * lax.cos(t) + 0.08 * lax.cos(2 * t))
+
+
+def bartlett(M: int) -> Array:
+    """The triangular window of ``M`` points, 0 at both ends."""
+    if M <= 1:
+        return lax.full((max(M, 0),), 1, dtypes.float32)
+    n = arange(M, dtype=dtypes.float32)
+    return 1 - lax.abs(2 * n / (M - 1) - 1)
+
+
+def kaiser(M: int, beta: float) -> Array:
+    """The Kaiser window of ``M`` points with the shape ``beta``."""
+    if M <= 1:
+        return lax.full((max(M, 0),), 1, dtypes.float32)
+    half = np.float32(0.5 * (M - 1))
+    n = (arange(M, dtype=dtypes.float32) - half) / half
+    return i0(beta * lax.sqrt(lax.max(1 - n * n, np.float32(0)))) / i0(np.float32(beta))
+
+
+# Chebyshev series of exp(-x) I0(x) on [0, 8] and of exp(-x) sqrt(x) I0(x) on [8, inf) (Cephes, i0f).
+_I0_NEAR = (
+    -1.30002500998624804212e-8, 6.04699502254191894932e-8, -2.67079385394061173391e-7, 1.11738753912010371815e-6,
+    -4.41673835845875056359e-6, 1.64484480707288970893e-5, -5.75419501008210370398e-5, 1.88502885095841655729e-4,
+    -5.76375574538582365885e-4, 1.63947561694133579842e-3, -4.32430999505057594430e-3, 1.05464603945949983183e-2,
+    -2.37374148058994688156e-2, 4.93052842396707084878e-2, -9.49010970480476444210e-2, 1.71620901522208775349e-1,
+    -3.04682672343198398683e-1, 6.76795274409476084995e-1,
+)  # fmt: skip
+_I0_FAR = (
+    3.39623202570838634515e-9, 2.26666899049817806459e-8, 2.04891858946906374183e-7, 2.89137052083475648297e-6,
+    6.88975834691682398426e-5, 3.36911647825569408990e-3, 8.04490411014108831608e-1,
+)  # fmt: skip
+
+
+def _chebyshev(x: Array, coefficients: tuple[float, ...]) -> Array:
+    b0: Any = zero_like(x)
+    b1, b2 = b0, b0
+    for c in coefficients:
+        b0, b1, b2 = lax.add(lax.sub(lax.mul(x, b0), b1), scalar_like(x, c)), b0, b1
+    return lax.mul(lax.sub(b0, b2), scalar_like(x, 0.5))
+
+
+def i0(x: Array) -> Array:
+    """The modified Bessel function of order 0, in float32 (float64 is refused).
+
+    >>> i0(np.float32(0)).round(6)
+    Array(1., dtype=float32)
+    """
+    x = promote_floats("i0", x)[0]
+    own = aval_of("i0", x).dtype
+    if own == dtypes.float64:
+        raise DTypeError(at_user_line("i0: computes in float32 only; convert the operand with astype('float32')"))
+    a = lax.abs(convert(x, dtypes.float32))
+    near = _chebyshev(lax.sub(lax.mul(a, np.float32(0.5)), np.float32(2)), _I0_NEAR)
+    big = lax.max(a, np.float32(8))
+    far = lax.div(_chebyshev(lax.sub(lax.div(np.float32(32), big), np.float32(2)), _I0_FAR), lax.sqrt(big))
+    scaled = lax.select_n(lax.le(a, np.float32(8)), far, near)
+    return convert(lax.mul(lax.exp(a), scaled), own)

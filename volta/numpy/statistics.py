@@ -1,0 +1,407 @@
+"""Quantiles, covariances and histograms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from volta.core import dtypes
+from volta.core.errors import ShapeError
+from volta.core.source import at_user_line
+from volta.numpy import binary, shaping
+from volta.numpy.calculus import diff
+from volta.numpy.creation import asarray, linspace
+from volta.numpy.promotion import (
+    as_value,
+    aval_of,
+    broadcast_array,
+    canonical_axes,
+    convert,
+    promote_floats,
+    scalar_like,
+)
+from volta.numpy.reductions import all as _all
+from volta.numpy.reductions import any as _any
+from volta.numpy.reductions import average, cumsum
+from volta.numpy.reductions import max as _max
+from volta.numpy.reductions import min as _min
+from volta.numpy.reductions import sum as _sum
+from volta.numpy.sorting import searchsorted, sort
+from volta.numpy.taking import take_along_axis
+from volta.numpy.ufuncs import astype, isnan
+from volta.ops import lax
+
+Array = Any
+Axis = int | tuple[int, ...] | None
+_METHODS = ("linear", "lower", "higher", "nearest", "midpoint")
+
+
+def _lanes(name: str, x: Array, axis: Axis) -> tuple[Array, tuple[int, ...]]:
+    """The elements along ``axis`` as one last axis, and the axes."""
+    aval = aval_of(name, x)
+    axes = canonical_axes(name, axis, aval.ndim)
+    rest = tuple(i for i in range(aval.ndim) if i not in axes)
+    count = math.prod(aval.shape[i] for i in axes)
+    if count == 0:
+        raise ShapeError(at_user_line(f"{name}: no elements along axis {axis} of shape {aval.shape}"))
+    return shaping.reshape(shaping.transpose(x, rest + axes), tuple(aval.shape[i] for i in rest) + (count,)), axes
+
+
+def quantile(
+    a: Array,
+    q: Any,
+    axis: Axis = None,
+    out: None = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Array | None = None,
+) -> Array:
+    """The ``q``-quantiles of the elements along ``axis``; NaN where one is NaN. ``q`` in [0, 1] may be a vector.
+
+    ``method``: 'linear', 'lower', 'higher', 'nearest' or 'midpoint'; with ``weights`` it must be 'inverted_cdf'.
+
+    >>> quantile(np.float32([1, 2, 3, 4]), np.float32(0.5))
+    Array(2.5, dtype=float32)
+    """
+    if weights is not None:
+        return _weighted("quantile", a, q, axis, method, keepdims, weights, False)
+    return _quantile("quantile", a, q, axis, method, keepdims, False)
+
+
+def nanquantile(
+    a: Array,
+    q: Any,
+    axis: Axis = None,
+    out: None = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Array | None = None,
+) -> Array:
+    """:func:`quantile` of the elements that are not NaN; NaN where there are none.
+
+    >>> nanquantile(np.float32([1, np.nan, 3]), np.float32(0.5))
+    Array(2., dtype=float32)
+    """
+    if weights is not None:
+        return _weighted("nanquantile", a, q, axis, method, keepdims, weights, True)
+    return _quantile("nanquantile", a, q, axis, method, keepdims, True)
+
+
+def _quantile(name: str, a: Array, q: Any, axis: Axis, method: str, keepdims: bool, ignore_nan: bool) -> Array:
+    if method not in _METHODS:
+        raise ValueError(at_user_line(f"{name}: method must be one of {', '.join(_METHODS)}, not {method!r}"))
+    if isinstance(q, (list, tuple)):
+        q = asarray(q)
+    x, q = promote_floats(name, a, q)
+    aval, q_shape = aval_of(name, x), aval_of(name, q).shape
+    lanes, axes = _lanes(name, x, axis)
+    ordered = sort(lanes)
+    rest = lanes.shape[:-1]
+    bad = isnan(lanes)
+    # positions of shape q + rest: NaN are last in order, so that those that are none are the first `count`
+    if ignore_nan:
+        count = convert(_sum(lax.bitwise_not(bad), -1), lanes.dtype)
+        last = broadcast_array(
+            lax.max(lax.sub(count, scalar_like(count, 1.0)), scalar_like(count, 0.0)), q_shape + rest
+        )
+        missing = lax.eq(count, scalar_like(count, 0.0))
+    else:
+        last, missing = scalar_like(lanes, float(lanes.shape[-1] - 1)), _any(bad, -1)
+    wanted = broadcast_array(shaping.reshape(q, q_shape + (1,) * len(rest)), q_shape + rest)
+    place = lax.clamp(np.float32(0).astype(lanes.dtype), lax.mul(wanted, last), last)
+    low, high = lax.floor(place), lax.ceil(place)
+
+    def pick(positions: Array) -> Array:
+        flat = shaping.moveaxis(shaping.reshape(positions, (-1, *rest)), 0, -1)
+        return shaping.reshape(
+            shaping.moveaxis(take_along_axis(ordered, convert(flat, dtypes.int32), -1, mode="clip"), -1, 0),
+            q_shape + rest,
+        )
+
+    if method in ("linear", "midpoint"):
+        below, above = pick(low), pick(high)
+        t = lax.sub(place, low) if method == "linear" else scalar_like(below, 0.5)
+        out = lax.add(lax.mul(below, lax.sub(scalar_like(below, 1.0), t)), lax.mul(above, t))
+        out = lax.select_n(lax.eq(below, above), out, below)  # no blend may touch infinities
+    else:
+        out = pick({"lower": low, "higher": high, "nearest": lax.ceil(lax.sub(place, scalar_like(place, 0.5)))}[method])
+    out = lax.select_n(broadcast_array(missing, out.shape), out, scalar_like(out, float("nan")))
+    out = astype(out, out.dtype)  # never weak
+    return _kept(out, q_shape, aval.shape, axes) if keepdims else out
+
+
+def _kept(out: Array, q_shape: tuple[int, ...], shape: tuple[int, ...], axes: tuple[int, ...]) -> Array:
+    return shaping.reshape(out, q_shape + tuple(1 if i in axes else n for i, n in enumerate(shape)))
+
+
+def _weighted(
+    name: str, a: Array, q: Any, axis: Axis, method: str, keepdims: bool, weights: Array, ignore_nan: bool
+) -> Array:
+    """The smallest element at which the running weight reaches the share ``q`` of the whole."""
+    if method != "inverted_cdf":
+        raise ValueError(at_user_line(f"{name}: weights need method='inverted_cdf', not {method!r}"))
+    x, w, q = promote_floats(name, a, weights, asarray(q))
+    shape, q_shape = aval_of(name, x).shape, aval_of(name, q).shape
+    if ignore_nan:
+        w = binary.where_three(isnan(x), 0, w)
+    lanes, axes = _lanes(name, x, axis)
+    ordered, spread = lax.sort((lanes, _lanes(name, broadcast_array(w, shape), axis)[0]), lanes.ndim - 1)
+    running = cumsum(spread, -1)
+    total = lax.slice_in_dim(running, -1, None, axis=-1)
+    share = lax.div(running, broadcast_array(total, running.shape))
+    n = lanes.shape[-1]
+    reached = binary.less(
+        shaping.expand_dims(share, tuple(range(len(q_shape)))), shaping.reshape(q, q_shape + (1,) * lanes.ndim)
+    )
+    place = lax.min(_sum(reached, -1), np.int32(n - 1))
+    flat = shaping.moveaxis(shaping.reshape(place, (-1, *lanes.shape[:-1])), 0, -1)
+    out = shaping.moveaxis(take_along_axis(ordered, flat, -1, mode="clip"), -1, 0)
+    out = shaping.reshape(out, q_shape + lanes.shape[:-1])
+    bad = broadcast_array((_all if ignore_nan else _any)(isnan(lanes), -1), out.shape)
+    out = lax.select_n(bad, out, scalar_like(out, float("nan")))
+    out = astype(out, out.dtype)
+    return _kept(out, q_shape, shape, axes) if keepdims else out
+
+
+def _share(name: str, q: Any) -> Array:
+    q = promote_floats(name, asarray(q))[0]
+    return lax.div(q, scalar_like(q, 100.0))
+
+
+def percentile(
+    a: Array,
+    q: Any,
+    axis: Axis = None,
+    out: None = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Array | None = None,
+) -> Array:
+    """:func:`quantile` with ``q`` in percent.
+
+    >>> percentile(np.float32([1, 2, 3, 4]), 50)
+    Array(2.5, dtype=float32)
+    """
+    return quantile(a, _share("percentile", q), axis, method=method, keepdims=keepdims, weights=weights)
+
+
+def nanpercentile(
+    a: Array,
+    q: Any,
+    axis: Axis = None,
+    out: None = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Array | None = None,
+) -> Array:
+    """:func:`nanquantile` with ``q`` in percent."""
+    return nanquantile(a, _share("nanpercentile", q), axis, method=method, keepdims=keepdims, weights=weights)
+
+
+def median(
+    a: Array, axis: Axis = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False
+) -> Array:
+    """The middle element along ``axis``, or the mean of the two middle ones.
+
+    >>> median(np.float32([7, 1, 3]))
+    Array(3., dtype=float32)
+    """
+    return quantile(a, 0.5, axis, method="midpoint", keepdims=keepdims)
+
+
+def nanmedian(
+    a: Array, axis: Axis = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False
+) -> Array:
+    """:func:`median` of the elements that are not NaN; NaN where there are none."""
+    return nanquantile(a, 0.5, axis, method="midpoint", keepdims=keepdims)
+
+
+# -- covariance --------------------------------------------------------------------------------------------------------
+
+
+def _rows(x: Array, rowvar: bool) -> Array:
+    wide = shaping.atleast_2d(x)
+    return wide if rowvar or shaping.ndim(x) < 2 else shaping.transpose(wide)
+
+
+def cov(
+    m: Array,
+    y: Array | None = None,
+    rowvar: bool = True,
+    bias: bool = False,
+    ddof: int | None = None,
+    fweights: Array | None = None,
+    aweights: Array | None = None,
+) -> Array:
+    """The covariance matrix of the rows of ``m`` and of ``y`` (of their columns when ``rowvar`` is False).
+
+    It is divided by n - 1, by n with ``bias``, or by n - ``ddof``. ``fweights`` say how often an observation counts,
+    ``aweights`` how much.
+
+    >>> cov(np.float32([[0, 1, 2], [2, 1, 0]]))
+    Array([[ 1., -1.],
+           [-1.,  1.]], dtype=float32)
+    """
+    operands = promote_floats("cov", m) if y is None else promote_floats("cov", m, y)
+    if any(aval_of("cov", x).ndim > 2 for x in operands):
+        raise ShapeError(at_user_line("cov: observations must be a vector or a matrix"))
+    rows = [_rows(x, rowvar) for x in operands]
+    x = rows[0] if len(rows) == 1 else shaping.concatenate(rows, 0)
+    n = x.shape[1]
+    ddof = (0 if bias else 1) if ddof is None else ddof
+    w: Any = None
+    for given in (fweights, aweights):
+        if given is not None:
+            if aval_of("cov", given).shape != (n,):
+                raise ShapeError(at_user_line(f"cov: weights must be a vector of {n}, one an observation"))
+            given = convert(as_value(given), x.dtype)
+            w = given if w is None else lax.mul(w, given)
+    center = average(x, 1, weights=w)
+    d = binary.subtract(x, shaping.expand_dims(center, 1))
+    divisor: Any
+    if w is None:
+        weighted, divisor = d, x.dtype.type(n - ddof)
+    else:
+        weighted, total = binary.multiply(d, w), _sum(w)
+        if aweights is None or ddof == 0:
+            divisor = lax.sub(total, scalar_like(total, float(ddof)))
+        else:
+            share = lax.div(_sum(lax.mul(w, convert(as_value(aweights), x.dtype))), total)
+            divisor = lax.sub(total, lax.mul(share, scalar_like(total, float(ddof))))
+    out = lax.div(lax.dot_general(weighted, d, (((1,), (1,)), ((), ()))), divisor)
+    return shaping.squeeze(out) if out.shape == (1, 1) else out
+
+
+def corrcoef(x: Array, y: Array | None = None, rowvar: bool = True) -> Array:
+    """The matrix of correlation coefficients of the rows of ``x`` and of ``y``, within [-1, 1].
+
+    >>> corrcoef(np.float32([[0, 1, 2], [4, 2, 0]]))
+    Array([[ 1., -1.],
+           [-1.,  1.]], dtype=float32)
+    """
+    c = cov(x, y, rowvar)
+    if not aval_of("corrcoef", c).shape:
+        return lax.div(c, c)
+    n = c.shape[0]
+    deviation = lax.sqrt(lax.gather(c, [np.arange(n, dtype=np.int32)] * 2, axes=(0, 1), mode="clip"))
+    out = lax.div(c, binary.multiply(shaping.expand_dims(deviation, 1), deviation))
+    return lax.clamp(scalar_like(out, -1.0), out, scalar_like(out, 1.0))
+
+
+# -- histograms --------------------------------------------------------------------------------------------------------
+
+
+def histogram_bin_edges(
+    a: Array, bins: int | Array = 10, range: Sequence[Any] | None = None, weights: Array | None = None
+) -> Array:
+    """The edges of ``bins`` bins of equal width over ``range`` (the range of the data); given edges pass through.
+
+    >>> histogram_bin_edges(np.float32([0, 4]), bins=2)
+    Array([0., 2., 4.], dtype=float32)
+    """
+    if isinstance(bins, str):
+        raise NotImplementedError(at_user_line("histogram_bin_edges: rules by name are not supported; give a number"))
+    a = promote_floats("histogram_bin_edges", shaping.ravel(a))[0]
+    if not isinstance(bins, (int, np.integer)):
+        return convert(asarray(bins), a.dtype)
+    if range is not None:
+        low, high = (convert(asarray(v), a.dtype) for v in range)
+    elif a.shape[0]:
+        low, high = _min(a), _max(a)
+    else:
+        low, high = a.dtype.type(0), a.dtype.type(1)
+    half = scalar_like(a, 0.5)
+    flat = lax.eq(low, high)
+    low, high = lax.select_n(flat, low, lax.sub(low, half)), lax.select_n(flat, high, lax.add(high, half))
+    return linspace(low, high, int(bins) + 1, dtype=a.dtype)
+
+
+def histogram(
+    a: Array,
+    bins: int | Array = 10,
+    range: Sequence[Any] | None = None,
+    weights: Array | None = None,
+    density: bool | None = None,
+) -> tuple[Array, Array]:
+    """How many elements (or how much weight) each bin has, as floats, and the bins' edges.
+
+    Bins contain their lower edge, the last one both. With ``density`` the integral over the bins is 1.
+
+    >>> histogram(np.float32([1, 2, 2, 5]), bins=2)
+    (Array([3., 1.], dtype=float32), Array([1., 3., 5.], dtype=float32))
+    """
+    counts, (edges,) = histogramdd(
+        shaping.reshape(a, (-1, 1)),
+        [bins],
+        None if range is None else [range],
+        None if weights is None else shaping.ravel(shaping.broadcast_to(weights, shaping.shape(a))),
+        density,
+    )
+    return counts, edges
+
+
+def histogram2d(
+    x: Array,
+    y: Array,
+    bins: Any = 10,
+    range: Sequence[Any] | None = None,
+    weights: Array | None = None,
+    density: bool | None = None,
+) -> tuple[Array, Array, Array]:
+    """The histogram of points in the plane, and the edges of both axes; ``bins`` is one for both, or one each."""
+    if not isinstance(bins, (int, np.integer)) and len(bins) != 2:
+        bins = [bins, bins]
+    points = shaping.stack([as_value(x), as_value(y)], axis=1)
+    counts, (x_edges, y_edges) = histogramdd(points, bins, range, weights, density)
+    return counts, x_edges, y_edges
+
+
+def histogramdd(
+    sample: Array,
+    bins: Any = 10,
+    range: Sequence[Any] | None = None,
+    weights: Array | None = None,
+    density: bool | None = None,
+) -> tuple[Array, list[Array]]:
+    """The histogram of points, one a row of ``sample``, and the edges of each axis; ``bins`` is one, or one an axis."""
+    sample = promote_floats("histogramdd", sample)[0]
+    aval = aval_of("histogramdd", sample)
+    if aval.ndim != 2:
+        raise ShapeError(at_user_line(f"histogramdd: the sample must be a matrix, one point a row, got {aval.shape}"))
+    n, dims = aval.shape
+    each = [bins] * dims if isinstance(bins, (int, np.integer)) else list(bins)
+    ranges = [None] * dims if range is None else list(range)
+    if len(each) != dims or len(ranges) != dims:
+        raise ShapeError(at_user_line(f"histogramdd: {len(each)} bins and {len(ranges)} ranges for {dims} axes"))
+    edges, places = [], []
+    inside: Any = None
+    for k, (own, limits) in enumerate(zip(each, ranges, strict=True)):
+        x = lax.index_in_dim(sample, k, 1, False)
+        axis = histogram_bin_edges(x, own, limits)
+        size = axis.shape[0] - 1
+        first, last = (lax.index_in_dim(axis, i, 0, False) for i in (0, size))
+        ok = lax.bitwise_and(lax.ge(x, first), lax.le(x, last))
+        inside = ok if inside is None else lax.bitwise_and(inside, ok)
+        places.append(lax.min(lax.sub(searchsorted(axis, x, "right"), np.int32(1)), np.int32(size - 1)))
+        edges.append(axis)
+    one = lax.full((n,), 1, sample.dtype) if weights is None else convert(as_value(weights), sample.dtype)
+    value = lax.select_n(inside, lax.full((n,), 0, one.dtype), one)
+    shape = tuple(e.shape[0] - 1 for e in edges)
+    counts = lax.scatter(lax.full(shape, 0, one.dtype), value, places, axes=tuple(np.arange(dims).tolist()), op="add")
+    if density:
+        counts = lax.div(counts, _sum(counts))
+        for k, axis in enumerate(edges):
+            widths = shaping.reshape(diff(axis), tuple(-1 if i == k else 1 for i in np.arange(dims)))
+            counts = binary.divide(counts, widths)
+    return counts, edges
