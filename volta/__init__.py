@@ -10,8 +10,21 @@
 from volta import errors, io, lax, nn, numpy, optim, random, tree, tree_util
 from volta.api.arguments import ShapeDtypeStruct, float0
 from volta.api.autodiff import grad, jvp, linearize, value_and_grad, vjp
+from volta.api.devices import (
+    block_until_ready,
+    default_backend,
+    device_count,
+    device_get,
+    device_put,
+    devices,
+    local_devices,
+    named_scope,
+    process_count,
+    process_index,
+)
 from volta.api.jacobian import hessian, jacfwd, jacrev
 from volta.api.jit import disable_jit, jit
+from volta.api.linear import fwd_and_bwd, linear_transpose
 from volta.api.tracing import checkpoint, eval_shape, make_jaxpr, remat
 from volta.api.vmap import vmap
 from volta.core.interp import Tracer
@@ -21,6 +34,8 @@ from volta.runtime.array import Array
 from volta.runtime.context import ExecutionContext, current_context, execution_context
 from volta.version import __version__
 
+jacobian = jacrev
+
 __all__ = [
     "Array",
     "DeterminismLevel",
@@ -28,27 +43,40 @@ __all__ = [
     "ShapeDtypeStruct",
     "Tracer",
     "__version__",
+    "block_until_ready",
     "checkpoint",
     "current_context",
+    "default_backend",
+    "device_count",
+    "device_get",
+    "device_put",
+    "devices",
     "disable_jit",
     "errors",
     "eval_shape",
     "execution_context",
     "float0",
+    "fwd_and_bwd",
     "get_num_threads",
     "grad",
     "hessian",
     "io",
     "jacfwd",
+    "jacobian",
     "jacrev",
     "jit",
     "jvp",
     "lax",
+    "linear_transpose",
     "linearize",
+    "local_devices",
     "make_jaxpr",
+    "named_scope",
     "nn",
     "numpy",
     "optim",
+    "process_count",
+    "process_index",
     "random",
     "remat",
     "set_num_threads",

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import builtins
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -54,6 +55,40 @@ def reduce(
     """Fold the leaves, in order, with a function of two values."""
     items = leaves(tree, is_leaf)
     return functools.reduce(f, items) if initializer is _MISSING else functools.reduce(f, items, initializer)
+
+
+def reduce_associative(
+    operation: Callable[[Any, Any], Any],
+    tree: Any,
+    *,
+    identity: Any = _MISSING,
+    is_leaf: Callable[[Any], bool] | None = None,
+) -> Any:
+    """Combine the leaves by an associative function of two values, as in a balanced tree.
+
+    >>> import operator
+    >>> from volta import tree
+    >>> tree.reduce_associative(operator.add, [1, (2, 3)])
+    6
+    """
+    items = leaves(tree, is_leaf)
+    if not items:
+        if identity is _MISSING:
+            raise TypeError("tree.reduce_associative: a tree without leaves needs an identity")
+        return identity
+    while len(items) > 1:
+        pairs = [operation(a, b) for a, b in zip(items[::2], items[1::2], strict=False)]
+        items = pairs + items[len(pairs) * 2 :]
+    return items[0]
+
+
+def static(**kwargs: Any) -> Any:
+    """A dataclass field that is part of a tree's structure, for classes under ``tree_util.register_dataclass``.
+
+    Takes the arguments of :func:`dataclasses.field`.
+    """
+    metadata = {**(kwargs.pop("metadata", None) or {}), "static": True}
+    return dataclasses.field(metadata=metadata, **kwargs)
 
 
 def transpose(outer: PyTreeDef, inner: PyTreeDef | None, tree: Any) -> Any:
@@ -115,6 +150,8 @@ KeyPath = tuple[SequenceKey | DictKey | GetAttrKey | FlattenedIndexKey, ...]
 
 
 def _key(entry: Any) -> Any:
+    if isinstance(entry.entry, (SequenceKey, DictKey, GetAttrKey, FlattenedIndexKey)):
+        return entry.entry  # of classes registered with keys
     if isinstance(entry, optree.NamedTupleEntry):
         return GetAttrKey(entry.field)
     if isinstance(entry, optree.GetAttrEntry):  # of dataclasses and attrs classes too
@@ -199,6 +236,8 @@ __all__ = [
     "map",
     "map_with_path",
     "reduce",
+    "reduce_associative",
+    "static",
     "structure",
     "transpose",
     "unflatten",

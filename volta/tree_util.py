@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import attrs
@@ -20,6 +20,7 @@ from volta.tree import leaves_with_path as tree_leaves_with_path
 from volta.tree import map as tree_map
 from volta.tree import map_with_path as tree_map_with_path
 from volta.tree import reduce as tree_reduce
+from volta.tree import reduce_associative as tree_reduce_associative
 from volta.tree import structure as tree_structure
 from volta.tree import transpose as tree_transpose
 from volta.tree import unflatten as tree_unflatten
@@ -41,6 +42,67 @@ def register_pytree_node_class(cls: T) -> T:
     """Class decorator: ``tree_flatten(self)`` and a classmethod ``tree_unflatten(cls, aux, children)`` say how."""
     pytrees.register_node(cls, lambda x: x.tree_flatten(), cls.tree_unflatten)  # type: ignore[attr-defined]
     return cls
+
+
+def register_pytree_with_keys(
+    nodetype: T,
+    flatten_with_keys: Callable[[Any], tuple[Any, Any]],
+    unflatten_func: Callable[[Any, Any], Any],
+    flatten_func: Callable[[Any], tuple[Any, Any]] | None = None,
+) -> T:
+    """Register a container class whose children have keys: ``flatten_with_keys(x) -> (((key, child), …), aux)``.
+
+    Keys such as ``GetAttrKey("x")`` appear in paths. ``flatten_func`` is a quicker way to the children alone; it is
+    accepted for JAX's sake.
+    """
+
+    def flatten(x: Any) -> Any:
+        pairs, aux = flatten_with_keys(x)
+        pairs = tuple(pairs)
+        return tuple(child for _, child in pairs), aux, tuple(key for key, _ in pairs)
+
+    pytrees.register_node(nodetype, flatten, unflatten_func)
+    return nodetype
+
+
+def register_pytree_with_keys_class(cls: T) -> T:
+    """Class decorator: ``tree_flatten_with_keys(self)`` and a classmethod ``tree_unflatten(cls, aux, children)``."""
+    flatten: Callable[[Any], Any] = lambda x: x.tree_flatten_with_keys()  # noqa: E731
+    return register_pytree_with_keys(cls, flatten, cls.tree_unflatten)  # type: ignore[attr-defined]
+
+
+def all_leaves(iterable: Iterable[Any], is_leaf: Callable[[Any], bool] | None = None) -> bool:
+    """Whether every item is a leaf.
+
+    >>> from volta import tree_util
+    >>> tree_util.all_leaves([1, 2]), tree_util.all_leaves([1, [2]])
+    (True, False)
+    """
+    items = list(iterable)
+    flat = tree_leaves(items, is_leaf)
+    return len(flat) == len(items) and all(a is b for a, b in zip(items, flat, strict=True))
+
+
+def treedef_is_leaf(treedef: PyTreeDef) -> bool:
+    """Whether a structure is that of a single leaf."""
+    return bool(treedef.is_leaf())
+
+
+def treedef_children(treedef: PyTreeDef) -> list[PyTreeDef]:
+    """The structures right below the root."""
+    return list(treedef.children())
+
+
+def treedef_tuple(treedefs: Iterable[PyTreeDef]) -> PyTreeDef:
+    """The structure of a tuple of trees of the given structures.
+
+    >>> from volta import tree_util
+    >>> leaf = tree_util.tree_structure(1)
+    >>> tree_util.treedef_tuple([leaf, leaf]) == tree_util.tree_structure((1, 2))
+    True
+    """
+    parts = [tree_unflatten(t, [object()] * t.num_leaves) for t in treedefs]
+    return tree_structure(tuple(parts))
 
 
 def register_static(cls: T) -> T:
@@ -97,10 +159,13 @@ __all__ = [
     "Partial",
     "PyTreeDef",
     "SequenceKey",
+    "all_leaves",
     "keystr",
     "register_dataclass",
     "register_pytree_node",
     "register_pytree_node_class",
+    "register_pytree_with_keys",
+    "register_pytree_with_keys_class",
     "register_static",
     "tree_all",
     "tree_broadcast",
@@ -111,7 +176,11 @@ __all__ = [
     "tree_map",
     "tree_map_with_path",
     "tree_reduce",
+    "tree_reduce_associative",
     "tree_structure",
     "tree_transpose",
     "tree_unflatten",
+    "treedef_children",
+    "treedef_is_leaf",
+    "treedef_tuple",
 ]

@@ -7,5 +7,10 @@ one shape (a rank-0 operand is used for every element), and a Python number take
 Array([2., 3.], dtype=float32)
 """
 
-from volta.ops.lax import *  # noqa: F403
-from volta.ops.lax import __all__ as __all__
+from volta.ops import lax as _lax
+
+from volta.ops.lax import *  # noqa: F403  isort: skip
+from volta.lax.composites import *  # type: ignore[assignment]  # noqa: F403  isort: skip (these take their place)
+from volta.lax.composites import __all__ as _composites
+
+__all__ = sorted({*_lax.__all__, *_composites})

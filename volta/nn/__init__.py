@@ -12,8 +12,8 @@ Array([0.5, 0.5], dtype=float32)
 # fmt: off
 from volta.nn import initializers
 from volta.nn.activations import (
-    celu, elu, gelu, glu, hard_sigmoid, hard_silu, hard_swish, hard_tanh, leaky_relu, log_sigmoid, mish, relu,
-    relu6, selu, sigmoid, silu, soft_sign, softplus, squareplus, swish, tanh,
+    celu, elu, gelu, glu, hard_sigmoid, hard_silu, hard_swish, hard_tanh, identity, leaky_relu, log1mexp, log_sigmoid,
+    mish, relu, relu6, selu, sigmoid, silu, soft_sign, softplus, sparse_plus, sparse_sigmoid, squareplus, swish, tanh,
 )
 from volta.nn.attention import dot_product_attention
 from volta.nn.losses import (
@@ -26,8 +26,9 @@ from volta.nn.normalization import (
 
 __all__ = [
     "celu", "dot_product_attention", "elu", "embedding", "gelu", "glu", "hard_sigmoid", "hard_silu", "hard_swish",
-    "hard_tanh", "initializers", "l2_loss", "layer_norm", "leaky_relu", "log_sigmoid", "log_softmax", "logmeanexp",
-    "logsumexp", "mish", "one_hot", "relu", "relu6", "rms_norm", "selu", "sigmoid", "sigmoid_binary_cross_entropy",
-    "silu", "soft_sign", "softmax", "softmax_cross_entropy", "softmax_cross_entropy_with_integer_labels",
-    "softplus", "squared_error", "squareplus", "standardize", "swish", "tanh",
+    "hard_tanh", "identity", "initializers", "l2_loss", "layer_norm", "leaky_relu", "log1mexp", "log_sigmoid",
+    "log_softmax", "logmeanexp", "logsumexp", "mish", "one_hot", "relu", "relu6", "rms_norm", "selu", "sigmoid",
+    "sigmoid_binary_cross_entropy", "silu", "soft_sign", "softmax", "softmax_cross_entropy",
+    "softmax_cross_entropy_with_integer_labels", "softplus", "sparse_plus", "sparse_sigmoid", "squared_error",
+    "squareplus", "standardize", "swish", "tanh",
 ]

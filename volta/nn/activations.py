@@ -27,6 +27,48 @@ def relu(x: Array) -> Array:
     return lax.select_n(lax.le(x, zero), x, zero)
 
 
+def identity(x: Array) -> Array:
+    """``x`` itself, as an array.
+
+    >>> identity(2)
+    Array(2, dtype=int32, weak_type=True)
+    """
+    return vnp.asarray(x)
+
+
+def sparse_plus(x: Array) -> Array:
+    """0 below -1, ``x`` above 1, and the parabola (x + 1)**2 / 4 between.
+
+    >>> import volta.numpy as vnp
+    >>> sparse_plus(vnp.array([-2.0, 0.0, 3.0])).tolist()
+    [0.0, 0.25, 3.0]
+    """
+    x = vnp.asarray(x)
+    return vnp.where(x <= -1, 0.0, vnp.where(x >= 1, x, (x + 1) ** 2 / 4)).astype(vnp.result_type(x, 0.0))
+
+
+def sparse_sigmoid(x: Array) -> Array:
+    """0 below -1, 1 above 1, and the line (x + 1) / 2 between: the slope of :func:`sparse_plus`.
+
+    >>> sparse_sigmoid(0.0).tolist()
+    0.5
+    """
+    return 0.5 * vnp.clip(vnp.asarray(x) + 1.0, 0.0, 2.0)
+
+
+def log1mexp(x: Array) -> Array:
+    """log(1 - exp(-x)) for positive ``x``, exact for small and large ones.
+
+    >>> round(float(log1mexp(1.0)), 4)
+    -0.4587
+    """
+    x = vnp.asarray(x)
+    small = x < 0.6931472
+    # each branch sees only arguments of its own, so that no NaN leaks through a gradient
+    low, high = vnp.where(small, x, 1.0), vnp.where(small, 1.0, x)
+    return vnp.where(small, vnp.log(-vnp.expm1(-low)), vnp.log1p(-vnp.exp(-high)))
+
+
 def relu6(x: Array) -> Array:
     """min(max(x, 0), 6)."""
     return lax.clamp(zero_like(x), x, scalar_like(x, 6))

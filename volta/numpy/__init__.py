@@ -34,6 +34,7 @@ from volta.numpy.grids import (
     c_, diag_indices, diag_indices_from, index_exp, indices, ix_, mask_indices, meshgrid, mgrid, ogrid, r_,
     ravel_multi_index, s_, tril_indices, tril_indices_from, triu_indices, triu_indices_from, unravel_index,
 )
+from volta.numpy.histograms import histogram, histogram2d, histogram_bin_edges, histogramdd
 from volta.numpy.ignoring_nan import (
     nanargmax, nanargmin, nancumprod, nancumsum, nanmax, nanmean, nanmin, nanprod, nanstd, nansum, nanvar,
 )
@@ -62,10 +63,7 @@ from volta.numpy.shaping import (
     squeeze, stack, swapaxes, tile, transpose, unstack, vsplit, vstack,
 )
 from volta.numpy.sorting import argpartition, argsort, bincount, digitize, lexsort, partition, searchsorted, sort
-from volta.numpy.statistics import (
-    corrcoef, cov, histogram, histogram2d, histogram_bin_edges, histogramdd, median, nanmedian, nanpercentile,
-    nanquantile, percentile, quantile,
-)
+from volta.numpy.statistics import corrcoef, cov, median, nanmedian, nanpercentile, nanquantile, percentile, quantile
 from volta.numpy.taking import (
     argwhere, compress, delete, extract, flatnonzero, nonzero, put_along_axis, repeat, take, take_along_axis, where,
 )

@@ -21,7 +21,7 @@ from volta.random.distributions import (
     rademacher,
     truncated_normal,
 )
-from volta.random.keys import PRNGKey, fold_in, key, split
+from volta.random.keys import PRNGKey, clone, fold_in, key, key_data, key_impl, split, wrap_key_data
 from volta.random.samplers import bits, permutation, randint, uniform
 
 __all__ = [
@@ -30,10 +30,13 @@ __all__ = [
     "bits",
     "categorical",
     "choice",
+    "clone",
     "exponential",
     "fold_in",
     "gumbel",
     "key",
+    "key_data",
+    "key_impl",
     "laplace",
     "logistic",
     "normal",
@@ -43,4 +46,5 @@ __all__ = [
     "split",
     "truncated_normal",
     "uniform",
+    "wrap_key_data",
 ]

@@ -53,6 +53,32 @@ def key(seed: Any) -> Any:
 PRNGKey = key
 
 
+def key_data(keys: Any) -> Any:
+    """The uint32 words of keys: the keys themselves, which are nothing else."""
+    aval = get_aval(keys)
+    if aval.dtype != dtypes.uint32 or aval.shape[-1:] != (2,):
+        raise DTypeError(at_user_line(f"random.key_data: keys are uint32 arrays of shape (..., 2), got {aval}"))
+    return vnp.asarray(keys)
+
+
+def wrap_key_data(key_bits_array: Any, *, impl: str | None = None) -> Any:
+    """Keys from their uint32 words, of shape (..., 2); ``impl`` can only be 'threefry2x32'."""
+    if impl not in (None, "threefry2x32"):
+        raise ValueError(at_user_line(f"random.wrap_key_data: impl must be 'threefry2x32', not {impl!r}"))
+    return key_data(key_bits_array)
+
+
+def key_impl(keys: Any) -> str:
+    """The name of the generator behind keys: always 'threefry2x32'."""
+    key_data(keys)
+    return "threefry2x32"
+
+
+def clone(key: Any) -> Any:
+    """The same key. Using both gives the same numbers twice, which is what a clone is for."""
+    return key_data(key)
+
+
 @jit
 def _key(seed: Any) -> Any:
     low = lax.convert_element_type(seed, np.uint32)
