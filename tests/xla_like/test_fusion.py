@@ -150,3 +150,15 @@ def test_a_value_that_meets_itself_elsewhere(name) -> None:
     x = vnp.asarray(fill("normal", (4, 4)))
     assert_bits_equal(volta.jit(f)(x), f(x))
     assert len(plan_of(f, struct(4, 4)).calls) > 1
+
+
+def test_a_product_that_is_only_used_transposed_is_computed_that_way() -> None:
+    """The gradient of x @ w by w has no copy behind its product, and the same bits."""
+    x, w, g = (vnp.asarray(fill("normal", s, "float32", 1)) for s in ((5, 3), (3, 4), (5, 4)))
+
+    def pullback(w, g):
+        return volta.vjp(lambda w: x @ w, w)[1](g)[0]
+
+    plan = volta.jit(pullback).lower(w, g).compile().plan
+    assert [call.describe() for call in plan.calls] == ["dot"]
+    assert_bits_equal(volta.jit(pullback)(w, g), pullback(w, g))

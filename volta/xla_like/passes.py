@@ -172,6 +172,31 @@ def join_common(program: ClosedJaxpr) -> ClosedJaxpr:
     return _rewrite(program, rule)
 
 
+def turn_products(program: ClosedJaxpr) -> ClosedJaxpr:
+    """A matrix product that is only used transposed is computed that way: x * y is y * x to the last bit."""
+    made = {e.outputs[0]: e for e in program.eqns if e.primitive.name == "dot_general"}
+    uses: dict[Atom, int] = {}
+    for atom in (*(a for e in program.eqns for a in e.inputs), *program.jaxpr.outvars):
+        uses[atom] = uses.get(atom, 0) + 1
+    eqns = []
+    for eqn in program.eqns:
+        product = made.get(eqn.inputs[0]) if eqn.primitive.name == "transpose" and eqn.inputs else None  # type: ignore[arg-type]
+        if product is not None and uses[eqn.inputs[0]] == 1 and eqn.params["permutation"] == _turned(product):
+            (lc, rc), (lb, rb) = product.params["dimension_numbers"]
+            params = {**product.params, "dimension_numbers": ((rc, lc), (rb, lb))}
+            eqn = product.replace(inputs=product.inputs[::-1], outputs=eqn.outputs, params=params)
+        eqns.append(eqn)
+    return ClosedJaxpr(program.jaxpr.replace(eqns=tuple(eqns)), program.consts)
+
+
+def _turned(product: Eqn) -> tuple[int, ...]:
+    """The permutation of a product's axes that swaps the free axes of its operands."""
+    (lc, _), (lb, _) = product.params["dimension_numbers"]
+    batch, rank = len(lb), len(product.outputs[0].aval.shape)
+    left = len(product.inputs[0].aval.shape) - batch - len(lc)
+    return (*range(batch), *range(batch + left, rank), *range(batch, batch + left))
+
+
 def drop_dead(program: ClosedJaxpr) -> ClosedJaxpr:
     """Remove equations whose results nobody needs, and constants that nobody reads."""
     live = {a for a in program.jaxpr.outvars if isinstance(a, Var)}
@@ -185,4 +210,4 @@ def drop_dead(program: ClosedJaxpr) -> ClosedJaxpr:
     return ClosedJaxpr(jaxpr, tuple(program.consts[i] for i in kept))
 
 
-PASSES: tuple[Callable[[ClosedJaxpr], ClosedJaxpr], ...] = (drop_dead, simplify, join_common, drop_dead)
+PASSES: tuple[Callable[[ClosedJaxpr], ClosedJaxpr], ...] = (drop_dead, simplify, join_common, turn_products, drop_dead)
