@@ -1,6 +1,9 @@
 """The gateway is the only door to execution: by the source, and by watching."""
 
 import ast
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -120,3 +123,32 @@ def test_a_program_of_nothing() -> None:
     same = gateway.compile(ClosedJaxpr(Jaxpr((), (var,), (), (var, var)), ()))
     x = vnp.asarray(X)
     assert all(y.address == x.address for y in same([x]))
+
+
+FORK_DURING_A_COMPILATION = """
+import os, threading
+import volta.numpy as vnp
+from volta.runtime import gateway
+
+compiling, forked = threading.Event(), threading.Event()
+
+def compile_for_long():
+    with gateway._lock:
+        compiling.set()
+        forked.wait()
+
+thread = threading.Thread(target=compile_for_long)
+thread.start()
+compiling.wait()
+pid = os.fork()
+if pid == 0:
+    os._exit(int(float(vnp.ones(3).sum()) != 3))
+forked.set()
+thread.join()
+assert os.waitpid(pid, 0)[1] == 0
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_forked_while_another_thread_compiles_can_compile() -> None:
+    subprocess.run([sys.executable, "-W", "ignore", "-c", FORK_DURING_A_COMPILATION], check=True, timeout=60)

@@ -6,6 +6,7 @@ memory budget) and gets an :class:`Executable` from the backend. Nothing else ca
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -184,6 +185,15 @@ def _passed(aval: ShapedArray, source: Array) -> Array:
 _lock = threading.RLock()
 
 
+def _after_fork_in_child() -> None:
+    global _lock
+    _lock = threading.RLock()  # another thread of the parent may have held it
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
 def compile(  # noqa: A001 - the gateway's one verb
     program: ClosedJaxpr,
     *,
@@ -218,7 +228,8 @@ def compile(  # noqa: A001 - the gateway's one verb
             )
             capabilities.check(plan)
             _check_budget(plan, context.memory_budget)
-            consts = tuple(as_array(c) for c in optimised.consts)
+            # Arrays of the plan's own: its kernels are bound to this memory, whatever becomes of the user's arrays.
+            consts = tuple(_passed(x.aval, x) for x in map(as_array, optimised.consts))
             native = backend.prepare(plan, tuple(c.address for c in consts), consts)
             return Executable(plan, ClosedJaxpr(optimised.jaxpr, consts), native)
 
