@@ -102,6 +102,27 @@ def test_a_static_name_given_by_position_and_the_reverse() -> None:
     assert plain(X, None).tolist() == [2, 4, 6]
 
 
+def test_equal_static_values_that_compute_differently_are_two_programs() -> None:
+    f = volta.jit(lambda x, s: x * s[0], static_argnums=1)
+    for zero in (0.0, -0.0, np.float32(0), np.float32(-0.0)):
+        assert np.signbit(np.asarray(f(X, (zero,)))).tolist() == [bool(np.signbit(zero))] * 3
+    count = vnp.asarray([1, 2])
+    assert [f(count, (k,)).dtype.name for k in (1, 1.0, True)] == ["int32", "float32", "int32"]
+    size = f.cache_size()
+    assert np.isnan(f(X, (float("nan"),))).all() and np.isnan(f(X, (float("nan"),))).all()
+    assert f.cache_size() == size + 1
+
+    @functools.partial(tree_util.register_dataclass, static=("scale",))
+    @dataclasses.dataclass
+    class Layer:
+        w: object
+        scale: object
+
+    g = volta.jit(lambda layer: layer.w * layer.scale)
+    assert [g(Layer(count, k)).dtype.name for k in (1, 1.0)] == ["int32", "float32"]
+    assert np.signbit(np.asarray(g(Layer(X, -0.0)))).all() and not np.signbit(np.asarray(g(Layer(X, 0.0)))).any()
+
+
 def test_static_errors() -> None:
     f = volta.jit(lambda x, n: x, static_argnums=1)
     with pytest.raises(volta.errors.StaticArgumentError, match=r"number 1 of `<lambda>` is \[1, 2\] of type list"):
@@ -176,6 +197,17 @@ def test_donated_arguments_are_gone() -> None:
     assert y.tolist() == [1, 2, 3]
     with pytest.raises(volta.errors.DonatedBufferError, match="donated"):
         x.tolist()
+
+
+def test_donating_a_constant_of_another_program_leaves_that_program_alone() -> None:
+    # Its kernels are bound to the constant's memory: the donating call used to write into it.
+    table = vnp.arange(4000.0)
+    f = volta.jit(lambda x: (x + table, table))
+    want = f(1.0)[0].tolist()
+    assert volta.jit(lambda x: x * 0 - 7, donate_argnums=0)(table).tolist() == [-7] * 4000
+    assert table.is_deleted()
+    assert f(1.0)[0].tolist() == want
+    assert (f(1.0)[1] + 1).tolist() == want
 
 
 def test_disable_jit_runs_the_plain_function() -> None:

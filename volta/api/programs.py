@@ -16,7 +16,7 @@ from volta.core.pytrees import PyTreeDef
 from volta.trace.calls import call as call_program
 from volta.trace.jaxpr_trace import trace_to_jaxpr
 
-# What the caller fixed besides arrays: (whether there are keyword arguments, the static values with their types).
+# What the caller fixed besides arrays: (whether there are keyword arguments, the static values as exact keys).
 Extra = tuple[bool, tuple[Any, ...]] | None
 
 
@@ -65,7 +65,7 @@ def flatten_call(name: str, static: Positions, args: tuple[Any, ...], kwargs: di
         static_kwargs = {k: v for k, v in kwargs.items() if k in static.names}
         for label, value in (*static_args, *sorted(static_kwargs.items())):
             check_static(name, f"{label!r}" if isinstance(label, str) else f"number {label}", value)
-            statics += [label, type(value), value]
+            statics += [label, pytrees.exact(value)]
         args = tuple(x for i, x in enumerate(args) if i not in nums)
         kwargs = {k: v for k, v in kwargs.items() if k not in static_kwargs}
     leaves, tree = pytrees.flatten((args, kwargs) if kwargs else args)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import attrs
+import numpy as np
 import optree
 
 NAMESPACE = "volta"
@@ -39,6 +40,38 @@ def leaf_paths(tree: Any) -> list[str]:
     return [optree.treespec_accessors(structure(tree))[i].codify("") for i in range(len(leaves(tree)))]
 
 
+def exact(value: Any) -> Any:
+    """A key for a setting that a program is traced for: equal only for values that compute the same.
+
+    ``1``, ``1.0`` and ``True`` are three keys, ``0.0`` and ``-0.0`` two, also inside of tuples. What is neither a
+    number nor a tuple counts by its own ``==``.
+    """
+    kind = type(value)
+    if isinstance(value, np.generic):
+        return kind, value.tobytes()
+    if kind in (float, complex):
+        return kind, repr(value)
+    if isinstance(value, tuple):
+        return kind, tuple([exact(x) for x in value])
+    return kind, value
+
+
+@attrs.frozen(eq=False, repr=False)
+class _Static:
+    """The static fields of a registered class, compared by :func:`exact`."""
+
+    values: tuple[Any, ...]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Static) and exact(self.values) == exact(other.values)
+
+    def __hash__(self) -> int:
+        return hash(exact(self.values))
+
+    def __repr__(self) -> str:
+        return repr(self.values)
+
+
 def register_node(cls: T, flatten_fn: Callable[[Any], Any], unflatten_fn: Callable[[Any, Any], Any]) -> T:
     """Register a container class. ``flatten_fn(x) -> (children, aux)``, ``unflatten_fn(aux, children) -> x``."""
     optree.register_pytree_node(cls, flatten_fn, unflatten_fn, namespace=NAMESPACE)
@@ -59,9 +92,9 @@ def register_dataclass(cls: T, static: tuple[str, ...] = ()) -> T:
     dynamic = tuple(n for n in names if n not in static)
 
     def flatten_fn(x: Any) -> Any:
-        return tuple(getattr(x, n) for n in dynamic), tuple(getattr(x, n) for n in static), dynamic
+        return tuple(getattr(x, n) for n in dynamic), _Static(tuple(getattr(x, n) for n in static)), dynamic
 
-    def unflatten_fn(aux: Any, children: Any) -> Any:
-        return cls(**dict(zip(dynamic, children, strict=True)), **dict(zip(static, aux, strict=True)))
+    def unflatten_fn(aux: _Static, children: Any) -> Any:
+        return cls(**dict(zip(dynamic, children, strict=True)), **dict(zip(static, aux.values, strict=True)))
 
     return register_node(cls, flatten_fn, unflatten_fn)
