@@ -47,14 +47,16 @@ def all(tree: Any, *, is_leaf: Callable[[Any], bool] | None = None) -> bool:
 
 
 def reduce(
-    f: Callable[[Any, Any], Any],
+    function: Callable[[Any, Any], Any],
     tree: Any,
     initializer: Any = _MISSING,
     is_leaf: Callable[[Any], bool] | None = None,
 ) -> Any:
     """Fold the leaves, in order, with a function of two values."""
     items = leaves(tree, is_leaf)
-    return functools.reduce(f, items) if initializer is _MISSING else functools.reduce(f, items, initializer)
+    return (
+        functools.reduce(function, items) if initializer is _MISSING else functools.reduce(function, items, initializer)
+    )
 
 
 def reduce_associative(
@@ -91,16 +93,19 @@ def static(**kwargs: Any) -> Any:
     return dataclasses.field(metadata=metadata, **kwargs)
 
 
-def transpose(outer: PyTreeDef, inner: PyTreeDef | None, tree: Any) -> Any:
-    """A tree of structure ``outer`` whose leaves have structure ``inner`` (None: found out), turned inside out."""
-    flat = leaves(tree)
-    if inner is None:
-        inner = structure(outer.flatten_up_to(tree)[0])
-    n = inner.num_leaves
-    if len(flat) != outer.num_leaves * n:
-        raise TreeError(f"tree.transpose: {len(flat)} leaves are not {outer.num_leaves} times {n}")
-    rows = [unflatten(outer, flat[k::n]) for k in range(n)]
-    return unflatten(inner, rows)
+def transpose(outer_treedef: PyTreeDef, inner_treedef: PyTreeDef | None, pytree_to_transpose: Any) -> Any:
+    """A tree of structure ``outer_treedef`` whose leaves have structure ``inner_treedef``, turned inside out.
+
+    An inner structure of None is found out.
+    """
+    flat = leaves(pytree_to_transpose)
+    if inner_treedef is None:
+        inner_treedef = structure(outer_treedef.flatten_up_to(pytree_to_transpose)[0])
+    n = inner_treedef.num_leaves
+    if len(flat) != outer_treedef.num_leaves * n:
+        raise TreeError(f"tree.transpose: {len(flat)} leaves are not {outer_treedef.num_leaves} times {n}")
+    rows = [unflatten(outer_treedef, flat[k::n]) for k in range(n)]
+    return unflatten(inner_treedef, rows)
 
 
 # -- paths -------------------------------------------------------------------------------------------------------------
@@ -203,7 +208,7 @@ class _Boxed:
     path: KeyPath
 
 
-def keystr(path: KeyPath, *, simple: bool = False, separator: str = "") -> str:
+def keystr(keys: KeyPath, *, simple: bool = False, separator: str = "") -> str:
     """A path as text: ``['a'][0].w``, or with ``simple`` only the keys, with a separator between them.
 
     >>> from volta import tree
@@ -211,13 +216,13 @@ def keystr(path: KeyPath, *, simple: bool = False, separator: str = "") -> str:
     ["['a'][0]"]
     """
     if not simple:
-        return separator.join(str(key) for key in path)
-    return separator.join(str(attrs.astuple(key, recurse=False)[0]) for key in path)
+        return separator.join(str(key) for key in keys)
+    return separator.join(str(attrs.astuple(key, recurse=False)[0]) for key in keys)
 
 
-def broadcast(prefix: Any, full: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
-    """A tree of the structure of ``full`` whose leaves are those of ``prefix``, each repeated for all below it."""
-    return map(lambda x, below: map(lambda _: x, below, is_leaf=is_leaf), prefix, full, is_leaf=is_leaf)
+def broadcast(prefix_tree: Any, full_tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
+    """A tree of the structure of ``full_tree``: each leaf of ``prefix_tree`` stands for all that is below it."""
+    return map(lambda x, below: map(lambda _: x, below, is_leaf=is_leaf), prefix_tree, full_tree, is_leaf=is_leaf)
 
 
 __all__ = [

@@ -29,13 +29,20 @@ T = TypeVar("T", bound=type)
 
 
 def register_pytree_node(
-    cls: type, flatten_fn: Callable[[Any], tuple[Any, Any]], unflatten_fn: Callable[[Any, Any], Any]
+    nodetype: type,
+    flatten_func: Callable[[Any], tuple[Any, Any]],
+    unflatten_func: Callable[[Any, Any], Any],
+    flatten_with_keys_func: Callable[[Any], tuple[Any, Any]] | None = None,
 ) -> None:
-    """Register a container class: ``flatten_fn(x) -> (children, aux)``, ``unflatten_fn(aux, children) -> x``.
+    """Register a container class: ``flatten_func(x) -> (children, aux)``, ``unflatten_func(aux, children) -> x``.
 
-    ``aux`` must be hashable and comparable: it is part of the tree's structure.
+    ``aux`` must be hashable and comparable: it is part of the tree's structure. ``flatten_with_keys_func`` gives the
+    children with their keys, as in :func:`register_pytree_with_keys`.
     """
-    pytrees.register_node(cls, flatten_fn, unflatten_fn)
+    if flatten_with_keys_func is not None:
+        register_pytree_with_keys(nodetype, flatten_with_keys_func, unflatten_func)
+    else:
+        pytrees.register_node(nodetype, flatten_func, unflatten_func)
 
 
 def register_pytree_node_class(cls: T) -> T:

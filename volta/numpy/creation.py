@@ -214,7 +214,7 @@ def linspace(
     start, stop = operands("linspace", start, stop)
     own = aval_of("linspace", start)
     out_dtype = dtypes.to_float(own.dtype) if dtype is None else dtypes.canonicalize(dtype)
-    work = dtypes.to_float(out_dtype) if dtypes.is_float(out_dtype) else dtypes.float64
+    work = dtypes.compute_dtype(out_dtype) if dtypes.is_float(out_dtype) else dtypes.float64
     start, stop = convert(start, work), convert(stop, work)
     shape = np.broadcast_shapes(aval_of("", start).shape, aval_of("", stop).shape)
     axis = canonical_axis("linspace", axis, len(shape) + 1)
@@ -227,9 +227,10 @@ def linspace(
         return lax.broadcast_in_dim(x, full_shape, tuple(i for i in range(len(full_shape)) if i != axis))
 
     index = lax.broadcasted_iota(work, full_shape, axis)
-    t = lax.div(index, work.type(builtins.max(intervals, 1)))
-    # a blend instead of start + i * step: it neither overflows nor overshoots
-    out = lax.add(lax.mul(spread(start), lax.sub(work.type(1), t)), lax.mul(spread(stop), t))
+    whole = work.type(builtins.max(intervals, 1))
+    # a blend instead of start + i * step: it does not overshoot; divided at last, whole numbers come out exact
+    blend = lax.add(lax.mul(spread(start), lax.sub(whole, index)), lax.mul(spread(stop), index))
+    out = lax.select_n(lax.eq(index, work.type(0)), lax.div(blend, whole), spread(start))
     if endpoint and num > 1:
         out = lax.select_n(lax.eq(index, work.type(num - 1)), out, spread(stop))
     if dtypes.is_integer(out_dtype):

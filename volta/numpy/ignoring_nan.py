@@ -40,17 +40,17 @@ def _without_nan(x: Array, neutral: Any) -> Array:
 
 
 def nansum(
-    x: Array, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None
+    a: Array, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array:
     """:func:`sum` with NaN counted as 0."""
-    return sum(_without_nan(x, 0), axis, dtype, keepdims=keepdims, initial=initial, where=where)
+    return sum(_without_nan(a, 0), axis, dtype, keepdims=keepdims, initial=initial, where=where)
 
 
 def nanprod(
-    x: Array, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None
+    a: Array, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array:
     """:func:`prod` with NaN counted as 1."""
-    return prod(_without_nan(x, 1), axis, dtype, keepdims=keepdims, initial=initial, where=where)
+    return prod(_without_nan(a, 1), axis, dtype, keepdims=keepdims, initial=initial, where=where)
 
 
 def _nan_extreme(x: Array, axis: Axis, keepdims: bool, initial: Any, where: Any, reduce: Any, worst: Any) -> Array:
@@ -62,14 +62,14 @@ def _nan_extreme(x: Array, axis: Axis, keepdims: bool, initial: Any, where: Any,
     return lax.select_n(empty, out, scalar_like(out, math.nan))
 
 
-def nanmax(x: Array, axis: Axis = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Array:
+def nanmax(a: Array, axis: Axis = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Array:
     """:func:`max` of the elements that are not NaN; NaN where there are none."""
-    return _nan_extreme(x, axis, keepdims, initial, where, max, lowest)
+    return _nan_extreme(a, axis, keepdims, initial, where, max, lowest)
 
 
-def nanmin(x: Array, axis: Axis = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Array:
+def nanmin(a: Array, axis: Axis = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Array:
     """:func:`min` of the elements that are not NaN; NaN where there are none."""
-    return _nan_extreme(x, axis, keepdims, initial, where, min, highest)
+    return _nan_extreme(a, axis, keepdims, initial, where, min, highest)
 
 
 def _not_nan(x: Array, where: Any) -> Array:
@@ -77,33 +77,33 @@ def _not_nan(x: Array, where: Any) -> Array:
     return mask if where is None else binary.logical_and(mask, where)
 
 
-def nanmean(x: Array, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False, where: Any = None) -> Array:
+def nanmean(a: Array, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False, where: Any = None) -> Array:
     """:func:`mean` of the elements that are not NaN."""
-    return mean(x, axis, dtype, keepdims=keepdims, where=_not_nan(x, where))
+    return mean(a, axis, dtype, keepdims=keepdims, where=_not_nan(a, where))
 
 
 def nanvar(
-    x: Array, axis: Axis = None, dtype: Any = None, *, ddof: int = 0, keepdims: bool = False, where: Any = None
+    a: Array, axis: Axis = None, dtype: Any = None, *, ddof: int = 0, keepdims: bool = False, where: Any = None
 ) -> Array:
     """:func:`var` of the elements that are not NaN."""
-    return var(x, axis, dtype, ddof=ddof, keepdims=keepdims, where=_not_nan(x, where))
+    return var(a, axis, dtype, ddof=ddof, keepdims=keepdims, where=_not_nan(a, where))
 
 
 def nanstd(
-    x: Array, axis: Axis = None, dtype: Any = None, *, ddof: int = 0, keepdims: bool = False, where: Any = None
+    a: Array, axis: Axis = None, dtype: Any = None, *, ddof: int = 0, keepdims: bool = False, where: Any = None
 ) -> Array:
     """:func:`std` of the elements that are not NaN."""
-    return std(x, axis, dtype, ddof=ddof, keepdims=keepdims, where=_not_nan(x, where))
+    return std(a, axis, dtype, ddof=ddof, keepdims=keepdims, where=_not_nan(a, where))
 
 
-def nanargmax(x: Array, axis: int | None = None, *, keepdims: bool = False) -> Array:
+def nanargmax(a: Array, axis: int | None = None, *, keepdims: bool = False) -> Array:
     """:func:`argmax` of the elements that are not NaN; -1 where there are none."""
-    return _nan_position(x, axis, keepdims, argmax, lowest)
+    return _nan_position(a, axis, keepdims, argmax, lowest)
 
 
-def nanargmin(x: Array, axis: int | None = None, *, keepdims: bool = False) -> Array:
+def nanargmin(a: Array, axis: int | None = None, *, keepdims: bool = False) -> Array:
     """:func:`argmin` of the elements that are not NaN; -1 where there are none."""
-    return _nan_position(x, axis, keepdims, argmin, highest)
+    return _nan_position(a, axis, keepdims, argmin, highest)
 
 
 def _nan_position(x: Array, axis: int | None, keepdims: bool, position: Any, worst: Any) -> Array:
@@ -113,11 +113,11 @@ def _nan_position(x: Array, axis: int | None, keepdims: bool, position: Any, wor
     return lax.select_n(all(isnan(x), axis, keepdims=keepdims), out, np.int32(-1))
 
 
-def nancumsum(x: Array, axis: int | None = None, dtype: Any = None) -> Array:
+def nancumsum(a: Array, axis: int | None = None, dtype: Any = None) -> Array:
     """:func:`cumsum` with NaN counted as 0."""
-    return cumsum(_without_nan(x, 0), axis, dtype)
+    return cumsum(_without_nan(a, 0), axis, dtype)
 
 
-def nancumprod(x: Array, axis: int | None = None, dtype: Any = None) -> Array:
+def nancumprod(a: Array, axis: int | None = None, dtype: Any = None) -> Array:
     """:func:`cumprod` with NaN counted as 1."""
-    return cumprod(_without_nan(x, 1), axis, dtype)
+    return cumprod(_without_nan(a, 1), axis, dtype)

@@ -31,11 +31,11 @@ Array = Any
 Axis = int | tuple[int, ...] | None
 
 
-def keep_axes(x: Array, shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> Array:
-    """``x``, reduced from ``shape`` over ``axes``, with those axes back as size 1 when ``keepdims``."""
+def keep_axes(a: Array, shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> Array:
+    """``a``, reduced from ``shape`` over ``axes``, with those axes back as size 1 when ``keepdims``."""
     if not keepdims or not axes:
-        return x
-    return lax.reshape(x, tuple(1 if i in axes else n for i, n in enumerate(shape)))
+        return a
+    return lax.reshape(a, tuple(1 if i in axes else n for i, n in enumerate(shape)))
 
 
 def _masked(name: str, x: Array, where: Any, neutral: Any) -> Array:
@@ -72,7 +72,7 @@ def _reduce(
 
 
 def sum(
-    x: Array, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None
+    a: Array, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array:
     """Sum over ``axis`` (None: all). Booleans and small integers are summed as 32-bit integers; float16 and bfloat16
     are added up in float32 and rounded once.
@@ -80,19 +80,19 @@ def sum(
     >>> volta.numpy.sum(volta.numpy.array([[1.0, 2.0], [3.0, 4.0]]), axis=0)
     Array([4., 6.], dtype=float32)
     """
-    own = aval_of("sum", x).dtype
-    x = convert(x, dtypes.canonicalize(dtype) if dtype is not None else _sum_dtype(own))
-    out = _reduce("sum", lax.reduce_sum, _masked("sum", x, where, 0), axis, keepdims)
+    own = aval_of("sum", a).dtype
+    a = convert(a, dtypes.canonicalize(dtype) if dtype is not None else _sum_dtype(own))
+    out = _reduce("sum", lax.reduce_sum, _masked("sum", a, where, 0), axis, keepdims)
     return out if initial is None else lax.add(out, convert(initial, get_aval(out).dtype))
 
 
 def prod(
-    x: Array, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None
+    a: Array, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array:
     """Product over ``axis`` (None: all). Booleans and small integers are multiplied as 32-bit integers."""
-    own = aval_of("prod", x).dtype
-    x = convert(x, dtypes.canonicalize(dtype) if dtype is not None else _sum_dtype(own))
-    out = _reduce("prod", lax.reduce_prod, _masked("prod", x, where, 1), axis, keepdims)
+    own = aval_of("prod", a).dtype
+    a = convert(a, dtypes.canonicalize(dtype) if dtype is not None else _sum_dtype(own))
+    out = _reduce("prod", lax.reduce_prod, _masked("prod", a, where, 1), axis, keepdims)
     return out if initial is None else lax.mul(out, convert(initial, get_aval(out).dtype))
 
 
@@ -125,41 +125,41 @@ def _extreme(
     return out if initial is None else pair(out, convert(initial, aval.dtype))
 
 
-def max(x: Array, axis: Axis = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Array:
+def max(a: Array, axis: Axis = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Array:
     """The largest element over ``axis`` (None: all); NaN wins.
 
     >>> volta.numpy.max(volta.numpy.array([3, 1, 2]))
     Array(3, dtype=int32)
     """
-    return _extreme("max", x, axis, keepdims, initial, where, lax.reduce_max, lax.max, lowest)
+    return _extreme("max", a, axis, keepdims, initial, where, lax.reduce_max, lax.max, lowest)
 
 
-def min(x: Array, axis: Axis = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Array:
+def min(a: Array, axis: Axis = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Array:
     """The smallest element over ``axis`` (None: all); NaN wins."""
-    return _extreme("min", x, axis, keepdims, initial, where, lax.reduce_min, lax.min, highest)
+    return _extreme("min", a, axis, keepdims, initial, where, lax.reduce_min, lax.min, highest)
 
 
 amax, amin = max, min
 
 
-def ptp(x: Array, axis: Axis = None, *, keepdims: bool = False) -> Array:
+def ptp(a: Array, axis: Axis = None, *, keepdims: bool = False) -> Array:
     """The largest less the smallest element."""
-    return lax.sub(max(x, axis, keepdims=keepdims), min(x, axis, keepdims=keepdims))
+    return lax.sub(max(a, axis, keepdims=keepdims), min(a, axis, keepdims=keepdims))
 
 
-def all(x: Array, axis: Axis = None, *, keepdims: bool = False, where: Any = None) -> Array:
+def all(a: Array, axis: Axis = None, *, keepdims: bool = False, where: Any = None) -> Array:
     """Whether every element is nonzero, over ``axis`` (None: all)."""
-    return _reduce("all", lax.reduce_and, _masked("all", to_bool("all", x), where, True), axis, keepdims)
+    return _reduce("all", lax.reduce_and, _masked("all", to_bool("all", a), where, True), axis, keepdims)
 
 
-def any(x: Array, axis: Axis = None, *, keepdims: bool = False, where: Any = None) -> Array:
+def any(a: Array, axis: Axis = None, *, keepdims: bool = False, where: Any = None) -> Array:
     """Whether some element is nonzero, over ``axis`` (None: all)."""
-    return _reduce("any", lax.reduce_or, _masked("any", to_bool("any", x), where, False), axis, keepdims)
+    return _reduce("any", lax.reduce_or, _masked("any", to_bool("any", a), where, False), axis, keepdims)
 
 
-def count_nonzero(x: Array, axis: Axis = None, *, keepdims: bool = False) -> Array:
+def count_nonzero(a: Array, axis: Axis = None, *, keepdims: bool = False) -> Array:
     """How many elements are nonzero, as int32."""
-    return sum(to_bool("count_nonzero", x), axis, keepdims=keepdims)
+    return sum(to_bool("count_nonzero", a), axis, keepdims=keepdims)
 
 
 # -- positions ---------------------------------------------------------------------------------------------------------
@@ -178,14 +178,14 @@ def _position(name: str, primitive: Any, x: Array, axis: int | None, keepdims: b
     return keep_axes(out, aval.shape, (axis,), keepdims)
 
 
-def argmax(x: Array, axis: int | None = None, *, keepdims: bool = False) -> Array:
+def argmax(a: Array, axis: int | None = None, *, keepdims: bool = False) -> Array:
     """The position of the first largest element along ``axis`` (None: of the flat array), as int32; NaN wins."""
-    return _position("argmax", lax.argmax, x, axis, keepdims)
+    return _position("argmax", lax.argmax, a, axis, keepdims)
 
 
-def argmin(x: Array, axis: int | None = None, *, keepdims: bool = False) -> Array:
+def argmin(a: Array, axis: int | None = None, *, keepdims: bool = False) -> Array:
     """The position of the first smallest element along ``axis`` (None: of the flat array), as int32; NaN wins."""
-    return _position("argmin", lax.argmin, x, axis, keepdims)
+    return _position("argmin", lax.argmin, a, axis, keepdims)
 
 
 # -- moments -----------------------------------------------------------------------------------------------------------
@@ -221,57 +221,57 @@ def _mean(x: Array, axes: tuple[int, ...], keepdims: bool, where: Any) -> Array:
     return _divide(total, _count("mean", get_aval(x).shape, axes, keepdims, where))
 
 
-def mean(x: Array, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False, where: Any = None) -> Array:
+def mean(a: Array, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False, where: Any = None) -> Array:
     """SUM / n over ``axis`` (None: all). Integers become float32; float16 and bfloat16 are averaged in float32.
 
     >>> volta.numpy.mean(volta.numpy.array([1.0, 2.0, 6.0]))
     Array(3., dtype=float32)
     """
-    x, out = _moment_operand("mean", x, dtype)
-    axes = canonical_axes("mean", axis, get_aval(x).ndim)
-    return convert(_mean(x, axes, keepdims, where), out)
+    a, out = _moment_operand("mean", a, dtype)
+    axes = canonical_axes("mean", axis, get_aval(a).ndim)
+    return convert(_mean(a, axes, keepdims, where), out)
 
 
 def var(
-    x: Array, axis: Axis = None, dtype: Any = None, *, ddof: int = 0, keepdims: bool = False, where: Any = None
+    a: Array, axis: Axis = None, dtype: Any = None, *, ddof: int = 0, keepdims: bool = False, where: Any = None
 ) -> Array:
     """Variance in two passes: the mean, then SUM(d*d) / (n - ddof) of the distances d from it."""
-    x, out = _moment_operand("var", x, dtype)
-    axes = canonical_axes("var", axis, get_aval(x).ndim)
+    a, out = _moment_operand("var", a, dtype)
+    axes = canonical_axes("var", axis, get_aval(a).ndim)
     if where is not None:
-        x = _masked("var", x, where, 0)  # now, so that a NaN left out cannot come back through the gradient of d * d
-    center = _mean(x, axes, True, where)
-    d = lax.sub(x, broadcast_array(center, get_aval(x).shape)) if get_aval(center).shape else lax.sub(x, center)
-    count = _count("var", get_aval(x).shape, axes, keepdims, where)
+        a = _masked("var", a, where, 0)  # now, so that a NaN left out cannot come back through the gradient of d * d
+    center = _mean(a, axes, True, where)
+    d = lax.sub(a, broadcast_array(center, get_aval(a).shape)) if get_aval(center).shape else lax.sub(a, center)
+    count = _count("var", get_aval(a).shape, axes, keepdims, where)
     total = sum(lax.mul(d, d), axes, keepdims=keepdims, where=where)
     return convert(_divide(total, lax.sub(count, np.int32(ddof)) if isinstance(count, Value) else count - ddof), out)
 
 
 def std(
-    x: Array, axis: Axis = None, dtype: Any = None, *, ddof: int = 0, keepdims: bool = False, where: Any = None
+    a: Array, axis: Axis = None, dtype: Any = None, *, ddof: int = 0, keepdims: bool = False, where: Any = None
 ) -> Array:
     """Standard deviation: the square root of :func:`var`."""
-    x, out = _moment_operand("std", x, dtype)
-    return convert(lax.sqrt(var(x, axis, ddof=ddof, keepdims=keepdims, where=where)), out)
+    a, out = _moment_operand("std", a, dtype)
+    return convert(lax.sqrt(var(a, axis, ddof=ddof, keepdims=keepdims, where=where)), out)
 
 
 def average(
-    x: Array, axis: Axis = None, weights: Array | None = None, returned: bool = False, keepdims: bool = False
+    a: Array, axis: Axis = None, weights: Array | None = None, returned: bool = False, keepdims: bool = False
 ) -> Any:
-    """The mean weighted by ``weights`` (the shape of ``x``, or 1-d along one ``axis``); with ``returned`` the sum of
+    """The mean weighted by ``weights`` (the shape of ``a``, or 1-d along one ``axis``); with ``returned`` the sum of
     the weights as well.
 
     >>> average(np.float32([1, 4]), weights=np.float32([2, 1]))
     Array(2., dtype=float32)
     """
     if weights is None:
-        out = mean(x, axis, keepdims=keepdims)
+        out = mean(a, axis, keepdims=keepdims)
         if not returned:
             return out
-        shape = aval_of("average", x).shape
-        count = math.prod(shape[a] for a in canonical_axes("average", axis, len(shape)))
+        shape = aval_of("average", a).shape
+        count = math.prod(shape[i] for i in canonical_axes("average", axis, len(shape)))
         return out, as_value(lax.full(get_aval(out).shape, count, get_aval(out).dtype))
-    shape, wshape = aval_of("average", x).shape, aval_of("average", weights).shape
+    shape, wshape = aval_of("average", a).shape, aval_of("average", weights).shape
     if wshape != shape:
         if (
             not isinstance(axis, int)
@@ -283,12 +283,12 @@ def average(
                     f"average: weights of shape {wshape} do not fit an operand of shape {shape} at axis {axis}"
                 )
             )
-        a = canonical_axis("average", axis, len(shape))
-        weights = lax.broadcast_in_dim(weights, shape, (a,))
-    dtype = dtypes.to_float(dtypes.promote((get_aval(x).dtype, False), (get_aval(weights).dtype, False))[0])
-    x, weights = convert(x, dtype), convert(weights, dtype)
+        place = canonical_axis("average", axis, len(shape))
+        weights = lax.broadcast_in_dim(weights, shape, (place,))
+    dtype = dtypes.to_float(dtypes.promote((get_aval(a).dtype, False), (get_aval(weights).dtype, False))[0])
+    a, weights = convert(a, dtype), convert(weights, dtype)
     total = sum(weights, axis, keepdims=keepdims)
-    out = lax.div(sum(lax.mul(x, weights), axis, keepdims=keepdims), total)
+    out = lax.div(sum(lax.mul(a, weights), axis, keepdims=keepdims), total)
     return (out, total) if returned else out
 
 
@@ -304,14 +304,14 @@ def _scan(name: str, primitive: Any, x: Array, axis: int | None, dtype: Any) -> 
     return primitive(x, canonical_axis(name, axis, own.ndim))
 
 
-def cumsum(x: Array, axis: int | None = None, dtype: Any = None) -> Array:
-    """Running sums along ``axis`` (None: of the flat array), in the dtype of ``x`` (int32 for booleans)."""
-    return _scan("cumsum", lax.cumsum, x, axis, dtype)
+def cumsum(a: Array, axis: int | None = None, dtype: Any = None) -> Array:
+    """Running sums along ``axis`` (None: of the flat array), in the dtype of ``a`` (int32 for booleans)."""
+    return _scan("cumsum", lax.cumsum, a, axis, dtype)
 
 
-def cumprod(x: Array, axis: int | None = None, dtype: Any = None) -> Array:
-    """Running products along ``axis`` (None: of the flat array), in the dtype of ``x`` (int32 for booleans)."""
-    return _scan("cumprod", lax.cumprod, x, axis, dtype)
+def cumprod(a: Array, axis: int | None = None, dtype: Any = None) -> Array:
+    """Running products along ``axis`` (None: of the flat array), in the dtype of ``a`` (int32 for booleans)."""
+    return _scan("cumprod", lax.cumprod, a, axis, dtype)
 
 
 def cumulative_sum(x: Array, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:
