@@ -7,7 +7,7 @@
 [0.0, 2.0, 4.0]
 """
 
-from volta import errors, io, lax, nn, numpy, optim, random, tree, tree_util
+from volta import errors, io, lax, nn, numpy, optim, random, scipy, tree, tree_util
 from volta.api.arguments import ShapeDtypeStruct, float0
 from volta.api.autodiff import grad, jvp, linearize, value_and_grad, vjp
 from volta.api.devices import (
@@ -79,6 +79,7 @@ __all__ = [
     "process_index",
     "random",
     "remat",
+    "scipy",
     "set_num_threads",
     "tree",
     "tree_util",

@@ -1,0 +1,55 @@
+"""Special functions against SciPy's, in both precisions."""
+
+import doctest
+
+import numpy as np
+import pytest
+import scipy.special
+
+import volta
+from volta.scipy import special
+
+X = np.random.default_rng(5).uniform(-3, 3, 50)
+P = np.random.default_rng(6).uniform(0.01, 0.99, 50)
+DOMAIN = {
+    "erfinv": P * 2 - 1,
+    "gammaln": X + 3.5,
+    "digamma": X + 3.5,
+    "psi": X + 3.5,
+    "logit": P,
+    "ndtri": P,
+    "log1p": P,
+}
+UNARY = "digamma entr erf erfc erfinv exp2 expit expm1 gammaln log1p log_expit logit ndtr ndtri psi".split()
+
+
+@pytest.mark.parametrize("dtype", ("float32", "float64"))
+@pytest.mark.parametrize("name", UNARY)
+def test_of_one_array(name, dtype):
+    x = DOMAIN.get(name, X).astype(dtype)
+    got = getattr(special, name)(x)
+    assert got.dtype == dtype
+    rtol = 3e-5 if dtype == "float32" else 1e-9
+    np.testing.assert_allclose(got, getattr(scipy.special, name)(x.astype("float64")), rtol=rtol, atol=rtol / 10)
+
+
+@pytest.mark.parametrize("name", "xlogy xlog1py rel_entr kl_div".split())
+def test_of_two_arrays(name):
+    x, y = np.float32([0, 0, 0.5, 2, -1]), np.float32([0, 3, 0.25, 4, 2])
+    got = getattr(special, name)(x, y)
+    np.testing.assert_allclose(got, getattr(scipy.special, name)(x, y), rtol=1e-6)
+
+
+def test_gradients_at_the_edges_are_finite():
+    assert volta.grad(lambda y: special.xlogy(0.0, y))(0.0) == 0
+    assert volta.grad(lambda p: special.rel_entr(p, 0.5).sum())(np.float32(0.5)) == 1
+
+
+def test_reductions_are_those_of_nn():
+    x = X.astype("float32")
+    np.testing.assert_allclose(special.logsumexp(x), scipy.special.logsumexp(x), rtol=1e-6)
+    np.testing.assert_allclose(special.softmax(x), scipy.special.softmax(x), rtol=1e-5)
+
+
+def test_examples():
+    assert doctest.testmod(special).failed == 0
