@@ -16,8 +16,8 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
     for names in (
         "version core",
         "ops",
-        "emit",
         "xla_like",
+        "emit",
         "numba_cpu numba_cuda",
         "runtime",
         "trace",

@@ -17,7 +17,7 @@ from volta.emit.loops import (
     new_kernel,
     offset,
 )
-from volta.numba_cpu.dot_args import Args, at, ceil_div, round_up, store_sums
+from volta.emit.dot_args import Args, at, ceil_div, round_up, store_sums
 from volta.numba_cpu.dot_pack import pack
 from volta.numba_cpu.dot_tile import panel
 from volta.xla_like.dot_schedule import CHUNK, DotSpec, Mode, item_size

@@ -23,7 +23,7 @@ from volta.emit.loops import (
     offset,
     splat,
 )
-from volta.numba_cpu.dot_args import Args, at, ceil_div, store_sums
+from volta.emit.dot_args import Args, at, ceil_div, store_sums
 from volta.numba_cpu.dot_pack import pack, transpose
 from volta.numba_cpu.dot_tile import multiply_add, new_internal
 from volta.xla_like.dot_schedule import CHUNK, DotSpec, item_size

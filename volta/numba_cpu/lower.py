@@ -9,12 +9,14 @@ from llvmlite import ir
 
 from volta.core.errors import UnsupportedOperationError
 from volta.emit.loops import I64, KERNEL_TYPE, for_range, load_args, minimum, new_kernel, offset
+from volta.emit.passes import build_combine
+from volta.emit.scatter import build_scatter, build_scatter_few, build_scatter_order
+from volta.emit.sorting import build_scan, build_sort
+from volta.numba_cpu import target
 from volta.numba_cpu.dot import build_dot, build_dot_pack
 from volta.numba_cpu.dot_row import build_dot_row
 from volta.numba_cpu.launch import Executable, LaunchTable
-from volta.numba_cpu.nests import build_combine, build_loop
-from volta.numba_cpu.scatter import build_scatter, build_scatter_few, build_scatter_order
-from volta.numba_cpu.sorting import build_scan, build_sort
+from volta.numba_cpu.nests import build_loop
 from volta.numba_cpu.unit import KernelSource, compile_kernels
 from volta.xla_like.kernels import CombineKernel, Kernel, KernelCall, LibraryKernel, LoopKernel, kernel_name
 from volta.xla_like.plan import ExecutionPlan
@@ -48,8 +50,8 @@ LIBRARY: dict[str, Callable[[ir.Module, str, Any], object]] = {
     "dot_pack": build_dot_pack,
     "dot_row": build_dot_row,
     "scan": build_scan,
-    "scatter": build_scatter,
-    "scatter_few": build_scatter_few,
+    "scatter": lambda m, n, spec: build_scatter(m, n, spec, target.vector_bits() // 32),
+    "scatter_few": lambda m, n, spec: build_scatter_few(m, n, spec, target.vector_bits() // 32),
     "scatter_order": build_scatter_order,
     "sort": build_sort,
 }

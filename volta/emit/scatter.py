@@ -5,14 +5,14 @@ No target is written by two tasks, so there are no atomics and no dependence on 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from llvmlite import ir
 
 from volta.emit.builder import Builder, Value, compute_dtype
 from volta.emit.loops import I64, PTR, for_range, if_else, if_then, load_args, minimum, new_kernel, offset
-from volta.numba_cpu import target
-from volta.numba_cpu.reducers import BLOCK, LANES, BlockTree, Reducer, StateArray, columns_block
+from volta.emit.reducers import BLOCK, LANES, BlockTree, Reducer, StateArray, columns_block
 from volta.xla_like.opaque import FEW_UPDATES, SCATTER_SLOTS, ScatterSpec
 
 _REDUCTION = {"add": "sum", "mul": "prod", "min": "min", "max": "max"}
@@ -66,13 +66,13 @@ def build_scatter_order(module: ir.Module, name: str, spec: object) -> ir.Functi
     return function
 
 
-class _Combiner:
+class Combiner:
     """Combines the updates of one slot, in order, and then with the slot; columns are vector lanes."""
 
-    def __init__(self, b: ir.IRBuilder, spec: ScatterSpec, width: ir.Value) -> None:
+    def __init__(self, b: ir.IRBuilder, spec: ScatterSpec, width: ir.Value, lanes: int) -> None:
         self.b, self.dtype, self.width = b, spec.dtype.name, width
         self.item = I64(spec.dtype.itemsize)
-        self.wide = target.vector_bits() // 32
+        self.wide = lanes
         self.reducer = None if spec.op == "set" else Reducer(_REDUCTION[spec.op], compute_dtype(self.dtype))
         self.frames = {}
         if self.reducer is not None:
@@ -83,14 +83,15 @@ class _Combiner:
         """Combine ``number`` updates (at least one) into the row at ``here``; ``row_of(i)`` is the i-th one's row."""
         b, whole = self.b, self.b.and_(self.width, I64(-self.wide))
         with for_range(b, 0, whole, self.wide) as index:
-            self._column(here, updates, number, row_of, index, self.wide)
+            self.column(here, updates, number, row_of, index, self.wide)
         with for_range(b, whole, self.width) as index:
-            self._column(here, updates, number, row_of, index, 1)
+            self.column(here, updates, number, row_of, index, 1)
 
-    def _column(
+    def column(
         self, here: ir.Value, updates: ir.Value, number: ir.Value, row_of: Callable[[ir.Value], ir.Value],
         index: ir.Value, lanes: int,
     ) -> None:  # fmt: skip
+        """`lanes` columns of a slot, from ``index`` on."""
         b, dtype = self.b, self.dtype
         builder = Builder(b, lanes)
 
@@ -114,12 +115,47 @@ class _Combiner:
         builder.store(self.reducer.combine(builder, (builder.load(place, dtype),), total)[0], place, dtype)
 
 
-def build_scatter(module: ir.Module, name: str, spec: ScatterSpec) -> ir.Function:
-    """A task is up to 256 slots of one batch item. Args: updates [B, I, W], order, out [B, S, W], B, S, W, I."""
+def run_of(b: ir.IRBuilder, ends: ir.Value, slot: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """Where the run of a slot begins and ends among the positions."""
+    with if_else(b, b.icmp_signed(">", slot, I64(0))) as before:
+        with before.then():
+            before.give(b.load(_word(b, ends, b.sub(slot, I64(1))), typ=I64))
+        with before.otherwise():
+            before.give(I64(0))
+    return before.results[0], b.load(_word(b, ends, slot), typ=I64)
+
+
+def _position(b: ir.IRBuilder, positions: ir.Value, low: ir.Value, i: ir.Value) -> ir.Value:
+    return b.load(_word(b, positions, b.add(low, i)), typ=I64)
+
+
+def scatter_column(
+    b: ir.IRBuilder, spec: ScatterSpec, words: Sequence[ir.Value], linear: ir.Value, pointer: Callable[..., ir.Value]
+) -> None:
+    """Combine one column of one slot: number ``linear`` of B x S x W. ``words`` are the args of `build_scatter`."""
+    updates0, order0, out0, _, slots, width, count = words
+    combiner = Combiner(b, spec, width, 1)
+    row_bytes = b.mul(width, combiner.item)
+    row, column = b.udiv(linear, width), b.urem(linear, width)
+    batch, slot = b.udiv(row, slots), b.urem(row, slots)
+    ends = offset(b, pointer(b, order0), b.shl(b.mul(batch, b.add(slots, count)), I64(3)))
+    updates = offset(b, pointer(b, updates0), b.mul(b.mul(batch, count), row_bytes))
+    low, high = run_of(b, ends, slot)
+    with if_then(b, b.icmp_signed("<", low, high)):
+        here = offset(b, pointer(b, out0), b.mul(row, row_bytes))
+        row_of = partial(_position, b, _word(b, ends, slots), low)
+        combiner.column(here, updates, b.sub(high, low), row_of, column, 1)
+
+
+def build_scatter(module: ir.Module, name: str, spec: ScatterSpec, lanes: int) -> ir.Function:
+    """``lanes`` columns at a time. A task is up to 256 slots of one batch item.
+
+    Args: updates [B, I, W], order, out [B, S, W], B, S, W, I.
+    """
     function, b = new_kernel(module, name)
     args, begin, end, _ = function.args
     updates0, order0, out0, _, slots, width, count = load_args(b, args, 7)
-    combiner = _Combiner(b, spec, width)
+    combiner = Combiner(b, spec, width, lanes)
     chunks = b.sdiv(b.add(slots, I64(SCATTER_SLOTS - 1)), I64(SCATTER_SLOTS))
     row_bytes = b.mul(width, combiner.item)
     with for_range(b, begin, end) as task:
@@ -130,28 +166,20 @@ def build_scatter(module: ir.Module, name: str, spec: ScatterSpec) -> ir.Functio
         out = offset(b, b.inttoptr(out0, PTR), b.mul(b.mul(batch, slots), row_bytes))
         first = b.mul(chunk, I64(SCATTER_SLOTS))
         with for_range(b, first, minimum(b, b.add(first, I64(SCATTER_SLOTS)), slots)) as slot:
-            with if_else(b, b.icmp_signed(">", slot, I64(0))) as before:
-                with before.then():
-                    before.give(b.load(_word(b, ends, b.sub(slot, I64(1))), typ=I64))
-                with before.otherwise():
-                    before.give(I64(0))
-            low, high = before.results[0], b.load(_word(b, ends, slot), typ=I64)
-
-            def row_of(i: ir.Value, low: ir.Value = low, positions: ir.Value = positions) -> ir.Value:
-                return b.load(_word(b, positions, b.add(low, i)), typ=I64)
-
+            low, high = run_of(b, ends, slot)
+            row_of = partial(_position, b, positions, low)
             with if_then(b, b.icmp_signed("<", low, high)):
                 combiner.slot(offset(b, out, b.mul(slot, row_bytes)), updates, b.sub(high, low), row_of)
     b.ret_void()
     return function
 
 
-def build_scatter_few(module: ir.Module, name: str, spec: ScatterSpec) -> ir.Function:
+def build_scatter_few(module: ir.Module, name: str, spec: ScatterSpec, lanes: int) -> ir.Function:
     """For few updates; a task is a batch item. Args: updates [B, I, W], targets [B, I], out [B, S, W], B, S, W, I."""
     function, b = new_kernel(module, name)
     args, begin, end, _ = function.args
     updates0, targets0, out0, _, slots, width, count = load_args(b, args, 7)
-    combiner = _Combiner(b, spec, width)
+    combiner = Combiner(b, spec, width, lanes)
     row_bytes = b.mul(width, combiner.item)
     with b.goto_entry_block():
         rows = b.inttoptr(b.ptrtoint(b.alloca(ir.ArrayType(I64, FEW_UPDATES)), I64), PTR)  # an untyped pointer

@@ -1,0 +1,282 @@
+"""Code for the bodies of loop kernels, shared by the backends: values, accesses, stores.
+
+A body is evaluated with a builder of some number of lanes at some index of the vector dimension. The bits of an element
+do not depend on the lanes, so vectors and their scalar rest on the CPU, and a GPU's threads, agree by construction.
+Loops, and who runs which element, are the backends' own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+from llvmlite import ir
+
+from volta.emit.builder import Builder, Value, compute_dtype
+from volta.emit.loops import I64, PTR, load_arg, load_pointer, offset
+from volta.ops.primitive import REGISTRY
+from volta.xla_like.kernels import (
+    Compute,
+    ConstValue,
+    IndexValue,
+    Instr,
+    Load,
+    LoopKernel,
+    Reduce,
+    Store,
+    fill_value,
+)
+from volta.xla_like.phases import Analysis, analyse, needed
+
+
+@attrs.define(eq=False)
+class Place:
+    """A load, index or store in a run of the kernel: its base (pointer, or number) and strides in bytes."""
+
+    base: ir.Value
+    strides: list[ir.Value]  # kept dims, then the reduced one
+    terms: list[tuple[ir.Value, ir.Value]]  # (byte stride, largest index)
+
+class BodyEmitter:
+    """Emits the body of one loop kernel at the position of ``b``; ``args`` points to the args block of a call.
+
+    ``constant_space`` is LLVM's address space for tables of constants.
+    """
+
+    def __init__(self, b: ir.IRBuilder, args: ir.Value, kernel: LoopKernel, constant_space: int = 0) -> None:
+        self.b, self.args, self.kernel, self.constant_space = b, args, kernel, constant_space
+        self.analysis: Analysis = analyse(kernel.mode, kernel.body)
+        self.memory = [i for i, x in enumerate(kernel.body) if isinstance(x, (Load, IndexValue))]
+        self.mask: ir.Value | None = None  # lanes in range, while the body of a masked loop is emitted
+        self._read_args()
+
+    # -- the args block ------------------------------------------------------------------------------------------------
+
+    def _read_args(self) -> None:
+        """Sizes, then for each access: base, strides, and (stride, largest index) per term (see lower.py)."""
+        b, k = self.b, self.kernel
+        n_dims = k.rank + (k.mode != "map")
+        self.sizes = [load_arg(b, self.args, i) for i in range(k.rank + 1)]
+        at = k.rank + 1
+        self.places: list[Place] = []
+        for x in [*(k.body[i] for i in self.memory), *k.stores]:
+            assert isinstance(x, (Load, Store, IndexValue))
+            is_index = isinstance(x, IndexValue)
+            base = load_arg(b, self.args, at) if is_index else self.pointer(at)
+            strides = [load_arg(b, self.args, at + 1 + d) for d in range(n_dims)]
+            at += 1 + n_dims
+            terms = []
+            for _ in () if isinstance(x, IndexValue) else x.terms:
+                terms.append((load_arg(b, self.args, at), load_arg(b, self.args, at + 1)))
+                at += 2
+            self.places.append(Place(base, strides, terms))
+
+    def pointer(self, at: int) -> ir.Value:
+        """The address at a position of the args block."""
+        return load_pointer(self.b, self.args, at)
+
+    # -- values --------------------------------------------------------------------------------------------------------
+
+    def builder(self, lanes: int) -> Builder:
+        return Builder(self.b, lanes, self.constant_space)
+
+    def at_row(self, place: Place, outer: Sequence[ir.Value]) -> ir.Value:
+        """The base moved to an outer index (the kept dims that ``outer`` covers)."""
+        b, total = self.b, None
+        for index, stride in zip(outer, place.strides, strict=False):
+            step = b.mul(index, stride)
+            total = step if total is None else b.add(total, step)
+        if total is None:
+            return place.base
+        return offset(b, place.base, total) if place.base.type == PTR else b.add(place.base, total)
+
+    def evaluate(
+        self, which: Sequence[int], values: dict[int, Value], lanes: int, row: dict[int, ir.Value],
+        vector_index: ir.Value | None, walk_index: ir.Value | None = None,
+    ) -> None:  # fmt: skip
+        """Compute values ``which`` (ascending) into ``values``, with ``lanes`` lanes.
+
+        ``row`` holds bases at the current outer index. ``vector_index`` is the index of lane 0 in the vector dimension
+        (None for once-a-row values), ``walk_index`` that of the reduced dimension of a 'col' kernel.
+        """
+        for i in which:
+            if i not in values:
+                values[i] = self._value(i, values, lanes, row, vector_index, walk_index)
+
+    def _widened(self, x: Value, b: Builder) -> Value:
+        return x if x.builder.lanes == b.lanes else b.splat(x)
+
+    def _value(
+        self, i: int, values: dict[int, Value], lanes: int, row: dict[int, ir.Value], index: ir.Value | None,
+        walk: ir.Value | None,
+    ) -> Value:  # fmt: skip
+        x: Instr = self.kernel.body[i]
+        b = self.builder(lanes)
+        if isinstance(x, ConstValue):
+            return b.const(x.dtype.name, x.number)
+        if isinstance(x, Compute):
+            args = [self._widened(values[a], b) for a in x.args]
+            return self._compute(x, args, b)
+        if isinstance(x, IndexValue):
+            return self._index(i, x, b, row, index, walk)
+        assert isinstance(x, Load)
+        return self._load(i, x, values, b, row, index, walk)
+
+    def _compute(self, x: Compute, args: list[Value], b: Builder) -> Value:
+        if x.name == "bitcast_convert_type":
+            return self._bitcast(x, args[0], b)
+        emit = REGISTRY[x.name].emit
+        assert emit is not None
+        result: Value = emit(b, *args, **dict(x.params))
+        if x.dtype.name in ("float16", "bfloat16"):  # computed in float32, rounded after every operation
+            result = b.round_to_half(result, x.dtype.name)
+        return result
+
+    def _bitcast(self, x: Compute, arg: Value, b: Builder) -> Value:
+        old, new = dict(x.params)["old_dtype"].name, x.dtype.name
+        half = ("float16", "bfloat16")
+        if old in half:  # a half float is a float32 in registers; its bits exist in memory form
+            arg = b.value(b.to_memory(arg, old), "uint16")
+        if new in half:
+            return b.from_memory(b.bitcast(arg, "uint16").ir, new)
+        return b.bitcast(arg, new)
+
+    def _index(
+        self, i: int, x: IndexValue, b: Builder, row: dict[int, ir.Value], index: ir.Value | None, walk: ir.Value | None
+    ) -> Value:
+        place = self.places[self.memory.index(i)]
+        start = row[i]
+        if walk is not None:
+            start = self.b.add(start, self.b.mul(walk, place.strides[-1]))
+        value = b.splat(Builder(self.b, 1).value(start, "int64"))
+        if index is not None and x.pattern[0] != "0":
+            stride = place.strides[self.vector_dim]
+            first = self.b.add(start, self.b.mul(index, stride))
+            value = b.splat(Builder(self.b, 1).value(first, "int64"))
+            if b.lanes > 1:
+                value = value + b.iota("int64") * b.splat(Builder(self.b, 1).value(stride, "int64"))
+        return b.cast(value, x.dtype.name)
+
+    @property
+    def vector_dim(self) -> int:
+        """Position of the vector dimension among the strides."""
+        return self.kernel.rank - 1 if self.kernel.mode != "row" else self.kernel.rank
+
+    def _clamped(self, values: dict[int, Value], x: Load | Store, place: Place, b: Builder) -> tuple[Value, Value]:
+        """The byte offset of the index terms, and whether every index is in range."""
+        total, inside = None, b.const("bool", True)
+        scalar = Builder(self.b, 1)
+        for t, (stride, top) in zip(x.terms, place.terms, strict=True):
+            term = self._widened(values[t], b)
+            if term.dtype == "uint64":  # beyond int64 is out of range as well
+                huge = term >= 1 << 63
+                number = b.select(huge, -1, b.cast(term, "int64"))
+                index = b.select(huge, (1 << 63) - 1, b.cast(term, "int64"))
+            else:
+                number = index = b.cast(term, "int64")
+            largest = b.splat(scalar.value(top, "int64"))
+            inside = inside & (number >= 0) & (number <= largest)
+            index = b.select(index < 0, 0, b.select(index > largest, largest, index))
+            step = index * b.splat(scalar.value(stride, "int64"))
+            total = step if total is None else total + step
+        assert total is not None
+        return total, inside
+
+    def _load(
+        self, i: int, x: Load, values: dict[int, Value], b: Builder, row: dict[int, ir.Value], index: ir.Value | None,
+        walk: ir.Value | None,
+    ) -> Value:  # fmt: skip
+        place = self.places[self.memory.index(i)]
+        pointer, inside = row[i], None
+        dtype = x.dtype.name
+        if walk is not None and x.pattern[-1] != "0":
+            pointer = offset(self.b, pointer, self.b.mul(walk, place.strides[-1]))
+        moves = index is not None and x.pattern[0] != "0"
+        if x.terms:
+            one = Builder(self.b, 1)
+            if all(values[t].builder.lanes == 1 for t in x.terms):
+                total, inside = self._clamped(values, x, place, one)
+                pointer = offset(self.b, pointer, total.ir)
+            else:
+                total, inside = self._clamped(values, x, place, b)
+                if moves:
+                    stride = place.strides[self.vector_dim]
+                    pointer = offset(self.b, pointer, self.b.mul(index, stride))
+                    if b.lanes > 1:
+                        total = total + b.iota("int64") * b.splat(one.value(stride, "int64"))
+                value = b.load_at(pointer, b.offsets(total), dtype)
+                return self._filled(value, inside, x, b)
+        if not moves:
+            value = b.splat(Builder(self.b, 1).load(pointer, dtype)) if b.lanes > 1 else b.load(pointer, dtype)
+        else:
+            assert index is not None
+            stride = place.strides[self.vector_dim]
+            if x.pattern[0] == "1":
+                here = offset(self.b, pointer, self.b.mul(index, I64(x.dtype.itemsize)))
+                value = b.load(here, dtype) if self.mask is None else b.load_masked(here, dtype, self.mask)
+            else:
+                here = offset(self.b, pointer, self.b.mul(index, stride))
+                value = b.load_strided(here, stride, dtype)
+        return self._filled(value, inside, x, b)
+
+    def _filled(self, value: Value, inside: Value | None, x: Load, b: Builder) -> Value:
+        if not x.fill or inside is None:
+            return value
+        return b.select(self._widened(inside, b), value, b.const(value.dtype, fill_value(x.dtype, x.fill)))
+
+    def store(
+        self, number: int, s: Store, value: Value, lanes: int, base: ir.Value, index: ir.Value | None,
+        values: dict[int, Value], walk: ir.Value | None = None,
+    ) -> None:  # fmt: skip
+        """Write a value; ``base`` is the place at the current outer index."""
+        b = self.builder(lanes)
+        place = self.places[len(self.memory) + number]
+        dtype = s.dtype.name
+        value = self._widened(value, b)
+        if value.dtype != compute_dtype(dtype):
+            value = b.cast(value, dtype)
+        if s.terms:
+            total, _ = self._clamped(values, s, place, Builder(self.b, 1))
+            base = offset(self.b, base, total.ir)
+        if walk is not None:
+            base = offset(self.b, base, self.b.mul(walk, place.strides[-1]))
+        if index is None:
+            b.store(value, base, dtype)
+        elif s.pattern[0] == "1":
+            here = offset(self.b, base, self.b.mul(index, I64(s.dtype.itemsize)))
+            if self.mask is None:
+                b.store(value, here, dtype)
+            else:
+                b.store_masked(value, here, self.mask, dtype)
+        else:
+            stride = place.strides[self.vector_dim]
+            b.store_strided(value, offset(self.b, base, self.b.mul(index, stride)), stride, dtype)
+
+    # -- loop pieces ---------------------------------------------------------------------------------------------------
+
+    def unravel(self, index: ir.Value, sizes: Sequence[ir.Value]) -> list[ir.Value]:
+        """A linear index as one index a dimension."""
+        out: list[ir.Value] = []
+        for d in range(len(sizes) - 1, 0, -1):
+            out.append(self.b.urem(index, sizes[d]))
+            index = self.b.udiv(index, sizes[d])
+        return [*([index] if sizes else []), *reversed(out)]
+
+    def row_bases(self, outer: Sequence[ir.Value]) -> tuple[dict[int, ir.Value], list[ir.Value]]:
+        """Bases of loads and indices (by value), and of stores, at an outer index."""
+        bases = [self.at_row(p, outer) for p in self.places]
+        n = len(self.memory)
+        return dict(zip(self.memory, bases[:n], strict=True)), bases[n:]
+
+    def invariant(self, phase: int | None = None) -> list[int]:
+        """Values computed once a row (in one phase, or in all)."""
+        a = self.analysis
+        return [
+            i
+            for i, x in enumerate(self.kernel.body)
+            if not a.varies[i] and not isinstance(x, Reduce) and (phase is None or a.phase[i] == phase)
+        ]
+
+    def pass_values(self, phase: int, targets: Sequence[int], stop: Sequence[int] = ()) -> list[int]:
+        """Per-element values that a pass computes for its targets."""
+        return [i for i in needed(self.kernel.body, targets, stop) if self.analysis.varies[i]]

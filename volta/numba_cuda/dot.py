@@ -1,0 +1,218 @@
+"""Matrix products: a block computes a tile of the output, a thread a small tile of that, through shared memory.
+
+Each output element is one thread's: chains of 256 FMAs in ascending k from +0.0, whose sums are added in ascending
+order. The tile never changes a bit. Elements beyond the edges are computed from the last row or column and not stored;
+k is never padded, since even adding +0 can change a result (-0).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import attrs
+from llvmlite import ir
+
+from volta.emit.builder import HALF_DTYPES, Builder, is_float, scalar_type
+from volta.emit.dot_args import Args, at, ceil_div
+from volta.emit.loops import I32, I64, fma, if_then, loop, minimum, offset
+from volta.numba_cuda.threads import (
+    barrier,
+    block_index,
+    device_pointer,
+    new_entry,
+    own_args,
+    shared_memory,
+    thread_index,
+)
+from volta.xla_like.dot_schedule import CHUNK, DotSpec, item_size
+
+_GROUP = 4  # neighbouring elements that a thread reads from shared memory at once
+
+
+@attrs.frozen
+class Tile:
+    """Rows, columns and depth of a block's tile, and the rows and columns of it that are one thread's."""
+
+    rows: int
+    cols: int
+    depth: int
+    thread_rows: int
+    thread_cols: int
+
+    @property
+    def threads(self) -> int:
+        return (self.rows // self.thread_rows) * (self.cols // self.thread_cols)
+
+
+LARGE = Tile(64, 128, 16, 8, 8)
+LARGE_WIDE = Tile(64, 64, 16, 4, 4)  # for accumulators of 8 bytes
+SMALL = Tile(32, 32, 16, 2, 4)
+
+
+@attrs.frozen
+class DotVariant:
+    """How a product runs: its tile, and along which dimension neighbouring threads read each operand."""
+
+    tile: Tile
+    lhs_along: Literal["k", "m"]
+    rhs_along: Literal["k", "n"]
+
+    def suffix(self) -> str:
+        return f"{self.tile.rows}x{self.tile.cols}{self.lhs_along}{self.rhs_along}"
+
+
+def build_dot(module: ir.Module, name: str, spec: DotSpec, variant: DotVariant) -> ir.Function:
+    """Add a product kernel; its args are those of the CPU's (`volta.xla_like.dot_schedule.Arg`)."""
+    function, b = new_entry(module, name, variant.tile.threads)
+    _Product(module, b, spec, variant, function).emit()
+    b.ret_void()
+    return function
+
+
+def blocks_of(tile: Tile, m: int, n: int, batches: int) -> int:
+    return batches * -(-m // tile.rows) * -(-n // tile.cols)
+
+
+def choose(spec: DotSpec, m: int, n: int, batches: int, lhs_along: str, rhs_along: str) -> DotVariant:
+    """The largest tile that still gives every multiprocessor work."""
+    large = LARGE if item_size(spec.accumulator) == 4 else LARGE_WIDE
+    tile = large if blocks_of(large, m, n, batches) >= 100 and m >= 32 and n >= 32 else SMALL
+    return DotVariant(tile, lhs_along, rhs_along)  # type: ignore[arg-type]
+
+
+class _Product:
+    def __init__(
+        self, module: ir.Module, b: ir.IRBuilder, spec: DotSpec, variant: DotVariant, function: ir.Function
+    ) -> None:
+        self.b, self.spec, self.tile, self.variant = b, spec, variant.tile, variant
+        self.args = Args(b, own_args(b, function.args[0]))
+        self.one = Builder(b, 1)
+        self.size = item_size(spec.accumulator)
+        self.kind = scalar_type(spec.accumulator)
+        self.zero = ir.Constant(self.kind, 0.0 if is_float(spec.accumulator) else 0)
+        self.thread = thread_index(b)
+        t = self.tile
+        self.lhs_line, self.rhs_line = (t.rows + _GROUP) * self.size, (t.cols + _GROUP) * self.size
+        lhs_bytes = t.depth * self.lhs_line
+        self.lhs_shared = shared_memory(module, b, f"{function.name}_tiles", lhs_bytes + t.depth * self.rhs_line)
+        self.rhs_shared = offset(b, self.lhs_shared, lhs_bytes)
+
+    def emit(self) -> None:
+        b, a, t = self.b, self.args, self.tile
+        row_tiles, col_tiles = ceil_div(b, a.M, t.rows), ceil_div(b, a.N, t.cols)
+        number = block_index(b)
+        band = b.udiv(number, row_tiles)
+        row = b.mul(b.urem(number, row_tiles), I64(t.rows))
+        item, col = b.udiv(band, col_tiles), b.mul(b.urem(band, col_tiles), I64(t.cols))
+        b0, b1 = b.udiv(item, a.BATCH1), b.urem(item, a.BATCH1)
+        lhs = at(b, device_pointer(b, a.LHS), (b0, a.LHS_BATCH0), (b1, a.LHS_BATCH1))
+        rhs = at(b, device_pointer(b, a.RHS), (b0, a.RHS_BATCH0), (b1, a.RHS_BATCH1))
+        out = at(b, device_pointer(b, a.OUT), (b0, a.OUT_BATCH0), (b1, a.OUT_BATCH1))
+        lhs_parts = self._parts(self.variant.lhs_along == "k", t.rows, row, a.M, lhs, a.LHS_M)
+        rhs_parts = self._parts(self.variant.rhs_along == "k", t.cols, col, a.N, rhs, a.RHS_N)
+        across = t.cols // t.thread_cols
+        self.down, self.right = b.udiv(self.thread, I64(across)), b.urem(self.thread, I64(across))
+        zeros = [self.zero] * (t.thread_rows * t.thread_cols)
+        with loop(b, 0, a.K, CHUNK, zeros) as chunk:
+            end = minimum(b, b.add(chunk.index, I64(CHUNK)), a.K)
+            with loop(b, chunk.index, end, t.depth, zeros) as it:
+                k, last = it.index, b.sub(a.K, I64(1))
+                lhs_values = [self._read(p, k, last, a.LHS_K, self.spec.lhs) for p in lhs_parts]
+                rhs_values = [self._read(p, k, last, a.RHS_K, self.spec.rhs) for p in rhs_parts]
+                barrier(b)
+                for parts, values, space, line in (
+                    (lhs_parts, lhs_values, self.lhs_shared, self.lhs_line),
+                    (rhs_parts, rhs_values, self.rhs_shared, self.rhs_line),
+                ):
+                    for (_, depth, place), value in zip(parts, values, strict=True):
+                        b.store(value, at(b, space, (depth, I64(line)), (place, I64(self.size))))
+                barrier(b)
+                it.advance(*self._multiply(minimum(b, b.sub(end, k), t.depth), list(it.values)))
+            first = b.icmp_signed("==", chunk.index, I64(0))
+            chunk.advance(*[
+                b.select(first, new, self._add(old, new)) for old, new in zip(chunk.values, it.results, strict=True)
+            ])  # fmt: skip
+        self._write(out, row, col, list(chunk.results))
+
+    def _parts(
+        self, along_k: bool, length: int, start: ir.Value, size: ir.Value, base: ir.Value, stride: ir.Value
+    ) -> list[tuple[ir.Value, ir.Value, ir.Value]]:
+        """What a thread brings of an operand's tile: (pointer to its line, depth in the tile, place in the line)."""
+        b, t = self.b, self.tile
+        parts = []
+        for turn in range(length * t.depth // t.threads):
+            number = b.add(self.thread, I64(turn * t.threads))
+            if along_k:
+                place, depth = b.udiv(number, I64(t.depth)), b.urem(number, I64(t.depth))
+            else:
+                place, depth = b.urem(number, I64(length)), b.udiv(number, I64(length))
+            line = minimum(b, b.add(start, place), b.sub(size, I64(1)))
+            parts.append((at(b, base, (line, stride)), depth, place))
+        return parts
+
+    def _read(
+        self, part: tuple[ir.Value, ir.Value, ir.Value], k: ir.Value, last: ir.Value, stride: ir.Value, dtype: str
+    ) -> ir.Value:
+        """One element as the accumulator's kind; beyond the last k it is one that is not used."""
+        line, depth, _ = part
+        here = at(self.b, line, (minimum(self.b, self.b.add(k, depth), last), stride))
+        return self.one.cast(self.one.load(here, dtype), self.spec.accumulator).ir
+
+    def _groups(self, number: ir.Value, each: int, length: int) -> list[ir.Value]:
+        """The places in a line of a thread's `each` rows or columns: runs of neighbours, far apart."""
+        b, group = self.b, min(_GROUP, each)
+        runs = each // group
+        first = b.mul(number, I64(group))
+        return [b.add(first, I64(run * (length // runs) + i)) for run in range(runs) for i in range(group)]
+
+    def _fetch(self, line: ir.Value, number: ir.Value, each: int, length: int) -> list[ir.Value]:
+        """A thread's `each` values of a line in shared memory, up to 16 bytes at a time."""
+        b, group = self.b, min(_GROUP, each)
+        wide = min(group, 16 // self.size)
+        kind, found = ir.VectorType(self.kind, wide), []
+        start = at(b, line, (number, I64(group * self.size)))
+        for run in range(each // group):
+            for first in range(0, group, wide):
+                here = offset(b, start, (run * (length // (each // group)) + first) * self.size)
+                vector = b.load(here, typ=kind, align=wide * self.size)
+                found += [b.extract_element(vector, I32(i)) for i in range(wide)]
+        return found
+
+    def _multiply(self, depth: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
+        """Go on with the chains over the tile's first `depth` products."""
+        b, t = self.b, self.tile
+        unroll = 4
+        whole = b.and_(depth, I64(-unroll))
+        for start, stop, step in ((I64(0), whole, unroll), (whole, depth, 1)):
+            with loop(b, start, stop, step, sums) as it:
+                now = list(it.values)
+                for i in range(step):
+                    k = b.add(it.index, I64(i))
+                    left_line = at(b, self.lhs_shared, (k, I64(self.lhs_line)))
+                    right_line = at(b, self.rhs_shared, (k, I64(self.rhs_line)))
+                    xs = self._fetch(left_line, self.down, t.thread_rows, t.rows)
+                    ys = self._fetch(right_line, self.right, t.thread_cols, t.cols)
+                    now = [self._link(x, y, now[n]) for n, (x, y) in enumerate((x, y) for x in xs for y in ys)]
+                it.advance(*now)
+            sums = list(it.results)
+        return sums
+
+    def _link(self, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
+        return fma(self.b, x, y, z) if is_float(self.spec.accumulator) else self.b.add(z, self.b.mul(x, y))
+
+    def _add(self, x: ir.Value, y: ir.Value) -> ir.Value:
+        return self.b.fadd(x, y) if is_float(self.spec.accumulator) else self.b.add(x, y)
+
+    def _write(self, out: ir.Value, row: ir.Value, col: ir.Value, sums: list[ir.Value]) -> None:
+        b, a, t, spec = self.b, self.args, self.tile, self.spec
+        lefts = [b.add(row, p) for p in self._groups(self.down, t.thread_rows, t.rows)]
+        rights = [b.add(col, p) for p in self._groups(self.right, t.thread_cols, t.cols)]
+        values = iter(sums)
+        for r in lefts:
+            line = at(b, out, (r, a.OUT_M))
+            inside = b.icmp_signed("<", r, a.M)
+            for c in rights:
+                value = self.one.cast(self.one.value(next(values), spec.accumulator), spec.out)
+                with if_then(b, b.and_(inside, b.icmp_signed("<", c, a.N))):
+                    to = at(b, line, (c, I64(item_size(spec.out))))
+                    self.one.store(value, to, spec.out if spec.out in HALF_DTYPES else None)

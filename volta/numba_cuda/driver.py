@@ -1,0 +1,221 @@
+"""The CUDA driver, as much of it as Volta uses: device, memory, modules, graphs. Errors carry the driver's name."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+from typing import Any
+
+import attrs
+from cuda.bindings import driver as cu
+
+from volta.core.errors import DeviceError
+
+_state = threading.local()
+_lock = threading.RLock()
+
+
+def check(result: tuple[Any, ...]) -> Any:
+    """The value of a driver call; DeviceError with the driver's name for it, MemoryError where memory ran out."""
+    code, *values = result
+    if code != cu.CUresult.CUDA_SUCCESS:
+        if code == cu.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
+            raise MemoryError(code.name)
+        text = cu.cuGetErrorString(code)[1]
+        raise DeviceError(f"{code.name}: {text.decode() if text else 'no further word from the driver'}")
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+@attrs.define
+class Counters:
+    """Bytes copied between host and device, and launches of graphs, since the process began."""
+
+    host_to_device: int = 0
+    device_to_host: int = 0
+    launches: int = 0
+
+
+counters = Counters()
+
+
+@attrs.frozen
+class DeviceInfo:
+    """A GPU: its number, name, compute capability, multiprocessors and bytes of memory."""
+
+    index: int
+    name: str
+    capability: tuple[int, int]
+    multiprocessors: int
+    memory: int
+
+
+@functools.cache
+def count() -> int:
+    """How many GPUs the driver sees (0 where there is none, or no driver)."""
+    try:
+        check(cu.cuInit(0))
+        return int(check(cu.cuDeviceGetCount()))
+    except (DeviceError, RuntimeError):
+        return 0
+
+
+@functools.cache
+def info(index: int = 0) -> DeviceInfo:
+    device = check(cu.cuDeviceGet(index))
+    kind = cu.CUdevice_attribute
+
+    def attribute(which: Any) -> int:
+        return int(check(cu.cuDeviceGetAttribute(which, device)))
+
+    name = check(cu.cuDeviceGetName(128, device)).split(b"\0")[0].decode()
+    capability = (
+        attribute(kind.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
+        attribute(kind.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
+    )
+    processors = attribute(kind.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
+    return DeviceInfo(index, name, capability, processors, int(check(cu.cuDeviceTotalMem(device))))
+
+
+@functools.cache
+def _context() -> Any:
+    if not count():
+        raise DeviceError("no NVIDIA GPU is visible to the CUDA driver")
+    return check(cu.cuDevicePrimaryCtxRetain(check(cu.cuDeviceGet(0))))
+
+
+def enter() -> None:
+    """Make the device's context this thread's; every other function here needs that."""
+    if not getattr(_state, "entered", False):
+        with _lock:
+            check(cu.cuCtxSetCurrent(_context()))
+        _state.entered = True
+
+
+@functools.cache
+def stream() -> Any:
+    """The one stream of the device: work and frees are ordered by it."""
+    enter()
+    return check(cu.cuStreamCreate(int(cu.CUstream_flags.CU_STREAM_NON_BLOCKING)))
+
+
+def synchronize() -> None:
+    """Wait for everything that was launched."""
+    enter()
+    check(cu.cuStreamSynchronize(stream()))
+
+
+def allocate(nbytes: int) -> int:
+    """Device memory; MemoryError if there is none left."""
+    enter()
+    return int(check(cu.cuMemAlloc(nbytes)))
+
+
+def free(address: int) -> None:
+    """Give device memory back, once the work that uses it is done."""
+    enter()
+    check(cu.cuStreamSynchronize(stream()))
+    check(cu.cuMemFree(address))
+
+
+def to_device(address: int, host: int, nbytes: int) -> None:
+    """Copy from pageable host memory, in order with the stream's work; the host memory is free on return."""
+    enter()
+    if nbytes:
+        check(cu.cuMemcpyHtoDAsync(address, host, nbytes, stream()))
+        check(cu.cuStreamSynchronize(stream()))
+        counters.host_to_device += nbytes
+
+
+def to_host(host: int, address: int, nbytes: int) -> None:
+    """Copy to host memory and wait for it."""
+    enter()
+    if nbytes:
+        check(cu.cuMemcpyDtoHAsync(host, address, nbytes, stream()))
+    check(cu.cuStreamSynchronize(stream()))
+    counters.device_to_host += nbytes
+
+
+def copy(to: int, source: int, nbytes: int) -> None:
+    """Copy within the device, in order with the stream's work."""
+    enter()
+    if nbytes:
+        check(cu.cuMemcpyDtoDAsync(to, source, nbytes, stream()))
+
+
+def memory_info() -> tuple[int, int]:
+    """Free and total bytes of the device."""
+    enter()
+    return check(cu.cuMemGetInfo())  # type: ignore[no-any-return]
+
+
+class PinnedTable:
+    """A block of int64 words in page-locked host memory, from which a graph's first node copies."""
+
+    def __init__(self, count: int) -> None:
+        enter()
+        self.nbytes = 8 * max(1, count)
+        self.address = int(check(cu.cuMemHostAlloc(self.nbytes, 0)))
+        self.words = (ctypes.c_int64 * max(1, count)).from_address(self.address)
+
+    def __del__(self) -> None:
+        if cu is not None:
+            cu.cuMemFreeHost(self.address)
+
+
+class Module:
+    """Loaded machine code; keep it as long as its functions are used."""
+
+    def __init__(self, ptx: str) -> None:
+        enter()
+        log = bytearray(8192)
+        options = [cu.CUjit_option.CU_JIT_ERROR_LOG_BUFFER, cu.CUjit_option.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES]
+        result = cu.cuModuleLoadDataEx(ptx.encode() + b"\0", len(options), options, [log, len(log)])
+        try:
+            self.handle = check(result)
+        except DeviceError as error:
+            text = bytes(log).split(b"\0")[0].decode(errors="replace")
+            raise DeviceError(f"{error}\nthe driver's assembler says: {text}") from None
+
+    def function(self, name: str) -> Any:
+        return check(cu.cuModuleGetFunction(self.handle, name.encode()))
+
+
+class Graph:
+    """Kernels captured once, with the copy of their args table before them; launched as one."""
+
+    def __init__(self, table: PinnedTable, device_table: int, launches: list[tuple[Any, int, int, int]]) -> None:
+        """``launches``: (function, blocks, threads, byte offset of the args block in the table)."""
+        enter()
+        s = stream()
+        check(cu.cuStreamBeginCapture(s, cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL))
+        try:
+            check(cu.cuMemcpyHtoDAsync(device_table, table.address, table.nbytes, s))
+            for function, grid, threads, offset in launches:
+                args = ((device_table + offset,), (ctypes.c_void_p,))
+                check(cu.cuLaunchKernel(function, grid, 1, 1, threads, 1, 1, 0, s, args, 0))
+        finally:
+            graph = cu.cuStreamEndCapture(s)
+        self._graph = check(graph)
+        self._exec = check(cu.cuGraphInstantiate(self._graph, 0))
+        self._copied = check(cu.cuEventCreate(int(cu.CUevent_flags.CU_EVENT_DISABLE_TIMING)))
+        self._busy = False
+
+    def wait(self) -> None:
+        """Until the last launch is done: then the pinned table may be written."""
+        if self._busy:
+            check(cu.cuEventSynchronize(self._copied))
+            self._busy = False
+
+    def launch(self) -> None:
+        s = stream()
+        check(cu.cuGraphLaunch(self._exec, s))
+        check(cu.cuEventRecord(self._copied, s))
+        self._busy = True
+        counters.launches += 1
+
+    def __del__(self) -> None:
+        if cu is not None and hasattr(self, "_exec"):
+            cu.cuGraphExecDestroy(self._exec)
+            cu.cuGraphDestroy(self._graph)
+            cu.cuEventDestroy(self._copied)

@@ -1,0 +1,138 @@
+"""From a plan's calls to launches: which kernel, its grid, and its args block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+
+from volta.core.errors import UnsupportedOperationError
+from volta.numba_cuda import dot, library, nests
+from volta.numba_cuda.ptx import KernelSource
+from volta.numba_cuda.threads import HEADER
+from volta.xla_like.dot_schedule import Arg, DotSpec, item_size
+from volta.xla_like.kernels import CombineKernel, KernelCall, LibraryKernel, LoopKernel, kernel_name
+from volta.xla_like.loops import BLOCK
+from volta.xla_like.plan import ExecutionPlan
+
+KERNEL_CLASSES = ("loop", "combine", "chain", "dot", "dot_pack", "dot_row", "scatter", *library.TASKS)
+"""Every one of them is strict."""
+
+_MOST_BLOCKS = (1 << 31) - 1
+
+
+@attrs.frozen
+class Launch:
+    """One kernel of a plan: its source, grid, threads in a block, args words, and which words are addresses.
+
+    ``addresses`` holds (word, buffer, byte offset); ``scratch`` is the scratch memory it needs, word 1 its address.
+    """
+
+    source: KernelSource
+    grid: int
+    threads: int
+    words: tuple[int, ...]
+    addresses: tuple[tuple[int, int, int], ...]
+    scratch: int
+    label: str
+
+
+def launches_of(plan: ExecutionPlan) -> list[Launch]:
+    """A plan's launches in order: chains as their parts, one after the other; nothing is packed."""
+    return [found for call in plan.calls for part in call.each() for found in _launch(part)]
+
+
+def _launch(call: KernelCall) -> Iterator[Launch]:
+    if not call.tasks:
+        return
+    kernel, scratch = call.kernel, 0
+    name = kernel_name(kernel)
+    if isinstance(kernel, LoopKernel):
+        one_block = kernel.mode != "map" and not kernel.by_blocks and call.sizes[-1] <= BLOCK
+        name += "_one" * one_block
+        grid, threads = nests.grid_of_loop(kernel, call.sizes, call.tasks)
+        source = KernelSource(name, kernel.text(), lambda m, n: nests.build_loop(m, n, kernel, one_block))
+        words, addresses = _loop_words(call)
+    elif isinstance(kernel, CombineKernel):
+        grid, threads = -(-call.tasks // library.TASK_THREADS), library.TASK_THREADS
+        source = KernelSource(name, kernel.text(), lambda m, n: library.build_task(m, n, "combine", kernel))
+        words, addresses = _loop_words(call)
+    elif kernel.name == "dot_pack":
+        return
+    elif kernel.name in ("dot", "dot_row"):
+        source, grid, threads = _dot(call, kernel.spec)
+        words, addresses = _library_words(call)
+    elif kernel.name == "scatter":
+        batch, slots, width, _ = call.sizes
+        grid, threads = -(-(batch * slots * width) // library.COLUMN_THREADS), library.COLUMN_THREADS
+        source = KernelSource(name, kernel.text(), lambda m, n: library.build_scatter(m, n, kernel.spec))
+        words, addresses = _library_words(call)
+    elif kernel.name in library.TASKS:
+        grid, threads = -(-call.tasks // library.TASK_THREADS), library.TASK_THREADS
+        source = KernelSource(name, kernel.text(), lambda m, n: library.build_task(m, n, kernel.name, kernel.spec))
+        words, addresses = _library_words(call)
+        scratch = _aligned(call.scratch_bytes) if kernel.name == "sort" else 0
+    else:
+        raise UnsupportedOperationError(
+            f"operation {kernel.name!r} has no kernel on backend 'cuda' at determinism level 'strict'"
+            f"{' (from ' + call.label + ')' if call.label else ''}"
+        )
+    if grid > _MOST_BLOCKS:
+        raise UnsupportedOperationError(
+            f"{call.describe()} on backend 'cuda' needs {grid:,} blocks, more than a grid has"
+        )
+    header = (call.tasks, 0, scratch, 0)
+    moved = tuple((word + HEADER, buffer, offset) for word, buffer, offset in addresses)
+    yield Launch(source, grid, threads, (*header, *words), moved, scratch * call.tasks, call.describe())
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // 64) * 64
+
+
+def _dot(call: KernelCall, spec: DotSpec) -> tuple[KernelSource, int, int]:
+    def arg(which: Arg) -> int:
+        return call.sizes[which - Arg.BATCH1]
+
+    m, n = arg(Arg.M), arg(Arg.N)
+    batches = call.tasks // (-(-m // arg(Arg.TASK_ROWS)) * -(-n // arg(Arg.TASK_COLS)))
+    lhs_along = "k" if arg(Arg.LHS_K) == item_size(spec.lhs) else "m"
+    rhs_along = "k" if arg(Arg.RHS_K) == item_size(spec.rhs) and arg(Arg.RHS_N) != item_size(spec.rhs) else "n"
+    variant = dot.choose(spec, m, n, batches, lhs_along, rhs_along)
+    plain = attrs.evolve(spec, vector_bits=512)  # the width of the CPU's registers means nothing here
+    name = f"{kernel_name(LibraryKernel('dot', plain))}_{variant.suffix()}"
+    source = KernelSource(name, f"dot {plain} {variant}", lambda mod, s: dot.build_dot(mod, s, plain, variant))
+    return source, dot.blocks_of(variant.tile, m, n, batches), variant.tile.threads
+
+
+class _Words:
+    def __init__(self) -> None:
+        self.words: list[int] = []
+        self.addresses: list[tuple[int, int, int]] = []
+
+    def address(self, access: Any) -> None:
+        if access.buffer is None:
+            self.words.append(access.offset)
+        else:
+            self.addresses.append((len(self.words), access.buffer, access.offset))
+            self.words.append(0)
+
+
+def _library_words(call: KernelCall) -> tuple[list[int], list[tuple[int, int, int]]]:
+    w = _Words()
+    for access in call.accesses:
+        w.address(access)
+    w.words.extend(call.sizes)
+    return w.words, w.addresses
+
+
+def _loop_words(call: KernelCall) -> tuple[list[int], list[tuple[int, int, int]]]:
+    w = _Words()
+    w.words.extend(call.sizes)
+    for access in call.accesses:
+        w.address(access)
+        w.words.extend(access.strides)
+        for stride, largest in access.terms:
+            w.words.extend((stride, largest))
+    return w.words, w.addresses

@@ -1,0 +1,141 @@
+"""A plan on the device: kernels compiled and loaded, args in one table, all launches in one graph."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import attrs
+
+from volta.numba_cuda import driver, ptx
+from volta.numba_cuda.kernels import Launch, launches_of
+from volta.numba_cuda.ptx import KernelSource
+from volta.xla_like.plan import ExecutionPlan
+
+_RING = 4
+"""Graphs a plan keeps: while one runs, the next call's addresses are written to another's table."""
+
+_lock = threading.RLock()
+_functions: dict[str, Any] = {}
+_texts: dict[str, str] = {}
+_modules: list[driver.Module] = []
+
+
+def functions_of(sources: Iterable[KernelSource]) -> dict[str, Any]:
+    """Loaded kernels by symbol; what this process lacks is compiled as one module."""
+    wanted = {s.name: s for s in sources}
+    with _lock:
+        missing = [s for s in wanted.values() if s.name not in _functions]
+        for s in wanted.values():
+            if _texts.get(s.name, s.text) != s.text:
+                raise ValueError(f"two different kernels are both named {s.name}")
+        if missing:
+            capability = ptx.best_for(*driver.info().capability)
+            module = driver.Module(ptx.compile_ptx(missing, capability))
+            _modules.append(module)
+            for s in missing:
+                _functions[s.name], _texts[s.name] = module.function(s.name), s.text
+        return {name: _functions[name] for name in wanted}
+
+
+@attrs.frozen
+class _Patch:
+    """A word of the table that holds ``addresses[position] + distance``."""
+
+    word: int
+    position: int
+    distance: int
+
+
+class Memory:
+    """A range of device memory that lives as long as this object."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.address = driver.allocate(max(64, nbytes))
+
+    def __del__(self) -> None:
+        if driver is not None:
+            driver.free(self.address)
+
+
+class Executable:
+    """A plan bound to the device: `call` takes the addresses of inputs, of new outputs, and of the arena."""
+
+    def __init__(self, plan: ExecutionPlan, const_addresses: Sequence[int], keep: object) -> None:
+        self._keep = keep
+        launches = launches_of(plan)
+        self._functions = functions_of(launch.source for launch in launches)
+        self._launches = launches
+        scratch = max((launch.scratch for launch in launches), default=0)
+        self._scratch = Memory(scratch) if scratch else None
+        self._words, self._offsets, self._patches = _table(plan, launches, const_addresses, self._scratch)
+        self._ring: list[tuple[driver.PinnedTable, Memory, driver.Graph]] = []
+        self._turn = 0
+
+    def _bind(self) -> tuple[driver.PinnedTable, Memory, driver.Graph]:
+        table = driver.PinnedTable(len(self._words))
+        table.words[: len(self._words)] = self._words
+        device = Memory(table.nbytes)
+        graph = driver.Graph(
+            table,
+            device.address,
+            [
+                (self._functions[x.source.name], x.grid, x.threads, offset)
+                for x, offset in zip(self._launches, self._offsets, strict=True)
+            ],
+        )
+        return table, device, graph
+
+    def call(self, *addresses: int) -> None:
+        """Run the plan, without waiting for it."""
+        if not self._launches:
+            return
+        driver.enter()
+        with _lock:
+            if len(self._ring) < _RING:
+                self._ring.append(self._bind())
+            table, _, graph = self._ring[self._turn % len(self._ring)]
+            self._turn = (self._turn + 1) % _RING
+            graph.wait()
+            words = table.words
+            for patch in self._patches:
+                words[patch.word] = addresses[patch.position] + patch.distance
+            graph.launch()
+
+
+def _table(
+    plan: ExecutionPlan, launches: Sequence[Launch], const_addresses: Sequence[int], scratch: Memory | None
+) -> tuple[list[int], list[int], list[_Patch]]:
+    """The args of all launches as one table of words, the byte offset of each, and what changes from call to call."""
+    slots: dict[int, tuple[int, int]] = {}  # buffer -> (position among the call's addresses, offset)
+    for i, number in enumerate(plan.inputs):
+        slots[number] = (i, 0)
+    count = len(plan.inputs)
+    for b in plan.buffers:
+        if b.kind == "output":
+            if b.alias is not None:
+                slots[b.id] = slots[b.alias]
+            else:
+                slots[b.id] = (count, 0)
+                count += 1
+    for b in plan.buffers:
+        if b.kind == "temp":
+            assert b.offset is not None
+            slots[b.id] = (count, b.offset)
+    fixed = dict(zip(plan.consts, const_addresses, strict=True))
+    words: list[int] = []
+    offsets: list[int] = []
+    patches: list[_Patch] = []
+    for launch in launches:
+        start = len(words)
+        offsets.append(8 * start)
+        words += launch.words
+        words[start + 1] = scratch.address if scratch is not None else 0
+        for word, buffer, distance in launch.addresses:
+            if buffer in fixed:
+                words[start + word] = fixed[buffer] + distance
+            else:
+                position, base = slots[buffer]
+                patches.append(_Patch(start + word, position, base + distance))
+    return words, offsets, patches

@@ -1,0 +1,94 @@
+"""From LLVM IR to PTX, by the NVPTX target of the LLVM that Numba brings; no GPU and no driver are needed.
+
+Numba's CUDA package would compile through NVVM, which contracts products and sums unless told otherwise and needs the
+toolkit's library. LLVM's own NVPTX target contracts nothing that is not marked, writes the rounding of every operation
+(``.rn``), which binds the assembler as well, and is the LLVM that compiles the CPU's kernels.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import threading
+from collections.abc import Callable, Iterable
+
+import attrs
+import llvmlite.binding as llvm
+from llvmlite import ir
+
+TRIPLE = "nvptx64-nvidia-cuda"
+
+CAPABILITIES = {
+    "7.5": ("sm_75", 63), "8.0": ("sm_80", 70), "8.6": ("sm_86", 71), "8.9": ("sm_89", 78), "9.0": ("sm_90", 78),
+}  # fmt: skip
+"""Compute capabilities, each with its target and the version of PTX that is written for it."""
+
+_FORBIDDEN = (
+    (re.compile(r"\.approx\b"), "an approximate operation"),
+    (re.compile(r"\.ftz\b"), "an operation that flushes subnormals"),
+    (re.compile(r"\b(?:mad|fma)\.(?!rn\b|lo\b|hi\b|wide\b|rn\.)[a-z.]*f\d\d"), "a multiply-add of unstated rounding"),
+    (re.compile(r"\b(?:add|sub|mul)\.f(?:16|32|64)\b"), "an operation that the assembler may contract"),
+    (re.compile(r"\bdiv\.(?!rn\.)[a-z.]*f(?:32|64)\b"), "a division that is not correctly rounded"),
+    (re.compile(r"\bsqrt\.(?!rn\.)[a-z.]*f(?:32|64)\b"), "a square root that is not correctly rounded"),
+    (re.compile(r"\b(?:atom|red)\.[a-z.]*\.(?:f16|bf16|f32|f64)"), "an atomic operation on floats"),
+)
+
+_lock = threading.Lock()
+
+
+@attrs.frozen
+class KernelSource:
+    """A kernel to compile: its symbol, its canonical text, and what adds it to a module."""
+
+    name: str
+    text: str
+    build: Callable[[ir.Module, str], object] = attrs.field(eq=False, repr=False)
+
+
+@functools.cache
+def _target_machine(capability: str) -> llvm.TargetMachine:
+    if capability not in CAPABILITIES:
+        raise ValueError(f"no compute capability {capability!r}; there is {', '.join(CAPABILITIES)}")
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    name, version = CAPABILITIES[capability]
+    return llvm.Target.from_triple(TRIPLE).create_target_machine(cpu=name, features=f"+ptx{version}", opt=3)
+
+
+def best_for(major: int, minor: int) -> str:
+    """The newest capability that a device can run; ``ValueError`` if it is too old."""
+    known = [c for c in CAPABILITIES if tuple(map(int, c.split("."))) <= (major, minor)]
+    if not known:
+        raise ValueError(f"compute capability {major}.{minor} is older than {next(iter(CAPABILITIES))}")
+    return known[-1]
+
+
+def emit_module(sources: Iterable[KernelSource], capability: str) -> ir.Module:
+    """The kernels as one LLVM module."""
+    module = ir.Module("volta.cuda")
+    module.triple = TRIPLE
+    module.data_layout = str(_target_machine(capability).target_data)
+    for source in sources:
+        source.build(module, source.name)
+    return module
+
+
+def compile_ptx(sources: Iterable[KernelSource], capability: str = "9.0") -> str:
+    """The kernels as PTX text for a compute capability."""
+    with _lock:  # LLVM's context is shared
+        machine = _target_machine(capability)
+        module = llvm.parse_assembly(str(emit_module(sources, capability)))
+        module.verify()
+        builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(3))
+        builder.getModulePassManager().run(module, builder)
+        text: str = machine.emit_assembly(module)
+    return text
+
+
+def violations(ptx: str) -> list[str]:
+    """What breaks the rules of strict kernels in a PTX text: one line for each instruction."""
+    found = []
+    for number, line in enumerate(ptx.splitlines(), 1):
+        code = line.split("//")[0]
+        found += [f"line {number}: {why}: {code.strip()}" for pattern, why in _FORBIDDEN if pattern.search(code)]
+    return found

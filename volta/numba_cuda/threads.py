@@ -1,0 +1,108 @@
+"""What a CUDA kernel can do that a loop on a CPU cannot: its place in the grid, barriers, shuffles, shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from llvmlite import ir
+
+from volta.emit.builder import Builder, Value
+from volta.emit.loops import I32, I64, PTR, VOID, intrinsic, load_arg, offset
+
+WARP = 32
+CONSTANT_SPACE = 4
+_GLOBAL_SPACE, _SHARED_SPACE = 1, 3
+
+HEADER = 4
+"""Words before a call's own in its args block: tasks, scratch address, scratch bytes a task, unused."""
+
+ENTRY_TYPE = ir.FunctionType(VOID, [PTR])
+"""The CUDA kernel ABI: ``void kernel(int64* args)``, the args block lying in device memory."""
+
+
+def new_entry(module: ir.Module, name: str, threads: int) -> tuple[ir.Function, ir.IRBuilder]:
+    """Add a kernel that runs in blocks of `threads`; returns it with a builder at its entry block."""
+    function = ir.Function(module, ENTRY_TYPE, name)
+    function.calling_convention = "ptx_kernel"
+    function.args[0].name = "args"
+    note = module.add_metadata([function, "maxntidx", I32(threads)])
+    module.add_named_metadata("nvvm.annotations").add(note)
+    return function, ir.IRBuilder(function.append_basic_block("entry"))
+
+
+def _register(b: ir.IRBuilder, name: str) -> ir.Value:
+    return b.zext(b.call(intrinsic(b.module, f"llvm.nvvm.read.ptx.sreg.{name}", I32, []), []), I64)
+
+
+def thread_index(b: ir.IRBuilder) -> ir.Value:
+    """The thread's number in its block, as an i64."""
+    return _register(b, "tid.x")
+
+
+def block_index(b: ir.IRBuilder) -> ir.Value:
+    """The block's number in the grid, as an i64."""
+    return _register(b, "ctaid.x")
+
+
+def own_args(b: ir.IRBuilder, args: ir.Value) -> ir.Value:
+    """The call's own words, behind the header."""
+    return offset(b, args, 8 * HEADER)
+
+
+def header(b: ir.IRBuilder, args: ir.Value, index: int) -> ir.Value:
+    return load_arg(b, args, index)
+
+
+def device_pointer(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
+    """An address as a pointer that LLVM knows to lie in device memory."""
+    return b.addrspacecast(b.inttoptr(address, ir.PointerType(addrspace=_GLOBAL_SPACE)), PTR)
+
+
+def barrier(b: ir.IRBuilder) -> None:
+    """All threads of the block meet; what they wrote before, all see after."""
+    b.call(intrinsic(b.module, "llvm.nvvm.barrier0", VOID, []), [])
+
+
+def warp_barrier(b: ir.IRBuilder) -> None:
+    """All threads of the warp meet."""
+    b.call(intrinsic(b.module, "llvm.nvvm.bar.warp.sync", VOID, [I32]), [I32(-1)])
+
+
+def shared_memory(module: ir.Module, b: ir.IRBuilder, name: str, nbytes: int) -> ir.Value:
+    """Memory that a block's threads share, named within the module; a pointer to its first byte."""
+    found = module.globals.get(name)
+    if found is None:
+        kind = ir.ArrayType(ir.IntType(8), nbytes)
+        found = ir.GlobalVariable(module, kind, name, addrspace=_SHARED_SPACE)
+        found.linkage, found.align = "internal", 16
+        found.initializer = ir.Constant(kind, ir.Undefined)
+    return b.addrspacecast(found, PTR)
+
+
+def shuffle_xor(b: ir.IRBuilder, value: Value, distance: int) -> Value:
+    """The value of the thread whose number in the warp differs by ``xor distance``."""
+    shuffle = intrinsic(b.module, "llvm.nvvm.shfl.sync.bfly.i32", I32, [I32, I32, I32, I32])
+
+    def word(x: ir.Value) -> ir.Value:
+        return b.call(shuffle, [I32(-1), x, I32(distance), I32(WARP - 1)])
+
+    kind = value.ir.type
+    bits = {ir.FloatType(): 32, ir.DoubleType(): 64}.get(kind) or kind.width
+    raw = value.ir if isinstance(kind, ir.IntType) else b.bitcast(value.ir, ir.IntType(bits))
+    if bits == 64:
+        low, high = word(b.trunc(raw, I32)), word(b.trunc(b.lshr(raw, I64(32)), I32))
+        raw = b.or_(b.zext(low, I64), b.shl(b.zext(high, I64), I64(32)))
+    elif bits == 32:
+        raw = word(raw)
+    else:
+        raw = b.trunc(word(b.zext(raw, I32)), ir.IntType(bits))
+    back = raw if isinstance(kind, ir.IntType) else b.bitcast(raw, kind)
+    return Builder(b, 1).value(back, value.dtype)
+
+
+def product(b: ir.IRBuilder, factors: Sequence[ir.Value]) -> ir.Value:
+    """The product of i64 values."""
+    total: ir.Value = I64(1)
+    for i, x in enumerate(factors):
+        total = b.mul(total, x) if i else x
+    return total
