@@ -32,6 +32,7 @@ from volta.core.policy import DeterminismLevel
 from volta.numba_cpu.threads import get_num_threads, set_num_threads
 from volta.runtime.array import Array
 from volta.runtime.context import ExecutionContext, current_context, execution_context
+from volta.runtime.devices import default_device
 from volta.version import __version__
 
 jacobian = jacrev
@@ -47,6 +48,7 @@ __all__ = [
     "checkpoint",
     "current_context",
     "default_backend",
+    "default_device",
     "device_count",
     "device_get",
     "device_put",

@@ -37,6 +37,7 @@ class Place:
     strides: list[ir.Value]  # kept dims, then the reduced one
     terms: list[tuple[ir.Value, ir.Value]]  # (byte stride, largest index)
 
+
 class BodyEmitter:
     """Emits the body of one loop kernel at the position of ``b``; ``args`` points to the args block of a call.
 

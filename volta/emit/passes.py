@@ -75,4 +75,3 @@ def build_combine(module: ir.Module, name: str, kernel: CombineKernel) -> ir.Fun
         one.store(result, offset(b, out, b.mul(row, I64(kernel.out_dtype.itemsize))), dtype)
     b.ret_void()
     return function
-

@@ -22,6 +22,7 @@ def lanes_for(kernel: LoopKernel) -> int:
     heavy = sum(isinstance(x, Compute) for x in kernel.body)
     return register * 2 if kernel.mode == "map" and heavy <= 24 else target.vector_bits() // 32
 
+
 class KernelEmitter(BodyEmitter):
     """Emits one loop kernel into a module."""
 

@@ -6,6 +6,7 @@ element's bits are is said there; nothing in this file changes them.
 
 from llvmlite import ir
 
+from volta.emit.dot_args import Args, at, ceil_div, round_up, store_sums
 from volta.emit.loops import (
     I64,
     PTR,
@@ -17,7 +18,6 @@ from volta.emit.loops import (
     new_kernel,
     offset,
 )
-from volta.emit.dot_args import Args, at, ceil_div, round_up, store_sums
 from volta.numba_cpu.dot_pack import pack
 from volta.numba_cpu.dot_tile import panel
 from volta.xla_like.dot_schedule import CHUNK, DotSpec, Mode, item_size

@@ -8,6 +8,7 @@ transposed in registers, a square of vectors at a time.
 from llvmlite import ir
 
 from volta.emit.builder import Builder, Value, is_float, scalar_type
+from volta.emit.dot_args import Args, at, ceil_div, store_sums
 from volta.emit.loops import (
     I32,
     I64,
@@ -23,7 +24,6 @@ from volta.emit.loops import (
     offset,
     splat,
 )
-from volta.emit.dot_args import Args, at, ceil_div, store_sums
 from volta.numba_cpu.dot_pack import pack, transpose
 from volta.numba_cpu.dot_tile import multiply_add, new_internal
 from volta.xla_like.dot_schedule import CHUNK, DotSpec, item_size

@@ -19,6 +19,19 @@ class SharedBuffer(Buffer):
 
     __slots__ = ()
 
+    @property
+    def device(self) -> str:  # type: ignore[override]
+        return str(self.owner.device)  # type: ignore[attr-defined]
+
+    def read(self) -> np.ndarray:
+        """The bytes of memory that is not the host's, copied to the host."""
+        out: np.ndarray = self.owner.read()  # type: ignore[attr-defined]
+        return out
+
+    def wait(self) -> None:
+        """Until the memory of a device holds what was launched to write it."""
+        self.owner.wait()  # type: ignore[attr-defined]
+
 
 class Array(Value):
     """An immutable n-dimensional array.
@@ -36,7 +49,7 @@ class Array(Value):
 
     def __init__(self, aval: ShapedArray, buffer: Buffer, address: int):
         self.aval = aval
-        self.address = address  # kept beside the buffer: asking NumPy for an address costs more than a kernel launch
+        self.address = address  # in host memory; 0 where the array lies on another device, or is gone
         self._buffer: Buffer | None = buffer
 
     @staticmethod
@@ -79,12 +92,17 @@ class Array(Value):
         self.address = 0
 
     def numpy(self) -> np.ndarray:
-        """A read-only NumPy view of the array's memory (no copy)."""
-        self.share()
+        """A read-only NumPy view of the array's memory (no copy; from another device than the host, a copy)."""
+        if self.address:
+            self.share()
         return self._view()
 
     def _view(self, writable: bool = False) -> np.ndarray:
         buffer = self.buffer()
+        if not self.address:
+            x: np.ndarray = buffer.read()[: self.aval.nbytes].view(self.aval.dtype)  # type: ignore[attr-defined]
+            x.flags.writeable = writable
+            return x.reshape(self.aval.shape)
         offset = self.address - buffer.address
         return as_numpy(buffer, self.aval.shape, None, self.aval.dtype, writable=writable, offset=offset)
 
@@ -157,11 +175,14 @@ class Array(Value):
 
     @property
     def device(self) -> str:
-        return "cpu:0"
+        """Where the array lies: 'cpu:0' or 'cuda:0'."""
+        return "cpu:0" if self._buffer is None else self._buffer.device
 
     def block_until_ready(self) -> Array:
         """Wait until the value is there (on the CPU it always is). Returns the array."""
-        self.buffer()
+        buffer = self.buffer()
+        if not self.address:
+            buffer.wait()  # type: ignore[attr-defined]
         return self
 
     def __hash__(self) -> int:

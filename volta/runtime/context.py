@@ -31,6 +31,16 @@ def current_context() -> ExecutionContext:
 
 
 @contextmanager
+def use_backend(backend: str) -> Iterator[None]:
+    """Compile for another backend inside the block."""
+    token = _current.set(attrs.evolve(current_context(), backend=backend))
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+@contextmanager
 def execution_context(
     level: DeterminismLevel | str | None = None,
     memory_budget: int | None = None,

@@ -6,9 +6,10 @@ memory budget) and gets an :class:`Executable` from the backend. Nothing else ca
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
@@ -20,6 +21,7 @@ from volta.core.policy import DeterminismLevel
 from volta.core.source import at_user_line
 from volta.numba_cpu import backend as cpu
 from volta.numba_cpu import unit
+from volta.runtime import devices
 from volta.runtime.array import Array, SharedBuffer, as_array, intern_aval
 from volta.runtime.capabilities import BackendCapabilities
 from volta.runtime.context import ExecutionContext, current_context
@@ -31,7 +33,22 @@ from volta.xla_like.plan import ExecutionPlan
 
 CPU = BackendCapabilities("cpu", tuple((k, DeterminismLevel.STRICT) for k in cpu.KERNEL_CLASSES))
 
-BACKENDS = {"cpu": (cpu, CPU)}
+BACKENDS: dict[str, tuple[Any, BackendCapabilities]] = {"cpu": (cpu, CPU)}
+"""Backends that are loaded; CUDA's is by the first program that asks for it."""
+
+
+def _backend(name: str) -> tuple[Any, BackendCapabilities]:
+    if name == "cuda" and name not in BACKENDS:
+        BACKENDS["cuda"] = (devices.cuda(), cuda_capabilities())
+    if name not in BACKENDS:
+        raise DeviceError(f"no backend {name!r}; there are 'cpu' and 'cuda'")
+    return BACKENDS[name]
+
+
+def cuda_capabilities() -> BackendCapabilities:
+    """What the CUDA backend can run; asking needs no GPU."""
+    return BackendCapabilities("cuda", tuple((k, DeterminismLevel.STRICT) for k in devices.cuda_kernel_classes()))
+
 
 _SLAB_LIMIT = 4096
 """Outputs up to this many bytes share one block; larger ones live and die alone."""
@@ -40,10 +57,15 @@ _SLAB_LIMIT = 4096
 class Executable:
     """A compiled program: call it with a list of arrays, get a list of arrays."""
 
-    __slots__ = ("_arena", "_donated", "_layout", "_native", "_repeated", "_returns", "_slab", "plan", "program")
+    __slots__ = (
+        "_arena", "_donated", "_elsewhere", "_layout", "_native", "_repeated", "_returns", "_slab", "plan", "program",
+    )  # fmt: skip
 
-    def __init__(self, plan: ExecutionPlan, program: ClosedJaxpr, native: Any) -> None:
+    def __init__(
+        self, plan: ExecutionPlan, program: ClosedJaxpr, native: Any, elsewhere: Callable[[], Executable] | None = None
+    ) -> None:
         self.plan = plan
+        self._elsewhere = elsewhere  # the same program on the GPU, for arguments that lie there
         self.program = program  # after the passes; also keeps the constants alive
         self._native = native.call
         self._donated = plan.donated
@@ -91,7 +113,10 @@ class Executable:
         """
         addresses = [a.address for a in arrays]
         if 0 in addresses:
-            arrays[addresses.index(0)].buffer()  # raises DonatedBufferError
+            for a in arrays:
+                a.buffer()  # raises DonatedBufferError
+            assert self._elsewhere is not None
+            return self._elsewhere()(arrays)
         pool = default_pool()
         blocks = []
         if self._slab:
@@ -123,11 +148,7 @@ class Executable:
         return out
 
     def _run_donating(self, arrays: Sequence[Array], addresses: list[int], blocks: list[Any]) -> list[Array]:
-        given = [id(arrays[d]) for d in self._donated]
-        if len(set(given)) != len(given) or any(id(a) in given for i, a in enumerate(arrays) if i not in self._donated):
-            raise DonatedBufferError(
-                at_user_line("the same array was passed as a donated argument and once more; pass a copy instead")
-            )
+        _refuse_repeated(arrays, self._donated)
         taken: dict[int, Buffer] = {}
         for d in self._donated:
             buffer = arrays[d].buffer()
@@ -177,6 +198,59 @@ class Executable:
         return self.plan.as_text() + "\n\n" + "\n\n".join(f"{k}:\n{v}" for k, v in self.kernel_texts().items())
 
 
+class DeviceExecutable(Executable):
+    """A program compiled for the GPU: arguments that lie elsewhere are copied there, results stay there."""
+
+    __slots__ = ()
+
+    def __call__(self, arrays: Sequence[Array]) -> list[Array]:
+        placed = [devices.place(a) for a in arrays]
+        taken = self._taken(arrays, placed)
+        addresses = [a.buffer().address for a in placed]
+        for d, buffer in taken.items():
+            addresses[d] = buffer.address
+        fresh = [devices.empty(nbytes) for nbytes, _ in self._layout]
+        addresses += [buffer.address for buffer in fresh]
+        if self._arena:
+            arena = devices.empty(self._arena)  # goes back to the pool at once: the stream orders its next use
+            addresses.append(arena.address)
+        self._native(*addresses)
+        out = []
+        for aval, kind, i in self._returns:
+            if kind == 0:
+                out.append(Array(aval, fresh[i], 0))
+            elif kind != 3 and i in taken:
+                out.append(Array(aval, taken[i], 0))
+            else:
+                out.append(_passed(aval, placed[i] if kind == 1 else self.program.consts[i]))
+        for k in self._repeated:
+            out[k].share()
+        for d in self._donated:
+            arrays[d].delete()
+        return out
+
+    def _taken(self, arrays: Sequence[Array], placed: Sequence[Array]) -> dict[int, Buffer]:
+        """The memory of donated arguments; of what others read as well, a copy."""
+        _refuse_repeated(arrays, self._donated)
+        taken: dict[int, Buffer] = {}
+        for d in self._donated:
+            buffer = placed[d].buffer()
+            if type(buffer) is SharedBuffer:
+                copy = devices.empty(buffer.nbytes)
+                devices.cuda().driver.copy(copy.address, buffer.address, buffer.nbytes)
+                buffer = copy
+            taken[d] = buffer
+        return taken
+
+
+def _refuse_repeated(arrays: Sequence[Array], donated: Sequence[int]) -> None:
+    given = [id(arrays[d]) for d in donated]
+    if len(set(given)) != len(given) or any(id(a) in given for i, a in enumerate(arrays) if i not in donated):
+        raise DonatedBufferError(
+            at_user_line("the same array was passed as a donated argument and once more; pass a copy instead")
+        )
+
+
 def _passed(aval: ShapedArray, source: Array) -> Array:
     """A result that is an argument or a constant: another array over the same memory."""
     return Array(aval, source.share(), source.address)
@@ -212,31 +286,39 @@ def compile(  # noqa: A001 - the gateway's one verb
         DeviceError: the context names a backend that is not there.
     """
     context = context or current_context()
-    if context.backend not in BACKENDS:
-        raise DeviceError(f"no backend {context.backend!r}; there is {', '.join(BACKENDS)}")
-    backend, capabilities = BACKENDS[context.backend]
+    _backend(context.backend)
     with _lock:
         key = None if has_constants(program) else program_key(program, tuple(donated), name, context)
         found = None if key is None else PLAN_CACHE.get(key)
         if found is not None:
             return found
-        options = attrs.evolve(context.options, vector_bits=backend.vector_bits())
 
-        def build(part: ClosedJaxpr, name: str, donated: Sequence[int], evaluate: Evaluate | None) -> Executable:
+        def elsewhere() -> Executable:
+            return compile(program, donated=donated, name=name, context=attrs.evolve(context, backend="cuda"))
+
+        def build(
+            part: ClosedJaxpr, name: str, donated: Sequence[int], evaluate: Evaluate | None, where: str
+        ) -> Executable:
+            backend, capabilities = _backend(where)
+            options = attrs.evolve(context.options, vector_bits=backend.vector_bits())
             plan, optimised = build_plan(
                 part, name=name, donated=donated, level=context.level, options=options, evaluate=evaluate
             )
             capabilities.check(plan)
             _check_budget(plan, context.memory_budget)
+            consts = tuple(as_array(c) for c in optimised.consts)
+            if where == "cuda":
+                consts = tuple(devices.place(c) for c in consts)
             # Arrays of the plan's own: its kernels are bound to this memory, whatever becomes of the user's arrays.
-            consts = tuple(_passed(x.aval, x) for x in map(as_array, optimised.consts))
-            native = backend.prepare(plan, tuple(c.address for c in consts), consts)
-            return Executable(plan, ClosedJaxpr(optimised.jaxpr, consts), native)
+            consts = tuple(_passed(x.aval, x) for x in consts)
+            native = backend.prepare(plan, tuple(c.address or c.buffer().address for c in consts), consts)
+            kind = DeviceExecutable if where == "cuda" else Executable
+            return kind(plan, ClosedJaxpr(optimised.jaxpr, consts), native, functools.cache(elsewhere))
 
         def evaluate(constants: ClosedJaxpr) -> list[Any]:
-            return [x.numpy() for x in build(constants, "constants", (), None)([])]
+            return [x.numpy() for x in build(constants, "constants", (), None, "cpu")([])]
 
-        executable = build(program, name, donated, evaluate)
+        executable = build(program, name, donated, evaluate, context.backend)
         if key is not None:
             PLAN_CACHE.put(key, executable)
         return executable

@@ -23,6 +23,7 @@ class Buffer:
     """
 
     __slots__ = ("__weakref__", "address", "nbytes", "owner")
+    device = "cpu:0"
 
     def __init__(self, address: int, nbytes: int, owner: object) -> None:
         self.address = address
@@ -97,6 +98,8 @@ class HostPool:
     `pool_limit` the bytes kept for reuse (None: a quarter of the machine's memory).  Safe to use from several threads.
     """
 
+    where = "on the host"
+
     def __init__(self, limit: int | None = None, pool_limit: int | None = None) -> None:
         self._limit = limit
         self._pool_limit = _physical_memory() // 4 if pool_limit is None else pool_limit
@@ -161,20 +164,23 @@ class HostPool:
             self.trim()
             if self._live + size > limit:
                 raise MemoryBudgetError(
-                    f"cannot allocate {nbytes:,} bytes on the host: {self._live:,} bytes are in use and the limit is "
+                    f"cannot allocate {nbytes:,} bytes {self.where}: {self._live:,} bytes are in use and the limit is "
                     f"{limit:,}. Drop arrays that are no longer needed, or raise the limit."
                 )
         try:
-            return _Block(self, size, free)
+            return self._new_block(size, free)
         except MemoryError:
             self.trim()
         try:
-            return _Block(self, size, free)
+            return self._new_block(size, free)
         except MemoryError:
             raise MemoryBudgetError(
-                f"cannot allocate {nbytes:,} bytes on the host: the machine has no more memory "
+                f"cannot allocate {nbytes:,} bytes {self.where}: the machine has no more memory "
                 f"({self._live:,} bytes are in use by this pool)."
             ) from None
+
+    def _new_block(self, size: int, free: "list[_Block]") -> _Block:
+        return _Block(self, size, free)
 
     def trim(self) -> int:
         """Give all pooled blocks back to the system; returns the bytes given back."""
