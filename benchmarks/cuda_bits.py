@@ -120,9 +120,17 @@ def group_sums(rng):
 
 def group_dots(rng):
     for m, k, n in (
-        (1, 1, 1), (1, 300, 40), (40, 300, 1), (17, 0, 5), (33, 255, 65), (64, 256, 128), (65, 257, 129), (300, 1000, 500),
-        (1024, 1024, 1024), (2000, 777, 1500),
-    ):  # fmt: skip
+        (1, 1, 1),
+        (1, 300, 40),
+        (40, 300, 1),
+        (17, 0, 5),
+        (33, 255, 65),
+        (64, 256, 128),
+        (65, 257, 129),
+        (300, 1000, 500),
+        (1024, 1024, 1024),
+        (2000, 777, 1500),
+    ):
         a, b = draw(rng, m, k) * np.float32(1e3), draw(rng, k, n)
         yield f"{m}x{k}x{n}", compare(lambda a, b: (a @ b, (b.T @ a.T)), a, b)
     tiny = (draw(rng, 50, 300) * np.float32(1e-25)).astype(np.float32)
@@ -135,29 +143,34 @@ def group_dots(rng):
     yield "highest", compare(lambda a, b: vnp.matmul(a, b, precision="highest"), a, b)
 
 
-def group_programs(rng):
+def random_programs(smooth, count):
+    """Counts over random programs, or (smooth) over their gradients."""
     from hypothesis import HealthCheck, given, settings
 
     from volta.testing.data import fill
     from volta.testing.strategies import programs
 
-    for smooth, count in ((False, 150), (True, 60)):
-        totals = {"programs": 0, "elements": 0, "differ": 0}
+    totals = {"programs": 0, "elements": 0, "differ": 0}
+    checks = list(HealthCheck)
 
-        @settings(max_examples=count, derandomize=True, database=None, deadline=None,
-                  suppress_health_check=list(HealthCheck))  # fmt: skip
-        @given(programs(smooth=smooth))
-        def run(program):
-            args = [fill("normal", shape, dtype, seed=i) for i, (shape, dtype) in enumerate(program.inputs)]
-            found = compare(volta.grad(program.loss) if smooth else program, *args)
-            totals["programs"] += 1
-            totals["elements"] += found["elements"]
-            totals["differ"] += found["differ"]
-            if found["differ"]:
-                totals.setdefault("first", f"{program} {found['first']}"[:600])
+    @settings(max_examples=count, derandomize=True, database=None, deadline=None, suppress_health_check=checks)
+    @given(programs(smooth=smooth))
+    def run(program):
+        args = [fill("normal", shape, dtype, seed=i) for i, (shape, dtype) in enumerate(program.inputs)]
+        found = compare(volta.grad(program.loss) if smooth else program, *args)
+        totals["programs"] += 1
+        totals["elements"] += found["elements"]
+        totals["differ"] += found["differ"]
+        if found["differ"]:
+            totals.setdefault("first", f"{program} {found['first']}"[:600])
 
-        run()  # before the next turn changes what it sees
-        yield "gradients" if smooth else "programs", totals
+    run()
+    return totals
+
+
+def group_programs(rng):
+    yield "programs", random_programs(False, 150)
+    yield "gradients", random_programs(True, 60)
 
 
 def transformer():
@@ -225,10 +238,14 @@ def group_times(rng):
     big = to_gpu(draw(rng, 1 << 18, 1024))  # 1 GB
     nbytes = 4 * (1 << 28)
     for name, f, passes in (
-        ("gelu 1 GB", lambda x: nn.gelu(x), 2), ("add 1 GB", lambda x: x + 1, 2), ("softmax 1 GB", lambda x: nn.softmax(x, -1), 2),
-        ("sum rows 1 GB", lambda x: x.sum(1), 1), ("sum columns 1 GB", lambda x: x.sum(0), 1), ("sum 1 GB", lambda x: x.sum(), 1),
+        ("gelu 1 GB", lambda x: nn.gelu(x), 2),
+        ("add 1 GB", lambda x: x + 1, 2),
+        ("softmax 1 GB", lambda x: nn.softmax(x, -1), 2),
+        ("sum rows 1 GB", lambda x: x.sum(1), 1),
+        ("sum columns 1 GB", lambda x: x.sum(0), 1),
+        ("sum 1 GB", lambda x: x.sum(), 1),
         ("layer norm 1 GB", lambda x: nn.layer_norm(x), 2),
-    ):  # fmt: skip
+    ):
         try:
             _, flow = clock(volta.jit(f), big, repeat=10)
             yield name, {"ms": 1e3 * flow, "TB_per_s": passes * nbytes / flow / 1e12}

@@ -91,7 +91,7 @@ def functions() -> str:
 
 
 def capability_matrix() -> str:
-    backends = tuple(record for _, record in gateway.BACKENDS.values())
+    backends = (gateway.CPU, gateway.cuda_capabilities())
     return "\n".join(
         [
             GENERATED,

@@ -1,4 +1,4 @@
-"""Devices, and arrays to and from them. Volta's arrays live in the memory of the CPU."""
+"""Devices, and arrays to and from them: the CPU, and an NVIDIA GPU where there is one."""
 
 from __future__ import annotations
 
@@ -12,26 +12,30 @@ from volta.core import pytrees
 from volta.core.errors import DeviceError
 from volta.core.interp import Tracer
 from volta.core.source import at_user_line
+from volta.runtime import devices as _runtime
 from volta.runtime.array import Array, as_array
-
-_CPU = "cpu:0"
+from volta.runtime.context import current_context
 
 
 def default_backend() -> str:
-    """The name of the kind of device that programs run on."""
-    return "cpu"
+    """The name of the kind of device that programs run on: 'cpu', or what `default_device` says."""
+    return current_context().backend
 
 
 def devices(backend: str | None = None) -> list[str]:
-    """The devices there are, by name.
+    """The devices of a backend ('cpu' or 'cuda') by name.
+
+    Raises:
+        DeviceError: there is no such backend, or no GPU.
 
     >>> import volta
-    >>> volta.devices()
+    >>> volta.devices("cpu")
     ['cpu:0']
     """
-    if backend not in (None, "cpu"):
-        raise DeviceError(at_user_line(f"devices: there is no backend {backend!r}; there is 'cpu'"))
-    return [_CPU]
+    backend = backend or default_backend()
+    if backend not in ("cpu", "cuda"):
+        raise DeviceError(at_user_line(f"devices: there is no backend {backend!r}; there are 'cpu' and 'cuda'"))
+    return [_runtime.resolve(backend)]
 
 
 local_devices = devices
@@ -53,15 +57,24 @@ def process_count() -> int:
 
 
 def device_put(x: Any, device: Any = None) -> Any:
-    """The leaves of a pytree as arrays on a device.
+    """The leaves of a pytree as arrays on a device: 'cpu', or 'cuda' for the GPU.
+
+    Raises:
+        DeviceError: the device is not there.
 
     >>> import volta
     >>> volta.device_put({"a": 1.5})
     {'a': Array(1.5, dtype=float32, weak_type=True)}
     """
-    if device not in (None, "cpu", _CPU):
-        raise DeviceError(at_user_line(f"device_put: there is no device {device!r}; there is {_CPU!r}"))
-    return pytrees.map(lambda leaf: leaf if isinstance(leaf, Tracer) else as_array(leaf), x)
+    where = None if device is None else _runtime.resolve(str(device))
+
+    def put(leaf: Any) -> Any:
+        if isinstance(leaf, Tracer):
+            return leaf
+        array = as_array(leaf)
+        return array if where is None else _runtime.put(array, where)
+
+    return pytrees.map(put, x)
 
 
 def device_get(x: Any) -> Any:

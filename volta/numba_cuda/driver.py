@@ -146,7 +146,8 @@ def copy(to: int, source: int, nbytes: int) -> None:
 def memory_info() -> tuple[int, int]:
     """Free and total bytes of the device."""
     enter()
-    return check(cu.cuMemGetInfo())  # type: ignore[no-any-return]
+    free, total = check(cu.cuMemGetInfo())
+    return int(free), int(total)
 
 
 class PinnedTable:

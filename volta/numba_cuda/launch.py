@@ -75,7 +75,8 @@ class Executable:
 
     def _bind(self) -> tuple[driver.PinnedTable, Memory, driver.Graph]:
         table = driver.PinnedTable(len(self._words))
-        table.words[: len(self._words)] = self._words
+        for i, word in enumerate(self._words):
+            table.words[i] = word
         device = Memory(table.nbytes)
         graph = driver.Graph(
             table,

@@ -8,6 +8,7 @@ warp; a column's are the threads of one block that share a column of its tile.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from llvmlite import ir
 
@@ -227,7 +228,7 @@ class TeamNest:
                 for n, i in enumerate(p.reduces):
                     x = self.e.kernel.body[i]
                     assert isinstance(x, Reduce)
-                    element = reducers[n].element(one, values[x.arg], lambda at=walk: one.value(at, "int64"))
+                    element = reducers[n].element(one, values[x.arg], partial(one.value, walk, "int64"))
                     old = carried[turn][n]
                     new = reducers[n].combine(one, old, element)
                     following += [one.select(keep, y, z).ir for y, z in zip(new, old, strict=True)]

@@ -38,20 +38,6 @@ def cuda_kernel_classes() -> tuple[str, ...]:
     return tuple(importlib.import_module("volta.numba_cuda.kernels").KERNEL_CLASSES)
 
 
-def devices(platform: str | None = None) -> list[str]:
-    """The devices of a platform ('cpu' or 'cuda') by name.
-
-    Raises:
-        DeviceError: there is no such platform, or it has no device here.
-    """
-    if platform in (None, "cpu"):
-        return [HOST]
-    if platform != "cuda":
-        raise DeviceError(at_user_line(f"there is no platform {platform!r}; there are 'cpu' and 'cuda'"))
-    cuda()
-    return [CUDA]
-
-
 def resolve(device: str | None) -> str:
     """The full name of a device that is there: 'cuda' is 'cuda:0'. DeviceError if it is not."""
     text = HOST if device is None else device if ":" in device else f"{device}:0"
