@@ -91,6 +91,18 @@ class Array(Value):
         self._buffer = None
         self.address = 0
 
+    def take(self) -> Buffer:
+        """The memory behind the array, which is gone from now on: of several threads that want it one gets it."""
+        buffer, self._buffer = self._buffer, None  # one step under the interpreter's lock
+        if buffer is None:
+            return self.buffer()  # raises DonatedBufferError
+        self.address = 0
+        return buffer
+
+    def give_back(self, buffer: Buffer, address: int) -> None:
+        """Undo `take`."""
+        self.address, self._buffer = address, buffer
+
     def numpy(self) -> np.ndarray:
         """A read-only NumPy view of the array's memory (no copy; from another device than the host, a copy)."""
         if self.address:

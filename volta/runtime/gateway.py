@@ -150,12 +150,19 @@ class Executable:
     def _run_donating(self, arrays: Sequence[Array], addresses: list[int], blocks: list[Any]) -> list[Array]:
         _refuse_repeated(arrays, self._donated)
         taken: dict[int, Buffer] = {}
-        for d in self._donated:
-            buffer = arrays[d].buffer()
-            if type(buffer) is SharedBuffer:  # others read this memory: give away a copy
-                copy = Array.from_numpy(arrays[d].numpy())
-                buffer, addresses[d] = copy.buffer(), copy.address
-            taken[d] = buffer
+        originals: list[tuple[Array, Buffer, int]] = []
+        try:
+            for d in self._donated:
+                address, buffer = addresses[d], arrays[d].take()
+                originals.append((arrays[d], buffer, address))
+                if type(buffer) is SharedBuffer:  # others read this memory: give away a copy
+                    copy = Array.from_numpy(Array(arrays[d].aval, buffer, address).numpy())
+                    buffer, addresses[d] = copy.buffer(), copy.address
+                taken[d] = buffer
+        except BaseException:
+            for array, buffer, address in originals:
+                array.give_back(buffer, address)
+            raise
         self._native(*addresses)
         out = []
         for aval, kind, i in self._returns:
@@ -167,8 +174,6 @@ class Executable:
                 out.append(_passed(aval, arrays[i] if kind == 1 else self.program.consts[i]))
         for k in self._repeated:
             out[k].share()
-        for d in self._donated:
-            arrays[d].delete()
         return out
 
     # -- inspection ----------------------------------------------------------------------------------------------------
@@ -244,8 +249,8 @@ class DeviceExecutable(Executable):
 
 
 def _refuse_repeated(arrays: Sequence[Array], donated: Sequence[int]) -> None:
-    given = [id(arrays[d]) for d in donated]
-    if len(set(given)) != len(given) or any(id(a) in given for i, a in enumerate(arrays) if i not in donated):
+    ids = list(map(id, arrays))
+    if len(set(ids)) != len(ids) and any(ids.count(ids[d]) > 1 for d in donated):
         raise DonatedBufferError(
             at_user_line("the same array was passed as a donated argument and once more; pass a copy instead")
         )
