@@ -178,6 +178,10 @@ def test_stages() -> None:
         compiled(X[:2])
     with pytest.raises(volta.errors.TreeError, match="compiled for arguments"):
         compiled(X, X)
+    for transform in (volta.jit, volta.vmap, lambda g: volta.grad(lambda x: g(x)["y"].sum())):
+        with pytest.raises(volta.errors.TracerError, match="is compiled: .* Call the jitted function"):
+            transform(compiled)(X)
+    assert all("mul" in stage._repr_html_() for stage in (f.trace(X, 2.0), lowered, compiled))
     assert f.eval_shape(X, 2.0)["y"].dtype == np.float32
     assert "mul" in f.trace(X, 2.0).as_text()
 
@@ -197,6 +201,32 @@ def test_donated_arguments_are_gone() -> None:
     assert y.tolist() == [1, 2, 3]
     with pytest.raises(volta.errors.DonatedBufferError, match="donated"):
         x.tolist()
+
+
+def test_a_donation_that_fails_takes_nothing() -> None:
+    f = volta.jit(lambda x, y: (x + 1, y + 1), donate_argnums=(0, 1))
+    x, y = vnp.asarray(X), vnp.asarray(X)
+    assert (f.lower(x, y).compile()(x, y)[0] == X + 1).all()
+    gone, x = y, vnp.asarray(X)
+    with pytest.raises(volta.errors.DonatedBufferError, match="is gone"):
+        f(x, gone)
+    assert x.tolist() == [1, 2, 3]
+
+
+def test_two_threads_cannot_donate_one_array() -> None:
+    f = volta.jit(lambda x: x * 0 - 7, donate_argnums=0)
+
+    def donate(x):
+        try:
+            return float(f(x)[0])
+        except volta.errors.DonatedBufferError:
+            return None
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        for _ in range(50):
+            x = vnp.ones(100_000)
+            first, second = pool.submit(donate, x), pool.submit(donate, x)
+            assert sorted([first.result(), second.result()], key=str) == [-7.0, None]
 
 
 def test_donating_a_constant_of_another_program_leaves_that_program_alone() -> None:

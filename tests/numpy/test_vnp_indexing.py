@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from vnp_compare import assert_same, floats, same_as_numpy
 
+import volta
 import volta.numpy as vnp
 from volta.api.jit import jit
 from volta.api.tracing import make_jaxpr
@@ -285,3 +286,9 @@ def test_repeat_pad_delete_diff():
     same_as_numpy(lambda np, x: np.delete(x, [0, 2], 1), X)
     same_as_numpy(lambda np, x: np.diff(x, 2, 1), X)
     same_as_numpy(lambda np, x: np.diff(x > 0), X)
+
+
+def test_places_beyond_32_bits() -> None:
+    long = volta.ShapeDtypeStruct((2**31 + 10, 2), "int8")
+    assert volta.eval_shape(lambda x: x.at[2**31 + 5].set(1), long).shape == long.shape
+    assert volta.eval_shape(lambda x: x[2**31 + 5 :], long).shape == (5, 2)

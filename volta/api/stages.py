@@ -8,7 +8,8 @@ import attrs
 
 from volta.api.arguments import ShapeDtypeStruct, value_of
 from volta.core import pytrees
-from volta.core.errors import TreeError
+from volta.core.errors import TracerError, TreeError
+from volta.core.interp import Tracer
 from volta.core.ir import ClosedJaxpr
 from volta.core.pytrees import PyTreeDef
 from volta.core.source import at_user_line
@@ -39,6 +40,9 @@ class Traced:
         """The program as text."""
         return str(self.jaxpr)
 
+    def _repr_html_(self) -> str:
+        return self.jaxpr._repr_html_()
+
 
 @attrs.frozen(eq=False)
 class Lowered:
@@ -65,6 +69,9 @@ class Lowered:
         """The program as traced, before any pass."""
         return self.traced.as_text()
 
+    def _repr_html_(self) -> str:
+        return self.traced._repr_html_()
+
     def compile(self) -> Compiled:
         """Compile for the arguments' shapes and dtypes, in the current execution context.
 
@@ -89,9 +96,17 @@ class Compiled:
 
         Raises:
             TreeError: for another tree, shape or dtype.
+            TracerError: inside of a transformation.
         """
         leaves, tree = pytrees.flatten((args, kwargs) if kwargs else args)
         values = [value_of(x) for x in leaves]
+        if any(isinstance(x, Tracer) for x in values):
+            raise TracerError(
+                at_user_line(
+                    f"`{self.traced.name}` is compiled: its code runs on arrays and cannot be traced, batched or "
+                    "differentiated. Call the jitted function instead; it takes part in every transformation."
+                )
+            )
         expected = self.traced.jaxpr.in_avals
         if tree != self.traced.in_tree:
             raise TreeError(
@@ -114,6 +129,10 @@ class Compiled:
     def out_info(self) -> Any:
         """The output as a pytree of :class:`ShapeDtypeStruct`."""
         return self.traced.out_info
+
+    def _repr_html_(self) -> str:
+        html: str = self.executable.plan._repr_html_()
+        return html
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):

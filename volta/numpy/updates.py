@@ -246,7 +246,8 @@ def _put_static(x: Array, plan: Plan, part: Array) -> Array:
         return _put_static(x, dense_plan, part)
     if part.shape == plan.shape:
         return part
-    starts = tuple(np.int32(c.start) for c in plan.cuts)
+    kind = np.int64 if max(x.shape) > np.iinfo(np.int32).max else np.int32
+    starts = tuple(kind(c.start) for c in plan.cuts)
     return lax.dynamic_update_slice(x, part, starts)
 
 
