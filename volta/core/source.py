@@ -13,11 +13,15 @@ _HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 @attrs.frozen(slots=True)
 class Source:
-    """A place in the user's code: file, line number and function name."""
+    """A place in the user's code: file, line number and function name.
+
+    ``gradient`` marks work of the backward pass, which belongs to the line that is differentiated.
+    """
 
     file: str
     line: int
     function: str
+    gradient: bool = False
 
     def text(self) -> str:
         """The source line itself, stripped; empty where it cannot be read."""

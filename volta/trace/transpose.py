@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import attrs
+
 from volta.core.errors import VerificationError
 from volta.core.interp import bind, get_aval
 from volta.core.ir import Atom, ClosedJaxpr, Eqn, Var
@@ -86,7 +88,7 @@ def backward_pass(
         operands = [markers[a] if a in markers else _known_operand(a, values) for a in eqn.inputs]
         given_cts = full if eqn.primitive.multiple_results else full[0]
         continues = accumulating_rules.get(eqn.primitive)
-        with attributed_to(eqn.source):
+        with attributed_to(eqn.source and attrs.evolve(eqn.source, gradient=True)):
             if continues is not None:
                 gathered = [totals.get(a, Zero(a.aval)) if is_linear_var(a) else None for a in eqn.inputs]  # type: ignore[arg-type]
                 new = continues(given_cts, gathered, *operands, **eqn.params)

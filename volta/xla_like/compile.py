@@ -102,7 +102,9 @@ def _assemble(
             for val in node.outputs:
                 if val in stored and val not in buffers.ids:
                     label = "" if node.source is None else str(node.source)
-                    buffers.add(ShapedArray(val.shape, val.dtype), "temp", "device_temporary", label, val)
+                    backward = node.source is not None and node.source.gradient
+                    placement = "gradient" if backward else "device_temporary"
+                    buffers.add(ShapedArray(val.shape, val.dtype), "temp", placement, label, val)
 
         def workspace(aval: ShapedArray) -> int:
             return buffers.add(aval, "temp", "accumulation_workspace")
