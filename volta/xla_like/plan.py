@@ -22,8 +22,8 @@ class Buffer:
     """A piece of memory. ``kind``: input, const, output or temp. A temp has an ``offset`` in the arena.
 
     ``placement`` says who holds it: 'host_input', 'device_parameter' (a donated input: state that lives on),
-    'device_constant', 'device_temporary', 'gradient' (a temporary of the backward pass), 'accumulation_workspace' (partial
-    sums) or 'device_output'.
+    'device_constant', 'device_temporary', 'gradient' (a temporary of the backward pass), 'accumulation_workspace'
+    (partial sums) or 'device_output'.
     ``alias`` of an output is the donated input whose memory it takes over.
     """
 
