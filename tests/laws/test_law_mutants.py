@@ -8,7 +8,8 @@ from law_orders import declared_dot, declared_sum, joined, masks, some_pairs
 
 import volta
 import volta.numpy as vnp
-from volta.numba_cpu import dot, dot_row, nests, reducers, unit
+from volta.emit import reducers
+from volta.numba_cpu import dot, dot_row, nests, unit
 from volta.runtime import eager, plan_cache
 from volta.testing import assert_bits_equal, fill
 
