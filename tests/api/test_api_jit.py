@@ -122,6 +122,12 @@ def test_equal_static_values_that_compute_differently_are_two_programs() -> None
     assert [g(Layer(count, k)).dtype.name for k in (1, 1.0)] == ["int32", "float32"]
     assert np.signbit(np.asarray(g(Layer(X, -0.0)))).all() and not np.signbit(np.asarray(g(Layer(X, 0.0)))).any()
 
+    class Node(Layer):
+        pass
+
+    tree_util.register_pytree_node(Node, lambda n: ((n.w,), n.scale), lambda scale, ws: Node(*ws, scale))
+    assert [g(Node(count, k)).dtype.name for k in (1, 1.0)] == ["int32", "float32"]
+
 
 def test_static_errors() -> None:
     f = volta.jit(lambda x, n: x, static_argnums=1)

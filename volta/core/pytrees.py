@@ -56,25 +56,37 @@ def exact(value: Any) -> Any:
     return kind, value
 
 
-@attrs.frozen(eq=False, repr=False)
 class _Static:
-    """The static fields of a registered class, compared by :func:`exact`."""
+    """The part of a registered class that is structure, compared by :func:`exact`. Every jitted call makes some."""
 
-    values: tuple[Any, ...]
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Static) and exact(self.values) == exact(other.values)
+        if not isinstance(other, _Static):
+            return False
+        return self.value is other.value or bool(exact(self.value) == exact(other.value))
 
     def __hash__(self) -> int:
-        return hash(exact(self.values))
+        return hash(self.value)
 
     def __repr__(self) -> str:
-        return repr(self.values)
+        return repr(self.value)
 
 
 def register_node(cls: T, flatten_fn: Callable[[Any], Any], unflatten_fn: Callable[[Any, Any], Any]) -> T:
     """Register a container class. ``flatten_fn(x) -> (children, aux)``, ``unflatten_fn(aux, children) -> x``."""
-    optree.register_pytree_node(cls, flatten_fn, unflatten_fn, namespace=NAMESPACE)
+
+    def flatten_exactly(x: Any) -> Any:
+        children, aux, *names = flatten_fn(x)
+        return (children, _Static(aux), *names)
+
+    def unflatten_exactly(aux: Any, children: Any) -> Any:
+        return unflatten_fn(aux.value, children)
+
+    optree.register_pytree_node(cls, flatten_exactly, unflatten_exactly, namespace=NAMESPACE)
     return cls
 
 
@@ -92,9 +104,9 @@ def register_dataclass(cls: T, static: tuple[str, ...] = ()) -> T:
     dynamic = tuple(n for n in names if n not in static)
 
     def flatten_fn(x: Any) -> Any:
-        return tuple(getattr(x, n) for n in dynamic), _Static(tuple(getattr(x, n) for n in static)), dynamic
+        return tuple(getattr(x, n) for n in dynamic), tuple(getattr(x, n) for n in static), dynamic
 
-    def unflatten_fn(aux: _Static, children: Any) -> Any:
-        return cls(**dict(zip(dynamic, children, strict=True)), **dict(zip(static, aux.values, strict=True)))
+    def unflatten_fn(aux: Any, children: Any) -> Any:
+        return cls(**dict(zip(dynamic, children, strict=True)), **dict(zip(static, aux, strict=True)))
 
     return register_node(cls, flatten_fn, unflatten_fn)
