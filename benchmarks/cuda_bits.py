@@ -258,6 +258,64 @@ def group_times(rng):
         yield f"dot {n}", {"ms": 1e3 * flow, "TFLOP_per_s": 2 * n**3 / flow / 1e12}
 
 
+def group_scatters(rng):
+    for slots, count, width in ((7, 5000, 3), (50000, 8192, 5), (1, 4097, 2), (300, 33, 1)):
+        table, updates = draw(rng, slots, width), draw(rng, count, width)
+        index = rng.integers(-2, slots + 2, count).astype(np.int32)
+        for op in ("set", "add", "multiply", "min", "max"):
+            yield (
+                f"{op} {slots} {count} {width}",
+                compare(lambda t, u, i, f=op: getattr(t.at[i], f)(u), table, updates, index),
+            )
+    x = draw(rng, 6, 50, 4)
+    index = rng.integers(0, 50, (6, 100)).astype(np.int32)
+    yield "batched", compare(volta.vmap(lambda x, i: x.at[i].add(2.0)), x, index)
+    yield (
+        "sort",
+        compare(
+            lambda x: (vnp.sort(x, 1), vnp.argsort(x, 1), vnp.cumsum(x, 1), vnp.cumprod(x, 0)), draw(rng, 40, 3000)
+        ),
+    )
+
+
+def gpt2(where, length, batch, layers, width, heads, vocabulary, steps):
+    """Steps of the transformer of benchmarks/programs.py: what the last returns, and times."""
+    from benchmarks import programs
+
+    config = programs.TransformerConfig(vocabulary, width, heads, layers, length, batch)
+    framework = programs.volta()
+    args = programs.step_arguments(framework, config)
+    if where == "cuda":
+        args = to_gpu(args)
+    step = volta.jit(programs.transformer_step(framework, config), donate_argnums=(0, 1, 2))
+    p, m, v, x, y = args
+    laps = []
+    for _ in range(steps):
+        start = time.perf_counter()
+        p, m, v, loss = step(p, m, v, x, y)
+        float(loss)
+        laps.append(time.perf_counter() - start)
+    return (p, m, v, loss), {"first_step_s": laps[0], "step_ms": 1e3 * float(np.median(laps[1:])), "loss": float(loss)}
+
+
+def group_medium(rng):
+    """A transformer of width 256: three steps on both."""
+    shape = (128, 4, 3, 256, 4, 5000, 3)
+    want, cpu = gpt2("cpu", *shape)
+    got, cuda = gpt2("cuda", *shape)
+    yield "cpu times", cpu
+    yield "cuda times", cuda
+    pairs = [(np.asarray(a), np.asarray(b)) for a, b in zip(pytrees.leaves(want), pytrees.leaves(got), strict=True)]
+    differ = sum(int((_plain(a) != _plain(b)).sum()) for a, b in pairs)
+    yield "3 steps", {"elements": sum(a.size for a, _ in pairs), "differ": differ}
+
+
+def group_gpt2(rng):
+    """The GPT-2-small shape, on the GPU alone."""
+    yield "GPT-2 small", gpt2("cuda", 1024, 8, 12, 768, 12, 50304, 4)[1]
+    yield "pool", {"bytes": devices.memory_stats().peak}
+
+
 GROUPS = [name.removeprefix("group_") for name in globals() if name.startswith("group_")]
 
 

@@ -7,6 +7,7 @@ k is never padded, since even adding +0 can change a result (-0).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import attrs
@@ -14,7 +15,7 @@ from llvmlite import ir
 
 from volta.emit.builder import HALF_DTYPES, Builder, is_float, scalar_type
 from volta.emit.dot_args import Args, at, ceil_div
-from volta.emit.loops import I32, I64, fma, if_then, loop, minimum, offset
+from volta.emit.loops import I32, I64, fma, if_else, if_then, loop, minimum, offset
 from volta.numba_cuda.threads import (
     barrier,
     block_index,
@@ -45,7 +46,7 @@ class Tile:
 
 
 LARGE = Tile(64, 128, 16, 8, 8)
-LARGE_WIDE = Tile(64, 64, 16, 4, 4)  # for accumulators of 8 bytes
+LARGE_WIDE = Tile(64, 64, 8, 4, 4)  # for accumulators of 8 bytes
 SMALL = Tile(32, 32, 16, 2, 4)
 
 
@@ -80,6 +81,9 @@ def choose(spec: DotSpec, m: int, n: int, batches: int, lhs_along: str, rhs_alon
     return DotVariant(tile, lhs_along, rhs_along)  # type: ignore[arg-type]
 
 
+Part = tuple[ir.Value, ir.Value, ir.Value]
+
+
 class _Product:
     def __init__(
         self, module: ir.Module, b: ir.IRBuilder, spec: DotSpec, variant: DotVariant, function: ir.Function
@@ -93,9 +97,11 @@ class _Product:
         self.thread = thread_index(b)
         t = self.tile
         self.lhs_line, self.rhs_line = (t.rows + _GROUP) * self.size, (t.cols + _GROUP) * self.size
-        lhs_bytes = t.depth * self.lhs_line
-        self.lhs_shared = shared_memory(module, b, f"{function.name}_tiles", lhs_bytes + t.depth * self.rhs_line)
+        lhs_bytes, rhs_bytes = t.depth * self.lhs_line, t.depth * self.rhs_line
+        total_bytes = t.rows * t.cols * self.size
+        self.lhs_shared = shared_memory(module, b, f"{function.name}_tiles", lhs_bytes + rhs_bytes + total_bytes)
         self.rhs_shared = offset(b, self.lhs_shared, lhs_bytes)
+        self.totals = offset(b, self.rhs_shared, rhs_bytes)
 
     def emit(self) -> None:
         b, a, t = self.b, self.args, self.tile
@@ -112,31 +118,60 @@ class _Product:
         rhs_parts = self._parts(self.variant.rhs_along == "k", t.cols, col, a.N, rhs, a.RHS_N)
         across = t.cols // t.thread_cols
         self.down, self.right = b.udiv(self.thread, I64(across)), b.urem(self.thread, I64(across))
+        self._run(lhs_parts, rhs_parts)
+        self._write(out, row, col)
+
+    def _run(self, lhs_parts: list[Part], rhs_parts: list[Part]) -> None:
+        """All tiles of k: while one is multiplied, the next is on its way from memory."""
+        b, a, t, spec = self.b, self.args, self.tile, self.spec
+        last = b.sub(a.K, I64(1))
         zeros = [self.zero] * (t.thread_rows * t.thread_cols)
-        with loop(b, 0, a.K, CHUNK, zeros) as chunk:
-            end = minimum(b, b.add(chunk.index, I64(CHUNK)), a.K)
-            with loop(b, chunk.index, end, t.depth, zeros) as it:
-                k, last = it.index, b.sub(a.K, I64(1))
-                lhs_values = [self._read(p, k, last, a.LHS_K, self.spec.lhs) for p in lhs_parts]
-                rhs_values = [self._read(p, k, last, a.RHS_K, self.spec.rhs) for p in rhs_parts]
+        self._each_total(lambda slot, _: b.store(self.zero, slot), zeros)
+
+        def bring(k: ir.Value) -> list[ir.Value]:
+            return [self._read(p, k, last, a.LHS_K, spec.lhs) for p in lhs_parts] + [
+                self._read(p, k, last, a.RHS_K, spec.rhs) for p in rhs_parts
+            ]
+
+        with if_then(b, b.icmp_signed(">", a.K, I64(0))):
+            ahead = bring(I64(0))
+            with loop(b, 0, a.K, t.depth, [*zeros, *ahead]) as it:
+                sums, brought = list(it.values[: len(zeros)]), it.values[len(zeros) :]
                 barrier(b)
-                for parts, values, space, line in (
-                    (lhs_parts, lhs_values, self.lhs_shared, self.lhs_line),
-                    (rhs_parts, rhs_values, self.rhs_shared, self.rhs_line),
-                ):
-                    for (_, depth, place), value in zip(parts, values, strict=True):
-                        b.store(value, at(b, space, (depth, I64(line)), (place, I64(self.size))))
+                places = [(p, self.lhs_shared, self.lhs_line) for p in lhs_parts]
+                places += [(p, self.rhs_shared, self.rhs_line) for p in rhs_parts]
+                for ((_, depth, place), space, line), value in zip(places, brought, strict=True):
+                    b.store(value, at(b, space, (depth, I64(line)), (place, I64(self.size))))
                 barrier(b)
-                it.advance(*self._multiply(minimum(b, b.sub(end, k), t.depth), list(it.values)))
-            first = b.icmp_signed("==", chunk.index, I64(0))
-            chunk.advance(*[
-                b.select(first, new, self._add(old, new)) for old, new in zip(chunk.values, it.results, strict=True)
-            ])  # fmt: skip
-        self._write(out, row, col, list(chunk.results))
+                following = b.add(it.index, I64(t.depth))
+                ahead = bring(following)
+                sums = self._multiply(minimum(b, b.sub(a.K, it.index), t.depth), sums)
+                chain_ends = b.or_(
+                    b.icmp_signed("==", b.and_(following, I64(CHUNK - 1)), I64(0)), b.icmp_signed(">=", following, a.K)
+                )
+                with if_else(b, chain_ends) as branch:
+                    with branch.then():
+                        first = b.icmp_signed("<=", following, I64(CHUNK))
+                        self._each_total(lambda slot, x: self._absorb(slot, x, first), sums)
+                        branch.give(*zeros)
+                    with branch.otherwise():
+                        branch.give(*sums)
+                it.advance(*branch.results, *ahead)
+
+    def _absorb(self, slot: ir.Value, chain: ir.Value, first: ir.Value) -> None:
+        """Add a chain's sum to the total at a slot; the first is the total."""
+        b = self.b
+        b.store(b.select(first, chain, self._add(b.load(slot, typ=self.kind), chain)), slot)
+
+    def _each_total(self, act: Callable[[ir.Value, ir.Value], object], values: list[ir.Value]) -> None:
+        """Call ``act(slot, value)`` for each output element of the thread; totals wait in shared memory."""
+        for i, value in enumerate(values):
+            place = self.b.add(self.thread, I64(i * self.tile.threads))
+            act(at(self.b, self.totals, (place, I64(self.size))), value)
 
     def _parts(
         self, along_k: bool, length: int, start: ir.Value, size: ir.Value, base: ir.Value, stride: ir.Value
-    ) -> list[tuple[ir.Value, ir.Value, ir.Value]]:
+    ) -> list[Part]:
         """What a thread brings of an operand's tile: (pointer to its line, depth in the tile, place in the line)."""
         b, t = self.b, self.tile
         parts = []
@@ -150,9 +185,7 @@ class _Product:
             parts.append((at(b, base, (line, stride)), depth, place))
         return parts
 
-    def _read(
-        self, part: tuple[ir.Value, ir.Value, ir.Value], k: ir.Value, last: ir.Value, stride: ir.Value, dtype: str
-    ) -> ir.Value:
+    def _read(self, part: Part, k: ir.Value, last: ir.Value, stride: ir.Value, dtype: str) -> ir.Value:
         """One element as the accumulator's kind; beyond the last k it is one that is not used."""
         line, depth, _ = part
         here = at(self.b, line, (minimum(self.b, self.b.add(k, depth), last), stride))
@@ -203,11 +236,15 @@ class _Product:
     def _add(self, x: ir.Value, y: ir.Value) -> ir.Value:
         return self.b.fadd(x, y) if is_float(self.spec.accumulator) else self.b.add(x, y)
 
-    def _write(self, out: ir.Value, row: ir.Value, col: ir.Value, sums: list[ir.Value]) -> None:
+    def _write(self, out: ir.Value, row: ir.Value, col: ir.Value) -> None:
         b, a, t, spec = self.b, self.args, self.tile, self.spec
         lefts = [b.add(row, p) for p in self._groups(self.down, t.thread_rows, t.rows)]
         rights = [b.add(col, p) for p in self._groups(self.right, t.thread_cols, t.cols)]
-        values = iter(sums)
+        totals: list[ir.Value] = []
+        self._each_total(
+            lambda slot, _: totals.append(b.load(slot, typ=self.kind)), [self.zero] * len(lefts) * len(rights)
+        )
+        values = iter(totals)
         for r in lefts:
             line = at(b, out, (r, a.OUT_M))
             inside = b.icmp_signed("<", r, a.M)

@@ -151,16 +151,32 @@ def memory_info() -> tuple[int, int]:
 
 
 class PinnedTable:
-    """A block of int64 words in page-locked host memory, from which a graph's first node copies."""
+    """A block of int64 words in page-locked host memory, to copy to the device from."""
 
     def __init__(self, count: int) -> None:
         enter()
         self.nbytes = 8 * max(1, count)
         self.address = int(check(cu.cuMemHostAlloc(self.nbytes, 0)))
         self.words = (ctypes.c_int64 * max(1, count)).from_address(self.address)
+        self._copied: Any = None
+
+    def copy_to(self, address: int) -> None:
+        """Copy the words to device memory, in order with the stream's work; the words must not change until `wait`."""
+        check(cu.cuMemcpyHtoDAsync(address, self.address, self.nbytes, stream()))
+        if self._copied is None:
+            self._copied = check(cu.cuEventCreate(int(cu.CUevent_flags.CU_EVENT_DISABLE_TIMING)))
+        check(cu.cuEventRecord(self._copied, stream()))
+        counters.host_to_device += self.nbytes
+
+    def wait(self) -> None:
+        """Until the last copy is done: then the words may be written again."""
+        if self._copied is not None:
+            check(cu.cuEventSynchronize(self._copied))
 
     def __del__(self) -> None:
         if cu is not None:
+            if self._copied is not None:
+                cu.cuEventDestroy(self._copied)
             cu.cuMemFreeHost(self.address)
 
 
@@ -183,40 +199,26 @@ class Module:
 
 
 class Graph:
-    """Kernels captured once, with the copy of their args table before them; launched as one."""
+    """Kernels captured once, which read their args from a table in device memory; launched as one."""
 
-    def __init__(self, table: PinnedTable, device_table: int, launches: list[tuple[Any, int, int, int]]) -> None:
-        """``launches``: (function, blocks, threads, byte offset of the args block in the table)."""
+    def __init__(self, launches: list[tuple[Any, int, int, int]]) -> None:
+        """``launches``: (function, blocks, threads, address of the args block)."""
         enter()
         s = stream()
         check(cu.cuStreamBeginCapture(s, cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL))
         try:
-            check(cu.cuMemcpyHtoDAsync(device_table, table.address, table.nbytes, s))
-            for function, grid, threads, offset in launches:
-                args = ((device_table + offset,), (ctypes.c_void_p,))
-                check(cu.cuLaunchKernel(function, grid, 1, 1, threads, 1, 1, 0, s, args, 0))
+            for function, grid, threads, address in launches:
+                check(cu.cuLaunchKernel(function, grid, 1, 1, threads, 1, 1, 0, s, ((address,), (ctypes.c_void_p,)), 0))
         finally:
             graph = cu.cuStreamEndCapture(s)
         self._graph = check(graph)
         self._exec = check(cu.cuGraphInstantiate(self._graph, 0))
-        self._copied = check(cu.cuEventCreate(int(cu.CUevent_flags.CU_EVENT_DISABLE_TIMING)))
-        self._busy = False
-
-    def wait(self) -> None:
-        """Until the last launch is done: then the pinned table may be written."""
-        if self._busy:
-            check(cu.cuEventSynchronize(self._copied))
-            self._busy = False
 
     def launch(self) -> None:
-        s = stream()
-        check(cu.cuGraphLaunch(self._exec, s))
-        check(cu.cuEventRecord(self._copied, s))
-        self._busy = True
+        check(cu.cuGraphLaunch(self._exec, stream()))
         counters.launches += 1
 
     def __del__(self) -> None:
         if cu is not None and hasattr(self, "_exec"):
             cu.cuGraphExecDestroy(self._exec)
             cu.cuGraphDestroy(self._graph)
-            cu.cuEventDestroy(self._copied)

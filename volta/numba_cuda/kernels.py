@@ -7,17 +7,35 @@ from typing import Any
 
 import attrs
 
+from volta.core import dtypes
 from volta.core.errors import UnsupportedOperationError
-from volta.numba_cuda import dot, library, nests
+from volta.numba_cuda import dot, library, nests, ordering
 from volta.numba_cuda.ptx import KernelSource
 from volta.numba_cuda.threads import HEADER
 from volta.xla_like.dot_schedule import Arg, DotSpec, item_size
-from volta.xla_like.kernels import CombineKernel, KernelCall, LibraryKernel, LoopKernel, kernel_name
+from volta.xla_like.kernels import (
+    Access,
+    CombineKernel,
+    KernelCall,
+    LibraryKernel,
+    LoopKernel,
+    Reduce,
+    Store,
+    kernel_name,
+)
 from volta.xla_like.loops import BLOCK
+from volta.xla_like.phases import analyse
 from volta.xla_like.plan import ExecutionPlan
+from volta.xla_like.views import prod, row_major
 
-KERNEL_CLASSES = ("loop", "combine", "chain", "dot", "dot_pack", "dot_row", "scatter", *library.TASKS)
+KERNEL_CLASSES = ("loop", "combine", "chain", "dot", "dot_pack", "dot_row", "scatter", "scatter_order", *library.TASKS)
 """Every one of them is strict."""
+
+SCRATCH = -1
+"""Stands for the plan's scratch memory where a launch names a buffer."""
+
+_FEW_BLOCKS = 264
+"""Below this many blocks of threads a long reduction is cut: a GPU runs about two for each multiprocessor."""
 
 _MOST_BLOCKS = (1 << 31) - 1
 
@@ -40,13 +58,51 @@ class Launch:
 
 def launches_of(plan: ExecutionPlan) -> list[Launch]:
     """A plan's launches in order: chains as their parts, one after the other; nothing is packed."""
-    return [found for call in plan.calls for part in call.each() for found in _launch(part)]
+    return [found for call in plan.calls for part in call.each() for cut in _cut(part) for found in _launch(cut)]
+
+
+def _cut(call: KernelCall) -> list[KernelCall]:
+    """A reduction of few long rows as partial results by blocks, in scratch memory, and what combines them.
+
+    The order of a sum is by blocks in any case, so the bits stay.
+    """
+    kernel = call.kernel
+    if not isinstance(kernel, LoopKernel) or kernel.mode == "map" or kernel.by_blocks or not call.tasks:
+        return [call]
+    blocks = -(-call.sizes[-1] // BLOCK)
+    grid = nests.grid_of_loop(kernel, call.sizes, call.tasks)[0]
+    values = [kernel.body[s.value] for s in kernel.stores]
+    plain = all(isinstance(x, Reduce) and s.level == "row" for x, s in zip(values, kernel.stores, strict=True))
+    last = analyse(kernel.mode, kernel.body).last
+    if blocks < 4 or grid >= _FEW_BLOCKS or not plain or last > 1:
+        return [call]
+    rows = prod(call.sizes[:-1])
+    loads = call.accesses[: len(call.accesses) - len(kernel.stores)]
+    stores, accesses, combines, used = [], list(loads), [], 0
+    for store, access, x in zip(kernel.stores, call.accesses[len(loads) :], values, strict=True):
+        assert isinstance(x, Reduce)
+        parts = []
+        for part in range(2 if x.kind.startswith("arg") else 1):
+            dtype = dtypes.compute_dtype(x.dtype) if part == 0 else dtypes.int64
+            stores.append(Store(store.value, dtype, "1", "row", part))
+            strides = (*row_major(call.sizes[:-1]), rows)
+            accesses.append(Access(SCRATCH, used, tuple(n * dtype.itemsize for n in strides)))
+            parts.append(Access(SCRATCH, used, ()))
+            used += _aligned(blocks * rows * dtype.itemsize)
+        out = attrs.evolve(access, strides=())
+        combine = CombineKernel(x.kind, x.dtype, store.dtype)
+        combines.append(KernelCall(combine, (rows, blocks), (*parts, out), rows, (), call.writes, label=call.label))
+    cut = attrs.evolve(kernel, stores=tuple(stores), by_blocks=True, spills=())
+    first = attrs.evolve(
+        call, kernel=cut, accesses=tuple(accesses), tasks=call.tasks * blocks, scratch_bytes=used, inplace=()
+    )
+    return [first, *combines]
 
 
 def _launch(call: KernelCall) -> Iterator[Launch]:
     if not call.tasks:
         return
-    kernel, scratch = call.kernel, 0
+    kernel, scratch, each, share = call.kernel, 0, True, 0
     name = kernel_name(kernel)
     if isinstance(kernel, LoopKernel):
         one_block = kernel.mode != "map" and not kernel.by_blocks and call.sizes[-1] <= BLOCK
@@ -54,6 +110,14 @@ def _launch(call: KernelCall) -> Iterator[Launch]:
         grid, threads = nests.grid_of_loop(kernel, call.sizes, call.tasks)
         source = KernelSource(name, kernel.text(), lambda m, n: nests.build_loop(m, n, kernel, one_block))
         words, addresses = _loop_words(call)
+        scratch = call.scratch_bytes if any(buffer == SCRATCH for _, buffer, _ in addresses) else 0
+        each = False
+    elif isinstance(kernel, CombineKernel) and call.sizes[1] >= library.WIDE_BLOCKS:
+        grid, threads = call.tasks, library.WIDE_THREADS
+        name += "_wide"
+        source = KernelSource(name, kernel.text(), lambda m, n: library.build_combine_wide(m, n, kernel))
+        words, addresses = _loop_words(call)
+        share = library.share_of(call.sizes[1])
     elif isinstance(kernel, CombineKernel):
         grid, threads = -(-call.tasks // library.TASK_THREADS), library.TASK_THREADS
         source = KernelSource(name, kernel.text(), lambda m, n: library.build_task(m, n, "combine", kernel))
@@ -67,6 +131,10 @@ def _launch(call: KernelCall) -> Iterator[Launch]:
         batch, slots, width, _ = call.sizes
         grid, threads = -(-(batch * slots * width) // library.COLUMN_THREADS), library.COLUMN_THREADS
         source = KernelSource(name, kernel.text(), lambda m, n: library.build_scatter(m, n, kernel.spec))
+        words, addresses = _library_words(call)
+    elif kernel.name == "scatter_order":
+        grid, threads = call.tasks, ordering.THREADS
+        source = KernelSource(name, kernel.text(), ordering.build_scatter_order)
         words, addresses = _library_words(call)
     elif kernel.name in library.TASKS:
         grid, threads = -(-call.tasks // library.TASK_THREADS), library.TASK_THREADS
@@ -82,9 +150,11 @@ def _launch(call: KernelCall) -> Iterator[Launch]:
         raise UnsupportedOperationError(
             f"{call.describe()} on backend 'cuda' needs {grid:,} blocks, more than a grid has"
         )
-    header = (call.tasks, 0, scratch, 0)
+    header = (call.tasks, 0, scratch, share)
     moved = tuple((word + HEADER, buffer, offset) for word, buffer, offset in addresses)
-    yield Launch(source, grid, threads, (*header, *words), moved, scratch * call.tasks, call.describe())
+    yield Launch(
+        source, grid, threads, (*header, *words), moved, scratch * (call.tasks if each else 1), call.describe()
+    )
 
 
 def _aligned(nbytes: int) -> int:

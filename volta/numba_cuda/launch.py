@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import attrs
 
 from volta.numba_cuda import driver, ptx
-from volta.numba_cuda.kernels import Launch, launches_of
+from volta.numba_cuda.kernels import SCRATCH, Launch, launches_of
 from volta.numba_cuda.ptx import KernelSource
 from volta.xla_like.plan import ExecutionPlan
 
-_RING = 4
-"""Graphs a plan keeps: while one runs, the next call's addresses are written to another's table."""
+_KEPT = 8
+"""Tables a plan keeps, by the addresses in them: memory is reused, so most calls find theirs and copy nothing."""
 
 _lock = threading.RLock()
 _functions: dict[str, Any] = {}
@@ -59,6 +60,15 @@ class Memory:
             driver.free(self.address)
 
 
+@attrs.frozen
+class _Bound:
+    """A table of args with addresses filled in, its copy in device memory, and the graph that reads that."""
+
+    table: driver.PinnedTable
+    memory: Memory
+    graph: driver.Graph
+
+
 class Executable:
     """A plan bound to the device: `call` takes the addresses of inputs, of new outputs, and of the arena."""
 
@@ -70,23 +80,18 @@ class Executable:
         scratch = max((launch.scratch for launch in launches), default=0)
         self._scratch = Memory(scratch) if scratch else None
         self._words, self._offsets, self._patches = _table(plan, launches, const_addresses, self._scratch)
-        self._ring: list[tuple[driver.PinnedTable, Memory, driver.Graph]] = []
-        self._turn = 0
+        self._bound: OrderedDict[tuple[int, ...], _Bound] = OrderedDict()
 
-    def _bind(self) -> tuple[driver.PinnedTable, Memory, driver.Graph]:
+    def _bind(self) -> _Bound:
         table = driver.PinnedTable(len(self._words))
         for i, word in enumerate(self._words):
             table.words[i] = word
-        device = Memory(table.nbytes)
+        memory = Memory(table.nbytes)
+        launches = zip(self._launches, self._offsets, strict=True)
         graph = driver.Graph(
-            table,
-            device.address,
-            [
-                (self._functions[x.source.name], x.grid, x.threads, offset)
-                for x, offset in zip(self._launches, self._offsets, strict=True)
-            ],
+            [(self._functions[x.source.name], x.grid, x.threads, memory.address + offset) for x, offset in launches]
         )
-        return table, device, graph
+        return _Bound(table, memory, graph)
 
     def call(self, *addresses: int) -> None:
         """Run the plan, without waiting for it."""
@@ -94,15 +99,18 @@ class Executable:
             return
         driver.enter()
         with _lock:
-            if len(self._ring) < _RING:
-                self._ring.append(self._bind())
-            table, _, graph = self._ring[self._turn % len(self._ring)]
-            self._turn = (self._turn + 1) % _RING
-            graph.wait()
-            words = table.words
-            for patch in self._patches:
-                words[patch.word] = addresses[patch.position] + patch.distance
-            graph.launch()
+            bound = self._bound.get(addresses)
+            if bound is None:
+                bound = self._bind() if len(self._bound) < _KEPT else self._bound.popitem(last=False)[1]
+                bound.table.wait()
+                words = bound.table.words
+                for patch in self._patches:
+                    words[patch.word] = addresses[patch.position] + patch.distance
+                bound.table.copy_to(bound.memory.address)
+                self._bound[addresses] = bound
+            else:
+                self._bound.move_to_end(addresses)
+            bound.graph.launch()
 
 
 def _table(
@@ -134,7 +142,10 @@ def _table(
         words += launch.words
         words[start + 1] = scratch.address if scratch is not None else 0
         for word, buffer, distance in launch.addresses:
-            if buffer in fixed:
+            if buffer == SCRATCH:
+                assert scratch is not None
+                words[start + word] = scratch.address + distance
+            elif buffer in fixed:
                 words[start + word] = fixed[buffer] + distance
             else:
                 position, base = slots[buffer]

@@ -14,7 +14,7 @@ CONSTANT_SPACE = 4
 _GLOBAL_SPACE, _SHARED_SPACE = 1, 3
 
 HEADER = 4
-"""Words before a call's own in its args block: tasks, scratch address, scratch bytes a task, unused."""
+"""Words before a call's own in its args block: tasks, scratch address, scratch bytes a task, blocks a thread takes."""
 
 ENTRY_TYPE = ir.FunctionType(VOID, [PTR])
 """The CUDA kernel ABI: ``void kernel(int64* args)``, the args block lying in device memory."""
