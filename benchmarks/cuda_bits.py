@@ -235,6 +235,14 @@ def group_times(rng):
     small = to_gpu(draw(rng, 1000))
     sync, flow = clock(volta.jit(lambda x: x * 2 + 1), small, repeat=500)
     yield "small call", {"sync_us": 1e6 * sync, "async_us": 1e6 * flow}
+
+    def ten(x):
+        for _ in range(10):
+            x = x - x.sum()
+        return x
+
+    sync, flow = clock(volta.jit(ten), small, repeat=200)
+    yield "ten sums in a row", {"sync_us": 1e6 * sync, "async_us": 1e6 * flow}
     big = to_gpu(draw(rng, 1 << 18, 1024))  # 1 GB
     nbytes = 4 * (1 << 28)
     for name, f, passes in (

@@ -1,11 +1,19 @@
 """Every primitive's CUDA kernels compile to PTX without a GPU, and the text keeps the rules of strict kernels."""
 
+import re
+import subprocess
+import sys
+
+import numpy as np
 import pytest
 
+import volta
+import volta.numpy as vnp
 from tests.ops.cases import cases, dtypes_of, vocabulary
+from volta import nn
 from volta.core.avals import ShapedArray
 from volta.core.ir import ClosedJaxpr, Eqn, Jaxpr, Var
-from volta.numba_cuda import kernels, ptx
+from volta.numba_cuda import kernels, offline, ptx
 from volta.xla_like.compile import build_plan
 
 
@@ -33,3 +41,72 @@ def test_kernels_of_every_primitive_compile_and_keep_the_rules(primitive):
         assert ptx.violations(text) == []
         for name in sources:
             assert f".entry {name}(" in text
+
+
+STEP = {
+    "w": np.zeros((96, 64), np.float32),
+    "x": np.zeros((32, 96), np.float32),
+    "table": np.zeros((50, 96), np.float32),
+    "tokens": np.zeros((32,), np.int32),
+}
+
+
+def loss(w, table, x, tokens):
+    y = nn.layer_norm(x + table[tokens]) @ w
+    return vnp.mean(nn.logsumexp(nn.gelu(y), -1)) + vnp.sum(vnp.sort(y, 0)[0]) + vnp.cumsum(y, 1)[0, -1]
+
+
+def training_program():
+    args = (STEP["w"], STEP["table"], STEP["x"], STEP["tokens"])
+    return volta.make_jaxpr(volta.value_and_grad(loss, argnums=(0, 1)))(*args)
+
+
+@pytest.mark.parametrize("capability", ["7.5", "8.0", "8.9", "9.0"])
+def test_a_training_program_compiles_for_each_capability(capability):
+    (found,) = offline.compile_programs([("step", training_program())], [capability])
+    assert f".target {ptx.CAPABILITIES[capability][0]}" in found.ptx
+    assert {name for name, _, _ in found.launches} == set(re.findall(r"\.entry (\w+)\(", found.ptx))
+
+
+def test_the_same_program_is_the_same_ptx():
+    first, second = (offline.compile_programs([("step", training_program())], ["8.0"]) for _ in range(2))
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ex2.approx.f32 %f1, %f2;",
+        "add.ftz.f32 %f1, %f2, %f3;",
+        "mul.f32 %f1, %f2, %f3;",
+        "mad.f32 %f1, %f2, %f3, %f4;",
+        "div.full.f32 %f1, %f2, %f3;",
+        "sqrt.approx.f32 %f1, %f2;",
+        "atom.global.add.f32 %f1, [%rd1], %f2;",
+        "red.global.add.f64 [%rd1], %fd1;",
+    ],
+)
+def test_each_rule_of_strict_kernels_is_seen_to_break(line):
+    assert ptx.violations(line)
+
+
+def test_what_strict_kernels_use_breaks_no_rule():
+    lines = [
+        "fma.rn.f32 %f1, %f2, %f3, %f4;",
+        "add.rn.f64 %f1, %f2, %f3;",
+        "div.rn.f32 %f1, %f2, %f3;",
+        "mad.lo.s32 %r1, %r2, %r3, %r4;",
+        "mul.lo.s64 %rd1, %rd2, %rd3;",
+        "atom.global.add.u64 %rd1, [%rd2], 1;",
+    ]
+    assert ptx.violations("\n".join(lines)) == []
+
+
+def test_an_unknown_capability_is_refused():
+    with pytest.raises(ValueError, match=r"no compute capability '6\.0'"):
+        ptx.compile_ptx([], "6.0")
+
+
+def test_importing_volta_imports_no_cuda():
+    code = "import sys, volta; assert not [m for m in sys.modules if m.startswith(('cuda', 'volta.numba_cuda'))]"
+    subprocess.run([sys.executable, "-c", code], check=True)

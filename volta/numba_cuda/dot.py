@@ -57,9 +57,10 @@ class DotVariant:
     tile: Tile
     lhs_along: Literal["k", "m"]
     rhs_along: Literal["k", "n"]
+    whole: bool = False  # operands lie in groups of four aligned float32 values, and k in whole tiles
 
     def suffix(self) -> str:
-        return f"{self.tile.rows}x{self.tile.cols}{self.lhs_along}{self.rhs_along}"
+        return f"{self.tile.rows}x{self.tile.cols}{self.lhs_along}{self.rhs_along}{'_whole' * self.whole}"
 
 
 def build_dot(module: ir.Module, name: str, spec: DotSpec, variant: DotVariant) -> ir.Function:
@@ -74,11 +75,14 @@ def blocks_of(tile: Tile, m: int, n: int, batches: int) -> int:
     return batches * -(-m // tile.rows) * -(-n // tile.cols)
 
 
-def choose(spec: DotSpec, m: int, n: int, batches: int, lhs_along: str, rhs_along: str) -> DotVariant:
+def choose(
+    spec: DotSpec, m: int, n: int, k: int, batches: int, lhs_along: str, rhs_along: str, aligned: bool
+) -> DotVariant:
     """The largest tile that still gives every multiprocessor work."""
     large = LARGE if item_size(spec.accumulator) == 4 else LARGE_WIDE
     tile = large if blocks_of(large, m, n, batches) >= 100 and m >= 32 and n >= 32 else SMALL
-    return DotVariant(tile, lhs_along, rhs_along)  # type: ignore[arg-type]
+    whole = aligned and spec.accumulator == "float32" and k > 0 and k % tile.depth == 0
+    return DotVariant(tile, lhs_along, rhs_along, whole)  # type: ignore[arg-type]
 
 
 Part = tuple[ir.Value, ir.Value, ir.Value]
@@ -114,8 +118,8 @@ class _Product:
         lhs = at(b, device_pointer(b, a.LHS), (b0, a.LHS_BATCH0), (b1, a.LHS_BATCH1))
         rhs = at(b, device_pointer(b, a.RHS), (b0, a.RHS_BATCH0), (b1, a.RHS_BATCH1))
         out = at(b, device_pointer(b, a.OUT), (b0, a.OUT_BATCH0), (b1, a.OUT_BATCH1))
-        lhs_parts = self._parts(self.variant.lhs_along == "k", t.rows, row, a.M, lhs, a.LHS_M)
-        rhs_parts = self._parts(self.variant.rhs_along == "k", t.cols, col, a.N, rhs, a.RHS_N)
+        lhs_parts = self._parts(self.variant.lhs_along == "k", t.rows, row, a.M, lhs, a.LHS_M, a.LHS_K)
+        rhs_parts = self._parts(self.variant.rhs_along == "k", t.cols, col, a.N, rhs, a.RHS_N, a.RHS_K)
         across = t.cols // t.thread_cols
         self.down, self.right = b.udiv(self.thread, I64(across)), b.urem(self.thread, I64(across))
         self._run(lhs_parts, rhs_parts)
@@ -129,6 +133,13 @@ class _Product:
         self._each_total(lambda slot, _: b.store(self.zero, slot), zeros)
 
         def bring(k: ir.Value) -> list[ir.Value]:
+            if self.variant.whole:
+                k = minimum(b, k, b.sub(a.K, I64(t.depth)))
+                return [
+                    b.load(at(b, pointer, (k, stride)), typ=ir.VectorType(self.kind, _GROUP), align=_GROUP * self.size)
+                    for parts, stride in ((lhs_parts, a.LHS_K), (rhs_parts, a.RHS_K))
+                    for pointer, _, _ in parts
+                ]
             return [self._read(p, k, last, a.LHS_K, spec.lhs) for p in lhs_parts] + [
                 self._read(p, k, last, a.RHS_K, spec.rhs) for p in rhs_parts
             ]
@@ -138,14 +149,21 @@ class _Product:
             with loop(b, 0, a.K, t.depth, [*zeros, *ahead]) as it:
                 sums, brought = list(it.values[: len(zeros)]), it.values[len(zeros) :]
                 barrier(b)
-                places = [(p, self.lhs_shared, self.lhs_line) for p in lhs_parts]
-                places += [(p, self.rhs_shared, self.rhs_line) for p in rhs_parts]
-                for ((_, depth, place), space, line), value in zip(places, brought, strict=True):
-                    b.store(value, at(b, space, (depth, I64(line)), (place, I64(self.size))))
+                places: list[tuple[Part, ir.Value, int, str]] = []
+                places += [(p, self.lhs_shared, self.lhs_line, self.variant.lhs_along) for p in lhs_parts]
+                places += [(p, self.rhs_shared, self.rhs_line, self.variant.rhs_along) for p in rhs_parts]
+                for ((_, depth, place), space, line, along), value in zip(places, brought, strict=True):
+                    here = at(b, space, (depth, I64(line)), (place, I64(self.size)))
+                    if self.variant.whole and along == "k":
+                        for i in range(_GROUP):
+                            b.store(b.extract_element(value, I32(i)), offset(b, here, i * line))
+                    else:
+                        b.store(value, here, align=_GROUP * self.size if self.variant.whole else self.size)
                 barrier(b)
                 following = b.add(it.index, I64(t.depth))
                 ahead = bring(following)
-                sums = self._multiply(minimum(b, b.sub(a.K, it.index), t.depth), sums)
+                depth = I64(t.depth) if self.variant.whole else minimum(b, b.sub(a.K, it.index), t.depth)
+                sums = self._multiply(depth, sums)
                 chain_ends = b.or_(
                     b.icmp_signed("==", b.and_(following, I64(CHUNK - 1)), I64(0)), b.icmp_signed(">=", following, a.K)
                 )
@@ -170,10 +188,13 @@ class _Product:
             act(at(self.b, self.totals, (place, I64(self.size))), value)
 
     def _parts(
-        self, along_k: bool, length: int, start: ir.Value, size: ir.Value, base: ir.Value, stride: ir.Value
-    ) -> list[Part]:
+        self, along_k: bool, length: int, start: ir.Value, size: ir.Value, base: ir.Value, stride: ir.Value,
+        stride_k: ir.Value,
+    ) -> list[Part]:  # fmt: skip
         """What a thread brings of an operand's tile: (pointer to its line, depth in the tile, place in the line)."""
         b, t = self.b, self.tile
+        if self.variant.whole:
+            return self._groups_of(along_k, length, start, size, base, stride, stride_k)
         parts = []
         for turn in range(length * t.depth // t.threads):
             number = b.add(self.thread, I64(turn * t.threads))
@@ -183,6 +204,26 @@ class _Product:
                 place, depth = b.urem(number, I64(length)), b.udiv(number, I64(length))
             line = minimum(b, b.add(start, place), b.sub(size, I64(1)))
             parts.append((at(b, base, (line, stride)), depth, place))
+        return parts
+
+    def _groups_of(
+        self, along_k: bool, length: int, start: ir.Value, size: ir.Value, base: ir.Value, stride: ir.Value,
+        stride_k: ir.Value,
+    ) -> list[Part]:  # fmt: skip
+        """The same in groups of four neighbours, along the dimension in which the operand lies."""
+        b, t = self.b, self.tile
+        parts = []
+        for turn in range(length * t.depth // t.threads // _GROUP):
+            number = b.add(self.thread, I64(turn * t.threads))
+            if along_k:
+                place, group = b.udiv(number, I64(t.depth // _GROUP)), b.urem(number, I64(t.depth // _GROUP))
+                depth = b.mul(group, I64(_GROUP))
+                line = minimum(b, b.add(start, place), b.sub(size, I64(1)))
+            else:
+                group, depth = b.urem(number, I64(length // _GROUP)), b.udiv(number, I64(length // _GROUP))
+                place = b.mul(group, I64(_GROUP))
+                line = minimum(b, b.add(start, place), b.sub(size, I64(_GROUP)))
+            parts.append((at(b, base, (line, stride), (depth, stride_k)), depth, place))
         return parts
 
     def _read(self, part: Part, k: ir.Value, last: ir.Value, stride: ir.Value, dtype: str) -> ir.Value:

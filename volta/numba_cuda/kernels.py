@@ -169,11 +169,22 @@ def _dot(call: KernelCall, spec: DotSpec) -> tuple[KernelSource, int, int]:
     batches = call.tasks // (-(-m // arg(Arg.TASK_ROWS)) * -(-n // arg(Arg.TASK_COLS)))
     lhs_along = "k" if arg(Arg.LHS_K) == item_size(spec.lhs) else "m"
     rhs_along = "k" if arg(Arg.RHS_K) == item_size(spec.rhs) and arg(Arg.RHS_N) != item_size(spec.rhs) else "n"
-    variant = dot.choose(spec, m, n, batches, lhs_along, rhs_along)
+    aligned = _in_groups(
+        call, 0, lhs_along, spec.lhs, m, (Arg.LHS_BATCH0, Arg.LHS_BATCH1, Arg.LHS_M, Arg.LHS_K)
+    ) and _in_groups(call, 1, rhs_along, spec.rhs, n, (Arg.RHS_BATCH0, Arg.RHS_BATCH1, Arg.RHS_N, Arg.RHS_K))
+    variant = dot.choose(spec, m, n, arg(Arg.K), batches, lhs_along, rhs_along, aligned)
     plain = attrs.evolve(spec, vector_bits=512)  # the width of the CPU's registers means nothing here
     name = f"{kernel_name(LibraryKernel('dot', plain))}_{variant.suffix()}"
     source = KernelSource(name, f"dot {plain} {variant}", lambda mod, s: dot.build_dot(mod, s, plain, variant))
     return source, dot.blocks_of(variant.tile, m, n, batches), variant.tile.threads
+
+
+def _in_groups(call: KernelCall, operand: int, along: str, dtype: str, size: int, which: tuple[Arg, ...]) -> bool:
+    """Whether an operand of a product can be read four aligned float32 values at a time."""
+    *batch, own, k = (call.sizes[w - Arg.BATCH1] for w in which)
+    inner, outer = (k, own) if along == "k" else (own, k)
+    whole = dtype == "float32" and inner == 4 and (along == "k" or size % 4 == 0)
+    return whole and not any(n % 16 for n in (*batch, outer, call.accesses[operand].offset))
 
 
 class _Words:

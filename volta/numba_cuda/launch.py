@@ -17,6 +17,9 @@ from volta.xla_like.plan import ExecutionPlan
 _KEPT = 8
 """Tables a plan keeps, by the addresses in them: memory is reused, so most calls find theirs and copy nothing."""
 
+_FEW = 3
+"""Plans of at most this many launches are launched kernel by kernel."""
+
 _lock = threading.RLock()
 _functions: dict[str, Any] = {}
 _texts: dict[str, str] = {}
@@ -66,7 +69,7 @@ class _Bound:
 
     table: driver.PinnedTable
     memory: Memory
-    graph: driver.Graph
+    graph: driver.Graph | driver.Direct
 
 
 class Executable:
@@ -88,10 +91,8 @@ class Executable:
             table.words[i] = word
         memory = Memory(table.nbytes)
         launches = zip(self._launches, self._offsets, strict=True)
-        graph = driver.Graph(
-            [(self._functions[x.source.name], x.grid, x.threads, memory.address + offset) for x, offset in launches]
-        )
-        return _Bound(table, memory, graph)
+        found = [(self._functions[x.source.name], x.grid, x.threads, memory.address + offset) for x, offset in launches]
+        return _Bound(table, memory, driver.Direct(found) if len(found) <= _FEW else driver.Graph(found))
 
     def call(self, *addresses: int) -> None:
         """Run the plan, without waiting for it."""

@@ -7,14 +7,14 @@ warp; a column's are the threads of one block that share a column of its tile.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from llvmlite import ir
 
 from volta.emit.bodies import BodyEmitter
 from volta.emit.builder import Builder, Value
-from volta.emit.loops import I64, for_range, if_then, load_arg, loop, minimum, offset
+from volta.emit.loops import I64, for_range, if_else, if_then, load_arg, loop, minimum, offset
 from volta.emit.passes import Pass, passes_of, result_of
 from volta.emit.reducers import BLOCK, LANES, BlockTree, Reducer, State
 from volta.numba_cuda.threads import (
@@ -31,12 +31,15 @@ from volta.numba_cuda.threads import (
     thread_index,
     warp_barrier,
 )
-from volta.xla_like.kernels import LoopKernel, Reduce
+from volta.xla_like.kernels import Compute, LoopKernel, Reduce
 from volta.xla_like.loops import COLUMNS
 
 MAP_THREADS = 256
 MAP_EACH = 4
 """Elements of a map that one thread computes, a block's width apart."""
+
+MAP_LIGHT = 16
+"""Bodies of at most this many operations are emitted for all elements of a thread at once."""
 
 ROW_THREADS = 256
 COL_MEMBERS = 16
@@ -61,14 +64,32 @@ def build_map(module: ir.Module, name: str, kernel: LoopKernel) -> ir.Function:
     start = b.add(b.mul(block_index(b), I64(MAP_THREADS * MAP_EACH)), thread_index(b))
     stop = minimum(b, b.add(start, I64(MAP_THREADS * MAP_EACH)), total)
     which = e.pass_values(0, [s.value for s in kernel.stores])
-    with for_range(b, start, stop, MAP_THREADS) as linear:
+
+    def element(linear: ir.Value) -> Callable[[], None]:
+        """Compute an element; what is returned writes it."""
         *outer, index = e.unravel(linear, dims)
         row, stores = e.row_bases(outer)
         values: dict[int, Value] = {}
         e.evaluate(e.invariant(), values, 1, row, None)
         e.evaluate(which, values, 1, row, index)
-        for k, s in enumerate(kernel.stores):
-            e.store(k, s, values[s.value], 1, stores[k], index, values)
+
+        def write() -> None:
+            for k, s in enumerate(kernel.stores):
+                e.store(k, s, values[s.value], 1, stores[k], index, values)
+
+        return write
+
+    if sum(isinstance(x, Compute) for x in kernel.body) > MAP_LIGHT:
+        with for_range(b, start, stop, MAP_THREADS) as linear:
+            element(linear)()
+    else:  # loads of several elements are on their way at once; stores come last, since they may be in place
+        ends = b.add(start, I64(MAP_THREADS * (MAP_EACH - 1)))
+        with if_else(b, b.icmp_signed("<", ends, total)) as branch:
+            with branch.then():
+                for write in [element(b.add(start, I64(i * MAP_THREADS))) for i in range(MAP_EACH)]:
+                    write()
+            with branch.otherwise(), for_range(b, start, stop, MAP_THREADS) as linear:
+                element(linear)()
     b.ret_void()
     return function
 
