@@ -224,11 +224,14 @@ def clock(f, *args, repeat=20):
         start = time.perf_counter()
         pytrees.leaves(f(*args))[0].block_until_ready()
         times.append(time.perf_counter() - start)
-    start = time.perf_counter()
-    for _ in range(repeat):
-        out = f(*args)
-    pytrees.leaves(out)[0].block_until_ready()
-    return float(np.median(times)), (time.perf_counter() - start) / repeat
+    laps = []
+    for _ in range(5):  # the median of five: a garbage collection takes as long as thousands of launches
+        start = time.perf_counter()
+        for _ in range(repeat):
+            out = f(*args)
+        pytrees.leaves(out)[0].block_until_ready()
+        laps.append((time.perf_counter() - start) / repeat)
+    return float(np.median(times)), float(np.median(laps))
 
 
 def group_times(rng):
