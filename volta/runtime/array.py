@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,22 @@ from volta.core.errors import DonatedBufferError, DTypeError
 from volta.core.interp import Value
 from volta.core.source import at_user_line
 from volta.runtime.memory import Buffer, as_numpy, default_pool
+
+CALLS: list[None] = []
+"""One entry for each call of a program that is under way in any thread (a list's append and pop are single steps)."""
+
+HELD: list[Buffer] = []
+"""Memory that was donated or deleted while calls that may read it were under way: kept until they have ended."""
+
+_held_lock = threading.Lock()
+
+
+def release_held() -> None:
+    """Let go of held memory if no call is under way; what is held meanwhile waits for the next time."""
+    with _held_lock:
+        count = len(HELD)  # before looking: what comes later may belong to calls that begin later
+        if not CALLS:
+            del HELD[:count]
 
 
 class SharedBuffer(Buffer):
@@ -88,6 +105,8 @@ class Array(Value):
 
     def delete(self) -> None:
         """Release the memory now; any later use raises DonatedBufferError."""
+        if CALLS and self._buffer is not None:
+            HELD.append(self._buffer)  # a call in another thread may be reading it
         self._buffer = None
         self.address = 0
 

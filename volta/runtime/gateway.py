@@ -22,7 +22,7 @@ from volta.core.source import at_user_line
 from volta.numba_cpu import backend as cpu
 from volta.numba_cpu import unit
 from volta.runtime import devices
-from volta.runtime.array import Array, SharedBuffer, as_array, intern_aval
+from volta.runtime.array import CALLS, HELD, Array, SharedBuffer, as_array, intern_aval, release_held
 from volta.runtime.capabilities import BackendCapabilities
 from volta.runtime.context import ExecutionContext, current_context
 from volta.runtime.memory import Buffer, default_pool
@@ -111,6 +111,15 @@ class Executable:
             DonatedBufferError: an array is gone already, or a donated one was passed twice.
             MemoryBudgetError: there is no memory for the results.
         """
+        CALLS.append(None)  # from here on no donor and no delete() lets go of memory that this call reads
+        try:
+            return self._run(arrays)
+        finally:
+            CALLS.pop()
+            if HELD:
+                release_held()
+
+    def _run(self, arrays: Sequence[Array]) -> list[Array]:
         addresses = [a.address for a in arrays]
         if 0 in addresses:
             for a in arrays:
@@ -155,7 +164,8 @@ class Executable:
             for d in self._donated:
                 address, buffer = addresses[d], arrays[d].take()
                 originals.append((arrays[d], buffer, address))
-                if type(buffer) is SharedBuffer:  # others read this memory: give away a copy
+                if type(buffer) is SharedBuffer or len(CALLS) > 1:  # others read this memory: give away a copy
+                    HELD.append(buffer)
                     copy = Array.from_numpy(Array(arrays[d].aval, buffer, address).numpy())
                     buffer, addresses[d] = copy.buffer(), copy.address
                 taken[d] = buffer
@@ -267,6 +277,7 @@ _lock = threading.RLock()
 def _after_fork_in_child() -> None:
     global _lock
     _lock = threading.RLock()  # another thread of the parent may have held it
+    CALLS.clear()  # calls of the parent's other threads
 
 
 if hasattr(os, "register_at_fork"):

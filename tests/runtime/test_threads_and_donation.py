@@ -1,0 +1,48 @@
+"""A donor in one thread takes nothing from a reader in another."""
+
+import threading
+
+import volta
+import volta.numpy as vnp
+from volta.runtime.array import CALLS, HELD, release_held
+
+
+def test_a_reader_in_another_thread_keeps_its_memory() -> None:
+    total = volta.jit(lambda x: vnp.sort(x.reshape(100, -1), 1).sum())
+    overwrite = volta.jit(lambda x: x * 0 - 7.0, donate_argnums=0)
+    want = float(total(vnp.ones(100000)))
+    overwrite(vnp.ones(100000))
+    for _ in range(10):
+        a = vnp.ones(100000)
+        started, seen = threading.Event(), []
+
+        def read(a=a, started=started, seen=seen) -> None:
+            started.set()
+            try:
+                seen.append(float(total(a)))
+            except volta.errors.DonatedBufferError:  # the donor was first
+                pass
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        started.wait()
+        for _ in range(1000):  # let the reader begin its call
+            pass
+        assert (overwrite(a) == -7.0).all()
+        vnp.zeros(100000)  # would take the memory if it were free
+        reader.join()
+        assert all(value == want for value in seen)
+    assert not CALLS and not HELD
+
+
+def test_deleting_while_a_call_runs_frees_nothing_it_reads() -> None:
+    a = vnp.ones(100000)
+    CALLS.append(None)  # a call is under way in some thread
+    try:
+        a.delete()
+        release_held()
+        assert HELD
+    finally:
+        CALLS.pop()
+    release_held()
+    assert not HELD
