@@ -122,8 +122,7 @@ def work_of(plan: ExecutionPlan) -> int:
 def lower(plan: ExecutionPlan, const_addresses: tuple[int, ...], keep: object = None) -> Executable:
     """Compile a plan's kernels and bind what never moves; the rest are inputs of ``Executable.call``.
 
-    The call takes, in this order: the addresses of the plan's inputs, of its output buffers (those that are neither
-    inputs nor aliases of donated ones), and of the arena if there is one.
+    The call takes the addresses that ``plan.address_slots`` counts, in that order.
     """
     sources = {}
     for call in plan.calls:
@@ -133,22 +132,7 @@ def lower(plan: ExecutionPlan, const_addresses: tuple[int, ...], keep: object = 
                 sources[source.name] = source
     kernels = compile_kernels(sources.values())
 
-    slots: dict[int, tuple[int, int]] = {}  # buffer -> (position among the call's addresses, offset)
-    for i, number in enumerate(plan.inputs):
-        slots[number] = (i, 0)
-    count = len(plan.inputs)
-    for b in plan.buffers:
-        if b.kind == "output":
-            if b.alias is not None:
-                slots[b.id] = slots[b.alias]
-            else:
-                slots[b.id] = (count, 0)
-                count += 1
-    for b in plan.buffers:
-        if b.kind == "temp":
-            assert b.offset is not None
-            slots[b.id] = (count, b.offset)
-    count += plan.arena_bytes > 0
+    slots, count = plan.address_slots()
     fixed = dict(zip(plan.consts, const_addresses, strict=True))
 
     table = LaunchTable()

@@ -118,21 +118,7 @@ def _table(
     plan: ExecutionPlan, launches: Sequence[Launch], const_addresses: Sequence[int], scratch: Memory | None
 ) -> tuple[list[int], list[int], list[_Patch]]:
     """The args of all launches as one table of words, the byte offset of each, and what changes from call to call."""
-    slots: dict[int, tuple[int, int]] = {}  # buffer -> (position among the call's addresses, offset)
-    for i, number in enumerate(plan.inputs):
-        slots[number] = (i, 0)
-    count = len(plan.inputs)
-    for b in plan.buffers:
-        if b.kind == "output":
-            if b.alias is not None:
-                slots[b.id] = slots[b.alias]
-            else:
-                slots[b.id] = (count, 0)
-                count += 1
-    for b in plan.buffers:
-        if b.kind == "temp":
-            assert b.offset is not None
-            slots[b.id] = (count, b.offset)
+    slots, _ = plan.address_slots()
     fixed = dict(zip(plan.consts, const_addresses, strict=True))
     words: list[int] = []
     offsets: list[int] = []

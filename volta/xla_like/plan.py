@@ -56,6 +56,26 @@ class ExecutionPlan:
     level: DeterminismLevel = DeterminismLevel.STRICT
     contract: str = contract.ID
 
+    # -- addresses -----------------------------------------------------------------------------------------------------
+
+    def address_slots(self) -> tuple[dict[int, tuple[int, int]], int]:
+        """Where each buffer's address comes from when the plan is run, and how many addresses a run is given.
+
+        A run is given the addresses of the inputs, then of the outputs that do not take over a donated input's memory,
+        then of the arena if there is one. A buffer that is no constant lies ``(position among these, byte offset)``.
+        """
+        slots = {number: (i, 0) for i, number in enumerate(self.inputs)}
+        count = len(self.inputs)
+        for b in self.buffers:
+            if b.kind == "output":
+                slots[b.id] = (count, 0) if b.alias is None else slots[b.alias]
+                count += b.alias is None
+        for b in self.buffers:
+            if b.kind == "temp":
+                assert b.offset is not None
+                slots[b.id] = (count, b.offset)
+        return slots, count + (self.arena_bytes > 0)
+
     # -- bytes ---------------------------------------------------------------------------------------------------------
 
     def bytes_by_class(self) -> dict[str, int]:
