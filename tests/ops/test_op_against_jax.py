@@ -10,7 +10,14 @@ from volta.core import dtypes
 from volta.ops.primitive import Family, NoDerivative
 
 jax = pytest.importorskip("jax")
-jax.config.update("jax_enable_x64", True)
+
+
+@pytest.fixture(autouse=True)
+def with_float64():
+    """JAX computes float64 only when told to; other tests compare with its default."""
+    with jax.enable_x64(True):
+        yield
+
 
 # Operands of one shape: jax.lax has no general rank-0 rule. Names that jax.lax lacks, or means otherwise, are left out.
 CASES = [
