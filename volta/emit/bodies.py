@@ -124,23 +124,12 @@ class BodyEmitter:
         return self._load(i, x, values, b, row, index, walk)
 
     def _compute(self, x: Compute, args: list[Value], b: Builder) -> Value:
-        if x.name == "bitcast_convert_type":
-            return self._bitcast(x, args[0], b)
         emit = REGISTRY[x.name].emit
         assert emit is not None
         result: Value = emit(b, *args, **dict(x.params))
         if x.dtype.name in ("float16", "bfloat16"):  # computed in float32, rounded after every operation
             result = b.round_to_half(result, x.dtype.name)
         return result
-
-    def _bitcast(self, x: Compute, arg: Value, b: Builder) -> Value:
-        old, new = dict(x.params)["old_dtype"].name, x.dtype.name
-        half = ("float16", "bfloat16")
-        if old in half:  # a half float is a float32 in registers; its bits exist in memory form
-            arg = b.value(b.to_memory(arg, old), "uint16")
-        if new in half:
-            return b.from_memory(b.bitcast(arg, "uint16").ir, new)
-        return b.bitcast(arg, new)
 
     def _index(
         self, i: int, x: IndexValue, b: Builder, row: dict[int, ir.Value], index: ir.Value | None, walk: ir.Value | None

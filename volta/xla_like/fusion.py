@@ -8,8 +8,6 @@ Nothing here can move a bit: every value is computed by the same operations from
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import attrs
 
 from volta.xla_like.nodes import Const, Lowered, Node, Ref, Val
@@ -103,13 +101,13 @@ def _walks(node: Node, group: Group, dims: Ints, mask: tuple[bool, ...]) -> bool
 class Fuser:
     """Greedy grouping with an exact cycle check (ancestor sets as bit masks)."""
 
-    def __init__(self, outputs: Iterable[Val]) -> None:
+    def __init__(self) -> None:
         self.groups: dict[int, Group] = {}
         self.group_of: dict[Val, Group] = {}
         self.ancestors: dict[int, int] = {}
         self._count = 0
 
-    def new_group(self, node: Node, dims: Ints, fusible: bool) -> Group:
+    def new_group(self, dims: Ints, fusible: bool) -> Group:
         group = Group(self._count, [], dims, fusible=fusible)
         self._count += 1
         self.groups[group.index] = group
@@ -122,11 +120,11 @@ class Fuser:
         if node.kind in ("elem", "gather", "reduce") and prod(node.shape):
             group = self._join(node, producers)
             if group is None:
-                group = self.new_group(node, _squeezed(node.shape), True)
+                group = self.new_group(_squeezed(node.shape), True)
                 if node.kind == "reduce":
                     self._reduce(group, node)
         if group is None:
-            group = self.new_group(node, node.shape, False)
+            group = self.new_group(node.shape, False)
         self._place(group, node, self._producers(node))  # a merge may have replaced some of them
 
     def _producers(self, node: Node) -> list[Group]:
@@ -356,7 +354,7 @@ def fuse(lowered: Lowered, enabled: bool = True) -> tuple[Fuser, list[Group]]:
 
     With ``enabled`` False each node is a kernel of its own (the bits are the same: a test compares them).
     """
-    fuser = Fuser(lowered.outputs)
+    fuser = Fuser()
     for node in lowered.nodes:
         if prod(node.shape) == 0 and node.kind in ("elem", "gather"):
             continue  # nothing to compute
@@ -364,7 +362,7 @@ def fuse(lowered: Lowered, enabled: bool = True) -> tuple[Fuser, list[Group]]:
             fuser.add(node)
         else:
             fusible = node.kind in ("elem", "gather", "reduce")
-            group = fuser.new_group(node, _squeezed(node.shape) if fusible else node.shape, fusible)
+            group = fuser.new_group(_squeezed(node.shape) if fusible else node.shape, fusible)
             if node.kind == "reduce":
                 fuser._reduce(group, node)
                 group.dims = fuser._dims_with(group, node) or group.dims

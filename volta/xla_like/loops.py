@@ -143,8 +143,6 @@ class _Body:
                 self.values[node.outputs[0]] = args[0]
                 return
             params = tuple(sorted((k, v) for k, v in node.params.items() if k != "weak_type"))
-            if node.name == "bitcast_convert_type":
-                params = (*params, ("old_dtype", node.operands[0].dtype))
             result = self.emit(
                 Compute(node.name, args, node.outputs[0].dtype, params),
                 ("op", node.name, args, node.outputs[0].dtype, params),
