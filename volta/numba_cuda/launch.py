@@ -1,17 +1,16 @@
-"""A plan on the device: kernels compiled and loaded, args in one table, all launches in one graph."""
+"""A plan on the device: args in one table, all launches in one graph."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import attrs
 
-from volta.numba_cuda import driver, ptx
+from volta.numba_cuda import driver
 from volta.numba_cuda.kernels import SCRATCH, Launch, launches_of
-from volta.numba_cuda.ptx import KernelSource
+from volta.numba_cuda.modules import functions_of
 from volta.xla_like.plan import ExecutionPlan
 
 _KEPT = 8
@@ -21,26 +20,6 @@ _FEW = 3
 """Plans of at most this many launches are launched kernel by kernel."""
 
 _lock = threading.RLock()
-_functions: dict[str, Any] = {}
-_texts: dict[str, str] = {}
-_modules: list[driver.Module] = []
-
-
-def functions_of(sources: Iterable[KernelSource]) -> dict[str, Any]:
-    """Loaded kernels by symbol; what this process lacks is compiled as one module."""
-    wanted = {s.name: s for s in sources}
-    with _lock:
-        missing = [s for s in wanted.values() if s.name not in _functions]
-        for s in wanted.values():
-            if _texts.get(s.name, s.text) != s.text:
-                raise ValueError(f"two different kernels are both named {s.name}")
-        if missing:
-            capability = ptx.best_for(*driver.info().capability)
-            module = driver.Module(ptx.compile_ptx(missing, capability))
-            _modules.append(module)
-            for s in missing:
-                _functions[s.name], _texts[s.name] = module.function(s.name), s.text
-        return {name: _functions[name] for name in wanted}
 
 
 @attrs.frozen
