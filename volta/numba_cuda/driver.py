@@ -198,35 +198,47 @@ class Module:
         return check(cu.cuModuleGetFunction(self.handle, name.encode()))
 
 
+_STATIC_SHARED = 48 << 10
+"""Bytes of shared memory that any block may have; for more the kernel's limit must be raised."""
+
+
+def allow_shared(function: Any, nbytes: int) -> None:
+    """Let a kernel's blocks have this much dynamic shared memory; DeviceError where the device has less."""
+    which = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    if nbytes > _STATIC_SHARED and check(cu.cuFuncGetAttribute(which, function)) < nbytes:
+        check(cu.cuFuncSetAttribute(function, which, nbytes))
+
+
 class Direct:
     """Kernels launched one by one: for plans of so few that a graph would only cost more."""
 
-    def __init__(self, launches: list[tuple[Any, int, int, int]]) -> None:
+    def __init__(self, launches: list[tuple[Any, int, int, int, int]]) -> None:
         """``launches`` as those of a `Graph`."""
         self._launches = []
-        for function, grid, threads, address in launches:
+        for function, grid, threads, address, shared in launches:
             value = ctypes.c_uint64(address)
             pointers = (ctypes.c_void_p * 1)(ctypes.addressof(value))
-            self._launches.append((function, grid, threads, ctypes.addressof(pointers), (value, pointers)))
+            self._launches.append((function, grid, threads, shared, ctypes.addressof(pointers), (value, pointers)))
 
     def launch(self) -> None:
         s = stream()
-        for function, grid, threads, pointers, _ in self._launches:
-            check(cu.cuLaunchKernel(function, grid, 1, 1, threads, 1, 1, 0, s, pointers, 0))
+        for function, grid, threads, shared, pointers, _ in self._launches:
+            check(cu.cuLaunchKernel(function, grid, 1, 1, threads, 1, 1, shared, s, pointers, 0))
         counters.launches += 1
 
 
 class Graph:
     """Kernels captured once, which read their args from a table in device memory; launched as one."""
 
-    def __init__(self, launches: list[tuple[Any, int, int, int]]) -> None:
-        """``launches``: (function, blocks, threads, address of the args block)."""
+    def __init__(self, launches: list[tuple[Any, int, int, int, int]]) -> None:
+        """``launches``: (function, blocks, threads, address of the args block, bytes of dynamic shared memory)."""
         enter()
         s = stream()
         check(cu.cuStreamBeginCapture(s, cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL))
         try:
-            for function, grid, threads, address in launches:
-                check(cu.cuLaunchKernel(function, grid, 1, 1, threads, 1, 1, 0, s, ((address,), (ctypes.c_void_p,)), 0))
+            for function, grid, threads, address, shared in launches:
+                args = ((address,), (ctypes.c_void_p,))
+                check(cu.cuLaunchKernel(function, grid, 1, 1, threads, 1, 1, shared, s, args, 0))
         finally:
             graph = cu.cuStreamEndCapture(s)
         self._graph = check(graph)

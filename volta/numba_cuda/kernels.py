@@ -45,6 +45,7 @@ class Launch:
     """One kernel of a plan: its source, grid, threads in a block, args words, and which words are addresses.
 
     ``addresses`` holds (word, buffer, byte offset); ``scratch`` is the scratch memory it needs, word 1 its address.
+    ``shared`` is the bytes of dynamic shared memory a block has (`threads.dynamic_shared`), beside what is static.
     """
 
     source: KernelSource
@@ -54,6 +55,7 @@ class Launch:
     addresses: tuple[tuple[int, int, int], ...]
     scratch: int
     label: str
+    shared: int = 0
 
 
 def launches_of(plan: ExecutionPlan) -> list[Launch]:

@@ -58,6 +58,8 @@ class Executable:
         self._keep = keep
         launches = launches_of(plan)
         self._functions = functions_of(launch.source for launch in launches)
+        for launch in launches:
+            driver.allow_shared(self._functions[launch.source.name], launch.shared)
         self._launches = launches
         scratch = max((launch.scratch for launch in launches), default=0)
         self._scratch = Memory(scratch) if scratch else None
@@ -70,7 +72,10 @@ class Executable:
             table.words[i] = word
         memory = Memory(table.nbytes)
         launches = zip(self._launches, self._offsets, strict=True)
-        found = [(self._functions[x.source.name], x.grid, x.threads, memory.address + offset) for x, offset in launches]
+        found = [
+            (self._functions[x.source.name], x.grid, x.threads, memory.address + offset, x.shared)
+            for x, offset in launches
+        ]
         return _Bound(table, memory, driver.Direct(found) if len(found) <= _FEW else driver.Graph(found))
 
     def call(self, *addresses: int) -> None:

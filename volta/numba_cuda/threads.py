@@ -79,6 +79,16 @@ def shared_memory(module: ir.Module, b: ir.IRBuilder, name: str, nbytes: int) ->
     return b.addrspacecast(found, PTR)
 
 
+def dynamic_shared(module: ir.Module, b: ir.IRBuilder) -> ir.Value:
+    """The block's dynamic shared memory, whose size is the launch's (`Launch.shared`); a pointer to its first byte."""
+    found = module.globals.get("volta_dynamic_shared")
+    if found is None:
+        kind = ir.ArrayType(ir.IntType(8), 0)
+        found = ir.GlobalVariable(module, kind, "volta_dynamic_shared", addrspace=_SHARED_SPACE)
+        found.linkage, found.align = "external", 16
+    return b.addrspacecast(found, PTR)
+
+
 def shuffle_xor(b: ir.IRBuilder, value: Value, distance: int) -> Value:
     """The value of the thread whose number in the warp differs by ``xor distance``."""
     shuffle = intrinsic(b.module, "llvm.nvvm.shfl.sync.bfly.i32", I32, [I32, I32, I32, I32])
