@@ -79,7 +79,7 @@ def group_smoke(rng):
 
 
 def group_primitives(rng):
-    from tests.ops.cases import cases, dtypes_of, vocabulary
+    from volta.testing.cases import cases, dtypes_of, vocabulary
 
     for primitive in vocabulary():
         found = {"elements": 0, "differ": 0}

@@ -1,7 +1,7 @@
 """Rewrites the pages that are derived from something else: `python scripts/docs.py`, or `--check` to only compare.
 
 docs/performance.md   from benchmarks/results/cpu.json and bits.json
-docs/functions.md     from scripts/digests/float32.json and float64.json
+docs/functions.md     from volta/verify/digests/float32.json and float64.json
 docs/governance/capability_matrix.md   from the registry of primitives and the backends' capability records
 """
 
@@ -64,7 +64,7 @@ def performance() -> str:
 def functions() -> str:
     records = {}
     for dtype in ("float32", "float64"):
-        path = ROOT / "scripts" / "digests" / f"{dtype}.json"
+        path = ROOT / "volta" / "verify" / "digests" / f"{dtype}.json"
         records[dtype] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"functions": {}}
     parts = [
         GENERATED,

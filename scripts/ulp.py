@@ -2,7 +2,7 @@
 
 float32: every input (or every STRIDE-th), the error against a float64 oracle, and the SHA-256 of the results in the
 order of the inputs' bits, all NaNs made one. float64: errors on samples against mpmath. Records are merged into
-scripts/digests/float32.json and float64.json.
+volta/verify/digests/float32.json and float64.json.
 
     python scripts/ulp.py --function exp log        # 2^32 inputs each, about a minute a function
     python scripts/ulp.py --stride 4099 --dry-run   # a quick look at all of them
@@ -31,7 +31,7 @@ from volta.emit import builder as emit
 from volta.numba_cpu import target
 from volta.ops import scalar
 
-DIGESTS = Path(__file__).resolve().parent / "digests"
+DIGESTS = Path(__file__).resolve().parent.parent / "volta" / "verify" / "digests"
 QUICK_STRIDE = 65537
 LANES = 16
 

@@ -22,6 +22,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "runtime",
         "trace",
         "api numpy lax random nn optim scipy io testing distributed tree tree_util errors volta",
+        "verify commands __main__",
     )
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

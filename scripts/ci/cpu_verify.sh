@@ -11,7 +11,7 @@ if [ "${1:-}" = --full ]; then
     VOLTA_HYPOTHESIS_PROFILE=nightly ./scripts/test --all </dev/null
     .venv/bin/python benchmarks/bits.py --must-be-zero volta
     .venv/bin/python scripts/ulp.py
-    git diff --exit-code -- scripts/digests
+    git diff --exit-code -- volta/verify/digests
 else
     VOLTA_HYPOTHESIS_PROFILE=ci ./scripts/test </dev/null
 fi

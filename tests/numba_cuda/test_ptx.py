@@ -9,11 +9,11 @@ import pytest
 
 import volta
 import volta.numpy as vnp
-from tests.ops.cases import cases, dtypes_of, vocabulary
 from volta import nn
 from volta.core.avals import ShapedArray
 from volta.core.ir import ClosedJaxpr, Eqn, Jaxpr, Var
 from volta.numba_cuda import kernels, offline, ptx
+from volta.testing.cases import cases, dtypes_of, vocabulary
 from volta.xla_like.compile import build_plan
 
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import volta
-from tests.ops.cases import cases, rng_of, vocabulary
 from volta import lax
 from volta.core import dtypes
 from volta.ops.primitive import Family, NoDerivative
+from volta.testing.cases import cases, rng_of, vocabulary
 
 jax = pytest.importorskip("jax")
 

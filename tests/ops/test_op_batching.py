@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import volta  # noqa: F401  (installs the runtime)
-from tests.ops.cases import cases, dtypes_of, rng_of, vocabulary
 from volta.core import dtypes
 from volta.core.interp import get_aval
+from volta.testing.cases import cases, dtypes_of, rng_of, vocabulary
 
 SIZE = 3
 CASES = [c for p in vocabulary() for c in cases(p, dtypes_of(p)[0]) if c.args]

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 import volta  # noqa: F401  (installs the runtime)
-from tests.ops.cases import NO_DERIVATIVE_BY, float_cases, rng_of
 from tests.reference import REFERENCE
 from volta.core import dtypes
 from volta.core.errors import NotDifferentiableError
 from volta.core.interp import get_aval
 from volta.ops.base import instantiate, linear_jvp  # noqa: F401
 from volta.ops.primitive import Linear, NoDerivative, Zero
+from volta.testing.cases import NO_DERIVATIVE_BY, float_cases, rng_of
 
 CASES = [c for c in float_cases() if not isinstance(c.primitive.jvp, NoDerivative)]
 LINEAR = [(c, which) for c in CASES for which in c.linear]

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import volta  # noqa: F401  (installs the runtime)
-from tests.ops.cases import DTYPES, cases, dtypes_of, vocabulary
 from tests.reference import REFERENCE
 from volta.core import dtypes
 from volta.core.interp import get_aval
+from volta.testing.cases import DTYPES, cases, dtypes_of, vocabulary
 
 CASES = [c for p in vocabulary() for d in dtypes_of(p) for c in cases(p, d)]
 MORE = [

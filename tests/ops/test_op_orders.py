@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import volta
-from tests.ops.cases import NO_DERIVATIVE_BY, float_cases, rng_of
 from volta.core import dtypes
 from volta.core.interp import get_aval
 from volta.ops.primitive import NoDerivative
+from volta.testing.cases import NO_DERIVATIVE_BY, float_cases, rng_of
 
 CASES = [
     c

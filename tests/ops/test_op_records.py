@@ -6,11 +6,11 @@ import pytest
 
 import volta.lax as lax
 import volta.ops.lax
-from tests.ops.cases import ROWS, vocabulary
 from tests.reference import REFERENCE
 from volta.core.avals import ShapedArray
 from volta.ops import REGISTRY
 from volta.ops.primitive import Family, NoDerivative, register
+from volta.testing.cases import ROWS, vocabulary
 
 FUNCTIONS = {"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "not": "bitwise_not"}
 

@@ -21,6 +21,15 @@ def _plain(x: Any) -> np.ndarray:
     return plain
 
 
+def differing(x: Any, y: Any) -> np.ndarray:
+    """The positions, in the flat order, at which two arrays of one shape and dtype have different bits.
+
+    >>> differing(np.float32([0.0, 1.0]), np.float32([-0.0, 1.0]))
+    array([0])
+    """
+    return np.flatnonzero((_plain(x) != _plain(y)).ravel())
+
+
 def bits(tree: Any) -> list[tuple[tuple[int, ...], str, bytes]]:
     """Shape, dtype and bytes of every leaf: equal for equal results, whatever their NaNs look like.
 
@@ -60,7 +69,7 @@ def assert_bits_equal(actual: Any, expected: Any, message: str = "") -> None:
         if (a.shape, a.dtype) != (b.shape, b.dtype):
             raise AssertionError(f"{head}leaf {number} is {a.dtype}{list(a.shape)}, expected {b.dtype}{list(b.shape)}")
         p, q = _plain(a), _plain(b)
-        wrong = np.flatnonzero((p != q).ravel())
+        wrong = differing(a, b)
         if wrong.size:
             at = np.unravel_index(int(wrong[0]), a.shape)
             shown = [f"{v[at]!r} (0x{int(raw[at]):0{2 * a.dtype.itemsize}x})" for v, raw in ((a, p), (b, q))]

@@ -95,7 +95,7 @@ def elementwise_cases(
             yield Case(primitive, (x,), {"new_dtype": new, "old_dtype": dtype}, label=new.name)
         return
     n = 3 if name == "select_n" else arity_of(primitive)
-    layouts = [((2, 3),) * n]
+    layouts: list[tuple[tuple[int, ...], ...]] = [((2, 3),) * n]
     if n > 1:
         layouts.append(((2, 3),) + ((),) * (n - 1))
         layouts.append(((),) + ((2, 3),) * (n - 1))
@@ -169,14 +169,15 @@ def scatter_rows(op: str) -> list[Any]:
     ]
 
 
-_slices = [
+_axes: list[tuple[int, ...]] = [(1,), (0, 2), (), (0, 1, 2)]
+_slices: list[dict[str, Any]] = [
     {"start_indices": (1, 0), "limit_indices": (4, 3), "strides": None},
     {"start_indices": (0, 1), "limit_indices": (5, 4), "strides": (2, 3)},
     {"start_indices": (2, 1), "limit_indices": (2, 4), "strides": None},
 ]
 # name -> rows of (operands, params, sets of operands that it is linear in)
 ROWS: dict[str, list[tuple[Maker, dict[str, Any], Any]]] = {
-    "reduce_sum": [(real((2, 3, 4)), {"axes": a}, ONE) for a in ((1,), (0, 2), (), (0, 1, 2))],
+    "reduce_sum": [(real((2, 3, 4)), {"axes": a}, ONE) for a in _axes],
     "reduce_prod": [(real((2, 5, 3), low=0.5), {"axes": a}, ()) for a in ((1,), (0, 2), (0, 1, 2))],
     "reduce_max": [(distinct((2, 3, 4)), {"axes": a}, ()) for a in ((1,), (0, 2))],
     "reduce_min": [(distinct((2, 3, 4)), {"axes": a}, ()) for a in ((1,), (0, 2))],

@@ -1,0 +1,62 @@
+"""`volta verify`: passes where the bits are right, and says so where they are not."""
+
+import json
+
+import pytest
+
+from volta.commands.main import main
+from volta.core import contract
+from volta.verify import checks, parity
+
+
+def test_the_cpu_has_the_bits_on_record(capsys, tmp_path):
+    path = tmp_path / "record.json"
+    suites = ["functions", "products", "attention", "indexing", "inference"]
+    assert main(["verify", "--device", "cpu", "--json", str(path), *suites]) == 0
+    record = json.loads(path.read_text())
+    assert list(record["suites"]) == suites and record["contract"] == contract.ID
+    assert all(s["checks"] and s["elements"] and not s["differ"] for s in record["suites"].values())
+    assert "verdict: all" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_every_suite_passes_in_full_on_the_cpu(capsys):
+    assert main(["verify", "--device", "cpu", "--full"]) == 0, capsys.readouterr().out
+
+
+@pytest.mark.gpu
+def test_every_suite_passes_on_the_gpu(capsys):
+    assert main(["verify", "--device", "cuda"]) == 0, capsys.readouterr().out
+
+
+def test_the_record_is_of_this_contract_and_speaks_of_what_is_checked():
+    assert json.loads(checks.RECORD.read_text())["contract"] == contract.ID
+    setting = checks.Setting("cpu", checks.FULL)
+    every = {f"products/{check.name}": check for check in parity.products(setting)}
+    assert all(checks.kept()[name] == [check.inputs, check.digest] for name, check in every.items())
+
+
+def test_a_changed_bit_is_reported(monkeypatch, capsys):
+    wrong = {name: [inputs, "0" * 16] for name, (inputs, _) in checks.kept().items()}
+    monkeypatch.setattr(checks, "kept", lambda: wrong)
+    assert main(["verify", "--device", "cpu", "inference"]) == 1
+    said = capsys.readouterr().out
+    assert "logits: digest" in said and "0000000000000000" in said and "FAILED" in said
+
+
+def test_a_failure_is_reported_and_the_rest_goes_on():
+    programs = [("bad", lambda x: x + [], (1.0,)), ("good", lambda x: x + 1, (1.0,))]
+    bad, good = checks.compare(checks.Setting(), iter(programs))
+    assert "Error" in bad.problem and not good.problem
+
+
+def test_other_inputs_are_not_compared_with_the_record():
+    check = checks.Check("a", inputs="1", digest="2")
+    assert checks.against_record("s", check, {"s/a": ["other", "3"]}) == check
+    assert checks.against_record("s", check, {"s/a": ["1", "3"]}).problem
+
+
+def test_what_is_not_there_is_refused(capsys):
+    assert main(["verify", "nonsense"]) == 2
+    assert main(["verify", "--device", "tpu"]) == 2
+    assert "tpu" in capsys.readouterr().err

@@ -1,0 +1,1 @@
+"""What ``volta verify`` checks on the machine at hand: suites of programs, their bits compared and on record."""
