@@ -213,6 +213,15 @@ def test_metadata(path):
     assert str(info.arrays["w"]) == "f32[2,3]"
 
 
+def test_files_of_an_earlier_contract_load(path, monkeypatch):
+    """A contract says how numbers were made; the numbers themselves are bytes."""
+    monkeypatch.setattr(fmt, "CONTRACT", "strict-v1-538453da")
+    io.save(path, {"w": np.array([1, 2], "f4")})
+    monkeypatch.undo()
+    assert io.load_metadata(path).contract == "strict-v1-538453da" != fmt.CONTRACT
+    np.testing.assert_array_equal(io.load(path)["w"], np.array([1, 2], "f4"))
+
+
 def test_the_safetensors_package_reads_it(path):
     safetensors = pytest.importorskip("safetensors")
     numpy_reader = pytest.importorskip("safetensors.numpy")

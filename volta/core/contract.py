@@ -18,13 +18,15 @@ class Definitions:
 
     SUM: blocks of ``sum_lanes`` x ``sum_rows``; a lane adds every ``sum_lanes``-th element, lanes combine by halves,
     blocks in pairs. DOT: chains of ``dot_chunk`` fused multiply-adds over ascending k, added in ascending order. Scans:
-    blocks of ``scan_block``, each added to what the blocks before it amount to.
+    blocks of ``scan_block``, each added to what the blocks before it amount to. Attention: keys in blocks of
+    ``attention_block``, merged in ascending order.
     """
 
     sum_lanes: int = 64
     sum_rows: int = 64
     dot_chunk: int = 256
     scan_block: int = 256
+    attention_block: int = 64
 
     @property
     def sum_block(self) -> int:
