@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import attrs
@@ -10,6 +10,8 @@ import attrs
 from volta.core import dtypes
 from volta.core.errors import UnsupportedOperationError
 from volta.numba_cuda import dot, library, nests, ordering
+from volta.numba_cuda.launches import Launch, Regions, aligned, touched
+from volta.numba_cuda.merging import merge
 from volta.numba_cuda.ptx import KernelSource
 from volta.numba_cuda.threads import HEADER
 from volta.xla_like.dot_schedule import Arg, DotSpec, item_size
@@ -31,39 +33,30 @@ from volta.xla_like.views import prod, row_major
 KERNEL_CLASSES = ("loop", "combine", "chain", "dot", "dot_pack", "dot_row", "scatter", "scatter_order", *library.TASKS)
 """Every one of them is strict."""
 
-SCRATCH = -1
-"""Stands for the plan's scratch memory where a launch names a buffer."""
-
 _FEW_BLOCKS = 264
 """Below this many blocks of threads a long reduction is cut: a GPU runs about two for each multiprocessor."""
 
 _MOST_BLOCKS = (1 << 31) - 1
 
 
-@attrs.frozen
-class Launch:
-    """One kernel of a plan: its source, grid, threads in a block, args words, and which words are addresses.
-
-    ``addresses`` holds (word, buffer, byte offset); ``scratch`` is the scratch memory it needs, word 1 its address.
-    ``shared`` is the bytes of dynamic shared memory a block has (`threads.dynamic_shared`), beside what is static.
-    """
-
-    source: KernelSource
-    grid: int
-    threads: int
-    words: tuple[int, ...]
-    addresses: tuple[tuple[int, int, int], ...]
-    scratch: int
-    label: str
-    shared: int = 0
-
-
 def launches_of(plan: ExecutionPlan) -> list[Launch]:
-    """A plan's launches in order: chains as their parts, one after the other; nothing is packed."""
-    return [found for call in plan.calls for part in call.each() for cut in _cut(part) for found in _launch(cut)]
+    """A plan's launches in order: those that may run together merged, their scratch memory laid out."""
+    regions = Regions()
+    return merge(plan, unmerged(plan, regions), regions)
 
 
-def _cut(call: KernelCall) -> list[KernelCall]:
+def unmerged(plan: ExecutionPlan, regions: Regions) -> list[Launch]:
+    """The launches of a plan's calls: chains as their parts, one after the other; nothing is packed."""
+    sizes = {b.id: b.nbytes for b in plan.buffers}
+
+    def nbytes(buffer: int) -> int:
+        return regions.size(buffer) if buffer < 0 else sizes[buffer]
+
+    cuts = [cut for call in plan.calls for part in call.each() for cut in _cut(part, regions)]
+    return [found for cut in cuts for found in _launch(cut, regions, nbytes)]
+
+
+def _cut(call: KernelCall, regions: Regions) -> list[KernelCall]:
     """A reduction of few long rows as partial results by blocks, in scratch memory, and what combines them.
 
     The order of a sum is by blocks in any case, so the bits stay.
@@ -80,7 +73,7 @@ def _cut(call: KernelCall) -> list[KernelCall]:
         return [call]
     rows = prod(call.sizes[:-1])
     loads = call.accesses[: len(call.accesses) - len(kernel.stores)]
-    stores, accesses, combines, used = [], list(loads), [], 0
+    stores, accesses, combines = [], list(loads), []
     for store, access, x in zip(kernel.stores, call.accesses[len(loads) :], values, strict=True):
         assert isinstance(x, Reduce)
         parts = []
@@ -88,32 +81,30 @@ def _cut(call: KernelCall) -> list[KernelCall]:
             dtype = dtypes.compute_dtype(x.dtype) if part == 0 else dtypes.int64
             stores.append(Store(store.value, dtype, "1", "row", part))
             strides = (*row_major(call.sizes[:-1]), rows)
-            accesses.append(Access(SCRATCH, used, tuple(n * dtype.itemsize for n in strides)))
-            parts.append(Access(SCRATCH, used, ()))
-            used += _aligned(blocks * rows * dtype.itemsize)
+            region = regions.new(blocks * rows * dtype.itemsize)
+            accesses.append(Access(region, 0, tuple(n * dtype.itemsize for n in strides)))
+            parts.append(Access(region, 0, ()))
         out = attrs.evolve(access, strides=())
         combine = CombineKernel(x.kind, x.dtype, store.dtype)
         combines.append(KernelCall(combine, (rows, blocks), (*parts, out), rows, (), call.writes, label=call.label))
     cut = attrs.evolve(kernel, stores=tuple(stores), by_blocks=True, spills=())
-    first = attrs.evolve(
-        call, kernel=cut, accesses=tuple(accesses), tasks=call.tasks * blocks, scratch_bytes=used, inplace=()
-    )
+    first = attrs.evolve(call, kernel=cut, accesses=tuple(accesses), tasks=call.tasks * blocks, inplace=())
     return [first, *combines]
 
 
-def _launch(call: KernelCall) -> Iterator[Launch]:
+def _launch(call: KernelCall, regions: Regions, nbytes: Callable[[int], int]) -> Iterator[Launch]:
     if not call.tasks:
         return
-    kernel, scratch, each, share = call.kernel, 0, True, 0
+    kernel, scratch, share = call.kernel, 0, 0
     name = kernel_name(kernel)
     if isinstance(kernel, LoopKernel):
+        kernel = attrs.evolve(kernel, wide=False)  # the width of the CPU's vectors
+        name = kernel_name(kernel)
         one_block = kernel.mode != "map" and not kernel.by_blocks and call.sizes[-1] <= BLOCK
         name += "_one" * one_block
         grid, threads = nests.grid_of_loop(kernel, call.sizes, call.tasks)
         source = KernelSource(name, kernel.text(), lambda m, n: nests.build_loop(m, n, kernel, one_block))
         words, addresses = _loop_words(call)
-        scratch = call.scratch_bytes if any(buffer == SCRATCH for _, buffer, _ in addresses) else 0
-        each = False
     elif isinstance(kernel, CombineKernel) and call.sizes[1] >= library.WIDE_BLOCKS:
         grid, threads = call.tasks, library.WIDE_THREADS
         name += "_wide"
@@ -142,7 +133,7 @@ def _launch(call: KernelCall) -> Iterator[Launch]:
         grid, threads = -(-call.tasks // library.TASK_THREADS), library.TASK_THREADS
         source = KernelSource(name, kernel.text(), lambda m, n: library.build_task(m, n, kernel.name, kernel.spec))
         words, addresses = _library_words(call)
-        scratch = _aligned(call.scratch_bytes) if kernel.name == "sort" else 0
+        scratch = aligned(call.scratch_bytes) if kernel.name == "sort" else 0
     else:
         raise UnsupportedOperationError(
             f"operation {kernel.name!r} has no kernel on backend 'cuda' at determinism level 'strict'"
@@ -152,15 +143,17 @@ def _launch(call: KernelCall) -> Iterator[Launch]:
         raise UnsupportedOperationError(
             f"{call.describe()} on backend 'cuda' needs {grid:,} blocks, more than a grid has"
         )
+    moved = [(word + HEADER, buffer, offset) for word, buffer, offset in addresses]
+    reads, writes = touched(call, nbytes)
+    if scratch:
+        region = regions.new(scratch * call.tasks)
+        moved.append((1, region, 0))
+        writes += ((region, 0, nbytes(region)),)
     header = (call.tasks, 0, scratch, share)
-    moved = tuple((word + HEADER, buffer, offset) for word, buffer, offset in addresses)
+    alone = isinstance(kernel, LibraryKernel) and kernel.name in ("dot", "dot_row")
     yield Launch(
-        source, grid, threads, (*header, *words), moved, scratch * (call.tasks if each else 1), call.describe()
+        source, grid, threads, (*header, *words), tuple(moved), 0, call.describe(), 0, reads, writes, alone=alone
     )
-
-
-def _aligned(nbytes: int) -> int:
-    return -(-nbytes // 64) * 64
 
 
 def _dot(call: KernelCall, spec: DotSpec) -> tuple[KernelSource, int, int]:

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 import attrs
 
 from volta.numba_cuda import driver
-from volta.numba_cuda.kernels import SCRATCH, Launch, launches_of
+from volta.numba_cuda.kernels import launches_of
+from volta.numba_cuda.launches import SCRATCH, Launch
 from volta.numba_cuda.modules import functions_of
 from volta.xla_like.plan import ExecutionPlan
 
@@ -111,7 +112,6 @@ def _table(
         start = len(words)
         offsets.append(8 * start)
         words += launch.words
-        words[start + 1] = scratch.address if scratch is not None else 0
         for word, buffer, distance in launch.addresses:
             if buffer == SCRATCH:
                 assert scratch is not None

@@ -16,6 +16,8 @@ import attrs
 import llvmlite.binding as llvm
 from llvmlite import ir
 
+from volta.numba_cuda.threads import merge_entry
+
 TRIPLE = "nvptx64-nvidia-cuda"
 
 CAPABILITIES = {
@@ -43,6 +45,15 @@ class KernelSource:
     name: str
     text: str
     build: Callable[[ir.Module, str], object] = attrs.field(eq=False, repr=False)
+
+    def for_many(self) -> KernelSource:
+        """The same kernel for merged launches: its blocks find their call's args in a table."""
+
+        def build(module: ir.Module, name: str) -> None:
+            self.build(module, name)
+            merge_entry(module, name)
+
+        return KernelSource(f"{self.name}_many", self.text, build)
 
 
 @functools.cache

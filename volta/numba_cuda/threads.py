@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from llvmlite import ir
 
 from volta.emit.builder import Builder, Value
-from volta.emit.loops import I32, I64, PTR, VOID, intrinsic, load_arg, offset
+from volta.emit.loops import I32, I64, PTR, VOID, intrinsic, load_arg, load_args, offset
 
 WARP = 32
 CONSTANT_SPACE = 4
@@ -16,18 +16,61 @@ _GLOBAL_SPACE, _SHARED_SPACE = 1, 3
 HEADER = 4
 """Words before a call's own in its args block: tasks, scratch address, scratch bytes a task, blocks a thread takes."""
 
+TABLE_WORDS = 5
+"""Of a merged launch: shift, offset of the calls' first blocks, offset and bytes of their args, number of calls."""
+
 ENTRY_TYPE = ir.FunctionType(VOID, [PTR])
 """The CUDA kernel ABI: ``void kernel(int64* args)``, the args block lying in device memory."""
 
 
+BODY_TYPE = ir.FunctionType(VOID, [PTR, I64])
+"""What an entry calls: args block and number of the block of threads."""
+
+
 def new_entry(module: ir.Module, name: str, threads: int) -> tuple[ir.Function, ir.IRBuilder]:
-    """Add a kernel that runs in blocks of `threads`; returns it with a builder at its entry block."""
-    function = ir.Function(module, ENTRY_TYPE, name)
-    function.calling_convention = "ptx_kernel"
-    function.args[0].name = "args"
-    note = module.add_metadata([function, "maxntidx", I32(threads)])
+    """Add a kernel that runs in blocks of `threads`; returns its body, with a builder at the start of it.
+
+    The entry itself only calls the body, with its args and the number of its block; `merge_entry` makes it find them.
+    """
+    body = ir.Function(module, BODY_TYPE, f"{name}_body")
+    body.linkage = "internal"
+    body.attributes.add("alwaysinline")
+    body.args[0].name, body.args[1].name = "args", "block"
+    entry = ir.Function(module, ENTRY_TYPE, name)
+    entry.calling_convention = "ptx_kernel"
+    entry.args[0].name = "args"
+    note = module.add_metadata([entry, "maxntidx", I32(threads)])
     module.add_named_metadata("nvvm.annotations").add(note)
-    return function, ir.IRBuilder(function.append_basic_block("entry"))
+    b = ir.IRBuilder(entry.append_basic_block("entry"))
+    b.call(body, [entry.args[0], _register(b, "ctaid.x")])
+    b.ret_void()
+    return body, ir.IRBuilder(body.append_basic_block("entry"))
+
+
+def merge_entry(module: ir.Module, name: str) -> None:
+    """Make a kernel's entry run many calls: its args are a table (see merging.py) and the args of the calls.
+
+    Word ``block >> shift`` of the table is the call of the first block with that number: the block's own, or before it.
+    """
+    entry, body = module.get_global(name), module.get_global(f"{name}_body")
+    entry.blocks.clear()
+    b = ir.IRBuilder(entry.append_basic_block("entry"))
+    args, block = entry.args[0], _register(b, "ctaid.x")
+    shift, at_starts, at_calls, size, _ = load_args(b, args, TABLE_WORDS)
+    start = load_arg(b, args, b.add(b.lshr(block, shift), I64(TABLE_WORDS)))
+    starts = offset(b, args, at_starts)
+    entered, search, found = b.block, b.append_basic_block("search"), b.append_basic_block("found")
+    b.branch(search)
+    b.position_at_end(search)
+    call = b.phi(I64)
+    following = b.add(call, I64(1))
+    call.add_incoming(start, entered)
+    call.add_incoming(following, search)
+    b.cbranch(b.icmp_signed("<=", load_arg(b, starts, following), block), search, found)
+    b.position_at_end(found)
+    own = offset(b, offset(b, args, at_calls), b.mul(call, size))
+    b.call(body, [own, b.sub(block, load_arg(b, starts, call))])
+    b.ret_void()
 
 
 def _register(b: ir.IRBuilder, name: str) -> ir.Value:
@@ -40,8 +83,8 @@ def thread_index(b: ir.IRBuilder) -> ir.Value:
 
 
 def block_index(b: ir.IRBuilder) -> ir.Value:
-    """The block's number in the grid, as an i64."""
-    return _register(b, "ctaid.x")
+    """The block's number among those of its call, as an i64."""
+    return b.function.args[1]
 
 
 def own_args(b: ir.IRBuilder, args: ir.Value) -> ir.Value:

@@ -1,0 +1,204 @@
+"""Merged launches: what conflicts keeps its order, every block finds its call, and optimizers become few launches."""
+
+import itertools
+
+import attrs
+import numpy as np
+import pytest
+
+import volta
+import volta.numpy as vnp
+from volta import nn
+from volta.core.errors import VerificationError
+from volta.numba_cuda import kernels, merging
+from volta.numba_cuda.launches import SCRATCH, Regions, touched
+from volta.numba_cuda.merging import Memory, predecessors, schedule, verify_order
+from volta.numba_cuda.threads import TABLE_WORDS
+from volta.xla_like.compile import build_plan
+from volta.xla_like.kernels import LoopKernel
+
+
+def zeros(*shape):
+    return np.zeros(shape, np.float32)
+
+
+def adam(params, means, variances, gradients):
+    out = []
+    for p, m, v, g in zip(params, means, variances, gradients, strict=True):
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+        out.append((p - 1e-3 * m / (vnp.sqrt(v) + 1e-8), m, v))
+    return out
+
+
+def training_step(params, x):
+    def loss(params):
+        for w, scale in params:
+            x_ = nn.layer_norm(x) * scale
+            y = nn.gelu(x_ @ w)
+        return vnp.mean(vnp.sum(y, 0)) + vnp.sum(vnp.sum(y * y, 0))
+
+    value, grads = volta.value_and_grad(loss)(params)
+    return value, [(w - 0.1 * dw, s - 0.1 * ds) for (w, s), (dw, ds) in zip(params, grads, strict=True)]
+
+
+SHAPES = [(7,), (300, 5), (64, 64), (1,), (5000,), (3, 4, 5)]
+TREES = [[zeros(*s) for s in SHAPES]] * 4
+STEP = ([(zeros(40, 40), zeros(40)) for _ in range(3)], zeros(20, 40))
+LONG = (zeros(300, 20_000), zeros(200, 40_000))
+
+
+def plan_of(f, *args, donated=()):
+    return build_plan(volta.make_jaxpr(f)(*args), donated=donated)[0]
+
+
+PLANS = {
+    "adam": lambda: plan_of(adam, *TREES, donated=tuple(range(18))),
+    "training": lambda: plan_of(training_step, *STEP),
+    "long rows": lambda: plan_of(lambda x, y: (x.sum(1), vnp.argmax(y, 1), vnp.exp(x).sum(1)), *LONG),
+    "parts": lambda: plan_of(lambda x: vnp.concatenate([x, x + 1, vnp.pad(x, 2)[2:-2]], 1)[::-1], zeros(6, 7)),
+    "scatter": lambda: plan_of(lambda x: x.at[vnp.arange(100) % 7].add(x[:100]).at[2:4].set(1.0), zeros(120, 5)),
+}
+
+
+def raw(plan):
+    """A plan's launches before they are merged, in the order of its calls."""
+    regions = Regions()
+    return kernels.unmerged(plan, regions), regions
+
+
+@pytest.fixture(params=PLANS)
+def plan(request):
+    return PLANS[request.param]()
+
+
+def test_adam_is_few_launches():
+    found = kernels.launches_of(PLANS["adam"]())
+    assert len(found) <= 3 and sum(x.calls for x in found) == len(SHAPES)
+    assert len(raw(PLANS["adam"]())[0]) == len(SHAPES)
+
+
+def test_every_launch_runs_once_and_in_order(plan):
+    launches, regions = raw(plan)
+    memory = Memory(plan, regions)
+    groups = schedule(launches, predecessors(launches, memory))
+    assert sorted(itertools.chain(*groups)) == list(range(len(launches)))
+    verify_order(launches, groups, memory)
+
+
+def conflict(x, y, memory):
+    def meet(first, second):
+        return any(a < d and c < b for a, b in memory.spans(first).tolist() for c, d in memory.spans(second).tolist())
+
+    return meet(x.writes, y.writes) or meet(x.writes, y.reads) or meet(x.reads, y.writes)
+
+
+def test_predecessors_imply_every_conflict(plan):
+    launches, regions = raw(plan)
+    memory = Memory(plan, regions)
+    reached = []
+    for earlier in predecessors(launches, memory):
+        reached.append(set(earlier).union(*(reached[p] for p in earlier)))
+    for j, x in enumerate(launches):
+        for i in range(j):
+            assert not conflict(launches[i], x, memory) or i in reached[j]
+
+
+def test_the_verifier_sees_each_broken_order():
+    plan = PLANS["training"]()
+    launches, regions = raw(plan)
+    memory = Memory(plan, regions)
+    groups = [[i] for i in range(len(launches))]
+    verify_order(launches, groups, memory)
+    broken = 0
+    for j, earlier in enumerate(predecessors(launches, memory)):
+        for i in earlier:
+            order = [g for g in groups if g != [j]]
+            together = [[i, j] if g == [i] else g for g in order]
+            before = [*order[:i], [j], *order[i:]]
+            for wrong in (together, before):
+                with pytest.raises(VerificationError, match="breaks the order"):
+                    verify_order(launches, wrong, memory)
+                broken += 1
+    assert broken > 10
+    for lost in (groups[1:], [*groups, [0]]):
+        with pytest.raises(VerificationError, match="lost a launch"):
+            verify_order(launches, lost, memory)
+
+
+def test_regions_of_scratch_memory_in_use_at_one_time_lie_apart():
+    launches, regions = raw(PLANS["long rows"]())
+    placed = merging.place_scratch(launches, regions)
+    assert len(regions.sizes) == 4
+    place, used = {}, {}
+    for i, (x, y) in enumerate(zip(launches, placed, strict=True)):
+        for (word, region, _), (word_, buffer, at) in zip(x.addresses, y.addresses, strict=True):
+            assert word == word_ and (buffer == SCRATCH if region < 0 else (region == buffer))
+            if region < 0:
+                assert place.setdefault(region, at) == at
+                assert at + regions.size(region) <= y.scratch
+                used.setdefault(region, []).append(i)
+    for r, s in itertools.combinations(place, 2):
+        apart = place[r] + regions.size(r) <= place[s] or place[s] + regions.size(s) <= place[r]
+        assert apart or max(used[r]) < min(used[s]) or max(used[s]) < min(used[r])
+
+
+def lookup(words, block):
+    """The block's call, where the call's args begin, and the block's number in it: as `threads.merge_entry` does."""
+    shift, at_starts, at_args, size, _ = words[:TABLE_WORDS]
+    call = words[TABLE_WORDS + (block >> shift)]
+    starts = words[at_starts // 8 :]
+    while starts[call + 1] <= block:
+        call += 1
+    return call, (at_args + call * size) // 8, block - starts[call]
+
+
+@pytest.mark.parametrize("grids", [(1, 1), (5, 1, 7), (1, 3000, 1, 2, 90_000), (1,) * 700, (100_000, 2)])
+def test_every_block_finds_its_call(grids):
+    launches, _ = raw(PLANS["adam"]())
+    one = launches[0]
+    calls = [attrs.evolve(one, grid=n, words=(i,) * len(one.words)) for i, n in enumerate(grids)]
+    many = merging.merged(calls)
+    assert (many.grid, many.calls, many.source.name) == (sum(grids), len(grids), one.source.name + "_many")
+    assert many.words[0] == 0 or len(many.words) < 2000
+    wanted = [(i, block) for i, n in enumerate(grids) for block in range(n)]
+    for block in range(0, many.grid, max(1, many.grid // 5000)):
+        call, args, own = lookup(many.words, block)
+        assert (call, own) == wanted[block]
+        assert many.words[args : args + len(one.words)] == (call,) * len(one.words)
+
+
+def test_addresses_move_with_their_words():
+    launches, _ = raw(PLANS["adam"]())
+    key = launches[0].source.name
+    same = [x for x in launches if x.source.name == key]
+    many = merging.merged(same)
+    at_args, size = many.words[2] // 8, many.words[3] // 8
+    want = [(at_args + i * size + w, b, n) for i, x in enumerate(same) for w, b, n in x.addresses]
+    assert list(many.addresses) == want
+
+
+def elements(call, access, x):
+    """Every byte range that an access without index terms touches."""
+    sizes = call.sizes[: len(access.strides)]
+    for index in itertools.product(*map(range, sizes)):
+        at = access.offset + sum(i * s for i, s in zip(index, access.strides, strict=True))
+        yield at, at + x.dtype.itemsize
+
+
+def test_ranges_are_those_of_the_elements(plan):
+    sizes = {b.id: b.nbytes for b in plan.buffers}
+    checked = 0
+    for call in plan.calls:
+        for part in call.each():
+            reads, writes = touched(part, sizes.__getitem__)
+            for buffer, low, high in (*reads, *writes):
+                assert 0 <= low <= high <= sizes[buffer]
+            kernel = part.kernel
+            if not isinstance(kernel, LoopKernel) or kernel.by_blocks or np.prod(part.sizes) > 20_000:
+                continue
+            for x, access in zip(kernel.stores, part.accesses[-len(kernel.stores) :], strict=True):
+                if not access.terms:
+                    found = list(elements(part, access, x))
+                    assert (access.buffer, min(a for a, _ in found), max(b for _, b in found)) in writes
+                    checked += 1
+    assert checked or plan.calls

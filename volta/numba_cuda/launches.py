@@ -1,0 +1,99 @@
+"""Launches, and which memory each of them touches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+
+from volta.numba_cuda.ptx import KernelSource
+from volta.xla_like.kernels import Access, CombineKernel, IndexValue, KernelCall, Load, LoopKernel, Store
+from volta.xla_like.loops import BLOCK
+
+SCRATCH = -1
+"""Stands for the plan's scratch memory where a launch names a buffer."""
+
+Range = tuple[int, int, int]
+"""Buffer, first byte, byte behind the last. Until scratch memory is laid out, negative buffers are regions of it."""
+
+
+@attrs.frozen
+class Launch:
+    """One kernel of a plan: its source, grid, threads in a block, args words, and which words are addresses.
+
+    ``addresses`` holds (word, buffer, byte offset). ``scratch`` is how far into the scratch memory it reaches.
+    ``shared`` is the bytes of dynamic shared memory a block has (`threads.dynamic_shared`), beside what is static.
+    ``calls`` is how many calls of a kernel run in it (see merging.py); ``alone``: it may not be merged with others.
+    """
+
+    source: KernelSource
+    grid: int
+    threads: int
+    words: tuple[int, ...]
+    addresses: tuple[tuple[int, int, int], ...]
+    scratch: int
+    label: str
+    shared: int = 0
+    reads: tuple[Range, ...] = ()
+    writes: tuple[Range, ...] = ()
+    calls: int = 1
+    alone: bool = False
+
+
+class Regions:
+    """Pieces of scratch memory that the launches of a plan ask for, numbered -1, -2, …"""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    def new(self, nbytes: int) -> int:
+        self.sizes.append(aligned(nbytes))
+        return -len(self.sizes)
+
+    def size(self, number: int) -> int:
+        return self.sizes[-1 - number]
+
+
+def aligned(nbytes: int) -> int:
+    return -(-nbytes // 256) * 256
+
+
+def touched(call: KernelCall, nbytes: Callable[[int], int]) -> tuple[tuple[Range, ...], tuple[Range, ...]]:
+    """What a call reads and what it writes; ``nbytes`` is the size of a buffer."""
+    kernel = call.kernel
+
+    def whole(access: Access) -> Range:
+        assert access.buffer is not None
+        return access.buffer, 0, nbytes(access.buffer)
+
+    if isinstance(kernel, LoopKernel):
+        reads: list[Range] = []
+        writes: list[Range] = []
+        loads = [x for x in kernel.body if isinstance(x, (Load, IndexValue))]
+        for x, access in zip((*loads, *kernel.stores), call.accesses, strict=True):
+            if access.buffer is not None:
+                (writes if isinstance(x, Store) else reads).append(_extent(call, access, x))
+        return tuple(dict.fromkeys(reads)), tuple(dict.fromkeys(writes))
+    if isinstance(kernel, CombineKernel):
+        *parts, out = call.accesses
+        assert out.buffer is not None
+        end = out.offset + call.sizes[0] * kernel.out_dtype.itemsize
+        return tuple(whole(a) for a in parts), ((out.buffer, out.offset, end),)
+    accesses = call.accesses[:3] if kernel.name in ("dot", "dot_row") else call.accesses  # the fourth is the CPU's
+    found = tuple(dict.fromkeys(whole(a) for a in accesses if a.buffer is not None))
+    return tuple(r for r in found if r[0] in call.reads), tuple(r for r in found if r[0] in call.writes)
+
+
+def _extent(call: KernelCall, access: Access, x: Load | IndexValue | Store) -> Range:
+    """From the first to the last byte that an access of a loop kernel touches."""
+    kernel = call.kernel
+    assert isinstance(kernel, LoopKernel) and access.buffer is not None
+    steps = list(access.terms)  # (stride, largest index)
+    for d, stride in enumerate(access.strides):
+        size = call.sizes[d]
+        if d == kernel.rank and kernel.by_blocks and isinstance(x, Store) and x.level == "row":
+            size = -(-size // BLOCK)
+        steps.append((stride, size - 1))
+    moves = [stride * largest for stride, largest in steps]
+    low = access.offset + sum(m for m in moves if m < 0)
+    return access.buffer, low, access.offset + sum(m for m in moves if m > 0) + x.dtype.itemsize

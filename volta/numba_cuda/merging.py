@@ -1,0 +1,199 @@
+"""Launches that do not depend on each other and run the same kernel become one launch.
+
+A launch costs about a microsecond however little it does, and an optimizer's step is a few launches for each parameter.
+Two launches conflict where one writes memory that the other touches; conflicting launches keep their order, whatever
+else moves. So the bits stay, and `verify_order` checks it for every plan.
+
+A merged launch has the blocks of all its calls. Its args block begins with a table by which a block finds its call
+(`threads.merge_entry` reads it), then come the calls' own args blocks, one after the other.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Sequence
+
+import attrs
+import numpy as np
+
+from volta.core.errors import VerificationError
+from volta.numba_cuda.launches import SCRATCH, Launch, Range, Regions
+from volta.numba_cuda.threads import TABLE_WORDS
+from volta.xla_like.plan import ExecutionPlan
+
+LARGE = 2048
+"""Launches of at least this many blocks fill a GPU: they gain nothing from company, and keep their order, so that what
+one writes is still in the cache for the next."""
+
+_COARSE = 256
+"""Entries, or a little more, of the table from blocks to calls."""
+
+
+def merge(plan: ExecutionPlan, launches: Sequence[Launch], regions: Regions) -> list[Launch]:
+    """The launches of a plan, merged and in order, their scratch memory laid out."""
+    memory = Memory(plan, regions)
+    before = predecessors(launches, memory)
+    groups = schedule(launches, before)
+    verify_order(launches, groups, memory)
+    return place_scratch([merged([launches[i] for i in group]) for group in groups], regions)
+
+
+class Memory:
+    """All memory that a plan touches as one line of numbers, buffer after buffer."""
+
+    def __init__(self, plan: ExecutionPlan, regions: Regions) -> None:
+        slots, count = plan.address_slots()
+        self.starts = {b: (position << 44) + offset for b, (position, offset) in slots.items()}
+        for b in (*plan.consts, *range(-len(regions.sizes), 0)):
+            self.starts[b] = count << 44
+            count += 1
+
+    def spans(self, ranges: Sequence[Range]) -> np.ndarray:
+        found = [(self.starts[b] + low, self.starts[b] + high) for b, low, high in ranges if low < high]
+        return np.array(found, np.int64).reshape(-1, 2)
+
+
+def predecessors(launches: Sequence[Launch], memory: Memory) -> list[list[int]]:
+    """Of each launch, the earlier ones that it must come after; those that follow from these are left out."""
+    spans, owners, written = np.empty((0, 2), np.int64), np.empty(0, np.int64), np.empty(0, bool)
+    out = []
+    for i, launch in enumerate(launches):
+        reads, writes = memory.spans(launch.reads), memory.spans(launch.writes)
+        found = _meeting(spans, writes) | (_meeting(spans, reads) & written)
+        out.append(sorted(set(owners[found].tolist())))
+        hidden = np.zeros(len(spans), bool)  # whoever meets them meets this launch's writes, which come after them
+        for low, high in writes.tolist():
+            hidden |= (low <= spans[:, 0]) & (spans[:, 1] <= high)
+        spans = np.concatenate([spans[~hidden], reads, writes])
+        owners = np.concatenate([owners[~hidden], np.full(len(reads) + len(writes), i)])
+        written = np.concatenate([written[~hidden], np.arange(len(reads) + len(writes)) >= len(reads)])
+    return out
+
+
+def _meeting(spans: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Which spans overlap any of the others."""
+    found: np.ndarray = np.any((spans[:, :1] < others[:, 1]) & (others[:, 0] < spans[:, 1:]), axis=1)
+    return found
+
+
+def schedule(launches: Sequence[Launch], before: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Groups of launches to merge, in order.
+
+    Of the launches that are ready the one with the longest way to the end comes next, with all that are ready and can
+    be merged with it; so what nothing waits for, an optimizer's updates say, is put off, and meets more of its kind.
+    """
+    after: list[list[int]] = [[] for _ in launches]
+    waits = [0] * len(launches)
+    latest: list[int] = []
+    for i, launch in enumerate(launches):
+        large = launch.grid >= LARGE
+        for p in {*before[i], *(latest if large else ())}:
+            after[p].append(i)
+            waits[i] += 1
+        latest = [i] if large else latest
+    height = [0] * len(launches)
+    for i in range(len(launches) - 1, -1, -1):
+        height[i] = 1 + max((height[j] for j in after[i]), default=0)
+    ready = [i for i, n in enumerate(waits) if not n]
+    groups = []
+    while ready:
+        first = min(ready, key=lambda i: (-height[i], i))
+        key = _key(launches[first], first)
+        group = sorted(i for i in ready if _key(launches[i], i) == key)
+        ready = [i for i in ready if i not in group]
+        for i in group:
+            for j in after[i]:
+                waits[j] -= 1
+                if not waits[j]:
+                    ready.append(j)
+        groups.append(group)
+    return groups
+
+
+def _key(launch: Launch, number: int) -> tuple[str, int, int, int]:
+    """Launches of one key run in one; those that run alone have a key each."""
+    alone = launch.alone or launch.grid >= LARGE
+    return launch.source.name, launch.threads, launch.shared, number if alone else -1
+
+
+def verify_order(launches: Sequence[Launch], groups: Sequence[Sequence[int]], memory: Memory) -> None:
+    """Check that each launch runs once, and after every earlier one that it conflicts with. Raises VerificationError.
+
+    By comparing all pairs, from the ranges alone.
+    """
+    if sorted(i for group in groups for i in group) != list(range(len(launches))):
+        raise VerificationError("merging lost a launch, or runs one twice")
+    place = np.empty(len(launches), np.int64)
+    for at, group in enumerate(groups):
+        place[list(group)] = at
+    touches = [memory.spans((*x.reads, *x.writes)) for x in launches]
+    spans = np.concatenate([np.empty((0, 2), np.int64), *touches])
+    owners = np.repeat(np.arange(len(launches)), [len(t) for t in touches])
+    for i, launch in enumerate(launches):
+        others = owners[_meeting(spans, memory.spans(launch.writes))]
+        wrong = others[((others < i) & (place[others] >= place[i])) | ((others > i) & (place[others] <= place[i]))]
+        if len(wrong):
+            raise VerificationError(f"merging breaks the order of launches {i} and {wrong[0]}, which share memory")
+
+
+def merged(launches: Sequence[Launch]) -> Launch:
+    """One launch of all blocks: a table, then the calls' args blocks."""
+    first = launches[0]
+    if len(launches) == 1:
+        return first
+    starts = [0]
+    for x in launches:
+        starts.append(starts[-1] + x.grid)
+    total, size = starts[-1], len(first.words)
+    shift = max(0, (total // max(_COARSE, 2 * len(launches))).bit_length())
+    coarse = [bisect.bisect_right(starts, block) - 1 for block in range(0, total, 1 << shift)]
+    at_starts = TABLE_WORDS + len(coarse)
+    at_args = at_starts + len(starts)
+    words = [shift, 8 * at_starts, 8 * at_args, 8 * size, len(launches), *coarse, *starts]
+    addresses = []
+    for number, x in enumerate(launches):
+        if len(x.words) != size:
+            raise VerificationError(f"two launches of {x.source.name} have args of different sizes")
+        words += x.words
+        addresses += [(at_args + number * size + word, buffer, offset) for word, buffer, offset in x.addresses]
+    return attrs.evolve(
+        first,
+        source=first.source.for_many(),
+        grid=total,
+        words=tuple(words),
+        addresses=tuple(addresses),
+        label=f"{len(launches)} × {first.label}",
+        reads=tuple(dict.fromkeys(r for x in launches for r in x.reads)),
+        writes=tuple(dict.fromkeys(r for x in launches for r in x.writes)),
+        calls=len(launches),
+    )
+
+
+def place_scratch(launches: list[Launch], regions: Regions) -> list[Launch]:
+    """Give each region of scratch memory a place, over the launches that use it: largest first, as low as possible."""
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for i, launch in enumerate(launches):
+        for _, buffer, _ in launch.addresses:
+            if buffer < 0:
+                first.setdefault(buffer, i)
+                last[buffer] = i
+    placed: dict[int, int] = {}
+    for r in sorted(first, key=lambda r: (-regions.size(r), first[r], -r)):
+        busy = sorted(
+            (at, at + regions.size(o)) for o, at in placed.items() if first[o] <= last[r] and first[r] <= last[o]
+        )
+        at = 0
+        for low, high in busy:
+            if at + regions.size(r) <= low:
+                break
+            at = max(at, high)
+        placed[r] = at
+    out = []
+    for launch in launches:
+        moved = tuple((w, SCRATCH, placed[b] + n) if b < 0 else (w, b, n) for w, b, n in launch.addresses)
+        used = {b for _, b, _ in launch.addresses if b < 0}
+        out.append(
+            attrs.evolve(launch, addresses=moved, scratch=max((placed[b] + regions.size(b) for b in used), default=0))
+        )
+    return out
