@@ -1,0 +1,374 @@
+"""Volta beside JAX and the vendor's libraries on an NVIDIA GPU: times of programs, contenders taking turns.
+
+    python benchmarks/cuda.py                       every group
+    python benchmarks/cuda.py loops products        some
+    python benchmarks/cuda.py --json record.json    write a record too
+    python benchmarks/cuda.py --show record.json    print a record again
+
+Each group runs in a process of its own. Times are of calls in a row, per call, the device waited for at the end, unless a
+row says otherwise. JAX computes float32 products at precision "highest", which is float32; "cublas" is PyTorch
+without tf32.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # contenders share the memory
+
+import numpy as np  # noqa: E402
+
+from benchmarks import harness  # noqa: E402
+
+Row = dict[str, Any]
+"""``name``, ``seconds`` {contender: median}, and ``bytes`` or ``flops`` of the task where a rate makes sense."""
+
+ROUNDS = 7
+GB = 1 << 30
+
+
+def turns(
+    contenders: Mapping[str, Callable[[], Any]], wait: Callable[[Any], object], each: float = 0.02
+) -> dict[str, float]:
+    """Median seconds of a call: contenders take turns, each for about ``each`` seconds of calls in a row."""
+    repeat, times = {}, {name: [] for name in contenders}
+    for name, run in contenders.items():
+        wait(run())
+        wait(run())
+        start = time.perf_counter()
+        wait(run())
+        repeat[name] = max(1, min(2000, int(each / (time.perf_counter() - start))))
+    for _ in range(ROUNDS):
+        for name, run in contenders.items():
+            wait(run())
+            start = time.perf_counter()
+            for _ in range(repeat[name]):
+                out = run()
+            wait(out)
+            times[name].append((time.perf_counter() - start) / repeat[name])
+    return {name: statistics.median(taken) for name, taken in times.items()}
+
+
+def ready(result: Any) -> Any:
+    """Wait until a result of any contender is there."""
+    while isinstance(result, dict | list | tuple):
+        result = next(iter(result.values())) if isinstance(result, dict) else result[-1]
+    if hasattr(result, "block_until_ready"):
+        return result.block_until_ready()
+    import torch
+
+    return torch.cuda.synchronize()
+
+
+def volta_on(*arrays: Any) -> tuple[Any, ...]:
+    import volta
+
+    return tuple(volta.device_put(x, "cuda") for x in arrays)
+
+
+def jax_on(*arrays: Any) -> tuple[Any, ...]:
+    import jax
+
+    jax.config.update("jax_default_matmul_precision", "highest")
+    return tuple(jax.device_put(x) for x in arrays)
+
+
+def draw(*shape: int, seed: int = 0) -> Any:
+    return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
+
+
+def group_calls() -> Iterator[Row]:
+    """A call of one small kernel: waited for, and in a row."""
+    import jax
+
+    import volta
+
+    x = draw(1000)
+    (v,), (j,) = volta_on(x), jax_on(x)
+    f, g = volta.jit(lambda x: x * 2 + 1), jax.jit(lambda x: x * 2 + 1)
+    waited = turns({"volta": lambda: ready(f(v)), "jax": lambda: ready(g(j))}, lambda out: None)
+    yield {"name": "call of one kernel, waited for", "seconds": waited}
+    yield {
+        "name": "call of one kernel, in a row",
+        "seconds": turns({"volta": lambda: f(v), "jax": lambda: g(j)}, ready),
+    }
+
+
+def group_loops() -> Iterator[Row]:
+    """One array of 1 GB through one fused program, beside a copy on the device."""
+    import jax
+    import jax.numpy as jnp
+
+    import volta
+    import volta.numpy as vnp
+    from volta.runtime import devices
+
+    x = draw(1 << 18, 1024)
+    (v,), (j,) = volta_on(x), jax_on(x)
+    programs: dict[str, tuple[int, Callable[..., Any], Callable[..., Any]]] = {
+        "add": (2, lambda x: x + 1, lambda x: x + 1),
+        "gelu": (2, lambda x: volta.nn.gelu(x), lambda x: jax.nn.gelu(x)),
+        "tanh": (2, vnp.tanh, jnp.tanh),
+        "softmax": (2, lambda x: volta.nn.softmax(x, -1), lambda x: jax.nn.softmax(x, -1)),
+        "softmax's gradient": (
+            3, _gradient(volta, lambda x: volta.nn.softmax(x, -1)), _gradient(jax, lambda x: jax.nn.softmax(x, -1)),
+        ),
+        "layer norm": (2, _layer_norm(vnp), _layer_norm(jnp)),
+        "layer norm's gradient": (3, _gradient(volta, _layer_norm(vnp)), _gradient(jax, _layer_norm(jnp))),
+        "sum of rows": (1, lambda x: vnp.sum(x, 1), lambda x: jnp.sum(x, 1)),
+        "sum of columns": (1, lambda x: vnp.sum(x, 0), lambda x: jnp.sum(x, 0)),
+        "sum of all": (1, vnp.sum, jnp.sum),
+    }  # fmt: skip
+    driver, out = devices.cuda().driver, vnp.empty_like(v)
+
+    def copy() -> Any:
+        driver.copy(out.buffer().address, v.buffer().address, GB)
+        return out
+
+    yield {"name": "1 GB: copy by the driver", "bytes": 2 * GB, "seconds": turns({"volta": copy}, ready)}
+    for name, (passes, f, g) in programs.items():
+        ours, theirs = volta.jit(f), jax.jit(g)
+        args = (v, v) if passes == 3 else (v,), (j, j) if passes == 3 else (j,)
+        seconds = turns({"volta": partial(ours, *args[0]), "jax": partial(theirs, *args[1])}, ready)
+        yield {"name": f"1 GB: {name}", "bytes": passes * GB, "seconds": seconds}
+
+
+def _layer_norm(xp: Any) -> Callable[..., Any]:
+    def norm(x: Any) -> Any:
+        d = x - xp.mean(x, -1, keepdims=True)
+        return d / xp.sqrt(xp.mean(d * d, -1, keepdims=True) + 1e-5)
+
+    return norm
+
+
+def _gradient(framework: Any, f: Callable[..., Any]) -> Callable[..., Any]:
+    """(x, cotangent) to the cotangent of x."""
+    return lambda x, y: framework.vjp(f, x)[1](y)[0]
+
+
+def group_products() -> Iterator[Row]:
+    """Square products in every strict precision, and those of a GPT-2's training."""
+    import jax
+    import jax.numpy as jnp
+    import torch
+
+    import volta
+    import volta.numpy as vnp
+
+    torch.backends.cuda.matmul.allow_tf32 = False
+    jax.config.update("jax_default_matmul_precision", "highest")
+    product, exact = volta.jit(lambda a, b: a @ b), volta.jit(lambda a, b: vnp.matmul(a, b, precision="highest"))
+    theirs = jax.jit(jnp.matmul)
+    for n in (1024, 2048, 4096, 8192):
+        a, b = draw(n, n), draw(n, n, seed=1)
+        va, vb = volta_on(a, b)
+        ja, jb = jax_on(a, b)
+        ta, tb = torch.from_numpy(a).cuda(), torch.from_numpy(b).cuda()
+        single = {
+            "volta": partial(product, va, vb),
+            "jax": partial(theirs, ja, jb),
+            "cublas": partial(torch.matmul, ta, tb),
+        }
+        yield {"name": f"float32 {n}", "flops": 2 * n**3, "seconds": turns(single, ready)}
+        best = {"volta": partial(exact, va, vb), "cublas": partial(torch.matmul, ta, tb)}
+        yield {"name": f"float32 highest {n}", "flops": 2 * n**3, "seconds": turns(best, ready)}
+        wa, wb = volta_on(a.astype(np.float64), b.astype(np.float64))
+        da, db = ta.double(), tb.double()
+        double = {"volta": partial(product, wa, wb), "cublas": partial(torch.matmul, da, db)}
+        yield {"name": f"float64 {n}", "flops": 2 * n**3, "seconds": turns(double, ready)}
+    tokens = 8192
+    for k, n in ((768, 2304), (768, 3072), (3072, 768), (768, 50304)):
+        x, w, dy = draw(tokens, k), draw(k, n, seed=1), draw(tokens, n, seed=2)
+        for name, f, operands in (
+            ("x w", lambda x, w: x @ w, (x, w)),
+            ("dy wᵀ", lambda dy, w: dy @ w.T, (dy, w)),
+            ("xᵀ dy", lambda x, dy: x.T @ dy, (x, dy)),
+        ):
+            ours, other = volta.jit(f), jax.jit(f)
+            v, j = volta_on(*operands), jax_on(*operands)
+            t = [torch.from_numpy(z).cuda() for z in operands]
+            contenders = {"volta": partial(ours, *v), "jax": partial(other, *j), "cublas": partial(f, *t)}
+            yield {"name": f"GPT-2 {k}→{n}: {name}", "flops": 2 * tokens * k * n, "seconds": turns(contenders, ready)}
+
+
+def group_indexing() -> Iterator[Row]:
+    """Sorts, scans, and the gradient of an embedding."""
+    import jax
+    import jax.numpy as jnp
+
+    import volta
+    import volta.numpy as vnp
+
+    x = draw(1 << 24)
+    rows = x.reshape(1 << 14, 1 << 10)
+    for name, f, g, arg in (
+        ("sort of 16M", lambda x: vnp.sort(x), lambda x: jnp.sort(x), x),
+        ("argsort of 16M", lambda x: vnp.argsort(x), lambda x: jnp.argsort(x), x),
+        ("sort of rows of 1024, 16M", lambda x: vnp.sort(x, 1), lambda x: jnp.sort(x, 1), rows),
+        ("cumsum of 16M", lambda x: vnp.cumsum(x), lambda x: jnp.cumsum(x), x),
+        ("cumsum of rows of 1024, 16M", lambda x: vnp.cumsum(x, 1), lambda x: jnp.cumsum(x, 1), rows),
+    ):
+        (v,), (j,) = volta_on(arg), jax_on(arg)
+        ours, theirs = volta.jit(f), jax.jit(g)
+        yield {"name": name, "seconds": turns({"volta": partial(ours, v), "jax": partial(theirs, j)}, ready)}
+    table, updates = draw(50304, 768), draw(8192, 768, seed=1)
+    index = np.random.default_rng(0).integers(0, 50304, 8192).astype(np.int32)
+    v, j = volta_on(table, updates, index), jax_on(table, updates, index)
+    ours, theirs = (k.jit(lambda t, u, i: t.at[i].add(u)) for k in (volta, jax))
+    seconds = turns({"volta": partial(ours, *v), "jax": partial(theirs, *j)}, ready)
+    yield {"name": "scatter-add of 8192 rows of 768 into 50304", "seconds": seconds}
+
+
+def group_attention() -> Iterator[Row]:
+    """Attention, forward and backward."""
+    from benchmarks import cuda_attention
+
+    yield from cuda_attention.attention_rows()
+
+
+def gpt2() -> Any:
+    from benchmarks import programs
+
+    return programs.TransformerConfig(vocabulary=50304, width=768, heads=12, layers=12, length=1024, batch=8)
+
+
+def train(framework: Any, config: Any, place: Callable[[Any], Any], steps: int = 6) -> tuple[float, float, float]:
+    """Seconds of the first step (compilation included) and of a later one, and the last loss."""
+    from benchmarks import programs
+
+    p, m, v, x, y = place(programs.step_arguments(framework, config))
+    step = framework.jit(programs.transformer_step(framework, config), donate_argnums=(0, 1, 2))
+    laps = []
+    for _ in range(steps):
+        start = time.perf_counter()
+        p, m, v, loss = step(p, m, v, x, y)
+        last = float(loss)
+        laps.append(time.perf_counter() - start)
+    return laps[0], statistics.median(laps[2:]), last
+
+
+def group_training() -> Iterator[Row]:
+    """A step of Adam on the GPT-2-small shape in float32: 50304 tokens, width 768, 12 layers, length 1024, batch 8."""
+    import jax
+
+    from benchmarks import programs
+
+    jax.config.update("jax_default_matmul_precision", "highest")
+    found = {
+        "volta": train(programs.volta(), gpt2(), lambda args: volta_on(*args)),
+        "jax": train(programs.jax(), gpt2(), lambda args: args),
+    }
+    losses = {name: last for name, (_, _, last) in found.items()}
+    yield {"name": "GPT-2-small step", "seconds": {n: t for n, (_, t, _) in found.items()}, "losses": losses}
+    yield {"name": "GPT-2-small first step", "seconds": {n: t for n, (t, _, _) in found.items()}}
+
+
+def group_small_training() -> Iterator[Row]:
+    """A step of Adam on tiny transformers (benchmarks/programs.py)."""
+    import jax
+
+    from benchmarks import programs
+
+    jax.config.update("jax_default_matmul_precision", "highest")
+    for name, config in (("width 64, 2 layers", programs.SMALL), ("width 128, 4 layers", programs.LARGE)):
+        found = {
+            "volta": train(programs.volta(), config, lambda args: volta_on(*args), 100),
+            "jax": train(programs.jax(), config, lambda args: args, 100),
+        }
+        yield {"name": f"training step: {name}", "seconds": {n: t for n, (_, t, _) in found.items()}}
+        yield {"name": f"first step: {name}", "seconds": {n: t for n, (t, _, _) in found.items()}}
+
+
+def group_mixed() -> Iterator[Row]:
+    """The same step in bfloat16 on tensor cores, below strict."""
+    from benchmarks import cuda_mixed
+
+    yield from cuda_mixed.mixed_rows()
+
+
+GROUPS = [name.removeprefix("group_") for name in globals() if name.startswith("group_")]
+PEERS = ("jax", "cublas", "torch")
+
+
+def show(rows: list[Row]) -> str:
+    """A table: times, ratios (below 1.00 Volta took less) and rates."""
+    peers = [p for p in PEERS if any(p in row.get("seconds", {}) for row in rows)]
+    lines = []
+    for row in rows:
+        if "error" in row:
+            lines.append([f"{row['name']}: {row['error']}"] + [""] * (2 + 2 * len(peers)))
+            continue
+        taken = row["seconds"]
+        rate = "-"
+        if "bytes" in row:
+            rate = f"{row['bytes'] / taken['volta'] / 1e12:.2f} TB/s"
+        elif "flops" in row:
+            rate = f"{row['flops'] / taken['volta'] / 1e12:.1f} TFLOP/s"
+        times = [harness.seconds_text(taken.get(p)) for p in ("volta", *peers)]
+        lines.append([row["name"], *times, *(harness.ratio_text(taken["volta"], taken.get(p)) for p in peers), rate])
+    return harness.table(["medians", "volta", *peers, *(f"volta/{p}" for p in peers), "volta's rate"], lines)
+
+
+def run_group(name: str) -> list[Row]:
+    rows: list[Row] = []
+    steps = globals()[f"group_{name}"]()
+    while True:
+        try:
+            rows.append({"group": name, **next(steps)})
+        except StopIteration:
+            return rows
+        except Exception as error:  # the rows before it stay
+            return [*rows, {"group": name, "name": name, "error": f"{type(error).__name__}: {error}"[:500]}]
+
+
+def describe() -> dict[str, Any]:
+    from volta.core import contract
+    from volta.runtime import devices
+
+    info = devices.cuda().driver.info()
+    return {"gpu": info.name, "capability": list(info.capability), "contract": contract.ID, **harness.machine(0)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("groups", nargs="*", help=f"of {', '.join(GROUPS)}")
+    parser.add_argument("--json", type=Path, help="write a record")
+    parser.add_argument("--show", type=Path, help="print a record, measure nothing")
+    parser.add_argument("--limit", type=float, default=240, help="seconds for a group")
+    parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.show:
+        print(show(json.loads(options.show.read_text())["rows"]))
+        return
+    if options.one:
+        options.one.write_text(json.dumps(run_group(options.groups[0])))
+        return
+    rows: list[Row] = []
+    for name in options.groups or GROUPS:
+        with tempfile.TemporaryDirectory() as folder:
+            part = Path(folder) / "rows.json"
+            command = [sys.executable, __file__, "--one", str(part), name]
+            try:
+                done = subprocess.run(command, timeout=options.limit, capture_output=True, text=True)
+                failed = "" if part.exists() else f"exit {done.returncode}: {done.stderr[-800:]}"
+            except subprocess.TimeoutExpired:
+                failed = f"not done in {options.limit:.0f} s"
+            new = [{"group": name, "name": name, "error": failed}] if failed else json.loads(part.read_text())
+        rows += new
+        print(show(new), flush=True)
+        if options.json:
+            harness.save(options.json, {"machine": describe(), "rows": rows})
+
+
+if __name__ == "__main__":
+    main()
