@@ -1,9 +1,9 @@
 """Volta beside JAX and the vendor's libraries on an NVIDIA GPU: times of programs, contenders taking turns.
 
-    python benchmarks/cuda.py                       every group
-    python benchmarks/cuda.py loops products        some
-    python benchmarks/cuda.py --json record.json    write a record too
-    python benchmarks/cuda.py --show record.json    print a record again
+    python benchmarks/gpu.py                       every group
+    python benchmarks/gpu.py loops products        some
+    python benchmarks/gpu.py --json record.json    write a record too
+    python benchmarks/gpu.py --show record.json    print a record again
 
 Each group runs in a process of its own. Times are of calls in a row, per call, the device waited for at the end, unless a
 row says otherwise. JAX computes float32 products at precision "highest", which is float32; "cublas" is PyTorch
