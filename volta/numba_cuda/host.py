@@ -1,0 +1,328 @@
+"""The very kernels of a plan, run on the host without a GPU: their index arithmetic, grids, barriers and bits.
+
+The LLVM of a kernel is what it is for the GPU; only the target changes. Special registers, barriers, shuffles and the
+operations of `ptx_ops` get host bodies, each thread of a block runs as a fiber (`host_runtime`), and every load, store
+and atomic operation is checked: it must lie in one range of memory that the launch was given, which may be read and,
+where it is an output or a temporary, written. What breaks that is recorded and does nothing. Memory that nobody wrote
+holds NaN (and -1 as integers), shared memory at the start of every block.
+
+A multiply-add is fused here as on the GPU, so results have the CPU's bits, or the kernel is wrong. Threads take turns
+in ascending, descending or shuffled order: a result that depends on it lacks a barrier.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import random
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import attrs
+import llvmlite.binding as llvm
+import numpy as np
+
+from volta.core.errors import DeviceError
+from volta.numba_cuda import host_rewrite, host_runtime
+from volta.numba_cuda.host_runtime import READ, WRITE
+from volta.numba_cuda.kernels import SCRATCH, Launch, launches_of
+from volta.numba_cuda.ptx import KernelSource, emit_module
+from volta.xla_like.plan import ExecutionPlan
+
+Order = Literal["ascending", "descending", "shuffled"]
+
+_STACK = 1 << 16
+_MOST_THREADS = 1024
+_ALIGN = 256
+
+_lock = threading.RLock()  # a module's state serves one block at a time
+
+
+@attrs.frozen
+class Violation:
+    """What a thread did that it must not: ``text`` says it in words."""
+
+    launch: int
+    kernel: str
+    block: int
+    thread: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"launch {self.launch}, {self.kernel}, block {self.block}, thread {self.thread}: {self.text}"
+
+
+@attrs.frozen
+class Report:
+    """A plan's results, and what its kernels did wrong (at most 64 entries a launch)."""
+
+    outputs: list[np.ndarray]
+    violations: list[Violation]
+
+
+@attrs.frozen
+class Range:
+    """Memory that a launch may use."""
+
+    name: str
+    start: int
+    nbytes: int
+    rights: int
+
+
+@functools.cache
+def _target_machine() -> llvm.TargetMachine:
+    triple = llvm.get_default_triple()
+    if triple.split("-")[0] not in ("x86_64", "amd64"):
+        raise DeviceError(f"kernels for GPUs run on hosts with x86-64 processors only, not on {triple}")
+    features = llvm.get_host_cpu_features()
+    if not features.get("fma"):
+        raise DeviceError("kernels for GPUs run on hosts with fused multiply-add only")
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()
+    return llvm.Target.from_triple(triple).create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=features.flatten(), opt=2, jit=True
+    )
+
+
+class HostModule:
+    """Kernels compiled for the host, with the state that they run in."""
+
+    def __init__(self, sources: Iterable[KernelSource], capability: str = "9.0") -> None:
+        machine = _target_machine()
+        module = emit_module(sources, capability)
+        module.triple, module.data_layout = machine.triple, str(machine.target_data)
+        self.globals = host_rewrite.rewrite(module)
+        with _lock:
+            parsed = llvm.parse_assembly(str(module), context=llvm.create_context())
+            parsed.verify()
+            builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(1))
+            builder.getModulePassManager().run(parsed, builder)
+            self._engine = llvm.create_mcjit_compiler(parsed, _new_machine())
+            self._engine.finalize_object()
+        self._run = ctypes.CFUNCTYPE(ctypes.c_int64)(self._engine.get_function_address("volta.host.run_block"))
+        state = self._engine.get_global_value_address("volta.host.state")
+        self._words = (ctypes.c_int64 * len(host_runtime.STATE)).from_address(state)
+        self._tables = _Tables()
+        for name, table in self._tables.by_name().items():
+            self._set(name, table.ctypes.data)
+
+    def _set(self, name: str, value: int) -> None:
+        self._words[host_runtime.STATE.index(name)] = value
+
+    def _get(self, name: str) -> int:
+        return self._words[host_runtime.STATE.index(name)]
+
+    def run(
+        self, name: str, args: int, grid: int, threads: int, ranges: Sequence[Range], order: Order = "ascending"
+    ) -> list[tuple[int, int, str]]:
+        """Run a kernel over a grid; returns (block, thread, text) of what it did wrong."""
+        with _lock:
+            return self._run_grid(name, args, grid, threads, ranges, order)
+
+    def _run_grid(
+        self, name: str, args: int, grid: int, threads: int, ranges: Sequence[Range], order: Order
+    ) -> list[tuple[int, int, str]]:
+        t = self._tables
+        address = self._engine.get_global_value_address
+        shared = [(address(g.name), g.nbytes) for g in self.globals if g.shared and g.name in self._of(name)]
+        own = [Range(g.name, address(g.name), g.nbytes, READ) for g in self.globals if not g.shared]
+        own += [Range("shared memory", start, nbytes, READ | WRITE) for start, nbytes in shared]
+        own.append(Range("stack", t.stacks_memory.ctypes.data, t.stacks_memory.nbytes, READ | WRITE))
+        own.append(Range("lanes", t.lanes.ctypes.data, t.lanes.nbytes, READ | WRITE))
+        every = [*ranges, *own]
+        table = np.array([(r.start, r.start + r.nbytes, r.rights) for r in every], np.int64)
+        for key, value in {
+            "ranges": table.ctypes.data, "range_count": len(every), "last": 0, "record_count": 0, "args": args,
+            "kernel": self._engine.get_function_address(name), "threads": threads, "blocks": grid,
+        }.items():  # fmt: skip
+            self._set(key, value)
+        turns, blocks = list(range(threads)), list(range(grid))
+        if order == "descending":
+            turns, blocks = turns[::-1], blocks[::-1]
+        elif order == "shuffled":
+            rng = random.Random(0)
+            rng.shuffle(turns)
+            rng.shuffle(blocks)
+        t.order[:threads] = turns
+        fiber = self._engine.get_function_address("volta.host.fiber")
+        wrong: list[tuple[int, int, str]] = []
+        for block in blocks:
+            self._set("block", block)
+            t.start(threads, fiber)
+            for start, nbytes in shared:
+                ctypes.memset(start, 0xFF, nbytes)
+            if self._run():
+                where = [int(i) for i in np.flatnonzero(t.done[:threads] == 0)]
+                wrong.append((block, where[0], f"waits with {len(where)} threads at a barrier that others never reach"))
+        count = self._get("record_count")
+        for row in t.records[: min(count, len(t.records))]:
+            block, thread, start, nbytes, fault = (int(x) for x in row[:5])
+            wrong.append((block, thread, _describe(start, nbytes, fault, every)))
+        return wrong
+
+    def _of(self, kernel: str) -> set[str]:
+        """Names of the shared memory that a kernel uses."""
+        return {g.name for g in self.globals if kernel in g.users}
+
+
+class _Tables:
+    """The memory behind a module's state."""
+
+    def __init__(self) -> None:
+        n, warps = _MOST_THREADS, _MOST_THREADS // host_runtime.WARP + 1
+        self.stacks_memory = np.empty(n * _STACK, np.uint8)
+        self.stacks, self.order, self.waits, self.values, self.done, self.copy_counts, self.groups = (
+            np.zeros(n, np.int64) for _ in range(7)
+        )
+        self.alive, self.arrived, self.passed = (np.zeros(warps, np.int64) for _ in range(3))
+        self.records = np.zeros((host_runtime.MOST_RECORDS, host_runtime.RECORD_WORDS), np.int64)
+        self.nothing, self.sink = (np.zeros(host_runtime.SINK_BYTES + 64, np.uint8) for _ in range(2))
+        self.lanes = np.empty(n * host_runtime.LANE_BYTES, np.uint8)
+        self.copies = np.empty((n, host_runtime.MOST_COPIES, host_runtime.COPY_WORDS), np.int64)
+        top = self.stacks_memory.ctypes.data + np.arange(1, n + 1, dtype=np.int64) * _STACK
+        self._top = (top & -16) - 16 - 8 * host_runtime.SAVED_WORDS
+
+    def by_name(self) -> dict[str, np.ndarray]:
+        names = ("stacks", "order", "waits", "values", "done", "copy_counts", "groups", "alive", "arrived", "passed",
+                 "records", "nothing", "sink", "lanes", "copies")  # fmt: skip
+        return {name: getattr(self, name) for name in names}
+
+    def start(self, threads: int, fiber: int) -> None:
+        """Every thread of a block at the beginning of `fiber`."""
+        self.stacks[:threads] = self._top[:threads]
+        first = (self._top[:threads] - self.stacks_memory.ctypes.data) // 8
+        words = self.stacks_memory.view(np.int64)
+        for i in range(host_runtime.SAVED_WORDS):
+            words[first + i] = 0
+        words[first + host_runtime.SAVED_WORDS] = fiber
+        for table in (self.waits, self.done, self.copy_counts, self.groups):
+            table[:threads] = 0
+        self.arrived[:] = 0
+        self.alive[:] = 0
+        self.alive[0] = threads
+        for warp in range(-(-threads // host_runtime.WARP)):
+            self.alive[warp + 1] = min(host_runtime.WARP, threads - warp * host_runtime.WARP)
+
+
+def _new_machine() -> llvm.TargetMachine:
+    """An execution engine takes its target machine over."""
+    _target_machine()
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=2, jit=True
+    )
+
+
+def _describe(start: int, nbytes: int, fault: int, ranges: Sequence[Range]) -> str:
+    verb = {READ: "reads", WRITE: "writes"}.get(fault & 3, "updates")
+    if fault & host_runtime.MISALIGNED:
+        return (
+            f"{verb} {nbytes} bytes at {start:#x}, which is not aligned as declared; {_nearest(start, nbytes, ranges)}"
+        )
+    return f"{verb} {nbytes} bytes at {start:#x}: {_nearest(start, nbytes, ranges)}"
+
+
+def _nearest(start: int, nbytes: int, ranges: Sequence[Range]) -> str:
+    for r in ranges:
+        if r.start <= start and start + nbytes <= r.start + r.nbytes:
+            return f"in {r.name}, byte {start - r.start}" + ("" if r.rights & WRITE else ", which is only read")
+    near = min(ranges, key=lambda r: min(abs(start - r.start), abs(start - r.start - r.nbytes)))
+    return f"byte {start - near.start} of {near.name}, which has {near.nbytes}"
+
+
+class HostKernels:
+    """Kernels compiled for the host so far, by name; one that changed needs a new one of these."""
+
+    def __init__(self) -> None:
+        self._modules: dict[str, HostModule] = {}
+
+    def of(self, sources: Iterable[KernelSource]) -> dict[str, HostModule]:
+        """The module of each kernel, by name."""
+        wanted = {s.name: s for s in sources}
+        missing = [s for s in wanted.values() if s.name not in self._modules]
+        if missing:
+            module = HostModule(missing)
+            self._modules.update({s.name: module for s in missing})
+        return {name: self._modules[name] for name in wanted}
+
+
+def _memory(nbytes: int) -> np.ndarray:
+    """Aligned memory that holds NaN."""
+    raw = np.full(nbytes + _ALIGN, 0xFF, np.uint8)
+    start = -raw.ctypes.data % _ALIGN
+    return raw[start : start + nbytes]
+
+
+def run_plan(
+    plan: ExecutionPlan,
+    inputs: Sequence[np.ndarray],
+    consts: Sequence[np.ndarray] = (),
+    *,
+    order: Order = "ascending",
+    kernels: HostKernels | None = None,
+    launches: Sequence[Launch] | None = None,
+) -> Report:
+    """Run a plan's CUDA launches on the host (or others in their place, to see that what is wrong is caught)."""
+    launches = launches_of(plan) if launches is None else launches
+    modules = (kernels or HostKernels()).of(x.source for x in launches)
+    memory, rights = _place(plan, inputs, consts)
+    arena = _memory(plan.arena_bytes)
+    for b in plan.buffers:
+        if b.kind == "temp":
+            assert b.offset is not None
+            memory[b.id], rights[b.id] = arena[b.offset : b.offset + b.nbytes], READ | WRITE
+    memory[SCRATCH] = _memory(max((x.scratch for x in launches), default=0))
+    rights[SCRATCH] = READ | WRITE
+    violations = []
+    for number, launch in enumerate(launches):
+        words = np.array(launch.words, np.int64)
+        words[1] = memory[SCRATCH].ctypes.data
+        for word, buffer, distance in launch.addresses:
+            words[word] = memory[buffer].ctypes.data + distance
+        used = dict.fromkeys(buffer for _, buffer, _ in launch.addresses)
+        if launch.scratch:
+            used[SCRATCH] = None
+        ranges = [Range("args", words.ctypes.data, words.nbytes, READ)]
+        ranges += [Range(_name(i), memory[i].ctypes.data, memory[i].nbytes, rights[i]) for i in used]
+        name = launch.source.name
+        found = modules[name].run(name, words.ctypes.data, launch.grid, launch.threads, ranges, order)
+        violations += [Violation(number, name, block, thread, text) for block, thread, text in found]
+    outputs = [
+        memory[out].view(aval.dtype).reshape(aval.shape).copy()
+        for out, aval in zip(plan.outputs, plan.out_avals, strict=True)
+    ]
+    return Report(outputs, violations)
+
+
+def _name(buffer: int) -> str:
+    return "scratch memory" if buffer == SCRATCH else f"b{buffer}"
+
+
+def _place(
+    plan: ExecutionPlan, inputs: Sequence[np.ndarray], consts: Sequence[np.ndarray]
+) -> tuple[dict[int, np.ndarray], dict[int, int]]:
+    """Memory, and what may be done with it, for all buffers but the temporary ones."""
+    memory: dict[int, np.ndarray] = {}
+    rights: dict[int, int] = {}
+    for number, value in zip((*plan.inputs, *plan.consts), (*inputs, *consts), strict=True):
+        buffer = plan.buffers[number]
+        value = np.asarray(value, buffer.aval.dtype, order="C")
+        if value.shape != tuple(buffer.aval.shape):
+            raise ValueError(f"b{number} has shape {tuple(buffer.aval.shape)}, not {value.shape}")
+        memory[number] = _memory(value.nbytes)
+        memory[number][:] = value.reshape(-1).view(np.uint8)
+        rights[number] = READ
+    for buffer in plan.buffers:
+        if buffer.kind == "output":
+            if buffer.alias is None:
+                memory[buffer.id] = _memory(buffer.nbytes)
+            else:
+                memory[buffer.id] = memory[buffer.alias][: buffer.nbytes]
+                rights[buffer.alias] = READ | WRITE
+            rights[buffer.id] = READ | WRITE
+    return memory, rights
+
+
+__all__ = ["HostKernels", "HostModule", "Range", "Report", "Violation", "run_plan"]
