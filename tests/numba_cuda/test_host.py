@@ -10,7 +10,6 @@ from test_ptx import program_of
 
 import volta
 import volta.numpy as vnp
-from tests.ops.cases import cases, dtypes_of, vocabulary
 from volta import nn
 from volta.emit.loops import I32, I64, load_arg, offset
 from volta.numba_cuda import host, kernels, ptx_mma, ptx_ops, threads
@@ -19,6 +18,7 @@ from volta.numba_cuda.host_runtime import READ, WRITE
 from volta.numba_cuda.ptx import KernelSource
 from volta.runtime import gateway
 from volta.testing import assert_bits_equal, fill
+from volta.testing.cases import cases, dtypes_of, vocabulary
 from volta.testing.host_grid import ORDERS, HostKernels, check_on_host, cuda_plan, run_on_host
 
 KERNELS = HostKernels()

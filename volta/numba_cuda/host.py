@@ -2,9 +2,9 @@
 
 The LLVM of a kernel is what it is for the GPU; only the target changes. Special registers, barriers, shuffles and the
 operations of `ptx_ops` get host bodies, each thread of a block runs as a fiber (`host_runtime`), and every load, store
-and atomic operation is checked: it must lie in one range of memory that the launch was given, which may be read and,
-where it is an output or a temporary, written. What breaks that is recorded and does nothing. Memory that nobody wrote
-holds NaN (and -1 as integers), shared memory at the start of every block.
+and atomic operation is checked: it must lie in one range of memory that the launch says it reads or writes, and that
+may be written. What breaks that is recorded and does nothing. Memory that nobody wrote holds NaN (and -1 as integers),
+shared memory at the start of every block.
 
 A multiply-add is fused here as on the GPU, so results have the CPU's bits, or the kernel is wrong. Threads take turns
 in ascending, descending or shuffled order: a result that depends on it lacks a barrier.
@@ -26,7 +26,8 @@ import numpy as np
 from volta.core.errors import DeviceError
 from volta.numba_cuda import host_rewrite, host_runtime
 from volta.numba_cuda.host_runtime import READ, WRITE
-from volta.numba_cuda.kernels import SCRATCH, Launch, launches_of
+from volta.numba_cuda.kernels import launches_of
+from volta.numba_cuda.launches import SCRATCH, Launch
 from volta.numba_cuda.ptx import KernelSource, emit_module
 from volta.xla_like.plan import ExecutionPlan
 
@@ -116,18 +117,22 @@ class HostModule:
         return self._words[host_runtime.STATE.index(name)]
 
     def run(
-        self, name: str, args: int, grid: int, threads: int, ranges: Sequence[Range], order: Order = "ascending"
-    ) -> list[tuple[int, int, str]]:
-        """Run a kernel over a grid; returns (block, thread, text) of what it did wrong."""
+        self, name: str, args: int, grid: int, threads: int, ranges: Sequence[Range], order: Order = "ascending",
+        dynamic: int = 0,
+    ) -> list[tuple[int, int, str]]:  # fmt: skip
+        """Run a kernel over a grid, with so many bytes of dynamic shared memory.
+
+        Returns (block, thread, text) of what it did wrong.
+        """
         with _lock:
-            return self._run_grid(name, args, grid, threads, ranges, order)
+            return self._run_grid(name, args, grid, threads, ranges, order, dynamic)
 
     def _run_grid(
-        self, name: str, args: int, grid: int, threads: int, ranges: Sequence[Range], order: Order
+        self, name: str, args: int, grid: int, threads: int, ranges: Sequence[Range], order: Order, dynamic: int
     ) -> list[tuple[int, int, str]]:
         t = self._tables
         address = self._engine.get_global_value_address
-        shared = [(address(g.name), g.nbytes) for g in self.globals if g.shared and g.name in self._of(name)]
+        shared = [(address(g.name), g.nbytes or dynamic) for g in self.globals if g.shared and g.name in self._of(name)]
         own = [Range(g.name, address(g.name), g.nbytes, READ) for g in self.globals if not g.shared]
         own += [Range("shared memory", start, nbytes, READ | WRITE) for start, nbytes in shared]
         own.append(Range("stack", t.stacks_memory.ctypes.data, t.stacks_memory.nbytes, READ | WRITE))
@@ -278,26 +283,23 @@ def run_plan(
     violations = []
     for number, launch in enumerate(launches):
         words = np.array(launch.words, np.int64)
-        words[1] = memory[SCRATCH].ctypes.data
         for word, buffer, distance in launch.addresses:
             words[word] = memory[buffer].ctypes.data + distance
-        used = dict.fromkeys(buffer for _, buffer, _ in launch.addresses)
-        if launch.scratch:
-            used[SCRATCH] = None
         ranges = [Range("args", words.ctypes.data, words.nbytes, READ)]
-        ranges += [Range(_name(i), memory[i].ctypes.data, memory[i].nbytes, rights[i]) for i in used]
+        if launch.scratch:
+            ranges.append(Range("scratch memory", memory[SCRATCH].ctypes.data, launch.scratch, READ | WRITE))
+        for spans, most in ((launch.writes, READ | WRITE), (launch.reads, READ)):
+            for i, low, high in spans:
+                if i >= 0 and low < high:
+                    ranges.append(Range(f"b{i}", memory[i].ctypes.data + low, high - low, rights[i] & most))
         name = launch.source.name
-        found = modules[name].run(name, words.ctypes.data, launch.grid, launch.threads, ranges, order)
+        found = modules[name].run(name, words.ctypes.data, launch.grid, launch.threads, ranges, order, launch.shared)
         violations += [Violation(number, name, block, thread, text) for block, thread, text in found]
     outputs = [
         memory[out].view(aval.dtype).reshape(aval.shape).copy()
         for out, aval in zip(plan.outputs, plan.out_avals, strict=True)
     ]
     return Report(outputs, violations)
-
-
-def _name(buffer: int) -> str:
-    return "scratch memory" if buffer == SCRATCH else f"b{buffer}"
 
 
 def _place(

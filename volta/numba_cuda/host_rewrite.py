@@ -64,13 +64,16 @@ _LLVM = "llvm.nvvm."
 
 @attrs.frozen
 class Global:
-    """A constant table of a module, or shared memory: its bytes, and the kernels that use it."""
+    """A constant table of a module, or shared memory: its bytes (0: the launch says), and the kernels that use it."""
 
     name: str
     nbytes: int
     shared: bool
     users: frozenset[str]
 
+
+_MOST_SHARED = 227 << 10
+"""Dynamic shared memory, whose size is a launch's, is a global of no bytes; this is the most there can be."""
 
 _GUARD = 256
 """Bytes behind a global that belong to no other: what runs over its end is seen."""
@@ -140,7 +143,8 @@ def _open(g: ir.GlobalVariable, users: dict[str, set[str]]) -> Global:
     """Make a global one that the runner finds, with room behind it."""
     nbytes, shared = size_of(g.value_type), g.addrspace == 3
     if shared:
-        g.value_type = ir.ArrayType(ir.IntType(8), nbytes + _GUARD)
+        dynamic = nbytes == 0
+        g.value_type = ir.ArrayType(ir.IntType(8), (_MOST_SHARED if dynamic else nbytes) + _GUARD)
         g.initializer = ir.Constant(g.value_type, None)
         g.global_constant = False
         g.align = max(g.align or 0, 128)
@@ -161,10 +165,10 @@ def size_of(kind: ir.Type) -> int:
     raise UnsupportedOperationError(f"a kernel loads or stores {kind}, whose size is not known here")
 
 
-_ACCESSES: tuple[tuple[type, int, int], ...] = (
-    (ins.LoadInstr, 0, READ), (ins.StoreInstr, 1, WRITE), (ins.LoadAtomicInstr, 0, READ),
-    (ins.StoreAtomicInstr, 1, WRITE), (ins.AtomicRMW, 0, READ | WRITE), (ins.CmpXchg, 0, READ | WRITE),
-)  # fmt: skip
+_ACCESSES: dict[type, tuple[int, int]] = {
+    ins.LoadInstr: (0, READ), ins.StoreInstr: (1, WRITE), ins.LoadAtomicInstr: (0, READ),
+    ins.StoreAtomicInstr: (1, WRITE), ins.AtomicRMW: (0, READ | WRITE), ins.CmpXchg: (0, READ | WRITE),
+}  # fmt: skip
 """Instructions that touch memory: which operand is the address, and what they do there."""
 
 
@@ -177,9 +181,9 @@ def _check_memory(function: ir.Function) -> None:
             raise UnsupportedOperationError(f"{function.name} calls {x.callee.name}, which is not checked on the host")
     everything: list[Any] = [x for block in function.blocks for x in block.instructions]
     for x in everything:
-        for kind, where, rights in _ACCESSES:
-            if type(x) is kind and not _on_stack(x.operands[where]):
-                _check(x, where, rights)
+        where, rights = _ACCESSES.get(type(x), (0, 0))
+        if rights and not _on_stack(x.operands[where]):
+            _check(x, where, rights)
 
 
 def _on_stack(pointer: ir.Value) -> bool:
