@@ -13,7 +13,6 @@ in ascending, descending or shuffled order: a result that depends on it lacks a 
 from __future__ import annotations
 
 import ctypes
-import functools
 import random
 import threading
 from collections.abc import Iterable, Sequence
@@ -72,8 +71,8 @@ class Range:
     rights: int
 
 
-@functools.cache
-def _target_machine() -> llvm.TargetMachine:
+def _new_machine() -> llvm.TargetMachine:
+    """A target machine for this host; every execution engine takes over its own."""
     triple = llvm.get_default_triple()
     if triple.split("-")[0] not in ("x86_64", "amd64"):
         raise DeviceError(f"kernels for GPUs run on hosts with x86-64 processors only, not on {triple}")
@@ -84,7 +83,7 @@ def _target_machine() -> llvm.TargetMachine:
     llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()
     return llvm.Target.from_triple(triple).create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=features.flatten(), opt=2, jit=True
+        cpu=llvm.get_host_cpu_name(), features=features.flatten(), opt=1, jit=True
     )
 
 
@@ -92,16 +91,16 @@ class HostModule:
     """Kernels compiled for the host, with the state that they run in."""
 
     def __init__(self, sources: Iterable[KernelSource], capability: str = "9.0") -> None:
-        machine = _target_machine()
+        machine = _new_machine()
         module = emit_module(sources, capability)
         module.triple, module.data_layout = machine.triple, str(machine.target_data)
         self.globals = host_rewrite.rewrite(module)
         with _lock:
             parsed = llvm.parse_assembly(str(module), context=llvm.create_context())
             parsed.verify()
-            builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(1))
-            builder.getModulePassManager().run(parsed, builder)
-            self._engine = llvm.create_mcjit_compiler(parsed, _new_machine())
+            builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(0))
+            builder.getModulePassManager().run(parsed, builder)  # what must be inlined is; more only costs time
+            self._engine = llvm.create_mcjit_compiler(parsed, machine)
             self._engine.finalize_object()
         self._run = ctypes.CFUNCTYPE(ctypes.c_int64)(self._engine.get_function_address("volta.host.run_block"))
         state = self._engine.get_global_value_address("volta.host.state")
@@ -164,7 +163,7 @@ class HostModule:
                 wrong.append((block, where[0], f"waits with {len(where)} threads at a barrier that others never reach"))
         count = self._get("record_count")
         for row in t.records[: min(count, len(t.records))]:
-            block, thread, start, nbytes, fault = (int(x) for x in row[:5])
+            block, thread, start, nbytes, fault = (int(x) for x in row)
             wrong.append((block, thread, _describe(start, nbytes, fault, every)))
         return wrong
 
@@ -210,14 +209,6 @@ class _Tables:
         self.alive[0] = threads
         for warp in range(-(-threads // host_runtime.WARP)):
             self.alive[warp + 1] = min(host_runtime.WARP, threads - warp * host_runtime.WARP)
-
-
-def _new_machine() -> llvm.TargetMachine:
-    """An execution engine takes its target machine over."""
-    _target_machine()
-    return llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=2, jit=True
-    )
 
 
 def _describe(start: int, nbytes: int, fault: int, ranges: Sequence[Range]) -> str:

@@ -19,7 +19,7 @@ READ, WRITE = 1, 2
 MISALIGNED = 4
 
 RANGE_WORDS = 3  # first byte, one past the last, rights
-RECORD_WORDS = 6  # block, thread, address, bytes, rights wanted, rights of the whole range (0: in none)
+RECORD_WORDS = 5  # block, thread, address, bytes, and the rights wanted, plus `MISALIGNED`
 COPY_WORDS = 5  # destination, bytes, group, two words of data
 MOST_RECORDS, MOST_COPIES, SINK_BYTES = 64, 512, 64
 
@@ -220,7 +220,7 @@ class _Runtime:
         self._set(b, "record_count", b.add(number, I64(1)))
         with if_then(b, b.icmp_signed("<", number, I64(MOST_RECORDS))):
             fault = b.select(straight, wanted, b.or_(wanted, I64(MISALIGNED)))
-            words = (self._get(b, "block"), self._get(b, "thread"), start, nbytes, fault, I64(0))
+            words = (self._get(b, "block"), self._get(b, "thread"), start, nbytes, fault)
             for i, word in enumerate(words):
                 b.store(word, self._word(b, "records", b.add(b.mul(number, I64(RECORD_WORDS)), I64(i))))
         writes = b.icmp_signed("!=", b.and_(wanted, I64(WRITE)), I64(0))
