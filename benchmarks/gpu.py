@@ -5,9 +5,9 @@
     python benchmarks/gpu.py --json record.json    write a record too
     python benchmarks/gpu.py --show record.json    print a record again
 
-Each group runs in a process of its own. Times are of calls in a row, per call, the device waited for at the end, unless a
-row says otherwise. JAX computes float32 products at precision "highest", which is float32; "cublas" is PyTorch
-without tf32.
+Each group runs in a process of its own. Times are of calls in a row, per call, the device waited for at the end,
+unless a row says otherwise. JAX computes float32 products at precision "highest", which is float32; "cublas" is
+PyTorch without tf32.
 """
 
 import argparse
@@ -129,7 +129,7 @@ def group_loops() -> Iterator[Row]:
         "sum of columns": (1, lambda x: vnp.sum(x, 0), lambda x: jnp.sum(x, 0)),
         "sum of all": (1, vnp.sum, jnp.sum),
     }  # fmt: skip
-    driver, out = devices.cuda().driver, vnp.empty_like(v)
+    driver, out = devices.cuda().driver, v + 0
 
     def copy() -> Any:
         driver.copy(out.buffer().address, v.buffer().address, GB)

@@ -1,6 +1,6 @@
 """Rewrites the pages that are derived from something else: `python scripts/docs.py`, or `--check` to only compare.
 
-docs/performance.md   from benchmarks/results/cpu.json and bits.json
+docs/performance.md   from benchmarks/results/cpu.json, gpu.json, verify_gpu.json and bits.json
 docs/functions.md     from volta/verify/digests/float32.json and float64.json
 docs/governance/capability_matrix.md   from the registry of primitives and the backends' capability records
 """
@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import bits  # noqa: E402  (the path above comes first)
 import cpu  # noqa: E402
+import gpu  # noqa: E402
 
 from volta.runtime import capabilities, gateway  # noqa: E402
 
@@ -48,6 +49,29 @@ def performance() -> str:
     if (path := RESULTS / "cpu.json").exists():
         record = json.loads(path.read_text(encoding="utf-8"))
         parts += ["## CPU: `python benchmarks/cpu.py`\n", _machine(record) + "\n", _block(cpu.show(record["rows"]))]
+    if (path := RESULTS / "gpu.json").exists():
+        record = json.loads(path.read_text(encoding="utf-8"))
+        m = record["machine"]
+        parts += [
+            "## GPU: `python benchmarks/gpu.py`\n",
+            "JAX computes float32 products at precision `highest`; `cublas` is PyTorch without tf32.\n",
+            f"{m['gpu']}; contract {m['contract']}. {_machine(record)}\n",
+            _block(gpu.show(record["rows"])),
+        ]
+    if (path := RESULTS / "verify_gpu.json").exists():
+        record = json.loads(path.read_text(encoding="utf-8"))
+        parts += [
+            "## Bits of CPU and GPU: `volta verify`\n",
+            f"{record['device']}; contract {record['contract']}; effort: {record['effort']}.\n",
+            _table(
+                ["suite", "checks", "elements", "bits that differ", "failed", "seconds"],
+                [
+                    [name, *(f"{s[key]:,}" for key in ("checks", "elements", "differ")), str(len(s["failed"])),
+                     f"{s['seconds']:.1f}"]
+                    for name, s in record["suites"].items()
+                ],
+            ),
+        ]  # fmt: skip
     if (path := RESULTS / "bits.json").exists():
         record = json.loads(path.read_text(encoding="utf-8"))
         parts += [
