@@ -1,4 +1,4 @@
-"""Law 6 without a GPU: the CUDA kernels of random programs, run on the host, have the CPU's bits and keep to their own."""
+"""Law 6 without a GPU: CUDA kernels of random programs, run on the host, have the CPU's bits and keep to their own."""
 
 from __future__ import annotations
 
