@@ -56,6 +56,7 @@ from volta.ops.assembly import (
     split,
     zeros_like,
 )
+from volta.ops.attention import attention, attention_dkv, attention_dq
 from volta.ops.contraction import (
     dot,
     dot_general,
@@ -144,6 +145,9 @@ __all__ = [
     "atan",
     "atan2",
     "atanh",
+    "attention",
+    "attention_dkv",
+    "attention_dq",
     "bitcast_convert_type",
     "bitwise_and",
     "bitwise_not",

@@ -49,6 +49,7 @@ _FAMILY_KERNELS = {
     Family.REDUCTION: ("loop", "combine"),
     Family.MOVEMENT: ("loop",),
     Family.CONTRACTION: ("dot", "dot_pack", "dot_row"),
+    Family.ATTENTION: ("attention", "attention_dq", "attention_dkv"),
     Family.INDEXING: ("loop", "scatter", "scatter_few", "scatter_order"),
     Family.SORTING: ("sort", "scan"),
     Family.CALL: (),
