@@ -14,12 +14,14 @@ from volta.xla_like.compile import CompileOptions
 
 @attrs.frozen(cache_hash=True)
 class ExecutionContext:
-    """What a compilation is for. ``memory_budget`` bounds a plan's peak live bytes (None: no bound)."""
+    """What a compilation is for. ``memory_budget`` bounds a plan's peak live bytes (None: no bound), ``device`` is the
+    number of the GPU where the backend is 'cuda'."""
 
     level: DeterminismLevel = DeterminismLevel.STRICT
     backend: str = "cpu"
     memory_budget: int | None = None
     options: CompileOptions = attrs.field(factory=CompileOptions)
+    device: int = 0
 
 
 _current: ContextVar[ExecutionContext] = ContextVar("volta_execution_context", default=ExecutionContext())  # noqa: B039
@@ -31,9 +33,9 @@ def current_context() -> ExecutionContext:
 
 
 @contextmanager
-def use_backend(backend: str) -> Iterator[None]:
-    """Compile for another backend inside the block."""
-    token = _current.set(attrs.evolve(current_context(), backend=backend))
+def use_backend(backend: str, device: int = 0) -> Iterator[None]:
+    """Compile for another backend, or another device of it, inside the block."""
+    token = _current.set(attrs.evolve(current_context(), backend=backend, device=device))
     try:
         yield
     finally:
