@@ -21,7 +21,8 @@ from volta.numba_cuda.threads import merge_entry
 TRIPLE = "nvptx64-nvidia-cuda"
 
 CAPABILITIES = {
-    "7.5": ("sm_75", 63), "8.0": ("sm_80", 70), "8.6": ("sm_86", 71), "8.9": ("sm_89", 78), "9.0": ("sm_90", 78),
+    "7.0": ("sm_70", 63), "7.5": ("sm_75", 63), "8.0": ("sm_80", 70), "8.6": ("sm_86", 71), "8.9": ("sm_89", 78),
+    "9.0": ("sm_90", 78),
 }  # fmt: skip
 """Compute capabilities, each with its target and the version of PTX that is written for it."""
 
