@@ -38,7 +38,6 @@ class Family(enum.Enum):
     REDUCTION = "reduction"
     MOVEMENT = "movement"
     CONTRACTION = "contraction"
-    ATTENTION = "attention"
     INDEXING = "gather and scatter"
     SORTING = "sort and scan"
     CONTROL = "control flow"
