@@ -129,10 +129,10 @@ def group_loops() -> Iterator[Row]:
         "sum of columns": (1, lambda x: vnp.sum(x, 0), lambda x: jnp.sum(x, 0)),
         "sum of all": (1, vnp.sum, jnp.sum),
     }  # fmt: skip
-    driver, out = devices.cuda().driver, v + 0
+    gpu, out = devices.gpu("cuda:0"), v + 0
 
     def copy() -> Any:
-        driver.copy(out.buffer().address, v.buffer().address, GB)
+        gpu.copy(out.buffer().address, v.buffer().address, GB, gpu.main)
         return out
 
     yield {"name": "1 GB: copy by the driver", "bytes": 2 * GB, "seconds": turns({"volta": copy}, ready)}

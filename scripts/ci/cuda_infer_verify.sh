@@ -10,6 +10,14 @@ suites=(functions primitives reductions products indexing attention laws inferen
 if [ "${1:-}" = --full ]; then
     "$VENV/bin/python" -m volta verify --device cuda --exhaustive "${suites[@]}"
     VOLTA_HYPOTHESIS_PROFILE=nightly "$VENV/bin/python" -m pytest -m gpu </dev/null
+    if command -v compute-sanitizer >/dev/null; then
+        for tool in memcheck racecheck; do
+            compute-sanitizer --tool "$tool" --error-exitcode 1 \
+                "$VENV/bin/python" -m volta verify --device cuda products indexing attention inference
+        done
+    else
+        echo "cuda_infer_verify: memcheck and racecheck skipped: no compute-sanitizer on the path"
+    fi
 else
     "$VENV/bin/python" -m volta verify --device cuda "${suites[@]}"
     VOLTA_HYPOTHESIS_PROFILE=ci "$VENV/bin/python" -m pytest -m "gpu and not slow" </dev/null

@@ -68,5 +68,5 @@ def test_a_donated_array_is_gone_and_its_memory_used():
 @pytest.mark.skipif(not WHY, reason="there is a GPU")
 def test_without_a_gpu_the_error_says_so():
     for ask in (lambda: volta.device_put(1.0, "cuda"), lambda: volta.devices("cuda")):
-        with pytest.raises(errors.DeviceError, match=r"cuda-bindings|no NVIDIA GPU"):
+        with pytest.raises(errors.DeviceError, match=r"no NVIDIA GPU"):
             ask()

@@ -16,10 +16,11 @@ from volta.numba_cuda import host, kernels, ptx_mma, ptx_ops, threads
 from volta.numba_cuda.host import Range
 from volta.numba_cuda.host_runtime import READ, WRITE
 from volta.numba_cuda.ptx import KernelSource
+from volta.offline import plan_on_cuda
 from volta.runtime import gateway
 from volta.testing import assert_bits_equal, fill
 from volta.testing.cases import cases, dtypes_of, vocabulary
-from volta.testing.host_grid import ORDERS, HostKernels, check_on_host, cuda_plan, run_on_host
+from volta.testing.host_grid import ORDERS, HostKernels, check_on_host, run_on_host
 
 KERNELS = HostKernels()
 
@@ -36,7 +37,7 @@ PRIMITIVES = [pytest.param(p, id=p.name, marks=[] if p.name in QUICK else pytest
 def test_kernels_of_every_primitive_have_the_cpus_bits(primitive):
     for case in cases(primitive, dtypes_of(primitive)[0]):
         program = program_of(case)
-        plan, consts = cuda_plan(program)
+        plan, consts = plan_on_cuda(program)
         report = host.run_plan(plan, case.args, consts, kernels=KERNELS)
         assert report.violations == []
         want = gateway.compile(program)([volta.numpy.asarray(x) for x in case.args])
@@ -76,7 +77,7 @@ def test_an_argument_that_is_donated_may_be_written():
 
 
 def launches_of(f, *args):
-    plan, consts = cuda_plan(volta.make_jaxpr(f)(*args))
+    plan, consts = plan_on_cuda(volta.make_jaxpr(f)(*args))
     return plan, consts, kernels.launches_of(plan)
 
 

@@ -15,6 +15,7 @@ F32 = np.dtype(np.float32)
 X, Y = np.zeros((2, 3), np.float32), np.zeros(3, np.float32)
 I32 = np.zeros(2, np.int32)
 NUMBERS = (((1,), (0,)), ((), ()))
+HEADS = np.zeros((2, 4, 3, 8), np.float32)
 
 WRONG = [
     (lambda: lax.add(X, Y), ShapeError, r"add\(f32\[2,3\], f32\[3\]\).*volta\.numpy broadcasts"),
@@ -56,6 +57,18 @@ WRONG = [
     (lambda: lax.sort(X, num_keys=3), ShapeError, "num_keys"),
     (lambda: lax.top_k(X, 9), ShapeError, "k must be"),
     (lambda: lax.cumsum(np.zeros(2, bool)), DTypeError, "convert_element_type"),
+    (lambda: lax.attention(HEADS, HEADS[:, :3], HEADS[:, :3]), ShapeError, r"\(B, N, T, H\).*with K dividing N"),
+    (lambda: lax.attention(HEADS, HEADS, HEADS.astype(np.float64)), DTypeError, "one float dtype"),
+    (lambda: lax.attention(*[np.zeros((1, 1, 2, 300), np.float32)] * 3), ShapeError, "1 to 256 elements, got 300"),
+    (lambda: lax.attention(HEADS, HEADS, HEADS, start=I32), ShapeError, "only for causal"),
+    (
+        lambda: lax.attention(HEADS, HEADS, HEADS, causal=True, start=I32[:1]),
+        ShapeError,
+        r"must be i32\[2\], got i32\[1",
+    ),
+    (lambda: lax.attention(HEADS, HEADS, HEADS, mask=HEADS), DTypeError, "must be boolean"),
+    (lambda: lax.attention(HEADS, HEADS, HEADS, mask=HEADS > 0), ShapeError, r"does not broadcast to \(2, 4, 3, 3\)"),
+    (lambda: lax.attention_dq(*[HEADS] * 4, X, X, X), ShapeError, r"m must be f32\[2,4,3\], got f32\[2,3\]"),
     (lambda: lax.reshape(X, (2.5,)), ShapeError, "Python ints known while tracing"),
 ]
 

@@ -30,6 +30,7 @@ from volta.core.source import at_user_line
 from volta.ops.base import instantiate
 from volta.ops.lax import convert_element_type
 from volta.ops.primitive import Zero
+from volta.trace import attention as _attention  # noqa: F401 (enters its rules)
 from volta.trace.jvp import has_tangent, jvp_flat
 from volta.trace.linearize import Linear, linearize_flat
 from volta.trace.transpose import backward_pass

@@ -35,7 +35,7 @@ def devices(backend: str | None = None) -> list[str]:
     backend = backend or default_backend()
     if backend not in ("cpu", "cuda"):
         raise DeviceError(at_user_line(f"devices: there is no backend {backend!r}; there are 'cpu' and 'cuda'"))
-    return [_runtime.resolve(backend)]
+    return _runtime.names(backend)
 
 
 local_devices = devices

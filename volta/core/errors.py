@@ -63,8 +63,16 @@ class MemoryBudgetError(VoltaError, MemoryError):
     """A plan or an allocation needs more memory than its budget allows."""
 
 
+class OutOfMemoryError(MemoryBudgetError):
+    """A device has no memory left for what a call needs (JAX: RESOURCE_EXHAUSTED). Nothing of the call has happened."""
+
+
 class DeviceError(VoltaError, RuntimeError):
     """The device that was asked for is absent or cannot be used."""
+
+
+class DeviceLostError(DeviceError):
+    """A fault on the device, a wrong address in a kernel say, has taken it from this process until a restart."""
 
 
 class DonatedBufferError(VoltaError, RuntimeError):

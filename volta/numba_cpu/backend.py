@@ -16,6 +16,13 @@ def vector_bits() -> int:
     return target.vector_bits()
 
 
-def prepare(plan: ExecutionPlan, const_addresses: tuple[int, ...], keep: object) -> launch.Executable:
+def complete(plan: ExecutionPlan) -> ExecutionPlan:
+    """The plan with what the backend adds to it: nothing on the CPU."""
+    return plan
+
+
+def prepare(
+    plan: ExecutionPlan, const_addresses: tuple[int, ...], keep: object, device: None = None
+) -> launch.Executable:
     """Compile a plan and bind its constants; see :func:`volta.numba_cpu.lower.lower`."""
     return lower.lower(plan, const_addresses, keep)

@@ -13,11 +13,13 @@ from volta.emit.passes import build_combine
 from volta.emit.scatter import build_scatter, build_scatter_few, build_scatter_order
 from volta.emit.sorting import build_scan, build_sort
 from volta.numba_cpu import target
+from volta.numba_cpu.attention import build_attention, build_attention_dkv, build_attention_dq
 from volta.numba_cpu.dot import build_dot, build_dot_pack
 from volta.numba_cpu.dot_row import build_dot_row
 from volta.numba_cpu.launch import Executable, LaunchTable
 from volta.numba_cpu.nests import build_loop
 from volta.numba_cpu.unit import KernelSource, compile_kernels
+from volta.xla_like.attention import AttentionSpec
 from volta.xla_like.kernels import CombineKernel, Kernel, KernelCall, LibraryKernel, LoopKernel, kernel_name
 from volta.xla_like.plan import ExecutionPlan
 
@@ -45,6 +47,9 @@ def build_chain(module: ir.Module, name: str, parts: int) -> ir.Function:
 
 
 LIBRARY: dict[str, Callable[[ir.Module, str, Any], object]] = {
+    "attention": build_attention,
+    "attention_dkv": build_attention_dkv,
+    "attention_dq": build_attention_dq,
     "chain": build_chain,
     "dot": build_dot,
     "dot_pack": build_dot_pack,
@@ -116,6 +121,9 @@ def work_of(plan: ExecutionPlan) -> int:
             if isinstance(part.kernel, LibraryKernel) and part.kernel.name in ("dot", "dot_row"):
                 _, m, n, k = part.sizes[:4]
                 total += m * n * k // 4
+            elif isinstance(part.kernel, LibraryKernel) and isinstance(part.kernel.spec, AttentionSpec):
+                b, n, _, t, s = part.sizes[:5]
+                total += b * n * t * s * part.kernel.spec.head // 2
     return total
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from volta.numba_cuda import driver, kernels, launch
+from volta.numba_cuda import device_plan, driver, kernels, launch, pool, profile
 from volta.xla_like.plan import ExecutionPlan
 
 NAME = "cuda"
@@ -17,9 +17,16 @@ def vector_bits() -> int:
     return 512
 
 
-def prepare(plan: ExecutionPlan, const_addresses: Sequence[int], keep: object) -> launch.Executable:
-    """Compile a plan and bind its constants, whose addresses are in device memory."""
-    return launch.Executable(plan, const_addresses, keep)
+def complete(plan: ExecutionPlan) -> device_plan.DevicePlan:
+    """The plan with its launches, its workspace and its transfers."""
+    return device_plan.device_plan(plan)
 
 
-__all__ = ["KERNEL_CLASSES", "NAME", "driver", "prepare", "vector_bits"]
+def prepare(
+    plan: device_plan.DevicePlan, const_addresses: Sequence[int], keep: object, device: driver.Device
+) -> launch.Executable:
+    """Compile a plan and bind its constants, whose addresses are in the device's memory."""
+    return launch.Executable(plan, const_addresses, device, keep)
+
+
+__all__ = ["KERNEL_CLASSES", "NAME", "complete", "driver", "pool", "prepare", "profile", "vector_bits"]

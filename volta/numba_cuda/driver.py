@@ -1,38 +1,39 @@
-"""The CUDA driver, as much of it as Volta uses: device, memory, modules, graphs. Errors carry the driver's name."""
+"""Volta's own runtime over the CUDA driver: devices, streams, events, copies. Errors carry the driver's name."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
-from cuda.bindings import driver as cu
 
-from volta.core.errors import DeviceError
+from volta.core.errors import DeviceError, DeviceLostError
+from volta.numba_cuda import cuda_api, staging
+from volta.numba_cuda.pool import Pool
 
 _state = threading.local()
 _lock = threading.RLock()
 
-
-def check(result: tuple[Any, ...]) -> Any:
-    """The value of a driver call; DeviceError with the driver's name for it, MemoryError where memory ran out."""
-    code, *values = result
-    if code != cu.CUresult.CUDA_SUCCESS:
-        if code == cu.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
-            raise MemoryError(code.name)
-        text = cu.cuGetErrorString(code)[1]
-        raise DeviceError(f"{code.name}: {text.decode() if text else 'no further word from the driver'}")
-    return values[0] if len(values) == 1 else tuple(values)
+_CAPABILITY_MAJOR, _CAPABILITY_MINOR, _MULTIPROCESSORS = 75, 76, 16  # CUdevice_attribute
+_NON_BLOCKING, _NO_TIMING = 1, 2
 
 
 @attrs.define
 class Counters:
-    """Bytes copied between host and device, and launches of graphs, since the process began."""
+    """Since the process began: bytes of arrays copied between host and device and between devices, bytes of args tables
+    and how often one was filled, and launches of plans."""
 
     host_to_device: int = 0
     device_to_host: int = 0
+    device_to_device: int = 0
+    args: int = 0
+    tables: int = 0
     launches: int = 0
 
 
@@ -50,205 +51,331 @@ class DeviceInfo:
     memory: int
 
 
-@functools.cache
-def count() -> int:
-    """How many GPUs the driver sees (0 where there is none, or no driver)."""
-    try:
-        check(cu.cuInit(0))
-        return int(check(cu.cuDeviceGetCount()))
-    except (DeviceError, RuntimeError):
-        return 0
+class Runtime:
+    """The driver's functions and the devices it knows."""
 
+    def __init__(self, api: SimpleNamespace) -> None:
+        self.api = api
+        self.process = os.getpid()
+        self.check(api.cuInit(0))
+        self.version = self.number(api.cuDriverGetVersion)
+        if self.version < cuda_api.OLDEST_DRIVER:
+            raise DeviceError(
+                f"the NVIDIA driver knows CUDA {_dotted(self.version)}; Volta needs one that knows "
+                f"{_dotted(cuda_api.OLDEST_DRIVER)} or newer: update the driver"
+            )
+        self.count = self.number(api.cuDeviceGetCount)
+        self._devices: dict[int, Device] = {}
 
-@functools.cache
-def info(index: int = 0) -> DeviceInfo:
-    device = check(cu.cuDeviceGet(index))
-    kind = cu.CUdevice_attribute
+    def number(self, function: Callable[..., int], *args: Any, kind: Any = ctypes.c_int) -> int:
+        """What a function of the driver writes to its first argument."""
+        out = kind()
+        self.check(function(ctypes.byref(out), *args))
+        return int(out.value or 0)
 
-    def attribute(which: Any) -> int:
-        return int(check(cu.cuDeviceGetAttribute(which, device)))
+    def text(self, function: Callable[..., int], code: int) -> str:
+        out = ctypes.c_char_p()
+        function(code, ctypes.byref(out))
+        return (out.value or b"").decode()
 
-    name = check(cu.cuDeviceGetName(128, device)).split(b"\0")[0].decode()
-    capability = (
-        attribute(kind.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
-        attribute(kind.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
-    )
-    processors = attribute(kind.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
-    return DeviceInfo(index, name, capability, processors, int(check(cu.cuDeviceTotalMem(device))))
+    def check(self, code: int) -> None:
+        """Raise what a status stands for, unless it is success.
 
+        Raises:
+            MemoryError: the device has no more memory.
+            DeviceLostError: the error is of those after which a process has lost the device.
+            DeviceError: any other, with the driver's name for it.
+        """
+        if code:
+            self._raise(code)
 
-@functools.cache
-def _context() -> Any:
-    if not count():
-        raise DeviceError("no NVIDIA GPU is visible to the CUDA driver")
-    return check(cu.cuDevicePrimaryCtxRetain(check(cu.cuDeviceGet(0))))
+    def _raise(self, code: int) -> None:
+        name = self.text(self.api.cuGetErrorName, code) or f"CUDA error {code}"
+        if code == cuda_api.OUT_OF_MEMORY:
+            raise MemoryError(name)
+        said = f"{name}: {self.text(self.api.cuGetErrorString, code) or 'no further word from the driver'}"
+        device: Device | None = getattr(_state, "device", None)
+        if code in cuda_api.STICKY and device is not None:
+            device.lost = device.lost or said
+            device.refuse()
+        raise DeviceError(said)
 
-
-def enter() -> None:
-    """Make the device's context this thread's; every other function here needs that."""
-    if not getattr(_state, "entered", False):
+    def device(self, index: int = 0) -> Device:
+        """A device by its number; DeviceError if there is none."""
         with _lock:
-            check(cu.cuCtxSetCurrent(_context()))
-        _state.entered = True
+            if os.getpid() != self.process:
+                raise DeviceError(
+                    "CUDA does not survive fork: this process was forked after its parent had used the GPU. "
+                    "Start processes with multiprocessing's 'spawn'."
+                )
+            found = self._devices.get(index)
+            if found is None:
+                if not 0 <= index < self.count:
+                    raise DeviceError(f"there is no GPU {index}; the driver sees {self.count}")
+                found = self._devices[index] = Device(self, index)
+            return found
 
 
-@functools.cache
-def stream() -> Any:
-    """The one stream of the device: work and frees are ordered by it."""
-    enter()
-    return check(cu.cuStreamCreate(int(cu.CUstream_flags.CU_STREAM_NON_BLOCKING)))
+def _dotted(version: int) -> str:
+    return f"{version // 1000}.{version % 1000 // 10}"
 
 
-def synchronize() -> None:
-    """Wait for everything that was launched."""
-    enter()
-    check(cu.cuStreamSynchronize(stream()))
+class Device:
+    """A GPU: its context, its streams, its memory and the kernels loaded on it."""
 
+    def __init__(self, runtime: Runtime, index: int) -> None:
+        self.runtime, self.api, self.index = runtime, runtime.api, index
+        self.name = f"cuda:{index}"
+        self.lost = ""
+        self.handle = runtime.number(self.api.cuDeviceGet, index)
+        self.info = self._info()
+        self.context = runtime.number(self.api.cuDevicePrimaryCtxRetain, self.handle, kind=ctypes.c_void_p)
+        self.functions: dict[str, int] = {}  # loaded kernels, by symbol
+        self.modules: list[object] = []  # what they were loaded from
+        self._events: list[int] = []
+        self._idle: list[Stream] = []
+        self._switches = runtime.count > 1
+        self.main = Stream(self)
+        self.captures = Stream(self)  # graphs are recorded on it
+        self.copies = Stream(self)  # large copies to the device run on it
+        self.pool = Pool(self._allocate, self._free, Stream.mark, Event.passed)
+        self.pinned = Pool(self._allocate_pinned, self._free_pinned, Stream.mark, Event.passed, first=2 << 20)
 
-def allocate(nbytes: int) -> int:
-    """Device memory; MemoryError if there is none left."""
-    enter()
-    return int(check(cu.cuMemAlloc(nbytes)))
+    def _info(self) -> DeviceInfo:
+        api, number = self.api, self.runtime.number
+        name = ctypes.create_string_buffer(256)
+        self.runtime.check(api.cuDeviceGetName(ctypes.addressof(name), 256, self.handle))
+        attribute = functools.partial(number, api.cuDeviceGetAttribute)
+        return DeviceInfo(
+            self.index,
+            name.value.decode(),
+            (attribute(_CAPABILITY_MAJOR, self.handle), attribute(_CAPABILITY_MINOR, self.handle)),
+            attribute(_MULTIPROCESSORS, self.handle),
+            number(api.cuDeviceTotalMem, self.handle, kind=ctypes.c_size_t),
+        )
 
+    def check(self, code: int) -> None:
+        if code:
+            _state.device = self
+            self.runtime._raise(code)
 
-def free(address: int) -> None:
-    """Give device memory back, once the work that uses it is done."""
-    enter()
-    check(cu.cuStreamSynchronize(stream()))
-    check(cu.cuMemFree(address))
+    def refuse(self) -> None:
+        """Raise DeviceLostError if the process has lost the device."""
+        if self.lost:
+            raise DeviceLostError(
+                f"{self.lost}. This came from work launched earlier; {self.name} ({self.info.name}, "
+                f"{self.pool.live:,} bytes in use) is lost to this process until it is restarted"
+            )
 
+    def enter(self) -> None:
+        """Make the device's context this thread's."""
+        if getattr(_state, "device", None) is not self or self._switches:
+            if self.lost:
+                self.refuse()
+            self.check(self.api.cuCtxSetCurrent(self.context))
+            _state.device = self
 
-def to_device(address: int, host: int, nbytes: int) -> None:
-    """Copy from pageable host memory, in order with the stream's work; the host memory is free on return."""
-    enter()
-    if nbytes:
-        check(cu.cuMemcpyHtoDAsync(address, host, nbytes, stream()))
-        check(cu.cuStreamSynchronize(stream()))
+    # -- streams -------------------------------------------------------------------------------------------------------
+
+    def stream(self) -> Stream:
+        """The stream that work of this thread goes to: the device's one, unless `use_stream` says otherwise."""
+        found: dict[int, Stream] | None = getattr(_state, "streams", None)
+        return found.get(self.index, self.main) if found else self.main
+
+    def synchronize(self) -> None:
+        """Wait for everything launched on this thread's stream."""
+        self.stream().synchronize()
+
+    @contextmanager
+    def use_stream(self) -> Iterator[Stream]:
+        """Inside the block this thread's work goes to a stream of its own. Streams are kept and used again."""
+        streams: dict[int, Stream] = _state.__dict__.setdefault("streams", {})
+        before = streams.get(self.index)
+        try:
+            made = self._idle.pop()
+        except IndexError:
+            made = Stream(self)
+        streams[self.index] = made
+        try:
+            yield made
+        finally:
+            if before is None:
+                del streams[self.index]
+            else:
+                streams[self.index] = before
+            self._idle.append(made)
+
+    # -- memory --------------------------------------------------------------------------------------------------------
+
+    def _allocate(self, nbytes: int) -> int:
+        self.enter()
+        return self.runtime.number(self.api.cuMemAlloc, nbytes, kind=ctypes.c_uint64)
+
+    def _free(self, address: int) -> None:
+        self.enter()
+        self.check(self.api.cuMemFree(address))  # waits for the work that uses it
+
+    def _allocate_pinned(self, nbytes: int) -> int:
+        self.enter()
+        return self.runtime.number(self.api.cuMemHostAlloc, nbytes, 0, kind=ctypes.c_void_p)
+
+    def _free_pinned(self, address: int) -> None:
+        self.check(self.api.cuMemFreeHost(address))
+
+    def memory_info(self) -> tuple[int, int]:
+        """Free and total bytes of the device, whoever uses it."""
+        self.enter()
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        self.check(self.api.cuMemGetInfo(ctypes.byref(free), ctypes.byref(total)))
+        return free.value, total.value
+
+    def to_device(self, address: int, host: int, nbytes: int, stream: Stream) -> None:
+        """Copy from host memory, in order with the stream's work; the host memory is free on return."""
+        self.enter()
+        if nbytes >= staging.LARGE:
+            staging.to_device(self, address, host, nbytes, stream)
+        elif nbytes:
+            self.check(self.api.cuMemcpyHtoDAsync(address, host, nbytes, stream.handle))
         counters.host_to_device += nbytes
 
+    def to_host(self, host: int, address: int, nbytes: int, stream: Stream) -> None:
+        """Copy to host memory, after the stream's work, and wait for it."""
+        self.enter()
+        if nbytes >= staging.LARGE:
+            staging.to_host(self, host, address, nbytes, stream)
+        elif nbytes:
+            self.check(self.api.cuMemcpyDtoHAsync(host, address, nbytes, stream.handle))
+        stream.synchronize()
+        counters.device_to_host += nbytes
 
-def to_host(host: int, address: int, nbytes: int) -> None:
-    """Copy to host memory and wait for it."""
-    enter()
-    if nbytes:
-        check(cu.cuMemcpyDtoHAsync(host, address, nbytes, stream()))
-    check(cu.cuStreamSynchronize(stream()))
-    counters.device_to_host += nbytes
+    def copy(self, to: int, source: int, nbytes: int, stream: Stream) -> None:
+        """Copy within the device, in order with the stream's work."""
+        self.enter()
+        if nbytes:
+            self.check(self.api.cuMemcpyDtoDAsync(to, source, nbytes, stream.handle))
+        counters.device_to_device += nbytes
+
+    def copy_from(self, other: Device, to: int, source: int, nbytes: int, stream: Stream) -> None:
+        """Copy from another device's memory, in order with this one's stream."""
+        self.enter()
+        if nbytes:
+            self.check(self.api.cuMemcpyPeerAsync(to, self.context, source, other.context, nbytes, stream.handle))
+        counters.device_to_device += nbytes
 
 
-def copy(to: int, source: int, nbytes: int) -> None:
-    """Copy within the device, in order with the stream's work."""
-    enter()
-    if nbytes:
-        check(cu.cuMemcpyDtoDAsync(to, source, nbytes, stream()))
+class Stream:
+    """A queue of a device's work, done in its order."""
+
+    __slots__ = ("__weakref__", "_synchronize", "device", "handle")
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        device.enter()
+        self.handle = device.runtime.number(device.api.cuStreamCreate, _NON_BLOCKING, kind=ctypes.c_void_p)
+        self._synchronize = device.api.cuStreamSynchronize
+
+    def synchronize(self) -> None:
+        """Wait for all that was launched on it."""
+        device = self.device
+        device.enter()
+        code = self._synchronize(self.handle)
+        if code:
+            device.check(code)
+
+    def mark(self) -> Event:
+        """An event that is passed when the work launched so far is done."""
+        return Event(self)
+
+    def wait_for(self, event: Event) -> None:
+        """Later work of this stream comes after an event of another."""
+        self.device.enter()
+        self.device.check(self.device.api.cuStreamWaitEvent(self.handle, event.handle, 0))
+
+    def __del__(self) -> None:
+        handle = getattr(self, "handle", 0)
+        if handle:
+            self.device.api.cuStreamDestroy(handle)
 
 
-def memory_info() -> tuple[int, int]:
-    """Free and total bytes of the device."""
-    enter()
-    free, total = check(cu.cuMemGetInfo())
-    return int(free), int(total)
+class Event:
+    """A point in a stream's work. With ``timing``, the time between two can be asked."""
 
+    __slots__ = ("device", "handle", "timing")
 
-class PinnedTable:
-    """A block of int64 words in page-locked host memory, to copy to the device from."""
+    def __init__(self, stream: Stream, timing: bool = False) -> None:
+        device = self.device = stream.device
+        self.timing = timing
+        self.handle = 0
+        device.enter()
+        try:
+            self.handle = 0 if timing else device._events.pop()
+        except IndexError:
+            pass
+        if not self.handle:
+            flags = 0 if timing else _NO_TIMING
+            self.handle = device.runtime.number(device.api.cuEventCreate, flags, kind=ctypes.c_void_p)
+        device.check(device.api.cuEventRecord(self.handle, stream.handle))
 
-    def __init__(self, count: int) -> None:
-        enter()
-        self.nbytes = 8 * max(1, count)
-        self.address = int(check(cu.cuMemHostAlloc(self.nbytes, 0)))
-        self.words = (ctypes.c_int64 * max(1, count)).from_address(self.address)
-        self._copied: Any = None
-
-    def copy_to(self, address: int) -> None:
-        """Copy the words to device memory, in order with the stream's work; the words must not change until `wait`."""
-        check(cu.cuMemcpyHtoDAsync(address, self.address, self.nbytes, stream()))
-        if self._copied is None:
-            self._copied = check(cu.cuEventCreate(int(cu.CUevent_flags.CU_EVENT_DISABLE_TIMING)))
-        check(cu.cuEventRecord(self._copied, stream()))
-        counters.host_to_device += self.nbytes
+    def passed(self) -> bool:
+        """Whether the work before it is done."""
+        self.device.enter()
+        code = self.device.api.cuEventQuery(self.handle)
+        if code == cuda_api.NOT_READY:
+            return False
+        self.device.check(code)
+        return True
 
     def wait(self) -> None:
-        """Until the last copy is done: then the words may be written again."""
-        if self._copied is not None:
-            check(cu.cuEventSynchronize(self._copied))
+        """Until the work before it is done."""
+        self.device.enter()
+        self.device.check(self.device.api.cuEventSynchronize(self.handle))
+
+    def since(self, earlier: Event) -> float:
+        """Microseconds from another event to this one."""
+        out = ctypes.c_float()
+        self.device.check(self.device.api.cuEventElapsedTime(ctypes.byref(out), earlier.handle, self.handle))
+        return 1e3 * out.value
 
     def __del__(self) -> None:
-        if cu is not None:
-            if self._copied is not None:
-                cu.cuEventDestroy(self._copied)
-            cu.cuMemFreeHost(self.address)
+        if self.handle:
+            if self.timing:
+                self.device.api.cuEventDestroy(self.handle)
+            else:
+                self.device._events.append(self.handle)
 
 
-class Module:
-    """Loaded machine code; keep it as long as its functions are used."""
-
-    def __init__(self, ptx: str) -> None:
-        enter()
-        log = bytearray(8192)
-        options = [cu.CUjit_option.CU_JIT_ERROR_LOG_BUFFER, cu.CUjit_option.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES]
-        result = cu.cuModuleLoadDataEx(ptx.encode() + b"\0", len(options), options, [log, len(log)])
-        try:
-            self.handle = check(result)
-        except DeviceError as error:
-            text = bytes(log).split(b"\0")[0].decode(errors="replace")
-            raise DeviceError(f"{error}\nthe driver's assembler says: {text}") from None
-
-    def function(self, name: str) -> Any:
-        return check(cu.cuModuleGetFunction(self.handle, name.encode()))
+@functools.cache
+def _runtime() -> Runtime:
+    return Runtime(_source[-1]())
 
 
-_STATIC_SHARED = 48 << 10
-"""Bytes of shared memory that any block may have; for more the kernel's limit must be raised."""
+_source: list[Callable[[], SimpleNamespace]] = [cuda_api.load]
 
 
-def allow_shared(function: Any, nbytes: int) -> None:
-    """Let a kernel's blocks have this much dynamic shared memory; DeviceError where the device has less."""
-    which = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-    if nbytes > _STATIC_SHARED and check(cu.cuFuncGetAttribute(which, function)) < nbytes:
-        check(cu.cuFuncSetAttribute(function, which, nbytes))
+def use(source: Callable[[], SimpleNamespace] | None) -> None:
+    """Take the driver's functions from somewhere else, as tests do; None: from the driver again."""
+    _source[1:] = [source] if source is not None else []
+    _runtime.cache_clear()
+    _state.__dict__.clear()
 
 
-class Direct:
-    """Kernels launched one by one: for plans of so few that a graph would only cost more."""
-
-    def __init__(self, launches: list[tuple[Any, int, int, int, int]]) -> None:
-        """``launches`` as those of a `Graph`."""
-        self._launches = []
-        for function, grid, threads, address, shared in launches:
-            value = ctypes.c_uint64(address)
-            pointers = (ctypes.c_void_p * 1)(ctypes.addressof(value))
-            self._launches.append((function, grid, threads, shared, ctypes.addressof(pointers), (value, pointers)))
-
-    def launch(self) -> None:
-        s = stream()
-        for function, grid, threads, shared, pointers, _ in self._launches:
-            check(cu.cuLaunchKernel(function, grid, 1, 1, threads, 1, 1, shared, s, pointers, 0))
-        counters.launches += 1
+def why_none() -> str:
+    """Why there is no GPU to be used; empty if there is one."""
+    try:
+        return "" if _runtime().count else "the NVIDIA driver sees no GPU on this machine"
+    except DeviceError as error:
+        return str(error)
 
 
-class Graph:
-    """Kernels captured once, which read their args from a table in device memory; launched as one."""
+def count() -> int:
+    """How many GPUs the driver sees (0 where there is none, or no driver)."""
+    return 0 if why_none() else _runtime().count
 
-    def __init__(self, launches: list[tuple[Any, int, int, int, int]]) -> None:
-        """``launches``: (function, blocks, threads, address of the args block, bytes of dynamic shared memory)."""
-        enter()
-        s = stream()
-        check(cu.cuStreamBeginCapture(s, cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL))
-        try:
-            for function, grid, threads, address, shared in launches:
-                args = ((address,), (ctypes.c_void_p,))
-                check(cu.cuLaunchKernel(function, grid, 1, 1, threads, 1, 1, shared, s, args, 0))
-        finally:
-            graph = cu.cuStreamEndCapture(s)
-        self._graph = check(graph)
-        self._exec = check(cu.cuGraphInstantiate(self._graph, 0))
 
-    def launch(self) -> None:
-        check(cu.cuGraphLaunch(self._exec, stream()))
-        counters.launches += 1
+def device(index: int = 0) -> Device:
+    """A GPU by its number; DeviceError if there is none."""
+    return _runtime().device(index)
 
-    def __del__(self) -> None:
-        if cu is not None and hasattr(self, "_exec"):
-            cu.cuGraphExecDestroy(self._exec)
-            cu.cuGraphDestroy(self._graph)
+
+def info(index: int = 0) -> DeviceInfo:
+    return device(index).info

@@ -1,124 +1,127 @@
-"""A plan on the device: args in one table, all launches in one graph."""
+"""A plan on a device: args in tables, kept by the addresses in them, and all launches in one call or graph."""
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import Any
 
-import attrs
+import numpy as np
 
-from volta.numba_cuda import driver
-from volta.numba_cuda.kernels import launches_of
-from volta.numba_cuda.launches import SCRATCH, Launch
-from volta.numba_cuda.modules import capability, functions_of
-from volta.xla_like.plan import ExecutionPlan
+from volta.numba_cuda import profile, ptx
+from volta.numba_cuda.device_plan import KEPT, DevicePlan, table_of
+from volta.numba_cuda.driver import Device, Stream, counters
+from volta.numba_cuda.graph import Launches, Row, allow_shared
+from volta.numba_cuda.modules import functions_of
+from volta.numba_cuda.pool import Block
+from volta.numba_cuda.ptx import KernelSource
+from volta.numba_cuda.staging import HOST
 
-_KEPT = 8
-"""Tables a plan keeps, by the addresses in them: memory is reused, so most calls find theirs and copy nothing."""
+_MOST_GRAPHS = 2
+"""Tables that a plan of many launches keeps: making its graph costs more than copying a table."""
 
-_FEW = 3
-"""Plans of at most this many launches are launched kernel by kernel."""
-
-_lock = threading.RLock()
-
-
-@attrs.frozen
-class _Patch:
-    """A word of the table that holds ``addresses[position] + distance``."""
-
-    word: int
-    position: int
-    distance: int
+_MANY = 64
 
 
-class Memory:
-    """A range of device memory that lives as long as this object."""
+class _Tables:
+    """The tables of one plan on one stream, in one piece of memory, and what launches the kernels that read each."""
 
-    def __init__(self, nbytes: int) -> None:
-        self.address = driver.allocate(max(64, nbytes))
+    def __init__(self, stream: Stream, nbytes: int) -> None:
+        self.memory: Block = stream.device.pool.take(KEPT * nbytes, stream)
+        self.spare = [self.memory.address + i * nbytes for i in range(KEPT)]
+        self.kept: OrderedDict[tuple[int, ...], tuple[Launches, int]] = OrderedDict()
 
     def __del__(self) -> None:
-        if driver is not None:
-            driver.free(self.address)
-
-
-@attrs.frozen
-class _Bound:
-    """A table of args with addresses filled in, its copy in device memory, and the graph that reads that."""
-
-    table: driver.PinnedTable
-    memory: Memory
-    graph: driver.Graph | driver.Direct
+        if hasattr(self, "memory"):
+            self.memory.give_back()
 
 
 class Executable:
-    """A plan bound to the device: `call` takes the addresses of inputs, of new outputs, and of the arena."""
+    """A plan bound to a device. `call` takes the addresses of inputs, of new outputs, and of the arena with its
+    workspace behind it. Safe to call from several threads and on several streams."""
 
-    def __init__(self, plan: ExecutionPlan, const_addresses: Sequence[int], keep: object) -> None:
+    def __init__(self, plan: DevicePlan, const_addresses: Sequence[int], device: Device, keep: object) -> None:
         self._keep = keep
-        launches = launches_of(plan, capability())
-        self._functions = functions_of(launch.source for launch in launches)
-        for launch in launches:
-            driver.allow_shared(self._functions[launch.source.name], launch.shared)
-        self._launches = launches
-        scratch = max((launch.scratch for launch in launches), default=0)
-        self._scratch = Memory(scratch) if scratch else None
-        self._words, self._offsets, self._patches = _table(plan, launches, const_addresses, self._scratch)
-        self._bound: OrderedDict[tuple[int, ...], _Bound] = OrderedDict()
+        self._plan, self._device = plan, device
+        self._functions = functions_of(device, (x.source for x in plan.launches))
+        for x in plan.launches:
+            allow_shared(device, self._functions[x.source.name], x.shared)
+        table = table_of(plan, list(const_addresses))
+        self._words = np.array(table.words, np.int64)
+        self._offsets = table.offsets
+        self._patched, self._positions, self._distances = (
+            np.array([getattr(p, field) for p in table.patches], np.int64) for field in ("word", "position", "distance")
+        )
+        self._kept = KEPT if len(plan.launches) <= _MANY else _MOST_GRAPHS
+        self._tables: dict[Stream, _Tables] = {}
+        self._lock = threading.Lock()
 
-    def _bind(self) -> _Bound:
-        table = driver.PinnedTable(len(self._words))
-        for i, word in enumerate(self._words):
-            table.words[i] = word
-        memory = Memory(table.nbytes)
-        launches = zip(self._launches, self._offsets, strict=True)
-        found = [
-            (self._functions[x.source.name], x.grid, x.threads, memory.address + offset, x.shared)
-            for x, offset in launches
-        ]
-        return _Bound(table, memory, driver.Direct(found) if len(found) <= _FEW else driver.Graph(found))
-
-    def call(self, *addresses: int) -> None:
+    def call(self, stream: Stream, addresses: tuple[int, ...]) -> None:
         """Run the plan, without waiting for it."""
-        if not self._launches:
+        if not self._offsets:
             return
-        driver.enter()
-        with _lock:
-            bound = self._bound.get(addresses)
-            if bound is None:
-                bound = self._bind() if len(self._bound) < _KEPT else self._bound.popitem(last=False)[1]
-                bound.table.wait()
-                words = bound.table.words
-                for patch in self._patches:
-                    words[patch.word] = addresses[patch.position] + patch.distance
-                bound.table.copy_to(bound.memory.address)
-                self._bound[addresses] = bound
+        with self._lock:  # held while work is queued, never while it is waited for
+            try:
+                launches = self._tables[stream].kept[addresses][0]
+            except KeyError:
+                launches = self._fill(stream, addresses)
+            if profile.active:
+                profile.active[-1].add(self._plan, launches.timed())
             else:
-                self._bound.move_to_end(addresses)
-            bound.graph.launch()
+                launches.launch()
+        counters.launches += 1
 
-
-def _table(
-    plan: ExecutionPlan, launches: Sequence[Launch], const_addresses: Sequence[int], scratch: Memory | None
-) -> tuple[list[int], list[int], list[_Patch]]:
-    """The args of all launches as one table of words, the byte offset of each, and what changes from call to call."""
-    slots, _ = plan.address_slots()
-    fixed = dict(zip(plan.consts, const_addresses, strict=True))
-    words: list[int] = []
-    offsets: list[int] = []
-    patches: list[_Patch] = []
-    for launch in launches:
-        start = len(words)
-        offsets.append(8 * start)
-        words += launch.words
-        for word, buffer, distance in launch.addresses:
-            if buffer == SCRATCH:
-                assert scratch is not None
-                words[start + word] = scratch.address + distance
-            elif buffer in fixed:
-                words[start + word] = fixed[buffer] + distance
+    def _fill(self, stream: Stream, addresses: tuple[int, ...]) -> Launches:
+        """A table with these addresses in it: a new one, or one in place of the oldest."""
+        device, nbytes = self._device, self._words.nbytes
+        device.enter()
+        tables = self._tables.get(stream)
+        if tables is None:
+            tables = self._tables[stream] = _Tables(stream, nbytes)
+        pinned = device.pinned.take(nbytes, HOST)
+        try:
+            if len(tables.kept) < self._kept and tables.spare:
+                place = tables.spare[-1]
+                launches = self._bind(stream, place)
+                tables.spare.pop()
             else:
-                position, base = slots[buffer]
-                patches.append(_Patch(start + word, position, base + distance))
-    return words, offsets, patches
+                launches, place = tables.kept.popitem(last=False)[1]
+            tables.kept[addresses] = launches, place
+            memory: Any = (ctypes.c_int64 * len(self._words)).from_address(pinned.address)
+            words = np.frombuffer(memory, np.int64)
+            words[:] = self._words
+            words[self._patched] = np.array(addresses, np.int64)[self._positions] + self._distances
+            device.check(device.api.cuMemcpyHtoDAsync(place, pinned.address, nbytes, stream.handle))
+        except BaseException:
+            tables.kept.pop(addresses, None)  # nothing reads its table now; the place is not used again
+            raise
+        finally:
+            pinned.others = {stream: None}  # the copy reads it: the host may write it again when that is done
+            pinned.give_back()
+        counters.args += nbytes
+        counters.tables += 1
+        return launches
+
+    def _bind(self, stream: Stream, place: int) -> Launches:
+        launches = zip(self._plan.launches, self._offsets, strict=True)
+        rows = [Row(self._functions[x.source.name], x.grid, x.threads, place + at, x.shared) for x, at in launches]
+        return Launches(stream, rows)
+
+    def _source(self, symbol: str) -> KernelSource:
+        return {x.source.name: x.source for x in self._plan.launches}[symbol]
+
+    def llvm_ir(self, symbol: str) -> str:
+        """The LLVM IR that is emitted for a kernel; ``KeyError`` for one that the plan has not."""
+        return str(ptx.emit_module([self._source(symbol)], ptx.best_for(*self._device.info.capability)))
+
+    def ptx(self, symbol: str) -> str:
+        """A kernel as PTX; ``KeyError`` for one that the plan has not."""
+        return ptx.compile_ptx([self._source(symbol)], ptx.best_for(*self._device.info.capability))
+
+    def __del__(self) -> None:
+        """Constants and args tables are given back in the order of their own stream: other streams must be done."""
+        for stream in getattr(self, "_tables", ()):
+            if stream is not self._device.main and not self._device.lost:
+                stream.synchronize()

@@ -22,7 +22,7 @@ def einsum(
     subscripts: Any,
     /,
     *operands: Any,
-    precision: Any = None,
+    precision: str | None = None,
     preferred_element_type: Any = None,
     optimize: Any = "optimal",
 ) -> Array:

@@ -5,7 +5,6 @@ arrays, tracers, NumPy arrays or Python numbers (which take their partner's dtyp
 rank-0 operands.
 """
 
-from volta.core.policy import Precision
 from volta.ops.arithmetic import (
     abs,
     add,
@@ -57,6 +56,7 @@ from volta.ops.assembly import (
     split,
     zeros_like,
 )
+from volta.ops.attention import attention, attention_dkv, attention_dq
 from volta.ops.contraction import (
     dot,
     dot_general,
@@ -134,7 +134,6 @@ from volta.ops.transcendental import (
 )
 
 __all__ = [
-    "Precision",
     "abs",
     "acos",
     "acosh",
@@ -146,6 +145,9 @@ __all__ = [
     "atan",
     "atan2",
     "atanh",
+    "attention",
+    "attention_dkv",
+    "attention_dq",
     "bitcast_convert_type",
     "bitwise_and",
     "bitwise_not",

@@ -38,6 +38,7 @@ class Family(enum.Enum):
     REDUCTION = "reduction"
     MOVEMENT = "movement"
     CONTRACTION = "contraction"
+    ATTENTION = "attention"
     INDEXING = "gather and scatter"
     SORTING = "sort and scan"
     CONTROL = "control flow"

@@ -40,6 +40,10 @@ class SharedBuffer(Buffer):
     def device(self) -> str:  # type: ignore[override]
         return str(self.owner.device)  # type: ignore[attr-defined]
 
+    @property
+    def stream(self) -> Any:
+        return self.owner.stream  # type: ignore[attr-defined]
+
     def read(self) -> np.ndarray:
         """The bytes of memory that is not the host's, copied to the host."""
         out: np.ndarray = self.owner.read()  # type: ignore[attr-defined]

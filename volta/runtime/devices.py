@@ -10,112 +10,194 @@ from typing import Any
 
 import numpy as np
 
-from volta.core.errors import DeviceError
-from volta.core.policy import DeterminismLevel
+from volta.core.errors import DeviceError, OutOfMemoryError
 from volta.core.source import at_user_line
-from volta.runtime.array import Array
+from volta.runtime.array import Array, SharedBuffer
 from volta.runtime.context import use_backend
-from volta.runtime.memory import Buffer, HostPool, PoolStats
+from volta.runtime.memory import Buffer
 
-HOST, CUDA = "cpu:0", "cuda:0"
+HOST = "cpu:0"
+
+LARGE = 1 << 20
+"""Host arrays of at least this many bytes are copied to a GPU beside its other work, in a stream of their own."""
 
 
 @functools.cache
 def cuda() -> Any:
-    """The CUDA backend; DeviceError where it cannot be had."""
-    try:
-        backend = importlib.import_module("volta.numba_cuda.backend")
-    except ImportError as error:
-        raise DeviceError(
-            f"the CUDA backend needs the package cuda-bindings (pip install 'volta[cuda]'): {error}"
-        ) from None
-    if not backend.driver.count():
-        raise DeviceError("no NVIDIA GPU is visible to the CUDA driver on this machine")
+    """The CUDA backend; DeviceError where it cannot be had, with the reason."""
+    backend = importlib.import_module("volta.numba_cuda.backend")
+    why = backend.driver.why_none()
+    if why:
+        raise DeviceError(f"no NVIDIA GPU can be used: {why}")
     return backend
 
 
-def cuda_kernel_classes() -> tuple[tuple[str, DeterminismLevel], ...]:
-    """The classes of kernels that the CUDA backend has, each with its level; asking needs no GPU."""
-    kernels = importlib.import_module("volta.numba_cuda.kernels")
-    return (
-        *((name, DeterminismLevel.STRICT) for name in kernels.KERNEL_CLASSES),
-        *((name, DeterminismLevel.DEVICE) for name in kernels.DEVICE_CLASSES),
-    )
+def cuda_kernel_classes() -> tuple[str, ...]:
+    """The classes of kernels that the CUDA backend has; asking needs no GPU."""
+    return tuple(importlib.import_module("volta.numba_cuda.kernels").KERNEL_CLASSES)
+
+
+def names(backend: str) -> list[str]:
+    """The devices of a backend, 'cpu' or 'cuda', by name; DeviceError if it has none."""
+    return [HOST] if backend == "cpu" else [f"cuda:{i}" for i in range(cuda().driver.count())]
 
 
 def resolve(device: str | None) -> str:
     """The full name of a device that is there: 'cuda' is 'cuda:0'. DeviceError if it is not."""
     text = HOST if device is None else device if ":" in device else f"{device}:0"
-    if text not in (HOST, CUDA):
-        raise DeviceError(at_user_line(f"there is no device {device!r}; there are {HOST!r} and {CUDA!r}"))
-    if text == CUDA:
-        cuda()
+    kind = text.split(":")[0]
+    if kind not in ("cpu", "cuda"):
+        raise DeviceError(at_user_line(f"there is no device {device!r}; there are 'cpu:0', and 'cuda:0' and so on"))
+    there = names(kind)
+    if text not in there:
+        raise DeviceError(at_user_line(f"there is no device {device!r}; there are {', '.join(there)}"))
     return text
 
 
-class DeviceBuffer(Buffer):
-    """A range of a GPU's memory."""
+def gpu(name: str) -> Any:
+    """The driver's record of a GPU by its name."""
+    return cuda().driver.device(int(name.split(":")[1]))
 
-    __slots__ = ()
-    device = CUDA
+
+class DeviceBuffer(Buffer):
+    """A range of a GPU's memory, which goes back to its pool when the last reference is dropped."""
+
+    __slots__ = ("ready", "stream")
+    owner: Any
+
+    def __init__(self, block: Any, nbytes: int, stream: Any) -> None:
+        self.address: int = block.address
+        self.nbytes = nbytes
+        self.owner = block
+        self.stream: Any = stream
+        self.ready: Any = None  # an event: what the stream was given later need not be waited for
+
+    @property
+    def device(self) -> str:  # type: ignore[override]
+        return str(self.stream.device.name)
 
     def read(self) -> np.ndarray:
         """The bytes, copied to the host once all work before is done."""
         out = np.empty(self.nbytes, np.uint8)
-        cuda().driver.to_host(out.ctypes.data, self.address, self.nbytes)
+        self.stream.device.to_host(out.ctypes.data, self.address, self.nbytes, self.stream)
         return out
 
     def wait(self) -> None:
-        cuda().driver.synchronize()
-
-
-class DevicePool(HostPool):
-    """Hands out device memory in the host pool's size classes; freed blocks wait for the stream's later work."""
-
-    where = "on the GPU"
-
-    def __init__(self, limit: int | None = None) -> None:
-        total = cuda().driver.info().memory
-        super().__init__(limit, pool_limit=total)
-
-    def allocate(self, nbytes: int) -> Buffer:
-        block = super().allocate(nbytes)
-        return DeviceBuffer(block.address, nbytes, block)
-
-    def _new_block(self, size: int, free: list[Any]) -> Any:
-        return _DeviceBlock(self, size, free)
-
-
-class _DeviceBlock:
-    """One allocation of the driver's, and the free list that it returns to."""
-
-    def __init__(self, pool: DevicePool, size: int, free: list[Any]) -> None:
-        self.pool, self.size, self.free = pool, size, free
-        self.address: int = cuda().driver.allocate(size)
+        """Until the memory holds what was launched to write it."""
+        self.stream.synchronize()
 
     def __del__(self) -> None:
-        if hasattr(self, "address"):
-            cuda().driver.free(self.address)
+        self.owner.give_back()
 
 
-@functools.cache
-def pool() -> DevicePool:
-    """The pool that arrays and arenas on the GPU come from."""
-    return DevicePool()
+def visible_to(buffer: Buffer, stream: Any) -> None:
+    """Let a stream use memory of another stream of its device: after the work there now, and before its reuse."""
+    while type(buffer) is SharedBuffer:
+        buffer = buffer.owner  # type: ignore[assignment]
+    assert isinstance(buffer, DeviceBuffer)
+    block = buffer.owner
+    if block.others is None:
+        block.others = {}
+    block.others[stream] = None
+    if buffer.ready is not None:
+        stream.wait_for(buffer.ready)
+        buffer.stream, buffer.ready = stream, None
+    else:
+        stream.wait_for(buffer.stream.mark())
 
 
-def memory_stats() -> PoolStats:
-    """What the GPU's pool holds and has done so far."""
-    return pool().stats()
+def empty(nbytes: int, stream: Any) -> DeviceBuffer:
+    """Memory for a stream's work, not cleared.
+
+    Raises:
+        OutOfMemoryError: there is none left.
+    """
+    pool = stream.device.pool
+    try:
+        return DeviceBuffer(pool.take(nbytes, stream), nbytes, stream)
+    except MemoryError as error:
+        raise OutOfMemoryError(at_user_line(f"{no_memory(error, stream.device)}.\n{WAY_OUT}")) from None
 
 
-def place(x: Array) -> Array:
-    """A host array's copy on the GPU; an array that is there already passes through."""
+WAY_OUT = (
+    "Drop arrays that are no longer needed, donate arguments (donate_argnums), use smaller shapes, recompute with "
+    "volta.checkpoint, or raise the limit. The arrays that were there are as they were."
+)
+
+
+def no_memory(error: MemoryError, device: Any) -> str:
+    """What a failed allocation says: what was asked for, and what is held."""
+    free, total = device.memory_info()
+    stats = device.pool.stats()
+    limit = device.pool.limit
+    bound = f", the limit is {limit:,}" if limit is not None else ""
+    return (
+        f"RESOURCE_EXHAUSTED: {device.name} has no memory for {getattr(error, 'needed', 0):,} bytes more: "
+        f"{stats.live:,} are in use, {stats.pooled:,} pooled (the largest piece {stats.largest:,}){bound}; "
+        f"the device has {total:,} bytes, {free:,} free"
+    )
+
+
+def pool(device: str = "cuda:0") -> Any:
+    """The pool that arrays and arenas on a GPU come from."""
+    return gpu(resolve(device)).pool
+
+
+def memory_stats(device: str = "cuda:0") -> Any:
+    """What a GPU's pool holds and has done so far."""
+    return pool(device).stats()
+
+
+@contextmanager
+def memory_limit(nbytes: int | None, device: str = "cuda:0") -> Iterator[None]:
+    """Inside the block a GPU's pool holds at most so many bytes (None: what the device has)."""
+    found = pool(device)
+    before, found.limit = found.limit, nbytes
+    try:
+        yield
+    finally:
+        found.limit = before
+
+
+@contextmanager
+def stream(device: str = "cuda:0") -> Iterator[Any]:
+    """Inside the block this thread's work on a GPU goes to a stream of its own, beside the device's other work.
+
+    Arrays may be used across streams: the user's stream waits for what the maker's had queued. The bits are the same.
+    """
+    found = gpu(resolve(device))
+    with found.use_stream() as made:
+        yield made
+
+
+def profile() -> Any:
+    """``with profile() as p:`` times each launch of the programs inside, one by one; ``print(p)`` shows the table."""
+    return cuda().profile.profile()
+
+
+def place(x: Array, device: str = "cuda:0", on: Any = None) -> Array:
+    """A copy of an array on a GPU; an array that is there already passes through.
+
+    Args:
+        on: the stream that will use it; large arrays are copied beside its other work.
+    """
     buffer = x.buffer()
-    if buffer.device == CUDA:
+    if buffer.device == device:
         return x
-    out = pool().allocate(x.aval.nbytes)
-    cuda().driver.to_device(out.address, x.address, x.aval.nbytes)
+    target = gpu(device)
+    to = on or target.stream()
+    if buffer.device == HOST:
+        if on is None and x.aval.nbytes >= LARGE:
+            to = target.copies
+        out = empty(x.aval.nbytes, to)
+        target.to_device(out.address, x.address, x.aval.nbytes, to)
+        if to is target.copies:
+            out.ready = to.mark()
+    else:
+        buffer.wait()  # type: ignore[attr-defined]
+        out = empty(x.aval.nbytes, to)
+        target.copy_from(gpu(buffer.device), out.address, buffer.address, x.aval.nbytes, to)
+        to.synchronize()  # the other device may reuse the memory
     return Array(x.aval, out, 0)
 
 
@@ -128,12 +210,12 @@ def fetch(x: Array) -> Array:
 
 def put(x: Array, device: str) -> Array:
     """An array on a device; what is there already is not copied."""
-    return place(x) if device == CUDA else fetch(x)
+    return fetch(x) if device == HOST else place(x, device)
 
 
 @contextmanager
 def default_device(device: str) -> Iterator[None]:
-    """Inside the block, operations on arrays that are on no GPU run on this device ('cpu' or 'cuda').
+    """Inside the block, operations on arrays that are on no GPU run on this device ('cpu', 'cuda' or 'cuda:1').
 
     Raises:
         DeviceError: the device is not there.
@@ -143,10 +225,6 @@ def default_device(device: str) -> Iterator[None]:
     ...     volta.numpy.ones(3).device
     'cpu:0'
     """
-    with use_backend(resolve(device).split(":")[0]):
+    kind, number = resolve(device).split(":")
+    with use_backend(kind, int(number)):
         yield
-
-
-def empty(nbytes: int) -> Buffer:
-    """Memory on the GPU, not cleared."""
-    return pool().allocate(nbytes)

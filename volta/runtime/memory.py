@@ -6,6 +6,7 @@ Blocks are aligned to 64 bytes and pooled by size class: a fresh block of more t
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import attrs
 import numpy as np
@@ -24,6 +25,7 @@ class Buffer:
 
     __slots__ = ("__weakref__", "address", "nbytes", "owner")
     device = "cpu:0"
+    stream: Any = None  # of a device's memory: the queue of work that writes it
 
     def __init__(self, address: int, nbytes: int, owner: object) -> None:
         self.address = address

@@ -169,6 +169,43 @@ def scatter_rows(op: str) -> list[Any]:
     ]
 
 
+def attended(backward: bool, sizes: tuple[int, ...], started: bool = False, masked: bool = False) -> Maker:
+    """Operands of attention, or of its cotangents: the statistics of rows are those that queries and keys have.
+
+    ``sizes`` are B, N, K, T, S, H, Hv. The first key is always visible.
+    """
+    b, n, k, t, s, h, hv = sizes
+
+    def make(rng: np.random.Generator, dtype: Any) -> tuple[np.ndarray, ...]:
+        q, keys, values = (draw(rng, x, dtype, -1, 1) for x in ((b, n, t, h), (b, k, s, h), (b, k, s, hv)))
+        start = np.arange(b, dtype=np.int32)
+        mask = draw(rng, (b, 1, t, s), BOOL)
+        mask[..., 0] = True
+        rest = ((start,) if started else ()) + ((mask,) if masked else ())
+        if not backward:
+            return (q, keys, values, *rest)
+        work = dtypes.compute_dtype(dtype)
+        scores = 0.5 * np.einsum("bnth,bnsh->bnts", *(x.astype(F64) for x in (q, np.repeat(keys, n // k, 1))))
+        if started:
+            position = start[:, None, None, None] + np.arange(t)[:, None]
+            scores = np.where(np.arange(s) <= position, scores, -np.inf)
+        scores = np.where(mask, scores, -np.inf) if masked else scores
+        m = scores.max(-1)
+        rows = m, np.exp(scores - m[..., None]).sum(-1), rng.uniform(-1, 1, (b, n, t))
+        return (q, keys, values, draw(rng, (b, n, t, hv), dtype, -1, 1), *(x.astype(work) for x in rows), *rest)
+
+    return make
+
+
+def attention_rows(backward: bool) -> list[Any]:
+    plain = {"scale": 0.5, "causal": False, "started": False, "masked": False}
+    return [
+        (attended(backward, (1, 2, 1, 3, 5, 4, 3)), plain, ()),
+        (attended(backward, (2, 2, 2, 3, 5, 2, 3), True, True), dict.fromkeys(plain, True) | {"scale": 0.5}, ()),
+        (attended(backward, (2, 1, 1, 2, 3, 1, 2), False, True), plain | {"masked": True}, ()),
+    ]
+
+
 _axes: list[tuple[int, ...]] = [(1,), (0, 2), (), (0, 1, 2)]
 _slices: list[dict[str, Any]] = [
     {"start_indices": (1, 0), "limit_indices": (4, 3), "strides": None},
@@ -221,6 +258,9 @@ ROWS: dict[str, list[tuple[Maker, dict[str, Any], Any]]] = {
         (real((3,), (3,)), dot((0,), (0,)), ((0,), (1,))),
         (real((2,), (3,)), dot((), ()), ((0,), (1,))),
     ],
+    "attention": attention_rows(False),
+    "attention_dq": attention_rows(True),
+    "attention_dkv": attention_rows(True),
     "gather": [
         (with_index(real((5, 4)), _take), at((0,), 0, "fill"), ONE),
         (with_index(real((3, 5, 4)), _take, [[0, 3], [1, 1], [2, 9]]), at((0, 2), 0, "clip"), ONE),
@@ -242,7 +282,10 @@ ROWS: dict[str, list[tuple[Maker, dict[str, Any], Any]]] = {
 }  # fmt: skip
 
 # Primitives of which some operands have no derivative (and say so).
-NO_DERIVATIVE_BY = {("scatter", "mul"): (1,)}
+NO_DERIVATIVE_BY = {("scatter", "mul"): (1,), ("attention_dq", None): (4, 5), ("attention_dkv", None): (4, 5)}
+
+# Results that have no derivative of their own (and say so).
+NO_DERIVATIVE_OF = {"attention": (1, 2)}
 
 
 def cases(primitive: Primitive, dtype: Any) -> list[Case]:
@@ -265,6 +308,8 @@ def dtypes_of(primitive: Primitive) -> list[Any]:
     """The first dtype of each kind that the primitive takes."""
     if primitive.domain is not None:
         return [DTYPES[kind][0] for kind in primitive.domain.kinds]
+    if primitive.family is Family.ATTENTION:
+        return [dtypes.float32]
     return [BOOL, dtypes.int32] if primitive.name in ("reduce_and", "reduce_or") else [dtypes.float32, dtypes.int32]
 
 

@@ -13,24 +13,11 @@ import numpy as np
 from volta.api.jit import jit
 from volta.api.tracing import make_jaxpr
 from volta.core import pytrees
-from volta.core.ir import ClosedJaxpr
 from volta.numba_cuda.host import HostKernels, Order, Report, run_plan
-from volta.runtime import gateway
+from volta.offline import plan_on_cuda
 from volta.testing.bits import assert_bits_equal
-from volta.xla_like.compile import CompileOptions, build_plan
-from volta.xla_like.plan import ExecutionPlan
 
 ORDERS: tuple[Order, ...] = ("ascending", "descending", "shuffled")
-
-
-def cuda_plan(program: ClosedJaxpr, donated: Sequence[int] = ()) -> tuple[ExecutionPlan, list[np.ndarray]]:
-    """The plan that a program has on a GPU, and its constants."""
-
-    def evaluate(constants: ClosedJaxpr) -> list[Any]:
-        return [x.numpy() for x in gateway.compile(constants, name="constants")([])]
-
-    plan, program = build_plan(program, donated=donated, options=CompileOptions(vector_bits=512), evaluate=evaluate)
-    return plan, [np.asarray(c) for c in program.consts]
 
 
 def run_on_host(
@@ -41,9 +28,9 @@ def run_on_host(
 
     ``donated`` are positions among the leaves of the arguments. ``kernels`` keeps what was compiled for the next call.
     """
-    plan, consts = cuda_plan(make_jaxpr(f)(*args), donated)
+    plan, consts = plan_on_cuda(make_jaxpr(f)(*args), donated=donated)
     leaves = [np.asarray(x) for x in pytrees.leaves(args)]
-    return run_plan(plan, leaves, consts, order=order, kernels=kernels)
+    return run_plan(plan, leaves, [np.asarray(c) for c in consts], order=order, kernels=kernels)
 
 
 def check_on_host(
@@ -65,4 +52,4 @@ def check_on_host(
             assert_bits_equal(got, np.asarray(want))
 
 
-__all__ = ["ORDERS", "HostKernels", "Report", "check_on_host", "cuda_plan", "run_on_host"]
+__all__ = ["ORDERS", "HostKernels", "Report", "check_on_host", "run_on_host"]

@@ -287,6 +287,26 @@ class Lowering:
             sides.append(attrs.evolve(ref, view=flat))
         return self.add("dot_general", "dot_general", eqn.params, sides, avals[0].shape, avals)
 
+    # -- attention -----------------------------------------------------------------------------------------------------
+
+    def _rows(self, x: Operand) -> Ref:
+        """The operand with neighbouring elements along its last dimension; the others may have any strides."""
+        ref = self.stored(x)
+        return ref if ref.view.shape[-1] == 1 or ref.view.strides[-1] == 1 else self.copied(ref)
+
+    def _attention(self, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> list[Operand]:
+        """Results (B, N, T, H) are stored as (B, T, N, H): the next product takes all heads of a position at once."""
+        heads = operands[:-1] if eqn.params["masked"] else operands
+        given = [self._rows(x) if len(x.view.shape) == 4 else self.contiguous(x) for x in heads]
+        given += [self.stored(x) for x in operands[len(heads) :]]
+        stored = [
+            ShapedArray((a.shape[0], a.shape[2], a.shape[1], a.shape[3]), a.dtype) if a.ndim == 4 else a for a in avals
+        ]
+        outs = self.add(eqn.primitive.name, eqn.primitive.name, eqn.params, given, avals[0].shape, stored)
+        return [Ref(v, View.of(v.shape).transpose((0, 2, 1, 3))) if len(v.shape) == 4 else self.whole(v) for v in outs]
+
+    _lower_attention = _lower_attention_dq = _lower_attention_dkv = _attention
+
 
 def _merged(view: View, low: int, high: int) -> int | None:
     """The one stride of dimensions low..high taken together, or None."""

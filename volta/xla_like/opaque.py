@@ -10,10 +10,8 @@ import numpy as np
 
 from volta.core import dtypes
 from volta.core.avals import ShapedArray
-from volta.core.errors import UnsupportedOperationError
-from volta.core.policy import TENSOR_PRECISIONS, DeterminismLevel
-from volta.core.source import at_user_line
-from volta.xla_like.dot_schedule import DotShape, DotSpec, Precision, dot_plan, fold_batch, swap, tensor_args
+from volta.xla_like.attention import OPERANDS, Arg, AttentionSpec, KernelName, scale_bits, scratch, task_rows, tasks_of
+from volta.xla_like.dot_schedule import DotShape, DotSpec, Precision, dot_plan, fold_batch, swap
 from volta.xla_like.kernels import Access, ConstValue, KernelCall, LibraryKernel, Load, LoopKernel, Store
 from volta.xla_like.loops import MAP_CHUNK, pattern_of, unique
 from volta.xla_like.nodes import Const, Node, Operand, Ref, Val
@@ -27,8 +25,6 @@ class Context:
     buffer_of: Callable[[Val], int]
     new_temp: Callable[[ShapedArray], int]
     vector_bits: int = 512  # how wide the machine's registers are: shapes the tiles of a product, never its bits
-    level: DeterminismLevel = DeterminismLevel.STRICT
-    tensor_cores: bool = False  # whether the backend has kernels for precisions below float32
 
 
 def opaque_calls(node: Node, ctx: Context) -> list[KernelCall]:
@@ -44,25 +40,9 @@ def _dot(node: Node, ctx: Context) -> list[KernelCall]:
     a, b = node.operands
     assert isinstance(a, Ref) and isinstance(b, Ref)
     out = node.outputs[0]
-    precision: Precision = node.params.get("precision") or "default"
-    if precision in TENSOR_PRECISIONS:
-        if ctx.level is DeterminismLevel.STRICT:
-            raise UnsupportedOperationError(_refusal(node, precision))
-        if not ctx.tensor_cores:
-            precision = "default"  # a stronger promise
     if out.size == 0:
         return []
-    return _product(a, b, out.dtype, precision, ctx.buffer_of(out), 0, ctx)
-
-
-def _refusal(node: Node, precision: str) -> str:
-    where = "" if node.source is None else f" (from {node.source})"
-    text = (
-        f"operation 'dot_general' at precision {precision!r} is not there at determinism level 'strict'{where}: tensor "
-        "cores add in an order of their own, and no other machine has their bits. Allow it by "
-        'volta.execution_context(level="device"), or leave the precision at None (chains of float32).'
-    )
-    return text if where else at_user_line(text)
+    return _product(a, b, out.dtype, node.params.get("precision") or "default", ctx.buffer_of(out), 0, ctx)
 
 
 def _product(
@@ -84,12 +64,6 @@ def _product(
     sizes, a_strides, b_strides, out_strides = folded
     spec = DotSpec(a.dtype.name, b.dtype.name, dtype.name, precision, ctx.vector_bits)
     shape = DotShape(sizes, m, n, k, (*a_strides, a_m, a_k), (*b_strides, b_k, b_n), (*out_strides, out_m))
-    if precision in TENSOR_PRECISIONS:
-        reads = [ctx.buffer_of(r.val) for r in (a, b)]
-        places = [Access(i, r.view.offset * r.dtype.itemsize, ()) for i, r in zip(reads, (a, b), strict=True)]
-        kernel = LibraryKernel("dot_tc", attrs.evolve(spec, vector_bits=512))
-        accesses = (*places, Access(out, offset, ()), Access(None, 0, ()))
-        return [KernelCall(kernel, tensor_args(spec, shape), accesses, prod(sizes), unique(reads), (out,))]
     return _dot_launches(spec, shape, a, b, out, offset, ctx)
 
 
@@ -124,6 +98,64 @@ def _dot_launches(
             )
         )
     return calls
+
+
+# -- attention ---------------------------------------------------------------------------------------------------------
+
+
+def _attention(node: Node, ctx: Context) -> list[KernelCall]:
+    """Operands as the primitive has them, heads with neighbouring elements; results are stored as (B, T, N, H)."""
+    q, k, v, *others = node.operands
+    name: KernelName = node.name  # type: ignore[assignment]
+    params, backward = node.params, name != "attention"
+    inputs = {Arg.Q: q, Arg.K: k, Arg.V: v}
+    if backward:
+        inputs |= dict(zip((Arg.DO, Arg.M, Arg.L, Arg.DELTA), others, strict=False))
+        others = others[4:]
+    inputs |= {Arg.START: others[0]} if params["started"] else {}
+    inputs |= {Arg.MASK: others[-1]} if params["masked"] else {}
+    results = {
+        "attention": (Arg.OUT, Arg.M, Arg.L), "attention_dq": (Arg.DQ,), "attention_dkv": (Arg.DK, Arg.DV),
+    }[name]  # fmt: skip
+    (b, n, t, h), (_, heads, s, _), hv = q.view.shape, k.view.shape, v.view.shape[3]
+    spec = AttentionSpec(q.dtype.name, h, hv, params["causal"], params["started"], params["masked"], ctx.vector_bits)
+    words = dict.fromkeys(Arg, 0)
+    words |= {
+        Arg.B: b, Arg.N: n, Arg.GROUP: n // heads if heads else 1, Arg.T: t, Arg.S: s,
+        Arg.SCALE: scale_bits(spec, params["scale"]), Arg.TASK_ROWS: task_rows(name, t),
+    }  # fmt: skip
+    places: dict[Arg, Access] = {}
+    for arg, x in inputs.items():
+        assert isinstance(x, Ref)
+        places[arg] = Access(ctx.buffer_of(x.val), x.view.offset * x.dtype.itemsize, ())
+        strides = [i * x.dtype.itemsize * (n != 1) for i, n in zip(x.view.strides, x.view.shape, strict=True)]
+        words |= _strides(arg, strides)
+    for arg, val in zip(results, node.outputs, strict=True):
+        places[arg] = Access(ctx.buffer_of(val), 0, ())
+        if len(val.shape) == 4:
+            outer, inner, middle, _ = (i * val.dtype.itemsize for i in row_major(val.shape))
+            words |= _strides(arg, (outer, middle, inner))
+    tasks = tasks_of(name, b, n, t, s)
+    if not tasks or all(val.size == 0 for val in node.outputs):
+        return []
+    return [
+        KernelCall(
+            LibraryKernel(name, spec),
+            tuple(words[a] for a in Arg if a not in OPERANDS),
+            tuple(places.get(a, Access(None, 0, ())) for a in OPERANDS),
+            tasks,
+            unique([places[a].buffer for a in inputs]),
+            tuple(ctx.buffer_of(val) for val in node.outputs),
+            scratch(spec, name).total,
+        )
+    ]
+
+
+def _strides(arg: Arg, strides: Sequence[int]) -> dict[Arg, int]:
+    """An operand's byte strides at their places among the arguments; rows of statistics have none."""
+    first = {a.name: a for a in Arg}.get(f"{arg.name}_B")
+    count = {Arg.START: 1, Arg.MASK: 4}.get(arg, 3)
+    return {} if first is None else {Arg(first + i): s for i, s in enumerate(strides[:count])}
 
 
 # -- copies into parts of a result -------------------------------------------------------------------------------------
@@ -309,6 +341,7 @@ SCATTER_SLOTS = 256
 
 _HANDLERS: dict[str, Callable[[Node, Context], list[KernelCall]]] = {
     "dot_general": _dot,
+    **dict.fromkeys(("attention", "attention_dq", "attention_dkv"), _attention),
     "concatenate": _concatenate,
     "pad": _pad,
     "dynamic_update_slice": _dynamic_update_slice,

@@ -1,0 +1,160 @@
+"""`volta offline` writes PTX, and machine code where NVIDIA's assembler is there, with a manifest; no GPU is needed."""
+
+import hashlib
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import volta
+from volta import offline
+from volta.commands.main import main
+from volta.commands.offline import TargetError, functions_of
+from volta.numba_cuda import nvjitlink, ptx
+
+MODEL = """
+import numpy as np
+import volta.numpy as vnp
+from volta import nn, offline
+
+def predict(x, w):
+    return nn.softmax(x @ w)
+
+FUNCTIONS = [offline.Function(predict, (np.zeros((4, 8), "f"), np.zeros((8, 3), "f")), "small"),
+             offline.Function(vnp.tanh, (np.zeros(9, "f"),))]
+ONE = FUNCTIONS[0]
+NUMBER = 3
+"""
+
+
+@pytest.fixture
+def model(tmp_path):
+    path = tmp_path / "model.py"
+    path.write_text(MODEL)
+    return path
+
+
+def test_files_and_manifest(model, tmp_path, capsys):
+    out = tmp_path / "kernels"
+    targets = [f"wide={model}:predict(f32[64,256], f32[256,64])", f"{model}:FUNCTIONS"]
+    assert main(["offline", *targets, "--capability", "7.5", "9.0", "--out", str(out)]) == 0
+    found = json.loads((out / offline.MANIFEST).read_text())
+    assert found["contract"] == volta.core.contract.ID
+    assert [f["name"] for f in found["functions"]] == ["wide", "small", "tanh"]
+    wide = found["functions"][0]
+    assert (wide["inputs"], wide["outputs"]) == (["f32[64,256]", "f32[256,64]"], ["f32[64,64]"])
+    for target in wide["targets"]:
+        data = (out / target["ptx"]["file"]).read_bytes()
+        assert hashlib.sha256(data).hexdigest() == target["ptx"]["sha256"]
+        assert f".target {target['processor']}".encode() in data and "cubin" not in target
+        assert list(target["kernels"]) == list(dict.fromkeys(x["kernel"] for x in wide["launches"]))
+        assert all(f".entry {k}(".encode() in data for k in target["kernels"])
+    assert {p.name for p in out.iterdir()} == {offline.MANIFEST} | {
+        f"{name}.sm_{n}.ptx" for name in ("wide", "small", "tanh") for n in (75, 90)
+    }
+    assert "wide: 2 launches of 2 kernels" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("target", "text"),
+    [
+        ("nothing", "is no target"),
+        ("MODEL:predict", "a function needs shapes"),
+        ("MODEL:NUMBER(f32[3])", "has no function NUMBER"),
+        ("MODEL:gone", "a function needs shapes"),
+        ("MODEL:predict(f31[3])", "is no list of shapes"),
+        ("MODEL:predict(f32[3], 7)", "is no list of shapes"),
+        ("absent.py:f(f32[3])", "no file absent.py"),
+        ("volta.absent:f(f32[3])", "cannot be imported"),
+    ],
+)
+def test_a_target_that_says_nothing_is_refused(model, target, text):
+    with pytest.raises(TargetError, match=text):
+        functions_of(target.replace("MODEL", str(model)))
+
+
+def test_targets_in_modules_and_alone(model):
+    (f,) = functions_of("volta.numpy:tanh(bf16[2,3])")
+    assert (f.name, f.args[0].shape, f.args[0].dtype.name) == ("tanh", (2, 3), "bfloat16")
+    assert functions_of(f"{model}:ONE")[0].name == "small"
+
+
+def test_an_unknown_capability_and_a_repeated_name_are_refused(model, capsys):
+    assert main(["offline", f"{model}:ONE", "--capability", "6.0"]) == 2
+    assert "no compute capability 6.0" in capsys.readouterr().err
+    f = offline.Function(lambda x: x, (np.zeros(3, np.float32),), "f")
+    with pytest.raises(ValueError, match="two functions are named 'f'"):
+        offline.compile_functions([f, f])
+
+
+def test_without_nvjitlink_the_error_says_what_to_install(model, monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(nvjitlink, "libraries", lambda: [])
+    assert main(["offline", f"{model}:ONE", "--cubin", "--out", str(tmp_path)]) == 2
+    assert "pip install 'volta[offline]'" in capsys.readouterr().err
+
+
+ORDERS = """
+import sys
+import numpy as np
+import volta.numpy as vnp
+from volta import nn, offline
+names = sys.argv[1:]
+make = {"a": lambda x: nn.softmax(x @ x.T), "b": lambda x: vnp.sort(vnp.cumsum(x, 0), 1)}
+done = offline.compile_functions([offline.Function(make[n], (np.zeros((64, 64), "f"),), n) for n in names], ["8.0"])
+import hashlib
+print(sorted((f.name, hashlib.sha256(f.targets[0].ptx.encode()).hexdigest()) for f in done))
+"""
+
+
+def test_ptx_is_the_same_in_any_process_and_order():
+    seen = set()
+    for seed, names in (("1", "ab"), ("2", "ba")):
+        environment = {"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path), "VOLTA_CACHE": "0"}
+        run = [sys.executable, "-c", ORDERS, *names]
+        seen.add(subprocess.run(run, env=environment, check=True, capture_output=True, text=True).stdout)
+    assert len(seen) == 1
+
+
+needs_nvjitlink = pytest.mark.skipif(not nvjitlink.libraries(), reason="nvJitLink is not installed (volta[offline])")
+
+
+@needs_nvjitlink
+@pytest.mark.parametrize("capability", offline.CAPABILITIES)
+def test_machine_code_says_what_kernels_need(model, capability):
+    (done,) = offline.compile_functions(functions_of(f"{model}:ONE"), [capability], cubin=True)
+    (target,) = done.targets
+    assert target.cubin.startswith(b"\x7fELF") and target.assembler
+    for launch in target.launches:
+        needs = target.resources[launch.kernel]
+        assert 0 < needs.registers * launch.threads <= 65536 and needs.shared <= 48 << 10
+        assert needs.spill_stores == needs.spill_loads == 0
+
+
+@needs_nvjitlink
+def test_what_the_assembler_does_not_take_is_an_error():
+    library = nvjitlink.library_for("9.0")
+    with pytest.raises(volta.errors.DeviceError, match="does not take the PTX for 9.0"):
+        library.assemble(".version 7.8\n.target sm_90\n.address_size 64\nnonsense;\n", "9.0")
+
+
+def test_what_an_assembler_says_is_read():
+    log = """ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function 'first' for 'sm_90'
+ptxas info    : Function properties for first
+ptxas         .     16 bytes stack frame, 8 bytes spill stores, 4 bytes spill loads
+ptxas info    : Used 126 registers, used 1 barriers, 16 bytes cumulative stack size, 4096 bytes smem
+ptxas info    : Compiling entry function 'second' for 'sm_90'
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 20 registers
+info    : used 126 registers, used 1 barriers, 0 stack, 1024 bytes smem, 536 bytes cmem[0], 0 bytes lmem
+"""
+    assert nvjitlink.resources_of(log) == {
+        "first": nvjitlink.Resources(126, 4096, 16, 8, 4),
+        "second": nvjitlink.Resources(20, 0, 0, 0, 0),
+    }
+
+
+def test_every_capability_has_a_target():
+    assert set(offline.CAPABILITIES) <= set(ptx.CAPABILITIES)

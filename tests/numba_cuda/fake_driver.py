@@ -1,0 +1,375 @@
+"""A stand-in for NVIDIA's driver, in host memory: what Volta's runtime over it does can be tested without a GPU.
+
+Work is queued and runs when somebody waits for it, so what relies on an order that streams do not promise goes wrong.
+Freed memory is overwritten, and copies and kernels are checked to stay inside what is allocated. Kernels run on the
+host (`volta.numba_cuda.host`), or do nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from volta.numba_cuda import cuda_api, driver, modules
+from volta.numba_cuda.host import HostModule, Range
+from volta.numba_cuda.host_runtime import READ, WRITE
+from volta.numba_cuda.ptx import KernelSource
+
+ERRORS = {
+    0: "SUCCESS", 1: "INVALID_VALUE", 2: "OUT_OF_MEMORY", 100: "NO_DEVICE", 101: "INVALID_DEVICE",
+    200: "INVALID_IMAGE", 201: "INVALID_CONTEXT", 218: "INVALID_PTX", 222: "UNSUPPORTED_PTX_VERSION",
+    400: "INVALID_HANDLE", 500: "NOT_FOUND", 600: "NOT_READY", 700: "ILLEGAL_ADDRESS",
+}  # fmt: skip
+
+
+def _put(address: int, value: int, kind: Any = ctypes.c_int64) -> None:
+    kind.from_address(address).value = value
+
+
+class _Stream:
+    def __init__(self, device: int) -> None:
+        self.device = device
+        self.queue: deque[tuple[str, Any]] = deque()
+        self.recording: list[Callable[[], int]] | None = None
+
+
+class _Event:
+    def __init__(self) -> None:
+        self.stream: _Stream | None = None
+        self.recorded = self.done = 0
+        self.time = 0.0
+
+
+class FakeDriver:
+    """The state behind the functions. ``log`` counts calls by name; ``fail[name] = code`` makes the next one fail."""
+
+    def __init__(self, devices: int = 1, memory: int = 1 << 30, version: int = 13000, capability: str = "9.0") -> None:
+        self.devices, self.memory, self.version, self.capability = devices, memory, version, capability
+        self.log: dict[str, int] = {}
+        self.fail: dict[str, int] = {}
+        self.run_kernels = True
+        self.sticky = 0
+        self.allocations: dict[int, tuple[np.ndarray, int, int]] = {}  # address: memory, bytes, device
+        self.pinned: dict[int, np.ndarray] = {}
+        self.objects: dict[int, Any] = {}
+        self.sources: dict[str, KernelSource] = {}
+        self.compiled: dict[str, HostModule] = {}
+        self.violations: list[Any] = []
+        self.clock = 0.0
+        self.lock = threading.RLock()
+        self.local = threading.local()
+        self.functions = self._functions()
+
+    # -- the table of functions ----------------------------------------------------------------------------------------
+
+    def _functions(self) -> SimpleNamespace:
+        found = {}
+        for symbol, arguments in cuda_api.SIGNATURES.items():
+            name = cuda_api.name_of(symbol)
+            found[name] = ctypes.CFUNCTYPE(ctypes.c_int, *arguments)(self._watched(name))
+        return SimpleNamespace(**found)
+
+    def _watched(self, name: str) -> Callable[..., int]:
+        function = getattr(self, name)
+
+        def call(*args: Any) -> int:
+            with self.lock:
+                self.log[name] = self.log.get(name, 0) + 1
+                if name in self.fail:
+                    return self.fail.pop(name)
+                if self.sticky and not name.startswith(("cuGetError", "cuEventDestroy", "cuCtxSet")):
+                    return self.sticky
+                return function(*args) or self.sticky if not name.startswith("cuGetError") else function(*args) or 0
+
+        return call
+
+    def _new(self, thing: Any) -> int:
+        number = len(self.objects) + 1000
+        self.objects[number] = thing
+        return number
+
+    # -- devices -------------------------------------------------------------------------------------------------------
+
+    def cuInit(self, flags: int) -> int:
+        return 0 if self.devices else 100
+
+    def cuDriverGetVersion(self, out: int) -> int:
+        return _put(out, self.version, ctypes.c_int) or 0
+
+    def cuGetErrorName(self, code: int, out: int) -> int:
+        self.name = ctypes.create_string_buffer(f"CUDA_ERROR_{ERRORS.get(code, code)}".encode())
+        return _put(out, ctypes.addressof(self.name)) or 0
+
+    def cuGetErrorString(self, code: int, out: int) -> int:
+        self.text = ctypes.create_string_buffer(f"what {code} means".encode())
+        return _put(out, ctypes.addressof(self.text)) or 0
+
+    def cuDeviceGetCount(self, out: int) -> int:
+        return _put(out, self.devices, ctypes.c_int) or 0
+
+    def cuDeviceGet(self, out: int, index: int) -> int:
+        return _put(out, index, ctypes.c_int) or 0 if index < self.devices else 101
+
+    def cuDeviceGetName(self, out: int, size: int, index: int) -> int:
+        ctypes.memmove(out, b"Fake GPU\0", 9)
+        return 0
+
+    def cuDeviceGetAttribute(self, out: int, which: int, index: int) -> int:
+        major, minor = map(int, self.capability.split("."))
+        return _put(out, {75: major, 76: minor, 16: 132}[which], ctypes.c_int) or 0
+
+    def cuDeviceTotalMem(self, out: int, index: int) -> int:
+        return _put(out, self.memory) or 0
+
+    def cuDevicePrimaryCtxRetain(self, out: int, index: int) -> int:
+        return _put(out, 0xC0 + index) or 0
+
+    def cuCtxSetCurrent(self, context: int) -> int:
+        self.local.device = context - 0xC0
+        return 0
+
+    # -- memory --------------------------------------------------------------------------------------------------------
+
+    def _used(self, device: int) -> int:
+        return sum(n for _, n, d in self.allocations.values() if d == device)
+
+    def cuMemGetInfo(self, free: int, total: int) -> int:
+        _put(free, self.memory - self._used(self.local.device))
+        return _put(total, self.memory) or 0
+
+    def cuMemAlloc(self, out: int, nbytes: int) -> int:
+        if self._used(self.local.device) + nbytes > self.memory:
+            return 2
+        memory = np.empty(nbytes + 256, np.uint8)
+        address = memory.ctypes.data + -memory.ctypes.data % 256
+        self.allocations[address] = memory, nbytes, self.local.device
+        return _put(out, address) or 0
+
+    def cuMemFree(self, address: int) -> int:
+        self._drain_all()  # the driver waits for the work that uses it
+        memory, _, _ = self.allocations.pop(address)
+        if len(memory) < 1 << 22:
+            memory[:] = 0xDD
+        return 0
+
+    def cuMemHostAlloc(self, out: int, nbytes: int, flags: int) -> int:
+        memory = np.empty(nbytes, np.uint8)
+        self.pinned[memory.ctypes.data] = memory
+        return _put(out, memory.ctypes.data) or 0
+
+    def cuMemFreeHost(self, address: int) -> int:
+        del self.pinned[address]
+        return 0
+
+    def _inside(self, address: int, nbytes: int) -> bool:
+        return any(a <= address and address + nbytes <= a + n for a, (_, n, _) in self.allocations.items())
+
+    def _is_pinned(self, address: int) -> bool:
+        return any(a <= address < a + len(m) for a, m in self.pinned.items())
+
+    def _copy(self, to: int, source: int, nbytes: int) -> int:
+        ctypes.memmove(to, source, nbytes)
+        return 0
+
+    def cuMemcpyHtoDAsync(self, to: int, source: int, nbytes: int, stream: int) -> int:
+        if not self._inside(to, nbytes):
+            return 1
+        if self._is_pinned(source):
+            return self._push(stream, lambda: self._copy(to, source, nbytes))
+        kept = ctypes.string_at(source, nbytes)  # the driver has read ordinary memory when it returns
+        return self._push(stream, lambda: ctypes.memmove(to, kept, nbytes) and 0 or 0)
+
+    def cuMemcpyDtoHAsync(self, to: int, source: int, nbytes: int, stream: int) -> int:
+        return self._push(stream, lambda: self._copy(to, source, nbytes)) if self._inside(source, nbytes) else 1
+
+    def cuMemcpyDtoDAsync(self, to: int, source: int, nbytes: int, stream: int) -> int:
+        if not self._inside(source, nbytes) or not self._inside(to, nbytes):
+            return 1
+        return self._push(stream, lambda: self._copy(to, source, nbytes))
+
+    def cuMemcpyPeerAsync(self, to: int, there: int, source: int, here: int, nbytes: int, stream: int) -> int:
+        return self.cuMemcpyDtoDAsync(to, source, nbytes, stream)
+
+    # -- streams and events --------------------------------------------------------------------------------------------
+
+    def _push(self, stream: int, work: Callable[[], int]) -> int:
+        s = self.objects[stream]
+        if s.recording is not None:
+            s.recording.append(work)
+        else:
+            s.queue.append(("run", work))
+        return 0
+
+    def _step(self, s: _Stream, event: _Event | None = None, number: int = 0) -> None:
+        """Run a stream's queue, up to a record of an event in it."""
+        while s.queue and not (event is not None and event.done >= number):
+            kind, what = s.queue.popleft()
+            self.clock += 1.0
+            if kind == "run":
+                self.sticky = self.sticky or what() or 0
+            elif kind == "record":
+                recorded, count = what
+                recorded.done, recorded.time = count, self.clock
+            else:
+                awaited, other, count = what
+                if awaited.done < count:
+                    self._step(other, awaited, count)
+
+    def _drain_all(self) -> None:
+        for s in [x for x in self.objects.values() if isinstance(x, _Stream)]:
+            self._step(s)
+
+    def cuStreamCreate(self, out: int, flags: int) -> int:
+        return _put(out, self._new(_Stream(self.local.device))) or 0
+
+    def cuStreamDestroy(self, stream: int) -> int:
+        self._step(self.objects.pop(stream))
+        return 0
+
+    def cuStreamSynchronize(self, stream: int) -> int:
+        self._step(self.objects[stream])
+        return 0
+
+    def cuStreamQuery(self, stream: int) -> int:
+        return 600 if self.objects[stream].queue else 0
+
+    def cuStreamWaitEvent(self, stream: int, event: int, flags: int) -> int:
+        e = self.objects[event]
+        self.objects[stream].queue.append(("wait", (e, e.stream, e.recorded)))
+        return 0
+
+    def cuStreamWaitValue32(self, stream: int, address: int, value: int, flags: int) -> int:
+        def gate() -> int:
+            assert ctypes.c_uint32.from_address(address).value == value, "the gate was waited for while closed"
+            return 0
+
+        return self._push(stream, gate)
+
+    def cuEventCreate(self, out: int, flags: int) -> int:
+        return _put(out, self._new(_Event())) or 0
+
+    def cuEventDestroy(self, event: int) -> int:
+        del self.objects[event]
+        return 0
+
+    def cuEventRecord(self, event: int, stream: int) -> int:
+        e, s = self.objects[event], self.objects[stream]
+        e.stream, e.recorded = s, e.recorded + 1
+        s.queue.append(("record", (e, e.recorded)))
+        return 0
+
+    def cuEventQuery(self, event: int) -> int:
+        e = self.objects[event]
+        return 0 if e.done >= e.recorded else 600
+
+    def cuEventSynchronize(self, event: int) -> int:
+        e = self.objects[event]
+        if e.done < e.recorded:
+            self._step(e.stream, e, e.recorded)
+        return 0
+
+    def cuEventElapsedTime(self, out: int, first: int, second: int) -> int:
+        ctypes.c_float.from_address(out).value = 1e-3 * (self.objects[second].time - self.objects[first].time)
+        return 0
+
+    # -- code ----------------------------------------------------------------------------------------------------------
+
+    def cuModuleLoadDataEx(self, out: int, image: int, count: int, options: int, values: int) -> int:
+        text = ctypes.string_at(image).decode(errors="replace")
+        names = re.findall(r"\.entry (\w+)", text)
+        if not names:
+            log = ctypes.c_void_p.from_address(values).value
+            assert log
+            ctypes.memmove(log, b"line 1: syntax error\0", 21)
+            return 218
+        return _put(out, self._new(set(names))) or 0
+
+    def cuModuleUnload(self, module: int) -> int:
+        del self.objects[module]
+        return 0
+
+    def cuModuleGetFunction(self, out: int, module: int, name: bytes) -> int:
+        if name.decode() not in self.objects[module]:
+            return 500
+        return _put(out, self._new(("kernel", name.decode(), [49152]))) or 0
+
+    def cuFuncGetAttribute(self, out: int, which: int, function: int) -> int:
+        return _put(out, self.objects[function][2][0], ctypes.c_int) or 0
+
+    def cuFuncSetAttribute(self, function: int, which: int, value: int) -> int:
+        if value > 227 << 10:
+            return 1
+        self.objects[function][2][0] = value
+        return 0
+
+    def cuLaunchKernel(
+        self, function: int, gx: int, gy: int, gz: int, tx: int, ty: int, tz: int, shared: int, stream: int,
+        params: int, extra: int,
+    ) -> int:  # fmt: skip
+        _, name, limit = self.objects[function]
+        if not gx or tx > 1024 or shared > limit[0]:
+            return 1
+        (value,) = (ctypes.c_void_p * 1).from_address(params)
+        args = ctypes.c_uint64.from_address(value).value
+        return self._push(stream, lambda: self._run(name, args, gx, tx, shared))
+
+    def _run(self, name: str, args: int, grid: int, threads: int, shared: int) -> int:
+        if not self._inside(args, 8):
+            return 700
+        if not self.run_kernels:
+            return 0
+        if name not in self.compiled:
+            fresh = [s for s in self.sources.values() if s.name not in self.compiled]
+            self.compiled.update(dict.fromkeys((s.name for s in fresh), HostModule(fresh)))
+        ranges = [Range(f"{a:#x}", a, n, READ | WRITE) for a, (_, n, _) in self.allocations.items()]
+        wrong = self.compiled[name].run(name, args, grid, threads, ranges, dynamic=shared)
+        self.violations += wrong
+        return 700 if wrong else 0
+
+    # -- graphs --------------------------------------------------------------------------------------------------------
+
+    def cuStreamBeginCapture(self, stream: int, mode: int) -> int:
+        self.objects[stream].recording = []
+        return 0
+
+    def cuStreamEndCapture(self, stream: int, out: int) -> int:
+        s = self.objects[stream]
+        work, s.recording = s.recording, None
+        return _put(out, self._new(work)) or 0
+
+    def cuGraphInstantiateWithFlags(self, out: int, graph: int, flags: int) -> int:
+        return _put(out, self._new(list(self.objects[graph]))) or 0
+
+    def cuGraphLaunch(self, graph: int, stream: int) -> int:
+        for work in self.objects[graph]:
+            self._push(stream, work)
+        return 0
+
+    def cuGraphExecDestroy(self, graph: int) -> int:
+        del self.objects[graph]
+        return 0
+
+    def cuGraphDestroy(self, graph: int) -> int:
+        del self.objects[graph]
+        return 0
+
+    # -- in place of the real one --------------------------------------------------------------------------------------
+
+    def compile_ptx(self, sources: Iterable[KernelSource], capability: str = "9.0") -> str:
+        """Instead of PTX, the kernels' names; their LLVM is kept to be run."""
+        found = list(sources)
+        self.sources.update({s.name: s for s in found})
+        return "\n".join(f".visible .entry {s.name}(" for s in found)
+
+    def install(self, monkeypatch: Any) -> FakeDriver:
+        """Make it the driver for a test."""
+        monkeypatch.setattr(modules.ptx, "compile_ptx", self.compile_ptx)
+        driver.use(lambda: self.functions)
+        return self

@@ -1,0 +1,111 @@
+"""Compile functions to GPU kernels, as PTX and cubin files with a manifest, where there is no GPU and no driver.
+
+    volta offline 'model.py:predict(f32[8,128], i32[8])' --capability 8.0 9.0 --out kernels
+    volta offline --cubin 'a=model.py:step(f32[64])' 'package.module:loss(f32[3], bf16[])' model.py:FUNCTIONS
+
+A target is a file or module, and a function in it with the shapes of its arguments; or the name of a
+`volta.offline.Function` (or of a list of these), whose arguments may be any pytrees. PTX needs nothing but Volta;
+cubins need NVIDIA's nvJitLink: pip install 'volta[offline]'.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pkgutil
+import re
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+from volta import offline
+from volta.api.arguments import ShapeDtypeStruct
+from volta.core import dtypes
+from volta.core.errors import VoltaError
+from volta.numba_cuda import ptx
+
+_TARGET = re.compile(r"(?:(?P<name>\w+)=)?(?P<where>[^()=]+):(?P<item>\w+)(?:\((?P<args>.*)\))?\Z")
+_ARGUMENT = re.compile(r"\s*(\w+)\[([\d,\s]*)\]\s*(?:,|\Z)")
+_DTYPES = {dtypes.short_name(d): d for d in dtypes.ALL}
+
+
+class TargetError(VoltaError, ValueError):
+    """A target of `volta offline` that cannot be read or found."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("targets", nargs="+", metavar="TARGET", help="[NAME=]FILE_OR_MODULE:FUNCTION(SHAPE, …)")
+    parser.add_argument(
+        "--capability", nargs="+", default=list(offline.CAPABILITIES), metavar="X.Y",
+        help=f"of {', '.join(ptx.CAPABILITIES)} (default: {' '.join(offline.CAPABILITIES)})",
+    )  # fmt: skip
+    parser.add_argument("--cubin", action="store_true", help="machine code as well, by NVIDIA's nvJitLink")
+    parser.add_argument("--out", type=Path, default=Path("kernels"), help="folder for the files (default: kernels)")
+
+
+def run(options: argparse.Namespace) -> int:
+    unknown = [c for c in options.capability if c not in ptx.CAPABILITIES]
+    if unknown:
+        raise TargetError(f"no compute capability {', '.join(unknown)}; there are {', '.join(ptx.CAPABILITIES)}")
+    functions = [f for target in options.targets for f in functions_of(target)]
+    done = offline.compile_functions(functions, options.capability, cubin=options.cubin)
+    path = offline.write_files(options.out, done)
+    for f in done:
+        print(f"{f.name}: {len(f.targets[0].launches)} launches of {len(f.targets[0].kernels)} kernels")
+        for x in f.targets:
+            if x.cubin is not None:
+                most = max((r.registers for r in x.resources.values()), default=0)
+                spilled = sum(r.spill_stores > 0 for r in x.resources.values())
+                print(f"  {x.capability}: {len(x.cubin):,} bytes of code, at most {most} registers, {spilled} spill")
+            else:
+                print(f"  {x.capability}: {len(x.ptx):,} bytes of PTX")
+    print(path)
+    return 0
+
+
+def functions_of(target: str) -> list[offline.Function]:
+    """The functions that a target names.
+
+    Raises:
+        TargetError: it is not written as a target is, or names nothing that can be compiled.
+    """
+    match = _TARGET.match(target)
+    if not match:
+        raise TargetError(f"{target!r} is no target; write FILE_OR_MODULE:FUNCTION(f32[2,3], …)")
+    found = _load(match["where"]).get(match["item"])
+    if match["args"] is not None:
+        if not callable(found):
+            raise TargetError(f"{match['where']} has no function {match['item']}")
+        return [offline.Function(found, _arguments(match["args"]), match["name"] or match["item"])]
+    several = [found] if isinstance(found, offline.Function) else found
+    if not isinstance(several, (list, tuple)) or not all(isinstance(f, offline.Function) for f in several):
+        raise TargetError(f"{target!r} is no volta.offline.Function nor a list of these; a function needs shapes")
+    return list(several)
+
+
+def _load(where: str) -> dict[str, Any]:
+    """The names that a file or module defines."""
+    path = Path(where)
+    if path.suffix == ".py":
+        if not path.exists():
+            raise TargetError(f"there is no file {where}")
+        sys.path.insert(0, str(path.resolve().parent))
+        return runpy.run_path(str(path))
+    sys.path.insert(0, "")
+    try:
+        return vars(pkgutil.resolve_name(where))
+    except (ImportError, AttributeError, ValueError) as error:
+        raise TargetError(f"module {where} cannot be imported: {error}") from None
+
+
+def _arguments(text: str) -> tuple[Any, ...]:
+    """``f32[2,3], i32[]`` as shapes and dtypes."""
+    found, at = [], 0
+    while at < len(text.rstrip()):
+        match = _ARGUMENT.match(text, at)
+        if not match or match[1] not in _DTYPES:
+            raise TargetError(f"{text[at:]!r} is no list of shapes as f32[2,3], i32[]; dtypes: {', '.join(_DTYPES)}")
+        shape = tuple(int(n) for n in match[2].split(",") if n.strip())
+        found.append(ShapeDtypeStruct(shape, _DTYPES[match[1]]))
+        at = match.end()
+    return tuple(found)

@@ -1,0 +1,136 @@
+"""A plan as it runs on a GPU: its launches, what memory and which transfers they need. Asking needs no GPU."""
+
+from __future__ import annotations
+
+import attrs
+
+from volta.numba_cuda.kernels import launches_of
+from volta.numba_cuda.launches import SCRATCH, Launch
+from volta.numba_cuda.pool import rounded
+from volta.xla_like.plan import ExecutionPlan
+
+KEPT = 8
+"""Tables of args a plan keeps, by the addresses in them: as memory is reused, most calls find theirs."""
+
+
+@attrs.frozen
+class DevicePlan(ExecutionPlan):
+    """An ExecutionPlan with the launches that run it on a GPU."""
+
+    launches: tuple[Launch, ...] = ()
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Scratch memory that the launches share, behind the arena in the same allocation."""
+        return max((x.scratch for x in self.launches), default=0)
+
+    @property
+    def device_arena_bytes(self) -> int:
+        """The arena and the workspace together: one allocation of each call."""
+        return arena_end(self.arena_bytes) + self.workspace_bytes
+
+    @property
+    def table_bytes(self) -> int:
+        """A table of the args of all launches."""
+        return 8 * sum(len(x.words) for x in self.launches)
+
+    def bytes_by_class(self) -> dict[str, int]:
+        """Bytes held while the plan runs, as the pool sets them aside; 'workspace' and 'args' are the backend's own."""
+        out = {"input": 0, "const": 0, "output": 0, "temp": 0, "workspace": 0, "args": 0}
+        for b in self.buffers:
+            if b.kind != "temp" and b.alias is None:
+                out[b.kind] += rounded(b.nbytes)
+        if self.device_arena_bytes:
+            out["workspace"] = self.workspace_bytes
+            out["temp"] = rounded(self.device_arena_bytes) - self.workspace_bytes
+        if self.launches:
+            out["args"] = rounded(KEPT * self.table_bytes)
+        return out
+
+    @property
+    def transfers(self) -> dict[str, int]:
+        """Bytes moved between host and device by a call whose inputs lie on the host, but for donated ones: those are
+        state, which stays on the device. An input that is on the device already moves nothing, and neither does a
+        result until it is read. 'args' is the table of addresses, copied when a call's addresses are new."""
+        copied = sum(b.nbytes for b in self.buffers if b.placement == "host_input")
+        return {"host_to_device": copied, "device_to_host": 0, "args": self.table_bytes}
+
+    def transfer_list(self) -> list[tuple[int, str, str, int]]:
+        """Each array that may cross between host and device: (buffer, placement, when, bytes)."""
+        when = {
+            "host_input": "each call, unless it is on the device",
+            "device_parameter": "the first call, unless it is on the device",
+            "device_constant": "when compiled",
+            "device_output": "when read",
+        }
+        return [(b.id, b.placement, when[b.placement], b.nbytes) for b in self.buffers if b.placement in when]
+
+    def kernel_texts(self) -> dict[str, str]:
+        """The readable text of each kernel, by the symbol it has on the GPU, in order of first use."""
+        return {x.source.name: x.source.text for x in self.launches}
+
+    def as_text(self) -> str:
+        """The plan's text, then its launches and its transfers."""
+        lines = [super().as_text(), "on cuda"]
+        for i, x in enumerate(self.launches):
+            shared = f" shared={x.shared}" if x.shared else ""
+            lines.append(f"  launch {i}: {x.label} grid={x.grid} threads={x.threads}{shared} {x.source.name}")
+        for number, placement, when, nbytes in self.transfer_list():
+            way = "device to host" if placement == "device_output" else "host to device"
+            lines.append(f"  transfer b{number}: {way} {nbytes} bytes ({placement}; {when})")
+        return "\n".join(lines)
+
+    __str__ = as_text
+
+
+def arena_end(arena_bytes: int) -> int:
+    """Where the workspace begins behind an arena."""
+    return -(-arena_bytes // 256) * 256
+
+
+def device_plan(plan: ExecutionPlan) -> DevicePlan:
+    """The plan with its launches.
+
+    Raises:
+        UnsupportedOperationError: a call has no CUDA kernel.
+    """
+    fields = {f.name: getattr(plan, f.name) for f in attrs.fields(ExecutionPlan)}
+    return DevicePlan(**fields, launches=tuple(launches_of(plan)))
+
+
+@attrs.frozen
+class Patch:
+    """A word of the table that holds ``addresses[position] + distance``."""
+
+    word: int
+    position: int
+    distance: int
+
+
+@attrs.frozen
+class Table:
+    """The args of all launches as words, the byte offset of each launch's, and what changes from call to call."""
+
+    words: list[int]
+    offsets: list[int]
+    patches: list[Patch]
+
+
+def table_of(plan: DevicePlan, const_addresses: list[int]) -> Table:
+    """A plan's table. A call is given the addresses of `ExecutionPlan.address_slots`; the arena's comes last, and the
+    workspace lies behind the arena."""
+    slots, count = plan.address_slots()
+    arena = count - (plan.arena_bytes > 0)
+    fixed = dict(zip(plan.consts, const_addresses, strict=True))
+    table = Table([], [], [])
+    for launch in plan.launches:
+        start = len(table.words)
+        table.offsets.append(8 * start)
+        table.words.extend(launch.words)
+        for word, buffer, distance in launch.addresses:
+            if buffer in fixed:
+                table.words[start + word] = fixed[buffer] + distance
+                continue
+            position, base = (arena, arena_end(plan.arena_bytes)) if buffer == SCRATCH else slots[buffer]
+            table.patches.append(Patch(start + word, position, base + distance))
+    return table

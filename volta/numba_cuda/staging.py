@@ -1,0 +1,71 @@
+"""Large copies between the host's ordinary memory and a device, chunk by chunk through page-locked memory.
+
+The driver's own copies from ordinary memory wait for the stream first. Here one chunk moves while the next is filled.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from volta.numba_cuda.driver import Device, Event, Stream
+
+LARGE = 1 << 20
+"""Copies of at least this many bytes go through chunks."""
+
+CHUNK = 4 << 20
+
+HOST = "host"
+"""Stands for the stream of page-locked memory: the host writes it, in no stream's order."""
+
+
+class Chunks:
+    """Two chunks of page-locked memory for one copy, and when each was last read or written by the device."""
+
+    def __init__(self, device: Device, nbytes: int) -> None:
+        size = min(CHUNK, nbytes)
+        self.blocks = [device.pinned.take(size, HOST) for _ in range(2)]
+        self.events: list[Event | None] = [None, None]
+
+    def give_back(self, stream: Stream) -> None:
+        for block in self.blocks:
+            block.others = {stream: None}
+            block.give_back()
+
+
+def to_device(device: Device, address: int, host: int, nbytes: int, stream: Stream) -> None:
+    """Copy to the device in the stream's order; the host memory is free on return."""
+    chunks = Chunks(device, nbytes)
+    try:
+        for i, at in enumerate(range(0, nbytes, CHUNK)):
+            count, k = min(CHUNK, nbytes - at), i % 2
+            event, pinned = chunks.events[k], chunks.blocks[k].address
+            if event is not None:
+                event.wait()
+            ctypes.memmove(pinned, host + at, count)
+            device.check(device.api.cuMemcpyHtoDAsync(address + at, pinned, count, stream.handle))
+            chunks.events[k] = stream.mark()
+    finally:
+        chunks.give_back(stream)
+
+
+def to_host(device: Device, host: int, address: int, nbytes: int, stream: Stream) -> None:
+    """Copy to the host after the stream's work; the bytes are there on return."""
+    chunks = Chunks(device, nbytes)
+    starts = list(range(0, nbytes, CHUNK))
+    try:
+        for i, at in enumerate([*starts, -1]):
+            if at >= 0:
+                pinned = chunks.blocks[i % 2].address
+                count = min(CHUNK, nbytes - at)
+                device.check(device.api.cuMemcpyDtoHAsync(pinned, address + at, count, stream.handle))
+                chunks.events[i % 2] = stream.mark()
+            if i:
+                event = chunks.events[(i - 1) % 2]
+                assert event is not None
+                event.wait()
+                before = starts[i - 1]
+                ctypes.memmove(host + before, chunks.blocks[(i - 1) % 2].address, min(CHUNK, nbytes - before))
+    finally:
+        chunks.give_back(stream)

@@ -1,0 +1,135 @@
+"""A compiled program on a GPU: the same protocol as on the CPU, in the order of a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from volta.core.errors import OutOfMemoryError
+from volta.core.ir import ClosedJaxpr
+from volta.core.source import at_user_line
+from volta.runtime import devices
+from volta.runtime.array import CALLS, HELD, Array, SharedBuffer
+from volta.runtime.executable import Executable, gpu_of, passed, refuse_repeated
+from volta.runtime.memory import Buffer
+from volta.xla_like.plan import ExecutionPlan
+
+
+class DeviceExecutable(Executable):
+    """A program compiled for a GPU: arguments that lie elsewhere are copied there, results stay there."""
+
+    __slots__ = ("_device", "_kernels", "_sizes")
+
+    def __init__(
+        self,
+        plan: ExecutionPlan,
+        program: ClosedJaxpr,
+        native: Any,
+        elsewhere: Callable[[int], Executable],
+        device: Any,
+    ) -> None:
+        super().__init__(plan, program, native, elsewhere)
+        self._device = device
+        self._kernels = native
+        self._sizes = [nbytes for nbytes, _ in self._layout]
+        self._arena = plan.device_arena_bytes  # type: ignore[attr-defined]
+
+    def _run(self, arrays: Sequence[Array]) -> list[Array]:
+        given = arrays
+        stream = self._device.stream()
+        buffers = [a._buffer for a in arrays]
+        try:
+            addresses = [b.address for b in buffers if b.stream is stream]  # type: ignore[union-attr]
+        except AttributeError:
+            addresses = []
+        if len(addresses) != len(buffers):
+            arrays = self._placed(arrays, stream)
+            buffers = [a.buffer() for a in arrays]
+            addresses = [b.address for b in buffers if b is not None]
+        make, take, arena = devices.DeviceBuffer, self._device.pool.take, None
+        fresh = []
+        try:
+            for nbytes in self._sizes:
+                block = take(nbytes, stream)
+                fresh.append(make(block, nbytes, stream))
+                addresses.append(block.address)
+            if self._arena:
+                arena = take(self._arena, stream)
+                addresses.append(arena.address)
+            if self._donated:
+                refuse_repeated(given, self._donated)
+                taken = self._take_donated(arrays, addresses, stream)
+            else:
+                taken = {}
+                self._native(stream, tuple(addresses))
+        except MemoryError as error:
+            raise self._out_of_memory(error) from None
+        finally:
+            if arena is not None:
+                arena.give_back()  # the stream orders its next use after this one
+        out = []
+        for aval, kind, i in self._returns:
+            if kind == 0:
+                out.append(Array(aval, fresh[i], 0))
+            elif kind != 3 and i in taken:
+                out.append(Array(aval, taken[i], 0))
+            else:
+                out.append(passed(aval, arrays[i] if kind == 1 else self.program.consts[i]))
+        for k in self._repeated:
+            out[k].share()
+        if arrays is not given:
+            for d in self._donated:  # where a copy on the device stood in for a donated array, that one is gone too
+                if arrays[d] is not given[d]:
+                    given[d].delete()
+        return out
+
+    def _placed(self, arrays: Sequence[Array], stream: Any) -> list[Array]:
+        """The arguments in this device's memory, to be used by a stream."""
+        gpu_of(arrays, self._device.name)
+        placed = []
+        for a in arrays:
+            x = devices.place(a, self._device.name, stream)
+            if x.buffer().stream is not stream:
+                devices.visible_to(x.buffer(), stream)
+            placed.append(x)
+        return placed
+
+    def _take_donated(self, arrays: Sequence[Array], addresses: list[int], stream: Any) -> dict[int, Buffer]:
+        """Take the donated arguments and launch; they are given back if that fails."""
+        taken: dict[int, Buffer] = {}
+        originals: list[tuple[Array, Buffer]] = []
+        try:
+            for d in self._donated:
+                buffer = arrays[d].take()
+                originals.append((arrays[d], buffer))
+                if type(buffer) is SharedBuffer or len(CALLS) > 1:  # others read this memory: give away a copy
+                    copy = devices.DeviceBuffer(self._device.pool.take(buffer.nbytes, stream), buffer.nbytes, stream)
+                    self._device.copy(copy.address, buffer.address, buffer.nbytes, stream)
+                    HELD.append(buffer)
+                    buffer, addresses[d] = copy, copy.address
+                assert isinstance(buffer, devices.DeviceBuffer)
+                buffer.stream = stream  # which writes it from now on
+                taken[d] = buffer
+            self._native(stream, tuple(addresses))
+        except BaseException:
+            for array, buffer in originals:
+                array.give_back(buffer, 0)
+            raise
+        return taken
+
+    def _out_of_memory(self, error: MemoryError) -> OutOfMemoryError:
+        return OutOfMemoryError(
+            at_user_line(
+                f"{devices.no_memory(error, self._device)}.\nThe plan {self.plan.name!r} needs "
+                f"{self.plan.peak_live_bytes:,} bytes at its peak, its arguments included:\n"
+                f"{self.plan.memory_report()}\n{devices.WAY_OUT}"
+            )
+        )
+
+    def llvm_ir(self, symbol: str) -> str:
+        """The LLVM IR that is emitted for one kernel."""
+        return str(self._kernels.llvm_ir(symbol))
+
+    def asm(self, symbol: str) -> str:
+        """One kernel as PTX, the assembly text that the driver is given."""
+        return str(self._kernels.ptx(symbol))

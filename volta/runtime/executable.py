@@ -1,0 +1,206 @@
+"""A compiled program on the CPU: what the gateway hands out. Calling it runs the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from volta.core.avals import ShapedArray
+from volta.core.errors import DeviceError, DonatedBufferError
+from volta.core.ir import ClosedJaxpr
+from volta.core.source import at_user_line
+from volta.numba_cpu import unit
+from volta.runtime import devices
+from volta.runtime.array import CALLS, HELD, Array, SharedBuffer, intern_aval, release_held
+from volta.runtime.memory import Buffer, default_pool
+from volta.xla_like.plan import ExecutionPlan
+
+_SLAB_LIMIT = 4096
+"""Outputs up to this many bytes share one block; larger ones live and die alone."""
+
+
+class Executable:
+    """A compiled program: call it with a list of arrays, get a list of arrays."""
+
+    __slots__ = (
+        "_arena", "_donated", "_elsewhere", "_layout", "_native", "_repeated", "_returns", "_slab", "plan", "program",
+    )  # fmt: skip
+
+    def __init__(
+        self, plan: ExecutionPlan, program: ClosedJaxpr, native: Any, elsewhere: Callable[[int], Executable]
+    ) -> None:
+        self.plan = plan
+        self._elsewhere = elsewhere  # the same program on a GPU, for arguments that lie there
+        self.program = program  # after the passes; also keeps the constants alive
+        self._native = native.call
+        self._donated = plan.donated
+        self._arena = plan.arena_bytes
+        # Output buffers in the order the native call takes them: (nbytes, offset in the slab or -1).
+        self._layout: list[tuple[int, int]] = []
+        number: dict[int, int] = {}
+        slab = 0
+        for b in plan.buffers:
+            if b.kind == "output" and b.alias is None:
+                number[b.id] = len(self._layout)
+                size = -(-b.nbytes // 64) * 64
+                if size <= _SLAB_LIMIT:
+                    self._layout.append((b.nbytes, slab))
+                    slab += size
+                else:
+                    self._layout.append((b.nbytes, -1))
+        self._slab = slab or int(any(at >= 0 for _, at in self._layout))  # empty results have an address too
+        # Results: (aval, kind, position): 'new' output, 'in' an input itself, 'alias' memory of a donated input.
+        position = {b: i for i, b in enumerate(plan.inputs)}
+        self._returns: list[tuple[ShapedArray, int, int]] = []
+        self._repeated = [k for k, b in enumerate(plan.outputs) if plan.outputs.count(b) > 1]
+        for out, aval in zip(plan.outputs, plan.out_avals, strict=True):
+            aval = intern_aval(aval)
+            alias = plan.buffers[out].alias
+            if out in number:
+                self._returns.append((aval, 0, number[out]))
+            elif out in position:
+                self._returns.append((aval, 1, position[out]))
+            elif alias is not None:
+                self._returns.append((aval, 2, position[alias]))
+            else:
+                self._returns.append((aval, 3, plan.consts.index(out)))
+
+    def __call__(self, arrays: Sequence[Array]) -> list[Array]:
+        """Run the plan.
+
+        Args:
+            arrays: one for each input of the program, of its shape and dtype (not checked here). Donated ones are gone
+                afterwards.
+
+        Raises:
+            DonatedBufferError: an array is gone already, or a donated one was passed twice.
+            MemoryBudgetError: there is no memory for the results.
+        """
+        CALLS.append(None)  # from here on no donor and no delete() lets go of memory that this call reads
+        try:
+            return self._run(arrays)
+        finally:
+            CALLS.pop()
+            if HELD:
+                release_held()
+
+    def _run(self, arrays: Sequence[Array]) -> list[Array]:
+        addresses = [a.address for a in arrays]
+        if 0 in addresses:
+            for a in arrays:
+                a.buffer()  # raises DonatedBufferError
+            return self._elsewhere(arrays[addresses.index(0)].buffer().stream.device.index)._run(arrays)
+        pool = default_pool()
+        blocks = []
+        if self._slab:
+            slab = pool.allocate(self._slab)
+            base = slab.address
+        for nbytes, offset in self._layout:
+            if offset >= 0:
+                blocks.append((slab, base + offset))
+                addresses.append(base + offset)
+            else:
+                block = pool.allocate(nbytes)
+                blocks.append((block, block.address))
+                addresses.append(block.address)
+        if self._arena:
+            arena = pool.allocate(self._arena)
+            addresses.append(arena.address)
+        if self._donated:
+            return self._run_donating(arrays, addresses, blocks)
+        self._native(*addresses)
+        out = []
+        for aval, kind, i in self._returns:
+            if kind == 0:
+                block, address = blocks[i]
+                out.append(Array(aval, block, address))
+            else:
+                out.append(passed(aval, arrays[i] if kind == 1 else self.program.consts[i]))
+        for k in self._repeated:
+            out[k].share()
+        return out
+
+    def _run_donating(self, arrays: Sequence[Array], addresses: list[int], blocks: list[Any]) -> list[Array]:
+        refuse_repeated(arrays, self._donated)
+        taken: dict[int, Buffer] = {}
+        originals: list[tuple[Array, Buffer, int]] = []
+        try:
+            for d in self._donated:
+                address, buffer = addresses[d], arrays[d].take()
+                originals.append((arrays[d], buffer, address))
+                if type(buffer) is SharedBuffer or len(CALLS) > 1:  # others read this memory: give away a copy
+                    HELD.append(buffer)
+                    copy = Array.from_numpy(Array(arrays[d].aval, buffer, address).numpy())
+                    buffer, addresses[d] = copy.buffer(), copy.address
+                taken[d] = buffer
+        except BaseException:
+            for array, buffer, address in originals:
+                array.give_back(buffer, address)
+            raise
+        self._native(*addresses)
+        out = []
+        for aval, kind, i in self._returns:
+            if kind == 0:
+                out.append(Array(aval, *blocks[i]))
+            elif kind != 3 and i in taken:
+                out.append(Array(aval, taken[i], addresses[i]))
+            else:
+                out.append(passed(aval, arrays[i] if kind == 1 else self.program.consts[i]))
+        for k in self._repeated:
+            out[k].share()
+        return out
+
+    # -- inspection ----------------------------------------------------------------------------------------------------
+
+    @property
+    def peak_live_bytes(self) -> int:
+        """Bytes of inputs, constants, outputs and temporaries that are live at once, as planned."""
+        return self.plan.peak_live_bytes
+
+    def memory_report(self) -> str:
+        return self.plan.memory_report()
+
+    def kernel_texts(self) -> dict[str, str]:
+        """The readable text of each kernel, by symbol."""
+        return self.plan.kernel_texts()
+
+    def llvm_ir(self, symbol: str) -> str:
+        """The optimised LLVM IR of one kernel."""
+        return unit.llvm_ir(symbol)
+
+    def asm(self, symbol: str) -> str:
+        """The machine code of one kernel as assembly text."""
+        return unit.asm(symbol)
+
+    def as_text(self) -> str:
+        """The plan, then the text of every kernel."""
+        return self.plan.as_text() + "\n\n" + "\n\n".join(f"{k}:\n{v}" for k, v in self.kernel_texts().items())
+
+
+def gpu_of(arrays: Sequence[Array], name: str = "") -> int:
+    """The number of the GPU that arrays lie on, or the one named; those in host memory may be copied to any.
+
+    Raises:
+        DonatedBufferError: an array is gone.
+        DeviceError: they lie on different GPUs.
+    """
+    there = dict.fromkeys(x.buffer().device for x in arrays if x.buffer().device != devices.HOST)
+    found = list(dict.fromkeys([*([name] if name else []), *there]))
+    if len(found) > 1:
+        raise DeviceError(
+            at_user_line(f"the arguments of one call lie on {' and '.join(found)}: move them with volta.device_put")
+        )
+    return int(found[0].split(":")[1])
+
+
+def refuse_repeated(arrays: Sequence[Array], donated: Sequence[int]) -> None:
+    ids = list(map(id, arrays))
+    if len(set(ids)) != len(ids) and any(ids.count(ids[d]) > 1 for d in donated):
+        raise DonatedBufferError(
+            at_user_line("the same array was passed as a donated argument and once more; pass a copy instead")
+        )
+
+
+def passed(aval: ShapedArray, source: Array) -> Array:
+    """A result that is an argument or a constant: another array over the same memory."""
+    return Array(aval, source.share(), source.address)
