@@ -31,7 +31,7 @@ from volta.core.interp import Tracer
 from volta.core.policy import DeterminismLevel
 from volta.numba_cpu.threads import get_num_threads, set_num_threads
 from volta.runtime.array import Array
-from volta.runtime.context import ExecutionContext, current_context, execution_context
+from volta.runtime.context import ExecutionContext, current_context, default_matmul_precision, execution_context
 from volta.runtime.devices import default_device
 from volta.version import __version__
 
@@ -49,6 +49,7 @@ __all__ = [
     "current_context",
     "default_backend",
     "default_device",
+    "default_matmul_precision",
     "device_count",
     "device_get",
     "device_put",

@@ -29,6 +29,7 @@ from volta.core.ir import ClosedJaxpr
 from volta.numba_cuda import ptx
 from volta.numba_cuda.offline import CAPABILITIES, Compiled, compile_plan
 from volta.runtime import gateway
+from volta.runtime.context import current_context
 from volta.version import __version__
 from volta.xla_like.compile import CompileOptions, build_plan
 from volta.xla_like.plan import ExecutionPlan
@@ -60,13 +61,13 @@ class CompiledFunction:
 
 
 def plan_on_cuda(program: ClosedJaxpr, name: str = "main", donated: Sequence[int] = ()) -> tuple[ExecutionPlan, Any]:
-    """The plan that a program has on a GPU, and its constants."""
+    """The plan that a program has on a GPU at the context's determinism level, and its constants."""
 
     def evaluate(constants: ClosedJaxpr) -> list[Any]:
         return [x.numpy() for x in gateway.compile(constants, name="constants")([])]
 
-    options = CompileOptions(vector_bits=512)
-    plan, program = build_plan(program, name=name, donated=donated, options=options, evaluate=evaluate)
+    options, level = CompileOptions(vector_bits=512, tensor_cores=True), current_context().level
+    plan, program = build_plan(program, name=name, donated=donated, level=level, options=options, evaluate=evaluate)
     return plan, program.consts
 
 

@@ -12,6 +12,7 @@ from volta.core import pytrees
 from volta.core.avals import ShapedArray
 from volta.core.interp import Tracer
 from volta.core.ir import ClosedJaxpr, Jaxpr
+from volta.core.policy import default_precision
 from volta.core.pytrees import PyTreeDef
 from volta.trace.calls import call as call_program
 from volta.trace.jaxpr_trace import trace_to_jaxpr
@@ -42,7 +43,7 @@ class FlatCall:
         return call_paths(self.args, self.kwargs, numbers)
 
     def key(self, avals: list[ShapedArray]) -> tuple[Any, ...]:
-        return (self.tree, self.extra, *avals)
+        return (self.tree, self.extra, default_precision(), *avals)
 
     def apply(self, fun: Callable[..., Any], leaves: Any) -> Any:
         """Call ``fun`` with ``leaves`` in place of the array arguments."""

@@ -16,7 +16,7 @@ def vector_bits() -> int:
     return target.vector_bits()
 
 
-def complete(plan: ExecutionPlan) -> ExecutionPlan:
+def complete(plan: ExecutionPlan, device: None = None) -> ExecutionPlan:
     """The plan with what the backend adds to it: nothing on the CPU."""
     return plan
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from volta.numba_cuda import device_plan, driver, kernels, launch, pool, profile
+from volta.numba_cuda import device_plan, driver, kernels, launch, pool, profile, ptx
 from volta.xla_like.plan import ExecutionPlan
 
 NAME = "cuda"
@@ -17,9 +17,9 @@ def vector_bits() -> int:
     return 512
 
 
-def complete(plan: ExecutionPlan) -> device_plan.DevicePlan:
-    """The plan with its launches, its workspace and its transfers."""
-    return device_plan.device_plan(plan)
+def complete(plan: ExecutionPlan, device: driver.Device) -> device_plan.DevicePlan:
+    """The plan with its launches on a device, its workspace and its transfers."""
+    return device_plan.device_plan(plan, ptx.best_for(*device.info.capability))
 
 
 def prepare(

@@ -88,14 +88,14 @@ def arena_end(arena_bytes: int) -> int:
     return -(-arena_bytes // 256) * 256
 
 
-def device_plan(plan: ExecutionPlan) -> DevicePlan:
-    """The plan with its launches.
+def device_plan(plan: ExecutionPlan, capability: str = "9.0") -> DevicePlan:
+    """The plan with its launches on a GPU of a compute capability.
 
     Raises:
         UnsupportedOperationError: a call has no CUDA kernel.
     """
     fields = {f.name: getattr(plan, f.name) for f in attrs.fields(ExecutionPlan)}
-    return DevicePlan(**fields, launches=tuple(launches_of(plan)))
+    return DevicePlan(**fields, launches=tuple(launches_of(plan, capability)))
 
 
 @attrs.frozen

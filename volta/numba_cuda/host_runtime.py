@@ -233,6 +233,7 @@ class _Runtime:
         to, source, nbytes, valid = args
         size, read = b.zext(nbytes, I64), b.zext(valid, I64)
         to = self._call(b, "check", to, size, I64(WRITE), size)
+        source = b.select(b.icmp_signed("==", read, I64(0)), to, source)  # where nothing is read, any address is one
         source = self._call(b, "check", source, read, I64(READ), size)
         t = self._get(b, "thread")
         count = self._word(b, "copy_counts", t)

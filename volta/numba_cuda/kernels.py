@@ -9,7 +9,7 @@ import attrs
 
 from volta.core import dtypes
 from volta.core.errors import UnsupportedOperationError
-from volta.numba_cuda import dot, library, nests, ordering
+from volta.numba_cuda import dot, dot_tensor, library, nests, ordering
 from volta.numba_cuda.launches import Launch, Regions, aligned, touched
 from volta.numba_cuda.merging import merge
 from volta.numba_cuda.ptx import KernelSource
@@ -33,19 +33,25 @@ from volta.xla_like.views import prod, row_major
 KERNEL_CLASSES = ("loop", "combine", "chain", "dot", "dot_pack", "dot_row", "scatter", "scatter_order", *library.TASKS)
 """Every one of them is strict."""
 
+DEVICE_CLASSES = ("dot_tc",)
+"""Those of level device: the same bits from run to run and batch to batch on one architecture."""
+
 _FEW_BLOCKS = 264
 """Below this many blocks of threads a long reduction is cut: a GPU runs about two for each multiprocessor."""
 
 _MOST_BLOCKS = (1 << 31) - 1
 
 
-def launches_of(plan: ExecutionPlan) -> list[Launch]:
-    """A plan's launches in order: those that may run together merged, their scratch memory laid out."""
+def launches_of(plan: ExecutionPlan, capability: str = "9.0") -> list[Launch]:
+    """A plan's launches in order: those that may run together merged, their scratch memory laid out.
+
+    Which kernel a product on tensor cores runs depends on the GPU's compute capability.
+    """
     regions = Regions()
-    return merge(plan, unmerged(plan, regions), regions)
+    return merge(plan, unmerged(plan, regions, capability), regions)
 
 
-def unmerged(plan: ExecutionPlan, regions: Regions) -> list[Launch]:
+def unmerged(plan: ExecutionPlan, regions: Regions, capability: str = "9.0") -> list[Launch]:
     """The launches of a plan's calls: chains as their parts, one after the other; nothing is packed."""
     sizes = {b.id: b.nbytes for b in plan.buffers}
 
@@ -53,7 +59,7 @@ def unmerged(plan: ExecutionPlan, regions: Regions) -> list[Launch]:
         return regions.size(buffer) if buffer < 0 else sizes[buffer]
 
     cuts = [cut for call in plan.calls for part in call.each() for cut in _cut(part, regions)]
-    return [found for cut in cuts for found in _launch(cut, regions, nbytes)]
+    return [found for cut in cuts for found in _launch(cut, regions, nbytes, capability)]
 
 
 def _cut(call: KernelCall, regions: Regions) -> list[KernelCall]:
@@ -92,10 +98,12 @@ def _cut(call: KernelCall, regions: Regions) -> list[KernelCall]:
     return [first, *combines]
 
 
-def _launch(call: KernelCall, regions: Regions, nbytes: Callable[[int], int]) -> Iterator[Launch]:
+def _launch(
+    call: KernelCall, regions: Regions, nbytes: Callable[[int], int], capability: str
+) -> Iterator[Launch]:  # fmt: skip
     if not call.tasks:
         return
-    kernel, scratch, share = call.kernel, 0, 0
+    kernel, scratch, share, shared = call.kernel, 0, 0, 0
     name = kernel_name(kernel)
     if isinstance(kernel, LoopKernel):
         kernel = attrs.evolve(kernel, wide=False)  # the width of the CPU's vectors
@@ -119,6 +127,10 @@ def _launch(call: KernelCall, regions: Regions, nbytes: Callable[[int], int]) ->
         return
     elif kernel.name in ("dot", "dot_row"):
         source, grid, threads = _dot(call, kernel.spec)
+        words, addresses = _library_words(call)
+    elif kernel.name == "dot_tc":
+        source, grid, variant = dot_tensor.launch_of(call, capability)
+        threads, shared = variant.threads, variant.shared_bytes
         words, addresses = _library_words(call)
     elif kernel.name == "scatter":
         batch, slots, width, _ = call.sizes
@@ -150,9 +162,9 @@ def _launch(call: KernelCall, regions: Regions, nbytes: Callable[[int], int]) ->
         moved.append((1, region, 0))
         writes += ((region, 0, nbytes(region)),)
     header = (call.tasks, 0, scratch, share)
-    alone = isinstance(kernel, LibraryKernel) and kernel.name in ("dot", "dot_row")
+    alone = isinstance(kernel, LibraryKernel) and kernel.name in ("dot", "dot_row", "dot_tc")
     yield Launch(
-        source, grid, threads, (*header, *words), tuple(moved), 0, call.describe(), 0, reads, writes, alone=alone
+        source, grid, threads, (*header, *words), tuple(moved), 0, call.describe(), shared, reads, writes, alone=alone
     )
 
 

@@ -62,11 +62,11 @@ def compile_plan(
         AssertionError: the text breaks a rule (a bug of Volta's).
         ValueError: an unknown capability.
     """
-    launches = launches_of(plan)
-    sources = {x.source.name: x.source for x in launches}
-    table = tuple(LaunchInfo(x.source.name, x.grid, x.threads, x.shared, x.calls) for x in launches)
     out = []
     for capability in capabilities:
+        launches = launches_of(plan, capability)
+        sources = {x.source.name: x.source for x in launches}
+        table = tuple(LaunchInfo(x.source.name, x.grid, x.threads, x.shared, x.calls) for x in launches)
         text = ptx.compile_ptx(sources.values(), capability)
         found = ptx.violations(text)
         if found:

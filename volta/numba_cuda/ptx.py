@@ -22,9 +22,12 @@ TRIPLE = "nvptx64-nvidia-cuda"
 
 CAPABILITIES = {
     "7.0": ("sm_70", 63), "7.5": ("sm_75", 63), "8.0": ("sm_80", 70), "8.6": ("sm_86", 71), "8.9": ("sm_89", 78),
-    "9.0": ("sm_90", 78),
+    "9.0": ("sm_90", 78), "9.0a": ("sm_90a", 80),
 }  # fmt: skip
-"""Compute capabilities, each with its target and the version of PTX that is written for it."""
+"""Compute capabilities, each with its target and the version of PTX that is written for it.
+
+9.0a is 9.0 with Hopper's own instructions: such kernels run on GPUs of just this capability.
+"""
 
 _FORBIDDEN = (
     (re.compile(r"\.approx\b"), "an approximate operation"),
@@ -69,7 +72,9 @@ def _target_machine(capability: str) -> llvm.TargetMachine:
 
 def best_for(major: int, minor: int) -> str:
     """The newest capability that a device can run; ``ValueError`` if it is too old."""
-    known = [c for c in CAPABILITIES if tuple(map(int, c.split("."))) <= (major, minor)]
+    if f"{major}.{minor}a" in CAPABILITIES:
+        return f"{major}.{minor}a"
+    known = [c for c in CAPABILITIES if c[-1] != "a" and tuple(map(int, c.split("."))) <= (major, minor)]
     if not known:
         raise ValueError(f"compute capability {major}.{minor} is older than {next(iter(CAPABILITIES))}")
     return known[-1]

@@ -8,7 +8,7 @@ shape           A, (row, k)                               B, (k, column)        
 m8n8k4 f64      (g, t)                                    (t, g)                         (g, 2t + i)
 m16n8k4…16 f64  (g + 8 (i % 2), t + 4 (i / 2))            (t + 4 i, g)                   (g + 8 (i / 2), 2t + i % 2)
 m16n8k8 tf32    (g + 8 (i % 2), t + 4 (i / 2))            (t + 4 i, g)                   as above
-m16n8k16 bf16   (g + 8 (i % 2), 2t + {0, 1} + 8 (i / 2))  (2t + {0, 1} + 8 i, g)         as above
+m16n8k16 bf16, f16 (g + 8 (i % 2), 2t + {0, 1} + 8 (i / 2))  (2t + {0, 1} + 8 i, g)         as above
 ==============  ========================================  =============================  =========================
 
 In float64 each result is a chain of fused multiply-adds over ascending k that begins at C (measured, see
@@ -49,15 +49,18 @@ def _unpack(b: ir.IRBuilder, value: ir.Value) -> list[ir.Value]:
 def _mma_op(
     name: str, llvm: str, a: int, operand: ir.Type, bs: int, result: ir.Type, cs: int, depth: int,
     left: Callable[[int, int], tuple[int, int]], right: Callable[[int], tuple[int, int]],
-    number: Callable[[ir.IRBuilder, ir.Value, int], ir.Value],
+    number: Callable[[ir.IRBuilder, ir.Value, int], ir.Value], packed: ir.Type | None = None,
 ) -> Op:  # fmt: skip
     """``left(half, k)`` and ``right(k)`` say where an element of A (row g or g + 8) or B lies: (lane of four, place).
 
     A place is a register, or for packed operands twice its number plus which half; ``number`` takes the value out.
+    ``packed`` is LLVM's type of such a register where that is no i32.
     """
     per = 2 if operand is I32 and depth == 16 else 1
 
     def ptx(b: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
+        if packed is not None:
+            args = [b.bitcast(x, packed) if x.type == operand else x for x in args]
         return b.call(intrinsic(b.module, llvm, _struct(result, cs), [x.type for x in args]), args)
 
     def host(b: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
@@ -84,6 +87,11 @@ def _mma_op(
 def _half_of(b: ir.IRBuilder, word: ir.Value, half: int) -> ir.Value:
     """A bfloat16 of a pair, as a float32."""
     return b.bitcast(b.shl(word, I32(16)) if half == 0 else b.and_(word, I32(0xFFFF0000)), F32)
+
+
+def _half_of_f16(b: ir.IRBuilder, word: ir.Value, half: int) -> ir.Value:
+    """A float16 of a pair, as a float32."""
+    return b.fpext(b.bitcast(b.trunc(b.lshr(word, I32(16 * half)), I16), ir.HalfType()), F32)
 
 
 def _tf32(b: ir.IRBuilder, word: ir.Value, _: int) -> ir.Value:
@@ -115,13 +123,20 @@ MMA_BF16 = _mma_op(
     _half_of,
 )  # fmt: skip
 
+MMA_F16 = _mma_op(
+    "mma_m16n8k16_f16", "llvm.nvvm.mma.m16n8k16.row.col.f32.f32", 4, I32, 2, F32, 4, 16,
+    lambda half, k: (k % 8 // 2, 2 * (2 * (k // 8) + half) + k % 2), lambda k: (k % 8 // 2, 2 * (k // 8) + k % 2),
+    _half_of_f16, ir.VectorType(ir.HalfType(), 2),
+)  # fmt: skip
+
 
 def mma(
     b: ir.IRBuilder, op: Op, a: Sequence[ir.Value], other: Sequence[ir.Value], c: Sequence[ir.Value]
 ) -> list[ir.Value]:
     """D = A B + C, each matrix as this lane's registers of it.
 
-    ``MMA_F64[8, 8, 4]`` needs compute capability 8.0, ``MMA_F64[16, 8, …]`` 9.0, `MMA_TF32` and `MMA_BF16` 8.0.
+    ``MMA_F64[8, 8, 4]`` needs compute capability 8.0, as do `MMA_TF32`, `MMA_BF16` and `MMA_F16`; ``MMA_F64[16, 8, …]``
+    needs 9.0.
     """
     return _unpack(b, call(b, op, [*a, *other, *c]))
 

@@ -22,7 +22,7 @@ Labels = Sequence[Any]
 
 
 def contract(
-    x: Array, xs: Labels, y: Array, ys: Labels, out: Labels, precision: str | None, preferred_element_type: Any
+    x: Array, xs: Labels, y: Array, ys: Labels, out: Labels, precision: Any, preferred_element_type: Any
 ) -> Array:
     """The sum of ``x * y`` over labels that ``out`` lacks; each axis has a label, none twice in one operand.
 
@@ -61,7 +61,7 @@ def _misfit(name: str, a: ShapedArray, b: ShapedArray, i: int, j: int) -> ShapeE
     )
 
 
-def matmul(a: Array, b: Array, *, precision: str | None = None, preferred_element_type: Any = None) -> Array:
+def matmul(a: Array, b: Array, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
     """The matrix product; leading axes are batches and broadcast. A vector is a row on the left, a column on the right.
 
     Shapes (…, M, K) and (…, K, N) give (…, M, N). ``precision='highest'`` adds float32 products up in float64.
@@ -107,7 +107,7 @@ def matmul(a: Array, b: Array, *, precision: str | None = None, preferred_elemen
     return contract(a, xs, b, ys, out, precision, preferred_element_type)
 
 
-def dot(a: Array, b: Array, *, precision: str | None = None, preferred_element_type: Any = None) -> Array:
+def dot(a: Array, b: Array, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
     """The sum over the last axis of ``a`` and the last but one of ``b``; all other axes stay, those of ``a`` first."""
     A, B = aval_of("dot", a), aval_of("dot", b)
     if A.ndim == 0 or B.ndim == 0:
@@ -120,9 +120,7 @@ def dot(a: Array, b: Array, *, precision: str | None = None, preferred_element_t
     )
 
 
-def tensordot(
-    a: Array, b: Array, axes: Any = 2, *, precision: str | None = None, preferred_element_type: Any = None
-) -> Array:
+def tensordot(a: Array, b: Array, axes: Any = 2, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
     """The sum over pairs of axes: the last ``axes`` of ``a`` with the first of ``b``, or two sequences of axes."""
     a, b = promote_dtypes("tensordot", a, b)
     A, B = aval_of("tensordot", a), aval_of("tensordot", b)
@@ -149,13 +147,13 @@ def tensordot(
     return contract(a, xs, b, ys, out, precision, preferred_element_type)
 
 
-def vdot(a: Array, b: Array, *, precision: str | None = None, preferred_element_type: Any = None) -> Array:
+def vdot(a: Array, b: Array, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
     """The sum of products of all elements."""
     return dot(shaping.ravel(a), shaping.ravel(b), precision=precision, preferred_element_type=preferred_element_type)
 
 
 def vecdot(
-    x1: Array, x2: Array, /, *, axis: int = -1, precision: str | None = None, preferred_element_type: Any = None
+    x1: Array, x2: Array, /, *, axis: int = -1, precision: Any = None, preferred_element_type: Any = None
 ) -> Array:
     """The sum of products along one axis; the others broadcast."""
     x1, x2 = shaping.moveaxis(x1, axis, -1), shaping.moveaxis(x2, axis, -1)
@@ -189,7 +187,7 @@ def vecmat(x1: Array, x2: Array, /) -> Array:
     return shaping.squeeze(matmul(shaping.expand_dims(x1, -2), x2), -2)
 
 
-def inner(a: Array, b: Array, *, precision: str | None = None, preferred_element_type: Any = None) -> Array:
+def inner(a: Array, b: Array, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
     """The sum over the last axes of both."""
     A, B = aval_of("inner", a), aval_of("inner", b)
     if A.ndim == 0 or B.ndim == 0:
@@ -238,17 +236,17 @@ def cross(a: Array, b: Array, axisa: int = -1, axisb: int = -1, axisc: int = -1,
     return shaping.stack(shaping.broadcast_arrays(minor(a1, b2, a2, b1), minor(a2, b0, a0, b2), last), axisc)
 
 
-def convolve(a: Array, v: Array, mode: str = "full", *, precision: str | None = None) -> Array:
+def convolve(a: Array, v: Array, mode: str = "full", *, precision: Any = None) -> Array:
     """The discrete convolution of two vectors, in floats; ``mode`` is 'full', 'same' or 'valid'."""
     return _slide("convolve", a, shaping.flip(v), mode, precision)
 
 
-def correlate(a: Array, v: Array, mode: str = "valid", *, precision: str | None = None) -> Array:
+def correlate(a: Array, v: Array, mode: str = "valid", *, precision: Any = None) -> Array:
     """The correlation of two vectors, in floats; ``mode`` is 'full', 'same' or 'valid'."""
     return _slide("correlate", a, v, mode, precision)
 
 
-def _slide(name: str, a: Array, v: Array, mode: str, precision: str | None) -> Array:
+def _slide(name: str, a: Array, v: Array, mode: str, precision: Any) -> Array:
     a, v = promote_floats(name, a, v)
     A, V = aval_of(name, a), aval_of(name, v)
     if A.ndim != 1 or V.ndim != 1 or 0 in (A.size, V.size):
@@ -267,7 +265,7 @@ def _slide(name: str, a: Array, v: Array, mode: str, precision: str | None) -> A
     return matmul(lax.gather(a, [where], axes=(0,), mode="clip"), v, precision=precision)
 
 
-def multi_dot(arrays: Sequence[Array], *, precision: str | None = None) -> Array:
+def multi_dot(arrays: Sequence[Array], *, precision: Any = None) -> Array:
     """A product of several matrices, from left to right."""
     out, *rest = arrays
     for item in rest:

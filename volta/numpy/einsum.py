@@ -22,7 +22,7 @@ def einsum(
     subscripts: Any,
     /,
     *operands: Any,
-    precision: str | None = None,
+    precision: Any = None,
     preferred_element_type: Any = None,
     optimize: Any = "optimal",
 ) -> Array:

@@ -13,9 +13,8 @@ import numpy as np
 
 from volta.core import dtypes
 from volta.core.avals import ShapedArray
-from volta.core.errors import DTypeError
 from volta.core.interp import bind, get_aval
-from volta.core.source import at_user_line
+from volta.core.policy import product_precision
 from volta.ops import base
 from volta.ops.arithmetic import add
 from volta.ops.base import canonical_ints, dtype_error, shape_error, shape_of
@@ -148,14 +147,17 @@ dot_general_p = register(
 
 
 def dot_general(
-    lhs: Any, rhs: Any, dimension_numbers: Any, precision: str | None = None, preferred_element_type: Any = None
+    lhs: Any, rhs: Any, dimension_numbers: Any, precision: Any = None, preferred_element_type: Any = None
 ) -> Any:
     """Sum of products over the contracted axes.
 
     Args:
         lhs, rhs: arrays of one dtype (float or int).
         dimension_numbers: ``((lhs_contract, rhs_contract), (lhs_batch, rhs_batch))``, each a sequence of axes.
-        precision: None, or ``'highest'``: float32 products summed in float64 and rounded once.
+        precision: of products of float32 and narrower; float64 and integers have one precision. None or ``'float32'``:
+            chains of float32. ``'highest'``: summed in float64 and rounded once. Below determinism level strict also
+            ``'tf32'`` and ``'bf16'``: float32 operands rounded to these, multiplied on tensor cores where there are
+            any (chains of float32 elsewhere), summed in float32. None is :func:`volta.default_matmul_precision`'s.
         preferred_element_type: the result's dtype where it is not the operands'.
 
     Returns:
@@ -163,25 +165,28 @@ def dot_general(
 
     Raises:
         ShapeError: where paired axes differ in size.
-        DTypeError: where the dtypes differ.
+        DTypeError: where the dtypes differ, and for what is no precision.
+        UnsupportedOperationError: for a precision of tensor cores at determinism level strict.
 
     >>> lax.dot_general(np.ones((5, 2, 3)), np.ones((5, 3, 4)), (((2,), (1,)), ((0,), (0,)))).shape
     (5, 2, 4)
     """
-    if precision not in (None, "highest"):
-        raise DTypeError(at_user_line(f"dot_general: precision must be None or 'highest', got {precision!r}"))
+    precision = product_precision("dot_general", precision)
     (lc, rc), (lb, rb) = dimension_numbers
     numbers = (
         (canonical_ints("dot_general", "axes", tuple(lc)), canonical_ints("dot_general", "axes", tuple(rc))),
         (canonical_ints("dot_general", "axes", tuple(lb)), canonical_ints("dot_general", "axes", tuple(rb))),
     )
     dtype = None if preferred_element_type is None else dtypes.canonicalize(preferred_element_type)
-    if dtype is not None and dtype == get_aval(lhs).dtype:
+    own = get_aval(lhs).dtype
+    if dtypes.float32 != dtypes.compute_dtype(own) or (dtype is not None and dtype == dtypes.float64):
+        precision = None
+    if dtype is not None and dtype == own:
         dtype = None
     return bind(dot_general_p, lhs, rhs, dimension_numbers=numbers, precision=precision, preferred_element_type=dtype)
 
 
-def dot(lhs: Any, rhs: Any, precision: str | None = None, preferred_element_type: Any = None) -> Any:
+def dot(lhs: Any, rhs: Any, precision: Any = None, preferred_element_type: Any = None) -> Any:
     """Product of vectors and matrices: the last axis of ``lhs`` with the first of ``rhs`` (rank 1 or 2 each).
 
     >>> lax.dot(np.eye(2), np.array([1.0, 2.0]))

@@ -5,6 +5,7 @@ arrays, tracers, NumPy arrays or Python numbers (which take their partner's dtyp
 rank-0 operands.
 """
 
+from volta.core.policy import Precision
 from volta.ops.arithmetic import (
     abs,
     add,
@@ -134,6 +135,7 @@ from volta.ops.transcendental import (
 )
 
 __all__ = [
+    "Precision",
     "abs",
     "acos",
     "acosh",

@@ -67,6 +67,8 @@ def matrix_rows(capabilities: tuple[BackendCapabilities, ...]) -> list[tuple[str
             missing = [k for k in _FAMILY_KERNELS[family] if c.level_of(k) is None]
             levels = [c.level_of(k) for k in _FAMILY_KERNELS[family]]
             weakest = min((LEVELS.index(x) for x in levels if x is not None), default=len(LEVELS) - 1)
-            cells.append(f"no kernel: {', '.join(missing)}" if missing else LEVELS[weakest].value)
+            cell = f"no kernel: {', '.join(missing)}" if missing else LEVELS[weakest].value
+            tensor = c.level_of("dot_tc") if family is Family.CONTRACTION else None
+            cells.append(cell if tensor is None else f"{cell} (precisions tf32 and bf16: {tensor.value})")
         rows.append((name, family.value, *cells))
     return rows

@@ -5,23 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 import attrs
 
-from volta.core.policy import DeterminismLevel
+from volta.core.policy import DeterminismLevel, product_precision, use_precision
 from volta.xla_like.compile import CompileOptions
 
 
 @attrs.frozen(cache_hash=True)
 class ExecutionContext:
-    """What a compilation is for. ``memory_budget`` bounds a plan's peak live bytes (None: no bound), ``device`` is the
-    number of the GPU where the backend is 'cuda'."""
+    """What a compilation is for.
+
+    ``memory_budget`` bounds a plan's peak live bytes (None: no bound), ``device`` is the number of the GPU where the
+    backend is 'cuda', ``matmul_precision`` is that of products that name none (`default_matmul_precision`).
+    """
 
     level: DeterminismLevel = DeterminismLevel.STRICT
     backend: str = "cpu"
     memory_budget: int | None = None
     options: CompileOptions = attrs.field(factory=CompileOptions)
     device: int = 0
+    matmul_precision: str | None = None
 
 
 _current: ContextVar[ExecutionContext] = ContextVar("volta_execution_context", default=ExecutionContext())  # noqa: B039
@@ -67,5 +72,25 @@ def execution_context(
     token = _current.set(attrs.evolve(context, **changes))  # type: ignore[arg-type]
     try:
         yield _current.get()
+    finally:
+        _current.reset(token)
+
+
+@contextmanager
+def default_matmul_precision(precision: Any) -> Iterator[None]:
+    """The precision of products inside the block that name none; ``"bfloat16"``, ``"tensorfloat32"``, ``"highest"``, …
+
+    As in JAX it counts while a function is traced. ``"float32"`` is what Volta does without it. Precisions of tensor
+    cores need a determinism level below strict (:func:`execution_context`).
+
+    >>> import volta
+    >>> with volta.default_matmul_precision("highest"):
+    ...     y = volta.numpy.ones((2, 3)) @ volta.numpy.ones((3, 2))
+    """
+    precision = product_precision("default_matmul_precision", "default" if precision is None else precision)
+    token = _current.set(attrs.evolve(current_context(), matmul_precision=precision))
+    try:
+        with use_precision(precision):
+            yield
     finally:
         _current.reset(token)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from volta.core.errors import DeviceError, OutOfMemoryError
+from volta.core.policy import DeterminismLevel
 from volta.core.source import at_user_line
 from volta.runtime.array import Array, SharedBuffer
 from volta.runtime.context import use_backend
@@ -32,9 +33,13 @@ def cuda() -> Any:
     return backend
 
 
-def cuda_kernel_classes() -> tuple[str, ...]:
-    """The classes of kernels that the CUDA backend has; asking needs no GPU."""
-    return tuple(importlib.import_module("volta.numba_cuda.kernels").KERNEL_CLASSES)
+def cuda_kernel_classes() -> tuple[tuple[str, DeterminismLevel], ...]:
+    """The classes of kernels that the CUDA backend has, each with its level; asking needs no GPU."""
+    kernels = importlib.import_module("volta.numba_cuda.kernels")
+    return (
+        *((name, DeterminismLevel.STRICT) for name in kernels.KERNEL_CLASSES),
+        *((name, DeterminismLevel.DEVICE) for name in kernels.DEVICE_CLASSES),
+    )
 
 
 def names(backend: str) -> list[str]:

@@ -50,7 +50,7 @@ def _backend(name: str) -> tuple[Any, BackendCapabilities]:
 
 def cuda_capabilities() -> BackendCapabilities:
     """What the CUDA backend can run; asking needs no GPU."""
-    return BackendCapabilities("cuda", tuple((k, DeterminismLevel.STRICT) for k in devices.cuda_kernel_classes()))
+    return BackendCapabilities("cuda", devices.cuda_kernel_classes())
 
 
 _lock = threading.RLock()
@@ -100,15 +100,16 @@ def compile(  # noqa: A001 - the gateway's one verb
             part: ClosedJaxpr, name: str, donated: Sequence[int], evaluate: Evaluate | None, where: Place
         ) -> Executable:
             backend, capabilities = _backend(where[0])
-            options = attrs.evolve(context.options, vector_bits=backend.vector_bits())
+            tensor_cores = capabilities.level_of("dot_tc") is not None
+            options = attrs.evolve(context.options, vector_bits=backend.vector_bits(), tensor_cores=tensor_cores)
             plan, optimised = build_plan(
                 part, name=name, donated=donated, level=context.level, options=options, evaluate=evaluate
             )
             capabilities.check(plan)
-            plan = backend.complete(plan)
+            gpu = devices.gpu(f"cuda:{where[1]}") if where[0] == "cuda" else None
+            plan = backend.complete(plan, gpu)
             _check_budget(plan, context.memory_budget)
             consts = tuple(as_array(c) for c in optimised.consts)
-            gpu = devices.gpu(f"cuda:{where[1]}") if where[0] == "cuda" else None
             if gpu is not None:
                 consts = tuple(_resident(c, gpu) for c in consts)
             # Arrays of the plan's own: its kernels are bound to this memory, whatever becomes of the user's arrays.

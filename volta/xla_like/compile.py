@@ -17,8 +17,9 @@ from volta.xla_like.lowering import lower_to_nodes
 from volta.xla_like.memory import assign_memory, verify_allocation
 from volta.xla_like.nodes import Lowered, Ref, Val
 from volta.xla_like.opaque import Context, opaque_calls
-from volta.xla_like.passes import Evaluate, optimize
+from volta.xla_like.passes import Evaluate, inline_calls, optimize
 from volta.xla_like.plan import Buffer, ExecutionPlan
+from volta.xla_like.precisions import round_operands
 from volta.xla_like.recompute import recompute
 from volta.xla_like.schedule import schedule
 from volta.xla_like.verify import verify_graph, verify_schedule
@@ -26,13 +27,17 @@ from volta.xla_like.verify import verify_graph, verify_schedule
 
 @attrs.frozen
 class CompileOptions:
-    """What may change a plan but never a bit: tests turn these off and compare."""
+    """What may change a plan but, in strict mode, never a bit: tests turn these off and compare.
+
+    ``vector_bits`` and ``tensor_cores`` (kernels for precisions below float32) are the backend's.
+    """
 
     fusion: bool = True
     passes: bool = True
     recompute: bool = True
     reuse_memory: bool = True
     vector_bits: int = 512
+    tensor_cores: bool = False
 
 
 def build_plan(
@@ -51,10 +56,13 @@ def build_plan(
 
     Raises:
         VerificationError: when a pass, the schedule or the planner broke a rule (a bug of Volta's).
-        UnsupportedOperationError: for an operation that the plan has no kernel for.
+        UnsupportedOperationError: for an operation that the plan has no kernel for at this level.
     """
     verify_graph(program)
     out_avals = tuple(program.out_avals)
+    if options.tensor_cores and level is not DeterminismLevel.STRICT:
+        program = round_operands(inline_calls(program))
+        verify_graph(program)
     program = optimize(program, only_inline=not options.passes, evaluate=evaluate)
     lowered = lower_to_nodes(program.jaxpr)
     fuser, groups = fuse(lowered, options.fusion)
@@ -114,7 +122,8 @@ def _assemble(
             if kept:
                 calls += loop_calls(group, kept, buffers.of, workspace)
         else:
-            calls += opaque_calls(group.nodes[0], Context(buffers.of, workspace, options.vector_bits))
+            context = Context(buffers.of, workspace, options.vector_bits, level, options.tensor_cores)
+            calls += opaque_calls(group.nodes[0], context)
 
     if options.fusion:
         calls = chain_epilogues(calls, buffers.list)

@@ -7,7 +7,7 @@ threads only choose which elements are computed when and by whom.
 
 import enum
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 import attrs
 
@@ -18,7 +18,7 @@ CHUNK = DEFINITIONS.dot_chunk
 
 _PAGE = 4096
 
-Precision = Literal["default", "highest"]
+Precision = Literal["default", "highest", "tf32", "bf16"]
 
 _ITEM_SIZES = {
     "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "float16": 2, "bfloat16": 2,
@@ -37,6 +37,7 @@ class DotSpec:
     """What one compiled dot kernel is for. Sizes and strides are run-time arguments, not part of it.
 
     `precision` "highest" takes float16, bfloat16 or float32 operands, multiplies and adds in float64, and rounds once.
+    "tf32" and "bf16" are for tensor cores alone: no definition says their bits.
     `vector_bits` (512, 256 or 128) is the register width of the machine; it never changes a bit of the result.
     Raises ``ValueError`` for a combination that DOT does not define.
     """
@@ -51,15 +52,17 @@ class DotSpec:
         for dtype in (self.lhs, self.rhs, self.out):
             if dtype not in _ITEM_SIZES:
                 raise ValueError(f"dot is not defined for {dtype}")
-        if self.precision not in ("default", "highest"):
-            raise ValueError(f'precision must be "default" or "highest", got {self.precision!r}')
+        if self.precision not in get_args(Precision):
+            raise ValueError(f"precision must be one of {get_args(Precision)}, got {self.precision!r}")
         if self.vector_bits not in (128, 256, 512):
             raise ValueError(f"vector_bits must be 128, 256 or 512, got {self.vector_bits}")
         floats = [dtype in (*_NARROW_FLOATS, "float64") for dtype in (self.lhs, self.rhs, self.out)]
         if any(floats) != all(floats):
             raise ValueError(f"dot mixes integers and floats: {self.lhs} and {self.rhs} to {self.out}")
-        if self.precision == "highest" and not all(d in _NARROW_FLOATS for d in (self.lhs, self.rhs, self.out)):
-            raise ValueError(f'precision "highest" is for float32 and narrower, got {self.lhs}, {self.rhs}, {self.out}')
+        if self.precision != "default" and not all(d in _NARROW_FLOATS for d in (self.lhs, self.rhs, self.out)):
+            raise ValueError(
+                f"precision {self.precision!r} is for float32 and narrower, got {self.lhs}, {self.rhs}, {self.out}"
+            )
         if all(floats) and "float64" in (self.lhs, self.rhs) and self.out != "float64":
             raise ValueError(f"a float64 product must have a float64 result, got {self.out}")
 
@@ -255,6 +258,13 @@ def _canonical(spec: DotSpec, s: DotShape) -> DotShape:
         m, b0, la0, o0 = m * b0, 1, 0, 0
     lm = a if m == 1 and lk != a else lm
     return DotShape((b0, b1), m, s.n, s.k, (la0, la1, lm, lk), (rb0, rb1, rk, rn), (o0, o1, om))
+
+
+def tensor_args(spec: DotSpec, shape: DotShape) -> tuple[int, ...]:
+    """The args block, from ``Arg.BATCH1`` on, of a product on tensor cores: one launch, nothing packed."""
+    s = _canonical(spec, shape)
+    args = (s.batch[1], s.m, s.n, s.k, *s.lhs_strides, *s.rhs_strides, *s.out_strides)
+    return args + (0,) * (len(Arg) - len(OPERANDS) - len(args))
 
 
 def dot_plan(spec: DotSpec, shape: DotShape) -> DotPlan:

@@ -10,8 +10,11 @@ import numpy as np
 
 from volta.core import dtypes
 from volta.core.avals import ShapedArray
+from volta.core.errors import UnsupportedOperationError
+from volta.core.policy import TENSOR_PRECISIONS, DeterminismLevel
+from volta.core.source import at_user_line
 from volta.xla_like.attention import OPERANDS, Arg, AttentionSpec, KernelName, scale_bits, scratch, task_rows, tasks_of
-from volta.xla_like.dot_schedule import DotShape, DotSpec, Precision, dot_plan, fold_batch, swap
+from volta.xla_like.dot_schedule import DotShape, DotSpec, Precision, dot_plan, fold_batch, swap, tensor_args
 from volta.xla_like.kernels import Access, ConstValue, KernelCall, LibraryKernel, Load, LoopKernel, Store
 from volta.xla_like.loops import MAP_CHUNK, pattern_of, unique
 from volta.xla_like.nodes import Const, Node, Operand, Ref, Val
@@ -25,6 +28,8 @@ class Context:
     buffer_of: Callable[[Val], int]
     new_temp: Callable[[ShapedArray], int]
     vector_bits: int = 512  # how wide the machine's registers are: shapes the tiles of a product, never its bits
+    level: DeterminismLevel = DeterminismLevel.STRICT
+    tensor_cores: bool = False  # whether the backend has kernels for precisions below float32
 
 
 def opaque_calls(node: Node, ctx: Context) -> list[KernelCall]:
@@ -40,9 +45,25 @@ def _dot(node: Node, ctx: Context) -> list[KernelCall]:
     a, b = node.operands
     assert isinstance(a, Ref) and isinstance(b, Ref)
     out = node.outputs[0]
+    precision: Precision = node.params.get("precision") or "default"
+    if precision in TENSOR_PRECISIONS:
+        if ctx.level is DeterminismLevel.STRICT:
+            raise UnsupportedOperationError(_refusal(node, precision))
+        if not ctx.tensor_cores:
+            precision = "default"  # a stronger promise
     if out.size == 0:
         return []
-    return _product(a, b, out.dtype, node.params.get("precision") or "default", ctx.buffer_of(out), 0, ctx)
+    return _product(a, b, out.dtype, precision, ctx.buffer_of(out), 0, ctx)
+
+
+def _refusal(node: Node, precision: str) -> str:
+    where = "" if node.source is None else f" (from {node.source})"
+    text = (
+        f"operation 'dot_general' at precision {precision!r} is not there at determinism level 'strict'{where}: tensor "
+        "cores add in an order of their own, and no other machine has their bits. Allow it by "
+        'volta.execution_context(level="device"), or leave the precision at None (chains of float32).'
+    )
+    return text if where else at_user_line(text)
 
 
 def _product(
@@ -64,6 +85,12 @@ def _product(
     sizes, a_strides, b_strides, out_strides = folded
     spec = DotSpec(a.dtype.name, b.dtype.name, dtype.name, precision, ctx.vector_bits)
     shape = DotShape(sizes, m, n, k, (*a_strides, a_m, a_k), (*b_strides, b_k, b_n), (*out_strides, out_m))
+    if precision in TENSOR_PRECISIONS:
+        reads = [ctx.buffer_of(r.val) for r in (a, b)]
+        places = [Access(i, r.view.offset * r.dtype.itemsize, ()) for i, r in zip(reads, (a, b), strict=True)]
+        kernel = LibraryKernel("dot_tc", attrs.evolve(spec, vector_bits=512))
+        accesses = (*places, Access(out, offset, ()), Access(None, 0, ()))
+        return [KernelCall(kernel, tensor_args(spec, shape), accesses, prod(sizes), unique(reads), (out,))]
     return _dot_launches(spec, shape, a, b, out, offset, ctx)
 
 

@@ -1,0 +1,120 @@
+"""Products on tensor cores: what is compiled for which GPU, and how a kernel is chosen. No GPU is needed."""
+
+import re
+
+import numpy as np
+import pytest
+
+import volta
+import volta.numpy as vnp
+from volta import errors
+from volta.core.policy import DeterminismLevel
+from volta.numba_cuda import host, ptx
+from volta.numba_cuda.kernels import launches_of
+from volta.testing.bits import assert_bits_equal
+from volta.testing.host_grid import HostKernels
+from volta.xla_like.compile import CompileOptions, build_plan
+
+OPTIONS = CompileOptions(tensor_cores=True)
+KERNELS = HostKernels()
+INSTRUCTION = {
+    ("9.0a", "bf16"): r"wgmma\.mma_async\.sync\.aligned\.m64n\d+k16\.f32\.bf16\.bf16",
+    ("9.0a", "tf32"): r"wgmma\.mma_async\.sync\.aligned\.m64n\d+k8\.f32\.tf32\.tf32",
+    ("8.0", "bf16"): r"mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.bf16\.bf16\.f32",
+    ("8.9", "tf32"): r"mma\.sync\.aligned\.m16n8k8\.row\.col\.f32\.tf32\.tf32\.f32",
+}
+
+
+def launches(f, *args, capability="9.0a"):
+    plan = build_plan(volta.make_jaxpr(f)(*args), level=DeterminismLevel.DEVICE, options=OPTIONS)[0]
+    found = [x for x in launches_of(plan, capability) if x.source.name.startswith("dot_tc")]
+    assert found
+    return found
+
+
+def struct(*shape, dtype="float32"):
+    return volta.ShapeDtypeStruct(shape, np.dtype(dtype) if dtype != "bfloat16" else vnp.bfloat16)
+
+
+def product(precision):
+    return lambda x, w: vnp.matmul(x, w, precision=precision)
+
+
+@pytest.mark.parametrize(("capability", "precision"), INSTRUCTION)
+def test_kernels_compile_to_the_gpus_own_instruction(capability, precision):
+    found = launches(product(precision), struct(300, 200), struct(200, 64), capability=capability)
+    text = ptx.compile_ptx([x.source for x in found], capability)
+    assert f".target {ptx.CAPABILITIES[capability][0]}" in text
+    assert re.search(INSTRUCTION[capability, precision], text)
+    assert ptx.violations(text) == []
+
+
+def test_a_gpu_without_these_tensor_cores_is_refused():
+    with pytest.raises(errors.UnsupportedOperationError, match=r"bf16.*8\.0, not 7\.5"):
+        launches(product("bf16"), struct(30, 20), struct(20, 6), capability="7.5")
+
+
+def test_hoppers_own_instructions_are_for_hopper_alone():
+    assert [ptx.best_for(*c) for c in ((8, 0), (8, 7), (9, 0), (10, 0), (12, 1))] == [
+        "8.0",
+        "8.6",
+        "9.0a",
+        "9.0",
+        "9.0",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "part"),
+    [
+        (struct(2048, 768, dtype="bfloat16"), struct(768, 3072, dtype="bfloat16"), "128x256x4x1_ka_mna_pairs"),
+        (struct(8, 64, 64, dtype="bfloat16"), struct(8, 64, 64, dtype="bfloat16"), "64x64x4x3_ka_mna_pairs"),
+        (struct(33, 77, dtype="float16"), struct(77, 51, dtype="float16"), "float16_64x64x2x1_ks_mns"),
+        (struct(4096, 4096), struct(4096, 4096), "tf32_128x128x2x1_kw_mnw_pairs"),
+    ],
+)
+def test_the_kernel_follows_sizes_and_alignment(left, right, part):
+    (found,) = launches(product("tf32"), left, right)
+    assert part in found.source.name
+    assert found.shared <= 227 << 10 and found.alone
+
+
+def test_a_vector_is_multiplied_by_the_same_instructions():
+    """Nothing but k decides how an element is added up, so a row alone has the bits that it has in a batch."""
+    (one,) = launches(product("bf16"), struct(768), struct(768, 64))
+    (many,) = launches(product("bf16"), struct(4096, 768), struct(768, 64))
+    assert "wgmma_bfloat16" in one.source.name and "wgmma_bfloat16" in many.source.name
+
+
+def integers(*shape, dtype="float32"):
+    return np.asarray(vnp.asarray(np.random.default_rng(len(shape)).integers(-8, 9, shape), dtype))
+
+
+CASES = {
+    "rows and columns": (product("bf16"), (70, 72), (72, 80), "float32"),
+    "turned": (lambda x, w: product("bf16")(x.T, w.T), (136, 72), (80, 136), "bfloat16"),
+    "batches": (product("bf16"), (2, 3, 16, 40), (3, 40, 24), "float16"),
+    "any size": (product("bf16"), (2, 33, 37), (2, 37, 35), "float16"),
+    "converted": (product("tf32"), (66, 36), (36, 68), "float32"),
+    "converted, turned": (lambda x, w: product("tf32")(x.T, w.T), (36, 66), (70, 36), "float32"),
+    "wide": (product("bf16"), (130, 64), (64, 4000), "bfloat16"),
+    "nothing to add": (product("bf16"), (5, 0), (0, 4), "float32"),
+}
+SLOW = [("8.0", "any size"), ("8.0", "converted"), ("8.0", "converted, turned"), ("8.0", "rows and columns")]
+
+
+@pytest.mark.parametrize(
+    ("capability", "case"),
+    [("9.0a", case) for case in CASES] + [pytest.param(*c, marks=pytest.mark.slow) for c in SLOW],
+)
+def test_where_every_sum_is_exact_the_bits_are_those_of_strict(capability, case):
+    f, left, right, dtype = CASES[case]
+    args = integers(*left, dtype=dtype), integers(*right, dtype=dtype)
+    plan, program = build_plan(volta.make_jaxpr(f)(*args), level=DeterminismLevel.DEVICE, options=OPTIONS)
+    order = "shuffled" if capability == "9.0a" else "ascending"
+    found = host.run_plan(
+        plan, args, program.consts, kernels=KERNELS, launches=launches_of(plan, capability), order=order
+    )
+    assert found.violations == []
+    with volta.execution_context(level="device"):
+        assert_bits_equal(found.outputs[0], f(*args))
