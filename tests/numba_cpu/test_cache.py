@@ -8,8 +8,8 @@ import warnings
 
 import pytest
 
-from volta.numba_cpu import cache
-from volta.numba_cpu.cache import DiskCache, StoredUnit
+from volta.emit import cache
+from volta.emit.cache import DiskCache, StoredUnit
 
 UNIT = StoredUnit({"k1": "text one", "k2": "text two"}, (b"\x7fELF object code" * 10, b"", b"another"))
 

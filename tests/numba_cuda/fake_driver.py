@@ -8,6 +8,7 @@ host (`volta.numba_cuda.host`), or do nothing.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import re
 import threading
 from collections import deque
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from volta.emit.cache import DiskCache
 from volta.numba_cuda import cuda_api, driver, modules
 from volta.numba_cuda.host import HostModule, Range
 from volta.numba_cuda.host_runtime import READ, WRITE
@@ -55,10 +57,12 @@ class FakeDriver:
         self.log: dict[str, int] = {}
         self.fail: dict[str, int] = {}
         self.run_kernels = True
+        self.disk: DiskCache | None = None
         self.sticky = 0
         self.allocations: dict[int, tuple[np.ndarray, int, int]] = {}  # address: memory, bytes, device
         self.pinned: dict[int, np.ndarray] = {}
         self.objects: dict[int, Any] = {}
+        self.numbers = itertools.count(1000)
         self.sources: dict[str, KernelSource] = {}
         self.compiled: dict[str, HostModule] = {}
         self.violations: list[Any] = []
@@ -91,7 +95,7 @@ class FakeDriver:
         return call
 
     def _new(self, thing: Any) -> int:
-        number = len(self.objects) + 1000
+        number = next(self.numbers)
         self.objects[number] = thing
         return number
 
@@ -281,6 +285,24 @@ class FakeDriver:
 
     # -- code ----------------------------------------------------------------------------------------------------------
 
+    def cuLinkCreate(self, count: int, options: int, values: int, out: int) -> int:
+        return _put(out, self._new([values])) or 0
+
+    def cuLinkAddData(
+        self, state: int, kind: int, image: int, size: int, name: bytes, count: int, options: int, values: int
+    ) -> int:
+        module = ctypes.c_int64()
+        self.objects[state].append(ctypes.create_string_buffer(ctypes.string_at(image, size)))
+        return self.cuModuleLoadDataEx(ctypes.addressof(module), image, 2, 0, self.objects[state][0])
+
+    def cuLinkComplete(self, state: int, out: int, size: int) -> int:
+        code = self.objects[state][1]
+        return _put(out, ctypes.addressof(code)) or _put(size, len(code)) or 0
+
+    def cuLinkDestroy(self, state: int) -> int:
+        del self.objects[state]
+        return 0
+
     def cuModuleLoadDataEx(self, out: int, image: int, count: int, options: int, values: int) -> int:
         text = ctypes.string_at(image).decode(errors="replace")
         names = re.findall(r"\.entry (\w+)", text)
@@ -371,5 +393,6 @@ class FakeDriver:
     def install(self, monkeypatch: Any) -> FakeDriver:
         """Make it the driver for a test."""
         monkeypatch.setattr(modules.ptx, "compile_ptx", self.compile_ptx)
+        monkeypatch.setattr(modules, "disk_cache", lambda: self.disk)
         driver.use(lambda: self.functions)
         return self

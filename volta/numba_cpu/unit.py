@@ -6,10 +6,8 @@ found again by name; its whole text is compared, and a clash is an error.
 """
 
 import functools
-import hashlib
 import json
 import os
-import pathlib
 import re
 import threading
 import time
@@ -19,10 +17,10 @@ from concurrent.futures import ThreadPoolExecutor
 import attrs
 from llvmlite import ir
 
-from volta.numba_cpu import cache, target
+from volta.emit import cache
+from volta.numba_cpu import target
 
 _SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-_PACKAGE = pathlib.Path(__file__).resolve().parents[1]
 _EMITTING = ("core", "ops", "emit", "xla_like", "numba_cpu")  # the layers whose source decides a kernel's IR
 
 
@@ -79,11 +77,7 @@ def stats() -> CompileStats:
 @functools.cache
 def emitter_version() -> str:
     """A hash of the source of the layers that emit kernels: it changes whenever an emitter can have changed."""
-    digest = hashlib.sha256()
-    for layer in _EMITTING:
-        for path in sorted((_PACKAGE / layer).rglob("*.py")):
-            digest.update(path.relative_to(_PACKAGE).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()
+    return cache.source_version(_EMITTING)
 
 
 @functools.cache

@@ -32,22 +32,32 @@ _GATED = 128
 _recording = threading.Lock()
 
 
+class ErrorLog:
+    """Where the driver's assembler writes what is wrong; ``options`` says so in a call: count, names, values."""
+
+    def __init__(self) -> None:
+        self._text = ctypes.create_string_buffer(8192)
+        names = (ctypes.c_int * 2)(_ERROR_LOG, _ERROR_LOG_BYTES)
+        self.options = 2, names, (ctypes.c_void_p * 2)(ctypes.addressof(self._text), len(self._text))
+
+    def check(self, device: Device, code: int) -> None:
+        """Raise DeviceError for a status, with what was written."""
+        try:
+            device.check(code)
+        except DeviceError as error:
+            raise DeviceError(f"{error}{_hint(code, device)}{_said(self._text.value)}") from None
+
+
 class Module:
     """Loaded machine code, from PTX text or a cubin; keep it as long as its functions are used."""
 
     def __init__(self, device: Device, image: str | bytes) -> None:
         self.device, self.handle = device, 0
         device.enter()
-        log = ctypes.create_string_buffer(8192)
-        options = (ctypes.c_int * 2)(_ERROR_LOG, _ERROR_LOG_BYTES)
-        values = (ctypes.c_void_p * 2)(ctypes.addressof(log), len(log))
+        log = ErrorLog()
         data = image.encode() + b"\0" if isinstance(image, str) else image
         out = ctypes.c_void_p()
-        code = device.api.cuModuleLoadDataEx(ctypes.byref(out), data, 2, options, values)
-        try:
-            device.check(code)
-        except DeviceError as error:
-            raise DeviceError(f"{error}{_hint(code, device)}{_said(log.value)}") from None
+        log.check(device, device.api.cuModuleLoadDataEx(ctypes.byref(out), data, *log.options))
         self.handle = out.value or 0
 
     def function(self, name: str) -> int:

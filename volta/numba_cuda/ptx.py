@@ -7,14 +7,15 @@ toolkit's library. LLVM's own NVPTX target contracts nothing that is not marked,
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import re
-import threading
 from collections.abc import Callable, Iterable
 
 import attrs
 import llvmlite.binding as llvm
 from llvmlite import ir
+from llvmlite.binding import ffi
 
 from volta.numba_cuda.threads import merge_entry
 
@@ -39,8 +40,6 @@ _FORBIDDEN = (
     (re.compile(r"\b(?:atom|red)\.[a-z.]*\.(?:f16|bf16|f32|f64)"), "an atomic operation on floats"),
 )
 
-_lock = threading.Lock()
-
 
 @attrs.frozen
 class KernelSource:
@@ -60,14 +59,23 @@ class KernelSource:
         return KernelSource(f"{self.name}_many", self.text, build)
 
 
-@functools.cache
 def _target_machine(capability: str) -> llvm.TargetMachine:
     if capability not in CAPABILITIES:
         raise ValueError(f"no compute capability {capability!r}; there is {', '.join(CAPABILITIES)}")
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
+    _initialize()
     name, version = CAPABILITIES[capability]
     return llvm.Target.from_triple(TRIPLE).create_target_machine(cpu=name, features=f"+ptx{version}", opt=3)
+
+
+@functools.cache
+def _initialize() -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+
+
+@functools.cache
+def _data_layout(capability: str) -> str:
+    return str(_target_machine(capability).target_data)
 
 
 def best_for(major: int, minor: int) -> str:
@@ -84,7 +92,7 @@ def emit_module(sources: Iterable[KernelSource], capability: str) -> ir.Module:
     """The kernels as one LLVM module."""
     module = ir.Module("volta.cuda")
     module.triple = TRIPLE
-    module.data_layout = str(_target_machine(capability).target_data)
+    module.data_layout = _data_layout(capability)
     for source in sources:
         source.build(module, source.name)
     return module
@@ -92,14 +100,30 @@ def emit_module(sources: Iterable[KernelSource], capability: str) -> ir.Module:
 
 def compile_ptx(sources: Iterable[KernelSource], capability: str = "9.0") -> str:
     """The kernels as PTX text for a compute capability."""
-    with _lock:  # LLVM's context is shared
-        machine = _target_machine(capability)
-        module = llvm.parse_assembly(str(emit_module(sources, capability)))
-        module.verify()
-        builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(3))
-        builder.getModulePassManager().run(module, builder)
-        text: str = machine.emit_assembly(module)
-    return text
+    return assemble(str(emit_module(sources, capability)), capability)
+
+
+def assemble(text: str, capability: str) -> str:
+    """LLVM IR text as PTX text.
+
+    May be called by several threads at once. llvmlite guards every call into LLVM with one lock; the two long ones are
+    made without it here, which LLVM allows where module, context and target machine belong to one thread.
+    """
+    machine = _target_machine(capability)
+    module = llvm.parse_assembly(text, context=llvm.create_context())
+    module.verify()
+    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(3))
+    passes = builder.getModulePassManager()
+    ffi.lib.LLVMPY_RunNewModulePassManager._cfn(passes, module, builder)
+    with ffi.OutputString() as error:
+        memory = ffi.lib.LLVMPY_TargetMachineEmitToMemory._cfn(machine, module, 0, error)
+        if not memory:
+            raise RuntimeError(f"LLVM could not generate PTX: {error}")
+    try:
+        start, size = ffi.lib.LLVMPY_GetBufferStart(memory), ffi.lib.LLVMPY_GetBufferSize(memory)
+        return ctypes.string_at(start, size).decode()
+    finally:
+        ffi.lib.LLVMPY_DisposeMemoryBuffer(memory)
 
 
 def violations(ptx: str) -> list[str]:

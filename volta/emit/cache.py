@@ -1,4 +1,4 @@
-"""Disk cache of compiled units.
+"""Disk cache of compiled units, of either backend.
 
 One file holds one unit: a header (environment, and the full text of every kernel in it), the object files, and a
 checksum over it all.  Beside it lies one tiny reference file a kernel, so that a plan that shares only some kernels
@@ -15,12 +15,13 @@ import pathlib
 import struct
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import attrs
 
 _MAGIC = b"volta-unit-2\n"
 _LENGTH = struct.Struct("<Q")
+_PACKAGE = pathlib.Path(__file__).resolve().parents[1]
 _DEFAULT_LIMIT = 512 << 20
 
 
@@ -165,6 +166,15 @@ class DiskCache:
         for written, _, temporary in self._scan(".tmp"):  # left behind by a process that was killed
             if written < newest - 3600:
                 self._remove(temporary)
+
+
+def source_version(layers: Iterable[str]) -> str:
+    """A hash of the source of layers of Volta."""
+    digest = hashlib.sha256()
+    for layer in layers:
+        for path in sorted((_PACKAGE / layer).rglob("*.py")):
+            digest.update(path.relative_to(_PACKAGE).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
 
 
 _caches: dict[tuple[str, int], DiskCache] = {}

@@ -1,0 +1,93 @@
+"""Kernels of a device are compiled once, and a later process finds them on disk."""
+
+import numpy as np
+import pytest
+
+import volta
+import volta.numpy as vnp
+from tests.numba_cuda.fake_driver import FakeDriver
+from volta import nn
+from volta.emit.cache import DiskCache
+from volta.numba_cuda import modules
+from volta.numba_cuda.modules import CompileStats
+from volta.numba_cuda.ptx import KernelSource
+from volta.runtime import devices, gateway
+from volta.testing import assert_bits_equal
+
+SOURCES: dict[str, KernelSource] = {}
+
+
+@pytest.fixture
+def process(install, tmp_path, monkeypatch):
+    """A function that begins anew, as another process would, with the same folder on disk; returns what it counts."""
+
+    def begin(**options):
+        made: FakeDriver = install(**options)
+        made.disk, made.sources = DiskCache(tmp_path), SOURCES
+        found = CompileStats()
+        monkeypatch.setattr(modules, "stats", found)
+        return found
+
+    return begin
+
+
+def run():
+    x = np.linspace(-1, 1, 60, dtype=np.float32).reshape(6, 10)
+    f = volta.jit(lambda x: vnp.sort(nn.softmax(x @ x.T), 1).sum(0))
+    assert_bits_equal(f(volta.device_put(x, "cuda")), f(x))
+
+
+def test_a_second_process_finds_kernels_on_disk(process):
+    first = process()
+    run()
+    assert first.compiled > 3 and first.loaded == 0
+    second = process()
+    run()
+    assert (second.compiled, second.loaded) == (0, first.compiled)
+
+
+def test_within_a_process_nothing_is_compiled_twice(process):
+    found = process()
+    run()
+    before = found.compiled
+    gateway.PLAN_CACHE.clear()
+    run()
+    assert (found.compiled, found.loaded) == (before, 0)
+
+
+def test_another_driver_or_device_compiles_anew(process):
+    first = process()
+    run()
+    for options in ({"version": 12080}, {"capability": "8.9"}):
+        found = process(**options)
+        run()
+        assert (found.compiled, found.loaded) == (first.compiled, 0)
+
+
+def test_a_damaged_file_is_rebuilt(process, tmp_path):
+    first = process()
+    run()
+    for path in tmp_path.glob("*.unit"):
+        path.write_bytes(path.read_bytes()[:-3])
+    second = process()
+    run()
+    assert (second.compiled, second.loaded) == (first.compiled, 0)
+    third = process()
+    run()
+    assert (third.compiled, third.loaded) == (0, first.compiled)
+
+
+def test_one_symbol_for_two_kernels_is_refused(process):
+    process()
+    device = devices.gpu("cuda:0")
+    kernel = KernelSource("twice", "a", lambda module, name: None)
+    modules.functions_of(device, [kernel])
+    with pytest.raises(ValueError, match="both named twice"):
+        modules.functions_of(device, [KernelSource("twice", "b", kernel.build)])
+
+
+def test_what_the_assembler_says_is_in_the_error(process, monkeypatch):
+    process()
+    monkeypatch.setattr(modules.ptx, "compile_ptx", lambda sources, capability: "nonsense")
+    with pytest.raises(volta.errors.DeviceError, match="syntax error"):
+        modules.functions_of(devices.gpu("cuda:0"), [KernelSource("broken", "", lambda module, name: None)])
