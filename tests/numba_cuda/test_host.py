@@ -14,9 +14,10 @@ from volta import nn
 from volta.emit.loops import I32, I64, load_arg, offset
 from volta.numba_cuda import host, kernels, ptx_mma, ptx_ops, threads
 from volta.numba_cuda.host import Range
-from volta.numba_cuda.host_runtime import READ, WRITE
+from volta.numba_cuda.host_runtime import READ, SHADOW_BYTES, WRITE
 from volta.numba_cuda.ptx import KernelSource
 from volta.offline import plan_on_cuda
+from volta.ops.primitive import Family
 from volta.runtime import gateway
 from volta.testing import assert_bits_equal, fill
 from volta.testing.cases import cases, dtypes_of, vocabulary
@@ -30,7 +31,11 @@ def normal(*shape, seed=0):
 
 
 QUICK = ("exp", "select_n", "reduce_sum", "argmax", "pad", "sort", "cumsum")
-PRIMITIVES = [pytest.param(p, id=p.name, marks=[] if p.name in QUICK else pytest.mark.slow) for p in vocabulary()]
+PRIMITIVES = [
+    pytest.param(p, id=p.name, marks=[] if p.name in QUICK else pytest.mark.slow)
+    for p in vocabulary()
+    if p.family is not Family.ATTENTION or "attention" in kernels.KERNEL_CLASSES
+]
 
 
 @pytest.mark.parametrize("primitive", PRIMITIVES)
@@ -106,10 +111,10 @@ def test_a_grid_that_is_one_block_short_leaves_what_nobody_wrote():
     assert np.isnan(got).any() and not np.isnan(got[:1024]).any()
 
 
-def test_a_product_without_its_barriers_has_other_bits(monkeypatch):
+def test_a_product_without_its_barriers_races(monkeypatch):
     monkeypatch.setattr("volta.numba_cuda.dot.barrier", lambda b: None)
     f = lambda x, y: x @ y  # noqa: E731
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match="a race with"):
         check_on_host(f, normal(70, 300), normal(300, 65))
 
 
@@ -165,12 +170,79 @@ def test_shared_memory_has_an_end_and_holds_nothing_at_first():
         space = threads.shared_memory(b.module, b, "space", 128)
         t = threads.thread_index(b)
         b.store(b.load(at(b, space, t), typ=I32), at(b, arrays[0], t))
+        threads.barrier(b)
         b.store(I32(1), at(b, space, b.add(t, I64(1))))
 
     out = np.zeros(32, np.int32)
     ((_, thread, text),) = run_kernel(build, out)
     assert thread == 31 and "writes 4 bytes" in text and "byte 128 of shared memory, which has 128" in text
     assert out[0] == -1
+
+
+def handed_on(meet, distance):
+    """Every thread writes a word, and reads that of another after a meeting."""
+
+    def build(b, arrays):
+        space = threads.shared_memory(b.module, b, "space", 256)
+        t = threads.thread_index(b)
+        b.store(b.trunc(t, I32), at(b, space, t))
+        meet(b)
+        b.store(b.load(at(b, space, b.xor(t, I64(distance))), typ=I32), at(b, arrays[0], t))
+
+    return build
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize(
+    ("meet", "distance", "raced"),
+    [
+        (threads.barrier, 32, False),
+        (threads.warp_barrier, 1, False),
+        (threads.warp_barrier, 32, True),
+        (lambda b: None, 1, True),
+    ],
+)
+def test_a_race_between_threads_is_seen_whatever_their_order(meet, distance, raced, order):
+    found = run_kernel(handed_on(meet, distance), np.zeros(64, np.int32), block=64, order=order)
+    assert bool(found) == raced
+    assert all("a race with thread" in text and "shared memory" in text for _, _, text in found)
+
+
+def test_a_word_that_all_read_may_not_be_written_before_a_barrier():
+    def build(b, arrays):
+        space = threads.shared_memory(b.module, b, "space", 4)
+        t = threads.thread_index(b)
+        b.store(b.load(space, typ=I32), at(b, arrays[0], t))
+        with b.if_then(b.icmp_signed("==", t, I64(50))):
+            b.store(I32(1), space)
+
+    found = run_kernel(build, np.zeros(64, np.int32), block=64)
+    assert "a race with other threads" in found[0][2]
+
+
+def blocks_that(act):
+    """Whether two blocks race that do something with one word of device memory."""
+    out = np.zeros(1, np.int32)
+    shadow = np.zeros(4 * SHADOW_BYTES, np.uint8)
+    words = np.array([out.ctypes.data], np.int64)
+    ranges = [Range("args", words.ctypes.data, words.nbytes, READ),
+              Range("out", out.ctypes.data, 4, READ | WRITE, shadow.ctypes.data)]  # fmt: skip
+
+    def build(module, name):
+        function, b = threads.new_entry(module, name, 1)
+        act(b, threads.device_pointer(b, load_arg(b, function.args[0], 0)))
+        b.ret_void()
+
+    module = host.HostModule([KernelSource("kernel", "", build)])
+    found = [module.run("kernel", words.ctypes.data, 2, 1, ranges) for _ in range(2)]
+    assert bool(found[0]) == bool(found[1])
+    return bool(found[0]), int(out[0])
+
+
+def test_blocks_may_only_share_what_they_update_atomically():
+    assert blocks_that(lambda b, p: b.store(I32(1), p)) == (True, 1)
+    assert blocks_that(lambda b, p: b.load(p, typ=I32)) == (False, 0)
+    assert blocks_that(lambda b, p: b.atomic_rmw("add", p, I32(1), "monotonic")) == (False, 4)
 
 
 # -- operations that only PTX has --------------------------------------------------------------------------------------

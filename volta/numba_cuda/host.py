@@ -7,12 +7,14 @@ may be written. What breaks that is recorded and does nothing. Memory that nobod
 shared memory at the start of every block.
 
 A multiply-add is fused here as on the GPU, so results have the CPU's bits, or the kernel is wrong. Threads take turns
-in ascending, descending or shuffled order: a result that depends on it lacks a barrier.
+in ascending, descending or shuffled order; in any of them, two accesses to a byte that no barrier orders are recorded
+as a race.
 """
 
 from __future__ import annotations
 
 import ctypes
+import itertools
 import random
 import threading
 from collections.abc import Iterable, Sequence
@@ -36,6 +38,7 @@ _STACK = 1 << 16
 _MOST_THREADS = 1024
 _ALIGN = 256
 
+_launches = itertools.count()
 _lock = threading.RLock()  # a module's state serves one block at a time
 
 
@@ -63,12 +66,13 @@ class Report:
 
 @attrs.frozen
 class Range:
-    """Memory that a launch may use."""
+    """Memory that a launch may use; where races are looked for, with the address of its shadow."""
 
     name: str
     start: int
     nbytes: int
     rights: int
+    shadow: int = 0
 
 
 def _new_machine() -> llvm.TargetMachine:
@@ -117,30 +121,42 @@ class HostModule:
 
     def run(
         self, name: str, args: int, grid: int, threads: int, ranges: Sequence[Range], order: Order = "ascending",
-        dynamic: int = 0,
+        dynamic: int = 0, races: bool = True,
     ) -> list[tuple[int, int, str]]:  # fmt: skip
         """Run a kernel over a grid, with so many bytes of dynamic shared memory.
 
-        Returns (block, thread, text) of what it did wrong.
+        Returns (block, thread, text) of what it did wrong. Races are looked for in shared memory, and in ranges that
+        have a shadow.
         """
         with _lock:
-            return self._run_grid(name, args, grid, threads, ranges, order, dynamic)
+            return self._run_grid(name, args, grid, threads, ranges, order, dynamic, races)
 
     def _run_grid(
-        self, name: str, args: int, grid: int, threads: int, ranges: Sequence[Range], order: Order, dynamic: int
+        self,
+        name: str,
+        args: int,
+        grid: int,
+        threads: int,
+        ranges: Sequence[Range],
+        order: Order,
+        dynamic: int,
+        races: bool,
     ) -> list[tuple[int, int, str]]:
         t = self._tables
         address = self._engine.get_global_value_address
         shared = [(address(g.name), g.nbytes or dynamic) for g in self.globals if g.shared and g.name in self._of(name)]
         own = [Range(g.name, address(g.name), g.nbytes, READ) for g in self.globals if not g.shared]
-        own += [Range("shared memory", start, nbytes, READ | WRITE) for start, nbytes in shared]
+        for start, nbytes in shared:
+            shadow = t.shadow_of(start, nbytes) + 1 if races else 0
+            own.append(Range("shared memory", start, nbytes, READ | WRITE, shadow))
         own.append(Range("stack", t.stacks_memory.ctypes.data, t.stacks_memory.nbytes, READ | WRITE))
         own.append(Range("lanes", t.lanes.ctypes.data, t.lanes.nbytes, READ | WRITE))
         every = [*ranges, *own]
-        table = np.array([(r.start, r.start + r.nbytes, r.rights) for r in every], np.int64)
+        table = np.array([(r.start, r.start + r.nbytes, r.rights, r.shadow) for r in every], np.int64)
         for key, value in {
             "ranges": table.ctypes.data, "range_count": len(every), "last": 0, "record_count": 0, "args": args,
-            "kernel": self._engine.get_function_address(name), "threads": threads, "blocks": grid,
+            "launch": next(_launches) % 4095 + 1, "kernel": self._engine.get_function_address(name),
+            "threads": threads, "blocks": grid,
         }.items():  # fmt: skip
             self._set(key, value)
         turns, blocks = list(range(threads)), list(range(grid))
@@ -163,8 +179,8 @@ class HostModule:
                 wrong.append((block, where[0], f"waits with {len(where)} threads at a barrier that others never reach"))
         count = self._get("record_count")
         for row in t.records[: min(count, len(t.records))]:
-            block, thread, start, nbytes, fault = (int(x) for x in row)
-            wrong.append((block, thread, _describe(start, nbytes, fault, every)))
+            block, thread, start, nbytes, fault, other = (int(x) for x in row)
+            wrong.append((block, thread, _describe(start, nbytes, fault, other, every)))
         return wrong
 
     def _of(self, kernel: str) -> set[str]:
@@ -187,12 +203,19 @@ class _Tables:
         self.lanes = np.empty(n * host_runtime.LANE_BYTES, np.uint8)
         self.copies = np.empty((n, host_runtime.MOST_COPIES, host_runtime.COPY_WORDS), np.int64)
         top = self.stacks_memory.ctypes.data + np.arange(1, n + 1, dtype=np.int64) * _STACK
+        self._shadows: dict[int, np.ndarray] = {}
         self._top = (top & -16) - 16 - 8 * host_runtime.SAVED_WORDS
 
     def by_name(self) -> dict[str, np.ndarray]:
         names = ("stacks", "order", "waits", "values", "done", "copy_counts", "groups", "alive", "arrived", "passed",
                  "records", "nothing", "sink", "lanes", "copies")  # fmt: skip
         return {name: getattr(self, name) for name in names}
+
+    def shadow_of(self, start: int, nbytes: int) -> int:
+        """The shadow of shared memory."""
+        if start not in self._shadows:
+            self._shadows[start] = np.zeros(nbytes * host_runtime.SHADOW_BYTES, np.uint8)
+        return self._shadows[start].ctypes.data
 
     def start(self, threads: int, fiber: int) -> None:
         """Every thread of a block at the beginning of `fiber`."""
@@ -205,14 +228,19 @@ class _Tables:
         for table in (self.waits, self.done, self.copy_counts, self.groups):
             table[:threads] = 0
         self.arrived[:] = 0
+        self.passed[:] = 0
         self.alive[:] = 0
         self.alive[0] = threads
         for warp in range(-(-threads // host_runtime.WARP)):
             self.alive[warp + 1] = min(host_runtime.WARP, threads - warp * host_runtime.WARP)
 
 
-def _describe(start: int, nbytes: int, fault: int, ranges: Sequence[Range]) -> str:
+def _describe(start: int, nbytes: int, fault: int, other: int, ranges: Sequence[Range]) -> str:
     verb = {READ: "reads", WRITE: "writes"}.get(fault & 3, "updates")
+    if fault & host_runtime.RACE:
+        who = f"thread {other}" if other < _MOST_THREADS else "other threads"
+        where = _nearest(start, nbytes, ranges)
+        return f"{verb} {nbytes} bytes at {start:#x}, a race with {who}: no barrier between; {where}"
     if fault & host_runtime.MISALIGNED:
         return (
             f"{verb} {nbytes} bytes at {start:#x}, which is not aligned as declared; {_nearest(start, nbytes, ranges)}"
@@ -259,8 +287,12 @@ def run_plan(
     order: Order = "ascending",
     kernels: HostKernels | None = None,
     launches: Sequence[Launch] | None = None,
+    races: bool = True,
 ) -> Report:
-    """Run a plan's CUDA launches on the host (or others in their place, to see that what is wrong is caught)."""
+    """Run a plan's CUDA launches on the host (or others in their place, to see that what is wrong is caught).
+
+    ``races``: look for them, which takes 32 bytes for each byte that is written, and time.
+    """
     launches = launches_of(plan) if launches is None else launches
     modules = (kernels or HostKernels()).of(x.source for x in launches)
     memory, rights = _place(plan, inputs, consts)
@@ -271,6 +303,7 @@ def run_plan(
             memory[b.id], rights[b.id] = arena[b.offset : b.offset + b.nbytes], READ | WRITE
     memory[SCRATCH] = _memory(max((x.scratch for x in launches), default=0))
     rights[SCRATCH] = READ | WRITE
+    shadows = _Shadows([arena, memory[SCRATCH], *(memory[i] for i in rights if rights[i] & WRITE)] if races else [])
     violations = []
     for number, launch in enumerate(launches):
         words = np.array(launch.words, np.int64)
@@ -278,19 +311,40 @@ def run_plan(
             words[word] = memory[buffer].ctypes.data + distance
         ranges = [Range("args", words.ctypes.data, words.nbytes, READ)]
         if launch.scratch:
-            ranges.append(Range("scratch memory", memory[SCRATCH].ctypes.data, launch.scratch, READ | WRITE))
+            start = memory[SCRATCH].ctypes.data
+            ranges.append(Range("scratch memory", start, launch.scratch, READ | WRITE, shadows.of(start)))
         for spans, most in ((launch.writes, READ | WRITE), (launch.reads, READ)):
             for i, low, high in spans:
                 if i >= 0 and low < high:
-                    ranges.append(Range(f"b{i}", memory[i].ctypes.data + low, high - low, rights[i] & most))
+                    start = memory[i].ctypes.data + low
+                    ranges.append(Range(f"b{i}", start, high - low, rights[i] & most, shadows.of(start)))
         name = launch.source.name
-        found = modules[name].run(name, words.ctypes.data, launch.grid, launch.threads, ranges, order, launch.shared)
+        found = modules[name].run(
+            name, words.ctypes.data, launch.grid, launch.threads, ranges, order, launch.shared, races
+        )
         violations += [Violation(number, name, block, thread, text) for block, thread, text in found]
     outputs = [
         memory[out].view(aval.dtype).reshape(aval.shape).copy()
         for out, aval in zip(plan.outputs, plan.out_avals, strict=True)
     ]
     return Report(outputs, violations)
+
+
+class _Shadows:
+    """Shadows of memory that kernels write, for all launches of a run."""
+
+    def __init__(self, written: Iterable[np.ndarray]) -> None:
+        self._found: dict[int, tuple[int, np.ndarray]] = {}
+        for x in written:
+            if x.nbytes and x.ctypes.data not in self._found:
+                self._found[x.ctypes.data] = x.nbytes, np.zeros(x.nbytes * host_runtime.SHADOW_BYTES, np.uint8)
+
+    def of(self, address: int) -> int:
+        """The shadow of an address; 0 for memory that has none."""
+        for start, (nbytes, shadow) in self._found.items():
+            if start <= address < start + nbytes:
+                return shadow.ctypes.data + (address - start) * host_runtime.SHADOW_BYTES
+        return 0
 
 
 def _place(

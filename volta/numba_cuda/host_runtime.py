@@ -16,15 +16,25 @@ from volta.numba_cuda.ptx_ops import LANE_BYTES
 
 WARP = 32
 READ, WRITE = 1, 2
-MISALIGNED = 4
+MISALIGNED, RACE = 4, 8
 
-RANGE_WORDS = 3  # first byte, one past the last, rights
-RECORD_WORDS = 5  # block, thread, address, bytes, and the rights wanted, plus `MISALIGNED`
+RANGE_WORDS = 4  # first byte, one past the last, rights, and the address of its shadow, 0 for none
+RECORD_WORDS = 6  # block, thread, address, bytes, the rights wanted plus what is wrong, the other thread of a race
 COPY_WORDS = 5  # destination, bytes, group, two words of data
+SHADOW_BYTES = 32
+"""A byte's shadow: when and by which thread it was written last, when and by which it was read last.
+
+When is one word: launch, block, barriers the block has passed, barriers the warp has passed. Where several threads read
+a byte between two barriers, their place is taken by a number for the warp or for the block.
+"""
+
+LAUNCH_SHIFT, BLOCK_SHIFT, EPOCH_SHIFT = 52, 32, 16
+_WARP_OF, _MANY, _ATOMIC = 2048, 4096, 1 << 16
+
 MOST_RECORDS, MOST_COPIES, SINK_BYTES = 64, 512, 64
 
 STATE = (
-    "kernel", "args", "thread", "block", "threads", "blocks",  # what runs
+    "kernel", "args", "thread", "block", "threads", "blocks", "launch",  # what runs
     "scheduler", "stacks", "order", "waits", "values", "done",  # fibers: stack pointers, turns, what each waits for
     "alive", "arrived", "passed",  # of the block, then of each warp: threads, threads at the barrier, barriers passed
     "ranges", "range_count", "last", "records", "record_count", "nothing", "sink",  # checks
@@ -62,6 +72,8 @@ class _Runtime:
         ir.GlobalVariable(module, kind, "volta.host.state").initializer = ir.Constant(kind, None)
         self._switch()
         self._add("thread", I32, [], lambda b, _: b.ret(b.trunc(self._get(b, "thread"), I32)))
+        self._add("record", VOID, [I64, I64, I64, I64], self._record)
+        self._add("track", VOID, [I64, I64, I64, I64], self._track)
         self._add("check", PTR, [PTR, I64, I64, I64], self._check)
         self._add("lane_area", PTR, [I32], self._lane_area)
         self._add("meet", VOID, [I64], self._meet)
@@ -199,12 +211,15 @@ class _Runtime:
         b.position_at_end(look)
         at, left = b.phi(I64), b.phi(I64)
         base = self._word(b, "ranges", b.mul(at, I64(RANGE_WORDS)))
-        low, high, rights = (b.load(offset(b, base, 8 * i), typ=I64) for i in range(RANGE_WORDS))
+        low, high, rights, shadow = (b.load(offset(b, base, 8 * i), typ=I64) for i in range(RANGE_WORDS))
         inside = b.and_(b.icmp_unsigned(">=", start, low), b.icmp_unsigned("<=", stop, high))
         allowed = b.icmp_signed("==", b.and_(rights, wanted), wanted)
         b.cbranch(b.and_(inside, allowed), found, nxt)
         b.position_at_end(found)
         self._set(b, "last", at)
+        with if_then(b, b.icmp_signed("!=", shadow, I64(0)), likely=False):
+            moved = b.mul(b.sub(start, low), I64(SHADOW_BYTES))
+            self._call(b, "track", b.add(shadow, moved), start, nbytes, wanted)
         b.ret(pointer)
         b.position_at_end(nxt)
         following = b.add(at, I64(1))
@@ -216,15 +231,82 @@ class _Runtime:
         left.add_incoming(count, before)
         left.add_incoming(fewer, nxt)
         b.position_at_end(miss)
+        fault = b.select(straight, wanted, b.or_(wanted, I64(MISALIGNED)))
+        self._call(b, "record", start, nbytes, fault, I64(0))
+        writes = b.icmp_signed("!=", b.and_(wanted, I64(WRITE)), I64(0))
+        b.ret(b.inttoptr(b.select(writes, self._get(b, "sink"), self._get(b, "nothing")), PTR))
+
+    def _record(self, b: ir.IRBuilder, args: list[ir.Value]) -> None:
         number = self._get(b, "record_count")
         self._set(b, "record_count", b.add(number, I64(1)))
         with if_then(b, b.icmp_signed("<", number, I64(MOST_RECORDS))):
-            fault = b.select(straight, wanted, b.or_(wanted, I64(MISALIGNED)))
-            words = (self._get(b, "block"), self._get(b, "thread"), start, nbytes, fault)
-            for i, word in enumerate(words):
+            for i, word in enumerate((self._get(b, "block"), self._get(b, "thread"), *args)):
                 b.store(word, self._word(b, "records", b.add(b.mul(number, I64(RECORD_WORDS)), I64(i))))
+
+    # -- races ---------------------------------------------------------------------------------------------------------
+
+    def _track(self, b: ir.IRBuilder, args: list[ir.Value]) -> None:
+        """``track(shadow, address, bytes, rights)``: note an access; a record if no barrier orders it after another's.
+
+        Of two threads' accesses to a byte, one of them a write, the first must be ordered before the second: by a
+        launch, by a barrier of their block or warp. Updates by atomic operations need no order among themselves. The
+        lowest bit of the shadow's address says that the memory is the block's own.
+        """
+        shadow, start, nbytes, wanted = args
+        t, one = self._get(b, "thread"), I64(1)
+        warp = b.lshr(t, I64(5))
+        passed = (self._load(b, "passed", I64(0)), self._load(b, "passed", b.add(warp, one)))
+        now: ir.Value = b.shl(self._get(b, "launch"), I64(LAUNCH_SHIFT))
+        for value, bits, shift in (
+            (self._get(b, "block"), 20, BLOCK_SHIFT),
+            (passed[0], 16, EPOCH_SHIFT),
+            (passed[1], 16, 0),
+        ):
+            now = b.or_(now, b.shl(b.and_(value, I64((1 << bits) - 1)), I64(shift)))
+        own = b.icmp_signed("!=", b.and_(shadow, one), I64(0))
         writes = b.icmp_signed("!=", b.and_(wanted, I64(WRITE)), I64(0))
-        b.ret(b.inttoptr(b.select(writes, self._get(b, "sink"), self._get(b, "nothing")), PTR))
+        atomic = b.icmp_signed("==", wanted, I64(READ | WRITE))
+        base = b.inttoptr(b.and_(shadow, I64(-2)), PTR)
+        bad = b.alloca(I64)
+        b.store(I64(-1), bad)
+
+        def same(x: ir.Value, y: ir.Value, shift: int) -> ir.Value:
+            return b.icmp_signed("==", b.lshr(x, I64(shift)), b.lshr(y, I64(shift)))
+
+        def in_warp(thread: ir.Value) -> ir.Value:
+            return b.or_(same(thread, t, 5), b.icmp_signed("==", thread, b.add(warp, I64(_WARP_OF))))
+
+        def races(when: ir.Value, who: ir.Value) -> ir.Value:
+            """Whether an access is not ordered before this one."""
+            thread = b.and_(who, I64(_ATOMIC - 1))
+            later = b.and_(in_warp(thread), b.icmp_signed("<", b.and_(when, I64(0xFFFF)), passed[1]))
+            mine = b.or_(b.icmp_signed("==", thread, t), later)
+            inside = b.and_(same(when, now, EPOCH_SHIFT), b.not_(mine))
+            across = b.and_(b.not_(same(when, now, BLOCK_SHIFT)), b.not_(own))
+            return b.and_(same(when, now, LAUNCH_SHIFT), b.or_(inside, across))
+
+        with for_range(b, 0, nbytes) as i:
+            place = offset(b, base, b.mul(i, I64(SHADOW_BYTES)))
+            words = [offset(b, place, 8 * w) for w in range(4)]
+            written, writer, read, reader = (b.load(w, typ=I64) for w in words)
+            both = b.and_(atomic, b.icmp_signed("!=", b.and_(writer, I64(_ATOMIC)), I64(0)))
+            clash = b.and_(races(written, writer), b.not_(both))
+            clash_read = b.and_(writes, races(read, reader))
+            with if_then(b, b.or_(clash, clash_read)):
+                b.store(b.and_(b.select(clash, writer, reader), I64(_ATOMIC - 1)), bad)
+            with b.if_else(writes) as (write, only_read):
+                with write:
+                    b.store(now, words[0])
+                    b.store(b.or_(t, b.select(atomic, I64(_ATOMIC), I64(0))), words[1])
+                with only_read:
+                    alone = b.or_(b.not_(same(read, now, EPOCH_SHIFT)), b.icmp_signed("==", reader, t))
+                    near = b.select(b.icmp_signed("==", read, now), b.add(warp, I64(_WARP_OF)), t)
+                    others = b.select(in_warp(reader), near, I64(_MANY))
+                    b.store(now, words[2])
+                    b.store(b.select(alone, t, others), words[3])
+        other = b.load(bad, typ=I64)
+        with if_then(b, b.icmp_signed(">=", other, I64(0))):
+            self._call(b, "record", start, nbytes, b.or_(wanted, I64(RACE)), other)
 
     # -- asynchronous copies -------------------------------------------------------------------------------------------
 
