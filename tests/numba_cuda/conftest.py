@@ -1,7 +1,5 @@
 """Tests of the runtime over CUDA run on a GPU where there is one, and on a stand-in for the driver everywhere else."""
 
-import gc
-
 import pytest
 
 from tests.numba_cuda.fake_driver import FakeDriver
@@ -16,7 +14,6 @@ def forget():
     gateway.BACKENDS.pop("cuda", None)
     PLAN_CACHE.clear()
     eager._executables.clear()
-    gc.collect()
 
 
 @pytest.fixture

@@ -31,6 +31,10 @@ ERRORS = {
 }  # fmt: skip
 
 
+_compiled: dict[str, HostModule] = {}
+"""Kernels by name, whichever stand-in they were compiled for."""
+
+
 def _put(address: int, value: int, kind: Any = ctypes.c_int64) -> None:
     kind.from_address(address).value = value
 
@@ -64,7 +68,6 @@ class FakeDriver:
         self.objects: dict[int, Any] = {}
         self.numbers = itertools.count(1000)
         self.sources: dict[str, KernelSource] = {}
-        self.compiled: dict[str, HostModule] = {}
         self.violations: list[Any] = []
         self.clock = 0.0
         self.lock = threading.RLock()
@@ -347,11 +350,11 @@ class FakeDriver:
             return 700
         if not self.run_kernels:
             return 0
-        if name not in self.compiled:
-            fresh = [s for s in self.sources.values() if s.name not in self.compiled]
-            self.compiled.update(dict.fromkeys((s.name for s in fresh), HostModule(fresh)))
+        if name not in _compiled:
+            fresh = [s for s in self.sources.values() if s.name not in _compiled]
+            _compiled.update(dict.fromkeys((s.name for s in fresh), HostModule(fresh)))
         ranges = [Range(f"{a:#x}", a, n, READ | WRITE) for a, (_, n, _) in self.allocations.items()]
-        wrong = self.compiled[name].run(name, args, grid, threads, ranges, dynamic=shared)
+        wrong = _compiled[name].run(name, args, grid, threads, ranges, dynamic=shared)
         self.violations += wrong
         return 700 if wrong else 0
 

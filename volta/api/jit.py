@@ -53,7 +53,7 @@ def disable_jit(disable: bool = True) -> Iterator[None]:
 class _Entry:
     """What one kind of arguments needs at each call."""
 
-    run: Callable[[list[Any]], list[Any]]
+    run: Callable[[Sequence[Any]], list[Any]]
     unflatten: Callable[[list[Any]], Any] | None  # None: the output is the one leaf itself
 
 
@@ -81,18 +81,20 @@ class JitFunction:
         self._plain = not self._static.any
         self._calls = CallCache(fun, self._name, self._static, "jit traces")
         self._entries: dict[tuple[Any, ...], _Entry] = {}
+        self._ones: dict[tuple[Any, ...], _Entry] = {}  # those of one array: hashing its tree would cost half a µs
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         # The road of every call but the first. Each step was measured: keep it this bare.
         if self._plain and not kwargs:
+            leaves: Sequence[Any] = args
             if len(args) == 1 and type(args[0]) is Array:
-                leaves, tree = list(args), _ONE_ARRAY
+                entry = self._ones.get((args[0].aval, current_context()))
             else:
                 leaves, tree = optree.tree_flatten(args, None, namespace=pytrees.NAMESPACE)  # type: ignore[arg-type]
-            try:
-                entry = self._entries.get((tree, None, current_context(), *[x.aval for x in leaves]))
-            except AttributeError:  # NumPy values and Python numbers
-                entry = None
+                try:
+                    entry = self._entries.get((tree, None, current_context(), *[x.aval for x in leaves]))
+                except AttributeError:  # NumPy values and Python numbers
+                    entry = None
             if entry is not None and _state.trace is None and not _Switch.disabled:
                 try:
                     outs = entry.run(leaves)
@@ -123,6 +125,8 @@ class JitFunction:
             executable = gateway.compile(traced.program, donated=self._donated_leaves(call), name=self._name)
             unflatten = None if traced.out_tree == _LEAF else traced.out_tree.unflatten
             entry = self._entries[key] = _Entry(executable, unflatten)
+            if self._plain and call.extra is None and call.tree == _ONE_ARRAY:
+                self._ones[avals[0], key[2]] = entry
         return entry
 
     def _donated_leaves(self, call: FlatCall) -> tuple[int, ...]:
@@ -178,6 +182,7 @@ class JitFunction:
     def clear_cache(self) -> None:
         """Forget all traced and compiled programs of this function."""
         self._entries.clear()
+        self._ones.clear()
         self._calls.clear()
 
     def cache_size(self) -> int:

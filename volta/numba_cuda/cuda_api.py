@@ -68,6 +68,9 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
 OLDEST_DRIVER = 12000
 """The version of CUDA that the driver must know at least, as it counts them: 12.0."""
 
+OLDEST_CAPABILITY = (7, 0)
+"""The oldest compute capability that kernels are written for."""
+
 OUT_OF_MEMORY, INVALID_PTX, INVALID_IMAGE, NO_BINARY, NOT_READY, UNSUPPORTED_PTX = 2, 218, 200, 209, 600, 222
 
 STICKY = frozenset({214, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721})

@@ -16,12 +16,11 @@ import attrs
 from volta.core.errors import DeviceError, DeviceLostError
 from volta.numba_cuda import cuda_api, staging
 from volta.numba_cuda.pool import Pool
+from volta.numba_cuda.streams import Event, Stream, thread
 
-_state = threading.local()
 _lock = threading.RLock()
 
 _CAPABILITY_MAJOR, _CAPABILITY_MINOR, _MULTIPROCESSORS = 75, 76, 16  # CUdevice_attribute
-_NON_BLOCKING, _NO_TIMING = 1, 2
 
 
 @attrs.define
@@ -94,7 +93,7 @@ class Runtime:
         if code == cuda_api.OUT_OF_MEMORY:
             raise MemoryError(name)
         said = f"{name}: {self.text(self.api.cuGetErrorString, code) or 'no further word from the driver'}"
-        device: Device | None = getattr(_state, "device", None)
+        device = thread.device
         if code in cuda_api.STICKY and device is not None:
             device.lost = device.lost or said
             device.refuse()
@@ -129,17 +128,25 @@ class Device:
         self.lost = ""
         self.handle = runtime.number(self.api.cuDeviceGet, index)
         self.info = self._info()
+        if self.info.capability < cuda_api.OLDEST_CAPABILITY:
+            have, need = (".".join(map(str, x)) for x in (self.info.capability, cuda_api.OLDEST_CAPABILITY))
+            raise DeviceError(
+                f"{self.name}, {self.info.name}, has compute capability {have}; Volta needs {need} or newer"
+            )
         self.context = runtime.number(self.api.cuDevicePrimaryCtxRetain, self.handle, kind=ctypes.c_void_p)
         self.functions: dict[str, int] = {}  # loaded kernels, by symbol
         self.modules: list[object] = []  # what they were loaded from
         self._events: list[int] = []
         self._idle: list[Stream] = []
-        self._switches = runtime.count > 1
+        self.beside = 0  # how many `use_stream` blocks are open
+        self.switches = runtime.count > 1
         self.main = Stream(self)
         self.captures = Stream(self)  # graphs are recorded on it
         self.copies = Stream(self)  # large copies to the device run on it
-        self.pool = Pool(self._allocate, self._free, Stream.mark, Event.passed)
-        self.pinned = Pool(self._allocate_pinned, self._free_pinned, Stream.mark, Event.passed, first=2 << 20)
+        self.pool = Pool(self._allocate, self._free, Stream.mark, Event.passed, Event.wait)
+        self.pinned = Pool(
+            self._allocate_pinned, self._free_pinned, Stream.mark, Event.passed, Event.wait, first=2 << 20
+        )
 
     def _info(self) -> DeviceInfo:
         api, number = self.api, self.runtime.number
@@ -156,7 +163,7 @@ class Device:
 
     def check(self, code: int) -> None:
         if code:
-            _state.device = self
+            thread.device = self
             self.runtime._raise(code)
 
     def refuse(self) -> None:
@@ -169,17 +176,19 @@ class Device:
 
     def enter(self) -> None:
         """Make the device's context this thread's."""
-        if getattr(_state, "device", None) is not self or self._switches:
+        if thread.device is not self or self.switches:
             if self.lost:
                 self.refuse()
             self.check(self.api.cuCtxSetCurrent(self.context))
-            _state.device = self
+            thread.device = self
 
     # -- streams -------------------------------------------------------------------------------------------------------
 
     def stream(self) -> Stream:
         """The stream that work of this thread goes to: the device's one, unless `use_stream` says otherwise."""
-        found: dict[int, Stream] | None = getattr(_state, "streams", None)
+        if not self.beside:
+            return self.main
+        found = thread.streams
         return found.get(self.index, self.main) if found else self.main
 
     def synchronize(self) -> None:
@@ -189,16 +198,22 @@ class Device:
     @contextmanager
     def use_stream(self) -> Iterator[Stream]:
         """Inside the block this thread's work goes to a stream of its own. Streams are kept and used again."""
-        streams: dict[int, Stream] = _state.__dict__.setdefault("streams", {})
+        if thread.streams is None:
+            thread.streams = {}
+        streams = thread.streams
         before = streams.get(self.index)
         try:
             made = self._idle.pop()
         except IndexError:
             made = Stream(self)
         streams[self.index] = made
+        with _lock:
+            self.beside += 1
         try:
             yield made
         finally:
+            with _lock:
+                self.beside -= 1
             if before is None:
                 del streams[self.index]
             else:
@@ -263,87 +278,6 @@ class Device:
         counters.device_to_device += nbytes
 
 
-class Stream:
-    """A queue of a device's work, done in its order."""
-
-    __slots__ = ("__weakref__", "_synchronize", "device", "handle")
-
-    def __init__(self, device: Device) -> None:
-        self.device = device
-        device.enter()
-        self.handle = device.runtime.number(device.api.cuStreamCreate, _NON_BLOCKING, kind=ctypes.c_void_p)
-        self._synchronize = device.api.cuStreamSynchronize
-
-    def synchronize(self) -> None:
-        """Wait for all that was launched on it."""
-        device = self.device
-        device.enter()
-        code = self._synchronize(self.handle)
-        if code:
-            device.check(code)
-
-    def mark(self) -> Event:
-        """An event that is passed when the work launched so far is done."""
-        return Event(self)
-
-    def wait_for(self, event: Event) -> None:
-        """Later work of this stream comes after an event of another."""
-        self.device.enter()
-        self.device.check(self.device.api.cuStreamWaitEvent(self.handle, event.handle, 0))
-
-    def __del__(self) -> None:
-        handle = getattr(self, "handle", 0)
-        if handle:
-            self.device.api.cuStreamDestroy(handle)
-
-
-class Event:
-    """A point in a stream's work. With ``timing``, the time between two can be asked."""
-
-    __slots__ = ("device", "handle", "timing")
-
-    def __init__(self, stream: Stream, timing: bool = False) -> None:
-        device = self.device = stream.device
-        self.timing = timing
-        self.handle = 0
-        device.enter()
-        try:
-            self.handle = 0 if timing else device._events.pop()
-        except IndexError:
-            pass
-        if not self.handle:
-            flags = 0 if timing else _NO_TIMING
-            self.handle = device.runtime.number(device.api.cuEventCreate, flags, kind=ctypes.c_void_p)
-        device.check(device.api.cuEventRecord(self.handle, stream.handle))
-
-    def passed(self) -> bool:
-        """Whether the work before it is done."""
-        self.device.enter()
-        code = self.device.api.cuEventQuery(self.handle)
-        if code == cuda_api.NOT_READY:
-            return False
-        self.device.check(code)
-        return True
-
-    def wait(self) -> None:
-        """Until the work before it is done."""
-        self.device.enter()
-        self.device.check(self.device.api.cuEventSynchronize(self.handle))
-
-    def since(self, earlier: Event) -> float:
-        """Microseconds from another event to this one."""
-        out = ctypes.c_float()
-        self.device.check(self.device.api.cuEventElapsedTime(ctypes.byref(out), earlier.handle, self.handle))
-        return 1e3 * out.value
-
-    def __del__(self) -> None:
-        if self.handle:
-            if self.timing:
-                self.device.api.cuEventDestroy(self.handle)
-            else:
-                self.device._events.append(self.handle)
-
-
 @functools.cache
 def _runtime() -> Runtime:
     return Runtime(_source[-1]())
@@ -356,7 +290,7 @@ def use(source: Callable[[], SimpleNamespace] | None) -> None:
     """Take the driver's functions from somewhere else, as tests do; None: from the driver again."""
     _source[1:] = [source] if source is not None else []
     _runtime.cache_clear()
-    _state.__dict__.clear()
+    thread.__dict__.clear()
 
 
 def why_none() -> str:

@@ -11,9 +11,10 @@ import numpy as np
 
 from volta.core.errors import DeviceError
 from volta.numba_cuda import cuda_api
-from volta.numba_cuda.driver import Device, Event, Stream
+from volta.numba_cuda.driver import Device
 from volta.numba_cuda.launcher import HEADER, ROW, launcher
 from volta.numba_cuda.staging import HOST
+from volta.numba_cuda.streams import Event, Stream
 
 _ERROR_LOG, _ERROR_LOG_BYTES = 5, 6  # CUjit_option
 _DYNAMIC_SHARED = 8  # CUfunction_attribute

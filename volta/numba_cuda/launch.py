@@ -12,12 +12,13 @@ import numpy as np
 
 from volta.numba_cuda import profile, ptx
 from volta.numba_cuda.device_plan import KEPT, DevicePlan, table_of
-from volta.numba_cuda.driver import Device, Stream, counters
+from volta.numba_cuda.driver import Device, counters
 from volta.numba_cuda.graph import Launches, Row, allow_shared
 from volta.numba_cuda.modules import functions_of
 from volta.numba_cuda.pool import Block
 from volta.numba_cuda.ptx import KernelSource
 from volta.numba_cuda.staging import HOST
+from volta.numba_cuda.streams import Stream
 
 _MOST_GRAPHS = 2
 """Tables that a plan of many launches keeps: making its graph costs more than copying a table."""

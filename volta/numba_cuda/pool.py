@@ -192,7 +192,7 @@ class Pool:
     """Hands out device memory. Blocks belong to a stream: given back, they are reused by its later work at once.
 
     ``allocate`` and ``release`` are the driver's. What ``mark(stream)`` gives, ``passed`` can be asked about: is the
-    work done that the stream had then. Safe to use from several threads.
+    work done that the stream had then; ``wait`` waits for it. Safe to use from several threads.
     """
 
     def __init__(
@@ -201,11 +201,13 @@ class Pool:
         release: Callable[[int], None],
         mark: Callable[[Any], Any],
         passed: Callable[[Any], bool],
+        wait: Callable[[Any], None],
         limit: int | None = None,
         first: int = _FIRST,
     ) -> None:
         self._first = first
-        self._allocate, self._release, self._mark, self._passed = allocate, release, mark, passed
+        self._allocate, self._release, self._mark = allocate, release, mark
+        self._passed, self._wait = passed, wait
         self.limit = limit
         self._lock = threading.RLock()
         self._stores: dict[Any, Store] = {}
@@ -258,8 +260,8 @@ class Pool:
             block.home = home
             return block
 
-    def _collect(self) -> None:
-        """Take back blocks whose other streams are done with them."""
+    def _collect(self, wait: bool = False) -> None:
+        """Take back blocks whose other streams are done with them, or wait until they are."""
         while self._foreign:
             block = self._foreign.popleft()
             marks = [self._mark(s) for s in block.others or ()]
@@ -267,7 +269,10 @@ class Pool:
             self._pending.append((block, marks))
         for _ in range(len(self._pending)):
             block, marks = self._pending.popleft()
-            if all(self._passed(m) for m in marks):
+            if wait:
+                for m in marks:
+                    self._wait(m)
+            if wait or all(self._passed(m) for m in marks):
                 block.home.append(block)
             else:
                 self._pending.append((block, marks))
@@ -315,10 +320,10 @@ class Pool:
         return self._live
 
     def trim(self) -> int:
-        """Give segments of which nothing is in use back to the driver; returns their bytes."""
+        """Give segments of which nothing is in use back to the driver; returns their bytes. Waits for other streams."""
         given = 0
         with self._lock:
-            self._collect()
+            self._collect(wait=True)
             for store in self._stores.values():
                 for segment in store.empty_segments():
                     self._release(segment.address)

@@ -9,7 +9,8 @@ import ctypes
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from volta.numba_cuda.driver import Device, Event, Stream
+    from volta.numba_cuda.driver import Device
+    from volta.numba_cuda.streams import Event, Stream
 
 LARGE = 1 << 20
 """Copies of at least this many bytes go through chunks."""

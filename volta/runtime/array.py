@@ -147,6 +147,8 @@ class Array(Value):
             if copy is False:
                 raise ValueError(f"converting {x.dtype} to {np.dtype(dtype)} needs a copy")
             return x.astype(dtype)
+        if not self.address:
+            return x  # a copy already
         return x.copy() if copy else self.numpy()
 
     def __dlpack__(self, **kwargs: Any) -> Any:

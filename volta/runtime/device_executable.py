@@ -10,9 +10,12 @@ from volta.core.ir import ClosedJaxpr
 from volta.core.source import at_user_line
 from volta.runtime import devices
 from volta.runtime.array import CALLS, HELD, Array, SharedBuffer
+from volta.runtime.devices import DeviceBuffer
 from volta.runtime.executable import Executable, gpu_of, passed, refuse_repeated
 from volta.runtime.memory import Buffer
 from volta.xla_like.plan import ExecutionPlan
+
+_NONE: dict[int, Buffer] = {}
 
 
 class DeviceExecutable(Executable):
@@ -31,42 +34,40 @@ class DeviceExecutable(Executable):
         super().__init__(plan, program, native, elsewhere)
         self._device = device
         self._kernels = native
-        self._sizes = [nbytes for nbytes, _ in self._layout]
         self._arena = plan.device_arena_bytes  # type: ignore[attr-defined]
+        self._sizes = [nbytes for nbytes, _ in self._layout] + [self._arena] * (self._arena > 0)
 
     def _run(self, arrays: Sequence[Array]) -> list[Array]:
-        given = arrays
-        stream = self._device.stream()
-        buffers = [a._buffer for a in arrays]
+        # What comes before the launch is waited for, what comes after runs beside it.
+        given, device = arrays, self._device
+        stream = device.stream() if device.beside else device.main
         try:
-            addresses = [b.address for b in buffers if b.stream is stream]  # type: ignore[union-attr]
+            addresses = [b.address for b in [a._buffer for a in arrays] if b.stream is stream]  # type: ignore[union-attr]
         except AttributeError:
             addresses = []
-        if len(addresses) != len(buffers):
+        if len(addresses) != len(arrays):
             arrays = self._placed(arrays, stream)
-            buffers = [a.buffer() for a in arrays]
-            addresses = [b.address for b in buffers if b is not None]
-        make, take, arena = devices.DeviceBuffer, self._device.pool.take, None
-        fresh = []
+            addresses = [a.buffer().address for a in arrays]
+        take, blocks, taken = device.pool.take, [], _NONE
         try:
-            for nbytes in self._sizes:
+            for nbytes in self._sizes:  # those of outputs, then the arena's
                 block = take(nbytes, stream)
-                fresh.append(make(block, nbytes, stream))
+                blocks.append(block)
                 addresses.append(block.address)
-            if self._arena:
-                arena = take(self._arena, stream)
-                addresses.append(arena.address)
             if self._donated:
                 refuse_repeated(given, self._donated)
                 taken = self._take_donated(arrays, addresses, stream)
             else:
-                taken = {}
                 self._native(stream, tuple(addresses))
-        except MemoryError as error:
-            raise self._out_of_memory(error) from None
-        finally:
-            if arena is not None:
-                arena.give_back()  # the stream orders its next use after this one
+        except BaseException as error:
+            for block in blocks:
+                block.give_back()
+            if isinstance(error, MemoryError):
+                raise self._out_of_memory(error) from None
+            raise
+        if self._arena:
+            blocks.pop().give_back()  # the stream orders its next use after this one
+        fresh = [DeviceBuffer(block, nbytes, stream) for block, nbytes in zip(blocks, self._sizes, strict=False)]
         out = []
         for aval, kind, i in self._returns:
             if kind == 0:
@@ -103,11 +104,11 @@ class DeviceExecutable(Executable):
                 buffer = arrays[d].take()
                 originals.append((arrays[d], buffer))
                 if type(buffer) is SharedBuffer or len(CALLS) > 1:  # others read this memory: give away a copy
-                    copy = devices.DeviceBuffer(self._device.pool.take(buffer.nbytes, stream), buffer.nbytes, stream)
+                    copy = DeviceBuffer(self._device.pool.take(buffer.nbytes, stream), buffer.nbytes, stream)
                     self._device.copy(copy.address, buffer.address, buffer.nbytes, stream)
                     HELD.append(buffer)
                     buffer, addresses[d] = copy, copy.address
-                assert isinstance(buffer, devices.DeviceBuffer)
+                assert isinstance(buffer, DeviceBuffer)
                 buffer.stream = stream  # which writes it from now on
                 taken[d] = buffer
             self._native(stream, tuple(addresses))

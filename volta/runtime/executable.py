@@ -23,7 +23,8 @@ class Executable:
     """A compiled program: call it with a list of arrays, get a list of arrays."""
 
     __slots__ = (
-        "_arena", "_donated", "_elsewhere", "_layout", "_native", "_repeated", "_returns", "_slab", "plan", "program",
+        "_arena", "_donated", "_elsewhere", "_layout", "_native", "_repeated", "_returns", "_slab", "_there", "plan",
+        "program",
     )  # fmt: skip
 
     def __init__(
@@ -31,6 +32,7 @@ class Executable:
     ) -> None:
         self.plan = plan
         self._elsewhere = elsewhere  # the same program on a GPU, for arguments that lie there
+        self._there: dict[Any, Callable[[Sequence[Array]], list[Array]]] = {}  # what runs it, by device
         self.program = program  # after the passes; also keeps the constants alive
         self._native = native.call
         self._donated = plan.donated
@@ -87,9 +89,11 @@ class Executable:
     def _run(self, arrays: Sequence[Array]) -> list[Array]:
         addresses = [a.address for a in arrays]
         if 0 in addresses:
-            for a in arrays:
-                a.buffer()  # raises DonatedBufferError
-            return self._elsewhere(arrays[addresses.index(0)].buffer().stream.device.index)._run(arrays)
+            device = arrays[addresses.index(0)].buffer().stream.device
+            there = self._there.get(device)
+            if there is None:
+                there = self._there[device] = self._elsewhere(device.index)._run
+            return there(arrays)
         pool = default_pool()
         blocks = []
         if self._slab:

@@ -1,0 +1,402 @@
+"""Memory, transfers, donation, threads, streams of programs on a GPU: where none is, over a stand-in for the driver."""
+
+import gc
+import threading
+import weakref
+
+import numpy as np
+import pytest
+
+import volta
+import volta.numpy as vnp
+from volta import errors, nn
+from volta.numba_cuda import driver, ptx
+from volta.numba_cuda.driver import counters
+from volta.numba_cuda.pool import rounded
+from volta.runtime import devices
+from volta.runtime.array import CALLS, HELD, release_held
+from volta.runtime.plan_cache import PLAN_CACHE
+from volta.testing.bits import assert_bits_equal
+
+
+def normal(*shape):
+    return np.random.default_rng(len(shape)).standard_normal(shape).astype(np.float32)
+
+
+def put(x):
+    return volta.device_put(x, "cuda")
+
+
+def step(w, x):
+    """A plan with temporaries, products and reductions."""
+    loss = volta.value_and_grad(lambda w: vnp.sum(nn.log_softmax(vnp.tanh(x @ w)) ** 2))
+    value, g = loss(w)
+    return w - 0.1 * g, value
+
+
+def plan_of(f, *args):
+    with volta.default_device("cuda"):
+        return volta.jit(f).lower(*args).compile().plan
+
+
+def moved():
+    return {
+        "host_to_device": counters.host_to_device,
+        "device_to_host": counters.device_to_host,
+        "args": counters.args,
+    }
+
+
+def since(before):
+    return {name: n - before[name] for name, n in moved().items()}
+
+
+# -- transfers ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_call_on_device_arrays_moves_nothing(gpu):
+    f, w, x = volta.jit(step), put(normal(6, 4)), put(normal(3, 6))
+    for _ in range(4):
+        f(w, x)[1].block_until_ready()
+    before, tables = moved(), counters.tables
+    for _ in range(5):
+        f(w, x)[1].block_until_ready()  # the results' memory comes back, so addresses repeat
+    assert since(before) == {"host_to_device": 0, "device_to_host": 0, "args": 0}
+    f(put(normal(6, 4) + 1), x)  # an argument that lies elsewhere: a table of addresses is copied, once
+    plan = plan_of(step, normal(6, 4), normal(3, 6))
+    assert since(before) == {"host_to_device": w.nbytes, "device_to_host": 0, "args": plan.transfers["args"]}
+    assert counters.tables == tables + 1
+
+
+def test_what_is_moved_is_what_the_plan_says(gpu):
+    w, x = normal(6, 4), normal(3, 6)
+    plan = plan_of(step, w, x)
+    assert plan.transfers == {"host_to_device": w.nbytes + x.nbytes, "device_to_host": 0, "args": plan.table_bytes}
+    before = moved()
+    with volta.default_device("cuda"):
+        out = volta.jit(step)(w, x)
+    assert since(before) == plan.transfers
+    before = moved()
+    np.asarray(out[0])
+    assert since(before) == {"host_to_device": 0, "device_to_host": w.nbytes, "args": 0}
+
+
+def test_state_that_is_donated_is_not_counted(gpu):
+    w, x = normal(6, 4), normal(3, 6)
+    f = volta.jit(step, donate_argnums=0)
+    with volta.default_device("cuda"):
+        plan = f.lower(w, x).compile().plan
+    assert plan.transfers["host_to_device"] == x.nbytes
+    state = put(w)
+    state, _ = f(state, x)
+    before = moved()
+    state, _ = f(state, x)
+    assert since(before)["host_to_device"] == plan.transfers["host_to_device"]
+
+
+def test_a_plan_lists_its_transfers(gpu):
+    table = vnp.arange(12.0).reshape(3, 4) * 1.5
+    plan = plan_of(lambda x: vnp.sum(x * table, 1), normal(3, 4))
+    by_placement = {placement: (when, nbytes) for _, placement, when, nbytes in plan.transfer_list()}
+    assert by_placement["host_input"] == ("each call, unless it is on the device", 48)
+    assert by_placement["device_output"] == ("when read", 12)
+    assert "host to device 48 bytes (host_input; each call" in plan.as_text()
+
+
+# -- memory ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_planned_peak_is_the_measured_peak(gpu):
+    """Inputs and results, temporaries, workspace and args: what the pool held at most during the first call."""
+    for f, args in ((step, (normal(60, 40), normal(30, 60))), (lambda x: vnp.sum(x), (normal(300, 400),))):
+        gc.collect()
+        plan = plan_of(f, *args)
+        placed = put(args)
+        f = volta.jit(f)
+        arguments = sum(rounded(x.nbytes) for x in args)
+        before = gpu.pool.stats().live - arguments
+        gpu.pool.reset_peak()
+        f(*placed)
+        assert gpu.pool.stats().peak - before == plan.peak_live_bytes == sum(plan.bytes_by_class().values())
+
+
+def test_temporaries_are_one_allocation(gpu):
+    plan = plan_of(step, normal(60, 40), normal(30, 60))
+    assert plan.arena_bytes and plan.device_arena_bytes >= plan.arena_bytes + plan.workspace_bytes
+    f, args = volta.jit(step), put((normal(60, 40), normal(30, 60)))
+    f(*args)
+    before = gpu.pool.stats()
+    f(*args)
+    after = gpu.pool.stats()
+    assert after.reuses + after.allocations - before.reuses - before.allocations == 3  # two results and the arena
+
+
+def test_out_of_memory_says_what_is_needed_and_changes_nothing(gpu):
+    f = volta.jit(lambda w, x: (w + vnp.sum(x @ x.T), vnp.exp(x @ x.T) @ x), donate_argnums=0)
+    w, x = put(normal(50, 50)), put(normal(300, 300))
+    want = volta.jit(lambda w, x: w + vnp.sum(x))(w, x)
+    held = gpu.pool.stats().live
+    filler = gpu.pool.take(gpu.pool.stats().largest - (400 << 10), gpu.main)  # leaves less than the call needs
+    held += filler.size
+    with devices.memory_limit(gpu.pool.stats().reserved):
+        with pytest.raises(errors.OutOfMemoryError) as caught:
+            f(w, x)
+        text = str(caught.value)
+        for part in "RESOURCE_EXHAUSTED cuda:0 temp output workspace largest limit donate_argnums".split():
+            assert part in text, part
+        assert isinstance(caught.value, MemoryError) and isinstance(caught.value, errors.MemoryBudgetError)
+        assert not w.is_deleted()
+        assert gpu.pool.stats().live == held
+        smaller = volta.jit(lambda w, x: w + vnp.sum(x))(w, x)  # the process goes on, and what was there is as it was
+        assert_bits_equal(smaller, want)
+    filler.give_back()
+    f(w, x)
+    assert w.is_deleted()
+
+
+def test_out_of_memory_for_an_array(gpu):
+    with devices.memory_limit(gpu.pool.stats().reserved):
+        with pytest.raises(errors.OutOfMemoryError, match=r"cuda:0 has no memory for 4[0-9,]+ bytes more"):
+            put(np.zeros(1 << 20, np.float32))
+    assert put(np.zeros(1 << 20, np.float32)).device == "cuda:0"
+
+
+def test_a_budget_is_checked_before_anything_runs(gpu):
+    with volta.execution_context(memory_budget=1000), volta.default_device("cuda"):
+        with pytest.raises(errors.MemoryBudgetError, match="workspace"):
+            volta.jit(step)(normal(60, 40), normal(30, 60))
+
+
+def test_dropped_programs_and_arrays_leave_nothing(gpu):
+    def use():
+        f, args = volta.jit(step), put((normal(6, 4), normal(3, 6)))
+        out = f(*args)
+        (run,) = next(iter(f._entries.values())).run._there.values()
+        found = weakref.ref(run.__self__._kernels)
+        np.asarray(out[0])
+        return found
+
+    use()
+    PLAN_CACHE.clear()
+    gc.collect()
+    live = gpu.pool.stats().live
+    found = use()
+    PLAN_CACHE.clear()
+    gc.collect()
+    assert found() is None
+    assert gpu.pool.stats().live == live
+    gpu.pool.trim()
+    assert gpu.pool.stats().pooled < 128 << 20
+
+
+# -- donation and threads ----------------------------------------------------------------------------------------------
+
+
+def test_a_donor_takes_nothing_from_a_reader(gpu):
+    """A donated array's memory is not written while a call in another thread may still have to read it."""
+    x = put(normal(100))
+    want = np.asarray(x)
+    CALLS.append(None)  # a call is under way in some thread: it may have looked up the address of x
+    try:
+        address = x.buffer().address
+        y = volta.jit(lambda x: x * 2, donate_argnums=0)(x)
+        assert x.is_deleted() and y.buffer().address != address and HELD
+        assert_bits_equal(np.asarray(y), want * 2)
+    finally:
+        CALLS.pop()
+        release_held()
+    assert not HELD
+
+
+def test_of_two_donors_one_gets_the_array(gpu):
+    f = volta.jit(lambda x: x + 1, donate_argnums=0)
+    f(put(normal(100)))
+    for _ in range(20):
+        x, got, refused = put(normal(100)), [], []
+
+        def donate(x=x, got=got, refused=refused):
+            try:
+                got.append(f(x))
+            except errors.DonatedBufferError:
+                refused.append(None)
+
+        threads = [threading.Thread(target=donate) for _ in range(2)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        assert (len(got), len(refused)) == (1, 1)
+        assert_bits_equal(np.asarray(got[0]), normal(100) + 1)
+    assert not HELD
+
+
+def test_a_donated_host_array_is_gone_as_well(gpu):
+    f = volta.jit(lambda x: x + 1, donate_argnums=0)
+    x = vnp.asarray(normal(10))
+    with volta.default_device("cuda"):
+        y = f(x)
+    assert x.is_deleted() and y.device == "cuda:0"
+    x = put(normal(10))
+    with pytest.raises(errors.DonatedBufferError, match="once more"):
+        volta.jit(lambda a, b: a + b, donate_argnums=0)(x, x)
+    assert not x.is_deleted()
+
+
+def test_an_output_that_is_returned_twice_and_one_that_is_an_input(gpu):
+    x = put(normal(5))
+    a, b, c = volta.jit(lambda x: (x * 2, x * 2, x))(x)
+    del a
+    gc.collect()
+    put(np.zeros(5, np.float32))
+    assert_bits_equal((b, c), (normal(5) * 2, normal(5)))
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_four_threads_share_a_context(gpu, shared):
+    """Each launches the same programs (or programs of its own) many times; nothing is lost, no bit differs."""
+    count = 25 if gpu.info.name == "Fake GPU" else 1000
+    x = put(normal(4, 5))
+    programs = [volta.jit(lambda x, n=n: nn.softmax(x * (1.0 + n)) + x) for n in range(1 if shared else 4)]
+    want = [np.asarray(f(x)) for f in programs]
+    failed, launches = [], counters.launches
+
+    def work(number):
+        f, expected = programs[number % len(programs)], want[number % len(programs)]
+        try:
+            held = []
+            for i in range(count):
+                held.append(f(x))
+                if i % 10 == 9:
+                    for y in held:
+                        assert_bits_equal(np.asarray(y), expected)
+                    held.clear()
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not failed
+    assert counters.launches >= launches + 4 * count
+    assert not CALLS and not HELD
+
+
+# -- streams -----------------------------------------------------------------------------------------------------------
+
+
+def test_streams_change_no_bit(gpu):
+    f, w, x = volta.jit(step), put(normal(6, 4)), put(normal(3, 6))
+    want = f(w, x)
+    found = []
+    for _ in range(3):
+        with devices.stream():
+            found.append(f(w, x))
+    for out in found:
+        assert_bits_equal(out, want)
+    with devices.stream():
+        with devices.stream() as inner:
+            assert gpu.stream() is inner
+            y = f(w, x)[0]
+        z = y + 1  # made by one stream, used by another
+    assert_bits_equal(np.asarray(z * 2), (np.asarray(want[0]) + 1) * 2)
+    assert gpu.stream() is gpu.main
+
+
+def test_memory_of_one_stream_is_not_reused_while_another_reads_it(gpu):
+    f = volta.jit(lambda x: nn.softmax(x) + 1)
+    x = put(normal(30, 40))
+    want = np.asarray(f(x))
+    y = put(normal(30, 40))
+    with devices.stream():
+        out = f(y)
+    del y  # the side stream may not have read it yet
+    for _ in range(3):
+        put(np.full((30, 40), np.nan, np.float32))
+    assert_bits_equal(np.asarray(out), want)
+
+
+def test_large_copies_run_beside_other_work(gpu):
+    host = normal(600, 600)  # more than a megabyte
+    x = put(host)
+    assert x.buffer().stream is gpu.copies
+    y = x + 1
+    assert x.buffer().stream is gpu.main  # it waited once; later calls need not
+    assert_bits_equal(np.asarray(y), host + 1)
+    assert_bits_equal(np.asarray(x), host)
+    z = volta.jit(lambda x: x * 2, donate_argnums=0)(put(host))
+    assert_bits_equal(np.asarray(z), host * 2)
+
+
+def test_copies_of_several_chunks(gpu, monkeypatch):
+    monkeypatch.setattr("volta.numba_cuda.staging.CHUNK", 400_000)
+    host = normal(700, 611)
+    assert_bits_equal(np.asarray(put(host)), host)
+
+
+# -- several devices ---------------------------------------------------------------------------------------------------
+
+
+def second(install):
+    if driver.count() < 2:
+        install(devices=2)
+
+
+def test_every_device_is_listed_and_works(install):
+    second(install)
+    assert volta.devices("cuda")[:2] == ["cuda:0", "cuda:1"] and volta.device_count("cuda") == driver.count()
+    x = volta.device_put(normal(3, 4), "cuda:1")
+    f = volta.jit(lambda x: nn.softmax(x) + 1)
+    y = f(x)
+    assert (x.device, y.device) == ("cuda:1", "cuda:1")
+    assert_bits_equal(np.asarray(y), np.asarray(f(normal(3, 4))))
+    assert f(volta.device_put(normal(3, 4), "cuda:0")).device == "cuda:0"
+    with volta.default_device("cuda:1"):
+        assert vnp.ones(3).device == "cuda:1"
+    z = volta.device_put(y, "cuda:0")
+    assert z.device == "cuda:0"
+    assert_bits_equal(np.asarray(z), np.asarray(y))
+    assert volta.device_put(z, "cpu").device == "cpu:0"
+    assert devices.memory_stats("cuda:1").live > 0
+
+
+def test_arguments_on_two_devices_are_refused(install):
+    second(install)
+    x, y = volta.device_put(normal(3), "cuda:0"), volta.device_put(normal(3), "cuda:1")
+    with pytest.raises(errors.DeviceError, match=r"cuda:0 and cuda:1.*device_put"):
+        x + y
+    assert (x + normal(3)).device == "cuda:0"
+    assert (normal(3) + y).device == "cuda:1"
+
+
+# -- looking inside ----------------------------------------------------------------------------------------------------
+
+
+def test_a_profile_has_a_row_for_each_launch(gpu):
+    f, w, x = volta.jit(step), put(normal(60, 40)), put(normal(30, 60))
+    want = f(w, x)
+    with devices.profile() as found:
+        got = f(w, x)
+    assert_bits_equal(got, want)
+    plan = plan_of(step, normal(60, 40), normal(30, 60))
+    assert [(r.kernel, r.grid, r.threads) for r in found.rows] == [
+        (x.source.name, x.grid, x.threads) for x in plan.launches
+    ]
+    assert all(r.microseconds > 0 and r.nbytes > 0 for r in found.rows)
+    assert sum(count for _, count in found.by_kernel()) == len(found.rows)
+    assert found.rows[0].kernel in str(found)
+    f(w, x)
+    assert len(found.rows) == len(plan.launches)
+
+
+def test_kernels_are_shown_as_they_are_on_the_device(install):
+    if driver.why_none():
+        install()
+    with volta.default_device("cuda"):
+        compiled = volta.jit(lambda x: vnp.tanh(x).sum()).lower(normal(300)).compile()
+    (symbol, *_) = compiled.kernel_texts()
+    assert f"define void @{symbol}" in compiled.llvm_ir(symbol) or f'@"{symbol}"' in compiled.llvm_ir(symbol)
+    assert f".entry {symbol}" in compiled.asm(symbol)
+    assert "on cuda" in compiled.as_text() and symbol in compiled.as_text()
+    assert ptx.violations(compiled.asm(symbol)) == []
