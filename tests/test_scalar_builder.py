@@ -8,6 +8,7 @@ from scalar_support import Compiled
 
 from volta.emit.builder import Builder
 from volta.emit.values import round_to_half
+from volta.ops.scalar import exponential
 
 LANES = (1, 16)
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
@@ -295,3 +296,10 @@ def test_rare_code_changes_only_the_lanes_that_need_it(lanes):
 
     x = np.random.default_rng(0).uniform(0, 6, 512).astype("float32")
     same(Compiled(emit, ["float32"], "float32", lanes)(x), np.where(x > 5, x * np.float32(100), -x))
+
+
+@pytest.mark.parametrize("lanes", LANES)
+def test_exp_with_one_scaling_is_exp(lanes):
+    x = np.concatenate([np.random.default_rng(0).uniform(-80, 80, 200_000), [0.0, -0.0, 80, -80]]).astype("f4")
+    whole, moderate = (Compiled(f, ["float32"], "float32", lanes) for f in (exponential.exp, exponential.exp_moderate))
+    same(moderate(x), whole(x))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from volta.numba_cuda import device_plan, driver, kernels, launch, pool, profile, ptx
+from volta.numba_cuda import device_plan, driver, kernels, launch, modules, pool, profile
 from volta.xla_like.plan import ExecutionPlan
 
 NAME = "cuda"
@@ -19,7 +19,7 @@ def vector_bits() -> int:
 
 def complete(plan: ExecutionPlan, device: driver.Device) -> device_plan.DevicePlan:
     """The plan with its launches on a device, its workspace and its transfers."""
-    return device_plan.device_plan(plan, ptx.best_for(*device.info.capability))
+    return device_plan.device_plan(plan, modules.capability_of(device.info))
 
 
 def prepare(

@@ -20,7 +20,7 @@ from volta.numba_cuda.streams import Event, Stream, thread
 
 _lock = threading.RLock()
 
-_CAPABILITY_MAJOR, _CAPABILITY_MINOR, _MULTIPROCESSORS = 75, 76, 16  # CUdevice_attribute
+_CAPABILITY_MAJOR, _CAPABILITY_MINOR, _MULTIPROCESSORS, _SHARED = 75, 76, 16, 97  # CUdevice_attribute
 
 
 @attrs.define
@@ -41,13 +41,14 @@ counters = Counters()
 
 @attrs.frozen
 class DeviceInfo:
-    """A GPU: its number, name, compute capability, multiprocessors and bytes of memory."""
+    """A GPU: its number, name, compute capability, multiprocessors, bytes of memory, and of a block's shared memory."""
 
     index: int
     name: str
     capability: tuple[int, int]
     multiprocessors: int
     memory: int
+    shared: int
 
 
 class Runtime:
@@ -159,6 +160,7 @@ class Device:
             (attribute(_CAPABILITY_MAJOR, self.handle), attribute(_CAPABILITY_MINOR, self.handle)),
             attribute(_MULTIPROCESSORS, self.handle),
             number(api.cuDeviceTotalMem, self.handle, kind=ctypes.c_size_t),
+            attribute(_SHARED, self.handle),
         )
 
     def check(self, code: int) -> None:

@@ -9,7 +9,7 @@ import attrs
 
 from volta.core import dtypes
 from volta.core.errors import UnsupportedOperationError
-from volta.numba_cuda import dot, dot_tensor, library, nests, ordering
+from volta.numba_cuda import attention_choice, dot, dot_tensor, library, nests, ordering
 from volta.numba_cuda.launches import Launch, Regions, aligned, touched
 from volta.numba_cuda.merging import merge
 from volta.numba_cuda.ptx import KernelSource
@@ -30,11 +30,17 @@ from volta.xla_like.phases import analyse
 from volta.xla_like.plan import ExecutionPlan
 from volta.xla_like.views import prod, row_major
 
-KERNEL_CLASSES = ("loop", "combine", "chain", "dot", "dot_pack", "dot_row", "scatter", "scatter_order", *library.TASKS)
+KERNEL_CLASSES = (
+    "loop", "combine", "chain", "dot", "dot_pack", "dot_row", "scatter", "scatter_order", *library.TASKS,
+    *attention_choice.KERNELS,
+)  # fmt: skip
 """Every one of them is strict."""
 
 DEVICE_CLASSES = ("dot_tc",)
 """Those of level device: the same bits from run to run and batch to batch on one architecture."""
+
+_ALONE = ("dot", "dot_row", "dot_tc", *attention_choice.KERNELS)
+"""Launches of these are not merged with others."""
 
 _FEW_BLOCKS = 264
 """Below this many blocks of threads a long reduction is cut: a GPU runs about two for each multiprocessor."""
@@ -45,7 +51,7 @@ _MOST_BLOCKS = (1 << 31) - 1
 def launches_of(plan: ExecutionPlan, capability: str = "9.0") -> list[Launch]:
     """A plan's launches in order: those that may run together merged, their scratch memory laid out.
 
-    Which kernel a product on tensor cores runs depends on the GPU's compute capability.
+    Which kernel a call runs may depend on the GPU's compute capability; in strict mode its bits do not.
     """
     regions = Regions()
     return merge(plan, unmerged(plan, regions, capability), regions)
@@ -98,9 +104,7 @@ def _cut(call: KernelCall, regions: Regions) -> list[KernelCall]:
     return [first, *combines]
 
 
-def _launch(
-    call: KernelCall, regions: Regions, nbytes: Callable[[int], int], capability: str
-) -> Iterator[Launch]:  # fmt: skip
+def _launch(call: KernelCall, regions: Regions, nbytes: Callable[[int], int], capability: str) -> Iterator[Launch]:
     if not call.tasks:
         return
     kernel, scratch, share, shared = call.kernel, 0, 0, 0
@@ -132,6 +136,10 @@ def _launch(
         source, grid, variant = dot_tensor.launch_of(call, capability)
         threads, shared = variant.threads, variant.shared_bytes
         words, addresses = _library_words(call)
+    elif kernel.name in attention_choice.KERNELS:
+        found = attention_choice.choose(call, capability)
+        source, grid, threads, shared = found.source, found.grid, found.threads, found.shared
+        words, addresses = _library_words(call)
     elif kernel.name == "scatter":
         batch, slots, width, _ = call.sizes
         grid, threads = -(-(batch * slots * width) // library.COLUMN_THREADS), library.COLUMN_THREADS
@@ -162,7 +170,7 @@ def _launch(
         moved.append((1, region, 0))
         writes += ((region, 0, nbytes(region)),)
     header = (call.tasks, 0, scratch, share)
-    alone = isinstance(kernel, LibraryKernel) and kernel.name in ("dot", "dot_row", "dot_tc")
+    alone = isinstance(kernel, LibraryKernel) and kernel.name in _ALONE
     yield Launch(
         source, grid, threads, (*header, *words), tuple(moved), 0, call.describe(), shared, reads, writes, alone=alone
     )

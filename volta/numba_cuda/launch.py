@@ -14,7 +14,7 @@ from volta.numba_cuda import profile, ptx
 from volta.numba_cuda.device_plan import KEPT, DevicePlan, table_of
 from volta.numba_cuda.driver import Device, counters
 from volta.numba_cuda.graph import Launches, Row, allow_shared
-from volta.numba_cuda.modules import functions_of
+from volta.numba_cuda.modules import capability_of, functions_of
 from volta.numba_cuda.pool import Block
 from volta.numba_cuda.ptx import KernelSource
 from volta.numba_cuda.staging import HOST
@@ -115,11 +115,11 @@ class Executable:
 
     def llvm_ir(self, symbol: str) -> str:
         """The LLVM IR that is emitted for a kernel; ``KeyError`` for one that the plan has not."""
-        return str(ptx.emit_module([self._source(symbol)], ptx.best_for(*self._device.info.capability)))
+        return str(ptx.emit_module([self._source(symbol)], capability_of(self._device.info)))
 
     def ptx(self, symbol: str) -> str:
         """A kernel as PTX; ``KeyError`` for one that the plan has not."""
-        return ptx.compile_ptx([self._source(symbol)], ptx.best_for(*self._device.info.capability))
+        return ptx.compile_ptx([self._source(symbol)], capability_of(self._device.info))
 
     def __del__(self) -> None:
         """Constants and args tables are given back in the order of their own stream: other streams must be done."""

@@ -16,7 +16,7 @@ import llvmlite.binding as llvm
 from volta.emit import cache
 from volta.emit.cache import from_environment as disk_cache
 from volta.numba_cuda import ptx
-from volta.numba_cuda.driver import Device
+from volta.numba_cuda.driver import Device, DeviceInfo
 from volta.numba_cuda.graph import ErrorLog, Module
 from volta.numba_cuda.ptx import KernelSource
 
@@ -39,6 +39,11 @@ stats = CompileStats()
 
 _lock = threading.RLock()
 _texts: dict[str, str] = {}
+
+
+def capability_of(info: DeviceInfo) -> str:
+    """What kernels for a device are compiled for."""
+    return ptx.best_for(*info.capability, info.shared)
 
 
 def functions_of(device: Device, sources: Iterable[KernelSource]) -> dict[str, int]:
@@ -95,7 +100,7 @@ def _register(device: Device, unit: cache.StoredUnit) -> None:
 
 def _compile(device: Device, sources: Sequence[KernelSource]) -> Iterator[cache.StoredUnit]:
     """Kernels as machine code, part by part, which several threads compile. The cuts depend on the kernels alone."""
-    capability = ptx.best_for(*device.info.capability)
+    capability = capability_of(device.info)
     parts = [sources[i : i + _PART] for i in range(0, len(sources), _PART)]
 
     def compiled(part: Sequence[KernelSource]) -> cache.StoredUnit:

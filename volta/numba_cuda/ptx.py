@@ -30,6 +30,9 @@ CAPABILITIES = {
 9.0a is 9.0 with Hopper's own instructions: such kernels run on GPUs of just this capability.
 """
 
+_SHARED = {"7.0": 96, "7.5": 64, "8.0": 163, "8.6": 99, "8.9": 99, "9.0": 227}
+"""KiB of shared memory that a block of threads may have."""
+
 _FORBIDDEN = (
     (re.compile(r"\.approx\b"), "an approximate operation"),
     (re.compile(r"\.ftz\b"), "an operation that flushes subnormals"),
@@ -78,11 +81,26 @@ def _data_layout(capability: str) -> str:
     return str(_target_machine(capability).target_data)
 
 
-def best_for(major: int, minor: int) -> str:
-    """The newest capability that a device can run; ``ValueError`` if it is too old."""
+def level_of(capability: str) -> tuple[int, int]:
+    """A capability as numbers: '8.9' is (8, 9)."""
+    major, minor = capability.rstrip("a").split(".")
+    return int(major), int(minor)
+
+
+def shared_of(capability: str) -> int:
+    """Bytes of shared memory that a block of threads may have on a device of a capability."""
+    return _SHARED[capability.rstrip("a")] << 10
+
+
+def best_for(major: int, minor: int, shared: int | None = None) -> str:
+    """The newest capability that a device can run, if it has so many bytes of shared memory for a block of threads.
+
+    Raises ``ValueError`` if the device is too old.
+    """
     if f"{major}.{minor}a" in CAPABILITIES:
         return f"{major}.{minor}a"
-    known = [c for c in CAPABILITIES if c[-1] != "a" and tuple(map(int, c.split("."))) <= (major, minor)]
+    plain = [c for c in CAPABILITIES if c[-1] != "a" and level_of(c) <= (major, minor)]
+    known = [c for c in plain if shared is None or shared_of(c) <= shared]
     if not known:
         raise ValueError(f"compute capability {major}.{minor} is older than {next(iter(CAPABILITIES))}")
     return known[-1]

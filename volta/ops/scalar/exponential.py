@@ -42,6 +42,14 @@ def exp(b: Builder, x: Value) -> Value:
     return scale(b, fraction, exponent)
 
 
+def exp_moderate(b: Builder, x: Value) -> Value:
+    """float32: `exp` where |x| < 80, bit for bit: one scaling is enough."""
+    t = b.fma(x, LOG2E, MAGIC32)
+    n = t - MAGIC32
+    r = b.fma(n, -_LN2_LO32, b.fma(n, -_LN2_HI32, x))
+    return b.bitcast(b.bitcast(horner(b, r, _EXP32), "int32") + (b.bitcast(t, "int32") << 23), "float32")
+
+
 def exp_positive(b: Builder, x: Value) -> Value:
     """float32: e ** x for 0 <= x < 80, where one scaling is enough."""
     t = b.fma(x, LOG2E, MAGIC32)

@@ -1,0 +1,125 @@
+"""Attention's CUDA kernels, run on the host: the CPU's bits, in any order of threads, no access out of bounds."""
+
+import numpy as np
+import pytest
+
+from tests.numba_cpu.test_attention import operands
+from volta import lax
+from volta.numba_cuda import attention_choice, ptx
+from volta.testing.host_grid import ORDERS, HostKernels, check_on_host
+from volta.xla_like.attention import AttentionSpec
+
+KERNELS = HostKernels()
+
+
+@np.errstate(all="ignore")
+def check(q, k, v, do, orders=("ascending",), **params):
+    """All three kernels against the CPU's."""
+    params.setdefault("scale", 0.3)
+    out, m, l = (np.asarray(x) for x in lax.attention(q, k, v, **params))  # noqa: E741
+    delta = (do.astype(m.dtype) * out.astype(m.dtype)).sum(-1)
+    given = (q, k, v, do, m, l, delta)
+    for f, args in ((lax.attention, given[:3]), (lax.attention_dq, given), (lax.attention_dkv, given)):
+        check_on_host(lambda *a, f=f: f(*a, **params), *args, orders=orders, kernels=KERNELS)
+
+
+def test_causal_tiles_in_any_order_of_threads():
+    check(*operands(2, 4, 2, 40, 70, 16, 8), causal=True, orders=ORDERS)
+
+
+def test_rows_in_any_order_of_threads():
+    check(*operands(1, 2, 1, 5, 700, 16, 40), orders=ORDERS)
+    check(*operands(2, 2, 1, 5, 10, 16, 40), causal=True, start=np.array([3, -2], np.int32))
+
+
+@pytest.mark.slow
+def test_starts():
+    q, k, v, do = operands(4, 1, 1, 70, 140, 8, 8)
+    check(q, k, v, do, causal=True, start=np.array([0, 60, -20, -(1 << 31)], np.int32))
+    check(q, k, v, do, causal=True, start=np.array([64, 1 << 30, 5, -70], np.int32))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [(1, 2, 70, 130), (2, 1, 1, 130)])
+def test_masks(shape):
+    mask = np.random.default_rng(1).random(shape) < 0.7
+    if shape[2] == 70:
+        mask[..., 3, :] = mask[..., 68, :] = False  # rows that see no key
+        mask[..., 64:] = False
+    q, k, v, do = operands(2, 2, 1, 70, 130, 8, 8)
+    k[:, :, 129:] = v[:, :, 128:] = np.nan
+    mask[..., 128:] = False
+    check(q, k, v, do, mask=mask)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 3e38, 0.0, -0.0, 1e-40])
+def test_special_values_among_visible_keys(bad):
+    for which in range(4):
+        given = operands(1, 1, 1, 66, 70, 8, 8)
+        given[which][0, 0, [0, 5, 64]] = bad
+        check(*given, causal=True)
+
+
+@pytest.mark.slow
+def test_scores_far_apart():
+    """Weights that are subnormal or 0, beside rows where every exp is moderate."""
+    q, k, v, do = operands(1, 1, 1, 66, 200, 8, 8)
+    q[0, 0, ::3] *= 200
+    check(q, k, v, do)
+    check(q, k, v * np.float32(1e-38), do, scale=0.7)
+
+
+@pytest.mark.slow
+def test_operands_that_are_not_aligned():
+    q, k, v, do = operands(1, 2, 1, 40, 90, 7, 5)
+    check(q, k, v, do, causal=True)
+    moved = [np.ascontiguousarray(np.pad(x, ((0, 0), (0, 0), (0, 0), (1, 2)))) for x in operands(1, 1, 1, 40, 70, 8, 8)]
+
+    def inner(*args):
+        return lax.attention(*[x[..., 1:9].transpose((0, 1, 2, 3)) for x in args], scale=0.5, causal=True)
+
+    check_on_host(inner, *moved[:3], orders=("ascending",), kernels=KERNELS)
+
+
+def test_nothing_to_attend_to():
+    for t, s in ((40, 0), (0, 40), (3, 0)):
+        check(*operands(1, 2, 1, t, s, 4, 4))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["f8", "f2", "bf16"])
+def test_dtypes(dtype):
+    check(*operands(1, 2, 1, 36, 67, 16, 24, dtype), causal=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("heads", [(64, 64), (128, 128), (200, 256), (64, 96), (1, 1)], ids=str)
+def test_heads(heads, dtype):
+    check(*operands(1, 1, 1, 33, 65, *heads, dtype), causal=True)
+    check(*operands(1, 1, 1, 3, 65, *heads, dtype), causal=True)
+
+
+@pytest.mark.parametrize("capability", ["7.5", "8.0", "8.9", "9.0"])
+def test_tiles_fit_each_capability(capability):
+    for dtype, heads in (("float32", 64), ("float32", 128), ("float32", 256), ("bfloat16", 128), ("float64", 64)):
+        for kernel in attention_choice.KERNELS:
+            spec = AttentionSpec(dtype, heads, heads, causal=True)
+            tile = attention_choice.tile_of(kernel, spec, 4096, 64, True, capability)
+            if tile is None:
+                assert heads > 64 or dtype == "float64"
+            else:
+                assert attention_choice.tile_bytes(kernel, spec, tile) <= ptx.shared_of(capability)
+
+
+@pytest.mark.parametrize("capability", [pytest.param("7.5", marks=pytest.mark.slow), "9.0"])
+def test_tiles_compile_and_keep_the_rules(capability):
+    spec = AttentionSpec("float32", 64, 64, causal=True)
+    sources = []
+    for kernel in attention_choice.KERNELS:
+        tile = attention_choice.tile_of(kernel, spec, 4096, 64, True, capability)
+        sources.append(attention_choice.tile_source(kernel, spec, tile))
+    text = ptx.compile_ptx(sources, capability)
+    assert ptx.violations(text) == []
+    assert ("cp.async" in text) == (capability != "7.5")
