@@ -104,16 +104,19 @@ class Builder(Conversion):
     def _read(self, pointer: ir.Value, type_: ir.Type, align: int) -> ir.Value:
         return self.irbuilder.load(self._point(pointer, type_), align=align, typ=type_)
 
-    def load(self, pointer: ir.Value, dtype: str) -> Value:
-        """`lanes` neighbouring elements of memory kind `dtype` (half kinds arrive as float32)."""
-        raw = self._read(pointer, self.widen(self._memory_type(dtype)), item_size(dtype))
+    def load(self, pointer: ir.Value, dtype: str, align: int = 0) -> Value:
+        """`lanes` neighbouring elements of memory kind `dtype` (half kinds arrive as float32).
+
+        `align` is what the address is a multiple of, where that is more than an element's size.
+        """
+        raw = self._read(pointer, self.widen(self._memory_type(dtype)), align or item_size(dtype))
         return self.from_memory(raw, dtype)
 
-    def store(self, x: Value, pointer: ir.Value, dtype: str | None = None) -> None:
+    def store(self, x: Value, pointer: ir.Value, dtype: str | None = None, align: int = 0) -> None:
         """Write `lanes` neighbouring elements; `dtype` names the memory kind where that is not the value's own."""
         dtype = dtype or x.dtype
         raw = self.to_memory(x, dtype)
-        self.irbuilder.store(raw, self._point(pointer, raw.type), align=item_size(dtype))
+        self.irbuilder.store(raw, self._point(pointer, raw.type), align=align or item_size(dtype))
 
     def load_masked(self, pointer: ir.Value, dtype: str, mask: ir.Value) -> Value:
         """Like `load`, of the lanes in ``mask`` (a vector of i1) alone; the others are 0 and touch no memory."""

@@ -9,8 +9,8 @@ import attrs
 
 from volta.core import dtypes
 from volta.core.errors import UnsupportedOperationError
-from volta.numba_cuda import attention_choice, dot, dot_tensor, library, nests, ordering
-from volta.numba_cuda.launches import Launch, Regions, aligned, touched
+from volta.numba_cuda import attention_choice, dot, dot_tensor, library, nests, steps
+from volta.numba_cuda.launches import Launch, Regions, touched
 from volta.numba_cuda.merging import merge
 from volta.numba_cuda.ptx import KernelSource
 from volta.numba_cuda.threads import HEADER
@@ -31,7 +31,7 @@ from volta.xla_like.plan import ExecutionPlan
 from volta.xla_like.views import prod, row_major
 
 KERNEL_CLASSES = (
-    "loop", "combine", "chain", "dot", "dot_pack", "dot_row", "scatter", "scatter_order", *library.TASKS,
+    "loop", "combine", "chain", "dot", "dot_pack", "dot_row", *steps.STEPS, *library.TASKS,
     *attention_choice.KERNELS,
 )  # fmt: skip
 """Every one of them is strict."""
@@ -107,7 +107,7 @@ def _cut(call: KernelCall, regions: Regions) -> list[KernelCall]:
 def _launch(call: KernelCall, regions: Regions, nbytes: Callable[[int], int], capability: str) -> Iterator[Launch]:
     if not call.tasks:
         return
-    kernel, scratch, share, shared = call.kernel, 0, 0, 0
+    kernel, share, shared = call.kernel, 0, 0
     name = kernel_name(kernel)
     if isinstance(kernel, LoopKernel):
         kernel = attrs.evolve(kernel, wide=False)  # the width of the CPU's vectors
@@ -140,20 +140,13 @@ def _launch(call: KernelCall, regions: Regions, nbytes: Callable[[int], int], ca
         found = attention_choice.choose(call, capability)
         source, grid, threads, shared = found.source, found.grid, found.threads, found.shared
         words, addresses = _library_words(call)
-    elif kernel.name == "scatter":
-        batch, slots, width, _ = call.sizes
-        grid, threads = -(-(batch * slots * width) // library.COLUMN_THREADS), library.COLUMN_THREADS
-        source = KernelSource(name, kernel.text(), lambda m, n: library.build_scatter(m, n, kernel.spec))
-        words, addresses = _library_words(call)
-    elif kernel.name == "scatter_order":
-        grid, threads = call.tasks, ordering.THREADS
-        source = KernelSource(name, kernel.text(), ordering.build_scatter_order)
-        words, addresses = _library_words(call)
+    elif kernel.name in steps.STEPS:
+        yield from steps.STEPS[kernel.name](call, steps.Steps(call, regions, nbytes))
+        return
     elif kernel.name in library.TASKS:
         grid, threads = -(-call.tasks // library.TASK_THREADS), library.TASK_THREADS
         source = KernelSource(name, kernel.text(), lambda m, n: library.build_task(m, n, kernel.name, kernel.spec))
         words, addresses = _library_words(call)
-        scratch = aligned(call.scratch_bytes) if kernel.name == "sort" else 0
     else:
         raise UnsupportedOperationError(
             f"operation {kernel.name!r} has no kernel on backend 'cuda' at determinism level 'strict'"
@@ -165,11 +158,7 @@ def _launch(call: KernelCall, regions: Regions, nbytes: Callable[[int], int], ca
         )
     moved = [(word + HEADER, buffer, offset) for word, buffer, offset in addresses]
     reads, writes = touched(call, nbytes)
-    if scratch:
-        region = regions.new(scratch * call.tasks)
-        moved.append((1, region, 0))
-        writes += ((region, 0, nbytes(region)),)
-    header = (call.tasks, 0, scratch, share)
+    header = (call.tasks, 0, 0, share)
     alone = isinstance(kernel, LibraryKernel) and kernel.name in _ALONE
     yield Launch(
         source, grid, threads, (*header, *words), tuple(moved), 0, call.describe(), shared, reads, writes, alone=alone

@@ -14,32 +14,24 @@ from volta.emit.builder import Builder, compute_dtype, item_size
 from volta.emit.loops import I64, for_range, if_then, load_arg, load_args, minimum, offset
 from volta.emit.passes import build_combine
 from volta.emit.reducers import BlockTree, Reducer
-from volta.emit.scatter import build_scatter_few, scatter_column
-from volta.emit.sorting import build_scan, build_sort
 from volta.numba_cuda.threads import (
     barrier,
     block_index,
     device_pointer,
     new_entry,
     own_args,
-    product,
     shared_memory,
     thread_index,
 )
 from volta.xla_like.kernels import CombineKernel
-from volta.xla_like.opaque import ScatterSpec
 
 TASK_THREADS = 64
-COLUMN_THREADS = 256
 
 WIDE_BLOCKS, WIDE_THREADS = 32, 256
 """From this many blocks on a block of threads combines a row's partial results together."""
 
 TASKS: dict[str, Callable[[ir.Module, str, Any], ir.Function]] = {
     "combine": build_combine,
-    "scan": build_scan,
-    "sort": build_sort,
-    "scatter_few": lambda m, n, spec: build_scatter_few(m, n, spec, 1),
 }
 """Builders of kernels of the CPU's ABI that use no vectors, by class."""
 
@@ -59,17 +51,6 @@ def build_task(module: ir.Module, name: str, kind: str, spec: object) -> ir.Func
     with if_then(b, b.icmp_signed("<", task, load_arg(b, args, 0))):
         scratch = b.add(load_arg(b, args, 1), b.mul(task, load_arg(b, args, 2)))
         b.call(inner, [own_args(b, args), task, b.add(task, I64(1)), scratch])
-    b.ret_void()
-    return function
-
-
-def build_scatter(module: ir.Module, name: str, spec: ScatterSpec) -> ir.Function:
-    """A thread combines one column of one slot."""
-    function, b = new_entry(module, name, COLUMN_THREADS)
-    words = load_args(b, own_args(b, function.args[0]), 7)
-    linear = _linear(b, COLUMN_THREADS)
-    with if_then(b, b.icmp_signed("<", linear, product(b, words[3:6]))):
-        scatter_column(b, spec, words, linear, device_pointer)
     b.ret_void()
     return function
 

@@ -8,6 +8,7 @@ from llvmlite import ir
 
 from volta.emit.builder import Builder, Value
 from volta.emit.loops import I32, I64, PTR, VOID, intrinsic, load_arg, load_args, offset
+from volta.numba_cuda import ptx_ops
 
 WARP = 32
 CONSTANT_SPACE = 4
@@ -134,10 +135,14 @@ def dynamic_shared(module: ir.Module, b: ir.IRBuilder) -> ir.Value:
 
 def shuffle_xor(b: ir.IRBuilder, value: Value, distance: int) -> Value:
     """The value of the thread whose number in the warp differs by ``xor distance``."""
-    shuffle = intrinsic(b.module, "llvm.nvvm.shfl.sync.bfly.i32", I32, [I32, I32, I32, I32])
+    return shuffle(b, "bfly", value, I32(distance))
+
+
+def shuffle(b: ir.IRBuilder, mode: str, value: Value, by: ir.Value) -> Value:
+    """The value of another thread of the warp, as `ptx_ops.shuffle` says which."""
 
     def word(x: ir.Value) -> ir.Value:
-        return b.call(shuffle, [I32(-1), x, I32(distance), I32(WARP - 1)])
+        return ptx_ops.shuffle(b, mode, x, by)
 
     kind = value.ir.type
     bits = {ir.FloatType(): 32, ir.DoubleType(): 64}.get(kind) or kind.width

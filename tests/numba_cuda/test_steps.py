@@ -1,0 +1,152 @@
+"""Sorts, scans and scatters by their CUDA kernels, run on the host: the CPU's bits, whatever the order of threads."""
+
+import numpy as np
+import pytest
+
+import volta
+import volta.numpy as vnp
+from volta import lax
+from volta.core import dtypes
+from volta.numba_cuda import indexing, kernels, scattering, steps
+from volta.testing.host_grid import check_on_host
+from volta.xla_like.compile import build_plan
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def targets(slots, count, seed=0):
+    """Indices, some out of range: those updates are dropped."""
+    return np.random.default_rng(seed).integers(-1, slots + 1, count).astype(np.int32)
+
+
+def scatter(op):
+    return lambda table, updates, index: getattr(table.at[index], op)(updates)
+
+
+def awkward(dtype, *shape):
+    """Few values, many of them equal, with the special ones of the dtype."""
+    rng, dtype = np.random.default_rng(0), np.dtype(dtype)
+    x = rng.integers(-3, 4, shape).astype(np.float64)
+    if dtype.kind in "biu":
+        return (np.abs(x) if dtype.kind in "bu" else x).astype(dtype)
+    for value in (-0.0, np.nan, np.inf, -np.inf):
+        x[rng.random(shape) < 0.08] = value
+    return x.astype(dtype)
+
+
+SCATTERS = [("add", 7, 700, 3), ("set", 50, 100, 8)]
+MORE_SCATTERS = [
+    *[(op, *s) for op in ("multiply", "min", "max") for s in ((7, 500, 3), (6, 20, 4))],
+    ("add", 6, 20, 4), ("set", 6, 20, 5), ("add", 2, 9000, 1), ("add", 1, 8192, 3), ("set", 3, 4100, 1),
+    ("add", 900, 300, 5),
+]  # fmt: skip
+
+
+def check_scatter(op, slots, count, width, dtype=np.float32):
+    table, updates = normal(slots, width).astype(dtype), normal(count, width, seed=1).astype(dtype)
+    check_on_host(scatter(op), table, updates, targets(slots, count))
+
+
+@pytest.mark.parametrize("case", SCATTERS, ids=str)
+def test_scatter(case):
+    check_scatter(*case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", MORE_SCATTERS, ids=str)
+def test_more_scatters(case):
+    check_scatter(*case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float16", dtypes.bfloat16, "float64", "int8", "int32"], ids=str)
+def test_scatter_of_each_kind_of_dtype(dtype):
+    check_scatter("add", 7, 200, 4, dtype)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("slots", "count"), [(20, 500), (300, 5000)])
+def test_many_updates_are_sorted_by_digits(monkeypatch, slots, count):
+    monkeypatch.setattr(steps, "QUADRATIC", 100)
+    check_scatter("add", slots, count, 2)
+    batched = normal(2, slots, 2), normal(2, count, 2), np.stack([targets(slots, count, i) for i in (1, 2)])
+    check_on_host(volta.vmap(scatter("add")), *batched, orders=("shuffled",))
+
+
+@pytest.mark.parametrize(("count", "width"), [(100, 8), (5000, 768), (3, 5)])
+def test_every_update_and_column_has_a_thread(count, width):
+    for lanes in (1, 4):
+        if width % lanes == 0:
+            shift = indexing.tile_of(width // lanes)
+            blocks = indexing.blocks_of(count, width, lanes, shift)
+            along = 1 << shift
+            assert blocks * indexing.TILE_THREADS // along * along >= count * width // lanes
+            assert along <= max(width // lanes * 2, 32) and (along >= 32 or along >= width // lanes)
+
+
+def test_wide_accesses_are_aligned():
+    spec = steps.ScatterSpec("add", np.dtype(np.float32))
+    assert [scattering.columns_at_once(spec, w, (0, at)) for w, at in ((8, 0), (6, 0), (8, 16), (8, 8))] == [4, 1, 4, 1]
+    assert scattering.columns_at_once(steps.ScatterSpec("set", np.dtype(np.float64)), 6, (0,)) == 2
+
+
+def test_runs_within_a_block_of_a_sum_take_no_kernel_that_combines_blocks():
+    def names(count):
+        args = np.zeros((5, 4), np.float32), np.zeros((count, 4), np.float32), np.zeros(count, np.int32)
+        plan, _ = build_plan(volta.make_jaxpr(scatter("add"))(*args))
+        return {x.source.name.split("_")[2] for x in kernels.launches_of(plan) if "scatter" in x.source.name}
+
+    assert names(20) == {"few"}
+    assert names(4096) == {"rank", "short", "long"}
+    assert names(4097) == {"rank", "short", "long", "finish"}
+    assert names(20_000) == {"edges", "short", "long", "finish"}
+
+
+SORTS = [("float32", (20, 30)), ("int8", (3, 300))]
+
+
+@pytest.mark.parametrize(("dtype", "shape"), SORTS, ids=str)
+def test_sort(dtype, shape):
+    check_on_host(lambda x: (vnp.sort(x, 1), vnp.argsort(x, 1)), awkward(dtype, *shape), orders=("shuffled",))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [(300, 7), (2, 4096), (1, 9000)], ids=str)
+@pytest.mark.parametrize("dtype", ["float16", dtypes.bfloat16, "float64", "bool", "uint16", "int64"], ids=str)
+def test_sort_of_each_kind_of_dtype(dtype, shape):
+    check_on_host(lambda x: (vnp.sort(x, 1), vnp.argsort(x, 1)), awkward(dtype, *shape), orders=("shuffled",))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [(30, 64), (2, 5000)], ids=str)
+def test_sort_by_several_keys(shape):
+    keys = [awkward(d, *shape) for d in ("float32", "int8", "float64", "bool")]
+    check_on_host(lambda *k: lax.sort(k, 1, num_keys=3), *keys, orders=("shuffled",))
+
+
+SCANS = [("cumsum", 70, 64, False), ("cumsum", 2, 9000, True)]
+MORE_SCANS = [
+    (kind, rows, n, n % 2 == 0) for kind in ("cumprod", "cummax", "cummin") for rows, n in ((3, 1000), (5, 8193))
+]
+MORE_SCANS += [("cumsum", *s) for s in ((1, 1, False), (33, 256, True), (9, 257, False), (1, 8192, False))]
+
+
+@pytest.mark.parametrize("case", SCANS, ids=str)
+def test_scan(case):
+    kind, rows, length, reverse = case
+    check_on_host(lambda x: getattr(lax, kind)(x, 1, reverse=reverse), normal(rows, length))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", MORE_SCANS, ids=str)
+def test_more_scans(case):
+    test_scan(case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float16", "float64", "int16"])
+def test_scan_of_each_kind_of_dtype(dtype):
+    x = awkward(dtype, 3, 9000)
+    check_on_host(lambda x: (lax.cumsum(x, 1), lax.cummax(x, 1, reverse=True)), x, orders=("shuffled",))

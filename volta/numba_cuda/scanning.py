@@ -1,0 +1,200 @@
+"""Running sums, products, maxima and minima: blocks of 256 elements, each by one lane, 32 of them by a warp.
+
+The order of a scan is fixed: within a block from its first element on, and block after block. So a lane walks along a
+block of its own, through shared memory, where a warp puts 32 pieces of 32 elements, read and written by whole lines.
+Rows of up to 32 blocks take one kernel. Longer ones take three: the blocks' totals, what the blocks before each amount
+to, one warp a row, and the results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from llvmlite import ir
+
+from volta.core.contract import DEFINITIONS
+from volta.emit.builder import Builder, Value, compute_dtype, item_size
+from volta.emit.loops import I1, I32, I64, if_then, load_args, loop, minimum, offset
+from volta.emit.reducers import Reducer
+from volta.numba_cuda import ptx_ops
+from volta.numba_cuda.threads import (
+    WARP,
+    block_index,
+    device_pointer,
+    new_entry,
+    own_args,
+    shared_memory,
+    shuffle,
+    thread_index,
+    warp_barrier,
+)
+from volta.xla_like.opaque import ScanSpec
+
+THREADS = 128
+WARPS = THREADS // WARP
+BLOCK = DEFINITIONS.scan_block
+PITCH = WARP + 1  # of a piece's lines in shared memory: lanes that walk along lines hit different banks
+
+REDUCTION = {"cumsum": "sum", "cumprod": "prod", "cummax": "max", "cummin": "min"}
+
+
+class _Scan:
+    """A warp's blocks. Words: from, to, totals, rows, length, blocks a row, blocks a warp."""
+
+    def __init__(self, b: ir.IRBuilder, name: str, spec: ScanSpec, args: ir.Value) -> None:
+        self.b, self.spec, self.one = b, spec, Builder(b, 1)
+        self.dtype, self.kind = spec.dtype.name, compute_dtype(spec.dtype.name)
+        self.reducer = Reducer(REDUCTION[spec.kind], self.kind)
+        source, to, totals, rows, length, blocks, each = load_args(b, own_args(b, args), 7)
+        self.source, self.to, self.totals = (device_pointer(b, x) for x in (source, to, totals))
+        thread = thread_index(b)
+        self.lane = b.and_(thread, I64(WARP - 1))
+        warp = b.lshr(thread, I64(WARP.bit_length() - 1))
+        number = b.add(b.mul(b.add(b.mul(block_index(b), I64(WARPS)), warp), each), self.lane)
+        self.valid = b.and_(b.icmp_signed("<", self.lane, each), b.icmp_signed("<", number, b.mul(rows, blocks)))
+        self.number = b.select(self.valid, number, I64(0))
+        row, self.block = b.udiv(self.number, blocks), b.urem(self.number, blocks)
+        start = b.mul(self.block, I64(BLOCK))
+        self.count = b.select(self.valid, minimum(b, b.sub(length, start), I64(BLOCK)), I64(0))
+        place = b.sub(b.sub(length, I64(1)), start) if spec.reverse else start
+        self.origin = b.add(b.mul(row, length), place)
+        self.first = b.icmp_signed("==", self.block, I64(0))
+        self.several = b.icmp_signed(">", blocks, I64(1))
+        space = shared_memory(b.module, b, f"{name}_pieces", WARPS * WARP * PITCH * item_size(self.kind))
+        self.space = offset(b, space, b.mul(warp, I64(WARP * PITCH * item_size(self.kind))))
+
+    def join(self, x: Value, y: Value) -> Value:
+        return self.reducer.combine(self.one, (x,), (y,))[0]
+
+    def identity(self) -> Value:
+        return self.reducer.identity(self.one)[0]
+
+    def _piece(self, line: ir.Value | int, column: ir.Value | int) -> ir.Value:
+        b = self.b
+        line, column = (I64(x) if isinstance(x, int) else x for x in (line, column))
+        return offset(b, self.space, b.mul(b.add(b.mul(line, I64(PITCH)), column), I64(item_size(self.kind))))
+
+    def _line(self, line: int, start: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """The lane's element of a line of the piece from ``start`` on: where it lies, and whether it is one."""
+        b = self.b
+        origin, count = (_of_lane(b, x, line) for x in (self.origin, self.count))
+        i = b.add(start, self.lane)
+        inside = b.icmp_signed("<", i, count)
+        at = b.sub(origin, i) if self.spec.reverse else b.add(origin, i)
+        return b.mul(b.select(inside, at, I64(0)), I64(self.spec.dtype.itemsize)), inside
+
+    def walk(self, result: Callable[[Value], Value] | None) -> Value:
+        """Walk along all blocks, and write each element's ``result``; returns the totals."""
+        b, one, n = self.b, self.one, self.spec.dtype.itemsize
+        with loop(b, 0, BLOCK, WARP, [self.identity().ir]) as it:
+            lines = [self._line(line, it.index) for line in range(WARP)]
+            found = [one.load(offset(b, self.source, at), self.dtype, n) for at, _ in lines]
+            for line, x in enumerate(found):
+                one.store(x, self._piece(line, self.lane))
+            warp_barrier(b)
+            running = one.value(it.values[0], self.kind)
+            for k in range(WARP):
+                place = self._piece(self.lane, k)
+                inside = one.value(b.icmp_signed("<", b.add(it.index, I64(k)), self.count), "bool")
+                running = one.select(inside, self.join(running, one.load(place, self.kind)), running)
+                if result is not None:
+                    one.store(result(running), place)
+            warp_barrier(b)
+            if result is not None:
+                for line in range(WARP):
+                    at, inside_line = self._line(line, it.index)
+                    with if_then(b, inside_line):
+                        one.store(one.load(self._piece(line, self.lane), self.kind), offset(b, self.to, at), self.dtype)
+                warp_barrier(b)
+            it.advance(running.ir)
+        return one.value(it.results[0], self.kind)
+
+    def after(self, before: Value) -> Callable[[Value], Value]:
+        """The result of a running value: what comes before the block, if anything does, and the value."""
+        first = self.one.value(self.first, "bool")
+        return lambda running: self.one.select(first, running, self.join(before, running))
+
+    def total_place(self) -> ir.Value:
+        return offset(self.b, self.totals, self.b.mul(self.number, I64(item_size(self.kind))))
+
+
+def _of_lane(b: ir.IRBuilder, x: ir.Value, lane: int) -> ir.Value:
+    return shuffle(b, "idx", Builder(b, 1).value(x, "int64"), I32(lane)).ir
+
+
+def build_scan(module: ir.Module, name: str, spec: ScanSpec) -> ir.Function:
+    """Rows of up to 32 blocks: a warp has all blocks of its rows."""
+    function, b = new_entry(module, name, THREADS)
+    s = _Scan(b, name, spec, function.args[0])
+    with loop(b, 0, b.zext(s.several, I64), 1, [s.identity().ir]) as it:  # once, where a row has several blocks
+        total = s.walk(None)
+        firsts = ptx_ops.ballot(b, s.first)
+        before, running = s.identity(), s.identity()
+        for k in range(WARP):
+            mine = s.one.value(b.icmp_signed("==", s.lane, I64(k)), "bool")
+            before = s.one.select(mine, running, before)
+            x = shuffle(b, "idx", total, I32(k))
+            begins = s.one.value(b.trunc(b.lshr(firsts, I32(k)), I1), "bool")
+            running = s.one.select(begins, x, s.join(running, x))
+        it.advance(before.ir)
+    s.walk(s.after(s.one.value(it.results[0], s.kind)))
+    b.ret_void()
+    return function
+
+
+def build_totals(module: ir.Module, name: str, spec: ScanSpec) -> ir.Function:
+    """The total of each block."""
+    function, b = new_entry(module, name, THREADS)
+    s = _Scan(b, name, spec, function.args[0])
+    total = s.walk(None)
+    with if_then(b, s.valid):
+        s.one.store(total, s.total_place())
+    b.ret_void()
+    return function
+
+
+def build_apply(module: ir.Module, name: str, spec: ScanSpec) -> ir.Function:
+    """The results, where ``totals`` are what comes before each block."""
+    function, b = new_entry(module, name, THREADS)
+    s = _Scan(b, name, spec, function.args[0])
+    s.walk(s.after(s.one.load(s.total_place(), s.kind)))
+    b.ret_void()
+    return function
+
+
+def build_chain(module: ir.Module, name: str, kind: str, dtype: str) -> ir.Function:
+    """Turn the totals of each row's blocks into what comes before each; a warp a row. Words: totals, rows, blocks.
+
+    The chain itself is one addition after the other: totals of 32 blocks are read at once, the next 32 beside them.
+    """
+    function, b = new_entry(module, name, THREADS)
+    one, reducer = Builder(b, 1), Reducer(REDUCTION[kind], dtype)
+    totals0, rows, blocks = load_args(b, own_args(b, function.args[0]), 3)
+    thread = thread_index(b)
+    lane = b.and_(thread, I64(WARP - 1))
+    row = b.add(b.mul(block_index(b), I64(WARPS)), b.lshr(thread, I64(WARP.bit_length() - 1)))
+    with if_then(b, b.icmp_signed("<", row, rows)):
+        size = I64(item_size(dtype))
+        totals = offset(b, device_pointer(b, totals0), b.mul(b.mul(row, blocks), size))
+        last = b.sub(blocks, I64(1))
+
+        def read(i: ir.Value) -> Value:
+            return one.load(offset(b, totals, b.mul(minimum(b, b.add(i, lane), last), size)), dtype)
+
+        identity = reducer.identity(one)[0]
+        with loop(b, 0, blocks, WARP, [identity.ir, read(I64(0)).ir]) as it:
+            following = read(b.add(it.index, I64(WARP)))
+            running, found = (one.value(x, dtype) for x in it.values)
+            start, mine = b.icmp_signed("==", it.index, I64(0)), running
+            for k in range(WARP):
+                here = one.value(b.icmp_signed("==", lane, I64(k)), "bool")
+                mine = one.select(here, running, mine)
+                x = shuffle(b, "idx", found, I32(k))
+                joined = reducer.combine(one, (running,), (x,))[0]
+                running = one.select(one.value(start, "bool"), x, joined) if k == 0 else joined
+            at = b.add(it.index, lane)
+            with if_then(b, b.icmp_signed("<", at, blocks)):
+                one.store(mine, offset(b, totals, b.mul(at, size)))
+            it.advance(running.ir, following.ir)
+    b.ret_void()
+    return function
