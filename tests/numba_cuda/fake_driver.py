@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from volta.emit.cache import DiskCache
-from volta.numba_cuda import cuda_api, driver, modules, ptx
+from volta.numba_cuda import cuda_api, driver, modules
 from volta.numba_cuda.host import HostModule, Range
 from volta.numba_cuda.host_runtime import READ, WRITE
 from volta.numba_cuda.ptx import KernelSource
@@ -130,7 +130,7 @@ class FakeDriver:
 
     def cuDeviceGetAttribute(self, out: int, which: int, index: int) -> int:
         major, minor = map(int, self.capability.split("."))
-        return _put(out, {75: major, 76: minor, 16: 132, 97: ptx.shared_of(self.capability)}[which], ctypes.c_int) or 0
+        return _put(out, {75: major, 76: minor, 16: 132, 97: 227 << 10}[which], ctypes.c_int) or 0
 
     def cuDeviceTotalMem(self, out: int, index: int) -> int:
         return _put(out, self.memory) or 0
