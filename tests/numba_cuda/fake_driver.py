@@ -81,7 +81,7 @@ class FakeDriver:
         for symbol, arguments in cuda_api.SIGNATURES.items():
             name = cuda_api.name_of(symbol)
             found[name] = ctypes.CFUNCTYPE(ctypes.c_int, *arguments)(self._watched(name))
-        return SimpleNamespace(**found)
+        return SimpleNamespace(**found, fake=self)
 
     def _watched(self, name: str) -> Callable[..., int]:
         function = getattr(self, name)
