@@ -26,12 +26,12 @@ from volta.api.tracing import make_jaxpr
 from volta.core import contract, dtypes
 from volta.core.avals import ShapedArray
 from volta.core.ir import ClosedJaxpr
-from volta.numba_cuda import ptx
+from volta.numba_cuda import backend, ptx
 from volta.numba_cuda.offline import CAPABILITIES, Compiled, compile_plan
 from volta.runtime import gateway
 from volta.runtime.context import current_context
 from volta.version import __version__
-from volta.xla_like.compile import CompileOptions, build_plan
+from volta.xla_like.compile import build_plan
 from volta.xla_like.plan import ExecutionPlan
 
 MANIFEST = "manifest.json"
@@ -66,8 +66,12 @@ def plan_on_cuda(program: ClosedJaxpr, name: str = "main", donated: Sequence[int
     def evaluate(constants: ClosedJaxpr) -> list[Any]:
         return [x.numpy() for x in gateway.compile(constants, name="constants")([])]
 
-    options, level = CompileOptions(vector_bits=512, tensor_cores=True), current_context().level
-    plan, program = build_plan(program, name=name, donated=donated, level=level, options=options, evaluate=evaluate)
+    context = current_context()
+    options = attrs.evolve(context.options, vector_bits=backend.vector_bits(), tensor_cores=True)
+    plan, program = build_plan(
+        program, name=name, donated=donated, level=context.level, options=options, evaluate=evaluate
+    )
+    gateway.cuda_capabilities().check(plan)
     return plan, program.consts
 
 
@@ -110,7 +114,6 @@ def _entry(f: CompiledFunction) -> dict[str, Any]:
         "constants": [_shape(plan.buffers[i].aval) for i in plan.consts],
         "outputs": [_shape(a) for a in plan.out_avals],
         "bytes": plan.bytes_by_class(),
-        "launches": [attrs.asdict(x) for x in f.targets[0].launches] if f.targets else [],
         "targets": [_target(f.name, x) for x in f.targets],
     }
 
@@ -121,12 +124,14 @@ def _shape(aval: ShapedArray) -> str:
 
 def _target(name: str, x: Compiled) -> dict[str, Any]:
     processor, version = ptx.CAPABILITIES[x.capability]
-    found: dict[str, Any] = {"capability": x.capability, "ptx": _file(name, x, "ptx", x.ptx.encode())}
+    found: dict[str, Any] = {"ptx": _file(name, x, "ptx", x.ptx.encode())}
     found["ptx"]["version"] = f"{version // 10}.{version % 10}"
     if x.cubin is not None:
         found["cubin"] = _file(name, x, "cubin", x.cubin) | {"nvjitlink": x.assembler}
     found["kernels"] = {k: attrs.asdict(x.resources[k]) if k in x.resources else {} for k in x.kernels}
-    return found | {"processor": processor}
+    return {"capability": x.capability, "processor": processor, **found} | {
+        "launches": [attrs.asdict(launch) for launch in x.launches]
+    }
 
 
 def _file(name: str, x: Compiled, kind: str, data: bytes) -> dict[str, Any]:

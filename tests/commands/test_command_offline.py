@@ -49,7 +49,7 @@ def test_files_and_manifest(model, tmp_path, capsys):
         data = (out / target["ptx"]["file"]).read_bytes()
         assert hashlib.sha256(data).hexdigest() == target["ptx"]["sha256"]
         assert f".target {target['processor']}".encode() in data and "cubin" not in target
-        assert list(target["kernels"]) == list(dict.fromkeys(x["kernel"] for x in wide["launches"]))
+        assert list(target["kernels"]) == list(dict.fromkeys(x["kernel"] for x in target["launches"]))
         assert all(f".entry {k}(".encode() in data for k in target["kernels"])
     assert {p.name for p in out.iterdir()} == {offline.MANIFEST} | {
         f"{name}.sm_{n}.ptx" for name in ("wide", "small", "tanh") for n in (75, 90)

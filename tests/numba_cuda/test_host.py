@@ -10,7 +10,7 @@ from test_ptx import program_of
 
 import volta
 import volta.numpy as vnp
-from volta import nn
+from volta import nn, optim
 from volta.emit.loops import I32, I64, load_arg, offset
 from volta.numba_cuda import host, kernels, ptx_mma, ptx_ops, threads
 from volta.numba_cuda.host import Range
@@ -22,6 +22,7 @@ from volta.runtime import gateway
 from volta.testing import assert_bits_equal, fill
 from volta.testing.cases import cases, dtypes_of, vocabulary
 from volta.testing.host_grid import ORDERS, HostKernels, check_on_host, run_on_host
+from volta.testing.transformer import Transformer
 
 KERNELS = HostKernels()
 
@@ -69,6 +70,12 @@ PROGRAMS = {
 def test_programs_have_the_cpus_bits_in_any_order_of_threads(name):
     f, args = PROGRAMS[name]
     check_on_host(f, *args, orders=ORDERS, kernels=KERNELS)
+
+
+def test_a_training_step_of_a_transformer_has_the_cpus_bits():
+    model, optimizer = Transformer(layers=1, width=16, heads=2, length=24, vocabulary=32, batch=2), optim.adam(1e-3)
+    params = volta.jit(model.init)(volta.random.key(0))
+    check_on_host(model.make_step(optimizer).__wrapped__, params, optimizer.init(params), volta.random.key(1))
 
 
 def test_an_argument_that_is_donated_may_be_written():

@@ -27,9 +27,9 @@ def program_of(case):
     return ClosedJaxpr(Jaxpr((), invars, (Eqn(case.primitive, invars, outs, case.params),), outs), ())
 
 
-def sources_of(case):
+def sources_of(case, capability):
     plan, _ = build_plan(program_of(case))
-    return {launch.source.name: launch.source for launch in kernels.launches_of(plan)}
+    return {launch.source.name: launch.source for launch in kernels.launches_of(plan, capability)}
 
 
 HAS_ATTENTION = "attention" in kernels.KERNEL_CLASSES
@@ -45,7 +45,7 @@ def test_kernels_of_every_primitive_compile_and_keep_the_rules(primitive, capabi
     sources = {}
     for dtype in dtypes_of(primitive):
         for case in cases(primitive, dtype):
-            sources.update(sources_of(case))
+            sources.update(sources_of(case, capability))
     if sources:
         text = ptx.compile_ptx(sources.values(), capability)
         assert ptx.violations(text) == []

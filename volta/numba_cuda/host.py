@@ -288,12 +288,13 @@ def run_plan(
     kernels: HostKernels | None = None,
     launches: Sequence[Launch] | None = None,
     races: bool = True,
+    capability: str = "9.0",
 ) -> Report:
-    """Run a plan's CUDA launches on the host (or others in their place, to see that what is wrong is caught).
+    """Run a plan's CUDA launches for a capability on the host (or others instead, to see that what is wrong is caught).
 
     ``races``: look for them, which takes 32 bytes for each byte that is written, and time.
     """
-    launches = launches_of(plan) if launches is None else launches
+    launches = launches_of(plan, capability) if launches is None else launches
     modules = (kernels or HostKernels()).of(x.source for x in launches)
     memory, rights = _place(plan, inputs, consts)
     arena = _memory(plan.arena_bytes)

@@ -22,7 +22,7 @@ ORDERS: tuple[Order, ...] = ("ascending", "descending", "shuffled")
 
 def run_on_host(
     f: Callable[..., Any], *args: Any, order: Order = "ascending", donated: Sequence[int] = (),
-    kernels: HostKernels | None = None,
+    kernels: HostKernels | None = None, capability: str = "9.0",
 ) -> Report:  # fmt: skip
     """Run a function by its CUDA kernels on the host: the leaves of its results, and what the kernels did wrong.
 
@@ -30,12 +30,12 @@ def run_on_host(
     """
     plan, consts = plan_on_cuda(make_jaxpr(f)(*args), donated=donated)
     leaves = [np.asarray(x) for x in pytrees.leaves(args)]
-    return run_plan(plan, leaves, [np.asarray(c) for c in consts], order=order, kernels=kernels)
+    return run_plan(plan, leaves, [np.asarray(c) for c in consts], order=order, kernels=kernels, capability=capability)
 
 
 def check_on_host(
     f: Callable[..., Any], *args: Any, orders: Sequence[Order] = ("ascending", "shuffled"), donated: Sequence[int] = (),
-    kernels: HostKernels | None = None,
+    kernels: HostKernels | None = None, capability: str = "9.0",
 ) -> None:  # fmt: skip
     """Assert that a function's CUDA kernels have the CPU's bits on the host, whatever the order of threads and blocks.
 
@@ -45,7 +45,7 @@ def check_on_host(
     kernels = kernels or HostKernels()
     wanted = pytrees.leaves(jit(f)(*args))
     for order in orders:
-        report = run_on_host(f, *args, order=order, donated=donated, kernels=kernels)
+        report = run_on_host(f, *args, order=order, donated=donated, kernels=kernels, capability=capability)
         if report.violations:
             raise AssertionError(f"threads in {order} order:\n" + "\n".join(map(str, report.violations[:8])))
         for got, want in zip(report.outputs, wanted, strict=True):
