@@ -7,6 +7,7 @@ with an earlier one finds them.  A hit compares the whole key, never just its ha
 """
 
 import contextlib
+import functools
 import hashlib
 import itertools
 import json
@@ -15,7 +16,7 @@ import pathlib
 import struct
 import tempfile
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import attrs
 
@@ -168,7 +169,8 @@ class DiskCache:
                 self._remove(temporary)
 
 
-def source_version(layers: Iterable[str]) -> str:
+@functools.cache
+def source_version(layers: tuple[str, ...]) -> str:
     """A hash of the source of layers of Volta."""
     digest = hashlib.sha256()
     for layer in layers:

@@ -75,14 +75,22 @@ class Range:
     shadow: int = 0
 
 
+def why_not() -> str:
+    """Why kernels for GPUs cannot run on this host; empty if they can."""
+    triple = llvm.get_default_triple()
+    if triple.split("-")[0] not in ("x86_64", "amd64") or "windows" in triple:
+        return f"kernels for GPUs run on x86-64 processors under Linux and macOS only, not on {triple}"
+    return (
+        "" if llvm.get_host_cpu_features().get("fma") else "kernels for GPUs run on hosts with fused multiply-add only"
+    )
+
+
 def _new_machine() -> llvm.TargetMachine:
     """A target machine for this host; every execution engine takes over its own."""
-    triple = llvm.get_default_triple()
-    if triple.split("-")[0] not in ("x86_64", "amd64"):
-        raise DeviceError(f"kernels for GPUs run on hosts with x86-64 processors only, not on {triple}")
-    features = llvm.get_host_cpu_features()
-    if not features.get("fma"):
-        raise DeviceError("kernels for GPUs run on hosts with fused multiply-add only")
+    why = why_not()
+    if why:
+        raise DeviceError(why)
+    triple, features = llvm.get_default_triple(), llvm.get_host_cpu_features()
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()
