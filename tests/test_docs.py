@@ -104,6 +104,11 @@ def _error_sections() -> dict[str, str]:
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
+def test_examples_of_mixed_precision_run() -> None:
+    for code in blocks(read("docs/mixed_precision.md"), "python"):
+        exec(compile(code, "mixed_precision.md", "exec"), {"__name__": "mixed"})
+
+
 def test_every_error_has_its_section() -> None:
     errors = importlib.import_module("volta.core.errors")
     classes = [value for value in vars(errors).values() if isinstance(value, type)]

@@ -104,7 +104,9 @@ def launch_of(call: KernelCall, capability: str) -> tuple[KernelSource, int, Ten
     variant = choose(spec, call, capability)
     m, n = (call.sizes[which - Arg.BATCH1] for which in (Arg.M, Arg.N))
     name = f"dot_tc_{spec.lhs}_{spec.out}_{variant.suffix()}"
-    source = KernelSource(name, f"{spec} {variant}", lambda module, s: build_tensor_dot(module, s, spec, variant))
+    source = KernelSource(
+        name, f"dot_tc {spec.lhs} {spec.out} {variant}", lambda module, s: build_tensor_dot(module, s, spec, variant)
+    )
     return source, call.tasks * -(-m // variant.rows) * -(-n // variant.cols), variant
 
 

@@ -18,6 +18,17 @@ from volta.optim.base import (
     global_norm,
     identity,
 )
+from volta.optim.mixed_precision import (
+    DynamicLossScale,
+    LossScale,
+    NoOpLossScale,
+    Policy,
+    StaticLossScale,
+    all_finite,
+    get_policy,
+    half_dtype,
+    select_tree,
+)
 from volta.optim.optimizers import adam, adamw, sgd
 from volta.optim.schedules import (
     constant_schedule,
@@ -44,15 +55,21 @@ from volta.optim.transforms import (
 )
 
 __all__ = [
+    "DynamicLossScale",
     "EmptyState",
     "GradientTransformation",
+    "LossScale",
+    "NoOpLossScale",
+    "Policy",
     "ScaleByAdamState",
     "ScaleByScheduleState",
     "Schedule",
+    "StaticLossScale",
     "TraceState",
     "adam",
     "adamw",
     "add_decayed_weights",
+    "all_finite",
     "apply_updates",
     "chain",
     "clip",
@@ -60,7 +77,9 @@ __all__ = [
     "constant_schedule",
     "cosine_decay_schedule",
     "exponential_decay",
+    "get_policy",
     "global_norm",
+    "half_dtype",
     "identity",
     "join_schedules",
     "linear_schedule",
@@ -70,6 +89,7 @@ __all__ = [
     "scale_by_adam",
     "scale_by_learning_rate",
     "scale_by_schedule",
+    "select_tree",
     "sgd",
     "trace",
     "warmup_cosine_decay_schedule",

@@ -1,0 +1,123 @@
+"""Below strict: products on tensor cores, and a training step in bfloat16 with float32 master weights.
+
+Rows of the group "mixed" of benchmarks/gpu.py. JAX's default for float32 products is tf32 on these GPUs.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
+
+from benchmarks import gpu, harness, programs
+
+
+@contextmanager
+def device_level(precision: str | None = None) -> Iterator[None]:
+    """Level device, and the precision of products that name none."""
+    import volta
+
+    with ExitStack() as stack:
+        stack.enter_context(volta.execution_context(level="device"))
+        stack.enter_context(volta.default_matmul_precision(precision))
+        yield
+
+
+def product_rows() -> Iterator[gpu.Row]:
+    """Square products of bfloat16 arrays, and of float32 arrays rounded to tf32 or bfloat16 on the way."""
+    import jax
+    import jax.numpy as jnp
+    import torch
+
+    import volta
+    import volta.numpy as vnp
+
+    torch.backends.cuda.matmul.allow_tf32 = True
+    for n in (1024, 2048, 4096, 8192):
+        for kind, precision in (("bfloat16", "bf16"), ("float32", "tf32"), ("float32", "bf16")):
+            a, b = gpu.draw(n, n), gpu.draw(n, n, seed=1)
+            va, vb = (vnp.asarray(x, kind) for x in gpu.volta_on(a, b))
+            ja, jb = (jnp.asarray(x, kind) for x in (a, b))
+            ta, tb = (torch.from_numpy(x).cuda().to(getattr(torch, kind)) for x in (a, b))
+            ours = volta.jit(partial(vnp.matmul, precision=precision))
+            other = jax.jit(partial(jnp.matmul, precision="tensorfloat32" if precision == "tf32" else "bfloat16"))
+
+            def run(f: Callable[..., Any] = ours, x: Any = va, y: Any = vb) -> Any:
+                with volta.execution_context(level="device"):
+                    return f(x, y)
+
+            contenders = {"volta": run, "jax": partial(other, ja, jb), "cublas": partial(torch.matmul, ta, tb)}
+            if kind == "float32" and precision == "bf16":
+                del contenders["cublas"]  # it has no such product
+            seconds = gpu.turns(contenders, gpu.ready)
+            yield {"name": f"{kind} {precision} {n}", "flops": 2 * n**3, "seconds": seconds}
+
+
+def mixed_step(fw: programs.Framework, c: programs.TransformerConfig) -> Callable[..., Any]:
+    """One step of Adam whose parameters are float32 and whose model computes in bfloat16."""
+
+    def loss(p: Any, x: Any, y: Any) -> Any:
+        half = programs.map_tree(lambda leaf: leaf.astype("bfloat16"), p)
+        return programs.transformer_loss(fw, c, half, x, y).astype("float32")
+
+    def step(p: Any, m: Any, v: Any, x: Any, y: Any) -> Any:
+        value, g = fw.value_and_grad(lambda p: loss(p, x, y))(p)
+        m = programs.map_tree(lambda m, g: 0.9 * m + 0.1 * g, m, g)
+        v = programs.map_tree(lambda v, g: 0.999 * v + 0.001 * g * g, v, g)
+        p = programs.map_tree(lambda p, m, v: p - 1e-3 * m / (fw.xp.sqrt(v) + 1e-8), p, m, v)
+        return p, m, v, value
+
+    return step
+
+
+def train(fw: programs.Framework, make: Callable[..., Any], place: Callable[[Any], Any], steps: int = 6) -> Any:
+    """Seconds of the first step (compilation included) and of a later one, and the last loss."""
+    config = gpu.gpt2()
+    p, m, v, x, y = place(programs.step_arguments(fw, config))
+    assert fw.jit is not None
+    step = fw.jit(make(fw, config), donate_argnums=(0, 1, 2))
+    laps, last = [], 0.0
+    for _ in range(steps):
+        start = time.perf_counter()
+        p, m, v, loss = step(p, m, v, x, y)
+        last = float(loss)
+        laps.append(time.perf_counter() - start)
+    return laps[0], statistics.median(laps[2:]), last
+
+
+def step_rows() -> Iterator[gpu.Row]:
+    """The GPT-2-small step: all of it in bfloat16 but the parameters, and with float32 around the products."""
+    import jax
+
+    jax.config.update("jax_default_matmul_precision", None)
+    kinds = {
+        "GPT-2-small step, bfloat16": (mixed_step, mixed_step),
+        "GPT-2-small step, products alone in bfloat16": (programs.transformer_step, None),
+    }
+    default = train(programs.jax(), programs.transformer_step, lambda args: args)
+    for name, (ours, theirs) in kinds.items():
+        with device_level("bfloat16"):
+            found = {"volta": train(programs.volta(), ours, lambda args: gpu.volta_on(*args)), "jax": default}
+        if theirs is not None:
+            found["jax, bfloat16"] = train(programs.jax(), theirs, lambda args: args)
+        losses = {who: last for who, (_, _, last) in found.items()}
+        yield {"name": name, "seconds": {who: t for who, (_, t, _) in found.items()}, "losses": losses}
+        yield {"name": f"{name}: the first", "seconds": {who: t for who, (t, _, _) in found.items()}}
+
+
+def mixed_rows() -> Iterator[gpu.Row]:
+    yield from product_rows()
+    yield from step_rows()
+
+
+if __name__ == "__main__":
+    rows = list(mixed_rows())
+    print(gpu.show(rows))
+    for row in rows:
+        for who in set(row["seconds"]) - {"volta", *gpu.PEERS}:
+            print(f"{row['name']}: {who} {harness.seconds_text(row['seconds'][who])}")
+        if "losses" in row:
+            print(row["name"], row["losses"])

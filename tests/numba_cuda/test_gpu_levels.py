@@ -1,0 +1,89 @@
+"""Level device on a GPU: tensor cores run, differ from strict, and give the same bits run to run and batch to batch."""
+
+import numpy as np
+import pytest
+from test_gpu import needs_gpu, normal
+
+import volta
+import volta.numpy as vnp
+from volta import errors, nn
+from volta.testing.bits import assert_bits_equal
+
+pytestmark = [pytest.mark.gpu, needs_gpu]
+PRECISIONS = ("bf16", "tf32")
+BOUND = {"bf16": 2.0**-7, "tf32": 2.0**-9}
+"""Largest error, in products of the absolute values: two roundings of operands, with room for sums in float32."""
+
+
+def product(precision):
+    return lambda x, w: vnp.matmul(x, w, precision=precision)
+
+
+def on_gpu(f, *args):
+    with volta.execution_context(level="device"):
+        return volta.jit(f)(*volta.device_put(args, "cuda"))
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_tensor_cores_run_and_are_as_exact_as_their_format(precision):
+    x, w = normal(300, 500), normal(500, 200)
+    found, strict = np.asarray(on_gpu(product(precision), x, w)), np.asarray(x @ vnp.asarray(w))
+    assert (found != strict).mean() > 0.5, "the test is blind: level device computed what strict does"
+    exact, scale = x.astype("f8") @ w.astype("f8"), np.abs(x).astype("f8") @ np.abs(w).astype("f8")
+    assert (np.abs(found - exact) / scale).max() < BOUND[precision]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize(
+    "shape", [(64, 64, 64), (300, 520, 200), (37, 259, 51), (1, 1000, 8), (513, 16, 1), (130, 72, 390)]
+)
+def test_where_every_sum_is_exact_the_bits_are_those_of_strict(precision, dtype, shape):
+    m, k, n = shape
+    rng = np.random.default_rng(m)
+    x, w = (vnp.asarray(rng.integers(-8, 9, s), dtype) for s in ((2, m, k), (2, k, n)))
+    f = product(precision)
+    for left, right, g in (
+        (x, w, f),
+        (vnp.swapaxes(x, 1, 2), w, lambda a, b: f(vnp.swapaxes(a, 1, 2), b)),
+        (x, vnp.swapaxes(w, 1, 2), lambda a, b: f(a, vnp.swapaxes(b, 1, 2))),
+    ):
+        with volta.execution_context(level="device"):
+            assert_bits_equal(on_gpu(g, left, right), g(left, right))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_row_has_the_bits_that_it_has_in_a_batch(precision, dtype):
+    """Other tiles, other ways to load, other instructions: an element's sum goes the same way."""
+    f, k = product(precision), 777
+    xs, w = vnp.asarray(normal(70, 9, k), dtype), vnp.asarray(normal(k, 520), dtype)
+    with volta.execution_context(level="device"):
+        xs, w = volta.device_put((xs, w), "cuda")
+        batched, whole = volta.vmap(f, (0, None))(xs, w), f(xs.reshape(-1, k), w)
+        assert_bits_equal(whole.reshape(batched.shape), batched)
+        for i in (0, 13, 69):
+            assert_bits_equal(f(xs[i], w), batched[i])
+            assert_bits_equal(f(xs[i, 3], w), batched[i, 3])
+            assert_bits_equal(f(xs[i, 2:4], w[:, 5:8]), batched[i, 2:4, 5:8])
+        copies = f(xs[0], vnp.stack([w, w * 2])[0]), volta.jit(f)(xs[0], w)
+        for copy in copies:
+            assert_bits_equal(copy, batched[0])
+
+
+def test_a_training_step_repeats_its_bits():
+    def loss(w, x):
+        return vnp.mean(nn.log_softmax(nn.gelu(x @ w["a"]) @ w["b"])[:, 0])
+
+    w, x = {"a": normal(96, 300), "b": normal(300, 50)}, normal(200, 96)
+    with volta.execution_context(level="device"), volta.default_matmul_precision("bfloat16"):
+        step = volta.jit(volta.grad(loss))
+        w, x = volta.device_put((w, x), "cuda")
+        assert_bits_equal(step(w, x), step(w, x))
+        assert_bits_equal(step(w, x), volta.jit(volta.grad(volta.checkpoint(loss)))(w, x))
+
+
+def test_strict_refuses_on_the_gpu_as_everywhere():
+    x = volta.device_put(normal(8, 8), "cuda")
+    with pytest.raises(errors.UnsupportedOperationError, match="tensor cores"):
+        product("tf32")(x, x)
