@@ -44,7 +44,7 @@ def training_step(params, x):
 SHAPES = [(7,), (300, 5), (64, 64), (1,), (5000,), (3, 4, 5)]
 TREES = [[zeros(*s) for s in SHAPES]] * 4
 STEP = ([(zeros(40, 40), zeros(40)) for _ in range(3)], zeros(20, 40))
-LONG = (zeros(300, 20_000), zeros(200, 40_000))
+LONG = (zeros(100, 20_000), zeros(200, 40_000))
 
 
 def plan_of(f, *args, donated=()):

@@ -182,6 +182,12 @@ class Builder(Conversion):
         """Write one element per lane, `byte_stride` bytes (i64) apart, lane 0 first."""
         self.store_at(x, pointer, self._strided(byte_stride), dtype)
 
+    # Arithmetic that a backend may have a cheaper way for.
+
+    def two_over(self, x: Value) -> Value:
+        """2 / x in float32 for 2^-100 < x < 2^100 (of other numbers, NaN too, anything)."""
+        return self.div(2.0, x)
+
     # Loops.
 
     def while_any(self, condition: Callable[[Value], Value], body: Callable[[Value], Value], start: Value) -> Value:

@@ -21,8 +21,6 @@ _DYNAMIC_SHARED = 8  # CUfunction_attribute
 _THREAD_LOCAL = 1  # CUstreamCaptureMode
 _WAIT_EQUAL = 1  # CUstreamWaitValue_flags
 
-_STATIC_SHARED = 48 << 10
-"""Bytes of shared memory that any block may have; for more the kernel's limit must be raised."""
 
 _FEW = 3
 """Plans of at most this many launches are launched kernel by kernel: a graph would only cost more."""
@@ -98,7 +96,7 @@ def _said(log: bytes) -> str:
 
 def allow_shared(device: Device, function: int, nbytes: int) -> None:
     """Let a kernel's blocks have this much dynamic shared memory; DeviceError where the device has less."""
-    if nbytes > _STATIC_SHARED:
+    if nbytes:  # what is allowed at first depends on what the kernel has of static shared memory
         device.enter()
         have = device.runtime.number(device.api.cuFuncGetAttribute, _DYNAMIC_SHARED, function)
         if have < nbytes:

@@ -7,28 +7,21 @@ from typing import Any
 
 import attrs
 
-from volta.core import dtypes
 from volta.core.errors import UnsupportedOperationError
-from volta.numba_cuda import attention_choice, dot, dot_tensor, library, nests, steps
+from volta.numba_cuda import attention_choice, cutting, dot, dot_tensor, library, nests, steps
 from volta.numba_cuda.launches import Launch, Regions, touched
 from volta.numba_cuda.merging import merge
 from volta.numba_cuda.ptx import KernelSource
 from volta.numba_cuda.threads import HEADER
 from volta.xla_like.dot_schedule import Arg, DotSpec, item_size
 from volta.xla_like.kernels import (
-    Access,
     CombineKernel,
     KernelCall,
     LibraryKernel,
     LoopKernel,
-    Reduce,
-    Store,
     kernel_name,
 )
-from volta.xla_like.loops import BLOCK
-from volta.xla_like.phases import analyse
 from volta.xla_like.plan import ExecutionPlan
-from volta.xla_like.views import prod, row_major
 
 KERNEL_CLASSES = (
     "loop", "combine", "chain", "dot", "dot_pack", "dot_row", *steps.STEPS, *library.TASKS,
@@ -41,9 +34,6 @@ DEVICE_CLASSES = ("dot_tc",)
 
 _ALONE = ("dot", "dot_row", "dot_tc", *attention_choice.KERNELS)
 """Launches of these are not merged with others."""
-
-_FEW_BLOCKS = 264
-"""Below this many blocks of threads a long reduction is cut: a GPU runs about two for each multiprocessor."""
 
 _MOST_BLOCKS = (1 << 31) - 1
 
@@ -64,44 +54,8 @@ def unmerged(plan: ExecutionPlan, regions: Regions, capability: str = "9.0") -> 
     def nbytes(buffer: int) -> int:
         return regions.size(buffer) if buffer < 0 else sizes[buffer]
 
-    cuts = [cut for call in plan.calls for part in call.each() for cut in _cut(part, regions)]
-    return [found for cut in cuts for found in _launch(cut, regions, nbytes, capability)]
-
-
-def _cut(call: KernelCall, regions: Regions) -> list[KernelCall]:
-    """A reduction of few long rows as partial results by blocks, in scratch memory, and what combines them.
-
-    The order of a sum is by blocks in any case, so the bits stay.
-    """
-    kernel = call.kernel
-    if not isinstance(kernel, LoopKernel) or kernel.mode == "map" or kernel.by_blocks or not call.tasks:
-        return [call]
-    blocks = -(-call.sizes[-1] // BLOCK)
-    grid = nests.grid_of_loop(kernel, call.sizes, call.tasks)[0]
-    values = [kernel.body[s.value] for s in kernel.stores]
-    plain = all(isinstance(x, Reduce) and s.level == "row" for x, s in zip(values, kernel.stores, strict=True))
-    last = analyse(kernel.mode, kernel.body).last
-    if blocks < 4 or grid >= _FEW_BLOCKS or not plain or last > 1:
-        return [call]
-    rows = prod(call.sizes[:-1])
-    loads = call.accesses[: len(call.accesses) - len(kernel.stores)]
-    stores, accesses, combines = [], list(loads), []
-    for store, access, x in zip(kernel.stores, call.accesses[len(loads) :], values, strict=True):
-        assert isinstance(x, Reduce)
-        parts = []
-        for part in range(2 if x.kind.startswith("arg") else 1):
-            dtype = dtypes.compute_dtype(x.dtype) if part == 0 else dtypes.int64
-            stores.append(Store(store.value, dtype, "1", "row", part))
-            strides = (*row_major(call.sizes[:-1]), rows)
-            region = regions.new(blocks * rows * dtype.itemsize)
-            accesses.append(Access(region, 0, tuple(n * dtype.itemsize for n in strides)))
-            parts.append(Access(region, 0, ()))
-        out = attrs.evolve(access, strides=())
-        combine = CombineKernel(x.kind, x.dtype, store.dtype)
-        combines.append(KernelCall(combine, (rows, blocks), (*parts, out), rows, (), call.writes, label=call.label))
-    cut = attrs.evolve(kernel, stores=tuple(stores), by_blocks=True, spills=())
-    first = attrs.evolve(call, kernel=cut, accesses=tuple(accesses), tasks=call.tasks * blocks, inplace=())
-    return [first, *combines]
+    calls = cutting.cut([part for call in plan.calls for part in call.each()], regions, capability)
+    return [found for call in calls for found in _launch(call, regions, nbytes, capability)]
 
 
 def _launch(call: KernelCall, regions: Regions, nbytes: Callable[[int], int], capability: str) -> Iterator[Launch]:
@@ -110,13 +64,10 @@ def _launch(call: KernelCall, regions: Regions, nbytes: Callable[[int], int], ca
     kernel, share, shared = call.kernel, 0, 0
     name = kernel_name(kernel)
     if isinstance(kernel, LoopKernel):
-        kernel = attrs.evolve(kernel, wide=False)  # the width of the CPU's vectors
-        name = kernel_name(kernel)
-        one_block = kernel.mode != "map" and not kernel.by_blocks and call.sizes[-1] <= BLOCK
-        name += "_one" * one_block
-        grid, threads = nests.grid_of_loop(kernel, call.sizes, call.tasks)
-        source = KernelSource(name, kernel.text(), lambda m, n: nests.build_loop(m, n, kernel, one_block))
+        loop = nests.plan_loop(call, capability)
+        source, grid, threads, shared = loop.source, loop.grid, loop.threads, loop.shared
         words, addresses = _loop_words(call)
+        words += loop.words
     elif isinstance(kernel, CombineKernel) and call.sizes[1] >= library.WIDE_BLOCKS:
         grid, threads = call.tasks, library.WIDE_THREADS
         name += "_wide"

@@ -1,0 +1,157 @@
+"""Loop kernels on CUDA: which variant runs which call, and that every variant has the CPU's bits."""
+
+import numpy as np
+import pytest
+
+import volta
+import volta.numpy as vnp
+from volta import nn
+from volta.api.arguments import ShapeDtypeStruct
+from volta.numba_cuda import kernels, nests_col, nests_map, row_variants
+from volta.numba_cuda.launches import Regions
+from volta.numba_cuda.row_variants import RowVariant, kept_slots
+from volta.numba_cuda.teams import TeamShape
+from volta.testing import fill
+from volta.testing.host_grid import HostKernels, check_on_host
+from volta.xla_like.compile import build_plan
+from volta.xla_like.kernels import LoopKernel
+
+KERNELS = HostKernels()
+
+
+def normal(*shape, seed=0, dtype="float32"):
+    return fill("normal", shape, dtype, seed)
+
+
+def variants(f, *shapes, dtype="float32"):
+    """The variants that a function's loop kernels run in, with their grids, for arguments of some shapes."""
+    args = [ShapeDtypeStruct(s, np.dtype(dtype)) for s in shapes]
+    plan, _ = build_plan(volta.make_jaxpr(f)(*args))
+    found = kernels.unmerged(plan, Regions())
+    return [
+        (x.source.name.split("_", 3)[3], x.grid, x.threads, x.shared) for x in found if "combine" not in x.source.name
+    ]
+
+
+CHOICES = {
+    "map": (lambda x: x + 1, ((1 << 18, 1024),), ("4x1n", 262144, 256, 0)),
+    "dear map": (vnp.exp, ((1 << 18, 1024),), ("4x4n", 65536, 256, 0)),
+    "small map": (lambda x: x + 1, ((1000,),), ("4x1n", 1, 256, 0)),
+    "map with a tail": (lambda x: x + 1, ((1003,),), ("4x1nt", 1, 256, 0)),
+    "map that is read apart": (lambda x: x[:, ::3] + 1, ((64, 96),), ("4x1n", 2, 256, 0)),
+    "map of odd rows": (lambda x: x[:, 1:] + 1, ((64, 64),), ("1x1n", 16, 256, 0)),
+    "short rows": (nn.softmax, ((8192, 64),), ("4x16x1x16_64ns", 512, 256, 0)),
+    "rows": (nn.softmax, ((8192, 768),), ("2x32x1x8_768ns", 1024, 256, 0)),
+    "odd rows": (nn.softmax, ((8192, 769),), ("1x32x1x8_769ns", 1024, 256, 0)),
+    "few rows": (nn.softmax, ((4, 768),), ("2x32x1x1_768ns", 4, 32, 0)),
+    "longer rows": (nn.softmax, ((8192, 2048),), ("1x64x1x4_2048ns", 2048, 256, 0)),
+    "rows in shared memory": (nn.softmax, ((8192, 50304),), ("1x64x13x1_kept64ns", 8192, 832, 212992)),
+    "long rows, read once": (lambda x: vnp.sum(x, 1), ((8192, 50304),), ("4x16x14x1ns", 8192, 224, 0)),
+    "longest rows": (nn.softmax, ((64, 100000),), ("4x16x16x1n", 64, 256, 0)),
+    "one long row": (lambda x: vnp.sum(x), ((1 << 28,),), ("4x16x16x1n", 4096, 256, 0)),
+    "columns": (lambda x: vnp.sum(x, 0), ((8192, 768),), ("4x2x2ns", 96, 256, 0)),
+    "many columns": (lambda x: vnp.sum(x, 0), ((4096, 65536),), ("4x8x1ns", 2048, 512, 0)),
+    "short columns": (lambda x: vnp.sum(x, 0), ((8, 786432),), ("4_8ns", 768, 256, 0)),
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_the_variant_of_a_call_follows_from_its_shape(name):
+    f, shapes, want = CHOICES[name]
+    assert variants(f, *shapes)[0] == want
+
+
+def norm_gradient(x, g, c):
+    def norm(x, g):
+        d = x - vnp.mean(x, -1, keepdims=True)
+        return d / vnp.sqrt(vnp.mean(d * d, -1, keepdims=True) + 1e-5) * g
+
+    return volta.vjp(norm, x, g)[1](c)
+
+
+def reductions(x, axis):
+    return (
+        vnp.sum(x, axis), vnp.max(x, axis), vnp.argmin(x, axis), vnp.prod(x, axis), vnp.all(x > -2, axis),
+        nn.softmax(x, axis),
+    )  # fmt: skip
+
+
+PROGRAMS = {
+    "maps": (lambda x: (nn.gelu(x), x.T * 2, x / 3.1, vnp.maximum(x, 0), x[::-1]), (normal(33, 36),)),
+    "map with a tail": (lambda x: vnp.tanh(x), (normal(1031),)),
+    "rows of 10": (lambda x: reductions(x, 1), (normal(9, 10),)),
+    "rows of 64": (lambda x: reductions(x, 1), (normal(9, 64),)),
+    "rows of 101": (lambda x: reductions(x, 1), (normal(9, 101),)),
+    "rows of 516": (lambda x: reductions(x, 1), (normal(5, 516),)),
+    "rows of 1537": (lambda x: (nn.softmax(x, 1), vnp.sum(x, 1)), (normal(3, 1537),)),
+    "rows of 4100": (lambda x: (nn.softmax(x, 1), vnp.sum(x, 1), vnp.argmax(x, 1)), (normal(2, 4100),)),
+    "norms": (norm_gradient, (normal(7, 132), normal(132, seed=1), normal(7, 132, seed=2))),
+    "columns": (lambda x: reductions(x, 0), (normal(70, 12),)),
+    "odd columns": (lambda x: reductions(x, 0), (normal(130, 7),)),
+    "short columns": (lambda x: reductions(x, 0), (normal(5, 12),)),
+    "columns by blocks": (lambda x: (vnp.sum(x, 0), vnp.argmax(x, 0)), (normal(9000, 4),)),
+    "one long row": (lambda x: (vnp.sum(x), vnp.argmax(x)), (normal(70000),)),
+    "bfloat16": (lambda x: (nn.softmax(x, 1), x + x, vnp.sum(x, 0)), (normal(6, 72, dtype="bfloat16"),)),
+    "float64": (lambda x: (nn.softmax(x, 1), x + x, vnp.sum(x, 0)), (normal(6, 72, dtype="float64"),)),
+    "int8": (lambda x: (vnp.sum(x, 1), x // 3, vnp.max(x, 0)), (normal(6, 72, dtype="int8"),)),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_variants_have_the_cpus_bits(name):
+    f, args = PROGRAMS[name]
+    check_on_host(f, *args, orders=("shuffled",), kernels=KERNELS)
+
+
+def rows(lanes, threads, blocks, teams, length, single=True):
+    return lambda call, capability: RowVariant(TeamShape(lanes, threads, blocks), teams, length, True, single)
+
+
+def kept(lanes, threads, blocks, elements):
+    shape = TeamShape(lanes, threads, blocks)
+    return lambda call, capability: RowVariant(shape, 1, 0, True, True, kept_slots(call.kernel), elements)
+
+
+@pytest.mark.parametrize(
+    "choose",
+    [
+        rows(4, 16, 1, 2, 200), rows(2, 32, 1, 3, 200), rows(1, 32, 1, 1, 200), rows(1, 64, 1, 2, 200),
+        rows(4, 16, 2, 1, 0), rows(1, 64, 1, 1, 0), rows(2, 32, 2, 1, 0, False), kept(2, 32, 1, 4), kept(1, 64, 1, 64),
+    ],
+)  # fmt: skip
+def test_two_ways_to_share_rows_out_have_the_same_bits(monkeypatch, choose):
+    monkeypatch.setattr(row_variants, "choose_row", choose)
+    check_on_host(nn.softmax, normal(5, 200), orders=("shuffled",), kernels=KERNELS)
+
+
+@pytest.mark.parametrize("shape", [(4, 2, 1), (1, 8, 1), (2, 1, 2), (4, 1, 4)])
+def test_two_ways_to_share_columns_out_have_the_same_bits(monkeypatch, shape):
+    chosen = nests_col.ColVariant(*shape, 0, True, False)
+    monkeypatch.setattr(nests_col, "choose_col", lambda call: chosen)
+    check_on_host(lambda x: vnp.sum(x * 2, 0) + 1, normal(4200, 12), orders=("shuffled",), kernels=KERNELS)
+
+
+@pytest.mark.parametrize("lanes, groups", [(4, 1), (4, 2), (2, 3), (1, 4)])
+def test_two_ways_to_share_a_map_out_have_the_same_bits(monkeypatch, lanes, groups):
+    monkeypatch.setattr(nests_map, "choose_map", lambda call: nests_map.MapVariant(lanes, groups, True, False))
+    check_on_host(lambda x: nn.gelu(x) + x[:1], normal(33, 64), orders=("shuffled",), kernels=KERNELS)
+
+
+def test_what_two_passes_read_or_compute_dearly_is_kept():
+    plan, _ = build_plan(volta.make_jaxpr(nn.softmax)(ShapeDtypeStruct((8, 5000), np.dtype("float32"))))
+    (kernel,) = [c.kernel for c in plan.calls if isinstance(c.kernel, LoopKernel)]
+    places = [(type(kernel.body[s.value]).__name__, s.first, s.last, s.place) for s in kept_slots(kernel)]
+    assert places == [("Load", 0, 1, 0), ("Compute", 1, 2, 0)]  # one place: the input's, then the exponential's
+
+
+def test_numbers_are_divided_by_multiplication():
+    from volta.numba_cuda.nests_body import division_words
+
+    rng = np.random.default_rng(0)
+    sizes = [1, 2, 3, 5, 7, 64, 768, 1023, 1 << 20, (1 << 31) - 1, *map(int, rng.integers(1, 1 << 31, 50))]
+    for d in sizes:
+        multiplier, shift = division_words((1, d))
+        assert multiplier < 1 << 32
+        for n in (0, 1, d - 1, d, d + 1, 7 * d - 1, 7 * d, (1 << 31) - 1, *map(int, rng.integers(0, 1 << 31, 50))):
+            if n < 1 << 31:
+                assert n * multiplier >> shift == n // d

@@ -1,0 +1,159 @@
+"""Which variant of a row kernel runs a call: how many threads share a row, and where rows wait between phases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+
+from volta.emit.builder import compute_dtype, item_size
+from volta.emit.reducers import BLOCK, LANES
+from volta.numba_cuda.nests_body import division_words, is_narrow, widest
+from volta.numba_cuda.teams import TeamShape
+from volta.numba_cuda.threads import WARP
+from volta.xla_like.kernels import KernelCall, Load, LoopKernel
+from volta.xla_like.phases import analyse, choose_spills, needed, targets_of
+from volta.xla_like.views import prod
+
+THREADS = 256
+
+KEPT = 48
+"""Elements of a row that a thread keeps in registers at most: beyond, code grows and fewer rows are under way."""
+
+SHARED = {"7.0": 90, "7.5": 60, "8.0": 160, "8.6": 96, "8.9": 96, "9.0": 216, "9.0a": 216}
+"""KB of shared memory in which rows are kept at most, by compute capability; a few more are left for exchanges."""
+
+
+@attrs.frozen
+class RowVariant:
+    """How rows are shared out: a team's shape, teams in a block of threads, and how rows are kept between phases.
+
+    ``length``: that of rows which are kept in registers (0: rows of any length). ``single``: the blocks of 4096 side by
+    side are all there are. ``slots``: values that are kept in shared memory, with their places; ``rows``: of 64
+    elements that a place has room for.
+    """
+
+    shape: TeamShape
+    teams: int
+    length: int
+    narrow: bool
+    single: bool = True
+    slots: tuple[Slot, ...] = ()
+    rows: int = LANES
+
+    @property
+    def threads(self) -> int:
+        return self.shape.size * self.teams
+
+    @property
+    def shared(self) -> int:
+        """Bytes of dynamic shared memory."""
+        places = 1 + max((s.place for s in self.slots), default=-1)
+        return places * self.rows * self.threads * self.shape.lanes * width_of(self.slots)
+
+    def suffix(self) -> str:
+        kept = f"_{self.length}" if self.length else f"_kept{self.rows}" if self.slots else ""
+        return f"{self.shape.suffix()}x{self.teams}{kept}{'n' * self.narrow}{'s' * self.single}"
+
+
+def choose_row(call: KernelCall, capability: str) -> RowVariant:
+    kernel, length = call.kernel, call.sizes[-1]
+    assert isinstance(kernel, LoopKernel)
+    rows = prod(call.sizes[:-1])
+    narrow = is_narrow(call) and rows < 1 << 30
+    lanes = widest(call, length, kernel.rank, 4)
+    blocks = -(-length // BLOCK)
+    if kernel.by_blocks:
+        side = blocks_of_partial(rows, blocks)
+        shape = TeamShape(lanes, 16, side) if lanes == 4 and side == 16 else TeamShape(1, 64, side)
+        return RowVariant(shape, 1, 0, narrow, False)
+    if blocks == 1 and length <= 64 * KEPT:
+        if lanes == 4 and length <= 512:
+            shape = TeamShape(4, 16, 1)
+        elif length <= 32 * KEPT:
+            shape = TeamShape(min(2, lanes), 32, 1)
+        else:
+            shape = TeamShape(1, 64, 1)
+        return RowVariant(shape, _teams(shape, rows), length, narrow)
+    slots = kept_slots(kernel)
+    for width in (1, 2, 4) if slots else ():
+        if width > lanes:
+            break
+        shape = TeamShape(width, LANES // width, _even(blocks, LANES // width))
+        if shape.size > 1024:
+            continue
+        found = RowVariant(shape, 1, 0, narrow, True, slots, min(LANES, -(-length // LANES)))
+        if found.shared <= SHARED[capability] << 10:
+            return found
+    threads = LANES // lanes
+    side = min(16, _even(blocks, threads))
+    shape = TeamShape(lanes, threads, side)
+    return RowVariant(shape, _teams(shape, rows) if side == 1 else 1, 0, narrow, blocks <= side)
+
+
+def _even(blocks: int, threads: int) -> int:
+    """Blocks side by side, such that their threads fill warps."""
+    each = max(1, WARP // threads)
+    return -(-blocks // each) * each
+
+
+def _teams(shape: TeamShape, rows: int) -> int:
+    """Teams in a block of threads: few where there are few rows."""
+    teams = THREADS // shape.size
+    while teams > max(1, WARP // shape.size) and rows < teams * 132:
+        teams //= 2
+    return max(1, teams)
+
+
+@attrs.frozen
+class Slot:
+    """A value kept in shared memory: from the pass that computes it to the last one that needs it, and its place."""
+
+    value: int
+    first: int
+    last: int
+    place: int
+    dtype: str
+
+
+def width_of(slots: Sequence[Slot]) -> int:
+    """Bytes of an element in a place."""
+    return max((item_size(s.dtype) for s in slots), default=4)
+
+
+def kept_slots(kernel: LoopKernel) -> tuple[Slot, ...]:
+    """What is read, or dear, and needed by more than one pass; a place is free again after its value's last pass."""
+    body, analysis = kernel.body, analyse(kernel.mode, kernel.body)
+    stored = [s.value for s in kernel.stores if s.level == "elem"]
+    dear = choose_spills(kernel.mode, body, stored)
+    spans: dict[int, list[int]] = {}
+    for p in range(analysis.last + 1):
+        there = [v for v in dear if v in spans]
+        for v in needed(body, targets_of(body, analysis, stored, p), there):
+            if analysis.varies[v] and (isinstance(body[v], Load) or v in dear):
+                spans.setdefault(v, []).append(p)
+    slots: list[Slot] = []
+    for v, passes in sorted(spans.items(), key=lambda item: (item[1][0], item[0])):
+        dtype = compute_dtype(body[v].dtype.name)
+        if passes[0] == passes[-1] or item_size(dtype) < 4:
+            continue
+        busy = {s.place for s in slots if s.last > passes[0]}
+        place = next(i for i in range(len(slots) + 1) if i not in busy)
+        slots.append(Slot(v, passes[0], passes[-1], place, dtype))
+    return tuple(slots)
+
+
+def blocks_of_partial(rows: int, blocks: int) -> int:
+    """Blocks of a sum that one partial result holds, in kernels by blocks: a power of two, so a subtree of the sum."""
+    return 16 if rows * blocks >= 2048 else 4
+
+
+def grid_of_row(call: KernelCall, v: RowVariant) -> int:
+    rows = prod(call.sizes[:-1])
+    if call.kernel.by_blocks:  # type: ignore[union-attr]  # a loop kernel
+        return rows * -(-call.sizes[-1] // (BLOCK * v.shape.blocks))
+    return -(-rows // v.teams)
+
+
+def extra_words(call: KernelCall, v: RowVariant) -> list[int]:
+    return division_words(call.sizes[:-1]) if v.narrow else []
