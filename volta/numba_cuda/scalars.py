@@ -19,17 +19,14 @@ class ThreadBuilder(Builder):
     def _one_lane(self) -> ThreadBuilder:
         return ThreadBuilder(self.irbuilder, 1, self.constant_space)
 
+    def load(self, pointer: ir.Value, dtype: str, align: int = 0) -> Value:
+        return super().load(pointer, dtype, align or self._alignment(dtype))
+
+    def store(self, x: Value, pointer: ir.Value, dtype: str | None = None, align: int = 0) -> None:
+        super().store(x, pointer, dtype, align or self._alignment(dtype or x.dtype))
+
     def _alignment(self, dtype: str) -> int:
         return min(WIDEST, self.lanes * item_size(dtype))
-
-    def load(self, pointer: ir.Value, dtype: str) -> Value:
-        raw = self._read(pointer, self.widen(self._memory_type(dtype)), self._alignment(dtype))
-        return self.from_memory(raw, dtype)
-
-    def store(self, x: Value, pointer: ir.Value, dtype: str | None = None) -> None:
-        dtype = dtype or x.dtype
-        raw = self.to_memory(x, dtype)
-        self.irbuilder.store(raw, self._point(pointer, raw.type), align=self._alignment(dtype))
 
     def quotient_of_integers(self, x: Value, y: Value) -> Value:
         """Lane by lane: a GPU's lanes are registers of their own."""
