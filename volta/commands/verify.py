@@ -24,7 +24,7 @@ import numpy as np
 from volta.core import contract
 from volta.core.errors import DeviceError
 from volta.runtime import devices
-from volta.verify import checks, laws, model, parity
+from volta.verify import checks, laws, memory, model, parity
 from volta.version import __version__
 
 SUITES: dict[str, checks.Suite] = {
@@ -37,6 +37,7 @@ SUITES: dict[str, checks.Suite] = {
     "laws": laws.laws,
     "inference": model.inference,
     "training": model.training,
+    "memory": memory.memory,
 }
 
 
