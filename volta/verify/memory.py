@@ -37,7 +37,8 @@ def _planned_is_measured(name: str, setting: Setting, pool: Any) -> Check:
     optimizer = optim.adam(1e-3)
     params = _MODEL.init(random.key(0))
     tokens = np.asarray(_MODEL.draw(random.key(1))[0])
-    f, args = jit(_MODEL.logits), (params, tokens)
+    f: Any = jit(_MODEL.logits)
+    args: tuple[Any, ...] = (params, tokens)
     if name == "training":
         f, args = _MODEL.make_step(optimizer), (params, optimizer.init(params), random.key(2))
     args = device_put(pytrees.map(np.asarray, args), setting.device)
