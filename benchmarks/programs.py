@@ -24,6 +24,7 @@ class Framework:
     softmax: Callable[[Any], Any]  # over the last axis
     gelu: Callable[[Any], Any] | None = None  # the tanh form
     log_softmax: Callable[[Any], Any] | None = None
+    attention: Callable[..., Any] | None = None  # causal, of (batch, length, heads, depth) queries, keys and values
     jit: Callable[..., Any] | None = None
     vmap: Callable[..., Any] | None = None
     grad: Callable[..., Any] | None = None
@@ -74,6 +75,7 @@ def volta() -> Framework:
         softmax=functools.partial(volta.nn.softmax, axis=-1),
         gelu=functools.partial(volta.nn.gelu, approximate=True),
         log_softmax=functools.partial(volta.nn.log_softmax, axis=-1),
+        attention=functools.partial(volta.nn.dot_product_attention, is_causal=True),
         jit=volta.jit,
         vmap=volta.vmap,
         grad=volta.grad,
@@ -92,6 +94,7 @@ def jax() -> Framework:
         softmax=functools.partial(jax.nn.softmax, axis=-1),
         gelu=functools.partial(jax.nn.gelu, approximate=True),
         log_softmax=functools.partial(jax.nn.log_softmax, axis=-1),
+        attention=functools.partial(jax.nn.dot_product_attention, is_causal=True),
         jit=jax.jit,
         vmap=jax.vmap,
         grad=jax.grad,
@@ -231,15 +234,11 @@ def transformer_data(c: TransformerConfig) -> tuple[Tree, Any, Any]:
 
 def transformer_loss(fw: Framework, c: TransformerConfig, p: Tree, x: Any, y: Any) -> Any:
     xp, depth = fw.xp, c.width // c.heads
-    mask = np.tril(np.ones((c.length, c.length), bool))
     h = p["emb"][x] + p["pos"]
     for layer in p["layers"]:
         a = xp.matmul(layer_norm(fw, h, layer["ln1"]), layer["wqkv"])
-        a = xp.transpose(xp.reshape(a, (c.batch, c.length, 3, c.heads, depth)), (2, 0, 3, 1, 4))
-        q, k, v = a[0], a[1], a[2]
-        s = xp.matmul(q, xp.swapaxes(k, -1, -2)) / depth**0.5
-        s = fw.softmax(xp.where(mask, s, -1e9))
-        o = xp.reshape(xp.transpose(xp.matmul(s, v), (0, 2, 1, 3)), (c.batch, c.length, c.width))
+        a = xp.reshape(a, (c.batch, c.length, 3, c.heads, depth))
+        o = xp.reshape(fw.attention(a[:, :, 0], a[:, :, 1], a[:, :, 2]), (c.batch, c.length, c.width))
         h = h + xp.matmul(o, layer["wo"])
         m = fw.gelu(xp.matmul(layer_norm(fw, h, layer["ln2"]), layer["w1"]))
         h = h + xp.matmul(m, layer["w2"])

@@ -214,6 +214,7 @@ def qkv(B=2, T=5, S=7, N=4, K=4, H=8):
 
 
 MASKED = RNG.uniform(size=(2, 1, 5, 7)) > 0.4
+MASKED[..., 0] = True  # a query that sees no key gives 0 here, and the mean of all values in jax.nn
 ATTENTION = {
     "plain": {},
     "scale": {"scale": 0.3},
@@ -256,6 +257,79 @@ def test_keys_behind_the_causal_mask_change_no_bit():
     assert whole[:, :3].tobytes() == prefix.tobytes()
 
 
+def test_a_query_that_sees_no_key_gives_zero():
+    q, k, v = qkv()
+    mask = np.ones((5, 7), bool)
+    mask[3] = False
+    for options in ({}, {"bias": np.zeros((1, 1, 5, 7), np.float32)}):
+        loss = lambda q, k, v, options=options: nn.dot_product_attention(q, k, v, mask=mask, **options)  # noqa: E731
+        out = np.asarray(loss(q, k, v))
+        assert not out[:, 3].any() and out[:, 2].any()
+        gradients = volta.grad(lambda *a, f=loss: vnp.sum(f(*a)), (0, 1, 2))(q, k, v)
+        assert all(np.isfinite(np.asarray(g)).all() for g in gradients) and not np.asarray(gradients[0])[:, 3].any()
+
+
+def test_attention_with_a_bias_or_large_heads_agrees_with_the_kernels():
+    q, k, v = qkv(K=2)
+    start, lengths = np.int32([1, -2]), np.int32([4, 7])
+    options = {"is_causal": True, "query_start": start, "key_value_seq_lengths": lengths, "local_window_size": 3}
+    want = nn.dot_product_attention(q, k, v, **options)
+    close(nn.dot_product_attention(q, k, v, np.zeros((1, 1, 1, 1), np.float32), **options), want, rtol=1e-4, atol=1e-5)
+    wide = [np.pad(x, ((0, 0),) * 3 + ((0, 250),)) for x in (q, k, v)]
+    got = nn.dot_product_attention(*wide, scale=1 / math.sqrt(8), **options)
+    close(got[..., :8], want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("case", ["plain", "causal", "mask", "bias"])
+@pytest.mark.parametrize("heads", (4, 2))
+def test_gradient_of_attention_equals_jax(case, heads):
+    jax = pytest.importorskip("jax")
+    args, options = qkv(K=heads), ATTENTION[case]
+    ct = RNG.normal(size=(2, 5, 4, 8)).astype(np.float32)
+    got = volta.grad(lambda *a: vnp.sum(ct * nn.dot_product_attention(*a, **options)), (0, 1, 2))(*args)
+    want = jax.grad(lambda *a: jax.numpy.sum(ct * jax.nn.dot_product_attention(*a, **options)), (0, 1, 2))(*args)
+    for g, w in zip(got, want, strict=True):
+        close(g, np.asarray(w, np.float64), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("heads", (4, 2))
+def test_derivatives_of_attention_of_every_order(heads):
+    """Gradient, forward derivative and second derivatives, in float64, against finite differences."""
+    q, k, v = (x.astype(np.float64) for x in qkv(K=heads))
+    directions = [RNG.normal(size=x.shape) for x in (q, k, v)]
+
+    def f(q, k, v):
+        return vnp.sum(vnp.sin(nn.dot_product_attention(q, k, v, is_causal=True, mask=MASKED)))
+
+    def slope(*xs):
+        return sum(vnp.sum(g * d) for g, d in zip(volta.grad(f, (0, 1, 2))(*xs), directions, strict=True))
+
+    def difference(g, step=1e-5):
+        at = [float(g(*(x + t * d for x, d in zip((q, k, v), directions, strict=True)))) for t in (-step, step)]
+        return (at[1] - at[0]) / (2 * step)
+
+    assert float(slope(q, k, v)) == pytest.approx(difference(f), rel=1e-6)
+    assert float(volta.jvp(f, (q, k, v), directions)[1]) == pytest.approx(difference(f), rel=1e-6)
+    assert float(volta.linearize(f, q, k, v)[1](*directions)) == pytest.approx(difference(f), rel=1e-6)
+    second = difference(slope)
+    assert float(volta.jvp(slope, (q, k, v), directions)[1]) == pytest.approx(second, rel=1e-6)
+    twice = volta.grad(slope, (0, 1, 2))(q, k, v)
+    assert float(sum(np.vdot(g, d) for g, d in zip(twice, directions, strict=True))) == pytest.approx(second, rel=1e-6)
+    forward = volta.jvp(lambda *a: volta.jvp(f, a, directions)[1], (q, k, v), directions)[1]
+    assert float(forward) == pytest.approx(second, rel=1e-6)
+    jitted = volta.jit(volta.grad(lambda *a: volta.jvp(volta.jit(f), a, directions)[1]))(q, k, v)
+    np.testing.assert_allclose(np.asarray(jitted), np.asarray(twice[0]), rtol=1e-9, atol=1e-12)
+
+
+def test_gradients_of_attention_are_its_kernels():
+    q, k, v = qkv(K=2)
+    f = volta.grad(volta.checkpoint(lambda *a: vnp.sum(nn.dot_product_attention(*a))), (0, 1, 2))
+    text = volta.jit(f).lower(q, k, v).compile().as_text()
+    assert all(f"{name} " in text for name in ("attention", "attention_dq", "attention_dkv"))
+    alone = volta.jit(volta.grad(lambda q: vnp.sum(nn.dot_product_attention(q, k, v)))).lower(q).compile().as_text()
+    assert "attention_dq " in alone and "attention_dkv" not in alone
+
+
 def test_attention_errors():
     q, k, v = qkv()
     with pytest.raises(ShapeError, match=r"query \(2, 5, 4, 8\), key \(2, 7, 4, 4\).*do not fit"):
@@ -264,6 +338,10 @@ def test_attention_errors():
         nn.dot_product_attention(q, k, v, mask=np.ones((3, 7), bool))
     with pytest.raises(DTypeError, match="mask must be boolean.*use bias"):
         nn.dot_product_attention(q, k, v, mask=np.ones((5, 7), np.float32))
+    with pytest.raises(ShapeError, match="query_start is for causal"):
+        nn.dot_product_attention(q, k, v, query_start=3)
+    with pytest.raises(ShapeError, match=r"query_start \(3,\) must be an integer or \(2,\)"):
+        nn.dot_product_attention(q, k, v, query_start=np.int32([1, 2, 3]), is_causal=True)
 
 
 # -- initializers ------------------------------------------------------------------------------------------------------

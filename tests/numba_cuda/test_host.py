@@ -17,7 +17,6 @@ from volta.numba_cuda.host import Range
 from volta.numba_cuda.host_runtime import READ, SHADOW_BYTES, WRITE
 from volta.numba_cuda.ptx import KernelSource
 from volta.offline import plan_on_cuda
-from volta.ops.primitive import Family
 from volta.runtime import gateway
 from volta.testing import assert_bits_equal, fill
 from volta.testing.cases import cases, dtypes_of, vocabulary
@@ -34,11 +33,7 @@ def normal(*shape, seed=0):
 
 
 QUICK = ("exp", "select_n", "reduce_sum", "argmax", "pad", "sort", "cumsum")
-PRIMITIVES = [
-    pytest.param(p, id=p.name, marks=[] if p.name in QUICK else pytest.mark.slow)
-    for p in vocabulary()
-    if p.family is not Family.ATTENTION or "attention" in kernels.KERNEL_CLASSES
-]
+PRIMITIVES = [pytest.param(p, id=p.name, marks=[] if p.name in QUICK else pytest.mark.slow) for p in vocabulary()]
 
 
 @pytest.mark.parametrize("primitive", PRIMITIVES)

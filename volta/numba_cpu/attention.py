@@ -1,7 +1,8 @@
-"""The attention kernels of the CPU: forward, the cotangent of queries, the cotangents of keys and values.
+"""The attention kernels of the CPU: forward, the cotangent of queries, those of keys and values, and all in one.
 
-A task is a run of query rows (in `build_attention_dkv`, a block of keys) of one head of one batch item. Keys are packed
-to vectors of keys once a block; scores of up to 64 rows by 64 keys stay in scratch memory, in the nearest caches.
+A task is a run of query rows (of `build_attention_dkv` a block of keys) of one head of one batch item, or a whole head.
+Keys are packed to vectors of keys once a block; scores of up to 64 rows by 64 keys stay in scratch memory, in the
+nearest caches.
 """
 
 from __future__ import annotations
@@ -69,15 +70,27 @@ class _Kernel:
             from_end = b.sub(b.sub(per_head, I64(1)), half)
             odd = b.icmp_signed("==", b.and_(place, I64(1)), I64(1))
             first = b.mul(b.select(odd, from_end, half), size)
-            self.batch = b.sdiv(item, args[Arg.N])
-            self.head = b.sub(item, b.mul(self.batch, args[Arg.N]))
-            self.key_head = b.sdiv(self.head, args[Arg.GROUP])
-            self.item = item
-            self.start: ir.Value = I64(0)
-            if self.spec.started:
-                at = at_step(b, b.inttoptr(args[Arg.START], PTR), self.batch, args[Arg.START_B])
-                self.start = b.sext(b.load(at, align=4, typ=I32), I64)
+            self.enter(item)
             yield first, minimum(b, b.sub(args[count], first), size)
+
+    @contextmanager
+    def heads(self) -> Iterator[None]:
+        """For each task: one head of one batch item."""
+        with for_range(self.b, self.begin, self.end) as task:
+            self.enter(task)
+            yield
+
+    def enter(self, item: ir.Value) -> None:
+        """Make ready one head of one batch item."""
+        b, args = self.b, self.args
+        self.item = item
+        self.batch = b.sdiv(item, args[Arg.N])
+        self.head = b.sub(item, b.mul(self.batch, args[Arg.N]))
+        self.key_head = b.sdiv(self.head, args[Arg.GROUP])
+        self.start: ir.Value = I64(0)
+        if self.spec.started:
+            at = at_step(b, b.inttoptr(args[Arg.START], PTR), self.batch, args[Arg.START_B])
+            self.start = b.sext(b.load(at, align=4, typ=I32), I64)
 
     def rows_of(self, operand: Arg, strides: Arg, head: ir.Value) -> _Rows:
         """An operand's rows of this batch item and head."""
@@ -272,37 +285,61 @@ def build_attention_dq(module: ir.Module, name: str, spec: AttentionSpec) -> ir.
 def build_attention_dkv(module: ir.Module, name: str, spec: AttentionSpec) -> ir.Function:
     """Add the kernel of the keys' and values' cotangents for ``spec`` to a module, with the CPU kernel ABI."""
     k = _Kernel(module, name, "attention_dkv", spec)
-    b, h, hv = k.b, spec.head, spec.value_head
-    cotangents = back(module, k.dtype, k.bits)
     with k.tasks(Arg.S) as (key, width):
-        keys, values = (k.rows_of(x, s, k.key_head) for x, s in ((Arg.K, Arg.K_B), (Arg.V, Arg.V_B)))
-        turned = k.packed(keys.from_row(b, key), "kt", width, h)
-        values_turned = k.packed(values.from_row(b, key), "vt", width, hv)
-        k.clear("sum", width, h)
-        k.clear("value_sum", width, hv)
-        queries, outs = k.rows_of(Arg.Q, Arg.Q_B, k.head), k.rows_of(Arg.DO, Arg.DO_B, k.head)
-        first: ir.Value = I64(0)
-        if spec.causal:  # rows before the first key see none of them
-            before = b.sub(key, k.start)
-            first = b.and_(b.select(b.icmp_signed("<", before, I64(0)), I64(0), before), I64(-BLOCK))
-        with loop(b, first, k.args[Arg.T], BLOCK) as it:
-            row = it.index
-            rows = minimum(b, b.sub(k.args[Arg.T], row), BLOCK)
-            some = k.seen("seen", row, rows, key, width)
-            with if_then(b, b.icmp_signed("!=", some, I64(0))):
-                k.seen("seen_by", row, rows, key, width)
-                query_rows = k.right(queries.from_row(b, row), "q", rows, h)
-                out_rows = k.right(outs.from_row(b, row), "do", rows, hv)
-                k.scores("scores", query_rows, turned, rows, h)
-                k.scores("weights", out_rows, values_turned, rows, hv)
-                stats = [k.statistics(x, row) for x in (Arg.M, Arg.L, Arg.DELTA)]
-                matrices = [k.scratch[x] for x in ("scores", "weights", "seen")]
-                b.call(cotangents, [*matrices, *stats, k.args[Arg.SCALE], rows])
-                k.values("weights", out_rows, width, hv, "seen_by")
-                k.add("value_sum", I64(0), width, hv, "seen_by")
-                k.values("scores", query_rows, width, h, "seen_by")
-                k.add("sum", I64(0), width, h, "seen_by")
-        k.scaled("sum", k.rows_of(Arg.DK, Arg.DK_B, k.head).from_row(b, key), width, h, scaled=True)
-        k.scaled("value_sum", k.rows_of(Arg.DV, Arg.DV_B, k.head).from_row(b, key), width, hv, scaled=False)
+        _key_block(k, key, width, None)
+    k.b.ret_void()
+    return k.function
+
+
+def build_attention_backward(module: ir.Module, name: str, spec: AttentionSpec) -> ir.Function:
+    """Add the kernel of all cotangents for ``spec``: a task is one head, whose blocks of keys are taken in order."""
+    k = _Kernel(module, name, "attention_backward", spec)
+    b, t, h = k.b, k.args[Arg.T], spec.head
+    k.scratch["query_sum"] = offset(b, b.inttoptr(k.function.args[3], PTR), scratch(spec, k.kernel).total)
+    with k.heads():
+        k.clear("query_sum", t, h)
+        with for_range(b, 0, k.args[Arg.S], BLOCK) as key:
+            _key_block(k, key, minimum(b, b.sub(k.args[Arg.S], key), BLOCK), "query_sum")
+        k.scaled("query_sum", k.rows_of(Arg.DQ, Arg.DQ_B, k.head), t, h, scaled=True)
     b.ret_void()
     return k.function
+
+
+def _key_block(k: _Kernel, key: ir.Value, width: ir.Value, query_sum: str | None) -> None:
+    """The cotangents of one block of keys and values; what it adds to those of the queries too, where wanted."""
+    b, spec = k.b, k.spec
+    h, hv = spec.head, spec.value_head
+    cotangents = back(k.module, k.dtype, k.bits)
+    keys, values = (k.rows_of(x, s, k.key_head) for x, s in ((Arg.K, Arg.K_B), (Arg.V, Arg.V_B)))
+    turned = k.packed(keys.from_row(b, key), "kt", width, h)
+    values_turned = k.packed(values.from_row(b, key), "vt", width, hv)
+    held = None if query_sum is None else k.right(keys.from_row(b, key), "k", width, h)
+    k.clear("sum", width, h)
+    k.clear("value_sum", width, hv)
+    queries, outs = k.rows_of(Arg.Q, Arg.Q_B, k.head), k.rows_of(Arg.DO, Arg.DO_B, k.head)
+    first: ir.Value = I64(0)
+    if spec.causal:  # rows before the first key see none of them
+        before = b.sub(key, k.start)
+        first = b.and_(b.select(b.icmp_signed("<", before, I64(0)), I64(0), before), I64(-BLOCK))
+    with loop(b, first, k.args[Arg.T], BLOCK) as it:
+        row = it.index
+        rows = minimum(b, b.sub(k.args[Arg.T], row), BLOCK)
+        some = k.seen("seen", row, rows, key, width)
+        with if_then(b, b.icmp_signed("!=", some, I64(0))):
+            k.seen("seen_by", row, rows, key, width)
+            query_rows = k.right(queries.from_row(b, row), "q", rows, h)
+            out_rows = k.right(outs.from_row(b, row), "do", rows, hv)
+            k.scores("scores", query_rows, turned, rows, h)
+            k.scores("weights", out_rows, values_turned, rows, hv)
+            stats = [k.statistics(x, row) for x in (Arg.M, Arg.L, Arg.DELTA)]
+            matrices = [k.scratch[x] for x in ("scores", "weights", "seen")]
+            b.call(cotangents, [*matrices, *stats, k.args[Arg.SCALE], rows])
+            k.values("weights", out_rows, width, hv, "seen_by")
+            k.add("value_sum", I64(0), width, hv, "seen_by")
+            k.values("scores", query_rows, width, h, "seen_by")
+            k.add("sum", I64(0), width, h, "seen_by")
+            if query_sum is not None and held is not None:
+                k.values("scores", held, rows, h)
+                k.add(query_sum, row, rows, h)
+    k.scaled("sum", k.rows_of(Arg.DK, Arg.DK_B, k.head).from_row(b, key), width, h, scaled=True)
+    k.scaled("value_sum", k.rows_of(Arg.DV, Arg.DV_B, k.head).from_row(b, key), width, hv, scaled=False)

@@ -13,7 +13,7 @@ from volta.emit.passes import build_combine
 from volta.emit.scatter import build_scatter, build_scatter_few, build_scatter_order
 from volta.emit.sorting import build_scan, build_sort
 from volta.numba_cpu import target
-from volta.numba_cpu.attention import build_attention, build_attention_dkv, build_attention_dq
+from volta.numba_cpu.attention import build_attention, build_attention_backward, build_attention_dkv, build_attention_dq
 from volta.numba_cpu.dot import build_dot, build_dot_pack
 from volta.numba_cpu.dot_row import build_dot_row
 from volta.numba_cpu.launch import Executable, LaunchTable
@@ -48,6 +48,7 @@ def build_chain(module: ir.Module, name: str, parts: int) -> ir.Function:
 
 LIBRARY: dict[str, Callable[[ir.Module, str, Any], object]] = {
     "attention": build_attention,
+    "attention_backward": build_attention_backward,
     "attention_dkv": build_attention_dkv,
     "attention_dq": build_attention_dq,
     "chain": build_chain,
@@ -87,7 +88,7 @@ def args_of(call: KernelCall, kernels: dict[str, int]) -> tuple[list[int], list[
             addresses.append((len(words), buffer, offset))
             words.append(0)
 
-    if call.parts:
+    if _is_chain(call):
         step, *ratios = call.sizes
         header, words = [step], [0] * _CHAIN_HEADER
         for part, ratio in zip(call.parts, ratios, strict=True):
@@ -110,6 +111,10 @@ def args_of(call: KernelCall, kernels: dict[str, int]) -> tuple[list[int], list[
         for stride, largest in access.terms:
             words.extend((stride, largest))
     return words, addresses
+
+
+def _is_chain(call: KernelCall) -> bool:
+    return isinstance(call.kernel, LibraryKernel) and call.kernel.name == "chain"
 
 
 def work_of(plan: ExecutionPlan) -> int:
@@ -135,7 +140,7 @@ def lower(plan: ExecutionPlan, const_addresses: tuple[int, ...], keep: object = 
     sources = {}
     for call in plan.calls:
         if call.tasks:
-            for kernel in call.kernels():
+            for kernel in call.kernels() if _is_chain(call) else (call.kernel,):
                 source = source_of(kernel)
                 sources[source.name] = source
     kernels = compile_kernels(sources.values())

@@ -26,7 +26,7 @@ class BackendCapabilities:
 
     def check(self, plan: ExecutionPlan) -> None:
         """Raise UnsupportedOperationError for the first call that has no kernel at the plan's level."""
-        for call, kernel in ((c, k) for c in plan.calls for k in c.kernels()):
+        for call, kernel in ((c, part.kernel) for c in plan.calls for part in c.each()):
             name = kernel_class(kernel)
             level = self.level_of(name)
             if level is None or LEVELS.index(level) < LEVELS.index(plan.level):

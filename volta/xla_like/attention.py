@@ -6,6 +6,8 @@ The definition stands in docs/determinism.md (Attention). Three kernels share on
 - ``attention_dq``: the cotangent of the queries, from that of the output (``DO``), m, l and delta = SUM(DO * out);
 - ``attention_dkv``: the cotangents of keys and values, one for each query head.
 
+(A CPU runs the last two as one kernel, ``attention_backward``, where there are many heads.)
+
 Memory grows with T and S, never with their product: scores live in registers and scratch, one block at a time.
 """
 
@@ -26,7 +28,7 @@ BLOCK = DEFINITIONS.attention_block
 MAX_HEAD = 256
 """Heads up to this size have kernels: a score is then one chain of DOT."""
 
-KernelName = Literal["attention", "attention_dq", "attention_dkv"]
+KernelName = Literal["attention", "attention_dq", "attention_dkv", "attention_backward"]
 
 
 @attrs.frozen
@@ -167,8 +169,10 @@ def scratch(spec: AttentionSpec, kernel: KernelName) -> Scratch:
         elements |= {"m": rows, "l": rows, "block_m": BLOCK, "block_l": BLOCK}
     else:
         elements |= {"vt": hv * BLOCK, "do": rows * value_wide, "weights": BLOCK * BLOCK}
+        if kernel != "attention_dkv":
+            elements |= {"k": BLOCK * wide}
         if kernel == "attention_dq":
-            elements |= {"k": BLOCK * wide, "part": BLOCK * wide, "sum": rows * wide}
+            elements |= {"part": BLOCK * wide, "sum": rows * wide}
         else:
             elements |= {"part": BLOCK * max(wide, value_wide), "sum": BLOCK * wide, "value_sum": BLOCK * value_wide}
     sizes = {name: count * item for name, count in elements.items()}
@@ -178,6 +182,12 @@ def scratch(spec: AttentionSpec, kernel: KernelName) -> Scratch:
         offsets[name] = at
         at += -(-size // 64) * 64
     return Scratch(offsets, at)
+
+
+def backward_scratch_bytes(spec: AttentionSpec, t: int) -> int:
+    """What a task of ``attention_backward`` needs: at the end, the queries' cotangents of a whole head."""
+    rows = -(-t // BLOCK) * BLOCK
+    return scratch(spec, "attention_backward").total + rows * row_elements(spec.head) * item_size(spec.accumulator)
 
 
 def row_elements(count: int) -> int:

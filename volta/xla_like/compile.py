@@ -9,6 +9,7 @@ import attrs
 from volta.core.avals import ShapedArray
 from volta.core.ir import ClosedJaxpr
 from volta.core.policy import DeterminismLevel
+from volta.xla_like.attention_calls import join_cotangents
 from volta.xla_like.chains import chain_epilogues
 from volta.xla_like.fusion import Group, fuse
 from volta.xla_like.kernels import KernelCall, LoopKernel
@@ -126,7 +127,7 @@ def _assemble(
             calls += opaque_calls(group.nodes[0], context)
 
     if options.fusion:
-        calls = chain_epilogues(calls, buffers.list)
+        calls = chain_epilogues(join_cotangents(calls), buffers.list)
     donated_ids = tuple(donated)
     if options.reuse_memory:
         returned = {buffers.ids[v] for v in lowered.outputs}  # a result that is an input keeps its memory
