@@ -80,21 +80,21 @@ def verify_allocation(buffers: tuple[Buffer, ...], calls: tuple[KernelCall, ...]
     first, last = lifetimes(buffers, calls)
     temps = [b for b in buffers if b.kind == "temp"]
     inplace = {(i, *pair) for i, c in enumerate(calls) for pair in c.inplace}
-    for n, a in enumerate(temps):
+    spans = []  # of every pair one is looked at: plain numbers, since a large plan has a million pairs
+    for a in temps:
         if a.offset is None or a.offset < 0 or a.offset + a.nbytes > arena or a.offset % 64:
             raise VerificationError(
                 f"temp b{a.id} of {a.nbytes} bytes lies at {a.offset}, outside the arena of {arena}"
             )
-        for b in temps[n + 1 :]:
-            assert b.offset is not None
-            if a.offset + a.nbytes <= b.offset or b.offset + b.nbytes <= a.offset:
+        spans.append((a.offset, a.offset + a.nbytes, first[a.id], last[a.id], a.id))
+    for n, (low, high, begin, end, i) in enumerate(spans):
+        for other_low, other_high, other_begin, other_end, k in spans[n + 1 :]:
+            if high <= other_low or other_high <= low or end < other_begin or other_end < begin:
                 continue
-            if last[a.id] < first[b.id] or last[b.id] < first[a.id]:
+            early, late = (i, k) if begin <= other_begin else (k, i)
+            if last[early] == first[late] and (first[late], early, late) in inplace:
                 continue
-            early, late = (a, b) if first[a.id] <= first[b.id] else (b, a)
-            if last[early.id] == first[late.id] and (first[late.id], early.id, late.id) in inplace:
-                continue
-            raise VerificationError(f"temps b{a.id} and b{b.id} are live together and overlap in the arena")
+            raise VerificationError(f"temps b{i} and b{k} are live together and overlap in the arena")
     for b in buffers:
         if b.alias is None:
             continue
