@@ -116,7 +116,7 @@ def test_a_grid_that_is_one_block_short_leaves_what_nobody_wrote():
 
 
 def test_a_product_without_its_barriers_races(monkeypatch):
-    monkeypatch.setattr("volta.numba_cuda.dot.barrier", lambda b: None)
+    monkeypatch.setattr("volta.numba_cuda.dot_nest.barrier", lambda b: None)
     f = lambda x, y: x @ y  # noqa: E731
     with pytest.raises(AssertionError, match="a race with"):
         check_on_host(f, normal(70, 300), normal(300, 65))

@@ -89,7 +89,7 @@ class Builder(Conversion):
 
     # Memory.
 
-    def _memory_type(self, dtype: str) -> ir.Type:
+    def memory_type(self, dtype: str) -> ir.Type:
         return (
             ir.IntType(bit_width(dtype) if dtype != "bool" else 8)
             if not is_float(dtype) or dtype in HALF_DTYPES
@@ -109,7 +109,7 @@ class Builder(Conversion):
 
         `align` is what the address is a multiple of, where that is more than an element's size.
         """
-        raw = self._read(pointer, self.widen(self._memory_type(dtype)), align or item_size(dtype))
+        raw = self._read(pointer, self.widen(self.memory_type(dtype)), align or item_size(dtype))
         return self.from_memory(raw, dtype)
 
     def store(self, x: Value, pointer: ir.Value, dtype: str | None = None, align: int = 0) -> None:
@@ -120,7 +120,7 @@ class Builder(Conversion):
 
     def load_masked(self, pointer: ir.Value, dtype: str, mask: ir.Value) -> Value:
         """Like `load`, of the lanes in ``mask`` (a vector of i1) alone; the others are 0 and touch no memory."""
-        kind = self.widen(self._memory_type(dtype))
+        kind = self.widen(self.memory_type(dtype))
         align = ir.IntType(32)(item_size(dtype))
         name = f"llvm.masked.load.v{self.lanes}{self._suffix(dtype)}.p0"
         raw = self._call(name, kind, [pointer, align, mask, ir.Constant(kind, None)])
@@ -147,14 +147,14 @@ class Builder(Conversion):
     def _lane_pointer(self, pointer: ir.Value, offset: ir.Value, dtype: str) -> ir.Value:
         byte = self._point(pointer, ir.IntType(8))
         moved = self.irbuilder.gep(byte, [offset], source_etype=ir.IntType(8))
-        return self._point(moved, self._memory_type(dtype))
+        return self._point(moved, self.memory_type(dtype))
 
     def load_at(self, pointer: ir.Value, offsets: Sequence[ir.Value], dtype: str) -> Value:
         """One element per lane, at `offsets[lane]` bytes (i64) after the pointer."""
-        raw: ir.Value = ir.Constant(self.widen(self._memory_type(dtype)), ir.Undefined)
+        raw: ir.Value = ir.Constant(self.widen(self.memory_type(dtype)), ir.Undefined)
         for lane in range(self.lanes):
             where = self._lane_pointer(pointer, offsets[lane], dtype)
-            raw = self._insert(raw, self._read(where, self._memory_type(dtype), item_size(dtype)), lane)
+            raw = self._insert(raw, self._read(where, self.memory_type(dtype), item_size(dtype)), lane)
         return self.from_memory(raw, dtype)
 
     def store_at(self, x: Value, pointer: ir.Value, offsets: Sequence[ir.Value], dtype: str | None = None) -> None:

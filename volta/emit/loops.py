@@ -112,7 +112,7 @@ def loop(
     b.cbranch(b.icmp_signed("<", start, stop), body, after)
 
     b.position_at_end(body)
-    index = b.phi(I64)
+    index = b.phi(start.type)
     values = [b.phi(value.type) for value in init]
     it = Loop(index, step, values)
     yield it

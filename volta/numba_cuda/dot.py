@@ -1,296 +1,177 @@
-"""Matrix products: a block computes a tile of the output, a thread a small tile of that, through shared memory.
+"""Matrix products: which kernel a call runs, and the kernels.
 
-Each output element is one thread's: chains of 256 FMAs in ascending k from +0.0, whose sums are added in ascending
-order. The tile never changes a bit. Elements beyond the edges are computed from the last row or column and not stored;
-k is never padded, since even adding +0 can change a result (-0).
+A block computes a tile of the output. Each element is one chain of FMAs in ascending k from +0.0 for each 256 of k, and
+these chains' sums are added in ascending order; so whatever is chosen here changes no bit. Elements beyond the edges
+are computed from the last row or column and not stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal
+import hashlib
 
 import attrs
 from llvmlite import ir
 
-from volta.emit.builder import HALF_DTYPES, Builder, is_float, scalar_type
-from volta.emit.dot_args import Args, at, ceil_div
-from volta.emit.loops import I32, I64, fma, if_else, if_then, loop, minimum, offset
-from volta.numba_cuda.threads import (
-    barrier,
-    block_index,
-    device_pointer,
-    new_entry,
-    own_args,
-    shared_memory,
-    thread_index,
-)
-from volta.xla_like.dot_schedule import CHUNK, DotSpec, item_size
-
-_GROUP = 4  # neighbouring elements that a thread reads from shared memory at once
+from volta.numba_cuda.dot_fma import FmaNest
+from volta.numba_cuda.dot_mma import MmaNest
+from volta.numba_cuda.dot_nest import Nest
+from volta.numba_cuda.dot_tile import Along, DotVariant, Operand, Tile
+from volta.numba_cuda.ptx import KernelSource
+from volta.numba_cuda.threads import new_entry
+from volta.xla_like.dot_schedule import CHUNK, Arg, DotSpec, item_size
+from volta.xla_like.kernels import KernelCall, LibraryKernel
 
 
 @attrs.frozen
-class Tile:
-    """Rows, columns and depth of a block's tile, and the rows and columns of it that are one thread's."""
+class _Chip:
+    """A GPU: multiprocessors, shared memory of a block and of a multiprocessor, asynchronous copies, and the k of
+    the best instruction of its float64 tensor cores (0: they do not pay)."""
 
-    rows: int
-    cols: int
-    depth: int
-    thread_rows: int
-    thread_cols: int
-
-    @property
-    def threads(self) -> int:
-        return (self.rows // self.thread_rows) * (self.cols // self.thread_cols)
+    processors: int
+    block_bytes: int
+    processor_bytes: int
+    direct: bool
+    mma: int
 
 
-LARGE = Tile(64, 128, 16, 8, 8)
-LARGE_WIDE = Tile(64, 64, 8, 4, 4)  # for accumulators of 8 bytes
-SMALL = Tile(32, 32, 16, 2, 4)
+_CHIPS = {
+    "7.5": _Chip(68, 64 << 10, 64 << 10, False, 0),
+    "8.0": _Chip(108, 163 << 10, 164 << 10, True, 4),
+    "8.6": _Chip(84, 99 << 10, 100 << 10, True, 0),
+    "8.9": _Chip(128, 99 << 10, 100 << 10, True, 0),
+    "9.0": _Chip(132, 227 << 10, 228 << 10, True, 8),
+}
 
-
-@attrs.frozen
-class DotVariant:
-    """How a product runs: its tile, and along which dimension neighbouring threads read each operand."""
-
-    tile: Tile
-    lhs_along: Literal["k", "m"]
-    rhs_along: Literal["k", "n"]
-    whole: bool = False  # operands lie in groups of four aligned float32 values, and k in whole tiles
-
-    def suffix(self) -> str:
-        return f"{self.tile.rows}x{self.tile.cols}{self.lhs_along}{self.rhs_along}{'_whole' * self.whole}"
+_FMA = {
+    Tile(128, 128, 16, 8, 8, stages=3, blocks=1): 49,
+    Tile(128, 128, 16, 8, 8, stages=2, blocks=1): 47,
+    Tile(64, 128, 16, 8, 8, stages=2, blocks=3): 48,
+    Tile(64, 64, 16, 8, 8, stages=2, blocks=6): 43,
+    Tile(32, 64, 16, 4, 4, stages=2, blocks=4): 25,
+    Tile(16, 64, 16, 4, 4, stages=2, blocks=8): 20,
+}
+_FMA_LONG = {Tile(64, 64, 8, 4, 4, stages=2, blocks=2): 20, Tile(32, 32, 8, 4, 4, stages=2, blocks=4): 14}
+_MMA = {
+    Tile(64, 128, 16, 8, 8, stages=3, blocks=2, mma=8): 58,
+    Tile(128, 128, 16, 8, 8, stages=3, blocks=1, mma=8): 57,
+    Tile(64, 64, 16, 8, 8, stages=3, blocks=4, mma=8): 50,
+    Tile(32, 64, 16, 4, 4, stages=3, blocks=4, mma=8): 40,
+}
+_MMA_LONG = {
+    Tile(128, 128, 8, 8, 8, stages=4, blocks=1, mma=8): 54,
+    Tile(64, 128, 8, 8, 8, stages=3, blocks=2, mma=8): 49,
+    Tile(64, 64, 8, 8, 8, stages=3, blocks=2, mma=8): 43,
+    Tile(32, 64, 8, 4, 4, stages=3, blocks=4, mma=8): 35,
+}
+"""Tiles, and about how many TFLOP/s an H200 makes of them where there is work for all of it."""
 
 
 def build_dot(module: ir.Module, name: str, spec: DotSpec, variant: DotVariant) -> ir.Function:
     """Add a product kernel; its args are those of the CPU's (`volta.xla_like.dot_schedule.Arg`)."""
-    function, b = new_entry(module, name, variant.tile.threads)
-    _Product(module, b, spec, variant, function).emit()
+    function, b = new_entry(module, name, variant.tile.threads, variant.tile.blocks)
+    _engine(variant.tile)(b, spec, variant, function).emit()
     b.ret_void()
     return function
+
+
+def _engine(tile: Tile) -> type[Nest]:
+    return MmaNest if tile.mma else FmaNest
+
+
+def shared_bytes(spec: DotSpec, v: DotVariant) -> int:
+    """Dynamic shared memory of a block: the stages, and the totals of long products."""
+    layout, t = _engine(v.tile).layout, v.tile
+    stage = layout(t, v.lhs, t.rows).bytes + layout(t, v.rhs, t.cols).bytes
+    return t.stages * stage + (0 if v.short else t.rows * t.cols * item_size(spec.accumulator))
 
 
 def blocks_of(tile: Tile, m: int, n: int, batches: int) -> int:
     return batches * -(-m // tile.rows) * -(-n // tile.cols)
 
 
-def choose(
-    spec: DotSpec, m: int, n: int, k: int, batches: int, lhs_along: str, rhs_along: str, aligned: bool
-) -> DotVariant:
-    """The largest tile that still gives every multiprocessor work."""
-    large = LARGE if item_size(spec.accumulator) == 4 else LARGE_WIDE
-    tile = large if blocks_of(large, m, n, batches) >= 100 and m >= 32 and n >= 32 else SMALL
-    whole = aligned and spec.accumulator == "float32" and k > 0 and k % tile.depth == 0
-    return DotVariant(tile, lhs_along, rhs_along, whole)  # type: ignore[arg-type]
+def launch_of(call: KernelCall, capability: str) -> tuple[KernelSource, int, int, int]:
+    """A product's kernel, its blocks, the threads of one, and their dynamic shared memory."""
+    assert isinstance(call.kernel, LibraryKernel)
+    spec = attrs.evolve(call.kernel.spec, vector_bits=512)  # the width of the CPU's registers means nothing here
+    sizes = _Sizes(call)
+    v = choose(spec, sizes, capability)
+    text = f"dot {spec} {v}"
+    name = f"volta_dot_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    source = KernelSource(name, text, lambda module, symbol: build_dot(module, symbol, spec, v))
+    return source, blocks_of(v.tile, sizes.m, sizes.n, sizes.batches), v.tile.threads, shared_bytes(spec, v)
 
 
-Part = tuple[ir.Value, ir.Value, ir.Value]
+class _Sizes:
+    """The sizes and strides of a call, by `Arg`."""
+
+    def __init__(self, call: KernelCall) -> None:
+        self.call = call
+        self.m, self.n, self.k = self[Arg.M], self[Arg.N], self[Arg.K]
+        self.batches = call.tasks // (-(-self.m // self[Arg.TASK_ROWS]) * -(-self.n // self[Arg.TASK_COLS]))
+
+    def __getitem__(self, which: Arg) -> int:
+        return self.call.sizes[which - Arg.BATCH1]
+
+    def aligned(self, nbytes: int, operand: Arg, *which: Arg) -> bool:
+        """Whether an operand begins at multiples of `nbytes`, in all items of the batch, and these strides are such."""
+        inner = self[Arg.BATCH1]
+        batch0 = {Arg.LHS: Arg.LHS_BATCH0, Arg.RHS: Arg.RHS_BATCH0, Arg.OUT: Arg.OUT_BATCH0}[operand]
+        steps = [self[w] for w in which] + [self.call.accesses[operand].offset]
+        steps += [self[batch0]] * (self.batches > inner) + [self[Arg(batch0 + 1)]] * (inner > 1)
+        return not any(step % nbytes for step in steps)
 
 
-class _Product:
-    def __init__(
-        self, module: ir.Module, b: ir.IRBuilder, spec: DotSpec, variant: DotVariant, function: ir.Function
-    ) -> None:
-        self.b, self.spec, self.tile, self.variant = b, spec, variant.tile, variant
-        self.args = Args(b, own_args(b, function.args[0]))
-        self.one = Builder(b, 1)
-        self.size = item_size(spec.accumulator)
-        self.kind = scalar_type(spec.accumulator)
-        self.zero = ir.Constant(self.kind, 0.0 if is_float(spec.accumulator) else 0)
-        self.thread = thread_index(b)
-        t = self.tile
-        self.lhs_line, self.rhs_line = (t.rows + _GROUP) * self.size, (t.cols + _GROUP) * self.size
-        lhs_bytes, rhs_bytes = t.depth * self.lhs_line, t.depth * self.rhs_line
-        total_bytes = t.rows * t.cols * self.size
-        self.lhs_shared = shared_memory(module, b, f"{function.name}_tiles", lhs_bytes + rhs_bytes + total_bytes)
-        self.rhs_shared = offset(b, self.lhs_shared, lhs_bytes)
-        self.totals = offset(b, self.rhs_shared, rhs_bytes)
+def choose(spec: DotSpec, sizes: _Sizes, capability: str) -> DotVariant:
+    """The tile that should finish first, and how the operands get into it."""
+    chip = _CHIPS[capability.removesuffix("a")]
+    long = item_size(spec.accumulator) == 8
+    if chip.mma and spec.accumulator == "float64":
+        table = _MMA_LONG if "float64" in (spec.lhs, spec.rhs) else _MMA
+        tiles = {attrs.evolve(tile, mma=chip.mma): rate for tile, rate in table.items()}
+    else:
+        tiles = _FMA_LONG if long else _FMA
+    found: tuple[float, DotVariant] | None = None
+    for tile, rate in tiles.items():
+        v = _variant(spec, sizes, chip, tile)
+        nbytes = shared_bytes(spec, v)
+        if nbytes > chip.block_bytes:
+            continue
+        blocks = blocks_of(tile, sizes.m, sizes.n, sizes.batches)
+        held = max(1, min(tile.blocks, chip.processor_bytes // (nbytes + 1024)))
+        waves, rest = divmod(blocks, held * chip.processors)
+        cost = (waves * held + -(-rest // chip.processors)) * tile.rows * tile.cols / rate
+        if found is None or cost < found[0]:
+            found = cost, v
+    assert found is not None, (spec, capability)
+    return found[1]
 
-    def emit(self) -> None:
-        b, a, t = self.b, self.args, self.tile
-        row_tiles, col_tiles = ceil_div(b, a.M, t.rows), ceil_div(b, a.N, t.cols)
-        number = block_index(b)
-        band = b.udiv(number, row_tiles)
-        row = b.mul(b.urem(number, row_tiles), I64(t.rows))
-        item, col = b.udiv(band, col_tiles), b.mul(b.urem(band, col_tiles), I64(t.cols))
-        b0, b1 = b.udiv(item, a.BATCH1), b.urem(item, a.BATCH1)
-        lhs = at(b, device_pointer(b, a.LHS), (b0, a.LHS_BATCH0), (b1, a.LHS_BATCH1))
-        rhs = at(b, device_pointer(b, a.RHS), (b0, a.RHS_BATCH0), (b1, a.RHS_BATCH1))
-        out = at(b, device_pointer(b, a.OUT), (b0, a.OUT_BATCH0), (b1, a.OUT_BATCH1))
-        lhs_parts = self._parts(self.variant.lhs_along == "k", t.rows, row, a.M, lhs, a.LHS_M, a.LHS_K)
-        rhs_parts = self._parts(self.variant.rhs_along == "k", t.cols, col, a.N, rhs, a.RHS_N, a.RHS_K)
-        across = t.cols // t.thread_cols
-        self.down, self.right = b.udiv(self.thread, I64(across)), b.urem(self.thread, I64(across))
-        self._run(lhs_parts, rhs_parts)
-        self._write(out, row, col)
 
-    def _run(self, lhs_parts: list[Part], rhs_parts: list[Part]) -> None:
-        """All tiles of k: while one is multiplied, the next is on its way from memory."""
-        b, a, t, spec = self.b, self.args, self.tile, self.spec
-        last = b.sub(a.K, I64(1))
-        zeros = [self.zero] * (t.thread_rows * t.thread_cols)
-        self._each_total(lambda slot, _: b.store(self.zero, slot), zeros)
+def _variant(spec: DotSpec, sizes: _Sizes, chip: _Chip, tile: Tile) -> DotVariant:
+    lhs = _operand(spec, spec.lhs, sizes, chip, tile, tile.rows, Arg.LHS, Arg.M, Arg.LHS_M, Arg.LHS_K)
+    rhs = _operand(spec, spec.rhs, sizes, chip, tile, tile.cols, Arg.RHS, Arg.N, Arg.RHS_N, Arg.RHS_K)
+    each = (2 if tile.mma else 4) * item_size(spec.out)
+    wide = item_size(spec.out) >= 4 and sizes.n % (2 if tile.mma else 4) == 0
+    wide = wide and sizes.aligned(min(16, each), Arg.OUT, Arg.OUT_M)
+    return DotVariant(tile, lhs, rhs, sizes.k % tile.depth == 0, sizes.k <= CHUNK, wide)
 
-        def bring(k: ir.Value) -> list[ir.Value]:
-            if self.variant.whole:
-                k = minimum(b, k, b.sub(a.K, I64(t.depth)))
-                return [
-                    b.load(at(b, pointer, (k, stride)), typ=ir.VectorType(self.kind, _GROUP), align=_GROUP * self.size)
-                    for parts, stride in ((lhs_parts, a.LHS_K), (rhs_parts, a.RHS_K))
-                    for pointer, _, _ in parts
-                ]
-            return [self._read(p, k, last, a.LHS_K, spec.lhs) for p in lhs_parts] + [
-                self._read(p, k, last, a.RHS_K, spec.rhs) for p in rhs_parts
-            ]
 
-        with if_then(b, b.icmp_signed(">", a.K, I64(0))):
-            ahead = bring(I64(0))
-            with loop(b, 0, a.K, t.depth, [*zeros, *ahead]) as it:
-                sums, brought = list(it.values[: len(zeros)]), it.values[len(zeros) :]
-                barrier(b)
-                places: list[tuple[Part, ir.Value, int, str]] = []
-                places += [(p, self.lhs_shared, self.lhs_line, self.variant.lhs_along) for p in lhs_parts]
-                places += [(p, self.rhs_shared, self.rhs_line, self.variant.rhs_along) for p in rhs_parts]
-                for ((_, depth, place), space, line, along), value in zip(places, brought, strict=True):
-                    here = at(b, space, (depth, I64(line)), (place, I64(self.size)))
-                    if self.variant.whole and along == "k":
-                        for i in range(_GROUP):
-                            b.store(b.extract_element(value, I32(i)), offset(b, here, i * line))
-                    else:
-                        b.store(value, here, align=_GROUP * self.size if self.variant.whole else self.size)
-                barrier(b)
-                following = b.add(it.index, I64(t.depth))
-                ahead = bring(following)
-                depth = I64(t.depth) if self.variant.whole else minimum(b, b.sub(a.K, it.index), t.depth)
-                sums = self._multiply(depth, sums)
-                chain_ends = b.or_(
-                    b.icmp_signed("==", b.and_(following, I64(CHUNK - 1)), I64(0)), b.icmp_signed(">=", following, a.K)
-                )
-                with if_else(b, chain_ends) as branch:
-                    with branch.then():
-                        first = b.icmp_signed("<=", following, I64(CHUNK))
-                        self._each_total(lambda slot, x: self._absorb(slot, x, first), sums)
-                        branch.give(*zeros)
-                    with branch.otherwise():
-                        branch.give(*sums)
-                it.advance(*branch.results, *ahead)
-
-    def _absorb(self, slot: ir.Value, chain: ir.Value, first: ir.Value) -> None:
-        """Add a chain's sum to the total at a slot; the first is the total."""
-        b = self.b
-        b.store(b.select(first, chain, self._add(b.load(slot, typ=self.kind), chain)), slot)
-
-    def _each_total(self, act: Callable[[ir.Value, ir.Value], object], values: list[ir.Value]) -> None:
-        """Call ``act(slot, value)`` for each output element of the thread; totals wait in shared memory."""
-        for i, value in enumerate(values):
-            place = self.b.add(self.thread, I64(i * self.tile.threads))
-            act(at(self.b, self.totals, (place, I64(self.size))), value)
-
-    def _parts(
-        self, along_k: bool, length: int, start: ir.Value, size: ir.Value, base: ir.Value, stride: ir.Value,
-        stride_k: ir.Value,
-    ) -> list[Part]:  # fmt: skip
-        """What a thread brings of an operand's tile: (pointer to its line, depth in the tile, place in the line)."""
-        b, t = self.b, self.tile
-        if self.variant.whole:
-            return self._groups_of(along_k, length, start, size, base, stride, stride_k)
-        parts = []
-        for turn in range(length * t.depth // t.threads):
-            number = b.add(self.thread, I64(turn * t.threads))
-            if along_k:
-                place, depth = b.udiv(number, I64(t.depth)), b.urem(number, I64(t.depth))
-            else:
-                place, depth = b.urem(number, I64(length)), b.udiv(number, I64(length))
-            line = minimum(b, b.add(start, place), b.sub(size, I64(1)))
-            parts.append((at(b, base, (line, stride)), depth, place))
-        return parts
-
-    def _groups_of(
-        self, along_k: bool, length: int, start: ir.Value, size: ir.Value, base: ir.Value, stride: ir.Value,
-        stride_k: ir.Value,
-    ) -> list[Part]:  # fmt: skip
-        """The same in groups of four neighbours, along the dimension in which the operand lies."""
-        b, t = self.b, self.tile
-        parts = []
-        for turn in range(length * t.depth // t.threads // _GROUP):
-            number = b.add(self.thread, I64(turn * t.threads))
-            if along_k:
-                place, group = b.udiv(number, I64(t.depth // _GROUP)), b.urem(number, I64(t.depth // _GROUP))
-                depth = b.mul(group, I64(_GROUP))
-                line = minimum(b, b.add(start, place), b.sub(size, I64(1)))
-            else:
-                group, depth = b.urem(number, I64(length // _GROUP)), b.udiv(number, I64(length // _GROUP))
-                place = b.mul(group, I64(_GROUP))
-                line = minimum(b, b.add(start, place), b.sub(size, I64(_GROUP)))
-            parts.append((at(b, base, (line, stride), (depth, stride_k)), depth, place))
-        return parts
-
-    def _read(self, part: Part, k: ir.Value, last: ir.Value, stride: ir.Value, dtype: str) -> ir.Value:
-        """One element as the accumulator's kind; beyond the last k it is one that is not used."""
-        line, depth, _ = part
-        here = at(self.b, line, (minimum(self.b, self.b.add(k, depth), last), stride))
-        return self.one.cast(self.one.load(here, dtype), self.spec.accumulator).ir
-
-    def _groups(self, number: ir.Value, each: int, length: int) -> list[ir.Value]:
-        """The places in a line of a thread's `each` rows or columns: runs of neighbours, far apart."""
-        b, group = self.b, min(_GROUP, each)
-        runs = each // group
-        first = b.mul(number, I64(group))
-        return [b.add(first, I64(run * (length // runs) + i)) for run in range(runs) for i in range(group)]
-
-    def _fetch(self, line: ir.Value, number: ir.Value, each: int, length: int) -> list[ir.Value]:
-        """A thread's `each` values of a line in shared memory, up to 16 bytes at a time."""
-        b, group = self.b, min(_GROUP, each)
-        wide = min(group, 16 // self.size)
-        kind, found = ir.VectorType(self.kind, wide), []
-        start = at(b, line, (number, I64(group * self.size)))
-        for run in range(each // group):
-            for first in range(0, group, wide):
-                here = offset(b, start, (run * (length // (each // group)) + first) * self.size)
-                vector = b.load(here, typ=kind, align=wide * self.size)
-                found += [b.extract_element(vector, I32(i)) for i in range(wide)]
-        return found
-
-    def _multiply(self, depth: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
-        """Go on with the chains over the tile's first `depth` products."""
-        b, t = self.b, self.tile
-        unroll = 4
-        whole = b.and_(depth, I64(-unroll))
-        for start, stop, step in ((I64(0), whole, unroll), (whole, depth, 1)):
-            with loop(b, start, stop, step, sums) as it:
-                now = list(it.values)
-                for i in range(step):
-                    k = b.add(it.index, I64(i))
-                    left_line = at(b, self.lhs_shared, (k, I64(self.lhs_line)))
-                    right_line = at(b, self.rhs_shared, (k, I64(self.rhs_line)))
-                    xs = self._fetch(left_line, self.down, t.thread_rows, t.rows)
-                    ys = self._fetch(right_line, self.right, t.thread_cols, t.cols)
-                    now = [self._link(x, y, now[n]) for n, (x, y) in enumerate((x, y) for x in xs for y in ys)]
-                it.advance(*now)
-            sums = list(it.results)
-        return sums
-
-    def _link(self, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
-        return fma(self.b, x, y, z) if is_float(self.spec.accumulator) else self.b.add(z, self.b.mul(x, y))
-
-    def _add(self, x: ir.Value, y: ir.Value) -> ir.Value:
-        return self.b.fadd(x, y) if is_float(self.spec.accumulator) else self.b.add(x, y)
-
-    def _write(self, out: ir.Value, row: ir.Value, col: ir.Value) -> None:
-        b, a, t, spec = self.b, self.args, self.tile, self.spec
-        lefts = [b.add(row, p) for p in self._groups(self.down, t.thread_rows, t.rows)]
-        rights = [b.add(col, p) for p in self._groups(self.right, t.thread_cols, t.cols)]
-        totals: list[ir.Value] = []
-        self._each_total(
-            lambda slot, _: totals.append(b.load(slot, typ=self.kind)), [self.zero] * len(lefts) * len(rights)
-        )
-        values = iter(totals)
-        for r in lefts:
-            line = at(b, out, (r, a.OUT_M))
-            inside = b.icmp_signed("<", r, a.M)
-            for c in rights:
-                value = self.one.cast(self.one.value(next(values), spec.accumulator), spec.out)
-                with if_then(b, b.and_(inside, b.icmp_signed("<", c, a.N))):
-                    to = at(b, line, (c, I64(item_size(spec.out))))
-                    self.one.store(value, to, spec.out if spec.out in HALF_DTYPES else None)
+def _operand(
+    spec: DotSpec, dtype: str, sizes: _Sizes, chip: _Chip, tile: Tile, length: int, operand: Arg, size: Arg, own: Arg,
+    k: Arg,
+) -> Operand:  # fmt: skip
+    nbytes = item_size(dtype)
+    along: Along = "k" if sizes[k] == nbytes else "line" if sizes[own] == nbytes else ""
+    if along == "k" and sizes[own] == nbytes and sizes.k == 1:
+        along = "line"
+    staged = spec.accumulator
+    if tile.mma and dtype != "float64":
+        staged = "float32"
+    direct = chip.direct and nbytes >= 4 and dtype.removeprefix("u") == staged
+    most = min(16 // nbytes, tile.depth * length // tile.threads)
+    width = 1
+    if along and sizes.aligned(most * nbytes, operand, own if along == "k" else k):
+        if along == "line":
+            width = most if sizes[size] % most == 0 else 1
+        elif tile.mma if direct else sizes.k % most == 0:
+            width = most  # direct copies that turn an operand copy element by element
+    return Operand(along, width, dtype, staged, direct)

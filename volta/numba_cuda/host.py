@@ -220,10 +220,12 @@ class _Tables:
         return {name: getattr(self, name) for name in names}
 
     def shadow_of(self, start: int, nbytes: int) -> int:
-        """The shadow of shared memory."""
-        if start not in self._shadows:
-            self._shadows[start] = np.zeros(nbytes * host_runtime.SHADOW_BYTES, np.uint8)
-        return self._shadows[start].ctypes.data
+        """The shadow of shared memory, of which launches may ask for more or less."""
+        wanted = nbytes * host_runtime.SHADOW_BYTES
+        found = self._shadows.get(start)
+        if found is None or found.nbytes < wanted:
+            found = self._shadows[start] = np.zeros(wanted, np.uint8)
+        return found.ctypes.data
 
     def start(self, threads: int, fiber: int) -> None:
         """Every thread of a block at the beginning of `fiber`."""

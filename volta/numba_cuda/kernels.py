@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import attrs
-
 from volta.core.errors import UnsupportedOperationError
 from volta.numba_cuda import attention_choice, cutting, dot, dot_tensor, library, nests, steps
 from volta.numba_cuda.launches import Launch, Regions, touched
 from volta.numba_cuda.merging import merge
 from volta.numba_cuda.ptx import KernelSource
 from volta.numba_cuda.threads import HEADER
-from volta.xla_like.dot_schedule import Arg, DotSpec, item_size
 from volta.xla_like.kernels import (
     CombineKernel,
     KernelCall,
@@ -81,7 +78,7 @@ def _launch(call: KernelCall, regions: Regions, nbytes: Callable[[int], int], ca
     elif kernel.name == "dot_pack":
         return
     elif kernel.name in ("dot", "dot_row"):
-        source, grid, threads = _dot(call, kernel.spec)
+        source, grid, threads, shared = dot.launch_of(call, capability)
         words, addresses = _library_words(call)
     elif kernel.name == "dot_tc":
         source, grid, variant = dot_tensor.launch_of(call, capability)
@@ -114,32 +111,6 @@ def _launch(call: KernelCall, regions: Regions, nbytes: Callable[[int], int], ca
     yield Launch(
         source, grid, threads, (*header, *words), tuple(moved), 0, call.describe(), shared, reads, writes, alone=alone
     )
-
-
-def _dot(call: KernelCall, spec: DotSpec) -> tuple[KernelSource, int, int]:
-    def arg(which: Arg) -> int:
-        return call.sizes[which - Arg.BATCH1]
-
-    m, n = arg(Arg.M), arg(Arg.N)
-    batches = call.tasks // (-(-m // arg(Arg.TASK_ROWS)) * -(-n // arg(Arg.TASK_COLS)))
-    lhs_along = "k" if arg(Arg.LHS_K) == item_size(spec.lhs) else "m"
-    rhs_along = "k" if arg(Arg.RHS_K) == item_size(spec.rhs) and arg(Arg.RHS_N) != item_size(spec.rhs) else "n"
-    aligned = _in_groups(
-        call, 0, lhs_along, spec.lhs, m, (Arg.LHS_BATCH0, Arg.LHS_BATCH1, Arg.LHS_M, Arg.LHS_K)
-    ) and _in_groups(call, 1, rhs_along, spec.rhs, n, (Arg.RHS_BATCH0, Arg.RHS_BATCH1, Arg.RHS_N, Arg.RHS_K))
-    variant = dot.choose(spec, m, n, arg(Arg.K), batches, lhs_along, rhs_along, aligned)
-    plain = attrs.evolve(spec, vector_bits=512)  # the width of the CPU's registers means nothing here
-    name = f"{kernel_name(LibraryKernel('dot', plain))}_{variant.suffix()}"
-    source = KernelSource(name, f"dot {plain} {variant}", lambda mod, s: dot.build_dot(mod, s, plain, variant))
-    return source, dot.blocks_of(variant.tile, m, n, batches), variant.tile.threads
-
-
-def _in_groups(call: KernelCall, operand: int, along: str, dtype: str, size: int, which: tuple[Arg, ...]) -> bool:
-    """Whether an operand of a product can be read four aligned float32 values at a time."""
-    *batch, own, k = (call.sizes[w - Arg.BATCH1] for w in which)
-    inner, outer = (k, own) if along == "k" else (own, k)
-    whole = dtype == "float32" and inner == 4 and (along == "k" or size % 4 == 0)
-    return whole and not any(n % 16 for n in (*batch, outer, call.accesses[operand].offset))
 
 
 class _Words:

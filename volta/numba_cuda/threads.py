@@ -28,10 +28,13 @@ BODY_TYPE = ir.FunctionType(VOID, [PTR, I64])
 """What an entry calls: args block and number of the block of threads."""
 
 
-def new_entry(module: ir.Module, name: str, threads: int) -> tuple[ir.Function, ir.IRBuilder]:
+def new_entry(
+    module: ir.Module, name: str, threads: int, resident: int | None = None
+) -> tuple[ir.Function, ir.IRBuilder]:
     """Add a kernel that runs in blocks of `threads`; returns its body, with a builder at the start of it.
 
-    The entry itself only calls the body, with its args and the number of its block; `merge_entry` makes it find them.
+    A multiprocessor is to hold at least `resident` blocks at once, which bounds a thread's registers. The entry itself
+    only calls the body, with its args and the number of its block; `merge_entry` makes it find them.
     """
     body = ir.Function(module, BODY_TYPE, f"{name}_body")
     body.linkage = "internal"
@@ -40,8 +43,9 @@ def new_entry(module: ir.Module, name: str, threads: int) -> tuple[ir.Function, 
     entry = ir.Function(module, ENTRY_TYPE, name)
     entry.calling_convention = "ptx_kernel"
     entry.args[0].name = "args"
-    note = module.add_metadata([entry, "maxntidx", I32(threads)])
-    module.add_named_metadata("nvvm.annotations").add(note)
+    notes = {"maxntidx": threads} if resident is None else {"maxntidx": threads, "minctasm": resident}
+    for key, number in notes.items():
+        module.add_named_metadata("nvvm.annotations").add(module.add_metadata([entry, key, I32(number)]))
     b = ir.IRBuilder(entry.append_basic_block("entry"))
     b.call(body, [entry.args[0], _register(b, "ctaid.x")])
     b.ret_void()

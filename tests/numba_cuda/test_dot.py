@@ -1,0 +1,105 @@
+"""Products on the host runner: whatever the tile, the layout and the dtypes, the bits are the CPU's."""
+
+import numpy as np
+import pytest
+
+import volta.numpy as vnp
+from volta.numba_cuda import dot
+from volta.testing import fill
+from volta.testing.host_grid import HostKernels, check_on_host
+
+KERNELS = HostKernels()
+TABLES = {"float32": "_FMA", "highest": "_MMA", "float64": "_MMA_LONG", "int64": "_FMA_LONG"}
+TILES = [(kind, tile) for kind, table in TABLES.items() for tile in getattr(dot, table)]
+LAYOUTS = {
+    "NN": lambda a, b: (a, b),
+    "TN": lambda a, b: (a.T.copy(), b),
+    "NT": lambda a, b: (a, b.T.copy()),
+    "TT": lambda a, b: (a.T.copy(), b.T.copy()),
+}
+
+
+def operands(kind, m, k, n):
+    dtype = "float32" if kind == "highest" else kind
+    return (fill("normal", (m, k), "float32", 1) * 9).astype(dtype), (fill("normal", (k, n), "float32", 2) * 9).astype(
+        dtype
+    )
+
+
+def product(layout, kind):
+    def f(a, b):
+        a, b = (x.T if t == "T" else x for x, t in zip((a, b), layout, strict=True))
+        return vnp.matmul(a, b, precision="highest" if kind == "highest" else None)
+
+    return f
+
+
+@pytest.mark.parametrize(
+    ("kind", "tile"),
+    [
+        pytest.param(
+            kind, tile, id=f"{kind}-{tile.rows}x{tile.cols}", marks=[] if tile.rows == 32 else pytest.mark.slow
+        )
+        for kind, tile in TILES
+    ],
+)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_tile_has_the_cpus_bits_in_every_layout(monkeypatch, kind, tile, layout):
+    monkeypatch.setattr(dot, TABLES[kind], {tile: 1})
+    for m, k, n in ((tile.rows + 4, 272, tile.cols + 8), (tile.rows - 3, 2 * tile.depth + 5, 7)):
+        args = LAYOUTS[layout](*operands(kind, m, k, n))
+        check_on_host(product(layout, kind), *args, kernels=KERNELS)
+
+
+@pytest.mark.parametrize("kind", ["float32", "highest", "float64"])
+@pytest.mark.parametrize("k", [0, 1, 255, 256, 257, 513])
+def test_chunks_of_k_end_where_the_cpus_do(kind, k):
+    check_on_host(product("NN", kind), *operands(kind, 33, k, 40), kernels=KERNELS)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8", "uint16", "int32"])
+@pytest.mark.parametrize("layout", ["NN", "TT"])
+def test_operands_that_change_their_dtype_on_the_way(dtype, layout):
+    a, b = (vnp.asarray(x).astype(dtype) for x in LAYOUTS[layout](*operands("float32", 40, 48, 72)))
+    check_on_host(product(layout, dtype), np.asarray(a), np.asarray(b), kernels=KERNELS)
+
+
+@pytest.mark.parametrize("scale", [1e-25, 1e-30])
+def test_what_underflows_keeps_its_sign(scale):
+    a, b = operands("float32", 20, 70, 24)
+    check_on_host(
+        lambda a, b: (a @ b, (a[:, 1:-1] * 1e-3) @ b[2:]), a * np.float32(scale), b * np.float32(1e-15), kernels=KERNELS
+    )
+
+
+@pytest.mark.parametrize("capability", ["7.5", "8.0", "8.9", "9.0"])
+def test_every_gpu_has_a_tile_that_fits(capability):
+    for m, n, k in ((1, 1, 1), (1, 5000, 300), (64, 64, 64), (768, 2304, 8192), (8192, 8192, 64)):
+        for kind in TABLES:
+            spec = dot.DotSpec(
+                *["float32" if kind == "highest" else kind] * 3, "highest" if kind == "highest" else "default"
+            )
+            v = dot.choose(spec, Plain(m, n, k), capability)
+            assert dot.shared_bytes(spec, v) <= dot._CHIPS[capability].block_bytes
+            assert capability != "7.5" or not (v.lhs.direct or v.rhs.direct or v.tile.mma)
+
+
+class Plain(dot._Sizes):
+    """Row-major operands without a call."""
+
+    def __init__(self, m, n, k):
+        self.m, self.n, self.k, self.batches = m, n, k, 1
+        self.sizes = {dot.Arg.M: m, dot.Arg.N: n, dot.Arg.K: k, dot.Arg.BATCH1: 1}
+
+    def __getitem__(self, which):
+        own = {
+            dot.Arg.LHS_M: 4 * self.k,
+            dot.Arg.LHS_K: 4,
+            dot.Arg.RHS_K: 4 * self.n,
+            dot.Arg.RHS_N: 4,
+            dot.Arg.OUT_M: 4 * self.n,
+        }
+        return {**own, **self.sizes}[which]
+
+    def aligned(self, nbytes, operand, *which):
+        return not any(self[w] % nbytes for w in which)

@@ -1,0 +1,73 @@
+"""What a product's kernel is made for: its tile, and how its operands lie. Nothing here changes a bit of the result."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import attrs
+
+Along = Literal["k", "line", ""]
+"""Where an operand's neighbouring elements lie: along k, along its row or column of the product, or neither."""
+
+
+@attrs.frozen
+class Tile:
+    """A block's tile of the output, a thread's part of it, and how k is staged through shared memory.
+
+    ``depth`` is the k of one stage. ``lane_rows`` of a warp's threads lie below each other, the others beside
+    each other. ``stages`` are in shared memory at once, ``blocks`` on a multiprocessor. ``mma`` is the k of one
+    instruction of float64 tensor cores, for tiles that run on them (0: they do not).
+    """
+
+    rows: int
+    cols: int
+    depth: int
+    thread_rows: int
+    thread_cols: int
+    lane_rows: int = 4
+    stages: int = 4
+    blocks: int = 2
+    mma: int = 0
+
+    @property
+    def threads(self) -> int:
+        return self.rows * self.cols // (self.thread_rows * self.thread_cols)
+
+    @property
+    def warp_rows(self) -> int:
+        return self.lane_rows * self.thread_rows
+
+    @property
+    def warp_cols(self) -> int:
+        return 32 // self.lane_rows * self.thread_cols
+
+
+@attrs.frozen
+class Operand:
+    """How an operand lies, and how it is staged.
+
+    Where its neighbours are, how many of them are copied at once (up to 16 bytes), the dtype it has in memory and in a
+    stage, and whether it is copied asynchronously: then both are the same.
+    """
+
+    along: Along
+    width: int
+    dtype: str
+    staged: str
+    direct: bool
+
+
+@attrs.frozen
+class DotVariant:
+    """A kernel for products of one kind: tile, operands, and what is known of the sizes.
+
+    ``whole``: k is whole stages. ``short``: k is at most one chunk. ``wide``: neighbours of a row of the output can be
+    written at once.
+    """
+
+    tile: Tile
+    lhs: Operand
+    rhs: Operand
+    whole: bool = False
+    short: bool = False
+    wide: bool = False
