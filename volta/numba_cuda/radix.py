@@ -1,8 +1,9 @@
 """Sorting by digits: the pieces of a stable radix sort that a block of threads does with one tile of elements.
 
 A tile lies in the registers of its threads, warp by warp and then round by round, so that warp, round and lane give the
-order of elements. A pass ranks them by a digit of 8 bits: lanes with one digit find each other by votes, counters in
-shared memory carry on from round to round, and sums over warps and digits give every element its place.
+order of elements. A pass ranks them by a digit of 8 bits: lanes with one digit find each other by the bits they leave
+in a word of shared memory, counters carry on from round to round, and sums over warps and digits give every element its
+place.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ from collections.abc import Sequence
 from llvmlite import ir
 
 from volta.emit.builder import item_size
-from volta.emit.loops import I1, I32, I64, for_range, if_then, offset
+from volta.emit.loops import I32, I64, for_range, if_then, offset
 from volta.numba_cuda import ptx_ops
 from volta.numba_cuda.threads import WARP, barrier, shared_memory, thread_index, warp_barrier
 
 THREADS = 256
 WARPS = THREADS // WARP
+RESIDENT = 2
+"""Blocks of the kernels with the most registers that run at once on a multiprocessor."""
+
 BITS = 8
 DIGITS = 1 << BITS  # as many as threads: each thread has the sums of one digit
 
@@ -73,7 +77,8 @@ class Places:
         self.counters = shared_memory(module, b, f"{name}_counters", 4 * DIGITS * WARPS)
         self.starts = shared_memory(module, b, f"{name}_starts", 4 * DIGITS)
         self.sums = shared_memory(module, b, f"{name}_sums", 4 * WARP)
-        self.space = shared_memory(module, b, f"{name}_exchange", nbytes * items * THREADS)
+        self.space = shared_memory(module, b, f"{name}_exchange", max(nbytes * items * THREADS, 4 * DIGITS * WARPS))
+        self.masks = self.space  # nothing is exchanged while elements are ranked
 
     def index(self, r: int) -> ir.Value:
         """Where the thread's r-th element lies in the tile, in the order of elements (an i32)."""
@@ -83,8 +88,8 @@ class Places:
     def at(self, base: ir.Value, index: ir.Value, nbytes: int = 4) -> ir.Value:
         return offset(self.b, base, self.b.mul(self.b.zext(index, I64), I64(nbytes)))
 
-    def _counter(self, digit: ir.Value) -> ir.Value:
-        return self.at(self.counters, self.b.add(self.b.mul(self.warp, I32(DIGITS)), digit))
+    def _of_warp(self, words: ir.Value, digit: ir.Value) -> ir.Value:
+        return self.at(words, self.b.add(self.b.mul(self.warp, I32(DIGITS)), digit))
 
     def rank(self, digits: Sequence[ir.Value], inside: Sequence[ir.Value]) -> list[ir.Value]:
         """Each element's place in the tile sorted by digit; ``starts`` are then the places of the digits' firsts.
@@ -92,28 +97,35 @@ class Places:
         Elements that are not ``inside`` have no place: theirs means nothing.
         """
         b = self.b
+        barrier(b)
         for k in range(DIGITS // WARP):
-            b.store(I32(0), self._counter(b.add(self.lane, I32(WARP * k))), align=4)
+            for of in (self.counters, self.masks):
+                b.store(I32(0), self._of_warp(of, b.add(self.lane, I32(WARP * k))), align=4)
         warp_barrier(b)
-        ranks = []
+        own, ranks = b.shl(I32(1), self.lane), []
         for digit, valid in zip(digits, inside, strict=True):
-            same = ptx_ops.ballot(b, valid)
-            for bit in range(BITS):
-                has = b.trunc(b.lshr(digit, I32(bit)), I1)
-                votes = ptx_ops.ballot(b, has)
-                same = b.and_(same, b.select(has, votes, b.xor(votes, I32(-1))))
+            mask, counter = self._of_warp(self.masks, digit), self._of_warp(self.counters, digit)
+            with if_then(b, valid):
+                b.atomic_rmw("or", b.addrspacecast(mask, ir.PointerType(addrspace=3)), own, "monotonic")
+            warp_barrier(b)
+            same, before = b.load(mask, align=4, typ=I32), b.load(counter, align=4, typ=I32)
             earlier = b.ctpop(b.and_(same, self.below))
-            counter = self._counter(digit)
-            before = b.load(counter, align=4, typ=I32)
             warp_barrier(b)
             with if_then(b, b.and_(valid, b.icmp_unsigned("==", earlier, I32(0)))):
                 b.store(b.add(before, b.ctpop(same)), counter, align=4)
+                b.store(I32(0), mask, align=4)
             warp_barrier(b)
-            ranks.append(b.add(before, earlier))
+            ranks.append(
+                b.or_(b.shl(digit, I32(16)), b.add(before, earlier))
+            )  # in one register until the sums are known
         barrier(b)
         self._sum_digits()
         barrier(b)
-        return [b.add(b.load(self._counter(d), align=4, typ=I32), rank) for d, rank in zip(digits, ranks, strict=True)]
+        places = []
+        for x in ranks:
+            start = b.load(self._of_warp(self.counters, b.lshr(x, I32(16))), align=4, typ=I32)
+            places.append(b.add(start, b.and_(x, I32(0xFFFF))))
+        return places
 
     def _sum_digits(self) -> None:
         """Turn the warps' counts into where each warp's elements of each digit begin."""

@@ -9,7 +9,7 @@ import attrs
 from llvmlite import ir
 
 from volta.emit.loops import I32, I64, for_range, if_then, load_args, loop, minimum, offset
-from volta.numba_cuda import ptx_ops
+from volta.numba_cuda import ptx_ops, radix
 from volta.numba_cuda.indexing import divide
 from volta.numba_cuda.radix import (
     DIGITS,
@@ -42,8 +42,11 @@ SLOT = "slot"
 """Stands for a dtype: targets of a scatter, int64 in memory, of which the lower 32 bits are kept."""
 
 TAKE_EACH = 4
-OFFSET_COLUMNS = 4
-"""Neighbouring counts that a lane adds up at once."""
+OFFSET_COLUMNS = 16
+"""Neighbouring counts that a lane adds up at once, four in one access."""
+
+_AT_ONCE = 4
+_FOUR = ir.VectorType(I32, _AT_ONCE)
 
 
 @attrs.frozen
@@ -83,7 +86,7 @@ def counts_bytes(rows: int, length: int) -> int:
 
 
 def padded(tiles: int) -> int:
-    return -(-tiles // OFFSET_COLUMNS) * OFFSET_COLUMNS
+    return -(-tiles // _AT_ONCE) * _AT_ONCE
 
 
 class _Pass:
@@ -163,11 +166,14 @@ def build_offsets(module: ir.Module, name: str) -> ir.Function:
     with loop(b, 0, p.tiles, step, [I32(0)]) as it:
         own = b.add(it.index, b.mul(b.zext(lane, I64), I64(OFFSET_COLUMNS)))
         found, places = [], []
-        for k in range(OFFSET_COLUMNS):
+        for k in range(0, OFFSET_COLUMNS, _AT_ONCE):
             at = b.add(own, I64(k))
             inside = b.icmp_signed("<", at, p.tiles)
             place = offset(b, counts, b.shl(b.select(inside, at, I64(0)), I64(2)))
-            found.append(b.select(inside, b.load(place, align=4, typ=I32), I32(0)))
+            four = b.load(place, align=4 * _AT_ONCE, typ=_FOUR)
+            for c in range(_AT_ONCE):
+                there = b.icmp_signed("<", b.add(at, I64(c)), p.tiles)
+                found.append(b.select(there, b.extract_element(four, I32(c)), I32(0)))
             places.append((place, inside))
         mine = found[0]
         for x in found[1:]:
@@ -175,10 +181,13 @@ def build_offsets(module: ir.Module, name: str) -> ir.Function:
         upto = inclusive_sum(b, mine, lane)
         running = b.add(it.values[0], b.sub(upto, mine))
         whole = ptx_ops.shuffle(b, "idx", upto, I32(WARP - 1))
-        for x, (place, inside) in zip(found, places, strict=True):
+        for k, (place, inside) in enumerate(places):
+            four = ir.Constant(_FOUR, ir.Undefined)
+            for c in range(_AT_ONCE):
+                four = b.insert_element(four, running, I32(c))
+                running = b.add(running, found[k * _AT_ONCE + c])
             with if_then(b, inside):
-                b.store(running, place, align=4)
-            running = b.add(running, x)
+                b.store(four, place, align=4 * _AT_ONCE)
         it.advance(b.add(it.values[0], whole))
     with if_then(b, b.icmp_unsigned("==", lane, I32(0))):
         b.store(it.results[0], p.total(I64(0), line), align=4)
@@ -188,7 +197,7 @@ def build_offsets(module: ir.Module, name: str) -> ir.Function:
 
 def build_move(module: ir.Module, name: str, spec: PassSpec) -> ir.Function:
     """Put the elements of each tile where they belong by this pass's digit."""
-    function, b = new_entry(module, name, THREADS)
+    function, b = new_entry(module, name, THREADS, radix.RESIDENT)
     p = _Pass(b, spec, function.args[0])
     p.tile()
     kind = spec.kind
@@ -271,7 +280,7 @@ def build_rows(module: ir.Module, name: str, spec: SortSpec, items: int) -> ir.F
 
     All elements of a tile are sorted as one row, and at last by the number of their row, which keeps their order.
     """
-    function, b = new_entry(module, name, THREADS)
+    function, b = new_entry(module, name, THREADS, radix.RESIDENT)
     number = len(spec.dtypes)
     words = load_args(b, own_args(b, function.args[0]), 2 * number + 3)
     rows, length, group = words[2 * number :]

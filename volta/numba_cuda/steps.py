@@ -11,7 +11,7 @@ from llvmlite import ir
 
 from volta.core.errors import UnsupportedOperationError
 from volta.emit.builder import compute_dtype, item_size
-from volta.numba_cuda import indexing, ordering, radix, scanning, scattering, sorting
+from volta.numba_cuda import indexing, long_runs, ordering, radix, scanning, scattering, sorting
 from volta.numba_cuda.launches import Launch, Regions
 from volta.numba_cuda.ptx import KernelSource
 from volta.numba_cuda.sorting import SLOT, PassSpec
@@ -64,32 +64,38 @@ def scatter(call: KernelCall, steps: Steps) -> Iterator[Launch]:
     batch, slots, width, count = call.sizes
     _check(call, batch * count, slots)
     lanes = scattering.columns_at_once(spec, width, (updates.offset, out.offset))
-    text = f"scatter {spec}"
+    text, nothing = f"scatter {spec}", Access(None, 0, ())
 
-    def step(stem: str, build: Callable[[ir.Module, str], object], rows: int, lanes: int, partials: Access) -> Launch:
+    def step(stem: str, build: Callable[[ir.Module, str], object], rows: int) -> Launch:
         shift = indexing.tile_of(width // lanes)
         grid = indexing.blocks_of(rows, width, lanes, shift)
-        words = (updates, order, out, batch, slots, width, count, shift, partials)
+        words = (updates, order, out, batch, slots, width, count, shift, nothing)
         name = f"volta_scatter_{stem}_{spec.op}_{spec.dtype.name}_{lanes}"
-        return steps.launch(name, text, build, grid, scattering.THREADS, words, (updates, order, out), (out, partials))
+        return steps.launch(name, text, build, grid, scattering.THREADS, words, (updates, order, out), (out,))
 
-    nothing = Access(None, 0, ())
     if kernel.name == "scatter_few":
-        yield step("few", partial(scattering.build_few, spec=spec, lanes=lanes), batch * count, lanes, nothing)
+        yield step("few", partial(scattering.build_few, spec=spec, lanes=lanes), batch * count)
         return
-    yield step("short", partial(scattering.build_short, spec=spec, lanes=lanes), batch * count, lanes, nothing)
+    yield step("short", partial(scattering.build_short, spec=spec, lanes=lanes), batch * count)
     if spec.op == "set" or count <= scattering.SHORT:
         return
-    nbytes = scattering.partial_bytes(spec, batch, width, count)
+    nbytes = long_runs.partial_bytes(spec, batch, width, count)
     partials = steps.scratch(nbytes) if nbytes else nothing
-    windows = batch * -(-count // scattering.SHORT)
-    yield step("long", partial(scattering.build_long, spec=spec), windows, 1, partials)
+    windows, (columns, _) = batch * -(-count // scattering.SHORT), long_runs.long_layout(width)
+    chunks = -(-width // columns)
+    each = long_runs.windows_at_once(windows, chunks)
+    words = (updates, order, out, batch, slots, width, count, each, partials)
+    yield steps.launch(
+        f"volta_scatter_long_{spec.op}_{spec.dtype.name}_{columns}", text,
+        partial(long_runs.build_long, spec=spec, columns=columns), -(-windows // each) * chunks, scattering.THREADS,
+        words, (updates, order, out), (out, partials),
+    )  # fmt: skip
     if nbytes:
-        grid = batch * -(-count // scattering.BLOCK) * -(-width // scattering.FINISH_COLUMNS)
+        grid = batch * -(-count // long_runs.BLOCK) * -(-width // long_runs.FINISH_COLUMNS)
         words = (updates, order, out, batch, slots, width, count, 0, partials)
         yield steps.launch(
             f"volta_scatter_finish_{spec.op}_{spec.dtype.name}", text,
-            partial(scattering.build_finish, spec=spec), grid, scattering.THREADS, words,
+            partial(long_runs.build_finish, spec=spec), grid, scattering.THREADS, words,
             (order, partials, out), (out,),
         )  # fmt: skip
 

@@ -199,7 +199,9 @@ class Lowering:
         rank = len(table.view.shape)
         rest = tuple(d for d in range(nb, rank) if d not in axes)
         order = tuple(range(nb)) + tuple(axes) + rest
-        table = self.contiguous(_view_of(table, table.view.transpose(order)))
+        table = _view_of(table, table.view.transpose(order))
+        if not isinstance(table, Const):  # a constant is written where the result will be
+            table = self.contiguous(table)
         shape = table.view.shape
         picked, index_shape = shape[nb : nb + len(axes)], indices[0].view.shape
         batch, width = prod(shape[:nb]), prod(shape[nb + len(axes) :])

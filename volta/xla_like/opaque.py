@@ -17,7 +17,7 @@ from volta.xla_like.attention import OPERANDS, Arg, AttentionSpec, KernelName, s
 from volta.xla_like.dot_schedule import DotShape, DotSpec, Precision, dot_plan, fold_batch, swap, tensor_args
 from volta.xla_like.kernels import Access, ConstValue, KernelCall, LibraryKernel, Load, LoopKernel, Store
 from volta.xla_like.loops import MAP_CHUNK, pattern_of, unique
-from volta.xla_like.nodes import Const, Node, Operand, Ref, Val
+from volta.xla_like.nodes import Const, Iota, Node, Operand, Ref, Val
 from volta.xla_like.views import Ints, View, merge, prod, row_major
 
 
@@ -331,17 +331,18 @@ def _sort(node: Node, ctx: Context) -> list[KernelCall]:
 
 
 def _scatter(node: Node, ctx: Context) -> list[KernelCall]:
-    """Operands: table [B, S, W], updates [B, I, W], targets int64 [B, I] (−1: dropped)."""
+    """Operands: table [B, S, W] (or a constant), updates [B, I, W], targets int64 [B, I] (−1: dropped)."""
     table, updates, targets = (x for x in node.operands)
     out = node.outputs[0]
-    assert isinstance(table, Ref) and isinstance(updates, Ref) and isinstance(targets, Ref)
+    assert not isinstance(table, Iota) and isinstance(updates, Ref) and isinstance(targets, Ref)
     batch, slots, width, count = node.params["sizes"]
     buffer = ctx.buffer_of(out)
     if out.size == 0:
         return []
-    flat = attrs.evolve(table, view=View.of((out.size,)))
-    calls = copy_call(flat, (out.size,), buffer, out.dtype, (1,), 0, ctx)
-    calls = [attrs.evolve(c, inplace=((ctx.buffer_of(table.val), buffer),)) for c in calls]
+    whole = View.of((out.size,)) if isinstance(table, Ref) else View((), ()).broadcast((out.size,), ())
+    calls = copy_call(attrs.evolve(table, view=whole), (out.size,), buffer, out.dtype, (1,), 0, ctx)
+    if isinstance(table, Ref):
+        calls = [attrs.evolve(c, inplace=((ctx.buffer_of(table.val), buffer),)) for c in calls]
     if updates.val.size == 0:
         return calls
     t, u = ctx.buffer_of(targets.val), ctx.buffer_of(updates.val)
