@@ -38,6 +38,8 @@ SIZES = [  # B, N, K, T, S, H, Hv
     (1, 1, 1, 65, 129, 24, 40),
     (1, 2, 2, 130, 70, 17, 33),
     (1, 1, 1, 7, 200, 64, 32),
+    (2, 6, 2, 1, 130, 8, 16),
+    (1, 70, 1, 1, 66, 48, 80),
 ]
 
 
@@ -66,6 +68,16 @@ def test_masks(shape, causal):
         mask[..., 3, :] = mask[..., 68, :] = False  # rows that see no key
         mask[..., 64:] &= shape[3] != 130
     check(*operands(2, 2, 1, 70, 130, 8, 16), causal=causal, mask=mask)
+
+
+@pytest.mark.parametrize("shape", [(2, 6, 1, 130), (1, 6, 1, 1), (2, 1, 1, 130)])
+def test_one_row_of_heads_that_share_keys(shape):
+    """The kernel takes the heads of a group together: each at the same position, with a mask of its own."""
+    mask = np.random.default_rng(4).random(shape) < 0.7
+    given = operands(2, 6, 2, 1, 130, 8, 8)
+    check(*given, mask=mask)
+    check(*given, mask=mask, causal=True, start=np.int32([3, 99]))
+    check(*given, causal=True, start=np.int32([-1, 1 << 20]))
 
 
 def test_masks_that_leave_out_whole_blocks():

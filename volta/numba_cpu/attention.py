@@ -14,7 +14,7 @@ from llvmlite import ir
 
 from volta.emit.builder import Builder, item_size
 from volta.emit.dot_args import ceil_div
-from volta.emit.loops import I32, I64, PTR, for_range, if_then, load_arg, loop, minimum, new_kernel, offset
+from volta.emit.loops import I32, I64, PTR, for_range, if_then, intrinsic, load_arg, loop, minimum, new_kernel, offset
 from volta.numba_cpu.attention_rows import Row, add_part, back, merge, weigh
 from volta.numba_cpu.attention_seen import copy_rows, seen_words
 from volta.numba_cpu.attention_tile import at_step, product, vectors_of
@@ -22,6 +22,9 @@ from volta.numba_cpu.dot_pack import pack
 from volta.xla_like.attention import BLOCK, Arg, AttentionSpec, KernelName, row_elements, scratch
 
 NULL = ir.Constant(PTR, None)
+
+FEW_ROWS = 16
+"""Below this many query rows the kernel asks for the next keys while it works on these."""
 
 
 class _Rows:
@@ -50,6 +53,7 @@ class _Kernel:
         self.lanes = self.bits // (8 * self.size)
         self.row_bytes = BLOCK * self.size
         self.builder = Builder(self.b, self.lanes)
+        self.by_group: ir.Value | None = None
 
     # -- tasks ---------------------------------------------------------------------------------------------------------
 
@@ -62,7 +66,11 @@ class _Kernel:
         """
         b, args = self.b, self.args
         size = args[Arg.TASK_ROWS]
-        per_head = ceil_div(b, args[count], size)
+        total = args[count]
+        if self.kernel == "attention":  # one row a head: the heads that share a key head are the rows
+            self.by_group = b.icmp_signed("==", args[Arg.T], I64(1))
+            total = b.select(self.by_group, args[Arg.GROUP], total)
+        per_head = ceil_div(b, total, size)
         with for_range(b, self.begin, self.end) as task:
             item = b.sdiv(task, per_head)
             place = b.sub(task, b.mul(item, per_head))
@@ -71,7 +79,7 @@ class _Kernel:
             odd = b.icmp_signed("==", b.and_(place, I64(1)), I64(1))
             first = b.mul(b.select(odd, from_end, half), size)
             self.enter(item)
-            yield first, minimum(b, b.sub(args[count], first), size)
+            yield first, minimum(b, b.sub(total, first), size)
 
     @contextmanager
     def heads(self) -> Iterator[None]:
@@ -83,9 +91,10 @@ class _Kernel:
     def enter(self, item: ir.Value) -> None:
         """Make ready one head of one batch item."""
         b, args = self.b, self.args
-        self.item = item
-        self.batch = b.sdiv(item, args[Arg.N])
-        self.head = b.sub(item, b.mul(self.batch, args[Arg.N]))
+        group = I64(1) if self.by_group is None else b.select(self.by_group, args[Arg.GROUP], I64(1))
+        self.item = b.mul(item, group)
+        self.batch = b.sdiv(self.item, args[Arg.N])
+        self.head = b.sub(self.item, b.mul(self.batch, args[Arg.N]))
         self.key_head = b.sdiv(self.head, args[Arg.GROUP])
         self.start: ir.Value = I64(0)
         if self.spec.started:
@@ -97,8 +106,10 @@ class _Kernel:
         b, args = self.b, self.args
         pointer = b.inttoptr(args[operand], PTR)
         pointer = at_step(b, pointer, self.batch, args[strides])
-        pointer = at_step(b, pointer, head, args[Arg(strides + 1)])
-        return _Rows(pointer, args[Arg(strides + 2)])
+        by_head, by_row = (args[Arg(strides + i)] for i in (1, 2))
+        if self.by_group is not None and operand not in (Arg.K, Arg.V):
+            by_row = b.select(self.by_group, by_head, by_row)
+        return _Rows(at_step(b, pointer, head, by_head), by_row)
 
     def statistics(self, operand: Arg, row: ir.Value) -> ir.Value:
         """Where M, L or DELTA has a row of this head."""
@@ -123,6 +134,15 @@ class _Kernel:
         self.b.call(copy, [self.scratch[name], rows.pointer, rows.stride, count])
         return _Rows(self.scratch[name], I64(row_bytes))
 
+    def ahead(self, rows: _Rows, count: ir.Value, elements: int) -> None:
+        """Ask for rows that will be read soon."""
+        b, i32 = self.b, ir.IntType(32)
+        fetch = intrinsic(b.module, "llvm.prefetch.p0", ir.VoidType(), [PTR, i32, i32, i32])
+        with for_range(b, 0, count) as i:
+            line = at_step(b, rows.pointer, i, rows.stride)
+            for at in range(0, elements * self.in_size, 64):
+                b.call(fetch, [offset(b, line, at), i32(0), i32(2), i32(1)])
+
     def packed(self, rows: _Rows, name: str, count: ir.Value, elements: int) -> _Rows:
         """Rows (keys) turned: for each element of a head, one row of 64 keys."""
         b = self.b
@@ -139,14 +159,15 @@ class _Kernel:
         b, args, spec = self.b, self.args, self.spec
         by_key = name == "seen_by"
         function = seen_words(self.module, spec.causal, spec.masked, by_key)
-        position = b.sub(b.add(self.start, row), key)
+        step = I64(1) if self.by_group is None else b.select(self.by_group, I64(0), I64(1))
+        position = b.sub(b.add(self.start, b.mul(row, step)), key)
         mask: list[ir.Value] = [NULL, I64(0), I64(0)]
         if spec.masked:
             rows_of_mask = self.rows_of(Arg.MASK, Arg.MASK_B, self.head).from_row(b, row)
             pointer = at_step(b, rows_of_mask.pointer, key, args[Arg.MASK_S])
-            mask = [pointer, args[Arg.MASK_T], args[Arg.MASK_S]]
+            mask = [pointer, rows_of_mask.stride, args[Arg.MASK_S]]
         count, width = (keys, rows) if by_key else (rows, keys)
-        found: ir.Value = b.call(function, [self.scratch[name], count, width, position, *mask])
+        found: ir.Value = b.call(function, [self.scratch[name], count, width, position, step, *mask])
         return found
 
     def scores(self, name: str, left: _Rows, turned: _Rows, rows: ir.Value, depth: int) -> None:
@@ -203,6 +224,8 @@ class _Kernel:
         """How many keys can be seen by rows before ``row``."""
         if not self.spec.causal:
             return self.args[Arg.S]
+        if self.by_group is not None:
+            row = self.b.select(self.by_group, I64(1), row)
         return minimum(self.b, self.args[Arg.S], self.b.add(self.start, row))
 
 
@@ -220,8 +243,12 @@ def build_attention(module: ir.Module, name: str, spec: AttentionSpec) -> ir.Fun
         k.clear("sum", count, hv)
         k.fill(k.scratch["m"], count, float("-inf"))
         k.fill(k.scratch["l"], count, 0.0)
-        with for_range(b, 0, k.last_key(b.add(first, count)), BLOCK) as key:
+        last = k.last_key(b.add(first, count))
+        with for_range(b, 0, last, BLOCK) as key:
             width = minimum(b, b.sub(k.args[Arg.S], key), BLOCK)
+            with if_then(b, b.icmp_signed("<", count, I64(FEW_ROWS))):  # memory is all that such rows wait for
+                k.ahead(values.from_row(b, key), width, hv)
+                k.ahead(keys.from_row(b, b.add(key, width)), minimum(b, b.sub(last, b.add(key, width)), BLOCK), h)
             turned = k.packed(keys.from_row(b, key), "kt", width, h)
             held = k.right(values.from_row(b, key), "v", width, hv)
             with for_range(b, 0, count, BLOCK) as row:

@@ -10,8 +10,8 @@ from volta.numba_cpu.attention_tile import at_step
 from volta.numba_cpu.dot_tile import new_internal
 from volta.xla_like.attention import BLOCK
 
-SEEN_TYPE = ir.FunctionType(I64, [PTR, I64, I64, I64, PTR, I64, I64])
-"""``seen(words, count, width, position, mask, mask_row, mask_column)`` -> all words joined."""
+SEEN_TYPE = ir.FunctionType(I64, [PTR, I64, I64, I64, I64, PTR, I64, I64])
+"""``seen(words, count, width, position, step, mask, mask_row, mask_column)`` -> all words joined."""
 
 COPY_TYPE = ir.FunctionType(VOID, [PTR, PTR, I64, I64])
 """``copy(to, source, source_row, rows)``."""
@@ -20,15 +20,16 @@ COPY_TYPE = ir.FunctionType(VOID, [PTR, PTR, I64, I64])
 def seen_words(module: ir.Module, causal: bool, masked: bool, by_key: bool) -> ir.Function:
     """A word for each of ``count`` rows: bit j says whether the row sees key j of ``width`` (both at most 64).
 
-    Row i stands at ``position + i`` from the block's first key. ``by_key``: a word for each of ``count`` keys, whose
-    bit i says whether row i of ``width`` sees it. The mask is read at the given byte strides.
+    Row i stands at ``position + i * step`` from the block's first key (`step` is 0 or 1). ``by_key``: a word for each
+    of ``count`` keys, whose bit i says whether row i of ``width`` sees it (`step` is 1). The mask is read at the given
+    byte strides.
     """
     name = f"volta_attention_seen{'_causal' * causal}{'_masked' * masked}{'_by_key' * by_key}"
     found = module.globals.get(name)
     if found is not None:
         return found
     function, b = new_internal(module, name, SEEN_TYPE)
-    words, count, width, position, mask, mask_row, mask_column = function.args
+    words, count, width, position, step, mask, mask_row, mask_column = function.args
     bits = _mask_bits(module) if masked else None
     inside = _low_bits(b, width)
     if by_key:
@@ -39,7 +40,7 @@ def seen_words(module: ir.Module, causal: bool, masked: bool, by_key: bool) -> i
             before = b.sub(it.index, position)
             word = b.and_(word, b.not_(_low_bits(b, before)))
         elif causal:  # keys up to j = position + i
-            word = b.and_(word, _low_bits(b, b.add(b.add(position, it.index), I64(1))))
+            word = b.and_(word, _low_bits(b, b.add(b.add(position, b.mul(it.index, step)), I64(1))))
         if bits is not None:
             word = b.and_(word, b.call(bits, [at_step(b, mask, it.index, mask_row), mask_column, width]))
         b.store(word, offset(b, words, b.shl(it.index, I64(3))), align=8)

@@ -84,8 +84,8 @@ def product(module: ir.Module, dtype: str, vector_bits: int, vectors: int, depth
     if found is not None:
         return found
     height = tile_rows(vector_bits)
-    widths = [2] * (vectors // 2) + [1] * (vectors % 2)
-    tiles = {(h, w): _tile(module, dtype, vector_bits, h, w) for h in (height, 1) for w in sorted(set(widths))}
+    widths = {h: _widths(vectors, most) for h, most in ((height, 2), (1, 4))}
+    tiles = {(h, w): _tile(module, dtype, vector_bits, h, w) for h in widths for w in sorted(set(widths[h]))}
     function, b = new_internal(module, name, PRODUCT_TYPE)
     c, c_row, a, a_row, a_k, b_pointer, b_k, rows, seen = function.args
 
@@ -93,7 +93,7 @@ def product(module: ir.Module, dtype: str, vector_bits: int, vectors: int, depth
         words = offset(b, seen, b.shl(row, I64(3)))
         steps = _steps(b, words, h) if depth is None else [I64(0), I64(0), I64(depth), I64(depth)]
         to, source, at = at_step(b, c, row, c_row), at_step(b, a, row, a_row), b_pointer
-        for w in widths:
+        for w in widths[h]:
             b.call(tiles[h, w], [to, c_row, source, a_row, a_k, at, b_k, words, *steps])
             to, at = offset(b, to, w * vector_bits // 8), offset(b, at, w * vector_bits // 8)
 
@@ -106,6 +106,15 @@ def product(module: ir.Module, dtype: str, vector_bits: int, vectors: int, depth
                 row_of_tiles(1, row)
     b.ret_void()
     return function
+
+
+def _widths(vectors: int, most: int) -> list[int]:
+    """Powers of two up to ``most`` that add up to a number of vectors: one row needs several to hide an FMA's time."""
+    widths: list[int] = []
+    while vectors:
+        widths.append(min(most, 1 << (vectors.bit_length() - 1)))
+        vectors -= widths[-1]
+    return widths
 
 
 def _steps(b: ir.IRBuilder, words: ir.Value, rows: int) -> list[ir.Value]:

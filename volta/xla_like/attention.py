@@ -118,7 +118,7 @@ class Arg(enum.IntEnum):
     DV_B = 45
     DV_N = 46
     DV_S = 47
-    TASK_ROWS = 48  # a task of the CPU is this many query rows (keys in attention_dkv) of one (b, n); rows vary fastest
+    TASK_ROWS = 48  # a task of the CPU is this many query rows (keys in attention_dkv) of one (b, n): see tasks_of
 
 
 OPERANDS = tuple(arg for arg in Arg if arg < Arg.B)
@@ -141,9 +141,15 @@ def task_rows(kernel: KernelName, t: int) -> int:
     return BLOCK if kernel == "attention_dkv" or t <= BLOCK else TASK_ROWS
 
 
-def tasks_of(kernel: KernelName, b: int, n: int, t: int, s: int) -> int:
-    """How many tasks a call has."""
-    return b * n * -(-(s if kernel == "attention_dkv" else t) // task_rows(kernel, t))
+def tasks_of(kernel: KernelName, b: int, n: int, heads: int, t: int, s: int) -> int:
+    """How many tasks a call has, for ``n`` query heads and ``heads`` key heads.
+
+    Where ``attention`` has one row a head, the heads that share a key head are the rows of its tasks.
+    """
+    size, rows = task_rows(kernel, t), s if kernel == "attention_dkv" else t
+    if kernel == "attention" and t == 1 and heads:
+        n, rows = heads, n // heads
+    return b * n * -(-rows // size)
 
 
 @attrs.frozen

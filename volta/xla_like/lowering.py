@@ -28,6 +28,7 @@ class Lowering:
         self.nodes: list[Node] = []
         self.env: dict[Var, Operand] = {}
         self._source: Source | None = None
+        self._written: dict[object, Ref] = {}
 
     # -- values --------------------------------------------------------------------------------------------------------
 
@@ -292,9 +293,16 @@ class Lowering:
     # -- attention -----------------------------------------------------------------------------------------------------
 
     def _rows(self, x: Operand) -> Ref:
-        """The operand with neighbouring elements along its last dimension; the others may have any strides."""
-        ref = self.stored(x)
-        return ref if ref.view.shape[-1] == 1 or ref.view.strides[-1] == 1 else self.copied(ref)
+        """The operand with neighbouring elements along its last dimension; the others may have any strides.
+
+        What must be written out for this is written once, however many equations read it.
+        """
+        if isinstance(x, Ref) and (x.view.shape[-1] == 1 or x.view.strides[-1] == 1):
+            return x
+        key = (x.val if isinstance(x, Ref) else str(x), x.view)
+        if key not in self._written:
+            self._written[key] = self.copied(x)
+        return self._written[key]
 
     def _attention(self, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> list[Operand]:
         """Results (B, N, T, H) are stored as (B, T, N, H): the next product takes all heads of a position at once."""

@@ -162,7 +162,7 @@ def _attention(node: Node, ctx: Context) -> list[KernelCall]:
         if len(val.shape) == 4:
             outer, inner, middle, _ = (i * val.dtype.itemsize for i in row_major(val.shape))
             words |= _strides(arg, (outer, middle, inner))
-    tasks = tasks_of(name, b, n, t, s)
+    tasks = tasks_of(name, b, n, heads, t, s)
     if not tasks or all(val.size == 0 for val in node.outputs):
         return []
     return [
