@@ -342,19 +342,24 @@ class FakeDriver:
         if not gx or tx > 1024 or shared > limit[0]:
             return 1
         (value,) = (ctypes.c_void_p * 1).from_address(params)
-        args = ctypes.c_uint64.from_address(value).value
+        by_value = re.search(r"_v(\d+)$", name)
+        if by_value:  # the args are read now
+            kept = (ctypes.c_int64 * int(by_value[1])).from_buffer_copy(ctypes.string_at(value, 8 * int(by_value[1])))
+            return self._push(stream, lambda: self._run(name, kept, gx, tx, shared))
+        args = (ctypes.c_int64 * 1).from_address(ctypes.c_uint64.from_address(value).value)
+        if not self._inside(ctypes.addressof(args), 8):
+            return 700
         return self._push(stream, lambda: self._run(name, args, gx, tx, shared))
 
-    def _run(self, name: str, args: int, grid: int, threads: int, shared: int) -> int:
-        if not self._inside(args, 8):
-            return 700
+    def _run(self, name: str, args: Any, grid: int, threads: int, shared: int) -> int:
         if not self.run_kernels:
             return 0
         if name not in _compiled:
             fresh = [s for s in self.sources.values() if s.name not in _compiled]
             _compiled.update(dict.fromkeys((s.name for s in fresh), HostModule(fresh)))
         ranges = [Range(f"{a:#x}", a, n, READ | WRITE) for a, (_, n, _) in self.allocations.items()]
-        wrong = _compiled[name].run(name, args, grid, threads, ranges, dynamic=shared)
+        ranges.append(Range("args", ctypes.addressof(args), ctypes.sizeof(args), READ))
+        wrong = _compiled[name].run(name, ctypes.addressof(args), grid, threads, ranges, dynamic=shared)
         self.violations += wrong
         return 700 if wrong else 0
 

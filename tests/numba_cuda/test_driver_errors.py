@@ -63,7 +63,7 @@ def test_a_device_that_is_not_there(gpu, name):
 
 def test_a_module_that_is_none(gpu):
     with pytest.raises(errors.DeviceError, match=r"(?s)CUDA_ERROR_INVALID_PTX.*compute capability.*assembler says: \S"):
-        Module(gpu, "this is no PTX")
+        Module(gpu, ".version 7.8\n.target sm_75\n.address_size 64\nthis is no PTX\n")
 
 
 def test_ptx_of_a_newer_version(fake):

@@ -68,6 +68,24 @@ def test_a_call_on_device_arrays_moves_nothing(gpu):
     assert counters.tables == tables + 1
 
 
+def test_a_short_plan_needs_no_table(gpu, monkeypatch):
+    """Its args go with the launch, whatever addresses they hold; in tables, the bits are the same."""
+    f, arrays = (lambda x: nn.softmax(x * 2, 0)), [put(normal(7, 9) + i) for i in range(12)]
+    by_value = volta.jit(f)
+    by_value(arrays[0])
+    assert plan_of(f, normal(7, 9)).by_value and plan_of(f, normal(7, 9)).transfers["args"] == 0
+    before = moved()
+    want = [by_value(x) for x in arrays]
+    assert since(before) == {"host_to_device": 0, "device_to_host": 0, "args": 0}
+    PLAN_CACHE.clear()
+    monkeypatch.setattr("volta.numba_cuda.device_plan._MOST_WORDS", 0)
+    by_table = volta.jit(lambda x: f(x))
+    assert not plan_of(lambda x: f(x), normal(7, 9)).by_value
+    got = [by_table(x) for x in arrays]
+    assert since(before)["args"] > 0
+    assert_bits_equal(got, want)
+
+
 def test_what_is_moved_is_what_the_plan_says(gpu):
     w, x = normal(6, 4), normal(3, 6)
     plan = plan_of(step, w, x)
@@ -163,8 +181,10 @@ def test_out_of_memory_for_an_array(gpu):
 
 def test_a_budget_is_checked_before_anything_runs(gpu):
     with volta.execution_context(memory_budget=1000), volta.default_device("cuda"):
-        with pytest.raises(errors.MemoryBudgetError, match="workspace"):
+        with pytest.raises(errors.MemoryBudgetError, match=r"(?s)on the host.*on the device.*workspace"):
             volta.jit(step)(normal(60, 40), normal(30, 60))
+    plan = plan_of(step, normal(60, 40), normal(30, 60))
+    assert plan.partitions() == {"host": 4 * (60 * 40 + 30 * 60), "device": plan.peak_live_bytes}
 
 
 def test_dropped_programs_and_arrays_leave_nothing(gpu):
@@ -329,8 +349,10 @@ def test_large_copies_run_beside_other_work(gpu):
     assert_bits_equal(np.asarray(z), host * 2)
 
 
-def test_copies_of_several_chunks(gpu, monkeypatch):
-    monkeypatch.setattr("volta.numba_cuda.staging.CHUNK", 400_000)
+@pytest.mark.parametrize("piece", [1 << 10, 1 << 20])
+def test_copies_of_several_chunks(gpu, monkeypatch, piece):
+    monkeypatch.setattr("volta.numba_cuda.staging.CHUNK", 400_003)
+    monkeypatch.setattr("volta.numba_cuda.staging._PIECE", piece)
     host = normal(700, 611)
     assert_bits_equal(np.asarray(put(host)), host)
 

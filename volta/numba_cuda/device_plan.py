@@ -12,12 +12,22 @@ from volta.xla_like.plan import ExecutionPlan
 KEPT = 8
 """Tables of args a plan keeps, by the addresses in them: as memory is reused, most calls find theirs."""
 
+FEW = 3
+"""Plans of at most this many launches are launched kernel by kernel: a graph would only cost more."""
+
+_SHORT = 1024
+"""Kernels of at most this many blocks are over soon, and may be given their args by value: that saves them a read."""
+
+_MOST_WORDS = 256
+
 
 @attrs.frozen
 class DevicePlan(ExecutionPlan):
-    """An ExecutionPlan with the launches that run it on a GPU."""
+    """An ExecutionPlan with the launches that run it on a GPU. ``by_value``: its kernels are given their args with the
+    launch; otherwise they read them from a table in device memory."""
 
     launches: tuple[Launch, ...] = ()
+    by_value: bool = False
 
     @property
     def workspace_bytes(self) -> int:
@@ -31,8 +41,8 @@ class DevicePlan(ExecutionPlan):
 
     @property
     def table_bytes(self) -> int:
-        """A table of the args of all launches."""
-        return 8 * sum(len(x.words) for x in self.launches)
+        """A table of the args of all launches; 0 where they need none."""
+        return 0 if self.by_value else 8 * sum(len(x.words) for x in self.launches)
 
     def bytes_by_class(self) -> dict[str, int]:
         """Bytes held while the plan runs, as the pool sets them aside; 'workspace' and 'args' are the backend's own."""
@@ -43,9 +53,13 @@ class DevicePlan(ExecutionPlan):
         if self.device_arena_bytes:
             out["workspace"] = self.workspace_bytes
             out["temp"] = rounded(self.device_arena_bytes) - self.workspace_bytes
-        if self.launches:
+        if self.table_bytes:
             out["args"] = rounded(KEPT * self.table_bytes)
         return out
+
+    def partitions(self) -> dict[str, int]:
+        """The peak by where the memory is: the device's, and of the host's what inputs that lie there take."""
+        return {"host": self.transfers["host_to_device"], "device": self.peak_live_bytes}
 
     @property
     def transfers(self) -> dict[str, int]:
@@ -95,7 +109,12 @@ def device_plan(plan: ExecutionPlan, capability: str = "9.0") -> DevicePlan:
         UnsupportedOperationError: a call has no CUDA kernel.
     """
     fields = {f.name: getattr(plan, f.name) for f in attrs.fields(ExecutionPlan)}
-    return DevicePlan(**fields, launches=tuple(launches_of(plan, capability)))
+    launches = launches_of(plan, capability)
+    few = len(launches) <= FEW
+    by_value = few and all(x.calls == 1 and x.grid <= _SHORT and len(x.words) <= _MOST_WORDS for x in launches)
+    if by_value:
+        launches = [attrs.evolve(x, source=x.source.by_value(len(x.words))) for x in launches]
+    return DevicePlan(**fields, launches=tuple(launches), by_value=by_value)
 
 
 @attrs.frozen

@@ -11,6 +11,7 @@ import numpy as np
 
 from volta.core.errors import DeviceError
 from volta.numba_cuda import cuda_api
+from volta.numba_cuda.device_plan import FEW
 from volta.numba_cuda.driver import Device
 from volta.numba_cuda.launcher import HEADER, ROW, launcher
 from volta.numba_cuda.staging import HOST
@@ -21,9 +22,6 @@ _DYNAMIC_SHARED = 8  # CUfunction_attribute
 _THREAD_LOCAL = 1  # CUstreamCaptureMode
 _WAIT_EQUAL = 1  # CUstreamWaitValue_flags
 
-
-_FEW = 3
-"""Plans of at most this many launches are launched kernel by kernel: a graph would only cost more."""
 
 _GATED = 128
 """Kernels that are queued behind one gate to be timed; a stream takes about a thousand commands."""
@@ -117,16 +115,18 @@ class Row:
 class Launches:
     """Kernels on a stream, in order, each of which reads its args from device memory; `launch` launches them all."""
 
-    def __init__(self, stream: Stream, rows: Sequence[Row]) -> None:
+    def __init__(self, stream: Stream, rows: Sequence[Row], by_value: bool = False) -> None:
+        """With ``by_value`` the args lie in host memory, and are read as the kernels are launched."""
         device = self._device = stream.device
         self.stream, self._rows, self._graph, self._exec = stream, tuple(rows), 0, 0
         self._values = (ctypes.c_uint64 * len(rows))(*(row.args for row in rows))
         first, size = ctypes.addressof(self._values), ctypes.sizeof(ctypes.c_uint64)
-        self._params = (ctypes.c_void_p * len(rows))(*(first + size * i for i in range(len(rows))))
+        params = [row.args for row in rows] if by_value else [first + size * i for i in range(len(rows))]
+        self._params = (ctypes.c_void_p * len(rows))(*params)
         api = device.api
         words = np.zeros(HEADER + ROW * len(rows), np.int64)
         words[2:5] = stream.handle, cuda_api.address_of(api.cuCtxSetCurrent), device.context
-        if len(rows) > _FEW:
+        if len(rows) > FEW:
             self._record()
             words[1], words[5] = cuda_api.address_of(api.cuGraphLaunch), self._exec
         else:

@@ -128,6 +128,7 @@ def _replace_operation(function: ir.Function) -> None:
     name = function.name
     if function.calling_convention == "ptx_kernel":
         function.calling_convention = ""
+        function.args[0].attributes = ir.values.ArgumentAttributes()  # the host always passes an address
     if name in OPS:
         function.blocks.clear()
         function.attributes.discard("alwaysinline")

@@ -17,7 +17,7 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 from llvmlite.binding import ffi
 
-from volta.numba_cuda.threads import merge_entry
+from volta.numba_cuda.threads import by_value_entry, merge_entry
 
 TRIPLE = "nvptx64-nvidia-cuda"
 
@@ -60,6 +60,15 @@ class KernelSource:
             merge_entry(module, name)
 
         return KernelSource(f"{self.name}_many", self.text, build)
+
+    def by_value(self, words: int) -> KernelSource:
+        """The same kernel, given its args themselves and not their address: launched with no memory of their own."""
+
+        def build(module: ir.Module, name: str) -> None:
+            self.build(module, name)
+            by_value_entry(module, name, words)
+
+        return KernelSource(f"{self.name}_v{words}", self.text, build)
 
 
 def _target_machine(capability: str) -> llvm.TargetMachine:

@@ -78,6 +78,22 @@ def merge_entry(module: ir.Module, name: str) -> None:
     b.ret_void()
 
 
+class _ByValue(ir.values.ArgumentAttributes):
+    """The attribute of a pointer that stands for a block of words among the kernel's params."""
+
+    words = 0
+
+    def _to_list(self, typ: ir.Type) -> list[str]:
+        return [f"byval([{self.words} x i64]) align 8"]
+
+
+def by_value_entry(module: ir.Module, name: str, words: int) -> None:
+    """Let a kernel be given its args themselves, so many words, instead of their address."""
+    attributes = _ByValue()
+    attributes.words = words
+    module.get_global(name).args[0].attributes = attributes
+
+
 def _register(b: ir.IRBuilder, name: str) -> ir.Value:
     return b.zext(b.call(intrinsic(b.module, f"llvm.nvvm.read.ptx.sreg.{name}", I32, []), []), I64)
 

@@ -91,6 +91,10 @@ class ExecutionPlan:
         """The most bytes that are live at once: inputs, constants, outputs and the arena."""
         return sum(self.bytes_by_class().values())
 
+    def partitions(self) -> dict[str, int]:
+        """The peak by where the memory is, host or device. A budget bounds the one that the plan runs in."""
+        return {"host": self.peak_live_bytes, "device": 0}
+
     @property
     def transfers(self) -> dict[str, int]:
         """Bytes moved between host and device (none on the CPU, whose memory is the host's)."""
@@ -138,6 +142,7 @@ class ExecutionPlan:
         """Bytes by class, the largest buffers, and the arena's use over the schedule, as text."""
         total = self.peak_live_bytes
         lines = [f"peak live bytes {total:,} ({self.level.value}, {self.contract})"]
+        lines += [f"  on the {where:<9}{n:>16,}" for where, n in self.partitions().items() if n]
         for name, n in self.bytes_by_class().items():
             lines.append(f"  {name:<8}{n:>16,}  {100 * n / total if total else 0:5.1f}%")
         largest = sorted(self.buffers, key=lambda b: (-b.nbytes, b.id))[:8]
