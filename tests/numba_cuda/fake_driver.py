@@ -46,11 +46,16 @@ class _Stream:
         self.recording: list[Callable[[], int]] | None = None
 
 
+class _Record:
+    """One time that an event was recorded: an event may be recorded again while somebody waits for the last time."""
+
+    def __init__(self, stream: _Stream | None) -> None:
+        self.stream, self.done, self.time = stream, stream is None, 0.0
+
+
 class _Event:
     def __init__(self) -> None:
-        self.stream: _Stream | None = None
-        self.recorded = self.done = 0
-        self.time = 0.0
+        self.last = _Record(None)
 
 
 class FakeDriver:
@@ -214,20 +219,17 @@ class FakeDriver:
             s.queue.append(("run", work))
         return 0
 
-    def _step(self, s: _Stream, event: _Event | None = None, number: int = 0) -> None:
+    def _step(self, s: _Stream, until: _Record | None = None) -> None:
         """Run a stream's queue, up to a record of an event in it."""
-        while s.queue and not (event is not None and event.done >= number):
+        while s.queue and not (until is not None and until.done):
             kind, what = s.queue.popleft()
             self.clock += 1.0
             if kind == "run":
                 self.sticky = self.sticky or what() or 0
             elif kind == "record":
-                recorded, count = what
-                recorded.done, recorded.time = count, self.clock
-            else:
-                awaited, other, count = what
-                if awaited.done < count:
-                    self._step(other, awaited, count)
+                what.done, what.time = True, self.clock
+            elif not what.done:
+                self._step(what.stream, what)
 
     def _drain_all(self) -> None:
         for s in [x for x in self.objects.values() if isinstance(x, _Stream)]:
@@ -248,8 +250,7 @@ class FakeDriver:
         return 600 if self.objects[stream].queue else 0
 
     def cuStreamWaitEvent(self, stream: int, event: int, flags: int) -> int:
-        e = self.objects[event]
-        self.objects[stream].queue.append(("wait", (e, e.stream, e.recorded)))
+        self.objects[stream].queue.append(("wait", self.objects[event].last))
         return 0
 
     def cuStreamWaitValue32(self, stream: int, address: int, value: int, flags: int) -> int:
@@ -267,23 +268,22 @@ class FakeDriver:
         return 0
 
     def cuEventRecord(self, event: int, stream: int) -> int:
-        e, s = self.objects[event], self.objects[stream]
-        e.stream, e.recorded = s, e.recorded + 1
-        s.queue.append(("record", (e, e.recorded)))
+        s = self.objects[stream]
+        record = self.objects[event].last = _Record(s)
+        s.queue.append(("record", record))
         return 0
 
     def cuEventQuery(self, event: int) -> int:
-        e = self.objects[event]
-        return 0 if e.done >= e.recorded else 600
+        return 0 if self.objects[event].last.done else 600
 
     def cuEventSynchronize(self, event: int) -> int:
-        e = self.objects[event]
-        if e.done < e.recorded:
-            self._step(e.stream, e, e.recorded)
+        last = self.objects[event].last
+        if not last.done:
+            self._step(last.stream, last)
         return 0
 
     def cuEventElapsedTime(self, out: int, first: int, second: int) -> int:
-        ctypes.c_float.from_address(out).value = 1e-3 * (self.objects[second].time - self.objects[first].time)
+        ctypes.c_float.from_address(out).value = 1e-3 * (self.objects[second].last.time - self.objects[first].last.time)
         return 0
 
     # -- code ----------------------------------------------------------------------------------------------------------

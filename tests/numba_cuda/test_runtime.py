@@ -333,7 +333,7 @@ def test_memory_of_one_stream_is_not_reused_while_another_reads_it(gpu):
         out = f(y)
     del y  # the side stream may not have read it yet
     for _ in range(3):
-        put(np.full((30, 40), np.nan, np.float32))
+        put(np.full((30, 40), np.nan, np.float32)).block_until_ready()
     assert_bits_equal(np.asarray(out), want)
 
 
