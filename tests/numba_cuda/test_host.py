@@ -246,6 +246,7 @@ def blocks_that(act):
 def test_blocks_may_only_share_what_they_update_atomically():
     assert blocks_that(lambda b, p: b.store(I32(1), p)) == (True, 1)
     assert blocks_that(lambda b, p: b.load(p, typ=I32)) == (False, 0)
+    assert blocks_that(lambda b, p: b.store(b.load(p, typ=I32), p)) == (True, -1)
     assert blocks_that(lambda b, p: b.atomic_rmw("add", p, I32(1), "monotonic")) == (False, 4)
 
 

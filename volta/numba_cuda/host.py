@@ -8,7 +8,8 @@ shared memory at the start of every block.
 
 A multiply-add is fused here as on the GPU, so results have the CPU's bits, or the kernel is wrong. Threads take turns
 in ascending, descending or shuffled order; in any of them, two accesses to a byte that no barrier orders are recorded
-as a race.
+as a race. In device memory a read that races gives NaN instead: it is an error only if what was read is used, and then
+the bits say so in one of two opposite orders.
 """
 
 from __future__ import annotations
@@ -208,6 +209,7 @@ class _Tables:
         self.alive, self.arrived, self.passed = (np.zeros(warps, np.int64) for _ in range(3))
         self.records = np.zeros((host_runtime.MOST_RECORDS, host_runtime.RECORD_WORDS), np.int64)
         self.nothing, self.sink = (np.zeros(host_runtime.SINK_BYTES + 64, np.uint8) for _ in range(2))
+        self.spoilt = np.full(host_runtime.SINK_BYTES + 64, 0xFF, np.uint8)
         self.lanes = np.empty(n * host_runtime.LANE_BYTES, np.uint8)
         self.copies = np.empty((n, host_runtime.MOST_COPIES, host_runtime.COPY_WORDS), np.int64)
         top = self.stacks_memory.ctypes.data + np.arange(1, n + 1, dtype=np.int64) * _STACK
@@ -216,7 +218,7 @@ class _Tables:
 
     def by_name(self) -> dict[str, np.ndarray]:
         names = ("stacks", "order", "waits", "values", "done", "copy_counts", "groups", "alive", "arrived", "passed",
-                 "records", "nothing", "sink", "lanes", "copies")  # fmt: skip
+                 "records", "nothing", "sink", "spoilt", "lanes", "copies")  # fmt: skip
         return {name: getattr(self, name) for name in names}
 
     def shadow_of(self, start: int, nbytes: int) -> int:

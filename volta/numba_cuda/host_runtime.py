@@ -37,7 +37,7 @@ STATE = (
     "kernel", "args", "thread", "block", "threads", "blocks", "launch",  # what runs
     "scheduler", "stacks", "order", "waits", "values", "done",  # fibers: stack pointers, turns, what each waits for
     "alive", "arrived", "passed",  # of the block, then of each warp: threads, threads at the barrier, barriers passed
-    "ranges", "range_count", "last", "records", "record_count", "nothing", "sink",  # checks
+    "ranges", "range_count", "last", "records", "record_count", "nothing", "sink", "spoilt",  # checks
     "lanes", "copies", "copy_counts", "groups",  # exchange between lanes; asynchronous copies
 )  # fmt: skip
 """Words of a module's state, as they lie in ``volta.host.state``. Those that are tables hold addresses."""
@@ -73,7 +73,7 @@ class _Runtime:
         self._switch()
         self._add("thread", I32, [], lambda b, _: b.ret(b.trunc(self._get(b, "thread"), I32)))
         self._add("record", VOID, [I64, I64, I64, I64], self._record)
-        self._add("track", VOID, [I64, I64, I64, I64], self._track)
+        self._add("track", I64, [I64, I64, I64, I64], self._track)
         self._add("check", PTR, [PTR, I64, I64, I64], self._check)
         self._add("lane_area", PTR, [I32], self._lane_area)
         self._add("meet", VOID, [I64], self._meet)
@@ -219,7 +219,9 @@ class _Runtime:
         self._set(b, "last", at)
         with if_then(b, b.icmp_signed("!=", shadow, I64(0)), likely=False):
             moved = b.mul(b.sub(start, low), I64(SHADOW_BYTES))
-            self._call(b, "track", b.add(shadow, moved), start, nbytes, wanted)
+            spoilt = self._call(b, "track", b.add(shadow, moved), start, nbytes, wanted)
+            with if_then(b, b.icmp_signed("!=", spoilt, I64(0)), likely=False):
+                b.ret(b.inttoptr(self._get(b, "spoilt"), PTR))
         b.ret(pointer)
         b.position_at_end(nxt)
         following = b.add(at, I64(1))
@@ -251,6 +253,9 @@ class _Runtime:
         Of two threads' accesses to a byte, one of them a write, the first must be ordered before the second: by a
         launch, by a barrier of their block or warp. Updates by atomic operations need no order among themselves. The
         lowest bit of the shadow's address says that the memory is the block's own.
+
+        A thread may read device memory that another one writes meanwhile if it makes no use of what it finds, as those
+        beyond the end of a row do. So that is no record; where the write came first, 1 is returned, and NaN is read.
         """
         shadow, start, nbytes, wanted = args
         t, one = self._get(b, "thread"), I64(1)
@@ -267,8 +272,9 @@ class _Runtime:
         writes = b.icmp_signed("!=", b.and_(wanted, I64(WRITE)), I64(0))
         atomic = b.icmp_signed("==", wanted, I64(READ | WRITE))
         base = b.inttoptr(b.and_(shadow, I64(-2)), PTR)
-        bad = b.alloca(I64)
+        bad, spoilt = b.alloca(I64), b.alloca(I64)
         b.store(I64(-1), bad)
+        b.store(I64(0), spoilt)
 
         def same(x: ir.Value, y: ir.Value, shift: int) -> ir.Value:
             return b.icmp_signed("==", b.lshr(x, I64(shift)), b.lshr(y, I64(shift)))
@@ -292,7 +298,9 @@ class _Runtime:
             both = b.and_(atomic, b.icmp_signed("!=", b.and_(writer, I64(_ATOMIC)), I64(0)))
             clash = b.and_(races(written, writer), b.not_(both))
             clash_read = b.and_(writes, races(read, reader))
-            with if_then(b, b.or_(clash, clash_read)):
+            with if_then(b, b.and_(clash, b.not_(b.or_(writes, own)))):
+                b.store(I64(1), spoilt)
+            with if_then(b, b.or_(b.and_(clash, b.or_(writes, own)), b.and_(clash_read, own))):
                 b.store(b.and_(b.select(clash, writer, reader), I64(_ATOMIC - 1)), bad)
             with b.if_else(writes) as (write, only_read):
                 with write:
@@ -307,6 +315,7 @@ class _Runtime:
         other = b.load(bad, typ=I64)
         with if_then(b, b.icmp_signed(">=", other, I64(0))):
             self._call(b, "record", start, nbytes, b.or_(wanted, I64(RACE)), other)
+        b.ret(b.load(spoilt, typ=I64))
 
     # -- asynchronous copies -------------------------------------------------------------------------------------------
 
