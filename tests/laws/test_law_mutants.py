@@ -8,8 +8,10 @@ from law_orders import declared_dot, declared_sum, joined, masks, some_pairs
 
 import volta
 import volta.numpy as vnp
+from tests import attention_reference
+from volta import lax
 from volta.emit import reducers
-from volta.numba_cpu import dot, dot_row, nests, unit
+from volta.numba_cpu import attention_rows, attention_tile, dot, dot_row, nests, unit
 from volta.runtime import eager, plan_cache
 from volta.testing import assert_bits_equal, fill
 
@@ -97,6 +99,44 @@ def test_a_chunk_of_128_is_caught(fresh) -> None:
         fresh.setattr(module, "CHUNK", 128)
     with pytest.raises(AssertionError, match="differs"):
         check_dots()
+
+
+def check_attention() -> None:
+    q, k, v = (fill("normal", (1, 2, 70, 8), "float32", seed=i) for i in range(3))
+    k[:, :, 5] = v[:, :, 5] = np.inf
+    mask = (np.arange(70) != 5)[None, None, None]
+    want = attention_reference.attention(q, k, v, causal=True, mask=mask)
+    assert_bits_equal(list(lax.attention(q, k, v, causal=True, mask=mask)), want)
+
+
+def neighbours(row, values):
+    """The sum of a row of weights by pairs of neighbouring vectors, not of halves."""
+    parts = list(values)
+    while len(parts) > 1:
+        parts = [x + y for x, y in zip(parts[::2], parts[1::2], strict=True)]
+    return reducers.across_lanes(row.b, reducers.Reducer("sum", row.dtype), (parts[0],))[0]
+
+
+def test_mutants_of_attention_are_caught(fresh) -> None:
+    check_attention()
+    every = attention_tile.ir.IntType(1)
+
+    def everyone(b, word, index, lanes):
+        return attention_tile.ir.Constant(attention_tile.ir.VectorType(every, lanes), [1] * lanes)
+
+    for place, name, mutant in (
+        (attention_rows.Row, "sum", neighbours),
+        (attention_tile, "_lanes_of_bit", everyone),  # hidden keys weigh 0 instead of taking no part
+    ):
+        for known in ("_addresses", "_texts", "_sources"):
+            fresh.setattr(unit, known, {})
+        fresh.setattr(eager, "_executables", {})
+        plan_cache.PLAN_CACHE.clear()
+        fresh.setenv("VOLTA_CACHE", "0")
+        with fresh.context() as changed:
+            changed.setattr(place, name, mutant)
+            with pytest.raises(AssertionError, match="differs"):
+                check_attention()
 
 
 def test_a_relaxed_sum_is_caught() -> None:

@@ -10,7 +10,22 @@ from __future__ import annotations
 from llvmlite import ir
 
 from volta.emit.builder import item_size, scalar_type
-from volta.emit.loops import I64, PTR, VOID, fma, for_range, if_else, intrinsic, load_arg, loop, minimum, offset, splat
+from volta.emit.loops import (
+    I1,
+    I64,
+    PTR,
+    VOID,
+    fma,
+    for_range,
+    if_else,
+    if_then,
+    intrinsic,
+    load_arg,
+    loop,
+    minimum,
+    offset,
+    splat,
+)
 from volta.numba_cpu.dot_tile import new_internal
 from volta.xla_like.attention import BLOCK
 
@@ -76,8 +91,9 @@ def _lanes_of_bit(b: ir.IRBuilder, word: ir.Value, index: ir.Value, lanes: int) 
 def product(module: ir.Module, dtype: str, vector_bits: int, vectors: int, depth: int | None) -> ir.Function:
     """The function (internal to the module, added once) for any number of rows by ``vectors`` vectors of columns.
 
-    Every chain has ``depth`` steps; or, where that is None, those of the row's word in ``seen``. Rows of the last tile
-    may be computed twice. Rows of b lie `b_k` apart and may be read to the end of their vectors.
+    Every chain has ``depth`` steps; or, where that is None, those of the row's word in ``seen``. With a depth, columns
+    are the bits of these words, and what no row of a tile sees may stay uncomputed. Rows of the last tile may be
+    computed twice. Rows of b lie `b_k` apart and may be read to the end of their vectors.
     """
     name = f"volta_attention_product_{dtype}_{vector_bits}_{vectors}_{'seen' if depth is None else depth}"
     found = module.globals.get(name)
@@ -93,9 +109,16 @@ def product(module: ir.Module, dtype: str, vector_bits: int, vectors: int, depth
         words = offset(b, seen, b.shl(row, I64(3)))
         steps = _steps(b, words, h) if depth is None else [I64(0), I64(0), I64(depth), I64(depth)]
         to, source, at = at_step(b, c, row, c_row), at_step(b, a, row, a_row), b_pointer
+        some, column, lanes = _joined(b, words, h)[1], 0, vector_bits // (8 * item_size(dtype))
         for w in widths[h]:
-            b.call(tiles[h, w], [to, c_row, source, a_row, a_k, at, b_k, words, *steps])
+            wanted = I1(True)
+            if depth is not None:  # columns are keys: leave out those that no row of the tile sees
+                bits = ((1 << w * lanes) - 1) << column * lanes
+                wanted = b.icmp_signed("!=", b.and_(some, I64(bits)), I64(0))
+            with if_then(b, wanted):
+                b.call(tiles[h, w], [to, c_row, source, a_row, a_k, at, b_k, words, *steps])
             to, at = offset(b, to, w * vector_bits // 8), offset(b, at, w * vector_bits // 8)
+            column += w
 
     with if_else(b, b.icmp_signed(">=", rows, I64(height))) as branch:
         with branch.then():
@@ -123,10 +146,7 @@ def _steps(b: ir.IRBuilder, words: ir.Value, rows: int) -> list[ir.Value]:
     Bits that all rows have are looked for at the beginning (keys up to a row's position) or the end (rows from a key's
     position on), whichever is longer.
     """
-    every = some = load_arg(b, words, 0)
-    for row in range(1, rows):
-        word = load_arg(b, words, row)
-        every, some = b.and_(every, word), b.or_(some, word)
+    every, some = _joined(b, words, rows)
     lead, trail = (_zeros(b, way, b.not_(every)) for way in ("cttz", "ctlz"))
     first, last = _zeros(b, "cttz", some), b.sub(I64(BLOCK), _zeros(b, "ctlz", some))
     from_start = b.icmp_signed(">=", lead, trail)
@@ -135,6 +155,15 @@ def _steps(b: ir.IRBuilder, words: ir.Value, rows: int) -> list[ir.Value]:
         (I64(0), first), (I64(0), b.sub(I64(BLOCK), trail)), (lead, I64(BLOCK)), (last, I64(BLOCK)),
     )  # fmt: skip
     return [b.select(none, I64(0), b.select(from_start, x, y)) for x, y in answers]
+
+
+def _joined(b: ir.IRBuilder, words: ir.Value, rows: int) -> tuple[ir.Value, ir.Value]:
+    """The bits that all words have, and those that any of them has."""
+    every = some = load_arg(b, words, 0)
+    for row in range(1, rows):
+        word = load_arg(b, words, row)
+        every, some = b.and_(every, word), b.or_(some, word)
+    return every, some
 
 
 def _zeros(b: ir.IRBuilder, way: str, word: ir.Value) -> ir.Value:
