@@ -337,6 +337,21 @@ def test_memory_of_one_stream_is_not_reused_while_another_reads_it(gpu):
     assert_bits_equal(np.asarray(out), want)
 
 
+def test_a_donor_on_one_stream_waits_for_readers_on_others(gpu):
+    f, g = volta.jit(lambda x: nn.softmax(x) + 1), volta.jit(lambda x: x * 0, donate_argnums=0)
+    x = put(normal(30, 40))
+    want = np.asarray(f(x))
+    with devices.stream():
+        out = f(x)
+    g(x).block_until_ready()  # in place: the side stream may not have read it yet
+    assert_bits_equal(np.asarray(out), want)
+    with devices.stream():
+        x = g(put(normal(30, 40)))
+        with devices.stream():
+            y = volta.jit(lambda x: x + 1, donate_argnums=0)(x)
+    assert_bits_equal(np.asarray(y), np.ones((30, 40), np.float32))
+
+
 def test_large_copies_run_beside_other_work(gpu):
     host = normal(600, 600)  # more than a megabyte
     x = put(host)

@@ -136,6 +136,7 @@ class Device:
             )
         self.context = runtime.number(self.api.cuDevicePrimaryCtxRetain, self.handle, kind=ctypes.c_void_p)
         self.functions: dict[str, int] = {}  # loaded kernels, by symbol
+        self.numbers: dict[Any, Any] = {}  # scalars on the device, by their bytes
         self.modules: list[object] = []  # what they were loaded from
         self._events: list[int] = []
         self._idle: list[Stream] = []

@@ -58,5 +58,5 @@ class Executable:
     def __del__(self) -> None:
         """Constants and args tables are given back in the order of their own stream: other streams must be done."""
         for stream in getattr(self, "_bound", ()):
-            if stream is not self._device.main and not self._device.lost:
+            if stream.handle and stream is not self._device.main and not self._device.lost:
                 stream.synchronize()

@@ -54,7 +54,7 @@ class Stream:
         self.device.check(self.device.api.cuStreamWaitEvent(self.handle, event.handle, 0))
 
     def __del__(self) -> None:
-        handle = getattr(self, "handle", 0)
+        handle, self.handle = getattr(self, "handle", 0), 0
         if handle:
             self.device.api.cuStreamDestroy(handle)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from volta.core.errors import OutOfMemoryError
+from volta.core.errors import DeviceError, OutOfMemoryError
 from volta.core.ir import ClosedJaxpr
 from volta.core.source import at_user_line
 from volta.runtime import devices
 from volta.runtime.array import CALLS, HELD, Array, SharedBuffer
 from volta.runtime.devices import DeviceBuffer
-from volta.runtime.executable import Executable, gpu_of, passed, refuse_repeated
+from volta.runtime.executable import Executable, passed, refuse_repeated
 from volta.runtime.memory import Buffer
 from volta.xla_like.plan import ExecutionPlan
 
@@ -85,14 +85,29 @@ class DeviceExecutable(Executable):
         return out
 
     def _placed(self, arrays: Sequence[Array], stream: Any) -> list[Array]:
-        """The arguments in this device's memory, to be used by a stream."""
-        gpu_of(arrays, self._device.name)
-        placed = []
-        for a in arrays:
-            x = devices.place(a, self._device.name, stream)
-            if x.buffer().stream is not stream:
-                devices.visible_to(x.buffer(), stream)
-            placed.append(x)
+        """The arguments in this device's memory, to be used by a stream.
+
+        Raises:
+            DonatedBufferError: an array is gone.
+            DeviceError: one lies on another GPU.
+        """
+        device, placed = self._device, []
+        for i, a in enumerate(arrays):
+            buffer = a.buffer()
+            if buffer.stream is None:  # in host memory
+                number = not a.aval.shape and i not in self._donated
+                a = devices.number(a, device) if number else devices.place(a, device.name, stream)
+                buffer = a.buffer()
+            elif buffer.stream.device is not device:
+                raise DeviceError(
+                    at_user_line(
+                        f"the arguments of one call lie on {device.name} and {buffer.device}: "
+                        "move them with volta.device_put"
+                    )
+                )
+            if buffer.stream is not stream:
+                devices.visible_to(buffer, stream)
+            placed.append(a)
         return placed
 
     def _take_donated(self, arrays: Sequence[Array], addresses: list[int], stream: Any) -> dict[int, Buffer]:
@@ -109,7 +124,7 @@ class DeviceExecutable(Executable):
                     HELD.append(buffer)
                     buffer, addresses[d] = copy, copy.address
                 assert isinstance(buffer, DeviceBuffer)
-                buffer.stream = stream  # which writes it from now on
+                buffer.written_by(stream)
                 taken[d] = buffer
             self._native(stream, tuple(addresses))
         except BaseException:

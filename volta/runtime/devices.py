@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import importlib
 from collections.abc import Iterator
@@ -67,7 +68,7 @@ def gpu(name: str) -> Any:
 class DeviceBuffer(Buffer):
     """A range of a GPU's memory, which goes back to its pool when the last reference is dropped."""
 
-    __slots__ = ("ready", "stream")
+    __slots__ = ("ready", "seen", "stream")
     owner: Any
 
     def __init__(self, block: Any, nbytes: int, stream: Any) -> None:
@@ -76,6 +77,14 @@ class DeviceBuffer(Buffer):
         self.owner = block
         self.stream: Any = stream
         self.ready: Any = None  # an event: what the stream was given later need not be waited for
+        self.seen: tuple[Any, ...] = ()  # other streams that have waited for the value
+
+    def written_by(self, stream: Any) -> None:
+        """A stream is about to write another value: after what other streams read of this one."""
+        for other in self.owner.others or ():
+            if other is not stream:
+                stream.wait_for(other.mark())
+        self.stream, self.ready, self.seen = stream, None, ()
 
     @property
     def device(self) -> str:  # type: ignore[override]
@@ -100,6 +109,8 @@ def visible_to(buffer: Buffer, stream: Any) -> None:
     while type(buffer) is SharedBuffer:
         buffer = buffer.owner  # type: ignore[assignment]
     assert isinstance(buffer, DeviceBuffer)
+    if stream in buffer.seen:  # it has waited, and nobody writes a value twice
+        return
     block = buffer.owner
     if block.others is None:
         block.others = {}
@@ -109,6 +120,7 @@ def visible_to(buffer: Buffer, stream: Any) -> None:
         buffer.stream, buffer.ready = stream, None
     else:
         stream.wait_for(buffer.stream.mark())
+        buffer.seen = (*buffer.seen, stream)
 
 
 def empty(nbytes: int, stream: Any) -> DeviceBuffer:
@@ -204,6 +216,22 @@ def place(x: Array, device: str = "cuda:0", on: Any = None) -> Array:
         target.copy_from(gpu(buffer.device), out.address, buffer.address, x.aval.nbytes, to)
         to.synchronize()  # the other device may reuse the memory
     return Array(x.aval, out, 0)
+
+
+_NUMBERS = 1024
+
+
+def number(x: Array, target: Any) -> Array:
+    """A number's copy on a GPU. They are kept, as they recur, and shared, so that no call overwrites them."""
+    key = (x.aval, ctypes.string_at(x.address, x.aval.nbytes))
+    found: Array | None = target.numbers.get(key)
+    if found is None:
+        if len(target.numbers) >= _NUMBERS:
+            target.numbers.clear()
+        found = place(x, target.name, target.main)
+        found.share()
+        target.numbers[key] = found
+    return found
 
 
 def fetch(x: Array) -> Array:

@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from volta.core.avals import ShapedArray
-from volta.core.errors import DeviceError, DonatedBufferError
+from volta.core.errors import DonatedBufferError
 from volta.core.ir import ClosedJaxpr
 from volta.core.source import at_user_line
 from volta.numba_cpu import unit
-from volta.runtime import devices
 from volta.runtime.array import CALLS, HELD, Array, SharedBuffer, intern_aval, release_held
 from volta.runtime.memory import Buffer, default_pool
 from volta.xla_like.plan import ExecutionPlan
@@ -179,22 +178,6 @@ class Executable:
     def as_text(self) -> str:
         """The plan, then the text of every kernel."""
         return self.plan.as_text() + "\n\n" + "\n\n".join(f"{k}:\n{v}" for k, v in self.kernel_texts().items())
-
-
-def gpu_of(arrays: Sequence[Array], name: str = "") -> int:
-    """The number of the GPU that arrays lie on, or the one named; those in host memory may be copied to any.
-
-    Raises:
-        DonatedBufferError: an array is gone.
-        DeviceError: they lie on different GPUs.
-    """
-    there = dict.fromkeys(x.buffer().device for x in arrays if x.buffer().device != devices.HOST)
-    found = list(dict.fromkeys([*([name] if name else []), *there]))
-    if len(found) > 1:
-        raise DeviceError(
-            at_user_line(f"the arguments of one call lie on {' and '.join(found)}: move them with volta.device_put")
-        )
-    return int(found[0].split(":")[1])
 
 
 def refuse_repeated(arrays: Sequence[Array], donated: Sequence[int]) -> None:
