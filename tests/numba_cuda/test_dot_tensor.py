@@ -67,10 +67,11 @@ def test_hoppers_own_instructions_are_for_hopper_alone():
 @pytest.mark.parametrize(
     ("left", "right", "part"),
     [
-        (struct(2048, 768, dtype="bfloat16"), struct(768, 3072, dtype="bfloat16"), "128x256x4x1_ka_mna_pairs"),
-        (struct(8, 64, 64, dtype="bfloat16"), struct(8, 64, 64, dtype="bfloat16"), "64x64x4x3_ka_mna_pairs"),
-        (struct(33, 77, dtype="float16"), struct(77, 51, dtype="float16"), "float16_64x64x2x1_ks_mns"),
-        (struct(4096, 4096), struct(4096, 4096), "tf32_128x128x2x1_kw_mnw_pairs"),
+        (struct(2048, 768, dtype="bfloat16"), struct(768, 3072, dtype="bfloat16"), "128x256x4x1_ka_mna_pieces"),
+        (struct(8, 64, 64, dtype="bfloat16"), struct(8, 64, 64, dtype="bfloat16"), "64x64x4x3_ka_mna_pieces"),
+        (struct(33, 77, dtype="float16"), struct(77, 51, dtype="float16"), "float16_64x64x2x1_ks_mns_single"),
+        (struct(4096, 4096), struct(4096, 4096), "tf32_128x256x4x1_ka_ka_pairs"),
+        (struct(4096, 90), struct(90, 4096), "tf32_128x128x2x1_ks_ks_pairs"),
     ],
 )
 def test_the_kernel_follows_sizes_and_alignment(left, right, part):
@@ -118,3 +119,27 @@ def test_where_every_sum_is_exact_the_bits_are_those_of_strict(capability, case)
     assert found.violations == []
     with volta.execution_context(level="device"):
         assert_bits_equal(found.outputs[0], f(*args))
+
+
+def rounded(x, precision):
+    """float32 values rounded as the operands of products are, by their bits."""
+    bits = x.view(np.uint32).astype(np.uint64)
+    if precision == "tf32":
+        return ((bits + 0x1000) & 0xFFFFE000).astype(np.uint32).view(np.float32)
+    return (((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16) << 16).astype(np.uint32).view(np.float32)
+
+
+@pytest.mark.parametrize("size", [36, 37])
+@pytest.mark.parametrize("precision", ["bf16", "tf32"])
+def test_operands_are_rounded_once_and_right(precision, size):
+    """A product with the identity is the rounding: of numbers, ties, subnormals and infinities."""
+    x = np.random.default_rng(0).standard_normal((66, size)).astype(np.float32)
+    ties = np.array([1 + 2**-11, 1 + 3 * 2**-11, 1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-11, 1e-40, -1e-39], np.float32)
+    x[0, :7] = ties
+    args = x, np.eye(size, dtype=np.float32)
+    plan, program = build_plan(
+        volta.make_jaxpr(product(precision))(*args), level=DeterminismLevel.DEVICE, options=OPTIONS
+    )
+    found = host.run_plan(plan, args, program.consts, kernels=KERNELS, launches=launches_of(plan, "9.0a"))
+    assert found.violations == []
+    assert_bits_equal(found.outputs[0], rounded(x, precision) + np.float32(0))

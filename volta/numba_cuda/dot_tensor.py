@@ -18,7 +18,7 @@ from volta.emit.dot_args import Args, at, ceil_div
 from volta.emit.loops import I16, I32, I64, if_else, if_then, loop, minimum, offset
 from volta.numba_cuda import ptx_ops, ptx_wgmma
 from volta.numba_cuda.dot_tensor_load import LINE, PIECE, Loader, Operand, line_along
-from volta.numba_cuda.dot_tensor_tile import GroupTile, WarpTile
+from volta.numba_cuda.dot_tensor_tile import GroupTile, Place, WarpTile
 from volta.numba_cuda.ptx import KernelSource
 from volta.numba_cuda.threads import (
     barrier,
@@ -61,8 +61,9 @@ class TensorVariant:
     stages: int
     lhs: Operand
     rhs: Operand
-    pairs: bool  # the output takes two neighbouring columns at once
+    store: Literal["pieces", "pairs", "single"]  # the output takes 16 bytes, two columns, or one at once
     resident: int = 1  # blocks that a multiprocessor must have room for: bounds the registers
+    overlap: bool = False
 
     @property
     def asynchronous(self) -> bool:
@@ -82,8 +83,10 @@ class TensorVariant:
         return self.stages * self.stage_bytes + _ALIGN
 
     def suffix(self) -> str:
-        shape = f"{self.instruction}_{self.kind}_{self.rows}x{self.cols}x{self.stages}x{self.resident}"
-        return f"{shape}_{self.lhs.suffix()}_{self.rhs.suffix()}{'_pairs' * self.pairs}"
+        shape = (
+            f"{self.instruction}_{self.kind}_{self.rows}x{self.cols}x{self.stages}x{self.resident}{'o' * self.overlap}"
+        )
+        return f"{shape}_{self.lhs.suffix()}_{self.rhs.suffix()}_{self.store}"
 
 
 _TILES: dict[str, type[GroupTile] | type[WarpTile]] = {"wgmma": GroupTile, "mma": WarpTile}
@@ -113,6 +116,7 @@ def launch_of(call: KernelCall, capability: str) -> tuple[KernelSource, int, Ten
 def choose(spec: DotSpec, call: KernelCall, capability: str) -> TensorVariant:
     """The kernel for a call. Nothing that is chosen here changes a bit."""
     arg = {which: call.sizes[which - Arg.BATCH1] for which in Arg if which >= Arg.BATCH1}
+    # float32 operands are rounded to tf32 when they come here (`round_operands`); doing it again changes nothing
     kind = spec.lhs if item_size(spec.lhs) == 2 else {"bf16": "bfloat16", "tf32": "tf32"}[spec.precision]
     offsets = [access.offset for access in call.accesses[:3]]
     lhs = _operand(
@@ -125,9 +129,11 @@ def choose(spec: DotSpec, call: KernelCall, capability: str) -> TensorVariant:
     )  # fmt: skip
     if not lhs.load == rhs.load == "async":
         lhs, rhs = (_through_registers(x, arg[size], arg[Arg.K]) for x, size in ((lhs, Arg.M), (rhs, Arg.N)))
-    pair = 2 * item_size(spec.out)
     steps = (arg[Arg.OUT_BATCH0], arg[Arg.OUT_BATCH1], arg[Arg.OUT_M], offsets[2])
-    pairs = arg[Arg.N] % 2 == 0 and not any(step % pair for step in steps)
+    store: Literal["pieces", "pairs", "single"] = "single"
+    if arg[Arg.N] % 2 == 0 and not any(step % (2 * item_size(spec.out)) for step in steps):
+        pieces = item_size(spec.out) == 2 and arg[Arg.N] % 8 == 0 and not any(step % PIECE for step in steps)
+        store = "pieces" if pieces else "pairs"
     instruction: Literal["mma", "wgmma"] = "wgmma" if capability == "9.0a" else "mma"
     rates = _RATES["staged" if lhs.load != "async" else instruction]
 
@@ -137,7 +143,7 @@ def choose(spec: DotSpec, call: KernelCall, capability: str) -> TensorVariant:
         return -(-tiles // (_PROCESSORS * resident)) * resident * rows * cols / rates[shape]
 
     rows, cols, stages, resident = min(rates, key=cost)
-    return TensorVariant(instruction, kind, rows, cols, stages, lhs, rhs, pairs, resident)
+    return TensorVariant(instruction, kind, rows, cols, stages, lhs, rhs, store, resident)
 
 
 def _operand(dtype: str, steps: tuple[int, ...], stride: int, k_stride: int) -> Operand:
@@ -148,7 +154,9 @@ def _operand(dtype: str, steps: tuple[int, ...], stride: int, k_stride: int) -> 
     pieces = inner == item and not any(step % PIECE for step in (*steps, outer))
     if not pieces:
         return Operand(dtype, along, "single")
-    return Operand(dtype, along, "async" if item == 2 else "whole")
+    if item == 4 and along == "mn":
+        return Operand(dtype, along, "whole")  # to lie along k in shared memory it has to be turned
+    return Operand(dtype, along, "async")
 
 
 def _through_registers(operand: Operand, size: int, k: int) -> Operand:
@@ -161,7 +169,7 @@ def _through_registers(operand: Operand, size: int, k: int) -> Operand:
 def build_tensor_dot(module: ir.Module, name: str, spec: DotSpec, variant: TensorVariant) -> ir.Function:
     """Add a kernel; its args are those of `volta.xla_like.dot_schedule.Arg`."""
     function, b = new_entry(module, name, variant.threads)
-    note = module.add_metadata([function, "minctasm", I32(variant.resident)])
+    note = module.add_metadata([module.globals[name], "minctasm", I32(variant.resident)])
     module.add_named_metadata("nvvm.annotations").add(note)
     _Product(module, b, spec, variant, function).emit()
     b.ret_void()
@@ -183,7 +191,8 @@ class _Product:
     def emit(self) -> None:
         b, a, v = self.b, self.args, self.v
         item, row, col = self._place()
-        b0, b1 = b.udiv(item, a.BATCH1), b.urem(item, a.BATCH1)
+        item, inner = b.trunc(item, I32), b.trunc(a.BATCH1, I32)
+        b0, b1 = b.zext(b.udiv(item, inner), I64), b.zext(b.urem(item, inner), I64)
         lhs = at(b, device_pointer(b, a.LHS), (b0, a.LHS_BATCH0), (b1, a.LHS_BATCH1))
         rhs = at(b, device_pointer(b, a.RHS), (b0, a.RHS_BATCH0), (b1, a.RHS_BATCH1))
         out = at(b, device_pointer(b, a.OUT), (b0, a.OUT_BATCH0), (b1, a.OUT_BATCH1))
@@ -196,15 +205,17 @@ class _Product:
         self._write(out, row, col, sums)
 
     def _place(self) -> tuple[ir.Value, ir.Value, ir.Value]:
-        """The block's batch item, and the first row and column of its tile."""
+        """The block's batch item, and the first row and column of its tile. A grid has fewer than 2^31 blocks."""
         b, a, v = self.b, self.args, self.v
-        down, across = ceil_div(b, a.M, v.rows), ceil_div(b, a.N, v.cols)
-        number = block_index(b)
+        down, across, number = (
+            b.trunc(x, I32) for x in (ceil_div(b, a.M, v.rows), ceil_div(b, a.N, v.cols), block_index(b))
+        )
         item, number = b.udiv(number, b.mul(down, across)), b.urem(number, b.mul(down, across))
-        share = b.mul(across, I64(_RASTER))
-        first = b.mul(b.udiv(number, share), I64(_RASTER))
+        share = b.mul(across, I32(_RASTER))
+        first = b.mul(b.udiv(number, share), I32(_RASTER))
         number, high = b.urem(number, share), minimum(b, b.sub(down, first), _RASTER)
         row, col = b.add(first, b.urem(number, high)), b.udiv(number, high)
+        item, row, col = (b.zext(x, I64) for x in (item, row, col))
         return item, b.mul(row, I64(v.rows)), b.mul(col, I64(v.cols))
 
     def _tiles(self, slot: ir.Value) -> tuple[ir.Value, ir.Value]:
@@ -221,17 +232,20 @@ class _Product:
                 loader.begin(k, tile)
             ptx_ops.commit_copies(b)
 
-        for stage in range(stages - 1):
+        overlap = int(self.v.overlap)
+        distance = stages - 1 - overlap
+        for stage in range(distance):
             begin(b.mul(I64(stage), self.depth), I64(stage))
-        ahead = b.mul(I64(stages - 1), self.depth)
-        with loop(b, 0, self.args.K, self.depth, [*zeros, I64(0), I64(stages - 1)]) as it:
+        ahead = b.mul(I64(distance), self.depth)
+        with loop(b, 0, self.args.K, self.depth, [*zeros, I64(0), I64(distance)]) as it:
             *sums, slot, free = it.values
-            ptx_ops.wait_copies(b, stages - 2)
+            ptx_ops.wait_copies(b, distance - 1)
             self._meet()
             sums = self.tile.begin(*self._tiles(slot), list(sums))
             begin(b.add(it.index, ahead), free)
-            it.advance(*self.tile.end(sums), self._next(slot), self._next(free))
-        return it.results[: len(zeros)]
+            it.advance(*self.tile.end(sums, overlap), self._next(slot), self._next(free))
+        sums = it.results[: len(zeros)]
+        return self.tile.end(sums) if overlap else sums
 
     def _next(self, slot: ir.Value) -> ir.Value:
         following = self.b.add(slot, I64(1))
@@ -272,25 +286,61 @@ class _Product:
         barrier(self.b)
 
     def _write(self, out: ir.Value, row: ir.Value, col: ir.Value, sums: list[ir.Value]) -> None:
+        places = self.tile.places()
+        if self.v.store == "pieces":
+            for i in range(0, len(places), 4):
+                self._write_pieces(out, row, col, places[i : i + 4], sums)
+        else:
+            for place in places:
+                self._write_pair(out, row, col, place, sums)
+
+    def _pair(self, sums: list[ir.Value], first: int) -> ir.Value:
+        """Two neighbouring sums as the output's dtype, in one register or a vector of two."""
+        b, low, high = self.b, sums[first], sums[first + 1]
+        if self.spec.out in HALF_DTYPES:
+            return ptx_wgmma.round_pair(b, low, high, self.spec.out)
+        pair = ir.Constant(ir.VectorType(ir.FloatType(), 2), ir.Undefined)
+        return b.insert_element(b.insert_element(pair, low, I32(0)), high, I32(1))
+
+    def _write_pair(self, out: ir.Value, row: ir.Value, col: ir.Value, place: Place, sums: list[ir.Value]) -> None:
         b, a, size = self.b, self.args, item_size(self.spec.out)
-        for down, right, first in self.tile.places():
-            r, c = b.add(row, down), b.add(col, right)
-            here = at(b, out, (r, a.OUT_M), (c, I64(size)))
-            inside = b.icmp_signed("<", r, a.M)
-            low, high = sums[first], sums[first + 1]
-            if self.spec.out in HALF_DTYPES:
-                pair = ptx_wgmma.round_pair(b, low, high, self.spec.out)
-                low, high = b.trunc(pair, I16), b.trunc(b.lshr(pair, I32(16)), I16)
-            else:
-                pair = ir.Constant(ir.VectorType(ir.FloatType(), 2), ir.Undefined)
-                pair = b.insert_element(b.insert_element(pair, low, I32(0)), high, I32(1))
-            if self.v.pairs:
-                with if_then(b, b.and_(inside, b.icmp_signed("<", c, a.N))):
-                    b.store(pair, here, align=2 * size)
-                continue
-            for i, value in enumerate((low, high)):
-                with if_then(b, b.and_(inside, b.icmp_signed("<", b.add(c, I64(i)), a.N))):
-                    b.store(value, offset(b, here, i * size), align=size)
+        down, right, first = place
+        r, c = b.add(row, down), b.add(col, right)
+        here, pair = at(b, out, (r, a.OUT_M), (c, I64(size))), self._pair(sums, first)
+        inside = b.icmp_signed("<", r, a.M)
+        if self.v.store == "pairs":
+            with if_then(b, b.and_(inside, b.icmp_signed("<", c, a.N))):
+                b.store(pair, here, align=2 * size)
+            return
+        if self.spec.out in HALF_DTYPES:
+            values = [b.trunc(b.lshr(pair, I32(shift)), I16) for shift in (0, 16)]
+        else:
+            values = [b.extract_element(pair, I32(i)) for i in range(2)]
+        for i, value in enumerate(values):
+            with if_then(b, b.and_(inside, b.icmp_signed("<", b.add(c, I64(i)), a.N))):
+                b.store(value, offset(b, here, i * size), align=size)
+
+    def _write_pieces(
+        self, out: ir.Value, row: ir.Value, col: ir.Value, places: list[Place], sums: list[ir.Value]
+    ) -> None:  # fmt: skip
+        """Four threads have two columns each of four times eight: they exchange them, and each writes eight."""
+        b, a = self.b, self.args
+        words = [self._pair(sums, first) for _, _, first in places]
+        number = b.trunc(b.and_(self.thread, I64(3)), I32)
+        for distance in (1, 2):
+            upper = b.icmp_signed("!=", b.and_(number, I32(distance)), I32(0))
+            for i in (0, 2) if distance == 1 else (0, 1):
+                low, high = words[i], words[i + distance]
+                found = ptx_ops.shuffle(b, "bfly", b.select(upper, low, high), I32(distance))
+                words[i], words[i + distance] = b.select(upper, found, low), b.select(upper, high, found)
+        down, right, _ = places[0]
+        own = b.mul(b.and_(self.thread, I64(3)), I64(6))  # from its two columns of the first eight to its own eight
+        r, c = b.add(row, down), b.add(b.add(col, right), own)
+        piece = ir.Constant(ir.VectorType(I32, 4), ir.Undefined)
+        for i, word in enumerate(words):
+            piece = b.insert_element(piece, word, I32(i))
+        with if_then(b, b.and_(b.icmp_signed("<", r, a.M), b.icmp_signed("<", c, a.N))):
+            b.store(piece, at(b, out, (r, a.OUT_M), (c, I64(2))), align=PIECE)
 
 
 def _aligned(b: ir.IRBuilder, pointer: ir.Value) -> ir.Value:

@@ -1,51 +1,93 @@
 """What precisions below float32 mean, as equations: the operands of a product are rounded where they are made.
 
 Only for backends with tensor cores, and only below strict. The rounding then runs inside the kernels that make the
-operands, is shared by the products that read them, and the product reads half the bytes.
+operands, is shared by the products that read them, and operands in bfloat16 are half the bytes.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from volta.core import dtypes
+from volta.core.avals import ShapedArray
 from volta.core.ir import Atom, ClosedJaxpr, Eqn, Literal, Var
-from volta.ops.selection import convert_element_type_p
+from volta.core.policy import TENSOR_PRECISIONS
+from volta.ops.primitive import REGISTRY
 
 _VIEWS = ("broadcast_in_dim", "reshape", "rev", "slice", "squeeze", "transpose")
 
 
 def round_operands(program: ClosedJaxpr) -> ClosedJaxpr:
-    """Convert the float32 operands of products at precision bf16 to bfloat16; the results stay float32."""
+    """Round the float32 operands of products at precisions of tensor cores; the results stay float32.
+
+    Precision bf16 makes them bfloat16. Precision tf32 leaves them float32 with mantissas of 10 bits, and puts the
+    contracted axes last, since there is no other way to give 4-byte elements to all tensor cores.
+    """
     if not any(_rounds(eqn) for eqn in program.eqns):
         return program
-    makers = {v: eqn for eqn in program.eqns for v in eqn.outputs}
-    eqns: list[Eqn] = []
-    for eqn in program.eqns:
-        if _rounds(eqn):
-            params = {**eqn.params, "preferred_element_type": eqn.outputs[0].aval.dtype}
-            eqn = eqn.replace(inputs=tuple(_rounded(a, eqn, makers, eqns) for a in eqn.inputs), params=params)
-        eqns.append(eqn)
-    return ClosedJaxpr(program.jaxpr.replace(eqns=tuple(eqns)), program.consts)
+    return ClosedJaxpr(program.jaxpr.replace(eqns=tuple(_Rounding(program).eqns)), program.consts)
 
 
 def _rounds(eqn: Eqn) -> bool:
     return (
         eqn.primitive.name == "dot_general"
-        and eqn.params["precision"] == "bf16"
+        and eqn.params["precision"] in TENSOR_PRECISIONS
         and eqn.inputs[0].aval.dtype == dtypes.float32
     )
 
 
-def _rounded(operand: Atom, eqn: Eqn, makers: dict[Var, Eqn], eqns: list[Eqn]) -> Atom:
-    """The operand as bfloat16. What only moves elements moves the rounded ones: it stays a view."""
-    aval = operand.aval.update(dtype=dtypes.bfloat16)
-    if isinstance(operand, Literal):
-        return Literal(operand.value, aval)
-    maker = makers.get(operand)
-    if maker is not None and maker.primitive.name in _VIEWS:
-        out = Var(aval)
-        inputs = (_rounded(maker.inputs[0], eqn, makers, eqns),)
-        eqns.append(maker.replace(inputs=inputs, outputs=(out,)))
+class _Rounding:
+    def __init__(self, program: ClosedJaxpr) -> None:
+        self.makers = {v: eqn for eqn in program.eqns for v in eqn.outputs}
+        self.eqns: list[Eqn] = []
+        for eqn in program.eqns:
+            if _rounds(eqn):
+                self.source = eqn.source
+                eqn = (self._in_bfloat16 if eqn.params["precision"] == "bf16" else self._in_tf32)(eqn)
+            self.eqns.append(eqn)
+
+    def _emit(self, name: str, *inputs: Atom, **params: Any) -> Var:
+        primitive = REGISTRY[name]
+        out = Var(primitive.abstract(*(a.aval for a in inputs), **params))
+        self.eqns.append(Eqn(primitive, inputs, (out,), params, self.source))
         return out
-    out, params = Var(aval), {"new_dtype": aval.dtype, "weak_type": aval.weak_type}
-    eqns.append(eqn.replace(primitive=convert_element_type_p, inputs=(operand,), outputs=(out,), params=params))
-    return out
+
+    def _in_bfloat16(self, eqn: Eqn) -> Eqn:
+        params = {**eqn.params, "preferred_element_type": eqn.outputs[0].aval.dtype}
+        return eqn.replace(inputs=tuple(self._bfloat16(a) for a in eqn.inputs), params=params)
+
+    def _bfloat16(self, operand: Atom) -> Atom:
+        """The operand as bfloat16. What only moves elements moves the rounded ones: it stays a view."""
+        aval = operand.aval.update(dtype=dtypes.bfloat16)
+        if isinstance(operand, Literal):
+            return Literal(operand.value, aval)
+        maker = self.makers.get(operand)
+        if maker is not None and maker.primitive.name in _VIEWS:
+            return self._emit(maker.primitive.name, self._bfloat16(maker.inputs[0]), **maker.params)
+        return self._emit("convert_element_type", operand, new_dtype=aval.dtype, weak_type=aval.weak_type)
+
+    def _in_tf32(self, eqn: Eqn) -> Eqn:
+        (contracts, batches), inputs = eqn.params["dimension_numbers"], []
+        for operand, contract, batch in zip(eqn.inputs, contracts, batches, strict=True):
+            free = tuple(d for d in range(operand.aval.ndim) if d not in contract + batch)
+            order = batch + free + contract
+            if order != tuple(range(operand.aval.ndim)):
+                operand = self._emit("transpose", operand, permutation=order)
+            inputs.append(self._tf32(operand))
+        last = tuple(tuple(range(a.aval.ndim - len(c), a.aval.ndim)) for a, c in zip(inputs, contracts, strict=True))
+        first = tuple(range(len(batches[0])))
+        return eqn.replace(inputs=tuple(inputs), params={**eqn.params, "dimension_numbers": (last, (first, first))})
+
+    def _tf32(self, x: Atom) -> Atom:
+        """Rounded to 10 bits of mantissa, ties away from zero; a NaN is one that stays NaN."""
+
+        def word(value: int) -> Literal:
+            return Literal(np.int32(value), ShapedArray((), dtypes.int32))
+
+        bits = self._emit("bitcast_convert_type", x, new_dtype=dtypes.int32, old_dtype=dtypes.float32)
+        rounded = self._emit("and", self._emit("add", bits, word(1 << 12)), word(-1 << 13))
+        value = self._emit("bitcast_convert_type", rounded, new_dtype=dtypes.float32, old_dtype=dtypes.int32)
+        nan = Literal(np.float32(np.nan), ShapedArray((), dtypes.float32))
+        return self._emit("select_n", self._emit("ne", x, x), value, nan)

@@ -1,0 +1,73 @@
+"""Level device: strict refuses precisions of tensor cores; below it the bits do not depend on runs or batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+import numpy as np
+
+import volta.numpy as vnp
+from volta.api.devices import device_put
+from volta.api.jit import jit
+from volta.api.vmap import vmap
+from volta.core.errors import UnsupportedOperationError
+from volta.runtime.context import execution_context
+from volta.testing.data import fill
+from volta.verify.checks import Check, Setting, same
+
+_SHAPES = ((64, 64, 64), (37, 259, 51), (200, 520, 304))  # rows, what is summed, columns
+
+
+def levels(setting: Setting) -> Iterator[Check]:
+    """For each precision and dtype: strict refuses; exact sums are strict's; runs and batches do not matter."""
+    for precision in ("bf16", "tf32"):
+        for dtype in ("float32", "bfloat16", "float16"):
+            for shape in _SHAPES if setting.full else _SHAPES[1:]:
+                name = f"{precision} {dtype} {'x'.join(map(str, shape))}"
+                try:
+                    yield from _checks(name, precision, dtype, shape, setting)
+                except Exception as error:  # one failure must not hide the others
+                    yield Check(name, problem=f"{type(error).__name__}: {error}")
+
+
+def _checks(name: str, precision: str, dtype: str, shape: tuple[int, ...], setting: Setting) -> Iterator[Check]:
+    m, k, n = shape
+
+    def product(x: Any, w: Any) -> Any:
+        return vnp.matmul(x, w, precision=precision)
+
+    numbers = np.random.default_rng(m)
+    exact = [vnp.asarray(numbers.integers(-8, 9, s), dtype) for s in ((3, m, k), (k, n))]
+    drawn = [vnp.asarray(fill("normal", s, "float32", seed=7), dtype) for s in ((3, m, k), (k, n))]
+    exact, drawn = device_put(exact, setting.device), device_put(drawn, setting.device)
+    try:
+        product(*exact)
+        yield Check(f"{name}: strict", problem="strict ran it")
+    except UnsupportedOperationError:
+        yield Check(f"{name}: strict", elements=1)
+    want = _host(jit(vnp.matmul)(*exact))
+    strict = _host(jit(vnp.matmul)(*drawn))
+    with execution_context(level="device"):
+        yield _compare(f"{name}: exact sums", jit(product)(*exact), want)
+        first = _host(jit(product)(*drawn))
+        changed = float(np.mean(first != strict))
+        blind = setting.device != "cpu" and dtype == "float32" and changed < 0.5
+        problem = "level device computed what strict does: nothing was tested" if blind else ""
+        yield Check(f"{name}: other than strict", first.size, 0, problem, figures={"changed": changed})
+        yield _compare(f"{name}: twice", product(*drawn), first)
+        yield _compare(f"{name}: batched", vmap(product, (0, None))(*drawn), first)
+        x, w = drawn
+        for i, part in ((1, slice(None)), (2, slice(3, 9)), (0, slice(m - 1, m))):
+            yield _compare(f"{name}: item {i}, {part.start}", product(x[i, part], w), first[i, part])
+        yield _compare(f"{name}: columns", product(x, w[:, 5:8]), first[:, :, 5:8])
+
+
+def _host(x: Any) -> np.ndarray:
+    return np.asarray(x)
+
+
+def _compare(name: str, got: Any, want: Any) -> Check:
+    """A check without a digest: the bits below strict are a machine's own."""
+    return attrs.evolve(same(name, _host(got), want), inputs="", digest="")
