@@ -137,6 +137,35 @@ def matmul(bench: Bench) -> None:
         bench.time("matmul float32", str(n), make, flops=2 * n**3)
 
 
+def attention(bench: Bench) -> None:
+    """Attention of 8 heads of 64 elements over 2,048 positions in all, and with its gradient."""
+    import numpy as np
+    import programs
+
+    r = np.random.RandomState(0)
+    for length in (128, 512, 2048) if bench.full else (128, 512):
+        data = [r.randn(2048 // length, length, 8, 64).astype("f4") for _ in range(3)]
+        for causal in (False, True):
+            for backward in (False, True):
+
+                def make(fw: Any, data: Any = data, causal: bool = causal, backward: bool = backward) -> Any:
+                    if fw.attention is None:
+                        return None
+
+                    def forward(q: Any, k: Any, v: Any) -> Any:
+                        return fw.attention(q, k, v, is_causal=causal)
+
+                    def loss(q: Any, k: Any, v: Any) -> Any:
+                        return fw.xp.sum(forward(q, k, v) * q)
+
+                    f = fw.jit(fw.value_and_grad(loss, argnums=(0, 1, 2)) if backward else forward)
+                    operands = fw.arrays(data)
+                    return lambda: programs.wait(f(*operands))
+
+                name = f"{2048 // length} x {length}{' causal' * causal}{', with gradient' * backward}"
+                bench.time("attention", name, make)
+
+
 def _configs(bench: Bench) -> dict[str, Any]:
     import programs
 
@@ -234,7 +263,7 @@ def memory(bench: Bench) -> None:
         bench.add("peak bytes of the step", name, "bytes", values, **facts)
 
 
-SECTIONS = {f.__name__: f for f in (call, array, matmul, step, compile, memory)}
+SECTIONS = {f.__name__: f for f in (call, array, matmul, attention, step, compile, memory)}
 
 
 def main() -> None:

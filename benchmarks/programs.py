@@ -24,7 +24,7 @@ class Framework:
     softmax: Callable[[Any], Any]  # over the last axis
     gelu: Callable[[Any], Any] | None = None  # the tanh form
     log_softmax: Callable[[Any], Any] | None = None
-    attention: Callable[..., Any] | None = None  # causal, of (batch, length, heads, depth) queries, keys and values
+    attention: Callable[..., Any] | None = None  # of (batch, length, heads, depth) queries, keys, values; is_causal=
     jit: Callable[..., Any] | None = None
     vmap: Callable[..., Any] | None = None
     grad: Callable[..., Any] | None = None
@@ -75,7 +75,7 @@ def volta() -> Framework:
         softmax=functools.partial(volta.nn.softmax, axis=-1),
         gelu=functools.partial(volta.nn.gelu, approximate=True),
         log_softmax=functools.partial(volta.nn.log_softmax, axis=-1),
-        attention=functools.partial(volta.nn.dot_product_attention, is_causal=True),
+        attention=volta.nn.dot_product_attention,
         jit=volta.jit,
         vmap=volta.vmap,
         grad=volta.grad,
@@ -94,7 +94,7 @@ def jax() -> Framework:
         softmax=functools.partial(jax.nn.softmax, axis=-1),
         gelu=functools.partial(jax.nn.gelu, approximate=True),
         log_softmax=functools.partial(jax.nn.log_softmax, axis=-1),
-        attention=functools.partial(jax.nn.dot_product_attention, is_causal=True),
+        attention=jax.nn.dot_product_attention,
         jit=jax.jit,
         vmap=jax.vmap,
         grad=jax.grad,
@@ -238,7 +238,8 @@ def transformer_loss(fw: Framework, c: TransformerConfig, p: Tree, x: Any, y: An
     for layer in p["layers"]:
         a = xp.matmul(layer_norm(fw, h, layer["ln1"]), layer["wqkv"])
         a = xp.reshape(a, (c.batch, c.length, 3, c.heads, depth))
-        o = xp.reshape(fw.attention(a[:, :, 0], a[:, :, 1], a[:, :, 2]), (c.batch, c.length, c.width))
+        o = fw.attention(a[:, :, 0], a[:, :, 1], a[:, :, 2], is_causal=True)
+        o = xp.reshape(o, (c.batch, c.length, c.width))
         h = h + xp.matmul(o, layer["wo"])
         m = fw.gelu(xp.matmul(layer_norm(fw, h, layer["ln2"]), layer["w1"]))
         h = h + xp.matmul(m, layer["w2"])

@@ -12,7 +12,7 @@ import volta.numpy as vnp
 from volta.api.jit import jit
 from volta.api.tracing import checkpoint
 from volta.core import dtypes
-from volta.nn import log_softmax, softmax
+from volta.nn import dot_product_attention, log_softmax, softmax
 from volta.ops import lax
 
 Apply = Callable[..., Any]
@@ -105,6 +105,13 @@ def _matmul(x: Any, y: Any, flip_x: bool, flip_y: bool) -> Any:
     b = vnp.swapaxes(y, -1, -2) if flip_y else y
     k = min(a.shape[-1], b.shape[-2])
     return a[..., :k] @ b[..., :k, :]
+
+
+def _attend(x: Any, causal: bool) -> Any:
+    """Attention of an array to itself read backwards: (T, H), (T, N, H) or (B, T, N, H)."""
+    q = vnp.tanh(vnp.expand_dims(x, 1) if x.ndim == 2 else x)
+    out = dot_product_attention(q, vnp.flip(q, -3) * 2, vnp.sin(q), is_causal=causal)
+    return vnp.reshape(out, x.shape)
 
 
 def _dynamic_slice(x: Any, i: Any, axis: int) -> Any:
@@ -200,6 +207,7 @@ def _table() -> dict[str, Operation]:
     enter("sort", 1, lambda x, axis: vnp.sort(x, axis))
     enter("argsort", 1, lambda x, axis: vnp.argsort(x, axis), smooth=False)
     enter("matmul", 2, lambda x, y, fx, fy: _arithmetic(lambda v: _matmul(v, y, fx, fy))(x))
+    enter("attention", 1, _floating(_attend))
     enter("index", 1, lambda x, axis: x + lax.broadcasted_iota(np.int32, x.shape, axis).astype(x.dtype))
     enter("mirror", 1, _floating(_mirror))
     enter("swapped", 1, _floating(_swapped))

@@ -91,6 +91,8 @@ class _Drawer:
             return (tuple((self.draw(low), self.draw(high), self.any((0, 0, 1))) for _ in v.shape),)
         if name == "scatter":
             return (self.any(("add", "set", "mul", "max")),)
+        if name == "attention":
+            return (self.draw(st.booleans()),)
         return (self.draw(st.booleans()), self.draw(st.booleans())) if name == "matmul" else ()
 
     def _factors(self, n: int) -> Shape:
@@ -104,7 +106,8 @@ class _Drawer:
         name = self.any(names)
         operation = OPERATIONS[name]
         ranked = name in _NEED_AXIS
-        first = self.where(lambda v: (not ranked or len(v.shape) > 0) and (name != "matmul" or len(v.shape) in (2, 3)))
+        ranks = {"matmul": (2, 3), "attention": (2, 3, 4)}.get(name)
+        first = self.where(lambda v: (not ranked or len(v.shape) > 0) and (ranks is None or len(v.shape) in ranks))
         if name == "scatter":
             first = self.where(lambda v: 0 < len(v.shape) and v.dtype != np.bool_)
         if not first:
