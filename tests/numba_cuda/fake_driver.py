@@ -392,7 +392,7 @@ class FakeDriver:
 
     # -- in place of the real one --------------------------------------------------------------------------------------
 
-    def compile_ptx(self, sources: Iterable[KernelSource], capability: str = "9.0") -> str:
+    def emit_text(self, sources: Iterable[KernelSource], capability: str = "9.0") -> str:
         """Instead of PTX, the kernels' names; their LLVM is kept to be run."""
         found = list(sources)
         self.sources.update({s.name: s for s in found})
@@ -400,7 +400,8 @@ class FakeDriver:
 
     def install(self, monkeypatch: Any) -> FakeDriver:
         """Make it the driver for a test."""
-        monkeypatch.setattr(modules.ptx, "compile_ptx", self.compile_ptx)
+        monkeypatch.setattr(modules.ptx, "emit_text", self.emit_text)
+        monkeypatch.setattr(modules.ptx, "assemble", lambda text, capability: text)
         monkeypatch.setattr(modules, "disk_cache", lambda: self.disk)
         driver.use(lambda: self.functions)
         return self

@@ -88,6 +88,6 @@ def test_one_symbol_for_two_kernels_is_refused(process):
 
 def test_what_the_assembler_says_is_in_the_error(process, monkeypatch):
     process()
-    monkeypatch.setattr(modules.ptx, "compile_ptx", lambda sources, capability: "nonsense")
+    monkeypatch.setattr(modules.ptx, "emit_text", lambda sources, capability: "nonsense")
     with pytest.raises(volta.errors.DeviceError, match="syntax error"):
         modules.functions_of(devices.gpu("cuda:0"), [KernelSource("broken", "", lambda module, name: None)])

@@ -71,6 +71,7 @@ class DiskCache:
         self.folder = pathlib.Path(folder)
         self.limit = limit
         self._warned = False
+        self._total: int | None = None  # bytes of units, as far as this process knows
 
     def _reference(self, environment: str, name: str, text: str) -> pathlib.Path:
         return self.folder / (_digest(environment, name, text) + ".ref")
@@ -114,7 +115,10 @@ class DiskCache:
             self._write(self.folder / target, data)
             for name, text in unit.kernels.items():
                 self._write(self._reference(environment, name, text), target.encode())
-            self._evict(keep=target)
+            if self._total is not None:
+                self._total += len(data)
+            if self._total is None or self._total > self.limit:  # a look at every file, so not each time
+                self._evict(keep=target)
         except OSError as error:
             if not self._warned:
                 self._warned = True
@@ -150,7 +154,7 @@ class DiskCache:
 
     def _evict(self, keep: str) -> None:
         units = sorted(self._scan(".unit"), key=lambda item: (item[0], item[2].name))
-        total = sum(size for _, size, _ in units)
+        self._total = total = sum(size for _, size, _ in units)
         if total <= self.limit:
             return
         newest = units[-1][0]
@@ -160,6 +164,7 @@ class DiskCache:
                 total -= size
             if total <= self.limit:
                 break
+        self._total = total
         for _, _, reference in self._scan(".ref"):
             with contextlib.suppress(OSError):
                 if not (self.folder / reference.read_bytes().decode("ascii", "replace")).exists():

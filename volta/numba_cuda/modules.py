@@ -1,4 +1,4 @@
-"""Kernels loaded on a device: compiled once, several in a module, kept on disk as machine code for later processes."""
+"""Kernels loaded on a device: compiled once, by several threads, kept on disk as machine code for later processes."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from volta.numba_cuda.ptx import KernelSource
 _EMITTING = ("core", "ops", "emit", "xla_like", "numba_cuda")  # the layers whose source decides a kernel's machine code
 _PTX_INPUT = 1  # CUjitInputType
 
-_PART = 3
-"""Kernels in a module: few, so that the processor's cores share out what there is to compile."""
+_FIRST, _LAST = ("volta_attention",), ("volta_map_", "volta_row_", "volta_col_", "volta_combine_")
+"""Names of kernels that take long to compile, and of those that do not: the longest first, so that all end together."""
 
 
 @attrs.define
@@ -99,18 +99,21 @@ def _register(device: Device, unit: cache.StoredUnit) -> None:
 
 
 def _compile(device: Device, sources: Sequence[KernelSource]) -> Iterator[cache.StoredUnit]:
-    """Kernels as machine code, part by part, which several threads compile. The cuts depend on the kernels alone."""
+    """Kernels as machine code, each a module of its own: several threads compile, while this one is still emitting."""
     capability = capability_of(device.info)
-    parts = [sources[i : i + _PART] for i in range(0, len(sources), _PART)]
+    ordered = sorted(sources, key=lambda s: s.name.startswith(_LAST) - s.name.startswith(_FIRST))
 
-    def compiled(part: Sequence[KernelSource]) -> cache.StoredUnit:
-        return cache.StoredUnit({s.name: s.text for s in part}, (link(device, ptx.compile_ptx(part, capability)),))
+    def compiled(s: KernelSource, text: str) -> cache.StoredUnit:
+        return cache.StoredUnit({s.name: s.text}, (link(device, ptx.assemble(text, capability)),))
 
-    if len(parts) > 1 and threading.main_thread().is_alive():
-        with ThreadPoolExecutor(min(len(parts), os.cpu_count() or 1), "volta-compile") as pool:
-            yield from pool.map(compiled, parts)
+    if len(ordered) > 1 and threading.main_thread().is_alive():
+        with ThreadPoolExecutor(min(len(ordered), os.cpu_count() or 1), "volta-compile") as pool:
+            jobs = [pool.submit(compiled, s, ptx.emit_text([s], capability)) for s in ordered]
+            for job in jobs:
+                yield job.result()
     else:  # an interpreter on its way out starts no more threads
-        yield from map(compiled, parts)
+        for s in ordered:
+            yield compiled(s, ptx.emit_text([s], capability))
 
 
 def link(device: Device, text: str) -> bytes:

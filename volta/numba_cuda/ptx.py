@@ -125,9 +125,14 @@ def emit_module(sources: Iterable[KernelSource], capability: str) -> ir.Module:
     return module
 
 
+def emit_text(sources: Iterable[KernelSource], capability: str) -> str:
+    """The kernels as the text of one LLVM module."""
+    return str(emit_module(sources, capability))
+
+
 def compile_ptx(sources: Iterable[KernelSource], capability: str = "9.0") -> str:
     """The kernels as PTX text for a compute capability."""
-    return assemble(str(emit_module(sources, capability)), capability)
+    return assemble(emit_text(sources, capability), capability)
 
 
 def assemble(text: str, capability: str) -> str:
