@@ -36,11 +36,11 @@ def awkward(dtype, *shape):
     return x.astype(dtype)
 
 
-SCATTERS = [("add", 7, 700, 3), ("set", 50, 100, 8)]
+SCATTERS = [("add", 7, 700, 3), ("add", 30, 900, 40), ("set", 50, 100, 8)]
 MORE_SCATTERS = [
     *[(op, *s) for op in ("multiply", "min", "max") for s in ((7, 500, 3), (6, 20, 4))],
     ("add", 6, 20, 4), ("set", 6, 20, 5), ("add", 2, 9000, 1), ("add", 1, 8192, 3), ("set", 3, 4100, 1),
-    ("add", 900, 300, 5),
+    ("add", 900, 300, 5), ("add", 2, 9000, 20), ("min", 5, 1000, 33),
 ]  # fmt: skip
 
 
@@ -93,15 +93,15 @@ def test_wide_accesses_are_aligned():
 
 
 def test_runs_within_a_block_of_a_sum_take_no_kernel_that_combines_blocks():
-    def names(count):
-        args = np.zeros((5, 4), np.float32), np.zeros((count, 4), np.float32), np.zeros(count, np.int32)
+    def names(count, width):
+        args = np.zeros((5, width), np.float32), np.zeros((count, width), np.float32), np.zeros(count, np.int32)
         plan, _ = build_plan(volta.make_jaxpr(scatter("add"))(*args))
         return {x.source.name.split("_")[2] for x in kernels.launches_of(plan) if "scatter" in x.source.name}
 
-    assert names(20) == {"few"}
-    assert names(4096) == {"rank", "short", "long"}
-    assert names(4097) == {"rank", "short", "long", "finish"}
-    assert names(20_000) == {"edges", "short", "long", "finish"}
+    assert names(20, 40) == {"few"}
+    assert names(4096, 40) == {"rank", "short", "long"}
+    assert names(4097, 40) == {"rank", "short", "long", "finish"}
+    assert names(20_000, 4) == {"edges", "narrow", "finish"}
 
 
 SORTS = [("float32", (20, 30)), ("int8", (3, 300))]
@@ -131,6 +131,7 @@ MORE_SCANS = [
     (kind, rows, n, n % 2 == 0) for kind in ("cumprod", "cummax", "cummin") for rows, n in ((3, 1000), (5, 8193))
 ]
 MORE_SCANS += [("cumsum", *s) for s in ((1, 1, False), (33, 256, True), (9, 257, False), (1, 8192, False))]
+MORE_SCANS += [(kind, 2, 70_000, False) for kind in ("cumsum", "cummin")]
 
 
 @pytest.mark.parametrize("case", SCANS, ids=str)

@@ -7,9 +7,10 @@ from llvmlite import ir
 from volta.emit.builder import Value, compute_dtype, item_size
 from volta.emit.loops import I1, I32, I64, for_range, if_else, if_then, loop, minimum, offset
 from volta.emit.reducers import BLOCK, LANES, BlockTree, State
+from volta.numba_cuda import ptx_ops
 from volta.numba_cuda.indexing import TILE_THREADS as THREADS
 from volta.numba_cuda.indexing import divide
-from volta.numba_cuda.scattering import SHORT, Updates
+from volta.numba_cuda.scattering import SHORT, Updates, short_run
 from volta.numba_cuda.threads import (
     WARP,
     barrier,
@@ -22,13 +23,13 @@ from volta.numba_cuda.threads import (
 )
 from volta.xla_like.opaque import ScatterSpec
 
+COLUMNS = 32
+"""Columns of a block of threads, eight of which share one."""
+
+NARROW = 16
+"""Up to this many columns a warp, not a block of threads, has a run to itself."""
+
 FINISH_COLUMNS = THREADS // WARP
-
-
-def long_layout(width: int) -> tuple[int, int]:
-    """How many columns a block of threads has, and how many of its threads share one."""
-    columns = 32 if width > 16 else 4
-    return columns, THREADS // columns
 
 
 def windows_at_once(windows: int, chunks: int) -> int:
@@ -61,8 +62,8 @@ class _Windows:
         return there, batch, slot, start, end, first
 
 
-def build_long(module: ir.Module, name: str, spec: ScatterSpec, columns: int) -> ir.Function:
-    """Blocks of runs longer than `SHORT`. A block of threads has some windows of updates, and ``columns`` columns.
+def build_long(module: ir.Module, name: str, spec: ScatterSpec) -> ir.Function:
+    """Blocks of runs longer than `SHORT`. A block of threads has some windows of updates, and `COLUMNS` columns.
 
     Its threads look for the blocks that begin in the windows and list them, then sum them all together, one after the
     other. ``layout`` is the number of windows. The threads that share a column own lanes of the sum.
@@ -72,7 +73,7 @@ def build_long(module: ir.Module, name: str, spec: ScatterSpec, columns: int) ->
     thread, each = thread_index(b), u.layout
     listed = shared_memory(module, b, f"{name}_listed", 4 * 2 * THREADS)
     length = shared_memory(module, b, f"{name}_length", 4)
-    chunks = b.udiv(b.add(u.width, I64(columns - 1)), I64(columns))
+    chunks = b.udiv(b.add(u.width, I64(COLUMNS - 1)), I64(COLUMNS))
     group, chunk = divide(b, block_index(b), chunks)
     per_item = b.lshr(b.add(u.count, I64(SHORT - 1)), I64(SHORT.bit_length() - 1))
     windows = _Windows(u, per_item)
@@ -90,36 +91,42 @@ def build_long(module: ir.Module, name: str, spec: ScatterSpec, columns: int) ->
                 code = b.or_(b.shl(b.trunc(thread, I32), I32(1)), I32(of_last))
                 b.store(code, offset(b, listed, b.shl(b.zext(at, I64), I64(2))), align=4)
     barrier(b)
-    column = b.add(b.mul(chunk, I64(columns)), b.and_(thread, I64(columns - 1)))
+    column = b.add(b.mul(chunk, I64(COLUMNS)), b.and_(thread, I64(COLUMNS - 1)))
     inside = b.icmp_signed("<", column, u.width)
     column = b.select(inside, column, I64(0))
-    member = b.lshr(thread, I64(columns.bit_length() - 1))
+    member = b.lshr(thread, I64(COLUMNS.bit_length() - 1))
     space = shared_memory(module, b, f"{name}_exchange", 8 * THREADS)
     with for_range(b, 0, b.zext(b.load(length, align=4, typ=I32), I64)) as i:
         code = b.load(offset(b, listed, b.shl(i, I64(2))), align=4, typ=I32)
         number = b.add(base, b.zext(b.lshr(code, I32(1)), I64))
         _, batch, slot, start, end, first = windows.block(number, b.trunc(code, I1))
         u.item(batch, column)
-        total = _sum_block(u, first, end, member, thread, columns, space)
+        total = _sum_block(u, first, end, member, thread, space)
         with if_then(b, b.and_(inside, b.icmp_signed("==", member, I64(0)))):
-            with if_else(b, b.icmp_signed("<=", b.sub(end, start), I64(BLOCK))) as branch:
-                with branch.then():
-                    u.combine(slot, total)
-                with branch.otherwise():
-                    u.builder.store(total[0], _partial(u, batch, column, start, first))
+            _finish_block(u, batch, column, (slot, start, end, first), total)
     b.ret_void()
     return function
 
 
-def _sum_block(
-    u: Updates, first: ir.Value, end: ir.Value, member: ir.Value, thread: ir.Value, columns: int, space: ir.Value
-) -> State:
-    """The block of a run that begins at ``first``, in the order of SUM; the first member has the result."""
+def _finish_block(u: Updates, batch: ir.Value, column: ir.Value, run: tuple[ir.Value, ...], total: State) -> None:
+    """What a block of a run amounts to, into the target or, of several, as a partial result; ``run``: slot, start, end,
+    start of the block."""
+    slot, start, end, first = run
+    with if_else(u.b, u.b.icmp_signed("<=", u.b.sub(end, start), I64(BLOCK))) as branch:
+        with branch.then():
+            u.combine(slot, total)
+        with branch.otherwise():
+            u.builder.store(total[0], _partial(u, batch, column, start, first))
+
+
+def _own_lanes(u: Updates, first: ir.Value, end: ir.Value, member: ir.Value, members: int, rounds: int) -> State:
+    """A member's lanes of the block of a run that begins at ``first``, combined by halving.
+
+    The members together read ``rounds`` times 64 updates at once.
+    """
     b, one, reducer = u.b, u.builder, u.reducer
     assert reducer is not None
-    members = THREADS // columns
     share = LANES // members
-    rounds = max(1, 32 // share) if share > 1 else 8  # that are read at once
     stop = minimum(b, b.add(first, I64(BLOCK)), end)
     step = LANES * rounds
     whole = b.add(first, b.and_(b.sub(stop, first), I64(-step)))
@@ -140,18 +147,76 @@ def _sum_block(
             at = b.add(rest.index, b.add(member, I64(k * members)))
             sums.append(join(x, u.among(b.icmp_signed("<", at, stop), u.load(minimum(b, at, last)))))
         rest.advance(*sums)
-    state = u.tree([one.value(x, reducer.dtype) for x in rest.results])
+    return u.tree([one.value(x, reducer.dtype) for x in rest.results])
+
+
+def _sum_block(
+    u: Updates, first: ir.Value, end: ir.Value, member: ir.Value, thread: ir.Value, space: ir.Value
+) -> State:
+    """The block of a run that begins at ``first``, in the order of SUM; the first member has the result."""
+    b, one, reducer = u.b, u.builder, u.reducer
+    assert reducer is not None
+    members = THREADS // COLUMNS
+    state = _own_lanes(u, first, end, member, members, 4)
     distance = members // 2
     own = offset(b, space, b.shl(thread, I64(3)))
     while distance:
         barrier(b)
         one.store(state[0], own)
         barrier(b)
-        other = b.and_(b.add(thread, I64(distance * columns)), I64(THREADS - 1))
+        other = b.and_(b.add(thread, I64(distance * COLUMNS)), I64(THREADS - 1))
         found_there = one.load(offset(b, space, b.shl(other, I64(3))), reducer.dtype)
         state = reducer.combine(one, state, (found_there,))
         distance //= 2
     return state
+
+
+def build_narrow(module: ir.Module, name: str, spec: ScatterSpec) -> ir.Function:
+    """All runs, where there are few columns: a warp has 32 sorted updates of one column.
+
+    Each lane combines the short run that begins at its update; then all lanes together each block of a long run.
+    """
+    function, b = new_entry(module, name, THREADS)
+    u = Updates(b, spec, own_args(b, function.args[0]), 1)
+    thread, shift = thread_index(b), I64(WARP.bit_length() - 1)
+    lane = b.and_(thread, I64(WARP - 1))
+    per_item = b.lshr(b.add(u.count, I64(WARP - 1)), shift)
+    number = b.add(b.mul(block_index(b), I64(THREADS // WARP)), b.lshr(thread, shift))
+    with if_then(b, b.icmp_signed("<", number, b.mul(b.mul(u.batches, u.width), per_item))):  # for whole warps
+        row, window = divide(b, number, per_item)
+        batch, column = divide(b, row, u.width)
+        u.item(batch, column)
+        i = b.add(b.shl(window, shift), lane)
+        slot = u.record(minimum(b, i, b.sub(u.count, I64(1))))[1]
+        there = b.and_(b.icmp_signed("<", i, u.count), b.icmp_signed("<", slot, u.slots))
+        start, end = u.run(b.select(there, slot, I64(0)))
+        long = b.icmp_signed(">", b.sub(end, start), I64(SHORT))
+        with if_then(b, b.and_(b.and_(there, b.not_(long)), b.icmp_signed("==", i, start))):
+            with if_else(b, b.icmp_signed("==", b.sub(end, start), I64(1))) as alone:
+                with alone.then():
+                    u.combine(slot, (u.load(i),))
+                with alone.otherwise():
+                    u.combine(slot, short_run(u, start, end))
+        begins = b.icmp_signed("==", b.and_(b.sub(i, start), I64(BLOCK - 1)), I64(0))
+        mask = ptx_ops.ballot(b, b.and_(b.and_(there, long), begins))
+        with loop(b, 0, b.zext(b.ctpop(mask), I64), 1, [mask]) as it:
+            left = it.values[0]
+            owner = b.cttz(left, I1(0))
+
+            def of_owner(x: ir.Value, owner: ir.Value = owner) -> ir.Value:
+                return b.zext(ptx_ops.shuffle(b, "idx", b.trunc(x, I32), owner), I64)
+
+            run = of_owner(slot), of_owner(start), of_owner(end), of_owner(i)
+            state = _own_lanes(u, run[3], run[2], lane, WARP, 4)
+            for d in (16, 8, 4, 2, 1):
+                assert u.reducer is not None
+                other = tuple(shuffle_xor(b, x, d) for x in state)
+                state = u.reducer.combine(u.builder, state, other)
+            with if_then(b, b.icmp_signed("==", lane, I64(0))):
+                _finish_block(u, batch, column, run, state)
+            it.advance(b.and_(left, b.sub(left, I32(1))))
+    b.ret_void()
+    return function
 
 
 def _partial(u: Updates, batch: ir.Value, column: ir.Value, start: ir.Value, first: ir.Value) -> ir.Value:

@@ -189,11 +189,17 @@ def place_scratch(launches: list[Launch], regions: Regions) -> list[Launch]:
                 break
             at = max(at, high)
         placed[r] = at
+
+    def moved(ranges: tuple[Range, ...]) -> tuple[Range, ...]:
+        return tuple(
+            (SCRATCH, placed[b] + low, placed[b] + high) if b < 0 else (b, low, high) for b, low, high in ranges
+        )
+
     out = []
     for launch in launches:
-        moved = tuple((w, SCRATCH, placed[b] + n) if b < 0 else (w, b, n) for w, b, n in launch.addresses)
+        addresses = tuple((w, SCRATCH, placed[b] + n) if b < 0 else (w, b, n) for w, b, n in launch.addresses)
         used = {b for _, b, _ in launch.addresses if b < 0}
-        out.append(
-            attrs.evolve(launch, addresses=moved, scratch=max((placed[b] + regions.size(b) for b in used), default=0))
-        )
+        scratch = max((placed[b] + regions.size(b) for b in used), default=0)
+        reads, writes = moved(launch.reads), moved(launch.writes)
+        out.append(attrs.evolve(launch, addresses=addresses, scratch=scratch, reads=reads, writes=writes))
     return out

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from llvmlite import ir
 
 from volta.core.contract import DEFINITIONS
-from volta.emit.builder import Builder, Value, compute_dtype, item_size
+from volta.emit.builder import Builder, Value, compute_dtype, is_float, item_size
 from volta.emit.loops import I1, I32, I64, if_then, load_args, loop, minimum, offset
 from volta.emit.reducers import Reducer
 from volta.numba_cuda import ptx_ops
@@ -33,6 +33,7 @@ from volta.xla_like.opaque import ScanSpec
 THREADS = 128
 WARPS = THREADS // WARP
 BLOCK = DEFINITIONS.scan_block
+EACH = 4  # totals of blocks that a lane reads at once
 PITCH = WARP + 1  # of a piece's lines in shared memory: lanes that walk along lines hit different banks
 
 REDUCTION = {"cumsum": "sum", "cumprod": "prod", "cummax": "max", "cummin": "min"}
@@ -93,12 +94,15 @@ class _Scan:
                 one.store(x, self._piece(line, self.lane))
             warp_barrier(b)
             running = one.value(it.values[0], self.kind)
-            for k in range(WARP):
-                place = self._piece(self.lane, k)
+            own = [one.load(self._piece(self.lane, k), self.kind) for k in range(WARP)]
+            results = []
+            for k, x in enumerate(own):
                 inside = one.value(b.icmp_signed("<", b.add(it.index, I64(k)), self.count), "bool")
-                running = one.select(inside, self.join(running, one.load(place, self.kind)), running)
-                if result is not None:
-                    one.store(result(running), place)
+                running = one.select(inside, self.join(running, x), running)
+                results.append(running if result is None else result(running))
+            if result is not None:
+                for k, x in enumerate(results):
+                    one.store(x, self._piece(self.lane, k))
             warp_barrier(b)
             if result is not None:
                 for line in range(WARP):
@@ -162,39 +166,97 @@ def build_apply(module: ir.Module, name: str, spec: ScanSpec) -> ir.Function:
     return function
 
 
+def in_any_order(kind: str, dtype: str) -> bool:
+    """Whether running values may be combined in any order: all but sums and products of floats."""
+    return kind in ("cummax", "cummin") or not is_float(dtype)
+
+
 def build_chain(module: ir.Module, name: str, kind: str, dtype: str) -> ir.Function:
     """Turn the totals of each row's blocks into what comes before each; a warp a row. Words: totals, rows, blocks.
 
-    The chain itself is one addition after the other: totals of 32 blocks are read at once, the next 32 beside them.
+    A piece of the totals lies in shared memory, four for each lane. Sums of floats are one chain, which all lanes walk
+    alike; otherwise each lane combines its own, and lanes combine what they have.
     """
     function, b = new_entry(module, name, THREADS)
     one, reducer = Builder(b, 1), Reducer(REDUCTION[kind], dtype)
     totals0, rows, blocks = load_args(b, own_args(b, function.args[0]), 3)
     thread = thread_index(b)
-    lane = b.and_(thread, I64(WARP - 1))
-    row = b.add(b.mul(block_index(b), I64(WARPS)), b.lshr(thread, I64(WARP.bit_length() - 1)))
+    lane, warp = b.and_(thread, I64(WARP - 1)), b.lshr(thread, I64(WARP.bit_length() - 1))
+    row = b.add(b.mul(block_index(b), I64(WARPS)), warp)
+    size, last = item_size(dtype), b.sub(blocks, I64(1))
+    space = shared_memory(module, b, f"{name}_totals", WARPS * WARP * EACH * size)
+    space = offset(b, space, b.mul(warp, I64(WARP * EACH * size)))
+    own = offset(b, space, b.mul(lane, I64(EACH * size)))
+
+    def join(x: Value, y: Value) -> Value:
+        return reducer.combine(one, (x,), (y,))[0]
+
     with if_then(b, b.icmp_signed("<", row, rows)):
-        size = I64(item_size(dtype))
-        totals = offset(b, device_pointer(b, totals0), b.mul(b.mul(row, blocks), size))
-        last = b.sub(blocks, I64(1))
+        totals = offset(b, device_pointer(b, totals0), b.mul(b.mul(row, blocks), I64(size)))
 
-        def read(i: ir.Value) -> Value:
-            return one.load(offset(b, totals, b.mul(minimum(b, b.add(i, lane), last), size)), dtype)
+        def place(start: ir.Value, k: int) -> tuple[ir.Value, ir.Value]:
+            i = b.add(b.add(start, b.mul(lane, I64(EACH))), I64(k))
+            return offset(b, totals, b.mul(minimum(b, i, last), I64(size))), b.icmp_signed("<", i, blocks)
 
-        identity = reducer.identity(one)[0]
-        with loop(b, 0, blocks, WARP, [identity.ir, read(I64(0)).ir]) as it:
-            following = read(b.add(it.index, I64(WARP)))
-            running, found = (one.value(x, dtype) for x in it.values)
-            start, mine = b.icmp_signed("==", it.index, I64(0)), running
-            for k in range(WARP):
-                here = one.value(b.icmp_signed("==", lane, I64(k)), "bool")
-                mine = one.select(here, running, mine)
-                x = shuffle(b, "idx", found, I32(k))
-                joined = reducer.combine(one, (running,), (x,))[0]
-                running = one.select(one.value(start, "bool"), x, joined) if k == 0 else joined
-            at = b.add(it.index, lane)
-            with if_then(b, b.icmp_signed("<", at, blocks)):
-                one.store(mine, offset(b, totals, b.mul(at, size)))
-            it.advance(running.ir, following.ir)
+        def read(start: ir.Value) -> list[Value]:
+            return [one.load(place(start, k)[0], dtype) for k in range(EACH)]
+
+        following = [x.ir for x in read(I64(0))]
+        with loop(b, 0, blocks, WARP * EACH, [reducer.identity(one)[0].ir, *following]) as it:
+            carried, *found = (one.value(x, dtype) for x in it.values)
+            following = [x.ir for x in read(b.add(it.index, I64(WARP * EACH)))]
+            for k, x in enumerate(found):
+                one.store(x, offset(b, own, k * size))
+            warp_barrier(b)
+            if in_any_order(kind, dtype):
+                mine, carried = _lanes_combined(one, join, found, carried, reducer.identity(one)[0], lane)
+            else:
+                mine, carried = _walked(one, join, dtype, space, carried, b.icmp_signed("==", it.index, I64(0)), lane)
+            warp_barrier(b)
+            for k, x in enumerate(mine):
+                at, inside = place(it.index, k)
+                with if_then(b, inside):
+                    one.store(x, at)
+            it.advance(carried.ir, *following)
     b.ret_void()
     return function
+
+
+Join = Callable[[Value, Value], Value]
+
+
+def _walked(
+    one: Builder, join: Join, dtype: str, space: ir.Value, running: Value, start: ir.Value, lane: ir.Value
+) -> tuple[list[Value], Value]:
+    """What comes before each of the lane's totals, all of the piece being added one after the other; and their sum."""
+    b, size = one.irbuilder, item_size(dtype)
+    every = [one.load(offset(b, space, k * size), dtype) for k in range(WARP * EACH)]
+    mine = [running] * EACH
+    for k, x in enumerate(every):
+        if k % EACH == 0:
+            here = one.value(b.icmp_signed("==", lane, I64(k // EACH)), "bool")
+        mine[k % EACH] = one.select(here, running, mine[k % EACH])
+        joined = join(running, x)
+        running = joined if k else one.select(one.value(start, "bool"), x, joined)
+    return mine, running
+
+
+def _lanes_combined(
+    one: Builder, join: Join, found: list[Value], carried: Value, identity: Value, lane: ir.Value
+) -> tuple[list[Value], Value]:
+    """The same where the order does not matter."""
+    b = one.irbuilder
+    upto = found[0]
+    for x in found[1:]:
+        upto = join(upto, x)
+    for d in (1, 2, 4, 8, 16):
+        other = shuffle(b, "up", upto, I32(d))
+        upto = one.select(one.value(b.icmp_signed(">=", lane, I64(d)), "bool"), join(other, upto), upto)
+    whole = join(carried, shuffle(b, "idx", upto, I32(WARP - 1)))
+    first = one.value(b.icmp_signed("==", lane, I64(0)), "bool")
+    running = join(carried, one.select(first, identity, shuffle(b, "up", upto, I32(1))))
+    mine = []
+    for x in found:
+        mine.append(running)
+        running = join(running, x)
+    return mine, whole

@@ -2,8 +2,9 @@
 
 A run is the updates of one target in their order (`ordering` sorts them). Runs of up to `SHORT` updates are combined by
 one thread a column. Longer ones are cut into the blocks of 4096 that SUM has anyway, and several threads share a column
-of a block, each with some of its 64 lanes; where a run has several blocks, partial results are kept and a last kernel
-combines them by pairs of neighbours (long_runs.py).
+of a block, each with some of its 64 lanes: those of a block of threads where there are many columns, those of a warp
+where there are few. Where a run has several blocks, partial results are kept and a last kernel combines them by pairs
+of neighbours (long_runs.py).
 """
 
 from __future__ import annotations
@@ -14,15 +15,13 @@ from llvmlite import ir
 
 from volta.emit.builder import Builder, Value, compute_dtype
 from volta.emit.loops import I32, I64, if_else, if_then, load_args, loop, minimum, offset
-from volta.emit.reducers import LANES, Reducer, State
+from volta.emit.reducers import Reducer, State
 from volta.numba_cuda.indexing import TILE_THREADS as THREADS
 from volta.numba_cuda.indexing import Tile, divide, halves, word
 from volta.numba_cuda.threads import device_pointer, new_entry, own_args
 from volta.xla_like.opaque import FEW_UPDATES, ScatterSpec
 
-SHORT = LANES
-AT_ONCE = 16
-_LEAVES = 8
+SHORT = 16
 
 _REDUCTION = {"add": "sum", "mul": "prod", "min": "min", "max": "max"}
 
@@ -179,28 +178,15 @@ def build_short(module: ir.Module, name: str, spec: ScatterSpec, lanes: int) -> 
                         with alone.then():
                             u.combine(slot, (u.load_row(position),))
                         with alone.otherwise():
-                            with if_else(b, b.icmp_signed("<=", number, I64(AT_ONCE))) as few:
-                                with few.then():
-                                    u.combine(slot, u.tree(_elements(u, start, end, AT_ONCE, 1)))
-                                with few.otherwise():
-                                    u.combine(slot, _residues(u, start, end, 0, 1))
+                            u.combine(slot, short_run(u, start, end))
     b.ret_void()
     return function
 
 
-def _elements(u: Updates, start: ir.Value, end: ir.Value, number: int, step: int) -> list[Value]:
-    """``number`` updates from the start-th on, each ``step``-th; those from ``end`` on are what changes nothing."""
+def short_run(u: Updates, start: ir.Value, end: ir.Value) -> State:
+    """The sum of up to `SHORT` updates, from the start-th on in the order of slots."""
     b, values, last = u.b, [], u.b.sub(end, I64(1))
-    for k in range(number):
-        at = b.add(start, I64(k * step))
+    for k in range(SHORT):
+        at = b.add(start, I64(k))
         values.append(u.among(b.icmp_signed("<", at, end), u.load(minimum(b, at, last))))
-    return values
-
-
-def _residues(u: Updates, start: ir.Value, end: ir.Value, residue: int, step: int) -> State:
-    """The lanes of a sum whose numbers leave ``residue``, modulo ``step``, combined by halving: a few at a time."""
-    if step == LANES // _LEAVES:
-        return u.tree(_elements(u, u.b.add(start, I64(residue)), end, _LEAVES, step))
-    assert u.reducer is not None
-    x = _residues(u, start, end, residue, 2 * step)
-    return u.reducer.combine(u.builder, x, _residues(u, start, end, residue + step, 2 * step))
+    return u.tree(values)

@@ -76,20 +76,31 @@ def scatter(call: KernelCall, steps: Steps) -> Iterator[Launch]:
     if kernel.name == "scatter_few":
         yield step("few", partial(scattering.build_few, spec=spec, lanes=lanes), batch * count)
         return
-    yield step("short", partial(scattering.build_short, spec=spec, lanes=lanes), batch * count)
-    if spec.op == "set" or count <= scattering.SHORT:
-        return
+    partials = nothing
     nbytes = long_runs.partial_bytes(spec, batch, width, count)
-    partials = steps.scratch(nbytes) if nbytes else nothing
-    windows, (columns, _) = batch * -(-count // scattering.SHORT), long_runs.long_layout(width)
-    chunks = -(-width // columns)
-    each = long_runs.windows_at_once(windows, chunks)
-    words = (updates, order, out, batch, slots, width, count, each, partials)
-    yield steps.launch(
-        f"volta_scatter_long_{spec.op}_{spec.dtype.name}_{columns}", text,
-        partial(long_runs.build_long, spec=spec, columns=columns), -(-windows // each) * chunks, scattering.THREADS,
-        words, (updates, order, out), (out, partials),
-    )  # fmt: skip
+    if nbytes:
+        partials = steps.scratch(nbytes)
+    narrow = spec.op != "set" and width <= long_runs.NARROW
+    if narrow:
+        warps = batch * width * -(-count // WARP)
+        _check(call, warps)
+        words = (updates, order, out, batch, slots, width, count, 0, partials)
+        yield steps.launch(
+            f"volta_scatter_narrow_{spec.op}_{spec.dtype.name}", text, partial(long_runs.build_narrow, spec=spec),
+            -(-warps * WARP // scattering.THREADS), scattering.THREADS, words, (updates, order, out), (out, partials),
+        )  # fmt: skip
+    else:
+        yield step("short", partial(scattering.build_short, spec=spec, lanes=lanes), batch * count)
+    if spec.op == "set":
+        return
+    if not narrow:
+        windows, chunks = batch * -(-count // scattering.SHORT), -(-width // long_runs.COLUMNS)
+        each = long_runs.windows_at_once(windows, chunks)
+        words = (updates, order, out, batch, slots, width, count, each, partials)
+        yield steps.launch(
+            f"volta_scatter_long_{spec.op}_{spec.dtype.name}", text, partial(long_runs.build_long, spec=spec),
+            -(-windows // each) * chunks, scattering.THREADS, words, (updates, order, out), (out, partials),
+        )  # fmt: skip
     if nbytes:
         grid = batch * -(-count // long_runs.BLOCK) * -(-width // long_runs.FINISH_COLUMNS)
         words = (updates, order, out, batch, slots, width, count, 0, partials)
@@ -262,13 +273,14 @@ def scan(call: KernelCall, steps: Steps) -> Iterator[Launch]:
         yield step("rows", partial(scanning.build_scan, spec=spec), Access(None, 0, ()), each)
         return
     totals = steps.scratch(item_size(kind) * rows * blocks)
-    yield step("totals", partial(scanning.build_totals, spec=spec), totals, WARP)
+    each = WARP if rows * blocks >= WARP * scanning.WARPS * _ENOUGH_BLOCKS else WARP // 4  # a warp's blocks
+    yield step("totals", partial(scanning.build_totals, spec=spec), totals, each)
     yield steps.launch(
         f"volta_scan_chain_{spec.kind}_{kind}", f"scan chain {spec.kind} {kind}",
         partial(scanning.build_chain, kind=spec.kind, dtype=kind), -(-rows // scanning.WARPS), scanning.THREADS,
         (totals, rows, blocks), (totals,), (totals,),
     )  # fmt: skip
-    yield step("apply", partial(scanning.build_apply, spec=spec), totals, WARP)
+    yield step("apply", partial(scanning.build_apply, spec=spec), totals, each)
 
 
 _ENOUGH_BLOCKS = 264
