@@ -297,8 +297,15 @@ def group_mixed() -> Iterator[Row]:
     yield from cuda_mixed.mixed_rows()
 
 
+def group_runtime() -> Iterator[Row]:
+    """Launches, copies and streams."""
+    from benchmarks import cuda_runtime
+
+    yield from cuda_runtime.runtime_rows(turns, ready)
+
+
 GROUPS = [name.removeprefix("group_") for name in globals() if name.startswith("group_")]
-PEERS = ("jax", "cublas", "torch")
+PEERS = ("jax", "cublas", "torch", "serial")
 
 
 def show(rows: list[Row]) -> str:

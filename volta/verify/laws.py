@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
 import attrs
@@ -17,6 +18,7 @@ from volta.api.jit import jit
 from volta.api.tracing import checkpoint
 from volta.api.vmap import vmap
 from volta.core import pytrees
+from volta.runtime import devices
 from volta.runtime.context import execution_context
 from volta.runtime.devices import default_device
 from volta.testing.data import fill
@@ -76,6 +78,14 @@ def _laws_of(name: str, f: Callable[..., Any], args: Any, setting: Setting) -> I
         with default_device(setting.device):
             return _plain(compiled(*args))
 
+    if setting.device != "cpu":
+        with ExitStack() as streams:
+            outs = []
+            for _ in range(3):
+                streams.enter_context(devices.stream(setting.device))
+                outs.append(compiled(*args))
+        for i, out in enumerate(outs):
+            yield same(f"{name}: stream {i}", _plain(out), want)
     with ThreadPoolExecutor(4) as threads:
         for i, got in enumerate(threads.map(call, range(8))):
             yield same(f"{name}: thread {i}", got, want)
