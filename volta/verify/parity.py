@@ -180,7 +180,7 @@ def _update(op: str) -> Any:
 
 
 def attention(setting: Setting) -> Iterator[Check]:
-    """Attention and its gradients: plain, causal, with shared key heads, in every float dtype."""
+    """Attention and its gradients: plain, causal, masked, with shared key heads, in every float dtype."""
 
     def found() -> Iterator[Named]:
         shapes = [(2, 65, 65, 4, 2, 32), (1, 3, 200, 2, 2, 64), (1, 130, 130, 2, 1, 16)]
@@ -193,13 +193,21 @@ def attention(setting: Setting) -> Iterator[Check]:
                 for dtype in ("float32",) if length > 100 else ("float32", "float64", "bfloat16", "float16"):
                     args = tuple(x.astype(dtypes.canonicalize(dtype)) for x in (q, k, v))
                     name = f"{batch}x{length}x{keys} {heads}/{key_heads} heads of {depth} {dtype}"
-                    yield f"{name}{' causal' * causal}", _attend(causal), args
+                    yield f"{name}{' causal' * causal}", _attend(is_causal=causal), args
+        q = fill("normal", (2, 70, 4, 32))
+        k, v = (fill("normal", (2, 150, 2, 32), seed=i) for i in (1, 2))
+        mask = fill("normal", (2, 1, 70, 150), seed=3) > -0.5
+        mask[:, :, 5] = False  # a row that sees no key
+        k[:, 77], v[:, 77], mask[..., 77] = np.nan, np.inf, False
+        yield "masked", _attend(mask=mask), (q, k, v)
+        yield "masked and causal from a position", _attend(mask=mask, is_causal=True, query_start=np.int32([3, 79])), (q, k, v)
+        yield "one token", _attend(is_causal=True, query_start=np.int32([76, 60])), (q[:, :1], k, v)
 
     yield from compare(setting, found())
 
 
-def _attend(causal: bool) -> Any:
+def _attend(**options: Any) -> Any:
     def value(q: Any, k: Any, v: Any) -> Any:
-        return vnp.sum(nn.dot_product_attention(q, k, v, is_causal=causal).astype(np.float32) ** 2)
+        return vnp.sum(nn.dot_product_attention(q, k, v, **options).astype(np.float32) ** 2)
 
-    return lambda q, k, v: (nn.dot_product_attention(q, k, v, is_causal=causal), grad(value, (0, 1, 2))(q, k, v))
+    return lambda q, k, v: (nn.dot_product_attention(q, k, v, **options), grad(value, (0, 1, 2))(q, k, v))
