@@ -200,8 +200,9 @@ def attention(setting: Setting) -> Iterator[Check]:
         mask[:, :, 5] = False  # a row that sees no key
         k[:, 77], v[:, 77], mask[..., 77] = np.nan, np.inf, False
         yield "masked", _attend(mask=mask), (q, k, v)
-        yield "masked and causal from a position", _attend(mask=mask, is_causal=True, query_start=np.int32([3, 79])), (q, k, v)
-        yield "one token", _attend(is_causal=True, query_start=np.int32([76, 60])), (q[:, :1], k, v)
+        starts = np.int32([3, 79])
+        yield "masked and causal from a position", _attend(mask=mask, is_causal=True, query_start=starts), (q, k, v)
+        yield "one token", _attend(is_causal=True, query_start=starts - 3), (q[:, :1], k, v)
 
     yield from compare(setting, found())
 
