@@ -35,12 +35,14 @@ def variants(f, *shapes, dtype="float32"):
 
 CHOICES = {
     "map": (lambda x: x + 1, ((1 << 18, 1024),), ("4x1n", 262144, 256, 0)),
+    "turned map": (lambda x: x.T + 1, ((1 << 18, 1024),), ("turned0of0", 131072, 256, 0)),
     "dear map": (vnp.exp, ((1 << 18, 1024),), ("4x4n", 65536, 256, 0)),
     "small map": (lambda x: x + 1, ((1000,),), ("4x1n", 1, 256, 0)),
     "map with a tail": (lambda x: x + 1, ((1003,),), ("4x1nt", 1, 256, 0)),
     "map that is read apart": (lambda x: x[:, ::3] + 1, ((64, 96),), ("4x1n", 2, 256, 0)),
     "map of odd rows": (lambda x: x[:, 1:] + 1, ((64, 64),), ("1x1n", 16, 256, 0)),
-    "short rows": (nn.softmax, ((8192, 64),), ("4x16x1x16_64ns", 512, 256, 0)),
+    "shortest rows": (nn.softmax, ((8192, 10),), ("2x1x1x32_10ns", 256, 32, 0)),
+    "short rows": (nn.softmax, ((1 << 20, 64),), ("4x4x1x64_64ns", 16384, 256, 0)),
     "rows": (nn.softmax, ((8192, 768),), ("2x32x1x8_768ns", 1024, 256, 0)),
     "odd rows": (nn.softmax, ((8192, 769),), ("1x32x1x8_769ns", 1024, 256, 0)),
     "few rows": (nn.softmax, ((4, 768),), ("2x32x1x1_768ns", 4, 32, 0)),
@@ -79,7 +81,12 @@ def reductions(x, axis):
 PROGRAMS = {
     "maps": (lambda x: (nn.gelu(x), x.T * 2, x / 3.1, vnp.maximum(x, 0), x[::-1]), (normal(33, 36),)),
     "map with a tail": (lambda x: vnp.tanh(x), (normal(1031),)),
+    "turned map": (lambda x, y: x.T * 2 + y, (normal(161, 131), normal(131, 161))),
+    "turned heads": (lambda x: vnp.transpose(x, (0, 2, 3, 1)) + 1, (normal(3, 70, 2, 40),)),
+    "turned twice": (lambda x, y: x.T * y.T, (normal(130, 130), normal(130, 130, seed=1))),
     "rows of 10": (lambda x: reductions(x, 1), (normal(9, 10),)),
+    "rows of 2": (lambda x: reductions(x, 1), (normal(70, 2),)),
+    "rows of 28": (lambda x: reductions(x, 1), (normal(40, 28),)),
     "rows of 64": (lambda x: reductions(x, 1), (normal(9, 64),)),
     "rows of 101": (lambda x: reductions(x, 1), (normal(9, 101),)),
     "rows of 516": (lambda x: reductions(x, 1), (normal(5, 516),)),
@@ -112,13 +119,14 @@ def kept(lanes, threads, blocks, elements):
     return lambda call, capability: RowVariant(shape, 1, 0, True, True, kept_slots(call.kernel), elements)
 
 
-@pytest.mark.parametrize(
-    "choose",
-    [
-        rows(4, 16, 1, 2, 200), rows(2, 32, 1, 3, 200), rows(1, 32, 1, 1, 200), rows(1, 64, 1, 2, 200),
-        rows(4, 16, 2, 1, 0), rows(1, 64, 1, 1, 0), rows(2, 32, 2, 1, 0, False), kept(2, 32, 1, 4), kept(1, 64, 1, 64),
-    ],
-)  # fmt: skip
+ROWS = [
+    rows(4, 16, 1, 2, 200), rows(4, 4, 1, 8, 200), rows(4, 2, 1, 16, 200), rows(1, 1, 1, 32, 200),
+    rows(2, 2, 1, 16, 200), rows(2, 32, 1, 3, 200), rows(1, 32, 1, 1, 200), rows(1, 64, 1, 2, 200),
+    rows(4, 16, 2, 1, 0), rows(1, 64, 1, 1, 0), rows(2, 32, 2, 1, 0, False), kept(2, 32, 1, 4), kept(1, 64, 1, 64),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("choose", ROWS)
 def test_two_ways_to_share_rows_out_have_the_same_bits(monkeypatch, choose):
     monkeypatch.setattr(row_variants, "choose_row", choose)
     check_on_host(nn.softmax, normal(5, 200), orders=("shuffled",), kernels=KERNELS)

@@ -7,7 +7,7 @@ from functools import partial
 import attrs
 
 from volta.emit.reducers import BLOCK
-from volta.numba_cuda import nests_col, nests_map, nests_row, row_variants
+from volta.numba_cuda import nests_col, nests_map, nests_row, nests_turned, row_variants
 from volta.numba_cuda.ptx import KernelSource
 from volta.xla_like.kernels import KernelCall, LoopKernel, kernel_name
 
@@ -29,7 +29,12 @@ def plan_loop(call: KernelCall, capability: str) -> LoopLaunch:
     assert isinstance(kernel, LoopKernel)
     kernel = attrs.evolve(kernel, wide=False, spills=())  # matters of the CPU's
     shared = 0
-    if kernel.mode == "map":
+    turned = nests_turned.choose_turned(call) if kernel.mode == "map" else None
+    if turned is not None:
+        build, suffix = partial(nests_turned.build_turned, kernel=kernel, v=turned), turned.suffix()
+        grid, threads = nests_turned.grid_of_turned(call, turned), nests_turned.THREADS
+        words = nests_turned.extra_words(call, turned)
+    elif kernel.mode == "map":
         m = nests_map.choose_map(call)
         build, suffix = partial(nests_map.build_map, kernel=kernel, v=m), m.suffix()
         grid, threads, words = nests_map.grid_of_map(call, m), nests_map.THREADS, nests_map.extra_words(call, m)

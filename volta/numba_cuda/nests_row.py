@@ -147,6 +147,8 @@ class RegisterRow(RowNest):
         b, s, n = self.b, self.shape, self.v.length
         last = BLOCK * (s.blocks - 1) + LANES * row
         for turn in range(s.share):
+            if last + s.lanes * s.threads * turn >= n:
+                break
             walk = b.add(self.team.place(turn), I64(LANES * row))
             if s.blocks > 1:
                 walk = b.add(walk, b.shl(self.team.block, I64(BLOCK.bit_length() - 1)))
@@ -172,7 +174,8 @@ class RegisterRow(RowNest):
             totals = self.step(p, reducers, totals, places, kept)
         if not p.reduces:
             return []
-        states = self.team.across(reducers, totals)
+        there = -(-self.v.length // (self.shape.lanes * self.shape.threads))  # groups that got an element
+        states = self.team.across(reducers, totals[:there])
         return self.team.tree(reducers, states, None)
 
 
@@ -238,7 +241,8 @@ class LongRow(RowNest):
                     kept.append(self._recall(b.add(it.index, I64(LANES * row)), first))
             totals = self.step(p, reducers, totals, places, kept)
             for row, values in enumerate(kept):
-                self._keep(b.add(it.index, I64(LANES * row)), first, stop, values)
+                index = b.add(it.index, I64(LANES * row))
+                self._keep(index, first, stop if guarded else None, values)
             it.advance(*self._flat(totals))
         return it.results
 
@@ -257,10 +261,11 @@ class LongRow(RowNest):
             if s.first < self.phase <= s.last
         }
 
-    def _keep(self, index: ir.Value, first: ir.Value, stop: ir.Value, values: dict[int, Value]) -> None:
+    def _keep(self, index: ir.Value, first: ir.Value, stop: ir.Value | None, values: dict[int, Value]) -> None:
+        """Store what this pass is the first to compute; only below ``stop`` there is room."""
         b, found = self.b, [s for s in self.v.slots if s.first == self.phase]
         if found:
-            with if_then(b, b.icmp_signed("<", index, stop)):
+            with if_then(b, ir.Constant(ir.IntType(1), 1) if stop is None else b.icmp_signed("<", index, stop)):
                 for s in found:
                     many = ThreadBuilder(b, self.shape.lanes)
                     many.store(self.e._widened(values[s.value], many), self._place(s, index, first))

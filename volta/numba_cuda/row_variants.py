@@ -20,6 +20,9 @@ THREADS = 256
 KEPT = 48
 """Elements of a row that a thread keeps in registers at most: beyond, code grows and fewer rows are under way."""
 
+SHORT = 16
+"""Elements of a short row that a thread takes: the fewer threads share a row, the less they have to exchange."""
+
 SHARED = {"7.0": 90, "7.5": 60, "8.0": 160, "8.6": 96, "8.9": 96, "9.0": 216, "9.0a": 216}
 """KB of shared memory in which rows are kept at most, by compute capability; a few more are left for exchanges."""
 
@@ -68,7 +71,9 @@ def choose_row(call: KernelCall, capability: str) -> RowVariant:
         shape = TeamShape(lanes, 16, side) if lanes == 4 and side == 16 else TeamShape(1, 64, side)
         return RowVariant(shape, 1, 0, narrow, False)
     if blocks == 1 and length <= 64 * KEPT:
-        if lanes == 4 and length <= 512:
+        if length <= 256:
+            shape = TeamShape(lanes, min(LANES // lanes, 32, 1 << (-(-length // SHORT) - 1).bit_length()), 1)
+        elif lanes == 4 and length <= 512:
             shape = TeamShape(4, 16, 1)
         elif length <= 32 * KEPT:
             shape = TeamShape(min(2, lanes), 32, 1)

@@ -61,11 +61,15 @@ class RowTeam:
     # -- lanes of a block ----------------------------------------------------------------------------------------------
 
     def across(self, reducers: Sequence[Reducer], groups: Sequence[Sequence[State]]) -> list[State]:
-        """The states of a block, which every thread of it gets; ``groups[turn][n]`` are a thread's own."""
-        groups = [list(g) for g in groups]
-        while len(groups) > 1:
-            half = len(groups) // 2
-            groups = [self._joined(reducers, groups[i], groups[i + half]) for i in range(half)]
+        """The states of a block, which every thread of it gets; ``groups[turn][n]`` are a thread's own.
+
+        Groups that got no element are left out: they would be the last.
+        """
+        groups, half = [list(g) for g in groups], self.shape.share // 2
+        while half:
+            for i in range(len(groups) - half):
+                groups[i] = self._joined(reducers, groups[i], groups[i + half])
+            groups, half = groups[:half], half // 2
         states, split = list(groups[0]), []
         distance = self.shape.threads // 2
         while distance:
@@ -80,10 +84,10 @@ class RowTeam:
             else:
                 states = self._joined(reducers, states, self._shuffled(states, distance))
             distance //= 2
+        for distance in split:  # the given-away lanes were the farther half, so these come before what is left
+            states = self._joined(reducers, states, self._shuffled(states, distance))
         while states[0][0].builder.lanes > 1:
             states = [halve(self.b, r, s) for r, s in zip(reducers, states, strict=True)]
-        for distance in split:
-            states = self._joined(reducers, states, self._shuffled(states, distance))
         return states
 
     def _joined(self, reducers: Sequence[Reducer], x: Sequence[State], y: Sequence[State]) -> list[State]:
