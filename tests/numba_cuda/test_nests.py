@@ -7,7 +7,7 @@ import volta
 import volta.numpy as vnp
 from volta import nn
 from volta.api.arguments import ShapeDtypeStruct
-from volta.numba_cuda import kernels, nests_col, nests_map, row_variants
+from volta.numba_cuda import combining, kernels, nests_col, nests_map, row_variants
 from volta.numba_cuda.launches import Regions
 from volta.numba_cuda.row_variants import RowVariant, kept_slots
 from volta.numba_cuda.teams import TeamShape
@@ -143,6 +143,16 @@ def test_two_ways_to_share_columns_out_have_the_same_bits(monkeypatch, shape):
 def test_two_ways_to_share_a_map_out_have_the_same_bits(monkeypatch, lanes, groups):
     monkeypatch.setattr(nests_map, "choose_map", lambda call: nests_map.MapVariant(lanes, groups, True, False))
     check_on_host(lambda x: nn.gelu(x) + x[:1], normal(33, 64), orders=("shuffled",), kernels=KERNELS)
+
+
+@pytest.mark.parametrize("choose", [(4, 1, False), (1, 32, False), (2, 64, False), (1, 64, True), (2, 32, True)])
+def test_two_ways_to_share_partial_results_out_have_the_same_bits(monkeypatch, choose):
+    chosen = combining.CombineVariant(*choose)
+    monkeypatch.setattr(combining, "choose_combine", lambda parts: chosen)
+    parts = min(chosen.share * chosen.across, 40) if not chosen.rounds else 75  # of four blocks each
+    rows = 1 if parts > 4 else 3
+    x = normal(rows, 4 * 4096 * (parts - 1) + 5000)
+    check_on_host(lambda x: (vnp.sum(x, 1), vnp.argmax(x, 1)), x, orders=("shuffled",), kernels=KERNELS)
 
 
 def test_what_two_passes_read_or_compute_dearly_is_kept():

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from volta.core.errors import UnsupportedOperationError
-from volta.numba_cuda import attention_choice, cutting, dot, dot_tensor, library, nests, steps
+from volta.numba_cuda import attention_choice, combining, cutting, dot, dot_tensor, nests, steps
 from volta.numba_cuda.launches import Launch, Regions, touched
 from volta.numba_cuda.merging import merge
 from volta.numba_cuda.ptx import KernelSource
@@ -21,7 +22,7 @@ from volta.xla_like.kernels import (
 from volta.xla_like.plan import ExecutionPlan
 
 KERNEL_CLASSES = (
-    "loop", "combine", "chain", "dot", "dot_pack", "dot_row", *steps.STEPS, *library.TASKS,
+    "loop", "combine", "chain", "dot", "dot_pack", "dot_row", *steps.STEPS,
     *attention_choice.KERNELS,
 )  # fmt: skip
 """Every one of them is strict."""
@@ -58,22 +59,18 @@ def unmerged(plan: ExecutionPlan, regions: Regions, capability: str = "9.0") -> 
 def _launch(call: KernelCall, regions: Regions, nbytes: Callable[[int], int], capability: str) -> Iterator[Launch]:
     if not call.tasks:
         return
-    kernel, share, shared = call.kernel, 0, 0
+    kernel, shared = call.kernel, 0
     name = kernel_name(kernel)
     if isinstance(kernel, LoopKernel):
         loop = nests.plan_loop(call, capability)
         source, grid, threads, shared = loop.source, loop.grid, loop.threads, loop.shared
         words, addresses = _loop_words(call)
         words += loop.words
-    elif isinstance(kernel, CombineKernel) and call.sizes[1] >= library.WIDE_BLOCKS:
-        grid, threads = call.tasks, library.WIDE_THREADS
-        name += "_wide"
-        source = KernelSource(name, kernel.text(), lambda m, n: library.build_combine_wide(m, n, kernel))
-        words, addresses = _loop_words(call)
-        share = library.share_of(call.sizes[1])
     elif isinstance(kernel, CombineKernel):
-        grid, threads = -(-call.tasks // library.TASK_THREADS), library.TASK_THREADS
-        source = KernelSource(name, kernel.text(), lambda m, n: library.build_task(m, n, "combine", kernel))
+        combine = combining.choose_combine(call.sizes[1])
+        grid, threads = -(-call.sizes[0] // combine.rows), combine.threads
+        build = partial(combining.build_combine, kernel=kernel, v=combine)
+        source = KernelSource(f"{name}_{combine.suffix()}", f"{kernel.text()}\n{combine.suffix()}", build)
         words, addresses = _loop_words(call)
     elif kernel.name == "dot_pack":
         return
@@ -91,10 +88,6 @@ def _launch(call: KernelCall, regions: Regions, nbytes: Callable[[int], int], ca
     elif kernel.name in steps.STEPS:
         yield from steps.STEPS[kernel.name](call, steps.Steps(call, regions, nbytes))
         return
-    elif kernel.name in library.TASKS:
-        grid, threads = -(-call.tasks // library.TASK_THREADS), library.TASK_THREADS
-        source = KernelSource(name, kernel.text(), lambda m, n: library.build_task(m, n, kernel.name, kernel.spec))
-        words, addresses = _library_words(call)
     else:
         raise UnsupportedOperationError(
             f"operation {kernel.name!r} has no kernel on backend 'cuda' at determinism level 'strict'"
@@ -106,7 +99,7 @@ def _launch(call: KernelCall, regions: Regions, nbytes: Callable[[int], int], ca
         )
     moved = [(word + HEADER, buffer, offset) for word, buffer, offset in addresses]
     reads, writes = touched(call, nbytes)
-    header = (call.tasks, 0, 0, share)
+    header = (call.tasks, 0, 0, 0)
     alone = isinstance(kernel, LibraryKernel) and kernel.name in _ALONE
     yield Launch(
         source, grid, threads, (*header, *words), tuple(moved), 0, call.describe(), shared, reads, writes, alone=alone

@@ -95,7 +95,7 @@ def build_turned(module: ir.Module, name: str, kernel: LoopKernel, v: TurnedVari
     def slot(area: ir.Value, dtype: str, last: ir.Value, own: ir.Value) -> ir.Value:
         return offset(b, area, b.mul(b.add(b.mul(last, I64(ACROSS + 1)), own), I64(item_size(dtype))))
 
-    dtypes = [compute_dtype(kernel.body[i].dtype.name) for i in v.turned]  # type: ignore[union-attr]  # loads
+    dtypes = [compute_dtype(kernel.body[i].dtype.name) for i in v.turned]
     areas = [shared_memory(module, b, f"{name}_tile{i}", ALONG * (ACROSS + 1) * item_size(d)) for i, d in
              zip(v.turned, dtypes, strict=True)]  # fmt: skip
     here, _ = bases(minimum(b, b.add(first, column), b.sub(sizes[v.dim], I64(1))))
