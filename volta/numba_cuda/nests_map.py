@@ -28,7 +28,7 @@ LANES = 4
 """Neighbouring elements that a thread computes together, where every access allows it."""
 
 LIGHT = 16
-"""Bodies of more operations than this are dear, as are those with a dear operation: their groups run in a loop."""
+"""Bodies of at most this many operations are emitted for all groups of a thread at once, others in a loop."""
 
 DEAR_GROUPS = 4
 """Groups that a thread computes where that takes longer than reading and writing them."""
@@ -63,15 +63,19 @@ def choose_map(call: KernelCall) -> MapVariant:
     lanes = widest(call, inner - inner % LANES if tail else inner, kernel.rank - 1, LANES) if narrow else 1
     tail = tail and lanes > 1
     loads = sum(isinstance(x, Load) for x in kernel.body)
-    groups = DEAR_GROUPS if is_dear(kernel) else max(1, 4 // (lanes * max(1, loads)))
+    groups = max(1, (DEAR_GROUPS if is_dear(kernel) else 4 // lanes) // max(1, loads))
     if total < FILLED:
         groups = 1
     return MapVariant(lanes, groups, narrow, tail)
 
 
+def operations(kernel: LoopKernel) -> list[str]:
+    return [x.name for x in kernel.body if isinstance(x, Compute)]
+
+
 def is_dear(kernel: LoopKernel) -> bool:
-    names = [x.name for x in kernel.body if isinstance(x, Compute)]
-    return len(names) > LIGHT or any(name in EXPENSIVE for name in names)
+    """Whether computing an element may take longer than reading and writing it."""
+    return len(operations(kernel)) > LIGHT or any(name in EXPENSIVE for name in operations(kernel))
 
 
 def grid_of_map(call: KernelCall, v: MapVariant) -> int:
@@ -126,7 +130,7 @@ def build_map(module: ir.Module, name: str, kernel: LoopKernel, v: MapVariant) -
     if v.groups == 1:
         with if_then(b, b.icmp_signed("<", start, whole)):
             element(start, v.lanes)()
-    elif is_dear(kernel):
+    elif len(operations(kernel)) > LIGHT:
         one_by_one()
     else:  # loads of several groups are on their way at once; stores come last, since they may be in place
         ends = b.add(start, I64(THREADS * (v.groups - 1)))

@@ -15,7 +15,7 @@ from volta.emit.loops import I64, for_range, if_else, if_then, load_arg, loop, m
 from volta.emit.passes import Pass, passes_of, result_of
 from volta.emit.reducers import BLOCK, LANES, BlockTree, Reducer, State
 from volta.numba_cuda.nests_body import ThreadEmitter, position, unravel, words_of
-from volta.numba_cuda.row_variants import RowVariant, Slot, width_of
+from volta.numba_cuda.row_variants import GUARDED, RowVariant, Slot, width_of
 from volta.numba_cuda.scalars import ThreadBuilder
 from volta.numba_cuda.teams import RowTeam
 from volta.numba_cuda.threads import barrier, block_index, dynamic_shared, new_entry, thread_index
@@ -217,7 +217,7 @@ class LongRow(RowNest):
             with branch.then():
                 branch.give(*self._walk(p, reducers, first, stop, identity, ahead, False))
             with branch.otherwise():
-                branch.give(*self._walk(p, reducers, first, stop, identity, 2, True))
+                branch.give(*self._walk(p, reducers, first, stop, identity, GUARDED, True))
         if not p.reduces:
             return []
         states = self.team.across(reducers, self._deep(reducers, branch.results))

@@ -6,13 +6,14 @@ along the operand's own dimension, and computes it along the map's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import attrs
 from llvmlite import ir
 
 from volta.emit.builder import Value, compute_dtype, item_size
-from volta.emit.loops import I64, if_then, load_args, minimum, offset
+from volta.emit.loops import I64, if_else, if_then, load_args, minimum, offset
 from volta.numba_cuda.nests_body import SMALL, ThreadEmitter, accesses_of, division_words, is_narrow, unravel, words_of
 from volta.numba_cuda.scalars import ThreadBuilder
 from volta.numba_cuda.threads import barrier, block_index, new_entry, shared_memory, thread_index
@@ -24,6 +25,8 @@ ACROSS, ALONG = 32, 64
 
 _ROWS = 8  # of 32 threads, in a block of threads
 THREADS = 32 * _ROWS
+
+_AHEAD = 4  # elements that are computed together
 
 LEAST = 1 << 14
 """Elements from which it is worth it."""
@@ -109,20 +112,45 @@ def build_turned(module: ir.Module, name: str, kernel: LoopKernel, v: TurnedVari
             one.store(values[i], slot(area, dtype, b.add(row, I64(k * _ROWS)), column))
     barrier(b)
     which = e.pass_values(0, [s.value for s in kernel.stores])
-    for k in range(ACROSS // _ROWS):
-        own = b.add(row, I64(k * _ROWS))
-        index = b.add(first, own)
-        inside = b.icmp_signed("<", index, sizes[v.dim])
+
+    def element(k: int, half: int) -> tuple[Callable[[], None], ir.Value]:
+        """Compute an element; what writes it, and whether there is one."""
+        own, place = b.add(row, I64(k * _ROWS)), b.add(column, I64(32 * half))
+        index, last = b.add(first, own), b.add(start, place)
         memory, stores = bases(index)
-        for half in range(ALONG // 32):
-            place = b.add(column, I64(32 * half))
-            last = b.add(start, place)
-            with if_then(b, b.and_(inside, b.icmp_signed("<", last, sizes[-1]))):
-                values = {i: one.value(one.load(slot(area, d, place, own), d).ir, d)
-                          for i, area, d in zip(v.turned, areas, dtypes, strict=True)}  # fmt: skip
-                e.evaluate(e.invariant(), values, 1, memory, None)
-                e.evaluate(which, values, 1, memory, last)
-                _write(e, kernel, values, stores, last)
+        inside = b.and_(b.icmp_signed("<", index, sizes[v.dim]), b.icmp_signed("<", last, sizes[-1]))
+
+        def compute() -> None:
+            values = {
+                i: one.value(one.load(slot(area, d, place, own), d).ir, d)
+                for i, area, d in zip(v.turned, areas, dtypes, strict=True)
+            }
+            e.evaluate(e.invariant(), values, 1, memory, None)
+            e.evaluate(which, values, 1, memory, last)
+            writes.append(partial(_write, e, kernel, values, stores, last))
+
+        return compute, inside
+
+    writes: list[Callable[[], None]] = []
+    elements = [(k, half) for k in range(ACROSS // _ROWS) for half in range(ALONG // 32)]
+    whole = b.and_(
+        b.icmp_signed("<=", b.add(first, I64(ACROSS)), sizes[v.dim]),
+        b.icmp_signed("<=", b.add(start, I64(ALONG)), sizes[-1]),
+    )
+    with if_else(b, whole) as branch:
+        with branch.then():  # what several elements read is on its way at once
+            for n in range(0, len(elements), _AHEAD):
+                for k, half in elements[n : n + _AHEAD]:
+                    element(k, half)[0]()
+                for write in writes:
+                    write()
+                writes.clear()
+        with branch.otherwise():
+            for k, half in elements:
+                compute, inside = element(k, half)
+                with if_then(b, inside):
+                    compute()
+                    writes.pop()()
     b.ret_void()
     return function
 

@@ -16,12 +16,19 @@ from volta.xla_like.phases import analyse, choose_spills, needed, targets_of
 from volta.xla_like.views import prod
 
 THREADS = 256
+MOST_THREADS = 1024
 
 KEPT = 48
 """Elements of a row that a thread keeps in registers at most: beyond, code grows and fewer rows are under way."""
 
-SHORT = 16
+SHORT = 8
 """Elements of a short row that a thread takes: the fewer threads share a row, the less they have to exchange."""
+
+GUARDED = 2
+"""Rows of 64 elements that a thread takes at once where a block is not whole; what is kept has room for them all."""
+
+FEW = 2048
+"""Blocks of a sum below which each is shared out to as many threads as can be."""
 
 SHARED = {"7.0": 90, "7.5": 60, "8.0": 160, "8.6": 96, "8.9": 96, "9.0": 216, "9.0a": 216}
 """KB of shared memory in which rows are kept at most, by compute capability; a few more are left for exchanges."""
@@ -70,9 +77,10 @@ def choose_row(call: KernelCall, capability: str) -> RowVariant:
         side = blocks_of_partial(rows, blocks)
         shape = TeamShape(lanes, 16, side) if lanes == 4 and side == 16 else TeamShape(1, 64, side)
         return RowVariant(shape, 1, 0, narrow, False)
-    if blocks == 1 and length <= 64 * KEPT:
+    if blocks == 1 and length <= (32 if kept_slots(kernel) else 64) * KEPT:
         if length <= 256:
-            shape = TeamShape(lanes, min(LANES // lanes, 32, 1 << (-(-length // SHORT) - 1).bit_length()), 1)
+            most = 16 if lanes == 4 else WARP
+            shape = TeamShape(lanes, min(most, 1 << (-(-length // SHORT) - 1).bit_length()), 1)
         elif lanes == 4 and length <= 512:
             shape = TeamShape(4, 16, 1)
         elif length <= 32 * KEPT:
@@ -80,26 +88,27 @@ def choose_row(call: KernelCall, capability: str) -> RowVariant:
         else:
             shape = TeamShape(1, 64, 1)
         return RowVariant(shape, _teams(shape, rows), length, narrow)
-    slots = kept_slots(kernel)
-    for width in (1, 2, 4) if slots else ():
-        if width > lanes:
-            break
-        shape = TeamShape(width, LANES // width, _even(blocks, LANES // width))
-        if shape.size > 1024:
-            continue
-        found = RowVariant(shape, 1, 0, narrow, True, slots, min(LANES, -(-length // LANES)))
-        if found.shared <= SHARED[capability] << 10:
-            return found
+    for slots in (kept_slots(kernel), kept_slots(kernel, dear=False)):
+        for width in (1, 2, 4) if slots else ():
+            shape = TeamShape(width, LANES // width, _even(blocks, LANES // width))
+            found = RowVariant(shape, 1, 0, narrow, True, slots, min(LANES, _multiple(-(-length // LANES), GUARDED)))
+            if width <= lanes and shape.size <= MOST_THREADS and found.shared <= SHARED[capability] << 10:
+                return found
+    if rows * blocks < FEW:
+        lanes = 1
     threads = LANES // lanes
     side = min(16, _even(blocks, threads))
     shape = TeamShape(lanes, threads, side)
     return RowVariant(shape, _teams(shape, rows) if side == 1 else 1, 0, narrow, blocks <= side)
 
 
+def _multiple(n: int, of: int) -> int:
+    return -(-n // of) * of
+
+
 def _even(blocks: int, threads: int) -> int:
     """Blocks side by side, such that their threads fill warps."""
-    each = max(1, WARP // threads)
-    return -(-blocks // each) * each
+    return _multiple(blocks, max(1, WARP // threads))
 
 
 def _teams(shape: TeamShape, rows: int) -> int:
@@ -126,16 +135,19 @@ def width_of(slots: Sequence[Slot]) -> int:
     return max((item_size(s.dtype) for s in slots), default=4)
 
 
-def kept_slots(kernel: LoopKernel) -> tuple[Slot, ...]:
-    """What is read, or dear, and needed by more than one pass; a place is free again after its value's last pass."""
+def kept_slots(kernel: LoopKernel, dear: bool = True) -> tuple[Slot, ...]:
+    """What is read, or computed dearly, and needed by more than one pass.
+
+    A place is free again after its value's last pass. ``dear`` False: what is computed is computed again.
+    """
     body, analysis = kernel.body, analyse(kernel.mode, kernel.body)
     stored = [s.value for s in kernel.stores if s.level == "elem"]
-    dear = choose_spills(kernel.mode, body, stored)
+    spilled = choose_spills(kernel.mode, body, stored) if dear else ()
     spans: dict[int, list[int]] = {}
     for p in range(analysis.last + 1):
-        there = [v for v in dear if v in spans]
+        there = [v for v in spilled if v in spans]
         for v in needed(body, targets_of(body, analysis, stored, p), there):
-            if analysis.varies[v] and (isinstance(body[v], Load) or v in dear):
+            if analysis.varies[v] and (isinstance(body[v], Load) or v in spilled):
                 spans.setdefault(v, []).append(p)
     slots: list[Slot] = []
     for v, passes in sorted(spans.items(), key=lambda item: (item[1][0], item[0])):
@@ -150,7 +162,7 @@ def kept_slots(kernel: LoopKernel) -> tuple[Slot, ...]:
 
 def blocks_of_partial(rows: int, blocks: int) -> int:
     """Blocks of a sum that one partial result holds, in kernels by blocks: a power of two, so a subtree of the sum."""
-    return 16 if rows * blocks >= 2048 else 4
+    return 16 if rows * blocks >= FEW else 4
 
 
 def grid_of_row(call: KernelCall, v: RowVariant) -> int:
