@@ -8,7 +8,7 @@ from llvmlite import ir
 
 from volta.emit.bodies import BodyEmitter
 from volta.emit.builder import Builder, Value
-from volta.emit.loops import I32, I64, load_arg, load_args
+from volta.emit.loops import I32, I64, if_else, load_arg, load_args
 from volta.numba_cuda.scalars import WIDEST, ThreadBuilder
 from volta.numba_cuda.threads import CONSTANT_SPACE, device_pointer, own_args
 from volta.xla_like.kernels import Access, Compute, IndexValue, KernelCall, Load, LoopKernel, Store
@@ -36,6 +36,22 @@ class ThreadEmitter(BodyEmitter):
 
     def pointer(self, at: int) -> ir.Value:
         return device_pointer(self.b, load_arg(self.b, self.args, at))
+
+    def read_if(
+        self, condition: ir.Value, which: Sequence[int], values: dict[int, Value], lanes: int,
+        row: dict[int, ir.Value], index: ir.Value | None, walk: ir.Value | None = None,
+    ) -> None:  # fmt: skip
+        """Evaluate loads where a condition holds; elsewhere they touch no memory, and give zeros."""
+        b, found = self.b, dict(values)
+        wanted = [i for i in which if i not in values]
+        with if_else(b, condition) as branch:
+            with branch.then():
+                self.evaluate(wanted, found, lanes, row, index, walk)
+                branch.give(*[found[i].ir for i in wanted])
+            with branch.otherwise():
+                branch.give(*[ir.Constant(found[i].ir.type, None) for i in wanted])
+        for i, merged in zip(wanted, branch.results, strict=True):
+            values[i] = self.builder(found[i].builder.lanes).value(merged, found[i].dtype)
 
     def _value(
         self, i: int, values: dict[int, Value], lanes: int, row: dict[int, ir.Value], index: ir.Value | None,

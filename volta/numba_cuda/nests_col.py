@@ -29,7 +29,8 @@ from volta.numba_cuda.threads import (
     shuffle_xor,
     thread_index,
 )
-from volta.xla_like.kernels import KernelCall, LoopKernel, Reduce
+from volta.xla_like.kernels import KernelCall, Load, LoopKernel, Reduce
+from volta.xla_like.phases import operands
 from volta.xla_like.views import prod
 
 THREADS = 256
@@ -47,7 +48,7 @@ class ColVariant:
     """How columns are shared out: neighbours of a thread, threads across a tile, blocks of 4096 rows side by side.
 
     ``length``: that of columns which are a thread's own (0: of any length, reduced by many threads). ``single``: the
-    blocks side by side are all there are.
+    blocks side by side are all there are. ``careful``: as for rows.
     """
 
     lanes: int
@@ -56,6 +57,7 @@ class ColVariant:
     length: int
     narrow: bool
     single: bool = True
+    careful: bool = False
 
     @property
     def threads(self) -> int:
@@ -67,7 +69,7 @@ class ColVariant:
 
     def suffix(self) -> str:
         own = f"_{self.length}" if self.length else f"x{self.across}x{self.blocks}"
-        return f"{self.lanes}{own}{'n' * self.narrow}{'s' * self.single}"
+        return f"{self.lanes}{own}{'n' * self.narrow}{'s' * self.single}{'c' * self.careful}"
 
 
 def choose_col(call: KernelCall) -> ColVariant:
@@ -92,7 +94,8 @@ def choose_col(call: KernelCall) -> ColVariant:
         side = most
         while side > 1 and (across * LANES * side > 1024 or across * LANES * side * lanes * state > _SHARED):
             side //= 2
-        return ColVariant(lanes, across, side, 0, narrow, blocks <= side)
+        edges = columns % (across * lanes) > 0 or length % LANES > 0
+        return ColVariant(lanes, across, side, 0, narrow, blocks <= side, edges and bool(call.inplace))
 
     def grid(v: ColVariant) -> int:
         return rows // columns * -(-columns // v.columns) * (-(-blocks // v.blocks) if kernel.by_blocks else 1)
@@ -292,7 +295,7 @@ class TiledColumns(ColumnNest):
                 if guarded:
                     inside = b.icmp_signed("<", walk, stop)
                     walk = b.select(inside, walk, b.sub(stop, I64(1)))
-                steps.append((walk, inside, self._values(p, {}, walk)))
+                steps.append((walk, inside, self._values(p, self._read(p, walk, inside), walk)))
             for walk, inside, values in steps:
                 for n, element in enumerate(self._elements(p, reducers, values, walk)):
                     new = reducers[n].combine(many, totals[n], element)
@@ -304,6 +307,15 @@ class TiledColumns(ColumnNest):
                 self._store_elements(p, values, walk, self.active if inside is None else b.and_(inside, self.active))
             it.advance(*[x.ir for state in totals for x in state])
         return it.results
+
+    def _read(self, p: Pass, walk: ir.Value, inside: ir.Value | None) -> dict[int, Value]:
+        """What a careful thread reads ahead of computing: nothing beyond an edge."""
+        values, e = dict(self.once), self.e
+        if self.v.careful:
+            loads = [i for i in p.which if isinstance(e.kernel.body[i], Load) and not operands(e.kernel.body[i])]
+            wanted = self.active if inside is None else self.b.and_(inside, self.active)
+            e.read_if(wanted, loads, values, self.v.lanes, self.row, self.column, walk)
+        return values
 
     # -- through shared memory -----------------------------------------------------------------------------------------
 
@@ -333,7 +345,7 @@ class TiledColumns(ColumnNest):
             block, column = b.udiv(number, I64(v.columns)), b.urem(number, I64(v.columns))
             low = b.add(b.mul(b.add(b.mul(block, I64(LANES)), lane_of), I64(pitch)), column)
             high = b.add(low, I64(WARP * pitch))
-            halves = [_states(one, reducers, [self._read(one, x, at, d) for x, d in zip(lanes, dtypes, strict=True)])
+            halves = [_states(one, reducers, [self._shared(one, x, at, d) for x, d in zip(lanes, dtypes, strict=True)])
                       for at in (low, high)]  # fmt: skip
             states = [r.combine(one, x, y) for r, x, y in zip(reducers, *halves, strict=True)]
             distance = WARP // 2
@@ -348,7 +360,7 @@ class TiledColumns(ColumnNest):
         many = ThreadBuilder(b, v.lanes)
         start = b.mul(self.place, I64(v.lanes))
         found = [
-            [self._read(many, x, b.add(start, I64(k * v.columns)), d) for x, d in zip(blocks, dtypes, strict=True)]
+            [self._shared(many, x, b.add(start, I64(k * v.columns)), d) for x, d in zip(blocks, dtypes, strict=True)]
             for k in range(v.blocks)
         ]
         by_block = [_states(many, reducers, values) for values in found]
@@ -357,7 +369,7 @@ class TiledColumns(ColumnNest):
             for n, r in enumerate(reducers)
         ]
 
-    def _read(self, many: ThreadBuilder, area: ir.Value, at: ir.Value, dtype: str) -> ir.Value:
+    def _shared(self, many: ThreadBuilder, area: ir.Value, at: ir.Value, dtype: str) -> ir.Value:
         return many.load(offset(self.b, area, self.b.mul(at, I64(item_size(dtype)))), dtype).ir
 
 

@@ -30,14 +30,14 @@ def build_row(module: ir.Module, name: str, kernel: LoopKernel, v: RowVariant) -
     function, b = new_entry(module, name, v.threads)
     e = ThreadEmitter(b, function.args[0], kernel, v.narrow)
     team = RowTeam(b, v.shape, thread_index(b), v.threads)
+    part, active = None, ir.Constant(ir.IntType(1), 1)
+    row = block_index(b)
     if kernel.by_blocks:
         parts = b.udiv(b.add(e.sizes[-1], I64(BLOCK * v.shape.blocks - 1)), I64(BLOCK * v.shape.blocks))
-        row, part = b.udiv(block_index(b), parts), b.urem(block_index(b), parts)
-        active: ir.Value = ir.Constant(ir.IntType(1), 1)
-    else:
-        rows: ir.Value = load_arg(b, function.args[0], 0)
-        row, part = b.add(b.mul(block_index(b), I64(v.teams)), team.slot), None
-        active = b.icmp_signed("<", row, rows)
+        row, part = b.udiv(row, parts), b.urem(row, parts)
+    elif v.teams > 1:
+        row = b.add(b.mul(row, I64(v.teams)), team.slot)
+        active = b.icmp_signed("<", row, load_arg(b, function.args[0], 0))
         row = b.select(active, row, I64(0))
     if v.narrow:
         outer = unravel(b, e.args, words_of(kernel), row, e.sizes[:-1])
@@ -100,9 +100,13 @@ class RowNest:
         """Go on over some groups of elements: ``places`` are (turn, index, whether inside or None), in order."""
         e, b, lanes = self.e, self.b, self.shape.lanes
         loads = [i for i, x in enumerate(e.kernel.body) if i in p.which and isinstance(x, Load) and not x.terms]
-        for (_, walk, _), values in zip(places, kept, strict=True):
+        for (_, walk, inside), values in zip(places, kept, strict=True):
             values.update(self.once)
-            e.evaluate(loads, values, lanes, self.row, walk)
+            if self.v.careful:
+                wanted = self.active if inside is None else b.and_(inside, self.active)
+                e.read_if(wanted, loads, values, lanes, self.row, walk)
+            else:
+                e.evaluate(loads, values, lanes, self.row, walk)
         many = ThreadBuilder(b, lanes)
         for (turn, walk, inside), values in zip(places, kept, strict=True):
             e.evaluate(p.which, values, lanes, self.row, walk)

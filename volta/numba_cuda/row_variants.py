@@ -40,7 +40,8 @@ class RowVariant:
 
     ``length``: that of rows which are kept in registers (0: rows of any length). ``single``: the blocks of 4096 side by
     side are all there are. ``slots``: values that are kept in shared memory, with their places; ``rows``: of 64
-    elements that a place has room for.
+    elements that a place has room for. ``careful``: threads beyond an edge read nothing, since what they would read in
+    place of their own may be written by then.
     """
 
     shape: TeamShape
@@ -50,6 +51,7 @@ class RowVariant:
     single: bool = True
     slots: tuple[Slot, ...] = ()
     rows: int = LANES
+    careful: bool = False
 
     @property
     def threads(self) -> int:
@@ -63,10 +65,17 @@ class RowVariant:
 
     def suffix(self) -> str:
         kept = f"_{self.length}" if self.length else f"_kept{self.rows}" if self.slots else ""
-        return f"{self.shape.suffix()}x{self.teams}{kept}{'n' * self.narrow}{'s' * self.single}"
+        flags = f"{'n' * self.narrow}{'s' * self.single}{'c' * self.careful}"
+        return f"{self.shape.suffix()}x{self.teams}{kept}{flags}"
 
 
 def choose_row(call: KernelCall, capability: str) -> RowVariant:
+    v = _shared_out(call, capability)
+    edges = prod(call.sizes[:-1]) % v.teams > 0 or call.sizes[-1] % LANES > 0
+    return attrs.evolve(v, careful=edges and bool(call.inplace))
+
+
+def _shared_out(call: KernelCall, capability: str) -> RowVariant:
     kernel, length = call.kernel, call.sizes[-1]
     assert isinstance(kernel, LoopKernel)
     rows = prod(call.sizes[:-1])
