@@ -9,17 +9,12 @@ from typing import Any
 import attrs
 import numpy as np
 
-from volta.numba_cuda.device_plan import KEPT, DevicePlan, Table
+from volta.numba_cuda.device_plan import DevicePlan, Table
 from volta.numba_cuda.driver import counters
 from volta.numba_cuda.graph import Launches, Row
 from volta.numba_cuda.pool import Block
 from volta.numba_cuda.staging import HOST
 from volta.numba_cuda.streams import Stream
-
-_MOST_GRAPHS = 2
-"""Tables that a plan of many launches keeps: making its graph costs more than copying a table."""
-
-_MANY = 64
 
 Addresses = tuple[int, ...]
 
@@ -73,11 +68,10 @@ class Tables:
 
     def __init__(self, template: Template, stream: Stream) -> None:
         self._template, self._stream = template, stream
-        nbytes = template.words.nbytes
-        self._memory: Block = stream.device.pool.take(KEPT * nbytes, stream)
-        self._spare = [self._memory.address + i * nbytes for i in range(KEPT)]
+        nbytes, kept = template.words.nbytes, template.plan.kept_tables
+        self._memory: Block = stream.device.pool.take(kept * nbytes, stream)
+        self._spare = [self._memory.address + i * nbytes for i in range(kept)]
         self._kept: OrderedDict[Addresses, tuple[Launches, int]] = OrderedDict()
-        self._most = KEPT if len(template.plan.launches) <= _MANY else _MOST_GRAPHS
 
     def launches(self, addresses: Addresses) -> Launches:
         """What launches the plan with these addresses."""
@@ -91,10 +85,8 @@ class Tables:
         device.enter()
         pinned = device.pinned.take(nbytes, HOST)
         try:
-            if len(self._kept) < self._most and self._spare:
-                place = self._spare[-1]
-                launches = template.launches(stream, place)
-                self._spare.pop()
+            if self._spare:
+                launches, place = template.launches(stream, self._spare[-1]), self._spare.pop()
             else:
                 launches, place = self._kept.popitem(last=False)[1]
             self._kept[addresses] = launches, place
@@ -102,7 +94,8 @@ class Tables:
             template.fill(np.frombuffer(memory, np.int64), addresses)
             device.check(device.api.cuMemcpyHtoDAsync(place, pinned.address, nbytes, stream.handle))
         except BaseException:
-            self._kept.pop(addresses, None)  # nothing reads its table now; the place is not used again
+            if addresses in self._kept:  # nothing reads its table now
+                self._spare.append(self._kept.pop(addresses)[1])
             raise
         finally:
             pinned.others = {stream: None}  # the copy reads it: the host may write it again when that is done

@@ -9,8 +9,9 @@ from volta.numba_cuda.launches import SCRATCH, Launch
 from volta.numba_cuda.pool import rounded
 from volta.xla_like.plan import ExecutionPlan
 
-KEPT = 8
-"""Tables of args a plan keeps, by the addresses in them: as memory is reused, most calls find theirs."""
+_KEPT, _MANY, _KEPT_OF_MANY = 8, 64, 2
+"""Tables of args a plan keeps, by the addresses in them: as memory is reused, most calls find theirs. Plans of many
+launches keep fewer: to make a graph costs more than to copy a table."""
 
 FEW = 3
 """Plans of at most this many launches are launched kernel by kernel: a graph would only cost more."""
@@ -44,6 +45,11 @@ class DevicePlan(ExecutionPlan):
         """A table of the args of all launches; 0 where they need none."""
         return 0 if self.by_value else 8 * sum(len(x.words) for x in self.launches)
 
+    @property
+    def kept_tables(self) -> int:
+        """How many tables are kept, with other addresses in each."""
+        return _KEPT if len(self.launches) <= _MANY else _KEPT_OF_MANY
+
     def bytes_by_class(self) -> dict[str, int]:
         """Bytes held while the plan runs, as the pool sets them aside; 'workspace' and 'args' are the backend's own."""
         out = {"input": 0, "const": 0, "output": 0, "temp": 0, "workspace": 0, "args": 0}
@@ -54,7 +60,7 @@ class DevicePlan(ExecutionPlan):
             out["workspace"] = self.workspace_bytes
             out["temp"] = rounded(self.device_arena_bytes) - self.workspace_bytes
         if self.table_bytes:
-            out["args"] = rounded(KEPT * self.table_bytes)
+            out["args"] = rounded(self.kept_tables * self.table_bytes)
         return out
 
     def partitions(self) -> dict[str, int]:
