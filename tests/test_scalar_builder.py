@@ -299,7 +299,12 @@ def test_rare_code_changes_only_the_lanes_that_need_it(lanes):
 
 
 @pytest.mark.parametrize("lanes", LANES)
-def test_exp_with_one_scaling_is_exp(lanes):
+def test_exps_for_fewer_arguments_are_exp(lanes):
+    whole, moderate, down = (
+        Compiled(f, ["float32"], "float32", lanes)
+        for f in (exponential.exp, exponential.exp_moderate, exponential.exp_of_negative)
+    )
     x = np.concatenate([np.random.default_rng(0).uniform(-80, 80, 200_000), [0.0, -0.0, 80, -80]]).astype("f4")
-    whole, moderate = (Compiled(f, ["float32"], "float32", lanes) for f in (exponential.exp, exponential.exp_moderate))
     same(moderate(x), whole(x))
+    x = np.concatenate([-abs(any_floats("float32", 100_000)), -abs(x) * 1.5, np.linspace(-106, -86, 100_000)])
+    same(down(x.astype("f4")), whole(x.astype("f4")))

@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 
+import volta
 from tests.numba_cpu.test_attention import operands
 from volta import lax
-from volta.numba_cuda import attention_choice, ptx
+from volta.numba_cuda import attention_choice, kernels, ptx
+from volta.offline import plan_on_cuda
 from volta.testing.host_grid import ORDERS, HostKernels, check_on_host
 from volta.xla_like.attention import AttentionSpec
 
@@ -23,10 +25,22 @@ def check(q, k, v, do, orders=("ascending",), **params):
         check_on_host(lambda *a, f=f: f(*a, **params), *args, orders=orders, kernels=KERNELS)
 
 
+def test_causal_tiles():
+    q, k, v, _ = operands(2, 4, 2, 40, 70, 8, 8)
+    check_on_host(lambda *a: lax.attention(*a, scale=0.3, causal=True), q, k, v, orders=("shuffled",), kernels=KERNELS)
+
+
+@pytest.mark.slow
 def test_causal_tiles_in_any_order_of_threads():
     check(*operands(2, 4, 2, 40, 70, 16, 8), causal=True, orders=ORDERS)
 
 
+def test_one_query_of_many_keys():
+    q, k, v, _ = operands(1, 2, 1, 1, 700, 16, 40)
+    check_on_host(lambda *a: lax.attention(*a, scale=0.3), q, k, v, orders=("shuffled",), kernels=KERNELS)
+
+
+@pytest.mark.slow
 def test_rows_in_any_order_of_threads():
     check(*operands(1, 2, 1, 5, 700, 16, 40), orders=ORDERS)
     check(*operands(2, 2, 1, 5, 10, 16, 40), causal=True, start=np.array([3, -2], np.int32))
@@ -82,6 +96,7 @@ def test_operands_that_are_not_aligned():
     check_on_host(inner, *moved[:3], orders=("ascending",), kernels=KERNELS)
 
 
+@pytest.mark.slow
 def test_nothing_to_attend_to():
     for t, s in ((40, 0), (0, 40), (3, 0)):
         check(*operands(1, 2, 1, t, s, 4, 4))
@@ -113,7 +128,8 @@ def test_tiles_fit_each_capability(capability):
                 assert attention_choice.tile_bytes(kernel, spec, tile) <= ptx.shared_of(capability)
 
 
-@pytest.mark.parametrize("capability", [pytest.param("7.5", marks=pytest.mark.slow), "9.0"])
+@pytest.mark.slow
+@pytest.mark.parametrize("capability", ["7.5", "9.0"])
 def test_tiles_compile_and_keep_the_rules(capability):
     spec = AttentionSpec("float32", 64, 64, causal=True)
     sources = []
@@ -123,3 +139,37 @@ def test_tiles_compile_and_keep_the_rules(capability):
     text = ptx.compile_ptx(sources, capability)
     assert ptx.violations(text) == []
     assert ("cp.async" in text) == (capability != "7.5")
+
+
+def gradients(**params):
+    """(q, k, v, cotangent) to the cotangents of the first three: one kernel, blocks of keys taking turns."""
+    return lambda q, k, v, do: volta.vjp(lambda *a: lax.attention(*a, **params)[0], q, k, v)[1](do)
+
+
+def names_of(f, *args):
+    plan, _ = plan_on_cuda(volta.make_jaxpr(f)(*args))
+    return [launch.source.name for launch in kernels.launches_of(plan)]
+
+
+def test_both_cotangents_in_one_kernel():
+    given = operands(2, 4, 2, 70, 70, 8, 8)
+    f = gradients(causal=True, scale=0.3)
+    assert sum("attention_backward" in name for name in names_of(f, *given)) == 1
+    check_on_host(f, *given, orders=("shuffled",), kernels=KERNELS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scale", [0.3, -0.3])
+@pytest.mark.parametrize("sizes", [(2, 4, 4, 140, 70, 16, 8), (1, 8, 4, 33, 130, 64, 64), (1, 8, 8, 65, 65, 128, 96)])
+def test_both_cotangents_for_all_sizes(sizes, scale):
+    given = operands(*sizes)
+    for params in ({}, {"causal": True}, {"mask": np.random.default_rng(0).random(sizes[3:5])[None, None] < 0.6}):
+        check_on_host(gradients(scale=scale, **params), *given, orders=ORDERS, kernels=KERNELS)
+    start = np.array([-70, 30][: sizes[0]], np.int32)
+    check_on_host(gradients(scale=scale, causal=True, start=start), *given, orders=ORDERS, kernels=KERNELS)
+
+
+def test_cotangents_that_are_not_in_groups_have_two_kernels():
+    given = operands(2, 4, 2, 70, 150, 7, 5)
+    names = names_of(gradients(scale=0.3), *given)
+    assert any("attention_dq" in name for name in names) and any("attention_dkv" in name for name in names)

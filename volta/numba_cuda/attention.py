@@ -11,7 +11,7 @@ from llvmlite import ir
 
 from volta.emit.builder import item_size
 from volta.emit.dot_args import ceil_div
-from volta.emit.loops import I1, I64, fma, if_else, if_then, loop, minimum, offset
+from volta.emit.loops import I1, I32, I64, fma, if_else, if_then, loop, minimum, offset
 from volta.numba_cuda.attention_tiles import (
     AttentionTile,
     Matrix,
@@ -58,11 +58,6 @@ class QueryTiles(Tiles):
             rows = minimum(b, I64(tile.rows), b.sub(self.t, self.first))
             self.stop = minimum(b, self.s, b.add(self.position, rows))
 
-    def limit(self, r: int) -> ir.Value:
-        """The last key that the thread's r-th row sees, mask apart."""
-        last = self.b.sub(self.s, I64(1))
-        return minimum(self.b, last, self.b.add(self.position, self.row(r))) if self.spec.causal else last
-
     def mixed(self, block: ir.Value) -> ir.Value:
         """Whether some row of the warp does not see some key of the block."""
         b, tile = self.b, self.tile
@@ -78,14 +73,17 @@ class QueryTiles(Tiles):
     def visible(self, block: ir.Value) -> list[ir.Value]:
         """Whether each of the thread's rows sees each of its keys."""
         b, tile = self.b, self.tile
-        out = []
         start = b.add(block, self.tx)
+        keys = self.distance(b.sub(self.s, start))
+        behind = self.distance(b.sub(b.add(self.position, self.row(0)), start))
+        out = []
         for r in range(tile.rows_each):
-            row = b.add(self.first, self.row(r))
-            limit = b.sub(self.limit(r), start)
             for c in range(self.columns):
-                seen = b.icmp_signed("<=", I64(c * tile.across), limit)
+                seen = b.icmp_signed("<", I32(c * tile.across), keys)
+                if self.spec.causal:
+                    seen = b.and_(seen, b.icmp_signed("<=", I32(c * tile.across - r * self.down), behind))
                 if self.spec.masked:
+                    row = b.add(self.first, self.row(r))
                     seen = b.and_(seen, self.in_mask(row, b.add(start, I64(c * tile.across))))
                 out.append(seen)
         return out
@@ -172,13 +170,13 @@ class _Forward(QueryTiles):
         block_top = self.combine_rows(scores, self.maximum)
         shown = b.select(any_visible, block_top, self.zero)
         tops = self.spread_rows(shown)
-        weights = self.weights([b.fsub(x, tops[i // columns]) for i, x in enumerate(scores)])
+        weights = [self.exp_down(b.fsub(x, tops[i // columns])) for i, x in enumerate(scores)]
         self.put(self.pairs, weights, mixed, lambda: self.visible(block))
         block_total = self.combine_rows(weights, b.fadd)
         new_top = self.maximum(top, block_top)
-        old = self.exp(b.fsub(top, new_top))
+        old = self.exp_down(b.fsub(top, new_top))
         old = b.select(b.fcmp_ordered("==", top, low), self.zero, old)
-        new = self.exp(b.fsub(block_top, new_top))
+        new = self.exp_down(b.fsub(block_top, new_top))
         # A row that sees no key of the block stays as it is: its sums are +0, and fma(x, 1, -0) is x.
         old = b.select(any_visible, old, self.constant(1.0))
         new = b.select(any_visible, new, self.constant(-0.0))
@@ -208,7 +206,8 @@ class _Forward(QueryTiles):
         b, a, spec = self.b, self.arg, self.spec
         stats = self.stats(self.item, self.head)
         row = b.add(self.first, self.lane_row())
-        with if_then(b, b.icmp_signed("<", row, self.t)):
+        alone = b.icmp_signed("==", b.and_(self.tx, I64(self.lane_rows - 1)), I64(0))
+        with if_then(b, b.and_(alone, b.icmp_signed("<", row, self.t))):
             place = b.add(stats, b.mul(row, I64(self.size)))
             b.store(top, offset(b, self.base(Arg.M), place), align=self.size)
             b.store(total, offset(b, self.base(Arg.L), place), align=self.size)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from llvmlite import ir
 
 from volta.emit.builder import item_size
-from volta.emit.loops import I1, I64, if_then, loop, minimum, offset
+from volta.emit.loops import I1, I32, I64, if_then, loop, minimum, offset
 from volta.numba_cuda.attention import QueryTiles
 from volta.numba_cuda.attention_tiles import AttentionTile, Matrix, Tiles, line_of, matrix_bytes, pairs_line
 from volta.numba_cuda.threads import block_index, dynamic_shared, new_entry, warp_barrier
@@ -24,7 +24,7 @@ def backward_bytes(spec: AttentionSpec, tile: AttentionTile) -> int:
     size = item_size(spec.accumulator)
     resident = matrix_bytes(tile.rows, spec.head, size) + matrix_bytes(tile.rows, spec.value_head, size)
     streamed = tile.places * matrix_bytes(BLOCK, spec.head, size) + matrix_bytes(BLOCK, spec.value_head, size)
-    return resident + streamed + tile.rows * pairs_line(tile.across, size) + len(_STATS) * BLOCK * size
+    return resident + streamed + tile.rows * pairs_line(tile.across, size)
 
 
 def build_attention_dq(module: ir.Module, name: str, spec: AttentionSpec, tile: AttentionTile) -> ir.Function:
@@ -38,7 +38,7 @@ def build_attention_dq(module: ir.Module, name: str, spec: AttentionSpec, tile: 
 def build_attention_dkv(module: ir.Module, name: str, spec: AttentionSpec, tile: AttentionTile) -> ir.Function:
     """Add the kernel for keys and values to a module; its grid is (tiles of keys, first first) x batch x heads."""
     function, b = new_entry(module, name, tile.threads)
-    _KeyGradient(b, function.args[0], spec, tile).emit(dynamic_shared(module, b))
+    KeyGradient(b, function.args[0], spec, tile).emit(dynamic_shared(module, b))
     b.ret_void()
     return function
 
@@ -60,7 +60,7 @@ class _Backward(Tiles):
         self.other = [matrix(BLOCK, spec.head) for _ in range(tile.places)]
         self.other_values = matrix(BLOCK, spec.value_head)
         self.pairs = Matrix(space, BLOCK, pairs_line(tile.across, size))
-        self.columns_stats = offset(b, space, tile.rows * self.pairs.line)
+        self.rest = offset(b, space, tile.rows * self.pairs.line)
 
     def streamed(self, turn: ir.Value) -> Matrix:
         """The place of the turn's block of the operand that may have two."""
@@ -140,13 +140,30 @@ class _QueryGradient(QueryTiles, _Backward):
         self.write(Arg.DQ, self.scaled(it.results), spec.head, self.t)
 
 
-class _KeyGradient(_Backward):
+class KeyGradient(_Backward):
     """Resident rows are keys, streamed rows are queries."""
+
+    def number(self) -> ir.Value:
+        """The block's number in the grid."""
+        return block_index(self.b)
+
+    def begins(self, block: ir.Value) -> None:
+        """What is to do at the start of a block of queries, when all threads have met."""
+
+    def exchange(self, block: ir.Value) -> None:
+        """All threads meet, and see each other's cotangents of scores."""
+        self.meet()
+
+    def ends(self, block: ir.Value) -> None:
+        """What is to do with a block's cotangents of scores."""
+
+    def finish(self) -> None:
+        """What is to do when all threads have met after the last block."""
 
     def emit(self, space: ir.Value) -> None:
         b, spec, tile, a = self.b, self.spec, self.tile, self.arg
         self.allot(space)
-        self.first = b.mul(self.find_head(block_index(b)), I64(tile.rows))
+        self.first = b.mul(self.find_head(self.number()), I64(tile.rows))
         self.begin = I64(0)
         if spec.causal:  # query i sees keys up to start + i
             self.position = self.start(self.item)
@@ -161,6 +178,7 @@ class _KeyGradient(_Backward):
         with loop(b, self.begin, self.t, BLOCK, sums) as it:
             it.advance(*self._block(it.index, list(it.values), q, do))
         self.arrived()
+        self.finish()
         count = len(self.zeros(spec.head))
         self.write(Arg.DK, self.scaled(it.results[:count]), spec.head, self.s)
         self.write(Arg.DV, it.results[count:], spec.value_head, self.s)
@@ -171,14 +189,15 @@ class _KeyGradient(_Backward):
         queries = self.streamed(turn)
         tops, totals, deltas = self._columns(block)
         self.arrived()
+        self.begins(block)
         if tile.places == 2:
             self.bring(self.streamed(b.add(turn, I64(1))), BLOCK, q, a(Arg.Q_T), following, self.t)
         scores = self.scaled(self.scores(self.own, queries))
         weights = self.weights(
             [b.fsub(x, tops[i % c]) for i, x in enumerate(scores)], [totals[i % c] for i in range(len(scores))]
         )
-        mixed, (lowest, whole, stop) = self._mixed(block), self._bounds(block)
-        self.put(self.pairs, weights, mixed, lambda: self._visible(block))
+        mixed, (lowest, whole, stop) = self.mixed(block), self._bounds(block)
+        self.put(self.pairs, weights, mixed, lambda: self.visible(block))
         warp_barrier(b)
         count = len(self.zeros(spec.head))
 
@@ -188,13 +207,14 @@ class _KeyGradient(_Backward):
 
         value_sums = self.gradient(sums[count:], parts(self.other_values))
         slopes = self.scores(self.own_values, self.other_values)
-        self.meet()
-        self.bring(self.other_values, BLOCK, do, a(Arg.DO_T), following, self.t)
+        warp_barrier(b)  # every lane has read the weights
         weights = self.unpark(self.pairs, weights)
         slopes = [b.fmul(p, b.fsub(x, deltas[i % c])) for i, (p, x) in enumerate(zip(weights, slopes, strict=True))]
-        self.put(self.pairs, slopes, mixed, lambda: self._visible(block))
-        warp_barrier(b)
+        self.put(self.pairs, slopes, mixed, lambda: self.visible(block))
+        self.exchange(block)
+        self.bring(self.other_values, BLOCK, do, a(Arg.DO_T), following, self.t)
         key_sums = self.gradient(sums[:count], parts(queries))
+        self.ends(block)
         if tile.places == 1:
             self.meet()
             self.bring(queries, BLOCK, q, a(Arg.Q_T), following, self.t)
@@ -212,11 +232,11 @@ class _KeyGradient(_Backward):
             [b.load(offset(b, self.base(x), place), typ=self.kind, align=self.size) for place in places] for x in _STATS
         ]
 
-    def _lowest(self, key: ir.Value) -> ir.Value:
+    def lowest(self, key: ir.Value) -> ir.Value:
         """The first query that sees a key, mask apart."""
         return b_max(self.b, self.b.sub(key, self.position)) if self.spec.causal else I64(0)
 
-    def _mixed(self, block: ir.Value) -> ir.Value:
+    def mixed(self, block: ir.Value) -> ir.Value:
         """Whether some query of the block does not see some key of the warp."""
         b, tile = self.b, self.tile
         if self.spec.masked:
@@ -224,20 +244,24 @@ class _KeyGradient(_Backward):
         mixed = b.icmp_signed(">", b.add(block, I64(BLOCK)), self.t)
         if self.spec.causal:
             last = b.add(self.first, b.add(b.mul(self.warp, I64(tile.warp_rows)), I64(tile.warp_rows - 1)))
-            mixed = b.or_(mixed, b.icmp_signed("<", block, self._lowest(last)))
+            mixed = b.or_(mixed, b.icmp_signed("<", block, self.lowest(last)))
         return mixed
 
-    def _visible(self, block: ir.Value) -> list[ir.Value]:
+    def visible(self, block: ir.Value) -> list[ir.Value]:
         b, tile = self.b, self.tile
+        start, key = b.add(block, self.tx), b.add(self.first, self.row(0))
+        queries = self.distance(b.sub(self.t, start))
+        if self.spec.causal:
+            ahead = self.distance(b.sub(b.add(self.position, start), key))
         out = []
         for r in range(tile.rows_each):
-            key = b.add(self.first, self.row(r))
-            lowest = self._lowest(key)
             for c in range(self.columns):
-                query = b.add(block, b.add(self.tx, I64(c * tile.across)))
-                seen = b.and_(b.icmp_signed("<", query, self.t), b.icmp_signed(">=", query, lowest))
+                seen = b.icmp_signed("<", I32(c * tile.across), queries)
+                if self.spec.causal:
+                    seen = b.and_(seen, b.icmp_signed("<=", I32(r * self.down - c * tile.across), ahead))
                 if self.spec.masked:
-                    seen = b.and_(seen, self.in_mask(query, key))
+                    pair = b.add(start, I64(c * tile.across)), b.add(key, I64(r * self.down))
+                    seen = b.and_(seen, self.in_mask(*pair))
                 out.append(seen)
         return out
 
@@ -246,13 +270,13 @@ class _KeyGradient(_Backward):
         b, tile = self.b, self.tile
         if self.spec.masked:
             return I64(0), I64(0), I64(BLOCK)
-        mixed = self._mixed(block)
+        mixed = self.mixed(block)
         up = b.and_(b.add(b.sub(self.t, block), I64(self.group - 1)), I64(-self.group))
         stop = minimum(b, up, I64(BLOCK))
         low = I64(0)
         if self.spec.causal:
             key = b.add(self.first, b.mul(self.warp, I64(tile.warp_rows)))
-            low = b.sub(b.and_(self._lowest(key), I64(-self.group)), block)
+            low = b.sub(b.and_(self.lowest(key), I64(-self.group)), block)
             low = b_max(b, low)
         return (
             low,

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import attrs
 
 from volta.numba_cuda.attention import build_attention, forward_bytes
 from volta.numba_cuda.attention_backward import backward_bytes, build_attention_dkv, build_attention_dq
+from volta.numba_cuda.attention_fused import (
+    CLEAR_THREADS,
+    build_attention_backward,
+    build_clear,
+    fused_bytes,
+    turn_words,
+)
 from volta.numba_cuda.attention_rows import THREADS, build_attention_rows, row_blocks
 from volta.numba_cuda.attention_tiles import WIDE, AttentionTile
+from volta.numba_cuda.launches import Launch
 from volta.numba_cuda.ptx import KernelSource, level_of, shared_of
+from volta.numba_cuda.steps import Steps
 from volta.xla_like.attention import OPERANDS, Arg, AttentionSpec
 from volta.xla_like.dot_schedule import item_size
 from volta.xla_like.kernels import KernelCall, LibraryKernel, kernel_name
@@ -21,12 +32,31 @@ FEW_ROWS = 16
 _FEW_BLOCKS = 132
 """Below this many blocks of threads, smaller ones share the work out better."""
 
-_SHAPES: dict[str, tuple[tuple[int, int, int, tuple[int, ...]], ...]] = {
-    "attention": ((64, 8, 8, (4, 2, 1)), (128, 8, 16, (8, 4, 2, 1)), (256, 4, 16, (8, 6, 4, 2)), (512, 2, 16, (8, 4))),
-    "attention_dq": ((64, 8, 16, (4, 2, 1)), (128, 4, 16, (12, 8, 6, 4, 2)), (256, 2, 16, (8, 4, 2))),
-    "attention_dkv": ((64, 8, 16, (4, 2, 1)), (128, 4, 16, (8, 6, 4, 2)), (256, 2, 16, (8, 4, 2))),
-}
-"""By the largest head (in words of 4 bytes): a thread's rows, lanes across, and how many warps a block may have."""
+
+@attrs.frozen
+class _Shape:
+    """For heads of up to `most` words of 4 bytes: a tile but for its warps, of which there may be so many."""
+
+    most: int
+    rows_each: int
+    across: int
+    warps: tuple[int, ...]
+    places: int = 1
+    unroll: int = 1
+
+
+_SHAPES = {
+    "attention": (
+        _Shape(64, 8, 8, (4, 2, 1), unroll=2), _Shape(128, 8, 16, (8, 4, 2, 1), unroll=2),
+        _Shape(256, 4, 16, (8, 6, 4, 2)), _Shape(512, 2, 16, (8, 4)),
+    ),
+    "attention_dq": (
+        _Shape(64, 8, 16, (4, 2, 1), unroll=2), _Shape(128, 4, 16, (8, 6, 4, 2)), _Shape(256, 2, 16, (8, 4, 2)),
+    ),
+    "attention_dkv": (
+        _Shape(64, 8, 16, (4, 2, 1), places=2), _Shape(128, 4, 16, (8, 6, 4, 2)), _Shape(256, 2, 16, (8, 4, 2)),
+    ),
+}  # fmt: skip
 
 
 @attrs.frozen
@@ -48,10 +78,13 @@ def choose(call: KernelCall, capability: str) -> Chosen:
     heads, t, s = word[Arg.B] * word[Arg.N], word[Arg.T], word[Arg.S]
     rows = s if kernel.name == "attention_dkv" else t
     stem = kernel_name(LibraryKernel(kernel.name, spec))
-    tile = tile_of(kernel.name, spec, rows, heads, in_groups(call, spec), capability) if t and s else None
+    whole = in_groups(call, spec)
+    tile = tile_of(kernel.name, spec, rows, heads, whole, capability) if t and s else None
     if tile is None:
         source = KernelSource(
-            f"{stem}_rows", f"{kernel.name} {spec} rows", lambda m, n: build_attention_rows(m, n, kernel.name, spec)
+            f"{stem}_rows{'w' * whole}",
+            f"{kernel.name} {spec} rows {whole}",
+            lambda m, n: build_attention_rows(m, n, kernel.name, spec, whole),
         )
         return Chosen(source, row_blocks(kernel.name, heads, t, s), THREADS, 0)
     return Chosen(tile_source(kernel.name, spec, tile), heads * -(-rows // tile.rows), tile.threads,
@@ -76,15 +109,15 @@ def tile_of(
         return None
     words = max(spec.head, spec.value_head) * item_size(spec.accumulator) // 4
     copies, room = level_of(capability) >= (8, 0), shared_of(capability)
-    for most, rows_each, across, counts in _SHAPES[kernel]:
-        fitting = [
-            tile
-            for tile in (
-                AttentionTile(rows_each, across, n, whole, copies, parked=rows_each == 8 and kernel != "attention")
-                for n in counts
-            )
-            if words <= most and tile_bytes(kernel, spec, tile) <= room
-        ]
+    for shape in _SHAPES[kernel]:
+        parked = shape.rows_each == 8 and kernel != "attention"
+        fitting = []
+        for warps in shape.warps if words <= shape.most else ():
+            for places in range(shape.places, 0, -1):
+                tile = AttentionTile(shape.rows_each, shape.across, warps, whole, copies, places, parked, shape.unroll)
+                if tile_bytes(kernel, spec, tile) <= room:
+                    fitting.append(tile)
+                    break
         while len(fitting) > 1:
             tile, smaller = fitting[:2]
             few = heads * -(-rows // tile.rows) < _FEW_BLOCKS
@@ -94,6 +127,56 @@ def tile_of(
         if fitting:
             return fitting[0]
     return None
+
+
+# -- both cotangents in one kernel -------------------------------------------------------------------------------------
+
+BACKWARD = "attention_backward"
+
+
+def parts_of(call: KernelCall, capability: str) -> tuple[KernelCall, ...]:
+    """A call, or the calls that it consists of where the GPU has no kernel for them all."""
+    if isinstance(call.kernel, LibraryKernel) and call.kernel.name == BACKWARD and fused_tile(call, capability):
+        return (attrs.evolve(call, parts=()),)
+    return call.each()
+
+
+def fused_tile(call: KernelCall, capability: str) -> AttentionTile | None:
+    """The tile for both cotangents of a call; None: there is none, or the call is too small."""
+    assert isinstance(call.kernel, LibraryKernel)
+    spec, word = call.kernel.spec, words_of(call)
+    width = max(spec.head, spec.value_head)
+    if spec.dtype != "float32" or width > 128 or min(word[Arg.T], word[Arg.S]) <= FEW_ROWS or not in_groups(call, spec):
+        return None
+    copies, room = level_of(capability) >= (8, 0), shared_of(capability)
+    rows_each, warps = (8, 4) if width <= 64 else (4, 8)
+    for places in (2, 1):
+        tile = AttentionTile(rows_each, 16, warps, True, copies, places, parked=True)
+        if fused_bytes(spec, tile) <= room:
+            return tile
+    return None
+
+
+def backward(call: KernelCall, steps: Steps, capability: str) -> Iterator[Launch]:
+    """The launches of both cotangents: blocks of keys take turns, so what counts the turns is made 0 first."""
+    kernel, tile = call.kernel, fused_tile(call, capability)
+    assert isinstance(kernel, LibraryKernel) and tile is not None
+    spec, word = attrs.evolve(kernel.spec, vector_bits=512), words_of(call)
+    heads = word[Arg.B] * word[Arg.N]
+    count = turn_words(heads, word[Arg.T])
+    turns = steps.scratch(4 * count)
+    yield steps.launch(
+        "volta_attention_clear", "clear", build_clear, -(-count // CLEAR_THREADS), CLEAR_THREADS, (turns, count),
+        (), (turns,),
+    )  # fmt: skip
+    name = f"{kernel_name(LibraryKernel(BACKWARD, spec))}_{tile.suffix()}"
+    launch = steps.launch(
+        name, f"{BACKWARD} {spec} {tile}", lambda m, n: build_attention_backward(m, n, spec, tile),
+        heads * -(-word[Arg.S] // tile.rows), tile.threads, (*call.accesses, *call.sizes, turns),
+        [x for x in call.accesses if x.buffer in call.reads],
+        [*(x for x in call.accesses if x.buffer in call.writes), turns],
+    )  # fmt: skip
+    yield attrs.evolve(launch, shared=fused_bytes(spec, tile), alone=True)
 
 
 def words_of(call: KernelCall) -> dict[Arg, int]:

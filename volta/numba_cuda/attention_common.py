@@ -10,7 +10,7 @@ from volta.emit.builder import Builder, Value, item_size, scalar_type
 from volta.emit.loops import I8, I32, I64, fma, if_else, intrinsic, load_arg, minimum
 from volta.numba_cuda.ptx_ops import shuffle
 from volta.numba_cuda.threads import device_pointer, own_args
-from volta.ops.scalar.exponential import exp, exp_moderate
+from volta.ops.scalar.exponential import exp, exp_moderate, exp_of_negative
 from volta.xla_like.attention import Arg, AttentionSpec
 
 _USUAL, _LARGEST_TOTAL = 69.0, 2.0**24
@@ -99,29 +99,32 @@ class AttentionKernel:
         found: Value = exp(self.one, self.one.value(x, self.dtype))
         return found.ir
 
-    def weights(self, values: Sequence[ir.Value], totals: Sequence[ir.Value] | None = None) -> list[ir.Value]:
-        """exp of each value, divided by its total if there are any; few instructions where no value is extreme."""
+    def exp_down(self, x: ir.Value) -> ir.Value:
+        """exp of a number that is not above 0."""
+        if self.size != 4:
+            return self.exp(x)
+        found: Value = exp_of_negative(self.one, self.one.value(x, self.dtype))
+        return found.ir
+
+    def weights(self, values: Sequence[ir.Value], totals: Sequence[ir.Value]) -> list[ir.Value]:
+        """exp of each value, divided by its total; few instructions where no value is extreme."""
         b = self.b
 
         def plain() -> list[ir.Value]:
-            found = [self.exp(x) for x in values]
-            return found if totals is None else [b.fdiv(x, y) for x, y in zip(found, totals, strict=True)]
+            return [b.fdiv(self.exp(x), y) for x, y in zip(values, totals, strict=True)]
 
         if self.size != 4:
             return plain()
         usual = b.fcmp_ordered("<=", self._largest([self.magnitude(x) for x in values]), self.constant(_USUAL))
         ratios: dict[ir.Value, ir.Value] = {}
-        if totals is not None:
-            for total in dict.fromkeys(totals):
-                ratios[total] = b.fdiv(self.constant(1.0), total)
-                for operator, bound in ((">=", 1.0), ("<=", _LARGEST_TOTAL)):
-                    usual = b.and_(usual, b.fcmp_ordered(operator, total, self.constant(bound)))
+        for total in dict.fromkeys(totals):
+            ratios[total] = b.fdiv(self.constant(1.0), total)
+            for operator, bound in ((">=", 1.0), ("<=", _LARGEST_TOTAL)):
+                usual = b.and_(usual, b.fcmp_ordered(operator, total, self.constant(bound)))
         with if_else(b, usual) as branch:
             with branch.then():
                 found = [exp_moderate(self.one, self.one.value(x, self.dtype)).ir for x in values]
-                if totals is not None:
-                    found = [self._quotient(x, y, ratios[y]) for x, y in zip(found, totals, strict=True)]
-                branch.give(*found)
+                branch.give(*[self._quotient(x, y, ratios[y]) for x, y in zip(found, totals, strict=True)])
             with branch.otherwise():
                 branch.give(*plain())
         return branch.results

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
-from volta.emit.builder import item_size
+from volta.emit.builder import Builder, item_size
 from volta.emit.loops import I32, I64, fma, for_range, if_then, loop, minimum, offset
 from volta.numba_cuda.attention_common import AttentionKernel
+from volta.numba_cuda.attention_tiles import WIDE
 from volta.numba_cuda.ptx_ops import ballot
 from volta.numba_cuda.threads import (
     WARP,
@@ -29,13 +30,15 @@ from volta.xla_like.attention import BLOCK, Arg, AttentionSpec
 WARPS = 8
 THREADS = WARPS * WARP
 _EACH = BLOCK // WARP
+_AT_ONCE = 8
+"""Rows whose elements are on their way at once."""
 
 
-def build_attention_rows(module: ir.Module, name: str, kernel: str, spec: AttentionSpec) -> ir.Function:
-    """Add a kernel to a module; its grid is `row_blocks`."""
+def build_attention_rows(module: ir.Module, name: str, kernel: str, spec: AttentionSpec, whole: bool) -> ir.Function:
+    """Add a kernel to a module; its grid is `row_blocks`. ``whole``: operands can be read 16 bytes at a time."""
     function, b = new_entry(module, name, THREADS)
     {"attention": _Forward, "attention_dq": _QueryGradient, "attention_dkv": _KeyGradient}[kernel](
-        b, function, spec
+        b, function, spec, whole
     ).emit()
     b.ret_void()
     return function
@@ -51,8 +54,9 @@ def row_blocks(kernel: str, heads: int, t: int, s: int) -> int:
 class _Rows(AttentionKernel):
     """What the three kernels share: a warp's scores against a block, and its chains over one."""
 
-    def __init__(self, b: ir.IRBuilder, function: ir.Function, spec: AttentionSpec) -> None:
+    def __init__(self, b: ir.IRBuilder, function: ir.Function, spec: AttentionSpec, whole: bool) -> None:
         super().__init__(b, function.args[0], spec)
+        self.whole = whole
         self.thread = thread_index(b)
         self.lane = b.and_(self.thread, I64(WARP - 1))
         self.warp = b.lshr(self.thread, I64(5))
@@ -82,10 +86,25 @@ class _Rows(AttentionKernel):
 
     def dots(self, own: ir.Value, lines: Sequence[ir.Value], width: int) -> list[ir.Value]:
         """DOT of the row in shared memory and each of some rows."""
-        b = self.b
-        with loop(b, 0, width, 1, [self.zero] * len(lines)) as it:
-            x = b.load(offset(b, own, b.mul(it.index, I64(self.size))), typ=self.kind, align=self.size)
-            found = [fma(b, x, self.element(line, it.index), y) for line, y in zip(lines, it.values, strict=True)]
+        b, dtype = self.b, self.spec.dtype
+        item = item_size(dtype)
+        each = WIDE // item if self.whole else 1
+        parts = next(n for n in (4, 2, 1) if width // each % n == 0) if self.whole else 1
+        step, one = each * parts, Builder(b, each)
+        with loop(b, 0, width, step, [self.zero] * len(lines)) as it:
+            starts = [offset(b, line, b.mul(it.index, I64(item))) for line in lines]
+            groups = [
+                [one.load(offset(b, start, part * each * item), dtype, align=each * item) for start in starts]
+                for part in range(parts)
+            ]
+            found = list(it.values)
+            for k in range(step):
+                here = offset(b, own, b.mul(b.add(it.index, I64(k)), I64(self.size)))
+                x = b.load(here, typ=self.kind, align=self.size)
+                found = [
+                    fma(b, x, one.lane(group, k % each).ir, y)
+                    for group, y in zip(groups[k // each], found, strict=True)
+                ]
             it.advance(*found)
         return list(it.results)
 
@@ -105,16 +124,18 @@ class _Rows(AttentionKernel):
     ) -> list[ir.Value]:  # fmt: skip
         """For the lane's elements: chains over the block's rows that are seen, of weight times element."""
         b, sums = self.b, [self.zero] * -(-width // WARP)
+        columns = self.columns(width)
         for weight, bits in zip(weights, seen, strict=True):
-            with loop(b, 0, WARP, 1, sums) as it:
-                index = b.trunc(it.index, I32)
-                w = self.shuffled("idx", weight, index)
-                here = b.icmp_unsigned("!=", b.and_(b.lshr(bits, index), I32(1)), I32(0))
-                line = self.line(base, stride, b.add(block, it.index), size)
-                found = [
-                    b.select(here, fma(b, w, self.element(line, c), x), x)
-                    for c, x in zip(self.columns(width), it.values, strict=True)
-                ]
+            with loop(b, 0, WARP, _AT_ONCE, sums) as it:
+                found = list(it.values)
+                indices = [b.add(it.index, I64(k)) for k in range(_AT_ONCE)]
+                lines = [self.line(base, stride, b.add(block, i), size) for i in indices]
+                elements = [[self.element(line, c) for c in columns] for line in lines]
+                for i, row in zip(indices, elements, strict=True):
+                    index = b.trunc(i, I32)
+                    w = self.shuffled("idx", weight, index)
+                    here = b.icmp_unsigned("!=", b.and_(b.lshr(bits, index), I32(1)), I32(0))
+                    found = [b.select(here, fma(b, w, y, x), x) for y, x in zip(row, found, strict=True)]
                 it.advance(*found)
             sums = list(it.results)
             block = b.add(block, I64(WARP))
@@ -203,7 +224,7 @@ class _Forward(_Rows):
         some = b.icmp_unsigned("!=", b.or_(*bits), I32(0))
         low = self.constant(float("-inf"))
         top = self.lane_sum([b.select(x, y, low) for x, y in zip(seen, scores, strict=True)], "max")
-        weights = [b.select(x, self.exp(b.fsub(y, top)), self.zero) for x, y in zip(seen, scores, strict=True)]
+        weights = [b.select(x, self.exp_down(b.fsub(y, top)), self.zero) for x, y in zip(seen, scores, strict=True)]
         total = self.lane_sum(weights, "sum")
         sums = self.chains(weights, bits, v, a(Arg.V_S), block, self.s, spec.value_head)
         with if_then(b, b.icmp_signed("==", self.lane, I64(0))):
@@ -234,8 +255,8 @@ class _Forward(_Rows):
         part = b.load(offset(b, parts, place), typ=self.kind, align=self.size)
         low = self.constant(float("-inf"))
         new_top = self.maximum(top, block_top)
-        old = b.select(b.fcmp_ordered("==", top, low), self.zero, self.exp(b.fsub(top, new_top)))
-        new = self.exp(b.fsub(block_top, new_top))
+        old = b.select(b.fcmp_ordered("==", top, low), self.zero, self.exp_down(b.fsub(top, new_top)))
+        new = self.exp_down(b.fsub(block_top, new_top))
         merged = [
             new_top, fma(b, total, old, b.fmul(block_total, new)), fma(b, value, old, b.fmul(part, new)),
         ]  # fmt: skip

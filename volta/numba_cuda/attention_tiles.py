@@ -159,7 +159,8 @@ class Tiles(AttentionKernel):
 
     # -- products ----------------------------------------------------------------------------------------------------
 
-    def _vector(self, pointer: ir.Value) -> list[ir.Value]:
+    def vector(self, pointer: ir.Value) -> list[ir.Value]:
+        """A group of neighbouring elements in shared memory."""
         b = self.b
         found = b.load(pointer, align=WIDE, typ=ir.VectorType(self.kind, self.group))
         return [b.extract_element(found, I32(i)) for i in range(self.group)]
@@ -173,7 +174,7 @@ class Tiles(AttentionKernel):
 
         def step(now: list[ir.Value], shift: ir.Value, wide: bool) -> list[ir.Value]:
             def fetch(pointer: ir.Value) -> list[ir.Value]:
-                return self._vector(pointer) if wide else [b.load(pointer, typ=self.kind, align=self.size)]
+                return self.vector(pointer) if wide else [b.load(pointer, typ=self.kind, align=self.size)]
 
             x, y = offset(b, lefts, shift), offset(b, rights, shift)
             ys = [fetch(offset(b, y, c * self.tile.across * right.line)) for c in range(columns)]
@@ -220,11 +221,11 @@ class Tiles(AttentionKernel):
             y = offset(b, rights, b.mul(it.index, I64(right.line)))
             ys = [
                 [v for g in range(groups) for v in
-                 self._vector(offset(b, y, k * right.line + g * self.tile.across * WIDE))]
+                 self.vector(offset(b, y, k * right.line + g * self.tile.across * WIDE))]
                 for k in range(self.group)
             ]  # fmt: skip
             for r in range(rows):
-                xs = self._vector(offset(b, x, r * self.down * pairs.line))
+                xs = self.vector(offset(b, x, r * self.down * pairs.line))
                 for k, value in enumerate(xs):
                     here = b.icmp_signed("!=", b.bitcast(value, self.bits), absent)
                     for n in range(each):
@@ -247,6 +248,12 @@ class Tiles(AttentionKernel):
             for r in range(self.tile.rows_each)
             for c in range(self.columns)
         ]
+
+    def distance(self, x: ir.Value) -> ir.Value:
+        """An i64 as an i32 that compares alike with all numbers within a tile."""
+        b, most = self.b, I64(1 << 16)
+        x = minimum(b, x, most)
+        return b.trunc(b.select(b.icmp_signed("<", x, I64(-(1 << 16))), I64(-(1 << 16)), x), I32)
 
     def put(
         self, pairs: Matrix, values: Sequence[ir.Value], mixed: ir.Value, visible: Callable[[], list[ir.Value]]

@@ -23,7 +23,7 @@ from volta.xla_like.plan import ExecutionPlan
 
 KERNEL_CLASSES = (
     "loop", "combine", "chain", "dot", "dot_pack", "dot_row", *steps.STEPS,
-    *attention_choice.KERNELS,
+    *attention_choice.KERNELS, attention_choice.BACKWARD,
 )  # fmt: skip
 """Every one of them is strict."""
 
@@ -52,7 +52,8 @@ def unmerged(plan: ExecutionPlan, regions: Regions, capability: str = "9.0") -> 
     def nbytes(buffer: int) -> int:
         return regions.size(buffer) if buffer < 0 else sizes[buffer]
 
-    calls = cutting.cut([part for call in plan.calls for part in call.each()], regions, capability)
+    parts = [part for call in plan.calls for part in attention_choice.parts_of(call, capability)]
+    calls = cutting.cut(parts, regions, capability)
     return [found for call in calls for found in _launch(call, regions, nbytes, capability)]
 
 
@@ -85,6 +86,9 @@ def _launch(call: KernelCall, regions: Regions, nbytes: Callable[[int], int], ca
         found = attention_choice.choose(call, capability)
         source, grid, threads, shared = found.source, found.grid, found.threads, found.shared
         words, addresses = _library_words(call)
+    elif kernel.name == attention_choice.BACKWARD:
+        yield from attention_choice.backward(call, steps.Steps(call, regions, nbytes), capability)
+        return
     elif kernel.name in steps.STEPS:
         yield from steps.STEPS[kernel.name](call, steps.Steps(call, regions, nbytes))
         return

@@ -50,6 +50,17 @@ def exp_moderate(b: Builder, x: Value) -> Value:
     return b.bitcast(b.bitcast(horner(b, r, _EXP32), "int32") + (b.bitcast(t, "int32") << 23), "float32")
 
 
+def exp_of_negative(b: Builder, x: Value) -> Value:
+    """float32: `exp` where x <= 0 or x is NaN, bit for bit: the first scaling, upwards, is exact for all of these."""
+    up = 65
+    x = b.select(x < -104.5, -104.5, x)
+    t = b.fma(x, LOG2E, MAGIC32 + 127 + up)
+    n = t - (MAGIC32 + 127 + up)
+    r = b.fma(n, -_LN2_LO32, b.fma(n, -_LN2_HI32, x))
+    power = b.bitcast(b.bitcast(t, "int32") << 23, "float32")  # 2 ** (n + up), the rest of t is shifted out
+    return horner(b, r, _EXP32) * power * 2.0**-up
+
+
 def exp_positive(b: Builder, x: Value) -> Value:
     """float32: e ** x for 0 <= x < 80, where one scaling is enough."""
     t = b.fma(x, LOG2E, MAGIC32)
