@@ -67,7 +67,7 @@ def test_hoppers_own_instructions_are_for_hopper_alone():
 @pytest.mark.parametrize(
     ("left", "right", "part"),
     [
-        (struct(2048, 768, dtype="bfloat16"), struct(768, 3072, dtype="bfloat16"), "128x256x4x1_ka_mna_pieces"),
+        (struct(8192, 4096, dtype="bfloat16"), struct(4096, 8192, dtype="bfloat16"), "128x256x4x1_ka_mna_pieces"),
         (struct(8, 64, 64, dtype="bfloat16"), struct(8, 64, 64, dtype="bfloat16"), "64x64x4x3_ka_mna_pieces"),
         (struct(33, 77, dtype="float16"), struct(77, 51, dtype="float16"), "float16_64x64x2x1_ks_mns_single"),
         (struct(4096, 4096), struct(4096, 4096), "tf32_128x256x4x1_ka_ka_pairs"),

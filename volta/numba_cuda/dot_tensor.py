@@ -42,12 +42,39 @@ _ALIGN = 1024
 _PROCESSORS = 132
 """Multiprocessors that tiles are chosen for."""
 
-_RATES: dict[str, dict[tuple[int, int, int, int], float]] = {
-    "wgmma": {(128, 256, 4, 1): 1.0, (128, 128, 3, 2): 0.97, (64, 64, 4, 3): 0.5},
-    "mma": {(128, 128, 3, 2): 0.6, (64, 64, 3, 2): 0.4},
-    "staged": {(128, 128, 2, 1): 0.35, (64, 64, 2, 1): 0.2},
-}
-"""Tiles (rows, columns, tiles of k in shared memory, blocks of a multiprocessor) and how fast they were."""
+
+@attrs.frozen
+class Shape:
+    """A block's tile: rows, columns, tiles of k in shared memory, and blocks of a multiprocessor.
+
+    Times in microseconds, measured on an H200: of a tile of k where a block has the multiprocessor for itself and where
+    all that fit are there (of all of them together), and what a block takes besides.
+    """
+
+    rows: int
+    cols: int
+    stages: int
+    resident: int
+    alone: float
+    together: float
+    besides: float
+
+    def time(self, tiles: int, depth: int) -> float:
+        """What so many tiles take, each so many tiles of k deep."""
+        rounds, rest = divmod(-(-tiles // _PROCESSORS), self.resident)
+        last = depth * max(self.alone, self.together * rest / self.resident) + self.besides if rest else 0.0
+        return rounds * (depth * self.together + self.besides) + last
+
+
+_SHAPES: dict[str, tuple[Shape, ...]] = {
+    "wgmma": (
+        Shape(128, 256, 4, 1, 0.95, 0.95, 4.0), Shape(128, 192, 5, 1, 0.78, 0.78, 3.0),
+        Shape(128, 128, 3, 2, 0.57, 1.15, 2.0), Shape(128, 64, 3, 3, 0.37, 1.11, 1.5),
+        Shape(64, 64, 4, 3, 0.30, 0.66, 1.0),
+    ),
+    "mma": (Shape(128, 128, 3, 2, 0.9, 1.7, 2.0), Shape(64, 64, 3, 2, 0.4, 0.7, 1.5)),
+    "staged": (Shape(128, 128, 2, 1, 1.7, 1.7, 3.0), Shape(64, 64, 2, 1, 0.8, 0.8, 2.0)),
+}  # fmt: skip
 
 
 @attrs.frozen
@@ -63,7 +90,6 @@ class TensorVariant:
     rhs: Operand
     store: Literal["pieces", "pairs", "single"]  # the output takes 16 bytes, two columns, or one at once
     resident: int = 1  # blocks that a multiprocessor must have room for: bounds the registers
-    overlap: bool = False
 
     @property
     def asynchronous(self) -> bool:
@@ -83,9 +109,7 @@ class TensorVariant:
         return self.stages * self.stage_bytes + _ALIGN
 
     def suffix(self) -> str:
-        shape = (
-            f"{self.instruction}_{self.kind}_{self.rows}x{self.cols}x{self.stages}x{self.resident}{'o' * self.overlap}"
-        )
+        shape = f"{self.instruction}_{self.kind}_{self.rows}x{self.cols}x{self.stages}x{self.resident}"
         return f"{shape}_{self.lhs.suffix()}_{self.rhs.suffix()}_{self.store}"
 
 
@@ -135,15 +159,14 @@ def choose(spec: DotSpec, call: KernelCall, capability: str) -> TensorVariant:
         pieces = item_size(spec.out) == 2 and arg[Arg.N] % 8 == 0 and not any(step % PIECE for step in steps)
         store = "pieces" if pieces else "pairs"
     instruction: Literal["mma", "wgmma"] = "wgmma" if capability == "9.0a" else "mma"
-    rates = _RATES["staged" if lhs.load != "async" else instruction]
+    depth = -(-arg[Arg.K] * (4 if kind == "tf32" else 2) // LINE)
 
-    def cost(shape: tuple[int, int, int, int]) -> float:
-        rows, cols, _, resident = shape
-        tiles = call.tasks * -(-arg[Arg.M] // rows) * -(-arg[Arg.N] // cols)
-        return -(-tiles // (_PROCESSORS * resident)) * resident * rows * cols / rates[shape]
+    def time(shape: Shape) -> float:
+        tiles = call.tasks * -(-arg[Arg.M] // shape.rows) * -(-arg[Arg.N] // shape.cols)
+        return shape.time(tiles, depth)
 
-    rows, cols, stages, resident = min(rates, key=cost)
-    return TensorVariant(instruction, kind, rows, cols, stages, lhs, rhs, store, resident)
+    best = min(_SHAPES["staged" if lhs.load != "async" else instruction], key=time)
+    return TensorVariant(instruction, kind, best.rows, best.cols, best.stages, lhs, rhs, store, best.resident)
 
 
 def _operand(dtype: str, steps: tuple[int, ...], stride: int, k_stride: int) -> Operand:
@@ -232,8 +255,7 @@ class _Product:
                 loader.begin(k, tile)
             ptx_ops.commit_copies(b)
 
-        overlap = int(self.v.overlap)
-        distance = stages - 1 - overlap
+        distance = stages - 1
         for stage in range(distance):
             begin(b.mul(I64(stage), self.depth), I64(stage))
         ahead = b.mul(I64(distance), self.depth)
@@ -243,9 +265,8 @@ class _Product:
             self._meet()
             sums = self.tile.begin(*self._tiles(slot), list(sums))
             begin(b.add(it.index, ahead), free)
-            it.advance(*self.tile.end(sums, overlap), self._next(slot), self._next(free))
-        sums = it.results[: len(zeros)]
-        return self.tile.end(sums) if overlap else sums
+            it.advance(*self.tile.end(sums), self._next(slot), self._next(free))
+        return it.results[: len(zeros)]
 
     def _next(self, slot: ir.Value) -> ir.Value:
         following = self.b.add(slot, I64(1))

@@ -40,8 +40,8 @@ class GroupTile:
         own = offset(self.b, left, self.first_byte)
         return ptx_wgmma.multiply_group(self.b, self.kind, own, right, self.along, sums)
 
-    def end(self, sums: list[ir.Value], pending: int = 0) -> list[ir.Value]:
-        return ptx_wgmma.multiply_group_wait(self.b, sums, pending)
+    def end(self, sums: list[ir.Value]) -> list[ir.Value]:
+        return ptx_wgmma.multiply_group_wait(self.b, sums)
 
     def places(self) -> list[Place]:
         """Pairs of neighbouring sums: row and column in the tile, and the position of the first."""
@@ -91,7 +91,7 @@ class WarpTile:
                     now[first : first + 4] = ptx_mma.mma(b, MMA[self.kind], x, y, now[first : first + 4])
         return now
 
-    def end(self, sums: list[ir.Value], pending: int = 0) -> list[ir.Value]:
+    def end(self, sums: list[ir.Value]) -> list[ir.Value]:
         return sums
 
     def _parts(self, along: str, side: int, start: ir.Value) -> list[ir.Value]:

@@ -145,14 +145,14 @@ def multiply_group(
     return _unpack(b, call(b, _GROUPS[dtype, 2 * len(sums), along], [*sums, left, right]))
 
 
-def _wait_op(count: int, pending: int) -> Op:
+def _wait_op(count: int) -> Op:
     def ptx(b: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
         constraints = ",".join(["=f"] * count + [str(i) for i in range(count)] + ["~{memory}"])
-        return assembly(b, f"wgmma.wait_group.sync.aligned {pending};", constraints, _struct(F32, count), list(args))
+        return assembly(b, "wgmma.wait_group.sync.aligned 0;", constraints, _struct(F32, count), list(args))
 
     return register(
         Op(
-            f"multiply_group_wait_{pending}_{count}",
+            f"multiply_group_wait_{count}",
             _struct(F32, count),
             (F32,) * count,
             ptx,
@@ -161,17 +161,12 @@ def _wait_op(count: int, pending: int) -> Op:
     )
 
 
-_GROUP_WAITS = {
-    (columns // 2, pending): _wait_op(columns // 2, pending) for columns in GROUP_COLUMNS for pending in (0, 1)
-}
+_GROUP_WAITS = {columns // 2: _wait_op(columns // 2) for columns in GROUP_COLUMNS}
 
 
-def multiply_group_wait(b: ir.IRBuilder, sums: Sequence[ir.Value], pending: int = 0) -> list[ir.Value]:
-    """Wait for the products that `multiply_group` began, all but the last `pending` times; gives their sums.
-
-    Sums of products that are still under way may only be handed on to these operations.
-    """
-    return _unpack(b, call(b, _GROUP_WAITS[len(sums), pending], list(sums)))
+def multiply_group_wait(b: ir.IRBuilder, sums: Sequence[ir.Value]) -> list[ir.Value]:
+    """Wait for the products that `multiply_group` began; gives their sums."""
+    return _unpack(b, call(b, _GROUP_WAITS[len(sums)], list(sums)))
 
 
 def _fence(b: ir.IRBuilder, _: Sequence[ir.Value]) -> None:
