@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 LARGE = 1 << 20
 """Copies of at least this many bytes go through chunks."""
 
-CHUNK = 8 << 20
+CHUNK = 4 << 20
 
 _MOVERS = 4
 """Threads that fill and empty a chunk: one moves a fraction of what the link to a GPU does."""

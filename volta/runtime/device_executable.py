@@ -41,13 +41,14 @@ class DeviceExecutable(Executable):
         # What comes before the launch is waited for, what comes after runs beside it.
         given, device = arrays, self._device
         stream = device.stream() if device.beside else device.main
-        try:
-            addresses = [b.address for b in [a._buffer for a in arrays] if b.stream is stream]  # type: ignore[union-attr]
-        except AttributeError:
-            addresses = []
-        if len(addresses) != len(arrays):
-            arrays = self._placed(arrays, stream)
-            addresses = [a.buffer().address for a in arrays]
+        addresses = []
+        for a in arrays:
+            buffer = a._buffer
+            if buffer is None or buffer.stream is not stream:
+                arrays = self._placed(arrays, stream)
+                addresses = [a.buffer().address for a in arrays]
+                break
+            addresses.append(buffer.address)
         take, blocks, taken = device.pool.take, [], _NONE
         try:
             for nbytes in self._sizes:  # those of outputs, then the arena's

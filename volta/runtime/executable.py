@@ -86,13 +86,11 @@ class Executable:
                 release_held()
 
     def _run(self, arrays: Sequence[Array]) -> list[Array]:
+        if arrays and not arrays[0].address:
+            return self._run_there(arrays[0], arrays)
         addresses = [a.address for a in arrays]
         if 0 in addresses:
-            device = arrays[addresses.index(0)].buffer().stream.device
-            there = self._there.get(device)
-            if there is None:
-                there = self._there[device] = self._elsewhere(device.index)._run
-            return there(arrays)
+            return self._run_there(arrays[addresses.index(0)], arrays)
         pool = default_pool()
         blocks = []
         if self._slab:
@@ -122,6 +120,14 @@ class Executable:
         for k in self._repeated:
             out[k].share()
         return out
+
+    def _run_there(self, first: Array, arrays: Sequence[Array]) -> list[Array]:
+        """Run the program on the GPU that an argument lies on."""
+        device = first.buffer().stream.device
+        there = self._there.get(device)
+        if there is None:
+            there = self._there[device] = self._elsewhere(device.index)._run
+        return there(arrays)
 
     def _run_donating(self, arrays: Sequence[Array], addresses: list[int], blocks: list[Any]) -> list[Array]:
         refuse_repeated(arrays, self._donated)
