@@ -160,7 +160,9 @@ def test_out_of_memory_says_what_is_needed_and_changes_nothing(gpu):
         with pytest.raises(errors.OutOfMemoryError) as caught:
             f(w, x)
         text = str(caught.value)
-        for part in "RESOURCE_EXHAUSTED cuda:0 temp output workspace largest limit donate_argnums".split():
+        for (
+            part
+        ) in "RESOURCE_EXHAUSTED cuda:0 temp output workspace device_parameter largest limit donate_argnums".split():
             assert part in text, part
         assert isinstance(caught.value, MemoryError) and isinstance(caught.value, errors.MemoryBudgetError)
         assert not w.is_deleted()

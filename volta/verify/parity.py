@@ -200,7 +200,7 @@ def attention(setting: Setting) -> Iterator[Check]:
         mask[:, :, 5] = False  # a row that sees no key
         k[:, 77], v[:, 77], mask[..., 77] = np.nan, np.inf, False
         yield "masked", _attend(mask=mask), (q, k, v)
-        starts = np.int32([3, 79])
+        starts = np.array([3, 79], np.int32)
         yield "masked and causal from a position", _attend(mask=mask, is_causal=True, query_start=starts), (q, k, v)
         yield "one token", _attend(is_causal=True, query_start=starts - 3), (q[:, :1], k, v)
 

@@ -102,15 +102,29 @@ class ExecutionPlan:
 
     def live_temp_bytes(self) -> list[int]:
         """Arena bytes in use at each call."""
+        return [sum(n for n, _ in blocks.values()) for blocks in self._live_temps()]
+
+    def _live_temps(self) -> list[dict[int | None, tuple[int, str]]]:
+        """At each call, the bytes and the placement of what lies at each offset of the arena; in place, of the last."""
         first, last = lifetimes(self.buffers, self.calls)
-        live = []
-        for i in range(len(self.calls)):
-            blocks: dict[int | None, int] = {}  # in-place buffers share one
-            for b in self.buffers:
-                if b.kind == "temp" and first[b.id] <= i <= last[b.id]:
-                    blocks[b.offset] = max(blocks.get(b.offset, 0), aligned(b.nbytes))
-            live.append(sum(blocks.values()))
+        live: list[dict[int | None, tuple[int, str]]] = [{} for _ in self.calls]
+        for b in self.buffers:
+            if b.kind == "temp":
+                for i in range(first[b.id], last[b.id] + 1):
+                    most = max(live[i].get(b.offset, (0, ""))[0], aligned(b.nbytes))
+                    live[i][b.offset] = most, b.placement
         return live
+
+    def bytes_by_placement(self) -> dict[str, int]:
+        """Bytes of inputs, constants and outputs by placement, and of temporaries where the arena is fullest."""
+        out: dict[str, int] = {}
+        for b in self.buffers:
+            if b.kind != "temp" and b.alias is None:
+                out[b.placement] = out.get(b.placement, 0) + aligned(b.nbytes)
+        fullest = max(self._live_temps(), key=lambda blocks: sum(n for n, _ in blocks.values()), default={})
+        for n, placement in fullest.values():
+            out[placement] = out.get(placement, 0) + n
+        return out
 
     # -- text ----------------------------------------------------------------------------------------------------------
 
@@ -145,6 +159,9 @@ class ExecutionPlan:
         lines += [f"  on the {where:<9}{n:>16,}" for where, n in self.partitions().items() if n]
         for name, n in self.bytes_by_class().items():
             lines.append(f"  {name:<8}{n:>16,}  {100 * n / total if total else 0:5.1f}%")
+        lines.append("by placement, where the arena is fullest")
+        for name, n in self.bytes_by_placement().items():
+            lines.append(f"  {name:<24}{n:>16,}")
         largest = sorted(self.buffers, key=lambda b: (-b.nbytes, b.id))[:8]
         lines.append("largest buffers")
         for b in largest:
