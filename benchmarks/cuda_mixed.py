@@ -36,6 +36,8 @@ def product_rows() -> Iterator[gpu.Row]:
     import volta.numpy as vnp
 
     torch.backends.cuda.matmul.allow_tf32 = True
+    preset = jax.lax.DotAlgorithmPreset
+    presets = {"tf32": preset.TF32_TF32_F32, "bf16": preset.BF16_BF16_F32}
     for n in (1024, 2048, 4096, 8192):
         for kind, precision in (("bfloat16", "bf16"), ("float32", "tf32"), ("float32", "bf16")):
             a, b = gpu.draw(n, n), gpu.draw(n, n, seed=1)
@@ -43,7 +45,7 @@ def product_rows() -> Iterator[gpu.Row]:
             ja, jb = (jnp.asarray(x, kind) for x in (a, b))
             ta, tb = (torch.from_numpy(x).cuda().to(getattr(torch, kind)) for x in (a, b))
             ours = volta.jit(partial(vnp.matmul, precision=precision))
-            other = jax.jit(partial(jnp.matmul, precision="tensorfloat32" if precision == "tf32" else "bfloat16"))
+            other = jax.jit(partial(jnp.matmul, precision=None if kind == "bfloat16" else presets[precision]))
 
             def run(f: Callable[..., Any] = ours, x: Any = va, y: Any = vb) -> Any:
                 with volta.execution_context(level="device"):
