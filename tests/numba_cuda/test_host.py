@@ -69,6 +69,7 @@ def test_programs_have_the_cpus_bits_in_any_order_of_threads(name):
     check_on_host(f, *args, orders=ORDERS, kernels=KERNELS)
 
 
+@pytest.mark.slow
 def test_a_training_step_of_a_transformer_has_the_cpus_bits():
     model, optimizer = Transformer(layers=1, width=16, heads=2, length=24, vocabulary=32, batch=2), optim.adam(1e-3)
     params = volta.jit(model.init)(volta.random.key(0))
