@@ -16,7 +16,7 @@ from volta.core.policy import DeterminismLevel
 from volta.core.source import at_user_line
 from volta.runtime.array import Array, SharedBuffer
 from volta.runtime.context import use_backend
-from volta.runtime.memory import Buffer
+from volta.runtime.memory import Buffer, as_numpy, default_pool
 
 HOST = "cpu:0"
 
@@ -92,7 +92,10 @@ class DeviceBuffer(Buffer):
 
     def read(self) -> np.ndarray:
         """The bytes, copied to the host once all work before is done."""
-        out = np.empty(self.nbytes, np.uint8)
+        out = np.empty(self.nbytes, np.uint8) if self.nbytes < LARGE else None
+        if out is None:  # fresh memory costs a page fault every 4 KB, more than the copy
+            memory = default_pool().allocate(self.nbytes)
+            out = as_numpy(memory, (self.nbytes,), None, np.uint8, writable=True)
         self.stream.device.to_host(out.ctypes.data, self.address, self.nbytes, self.stream)
         return out
 
@@ -236,9 +239,12 @@ def number(x: Array, target: Any) -> Array:
 
 def fetch(x: Array) -> Array:
     """A GPU array's copy on the host; a host array passes through."""
-    if x.buffer().device == HOST:
+    buffer = x.buffer()
+    if buffer.device == HOST:
         return x
-    return Array.from_numpy(x.numpy(), x.aval.weak_type)
+    out = default_pool().allocate(x.aval.nbytes)
+    buffer.stream.device.to_host(out.address, buffer.address, x.aval.nbytes, buffer.stream)
+    return Array(x.aval, out, out.address)
 
 
 def put(x: Array, device: str) -> Array:
