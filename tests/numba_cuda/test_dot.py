@@ -34,36 +34,94 @@ def product(layout, kind):
     return f
 
 
+def some(quick, *values):
+    """Values to try, all but the quick ones marked as slow."""
+    return [pytest.param(*v, marks=() if v in quick else pytest.mark.slow) for v in values]
+
+
 @pytest.mark.parametrize(
-    ("kind", "tile"),
+    ("layout", "kind", "tile"),
     [
         pytest.param(
-            kind, tile, id=f"{kind}-{tile.rows}x{tile.cols}", marks=[] if tile.rows == 32 else pytest.mark.slow
+            layout, kind, tile, id=f"{layout}-{kind}-{i}",
+            marks=() if layout == "NT" and tile.rows == 32 and kind != "float64" else pytest.mark.slow,
         )
-        for kind, tile in TILES
+        for layout in LAYOUTS
+        for i, (kind, tile) in enumerate(TILES)
     ],
-)
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_tile_has_the_cpus_bits_in_every_layout(monkeypatch, kind, tile, layout):
-    monkeypatch.setattr(dot, TABLES[kind], {tile: 1})
+)  # fmt: skip
+def test_every_tile_has_the_cpus_bits_in_every_layout(monkeypatch, layout, kind, tile):
+    monkeypatch.setattr(dot, TABLES[kind], {tile: (1, 1, 1, 1)})
     for m, k, n in ((tile.rows + 4, 272, tile.cols + 8), (tile.rows - 3, 2 * tile.depth + 5, 7)):
         args = LAYOUTS[layout](*operands(kind, m, k, n))
         check_on_host(product(layout, kind), *args, kernels=KERNELS)
 
 
-@pytest.mark.parametrize("kind", ["float32", "highest", "float64"])
-@pytest.mark.parametrize("k", [0, 1, 255, 256, 257, 513])
+KINDS = ("float32", "highest", "float64")
+
+
+@pytest.mark.parametrize(
+    ("kind", "k"),
+    some(
+        {("float32", 0), ("float32", 257), ("highest", 257)},
+        *[(x, k) for x in KINDS for k in (0, 1, 255, 256, 257, 513)],
+    ),
+)
 def test_chunks_of_k_end_where_the_cpus_do(kind, k):
     check_on_host(product("NN", kind), *operands(kind, 33, k, 40), kernels=KERNELS)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8", "uint16", "int32"])
-@pytest.mark.parametrize("layout", ["NN", "TT"])
+@pytest.mark.parametrize(
+    ("kind", "per", "whole"),
+    some(
+        {("float32", 2, 1)},
+        *[
+            (x, per, w)
+            for x, per in (("float32", 2), ("float32", 1), ("highest", 2), ("float64", 3), ("int32", 2))
+            for w in (0, 1)
+        ],
+    ),
+)
+def test_tiles_in_parts_of_k_have_the_same_bits(monkeypatch, kind, per, whole):
+    monkeypatch.setattr(dot, "_cut", lambda *args: (0.0, whole, per))
+    monkeypatch.setattr(
+        dot,
+        TABLES.get(kind, "_FMA"),
+        dict([next(x for x in getattr(dot, TABLES.get(kind, "_FMA")).items() if x[0].rows == 32)]),
+    )
+    for k in (4 * 256, 4 * 256 + 37)[per == 2 and kind == "float32" :]:
+        check_on_host(product("TN", kind), *LAYOUTS["TN"](*operands(kind, 40, k, 70)), kernels=KERNELS)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "layout"),
+    some(
+        {("bfloat16", "TT")},
+        *[(d, x) for d in ("bfloat16", "float16", "int8", "uint16", "int32") for x in ("NN", "TT")],
+    ),
+)
 def test_operands_that_change_their_dtype_on_the_way(dtype, layout):
     a, b = (vnp.asarray(x).astype(dtype) for x in LAYOUTS[layout](*operands("float32", 40, 48, 72)))
     check_on_host(product(layout, dtype), np.asarray(a), np.asarray(b), kernels=KERNELS)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "rows"),
+    some({("float32", 3)}, *[(d, r) for d in ("float32", "bfloat16", "float64", "int8") for r in (1, 3)]),
+)
+def test_few_rows_times_a_matrix(dtype, rows):
+    for k, n in ((300, 64), (700, 132), (2600, 33))[: 1 if (dtype, rows) == ("float32", 3) else 3]:
+        a, b = (np.asarray(vnp.asarray(x).astype(dtype)) for x in operands("float32", rows, k, n))
+        check_on_host(lambda a, b: a @ b, a, b, kernels=KERNELS)
+        check_on_host(lambda a, b: a @ b.T, a, b.T.copy(), kernels=KERNELS)
+
+
+def test_a_matrix_times_a_column():
+    a, b = operands("float32", 72, 96, 1)
+    check_on_host(lambda a, b: (a @ b, a.T.copy() @ a[:, :1]), a, b, kernels=KERNELS)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1e-25, 1e-30])
 def test_what_underflows_keeps_its_sign(scale):
     a, b = operands("float32", 20, 70, 24)
@@ -79,7 +137,7 @@ def test_every_gpu_has_a_tile_that_fits(capability):
             spec = dot.DotSpec(
                 *["float32" if kind == "highest" else kind] * 3, "highest" if kind == "highest" else "default"
             )
-            v = dot.choose(spec, Plain(m, n, k), capability)
+            v = dot.choose(spec, Plain(m, n, k), capability).variant
             assert dot.shared_bytes(spec, v) <= dot._CHIPS[capability].block_bytes
             assert capability != "7.5" or not (v.lhs.direct or v.rhs.direct or v.tile.mma)
 

@@ -13,13 +13,17 @@ import attrs
 from llvmlite import ir
 
 from volta.numba_cuda.dot_fma import FmaNest
+from volta.numba_cuda.dot_join import emit_join
 from volta.numba_cuda.dot_mma import MmaNest
 from volta.numba_cuda.dot_nest import Nest
+from volta.numba_cuda.dot_split import PER, WHOLE, slots_of
 from volta.numba_cuda.dot_tile import Along, DotVariant, Operand, Tile
+from volta.numba_cuda.dot_vector import VectorVariant, build_vector
+from volta.numba_cuda.launches import Regions
 from volta.numba_cuda.ptx import KernelSource
 from volta.numba_cuda.threads import new_entry
 from volta.xla_like.dot_schedule import CHUNK, Arg, DotSpec, item_size
-from volta.xla_like.kernels import KernelCall, LibraryKernel
+from volta.xla_like.kernels import Access, KernelCall, LibraryKernel
 
 
 @attrs.frozen
@@ -42,34 +46,55 @@ _CHIPS = {
     "9.0": _Chip(132, 227 << 10, 228 << 10, True, 8),
 }
 
-_FMA = {
-    Tile(128, 128, 16, 8, 8, stages=3, blocks=1): 49,
-    Tile(128, 128, 16, 8, 8, stages=2, blocks=1): 47,
-    Tile(64, 128, 16, 8, 8, stages=2, blocks=3): 48,
-    Tile(64, 64, 16, 8, 8, stages=2, blocks=6): 43,
-    Tile(32, 64, 16, 4, 4, stages=2, blocks=4): 25,
-    Tile(16, 64, 16, 4, 4, stages=2, blocks=8): 20,
+_Rates = dict[Tile, tuple[float, float, float, float]]
+
+_FMA: _Rates = {
+    Tile(128, 128, 16, 8, 8, stages=3, blocks=1): (49.7, 49.3, 48.5, 47.7),
+    Tile(128, 128, 16, 8, 8, stages=2, blocks=1): (47, 47, 46, 45),
+    Tile(64, 128, 16, 8, 8, stages=3, blocks=2): (50.2, 50.2, 47.5, 46.3),
+    Tile(64, 64, 16, 8, 8, stages=3, blocks=4): (48.5, 47.4, 44.8, 44.6),
+    Tile(32, 64, 16, 8, 4, stages=3, blocks=6): (45, 43.7, 39, 34),
+    Tile(32, 64, 16, 4, 4, stages=2, blocks=4): (40, 37, 31.7, 30),
+    Tile(16, 64, 16, 4, 4, stages=2, blocks=8): (38, 36.6, 25.5, 24),
 }
-_FMA_LONG = {Tile(64, 64, 8, 4, 4, stages=2, blocks=2): 20, Tile(32, 32, 8, 4, 4, stages=2, blocks=4): 14}
-_MMA = {
-    Tile(64, 128, 16, 8, 8, stages=3, blocks=2, mma=8): 58,
-    Tile(128, 128, 16, 8, 8, stages=3, blocks=1, mma=8): 57,
-    Tile(64, 64, 16, 8, 8, stages=3, blocks=4, mma=8): 50,
-    Tile(32, 64, 16, 4, 4, stages=3, blocks=4, mma=8): 40,
+_FMA_LONG: _Rates = {
+    Tile(64, 64, 8, 4, 4, stages=2, blocks=2): (20, 20, 20, 20),
+    Tile(32, 32, 8, 4, 4, stages=2, blocks=4): (14, 14, 14, 14),
 }
-_MMA_LONG = {
-    Tile(128, 128, 8, 8, 8, stages=4, blocks=1, mma=8): 54,
-    Tile(64, 128, 8, 8, 8, stages=3, blocks=2, mma=8): 49,
-    Tile(64, 64, 8, 8, 8, stages=3, blocks=2, mma=8): 43,
-    Tile(32, 64, 8, 4, 4, stages=3, blocks=4, mma=8): 35,
+_MMA: _Rates = {
+    Tile(64, 128, 16, 8, 8, stages=3, blocks=2, mma=8): (58.4, 58.1, 54.4, 52.7),
+    Tile(128, 128, 16, 8, 8, stages=3, blocks=1, mma=8): (58.3, 57.5, 58, 55.7),
+    Tile(64, 64, 16, 8, 8, stages=3, blocks=4, mma=8): (52, 52, 50, 49),
+    Tile(32, 64, 16, 4, 4, stages=3, blocks=4, mma=8): (42, 40, 40, 38),
 }
-"""Tiles, and about how many TFLOP/s an H200 makes of them where there is work for all of it."""
+_MMA_LONG: _Rates = {
+    Tile(128, 128, 8, 8, 8, stages=4, blocks=1, mma=8): (54, 55, 53, 52),
+    Tile(64, 128, 8, 8, 8, stages=3, blocks=2, mma=8): (50, 50, 49, 31),
+    Tile(64, 64, 8, 8, 8, stages=3, blocks=2, mma=8): (43, 43, 43, 30),
+    Tile(32, 64, 8, 4, 4, stages=3, blocks=4, mma=8): (35, 35, 35, 28),
+}
+"""Tiles, and how many TFLOP/s an H200 makes of them where there is work for all of it: with neither operand along k,
+the left one, the right one, both. Whole numbers below 50 are estimates."""
+
+_BYTES_A_SECOND, _LAUNCH = 2.5e12, 4e-6
+"""What the scratch memory of a product in parts and its second launch cost."""
+
+_CUT = 1.5
+"""Tiles are cut only where that should be faster by this."""
 
 
 def build_dot(module: ir.Module, name: str, spec: DotSpec, variant: DotVariant) -> ir.Function:
     """Add a product kernel; its args are those of the CPU's (`volta.xla_like.dot_schedule.Arg`)."""
     function, b = new_entry(module, name, variant.tile.threads, variant.tile.blocks)
     _engine(variant.tile)(b, spec, variant, function).emit()
+    b.ret_void()
+    return function
+
+
+def build_join(module: ir.Module, name: str, spec: DotSpec, variant: DotVariant) -> ir.Function:
+    """Add the kernel of the second launch of a product in parts (see dot_split.py)."""
+    function, b = new_entry(module, name, variant.tile.threads)
+    emit_join(_engine(variant.tile)(b, spec, variant, function))
     b.ret_void()
     return function
 
@@ -89,16 +114,63 @@ def blocks_of(tile: Tile, m: int, n: int, batches: int) -> int:
     return batches * -(-m // tile.rows) * -(-n // tile.cols)
 
 
-def launch_of(call: KernelCall, capability: str) -> tuple[KernelSource, int, int, int]:
-    """A product's kernel, its blocks, the threads of one, and their dynamic shared memory."""
-    assert isinstance(call.kernel, LibraryKernel)
-    spec = attrs.evolve(call.kernel.spec, vector_bits=512)  # the width of the CPU's registers means nothing here
+@attrs.frozen
+class DotChoice:
+    """How a product runs: its kernel, tiles that one block computes each, and chunks of a part of the others (0: there
+    are no others)."""
+
+    variant: DotVariant
+    whole: int
+    per: int = 0
+
+
+def prepare(call: KernelCall, regions: Regions, capability: str) -> list[KernelCall]:
+    """A product's launches, as calls of 'dot' and 'dot_join' that name their variant; other calls as they are."""
+    kernel = call.kernel
+    if not isinstance(kernel, LibraryKernel) or kernel.name not in ("dot", "dot_row") or not call.tasks:
+        return [call]
+    spec = attrs.evolve(kernel.spec, vector_bits=512)  # the width of the CPU's registers means nothing here
     sizes = _Sizes(call)
-    v = choose(spec, sizes, capability)
-    text = f"dot {spec} {v}"
-    name = f"volta_dot_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-    source = KernelSource(name, text, lambda module, symbol: build_dot(module, symbol, spec, v))
-    return source, blocks_of(v.tile, sizes.m, sizes.n, sizes.batches), v.tile.threads, shared_bytes(spec, v)
+    vector = choose_vector(spec, sizes, capability)
+    if vector is not None:
+        kernel = LibraryKernel("dot_vector", (spec, vector))
+        blocks = vector.blocks(sizes.n, sizes.batches)
+        return [attrs.evolve(call, kernel=kernel, accesses=(*call.accesses[:3], Access(None, 0, ())), tasks=blocks)]
+    found = choose(spec, sizes, capability)
+    v, tiles = found.variant, blocks_of(found.variant.tile, sizes.m, sizes.n, sizes.batches)
+    accesses = (*call.accesses[:3], Access(None, 0, ()))  # the fourth is the CPU's
+    first = attrs.evolve(call, kernel=LibraryKernel("dot", (spec, v)), accesses=accesses, tasks=tiles)
+    if not found.per:
+        return [first]
+    chunks, cut = -(-sizes.k // CHUNK), tiles - found.whole
+    tile_bytes = v.tile.rows * v.tile.cols * item_size(spec.accumulator)
+    region = regions.new(cut * slots_of(chunks, found.per) * tile_bytes)
+    words = list(call.sizes)
+    words[WHOLE - Arg.BATCH1], words[PER - Arg.BATCH1] = found.whole, found.per
+    accesses = (*call.accesses[:3], Access(region, 0, ()))
+    first = attrs.evolve(
+        first, sizes=tuple(words), accesses=accesses, tasks=found.whole + cut * -(-chunks // found.per),
+        writes=(*call.writes, region),
+    )  # fmt: skip
+    join = attrs.evolve(
+        first, kernel=LibraryKernel("dot_join", (spec, v)), tasks=cut * tile_bytes // (16 * v.tile.threads),
+        reads=(region,), writes=call.writes, inplace=(),
+    )  # fmt: skip
+    return [first, join]
+
+
+def launch_of(call: KernelCall) -> tuple[KernelSource, int, int]:
+    """The kernel of a prepared call, the threads of a block, and their dynamic shared memory."""
+    assert isinstance(call.kernel, LibraryKernel)
+    spec, v = call.kernel.spec
+    text = f"{call.kernel.name} {spec} {v}"
+    name = f"volta_{call.kernel.name}_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    if isinstance(v, VectorVariant):
+        source = KernelSource(name, text, lambda module, symbol: build_vector(module, symbol, spec, v))
+        return source, v.threads, v.shared_bytes(spec)
+    build = build_join if call.kernel.name == "dot_join" else build_dot
+    source = KernelSource(name, text, lambda module, symbol: build(module, symbol, spec, v))
+    return source, v.tile.threads, shared_bytes(spec, v) if build is build_dot else 0
 
 
 class _Sizes:
@@ -121,29 +193,68 @@ class _Sizes:
         return not any(step % nbytes for step in steps)
 
 
-def choose(spec: DotSpec, sizes: _Sizes, capability: str) -> DotVariant:
-    """The tile that should finish first, and how the operands get into it."""
+def choose_vector(spec: DotSpec, sizes: _Sizes, capability: str) -> VectorVariant | None:
+    """The kernel for few rows times a matrix of many columns, where the matrix lies so that it can be read at speed."""
+    chip, chunks, size = _CHIPS[capability.removesuffix("a")], -(-sizes.k // CHUNK), item_size(spec.rhs)
+    if sizes.m > 8 or not sizes.k or sizes.n < 32:
+        return None
+    rows = 1 << (sizes.m - 1).bit_length()
+    beside = min(16, 1 << (chunks - 1).bit_length())
+    found: VectorVariant | None = None
+    if sizes[Arg.RHS_N] == size:
+        options = [VectorVariant(rows, beside, wide, "line") for wide in (4, 2, 1) if sizes.n % wide == 0]
+        fitting = [v for v in options if sizes.aligned(v.wide * size, Arg.RHS, Arg.RHS_K) or v.wide == 1]
+        full = [v for v in fitting if v.blocks(sizes.n, sizes.batches) >= chip.processors]
+        found = (full or fitting[-1:])[0]
+    elif sizes[Arg.RHS_K] == size and chip.direct and sizes.aligned(16, Arg.RHS, Arg.RHS_N):
+        options = [VectorVariant(rows, beside, 1, "k", pieces) for pieces in (3, 2)]
+        found = next((v for v in options if v.shared_bytes(spec) <= chip.block_bytes), None)
+    if found is not None and (found.blocks(sizes.n, sizes.batches) >= 16 or chunks <= 8):
+        return found
+    return None
+
+
+def choose(spec: DotSpec, sizes: _Sizes, capability: str) -> DotChoice:
+    """The tile that should finish first, whether some tiles are cut, and how the operands get into them."""
     chip = _CHIPS[capability.removesuffix("a")]
-    long = item_size(spec.accumulator) == 8
     if chip.mma and spec.accumulator == "float64":
         table = _MMA_LONG if "float64" in (spec.lhs, spec.rhs) else _MMA
-        tiles = {attrs.evolve(tile, mma=chip.mma): rate for tile, rate in table.items()}
+        tiles = {attrs.evolve(tile, mma=chip.mma): rates for tile, rates in table.items()}
     else:
-        tiles = _FMA_LONG if long else _FMA
-    found: tuple[float, DotVariant] | None = None
-    for tile, rate in tiles.items():
+        tiles = _FMA_LONG if item_size(spec.accumulator) == 8 else _FMA
+    found: list[tuple[float, int, DotChoice]] = []
+    for tile, rates in tiles.items():
         v = _variant(spec, sizes, chip, tile)
+        rate = rates[(v.lhs.along == "k") + 2 * (v.rhs.along == "k")]
         nbytes = shared_bytes(spec, v)
         if nbytes > chip.block_bytes:
             continue
         blocks = blocks_of(tile, sizes.m, sizes.n, sizes.batches)
         held = max(1, min(tile.blocks, chip.processor_bytes // (nbytes + 1024)))
         waves, rest = divmod(blocks, held * chip.processors)
-        cost = (waves * held + -(-rest // chip.processors)) * tile.rows * tile.cols / rate
-        if found is None or cost < found[0]:
-            found = cost, v
-    assert found is not None, (spec, capability)
-    return found[1]
+        chunk = 2e-12 * tile.rows * tile.cols * CHUNK * chip.processors / rate  # seconds of one multiprocessor
+        chunks = -(-sizes.k // CHUNK)
+        beside = -(-rest // chip.processors)
+        few = min(1.0, 0.6 + 0.05 * beside * tile.threads / 32)  # of the rate, with few warps on a multiprocessor
+        cost = (waves * held + beside / few) * chunk * max(1, chunks)
+        found.append((cost, len(found), DotChoice(v, blocks)))
+        if chunks > 1 and (tile.mma or item_size(spec.accumulator) == 4):
+            cost, whole, per = _cut(chip, tile, blocks, chunks, chunk, item_size(spec.accumulator))
+            found.append((_CUT * cost, len(found), DotChoice(attrs.evolve(v, split=True), whole, per)))
+    assert found, (spec, capability)
+    return min(found, key=lambda x: x[:2])[2]
+
+
+def _cut(chip: _Chip, tile: Tile, blocks: int, chunks: int, chunk: float, size: int) -> tuple[float, int, int]:
+    """The best way to cut tiles that do not fill all multiprocessors: seconds, tiles left whole, chunks of a part."""
+    options = []
+    for whole in {blocks // chip.processors * chip.processors, 0}:
+        cut = blocks - whole
+        for per in range(1, chunks) if cut else ():
+            units = whole // chip.processors * chunks + -(-(cut * -(-chunks // per)) // chip.processors) * per
+            moved = 2 * cut * slots_of(chunks, per) * tile.rows * tile.cols * size
+            options.append((units * chunk + moved / _BYTES_A_SECOND + _LAUNCH, whole, per))
+    return min(options, default=(float("inf"), blocks, 0))
 
 
 def _variant(spec: DotSpec, sizes: _Sizes, chip: _Chip, tile: Tile) -> DotVariant:

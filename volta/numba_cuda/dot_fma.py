@@ -9,7 +9,7 @@ from llvmlite import ir
 from volta.emit.builder import is_float
 from volta.emit.loops import I32, I64, fma, offset
 from volta.numba_cuda.dot_feed import Layout, lines_of_k, vectors
-from volta.numba_cuda.dot_nest import Cells, Nest
+from volta.numba_cuda.dot_nest import Nest
 from volta.numba_cuda.dot_tile import Operand, Tile
 from volta.xla_like.dot_schedule import item_size
 
@@ -17,7 +17,7 @@ _GROUP = 4  # neighbouring rows or columns of a thread, where they lie side by s
 
 
 class FmaNest(Nest):
-    step = 1
+    step, cell = 1, _GROUP
 
     @staticmethod
     def layout(tile: Tile, operand: Operand, length: int) -> Layout:
@@ -45,17 +45,18 @@ class FmaNest(Nest):
         self.right = b.add(b.mul(b.urem(warp, I32(across)), I32(t.warp_cols)), b.mul(gather(col_bits), I32(_GROUP)))
         self.row_groups = [g * t.lane_rows * _GROUP for g in range(t.thread_rows // _GROUP)]
         self.col_groups = [g * lane_cols * _GROUP for g in range(t.thread_cols // _GROUP)]
+        self.lane_cols = lane_cols
+
+    def sides(self) -> None:
+        b = self.b
         left = b.mul(self.down, I32(self.size))
         right = b.add(b.mul(self.right, I32(self.size)), I32(self.rhs.region))
-        self.sides = (
-            (left, self.lhs.layout.k, self.row_groups),
-            (right, self.rhs.layout.k, self.col_groups),
-        )
+        self.reads = ((left, self.lhs.layout.k, self.row_groups), (right, self.rhs.layout.k, self.col_groups))
 
     def fragments(self, stage: ir.Value, k: int | ir.Value) -> list[ir.Value]:
         b = self.b
         found: list[ir.Value] = []
-        for place, line, groups in self.sides:
+        for place, line, groups in self.reads:
             start = offset(b, self.shared, b.zext(b.add(stage, place), I64))
             start = offset(b, start, k * line if isinstance(k, int) else b.zext(b.mul(k, I32(line)), I64))
             for g in groups:
@@ -79,10 +80,9 @@ class FmaNest(Nest):
     def masked(self, fragments: Sequence[ir.Value], rest: ir.Value) -> Sequence[ir.Value]:
         return fragments  # one k at a time: there is always one
 
-    def cells(self) -> list[Cells]:
-        return [
-            Cells((self.down, g + i), (self.right, h), _GROUP)
-            for g in self.row_groups
-            for i in range(_GROUP)
-            for h in self.col_groups
-        ]
+    def cell_at(self, number: int | ir.Value) -> tuple[ir.Value, ir.Value]:
+        b, beside = self.b, len(self.col_groups)
+        index = I32(number) if isinstance(number, int) else number
+        row, col = b.udiv(index, I32(beside)), b.urem(index, I32(beside))
+        down = b.add(b.mul(b.udiv(row, I32(_GROUP)), I32(self.tile.lane_rows * _GROUP)), b.urem(row, I32(_GROUP)))
+        return b.add(self.down, down), b.add(self.right, b.mul(col, I32(self.lane_cols * _GROUP)))

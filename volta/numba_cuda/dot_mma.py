@@ -9,7 +9,7 @@ from llvmlite import ir
 from volta.emit.builder import scalar_type
 from volta.emit.loops import I32, I64, offset
 from volta.numba_cuda.dot_feed import Layout, lines_along_k, lines_of_k
-from volta.numba_cuda.dot_nest import Cells, Nest
+from volta.numba_cuda.dot_nest import Nest
 from volta.numba_cuda.dot_tile import Operand, Tile
 from volta.numba_cuda.ptx_mma import MMA_F64, mma
 from volta.xla_like.dot_schedule import item_size
@@ -19,6 +19,8 @@ _F64 = ir.DoubleType()
 
 class MmaNest(Nest):
     """Of a warp's part of the tile each instruction computes 16 rows (8 with k = 4) and 8 columns."""
+
+    cell = 2
 
     @staticmethod
     def layout(tile: Tile, operand: Operand, length: int) -> Layout:
@@ -39,13 +41,16 @@ class MmaNest(Nest):
         self.group, self.four = b.lshr(lane, I32(2)), b.and_(lane, I32(3))
         self.down = b.add(b.mul(b.udiv(warp, I32(across)), I32(t.warp_rows)), self.group)
         self.warp_col = b.mul(b.urem(warp, I32(across)), I32(t.warp_cols))
+        self.lefts = self.high // 8 * t.mma // 4  # registers of one left fragment
+
+    def sides(self) -> None:
+        b = self.b
         left, right = self.lhs.layout, self.rhs.layout
         col = b.add(self.warp_col, self.group)
         self.left_place = b.add(b.mul(self.down, I32(left.line)), b.mul(self.four, I32(left.k)))
         self.right_place = b.add(
             b.add(b.mul(col, I32(right.line)), b.mul(self.four, I32(right.k))), I32(self.rhs.region)
         )
-        self.lefts = self.high // 8 * t.mma // 4  # registers of one left fragment
 
     def fragments(self, stage: ir.Value, k: int | ir.Value) -> list[ir.Value]:
         """As they lie in shared memory; they become float64 where they are multiplied."""
@@ -101,11 +106,10 @@ class MmaNest(Nest):
             out[n] = b.select(b.icmp_signed("<", k, rest), out[n], ir.Constant(out[n].type, -0.0))
         return out
 
-    def cells(self) -> list[Cells]:
-        col = self.b.add(self.warp_col, self.b.shl(self.four, I32(1)))
-        return [
-            Cells((self.down, i * self.high + 8 * half), (col, 8 * j), 2)
-            for i in range(self.downs)
-            for j in range(self.rights)
-            for half in range(self.high // 8)
-        ]
+    def cell_at(self, number: int | ir.Value) -> tuple[ir.Value, ir.Value]:
+        b, tall = self.b, self.high // 8
+        index = I32(number) if isinstance(number, int) else number
+        half, pair = b.urem(index, I32(tall)), b.udiv(index, I32(tall))
+        below, beside = b.udiv(pair, I32(self.rights)), b.urem(pair, I32(self.rights))
+        row = b.add(self.down, b.add(b.mul(below, I32(self.high)), b.mul(half, I32(8))))
+        return row, b.add(b.add(self.warp_col, b.shl(self.four, I32(1))), b.mul(beside, I32(8)))

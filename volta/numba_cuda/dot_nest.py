@@ -7,36 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import attrs
 from llvmlite import ir
 
-from volta.emit.builder import HALF_DTYPES, Builder, is_float, scalar_type
+from volta.emit.builder import is_float, scalar_type
 from volta.emit.dot_args import Args, at, ceil_div
-from volta.emit.loops import I32, I64, if_then, loop, minimum, offset
+from volta.emit.loops import I1, I32, I64, if_else, if_then, loop, minimum, offset
 from volta.numba_cuda.dot_feed import CastFeed, Feed, Layout
+from volta.numba_cuda.dot_place import Place
+from volta.numba_cuda.dot_split import Part
 from volta.numba_cuda.dot_tile import DotVariant, Operand, Tile
 from volta.numba_cuda.ptx_ops import commit_copies, wait_copies
-from volta.numba_cuda.threads import (
-    barrier,
-    block_index,
-    device_pointer,
-    dynamic_shared,
-    own_args,
-    thread_index,
-)
+from volta.numba_cuda.threads import barrier, block_index, dynamic_shared, own_args, thread_index
 from volta.xla_like.dot_schedule import CHUNK, DotSpec, item_size
 
-_PARTS = 4
-_BAND = 8  # tiles below each other that blocks of neighbouring numbers compute, so that they share what they read
-
-
-@attrs.frozen
-class Cells:
-    """Neighbouring elements of a row that a thread's next sums are: place in the tile (variable and constant part)."""
-
-    row: tuple[ir.Value, int]
-    col: tuple[ir.Value, int]
-    count: int
+_PARTS = 4  # in which the copies of a stage begin
 
 
 class Nest:
@@ -48,15 +32,16 @@ class Nest:
     count: int
     """A thread's sums."""
 
+    cell: int
+    """Neighbours in a row among them."""
+
     def __init__(self, b: ir.IRBuilder, spec: DotSpec, variant: DotVariant, function: ir.Function) -> None:
         self.b, self.spec, self.tile, self.variant = b, spec, variant.tile, variant
         self.args = Args(b, own_args(b, function.args[0]))
-        self.one = Builder(b, 1)
         self.size = item_size(spec.accumulator)
         self.kind = scalar_type(spec.accumulator)
         self.zero = ir.Constant(self.kind, 0.0 if is_float(spec.accumulator) else 0)
         self.thread = b.trunc(thread_index(b), I32)
-        self.shared = dynamic_shared(b.module, b)
         self.count = self.tile.thread_rows * self.tile.thread_cols
         self.direct = variant.lhs.direct or variant.rhs.direct
 
@@ -67,7 +52,11 @@ class Nest:
         raise NotImplementedError
 
     def threads(self) -> None:
-        """Settle where this thread reads a stage and which cells are its own."""
+        """Settle which cells of the tile are this thread's."""
+        raise NotImplementedError
+
+    def sides(self) -> None:
+        """Settle where this thread reads a stage."""
         raise NotImplementedError
 
     def fragments(self, stage: ir.Value, k: int | ir.Value) -> list[ir.Value]:
@@ -82,19 +71,21 @@ class Nest:
         """The fragments where only `rest` k are left: the others' products change no sum."""
         raise NotImplementedError
 
-    def cells(self) -> list[Cells]:
+    def cell_at(self, number: int | ir.Value) -> tuple[ir.Value, ir.Value]:
+        """The place (row, column) in the tile of a thread's cell: its next `cell` sums, neighbours in a row."""
         raise NotImplementedError
 
     # -- the nest -----------------------------------------------------------------------------------------------------
 
     def emit(self) -> None:
         b, a, t, v = self.b, self.args, self.tile, self.variant
-        self._place()
-        row, col = self.row, self.col = b.mul(self.row_tile, I64(t.rows)), b.mul(self.col_tile, I64(t.cols))
-        b0, b1 = b.udiv(self.item, a.BATCH1), b.urem(self.item, a.BATCH1)
-        lhs = at(b, device_pointer(b, a.LHS), (b0, a.LHS_BATCH0), (b1, a.LHS_BATCH1))
-        rhs = at(b, device_pointer(b, a.RHS), (b0, a.RHS_BATCH0), (b1, a.RHS_BATCH1))
-        self.out = at(b, device_pointer(b, a.OUT), (b0, a.OUT_BATCH0), (b1, a.OUT_BATCH1))
+        self.shared = dynamic_shared(b.module, b)
+        self.part = Part(b, a) if v.split else None
+        self.place = Place(b, self.spec, v, a, self.part.tile if self.part else b.trunc(block_index(b), I32))
+        lhs, rhs, row, col = self.place.item("LHS"), self.place.item("RHS"), self.place.row, self.place.col
+        if self.part:
+            first = b.mul(b.zext(self.part.first, I64), I64(CHUNK))
+            lhs, rhs = at(b, lhs, (first, a.LHS_K)), at(b, rhs, (first, a.RHS_K))
         left, right = self.layout(t, v.lhs, t.rows), self.layout(t, v.rhs, t.cols)
         self.lhs = self._feed(v.lhs)(b, self.thread, t, v.lhs, t.rows, left, 0, lhs, row, a.M, a.LHS_M, a.LHS_K)
         self.rhs = self._feed(v.rhs)(
@@ -102,29 +93,22 @@ class Nest:
         )
         self.stage = left.bytes + right.bytes
         self.threads()
+        self.sides()
         self._run()
-        self._write()
+        totals = self._totals()
+        if self.part is None:
+            self._write(totals)
+            return
+        with if_else(b, self.part.whole) as branch:
+            with branch.then():
+                self._write(totals)
+            with branch.otherwise():
+                slot = b.select(self.part.later, self.part.slot(b.sub(self.part.last, I32(1))), I32(0))
+                self._leave(slot, totals)
 
     @staticmethod
     def _feed(operand: Operand) -> type[Feed]:
         return Feed if operand.direct else CastFeed
-
-    def _place(self) -> None:
-        """The block's tile of the output and its item of the batch: columns of `_BAND` tiles, band after band."""
-        b, a, t = self.b, self.args, self.tile
-        row_tiles = b.trunc(ceil_div(b, a.M, t.rows), I32)
-        col_tiles = b.trunc(ceil_div(b, a.N, t.cols), I32)
-        number = b.trunc(block_index(b), I32)
-        each = b.mul(row_tiles, col_tiles)
-        item, inside = b.udiv(number, each), b.urem(number, each)
-        band_tiles = b.mul(col_tiles, I32(_BAND))
-        band = b.udiv(inside, band_tiles)
-        inside = b.sub(inside, b.mul(band, band_tiles))
-        first = b.mul(band, I32(_BAND))
-        height = minimum(b, b.sub(row_tiles, first), _BAND)
-        self.item = b.zext(item, I64)
-        self.row_tile = b.zext(b.add(first, b.urem(inside, height)), I64)
-        self.col_tile = b.zext(b.udiv(inside, height), I64)
 
     def _after(self, stage: ir.Value) -> ir.Value:
         b = self.b
@@ -162,12 +146,20 @@ class Nest:
         barrier(self.b)
 
     def _run(self) -> None:
-        """All of k. While a stage is multiplied, those after it are on their way."""
+        """All of k, or this part of it. While a stage is multiplied, those after it are on their way."""
         b, a, t, v = self.b, self.args, self.tile, self.variant
         zeros = [self.zero] * self.count
+        per_chunk = CHUNK // t.depth
         tiles = b.trunc(ceil_div(b, a.K, t.depth), I32)
         full = b.trunc(b.udiv(a.K, I64(t.depth)), I32)
         self.rest = b.trunc(b.sub(a.K, b.mul(b.sub(ceil_div(b, a.K, t.depth), I64(1)), I64(t.depth))), I32)
+        separate: ir.Value = I1(0)
+        if self.part:
+            start, end = b.mul(self.part.first, I32(per_chunk)), b.mul(self.part.last, I32(per_chunk))
+            self.rest = b.select(b.icmp_signed("<=", tiles, end), self.rest, I32(t.depth))
+            tiles = b.sub(minimum(b, tiles, end), start)
+            full = b.sub(minimum(b, full, end), start)
+            separate = self.part.later
         self.ahead = [self.lhs.first, self.rhs.first, I32(0), tiles]
         for _ in range(t.stages - 1):
             self._begin(self.ahead)
@@ -175,16 +167,15 @@ class Nest:
             self._finish()
         self._meet()
         fragments = self.fragments(I32(0), 0)
-        per_chunk = CHUNK // t.depth
         step = tiles if v.short else I32(per_chunk)
         stop = minimum(b, tiles, 1) if v.short else tiles
-        self.many = b.icmp_signed(">", tiles, I32(per_chunk))
+        self.many = b.and_(b.icmp_signed(">", tiles, I32(per_chunk)), b.not_(separate))
         with loop(b, I32(0), stop, step, [*zeros, *fragments, *self.ahead, I32(0)]) as chunk:
             sums, state = list(chunk.values[: self.count]), list(chunk.values[self.count :])
             end = full
             if not v.short:
                 with if_then(b, b.icmp_signed(">", chunk.index, I32(0))):
-                    self._absorb(sums, b.icmp_signed("==", chunk.index, I32(per_chunk)))
+                    self._chunk_ends(sums, chunk.index, per_chunk)
                 end = minimum(b, b.add(chunk.index, I32(per_chunk)), full)
             with loop(b, chunk.index, end, I32(1), [*zeros, *state]) as it:
                 it.advance(*self._multiply(list(it.values)))
@@ -198,6 +189,20 @@ class Nest:
                 sums = list(rest.results)
             chunk.advance(*sums, *state)
         self.sums = list(chunk.results[: self.count])
+
+    def _chunk_ends(self, sums: list[ir.Value], index: ir.Value, per_chunk: int) -> None:
+        """A chunk has ended that is not the last: its sums go to the totals, or where the totals are joined."""
+        b = self.b
+        first = b.icmp_signed("==", index, I32(per_chunk))
+        if self.part is None:
+            self._absorb(sums, first)
+            return
+        with if_else(b, self.part.later) as branch:
+            with branch.then():
+                chunk = b.add(self.part.first, b.sub(b.udiv(index, I32(per_chunk)), I32(1)))
+                self._leave(self.part.slot(chunk), sums)
+            with branch.otherwise():
+                self._absorb(sums, first)
 
     def _multiply(self, values: list[ir.Value]) -> list[ir.Value]:
         """Multiply one whole stage, whose first fragments are here already, and fetch the first of the next."""
@@ -279,25 +284,15 @@ class Nest:
             out += [b.extract_element(total, I32(i)) for i in range(wide)]
         return out
 
-    def _write(self) -> None:
-        b, a, spec = self.b, self.args, self.spec
-        values, at_value = self._totals(), 0
-        size = item_size(spec.out)
-        for cells in self.cells():
-            four, at_value = values[at_value : at_value + cells.count], at_value + cells.count
-            row = b.add(self.row, b.zext(b.add(cells.row[0], I32(cells.row[1])), I64))
-            col = b.add(self.col, b.zext(b.add(cells.col[0], I32(cells.col[1])), I64))
-            to = at(b, self.out, (row, a.OUT_M), (col, I64(size)))
-            inside = b.icmp_signed("<", row, a.M)
-            results = [self.one.cast(self.one.value(x, spec.accumulator), spec.out) for x in four]
-            if self.variant.wide:  # float32 and float64 only
-                kind = scalar_type(spec.out)
-                vector: ir.Value = ir.Constant(ir.VectorType(kind, cells.count), ir.Undefined)
-                for i, x in enumerate(results):
-                    vector = b.insert_element(vector, x.ir, I32(i))
-                with if_then(b, b.and_(inside, b.icmp_signed("<", col, a.N))):
-                    b.store(vector, to, align=min(16, cells.count * size))
-                continue
-            for i, x in enumerate(results):
-                with if_then(b, b.and_(inside, b.icmp_signed("<", b.add(col, I64(i)), a.N))):
-                    self.one.store(x, offset(b, to, i * size), spec.out if spec.out in HALF_DTYPES else None)
+    def _write(self, totals: Sequence[ir.Value]) -> None:
+        for i in range(self.count // self.cell):
+            self.place.write(*self.cell_at(i), totals[i * self.cell : (i + 1) * self.cell])
+
+    def _leave(self, slot: ir.Value, sums: Sequence[ir.Value]) -> None:
+        """Leave sums in a slot of this tile in scratch memory, for `dot_join`."""
+        assert self.part is not None
+        b, t = self.b, self.tile
+        to = self.part.scratch(slot, t.rows * t.cols * self.size)
+        to = offset(b, to, b.zext(b.mul(self.thread, I32(16)), I64))
+        for i, vector in enumerate(self._vectors_of(sums)):
+            b.store(vector, offset(b, to, i * t.threads * 16), align=16)

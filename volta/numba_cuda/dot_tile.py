@@ -62,7 +62,7 @@ class DotVariant:
     """A kernel for products of one kind: tile, operands, and what is known of the sizes.
 
     ``whole``: k is whole stages. ``short``: k is at most one chunk. ``wide``: neighbours of a row of the output can be
-    written at once.
+    written at once. ``split``: some tiles are computed in parts of k (see dot_split.py).
     """
 
     tile: Tile
@@ -71,3 +71,4 @@ class DotVariant:
     whole: bool = False
     short: bool = False
     wide: bool = False
+    split: bool = False

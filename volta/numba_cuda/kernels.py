@@ -30,7 +30,7 @@ KERNEL_CLASSES = (
 DEVICE_CLASSES = ("dot_tc",)
 """Those of level device: the same bits from run to run and batch to batch on one architecture."""
 
-_ALONE = ("dot", "dot_row", "dot_tc", *attention_choice.KERNELS)
+_ALONE = ("dot", "dot_join", "dot_vector", "dot_tc", *attention_choice.KERNELS)
 """Launches of these are not merged with others."""
 
 _MOST_BLOCKS = (1 << 31) - 1
@@ -53,7 +53,8 @@ def unmerged(plan: ExecutionPlan, regions: Regions, capability: str = "9.0") -> 
         return regions.size(buffer) if buffer < 0 else sizes[buffer]
 
     parts = [part for call in plan.calls for part in attention_choice.parts_of(call, capability)]
-    calls = cutting.cut(parts, regions, capability)
+    cut = cutting.cut(parts, regions, capability)
+    calls = [found for call in cut for found in dot.prepare(call, regions, capability)]
     return [found for call in calls for found in _launch(call, regions, nbytes, capability)]
 
 
@@ -75,8 +76,8 @@ def _launch(call: KernelCall, regions: Regions, nbytes: Callable[[int], int], ca
         words, addresses = _loop_words(call)
     elif kernel.name == "dot_pack":
         return
-    elif kernel.name in ("dot", "dot_row"):
-        source, grid, threads, shared = dot.launch_of(call, capability)
+    elif kernel.name in ("dot", "dot_join", "dot_vector"):
+        grid, (source, threads, shared) = call.tasks, dot.launch_of(call)
         words, addresses = _library_words(call)
     elif kernel.name == "dot_tc":
         source, grid, variant = dot_tensor.launch_of(call, capability)

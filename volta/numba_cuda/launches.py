@@ -79,8 +79,7 @@ def touched(call: KernelCall, nbytes: Callable[[int], int]) -> tuple[tuple[Range
         assert out.buffer is not None
         end = out.offset + call.sizes[0] * kernel.out_dtype.itemsize
         return tuple(whole(a) for a in parts), ((out.buffer, out.offset, end),)
-    accesses = call.accesses[:3] if kernel.name in ("dot", "dot_row") else call.accesses  # the fourth is the CPU's
-    found = tuple(dict.fromkeys(whole(a) for a in accesses if a.buffer is not None))
+    found = tuple(dict.fromkeys(whole(a) for a in call.accesses if a.buffer is not None))
     return tuple(r for r in found if r[0] in call.reads), tuple(r for r in found if r[0] in call.writes)
 
 
