@@ -1,6 +1,6 @@
-# Sourced by the CUDA scripts in scripts/ci: an environment with the CUDA extra, and a clear end where there is no GPU.
+# Sourced by the CUDA scripts in scripts/ci: the environment of the tests, and a clear end where there is no GPU.
 . scripts/env.sh
-need test,cuda
+need test
 
 if ! reason="$("$VENV/bin/python" - 2>&1 <<'PY'
 import sys
