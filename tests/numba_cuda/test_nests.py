@@ -7,7 +7,7 @@ import volta
 import volta.numpy as vnp
 from volta import nn
 from volta.api.arguments import ShapeDtypeStruct
-from volta.numba_cuda import combining, kernels, nests_col, nests_map, row_variants
+from volta.numba_cuda import combining, kernels, nests_col, nests_map, nests_turned, row_variants
 from volta.numba_cuda.launches import Regions
 from volta.numba_cuda.row_variants import RowVariant, kept_slots
 from volta.numba_cuda.teams import TeamShape
@@ -35,7 +35,7 @@ def variants(f, *shapes, dtype="float32"):
 
 CHOICES = {
     "map": (lambda x: x + 1, ((1 << 18, 1024),), ("4x1n", 262144, 256, 0)),
-    "turned map": (lambda x: x.T + 1, ((1 << 18, 1024),), ("turned0of0", 131072, 256, 0)),
+    "turned map": (lambda x: x.T + 1, ((1 << 18, 1024),), ("turned0of0x32x64", 131072, 256, 0)),
     "dear map": (vnp.exp, ((1 << 18, 1024),), ("4x4n", 65536, 256, 0)),
     "small map": (lambda x: x + 1, ((1000,),), ("4x1n", 1, 256, 0)),
     "map with a tail": (lambda x: x + 1, ((1003,),), ("4x1nt", 1, 256, 0)),
@@ -72,6 +72,10 @@ def norm_gradient(x, g, c):
     return volta.vjp(norm, x, g)[1](c)
 
 
+def reductions_of(y, axis):
+    return [vnp.argmax(y * i, axis) for i in range(1, 10)]
+
+
 def reductions(x, axis):
     return (
         vnp.sum(x, axis), vnp.max(x, axis), vnp.argmin(x, axis), vnp.prod(x, axis), vnp.all(x > -2, axis),
@@ -99,6 +103,8 @@ PROGRAMS = {
     "short columns": (lambda x: reductions(x, 0), (normal(5, 12),)),
     "columns by blocks": (lambda x: (vnp.sum(x, 0), vnp.argmax(x, 0)), (normal(9000, 4),)),
     "one long row": (lambda x: (vnp.sum(x), vnp.argmax(x)), (normal(70000),)),
+    "many reductions": (lambda x: reductions_of(vnp.exp(x), 1), (normal(2, 1600),)),
+    "many reductions of columns": (lambda x: reductions_of(vnp.exp(x), 0), (normal(70, 36),)),
     "bfloat16": (lambda x: (nn.softmax(x, 1), x + x, vnp.sum(x, 0)), (normal(6, 72, dtype="bfloat16"),)),
     "float64": (lambda x: (nn.softmax(x, 1), x + x, vnp.sum(x, 0)), (normal(6, 72, dtype="float64"),)),
     "int8": (lambda x: (vnp.sum(x, 1), x // 3, vnp.max(x, 0)), (normal(6, 72, dtype="int8"),)),
@@ -174,6 +180,14 @@ def test_what_two_passes_read_or_compute_dearly_is_kept():
     (kernel,) = [c.kernel for c in plan.calls if isinstance(c.kernel, LoopKernel)]
     places = [(type(kernel.body[s.value]).__name__, s.first, s.last, s.place) for s in kept_slots(kernel)]
     assert places == [("Load", 0, 1, 0), ("Compute", 1, 2, 0)]  # one place: the input's, then the exponential's
+
+
+@pytest.mark.parametrize("name", ["maps", "rows of 101", "columns", "short columns"])
+def test_indices_of_64_bits_find_the_same_elements(monkeypatch, name):
+    for module in (nests_map, row_variants, nests_col, nests_turned):
+        monkeypatch.setattr(module, "is_narrow", lambda call: False)
+    f, args = PROGRAMS[name]
+    check_on_host(f, *args, orders=("shuffled",), kernels=KERNELS)
 
 
 def test_numbers_are_divided_by_multiplication():

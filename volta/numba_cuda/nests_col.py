@@ -12,11 +12,12 @@ from functools import partial
 import attrs
 from llvmlite import ir
 
-from volta.emit.builder import Builder, Value, compute_dtype, item_size
+from volta.emit.builder import Builder, Value, item_size
 from volta.emit.loops import I64, for_range, if_else, if_then, load_args, loop, minimum, offset
 from volta.emit.passes import Pass, passes_of, result_of
 from volta.emit.reducers import BLOCK, LANES, BlockTree, Reducer, State
 from volta.numba_cuda.nests_body import ThreadEmitter, division_words, is_narrow, unravel, widest, words_of
+from volta.numba_cuda.row_variants import state_bytes
 from volta.numba_cuda.scalars import ThreadBuilder, builder_of
 from volta.numba_cuda.teams import pairs_tree
 from volta.numba_cuda.threads import (
@@ -80,15 +81,11 @@ def choose_col(call: KernelCall) -> ColVariant:
     lanes = widest(call, columns, kernel.rank - 1, 4)
     if length <= FEW and not kernel.by_blocks:
         return ColVariant(lanes if length * lanes <= 32 else min(2, lanes), 1, 1, length, narrow)
-    state = sum(
-        item_size(d)
-        for x in kernel.body
-        if isinstance(x, Reduce)
-        for d in Reducer(x.kind, compute_dtype(x.dtype.name)).state_dtypes
-    )
+    state = state_bytes(kernel)
     blocks = -(-length // BLOCK)
     most = 1 << min(3, (blocks - 1).bit_length())
-    lanes = lanes if state <= 8 else 1
+    while lanes > 1 and 8 * LANES * lanes * state > _SHARED:
+        lanes //= 2
 
     def shaped(across: int) -> ColVariant:
         side = most
@@ -100,7 +97,9 @@ def choose_col(call: KernelCall) -> ColVariant:
     def grid(v: ColVariant) -> int:
         return rows // columns * -(-columns // v.columns) * (-(-blocks // v.blocks) if kernel.by_blocks else 1)
 
-    across = 8 if lanes > 1 or state <= 16 else 4
+    across = min(16, 32 // lanes)
+    while across > 1 and across * LANES * lanes * state > _SHARED:
+        across //= 2
     while across * lanes > 8 and grid(shaped(across)) < ENOUGH:
         across //= 2
     return shaped(across)

@@ -27,8 +27,11 @@ THREADS = 256
 LANES = 4
 """Neighbouring elements that a thread computes together, where every access allows it."""
 
-LIGHT = 16
+LIGHT = 40
 """Bodies of at most this many operations are emitted for all groups of a thread at once, others in a loop."""
+
+DEAR = 12
+"""Bodies of more operations than this may take longer than reading and writing, and those with a dear operation."""
 
 DEAR_GROUPS = 4
 """Groups that a thread computes where that takes longer than reading and writing them."""
@@ -63,7 +66,7 @@ def choose_map(call: KernelCall) -> MapVariant:
     lanes = widest(call, inner - inner % LANES if tail else inner, kernel.rank - 1, LANES) if narrow else 1
     tail = tail and lanes > 1
     loads = sum(isinstance(x, Load) for x in kernel.body)
-    groups = max(1, (DEAR_GROUPS if is_dear(kernel) else 4 // lanes) // max(1, loads))
+    groups = max(1, (DEAR_GROUPS if is_dear(kernel) or not loads else 4 // lanes) // max(1, loads))
     if total < FILLED:
         groups = 1
     return MapVariant(lanes, groups, narrow, tail)
@@ -75,7 +78,7 @@ def operations(kernel: LoopKernel) -> list[str]:
 
 def is_dear(kernel: LoopKernel) -> bool:
     """Whether computing an element may take longer than reading and writing it."""
-    return len(operations(kernel)) > LIGHT or any(name in EXPENSIVE for name in operations(kernel))
+    return len(operations(kernel)) > DEAR or any(name in EXPENSIVE for name in operations(kernel))
 
 
 def grid_of_map(call: KernelCall, v: MapVariant) -> int:

@@ -34,13 +34,15 @@ LEAST = 1 << 14
 
 @attrs.frozen
 class TurnedVariant:
-    """Which of the map's dimensions the loads ``turned`` (by their value) lie along."""
+    """Which of the map's dimensions the loads ``turned`` (by their value) lie along, and a tile's sizes."""
 
     dim: int
     turned: tuple[int, ...]
+    across: int = ACROSS
+    along: int = ALONG
 
     def suffix(self) -> str:
-        return f"turned{self.dim}of{'_'.join(map(str, self.turned))}"
+        return f"turned{self.dim}of{'_'.join(map(str, self.turned))}x{self.across}x{self.along}"
 
 
 def choose_turned(call: KernelCall) -> TurnedVariant | None:
@@ -69,7 +71,7 @@ def _tiles(call: KernelCall, v: TurnedVariant) -> list[int]:
     """The map's sizes without the tile's, then tiles of the operand's dimension and of the last."""
     sizes = call.sizes[: call.kernel.rank]  # type: ignore[union-attr]  # a loop kernel
     others = [n for d, n in enumerate(sizes[:-1]) if d != v.dim]
-    return [*others, -(-sizes[v.dim] // ACROSS), -(-sizes[-1] // ALONG)]
+    return [*others, -(-sizes[v.dim] // v.across), -(-sizes[-1] // v.along)]
 
 
 def grid_of_turned(call: KernelCall, v: TurnedVariant) -> int:
@@ -90,26 +92,29 @@ def build_turned(module: ir.Module, name: str, kernel: LoopKernel, v: TurnedVari
     *outer, across, along = unravel(b, e.args, words + 2, block_index(b), [*others, *tiles])
     thread = thread_index(b)
     column, row = b.and_(thread, I64(31)), b.lshr(thread, I64(5))
-    first, start = b.mul(across, I64(ACROSS)), b.mul(along, I64(ALONG))
+    first, start = b.mul(across, I64(v.across)), b.mul(along, I64(v.along))
 
     def bases(index: ir.Value) -> tuple[dict[int, ir.Value], list[ir.Value]]:
         return e.row_bases([*outer[: v.dim], index, *outer[v.dim :]])
 
     def slot(area: ir.Value, dtype: str, last: ir.Value, own: ir.Value) -> ir.Value:
-        return offset(b, area, b.mul(b.add(b.mul(last, I64(ACROSS + 1)), own), I64(item_size(dtype))))
+        return offset(b, area, b.mul(b.add(b.mul(last, I64(v.across + 1)), own), I64(item_size(dtype))))
 
     dtypes = [compute_dtype(kernel.body[i].dtype.name) for i in v.turned]
-    areas = [shared_memory(module, b, f"{name}_tile{i}", ALONG * (ACROSS + 1) * item_size(d)) for i, d in
+    areas = [shared_memory(module, b, f"{name}_tile{i}", v.along * (v.across + 1) * item_size(d)) for i, d in
              zip(v.turned, dtypes, strict=True)]  # fmt: skip
-    here, _ = bases(minimum(b, b.add(first, column), b.sub(sizes[v.dim], I64(1))))
-    loaded: list[dict[int, Value]] = []
-    for k in range(ALONG // _ROWS):
-        last = b.add(start, b.add(row, I64(k * _ROWS)))
-        loaded.append({})
-        e.evaluate(v.turned, loaded[-1], 1, here, minimum(b, last, b.sub(sizes[-1], I64(1))))
-    for k, values in enumerate(loaded):
+    loaded: list[tuple[ir.Value, ir.Value, dict[int, Value]]] = []
+    for part in range(v.across // 32):
+        own = b.add(column, I64(32 * part))
+        here, _ = bases(minimum(b, b.add(first, own), b.sub(sizes[v.dim], I64(1))))
+        for k in range(v.along // _ROWS):
+            place = b.add(row, I64(k * _ROWS))
+            loaded.append((place, own, {}))
+            last = minimum(b, b.add(start, place), b.sub(sizes[-1], I64(1)))
+            e.evaluate(v.turned, loaded[-1][2], 1, here, last)
+    for place, own, values in loaded:
         for i, area, dtype in zip(v.turned, areas, dtypes, strict=True):
-            one.store(values[i], slot(area, dtype, b.add(row, I64(k * _ROWS)), column))
+            one.store(values[i], slot(area, dtype, place, own))
     barrier(b)
     which = e.pass_values(0, [s.value for s in kernel.stores])
 
@@ -132,10 +137,10 @@ def build_turned(module: ir.Module, name: str, kernel: LoopKernel, v: TurnedVari
         return compute, inside
 
     writes: list[Callable[[], None]] = []
-    elements = [(k, half) for k in range(ACROSS // _ROWS) for half in range(ALONG // 32)]
+    elements = [(k, half) for k in range(v.across // _ROWS) for half in range(v.along // 32)]
     whole = b.and_(
-        b.icmp_signed("<=", b.add(first, I64(ACROSS)), sizes[v.dim]),
-        b.icmp_signed("<=", b.add(start, I64(ALONG)), sizes[-1]),
+        b.icmp_signed("<=", b.add(first, I64(v.across)), sizes[v.dim]),
+        b.icmp_signed("<=", b.add(start, I64(v.along)), sizes[-1]),
     )
     with if_else(b, whole) as branch:
         with branch.then():  # what several elements read is on its way at once

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import attrs
 
 from volta.emit.builder import compute_dtype, item_size
-from volta.emit.reducers import BLOCK, LANES
+from volta.emit.reducers import BLOCK, LANES, Reducer
 from volta.numba_cuda.nests_body import division_words, is_narrow, widest
 from volta.numba_cuda.teams import TeamShape
 from volta.numba_cuda.threads import WARP
-from volta.xla_like.kernels import KernelCall, Load, LoopKernel
+from volta.xla_like.kernels import KernelCall, Load, LoopKernel, Reduce
 from volta.xla_like.phases import analyse, choose_spills, needed, targets_of
 from volta.xla_like.views import prod
 
@@ -30,8 +30,11 @@ GUARDED = 2
 FEW = 2048
 """Blocks of a sum below which each is shared out to as many threads as can be."""
 
-SHARED = {"7.0": 90, "7.5": 60, "8.0": 160, "8.6": 96, "8.9": 96, "9.0": 216, "9.0a": 216}
-"""KB of shared memory in which rows are kept at most, by compute capability; a few more are left for exchanges."""
+SHARED = {"7.0": 96, "7.5": 64, "8.0": 163, "8.6": 99, "8.9": 99, "9.0": 227, "9.0a": 227}
+"""KB of shared memory that a block of threads may have, by compute capability."""
+
+EXCHANGED = 40 << 10
+"""Bytes of shared memory through which states go between warps, at most."""
 
 
 @attrs.frozen
@@ -82,10 +85,11 @@ def _shared_out(call: KernelCall, capability: str) -> RowVariant:
     narrow = is_narrow(call) and rows < 1 << 30
     lanes = widest(call, length, kernel.rank, 4)
     blocks = -(-length // BLOCK)
+    state = state_bytes(kernel)
     if kernel.by_blocks:
         side = blocks_of_partial(rows, blocks)
         shape = TeamShape(lanes, 16, side) if lanes == 4 and side == 16 else TeamShape(1, 64, side)
-        return RowVariant(shape, 1, 0, narrow, False)
+        return RowVariant(_exchanging(shape, 1, state), 1, 0, narrow, False)
     if blocks == 1 and length <= (32 if kept_slots(kernel) else 64) * KEPT:
         if length <= 256:
             most = 16 if lanes == 4 else WARP
@@ -96,19 +100,37 @@ def _shared_out(call: KernelCall, capability: str) -> RowVariant:
             shape = TeamShape(min(2, lanes), 32, 1)
         else:
             shape = TeamShape(1, 64, 1)
-        return RowVariant(shape, _teams(shape, rows), length, narrow)
+        teams = _teams(shape, rows)
+        return RowVariant(_exchanging(shape, teams, state), teams, length, narrow)
     for slots in (kept_slots(kernel), kept_slots(kernel, dear=False)):
         for width in (1, 2, 4) if slots else ():
             shape = TeamShape(width, LANES // width, _even(blocks, LANES // width))
             found = RowVariant(shape, 1, 0, narrow, True, slots, min(LANES, _multiple(-(-length // LANES), GUARDED)))
-            if width <= lanes and shape.size <= MOST_THREADS and found.shared <= SHARED[capability] << 10:
+            exchanged = shape.size * state + 1024
+            if (
+                width <= lanes and shape.size <= MOST_THREADS and exchanged <= EXCHANGED
+                and found.shared + exchanged <= SHARED[capability] << 10
+            ):  # fmt: skip
                 return found
     if rows * blocks < FEW:
         lanes = 1
     threads = LANES // lanes
     side = min(16, _even(blocks, threads))
     shape = TeamShape(lanes, threads, side)
-    return RowVariant(shape, _teams(shape, rows) if side == 1 else 1, 0, narrow, blocks <= side)
+    teams = _teams(shape, rows) if side == 1 else 1
+    return RowVariant(_exchanging(shape, teams, state), teams, 0, narrow, blocks <= side)
+
+
+def _exchanging(shape: TeamShape, teams: int, state: int) -> TeamShape:
+    """A shape whose states fit the memory they are exchanged through: within a warp they need none."""
+    fits = shape.threads <= WARP or shape.size * teams * state <= EXCHANGED
+    return shape if fits else TeamShape(1, WARP, shape.blocks)
+
+
+def state_bytes(kernel: LoopKernel) -> int:
+    """Bytes of the states of all of a kernel's reductions."""
+    reducers = [Reducer(x.kind, compute_dtype(x.dtype.name)) for x in kernel.body if isinstance(x, Reduce)]
+    return sum(item_size(d) for r in reducers for d in r.state_dtypes)
 
 
 def _multiple(n: int, of: int) -> int:
