@@ -20,11 +20,15 @@ from volta.numba_cuda.threads import barrier, block_index, new_entry, shared_mem
 from volta.xla_like.kernels import IndexValue, KernelCall, Load, LoopKernel
 from volta.xla_like.views import prod
 
-ACROSS, ALONG = 32, 64
-"""A tile: elements of the dimension along which the operand lies, and of the map's last one."""
+TILES = ((64, 64), (32, 64), (32, 32))
+"""Tiles: elements of the dimension along which the operand lies, and of the map's last one. The first that fits."""
+
+_WIDTH = 32  # of a warp: a tile's sizes are multiples
 
 _ROWS = 8  # of 32 threads, in a block of threads
 THREADS = 32 * _ROWS
+
+_SHARED = 40 << 10
 
 _AHEAD = 4  # elements that are computed together
 
@@ -38,8 +42,8 @@ class TurnedVariant:
 
     dim: int
     turned: tuple[int, ...]
-    across: int = ACROSS
-    along: int = ALONG
+    across: int
+    along: int
 
     def suffix(self) -> str:
         return f"turned{self.dim}of{'_'.join(map(str, self.turned))}x{self.across}x{self.along}"
@@ -50,21 +54,25 @@ def choose_turned(call: KernelCall) -> TurnedVariant | None:
     kernel = call.kernel
     assert isinstance(kernel, LoopKernel)
     sizes = call.sizes[: kernel.rank]
-    if kernel.rank < 2 or prod(sizes) < LEAST or prod(sizes) > SMALL or not is_narrow(call) or sizes[-1] < ACROSS // 2:
+    if kernel.rank < 2 or prod(sizes) < LEAST or prod(sizes) > SMALL or not is_narrow(call) or sizes[-1] < _WIDTH // 2:
         return None
     memory = [i for i, x in enumerate(kernel.body) if isinstance(x, (Load, IndexValue))]
     found: dict[int, list[int]] = {}
     for i, (x, access) in zip(memory, accesses_of(kernel, call.accesses), strict=False):
         if isinstance(x, Load) and not x.terms and abs(access.strides[-1]) >= 32:
             for d in range(kernel.rank - 1):
-                if access.strides[d] == x.dtype.itemsize and sizes[d] >= ACROSS // 2:
+                if access.strides[d] == x.dtype.itemsize and sizes[d] >= _WIDTH // 2:
                     found.setdefault(d, []).append(i)
                     break
     if not found:
         return None
     dim = max(found, key=lambda d: (len(found[d]), d))
-    shared = sum(ALONG * (ACROSS + 1) * item_size(compute_dtype(kernel.body[i].dtype.name)) for i in found[dim])
-    return TurnedVariant(dim, tuple(found[dim])) if shared <= 40 << 10 else None
+    element = sum(item_size(compute_dtype(kernel.body[i].dtype.name)) for i in found[dim])
+    for across, along in TILES:
+        spare = (across > _WIDTH and sizes[dim] <= _WIDTH) or (along > _WIDTH and sizes[-1] <= _WIDTH)
+        if along * (across + 1) * element <= _SHARED and not spare:
+            return TurnedVariant(dim, tuple(found[dim]), across, along)
+    return None
 
 
 def _tiles(call: KernelCall, v: TurnedVariant) -> list[int]:

@@ -33,6 +33,9 @@ FEW = 2048
 SHARED = {"7.0": 96, "7.5": 64, "8.0": 163, "8.6": 99, "8.9": 99, "9.0": 227, "9.0a": 227}
 """KB of shared memory that a block of threads may have, by compute capability."""
 
+IN_REGISTERS = 2048
+"""Elements of a row up to which it is kept in registers rather than in shared memory."""
+
 EXCHANGED = 40 << 10
 """Bytes of shared memory through which states go between warps, at most."""
 
@@ -90,7 +93,7 @@ def _shared_out(call: KernelCall, capability: str) -> RowVariant:
         side = blocks_of_partial(rows, blocks)
         shape = TeamShape(lanes, 16, side) if lanes == 4 and side == 16 else TeamShape(1, 64, side)
         return RowVariant(_exchanging(shape, 1, state), 1, 0, narrow, False)
-    if blocks == 1 and length <= (32 if kept_slots(kernel) else 64) * KEPT:
+    if length <= (IN_REGISTERS if kept_slots(kernel) else 64 * KEPT):
         if length <= 256:
             most = 16 if lanes == 4 else WARP
             shape = TeamShape(lanes, min(most, 1 << (-(-length // SHORT) - 1).bit_length()), 1)
