@@ -368,7 +368,7 @@ def test_large_copies_run_beside_other_work(gpu):
 
 @pytest.mark.parametrize("piece", [1 << 10, 1 << 20])
 def test_copies_of_several_chunks(gpu, monkeypatch, piece):
-    monkeypatch.setattr("volta.numba_cuda.staging.CHUNK", 400_003)
+    monkeypatch.setattr("volta.numba_cuda.staging.chunk_of", lambda nbytes: 400_003)
     monkeypatch.setattr("volta.numba_cuda.staging._PIECE", piece)
     host = normal(700, 611)
     assert_bits_equal(np.asarray(put(host)), host)

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 LARGE = 1 << 20
 """Copies of at least this many bytes go through chunks."""
 
-CHUNK = 4 << 20
+_CHUNK, _LARGE_CHUNK, _LARGEST = 2 << 20, 8 << 20, 64 << 20
+"""A chunk is small, so that the first is soon on its way; for the largest copies it is worth several threads' work."""
 
 _MOVERS = 4
 """Threads that fill and empty a chunk: one moves a fraction of what the link to a GPU does."""
 
-_PIECE = 1 << 20
+_PIECE = 2 << 20
 
 HOST = "host"
 """Stands for the stream of page-locked memory: the host writes it, in no stream's order."""
@@ -44,11 +45,15 @@ def move(to: int, source: int, nbytes: int) -> None:
         other.result()
 
 
+def chunk_of(nbytes: int) -> int:
+    """Bytes of a chunk, for a copy of so many."""
+    return min(nbytes, _CHUNK if nbytes < _LARGEST else _LARGE_CHUNK)
+
+
 class Chunks:
     """Two chunks of page-locked memory for one copy, and when each was last read or written by the device."""
 
-    def __init__(self, device: Device, nbytes: int) -> None:
-        size = min(CHUNK, nbytes)
+    def __init__(self, device: Device, size: int) -> None:
         self.blocks = [device.pinned.take(size, HOST) for _ in range(2)]
         self.events: list[Event | None] = [None, None]
 
@@ -60,10 +65,11 @@ class Chunks:
 
 def to_device(device: Device, address: int, host: int, nbytes: int, stream: Stream) -> None:
     """Copy to the device in the stream's order; the host memory is free on return."""
-    chunks = Chunks(device, nbytes)
+    size = chunk_of(nbytes)
+    chunks = Chunks(device, size)
     try:
-        for i, at in enumerate(range(0, nbytes, CHUNK)):
-            count, k = min(CHUNK, nbytes - at), i % 2
+        for i, at in enumerate(range(0, nbytes, size)):
+            count, k = min(size, nbytes - at), i % 2
             event, pinned = chunks.events[k], chunks.blocks[k].address
             if event is not None:
                 event.wait()
@@ -76,13 +82,14 @@ def to_device(device: Device, address: int, host: int, nbytes: int, stream: Stre
 
 def to_host(device: Device, host: int, address: int, nbytes: int, stream: Stream) -> None:
     """Copy to the host after the stream's work; the bytes are there on return."""
-    chunks = Chunks(device, nbytes)
-    starts = list(range(0, nbytes, CHUNK))
+    size = chunk_of(nbytes)
+    chunks = Chunks(device, size)
+    starts = list(range(0, nbytes, size))
     try:
         for i, at in enumerate([*starts, -1]):
             if at >= 0:
                 pinned = chunks.blocks[i % 2].address
-                count = min(CHUNK, nbytes - at)
+                count = min(size, nbytes - at)
                 device.check(device.api.cuMemcpyDtoHAsync(pinned, address + at, count, stream.handle))
                 chunks.events[i % 2] = stream.mark()
             if i:
@@ -90,6 +97,6 @@ def to_host(device: Device, host: int, address: int, nbytes: int, stream: Stream
                 assert event is not None
                 event.wait()
                 before = starts[i - 1]
-                move(host + before, chunks.blocks[(i - 1) % 2].address, min(CHUNK, nbytes - before))
+                move(host + before, chunks.blocks[(i - 1) % 2].address, min(size, nbytes - before))
     finally:
         chunks.give_back(stream)
