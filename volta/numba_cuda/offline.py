@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import attrs
 
 from volta.core import contract
 from volta.core.ir import ClosedJaxpr
+from volta.core.policy import DeterminismLevel
 from volta.numba_cuda import nvjitlink, ptx
 from volta.numba_cuda.kernels import launches_of
+from volta.numba_cuda.launches import Launch
 from volta.numba_cuda.nvjitlink import Resources
 from volta.xla_like.compile import build_plan
 from volta.xla_like.plan import ExecutionPlan
@@ -62,21 +66,28 @@ def compile_plan(
         AssertionError: the text breaks a rule (a bug of Volta's).
         ValueError: an unknown capability.
     """
-    out = []
-    for capability in capabilities:
-        launches = launches_of(plan, capability)
-        sources = {x.source.name: x.source for x in launches}
-        table = tuple(LaunchInfo(x.source.name, x.grid, x.threads, x.shared, x.calls) for x in launches)
-        text = ptx.compile_ptx(sources.values(), capability)
-        found = ptx.violations(text)
+    assemblers = {c: nvjitlink.library_for(c) for c in capabilities} if cubin else {}
+
+    def finished(capability: str, launches: Sequence[Launch], text: str) -> Compiled:
+        text = ptx.assemble(text, capability)
+        found = ptx.violations(text) if plan.level is DeterminismLevel.STRICT else []
         if found:
             raise AssertionError(f"{plan.name} for {capability}: " + "; ".join(found))
+        table = tuple(LaunchInfo(x.source.name, x.grid, x.threads, x.shared, x.calls) for x in launches)
         done = Compiled(plan.name, capability, text, table)
-        if cubin:
-            code = nvjitlink.library_for(capability).assemble(text, capability)
+        if capability in assemblers:
+            code = assemblers[capability].assemble(text, capability)
             done = attrs.evolve(done, cubin=code.code, resources=code.resources, assembler=code.version)
-        out.append(done)
-    return out
+        return done
+
+    with ThreadPoolExecutor(max(1, min(len(capabilities), os.cpu_count() or 1)), "volta-offline") as pool:
+        jobs = []
+        for capability in capabilities:
+            launches = launches_of(plan, capability)
+            sources = {x.source.name: x.source for x in launches}
+            text = ptx.emit_text(sources.values(), capability)
+            jobs.append(pool.submit(finished, capability, launches, text))
+        return [job.result() for job in jobs]
 
 
 def compile_programs(programs: Iterable[tuple[str, ClosedJaxpr]], capabilities: Sequence[str]) -> list[Compiled]:
