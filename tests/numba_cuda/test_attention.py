@@ -40,6 +40,20 @@ def test_one_query_of_many_keys():
     check_on_host(lambda *a: lax.attention(*a, scale=0.3), q, k, v, orders=("shuffled",), kernels=KERNELS)
 
 
+def test_key_blocks_of_few_rows_are_shared_out():
+    q, k, v, _ = operands(1, 2, 1, 2, 1100, 8, 40)
+    assert [n.split("_")[-1] for n in names_of(lax.attention, q, k, v)][:2] == ["blocksw", "mergew"]
+    check_on_host(lambda *a: lax.attention(*a, scale=0.3), q, k, v, orders=("shuffled",), kernels=KERNELS)
+
+
+@pytest.mark.slow
+def test_key_blocks_of_few_rows_with_starts_and_masks():
+    q, k, v, _ = operands(2, 2, 1, 3, 1100, 7, 40)
+    mask = np.random.default_rng(0).random((2, 1, 3, 1100)) < 0.01
+    for params in ({"causal": True, "start": np.array([700, -2], np.int32)}, {"mask": mask}):
+        check_on_host(lambda *a, p=params: lax.attention(*a, **p), q, k, v, orders=ORDERS, kernels=KERNELS)
+
+
 @pytest.mark.slow
 def test_rows_in_any_order_of_threads():
     check(*operands(1, 2, 1, 5, 700, 16, 40), orders=ORDERS)

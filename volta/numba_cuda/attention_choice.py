@@ -16,18 +16,22 @@ from volta.numba_cuda.attention_fused import (
     turn_words,
 )
 from volta.numba_cuda.attention_rows import THREADS, build_attention_rows, row_blocks
+from volta.numba_cuda.attention_split import build_split, split_blocks, split_bytes
 from volta.numba_cuda.attention_tiles import WIDE, AttentionTile
 from volta.numba_cuda.launches import Launch
 from volta.numba_cuda.ptx import KernelSource, level_of, shared_of
 from volta.numba_cuda.steps import Steps
 from volta.xla_like.attention import OPERANDS, Arg, AttentionSpec
 from volta.xla_like.dot_schedule import item_size
-from volta.xla_like.kernels import KernelCall, LibraryKernel, kernel_name
+from volta.xla_like.kernels import Access, KernelCall, LibraryKernel, kernel_name
 
 KERNELS = ("attention", "attention_dq", "attention_dkv")
 
 FEW_ROWS = 16
 """Calls of at most this many rows run row by row."""
+
+_MANY_KEYS = 1024
+"""Few rows of at least so many keys are cut into key blocks for several blocks of threads."""
 
 _FEW_BLOCKS = 132
 """Below this many blocks of threads, smaller ones share the work out better."""
@@ -127,6 +131,39 @@ def tile_of(
         if fitting:
             return fitting[0]
     return None
+
+
+# -- key blocks of few rows, shared out --------------------------------------------------------------------------------
+
+
+def is_split(call: KernelCall) -> bool:
+    """Whether a call has few rows, each of many keys."""
+    assert isinstance(call.kernel, LibraryKernel)
+    word = words_of(call)
+    rows = word[Arg.B] * word[Arg.N] * word[Arg.T]
+    few = word[Arg.T] <= FEW_ROWS and rows < 4 * _FEW_BLOCKS
+    return call.kernel.name == "attention" and few and word[Arg.S] >= _MANY_KEYS
+
+
+def split(call: KernelCall, steps: Steps) -> Iterator[Launch]:
+    """The launches of few rows of many keys: every key block, then each row's merged in order."""
+    kernel, word = call.kernel, words_of(call)
+    assert isinstance(kernel, LibraryKernel)
+    spec, whole = attrs.evolve(kernel.spec, vector_bits=512), in_groups(call, kernel.spec)
+    rows = word[Arg.B] * word[Arg.N] * word[Arg.T]
+    results = steps.scratch(split_bytes(spec, rows, word[Arg.S]))
+    words: list[Access | int] = [*call.accesses, *call.sizes, results]
+    reads = [x for x in call.accesses if x.buffer in call.reads]
+    writes = [x for x in call.accesses if x.buffer in call.writes]
+    stem, text = kernel_name(LibraryKernel("attention", spec)), f"attention {spec} {whole}"
+    yield steps.launch(
+        f"{stem}_blocks{'w' * whole}", f"{text} blocks", lambda m, n: build_split(m, n, spec, whole, False),
+        split_blocks(rows, word[Arg.S]), THREADS, words, reads, [results],
+    )  # fmt: skip
+    yield steps.launch(
+        f"{stem}_merge{'w' * whole}", f"{text} merge", lambda m, n: build_split(m, n, spec, whole, True),
+        rows, THREADS, words, [*reads, results], writes,
+    )  # fmt: skip
 
 
 # -- both cotangents in one kernel -------------------------------------------------------------------------------------

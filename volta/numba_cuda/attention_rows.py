@@ -37,7 +37,7 @@ _AT_ONCE = 8
 def build_attention_rows(module: ir.Module, name: str, kernel: str, spec: AttentionSpec, whole: bool) -> ir.Function:
     """Add a kernel to a module; its grid is `row_blocks`. ``whole``: operands can be read 16 bytes at a time."""
     function, b = new_entry(module, name, THREADS)
-    {"attention": _Forward, "attention_dq": _QueryGradient, "attention_dkv": _KeyGradient}[kernel](
+    {"attention": RowForward, "attention_dq": _QueryGradient, "attention_dkv": _KeyGradient}[kernel](
         b, function, spec, whole
     ).emit()
     b.ret_void()
@@ -169,57 +169,71 @@ class _Rows(AttentionKernel):
                 self.one.store(self.one.value(value, self.dtype), place, dtype)
 
 
-class _Forward(_Rows):
+class RowForward(_Rows):
     """A block of threads has a row; round by round its warps take one key block each, and all merge them in order."""
 
     def shared_bytes(self) -> int:
         return self.size * (self.spec.head + WARPS * (3 + self.spec.value_head))
 
     def emit(self) -> None:
-        b, spec, a, width = self.b, self.spec, self.arg, self.spec.value_head
+        b, spec, width = self.b, self.spec, self.spec.value_head
         row = self.find_head(block_index(b))
-        position = self.start(self.item)
-        q, k, v, out = (self.of_head(x, self.item, self.head) for x in (Arg.Q, Arg.K, Arg.V, Arg.OUT))
-        self.keep(self.space, offset(b, q, b.mul(row, a(Arg.Q_T))), spec.head, self.thread, THREADS)
+        stop = self.locate(row)
         facts = offset(b, self.space, self.size * spec.head)  # of each warp: m, l, whether any key is seen
         parts = offset(b, facts, self.size * 3 * WARPS)
-        barrier(b)
-        stop = self.s
-        if spec.causal:
-            stop = minimum(b, stop, b.add(b.add(position, row), I64(1)))
-        column = minimum(b, self.thread, I64(width - 1))  # this thread merges it
-        low = self.constant(float("-inf"))
-        with loop(b, 0, stop, WARPS * BLOCK, [low, self.zero, self.zero]) as it:
+        with loop(b, 0, stop, WARPS * BLOCK, self.begin()) as it:
             block = b.add(it.index, b.mul(self.warp, I64(BLOCK)))
             with if_then(b, b.icmp_signed("<", block, stop)):
-                self._score(row, position, block, k, v, facts, parts)
+                self.score(row, block, self.warp, facts, parts)
             barrier(b)
             blocks = minimum(b, b.lshr(b.add(b.sub(stop, it.index), I64(BLOCK - 1)), I64(6)), I64(WARPS))
             with loop(b, 0, blocks, 1, list(it.values)) as merging:
-                merging.advance(*self._merge(merging.index, list(merging.values), facts, parts, column, width))
+                found = self.found(merging.index, facts, parts, width)
+                merging.advance(*self.merge(list(merging.values), *found))
             barrier(b)
             it.advance(*merging.results)
-        top, total, value = it.results
+        self.finish(row, *it.results)
+
+    def locate(self, row: ir.Value) -> ir.Value:
+        """Bring a row to shared memory; the keys that it sees end at the result."""
+        b, a = self.b, self.arg
+        self.position = self.start(self.item)
+        q = self.of_head(Arg.Q, self.item, self.head)
+        self.keep(self.space, offset(b, q, b.mul(row, a(Arg.Q_T))), self.spec.head, self.thread, THREADS)
+        barrier(b)
+        if not self.spec.causal:
+            return self.s
+        return minimum(b, self.s, b.add(b.add(self.position, row), I64(1)))
+
+    def begin(self) -> list[ir.Value]:
+        """m, l and the thread's element of the result before the first block."""
+        return [self.constant(float("-inf")), self.zero, self.zero]
+
+    def column(self) -> ir.Value:
+        """The element of the result that the thread merges."""
+        return minimum(self.b, self.thread, I64(self.spec.value_head - 1))
+
+    def finish(self, row: ir.Value, top: ir.Value, total: ir.Value, value: ir.Value) -> None:
+        b, spec, a = self.b, self.spec, self.arg
         nothing = b.fcmp_ordered("==", total, self.zero)
         value = b.select(nothing, self.zero, b.fdiv(value, total))
-        with if_then(b, b.icmp_signed("<", self.thread, I64(width))):
-            place = offset(b, out, b.add(b.mul(row, a(Arg.OUT_T)), b.mul(column, I64(item_size(spec.dtype)))))
+        with if_then(b, b.icmp_signed("<", self.thread, I64(spec.value_head))):
+            line = offset(b, self.of_head(Arg.OUT, self.item, self.head), b.mul(row, a(Arg.OUT_T)))
+            place = offset(b, line, b.mul(self.thread, I64(item_size(spec.dtype))))
             self.one.store(self.one.value(value, self.dtype), place, spec.dtype)
         with if_then(b, b.icmp_signed("==", self.thread, I64(0))):
-            place = b.add(self.stats(self.item, self.head), b.mul(row, I64(self.size)))
-            b.store(top, offset(b, self.base(Arg.M), place), align=self.size)
-            b.store(total, offset(b, self.base(Arg.L), place), align=self.size)
+            at = b.add(self.stats(self.item, self.head), b.mul(row, I64(self.size)))
+            b.store(top, offset(b, self.base(Arg.M), at), align=self.size)
+            b.store(total, offset(b, self.base(Arg.L), at), align=self.size)
 
-    def _score(
-        self, row: ir.Value, position: ir.Value, block: ir.Value, k: ir.Value, v: ir.Value, facts: ir.Value,
-        parts: ir.Value,
-    ) -> None:  # fmt: skip
-        """A warp's key block: its m, l and weighted values, left in shared memory."""
+    def score(self, row: ir.Value, block: ir.Value, number: ir.Value, facts: ir.Value, parts: ir.Value) -> None:
+        """A warp's key block: its m, l and weighted values, left as those of a number."""
         b, spec, a = self.b, self.spec, self.arg
+        k, v = (self.of_head(x, self.item, self.head) for x in (Arg.K, Arg.V))
         keys = self.others(block)
         lines = [self.line(k, a(Arg.K_S), key, self.s) for key in keys]
         scores = self.scaled(self.dots(self.space, lines, spec.head))
-        seen = [self.pair_seen(row, key, position) for key in keys]
+        seen = [self.pair_seen(row, key, self.position) for key in keys]
         bits = [ballot(b, x) for x in seen]
         some = b.icmp_unsigned("!=", b.or_(*bits), I32(0))
         low = self.constant(float("-inf"))
@@ -230,36 +244,33 @@ class _Forward(_Rows):
         with if_then(b, b.icmp_signed("==", self.lane, I64(0))):
             there = b.select(some, self.constant(1.0), self.zero)
             for i, x in enumerate((top, total, there)):
-                place = b.add(b.mul(self.warp, I64(3)), I64(i))
+                place = b.add(b.mul(number, I64(3)), I64(i))
                 b.store(x, offset(b, facts, b.mul(place, I64(self.size))), align=self.size)
         width = spec.value_head
-        own = offset(b, parts, b.mul(self.warp, I64(width * self.size)))
+        own = offset(b, parts, b.mul(number, I64(width * self.size)))
         for g, x in enumerate(sums):
             column = b.add(self.lane, I64(WARP * g))
             with if_then(b, b.icmp_signed("<", column, I64(width))):
                 b.store(x, offset(b, own, b.mul(column, I64(self.size))), align=self.size)
 
-    def _merge(
-        self, number: ir.Value, state: list[ir.Value], facts: ir.Value, parts: ir.Value, column: ir.Value, width: int
+    def found(self, number: ir.Value, facts: ir.Value, parts: ir.Value, width: int) -> list[ir.Value]:
+        """What `score` left: m, l, 0 if no key is seen, and the thread's element."""
+        b = self.b
+        first = b.mul(number, I64(3))
+        places = [offset(b, facts, b.mul(b.add(first, I64(i)), I64(self.size))) for i in range(3)]
+        place = b.mul(b.add(b.mul(number, I64(width)), self.column()), I64(self.size))
+        return [b.load(x, typ=self.kind, align=self.size) for x in (*places, offset(b, parts, place))]
+
+    def merge(
+        self, state: list[ir.Value], block_top: ir.Value, block_total: ir.Value, there: ir.Value, part: ir.Value
     ) -> list[ir.Value]:
         b = self.b
         top, total, value = state
-        block_top, block_total, there = (
-            b.load(
-                offset(b, facts, b.mul(b.add(b.mul(number, I64(3)), I64(i)), I64(self.size))),
-                typ=self.kind, align=self.size,
-            )
-            for i in range(3)
-        )  # fmt: skip
-        place = b.mul(b.add(b.mul(number, I64(width)), column), I64(self.size))
-        part = b.load(offset(b, parts, place), typ=self.kind, align=self.size)
         low = self.constant(float("-inf"))
         new_top = self.maximum(top, block_top)
         old = b.select(b.fcmp_ordered("==", top, low), self.zero, self.exp_down(b.fsub(top, new_top)))
         new = self.exp_down(b.fsub(block_top, new_top))
-        merged = [
-            new_top, fma(b, total, old, b.fmul(block_total, new)), fma(b, value, old, b.fmul(part, new)),
-        ]  # fmt: skip
+        merged = [new_top, fma(b, total, old, b.fmul(block_total, new)), fma(b, value, old, b.fmul(part, new))]
         some = b.fcmp_ordered("!=", there, self.zero)
         return [b.select(some, x, y) for x, y in zip(merged, state, strict=True)]
 

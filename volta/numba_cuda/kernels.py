@@ -83,6 +83,9 @@ def _launch(call: KernelCall, regions: Regions, nbytes: Callable[[int], int], ca
         source, grid, variant = dot_tensor.launch_of(call, capability)
         threads, shared = variant.threads, variant.shared_bytes
         words, addresses = _library_words(call)
+    elif kernel.name == "attention" and attention_choice.is_split(call):
+        yield from attention_choice.split(call, steps.Steps(call, regions, nbytes))
+        return
     elif kernel.name in attention_choice.KERNELS:
         found = attention_choice.choose(call, capability)
         source, grid, threads, shared = found.source, found.grid, found.threads, found.shared
