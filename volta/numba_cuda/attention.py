@@ -32,7 +32,7 @@ def forward_bytes(spec: AttentionSpec, tile: AttentionTile) -> int:
 
 
 def build_attention(module: ir.Module, name: str, spec: AttentionSpec, tile: AttentionTile) -> ir.Function:
-    """Add the kernel to a module; its grid is (tiles of rows, last first) x batch x heads."""
+    """Add the kernel to a module; its grid is tiles of rows x batch x heads."""
     function, b = new_entry(module, name, tile.threads)
     space = dynamic_shared(module, b)
     _Forward(b, function, spec, tile, space).emit()
@@ -48,10 +48,15 @@ class QueryTiles(Tiles):
     stop: ir.Value  # the keys that some row sees end here
 
     def locate(self) -> None:
-        """Find the block's place; tiles with most keys come first."""
+        """Find the block's place."""
         b, spec, tile = self.b, self.spec, self.tile
-        last = b.sub(ceil_div(b, self.t, tile.rows), I64(1))
-        self.first = b.mul(b.sub(last, self.find_head(block_index(b))), I64(tile.rows))
+        tiles = ceil_div(b, self.t, tile.rows)
+        if spec.causal:  # tiles with most keys first, of all heads: so the last to finish are short
+            number = b.sub(b.sub(tiles, I64(1)), self.find_head(block_index(b)))
+        else:  # all tiles of a head one after the other: its keys and values stay in the cache
+            self.set_head(b.udiv(block_index(b), tiles))
+            number = b.urem(block_index(b), tiles)
+        self.first = b.mul(number, I64(tile.rows))
         self.position = b.add(self.start(self.item), self.first)
         self.stop = self.s
         if spec.causal:

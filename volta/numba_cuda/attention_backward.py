@@ -28,7 +28,7 @@ def backward_bytes(spec: AttentionSpec, tile: AttentionTile) -> int:
 
 
 def build_attention_dq(module: ir.Module, name: str, spec: AttentionSpec, tile: AttentionTile) -> ir.Function:
-    """Add the kernel for queries to a module; its grid is (tiles of rows, last first) x batch x heads."""
+    """Add the kernel for queries to a module; its grid is tiles of rows x batch x heads."""
     function, b = new_entry(module, name, tile.threads)
     _QueryGradient(b, function.args[0], spec, tile).emit(dynamic_shared(module, b))
     b.ret_void()
@@ -36,7 +36,7 @@ def build_attention_dq(module: ir.Module, name: str, spec: AttentionSpec, tile: 
 
 
 def build_attention_dkv(module: ir.Module, name: str, spec: AttentionSpec, tile: AttentionTile) -> ir.Function:
-    """Add the kernel for keys and values to a module; its grid is (tiles of keys, first first) x batch x heads."""
+    """Add the kernel for keys and values to a module; its grid is tiles of keys x batch x heads."""
     function, b = new_entry(module, name, tile.threads)
     KeyGradient(b, function.args[0], spec, tile).emit(dynamic_shared(module, b))
     b.ret_void()

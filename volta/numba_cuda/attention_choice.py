@@ -21,7 +21,7 @@ from volta.numba_cuda.attention_tiles import WIDE, AttentionTile
 from volta.numba_cuda.launches import Launch
 from volta.numba_cuda.ptx import KernelSource, level_of, shared_of
 from volta.numba_cuda.steps import Steps
-from volta.xla_like.attention import OPERANDS, Arg, AttentionSpec
+from volta.xla_like.attention import BLOCK, OPERANDS, Arg, AttentionSpec
 from volta.xla_like.dot_schedule import item_size
 from volta.xla_like.kernels import Access, KernelCall, LibraryKernel, kernel_name
 
@@ -170,6 +170,9 @@ def split(call: KernelCall, steps: Steps) -> Iterator[Launch]:
 
 BACKWARD = "attention_backward"
 
+AT_ONCE = 264
+"""Blocks of threads that a large GPU runs at once, with heads of up to 64 elements; of larger ones it runs half."""
+
 
 def parts_of(call: KernelCall, capability: str) -> tuple[KernelCall, ...]:
     """A call, or the calls that it consists of where the GPU has no kernel for them all."""
@@ -183,6 +186,12 @@ def fused_tile(call: KernelCall, capability: str) -> AttentionTile | None:
     assert isinstance(call.kernel, LibraryKernel)
     spec, word = call.kernel.spec, words_of(call)
     width = max(spec.head, spec.value_head)
+    keys, queries = (-(-word[a] // BLOCK) for a in (Arg.S, Arg.T))
+    work = word[Arg.B] * word[Arg.N] * keys * queries // (1 + spec.causal)
+    # Since blocks take turns, a head takes as many steps as it has blocks of keys and of queries. Where all pairs of
+    # blocks, shared out, are fewer than 1.5 times that, waiting costs more than computing scores twice.
+    if 2 * work < 3 * (AT_ONCE if width <= 64 else AT_ONCE // 2) * (keys + queries):
+        return None
     if spec.dtype != "float32" or width > 128 or min(word[Arg.T], word[Arg.S]) <= FEW_ROWS or not in_groups(call, spec):
         return None
     copies, room = level_of(capability) >= (8, 0), shared_of(capability)

@@ -42,9 +42,13 @@ class AttentionKernel:
         """Of a number that counts heads of all batch items fastest: which head; returns the rest."""
         b = self.b
         heads = b.mul(self.arg(Arg.B), self.arg(Arg.N))
-        which = b.urem(number, heads)
-        self.item, self.head = b.udiv(which, self.arg(Arg.N)), b.urem(which, self.arg(Arg.N))
+        self.set_head(b.urem(number, heads))
         return b.udiv(number, heads)
+
+    def set_head(self, which: ir.Value) -> None:
+        """The kernel's head, by its number among those of all batch items."""
+        b = self.b
+        self.item, self.head = b.udiv(which, self.arg(Arg.N)), b.urem(which, self.arg(Arg.N))
 
     def arg(self, which: Arg) -> ir.Value:
         return load_arg(self.b, self.words, int(which))
