@@ -17,7 +17,7 @@ from volta.numba_cuda import nvjitlink, ptx
 MODEL = """
 import numpy as np
 import volta.numpy as vnp
-from volta import nn, offline
+from volta import lax, nn, offline
 
 def predict(x, w):
     return nn.softmax(x @ w)
@@ -26,6 +26,9 @@ FUNCTIONS = [offline.Function(predict, (np.zeros((4, 8), "f"), np.zeros((8, 3), 
              offline.Function(vnp.tanh, (np.zeros(9, "f"),))]
 ONE = FUNCTIONS[0]
 NUMBER = 3
+
+def product(x, y):
+    return lax.dot(x, y, precision="bf16")
 """
 
 
@@ -55,6 +58,14 @@ def test_files_and_manifest(model, tmp_path, capsys):
         f"{name}.sm_{n}.ptx" for name in ("wide", "small", "tanh") for n in (75, 90)
     }
     assert "wide: 2 launches of 2 kernels" in capsys.readouterr().out
+
+
+def test_tensor_cores_need_a_level_below_strict(model, tmp_path, capsys):
+    run = ["offline", f"{model}:product(f32[256,256], f32[256,256])", "--capability", "8.0", "--out", str(tmp_path)]
+    assert main(run) == 2 and "bf16" in capsys.readouterr().err
+    assert main([*run, "--level", "device"]) == 0
+    assert "mma.sync" in (tmp_path / "product.sm_80.ptx").read_text()
+    assert json.loads((tmp_path / offline.MANIFEST).read_text())["functions"][0]["level"] == "device"
 
 
 @pytest.mark.parametrize(

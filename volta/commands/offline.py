@@ -22,7 +22,9 @@ from volta import offline
 from volta.api.arguments import ShapeDtypeStruct
 from volta.core import dtypes
 from volta.core.errors import VoltaError
+from volta.core.policy import DeterminismLevel
 from volta.numba_cuda import ptx
+from volta.runtime.context import execution_context
 
 _TARGET = re.compile(r"(?:(?P<name>\w+)=)?(?P<where>[^()=]+):(?P<item>\w+)(?:\((?P<args>.*)\))?\Z")
 _ARGUMENT = re.compile(r"\s*(\w+)\[([\d,\s]*)\]\s*(?:,|\Z)")
@@ -39,6 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--capability", nargs="+", default=list(offline.CAPABILITIES), metavar="X.Y",
         help=f"of {', '.join(ptx.CAPABILITIES)} (default: {' '.join(offline.CAPABILITIES)})",
     )  # fmt: skip
+    levels = [x.value for x in DeterminismLevel]
+    parser.add_argument("--level", choices=levels, default="strict", help="of determinism (default: strict)")
     parser.add_argument("--cubin", action="store_true", help="machine code as well, by NVIDIA's nvJitLink")
     parser.add_argument("--out", type=Path, default=Path("kernels"), help="folder for the files (default: kernels)")
 
@@ -48,7 +52,8 @@ def run(options: argparse.Namespace) -> int:
     if unknown:
         raise TargetError(f"no compute capability {', '.join(unknown)}; there are {', '.join(ptx.CAPABILITIES)}")
     functions = [f for target in options.targets for f in functions_of(target)]
-    done = offline.compile_functions(functions, options.capability, cubin=options.cubin)
+    with execution_context(level=options.level):
+        done = offline.compile_functions(functions, options.capability, cubin=options.cubin)
     path = offline.write_files(options.out, done)
     for f in done:
         print(f"{f.name}: {len(f.targets[0].launches)} launches of {len(f.targets[0].kernels)} kernels")
