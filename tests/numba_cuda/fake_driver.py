@@ -20,6 +20,7 @@ import numpy as np
 
 from volta.emit.cache import DiskCache
 from volta.numba_cuda import cuda_api, driver, modules
+from volta.numba_cuda import graph as graphs
 from volta.numba_cuda.host import HostModule, Range
 from volta.numba_cuda.host_runtime import READ, WRITE
 from volta.numba_cuda.ptx import KernelSource
@@ -365,20 +366,32 @@ class FakeDriver:
 
     # -- graphs --------------------------------------------------------------------------------------------------------
 
-    def cuStreamBeginCapture(self, stream: int, mode: int) -> int:
-        self.objects[stream].recording = []
-        return 0
+    def cuGraphCreate(self, out: int, flags: int) -> int:
+        return _put(out, self._new([])) or 0
 
-    def cuStreamEndCapture(self, stream: int, out: int) -> int:
-        s = self.objects[stream]
-        work, s.recording = s.recording, None
-        return _put(out, self._new(work)) or 0
+    def cuGraphAddKernelNode(self, out: int, graph: int, before: int, count: int, params: int) -> int:
+        node = graphs._Node.from_address(params)
+        earlier = list((ctypes.c_void_p * count).from_address(before)) if count else []
+        made = self._new(node)
+        work: list[Callable[[], int]] = []
+        stream = _Stream(0)
+        stream.recording = work
+        at = self._new(stream)
+        code = self.cuLaunchKernel(node.function, *node.grid, *node.threads, node.shared, at, node.params, 0)
+        del self.objects[at]
+        self.objects[graph].append((made, earlier, *work))
+        return code or _put(out, made) or 0
 
     def cuGraphInstantiateWithFlags(self, out: int, graph: int, flags: int) -> int:
         return _put(out, self._new(list(self.objects[graph]))) or 0
 
     def cuGraphLaunch(self, graph: int, stream: int) -> int:
-        for work in self.objects[graph]:
+        """The last node that may run comes next: what relies on the order in which they were added goes wrong."""
+        left, done = list(self.objects[graph]), set()
+        while left:
+            node, _, work = found = [x for x in left if done.issuperset(x[1])][-1]
+            left.remove(found)
+            done.add(node)
             self._push(stream, work)
         return 0
 

@@ -202,3 +202,24 @@ def test_ranges_are_those_of_the_elements(plan):
                     assert (access.buffer, min(a for a, _ in found), max(b for _, b in found)) in writes
                     checked += 1
     assert checked or plan.calls
+
+
+def test_launches_wait_for_all_that_they_conflict_with(plan):
+    found = kernels.launches_of(plan)
+    regions = Regions()
+    memory = Memory(plan, regions)
+    reached = []
+    for i, x in enumerate(found):
+        assert all(0 <= p < i for p in x.after)
+        reached.append(set(x.after).union(*(reached[p] for p in x.after)))
+        for j in range(i):
+            assert not conflict(found[j], x, memory) or j in reached[i]
+
+
+def test_edges_that_others_imply_are_left_out():
+    assert merging.needed([[], [0], [0, 1], [0], [1, 2, 3]]) == [(), (0,), (1,), (0,), (2, 3)]
+
+
+def test_independent_launches_do_not_wait_for_each_other():
+    found = kernels.launches_of(plan_of(lambda x, y: (x @ x, y @ y.T, (x @ x) @ x), zeros(32, 32), zeros(16, 8)))
+    assert sorted(len(x.after) for x in found) == [0, 0, 1]

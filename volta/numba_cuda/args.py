@@ -32,7 +32,7 @@ class Template:
         """The plan's launches, their args in one piece from an address on."""
         plan = self.plan
         rows = [
-            Row(self.functions[x.source.name], x.grid, x.threads, start + at, x.shared)
+            Row(self.functions[x.source.name], x.grid, x.threads, start + at, x.shared, x.after)
             for x, at in zip(plan.launches, self.offsets, strict=True)
         ]
         return Launches(stream, rows, plan.by_value)

@@ -143,7 +143,6 @@ class Device:
         self.beside = 0  # how many `use_stream` blocks are open
         self.switches = runtime.count > 1
         self.main = Stream(self)
-        self.captures = Stream(self)  # graphs are recorded on it
         self.copies = Stream(self)  # large copies to the device run on it
         self.pool = Pool(self._allocate, self._free, Stream.mark, Event.passed, Event.wait)
         self.pinned = Pool(

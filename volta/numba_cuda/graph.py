@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Sequence
 
 import attrs
@@ -19,14 +18,11 @@ from volta.numba_cuda.streams import Event, Stream
 
 _ERROR_LOG, _ERROR_LOG_BYTES = 5, 6  # CUjit_option
 _DYNAMIC_SHARED = 8  # CUfunction_attribute
-_THREAD_LOCAL = 1  # CUstreamCaptureMode
 _WAIT_EQUAL = 1  # CUstreamWaitValue_flags
 
 
 _GATED = 128
 """Kernels that are queued behind one gate to be timed; a stream takes about a thousand commands."""
-
-_recording = threading.Lock()
 
 
 class ErrorLog:
@@ -110,10 +106,23 @@ class Row:
     threads: int
     args: int
     shared: int = 0
+    after: tuple[int, ...] = ()  # rows of a graph that it waits for
+
+
+class _Node(ctypes.Structure):
+    """CUDA_KERNEL_NODE_PARAMS."""
+
+    _fields_ = (
+        ("function", ctypes.c_void_p), ("grid", ctypes.c_uint * 3), ("threads", ctypes.c_uint * 3),
+        ("shared", ctypes.c_uint), ("params", ctypes.c_void_p), ("extra", ctypes.c_void_p),
+    )  # fmt: skip
 
 
 class Launches:
-    """Kernels on a stream, in order, each of which reads its args from device memory; `launch` launches them all."""
+    """Kernels on a stream, each of which reads its args from device memory; `launch` launches them all.
+
+    Few run in order. More become a graph, in which a kernel waits for those that its row names.
+    """
 
     def __init__(self, stream: Stream, rows: Sequence[Row], by_value: bool = False) -> None:
         """With ``by_value`` the args lie in host memory, and are read as the kernels are launched."""
@@ -148,18 +157,19 @@ class Launches:
 
     def _record(self) -> None:
         device, api = self._device, self._device.api
-        with _recording:
-            device.enter()
-            stream = device.captures
-            device.check(api.cuStreamBeginCapture(stream.handle, _THREAD_LOCAL))
-            graph = ctypes.c_void_p()
-            try:
-                for i in range(len(self._rows)):
-                    self._each(i, stream)
-            finally:
-                code = api.cuStreamEndCapture(stream.handle, ctypes.byref(graph))
-            device.check(code)
-        self._graph = graph.value or 0
+        device.enter()
+        self._graph = device.runtime.number(api.cuGraphCreate, 0, kind=ctypes.c_void_p)
+        nodes: list[int] = []
+        for i, row in enumerate(self._rows):
+            before = (ctypes.c_void_p * max(1, len(row.after)))(*(nodes[p] for p in row.after))
+            node = _Node(row.function, (row.grid, 1, 1), (row.threads, 1, 1), row.shared, self._param(i), None)
+            out = ctypes.c_void_p()
+            device.check(
+                api.cuGraphAddKernelNode(
+                    ctypes.byref(out), self._graph, ctypes.addressof(before), len(row.after), ctypes.addressof(node)
+                )
+            )
+            nodes.append(out.value or 0)
         self._exec = device.runtime.number(api.cuGraphInstantiateWithFlags, self._graph, 0, kind=ctypes.c_void_p)
 
     def launch(self) -> None:

@@ -23,6 +23,7 @@ class Launch:
 
     ``addresses`` holds (word, buffer, byte offset). ``scratch`` is how far into the scratch memory it reaches.
     ``shared`` is the bytes of dynamic shared memory a block has (`threads.dynamic_shared`), beside what is static.
+    ``after`` are the positions of the plan's launches that must be done before; the others may run beside it.
     ``calls`` is how many calls of a kernel run in it (see merging.py); ``alone``: it may not be merged with others.
     """
 
@@ -38,6 +39,7 @@ class Launch:
     writes: tuple[Range, ...] = ()
     calls: int = 1
     alone: bool = False
+    after: tuple[int, ...] = ()
 
 
 class Regions:

@@ -4,6 +4,9 @@ A launch costs about a microsecond however little it does, and an optimizer's st
 Two launches conflict where one writes memory that the other touches; conflicting launches keep their order, whatever
 else moves. So the bits stay, and `verify_order` checks it for every plan.
 
+What does not conflict may also run at one time: each launch names those that it has to wait for, which become the
+edges of the graph. So a product that fills half the GPU does not keep the other half waiting.
+
 A merged launch has the blocks of all its calls. Its args block begins with a table by which a block finds its call
 (`threads.merge_entry` reads it), then come the calls' own args blocks, one after the other.
 """
@@ -35,7 +38,23 @@ def merge(plan: ExecutionPlan, launches: Sequence[Launch], regions: Regions) -> 
     before = predecessors(launches, memory)
     groups = schedule(launches, before)
     verify_order(launches, groups, memory)
-    return place_scratch([merged([launches[i] for i in group]) for group in groups], regions)
+    placed = place_scratch([merged([launches[i] for i in group]) for group in groups], regions)
+    return [attrs.evolve(x, after=after) for x, after in zip(placed, needed(predecessors(placed, memory)), strict=True)]
+
+
+def needed(before: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
+    """Predecessors without those that others of them imply."""
+    reached: list[int] = []  # as bits
+    out = []
+    for earlier in before:
+        known, kept = 0, []
+        for p in sorted(earlier, reverse=True):
+            if not known >> p & 1:
+                kept.append(p)
+            known |= reached[p] | 1 << p
+        reached.append(known)
+        out.append(tuple(reversed(kept)))
+    return out
 
 
 class Memory:
@@ -44,7 +63,7 @@ class Memory:
     def __init__(self, plan: ExecutionPlan, regions: Regions) -> None:
         slots, count = plan.address_slots()
         self.starts = {b: (position << 44) + offset for b, (position, offset) in slots.items()}
-        for b in (*plan.consts, *range(-len(regions.sizes), 0)):
+        for b in (*plan.consts, *range(-max(1, len(regions.sizes)), 0)):
             self.starts[b] = count << 44
             count += 1
 

@@ -14,7 +14,7 @@ from llvmlite import ir
 
 from volta.core.contract import DEFINITIONS
 from volta.emit.builder import Builder, Value, compute_dtype, is_float, item_size
-from volta.emit.loops import I1, I32, I64, if_then, load_args, loop, minimum, offset
+from volta.emit.loops import I1, I32, I64, if_else, if_then, load_args, loop, minimum, offset
 from volta.emit.reducers import Reducer
 from volta.numba_cuda import ptx_ops
 from volta.numba_cuda.threads import (
@@ -33,6 +33,7 @@ from volta.xla_like.opaque import ScanSpec
 THREADS = 128
 WARPS = THREADS // WARP
 BLOCK = DEFINITIONS.scan_block
+TRUE = I1(1)
 EACH = 4  # totals of blocks that a lane reads at once
 PITCH = WARP + 1  # of a piece's lines in shared memory: lanes that walk along lines hit different banks
 
@@ -40,13 +41,13 @@ REDUCTION = {"cumsum": "sum", "cumprod": "prod", "cummax": "max", "cummin": "min
 
 
 class _Scan:
-    """A warp's blocks. Words: from, to, totals, rows, length, blocks a row, blocks a warp."""
+    """A warp's blocks. Words: from, to, totals, rows, length, blocks a row, blocks a warp, totals a row."""
 
     def __init__(self, b: ir.IRBuilder, name: str, spec: ScanSpec, args: ir.Value) -> None:
         self.b, self.spec, self.one = b, spec, Builder(b, 1)
         self.dtype, self.kind = spec.dtype.name, compute_dtype(spec.dtype.name)
         self.reducer = Reducer(REDUCTION[spec.kind], self.kind)
-        source, to, totals, rows, length, blocks, each = load_args(b, own_args(b, args), 7)
+        source, to, totals, rows, length, blocks, each, pitch = load_args(b, own_args(b, args), 8)
         self.source, self.to, self.totals = (device_pointer(b, x) for x in (source, to, totals))
         thread = thread_index(b)
         self.lane = b.and_(thread, I64(WARP - 1))
@@ -55,6 +56,7 @@ class _Scan:
         self.valid = b.and_(b.icmp_signed("<", self.lane, each), b.icmp_signed("<", number, b.mul(rows, blocks)))
         self.number = b.select(self.valid, number, I64(0))
         row, self.block = b.udiv(self.number, blocks), b.urem(self.number, blocks)
+        self.place = b.add(b.mul(row, pitch), self.block)
         start = b.mul(self.block, I64(BLOCK))
         self.count = b.select(self.valid, minimum(b, b.sub(length, start), I64(BLOCK)), I64(0))
         place = b.sub(b.sub(length, I64(1)), start) if spec.reverse else start
@@ -78,14 +80,15 @@ class _Scan:
     def _line(self, line: int, start: ir.Value) -> tuple[ir.Value, ir.Value]:
         """The lane's element of a line of the piece from ``start`` on: where it lies, and whether it is one."""
         b = self.b
-        origin, count = (_of_lane(b, x, line) for x in (self.origin, self.count))
+        origin = shuffle(b, "idx", Builder(b, 1).value(self.origin, "int64"), I32(line)).ir
+        count = b.zext(ptx_ops.shuffle(b, "idx", b.trunc(self.count, I32), I32(line)), I64)
         i = b.add(start, self.lane)
         inside = b.icmp_signed("<", i, count)
         at = b.sub(origin, i) if self.spec.reverse else b.add(origin, i)
         return b.mul(b.select(inside, at, I64(0)), I64(self.spec.dtype.itemsize)), inside
 
-    def walk(self, result: Callable[[Value], Value] | None) -> Value:
-        """Walk along all blocks, and write each element's ``result``; returns the totals."""
+    def walk(self, result: Callable[[Value], Value] | None, writes: ir.Value = TRUE) -> Value:
+        """Walk along all blocks, and write each element's ``result``, if ``writes``; returns the totals."""
         b, one, n = self.b, self.one, self.spec.dtype.itemsize
         with loop(b, 0, BLOCK, WARP, [self.identity().ir]) as it:
             lines = [self._line(line, it.index) for line in range(WARP)]
@@ -100,18 +103,24 @@ class _Scan:
                 inside = one.value(b.icmp_signed("<", b.add(it.index, I64(k)), self.count), "bool")
                 running = one.select(inside, self.join(running, x), running)
                 results.append(running if result is None else result(running))
-            if result is not None:
-                for k, x in enumerate(results):
-                    one.store(x, self._piece(self.lane, k))
             warp_barrier(b)
             if result is not None:
-                for line in range(WARP):
-                    at, inside_line = self._line(line, it.index)
-                    with if_then(b, inside_line):
-                        one.store(one.load(self._piece(line, self.lane), self.kind), offset(b, self.to, at), self.dtype)
-                warp_barrier(b)
+                with if_then(b, writes):
+                    self._write(results, it.index)
             it.advance(running.ir)
         return one.value(it.results[0], self.kind)
+
+    def _write(self, results: list[Value], start: ir.Value) -> None:
+        """Write what the lanes have for their lines of a piece."""
+        b, one = self.b, self.one
+        for k, x in enumerate(results):
+            one.store(x, self._piece(self.lane, k))
+        warp_barrier(b)
+        for line in range(WARP):
+            at, inside = self._line(line, start)
+            with if_then(b, inside):
+                one.store(one.load(self._piece(line, self.lane), self.kind), offset(b, self.to, at), self.dtype)
+        warp_barrier(b)
 
     def after(self, before: Value) -> Callable[[Value], Value]:
         """The result of a running value: what comes before the block, if anything does, and the value."""
@@ -119,31 +128,40 @@ class _Scan:
         return lambda running: self.one.select(first, running, self.join(before, running))
 
     def total_place(self) -> ir.Value:
-        return offset(self.b, self.totals, self.b.mul(self.number, I64(item_size(self.kind))))
-
-
-def _of_lane(b: ir.IRBuilder, x: ir.Value, lane: int) -> ir.Value:
-    return shuffle(b, "idx", Builder(b, 1).value(x, "int64"), I32(lane)).ir
+        return offset(self.b, self.totals, self.b.mul(self.place, I64(item_size(self.kind))))
 
 
 def build_scan(module: ir.Module, name: str, spec: ScanSpec) -> ir.Function:
-    """Rows of up to 32 blocks: a warp has all blocks of its rows."""
+    """Rows of up to 32 blocks: a warp has all blocks of its rows. It walks twice, the first time for the totals; where
+    rows are one block, once."""
     function, b = new_entry(module, name, THREADS)
     s = _Scan(b, name, spec, function.args[0])
-    with loop(b, 0, b.zext(s.several, I64), 1, [s.identity().ir]) as it:  # once, where a row has several blocks
-        total = s.walk(None)
-        firsts = ptx_ops.ballot(b, s.first)
-        before, running = s.identity(), s.identity()
-        for k in range(WARP):
-            mine = s.one.value(b.icmp_signed("==", s.lane, I64(k)), "bool")
-            before = s.one.select(mine, running, before)
-            x = shuffle(b, "idx", total, I32(k))
-            begins = s.one.value(b.trunc(b.lshr(firsts, I32(k)), I1), "bool")
-            running = s.one.select(begins, x, s.join(running, x))
-        it.advance(before.ir)
-    s.walk(s.after(s.one.value(it.results[0], s.kind)))
+    with loop(b, b.select(s.several, I64(0), I64(1)), 2, 1, [s.identity().ir]) as turn:
+        before = s.one.value(turn.values[0], s.kind)
+        writes = b.icmp_signed("==", turn.index, I64(1))
+        total = s.walk(s.after(before), writes)
+        with if_else(b, writes) as branch:
+            with branch.then():
+                branch.give(before.ir)
+            with branch.otherwise():
+                branch.give(_before(s, total).ir)
+        turn.advance(branch.results[0])
     b.ret_void()
     return function
+
+
+def _before(s: _Scan, total: Value) -> Value:
+    """What the lanes before amount to, as far as they have blocks of the same row."""
+    b, one = s.b, s.one
+    firsts = ptx_ops.ballot(b, s.first)
+    before, running = s.identity(), s.identity()
+    for k in range(WARP):
+        mine = one.value(b.icmp_signed("==", s.lane, I64(k)), "bool")
+        before = one.select(mine, running, before)
+        x = shuffle(b, "idx", total, I32(k))
+        begins = one.value(b.trunc(b.lshr(firsts, I32(k)), I1), "bool")
+        running = one.select(begins, x, s.join(running, x))
+    return before
 
 
 def build_totals(module: ir.Module, name: str, spec: ScanSpec) -> ir.Function:
@@ -171,53 +189,55 @@ def in_any_order(kind: str, dtype: str) -> bool:
     return kind in ("cummax", "cummin") or not is_float(dtype)
 
 
+def totals_of(blocks: int) -> int:
+    """Totals of a row with so many blocks: whole pieces, so that the chain needs no care at the end."""
+    return -(-blocks // (WARP * EACH)) * WARP * EACH
+
+
 def build_chain(module: ir.Module, name: str, kind: str, dtype: str) -> ir.Function:
-    """Turn the totals of each row's blocks into what comes before each; a warp a row. Words: totals, rows, blocks.
+    """Turn the totals of a row's blocks into what comes before each; a warp a row. Words: totals, rows, totals a row.
 
     A piece of the totals lies in shared memory, four for each lane. Sums of floats are one chain, which all lanes walk
     alike; otherwise each lane combines its own, and lanes combine what they have.
     """
     function, b = new_entry(module, name, THREADS)
-    one, reducer = Builder(b, 1), Reducer(REDUCTION[kind], dtype)
-    totals0, rows, blocks = load_args(b, own_args(b, function.args[0]), 3)
+    one, four, reducer = Builder(b, 1), Builder(b, EACH), Reducer(REDUCTION[kind], dtype)
+    totals0, rows, pitch = load_args(b, own_args(b, function.args[0]), 3)
     thread = thread_index(b)
     lane, warp = b.and_(thread, I64(WARP - 1)), b.lshr(thread, I64(WARP.bit_length() - 1))
     row = b.add(b.mul(block_index(b), I64(WARPS)), warp)
-    size, last = item_size(dtype), b.sub(blocks, I64(1))
-    space = shared_memory(module, b, f"{name}_totals", WARPS * WARP * EACH * size)
-    space = offset(b, space, b.mul(warp, I64(WARP * EACH * size)))
+    size = item_size(dtype)
+    piece, align = WARP * EACH * size, min(16, EACH * size)
+    space = offset(b, shared_memory(module, b, f"{name}_totals", WARPS * piece), b.mul(warp, I64(piece)))
     own = offset(b, space, b.mul(lane, I64(EACH * size)))
 
     def join(x: Value, y: Value) -> Value:
         return reducer.combine(one, (x,), (y,))[0]
 
     with if_then(b, b.icmp_signed("<", row, rows)):
-        totals = offset(b, device_pointer(b, totals0), b.mul(b.mul(row, blocks), I64(size)))
+        totals = offset(b, device_pointer(b, totals0), b.mul(b.mul(row, pitch), I64(size)))
+        mine = offset(b, totals, b.mul(lane, I64(EACH * size)))
+        last = b.sub(pitch, I64(WARP * EACH))
 
-        def place(start: ir.Value, k: int) -> tuple[ir.Value, ir.Value]:
-            i = b.add(b.add(start, b.mul(lane, I64(EACH))), I64(k))
-            return offset(b, totals, b.mul(minimum(b, i, last), I64(size))), b.icmp_signed("<", i, blocks)
+        def read(start: ir.Value) -> ir.Value:
+            return four.load(offset(b, mine, b.mul(minimum(b, start, last), I64(size))), dtype, align).ir
 
-        def read(start: ir.Value) -> list[Value]:
-            return [one.load(place(start, k)[0], dtype) for k in range(EACH)]
-
-        following = [x.ir for x in read(I64(0))]
-        with loop(b, 0, blocks, WARP * EACH, [reducer.identity(one)[0].ir, *following]) as it:
-            carried, *found = (one.value(x, dtype) for x in it.values)
-            following = [x.ir for x in read(b.add(it.index, I64(WARP * EACH)))]
-            for k, x in enumerate(found):
-                one.store(x, offset(b, own, k * size))
+        with loop(b, 0, pitch, WARP * EACH, [reducer.identity(one)[0].ir, read(I64(0))]) as it:
+            carried, found = one.value(it.values[0], dtype), four.value(it.values[1], dtype)
+            following = read(b.add(it.index, I64(WARP * EACH)))
+            four.store(found, own, dtype, align)
             warp_barrier(b)
             if in_any_order(kind, dtype):
-                mine, carried = _lanes_combined(one, join, found, carried, reducer.identity(one)[0], lane)
+                each = [four.lane(found, k) for k in range(EACH)]
+                before, carried = _lanes_combined(one, join, each, carried, reducer.identity(one)[0], lane)
             else:
-                mine, carried = _walked(one, join, dtype, space, carried, b.icmp_signed("==", it.index, I64(0)), lane)
+                before, carried = _walked(one, join, dtype, space, carried, b.icmp_signed("==", it.index, I64(0)), lane)
             warp_barrier(b)
-            for k, x in enumerate(mine):
-                at, inside = place(it.index, k)
-                with if_then(b, inside):
-                    one.store(x, at)
-            it.advance(carried.ir, *following)
+            result = ir.Constant(four.type_of(dtype), ir.Undefined)
+            for k, x in enumerate(before):
+                result = b.insert_element(result, x.ir, I32(k))
+            four.store(four.value(result, dtype), offset(b, mine, b.mul(it.index, I64(size))), dtype, align)
+            it.advance(carried.ir, following)
     b.ret_void()
     return function
 

@@ -257,6 +257,7 @@ def scan(call: KernelCall, steps: Steps) -> Iterator[Launch]:
     source, out = call.accesses
     rows, length = call.sizes
     blocks = -(-length // scanning.BLOCK)
+    pitch = scanning.totals_of(blocks)
     kind = compute_dtype(spec.dtype.name)
     stem = f"{spec.kind}_{spec.dtype.name}{'_reverse' * spec.reverse}"
 
@@ -264,7 +265,7 @@ def scan(call: KernelCall, steps: Steps) -> Iterator[Launch]:
         grid = -(-rows * blocks // (each * scanning.WARPS))
         reads = (source, totals) if way == "apply" else (source,)
         writes = totals if way == "totals" else out
-        words = (source, out, totals, rows, length, blocks, each)
+        words = (source, out, totals, rows, length, blocks, each, pitch)
         name = f"volta_scan_{way}_{stem}"
         return steps.launch(name, f"scan {way} {spec}", build, grid, scanning.THREADS, words, reads, (writes,))
 
@@ -272,13 +273,13 @@ def scan(call: KernelCall, steps: Steps) -> Iterator[Launch]:
         each = min(rows, WARP // blocks) * blocks
         yield step("rows", partial(scanning.build_scan, spec=spec), Access(None, 0, ()), each)
         return
-    totals = steps.scratch(item_size(kind) * rows * blocks)
+    totals = steps.scratch(item_size(kind) * rows * pitch)
     each = WARP if rows * blocks >= WARP * scanning.WARPS * _ENOUGH_BLOCKS else WARP // 4  # a warp's blocks
     yield step("totals", partial(scanning.build_totals, spec=spec), totals, each)
     yield steps.launch(
         f"volta_scan_chain_{spec.kind}_{kind}", f"scan chain {spec.kind} {kind}",
         partial(scanning.build_chain, kind=spec.kind, dtype=kind), -(-rows // scanning.WARPS), scanning.THREADS,
-        (totals, rows, blocks), (totals,), (totals,),
+        (totals, rows, pitch), (totals,), (totals,),
     )  # fmt: skip
     yield step("apply", partial(scanning.build_apply, spec=spec), totals, each)
 
