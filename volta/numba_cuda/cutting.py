@@ -45,11 +45,11 @@ def _cut(call: KernelCall, regions: Regions, capability: str) -> list[KernelCall
     if not isinstance(kernel, LoopKernel) or kernel.mode == "map" or kernel.by_blocks or not call.tasks:
         return [call]
     blocks = -(-call.sizes[-1] // BLOCK)
-    grid = nests.plan_loop(call, capability).grid
     values = [kernel.body[s.value] for s in kernel.stores]
     plain = all(isinstance(x, Reduce) and s.level == "row" for x, s in zip(values, kernel.stores, strict=True))
-    last = analyse(kernel.mode, kernel.body).last
-    if blocks < 4 or grid >= _FEW_BLOCKS or not plain or last > 1:
+    if blocks < 4 or not plain or analyse(kernel.mode, kernel.body).last > 1:
+        return [call]
+    if nests.plan_loop(call, capability).grid >= _FEW_BLOCKS:
         return [call]
     rows = prod(call.sizes[:-1])
     loads = call.accesses[: len(call.accesses) - len(kernel.stores)]

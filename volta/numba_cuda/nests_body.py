@@ -9,7 +9,7 @@ from llvmlite import ir
 from volta.emit.bodies import BodyEmitter
 from volta.emit.builder import Builder, Value
 from volta.emit.loops import I32, I64, if_else, load_arg, load_args
-from volta.numba_cuda.scalars import WIDEST, ThreadBuilder
+from volta.numba_cuda.scalars import WIDEST, ThreadBuilder, builder_of
 from volta.numba_cuda.threads import CONSTANT_SPACE, device_pointer, own_args
 from volta.xla_like.kernels import Access, Compute, IndexValue, KernelCall, Load, LoopKernel, Store
 
@@ -61,14 +61,14 @@ class ThreadEmitter(BodyEmitter):
         varies = self.analysis.varies
         if isinstance(x, Compute) and x.name == "div" and varies[x.args[0]] and not varies[x.args[1]]:
             top, bottom = (values[a] for a in x.args)
-            if top.dtype == "float32" and bottom.builder.lanes == 1:
+            if top.dtype == "float32":
                 return self._divided(x, top, bottom, lanes)
         return super()._value(i, values, lanes, row, index, walk)
 
     def _divided(self, x: Compute, top: Value, bottom: Value, lanes: int) -> Value:
         """A quotient by what is the same for many elements: LLVM takes the reciprocal out of the loop."""
         b = self.builder(lanes)
-        above = self.builder(1).reciprocal_above(bottom)
+        above = builder_of(bottom).reciprocal_above(bottom)
         result = b.divide_by(self._widened(top, b), self._widened(above, b))
         return b.round_to_half(result, x.dtype.name) if x.dtype.name in ("float16", "bfloat16") else result
 

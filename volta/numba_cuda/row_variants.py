@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import attrs
 
@@ -130,6 +131,7 @@ def _exchanging(shape: TeamShape, teams: int, state: int) -> TeamShape:
     return shape if fits else TeamShape(1, WARP, shape.blocks)
 
 
+@lru_cache(1024)
 def state_bytes(kernel: LoopKernel) -> int:
     """Bytes of the states of all of a kernel's reductions."""
     reducers = [Reducer(x.kind, compute_dtype(x.dtype.name)) for x in kernel.body if isinstance(x, Reduce)]
@@ -169,6 +171,7 @@ def width_of(slots: Sequence[Slot]) -> int:
     return max((item_size(s.dtype) for s in slots), default=4)
 
 
+@lru_cache(1024)
 def kept_slots(kernel: LoopKernel, dear: bool = True) -> tuple[Slot, ...]:
     """What is read, or computed dearly, and needed by more than one pass.
 
