@@ -63,10 +63,10 @@ def main() -> int:
         for tool in options.tools:
             rows.append(run(tool, suite, options.timeout))
             print(*(rows[-1].get(k, "") for k in ("tool", "suite", "verdict", "checks", "seconds")), flush=True)
-    if options.json:
-        record = {"gpu": rows[0].get("gpu", ""), "compute_sanitizer": version.strip().splitlines()[-1]}
-        rows = [{k: v for k, v in row.items() if k != "gpu"} for row in rows]
-        options.json.write_text(json.dumps(record | {"runs": rows}, indent=1) + "\n")
+            if options.json:
+                record = {"gpu": rows[0].get("gpu", ""), "compute_sanitizer": version.strip().splitlines()[-1]}
+                runs = [{k: v for k, v in row.items() if k != "gpu"} for row in rows]
+                options.json.write_text(json.dumps(record | {"runs": runs}, indent=1) + "\n")
     return 0 if all(row["verdict"] == "clean" for row in rows) else 1
 
 
