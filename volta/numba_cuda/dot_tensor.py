@@ -16,7 +16,7 @@ from volta.core.errors import UnsupportedOperationError
 from volta.emit.builder import HALF_DTYPES
 from volta.emit.dot_args import Args, at, ceil_div
 from volta.emit.loops import I16, I32, I64, if_else, if_then, loop, minimum, offset
-from volta.numba_cuda import ptx_ops, ptx_wgmma
+from volta.numba_cuda import ptx_ops, ptx_round, ptx_wgmma
 from volta.numba_cuda.dot_tensor_load import LINE, PIECE, Loader, Operand, line_along
 from volta.numba_cuda.dot_tensor_tile import GroupTile, Place, WarpTile
 from volta.numba_cuda.ptx import KernelSource
@@ -319,7 +319,7 @@ class _Product:
         """Two neighbouring sums as the output's dtype, in one register or a vector of two."""
         b, low, high = self.b, sums[first], sums[first + 1]
         if self.spec.out in HALF_DTYPES:
-            return ptx_wgmma.round_pair(b, low, high, self.spec.out)
+            return ptx_round.round_pair(b, low, high, self.spec.out)
         pair = ir.Constant(ir.VectorType(ir.FloatType(), 2), ir.Undefined)
         return b.insert_element(b.insert_element(pair, low, I32(0)), high, I32(1))
 

@@ -15,7 +15,7 @@ from llvmlite import ir
 
 from volta.emit.dot_args import at
 from volta.emit.loops import I8, I16, I32, I64, minimum, offset
-from volta.numba_cuda import ptx_ops, ptx_wgmma
+from volta.numba_cuda import ptx_ops, ptx_round
 
 LINE = 128
 PIECE = 16
@@ -142,10 +142,10 @@ class Loader:
         for number, (_, _, to) in enumerate(self.places):
             own = values[number * self.group : (number + 1) * self.group]
             if self.kind == "tf32":
-                words = [ptx_wgmma.round_tf32(b, x) for x in own]
+                words = [ptx_round.round_tf32(b, x) for x in own]
             elif self.operand.dtype == "float32":
                 pairs = zip(own[::2], own[1::2], strict=True)
-                words = [ptx_wgmma.round_pair(b, low, high, self.kind) for low, high in pairs]
+                words = [ptx_round.round_pair(b, low, high, self.kind) for low, high in pairs]
             else:
                 words = [
                     b.or_(b.zext(own[i], I32), b.shl(b.zext(own[i + 1], I32), I32(16))) for i in range(0, len(own), 2)

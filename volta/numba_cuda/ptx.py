@@ -117,7 +117,7 @@ def best_for(major: int, minor: int, shared: int | None = None) -> str:
 
 def emit_module(sources: Iterable[KernelSource], capability: str) -> ir.Module:
     """The kernels as one LLVM module."""
-    module = ir.Module("volta.cuda")
+    module = ir.Module(f"volta.cuda {capability}")  # operations that need a capability read it off the name
     module.triple = TRIPLE
     module.data_layout = _data_layout(capability)
     for source in sources:

@@ -1,4 +1,4 @@
-"""Hopper's products by four warps at once (``wgmma``), and the rounding of operands and results on the way.
+"""Hopper's products by four warps at once (``wgmma``).
 
 As those of `ptx_mma`, products in bfloat16, float16 and tf32 are below strict: on the host they are added by FMAs in
 ascending k, which says where every element goes, not its last bits. Where all sums are exact the two agree.
@@ -179,54 +179,3 @@ _FENCE = register(Op("fence_tensor", VOID, (), _fence, lambda b, args: None))
 def fence_tensor(b: ir.IRBuilder) -> None:
     """What this thread wrote to shared memory is there for `multiply_group`, after a barrier (9.0 and up)."""
     call(b, _FENCE)
-
-
-# -- rounding to what tensor cores take --------------------------------------------------------------------------------
-
-
-def _round_pair_op(dtype: str) -> Op:
-    name = f"{MMA_TYPES[dtype]}x2"
-
-    def ptx(b: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
-        return assembly(b, f"cvt.rn.{name}.f32 $0, $2, $1;", "=r,f,f", I32, list(args), effect=False)
-
-    def half(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
-        if dtype == "float16":
-            return b.zext(b.bitcast(b.fptrunc(x, ir.HalfType()), I16), I32)
-        bits = b.bitcast(x, I32)
-        odd = b.and_(b.lshr(bits, I32(16)), I32(1))
-        rounded = b.lshr(b.add(bits, b.add(I32(0x7FFF), odd)), I32(16))
-        return b.select(b.fcmp_unordered("uno", x, x), I32(0x7FFF), rounded)
-
-    def host(b: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
-        return b.or_(half(b, args[0]), b.shl(half(b, args[1]), I32(16)))
-
-    return register(Op(f"round_{name}", I32, (F32, F32), ptx, host))
-
-
-_ROUND_PAIRS = {dtype: _round_pair_op(dtype) for dtype in ("bfloat16", "float16")}
-
-
-def round_pair(b: ir.IRBuilder, low: ir.Value, high: ir.Value, dtype: str) -> ir.Value:
-    """Two float32 rounded to nearest even as neighbouring float16 or bfloat16: one i32, `low` in its low half (8.0)."""
-    return call(b, _ROUND_PAIRS[dtype], [low, high])
-
-
-def _host_round_tf32(b: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
-    bits = b.bitcast(args[0], I32)
-    rounded = b.and_(b.add(bits, I32(0x1000)), I32(-0x2000))
-    return b.select(b.fcmp_unordered("uno", args[0], args[0]), I32(0x7FFFFFFF), rounded)
-
-
-_ROUND_TF32 = register(
-    Op(
-        "round_tf32", I32, (F32,),
-        lambda b, args: assembly(b, "cvt.rna.tf32.f32 $0, $1;", "=r,f", I32, list(args), effect=False),
-        _host_round_tf32,
-    )
-)  # fmt: skip
-
-
-def round_tf32(b: ir.IRBuilder, value: ir.Value) -> ir.Value:
-    """A float32 with its mantissa rounded to 10 bits, ties away from zero, as an i32 (8.0)."""
-    return call(b, _ROUND_TF32, [value])

@@ -6,6 +6,7 @@ from llvmlite import ir
 
 from volta.emit.builder import Builder, Value, is_signed, item_size
 from volta.emit.values import Operand
+from volta.numba_cuda.ptx_round import round_bfloat16
 
 WIDEST = 16
 """Bytes of the widest access of a thread."""
@@ -44,6 +45,15 @@ class ThreadBuilder(Builder):
         if x.dtype != "float32":
             return super().min(x, y)
         return Value(self.intrinsic("minimum", x.dtype, x.ir, y.ir), x.dtype, self)
+
+    def round_to_half(self, x: Value, dtype: str) -> Value:
+        if dtype != "bfloat16" or x.dtype == "float64":
+            return super().round_to_half(x, dtype)
+        wide = self.cast(x, "float32").ir
+        rounded = ir.Constant(wide.type, ir.Undefined)
+        for i in range(self.lanes):
+            rounded = self._insert(rounded, round_bfloat16(self.irbuilder, self._extract(wide, i)), i)
+        return Value(rounded, "float32", self)
 
     def two_over(self, x: Value) -> Value:
         """As a division, but without its branches: of all divisors but one a binade this is the rounded reciprocal.
