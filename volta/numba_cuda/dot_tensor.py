@@ -32,7 +32,7 @@ from volta.numba_cuda.threads import (
 from volta.xla_like.dot_schedule import Arg, DotSpec, item_size
 from volta.xla_like.kernels import KernelCall, LibraryKernel
 
-_RASTER = 16
+_RASTER = 8
 """Rows of tiles whose blocks run side by side: they share what they read in the second-level cache."""
 
 _ALIGN = 1024
