@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -107,7 +106,7 @@ def _compile(device: Device, sources: Sequence[KernelSource]) -> Iterator[cache.
         return cache.StoredUnit({s.name: s.text}, (link(device, ptx.assemble(text, capability)),))
 
     if len(ordered) > 1 and threading.main_thread().is_alive():
-        with ThreadPoolExecutor(min(len(ordered), os.cpu_count() or 1), "volta-compile") as pool:
+        with ThreadPoolExecutor(ptx.workers(len(ordered)), "volta-compile") as pool:
             jobs = [pool.submit(compiled, s, ptx.emit_text([s], capability)) for s in ordered]
             for job in jobs:
                 yield job.result()

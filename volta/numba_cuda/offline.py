@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -80,7 +79,7 @@ def compile_plan(
             done = attrs.evolve(done, cubin=code.code, resources=code.resources, assembler=code.version)
         return done
 
-    with ThreadPoolExecutor(max(1, min(len(capabilities), os.cpu_count() or 1)), "volta-offline") as pool:
+    with ThreadPoolExecutor(ptx.workers(len(capabilities)), "volta-offline") as pool:
         jobs = []
         for capability in capabilities:
             launches = launches_of(plan, capability)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import re
 from collections.abc import Callable, Iterable
 
@@ -133,6 +134,12 @@ def emit_text(sources: Iterable[KernelSource], capability: str) -> str:
 def compile_ptx(sources: Iterable[KernelSource], capability: str = "9.0") -> str:
     """The kernels as PTX text for a compute capability."""
     return assemble(emit_text(sources, capability), capability)
+
+
+def workers(count: int) -> int:
+    """How many threads to share so much work: one for each processor that this process may use."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(count, allowed))
 
 
 def assemble(text: str, capability: str) -> str:
