@@ -10,7 +10,7 @@ from volta.emit.reducers import BLOCK, LANES, BlockTree, State
 from volta.numba_cuda import ptx_ops
 from volta.numba_cuda.indexing import TILE_THREADS as THREADS
 from volta.numba_cuda.indexing import divide
-from volta.numba_cuda.scattering import SHORT, Updates, short_run
+from volta.numba_cuda.scattering import SHORT, Updates
 from volta.numba_cuda.threads import (
     WARP,
     barrier,
@@ -27,7 +27,10 @@ COLUMNS = 32
 """Columns of a block of threads, eight of which share one."""
 
 NARROW = 16
-"""Up to this many columns a warp, not a block of threads, has a run to itself."""
+"""Up to this many columns a warp, not a block of threads, has a long run to itself."""
+
+_LEAVES = 8
+"""Values that a thread combines at once."""
 
 FINISH_COLUMNS = THREADS // WARP
 
@@ -172,51 +175,94 @@ def _sum_block(
 
 
 def build_narrow(module: ir.Module, name: str, spec: ScatterSpec) -> ir.Function:
-    """All runs, where there are few columns: a warp has 32 sorted updates of one column.
+    """All runs, where there are few columns: a block of threads has `THREADS` sorted updates of one column.
 
-    Each lane combines the short run that begins at its update; then all lanes together each block of a long run.
+    It brings their values, and some more, into shared memory. Each thread combines the run that begins at its update,
+    if it is no longer than 64; then the lanes of a warp together each block of a longer one that begins in the warp.
     """
     function, b = new_entry(module, name, THREADS)
     u = Updates(b, spec, own_args(b, function.args[0]), 1)
-    thread, shift = thread_index(b), I64(WARP.bit_length() - 1)
-    lane = b.and_(thread, I64(WARP - 1))
-    per_item = b.lshr(b.add(u.count, I64(WARP - 1)), shift)
-    number = b.add(b.mul(block_index(b), I64(THREADS // WARP)), b.lshr(thread, shift))
-    with if_then(b, b.icmp_signed("<", number, b.mul(b.mul(u.batches, u.width), per_item))):  # for whole warps
-        row, window = divide(b, number, per_item)
-        batch, column = divide(b, row, u.width)
-        u.item(batch, column)
-        i = b.add(b.shl(window, shift), lane)
-        slot = u.record(minimum(b, i, b.sub(u.count, I64(1))))[1]
-        there = b.and_(b.icmp_signed("<", i, u.count), b.icmp_signed("<", slot, u.slots))
-        start, end = u.run(b.select(there, slot, I64(0)))
-        long = b.icmp_signed(">", b.sub(end, start), I64(SHORT))
-        with if_then(b, b.and_(b.and_(there, b.not_(long)), b.icmp_signed("==", i, start))):
-            with if_else(b, b.icmp_signed("==", b.sub(end, start), I64(1))) as alone:
-                with alone.then():
-                    u.combine(slot, (u.load(i),))
-                with alone.otherwise():
-                    u.combine(slot, short_run(u, start, end))
-        begins = b.icmp_signed("==", b.and_(b.sub(i, start), I64(BLOCK - 1)), I64(0))
-        mask = ptx_ops.ballot(b, b.and_(b.and_(there, long), begins))
-        with loop(b, 0, b.zext(b.ctpop(mask), I64), 1, [mask]) as it:
-            left = it.values[0]
-            owner = b.cttz(left, I1(0))
-
-            def of_owner(x: ir.Value, owner: ir.Value = owner) -> ir.Value:
-                return b.zext(ptx_ops.shuffle(b, "idx", b.trunc(x, I32), owner), I64)
-
-            run = of_owner(slot), of_owner(start), of_owner(end), of_owner(i)
-            state = _own_lanes(u, run[3], run[2], lane, WARP, 4)
-            for d in (16, 8, 4, 2, 1):
-                assert u.reducer is not None
-                other = tuple(shuffle_xor(b, x, d) for x in state)
-                state = u.reducer.combine(u.builder, state, other)
-            with if_then(b, b.icmp_signed("==", lane, I64(0))):
-                _finish_block(u, batch, column, run, state)
-            it.advance(b.and_(left, b.sub(left, I32(1))))
+    thread = thread_index(b)
+    per_item = b.lshr(b.add(u.count, I64(THREADS - 1)), I64(THREADS.bit_length() - 1))
+    row, window = divide(b, block_index(b), per_item)
+    batch, column = divide(b, row, u.width)
+    u.item(batch, column)
+    i = b.add(b.mul(window, I64(THREADS)), thread)
+    last = b.sub(u.count, I64(1))
+    values = _Values(u, shared_memory(module, b, f"{name}_values", 8 * (THREADS + LANES)))
+    values.bring(thread, minimum(b, i, last))
+    with if_then(b, b.icmp_signed("<", thread, I64(LANES))):
+        values.bring(b.add(thread, I64(THREADS)), minimum(b, b.add(i, I64(THREADS)), last))
+    barrier(b)
+    slot = u.record(minimum(b, i, last))[1]
+    there = b.and_(b.icmp_signed("<", i, u.count), b.icmp_signed("<", slot, u.slots))
+    start, end = u.run(b.select(there, slot, I64(0)))
+    number = b.sub(end, start)
+    begins = b.and_(there, b.icmp_signed("==", b.and_(b.sub(i, start), I64(BLOCK - 1)), I64(0)))
+    long = b.icmp_signed(">", number, I64(LANES))
+    with if_then(b, b.and_(begins, b.not_(long))):
+        with if_else(b, b.icmp_signed("==", number, I64(1))) as alone:
+            with alone.then():
+                u.combine(slot, (values.get(thread),))
+            with alone.otherwise():
+                with if_else(b, b.icmp_signed("<=", number, I64(SHORT))) as short:
+                    with short.then():
+                        u.combine(slot, values.sum(thread, number, 0, SHORT, 1))
+                    with short.otherwise():
+                        u.combine(slot, values.sum(thread, number, 0, LANES, 1))
+    _long_of_warp(u, batch, column, (slot, start, end, i), b.and_(begins, long), b.and_(thread, I64(WARP - 1)))
     b.ret_void()
     return function
+
+
+class _Values:
+    """Values of a block's updates in shared memory."""
+
+    def __init__(self, u: Updates, space: ir.Value) -> None:
+        self.u, self.space = u, space
+
+    def _place(self, index: ir.Value) -> ir.Value:
+        return offset(self.u.b, self.space, self.u.b.shl(index, I64(3)))
+
+    def bring(self, index: ir.Value, i: ir.Value) -> None:
+        self.u.builder.store(self.u.load(i), self._place(index))
+
+    def get(self, index: ir.Value) -> Value:
+        assert self.u.reducer is not None
+        return self.u.builder.load(self._place(index), self.u.reducer.dtype)
+
+    def sum(self, first: ir.Value, number: ir.Value, residue: int, lanes: int, step: int) -> State:
+        """Of a sum of ``number`` values the lanes that leave ``residue``, modulo ``step``, combined by halving."""
+        b, u = self.u.b, self.u
+        assert u.reducer is not None
+        if lanes // step <= _LEAVES:
+            found = [
+                u.among(b.icmp_signed("<", I64(k), number), self.get(b.add(first, I64(k))))
+                for k in range(residue, lanes, step)
+            ]
+            return u.tree(found)
+        x = self.sum(first, number, residue, lanes, 2 * step)
+        return u.reducer.combine(u.builder, x, self.sum(first, number, residue + step, lanes, 2 * step))
+
+
+def _long_of_warp(
+    u: Updates, batch: ir.Value, column: ir.Value, run: tuple[ir.Value, ...], wanted: ir.Value, lane: ir.Value
+) -> None:
+    """Lanes of a warp sum together the blocks that begin at the updates of some; ``run``: slot, start, end, update."""
+    b = u.b
+    mask = ptx_ops.ballot(b, wanted)
+    with loop(b, 0, b.zext(b.ctpop(mask), I64), 1, [mask]) as it:
+        left = it.values[0]
+        owner = b.cttz(left, I1(0))
+        found = tuple(b.zext(ptx_ops.shuffle(b, "idx", b.trunc(x, I32), owner), I64) for x in run)
+        state = _own_lanes(u, found[3], found[2], lane, WARP, 4)
+        for d in (16, 8, 4, 2, 1):
+            assert u.reducer is not None
+            other = tuple(shuffle_xor(b, x, d) for x in state)
+            state = u.reducer.combine(u.builder, state, other)
+        with if_then(b, b.icmp_signed("==", lane, I64(0))):
+            _finish_block(u, batch, column, found, state)
+        it.advance(b.and_(left, b.sub(left, I32(1))))
 
 
 def _partial(u: Updates, batch: ir.Value, column: ir.Value, start: ir.Value, first: ir.Value) -> ir.Value:

@@ -3,8 +3,8 @@
 A run is the updates of one target in their order (`ordering` sorts them). Runs of up to `SHORT` updates are combined by
 one thread a column. Longer ones are cut into the blocks of 4096 that SUM has anyway, and several threads share a column
 of a block, each with some of its 64 lanes: those of a block of threads where there are many columns, those of a warp
-where there are few. Where a run has several blocks, partial results are kept and a last kernel combines them by pairs
-of neighbours (long_runs.py).
+where there are few (and there one thread takes runs of up to 64). Where a run has several blocks, partial results are
+kept and a last kernel combines them by pairs of neighbours (long_runs.py).
 """
 
 from __future__ import annotations

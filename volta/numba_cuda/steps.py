@@ -82,12 +82,11 @@ def scatter(call: KernelCall, steps: Steps) -> Iterator[Launch]:
         partials = steps.scratch(nbytes)
     narrow = spec.op != "set" and width <= long_runs.NARROW
     if narrow:
-        warps = batch * width * -(-count // WARP)
-        _check(call, warps)
         words = (updates, order, out, batch, slots, width, count, 0, partials)
         yield steps.launch(
             f"volta_scatter_narrow_{spec.op}_{spec.dtype.name}", text, partial(long_runs.build_narrow, spec=spec),
-            -(-warps * WARP // scattering.THREADS), scattering.THREADS, words, (updates, order, out), (out, partials),
+            batch * width * -(-count // scattering.THREADS), scattering.THREADS, words, (updates, order, out),
+            (out, partials),
         )  # fmt: skip
     else:
         yield step("short", partial(scattering.build_short, spec=spec, lanes=lanes), batch * count)
