@@ -113,7 +113,13 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+QUICK = (
+    "maps", "turned map", "rows of 10", "rows of 101", "rows of 1537", "norms", "odd columns", "short columns",
+    "one long row", "bfloat16",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n not in QUICK)) for n in PROGRAMS])
 def test_variants_have_the_cpus_bits(name):
     f, args = PROGRAMS[name]
     check_on_host(f, *args, orders=("shuffled",), kernels=KERNELS)
@@ -148,7 +154,9 @@ ROWS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("choose", ROWS)
+@pytest.mark.parametrize(
+    "choose", [pytest.param(c, marks=[pytest.mark.slow] * (i % 3 > 0)) for i, c in enumerate(ROWS)]
+)
 def test_two_ways_to_share_rows_out_have_the_same_bits(monkeypatch, choose):
     monkeypatch.setattr(row_variants, "choose_row", choose)
     check_on_host(nn.softmax, normal(5, 200), orders=("shuffled",), kernels=KERNELS)
@@ -167,7 +175,10 @@ def test_two_ways_to_share_a_map_out_have_the_same_bits(monkeypatch, lanes, grou
     check_on_host(lambda x: nn.gelu(x) + x[:1], normal(33, 64), orders=("shuffled",), kernels=KERNELS)
 
 
-@pytest.mark.parametrize("choose", [(4, 1, False), (1, 32, False), (2, 64, False), (1, 64, True), (2, 32, True)])
+PARTS = [(4, 1, False), (2, 64, False), (2, 32, True)]
+
+
+@pytest.mark.parametrize("choose", PARTS)
 def test_two_ways_to_share_partial_results_out_have_the_same_bits(monkeypatch, choose):
     chosen = combining.CombineVariant(*choose)
     monkeypatch.setattr(combining, "choose_combine", lambda parts: chosen)
@@ -184,7 +195,7 @@ def test_what_two_passes_read_or_compute_dearly_is_kept():
     assert places == [("Load", 0, 1, 0), ("Compute", 1, 2, 0)]  # one place: the input's, then the exponential's
 
 
-@pytest.mark.parametrize("name", ["maps", "rows of 101", "columns", "short columns"])
+@pytest.mark.parametrize("name", ["maps", "rows of 101", "odd columns", "short columns"])
 def test_indices_of_64_bits_find_the_same_elements(monkeypatch, name):
     for module in (nests_map, row_variants, nests_col, nests_turned):
         monkeypatch.setattr(module, "is_narrow", lambda call: False)
