@@ -9,6 +9,7 @@ import attrs
 
 from volta.emit.builder import compute_dtype, item_size
 from volta.emit.reducers import BLOCK, LANES, Reducer
+from volta.numba_cuda import ptx
 from volta.numba_cuda.nests_body import division_words, is_narrow, widest
 from volta.numba_cuda.teams import TeamShape
 from volta.numba_cuda.threads import WARP
@@ -30,9 +31,6 @@ GUARDED = 2
 
 FEW = 2048
 """Blocks of a sum below which each is shared out to as many threads as can be."""
-
-SHARED = {"7.0": 96, "7.5": 64, "8.0": 163, "8.6": 99, "8.9": 99, "9.0": 227, "9.0a": 227}
-"""KB of shared memory that a block of threads may have, by compute capability."""
 
 IN_REGISTERS = 2048
 """Elements of a row up to which it is kept in registers rather than in shared memory."""
@@ -113,7 +111,7 @@ def _shared_out(call: KernelCall, capability: str) -> RowVariant:
             exchanged = shape.size * state + 1024
             if (
                 width <= lanes and shape.size <= MOST_THREADS and exchanged <= EXCHANGED
-                and found.shared + exchanged <= SHARED[capability] << 10
+                and found.shared + exchanged <= ptx.shared_of(capability)
             ):  # fmt: skip
                 return found
     if rows * blocks < FEW:
