@@ -80,7 +80,7 @@ the left one, the right one, both. Whole numbers below 50 are estimates."""
 _BYTES_A_SECOND, _LAUNCH = 2.5e12, 4e-6
 """What the scratch memory of a product in parts and its second launch cost."""
 
-_CUT = 1.5
+_CUT = 1.05
 """Tiles are cut only where that should be faster by this."""
 
 
@@ -108,7 +108,8 @@ def shared_bytes(spec: DotSpec, v: DotVariant) -> int:
     """Dynamic shared memory of a block: the stages, and the totals of long products."""
     layout, t = _engine(v.tile).layout, v.tile
     stage = layout(t, v.lhs, t.rows).bytes + layout(t, v.rhs, t.cols).bytes
-    return t.stages * stage + (0 if v.short else t.rows * t.cols * item_size(spec.accumulator))
+    used = t.stages * stage + (0 if v.short else t.rows * t.cols * item_size(spec.accumulator))
+    return max(used, v.least_shared)
 
 
 def blocks_of(tile: Tile, m: int, n: int, batches: int) -> int:
@@ -200,7 +201,7 @@ def choose_vector(spec: DotSpec, sizes: _Sizes, capability: str) -> VectorVarian
     if sizes.m > 8 or not sizes.k or sizes.n < 32:
         return None
     rows = 1 << (sizes.m - 1).bit_length()
-    beside = min(16, 1 << (chunks - 1).bit_length())
+    beside = min(16 if rows <= 2 else 8, 1 << (chunks - 1).bit_length())
     found: VectorVariant | None = None
     if sizes[Arg.RHS_N] == size:
         options = [VectorVariant(rows, beside, wide, "line") for wide in (4, 2, 1) if sizes.n % wide == 0]
@@ -233,26 +234,42 @@ def choose(spec: DotSpec, sizes: _Sizes, capability: str) -> DotChoice:
         blocks = blocks_of(tile, sizes.m, sizes.n, sizes.batches)
         held = max(1, min(tile.blocks, chip.processor_bytes // (nbytes + 1024)))
         waves, rest = divmod(blocks, held * chip.processors)
+        if v.short:
+            rate *= min(1.0, 0.8 + 0.1 * held)  # short blocks need others beside them while they begin and end
         chunk = 2e-12 * tile.rows * tile.cols * CHUNK * chip.processors / rate  # seconds of one multiprocessor
         chunks = -(-sizes.k // CHUNK)
         beside = -(-rest // chip.processors)
-        few = min(1.0, 0.6 + 0.05 * beside * tile.threads / 32)  # of the rate, with few warps on a multiprocessor
-        cost = (waves * held + beside / few) * chunk * max(1, chunks)
+        cost = (waves * held + beside / _pace(tile, beside)) * chunk * max(1, chunks)
         found.append((cost, len(found), DotChoice(v, blocks)))
         if chunks > 1 and (tile.mma or item_size(spec.accumulator) == 4):
-            cost, whole, per = _cut(chip, tile, blocks, chunks, chunk, item_size(spec.accumulator))
-            found.append((_CUT * cost, len(found), DotChoice(attrs.evolve(v, split=True), whole, per)))
+            cost, whole, per = _cut(chip, tile, blocks, held, chunks, chunk, item_size(spec.accumulator))
+            each = whole // chip.processors
+            least = chip.processor_bytes // each - 2048 if each else 0
+            v = attrs.evolve(v, split=True, least_shared=min(least, chip.block_bytes))
+            found.append((_CUT * cost, len(found), DotChoice(v, whole, per)))
     assert found, (spec, capability)
     return min(found, key=lambda x: x[:2])[2]
 
 
-def _cut(chip: _Chip, tile: Tile, blocks: int, chunks: int, chunk: float, size: int) -> tuple[float, int, int]:
+def _pace(tile: Tile, blocks: int) -> float:
+    """What so many blocks make of a multiprocessor: few warps leave it waiting."""
+    base, each = {8: (1.0, 0.0), 4: (0.66, 0.15), 2: (0.0, 0.45)}[tile.threads // 32]
+    return min(1.0, base + each * max(1, blocks))
+
+
+def _cut(
+    chip: _Chip, tile: Tile, blocks: int, held: int, chunks: int, chunk: float, size: int
+) -> tuple[float, int, int]:
     """The best way to cut tiles that do not fill all multiprocessors: seconds, tiles left whole, chunks of a part."""
     options = []
-    for whole in {blocks // chip.processors * chip.processors, 0}:
+    most = min(held, blocks // chip.processors) if tile.thread_rows * tile.thread_cols * tile.threads >= 8192 else 0
+    for each in {most, 0}:  # tiles that each multiprocessor computes whole
+        whole = each * chip.processors
         cut = blocks - whole
-        for per in range(1, chunks) if cut else ():
-            units = whole // chip.processors * chunks + -(-(cut * -(-chunks // per)) // chip.processors) * per
+        for per in range(1, chunks) if cut and cut < 4 * chip.processors else ():
+            parts = -(-(cut * -(-chunks // per)) // chip.processors)
+            units = parts * per / _pace(tile, min(parts, each or held))
+            units += each * chunks / _pace(tile, each) if each else 0
             moved = 2 * cut * slots_of(chunks, per) * tile.rows * tile.cols * size
             options.append((units * chunk + moved / _BYTES_A_SECOND + _LAUNCH, whole, per))
     return min(options, default=(float("inf"), blocks, 0))

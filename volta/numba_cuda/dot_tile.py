@@ -63,6 +63,8 @@ class DotVariant:
 
     ``whole``: k is whole stages. ``short``: k is at most one chunk. ``wide``: neighbours of a row of the output can be
     written at once. ``split``: some tiles are computed in parts of k (see dot_split.py).
+    ``least_shared`` is asked for as dynamic shared memory even where less is used: then a multiprocessor holds no more
+    blocks at once than it should, and those of a launch are spread evenly.
     """
 
     tile: Tile
@@ -72,3 +74,4 @@ class DotVariant:
     short: bool = False
     wide: bool = False
     split: bool = False
+    least_shared: int = 0

@@ -12,9 +12,9 @@ from typing import Literal
 import attrs
 from llvmlite import ir
 
-from volta.emit.builder import HALF_DTYPES, Builder, Value, is_float, scalar_type
+from volta.emit.builder import HALF_DTYPES, Builder, Value, compute_dtype, is_float, scalar_type
 from volta.emit.dot_args import Args, at, ceil_div
-from volta.emit.loops import I32, I64, fma, if_then, loop, minimum, offset
+from volta.emit.loops import I32, I64, fma, if_else, if_then, loop, minimum, offset
 from volta.numba_cuda.ptx_ops import commit_copies, copy_async, wait_copies
 from volta.numba_cuda.threads import (
     WARP,
@@ -29,7 +29,6 @@ from volta.numba_cuda.threads import (
 )
 from volta.xla_like.dot_schedule import CHUNK, DotSpec, item_size
 
-_WARPS = 16
 _PIECE = 128  # bytes along k of each column in one piece
 _PITCH = _PIECE + 16  # so that lanes read their columns' pieces from different banks
 
@@ -46,17 +45,22 @@ class VectorVariant:
     pieces: int = 0
 
     @property
+    def warps(self) -> int:
+        """Of a block: fewer where each needs more shared memory."""
+        return 16 if self.rows <= 2 else 8
+
+    @property
     def threads(self) -> int:
-        return _WARPS * WARP
+        return self.warps * WARP
 
     def blocks(self, n: int, batches: int) -> int:
         """Blocks for a product of n columns."""
         groups = -(-n // (WARP * self.wide))
-        return batches * -(-groups // (_WARPS // self.beside))
+        return batches * -(-groups // (self.warps // self.beside))
 
     def shared_bytes(self, spec: DotSpec) -> int:
         sums = self.rows * WARP * self.wide
-        return _WARPS * ((sums + self.rows * CHUNK) * item_size(spec.accumulator) + self.pieces * WARP * _PITCH)
+        return self.warps * ((sums + self.rows * CHUNK) * item_size(spec.accumulator) + self.pieces * WARP * _PITCH)
 
 
 def build_vector(module: ir.Module, name: str, spec: DotSpec, variant: VectorVariant) -> ir.Function:
@@ -82,14 +86,14 @@ class _Vector:
         thread = thread_index(b)
         self.lane, self.warp = b.and_(thread, I64(WARP - 1)), b.lshr(thread, I64(5))
         each = v.wide * WARP
-        groups = ceil_div(b, ceil_div(b, a.N, each), _WARPS // v.beside)
+        groups = ceil_div(b, ceil_div(b, a.N, each), v.warps // v.beside)
         item, group = b.udiv(block_index(b), groups), b.urem(block_index(b), groups)
         b0, b1 = b.udiv(item, a.BATCH1), b.urem(item, a.BATCH1)
         lhs = at(b, device_pointer(b, a.LHS), (b0, a.LHS_BATCH0), (b1, a.LHS_BATCH1))
         rhs = at(b, device_pointer(b, a.RHS), (b0, a.RHS_BATCH0), (b1, a.RHS_BATCH1))
         out = at(b, device_pointer(b, a.OUT), (b0, a.OUT_BATCH0), (b1, a.OUT_BATCH1))
         part = b.urem(self.warp, I64(v.beside))
-        group = b.add(b.mul(group, I64(_WARPS // v.beside)), b.udiv(self.warp, I64(v.beside)))
+        group = b.add(b.mul(group, I64(v.warps // v.beside)), b.udiv(self.warp, I64(v.beside)))
         self.first = b.mul(group, I64(each))
         column = b.add(self.first, b.mul(self.lane, I64(v.wide)))
         self.column = minimum(b, column, b.sub(a.N, I64(v.wide)))
@@ -153,7 +157,7 @@ class _Vector:
     def _bring_rows(self, start: ir.Value, depth: ir.Value) -> None:
         """The rows' values of a chunk to shared memory, each warp its own."""
         b, v = self.b, self.v
-        region = _WARPS * v.rows * WARP * v.wide * self.size
+        region = v.warps * v.rows * WARP * v.wide * self.size
         self.rows_at = offset(b, self.shared, b.add(I64(region), b.mul(self.warp, I64(v.rows * CHUNK * self.size))))
         warp_barrier(b)
         last = b.sub(depth, I64(1))
@@ -190,18 +194,30 @@ class _Vector:
         sums = [self.zero] * (v.rows * v.wide)
         many = 32 // v.wide
         whole = b.and_(depth, I64(-many))
-        for begin, end, step in ((I64(0), whole, many), (whole, depth, 1)):
-            with loop(b, begin, end, step, sums) as it:
-                now, read = list(it.values), []
-                for i in range(step):
-                    k = b.add(it.index, I64(i))
-                    ys = self.lanes.load(at(b, here, (k, a.RHS_K)), spec.rhs, v.wide * item_size(spec.rhs))
-                    read.append(self._lanes_of(ys))
-                for xs, ys_at_k in zip(self._row_values(it.index, step), read, strict=True):
-                    now = self._products(xs, ys_at_k, now)
-                it.advance(*now)
-            sums = list(it.results)
-        return sums
+
+        def bring(k: ir.Value, count: int) -> list[ir.Value]:
+            line = at(b, here, (k, a.RHS_K))
+            steps = [at(b, line, (I64(i), a.RHS_K)) for i in range(count)]
+            return [self.lanes.load(x, spec.rhs, v.wide * item_size(spec.rhs)).ir for x in steps]
+
+        def multiply(k: ir.Value, lines: list[ir.Value], now: list[ir.Value]) -> list[ir.Value]:
+            for xs, raw in zip(self._row_values(k, len(lines)), lines, strict=True):
+                now = self._products(xs, self._lanes_of(self.lanes.value(raw, compute_dtype(spec.rhs))), now)
+            return now
+
+        with if_else(b, b.icmp_signed(">", whole, I64(0))) as branch:
+            with branch.then():
+                with loop(b, I64(0), whole, many, [*sums, *bring(I64(0), many)]) as it:
+                    now, lines = list(it.values[: len(sums)]), list(it.values[len(sums) :])
+                    following = minimum(b, b.add(it.index, I64(many)), b.sub(whole, I64(many)))
+                    ahead = bring(following, many)  # while these are multiplied
+                    it.advance(*multiply(it.index, lines, now), *ahead)
+                branch.give(*it.results[: len(sums)])
+            with branch.otherwise():
+                branch.give(*sums)
+        with loop(b, whole, depth, 1, branch.results) as rest:
+            rest.advance(*multiply(rest.index, bring(rest.index, 1), list(rest.values)))
+        return list(rest.results)
 
     def _lanes_of(self, x: Value) -> list[ir.Value]:
         lanes = x.builder.lanes
@@ -213,7 +229,7 @@ class _Vector:
         b, a, v, spec = self.b, self.args, self.v, self.spec
         size = item_size(spec.rhs)
         length, once = _PIECE // size, 16 // size
-        region = _WARPS * v.rows * (WARP + CHUNK) * self.size
+        region = v.warps * v.rows * (WARP + CHUNK) * self.size
         mine = offset(b, self.shared, b.add(I64(region), b.mul(self.warp, I64(v.pieces * WARP * _PITCH))))
         down, right = b.lshr(self.lane, I64(3)), b.and_(self.lane, I64(7))  # eight lanes bring a column's piece
         source = at(b, self.matrix, (start, I64(size)))
