@@ -107,7 +107,7 @@ def test_every_class_of_kernels_compiles_for_each_capability(name, capability):
     assert f".target {ptx.CAPABILITIES[capability][0]}" in x.ptx
     assert set(x.kernels) == set(re.findall(r"\.entry (\w+)\(", x.ptx))
     for launch in x.launches:
-        assert launch.threads <= 1024 and launch.shared <= 227 << 10
+        assert launch.threads <= 1024 and launch.shared <= ptx.shared_of(capability)
         needs = x.resources.get(launch.kernel)
         assert needs is None or needs.registers * launch.threads <= 65536
 
