@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from volta.numba_cuda import modules, profile, ptx
 from volta.numba_cuda.args import Addresses, Tables, Template, Values
@@ -55,8 +56,10 @@ class Executable:
         """A kernel as PTX; ``KeyError`` for one that the plan has not."""
         return ptx.compile_ptx([self._source(symbol)], modules.capability_of(self._device.info))
 
-    def __del__(self) -> None:
+    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
         """Constants and args tables are given back in the order of their own stream: other streams must be done."""
+        if ending():  # modules may be gone already, and the process gives everything back
+            return
         for stream in getattr(self, "_bound", ()):
             if stream.handle and stream is not self._device.main and not self._device.lost:
                 stream.synchronize()
