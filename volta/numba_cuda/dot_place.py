@@ -35,6 +35,7 @@ class Place:
         self.col = b.mul(b.zext(b.udiv(inside, height), I64), I64(t.cols))
         item = b.zext(item, I64)
         self.batch = b.udiv(item, args.BATCH1), b.urem(item, args.BATCH1)
+        self.out = self.item("OUT")
 
     def item(self, name: str) -> ir.Value:
         """Where the batch item of LHS, RHS or OUT begins."""
@@ -47,7 +48,7 @@ class Place:
         b, a, spec, one = self.b, self.args, self.spec, Builder(self.b, 1)
         size = item_size(spec.out)
         row, col = b.add(self.row, b.zext(row, I64)), b.add(self.col, b.zext(col, I64))
-        to = at(b, self.item("OUT"), (row, a.OUT_M), (col, I64(size)))
+        to = at(b, self.out, (row, a.OUT_M), (col, I64(size)))
         inside = b.icmp_signed("<", row, a.M)
         results = [one.cast(one.value(x, spec.accumulator), spec.out) for x in totals]
         if self.variant.wide:
