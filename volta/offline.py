@@ -26,8 +26,9 @@ from volta.api.tracing import make_jaxpr
 from volta.core import contract, dtypes
 from volta.core.avals import ShapedArray
 from volta.core.ir import ClosedJaxpr
-from volta.numba_cuda import backend, ptx
-from volta.numba_cuda.offline import CAPABILITIES, Compiled, compile_plan
+from volta.numba_cuda import backend
+from volta.numba_cuda.target import ptx
+from volta.numba_cuda.target.offline import CAPABILITIES, Compiled, compile_plan
 from volta.runtime import gateway
 from volta.runtime.context import current_context
 from volta.version import __version__

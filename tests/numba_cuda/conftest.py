@@ -3,7 +3,7 @@
 import pytest
 
 from tests.numba_cuda.fake_driver import FakeDriver
-from volta.numba_cuda import driver
+from volta.numba_cuda.device import driver
 from volta.runtime import devices, eager, gateway
 from volta.runtime.plan_cache import PLAN_CACHE
 

@@ -2,7 +2,7 @@
 
 Work is queued and runs when somebody waits for it, so what relies on an order that streams do not promise goes wrong.
 Freed memory is overwritten, and copies and kernels are checked to stay inside what is allocated. Kernels run on the
-host (`volta.numba_cuda.host`), or do nothing.
+host (`volta.numba_cuda.host.host`), or do nothing.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from typing import Any
 import numpy as np
 
 from volta.emit.cache import DiskCache
-from volta.numba_cuda import cuda_api, driver, modules
-from volta.numba_cuda import graph as graphs
-from volta.numba_cuda.host import HostModule, Range
-from volta.numba_cuda.host_runtime import READ, WRITE
-from volta.numba_cuda.ptx import KernelSource
+from volta.numba_cuda.device import cuda_api, driver
+from volta.numba_cuda.device import graph as graphs
+from volta.numba_cuda.host.host import HostModule, Range
+from volta.numba_cuda.host.host_runtime import READ, WRITE
+from volta.numba_cuda.target import modules
+from volta.numba_cuda.target.ptx import KernelSource
 
 ERRORS = {
     0: "SUCCESS", 1: "INVALID_VALUE", 2: "OUT_OF_MEMORY", 100: "NO_DEVICE", 101: "INVALID_DEVICE",

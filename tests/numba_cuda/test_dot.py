@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import volta.numpy as vnp
-from volta.numba_cuda import dot
+from volta.numba_cuda.products import dot
 from volta.testing import fill
 from volta.testing.host_grid import HostKernels, check_on_host
 

@@ -9,8 +9,9 @@ import volta
 import volta.numpy as vnp
 from volta import errors
 from volta.core.policy import DeterminismLevel
-from volta.numba_cuda import host, ptx
+from volta.numba_cuda.host import host
 from volta.numba_cuda.kernels import launches_of
+from volta.numba_cuda.target import ptx
 from volta.testing.bits import assert_bits_equal
 from volta.testing.host_grid import HostKernels
 from volta.xla_like.compile import CompileOptions, build_plan

@@ -9,8 +9,8 @@ import pytest
 import volta
 import volta.numpy as vnp
 from volta import errors
-from volta.numba_cuda import cuda_api, driver
-from volta.numba_cuda.graph import Launches, Module, Row, allow_shared
+from volta.numba_cuda.device import cuda_api, driver
+from volta.numba_cuda.device.graph import Launches, Module, Row, allow_shared
 from volta.runtime import devices
 
 

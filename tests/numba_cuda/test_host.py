@@ -12,10 +12,12 @@ import volta
 import volta.numpy as vnp
 from volta import nn, optim
 from volta.emit.loops import I32, I64, load_arg, offset
-from volta.numba_cuda import host, kernels, ptx_mma, ptx_ops, threads
-from volta.numba_cuda.host import Range
-from volta.numba_cuda.host_runtime import READ, SHADOW_BYTES, WRITE
-from volta.numba_cuda.ptx import KernelSource
+from volta.numba_cuda import kernels
+from volta.numba_cuda.host import host
+from volta.numba_cuda.host.host import Range
+from volta.numba_cuda.host.host_runtime import READ, SHADOW_BYTES, WRITE
+from volta.numba_cuda.target import ptx_mma, ptx_ops, threads
+from volta.numba_cuda.target.ptx import KernelSource
 from volta.offline import plan_on_cuda
 from volta.runtime import gateway
 from volta.testing import assert_bits_equal, fill
@@ -117,7 +119,7 @@ def test_a_grid_that_is_one_block_short_leaves_what_nobody_wrote():
 
 
 def test_a_product_without_its_barriers_races(monkeypatch):
-    monkeypatch.setattr("volta.numba_cuda.dot_nest.barrier", lambda b: None)
+    monkeypatch.setattr("volta.numba_cuda.products.dot_nest.barrier", lambda b: None)
     f = lambda x, y: x @ y  # noqa: E731
     with pytest.raises(AssertionError, match="a race with"):
         check_on_host(f, normal(70, 300), normal(300, 65))

@@ -6,7 +6,7 @@ import pytest
 import volta
 import volta.numpy as vnp
 from volta import lax, nn
-from volta.numba_cuda import host
+from volta.numba_cuda.host import host
 from volta.testing import fill
 from volta.testing.host_grid import HostKernels, check_on_host
 

@@ -15,8 +15,8 @@ import pytest
 import volta
 from volta import optim, random
 from volta.core import pytrees
+from volta.numba_cuda.device.pool import rounded
 from volta.numba_cuda.device_plan import device_plan
-from volta.numba_cuda.pool import rounded
 from volta.testing.transformer import Transformer
 from volta.xla_like.compile import CompileOptions, build_plan
 

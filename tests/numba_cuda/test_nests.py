@@ -7,10 +7,11 @@ import volta
 import volta.numpy as vnp
 from volta import nn
 from volta.api.arguments import ShapeDtypeStruct
-from volta.numba_cuda import combining, kernels, nests_col, nests_map, nests_turned, row_variants
+from volta.numba_cuda import kernels
 from volta.numba_cuda.launches import Regions
-from volta.numba_cuda.row_variants import RowVariant, kept_slots
-from volta.numba_cuda.teams import TeamShape
+from volta.numba_cuda.loops import combining, nests_col, nests_map, nests_turned, row_variants
+from volta.numba_cuda.loops.row_variants import RowVariant, kept_slots
+from volta.numba_cuda.loops.teams import TeamShape
 from volta.testing import fill
 from volta.testing.host_grid import HostKernels, check_on_host
 from volta.xla_like.compile import build_plan
@@ -204,7 +205,7 @@ def test_indices_of_64_bits_find_the_same_elements(monkeypatch, name):
 
 
 def test_numbers_are_divided_by_multiplication():
-    from volta.numba_cuda.nests_body import division_words
+    from volta.numba_cuda.loops.nests_body import division_words
 
     rng = np.random.default_rng(0)
     sizes = [1, 2, 3, 5, 7, 64, 768, 1023, 1 << 20, (1 << 31) - 1, *map(int, rng.integers(1, 1 << 31, 50))]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from volta.numba_cuda.pool import ALIGNMENT, OutOfDeviceMemory, Pool, rounded
+from volta.numba_cuda.device.pool import ALIGNMENT, OutOfDeviceMemory, Pool, rounded
 
 MB = 1 << 20
 

@@ -12,7 +12,8 @@ import volta.numpy as vnp
 from volta import nn
 from volta.core.avals import ShapedArray
 from volta.core.ir import ClosedJaxpr, Eqn, Jaxpr, Var
-from volta.numba_cuda import kernels, nvjitlink, offline, ptx
+from volta.numba_cuda import kernels
+from volta.numba_cuda.target import nvjitlink, offline, ptx
 from volta.runtime.capabilities import kernel_class
 from volta.testing.cases import cases, dtypes_of, vocabulary
 from volta.xla_like.compile import build_plan

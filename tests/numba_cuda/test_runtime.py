@@ -10,9 +10,10 @@ import pytest
 import volta
 import volta.numpy as vnp
 from volta import errors, nn
-from volta.numba_cuda import driver, ptx
-from volta.numba_cuda.driver import counters
-from volta.numba_cuda.pool import rounded
+from volta.numba_cuda.device import driver
+from volta.numba_cuda.device.driver import counters
+from volta.numba_cuda.device.pool import rounded
+from volta.numba_cuda.target import ptx
 from volta.runtime import devices
 from volta.runtime.array import CALLS, HELD, release_held
 from volta.runtime.plan_cache import PLAN_CACHE
@@ -368,8 +369,8 @@ def test_large_copies_run_beside_other_work(gpu):
 
 @pytest.mark.parametrize("piece", [1 << 10, 1 << 20])
 def test_copies_of_several_chunks(gpu, monkeypatch, piece):
-    monkeypatch.setattr("volta.numba_cuda.staging.chunk_of", lambda nbytes: 400_003)
-    monkeypatch.setattr("volta.numba_cuda.staging._PIECE", piece)
+    monkeypatch.setattr("volta.numba_cuda.device.staging.chunk_of", lambda nbytes: 400_003)
+    monkeypatch.setattr("volta.numba_cuda.device.staging._PIECE", piece)
     host = normal(700, 611)
     assert_bits_equal(np.asarray(put(host)), host)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.scalar_support import Compiled
-from volta.numba_cuda.scalars import ThreadBuilder
+from volta.numba_cuda.loops.scalars import ThreadBuilder
 from volta.testing import assert_bits_equal, fill
 
 

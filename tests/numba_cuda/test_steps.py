@@ -7,7 +7,8 @@ import volta
 import volta.numpy as vnp
 from volta import lax
 from volta.core import dtypes
-from volta.numba_cuda import indexing, kernels, scattering, steps
+from volta.numba_cuda import kernels
+from volta.numba_cuda.ordering import indexing, scattering, steps
 from volta.testing.host_grid import check_on_host
 from volta.xla_like.compile import build_plan
 

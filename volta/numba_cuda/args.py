@@ -9,12 +9,12 @@ from typing import Any
 import attrs
 import numpy as np
 
+from volta.numba_cuda.device.driver import counters
+from volta.numba_cuda.device.graph import Launches, Row
+from volta.numba_cuda.device.pool import Block
+from volta.numba_cuda.device.staging import HOST
+from volta.numba_cuda.device.streams import Stream
 from volta.numba_cuda.device_plan import DevicePlan, Table
-from volta.numba_cuda.driver import counters
-from volta.numba_cuda.graph import Launches, Row
-from volta.numba_cuda.pool import Block
-from volta.numba_cuda.staging import HOST
-from volta.numba_cuda.streams import Stream
 
 Addresses = tuple[int, ...]
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from volta.numba_cuda import device_plan, driver, kernels, launch, modules, pool, profile
+from volta.numba_cuda import device_plan, kernels
+from volta.numba_cuda.device import driver, launch, pool, profile
+from volta.numba_cuda.target import modules
 from volta.xla_like.plan import ExecutionPlan
 
 NAME = "cuda"

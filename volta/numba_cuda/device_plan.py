@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import attrs
 
+from volta.numba_cuda.device.pool import rounded
 from volta.numba_cuda.kernels import launches_of
 from volta.numba_cuda.launches import SCRATCH, Launch
-from volta.numba_cuda.pool import rounded
 from volta.xla_like.plan import ExecutionPlan
 
 _KEPT, _MANY, _KEPT_OF_MANY = 8, 64, 2

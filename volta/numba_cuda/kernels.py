@@ -7,11 +7,14 @@ from functools import partial
 from typing import Any
 
 from volta.core.errors import UnsupportedOperationError
-from volta.numba_cuda import attention_choice, combining, cutting, dot, dot_tensor, nests, steps
+from volta.numba_cuda.attention import attention_choice
 from volta.numba_cuda.launches import Launch, Regions, touched
+from volta.numba_cuda.loops import combining, cutting, nests
 from volta.numba_cuda.merging import merge
-from volta.numba_cuda.ptx import KernelSource
-from volta.numba_cuda.threads import HEADER
+from volta.numba_cuda.ordering import steps
+from volta.numba_cuda.products import dot, dot_tensor
+from volta.numba_cuda.target.ptx import KernelSource
+from volta.numba_cuda.target.threads import HEADER
 from volta.xla_like.kernels import (
     CombineKernel,
     KernelCall,

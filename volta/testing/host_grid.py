@@ -1,6 +1,6 @@
 """Programs run by their CUDA kernels on the host, without a GPU: an honest check of grids, index arithmetic and bits.
 
-See `volta.numba_cuda.host` for what is checked. Import this module by itself: it needs what compiles for GPUs.
+See `volta.numba_cuda.host.host` for what is checked. Import this module by itself: it needs what compiles for GPUs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from volta.api.jit import jit
 from volta.api.tracing import make_jaxpr
 from volta.core import pytrees
-from volta.numba_cuda.host import HostKernels, Order, Report, run_plan
+from volta.numba_cuda.host.host import HostKernels, Order, Report, run_plan
 from volta.offline import plan_on_cuda
 from volta.testing.bits import assert_bits_equal
 

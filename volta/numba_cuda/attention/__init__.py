@@ -1,0 +1,1 @@
+"""Attention and its gradients, in tiles or row by row."""

@@ -1,0 +1,290 @@
+"""Gradients of attention on a GPU: one kernel for queries, one for keys and values; scores are computed again.
+
+Both hold a tile of rows with two operands (queries with cotangents of the output, or keys with values) and walk over
+blocks of 64 of the other side. A block gives two matrices of pairs, p and ds, and these give parts of gradients, which
+are added block by block. The operand that is needed last may have two places, so that its next block arrives early.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from volta.emit.builder import item_size
+from volta.emit.loops import I1, I32, I64, if_then, loop, minimum, offset
+from volta.numba_cuda.attention.attention import QueryTiles
+from volta.numba_cuda.attention.attention_tiles import AttentionTile, Matrix, Tiles, line_of, matrix_bytes, pairs_line
+from volta.numba_cuda.target.threads import block_index, dynamic_shared, new_entry, warp_barrier
+from volta.xla_like.attention import BLOCK, Arg, AttentionSpec
+
+_STATS = (Arg.M, Arg.L, Arg.DELTA)
+
+
+def backward_bytes(spec: AttentionSpec, tile: AttentionTile) -> int:
+    """Shared memory of a block of threads."""
+    size = item_size(spec.accumulator)
+    resident = matrix_bytes(tile.rows, spec.head, size) + matrix_bytes(tile.rows, spec.value_head, size)
+    streamed = tile.places * matrix_bytes(BLOCK, spec.head, size) + matrix_bytes(BLOCK, spec.value_head, size)
+    return resident + streamed + tile.rows * pairs_line(tile.across, size)
+
+
+def build_attention_dq(module: ir.Module, name: str, spec: AttentionSpec, tile: AttentionTile) -> ir.Function:
+    """Add the kernel for queries to a module; its grid is tiles of rows x batch x heads."""
+    function, b = new_entry(module, name, tile.threads)
+    _QueryGradient(b, function.args[0], spec, tile).emit(dynamic_shared(module, b))
+    b.ret_void()
+    return function
+
+
+def build_attention_dkv(module: ir.Module, name: str, spec: AttentionSpec, tile: AttentionTile) -> ir.Function:
+    """Add the kernel for keys and values to a module; its grid is tiles of keys x batch x heads."""
+    function, b = new_entry(module, name, tile.threads)
+    KeyGradient(b, function.args[0], spec, tile).emit(dynamic_shared(module, b))
+    b.ret_void()
+    return function
+
+
+class _Backward(Tiles):
+    """What both kernels have: operands in shared memory, and weights and their cotangents from scores."""
+
+    def allot(self, space: ir.Value) -> None:
+        b, spec, tile, size = self.b, self.spec, self.tile, self.size
+
+        def matrix(rows: int, width: int) -> Matrix:
+            nonlocal space
+            found = Matrix(space, width, line_of(width, size))
+            space = offset(b, space, matrix_bytes(rows, width, size))
+            return found
+
+        self.own = matrix(tile.rows, spec.head)
+        self.own_values = matrix(tile.rows, spec.value_head)
+        self.other = [matrix(BLOCK, spec.head) for _ in range(tile.places)]
+        self.other_values = matrix(BLOCK, spec.value_head)
+        self.pairs = Matrix(space, BLOCK, pairs_line(tile.across, size))
+        self.rest = offset(b, space, tile.rows * self.pairs.line)
+
+    def streamed(self, turn: ir.Value) -> Matrix:
+        """The place of the turn's block of the operand that may have two."""
+        first = self.other[0]
+        if self.tile.places == 1:
+            return first
+        b = self.b
+        distance = matrix_bytes(BLOCK, first.width, self.size)
+        return Matrix(offset(b, first.pointer, b.mul(b.and_(turn, I64(1)), I64(distance))), first.width, first.line)
+
+    def gradient(self, sums: list[ir.Value], parts: list[ir.Value]) -> list[ir.Value]:
+        return [self.b.fadd(x, y) for x, y in zip(sums, parts, strict=True)]
+
+    def zeros(self, width: int) -> list[ir.Value]:
+        return [self.zero] * (self.tile.rows_each * self.groups_of(width) * self.group)
+
+    def write(self, address: Arg, sums: list[ir.Value], width: int, size: ir.Value) -> None:
+        """Write the tile's rows of a gradient; ``size``: how many rows there are."""
+        b = self.b
+        base = self.of_head(address, self.item, self.head)
+        stride = self.arg(Arg[f"{address.name}_{'T' if address is Arg.DQ else 'S'}"])
+        each = self.groups_of(width) * self.group
+        for r in range(self.tile.rows_each):
+            row = b.add(self.first, self.row(r))
+            with if_then(b, b.icmp_signed("<", row, size)):
+                self.write_row(offset(b, base, b.mul(row, stride)), sums[r * each : (r + 1) * each], width)
+
+    first: ir.Value  # the tile's first row
+
+
+class _QueryGradient(QueryTiles, _Backward):
+    def emit(self, space: ir.Value) -> None:
+        b, spec, tile, a = self.b, self.spec, self.tile, self.arg
+        self.allot(space)
+        self.locate()
+        q, k, v, do = (self.of_head(x, self.item, self.head) for x in (Arg.Q, Arg.K, Arg.V, Arg.DO))
+        self.bring(self.own, tile.rows, q, a(Arg.Q_T), self.first, self.t)
+        self.bring(self.own_values, tile.rows, do, a(Arg.DO_T), self.first, self.t)
+        self.bring(self.streamed(I64(0)), BLOCK, k, a(Arg.K_S), I64(0), self.s)
+        self.bring(self.other_values, BLOCK, v, a(Arg.V_S), I64(0), self.s)
+        stats = self.stats(self.item, self.head)
+        last = b.sub(self.t, I64(1))
+        rows = [b.mul(minimum(b, b.add(self.first, self.row(r)), last), I64(self.size)) for r in range(tile.rows_each)]
+        tops, totals, deltas = (
+            [b.load(offset(b, self.base(x), b.add(stats, r)), typ=self.kind, align=self.size) for r in rows]
+            for x in _STATS
+        )
+        with loop(b, 0, self.stop, BLOCK, self.zeros(spec.head)) as it:
+            turn, following = b.lshr(it.index, I64(6)), b.add(it.index, I64(BLOCK))
+            keys = self.streamed(turn)
+            self.arrived()
+            if tile.places == 2:
+                self.bring(self.streamed(b.add(turn, I64(1))), BLOCK, k, a(Arg.K_S), following, self.s)
+            scores = self.scaled(self.scores(self.own, keys))
+            c = self.columns
+            weights = self.weights(
+                [b.fsub(x, tops[i // c]) for i, x in enumerate(scores)], [totals[i // c] for i in range(len(scores))]
+            )
+            weights = self.park(self.pairs, weights)
+            slopes = self.scores(self.own_values, self.other_values)
+            self.meet()
+            self.bring(self.other_values, BLOCK, v, a(Arg.V_S), following, self.s)
+            weights = self.unpark(self.pairs, weights)
+            slopes = [
+                b.fmul(p, b.fsub(x, deltas[i // c])) for i, (p, x) in enumerate(zip(weights, slopes, strict=True))
+            ]
+            self.put(self.pairs, slopes, self.mixed(it.index), lambda: self.visible(it.index))
+            warp_barrier(b)
+            whole, stop = self.bounds(it.index)
+            parts = self.apply(self.pairs, keys, I64(0), whole, self.zeros(spec.head), True)
+            parts = self.apply(self.pairs, keys, whole, stop, parts, False)
+            if tile.places == 1:
+                self.meet()
+                self.bring(keys, BLOCK, k, a(Arg.K_S), following, self.s)
+            it.advance(*self.gradient(list(it.values), parts))
+        self.arrived()
+        self.write(Arg.DQ, self.scaled(it.results), spec.head, self.t)
+
+
+class KeyGradient(_Backward):
+    """Resident rows are keys, streamed rows are queries."""
+
+    def number(self) -> ir.Value:
+        """The block's number in the grid."""
+        return block_index(self.b)
+
+    def begins(self, block: ir.Value) -> None:
+        """What is to do at the start of a block of queries, when all threads have met."""
+
+    def exchange(self, block: ir.Value) -> None:
+        """All threads meet, and see each other's cotangents of scores."""
+        self.meet()
+
+    def ends(self, block: ir.Value) -> None:
+        """What is to do with a block's cotangents of scores."""
+
+    def finish(self) -> None:
+        """What is to do when all threads have met after the last block."""
+
+    def emit(self, space: ir.Value) -> None:
+        b, spec, tile, a = self.b, self.spec, self.tile, self.arg
+        self.allot(space)
+        self.first = b.mul(self.find_head(self.number()), I64(tile.rows))
+        self.begin = I64(0)
+        if spec.causal:  # query i sees keys up to start + i
+            self.position = self.start(self.item)
+            begin = b.and_(b.sub(self.first, self.position), I64(-BLOCK))
+            self.begin = b.select(b.icmp_signed("<", begin, I64(0)), I64(0), begin)
+        q, k, v, do = (self.of_head(x, self.item, self.head) for x in (Arg.Q, Arg.K, Arg.V, Arg.DO))
+        self.bring(self.own, tile.rows, k, a(Arg.K_S), self.first, self.s)
+        self.bring(self.own_values, tile.rows, v, a(Arg.V_S), self.first, self.s)
+        self.bring(self.streamed(b.lshr(self.begin, I64(6))), BLOCK, q, a(Arg.Q_T), self.begin, self.t)
+        self.bring(self.other_values, BLOCK, do, a(Arg.DO_T), self.begin, self.t)
+        sums = [*self.zeros(spec.head), *self.zeros(spec.value_head)]
+        with loop(b, self.begin, self.t, BLOCK, sums) as it:
+            it.advance(*self._block(it.index, list(it.values), q, do))
+        self.arrived()
+        self.finish()
+        count = len(self.zeros(spec.head))
+        self.write(Arg.DK, self.scaled(it.results[:count]), spec.head, self.s)
+        self.write(Arg.DV, it.results[count:], spec.value_head, self.s)
+
+    def _block(self, block: ir.Value, sums: list[ir.Value], q: ir.Value, do: ir.Value) -> list[ir.Value]:
+        b, spec, tile, a, c = self.b, self.spec, self.tile, self.arg, self.columns
+        turn, following = b.lshr(block, I64(6)), b.add(block, I64(BLOCK))
+        queries = self.streamed(turn)
+        tops, totals, deltas = self._columns(block)
+        self.arrived()
+        self.begins(block)
+        if tile.places == 2:
+            self.bring(self.streamed(b.add(turn, I64(1))), BLOCK, q, a(Arg.Q_T), following, self.t)
+        scores = self.scaled(self.scores(self.own, queries))
+        weights = self.weights(
+            [b.fsub(x, tops[i % c]) for i, x in enumerate(scores)], [totals[i % c] for i in range(len(scores))]
+        )
+        mixed, (lowest, whole, stop) = self.mixed(block), self._bounds(block)
+        self.put(self.pairs, weights, mixed, lambda: self.visible(block))
+        warp_barrier(b)
+        count = len(self.zeros(spec.head))
+
+        def parts(right: Matrix) -> list[ir.Value]:
+            found = self.apply(self.pairs, right, I64(0), whole, self.zeros(right.width), True)
+            return self.apply(self.pairs, right, lowest, stop, found, False)
+
+        value_sums = self.gradient(sums[count:], parts(self.other_values))
+        slopes = self.scores(self.own_values, self.other_values)
+        warp_barrier(b)  # every lane has read the weights
+        weights = self.unpark(self.pairs, weights)
+        slopes = [b.fmul(p, b.fsub(x, deltas[i % c])) for i, (p, x) in enumerate(zip(weights, slopes, strict=True))]
+        self.put(self.pairs, slopes, mixed, lambda: self.visible(block))
+        self.exchange(block)
+        self.bring(self.other_values, BLOCK, do, a(Arg.DO_T), following, self.t)
+        key_sums = self.gradient(sums[:count], parts(queries))
+        self.ends(block)
+        if tile.places == 1:
+            self.meet()
+            self.bring(queries, BLOCK, q, a(Arg.Q_T), following, self.t)
+        return [*key_sums, *value_sums]
+
+    def _columns(self, block: ir.Value) -> list[list[ir.Value]]:
+        """m, l and delta of the thread's queries."""
+        b = self.b
+        stats, last = self.stats(self.item, self.head), b.sub(self.t, I64(1))
+        queries = [
+            minimum(b, b.add(block, b.add(self.tx, I64(c * self.tile.across))), last) for c in range(self.columns)
+        ]
+        places = [b.add(stats, b.mul(i, I64(self.size))) for i in queries]
+        return [
+            [b.load(offset(b, self.base(x), place), typ=self.kind, align=self.size) for place in places] for x in _STATS
+        ]
+
+    def lowest(self, key: ir.Value) -> ir.Value:
+        """The first query that sees a key, mask apart."""
+        return b_max(self.b, self.b.sub(key, self.position)) if self.spec.causal else I64(0)
+
+    def mixed(self, block: ir.Value) -> ir.Value:
+        """Whether some query of the block does not see some key of the warp."""
+        b, tile = self.b, self.tile
+        if self.spec.masked:
+            return I1(1)
+        mixed = b.icmp_signed(">", b.add(block, I64(BLOCK)), self.t)
+        if self.spec.causal:
+            last = b.add(self.first, b.add(b.mul(self.warp, I64(tile.warp_rows)), I64(tile.warp_rows - 1)))
+            mixed = b.or_(mixed, b.icmp_signed("<", block, self.lowest(last)))
+        return mixed
+
+    def visible(self, block: ir.Value) -> list[ir.Value]:
+        b, tile = self.b, self.tile
+        start, key = b.add(block, self.tx), b.add(self.first, self.row(0))
+        queries = self.distance(b.sub(self.t, start))
+        if self.spec.causal:
+            ahead = self.distance(b.sub(b.add(self.position, start), key))
+        out = []
+        for r in range(tile.rows_each):
+            for c in range(self.columns):
+                seen = b.icmp_signed("<", I32(c * tile.across), queries)
+                if self.spec.causal:
+                    seen = b.and_(seen, b.icmp_signed("<=", I32(r * self.down - c * tile.across), ahead))
+                if self.spec.masked:
+                    pair = b.add(start, I64(c * tile.across)), b.add(key, I64(r * self.down))
+                    seen = b.and_(seen, self.in_mask(*pair))
+                out.append(seen)
+        return out
+
+    def _bounds(self, block: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
+        """Queries of the block, in whole groups: either all are seen, 0 .. whole; or those lowest .. stop may be."""
+        b, tile = self.b, self.tile
+        if self.spec.masked:
+            return I64(0), I64(0), I64(BLOCK)
+        mixed = self.mixed(block)
+        up = b.and_(b.add(b.sub(self.t, block), I64(self.group - 1)), I64(-self.group))
+        stop = minimum(b, up, I64(BLOCK))
+        low = I64(0)
+        if self.spec.causal:
+            key = b.add(self.first, b.mul(self.warp, I64(tile.warp_rows)))
+            low = b.sub(b.and_(self.lowest(key), I64(-self.group)), block)
+            low = b_max(b, low)
+        return (
+            low,
+            b.select(mixed, I64(0), I64(BLOCK)),
+            b.select(mixed, stop, I64(0)),
+        )
+
+
+def b_max(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    """A number, or 0 if it is below."""
+    return b.select(b.icmp_signed("<", x, I64(0)), I64(0), x)

@@ -1,0 +1,245 @@
+"""Which attention kernel a call runs: tiles by what the GPU has room for, rows one by one where there are few."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import attrs
+
+from volta.numba_cuda.attention.attention import build_attention, forward_bytes
+from volta.numba_cuda.attention.attention_backward import backward_bytes, build_attention_dkv, build_attention_dq
+from volta.numba_cuda.attention.attention_fused import (
+    CLEAR_THREADS,
+    build_attention_backward,
+    build_clear,
+    fused_bytes,
+    turn_words,
+)
+from volta.numba_cuda.attention.attention_rows import THREADS, build_attention_rows, row_blocks
+from volta.numba_cuda.attention.attention_split import build_split, split_blocks, split_bytes
+from volta.numba_cuda.attention.attention_tiles import WIDE, AttentionTile
+from volta.numba_cuda.launches import Launch
+from volta.numba_cuda.ordering.steps import Steps
+from volta.numba_cuda.target.ptx import KernelSource, level_of, shared_of
+from volta.xla_like.attention import BLOCK, OPERANDS, Arg, AttentionSpec
+from volta.xla_like.dot_schedule import item_size
+from volta.xla_like.kernels import Access, KernelCall, LibraryKernel, kernel_name
+
+KERNELS = ("attention", "attention_dq", "attention_dkv")
+
+FEW_ROWS = 16
+"""Calls of at most this many rows run row by row."""
+
+_MANY_KEYS = 1024
+"""Few rows of at least so many keys are cut into key blocks for several blocks of threads."""
+
+_FEW_BLOCKS = 132
+"""Below this many blocks of threads, smaller ones share the work out better."""
+
+
+@attrs.frozen
+class _Shape:
+    """For heads of up to `most` words of 4 bytes: a tile but for its warps, of which there may be so many."""
+
+    most: int
+    rows_each: int
+    across: int
+    warps: tuple[int, ...]
+    places: int = 1
+    unroll: int = 1
+
+
+_SHAPES = {
+    "attention": (
+        _Shape(64, 8, 8, (4, 2, 1), unroll=2), _Shape(128, 8, 16, (8, 4, 2, 1), unroll=2),
+        _Shape(256, 4, 16, (8, 6, 4, 2)), _Shape(512, 2, 16, (8, 4)),
+    ),
+    "attention_dq": (
+        _Shape(64, 8, 16, (4, 2, 1), unroll=2), _Shape(128, 4, 16, (8, 6, 4, 2)), _Shape(256, 2, 16, (8, 4, 2)),
+    ),
+    "attention_dkv": (
+        _Shape(64, 8, 16, (4, 2, 1), places=2), _Shape(128, 4, 16, (8, 6, 4, 2)), _Shape(256, 2, 16, (8, 4, 2)),
+    ),
+}  # fmt: skip
+
+
+@attrs.frozen
+class Chosen:
+    """A kernel, its grid, the threads of a block and its bytes of shared memory."""
+
+    source: KernelSource
+    grid: int
+    threads: int
+    shared: int
+
+
+def choose(call: KernelCall, capability: str) -> Chosen:
+    """The kernel of an attention call on a GPU of a compute capability."""
+    kernel = call.kernel
+    assert isinstance(kernel, LibraryKernel)
+    spec = attrs.evolve(kernel.spec, vector_bits=512)  # the width of the CPU's registers means nothing here
+    word = words_of(call)
+    heads, t, s = word[Arg.B] * word[Arg.N], word[Arg.T], word[Arg.S]
+    rows = s if kernel.name == "attention_dkv" else t
+    stem = kernel_name(LibraryKernel(kernel.name, spec))
+    whole = in_groups(call, spec)
+    tile = tile_of(kernel.name, spec, rows, heads, whole, capability) if t and s else None
+    if tile is None:
+        source = KernelSource(
+            f"{stem}_rows{'w' * whole}",
+            f"{kernel.name} {spec} rows {whole}",
+            lambda m, n: build_attention_rows(m, n, kernel.name, spec, whole),
+        )
+        return Chosen(source, row_blocks(kernel.name, heads, t, s), THREADS, 0)
+    return Chosen(tile_source(kernel.name, spec, tile), heads * -(-rows // tile.rows), tile.threads,
+                  tile_bytes(kernel.name, spec, tile))  # fmt: skip
+
+
+def tile_source(kernel: str, spec: AttentionSpec, tile: AttentionTile) -> KernelSource:
+    build = {"attention": build_attention, "attention_dq": build_attention_dq, "attention_dkv": build_attention_dkv}
+    name = f"{kernel_name(LibraryKernel(kernel, spec))}_{tile.suffix()}"
+    return KernelSource(name, f"{kernel} {spec} {tile}", lambda m, n: build[kernel](m, n, spec, tile))
+
+
+def tile_bytes(kernel: str, spec: AttentionSpec, tile: AttentionTile) -> int:
+    return forward_bytes(spec, tile) if kernel == "attention" else backward_bytes(spec, tile)
+
+
+def tile_of(
+    kernel: str, spec: AttentionSpec, rows: int, heads: int, whole: bool, capability: str
+) -> AttentionTile | None:
+    """The tile for so many rows of so many heads; None: there is none, rows run one by one."""
+    if rows <= FEW_ROWS:
+        return None
+    words = max(spec.head, spec.value_head) * item_size(spec.accumulator) // 4
+    copies, room = level_of(capability) >= (8, 0), shared_of(capability)
+    for shape in _SHAPES[kernel]:
+        parked = shape.rows_each == 8 and kernel != "attention"
+        fitting = []
+        for warps in shape.warps if words <= shape.most else ():
+            for places in range(shape.places, 0, -1):
+                tile = AttentionTile(shape.rows_each, shape.across, warps, whole, copies, places, parked, shape.unroll)
+                if tile_bytes(kernel, spec, tile) <= room:
+                    fitting.append(tile)
+                    break
+        while len(fitting) > 1:
+            tile, smaller = fitting[:2]
+            few = heads * -(-rows // tile.rows) < _FEW_BLOCKS
+            if not few and rows > smaller.rows:
+                break
+            fitting.pop(0)
+        if fitting:
+            return fitting[0]
+    return None
+
+
+# -- key blocks of few rows, shared out --------------------------------------------------------------------------------
+
+
+def is_split(call: KernelCall) -> bool:
+    """Whether a call has few rows, each of many keys."""
+    assert isinstance(call.kernel, LibraryKernel)
+    word = words_of(call)
+    rows = word[Arg.B] * word[Arg.N] * word[Arg.T]
+    few = word[Arg.T] <= FEW_ROWS and rows < 4 * _FEW_BLOCKS
+    return call.kernel.name == "attention" and few and word[Arg.S] >= _MANY_KEYS
+
+
+def split(call: KernelCall, steps: Steps) -> Iterator[Launch]:
+    """The launches of few rows of many keys: every key block, then each row's merged in order."""
+    kernel, word = call.kernel, words_of(call)
+    assert isinstance(kernel, LibraryKernel)
+    spec, whole = attrs.evolve(kernel.spec, vector_bits=512), in_groups(call, kernel.spec)
+    rows = word[Arg.B] * word[Arg.N] * word[Arg.T]
+    results = steps.scratch(split_bytes(spec, rows, word[Arg.S]))
+    words: list[Access | int] = [*call.accesses, *call.sizes, results]
+    reads = [x for x in call.accesses if x.buffer in call.reads]
+    writes = [x for x in call.accesses if x.buffer in call.writes]
+    stem, text = kernel_name(LibraryKernel("attention", spec)), f"attention {spec} {whole}"
+    yield steps.launch(
+        f"{stem}_blocks{'w' * whole}", f"{text} blocks", lambda m, n: build_split(m, n, spec, whole, False),
+        split_blocks(rows, word[Arg.S]), THREADS, words, reads, [results],
+    )  # fmt: skip
+    yield steps.launch(
+        f"{stem}_merge{'w' * whole}", f"{text} merge", lambda m, n: build_split(m, n, spec, whole, True),
+        rows, THREADS, words, [*reads, results], writes,
+    )  # fmt: skip
+
+
+# -- both cotangents in one kernel -------------------------------------------------------------------------------------
+
+BACKWARD = "attention_backward"
+
+AT_ONCE = 264
+"""Blocks of threads that a large GPU runs at once, with heads of up to 64 elements; of larger ones it runs half."""
+
+
+def parts_of(call: KernelCall, capability: str) -> tuple[KernelCall, ...]:
+    """A call, or the calls that it consists of where the GPU has no kernel for them all."""
+    if isinstance(call.kernel, LibraryKernel) and call.kernel.name == BACKWARD and fused_tile(call, capability):
+        return (attrs.evolve(call, parts=()),)
+    return call.each()
+
+
+def fused_tile(call: KernelCall, capability: str) -> AttentionTile | None:
+    """The tile for both cotangents of a call; None: there is none, or the call is too small."""
+    assert isinstance(call.kernel, LibraryKernel)
+    spec, word = call.kernel.spec, words_of(call)
+    width = max(spec.head, spec.value_head)
+    keys, queries = (-(-word[a] // BLOCK) for a in (Arg.S, Arg.T))
+    work = word[Arg.B] * word[Arg.N] * keys * queries // (1 + spec.causal)
+    # Since blocks take turns, a head takes as many steps as it has blocks of keys and of queries. Where all pairs of
+    # blocks, shared out, are fewer than 1.5 times that, waiting costs more than computing scores twice.
+    if 2 * work < 3 * (AT_ONCE if width <= 64 else AT_ONCE // 2) * (keys + queries):
+        return None
+    if spec.dtype != "float32" or width > 128 or min(word[Arg.T], word[Arg.S]) <= FEW_ROWS or not in_groups(call, spec):
+        return None
+    copies, room = level_of(capability) >= (8, 0), shared_of(capability)
+    rows_each, warps = (8, 4) if width <= 64 else (4, 8)
+    for places in (2, 1):
+        tile = AttentionTile(rows_each, 16, warps, True, copies, places, parked=True)
+        if fused_bytes(spec, tile) <= room:
+            return tile
+    return None
+
+
+def backward(call: KernelCall, steps: Steps, capability: str) -> Iterator[Launch]:
+    """The launches of both cotangents: blocks of keys take turns, so what counts the turns is made 0 first."""
+    kernel, tile = call.kernel, fused_tile(call, capability)
+    assert isinstance(kernel, LibraryKernel) and tile is not None
+    spec, word = attrs.evolve(kernel.spec, vector_bits=512), words_of(call)
+    heads = word[Arg.B] * word[Arg.N]
+    count = turn_words(heads, word[Arg.T])
+    turns = steps.scratch(4 * count)
+    yield steps.launch(
+        "volta_attention_clear", "clear", build_clear, -(-count // CLEAR_THREADS), CLEAR_THREADS, (turns, count),
+        (), (turns,),
+    )  # fmt: skip
+    name = f"{kernel_name(LibraryKernel(BACKWARD, spec))}_{tile.suffix()}"
+    launch = steps.launch(
+        name, f"{BACKWARD} {spec} {tile}", lambda m, n: build_attention_backward(m, n, spec, tile),
+        heads * -(-word[Arg.S] // tile.rows), tile.threads, (*call.accesses, *call.sizes, turns),
+        [x for x in call.accesses if x.buffer in call.reads],
+        [*(x for x in call.accesses if x.buffer in call.writes), turns],
+    )  # fmt: skip
+    yield attrs.evolve(launch, shared=fused_bytes(spec, tile), alone=True)
+
+
+def words_of(call: KernelCall) -> dict[Arg, int]:
+    """A call's args behind the addresses."""
+    return dict(zip((a for a in Arg if a not in OPERANDS), call.sizes, strict=True))
+
+
+def in_groups(call: KernelCall, spec: AttentionSpec) -> bool:
+    """Whether every operand with heads can be copied 16 bytes at a time."""
+    item = item_size(spec.dtype)
+    if any(width * item % WIDE for width in (spec.head, spec.value_head)):
+        return False
+    word = words_of(call)
+    for arg, access in zip(OPERANDS, call.accesses, strict=True):
+        first = {a.name: a for a in Arg}.get(f"{arg.name}_B")
+        if access.buffer is None or first is None or arg in (Arg.START, Arg.MASK):
+            continue
+        if access.offset % WIDE or any(word[Arg(first + i)] % WIDE for i in range(3)):
+            return False
+    return True

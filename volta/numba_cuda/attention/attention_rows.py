@@ -1,0 +1,365 @@
+"""Attention row by row: for few queries, as when a model writes word by word, and for sizes that no tile has room for.
+
+A warp scores one row against a block of 64 of the other side, two to a lane; then a lane has every 32nd element of a
+head. Forward, the warps of a block of threads share out one row's key blocks and all merge what they found, in order;
+backward a warp has a row of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from llvmlite import ir
+
+from volta.emit.builder import Builder, item_size
+from volta.emit.loops import I32, I64, fma, for_range, if_then, loop, minimum, offset
+from volta.numba_cuda.attention.attention_common import AttentionKernel
+from volta.numba_cuda.attention.attention_tiles import WIDE
+from volta.numba_cuda.target.ptx_ops import ballot
+from volta.numba_cuda.target.threads import (
+    WARP,
+    barrier,
+    block_index,
+    new_entry,
+    shared_memory,
+    thread_index,
+    warp_barrier,
+)
+from volta.xla_like.attention import BLOCK, Arg, AttentionSpec
+
+WARPS = 8
+THREADS = WARPS * WARP
+_EACH = BLOCK // WARP
+_AT_ONCE = 8
+"""Rows whose elements are on their way at once."""
+
+
+def build_attention_rows(module: ir.Module, name: str, kernel: str, spec: AttentionSpec, whole: bool) -> ir.Function:
+    """Add a kernel to a module; its grid is `row_blocks`. ``whole``: operands can be read 16 bytes at a time."""
+    function, b = new_entry(module, name, THREADS)
+    {"attention": RowForward, "attention_dq": _QueryGradient, "attention_dkv": _KeyGradient}[kernel](
+        b, function, spec, whole
+    ).emit()
+    b.ret_void()
+    return function
+
+
+def row_blocks(kernel: str, heads: int, t: int, s: int) -> int:
+    """Blocks of threads for so many heads of all batch items."""
+    if kernel == "attention":
+        return heads * t
+    return heads * -(-(s if kernel == "attention_dkv" else t) // WARPS)
+
+
+class _Rows(AttentionKernel):
+    """What the three kernels share: a warp's scores against a block, and its chains over one."""
+
+    def __init__(self, b: ir.IRBuilder, function: ir.Function, spec: AttentionSpec, whole: bool) -> None:
+        super().__init__(b, function.args[0], spec)
+        self.whole = whole
+        self.thread = thread_index(b)
+        self.lane = b.and_(self.thread, I64(WARP - 1))
+        self.warp = b.lshr(self.thread, I64(5))
+        self.space = shared_memory(b.module, b, f"{function.name}_rows", self.shared_bytes())
+
+    def shared_bytes(self) -> int:
+        raise NotImplementedError
+
+    def emit(self) -> None:
+        raise NotImplementedError
+
+    def element(self, base: ir.Value, index: ir.Value) -> ir.Value:
+        """An element of an operand, as the accumulator's kind."""
+        item = item_size(self.spec.dtype)
+        return self.one.load(offset(self.b, base, self.b.mul(index, I64(item))), self.spec.dtype).ir
+
+    def keep(self, to: ir.Value, base: ir.Value, width: int, first: ir.Value, threads: int) -> None:
+        """Copy a row to shared memory, by threads ``first`` of so many."""
+        b = self.b
+        with for_range(b, first, width, threads) as i:
+            b.store(self.element(base, i), offset(b, to, b.mul(i, I64(self.size))), align=self.size)
+
+    def line(self, base: ir.Value, stride: ir.Value, row: ir.Value, size: ir.Value) -> ir.Value:
+        """A row of an operand, the last one beyond its end."""
+        b = self.b
+        return offset(b, base, b.mul(minimum(b, row, b.sub(size, I64(1))), stride))
+
+    def dots(self, own: ir.Value, lines: Sequence[ir.Value], width: int) -> list[ir.Value]:
+        """DOT of the row in shared memory and each of some rows."""
+        b, dtype = self.b, self.spec.dtype
+        item = item_size(dtype)
+        each = WIDE // item if self.whole else 1
+        parts = next(n for n in (4, 2, 1) if width // each % n == 0) if self.whole else 1
+        step, one = each * parts, Builder(b, each)
+        with loop(b, 0, width, step, [self.zero] * len(lines)) as it:
+            starts = [offset(b, line, b.mul(it.index, I64(item))) for line in lines]
+            groups = [
+                [one.load(offset(b, start, part * each * item), dtype, align=each * item) for start in starts]
+                for part in range(parts)
+            ]
+            found = list(it.values)
+            for k in range(step):
+                here = offset(b, own, b.mul(b.add(it.index, I64(k)), I64(self.size)))
+                x = b.load(here, typ=self.kind, align=self.size)
+                found = [
+                    fma(b, x, one.lane(group, k % each).ir, y)
+                    for group, y in zip(groups[k // each], found, strict=True)
+                ]
+            it.advance(*found)
+        return list(it.results)
+
+    def others(self, block: ir.Value) -> list[ir.Value]:
+        """The lane's rows of a block of the other side."""
+        b = self.b
+        return [b.add(block, b.add(self.lane, I64(e * WARP))) for e in range(_EACH)]
+
+    def columns(self, width: int) -> list[ir.Value]:
+        """The lane's elements of a head; those beyond its end are its last."""
+        b = self.b
+        return [minimum(b, b.add(self.lane, I64(WARP * g)), I64(width - 1)) for g in range(-(-width // WARP))]
+
+    def chains(
+        self, weights: Sequence[ir.Value], seen: Sequence[ir.Value], base: ir.Value, stride: ir.Value,
+        block: ir.Value, size: ir.Value, width: int,
+    ) -> list[ir.Value]:  # fmt: skip
+        """For the lane's elements: chains over the block's rows that are seen, of weight times element."""
+        b, sums = self.b, [self.zero] * -(-width // WARP)
+        columns = self.columns(width)
+        for weight, bits in zip(weights, seen, strict=True):
+            with loop(b, 0, WARP, _AT_ONCE, sums) as it:
+                found = list(it.values)
+                indices = [b.add(it.index, I64(k)) for k in range(_AT_ONCE)]
+                lines = [self.line(base, stride, b.add(block, i), size) for i in indices]
+                elements = [[self.element(line, c) for c in columns] for line in lines]
+                for i, row in zip(indices, elements, strict=True):
+                    index = b.trunc(i, I32)
+                    w = self.shuffled("idx", weight, index)
+                    here = b.icmp_unsigned("!=", b.and_(b.lshr(bits, index), I32(1)), I32(0))
+                    found = [b.select(here, fma(b, w, y, x), x) for y, x in zip(row, found, strict=True)]
+                it.advance(*found)
+            sums = list(it.results)
+            block = b.add(block, I64(WARP))
+        return sums
+
+    def lane_sum(self, parts: Sequence[ir.Value], combine: str) -> ir.Value:
+        """A block's 64 numbers combined by halving: their sum, or the largest."""
+        b = self.b
+        join = b.fadd if combine == "sum" else self.maximum
+        found = join(parts[0], parts[1])
+        distance = WARP // 2
+        while distance:
+            found = join(found, self.shuffled("bfly", found, I32(distance)))
+            distance //= 2
+        return found
+
+    def pair_seen(self, row: ir.Value, key: ir.Value, position: ir.Value) -> ir.Value:
+        """Whether a row sees a key; both may lie beyond the end."""
+        b = self.b
+        seen = b.and_(b.icmp_signed("<", key, self.s), b.icmp_signed("<", row, self.t))
+        if self.spec.causal:
+            seen = b.and_(seen, b.icmp_signed("<=", key, b.add(position, row)))
+        return b.and_(seen, self.in_mask(row, key)) if self.spec.masked else seen
+
+    def write_columns(self, base: ir.Value, values: Sequence[ir.Value], width: int) -> None:
+        b, dtype = self.b, self.spec.dtype
+        for g, value in enumerate(values):
+            column = b.add(self.lane, I64(WARP * g))
+            with if_then(b, b.icmp_signed("<", column, I64(width))):
+                place = offset(b, base, b.mul(column, I64(item_size(dtype))))
+                self.one.store(self.one.value(value, self.dtype), place, dtype)
+
+
+class RowForward(_Rows):
+    """A block of threads has a row; round by round its warps take one key block each, and all merge them in order."""
+
+    def shared_bytes(self) -> int:
+        return self.size * (self.spec.head + WARPS * (3 + self.spec.value_head))
+
+    def emit(self) -> None:
+        b, spec, width = self.b, self.spec, self.spec.value_head
+        row = self.find_head(block_index(b))
+        stop = self.locate(row)
+        facts = offset(b, self.space, self.size * spec.head)  # of each warp: m, l, whether any key is seen
+        parts = offset(b, facts, self.size * 3 * WARPS)
+        with loop(b, 0, stop, WARPS * BLOCK, self.begin()) as it:
+            block = b.add(it.index, b.mul(self.warp, I64(BLOCK)))
+            with if_then(b, b.icmp_signed("<", block, stop)):
+                self.score(row, block, self.warp, facts, parts)
+            barrier(b)
+            blocks = minimum(b, b.lshr(b.add(b.sub(stop, it.index), I64(BLOCK - 1)), I64(6)), I64(WARPS))
+            with loop(b, 0, blocks, 1, list(it.values)) as merging:
+                found = self.found(merging.index, facts, parts, width)
+                merging.advance(*self.merge(list(merging.values), *found))
+            barrier(b)
+            it.advance(*merging.results)
+        self.finish(row, *it.results)
+
+    def locate(self, row: ir.Value) -> ir.Value:
+        """Bring a row to shared memory; the keys that it sees end at the result."""
+        b, a = self.b, self.arg
+        self.position = self.start(self.item)
+        q = self.of_head(Arg.Q, self.item, self.head)
+        self.keep(self.space, offset(b, q, b.mul(row, a(Arg.Q_T))), self.spec.head, self.thread, THREADS)
+        barrier(b)
+        if not self.spec.causal:
+            return self.s
+        return minimum(b, self.s, b.add(b.add(self.position, row), I64(1)))
+
+    def begin(self) -> list[ir.Value]:
+        """m, l and the thread's element of the result before the first block."""
+        return [self.constant(float("-inf")), self.zero, self.zero]
+
+    def column(self) -> ir.Value:
+        """The element of the result that the thread merges."""
+        return minimum(self.b, self.thread, I64(self.spec.value_head - 1))
+
+    def finish(self, row: ir.Value, top: ir.Value, total: ir.Value, value: ir.Value) -> None:
+        b, spec, a = self.b, self.spec, self.arg
+        nothing = b.fcmp_ordered("==", total, self.zero)
+        value = b.select(nothing, self.zero, b.fdiv(value, total))
+        with if_then(b, b.icmp_signed("<", self.thread, I64(spec.value_head))):
+            line = offset(b, self.of_head(Arg.OUT, self.item, self.head), b.mul(row, a(Arg.OUT_T)))
+            place = offset(b, line, b.mul(self.thread, I64(item_size(spec.dtype))))
+            self.one.store(self.one.value(value, self.dtype), place, spec.dtype)
+        with if_then(b, b.icmp_signed("==", self.thread, I64(0))):
+            at = b.add(self.stats(self.item, self.head), b.mul(row, I64(self.size)))
+            b.store(top, offset(b, self.base(Arg.M), at), align=self.size)
+            b.store(total, offset(b, self.base(Arg.L), at), align=self.size)
+
+    def score(self, row: ir.Value, block: ir.Value, number: ir.Value, facts: ir.Value, parts: ir.Value) -> None:
+        """A warp's key block: its m, l and weighted values, left as those of a number."""
+        b, spec, a = self.b, self.spec, self.arg
+        k, v = (self.of_head(x, self.item, self.head) for x in (Arg.K, Arg.V))
+        keys = self.others(block)
+        lines = [self.line(k, a(Arg.K_S), key, self.s) for key in keys]
+        scores = self.scaled(self.dots(self.space, lines, spec.head))
+        seen = [self.pair_seen(row, key, self.position) for key in keys]
+        bits = [ballot(b, x) for x in seen]
+        some = b.icmp_unsigned("!=", b.or_(*bits), I32(0))
+        low = self.constant(float("-inf"))
+        top = self.lane_sum([b.select(x, y, low) for x, y in zip(seen, scores, strict=True)], "max")
+        weights = [b.select(x, self.exp_down(b.fsub(y, top)), self.zero) for x, y in zip(seen, scores, strict=True)]
+        total = self.lane_sum(weights, "sum")
+        sums = self.chains(weights, bits, v, a(Arg.V_S), block, self.s, spec.value_head)
+        with if_then(b, b.icmp_signed("==", self.lane, I64(0))):
+            there = b.select(some, self.constant(1.0), self.zero)
+            for i, x in enumerate((top, total, there)):
+                place = b.add(b.mul(number, I64(3)), I64(i))
+                b.store(x, offset(b, facts, b.mul(place, I64(self.size))), align=self.size)
+        width = spec.value_head
+        own = offset(b, parts, b.mul(number, I64(width * self.size)))
+        for g, x in enumerate(sums):
+            column = b.add(self.lane, I64(WARP * g))
+            with if_then(b, b.icmp_signed("<", column, I64(width))):
+                b.store(x, offset(b, own, b.mul(column, I64(self.size))), align=self.size)
+
+    def found(self, number: ir.Value, facts: ir.Value, parts: ir.Value, width: int) -> list[ir.Value]:
+        """What `score` left: m, l, 0 if no key is seen, and the thread's element."""
+        b = self.b
+        first = b.mul(number, I64(3))
+        places = [offset(b, facts, b.mul(b.add(first, I64(i)), I64(self.size))) for i in range(3)]
+        place = b.mul(b.add(b.mul(number, I64(width)), self.column()), I64(self.size))
+        return [b.load(x, typ=self.kind, align=self.size) for x in (*places, offset(b, parts, place))]
+
+    def merge(
+        self, state: list[ir.Value], block_top: ir.Value, block_total: ir.Value, there: ir.Value, part: ir.Value
+    ) -> list[ir.Value]:
+        b = self.b
+        top, total, value = state
+        low = self.constant(float("-inf"))
+        new_top = self.maximum(top, block_top)
+        old = b.select(b.fcmp_ordered("==", top, low), self.zero, self.exp_down(b.fsub(top, new_top)))
+        new = self.exp_down(b.fsub(block_top, new_top))
+        merged = [new_top, fma(b, total, old, b.fmul(block_total, new)), fma(b, value, old, b.fmul(part, new))]
+        some = b.fcmp_ordered("!=", there, self.zero)
+        return [b.select(some, x, y) for x, y in zip(merged, state, strict=True)]
+
+
+class _RowGradient(_Rows):
+    """A warp has a row, with two operands of it in shared memory."""
+
+    def shared_bytes(self) -> int:
+        return WARPS * self.size * (self.spec.head + self.spec.value_head)
+
+    def locate(self, size: ir.Value, own: tuple[Arg, Arg], strides: tuple[Arg, Arg]) -> tuple[ir.Value, ir.Value]:
+        """Find the warp's row and bring it; returns its number (it may lie beyond the end) and the operands' place."""
+        b, spec = self.b, self.spec
+        warp_rows = self.find_head(block_index(b))
+        row = b.add(b.mul(warp_rows, I64(WARPS)), self.warp)
+        self.position = self.start(self.item)
+        space = offset(b, self.space, b.mul(self.warp, I64(self.size * (spec.head + spec.value_head))))
+        values = offset(b, space, self.size * spec.head)
+        for to, address, stride, width in zip((space, values), own, strides, (spec.head, spec.value_head), strict=True):
+            line = self.line(self.of_head(address, self.item, self.head), self.arg(stride), row, size)
+            self.keep(to, line, width, self.lane, WARP)
+        warp_barrier(b)
+        return row, space
+
+    def slopes(
+        self, rows: Sequence[ir.Value], scores: Sequence[ir.Value], products: Sequence[ir.Value]
+    ) -> tuple[list[ir.Value], list[ir.Value]]:
+        """Weights and their cotangents; ``rows``: the query of each pair."""
+        b, stats = self.b, self.stats(self.item, self.head)
+        weights, slopes = [], []
+        for row, score, product in zip(rows, scores, products, strict=True):
+            place = b.add(stats, b.mul(minimum(b, row, b.sub(self.t, I64(1))), I64(self.size)))
+            top, total, delta = (
+                b.load(offset(b, self.base(x), place), typ=self.kind, align=self.size)
+                for x in (Arg.M, Arg.L, Arg.DELTA)
+            )
+            weights.append(b.fdiv(self.exp(b.fsub(score, top)), total))
+            slopes.append(b.fmul(weights[-1], b.fsub(product, delta)))
+        return weights, slopes
+
+    def write(
+        self, address: Arg, stride: Arg, row: ir.Value, size: ir.Value, values: list[ir.Value], width: int
+    ) -> None:
+        b = self.b
+        with if_then(b, b.icmp_signed("<", row, size)):
+            base = offset(b, self.of_head(address, self.item, self.head), b.mul(row, self.arg(stride)))
+            self.write_columns(base, values, width)
+
+
+class _QueryGradient(_RowGradient):
+    def emit(self) -> None:
+        b, spec, a = self.b, self.spec, self.arg
+        row, space = self.locate(self.t, (Arg.Q, Arg.DO), (Arg.Q_T, Arg.DO_T))
+        k, v = (self.of_head(x, self.item, self.head) for x in (Arg.K, Arg.V))
+        stop = self.s
+        if spec.causal:
+            stop = minimum(b, stop, b.add(b.add(self.position, row), I64(1)))
+        with loop(b, 0, stop, BLOCK, [self.zero] * -(-spec.head // WARP)) as it:
+            keys = self.others(it.index)
+            scores = self.scaled(self.dots(space, [self.line(k, a(Arg.K_S), j, self.s) for j in keys], spec.head))
+            values = offset(b, space, self.size * spec.head)
+            products = self.dots(values, [self.line(v, a(Arg.V_S), j, self.s) for j in keys], spec.value_head)
+            _, slopes = self.slopes([row] * _EACH, scores, products)
+            seen = [ballot(b, self.pair_seen(row, j, self.position)) for j in keys]
+            parts = self.chains(slopes, seen, k, a(Arg.K_S), it.index, self.s, spec.head)
+            it.advance(*[b.fadd(x, y) for x, y in zip(it.values, parts, strict=True)])
+        self.write(Arg.DQ, Arg.DQ_T, row, self.t, self.scaled(it.results), spec.head)
+
+
+class _KeyGradient(_RowGradient):
+    def emit(self) -> None:
+        b, spec, a = self.b, self.spec, self.arg
+        key, space = self.locate(self.s, (Arg.K, Arg.V), (Arg.K_S, Arg.V_S))
+        q, do = (self.of_head(x, self.item, self.head) for x in (Arg.Q, Arg.DO))
+        begin = I64(0)
+        if spec.causal:
+            begin = b.and_(b.sub(key, self.position), I64(-BLOCK))
+            begin = b.select(b.icmp_signed("<", begin, I64(0)), I64(0), begin)
+        count = -(-spec.head // WARP)
+        zeros = [self.zero] * (count - (-spec.value_head // WARP))
+        with loop(b, begin, self.t, BLOCK, zeros) as it:
+            rows = self.others(it.index)
+            scores = self.scaled(self.dots(space, [self.line(q, a(Arg.Q_T), i, self.t) for i in rows], spec.head))
+            values = offset(b, space, self.size * spec.head)
+            products = self.dots(values, [self.line(do, a(Arg.DO_T), i, self.t) for i in rows], spec.value_head)
+            weights, slopes = self.slopes(rows, scores, products)
+            seen = [ballot(b, self.pair_seen(i, key, self.position)) for i in rows]
+            parts = self.chains(slopes, seen, q, a(Arg.Q_T), it.index, self.t, spec.head)
+            parts += self.chains(weights, seen, do, a(Arg.DO_T), it.index, self.t, spec.value_head)
+            it.advance(*[b.fadd(x, y) for x, y in zip(it.values, parts, strict=True)])
+        self.write(Arg.DK, Arg.DK_S, key, self.s, self.scaled(it.results[:count]), spec.head)
+        self.write(Arg.DV, Arg.DV_S, key, self.s, list(it.results[count:]), spec.value_head)

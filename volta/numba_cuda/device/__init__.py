@@ -1,0 +1,1 @@
+"""Volta's own runtime over the driver: devices, streams, memory, copies, launches."""

@@ -1,0 +1,212 @@
+"""Loaded code, and the kernels of a plan as something to launch: one by one, or recorded as a graph."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import attrs
+import numpy as np
+
+from volta.core.errors import DeviceError
+from volta.numba_cuda.device import cuda_api
+from volta.numba_cuda.device.driver import Device
+from volta.numba_cuda.device.launcher import HEADER, ROW, launcher
+from volta.numba_cuda.device.staging import HOST
+from volta.numba_cuda.device.streams import Event, Stream
+from volta.numba_cuda.device_plan import FEW
+
+_ERROR_LOG, _ERROR_LOG_BYTES = 5, 6  # CUjit_option
+_DYNAMIC_SHARED = 8  # CUfunction_attribute
+_WAIT_EQUAL = 1  # CUstreamWaitValue_flags
+
+
+_GATED = 128
+"""Kernels that are queued behind one gate to be timed; a stream takes about a thousand commands."""
+
+
+class ErrorLog:
+    """Where the driver's assembler writes what is wrong; ``options`` says so in a call: count, names, values."""
+
+    def __init__(self) -> None:
+        self._text = ctypes.create_string_buffer(8192)
+        names = (ctypes.c_int * 2)(_ERROR_LOG, _ERROR_LOG_BYTES)
+        self.options = 2, names, (ctypes.c_void_p * 2)(ctypes.addressof(self._text), len(self._text))
+
+    def check(self, device: Device, code: int) -> None:
+        """Raise DeviceError for a status, with what was written."""
+        try:
+            device.check(code)
+        except DeviceError as error:
+            raise DeviceError(f"{error}{_hint(code, device)}{_said(self._text.value)}") from None
+
+
+class Module:
+    """Loaded machine code, from PTX text or a cubin; keep it as long as its functions are used."""
+
+    def __init__(self, device: Device, image: str | bytes) -> None:
+        self.device, self.handle = device, 0
+        device.enter()
+        log = ErrorLog()
+        data = image.encode() + b"\0" if isinstance(image, str) else image
+        out = ctypes.c_void_p()
+        log.check(device, device.api.cuModuleLoadDataEx(ctypes.byref(out), data, *log.options))
+        self.handle = out.value or 0
+
+    def function(self, name: str) -> int:
+        """A kernel by its symbol; DeviceError if the module has none of that name."""
+        out = ctypes.c_void_p()
+        try:
+            self.device.check(self.device.api.cuModuleGetFunction(ctypes.byref(out), self.handle, name.encode()))
+        except DeviceError as error:
+            raise DeviceError(f"the module has no kernel {name!r}: {error}") from None
+        return out.value or 0
+
+    def unload(self) -> None:
+        """Drop the code; its functions are gone."""
+        handle, self.handle = self.handle, 0
+        if handle:
+            self.device.enter()
+            self.device.check(self.device.api.cuModuleUnload(handle))
+
+
+def _hint(code: int, device: Device) -> str:
+    version = device.runtime.version
+    if code == cuda_api.UNSUPPORTED_PTX:
+        return (
+            f"\nthe code is PTX of a newer version than the driver reads (it knows CUDA {version // 1000}."
+            f"{version % 1000 // 10}): update the driver"
+        )
+    if code in (cuda_api.NO_BINARY, cuda_api.INVALID_PTX, cuda_api.INVALID_IMAGE):
+        major, minor = device.info.capability
+        return f"\nthe code cannot be loaded on {device.info.name} (compute capability {major}.{minor})"
+    return ""
+
+
+def _said(log: bytes) -> str:
+    text = log.decode(errors="replace").strip()
+    return f"\nthe driver's assembler says: {text}" if text else ""
+
+
+def allow_shared(device: Device, function: int, nbytes: int) -> None:
+    """Let a kernel's blocks have this much dynamic shared memory; DeviceError where the device has less."""
+    if nbytes:  # what is allowed at first depends on what the kernel has of static shared memory
+        device.enter()
+        have = device.runtime.number(device.api.cuFuncGetAttribute, _DYNAMIC_SHARED, function)
+        if have < nbytes:
+            device.check(device.api.cuFuncSetAttribute(function, _DYNAMIC_SHARED, nbytes))
+
+
+@attrs.frozen
+class Row:
+    """A kernel to launch: function, blocks, threads in each, the address of its args block, shared memory."""
+
+    function: int
+    grid: int
+    threads: int
+    args: int
+    shared: int = 0
+    after: tuple[int, ...] = ()  # rows of a graph that it waits for
+
+
+class _Node(ctypes.Structure):
+    """CUDA_KERNEL_NODE_PARAMS."""
+
+    _fields_ = (
+        ("function", ctypes.c_void_p), ("grid", ctypes.c_uint * 3), ("threads", ctypes.c_uint * 3),
+        ("shared", ctypes.c_uint), ("params", ctypes.c_void_p), ("extra", ctypes.c_void_p),
+    )  # fmt: skip
+
+
+class Launches:
+    """Kernels on a stream, each of which reads its args from device memory; `launch` launches them all.
+
+    Few run in order. More become a graph, in which a kernel waits for those that its row names.
+    """
+
+    def __init__(self, stream: Stream, rows: Sequence[Row], by_value: bool = False) -> None:
+        """With ``by_value`` the args lie in host memory, and are read as the kernels are launched."""
+        device = self._device = stream.device
+        self.stream, self._rows, self._graph, self._exec = stream, tuple(rows), 0, 0
+        self._values = (ctypes.c_uint64 * len(rows))(*(row.args for row in rows))
+        first, size = ctypes.addressof(self._values), ctypes.sizeof(ctypes.c_uint64)
+        params = [row.args for row in rows] if by_value else [first + size * i for i in range(len(rows))]
+        self._params = (ctypes.c_void_p * len(rows))(*params)
+        api = device.api
+        words = np.zeros(HEADER + ROW * len(rows), np.int64)
+        words[2:5] = stream.handle, cuda_api.address_of(api.cuCtxSetCurrent), device.context
+        if len(rows) > FEW:
+            self._record()
+            words[1], words[5] = cuda_api.address_of(api.cuGraphLaunch), self._exec
+        else:
+            words[0], words[1] = len(rows), cuda_api.address_of(api.cuLaunchKernel)
+        for i, row in enumerate(rows):
+            at = HEADER + ROW * i
+            words[at : at + ROW] = row.function, row.grid, row.threads, row.shared, self._param(i)
+        self._launch = launcher(words, (self._values, self._params))
+
+    def _param(self, i: int) -> int:
+        return ctypes.addressof(self._params) + ctypes.sizeof(ctypes.c_void_p) * i
+
+    def _each(self, i: int, stream: Stream) -> None:
+        row = self._rows[i]
+        code = self._device.api.cuLaunchKernel(
+            row.function, row.grid, 1, 1, row.threads, 1, 1, row.shared, stream.handle, self._param(i), None
+        )
+        self._device.check(code)
+
+    def _record(self) -> None:
+        device, api = self._device, self._device.api
+        device.enter()
+        self._graph = device.runtime.number(api.cuGraphCreate, 0, kind=ctypes.c_void_p)
+        nodes: list[int] = []
+        for i, row in enumerate(self._rows):
+            before = (ctypes.c_void_p * max(1, len(row.after)))(*(nodes[p] for p in row.after))
+            node = _Node(row.function, (row.grid, 1, 1), (row.threads, 1, 1), row.shared, self._param(i), None)
+            out = ctypes.c_void_p()
+            device.check(
+                api.cuGraphAddKernelNode(
+                    ctypes.byref(out), self._graph, ctypes.addressof(before), len(row.after), ctypes.addressof(node)
+                )
+            )
+            nodes.append(out.value or 0)
+        self._exec = device.runtime.number(api.cuGraphInstantiateWithFlags, self._graph, 0, kind=ctypes.c_void_p)
+
+    def launch(self) -> None:
+        """Launch all, without waiting for any."""
+        code = self._launch()
+        if code:
+            self._device.check(code)
+
+    def timed(self) -> list[float]:
+        """Launch one by one and wait; microseconds that each took on the device.
+
+        The kernels queue behind a gate, so that none waits for the host. A time includes the gap to the next kernel,
+        about a microsecond.
+        """
+        device, stream, found = self._device, self.stream, []
+        device.enter()
+        gate = device.pinned.take(64, HOST)
+        word = ctypes.c_uint32.from_address(gate.address)
+        try:
+            for start in range(0, len(self._rows), _GATED):
+                word.value = 0
+                device.check(device.api.cuStreamWaitValue32(stream.handle, gate.address, 1, _WAIT_EQUAL))
+                try:
+                    events = [Event(stream, timing=True)]
+                    for i in range(start, min(len(self._rows), start + _GATED)):
+                        self._each(i, stream)
+                        events.append(Event(stream, timing=True))
+                finally:
+                    word.value = 1
+                stream.synchronize()
+                found += [after.since(before) for before, after in zip(events, events[1:], strict=False)]
+        finally:
+            gate.give_back()
+        return found
+
+    def __del__(self) -> None:
+        if getattr(self, "_exec", 0):
+            self._device.api.cuGraphExecDestroy(self._exec)
+        if getattr(self, "_graph", 0):
+            self._device.api.cuGraphDestroy(self._graph)

@@ -1,0 +1,66 @@
+"""A plan on a device: bound to its constants, and launched."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Sequence
+
+from volta.numba_cuda.args import Addresses, Tables, Template, Values
+from volta.numba_cuda.device import profile
+from volta.numba_cuda.device.driver import Device, counters
+from volta.numba_cuda.device.graph import allow_shared
+from volta.numba_cuda.device.streams import Stream
+from volta.numba_cuda.device_plan import DevicePlan, table_of
+from volta.numba_cuda.target import modules, ptx
+from volta.numba_cuda.target.ptx import KernelSource
+
+
+class Executable:
+    """A plan bound to a device. `call` takes the addresses of inputs, of new outputs, and of the arena with its
+    workspace behind it. Safe to call from several threads and on several streams."""
+
+    def __init__(self, plan: DevicePlan, const_addresses: Sequence[int], device: Device, keep: object) -> None:
+        self._keep = keep
+        self._plan, self._device = plan, device
+        functions = modules.functions_of(device, (x.source for x in plan.launches))
+        for x in plan.launches:
+            allow_shared(device, functions[x.source.name], x.shared)
+        self._template = Template(plan, table_of(plan, list(const_addresses)), functions)
+        self._bound: dict[Stream, Tables | Values] = {}
+        self._lock = threading.Lock()
+
+    def call(self, stream: Stream, addresses: Addresses) -> None:
+        """Run the plan, without waiting for it."""
+        with self._lock:  # held while work is queued, never while it is waited for
+            bound = self._bound.get(stream)
+            if bound is None:
+                if not self._plan.launches:
+                    return
+                kind = Values if self._plan.by_value else Tables
+                bound = self._bound[stream] = kind(self._template, stream)
+            launches = bound.launches(addresses)
+            if profile.active:
+                profile.active[-1].add(self._plan, launches.timed())
+            else:
+                launches.launch()
+        counters.launches += 1
+
+    def _source(self, symbol: str) -> KernelSource:
+        return {x.source.name: x.source for x in self._plan.launches}[symbol]
+
+    def llvm_ir(self, symbol: str) -> str:
+        """The LLVM IR that is emitted for a kernel; ``KeyError`` for one that the plan has not."""
+        return str(ptx.emit_module([self._source(symbol)], modules.capability_of(self._device.info)))
+
+    def ptx(self, symbol: str) -> str:
+        """A kernel as PTX; ``KeyError`` for one that the plan has not."""
+        return ptx.compile_ptx([self._source(symbol)], modules.capability_of(self._device.info))
+
+    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        """Constants and args tables are given back in the order of their own stream: other streams must be done."""
+        if ending():  # modules may be gone already, and the process gives everything back
+            return
+        for stream in getattr(self, "_bound", ()):
+            if stream.handle and stream is not self._device.main and not self._device.lost:
+                stream.synchronize()

@@ -1,0 +1,106 @@
+"""Queues of a device's work, and points in them; what is current in a thread."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from typing import TYPE_CHECKING
+
+from volta.numba_cuda.device import cuda_api
+
+if TYPE_CHECKING:
+    from volta.numba_cuda.device.driver import Device
+
+_NON_BLOCKING, _NO_TIMING = 1, 2  # CUstream_flags, CUevent_flags
+
+
+class _Thread(threading.local):
+    """What a thread has: the device whose context is current, and its streams by device."""
+
+    device: Device | None = None
+    streams: dict[int, Stream] | None = None
+
+
+thread = _Thread()
+
+
+class Stream:
+    """A queue of a device's work, done in its order."""
+
+    __slots__ = ("__weakref__", "_synchronize", "device", "handle")
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        device.enter()
+        self.handle = device.runtime.number(device.api.cuStreamCreate, _NON_BLOCKING, kind=ctypes.c_void_p)
+        self._synchronize = device.api.cuStreamSynchronize
+
+    def synchronize(self) -> None:
+        """Wait for all that was launched on it."""
+        device = self.device
+        if thread.device is not device or device.switches:
+            device.enter()
+        code = self._synchronize(self.handle)
+        if code:
+            device.check(code)
+
+    def mark(self) -> Event:
+        """An event that is passed when the work launched so far is done."""
+        return Event(self)
+
+    def wait_for(self, event: Event) -> None:
+        """Later work of this stream comes after an event of another."""
+        self.device.enter()
+        self.device.check(self.device.api.cuStreamWaitEvent(self.handle, event.handle, 0))
+
+    def __del__(self) -> None:
+        handle, self.handle = getattr(self, "handle", 0), 0
+        if handle:
+            self.device.api.cuStreamDestroy(handle)
+
+
+class Event:
+    """A point in a stream's work. With ``timing``, the time between two can be asked."""
+
+    __slots__ = ("device", "handle", "timing")
+
+    def __init__(self, stream: Stream, timing: bool = False) -> None:
+        device = self.device = stream.device
+        self.timing = timing
+        self.handle = 0
+        device.enter()
+        try:
+            self.handle = 0 if timing else device._events.pop()
+        except IndexError:
+            pass
+        if not self.handle:
+            flags = 0 if timing else _NO_TIMING
+            self.handle = device.runtime.number(device.api.cuEventCreate, flags, kind=ctypes.c_void_p)
+        device.check(device.api.cuEventRecord(self.handle, stream.handle))
+
+    def passed(self) -> bool:
+        """Whether the work before it is done."""
+        self.device.enter()
+        code = self.device.api.cuEventQuery(self.handle)
+        if code == cuda_api.NOT_READY:
+            return False
+        self.device.check(code)
+        return True
+
+    def wait(self) -> None:
+        """Until the work before it is done."""
+        self.device.enter()
+        self.device.check(self.device.api.cuEventSynchronize(self.handle))
+
+    def since(self, earlier: Event) -> float:
+        """Microseconds from another event to this one."""
+        out = ctypes.c_float()
+        self.device.check(self.device.api.cuEventElapsedTime(ctypes.byref(out), earlier.handle, self.handle))
+        return 1e3 * out.value
+
+    def __del__(self) -> None:
+        if self.handle:
+            if self.timing:
+                self.device.api.cuEventDestroy(self.handle)
+            else:
+                self.device._events.append(self.handle)

@@ -1,0 +1,60 @@
+"""Loop kernels on a GPU: which variant runs a call, and its launch."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import attrs
+
+from volta.emit.reducers import BLOCK
+from volta.numba_cuda.loops import nests_col, nests_map, nests_row, nests_turned, row_variants
+from volta.numba_cuda.target.ptx import KernelSource
+from volta.xla_like.kernels import KernelCall, LoopKernel, kernel_name
+
+
+@attrs.frozen
+class LoopLaunch:
+    """How a call of a loop kernel runs: what to compile, the grid, words behind the call's own, and shared memory."""
+
+    source: KernelSource
+    grid: int
+    threads: int
+    words: tuple[int, ...]
+    shared: int
+
+
+def plan_loop(call: KernelCall, capability: str) -> LoopLaunch:
+    """How a call of a loop kernel runs on a GPU of a compute capability."""
+    kernel = call.kernel
+    assert isinstance(kernel, LoopKernel)
+    kernel = attrs.evolve(kernel, wide=False, spills=())  # matters of the CPU's
+    shared = 0
+    turned = nests_turned.choose_turned(call) if kernel.mode == "map" else None
+    if turned is not None:
+        build, suffix = partial(nests_turned.build_turned, kernel=kernel, v=turned), turned.suffix()
+        grid, threads = nests_turned.grid_of_turned(call, turned), nests_turned.THREADS
+        words = nests_turned.extra_words(call, turned)
+    elif kernel.mode == "map":
+        m = nests_map.choose_map(call)
+        build, suffix = partial(nests_map.build_map, kernel=kernel, v=m), m.suffix()
+        grid, threads, words = nests_map.grid_of_map(call, m), nests_map.THREADS, nests_map.extra_words(call, m)
+    elif kernel.mode == "row":
+        r = row_variants.choose_row(call, capability)
+        build, suffix = partial(nests_row.build_row, kernel=kernel, v=r), r.suffix()
+        grid, threads, words = row_variants.grid_of_row(call, r), r.threads, row_variants.extra_words(call, r)
+        shared = r.shared
+    else:
+        c = nests_col.choose_col(call)
+        build, suffix = partial(nests_col.build_col, kernel=kernel, v=c), c.suffix()
+        grid, threads, words = nests_col.grid_of_col(call, c), c.threads, nests_col.extra_words(call, c)
+    source = KernelSource(f"{kernel_name(kernel)}_{suffix}", f"{kernel.text()}\n{suffix}", build)
+    return LoopLaunch(source, grid, threads, tuple(words), shared)
+
+
+def parts_of(call: KernelCall, capability: str) -> int:
+    """Partial results for each row that a call of a kernel by blocks gives."""
+    kernel = call.kernel
+    assert isinstance(kernel, LoopKernel)
+    if kernel.mode == "row":
+        return -(-call.sizes[-1] // (BLOCK * row_variants.choose_row(call, capability).shape.blocks))
+    return nests_col.parts_of_col(call, nests_col.choose_col(call))

@@ -1,0 +1,153 @@
+"""Map kernels on a GPU: a thread computes a few groups of neighbouring elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+from llvmlite import ir
+
+from volta.emit.builder import Value
+from volta.emit.loops import I64, for_range, if_else, if_then, minimum
+from volta.numba_cuda.loops.nests_body import (
+    SMALL,
+    ThreadEmitter,
+    division_words,
+    is_narrow,
+    unravel,
+    widest,
+    words_of,
+)
+from volta.numba_cuda.target.threads import block_index, new_entry, product, thread_index
+from volta.xla_like.kernels import Compute, KernelCall, Load, LoopKernel
+from volta.xla_like.phases import EXPENSIVE
+from volta.xla_like.views import prod
+
+THREADS = 256
+LANES = 4
+"""Neighbouring elements that a thread computes together, where every access allows it."""
+
+LIGHT = 40
+"""Bodies of at most this many operations are emitted for all groups of a thread at once, others in a loop."""
+
+DEAR = 12
+"""Bodies of more operations than this may take longer than reading and writing, and those with a dear operation."""
+
+DEAR_GROUPS = 4
+"""Groups that a thread computes where that takes longer than reading and writing them."""
+
+FILLED = 1 << 20
+"""Elements from which a thread takes several groups: below, more threads hide more of the latency."""
+
+
+@attrs.frozen
+class MapVariant:
+    """How a map is shared out: neighbours in a group, groups a thread, and whether 32 bits hold all indices.
+
+    ``tail``: the last elements, fewer than a group, are computed one by one.
+    """
+
+    lanes: int
+    groups: int
+    narrow: bool
+    tail: bool
+
+    def suffix(self) -> str:
+        return f"{self.lanes}x{self.groups}{'n' * self.narrow}{'t' * self.tail}"
+
+
+def choose_map(call: KernelCall) -> MapVariant:
+    kernel = call.kernel
+    assert isinstance(kernel, LoopKernel)
+    sizes = call.sizes[: kernel.rank]
+    total, inner = prod(sizes), sizes[-1]
+    narrow = is_narrow(call) and total <= SMALL - THREADS * 16
+    tail = kernel.rank == 1 and inner % LANES > 0 and inner > LANES
+    lanes = widest(call, inner - inner % LANES if tail else inner, kernel.rank - 1, LANES) if narrow else 1
+    tail = tail and lanes > 1
+    loads = sum(isinstance(x, Load) for x in kernel.body)
+    groups = max(1, (DEAR_GROUPS if is_dear(kernel) or not loads else 4 // lanes) // max(1, loads))
+    if total < FILLED:
+        groups = 1
+    return MapVariant(lanes, groups, narrow, tail)
+
+
+def operations(kernel: LoopKernel) -> list[str]:
+    return [x.name for x in kernel.body if isinstance(x, Compute)]
+
+
+def is_dear(kernel: LoopKernel) -> bool:
+    """Whether computing an element may take longer than reading and writing it."""
+    return len(operations(kernel)) > DEAR or any(name in EXPENSIVE for name in operations(kernel))
+
+
+def grid_of_map(call: KernelCall, v: MapVariant) -> int:
+    total = prod(call.sizes[: call.kernel.rank])  # type: ignore[union-attr]  # a loop kernel
+    return -(-(total // v.lanes) // (THREADS * v.groups))
+
+
+def extra_words(call: KernelCall, v: MapVariant) -> list[int]:
+    """What the kernel's args hold beyond a call's own: how to divide by the sizes."""
+    sizes = list(call.sizes[: call.kernel.rank])  # type: ignore[union-attr]  # a loop kernel
+    sizes[-1] = max(1, sizes[-1] // v.lanes)
+    return division_words(sizes) if v.narrow else []
+
+
+def build_map(module: ir.Module, name: str, kernel: LoopKernel, v: MapVariant) -> ir.Function:
+    """A thread computes `groups` groups of `lanes` neighbours, the width of a block apart."""
+    function, b = new_entry(module, name, THREADS)
+    e = ThreadEmitter(b, function.args[0], kernel, v.narrow)
+    dims = list(e.sizes[: kernel.rank])
+    if v.lanes > 1:
+        dims[-1] = b.lshr(dims[-1], I64(v.lanes.bit_length() - 1))
+    whole = product(b, dims)
+    start = b.add(b.mul(block_index(b), I64(THREADS * v.groups)), thread_index(b))
+    which = e.pass_values(0, [s.value for s in kernel.stores])
+
+    def element(linear: ir.Value, lanes: int) -> Callable[[], None]:
+        """Compute the group with a number (an element, if ``lanes`` is 1); what is returned writes it."""
+        if lanes == 1 and v.tail:
+            outer, index = [], linear
+        elif v.narrow:
+            *outer, index = unravel(b, e.args, words_of(kernel), linear, dims)
+        else:
+            *outer, index = e.unravel(linear, dims)
+        if lanes > 1:
+            index = b.shl(index, I64(lanes.bit_length() - 1))
+        row, stores = e.row_bases(outer)
+        values: dict[int, Value] = {}
+        e.evaluate(e.invariant(), values, 1, row, None)
+        e.evaluate(which, values, lanes, row, index)
+
+        def write() -> None:
+            for k, s in enumerate(kernel.stores):
+                e.store(k, s, values[s.value], lanes, stores[k], index, values)
+
+        return write
+
+    def one_by_one() -> None:
+        stop = minimum(b, b.add(start, I64(THREADS * v.groups)), whole)
+        with for_range(b, start, stop, THREADS) as linear:
+            element(linear, v.lanes)()
+
+    if v.groups == 1:
+        with if_then(b, b.icmp_signed("<", start, whole)):
+            element(start, v.lanes)()
+    elif len(operations(kernel)) > LIGHT:
+        one_by_one()
+    else:  # loads of several groups are on their way at once; stores come last, since they may be in place
+        ends = b.add(start, I64(THREADS * (v.groups - 1)))
+        with if_else(b, b.icmp_signed("<", ends, whole)) as branch:
+            with branch.then():
+                for write in [element(b.add(start, I64(i * THREADS)), v.lanes) for i in range(v.groups)]:
+                    write()
+            with branch.otherwise():
+                one_by_one()
+    if v.tail:
+        shift = I64(v.lanes.bit_length() - 1)
+        rest = b.add(b.shl(whole, shift), thread_index(b))
+        first = b.icmp_signed("==", block_index(b), I64(0))
+        with if_then(b, b.and_(first, b.icmp_signed("<", rest, e.sizes[kernel.rank - 1]))):
+            element(rest, 1)()
+    b.ret_void()
+    return function

@@ -1,0 +1,285 @@
+"""Row kernels on a GPU: a team of threads reads a row once and keeps it from one phase to the next.
+
+In registers, if it is short, else in shared memory. Rows that fit neither are read again in each phase.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from llvmlite import ir
+
+from volta.emit.builder import Builder, Value
+from volta.emit.loops import I64, for_range, if_else, if_then, load_arg, loop, minimum, offset
+from volta.emit.passes import Pass, passes_of, result_of
+from volta.emit.reducers import BLOCK, LANES, BlockTree, Reducer, State
+from volta.numba_cuda.loops.nests_body import ThreadEmitter, position, unravel, words_of
+from volta.numba_cuda.loops.row_variants import GUARDED, RowVariant, Slot, width_of
+from volta.numba_cuda.loops.scalars import ThreadBuilder
+from volta.numba_cuda.loops.teams import RowTeam
+from volta.numba_cuda.target.threads import barrier, block_index, dynamic_shared, new_entry, thread_index
+from volta.xla_like.kernels import Load, LoopKernel, Reduce
+
+AHEAD = 16
+"""Elements of an operand that a thread reads before it uses them."""
+
+
+def build_row(module: ir.Module, name: str, kernel: LoopKernel, v: RowVariant) -> ir.Function:
+    """A team computes a row of a 'row' kernel, or reduces a few blocks of one."""
+    function, b = new_entry(module, name, v.threads)
+    e = ThreadEmitter(b, function.args[0], kernel, v.narrow)
+    team = RowTeam(b, v.shape, thread_index(b), v.threads)
+    part, active = None, ir.Constant(ir.IntType(1), 1)
+    row = block_index(b)
+    if kernel.by_blocks:
+        parts = b.udiv(b.add(e.sizes[-1], I64(BLOCK * v.shape.blocks - 1)), I64(BLOCK * v.shape.blocks))
+        row, part = b.udiv(row, parts), b.urem(row, parts)
+    elif v.teams > 1:
+        row = b.add(b.mul(row, I64(v.teams)), team.slot)
+        active = b.icmp_signed("<", row, load_arg(b, function.args[0], 0))
+        row = b.select(active, row, I64(0))
+    if v.narrow:
+        outer = unravel(b, e.args, words_of(kernel), row, e.sizes[:-1])
+    else:
+        outer = e.unravel(row, e.sizes[:-1])
+    nest = RegisterRow if v.length else LongRow
+    nest(e, team, outer, active, v, part).emit()
+    b.ret_void()
+    return function
+
+
+class RowNest:
+    """A row, as one thread of its team runs it."""
+
+    def __init__(self, e: ThreadEmitter, team: RowTeam, outer: Sequence[ir.Value], active: ir.Value, v: RowVariant,
+                 part: ir.Value | None) -> None:  # fmt: skip
+        self.e, self.b, self.team, self.active, self.v, self.part = e, e.b, team, active, v, part
+        self.shape = v.shape
+        self.passes = passes_of(e)
+        self.row, self.stores = e.row_bases(outer)
+
+    def emit(self) -> None:
+        e, b = self.e, self.b
+        self.once: dict[int, Value] = {}
+        states: dict[int, State] = {}
+        self._once(0)
+        for phase, p in enumerate(self.passes):
+            self.phase = phase
+            found = self.run(p)
+            for i, state in zip(p.reduces, found, strict=True):
+                states[i] = state
+                self.once[i] = result_of(e, p, i, state)
+            self._once(phase + 1)
+        with if_then(b, b.and_(self.active, self.team.first)):
+            for k, s in enumerate(e.kernel.stores):
+                if s.level == "row":
+                    base, value = self.stores[k], self.once[s.value]
+                    if self.part is not None:
+                        base = offset(b, base, b.mul(self.part, e.places[len(e.memory) + k].strides[-1]))
+                        value = states[s.value][s.part]
+                    e.store(k, s, value, 1, base, None, self.once)
+
+    def run(self, p: Pass) -> list[State]:
+        """One pass over the row; the states of its reductions."""
+        raise NotImplementedError
+
+    def _once(self, phase: int) -> None:
+        self.e.evaluate(self.e.invariant(phase), self.once, 1, self.row, None)
+
+    # -- pieces of a pass ----------------------------------------------------------------------------------------------
+
+    def identities(self, reducers: Sequence[Reducer]) -> list[list[State]]:
+        many = ThreadBuilder(self.b, self.shape.lanes)
+        return [[r.identity(many) for r in reducers] for _ in range(self.shape.share)]
+
+    def step(
+        self, p: Pass, reducers: Sequence[Reducer], totals: list[list[State]],
+        places: Sequence[tuple[int, ir.Value, ir.Value | None]], kept: Sequence[dict[int, Value]],
+    ) -> list[list[State]]:  # fmt: skip
+        """Go on over some groups of elements: ``places`` are (turn, index, whether inside or None), in order."""
+        e, b, lanes = self.e, self.b, self.shape.lanes
+        loads = [i for i, x in enumerate(e.kernel.body) if i in p.which and isinstance(x, Load) and not x.terms]
+        for (_, walk, inside), values in zip(places, kept, strict=True):
+            values.update(self.once)
+            if self.v.careful:
+                wanted = self.active if inside is None else b.and_(inside, self.active)
+                e.read_if(wanted, loads, values, lanes, self.row, walk)
+            else:
+                e.evaluate(loads, values, lanes, self.row, walk)
+        many = ThreadBuilder(b, lanes)
+        for (turn, walk, inside), values in zip(places, kept, strict=True):
+            e.evaluate(p.which, values, lanes, self.row, walk)
+            for n, i in enumerate(p.reduces):
+                x = e.kernel.body[i]
+                assert isinstance(x, Reduce)
+                element = reducers[n].element(many, e._widened(values[x.arg], many), partial(position, b, walk, lanes))
+                old = totals[turn][n]
+                new = reducers[n].combine(many, old, element)
+                if inside is not None:
+                    keep = many.splat(Builder(b, 1).value(inside, "bool"))
+                    new = tuple(many.select(keep, y, z) for y, z in zip(new, old, strict=True))
+                totals[turn][n] = new
+        if p.stores:
+            for (_, walk, inside), values in zip(places, kept, strict=True):
+                self.store_elements(p, values, walk, inside)
+        return totals
+
+    def store_elements(self, p: Pass, values: dict[int, Value], walk: ir.Value, inside: ir.Value | None) -> None:
+        e, b = self.e, self.b
+        wanted = self.active if inside is None else b.and_(inside, self.active)
+        with if_then(b, wanted):
+            for k in p.stores:
+                s = e.kernel.stores[k]
+                e.store(k, s, values[s.value], self.shape.lanes, self.stores[k], walk, values)
+
+    def bounded(self, walk: ir.Value, stop: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """An index and whether it is below ``stop``; beyond that the last group is computed, and forgotten."""
+        inside = self.b.icmp_signed("<", walk, stop)
+        return self.b.select(inside, walk, self.b.sub(stop, I64(self.shape.lanes))), inside
+
+
+class RegisterRow(RowNest):
+    """A row of known length, all of it in registers."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)  # type: ignore[arg-type]
+        self.kept: dict[tuple[int, int], dict[int, Value]] = {}
+
+    def _places(self, row: int) -> Iterator[tuple[int, ir.Value, ir.Value | None]]:
+        """A thread's groups among the elements 64 row … 64 row + 63 of its block."""
+        b, s, n = self.b, self.shape, self.v.length
+        last = BLOCK * (s.blocks - 1) + LANES * row
+        for turn in range(s.share):
+            if last + s.lanes * s.threads * turn >= n:
+                break
+            walk = b.add(self.team.place(turn), I64(LANES * row))
+            if s.blocks > 1:
+                walk = b.add(walk, b.shl(self.team.block, I64(BLOCK.bit_length() - 1)))
+            if last + s.lanes * s.threads * (turn + 1) <= n:
+                yield turn, walk, None
+            else:
+                walk, inside = self.bounded(walk, I64(n))
+                yield turn, walk, inside
+
+    def run(self, p: Pass) -> list[State]:
+        reducers = [p.reducers[i] for i in p.reduces]
+        totals = self.identities(reducers)
+        rows = -(-min(self.v.length, BLOCK) // LANES)
+        if not (p.reduces or p.stores):
+            return []
+        ahead = max(1, AHEAD // (self.shape.lanes * self.shape.share))
+        for first in range(0, rows, ahead):
+            places, kept = [], []
+            for row in range(first, min(first + ahead, rows)):
+                for place in self._places(row):
+                    places.append(place)
+                    kept.append(self.kept.setdefault((row, place[0]), {}))
+            totals = self.step(p, reducers, totals, places, kept)
+        if not p.reduces:
+            return []
+        there = -(-self.v.length // (self.shape.lanes * self.shape.threads))  # groups that got an element
+        states = self.team.across(reducers, totals[:there])
+        return self.team.tree(reducers, states, None)
+
+
+class LongRow(RowNest):
+    """A row of any length, or a part of one: the team's blocks side by side, then the next ones.
+
+    If it is a single round, values may be kept in shared memory; each thread reads only what it wrote there.
+    """
+
+    def run(self, p: Pass) -> list[State]:
+        e, b, side = self.e, self.b, self.shape.blocks
+        length, span = e.sizes[-1], BLOCK * side
+        reducers = [p.reducers[i] for i in p.reduces]
+        if not (p.reduces or p.stores):
+            return []
+        if self.part is not None:
+            return self._blocks(p, reducers, b.mul(self.part, I64(span)), length)
+        if self.v.single:
+            return self._blocks(p, reducers, I64(0), length)
+        trees = [BlockTree(b, r, 1) for r in reducers]
+        for tree in trees:
+            tree.start()
+        with for_range(b, 0, length, span) as start:
+            for tree, state in zip(trees, self._blocks(p, reducers, start, length), strict=True):
+                tree.push(state, b.lshr(start, I64(span.bit_length() - 1)))
+            if p.reduces:
+                barrier(b)  # what was exchanged is read before the next round writes
+        return [tree.finish() for tree in trees]
+
+    def _blocks(self, p: Pass, reducers: Sequence[Reducer], start: ir.Value, length: ir.Value) -> list[State]:
+        """The states of up to `blocks` blocks from an element on."""
+        b = self.b
+        first = b.add(start, b.mul(self.team.block, I64(BLOCK)))
+        stop = minimum(b, b.add(first, I64(BLOCK)), length)
+        identity = self._flat(self.identities(reducers))
+        ahead = max(1, AHEAD // (self.shape.lanes * self.shape.share))
+        whole = b.icmp_signed("==", b.sub(stop, first), I64(BLOCK))
+        with if_else(b, whole) as branch:
+            with branch.then():
+                branch.give(*self._walk(p, reducers, first, stop, identity, ahead, False))
+            with branch.otherwise():
+                branch.give(*self._walk(p, reducers, first, stop, identity, GUARDED, True))
+        if not p.reduces:
+            return []
+        states = self.team.across(reducers, self._deep(reducers, branch.results))
+        count = b.lshr(b.add(b.sub(length, start), I64(BLOCK - 1)), I64(BLOCK.bit_length() - 1))
+        return self.team.tree(reducers, states, count)
+
+    def _walk(self, p: Pass, reducers: Sequence[Reducer], first: ir.Value, stop: ir.Value,
+              identity: Sequence[ir.Value], ahead: int, guarded: bool) -> list[ir.Value]:  # fmt: skip
+        b = self.b
+        with loop(b, first, stop, LANES * ahead, identity) as it:
+            totals = self._deep(reducers, it.values)
+            places: list[tuple[int, ir.Value, ir.Value | None]] = []
+            kept: list[dict[int, Value]] = []
+            for row in range(ahead):
+                for turn in range(self.shape.share):
+                    walk = b.add(it.index, b.add(self.team.place(turn), I64(LANES * row)))
+                    inside = None
+                    if guarded:
+                        walk, inside = self.bounded(walk, stop)
+                    places.append((turn, walk, inside))
+                    kept.append(self._recall(b.add(it.index, I64(LANES * row)), first))
+            totals = self.step(p, reducers, totals, places, kept)
+            for row, values in enumerate(kept):
+                index = b.add(it.index, I64(LANES * row))
+                self._keep(index, first, stop if guarded else None, values)
+            it.advance(*self._flat(totals))
+        return it.results
+
+    def _place(self, slot: Slot, index: ir.Value, first: ir.Value) -> ir.Value:
+        b, v = self.b, self.v
+        width = width_of(v.slots) * self.shape.lanes
+        row = b.add(b.lshr(b.sub(index, first), I64(LANES.bit_length() - 1)), I64(slot.place * v.rows))
+        at = b.mul(b.add(b.mul(row, I64(v.threads)), self.team.thread), I64(width))
+        return offset(b, dynamic_shared(b.module, b), at)
+
+    def _recall(self, index: ir.Value, first: ir.Value) -> dict[int, Value]:
+        many = ThreadBuilder(self.b, self.shape.lanes)
+        return {
+            s.value: many.load(self._place(s, index, first), s.dtype)
+            for s in self.v.slots
+            if s.first < self.phase <= s.last
+        }
+
+    def _keep(self, index: ir.Value, first: ir.Value, stop: ir.Value | None, values: dict[int, Value]) -> None:
+        """Store what this pass is the first to compute; only below ``stop`` there is room."""
+        b, found = self.b, [s for s in self.v.slots if s.first == self.phase]
+        if found:
+            with if_then(b, ir.Constant(ir.IntType(1), 1) if stop is None else b.icmp_signed("<", index, stop)):
+                for s in found:
+                    many = ThreadBuilder(b, self.shape.lanes)
+                    many.store(self.e._widened(values[s.value], many), self._place(s, index, first))
+
+    def _flat(self, totals: Sequence[Sequence[State]]) -> list[ir.Value]:
+        return [x.ir for states in totals for state in states for x in state]
+
+    def _deep(self, reducers: Sequence[Reducer], flat: Sequence[ir.Value]) -> list[list[State]]:
+        many, values = ThreadBuilder(self.b, self.shape.lanes), iter(flat)
+        return [
+            [tuple(many.value(next(values), d) for d in r.state_dtypes) for r in reducers]
+            for _ in range(self.shape.share)
+        ]

@@ -1,0 +1,1 @@
+"""Sorts, scans and scatters, which take several kernels each (`steps`)."""

@@ -1,0 +1,53 @@
+"""Where a thread of a kernel over rows and columns is, and the arithmetic of indices."""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from volta.emit.loops import I32, I64, offset
+from volta.numba_cuda.target.threads import WARP, block_index, thread_index
+
+TILE_THREADS = 256
+
+
+def tile_of(columns: int) -> int:
+    """log2 of how many threads of a block lie along the columns: whole warps if possible, and few that idle."""
+    least = min(WARP.bit_length() - 1, (columns - 1).bit_length())
+    return min(range(least, TILE_THREADS.bit_length()), key=lambda s: (-(-columns >> s) << s, -s))
+
+
+class Tile:
+    """A thread's place in a tile of rows by columns: ``TILE_THREADS`` threads, 2**shift of them along the columns."""
+
+    def __init__(self, b: ir.IRBuilder, shift: ir.Value, columns: ir.Value, lanes: int) -> None:
+        thread, block = thread_index(b), block_index(b)
+        along = b.shl(I64(1), shift)
+        groups = b.udiv(columns, I64(lanes)) if lanes > 1 else columns
+        chunks = b.lshr(b.sub(b.add(groups, along), I64(1)), shift)
+        row, chunk = divide(b, block, chunks)
+        self.row = b.add(b.mul(row, b.lshr(I64(TILE_THREADS), shift)), b.lshr(thread, shift))
+        column = b.add(b.shl(chunk, shift), b.and_(thread, b.sub(along, I64(1))))
+        self.inside = b.icmp_signed("<", column, groups)
+        self.column = b.mul(column, I64(lanes))
+
+
+def blocks_of(rows: int, columns: int, lanes: int, shift: int) -> int:
+    """Blocks that cover all rows and columns with tiles."""
+    return -(-rows // (TILE_THREADS >> shift)) * -(-columns // lanes >> shift)
+
+
+def divide(b: ir.IRBuilder, x: ir.Value, y: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """Quotient and remainder of i64 values below 2**32."""
+    small, by = b.trunc(x, I32), b.trunc(y, I32)
+    quotient = b.udiv(small, by)
+    return b.zext(quotient, I64), b.zext(b.sub(small, b.mul(quotient, by)), I64)
+
+
+def word(b: ir.IRBuilder, base: ir.Value, index: ir.Value) -> ir.Value:
+    """Word ``index`` of an array of int64."""
+    return b.load(offset(b, base, b.shl(index, I64(3))), align=8, typ=I64)
+
+
+def halves(b: ir.IRBuilder, x: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """The low and the high 32 bits, as unsigned numbers."""
+    return b.and_(x, I64(0xFFFFFFFF)), b.lshr(x, I64(32))

@@ -1,0 +1,291 @@
+"""The launches of scatters, sorts and scans, which take several kernels each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import attrs
+import numpy as np
+from llvmlite import ir
+
+from volta.core.errors import UnsupportedOperationError
+from volta.emit.builder import compute_dtype, item_size
+from volta.numba_cuda.launches import Launch, Regions
+from volta.numba_cuda.ordering import indexing, long_runs, ordering, radix, scanning, scattering, sorting
+from volta.numba_cuda.ordering.sorting import SLOT, PassSpec
+from volta.numba_cuda.target.ptx import KernelSource
+from volta.numba_cuda.target.threads import HEADER, WARP
+from volta.xla_like.kernels import Access, KernelCall, LibraryKernel
+from volta.xla_like.opaque import ScanSpec, ScatterSpec, SortSpec
+
+QUADRATIC = 16384
+"""Up to this many updates a batch item are ranked by comparing all with all."""
+
+_MOST = (1 << 31) - 1
+
+
+@attrs.frozen
+class Steps:
+    """Makes the launches of one call, and asks for their scratch memory."""
+
+    call: KernelCall
+    regions: Regions
+    nbytes: Callable[[int], int]
+
+    def launch(
+        self, name: str, text: str, build: Callable[[ir.Module, str], object], grid: int, threads: int,
+        words: Sequence[Access | int], reads: Sequence[Access], writes: Sequence[Access],
+    ) -> Launch:  # fmt: skip
+        """A launch whose own words are ``words``."""
+        numbers = [x if isinstance(x, int) else 0 for x in words]
+        addresses = [(i + HEADER, x.buffer, x.offset) for i, x in enumerate(words) if isinstance(x, Access)]
+        if grid > _MOST:
+            raise UnsupportedOperationError(
+                f"{self.call.describe()} on backend 'cuda' needs {grid:,} blocks, more than a grid has"
+            )
+        return Launch(
+            KernelSource(name, text, build), grid, threads, (grid, 0, 0, 0, *numbers),
+            tuple((i, b, n) for i, b, n in addresses if b is not None), 0, self.call.describe(), 0,
+            tuple((a.buffer, 0, self.nbytes(a.buffer)) for a in reads if a.buffer is not None),
+            tuple((a.buffer, 0, self.nbytes(a.buffer)) for a in writes if a.buffer is not None),
+        )  # fmt: skip
+
+    def scratch(self, nbytes: int) -> Access:
+        return Access(self.regions.new(nbytes), 0, ())
+
+
+def scatter(call: KernelCall, steps: Steps) -> Iterator[Launch]:
+    """Short runs, the blocks of long ones, and what combines these; of few updates all in one."""
+    assert isinstance(call.kernel, LibraryKernel)
+    kernel, spec = call.kernel, call.kernel.spec
+    assert isinstance(spec, ScatterSpec)
+    updates, order, out = call.accesses
+    batch, slots, width, count = call.sizes
+    _check(call, batch * count, slots)
+    lanes = scattering.columns_at_once(spec, width, (updates.offset, out.offset))
+    text, nothing = f"scatter {spec}", Access(None, 0, ())
+
+    def step(stem: str, build: Callable[[ir.Module, str], object], rows: int) -> Launch:
+        shift = indexing.tile_of(width // lanes)
+        grid = indexing.blocks_of(rows, width, lanes, shift)
+        words = (updates, order, out, batch, slots, width, count, shift, nothing)
+        name = f"volta_scatter_{stem}_{spec.op}_{spec.dtype.name}_{lanes}"
+        return steps.launch(name, text, build, grid, scattering.THREADS, words, (updates, order, out), (out,))
+
+    if kernel.name == "scatter_few":
+        yield step("few", partial(scattering.build_few, spec=spec, lanes=lanes), batch * count)
+        return
+    partials = nothing
+    nbytes = long_runs.partial_bytes(spec, batch, width, count)
+    if nbytes:
+        partials = steps.scratch(nbytes)
+    narrow = spec.op != "set" and width <= long_runs.NARROW
+    if narrow:
+        words = (updates, order, out, batch, slots, width, count, 0, partials)
+        yield steps.launch(
+            f"volta_scatter_narrow_{spec.op}_{spec.dtype.name}", text, partial(long_runs.build_narrow, spec=spec),
+            batch * width * -(-count // scattering.THREADS), scattering.THREADS, words, (updates, order, out),
+            (out, partials),
+        )  # fmt: skip
+    else:
+        yield step("short", partial(scattering.build_short, spec=spec, lanes=lanes), batch * count)
+    if spec.op == "set":
+        return
+    if not narrow:
+        windows, chunks = batch * -(-count // scattering.SHORT), -(-width // long_runs.COLUMNS)
+        each = long_runs.windows_at_once(windows, chunks)
+        words = (updates, order, out, batch, slots, width, count, each, partials)
+        yield steps.launch(
+            f"volta_scatter_long_{spec.op}_{spec.dtype.name}", text, partial(long_runs.build_long, spec=spec),
+            -(-windows // each) * chunks, scattering.THREADS, words, (updates, order, out), (out, partials),
+        )  # fmt: skip
+    if nbytes:
+        grid = batch * -(-count // long_runs.BLOCK) * -(-width // long_runs.FINISH_COLUMNS)
+        words = (updates, order, out, batch, slots, width, count, 0, partials)
+        yield steps.launch(
+            f"volta_scatter_finish_{spec.op}_{spec.dtype.name}", text,
+            partial(long_runs.build_finish, spec=spec), grid, scattering.THREADS, words,
+            (order, partials, out), (out,),
+        )  # fmt: skip
+
+
+def _check(call: KernelCall, *numbers: int) -> None:
+    if max(numbers) > _MOST:
+        raise UnsupportedOperationError(f"{call.describe()} on backend 'cuda' takes up to {_MOST:,} elements")
+
+
+def scatter_order(call: KernelCall, steps: Steps) -> Iterator[Launch]:
+    """Updates sorted by target: all compared with all, or by digits."""
+    targets, order = call.accesses
+    batch, slots, count = call.sizes
+    _check(call, batch * count, slots)
+    if count <= QUADRATIC:
+        words: tuple[Access | int, ...] = (targets, order, batch, slots, count)
+        grid = ordering.blocks_of(batch, count)
+        yield steps.launch(
+            "volta_scatter_rank", "rank", ordering.build_rank, grid, ordering.THREADS, words, (targets,), (order,)
+        )
+        return
+    keys = [steps.scratch(4 * batch * count) for _ in range(2)]
+    positions = [steps.scratch(4 * batch * count) for _ in range(2)]
+    yield from _passes(steps, SLOT, slots.bit_length(), (batch, count), targets, keys, positions, order, slots)
+    grid = -(-batch * count // ordering.THREADS)
+    words = (order, batch, slots, count)
+    yield steps.launch(
+        "volta_scatter_edges", "edges", ordering.build_edges, grid, ordering.THREADS, words, (order,), (order,)
+    )
+
+
+def _passes(
+    steps: Steps, dtype: str, bits: int, shape: tuple[int, int], source: Access, keys: Sequence[Access],
+    positions: Sequence[Access], out: Access, slots: int = 0, first: bool = True,
+) -> Iterator[Launch]:  # fmt: skip
+    """Radix passes over ``bits`` of elements [rows, length]: from ``source``, by way of ``keys``, to ``out``.
+
+    The second of ``keys`` is written last but one. ``positions`` (none, or two arrays) are carried along: with those of
+    the elements to begin with if ``first``, otherwise from the first array. In the end they lie in `final_positions`.
+    For targets ``out`` is the order of a scatter.
+    """
+    rows, length = shape
+    tiles = sorting.tiles_of(length)
+    counts = steps.scratch(sorting.counts_bytes(rows, length))
+    nothing = Access(None, 0, ())
+    number = radix.passes_of(bits)
+    for i in range(number):
+        last = i == number - 1
+        begins = first and i == 0 and (bool(positions) or dtype == SLOT)
+        spec = PassSpec(dtype, bool(positions), begins, dtype == SLOT and last)
+        to = out if last else keys[(number - 1 - i) % 2]
+        held, held_to = (positions[i % 2], positions[(i + 1) % 2]) if positions else (nothing, nothing)
+        if spec.first or not positions:
+            held = nothing
+        if spec.records:
+            held_to = nothing
+        words = (source, held, to, held_to, counts, rows, length, tiles, sorting.padded(tiles), 8 * i, slots)
+        stem = f"{dtype}{'_positions' * spec.positions}{'_first' * spec.first}{'_records' * spec.records}"
+        text = f"sort pass {spec}"
+        counting = attrs.evolve(spec, positions=False, records=False, first=spec.first and dtype == SLOT)
+        count_name = f"volta_sort_count_{dtype}{'_first' * counting.first}"
+        yield steps.launch(
+            count_name, f"sort count {counting}", partial(sorting.build_count, spec=counting),
+            rows * tiles, radix.THREADS, words, (source,), (counts,),
+        )  # fmt: skip
+        yield steps.launch(
+            "volta_sort_offsets", "offsets", sorting.build_offsets, rows * radix.DIGITS // radix.WARPS, radix.THREADS,
+            words, (counts,), (counts,),
+        )  # fmt: skip
+        yield steps.launch(
+            f"volta_sort_move_{stem}", text, partial(sorting.build_move, spec=spec), rows * tiles,
+            radix.THREADS, words, (source, held, counts), (to, held_to),
+        )  # fmt: skip
+        source = to
+
+
+def sort(call: KernelCall, steps: Steps) -> Iterator[Launch]:
+    """Rows in shared memory, or by passes over device memory: by the last key first."""
+    assert isinstance(call.kernel, LibraryKernel)
+    spec = call.kernel.spec
+    assert isinstance(spec, SortSpec)
+    number = len(spec.dtypes)
+    rows, length = call.sizes
+    _check(call, length)
+    inputs, outputs = call.accesses[:number], call.accesses[number:]
+    if length <= sorting.TILE:
+        yield _sort_rows(call, spec, steps, inputs, outputs)
+        return
+    names = [d.name for d in spec.dtypes]
+    bits = [1 if d.name == "bool" else 8 * d.itemsize for d in spec.dtypes]
+    largest = max(d.itemsize for d in spec.dtypes[: spec.num_keys])
+    temporary = [steps.scratch(largest * rows * length) for _ in range(2 if spec.num_keys > 1 else 1)]
+    if number == 1:
+        yield from _passes(
+            steps, names[0], bits[0], (rows, length), inputs[0], (outputs[0], temporary[0]), (), outputs[0]
+        )
+        return
+    positions = [steps.scratch(4 * rows * length) for _ in range(2)]
+    for k in reversed(range(spec.num_keys)):
+        first = k == spec.num_keys - 1
+        source = inputs[k]
+        if not first:
+            source = temporary[1]
+            yield _take(steps, spec.dtypes[k], call.sizes, inputs[k], positions[0], source)
+        ways = (outputs[k], temporary[0])
+        yield from _passes(steps, names[k], bits[k], (rows, length), source, ways, positions, outputs[k], first=first)
+        if radix.passes_of(bits[k]) % 2:
+            positions = positions[::-1]
+    for k in range(1, number):
+        yield _take(steps, spec.dtypes[k], call.sizes, inputs[k], positions[0], outputs[k])
+
+
+def _take(
+    steps: Steps, dtype: np.dtype, shape: tuple[int, ...], source: Access, positions: Access, out: Access
+) -> Launch:
+    rows, length = shape
+    size = dtype.itemsize
+    grid = -(-rows * length // (sorting.TAKE_EACH * radix.THREADS))
+    words = (source, positions, out, rows, length)
+    return steps.launch(
+        f"volta_sort_take_{size}", f"take {size}", partial(sorting.build_take, nbytes=size), grid, radix.THREADS,
+        words, (source, positions), (out,),
+    )  # fmt: skip
+
+
+def _sort_rows(
+    call: KernelCall, spec: SortSpec, steps: Steps, inputs: Sequence[Access], outputs: Sequence[Access]
+) -> Launch:
+    rows, length = call.sizes
+    for items in (1, 4, sorting.ITEMS):
+        group = min(rows, radix.DIGITS, items * radix.THREADS // length)
+        if group and (group == rows or items == sorting.ITEMS or rows <= group * _ENOUGH_BLOCKS):
+            break
+    words: tuple[Access | int, ...] = (*inputs, *outputs, rows, length, group)
+    names = "_".join(d.name for d in spec.dtypes)
+    return steps.launch(
+        f"volta_sort_rows_{names}_{spec.num_keys}_{items}", f"sort rows {spec} {items}",
+        partial(sorting.build_rows, spec=spec, items=items), -(-rows // group), radix.THREADS, words,
+        tuple(dict.fromkeys(inputs)), tuple(outputs),
+    )  # fmt: skip
+
+
+def scan(call: KernelCall, steps: Steps) -> Iterator[Launch]:
+    """Short rows by one kernel; of long ones the blocks' totals, what comes before each block, and the results."""
+    assert isinstance(call.kernel, LibraryKernel)
+    spec = call.kernel.spec
+    assert isinstance(spec, ScanSpec)
+    source, out = call.accesses
+    rows, length = call.sizes
+    blocks = -(-length // scanning.BLOCK)
+    pitch = scanning.totals_of(blocks)
+    kind = compute_dtype(spec.dtype.name)
+    stem = f"{spec.kind}_{spec.dtype.name}{'_reverse' * spec.reverse}"
+
+    def step(way: str, build: Callable[[ir.Module, str], object], totals: Access, each: int) -> Launch:
+        grid = -(-rows * blocks // (each * scanning.WARPS))
+        reads = (source, totals) if way == "apply" else (source,)
+        writes = totals if way == "totals" else out
+        words = (source, out, totals, rows, length, blocks, each, pitch)
+        name = f"volta_scan_{way}_{stem}"
+        return steps.launch(name, f"scan {way} {spec}", build, grid, scanning.THREADS, words, reads, (writes,))
+
+    if blocks <= WARP:
+        each = min(rows, WARP // blocks) * blocks
+        yield step("rows", partial(scanning.build_scan, spec=spec), Access(None, 0, ()), each)
+        return
+    totals = steps.scratch(item_size(kind) * rows * pitch)
+    each = WARP if rows * blocks >= WARP * scanning.WARPS * _ENOUGH_BLOCKS else WARP // 4  # a warp's blocks
+    yield step("totals", partial(scanning.build_totals, spec=spec), totals, each)
+    yield steps.launch(
+        f"volta_scan_chain_{spec.kind}_{kind}", f"scan chain {spec.kind} {kind}",
+        partial(scanning.build_chain, kind=spec.kind, dtype=kind), -(-rows // scanning.WARPS), scanning.THREADS,
+        (totals, rows, pitch), (totals,), (totals,),
+    )  # fmt: skip
+    yield step("apply", partial(scanning.build_apply, spec=spec), totals, each)
+
+
+_ENOUGH_BLOCKS = 264
+"""Small tiles are taken while there are no more of them than this: a GPU runs so many at once."""
+
+STEPS: dict[str, Callable[[KernelCall, Steps], Iterator[Launch]]] = {
+    "scatter": scatter, "scatter_few": scatter, "scatter_order": scatter_order, "sort": sort, "scan": scan,
+}  # fmt: skip

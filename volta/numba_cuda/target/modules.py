@@ -1,0 +1,134 @@
+"""Kernels loaded on a device: compiled once, by several threads, kept on disk as machine code for later processes."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import attrs
+import llvmlite
+import llvmlite.binding as llvm
+
+from volta.emit import cache
+from volta.emit.cache import from_environment as disk_cache
+from volta.numba_cuda.device.driver import Device, DeviceInfo
+from volta.numba_cuda.device.graph import ErrorLog, Module
+from volta.numba_cuda.target import ptx
+from volta.numba_cuda.target.ptx import KernelSource
+
+_EMITTING = ("core", "ops", "emit", "xla_like", "numba_cuda")  # the layers whose source decides a kernel's machine code
+_PTX_INPUT = 1  # CUjitInputType
+
+_FIRST, _LAST = ("volta_attention",), ("volta_map_", "volta_row_", "volta_col_", "volta_combine_")
+"""Names of kernels that take long to compile, and of those that do not: the longest first, so that all end together."""
+
+
+@attrs.define
+class CompileStats:
+    """Counts since the process began: kernels compiled, and kernels that came from disk."""
+
+    compiled: int = 0
+    loaded: int = 0
+
+
+stats = CompileStats()
+
+_lock = threading.RLock()
+_texts: dict[str, str] = {}
+
+
+def capability_of(info: DeviceInfo) -> str:
+    """What kernels for a device are compiled for."""
+    return ptx.best_for(*info.capability, info.shared)
+
+
+def functions_of(device: Device, sources: Iterable[KernelSource]) -> dict[str, int]:
+    """Loaded kernels by symbol; what neither the device nor the disk cache has is compiled.
+
+    Raises:
+        ValueError: one symbol stands for two kernels.
+        DeviceError: the driver does not take the code; with what its assembler says.
+    """
+    wanted = {s.name: s for s in sources}
+    with _lock:
+        for s in wanted.values():
+            if _texts.setdefault(s.name, s.text) != s.text:
+                raise ValueError(f"two different kernels are both named {s.name}")
+        missing = [s for s in wanted.values() if s.name not in device.functions]
+        if missing:
+            _load_or_compile(device, missing)
+        return {name: device.functions[name] for name in wanted}
+
+
+def environment(device: Device) -> str:
+    """Everything besides a kernel's text that decides its machine code, as canonical JSON."""
+    version = ".".join(map(str, llvm.llvm_version_info))
+    facts = {"capability": device.info.capability, "driver": device.runtime.version, "llvm": version}
+    facts |= {"llvmlite": llvmlite.__version__, "emitter": cache.source_version(_EMITTING), "backend": "cuda"}
+    return json.dumps(facts, sort_keys=True)
+
+
+def _load_or_compile(device: Device, missing: Sequence[KernelSource]) -> None:
+    disk, key = disk_cache(), environment(device)
+    for s in missing:
+        if disk is not None and s.name not in device.functions:
+            stored = disk.load(key, s.name, s.text)
+            if stored is not None:
+                _register(device, stored)
+    remaining = [s for s in missing if s.name not in device.functions]
+    stats.loaded += len(missing) - len(remaining)
+    stats.compiled += len(remaining)
+    for unit in _compile(device, remaining):
+        _register(device, unit)
+        if disk is not None:
+            disk.store(key, unit)
+
+
+def _register(device: Device, unit: cache.StoredUnit) -> None:
+    (code,) = unit.objects
+    module = Module(device, code)
+    device.modules.append(module)
+    for name, text in unit.kernels.items():
+        if name not in device.functions:  # a unit on disk may repeat a kernel that another unit brought
+            device.functions[name] = module.function(name)
+            _texts.setdefault(name, text)
+
+
+def _compile(device: Device, sources: Sequence[KernelSource]) -> Iterator[cache.StoredUnit]:
+    """Kernels as machine code, each a module of its own: several threads compile, while this one is still emitting."""
+    capability = capability_of(device.info)
+    ordered = sorted(sources, key=lambda s: s.name.startswith(_LAST) - s.name.startswith(_FIRST))
+
+    def compiled(s: KernelSource, text: str) -> cache.StoredUnit:
+        return cache.StoredUnit({s.name: s.text}, (link(device, ptx.assemble(text, capability)),))
+
+    if len(ordered) > 1 and threading.main_thread().is_alive():
+        with ThreadPoolExecutor(ptx.workers(len(ordered)), "volta-compile") as pool:
+            jobs = [pool.submit(compiled, s, ptx.emit_text([s], capability)) for s in ordered]
+            for job in jobs:
+                yield job.result()
+    else:  # an interpreter on its way out starts no more threads
+        for s in ordered:
+            yield compiled(s, ptx.emit_text([s], capability))
+
+
+def link(device: Device, text: str) -> bytes:
+    """PTX as machine code for the device, by the driver's own assembler. Several threads may do so at once.
+
+    Raises:
+        DeviceError: with what the assembler says.
+    """
+    device.enter()
+    api, log, data, state = device.api, ErrorLog(), text.encode() + b"\0", ctypes.c_void_p()
+    log.check(device, api.cuLinkCreate(*log.options, ctypes.byref(state)))
+    try:
+        status = api.cuLinkAddData(state, _PTX_INPUT, data, len(data), b"volta.ptx", 0, None, None)
+        log.check(device, status)
+        code, size = ctypes.c_void_p(), ctypes.c_size_t()
+        log.check(device, api.cuLinkComplete(state, ctypes.byref(code), ctypes.byref(size)))
+        return ctypes.string_at(code.value or 0, size.value)
+    finally:
+        api.cuLinkDestroy(state)

@@ -1,0 +1,81 @@
+"""Blocks of threads that take turns: each adds its part to memory that another wrote before, in a fixed order.
+
+A block takes a number when it begins, so that whoever waits does so for blocks that are running already. On the host,
+where blocks run one after the other, nobody has to wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from llvmlite import ir
+
+from volta.emit.loops import I32, PTR, VOID, offset
+from volta.numba_cuda.target.ptx_ops import Op, assembly, call, register
+
+_F32 = ir.FloatType()
+_FOUR = ir.VectorType(_F32, 4)
+
+
+def _await(b: ir.IRBuilder, args: Sequence[ir.Value]) -> None:
+    place, turn = args
+    again, done = b.append_basic_block("again"), b.append_basic_block("done")
+    b.branch(again)
+    b.position_at_end(again)
+    found = assembly(b, "ld.acquire.gpu.global.u32 $0, [$1];", "=r,l,~{memory}", I32, [place])
+    b.cbranch(b.icmp_unsigned("==", found, turn), done, again)
+    b.position_at_end(done)
+
+
+def _pass(b: ir.IRBuilder, args: Sequence[ir.Value]) -> None:
+    assembly(b, "st.release.gpu.global.u32 [$0], $1;", "l,r,~{memory}", VOID, args)
+
+
+_AWAIT = register(Op("await_turn", VOID, (PTR, I32), _await, lambda b, args: None))
+_PASS = register(Op("pass_turn", VOID, (PTR, I32), _pass, lambda b, args: None))
+
+
+def _host_read(b: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
+    """By atomic operations, since blocks that take turns do not race."""
+    found: ir.Value = ir.Constant(_FOUR, ir.Undefined)
+    for i in range(4):
+        word = b.atomic_rmw("add", offset(b, args[0], 4 * i), I32(0), "monotonic")
+        found = b.insert_element(found, b.bitcast(word, _F32), I32(i))
+    return found
+
+
+def _host_write(b: ir.IRBuilder, args: Sequence[ir.Value]) -> None:
+    for i in range(4):
+        word = b.bitcast(b.extract_element(args[1], I32(i)), I32)
+        b.atomic_rmw("xchg", offset(b, args[0], 4 * i), word, "monotonic")
+
+
+_READ = register(Op("read_in_turn", _FOUR, (PTR,), lambda b, args: b.load(args[0], align=16, typ=_FOUR), _host_read))
+_WRITE = register(
+    Op("write_in_turn", VOID, (PTR, _FOUR), lambda b, args: b.store(args[1], args[0], align=16) and None, _host_write)
+)
+
+
+def take_number(b: ir.IRBuilder, place: ir.Value) -> ir.Value:
+    """The number (i32) of how many blocks came here before; one thread of a block asks."""
+    return b.atomic_rmw("add", place, I32(1), "monotonic")
+
+
+def await_turn(b: ir.IRBuilder, place: ir.Value, turn: ir.Value) -> None:
+    """Wait until the i32 at a place is ``turn``. What was written before `pass_turn` is seen after a barrier."""
+    call(b, _AWAIT, [place, turn])
+
+
+def pass_turn(b: ir.IRBuilder, place: ir.Value, turn: ir.Value) -> None:
+    """Let ``turn`` begin, after a barrier behind what the block wrote."""
+    call(b, _PASS, [place, turn])
+
+
+def read_in_turn(b: ir.IRBuilder, place: ir.Value) -> ir.Value:
+    """Four float32 that a block before this one may have written."""
+    return call(b, _READ, [place])
+
+
+def write_in_turn(b: ir.IRBuilder, place: ir.Value, value: ir.Value) -> None:
+    """Four float32 for the blocks behind this one."""
+    call(b, _WRITE, [place, value])

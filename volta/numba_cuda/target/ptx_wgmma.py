@@ -1,0 +1,181 @@
+"""Hopper's products by four warps at once (``wgmma``).
+
+As those of `ptx_mma`, products in bfloat16, float16 and tf32 are below strict: on the host they are added by FMAs in
+ascending k, which says where every element goes, not its last bits. Where all sums are exact the two agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from llvmlite import ir
+
+from volta.emit.loops import I16, I32, I64, PTR, VOID, fma, for_range, offset
+from volta.numba_cuda.target.ptx_ops import Op, assembly, call, host_thread, register
+
+F32 = ir.FloatType()
+_SHARED = ir.PointerType(addrspace=3)
+
+MMA_TYPES = {"bfloat16": "bf16", "float16": "f16", "tf32": "tf32"}
+"""What the tensor cores multiply, by Volta's names; sums are float32."""
+
+GROUP_COLUMNS = (32, 64, 128, 192, 256)
+"""Columns of the tiles that `multiply_group` is there for."""
+
+LINE_BYTES = 128
+"""Bytes of a line of a tile in shared memory, and of k that `multiply_group` goes through."""
+
+
+def _address(b: ir.IRBuilder, pointer: ir.Value) -> ir.Value:
+    """The 32-bit address of a pointer into shared memory."""
+    return b.ptrtoint(b.addrspacecast(pointer, _SHARED), I32)
+
+
+def _struct(kind: ir.Type, count: int) -> ir.Type:
+    return ir.LiteralStructType([kind] * count)
+
+
+def _pack(b: ir.IRBuilder, values: Sequence[ir.Value]) -> ir.Value:
+    found = ir.Constant(_struct(values[0].type, len(values)), ir.Undefined)
+    for i, value in enumerate(values):
+        found = b.insert_value(found, value, i)
+    return found
+
+
+def _unpack(b: ir.IRBuilder, value: ir.Value) -> list[ir.Value]:
+    return [b.extract_value(value, i) for i in range(len(value.type.elements))]
+
+
+def _widened(b: ir.IRBuilder, bits: ir.Value, dtype: str) -> ir.Value:
+    """A 16-bit element as a float32."""
+    if dtype == "bfloat16":
+        return b.bitcast(b.shl(b.zext(bits, I32), I32(16)), F32)
+    return b.fpext(b.bitcast(bits, ir.HalfType()), F32)
+
+
+# -- products of four warps, Hopper's ----------------------------------------------------------------------------------
+
+
+def _descriptor(b: ir.IRBuilder, pointer: ir.Value, along: str) -> ir.Value:
+    # 128-byte swizzle; groups of eight lines are 1024 bytes apart, blocks of 64 lines 8192
+    fixed = (1 << 62) | ((1024 >> 4) << 32) | (((8192 if along == "mn" else 16) >> 4) << 16)
+    place = b.and_(b.lshr(_address(b, pointer), I32(4)), I32(0x3FFF))
+    return b.or_(b.zext(place, I64), I64(fixed))
+
+
+def _tile_element(
+    b: ir.IRBuilder, tile: ir.Value, along: str, dtype: str, own: ir.Value, k: ir.Value
+) -> ir.Value:  # fmt: skip
+    """Element k of row (or column) `own` of a tile in shared memory, as a float32; i64 indices (host bodies only)."""
+    item = 4 if dtype == "tf32" else 2
+    line, inner = (own, k)
+    if along == "mn":
+        line, inner = b.add(b.and_(own, I64(-64)), k), b.and_(own, I64(63))
+    piece, within = b.udiv(inner, I64(16 // item)), b.urem(inner, I64(16 // item))
+    exchanged = b.xor(piece, b.and_(line, I64(7)))
+    here = b.add(b.add(b.mul(line, I64(LINE_BYTES)), b.mul(exchanged, I64(16))), b.mul(within, I64(item)))
+    pointer = offset(b, tile, here)
+    if dtype == "tf32":
+        return b.load(pointer, typ=F32, align=4)
+    return _widened(b, b.load(pointer, typ=I16, align=2), dtype)
+
+
+def _group_op(dtype: str, columns: int, along: tuple[str, str]) -> Op:
+    name, depth, count = MMA_TYPES[dtype], 8 if dtype == "tf32" else 16, columns // 2
+
+    def ptx(b: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
+        d = ",".join(f"${i}" for i in range(count))
+        transposed = "" if dtype == "tf32" else f", {int(along[0] == 'mn')}, {int(along[1] == 'mn')}"
+        steps = [2048 >> 4 if x == "mn" else 32 >> 4 for x in along]
+        # in one block, or the assembler puts a wait behind each instruction
+        text = ["{ .reg .b64 a, b; wgmma.fence.sync.aligned;"]
+        for step in range(4):
+            text.append(f"add.u64 a, ${2 * count}, {step * steps[0]}; add.u64 b, ${2 * count + 1}, {step * steps[1]};")
+            text.append(
+                f"wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.f32.{name}.{name} "
+                f"{{{d}}}, a, b, 1, 1, 1{transposed};"
+            )
+        text.append("wgmma.commit_group.sync.aligned; }")
+        constraints = ",".join(["=f"] * count + [str(i) for i in range(count)] + ["l", "l", "~{memory}"])
+        places = [_descriptor(b, args[count + i], along[i]) for i in range(2)]
+        return assembly(b, " ".join(text), constraints, _struct(F32, count), [*args[:count], *places])
+
+    def host(b: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
+        kind = ir.ArrayType(F32, count)
+        space = b.inttoptr(b.ptrtoint(b.alloca(kind), I64), PTR)
+        for i in range(count):
+            b.store(args[i], offset(b, space, 4 * i))
+        thread = b.zext(b.urem(host_thread(b), I32(128)), I64)
+        warp, lane = b.udiv(thread, I64(32)), b.urem(thread, I64(32))
+        with for_range(b, 0, count) as i:
+            low = b.mul(b.and_(b.lshr(i, I64(1)), I64(1)), I64(8))
+            row = b.add(b.add(b.mul(warp, I64(16)), b.udiv(lane, I64(4))), low)
+            column = b.add(b.mul(b.urem(lane, I64(4)), I64(2)), b.and_(i, I64(1)))
+            column = b.add(column, b.mul(b.lshr(i, I64(2)), I64(8)))
+            here = offset(b, space, b.mul(i, I64(4)))
+            with for_range(b, 0, 4 * depth) as k:
+                x = _tile_element(b, args[count], along[0], dtype, row, k)
+                y = _tile_element(b, args[count + 1], along[1], dtype, column, k)
+                b.store(fma(b, x, y, b.load(here, typ=F32)), here)
+        return _pack(b, [b.load(offset(b, space, 4 * i), typ=F32) for i in range(count)])
+
+    arguments = (F32,) * count + (PTR, PTR)
+    return register(
+        Op(f"multiply_group_{name}_{columns}_{along[0]}_{along[1]}", _struct(F32, count), arguments, ptx, host)
+    )
+
+
+_GROUPS = {
+    (dtype, columns, along): _group_op(dtype, columns, along)
+    for dtype in MMA_TYPES
+    for columns in GROUP_COLUMNS
+    for along in ([("k", "k")] if dtype == "tf32" else [(x, y) for x in ("k", "mn") for y in ("k", "mn")])
+}
+
+
+def multiply_group(
+    b: ir.IRBuilder, dtype: str, left: ir.Value, right: ir.Value, along: tuple[str, str], sums: Sequence[ir.Value]
+) -> list[ir.Value]:
+    """Four warps' ``wgmma`` over 128 bytes of k (9.0a): 64 rows by ``2 * len(sums)`` columns; begun, not awaited.
+
+    Operands lie in shared memory, in lines of 128 bytes whose 16-byte pieces are exchanged by the line's number modulo
+    8 (the 128-byte swizzle; both begin at multiples of 1024 bytes). `along` says of each what a line runs along: "k" (a
+    line for each row or column), or "mn" (a line for each k, blocks of 64 rows or columns one after the other).
+    """
+    return _unpack(b, call(b, _GROUPS[dtype, 2 * len(sums), along], [*sums, left, right]))
+
+
+def _wait_op(count: int) -> Op:
+    def ptx(b: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
+        constraints = ",".join(["=f"] * count + [str(i) for i in range(count)] + ["~{memory}"])
+        return assembly(b, "wgmma.wait_group.sync.aligned 0;", constraints, _struct(F32, count), list(args))
+
+    return register(
+        Op(
+            f"multiply_group_wait_{count}",
+            _struct(F32, count),
+            (F32,) * count,
+            ptx,
+            lambda b, args: _pack(b, args),
+        )
+    )
+
+
+_GROUP_WAITS = {columns // 2: _wait_op(columns // 2) for columns in GROUP_COLUMNS}
+
+
+def multiply_group_wait(b: ir.IRBuilder, sums: Sequence[ir.Value]) -> list[ir.Value]:
+    """Wait for the products that `multiply_group` began; gives their sums."""
+    return _unpack(b, call(b, _GROUP_WAITS[len(sums)], list(sums)))
+
+
+def _fence(b: ir.IRBuilder, _: Sequence[ir.Value]) -> None:
+    assembly(b, "fence.proxy.async.shared::cta;", "~{memory}", VOID, [])
+
+
+_FENCE = register(Op("fence_tensor", VOID, (), _fence, lambda b, args: None))
+
+
+def fence_tensor(b: ir.IRBuilder) -> None:
+    """What this thread wrote to shared memory is there for `multiply_group`, after a barrier (9.0 and up)."""
+    call(b, _FENCE)
