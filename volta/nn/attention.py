@@ -61,6 +61,7 @@ def dot_product_attention(
     Raises:
         ShapeError: naming the shapes that do not fit.
 
+    >>> from volta import nn
     >>> x = np.ones((1, 6, 2, 4), np.float32)
     >>> nn.dot_product_attention(x, x, x, is_causal=True).shape
     (1, 6, 2, 4)
