@@ -98,6 +98,10 @@ def _composite(
     work = dtypes.compute_dtype(out_dtype)
     group = N // K
     wanted = None if work == out_dtype else work
+    if S == 0:  # a maximum over no score is none; as everywhere, a query that sees no key gives 0
+        if bias is not None:
+            _fits("bias", get_aval(bias).shape, shape)
+        return vnp.zeros((B, T, N, get_aval(v).shape[-1]), out_dtype)
     if group > 1:
         q = lax.reshape(q, (B, T, K, group, H))
         logits = contract(q, "btkgh", k, "bskh", "bkgts", None, wanted)

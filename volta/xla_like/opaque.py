@@ -151,10 +151,15 @@ def _attention(node: Node, ctx: Context) -> list[KernelCall]:
         Arg.B: b, Arg.N: n, Arg.GROUP: n // heads if heads else 1, Arg.T: t, Arg.S: s,
         Arg.SCALE: scale_bits(spec, params["scale"]), Arg.TASK_ROWS: task_rows(name, t),
     }  # fmt: skip
+    tasks = tasks_of(name, b, n, heads, t, s)
+    if not tasks or all(val.size == 0 for val in node.outputs):
+        return []
     places: dict[Arg, Access] = {}
+    absent = Access(None, 0, ())
     for arg, x in inputs.items():
         assert isinstance(x, Ref)
-        places[arg] = Access(ctx.buffer_of(x.val), x.view.offset * x.dtype.itemsize, ())
+        # an operand without elements has no memory, and no kernel reads it
+        places[arg] = Access(ctx.buffer_of(x.val), x.view.offset * x.dtype.itemsize, ()) if x.val.size else absent
         strides = [i * x.dtype.itemsize * (n != 1) for i, n in zip(x.view.strides, x.view.shape, strict=True)]
         words |= _strides(arg, strides)
     for arg, val in zip(results, node.outputs, strict=True):
@@ -162,16 +167,13 @@ def _attention(node: Node, ctx: Context) -> list[KernelCall]:
         if len(val.shape) == 4:
             outer, inner, middle, _ = (i * val.dtype.itemsize for i in row_major(val.shape))
             words |= _strides(arg, (outer, middle, inner))
-    tasks = tasks_of(name, b, n, heads, t, s)
-    if not tasks or all(val.size == 0 for val in node.outputs):
-        return []
     return [
         KernelCall(
             LibraryKernel(name, spec),
             tuple(words[a] for a in Arg if a not in OPERANDS),
-            tuple(places.get(a, Access(None, 0, ())) for a in OPERANDS),
+            tuple(places.get(a, absent) for a in OPERANDS),
             tasks,
-            unique([places[a].buffer for a in inputs]),
+            unique([i for a in inputs if (i := places[a].buffer) is not None]),
             tuple(ctx.buffer_of(val) for val in node.outputs),
             scratch(spec, name).total,
         )
