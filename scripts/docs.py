@@ -5,6 +5,7 @@ docs/functions.md     from volta/verify/digests/float32.json and float64.json
 docs/governance/capability_matrix.md   from the registry of primitives and the backends' capability records
 """
 
+import itertools
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -56,7 +57,7 @@ def performance() -> str:
             "## GPU: `python benchmarks/gpu.py`\n",
             "JAX computes float32 products at precision `highest`; `cublas` is PyTorch without tf32.\n",
             f"{m['gpu']}; contract {m['contract']}. {_machine(record)}\n",
-            _block(gpu.show(record["rows"])),
+            *(_block(gpu.show(list(rows))) for _, rows in itertools.groupby(record["rows"], lambda row: row["group"])),
         ]
     if (path := RESULTS / "verify_gpu.json").exists():
         record = json.loads(path.read_text(encoding="utf-8"))
