@@ -1,5 +1,8 @@
 """What people read when a traced value meets Python: the class, their own line, and the way out."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -132,3 +135,22 @@ def test_shape_errors_show_the_users_line_inside_jit() -> None:
         return vnp.dot(x, x[:2])  # wrong shapes
 
     assert "# wrong shapes" in message_of(errors.ShapeError, volta.jit(f), X)
+
+
+def test_the_line_in_a_context_is_the_users() -> None:
+    with pytest.raises(errors.DeviceError) as caught, volta.default_device("gpu"):  # the user's line
+        pass
+    assert "# the user's line" in str(caught.value) and "contextlib" not in str(caught.value)
+
+
+def test_the_line_of_a_module_run_by_name_is_its_own(tmp_path) -> None:
+    (tmp_path / "program.py").write_text("import volta\nvolta.device_put(1.0, 0)\n")
+    environment = {"PYTHONPATH": ":".join([str(tmp_path), *sys.path])}
+
+    def errors_of(*command):
+        run = [sys.executable, "-m", *command]
+        return subprocess.run(run, env=environment, capture_output=True, text=True, check=False).stderr
+
+    assert "  at " + str(tmp_path / "program.py") + ":2 in <module>" in errors_of("program")
+    text = errors_of("volta", "offline", "volta.numpy:add(f32[3], f32[4])")
+    assert "do not broadcast" in text and "runpy" not in text, "a command that is all of Volta has no user's line"

@@ -24,6 +24,11 @@ def test_devices():
     assert volta.block_until_ready(put) is not None
     with pytest.raises(DeviceError, match="gpu"):
         volta.devices("gpu")
+    with pytest.raises(DeviceError, match=r"'cuda:1' is one device, no backend; devices\('cuda'\) lists"):
+        volta.devices("cuda:1")
+    for use in (lambda d: volta.device_put(X, d), lambda d: volta.default_device(d).__enter__()):
+        with pytest.raises(DeviceError, match="there is no device 0; devices are strings: 'cpu:0'"):
+            use(0)
     f = volta.jit(volta.named_scope("layer")(lambda x: x * 2))
     np.testing.assert_array_equal(f(X), X * 2)
 

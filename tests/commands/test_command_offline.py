@@ -74,6 +74,7 @@ def test_tensor_cores_need_a_level_below_strict(model, tmp_path, capsys):
         ("nothing", "is no target"),
         ("MODEL:predict", "a function needs shapes"),
         ("MODEL:NUMBER(f32[3])", "has no function NUMBER"),
+        ("name=MODEL:FUNCTIONS", "have names of their own"),
         ("MODEL:gone", "a function needs shapes"),
         ("MODEL:predict(f31[3])", "is no list of shapes"),
         ("MODEL:predict(f32[3], 7)", "is no list of shapes"),
@@ -90,6 +91,7 @@ def test_targets_in_modules_and_alone(model):
     (f,) = functions_of("volta.numpy:tanh(bf16[2,3])")
     assert (f.name, f.args[0].shape, f.args[0].dtype.name) == ("tanh", (2, 3), "bfloat16")
     assert functions_of(f"{model}:ONE")[0].name == "small"
+    assert functions_of(f"other={model}:ONE")[0].name == "other"
 
 
 def test_an_unknown_capability_and_a_repeated_name_are_refused(model, capsys):
@@ -98,6 +100,20 @@ def test_an_unknown_capability_and_a_repeated_name_are_refused(model, capsys):
     f = offline.Function(lambda x: x, (np.zeros(3, np.float32),), "f")
     with pytest.raises(ValueError, match="two functions are named 'f'"):
         offline.compile_functions([f, f])
+
+
+def test_functions_of_one_name_need_another_name(model, tmp_path, capsys):
+    small, large = (f"{model}:predict(f32[{n},8], f32[8,3])" for n in (4, 8))
+    assert main(["offline", small, large, "--out", str(tmp_path)]) == 2
+    assert "two functions are named 'predict': write NAME=FILE_OR_MODULE:FUNCTION" in capsys.readouterr().err
+    assert main(["offline", small, f"large={large}", "--capability", "8.0", "--out", str(tmp_path)]) == 0
+    assert (tmp_path / "large.sm_80.ptx").exists()
+
+
+def test_tensor_cores_say_which_capabilities_have_them(model, tmp_path, capsys):
+    product = f"{model}:product(f32[256,256], f32[256,256])"
+    assert main(["offline", product, "--level", "device", "--out", str(tmp_path)]) == 2
+    assert "8.0 or newer, not 7.5" in (text := capsys.readouterr().err) and "--capability 8.0 8.6 8.9 9.0" in text
 
 
 def test_without_nvjitlink_the_error_says_what_to_install(model, monkeypatch, capsys, tmp_path):

@@ -50,9 +50,11 @@ def test_kernels_compile_to_the_gpus_own_instruction(capability, precision):
     assert ptx.violations(text) == []
 
 
-def test_a_gpu_without_these_tensor_cores_is_refused():
-    with pytest.raises(errors.UnsupportedOperationError, match=r"bf16.*8\.0, not 7\.5"):
-        launches(product("bf16"), struct(30, 20), struct(20, 6), capability="7.5")
+@pytest.mark.parametrize("capability", ["7.0", "7.5"])
+def test_a_gpu_without_these_tensor_cores_is_refused(capability):
+    text = rf"bf16.*8\.0 or newer, not {capability}.*--capability 8\.0 8\.6 8\.9 9\.0\)"
+    with pytest.raises(errors.UnsupportedOperationError, match=text):
+        launches(product("bf16"), struct(30, 20), struct(20, 6), capability=capability)
 
 
 def test_hoppers_own_instructions_are_for_hopper_alone():

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 import volta
 import volta.numpy as vnp
 from volta.core.contract import DEFINITIONS
-from volta.core.errors import MemoryBudgetError, UnsupportedOperationError
+from volta.core.errors import ContextError, MemoryBudgetError, UnsupportedOperationError
 from volta.core.policy import DeterminismLevel
 from volta.runtime import gateway
 from volta.runtime.capabilities import BackendCapabilities, matrix_rows
@@ -135,6 +135,23 @@ def test_contexts_nest_and_end() -> None:
     with volta.execution_context(memory_budget=5), volta.execution_context(level="device") as inner:
         assert inner.memory_budget == 5 and inner.level is DeterminismLevel.DEVICE
     assert volta.current_context() == outer
+
+
+@pytest.mark.parametrize("level", ["fast", "STRICT", 3])
+def test_a_level_that_is_none_is_refused_with_the_levels(level) -> None:
+    with pytest.raises(ContextError, match="there are 'strict', 'device', 'relaxed'") as caught:
+        with volta.execution_context(level=level):  # the user's line
+            pass
+    assert isinstance(caught.value, ValueError) and "# the user's line" in str(caught.value)
+
+
+@pytest.mark.parametrize("budget", ["1GB", -1, 1.5, True])
+def test_a_budget_that_is_no_number_of_bytes_is_refused(budget) -> None:
+    with pytest.raises(ContextError, match="memory_budget must be a number of bytes"):
+        with volta.execution_context(memory_budget=budget):
+            pass
+    with volta.execution_context(memory_budget=np.int64(10**9)) as inner:
+        assert type(inner.memory_budget) is int
 
 
 # -- planned bytes are measured bytes ----------------------------------------------------------------------------------

@@ -34,6 +34,10 @@ def devices(backend: str | None = None) -> list[str]:
     """
     backend = backend or default_backend()
     if backend not in ("cpu", "cuda"):
+        kind = str(backend).split(":")[0]
+        if kind in ("cpu", "cuda"):
+            text = f"devices: {backend!r} is one device, no backend; devices({kind!r}) lists those of its backend"
+            raise DeviceError(at_user_line(text))
         raise DeviceError(at_user_line(f"devices: there is no backend {backend!r}; there are 'cpu' and 'cuda'"))
     return _runtime.names(backend)
 
@@ -66,7 +70,7 @@ def device_put(x: Any, device: Any = None) -> Any:
     >>> volta.device_put({"a": 1.5})
     {'a': Array(1.5, dtype=float32, weak_type=True)}
     """
-    where = None if device is None else _runtime.resolve(str(device))
+    where = None if device is None else _runtime.resolve(device)
 
     def put(leaf: Any) -> Any:
         if isinstance(leaf, Tracer):

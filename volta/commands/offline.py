@@ -18,6 +18,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import attrs
+
 from volta import offline
 from volta.api.arguments import ShapeDtypeStruct
 from volta.core import dtypes
@@ -52,6 +54,7 @@ def run(options: argparse.Namespace) -> int:
     if unknown:
         raise TargetError(f"no compute capability {', '.join(unknown)}; there are {', '.join(ptx.CAPABILITIES)}")
     functions = [f for target in options.targets for f in functions_of(target)]
+    _check_names(functions)
     with execution_context(level=options.level):
         done = offline.compile_functions(functions, options.capability, cubin=options.cubin)
     path = offline.write_files(options.out, done)
@@ -66,6 +69,17 @@ def run(options: argparse.Namespace) -> int:
                 print(f"  {x.capability}: {len(x.ptx):,} bytes of PTX")
     print(path)
     return 0
+
+
+def _check_names(functions: list[offline.Function]) -> None:
+    """Raise TargetError where two functions have one name, which is that of their files."""
+    names = [f.name for f in functions]
+    for name in names:
+        if names.count(name) > 1:
+            raise TargetError(
+                f"two functions are named {name!r}: write NAME=FILE_OR_MODULE:FUNCTION(…), as in "
+                f"other=model.py:{name}(f32[8]), or give the volta.offline.Function another name"
+            )
 
 
 def functions_of(target: str) -> list[offline.Function]:
@@ -85,6 +99,10 @@ def functions_of(target: str) -> list[offline.Function]:
     several = [found] if isinstance(found, offline.Function) else found
     if not isinstance(several, (list, tuple)) or not all(isinstance(f, offline.Function) for f in several):
         raise TargetError(f"{target!r} is no volta.offline.Function nor a list of these; a function needs shapes")
+    if match["name"]:
+        if isinstance(found, (list, tuple)):
+            raise TargetError(f"{target!r} is a list: its functions have names of their own")
+        return [attrs.evolve(several[0], name=match["name"])]
     return list(several)
 
 

@@ -71,6 +71,10 @@ class DeviceError(VoltaError, RuntimeError):
     """The device that was asked for is absent or cannot be used."""
 
 
+class ContextError(VoltaError, ValueError):
+    """``execution_context`` was asked for a determinism level or a memory budget that is none."""
+
+
 class DeviceLostError(DeviceError):
     """A fault on the device, a wrong address in a kernel say, has taken it from this process until a restart."""
 

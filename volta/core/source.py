@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import linecache
 import os
+import runpy
 import sys
 
 import attrs
 
 _HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+_NOT_THE_USERS = (
+    _HOME, "<frozen ", contextlib.contextmanager.__code__.co_filename, runpy.run_module.__code__.co_filename
+)  # fmt: skip
+"""How the files begin whose frames lie between a user's line and Volta: entering a context, ``python -m``, imports."""
 
 
 @attrs.frozen(slots=True)
@@ -37,9 +44,9 @@ class Source:
 
 
 def user_source() -> Source | None:
-    """The innermost frame outside of Volta, or None when there is none."""
+    """The innermost frame outside of Volta and of what Python itself puts between, or None when there is none."""
     frame = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_HOME):
+    while frame is not None and frame.f_code.co_filename.startswith(_NOT_THE_USERS):
         frame = frame.f_back  # type: ignore[assignment]  # f_back is None at the bottom
     if frame is None:
         return None

@@ -8,8 +8,11 @@ from contextvars import ContextVar
 from typing import Any
 
 import attrs
+import numpy as np
 
+from volta.core.errors import ContextError
 from volta.core.policy import DeterminismLevel, product_precision, use_precision
+from volta.core.source import at_user_line
 from volta.xla_like.compile import CompileOptions
 
 
@@ -55,7 +58,10 @@ def execution_context(
 ) -> Iterator[ExecutionContext]:
     """Use another determinism level, memory budget (bytes) or compile options inside the block.
 
-    What is not given stays as it is outside. Raises ``ValueError`` for a level that is none.
+    What is not given stays as it is outside.
+
+    Raises:
+        ContextError: a level that is none, or a budget that is no number of bytes. A ValueError too.
 
     >>> import volta
     >>> with volta.execution_context(memory_budget=10**9):
@@ -64,9 +70,9 @@ def execution_context(
     context = current_context()
     changes: dict[str, object] = {}
     if level is not None:
-        changes["level"] = DeterminismLevel(level)
+        changes["level"] = _level(level)
     if memory_budget is not None:
-        changes["memory_budget"] = memory_budget
+        changes["memory_budget"] = _bytes(memory_budget)
     if options is not None:
         changes["options"] = options
     token = _current.set(attrs.evolve(context, **changes))  # type: ignore[arg-type]
@@ -74,6 +80,22 @@ def execution_context(
         yield _current.get()
     finally:
         _current.reset(token)
+
+
+def _level(level: Any) -> DeterminismLevel:
+    try:
+        return DeterminismLevel(level)
+    except ValueError:
+        levels = ", ".join(repr(x.value) for x in DeterminismLevel)
+        text = f"execution_context: there is no determinism level {level!r}; there are {levels}"
+        raise ContextError(at_user_line(text)) from None
+
+
+def _bytes(budget: Any) -> int:
+    if isinstance(budget, (int, np.integer)) and not isinstance(budget, bool) and budget >= 0:
+        return int(budget)
+    text = f"execution_context: memory_budget must be a number of bytes, as 10**9, not {budget!r}"
+    raise ContextError(at_user_line(text))
 
 
 @contextmanager

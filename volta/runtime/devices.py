@@ -48,12 +48,14 @@ def names(backend: str) -> list[str]:
     return [HOST] if backend == "cpu" else [f"cuda:{i}" for i in range(cuda().driver.count())]
 
 
-def resolve(device: str | None) -> str:
+def resolve(device: Any) -> str:
     """The full name of a device that is there: 'cuda' is 'cuda:0'. DeviceError if it is not."""
-    text = HOST if device is None else device if ":" in device else f"{device}:0"
+    text = HOST if device is None else str(device)
+    text = text if ":" in text else f"{text}:0"
     kind = text.split(":")[0]
     if kind not in ("cpu", "cuda"):
-        raise DeviceError(at_user_line(f"there is no device {device!r}; there are 'cpu:0', and 'cuda:0' and so on"))
+        text = f"there is no device {device!r}; devices are strings: 'cpu:0', and 'cuda:0' and so on"
+        raise DeviceError(at_user_line(text))
     there = names(kind)
     if text not in there:
         raise DeviceError(at_user_line(f"there is no device {device!r}; there are {', '.join(there)}"))

@@ -19,7 +19,7 @@ from volta.emit.loops import I16, I32, I64, if_else, if_then, loop, minimum, off
 from volta.numba_cuda.products.dot_tensor_load import LINE, PIECE, Loader, Operand, line_along
 from volta.numba_cuda.products.dot_tensor_tile import GroupTile, Place, WarpTile
 from volta.numba_cuda.target import ptx_ops, ptx_round, ptx_wgmma
-from volta.numba_cuda.target.ptx import KernelSource
+from volta.numba_cuda.target.ptx import CAPABILITIES, KernelSource, level_of
 from volta.numba_cuda.target.threads import (
     barrier,
     block_index,
@@ -113,6 +113,9 @@ class TensorVariant:
         return f"{shape}_{self.lhs.suffix()}_{self.rhs.suffix()}_{self.store}"
 
 
+OLDEST = (8, 0)
+"""The oldest compute capability whose tensor cores take these precisions."""
+
 _TILES: dict[str, type[GroupTile] | type[WarpTile]] = {"wgmma": GroupTile, "mma": WarpTile}
 
 
@@ -123,10 +126,12 @@ def launch_of(call: KernelCall, capability: str) -> tuple[KernelSource, int, Ten
     """
     assert isinstance(call.kernel, LibraryKernel)
     spec: DotSpec = call.kernel.spec
-    if capability == "7.5":
+    if level_of(capability) < OLDEST:
+        newer = " ".join(c for c in CAPABILITIES if level_of(c) >= OLDEST and not c.endswith("a"))
         raise UnsupportedOperationError(
-            f"{call.describe()} at precision {spec.precision!r} needs a GPU of compute capability 8.0, not "
-            f"{capability}; leave the precision at None"
+            f"{call.describe()} at precision {spec.precision!r} needs a GPU of compute capability 8.0 or newer, not "
+            f"{capability}; leave the precision at None, or compile for newer GPUs only (volta offline: --capability "
+            f"{newer})"
         )
     variant = choose(spec, call, capability)
     m, n = (call.sizes[which - Arg.BATCH1] for which in (Arg.M, Arg.N))
