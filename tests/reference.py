@@ -13,6 +13,8 @@ import ml_dtypes
 import numpy as np
 import scipy.special
 
+from volta.core import contract
+
 HALF = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
 REFERENCE: dict[str, Callable[..., Any]] = {}
 
@@ -166,7 +168,10 @@ def _convert(x: Any, *, new_dtype: Any, weak_type: bool = False) -> Any:
 
 @reference("bitcast_convert_type")
 def _bitcast(x: Any, *, new_dtype: Any, old_dtype: Any) -> Any:
-    return np.ascontiguousarray(x).view(new_dtype).reshape(np.shape(x))
+    bits = np.array(x).view(f"u{x.dtype.itemsize}")
+    if is_float(old_dtype) and new_dtype != old_dtype:
+        bits = np.where(np.isnan(x), bits.dtype.type(contract.NAN_BITS[old_dtype.name]), bits)
+    return bits.view(new_dtype)
 
 
 # -- reductions --------------------------------------------------------------------------------------------------------

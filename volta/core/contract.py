@@ -44,4 +44,7 @@ ID = DEFINITIONS.contract_id()
 """Printed with plans, written into files."""
 
 NAN_BITS = {"float16": 0x7E00, "bfloat16": 0x7FC0, "float32": 0x7FC00000, "float64": 0x7FF8000000000000}
-"""The NaN that stands for all NaNs where bits are compared or hashed."""
+"""The NaN that stands for all NaNs where bits become values: in comparisons, digests, files, and read as integers."""
+
+INFINITY_BITS = {"float16": 0x7C00, "bfloat16": 0x7F80, "float32": 0x7F800000, "float64": 0x7FF << 52}
+"""+infinity; bits above it, the sign aside, are a NaN's."""

@@ -6,8 +6,9 @@ A file has the layout of the safetensors format, so other programs can read the 
     header     JSON: {"__metadata__": {text: text}, name: {"dtype", "shape", "data_offsets"}, ...}, padded with spaces
     data       the arrays, row-major, little-endian, without gaps
 
-The bytes are a function of the contents: keys are sorted, separators fixed, the header padded to a multiple of 8, and
-arrays ordered by falling item size, then by name (so each lies at a multiple of its item size).
+The bytes are a function of the contents: keys are sorted, separators fixed, the header padded to a multiple of 8,
+arrays ordered by falling item size, then by name (so each lies at a multiple of its item size), and every NaN is
+written as the one of the bit contract.
 
 Volta's own entries in ``__metadata__`` begin with ``volta.``: format version, contract id, the version of Volta,
 the pytree's structure, and a SHA-256 over the header (with the checksum itself written as zeros) and the data.
@@ -85,9 +86,15 @@ def _pad(header: bytes) -> bytes:
 
 
 def _raw(x: np.ndarray) -> memoryview:
-    """The bytes of an array in row-major, little-endian order."""
-    x = np.asarray(x, dtype=x.dtype.newbyteorder("<"), order="C")
-    return memoryview(x.reshape(-1).view(np.uint8))  # type: ignore[arg-type]  # an array is a buffer
+    """The bytes of an array in row-major, little-endian order, its NaNs made one: which NaN it is, is not promised."""
+    x = np.asarray(x, dtype=x.dtype.newbyteorder("<"), order="C").reshape(-1)
+    if dtypes.is_float(x.dtype):
+        with np.errstate(invalid="ignore"):  # signalling NaNs
+            is_nan = np.isnan(x)
+        if is_nan.any():
+            plain = np.dtype(f"<u{x.dtype.itemsize}")
+            x = np.where(is_nan, plain.type(contract.NAN_BITS[x.dtype.name]), x.view(plain)).astype(plain, copy=False)
+    return memoryview(x.view(np.uint8))  # type: ignore[arg-type]  # an array is a buffer
 
 
 def encode(arrays: Mapping[str, np.ndarray], structure: Any, user: Mapping[str, str]) -> Iterable[bytes | memoryview]:

@@ -236,7 +236,7 @@ def heaviside(x: Array, y: Array) -> Array:
 
 
 def copysign(x: Array, y: Array) -> Array:
-    """``abs(x)`` with the sign of ``y``."""
+    """``abs(x)`` with the sign of ``y``; a NaN counts as positive."""
     x, y = float_operands("copysign", x, y)
     size = lax.abs(x)
     return lax.select_n(signbit(y), size, lax.neg(size))

@@ -111,7 +111,7 @@ def _transpose(self: Value, *axes: Any) -> Any:
 
 
 def _view(self: Value, dtype: Any) -> Any:
-    """The same bits as another dtype of the same size."""
+    """The same bits as another dtype of the same size; every NaN has the bits of the one NaN."""
     return lax.bitcast_convert_type(self, dtypes.canonicalize(dtype))
 
 

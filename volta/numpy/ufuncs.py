@@ -202,7 +202,7 @@ _SAME_SIZE_INT = {2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64}
 
 
 def signbit(x: Array) -> Array:
-    """True where the sign bit is set: negative numbers, -0.0, and NaNs whose bits say so."""
+    """True where the sign bit is set: negative numbers and -0.0. A NaN counts as positive."""
     aval = aval_of("signbit", x)
     if not (dtypes.is_float(aval.dtype) or dtypes.is_signed(aval.dtype)):
         return _constant(aval.shape, False)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from volta.core import dtypes
+from volta.core import contract, dtypes
 from volta.core.avals import ShapedArray
 from volta.core.interp import bind, get_aval
 from volta.ops import base, scalar
@@ -150,10 +150,19 @@ def _bitcast_abstract(x: ShapedArray, *, new_dtype: np.dtype, old_dtype: np.dtyp
 
 
 def _bitcast_emit(b: Any, x: Any, *, new_dtype: np.dtype, old_dtype: np.dtype) -> Any:
-    if dtypes.compute_dtype(old_dtype) == old_dtype and dtypes.compute_dtype(new_dtype) == new_dtype:
-        return b.bitcast(x, new_dtype.name)
+    if old_dtype == new_dtype:
+        return x
     # a half float has its own bits only in memory: a register holds it as float32 (so `old_dtype` must be told)
-    return b.from_memory(b.to_memory(x, old_dtype.name), new_dtype.name)
+    half, width = dtypes.compute_dtype(old_dtype) != old_dtype, 8 * old_dtype.itemsize
+    bits = b.from_memory(b.to_memory(x, old_dtype.name), f"uint{width}") if half else b.bitcast(x, f"uint{width}")
+    if dtypes.is_float(old_dtype):
+        # Which NaN an operation gives depends on the machine, and on whether a compiler folded it. The test is one
+        # of integers: compilers drop selections between NaNs.
+        is_nan = bits & ((1 << (width - 1)) - 1) > contract.INFINITY_BITS[old_dtype.name]
+        bits = b.select(is_nan, contract.NAN_BITS[old_dtype.name], bits)
+    if dtypes.compute_dtype(new_dtype) != new_dtype:
+        return b.from_memory(b.to_memory(bits, bits.dtype), new_dtype.name)
+    return b.bitcast(bits, new_dtype.name)
 
 
 bitcast_convert_type_p = register(
@@ -165,13 +174,15 @@ bitcast_convert_type_p = register(
         batch=batch_elementwise("bitcast_convert_type"),
         emit=_bitcast_emit,
         domain=Domain(kinds=("float", "int")),
-        doc="The same bits read as another dtype of the same item size.",
+        doc="The same bits read as another dtype of the same item size; every NaN has the bits of the one NaN.",
     )
 )
 
 
 def bitcast_convert_type(x: Any, new_dtype: Any) -> Any:
     """The bits of ``x`` read as another dtype of the same item size.
+
+    Every NaN is read as the one NaN: positive, quiet, without payload (0x7fc00000 for float32).
 
     Raises:
         DTypeError: where the item sizes differ.

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
+from volta.core.contract import INFINITY_BITS
 from volta.emit.builder import item_size
 from volta.emit.loops import I32, I64, for_range, if_then, offset
 from volta.numba_cuda.target import ptx_ops
@@ -45,12 +46,11 @@ def ordered(b: ir.IRBuilder, raw: ir.Value, dtype: str) -> ir.Value:
         return raw
     if dtype.startswith("int"):
         return b.xor(raw, kind(sign))
-    infinity = {"float16": 0x7C00, "bfloat16": 0x7F80, "float32": 0x7F800000, "float64": 0x7FF << 52}[dtype]
     size = b.and_(raw, kind(everything ^ sign))
     negative = b.icmp_unsigned("!=", size, raw)
     number = b.select(negative, b.xor(raw, kind(everything)), b.or_(raw, kind(sign)))
     number = b.select(b.icmp_unsigned("==", size, kind(0)), kind(sign), number)
-    return b.select(b.icmp_unsigned(">", size, kind(infinity)), kind(everything), number)
+    return b.select(b.icmp_unsigned(">", size, kind(INFINITY_BITS[dtype])), kind(everything), number)
 
 
 def digit_of(b: ir.IRBuilder, key: ir.Value, shift: ir.Value) -> ir.Value:
