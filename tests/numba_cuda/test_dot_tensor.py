@@ -108,7 +108,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("capability", ["8.0", "9.0a"])
+@pytest.mark.parametrize("capability", [pytest.param("8.0", marks=pytest.mark.slow), "9.0a"])
 def test_where_every_sum_is_exact_the_bits_are_those_of_strict(capability, case):
     f, left, right, dtype = CASES[case]
     args = integers(*left, dtype=dtype), integers(*right, dtype=dtype)
