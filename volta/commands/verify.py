@@ -71,8 +71,8 @@ def run(options: argparse.Namespace) -> int:
         ]
         seconds[name] = time.perf_counter() - start
         _say(name, found[name], seconds[name])
-    if options.json:
-        options.json.write_text(json.dumps(_record(setting, found, seconds), indent=1) + "\n", encoding="utf-8")
+        if options.json:  # after each suite, so that a run that is cut short leaves what it did
+            options.json.write_text(json.dumps(_record(setting, found, seconds), indent=1) + "\n", encoding="utf-8")
     if options.keep:
         _keep(found, record)
     failed = sum(bool(check.problem) for checks_of in found.values() for check in checks_of)
