@@ -63,7 +63,8 @@ def performance() -> str:
         record = json.loads(path.read_text(encoding="utf-8"))
         parts += [
             "## Bits of CPU and GPU: `volta verify`\n",
-            f"{record['device']}; contract {record['contract']}; effort: {record['effort']}; commit {record['commit']}.\n",
+            f"{record['device']}; contract {record['contract']}; effort: {record['effort']};"
+            f" commit {record['commit']}.\n",
             _table(
                 ["suite", "checks", "elements", "bits that differ", "failed", "seconds"],
                 [

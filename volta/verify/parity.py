@@ -39,7 +39,7 @@ def functions(setting: Setting) -> Iterator[Check]:
     else:
         x = np.arange(0, 1 << 32, _QUICK_STRIDE, dtype=np.uint64).astype(np.uint32).view(np.float32)
         x = device_put(x, setting.device)
-        found = {name: hashlib.sha256(_results(name, x)).hexdigest() for name in sorted(record)}
+        found = {name: hashlib.sha256(_results(name, x).data).hexdigest() for name in sorted(record)}
         key, count = "sha256_every_65537", x.size
     for name, result in found.items():
         wanted = record[name][key]
@@ -68,7 +68,7 @@ def _exhaustive(names: list[str], device: str) -> dict[str, str]:
             for name in names:
                 if name in pending:
                     pending[name].result()  # a function's chunks in order, and a bound on memory
-                pending[name] = hashers.submit(hashes[name].update, _results(name, x))
+                pending[name] = hashers.submit(hashes[name].update, _results(name, x).data)
         for job in pending.values():
             job.result()
     return {name: h.hexdigest() for name, h in hashes.items()}
