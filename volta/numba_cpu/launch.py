@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from volta.emit.builtins import METH_FASTCALL, MethodDef, new_function
 from volta.numba_cpu import fpenv, launch_ir, target, threads, unit
 
 BARRIER = 1
@@ -66,28 +67,10 @@ def run_plan(table_address: int, n_launches: int, scratch_address: int = 0) -> N
     _run_plan()(table_address, n_launches, scratch_address)
 
 
-class _MethodDef(ctypes.Structure):
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("function", ctypes.c_void_p),
-        ("flags", ctypes.c_int),
-        ("doc", ctypes.c_char_p),
-    )
-
-
-_METH_FASTCALL = 0x80
-
-
 @functools.cache
-def _method() -> _MethodDef:
+def _method() -> MethodDef:
     doc = b"Run the plan. Arguments: the addresses of its inputs and outputs, as integers."
-    return _MethodDef(b"call", native()["volta_execute"], _METH_FASTCALL, doc)
-
-
-@functools.cache
-def _new_function() -> Callable[..., Any]:
-    prototype = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.py_object)
-    return prototype(("PyCFunction_NewEx", ctypes.pythonapi))
+    return MethodDef(b"call", native()["volta_execute"], METH_FASTCALL, doc)
 
 
 _allocate_lock = ctypes.PYFUNCTYPE(ctypes.c_void_p)(("PyThread_allocate_lock", ctypes.pythonapi))
@@ -139,9 +122,7 @@ class Executable:
         self.scratch_bytes = scratch_bytes
         self.parallel = parallel
         # The callable's self is the descriptor's address; its module slot holds what must stay alive.
-        self.call: Callable[..., None] = _new_function()(
-            ctypes.addressof(_method()), plan.descriptor.ctypes.data, (plan, keep)
-        )
+        self.call: Callable[..., None] = new_function(_method(), plan.descriptor.ctypes.data, (plan, keep))
 
     @property
     def table_address(self) -> int:

@@ -6,7 +6,7 @@ import attrs
 
 from volta.numba_cuda.device.pool import rounded
 from volta.numba_cuda.kernels import launches_of
-from volta.numba_cuda.launches import SCRATCH, Launch
+from volta.numba_cuda.launches import SCRATCH, Launch, aligned
 from volta.xla_like.plan import ExecutionPlan
 
 _KEPT, _MANY, _KEPT_OF_MANY = 8, 64, 2
@@ -38,7 +38,7 @@ class DevicePlan(ExecutionPlan):
     @property
     def device_arena_bytes(self) -> int:
         """The arena and the workspace together: one allocation of each call."""
-        return arena_end(self.arena_bytes) + self.workspace_bytes
+        return aligned(self.arena_bytes) + self.workspace_bytes
 
     @property
     def table_bytes(self) -> int:
@@ -103,11 +103,6 @@ class DevicePlan(ExecutionPlan):
     __str__ = as_text
 
 
-def arena_end(arena_bytes: int) -> int:
-    """Where the workspace begins behind an arena."""
-    return -(-arena_bytes // 256) * 256
-
-
 def device_plan(plan: ExecutionPlan, capability: str = "9.0") -> DevicePlan:
     """The plan with its launches on a GPU of a compute capability.
 
@@ -156,6 +151,6 @@ def table_of(plan: DevicePlan, const_addresses: list[int]) -> Table:
             if buffer in fixed:
                 table.words[start + word] = fixed[buffer] + distance
                 continue
-            position, base = (arena, arena_end(plan.arena_bytes)) if buffer == SCRATCH else slots[buffer]
+            position, base = (arena, aligned(plan.arena_bytes)) if buffer == SCRATCH else slots[buffer]
             table.patches.append(Patch(start + word, position, base + distance))
     return table

@@ -10,10 +10,11 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
+
+from volta.emit.builtins import METH_NOARGS, MethodDef, new_function
 
 HEADER, ROW = 6, 5
 
@@ -75,20 +76,8 @@ out:
 _PYTHON = ("PyLong_AsVoidPtr", "PyEval_SaveThread", "PyEval_RestoreThread", "PyLong_FromLongLong")
 
 
-class _MethodDef(ctypes.Structure):
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("function", ctypes.c_void_p),
-        ("flags", ctypes.c_int),
-        ("doc", ctypes.c_char_p),
-    )
-
-
-_METH_NOARGS = 4
-
-
 @functools.cache
-def _native() -> tuple[_MethodDef, object]:
+def _native() -> tuple[MethodDef, object]:
     text = _IR
     for name in _PYTHON:
         address = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
@@ -99,14 +88,8 @@ def _native() -> tuple[_MethodDef, object]:
     machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
     engine = llvm.create_mcjit_compiler(module, machine)
     engine.finalize_object()
-    method = _MethodDef(b"launch", engine.get_function_address("volta_cuda_launch"), _METH_NOARGS, b"Launch the plan.")
+    method = MethodDef(b"launch", engine.get_function_address("volta_cuda_launch"), METH_NOARGS, b"Launch the plan.")
     return method, engine
-
-
-@functools.cache
-def _new_function() -> Callable[..., Any]:
-    prototype = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.py_object)
-    return prototype(("PyCFunction_NewEx", ctypes.pythonapi))
 
 
 def launcher(words: np.ndarray, keep: object) -> Callable[[], int]:
@@ -115,5 +98,4 @@ def launcher(words: np.ndarray, keep: object) -> Callable[[], int]:
     It runs without the interpreter's lock. ``keep`` lives as long as the function.
     """
     assert words.dtype == np.int64 and words.flags.c_contiguous
-    function: Callable[[], int] = _new_function()(ctypes.addressof(_native()[0]), words.ctypes.data, (words, keep))
-    return function
+    return new_function(_native()[0], words.ctypes.data, (words, keep))
