@@ -61,7 +61,7 @@ def _results(name: str, x: Any) -> np.ndarray:
 def _exhaustive(names: list[str], device: str) -> dict[str, str]:
     """Digests over all inputs: the device computes, host threads hash, one a function."""
     hashes = {name: hashlib.sha256() for name in names}
-    with ThreadPoolExecutor(8) as hashers:
+    with ThreadPoolExecutor() as hashers:
         pending: dict[str, Any] = {}
         for start in range(0, 1 << 32, _CHUNK):
             x = device_put(np.arange(start, start + _CHUNK, dtype=np.uint64).astype(np.uint32).view(np.float32), device)
