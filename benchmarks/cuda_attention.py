@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.gpu import draw, jax_on, ready, turns, volta_on
+from benchmarks.gpu_harness import Row, draw, jax_on, ready, turns, volta_on
 
 SHAPES = [  # batch, heads, length, size of a head, causal
     (8, 16, 1024, 64, True), (8, 16, 1024, 64, False), (8, 16, 1024, 128, True), (2, 16, 4096, 64, True),
@@ -24,8 +24,8 @@ def _gradients(framework: Any, f: Callable[..., Any]) -> Callable[..., Any]:
     return lambda q, k, v, do: framework.vjp(f, q, k, v)[1](do)
 
 
-def attention_rows() -> Iterator[dict[str, Any]]:
-    """Rows of the benchmark, in the form of benchmarks/gpu.py: name, seconds of each contender, operations."""
+def attention_rows() -> Iterator[Row]:
+    """Rows of the benchmark, one after the other."""
     import jax
     import torch
 

@@ -5,14 +5,13 @@ Rows of the group "mixed" of benchmarks/gpu.py. JAX's default for float32 produc
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
-from benchmarks import gpu, harness, programs
+from benchmarks import programs
+from benchmarks.gpu_harness import GPT2_SMALL, Row, draw, ready, train, turns, volta_on
 
 
 @contextmanager
@@ -26,7 +25,7 @@ def device_level(precision: str | None = None) -> Iterator[None]:
         yield
 
 
-def product_rows() -> Iterator[gpu.Row]:
+def product_rows() -> Iterator[Row]:
     """Square products of bfloat16 arrays, and of float32 arrays rounded to tf32 or bfloat16 on the way."""
     import jax
     import jax.numpy as jnp
@@ -40,8 +39,8 @@ def product_rows() -> Iterator[gpu.Row]:
     presets = {"tf32": preset.TF32_TF32_F32, "bf16": preset.BF16_BF16_F32}
     for n in (1024, 2048, 4096, 8192):
         for kind, precision in (("bfloat16", "bf16"), ("float32", "tf32"), ("float32", "bf16")):
-            a, b = gpu.draw(n, n), gpu.draw(n, n, seed=1)
-            va, vb = (vnp.asarray(x, kind) for x in gpu.volta_on(a, b))
+            a, b = draw(n, n), draw(n, n, seed=1)
+            va, vb = (vnp.asarray(x, kind) for x in volta_on(a, b))
             ja, jb = (jnp.asarray(x, kind) for x in (a, b))
             ta, tb = (torch.from_numpy(x).cuda().to(getattr(torch, kind)) for x in (a, b))
             ours = volta.jit(partial(vnp.matmul, precision=precision))
@@ -54,7 +53,7 @@ def product_rows() -> Iterator[gpu.Row]:
             contenders = {"volta": run, "jax": partial(other, ja, jb), "cublas": partial(torch.matmul, ta, tb)}
             if kind == "float32" and precision == "bf16":
                 del contenders["cublas"]  # it has no such product
-            seconds = gpu.turns(contenders, gpu.ready)
+            seconds = turns(contenders, ready)
             yield {"name": f"{kind} {precision} {n}", "flops": 2 * n**3, "seconds": seconds}
 
 
@@ -75,22 +74,7 @@ def mixed_step(fw: programs.Framework, c: programs.TransformerConfig) -> Callabl
     return step
 
 
-def train(fw: programs.Framework, make: Callable[..., Any], place: Callable[[Any], Any], steps: int = 6) -> Any:
-    """Seconds of the first step (compilation included) and of a later one, and the last loss."""
-    config = gpu.gpt2()
-    p, m, v, x, y = place(programs.step_arguments(fw, config))
-    assert fw.jit is not None
-    step = fw.jit(make(fw, config), donate_argnums=(0, 1, 2))
-    laps, last = [], 0.0
-    for _ in range(steps):
-        start = time.perf_counter()
-        p, m, v, loss = step(p, m, v, x, y)
-        last = float(loss)
-        laps.append(time.perf_counter() - start)
-    return laps[0], statistics.median(laps[2:]), last
-
-
-def step_rows() -> Iterator[gpu.Row]:
+def step_rows() -> Iterator[Row]:
     """The GPT-2-small step: all of it in bfloat16 but the parameters, and with float32 around the products."""
     import jax
 
@@ -99,27 +83,17 @@ def step_rows() -> Iterator[gpu.Row]:
         "GPT-2-small step, bfloat16": (mixed_step, mixed_step),
         "GPT-2-small step, products alone in bfloat16": (programs.transformer_step, None),
     }
-    default = train(programs.jax(), programs.transformer_step, lambda args: args)
+    default = train(programs.jax(), programs.transformer_step, GPT2_SMALL, lambda args: args)
     for name, (ours, theirs) in kinds.items():
         with device_level("bfloat16"):
-            found = {"volta": train(programs.volta(), ours, lambda args: gpu.volta_on(*args)), "jax": default}
+            found = {"volta": train(programs.volta(), ours, GPT2_SMALL, lambda args: volta_on(*args)), "jax": default}
         if theirs is not None:
-            found["jax, bfloat16"] = train(programs.jax(), theirs, lambda args: args)
+            found["jax, bfloat16"] = train(programs.jax(), theirs, GPT2_SMALL, lambda args: args)
         losses = {who: last for who, (_, _, last) in found.items()}
         yield {"name": name, "seconds": {who: t for who, (_, t, _) in found.items()}, "losses": losses}
         yield {"name": f"{name}: the first", "seconds": {who: t for who, (t, _, _) in found.items()}}
 
 
-def mixed_rows() -> Iterator[gpu.Row]:
+def mixed_rows() -> Iterator[Row]:
     yield from product_rows()
     yield from step_rows()
-
-
-if __name__ == "__main__":
-    rows = list(mixed_rows())
-    print(gpu.show(rows))
-    for row in rows:
-        for who in set(row["seconds"]) - {"volta", *gpu.PEERS}:
-            print(f"{row['name']}: {who} {harness.seconds_text(row['seconds'][who])}")
-        if "losses" in row:
-            print(row["name"], row["losses"])

@@ -4,15 +4,15 @@
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-Row = dict[str, Any]
+from benchmarks.gpu_harness import Row, ready, turns
 
 
-def runtime_rows(turns: Callable[..., dict[str, float]], ready: Callable[[Any], Any]) -> Iterator[Row]:
+def runtime_rows() -> Iterator[Row]:
     import jax
 
     import volta

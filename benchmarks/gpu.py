@@ -13,12 +13,10 @@ PyTorch without tf32.
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,64 +26,10 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # contenders sh
 
 import numpy as np  # noqa: E402
 
-from benchmarks import harness  # noqa: E402
+from benchmarks import cuda_attention, cuda_mixed, cuda_runtime, harness, programs  # noqa: E402
+from benchmarks.gpu_harness import GPT2_SMALL, Row, draw, jax_on, ready, show, train, turns, volta_on  # noqa: E402
 
-Row = dict[str, Any]
-"""``name``, ``seconds`` {contender: median}, and ``bytes`` or ``flops`` of the task where a rate makes sense."""
-
-ROUNDS = 7
 GB = 1 << 30
-
-
-def turns(
-    contenders: Mapping[str, Callable[[], Any]], wait: Callable[[Any], object], each: float = 0.02
-) -> dict[str, float]:
-    """Median seconds of a call: contenders take turns, each for about ``each`` seconds of calls in a row."""
-    repeat, times = {}, {name: [] for name in contenders}
-    for name, run in contenders.items():
-        wait(run())
-        wait(run())
-        start = time.perf_counter()
-        wait(run())
-        repeat[name] = max(1, min(2000, int(each / (time.perf_counter() - start))))
-    for _ in range(ROUNDS):
-        for name, run in contenders.items():
-            wait(run())
-            start = time.perf_counter()
-            for _ in range(repeat[name]):
-                out = run()
-            wait(out)
-            times[name].append((time.perf_counter() - start) / repeat[name])
-    return {name: statistics.median(taken) for name, taken in times.items()}
-
-
-def ready(result: Any) -> Any:
-    """Wait until a result of any contender is there."""
-    while isinstance(result, dict | list | tuple):
-        result = next(iter(result.values())) if isinstance(result, dict) else result[-1]
-    if hasattr(result, "block_until_ready"):
-        return result.block_until_ready()
-    import torch
-
-    return torch.cuda.synchronize()
-
-
-def volta_on(*arrays: Any) -> tuple[Any, ...]:
-    import volta
-
-    return tuple(volta.device_put(x, "cuda") for x in arrays)
-
-
-def jax_on(*arrays: Any) -> tuple[Any, ...]:
-    import jax
-
-    jax.config.update("jax_default_matmul_precision", "highest")
-    return tuple(jax.device_put(x) for x in arrays)
-
-
-def draw(*shape: int, seed: int = 0) -> Any:
-    """Normal float32 numbers; large arrays repeat the first four million (and one, so that rows differ)."""
-    return np.resize(np.random.default_rng(seed).standard_normal((1 << 22) + 1, dtype=np.float32), shape)
 
 
 def group_calls() -> Iterator[Row]:
@@ -232,42 +176,18 @@ def group_indexing() -> Iterator[Row]:
 
 def group_attention() -> Iterator[Row]:
     """Attention, forward and backward."""
-    from benchmarks import cuda_attention
-
     yield from cuda_attention.attention_rows()
-
-
-def gpt2() -> Any:
-    from benchmarks import programs
-
-    return programs.TransformerConfig(vocabulary=50304, width=768, heads=12, layers=12, length=1024, batch=8)
-
-
-def train(framework: Any, config: Any, place: Callable[[Any], Any], steps: int = 6) -> tuple[float, float, float]:
-    """Seconds of the first step (compilation included) and of a later one, and the last loss."""
-    from benchmarks import programs
-
-    p, m, v, x, y = place(programs.step_arguments(framework, config))
-    step = framework.jit(programs.transformer_step(framework, config), donate_argnums=(0, 1, 2))
-    laps = []
-    for _ in range(steps):
-        start = time.perf_counter()
-        p, m, v, loss = step(p, m, v, x, y)
-        last = float(loss)
-        laps.append(time.perf_counter() - start)
-    return laps[0], statistics.median(laps[2:]), last
 
 
 def group_training() -> Iterator[Row]:
     """A step of Adam on the GPT-2-small shape in float32: 50304 tokens, width 768, 12 layers, length 1024, batch 8."""
     import jax
 
-    from benchmarks import programs
-
     jax.config.update("jax_default_matmul_precision", "highest")
+    make = programs.transformer_step
     found = {
-        "volta": train(programs.volta(), gpt2(), lambda args: volta_on(*args)),
-        "jax": train(programs.jax(), gpt2(), lambda args: args),
+        "volta": train(programs.volta(), make, GPT2_SMALL, lambda args: volta_on(*args)),
+        "jax": train(programs.jax(), make, GPT2_SMALL, lambda args: args),
     }
     losses = {name: last for name, (_, _, last) in found.items()}
     yield {"name": "GPT-2-small step", "seconds": {n: t for n, (_, t, _) in found.items()}, "losses": losses}
@@ -278,13 +198,12 @@ def group_small_training() -> Iterator[Row]:
     """A step of Adam on tiny transformers (benchmarks/programs.py)."""
     import jax
 
-    from benchmarks import programs
-
     jax.config.update("jax_default_matmul_precision", "highest")
+    make = programs.transformer_step
     for name, config in (("width 64, 2 layers", programs.SMALL), ("width 128, 4 layers", programs.LARGE)):
         found = {
-            "volta": train(programs.volta(), config, lambda args: volta_on(*args), 100),
-            "jax": train(programs.jax(), config, lambda args: args, 100),
+            "volta": train(programs.volta(), make, config, lambda args: volta_on(*args), 100),
+            "jax": train(programs.jax(), make, config, lambda args: args, 100),
         }
         yield {"name": f"training step: {name}", "seconds": {n: t for n, (_, t, _) in found.items()}}
         yield {"name": f"first step: {name}", "seconds": {n: t for n, (t, _, _) in found.items()}}
@@ -292,39 +211,15 @@ def group_small_training() -> Iterator[Row]:
 
 def group_mixed() -> Iterator[Row]:
     """The same step in bfloat16 on tensor cores, below strict."""
-    from benchmarks import cuda_mixed
-
     yield from cuda_mixed.mixed_rows()
 
 
 def group_runtime() -> Iterator[Row]:
     """Launches, copies and streams."""
-    from benchmarks import cuda_runtime
-
-    yield from cuda_runtime.runtime_rows(turns, ready)
+    yield from cuda_runtime.runtime_rows()
 
 
 GROUPS = [name.removeprefix("group_") for name in globals() if name.startswith("group_")]
-PEERS = ("jax", "cublas", "torch", "serial")
-
-
-def show(rows: list[Row]) -> str:
-    """A table: times, ratios (below 1.00 Volta took less) and rates."""
-    peers = [p for p in PEERS if any(p in row.get("seconds", {}) for row in rows)]
-    lines = []
-    for row in rows:
-        if "error" in row:
-            lines.append([f"{row['name']}: {row['error']}"] + [""] * (2 + 2 * len(peers)))
-            continue
-        taken = row["seconds"]
-        rate = "-"
-        if "bytes" in row:
-            rate = f"{row['bytes'] / taken['volta'] / 1e12:.2f} TB/s"
-        elif "flops" in row:
-            rate = f"{row['flops'] / taken['volta'] / 1e12:.1f} TFLOP/s"
-        times = [harness.seconds_text(taken.get(p)) for p in ("volta", *peers)]
-        lines.append([row["name"], *times, *(harness.ratio_text(taken["volta"], taken.get(p)) for p in peers), rate])
-    return harness.table(["medians", "volta", *peers, *(f"volta/{p}" for p in peers), "volta's rate"], lines)
 
 
 def run_group(name: str) -> list[Row]:
