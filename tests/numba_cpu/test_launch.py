@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kernels import add_kernel, follow_kernel, scratch_kernel, spin_kernel
 
+from tests.thread_support import run_threads
 from volta.numba_cpu import launch, unit
 from volta.numba_cpu.launch import LaunchTable
 
@@ -132,15 +133,11 @@ def test_one_executable_serves_several_threads_one_after_the_other(kernels):
     run = table.build(1)
     arrays = [np.zeros(16, np.int64) for _ in range(4)]
 
-    def work(x):
+    def work(n):
         for _ in range(200):
-            run.call(x.ctypes.data)
+            run.call(arrays[n].ctypes.data)
 
-    workers = [threading.Thread(target=work, args=(x,)) for x in arrays]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    run_threads(work, 4)
     assert all((x == 200).all() for x in arrays) and run.calls == 800
 
 

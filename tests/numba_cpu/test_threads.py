@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from kernels import add_kernel, follow_kernel, spin_kernel
 
+from tests.thread_support import run_threads, running
 from volta.numba_cpu import threads, unit
 from volta.numba_cpu.launch import LaunchTable
 
@@ -121,11 +122,7 @@ def test_several_python_threads_at_once(kernels):
             if not (b == seed + 9).all():
                 wrong.append(seed)
 
-    callers = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-    for caller in callers:
-        caller.start()
-    for caller in callers:
-        caller.join()
+    run_threads(work, 4)
     assert not wrong
 
 
@@ -141,13 +138,13 @@ def test_the_count_may_change_while_plans_run(kernels):
             if not (b == 11).all():
                 wrong.append(1)
 
-    caller = threading.Thread(target=work)
-    caller.start()
-    for n in (1, 4, 2, 6, 1, 3) * 10:
-        threads.set_num_threads(n)
-        time.sleep(0.002)
-    stop.set()
-    caller.join()
+    with running(work):
+        try:
+            for n in (1, 4, 2, 6, 1, 3) * 10:
+                threads.set_num_threads(n)
+                time.sleep(0.002)
+        finally:
+            stop.set()
     assert not wrong and threads.get_num_threads() == 3
 
 

@@ -3,13 +3,13 @@
 import os
 import subprocess
 import sys
-import threading
 
 import attrs
 import numpy as np
 import pytest
 from kernels import F64, add_kernel, element, kernel, scale_kernel
 
+from tests.thread_support import run_threads, running
 from volta.numba_cpu import launch, target, unit
 from volta.numba_cpu.unit import KernelSource, compile_kernels
 
@@ -141,17 +141,10 @@ def test_threads_compile_each_kernel_once(fresh_cache):
     sources = [scale_kernel(100.0 + n) for n in range(4)]
     results = []
 
-    def work():
+    def work(_):
         results.append(compile_kernels(sources))
 
-    def all_at_once():
-        workers = [threading.Thread(target=work) for _ in range(4)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-
-    counts = counted(all_at_once)
+    counts = counted(lambda: run_threads(work, 4))
     assert counts == {"compiled": 4, "units_compiled": 1, "memory_hits": 12}
     assert all(result == results[0] for result in results) and len(results) == 4
 
@@ -212,12 +205,8 @@ def test_compiling_beside_numbas_own_compiler(monkeypatch):
             sources = [scale_kernel(float(seed * 10_000 + 100 * n + i)) for i in range(12)]
             assert len(set(compile_kernels(sources).values())) == 12
 
-    workers = [threading.Thread(target=compile_with_numba)]
-    workers += [threading.Thread(target=compile_with_volta, args=(seed,)) for seed in (1, 2)]
     before = unit.stats().compiled
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    with running(compile_with_numba, lambda: compile_with_volta(1), lambda: compile_with_volta(2)):
+        pass
     assert all(numba_results) and len(numba_results) == 20
     assert unit.stats().compiled == before + 240

@@ -1,12 +1,12 @@
 """The pool of device memory, over segments that are only numbers."""
 
 import random
-import threading
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.thread_support import run_threads
 from volta.numba_cuda.device.pool import ALIGNMENT, OutOfDeviceMemory, Pool, rounded
 
 MB = 1 << 20
@@ -198,25 +198,17 @@ def test_a_negative_size_is_refused():
 def test_threads_get_blocks_of_their_own():
     segments = Segments()
     pool = segments.pool()
-    held, failed = [[] for _ in range(4)], []
+    held = [[] for _ in range(4)]
 
     def work(number):
         r = random.Random(number)
-        try:
-            for _ in range(1000):
-                if held[number] and r.random() < 0.5:
-                    held[number].pop().give_back()
-                else:
-                    held[number].append(pool.take(r.choice((1000, 4000, 100_000)), 0))
-        except BaseException as error:
-            failed.append(error)
+        for _ in range(1000):
+            if held[number] and r.random() < 0.5:
+                held[number].pop().give_back()
+            else:
+                held[number].append(pool.take(r.choice((1000, 4000, 100_000)), 0))
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert not failed
+    run_threads(work, 4)
     blocks = [b for mine in held for b in mine]
     segments.check(blocks)
     assert pool.stats().live == sum(b.size for b in blocks)

@@ -1,7 +1,6 @@
 """Memory, transfers, donation, threads, streams of programs on a GPU: where none is, over a stand-in for the driver."""
 
 import gc
-import threading
 import weakref
 
 import numpy as np
@@ -9,6 +8,7 @@ import pytest
 
 import volta
 import volta.numpy as vnp
+from tests.thread_support import run_threads
 from volta import errors, nn
 from volta.numba_cuda.device import driver
 from volta.numba_cuda.device.driver import counters
@@ -237,17 +237,13 @@ def test_of_two_donors_one_gets_the_array(gpu):
     for _ in range(20):
         x, got, refused = put(normal(100)), [], []
 
-        def donate(x=x, got=got, refused=refused):
+        def donate(_, x=x, got=got, refused=refused):
             try:
                 got.append(f(x))
             except errors.DonatedBufferError:
                 refused.append(None)
 
-        threads = [threading.Thread(target=donate) for _ in range(2)]
-        for t in threads:
-            t.start()
-        for t in threads:
-            t.join()
+        run_threads(donate, 2)
         assert (len(got), len(refused)) == (1, 1)
         assert_bits_equal(np.asarray(got[0]), normal(100) + 1)
     assert not HELD
@@ -281,27 +277,19 @@ def test_four_threads_share_a_context(gpu, shared):
     x = put(normal(4, 5))
     programs = [volta.jit(lambda x, n=n: nn.softmax(x * (1.0 + n)) + x) for n in range(1 if shared else 4)]
     want = [np.asarray(f(x)) for f in programs]
-    failed, launches = [], counters.launches
+    launches = counters.launches
 
     def work(number):
         f, expected = programs[number % len(programs)], want[number % len(programs)]
-        try:
-            held = []
-            for i in range(count):
-                held.append(f(x))
-                if i % 10 == 9:
-                    for y in held:
-                        assert_bits_equal(np.asarray(y), expected)
-                    held.clear()
-        except BaseException as error:
-            failed.append(error)
+        held = []
+        for i in range(count):
+            held.append(f(x))
+            if i % 10 == 9:
+                for y in held:
+                    assert_bits_equal(np.asarray(y), expected)
+                held.clear()
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert not failed
+    run_threads(work, 4)
     assert counters.launches >= launches + 4 * count
     assert not CALLS and not HELD
 

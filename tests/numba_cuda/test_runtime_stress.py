@@ -5,7 +5,6 @@ reused too early, or read too late, holds something else by then.
 """
 
 import contextlib
-import threading
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import volta
+from tests.thread_support import run_threads
 from volta.runtime import devices
 from volta.runtime.array import CALLS, HELD
 
@@ -155,31 +155,21 @@ def test_threads_with_streams_of_their_own(gpu, seed):
     shared = World()
     for n in range(6):
         shared.put(n, 0)
-    failed = []
 
     def work(number):
         rng = np.random.default_rng((seed, number))
-        try:
-            with devices.stream():
-                world = World()
-                world.count = 1000 * number
-                for _ in range(40 if hasattr(gpu.api, "fake") else 1000):
-                    x, value = shared.arrays[rng.integers(len(shared.arrays))]
-                    if rng.random() < 0.2:
-                        world.add(double(x), value * 2 + 1)
-                    getattr(world, names[rng.integers(len(names))])(int(rng.integers(100)), int(rng.integers(100)))
-                    del world.arrays[:-30]
-                for array, value in world.arrays:
-                    assert np.array_equal(np.asarray(array), value)
-        except BaseException as error:
-            failed.append(error)
-            raise
+        with devices.stream():
+            world = World()
+            world.count = 1000 * number
+            for _ in range(40 if hasattr(gpu.api, "fake") else 1000):
+                x, value = shared.arrays[rng.integers(len(shared.arrays))]
+                if rng.random() < 0.2:
+                    world.add(double(x), value * 2 + 1)
+                getattr(world, names[rng.integers(len(names))])(int(rng.integers(100)), int(rng.integers(100)))
+                del world.arrays[:-30]
+            for array, value in world.arrays:
+                assert np.array_equal(np.asarray(array), value)
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert not failed
+    run_threads(work, 4)
     for array, value in shared.arrays:
         assert np.array_equal(np.asarray(array), value)

@@ -3,7 +3,6 @@
 import gc
 import subprocess
 import sys
-import threading
 
 import ml_dtypes
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.thread_support import run_threads
 from volta.core.errors import MemoryBudgetError
 from volta.runtime.memory import ALIGNMENT, Buffer, HostPool, as_numpy, size_class, wrap_numpy
 
@@ -154,11 +154,7 @@ def test_threads_share_a_pool():
             buffer = pool.allocate(int(rng.integers(1, 512)))
             as_numpy(buffer, (1,), None, np.uint8, writable=True)[0] = seed
 
-    workers = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    run_threads(work, 4)
     gc.collect()
     assert pool.stats().live == 0
     assert pool.stats().allocations <= 4 * 8  # at most one block a class and thread

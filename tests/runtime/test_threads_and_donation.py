@@ -4,6 +4,7 @@ import threading
 
 import volta
 import volta.numpy as vnp
+from tests.thread_support import running
 from volta.runtime.array import CALLS, HELD, release_held
 
 
@@ -23,14 +24,12 @@ def test_a_reader_in_another_thread_keeps_its_memory() -> None:
             except volta.errors.DonatedBufferError:  # the donor was first
                 pass
 
-        reader = threading.Thread(target=read)
-        reader.start()
-        started.wait()
-        for _ in range(1000):  # let the reader begin its call
-            pass
-        assert (overwrite(a) == -7.0).all()
-        vnp.zeros(100000)  # would take the memory if it were free
-        reader.join()
+        with running(read):
+            started.wait()
+            for _ in range(1000):  # let the reader begin its call
+                pass
+            assert (overwrite(a) == -7.0).all()
+            vnp.zeros(100000)  # would take the memory if it were free
         assert all(value == want for value in seen)
     assert not CALLS and not HELD
 
