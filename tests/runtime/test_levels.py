@@ -5,6 +5,7 @@ import pytest
 
 import volta
 import volta.numpy as vnp
+from tests.thread_support import run_threads
 from volta import errors, lax
 from volta.core.policy import DeterminismLevel
 from volta.runtime import gateway
@@ -126,6 +127,41 @@ def test_a_compiled_function_is_compiled_for_each_default():
     assert f.cache_size() == 2
     with volta.default_matmul_precision("tf32"), pytest.raises(errors.UnsupportedOperationError):
         f(X, W)
+
+
+LEVELS = ("relaxed", "device", "strict")  # from the weakest promise
+
+
+@pytest.mark.parametrize("called", LEVELS)
+@pytest.mark.parametrize("compiled_for", LEVELS)
+def test_what_is_compiled_for_a_level_is_refused_where_more_is_promised(compiled_for, called):
+    """Even a program that would give the bits of strict: whether it does depends on the backend."""
+    with volta.execution_context(level=compiled_for):
+        kept = volta.jit(lambda x, w: x @ w).lower(X, W).compile()
+    with volta.execution_context(level=called):
+        if LEVELS.index(compiled_for) >= LEVELS.index(called):
+            assert_bits_equal(kept(X, W), X @ vnp.asarray(W))
+            return
+        with pytest.raises(errors.ContextError) as refusal:
+            kept(X, W)
+    text = str(refusal.value)
+    assert f"compiled for determinism level '{compiled_for}' and is called at level '{called}'" in text
+    assert f'volta.execution_context(level="{compiled_for}")' in text and "test_levels.py" in text
+
+
+def test_another_thread_has_a_level_of_its_own():
+    """Contexts belong to threads, so a thread begins at strict and refuses what its starter compiled for less."""
+    refused = []
+
+    def call(kept):
+        with pytest.raises(errors.ContextError):
+            kept(X, W)
+        refused.append(True)
+
+    with volta.execution_context(level="device"):
+        kept = volta.jit(product).lower(X, W).compile()
+        run_threads(lambda _: call(kept), 1)
+    assert refused
 
 
 def test_a_precision_travels_through_transforms():

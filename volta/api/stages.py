@@ -8,12 +8,14 @@ import attrs
 
 from volta.api.arguments import ShapeDtypeStruct, value_of
 from volta.core import pytrees
-from volta.core.errors import TracerError, TreeError
+from volta.core.errors import ContextError, TracerError, TreeError
 from volta.core.interp import Tracer
 from volta.core.ir import ClosedJaxpr
 from volta.core.pytrees import PyTreeDef
 from volta.core.source import at_user_line
 from volta.runtime import gateway
+from volta.runtime.capabilities import LEVELS
+from volta.runtime.context import current_context
 
 
 @attrs.frozen(eq=False)
@@ -97,7 +99,9 @@ class Compiled:
         Raises:
             TreeError: for another tree, shape or dtype.
             TracerError: inside of a transformation.
+            ContextError: in a context whose level promises more than the level that was compiled for.
         """
+        self._check_level()
         leaves, tree = pytrees.flatten((args, kwargs) if kwargs else args)
         values = [value_of(x) for x in leaves]
         if any(isinstance(x, Tracer) for x in values):
@@ -124,6 +128,20 @@ class Compiled:
                     )
                 )
         return pytrees.unflatten(self.traced.out_tree, self.executable(values))
+
+    def _check_level(self) -> None:
+        """The level of a run is that of its context, so what promises less does not run in it, whatever it would do."""
+        kept, asked = self.executable.plan.level, current_context().level
+        if LEVELS.index(kept) < LEVELS.index(asked):
+            name = self.traced.name
+            raise ContextError(
+                at_user_line(
+                    f"`{name}` was compiled for determinism level {kept.value!r} and is called at level "
+                    f"{asked.value!r}, which promises more. Call it inside "
+                    f'`with volta.execution_context(level="{kept.value}")`, compile it at level {asked.value!r}, or '
+                    "call the jitted function, which is compiled for each level."
+                )
+            )
 
     @property
     def out_info(self) -> Any:
