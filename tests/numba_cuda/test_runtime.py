@@ -212,6 +212,29 @@ def test_dropped_programs_and_arrays_leave_nothing(gpu):
     assert gpu.pool.stats().pooled < 128 << 20
 
 
+@pytest.mark.parametrize("side", [False, True])
+def test_what_a_dropped_program_reads_is_overwritten_only_after_its_work(gpu, monkeypatch, side):
+    """Tables and constants go back to the pool while the work is queued; the stand-in runs it when somebody waits."""
+    monkeypatch.setattr("volta.numba_cuda.device_plan._MOST_WORDS", 0)  # args in tables, however few
+    x, table = put(normal(60, 40)), normal(60, 40)
+    want = np.asarray(vnp.tanh(table) * table)
+    PLAN_CACHE.clear()
+    gc.collect()
+    live = gpu.pool.stats().live
+    with devices.stream() if side else volta.default_device("cuda"):
+        f = volta.jit(lambda x: vnp.tanh(x) * table)
+        y = f(x)
+        assert gpu.pool.stats().live > live + 2 * rounded(y.nbytes)  # the result, the constant and tables
+        del f
+        PLAN_CACHE.clear()
+        gc.collect()
+        assert gpu.pool.stats().live == live + rounded(y.nbytes)
+        put(np.full_like(table, np.nan))
+    for _ in range(3):
+        put(np.full_like(table, np.nan)).block_until_ready()
+    assert_bits_equal(np.asarray(y), want)
+
+
 # -- donation and threads ----------------------------------------------------------------------------------------------
 
 

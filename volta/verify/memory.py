@@ -16,6 +16,7 @@ from volta.core import pytrees
 from volta.core.errors import OutOfMemoryError
 from volta.runtime import devices
 from volta.runtime import memory as host
+from volta.runtime.plan_cache import PLAN_CACHE
 from volta.testing.transformer import Transformer
 from volta.verify.checks import Check, Setting
 
@@ -30,7 +31,14 @@ def memory(setting: Setting) -> Iterator[Check]:
     if setting.device != "cpu":
         yield _few_allocations(setting, pool)
         yield _nothing_moves(setting)
-        yield _running_out(setting)
+        yield _running_out(setting, pool)
+
+
+def _settle(pool: Any) -> None:
+    """Drop what other programs left: none of it may come back to the pool, or serve, while something is measured."""
+    PLAN_CACHE.clear()  # full, it would drop an executable, and its tables, for each new one
+    gc.collect()
+    pool.trim()
 
 
 def _planned_is_measured(name: str, setting: Setting, pool: Any) -> Check:
@@ -43,7 +51,7 @@ def _planned_is_measured(name: str, setting: Setting, pool: Any) -> Check:
     if name == "training":
         f, args = _MODEL.make_step(optimizer), (params, optimizer.init(params), random.key(2))
     args = device_put(pytrees.map(np.asarray, args), setting.device)
-    gc.collect()  # what other suites left in circles must not be given back in the middle
+    _settle(pool)
     before = pool.stats().live
     with devices.default_device(setting.device):
         compiled = f.lower(*args).compile()
@@ -67,6 +75,7 @@ def _planned_is_measured(name: str, setting: Setting, pool: Any) -> Check:
 
 def _few_allocations(setting: Setting, pool: Any) -> Check:
     """A hundred operations ask the driver for memory fewer than ten times."""
+    _settle(pool)
     x = device_put(np.ones((256, 256), np.float32), setting.device)
     before = pool.stats().allocations
     for i in range(100):
@@ -88,17 +97,17 @@ def _nothing_moves(setting: Setting) -> Check:
     return Check("bytes moved by a call", problem="" if moved == (0, 0) else f"{moved}", figures={"bytes": sum(moved)})
 
 
-def _running_out(setting: Setting) -> Check:
+def _running_out(setting: Setting, pool: Any) -> Check:
     """Too large a program is an error that says what it needs; donated arguments stay, and smaller programs run."""
     x = device_put(np.ones((1024, 1024), np.float32), setting.device)
     large = jit(lambda x: vnp.sum(vnp.broadcast_to(x, (64, 1024, 1024)).sort(0) @ x), donate_argnums=0)
     problem = "no error"
-    held = devices.memory_stats(setting.device).reserved
-    with devices.memory_limit(held + (1 << 25), setting.device):
+    _settle(pool)
+    with devices.memory_limit(pool.stats().reserved + (1 << 25), setting.device):
         try:
             large(x)
         except OutOfMemoryError as error:
             problem = "" if "RESOURCE_EXHAUSTED" in str(error) else f"the error does not say so: {error}"
-        if not problem and (x.is_deleted() or np.asarray(x).sum() != 1024 * 1024):
+        if not problem and (x.is_deleted() or float(jit(vnp.sum)(x)) != 1024 * 1024):
             problem = "a donated argument is gone after a failed call"
     return Check("running out of memory", problem=problem)
