@@ -19,7 +19,8 @@ _NONE: dict[int, Buffer] = {}
 
 
 class DeviceExecutable(Executable):
-    """A program compiled for a GPU: arguments that lie elsewhere are copied there, results stay there."""
+    """A program compiled for a GPU: arguments in host memory are copied there, results stay there. Where arguments lie
+    on another GPU, it runs there."""
 
     __slots__ = ("_device", "_kernels", "_sizes")
 
@@ -45,6 +46,9 @@ class DeviceExecutable(Executable):
         for a in arrays:
             buffer = a._buffer
             if buffer is None or buffer.stream is not stream:
+                there = next((x for x in arrays if x.buffer().stream is not None), None)
+                if there is not None and there.buffer().stream.device is not device:
+                    return self._run_there(there, arrays)
                 arrays = self._placed(arrays, stream)
                 addresses = [a.buffer().address for a in arrays]
                 break

@@ -109,9 +109,7 @@ def compile(  # noqa: A001 - the gateway's one verb
             gpu = devices.gpu(f"cuda:{where[1]}") if where[0] == "cuda" else None
             plan = backend.complete(plan, gpu)
             _check_budget(plan, context.memory_budget)
-            consts = tuple(as_array(c) for c in optimised.consts)
-            if gpu is not None:
-                consts = tuple(_resident(c, gpu) for c in consts)
+            consts = tuple(_resident(as_array(c), gpu) for c in optimised.consts)
             # Arrays of the plan's own: its kernels are bound to this memory, whatever becomes of the user's arrays.
             consts = tuple(passed(x.aval, x) for x in consts)
             bound = ClosedJaxpr(optimised.jaxpr, consts)
@@ -130,7 +128,9 @@ def compile(  # noqa: A001 - the gateway's one verb
 
 
 def _resident(x: Array, gpu: Any) -> Array:
-    """A constant in a GPU's memory, ready for any of its streams."""
+    """A constant, wherever it lies, in a GPU's memory, ready for any of its streams; in the host's without a GPU."""
+    if gpu is None:
+        return devices.fetch(x)
     placed = devices.place(x, gpu.name, gpu.main)
     placed.buffer().wait()  # type: ignore[attr-defined]
     return placed

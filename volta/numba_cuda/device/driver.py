@@ -280,18 +280,23 @@ class Device:
         counters.device_to_device += nbytes
 
 
+_source: list[Callable[[], SimpleNamespace]] = [cuda_api.load]
+
+
 @functools.cache
-def _runtime() -> Runtime:
+def _made() -> Runtime:
     return Runtime(_source[-1]())
 
 
-_source: list[Callable[[], SimpleNamespace]] = [cuda_api.load]
+def _runtime() -> Runtime:
+    with _lock:  # of threads that come first at one time, each would make one: devices are compared by identity
+        return _made()
 
 
 def use(source: Callable[[], SimpleNamespace] | None) -> None:
     """Take the driver's functions from somewhere else, as tests do; None: from the driver again."""
     _source[1:] = [source] if source is not None else []
-    _runtime.cache_clear()
+    _made.cache_clear()
     thread.__dict__.clear()
 
 
