@@ -10,6 +10,7 @@ import volta
 import volta.numpy as vnp
 from volta import nn
 from volta.errors import DTypeError, ShapeError
+from volta.testing import assert_bits_equal, fill
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(0, 2, (4, 6)).astype(np.float32)
@@ -56,6 +57,14 @@ def test_gelu_and_glu():
     close(nn.glu(X), x[:, :3] * special.expit(x[:, 3:]), rtol=1e-5)
     with pytest.raises(ShapeError, match="even size"):
         nn.glu(X[:, :5])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("kind", ["normal", "specials", "subnormal", "ladder"])
+def test_gelu_halves_one_plus_the_tangent_in_one_operation_with_the_bits_of_two(dtype, kind):
+    x = vnp.asarray(fill(kind, (20000,), dtype, 1))
+    tanh = vnp.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
+    assert_bits_equal(nn.gelu(x), x * (0.5 * (1 + tanh)))
 
 
 @pytest.mark.parametrize("name", [*EXACT, "gelu"])

@@ -13,12 +13,21 @@ def on_thread(f):
     return lambda b, *values: f(ThreadBuilder(b.irbuilder), *values)
 
 
-def test_two_over_is_a_rounded_quotient_for_every_significand():
-    f = Compiled(on_thread(lambda b, x: b.two_over(x)), ["float32"], "float32", 1)
+def test_a_reciprocal_is_the_rounded_one_for_every_significand_but_that_of_ones():
+    f = Compiled(on_thread(lambda b, x: b.reciprocal(x)), ["float32"], "float32", 1)
     significands = np.arange(0x3F800000, 0x40000000, dtype=np.uint32).view(np.float32)
-    for exponent in (0, 99):
+    for exponent in (-98, 0, 98):
         x = np.ldexp(significands, exponent)
-        assert_bits_equal(f(x), np.float32(2) / x)
+        found, quotient = f(x), np.float32(1) / x
+        assert_bits_equal(found[:-1], quotient[:-1])
+        assert found[-1] == np.nextafter(quotient[-1], np.float32(0))
+
+
+def test_at_most_takes_the_limit_for_what_is_no_number():
+    f = Compiled(on_thread(lambda b, x: b.at_most(x, 10.0)), ["float32"], "float32", 1)
+    x = fill("specials", (150,), "float32", 1)
+    assert np.isnan(x).any()
+    assert_bits_equal(f(x), np.where(x < 10, x, np.float32(10)))
 
 
 def pairs(kind):

@@ -184,9 +184,16 @@ class Builder(Conversion):
 
     # Arithmetic that a backend may have a cheaper way for.
 
-    def two_over(self, x: Value) -> Value:
-        """2 / x in float32 for 2^-100 < x < 2^100 (of other numbers, NaN too, anything)."""
-        return self.div(2.0, x)
+    def reciprocal(self, x: Value) -> Value:
+        """1 / x in float32 for 2^-100 < x < 2^100 (of other numbers, NaN too, anything).
+
+        Rounded, except where all bits of the significand are ones: there it is that or the float before.
+        """
+        return self.div(1.0, x)
+
+    def at_most(self, x: Value, limit: float) -> Value:
+        """x where x < limit, otherwise (for NaN too) the limit, which is not 0."""
+        return self.select(x < limit, x, limit)
 
     # Loops.
 

@@ -119,8 +119,8 @@ def gelu(x: Array, approximate: bool = True) -> Array:
         # erfc keeps its relative precision where 1 + erf would cancel
         return lax.mul(lax.mul(x, half), lax.erfc(lax.mul(lax.neg(x), scalar_like(x, math.sqrt(0.5)))))
     cubic = lax.add(x, lax.mul(scalar_like(x, 0.044715), lax.integer_pow(x, 3)))
-    cdf = lax.add(scalar_like(x, 1.0), lax.tanh(lax.mul(scalar_like(x, math.sqrt(2 / math.pi)), cubic)))
-    return lax.mul(x, lax.mul(half, cdf))
+    tanh = lax.tanh(lax.mul(scalar_like(x, math.sqrt(2 / math.pi)), cubic))
+    return lax.mul(x, lax.fma(tanh, half, half))  # of (1 + tanh) / 2 every bit, the half being exact
 
 
 def _exponential_below_zero(x: Array, slope: Any, inner: Any = None) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from volta.ops.scalar import coefficients as table
-from volta.ops.scalar.exponential import exp_parts, exp_positive, exp_short, expm1_wide
+from volta.ops.scalar.exponential import exp_of_double, exp_parts, exp_short, expm1_wide
 from volta.ops.scalar.logarithm import log, log1p_short, log1p_wide, log_short
 from volta.ops.scalar.parts import INF, LN2, NAN, Builder, Value, horner, narrow, scale, widen
 
@@ -45,7 +45,8 @@ def tanh(b: Builder, x: Value) -> Value:
         # In float32 throughout: a third faster than through float64. Beyond 0.9 the error of e^2a weighs little.
         s = x * x
         small = b.fma(horner(b, s, table.TANH32) * s, a, a)
-        large = 1.0 - b.two_over(exp_positive(b, b.select(a > 10.0, 20.0, a + a)) + 1.0)
+        # Below a power of two the reciprocal may be one unit low; that is less than 1 - 2r rounds away.
+        large = b.fma(b.reciprocal(exp_of_double(b, b.at_most(a, 10.0)) + 1.0), -2.0, 1.0)
         return b.copysign(b.select(a >= 0.9, large, small), x)  # of NaN `small` is NaN
     # t = e^-2a - 1 where a < 1/2 or so, else from e^2a.
     a = b.select(a > 30.0, 30.0, a)
