@@ -145,6 +145,8 @@ def test_every_gpu_has_a_tile_that_fits(capability):
 class Plain(dot._Sizes):
     """Row-major operands without a call."""
 
+    epilogue, loops = None, ()
+
     def __init__(self, m, n, k):
         self.m, self.n, self.k, self.batches = m, n, k, 1
         self.sizes = {dot.Arg.M: m, dot.Arg.N: n, dot.Arg.K: k, dot.Arg.BATCH1: 1}

@@ -54,7 +54,7 @@ def plans(size):
     out = {}
     for name, (f, args) in programs(size).items():
         stage = f.lower(*args)
-        options = CompileOptions(vector_bits=512)
+        options = CompileOptions(vector_bits=512, tiles=True)
         out[name] = device_plan(build_plan(stage.traced.jaxpr, donated=stage.traced.donated, options=options)[0])
     return out
 

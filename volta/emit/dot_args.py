@@ -11,6 +11,7 @@ class Args:
     """The args block as loaded values: ``args.M`` is the int64 at ``Arg.M``."""
 
     def __init__(self, b: ir.IRBuilder, block: ir.Value):
+        self.block = block
         self.values = {arg: load_arg(b, block, int(arg)) for arg in Arg}
 
     def __getattr__(self, name: str) -> ir.Value:

@@ -10,6 +10,9 @@ NAME = "cpu"
 KERNEL_CLASSES = ("loop", "combine", *lower.LIBRARY)
 """Every one of them is strict on the CPU."""
 
+TILES = False
+"""Epilogues of products run behind them, band by band."""
+
 
 def vector_bits() -> int:
     """Width of the vector registers that kernels use."""

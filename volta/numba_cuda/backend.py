@@ -13,6 +13,9 @@ NAME = "cuda"
 
 KERNEL_CLASSES = kernels.KERNEL_CLASSES
 
+TILES = True
+"""Its kernels of products compute epilogues themselves."""
+
 
 def vector_bits() -> int:
     """Shapes the CPU's tiles of products; CUDA chooses its own."""
@@ -31,4 +34,4 @@ def prepare(
     return launch.Executable(plan, const_addresses, device, keep)
 
 
-__all__ = ["KERNEL_CLASSES", "NAME", "complete", "driver", "pool", "prepare", "profile", "vector_bits"]
+__all__ = ["KERNEL_CLASSES", "NAME", "TILES", "complete", "driver", "pool", "prepare", "profile", "vector_bits"]

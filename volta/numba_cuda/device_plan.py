@@ -54,7 +54,7 @@ class DevicePlan(ExecutionPlan):
         """Bytes held while the plan runs, as the pool sets them aside; 'workspace' and 'args' are the backend's own."""
         out = {"input": 0, "const": 0, "output": 0, "temp": 0, "workspace": 0, "args": 0}
         for b in self.buffers:
-            if b.kind != "temp" and b.alias is None:
+            if b.kind in out and b.kind != "temp" and b.alias is None:
                 out[b.kind] += rounded(b.nbytes)
         if self.device_arena_bytes:
             out["workspace"] = self.workspace_bytes

@@ -15,17 +15,12 @@ from volta.numba_cuda.ordering import steps
 from volta.numba_cuda.products import dot, dot_tensor
 from volta.numba_cuda.target.ptx import KernelSource
 from volta.numba_cuda.target.threads import HEADER
-from volta.xla_like.kernels import (
-    CombineKernel,
-    KernelCall,
-    LibraryKernel,
-    LoopKernel,
-    kernel_name,
-)
+from volta.xla_like.epilogues import NAME as EPILOGUE
+from volta.xla_like.kernels import CombineKernel, KernelCall, LibraryKernel, LoopKernel, kernel_name
 from volta.xla_like.plan import ExecutionPlan
 
 KERNEL_CLASSES = (
-    "loop", "combine", "chain", "dot", "dot_pack", "dot_row", *steps.STEPS,
+    "loop", "combine", EPILOGUE, "dot", "dot_row", *steps.STEPS,
     *attention_choice.KERNELS, attention_choice.BACKWARD,
 )  # fmt: skip
 """Every one of them is strict."""
@@ -49,16 +44,22 @@ def launches_of(plan: ExecutionPlan, capability: str = "9.0") -> list[Launch]:
 
 
 def unmerged(plan: ExecutionPlan, regions: Regions, capability: str = "9.0") -> list[Launch]:
-    """The launches of a plan's calls: chains as their parts, one after the other; nothing is packed."""
+    """The launches of a plan's calls: chains part after part, epilogues with their products; nothing is packed."""
     sizes = {b.id: b.nbytes for b in plan.buffers}
 
     def nbytes(buffer: int) -> int:
         return regions.size(buffer) if buffer < 0 else sizes[buffer]
 
-    parts = [part for call in plan.calls for part in attention_choice.parts_of(call, capability)]
+    parts = [part for call in plan.calls for part in _parts_of(call, capability)]
     cut = cutting.cut(parts, regions, capability)
-    calls = [found for call in cut for found in dot.prepare(call, regions, capability)]
+    calls = [found for call in cut for found in dot.prepare(call, regions, nbytes, capability)]
     return [found for call in calls for found in _launch(call, regions, nbytes, capability)]
+
+
+def _parts_of(call: KernelCall, capability: str) -> tuple[KernelCall, ...]:
+    if isinstance(call.kernel, LibraryKernel) and call.kernel.name == EPILOGUE:
+        return (call,)
+    return attention_choice.parts_of(call, capability)
 
 
 def _launch(call: KernelCall, regions: Regions, nbytes: Callable[[int], int], capability: str) -> Iterator[Launch]:
@@ -135,15 +136,21 @@ def _library_words(call: KernelCall) -> tuple[list[int], list[tuple[int, int, in
     for access in call.accesses:
         w.address(access)
     w.words.extend(call.sizes)
+    for loop in call.parts[1:]:  # of an epilogue
+        _add_loop(w, loop)
     return w.words, w.addresses
 
 
 def _loop_words(call: KernelCall) -> tuple[list[int], list[tuple[int, int, int]]]:
     w = _Words()
+    _add_loop(w, call)
+    return w.words, w.addresses
+
+
+def _add_loop(w: _Words, call: KernelCall) -> None:
     w.words.extend(call.sizes)
     for access in call.accesses:
         w.address(access)
         w.words.extend(access.strides)
         for stride, largest in access.terms:
             w.words.extend((stride, largest))
-    return w.words, w.addresses

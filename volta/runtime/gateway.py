@@ -101,7 +101,9 @@ def compile(  # noqa: A001 - the gateway's one verb
         ) -> Executable:
             backend, capabilities = _backend(where[0])
             tensor_cores = capabilities.level_of("dot_tc") is not None
-            options = attrs.evolve(context.options, vector_bits=backend.vector_bits(), tensor_cores=tensor_cores)
+            options = attrs.evolve(
+                context.options, vector_bits=backend.vector_bits(), tensor_cores=tensor_cores, tiles=backend.TILES
+            )
             plan, optimised = build_plan(
                 part, name=name, donated=donated, level=context.level, options=options, evaluate=evaluate
             )

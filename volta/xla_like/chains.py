@@ -64,13 +64,8 @@ def _follows(call: KernelCall, band: _Band, buffers: Sequence[Buffer], written: 
     if prod(call.sizes[: kernel.rank + (kernel.mode == "row")]) != size:
         return None
     dims = call.sizes if kernel.mode == "row" else call.sizes[: kernel.rank]
-    for access in call.accesses:
-        if access.buffer == band.buffer:
-            linear = tuple(s * buffers[band.buffer].aval.dtype.itemsize for s in row_major(dims))
-            if access.offset or access.terms or not _same(access.strides, linear, dims):
-                return None
-        elif access.buffer in written:
-            return None
+    if not reads_in_order(call, dims, buffers[band.buffer]) or any(a.buffer in written for a in call.accesses):
+        return None
     if kernel.mode == "row":
         return call if band.elements % dims[-1] == 0 else None
     if kernel.rank == 1:
@@ -82,6 +77,13 @@ def with_chunk(call: KernelCall, chunk: int) -> KernelCall:
     """A 'map' call whose tasks are ``chunk`` elements of the innermost dimension each."""
     *outer, inner, _ = call.sizes
     return attrs.evolve(call, sizes=(*outer, inner, chunk), tasks=prod(outer) * -(-inner // chunk))
+
+
+def reads_in_order(call: KernelCall, dims: Ints, buffer: Buffer) -> bool:
+    """Whether a call that loops over ``dims`` reads a buffer's elements in their own order, wherever it reads it."""
+    linear = tuple(s * buffer.aval.dtype.itemsize for s in row_major(dims))
+    reads = [a for a in call.accesses if a.buffer == buffer.id]
+    return all(not (a.offset or a.terms) and _same(a.strides, linear, dims) for a in reads)
 
 
 def _same(strides: Ints, wanted: Ints, dims: Ints) -> bool:

@@ -11,6 +11,7 @@ from volta.core.ir import ClosedJaxpr
 from volta.core.policy import DeterminismLevel
 from volta.xla_like.attention_calls import join_cotangents
 from volta.xla_like.chains import chain_epilogues
+from volta.xla_like.epilogues import fuse_epilogues, without_memory
 from volta.xla_like.fusion import Group, fuse
 from volta.xla_like.kernels import KernelCall, LoopKernel
 from volta.xla_like.loops import loop_calls
@@ -30,15 +31,19 @@ from volta.xla_like.verify import verify_graph, verify_schedule
 class CompileOptions:
     """What may change a plan but, in strict mode, never a bit: tests turn these off and compare.
 
-    ``vector_bits`` and ``tensor_cores`` (kernels for precisions below float32) are the backend's.
+    ``epilogues``: what reads a product runs with it. ``vector_bits``, ``tensor_cores`` (kernels for precisions below
+    float32) and ``tiles`` (kernels of products that bring and write tiles: they compute epilogues themselves, and pack
+    nothing) are the backend's.
     """
 
     fusion: bool = True
     passes: bool = True
     recompute: bool = True
+    epilogues: bool = True
     reuse_memory: bool = True
     vector_bits: int = 512
     tensor_cores: bool = False
+    tiles: bool = False
 
 
 def build_plan(
@@ -123,11 +128,14 @@ def _assemble(
             if kept:
                 calls += loop_calls(group, kept, buffers.of, workspace)
         else:
-            context = Context(buffers.of, workspace, options.vector_bits, level, options.tensor_cores)
+            context = Context(buffers.of, workspace, options.vector_bits, level, options.tensor_cores, options.tiles)
             calls += opaque_calls(group.nodes[0], context)
 
     if options.fusion:
-        calls = chain_epilogues(join_cotangents(calls), buffers.list)
+        calls = join_cotangents(calls)
+        if options.epilogues:
+            calls = (fuse_epilogues if options.tiles else chain_epilogues)(calls, buffers.list)
+        buffers.list = without_memory(calls, buffers.list)
     donated_ids = tuple(donated)
     if options.reuse_memory:
         returned = {buffers.ids[v] for v in lowered.outputs}  # a result that is an input keeps its memory

@@ -30,6 +30,7 @@ class Context:
     vector_bits: int = 512  # how wide the machine's registers are: shapes the tiles of a product, never its bits
     level: DeterminismLevel = DeterminismLevel.STRICT
     tensor_cores: bool = False  # whether the backend has kernels for precisions below float32
+    tiles: bool = False  # whether its kernels bring tiles of operands themselves: then none is packed
 
 
 def opaque_calls(node: Node, ctx: Context) -> list[KernelCall]:
@@ -103,6 +104,8 @@ def _dot_launches(
     spec: DotSpec, shape: DotShape, a: Ref, b: Ref, out: int, out_offset: int, ctx: Context
 ) -> list[KernelCall]:
     plan = dot_plan(spec, shape)
+    if ctx.tiles:
+        plan = attrs.evolve(plan, launches=tuple(x for x in plan.launches if x.kernel != "pack"), temp_bytes=0)
     if plan.swapped:
         spec, a, b = swap(spec), b, a
     x, y = (Access(ctx.buffer_of(r.val), r.view.offset * r.dtype.itemsize, ()) for r in (a, b))

@@ -19,11 +19,12 @@ def aligned(nbytes: int) -> int:
 
 @attrs.frozen(slots=True)
 class Buffer:
-    """A piece of memory. ``kind``: input, const, output or temp. A temp has an ``offset`` in the arena.
+    """A piece of memory. ``kind``: input, const, output or temp. A temp has an ``offset`` in the arena. There are also
+    'unstored' ones, in no memory: a call passes their values on in registers (see epilogues.py).
 
     ``placement`` says who holds it: 'host_input', 'device_parameter' (a donated input: state that lives on),
     'device_constant', 'device_temporary', 'gradient' (a temporary of the backward pass), 'accumulation_workspace'
-    (partial sums) or 'device_output'.
+    (partial sums), 'device_output' or, of no memory, 'registers'.
     ``alias`` of an output is the donated input whose memory it takes over.
     """
 
@@ -82,7 +83,7 @@ class ExecutionPlan:
         """Bytes held while the plan runs, by class; 'temp' is the arena."""
         out = {"input": 0, "const": 0, "output": 0, "temp": self.arena_bytes}
         for b in self.buffers:
-            if b.kind != "temp" and b.alias is None:
+            if b.kind in out and b.kind != "temp" and b.alias is None:
                 out[b.kind] += aligned(b.nbytes)
         return out
 
@@ -119,7 +120,7 @@ class ExecutionPlan:
         """Bytes of inputs, constants and outputs by placement, and of temporaries where the arena is fullest."""
         out: dict[str, int] = {}
         for b in self.buffers:
-            if b.kind != "temp" and b.alias is None:
+            if b.kind not in ("temp", "unstored") and b.alias is None:
                 out[b.placement] = out.get(b.placement, 0) + aligned(b.nbytes)
         fullest = max(self._live_temps(), key=lambda blocks: sum(n for n, _ in blocks.values()), default={})
         for n, placement in fullest.values():
@@ -162,7 +163,7 @@ class ExecutionPlan:
         lines.append("by placement, where the arena is fullest")
         for name, n in self.bytes_by_placement().items():
             lines.append(f"  {name:<24}{n:>16,}")
-        largest = sorted(self.buffers, key=lambda b: (-b.nbytes, b.id))[:8]
+        largest = sorted((b for b in self.buffers if b.kind != "unstored"), key=lambda b: (-b.nbytes, b.id))[:8]
         lines.append("largest buffers")
         for b in largest:
             lines.append(f"  b{b.id:<5}{b.nbytes:>14,}  {b.aval.strip_weak()!s:<24}{b.placement}  {b.label}")

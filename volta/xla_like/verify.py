@@ -65,13 +65,19 @@ def verify_schedule(plan: ExecutionPlan) -> None:
     """Check that every call reads what was written before, writes only what it may, and that results are computed."""
     kinds = [b.kind for b in plan.buffers]
     written = {b.id for b in plan.buffers if b.kind in ("input", "const")}
+    passed: dict[int, int] = {}  # values without memory, and the call that has them
     for i, call in enumerate(plan.calls):
         touched = [a.buffer for c in call.each() for a in c.accesses if a.buffer is not None]
         for b in (*call.reads, *call.writes, *touched):
             if not 0 <= b < len(kinds):
                 raise VerificationError(f"call {i} touches buffer b{b}, which does not exist\n{plan}")
         for b in touched:
-            if b not in call.reads and b not in call.writes:
+            if kinds[b] == "unstored":
+                if passed.setdefault(b, i) != i or not any(b in part.writes for part in call.parts):
+                    raise VerificationError(
+                        f"call {i} touches b{b}, a value that another call has in registers\n{plan}"
+                    )
+            elif b not in call.reads and b not in call.writes:
                 raise VerificationError(f"call {i} has an access to b{b} that it does not declare\n{plan}")
         for b in call.reads:
             if b not in written:

@@ -10,7 +10,7 @@ from volta.emit.bodies import BodyEmitter
 from volta.emit.builder import Builder, Value
 from volta.emit.loops import I32, I64, if_else, load_arg, load_args
 from volta.numba_cuda.loops.scalars import WIDEST, ThreadBuilder, builder_of
-from volta.numba_cuda.target.threads import CONSTANT_SPACE, device_pointer, own_args
+from volta.numba_cuda.target.threads import CONSTANT_SPACE, device_pointer
 from volta.xla_like.kernels import Access, Compute, IndexValue, KernelCall, Load, LoopKernel, Store
 
 SMALL = (1 << 31) - 1
@@ -18,13 +18,13 @@ SMALL = (1 << 31) - 1
 
 
 class ThreadEmitter(BodyEmitter):
-    """A body whose accesses lie in device memory.
+    """A body whose accesses lie in device memory; ``own`` points to its words in the args of its call.
 
     ``narrow``: every stride of every access fits 32 bits, so that an index takes one multiplication to become bytes.
     """
 
-    def __init__(self, b: ir.IRBuilder, args: ir.Value, kernel: LoopKernel, narrow: bool = False) -> None:
-        super().__init__(b, own_args(b, args), kernel, CONSTANT_SPACE)
+    def __init__(self, b: ir.IRBuilder, own: ir.Value, kernel: LoopKernel, narrow: bool = False) -> None:
+        super().__init__(b, own, kernel, CONSTANT_SPACE)
         if narrow:
             self.sizes = [narrowed(b, n) for n in self.sizes]
             for place in self.places:

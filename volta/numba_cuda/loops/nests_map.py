@@ -18,7 +18,7 @@ from volta.numba_cuda.loops.nests_body import (
     widest,
     words_of,
 )
-from volta.numba_cuda.target.threads import block_index, new_entry, product, thread_index
+from volta.numba_cuda.target.threads import block_index, new_entry, own_args, product, thread_index
 from volta.xla_like.kernels import Compute, KernelCall, Load, LoopKernel
 from volta.xla_like.phases import EXPENSIVE
 from volta.xla_like.views import prod
@@ -96,7 +96,7 @@ def extra_words(call: KernelCall, v: MapVariant) -> list[int]:
 def build_map(module: ir.Module, name: str, kernel: LoopKernel, v: MapVariant) -> ir.Function:
     """A thread computes `groups` groups of `lanes` neighbours, the width of a block apart."""
     function, b = new_entry(module, name, THREADS)
-    e = ThreadEmitter(b, function.args[0], kernel, v.narrow)
+    e = ThreadEmitter(b, own_args(b, function.args[0]), kernel, v.narrow)
     dims = list(e.sizes[: kernel.rank])
     if v.lanes > 1:
         dims[-1] = b.lshr(dims[-1], I64(v.lanes.bit_length() - 1))

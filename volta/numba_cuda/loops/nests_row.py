@@ -18,7 +18,7 @@ from volta.numba_cuda.loops.nests_body import ThreadEmitter, position, unravel, 
 from volta.numba_cuda.loops.row_variants import GUARDED, RowVariant, Slot, width_of
 from volta.numba_cuda.loops.scalars import ThreadBuilder
 from volta.numba_cuda.loops.teams import RowTeam
-from volta.numba_cuda.target.threads import barrier, block_index, dynamic_shared, new_entry, thread_index
+from volta.numba_cuda.target.threads import barrier, block_index, dynamic_shared, new_entry, own_args, thread_index
 from volta.xla_like.kernels import Load, LoopKernel, Reduce
 
 AHEAD = 16
@@ -28,7 +28,7 @@ AHEAD = 16
 def build_row(module: ir.Module, name: str, kernel: LoopKernel, v: RowVariant) -> ir.Function:
     """A team computes a row of a 'row' kernel, or reduces a few blocks of one."""
     function, b = new_entry(module, name, v.threads)
-    e = ThreadEmitter(b, function.args[0], kernel, v.narrow)
+    e = ThreadEmitter(b, own_args(b, function.args[0]), kernel, v.narrow)
     team = RowTeam(b, v.shape, thread_index(b), v.threads)
     part, active = None, ir.Constant(ir.IntType(1), 1)
     row = block_index(b)

@@ -24,7 +24,7 @@ from volta.numba_cuda.loops.nests_body import (
     words_of,
 )
 from volta.numba_cuda.loops.scalars import ThreadBuilder
-from volta.numba_cuda.target.threads import barrier, block_index, new_entry, shared_memory, thread_index
+from volta.numba_cuda.target.threads import barrier, block_index, new_entry, own_args, shared_memory, thread_index
 from volta.xla_like.kernels import IndexValue, KernelCall, Load, LoopKernel
 from volta.xla_like.views import prod
 
@@ -101,7 +101,7 @@ def extra_words(call: KernelCall, v: TurnedVariant) -> list[int]:
 
 def build_turned(module: ir.Module, name: str, kernel: LoopKernel, v: TurnedVariant) -> ir.Function:
     function, b = new_entry(module, name, THREADS)
-    e = ThreadEmitter(b, function.args[0], kernel, narrow=True)
+    e = ThreadEmitter(b, own_args(b, function.args[0]), kernel, narrow=True)
     words, sizes, one = words_of(kernel), e.sizes[: kernel.rank], ThreadBuilder(b, 1)
     tiles = load_args(b, e.args, 2, words)
     others = [n for d, n in enumerate(sizes[:-1]) if d != v.dim]

@@ -8,11 +8,13 @@ are computed from the last row or column and not stored.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Sequence
 
 import attrs
 from llvmlite import ir
 
 from volta.numba_cuda.launches import Regions
+from volta.numba_cuda.products.dot_epilogue import Epilogue, behind, epilogue_of, fits
 from volta.numba_cuda.products.dot_fma import FmaNest
 from volta.numba_cuda.products.dot_join import emit_join
 from volta.numba_cuda.products.dot_mma import MmaNest
@@ -23,6 +25,7 @@ from volta.numba_cuda.products.dot_vector import VectorVariant, build_vector
 from volta.numba_cuda.target.ptx import KernelSource
 from volta.numba_cuda.target.threads import new_entry
 from volta.xla_like.dot_schedule import CHUNK, Arg, DotSpec, item_size
+from volta.xla_like.epilogues import NAME as EPILOGUE
 from volta.xla_like.kernels import Access, KernelCall, LibraryKernel
 
 
@@ -108,7 +111,7 @@ def shared_bytes(spec: DotSpec, v: DotVariant) -> int:
     """Dynamic shared memory of a block: the stages, and the totals of long products."""
     layout, t = _engine(v.tile).layout, v.tile
     stage = layout(t, v.lhs, t.rows).bytes + layout(t, v.rhs, t.cols).bytes
-    used = t.stages * stage + (0 if v.short else t.rows * t.cols * item_size(spec.accumulator))
+    used = t.stages * stage + (t.rows * t.cols * item_size(spec.accumulator) if v.waits else 0)
     return max(used, v.least_shared)
 
 
@@ -126,37 +129,51 @@ class DotChoice:
     per: int = 0
 
 
-def prepare(call: KernelCall, regions: Regions, capability: str) -> list[KernelCall]:
-    """A product's launches, as calls of 'dot' and 'dot_join' that name their variant; other calls as they are."""
-    kernel = call.kernel
+def prepare(call: KernelCall, regions: Regions, nbytes: Callable[[int], int], capability: str) -> list[KernelCall]:
+    """A product's launches, as calls of 'dot' and 'dot_join' that name their variant; other calls as they are.
+
+    Those of a product with an epilogue have the product and the epilogue's loops as their parts.
+    """
+    epilogue: Epilogue | None = None
+    loops: tuple[KernelCall, ...] = ()
+    if isinstance(call.kernel, LibraryKernel) and call.kernel.name == EPILOGUE:
+        epilogue, loops = epilogue_of(call)
+    head = call.parts[0] if epilogue else call
+    kernel = head.kernel
     if not isinstance(kernel, LibraryKernel) or kernel.name not in ("dot", "dot_row") or not call.tasks:
-        return [call]
+        return [call] if epilogue is None else behind(call, regions, nbytes)
     spec = attrs.evolve(kernel.spec, vector_bits=512)  # the width of the CPU's registers means nothing here
-    sizes = _Sizes(call)
+    sizes = _Sizes(head, epilogue, loops)
     vector = choose_vector(spec, sizes, capability)
     if vector is not None:
+        if epilogue is not None:
+            return [x for part in behind(call, regions, nbytes) for x in prepare(part, regions, nbytes, capability)]
         kernel = LibraryKernel("dot_vector", (spec, vector))
         blocks = vector.blocks(sizes.n, sizes.batches)
         return [attrs.evolve(call, kernel=kernel, accesses=(*call.accesses[:3], Access(None, 0, ())), tasks=blocks)]
     found = choose(spec, sizes, capability)
     v, tiles = found.variant, blocks_of(found.variant.tile, sizes.m, sizes.n, sizes.batches)
-    accesses = (*call.accesses[:3], Access(None, 0, ()))  # the fourth is the CPU's
-    first = attrs.evolve(call, kernel=LibraryKernel("dot", (spec, v)), accesses=accesses, tasks=tiles)
+    out = head.accesses[Arg.OUT] if epilogue is None or epilogue.stored else Access(None, 0, ())
+    accesses = (*head.accesses[: Arg.OUT], out, Access(None, 0, ()))  # the fourth is the CPU's
+    parts = (head, *loops) if epilogue else ()
+    first = attrs.evolve(
+        call, kernel=LibraryKernel("dot", (spec, v)), sizes=head.sizes, accesses=accesses, tasks=tiles, parts=parts,
+    )  # fmt: skip
     if not found.per:
         return [first]
     chunks, cut = -(-sizes.k // CHUNK), tiles - found.whole
     tile_bytes = v.tile.rows * v.tile.cols * item_size(spec.accumulator)
     region = regions.new(cut * slots_of(chunks, found.per) * tile_bytes)
-    words = list(call.sizes)
+    words = list(head.sizes)
     words[WHOLE - Arg.BATCH1], words[PER - Arg.BATCH1] = found.whole, found.per
-    accesses = (*call.accesses[:3], Access(region, 0, ()))
+    accesses = (*accesses[: Arg.PACKED], Access(region, 0, ()))
     first = attrs.evolve(
         first, sizes=tuple(words), accesses=accesses, tasks=found.whole + cut * -(-chunks // found.per),
         writes=(*call.writes, region),
     )  # fmt: skip
     join = attrs.evolve(
         first, kernel=LibraryKernel("dot_join", (spec, v)), tasks=cut * tile_bytes // (16 * v.tile.threads),
-        reads=(region,), writes=call.writes, inplace=(),
+        reads=(region, *(b for loop in loops for b in loop.reads)), writes=call.writes, inplace=(),
     )  # fmt: skip
     return [first, join]
 
@@ -176,10 +193,10 @@ def launch_of(call: KernelCall) -> tuple[KernelSource, int, int]:
 
 
 class _Sizes:
-    """The sizes and strides of a call, by `Arg`."""
+    """The sizes and strides of a product's call, by `Arg`, and what becomes of its elements."""
 
-    def __init__(self, call: KernelCall) -> None:
-        self.call = call
+    def __init__(self, call: KernelCall, epilogue: Epilogue | None = None, loops: Sequence[KernelCall] = ()) -> None:
+        self.call, self.epilogue, self.loops = call, epilogue, loops
         self.m, self.n, self.k = self[Arg.M], self[Arg.N], self[Arg.K]
         self.batches = call.tasks // (-(-self.m // self[Arg.TASK_ROWS]) * -(-self.n // self[Arg.TASK_COLS]))
 
@@ -278,10 +295,14 @@ def _cut(
 def _variant(spec: DotSpec, sizes: _Sizes, chip: _Chip, tile: Tile) -> DotVariant:
     lhs = _operand(spec, spec.lhs, sizes, chip, tile, tile.rows, Arg.LHS, Arg.M, Arg.LHS_M, Arg.LHS_K)
     rhs = _operand(spec, spec.rhs, sizes, chip, tile, tile.cols, Arg.RHS, Arg.N, Arg.RHS_N, Arg.RHS_K)
-    each = (2 if tile.mma else 4) * item_size(spec.out)
-    wide = item_size(spec.out) >= 4 and sizes.n % (2 if tile.mma else 4) == 0
-    wide = wide and sizes.aligned(min(16, each), Arg.OUT, Arg.OUT_M)
-    return DotVariant(tile, lhs, rhs, sizes.k % tile.depth == 0, sizes.k <= CHUNK, wide)
+    neighbours = 2 if tile.mma else 4
+    wide = sizes.n % neighbours == 0 and fits(sizes.loops, neighbours)
+    if sizes.epilogue is None or sizes.epilogue.stored:
+        wide = wide and item_size(spec.out) >= 4
+        wide = wide and sizes.aligned(min(16, neighbours * item_size(spec.out)), Arg.OUT, Arg.OUT_M)
+    return DotVariant(
+        tile, lhs, rhs, sizes.k % tile.depth == 0, sizes.k <= CHUNK, wide, epilogue=sizes.epilogue,
+    )  # fmt: skip
 
 
 def _operand(

@@ -285,8 +285,33 @@ class Nest:
         return out
 
     def _write(self, totals: Sequence[ir.Value]) -> None:
-        for i in range(self.count // self.cell):
-            self.place.write(*self.cell_at(i), totals[i * self.cell : (i + 1) * self.cell])
+        b, place, v, cell = self.b, self.place, self.variant, self.cell
+        writer, cells = place.writer(), self.count // cell
+        if v.epilogue is None:
+            for i in range(cells):
+                writer.write(*place.at(*self.cell_at(i)), totals[i * cell : (i + 1) * cell], v.wide)
+            return
+        # An epilogue has the registers for itself while the totals wait in shared memory.
+        for slot, vector in zip(self._slots(), self._vectors_of(totals), strict=True):
+            b.store(vector, slot, align=16)
+        some = min(cells, v.epilogue.together // cell)
+        with if_else(b, place.whole() if v.wide else I1(0)) as branch:
+            with branch.then(), loop(b, I32(0), I32(cells), I32(some)) as it:
+                numbers = [b.add(it.index, I32(i)) for i in range(some)]
+                writer.write_all([(*place.at(*self.cell_at(n)), self._waiting(n)) for n in numbers])
+            with branch.otherwise(), loop(b, I32(0), I32(cells), I32(1)) as it:
+                writer.write(*place.at(*self.cell_at(it.index)), self._waiting(it.index), v.wide)
+
+    def _waiting(self, number: ir.Value) -> list[ir.Value]:
+        """The totals of a cell, by its number, that wait in shared memory."""
+        b, wide, each = self.b, 16 // self.size, self.cell * self.size // 16
+        first, kind = self._slots()[0], ir.VectorType(self.kind, wide)
+        found = []
+        for i in range(each):
+            place = b.mul(b.add(b.mul(number, I32(each)), I32(i)), I32(16 * self.tile.threads))
+            vector = b.load(offset(b, first, b.zext(place, I64)), typ=kind, align=16)
+            found += [b.extract_element(vector, I32(n)) for n in range(wide)]
+        return found
 
     def _leave(self, slot: ir.Value, sums: Sequence[ir.Value]) -> None:
         """Leave sums in a slot of this tile in scratch memory, for `dot_join`."""

@@ -1,17 +1,15 @@
-"""Which tile of the output is a block's, and how a thread writes its part of it."""
+"""Which tile of the output is a block's."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from llvmlite import ir
 
-from volta.emit.builder import HALF_DTYPES, Builder, scalar_type
 from volta.emit.dot_args import Args, at, ceil_div
-from volta.emit.loops import I32, I64, if_then, minimum, offset
+from volta.emit.loops import I32, I64, minimum
+from volta.numba_cuda.products.dot_epilogue import Writer
 from volta.numba_cuda.products.dot_tile import DotVariant
 from volta.numba_cuda.target.threads import device_pointer
-from volta.xla_like.dot_schedule import DotSpec, item_size
+from volta.xla_like.dot_schedule import DotSpec
 
 _BAND = 8  # tiles below each other that blocks of neighbouring numbers compute, so that they share what they read
 
@@ -34,6 +32,7 @@ class Place:
         self.row = b.mul(b.zext(b.add(first, b.urem(inside, height)), I64), I64(t.rows))
         self.col = b.mul(b.zext(b.udiv(inside, height), I64), I64(t.cols))
         item = b.zext(item, I64)
+        self.above = b.mul(item, args.M)
         self.batch = b.udiv(item, args.BATCH1), b.urem(item, args.BATCH1)
         self.out = self.item("OUT")
 
@@ -43,21 +42,17 @@ class Place:
         steps = zip(self.batch, (getattr(a, f"{name}_BATCH0"), getattr(a, f"{name}_BATCH1")), strict=True)
         return at(b, device_pointer(b, getattr(a, name)), *steps)
 
-    def write(self, row: ir.Value, col: ir.Value, totals: Sequence[ir.Value]) -> None:
-        """Round totals to the output's dtype and store them: neighbours from an element (i32s) of the tile on."""
-        b, a, spec, one = self.b, self.args, self.spec, Builder(self.b, 1)
-        size = item_size(spec.out)
-        row, col = b.add(self.row, b.zext(row, I64)), b.add(self.col, b.zext(col, I64))
-        to = at(b, self.out, (row, a.OUT_M), (col, I64(size)))
-        inside = b.icmp_signed("<", row, a.M)
-        results = [one.cast(one.value(x, spec.accumulator), spec.out) for x in totals]
-        if self.variant.wide:
-            vector: ir.Value = ir.Constant(ir.VectorType(scalar_type(spec.out), len(results)), ir.Undefined)
-            for i, x in enumerate(results):
-                vector = b.insert_element(vector, x.ir, I32(i))
-            with if_then(b, b.and_(inside, b.icmp_signed("<", col, a.N))):
-                b.store(vector, to, align=min(16, len(results) * size))
-            return
-        for i, x in enumerate(results):
-            with if_then(b, b.and_(inside, b.icmp_signed("<", b.add(col, I64(i)), a.N))):
-                one.store(x, offset(b, to, i * size), spec.out if spec.out in HALF_DTYPES else None)
+    def writer(self) -> Writer:
+        """What writes the tile, to be made where its totals are complete."""
+        return Writer(self.b, self.spec, self.args, self.variant.epilogue, self.out, self.above)
+
+    def at(self, row: ir.Value, col: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """The row and column of the output that an element (i32s) of the tile has."""
+        b = self.b
+        return b.add(self.row, b.zext(row, I64)), b.add(self.col, b.zext(col, I64))
+
+    def whole(self) -> ir.Value:
+        """Whether all of the tile lies in the output."""
+        b, a, t = self.b, self.args, self.variant.tile
+        below, beside = b.add(self.row, I64(t.rows)), b.add(self.col, I64(t.cols))
+        return b.and_(b.icmp_signed("<=", below, a.M), b.icmp_signed("<=", beside, a.N))

@@ -6,6 +6,8 @@ from typing import Literal
 
 import attrs
 
+from volta.numba_cuda.products.dot_epilogue import Epilogue
+
 Along = Literal["k", "line", ""]
 """Where an operand's neighbouring elements lie: along k, along its row or column of the product, or neither."""
 
@@ -64,7 +66,7 @@ class DotVariant:
     ``whole``: k is whole stages. ``short``: k is at most one chunk. ``wide``: neighbours of a row of the output can be
     written at once. ``split``: some tiles are computed in parts of k (see dot_split.py).
     ``least_shared`` is asked for as dynamic shared memory even where less is used: then a multiprocessor holds no more
-    blocks at once than it should, and those of a launch are spread evenly.
+    blocks at once than it should, and those of a launch are spread evenly. ``epilogue``: what becomes of the elements.
     """
 
     tile: Tile
@@ -75,3 +77,9 @@ class DotVariant:
     wide: bool = False
     split: bool = False
     least_shared: int = 0
+    epilogue: Epilogue | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether totals wait in shared memory: those of long products, and those that an epilogue takes on."""
+        return not self.short or self.epilogue is not None

@@ -1,0 +1,168 @@
+"""Epilogues: loops over a product's elements, computed where a thread writes these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import attrs
+from llvmlite import ir
+
+from volta.emit.builder import HALF_DTYPES, Value
+from volta.emit.dot_args import Args, at
+from volta.emit.loops import I32, I64, if_then, offset
+from volta.numba_cuda.launches import Regions
+from volta.numba_cuda.loops.nests_body import ThreadEmitter, is_narrow, widest, words_of
+from volta.numba_cuda.loops.nests_map import is_dear
+from volta.numba_cuda.loops.scalars import ThreadBuilder
+from volta.numba_cuda.target.threads import CONSTANT_SPACE
+from volta.xla_like.dot_schedule import Arg, DotSpec, item_size
+from volta.xla_like.kernels import Access, IndexValue, KernelCall, Load, LoopKernel
+from volta.xla_like.views import Ints
+
+
+@attrs.frozen
+class Epilogue:
+    """What a kernel does with the elements of its product: the loops, of each the loads that an element takes the place
+    of, whether their strides fit 32 bits, and whether the product is stored as well."""
+
+    loops: tuple[LoopKernel, ...]
+    given: tuple[Ints, ...]
+    narrow: bool
+    stored: bool
+
+    @property
+    def together(self) -> int:
+        """Elements that a thread has under way at once: their reads, unless it is their computing that takes long."""
+        return 8 if any(is_dear(kernel) for kernel in self.loops) else 16
+
+    def __repr__(self) -> str:
+        """The canonical text: it is a part of the kernel's identity."""
+        return f"epilogue(narrow={self.narrow}, stored={self.stored}, given={self.given})\n" + "\n".join(
+            kernel.text() for kernel in self.loops
+        )
+
+
+def epilogue_of(call: KernelCall) -> tuple[Epilogue, tuple[KernelCall, ...]]:
+    """The epilogue of a call (volta/xla_like/epilogues.py), and its loops' calls without accesses to the product."""
+    head, *loops = call.parts
+    (product,) = head.writes
+    kernels, given, calls = [], [], []
+    for loop in loops:
+        kernel = loop.kernel
+        assert isinstance(kernel, LoopKernel)
+        kernels.append(attrs.evolve(kernel, wide=False, spills=()))  # matters of the CPU's
+        memory = [i for i, x in enumerate(kernel.body) if isinstance(x, (Load, IndexValue))]
+        reads = [i for i, a in zip(memory, loop.accesses, strict=False) if a.buffer == product]
+        given.append(tuple(reads))
+        accesses = (Access(None, 0, a.strides) if a.buffer == product else a for a in loop.accesses)
+        calls.append(attrs.evolve(loop, kernel=kernels[-1], accesses=tuple(accesses)))
+    narrow = all(is_narrow(x) for x in calls)
+    return Epilogue(tuple(kernels), tuple(given), narrow, product in call.writes), tuple(calls)
+
+
+def behind(call: KernelCall, regions: Regions, nbytes: Callable[[int], int]) -> list[KernelCall]:
+    """The parts one after the other, where the product's kernel computes no epilogue: a product that is not stored
+    waits in scratch memory."""
+    (product,) = call.parts[0].writes
+    place = product if product in call.writes else regions.new(nbytes(product))
+
+    def moved(numbers: Ints) -> Ints:
+        return tuple(place if b == product else b for b in numbers)
+
+    return [
+        attrs.evolve(
+            part, reads=moved(part.reads), writes=moved(part.writes), inplace=(),
+            accesses=tuple(attrs.evolve(a, buffer=place) if a.buffer == product else a for a in part.accesses),
+        )
+        for part in call.parts
+    ]  # fmt: skip
+
+
+def fits(calls: Sequence[KernelCall], neighbours: int) -> bool:
+    """Whether every access of these loops reads or writes so many neighbours of a row as one."""
+    return all(widest(x, x.sizes[-2], len(x.sizes) - 2, neighbours) == neighbours for x in calls)
+
+
+@attrs.define
+class _Cell:
+    """Neighbours in a row: where they are, the product's, and of each loop the values, bases of loads and stores."""
+
+    row: ir.Value
+    col: ir.Value
+    result: Value
+    loops: list[tuple[dict[int, Value], dict[int, ir.Value], list[ir.Value]]]
+
+
+class Writer:
+    """Rounds totals to the output's dtype and stores them, after the epilogue, if there is one, or instead of it.
+
+    To be made where the product is complete: until then its args take no registers. ``out`` is where the output of the
+    batch item begins, ``above`` the rows of the items before it.
+    """
+
+    def __init__(
+        self, b: ir.IRBuilder, spec: DotSpec, args: Args, epilogue: Epilogue | None, out: ir.Value, above: ir.Value
+    ) -> None:
+        self.b, self.spec, self.args, self.out, self.above = b, spec, args, out, above
+        self.stored = epilogue is None or epilogue.stored
+        self.loops: list[tuple[ThreadEmitter, Ints]] = []
+        own = offset(b, args.block, 8 * len(Arg))
+        if epilogue is None:
+            return
+        for kernel, given in zip(epilogue.loops, epilogue.given, strict=True):
+            self.loops.append((ThreadEmitter(b, own, kernel, epilogue.narrow), given))
+            own = offset(b, own, 8 * words_of(kernel))
+
+    def write(self, row: ir.Value, col: ir.Value, totals: Sequence[ir.Value], together: bool) -> None:
+        """Write neighbours in a row, those of them that exist; ``together``: all do, or none."""
+        b, lanes = self.b, len(totals) if together else 1
+        inside = b.icmp_signed("<", row, self.args.M)
+        for i in range(0, len(totals), lanes):
+            here = b.add(col, I64(i)) if i else col
+            with if_then(b, b.and_(inside, b.icmp_signed("<", here, self.args.N))):
+                self.write_all([(row, here, totals[i : i + lanes])])
+
+    def write_all(self, cells: Sequence[tuple[ir.Value, ir.Value, Sequence[ir.Value]]]) -> None:
+        """Write cells, neighbours in a row from (row, col) on, that all exist: first everything is read."""
+        begun = [self._read(*cell) for cell in cells]
+        for cell in begun:
+            self._compute(cell)
+        for cell in begun:
+            self._store(cell)
+
+    def _read(self, row: ir.Value, col: ir.Value, totals: Sequence[ir.Value]) -> _Cell:
+        b, spec = self.b, self.spec
+        lanes = ThreadBuilder(b, len(totals), CONSTANT_SPACE)
+        sums = totals[0]
+        if len(totals) > 1:
+            sums = ir.Constant(lanes.type_of(spec.accumulator), ir.Undefined)
+            for i, x in enumerate(totals):
+                sums = b.insert_element(sums, x, I32(i))
+        cell = _Cell(row, col, lanes.cast(lanes.value(sums, spec.accumulator), spec.out), [])
+        for e, given in self.loops:
+            outer = e.unravel(b.add(self.above, row), e.sizes[: e.kernel.rank - 1])
+            bases, stores = e.row_bases(outer)
+            values: dict[int, Value] = {}
+            e.evaluate(e.invariant(), values, 1, bases, None)
+            values |= dict.fromkeys(given, cell.result)
+            reads = [i for i in self._needed(e) if isinstance(x := e.kernel.body[i], Load) and not x.terms]
+            e.evaluate(reads, values, len(totals), bases, col)
+            cell.loops.append((values, bases, stores))
+        return cell
+
+    @staticmethod
+    def _needed(e: ThreadEmitter) -> list[int]:
+        return e.pass_values(0, [s.value for s in e.kernel.stores])
+
+    def _compute(self, cell: _Cell) -> None:
+        for (e, _), (values, bases, _) in zip(self.loops, cell.loops, strict=True):
+            e.evaluate(self._needed(e), values, cell.result.builder.lanes, bases, cell.col)
+
+    def _store(self, cell: _Cell) -> None:
+        b, dtype, lanes = self.b, self.spec.out, cell.result.builder.lanes
+        if self.stored:
+            to = at(b, self.out, (cell.row, self.args.OUT_M), (cell.col, I64(item_size(dtype))))
+            ThreadBuilder(b, lanes).store(cell.result, to, dtype if dtype in HALF_DTYPES else None)
+        for (e, _), (values, _, stores) in zip(self.loops, cell.loops, strict=True):
+            for i, s in enumerate(e.kernel.stores):
+                e.store(i, s, values[s.value], lanes, stores[i], cell.col, values)

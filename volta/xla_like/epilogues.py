@@ -1,0 +1,125 @@
+"""Matrix-product epilogues in the product's own kernel: what is read of a product element by element is computed where
+the product's tile is written.
+
+For backends whose kernels write tiles (`CompileOptions.tiles`); others run epilogues behind the product, band by band
+(chains.py). An epilogue is one call whose parts are the product and the loop kernels that read it. Each loop's element
+is computed from the same operands by the same operations, so nothing about the bits changes. A product that nobody else
+reads is never stored: its buffer has no memory.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import attrs
+
+from volta.xla_like.chains import reads_in_order
+from volta.xla_like.dot_schedule import Arg
+from volta.xla_like.kernels import KernelCall, LibraryKernel, LoopKernel
+from volta.xla_like.plan import Buffer
+from volta.xla_like.views import prod
+
+NAME = "epilogue"
+
+PRODUCTS = ("dot", "dot_row", "dot_tc")
+
+MAX_LOOPS = 3
+
+
+def fuse_epilogues(calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelCall]:
+    """Join each product with the loop kernels that read it element by element.
+
+    A loop that comes later is moved up to its product, unless a call between them gives it something to read, or
+    touches memory that it writes or may write over.
+    """
+    left, out = list(calls), []
+    writers = Counter(b for call in calls for b in call.writes)
+    while left:
+        head = left.pop(0)
+        product = _product(head, buffers, writers)
+        loops: list[KernelCall] = []
+        while product is not None and len(loops) < MAX_LOOPS:
+            position = next((i for i, call in enumerate(left) if product.id in call.reads), None)
+            if position is None:
+                break
+            written = [b for loop in loops for b in loop.writes]
+            loop = _in_rows(left[position], head.sizes[Arg.N - Arg.BATCH1], product)
+            if loop is None or any(b in written for b in loop.reads) or not _moves_up(loop, left[:position]):
+                break
+            loops.append(loop)
+            del left[position]
+        if product is not None and loops:
+            stored = product.kind != "temp" or any(product.id in call.reads for call in left)
+            head = _joined(head, loops, product.id, stored)
+        out.append(head)
+    return out
+
+
+def without_memory(calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[Buffer]:
+    """The buffers; products that their epilogues alone read are 'unstored': values that never lie in memory."""
+    passed = {b for call in calls for part in call.parts for b in part.writes if b not in call.writes}
+    return [attrs.evolve(b, kind="unstored", placement="registers") if b.id in passed else b for b in buffers]
+
+
+def _product(call: KernelCall, buffers: Sequence[Buffer], writers: Counter[int]) -> Buffer | None:
+    """The buffer that a product fills, item after item, row after row; None where there is no such."""
+    if not (isinstance(call.kernel, LibraryKernel) and call.kernel.name in PRODUCTS) or not call.tasks:
+        return None
+    if writers[call.writes[0]] > 1:
+        return None
+    size = dict(zip(list(Arg)[Arg.BATCH1 :], call.sizes, strict=True))
+    m, n, inner = size[Arg.M], size[Arg.N], size[Arg.BATCH1]
+    out = buffers[call.writes[0]]
+    row = n * out.aval.dtype.itemsize
+    items = out.aval.size // (m * n)
+    if call.accesses[Arg.OUT].offset or items * m * n != out.aval.size or items % inner:
+        return None
+    wanted = ((Arg.OUT_M, row, m), (Arg.OUT_BATCH1, m * row, inner), (Arg.OUT_BATCH0, inner * m * row, items // inner))
+    return out if all(size[which] == stride or count == 1 for which, stride, count in wanted) else None
+
+
+def _in_rows(call: KernelCall, n: int, product: Buffer) -> KernelCall | None:
+    """The call of a loop over a product's elements, with rows of ``n`` as its last dimension; None if it is not one."""
+    kernel = call.kernel
+    if not isinstance(kernel, LoopKernel) or kernel.mode != "map":
+        return None
+    dims = call.sizes[:-1]
+    if prod(dims) != product.aval.size or dims[-1] % n or not reads_in_order(call, dims, product):
+        return None
+    if dims[-1] == n:
+        return call
+    accesses = tuple(
+        attrs.evolve(a, strides=(*a.strides[:-1], a.strides[-1] * n, a.strides[-1])) for a in call.accesses
+    )
+    sizes = (*dims[:-1], dims[-1] // n, n, call.sizes[-1])
+    return attrs.evolve(call, kernel=attrs.evolve(kernel, rank=kernel.rank + 1), sizes=sizes, accesses=accesses)
+
+
+def _moves_up(loop: KernelCall, above: Sequence[KernelCall]) -> bool:
+    """Whether a call may run before those above it, and may still write over what it might have before."""
+    mine = {*loop.writes, *(read for read, _ in loop.inplace)}
+    return not any(
+        mine.intersection(call.reads) or mine.intersection(call.writes) or set(loop.reads).intersection(call.writes)
+        for call in above
+    )
+
+
+def _joined(head: KernelCall, loops: Sequence[KernelCall], product: int, stored: bool) -> KernelCall:
+    reads = dict.fromkeys(b for part in (head, *loops) for b in part.reads if b != product)
+    written = dict.fromkeys(b for part in (head, *loops) for b in part.writes if stored or b != product)
+    # Other blocks still read the product's operands; a value that two loops read is overwritten by neither.
+    count = {b: sum(b in part.reads for part in (head, *loops)) for b in reads}
+    inplace = [pair for loop in loops for pair in loop.inplace if count.get(pair[0]) == 1 and pair[0] not in head.reads]
+    return KernelCall(
+        kernel=LibraryKernel(NAME, 1 + len(loops)),
+        sizes=(),
+        accesses=(),
+        tasks=head.tasks,
+        reads=tuple(reads),
+        writes=tuple(written),
+        scratch_bytes=head.scratch_bytes,
+        label=head.label,
+        inplace=tuple(inplace),
+        parts=(head, *loops),
+    )
