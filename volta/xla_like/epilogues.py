@@ -22,7 +22,7 @@ from volta.xla_like.views import prod
 
 NAME = "epilogue"
 
-PRODUCTS = ("dot", "dot_row", "dot_tc")
+PRODUCTS = ("dot", "dot_row")
 
 MAX_LOOPS = 3
 
