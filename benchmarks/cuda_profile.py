@@ -1,12 +1,13 @@
 """Where the GPT-2-small training step goes on a GPU: its kernels by time. Run on a machine with an NVIDIA GPU.
 
-python benchmarks/cuda_profile.py [--rows 40] [--layers 12] [--json rows.json]
+python benchmarks/cuda_profile.py [--bfloat16] [--rows 40] [--layers 12] [--json rows.json]
 """
 
 import argparse
 import json
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -15,7 +16,7 @@ sys.path.insert(0, str(ROOT))
 import attrs
 
 import volta
-from benchmarks import programs
+from benchmarks import cuda_mixed, programs
 from volta.runtime import devices
 
 
@@ -24,18 +25,21 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=40, help="how many kernels to print")
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--bfloat16", action="store_true", help="the mixed-precision step on tensor cores")
     parser.add_argument("--json", type=Path, help="write every launch")
     options = parser.parse_args()
     config = programs.TransformerConfig(50304, 768, 12, options.layers, 1024, options.batch)
     framework = programs.volta()
     state = volta.device_put(programs.step_arguments(framework, config), "cuda")
-    step = volta.jit(programs.transformer_step(framework, config), donate_argnums=(0, 1, 2))
+    make = cuda_mixed.mixed_step if options.bfloat16 else programs.transformer_step
+    step = volta.jit(make(framework, config), donate_argnums=(0, 1, 2))
     *state, x, y = state
 
     def run() -> float:
         nonlocal state
         start = time.perf_counter()
-        *state, loss = step(*state, x, y)
+        with cuda_mixed.device_level("bfloat16") if options.bfloat16 else nullcontext():
+            *state, loss = step(*state, x, y)
         loss.block_until_ready()
         return time.perf_counter() - start
 

@@ -11,7 +11,9 @@ from volta import errors
 from volta.core.policy import DeterminismLevel
 from volta.numba_cuda.host import host
 from volta.numba_cuda.kernels import launches_of
-from volta.numba_cuda.target import ptx
+from volta.numba_cuda.products import dot_tensor
+from volta.numba_cuda.products.dot_tensor_piped import PipedProduct
+from volta.numba_cuda.target import ptx, ptx_mbarrier
 from volta.testing.bits import assert_bits_equal
 from volta.testing.host_grid import HostKernels
 from volta.xla_like.compile import CompileOptions, build_plan
@@ -67,13 +69,18 @@ def test_hoppers_own_instructions_are_for_hopper_alone():
     ]
 
 
+def test_a_driver_that_cannot_read_hoppers_own_code_is_given_none():
+    assert ptx.best_for(9, 0, driver=12030) == "9.0a"
+    assert ptx.best_for(9, 0, driver=12020) == "9.0"
+
+
 @pytest.mark.parametrize(
     ("left", "right", "part"),
     [
-        (struct(8192, 4096, dtype="bfloat16"), struct(4096, 8192, dtype="bfloat16"), "128x256x4x1_ka_mna_pieces"),
-        (struct(8, 64, 64, dtype="bfloat16"), struct(8, 64, 64, dtype="bfloat16"), "64x64x4x3_ka_mna_pieces"),
+        (struct(8192, 4096, dtype="bfloat16"), struct(4096, 8192, dtype="bfloat16"), "128x256x4x1_km_mnm_pieces"),
+        (struct(8, 64, 64, dtype="bfloat16"), struct(8, 64, 64, dtype="bfloat16"), "64x64x4x3_km_mnm_pieces"),
         (struct(33, 77, dtype="float16"), struct(77, 51, dtype="float16"), "float16_64x64x2x1_ks_mns_single"),
-        (struct(4096, 4096), struct(4096, 4096), "tf32_128x256x4x1_ka_ka_pairs"),
+        (struct(4096, 4096), struct(4096, 4096), "tf32_128x256x4x1_km_km_pairs"),
         (struct(4096, 90), struct(90, 4096), "tf32_128x128x2x1_ks_ks_pairs"),
     ],
 )
@@ -103,6 +110,9 @@ CASES = {
     "converted, turned": (lambda x, w: product("tf32")(x.T, w.T), (36, 66), (70, 36), "float32"),
     "wide": (product("bf16"), (130, 64), (64, 600), "bfloat16"),
     "deep": (product("bf16"), (20, 400), (400, 24), "bfloat16"),
+    "a part": (lambda x, w: product("bf16")(x[:, 3:70, 16:53], w[8:45, 24:96]), (3, 80, 56), (48, 104), "bfloat16"),
+    "reversed": (lambda x, w: product("bf16")(x[::-1], w), (70, 72), (72, 80), "bfloat16"),
+    "repeated": (lambda x, w: product("bf16")(vnp.broadcast_to(x, (66, 40)), w), (40,), (40, 72), "bfloat16"),
     "nothing to add": (product("bf16"), (5, 0), (0, 4), "float32"),
 }
 
@@ -119,6 +129,51 @@ def test_where_every_sum_is_exact_the_bits_are_those_of_strict(capability, case)
     assert found.violations == []
     with volta.execution_context(level="device"):
         assert_bits_equal(found.outputs[0], f(*args))
+
+
+MANY = integers(264, 328, dtype="bfloat16"), integers(328, 200, dtype="bfloat16")
+"""A product of many tiles, each deeper in k than there are slots."""
+
+
+def run_many(monkeypatch, shape, kernels):
+    """Run that product with so few blocks that each has many tiles, of one shape."""
+    monkeypatch.setattr(dot_tensor, "_PROCESSORS", 1)
+    monkeypatch.setitem(dot_tensor._SHAPES, "piped", (shape,))
+    plan, program = build_plan(volta.make_jaxpr(product("bf16"))(*MANY), level=DeterminismLevel.DEVICE, options=OPTIONS)
+    (found,) = launches_of(plan, "9.0a")
+    assert found.mapped and found.grid == shape.resident
+    return host.run_plan(plan, MANY, program.consts, kernels=kernels, launches=[found], order="shuffled", races=False)
+
+
+@pytest.mark.parametrize("shape", dot_tensor._SHAPES["piped"], ids=lambda s: f"{s.rows}x{s.cols}")
+def test_a_block_computes_one_tile_after_another(monkeypatch, shape):
+    found = run_many(monkeypatch, shape, KERNELS)
+    assert found.violations == []
+    with volta.execution_context(level="device"):
+        assert_bits_equal(found.outputs[0], product("bf16")(*MANY))
+
+
+@pytest.mark.parametrize("forgotten", ["_full", "_empty"])
+def test_who_does_not_wait_is_caught(monkeypatch, forgotten):
+    """A slot that is read before it is full, or filled before it is empty, shows on the host."""
+    wait = ptx_mbarrier.wait
+    names = {}
+    for name in ("_full", "_empty"):
+        method = getattr(PipedProduct, name)
+
+        def noted(self, slot, name=name, method=method):
+            found = method(self, slot)
+            names[id(found)] = name, found
+            return found
+
+        monkeypatch.setattr(PipedProduct, name, noted)
+    monkeypatch.setattr(
+        ptx_mbarrier, "wait", lambda b, x, parity: None if names[id(x)][0] == forgotten else wait(b, x, parity)
+    )
+    found = run_many(monkeypatch, dot_tensor._SHAPES["piped"][-1], HostKernels())
+    with volta.execution_context(level="device"):
+        right = np.asarray(product("bf16")(*MANY))
+    assert found.violations or not np.array_equal(found.outputs[0], right)
 
 
 def rounded(x, precision):

@@ -170,7 +170,10 @@ def test_the_host_does_what_the_gpu_does(name):
         np.testing.assert_array_equal(here.view(np.uint8), there.view(np.uint8))
 
 
-WITH_THEIR_KERNELS = ("multiply_group", "fence_tensor", "await_turn", "pass_turn", "read_in_turn", "write_in_turn")
+WITH_THEIR_KERNELS = (
+    "multiply_group", "fence_tensor", "mbarrier", "copy_box", "acquire_map",
+    "await_turn", "pass_turn", "read_in_turn", "write_in_turn",
+)  # fmt: skip
 """Operations that mean something only among others: the kernels that use them are compared."""
 
 

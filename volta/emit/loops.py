@@ -94,10 +94,12 @@ def loop(
     stop: ir.Value | int,
     step: ir.Value | int = 1,
     init: Sequence[ir.Value] = (),
+    some: bool = False,
 ) -> Iterator[Loop]:
     """``for index in range(start, stop, step)`` with loop-carried values; `step` must be positive.
 
-    The body may set ``it.step`` to a value of its own, for steps that vary.
+    The body may set ``it.step`` to a value of its own, for steps that vary. With ``some`` the range is known not to be
+    empty.
 
     Inside the block ``it.index`` and ``it.values`` are the current ones and ``it.advance(...)`` gives the next ones.
     After the block ``it.results`` holds the final values (those of `init` if the loop ran no iteration)::
@@ -109,7 +111,10 @@ def loop(
     start, stop, step = as_i64(start), as_i64(stop), as_i64(step)
     before = b.block
     body, after = b.append_basic_block("loop"), b.append_basic_block("done")
-    b.cbranch(b.icmp_signed("<", start, stop), body, after)
+    if some:
+        b.branch(body)
+    else:
+        b.cbranch(b.icmp_signed("<", start, stop), body, after)
 
     b.position_at_end(body)
     index = b.phi(start.type)
@@ -126,7 +131,8 @@ def loop(
     b.position_at_end(after)
     for first, then in zip(init, it.next_values, strict=True):
         result = b.phi(first.type)
-        result.add_incoming(first, before)
+        if not some:
+            result.add_incoming(first, before)
         result.add_incoming(then, latch)
         it.results.append(result)
 

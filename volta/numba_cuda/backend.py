@@ -24,7 +24,7 @@ def vector_bits() -> int:
 
 def complete(plan: ExecutionPlan, device: driver.Device) -> device_plan.DevicePlan:
     """The plan with its launches on a device, its workspace and its transfers."""
-    return device_plan.device_plan(plan, modules.capability_of(device.info))
+    return device_plan.device_plan(plan, modules.capability_of(device))
 
 
 def prepare(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import attrs
 
 from volta.numba_cuda.device.pool import rounded
 from volta.numba_cuda.kernels import launches_of
 from volta.numba_cuda.launches import SCRATCH, Launch, aligned
+from volta.numba_cuda.target.ptx_tensor_map import MAP_WORDS
 from volta.xla_like.plan import ExecutionPlan
 
 _KEPT, _MANY, _KEPT_OF_MANY = 8, 64, 2
@@ -43,7 +46,7 @@ class DevicePlan(ExecutionPlan):
     @property
     def table_bytes(self) -> int:
         """A table of the args of all launches; 0 where they need none."""
-        return 0 if self.by_value else 8 * sum(len(x.words) for x in self.launches)
+        return 0 if self.by_value else 8 * places_of(self.launches)[1]
 
     @property
     def kept_tables(self) -> int:
@@ -111,11 +114,25 @@ def device_plan(plan: ExecutionPlan, capability: str = "9.0") -> DevicePlan:
     """
     fields = {f.name: getattr(plan, f.name) for f in attrs.fields(ExecutionPlan)}
     launches = launches_of(plan, capability)
-    few = len(launches) <= FEW
+    few = len(launches) <= FEW and not any(x.mapped for x in launches)
     by_value = few and all(x.calls == 1 and x.grid <= _SHORT and len(x.words) <= _MOST_WORDS for x in launches)
     if by_value:
         launches = [attrs.evolve(x, source=x.source.by_value(len(x.words))) for x in launches]
     return DevicePlan(**fields, launches=tuple(launches), by_value=by_value)
+
+
+def places_of(launches: Sequence[Launch]) -> tuple[list[int], int]:
+    """The word of a table where each launch's args begin, and the words of the table; tensor maps must lie at multiples
+    of their size, in each of a row of tables."""
+    places, end = [], 0
+    for x in launches:
+        places.append(_up(end) if x.mapped else end)
+        end = places[-1] + len(x.words)
+    return places, _up(end) if any(x.mapped for x in launches) else end
+
+
+def _up(words: int) -> int:
+    return -(-words // MAP_WORDS) * MAP_WORDS
 
 
 @attrs.frozen
@@ -142,11 +159,10 @@ def table_of(plan: DevicePlan, const_addresses: list[int]) -> Table:
     slots, count = plan.address_slots()
     arena = count - (plan.arena_bytes > 0)
     fixed = dict(zip(plan.consts, const_addresses, strict=True))
-    table = Table([], [], [])
-    for launch in plan.launches:
-        start = len(table.words)
-        table.offsets.append(8 * start)
-        table.words.extend(launch.words)
+    places, total = places_of(plan.launches)
+    table = Table([0] * total, [8 * start for start in places], [])
+    for start, launch in zip(places, plan.launches, strict=True):
+        table.words[start : start + len(launch.words)] = launch.words
         for word, buffer, distance in launch.addresses:
             if buffer in fixed:
                 table.words[start + word] = fixed[buffer] + distance

@@ -65,7 +65,7 @@ def _parts_of(call: KernelCall, capability: str) -> tuple[KernelCall, ...]:
 def _launch(call: KernelCall, regions: Regions, nbytes: Callable[[int], int], capability: str) -> Iterator[Launch]:
     if not call.tasks:
         return
-    kernel, shared = call.kernel, 0
+    kernel, shared, mapped = call.kernel, 0, False
     name = kernel_name(kernel)
     if isinstance(kernel, LoopKernel):
         loop = nests.plan_loop(call, capability)
@@ -85,8 +85,11 @@ def _launch(call: KernelCall, regions: Regions, nbytes: Callable[[int], int], ca
         words, addresses = _library_words(call)
     elif kernel.name == "dot_tc":
         source, grid, variant = dot_tensor.launch_of(call, capability)
-        threads, shared = variant.threads, variant.shared_bytes
+        threads, shared, mapped = variant.threads, variant.shared_bytes, variant.mapped
         words, addresses = _library_words(call)
+        if mapped:
+            more, places = dot_tensor.maps_of(call, variant)
+            words, addresses = words + more, addresses + places
     elif kernel.name == "attention" and attention_choice.is_split(call):
         yield from attention_choice.split(call, steps.Steps(call, regions, nbytes))
         return
@@ -114,8 +117,9 @@ def _launch(call: KernelCall, regions: Regions, nbytes: Callable[[int], int], ca
     header = (call.tasks, 0, 0, 0)
     alone = isinstance(kernel, LibraryKernel) and kernel.name in _ALONE
     yield Launch(
-        source, grid, threads, (*header, *words), tuple(moved), 0, call.describe(), shared, reads, writes, alone=alone
-    )
+        source, grid, threads, (*header, *words), tuple(moved), 0, call.describe(), shared, reads, writes, alone=alone,
+        mapped=mapped,
+    )  # fmt: skip
 
 
 class _Words:

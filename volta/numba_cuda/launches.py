@@ -24,6 +24,7 @@ class Launch:
     ``addresses`` holds (word, buffer, byte offset). ``scratch`` is how far into the scratch memory it reaches.
     ``shared`` is the bytes of dynamic shared memory a block has (`threads.dynamic_shared`), beside what is static.
     ``after`` are the positions of the plan's launches that must be done before; the others may run beside it.
+    ``mapped``: there are tensor maps in its args, which must lie in device memory, at multiples of 128 bytes.
     ``calls`` is how many calls of a kernel run in it (see merging.py); ``alone``: it may not be merged with others.
     """
 
@@ -40,6 +41,7 @@ class Launch:
     calls: int = 1
     alone: bool = False
     after: tuple[int, ...] = ()
+    mapped: bool = False
 
 
 class Regions:

@@ -51,11 +51,11 @@ class Executable:
 
     def llvm_ir(self, symbol: str) -> str:
         """The LLVM IR that is emitted for a kernel; ``KeyError`` for one that the plan has not."""
-        return str(ptx.emit_module([self._source(symbol)], modules.capability_of(self._device.info)))
+        return str(ptx.emit_module([self._source(symbol)], modules.capability_of(self._device)))
 
     def ptx(self, symbol: str) -> str:
         """A kernel as PTX; ``KeyError`` for one that the plan has not."""
-        return ptx.compile_ptx([self._source(symbol)], modules.capability_of(self._device.info))
+        return ptx.compile_ptx([self._source(symbol)], modules.capability_of(self._device))
 
     def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
         """Constants and args tables are given back in the order of their own stream: other streams must be done."""

@@ -79,6 +79,8 @@ class _Runtime:
         self._add("meet", VOID, [I64], self._meet)
         self._add("meet_block", VOID, [], lambda b, _: self._call(b, "meet", I64(0)))
         self._add("meet_warp", VOID, [], lambda b, _: self._call(b, "meet", self._warp(b)))
+        self._add("wait_for_change", VOID, [PTR], self._wait_for_change)
+        self._add("bring", VOID, [PTR, PTR, I64, I64], self._bring)
         self._add("copy_async", VOID, [PTR, PTR, I32, I32], self._copy)
         self._add("commit_copies", VOID, [], self._commit)
         self._add("wait_copies", VOID, [I32], self._wait)
@@ -316,6 +318,29 @@ class _Runtime:
         with if_then(b, b.icmp_signed(">=", other, I64(0))):
             self._call(b, "record", start, nbytes, b.or_(wanted, I64(RACE)), other)
         b.ret(b.load(spoilt, typ=I64))
+
+    # -- copies that barriers of their own order ---------------------------------------------------------------------
+
+    def _wait_for_change(self, b: ir.IRBuilder, args: list[ir.Value]) -> None:
+        """Wait until an i64 is another."""
+        t = self._get(b, "thread")
+        b.store(b.ptrtoint(args[0], I64), self._word(b, "waits", t))
+        b.store(b.load(args[0], typ=I64), self._word(b, "values", t))
+        self._leave(b)
+
+    def _bring(self, b: ir.IRBuilder, args: list[ir.Value]) -> None:
+        """``bring(to, source, valid, bytes)``: copy valid bytes, zeros behind them.
+
+        What orders this is no barrier that `track` knows: it is not told of what is written.
+        """
+        to, source, valid, nbytes = args
+        to = self._call(b, "check", to, I64(0), I64(WRITE), nbytes)
+        source = b.select(b.icmp_signed("==", valid, I64(0)), to, source)
+        source = self._call(b, "check", source, valid, I64(READ), nbytes)
+        with for_range(b, 0, nbytes) as i:
+            b.store(I8(0), offset(b, to, i))
+        with for_range(b, 0, valid) as i:
+            b.store(b.load(offset(b, source, i), typ=I8), offset(b, to, i))
 
     # -- asynchronous copies -------------------------------------------------------------------------------------------
 

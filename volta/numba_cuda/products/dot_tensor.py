@@ -13,31 +13,15 @@ import attrs
 from llvmlite import ir
 
 from volta.core.errors import UnsupportedOperationError
-from volta.emit.builder import HALF_DTYPES
-from volta.emit.dot_args import Args, at, ceil_div
-from volta.emit.loops import I16, I32, I64, if_else, if_then, loop, minimum, offset
-from volta.numba_cuda.products.dot_tensor_load import LINE, PIECE, Loader, Operand, line_along
-from volta.numba_cuda.products.dot_tensor_tile import GroupTile, Place, WarpTile
-from volta.numba_cuda.target import ptx_ops, ptx_round, ptx_wgmma
+from volta.numba_cuda.products.dot_tensor_load import BLOCK, LINE, PIECE, Operand, line_along
+from volta.numba_cuda.products.dot_tensor_piped import PipedProduct
+from volta.numba_cuda.products.dot_tensor_product import Product
+from volta.numba_cuda.products.dot_tensor_variant import MAPS, TensorVariant
 from volta.numba_cuda.target.ptx import CAPABILITIES, KernelSource, level_of
-from volta.numba_cuda.target.threads import (
-    barrier,
-    block_index,
-    device_pointer,
-    dynamic_shared,
-    new_entry,
-    own_args,
-    thread_index,
-)
+from volta.numba_cuda.target.ptx_tensor_map import MAP_WORDS, map_words
+from volta.numba_cuda.target.threads import HEADER, new_entry
 from volta.xla_like.dot_schedule import Arg, DotSpec, item_size
 from volta.xla_like.kernels import KernelCall, LibraryKernel
-
-_RASTER = 8
-"""Rows of tiles whose blocks run side by side: they share what they read in the second-level cache."""
-
-_ALIGN = 1024
-"""The swizzle goes by the bits of an address: tiles begin at multiples of this."""
-
 
 _PROCESSORS = 132
 """Multiprocessors that tiles are chosen for."""
@@ -67,6 +51,11 @@ class Shape:
 
 
 _SHAPES: dict[str, tuple[Shape, ...]] = {
+    "piped": (
+        Shape(128, 256, 4, 1, 0.62, 0.62, 2.0), Shape(128, 192, 5, 1, 0.50, 0.50, 1.7),
+        Shape(128, 128, 3, 2, 0.38, 0.72, 1.5), Shape(128, 64, 3, 3, 0.27, 0.75, 1.2),
+        Shape(64, 64, 4, 3, 0.22, 0.45, 1.0),
+    ),
     "wgmma": (
         Shape(128, 256, 4, 1, 0.95, 0.95, 4.0), Shape(128, 192, 5, 1, 0.78, 0.78, 3.0),
         Shape(128, 128, 3, 2, 0.57, 1.15, 2.0), Shape(128, 64, 3, 3, 0.37, 1.11, 1.5),
@@ -77,46 +66,8 @@ _SHAPES: dict[str, tuple[Shape, ...]] = {
 }  # fmt: skip
 
 
-@attrs.frozen
-class TensorVariant:
-    """How a product runs: the instruction, what it multiplies, a block's tile, tiles of k in shared memory, loads."""
-
-    instruction: Literal["mma", "wgmma"]
-    kind: str
-    rows: int
-    cols: int
-    stages: int
-    lhs: Operand
-    rhs: Operand
-    store: Literal["pieces", "pairs", "single"]  # the output takes 16 bytes, two columns, or one at once
-    resident: int = 1  # blocks that a multiprocessor must have room for: bounds the registers
-
-    @property
-    def asynchronous(self) -> bool:
-        return self.lhs.load == self.rhs.load == "async"
-
-    @property
-    def threads(self) -> int:
-        return _TILES[self.instruction].threads(self.rows, self.cols)
-
-    @property
-    def stage_bytes(self) -> int:
-        return (self.rows + self.cols) * LINE
-
-    @property
-    def shared_bytes(self) -> int:
-        """Dynamic shared memory of a block."""
-        return self.stages * self.stage_bytes + _ALIGN
-
-    def suffix(self) -> str:
-        shape = f"{self.instruction}_{self.kind}_{self.rows}x{self.cols}x{self.stages}x{self.resident}"
-        return f"{shape}_{self.lhs.suffix()}_{self.rhs.suffix()}_{self.store}"
-
-
 OLDEST = (8, 0)
 """The oldest compute capability whose tensor cores take these precisions."""
-
-_TILES: dict[str, type[GroupTile] | type[WarpTile]] = {"wgmma": GroupTile, "mma": WarpTile}
 
 
 def launch_of(call: KernelCall, capability: str) -> tuple[KernelSource, int, TensorVariant]:
@@ -139,7 +90,35 @@ def launch_of(call: KernelCall, capability: str) -> tuple[KernelSource, int, Ten
     source = KernelSource(
         name, f"dot_tc {spec.lhs} {spec.out} {variant}", lambda module, s: build_tensor_dot(module, s, spec, variant)
     )
-    return source, call.tasks * -(-m // variant.rows) * -(-n // variant.cols), variant
+    tiles = call.tasks * -(-m // variant.rows) * -(-n // variant.cols)
+    return source, min(tiles, variant.resident * _PROCESSORS) if variant.mapped else tiles, variant
+
+
+def maps_of(
+    call: KernelCall, variant: TensorVariant
+) -> tuple[list[int], list[tuple[int, int, int]]]:  # fmt: skip
+    """The operands' tensor maps, as words that follow a call's own in its args block, and their addresses as those of
+    `Launch`, from the call's first word on."""
+    arg = {which: call.sizes[which - Arg.BATCH1] for which in Arg if which >= Arg.BATCH1}
+    inner, first = arg[Arg.BATCH1], MAPS - HEADER
+    outer = call.tasks // inner
+    words = [0] * (first - len(Arg))
+    addresses = []
+    sides = (
+        (Arg.M, Arg.LHS_M, Arg.LHS_K, Arg.LHS_BATCH0, variant.lhs, variant.rows),
+        (Arg.N, Arg.RHS_N, Arg.RHS_K, Arg.RHS_BATCH0, variant.rhs, variant.cols),
+    )
+    for i, (size, own, k, batch, operand, length) in enumerate(sides):
+        along_k = line_along(operand, variant.kind) == "k"
+        lines = (arg[size], arg[own]) if along_k else (arg[Arg.K], arg[k])
+        steps = [lines, (inner, arg[Arg(batch + 1)]), (outer, arg[batch])]
+        steps = [(n, step) if n > 1 and step else (1, PIECE) for n, step in steps]
+        sizes = [arg[Arg.K] if along_k else arg[size], *(n for n, _ in steps)]
+        words += map_words(item_size(operand.dtype), sizes, [step for _, step in steps], length if along_k else BLOCK)
+        access = call.accesses[i]
+        assert access.buffer is not None
+        addresses.append((first + i * MAP_WORDS, access.buffer, access.offset))
+    return words, addresses
 
 
 def choose(spec: DotSpec, call: KernelCall, capability: str) -> TensorVariant:
@@ -156,7 +135,9 @@ def choose(spec: DotSpec, call: KernelCall, capability: str) -> TensorVariant:
         spec.rhs, (arg[Arg.RHS_BATCH0], arg[Arg.RHS_BATCH1], offsets[1]), arg[Arg.RHS_N],
         arg[Arg.RHS_K],
     )  # fmt: skip
-    if not lhs.load == rhs.load == "async":
+    if capability == "9.0a" and _has_maps(lhs, rhs, arg, call.tasks):
+        lhs, rhs = (attrs.evolve(x, load="map") for x in (lhs, rhs))
+    elif not lhs.load == rhs.load == "async":
         lhs, rhs = (_through_registers(x, arg[size], arg[Arg.K]) for x, size in ((lhs, Arg.M), (rhs, Arg.N)))
     steps = (arg[Arg.OUT_BATCH0], arg[Arg.OUT_BATCH1], arg[Arg.OUT_M], offsets[2])
     store: Literal["pieces", "pairs", "single"] = "single"
@@ -170,8 +151,26 @@ def choose(spec: DotSpec, call: KernelCall, capability: str) -> TensorVariant:
         tiles = call.tasks * -(-arg[Arg.M] // shape.rows) * -(-arg[Arg.N] // shape.cols)
         return shape.time(tiles, depth)
 
-    best = min(_SHAPES["staged" if lhs.load != "async" else instruction], key=time)
+    shapes = {"map": "piped", "async": instruction}.get(lhs.load, "staged")
+    best = min(_SHAPES[shapes], key=time)
     return TensorVariant(instruction, kind, best.rows, best.cols, best.stages, lhs, rhs, store, best.resident)
+
+
+def _has_maps(lhs: Operand, rhs: Operand, arg: dict[Arg, int], tasks: int) -> bool:
+    """Whether tensor maps can describe operands whose pieces lie as they should: no step is negative, and only one
+    between the items of a batch is 0."""
+    if not lhs.load == rhs.load == "async" or not all(arg[x] for x in (Arg.M, Arg.N, Arg.K)):
+        return False
+    outer = tasks // arg[Arg.BATCH1]
+    for operand, size, own, k, batch in (
+        (lhs, Arg.M, Arg.LHS_M, Arg.LHS_K, Arg.LHS_BATCH0), (rhs, Arg.N, Arg.RHS_N, Arg.RHS_K, Arg.RHS_BATCH0),
+    ):  # fmt: skip
+        count, step = (arg[size], arg[own]) if operand.along == "k" else (arg[Arg.K], arg[k])
+        if (count > 1 and step <= 0) or (outer > 1 and arg[batch] < 0):
+            return False
+        if arg[Arg.BATCH1] > 1 and arg[Arg(batch + 1)] < 0:
+            return False
+    return True
 
 
 def _operand(dtype: str, steps: tuple[int, ...], stride: int, k_stride: int) -> Operand:
@@ -195,182 +194,8 @@ def _through_registers(operand: Operand, size: int, k: int) -> Operand:
 
 
 def build_tensor_dot(module: ir.Module, name: str, spec: DotSpec, variant: TensorVariant) -> ir.Function:
-    """Add a kernel; its args are those of `volta.xla_like.dot_schedule.Arg`."""
-    function, b = new_entry(module, name, variant.threads)
-    note = module.add_metadata([module.globals[name], "minctasm", I32(variant.resident)])
-    module.add_named_metadata("nvvm.annotations").add(note)
-    _Product(module, b, spec, variant, function).emit()
+    """Add a kernel; its args are those of `volta.xla_like.dot_schedule.Arg`, with the operands' maps behind them."""
+    function, b = new_entry(module, name, variant.threads, variant.resident)
+    (PipedProduct if variant.mapped else Product)(module, b, spec, variant, function).emit()
     b.ret_void()
     return function
-
-
-class _Product:
-    def __init__(
-        self, module: ir.Module, b: ir.IRBuilder, spec: DotSpec, variant: TensorVariant, function: ir.Function
-    ) -> None:
-        self.b, self.spec, self.v = b, spec, variant
-        self.args = Args(b, own_args(b, function.args[0]))
-        self.thread = thread_index(b)
-        self.depth = I64(LINE // (4 if variant.kind == "tf32" else 2))
-        along = line_along(variant.lhs, variant.kind), line_along(variant.rhs, variant.kind)
-        self.tile = _TILES[variant.instruction](b, variant.kind, along, self.thread, variant.rows, variant.cols)
-        self.shared = _aligned(b, dynamic_shared(module, b))
-
-    def emit(self) -> None:
-        b, a, v = self.b, self.args, self.v
-        item, row, col = self._place()
-        item, inner = b.trunc(item, I32), b.trunc(a.BATCH1, I32)
-        b0, b1 = b.zext(b.udiv(item, inner), I64), b.zext(b.urem(item, inner), I64)
-        lhs = at(b, device_pointer(b, a.LHS), (b0, a.LHS_BATCH0), (b1, a.LHS_BATCH1))
-        rhs = at(b, device_pointer(b, a.RHS), (b0, a.RHS_BATCH0), (b1, a.RHS_BATCH1))
-        out = at(b, device_pointer(b, a.OUT), (b0, a.OUT_BATCH0), (b1, a.OUT_BATCH1))
-        loaders = (
-            Loader(b, v.lhs, v.kind, v.rows, v.threads, self.thread, lhs, row, a.M, a.LHS_M, a.K, a.LHS_K),
-            Loader(b, v.rhs, v.kind, v.cols, v.threads, self.thread, rhs, col, a.N, a.RHS_N, a.K, a.RHS_K),
-        )
-        zeros = [ir.Constant(ir.FloatType(), 0.0)] * (v.rows * v.cols // v.threads)
-        sums = self._streamed(loaders, zeros) if v.asynchronous else self._staged(loaders, zeros)
-        self._write(out, row, col, sums)
-
-    def _place(self) -> tuple[ir.Value, ir.Value, ir.Value]:
-        """The block's batch item, and the first row and column of its tile. A grid has fewer than 2^31 blocks."""
-        b, a, v = self.b, self.args, self.v
-        down, across, number = (
-            b.trunc(x, I32) for x in (ceil_div(b, a.M, v.rows), ceil_div(b, a.N, v.cols), block_index(b))
-        )
-        item, number = b.udiv(number, b.mul(down, across)), b.urem(number, b.mul(down, across))
-        share = b.mul(across, I32(_RASTER))
-        first = b.mul(b.udiv(number, share), I32(_RASTER))
-        number, high = b.urem(number, share), minimum(b, b.sub(down, first), _RASTER)
-        row, col = b.add(first, b.urem(number, high)), b.udiv(number, high)
-        item, row, col = (b.zext(x, I64) for x in (item, row, col))
-        return item, b.mul(row, I64(v.rows)), b.mul(col, I64(v.cols))
-
-    def _tiles(self, slot: ir.Value) -> tuple[ir.Value, ir.Value]:
-        """The operands' tiles at a slot of shared memory."""
-        left = at(self.b, self.shared, (slot, I64(self.v.stage_bytes)))
-        return left, offset(self.b, left, self.v.rows * LINE)
-
-    def _streamed(self, loaders: tuple[Loader, Loader], zeros: list[ir.Value]) -> list[ir.Value]:
-        """Copies run by themselves, all but one stage ahead of the products."""
-        b, stages = self.b, self.v.stages
-
-        def begin(k: ir.Value, slot: ir.Value) -> None:
-            for loader, tile in zip(loaders, self._tiles(slot), strict=True):
-                loader.begin(k, tile)
-            ptx_ops.commit_copies(b)
-
-        distance = stages - 1
-        for stage in range(distance):
-            begin(b.mul(I64(stage), self.depth), I64(stage))
-        ahead = b.mul(I64(distance), self.depth)
-        with loop(b, 0, self.args.K, self.depth, [*zeros, I64(0), I64(distance)]) as it:
-            *sums, slot, free = it.values
-            ptx_ops.wait_copies(b, distance - 1)
-            self._meet()
-            sums = self.tile.begin(*self._tiles(slot), list(sums))
-            begin(b.add(it.index, ahead), free)
-            it.advance(*self.tile.end(sums), self._next(slot), self._next(free))
-        return it.results[: len(zeros)]
-
-    def _next(self, slot: ir.Value) -> ir.Value:
-        following = self.b.add(slot, I64(1))
-        return self.b.select(self.b.icmp_signed("==", following, I64(self.v.stages)), I64(0), following)
-
-    def _staged(self, loaders: tuple[Loader, Loader], zeros: list[ir.Value]) -> list[ir.Value]:
-        """While one tile is multiplied, the next one is on its way to registers."""
-        b = self.b
-        counts = [0]
-
-        def fetch(k: ir.Value) -> list[ir.Value]:
-            parts = [loader.fetch(k) for loader in loaders]
-            counts[0] = len(parts[0])
-            return [x for part in parts for x in part]
-
-        with if_else(b, b.icmp_signed(">", self.args.K, I64(0))) as branch:
-            with branch.then():
-                first = fetch(I64(0))
-                with loop(b, 0, self.args.K, self.depth, [*zeros, *first, I64(0)]) as it:
-                    *values, slot = it.values
-                    sums, brought = list(values[: len(zeros)]), list(values[len(zeros) :])
-                    tiles = self._tiles(slot)
-                    loaders[0].put(brought[: counts[0]], tiles[0])
-                    loaders[1].put(brought[counts[0] :], tiles[1])
-                    self._meet()
-                    following = fetch(b.add(it.index, self.depth))
-                    sums = self.tile.end(self.tile.begin(*tiles, sums))
-                    it.advance(*sums, *following, self._next(slot))
-                branch.give(*it.results[: len(zeros)])
-            with branch.otherwise():
-                branch.give(*zeros)
-        return branch.results
-
-    def _meet(self) -> None:
-        """What was written to shared memory is there, for all threads of the block."""
-        if self.tile.needs_fence:
-            ptx_wgmma.fence_tensor(self.b)
-        barrier(self.b)
-
-    def _write(self, out: ir.Value, row: ir.Value, col: ir.Value, sums: list[ir.Value]) -> None:
-        places = self.tile.places()
-        if self.v.store == "pieces":
-            for i in range(0, len(places), 4):
-                self._write_pieces(out, row, col, places[i : i + 4], sums)
-        else:
-            for place in places:
-                self._write_pair(out, row, col, place, sums)
-
-    def _pair(self, sums: list[ir.Value], first: int) -> ir.Value:
-        """Two neighbouring sums as the output's dtype, in one register or a vector of two."""
-        b, low, high = self.b, sums[first], sums[first + 1]
-        if self.spec.out in HALF_DTYPES:
-            return ptx_round.round_pair(b, low, high, self.spec.out)
-        pair = ir.Constant(ir.VectorType(ir.FloatType(), 2), ir.Undefined)
-        return b.insert_element(b.insert_element(pair, low, I32(0)), high, I32(1))
-
-    def _write_pair(self, out: ir.Value, row: ir.Value, col: ir.Value, place: Place, sums: list[ir.Value]) -> None:
-        b, a, size = self.b, self.args, item_size(self.spec.out)
-        down, right, first = place
-        r, c = b.add(row, down), b.add(col, right)
-        here, pair = at(b, out, (r, a.OUT_M), (c, I64(size))), self._pair(sums, first)
-        inside = b.icmp_signed("<", r, a.M)
-        if self.v.store == "pairs":
-            with if_then(b, b.and_(inside, b.icmp_signed("<", c, a.N))):
-                b.store(pair, here, align=2 * size)
-            return
-        if self.spec.out in HALF_DTYPES:
-            values = [b.trunc(b.lshr(pair, I32(shift)), I16) for shift in (0, 16)]
-        else:
-            values = [b.extract_element(pair, I32(i)) for i in range(2)]
-        for i, value in enumerate(values):
-            with if_then(b, b.and_(inside, b.icmp_signed("<", b.add(c, I64(i)), a.N))):
-                b.store(value, offset(b, here, i * size), align=size)
-
-    def _write_pieces(
-        self, out: ir.Value, row: ir.Value, col: ir.Value, places: list[Place], sums: list[ir.Value]
-    ) -> None:  # fmt: skip
-        """Four threads have two columns each of four times eight: they exchange them, and each writes eight."""
-        b, a = self.b, self.args
-        words = [self._pair(sums, first) for _, _, first in places]
-        number = b.trunc(b.and_(self.thread, I64(3)), I32)
-        for distance in (1, 2):
-            upper = b.icmp_signed("!=", b.and_(number, I32(distance)), I32(0))
-            for i in (0, 2) if distance == 1 else (0, 1):
-                low, high = words[i], words[i + distance]
-                found = ptx_ops.shuffle(b, "bfly", b.select(upper, low, high), I32(distance))
-                words[i], words[i + distance] = b.select(upper, found, low), b.select(upper, high, found)
-        down, right, _ = places[0]
-        own = b.mul(b.and_(self.thread, I64(3)), I64(6))  # from its two columns of the first eight to its own eight
-        r, c = b.add(row, down), b.add(b.add(col, right), own)
-        piece = ir.Constant(ir.VectorType(I32, 4), ir.Undefined)
-        for i, word in enumerate(words):
-            piece = b.insert_element(piece, word, I32(i))
-        with if_then(b, b.and_(b.icmp_signed("<", r, a.M), b.icmp_signed("<", c, a.N))):
-            b.store(piece, at(b, out, (r, a.OUT_M), (c, I64(2))), align=PIECE)
-
-
-def _aligned(b: ir.IRBuilder, pointer: ir.Value) -> ir.Value:
-    """The pointer at the next multiple of `_ALIGN` (at most `_ALIGN` further)."""
-    shared = b.ptrtoint(b.addrspacecast(pointer, ir.PointerType(addrspace=3)), I32)
-    beyond = b.and_(b.sub(I32(0), shared), I32(_ALIGN - 1))
-    return offset(b, pointer, b.zext(beyond, I64))

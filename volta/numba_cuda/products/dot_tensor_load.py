@@ -29,12 +29,13 @@ class Operand:
     """How an operand lies in memory, and how it is brought.
 
     ``along``: the dimension in which neighbours lie next to each other ("k", or "mn": its rows or columns). ``load``:
-    "async" copies pieces as they are; "whole" loads pieces, "single" elements, and both may convert.
+    "map" and "async" copy as they are, boxes by the copy engine or pieces; "whole" loads pieces, "single" elements, and
+    both may convert.
     """
 
     dtype: str
     along: Literal["k", "mn"]
-    load: Literal["async", "whole", "single"]
+    load: Literal["map", "async", "whole", "single"]
 
     def suffix(self) -> str:
         return f"{self.along}{self.load[0]}"

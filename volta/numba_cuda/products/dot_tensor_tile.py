@@ -130,3 +130,6 @@ class WarpTile:
             for half in range(2)
             for j in range(self.cols // 8)
         ]
+
+
+TILES: dict[str, type[GroupTile] | type[WarpTile]] = {"wgmma": GroupTile, "mma": WarpTile}

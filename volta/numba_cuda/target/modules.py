@@ -14,7 +14,7 @@ import llvmlite.binding as llvm
 
 from volta.emit import cache
 from volta.emit.cache import from_environment as disk_cache
-from volta.numba_cuda.device.driver import Device, DeviceInfo
+from volta.numba_cuda.device.driver import Device
 from volta.numba_cuda.device.graph import ErrorLog, Module
 from volta.numba_cuda.target import ptx
 from volta.numba_cuda.target.ptx import KernelSource
@@ -40,9 +40,9 @@ _lock = threading.RLock()
 _texts: dict[str, str] = {}
 
 
-def capability_of(info: DeviceInfo) -> str:
+def capability_of(device: Device) -> str:
     """What kernels for a device are compiled for."""
-    return ptx.best_for(*info.capability, info.shared)
+    return ptx.best_for(*device.info.capability, device.info.shared, device.runtime.version)
 
 
 def functions_of(device: Device, sources: Iterable[KernelSource]) -> dict[str, int]:
@@ -99,7 +99,7 @@ def _register(device: Device, unit: cache.StoredUnit) -> None:
 
 def _compile(device: Device, sources: Sequence[KernelSource]) -> Iterator[cache.StoredUnit]:
     """Kernels as machine code, each a module of its own: several threads compile, while this one is still emitting."""
-    capability = capability_of(device.info)
+    capability = capability_of(device)
     ordered = sorted(sources, key=lambda s: s.name.startswith(_LAST) - s.name.startswith(_FIRST))
 
     def compiled(s: KernelSource, text: str) -> cache.StoredUnit:

@@ -24,12 +24,15 @@ TRIPLE = "nvptx64-nvidia-cuda"
 
 CAPABILITIES = {
     "7.0": ("sm_70", 63), "7.5": ("sm_75", 63), "8.0": ("sm_80", 70), "8.6": ("sm_86", 71), "8.9": ("sm_89", 78),
-    "9.0": ("sm_90", 78), "9.0a": ("sm_90a", 80),
+    "9.0": ("sm_90", 78), "9.0a": ("sm_90a", 83),
 }  # fmt: skip
 """Compute capabilities, each with its target and the version of PTX that is written for it.
 
 9.0a is 9.0 with Hopper's own instructions: such kernels run on GPUs of just this capability.
 """
+
+_SINCE = {"9.0a": 12030}
+"""Versions of CUDA that read the PTX of a capability, as drivers count them, where the oldest of them do not."""
 
 _SHARED = {"7.0": 96, "7.5": 64, "8.0": 163, "8.6": 99, "8.9": 99, "9.0": 227}
 """KiB of shared memory that a block of threads may have."""
@@ -102,13 +105,15 @@ def shared_of(capability: str) -> int:
     return _SHARED[capability.rstrip("a")] << 10
 
 
-def best_for(major: int, minor: int, shared: int | None = None) -> str:
-    """The newest capability that a device can run, if it has so many bytes of shared memory for a block of threads.
+def best_for(major: int, minor: int, shared: int | None = None, driver: int | None = None) -> str:
+    """The newest capability that a device can run, if it has so many bytes of shared memory for a block of threads and
+    a driver that knows this version of CUDA.
 
     Raises ``ValueError`` if the device is too old.
     """
-    if f"{major}.{minor}a" in CAPABILITIES:
-        return f"{major}.{minor}a"
+    own = f"{major}.{minor}a"
+    if own in CAPABILITIES and (driver is None or driver >= _SINCE[own]):
+        return own
     plain = [c for c in CAPABILITIES if c[-1] != "a" and level_of(c) <= (major, minor)]
     known = [c for c in plain if shared is None or shared_of(c) <= shared]
     if not known:

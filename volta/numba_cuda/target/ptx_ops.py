@@ -79,6 +79,11 @@ def assembly(
     return b.call(ir.InlineAsm(kind, text, constraints, side_effect=effect), args, attrs=("convergent",))
 
 
+def shared_address(b: ir.IRBuilder, pointer: ir.Value) -> ir.Value:
+    """The 32-bit address of a pointer into shared memory."""
+    return b.ptrtoint(b.addrspacecast(pointer, ir.PointerType(addrspace=3)), I32)
+
+
 # -- on the host: the warp's lanes meet and read what the others left ------------------------------------------------
 
 

@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from llvmlite import ir
 
 from volta.emit.loops import I16, I32, I64, PTR, VOID, fma, for_range, offset
-from volta.numba_cuda.target.ptx_ops import Op, assembly, call, host_thread, register
+from volta.numba_cuda.target.ptx_ops import Op, assembly, call, host_thread, register, shared_address
 
 F32 = ir.FloatType()
-_SHARED = ir.PointerType(addrspace=3)
 
 MMA_TYPES = {"bfloat16": "bf16", "float16": "f16", "tf32": "tf32"}
 """What the tensor cores multiply, by Volta's names; sums are float32."""
@@ -24,11 +23,6 @@ GROUP_COLUMNS = (32, 64, 128, 192, 256)
 
 LINE_BYTES = 128
 """Bytes of a line of a tile in shared memory, and of k that `multiply_group` goes through."""
-
-
-def _address(b: ir.IRBuilder, pointer: ir.Value) -> ir.Value:
-    """The 32-bit address of a pointer into shared memory."""
-    return b.ptrtoint(b.addrspacecast(pointer, _SHARED), I32)
 
 
 def _struct(kind: ir.Type, count: int) -> ir.Type:
@@ -59,7 +53,7 @@ def _widened(b: ir.IRBuilder, bits: ir.Value, dtype: str) -> ir.Value:
 def _descriptor(b: ir.IRBuilder, pointer: ir.Value, along: str) -> ir.Value:
     # 128-byte swizzle; groups of eight lines are 1024 bytes apart, blocks of 64 lines 8192
     fixed = (1 << 62) | ((1024 >> 4) << 32) | (((8192 if along == "mn" else 16) >> 4) << 16)
-    place = b.and_(b.lshr(_address(b, pointer), I32(4)), I32(0x3FFF))
+    place = b.and_(b.lshr(shared_address(b, pointer), I32(4)), I32(0x3FFF))
     return b.or_(b.zext(place, I64), I64(fixed))
 
 
@@ -167,6 +161,18 @@ _GROUP_WAITS = {columns // 2: _wait_op(columns // 2) for columns in GROUP_COLUMN
 def multiply_group_wait(b: ir.IRBuilder, sums: Sequence[ir.Value]) -> list[ir.Value]:
     """Wait for the products that `multiply_group` began; gives their sums."""
     return _unpack(b, call(b, _GROUP_WAITS[len(sums)], list(sums)))
+
+
+def _others(b: ir.IRBuilder, _: Sequence[ir.Value]) -> None:
+    assembly(b, "wgmma.wait_group.sync.aligned 1;", "~{memory}", VOID, [])
+
+
+_WAIT_OTHERS = register(Op("multiply_group_wait_others", VOID, (), _others, lambda b, args: None))
+
+
+def multiply_group_wait_others(b: ir.IRBuilder) -> None:
+    """Wait for all products that `multiply_group` began but the last: what they read may be written again."""
+    call(b, _WAIT_OTHERS)
 
 
 def _fence(b: ir.IRBuilder, _: Sequence[ir.Value]) -> None:

@@ -108,6 +108,11 @@ def block_index(b: ir.IRBuilder) -> ir.Value:
     return b.function.args[1]
 
 
+def block_count(b: ir.IRBuilder) -> ir.Value:
+    """The blocks of a launch that is not merged with others, as an i64."""
+    return _register(b, "nctaid.x")
+
+
 def own_args(b: ir.IRBuilder, args: ir.Value) -> ir.Value:
     """The call's own words, behind the header."""
     return offset(b, args, 8 * HEADER)

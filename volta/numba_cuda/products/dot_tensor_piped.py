@@ -1,0 +1,105 @@
+"""Products on Hopper's tensor cores whose operands are brought by the copy engine, as tensor maps describe them.
+
+One warp of a block has tiles brought, the others multiply them and write sums out. Barriers in shared memory say of
+each slot when it is full, and when it may be filled again. A block computes one tile of the output after another, so
+what is multiplied next is on its way while sums are written. There is something to multiply: no size is 0.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from volta.emit.loops import I32, I64, if_else, if_then, loop, offset
+from volta.numba_cuda.products.dot_tensor_load import BLOCK, LINE, line_along
+from volta.numba_cuda.products.dot_tensor_product import Product
+from volta.numba_cuda.products.dot_tensor_variant import MAPS, TensorVariant
+from volta.numba_cuda.target import ptx_mbarrier, ptx_tensor_map, ptx_wgmma
+from volta.numba_cuda.target.threads import WARP, barrier, block_count, block_index, header
+from volta.xla_like.dot_schedule import DotSpec
+
+
+class PipedProduct(Product):
+    """A block has one tile after another; one of its threads begins all copies."""
+
+    def __init__(
+        self, module: ir.Module, b: ir.IRBuilder, spec: DotSpec, variant: TensorVariant, function: ir.Function
+    ) -> None:
+        super().__init__(module, b, spec, variant, function)
+        self.block_args = function.args[0]
+        self.maps = [offset(b, self.block_args, 8 * (MAPS + ptx_tensor_map.MAP_WORDS * i)) for i in range(2)]
+
+    def emit(self) -> None:
+        b, v = self.b, self.v
+        tiles = b.mul(header(b, self.block_args, 0), self._tiles_of_item())
+        with if_then(b, b.icmp_signed("==", self.thread, I64(0))):
+            for slot in range(v.stages):
+                ptx_mbarrier.begin(b, self._full(I32(slot)), 1)
+                ptx_mbarrier.begin(b, self._empty(I32(slot)), v.multiplying // WARP)
+            ptx_mbarrier.opened(b)
+        barrier(b)
+        first = b.icmp_signed("==", b.and_(self.thread, I64(WARP - 1)), I64(0))
+        with if_else(b, b.icmp_signed("<", self.thread, I64(v.multiplying))) as branch:
+            with branch.then():
+                with loop(b, block_index(b), tiles, block_count(b), [I32(0), I32(0)]) as it:
+                    it.advance(*self._multiply(it.index, first, *it.values))
+            with branch.otherwise(), if_then(b, b.icmp_signed("==", self.thread, I64(v.multiplying))):
+                for tensor in self.maps:
+                    ptx_tensor_map.acquire_map(b, tensor)
+                with loop(b, block_index(b), tiles, block_count(b), [I32(0), I32(0)]) as it:
+                    it.advance(*self._bring(it.index, *it.values))
+
+    def _full(self, slot: ir.Value) -> ir.Value:
+        """The barrier of a slot that says that it is full."""
+        place = self.b.mul(self.b.zext(slot, I64), I64(2 * ptx_mbarrier.BARRIER_BYTES))
+        return offset(self.b, offset(self.b, self.shared, self.v.stages * self.v.stage_bytes), place)
+
+    def _empty(self, slot: ir.Value) -> ir.Value:
+        return offset(self.b, self._full(slot), ptx_mbarrier.BARRIER_BYTES)
+
+    def _after(self, slot: ir.Value, parity: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """The next slot, and the parity of the phases of its barriers."""
+        b, following = self.b, self.b.add(slot, I32(1))
+        last = b.icmp_signed("==", following, I32(self.v.stages))
+        return b.select(last, I32(0), following), b.xor(parity, b.zext(last, I32))
+
+    def _bring(self, number: ir.Value, slot: ir.Value, parity: ir.Value) -> list[ir.Value]:
+        """Begin the copies of all of a tile's k; gives the slot and parity that come next."""
+        b, a, v = self.b, self.args, self.v
+        (b0, b1), row, col = self._place(number)
+        items = []
+        for steps in ((a.LHS_BATCH0, a.LHS_BATCH1), (a.RHS_BATCH0, a.RHS_BATCH1)):
+            some = [b.icmp_signed("!=", step, I64(0)) for step in steps]  # what has no step has one item in the map
+            items.append([b.trunc(b.select(has, x, I64(0)), I32) for has, x in zip(some, (b0, b1), strict=True)])
+        starts = b.trunc(row, I32), b.trunc(col, I32)
+        sides = list(zip(self.maps, (v.lhs, v.rhs), (v.rows, v.cols), starts, items, strict=True))
+        with loop(b, 0, a.K, self.depth, [slot, parity], some=True) as it:
+            slot, parity = it.values
+            k, full = b.trunc(it.index, I32), self._full(slot)
+            ptx_mbarrier.wait(b, self._empty(slot), b.xor(parity, I32(1)))
+            ptx_mbarrier.expect(b, full, v.stage_bytes)
+            places = self._tiles(b.zext(slot, I64))
+            for place, (tensor, operand, length, start, (i0, i1)) in zip(places, sides, strict=True):
+                if line_along(operand, v.kind) == "k":
+                    ptx_tensor_map.copy_box(b, place, tensor, [k, start, i1, i0], full)
+                    continue
+                for block in range(length // BLOCK):
+                    to, first = offset(b, place, block * BLOCK * LINE), b.add(start, I32(block * BLOCK))
+                    ptx_tensor_map.copy_box(b, to, tensor, [first, k, i1, i0], full)
+            it.advance(*self._after(slot, parity))
+        return it.results
+
+    def _multiply(self, number: ir.Value, first: ir.Value, slot: ir.Value, parity: ir.Value) -> list[ir.Value]:
+        """Compute a tile; gives the slot and parity that come next. The `first` thread of each warp empties slots."""
+        b, a, zeros = self.b, self.args, self._zeros()
+        with loop(b, 0, a.K, self.depth, [*zeros, slot, parity, slot], some=True) as it:
+            *sums, slot, parity, before = it.values
+            ptx_mbarrier.wait(b, self._full(slot), parity)
+            sums = self.tile.begin(*self._tiles(b.zext(slot, I64)), list(sums))
+            ptx_wgmma.multiply_group_wait_others(b)
+            ptx_mbarrier.arrive(b, self._empty(before), b.and_(first, b.icmp_signed(">", it.index, I64(0))))
+            it.advance(*sums, *self._after(slot, parity), slot)
+        *sums, slot, parity, before = it.results
+        sums = self.tile.end(list(sums))
+        ptx_mbarrier.arrive(b, self._empty(before), first)
+        self._write(*self._place(number), sums)
+        return [slot, parity]
