@@ -62,6 +62,34 @@ def test_the_dynamic_scale_reacts():
     assert float(largest.adjust(good).loss_scale) == pytest.approx(3e38)
 
 
+STRONG = optim.DynamicLossScale(vnp.asarray(8.0, "float32"), period=2)
+SCALES = {
+    "strong": STRONG,
+    "python numbers": optim.DynamicLossScale(8.0, 0, period=2, min_loss_scale=1.0),
+    "weak arrays": optim.DynamicLossScale(vnp.asarray(8.0), vnp.asarray(0), period=2),
+    "float64": optim.DynamicLossScale(vnp.asarray(8.0, "float64"), vnp.asarray(0, "int64"), period=2),
+    "weak smallest": optim.DynamicLossScale(vnp.asarray(8.0, "float32"), period=2, min_loss_scale=1),
+}
+
+
+@pytest.mark.parametrize("kind", SCALES)
+def test_a_step_is_compiled_once_whatever_kind_the_scale_is(kind):
+    traces = []
+
+    @volta.jit
+    def step(scale, x):
+        traces.append(None)
+        return scale.adjust(vnp.isfinite(x)), scale.scale(x)
+
+    found, strong = SCALES[kind], STRONG
+    for x in (1.0, 1.0, np.inf, 1.0):
+        x = vnp.asarray(x, "float32")
+        (found, scaled), (strong, want) = step(found, x), (strong.adjust(vnp.isfinite(x)), strong.scale(x))
+        assert_bits_equal(scaled, want)
+        assert (float(found.loss_scale), int(found.counter)) == (float(strong.loss_scale), int(strong.counter))
+    assert (len(traces), step.cache_size()) == (1, 1)
+
+
 @pytest.mark.parametrize("make", [optim.NoOpLossScale, lambda: optim.StaticLossScale(vnp.asarray(2.0**10, "float32"))])
 def test_scaling_by_a_power_of_two_moves_no_bit(make):
     tree = {"w": vnp.asarray(np.random.default_rng(0).standard_normal(100), "float32")}

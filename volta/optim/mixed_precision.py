@@ -19,6 +19,7 @@ import attrs
 import numpy as np
 
 import volta.numpy as vnp
+from volta import lax
 from volta.core import dtypes, pytrees
 from volta.core.interp import get_aval
 
@@ -161,6 +162,12 @@ class StaticLossScale:
         return self
 
 
+def _of_kind(x: Array, like: Array) -> Array:
+    """``x`` in the dtype of ``like`` and as weakly typed: state of one type, for which a step is compiled once."""
+    aval = get_aval(like)
+    return lax.convert_element_type(x, aval.dtype, weak_type=aval.weak_type)
+
+
 def _register_dynamic(cls: Any) -> Any:
     return pytrees.register_dataclass(cls, static=("period", "factor"))
 
@@ -198,7 +205,7 @@ class DynamicLossScale:
         scale = vnp.where(grads_finite, vnp.where(due, larger, now), smaller)
         zero = vnp.zeros((), counter.dtype)
         following = vnp.where(vnp.logical_and(grads_finite, vnp.logical_not(due)), counter + 1, zero)
-        return attrs.evolve(self, loss_scale=scale, counter=vnp.asarray(following, counter.dtype))
+        return attrs.evolve(self, loss_scale=_of_kind(scale, now), counter=_of_kind(following, counter))
 
 
 LossScale = NoOpLossScale | StaticLossScale | DynamicLossScale
