@@ -8,16 +8,15 @@ host (`volta.numba_cuda.host.host`), or do nothing.
 from __future__ import annotations
 
 import ctypes
-import itertools
 import re
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from tests.numba_cuda.fake_streams import FakeStreams, Stream, put
 from volta.emit.cache import DiskCache
 from volta.numba_cuda.device import cuda_api, driver
 from volta.numba_cuda.device import graph as graphs
@@ -37,48 +36,21 @@ _compiled: dict[str, HostModule] = {}
 """Kernels by name, whichever stand-in they were compiled for."""
 
 
-def _put(address: int, value: int, kind: Any = ctypes.c_int64) -> None:
-    kind.from_address(address).value = value
-
-
-class _Stream:
-    def __init__(self, device: int) -> None:
-        self.device = device
-        self.queue: deque[tuple[str, Any]] = deque()
-        self.recording: list[Callable[[], int]] | None = None
-
-
-class _Record:
-    """One time that an event was recorded: an event may be recorded again while somebody waits for the last time."""
-
-    def __init__(self, stream: _Stream | None) -> None:
-        self.stream, self.done, self.time = stream, stream is None, 0.0
-
-
-class _Event:
-    def __init__(self) -> None:
-        self.last = _Record(None)
-
-
-class FakeDriver:
+class FakeDriver(FakeStreams):
     """The state behind the functions. ``log`` counts calls by name; ``fail[name] = code`` makes the next one fail."""
 
     def __init__(self, devices: int = 1, memory: int = 1 << 30, version: int = 13000, capability: str = "9.0") -> None:
+        super().__init__()
         self.devices, self.memory, self.version, self.capability = devices, memory, version, capability
         self.log: dict[str, int] = {}
         self.fail: dict[str, int] = {}
         self.run_kernels = True
         self.disk: DiskCache | None = None
-        self.sticky = 0
         self.allocations: dict[int, tuple[np.ndarray, int, int]] = {}  # address: memory, bytes, device
         self.pinned: dict[int, np.ndarray] = {}
-        self.objects: dict[int, Any] = {}
-        self.numbers = itertools.count(1000)
         self.sources: dict[str, KernelSource] = {}
         self.violations: list[Any] = []
-        self.clock = 0.0
         self.lock = threading.RLock()
-        self.local = threading.local()
         self.functions = self._functions()
 
     # -- the table of functions ----------------------------------------------------------------------------------------
@@ -104,32 +76,27 @@ class FakeDriver:
 
         return call
 
-    def _new(self, thing: Any) -> int:
-        number = next(self.numbers)
-        self.objects[number] = thing
-        return number
-
     # -- devices -------------------------------------------------------------------------------------------------------
 
     def cuInit(self, flags: int) -> int:
         return 0 if self.devices else 100
 
     def cuDriverGetVersion(self, out: int) -> int:
-        return _put(out, self.version, ctypes.c_int) or 0
+        return put(out, self.version, ctypes.c_int) or 0
 
     def cuGetErrorName(self, code: int, out: int) -> int:
         self.name = ctypes.create_string_buffer(f"CUDA_ERROR_{ERRORS.get(code, code)}".encode())
-        return _put(out, ctypes.addressof(self.name)) or 0
+        return put(out, ctypes.addressof(self.name)) or 0
 
     def cuGetErrorString(self, code: int, out: int) -> int:
         self.text = ctypes.create_string_buffer(f"what {code} means".encode())
-        return _put(out, ctypes.addressof(self.text)) or 0
+        return put(out, ctypes.addressof(self.text)) or 0
 
     def cuDeviceGetCount(self, out: int) -> int:
-        return _put(out, self.devices, ctypes.c_int) or 0
+        return put(out, self.devices, ctypes.c_int) or 0
 
     def cuDeviceGet(self, out: int, index: int) -> int:
-        return _put(out, index, ctypes.c_int) or 0 if index < self.devices else 101
+        return put(out, index, ctypes.c_int) or 0 if index < self.devices else 101
 
     def cuDeviceGetName(self, out: int, size: int, index: int) -> int:
         ctypes.memmove(out, b"Fake GPU\0", 9)
@@ -137,13 +104,13 @@ class FakeDriver:
 
     def cuDeviceGetAttribute(self, out: int, which: int, index: int) -> int:
         major, minor = map(int, self.capability.split("."))
-        return _put(out, {75: major, 76: minor, 16: 132, 97: 227 << 10}[which], ctypes.c_int) or 0
+        return put(out, {75: major, 76: minor, 16: 132, 97: 227 << 10}[which], ctypes.c_int) or 0
 
     def cuDeviceTotalMem(self, out: int, index: int) -> int:
-        return _put(out, self.memory) or 0
+        return put(out, self.memory) or 0
 
     def cuDevicePrimaryCtxRetain(self, out: int, index: int) -> int:
-        return _put(out, 0xC0 + index) or 0
+        return put(out, 0xC0 + index) or 0
 
     def cuCtxSetCurrent(self, context: int) -> int:
         self.local.device = context - 0xC0
@@ -155,8 +122,8 @@ class FakeDriver:
         return sum(n for _, n, d in self.allocations.values() if d == device)
 
     def cuMemGetInfo(self, free: int, total: int) -> int:
-        _put(free, self.memory - self._used(self.local.device))
-        return _put(total, self.memory) or 0
+        put(free, self.memory - self._used(self.local.device))
+        return put(total, self.memory) or 0
 
     def cuMemAlloc(self, out: int, nbytes: int) -> int:
         if self._used(self.local.device) + nbytes > self.memory:
@@ -164,10 +131,10 @@ class FakeDriver:
         memory = np.empty(nbytes + 256, np.uint8)
         address = memory.ctypes.data + -memory.ctypes.data % 256
         self.allocations[address] = memory, nbytes, self.local.device
-        return _put(out, address) or 0
+        return put(out, address) or 0
 
     def cuMemFree(self, address: int) -> int:
-        self._drain_all()  # the driver waits for the work that uses it
+        self.drain_all()  # the driver waits for the work that uses it
         memory, _, _ = self.allocations.pop(address)
         if len(memory) < 1 << 22:
             memory[:] = 0xDD
@@ -176,7 +143,7 @@ class FakeDriver:
     def cuMemHostAlloc(self, out: int, nbytes: int, flags: int) -> int:
         memory = np.empty(nbytes, np.uint8)
         self.pinned[memory.ctypes.data] = memory
-        return _put(out, memory.ctypes.data) or 0
+        return put(out, memory.ctypes.data) or 0
 
     def cuMemFreeHost(self, address: int) -> int:
         del self.pinned[address]
@@ -196,102 +163,25 @@ class FakeDriver:
         if not self._inside(to, nbytes):
             return 1
         if self._is_pinned(source):
-            return self._push(stream, lambda: self._copy(to, source, nbytes))
+            return self.push(stream, lambda: self._copy(to, source, nbytes))
         kept = ctypes.string_at(source, nbytes)  # the driver has read ordinary memory when it returns
-        return self._push(stream, lambda: ctypes.memmove(to, kept, nbytes) and 0 or 0)
+        return self.push(stream, lambda: ctypes.memmove(to, kept, nbytes) and 0 or 0)
 
     def cuMemcpyDtoHAsync(self, to: int, source: int, nbytes: int, stream: int) -> int:
-        return self._push(stream, lambda: self._copy(to, source, nbytes)) if self._inside(source, nbytes) else 1
+        return self.push(stream, lambda: self._copy(to, source, nbytes)) if self._inside(source, nbytes) else 1
 
     def cuMemcpyDtoDAsync(self, to: int, source: int, nbytes: int, stream: int) -> int:
         if not self._inside(source, nbytes) or not self._inside(to, nbytes):
             return 1
-        return self._push(stream, lambda: self._copy(to, source, nbytes))
+        return self.push(stream, lambda: self._copy(to, source, nbytes))
 
     def cuMemcpyPeerAsync(self, to: int, there: int, source: int, here: int, nbytes: int, stream: int) -> int:
         return self.cuMemcpyDtoDAsync(to, source, nbytes, stream)
 
-    # -- streams and events --------------------------------------------------------------------------------------------
-
-    def _push(self, stream: int, work: Callable[[], int]) -> int:
-        s = self.objects[stream]
-        if s.recording is not None:
-            s.recording.append(work)
-        else:
-            s.queue.append(("run", work))
-        return 0
-
-    def _step(self, s: _Stream, until: _Record | None = None) -> None:
-        """Run a stream's queue, up to a record of an event in it."""
-        while s.queue and not (until is not None and until.done):
-            kind, what = s.queue.popleft()
-            self.clock += 1.0
-            if kind == "run":
-                self.sticky = self.sticky or what() or 0
-            elif kind == "record":
-                what.done, what.time = True, self.clock
-            elif not what.done:
-                self._step(what.stream, what)
-
-    def _drain_all(self) -> None:
-        for s in [x for x in self.objects.values() if isinstance(x, _Stream)]:
-            self._step(s)
-
-    def cuStreamCreate(self, out: int, flags: int) -> int:
-        return _put(out, self._new(_Stream(self.local.device))) or 0
-
-    def cuStreamDestroy(self, stream: int) -> int:
-        self._step(self.objects.pop(stream))
-        return 0
-
-    def cuStreamSynchronize(self, stream: int) -> int:
-        self._step(self.objects[stream])
-        return 0
-
-    def cuStreamQuery(self, stream: int) -> int:
-        return 600 if self.objects[stream].queue else 0
-
-    def cuStreamWaitEvent(self, stream: int, event: int, flags: int) -> int:
-        self.objects[stream].queue.append(("wait", self.objects[event].last))
-        return 0
-
-    def cuStreamWaitValue32(self, stream: int, address: int, value: int, flags: int) -> int:
-        def gate() -> int:
-            assert ctypes.c_uint32.from_address(address).value == value, "the gate was waited for while closed"
-            return 0
-
-        return self._push(stream, gate)
-
-    def cuEventCreate(self, out: int, flags: int) -> int:
-        return _put(out, self._new(_Event())) or 0
-
-    def cuEventDestroy(self, event: int) -> int:
-        del self.objects[event]
-        return 0
-
-    def cuEventRecord(self, event: int, stream: int) -> int:
-        s = self.objects[stream]
-        record = self.objects[event].last = _Record(s)
-        s.queue.append(("record", record))
-        return 0
-
-    def cuEventQuery(self, event: int) -> int:
-        return 0 if self.objects[event].last.done else 600
-
-    def cuEventSynchronize(self, event: int) -> int:
-        last = self.objects[event].last
-        if not last.done:
-            self._step(last.stream, last)
-        return 0
-
-    def cuEventElapsedTime(self, out: int, first: int, second: int) -> int:
-        ctypes.c_float.from_address(out).value = 1e-3 * (self.objects[second].last.time - self.objects[first].last.time)
-        return 0
-
     # -- code ----------------------------------------------------------------------------------------------------------
 
     def cuLinkCreate(self, count: int, options: int, values: int, out: int) -> int:
-        return _put(out, self._new([values])) or 0
+        return put(out, self.new_handle([values])) or 0
 
     def cuLinkAddData(
         self, state: int, kind: int, image: int, size: int, name: bytes, count: int, options: int, values: int
@@ -302,7 +192,7 @@ class FakeDriver:
 
     def cuLinkComplete(self, state: int, out: int, size: int) -> int:
         code = self.objects[state][1]
-        return _put(out, ctypes.addressof(code)) or _put(size, len(code)) or 0
+        return put(out, ctypes.addressof(code)) or put(size, len(code)) or 0
 
     def cuLinkDestroy(self, state: int) -> int:
         del self.objects[state]
@@ -316,7 +206,7 @@ class FakeDriver:
             assert log
             ctypes.memmove(log, b"line 1: syntax error\0", 21)
             return 218
-        return _put(out, self._new(set(names))) or 0
+        return put(out, self.new_handle(set(names))) or 0
 
     def cuModuleUnload(self, module: int) -> int:
         del self.objects[module]
@@ -325,10 +215,10 @@ class FakeDriver:
     def cuModuleGetFunction(self, out: int, module: int, name: bytes) -> int:
         if name.decode() not in self.objects[module]:
             return 500
-        return _put(out, self._new(("kernel", name.decode(), [49152]))) or 0
+        return put(out, self.new_handle(("kernel", name.decode(), [49152]))) or 0
 
     def cuFuncGetAttribute(self, out: int, which: int, function: int) -> int:
-        return _put(out, self.objects[function][2][0], ctypes.c_int) or 0
+        return put(out, self.objects[function][2][0], ctypes.c_int) or 0
 
     def cuFuncSetAttribute(self, function: int, which: int, value: int) -> int:
         if value > 227 << 10:
@@ -347,11 +237,11 @@ class FakeDriver:
         by_value = re.search(r"_v(\d+)$", name)
         if by_value:  # the args are read now
             kept = (ctypes.c_int64 * int(by_value[1])).from_buffer_copy(ctypes.string_at(value, 8 * int(by_value[1])))
-            return self._push(stream, lambda: self._run(name, kept, gx, tx, shared))
+            return self.push(stream, lambda: self._run(name, kept, gx, tx, shared))
         args = (ctypes.c_int64 * 1).from_address(ctypes.c_uint64.from_address(value).value)
         if not self._inside(ctypes.addressof(args), 8):
             return 700
-        return self._push(stream, lambda: self._run(name, args, gx, tx, shared))
+        return self.push(stream, lambda: self._run(name, args, gx, tx, shared))
 
     def _run(self, name: str, args: Any, grid: int, threads: int, shared: int) -> int:
         if not self.run_kernels:
@@ -368,23 +258,23 @@ class FakeDriver:
     # -- graphs --------------------------------------------------------------------------------------------------------
 
     def cuGraphCreate(self, out: int, flags: int) -> int:
-        return _put(out, self._new([])) or 0
+        return put(out, self.new_handle([])) or 0
 
     def cuGraphAddKernelNode(self, out: int, graph: int, before: int, count: int, params: int) -> int:
         node = graphs._Node.from_address(params)
         earlier = list((ctypes.c_void_p * count).from_address(before)) if count else []
-        made = self._new(node)
+        made = self.new_handle(node)
         work: list[Callable[[], int]] = []
-        stream = _Stream(0)
+        stream = Stream(0)
         stream.recording = work
-        at = self._new(stream)
+        at = self.new_handle(stream)
         code = self.cuLaunchKernel(node.function, *node.grid, *node.threads, node.shared, at, node.params, 0)
         del self.objects[at]
         self.objects[graph].append((made, earlier, *work))
-        return code or _put(out, made) or 0
+        return code or put(out, made) or 0
 
     def cuGraphInstantiateWithFlags(self, out: int, graph: int, flags: int) -> int:
-        return _put(out, self._new(list(self.objects[graph]))) or 0
+        return put(out, self.new_handle(list(self.objects[graph]))) or 0
 
     def cuGraphLaunch(self, graph: int, stream: int) -> int:
         """The last node that may run comes next: what relies on the order in which they were added goes wrong."""
@@ -393,7 +283,7 @@ class FakeDriver:
             node, _, work = found = [x for x in left if done.issuperset(x[1])][-1]
             left.remove(found)
             done.add(node)
-            self._push(stream, work)
+            self.push(stream, work)
         return 0
 
     def cuGraphExecDestroy(self, graph: int) -> int:
