@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 . scripts/cuda.sh
 
-suites=(functions primitives reductions products indexing attention laws levels inference memory)
+suites=(functions primitives reductions products indexing attention laws variants levels inference memory)
 if [ "${1:-}" = --full ]; then
     "$VENV/bin/python" -m volta verify --device cuda --exhaustive "${suites[@]}"
     VOLTA_HYPOTHESIS_PROFILE=nightly "$VENV/bin/python" -m pytest -m gpu </dev/null

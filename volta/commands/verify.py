@@ -24,7 +24,7 @@ import numpy as np
 from volta.core import contract
 from volta.core.errors import DeviceError
 from volta.runtime import devices
-from volta.verify import checks, laws, levels, memory, model, parity
+from volta.verify import checks, laws, levels, memory, model, parity, variants
 from volta.version import __version__
 
 SUITES: dict[str, checks.Suite] = {
@@ -35,6 +35,7 @@ SUITES: dict[str, checks.Suite] = {
     "indexing": parity.indexing,
     "attention": parity.attention,
     "laws": laws.laws,
+    "variants": variants.variants,
     "levels": levels.levels,
     "inference": model.inference,
     "training": model.training,

@@ -12,6 +12,7 @@ from volta.numba_cuda.launches import Launch, Regions, touched
 from volta.numba_cuda.loops import combining, cutting, nests
 from volta.numba_cuda.merging import merge
 from volta.numba_cuda.ordering import steps
+from volta.numba_cuda.processors import shared_out_for
 from volta.numba_cuda.products import dot, dot_tensor
 from volta.numba_cuda.target.ptx import KernelSource
 from volta.numba_cuda.target.threads import HEADER
@@ -50,10 +51,11 @@ def unmerged(plan: ExecutionPlan, regions: Regions, capability: str = "9.0") -> 
     def nbytes(buffer: int) -> int:
         return regions.size(buffer) if buffer < 0 else sizes[buffer]
 
-    parts = [part for call in plan.calls for part in _parts_of(call, capability)]
-    cut = cutting.cut(parts, regions, capability)
-    calls = [found for call in cut for found in dot.prepare(call, regions, nbytes, capability)]
-    return [found for call in calls for found in _launch(call, regions, nbytes, capability)]
+    with shared_out_for(plan.processors):
+        parts = [part for call in plan.calls for part in _parts_of(call, capability)]
+        cut = cutting.cut(parts, regions, capability)
+        calls = [found for call in cut for found in dot.prepare(call, regions, nbytes, capability)]
+        return [found for call in calls for found in _launch(call, regions, nbytes, capability)]
 
 
 def _parts_of(call: KernelCall, capability: str) -> tuple[KernelCall, ...]:

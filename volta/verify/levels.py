@@ -16,6 +16,7 @@ from volta.core.errors import UnsupportedOperationError
 from volta.runtime.context import execution_context
 from volta.testing.data import fill
 from volta.verify.checks import Check, Setting, same
+from volta.verify.variants import shared_out
 
 _SHAPES = ((64, 64, 64), (37, 259, 51), (200, 520, 304))  # rows, what is summed, columns
 
@@ -58,6 +59,8 @@ def _checks(name: str, precision: str, dtype: str, shape: tuple[int, ...], setti
         yield Check(f"{name}: other than strict", first.size, 0, problem, figures={"changed": changed})
         yield _compare(f"{name}: twice", product(*drawn), first)
         yield _compare(f"{name}: batched", vmap(product, (0, None))(*drawn), first)
+        for processors, got, _ in shared_out(product, drawn, setting.device):
+            yield _compare(f"{name}: for {processors or 'its'} multiprocessors", got, first)
         x, w = drawn
         for i, part in ((1, slice(None)), (2, slice(3, 9)), (0, slice(m - 1, m))):
             yield _compare(f"{name}: item {i}, {part.start}", product(x[i, part], w), first[i, part])

@@ -34,6 +34,7 @@ class CompileOptions:
     ``epilogues``: what reads a product runs with it. ``vector_bits``, ``tensor_cores`` (kernels for precisions below
     float32) and ``tiles`` (kernels of products that bring and write tiles: they compute epilogues themselves, and pack
     nothing) are the backend's.
+    ``processors``: for how many multiprocessors of a GPU work is shared out (None: as many as its kind has).
     """
 
     fusion: bool = True
@@ -44,6 +45,7 @@ class CompileOptions:
     vector_bits: int = 512
     tensor_cores: bool = False
     tiles: bool = False
+    processors: int | None = None
 
 
 def build_plan(
@@ -154,6 +156,7 @@ def _assemble(
         arena_bytes=arena,
         donated=donated_ids,
         level=level,
+        processors=options.processors,
     )
     verify_schedule(plan)
     verify_allocation(plan.buffers, plan.calls, plan.arena_bytes)

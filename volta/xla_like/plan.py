@@ -43,7 +43,8 @@ class Buffer:
 
 @attrs.frozen
 class ExecutionPlan:
-    """What a backend runs. ``outputs`` are buffer ids; an id may repeat, or be an input's."""
+    """What a backend runs. ``outputs`` are buffer ids; an id may repeat, or be an input's. ``processors``: for how many
+    multiprocessors of a GPU work is shared out (None: as many as its kind has)."""
 
     name: str
     buffers: tuple[Buffer, ...]
@@ -55,6 +56,7 @@ class ExecutionPlan:
     arena_bytes: int
     donated: Ints = ()
     level: DeterminismLevel = DeterminismLevel.STRICT
+    processors: int | None = None
     contract: str = contract.ID
 
     # -- addresses -----------------------------------------------------------------------------------------------------
@@ -132,8 +134,9 @@ class ExecutionPlan:
     def as_text(self) -> str:
         """The plan as stable text: calls in order, buffers with offsets, bytes by class."""
         by_class = " ".join(f"{k}={v}" for k, v in self.bytes_by_class().items())
+        processors = f" processors={self.processors}" if self.processors is not None else ""
         lines = [
-            f"plan {self.name} level={self.level.value} contract={self.contract}",
+            f"plan {self.name} level={self.level.value} contract={self.contract}{processors}",
             f"bytes peak={self.peak_live_bytes} {by_class}",
         ]
         for b in self.buffers:

@@ -20,6 +20,7 @@ from volta.numba_cuda.attention.attention_split import build_split, split_blocks
 from volta.numba_cuda.attention.attention_tiles import WIDE, AttentionTile
 from volta.numba_cuda.launches import Launch
 from volta.numba_cuda.ordering.steps import Steps
+from volta.numba_cuda.processors import filling
 from volta.numba_cuda.target.ptx import KernelSource, level_of, shared_of
 from volta.xla_like.attention import BLOCK, OPERANDS, Arg, AttentionSpec
 from volta.xla_like.dot_schedule import item_size
@@ -124,7 +125,7 @@ def tile_of(
                     break
         while len(fitting) > 1:
             tile, smaller = fitting[:2]
-            few = heads * -(-rows // tile.rows) < _FEW_BLOCKS
+            few = heads * -(-rows // tile.rows) < filling(_FEW_BLOCKS)
             if not few and rows > smaller.rows:
                 break
             fitting.pop(0)
@@ -141,7 +142,7 @@ def is_split(call: KernelCall) -> bool:
     assert isinstance(call.kernel, LibraryKernel)
     word = words_of(call)
     rows = word[Arg.B] * word[Arg.N] * word[Arg.T]
-    few = word[Arg.T] <= FEW_ROWS and rows < 4 * _FEW_BLOCKS
+    few = word[Arg.T] <= FEW_ROWS and rows < 4 * filling(_FEW_BLOCKS)
     return call.kernel.name == "attention" and few and word[Arg.S] >= _MANY_KEYS
 
 
@@ -190,7 +191,7 @@ def fused_tile(call: KernelCall, capability: str) -> AttentionTile | None:
     work = word[Arg.B] * word[Arg.N] * keys * queries // (1 + spec.causal)
     # Since blocks take turns, a head takes as many steps as it has blocks of keys and of queries. Where all pairs of
     # blocks, shared out, are fewer than 1.5 times that, waiting costs more than computing scores twice.
-    if 2 * work < 3 * (AT_ONCE if width <= 64 else AT_ONCE // 2) * (keys + queries):
+    if 2 * work < 3 * filling(AT_ONCE if width <= 64 else AT_ONCE // 2) * (keys + queries):
         return None
     if spec.dtype != "float32" or width > 128 or min(word[Arg.T], word[Arg.S]) <= FEW_ROWS or not in_groups(call, spec):
         return None

@@ -12,6 +12,7 @@ import attrs
 from volta.core import dtypes
 from volta.numba_cuda.launches import Regions
 from volta.numba_cuda.loops import nests
+from volta.numba_cuda.processors import filling
 from volta.xla_like.kernels import Access, CombineKernel, KernelCall, LoopKernel, Reduce, Store
 from volta.xla_like.loops import BLOCK
 from volta.xla_like.phases import analyse
@@ -49,7 +50,7 @@ def _cut(call: KernelCall, regions: Regions, capability: str) -> list[KernelCall
     plain = all(isinstance(x, Reduce) and s.level == "row" for x, s in zip(values, kernel.stores, strict=True))
     if blocks < 4 or not plain or analyse(kernel.mode, kernel.body).last > 1:
         return [call]
-    if nests.plan_loop(call, capability).grid >= _FEW_BLOCKS:
+    if nests.plan_loop(call, capability).grid >= filling(_FEW_BLOCKS):
         return [call]
     rows = prod(call.sizes[:-1])
     loads = call.accesses[: len(call.accesses) - len(kernel.stores)]

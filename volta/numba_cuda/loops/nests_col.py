@@ -20,6 +20,7 @@ from volta.numba_cuda.loops.nests_body import ThreadEmitter, division_words, is_
 from volta.numba_cuda.loops.row_variants import state_bytes
 from volta.numba_cuda.loops.scalars import ThreadBuilder, builder_of
 from volta.numba_cuda.loops.teams import pairs_tree
+from volta.numba_cuda.processors import filling
 from volta.numba_cuda.target.threads import (
     WARP,
     barrier,
@@ -101,7 +102,7 @@ def choose_col(call: KernelCall) -> ColVariant:
     across = min(16, 32 // lanes)
     while across > 1 and across * LANES * lanes * state > _SHARED:
         across //= 2
-    while across * lanes > 8 and grid(shaped(across)) < ENOUGH:
+    while across * lanes > 8 and grid(shaped(across)) < filling(ENOUGH):
         across //= 2
     return shaped(across)
 

@@ -18,6 +18,7 @@ from volta.numba_cuda.loops.nests_body import (
     widest,
     words_of,
 )
+from volta.numba_cuda.processors import filling
 from volta.numba_cuda.target.threads import block_index, new_entry, own_args, product, thread_index
 from volta.xla_like.kernels import Compute, KernelCall, Load, LoopKernel
 from volta.xla_like.phases import EXPENSIVE
@@ -67,7 +68,7 @@ def choose_map(call: KernelCall) -> MapVariant:
     tail = tail and lanes > 1
     loads = sum(isinstance(x, Load) for x in kernel.body)
     groups = max(1, (DEAR_GROUPS if is_dear(kernel) or not loads else 4 // lanes) // max(1, loads))
-    if total < FILLED:
+    if total < filling(FILLED):
         groups = 1
     return MapVariant(lanes, groups, narrow, tail)
 

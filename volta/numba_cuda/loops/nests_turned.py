@@ -24,6 +24,7 @@ from volta.numba_cuda.loops.nests_body import (
     words_of,
 )
 from volta.numba_cuda.loops.scalars import ThreadBuilder
+from volta.numba_cuda.processors import filling
 from volta.numba_cuda.target.threads import barrier, block_index, new_entry, own_args, shared_memory, thread_index
 from volta.xla_like.kernels import IndexValue, KernelCall, Load, LoopKernel
 from volta.xla_like.views import prod
@@ -62,7 +63,7 @@ def choose_turned(call: KernelCall) -> TurnedVariant | None:
     kernel = call.kernel
     assert isinstance(kernel, LoopKernel)
     sizes = call.sizes[: kernel.rank]
-    if kernel.rank < 2 or prod(sizes) < LEAST or prod(sizes) > SMALL or not is_narrow(call) or sizes[-1] < _WIDTH // 2:
+    if kernel.rank < 2 or not filling(LEAST) <= prod(sizes) <= SMALL or not is_narrow(call) or sizes[-1] < _WIDTH // 2:
         return None
     memory = [i for i, x in enumerate(kernel.body) if isinstance(x, (Load, IndexValue))]
     found: dict[int, list[int]] = {}

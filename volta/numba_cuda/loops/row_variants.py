@@ -11,6 +11,7 @@ from volta.emit.builder import compute_dtype, item_size
 from volta.emit.reducers import BLOCK, LANES, Reducer
 from volta.numba_cuda.loops.nests_body import division_words, is_narrow, widest
 from volta.numba_cuda.loops.teams import TeamShape
+from volta.numba_cuda.processors import filling
 from volta.numba_cuda.target import ptx
 from volta.numba_cuda.target.threads import WARP
 from volta.xla_like.kernels import KernelCall, Load, LoopKernel, Reduce
@@ -114,7 +115,7 @@ def _shared_out(call: KernelCall, capability: str) -> RowVariant:
                 and found.shared + exchanged <= ptx.shared_of(capability)
             ):  # fmt: skip
                 return found
-    if rows * blocks < FEW:
+    if rows * blocks < filling(FEW):
         lanes = 1
     threads = LANES // lanes
     side = min(16, _even(blocks, threads))
@@ -148,7 +149,7 @@ def _even(blocks: int, threads: int) -> int:
 def _teams(shape: TeamShape, rows: int) -> int:
     """Teams in a block of threads: few where there are few rows."""
     teams = THREADS // shape.size
-    while teams > max(1, WARP // shape.size) and rows < teams * 132:
+    while teams > max(1, WARP // shape.size) and rows < teams * filling(132):
         teams //= 2
     return max(1, teams)
 
@@ -197,7 +198,7 @@ def kept_slots(kernel: LoopKernel, dear: bool = True) -> tuple[Slot, ...]:
 
 def blocks_of_partial(rows: int, blocks: int) -> int:
     """Blocks of a sum that one partial result holds, in kernels by blocks: a power of two, so a subtree of the sum."""
-    return 16 if rows * blocks >= FEW else 4
+    return 16 if rows * blocks >= filling(FEW) else 4
 
 
 def grid_of_row(call: KernelCall, v: RowVariant) -> int:

@@ -10,6 +10,7 @@ from volta.emit.reducers import BLOCK, LANES, BlockTree, State
 from volta.numba_cuda.ordering.indexing import TILE_THREADS as THREADS
 from volta.numba_cuda.ordering.indexing import divide
 from volta.numba_cuda.ordering.scattering import SHORT, Updates
+from volta.numba_cuda.processors import filling
 from volta.numba_cuda.target import ptx_ops
 from volta.numba_cuda.target.threads import (
     WARP,
@@ -37,7 +38,7 @@ FINISH_COLUMNS = THREADS // WARP
 
 def windows_at_once(windows: int, chunks: int) -> int:
     """Windows of a block of threads: as many as leave some blocks for each multiprocessor."""
-    return max(1, min(THREADS, windows * chunks // 1024))
+    return max(1, min(THREADS, windows * chunks // filling(1024)))
 
 
 class _Windows:

@@ -14,6 +14,7 @@ from volta.emit.builder import compute_dtype, item_size
 from volta.numba_cuda.launches import Launch, Regions
 from volta.numba_cuda.ordering import indexing, long_runs, ordering, radix, scanning, scattering, sorting
 from volta.numba_cuda.ordering.sorting import SLOT, PassSpec
+from volta.numba_cuda.processors import filling
 from volta.numba_cuda.target.ptx import KernelSource
 from volta.numba_cuda.target.threads import HEADER, WARP
 from volta.xla_like.kernels import Access, KernelCall, LibraryKernel
@@ -120,7 +121,7 @@ def scatter_order(call: KernelCall, steps: Steps) -> Iterator[Launch]:
     targets, order = call.accesses
     batch, slots, count = call.sizes
     _check(call, batch * count, slots)
-    if count <= QUADRATIC:
+    if count <= filling(QUADRATIC):
         words: tuple[Access | int, ...] = (targets, order, batch, slots, count)
         grid = ordering.blocks_of(batch, count)
         yield steps.launch(
@@ -237,7 +238,7 @@ def _sort_rows(
     rows, length = call.sizes
     for items in (1, 4, sorting.ITEMS):
         group = min(rows, radix.DIGITS, items * radix.THREADS // length)
-        if group and (group == rows or items == sorting.ITEMS or rows <= group * _ENOUGH_BLOCKS):
+        if group and (group == rows or items == sorting.ITEMS or rows <= group * filling(_ENOUGH_BLOCKS)):
             break
     words: tuple[Access | int, ...] = (*inputs, *outputs, rows, length, group)
     names = "_".join(d.name for d in spec.dtypes)
@@ -273,7 +274,7 @@ def scan(call: KernelCall, steps: Steps) -> Iterator[Launch]:
         yield step("rows", partial(scanning.build_scan, spec=spec), Access(None, 0, ()), each)
         return
     totals = steps.scratch(item_size(kind) * rows * pitch)
-    each = WARP if rows * blocks >= WARP * scanning.WARPS * _ENOUGH_BLOCKS else WARP // 4  # a warp's blocks
+    each = WARP if rows * blocks >= WARP * scanning.WARPS * filling(_ENOUGH_BLOCKS) else WARP // 4  # a warp's blocks
     yield step("totals", partial(scanning.build_totals, spec=spec), totals, each)
     yield steps.launch(
         f"volta_scan_chain_{spec.kind}_{kind}", f"scan chain {spec.kind} {kind}",

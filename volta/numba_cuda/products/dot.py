@@ -14,6 +14,7 @@ import attrs
 from llvmlite import ir
 
 from volta.numba_cuda.launches import Regions
+from volta.numba_cuda.processors import filling
 from volta.numba_cuda.products.dot_epilogue import Epilogue, behind, epilogue_of, fits
 from volta.numba_cuda.products.dot_fma import FmaNest
 from volta.numba_cuda.products.dot_join import emit_join
@@ -49,6 +50,12 @@ _CHIPS = {
     "8.9": _Chip(128, 99 << 10, 100 << 10, True, 0),
     "9.0": _Chip(132, 227 << 10, 228 << 10, True, 8),
 }
+
+
+def _chip(capability: str) -> _Chip:
+    chip = _CHIPS[capability.removesuffix("a")]
+    return attrs.evolve(chip, processors=filling(chip.processors))
+
 
 _Rates = dict[Tile, tuple[float, float, float, float]]
 
@@ -214,7 +221,7 @@ class _Sizes:
 
 def choose_vector(spec: DotSpec, sizes: _Sizes, capability: str) -> VectorVariant | None:
     """The kernel for few rows times a matrix of many columns, where the matrix lies so that it can be read at speed."""
-    chip, chunks, size = _CHIPS[capability.removesuffix("a")], -(-sizes.k // CHUNK), item_size(spec.rhs)
+    chip, chunks, size = _chip(capability), -(-sizes.k // CHUNK), item_size(spec.rhs)
     if sizes.m > 8 or not sizes.k or sizes.n < 32:
         return None
     rows = 1 << (sizes.m - 1).bit_length()
@@ -235,7 +242,7 @@ def choose_vector(spec: DotSpec, sizes: _Sizes, capability: str) -> VectorVarian
 
 def choose(spec: DotSpec, sizes: _Sizes, capability: str) -> DotChoice:
     """The tile that should finish first, whether some tiles are cut, and how the operands get into them."""
-    chip = _CHIPS[capability.removesuffix("a")]
+    chip = _chip(capability)
     if chip.mma and spec.accumulator == "float64":
         table = _MMA_LONG if "float64" in (spec.lhs, spec.rhs) else _MMA
         tiles = {attrs.evolve(tile, mma=chip.mma): rates for tile, rates in table.items()}
