@@ -159,12 +159,13 @@ def test_heads_that_are_scaled_apart_stay_a_kernel_of_their_own():
     check_on_host(f, *args, kernels=KERNELS)
 
 
-def test_a_row_times_a_matrix_waits_in_scratch_memory_for_its_epilogue():
-    x, w, c = normal(1, 512), normal(512, 96, seed=1), normal(96, seed=2)
-    plan = plan_of(dense, x, w, c)
-    assert len(plan.launches) == 2 and len(unstored(plan)) == 1
-    assert plan.arena_bytes == 0 and plan.workspace_bytes == 512
-    check_on_host(dense, x, w, c, kernels=KERNELS)
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("n", [96, 99])
+def test_few_rows_times_a_matrix_have_an_epilogue(rows, n):
+    x, w, c = normal(rows, 512), normal(512, n, seed=1), normal(n, seed=2)
+    assert plan_of(dense, x, w, c).launches[0].source.name.startswith("volta_dot_vector")
+    check_fused(dense, x, w, c)
+    check_fused(lambda x, w, c: (lambda y: (y, nn.relu(y) * c))(x @ w.T), x, w.T.copy(), c, stored=True)
 
 
 def test_what_the_gradient_needs_of_the_product_is_stored_with_the_epilogue():

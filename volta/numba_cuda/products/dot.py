@@ -8,14 +8,18 @@ are computed from the last row or column and not stored.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import attrs
 from llvmlite import ir
 
 from volta.numba_cuda.launches import Regions
+<<<<<<< HEAD
 from volta.numba_cuda.processors import filling
 from volta.numba_cuda.products.dot_epilogue import Epilogue, behind, epilogue_of, fits
+=======
+from volta.numba_cuda.products.dot_epilogue import Epilogue, epilogue_of, fits
+>>>>>>> fdcf6ba (CUDA: products of few rows compute their epilogues as well, so none waits in scratch memory)
 from volta.numba_cuda.products.dot_fma import FmaNest
 from volta.numba_cuda.products.dot_join import emit_join
 from volta.numba_cuda.products.dot_mma import MmaNest
@@ -136,7 +140,7 @@ class DotChoice:
     per: int = 0
 
 
-def prepare(call: KernelCall, regions: Regions, nbytes: Callable[[int], int], capability: str) -> list[KernelCall]:
+def prepare(call: KernelCall, regions: Regions, capability: str) -> list[KernelCall]:
     """A product's launches, as calls of 'dot' and 'dot_join' that name their variant; other calls as they are.
 
     Those of a product with an epilogue have the product and the epilogue's loops as their parts.
@@ -148,24 +152,20 @@ def prepare(call: KernelCall, regions: Regions, nbytes: Callable[[int], int], ca
     head = call.parts[0] if epilogue else call
     kernel = head.kernel
     if not isinstance(kernel, LibraryKernel) or kernel.name not in ("dot", "dot_row") or not call.tasks:
-        return [call] if epilogue is None else behind(call, regions, nbytes)
+        return [call]
     spec = attrs.evolve(kernel.spec, vector_bits=512)  # the width of the CPU's registers means nothing here
     sizes = _Sizes(head, epilogue, loops)
-    vector = choose_vector(spec, sizes, capability)
-    if vector is not None:
-        if epilogue is not None:
-            return [x for part in behind(call, regions, nbytes) for x in prepare(part, regions, nbytes, capability)]
-        kernel = LibraryKernel("dot_vector", (spec, vector))
-        blocks = vector.blocks(sizes.n, sizes.batches)
-        return [attrs.evolve(call, kernel=kernel, accesses=(*call.accesses[:3], Access(None, 0, ())), tasks=blocks)]
-    found = choose(spec, sizes, capability)
-    v, tiles = found.variant, blocks_of(found.variant.tile, sizes.m, sizes.n, sizes.batches)
     out = head.accesses[Arg.OUT] if epilogue is None or epilogue.stored else Access(None, 0, ())
     accesses = (*head.accesses[: Arg.OUT], out, Access(None, 0, ()))  # the fourth is the CPU's
     parts = (head, *loops) if epilogue else ()
-    first = attrs.evolve(
-        call, kernel=LibraryKernel("dot", (spec, v)), sizes=head.sizes, accesses=accesses, tasks=tiles, parts=parts,
-    )  # fmt: skip
+    first = attrs.evolve(call, sizes=head.sizes, accesses=accesses, parts=parts)
+    vector = choose_vector(spec, sizes, capability)
+    if vector is not None:
+        blocks = vector.blocks(sizes.n, sizes.batches)
+        return [attrs.evolve(first, kernel=LibraryKernel("dot_vector", (spec, vector)), tasks=blocks)]
+    found = choose(spec, sizes, capability)
+    v, tiles = found.variant, blocks_of(found.variant.tile, sizes.m, sizes.n, sizes.batches)
+    first = attrs.evolve(first, kernel=LibraryKernel("dot", (spec, v)), tasks=tiles)
     if not found.per:
         return [first]
     chunks, cut = -(-sizes.k // CHUNK), tiles - found.whole
@@ -227,16 +227,17 @@ def choose_vector(spec: DotSpec, sizes: _Sizes, capability: str) -> VectorVarian
     rows = 1 << (sizes.m - 1).bit_length()
     beside = min(16 if rows <= 2 else 8, 1 << (chunks - 1).bit_length())
     found: VectorVariant | None = None
+    epilogue = sizes.epilogue
     if sizes[Arg.RHS_N] == size:
-        options = [VectorVariant(rows, beside, wide, "line") for wide in (4, 2, 1) if sizes.n % wide == 0]
+        options = [VectorVariant(rows, beside, wide, "line", 0, epilogue) for wide in (4, 2, 1) if sizes.n % wide == 0]
         fitting = [v for v in options if sizes.aligned(v.wide * size, Arg.RHS, Arg.RHS_K) or v.wide == 1]
         full = [v for v in fitting if v.blocks(sizes.n, sizes.batches) >= chip.processors]
         found = (full or fitting[-1:])[0]
     elif sizes[Arg.RHS_K] == size and chip.direct and sizes.aligned(16, Arg.RHS, Arg.RHS_N):
-        options = [VectorVariant(rows, beside, 1, "k", pieces) for pieces in (3, 2)]
+        options = [VectorVariant(rows, beside, 1, "k", pieces, epilogue) for pieces in (3, 2)]
         found = next((v for v in options if v.shared_bytes(spec) <= chip.block_bytes), None)
     if found is not None and (found.blocks(sizes.n, sizes.batches) >= 16 or chunks <= 8):
-        return found
+        return attrs.evolve(found, together=_together(spec, sizes, found.wide))
     return None
 
 
@@ -302,14 +303,20 @@ def _cut(
 def _variant(spec: DotSpec, sizes: _Sizes, chip: _Chip, tile: Tile) -> DotVariant:
     lhs = _operand(spec, spec.lhs, sizes, chip, tile, tile.rows, Arg.LHS, Arg.M, Arg.LHS_M, Arg.LHS_K)
     rhs = _operand(spec, spec.rhs, sizes, chip, tile, tile.cols, Arg.RHS, Arg.N, Arg.RHS_N, Arg.RHS_K)
-    neighbours = 2 if tile.mma else 4
-    wide = sizes.n % neighbours == 0 and fits(sizes.loops, neighbours)
-    if sizes.epilogue is None or sizes.epilogue.stored:
-        wide = wide and item_size(spec.out) >= 4
-        wide = wide and sizes.aligned(min(16, neighbours * item_size(spec.out)), Arg.OUT, Arg.OUT_M)
+    wide = _together(spec, sizes, 2 if tile.mma else 4)
     return DotVariant(
         tile, lhs, rhs, sizes.k % tile.depth == 0, sizes.k <= CHUNK, wide, epilogue=sizes.epilogue,
     )  # fmt: skip
+
+
+def _together(spec: DotSpec, sizes: _Sizes, neighbours: int) -> bool:
+    """Whether so many neighbours of a row of the output can be written at once, by an epilogue's loops as well."""
+    if sizes.n % neighbours or not fits(sizes.loops, neighbours):
+        return False
+    if sizes.epilogue is not None and not sizes.epilogue.stored:
+        return True
+    size = item_size(spec.out)
+    return size >= 4 and sizes.aligned(min(16, neighbours * size), Arg.OUT, Arg.OUT_M)
 
 
 def _operand(

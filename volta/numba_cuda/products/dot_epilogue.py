@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import attrs
 from llvmlite import ir
@@ -10,7 +10,6 @@ from llvmlite import ir
 from volta.emit.builder import HALF_DTYPES, Value
 from volta.emit.dot_args import Args, at
 from volta.emit.loops import I32, I64, if_then, offset
-from volta.numba_cuda.launches import Regions
 from volta.numba_cuda.loops.nests_body import ThreadEmitter, is_narrow, widest, words_of
 from volta.numba_cuda.loops.nests_map import is_dear
 from volta.numba_cuda.loops.scalars import ThreadBuilder
@@ -60,24 +59,6 @@ def epilogue_of(call: KernelCall) -> tuple[Epilogue, tuple[KernelCall, ...]]:
     return Epilogue(tuple(kernels), tuple(given), narrow, product in call.writes), tuple(calls)
 
 
-def behind(call: KernelCall, regions: Regions, nbytes: Callable[[int], int]) -> list[KernelCall]:
-    """The parts one after the other, where the product's kernel computes no epilogue: a product that is not stored
-    waits in scratch memory."""
-    (product,) = call.parts[0].writes
-    place = product if product in call.writes else regions.new(nbytes(product))
-
-    def moved(numbers: Ints) -> Ints:
-        return tuple(place if b == product else b for b in numbers)
-
-    return [
-        attrs.evolve(
-            part, reads=moved(part.reads), writes=moved(part.writes), inplace=(),
-            accesses=tuple(attrs.evolve(a, buffer=place) if a.buffer == product else a for a in part.accesses),
-        )
-        for part in call.parts
-    ]  # fmt: skip
-
-
 def fits(calls: Sequence[KernelCall], neighbours: int) -> bool:
     """Whether every access of these loops reads or writes so many neighbours of a row as one."""
     return all(widest(x, x.sizes[-2], len(x.sizes) - 2, neighbours) == neighbours for x in calls)
@@ -120,33 +101,36 @@ class Writer:
         for i in range(0, len(totals), lanes):
             here = b.add(col, I64(i)) if i else col
             with if_then(b, b.and_(inside, b.icmp_signed("<", here, self.args.N))):
-                self.write_all([(row, here, totals[i : i + lanes])])
+                self.write_all([(row, here, self.rounded(totals[i : i + lanes]))])
 
-    def write_all(self, cells: Sequence[tuple[ir.Value, ir.Value, Sequence[ir.Value]]]) -> None:
-        """Write cells, neighbours in a row from (row, col) on, that all exist: first everything is read."""
+    def rounded(self, totals: Sequence[ir.Value]) -> Value:
+        """Totals as neighbours of the output's dtype."""
+        b, spec, lanes = self.b, self.spec, ThreadBuilder(self.b, len(totals), CONSTANT_SPACE)
+        sums = totals[0]
+        if len(totals) > 1:
+            sums = ir.Constant(lanes.type_of(spec.accumulator), ir.Undefined)
+            for i, x in enumerate(totals):
+                sums = b.insert_element(sums, x, I32(i))
+        return lanes.cast(lanes.value(sums, spec.accumulator), spec.out)
+
+    def write_all(self, cells: Sequence[tuple[ir.Value, ir.Value, Value]]) -> None:
+        """Write neighbours in a row from (row, col) on that all exist: first everything is read."""
         begun = [self._read(*cell) for cell in cells]
         for cell in begun:
             self._compute(cell)
         for cell in begun:
             self._store(cell)
 
-    def _read(self, row: ir.Value, col: ir.Value, totals: Sequence[ir.Value]) -> _Cell:
-        b, spec = self.b, self.spec
-        lanes = ThreadBuilder(b, len(totals), CONSTANT_SPACE)
-        sums = totals[0]
-        if len(totals) > 1:
-            sums = ir.Constant(lanes.type_of(spec.accumulator), ir.Undefined)
-            for i, x in enumerate(totals):
-                sums = b.insert_element(sums, x, I32(i))
-        cell = _Cell(row, col, lanes.cast(lanes.value(sums, spec.accumulator), spec.out), [])
+    def _read(self, row: ir.Value, col: ir.Value, result: Value) -> _Cell:
+        cell = _Cell(row, col, result, [])
         for e, given in self.loops:
-            outer = e.unravel(b.add(self.above, row), e.sizes[: e.kernel.rank - 1])
+            outer = e.unravel(self.b.add(self.above, row), e.sizes[: e.kernel.rank - 1])
             bases, stores = e.row_bases(outer)
             values: dict[int, Value] = {}
             e.evaluate(e.invariant(), values, 1, bases, None)
-            values |= dict.fromkeys(given, cell.result)
+            values |= dict.fromkeys(given, result)
             reads = [i for i in self._needed(e) if isinstance(x := e.kernel.body[i], Load) and not x.terms]
-            e.evaluate(reads, values, len(totals), bases, col)
+            e.evaluate(reads, values, result.builder.lanes, bases, col)
             cell.loops.append((values, bases, stores))
         return cell
 

@@ -298,7 +298,7 @@ class Nest:
         with if_else(b, place.whole() if v.wide else I1(0)) as branch:
             with branch.then(), loop(b, I32(0), I32(cells), I32(some)) as it:
                 numbers = [b.add(it.index, I32(i)) for i in range(some)]
-                writer.write_all([(*place.at(*self.cell_at(n)), self._waiting(n)) for n in numbers])
+                writer.write_all([(*place.at(*self.cell_at(n)), writer.rounded(self._waiting(n))) for n in numbers])
             with branch.otherwise(), loop(b, I32(0), I32(cells), I32(1)) as it:
                 writer.write(*place.at(*self.cell_at(it.index)), self._waiting(it.index), v.wide)
 

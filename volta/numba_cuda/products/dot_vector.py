@@ -12,9 +12,10 @@ from typing import Literal
 import attrs
 from llvmlite import ir
 
-from volta.emit.builder import HALF_DTYPES, Builder, Value, compute_dtype, is_float, scalar_type
+from volta.emit.builder import Builder, Value, compute_dtype, is_float, scalar_type
 from volta.emit.dot_args import Args, at, ceil_div
 from volta.emit.loops import I32, I64, fma, if_else, if_then, loop, minimum, offset
+from volta.numba_cuda.products.dot_epilogue import Epilogue, Writer
 from volta.numba_cuda.target.ptx_ops import commit_copies, copy_async, wait_copies
 from volta.numba_cuda.target.threads import (
     WARP,
@@ -36,13 +37,16 @@ _PITCH = _PIECE + 16  # so that lanes read their columns' pieces from different 
 @attrs.frozen
 class VectorVariant:
     """``rows`` of the left operand, warps of a block that share columns (``beside``), columns of a lane, how the matrix
-    lies, and pieces in shared memory at once (where it lies along k)."""
+    lies, pieces in shared memory at once (where it lies along k), what becomes of the elements, and whether a lane's
+    columns are written at once (``together``)."""
 
     rows: int
     beside: int
     wide: int
     along: Literal["k", "line"]
     pieces: int = 0
+    epilogue: Epilogue | None = None
+    together: bool = False
 
     @property
     def warps(self) -> int:
@@ -108,17 +112,10 @@ class _Vector:
             self._bring_rows(start, depth)
             sums = self._along_k(start, depth) if v.along == "k" else self._lines(start, depth)
             it.advance(*self._together(sums, list(it.values), it.index, chunks))
-        dtype = self.spec.out
         with if_then(b, b.icmp_signed("==", part, I64(0))):
+            writer = Writer(b, self.spec, a, v.epilogue, out, b.mul(item, a.M))
             for r in range(v.rows):
-                line = at(b, out, (I64(r), a.OUT_M))
-                for i in range(v.wide):
-                    here = b.add(column, I64(i))
-                    inside = b.and_(b.icmp_signed("<", here, a.N), b.icmp_signed("<", I64(r), a.M))
-                    with if_then(b, inside):
-                        total = self.one.value(it.results[r * v.wide + i], self.spec.accumulator)
-                        to = at(b, line, (here, I64(item_size(dtype))))
-                        self.one.store(self.one.cast(total, dtype), to, dtype if dtype in HALF_DTYPES else None)
+                writer.write(I64(r), column, it.results[r * v.wide : (r + 1) * v.wide], v.together)
 
     def _together(
         self, sums: list[ir.Value], totals: list[ir.Value], index: ir.Value, chunks: ir.Value
