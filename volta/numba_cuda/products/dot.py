@@ -14,12 +14,8 @@ import attrs
 from llvmlite import ir
 
 from volta.numba_cuda.launches import Regions
-<<<<<<< HEAD
 from volta.numba_cuda.processors import filling
-from volta.numba_cuda.products.dot_epilogue import Epilogue, behind, epilogue_of, fits
-=======
 from volta.numba_cuda.products.dot_epilogue import Epilogue, epilogue_of, fits
->>>>>>> fdcf6ba (CUDA: products of few rows compute their epilogues as well, so none waits in scratch memory)
 from volta.numba_cuda.products.dot_fma import FmaNest
 from volta.numba_cuda.products.dot_join import emit_join
 from volta.numba_cuda.products.dot_mma import MmaNest
