@@ -148,7 +148,7 @@ needs_nvjitlink = pytest.mark.skipif(not nvjitlink.libraries(), reason="nvJitLin
 
 
 @needs_nvjitlink
-@pytest.mark.parametrize("capability", offline.CAPABILITIES)
+@pytest.mark.parametrize("capability", [*offline.CAPABILITIES, "9.0a"])
 def test_machine_code_says_what_kernels_need(model, capability):
     (done,) = offline.compile_functions(functions_of(f"{model}:ONE"), [capability], cubin=True)
     (target,) = done.targets
@@ -164,6 +164,15 @@ def test_what_the_assembler_does_not_take_is_an_error():
     library = nvjitlink.library_for("9.0")
     with pytest.raises(volta.errors.DeviceError, match="does not take the PTX for 9.0"):
         library.assemble(".version 7.8\n.target sm_90\n.address_size 64\nnonsense;\n", "9.0")
+
+
+def test_an_assembler_knows_what_its_cuda_knows():
+    """Each capability that PTX is made for can be asked about: Hopper's own, 9.0a, is no number."""
+    library = object.__new__(nvjitlink.Library)
+    for version, oldest in (((12, 9), "5.0"), ((13, 0), "7.5"), ((14, 1), "7.5")):
+        library.version = version
+        found = [c for c in ptx.CAPABILITIES if library.supports(c)]
+        assert found == [c for c in ptx.CAPABILITIES if ptx.level_of(c) >= ptx.level_of(oldest)]
 
 
 def test_what_an_assembler_says_is_read():

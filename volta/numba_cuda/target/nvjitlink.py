@@ -18,7 +18,7 @@ from typing import Any
 import attrs
 
 from volta.core.errors import DeviceError
-from volta.numba_cuda.target.ptx import CAPABILITIES
+from volta.numba_cuda.target.ptx import CAPABILITIES, level_of
 
 _PTX_INPUT = 2
 _OLDEST = {12: (5, 0), 13: (7, 5)}
@@ -66,7 +66,7 @@ class Library:
 
     def supports(self, capability: str) -> bool:
         oldest = _OLDEST[max(v for v in _OLDEST if v <= max(self.version[0], min(_OLDEST)))]
-        return tuple(map(int, capability.split("."))) >= oldest
+        return level_of(capability) >= oldest
 
     def assemble(self, ptx: str, capability: str) -> Cubin:
         """PTX as machine code for a compute capability.
