@@ -19,10 +19,10 @@ BOTH = ("cuda:0", "cuda:1")
 
 
 @pytest.fixture(params=["stand-in", pytest.param("GPUs", marks=pytest.mark.gpu)])
-def two(request, install):
-    """Two devices, whether they are GPUs."""
+def two(request):
+    """Two devices; whether they are GPUs."""
     if request.param == "stand-in":
-        install(devices=2)
+        request.getfixturevalue("install")(devices=2)
     elif driver.count() < 2:
         pytest.skip(f"needs two GPUs, the driver sees {driver.count()}")
     return request.param == "GPUs"
