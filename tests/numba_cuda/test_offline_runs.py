@@ -39,6 +39,10 @@ def attend(q):
 
 
 FUNCTIONS = {
+    "products": (
+        lambda x, w: (x @ w, vnp.matmul(x, w, precision="highest"), x[0] @ w),
+        (normal(40, 300), normal(300, 72)),
+    ),
     "softmax": (nn.softmax, (normal(9, 300),)),
     "training": (train, (normal(16, 8), normal(20, 16), np.arange(20, dtype=np.int32))),
     "attention": (attend, (normal(1, 20, 8, 8),)),
@@ -82,10 +86,9 @@ def test_ptx_made_offline_for_this_gpu_is_what_it_is_given(by_address):
         assert entries(online.asm(symbol))[symbol] == text
 
 
-def run_loaded(gpu, monkeypatch, name, image):
-    """A function's results by kernels that were compiled offline for the device, loaded from PTX or a cubin."""
+def run_loaded(gpu, monkeypatch, name, image, capability):
+    """A function's results by kernels that were compiled offline for a capability, loaded from PTX or a cubin."""
     f, args = FUNCTIONS[name]
-    capability = modules.capability_of(gpu)
     (found,) = offline.compile_functions([offline.Function(f, args, name)], [capability], cubin=image == "cubin")
     target = found.targets[0]
     module = Module(gpu, getattr(target, image))
@@ -114,17 +117,23 @@ def wanted(name):
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_ptx_made_offline_runs_to_the_same_bits(gpu, by_address, monkeypatch, name):
+@pytest.mark.parametrize("capability", ["its own", "7.0", "8.0", "8.9"])
+def test_ptx_made_offline_runs_to_the_same_bits(gpu, by_address, monkeypatch, name, capability):
+    """Of an older capability too: a GPU's driver takes its PTX, and other kernels run."""
     want = wanted(name)
-    assert_bits_equal(run_loaded(gpu, monkeypatch, name, "ptx"), want)
+    capability = modules.capability_of(gpu) if capability == "its own" else capability
+    if ptx.level_of(capability) > gpu.info.capability:
+        pytest.skip(f"PTX for {capability} is newer than this GPU")
+    assert_bits_equal(run_loaded(gpu, monkeypatch, name, "ptx", capability), want)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_machine_code_made_offline_runs_to_the_same_bits(gpu, by_address, monkeypatch, name):
+    capability = modules.capability_of(gpu)
     try:
-        nvjitlink.library_for(modules.capability_of(gpu))
+        nvjitlink.library_for(capability)
     except errors.DeviceError as error:
         pytest.skip(str(error))
     want = wanted(name)
-    assert_bits_equal(run_loaded(gpu, monkeypatch, name, "cubin"), want)
+    assert_bits_equal(run_loaded(gpu, monkeypatch, name, "cubin", capability), want)
