@@ -6,7 +6,9 @@ from vnp_compare import assert_same, floats, ints, rng, same_as_numpy
 
 import volta
 import volta.numpy as vnp
+from volta.core.interp import Value
 from volta.errors import ConcretizationTypeError, DTypeError, ShapeError
+from volta.numpy import methods
 
 V = floats(7)
 M = floats(4, 5)
@@ -241,3 +243,102 @@ def test_text_files_and_buffers(tmp_path):
     with vnp.printoptions(precision=2, suppress=True):
         assert repr(vnp.array([1 / 3])) == "Array([0.33], dtype=float32)"
     same_as_numpy(lambda np, x: np.positive(x), V)
+
+
+NUMPYS = {
+    "sum": lambda x: np.sum(x, axis=1),
+    "sum_dtype": lambda x: np.sum(x, dtype="float64", keepdims=True),
+    "prod": np.prod,
+    "mean": lambda x: np.mean(x, axis=(0, 1)),
+    "std": lambda x: np.std(x, axis=0, ddof=1),
+    "var": np.var,
+    "max": lambda x: np.max(x, axis=0, initial=0.5),
+    "min": np.min,
+    "all": lambda x: np.all(x > 0),
+    "any": lambda x: np.any(x > 0, axis=1),
+    "argmax": lambda x: np.argmax(x, axis=1),
+    "argmin": np.argmin,
+    "cumsum": lambda x: np.cumsum(x, axis=1),
+    "cumprod": np.cumprod,
+    "round": lambda x: np.round(x, 1),
+    "clip": lambda x: np.clip(x, 0, 1),
+    "compress": lambda x: np.compress([True, False, True], x, axis=0),
+}
+
+
+@pytest.mark.parametrize("name", NUMPYS)
+def test_numpys_own_functions_stay_in_volta(name):
+    """NumPy hands its reductions to a method of the operand, with ``out=None``: eager and traced alike."""
+    function = NUMPYS[name]
+    got = function(vnp.asarray(M))
+    assert isinstance(got, volta.Array)
+    assert_same(got, volta.jit(function)(M))
+    np.testing.assert_allclose(got, function(M), rtol=1e-5)
+
+
+CALLS = {
+    "reshape": lambda x: x.reshape(5, -1),
+    "transpose": lambda x: x.transpose(1, 0),
+    "view": lambda x: x.view(np.int32),
+    "astype": lambda x: x.astype(np.float16),
+    "copy": lambda x: x.copy(),
+    "flatten": lambda x: x.flatten(),
+    "ravel": lambda x: x.ravel(),
+    "squeeze": lambda x: x[:1].squeeze(0),
+    "swapaxes": lambda x: x.swapaxes(0, 1),
+    "repeat": lambda x: x.repeat(2, 1),
+    "nonzero": lambda x: (x + 9).nonzero()[0] if isinstance(x, np.ndarray) else (x + 9).nonzero(size=20)[0],
+    "diagonal": lambda x: x.diagonal(1),
+    "dot": lambda x: x.dot(M.T),
+    "sort": lambda x: x.sort() or x if isinstance(x, np.ndarray) else x.sort(),
+    "argsort": lambda x: x.argsort(1),
+    "searchsorted": lambda x: (x[0] * 0 + 1).cumsum().searchsorted(np.float32([1.5, 3])),
+    "round": lambda x: x.round(1),
+    "take": lambda x: x.take(np.int32([0, 2]), axis=1),
+    "compress": lambda x: x.compress([True, False, True], axis=0),
+    "trace": lambda x: x.trace(),
+    "clip": lambda x: x.clip(0, 1),
+    "sum": lambda x: x.sum(0),
+    "prod": lambda x: x.prod(1),
+    "mean": lambda x: x.mean(keepdims=True),
+    "var": lambda x: x.var(0, ddof=1),
+    "std": lambda x: x.std(1),
+    "max": lambda x: x.max(0),
+    "min": lambda x: x.min(),
+    "ptp": lambda x: x.max(1) - x.min(1) if isinstance(x, np.ndarray) else x.ptp(1),
+    "argmax": lambda x: x.argmax(1),
+    "argmin": lambda x: x.argmin(),
+    "all": lambda x: (x > 0).all(1),
+    "any": lambda x: (x > 0).any(),
+    "cumsum": lambda x: x.cumsum(1),
+    "cumprod": lambda x: x.cumprod(0),
+}
+
+
+@pytest.mark.parametrize("name", [*methods.METHODS, *methods.METHODS_WITH_OUT])
+def test_methods(name):
+    """Every method, eager, compiled and batched: NumPy's result, and one result."""
+    if name in ("item", "tolist"):
+        pytest.skip("gives Python numbers")
+    call = CALLS[name]
+    x = vnp.asarray(M)
+    got = call(x)
+    np.testing.assert_allclose(got, call(M.copy()), rtol=1e-5)
+    np.testing.assert_array_equal(volta.jit(call)(x), got)
+    np.testing.assert_array_equal(volta.vmap(call)(x[None])[0], got)
+
+
+def test_no_class_of_arrays_hides_a_method():
+    """What arrays can do is installed on their base class; an attribute of the same name below would take its place."""
+
+    def below(cls):
+        return [cls, *(c for sub in cls.__subclasses__() for c in below(sub))]
+
+    for cls in below(Value):
+        for name in {*methods.METHODS, *methods.METHODS_WITH_OUT} - {"item", "tolist"}:  # those need a value
+            assert getattr(cls, name) is getattr(Value, name), f"{cls.__name__}.{name}"
+
+
+def test_there_is_no_out():
+    with pytest.raises(TypeError, match=r"sum: arrays are immutable, so there is no out="):
+        np.sum(vnp.asarray(M), out=np.zeros(()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -120,6 +121,18 @@ def _round(self: Value, decimals: int | None = None) -> Any:
     return ufuncs.round(self, decimals or 0)
 
 
+def _as_numpy_calls(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The method with NumPy's keyword ``out``: ``np.sum(x)`` is ``x.sum(axis=None, out=None)``, whatever ``x`` is."""
+
+    @functools.wraps(function)
+    def method(self: Value, *args: Any, out: None = None, **kwargs: Any) -> Any:
+        if out is not None:
+            raise TypeError(at_user_line(f"{name}: arrays are immutable, so there is no out=; use what is returned"))
+        return function(self, *args, **kwargs)
+
+    return method
+
+
 def _need_concrete(name: str) -> Callable[..., Any]:
     def method(self: Value, *args: Any) -> Any:
         raise ConcretizationTypeError(
@@ -132,11 +145,10 @@ def _need_concrete(name: str) -> Callable[..., Any]:
     return method
 
 
-_METHODS: dict[str, Callable[..., Any]] = {
+METHODS: dict[str, Callable[..., Any]] = {
     "reshape": _reshape,
     "transpose": _transpose,
     "view": _view,
-    "round": _round,
     "astype": ufuncs.astype,
     "copy": creation.copy,
     "flatten": shaping.ravel,
@@ -144,16 +156,22 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "squeeze": shaping.squeeze,
     "swapaxes": shaping.swapaxes,
     "repeat": taking.repeat,
-    "take": taking.take,
     "nonzero": taking.nonzero,
-    "compress": lambda self, condition, axis=None: taking.compress(condition, self, axis),
     "diagonal": creation.diagonal,
-    "trace": creation.trace,
-    "clip": binary.clip,
     "dot": contractions.dot,
     "sort": sorting.sort,
     "argsort": sorting.argsort,
     "searchsorted": sorting.searchsorted,
+    "item": _need_concrete("item"),
+    "tolist": _need_concrete("tolist"),
+}
+
+METHODS_WITH_OUT: dict[str, Callable[..., Any]] = {
+    "round": _round,
+    "take": taking.take,
+    "compress": lambda self, condition, axis=None: taking.compress(condition, self, axis),
+    "trace": creation.trace,
+    "clip": binary.clip,
     "sum": reductions.sum,
     "prod": reductions.prod,
     "mean": reductions.mean,
@@ -168,8 +186,6 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "any": reductions.any,
     "cumsum": reductions.cumsum,
     "cumprod": reductions.cumprod,
-    "item": _need_concrete("item"),
-    "tolist": _need_concrete("tolist"),
 }
 
 _PROPERTIES: dict[str, Callable[[Any], Any]] = {
@@ -199,7 +215,8 @@ def install(cls: type) -> None:
         ("__iter__", _iter),
         ("__contains__", _contains),
         ("__round__", _round),
-        *_METHODS.items(),
+        *METHODS.items(),
+        *((name, _as_numpy_calls(name, function)) for name, function in METHODS_WITH_OUT.items()),
     ):
         setattr(cls, name, method)
     for name, getter in _PROPERTIES.items():

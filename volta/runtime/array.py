@@ -114,7 +114,7 @@ class Array(Value):
         self._buffer = None
         self.address = 0
 
-    def take(self) -> Buffer:
+    def donate(self) -> Buffer:
         """The memory behind the array, which is gone from now on: of several threads that want it one gets it."""
         buffer, self._buffer = self._buffer, None  # one step under the interpreter's lock
         if buffer is None:
@@ -123,7 +123,7 @@ class Array(Value):
         return buffer
 
     def give_back(self, buffer: Buffer, address: int) -> None:
-        """Undo `take`."""
+        """Undo `donate`."""
         self.address, self._buffer = address, buffer
 
     def numpy(self) -> np.ndarray:

@@ -121,7 +121,7 @@ class DeviceExecutable(Executable):
         originals: list[tuple[Array, Buffer]] = []
         try:
             for d in self._donated:
-                buffer = arrays[d].take()
+                buffer = arrays[d].donate()
                 originals.append((arrays[d], buffer))
                 if type(buffer) is SharedBuffer or len(CALLS) > 1:  # others read this memory: give away a copy
                     copy = DeviceBuffer(self._device.pool.take(buffer.nbytes, stream), buffer.nbytes, stream)

@@ -135,7 +135,7 @@ class Executable:
         originals: list[tuple[Array, Buffer, int]] = []
         try:
             for d in self._donated:
-                address, buffer = addresses[d], arrays[d].take()
+                address, buffer = addresses[d], arrays[d].donate()
                 originals.append((arrays[d], buffer, address))
                 if type(buffer) is SharedBuffer or len(CALLS) > 1:  # others read this memory: give away a copy
                     HELD.append(buffer)

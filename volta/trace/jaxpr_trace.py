@@ -43,16 +43,16 @@ def here() -> Source | None:
 class JaxprTracer(TransformTracer):
     """A value inside a program that is being recorded: a variable."""
 
-    __slots__ = ("var",)
+    __slots__ = ("variable",)  # not `var`: that is a method of arrays
 
     def __init__(self, trace: JaxprTrace, var: Var, source: Source | None):
         self._trace = trace
-        self.var = var
+        self.variable = var
         self.aval = var.aval
         self.source = source
 
     def origin(self) -> str:
-        return self._trace.origin(self.var)  # type: ignore[attr-defined]
+        return self._trace.origin(self.variable)  # type: ignore[attr-defined]
 
 
 class JaxprTrace(Trace):
@@ -99,7 +99,7 @@ class JaxprTrace(Trace):
         """The variable or literal that stands for an operand; a foreign value becomes a constant of the program."""
         if isinstance(x, JaxprTracer):
             if x._trace is self:
-                return x.var
+                return x.variable
             if x._trace.ended:  # type: ignore[attr-defined]
                 raise x.leak_error()
         known = self._constants.get(id(x))
@@ -115,7 +115,7 @@ class JaxprTrace(Trace):
         return var
 
     def process_primitive(self, primitive: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        inputs = tuple([x.var if type(x) is JaxprTracer and x._trace is self else self.atom(x) for x in args])
+        inputs = tuple([x.variable if type(x) is JaxprTracer and x._trace is self else self.atom(x) for x in args])
         out_avals = primitive.abstract(*[a.aval for a in inputs], **params)
         if self.ended:
             raise RuntimeError(f"{self.describe()} has ended")
