@@ -1,8 +1,10 @@
 """What people read when a traced value meets Python: the class, their own line, and the way out."""
 
+import dataclasses
 import subprocess
 import sys
 
+import attrs
 import numpy as np
 import pytest
 
@@ -53,6 +55,47 @@ def test_numpy_on_a_traced_value() -> None:
     assert "np.asarray(x)" in text and "volta.numpy" in text
     message_of(errors.TracerArrayConversionError, volta.jit(lambda x: np.sin(x)), X)
     message_of(errors.TracerArrayConversionError, volta.grad(lambda x: np.sum(np.asarray(x))), X)
+
+
+def test_numpys_types_do_not_convert_traced_values() -> None:
+    text = message_of(errors.TracerArrayConversionError, volta.jit(lambda x: vnp.float32(x)), 1)
+    assert "x.astype(dtype)" in text
+
+
+@pytest.mark.parametrize(
+    "make", [vnp.zeros, vnp.ones, vnp.empty, lambda n: vnp.full(n, 2.0), lambda n: vnp.ones((2, n))]
+)
+def test_a_traced_shape(make) -> None:
+    text = message_of(errors.TracerIntegerConversionError, volta.jit(lambda n: make(n)), 3)
+    assert "it is args[0]" in text and "static_argnums" in text
+    assert make(vnp.asarray(3)).shape[-1] == 3, "a concrete array of rank 0 is a size"
+
+
+@pytest.mark.parametrize("transform", [volta.jit, volta.make_jaxpr, volta.vmap])
+def test_a_value_that_outlived_its_trace_says_so(transform) -> None:
+    kept = []
+    transform(lambda x: kept.append(x * 2) or x)(X)
+    for use in (bool, float, np.asarray, np.sin, lambda x: x.item(), lambda x: x.tolist(), lambda x: x + 1):
+        text = message_of(errors.UnexpectedTracerError, use, kept[0])
+        assert "has ended" in text and "Return it from the transformed function" in text
+
+
+def test_classes_that_are_no_pytrees() -> None:
+    @dataclasses.dataclass
+    class Params:
+        w: np.ndarray
+
+    @attrs.define
+    class State:
+        w: np.ndarray
+
+    for made in (Params(X), State(X)):
+        text = message_of(errors.DTypeError, volta.jit(lambda p: p.w), made)
+        name = type(made).__name__
+        assert f"args[0] is a {name}, a class that is not registered" in text
+        assert f"volta.tree_util.register_dataclass({name})" in text
+        volta.tree_util.register_dataclass(type(made))
+        np.testing.assert_array_equal(volta.jit(lambda p: p.w)(made), X)
 
 
 def test_hashing_a_traced_value() -> None:

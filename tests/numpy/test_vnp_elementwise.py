@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from vnp_compare import assert_same, floats, ints, same_as_numpy, same_types_as_jax
 
+import volta
 import volta.numpy as vnp
 from volta.errors import DTypeError, ShapeError
 
@@ -84,6 +85,31 @@ def test_powers():
     same_as_numpy(lambda np, x: 2**x, X, rtol=1e-5)
     with pytest.raises(DTypeError, match="no negative integer powers"):
         vnp.asarray(M) ** -1
+    with pytest.raises(DTypeError, match="no negative integer powers"):
+        vnp.asarray(M > 0) ** -1
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64"])
+def test_negative_powers_of_integers_round_to_zero(dtype):
+    least = np.iinfo(dtype).min
+    base = np.asarray([-2, -1, 0, 1, 2, least, -least - 1, least + 1], dtype)
+    exponent = np.asarray([-1, -2, -7, -64, least], dtype)
+    expected = np.where(base == 1, 1, np.where(base == -1, np.where(exponent[:, None] % 2, -1, 1), 0)).astype(dtype)
+    for power in (vnp.power, volta.jit(vnp.power), volta.vmap(vnp.power, in_axes=(None, 0))):
+        np.testing.assert_array_equal(power(base, exponent[:, None]), expected)
+
+
+def test_python_numbers_must_fit():
+    for use in (
+        lambda: vnp.zeros(2, "uint8") + 300,  # the user's line
+        lambda: vnp.zeros(2, "uint8") - -1,  # the user's line
+        lambda: vnp.full(3, 300, "uint8"),  # the user's line
+    ):
+        with pytest.raises(OverflowError, match=r"does not fit uint8, which holds 0 to 255(.|\n)*# the user's line"):
+            use()
+    for too_long in (lambda: vnp.asarray(2**70), lambda: vnp.ones(2) + 2**70):
+        with pytest.raises(DTypeError, match="1180591620717411303424"):
+            too_long()
 
 
 TYPED = {

@@ -147,6 +147,26 @@ def test_traced_indices():
     assert (np.asarray(x.at[vnp.asarray(np.int32([9, 1]))].get(mode="fill", fill_value=5.0))[0] == 5).all()
 
 
+def test_a_mode_judges_python_ints_too():
+    x = vnp.asarray(X)
+    with pytest.raises(IndexError, match="index 7 is out of bounds for axis 0 of size 4"):
+        x.at[7].set(1.0)
+    assert_same(x.at[7].set(1.0, mode="drop"), X)
+    assert_same(x.at[..., -7].add(1.0, mode="drop"), X)
+    assert_same(x.at[7].get(mode="clip"), X[3])
+    assert_same(x.at[:, -9, 1:3].get(mode="clip"), X[:, 0, 1:3])
+    assert np.isnan(np.asarray(x.at[7].get(mode="fill"))).all()
+    assert_same(x.at[7, ::2].get(mode="fill", fill_value=-1), np.full((3, 6), -1, np.float32))
+    assert_same(x.at[2, -9].get(mode="fill", fill_value=-1), np.full(6, -1, np.float32))
+    for index in (1, (2, -1), (slice(None), 3, [1, 2]), (slice(None, None, -2), 0)):  # what is inside is as ever
+        assert_same(x.at[index].get(mode="fill", fill_value=-1), X[index])
+        for mode in ("drop", "clip"):
+            assert_same(x.at[index].add(2.0, mode=mode), x.at[index].add(2.0))
+    f = lambda x: (x.at[7].get(mode="fill", fill_value=0), x.at[7, 1].mul(3, mode="clip"))  # noqa: E731
+    for eager, compiled in zip(f(x), jit(f)(x), strict=True):
+        assert_same(eager, np.asarray(compiled))
+
+
 def test_indices_of_every_integer_dtype():
     x = np.arange(300, dtype=np.float32)
     for dtype in "int8 int16 int32 int64 uint8 uint16 uint32 uint64".split():

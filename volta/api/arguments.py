@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -66,15 +67,23 @@ def values_of(leaves: Sequence[Any], what: str, paths: Callable[[], list[str]]) 
             try:
                 value_of(leaf)
             except DTypeError as reason:
-                text = str(reason).split("\n")[0]
-                raise DTypeError(
-                    at_user_line(
-                        f"{what} {path} is {leaf!r:.60} of type {type(leaf).__name__}, which is no array and no number "
-                        f"({text}). A setting (a string, a function, a flag) goes in as a static argument or "
-                        "through a closure."
-                    )
-                ) from None
+                raise DTypeError(at_user_line(f"{what} {path} is {_no_operand(leaf, str(reason))}")) from None
         raise  # pragma: no cover - one of the leaves was refused above
+
+
+def _no_operand(leaf: Any, reason: str) -> str:
+    """What a leaf is that is no operand, and how to hand it over."""
+    kind = type(leaf).__name__
+    if attrs.has(type(leaf)) or dataclasses.is_dataclass(leaf):
+        return (
+            f"a {kind}, a class that is not registered as a pytree, so the arrays in it are not seen. "
+            f"Register it once: volta.tree_util.register_dataclass({kind})"
+        )
+    text = reason.split("\n")[0]
+    return (
+        f"{leaf!r:.60} of type {kind}, which is no array and no number ({text}). A setting (a string, a function, "
+        "a flag) goes in as a static argument or through a closure."
+    )
 
 
 def output_paths(out: Any) -> list[str]:

@@ -93,10 +93,12 @@ def canonicalize(dtype: Any) -> np.dtype:
 
 
 def of_python_scalar(value: Any) -> np.dtype | None:
-    """The (weak) dtype of a Python number, or None when ``value`` is not exactly one."""
+    """The (weak) dtype of a Python number, or None when ``value`` is not exactly one, or more than 64 bits hold."""
     kind = type(value)
     if kind is int and not -(2**31) <= value < 2**31:
-        return int64 if value < 2**63 else uint64
+        if -(2**63) <= value < 2**64:
+            return int64 if value < 2**63 else uint64
+        return None
     return _PYTHON.get(kind)
 
 

@@ -117,8 +117,8 @@ def logsumexp(
     return (out, sign) if return_sign else out
 
 
-def logmeanexp(x: Array, axis: Axis = None, keepdims: bool = False, where: Any = None) -> Array:
-    """log(MEAN(exp(x))) over ``axis``."""
+def logmeanexp(x: Array, axis: Axis = None, where: Any = None, keepdims: bool = False) -> Array:
+    """log(MEAN(exp(x))) over ``axis``, of the elements where the mask ``where`` is True."""
     total = logsumexp(x, axis, keepdims=keepdims, where=where)
     shape = get_aval(x).shape
     if where is not None:

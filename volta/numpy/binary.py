@@ -147,17 +147,20 @@ def divmod(x: Array, y: Array) -> tuple[Array, Array]:
 def power(x: Array, y: Array) -> Array:
     """``x ** y``. A Python integer exponent is exact repeated multiplication; 0.5 is the square root, as in NumPy.
 
+    An integer to a negative power that is only known when the program runs is rounded towards zero: 1 and -1 to
+    themselves or their square, all else to 0.
+
     Raises:
         DTypeError: for an integer to a negative Python integer.
     """
     dtype = aval_of("power", x).dtype
-    if type(y) is int and dtype != dtypes.bool_:
-        if y < 0 and not dtypes.is_float(dtype):
-            raise DTypeError(
-                at_user_line(
-                    f"power: {dtype} ** {y}: integers have no negative integer powers; make one a float: x ** {y}.0"
-                )
+    if type(y) is int and y < 0 and not dtypes.is_float(dtype):
+        raise DTypeError(
+            at_user_line(
+                f"power: {dtype} ** {y}: integers have no negative integer powers; make one a float: x ** {y}.0"
             )
+        )
+    if type(y) is int and dtype != dtypes.bool_:
         return lax.integer_pow(x, y)
     if type(y) is float and dtypes.is_float(dtype) and y in (-1.0, 0.5, 2.0):
         return lax.sqrt(x) if y == 0.5 else lax.integer_pow(x, int(y))
@@ -175,6 +178,7 @@ def _integer_power(x: Array, y: Array) -> Array:
     |x| <= 1 only the exponent's parity and being 0 matter, which clamping to 62 or 63 keeps."""
     dtype = promoted(x, y)
     one, zero = dtype.type(1), dtype.type(0)
+    base = x
     odd = lax.bitwise_and(y, one)
     large = lax.gt(y, dtype.type(63))
     exponent = lax.select_n(large, y, lax.add(odd, dtype.type(62)))
@@ -185,8 +189,11 @@ def _integer_power(x: Array, y: Array) -> Array:
         result = factor if result is None else lax.mul(result, factor)
         if bit < 5:
             x = lax.mul(x, x)
-    # a negative power of an integer rounds to 0, but of 1 and -1
-    return lax.select_n(lax.lt(y, zero), result, zero) if dtypes.is_signed(dtype) else result
+    if not dtypes.is_signed(dtype):
+        return result
+    # A negative power rounds to 0, but of 1 and -1: there the exponent's low bits have given the parity.
+    vanishes = lax.bitwise_and(lax.lt(y, zero), lax.ne(lax.abs(base), one))
+    return lax.select_n(vanishes, result, zero)
 
 
 def float_power(x: Array, y: Array) -> Array:

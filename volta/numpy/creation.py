@@ -127,12 +127,12 @@ def full(shape: Shape, fill_value: Any, dtype: Any = None) -> Array:
 
 def zeros(shape: Shape, dtype: Any = None) -> Array:
     """An array of zeros, float32 unless ``dtype`` says otherwise."""
-    return full(shape, 0, dtypes.DEFAULT_FLOAT if dtype is None else dtype)
+    return full(as_shape("zeros", shape), 0, dtypes.DEFAULT_FLOAT if dtype is None else dtype)
 
 
 def ones(shape: Shape, dtype: Any = None) -> Array:
     """An array of ones, float32 unless ``dtype`` says otherwise."""
-    return full(shape, 1, dtypes.DEFAULT_FLOAT if dtype is None else dtype)
+    return full(as_shape("ones", shape), 1, dtypes.DEFAULT_FLOAT if dtype is None else dtype)
 
 
 def empty(shape: Shape, dtype: Any = None) -> Array:

@@ -193,21 +193,24 @@ def _static_key(index: Any) -> Any:
 _plans: dict[Any, Plan] = {}
 
 
-def parse(shape: tuple[int, ...], index: Any) -> Plan:
-    """Read ``index`` for an operand of shape ``shape``; see the module's docstring. Static ones are remembered."""
+def parse(shape: tuple[int, ...], index: Any, open_bounds: bool = False) -> Plan:
+    """Read ``index`` for an operand of shape ``shape``; see the module's docstring. Static ones are remembered.
+
+    With ``open_bounds`` a Python int out of bounds is no error but an index array, for the caller's mode to judge.
+    """
     key = _static_key(index)
     if key is None:
-        return _parse(shape, index)
-    plan = _plans.get((shape, key))
+        return _parse(shape, index, open_bounds)
+    plan = _plans.get((shape, key, open_bounds))
     if plan is None:
-        plan = _parse(shape, index)
+        plan = _parse(shape, index, open_bounds)
         if len(_plans) > 4096:
             _plans.clear()
-        _plans[shape, key] = plan
+        _plans[shape, key, open_bounds] = plan
     return plan
 
 
-def _parse(shape: tuple[int, ...], index: Any) -> Plan:
+def _parse(shape: tuple[int, ...], index: Any, open_bounds: bool) -> Plan:
     items = _flatten(index, len(shape))
     cuts: list[Cut] = []
     dropped: list[int] = []
@@ -220,16 +223,17 @@ def _parse(shape: tuple[int, ...], index: Any) -> Plan:
             layout.append("new")
             continue
         size = shape[axis]
+        number = isinstance(item, (int, np.integer)) or (isinstance(item, np.ndarray) and item.ndim == 0)
         if isinstance(item, slice):
             cuts.append(_cut(item, size))
             layout.append("slice")
-        elif isinstance(item, (int, np.integer)) or (isinstance(item, np.ndarray) and item.ndim == 0):
+        elif number and not (open_bounds and not -size <= item < size):
             position = _static_position(item, axis, shape)
             cuts.append(Cut(position, position + 1, 1, False))
             dropped.append(axis)
             advanced.append(place)
             layout.append("int")
-        elif isinstance(item, (Value, np.ndarray, MaskPart)):
+        elif number or isinstance(item, (Value, np.ndarray, MaskPart)):
             if isinstance(item, MaskPart) and item.length != size:
                 raise IndexError(at_user_line(f"a mask of length {item.length} meets axis {axis} of size {size}"))
             cuts.append(Cut(0, size, 1, False))
@@ -332,16 +336,19 @@ def gather_order(plan: Plan) -> tuple[int, ...]:
     return tuple(range(n, n + plan.place)) + tuple(range(n)) + tuple(range(n + plan.place, n + w))
 
 
-def getitem(x: Array, index: Any, mode: str = "clip") -> Array:
-    """``x[index]``. Positions out of bounds: ``mode`` 'clip' clamps them, 'fill' gives NaN, 'zero' 0."""
+def getitem(x: Array, index: Any, mode: str | None = None) -> Array:
+    """``x[index]``. Positions out of bounds: ``mode`` 'clip' clamps them, 'fill' gives NaN, 'zero' 0.
+
+    Without a mode they are clamped, but a Python int out of bounds is an error.
+    """
     x = as_value(x)
-    plan = parse(x.shape, index)
+    plan = parse(x.shape, index, mode is not None)
     x = take_static(x, plan)
     if plan.is_static:
         return reshaped(x, plan.result)
     check_sizes(plan)
     x = reshaped(x, without_dropped(plan))
-    out = lax.gather(x, plan.indices, axes=shifted_axes(plan), batch_dims=0, mode=mode)
+    out = lax.gather(x, plan.indices, axes=shifted_axes(plan), batch_dims=0, mode=mode or "clip")
     order = gather_order(plan)
     if order != tuple(range(len(order))):
         out = lax.transpose(out, order)

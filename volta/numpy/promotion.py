@@ -54,7 +54,16 @@ def convert(x: Any, dtype: np.dtype, weak: bool = False) -> Any:
         number = float(x) if dtypes.is_float(dtype) else x
         if dtypes.of_python_scalar(number) == dtype:
             return number
-    return dtype.type(x)
+    try:
+        return dtype.type(x)
+    except OverflowError:
+        limits = dtypes.iinfo(dtype) if dtypes.is_integer(dtype) else dtypes.finfo(dtype)
+        raise OverflowError(
+            at_user_line(
+                f"{x} does not fit {dtype}, which holds {limits.min} to {limits.max}; "
+                "use a wider dtype: x.astype('int64')"
+            )
+        ) from None
 
 
 def as_value(x: Any) -> Any:
@@ -162,8 +171,14 @@ def scalar_like(x: Any, value: float) -> Any:
 
 
 def as_shape(name: str, shape: Any) -> Shape:
-    """A shape given as an int or a sequence of ints."""
-    dims = (shape,) if isinstance(shape, (int, np.integer)) else shape
+    """A shape given as an int or a sequence of ints.
+
+    Raises:
+        ShapeError: for what is no shape.
+        TracerIntegerConversionError: for sizes that are traced, and so not known.
+    """
+    alone = isinstance(shape, (int, np.integer)) or (isinstance(shape, Value) and shape.aval.shape == ())
+    dims = (shape,) if alone else shape
     try:
         out = tuple(int(d.__index__()) for d in dims)
     except (TypeError, AttributeError) as e:

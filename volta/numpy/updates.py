@@ -61,8 +61,9 @@ class IndexUpdateHelper:
 class IndexUpdateRef:
     """``x.at[index]``.
 
-    ``mode``: positions out of bounds are left out ('drop', the default) or clamped ('clip'). ``indices_are_sorted`` and
-    ``unique_indices`` are JAX's hints; they are accepted and change nothing, least of all bits.
+    ``mode``: positions out of bounds are left out ('drop', the default) or clamped ('clip'); a Python int out of bounds
+    is an error unless a mode is given. ``indices_are_sorted`` and ``unique_indices`` are JAX's hints; they are accepted
+    and change nothing, least of all bits.
     """
 
     __slots__ = ("array", "index")
@@ -83,11 +84,12 @@ class IndexUpdateRef:
         unique_indices: bool = False,
     ) -> Array:
         """The elements, as ``x[index]``; mode 'fill' gives ``fill_value`` (NaN) for positions out of bounds."""
-        mode = _mode("get", mode, {"clip": "clip", "fill": "fill", "drop": "fill", "promise_in_bounds": "clip"}, "clip")
-        if fill_value is None or mode == "clip":
+        mode = _mode("get", mode, {"clip": "clip", "fill": "fill", "drop": "fill", "promise_in_bounds": "clip"})
+        if fill_value is None or mode != "fill":
             return getitem(self.array, self.index, mode)
         inside = getitem(lax.full(self.array.shape, True, dtypes.bool_), self.index, "zero")
-        return binary.where_three(inside, getitem(self.array, self.index), convert(fill_value, self.array.dtype))
+        clamped = getitem(self.array, self.index, "clip")
+        return binary.where_three(inside, clamped, convert(fill_value, self.array.dtype))
 
     def set(
         self, values: Any, *, mode: str | None = None, indices_are_sorted: bool = False, unique_indices: bool = False
@@ -137,12 +139,12 @@ class IndexUpdateRef:
 
     def apply(self, func: Callable[[Any], Any], *, mode: str | None = None, **hints: Any) -> Array:
         """A copy with ``func`` applied there (once, also where an index occurs twice)."""
-        return self.set(func(self.get()), mode=mode)
+        return self.set(func(self.get(mode=mode)), mode=mode)
 
 
-def _mode(name: str, mode: str | None, known: dict[str, str], default: str) -> str:
+def _mode(name: str, mode: str | None, known: dict[str, str]) -> str | None:
     if mode is None:
-        return default
+        return None
     if mode not in known:
         raise ValueError(at_user_line(f".at[...].{name}: mode must be one of {sorted(known)}, not {mode!r}"))
     return known[mode]
@@ -165,13 +167,13 @@ def _as_update(x: Array, values: Any, op: str) -> Any:
 
 
 def _update(x: Array, index: Any, values: Any, op: str, mode: str | None) -> Array:
-    mode = _mode(op, mode, {"drop": "drop", "fill": "drop", "clip": "clip", "promise_in_bounds": "clip"}, "drop")
+    mode = _mode(op, mode, {"drop": "drop", "fill": "drop", "clip": "clip", "promise_in_bounds": "clip"})
     x = as_value(x)
     values = _as_update(x, values, op)
     masked = _mask_update(x, index, values, op)
     if masked is not None:
         return masked
-    plan = parse(x.shape, index)
+    plan = parse(x.shape, index, mode is not None)
     check_sizes(plan)
     own = _strip(_shape(values), len(plan.result))
     if len(own) > len(plan.result) or any(d not in (1, n) for d, n in zip(own[::-1], plan.result[::-1], strict=False)):
@@ -191,7 +193,7 @@ def _update(x: Array, index: Any, values: Any, op: str, mode: str | None) -> Arr
     if 0 in plan.result:
         return x
     inner = reshaped(part, without_dropped(plan))
-    new = _scatter(inner, plan, broadcast_array(values, plan.result), op, mode)
+    new = _scatter(inner, plan, broadcast_array(values, plan.result), op, mode or "drop")
     return new if plan.whole and not plan.dropped else _put_static(x, plan, reshaped(new, plan.kept))
 
 

@@ -14,7 +14,7 @@ from volta.core.errors import (
     TracerIntegerConversionError,
     UnexpectedTracerError,
 )
-from volta.core.interp import Tracer
+from volta.core.interp import Tracer, current_trace, eval_trace
 from volta.core.source import Source, at_user_line, user_source
 
 _STATIC = "  - mark the argument static if it is a setting and no data: volta.jit(f, static_argnums=...)"
@@ -36,6 +36,7 @@ _WAYS = {
     ),
     TracerArrayConversionError: (
         "  - use the function of the same name in volta.numpy",
+        "  - convert with x.astype(dtype): volta.numpy.float32 and its like are NumPy's own types",
         "  - return the value, and hand it to NumPy outside of the transformed function",
         _STATIC,
     ),
@@ -64,6 +65,7 @@ class TransformTracer(Tracer):
         value = self.concrete()
         if value is not None:
             return kind(value)
+        self._refuse_leaked()
         made = "" if self.source in (None, user_source()) else f"\nit was made\n{self.source.pointer()}"
         raise error(
             at_user_line(
@@ -102,7 +104,13 @@ class TransformTracer(Tracer):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return self._refuse_array()
 
+    def _refuse_leaked(self) -> None:
+        """Outside of every transform a traced value has outlived its own: say that, not how to write the transform."""
+        if current_trace() is eval_trace():
+            raise self.leak_error()
+
     def _refuse_array(self) -> NoReturn:
+        self._refuse_leaked()
         message = (
             f"NumPy asked for the elements of a traced value {self.aval.short()}, but while {self.doing()} "
             "NumPy would not see the operation"
