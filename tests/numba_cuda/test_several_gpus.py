@@ -1,6 +1,7 @@
 """Programs on two devices: on two GPUs where they are, and everywhere on a stand-in for a driver that sees two."""
 
 import gc
+import json
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import volta
 import volta.numpy as vnp
 from tests.thread_support import run_threads
 from volta import errors, io, nn, random
+from volta.commands.main import main
 from volta.numba_cuda.device import driver
 from volta.numba_cuda.device.driver import counters
 from volta.numba_cuda.device.pool import rounded
@@ -90,6 +92,14 @@ def test_training_on_the_second_device_and_moving_half_way_changes_nothing(two, 
     want = train("cpu", "cpu")
     for path in (("cuda:0", "cuda:0"), ("cuda:1", "cuda:1"), ("cuda:0", "cuda:1"), ("cuda:1", "cpu")):
         assert train(*path) == want
+
+
+def test_the_second_device_is_verified_by_name(two, tmp_path, capsys):
+    path = tmp_path / "record.json"
+    assert main(["verify", "--device", "cuda:1", "--json", str(path), "inference"]) == 0, capsys.readouterr().out
+    info = devices.gpu("cuda:1").info
+    assert json.loads(path.read_text())["device"].startswith(f"cuda:1 ({info.name}")
+    assert devices.memory_stats("cuda:1").peak > 1_000_000 and devices.memory_stats("cuda:0").peak < 1_000_000 or two
 
 
 # -- where things run --------------------------------------------------------------------------------------------------

@@ -96,7 +96,7 @@ def _device(asked: str | None) -> str:
 def _describe(device: str) -> str:
     if device == "cpu":
         return f"cpu ({platform.machine()})"
-    info = devices.cuda().driver.info()
+    info = devices.gpu(devices.resolve(device)).info
     return f"{device} ({info.name}, compute capability {'.'.join(map(str, info.capability))})"
 
 
