@@ -26,6 +26,10 @@ PRODUCTS = ("dot", "dot_row")
 
 MAX_LOOPS = 3
 
+NEAR = 32
+"""Bytes up to which neighbours of a row may lie apart, a sector of memory: what reads or writes across rows is better
+turned by a kernel of its own."""
+
 
 def fuse_epilogues(calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelCall]:
     """Join each product with the loop kernels that read it element by element.
@@ -86,6 +90,8 @@ def _in_rows(call: KernelCall, n: int, product: Buffer) -> KernelCall | None:
         return None
     dims = call.sizes[:-1]
     if prod(dims) != product.aval.size or dims[-1] % n or not reads_in_order(call, dims, product):
+        return None
+    if n > 1 and any(a.buffer is not None and abs(a.strides[-1]) > NEAR for a in call.accesses):
         return None
     if dims[-1] == n:
         return call
