@@ -152,14 +152,32 @@ def test_temporaries_are_one_allocation(gpu):
     assert after.reuses + after.allocations - before.reuses - before.allocations == 3  # two results and the arena
 
 
+@contextlib.contextmanager
+def full(gpu, spare=256):
+    """Inside the block the pool has about so many bytes to give, in one piece, and gets no more."""
+    gpu.pool.trim()
+    left, held = gpu.pool.take(spare, gpu.main), []
+    with devices.memory_limit(gpu.pool.stats().reserved):
+        size = gpu.pool.stats().largest
+        while size >= 256:
+            try:
+                held.append(gpu.pool.take(size, gpu.main))
+            except MemoryError:
+                size //= 2
+        left.give_back()
+        try:
+            yield
+        finally:
+            for block in held:
+                block.give_back()
+
+
 def test_out_of_memory_says_what_is_needed_and_changes_nothing(gpu):
     f = volta.jit(lambda w, x: (w + vnp.sum(x @ x.T), vnp.exp(x @ x.T) @ x), donate_argnums=0)
     w, x = put(normal(50, 50)), put(normal(300, 300))
     want = volta.jit(lambda w, x: w + vnp.sum(x))(w, x)
-    held = gpu.pool.stats().live
-    filler = gpu.pool.take(gpu.pool.stats().largest - (400 << 10), gpu.main)  # leaves less than the call needs
-    held += filler.size
-    with devices.memory_limit(gpu.pool.stats().reserved):
+    with full(gpu, 400 << 10):  # less than the call needs
+        live = gpu.pool.stats().live
         with pytest.raises(errors.OutOfMemoryError) as caught:
             f(w, x)
         text = str(caught.value)
@@ -169,16 +187,15 @@ def test_out_of_memory_says_what_is_needed_and_changes_nothing(gpu):
             assert part in text, part
         assert isinstance(caught.value, MemoryError) and isinstance(caught.value, errors.MemoryBudgetError)
         assert not w.is_deleted()
-        assert gpu.pool.stats().live == held
+        assert gpu.pool.stats().live == live
         smaller = volta.jit(lambda w, x: w + vnp.sum(x))(w, x)  # the process goes on, and what was there is as it was
         assert_bits_equal(smaller, want)
-    filler.give_back()
     f(w, x)
     assert w.is_deleted()
 
 
 def test_out_of_memory_for_an_array(gpu):
-    with devices.memory_limit(gpu.pool.stats().reserved):
+    with full(gpu):
         with pytest.raises(errors.OutOfMemoryError, match=r"cuda:0 has no memory for 4[0-9,]+ bytes more"):
             put(np.zeros(1 << 20, np.float32))
     assert put(np.zeros(1 << 20, np.float32)).device == "cuda:0"

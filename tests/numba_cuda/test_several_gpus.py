@@ -214,6 +214,7 @@ def test_each_device_has_a_pool_and_a_limit_of_its_own(two):
     x = put(normal(1000, 30), "cuda:1")
     after = [devices.memory_stats(device).live for device in BOTH]
     assert [b - a for a, b in zip(before, after, strict=True)] == [0, rounded(x.nbytes)]
+    devices.pool("cuda:1").trim()
     with devices.memory_limit(devices.memory_stats("cuda:1").reserved, "cuda:1"):
         with pytest.raises(errors.OutOfMemoryError, match="cuda:1 has no memory"):
             held = [put(np.zeros(1 << 22, np.float32), "cuda:1") for _ in range(100)]
