@@ -30,7 +30,12 @@ class PipedProduct(Product):
 
     def emit(self) -> None:
         b, v = self.b, self.v
-        tiles = b.mul(header(b, self.block_args, 0), self._tiles_of_item())
+        items = header(b, self.block_args, 0)
+        bringing = b.icmp_signed("==", self.thread, I64(v.multiplying))
+        with if_then(b, bringing):
+            for tensor in self.maps:
+                ptx_tensor_map.acquire_map(b, tensor)
+        tiles = b.mul(items, self._tiles_of_item())
         with if_then(b, b.icmp_signed("==", self.thread, I64(0))):
             for slot in range(v.stages):
                 ptx_mbarrier.begin(b, self._full(I32(slot)), 1)
@@ -42,9 +47,7 @@ class PipedProduct(Product):
             with branch.then():
                 with loop(b, block_index(b), tiles, block_count(b), [I32(0), I32(0)]) as it:
                     it.advance(*self._multiply(it.index, first, *it.values))
-            with branch.otherwise(), if_then(b, b.icmp_signed("==", self.thread, I64(v.multiplying))):
-                for tensor in self.maps:
-                    ptx_tensor_map.acquire_map(b, tensor)
+            with branch.otherwise(), if_then(b, bringing):
                 with loop(b, block_index(b), tiles, block_count(b), [I32(0), I32(0)]) as it:
                     it.advance(*self._bring(it.index, *it.values))
 

@@ -87,7 +87,7 @@ def _host_copy(b: ir.IRBuilder, args: Sequence[ir.Value]) -> None:
 
 
 def _acquire(b: ir.IRBuilder, args: Sequence[ir.Value]) -> None:
-    text = "fence.proxy.tensormap::generic.acquire.sys [$0], 128;"
+    text = "fence.proxy.tensormap::generic.acquire.sys [$0], 128; prefetch.tensormap [$0];"
     assembly(b, text, "l,~{memory}", VOID, [b.ptrtoint(args[0], I64)])
 
 
@@ -106,5 +106,8 @@ def copy_box(
 
 
 def acquire_map(b: ir.IRBuilder, tensor: ir.Value) -> None:
-    """See the map as it was before the launch: the copy engine keeps maps by their addresses. Its user calls."""
+    """See the map as it was before the launch, since the copy engine keeps maps by their addresses, and fetch it.
+
+    The thread that uses the map calls.
+    """
     call(b, _ACQUIRE, [tensor])
