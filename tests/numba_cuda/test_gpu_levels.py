@@ -1,5 +1,7 @@
 """Level device on a GPU: tensor cores run, differ from strict, and give the same bits run to run and batch to batch."""
 
+import ctypes
+
 import numpy as np
 import pytest
 from test_gpu import needs_gpu, normal
@@ -7,6 +9,8 @@ from test_gpu import needs_gpu, normal
 import volta
 import volta.numpy as vnp
 from volta import errors, nn
+from volta.numba_cuda.target.ptx_tensor_map import map_words
+from volta.runtime import devices
 from volta.testing.bits import assert_bits_equal
 
 pytestmark = [pytest.mark.gpu, needs_gpu]
@@ -69,6 +73,25 @@ def test_a_row_has_the_bits_that_it_has_in_a_batch(precision, dtype):
         copies = f(xs[0], vnp.stack([w, w * 2])[0]), volta.jit(f)(xs[0], w)
         for copy in copies:
             assert_bits_equal(copy, batched[0])
+
+
+@pytest.mark.parametrize(("item", "kind"), [(2, 1), (4, 2)])  # elements as CUtensorMapDataType counts them
+def test_tensor_maps_are_those_that_the_driver_writes(item, kind):
+    device = devices.gpu("cuda:0")
+    if device.info.capability != (9, 0):
+        pytest.skip("only Hopper's tensor maps are made")
+    sizes, strides, lines = [4104, 777, 5, 3], [8208 * item, 8208 * 800 * item, 8208 * 800 * 10000 * item], 200
+    address, room = 0x7F1234567000, (ctypes.c_uint64 * 32)()
+    first = -ctypes.addressof(room) % 128 // 8
+    boxes = (ctypes.c_uint32 * 4)(128 // item, lines, 1, 1)
+    device.enter()
+    status = ctypes.CDLL("libcuda.so.1").cuTensorMapEncodeTiled(
+        ctypes.c_void_p(ctypes.addressof(room) + 8 * first), kind, 4, ctypes.c_void_p(address),
+        (ctypes.c_uint64 * 4)(*sizes), (ctypes.c_uint64 * 3)(*strides), boxes, (ctypes.c_uint32 * 4)(1, 1, 1, 1),
+        0, 3, 0, 0,
+    )  # fmt: skip
+    assert status == 0
+    assert list(room[first : first + 16]) == [address, *map_words(item, sizes, strides, lines)[1:]]
 
 
 def test_a_training_step_repeats_its_bits():
