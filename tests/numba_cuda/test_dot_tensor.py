@@ -78,7 +78,7 @@ def test_a_driver_that_cannot_read_hoppers_own_code_is_given_none():
     ("left", "right", "part"),
     [
         (struct(8192, 4096, dtype="bfloat16"), struct(4096, 8192, dtype="bfloat16"), "128x256x4x1_km_mnm_pieces"),
-        (struct(8, 64, 64, dtype="bfloat16"), struct(8, 64, 64, dtype="bfloat16"), "64x64x4x3_km_mnm_pieces"),
+        (struct(8, 64, 64, dtype="bfloat16"), struct(8, 64, 64, dtype="bfloat16"), "64x64x6x2_km_mnm_pieces"),
         (struct(33, 77, dtype="float16"), struct(77, 51, dtype="float16"), "float16_64x64x2x1_ks_mns_single"),
         (struct(4096, 4096), struct(4096, 4096), "tf32_128x256x4x1_km_km_pairs"),
         (struct(4096, 90), struct(90, 4096), "tf32_128x128x2x1_ks_ks_pairs"),

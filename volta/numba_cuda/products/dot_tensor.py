@@ -32,8 +32,8 @@ _PROCESSORS = 132
 class Shape:
     """A block's tile: rows, columns, tiles of k in shared memory, and blocks of a multiprocessor.
 
-    Times in microseconds, measured on an H200: of a tile of k where a block has the multiprocessor for itself and where
-    all that fit are there (of all of them together), and what a block takes besides.
+    Times in microseconds, measured on an H200 where all multiprocessors are at work: of a tile of k where a block has
+    its own for itself, and where all that fit are there (of all of them together); and what a tile takes besides.
     """
 
     rows: int
@@ -53,9 +53,9 @@ class Shape:
 
 _SHAPES: dict[str, tuple[Shape, ...]] = {
     "piped": (
-        Shape(128, 256, 4, 1, 0.62, 0.62, 2.0), Shape(128, 192, 5, 1, 0.50, 0.50, 1.7),
-        Shape(128, 128, 3, 2, 0.38, 0.72, 1.5), Shape(128, 64, 3, 3, 0.27, 0.75, 1.2),
-        Shape(64, 64, 4, 3, 0.22, 0.45, 1.0),
+        Shape(128, 256, 4, 1, 0.69, 0.69, 1.45), Shape(128, 192, 5, 1, 0.535, 0.535, 1.2),
+        Shape(128, 128, 6, 1, 0.37, 0.37, 0.8), Shape(64, 128, 4, 2, 0.22, 0.41, 0.6),
+        Shape(128, 64, 8, 1, 0.26, 0.26, 0.3), Shape(64, 64, 6, 2, 0.17, 0.34, 0.2),
     ),
     "wgmma": (
         Shape(128, 256, 4, 1, 0.95, 0.95, 4.0), Shape(128, 192, 5, 1, 0.78, 0.78, 3.0),

@@ -14,7 +14,7 @@ from volta.numba_cuda.target import ptx_ops, ptx_round, ptx_wgmma
 from volta.numba_cuda.target.threads import barrier, block_index, device_pointer, dynamic_shared, own_args, thread_index
 from volta.xla_like.dot_schedule import DotSpec, item_size
 
-_RASTER = 8
+_RASTER = 16
 """Rows of tiles whose blocks run side by side: they share what they read in the second-level cache."""
 
 Item = tuple[ir.Value, ir.Value]

@@ -42,6 +42,7 @@ def map_words(item: int, sizes: Sequence[int], strides: Sequence[int], lines: in
         words[8 + i] = size - 1
     words[13] = (LINE // item - 1) << 24
     words[14] = lines - 1
+    words[16], words[18] = lines * LINE, 8 * LINE  # what the driver adds: a box, and what a swizzle repeats after
     return [words[i] | words[i + 1] << 32 for i in range(0, 2 * MAP_WORDS, 2)]
 
 
