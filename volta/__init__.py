@@ -7,7 +7,9 @@
 [0.0, 2.0, 4.0]
 """
 
-from volta import errors, io, lax, nn, numpy, optim, random, scipy, tree, tree_util
+from typing import TYPE_CHECKING
+
+from volta import errors, flatten_util, io, lax, nn, numpy, optim, random, scipy, tree, tree_util
 from volta.api.arguments import ShapeDtypeStruct, float0
 from volta.api.autodiff import grad, jvp, linearize, value_and_grad, vjp
 from volta.api.devices import (
@@ -27,6 +29,7 @@ from volta.api.jit import disable_jit, jit
 from volta.api.linear import fwd_and_bwd, linear_transpose
 from volta.api.tracing import checkpoint, eval_shape, make_jaxpr, remat
 from volta.api.vmap import vmap
+from volta.core.absent import absent
 from volta.core.interp import Tracer
 from volta.core.policy import DeterminismLevel
 from volta.numba_cpu.threads import get_num_threads, set_num_threads
@@ -36,6 +39,9 @@ from volta.runtime.devices import default_device
 from volta.version import __version__
 
 jacobian = jacrev
+
+if not TYPE_CHECKING:  # so that a type checker still knows which names there are
+    __getattr__ = absent(__name__)
 
 __all__ = [
     "Array",
@@ -58,6 +64,7 @@ __all__ = [
     "errors",
     "eval_shape",
     "execution_context",
+    "flatten_util",
     "float0",
     "fwd_and_bwd",
     "get_num_threads",

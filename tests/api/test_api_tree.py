@@ -7,7 +7,11 @@ import numpy as np
 import pytest
 
 import volta
+import volta.numpy as vnp
 from volta import tree, tree_util
+from volta.errors import ShapeError
+
+X = np.random.default_rng(5).uniform(-1, 1, (4, 3)).astype(np.float32)
 
 
 def test_tree_functions() -> None:
@@ -110,3 +114,30 @@ def test_names_of_jax() -> None:
     assert tree_util.tree_leaves([1, 2]) == [1, 2]
     assert tree_util.tree_unflatten(tree_util.tree_structure([0]), [5]) == [5]
     assert tree_util.tree_reduce(max, [1, 3, 2]) == 3 and tree_util.tree_all([1])
+
+
+def test_ravel_pytree():
+    params = {"w": X, "b": (np.zeros(2, np.float32), 3.0), "none": None, "empty": np.zeros((0, 2), np.float32)}
+    flat, unravel = volta.flatten_util.ravel_pytree(params)
+    assert flat.shape == (X.size + 3,) and flat.dtype == np.float32
+    again = unravel(flat)
+    assert tree.structure(again) == tree.structure(params)
+    for a, b in zip(tree.leaves(again), tree.leaves(params), strict=True):
+        np.testing.assert_array_equal(a, b)
+    with pytest.raises(ShapeError, match=rf"needs shape \({X.size + 3},\), not \(4,\)"):
+        unravel(flat[:4])
+    mixed, back = volta.flatten_util.ravel_pytree([np.int32([1, 2]), np.float64([0.5])])
+    assert mixed.dtype == np.float64 and [x.dtype.name for x in back(mixed)] == ["int32", "float64"]
+    nothing, back = volta.flatten_util.ravel_pytree(())
+    assert nothing.shape == (0,) and back(nothing) == ()
+
+
+def test_a_gradient_through_ravel_pytree_has_the_bits_of_the_tree():
+    def loss(p):
+        return vnp.sum(vnp.tanh(X @ p["w"] + p["b"]) ** 2)
+
+    params = {"w": np.ones((X.shape[-1], 2), np.float32), "b": np.ones(2, np.float32)}
+    flat, unravel = volta.flatten_util.ravel_pytree(params)
+    gradient = volta.grad(lambda v: loss(unravel(v)))
+    assert gradient(flat).tolist() == volta.jit(gradient)(flat).tolist()
+    assert gradient(flat).tolist() == volta.flatten_util.ravel_pytree(volta.grad(loss)(params))[0].tolist()

@@ -71,6 +71,10 @@ def test_empty():
         vnp.max(empty, 0)
     with pytest.raises(ShapeError, match="is empty"):
         vnp.argmax(empty, 0)
+    for name in ("max", "min"):
+        for x in (empty, empty.astype(np.int8), np.zeros((2, 0), np.float64)):
+            same_as_numpy(lambda np, x, name=name: getattr(np, name)(x, 0, initial=-3), x)
+            same_as_numpy(lambda np, x, name=name: getattr(np, name)(x, (0, 1), keepdims=True, initial=-3), x)
 
 
 def test_reduction_errors():

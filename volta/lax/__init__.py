@@ -7,6 +7,9 @@ one shape (a rank-0 operand is used for every element), and a Python number take
 Array([2., 3.], dtype=float32)
 """
 
+from typing import TYPE_CHECKING
+
+from volta.core.absent import absent
 from volta.ops import lax as _lax
 
 from volta.ops.lax import *  # noqa: F403  isort: skip
@@ -14,3 +17,6 @@ from volta.lax.composites import *  # type: ignore[assignment]  # noqa: F403  is
 from volta.lax.composites import __all__ as _composites
 
 __all__ = sorted({*_lax.__all__, *_composites})
+
+if not TYPE_CHECKING:  # so that a type checker still knows which names there are
+    __getattr__ = absent(__name__)

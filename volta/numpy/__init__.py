@@ -10,6 +10,9 @@ Array(3., dtype=float32)
 
 # ruff: noqa: I001 - packed, so that the names can be read at a glance
 # fmt: off
+from typing import TYPE_CHECKING
+
+from volta.core.absent import absent
 from volta.core.dtypes import finfo, iinfo
 from volta.core.interp import Value as ndarray
 from volta.numpy import linalg, methods, ufunc_methods  # noqa: F401  (these two put operators on arrays, and methods on functions)
@@ -125,3 +128,6 @@ __all__ = [
     "unravel_index", "unsignedinteger", "unstack", "unwrap", "vander", "var", "vdot", "vecdot", "vecmat",
     "vectorize", "vsplit", "vstack", "where", "zeros", "zeros_like",
 ]
+
+if not TYPE_CHECKING:  # so that a type checker still knows which names there are
+    __getattr__ = absent(__name__)

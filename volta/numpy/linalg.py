@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from volta.core.absent import absent
 from volta.core.errors import ShapeError
 from volta.core.source import at_user_line
 from volta.numpy import binary, creation, reductions, ufuncs
@@ -22,6 +23,9 @@ __all__ = [
 ]  # fmt: skip
 
 Array = Any
+
+if not TYPE_CHECKING:  # so that a type checker still knows which names there are
+    __getattr__ = absent(__name__)
 
 
 def diagonal(x: Array, /, *, offset: int = 0) -> Array:

@@ -121,6 +121,9 @@ def _extreme(
                         f"{name}: axis {a} of shape {aval.shape} is empty, so there is no {name}; give `initial`"
                     )
                 )
+    elif 0 in (aval.shape[a] for a in axes):  # of no elements, `initial` is the answer
+        kept = tuple(n for i, n in enumerate(aval.shape) if i not in axes)
+        return keep_axes(as_value(broadcast_array(convert(initial, aval.dtype), kept)), aval.shape, axes, keepdims)
     out = _reduce(name, reduce, _masked(name, x, where, worst(aval.dtype)), axis, keepdims)
     return out if initial is None else pair(out, convert(initial, aval.dtype))
 

@@ -9,6 +9,9 @@ split a key before each use.
 (3,)
 """
 
+from typing import TYPE_CHECKING
+
+from volta.core.absent import absent
 from volta.random.distributions import (
     bernoulli,
     categorical,
@@ -48,3 +51,6 @@ __all__ = [
     "uniform",
     "wrap_key_data",
 ]
+
+if not TYPE_CHECKING:  # so that a type checker still knows which names there are
+    __getattr__ = absent(__name__)

@@ -1,0 +1,107 @@
+"""Names that people look for and that are not there: what to write instead, said where they look.
+
+Each public namespace has ``__getattr__ = absent(__name__)``; :data:`WAYS` holds what it says, by namespace.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+_LOOP = (
+    "compiled loops are planned. Until then write a Python loop: inside jit it is unrolled, so for many steps jit one "
+    "step and loop around it"
+)
+_CHOICE = "compiled branches are planned. Until then compute both and choose: volta.numpy.where(condition, a, b)"
+_RULE = (
+    "derivative rules of your own are planned. Until then f(x) with the derivative of g(x) is "
+    "stop_gradient(f(x)) + (g(x) - stop_gradient(g(x))), with volta.lax.stop_gradient"
+)
+_DEVICES = (
+    "programs over several devices are planned. Until then volta.device_put(x, 'cuda:1') puts data on a device, and a "
+    "jitted call runs where its arguments are"
+)
+_INSIDE = (
+    "a compiled program calls nothing outside of itself. Return the value, or run under volta.disable_jit(), where "
+    "every operation runs by itself and print shows numbers"
+)
+_NANS = (
+    "nothing looks for NaN while a program runs. Run it under volta.disable_jit() and test with "
+    "volta.numpy.isfinite(x).all() where it may arise"
+)
+_SWITCHES = "there are no global switches; docs/settings.md lists the settings, volta.execution_context sets a block's"
+_FLOAT64 = "float64 is always there: ask for it by dtype"
+_COMPLEX = "there are no complex dtypes; keep the real and the imaginary part as two arrays"
+_MATRICES = (
+    "decompositions and solvers are planned. Outside of traced functions use NumPy's or SciPy's on numpy.asarray(x)"
+)
+_CONVOLUTION = "convolutions and windows are planned; volta.numpy.convolve has those of one dimension"
+_REJECTION = (
+    "this distribution needs a compiled loop, which is planned; sample it with NumPy or SciPy, and pass the result"
+)
+_COLLECTIVE = "collectives are planned with programs over several devices; sum over a mapped axis outside of vmap"
+
+
+def _each(way: str, names: str) -> dict[str, str]:
+    return dict.fromkeys(names.split(), way)
+
+
+WAYS: dict[str, dict[str, str]] = {
+    "volta": {
+        **_each(_RULE, "custom_jvp custom_vjp custom_gradient"),
+        **_each(_DEVICES, "pmap shard_map make_mesh set_mesh NamedSharding sharding"),
+        **_each(_INSIDE, "debug pure_callback experimental"),
+        **_each(_NANS, "debug_nans debug_infs"),
+        **_each(_SWITCHES, "config"),
+        **_each(_FLOAT64, "enable_x64"),
+        **_each(
+            "it is volta.tree.map, volta.tree.leaves and so on", "tree_map tree_leaves tree_flatten tree_unflatten"
+        ),
+        "checkpoint_policies": "checkpoint recomputes all of its function; give it the parts to recompute",
+        "export": "a jitted function's .lower(*args) gives its program and plan; `volta offline` writes GPU kernels",
+        "named_call": "it is volta.named_scope",
+    },
+    "volta.ops": {
+        **{name: f"it is volta.nn.{name}" for name in ("segment_sum", "segment_prod", "segment_max", "segment_min")},
+    },
+    "volta.lax": {
+        **_each(_LOOP, "scan fori_loop while_loop"),
+        **_each(_CHOICE, "cond switch"),
+        "map": "volta.vmap gives the same bits; for less memory loop over parts of the batch",
+        **_each(_CONVOLUTION, "conv conv_general_dilated conv_transpose conv_with_general_padding reduce_window"),
+        **_each(_RULE, "custom_root custom_linear_solve"),
+        **_each(_COLLECTIVE, "psum pmean pmax pmin all_gather all_to_all ppermute psum_scatter axis_index axis_size"),
+        **_each(_COMPLEX, "complex conj fft"),
+        **_each(_MATRICES, "linalg"),
+    },
+    "volta.numpy": {
+        **_each(_COMPLEX, "complex64 complex128 csingle cdouble complex_ fft"),
+        **_each(_MATRICES, "polyfit roots"),
+    },
+    "volta.numpy.linalg": {
+        **_each(
+            _MATRICES,
+            "cholesky cond det eig eigh eigvals eigvalsh inv lstsq matrix_rank pinv qr slogdet solve svd svdvals "
+            "tensorinv tensorsolve",
+        ),
+    },
+    "volta.random": {
+        **_each(_REJECTION, "gamma loggamma beta binomial chisquare dirichlet f multinomial poisson t wald"),
+        **_each(_MATRICES, "multivariate_normal orthogonal"),
+    },
+}
+
+
+def absent(module: str) -> Callable[[str], Any]:
+    """A module's ``__getattr__``: an AttributeError that says what to do where the name is one of :data:`WAYS`."""
+
+    def get(name: str) -> NoReturn:
+        way = WAYS[module].get(name)
+        raise AttributeError(
+            f"module {module!r} has no attribute {name!r}" + (f": {way}" if way else ""),
+            name=name,
+            obj=sys.modules[module],
+        )
+
+    return get
