@@ -39,6 +39,13 @@ def _why_no_gpu() -> str | None:
     return None
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """For `pytest -n auto`: a process for each processor; none where there is a GPU, whose memory is measured."""
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return 0 if _why_no_gpu() is None else min(8, processors)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _earlier_modules_are_not_garbage() -> None:
     """What earlier tests compiled stays; walking it in every full collection took a tenth of the time of all tests."""

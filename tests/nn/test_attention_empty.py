@@ -1,10 +1,13 @@
 """Attention where an operand has no elements, on the CPU and by the CUDA kernels on the host."""
 
+import itertools
+
 import numpy as np
 import pytest
 
 import volta
 import volta.numpy as vnp
+from tests.sampling import sampled
 from volta import lax, nn
 from volta.errors import ShapeError
 from volta.numba_cuda.host import host
@@ -36,13 +39,23 @@ def check(f, *args):
     return got
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize(
-    ("q", "kv"),
-    [(NONE, FOUR), (FOUR, NONE), (NONE, NONE), (FOUR[:, :1], NONE), (FOUR[:, :1], NONE[:, :, :1])],
-    ids=["no query", "no key", "neither", "one query", "one query, shared heads"],
+SHAPES = {
+    "no query": (NONE, FOUR),
+    "no key": (FOUR, NONE),
+    "neither": (NONE, NONE),
+    "one query": (FOUR[:, :1], NONE),
+    "one query, shared heads": (FOUR[:, :1], NONE[:, :, :1]),
+}
+
+
+@sampled(
+    "shapes, case",
+    itertools.product(SHAPES, CASES),
+    quick=lambda x: x[0] == "no key" or x[1] == "bias and lengths",
 )
-def test_operands_computed_inside_jit(q, kv, case):
+def test_operands_computed_inside_jit(shapes, case):
+    q, kv = SHAPES[shapes]
+
     def attend(q, k, v):
         return nn.dot_product_attention(q * 2, k * 2, v * 3, **CASES[case])
 

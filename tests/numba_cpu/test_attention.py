@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests import attention_reference as reference
+from tests.sampling import sampled
 from volta import lax
 from volta.core import dtypes
 from volta.testing import assert_bits_equal
@@ -43,21 +44,14 @@ SIZES = [  # B, N, K, T, S, H, Hv
 ]
 
 
-QUICK = (SIZES[0], SIZES[3], SIZES[6])
-
-
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize(
-    "sizes", [pytest.param(x, id=str(x), marks=[] if x in QUICK else pytest.mark.slow) for x in SIZES]
-)
+@sampled("sizes", SIZES, quick=(SIZES[0], SIZES[3], SIZES[6]), ids=str)
 def test_sizes(sizes, causal):
     check(*operands(*sizes), causal=causal)
 
 
 @pytest.mark.parametrize("dtype", ["f8", "f2", "bf16"])
-@pytest.mark.parametrize(
-    "sizes", [(1, 2, 1, 66, 67, 9, 5), pytest.param((1, 1, 1, 3, 130, 16, 32), marks=pytest.mark.slow)]
-)
+@sampled("sizes", [(1, 2, 1, 66, 67, 9, 5), (1, 1, 1, 3, 130, 16, 32)], quick=[(1, 2, 1, 66, 67, 9, 5)])
 def test_dtypes(sizes, dtype):
     check(*operands(*sizes, dtype), causal=True)
 

@@ -1,5 +1,7 @@
 """The matrix-product kernels have the bits of the definition: every shape, layout, dtype, width and cut into tasks."""
 
+import itertools
+
 import llvmlite.binding as llvm
 import ml_dtypes
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 from dot_oracle import bits, oracle, run
 from llvmlite import ir
 
+from tests.sampling import sampled
 from volta.numba_cpu import target
 from volta.numba_cpu.lower import LIBRARY
 from volta.xla_like.dot_schedule import DotSpec, fold_batch
@@ -68,9 +71,11 @@ def laid_out(x, layout, rng):
 LAYOUTS = ["plain", "transposed", "negative", "spaced", "rows apart", "batch inside"]
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("left", LAYOUTS)
-@pytest.mark.parametrize("right", LAYOUTS)
+@sampled(
+    "right, left, width",
+    itertools.product(LAYOUTS, LAYOUTS, WIDTHS),
+    quick=lambda x: x[2] == WIDTHS[0] or "transposed" in x,
+)
 def test_layouts(width, left, right):
     rng = np.random.default_rng(7)
     for batch, m, k, n in [((1, 1), 35, 300, 48), ((2, 3), 33, 17, 33), ((1, 18), 20, 9, 40), ((1, 1), 1, 260, 70)]:
@@ -120,8 +125,12 @@ DTYPES = [
 ]
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("dtypes", DTYPES, ids=str)
+@sampled(
+    "dtypes, width",
+    itertools.product(DTYPES, WIDTHS),
+    quick=lambda x: x[1] == WIDTHS[0] or x[0] in DTYPES[::4],
+    ids=str,
+)
 def test_dtypes(width, dtypes):
     rng = np.random.default_rng(11)
     one = spec(*dtypes, width=width)

@@ -1,9 +1,12 @@
 """Products on the host runner: whatever the tile, the layout and the dtypes, the bits are the CPU's."""
 
+import itertools
+
 import numpy as np
 import pytest
 
 import volta.numpy as vnp
+from tests.sampling import sampled
 from volta.numba_cuda.products import dot
 from volta.testing import fill
 from volta.testing.host_grid import HostKernels, check_on_host
@@ -34,22 +37,12 @@ def product(layout, kind):
     return f
 
 
-def some(quick, *values):
-    """Values to try, all but the quick ones marked as slow."""
-    return [pytest.param(*v, marks=() if v in quick else pytest.mark.slow) for v in values]
-
-
-@pytest.mark.parametrize(
-    ("layout", "kind", "tile"),
-    [
-        pytest.param(
-            layout, kind, tile, id=f"{layout}-{kind}-{i}",
-            marks=() if layout == "NT" and tile.rows == 32 and kind != "float64" else pytest.mark.slow,
-        )
-        for layout in LAYOUTS
-        for i, (kind, tile) in enumerate(TILES)
-    ],
-)  # fmt: skip
+@sampled(
+    "layout, kind, tile",
+    [(layout, *tile) for layout in LAYOUTS for tile in TILES],
+    quick=lambda x: x[0] == "NT" and x[2].rows == 32 and x[1] != "float64",
+    ids=lambda x: f"{x[0]}-{x[1]}-{TILES.index(x[1:])}",
+)
 def test_every_tile_has_the_cpus_bits_in_every_layout(monkeypatch, layout, kind, tile):
     monkeypatch.setattr(dot, TABLES[kind], {tile: (1, 1, 1, 1)})
     for m, k, n in ((tile.rows + 4, 272, tile.cols + 8), (tile.rows - 3, 2 * tile.depth + 5, 7)):
@@ -60,27 +53,23 @@ def test_every_tile_has_the_cpus_bits_in_every_layout(monkeypatch, layout, kind,
 KINDS = ("float32", "highest", "float64")
 
 
-@pytest.mark.parametrize(
-    ("kind", "k"),
-    some(
-        {("float32", 0), ("float32", 257), ("highest", 257)},
-        *[(x, k) for x in KINDS for k in (0, 1, 255, 256, 257, 513)],
-    ),
+@sampled(
+    "kind, k",
+    itertools.product(KINDS, (0, 1, 255, 256, 257, 513)),
+    quick=[("float32", 0), ("float32", 257), ("highest", 257)],
 )
 def test_chunks_of_k_end_where_the_cpus_do(kind, k):
     check_on_host(product("NN", kind), *operands(kind, 33, k, 40), kernels=KERNELS)
 
 
-@pytest.mark.parametrize(
-    ("kind", "per", "whole"),
-    some(
-        {("float32", 2, 1)},
-        *[
-            (x, per, w)
-            for x, per in (("float32", 2), ("float32", 1), ("highest", 2), ("float64", 3), ("int32", 2))
-            for w in (0, 1)
-        ],
-    ),
+@sampled(
+    "kind, per, whole",
+    [
+        (kind, per, whole)
+        for kind, per in (("float32", 2), ("float32", 1), ("highest", 2), ("float64", 3), ("int32", 2))
+        for whole in (0, 1)
+    ],
+    quick=[("float32", 2, 1)],
 )
 def test_tiles_in_parts_of_k_have_the_same_bits(monkeypatch, kind, per, whole):
     monkeypatch.setattr(dot, "_cut", lambda *args: (0.0, whole, per))
@@ -93,22 +82,17 @@ def test_tiles_in_parts_of_k_have_the_same_bits(monkeypatch, kind, per, whole):
         check_on_host(product("TN", kind), *LAYOUTS["TN"](*operands(kind, 40, k, 70)), kernels=KERNELS)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "layout"),
-    some(
-        {("bfloat16", "TT")},
-        *[(d, x) for d in ("bfloat16", "float16", "int8", "uint16", "int32") for x in ("NN", "TT")],
-    ),
+@sampled(
+    "dtype, layout",
+    itertools.product(("bfloat16", "float16", "int8", "uint16", "int32"), ("NN", "TT")),
+    quick=[("bfloat16", "TT")],
 )
 def test_operands_that_change_their_dtype_on_the_way(dtype, layout):
     a, b = (vnp.asarray(x).astype(dtype) for x in LAYOUTS[layout](*operands("float32", 40, 48, 72)))
     check_on_host(product(layout, dtype), np.asarray(a), np.asarray(b), kernels=KERNELS)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "rows"),
-    some({("float32", 3)}, *[(d, r) for d in ("float32", "bfloat16", "float64", "int8") for r in (1, 3)]),
-)
+@sampled("dtype, rows", itertools.product(("float32", "bfloat16", "float64", "int8"), (1, 3)), quick=[("float32", 3)])
 def test_few_rows_times_a_matrix(dtype, rows):
     for k, n in ((300, 64), (700, 132), (2600, 33))[: 1 if (dtype, rows) == ("float32", 3) else 3]:
         a, b = (np.asarray(vnp.asarray(x).astype(dtype)) for x in operands("float32", rows, k, n))

@@ -1,5 +1,7 @@
 """Epilogues in the kernels of products: one launch, no memory for the product, and the CPU's bits."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,6 +11,7 @@ import volta
 import volta.numpy as vnp
 from tests.numba_cuda.test_cuda_dot import TABLES, TILES
 from tests.numba_cuda.test_gpu import needs_gpu
+from tests.sampling import sampled
 from volta import nn
 from volta.numba_cuda.device_plan import device_plan
 from volta.numba_cuda.products import dot, dot_split
@@ -77,8 +80,11 @@ def operands(m=M, k=K, n=N):
     return *weights, normal(n, seed=2), normal(m, n, seed=3), normal(m, seed=4), index, normal(m, 7 * n, seed=5)
 
 
-@pytest.mark.parametrize("name", EPILOGUES)
-@pytest.mark.parametrize("n", [N, 65])
+@sampled(
+    "name, n",
+    itertools.product(EPILOGUES, (N, 65)),
+    quick=lambda x: x[1] == N or x[0] in ("bias and gelu", "turned", "in a larger array"),
+)
 def test_an_epilogue_is_computed_in_the_kernel_of_its_product(name, n):
     f = EPILOGUES[name]
     args = operands(n=n)
@@ -89,8 +95,8 @@ def test_an_epilogue_is_computed_in_the_kernel_of_its_product(name, n):
     check_fused(lambda x, w, *rest: f(x @ w, *rest), *args, stored=name in BOTH)
 
 
-@pytest.mark.parametrize(
-    "kind", ["highest", "float64", "bfloat16", "float16", "int32", pytest.param("int64", marks=pytest.mark.slow)]
+@sampled(
+    "kind", ("highest", "float64", "bfloat16", "float16", "int32", "int64"), quick=("highest", "bfloat16", "int32")
 )
 def test_products_of_every_kind_have_epilogues(kind):
     dtype = "float32" if kind == "highest" else kind
@@ -105,13 +111,7 @@ def test_products_of_every_kind_have_epilogues(kind):
     check_fused(both, x, w, c, stored=True)
 
 
-@pytest.mark.parametrize(
-    ("kind", "tile"),
-    [
-        pytest.param(kind, tile, id=f"{kind}-{i}", marks=() if tile.rows == 32 else pytest.mark.slow)
-        for i, (kind, tile) in enumerate(TILES)
-    ],
-)
+@sampled("kind, tile", TILES, quick=lambda x: x[1].rows == 32, ids=lambda x: f"{x[0]}-{TILES.index(x)}")
 def test_every_tile_has_an_epilogue_inside_and_at_the_edges(monkeypatch, kind, tile):
     monkeypatch.setattr(dot, TABLES[kind], {tile: (1, 1, 1, 1)})
     monkeypatch.setattr(dot, "_cut", lambda chip, tile, blocks, *_: (float("inf"), blocks, 0))

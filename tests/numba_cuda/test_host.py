@@ -10,6 +10,7 @@ from test_ptx import program_of
 
 import volta
 import volta.numpy as vnp
+from tests.sampling import sampled
 from volta import nn, optim
 from volta.emit.loops import I32, I64, load_arg, offset
 from volta.numba_cuda import kernels
@@ -35,10 +36,9 @@ def normal(*shape, seed=0):
 
 
 QUICK = ("exp", "select_n", "reduce_sum", "argmax", "pad", "sort", "cumsum")
-PRIMITIVES = [pytest.param(p, id=p.name, marks=[] if p.name in QUICK else pytest.mark.slow) for p in vocabulary()]
 
 
-@pytest.mark.parametrize("primitive", PRIMITIVES)
+@sampled("primitive", vocabulary(), quick=lambda p: p.name in QUICK, ids=lambda p: p.name)
 def test_kernels_of_every_primitive_have_the_cpus_bits(primitive):
     for case in cases(primitive, dtypes_of(primitive)[0]):
         program = program_of(case)

@@ -5,6 +5,7 @@ import pytest
 
 import volta
 import volta.numpy as vnp
+from tests.sampling import sampled
 from volta import lax, nn
 from volta.numba_cuda.host import host
 from volta.testing import fill
@@ -21,11 +22,7 @@ def check(f, *args):
     check_on_host(f, *args, orders=["shuffled"], kernels=KERNELS)
 
 
-def quick(values, few):
-    return [v if v in few else pytest.param(v, marks=pytest.mark.slow) for v in values]
-
-
-@pytest.mark.parametrize("n", quick(LENGTHS, (65,)))
+@sampled("n", LENGTHS, quick=(65,))
 def test_reductions(n):
     for shape, axis in (((3, n), 1), ((n, 5), 0), ((n,), 0), ((2, n, 3), 1)):
         x = fill("cancel", shape, "float32", n)
@@ -39,7 +36,7 @@ def test_reductions(n):
             check(lambda x, axis=axis: nn.softmax(x, axis), x)
 
 
-@pytest.mark.parametrize("n", quick(LENGTHS, (65,)))
+@sampled("n", LENGTHS, quick=(65,))
 def test_scans_and_sorts(n):
     x = fill("normal", (3, n), "float32", n)
     check(lambda x: (vnp.cumsum(x, 1), lax.cummax(x, 1, reverse=True)), x)
@@ -48,7 +45,7 @@ def test_scans_and_sorts(n):
         check(lambda x: (vnp.sort(x, 1), vnp.argsort(x, 1)), np.round(x * 3))
 
 
-@pytest.mark.parametrize("dtype", quick(DTYPES, ()))
+@sampled("dtype", DTYPES, quick=("bfloat16",))
 def test_dtypes(dtype):
     x = fill("normal", (7, 300), "float32", 1)
     x = np.asarray(vnp.asarray(x * 3).astype(dtype))
@@ -61,7 +58,7 @@ def test_dtypes(dtype):
         check(lambda x: x.at[vnp.arange(40) % 5].add(x[vnp.arange(40) % 7]), x)
 
 
-@pytest.mark.parametrize("k", quick((0, 1, 15, 16, 17, 255, 256, 257, 511, 513, 1000), (17,)))
+@sampled("k", (0, 1, 15, 16, 17, 255, 256, 257, 511, 513, 1000), quick=(17,))
 def test_products(k):
     for m, n in ((1, 1), (1, 130), (130, 1), (33, 65), (64, 128), (129, 127)):
         x, y = fill("normal", (m, k), "float32", k), fill("normal", (k, n), "float32", k + 1)
@@ -72,7 +69,7 @@ def test_products(k):
 
 
 @pytest.mark.parametrize("kind", ["add", "set", "mul", "max"])
-@pytest.mark.parametrize("count", quick((0, 1, 5, 257, 1025, 5000), (257,)))
+@sampled("count", (0, 1, 5, 257, 1025, 5000), quick=(257,))
 def test_scatters(kind, count):
     x, updates = fill("normal", (50, 33), "float32", 1), fill("normal", (count, 33), "float32", 2)
     where = np.random.default_rng(count).integers(-3, 53, count).astype(np.int32)

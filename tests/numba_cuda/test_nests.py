@@ -5,6 +5,7 @@ import pytest
 
 import volta
 import volta.numpy as vnp
+from tests.sampling import sampled
 from volta import nn
 from volta.api.arguments import ShapeDtypeStruct
 from volta.numba_cuda import kernels
@@ -120,7 +121,7 @@ QUICK = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n not in QUICK)) for n in PROGRAMS])
+@sampled("name", PROGRAMS, quick=QUICK)
 def test_variants_have_the_cpus_bits(name):
     f, args = PROGRAMS[name]
     check_on_host(f, *args, orders=("shuffled",), kernels=KERNELS)
@@ -155,9 +156,7 @@ ROWS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "choose", [pytest.param(c, marks=[pytest.mark.slow] * (i % 3 > 0)) for i, c in enumerate(ROWS)]
-)
+@sampled("choose", ROWS, quick=ROWS[::3])
 def test_two_ways_to_share_rows_out_have_the_same_bits(monkeypatch, choose):
     monkeypatch.setattr(row_variants, "choose_row", choose)
     check_on_host(nn.softmax, normal(5, 200), orders=("shuffled",), kernels=KERNELS)

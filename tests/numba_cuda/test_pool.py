@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.sampling import sampled
 from tests.thread_support import run_threads
 from volta.numba_cuda.device.pool import ALIGNMENT, OutOfDeviceMemory, Pool, rounded
 
@@ -73,7 +74,7 @@ def _random_walk(seed: int, share: float) -> tuple[int, int, int, Pool]:
     return peak, stats.peak, stats.reserved_peak, pool
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 8))])
+@sampled("seed", range(8), quick=[0])
 def test_random_allocations_waste_little(seed):
     """What is set aside is what is asked for; what is reserved beyond it is fragmentation."""
     asked, set_aside, reserved, _ = _random_walk(seed, 0.5)

@@ -1,5 +1,6 @@
 """Every primitive's CUDA kernels compile to PTX without a GPU, and the text keeps the rules of strict kernels."""
 
+import itertools
 import re
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import pytest
 
 import volta
 import volta.numpy as vnp
+from tests.sampling import sampled
 from volta import nn
 from volta.core.avals import ShapedArray
 from volta.core.ir import ClosedJaxpr, Eqn, Jaxpr, Var
@@ -33,15 +35,11 @@ def sources_of(case, capability):
     return {launch.source.name: launch.source for launch in kernels.launches_of(plan, capability)}
 
 
-OTHERS = [pytest.param(c, marks=pytest.mark.slow) for c in ("7.0", "7.5", "8.0", "8.6", "8.9")]
-
-
 QUICK = ("exp", "sin", "pow", "div", "rem", "convert_element_type", "reduce_sum", "argmax", "gather", "pad", "sort")
-EVERY_PRIMITIVE = [pytest.param(p, id=p.name, marks=() if p.name in QUICK else pytest.mark.slow) for p in vocabulary()]
 
 
-@pytest.mark.parametrize("capability", ["9.0", *OTHERS])
-@pytest.mark.parametrize("primitive", EVERY_PRIMITIVE)
+@sampled("capability", ("9.0", "7.0", "7.5", "8.0", "8.6", "8.9"), quick=("9.0",))
+@sampled("primitive", vocabulary(), quick=lambda p: p.name in QUICK, ids=lambda p: p.name)
 def test_kernels_of_every_primitive_compile_and_keep_the_rules(primitive, capability):
     sources = {}
     for dtype in dtypes_of(primitive):
@@ -91,19 +89,12 @@ def test_the_samples_have_every_class_of_kernels():
     assert seen | {"combine"} == set(kernels.KERNEL_CLASSES)
 
 
-def long(name, capability):
-    """Attention's kernels are large: the quick set compiles them once."""
-    return pytest.mark.slow if name == "attention" and capability != "8.9" else ()
+EVERY_CLASS = list(itertools.product(SAMPLES, ("7.5", "8.0", "8.9", "9.0")))
+QUICK_CLASSES = [("attention", "8.9"), *((name, "9.0") for name in SAMPLES if name != "attention")]
+QUICK_CLASSES += [(name, capability) for name in ("rows", "product", "few updates") for capability in ("7.5", "8.0")]
 
 
-EVERY_CLASS = [
-    pytest.param(name, capability, marks=long(name, capability), id=f"{name}-{capability}")
-    for name in SAMPLES
-    for capability in ("7.5", "8.0", "8.9", "9.0")
-]
-
-
-@pytest.mark.parametrize(("name", "capability"), EVERY_CLASS)
+@sampled("name, capability", EVERY_CLASS, quick=QUICK_CLASSES)
 def test_every_class_of_kernels_compiles_for_each_capability(name, capability):
     (x,) = offline.compile_plan(plan_of(name), [capability], cubin=bool(nvjitlink.libraries()))
     assert f".target {ptx.CAPABILITIES[capability][0]}" in x.ptx

@@ -1,6 +1,7 @@
 """The memory suite of `volta verify` passes on a GPU, and on the stand-in for the driver."""
 
 from volta.runtime.plan_cache import PLAN_CACHE
+from volta.testing.transformer import Transformer
 from volta.verify import checks, memory
 
 
@@ -19,7 +20,9 @@ def test_memory_is_as_planned_whatever_other_suites_left(gpu, monkeypatch):
     for number in range(1000):
         PLAN_CACHE.put(("old", number), Old(gpu))
     monkeypatch.setattr(PLAN_CACHE, "capacity", len(PLAN_CACHE))
+    if hasattr(gpu.api, "fake"):  # the host runs the kernels, a step's more than once
+        monkeypatch.setattr(memory, "_MODEL", Transformer(layers=1, length=8, batch=2))
     gpu.pool.take(560 << 20, gpu.main).give_back()  # the arena of the program that must not fit would fit in it
     found = list(memory.memory(checks.Setting("cuda")))
     assert len(found) == 5 and not [check for check in found if check.problem]
-    assert found[0].figures["measured"] > 1_000_000
+    assert found[0].figures["measured"] > 100_000
