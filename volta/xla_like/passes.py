@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import attrs
 import numpy as np
 
 from volta.core import dtypes
+from volta.core.avals import ShapedArray
 from volta.core.ir import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var
-from volta.ops.primitive import Family
+from volta.ops.primitive import REGISTRY, Family
 from volta.xla_like.verify import verify_graph
 
 Evaluate = Callable[[ClosedJaxpr], Sequence[Any]]
@@ -175,10 +177,7 @@ def join_common(program: ClosedJaxpr) -> ClosedJaxpr:
 def turn_products(program: ClosedJaxpr) -> ClosedJaxpr:
     """A matrix product that is only used transposed is computed that way: x * y is y * x to the last bit."""
     made = {e.outputs[0]: e for e in program.eqns if e.primitive.name == "dot_general"}
-    uses: dict[Atom, int] = {}
-    for atom in (*(a for e in program.eqns for a in e.inputs), *program.jaxpr.outvars):
-        uses[atom] = uses.get(atom, 0) + 1
-    eqns = []
+    uses, eqns = _uses(program), []
     for eqn in program.eqns:
         product = made.get(eqn.inputs[0]) if eqn.primitive.name == "transpose" and eqn.inputs else None  # type: ignore[arg-type]
         if product is not None and uses[eqn.inputs[0]] == 1 and eqn.params["permutation"] == _turned(product):
@@ -197,6 +196,75 @@ def _turned(product: Eqn) -> tuple[int, ...]:
     return (*range(batch), *range(batch + left, rank), *range(batch, batch + left))
 
 
+@attrs.define
+class _Padded:
+    """A sum of parts that zeros continue along one axis: where each begins, and how much of the axis they are."""
+
+    axis: int
+    parts: list[tuple[int, Atom]]
+    length: int
+
+
+def lay_side_by_side(program: ClosedJaxpr) -> ClosedJaxpr:
+    """A sum of arrays padded with zeros, which fill an axis and nowhere meet, is their concatenation.
+
+    So are the cotangents of slices added up. An element is added to zeros alone: x + 0 is x but for -0 + 0, which is 0,
+    and adding 0 once more changes nothing. So 0 is added once to each part.
+    """
+    known: dict[Atom, _Padded] = {}
+    uses, eqns = _uses(program), []
+    for eqn in program.eqns:
+        name, replaced = eqn.primitive.name, [eqn]
+        if name == "pad" and (one := _padded(eqn)):
+            known[eqn.outputs[0]] = one
+        elif name == "add" and all(a in known and uses[a] == 1 for a in eqn.inputs):
+            few, many = sorted((known.pop(a) for a in eqn.inputs), key=lambda x: len(x.parts))
+            if few.axis == many.axis:
+                many.parts += few.parts
+                many.length += few.length
+                known[eqn.outputs[0]] = many
+                if many.length == eqn.outputs[0].aval.shape[many.axis]:
+                    replaced = _side_by_side(eqn, many) or replaced
+        eqns += replaced
+    return ClosedJaxpr(program.jaxpr.replace(eqns=tuple(eqns)), program.consts)
+
+
+def _padded(eqn: Eqn) -> _Padded | None:
+    """What a padding with zeros along one axis is."""
+    part, value = eqn.inputs
+    axes = [a for a, config in enumerate(eqn.params["padding_config"]) if config != (0, 0, 0)]
+    if len(axes) != 1 or not _literal_is(value, 0.0):
+        return None
+    low, high, interior = eqn.params["padding_config"][axes[0]]
+    return _Padded(axes[0], [(low, part)], part.aval.shape[axes[0]]) if min(low, high) >= 0 == interior else None
+
+
+def _side_by_side(total: Eqn, padded: _Padded) -> list[Eqn] | None:
+    """The equations of a sum as a concatenation; None where parts meet."""
+    eqns: list[Eqn] = []
+    sums: list[Atom] = []
+    end, dtype = 0, total.outputs[0].aval.dtype
+    for low, part in sorted(padded.parts, key=lambda x: x[0]):
+        if low != end:
+            return None
+        end += part.aval.shape[padded.axis]
+        if dtypes.is_float(dtype):
+            zero = Literal(0.0, ShapedArray((), dtype))
+            eqns.append(Eqn(total.primitive, (part, zero), (Var(part.aval.strip_weak()),), {}, total.source))
+            part = eqns[-1].outputs[0]
+        sums.append(part)
+    joined = Eqn(REGISTRY["concatenate"], tuple(sums), total.outputs, {"dimension": padded.axis}, total.source)
+    return [*eqns, joined]
+
+
+def _uses(program: ClosedJaxpr) -> dict[Atom, int]:
+    """How often each value is read, as a result of the program too."""
+    uses: dict[Atom, int] = {}
+    for atom in (*(a for e in program.eqns for a in e.inputs), *program.jaxpr.outvars):
+        uses[atom] = uses.get(atom, 0) + 1
+    return uses
+
+
 def drop_dead(program: ClosedJaxpr) -> ClosedJaxpr:
     """Remove equations whose results nobody needs, and constants that nobody reads."""
     live = {a for a in program.jaxpr.outvars if isinstance(a, Var)}
@@ -210,4 +278,6 @@ def drop_dead(program: ClosedJaxpr) -> ClosedJaxpr:
     return ClosedJaxpr(jaxpr, tuple(program.consts[i] for i in kept))
 
 
-PASSES: tuple[Callable[[ClosedJaxpr], ClosedJaxpr], ...] = (drop_dead, simplify, join_common, turn_products, drop_dead)
+PASSES: tuple[Callable[[ClosedJaxpr], ClosedJaxpr], ...] = (
+    drop_dead, simplify, join_common, turn_products, lay_side_by_side, drop_dead,
+)  # fmt: skip
