@@ -185,7 +185,7 @@ def elements(call, access, x):
         yield at, at + x.dtype.itemsize
 
 
-def test_ranges_are_those_of_the_elements(plan):
+def test_ranges_are_those_of_the_elements(plan, request):
     sizes = {b.id: b.nbytes for b in plan.buffers}
     checked = 0
     for call in plan.calls:
@@ -201,7 +201,7 @@ def test_ranges_are_those_of_the_elements(plan):
                     found = list(elements(part, access, x))
                     assert (access.buffer, min(a for a, _ in found), max(b for _, b in found)) in writes
                     checked += 1
-    assert checked or plan.calls
+    assert checked or request.node.callspec.params["plan"] == "long rows"  # which has too many elements to visit
 
 
 def test_launches_wait_for_all_that_they_conflict_with(plan):

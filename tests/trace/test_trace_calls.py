@@ -60,8 +60,9 @@ def test_second_derivatives_through_jit_keep_their_bits() -> None:
 
     plain = second(lambda f: f)(X, Y)
     assert bits(second(volta.jit)(X, Y)) == bits(plain)
+    # The gradient of a checkpoint computes values again, so its own gradient has more uses of them to add up.
     for a, b in zip(second(volta.checkpoint)(X, Y), plain, strict=True):
-        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-6, atol=1e-5)
 
 
 def primitives(program) -> list[str]:
