@@ -73,6 +73,18 @@ def test_few_long_rows_are_cut_into_blocks() -> None:
     assert kernels(lambda x: vnp.sum(x, 1), struct(64, 1 << 15)) == ["row"]
 
 
+def test_the_joint_gradient_of_a_layer_norm_stores_nothing_an_element() -> None:
+    """What both kinds of sums need is computed again in each: mean and factor of a row are all that lies between."""
+
+    def loss(x, scale, bias, weights):
+        return vnp.sum(volta.nn.layer_norm(x, scale, bias) * weights)
+
+    x, vector = struct(8192, 768), struct(768)
+    plan = plan_of(volta.grad(loss, argnums=(0, 1, 2)), x, vector, vector, x)
+    assert [c.kernel.mode for c in plan.calls] == ["row", "row", "col"]
+    assert {b.aval.shape for b in plan.buffers if b.kind == "temp"} == {(8192,)}
+
+
 def test_an_optimization_barrier_ends_a_kernel() -> None:
     assert len(kernels(lambda x: vnp.exp(lax.optimization_barrier(vnp.sin(x))[0]), X)) == 2
     assert len(kernels(lambda x: vnp.exp(vnp.sin(x)), X)) == 1

@@ -19,7 +19,8 @@ BUDGET = 8
 _COST = {"div": 3, "sqrt": 3, "rsqrt": 4}
 
 SMALL = 8
-"""A once-a-row value that is at most 1/SMALL of the value it helps to recompute may be stored for it."""
+"""A value that is at most 1/SMALL of the one it helps to recompute may be stored for it, or longer, unless it is one an
+element."""
 
 
 @attrs.define(eq=False)
@@ -70,7 +71,7 @@ def recompute(fuser: Fuser, groups: list[Group], lowered: Lowered) -> None:
             for reader, copies in zip(readers, clones, strict=True):
                 assert copies is not None
                 _install(fuser, reader, copies, val, reads, last, position)
-            del reads.of[val]
+            del reads.of[val], last[val]  # not stored any more: others that follow from it cannot count on it
 
 
 def _hubs(
@@ -123,8 +124,8 @@ def _closure(
                 continue
             source = x.val
             level = home.levels.get(source)
-            if level == "row" and source.nbytes * SMALL <= val.nbytes:
-                continue
+            if level != "elem" and source.nbytes * SMALL <= val.nbytes:
+                continue  # of this group or stored by another
             if source in hubs or source.producer is None or source in results or last.get(source, -1) >= until:
                 continue  # is there anyway
             if level != "elem":
