@@ -37,7 +37,7 @@ def awkward(dtype, *shape):
     return x.astype(dtype)
 
 
-SCATTERS = [("add", 7, 700, 3), ("add", 30, 900, 40), ("set", 50, 100, 8)]
+SCATTERS = [("add", 7, 700, 3), ("add", 30, 900, 40), ("set", 50, 100, 8), ("add", 40, 60, 1292), ("set", 40, 60, 36)]
 MORE_SCATTERS = [
     *[(op, *s) for op in ("multiply", "min", "max") for s in ((7, 500, 3), (6, 20, 4))],
     ("add", 6, 20, 4), ("set", 6, 20, 5), ("add", 2, 9000, 1), ("add", 1, 8192, 3), ("set", 3, 4100, 1),
@@ -76,15 +76,23 @@ def test_many_updates_are_sorted_by_digits(monkeypatch, slots, count):
     check_on_host(volta.vmap(scatter("add")), *batched, orders=("shuffled",))
 
 
-@pytest.mark.parametrize(("count", "width"), [(100, 8), (5000, 768), (3, 5)])
+@pytest.mark.parametrize(("count", "width"), [(100, 8), (5000, 768), (3, 5), (7, 1540)])
 def test_every_update_and_column_has_a_thread(count, width):
     for lanes in (1, 4):
         if width % lanes == 0:
-            shift = indexing.tile_of(width // lanes)
-            blocks = indexing.blocks_of(count, width, lanes, shift)
-            along = 1 << shift
-            assert blocks * indexing.TILE_THREADS // along * along >= count * width // lanes
-            assert along <= max(width // lanes * 2, 32) and (along >= 32 or along >= width // lanes)
+            groups = width // lanes
+            for each in (1, indexing.columns_each(groups, scattering.GROUPS)):
+                share = -(-groups // each)
+                shift = indexing.tile_of(share)
+                blocks = indexing.blocks_of(count, width, lanes, shift, each)
+                along = 1 << shift
+                assert blocks * indexing.TILE_THREADS // along * along * each >= count * groups
+                assert along <= max(share * 2, 32) and (along >= 32 or along >= share)
+
+
+def test_columns_are_shared_out_so_that_few_threads_idle():
+    found = {groups: indexing.columns_each(groups, 4) for groups in (1, 2, 32, 192, 256, 320, 1024)}
+    assert found == {1: 1, 2: 2, 32: 4, 192: 3, 256: 4, 320: 2, 1024: 4}
 
 
 def test_wide_accesses_are_aligned():

@@ -16,24 +16,44 @@ def tile_of(columns: int) -> int:
     return min(range(least, TILE_THREADS.bit_length()), key=lambda s: (-(-columns >> s) << s, -s))
 
 
+def columns_each(columns: int, most: int) -> int:
+    """How many columns a thread takes: as many of ``most`` as leave the fewest threads idle."""
+
+    def covered(each: int) -> int:
+        share = -(-columns // each)
+        shift = tile_of(share)
+        return each * (-(-share >> shift) << shift)
+
+    return min(range(most, 0, -1), key=covered)
+
+
 class Tile:
-    """A thread's place in a tile of rows by columns: ``TILE_THREADS`` threads, 2**shift of them along the columns."""
+    """A thread's place in a tile of rows by columns: ``TILE_THREADS`` threads, 2**shift of them along the columns.
 
-    def __init__(self, b: ir.IRBuilder, shift: ir.Value, columns: ir.Value, lanes: int) -> None:
+    A thread has ``each`` groups of ``lanes`` columns, the width of the tile apart; `group` says where.
+    """
+
+    def __init__(self, b: ir.IRBuilder, shift: ir.Value, columns: ir.Value, lanes: int, each: int = 1) -> None:
+        self.b, self.lanes = b, lanes
         thread, block = thread_index(b), block_index(b)
-        along = b.shl(I64(1), shift)
-        groups = b.udiv(columns, I64(lanes)) if lanes > 1 else columns
-        chunks = b.lshr(b.sub(b.add(groups, along), I64(1)), shift)
-        row, chunk = divide(b, block, chunks)
+        self.along = b.shl(I64(1), shift)
+        self.groups = b.udiv(columns, I64(lanes)) if lanes > 1 else columns
+        share = b.udiv(b.add(self.groups, I64(each - 1)), I64(each)) if each > 1 else self.groups
+        row, chunk = divide(b, block, b.lshr(b.sub(b.add(share, self.along), I64(1)), shift))
         self.row = b.add(b.mul(row, b.lshr(I64(TILE_THREADS), shift)), b.lshr(thread, shift))
-        column = b.add(b.shl(chunk, shift), b.and_(thread, b.sub(along, I64(1))))
-        self.inside = b.icmp_signed("<", column, groups)
-        self.column = b.mul(column, I64(lanes))
+        wide = b.mul(chunk, I64(each)) if each > 1 else chunk
+        self.first = b.add(b.shl(wide, shift), b.and_(thread, b.sub(self.along, I64(1))))
+
+    def group(self, k: ir.Value | int) -> tuple[ir.Value, ir.Value]:
+        """The first column of the thread's k-th group, and whether it is there; if it is not, those behind are not."""
+        b = self.b
+        number = self.first if k == 0 else b.add(self.first, b.mul(self.along, I64(k) if isinstance(k, int) else k))
+        return b.mul(number, I64(self.lanes)), b.icmp_signed("<", number, self.groups)
 
 
-def blocks_of(rows: int, columns: int, lanes: int, shift: int) -> int:
+def blocks_of(rows: int, columns: int, lanes: int, shift: int, each: int = 1) -> int:
     """Blocks that cover all rows and columns with tiles."""
-    return -(-rows // (TILE_THREADS >> shift)) * -(-columns // lanes >> shift)
+    return -(-rows // (TILE_THREADS >> shift)) * -(-columns // (lanes * each) >> shift)
 
 
 def divide(b: ir.IRBuilder, x: ir.Value, y: ir.Value) -> tuple[ir.Value, ir.Value]:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from llvmlite import ir
 
 from volta.emit.builder import Builder, Value, compute_dtype
-from volta.emit.loops import I32, I64, if_else, if_then, load_args, loop, minimum, offset
+from volta.emit.loops import I32, I64, for_range, if_else, if_then, load_args, loop, minimum, offset
 from volta.emit.reducers import Reducer, State
 from volta.numba_cuda.ordering.indexing import TILE_THREADS as THREADS
 from volta.numba_cuda.ordering.indexing import Tile, divide, halves, word
@@ -22,6 +22,9 @@ from volta.numba_cuda.target.threads import device_pointer, new_entry, own_args
 from volta.xla_like.opaque import FEW_UPDATES, ScatterSpec
 
 SHORT = 16
+
+GROUPS = 4
+"""Groups of columns that a thread combines at most: what it finds out about a run serves them all."""
 
 _REDUCTION = {"add": "sum", "mul": "prod", "min": "min", "max": "max"}
 
@@ -81,13 +84,16 @@ class Updates:
         place = offset(self.b, self.target, self.b.mul(slot, self.pitch))
         self.builder.store(value, place, self.dtype, self.lanes * self.spec.dtype.itemsize)
 
-    def combine(self, slot: ir.Value, total: State) -> None:
-        """Combine what a run amounts to with its target."""
+    def read(self, slot: ir.Value) -> Value:
+        place = offset(self.b, self.target, self.b.mul(slot, self.pitch))
+        return self.builder.load(place, self.dtype, self.lanes * self.spec.dtype.itemsize)
+
+    def combine(self, slot: ir.Value, total: State, old: Value | None = None) -> None:
+        """Combine what a run amounts to with its target, which may have been read already."""
         assert self.reducer is not None
         if self.dtype in ("float16", "bfloat16"):  # the sum is a value of the dtype before it is added
             total = (self.builder.round_to_half(total[0], self.dtype),)
-        place = offset(self.b, self.target, self.b.mul(slot, self.pitch))
-        old = self.builder.load(place, self.dtype, self.lanes * self.spec.dtype.itemsize)
+        old = self.read(slot) if old is None else old
         self.write(slot, self.reducer.combine(self.builder, (old,), total)[0])
 
     def tree(self, values: list[Value]) -> State:
@@ -114,9 +120,10 @@ def build_few(module: ir.Module, name: str, spec: ScatterSpec, lanes: int) -> ir
     function, b = new_entry(module, name, THREADS)
     u = Updates(b, spec, own_args(b, function.args[0]), lanes)
     tile = Tile(b, u.layout, u.width, lanes)
-    with if_then(b, b.and_(tile.inside, b.icmp_signed("<", tile.row, b.mul(u.batches, u.count)))):
+    column, inside = tile.group(0)
+    with if_then(b, b.and_(inside, b.icmp_signed("<", tile.row, b.mul(u.batches, u.count)))):
         batch, i = divide(b, tile.row, u.count)
-        u.item(batch, tile.column)
+        u.item(batch, column)
         targets = offset(b, u.order, b.shl(b.mul(batch, u.count), I64(3)))
         slot = word(b, targets, i)
         with loop(b, 0, u.count, init=[I32(0)]) as it:
@@ -155,38 +162,66 @@ def _of_mask(u: Updates, mask: ir.Value) -> list[Value]:
     return values
 
 
-def build_short(module: ir.Module, name: str, spec: ScatterSpec, lanes: int) -> ir.Function:
-    """Runs of up to `SHORT` updates (of any length, if the last one wins): rows of the tiles are sorted updates."""
+def build_short(module: ir.Module, name: str, spec: ScatterSpec, lanes: int, each: int) -> ir.Function:
+    """Runs of up to `SHORT` updates (of any length, if the last one wins): rows of the tiles are sorted updates.
+
+    An update's neighbours tell whether a run begins or ends with it: most are alone, and need not look up where.
+    """
     function, b = new_entry(module, name, THREADS)
     u = Updates(b, spec, own_args(b, function.args[0]), lanes)
-    tile = Tile(b, u.layout, u.width, lanes)
-    with if_then(b, b.and_(tile.inside, b.icmp_signed("<", tile.row, b.mul(u.batches, u.count)))):
+    tile = Tile(b, u.layout, u.width, lanes, each)
+    column, inside = tile.group(0)
+    with if_then(b, b.and_(inside, b.icmp_signed("<", tile.row, b.mul(u.batches, u.count)))):
         batch, i = divide(b, tile.row, u.count)
-        u.item(batch, tile.column)
+        u.item(batch, column)
+        zero, last = b.icmp_signed("==", i, I64(0)), b.sub(u.count, I64(1))
         position, slot = u.record(i)
-        with if_then(b, b.icmp_signed("<", slot, u.slots)):
-            start, end = u.run(slot)
-            number = b.sub(end, start)
-            wanted = b.icmp_signed("==", i, start)
-            if u.reducer is not None:
-                wanted = b.and_(wanted, b.icmp_signed("<=", number, I64(SHORT)))
-            with if_then(b, wanted):
-                if u.reducer is None:
-                    u.write(slot, u.load(b.sub(end, I64(1))))
-                else:
-                    with if_else(b, b.icmp_signed("==", number, I64(1))) as alone:
-                        with alone.then():
-                            u.combine(slot, (u.load_row(position),))
-                        with alone.otherwise():
-                            u.combine(slot, short_run(u, start, end))
+        before, after = (
+            u.record(b.sub(i, b.select(zero, I64(0), I64(1))))[1],
+            u.record(minimum(b, b.add(i, I64(1)), last))[1],
+        )
+        begins = b.or_(zero, b.icmp_signed("!=", before, slot))
+        ends = b.or_(b.icmp_signed("==", i, last), b.icmp_signed("!=", after, slot))
+        there = b.icmp_signed("<", slot, u.slots)
+        wanted = ends if u.reducer is None else b.and_(begins, ends)
+        with if_then(b, b.and_(there, wanted)):
+            _alone(u, tile, batch, position, slot, each)
+        if u.reducer is not None:
+            with if_then(b, b.and_(there, b.and_(begins, b.not_(ends)))):
+                u.item(batch, column)
+                start, end = u.run(slot)
+                stop = b.select(b.icmp_signed("<=", b.sub(end, start), I64(SHORT)), I64(each), I64(0))
+                with for_range(b, 0, stop) as k:
+                    column, inside = tile.group(k)
+                    with if_then(b, inside):
+                        u.item(batch, column)
+                        u.combine(slot, short_run(u, start, end))
     b.ret_void()
     return function
 
 
+def _alone(u: Updates, tile: Tile, batch: ir.Value, position: ir.Value, slot: ir.Value, each: int) -> None:
+    """The only update of a slot (or the one that wins), in all of the thread's columns at once."""
+    b, groups = u.b, [tile.group(k) for k in range(each)]
+    found = []
+    for column, inside in groups:
+        u.item(batch, b.select(inside, column, groups[0][0]))
+        found.append((u.load_row(position), None if u.reducer is None else u.read(slot)))
+    for (column, inside), (new, old) in zip(groups, found, strict=True):
+        with if_then(b, inside):
+            u.item(batch, column)
+            if u.reducer is None:
+                u.write(slot, new)
+            else:
+                u.combine(slot, (new,), old)
+
+
 def short_run(u: Updates, start: ir.Value, end: ir.Value) -> State:
-    """The sum of up to `SHORT` updates, from the start-th on in the order of slots."""
-    b, values, last = u.b, [], u.b.sub(end, I64(1))
-    for k in range(SHORT):
-        at = b.add(start, I64(k))
-        values.append(u.among(b.icmp_signed("<", at, end), u.load(minimum(b, at, last))))
-    return u.tree(values)
+    """The sum of up to `SHORT` updates, from the start-th on in the order of slots: the even ones, then the odd ones,
+    as halving leaves them, so that fewer lie in registers at once."""
+    b, last, sums = u.b, u.b.sub(end, I64(1)), []
+    for odd in (0, 1):
+        places = [b.add(start, I64(k)) for k in range(odd, SHORT, 2)]
+        found = [u.among(b.icmp_signed("<", at, end), u.load(minimum(b, at, last))) for at in places]
+        sums.append(u.tree(found)[0])
+    return u.tree(sums)

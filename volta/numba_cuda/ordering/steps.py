@@ -67,15 +67,15 @@ def scatter(call: KernelCall, steps: Steps) -> Iterator[Launch]:
     lanes = scattering.columns_at_once(spec, width, (updates.offset, out.offset))
     text, nothing = f"scatter {spec}", Access(None, 0, ())
 
-    def step(stem: str, build: Callable[[ir.Module, str], object], rows: int) -> Launch:
-        shift = indexing.tile_of(width // lanes)
-        grid = indexing.blocks_of(rows, width, lanes, shift)
+    def step(stem: str, build: Callable[[ir.Module, str], object], each: int) -> Launch:
+        shift = indexing.tile_of(-(-width // (lanes * each)))
+        grid = indexing.blocks_of(batch * count, width, lanes, shift, each)
         words = (updates, order, out, batch, slots, width, count, shift, nothing)
-        name = f"volta_scatter_{stem}_{spec.op}_{spec.dtype.name}_{lanes}"
+        name = f"volta_scatter_{stem}_{spec.op}_{spec.dtype.name}_{lanes}x{each}"
         return steps.launch(name, text, build, grid, scattering.THREADS, words, (updates, order, out), (out,))
 
     if kernel.name == "scatter_few":
-        yield step("few", partial(scattering.build_few, spec=spec, lanes=lanes), batch * count)
+        yield step("few", partial(scattering.build_few, spec=spec, lanes=lanes), 1)
         return
     partials = nothing
     nbytes = long_runs.partial_bytes(spec, batch, width, count)
@@ -90,7 +90,8 @@ def scatter(call: KernelCall, steps: Steps) -> Iterator[Launch]:
             (out, partials),
         )  # fmt: skip
     else:
-        yield step("short", partial(scattering.build_short, spec=spec, lanes=lanes), batch * count)
+        each = indexing.columns_each(width // lanes, scattering.GROUPS)
+        yield step("short", partial(scattering.build_short, spec=spec, lanes=lanes, each=each), each)
     if spec.op == "set":
         return
     if not narrow:
