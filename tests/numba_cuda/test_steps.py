@@ -135,6 +135,27 @@ def test_sort_by_several_keys(shape):
     check_on_host(lambda *k: lax.sort(k, 1, num_keys=3), *keys, orders=("shuffled",))
 
 
+@pytest.mark.parametrize("shape", [(30, 64), (2, 5000)], ids=str)
+def test_positions_are_not_read_but_known(shape):
+    """The first operand behind the keys that holds them; others like it, and what only looks like it, are read."""
+
+    def f(x, y):
+        def iota(dtype, axis=1):
+            return lax.broadcasted_iota(dtype, shape, axis)
+
+        places = iota(np.int32), iota(np.uint32), iota(np.int64), iota(np.float32), iota(np.int32, 0)
+        by_place = lax.sort((lax.rev(places[0], (1,)), x), 1)
+        odd = lax.sort((y, places[1]), 1)  # of a key of one digit
+        return lax.sort((x, y, *places), 1, num_keys=2), lax.sort((x, places[4]), 1), by_place, odd
+
+    check_on_host(f, awkward("float32", *shape), awkward("int8", *shape), orders=("shuffled",))
+
+
+def test_an_argsort_stores_no_positions_but_its_result():
+    plan, _ = build_plan(volta.make_jaxpr(vnp.argsort)(np.zeros(9000, np.float32)))
+    assert {x.source.name.split("_")[2] for x in kernels.launches_of(plan)} == {"count", "offsets", "move"}
+
+
 SCANS = [("cumsum", 70, 64, False), ("cumsum", 2, 9000, True)]
 MORE_SCANS = [
     (kind, rows, n, n % 2 == 0) for kind in ("cumprod", "cummax", "cummin") for rows, n in ((3, 1000), (5, 8193))

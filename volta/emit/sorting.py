@@ -74,8 +74,8 @@ def build_sort(module: ir.Module, name: str, spec: SortSpec) -> ir.Function:
     function, b = new_kernel(module, name)
     args, begin, end, scratch = function.args
     count = len(spec.dtypes)
-    words = load_args(b, args, 2 * count + 2)
-    length = words[-1]
+    words = load_args(b, args, len(spec.read) + count + 2)
+    outs, length = words[len(spec.read) :], words[-1]
     one = Builder(b, 1)
     with b.goto_entry_block():
         here, there, width, left, right = (b.alloca(I64) for _ in range(5))
@@ -88,10 +88,15 @@ def build_sort(module: ir.Module, name: str, spec: SortSpec) -> ir.Function:
 
     with for_range(b, begin, end) as row:
         base = b.mul(row, length)
-        inputs = [offset(b, b.inttoptr(words[k], PTR), b.mul(base, I64(d.itemsize))) for k, d in enumerate(spec.dtypes)]
+        inputs = {
+            k: offset(b, b.inttoptr(x, PTR), b.mul(base, I64(spec.dtypes[k].itemsize)))
+            for k, x in zip(spec.read, words, strict=False)
+        }
 
-        def element(k: int, position: ir.Value, inputs: list[ir.Value] = inputs) -> Value:
+        def element(k: int, position: ir.Value, inputs: dict[int, ir.Value] = inputs) -> Value:
             d = spec.dtypes[k]
+            if k == spec.positions:
+                return one.cast(one.value(position, "int64"), d.name)
             return one.load(offset(b, inputs[k], b.mul(position, I64(d.itemsize))), d.name)
 
         b.store(scratch, here)
@@ -126,7 +131,7 @@ def build_sort(module: ir.Module, name: str, spec: SortSpec) -> ir.Function:
 
         while_loop(b, lambda: b.icmp_signed("<", read(width), length), merge_pass)
         for k, d in enumerate(spec.dtypes):
-            out = offset(b, b.inttoptr(words[count + k], PTR), b.mul(base, I64(d.itemsize)))
+            out = offset(b, b.inttoptr(outs[k], PTR), b.mul(base, I64(d.itemsize)))
             with for_range(b, 0, length) as i:
                 position = b.load(word(read(here), i), typ=I64)
                 one.store(element(k, position), offset(b, out, b.mul(i, I64(d.itemsize))), d.name)

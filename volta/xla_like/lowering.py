@@ -221,21 +221,27 @@ class Lowering:
         back = tuple(order.index(d) for d in range(rank))
         return Ref(out, View.of(shape).transpose(back))
 
-    def _along_last(self, eqn: Eqn, operands: list[Operand], axis: int, avals: list[ShapedArray]) -> list[Operand]:
+    def _along_last(
+        self, eqn: Eqn, operands: list[Operand], axis: int, avals: list[ShapedArray], **more: Any
+    ) -> list[Operand]:
         """An opaque kernel that works along rows: the axis is brought to the end and back."""
         rank = len(operands[0].view.shape)
         order = tuple(d for d in range(rank) if d != axis) + (axis,)
         refs = [self.contiguous(_view_of(x, x.view.transpose(order))) for x in operands]
         shape = refs[0].view.shape
         outs = self.add(
-            eqn.primitive.name, eqn.primitive.name, eqn.params, refs, shape,
+            eqn.primitive.name, eqn.primitive.name, {**eqn.params, **more}, refs, shape,
             [ShapedArray(shape, a.dtype) for a in avals],
         )  # fmt: skip
         back = tuple(order.index(d) for d in range(rank))
         return [Ref(v, View.of(shape).transpose(back)) for v in outs]
 
     def _lower_sort(self, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> list[Operand]:
-        return self._along_last(eqn, operands, eqn.params["dimension"], avals)
+        axis, keys = eqn.params["dimension"], eqn.params["num_keys"]
+        known = (k for k, x in enumerate(operands) if k >= keys and _is_positions(x, axis))
+        positions = next(known, None)  # that the sort knows without reading them
+        read = [x for k, x in enumerate(operands) if k != positions]
+        return self._along_last(eqn, read, axis, avals, positions=positions)
 
     def _scan(self, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> list[Operand]:
         return self._along_last(eqn, operands, eqn.params["axis"], avals)
@@ -349,3 +355,10 @@ def lower_to_nodes(jaxpr: Jaxpr) -> Lowered:
     for atom in jaxpr.outvars:
         outputs.append(low.contiguous(low.read(atom)).val)  # its shape may differ: the same bytes in the same order
     return Lowered(tuple(low.nodes), inputs, consts, tuple(outputs))
+
+
+def _is_positions(x: Operand, axis: int) -> bool:
+    """Whether an operand is each element's position along an axis, as an integer of 4 bytes."""
+    if not isinstance(x, Iota) or x.dtype.kind not in "iu" or x.dtype.itemsize != 4:
+        return False
+    return x.view.offset == 0 and x.view.strides == tuple(int(d == axis) for d in range(len(x.view.shape)))

@@ -294,10 +294,19 @@ class ScanSpec:
 
 @attrs.frozen
 class SortSpec:
-    """Stable sort of rows by the first ``num_keys`` operands."""
+    """Stable sort of rows by the first ``num_keys`` operands.
+
+    The operand ``positions`` (None: no such) is each element's position in its row, of 4 bytes, and is not read.
+    """
 
     dtypes: tuple[np.dtype, ...]
     num_keys: int
+    positions: int | None = None
+
+    @property
+    def read(self) -> tuple[int, ...]:
+        """The operands that are read."""
+        return tuple(k for k in range(len(self.dtypes)) if k != self.positions)
 
 
 @attrs.frozen
@@ -330,7 +339,9 @@ def _sort(node: Node, ctx: Context) -> list[KernelCall]:
     rows, n = _rows(node.operands[0])
     reads = tuple(ctx.buffer_of(x.val) for x in node.operands if isinstance(x, Ref))
     writes = tuple(ctx.buffer_of(v) for v in node.outputs)
-    kernel = LibraryKernel("sort", SortSpec(tuple(v.dtype for v in node.outputs), node.params["num_keys"]))
+    kernel = LibraryKernel(
+        "sort", SortSpec(tuple(v.dtype for v in node.outputs), node.params["num_keys"], node.params["positions"])
+    )
     accesses = tuple(Access(b, 0, ()) for b in (*reads, *writes))
     return [KernelCall(kernel, (rows, n), accesses, rows, tuple(dict.fromkeys(reads)), writes, 16 * n + 64)]
 

@@ -283,18 +283,22 @@ def build_rows(module: ir.Module, name: str, spec: SortSpec, items: int) -> ir.F
     """
     function, b = new_entry(module, name, THREADS, radix.RESIDENT)
     number = len(spec.dtypes)
-    words = load_args(b, own_args(b, function.args[0]), 2 * number + 3)
-    rows, length, group = words[2 * number :]
+    words = load_args(b, own_args(b, function.args[0]), len(spec.read) + number + 3)
+    inputs, outputs = words[: len(spec.read)], words[len(spec.read) : -3]
+    rows, length, group = words[-3:]
     first = b.mul(block_index(b), group)
     size = b.mul(minimum(b, b.sub(rows, first), group), length)
     base = b.mul(first, length)
 
-    def place(operand: int, index: ir.Value) -> ir.Value:
-        nbytes = spec.dtypes[operand % number].itemsize
-        return offset(b, device_pointer(b, words[operand]), b.mul(b.add(base, b.zext(index, I64)), I64(nbytes)))
+    def place(array: ir.Value, k: int, index: ir.Value) -> ir.Value:
+        at = b.add(base, b.zext(index, I64))
+        return offset(b, device_pointer(b, array), b.mul(at, I64(spec.dtypes[k].itemsize)))
 
     def element(k: int, index: ir.Value) -> ir.Value:
-        return b.load(place(k, index), align=spec.dtypes[k].itemsize, typ=raw_type(spec.dtypes[k].name))
+        if k == spec.positions:
+            return b.urem(index, b.trunc(length, I32))
+        at = place(inputs[spec.read.index(k)], k, index)
+        return b.load(at, align=spec.dtypes[k].itemsize, typ=raw_type(spec.dtypes[k].name))
 
     largest = max(4, *(d.itemsize for d in spec.dtypes[: spec.num_keys]))
     places = Places(b, name, items, largest)
@@ -322,7 +326,7 @@ def build_rows(module: ir.Module, name: str, spec: SortSpec, items: int) -> ir.F
         found = [element(k, p) for p in it.results]
         for x, index, valid in zip(found, order, inside, strict=True):
             with if_then(b, valid):
-                b.store(x, place(number + k, index), align=spec.dtypes[k].itemsize)
+                b.store(x, place(outputs[k], k, index), align=spec.dtypes[k].itemsize)
     b.ret_void()
     return function
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 import attrs
@@ -192,7 +192,8 @@ def sort(call: KernelCall, steps: Steps) -> Iterator[Launch]:
     number = len(spec.dtypes)
     rows, length = call.sizes
     _check(call, length)
-    inputs, outputs = call.accesses[:number], call.accesses[number:]
+    read = len(spec.read)
+    inputs, outputs = dict(zip(spec.read, call.accesses[:read], strict=True)), call.accesses[read:]
     if length <= sorting.TILE:
         yield _sort_rows(call, spec, steps, inputs, outputs)
         return
@@ -205,7 +206,11 @@ def sort(call: KernelCall, steps: Steps) -> Iterator[Launch]:
             steps, names[0], bits[0], (rows, length), inputs[0], (outputs[0], temporary[0]), (), outputs[0]
         )
         return
-    positions = [steps.scratch(4 * rows * length) for _ in range(2)]
+    positions = [steps.scratch(4 * rows * length)]
+    # They end where they began after an even number of passes: there they are a result, if they are one.
+    ends = sum(map(radix.passes_of, bits[: spec.num_keys])) % 2
+    kept = steps.scratch(4 * rows * length) if spec.positions is None else outputs[spec.positions]
+    positions.insert(ends, kept)
     for k in reversed(range(spec.num_keys)):
         first = k == spec.num_keys - 1
         source = inputs[k]
@@ -216,7 +221,7 @@ def sort(call: KernelCall, steps: Steps) -> Iterator[Launch]:
         yield from _passes(steps, names[k], bits[k], (rows, length), source, ways, positions, outputs[k], first=first)
         if radix.passes_of(bits[k]) % 2:
             positions = positions[::-1]
-    for k in range(1, number):
+    for k in spec.read[1:]:
         yield _take(steps, spec.dtypes[k], call.sizes, inputs[k], positions[0], outputs[k])
 
 
@@ -234,19 +239,19 @@ def _take(
 
 
 def _sort_rows(
-    call: KernelCall, spec: SortSpec, steps: Steps, inputs: Sequence[Access], outputs: Sequence[Access]
+    call: KernelCall, spec: SortSpec, steps: Steps, inputs: Mapping[int, Access], outputs: Sequence[Access]
 ) -> Launch:
     rows, length = call.sizes
     for items in (1, 4, sorting.ITEMS):
         group = min(rows, radix.DIGITS, items * radix.THREADS // length)
         if group and (group == rows or items == sorting.ITEMS or rows <= group * filling(_ENOUGH_BLOCKS)):
             break
-    words: tuple[Access | int, ...] = (*inputs, *outputs, rows, length, group)
-    names = "_".join(d.name for d in spec.dtypes)
+    words: tuple[Access | int, ...] = (*inputs.values(), *outputs, rows, length, group)
+    names = "_".join("positions" if k == spec.positions else d.name for k, d in enumerate(spec.dtypes))
     return steps.launch(
         f"volta_sort_rows_{names}_{spec.num_keys}_{items}", f"sort rows {spec} {items}",
         partial(sorting.build_rows, spec=spec, items=items), -(-rows // group), radix.THREADS, words,
-        tuple(dict.fromkeys(inputs)), tuple(outputs),
+        tuple(dict.fromkeys(inputs.values())), tuple(outputs),
     )  # fmt: skip
 
 
