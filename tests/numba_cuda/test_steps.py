@@ -176,6 +176,11 @@ def test_more_scans(case):
     test_scan(case)
 
 
+@pytest.mark.parametrize(("rows", "blocks", "rest", "reverse"), [(1, 812, 77, False), (2, 512, 5, True)])
+def test_a_long_chain_is_walked_piece_by_piece(rows, blocks, rest, reverse):
+    check_on_host(lambda x: lax.cumsum(x, 1, reverse=reverse), normal(rows, 256 * blocks + rest), orders=("shuffled",))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float16", "float64", "int16"])
 def test_scan_of_each_kind_of_dtype(dtype):

@@ -19,6 +19,7 @@ from volta.emit.reducers import Reducer
 from volta.numba_cuda.target import ptx_ops
 from volta.numba_cuda.target.threads import (
     WARP,
+    barrier,
     block_index,
     device_pointer,
     new_entry,
@@ -35,6 +36,7 @@ WARPS = THREADS // WARP
 BLOCK = DEFINITIONS.scan_block
 TRUE = I1(1)
 EACH = 4  # totals of blocks that a lane reads at once
+PIECE = THREADS * EACH  # of a long chain
 PITCH = WARP + 1  # of a piece's lines in shared memory: lanes that walk along lines hit different banks
 
 REDUCTION = {"cumsum": "sum", "cumprod": "prod", "cummax": "max", "cummin": "min"}
@@ -191,7 +193,8 @@ def in_any_order(kind: str, dtype: str) -> bool:
 
 def totals_of(blocks: int) -> int:
     """Totals of a row with so many blocks: whole pieces, so that the chain needs no care at the end."""
-    return -(-blocks // (WARP * EACH)) * WARP * EACH
+    piece = PIECE if blocks >= PIECE else WARP * EACH
+    return -(-blocks // piece) * piece
 
 
 def build_chain(module: ir.Module, name: str, kind: str, dtype: str) -> ir.Function:
@@ -233,13 +236,61 @@ def build_chain(module: ir.Module, name: str, kind: str, dtype: str) -> ir.Funct
             else:
                 before, carried = _walked(one, join, dtype, space, carried, b.icmp_signed("==", it.index, I64(0)), lane)
             warp_barrier(b)
-            result = ir.Constant(four.type_of(dtype), ir.Undefined)
-            for k, x in enumerate(before):
-                result = b.insert_element(result, x.ir, I32(k))
-            four.store(four.value(result, dtype), offset(b, mine, b.mul(it.index, I64(size))), dtype, align)
+            four.store(_together(four, before), offset(b, mine, b.mul(it.index, I64(size))), dtype, align)
             it.advance(carried.ir, following)
     b.ret_void()
     return function
+
+
+def build_long_chain(module: ir.Module, name: str, kind: str, dtype: str) -> ir.Function:
+    """As `build_chain`, of floats that are added one after the other in rows of many blocks: a block of threads a row.
+
+    Its threads bring a piece of the totals into shared memory; the first walks along it and leaves in the place of each
+    what comes before, and does nothing else; all take that away, while the next piece is on its way.
+    """
+    function, b = new_entry(module, name, THREADS)
+    one, four, reducer = Builder(b, 1), Builder(b, EACH), Reducer(REDUCTION[kind], dtype)
+    totals0, _, pitch = load_args(b, own_args(b, function.args[0]), 3)
+    thread, size = thread_index(b), item_size(dtype)
+    align = min(16, EACH * size)
+    space = shared_memory(module, b, f"{name}_totals", PIECE * size)
+    place = b.mul(thread, I64(EACH * size))
+    own = offset(b, space, place)
+    totals = offset(b, device_pointer(b, totals0), b.mul(b.mul(block_index(b), pitch), I64(size)))
+    mine, last = offset(b, totals, place), b.sub(pitch, I64(PIECE))
+
+    def read(start: ir.Value) -> ir.Value:
+        return four.load(offset(b, mine, b.mul(minimum(b, start, last), I64(size))), dtype, align).ir
+
+    with loop(b, 0, pitch, PIECE, [reducer.identity(one)[0].ir, read(I64(0))]) as it:
+        four.store(four.value(it.values[1], dtype), own, dtype, align)
+        following = read(b.add(it.index, I64(PIECE)))
+        barrier(b)
+        with if_else(b, b.icmp_signed("==", thread, I64(0))) as branch:
+            with branch.then():
+                running = one.value(it.values[0], dtype)
+                for k in range(0, PIECE, EACH):
+                    at = offset(b, space, k * size)
+                    found, before = four.load(at, dtype, align), []
+                    for i in range(EACH):
+                        before.append(running)
+                        running = reducer.combine(one, (running,), (four.lane(found, i),))[0]
+                    four.store(_together(four, before), at, dtype, align)
+                branch.give(running.ir)
+            with branch.otherwise():
+                branch.give(it.values[0])
+        barrier(b)
+        four.store(four.load(own, dtype, align), offset(b, mine, b.mul(it.index, I64(size))), dtype, align)
+        it.advance(branch.results[0], following)
+    b.ret_void()
+    return function
+
+
+def _together(many: Builder, values: list[Value]) -> Value:
+    result = ir.Constant(many.type_of(values[0].dtype), ir.Undefined)
+    for k, x in enumerate(values):
+        result = many.irbuilder.insert_element(result, x.ir, I32(k))
+    return many.value(result, values[0].dtype)
 
 
 Join = Callable[[Value, Value], Value]

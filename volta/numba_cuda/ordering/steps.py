@@ -282,9 +282,13 @@ def scan(call: KernelCall, steps: Steps) -> Iterator[Launch]:
     totals = steps.scratch(item_size(kind) * rows * pitch)
     each = WARP if rows * blocks >= WARP * scanning.WARPS * filling(_ENOUGH_BLOCKS) else WARP // 4  # a warp's blocks
     yield step("totals", partial(scanning.build_totals, spec=spec), totals, each)
+    long = blocks >= scanning.PIECE and not scanning.in_any_order(spec.kind, kind)
+    way, build, each_block = (
+        ("long_chain", scanning.build_long_chain, 1) if long else ("chain", scanning.build_chain, scanning.WARPS)
+    )
     yield steps.launch(
-        f"volta_scan_chain_{spec.kind}_{kind}", f"scan chain {spec.kind} {kind}",
-        partial(scanning.build_chain, kind=spec.kind, dtype=kind), -(-rows // scanning.WARPS), scanning.THREADS,
+        f"volta_scan_{way}_{spec.kind}_{kind}", f"scan {way} {spec.kind} {kind}",
+        partial(build, kind=spec.kind, dtype=kind), -(-rows // each_block), scanning.THREADS,
         (totals, rows, pitch), (totals,), (totals,),
     )  # fmt: skip
     yield step("apply", partial(scanning.build_apply, spec=spec), totals, each)
