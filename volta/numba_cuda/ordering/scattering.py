@@ -218,10 +218,16 @@ def _alone(u: Updates, tile: Tile, batch: ir.Value, position: ir.Value, slot: ir
 
 def short_run(u: Updates, start: ir.Value, end: ir.Value) -> State:
     """The sum of up to `SHORT` updates, from the start-th on in the order of slots: the even ones, then the odd ones,
-    as halving leaves them, so that fewer lie in registers at once."""
-    b, last, sums = u.b, u.b.sub(end, I64(1)), []
-    for odd in (0, 1):
-        places = [b.add(start, I64(k)) for k in range(odd, SHORT, 2)]
-        found = [u.among(b.icmp_signed("<", at, end), u.load(minimum(b, at, last))) for at in places]
-        sums.append(u.tree(found)[0])
-    return u.tree(sums)
+    as halving leaves them, in a loop, so that fewer lie in registers at once."""
+    b, last = u.b, u.b.sub(end, I64(1))
+    assert u.reducer is not None
+    turns = minimum(b, b.sub(end, start), I64(2))  # two, which LLVM does not know
+    with loop(b, 0, turns, 1, [u.identity().ir]) as it:
+        first = b.add(start, it.index)
+        places = [b.add(first, I64(k)) for k in range(0, SHORT, 2)]
+        total = u.tree([u.among(b.icmp_signed("<", at, end), u.load(minimum(b, at, last))) for at in places])
+        even = u.builder.value(it.values[0], u.reducer.dtype)
+        both = u.reducer.combine(u.builder, (even,), total)[0]
+        odd = u.builder.splat(Builder(b, 1).value(b.icmp_signed("==", it.index, I64(1)), "bool"))
+        it.advance(u.builder.select(odd, both, total[0]).ir)
+    return (u.builder.value(it.results[0], u.reducer.dtype),)
