@@ -43,6 +43,9 @@ FEW = 16
 ENOUGH = 96
 """Blocks of threads that keep a GPU's memory busy: with fewer, tiles are made narrower."""
 
+AHEAD = 8
+"""Rows of one operand that a thread reads before it adds them."""
+
 _SHARED = 40 << 10
 
 
@@ -277,13 +280,19 @@ class TiledColumns(ColumnNest):
         whole = b.icmp_signed("==", b.sub(stop, first), I64(BLOCK))
         with if_else(b, whole) as branch:
             with branch.then():
-                branch.give(*self._walk(p, reducers, first, stop, identity, 8, False))
+                branch.give(*self._walk(p, reducers, first, stop, identity, self._ahead(p), False))
             with branch.otherwise():
                 branch.give(*self._walk(p, reducers, first, stop, identity, 2, True))
         if not reducers:
             return []
         count = b.lshr(b.add(b.sub(length, start), I64(BLOCK - 1)), I64(BLOCK.bit_length() - 1))
         return self._combine(reducers, _states(many, reducers, branch.results), count)
+
+    def _ahead(self, p: Pass) -> int:
+        """Rows that a thread reads before it adds them: as many as its registers hold of all that it reads of a row."""
+        body = self.e.kernel.body
+        wide = sum(isinstance(x, Load) and x.pattern[0] == "1" for x in (body[i] for i in p.which))
+        return max(1, AHEAD >> max(0, wide - 1).bit_length())
 
     def _walk(self, p: Pass, reducers: Sequence[Reducer], first: ir.Value, stop: ir.Value,
               identity: Sequence[ir.Value], ahead: int, guarded: bool) -> list[ir.Value]:  # fmt: skip
