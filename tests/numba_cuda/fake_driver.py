@@ -50,6 +50,7 @@ class FakeDriver(FakeStreams):
         self.pinned: dict[int, np.ndarray] = {}
         self.sources: dict[str, KernelSource] = {}
         self.violations: list[Any] = []
+        self.priorities: dict[int, int] = {}  # of a graph's kernels, by their number of blocks
         self.lock = threading.RLock()
         self.functions = self._functions()
 
@@ -111,6 +112,10 @@ class FakeDriver(FakeStreams):
 
     def cuDevicePrimaryCtxRetain(self, out: int, index: int) -> int:
         return put(out, 0xC0 + index) or 0
+
+    def cuCtxGetStreamPriorityRange(self, least: int, greatest: int) -> int:
+        ctypes.c_int.from_address(greatest).value = -5
+        return 0
 
     def cuCtxSetCurrent(self, context: int) -> int:
         self.local.device = context - 0xC0
@@ -273,7 +278,15 @@ class FakeDriver(FakeStreams):
         self.objects[graph].append((made, earlier, *work))
         return code or put(out, made) or 0
 
+    def cuGraphKernelNodeSetAttribute(self, node: int, attribute: int, value: int) -> int:
+        if attribute != 8 or node not in self.objects:  # the priority
+            return 1
+        self.priorities[self.objects[node].grid[0]] = ctypes.c_int.from_address(value).value
+        return 0
+
     def cuGraphInstantiateWithFlags(self, out: int, graph: int, flags: int) -> int:
+        if flags != 8:  # otherwise the priorities of nodes mean nothing
+            return 1
         return put(out, self.new_handle(list(self.objects[graph]))) or 0
 
     def cuGraphLaunch(self, graph: int, stream: int) -> int:

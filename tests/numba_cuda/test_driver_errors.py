@@ -106,6 +106,14 @@ def test_a_launch_that_the_device_cannot_do(gpu):
     assert float((put(np.ones(3, np.float32)) + 1)[0]) == 2
 
 
+def test_small_kernels_of_a_graph_go_first(fake):
+    device, args = devices.gpu("cuda:0"), put(np.ones(2, np.float32))
+    function = Module(device, PTX).function("nothing")
+    rows = [Row(function, grid, 32, args.buffer().address) for grid in (1024, 1, 1025, 5000)]
+    Launches(device.main, rows)
+    assert fake.priorities == {1024: -5, 1: -5}
+
+
 def test_sizes_that_do_not_fit(gpu):
     x = put(np.ones(3, np.float32))
     compiled = volta.jit(lambda x: x + 1).lower(x).compile()

@@ -19,6 +19,12 @@ from volta.numba_cuda.device_plan import FEW
 _ERROR_LOG, _ERROR_LOG_BYTES = 5, 6  # CUjit_option
 _DYNAMIC_SHARED = 8  # CUfunction_attribute
 _WAIT_EQUAL = 1  # CUstreamWaitValue_flags
+_PRIORITY = 8  # CUlaunchAttributeID
+_BY_PRIORITY = 8  # CUgraphInstantiate_flags
+
+_FIRST = 1024
+"""Kernels of at most this many blocks go first in a graph: beside a large one they would wait until its last blocks,
+and what waits for them would wait behind it. (The order of targets beside the copy of a table of 154 MB: 34 us.)"""
 
 
 _GATED = 128
@@ -159,6 +165,8 @@ class Launches:
         device, api = self._device, self._device.api
         device.enter()
         self._graph = device.runtime.number(api.cuGraphCreate, 0, kind=ctypes.c_void_p)
+        first = (ctypes.c_int * 16)()  # a CUlaunchAttributeValue
+        device.check(api.cuCtxGetStreamPriorityRange(None, ctypes.addressof(first)))
         nodes: list[int] = []
         for i, row in enumerate(self._rows):
             before = (ctypes.c_void_p * max(1, len(row.after)))(*(nodes[p] for p in row.after))
@@ -169,8 +177,11 @@ class Launches:
                     ctypes.byref(out), self._graph, ctypes.addressof(before), len(row.after), ctypes.addressof(node)
                 )
             )
+            if row.grid <= _FIRST:
+                device.check(api.cuGraphKernelNodeSetAttribute(out, _PRIORITY, ctypes.addressof(first)))
             nodes.append(out.value or 0)
-        self._exec = device.runtime.number(api.cuGraphInstantiateWithFlags, self._graph, 0, kind=ctypes.c_void_p)
+        flags = _BY_PRIORITY
+        self._exec = device.runtime.number(api.cuGraphInstantiateWithFlags, self._graph, flags, kind=ctypes.c_void_p)
 
     def launch(self) -> None:
         """Launch all, without waiting for any."""
