@@ -38,7 +38,7 @@ def variants(f, *shapes, dtype="float32"):
 CHOICES = {
     "map": (lambda x: x + 1, ((1 << 18, 1024),), ("4x1n", 262144, 256, 0)),
     "turned map": (lambda x: x.T + 1, ((1 << 18, 1024),), ("turned0of0x64x64", 65536, 256, 0)),
-    "dear map": (vnp.exp, ((1 << 18, 1024),), ("4x4n", 65536, 256, 0)),
+    "dear map": (vnp.exp, ((1 << 18, 1024),), ("4x4nl", 131072, 128, 0)),
     "small map": (lambda x: x + 1, ((1000,),), ("4x1n", 1, 256, 0)),
     "map with a tail": (lambda x: x + 1, ((1003,),), ("4x1nt", 1, 256, 0)),
     "map that is read apart": (lambda x: x[:, ::3] + 1, ((64, 96),), ("4x1n", 2, 256, 0)),

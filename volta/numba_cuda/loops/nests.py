@@ -37,7 +37,7 @@ def plan_loop(call: KernelCall, capability: str) -> LoopLaunch:
     elif kernel.mode == "map":
         m = nests_map.choose_map(call)
         build, suffix = partial(nests_map.build_map, kernel=kernel, v=m), m.suffix()
-        grid, threads, words = nests_map.grid_of_map(call, m), nests_map.THREADS, nests_map.extra_words(call, m)
+        grid, threads, words = nests_map.grid_of_map(call, m), m.threads, nests_map.extra_words(call, m)
     elif kernel.mode == "row":
         r = row_variants.choose_row(call, capability)
         build, suffix = partial(nests_row.build_row, kernel=kernel, v=r), r.suffix()

@@ -25,6 +25,10 @@ from volta.xla_like.phases import EXPENSIVE
 from volta.xla_like.views import prod
 
 THREADS = 256
+LEAN_THREADS, LEAN_RESIDENT = 128, 12
+"""Threads of a block of a lean kernel, and such blocks that a multiprocessor holds at least: the 40 registers that a
+thread may then have let the next group's read begin before the last group's result, which 32 would not."""
+
 LANES = 4
 """Neighbouring elements that a thread computes together, where every access allows it."""
 
@@ -33,6 +37,9 @@ LIGHT = 40
 
 DEAR = 12
 """Bodies of more operations than this may take longer than reading and writing, and those with a dear operation."""
+
+LEAN = frozenset("exp log tanh erf sqrt".split())
+"""Dear operations that need few registers, in float32."""
 
 DEAR_GROUPS = 4
 """Groups that a thread computes where that takes longer than reading and writing them."""
@@ -45,16 +52,21 @@ FILLED = 1 << 20
 class MapVariant:
     """How a map is shared out: neighbours in a group, groups a thread, and whether 32 bits hold all indices.
 
-    ``tail``: the last elements, fewer than a group, are computed one by one.
+    ``tail``: the last elements, fewer than a group, are computed one by one. ``lean``: few registers are enough.
     """
 
     lanes: int
     groups: int
     narrow: bool
     tail: bool
+    lean: bool = False
+
+    @property
+    def threads(self) -> int:
+        return LEAN_THREADS if self.lean else THREADS
 
     def suffix(self) -> str:
-        return f"{self.lanes}x{self.groups}{'n' * self.narrow}{'t' * self.tail}"
+        return f"{self.lanes}x{self.groups}{'n' * self.narrow}{'t' * self.tail}{'l' * self.lean}"
 
 
 def choose_map(call: KernelCall) -> MapVariant:
@@ -70,7 +82,7 @@ def choose_map(call: KernelCall) -> MapVariant:
     groups = max(1, (DEAR_GROUPS if is_dear(kernel) or not loads else 4 // lanes) // max(1, loads))
     if total < filling(FILLED):
         groups = 1
-    return MapVariant(lanes, groups, narrow, tail)
+    return MapVariant(lanes, groups, narrow, tail, groups == DEAR_GROUPS and is_lean(kernel))
 
 
 def operations(kernel: LoopKernel) -> list[str]:
@@ -82,9 +94,16 @@ def is_dear(kernel: LoopKernel) -> bool:
     return len(operations(kernel)) > DEAR or any(name in EXPENSIVE for name in operations(kernel))
 
 
+def is_lean(kernel: LoopKernel) -> bool:
+    """Whether a dear body needs few registers: of moderate length, in float32 throughout."""
+    dear = [x for x in operations(kernel) if x in EXPENSIVE]
+    plain = all(x.dtype.name in ("float32", "bool") for x in kernel.body)
+    return is_dear(kernel) and plain and len(operations(kernel)) <= LIGHT and LEAN.issuperset(dear)
+
+
 def grid_of_map(call: KernelCall, v: MapVariant) -> int:
     total = prod(call.sizes[: call.kernel.rank])  # type: ignore[union-attr]  # a loop kernel
-    return -(-(total // v.lanes) // (THREADS * v.groups))
+    return -(-(total // v.lanes) // (v.threads * v.groups))
 
 
 def extra_words(call: KernelCall, v: MapVariant) -> list[int]:
@@ -96,13 +115,13 @@ def extra_words(call: KernelCall, v: MapVariant) -> list[int]:
 
 def build_map(module: ir.Module, name: str, kernel: LoopKernel, v: MapVariant) -> ir.Function:
     """A thread computes `groups` groups of `lanes` neighbours, the width of a block apart."""
-    function, b = new_entry(module, name, THREADS)
+    function, b = new_entry(module, name, v.threads, LEAN_RESIDENT if v.lean else None)
     e = ThreadEmitter(b, own_args(b, function.args[0]), kernel, v.narrow)
     dims = list(e.sizes[: kernel.rank])
     if v.lanes > 1:
         dims[-1] = b.lshr(dims[-1], I64(v.lanes.bit_length() - 1))
     whole = product(b, dims)
-    start = b.add(b.mul(block_index(b), I64(THREADS * v.groups)), thread_index(b))
+    start = b.add(b.mul(block_index(b), I64(v.threads * v.groups)), thread_index(b))
     which = e.pass_values(0, [s.value for s in kernel.stores])
 
     def element(linear: ir.Value, lanes: int) -> Callable[[], None]:
@@ -127,8 +146,8 @@ def build_map(module: ir.Module, name: str, kernel: LoopKernel, v: MapVariant) -
         return write
 
     def one_by_one() -> None:
-        stop = minimum(b, b.add(start, I64(THREADS * v.groups)), whole)
-        with for_range(b, start, stop, THREADS) as linear:
+        stop = minimum(b, b.add(start, I64(v.threads * v.groups)), whole)
+        with for_range(b, start, stop, v.threads) as linear:
             element(linear, v.lanes)()
 
     if v.groups == 1:
@@ -137,10 +156,10 @@ def build_map(module: ir.Module, name: str, kernel: LoopKernel, v: MapVariant) -
     elif len(operations(kernel)) > LIGHT:
         one_by_one()
     else:  # loads of several groups are on their way at once; stores come last, since they may be in place
-        ends = b.add(start, I64(THREADS * (v.groups - 1)))
+        ends = b.add(start, I64(v.threads * (v.groups - 1)))
         with if_else(b, b.icmp_signed("<", ends, whole)) as branch:
             with branch.then():
-                for write in [element(b.add(start, I64(i * THREADS)), v.lanes) for i in range(v.groups)]:
+                for write in [element(b.add(start, I64(i * v.threads)), v.lanes) for i in range(v.groups)]:
                     write()
             with branch.otherwise():
                 one_by_one()
