@@ -2,6 +2,7 @@
 
 import re
 
+import attrs
 import numpy as np
 import pytest
 
@@ -137,9 +138,9 @@ MANY = integers(264, 328, dtype="bfloat16"), integers(328, 200, dtype="bfloat16"
 
 def run_many(monkeypatch, shape, kernels):
     """Run that product with so few blocks that each has many tiles, of one shape."""
-    monkeypatch.setattr(dot_tensor, "_PROCESSORS", 1)
     monkeypatch.setitem(dot_tensor._SHAPES, "piped", (shape,))
-    plan, program = build_plan(volta.make_jaxpr(product("bf16"))(*MANY), level=DeterminismLevel.DEVICE, options=OPTIONS)
+    options = attrs.evolve(OPTIONS, processors=1)
+    plan, program = build_plan(volta.make_jaxpr(product("bf16"))(*MANY), level=DeterminismLevel.DEVICE, options=options)
     (found,) = launches_of(plan, "9.0a")
     assert found.mapped and found.grid == shape.resident
     return host.run_plan(plan, MANY, program.consts, kernels=kernels, launches=[found], order="shuffled", races=False)

@@ -11,7 +11,7 @@ from volta.emit.builder import compute_dtype, item_size
 from volta.emit.reducers import BLOCK, LANES, Reducer
 from volta.numba_cuda.loops.nests_body import division_words, is_narrow, widest
 from volta.numba_cuda.loops.teams import TeamShape
-from volta.numba_cuda.processors import filling
+from volta.numba_cuda.processors import H200, filling
 from volta.numba_cuda.target import ptx
 from volta.numba_cuda.target.threads import WARP
 from volta.xla_like.kernels import KernelCall, Load, LoopKernel, Reduce
@@ -149,7 +149,7 @@ def _even(blocks: int, threads: int) -> int:
 def _teams(shape: TeamShape, rows: int) -> int:
     """Teams in a block of threads: few where there are few rows."""
     teams = THREADS // shape.size
-    while teams > max(1, WARP // shape.size) and rows < teams * filling(132):
+    while teams > max(1, WARP // shape.size) and rows < teams * filling(H200):
         teams //= 2
     return max(1, teams)
 

@@ -13,7 +13,7 @@ import attrs
 from llvmlite import ir
 
 from volta.core.errors import UnsupportedOperationError
-from volta.numba_cuda.processors import filling
+from volta.numba_cuda.processors import H200, filling
 from volta.numba_cuda.products.dot_tensor_load import BLOCK, LINE, PIECE, Operand, line_along
 from volta.numba_cuda.products.dot_tensor_piped import PipedProduct
 from volta.numba_cuda.products.dot_tensor_product import Product
@@ -23,9 +23,6 @@ from volta.numba_cuda.target.ptx_tensor_map import MAP_WORDS, map_words
 from volta.numba_cuda.target.threads import HEADER, new_entry
 from volta.xla_like.dot_schedule import Arg, DotSpec, item_size
 from volta.xla_like.kernels import KernelCall, LibraryKernel
-
-_PROCESSORS = 132
-"""Multiprocessors that tiles are chosen for."""
 
 
 @attrs.frozen
@@ -46,7 +43,7 @@ class Shape:
 
     def time(self, tiles: int, depth: int) -> float:
         """What so many tiles take, each so many tiles of k deep."""
-        rounds, rest = divmod(-(-tiles // filling(_PROCESSORS)), self.resident)
+        rounds, rest = divmod(-(-tiles // filling(H200)), self.resident)
         last = depth * max(self.alone, self.together * rest / self.resident) + self.besides if rest else 0.0
         return rounds * (depth * self.together + self.besides) + last
 
@@ -92,7 +89,7 @@ def launch_of(call: KernelCall, capability: str) -> tuple[KernelSource, int, Ten
         name, f"dot_tc {spec.lhs} {spec.out} {variant}", lambda module, s: build_tensor_dot(module, s, spec, variant)
     )
     tiles = call.tasks * -(-m // variant.rows) * -(-n // variant.cols)
-    return source, min(tiles, variant.resident * filling(_PROCESSORS)) if variant.mapped else tiles, variant
+    return source, min(tiles, variant.resident * filling(H200)) if variant.mapped else tiles, variant
 
 
 def maps_of(
