@@ -169,10 +169,24 @@ def test_two_ways_to_share_columns_out_have_the_same_bits(monkeypatch, shape):
     check_on_host(lambda x: vnp.sum(x * 2, 0) + 1, normal(4200, 12), orders=("shuffled",), kernels=KERNELS)
 
 
-@pytest.mark.parametrize("lanes, groups", [(4, 1), (4, 2), (2, 3), (1, 4)])
-def test_two_ways_to_share_a_map_out_have_the_same_bits(monkeypatch, lanes, groups):
-    monkeypatch.setattr(nests_map, "choose_map", lambda call: nests_map.MapVariant(lanes, groups, True, False))
+@pytest.mark.parametrize(
+    "lanes, groups, lean", [(4, 1, False), (4, 2, False), (2, 3, False), (1, 4, False), (4, 4, True)]
+)
+def test_two_ways_to_share_a_map_out_have_the_same_bits(monkeypatch, lanes, groups, lean):
+    monkeypatch.setattr(nests_map, "choose_map", lambda call: nests_map.MapVariant(lanes, groups, True, False, lean))
     check_on_host(lambda x: nn.gelu(x) + x[:1], normal(33, 64), orders=("shuffled",), kernels=KERNELS)
+
+
+def test_only_what_needs_few_registers_is_lean():
+    def lean(f, dtype="float32"):
+        ((name, _, threads, _),) = variants(f, (1 << 10, 1 << 10), dtype=dtype)
+        assert threads == (128 if name.endswith("l") else 256)
+        return name.endswith("l")
+
+    assert all(map(lean, (nn.gelu, vnp.tanh, vnp.exp, lambda x: vnp.where(x > 0, vnp.log(x), 1.0))))
+    assert not lean(lambda x: x + 1)  # nothing dear
+    assert not any(map(lean, (vnp.log1p, nn.sigmoid, vnp.sin, lambda x: vnp.exp(x) / vnp.tanh(x))))  # much to hold
+    assert not lean(nn.gelu, "float16") and not lean(nn.gelu, "float64")
 
 
 PARTS = [(4, 1, False), (2, 64, False), (2, 32, True)]
