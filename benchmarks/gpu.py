@@ -146,6 +146,13 @@ def group_products() -> Iterator[Row]:
             yield {"name": f"GPT-2 {k}→{n}: {name}", "flops": 2 * tokens * k * n, "seconds": turns(contenders, ready)}
 
 
+def group_epilogues() -> Iterator[Row]:
+    """Products with bias, gelu or residual, as a GPT-2's layers have them."""
+    from benchmarks import cuda_epilogues
+
+    yield from cuda_epilogues.epilogue_rows()
+
+
 def group_indexing() -> Iterator[Row]:
     """Sorts, scans, and the gradient of an embedding."""
     import jax

@@ -84,7 +84,7 @@ def train(
     return laps[0], statistics.median(laps[2:]), last
 
 
-PEERS = ("jax", "jax, bfloat16", "cublas", "torch", "serial")
+PEERS = ("jax", "jax, bfloat16", "cublas", "torch", "serial", "apart")
 
 
 def show(rows: list[Row]) -> str:
