@@ -175,6 +175,25 @@ def test_the_callable_alone_keeps_everything_alive(kernels):
     assert gone() is None
 
 
+def test_a_callable_keeps_the_method_that_the_cache_lost(kernels):
+    """Two threads that come first both make one; the cache keeps only the other's."""
+    table = LaunchTable()
+    table.append(kernels[0], [0, 1], n_tasks=1)
+    table.patch(0, 0, 0)
+    launch._method.cache_clear()
+    run = table.build(1)
+    method = weakref.ref(launch._method())
+    launch._method.cache_clear()
+    gc.collect()
+    assert method() is not None
+    x = np.zeros(1, int)
+    run.call(x.ctypes.data)
+    assert x[0] == 1
+    del run
+    gc.collect()
+    assert method() is None
+
+
 def test_run_plan_walks_a_table_by_address(kernels):
     x = np.zeros(4, np.int64)
     args = np.array([x.ctypes.data, 3])

@@ -1,5 +1,9 @@
 """Kernels of a device are compiled once, and a later process finds them on disk."""
 
+import ctypes
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
@@ -8,6 +12,7 @@ import volta.numpy as vnp
 from tests.numba_cuda.fake_driver import FakeDriver
 from volta import nn
 from volta.emit.cache import DiskCache
+from volta.numba_cuda.device import launcher
 from volta.numba_cuda.target import modules
 from volta.numba_cuda.target.modules import CompileStats
 from volta.numba_cuda.target.ptx import KernelSource
@@ -91,3 +96,19 @@ def test_what_the_assembler_says_is_in_the_error(process, monkeypatch):
     monkeypatch.setattr(modules.ptx, "emit_text", lambda sources, capability: "nonsense")
     with pytest.raises(volta.errors.DeviceError, match="syntax error"):
         modules.functions_of(devices.gpu("cuda:0"), [KernelSource("broken", "", lambda module, name: None)])
+
+
+def test_a_launcher_keeps_its_code_alive():
+    """Two threads that come first both compile it; the cache keeps only the other's."""
+    launcher._method.cache_clear()
+    entered = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(lambda context: 7)
+    words = np.zeros(launcher.HEADER, np.int64)
+    words[3] = ctypes.cast(entered, ctypes.c_void_p).value
+    launch = launcher.launcher(words, None)
+    code = weakref.ref(launcher._method().code)
+    launcher._method.cache_clear()
+    gc.collect()
+    assert code() is not None and launch() == 7
+    del launch
+    gc.collect()
+    assert code() is None

@@ -14,7 +14,7 @@ METH_NOARGS, METH_FASTCALL = 0x04, 0x80
 class MethodDef(ctypes.Structure):
     """``PyMethodDef``: the name, address, calling convention and docstring of a native function.
 
-    It must live as long as the callables made of it.
+    It keeps ``code``, the owner of the machine code, alive.
     """
 
     _fields_ = (
@@ -24,6 +24,10 @@ class MethodDef(ctypes.Structure):
         ("doc", ctypes.c_char_p),
     )
 
+    def __init__(self, name: bytes, function: int, flags: int, doc: bytes, code: object = None) -> None:
+        super().__init__(name, function, flags, doc)
+        self.code = code
+
 
 @functools.cache
 def _new() -> Callable[..., Any]:
@@ -32,6 +36,9 @@ def _new() -> Callable[..., Any]:
 
 
 def new_function(method: MethodDef, own: int, keep: object) -> Callable[..., Any]:
-    """A callable whose ``self`` is the integer ``own``; ``keep``, in its module slot, lives as long as it does."""
-    function: Callable[..., Any] = _new()(ctypes.addressof(method), own, keep)
+    """A callable whose ``self`` is the integer ``own``; ``method`` and ``keep``, in its module slot, live as it does.
+
+    (Threads that come first at one time may each make a method, of which a cache keeps one.)
+    """
+    function: Callable[..., Any] = _new()(ctypes.addressof(method), own, (method, keep))
     return function

@@ -77,7 +77,7 @@ _PYTHON = ("PyLong_AsVoidPtr", "PyEval_SaveThread", "PyEval_RestoreThread", "PyL
 
 
 @functools.cache
-def _native() -> tuple[MethodDef, object]:
+def _method() -> MethodDef:
     text = _IR
     for name in _PYTHON:
         address = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
@@ -88,8 +88,8 @@ def _native() -> tuple[MethodDef, object]:
     machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
     engine = llvm.create_mcjit_compiler(module, machine)
     engine.finalize_object()
-    method = MethodDef(b"launch", engine.get_function_address("volta_cuda_launch"), METH_NOARGS, b"Launch the plan.")
-    return method, engine
+    address = engine.get_function_address("volta_cuda_launch")
+    return MethodDef(b"launch", address, METH_NOARGS, b"Launch the plan.", engine)
 
 
 def launcher(words: np.ndarray, keep: object) -> Callable[[], int]:
@@ -98,4 +98,4 @@ def launcher(words: np.ndarray, keep: object) -> Callable[[], int]:
     It runs without the interpreter's lock. ``keep`` lives as long as the function.
     """
     assert words.dtype == np.int64 and words.flags.c_contiguous
-    return new_function(_native()[0], words.ctypes.data, (words, keep))
+    return new_function(_method(), words.ctypes.data, (words, keep))
