@@ -105,6 +105,7 @@ class Fuser:
         self.groups: dict[int, Group] = {}
         self.group_of: dict[Val, Group] = {}
         self.ancestors: dict[int, int] = {}
+        self._followed: set[int] = set()  # groups that are ancestors of others
         self._count = 0
 
     def new_group(self, dims: Ints, fusible: bool) -> Group:
@@ -148,12 +149,13 @@ class Fuser:
         new = 0
         for p in on:
             new |= self.ancestors[p] | (1 << p)
+        self._followed.update(on)  # and what they follow is there already
         if new & ~self.ancestors[index]:
             self.ancestors[index] |= new
-            bit = 1 << index
-            for g, mask in self.ancestors.items():
-                if mask & bit:
-                    self.ancestors[g] = mask | new
+            if index in self._followed:
+                for g, mask in self.ancestors.items():
+                    if mask >> index & 1:
+                        self.ancestors[g] = mask | new
 
     def _is_row(self, group: Group, node: Node) -> bool:
         return prod(node.shape) == group.rows and all(
@@ -288,12 +290,15 @@ class Fuser:
         # What one read of the other's results in memory, it must be able to read in the common loop.
         if not all(self._reads_fit(n, trial, joint, prod(n.shape) != a.size, trial.levels) for n in nodes):
             return False
-        between_a = self.ancestors[b.index] & ~(1 << a.index)
-        between_b = self.ancestors[a.index] & ~(1 << b.index)
-        return not any(
-            (between >> g & 1) and (self.ancestors[g] >> first & 1)
-            for between, first in ((between_a, a.index), (between_b, b.index))
-            for g in self.groups
+        return not (self._has_between(a, b) or self._has_between(b, a))
+
+    def _has_between(self, first: Group, last: Group) -> bool:
+        """Whether another group lies on a way from ``first`` to ``last``: as one, the two would wait for themselves."""
+        if not self._reaches(first, last):
+            return False
+        between = self.ancestors[last.index]
+        return any(
+            (between >> g & 1) and (self.ancestors[g] >> first.index & 1) for g in self.groups if g != first.index
         )
 
     def _merge(self, a: Group, b: Group) -> Group:
@@ -312,11 +317,13 @@ class Fuser:
             a.levels[val] = level
             self.group_of[val] = a
         del self.groups[b.index]
+        if b.index in self._followed:
+            self._followed.add(a.index)
         bit_a, bit_b = 1 << a.index, 1 << b.index
         joined = (self.ancestors.pop(b.index) | self.ancestors[a.index]) & ~(bit_a | bit_b)
         self.ancestors[a.index] = joined
         for g, mask in self.ancestors.items():
-            if mask & (bit_a | bit_b):
+            if mask >> a.index & 1 or mask >> b.index & 1:
                 self.ancestors[g] = (mask | bit_a | joined) & ~bit_b
         return a
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import attrs
+import numpy as np
 
 from volta.core.errors import VerificationError
 from volta.xla_like.kernels import KernelCall
@@ -38,20 +39,25 @@ def assign_memory(
             taken |= {read, written}
 
     roots = sorted({block[b] for b in sorted(block)}, key=lambda r: (-size[r], span[r][0], r))
-    placed: list[tuple[int, int, int]] = []  # root, offset, end
+    # Of a large plan every pair of blocks is looked at, so the columns are arrays: first call, last call, offset, end.
+    placed = np.zeros((4, len(roots)), np.int64)
     offset: dict[int, int] = {}
-    for r in roots:
+    for n, r in enumerate(roots):
         lo, hi = span[r]
-        busy = sorted((o, e) for other, o, e in placed if span[other][0] <= hi and lo <= span[other][1])
-        at = 0
-        for o, e in busy:
-            if at + size[r] <= o:
-                break
-            at = max(at, e)
-        offset[r] = at
-        placed.append((r, at, at + size[r]))
-    arena = max((e for _, _, e in placed), default=0)
+        begin, end, low, high = placed[:, :n]
+        busy = np.flatnonzero((begin <= hi) & (lo <= end))
+        offset[r] = _lowest_gap(low[busy], high[busy], size[r])
+        placed[:, n] = lo, hi, offset[r], offset[r] + size[r]
+    arena = int(placed[3].max(initial=0))
     return tuple(attrs.evolve(b, offset=offset[block[b.id]]) if b.kind == "temp" else b for b in out), arena
+
+
+def _lowest_gap(low: np.ndarray, high: np.ndarray, size: int) -> int:
+    """The lowest offset at which ``size`` bytes overlap none of the pieces from ``low`` to ``high``."""
+    order = np.argsort(low, kind="stable")
+    ends = np.maximum.accumulate(np.append(0, high[order]))  # up to where all is taken, before each piece and after all
+    gaps = np.flatnonzero(ends[:-1] + size <= low[order])
+    return int(ends[gaps[0]] if gaps.size else ends[-1])
 
 
 def _alias_donated(
@@ -80,18 +86,18 @@ def verify_allocation(buffers: tuple[Buffer, ...], calls: tuple[KernelCall, ...]
     first, last = lifetimes(buffers, calls)
     temps = [b for b in buffers if b.kind == "temp"]
     inplace = {(i, *pair) for i, c in enumerate(calls) for pair in c.inplace}
-    spans = []  # of every pair one is looked at: plain numbers, since a large plan has a million pairs
     for a in temps:
         if a.offset is None or a.offset < 0 or a.offset + a.nbytes > arena or a.offset % 64:
             raise VerificationError(
                 f"temp b{a.id} of {a.nbytes} bytes lies at {a.offset}, outside the arena of {arena}"
             )
-        spans.append((a.offset, a.offset + a.nbytes, first[a.id], last[a.id], a.id))
-    for n, (low, high, begin, end, i) in enumerate(spans):
-        for other_low, other_high, other_begin, other_end, k in spans[n + 1 :]:
-            if high <= other_low or other_high <= low or end < other_begin or other_end < begin:
-                continue
-            early, late = (i, k) if begin <= other_begin else (k, i)
+    spans = [(a.offset, a.offset + a.nbytes, first[a.id], last[a.id]) for a in temps if a.offset is not None]
+    columns = np.asarray(spans, np.int64).reshape(-1, 4).T  # of a large plan every pair is looked at
+    for n, (low, high, begin, end) in enumerate(spans):
+        lows, highs, begins, ends = columns[:, n + 1 :]
+        for later in np.flatnonzero((low < highs) & (lows < high) & (begin <= ends) & (begins <= end)):
+            i, k = temps[n].id, temps[n + 1 + later].id
+            early, late = (i, k) if begin <= first[k] else (k, i)
             if last[early] == first[late] and (first[late], early, late) in inplace:
                 continue
             raise VerificationError(f"temps b{i} and b{k} are live together and overlap in the arena")

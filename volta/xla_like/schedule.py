@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+
 from volta.xla_like.fusion import Group
 from volta.xla_like.nodes import Ref, Val
 
@@ -16,7 +18,7 @@ def schedule(groups: list[Group], outputs: tuple[Val, ...]) -> list[Group]:
     position = {g.index: i for i, g in enumerate(groups)}
     reads: dict[int, list[Val]] = {}
     waits: dict[int, int] = {}
-    readers: dict[Val, int] = {}
+    remaining: dict[Val, dict[int, None]] = {}  # who has yet to read it
     users: dict[int, list[int]] = {g.index: [] for g in groups}
     for g in groups:
         vals: dict[Val, None] = {}
@@ -32,30 +34,36 @@ def schedule(groups: list[Group], outputs: tuple[Val, ...]) -> list[Group]:
         reads[g.index] = list(vals)
         waits[g.index] = len(needs)
         for v in vals:
-            readers[v] = readers.get(v, 0) + 1
+            remaining.setdefault(v, {})[g.index] = None
         for n in needs:
             users[n].append(g.index)
     kept = dict.fromkeys(outputs)
     by_index = {g.index: g for g in groups}
     makes = {
-        g.index: sum(v.nbytes for n in g.nodes for v in n.outputs if readers.get(v) and v not in kept) for g in groups
+        g.index: sum(v.nbytes for n in g.nodes for v in n.outputs if v in remaining and v not in kept) for g in groups
     }
-    ready = [g.index for g in groups if waits[g.index] == 0]
+    # What running a group changes; less once it is the last to read an operand. The heap may hold an older entry of a
+    # group: that is larger, so the present one is met first.
+    change = {i: makes[i] - sum(v.nbytes for v in reads[i] if len(remaining[v]) == 1 and v not in kept) for i in makes}
+    ready = [(change[i], position[i], i) for i in makes if waits[i] == 0]
+    heapq.heapify(ready)
+    done: set[int] = set()
     order: list[Group] = []
     while ready:
-        best = min(
-            ready,
-            key=lambda i: (
-                makes[i] - sum(v.nbytes for v in reads[i] if readers[v] == 1 and v not in kept),
-                position[i],
-            ),
-        )
-        ready.remove(best)
+        *_, best = heapq.heappop(ready)
+        if best in done:
+            continue
+        done.add(best)
         order.append(by_index[best])
         for v in reads[best]:
-            readers[v] -= 1
+            del remaining[v][best]
+            if len(remaining[v]) == 1 and v not in kept:
+                (i,) = remaining[v]
+                change[i] -= v.nbytes
+                if waits[i] == 0:
+                    heapq.heappush(ready, (change[i], position[i], i))
         for u in users[best]:
             waits[u] -= 1
             if waits[u] == 0:
-                ready.append(u)
+                heapq.heappush(ready, (change[u], position[u], u))
     return order
