@@ -46,14 +46,15 @@ def product_rows() -> Iterator[Row]:
             ours = volta.jit(partial(vnp.matmul, precision=precision))
             other = jax.jit(partial(jnp.matmul, precision=None if kind == "bfloat16" else presets[precision]))
 
-            def run(f: Callable[..., Any] = ours, x: Any = va, y: Any = vb) -> Any:
-                with volta.execution_context(level="device"):
-                    return f(x, y)
-
-            contenders = {"volta": run, "jax": partial(other, ja, jb), "cublas": partial(torch.matmul, ta, tb)}
+            contenders = {
+                "volta": partial(ours, va, vb),
+                "jax": partial(other, ja, jb),
+                "cublas": partial(torch.matmul, ta, tb),
+            }
             if kind == "float32" and precision == "bf16":
                 del contenders["cublas"]  # it has no such product
-            seconds = turns(contenders, ready)
+            with device_level():
+                seconds = turns(contenders, ready)
             yield {"name": f"{kind} {precision} {n}", "flops": 2 * n**3, "seconds": seconds}
 
 

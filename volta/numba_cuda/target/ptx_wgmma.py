@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from llvmlite import ir
 
 from volta.emit.loops import I16, I32, I64, PTR, VOID, fma, for_range, offset
-from volta.numba_cuda.target.ptx_ops import Op, assembly, call, host_thread, register, shared_address
+from volta.numba_cuda.target.ptx_ops import Op, assembly, call, host_thread, meet_warp, register, shared_address
 
 F32 = ir.FloatType()
 
@@ -111,6 +111,7 @@ def _group_op(dtype: str, columns: int, along: tuple[str, str]) -> Op:
                 x = _tile_element(b, args[count], along[0], dtype, row, k)
                 y = _tile_element(b, args[count + 1], along[1], dtype, column, k)
                 b.store(fma(b, x, y, b.load(here, typ=F32)), here)
+        meet_warp(b)  # no lane says that the operands may be overwritten before all have read them
         return _pack(b, [b.load(offset(b, space, 4 * i), typ=F32) for i in range(count)])
 
     arguments = (F32,) * count + (PTR, PTR)
