@@ -130,6 +130,17 @@ def test_tiles_in_parts_have_epilogues_where_their_parts_are_joined(monkeypatch,
     assert dot_split.slots_of(3, per) > 0
 
 
+@pytest.mark.parametrize("capability", ["7.5", "8.0"])
+@pytest.mark.parametrize("precision", [None, "highest"])
+def test_older_gpus_have_epilogues(capability, precision):
+    for rows in (70, 2):
+        args = normal(rows, 300), normal(300, 132, seed=1), normal(132, seed=2)
+        check_fused(
+            lambda x, w, c: nn.relu(vnp.matmul(x, w, precision=precision) + c), *args, orders=("shuffled",),
+            capability=capability,
+        )  # fmt: skip
+
+
 SHAPES = {
     "batch": (lambda x, w, r: x @ w + r, (3, 20, 24), (3, 24, 36), (36,)),
     "two batches": (lambda x, w, r: vnp.tanh(x @ w) * r, (2, 3, 20, 24), (2, 3, 24, 36), (2, 3, 20, 36)),
