@@ -3,13 +3,18 @@
 import contextlib
 import importlib
 import io
+import math
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+import volta
+import volta.numpy as vnp
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -104,9 +109,28 @@ def _error_sections() -> dict[str, str]:
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
-def test_examples_of_mixed_precision_run() -> None:
-    for code in blocks(read("docs/mixed_precision.md"), "python"):
-        exec(compile(code, "mixed_precision.md", "exec"), {"__name__": "mixed"})
+@pytest.mark.parametrize("page", ["mixed_precision.md", "from_jax.md"])
+def test_examples_of_pages_run(page: str) -> None:
+    text = read(f"docs/{page}")
+    for code in blocks(text, "python"):
+        exec(compile(code, page, "exec"), {"__name__": "page"})
+    for code in blocks(text, "python raises"):
+        with pytest.raises(AttributeError, match=": .* planned"):
+            exec(compile(code, page, "exec"), {"__name__": "page"})
+
+
+def test_what_differs_from_jax_and_numpy() -> None:
+    """The claims of the table in docs/from_jax.md that are no other test's."""
+    x = vnp.ones(4)
+    assert (x / np.sqrt(2)).dtype == np.float64 and (x / 2**0.5).dtype == (x / math.sqrt(2)).dtype == np.float32
+    assert vnp.asarray(np.ones(2)).dtype == np.float64 and vnp.asarray([1.0]).dtype == np.float32
+    assert vnp.float32 is np.float32 and vnp.asarray(x, "float16").dtype == np.float16
+    with pytest.raises(IndexError):
+        x[4]
+    assert x[np.int32([4])].tolist() == [1.0] and x.at[np.int32([4])].set(0.0).tolist() == [1.0] * 4
+    q = vnp.ones((1, 1, 1, 4))
+    blind = np.zeros((1, 1, 1, 1), bool)
+    assert volta.nn.dot_product_attention(q, q, q, mask=blind).tolist() == [[[[0.0] * 4]]]
 
 
 def test_every_error_has_its_section() -> None:
