@@ -29,7 +29,7 @@ from volta.api.jit import disable_jit, jit
 from volta.api.linear import fwd_and_bwd, linear_transpose
 from volta.api.tracing import checkpoint, eval_shape, make_jaxpr, remat
 from volta.api.vmap import vmap
-from volta.core.absent import absent
+from volta.core.absent import absent as _absent
 from volta.core.interp import Tracer
 from volta.core.policy import DeterminismLevel
 from volta.numba_cpu.threads import get_num_threads, set_num_threads
@@ -41,7 +41,7 @@ from volta.version import __version__
 jacobian = jacrev
 
 if not TYPE_CHECKING:  # so that a type checker still knows which names there are
-    __getattr__ = absent(__name__)
+    __getattr__ = _absent(__name__)
 
 __all__ = [
     "Array",

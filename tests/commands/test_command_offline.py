@@ -78,6 +78,8 @@ def test_tensor_cores_need_a_level_below_strict(model, tmp_path, capsys):
         ("MODEL:gone", "a function needs shapes"),
         ("MODEL:predict(f31[3])", "is no list of shapes"),
         ("MODEL:predict(f32[3], 7)", "is no list of shapes"),
+        ("MODEL:predict(f32[4,8])", r"predict\(x, w\) is given 1 shapes: missing a required argument: 'w'"),
+        ("MODEL:predict(f32[3], f32[3], f32[3])", "is given 3 shapes: too many"),
         ("absent.py:f(f32[3])", "no file absent.py"),
         ("volta.absent:f(f32[3])", "cannot be imported"),
     ],

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from vnp_compare import assert_same, floats, ints, same_as_numpy
 
+import volta
 import volta.numpy as vnp
 from volta.api.tracing import make_jaxpr
 from volta.errors import ConcretizationTypeError, DTypeError, ShapeError
@@ -288,6 +289,19 @@ def test_quantiles(axis):
         q = np.float32([0.1, 0.52 if method == "nearest" else 0.5, 0.77])
         same_as_numpy(lambda np, x: np.quantile(x, q, axis, method=method), X, rtol=1e-4, atol=1e-5)  # noqa: B023
     same_as_numpy(lambda np, x: np.percentile(x, 30, axis, keepdims=True), X, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["quantile", "nanquantile", "percentile", "nanpercentile"])
+def test_what_is_no_share_is_refused(name):
+    function, most = getattr(vnp, name), 100 if "percent" in name else 1
+    for q in (most * 1.5, -0.1, [0.5, 2.0 * most], np.float32([np.nan])):
+        for run in (lambda: function(X, q), lambda: volta.jit(lambda x: function(x, q))(X)):  # noqa: B023
+            with pytest.raises(ValueError, match=f"{name}: q lies between 0 and {most}, got"):
+                run()
+    assert function(X, [0, vnp.asarray(most)]).tolist() == [X.min(), X.max()]
+    assert function(X, vnp.asarray(2.0 * most)) == X.max(), "an array may be traced, so it is clamped"
+    with pytest.raises(TypeError, match=f"{name}: arrays are immutable, so there is no out="):
+        function(X, 0.5, out=np.zeros(()))
 
 
 def test_interpolation_and_covariance():

@@ -11,10 +11,12 @@ cubins need NVIDIA's nvJitLink: pip install 'volta[offline]'.
 from __future__ import annotations
 
 import argparse
+import inspect
 import pkgutil
 import re
 import runpy
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +97,9 @@ def functions_of(target: str) -> list[offline.Function]:
     if match["args"] is not None:
         if not callable(found):
             raise TargetError(f"{match['where']} has no function {match['item']}")
-        return [offline.Function(found, _arguments(match["args"]), match["name"] or match["item"])]
+        args = _arguments(match["args"])
+        _check_arguments(match["item"], found, args)
+        return [offline.Function(found, args, match["name"] or match["item"])]
     several = [found] if isinstance(found, offline.Function) else found
     if not isinstance(several, (list, tuple)) or not all(isinstance(f, offline.Function) for f in several):
         raise TargetError(f"{target!r} is no volta.offline.Function nor a list of these; a function needs shapes")
@@ -104,6 +108,17 @@ def functions_of(target: str) -> list[offline.Function]:
             raise TargetError(f"{target!r} is a list: its functions have names of their own")
         return [attrs.evolve(several[0], name=match["name"])]
     return list(several)
+
+
+def _check_arguments(name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return  # functions of other languages need not say what they take
+    try:
+        signature.bind(*args)
+    except TypeError as error:
+        raise TargetError(f"{name}{signature} is given {len(args)} shapes: {error}") from None
 
 
 def _load(where: str) -> dict[str, Any]:

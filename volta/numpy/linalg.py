@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from volta.core.absent import absent
+from volta.core.absent import absent as _absent
 from volta.core.errors import ShapeError
 from volta.core.source import at_user_line
 from volta.numpy import binary, creation, reductions, ufuncs
@@ -25,7 +25,7 @@ __all__ = [
 Array = Any
 
 if not TYPE_CHECKING:  # so that a type checker still knows which names there are
-    __getattr__ = absent(__name__)
+    __getattr__ = _absent(__name__)
 
 
 def diagonal(x: Array, /, *, offset: int = 0) -> Array:

@@ -9,6 +9,7 @@ import numpy as np
 
 from volta.core import dtypes
 from volta.core.errors import ShapeError
+from volta.core.interp import Value
 from volta.core.source import at_user_line
 from volta.numpy import binary, shaping
 from volta.numpy.creation import asarray
@@ -33,6 +34,16 @@ from volta.ops import lax
 Array = Any
 Axis = int | tuple[int, ...] | None
 _METHODS = ("linear", "lower", "higher", "nearest", "midpoint")
+
+
+def _check(name: str, q: Any, most: int, out: Any) -> None:
+    """Refuse ``out``, and a share that is known now and is none: percents given to a quantile, say."""
+    if out is not None:
+        raise TypeError(at_user_line(f"{name}: arrays are immutable, so there is no out=; use what is returned"))
+    items = q if isinstance(q, (list, tuple)) else (q,)
+    for item in items:
+        if not isinstance(item, Value) and not np.all((np.asarray(item) >= 0) & (np.asarray(item) <= most)):
+            raise ValueError(at_user_line(f"{name}: q lies between 0 and {most}, got {q!r:.80}"))
 
 
 def _lanes(name: str, x: Array, axis: Axis) -> tuple[Array, tuple[int, ...]]:
@@ -64,6 +75,7 @@ def quantile(
     >>> quantile(np.float32([1, 2, 3, 4]), np.float32(0.5))
     Array(2.5, dtype=float32)
     """
+    _check("quantile", q, 1, out)
     if weights is not None:
         return _weighted("quantile", a, q, axis, method, keepdims, weights, False)
     return _quantile("quantile", a, q, axis, method, keepdims, False)
@@ -85,6 +97,7 @@ def nanquantile(
     >>> nanquantile(np.float32([1, np.nan, 3]), np.float32(0.5))
     Array(2., dtype=float32)
     """
+    _check("nanquantile", q, 1, out)
     if weights is not None:
         return _weighted("nanquantile", a, q, axis, method, keepdims, weights, True)
     return _quantile("nanquantile", a, q, axis, method, keepdims, True)
@@ -187,6 +200,7 @@ def percentile(
     >>> percentile(np.float32([1, 2, 3, 4]), 50)
     Array(2.5, dtype=float32)
     """
+    _check("percentile", q, 100, out)
     return quantile(a, _share("percentile", q), axis, method=method, keepdims=keepdims, weights=weights)
 
 
@@ -202,6 +216,7 @@ def nanpercentile(
     weights: Array | None = None,
 ) -> Array:
     """:func:`nanquantile` with ``q`` in percent."""
+    _check("nanpercentile", q, 100, out)
     return nanquantile(a, _share("nanpercentile", q), axis, method=method, keepdims=keepdims, weights=weights)
 
 
@@ -213,14 +228,14 @@ def median(
     >>> median(np.float32([7, 1, 3]))
     Array(3., dtype=float32)
     """
-    return quantile(a, 0.5, axis, method="midpoint", keepdims=keepdims)
+    return quantile(a, 0.5, axis, out, method="midpoint", keepdims=keepdims)
 
 
 def nanmedian(
     a: Array, axis: Axis = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False
 ) -> Array:
     """:func:`median` of the elements that are not NaN; NaN where there are none."""
-    return nanquantile(a, 0.5, axis, method="midpoint", keepdims=keepdims)
+    return nanquantile(a, 0.5, axis, out, method="midpoint", keepdims=keepdims)
 
 
 # -- covariance --------------------------------------------------------------------------------------------------------
