@@ -60,9 +60,9 @@ def _chip(capability: str) -> _Chip:
 _Rates = dict[Tile, tuple[float, float, float, float]]
 
 _FMA: _Rates = {
-    Tile(128, 128, 16, 8, 8, stages=3, blocks=1): (49.7, 49.3, 48.5, 47.7),
-    Tile(128, 128, 16, 8, 8, stages=2, blocks=1): (47, 47, 46, 45),
-    Tile(64, 128, 16, 8, 8, stages=3, blocks=2): (50.2, 50.2, 47.5, 46.3),
+    Tile(128, 128, 8, 16, 8, stages=3, blocks=2): (54.9, 52.9, 53.1, 51.5),
+    Tile(128, 128, 16, 8, 8, stages=3, blocks=1): (51.8, 50.2, 50.3, 49.8),
+    Tile(64, 128, 16, 8, 8, stages=3, blocks=2): (52.5, 50.8, 49.8, 46.8),
     Tile(64, 64, 16, 8, 8, stages=3, blocks=4): (48.5, 47.4, 44.8, 44.6),
     Tile(32, 64, 16, 8, 4, stages=3, blocks=6): (45, 43.7, 39, 34),
     Tile(32, 64, 16, 4, 4, stages=2, blocks=4): (40, 37, 31.7, 30),
@@ -89,6 +89,9 @@ the left one, the right one, both. Whole numbers below 50 are estimates."""
 
 _BYTES_A_SECOND, _LAUNCH = 2.5e12, 4e-6
 """What the scratch memory of a product in parts and its second launch cost."""
+
+_MANY = 128
+"""Sums of a thread from which few warps keep a multiprocessor busy."""
 
 _CUT = 1.05
 """Tiles are cut only where that should be faster by this."""
@@ -255,12 +258,17 @@ def choose(spec: DotSpec, sizes: _Sizes, capability: str) -> DotChoice:
         blocks = blocks_of(tile, sizes.m, sizes.n, sizes.batches)
         held = max(1, min(tile.blocks, chip.processor_bytes // (nbytes + 1024)))
         waves, rest = divmod(blocks, held * chip.processors)
+        if v.short and tile.thread_rows * tile.thread_cols >= _MANY:
+            rate *= 0.9  # sums are written from registers in a row, in the banks of their operands
         if v.short:
             rate *= min(1.0, 0.8 + 0.1 * held)  # short blocks need others beside them while they begin and end
         chunk = 2e-12 * tile.rows * tile.cols * CHUNK * chip.processors / rate  # seconds of one multiprocessor
         chunks = -(-sizes.k // CHUNK)
         beside = -(-rest // chip.processors)
-        cost = (waves * held + beside / _pace(tile, beside)) * chunk * max(1, chunks)
+        last = beside / _pace(tile, beside)
+        if waves and rest and tile.thread_rows * tile.thread_cols >= _MANY:
+            last = held  # blocks that began together end together, and the next begin where these have ended
+        cost = (waves * held + last) * chunk * max(1, chunks)
         found.append((cost, len(found), DotChoice(v, blocks)))
         if chunks > 1 and (tile.mma or item_size(spec.accumulator) == 4):
             cost, whole, per = _cut(chip, tile, blocks, held, chunks, chunk, item_size(spec.accumulator))
@@ -273,8 +281,10 @@ def choose(spec: DotSpec, sizes: _Sizes, capability: str) -> DotChoice:
 
 
 def _pace(tile: Tile, blocks: int) -> float:
-    """What so many blocks make of a multiprocessor: few warps leave it waiting."""
+    """What so many blocks make of a multiprocessor: few warps leave it waiting, with few sums each more so."""
     base, each = {8: (1.0, 0.0), 4: (0.66, 0.15), 2: (0.0, 0.45)}[tile.threads // 32]
+    if tile.thread_rows * tile.thread_cols >= _MANY:
+        base, each = 0.86, 0.07
     return min(1.0, base + each * max(1, blocks))
 
 

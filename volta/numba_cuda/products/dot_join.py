@@ -44,5 +44,4 @@ def emit_join(nest: Nest) -> None:
                 so_far = add(so_far, found)
             it.advance(so_far)
         (total,) = it.results
-    totals = [b.extract_element(total, I32(i)) for i in range(nest.cell)]
-    place.writer().write(*place.at(*nest.cell_at(cell)), totals, nest.variant.wide)
+    place.writer().write(*place.at(*nest.cell_at(cell)), nest.values_of(total), nest.variant.wide)
