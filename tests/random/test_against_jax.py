@@ -74,7 +74,9 @@ def test_bits(dtype, shape):
 @pytest.mark.parametrize("bounds", [(0.0, 1.0), (-3.7, 2.9), (1e-3, 1e-2), (5.0, 5.0)])
 def test_uniform(dtype, bounds):
     ours, theirs = both(7)
-    assert_same_bits(random.uniform(ours, (33, 7), dtype, *bounds), jax.random.uniform(theirs, (33, 7), dtype, *bounds))
+    with jax.disable_jit(dtype == "float16"):  # compiled, some versions of XLA round to it once instead of twice
+        want = jax.random.uniform(theirs, (33, 7), dtype, *bounds)
+    assert_same_bits(random.uniform(ours, (33, 7), dtype, *bounds), want)
 
 
 def test_uniform_with_bounds_for_each_element():
