@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from volta.commands import verify
 from volta.commands.main import main
 from volta.core import contract
 from volta.verify import checks, parity
@@ -60,3 +61,12 @@ def test_what_is_not_there_is_refused(capsys):
     assert main(["verify", "nonsense"]) == 2
     assert main(["verify", "--device", "tpu"]) == 2
     assert "tpu" in capsys.readouterr().err
+
+
+def test_a_record_that_cannot_be_written_stops_before_the_work(monkeypatch, capsys, tmp_path):
+    monkeypatch.setitem(verify.SUITES, "laws", lambda setting: pytest.fail("the suite has run"))
+    path = tmp_path / "absent" / "record.json"
+    assert main(["verify", "--device", "cpu", "--json", str(path), "laws"]) == 2
+    assert f"volta verify: the record cannot be written: [Errno 2] No such file or directory: '{path}'" in (
+        capsys.readouterr().err
+    )

@@ -22,7 +22,7 @@ import attrs
 import numpy as np
 
 from volta.core import contract
-from volta.core.errors import DeviceError
+from volta.core.errors import DeviceError, VoltaError
 from volta.runtime import devices
 from volta.verify import checks, laws, levels, memory, model, parity, variants
 from volta.version import __version__
@@ -41,6 +41,10 @@ SUITES: dict[str, checks.Suite] = {
     "training": model.training,
     "memory": memory.memory,
 }
+
+
+class RecordError(VoltaError, OSError):
+    """The record of `volta verify` cannot be written."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,6 +69,8 @@ def run(options: argparse.Namespace) -> int:
     print(f"Volta {__version__}, contract {contract.ID}, device {_describe(setting.device)}", flush=True)
     found: dict[str, list[checks.Check]] = {}
     seconds: dict[str, float] = {}
+    if options.json:  # before the work, which would be lost with a path that cannot be written
+        _write(options.json, _record(setting, found, seconds))
     for name in options.suites or SUITES:
         start = time.perf_counter()
         found[name] = [
@@ -73,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
         seconds[name] = time.perf_counter() - start
         _say(name, found[name], seconds[name])
         if options.json:  # after each suite, so that a run that is cut short leaves what it did
-            options.json.write_text(json.dumps(_record(setting, found, seconds), indent=1) + "\n", encoding="utf-8")
+            _write(options.json, _record(setting, found, seconds))
     if options.keep:
         _keep(found, record)
     failed = sum(bool(check.problem) for checks_of in found.values() for check in checks_of)
@@ -109,6 +115,13 @@ def _say(name: str, found: list[checks.Check], seconds: float) -> None:
         print(f"    {check.name}: {check.problem}", flush=True)
     if len(failed) > 5:
         print(f"    and {len(failed) - 5} more")
+
+
+def _write(path: Path, record: dict[str, Any]) -> None:
+    try:
+        path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise RecordError(f"the record cannot be written: {error}") from None
 
 
 def _record(setting: checks.Setting, found: dict[str, list[checks.Check]], seconds: dict[str, float]) -> dict[str, Any]:
