@@ -83,6 +83,40 @@ def test_adamw_with_a_schedule():
     assert_close(run(optim.adamw(schedule, weight_decay=0.3))[0], run_numpy(reference), rtol=2e-3)
 
 
+@pytest.mark.parametrize("momentum", [None, 0.9])
+def test_rmsprop(momentum):
+    def update(p, g, m, t):
+        m["v"] = 0.8 * m.get("v", 0.5) + 0.2 * g * g
+        step = -0.01 * g / np.sqrt(m["v"] + 1e-8)
+        m["t"] = step + (momentum or 0.0) * m.get("t", 0.0)
+        return p + m["t"]
+
+    optimizer = optim.rmsprop(0.01, decay=0.8, initial_scale=0.5, momentum=momentum)
+    assert_close(run(optimizer)[0], run_numpy(update))
+    with pytest.raises(ValueError, match="needs a momentum"):
+        optim.rmsprop(0.01, nesterov=True)
+
+
+def test_adagrad():
+    def update(p, g, m, t):
+        m["s"] = m.get("s", 0.1) + g * g
+        return p - 0.1 * g / np.sqrt(m["s"] + 1e-7)
+
+    assert_close(run(optim.adagrad(0.1))[0], run_numpy(update))
+    zeros = arrays({"a": np.zeros(3)})
+    still, _ = optim.scale_by_rss(0.0, eps=0.0).update(zeros, optim.ScaleByRssState(zeros))
+    assert still["a"].tolist() == [0.0, 0.0, 0.0]
+
+
+def test_lion():
+    def update(p, g, m, t):
+        direction = np.sign(0.9 * m.get("m", 0.0) + 0.1 * g)
+        m["m"] = 0.99 * m.get("m", 0.0) + 0.01 * g
+        return p - 0.01 * (direction + 0.3 * p)
+
+    assert_close(run(optim.lion(0.01, weight_decay=0.3))[0], run_numpy(update))
+
+
 def test_adamw_mask():
     mask = {"w": True, "b": [False, None, False]}
     decayed, _ = run(optim.adamw(0.1, weight_decay=0.5, mask=mask), steps=1)
@@ -113,6 +147,9 @@ OPTIMIZERS = {
     "sgd": optim.sgd(0.1, 0.9, True),
     "adam": optim.adam(optim.exponential_decay(0.1, 2, 0.5)),
     "adamw": optim.chain(optim.clip_by_global_norm(0.5), optim.adamw(optim.warmup_cosine_decay_schedule(0, 0.1, 2, 5))),
+    "rmsprop": optim.rmsprop(0.01, momentum=0.9, nesterov=True),
+    "adagrad": optim.adagrad(0.1),
+    "lion": optim.lion(optim.constant_schedule(0.01)),
 }
 
 
@@ -124,6 +161,13 @@ def test_jit_and_donation_change_no_bit(name):
         assert volta.tree.structure(compiled) == volta.tree.structure(plain)
         for a, b in zip(volta.tree.leaves(compiled), volta.tree.leaves(plain), strict=True):
             assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("name", sorted(OPTIMIZERS))
+def test_everything_keeps_the_dtype_of_its_parameter(name, dtype):
+    params, state = run(OPTIMIZERS[name], dtype=dtype)
+    assert {str(x.dtype) for x in volta.tree.leaves((params, state))} - {"int32"} == {dtype}
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])

@@ -29,7 +29,7 @@ from volta.optim.mixed_precision import (
     half_dtype,
     select_tree,
 )
-from volta.optim.optimizers import adam, adamw, sgd
+from volta.optim.optimizers import adagrad, adam, adamw, lion, rmsprop, sgd
 from volta.optim.schedules import (
     constant_schedule,
     cosine_decay_schedule,
@@ -42,6 +42,9 @@ from volta.optim.schedules import (
 )
 from volta.optim.transforms import (
     ScaleByAdamState,
+    ScaleByLionState,
+    ScaleByRmsState,
+    ScaleByRssState,
     ScaleByScheduleState,
     TraceState,
     add_decayed_weights,
@@ -50,6 +53,9 @@ from volta.optim.transforms import (
     scale,
     scale_by_adam,
     scale_by_learning_rate,
+    scale_by_lion,
+    scale_by_rms,
+    scale_by_rss,
     scale_by_schedule,
     trace,
 )
@@ -62,10 +68,14 @@ __all__ = [
     "NoOpLossScale",
     "Policy",
     "ScaleByAdamState",
+    "ScaleByLionState",
+    "ScaleByRmsState",
+    "ScaleByRssState",
     "ScaleByScheduleState",
     "Schedule",
     "StaticLossScale",
     "TraceState",
+    "adagrad",
     "adam",
     "adamw",
     "add_decayed_weights",
@@ -83,11 +93,16 @@ __all__ = [
     "identity",
     "join_schedules",
     "linear_schedule",
+    "lion",
     "piecewise_constant_schedule",
     "polynomial_schedule",
+    "rmsprop",
     "scale",
     "scale_by_adam",
     "scale_by_learning_rate",
+    "scale_by_lion",
+    "scale_by_rms",
+    "scale_by_rss",
     "scale_by_schedule",
     "select_tree",
     "sgd",

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from volta.optim.base import GradientTransformation, PyTree, Schedule, chain
-from volta.optim.transforms import add_decayed_weights, scale_by_adam, scale_by_learning_rate, trace
+from volta.optim.transforms import (
+    add_decayed_weights,
+    scale_by_adam,
+    scale_by_learning_rate,
+    scale_by_lion,
+    scale_by_rms,
+    scale_by_rss,
+    trace,
+)
 
 
 def sgd(
@@ -53,3 +61,36 @@ def adamw(
         add_decayed_weights(weight_decay, mask),
         scale_by_learning_rate(learning_rate),
     )
+
+
+def rmsprop(
+    learning_rate: float | Schedule,
+    decay: float = 0.9,
+    eps: float = 1e-8,
+    initial_scale: float = 0.0,
+    momentum: float | None = None,
+    nesterov: bool = False,
+) -> GradientTransformation:
+    """RMSProp: see :func:`scale_by_rms` for the formula. Momentum, if asked, comes after the learning rate."""
+    if momentum is None and nesterov:
+        raise ValueError("rmsprop: nesterov=True needs a momentum, such as momentum=0.9")
+    last = [] if momentum is None else [trace(momentum, nesterov)]
+    return chain(scale_by_rms(decay, eps, initial_scale), scale_by_learning_rate(learning_rate), *last)
+
+
+def adagrad(
+    learning_rate: float | Schedule, initial_accumulator_value: float = 0.1, eps: float = 1e-7
+) -> GradientTransformation:
+    """Adagrad (Duchi, Hazan & Singer, JMLR 2011): see :func:`scale_by_rss` for the formula."""
+    return chain(scale_by_rss(initial_accumulator_value, eps), scale_by_learning_rate(learning_rate))
+
+
+def lion(
+    learning_rate: float | Schedule,
+    b1: float = 0.9,
+    b2: float = 0.99,
+    weight_decay: float = 1e-3,
+    mask: PyTree | Callable[[PyTree], PyTree] | None = None,
+) -> GradientTransformation:
+    """Lion (Chen et al., 2023): see :func:`scale_by_lion`, and :func:`add_decayed_weights` for the decay."""
+    return chain(scale_by_lion(b1, b2), add_decayed_weights(weight_decay, mask), scale_by_learning_rate(learning_rate))

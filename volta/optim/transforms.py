@@ -113,6 +113,74 @@ def scale_by_adam(
     return GradientTransformation(init, update)
 
 
+class ScaleByRmsState(NamedTuple):
+    """``nu``: the running second moment, like the parameters."""
+
+    nu: PyTree
+
+
+def scale_by_rms(decay: float = 0.9, eps: float = 1e-8, initial_scale: float = 0.0) -> GradientTransformation:
+    """Divide by the running root mean square (Tieleman & Hinton, "RMSProp", 2012).
+
+    ``nu = decay * nu + (1 - decay) * g * g``, which begins at ``initial_scale``; updates are ``g / sqrt(nu + eps)``.
+    """
+
+    def init(params: PyTree) -> PyTree:
+        return ScaleByRmsState(pytrees.map(lambda p: vnp.full_like(p, initial_scale), params))
+
+    def update(updates: PyTree, state: PyTree, params: PyTree = None) -> tuple[PyTree, PyTree]:
+        nu = pytrees.map(lambda g, v: (1 - decay) * (g * g) + decay * v, updates, state.nu)
+        return pytrees.map(lambda g, v: g / vnp.sqrt(v + eps), updates, nu), ScaleByRmsState(nu)
+
+    return GradientTransformation(init, update)
+
+
+class ScaleByRssState(NamedTuple):
+    """``sum_of_squares``: of all gradients so far, like the parameters."""
+
+    sum_of_squares: PyTree
+
+
+def scale_by_rss(initial_accumulator_value: float = 0.1, eps: float = 1e-7) -> GradientTransformation:
+    """Divide by the root of the sum of squares so far (Duchi, Hazan & Singer, JMLR 2011).
+
+    ``s = s + g * g``, which begins at ``initial_accumulator_value``; updates are ``g / sqrt(s + eps)``, 0 where s is 0.
+    """
+
+    def init(params: PyTree) -> PyTree:
+        return ScaleByRssState(pytrees.map(lambda p: vnp.full_like(p, initial_accumulator_value), params))
+
+    def update(updates: PyTree, state: PyTree, params: PyTree = None) -> tuple[PyTree, PyTree]:
+        total = pytrees.map(lambda g, s: g * g + s, updates, state.sum_of_squares)
+        scaled = pytrees.map(lambda g, s: vnp.where(s > 0, g / vnp.sqrt(s + eps), 0.0), updates, total)
+        return scaled, ScaleByRssState(total)
+
+    return GradientTransformation(init, update)
+
+
+class ScaleByLionState(NamedTuple):
+    """``mu``: the running mean of gradients, like the parameters."""
+
+    mu: PyTree
+
+
+def scale_by_lion(b1: float = 0.9, b2: float = 0.99) -> GradientTransformation:
+    """The sign of an interpolated momentum (Chen et al., "Symbolic Discovery of Optimization Algorithms", 2023).
+
+    Updates are ``sign(b1 * mu + (1 - b1) * g)``; then ``mu = b2 * mu + (1 - b2) * g``.
+    """
+
+    def init(params: PyTree) -> PyTree:
+        return ScaleByLionState(pytrees.map(vnp.zeros_like, params))
+
+    def update(updates: PyTree, state: PyTree, params: PyTree = None) -> tuple[PyTree, PyTree]:
+        signs = pytrees.map(lambda g, m: vnp.sign((1 - b1) * g + b1 * m), updates, state.mu)
+        mu = pytrees.map(lambda g, m: (1 - b2) * g + b2 * m, updates, state.mu)
+        return signs, ScaleByLionState(mu)
+
+    return GradientTransformation(init, update)
+
+
 def add_decayed_weights(
     weight_decay: float, mask: PyTree | Callable[[PyTree], PyTree] | None = None
 ) -> GradientTransformation:
