@@ -339,6 +339,28 @@ def test_no_class_of_arrays_hides_a_method():
             assert getattr(cls, name) is getattr(Value, name), f"{cls.__name__}.{name}"
 
 
+def test_a_mask_is_not_dropped():
+    masked = np.ma.array([1.0, 2.0], mask=[False, True])
+    for use in (
+        lambda: vnp.asarray(masked),
+        lambda: vnp.asarray(masked, "float32"),
+        lambda: vnp.ones(2) + masked,
+        lambda: vnp.sum(masked),
+        lambda: volta.jit(vnp.sum)(masked),
+        lambda: volta.jit(lambda x: x + masked)(vnp.ones(2)),
+        lambda: volta.grad(vnp.sum)(masked),
+    ):
+        with pytest.raises(DTypeError, match=r"x.filled\(0\)"):
+            use()
+    assert vnp.asarray(masked.filled(0)).tolist() == [1.0, 0.0]
+
+
+def test_arrays_of_ranges():
+    assert_same(vnp.asarray(range(3)), np.arange(3, dtype=np.int32))
+    assert_same(vnp.array([range(2), range(1, 3)], "float32"), np.float32([[0, 1], [1, 2]]))
+    assert_same(vnp.array([range(2), [0.5, 3]]), np.float32([[0, 1], [0.5, 3]]))
+
+
 def test_there_is_no_out():
     with pytest.raises(TypeError, match=r"sum: arrays are immutable, so there is no out="):
         np.sum(vnp.asarray(M), out=np.zeros(()))

@@ -73,11 +73,18 @@ WAYS: dict[str, dict[str, str]] = {
         **_each(_RULE, "custom_root custom_linear_solve"),
         **_each(_COLLECTIVE, "psum pmean pmax pmin all_gather all_to_all ppermute psum_scatter axis_index axis_size"),
         **_each(_COMPLEX, "complex conj fft"),
+        **{f"scatter_{op}": f"it is x.at[indices].{op}(updates)" for op in ("add", "mul", "min", "max")},
         **_each(_MATRICES, "linalg"),
     },
     "volta.numpy": {
         **_each(_COMPLEX, "complex64 complex128 csingle cdouble complex_ fft"),
         **_each(_MATRICES, "polyfit roots"),
+        **_each("arrays have one layout: it is volta.numpy.asarray", "asanyarray ascontiguousarray asfortranarray"),
+        "random": "random numbers come from keys: volta.random.normal(volta.random.key(0), (3,))",
+        "copyto": "arrays are immutable: x = x.at[...].set(y), or volta.numpy.where(mask, y, x)",
+        "trapz": "it is volta.numpy.trapezoid",
+        "in1d": "it is volta.numpy.isin",
+        "row_stack": "it is volta.numpy.vstack",
     },
     "volta.numpy.linalg": {
         **_each(

@@ -29,6 +29,7 @@ from volta.numpy.reductions import sum as _sum
 from volta.numpy.ufuncs import astype
 from volta.ops import lax
 from volta.runtime.array import Array as ConcreteArray
+from volta.runtime.array import plain
 
 Array = Any
 Shape = int | Sequence[int]
@@ -60,15 +61,15 @@ def copy(a: Any) -> Array:
 def _array(x: Any, dtype: np.dtype | None) -> Array:
     if isinstance(x, Value):
         return x if dtype is None else astype(x, dtype)
-    if isinstance(x, (list, tuple)):
-        return _from_nested(x, dtype)
+    if isinstance(x, (list, tuple, range)):
+        return _from_nested(list(x), dtype)
     if not isinstance(x, (np.ndarray, np.generic)) and dtypes.of_python_scalar(x) is None:
         if not (hasattr(x, "__array__") or hasattr(x, "__array_interface__") or hasattr(x, "__buffer__")):
             raise DTypeError(at_user_line(f"array: cannot make an array of {type(x).__name__}: {x!r:.80}"))
         x = np.asarray(x)
     if dtype is None:
         return as_value(x)
-    return ConcreteArray.from_numpy(_cast(np.asarray(x), dtype))
+    return ConcreteArray.from_numpy(_cast(plain(x), dtype))
 
 
 def _cast(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
@@ -86,7 +87,7 @@ def _cast(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def _leaves(x: Any) -> list[Any]:
-    if isinstance(x, (list, tuple)):
+    if isinstance(x, (list, tuple, range)):
         return [leaf for item in x for leaf in _leaves(item)]
     return [x]
 

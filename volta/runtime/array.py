@@ -76,7 +76,7 @@ class Array(Value):
     @staticmethod
     def from_numpy(x: Any, weak_type: bool = False) -> Array:
         """A copy of a NumPy array or scalar as an Array (dtypes are kept, as volta.core.dtypes.canonicalize has it)."""
-        x = np.asarray(x)
+        x = plain(x)
         dtype = dtypes.canonicalize(x.dtype)
         aval = intern_aval(ShapedArray(x.shape, dtype, weak_type))
         buffer = default_pool().allocate(aval.nbytes)
@@ -267,6 +267,18 @@ _interned: dict[ShapedArray, ShapedArray] = {}
 def intern_aval(aval: ShapedArray) -> ShapedArray:
     """One object per distinct aval, so that cache keys mostly compare by identity."""
     return _interned.setdefault(aval, aval)
+
+
+def plain(x: Any) -> np.ndarray:
+    """``x`` as a NumPy array without a subclass; a mask is nothing to drop unseen."""
+    if isinstance(x, np.ma.MaskedArray):
+        raise DTypeError(
+            at_user_line(
+                "a masked array has elements that are not there: give them a value, x.filled(0), or pass x.data and "
+                "x.mask as two arrays"
+            )
+        )
+    return np.asarray(x)
 
 
 def as_array(x: Any) -> Array:
