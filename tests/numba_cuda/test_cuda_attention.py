@@ -49,6 +49,23 @@ def test_key_blocks_of_few_rows_are_shared_out():
 
 
 @pytest.mark.slow
+def test_more_key_blocks_than_threads_are_merged_in_order():
+    q, k, v, _ = operands(1, 1, 1, 2, 64 * 256 + 700, 4, 8)
+    for start in (0, 64 * 256, 64 * 256 + 100):
+        params = {"scale": 0.3, "causal": True, "start": np.array([start], np.int32)}
+        check_on_host(lambda *a, p=params: lax.attention(*a, **p), q, k, v, orders=ORDERS, kernels=KERNELS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 3e38])
+def test_special_values_among_key_blocks_of_few_rows(bad):
+    for which, place in ((0, (0, 0, 0, 1)), (1, (0, 0, 70)), (1, (0, 0, slice(64, 128))), (2, (0, 0, 200, 2))):
+        given = operands(1, 1, 1, 2, 1100, 8, 8)
+        given[which][place] = bad
+        check_on_host(lambda *a: lax.attention(*a, scale=0.3), *given[:3], orders=("shuffled",), kernels=KERNELS)
+
+
+@pytest.mark.slow
 def test_key_blocks_of_few_rows_with_starts_and_masks():
     q, k, v, _ = operands(2, 2, 1, 3, 1100, 7, 40)
     mask = np.random.default_rng(0).random((2, 1, 3, 1100)) < 0.01
@@ -182,7 +199,10 @@ def test_both_cotangents_in_one_kernel(turns):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scale", [0.3, -0.3])
-@pytest.mark.parametrize("sizes", [(2, 4, 4, 140, 70, 16, 8), (1, 8, 4, 33, 130, 64, 64), (1, 8, 8, 65, 65, 128, 96)])
+@pytest.mark.parametrize(
+    "sizes",
+    [(2, 4, 4, 140, 70, 16, 8), (1, 8, 4, 33, 130, 64, 64), (1, 4, 4, 65, 65, 128, 96), (1, 2, 2, 65, 65, 40, 96)],
+)
 def test_both_cotangents_for_all_sizes(sizes, scale, turns):
     given = operands(*sizes)
     for params in ({}, {"causal": True}, {"mask": np.random.default_rng(0).random(sizes[3:5])[None, None] < 0.6}):

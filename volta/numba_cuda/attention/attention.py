@@ -12,14 +12,8 @@ from llvmlite import ir
 from volta.emit.builder import item_size
 from volta.emit.dot_args import ceil_div
 from volta.emit.loops import I1, I32, I64, fma, if_else, if_then, loop, minimum, offset
-from volta.numba_cuda.attention.attention_tiles import (
-    AttentionTile,
-    Matrix,
-    Tiles,
-    line_of,
-    matrix_bytes,
-    pairs_line,
-)
+from volta.numba_cuda.attention.attention_products import Products
+from volta.numba_cuda.attention.attention_tiles import AttentionTile, Matrix, line_of, matrix_bytes, pairs_line
 from volta.numba_cuda.target.threads import block_index, dynamic_shared, new_entry, warp_barrier
 from volta.xla_like.attention import BLOCK, Arg, AttentionSpec
 
@@ -40,7 +34,7 @@ def build_attention(module: ir.Module, name: str, spec: AttentionSpec, tile: Att
     return function
 
 
-class QueryTiles(Tiles):
+class QueryTiles(Products):
     """A block of threads whose resident rows are queries and whose streamed rows are keys."""
 
     first: ir.Value  # the tile's first row, and its position among the keys
@@ -142,17 +136,18 @@ class _Forward(QueryTiles):
         q = self.of_head(Arg.Q, self.item, self.head)
         k = self.of_head(Arg.K, self.item, self.head)
         v = self.of_head(Arg.V, self.item, self.head)
+        k_line, v_line = a(Arg.K_S), a(Arg.V_S)
         self.bring(self.queries, tile.rows, q, a(Arg.Q_T), self.first, self.t)
-        self.bring(self.keys, BLOCK, k, a(Arg.K_S), I64(0), self.s)
+        self.bring(self.keys, BLOCK, k, k_line, I64(0), self.s)
         groups = self.groups_of(spec.value_head) * self.group
         zeros = [self.zero] * (tile.rows_each * groups)
         with loop(b, 0, self.stop, BLOCK, [self.constant(float("-inf")), self.zero, *zeros]) as it:
             self.arrived()
-            self.bring(self.values, BLOCK, v, a(Arg.V_S), it.index, self.s)
+            self.bring(self.values, BLOCK, v, v_line, it.index, self.s)
             top, total, *out = it.values
             weighted = self._weigh(it.index, top, total)
             self.arrived()
-            self.bring(self.keys, BLOCK, k, a(Arg.K_S), b.add(it.index, I64(BLOCK)), self.s)
+            self.bring(self.keys, BLOCK, k, k_line, b.add(it.index, I64(BLOCK)), self.s)
             it.advance(*self._merge(it.index, weighted, top, total, out))
         self.arrived()
         self._write(it.results[0], it.results[1], it.results[2:])
@@ -176,7 +171,7 @@ class _Forward(QueryTiles):
         shown = b.select(any_visible, block_top, self.zero)
         tops = self.spread_rows(shown)
         weights = [self.exp_down(b.fsub(x, tops[i // columns])) for i, x in enumerate(scores)]
-        self.put(self.pairs, weights, mixed, lambda: self.visible(block))
+        self.put(self.pair_places(self.pairs), weights, mixed, lambda: self.visible(block))
         block_total = self.combine_rows(weights, b.fadd)
         new_top = self.maximum(top, block_top)
         old = self.exp_down(b.fsub(top, new_top))
@@ -198,8 +193,8 @@ class _Forward(QueryTiles):
         each = self.groups_of(self.spec.value_head) * self.group
         sums = [self.zero] * len(out)
         whole, stop = self.bounds(block)
-        sums = self.apply(self.pairs, self.values, I64(0), whole, sums, True)
-        sums = self.apply(self.pairs, self.values, whole, stop, sums, False)
+        sums = self.apply(self.pairs, self.values, whole, sums)
+        sums = self.apply_present(self.pairs, self.values, whole, stop, sums)
         olds, news = self.spread_rows(old), self.spread_rows(new)
         merged = [
             fma(b, x, olds[i // each], b.fmul(y, news[i // each]))

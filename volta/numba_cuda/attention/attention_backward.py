@@ -12,11 +12,13 @@ from llvmlite import ir
 from volta.emit.builder import item_size
 from volta.emit.loops import I1, I32, I64, if_then, loop, minimum, offset
 from volta.numba_cuda.attention.attention import QueryTiles
-from volta.numba_cuda.attention.attention_tiles import AttentionTile, Matrix, Tiles, line_of, matrix_bytes, pairs_line
+from volta.numba_cuda.attention.attention_products import Products
+from volta.numba_cuda.attention.attention_tiles import AttentionTile, Matrix, line_of, matrix_bytes, pairs_line
 from volta.numba_cuda.target.threads import block_index, dynamic_shared, new_entry, warp_barrier
 from volta.xla_like.attention import BLOCK, Arg, AttentionSpec
 
-_STATS = (Arg.M, Arg.L, Arg.DELTA)
+STATS = (Arg.M, Arg.L, Arg.DELTA)
+"""What is kept of each query: its largest score, its sum of weights, and the sum of its cotangent times its result."""
 
 
 def backward_bytes(spec: AttentionSpec, tile: AttentionTile) -> int:
@@ -38,12 +40,12 @@ def build_attention_dq(module: ir.Module, name: str, spec: AttentionSpec, tile: 
 def build_attention_dkv(module: ir.Module, name: str, spec: AttentionSpec, tile: AttentionTile) -> ir.Function:
     """Add the kernel for keys and values to a module; its grid is tiles of keys x batch x heads."""
     function, b = new_entry(module, name, tile.threads)
-    KeyGradient(b, function.args[0], spec, tile).emit(dynamic_shared(module, b))
+    _KeyGradient(b, function.args[0], spec, tile).emit(dynamic_shared(module, b))
     b.ret_void()
     return function
 
 
-class _Backward(Tiles):
+class _Backward(Products):
     """What both kernels have: operands in shared memory, and weights and their cotangents from scores."""
 
     def allot(self, space: ir.Value) -> None:
@@ -106,7 +108,7 @@ class _QueryGradient(QueryTiles, _Backward):
         rows = [b.mul(minimum(b, b.add(self.first, self.row(r)), last), I64(self.size)) for r in range(tile.rows_each)]
         tops, totals, deltas = (
             [b.load(offset(b, self.base(x), b.add(stats, r)), typ=self.kind, align=self.size) for r in rows]
-            for x in _STATS
+            for x in STATS
         )
         with loop(b, 0, self.stop, BLOCK, self.zeros(spec.head)) as it:
             turn, following = b.lshr(it.index, I64(6)), b.add(it.index, I64(BLOCK))
@@ -127,11 +129,11 @@ class _QueryGradient(QueryTiles, _Backward):
             slopes = [
                 b.fmul(p, b.fsub(x, deltas[i // c])) for i, (p, x) in enumerate(zip(weights, slopes, strict=True))
             ]
-            self.put(self.pairs, slopes, self.mixed(it.index), lambda: self.visible(it.index))
+            self.put(self.pair_places(self.pairs), slopes, self.mixed(it.index), lambda: self.visible(it.index))
             warp_barrier(b)
             whole, stop = self.bounds(it.index)
-            parts = self.apply(self.pairs, keys, I64(0), whole, self.zeros(spec.head), True)
-            parts = self.apply(self.pairs, keys, whole, stop, parts, False)
+            parts = self.apply(self.pairs, keys, whole, self.zeros(spec.head))
+            parts = self.apply_present(self.pairs, keys, whole, stop, parts)
             if tile.places == 1:
                 self.meet()
                 self.bring(keys, BLOCK, k, a(Arg.K_S), following, self.s)
@@ -140,97 +142,25 @@ class _QueryGradient(QueryTiles, _Backward):
         self.write(Arg.DQ, self.scaled(it.results), spec.head, self.t)
 
 
-class KeyGradient(_Backward):
-    """Resident rows are keys, streamed rows are queries."""
+class KeyTiles(_Backward):
+    """A block of threads whose resident rows are keys and whose streamed rows are queries."""
 
-    def number(self) -> ir.Value:
-        """The block's number in the grid."""
-        return block_index(self.b)
+    begin: ir.Value  # the first block of queries that sees one of the keys
 
-    def begins(self, block: ir.Value) -> None:
-        """What is to do at the start of a block of queries, when all threads have met."""
-
-    def exchange(self, block: ir.Value) -> None:
-        """All threads meet, and see each other's cotangents of scores."""
-        self.meet()
-
-    def ends(self, block: ir.Value) -> None:
-        """What is to do with a block's cotangents of scores."""
-
-    def finish(self) -> None:
-        """What is to do when all threads have met after the last block."""
-
-    def emit(self, space: ir.Value) -> None:
-        b, spec, tile, a = self.b, self.spec, self.tile, self.arg
-        self.allot(space)
-        self.first = b.mul(self.find_head(self.number()), I64(tile.rows))
-        self.begin = I64(0)
-        if spec.causal:  # query i sees keys up to start + i
-            self.position = self.start(self.item)
-            begin = b.and_(b.sub(self.first, self.position), I64(-BLOCK))
-            self.begin = b.select(b.icmp_signed("<", begin, I64(0)), I64(0), begin)
-        q, k, v, do = (self.of_head(x, self.item, self.head) for x in (Arg.Q, Arg.K, Arg.V, Arg.DO))
-        self.bring(self.own, tile.rows, k, a(Arg.K_S), self.first, self.s)
-        self.bring(self.own_values, tile.rows, v, a(Arg.V_S), self.first, self.s)
-        self.bring(self.streamed(b.lshr(self.begin, I64(6))), BLOCK, q, a(Arg.Q_T), self.begin, self.t)
-        self.bring(self.other_values, BLOCK, do, a(Arg.DO_T), self.begin, self.t)
-        sums = [*self.zeros(spec.head), *self.zeros(spec.value_head)]
-        with loop(b, self.begin, self.t, BLOCK, sums) as it:
-            it.advance(*self._block(it.index, list(it.values), q, do))
-        self.arrived()
-        self.finish()
-        count = len(self.zeros(spec.head))
-        self.write(Arg.DK, self.scaled(it.results[:count]), spec.head, self.s)
-        self.write(Arg.DV, it.results[count:], spec.value_head, self.s)
-
-    def _block(self, block: ir.Value, sums: list[ir.Value], q: ir.Value, do: ir.Value) -> list[ir.Value]:
-        b, spec, tile, a, c = self.b, self.spec, self.tile, self.arg, self.columns
-        turn, following = b.lshr(block, I64(6)), b.add(block, I64(BLOCK))
-        queries = self.streamed(turn)
-        tops, totals, deltas = self._columns(block)
-        self.arrived()
-        self.begins(block)
-        if tile.places == 2:
-            self.bring(self.streamed(b.add(turn, I64(1))), BLOCK, q, a(Arg.Q_T), following, self.t)
-        scores = self.scaled(self.scores(self.own, queries))
-        weights = self.weights(
-            [b.fsub(x, tops[i % c]) for i, x in enumerate(scores)], [totals[i % c] for i in range(len(scores))]
-        )
-        mixed, (lowest, whole, stop) = self.mixed(block), self._bounds(block)
-        self.put(self.pairs, weights, mixed, lambda: self.visible(block))
-        warp_barrier(b)
-        count = len(self.zeros(spec.head))
-
-        def parts(right: Matrix) -> list[ir.Value]:
-            found = self.apply(self.pairs, right, I64(0), whole, self.zeros(right.width), True)
-            return self.apply(self.pairs, right, lowest, stop, found, False)
-
-        value_sums = self.gradient(sums[count:], parts(self.other_values))
-        slopes = self.scores(self.own_values, self.other_values)
-        warp_barrier(b)  # every lane has read the weights
-        weights = self.unpark(self.pairs, weights)
-        slopes = [b.fmul(p, b.fsub(x, deltas[i % c])) for i, (p, x) in enumerate(zip(weights, slopes, strict=True))]
-        self.put(self.pairs, slopes, mixed, lambda: self.visible(block))
-        self.exchange(block)
-        self.bring(self.other_values, BLOCK, do, a(Arg.DO_T), following, self.t)
-        key_sums = self.gradient(sums[:count], parts(queries))
-        self.ends(block)
-        if tile.places == 1:
-            self.meet()
-            self.bring(queries, BLOCK, q, a(Arg.Q_T), following, self.t)
-        return [*key_sums, *value_sums]
-
-    def _columns(self, block: ir.Value) -> list[list[ir.Value]]:
-        """m, l and delta of the thread's queries."""
+    def locate(self, number: ir.Value) -> None:
+        """Find the block's keys, by its number in the grid."""
         b = self.b
-        stats, last = self.stats(self.item, self.head), b.sub(self.t, I64(1))
-        queries = [
-            minimum(b, b.add(block, b.add(self.tx, I64(c * self.tile.across))), last) for c in range(self.columns)
-        ]
-        places = [b.add(stats, b.mul(i, I64(self.size))) for i in queries]
-        return [
-            [b.load(offset(b, self.base(x), place), typ=self.kind, align=self.size) for place in places] for x in _STATS
-        ]
+        self.first = b.mul(self.find_head(number), I64(self.tile.rows))
+        self.begin = I64(0)
+        if self.spec.causal:  # query i sees keys up to start + i
+            self.position = self.start(self.item)
+            self.begin = b_max(b, b.and_(b.sub(self.first, self.position), I64(-BLOCK)))
+
+    def parts(self, block: ir.Value, pairs: Matrix, right: Matrix) -> list[ir.Value]:
+        """Chains over the queries of the block: the warp's pairs, times the rows of `right`."""
+        lowest, whole, stop = self._bounds(block)
+        found = self.apply(pairs, right, whole, self.zeros(right.width))
+        return self.apply_present(pairs, right, lowest, stop, found)
 
     def lowest(self, key: ir.Value) -> ir.Value:
         """The first query that sees a key, mask apart."""
@@ -283,6 +213,67 @@ class KeyGradient(_Backward):
             b.select(mixed, I64(0), I64(BLOCK)),
             b.select(mixed, stop, I64(0)),
         )
+
+
+class _KeyGradient(KeyTiles):
+    def emit(self, space: ir.Value) -> None:
+        b, spec, tile, a = self.b, self.spec, self.tile, self.arg
+        self.allot(space)
+        self.locate(block_index(b))
+        q, k, v, do = (self.of_head(x, self.item, self.head) for x in (Arg.Q, Arg.K, Arg.V, Arg.DO))
+        self.bring(self.own, tile.rows, k, a(Arg.K_S), self.first, self.s)
+        self.bring(self.own_values, tile.rows, v, a(Arg.V_S), self.first, self.s)
+        self.bring(self.streamed(b.lshr(self.begin, I64(6))), BLOCK, q, a(Arg.Q_T), self.begin, self.t)
+        self.bring(self.other_values, BLOCK, do, a(Arg.DO_T), self.begin, self.t)
+        sums = [*self.zeros(spec.head), *self.zeros(spec.value_head)]
+        with loop(b, self.begin, self.t, BLOCK, sums) as it:
+            it.advance(*self._block(it.index, list(it.values), q, do))
+        self.arrived()
+        count = len(self.zeros(spec.head))
+        self.write(Arg.DK, self.scaled(it.results[:count]), spec.head, self.s)
+        self.write(Arg.DV, it.results[count:], spec.value_head, self.s)
+
+    def _block(self, block: ir.Value, sums: list[ir.Value], q: ir.Value, do: ir.Value) -> list[ir.Value]:
+        b, spec, tile, a, c = self.b, self.spec, self.tile, self.arg, self.columns
+        turn, following = b.lshr(block, I64(6)), b.add(block, I64(BLOCK))
+        queries = self.streamed(turn)
+        tops, totals, deltas = self._columns(block)
+        self.arrived()
+        if tile.places == 2:
+            self.bring(self.streamed(b.add(turn, I64(1))), BLOCK, q, a(Arg.Q_T), following, self.t)
+        scores = self.scaled(self.scores(self.own, queries))
+        weights = self.weights(
+            [b.fsub(x, tops[i % c]) for i, x in enumerate(scores)], [totals[i % c] for i in range(len(scores))]
+        )
+        mixed = self.mixed(block)
+        self.put(self.pair_places(self.pairs), weights, mixed, lambda: self.visible(block))
+        warp_barrier(b)
+        count = len(self.zeros(spec.head))
+        value_sums = self.gradient(sums[count:], self.parts(block, self.pairs, self.other_values))
+        slopes = self.scores(self.own_values, self.other_values)
+        warp_barrier(b)  # every lane has read the weights
+        weights = self.unpark(self.pairs, weights)
+        slopes = [b.fmul(p, b.fsub(x, deltas[i % c])) for i, (p, x) in enumerate(zip(weights, slopes, strict=True))]
+        self.put(self.pair_places(self.pairs), slopes, mixed, lambda: self.visible(block))
+        self.meet()
+        self.bring(self.other_values, BLOCK, do, a(Arg.DO_T), following, self.t)
+        key_sums = self.gradient(sums[:count], self.parts(block, self.pairs, queries))
+        if tile.places == 1:
+            self.meet()
+            self.bring(queries, BLOCK, q, a(Arg.Q_T), following, self.t)
+        return [*key_sums, *value_sums]
+
+    def _columns(self, block: ir.Value) -> list[list[ir.Value]]:
+        """m, l and delta of the thread's queries."""
+        b = self.b
+        stats, last = self.stats(self.item, self.head), b.sub(self.t, I64(1))
+        queries = [
+            minimum(b, b.add(block, b.add(self.tx, I64(c * self.tile.across))), last) for c in range(self.columns)
+        ]
+        places = [b.add(stats, b.mul(i, I64(self.size))) for i in queries]
+        return [
+            [b.load(offset(b, self.base(x), place), typ=self.kind, align=self.size) for place in places] for x in STATS
+        ]
 
 
 def b_max(b: ir.IRBuilder, x: ir.Value) -> ir.Value:

@@ -8,16 +8,11 @@ import attrs
 
 from volta.numba_cuda.attention.attention import build_attention, forward_bytes
 from volta.numba_cuda.attention.attention_backward import backward_bytes, build_attention_dkv, build_attention_dq
-from volta.numba_cuda.attention.attention_fused import (
-    CLEAR_THREADS,
-    build_attention_backward,
-    build_clear,
-    fused_bytes,
-    turn_words,
-)
+from volta.numba_cuda.attention.attention_fused import build_attention_backward, fused_bytes
 from volta.numba_cuda.attention.attention_rows import THREADS, build_attention_rows, row_blocks
 from volta.numba_cuda.attention.attention_split import build_split, split_blocks, split_bytes
 from volta.numba_cuda.attention.attention_tiles import WIDE, AttentionTile
+from volta.numba_cuda.attention.attention_turns import CLEAR_THREADS, build_clear, turn_words
 from volta.numba_cuda.launches import Launch
 from volta.numba_cuda.ordering.steps import Steps
 from volta.numba_cuda.processors import filling
@@ -47,16 +42,15 @@ class _Shape:
     across: int
     warps: tuple[int, ...]
     places: int = 1
-    unroll: int = 1
 
 
 _SHAPES = {
     "attention": (
-        _Shape(64, 8, 8, (4, 2, 1), unroll=2), _Shape(128, 8, 16, (8, 4, 2, 1), unroll=2),
+        _Shape(64, 8, 8, (4, 2, 1)), _Shape(128, 8, 16, (8, 4, 2, 1)),
         _Shape(256, 4, 16, (8, 6, 4, 2)), _Shape(512, 2, 16, (8, 4)),
     ),
     "attention_dq": (
-        _Shape(64, 8, 16, (4, 2, 1), unroll=2), _Shape(128, 4, 16, (8, 6, 4, 2)), _Shape(256, 2, 16, (8, 4, 2)),
+        _Shape(64, 8, 16, (4, 2, 1)), _Shape(128, 4, 16, (8, 6, 4, 2)), _Shape(256, 2, 16, (8, 4, 2)),
     ),
     "attention_dkv": (
         _Shape(64, 8, 16, (4, 2, 1), places=2), _Shape(128, 4, 16, (8, 6, 4, 2)), _Shape(256, 2, 16, (8, 4, 2)),
@@ -119,7 +113,7 @@ def tile_of(
         fitting = []
         for warps in shape.warps if words <= shape.most else ():
             for places in range(shape.places, 0, -1):
-                tile = AttentionTile(shape.rows_each, shape.across, warps, whole, copies, places, parked, shape.unroll)
+                tile = AttentionTile(shape.rows_each, shape.across, warps, whole, copies, places, parked)
                 if tile_bytes(kernel, spec, tile) <= room:
                     fitting.append(tile)
                     break
@@ -196,12 +190,9 @@ def fused_tile(call: KernelCall, capability: str) -> AttentionTile | None:
     if spec.dtype != "float32" or width > 128 or min(word[Arg.T], word[Arg.S]) <= FEW_ROWS or not in_groups(call, spec):
         return None
     copies, room = level_of(capability) >= (8, 0), shared_of(capability)
-    rows_each, warps = (8, 4) if width <= 64 else (4, 8)
-    for places in (2, 1):
-        tile = AttentionTile(rows_each, 16, warps, True, copies, places, parked=True)
-        if fused_bytes(spec, tile) <= room:
-            return tile
-    return None
+    across, warps = (8, 2) if width <= 64 else (16, 4)
+    tile = AttentionTile(8, across, warps, True, copies, teams=2, ahead=True)
+    return tile if fused_bytes(spec, tile) <= room else None
 
 
 def backward(call: KernelCall, steps: Steps, capability: str) -> Iterator[Launch]:

@@ -35,6 +35,8 @@ class AttentionKernel:
         self.zero = ir.Constant(self.kind, 0.0)
         self.words = own_args(b, args)
         self.t, self.s = self.arg(Arg.T), self.arg(Arg.S)
+        scale = self.arg(Arg.SCALE)
+        self.scale = b.bitcast(scale if self.size == 8 else b.trunc(scale, self.bits), self.kind)
 
     # -- args --------------------------------------------------------------------------------------------------------
 
@@ -73,9 +75,7 @@ class AttentionKernel:
         return b.mul(rows, I64(self.size))
 
     def scaled(self, values: Sequence[ir.Value]) -> list[ir.Value]:
-        bits = self.arg(Arg.SCALE)
-        scale = self.b.bitcast(bits if self.size == 8 else self.b.trunc(bits, self.bits), self.kind)
-        return [self.b.fmul(x, scale) for x in values]
+        return [self.b.fmul(x, self.scale) for x in values]
 
     def start(self, item: ir.Value) -> ir.Value:
         """The position of the first query among the keys."""

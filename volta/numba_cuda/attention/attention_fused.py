@@ -1,52 +1,46 @@
 """All gradients of attention in one kernel: scores are computed again once instead of twice.
 
-A block of threads has 64 keys, and gives their gradients as `attention_dkv` does. Its part of the queries' gradients,
-one block of keys, it adds to what the blocks of keys before it have added: they take turns at each block of queries, so
-the order is that of the definition. The last to add multiplies by the scale.
+A block of threads has 64 keys, and gives their gradients as `attention_dkv` does, in two teams of warps: one has the
+scores, the weights and the gradients of values; the other the cotangents of weights and of scores, and the gradients of
+keys. So a thread has many pairs of each matrix, and reads less from shared memory for each product.
+
+The block's part of the queries' gradients, one block of keys, both teams add to what the blocks of keys before it have
+added: they take turns at each block of queries, so the order is that of the definition. The last to add multiplies by
+the scale.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import attrs
 from llvmlite import ir
 
-from volta.emit.dot_args import ceil_div
-from volta.emit.loops import I1, I32, I64, fma, for_range, if_then, load_arg, load_args, loop, minimum, offset
-from volta.numba_cuda.attention.attention_backward import KeyGradient, backward_bytes
-from volta.numba_cuda.attention.attention_tiles import ABSENT, WIDE, AttentionTile
-from volta.numba_cuda.target.ptx_turns import await_turn, pass_turn, read_in_turn, take_number, write_in_turn
+from volta.emit.loops import I64, if_else, if_then, loop, minimum, offset
+from volta.numba_cuda.attention.attention_backward import STATS
+from volta.numba_cuda.attention.attention_tiles import (
+    WIDE,
+    AttentionTile,
+    Matrix,
+    line_of,
+    matrix_bytes,
+    pairs_line,
+)
+from volta.numba_cuda.attention.attention_turns import QueryTurns
+from volta.numba_cuda.target.ptx_ops import settle
 from volta.numba_cuda.target.threads import (
-    barrier,
-    block_index,
-    device_pointer,
     dynamic_shared,
     new_entry,
-    own_args,
-    thread_index,
+    warp_barrier,
 )
 from volta.xla_like.attention import BLOCK, Arg, AttentionSpec
-
-CLEAR_THREADS = 256
 
 
 def fused_bytes(spec: AttentionSpec, tile: AttentionTile) -> int:
     """Shared memory of a block of threads."""
-    return backward_bytes(spec, tile) + WIDE
-
-
-def turn_words(heads: int, t: int) -> int:
-    """Words of 4 bytes, 0 at the start, by which blocks take turns: one for numbers, one for each block of queries."""
-    return 1 + heads * -(-t // BLOCK)
-
-
-def build_clear(module: ir.Module, name: str) -> ir.Function:
-    """Add the kernel that makes the words of turns 0; its args: where they are, and how many."""
-    function, b = new_entry(module, name, CLEAR_THREADS)
-    address, count = load_args(b, own_args(b, function.args[0]), 2)
-    place = b.add(b.mul(block_index(b), I64(CLEAR_THREADS)), thread_index(b))
-    with if_then(b, b.icmp_signed("<", place, count)):
-        b.store(I32(0), offset(b, device_pointer(b, address), b.mul(place, I64(4))), align=4)
-    b.ret_void()
-    return function
+    widest = max(spec.head, spec.value_head)
+    pairs = BLOCK * pairs_line(tile.across, 4)
+    return 4 * matrix_bytes(BLOCK, widest, 4) + 2 * pairs + len(STATS) * BLOCK * 4 + WIDE
 
 
 def build_attention_backward(module: ir.Module, name: str, spec: AttentionSpec, tile: AttentionTile) -> ir.Function:
@@ -57,161 +51,156 @@ def build_attention_backward(module: ir.Module, name: str, spec: AttentionSpec, 
     return function
 
 
-class _Gradients(KeyGradient):
+@attrs.frozen
+class _Two:
+    """Two matrices in shared memory, so many bytes apart; the first is the first team's."""
+
+    first: Matrix
+    apart: int
+
+    def of(self, b: ir.IRBuilder, team: ir.Value) -> Matrix:
+        return Matrix(offset(b, self.first.pointer, b.mul(team, I64(self.apart))), self.first.width, self.first.line)
+
+
+@attrs.frozen
+class _Queries:
+    """Where a head's queries, their cotangents and gradients begin, each with bytes from row to row; and statistics."""
+
+    q: tuple[ir.Value, ir.Value]
+    do: tuple[ir.Value, ir.Value]
+    dq: tuple[ir.Value, ir.Value]
+    stats: Sequence[ir.Value]
+
+
+class _Gradients(QueryTurns):
+    """The first team multiplies keys by queries, which gives scores; the second values by cotangents of the output."""
+
+    residents: _Two
+    arriving: _Two
+    matrices: _Two  # weights, and cotangents of scores
+
     def __init__(self, b: ir.IRBuilder, function: ir.Function, spec: AttentionSpec, tile: AttentionTile) -> None:
-        if tile.rows != BLOCK or spec.dtype != "float32" or not tile.whole:
+        if (tile.rows, tile.teams) != (BLOCK, 2) or spec.dtype != "float32" or not tile.whole:
             raise ValueError(f"no kernel for all gradients of {spec} in tiles {tile}")
         super().__init__(b, function.args[0], spec, tile)
-        self.turns = device_pointer(b, load_arg(b, self.words, len(Arg)))
+        self.other_team = b.xor(self.team, I64(1))
+        self.scoring = b.icmp_signed("==", self.team, I64(0))
 
-    def number(self) -> ir.Value:
+    def allot(self, space: ir.Value) -> None:
+        b, spec, line = self.b, self.spec, pairs_line(self.tile.across, 4)
+        widest = max(spec.head, spec.value_head)
+        nbytes = matrix_bytes(BLOCK, widest, 4)
+        self.residents, self.arriving = (
+            _Two(Matrix(offset(b, space, 2 * i * nbytes), widest, line_of(widest, 4)), nbytes) for i in range(2)
+        )
+        self.matrices = _Two(Matrix(offset(b, space, 4 * nbytes), BLOCK, line), BLOCK * line)
+        self.keys = attrs.evolve(self.residents.first, width=spec.head)
+        self.stats_place = offset(b, space, 4 * nbytes + 2 * BLOCK * line)
+        self.rest = offset(b, self.stats_place, len(STATS) * BLOCK * 4)
+
+    def emit(self, space: ir.Value) -> None:
+        b, spec = self.b, self.spec
+        self.allot(space)
+        self.locate(self.number())
+        keys, values = self._operand(Arg.K, Arg.K_S), self._operand(Arg.V, Arg.V_S)
+        self._bring_two(self.residents, (keys, values), self.first, self.s)
+        self._bring_queries(self._queries(), self.begin)
+        with loop(b, self.begin, self.t, BLOCK, self.zeros(self.residents.first.width)) as it:
+            it.advance(*self._block(it.index, list(it.values)))
+        self.arrived()
+        self.finish()
+        with if_else(b, self.scoring) as branch:
+            with branch.then():
+                self.write(Arg.DV, it.results, spec.value_head, self.s)
+                branch.give()
+            with branch.otherwise():
+                self.write(Arg.DK, self.scaled(it.results), spec.head, self.s)
+                branch.give()
+
+    def _operand(self, address: Arg, stride: Arg) -> tuple[ir.Value, ir.Value]:
+        return self.of_head(address, self.item, self.head), self.arg(stride)
+
+    def _queries(self) -> _Queries:
+        b, stats = self.b, self.stats(self.item, self.head)
+        q, do, dq = (self._operand(x, Arg[f"{x.name}_T"]) for x in (Arg.Q, Arg.DO, Arg.DQ))
+        return _Queries(q, do, dq, [offset(b, self.base(x), stats) for x in STATS])
+
+    def _bring_two(
+        self, to: _Two, operands: Sequence[tuple[ir.Value, ir.Value]], first: ir.Value, size: ir.Value
+    ) -> None:
+        widths = (self.spec.head, self.spec.value_head)
+        for i, ((base, stride), width) in enumerate(zip(operands, widths, strict=True)):
+            self.bring(attrs.evolve(to.of(self.b, I64(i)), width=width), BLOCK, base, stride, first, size)
+
+    def _bring_queries(self, queries: _Queries, block: ir.Value) -> None:
         b = self.b
-        with if_then(b, b.icmp_signed("==", self.thread, I64(0))):
-            b.store(take_number(b, self.turns), self.rest, align=4)
-        barrier(b)
-        return b.zext(b.load(self.rest, typ=I32, align=4), I64)
+        number = b.sub(self.thread, I64(self.tile.threads - BLOCK))
+        with if_then(b, b.icmp_signed(">=", number, I64(0))):
+            row = minimum(b, b.add(block, number), b.sub(self.t, I64(1)))
+            for i, base in enumerate(queries.stats):
+                to = offset(b, self.stats_place, b.mul(b.add(number, I64(i * BLOCK)), I64(4)))
+                self.copy(offset(b, base, b.mul(row, I64(4))), to, 1)
+        self._bring_two(self.arriving, (queries.q, queries.do), block, self.t)
 
-    # -- turns -------------------------------------------------------------------------------------------------------
+    def _block(self, block: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
+        b, c = self.b, self.columns
+        self.arrived()
+        self.pass_on(b.sub(block, I64(BLOCK)))
+        products = self.scores(self.residents.of(b, self.team), self.arriving.of(b, self.team), self._groups())
+        weights, slopes = (self.matrices.of(b, I64(i)) for i in range(2))
+        mixed = self.mixed(block)
+        self._weigh(block, weights, products, mixed)
+        with if_then(b, b.not_(self.scoring)):
+            deltas = self._stats_of(Arg.DELTA)
+            shifted = [b.fsub(x, deltas[i % c]) for i, x in enumerate(products)]
+            found = [b.fmul(p, x) for p, x in zip(self.own_pairs(weights), shifted, strict=True)]
+            self.put(self.pair_places(slopes), found, mixed, lambda: self.visible(block))
+        warp_barrier(b)
+        queries = self._queries()  # read from device memory while there is something to do
+        parts = self.parts(block, self.matrices.of(b, self.team), self.arriving.of(b, self.other_team))
+        sums = [settle(b, x) for x in self.gradient(sums, parts)]
+        self.await_others(block)
+        self._bring_queries(queries, b.add(block, I64(BLOCK)))
+        self.add_queries(queries.dq, block, slopes)
+        return sums
 
-    def _turn(self) -> ir.Value:
-        """How many blocks of keys add before this one."""
-        return self.b.lshr(self.first, I64(6))
+    def _weigh(self, block: ir.Value, weights: Matrix, scores: list[ir.Value], mixed: ir.Value) -> None:
+        """Weights from the first team's scores, each team for half of its rows: the second finds them in `weights`."""
+        b, c, places = self.b, self.columns, self.pair_places(weights)
+        half = len(places) // 2
+        with if_else(b, self.scoring) as scored:
+            with scored.then():
+                scaled = self.scaled(scores)
+                for place, x in zip(places[half:], scaled[half:], strict=True):
+                    b.store(x, place, align=4)
+                scored.give(*scaled[:half])
+            with scored.otherwise():
+                scored.give(*[self.zero] * half)
+        self.meet()
+        with if_else(b, self.scoring) as mine:
+            with mine.then():
+                mine.give(*scored.results)
+            with mine.otherwise():
+                mine.give(*[b.load(place, typ=self.kind, align=4) for place in places[half:]])
+        tops, totals = self._stats_of(Arg.M), self._stats_of(Arg.L)
+        shifted = [b.fsub(x, tops[i % c]) for i, x in enumerate(mine.results)]
+        found = self.weights(shifted, [totals[i % c] for i in range(half)])
+        behind = b.mul(self.team, I64(self.tile.rows_each // 2 * self.down * weights.line))
 
-    def _place(self, block: ir.Value) -> ir.Value:
-        """Where the turns of a block of queries are counted."""
-        b = self.b
-        head = b.add(b.mul(self.item, self.arg(Arg.N)), self.head)
-        index = b.add(b.mul(head, ceil_div(b, self.t, BLOCK)), b.lshr(block, I64(6)))
-        return offset(b, self.turns, b.mul(b.add(index, I64(1)), I64(4)))
+        def seen() -> list[ir.Value]:
+            both = self.visible(block)
+            return [b.select(self.scoring, x, y) for x, y in zip(both[:half], both[half:], strict=True)]
 
-    def _pass(self, block: ir.Value) -> None:
-        b = self.b
-        before = b.icmp_signed(">=", block, self.begin)
-        with if_then(b, b.and_(before, b.icmp_signed("==", self.thread, I64(0)))):
-            pass_turn(b, self._place(block), b.trunc(b.add(self._turn(), I64(1)), I32))
-
-    def begins(self, block: ir.Value) -> None:
-        self._pass(self.b.sub(block, I64(BLOCK)))
-
-    def exchange(self, block: ir.Value) -> None:
-        b = self.b
-        with if_then(b, b.icmp_signed("==", self.thread, I64(0))):
-            await_turn(b, self._place(block), b.trunc(self._turn(), I32))
+        self.put([offset(b, place, behind) for place in places[:half]], found, mixed, seen)
         self.meet()
 
-    def finish(self) -> None:
-        """Pass the last turn on; rows of queries that see no key at all are the first block's to write."""
+    def _stats_of(self, arg: Arg) -> list[ir.Value]:
+        """Of the thread's queries."""
         b = self.b
-        blocks = b.mul(ceil_div(b, self.t, BLOCK), I64(BLOCK))
-        with if_then(b, b.icmp_signed("<", self.begin, self.t)):
-            self._pass(b.sub(blocks, I64(BLOCK)))
-        if not self.spec.causal:
-            return
-        unseen = b.select(b.icmp_signed("==", self.first, I64(0)), minimum(b, self.begin, self.t), I64(0))
-        base = self.of_head(Arg.DQ, self.item, self.head)
-        (zero,) = self.scaled([self.zero])
-        zeros: ir.Value = ir.Constant(ir.VectorType(self.kind, self.group), ir.Undefined)
-        for e in range(self.group):
-            zeros = b.insert_element(zeros, zero, I32(e))
-        groups = self.spec.head // self.group
-        with for_range(b, self.thread, b.mul(unseen, I64(groups)), self.tile.threads) as i:
-            row, part = b.udiv(i, I64(groups)), b.urem(i, I64(groups))
-            line = offset(b, base, b.mul(row, self.arg(Arg.DQ_T)))
-            b.store(zeros, offset(b, line, b.mul(part, I64(WIDE))), align=WIDE)
+        start = offset(b, self.stats_place, b.mul(b.add(self.tx, I64(STATS.index(arg) * BLOCK)), I64(4)))
+        return [b.load(offset(b, start, c * self.tile.across * 4), typ=self.kind, align=4) for c in range(self.columns)]
 
-    # -- which pairs are seen ----------------------------------------------------------------------------------------
-
-    def mixed(self, block: ir.Value) -> ir.Value:
-        b = self.b
-        last = b.add(self.first, b.add(b.mul(self.warp, I64(self.tile.warp_rows)), I64(self.tile.warp_rows - 1)))
-        return b.or_(super().mixed(block), b.icmp_signed(">=", last, self.s))
-
-    def visible(self, block: ir.Value) -> list[ir.Value]:
-        b, seen = self.b, super().visible(block)
-        keys = self.distance(b.sub(self.s, b.add(self.first, self.row(0))))
-        inside = [b.icmp_signed("<", I32(r * self.down), keys) for r in range(self.tile.rows_each)]
-        return [b.and_(x, inside[i // self.columns]) for i, x in enumerate(seen)]
-
-    def _any_mixed(self, block: ir.Value) -> ir.Value:
-        """Whether some query of the block does not see some key of the tile."""
-        b = self.b
-        if self.spec.masked:
-            return I1(1)
-        last = b.add(self.first, I64(BLOCK - 1))
-        mixed = b.or_(b.icmp_signed(">", b.add(block, I64(BLOCK)), self.t), b.icmp_signed(">=", last, self.s))
-        if self.spec.causal:
-            mixed = b.or_(mixed, b.icmp_signed("<", block, self.lowest(last)))
-        return mixed
-
-    # -- queries -----------------------------------------------------------------------------------------------------
-
-    def ends(self, block: ir.Value) -> None:
-        b, spec = self.b, self.spec
-        mixed = self._any_mixed(block)
-        parts = self._across(I64(0), b.select(mixed, I64(0), I64(BLOCK)), self.zeros(spec.head), True)
-        parts = self._across(I64(0), b.select(mixed, I64(BLOCK), I64(0)), parts, False)
-        places = self._places(block)
-        before = [v for place, _ in places for v in self._elements(read_in_turn(b, place))]
-        last = b.sub(ceil_div(b, self.s, BLOCK), I64(1))
-        if spec.causal:
-            last = minimum(b, last, b.ashr(b.add(self.position, b.add(block, I64(BLOCK - 1))), I64(6)))
-        (scale,) = self.scaled([self.constant(1.0)])
-        factor = b.select(b.icmp_signed("==", self._turn(), last), scale, self.constant(1.0))
-        first = b.icmp_signed("==", self.first, I64(0))
-        sums = [b.fmul(b.fadd(b.select(first, self.zero, x), y), factor) for x, y in zip(before, parts, strict=True)]
-        for n, (place, inside) in enumerate(places):
-            value: ir.Value = ir.Constant(ir.VectorType(self.kind, self.group), ir.Undefined)
-            for e in range(self.group):
-                value = b.insert_element(value, sums[n * self.group + e], I32(e))
-            with if_then(b, inside):
-                write_in_turn(b, place, value)
-
-    def _elements(self, vector: ir.Value) -> list[ir.Value]:
-        return [self.b.extract_element(vector, I32(e)) for e in range(self.group)]
-
-    def _places(self, block: ir.Value) -> list[tuple[ir.Value, ir.Value]]:
-        """Where the thread's groups of a block's gradients lie, and whether they are there; else it is the last one."""
-        b, width = self.b, self.spec.head
-        base = self.of_head(Arg.DQ, self.item, self.head)
-        out = []
-        for r in range(self.tile.rows_each):
-            row = b.add(block, self._query(r))
-            here = b.icmp_signed("<", row, self.t)
-            line = offset(b, base, b.mul(minimum(b, row, b.sub(self.t, I64(1))), self.arg(Arg.DQ_T)))
-            for g in range(self.groups_of(width)):
-                column = b.add(b.mul(self.tx, I64(self.group)), I64(g * self.tile.across * self.group))
-                inside = b.and_(here, b.icmp_signed("<", column, I64(width)))
-                column = minimum(b, column, I64(width - self.group))
-                out.append((offset(b, line, b.mul(column, I64(4))), inside))
-        return out
-
-    def _query(self, r: int) -> ir.Value:
-        """The thread's r-th query of a block: they are neighbours."""
-        b, tile = self.b, self.tile
-        first = b.add(b.mul(self.warp, I64(tile.warp_rows)), b.mul(self.ty, I64(tile.rows_each)))
-        return b.add(first, I64(r))
-
-    def _across(self, start: ir.Value, stop: ir.Value, sums: list[ir.Value], present: bool) -> list[ir.Value]:
-        """Go on with chains over all keys of the tile: cotangents of the thread's queries' scores, times keys."""
-        b, rows, right = self.b, self.tile.rows_each, self.own
-        groups = self.groups_of(right.width)
-        each = groups * self.group
-        absent = ir.Constant(self.bits, ABSENT[self.size])
-        lefts = offset(b, self.pairs.pointer, b.mul(self._query(0), I64(self.size)))
-        rights = offset(b, right.pointer, b.mul(self.tx, I64(WIDE)))
-        step = 4
-        with loop(b, start, stop, step, sums) as it:
-            out = list(it.values)
-            for k in range(step):
-                key = b.add(it.index, I64(k))
-                x = offset(b, lefts, b.mul(key, I64(self.pairs.line)))
-                y = offset(b, rights, b.mul(key, I64(right.line)))
-                ys = [v for g in range(groups) for v in self.vector(offset(b, y, g * self.tile.across * WIDE))]
-                xs = [v for i in range(0, rows, self.group) for v in self.vector(offset(b, x, i * self.size))]
-                for r, value in enumerate(xs):
-                    here = b.icmp_signed("!=", b.bitcast(value, self.bits), absent)
-                    for n in range(each):
-                        new = fma(b, value, ys[n], out[r * each + n])
-                        out[r * each + n] = new if present else b.select(here, new, out[r * each + n])
-            it.advance(*out)
-        return list(it.results)
+    def _groups(self) -> ir.Value | None:
+        """Groups of columns of the team's operands, where the teams' differ."""
+        head, value_head = (I64(width // self.group) for width in (self.spec.head, self.spec.value_head))
+        return None if head == value_head else self.b.select(self.scoring, head, value_head)

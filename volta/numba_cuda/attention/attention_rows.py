@@ -197,10 +197,15 @@ class RowForward(_Rows):
     def locate(self, row: ir.Value) -> ir.Value:
         """Bring a row to shared memory; the keys that it sees end at the result."""
         b, a = self.b, self.arg
-        self.position = self.start(self.item)
         q = self.of_head(Arg.Q, self.item, self.head)
         self.keep(self.space, offset(b, q, b.mul(row, a(Arg.Q_T))), self.spec.head, self.thread, THREADS)
         barrier(b)
+        return self.keys_of(row)
+
+    def keys_of(self, row: ir.Value) -> ir.Value:
+        """Where the keys end that a row sees."""
+        b = self.b
+        self.position = self.start(self.item)
         if not self.spec.causal:
             return self.s
         return minimum(b, self.s, b.add(b.add(self.position, row), I64(1)))

@@ -9,12 +9,12 @@ from llvmlite import ir
 
 from volta.emit.builder import item_size
 from volta.emit.dot_args import ceil_div
-from volta.emit.loops import I64, if_then, load_arg, loop, minimum, offset
+from volta.emit.loops import I32, I64, fma, if_then, load_arg, loop, minimum, offset
 from volta.numba_cuda.attention.attention_rows import THREADS, WARPS, RowForward
-from volta.numba_cuda.target.threads import block_index, device_pointer, new_entry
+from volta.numba_cuda.target.threads import WARP, barrier, block_index, device_pointer, new_entry
 from volta.xla_like.attention import BLOCK, Arg, AttentionSpec
 
-_AHEAD = 8
+_AHEAD = 32
 """Blocks whose results are on their way while one is merged."""
 
 
@@ -37,9 +37,6 @@ def build_split(module: ir.Module, name: str, spec: AttentionSpec, whole: bool, 
 
 
 class _Split(RowForward):
-    def shared_bytes(self) -> int:
-        return self.size * self.spec.head
-
     def results(self, row: ir.Value, blocks: ir.Value) -> tuple[ir.Value, ir.Value]:
         """Where a row's results are: m, l and whether any key is seen; and weighted values."""
         b, a = self.b, self.arg
@@ -57,6 +54,9 @@ class _Split(RowForward):
 class _Blocks(_Split):
     """A warp has one key block of a row."""
 
+    def shared_bytes(self) -> int:
+        return self.size * self.spec.head
+
     def emit(self) -> None:
         b = self.b
         blocks = ceil_div(b, self.s, BLOCK)
@@ -72,22 +72,83 @@ class _Blocks(_Split):
 
 
 class _Merging(_Split):
-    """A block of threads has a row, a thread an element."""
+    """A block of threads has a row: a thread first one of its key blocks, then one of its elements.
+
+    Of a key block it finds the factors that merging it takes: all largest scores before it are known at once.
+    """
+
+    def shared_bytes(self) -> int:
+        return self.size * (3 * THREADS + WARPS)
 
     def emit(self) -> None:
-        b, width = self.b, self.spec.value_head
+        b = self.b
         blocks = ceil_div(b, self.s, BLOCK)
         row = self.find_head(block_index(b))
-        stop = self.locate(row)
         facts, parts = self.results(row, blocks)
-        count = b.ashr(b.add(stop, I64(BLOCK - 1)), I64(6))
-        with loop(b, 0, count, _AHEAD, self.begin()) as it:
-            state = list(it.values)
-            numbers = [b.add(it.index, I64(i)) for i in range(_AHEAD)]
-            last = b.sub(count, I64(1))
-            ahead = [self.found(minimum(b, n, last), facts, parts, width) for n in numbers]
-            for n, (top, total, there, part) in zip(numbers, ahead, strict=True):
-                there = b.select(b.icmp_signed("<", n, count), there, self.zero)
-                state = self.merge(state, top, total, there, part)
-            it.advance(*state)
+        count = b.ashr(b.add(self.keys_of(row), I64(BLOCK - 1)), I64(6))
+        with loop(b, 0, count, THREADS, self.begin()) as it:
+            top, total, value = it.values
+            top = self._factors(it.index, count, facts, top)
+            barrier(b)
+            with loop(b, it.index, minimum(b, count, b.add(it.index, I64(THREADS))), _AHEAD, [total, value]) as merging:
+                merging.advance(*self._merge(it.index, merging.index, count, parts, list(merging.values)))
+            barrier(b)
+            it.advance(top, *merging.results)
         self.finish(row, *it.results)
+
+    def _place(self, which: int, number: ir.Value) -> ir.Value:
+        """Where factors of a thread's key block are: of sums before it, of its own; and its sum of weights, scaled."""
+        return offset(self.b, self.space, self.b.mul(self.b.add(number, I64(which * THREADS)), I64(self.size)))
+
+    def _factors(self, first: ir.Value, count: ir.Value, facts: ir.Value, top: ir.Value) -> ir.Value:
+        """Leave the factors of the thread's key block; the largest score of all so far."""
+        b, low = self.b, self.constant(float("-inf"))
+        number = b.add(first, self.thread)
+        place = offset(b, facts, b.mul(minimum(b, number, b.sub(count, I64(1))), I64(3 * self.size)))
+        block_top, block_total, there = (
+            b.load(offset(b, place, i * self.size), typ=self.kind, align=self.size) for i in range(3)
+        )
+        some = b.and_(b.icmp_signed("<", number, count), b.fcmp_ordered("!=", there, self.zero))
+        own = b.select(some, block_top, low)
+        upto, distance = own, 1
+        while distance < WARP:
+            other = self.maximum(self.shuffled("up", upto, I32(distance)), upto)
+            upto = b.select(b.icmp_signed(">=", self.lane, I64(distance)), other, upto)
+            distance *= 2
+        with if_then(b, b.icmp_signed("==", self.lane, I64(WARP - 1))):
+            b.store(upto, self._place(3, self.warp), align=self.size)
+        before = b.select(b.icmp_signed("==", self.lane, I64(0)), low, self.shuffled("up", upto, I32(1)))
+        before, all_tops = self.maximum(top, before), top
+        barrier(b)
+        for warp in range(WARPS):
+            warp_top = b.load(self._place(3, I64(warp)), typ=self.kind, align=self.size)
+            before = b.select(b.icmp_signed("<", I64(warp), self.warp), self.maximum(before, warp_top), before)
+            all_tops = self.maximum(all_tops, warp_top)
+        after = self.maximum(before, own)
+        old = b.select(b.fcmp_ordered("==", before, low), self.zero, self.exp_down(b.fsub(before, after)))
+        new = self.exp_down(b.fsub(block_top, after))
+        # Without a visible key all stays as it is: its sums are +0, and fma(x, 1, -0) is x.
+        absent = self.constant(-0.0)
+        factors = (self.constant(1.0), old), (absent, new), (absent, b.fmul(block_total, new))
+        for i, (without, factor) in enumerate(factors):
+            b.store(b.select(some, factor, without), self._place(i, self.thread), align=self.size)
+        return all_tops
+
+    def _merge(
+        self, first: ir.Value, number: ir.Value, count: ir.Value, parts: ir.Value, sums: list[ir.Value]
+    ) -> list[ir.Value]:
+        """Merge some key blocks: the sum of weights, and the thread's element."""
+        b, (total, value) = self.b, sums
+        numbers = [b.add(number, I64(i)) for i in range(_AHEAD)]
+        width, last = I64(self.spec.value_head), b.sub(count, I64(1))
+        places = [b.add(b.mul(minimum(b, n, last), width), self.column()) for n in numbers]
+        found = [
+            b.load(offset(b, parts, b.mul(place, I64(self.size))), typ=self.kind, align=self.size) for place in places
+        ]
+        for n, part in zip(numbers, found, strict=True):
+            old, new, weight = (
+                b.load(self._place(i, b.sub(n, first)), typ=self.kind, align=self.size) for i in range(3)
+            )
+            part = b.select(b.icmp_signed("<", n, count), part, self.zero)
+            total, value = fma(b, total, old, weight), fma(b, value, old, b.fmul(part, new))
+        return [total, value]

@@ -1,4 +1,4 @@
-"""What the attention kernels share: tiles in shared memory, and products of them in registers.
+"""What the attention kernels share: tiles in shared memory, and matrices of pairs.
 
 A block of threads owns a tile of *resident* rows (queries, or keys in the kernel for their gradients) and walks over
 the other side in blocks of 64 *streamed* rows. A warp's lanes form `down` rows of ``across``; a thread has `rows_each`
@@ -15,7 +15,7 @@ import attrs
 from llvmlite import ir
 
 from volta.emit.builder import HALF_DTYPES, Builder, item_size
-from volta.emit.loops import I32, I64, fma, if_then, loop, minimum, offset
+from volta.emit.loops import I32, I64, if_then, minimum, offset
 from volta.numba_cuda.attention.attention_common import AttentionKernel
 from volta.numba_cuda.target.ptx_ops import commit_copies, copy_async, wait_copies
 from volta.numba_cuda.target.threads import WARP, barrier, thread_index
@@ -30,11 +30,13 @@ ABSENT = {4: 0x7FA5F00D, 8: 0x7FF5A5A5F00DF00D}
 
 @attrs.frozen
 class AttentionTile:
-    """How a kernel runs: rows of a thread, lanes across, warps of a block; how operands are copied.
+    """How a kernel runs: rows of a thread, lanes across, warps of a team; how operands are copied.
 
     ``whole``: every operand can be copied in groups of 16 bytes; ``copies``: copies may run on by themselves (8.0 and
     up). In the kernels for gradients ``places`` is how many blocks of the operand that is needed last have room, and
-    ``parked`` says that weights wait in shared memory for their cotangents, not in registers.
+    ``parked`` says that weights wait in shared memory for their cotangents, not in registers. A block has as many
+    ``teams``, each with warps for all the tile's rows; they compute different products of them at one time. ``ahead``:
+    what a step of a product needs is read in the step before it, which takes registers.
     """
 
     rows_each: int
@@ -44,11 +46,12 @@ class AttentionTile:
     copies: bool
     places: int = 1
     parked: bool = False
-    unroll: int = 1
+    teams: int = 1
+    ahead: bool = False
 
     @property
     def threads(self) -> int:
-        return self.warps * WARP
+        return self.teams * self.warps * WARP
 
     @property
     def warp_rows(self) -> int:
@@ -59,8 +62,8 @@ class AttentionTile:
         return self.warps * self.warp_rows
 
     def suffix(self) -> str:
-        flags = f"{'w' * self.whole}{'c' * self.copies}{'p' * self.parked}"
-        return f"{self.rows_each}x{self.across}x{self.warps}{flags}{self.places}{self.unroll}"
+        flags = f"{'w' * self.whole}{'c' * self.copies}{'p' * self.parked}{'a' * self.ahead}"
+        return f"{self.rows_each}x{self.across}x{self.warps}{flags}{self.places}{self.teams}"
 
 
 @attrs.frozen
@@ -89,6 +92,9 @@ def pairs_line(across: int, size: int) -> int:
 class Tiles(AttentionKernel):
     """Emits what one block of threads of an attention kernel does; see the module's first lines."""
 
+    team: ir.Value  # of several
+    warp: ir.Value  # within the team
+
     def __init__(self, b: ir.IRBuilder, args: ir.Value, spec: AttentionSpec, tile: AttentionTile) -> None:
         super().__init__(b, args, spec)
         self.tile = tile
@@ -99,8 +105,12 @@ class Tiles(AttentionKernel):
         lane = b.and_(self.thread, I64(WARP - 1))
         self.lane = b.trunc(lane, I32)
         self.warp = b.lshr(self.thread, I64(5))
-        self.tx = b.and_(lane, I64(tile.across - 1))
-        self.ty = b.lshr(lane, I64(tile.across.bit_length() - 1))
+        if tile.teams > 1:
+            self.team, self.warp = b.udiv(self.warp, I64(tile.warps)), b.urem(self.warp, I64(tile.warps))
+        # Two neighbouring lanes are one above the other: so half a warp reads 128 bytes of each operand, not 256.
+        upper = b.lshr(lane, I64(tile.across.bit_length()))
+        self.tx = b.and_(b.lshr(lane, I64(1)), I64(tile.across - 1))
+        self.ty = b.or_(b.and_(lane, I64(1)), b.shl(upper, I64(1)))
         self.across_lanes = b.trunc(self.tx, I32)
 
     # -- copies into shared memory -----------------------------------------------------------------------------------
@@ -121,7 +131,7 @@ class Tiles(AttentionKernel):
                 line = offset(b, base, b.mul(minimum(b, b.add(first, row), last), stride))
                 source = offset(b, line, b.mul(part, I64(each * item)))
                 place = offset(b, to.pointer, b.mul(row, I64(to.line)))
-                self._copy(source, offset(b, place, b.mul(part, I64(each * self.size))), each)
+                self.copy(source, offset(b, place, b.mul(part, I64(each * self.size))), each)
 
             if (turn + 1) * tile.threads > total:
                 with if_then(b, b.icmp_unsigned("<", number, I64(total))):
@@ -131,7 +141,8 @@ class Tiles(AttentionKernel):
         if tile.copies:
             commit_copies(b)
 
-    def _copy(self, source: ir.Value, to: ir.Value, each: int) -> None:
+    def copy(self, source: ir.Value, to: ir.Value, each: int) -> None:
+        """Copy so many neighbouring elements into shared memory."""
         b, dtype = self.b, self.spec.dtype
         nbytes = each * item_size(dtype)
         if dtype not in HALF_DTYPES and self.tile.copies:
@@ -157,84 +168,10 @@ class Tiles(AttentionKernel):
     def meet(self) -> None:
         barrier(self.b)
 
-    # -- products ----------------------------------------------------------------------------------------------------
+    # -- pairs -------------------------------------------------------------------------------------------------------
 
-    def vector(self, pointer: ir.Value) -> list[ir.Value]:
-        """A group of neighbouring elements in shared memory."""
-        b = self.b
-        found = b.load(pointer, align=WIDE, typ=ir.VectorType(self.kind, self.group))
-        return [b.extract_element(found, I32(i)) for i in range(self.group)]
-
-    def scores(self, left: Matrix, right: Matrix) -> list[ir.Value]:
-        """DOT of each of the thread's rows of `left` and of `right`, one chain over all columns."""
-        b, rows, columns = self.b, self.tile.rows_each, self.columns
-        first = b.add(b.mul(self.warp, I64(self.tile.warp_rows)), self.ty)
-        lefts = offset(b, left.pointer, b.mul(first, I64(left.line)))
-        rights = offset(b, right.pointer, b.mul(self.tx, I64(right.line)))
-
-        def step(now: list[ir.Value], shift: ir.Value, wide: bool) -> list[ir.Value]:
-            def fetch(pointer: ir.Value) -> list[ir.Value]:
-                return self.vector(pointer) if wide else [b.load(pointer, typ=self.kind, align=self.size)]
-
-            x, y = offset(b, lefts, shift), offset(b, rights, shift)
-            ys = [fetch(offset(b, y, c * self.tile.across * right.line)) for c in range(columns)]
-            out = list(now)
-            for r in range(rows):
-                xs = fetch(offset(b, x, r * self.down * left.line))
-                for e, value in enumerate(xs):
-                    for c in range(columns):
-                        out[r * columns + c] = fma(b, value, ys[c][e], out[r * columns + c])
-            return out
-
-        groups, rest = divmod(left.width, self.group)
-        sums = [self.zero] * (rows * columns)
-        unroll = next(n for n in (self.tile.unroll, 1) if groups % n == 0)
-        if groups:
-            with loop(b, 0, groups * WIDE, unroll * WIDE, sums) as it:
-                now = list(it.values)
-                for i in range(unroll):
-                    now = step(now, b.add(it.index, I64(i * WIDE)), True)
-                it.advance(*now)
-            sums = list(it.results)
-        for i in range(rest):
-            sums = step(sums, I64(groups * WIDE + i * self.size), False)
-        return sums
-
-    def groups_of(self, width: int) -> int:
-        """Groups of columns of a matrix of this width that a thread has in `apply`."""
-        return -(-width // (self.tile.across * self.group))
-
-    def apply(
-        self, pairs: Matrix, right: Matrix, start: ir.Value, stop: ir.Value, sums: list[ir.Value], present: bool
-    ) -> list[ir.Value]:
-        """Go on with chains over columns ``start .. stop`` of the warp's `pairs`, times the rows of `right`.
-
-        Not ``present``: pairs that are absent are left out. Both bounds are whole groups.
-        """
-        b, rows, groups = self.b, self.tile.rows_each, self.groups_of(right.width)
-        rights = offset(b, right.pointer, b.mul(self.tx, I64(WIDE)))
-        each = groups * self.group
-        absent = ir.Constant(self.bits, ABSENT[self.size])
-        with loop(b, start, stop, self.group, sums) as it:
-            out = list(it.values)
-            x = offset(b, self._own_pairs(pairs), b.mul(it.index, I64(self.size)))
-            y = offset(b, rights, b.mul(it.index, I64(right.line)))
-            ys = [
-                [v for g in range(groups) for v in
-                 self.vector(offset(b, y, k * right.line + g * self.tile.across * WIDE))]
-                for k in range(self.group)
-            ]  # fmt: skip
-            for r in range(rows):
-                xs = self.vector(offset(b, x, r * self.down * pairs.line))
-                for k, value in enumerate(xs):
-                    here = b.icmp_signed("!=", b.bitcast(value, self.bits), absent)
-                    for n in range(each):
-                        new = fma(b, value, ys[k][n], out[r * each + n])
-                        out[r * each + n] = new if present else b.select(here, new, out[r * each + n])
-            it.advance(*out)
-        return list(it.results)
-
-    def _own_pairs(self, pairs: Matrix) -> ir.Value:
+    def first_pair(self, pairs: Matrix) -> ir.Value:
+        """Where the thread's first row of pairs begins."""
         b = self.b
         first = b.add(b.mul(self.warp, I64(self.tile.warp_rows)), self.ty)
         return offset(b, pairs.pointer, b.mul(first, I64(pairs.line)))
@@ -242,7 +179,7 @@ class Tiles(AttentionKernel):
     def pair_places(self, pairs: Matrix) -> list[ir.Value]:
         """Where the thread's own pairs lie, row by row."""
         b = self.b
-        start = offset(b, self._own_pairs(pairs), b.mul(self.tx, I64(self.size)))
+        start = offset(b, self.first_pair(pairs), b.mul(self.tx, I64(self.size)))
         return [
             offset(b, start, r * self.down * pairs.line + c * self.tile.across * self.size)
             for r in range(self.tile.rows_each)
@@ -256,10 +193,11 @@ class Tiles(AttentionKernel):
         return b.trunc(b.select(b.icmp_signed("<", x, I64(-(1 << 16))), I64(-(1 << 16)), x), I32)
 
     def put(
-        self, pairs: Matrix, values: Sequence[ir.Value], mixed: ir.Value, visible: Callable[[], list[ir.Value]]
-    ) -> None:
-        """Leave the thread's pairs for its warp; where some are not visible, those as absent."""
-        b, places = self.b, self.pair_places(pairs)
+        self, places: Sequence[ir.Value], values: Sequence[ir.Value], mixed: ir.Value,
+        visible: Callable[[], Sequence[ir.Value]],
+    ) -> None:  # fmt: skip
+        """Leave pairs for the warp; where some are not visible, those as absent."""
+        b = self.b
         for place, value in zip(places, values, strict=True):
             b.store(value, place, align=self.size)
         with if_then(b, mixed):
@@ -277,8 +215,10 @@ class Tiles(AttentionKernel):
 
     def unpark(self, pairs: Matrix, values: list[ir.Value]) -> list[ir.Value]:
         """The thread's own pairs, as they were put or parked (an absent one is some number)."""
-        if not self.tile.parked:
-            return values
+        return self.own_pairs(pairs) if self.tile.parked else values
+
+    def own_pairs(self, pairs: Matrix) -> list[ir.Value]:
+        """What lies at the thread's own places of a matrix of pairs."""
         return [self.b.load(place, typ=self.kind, align=self.size) for place in self.pair_places(pairs)]
 
     # -- rows --------------------------------------------------------------------------------------------------------
@@ -302,13 +242,13 @@ class Tiles(AttentionKernel):
                 give = [b.select(upper, states[i], states[half + i]) for i in range(half)]
             else:
                 keep = give = states
-            states = [combine(x, self.shuffled("bfly", y, I32(distance))) for x, y in zip(keep, give, strict=True)]
+            states = [combine(x, self.shuffled("bfly", y, I32(2 * distance))) for x, y in zip(keep, give, strict=True)]
             distance //= 2
         return states[0]
 
     @property
     def lane_rows(self) -> int:
-        """Neighbouring lanes that have the same row's results."""
+        """Lanes side by side that have the same row's results."""
         return self.tile.across // self.tile.rows_each
 
     def lane_row(self) -> ir.Value:
@@ -320,8 +260,9 @@ class Tiles(AttentionKernel):
     def spread_rows(self, value: ir.Value) -> list[ir.Value]:
         """From each lane its row's value; to each thread those of all its rows."""
         b = self.b
-        start = b.and_(self.lane, I32(WARP - self.tile.across))
-        return [self.shuffled("idx", value, b.or_(start, I32(r * self.lane_rows))) for r in range(self.tile.rows_each)]
+        start = b.and_(self.lane, I32(WARP - 2 * self.tile.across | 1))
+        lanes = [b.or_(start, I32(2 * r * self.lane_rows)) for r in range(self.tile.rows_each)]
+        return [self.shuffled("idx", value, lane) for lane in lanes]
 
     def row(self, r: int) -> ir.Value:
         """The thread's r-th row within the block's tile."""

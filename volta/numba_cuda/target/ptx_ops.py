@@ -196,6 +196,29 @@ def wait_copies(b: ir.IRBuilder, pending: int) -> None:
     call(b, _WAITS[pending])
 
 
+def _pin(b: ir.IRBuilder, _: Sequence[ir.Value]) -> None:
+    assembly(b, "", "~{memory}", VOID, [])
+
+
+_PIN = register(Op("pin_reads", VOID, (), _pin, lambda b, _: None))
+_SETTLE = register(
+    Op(
+        "settle", ir.FloatType(), (ir.FloatType(),),
+        lambda b, args: assembly(b, "", "=f,0", ir.FloatType(), args), lambda b, args: args[0],
+    )
+)  # fmt: skip
+
+
+def settle(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    """A float32, computed before what follows: not later, with all that it is computed from in registers until then."""
+    return call(b, _SETTLE, [x])
+
+
+def pin_reads(b: ir.IRBuilder) -> None:
+    """What was read before is not read later instead: so a loop can read ahead for its next iteration."""
+    call(b, _PIN)
+
+
 # -- values of other lanes -------------------------------------------------------------------------------------------
 
 

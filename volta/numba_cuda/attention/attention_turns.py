@@ -1,0 +1,220 @@
+"""The queries' gradients from blocks of keys that take turns: each adds its part to what those before it have added.
+
+An integer for each block of queries counts the blocks of keys that have added to it. So the order is that of the
+definition, and no float is added atomically. The last to add multiplies by the scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from llvmlite import ir
+
+from volta.emit.dot_args import ceil_div
+from volta.emit.loops import I1, I32, I64, fma, for_range, if_then, load_arg, load_args, loop, minimum, offset
+from volta.numba_cuda.attention.attention_backward import KeyTiles
+from volta.numba_cuda.attention.attention_tiles import WIDE, AttentionTile, Matrix
+from volta.numba_cuda.target.ptx_ops import pin_reads
+from volta.numba_cuda.target.ptx_turns import await_turn, pass_turn, read_in_turn, take_number, write_in_turn
+from volta.numba_cuda.target.threads import barrier, block_index, device_pointer, new_entry, own_args, thread_index
+from volta.xla_like.attention import BLOCK, Arg, AttentionSpec
+
+CLEAR_THREADS = 256
+"""Threads of a block that clears the words of turns."""
+
+_KEYS = 4
+"""Keys of an iteration of the queries' gradients."""
+
+
+def turn_words(heads: int, t: int) -> int:
+    """Words of 4 bytes, 0 at the start, by which blocks take turns: one for numbers, one for each block of queries."""
+    return 1 + heads * -(-t // BLOCK)
+
+
+def build_clear(module: ir.Module, name: str) -> ir.Function:
+    """Add the kernel that makes the words of turns 0; its args: where they are, and how many."""
+    function, b = new_entry(module, name, CLEAR_THREADS)
+    address, count = load_args(b, own_args(b, function.args[0]), 2)
+    place = b.add(b.mul(block_index(b), I64(CLEAR_THREADS)), thread_index(b))
+    with if_then(b, b.icmp_signed("<", place, count)):
+        b.store(I32(0), offset(b, device_pointer(b, address), b.mul(place, I64(4))), align=4)
+    b.ret_void()
+    return function
+
+
+class QueryTurns(KeyTiles):
+    """A block of threads with keys, and the cotangents of their scores with a block of queries in shared memory."""
+
+    keys: Matrix
+    rest: ir.Value  # 4 bytes of shared memory
+
+    def __init__(self, b: ir.IRBuilder, args: ir.Value, spec: AttentionSpec, tile: AttentionTile) -> None:
+        super().__init__(b, args, spec, tile)
+        self.turns = device_pointer(b, load_arg(b, self.words, len(Arg)))
+
+    # -- turns -------------------------------------------------------------------------------------------------------
+
+    def _turn(self) -> ir.Value:
+        """How many blocks of keys add before this one."""
+        return self.b.lshr(self.first, I64(6))
+
+    def _place(self, block: ir.Value) -> ir.Value:
+        """Where the turns of a block of queries are counted."""
+        b = self.b
+        head = b.add(b.mul(self.item, self.arg(Arg.N)), self.head)
+        index = b.add(b.mul(head, ceil_div(b, self.t, BLOCK)), b.lshr(block, I64(6)))
+        return offset(b, self.turns, b.mul(b.add(index, I64(1)), I64(4)))
+
+    def pass_on(self, block: ir.Value) -> None:
+        b = self.b
+        before = b.icmp_signed(">=", block, self.begin)
+        with if_then(b, b.and_(before, b.icmp_signed("==", self.thread, I64(self.tile.threads - 1)))):
+            pass_turn(b, self._place(block), b.trunc(b.add(self._turn(), I64(1)), I32))
+
+    def await_others(self, block: ir.Value) -> None:
+        """All threads meet, see all cotangents of scores, and it is the block's turn."""
+        b = self.b
+        with if_then(b, b.icmp_signed("==", self.thread, I64(self.tile.threads - 1))):
+            await_turn(b, self._place(block), b.trunc(self._turn(), I32))
+        self.meet()
+
+    def number(self) -> ir.Value:
+        """The block's number, in the order in which blocks begin."""
+        b = self.b
+        with if_then(b, b.icmp_signed("==", self.thread, I64(0))):
+            b.store(take_number(b, self.turns), self.rest, align=4)
+        barrier(b)
+        return b.zext(b.load(self.rest, typ=I32, align=4), I64)
+
+    def finish(self) -> None:
+        """Pass the last turn on; rows of queries that see no key at all are the first block's to write."""
+        b = self.b
+        blocks = b.mul(ceil_div(b, self.t, BLOCK), I64(BLOCK))
+        with if_then(b, b.icmp_signed("<", self.begin, self.t)):
+            self.pass_on(b.sub(blocks, I64(BLOCK)))
+        if not self.spec.causal:
+            return
+        unseen = b.select(b.icmp_signed("==", self.first, I64(0)), minimum(b, self.begin, self.t), I64(0))
+        base = self.of_head(Arg.DQ, self.item, self.head)
+        (zero,) = self.scaled([self.zero])
+        zeros: ir.Value = ir.Constant(ir.VectorType(self.kind, self.group), ir.Undefined)
+        for e in range(self.group):
+            zeros = b.insert_element(zeros, zero, I32(e))
+        groups = self.spec.head // self.group
+        with for_range(b, self.thread, b.mul(unseen, I64(groups)), self.tile.threads) as i:
+            row, part = b.udiv(i, I64(groups)), b.urem(i, I64(groups))
+            line = offset(b, base, b.mul(row, self.arg(Arg.DQ_T)))
+            b.store(zeros, offset(b, line, b.mul(part, I64(WIDE))), align=WIDE)
+
+    # -- which pairs are seen ----------------------------------------------------------------------------------------
+
+    def mixed(self, block: ir.Value) -> ir.Value:
+        b = self.b
+        last = b.add(self.first, b.add(b.mul(self.warp, I64(self.tile.warp_rows)), I64(self.tile.warp_rows - 1)))
+        return b.or_(super().mixed(block), b.icmp_signed(">=", last, self.s))
+
+    def visible(self, block: ir.Value) -> list[ir.Value]:
+        b, seen = self.b, super().visible(block)
+        keys = self.distance(b.sub(self.s, b.add(self.first, self.row(0))))
+        inside = [b.icmp_signed("<", I32(r * self.down), keys) for r in range(self.tile.rows_each)]
+        return [b.and_(x, inside[i // self.columns]) for i, x in enumerate(seen)]
+
+    def _any_mixed(self, block: ir.Value) -> ir.Value:
+        """Whether some query of the block does not see some key of the tile."""
+        b = self.b
+        if self.spec.masked:
+            return I1(1)
+        last = b.add(self.first, I64(BLOCK - 1))
+        mixed = b.or_(b.icmp_signed(">", b.add(block, I64(BLOCK)), self.t), b.icmp_signed(">=", last, self.s))
+        if self.spec.causal:
+            mixed = b.or_(mixed, b.icmp_signed("<", block, self.lowest(last)))
+        return mixed
+
+    # -- queries -----------------------------------------------------------------------------------------------------
+
+    def add_queries(self, dq: tuple[ir.Value, ir.Value], block: ir.Value, slopes: Matrix) -> None:
+        """Add the block's part, in turn; ``dq``: where a head's gradients begin, and bytes from row to row."""
+        b, spec = self.b, self.spec
+        places = self._places(*dq, block)
+        before = [v for place, _ in places for v in self._elements(read_in_turn(b, place))]
+        mixed = self._any_mixed(block)
+        parts = self._across(slopes, b.select(mixed, I64(0), I64(BLOCK)), [self.zero] * len(before))
+        parts = self._across_present(slopes, b.select(mixed, I64(BLOCK), I64(0)), parts)
+        last = b.sub(ceil_div(b, self.s, BLOCK), I64(1))
+        if spec.causal:
+            last = minimum(b, last, b.ashr(b.add(self.position, b.add(block, I64(BLOCK - 1))), I64(6)))
+        factor = b.select(b.icmp_signed("==", self._turn(), last), self.scale, self.constant(1.0))
+        first = b.icmp_signed("==", self.first, I64(0))
+        sums = [b.fmul(b.fadd(b.select(first, self.zero, x), y), factor) for x, y in zip(before, parts, strict=True)]
+        for n, (place, inside) in enumerate(places):
+            value: ir.Value = ir.Constant(ir.VectorType(self.kind, self.group), ir.Undefined)
+            for e in range(self.group):
+                value = b.insert_element(value, sums[n * self.group + e], I32(e))
+            with if_then(b, inside):
+                write_in_turn(b, place, value)
+
+    def _elements(self, vector: ir.Value) -> list[ir.Value]:
+        return [self.b.extract_element(vector, I32(e)) for e in range(self.group)]
+
+    def _places(self, base: ir.Value, stride: ir.Value, block: ir.Value) -> list[tuple[ir.Value, ir.Value]]:
+        """Where the thread's groups of a block's gradients lie, and whether they are there; else it is the last one."""
+        b, width = self.b, self.spec.head
+        out = []
+        for r in range(self.queries_each):
+            row = b.add(block, self._query(r))
+            here = b.icmp_signed("<", row, self.t)
+            line = offset(b, base, b.mul(minimum(b, row, b.sub(self.t, I64(1))), stride))
+            for g in range(self.groups_of(width)):
+                column = b.add(b.mul(self.tx, I64(self.group)), I64(g * self.tile.across * self.group))
+                inside = b.and_(here, b.icmp_signed("<", column, I64(width)))
+                column = minimum(b, column, I64(width - self.group))
+                out.append((offset(b, line, b.mul(column, I64(4))), inside))
+        return out
+
+    @property
+    def queries_each(self) -> int:
+        """Queries of a thread: the teams share out the block's."""
+        return self.tile.rows_each // self.tile.teams
+
+    def _query(self, r: int) -> ir.Value:
+        """The thread's r-th query of a block: they are neighbours."""
+        b, tile = self.b, self.tile
+        warp = b.add(b.mul(self.team, I64(tile.warps)), self.warp)
+        first = b.mul(b.add(b.mul(warp, I64(self.down)), self.ty), I64(self.queries_each))
+        return b.add(first, I64(r))
+
+    def _across(self, slopes: Matrix, stop: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
+        """Go on with chains over keys ``0 .. stop``: cotangents of the thread's queries' scores, times keys."""
+        b = self.b
+        last = b.sub(stop, I64(1))
+        ahead = self._of_key(slopes, I64(0))
+        with loop(b, 0, stop, _KEYS, [*sums, *ahead]) as it:
+            out, ahead = list(it.values[: len(sums)]), it.values[len(sums) :]
+            for k in range(_KEYS):
+                now, key = ahead, b.add(it.index, I64(k + 1))
+                ahead = self._of_key(slopes, key if k + 1 < _KEYS else minimum(b, key, last))
+                out = self._add_key(now, out)
+            pin_reads(b)
+            it.advance(*out, *ahead)
+        return list(it.results[: len(sums)])
+
+    def _across_present(self, slopes: Matrix, stop: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
+        """Go on with such chains, leaving out pairs that are absent."""
+        b, each = self.b, len(sums) // self.queries_each
+        with loop(b, 0, stop, 1, sums) as it:
+            now = self._of_key(slopes, it.index)
+            here = [self.present(x) for x in now[: self.queries_each]]
+            new = self._add_key(now, it.values)
+            it.advance(*[b.select(here[i // each], x, y) for i, (x, y) in enumerate(zip(new, it.values, strict=True))])
+        return list(it.results)
+
+    def _of_key(self, slopes: Matrix, key: ir.Value) -> list[ir.Value]:
+        """A key's cotangents with the thread's queries, and the thread's elements of it."""
+        b = self.b
+        x = offset(b, slopes.pointer, b.mul(self._query(0), I64(4)))
+        x = offset(b, x, b.mul(key, I64(slopes.line)))
+        return [*self.vector(x), *self.columns_of(self.keys, key, 0)]
+
+    def _add_key(self, now: Sequence[ir.Value], sums: Sequence[ir.Value]) -> list[ir.Value]:
+        xs, ys = now[: self.queries_each], now[self.queries_each :]
+        return [fma(self.b, xs[i // len(ys)], ys[i % len(ys)], x) for i, x in enumerate(sums)]
