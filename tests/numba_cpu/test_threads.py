@@ -274,8 +274,8 @@ import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
 for _ in range(10):
     timer = threading.Timer(0.01, lambda: os.kill(os.getpid(), {int(signal.SIGINT)}))
-    timer.start()
     try:
+        timer.start()
         while True: check()
     except KeyboardInterrupt:
         pass
