@@ -63,7 +63,15 @@ def test_numpys_types_do_not_convert_traced_values() -> None:
 
 
 @pytest.mark.parametrize(
-    "make", [vnp.zeros, vnp.ones, vnp.empty, lambda n: vnp.full(n, 2.0), lambda n: vnp.ones((2, n))]
+    "make",
+    [
+        vnp.zeros,
+        vnp.ones,
+        vnp.empty,
+        lambda n: vnp.full(n, 2.0),
+        lambda n: vnp.ones((2, n)),
+        lambda n: volta.random.normal(volta.random.key(0), (n,)),
+    ],
 )
 def test_a_traced_shape(make) -> None:
     text = message_of(errors.TracerIntegerConversionError, volta.jit(lambda n: make(n)), 3)

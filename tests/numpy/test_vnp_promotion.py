@@ -35,6 +35,13 @@ def test_integers_that_meet_a_python_float_are_weak():
     assert (y.dtype, y.weak_type) == (np.float32, True)
 
 
+def test_a_quotient_is_as_weak_as_its_operands():
+    for weak, x in ((True, vnp.asarray(7)), (False, vnp.asarray(np.int32(7)))):
+        results = (x // 2, x % 2, *divmod(x, 2), -x // 2)
+        assert [(r.item(), r.weak_type) for r in results] == [(v, weak) for v in (3, 1, 3, 1, -4)]
+    assert (vnp.asarray(7) // 2 + vnp.ones(2, "int8")).dtype == np.int8
+
+
 @pytest.mark.parametrize("dtype", "i2 i4 i8 u4 f2 f4 f8".split())
 def test_data_in_a_foreign_byte_order(dtype):
     native = np.arange(5).astype(dtype)

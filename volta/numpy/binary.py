@@ -125,7 +125,7 @@ def _integer_floor_divide(x: Array, y: Array) -> Array:
         return quotient
     rem, zero = lax.rem(x, y), zero_like(quotient)
     down = lax.bitwise_and(lax.ne(lax.lt(rem, zero), lax.lt(y, zero)), lax.ne(rem, zero))
-    return lax.select_n(down, quotient, lax.sub(quotient, zero + quotient.dtype.type(1)))
+    return lax.select_n(down, quotient, lax.sub(quotient, scalar_like(quotient, 1)))
 
 
 def divmod(x: Array, y: Array) -> tuple[Array, Array]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -16,6 +15,7 @@ from volta.core import dtypes
 from volta.core.errors import DTypeError, ShapeError
 from volta.core.interp import get_aval
 from volta.core.source import at_user_line
+from volta.numpy.promotion import as_shape
 from volta.random.threefry import counters, threefry2x32, words
 
 
@@ -104,10 +104,7 @@ def check_key(name: str, key: Any) -> Any:
 
 def check_shape(name: str, shape: Any) -> tuple[int, ...]:
     """A shape argument as a tuple of Python ints."""
-    sizes = tuple(shape) if isinstance(shape, Sequence | np.ndarray) else (shape,)
-    if not all(isinstance(n, (int, np.integer)) and n >= 0 for n in sizes):
-        raise ShapeError(at_user_line(f"random.{name}: the shape must be a tuple of sizes, got {shape!r}"))
-    return tuple(map(int, sizes))
+    return as_shape(f"random.{name}", shape)
 
 
 def split(key: Any, num: int | tuple[int, ...] = 2) -> Any:
