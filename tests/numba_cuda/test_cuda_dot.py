@@ -2,6 +2,7 @@
 
 import itertools
 
+import attrs
 import numpy as np
 import pytest
 
@@ -10,6 +11,7 @@ from tests.sampling import sampled
 from volta.numba_cuda.products import dot
 from volta.testing import fill
 from volta.testing.host_grid import HostKernels, check_on_host
+from volta.xla_like.dot_schedule import CHUNK
 
 KERNELS = HostKernels()
 TABLES = {"float32": "_FMA", "highest": "_MMA", "float64": "_MMA_LONG", "int64": "_FMA_LONG"}
@@ -80,6 +82,49 @@ def test_tiles_in_parts_of_k_have_the_same_bits(monkeypatch, kind, per, whole):
     )
     for k in (4 * 256, 4 * 256 + 37)[per == 2 and kind == "float32" :]:
         check_on_host(product("TN", kind), *LAYOUTS["TN"](*operands(kind, 40, k, 70)), kernels=KERNELS)
+
+
+def take_turns(monkeypatch):
+    """Have the blocks of every product of several chunks take turns."""
+    choose = dot.choose
+
+    def chosen(spec, sizes, capability):
+        found = choose(spec, sizes, capability)
+        variant = attrs.evolve(found.variant, turns=sizes.k > CHUNK, split=False)
+        return dot.DotChoice(variant, found.whole)
+
+    monkeypatch.setattr(dot, "choose", chosen)
+
+
+@sampled(
+    "kind, k",
+    itertools.product((*KINDS, "int32"), (CHUNK + 1, 4 * CHUNK, 4 * CHUNK + 37)),
+    quick=[("float32", 4 * CHUNK + 37), ("highest", CHUNK + 1)],
+)
+def test_blocks_that_take_turns_at_a_tile_have_the_same_bits(monkeypatch, kind, k):
+    table = TABLES.get(kind, "_FMA")
+    small = next(x for x in getattr(dot, table).items() if x[0].rows == 32)
+    monkeypatch.setattr(dot, table, dict([small]))
+    take_turns(monkeypatch)
+    for layout in ("TN", "NT"):
+        check_on_host(product(layout, kind), *LAYOUTS[layout](*operands(kind, 40, k, 70)), kernels=KERNELS)
+
+
+@pytest.mark.slow
+def test_items_of_a_batch_take_turns_by_themselves(monkeypatch):
+    take_turns(monkeypatch)
+    a, b = (fill("normal", shape, "float32", i) for i, shape in enumerate([(3, 40, 600), (3, 600, 36)]))
+    check_on_host(lambda a, b: a @ b, a, b, kernels=KERNELS)
+
+
+def test_tiles_that_nearly_fill_the_gpu_are_computed_in_turns():
+    """The weight gradient of GPT-2's attention has 108 tiles; few tiles are joined, many filled waves left whole."""
+    spec = dot.DotSpec("float32", "float32", "float32")
+    assert dot.choose(spec, Plain(768, 2304, 8192), "9.0").variant.turns
+    assert dot.choose(spec, Plain(256, 256, 8192), "9.0").variant.split
+    for m, n, k in ((2048, 2048, 2048), (8192, 8192, 8192), (768, 2304, 256)):
+        v = dot.choose(spec, Plain(m, n, k), "9.0").variant
+        assert not v.turns and not v.split
 
 
 @sampled(

@@ -82,7 +82,7 @@ def _launch(call: KernelCall, regions: Regions, nbytes: Callable[[int], int], ca
         words, addresses = _loop_words(call)
     elif kernel.name == "dot_pack":
         return
-    elif kernel.name in ("dot", "dot_join", "dot_vector"):
+    elif kernel.name in ("dot", "dot_join", "dot_vector", "clear_turns"):
         grid, (source, threads, shared) = call.tasks, dot.launch_of(call)
         words, addresses = _library_words(call)
     elif kernel.name == "dot_tc":

@@ -12,11 +12,12 @@ from volta.numba_cuda.attention.attention_fused import build_attention_backward,
 from volta.numba_cuda.attention.attention_rows import THREADS, build_attention_rows, row_blocks
 from volta.numba_cuda.attention.attention_split import build_split, split_blocks, split_bytes
 from volta.numba_cuda.attention.attention_tiles import WIDE, AttentionTile
-from volta.numba_cuda.attention.attention_turns import CLEAR_THREADS, build_clear, turn_words
+from volta.numba_cuda.attention.attention_turns import turn_words
 from volta.numba_cuda.launches import Launch
 from volta.numba_cuda.ordering.steps import Steps
 from volta.numba_cuda.processors import filling
 from volta.numba_cuda.target.ptx import KernelSource, level_of, shared_of
+from volta.numba_cuda.target.ptx_turns import CLEAR_THREADS, build_clear
 from volta.xla_like.attention import BLOCK, OPERANDS, Arg, AttentionSpec
 from volta.xla_like.dot_schedule import item_size
 from volta.xla_like.kernels import Access, KernelCall, LibraryKernel, kernel_name
@@ -204,7 +205,7 @@ def backward(call: KernelCall, steps: Steps, capability: str) -> Iterator[Launch
     count = turn_words(heads, word[Arg.T])
     turns = steps.scratch(4 * count)
     yield steps.launch(
-        "volta_attention_clear", "clear", build_clear, -(-count // CLEAR_THREADS), CLEAR_THREADS, (turns, count),
+        "volta_clear_turns", "clear", build_clear, -(-count // CLEAR_THREADS), CLEAR_THREADS, (turns, count),
         (), (turns,),
     )  # fmt: skip
     name = f"{kernel_name(LibraryKernel(BACKWARD, spec))}_{tile.suffix()}"

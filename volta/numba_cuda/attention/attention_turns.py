@@ -11,16 +11,13 @@ from collections.abc import Sequence
 from llvmlite import ir
 
 from volta.emit.dot_args import ceil_div
-from volta.emit.loops import I1, I32, I64, fma, for_range, if_then, load_arg, load_args, loop, minimum, offset
+from volta.emit.loops import I1, I32, I64, fma, for_range, if_then, load_arg, loop, minimum, offset
 from volta.numba_cuda.attention.attention_backward import KeyTiles
 from volta.numba_cuda.attention.attention_tiles import WIDE, AttentionTile, Matrix
 from volta.numba_cuda.target.ptx_ops import pin_reads
 from volta.numba_cuda.target.ptx_turns import await_turn, pass_turn, read_in_turn, take_number, write_in_turn
-from volta.numba_cuda.target.threads import barrier, block_index, device_pointer, new_entry, own_args, thread_index
+from volta.numba_cuda.target.threads import barrier, device_pointer
 from volta.xla_like.attention import BLOCK, Arg, AttentionSpec
-
-CLEAR_THREADS = 256
-"""Threads of a block that clears the words of turns."""
 
 _KEYS = 4
 """Keys of an iteration of the queries' gradients."""
@@ -29,17 +26,6 @@ _KEYS = 4
 def turn_words(heads: int, t: int) -> int:
     """Words of 4 bytes, 0 at the start, by which blocks take turns: one for numbers, one for each block of queries."""
     return 1 + heads * -(-t // BLOCK)
-
-
-def build_clear(module: ir.Module, name: str) -> ir.Function:
-    """Add the kernel that makes the words of turns 0; its args: where they are, and how many."""
-    function, b = new_entry(module, name, CLEAR_THREADS)
-    address, count = load_args(b, own_args(b, function.args[0]), 2)
-    place = b.add(b.mul(block_index(b), I64(CLEAR_THREADS)), thread_index(b))
-    with if_then(b, b.icmp_signed("<", place, count)):
-        b.store(I32(0), offset(b, device_pointer(b, address), b.mul(place, I64(4))), align=4)
-    b.ret_void()
-    return function
 
 
 class QueryTurns(KeyTiles):

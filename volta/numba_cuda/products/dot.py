@@ -22,8 +22,10 @@ from volta.numba_cuda.products.dot_mma import MmaNest
 from volta.numba_cuda.products.dot_nest import Nest
 from volta.numba_cuda.products.dot_split import PER, WHOLE, slots_of
 from volta.numba_cuda.products.dot_tile import Along, DotVariant, Operand, Tile
+from volta.numba_cuda.products.dot_turns import TILES, turn_bytes, turn_words
 from volta.numba_cuda.products.dot_vector import VectorVariant, build_vector
 from volta.numba_cuda.target.ptx import KernelSource
+from volta.numba_cuda.target.ptx_turns import CLEAR_THREADS, build_clear
 from volta.numba_cuda.target.threads import new_entry
 from volta.xla_like.dot_schedule import CHUNK, Arg, DotSpec, item_size
 from volta.xla_like.epilogues import NAME as EPILOGUE
@@ -90,6 +92,12 @@ the left one, the right one, both. Whole numbers below 50 are estimates."""
 _BYTES_A_SECOND, _LAUNCH = 2.5e12, 4e-6
 """What the scratch memory of a product in parts and its second launch cost."""
 
+_HANDED_A_SECOND, _HANDOVER = 7e12, 3e-6
+"""What it costs that blocks take turns: totals are read and written, and a tile's blocks wait for each other."""
+
+_AT_ONCE = 3
+"""So many blocks may be at a tile at once: more of them wait long for each other."""
+
 _MANY = 128
 """Sums of a thread from which few warps keep a multiprocessor busy."""
 
@@ -140,7 +148,8 @@ class DotChoice:
 
 
 def prepare(call: KernelCall, regions: Regions, capability: str) -> list[KernelCall]:
-    """A product's launches, as calls of 'dot' and 'dot_join' that name their variant; other calls as they are.
+    """A product's launches, as calls of 'dot' and 'dot_join' that name their variant, and of what clears the turns of
+    blocks; other calls as they are.
 
     Those of a product with an epilogue have the product and the epilogue's loops as their parts.
     """
@@ -165,6 +174,8 @@ def prepare(call: KernelCall, regions: Regions, capability: str) -> list[KernelC
     found = choose(spec, sizes, capability)
     v, tiles = found.variant, blocks_of(found.variant.tile, sizes.m, sizes.n, sizes.batches)
     first = attrs.evolve(first, kernel=LibraryKernel("dot", (spec, v)), tasks=tiles)
+    if v.turns:
+        return _in_turn(call, first, regions.new(turn_bytes(tiles, v.tile, item_size(spec.accumulator))), sizes.k)
     if not found.per:
         return [first]
     chunks, cut = -(-sizes.k // CHUNK), tiles - found.whole
@@ -184,9 +195,26 @@ def prepare(call: KernelCall, regions: Regions, capability: str) -> list[KernelC
     return [first, join]
 
 
+def _in_turn(call: KernelCall, product: KernelCall, region: int, k: int) -> list[KernelCall]:
+    """What clears the turns in a region of scratch memory, and a product whose blocks take them."""
+    place, count, words = Access(region, 0, ()), turn_words(product.tasks), list(product.sizes)
+    words[TILES - Arg.BATCH1] = product.tasks
+    clear = attrs.evolve(
+        call, kernel=LibraryKernel("clear_turns", ()), sizes=(count,), accesses=(place,), reads=(), writes=(region,),
+        tasks=-(-count // CLEAR_THREADS), inplace=(), parts=(),
+    )  # fmt: skip
+    product = attrs.evolve(
+        product, sizes=tuple(words), accesses=(*product.accesses[: Arg.PACKED], place),
+        tasks=product.tasks * -(-k // CHUNK), writes=(*call.writes, region),
+    )  # fmt: skip
+    return [clear, product]
+
+
 def launch_of(call: KernelCall) -> tuple[KernelSource, int, int]:
     """The kernel of a prepared call, the threads of a block, and their dynamic shared memory."""
     assert isinstance(call.kernel, LibraryKernel)
+    if call.kernel.name == "clear_turns":
+        return KernelSource("volta_clear_turns", "clear", build_clear), CLEAR_THREADS, 0
     spec, v = call.kernel.spec
     text = f"{call.kernel.name} {spec} {v}"
     name = f"volta_{call.kernel.name}_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
@@ -250,7 +278,7 @@ def choose(spec: DotSpec, sizes: _Sizes, capability: str) -> DotChoice:
         tiles = _FMA_LONG if item_size(spec.accumulator) == 8 else _FMA
     found: list[tuple[float, int, DotChoice]] = []
     for tile, rates in tiles.items():
-        v = _variant(spec, sizes, chip, tile)
+        v = whole_k = _variant(spec, sizes, chip, tile)
         rate = rates[(v.lhs.along == "k") + 2 * (v.rhs.along == "k")]
         nbytes = shared_bytes(spec, v)
         if nbytes > chip.block_bytes:
@@ -258,7 +286,7 @@ def choose(spec: DotSpec, sizes: _Sizes, capability: str) -> DotChoice:
         blocks = blocks_of(tile, sizes.m, sizes.n, sizes.batches)
         held = max(1, min(tile.blocks, chip.processor_bytes // (nbytes + 1024)))
         waves, rest = divmod(blocks, held * chip.processors)
-        if v.short and tile.thread_rows * tile.thread_cols >= _MANY:
+        if v.short and _sums(tile) >= _MANY:
             rate *= 0.9  # sums are written from registers in a row, in the banks of their operands
         if v.short:
             rate *= min(1.0, 0.8 + 0.1 * held)  # short blocks need others beside them while they begin and end
@@ -266,7 +294,7 @@ def choose(spec: DotSpec, sizes: _Sizes, capability: str) -> DotChoice:
         chunks = -(-sizes.k // CHUNK)
         beside = -(-rest // chip.processors)
         last = beside / _pace(tile, beside)
-        if waves and rest and tile.thread_rows * tile.thread_cols >= _MANY:
+        if waves and rest and _sums(tile) >= _MANY:
             last = held  # blocks that began together end together, and the next begin where these have ended
         cost = (waves * held + last) * chunk * max(1, chunks)
         found.append((cost, len(found), DotChoice(v, blocks)))
@@ -276,14 +304,32 @@ def choose(spec: DotSpec, sizes: _Sizes, capability: str) -> DotChoice:
             least = chip.processor_bytes // each - 2048 if each else 0
             v = attrs.evolve(v, split=True, least_shared=min(least, chip.block_bytes))
             found.append((_CUT * cost, len(found), DotChoice(v, whole, per)))
+        if chunks > 1 and _sums(tile) >= _MANY and held * chip.processors <= _AT_ONCE * blocks:
+            cost = _in_turns(chip, tile, blocks, held, chunks, chunk)
+            found.append((_CUT * cost, len(found), DotChoice(attrs.evolve(whole_k, turns=True), blocks)))
     assert found, (spec, capability)
     return min(found, key=lambda x: x[:2])[2]
+
+
+def _sums(tile: Tile) -> int:
+    """Of a thread."""
+    return tile.thread_rows * tile.thread_cols
+
+
+def _in_turns(chip: _Chip, tile: Tile, blocks: int, held: int, chunks: int, chunk: float) -> float:
+    """Seconds that a product takes whose blocks of one chunk take turns."""
+    slots = held * chip.processors
+    waves, rest = divmod(blocks * chunks, slots)
+    beside = -(-rest // chip.processors)
+    moved = 2 * blocks * chunks * tile.rows * tile.cols * 4
+    cost = (waves * held + beside / _pace(tile, beside)) * chunk + moved / _HANDED_A_SECOND + _LAUNCH
+    return cost + _HANDOVER * min(chunks, slots / blocks)
 
 
 def _pace(tile: Tile, blocks: int) -> float:
     """What so many blocks make of a multiprocessor: few warps leave it waiting, with few sums each more so."""
     base, each = {8: (1.0, 0.0), 4: (0.66, 0.15), 2: (0.0, 0.45)}[tile.threads // 32]
-    if tile.thread_rows * tile.thread_cols >= _MANY:
+    if _sums(tile) >= _MANY:
         base, each = 0.86, 0.07
     return min(1.0, base + each * max(1, blocks))
 
@@ -293,12 +339,15 @@ def _cut(
 ) -> tuple[float, int, int]:
     """The best way to cut tiles that do not fill all multiprocessors: seconds, tiles left whole, chunks of a part."""
     options = []
-    most = min(held, blocks // chip.processors) if tile.thread_rows * tile.thread_cols * tile.threads >= 8192 else 0
+    most = min(held, blocks // chip.processors) if _sums(tile) * tile.threads >= 8192 else 0
     for each in {most, 0}:  # tiles that each multiprocessor computes whole
         whole = each * chip.processors
         cut = blocks - whole
         for per in range(1, chunks) if cut and cut < 4 * chip.processors else ():
-            parts = -(-(cut * -(-chunks // per)) // chip.processors)
+            number = cut * -(-chunks // per)
+            parts = -(-number // chip.processors)
+            if _sums(tile) >= _MANY and number > held * chip.processors:
+                parts = -(-number // (held * chip.processors)) * held  # as in `choose`
             units = parts * per / _pace(tile, min(parts, each or held))
             units += each * chunks / _pace(tile, each) if each else 0
             moved = 2 * cut * slots_of(chunks, per) * tile.rows * tile.cols * size

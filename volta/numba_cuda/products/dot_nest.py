@@ -16,6 +16,7 @@ from volta.numba_cuda.products.dot_feed import CastFeed, Feed, Layout
 from volta.numba_cuda.products.dot_place import Place
 from volta.numba_cuda.products.dot_split import Part
 from volta.numba_cuda.products.dot_tile import DotVariant, Operand, Tile
+from volta.numba_cuda.products.dot_turns import Turn
 from volta.numba_cuda.target.ptx_ops import commit_copies, wait_copies
 from volta.numba_cuda.target.threads import barrier, block_index, dynamic_shared, own_args, thread_index
 from volta.xla_like.dot_schedule import CHUNK, DotSpec, item_size
@@ -81,10 +82,12 @@ class Nest:
         b, a, t, v = self.b, self.args, self.tile, self.variant
         self.shared = dynamic_shared(b.module, b)
         self.part = Part(b, a) if v.split else None
-        self.place = Place(b, self.spec, v, a, self.part.tile if self.part else b.trunc(block_index(b), I32))
+        self.turn = Turn(b, a, self.thread, self.shared) if v.turns else None
+        self.share = self.part or self.turn
+        self.place = Place(b, self.spec, v, a, self.share.tile if self.share else b.trunc(block_index(b), I32))
         lhs, rhs, row, col = self.place.item("LHS"), self.place.item("RHS"), self.place.row, self.place.col
-        if self.part:
-            first = b.mul(b.zext(self.part.first, I64), I64(CHUNK))
+        if self.share:
+            first = b.mul(b.zext(self.share.first, I64), I64(CHUNK))
             lhs, rhs = at(b, lhs, (first, a.LHS_K)), at(b, rhs, (first, a.RHS_K))
         left, right = self.layout(t, v.lhs, t.rows), self.layout(t, v.rhs, t.cols)
         self.lhs = self._feed(v.lhs)(b, self.thread, t, v.lhs, t.rows, left, 0, lhs, row, a.M, a.LHS_M, a.LHS_K)
@@ -95,6 +98,9 @@ class Nest:
         self.threads()
         self.sides()
         self._run()
+        if self.turn:
+            self._take_turn(self.turn)
+            return
         totals = self._totals()
         if self.part is None:
             self._write(totals)
@@ -154,12 +160,12 @@ class Nest:
         full = b.trunc(b.udiv(a.K, I64(t.depth)), I32)
         self.rest = b.trunc(b.sub(a.K, b.mul(b.sub(ceil_div(b, a.K, t.depth), I64(1)), I64(t.depth))), I32)
         separate: ir.Value = I1(0)
-        if self.part:
-            start, end = b.mul(self.part.first, I32(per_chunk)), b.mul(self.part.last, I32(per_chunk))
+        if self.share:
+            start, end = b.mul(self.share.first, I32(per_chunk)), b.mul(self.share.last, I32(per_chunk))
             self.rest = b.select(b.icmp_signed("<=", tiles, end), self.rest, I32(t.depth))
             tiles = b.sub(minimum(b, tiles, end), start)
             full = b.sub(minimum(b, full, end), start)
-            separate = self.part.later
+            separate = self.share.later
         self.ahead = [self.lhs.first, self.rhs.first, I32(0), tiles]
         for _ in range(t.stages - 1):
             self._begin(self.ahead)
@@ -167,13 +173,13 @@ class Nest:
             self._finish()
         self._meet()
         fragments = self.fragments(I32(0), 0)
-        step = tiles if v.short else I32(per_chunk)
-        stop = minimum(b, tiles, 1) if v.short else tiles
+        step = tiles if v.one_chunk else I32(per_chunk)
+        stop = minimum(b, tiles, 1) if v.one_chunk else tiles
         self.many = b.and_(b.icmp_signed(">", tiles, I32(per_chunk)), b.not_(separate))
         with loop(b, I32(0), stop, step, [*zeros, *fragments, *self.ahead, I32(0)]) as chunk:
             sums, state = list(chunk.values[: self.count]), list(chunk.values[self.count :])
             end = full
-            if not v.short:
+            if not v.one_chunk:
                 with if_then(b, b.icmp_signed(">", chunk.index, I32(0))):
                     self._chunk_ends(sums, chunk.index, per_chunk)
                 end = minimum(b, b.add(chunk.index, I32(per_chunk)), full)
@@ -295,17 +301,37 @@ class Nest:
             out += self.values_of(b.select(self.many, self._add(b.load(slot, typ=kind, align=16), vector), vector))
         return out
 
+    def _store(self, vectors: Sequence[ir.Value]) -> None:
+        for slot, vector in zip(self._slots(), vectors, strict=True):
+            self.b.store(vector, slot, align=16)
+
+    def _take_turn(self, turn: Turn) -> None:
+        """Add the chunk's sums, which wait in shared memory, to the tile's total. The last block writes it."""
+        b, t = self.b, self.tile
+        self._store(self._vectors_of(self.sums))
+        own = b.mul(b.zext(turn.tile, I64), I64(t.rows * t.cols * self.size))
+        start = at(b, turn.totals, (own, I64(1)), (b.zext(self.thread, I64), I64(16)))
+        slots = self._slots()
+        places = [offset(b, start, i * t.threads * 16) for i in range(len(slots))]
+        turn.add(places, slots, ir.VectorType(self.kind, 16 // self.size), self._add)
+        with if_then(b, turn.ends):
+            self._write_waiting()
+
     def _write(self, totals: Sequence[ir.Value]) -> None:
-        b, place, v, cell = self.b, self.place, self.variant, self.cell
-        writer, cells = place.writer(), self.count // cell
-        if v.epilogue is None:
-            for i in range(cells):
-                writer.write(*place.at(*self.cell_at(i)), totals[i * cell : (i + 1) * cell], v.wide)
+        place, v, cell = self.place, self.variant, self.cell
+        if v.epilogue is not None:  # it has the registers for itself while the totals wait in shared memory
+            self._store(self._vectors_of(totals))
+            self._write_waiting()
             return
-        # An epilogue has the registers for itself while the totals wait in shared memory.
-        for slot, vector in zip(self._slots(), self._vectors_of(totals), strict=True):
-            b.store(vector, slot, align=16)
-        some = min(cells, v.epilogue.together // cell)
+        writer = place.writer()
+        for i in range(self.count // cell):
+            writer.write(*place.at(*self.cell_at(i)), totals[i * cell : (i + 1) * cell], v.wide)
+
+    def _write_waiting(self) -> None:
+        """Write the totals that wait in shared memory."""
+        b, place, v = self.b, self.place, self.variant
+        writer, cells = place.writer(), self.count // self.cell
+        some = min(cells, (v.epilogue.together if v.epilogue else 16) // self.cell)
         with if_else(b, place.whole() if v.wide else I1(0)) as branch:
             with branch.then(), loop(b, I32(0), I32(cells), I32(some)) as it:
                 numbers = [b.add(it.index, I32(i)) for i in range(some)]

@@ -64,9 +64,10 @@ class DotVariant:
     """A kernel for products of one kind: tile, operands, and what is known of the sizes.
 
     ``whole``: k is whole stages. ``short``: k is at most one chunk. ``wide``: neighbours of a row of the output can be
-    written at once. ``split``: some tiles are computed in parts of k (see dot_split.py).
-    ``least_shared`` is asked for as dynamic shared memory even where less is used: then a multiprocessor holds no more
-    blocks at once than it should, and those of a launch are spread evenly. ``epilogue``: what becomes of the elements.
+    written at once. ``split``: some tiles are computed in parts of k (see dot_split.py). ``turns``: a block computes
+    one chunk (see dot_turns.py). ``least_shared`` is asked for as dynamic shared memory even where less is used: then a
+    multiprocessor holds no more blocks at once than it should, and those of a launch are spread evenly. ``epilogue``:
+    what becomes of the elements.
     """
 
     tile: Tile
@@ -76,8 +77,14 @@ class DotVariant:
     short: bool = False
     wide: bool = False
     split: bool = False
+    turns: bool = False
     least_shared: int = 0
     epilogue: Epilogue | None = None
+
+    @property
+    def one_chunk(self) -> bool:
+        """Whether a block has no more than one chunk of k."""
+        return self.short or self.turns
 
     @property
     def waits(self) -> bool:

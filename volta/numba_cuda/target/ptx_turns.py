@@ -10,11 +10,16 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
-from volta.emit.loops import I32, PTR, VOID, offset
+from volta.emit.loops import I32, I64, PTR, VOID, if_then, load_args, offset
 from volta.numba_cuda.target.ptx_ops import Op, assembly, call, register
+from volta.numba_cuda.target.threads import block_index, device_pointer, new_entry, own_args, thread_index
+
+CLEAR_THREADS = 256
+"""Threads of a block that clears the words of turns."""
 
 _F32 = ir.FloatType()
-_FOUR = ir.VectorType(_F32, 4)
+QUAD = ir.VectorType(_F32, 4)
+"""What is read and written at once: 16 bytes."""
 
 
 def _await(b: ir.IRBuilder, args: Sequence[ir.Value]) -> None:
@@ -37,7 +42,7 @@ _PASS = register(Op("pass_turn", VOID, (PTR, I32), _pass, lambda b, args: None))
 
 def _host_read(b: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
     """By atomic operations, since blocks that take turns do not race."""
-    found: ir.Value = ir.Constant(_FOUR, ir.Undefined)
+    found: ir.Value = ir.Constant(QUAD, ir.Undefined)
     for i in range(4):
         word = b.atomic_rmw("add", offset(b, args[0], 4 * i), I32(0), "monotonic")
         found = b.insert_element(found, b.bitcast(word, _F32), I32(i))
@@ -50,9 +55,9 @@ def _host_write(b: ir.IRBuilder, args: Sequence[ir.Value]) -> None:
         b.atomic_rmw("xchg", offset(b, args[0], 4 * i), word, "monotonic")
 
 
-_READ = register(Op("read_in_turn", _FOUR, (PTR,), lambda b, args: b.load(args[0], align=16, typ=_FOUR), _host_read))
+_READ = register(Op("read_in_turn", QUAD, (PTR,), lambda b, args: b.load(args[0], align=16, typ=QUAD), _host_read))
 _WRITE = register(
-    Op("write_in_turn", VOID, (PTR, _FOUR), lambda b, args: b.store(args[1], args[0], align=16) and None, _host_write)
+    Op("write_in_turn", VOID, (PTR, QUAD), lambda b, args: b.store(args[1], args[0], align=16) and None, _host_write)
 )
 
 
@@ -72,10 +77,21 @@ def pass_turn(b: ir.IRBuilder, place: ir.Value, turn: ir.Value) -> None:
 
 
 def read_in_turn(b: ir.IRBuilder, place: ir.Value) -> ir.Value:
-    """Four float32 that a block before this one may have written."""
+    """A `QUAD` that a block before this one may have written."""
     return call(b, _READ, [place])
 
 
 def write_in_turn(b: ir.IRBuilder, place: ir.Value, value: ir.Value) -> None:
-    """Four float32 for the blocks behind this one."""
+    """A `QUAD` for the blocks behind this one."""
     call(b, _WRITE, [place, value])
+
+
+def build_clear(module: ir.Module, name: str) -> ir.Function:
+    """Add the kernel that makes the words of turns 0; its args: where they are, and how many."""
+    function, b = new_entry(module, name, CLEAR_THREADS)
+    address, count = load_args(b, own_args(b, function.args[0]), 2)
+    place = b.add(b.mul(block_index(b), I64(CLEAR_THREADS)), thread_index(b))
+    with if_then(b, b.icmp_signed("<", place, count)):
+        b.store(I32(0), offset(b, device_pointer(b, address), b.mul(place, I64(4))), align=4)
+    b.ret_void()
+    return function
