@@ -1,5 +1,6 @@
 """What is compiled offline is what a GPU is given: the same PTX, and machine code that runs to the same bits."""
 
+import itertools
 import re
 
 import attrs
@@ -8,6 +9,7 @@ import pytest
 
 import volta
 import volta.numpy as vnp
+from tests.sampling import sampled
 from volta import errors, nn, offline
 from volta.numba_cuda import backend
 from volta.numba_cuda.device import launch
@@ -62,8 +64,11 @@ def by_address(monkeypatch):
     monkeypatch.setattr("volta.numba_cuda.device_plan._MOST_WORDS", 0)
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.parametrize("capability", ["7.5", "9.0a"])
+@sampled(
+    "capability, name",
+    itertools.product(("7.5", "9.0a"), FUNCTIONS),
+    quick=lambda x: x == ("7.5", "products") or (x[0] == "9.0a" and x[1] not in ("attention", "training")),
+)
 def test_ptx_made_offline_is_what_a_gpu_of_that_capability_is_given(by_address, name, capability):
     """Offline all kernels are one module, for a device each is its own."""
     f, args = FUNCTIONS[name]
@@ -116,8 +121,11 @@ def wanted(name):
     return [np.asarray(x) for x in volta.tree.leaves(volta.jit(f)(*volta.device_put(args, "cuda")))]
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.parametrize("capability", ["its own", "7.0", "8.0", "8.9"])
+@sampled(
+    "capability, name",
+    itertools.product(("its own", "7.0", "8.0", "8.9"), FUNCTIONS),
+    quick=lambda x: x[0] == "its own" or x == ("7.0", "products"),
+)
 def test_ptx_made_offline_runs_to_the_same_bits(gpu, by_address, monkeypatch, name, capability):
     """Of an older capability too: a GPU's driver takes its PTX, and other kernels run."""
     want = wanted(name)

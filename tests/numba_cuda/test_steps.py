@@ -5,6 +5,7 @@ import pytest
 
 import volta
 import volta.numpy as vnp
+from tests.sampling import sampled
 from volta import lax
 from volta.core import dtypes
 from volta.numba_cuda import kernels
@@ -135,7 +136,7 @@ def test_sort_by_several_keys(shape):
     check_on_host(lambda *k: lax.sort(k, 1, num_keys=3), *keys, orders=("shuffled",))
 
 
-@pytest.mark.parametrize("shape", [(30, 64), (2, 5000)], ids=str)
+@sampled("shape", [(30, 64), (2, 5000)], quick=[(30, 64)], ids=str)
 def test_positions_are_not_read_but_known(shape):
     """The first operand behind the keys that holds them; others like it, and what only looks like it, are read."""
 
@@ -176,7 +177,7 @@ def test_more_scans(case):
     test_scan(case)
 
 
-@pytest.mark.parametrize(("rows", "blocks", "rest", "reverse"), [(1, 812, 77, False), (2, 512, 5, True)])
+@sampled("rows, blocks, rest, reverse", [(1, 812, 77, False), (2, 512, 5, True)], quick=[(1, 812, 77, False)])
 def test_a_long_chain_is_walked_piece_by_piece(rows, blocks, rest, reverse):
     check_on_host(lambda x: lax.cumsum(x, 1, reverse=reverse), normal(rows, 256 * blocks + rest), orders=("shuffled",))
 
