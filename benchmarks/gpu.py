@@ -2,7 +2,7 @@
 
     python benchmarks/gpu.py                       every group
     python benchmarks/gpu.py loops products        some
-    python benchmarks/gpu.py --json record.json    write a record too
+    python benchmarks/gpu.py --json record.json    write a record too; groups in it that are not measured now stay
     python benchmarks/gpu.py --show record.json    print a record again
 
 Each group runs in a process of its own. Times are of calls in a row, per call, the device waited for at the end,
@@ -229,16 +229,46 @@ def group_runtime() -> Iterator[Row]:
 GROUPS = [name.removeprefix("group_") for name in globals() if name.startswith("group_")]
 
 
-def run_group(name: str) -> list[Row]:
+def run_group(name: str, part: Path) -> None:
+    """Measure a group, writing its rows down after each, so that a run which is cut short leaves what it did."""
     rows: list[Row] = []
     steps = globals()[f"group_{name}"]()
     while True:
         try:
             rows.append({"group": name, **next(steps)})
         except StopIteration:
-            return rows
+            return
         except Exception as error:  # the rows before it stay
-            return [*rows, {"group": name, "name": name, "error": f"{type(error).__name__}: {error}"[:500]}]
+            rows.append(_failed(name, f"{type(error).__name__}: {error}"))
+            return
+        finally:
+            part.write_text(json.dumps(rows))
+
+
+def in_own_process(name: str, limit: float) -> list[Row]:
+    """The rows of a group, with one more that says why where not all of it was measured."""
+    with tempfile.TemporaryDirectory() as folder:
+        part = Path(folder) / "rows.json"
+        command, failed = [sys.executable, __file__, "--one", str(part), name], ""
+        try:
+            done = subprocess.run(command, timeout=limit, capture_output=True, text=True)
+            if done.returncode:
+                failed = f"exit {done.returncode}: {done.stderr[-800:]}"
+        except subprocess.TimeoutExpired:
+            failed = f"not done in {limit:.0f} s"
+        rows: list[Row] = json.loads(part.read_text()) if part.exists() else []
+    return [*rows, _failed(name, failed)] if failed else rows
+
+
+def _failed(group: str, why: str) -> Row:
+    return {"group": group, "name": group, "error": why[:1000]}
+
+
+def merged(old: list[Row], new: list[Row]) -> list[Row]:
+    """Rows in the order of their groups: new ones in place of the old of their group."""
+    measured = {row["group"] for row in new}
+    rows = [*(row for row in old if row["group"] not in measured), *new]
+    return sorted(rows, key=lambda row: GROUPS.index(row["group"]))
 
 
 def describe() -> dict[str, Any]:
@@ -261,23 +291,16 @@ def main() -> None:
         print(show(json.loads(options.show.read_text())["rows"]))
         return
     if options.one:
-        options.one.write_text(json.dumps(run_group(options.groups[0])))
+        run_group(options.groups[0], options.one)
         return
+    old = json.loads(options.json.read_text())["rows"] if options.json and options.json.exists() else []
     rows: list[Row] = []
     for name in options.groups or GROUPS:
-        with tempfile.TemporaryDirectory() as folder:
-            part = Path(folder) / "rows.json"
-            command = [sys.executable, __file__, "--one", str(part), name]
-            try:
-                done = subprocess.run(command, timeout=options.limit, capture_output=True, text=True)
-                failed = "" if part.exists() else f"exit {done.returncode}: {done.stderr[-800:]}"
-            except subprocess.TimeoutExpired:
-                failed = f"not done in {options.limit:.0f} s"
-            new = [{"group": name, "name": name, "error": failed}] if failed else json.loads(part.read_text())
+        new = [{**row, "commit": harness.commit()} for row in in_own_process(name, options.limit)]
         rows += new
         print(show(new), flush=True)
         if options.json:
-            harness.save(options.json, {"machine": describe(), "rows": rows})
+            harness.save(options.json, {"machine": describe(), "rows": merged(old, rows)})
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ docs/governance/capability_matrix.md   from the registry of primitives and the b
 import itertools
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,13 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in (header, ["---"] * len(header), *rows)) + "\n"
 
 
+def _gpu_tables(record: dict[str, Any]) -> Iterator[str]:
+    for (_, commit), rows in itertools.groupby(record["rows"], lambda row: (row["group"], row["commit"])):
+        if commit != record["machine"]["commit"]:
+            yield f"Commit {commit}:\n"
+        yield _block(gpu.show(list(rows)))
+
+
 def performance() -> str:
     parts = [
         GENERATED,
@@ -57,7 +64,8 @@ def performance() -> str:
             "## GPU: `python benchmarks/gpu.py`\n",
             "JAX computes float32 products at precision `highest`; `cublas` is PyTorch without tf32.\n",
             f"{m['gpu']}; contract {m['contract']}. {_machine(record)}\n",
-            *(_block(gpu.show(list(rows))) for _, rows in itertools.groupby(record["rows"], lambda row: row["group"])),
+            "Where a table names another commit, it was measured then, on such a machine.\n",
+            *_gpu_tables(record),
         ]
     if (path := RESULTS / "verify_gpu.json").exists():
         record = json.loads(path.read_text(encoding="utf-8"))
