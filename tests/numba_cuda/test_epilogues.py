@@ -130,8 +130,11 @@ def test_tiles_in_parts_have_epilogues_where_their_parts_are_joined(monkeypatch,
     assert dot_split.slots_of(3, per) > 0
 
 
-@pytest.mark.parametrize("capability", ["7.5", "8.0"])
-@pytest.mark.parametrize("precision", [None, "highest"])
+@sampled(
+    "capability, precision",
+    itertools.product(("7.5", "8.0"), (None, "highest")),
+    quick=[("7.5", None), ("8.0", "highest")],
+)
 def test_older_gpus_have_epilogues(capability, precision):
     for rows in (70, 2):
         args = normal(rows, 300), normal(300, 132, seed=1), normal(132, seed=2)
@@ -141,7 +144,7 @@ def test_older_gpus_have_epilogues(capability, precision):
         )  # fmt: skip
 
 
-@pytest.mark.parametrize("n", [140, 139])
+@sampled("n", (140, 139), quick=(139,))
 def test_the_last_turn_at_a_tile_has_the_epilogue(monkeypatch, n):
     take_turns(monkeypatch)
     x, w, c = normal(70, 700), normal(700, n, seed=1), normal(n, seed=2)
@@ -178,8 +181,7 @@ def test_heads_that_are_scaled_apart_stay_a_kernel_of_their_own():
     check_on_host(f, *args, kernels=KERNELS)
 
 
-@pytest.mark.parametrize("rows", [1, 3])
-@pytest.mark.parametrize("n", [96, 99])
+@sampled("rows, n", itertools.product((1, 3), (96, 99)), quick=[(1, 99), (3, 96)])
 def test_few_rows_times_a_matrix_have_an_epilogue(rows, n):
     x, w, c = normal(rows, 512), normal(512, n, seed=1), normal(n, seed=2)
     assert plan_of(dense, x, w, c).launches[0].source.name.startswith("volta_dot_vector")

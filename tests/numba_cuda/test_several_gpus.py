@@ -94,6 +94,7 @@ def test_training_on_the_second_device_and_moving_half_way_changes_nothing(two, 
         assert train(*path) == want
 
 
+@pytest.mark.slow
 def test_the_second_device_is_verified_by_name(two, tmp_path, capsys):
     path = tmp_path / "record.json"
     assert main(["verify", "--device", "cuda:1", "--json", str(path), "inference"]) == 0, capsys.readouterr().out
