@@ -9,6 +9,7 @@ import pytest
 
 import volta
 import volta.numpy as vnp
+from tests.sampling import sampled
 from volta import nn
 from volta.numba_cuda import kernels
 from volta.offline import plan_on_cuda
@@ -80,7 +81,7 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize("name", SMALL)
+@sampled("name", SMALL, quick=("product", "attention", "columns", "sort", "scatter"))
 def test_other_ways_have_the_cpus_bits_on_the_host(name):
     f, args = SMALL[name]
     for processors in (1, 100_000):

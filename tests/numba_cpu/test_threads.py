@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from kernels import add_kernel, follow_kernel, spin_kernel
 
+from tests.sampling import sampled
 from tests.thread_support import run_threads, running
 from volta.numba_cpu import threads, unit
 from volta.numba_cpu.launch import LaunchTable
@@ -44,7 +45,7 @@ def ping_pong(kernels, n, rounds, parallel=True):
     return table.build(2, parallel=parallel).call
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 5, 16])
+@sampled("count", (1, 2, 3, 5, 16), quick=(2, 3))
 def test_barriers_order_the_launches(kernels, count):
     threads.set_num_threads(count)
     n, rounds = 1000, 41
