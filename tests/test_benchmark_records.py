@@ -1,0 +1,39 @@
+"""Records of the GPU benchmark: groups that are measured again replace theirs, and a cut group keeps what it did."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import gpu
+
+RECORD = Path(gpu.__file__).parent / "results" / "gpu.json"
+
+
+def row(group, name, commit):
+    return {"group": group, "name": name, "commit": commit}
+
+
+def test_a_group_that_is_measured_again_replaces_its_rows_and_keeps_its_place():
+    old = [row("calls", "a", 1), row("loops", "b", 1), row("loops", "c", 1), row("products", "d", 1)]
+    new = [row("loops", "c", 2), row("loops", "e", 2)]
+    assert gpu.merged(old, new) == [old[0], *new, old[3]]
+
+
+def test_a_group_that_fails_keeps_the_rows_before(monkeypatch, tmp_path):
+    def group():
+        yield {"name": "first"}
+        raise RuntimeError("no more")
+
+    monkeypatch.setattr(gpu, "group_calls", group)
+    gpu.run_group("calls", tmp_path / "rows.json")
+    rows = json.loads((tmp_path / "rows.json").read_text())
+    assert rows == [
+        {"group": "calls", "name": "first"},
+        {"group": "calls", "name": "calls", "error": "RuntimeError: no more"},
+    ]
+
+
+@pytest.mark.parametrize("row", json.loads(RECORD.read_text(encoding="utf-8"))["rows"], ids=lambda x: x["name"])
+def test_every_row_of_the_record_says_what_was_measured_when(row):
+    assert row["group"] in gpu.GROUPS and row["commit"] and ("error" in row or min(row["seconds"].values()) > 0)
