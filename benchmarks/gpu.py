@@ -26,7 +26,14 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # contenders sh
 
 import numpy as np  # noqa: E402
 
-from benchmarks import cuda_attention, cuda_mixed, cuda_runtime, harness, programs  # noqa: E402
+from benchmarks import (  # noqa: E402
+    cuda_attention,
+    cuda_epilogues,
+    cuda_mixed,
+    cuda_runtime,
+    harness,
+    programs,
+)
 from benchmarks.gpu_harness import GPT2_SMALL, Row, draw, jax_on, ready, show, train, turns, volta_on  # noqa: E402
 
 GB = 1 << 30
@@ -148,8 +155,6 @@ def group_products() -> Iterator[Row]:
 
 def group_epilogues() -> Iterator[Row]:
     """Products with bias, gelu or residual, as a GPT-2's layers have them."""
-    from benchmarks import cuda_epilogues
-
     yield from cuda_epilogues.epilogue_rows()
 
 
@@ -295,8 +300,9 @@ def main() -> None:
         return
     old = json.loads(options.json.read_text())["rows"] if options.json and options.json.exists() else []
     rows: list[Row] = []
+    commit = harness.commit()
     for name in options.groups or GROUPS:
-        new = [{**row, "commit": harness.commit()} for row in in_own_process(name, options.limit)]
+        new = [{**row, "commit": commit} for row in in_own_process(name, options.limit)]
         rows += new
         print(show(new), flush=True)
         if options.json:

@@ -5,7 +5,7 @@ No target is written by two tasks, so there are no atomics and no dependence on 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 from llvmlite import ir
@@ -127,24 +127,6 @@ def run_of(b: ir.IRBuilder, ends: ir.Value, slot: ir.Value) -> tuple[ir.Value, i
 
 def _position(b: ir.IRBuilder, positions: ir.Value, low: ir.Value, i: ir.Value) -> ir.Value:
     return b.load(_word(b, positions, b.add(low, i)), typ=I64)
-
-
-def scatter_column(
-    b: ir.IRBuilder, spec: ScatterSpec, words: Sequence[ir.Value], linear: ir.Value, pointer: Callable[..., ir.Value]
-) -> None:
-    """Combine one column of one slot: number ``linear`` of B x S x W. ``words`` are the args of `build_scatter`."""
-    updates0, order0, out0, _, slots, width, count = words
-    combiner = Combiner(b, spec, width, 1)
-    row_bytes = b.mul(width, combiner.item)
-    row, column = b.udiv(linear, width), b.urem(linear, width)
-    batch, slot = b.udiv(row, slots), b.urem(row, slots)
-    ends = offset(b, pointer(b, order0), b.shl(b.mul(batch, b.add(slots, count)), I64(3)))
-    updates = offset(b, pointer(b, updates0), b.mul(b.mul(batch, count), row_bytes))
-    low, high = run_of(b, ends, slot)
-    with if_then(b, b.icmp_signed("<", low, high)):
-        here = offset(b, pointer(b, out0), b.mul(row, row_bytes))
-        row_of = partial(_position, b, _word(b, ends, slots), low)
-        combiner.column(here, updates, b.sub(high, low), row_of, column, 1)
 
 
 def build_scatter(module: ir.Module, name: str, spec: ScatterSpec, lanes: int) -> ir.Function:

@@ -80,8 +80,6 @@ def _launch(call: KernelCall, regions: Regions, nbytes: Callable[[int], int], ca
         build = partial(combining.build_combine, kernel=kernel, v=combine)
         source = KernelSource(f"{name}_{combine.suffix()}", f"{kernel.text()}\n{combine.suffix()}", build)
         words, addresses = _loop_words(call)
-    elif kernel.name == "dot_pack":
-        return
     elif kernel.name in ("dot", "dot_join", "dot_vector", "clear_turns"):
         grid, (source, threads, shared) = call.tasks, dot.launch_of(call)
         words, addresses = _library_words(call)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import attrs
 
 from volta.core import contract
-from volta.core.ir import ClosedJaxpr
 from volta.core.policy import DeterminismLevel
 from volta.numba_cuda.kernels import launches_of
 from volta.numba_cuda.launches import Launch
 from volta.numba_cuda.target import nvjitlink, ptx
 from volta.numba_cuda.target.nvjitlink import Resources
-from volta.xla_like.compile import build_plan
 from volta.xla_like.plan import ExecutionPlan
 
 CAPABILITIES = ("7.5", "8.0", "8.9", "9.0")
@@ -87,8 +85,3 @@ def compile_plan(
             text = ptx.emit_text(sources.values(), capability)
             jobs.append(pool.submit(finished, capability, launches, text))
         return [job.result() for job in jobs]
-
-
-def compile_programs(programs: Iterable[tuple[str, ClosedJaxpr]], capabilities: Sequence[str]) -> list[Compiled]:
-    """Several programs, by name, for several capabilities."""
-    return [x for name, program in programs for x in compile_plan(build_plan(program, name=name)[0], capabilities)]
