@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 import scipy.special
 
-from tests import reference_attention
+from tests import attention_float64
 from volta.core import contract
 
 HALF = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
@@ -390,6 +390,6 @@ REFERENCE["cumprod"] = _scan(np.multiply)
 REFERENCE["cummax"] = _scan(np.maximum)
 REFERENCE["cummin"] = _scan(np.minimum)
 
-REFERENCE["attention"] = reference_attention.attention
-REFERENCE["attention_dq"] = reference_attention.attention_dq
-REFERENCE["attention_dkv"] = reference_attention.attention_dkv
+REFERENCE["attention"] = attention_float64.attention
+REFERENCE["attention_dq"] = attention_float64.attention_dq
+REFERENCE["attention_dkv"] = attention_float64.attention_dkv
