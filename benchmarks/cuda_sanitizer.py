@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 TOOLS = ("memcheck", "racecheck", "synccheck")
-SUITES = ("products", "indexing", "attention", "inference")
+SUITES = ("inference", "indexing", "products", "attention", "variants", "levels")
 _SUMMARY = re.compile(r"(?:ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard)")
 _CHECKS = re.compile(r"verdict: all (\d+) checks passed")
 _GPU = re.compile(r"device cuda \((.*?)\)")
