@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from volta.core.errors import UnsupportedOperationError
-from volta.numba_cuda.attention import attention_choice
+from volta.numba_cuda.attention import attention_choice, attention_tensor_choice
 from volta.numba_cuda.launches import Launch, Regions, touched
 from volta.numba_cuda.loops import combining, cutting, nests
 from volta.numba_cuda.merging import merge
@@ -26,10 +26,10 @@ KERNEL_CLASSES = (
 )  # fmt: skip
 """Every one of them is strict."""
 
-DEVICE_CLASSES = ("dot_tc",)
+DEVICE_CLASSES = ("dot_tc", *attention_tensor_choice.TENSOR_KERNELS)
 """Those of level device: the same bits from run to run and batch to batch on one architecture."""
 
-_ALONE = ("dot", "dot_join", "dot_vector", "dot_tc", *attention_choice.KERNELS)
+_ALONE = ("dot", "dot_join", "dot_vector", *DEVICE_CLASSES, *attention_choice.KERNELS)
 """Launches of these are not merged with others."""
 
 _MOST_BLOCKS = (1 << 31) - 1
@@ -61,7 +61,7 @@ def unmerged(plan: ExecutionPlan, regions: Regions, capability: str = "9.0") -> 
 def _parts_of(call: KernelCall, capability: str) -> tuple[KernelCall, ...]:
     if isinstance(call.kernel, LibraryKernel) and call.kernel.name == EPILOGUE:
         return (call,)
-    return attention_choice.parts_of(call, capability)
+    return attention_choice.parts_of(attention_tensor_choice.settled(call, capability), capability)
 
 
 def _launch(call: KernelCall, regions: Regions, nbytes: Callable[[int], int], capability: str) -> Iterator[Launch]:
@@ -93,8 +93,9 @@ def _launch(call: KernelCall, regions: Regions, nbytes: Callable[[int], int], ca
     elif kernel.name == "attention" and attention_choice.is_split(call):
         yield from attention_choice.split(call, steps.Steps(call, regions, nbytes))
         return
-    elif kernel.name in attention_choice.KERNELS:
-        found = attention_choice.choose(call, capability)
+    elif kernel.name in (*attention_choice.KERNELS, *attention_tensor_choice.TENSOR_KERNELS):
+        tensor = kernel.name in attention_tensor_choice.TENSOR_KERNELS
+        found = (attention_tensor_choice if tensor else attention_choice).choose(call, capability)
         source, grid, threads, shared = found.source, found.grid, found.threads, found.shared
         words, addresses = _library_words(call)
     elif kernel.name == attention_choice.BACKWARD:

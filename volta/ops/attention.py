@@ -18,6 +18,7 @@ from typing import Any
 from volta.core import dtypes
 from volta.core.avals import ShapedArray
 from volta.core.interp import bind
+from volta.core.policy import TENSOR_PRECISIONS, product_precision
 from volta.ops import base
 from volta.ops.attention_derivatives import Rest, attention_jvp, dkv_jvp, dq_jvp
 from volta.ops.base import dtype_error, shape_error, shape_of
@@ -31,8 +32,9 @@ MAX_HEAD = 256
 
 
 def _check(
-    name: str, avals: Sequence[ShapedArray], first: int, *, scale: float, causal: bool, started: bool, masked: bool
-) -> None:
+    name: str, avals: Sequence[ShapedArray], first: int, *, scale: float, causal: bool, started: bool, masked: bool,
+    precision: str | None = None, preferred_element_type: Any = None,
+) -> None:  # fmt: skip
     """Raise for operands that do not fit; ``first`` is how many come before start and mask."""
     if len(avals) != first + started + masked:
         raise shape_error(name, avals, f"takes {first + started + masked} operands, got {len(avals)}")
@@ -65,10 +67,15 @@ def _statistics(q: ShapedArray) -> ShapedArray:
     return ShapedArray(q.shape[:3], dtypes.compute_dtype(q.dtype))
 
 
+def _result_dtype(q: ShapedArray, params: dict[str, Any]) -> Any:
+    """That of the operands, but float32 where those of float32 were rounded for tensor cores."""
+    return params.get("preferred_element_type") or q.dtype
+
+
 def _attention_abstract(*avals: ShapedArray, **params: Any) -> list[ShapedArray]:
     _check("attention", avals, 3, **params)
     q, _, v = avals[:3]
-    return [ShapedArray((*q.shape[:3], v.shape[3]), q.dtype), _statistics(q), _statistics(q)]
+    return [ShapedArray((*q.shape[:3], v.shape[3]), _result_dtype(q, params)), _statistics(q), _statistics(q)]
 
 
 def _check_cotangents(name: str, avals: Sequence[ShapedArray], **params: Any) -> None:
@@ -82,13 +89,13 @@ def _check_cotangents(name: str, avals: Sequence[ShapedArray], **params: Any) ->
 
 def _dq_abstract(*avals: ShapedArray, **params: Any) -> ShapedArray:
     _check_cotangents("attention_dq", avals, **params)
-    return avals[0].strip_weak()
+    return ShapedArray(avals[0].shape, _result_dtype(avals[0], params))
 
 
 def _dkv_abstract(*avals: ShapedArray, **params: Any) -> list[ShapedArray]:
     _check_cotangents("attention_dkv", avals, **params)
     q, k, v = avals[:3]
-    return [ShapedArray((*q.shape[:2], *x.shape[2:]), q.dtype) for x in (k, v)]
+    return [ShapedArray((*q.shape[:2], *x.shape[2:]), _result_dtype(q, params)) for x in (k, v)]
 
 
 # -- batching ----------------------------------------------------------------------------------------------------------
@@ -164,16 +171,25 @@ attention_dkv_p = register(
 )
 
 
-def _params(scale: float, causal: bool, start: Any, mask: Any) -> tuple[list[Any], dict[str, Any]]:
+def _params(
+    query: Any, scale: float, causal: bool, start: Any, mask: Any, precision: Any
+) -> tuple[list[Any], dict[str, Any]]:
+    """Operands behind the others, and params: with a precision only where tensor cores may take the operands."""
     rest = [x for x in (start, mask) if x is not None]
-    return rest, {
+    params: dict[str, Any] = {
         "scale": float(scale), "causal": bool(causal), "started": start is not None, "masked": mask is not None,
     }  # fmt: skip
+    found = product_precision("attention", precision)
+    allowed = {dtypes.bfloat16: TENSOR_PRECISIONS, dtypes.float32: ("bf16",)}.get(base.dtype_of(query), ())
+    if found in allowed:
+        params["precision"] = found
+    return rest, params
 
 
 def attention(
-    query: Any, key: Any, value: Any, *, scale: float = 1.0, causal: bool = False, start: Any = None, mask: Any = None
-) -> tuple[Any, Any, Any]:
+    query: Any, key: Any, value: Any, *, scale: float = 1.0, causal: bool = False, start: Any = None, mask: Any = None,
+    precision: Any = None,
+) -> tuple[Any, Any, Any]:  # fmt: skip
     """Attention of each head, without storing its scores: memory grows with T and S, not with their product.
 
     Args:
@@ -183,26 +199,30 @@ def attention(
         causal: query t sees the keys up to position start + t.
         start: (B,) int32, position 0 where not given.
         mask: booleans that broadcast to (B, N, T, S), with four dimensions; False hides a key.
+        precision: of the products, below strict: ``'bf16'`` lets tensor cores have them, with float32 operands rounded
+            to bfloat16, where a GPU has kernels for it: 17 queries and more, heads of 64 or 128 elements, a scale above
+            0. ``'tf32'`` does that for bfloat16 operands. All else is computed as the definition says.
 
     Returns:
         The result (B, N, T, Hv), and for each query its largest score and the sum of exp(score - largest), both
         (B, N, T) of float32 (float64 for float64). A query that sees no key has a result of 0.
 
     Raises:
-        ShapeError, DTypeError: for operands that do not fit.
+        ShapeError, DTypeError: for operands that do not fit, and for what is no precision.
+        UnsupportedOperationError: where tensor cores are asked for at determinism level strict.
 
     >>> x = np.ones((1, 2, 5, 4), np.float32)
     >>> lax.attention(x, x, x, causal=True)[0].shape
     (1, 2, 5, 4)
     """
-    rest, params = _params(scale, causal, start, mask)
+    rest, params = _params(query, scale, causal, start, mask, precision)
     out, m, l = bind(attention_p, query, key, value, *rest, **params)  # noqa: E741 - the name of the definition
     return out, m, l
 
 
 def attention_dq(
     query: Any, key: Any, value: Any, cotangent: Any, m: Any, l: Any, delta: Any, *, scale: float = 1.0,  # noqa: E741
-    causal: bool = False, start: Any = None, mask: Any = None,
+    causal: bool = False, start: Any = None, mask: Any = None, precision: Any = None,
 ) -> Any:  # fmt: skip
     """The cotangent of ``attention``'s queries.
 
@@ -213,13 +233,13 @@ def attention_dq(
     >>> lax.attention_dq(x, x, x, x, r, r, r).shape
     (1, 1, 5, 4)
     """
-    rest, params = _params(scale, causal, start, mask)
+    rest, params = _params(query, scale, causal, start, mask, precision)
     return bind(attention_dq_p, query, key, value, cotangent, m, l, delta, *rest, **params)
 
 
 def attention_dkv(
     query: Any, key: Any, value: Any, cotangent: Any, m: Any, l: Any, delta: Any, *, scale: float = 1.0,  # noqa: E741
-    causal: bool = False, start: Any = None, mask: Any = None,
+    causal: bool = False, start: Any = None, mask: Any = None, precision: Any = None,
 ) -> tuple[Any, Any]:  # fmt: skip
     """The cotangents of ``attention``'s keys and values, (B, N, S, H) and (B, N, S, Hv): one for each query head.
 
@@ -229,6 +249,6 @@ def attention_dkv(
     >>> [y.shape for y in lax.attention_dkv(x, x, x, x, r, r, r)]
     [(1, 1, 5, 4), (1, 1, 5, 4)]
     """
-    rest, params = _params(scale, causal, start, mask)
+    rest, params = _params(query, scale, causal, start, mask, precision)
     dk, dv = bind(attention_dkv_p, query, key, value, cotangent, m, l, delta, *rest, **params)
     return dk, dv

@@ -56,6 +56,12 @@ _FAMILY_KERNELS = {
     Family.CONTROL: (),
 }
 
+_ON_TENSOR_CORES = {
+    "dot_general": ("dot_tc", ""),
+    **{name: (f"{name}_tc", "bfloat16 at ") for name in _FAMILY_KERNELS[Family.ATTENTION]},
+}
+"""Of primitives that have precisions of tensor cores: the kernel for these, and for which operands it is."""
+
 
 def matrix_rows(capabilities: tuple[BackendCapabilities, ...]) -> list[tuple[str, ...]]:
     """The capability matrix: primitive, family, then each backend's level (or what is missing)."""
@@ -68,7 +74,8 @@ def matrix_rows(capabilities: tuple[BackendCapabilities, ...]) -> list[tuple[str
             levels = [c.level_of(k) for k in _FAMILY_KERNELS[family]]
             weakest = min((LEVELS.index(x) for x in levels if x is not None), default=len(LEVELS) - 1)
             cell = f"no kernel: {', '.join(missing)}" if missing else LEVELS[weakest].value
-            tensor = c.level_of("dot_tc") if family is Family.CONTRACTION else None
-            cells.append(cell if tensor is None else f"{cell} (precisions tf32 and bf16: {tensor.value})")
+            kernel, operands = _ON_TENSOR_CORES.get(name, ("", ""))
+            tensor = c.level_of(kernel)
+            cells.append(cell if tensor is None else f"{cell} ({operands}precisions tf32 and bf16: {tensor.value})")
         rows.append((name, family.value, *cells))
     return rows

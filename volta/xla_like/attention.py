@@ -63,6 +63,21 @@ class AttentionSpec:
         return "float64" if self.dtype == "float64" else "float32"
 
 
+@attrs.frozen
+class TensorSpec(AttentionSpec):
+    """The same for kernels on tensor cores, which take bfloat16: `out` is the dtype of results and of gradients."""
+
+    out: str = "bfloat16"
+
+
+def fits_tensor_cores(t: int, s: int, head: int, value_head: int, scale: float) -> bool:
+    """Whether attention that asks for tensor cores runs there: for heads that they have kernels for, and rows enough.
+
+    No size of the batch counts, nor how operands lie: so the bits do not depend on these, either.
+    """
+    return t > 16 and s > 0 and {head, value_head} <= {64, 128} and 2.0**-100 < scale < 2.0**100
+
+
 class Arg(enum.IntEnum):
     """Positions in the args block of all three kernels. Strides are in bytes; an address a kernel lacks is 0.
 

@@ -10,14 +10,24 @@ import numpy as np
 
 from volta.core import dtypes
 from volta.core.avals import ShapedArray
-from volta.core.errors import UnsupportedOperationError
 from volta.core.policy import TENSOR_PRECISIONS, DeterminismLevel
-from volta.core.source import at_user_line
-from volta.xla_like.attention import OPERANDS, Arg, AttentionSpec, KernelName, scale_bits, scratch, task_rows, tasks_of
+from volta.xla_like.attention import (
+    OPERANDS,
+    Arg,
+    AttentionSpec,
+    KernelName,
+    TensorSpec,
+    fits_tensor_cores,
+    scale_bits,
+    scratch,
+    task_rows,
+    tasks_of,
+)
 from volta.xla_like.dot_schedule import DotShape, DotSpec, Precision, dot_plan, fold_batch, swap, tensor_args
 from volta.xla_like.kernels import Access, ConstValue, KernelCall, LibraryKernel, Load, LoopKernel, Store
 from volta.xla_like.loops import MAP_CHUNK, pattern_of, unique
 from volta.xla_like.nodes import Const, Iota, Node, Operand, Ref, Val
+from volta.xla_like.precisions import allows_tensor_cores
 from volta.xla_like.views import Ints, View, merge, prod, row_major
 
 
@@ -47,24 +57,12 @@ def _dot(node: Node, ctx: Context) -> list[KernelCall]:
     assert isinstance(a, Ref) and isinstance(b, Ref)
     out = node.outputs[0]
     precision: Precision = node.params.get("precision") or "default"
-    if precision in TENSOR_PRECISIONS:
-        if ctx.level is DeterminismLevel.STRICT:
-            raise UnsupportedOperationError(_refusal(node, precision))
-        if not ctx.tensor_cores:
-            precision = "default"  # a stronger promise
+    tensor = precision in TENSOR_PRECISIONS
+    if tensor and not allows_tensor_cores(node, precision, ctx.level, ctx.tensor_cores):
+        precision = "default"  # a stronger promise
     if out.size == 0:
         return []
     return _product(a, b, out.dtype, precision, ctx.buffer_of(out), 0, ctx)
-
-
-def _refusal(node: Node, precision: str) -> str:
-    where = "" if node.source is None else f" (from {node.source})"
-    text = (
-        f"operation 'dot_general' at precision {precision!r} is not there at determinism level 'strict'{where}: tensor "
-        "cores add in an order of their own, and no other machine has their bits. Allow it by "
-        'volta.execution_context(level="device"), or leave the precision at None (chains of float32).'
-    )
-    return text if where else at_user_line(text)
 
 
 def _product(
@@ -148,6 +146,7 @@ def _attention(node: Node, ctx: Context) -> list[KernelCall]:
         "attention": (Arg.OUT, Arg.M, Arg.L), "attention_dq": (Arg.DQ,), "attention_dkv": (Arg.DK, Arg.DV),
     }[name]  # fmt: skip
     (b, n, t, h), (_, heads, s, _), hv = q.view.shape, k.view.shape, v.view.shape[3]
+    kernel: str = name
     spec = AttentionSpec(q.dtype.name, h, hv, params["causal"], params["started"], params["masked"], ctx.vector_bits)
     words = dict.fromkeys(Arg, 0)
     words |= {
@@ -170,9 +169,13 @@ def _attention(node: Node, ctx: Context) -> list[KernelCall]:
         if len(val.shape) == 4:
             outer, inner, middle, _ = (i * val.dtype.itemsize for i in row_major(val.shape))
             words |= _strides(arg, (outer, middle, inner))
+    asked = params.get("precision")
+    if asked and allows_tensor_cores(node, asked, ctx.level, ctx.tensor_cores):
+        if fits_tensor_cores(t, s, h, hv, params["scale"]):
+            kernel, spec = f"{name}_tc", TensorSpec(**attrs.asdict(spec), out=node.outputs[0].dtype.name)
     return [
         KernelCall(
-            LibraryKernel(name, spec),
+            LibraryKernel(kernel, spec),
             tuple(words[a] for a in Arg if a not in OPERANDS),
             tuple(places.get(a, absent) for a in OPERANDS),
             tasks,

@@ -12,15 +12,23 @@ import numpy as np
 
 from volta.core import dtypes
 from volta.core.avals import ShapedArray
+from volta.core.errors import UnsupportedOperationError
 from volta.core.ir import Atom, ClosedJaxpr, Eqn, Literal, Var
-from volta.core.policy import TENSOR_PRECISIONS
+from volta.core.policy import TENSOR_PRECISIONS, DeterminismLevel
+from volta.core.source import at_user_line
 from volta.ops.primitive import REGISTRY
+from volta.xla_like.attention import fits_tensor_cores
+from volta.xla_like.nodes import Node
+
+_ROUNDED = {"dot_general": 2, "attention": 3, "attention_dq": 4, "attention_dkv": 4}
+"""How many operands take part in products: those come first."""
 
 _VIEWS = ("broadcast_in_dim", "reshape", "rev", "slice", "squeeze", "transpose")
 
 
 def round_operands(program: ClosedJaxpr) -> ClosedJaxpr:
-    """Round the float32 operands of products at precisions of tensor cores; the results stay float32.
+    """Round the float32 operands of products, attention's among them, at precisions of tensor cores; the results stay
+    float32.
 
     Precision bf16 makes them bfloat16. Precision tf32 leaves them float32 with mantissas of 10 bits, and puts the
     contracted axes last, since there is no other way to give 4-byte elements to all tensor cores.
@@ -30,12 +38,31 @@ def round_operands(program: ClosedJaxpr) -> ClosedJaxpr:
     return ClosedJaxpr(program.jaxpr.replace(eqns=tuple(_Rounding(program).eqns)), program.consts)
 
 
-def _rounds(eqn: Eqn) -> bool:
-    return (
-        eqn.primitive.name == "dot_general"
-        and eqn.params["precision"] in TENSOR_PRECISIONS
-        and eqn.inputs[0].aval.dtype == dtypes.float32
+def allows_tensor_cores(node: Node, precision: str, level: DeterminismLevel, there: bool) -> bool:
+    """Whether what asks for tensor cores runs there, if they are there. Raises UnsupportedOperationError at strict."""
+    if level is DeterminismLevel.STRICT:
+        raise UnsupportedOperationError(_refusal(node, precision))
+    return there
+
+
+def _refusal(node: Node, precision: str) -> str:
+    where = "" if node.source is None else f" (from {node.source})"
+    text = (
+        f"operation {node.name!r} at precision {precision!r} is not there at determinism level 'strict'{where}: tensor "
+        "cores add in an order of their own, and no other machine has their bits. Allow it by "
+        'volta.execution_context(level="device"), or leave the precision at None (chains of float32).'
     )
+    return text if where else at_user_line(text)
+
+
+def _rounds(eqn: Eqn) -> bool:
+    asked = eqn.params.get("precision") in TENSOR_PRECISIONS
+    if not asked or eqn.inputs[0].aval.dtype != dtypes.float32:
+        return False
+    if eqn.primitive.name == "dot_general":
+        return True
+    (_, _, t, head), (_, _, s, value_head) = (eqn.inputs[i].aval.shape for i in (0, 2))
+    return fits_tensor_cores(t, s, head, value_head, eqn.params["scale"])
 
 
 class _Rounding:
@@ -56,7 +83,9 @@ class _Rounding:
 
     def _in_bfloat16(self, eqn: Eqn) -> Eqn:
         params = {**eqn.params, "preferred_element_type": eqn.outputs[0].aval.dtype}
-        return eqn.replace(inputs=tuple(self._bfloat16(a) for a in eqn.inputs), params=params)
+        rounded = _ROUNDED[eqn.primitive.name]
+        inputs = (*(self._bfloat16(a) for a in eqn.inputs[:rounded]), *eqn.inputs[rounded:])
+        return eqn.replace(inputs=inputs, params=params)
 
     def _bfloat16(self, operand: Atom) -> Atom:
         """The operand as bfloat16. What only moves elements moves the rounded ones: it stays a view."""

@@ -10,7 +10,7 @@ from volta.emit.loops import I16, I32, I64, if_else, if_then, loop, minimum, off
 from volta.numba_cuda.products.dot_tensor_load import LINE, PIECE, Loader, line_along
 from volta.numba_cuda.products.dot_tensor_tile import TILES, Place
 from volta.numba_cuda.products.dot_tensor_variant import ALIGN, TensorVariant
-from volta.numba_cuda.target import ptx_ops, ptx_round, ptx_wgmma
+from volta.numba_cuda.target import ptx_mma, ptx_ops, ptx_round, ptx_wgmma
 from volta.numba_cuda.target.threads import barrier, block_index, device_pointer, dynamic_shared, own_args, thread_index
 from volta.xla_like.dot_schedule import DotSpec, item_size
 
@@ -177,19 +177,10 @@ class Product:
         """Four threads have two columns each of four times eight: they exchange them, and each writes eight."""
         b, a = self.b, self.args
         words = [self._pair(sums, first) for _, _, first in places]
-        number = b.trunc(b.and_(self.thread, I64(3)), I32)
-        for distance in (1, 2):
-            upper = b.icmp_signed("!=", b.and_(number, I32(distance)), I32(0))
-            for i in (0, 2) if distance == 1 else (0, 1):
-                low, high = words[i], words[i + distance]
-                found = ptx_ops.shuffle(b, "bfly", b.select(upper, low, high), I32(distance))
-                words[i], words[i + distance] = b.select(upper, found, low), b.select(upper, high, found)
+        piece = ptx_mma.gather_piece(b, b.trunc(self.thread, I32), words)
         down, right, _ = places[0]
         own = b.mul(b.and_(self.thread, I64(3)), I64(6))  # from its two columns of the first eight to its own eight
         r, c = b.add(row, down), b.add(b.add(col, right), own)
-        piece = ir.Constant(ir.VectorType(I32, 4), ir.Undefined)
-        for i, word in enumerate(words):
-            piece = b.insert_element(piece, word, I32(i))
         with if_then(b, b.and_(b.icmp_signed("<", r, a.M), b.icmp_signed("<", c, a.N))):
             b.store(piece, at(b, out, (r, a.OUT_M), (c, I64(2))), align=PIECE)
 

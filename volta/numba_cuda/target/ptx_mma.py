@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from llvmlite import ir
 
 from volta.emit.loops import I16, I32, I64, fma, intrinsic, offset
-from volta.numba_cuda.target.ptx_ops import Op, call, exchange, host_lane, register
+from volta.numba_cuda.target.ptx_ops import Op, call, exchange, host_lane, register, shuffle
 
 F32, F64 = ir.FloatType(), ir.DoubleType()
 _SHARED = ir.PointerType(addrspace=3)
@@ -182,3 +182,19 @@ def load_matrices(b: ir.IRBuilder, row: ir.Value, count: int, transposed: bool =
     """
     found = call(b, _LDMATRIX[count, transposed], [row])
     return _unpack(b, found) if count > 1 else [found]
+
+
+def gather_piece(b: ir.IRBuilder, lane: ir.Value, words: Sequence[ir.Value]) -> ir.Value:
+    """Four neighbouring lanes have an i32 each of four times four: they exchange them, and each gets four that lie next
+    to each other, as a vector: lane t those of ``words[t % 4]``."""
+    words = list(words)
+    for distance in (1, 2):
+        upper = b.icmp_signed("!=", b.and_(lane, I32(distance)), I32(0))
+        for i in (0, 2) if distance == 1 else (0, 1):
+            low, high = words[i], words[i + distance]
+            found = shuffle(b, "bfly", b.select(upper, low, high), I32(distance))
+            words[i], words[i + distance] = b.select(upper, found, low), b.select(upper, high, found)
+    piece: ir.Value = ir.Constant(ir.VectorType(I32, 4), ir.Undefined)
+    for i, word in enumerate(words):
+        piece = b.insert_element(piece, word, I32(i))
+    return piece

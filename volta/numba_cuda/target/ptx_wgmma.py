@@ -6,12 +6,22 @@ ascending k, which says where every element goes, not its last bits. Where all s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 
 from volta.emit.loops import I16, I32, I64, PTR, VOID, fma, for_range, offset
-from volta.numba_cuda.target.ptx_ops import Op, assembly, call, host_thread, meet_warp, register, shared_address
+from volta.numba_cuda.target.ptx_ops import (
+    Op,
+    assembly,
+    call,
+    exchange,
+    host_lane,
+    host_thread,
+    meet_warp,
+    register,
+    shared_address,
+)
 
 F32 = ir.FloatType()
 
@@ -162,6 +172,70 @@ _GROUP_WAITS = {columns // 2: _wait_op(columns // 2) for columns in GROUP_COLUMN
 def multiply_group_wait(b: ir.IRBuilder, sums: Sequence[ir.Value]) -> list[ir.Value]:
     """Wait for the products that `multiply_group` began; gives their sums."""
     return _unpack(b, call(b, _GROUP_WAITS[len(sums)], list(sums)))
+
+
+def _held_op(dtype: str, columns: int, steps: int) -> Op:
+    name, count, held = MMA_TYPES[dtype], columns // 2, 4 * steps
+
+    def ptx(b: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
+        d = ",".join(f"${i}" for i in range(count))
+        text = ["{ .reg .b64 b; wgmma.fence.sync.aligned;"]
+        for step in range(steps):
+            a = ",".join(f"${2 * count + 4 * step + i}" for i in range(4))
+            text.append(f"add.u64 b, ${2 * count + held}, {step * (2048 >> 4)};")
+            text.append(
+                f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{name}.{name} {{{d}}}, {{{a}}}, b, 1, 1, 1, 1;"
+            )
+        # awaited here, since the registers of the left operand must stay as they are until then
+        text.append("wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0; }")
+        constraints = ",".join(["=f"] * count + [str(i) for i in range(count)] + ["r"] * held + ["l", "~{memory}"])
+        place = _descriptor(b, args[count + held], "mn")
+        return assembly(b, " ".join(text), constraints, _struct(F32, count), [*args[: count + held], place])
+
+    def host(b: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
+        space = b.inttoptr(b.ptrtoint(b.alloca(ir.ArrayType(F32, count)), I64), PTR)
+        for i in range(count):
+            b.store(args[i], offset(b, space, 4 * i))
+
+        def use(read: Callable[[ir.Value, int], ir.Value]) -> ir.Value:
+            lane = host_lane(b)
+            for k in range(16 * steps):
+                of_four, word = k % 8 // 2, 4 * (k // 16) + 2 * (k % 16 // 8)
+                owner = b.or_(b.and_(lane, I32(28)), I32(of_four))
+                xs = [b.trunc(b.lshr(read(owner, word + half), I32(16 * (k % 2))), I16) for half in range(2)]
+                with for_range(b, 0, count) as i:
+                    lower = b.icmp_signed("!=", b.and_(i, I64(2)), I64(0))
+                    x = _widened(b, b.select(lower, xs[1], xs[0]), dtype)
+                    column = b.add(b.mul(b.lshr(i, I64(2)), I64(8)), b.and_(i, I64(1)))
+                    column = b.add(column, b.zext(b.shl(b.and_(lane, I32(3)), I32(1)), I64))
+                    y = _tile_element(b, args[count + held], "mn", dtype, column, I64(k))
+                    here = offset(b, space, b.mul(i, I64(4)))
+                    b.store(fma(b, x, y, b.load(here, typ=F32)), here)
+            return _pack(b, [b.load(offset(b, space, 4 * i), typ=F32) for i in range(count)])
+
+        return exchange(b, args[count : count + held], use)
+
+    arguments = (F32,) * count + (I32,) * held + (PTR,)
+    return register(Op(f"multiply_group_held_{name}_{columns}_{steps}", _struct(F32, count), arguments, ptx, host))
+
+
+_HELD = {
+    (dtype, columns, steps): _held_op(dtype, columns, steps)
+    for dtype in ("bfloat16",)
+    for columns in (64, 128)
+    for steps in (2, 4)
+}
+
+
+def multiply_group_held(
+    b: ir.IRBuilder, dtype: str, left: Sequence[ir.Value], right: ir.Value, sums: Sequence[ir.Value]
+) -> list[ir.Value]:
+    """Four warps' ``wgmma`` whose left operand is in registers, and awaited: 64 rows by ``2 * len(sums)`` columns.
+
+    Each warp has 16 of the rows: four registers of theirs for every 16 of k, as ``mma`` takes them. The right operand
+    lies in shared memory as `multiply_group` takes one whose lines run along "mn".
+    """
+    return _unpack(b, call(b, _HELD[dtype, 2 * len(sums), len(left) // 4], [*sums, *left, right]))
 
 
 def _others(b: ir.IRBuilder, _: Sequence[ir.Value]) -> None:

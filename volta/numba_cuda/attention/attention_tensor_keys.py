@@ -1,0 +1,180 @@
+"""Attention on tensor cores whose resident rows are keys: the gradients of keys and of values.
+
+Scores are computed with keys as rows, so that weights and their cotangents, which multiply cotangents of the output and
+queries next, have the places of left operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from llvmlite import ir
+
+from volta.emit.dot_args import ceil_div
+from volta.emit.loops import I1, I32, I64, fma, if_else, if_then, loop, minimum, offset
+from volta.numba_cuda.attention.attention_tensor import LOG2E, TensorAttention, shared_bytes
+from volta.numba_cuda.attention.attention_tensor_tile import TensorTile
+from volta.numba_cuda.target import ptx_ops
+from volta.numba_cuda.target.threads import block_index, dynamic_shared, new_entry
+from volta.xla_like.attention import BLOCK, Arg, TensorSpec
+
+_STATS_BYTES = 3 * BLOCK * 4
+
+
+def dkv_bytes(spec: TensorSpec, tile: TensorTile) -> int:
+    """Shared memory of a block of threads."""
+    return shared_bytes(tile, (tile.rows + 2 * BLOCK, spec.head + spec.value_head)) + 2 * _STATS_BYTES
+
+
+def build_dkv(module: ir.Module, name: str, spec: TensorSpec, tile: TensorTile) -> ir.Function:
+    """Add the kernel to a module; its grid is tiles of keys x batch x heads."""
+    function, b = new_entry(module, name, tile.threads, tile.resident)
+    _KeyGradient(b, function.args[0], spec, tile, dynamic_shared(module, b)).emit()
+    b.ret_void()
+    return function
+
+
+class _KeyGradient(TensorAttention):
+    def locate(self) -> None:
+        """Find the block's place: tiles with most queries first, of all heads."""
+        b, spec, tile = self.b, self.spec, self.tile
+        tiles = ceil_div(b, self.s, tile.rows)
+        if spec.causal:
+            number = self.find_head(block_index(b))
+        else:
+            self.set_head(b.udiv(block_index(b), tiles))
+            number = b.urem(block_index(b), tiles)
+        self.first = b.mul(number, I64(tile.rows))
+        self.begin: ir.Value = I64(0)
+        self.position = self.start(self.item)
+        if spec.causal:
+            behind = b.sub(self.first, self.position)
+            behind = b.select(b.icmp_signed("<", behind, I64(0)), I64(0), behind)
+            self.begin = b.and_(behind, I64(-BLOCK))
+
+    def emit(self) -> None:
+        b, spec, tile = self.b, self.spec, self.tile
+        self.locate()
+        self.exponent = b.fmul(self.scale, self.constant(LOG2E))
+        keys, values = self.allot(tile.rows, spec.head), self.allot(tile.rows, spec.value_head)
+        self.slots = [[self.allot(BLOCK, w) for _ in range(2)] for w in (spec.head, spec.value_head)]
+        for to, address in ((keys, Arg.K), (values, Arg.V)):
+            base = self.of_head(address, self.item, self.head)
+            self.bring(to, base, self.arg(Arg[f"{address.name}_S"]), self.first, self.s)
+        self.streamed = [(self.of_head(x, self.item, self.head), self.arg(Arg[f"{x.name}_T"])) for x in (Arg.Q, Arg.DO)]
+        stats = self.stats(self.item, self.head)
+        self.stats_bases = [offset(b, self.base(x), stats) for x in self.STATS]
+        self._bring_block(self.begin)
+        self._put_stats(self.begin, self._read_stats(self.begin))
+        self.arrived()
+        self.keys, self.values = self.products.left(keys), self.products.left(values)
+        count = len(self.zeros(spec.head))
+        with loop(b, self.begin, self.t, BLOCK, [*self.zeros(spec.head), *self.zeros(spec.value_head)]) as it:
+            self.arrived()
+            following = b.add(it.index, I64(BLOCK))
+            with if_then(b, b.icmp_signed("<", following, self.t)):
+                self._bring_block(following)
+            stats = self._read_stats(following)
+            ptx_ops.pin_reads(b)
+            it.advance(*self._seen_block(it.index, list(it.values)))
+            self._put_stats(following, stats)
+        dk, dv = it.results[:count], it.results[count:]
+        rows = 2 * tile.bands
+        self.write(Arg.DK, dk, spec.head, self.s, [self.scale] * rows)
+        self.write(Arg.DV, dv, spec.value_head, self.s, [self.constant(1.0)] * rows)
+
+    # -- blocks of queries -------------------------------------------------------------------------------------------
+
+    def _bring_block(self, block: ir.Value) -> None:
+        b, turn = self.b, self.b.lshr(block, I64(6))
+        for slots, (base, stride) in zip(self.slots, self.streamed, strict=True):
+            self.bring(self.slot(slots, turn), base, stride, block, self.t)
+        ptx_ops.commit_copies(b)
+
+    def _read_stats(self, block: ir.Value) -> list[ir.Value]:
+        """The statistics of one of a block's queries for each of the first threads."""
+        b = self.b
+        row = minimum(b, b.add(block, b.and_(self.thread, I64(BLOCK - 1))), b.sub(self.t, I64(1)))
+        place = b.mul(row, I64(4))
+        return [b.load(offset(b, base, place), typ=self.kind, align=4) for base in self.stats_bases]
+
+    def _put_stats(self, block: ir.Value, stats: Sequence[ir.Value]) -> None:
+        """Leave what is made of them in shared memory; beyond the last query zeros, so its weights are 0."""
+        b = self.b
+        with if_then(b, b.icmp_signed("<", self.thread, I64(BLOCK))):
+            inside = b.icmp_signed("<", b.add(block, self.thread), self.t)
+            place = offset(b, self._stats_of(block), b.mul(self.thread, I64(4)))
+            for i, x in enumerate(self.prepared(stats)):
+                b.store(b.select(inside, x, self.zero), offset(b, place, i * BLOCK * 4), align=4)
+
+    def _stats_of(self, block: ir.Value) -> ir.Value:
+        b = self.b
+        return offset(b, self.space, b.mul(b.and_(b.lshr(block, I64(6)), I64(1)), I64(_STATS_BYTES)))
+
+    def _seen_block(self, block: ir.Value, state: list[ir.Value]) -> list[ir.Value]:
+        """What becomes of the sums by a block of queries, if some of them see some of the keys."""
+        b = self.b
+        if not self.spec.causal:
+            return self._block(block, state)
+        last = b.add(self.position, b.add(block, I64(BLOCK - 1)))
+        with if_else(b, b.icmp_signed("<=", b.add(self.first, self.together_first), last)) as branch:
+            with branch.then():
+                branch.give(*self._block(block, state))
+            with branch.otherwise():
+                branch.give(*state)
+        return branch.results
+
+    def _block(self, block: ir.Value, state: list[ir.Value]) -> list[ir.Value]:
+        b, spec, columns = self.b, self.spec, BLOCK // self.tile.parts
+        turn = b.lshr(block, I64(6))
+        queries, cotangents = (self.slot(slots, turn) for slots in self.slots)
+        count = len(self.zeros(spec.head))
+        dk, dv = state[:count], state[count:]
+        stats = offset(b, self._stats_of(block), b.mul(self.right, I64(4)))
+        pair = ir.VectorType(self.kind, 2)
+        for part in range(self.tile.parts):
+            scores = self._shown(block, part, self.products.scores(self.keys, queries, part, self.zero))
+            slopes = self.products.scores(self.values, cotangents, part, self.zero)
+            found = {
+                (i, column): b.load(offset(b, stats, 4 * (i * BLOCK + part * columns + column)), typ=pair, align=8)
+                for column in range(0, columns, 8)
+                for i in range(3)
+            }
+            for n, (x, y) in enumerate(zip(scores, slopes, strict=True)):
+                column = self.columns_beside(n, columns)
+                shift, ratio, less = (
+                    b.extract_element(found[i, column // 8 * 8], I32(column % 8)) for i in range(3)
+                )  # fmt: skip
+                power = self.power(fma(b, x, self.exponent, shift))
+                scores[n], slopes[n] = b.fmul(power, ratio), b.fmul(power, fma(b, y, ratio, less))
+            dv = self.products.apply(scores, cotangents, part, dv)
+            dk = self.products.apply(slopes, queries, part, dk)
+        return [*dk, *dv]
+
+    def _shown(self, block: ir.Value, part: int, scores: list[ir.Value]) -> list[ir.Value]:
+        """Scores of a part of the block's queries; those of pairs that are not visible are -inf."""
+        b, spec, columns = self.b, self.spec, BLOCK // self.tile.parts
+        if not (spec.causal or spec.masked):
+            return scores
+        query, key = b.add(block, I64(part * columns)), b.add(self.first, self.warp_first)
+        mixed: ir.Value = I1(1)
+        if not spec.masked:
+            mixed = b.icmp_signed(">", b.add(key, I64(self.tile.warp_rows - 1)), b.add(self.position, query))
+        with if_else(b, mixed) as branch:
+            with branch.then():
+                start, own = b.add(query, self.right), b.add(key, self.down)
+                behind = self.distance(b.sub(b.add(self.position, start), own))
+                chosen = []
+                for i, x in enumerate(scores):
+                    column, below = self.columns_beside(i, columns), self.rows_below(self.row_of(i, columns))
+                    seen: ir.Value = I1(1)
+                    if spec.causal:
+                        seen = b.icmp_signed("<=", I32(below - column), behind)
+                    if spec.masked:
+                        shown = self.in_mask(b.add(start, I64(column)), b.add(own, I64(below)))
+                        seen = b.and_(seen, shown)
+                    chosen.append(b.select(seen, x, self.constant(float("-inf"))))
+                branch.give(*chosen)
+            with branch.otherwise():
+                branch.give(*scores)
+        return branch.results

@@ -1,0 +1,250 @@
+"""Attention on tensor cores whose resident rows are queries: the result, and the gradient of queries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from llvmlite import ir
+
+from volta.emit.dot_args import ceil_div
+from volta.emit.loops import I1, I32, I64, fma, if_else, if_then, loop, minimum, offset
+from volta.numba_cuda.attention.attention_tensor import LOG2E, TensorAttention, shared_bytes
+from volta.numba_cuda.attention.attention_tensor_tile import Rows, TensorTile
+from volta.numba_cuda.target import ptx_ops
+from volta.numba_cuda.target.threads import block_index, dynamic_shared, new_entry
+from volta.xla_like.attention import BLOCK, Arg, TensorSpec
+
+
+def forward_bytes(spec: TensorSpec, tile: TensorTile) -> int:
+    """Shared memory of a block of threads."""
+    return shared_bytes(tile, (tile.rows, spec.head), (2 * BLOCK, spec.head + spec.value_head))
+
+
+def dq_bytes(spec: TensorSpec, tile: TensorTile) -> int:
+    """Shared memory of a block of threads."""
+    return shared_bytes(tile, (tile.rows + 2 * BLOCK, spec.head + spec.value_head))
+
+
+def build_forward(module: ir.Module, name: str, spec: TensorSpec, tile: TensorTile) -> ir.Function:
+    """Add the kernel to a module; its grid is tiles of rows x batch x heads."""
+    function, b = new_entry(module, name, tile.threads, tile.resident)
+    _Forward(b, function.args[0], spec, tile, dynamic_shared(module, b)).emit()
+    b.ret_void()
+    return function
+
+
+def build_dq(module: ir.Module, name: str, spec: TensorSpec, tile: TensorTile) -> ir.Function:
+    """Add the kernel for the queries' gradients to a module; its grid is tiles of rows x batch x heads."""
+    function, b = new_entry(module, name, tile.threads, tile.resident)
+    _QueryGradient(b, function.args[0], spec, tile, dynamic_shared(module, b)).emit()
+    b.ret_void()
+    return function
+
+
+class _Queries(TensorAttention):
+    position: ir.Value  # of the tile's first row among the keys
+    stop: ir.Value  # the keys that some row sees end here
+
+    def locate(self) -> None:
+        """Find the block's place."""
+        b, spec, tile = self.b, self.spec, self.tile
+        tiles = ceil_div(b, self.t, tile.rows)
+        if spec.causal:  # tiles with most keys first, of all heads: so the last to finish are short
+            number = b.sub(b.sub(tiles, I64(1)), self.find_head(block_index(b)))
+        else:  # all tiles of a head one after the other: its keys and values stay in the cache
+            self.set_head(b.udiv(block_index(b), tiles))
+            number = b.urem(block_index(b), tiles)
+        self.first = b.mul(number, I64(tile.rows))
+        self.position = b.add(self.start(self.item), self.first)
+        self.stop = self.s
+        if spec.causal:
+            rows = minimum(b, I64(tile.rows), b.sub(self.t, self.first))
+            self.stop = minimum(b, self.s, b.add(self.position, rows))
+        self.keys = self.of_head(Arg.K, self.item, self.head), self.arg(Arg.K_S)
+        self.values = self.of_head(Arg.V, self.item, self.head), self.arg(Arg.V_S)
+        self.slots = [[self.allot(BLOCK, w) for _ in range(2)] for w in (spec.head, spec.value_head)]
+
+    def bring_rows(self, to: Rows, address: Arg) -> None:
+        """Begin to copy an operand's resident rows."""
+        base = self.of_head(address, self.item, self.head)
+        self.bring(to, base, self.arg(Arg[f"{address.name}_T"]), self.first, self.t)
+
+    def bring_block(self, block: ir.Value) -> None:
+        """Begin to copy a block's keys and values."""
+        b, turn = self.b, self.b.lshr(block, I64(6))
+        for slots, (base, stride) in zip(self.slots, (self.keys, self.values), strict=True):
+            self.bring(self.slot(slots, turn), base, stride, block, self.s)
+        ptx_ops.commit_copies(b)
+
+    def walk(self, state: Sequence[ir.Value]) -> list[ir.Value]:
+        """Every block of keys of which the warp's rows see something, one after the other."""
+        b = self.b
+        with loop(b, 0, self.stop, BLOCK, state) as it:
+            self.arrived()
+            following = b.add(it.index, I64(BLOCK))
+            with if_then(b, b.icmp_signed("<", following, self.stop)):
+                self.bring_block(following)
+            turn = b.lshr(it.index, I64(6))
+            keys, values = (self.slot(slots, turn) for slots in self.slots)
+            it.advance(*self._seen_block(it.index, keys, values, list(it.values)))
+        return it.results
+
+    def _seen_block(self, block: ir.Value, keys: Rows, values: Rows, state: list[ir.Value]) -> list[ir.Value]:
+        b = self.b
+        if not self.spec.causal:
+            return self.block(block, keys, values, state)
+        rows = self.tile.together * self.tile.warp_rows
+        last = b.add(b.add(self.position, self.together_first), I64(rows - 1))
+        with if_else(b, b.icmp_signed("<=", block, last)) as branch:
+            with branch.then():
+                branch.give(*self.block(block, keys, values, state))
+            with branch.otherwise():
+                branch.give(*state)
+        return branch.results
+
+    def block(self, block: ir.Value, keys: Rows, values: Rows, state: list[ir.Value]) -> list[ir.Value]:
+        """What becomes of the state by a block of keys."""
+        raise NotImplementedError
+
+    def shown(self, block: ir.Value, part: int, scores: list[ir.Value]) -> list[ir.Value]:
+        """Scores of a part of the block's keys; those of pairs that are not visible are -inf."""
+        b, spec, columns = self.b, self.spec, BLOCK // self.tile.parts
+        row = b.add(self.position, self.warp_first)
+        mixed: ir.Value = I1(1)
+        if not spec.masked:
+            last = b.add(block, I64((part + 1) * columns - 1))
+            mixed = b.icmp_signed(">=", last, self.s)
+            if spec.causal:
+                mixed = b.or_(mixed, b.icmp_signed(">", last, row))
+        with if_else(b, mixed) as branch:
+            with branch.then():
+                start = b.add(b.add(block, I64(part * columns)), self.right)
+                keys = self.distance(b.sub(self.s, start))
+                behind = self.distance(b.sub(b.add(row, self.down), start))
+                low = self.constant(float("-inf"))
+                chosen = []
+                for i, x in enumerate(scores):
+                    column, below = self.columns_beside(i, columns), self.rows_below(self.row_of(i, columns))
+                    seen = b.icmp_signed("<", I32(column), keys)
+                    if spec.causal:
+                        seen = b.and_(seen, b.icmp_signed("<=", I32(column - below), behind))
+                    if spec.masked:
+                        own = b.add(b.add(self.first, self.warp_first), b.add(self.down, I64(below)))
+                        seen = b.and_(seen, self.in_mask(own, b.add(start, I64(column))))
+                    chosen.append(b.select(seen, x, low))
+                branch.give(*chosen)
+            with branch.otherwise():
+                branch.give(*scores)
+        return branch.results
+
+    def stats_places(self) -> list[ir.Value]:
+        """For each of the thread's rows, where its statistics are behind the first; none beyond the last."""
+        b, stats = self.b, self.stats(self.item, self.head)
+        first = b.add(b.add(self.first, self.warp_first), self.down)
+        rows = [b.add(first, I64(self.rows_below(r))) for r in range(2 * self.tile.bands)]
+        last = b.sub(self.t, I64(1))
+        return [b.add(stats, b.mul(minimum(b, row, last), I64(self.size))) for row in rows]
+
+
+def _tree(values: Sequence[ir.Value], combine: Callable[[ir.Value, ir.Value], ir.Value]) -> ir.Value:
+    while len(values) > 1:
+        values = [combine(x, y) for x, y in zip(values[::2], values[1::2], strict=True)]
+    return values[0]
+
+
+class _Forward(_Queries):
+    def emit(self) -> None:
+        b, spec, tile = self.b, self.spec, self.tile
+        queries = self.allot(tile.rows, spec.head)
+        self.locate()
+        self.exponent = b.fmul(self.scale, self.constant(LOG2E))
+        self.bring_rows(queries, Arg.Q)
+        self.bring_block(I64(0))
+        self.arrived()
+        self.queries = self.products.left(queries)
+        rows = 2 * tile.bands
+        state = [*[self.constant(float("-inf"))] * rows, *[self.zero] * rows, *self.zeros(spec.value_head)]
+        found = self.walk(state)
+        self._write(found[:rows], found[rows : 2 * rows], found[2 * rows :])
+
+    def block(self, block: ir.Value, keys: Rows, values: Rows, state: list[ir.Value]) -> list[ir.Value]:
+        for part in range(self.tile.parts):
+            state = self._part(block, part, keys, values, state)
+        return state
+
+    def _part(
+        self, block: ir.Value, part: int, keys: Rows, values: Rows, state: list[ir.Value]
+    ) -> list[ir.Value]:  # fmt: skip
+        b, rows, columns = self.b, 2 * self.tile.bands, BLOCK // self.tile.parts
+        tops, totals, out = state[:rows], state[rows : 2 * rows], state[2 * rows :]
+        scores = self.shown(block, part, self.products.scores(self.queries, keys, part, self.zero))
+        weights, new_tops, new_totals, olds = list(scores), [], [], []
+        minus = b.fsub(self.constant(-0.0), self.exponent)
+        for r in range(rows):
+            own = [i for i in range(len(scores)) if self.row_of(i, columns) == r]
+            top = self.over_lanes(_tree([scores[i] for i in own], self.maximum), self.maximum)
+            top = self.maximum(tops[r], top)
+            shifts = []
+            for x in (tops[r], top):  # 0 where a row has seen no key yet: then all weights are 0
+                unseen = b.fcmp_ordered("==", x, self.constant(float("-inf")))
+                shifts.append(b.fmul(b.select(unseen, self.zero, x), minus))
+            old_shift, shift = shifts
+            for i in own:
+                weights[i] = self.power(fma(b, scores[i], self.exponent, shift))
+            # 1 where the largest score stays: a block of which a row sees nothing changes no bit of it
+            unseen = b.fcmp_ordered("==", tops[r], self.constant(float("-inf")))
+            old = b.select(unseen, self.zero, self.power(b.fsub(shift, old_shift)))
+            new_tops.append(top)
+            new_totals.append(fma(b, totals[r], old, _tree([weights[i] for i in own], b.fadd)))
+            olds.append(old)
+        width = self.spec.value_head
+        out = [b.fmul(x, olds[self.row_of(i, width)]) for i, x in enumerate(out)]
+        return [*new_tops, *new_totals, *self.products.apply(weights, values, part, out)]
+
+    def _write(self, tops: list[ir.Value], totals: list[ir.Value], out: list[ir.Value]) -> None:
+        b, factors = self.b, []
+        places = self.stats_places()
+        first = b.add(b.add(self.first, self.warp_first), self.down)
+        for r, (top, total) in enumerate(zip(tops, totals, strict=True)):
+            total = self.over_lanes(total, b.fadd)
+            # where a score is NaN or infinite, so is the sum of weights: the powers of such are any number
+            usual = b.fcmp_ordered("<", top, self.constant(float("inf")))
+            total = b.select(usual, total, self.constant(float("nan")))
+            row = b.add(first, I64(self.rows_below(r)))
+            alone = b.icmp_signed("==", self.right, I64(0))
+            with if_then(b, b.and_(alone, b.icmp_signed("<", row, self.t))):
+                b.store(b.fmul(top, self.scale), offset(b, self.base(Arg.M), places[r]), align=4)
+                b.store(total, offset(b, self.base(Arg.L), places[r]), align=4)
+            nothing = b.fcmp_ordered("==", total, self.zero)
+            factors.append(b.select(nothing, self.zero, b.fdiv(self.constant(1.0), total)))
+        self.write(Arg.OUT, out, self.spec.value_head, self.t, factors)
+
+
+class _QueryGradient(_Queries):
+    def emit(self) -> None:
+        b, spec, tile = self.b, self.spec, self.tile
+        queries, cotangents = self.allot(tile.rows, spec.head), self.allot(tile.rows, spec.value_head)
+        self.locate()
+        self.exponent = b.fmul(self.scale, self.constant(LOG2E))
+        self.bring_rows(queries, Arg.Q)
+        self.bring_rows(cotangents, Arg.DO)
+        self.bring_block(I64(0))
+        self.rows = [
+            self.prepared([b.load(offset(b, self.base(x), place), typ=self.kind, align=4) for x in self.STATS])
+            for place in self.stats_places()
+        ]
+        self.arrived()
+        self.queries, self.cotangents = self.products.left(queries), self.products.left(cotangents)
+        found = self.walk(self.zeros(spec.head))
+        self.write(Arg.DQ, found, spec.head, self.t, [self.scale] * (2 * tile.bands))
+
+    def block(self, block: ir.Value, keys: Rows, values: Rows, state: list[ir.Value]) -> list[ir.Value]:
+        b, columns = self.b, BLOCK // self.tile.parts
+        for part in range(self.tile.parts):
+            scores = self.shown(block, part, self.products.scores(self.queries, keys, part, self.zero))
+            slopes = self.products.scores(self.cotangents, values, part, self.zero)
+            for i, (x, y) in enumerate(zip(scores, slopes, strict=True)):
+                shift, ratio, less = self.rows[self.row_of(i, columns)]
+                slopes[i] = b.fmul(self.power(fma(b, x, self.exponent, shift)), fma(b, y, ratio, less))
+            state = self.products.apply(slopes, keys, part, state)
+        return state
