@@ -75,6 +75,33 @@ def test_a_row_has_the_bits_that_it_has_in_a_batch(precision, dtype):
             assert_bits_equal(copy, batched[0])
 
 
+def attended(causal):
+    """Attention and its gradients, (B, T, N, H)."""
+
+    def value(*args):
+        return vnp.sum(nn.dot_product_attention(*args, is_causal=causal).astype("float32") ** 2)
+
+    return lambda *args: (nn.dot_product_attention(*args, is_causal=causal), *volta.grad(value, (0, 1, 2))(*args))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize(("head", "causal"), [(64, True), (64, False), (128, True)])
+def test_attention_on_tensor_cores_is_exact_but_for_bfloat16_and_the_same_in_any_batch(head, causal, dtype):
+    """The host runner's tests have the bound of each element; these are bounds of the largest."""
+    rounded = [vnp.asarray(normal(2, n, 3, head), "bfloat16") for n in (200, 230, 230)]
+    drawn = volta.device_put([x.astype(dtype) for x in rounded], "cuda")
+    strict = [np.asarray(x, np.float32) for x in volta.jit(attended(causal))(*drawn)]
+    with volta.execution_context(level="device"), volta.default_matmul_precision("bfloat16"):
+        f = volta.jit(attended(causal))
+        found, again, alone = f(*drawn), f(*drawn), f(*(x[1:, :, 2:] for x in drawn))
+    assert_bits_equal(again, found)
+    for x, one, want in zip(found, alone, strict, strict=True):
+        assert_bits_equal(one, x[1:, :, 2:])
+        got = np.asarray(x, np.float32)
+        assert (got != want).mean() > 0.05, "the test is blind: level device computed what strict does"
+        assert np.abs(got - want).max() < 2.0**-6 * np.abs(want).max()
+
+
 @pytest.mark.parametrize(("item", "kind"), [(2, 1), (4, 2)])  # elements as CUtensorMapDataType counts them
 def test_tensor_maps_are_those_that_the_driver_writes(item, kind):
     device = devices.gpu("cuda:0")

@@ -9,11 +9,13 @@ import attrs
 import numpy as np
 
 import volta.numpy as vnp
+from volta import nn
+from volta.api.autodiff import grad
 from volta.api.devices import device_put
 from volta.api.jit import jit
 from volta.api.vmap import vmap
 from volta.core.errors import UnsupportedOperationError
-from volta.runtime.context import execution_context
+from volta.runtime.context import default_matmul_precision, execution_context
 from volta.testing.data import fill
 from volta.verify.checks import Check, Setting, same
 from volta.verify.variants import shared_out
@@ -22,7 +24,8 @@ _SHAPES = ((64, 64, 64), (37, 259, 51), (200, 520, 304))  # rows, what is summed
 
 
 def levels(setting: Setting) -> Iterator[Check]:
-    """For each precision and dtype: strict refuses; exact sums are strict's; runs and batches do not matter."""
+    """For products of each precision and dtype, strict refuses and exact sums are strict's; for these and attention,
+    runs and batches do not matter."""
     for precision in ("bf16", "tf32"):
         for dtype in ("float32", "bfloat16", "float16"):
             for shape in _SHAPES if setting.full else _SHAPES[1:]:
@@ -31,6 +34,39 @@ def levels(setting: Setting) -> Iterator[Check]:
                     yield from _checks(name, precision, dtype, shape, setting)
                 except Exception as error:  # one failure must not hide the others
                     yield Check(name, problem=f"{type(error).__name__}: {error}")
+    for head, causal, dtype in ((64, True, "bfloat16"), (128, False, "bfloat16"), (64, False, "float32")):
+        try:
+            yield from _attention(head, causal, dtype, setting)
+        except Exception as error:
+            yield Check(f"attention {dtype} heads of {head}", problem=f"{type(error).__name__}: {error}")
+
+
+def _attention(head: int, causal: bool, dtype: str, setting: Setting) -> Iterator[Check]:
+    """Attention and its gradients: the same promises, for items of a batch and for heads."""
+    name = f"attention {dtype} heads of {head}{' causal' * causal}"
+    shapes = (2, 150, 3, head), (2, 170, 3, head), (2, 170, 3, head)
+    drawn = [vnp.asarray(fill("normal", s, "float32", seed=i), dtype) for i, s in enumerate(shapes)]
+    drawn = device_put(drawn, setting.device)
+
+    def both(q: Any, k: Any, v: Any) -> Any:
+        def value(q: Any, k: Any, v: Any) -> Any:
+            return vnp.sum(nn.dot_product_attention(q, k, v, is_causal=causal).astype("float32") ** 2)
+
+        return nn.dot_product_attention(q, k, v, is_causal=causal), *grad(value, (0, 1, 2))(q, k, v)
+
+    strict = _host(jit(both)(*drawn)[0])
+    with execution_context(level="device"), default_matmul_precision("bf16"):
+        first = [_host(x) for x in jit(both)(*drawn)]
+        changed = float(np.mean(first[0] != strict))
+        blind = setting.device != "cpu" and changed < 0.1
+        problem = "level device computed what strict does: nothing was tested" if blind else ""
+        yield Check(f"{name}: other than strict", first[0].size, 0, problem, figures={"changed": changed})
+        alone = jit(both)(*(x[1:, :, 2:] for x in drawn))
+        batched = vmap(both)(*(x[:, None] for x in drawn))
+        for i, what in enumerate(("result", "dq", "dk", "dv")):
+            yield _compare(f"{name}: {what}, twice", jit(both)(*drawn)[i], first[i])
+            yield _compare(f"{name}: {what}, alone", alone[i], first[i][1:, :, 2:])
+            yield _compare(f"{name}: {what}, batched", batched[i][:, 0], first[i])
 
 
 def _checks(name: str, precision: str, dtype: str, shape: tuple[int, ...], setting: Setting) -> Iterator[Check]:
