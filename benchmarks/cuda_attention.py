@@ -24,6 +24,47 @@ def _gradients(framework: Any, f: Callable[..., Any]) -> Callable[..., Any]:
     return lambda q, k, v, do: framework.vjp(f, q, k, v)[1](do)
 
 
+def shape_rows(
+    batch: int, heads: int, length: int, size: int, causal: bool, kind: str = "float32"
+) -> Iterator[Row]:  # fmt: skip
+    """Forward and with gradients, for arrays of this dtype."""
+    import jax
+    import jax.numpy as jnp
+    import torch
+
+    import volta
+    import volta.numpy as vnp
+
+    arrays = [draw(batch, length, heads, size, seed=i) for i in range(4)]
+    v, j = [vnp.asarray(x, kind) for x in volta_on(*arrays)], [jnp.asarray(x, kind) for x in jax_on(*arrays)]
+    if kind != "float32":
+        jax.config.update("jax_default_matmul_precision", None)
+    turned = [torch.from_numpy(np.ascontiguousarray(x.swapaxes(1, 2))).cuda() for x in arrays]
+    t = [x.to(getattr(torch, kind)).requires_grad_() for x in turned]
+    theirs = torch.nn.functional.scaled_dot_product_attention
+    name = f"{batch}x{heads}x{length}x{size}{' causal' if causal else ''}"
+    ours = partial(volta.nn.dot_product_attention, is_causal=causal)
+    other = partial(jax.nn.dot_product_attention, is_causal=causal)
+    third = partial(theirs, is_causal=causal)
+    work = 4 * batch * heads * length**2 * size // (1 + causal)
+
+    def backward(third: Any = third, t: Any = t) -> Any:
+        return torch.autograd.grad(third(*t[:3]), t[:3], t[3])
+
+    def forward(third: Any = third, t: Any = t) -> Any:
+        with torch.no_grad():
+            return third(*t[:3])
+
+    one = {"volta": partial(volta.jit(ours), *v[:3]), "jax": partial(jax.jit(other), *j[:3]), "torch": forward}
+    yield {"name": f"attention {name}", "flops": work, "seconds": turns(one, ready)}
+    both = {
+        "volta": partial(volta.jit(_gradients(volta, ours)), *v),
+        "jax": partial(jax.jit(_gradients(jax, other)), *j),
+        "torch": backward,
+    }
+    yield {"name": f"with gradients {name}", "flops": 7 * work // 2, "seconds": turns(both, ready)}
+
+
 def attention_rows() -> Iterator[Row]:
     """Rows of the benchmark, one after the other."""
     import jax
@@ -32,32 +73,8 @@ def attention_rows() -> Iterator[Row]:
     import volta
 
     torch.backends.cuda.matmul.allow_tf32 = False
-    theirs = torch.nn.functional.scaled_dot_product_attention
-    for batch, heads, length, size, causal in SHAPES:
-        arrays = [draw(batch, length, heads, size, seed=i) for i in range(4)]
-        v, j = volta_on(*arrays), jax_on(*arrays)
-        t = [torch.from_numpy(np.ascontiguousarray(x.swapaxes(1, 2))).cuda().requires_grad_() for x in arrays]
-        name = f"{batch}x{heads}x{length}x{size}{' causal' if causal else ''}"
-        ours = partial(volta.nn.dot_product_attention, is_causal=causal)
-        other = partial(jax.nn.dot_product_attention, is_causal=causal)
-        third = partial(theirs, is_causal=causal)
-        work = 4 * batch * heads * length**2 * size // (1 + causal)
-
-        def backward(third: Any = third, t: Any = t) -> Any:
-            return torch.autograd.grad(third(*t[:3]), t[:3], t[3])
-
-        def forward(third: Any = third, t: Any = t) -> Any:
-            with torch.no_grad():
-                return third(*t[:3])
-
-        one = {"volta": partial(volta.jit(ours), *v[:3]), "jax": partial(jax.jit(other), *j[:3]), "torch": forward}
-        yield {"name": f"attention {name}", "flops": work, "seconds": turns(one, ready)}
-        both = {
-            "volta": partial(volta.jit(_gradients(volta, ours)), *v),
-            "jax": partial(jax.jit(_gradients(jax, other)), *j),
-            "torch": backward,
-        }
-        yield {"name": f"with gradients {name}", "flops": 7 * work // 2, "seconds": turns(both, ready)}
+    for shape in SHAPES:
+        yield from shape_rows(*shape)
     for batch, heads, length, size in DECODING:
         q = draw(batch, 1, heads, size)
         k, x = (draw(batch, length, heads, size, seed=i) for i in (1, 2))

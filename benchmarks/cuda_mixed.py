@@ -1,4 +1,4 @@
-"""Below strict: products on tensor cores, and a training step in bfloat16 with float32 master weights.
+"""Below strict: products and attention on tensor cores, and a training step in bfloat16 with float32 master weights.
 
 Rows of the group "mixed" of benchmarks/gpu.py. JAX's default for float32 products is tf32 on these GPUs.
 """
@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks import programs
+from benchmarks.cuda_attention import shape_rows
 from benchmarks.gpu_harness import GPT2_SMALL, Row, draw, ready, train, turns, volta_on
 
 
@@ -58,6 +59,20 @@ def product_rows() -> Iterator[Row]:
             yield {"name": f"{kind} {precision} {n}", "flops": 2 * n**3, "seconds": seconds}
 
 
+def attention_rows() -> Iterator[Row]:
+    """Attention of bfloat16 arrays."""
+    for shape in (
+        (8, 12, 1024, 64, True),
+        (8, 16, 1024, 128, True),
+        (2, 16, 4096, 64, False),
+        (2, 16, 4096, 128, True),
+    ):
+        with device_level("bfloat16"):
+            rows = list(shape_rows(*shape, kind="bfloat16"))
+        for row in rows:
+            yield row | {"name": f"bfloat16 {row['name']}"}
+
+
 def mixed_step(fw: programs.Framework, c: programs.TransformerConfig) -> Callable[..., Any]:
     """One step of Adam whose parameters are float32 and whose model computes in bfloat16."""
 
@@ -97,4 +112,5 @@ def step_rows() -> Iterator[Row]:
 
 def mixed_rows() -> Iterator[Row]:
     yield from product_rows()
+    yield from attention_rows()
     yield from step_rows()
