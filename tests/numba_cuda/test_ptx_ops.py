@@ -172,7 +172,7 @@ def test_the_host_does_what_the_gpu_does(name):
 
 WITH_THEIR_KERNELS = (
     "multiply_group", "fence_tensor", "mbarrier", "copy_box", "acquire_map",
-    "await_turn", "pass_turn", "read_in_turn", "write_in_turn", "pin_reads",
+    "await_turn", "pass_turn", "read_in_turn", "write_in_turn", "pin_reads", "near_",
 )  # fmt: skip
 """Operations that mean something only among others: the kernels that use them are compared."""
 

@@ -21,13 +21,11 @@ from volta.numba_cuda.attention.attention_common import AttentionKernel
 from volta.numba_cuda.attention.attention_tensor_tile import ALIGN, BAND, LINE, PRODUCTS, Rows, TensorTile, rows_bytes
 from volta.numba_cuda.attention.attention_tiles import WIDE
 from volta.numba_cuda.target import ptx_mma, ptx_ops, ptx_round, ptx_wgmma
+from volta.numba_cuda.target.ptx_approx import near_logarithm
 from volta.numba_cuda.target.threads import WARP, barrier, thread_index
 from volta.xla_like.attention import Arg, TensorSpec
 
 LOG2E = 1.4426950408889634
-_MAGIC = 12582912.0  # a number to which an integer is added exactly, in its lowest bits
-_POWER = (9.582852944731712e-3, 5.5906426161527634e-2, 2.4024099111557007e-1, 6.931241750717163e-1, 1.0)
-"""2 ** r for r within half of 0, with a relative error of 2.8e-6: a thousandth of what bfloat16 rounds off."""
 
 
 def aligned(b: ir.IRBuilder, pointer: ir.Value) -> ir.Value:
@@ -135,26 +133,13 @@ class TensorAttention(AttentionKernel):
         """How far a sum's column is beside that of the thread's first."""
         return number % (columns // 2) // 4 * 8 + number % 2
 
-    def power(self, x: ir.Value) -> ir.Value:
-        """2 ** x for x of at most about 0; 0 for -127 and less (a NaN gives any number)."""
-        b = self.b
-        x = self.maximum(x, self.constant(-127.0))
-        t = b.fadd(x, self.constant(_MAGIC))
-        r = b.fsub(x, b.fsub(t, self.constant(_MAGIC)))
-        found = self.constant(_POWER[0])
-        for coefficient in _POWER[1:]:
-            found = fma(b, found, r, self.constant(coefficient))
-        shifted = b.shl(b.bitcast(t, I32), I32(23))
-        return b.bitcast(b.add(b.bitcast(found, I32), shifted), self.kind)
-
     def prepared(self, stats: Sequence[ir.Value]) -> list[ir.Value]:
-        """Of a query's statistics m, l and delta, what its gradients take: 2 ** (score * exponent + the first) times
-        the second is a weight, times (cotangent * the second + the third) a score's cotangent."""
+        """Of a query's statistics m, l and delta, what its gradients take: a weight is 2 ** (score * exponent + the
+        first), 0 for a query that sees no key; times (cotangent + the second) it is the cotangent of a score."""
         b, (top, total, delta) = self.b, stats
-        seen = b.fcmp_unordered("!=", total, self.zero)
-        shift = b.select(seen, b.fmul(top, self.constant(-LOG2E)), self.zero)
-        ratio = b.select(seen, b.fdiv(self.constant(1.0), total), self.zero)
-        return [shift, ratio, b.fsub(self.constant(-0.0), b.fmul(ratio, delta))]
+        nothing = b.fcmp_ordered("==", total, self.zero)
+        shift = fma(b, top, self.constant(-LOG2E), b.fsub(self.constant(-0.0), near_logarithm(b, total)))
+        return [b.select(nothing, self.constant(float("-inf")), shift), b.fsub(self.constant(-0.0), delta)]
 
     def over_lanes(self, value: ir.Value, combine: Callable[[ir.Value, ir.Value], ir.Value]) -> ir.Value:
         """A row's values of its four lanes, combined."""

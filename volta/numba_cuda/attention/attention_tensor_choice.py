@@ -30,13 +30,13 @@ class _Kernel:
 
 _KERNELS = {
     "attention_tc": _Kernel("attention", build_forward, forward_bytes, {
-        ("mma", 64): TensorTile("mma", 4, 1, 1, 3, kept=True),
+        ("mma", 64): TensorTile("mma", 4, 2, 1, 2, kept=True),
         ("mma", 128): TensorTile("mma", 8, 1, 1, 1, kept=True),
         ("wgmma", 64): TensorTile("wgmma", 8, 1, 1, 2),
         ("wgmma", 128): TensorTile("wgmma", 8, 1, 1, 1),
     }),
     "attention_dq_tc": _Kernel("attention_dq", build_dq, dq_bytes, {
-        ("mma", 64): TensorTile("mma", 4, 1, 1, 2, kept=True),
+        ("mma", 64): TensorTile("mma", 4, 1, 1, 3, kept=True),
         ("mma", 128): TensorTile("mma", 4, 1, 2, 2),
         ("wgmma", 64): TensorTile("wgmma", 4, 1, 1, 3),
         ("wgmma", 128): TensorTile("wgmma", 8, 1, 1, 1),
@@ -44,7 +44,7 @@ _KERNELS = {
     "attention_dkv_tc": _Kernel("attention_dkv", build_dkv, dkv_bytes, {
         ("mma", 64): TensorTile("mma", 4, 1, 1, 2, kept=True),
         ("mma", 128): TensorTile("mma", 4, 1, 2, 2),
-        ("wgmma", 64): TensorTile("wgmma", 4, 1, 1, 2),
+        ("wgmma", 64): TensorTile("wgmma", 4, 1, 1, 3),
         ("wgmma", 128): TensorTile("wgmma", 8, 1, 1, 1),
     }),
 }  # fmt: skip

@@ -15,10 +15,11 @@ from volta.emit.loops import I1, I32, I64, fma, if_else, if_then, loop, minimum,
 from volta.numba_cuda.attention.attention_tensor import LOG2E, TensorAttention, shared_bytes
 from volta.numba_cuda.attention.attention_tensor_tile import TensorTile
 from volta.numba_cuda.target import ptx_ops
+from volta.numba_cuda.target.ptx_approx import near_power
 from volta.numba_cuda.target.threads import block_index, dynamic_shared, new_entry
 from volta.xla_like.attention import BLOCK, Arg, TensorSpec
 
-_STATS_BYTES = 3 * BLOCK * 4
+_STATS_BYTES = 2 * BLOCK * 4
 
 
 def dkv_bytes(spec: TensorSpec, tile: TensorTile) -> int:
@@ -99,13 +100,15 @@ class _KeyGradient(TensorAttention):
         return [b.load(offset(b, base, place), typ=self.kind, align=4) for base in self.stats_bases]
 
     def _put_stats(self, block: ir.Value, stats: Sequence[ir.Value]) -> None:
-        """Leave what is made of them in shared memory; beyond the last query zeros, so its weights are 0."""
+        """Leave what is made of them in shared memory; beyond the last query the weights are 0."""
         b = self.b
         with if_then(b, b.icmp_signed("<", self.thread, I64(BLOCK))):
             inside = b.icmp_signed("<", b.add(block, self.thread), self.t)
             place = offset(b, self._stats_of(block), b.mul(self.thread, I64(4)))
-            for i, x in enumerate(self.prepared(stats)):
-                b.store(b.select(inside, x, self.zero), offset(b, place, i * BLOCK * 4), align=4)
+            shift, less = self.prepared(stats)
+            shift = b.select(inside, shift, self.constant(float("-inf")))
+            for i, x in enumerate((shift, less)):
+                b.store(x, offset(b, place, i * BLOCK * 4), align=4)
 
     def _stats_of(self, block: ir.Value) -> ir.Value:
         b = self.b
@@ -133,20 +136,18 @@ class _KeyGradient(TensorAttention):
         stats = offset(b, self._stats_of(block), b.mul(self.right, I64(4)))
         pair = ir.VectorType(self.kind, 2)
         for part in range(self.tile.parts):
-            scores = self._shown(block, part, self.products.scores(self.keys, queries, part, self.zero))
-            slopes = self.products.scores(self.values, cotangents, part, self.zero)
+            scores = self._shown(block, part, self.products.scores(self.keys, queries, part))
+            slopes = self.products.scores(self.values, cotangents, part)
             found = {
                 (i, column): b.load(offset(b, stats, 4 * (i * BLOCK + part * columns + column)), typ=pair, align=8)
                 for column in range(0, columns, 8)
-                for i in range(3)
+                for i in range(2)
             }
             for n, (x, y) in enumerate(zip(scores, slopes, strict=True)):
                 column = self.columns_beside(n, columns)
-                shift, ratio, less = (
-                    b.extract_element(found[i, column // 8 * 8], I32(column % 8)) for i in range(3)
-                )  # fmt: skip
-                power = self.power(fma(b, x, self.exponent, shift))
-                scores[n], slopes[n] = b.fmul(power, ratio), b.fmul(power, fma(b, y, ratio, less))
+                shift, less = (b.extract_element(found[i, column // 8 * 8], I32(column % 8)) for i in range(2))
+                scores[n] = near_power(b, fma(b, x, self.exponent, shift))
+                slopes[n] = b.fmul(scores[n], b.fadd(y, less))
             dv = self.products.apply(scores, cotangents, part, dv)
             dk = self.products.apply(slopes, queries, part, dk)
         return [*dk, *dv]

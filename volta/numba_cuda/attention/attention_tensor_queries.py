@@ -11,6 +11,7 @@ from volta.emit.loops import I1, I32, I64, fma, if_else, if_then, loop, minimum,
 from volta.numba_cuda.attention.attention_tensor import LOG2E, TensorAttention, shared_bytes
 from volta.numba_cuda.attention.attention_tensor_tile import Rows, TensorTile
 from volta.numba_cuda.target import ptx_ops
+from volta.numba_cuda.target.ptx_approx import near_power
 from volta.numba_cuda.target.threads import block_index, dynamic_shared, new_entry
 from volta.xla_like.attention import BLOCK, Arg, TensorSpec
 
@@ -177,7 +178,7 @@ class _Forward(_Queries):
     ) -> list[ir.Value]:  # fmt: skip
         b, rows, columns = self.b, 2 * self.tile.bands, BLOCK // self.tile.parts
         tops, totals, out = state[:rows], state[rows : 2 * rows], state[2 * rows :]
-        scores = self.shown(block, part, self.products.scores(self.queries, keys, part, self.zero))
+        scores = self.shown(block, part, self.products.scores(self.queries, keys, part))
         weights, new_tops, new_totals, olds = list(scores), [], [], []
         minus = b.fsub(self.constant(-0.0), self.exponent)
         for r in range(rows):
@@ -190,10 +191,10 @@ class _Forward(_Queries):
                 shifts.append(b.fmul(b.select(unseen, self.zero, x), minus))
             old_shift, shift = shifts
             for i in own:
-                weights[i] = self.power(fma(b, scores[i], self.exponent, shift))
+                weights[i] = near_power(b, fma(b, scores[i], self.exponent, shift))
             # 1 where the largest score stays: a block of which a row sees nothing changes no bit of it
             unseen = b.fcmp_ordered("==", tops[r], self.constant(float("-inf")))
-            old = b.select(unseen, self.zero, self.power(b.fsub(shift, old_shift)))
+            old = b.select(unseen, self.zero, near_power(b, b.fsub(shift, old_shift)))
             new_tops.append(top)
             new_totals.append(fma(b, totals[r], old, _tree([weights[i] for i in own], b.fadd)))
             olds.append(old)
@@ -207,9 +208,6 @@ class _Forward(_Queries):
         first = b.add(b.add(self.first, self.warp_first), self.down)
         for r, (top, total) in enumerate(zip(tops, totals, strict=True)):
             total = self.over_lanes(total, b.fadd)
-            # where a score is NaN or infinite, so is the sum of weights: the powers of such are any number
-            usual = b.fcmp_ordered("<", top, self.constant(float("inf")))
-            total = b.select(usual, total, self.constant(float("nan")))
             row = b.add(first, I64(self.rows_below(r)))
             alone = b.icmp_signed("==", self.right, I64(0))
             with if_then(b, b.and_(alone, b.icmp_signed("<", row, self.t))):
@@ -241,10 +239,10 @@ class _QueryGradient(_Queries):
     def block(self, block: ir.Value, keys: Rows, values: Rows, state: list[ir.Value]) -> list[ir.Value]:
         b, columns = self.b, BLOCK // self.tile.parts
         for part in range(self.tile.parts):
-            scores = self.shown(block, part, self.products.scores(self.queries, keys, part, self.zero))
-            slopes = self.products.scores(self.cotangents, values, part, self.zero)
+            scores = self.shown(block, part, self.products.scores(self.queries, keys, part))
+            slopes = self.products.scores(self.cotangents, values, part)
             for i, (x, y) in enumerate(zip(scores, slopes, strict=True)):
-                shift, ratio, less = self.rows[self.row_of(i, columns)]
-                slopes[i] = b.fmul(self.power(fma(b, x, self.exponent, shift)), fma(b, y, ratio, less))
+                shift, less = self.rows[self.row_of(i, columns)]
+                slopes[i] = b.fmul(near_power(b, fma(b, x, self.exponent, shift)), b.fadd(y, less))
             state = self.products.apply(slopes, keys, part, state)
         return state

@@ -134,10 +134,10 @@ class WarpProducts:
             place = slice(first + 4 * half, first + 4 * half + 4)
             sums[place] = ptx_mma.mma(self.b, ptx_mma.MMA_BF16, left, rights[2 * half : 2 * half + 2], sums[place])
 
-    def scores(self, left: Left, right: Rows, part: int, zero: ir.Value) -> list[ir.Value]:
+    def scores(self, left: Left, right: Rows, part: int) -> list[ir.Value]:
         """The warp's rows times a part of the streamed rows."""
         groups = BLOCK // BAND // self.tile.parts
-        sums = [zero] * (8 * groups * self.tile.bands)
+        sums: list[ir.Value] = [ir.FloatType()(0.0)] * (8 * groups * self.tile.bands)
         for step in range(right.width // BAND):
             lefts = [left(band, step) for band in range(self.tile.bands)]
             for group in range(groups):
@@ -169,13 +169,17 @@ class GroupProducts:
         """The group's rows of a resident operand."""
         return attrs.evolve(rows, pointer=offset(self.b, rows.pointer, self.first_byte))
 
-    def scores(self, left: Rows, right: Rows, part: int, zero: ir.Value) -> list[ir.Value]:
+    def scores(self, left: Rows, right: Rows, part: int) -> list[ir.Value]:
         """The group's rows times a part of the streamed rows."""
         b, columns = self.b, BLOCK // self.tile.parts
-        sums = [zero] * (columns // 2)
+        sums: list[ir.Value] = []
         for block in range(right.width // 64):
             x, y = (offset(b, rows.pointer, block * rows.count * LINE) for rows in (left, right))
-            sums = ptx_wgmma.multiply_group(b, "bfloat16", x, offset(b, y, part * columns * LINE), ("k", "k"), sums)
+            y = offset(b, y, part * columns * LINE)
+            if not sums:
+                sums = ptx_wgmma.multiply_group_first(b, x, y, columns)
+            else:
+                sums = ptx_wgmma.multiply_group(b, "bfloat16", x, y, ("k", "k"), sums)
         return ptx_wgmma.multiply_group_wait(b, sums)  # before others begin: else the assembler waits for each step
 
     def apply(self, pairs: Sequence[ir.Value], right: Rows, part: int, sums: list[ir.Value]) -> list[ir.Value]:

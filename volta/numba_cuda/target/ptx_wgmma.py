@@ -84,8 +84,10 @@ def _tile_element(
     return _widened(b, b.load(pointer, typ=I16, align=2), dtype)
 
 
-def _group_op(dtype: str, columns: int, along: tuple[str, str]) -> Op:
+def _group_op(dtype: str, columns: int, along: tuple[str, str], first: bool = False) -> Op:
+    """With ``first`` the sums begin at 0, and are not among the arguments."""
     name, depth, count = MMA_TYPES[dtype], 8 if dtype == "tf32" else 16, columns // 2
+    given = 0 if first else count
 
     def ptx(b: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
         d = ",".join(f"${i}" for i in range(count))
@@ -94,21 +96,22 @@ def _group_op(dtype: str, columns: int, along: tuple[str, str]) -> Op:
         # in one block, or the assembler puts a wait behind each instruction
         text = ["{ .reg .b64 a, b; wgmma.fence.sync.aligned;"]
         for step in range(4):
-            text.append(f"add.u64 a, ${2 * count}, {step * steps[0]}; add.u64 b, ${2 * count + 1}, {step * steps[1]};")
+            at = count + given
+            text.append(f"add.u64 a, ${at}, {step * steps[0]}; add.u64 b, ${at + 1}, {step * steps[1]};")
             text.append(
                 f"wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.f32.{name}.{name} "
-                f"{{{d}}}, a, b, 1, 1, 1{transposed};"
+                f"{{{d}}}, a, b, {int(step > 0 or not first)}, 1, 1{transposed};"
             )
         text.append("wgmma.commit_group.sync.aligned; }")
-        constraints = ",".join(["=f"] * count + [str(i) for i in range(count)] + ["l", "l", "~{memory}"])
-        places = [_descriptor(b, args[count + i], along[i]) for i in range(2)]
-        return assembly(b, " ".join(text), constraints, _struct(F32, count), [*args[:count], *places])
+        constraints = ",".join(["=f"] * count + [str(i) for i in range(given)] + ["l", "l", "~{memory}"])
+        places = [_descriptor(b, args[given + i], along[i]) for i in range(2)]
+        return assembly(b, " ".join(text), constraints, _struct(F32, count), [*args[:given], *places])
 
     def host(b: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
         kind = ir.ArrayType(F32, count)
         space = b.inttoptr(b.ptrtoint(b.alloca(kind), I64), PTR)
         for i in range(count):
-            b.store(args[i], offset(b, space, 4 * i))
+            b.store(F32(0.0) if first else args[i], offset(b, space, 4 * i))
         thread = b.zext(b.urem(host_thread(b), I32(128)), I64)
         warp, lane = b.udiv(thread, I64(32)), b.urem(thread, I64(32))
         with for_range(b, 0, count) as i:
@@ -118,16 +121,14 @@ def _group_op(dtype: str, columns: int, along: tuple[str, str]) -> Op:
             column = b.add(column, b.mul(b.lshr(i, I64(2)), I64(8)))
             here = offset(b, space, b.mul(i, I64(4)))
             with for_range(b, 0, 4 * depth) as k:
-                x = _tile_element(b, args[count], along[0], dtype, row, k)
-                y = _tile_element(b, args[count + 1], along[1], dtype, column, k)
+                x = _tile_element(b, args[given], along[0], dtype, row, k)
+                y = _tile_element(b, args[given + 1], along[1], dtype, column, k)
                 b.store(fma(b, x, y, b.load(here, typ=F32)), here)
         meet_warp(b)  # no lane says that the operands may be overwritten before all have read them
         return _pack(b, [b.load(offset(b, space, 4 * i), typ=F32) for i in range(count)])
 
-    arguments = (F32,) * count + (PTR, PTR)
-    return register(
-        Op(f"multiply_group_{name}_{columns}_{along[0]}_{along[1]}", _struct(F32, count), arguments, ptx, host)
-    )
+    title = f"multiply_group_{name}_{columns}_{along[0]}_{along[1]}{'_first' * first}"
+    return register(Op(title, _struct(F32, count), (F32,) * given + (PTR, PTR), ptx, host))
 
 
 _GROUPS = {
@@ -148,6 +149,14 @@ def multiply_group(
     line for each row or column), or "mn" (a line for each k, blocks of 64 rows or columns one after the other).
     """
     return _unpack(b, call(b, _GROUPS[dtype, 2 * len(sums), along], [*sums, left, right]))
+
+
+_FIRST = {columns: _group_op("bfloat16", columns, ("k", "k"), first=True) for columns in (32, 64)}
+
+
+def multiply_group_first(b: ir.IRBuilder, left: ir.Value, right: ir.Value, columns: int) -> list[ir.Value]:
+    """`multiply_group` of bfloat16, both along "k", whose sums begin at 0."""
+    return _unpack(b, call(b, _FIRST[columns], [left, right]))
 
 
 def _wait_op(count: int) -> Op:
