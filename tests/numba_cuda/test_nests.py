@@ -56,6 +56,9 @@ CHOICES = {
     "one long row": (lambda x: vnp.sum(x), ((1 << 28,),), ("4x16x16x1n", 4096, 256, 0)),
     "columns": (lambda x: vnp.sum(x, 0), ((8192, 768),), ("4x2x2ns", 96, 256, 0)),
     "many columns": (lambda x: vnp.sum(x, 0), ((4096, 65536),), ("4x8x1ns", 2048, 512, 0)),
+    "long columns": (lambda x: vnp.sum(x, 0), ((1 << 18, 1024),), ("4x16x1n", 1024, 1024, 0)),
+    "long columns, few": (lambda x: vnp.sum(x, 0), ((1 << 16, 8),), ("4x2x8n", 2, 1024, 0)),
+    "odd long columns": (lambda x: vnp.sum(x, 0), ((1 << 16, 1001),), ("1x16x1n", 1008, 1024, 0)),
     "short columns": (lambda x: vnp.sum(x, 0), ((8, 786432),), ("4_8ns", 768, 256, 0)),
 }
 
@@ -106,6 +109,7 @@ PROGRAMS = {
     "odd columns": (lambda x: reductions(x, 0), (normal(130, 7),)),
     "short columns": (lambda x: reductions(x, 0), (normal(5, 12),)),
     "columns by blocks": (lambda x: (vnp.sum(x, 0), vnp.argmax(x, 0)), (normal(9000, 4),)),
+    "long columns": (lambda x: (vnp.sum(x, 1), vnp.argmax(x, 1)), (normal(2, 17000, 20),)),
     "one long row": (lambda x: (vnp.sum(x), vnp.argmax(x)), (normal(70000),)),
     "many reductions": (lambda x: reductions_of(vnp.exp(x), 1), (normal(2, 1600),)),
     "many reductions of columns": (lambda x: reductions_of(vnp.exp(x), 0), (normal(70, 36),)),

@@ -102,7 +102,8 @@ def choose_col(call: KernelCall) -> ColVariant:
     def grid(v: ColVariant) -> int:
         return rows // columns * -(-columns // v.columns) * (-(-blocks // v.blocks) if kernel.by_blocks else 1)
 
-    across = min(16, 32 // lanes)
+    # What is cut into parts has blocks enough, so that its tiles can be wide: 256 bytes of a row are read together.
+    across = 16 if kernel.by_blocks else min(16, 32 // lanes)
     while across > 1 and across * LANES * lanes * state > _SHARED:
         across //= 2
     while across * lanes > 8 and grid(shaped(across)) < filling(ENOUGH):
@@ -126,10 +127,10 @@ def parts_of_col(call: KernelCall, v: ColVariant) -> int:
 
 
 def extra_words(call: KernelCall, v: ColVariant) -> list[int]:
-    """The number of tiles (or groups of columns) and of parts, then how to divide by sizes and by these."""
+    """The numbers of parts and of tiles (or groups of columns), then how to divide by sizes and by these."""
     last = call.sizes[-2] // v.lanes if v.length else _tiles(call, v)
     parts = parts_of_col(call, v) if call.kernel.by_blocks else 1  # type: ignore[union-attr]  # a loop kernel
-    return [last, parts, *division_words((*call.sizes[:-2], last, parts))] if v.narrow else [last, parts]
+    return [parts, last, *division_words((*call.sizes[:-2], parts, last))] if v.narrow else [parts, last]
 
 
 def build_col(module: ir.Module, name: str, kernel: LoopKernel, v: ColVariant) -> ir.Function:
@@ -138,10 +139,10 @@ def build_col(module: ir.Module, name: str, kernel: LoopKernel, v: ColVariant) -
     e = ThreadEmitter(b, own_args(b, function.args[0]), kernel, v.narrow)
     words = words_of(kernel)
     thread = thread_index(b)
-    last, parts = load_args(b, e.args, 2, words)
-    dims = [*e.sizes[:-2], last, parts]
+    parts, last = load_args(b, e.args, 2, words)
+    dims = [*e.sizes[:-2], parts, last]  # blocks that run at one time read neighbouring tiles of the same rows
     linear = b.add(b.mul(block_index(b), I64(THREADS)), thread) if v.length else block_index(b)
-    *outer, tile, part = unravel(b, e.args, words + 2, linear, dims) if v.narrow else e.unravel(linear, dims)
+    *outer, part, tile = unravel(b, e.args, words + 2, linear, dims) if v.narrow else e.unravel(linear, dims)
     if v.length:
         total = product(b, e.sizes[:-1])
         column = b.shl(tile, I64(v.lanes.bit_length() - 1))
