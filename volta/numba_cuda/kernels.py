@@ -12,6 +12,7 @@ from volta.numba_cuda.launches import Launch, Regions, touched
 from volta.numba_cuda.loops import combining, cutting, nests
 from volta.numba_cuda.merging import merge
 from volta.numba_cuda.ordering import steps
+from volta.numba_cuda.ordering.call_steps import Steps
 from volta.numba_cuda.processors import shared_out_for
 from volta.numba_cuda.products import dot, dot_tensor
 from volta.numba_cuda.target.ptx import KernelSource
@@ -91,7 +92,7 @@ def _launch(call: KernelCall, regions: Regions, nbytes: Callable[[int], int], ca
             more, places = dot_tensor.maps_of(call, variant)
             words, addresses = words + more, addresses + places
     elif kernel.name == "attention" and attention_choice.is_split(call):
-        yield from attention_choice.split(call, steps.Steps(call, regions, nbytes))
+        yield from attention_choice.split(call, Steps(call, regions, nbytes))
         return
     elif kernel.name in (*attention_choice.KERNELS, *attention_tensor_choice.TENSOR_KERNELS):
         tensor = kernel.name in attention_tensor_choice.TENSOR_KERNELS
@@ -99,10 +100,10 @@ def _launch(call: KernelCall, regions: Regions, nbytes: Callable[[int], int], ca
         source, grid, threads, shared = found.source, found.grid, found.threads, found.shared
         words, addresses = _library_words(call)
     elif kernel.name == attention_choice.BACKWARD:
-        yield from attention_choice.backward(call, steps.Steps(call, regions, nbytes), capability)
+        yield from attention_choice.backward(call, Steps(call, regions, nbytes), capability)
         return
     elif kernel.name in steps.STEPS:
-        yield from steps.STEPS[kernel.name](call, steps.Steps(call, regions, nbytes))
+        yield from steps.STEPS[kernel.name](call, Steps(call, regions, nbytes))
         return
     else:
         raise UnsupportedOperationError(

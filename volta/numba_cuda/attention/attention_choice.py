@@ -14,7 +14,7 @@ from volta.numba_cuda.attention.attention_split import build_split, split_blocks
 from volta.numba_cuda.attention.attention_tiles import WIDE, AttentionTile
 from volta.numba_cuda.attention.attention_turns import turn_words
 from volta.numba_cuda.launches import Launch
-from volta.numba_cuda.ordering.steps import Steps
+from volta.numba_cuda.ordering.call_steps import Steps
 from volta.numba_cuda.processors import filling
 from volta.numba_cuda.target.ptx import KernelSource, level_of, shared_of
 from volta.numba_cuda.target.ptx_turns import CLEAR_THREADS, build_clear

@@ -10,50 +10,16 @@ import numpy as np
 from llvmlite import ir
 
 from volta.core.errors import UnsupportedOperationError
-from volta.emit.builder import compute_dtype, item_size
-from volta.numba_cuda.launches import Launch, Regions
-from volta.numba_cuda.ordering import indexing, long_runs, ordering, radix, scanning, scattering, sorting
+from volta.numba_cuda.launches import Launch
+from volta.numba_cuda.ordering import indexing, long_runs, ordering, radix, scan_steps, scattering, sorting
+from volta.numba_cuda.ordering.call_steps import MOST, Steps
 from volta.numba_cuda.ordering.sorting import SLOT, PassSpec
 from volta.numba_cuda.processors import filling
-from volta.numba_cuda.target.ptx import KernelSource
-from volta.numba_cuda.target.threads import HEADER, WARP
 from volta.xla_like.kernels import Access, KernelCall, LibraryKernel
-from volta.xla_like.opaque import ScanSpec, ScatterSpec, SortSpec
+from volta.xla_like.opaque import ScatterSpec, SortSpec
 
 QUADRATIC = 16384
 """Up to this many updates a batch item are ranked by comparing all with all."""
-
-_MOST = (1 << 31) - 1
-
-
-@attrs.frozen
-class Steps:
-    """Makes the launches of one call, and asks for their scratch memory."""
-
-    call: KernelCall
-    regions: Regions
-    nbytes: Callable[[int], int]
-
-    def launch(
-        self, name: str, text: str, build: Callable[[ir.Module, str], object], grid: int, threads: int,
-        words: Sequence[Access | int], reads: Sequence[Access], writes: Sequence[Access],
-    ) -> Launch:  # fmt: skip
-        """A launch whose own words are ``words``."""
-        numbers = [x if isinstance(x, int) else 0 for x in words]
-        addresses = [(i + HEADER, x.buffer, x.offset) for i, x in enumerate(words) if isinstance(x, Access)]
-        if grid > _MOST:
-            raise UnsupportedOperationError(
-                f"{self.call.describe()} on backend 'cuda' needs {grid:,} blocks, more than a grid has"
-            )
-        return Launch(
-            KernelSource(name, text, build), grid, threads, (grid, 0, 0, 0, *numbers),
-            tuple((i, b, n) for i, b, n in addresses if b is not None), 0, self.call.describe(), 0,
-            tuple((a.buffer, 0, self.nbytes(a.buffer)) for a in reads if a.buffer is not None),
-            tuple((a.buffer, 0, self.nbytes(a.buffer)) for a in writes if a.buffer is not None),
-        )  # fmt: skip
-
-    def scratch(self, nbytes: int) -> Access:
-        return Access(self.regions.new(nbytes), 0, ())
 
 
 def scatter(call: KernelCall, steps: Steps) -> Iterator[Launch]:
@@ -113,8 +79,8 @@ def scatter(call: KernelCall, steps: Steps) -> Iterator[Launch]:
 
 
 def _check(call: KernelCall, *numbers: int) -> None:
-    if max(numbers) > _MOST:
-        raise UnsupportedOperationError(f"{call.describe()} on backend 'cuda' takes up to {_MOST:,} elements")
+    if max(numbers) > MOST:
+        raise UnsupportedOperationError(f"{call.describe()} on backend 'cuda' takes up to {MOST:,} elements")
 
 
 def scatter_order(call: KernelCall, steps: Steps) -> Iterator[Launch]:
@@ -255,48 +221,9 @@ def _sort_rows(
     )  # fmt: skip
 
 
-def scan(call: KernelCall, steps: Steps) -> Iterator[Launch]:
-    """Short rows by one kernel; of long ones the blocks' totals, what comes before each block, and the results."""
-    assert isinstance(call.kernel, LibraryKernel)
-    spec = call.kernel.spec
-    assert isinstance(spec, ScanSpec)
-    source, out = call.accesses
-    rows, length = call.sizes
-    blocks = -(-length // scanning.BLOCK)
-    pitch = scanning.totals_of(blocks)
-    kind = compute_dtype(spec.dtype.name)
-    stem = f"{spec.kind}_{spec.dtype.name}{'_reverse' * spec.reverse}"
-
-    def step(way: str, build: Callable[[ir.Module, str], object], totals: Access, each: int) -> Launch:
-        grid = -(-rows * blocks // (each * scanning.WARPS))
-        reads = (source, totals) if way == "apply" else (source,)
-        writes = totals if way == "totals" else out
-        words = (source, out, totals, rows, length, blocks, each, pitch)
-        name = f"volta_scan_{way}_{stem}"
-        return steps.launch(name, f"scan {way} {spec}", build, grid, scanning.THREADS, words, reads, (writes,))
-
-    if blocks <= WARP:
-        each = min(rows, WARP // blocks) * blocks
-        yield step("rows", partial(scanning.build_scan, spec=spec), Access(None, 0, ()), each)
-        return
-    totals = steps.scratch(item_size(kind) * rows * pitch)
-    each = WARP if rows * blocks >= WARP * scanning.WARPS * filling(_ENOUGH_BLOCKS) else WARP // 4  # a warp's blocks
-    yield step("totals", partial(scanning.build_totals, spec=spec), totals, each)
-    long = blocks >= scanning.PIECE and not scanning.in_any_order(spec.kind, kind)
-    way, build, each_block = (
-        ("long_chain", scanning.build_long_chain, 1) if long else ("chain", scanning.build_chain, scanning.WARPS)
-    )
-    yield steps.launch(
-        f"volta_scan_{way}_{spec.kind}_{kind}", f"scan {way} {spec.kind} {kind}",
-        partial(build, kind=spec.kind, dtype=kind), -(-rows // each_block), scanning.THREADS,
-        (totals, rows, pitch), (totals,), (totals,),
-    )  # fmt: skip
-    yield step("apply", partial(scanning.build_apply, spec=spec), totals, each)
-
-
 _ENOUGH_BLOCKS = 264
 """Small tiles are taken while there are no more of them than this: a GPU runs so many at once."""
 
 STEPS: dict[str, Callable[[KernelCall, Steps], Iterator[Launch]]] = {
-    "scatter": scatter, "scatter_few": scatter, "scatter_order": scatter_order, "sort": sort, "scan": scan,
+    "scatter": scatter, "scatter_few": scatter, "scatter_order": scatter_order, "sort": sort, "scan": scan_steps.scan,
 }  # fmt: skip

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 import attrs
 from llvmlite import ir
 
-from volta.emit.loops import I1, I32, I64, PTR, VOID, intrinsic, offset
+from volta.emit.loops import I1, I32, I64, PTR, VOID, if_else, intrinsic, offset
 
 FULL = 0xFFFFFFFF
 PREFIX = "volta.ptx."
@@ -140,6 +140,15 @@ def _copy_op(nbytes: int) -> Op:
 
     def ptx(b: ir.IRBuilder, args: Sequence[ir.Value]) -> None:
         to, source, valid = args
+        if _copies_wait(b):
+            for k in range(0, nbytes, 4):
+                with if_else(b, b.icmp_signed("<", I32(k), valid)) as branch:
+                    with branch.then():
+                        branch.give(b.load(offset(b, source, k), align=4, typ=I32))
+                    with branch.otherwise():
+                        branch.give(I32(0))
+                b.store(branch.results[0], offset(b, to, k), align=4)
+            return
         places = [b.addrspacecast(to, _SHARED), b.addrspacecast(source, _GLOBAL), valid]
         b.call(intrinsic(b.module, kind, VOID, [_SHARED, _GLOBAL, I32]), places)
 
@@ -153,7 +162,14 @@ def _copy_op(nbytes: int) -> Op:
 _COPIES = {nbytes: _copy_op(nbytes) for nbytes in (4, 8, 16)}
 
 
+def _copies_wait(b: ir.IRBuilder) -> bool:
+    """Whether the GPU has no copies that run on: before 8.0 they are there when the next instruction is."""
+    return bool(b.module.name.endswith((" 7.0", " 7.5")))
+
+
 def _commit(b: ir.IRBuilder, _: Sequence[ir.Value]) -> None:
+    if _copies_wait(b):
+        return
     b.call(intrinsic(b.module, "llvm.nvvm.cp.async.commit.group", VOID, []), [])
 
 
@@ -167,6 +183,8 @@ _COMMIT = register(
 
 def _wait_op(pending: int) -> Op:
     def ptx(b: ir.IRBuilder, _: Sequence[ir.Value]) -> None:
+        if _copies_wait(b):
+            return
         b.call(intrinsic(b.module, "llvm.nvvm.cp.async.wait.group", VOID, [I32]), [I32(pending)])
 
     def host(b: ir.IRBuilder, _: Sequence[ir.Value]) -> None:
@@ -179,7 +197,8 @@ _WAITS = [_wait_op(pending) for pending in range(8)]
 
 
 def copy_async(b: ir.IRBuilder, to: ir.Value, source: ir.Value, nbytes: int, valid: ir.Value | None = None) -> None:
-    """Start a copy of 4, 8 or 16 bytes from device to shared memory; both addresses in steps of `nbytes` (8.0 and up).
+    """Start a copy of 4, 8 or 16 bytes from device to shared memory; both addresses in steps of `nbytes`. It takes
+    8.0 to run on while the thread does.
 
     ``valid`` (i32) of them are read, the rest are zeros: 0 for places beyond an edge.
     """
