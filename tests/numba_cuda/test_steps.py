@@ -77,6 +77,13 @@ def test_many_updates_are_sorted_by_digits(monkeypatch, slots, count):
     check_on_host(volta.vmap(scatter("add")), *batched, orders=("shuffled",))
 
 
+@pytest.mark.parametrize(("slots", "count"), [(3, 9000), (300, 5000)])
+def test_numbers_that_are_sorted_with_their_targets_have_the_same_sums(monkeypatch, slots, count):
+    monkeypatch.setattr(steps, "QUADRATIC", 100)
+    check_scatter("add", slots, count, 1)
+    check_scatter("min", slots, count, 1, np.int32)
+
+
 @pytest.mark.parametrize(("count", "width"), [(100, 8), (5000, 768), (3, 5), (7, 1540)])
 def test_every_update_and_column_has_a_thread(count, width):
     for lanes in (1, 4):
@@ -109,9 +116,23 @@ def test_runs_within_a_block_of_a_sum_take_no_kernel_that_combines_blocks():
         return {x.source.name.split("_")[2] for x in kernels.launches_of(plan) if "scatter" in x.source.name}
 
     assert names(20, 40) == {"few"}
-    assert names(4096, 40) == {"rank", "short", "long"}
-    assert names(4097, 40) == {"rank", "short", "long", "finish"}
-    assert names(20_000, 4) == {"edges", "narrow", "finish"}
+    for count in (4096, 16384):  # a few blocks are not worth one
+        assert names(count, 40) == {"rank", "wide"}
+    assert names(16385, 40) == {"edges", "wide", "finish"}
+    assert names(4096, 4) == {"rank", "narrow"}
+    assert names(4097, 4) == {"rank", "narrow", "finish"}
+
+
+@pytest.mark.parametrize(("op", "width", "dtype", "carried"), [
+    ("add", 1, "float32", True), ("max", 1, "int32", True), ("add", 2, "float32", False), ("set", 1, "float32", False),
+    ("add", 1, "float64", False), ("add", 1, "float16", False),
+])  # fmt: skip
+def test_many_single_numbers_are_sorted_with_their_targets(op, width, dtype, carried):
+    args = np.zeros((5, width), dtype), np.zeros((20_000, width), dtype), np.zeros(20_000, np.int32)
+    plan, _ = build_plan(volta.make_jaxpr(scatter(op))(*args))
+    launches = kernels.launches_of(plan)
+    assert any("carried" in x.source.name for x in launches if "move" in x.source.name) == carried
+    assert any("narrow_carried" in x.source.name for x in launches) == carried
 
 
 SORTS = [("float32", (20, 30)), ("int8", (3, 300))]
@@ -157,11 +178,12 @@ def test_an_argsort_stores_no_positions_but_its_result():
     assert {x.source.name.split("_")[2] for x in kernels.launches_of(plan)} == {"count", "offsets", "move"}
 
 
-SCANS = [("cumsum", 70, 64, False), ("cumsum", 2, 9000, True)]
+SCANS = [("cumsum", 70, 64, False), ("cumsum", 2, 9000, True), ("cumsum", 9, 1024, False)]
 MORE_SCANS = [
     (kind, rows, n, n % 2 == 0) for kind in ("cumprod", "cummax", "cummin") for rows, n in ((3, 1000), (5, 8193))
 ]
 MORE_SCANS += [("cumsum", *s) for s in ((1, 1, False), (33, 256, True), (9, 257, False), (1, 8192, False))]
+MORE_SCANS += [("cumsum", *s) for s in ((40, 1024, True), (3, 8192, True), (8, 16384, False))]  # whole blocks
 MORE_SCANS += [(kind, 2, 70_000, False) for kind in ("cumsum", "cummin")]
 
 

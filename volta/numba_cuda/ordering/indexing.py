@@ -33,9 +33,13 @@ class Tile:
     A thread has ``each`` groups of ``lanes`` columns, the width of the tile apart; `group` says where.
     """
 
-    def __init__(self, b: ir.IRBuilder, shift: ir.Value, columns: ir.Value, lanes: int, each: int = 1) -> None:
+    def __init__(
+        self, b: ir.IRBuilder, shift: ir.Value, columns: ir.Value, lanes: int, each: int = 1,
+        block: ir.Value | None = None,
+    ) -> None:  # fmt: skip
+        """``block`` is the number of the tile, if not that of the block of threads."""
         self.b, self.lanes = b, lanes
-        thread, block = thread_index(b), block_index(b)
+        thread, block = thread_index(b), block_index(b) if block is None else block
         self.along = b.shl(I64(1), shift)
         self.groups = b.udiv(columns, I64(lanes)) if lanes > 1 else columns
         share = b.udiv(b.add(self.groups, I64(each - 1)), I64(each)) if each > 1 else self.groups

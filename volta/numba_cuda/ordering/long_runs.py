@@ -5,13 +5,12 @@ from __future__ import annotations
 from llvmlite import ir
 
 from volta.emit.builder import Value, compute_dtype, item_size
-from volta.emit.loops import I1, I32, I64, for_range, if_else, if_then, loop, minimum, offset
+from volta.emit.loops import I1, I32, I64, for_range, if_else, if_then, load_arg, loop, minimum, offset
 from volta.emit.reducers import BLOCK, LANES, BlockTree, State
 from volta.numba_cuda.ordering.indexing import TILE_THREADS as THREADS
 from volta.numba_cuda.ordering.indexing import divide
-from volta.numba_cuda.ordering.scattering import SHORT, Updates
+from volta.numba_cuda.ordering.scattering import SHORT, WORDS, Updates, short_rows
 from volta.numba_cuda.processors import filling
-from volta.numba_cuda.target import ptx_ops
 from volta.numba_cuda.target.threads import (
     WARP,
     barrier,
@@ -30,22 +29,34 @@ COLUMNS = 32
 NARROW = 16
 """Up to this many columns a warp, not a block of threads, has a long run to itself."""
 
-_LEAVES = 8
-"""Values that a thread combines at once."""
+WHOLE = 4
+"""Blocks of a run that are not worth a launch that combines what others have summed."""
+
+GROUPS = 2
+"""Groups of columns that a thread combines at most, where runs may be long (scattering.GROUPS)."""
+
+RESIDENT = 5
+"""Blocks of threads that run at once on a multiprocessor: they wait for memory, so many have to wait at once."""
+
+LONG_BLOCKS = 256
+"""Blocks of threads with long runs: enough to share them out, few enough not to keep the others waiting."""
 
 FINISH_COLUMNS = THREADS // WARP
 
 
 def windows_at_once(windows: int, chunks: int) -> int:
-    """Windows of a block of threads: as many as leave some blocks for each multiprocessor."""
-    return max(1, min(THREADS, windows * chunks // filling(1024)))
+    """Windows of a block of threads: as many as leave about `LONG_BLOCKS` blocks."""
+    return max(1, min(THREADS, windows * chunks // filling(LONG_BLOCKS)))
 
 
 class _Windows:
-    """Windows of `SHORT` sorted updates, and the blocks of long runs that begin in them: two at most in each."""
+    """Windows of `SHORT` sorted updates, and the blocks of long runs that begin in them: two at most in each.
 
-    def __init__(self, u: Updates, windows: ir.Value) -> None:
-        self.u, self.windows = u, windows
+    With ``whole`` a run's blocks count as one, which begins where the run does.
+    """
+
+    def __init__(self, u: Updates, windows: ir.Value, whole: bool) -> None:
+        self.u, self.windows, self.whole = u, windows, whole
 
     def block(self, number: ir.Value, of_last: ir.Value) -> tuple[ir.Value, ...]:
         """Of a window, and of the run of its first update or its last one's: whether one of the run's blocks begins in
@@ -59,28 +70,44 @@ class _Windows:
         there = b.icmp_signed("<", slot, u.slots)
         start, end = u.run(b.select(there, slot, I64(0)))
         behind = b.and_(b.add(b.sub(low, start), I64(BLOCK - 1)), I64(-BLOCK))
-        first = b.select(of_last, start, b.add(start, behind))
+        first = start if self.whole else b.select(of_last, start, b.add(start, behind))
         there = b.and_(there, b.icmp_signed(">", b.sub(end, start), I64(SHORT)))
         there = b.and_(there, b.and_(b.icmp_signed("<=", first, high), b.icmp_signed("<", first, end)))
+        there = b.and_(there, b.icmp_signed(">=", first, low))
         there = b.and_(there, b.or_(b.not_(of_last), b.icmp_signed(">", start, low)))
         return there, batch, slot, start, end, first
 
 
-def build_long(module: ir.Module, name: str, spec: ScatterSpec) -> ir.Function:
-    """Blocks of runs longer than `SHORT`. A block of threads has some windows of updates, and `COLUMNS` columns.
+def build_wide(module: ir.Module, name: str, spec: ScatterSpec, lanes: int, each: int, whole: bool) -> ir.Function:
+    """All runs, where there are many columns: the first blocks of threads have the long ones, the others the short.
+
+    Words behind those of `Updates`: windows of a block of threads with long runs, and how many such blocks there are.
+    """
+    function, b = new_entry(module, name, THREADS, RESIDENT)
+    args = own_args(b, function.args[0])
+    block, windows, long = block_index(b), load_arg(b, args, WORDS), load_arg(b, args, WORDS + 1)
+    with if_else(b, b.icmp_signed("<", block, long)) as branch:
+        with branch.then():
+            _long_rows(Updates(b, spec, args, 1), name, windows, whole)
+        with branch.otherwise():
+            short_rows(Updates(b, spec, args, lanes), each, b.sub(block, long))
+    b.ret_void()
+    return function
+
+
+def _long_rows(u: Updates, name: str, each: ir.Value, whole: bool) -> None:
+    """Blocks of runs longer than `SHORT`. A block of threads has ``each`` windows of updates, and `COLUMNS` columns.
 
     Its threads look for the blocks that begin in the windows and list them, then sum them all together, one after the
-    other. ``layout`` is the number of windows. The threads that share a column own lanes of the sum.
+    other. The threads that share a column own lanes of the sum.
     """
-    function, b = new_entry(module, name, THREADS)
-    u = Updates(b, spec, own_args(b, function.args[0]), 1)
-    thread, each = thread_index(b), u.layout
+    b, module, thread = u.b, u.b.module, thread_index(u.b)
     listed = shared_memory(module, b, f"{name}_listed", 4 * 2 * THREADS)
     length = shared_memory(module, b, f"{name}_length", 4)
     chunks = b.udiv(b.add(u.width, I64(COLUMNS - 1)), I64(COLUMNS))
     group, chunk = divide(b, block_index(b), chunks)
     per_item = b.lshr(b.add(u.count, I64(SHORT - 1)), I64(SHORT.bit_length() - 1))
-    windows = _Windows(u, per_item)
+    windows = _Windows(u, per_item, whole)
     base = b.mul(group, each)
     own = b.add(base, thread)
     with if_then(b, b.icmp_signed("==", thread, I64(0))):
@@ -105,14 +132,30 @@ def build_long(module: ir.Module, name: str, spec: ScatterSpec) -> ir.Function:
         number = b.add(base, b.zext(b.lshr(code, I32(1)), I64))
         _, batch, slot, start, end, first = windows.block(number, b.trunc(code, I1))
         u.item(batch, column)
-        total = _sum_block(u, first, end, member, thread, space)
+        if whole:
+            total = _sum_run(u, start, end, member, thread, space)
+        else:
+            total = _sum_block(u, first, end, member, thread, space)
         with if_then(b, b.and_(inside, b.icmp_signed("==", member, I64(0)))):
-            _finish_block(u, batch, column, (slot, start, end, first), total)
-    b.ret_void()
-    return function
+            if whole:
+                u.combine(slot, total)
+            else:
+                finish_block(u, batch, column, (slot, start, end, first), total)
 
 
-def _finish_block(u: Updates, batch: ir.Value, column: ir.Value, run: tuple[ir.Value, ...], total: State) -> None:
+def _sum_run(u: Updates, start: ir.Value, end: ir.Value, member: ir.Value, thread: ir.Value, space: ir.Value) -> State:
+    """All blocks of a run, by the threads that share a column; the first member has the result."""
+    b = u.b
+    assert u.reducer is not None
+    tree = BlockTree(b, u.reducer, 1)
+    tree.start()
+    with for_range(b, start, end, BLOCK) as first:
+        total = _sum_block(u, first, end, member, thread, space)
+        tree.push(total, b.lshr(b.sub(first, start), I64(BLOCK.bit_length() - 1)))
+    return tree.finish()
+
+
+def finish_block(u: Updates, batch: ir.Value, column: ir.Value, run: tuple[ir.Value, ...], total: State) -> None:
     """What a block of a run amounts to, into the target or, of several, as a partial result; ``run``: slot, start, end,
     start of the block."""
     slot, start, end, first = run
@@ -123,7 +166,7 @@ def _finish_block(u: Updates, batch: ir.Value, column: ir.Value, run: tuple[ir.V
             u.builder.store(total[0], _partial(u, batch, column, start, first))
 
 
-def _own_lanes(u: Updates, first: ir.Value, end: ir.Value, member: ir.Value, members: int, rounds: int) -> State:
+def own_lanes(u: Updates, first: ir.Value, end: ir.Value, member: ir.Value, members: int, rounds: int) -> State:
     """A member's lanes of the block of a run that begins at ``first``, combined by halving.
 
     The members together read ``rounds`` times 64 updates at once.
@@ -161,7 +204,7 @@ def _sum_block(
     b, one, reducer = u.b, u.builder, u.reducer
     assert reducer is not None
     members = THREADS // COLUMNS
-    state = _own_lanes(u, first, end, member, members, 4)
+    state = own_lanes(u, first, end, member, members, 2)
     distance = members // 2
     own = offset(b, space, b.shl(thread, I64(3)))
     while distance:
@@ -175,97 +218,6 @@ def _sum_block(
     return state
 
 
-def build_narrow(module: ir.Module, name: str, spec: ScatterSpec) -> ir.Function:
-    """All runs, where there are few columns: a block of threads has `THREADS` sorted updates of one column.
-
-    It brings their values, and some more, into shared memory. Each thread combines the run that begins at its update,
-    if it is no longer than 64; then the lanes of a warp together each block of a longer one that begins in the warp.
-    """
-    function, b = new_entry(module, name, THREADS)
-    u = Updates(b, spec, own_args(b, function.args[0]), 1)
-    thread = thread_index(b)
-    per_item = b.lshr(b.add(u.count, I64(THREADS - 1)), I64(THREADS.bit_length() - 1))
-    row, window = divide(b, block_index(b), per_item)
-    batch, column = divide(b, row, u.width)
-    u.item(batch, column)
-    i = b.add(b.mul(window, I64(THREADS)), thread)
-    last = b.sub(u.count, I64(1))
-    values = _Values(u, shared_memory(module, b, f"{name}_values", 8 * (THREADS + LANES)))
-    values.bring(thread, minimum(b, i, last))
-    with if_then(b, b.icmp_signed("<", thread, I64(LANES))):
-        values.bring(b.add(thread, I64(THREADS)), minimum(b, b.add(i, I64(THREADS)), last))
-    barrier(b)
-    slot = u.record(minimum(b, i, last))[1]
-    there = b.and_(b.icmp_signed("<", i, u.count), b.icmp_signed("<", slot, u.slots))
-    start, end = u.run(b.select(there, slot, I64(0)))
-    number = b.sub(end, start)
-    begins = b.and_(there, b.icmp_signed("==", b.and_(b.sub(i, start), I64(BLOCK - 1)), I64(0)))
-    long = b.icmp_signed(">", number, I64(LANES))
-    with if_then(b, b.and_(begins, b.not_(long))):
-        with if_else(b, b.icmp_signed("==", number, I64(1))) as alone:
-            with alone.then():
-                u.combine(slot, (values.get(thread),))
-            with alone.otherwise():
-                with if_else(b, b.icmp_signed("<=", number, I64(SHORT))) as short:
-                    with short.then():
-                        u.combine(slot, values.sum(thread, number, 0, SHORT, 1))
-                    with short.otherwise():
-                        u.combine(slot, values.sum(thread, number, 0, LANES, 1))
-    _long_of_warp(u, batch, column, (slot, start, end, i), b.and_(begins, long), b.and_(thread, I64(WARP - 1)))
-    b.ret_void()
-    return function
-
-
-class _Values:
-    """Values of a block's updates in shared memory."""
-
-    def __init__(self, u: Updates, space: ir.Value) -> None:
-        self.u, self.space = u, space
-
-    def _place(self, index: ir.Value) -> ir.Value:
-        return offset(self.u.b, self.space, self.u.b.shl(index, I64(3)))
-
-    def bring(self, index: ir.Value, i: ir.Value) -> None:
-        self.u.builder.store(self.u.load(i), self._place(index))
-
-    def get(self, index: ir.Value) -> Value:
-        assert self.u.reducer is not None
-        return self.u.builder.load(self._place(index), self.u.reducer.dtype)
-
-    def sum(self, first: ir.Value, number: ir.Value, residue: int, lanes: int, step: int) -> State:
-        """Of a sum of ``number`` values the lanes that leave ``residue``, modulo ``step``, combined by halving."""
-        b, u = self.u.b, self.u
-        assert u.reducer is not None
-        if lanes // step <= _LEAVES:
-            found = [
-                u.among(b.icmp_signed("<", I64(k), number), self.get(b.add(first, I64(k))))
-                for k in range(residue, lanes, step)
-            ]
-            return u.tree(found)
-        x = self.sum(first, number, residue, lanes, 2 * step)
-        return u.reducer.combine(u.builder, x, self.sum(first, number, residue + step, lanes, 2 * step))
-
-
-def _long_of_warp(
-    u: Updates, batch: ir.Value, column: ir.Value, run: tuple[ir.Value, ...], wanted: ir.Value, lane: ir.Value
-) -> None:
-    """Lanes of a warp sum together the blocks that begin at the updates of some; ``run``: slot, start, end, update."""
-    b = u.b
-    mask = ptx_ops.ballot(b, wanted)
-    with loop(b, 0, b.zext(b.ctpop(mask), I64), 1, [mask]) as it:
-        left = it.values[0]
-        owner = b.cttz(left, I1(0))
-        found = tuple(b.zext(ptx_ops.shuffle(b, "idx", b.trunc(x, I32), owner), I64) for x in run)
-        state = _own_lanes(u, found[3], found[2], lane, WARP, 4)
-        for d in (16, 8, 4, 2, 1):
-            assert u.reducer is not None
-            other = tuple(shuffle_xor(b, x, d) for x in state)
-            state = u.reducer.combine(u.builder, state, other)
-        with if_then(b, b.icmp_signed("==", lane, I64(0))):
-            _finish_block(u, batch, column, found, state)
-        it.advance(b.and_(left, b.sub(left, I32(1))))
-
-
 def _partial(u: Updates, batch: ir.Value, column: ir.Value, start: ir.Value, first: ir.Value) -> ir.Value:
     """Where the partial result of a run's block lies: two places for each 4096 updates, one for runs' first blocks."""
     b, shift = u.b, BLOCK.bit_length() - 1
@@ -276,9 +228,14 @@ def _partial(u: Updates, batch: ir.Value, column: ir.Value, start: ir.Value, fir
     return offset(b, u.partials, b.mul(b.add(b.mul(row, u.width), column), I64(item_size(u.reducer.dtype))))
 
 
+def are_whole(width: int, count: int) -> bool:
+    """Whether runs of several blocks are left to the threads that have their first: those have a few at most."""
+    return width > NARROW and count <= WHOLE * BLOCK
+
+
 def partial_bytes(spec: ScatterSpec, batch: int, width: int, count: int) -> int:
-    """Bytes of all partial results: none where no run can have two blocks."""
-    if spec.op == "set" or count <= BLOCK:
+    """Bytes of all partial results: none where no run can have two blocks, or its blocks are not shared out."""
+    if spec.op == "set" or count <= BLOCK or are_whole(width, count):
         return 0
     return batch * 2 * -(-count // BLOCK) * width * item_size(compute_dtype(spec.dtype.name))
 

@@ -26,6 +26,9 @@ SHORT = 16
 GROUPS = 4
 """Groups of columns that a thread combines at most: what it finds out about a run serves them all."""
 
+WORDS = 9
+"""Of an `Updates`."""
+
 _REDUCTION = {"add": "sum", "mul": "prod", "min": "min", "max": "max"}
 
 
@@ -40,15 +43,16 @@ class Updates:
     """The args of a scatter, and what a thread reads and writes of one batch item.
 
     Words: updates, order, out, batch items, slots, width, updates of an item, layout, partial results. The layout is
-    log2 of the threads of a block along the columns.
+    log2 of the threads of a block along the columns. Updates that are ``carried`` stand in the records of the order,
+    where positions do otherwise.
     """
 
-    def __init__(self, b: ir.IRBuilder, spec: ScatterSpec, args: ir.Value, lanes: int) -> None:
-        self.b, self.spec, self.lanes = b, spec, lanes
+    def __init__(self, b: ir.IRBuilder, spec: ScatterSpec, args: ir.Value, lanes: int, carried: bool = False) -> None:
+        self.b, self.spec, self.lanes, self.carried = b, spec, lanes, carried
         self.dtype, self.builder = spec.dtype.name, Builder(b, lanes)
         self.reducer = None if spec.op == "set" else Reducer(_REDUCTION[spec.op], compute_dtype(spec.dtype.name))
         updates, order, out, self.batches, self.slots, self.width, self.count, self.layout, partials = load_args(
-            b, args, 9
+            b, args, WORDS
         )
         self.updates, self.order, self.out, self.partials = (
             device_pointer(b, p) for p in (updates, order, out, partials)
@@ -74,6 +78,8 @@ class Updates:
 
     def load(self, i: ir.Value) -> Value:
         """The i-th update in the order of slots."""
+        if self.carried:
+            return self.builder.load(offset(self.b, self.records, self.b.shl(i, I64(3))), self.dtype)
         return self.load_row(self.record(i)[0])
 
     def load_row(self, position: ir.Value) -> Value:
@@ -163,13 +169,20 @@ def _of_mask(u: Updates, mask: ir.Value) -> list[Value]:
 
 
 def build_short(module: ir.Module, name: str, spec: ScatterSpec, lanes: int, each: int) -> ir.Function:
+    """Runs of which the last update wins, of any length."""
+    function, b = new_entry(module, name, THREADS)
+    short_rows(Updates(b, spec, own_args(b, function.args[0]), lanes), each)
+    b.ret_void()
+    return function
+
+
+def short_rows(u: Updates, each: int, block: ir.Value | None = None) -> None:
     """Runs of up to `SHORT` updates (of any length, if the last one wins): rows of the tiles are sorted updates.
 
     An update's neighbours tell whether a run begins or ends with it: most are alone, and need not look up where.
     """
-    function, b = new_entry(module, name, THREADS)
-    u = Updates(b, spec, own_args(b, function.args[0]), lanes)
-    tile = Tile(b, u.layout, u.width, lanes, each)
+    b = u.b
+    tile = Tile(b, u.layout, u.width, u.lanes, each, block)
     column, inside = tile.group(0)
     with if_then(b, b.and_(inside, b.icmp_signed("<", tile.row, b.mul(u.batches, u.count)))):
         batch, i = divide(b, tile.row, u.count)
@@ -196,8 +209,6 @@ def build_short(module: ir.Module, name: str, spec: ScatterSpec, lanes: int, eac
                     with if_then(b, inside):
                         u.item(batch, column)
                         u.combine(slot, short_run(u, start, end))
-    b.ret_void()
-    return function
 
 
 def _alone(u: Updates, tile: Tile, batch: ir.Value, position: ir.Value, slot: ir.Value, each: int) -> None:

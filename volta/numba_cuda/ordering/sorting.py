@@ -55,12 +55,14 @@ class PassSpec:
     """A pass of a long sort: what is moved, and whether positions are carried.
 
     ``first``: the positions are those of the elements. ``records``: what is written are positions and keys in one word.
+    ``carried``: words that come with the elements are moved, from the first pass on, in the place of positions.
     """
 
     dtype: str
     positions: bool
     first: bool
     records: bool = False
+    carried: bool = False
 
     @property
     def kind(self) -> ir.IntType:
@@ -154,18 +156,27 @@ def build_count(module: ir.Module, name: str, spec: PassSpec) -> ir.Function:
     return function
 
 
-def build_offsets(module: ir.Module, name: str) -> ir.Function:
-    """Turn the counts of each digit into where its elements of each tile begin: a warp has one digit of a row."""
+def line_threads(tiles: int) -> int:
+    """Threads that have one digit of a row in `build_offsets`: a warp, or a block where it would take several turns."""
+    return WARP if tiles <= WARP * OFFSET_COLUMNS else THREADS
+
+
+def build_offsets(module: ir.Module, name: str, together: int) -> ir.Function:
+    """Turn the counts of each digit into where its elements of each tile begin: ``together`` threads have one digit of
+    a row (`line_threads`)."""
     function, b = new_entry(module, name, THREADS)
     p = _Pass(b, PassSpec("uint32", False, False), function.args[0])
     thread = thread_index(b)
-    warps = THREADS // WARP
-    line = b.add(b.mul(block_index(b), I64(warps)), b.lshr(thread, I64(WARP.bit_length() - 1)))
+    shift = I64(together.bit_length() - 1)
+    line = b.add(b.mul(block_index(b), I64(THREADS // together)), b.lshr(thread, shift))
     lane = b.and_(b.trunc(thread, I32), I32(WARP - 1))
+    member = b.and_(thread, I64(together - 1))
+    warp = b.lshr(b.trunc(thread, I32), I32(WARP.bit_length() - 1))
+    sums = shared_memory(module, b, f"{name}_sums", 4 * radix.WARPS) if together == THREADS else None
     counts = offset(b, p.counts, b.shl(b.mul(line, p.padded), I64(2)))
-    step = WARP * OFFSET_COLUMNS
+    step = together * OFFSET_COLUMNS
     with loop(b, 0, p.tiles, step, [I32(0)]) as it:
-        own = b.add(it.index, b.mul(b.zext(lane, I64), I64(OFFSET_COLUMNS)))
+        own = b.add(it.index, b.mul(member, I64(OFFSET_COLUMNS)))
         found, places = [], []
         for k in range(0, OFFSET_COLUMNS, _AT_ONCE):
             at = b.add(own, I64(k))
@@ -182,6 +193,9 @@ def build_offsets(module: ir.Module, name: str) -> ir.Function:
         upto = inclusive_sum(b, mine, lane)
         running = b.add(it.values[0], b.sub(upto, mine))
         whole = ptx_ops.shuffle(b, "idx", upto, I32(WARP - 1))
+        if sums is not None:
+            before, whole = _of_warps(b, sums, warp, whole)
+            running = b.add(running, before)
         for k, (place, inside) in enumerate(places):
             four = ir.Constant(_FOUR, ir.Undefined)
             for c in range(_AT_ONCE):
@@ -190,10 +204,25 @@ def build_offsets(module: ir.Module, name: str) -> ir.Function:
             with if_then(b, inside):
                 b.store(four, place, align=4 * _AT_ONCE)
         it.advance(b.add(it.values[0], whole))
-    with if_then(b, b.icmp_unsigned("==", lane, I32(0))):
+    with if_then(b, b.icmp_unsigned("==", member, I64(0))):
         b.store(it.results[0], p.total(I64(0), line), align=4)
     b.ret_void()
     return function
+
+
+def _of_warps(b: ir.IRBuilder, sums: ir.Value, warp: ir.Value, own: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """What the warps before this one have, and all of the block; the lanes of a warp say the same."""
+    barrier(b)
+    lane = b.and_(b.trunc(thread_index(b), I32), I32(WARP - 1))
+    with if_then(b, b.icmp_unsigned("==", lane, I32(0))):
+        b.store(own, offset(b, sums, b.shl(b.zext(warp, I64), I64(2))), align=4)
+    barrier(b)
+    before, whole = I32(0), I32(0)
+    for w in range(radix.WARPS):
+        found = b.load(offset(b, sums, 4 * w), align=4, typ=I32)
+        before = b.add(before, b.select(b.icmp_unsigned("<", I32(w), warp), found, I32(0)))
+        whole = b.add(whole, found)
+    return before, whole
 
 
 def build_move(module: ir.Module, name: str, spec: PassSpec) -> ir.Function:
@@ -215,7 +244,7 @@ def build_move(module: ir.Module, name: str, spec: PassSpec) -> ir.Function:
         inside.append(b.icmp_signed("<", index, p.size))
         at = b.add(base, b.select(inside[r], index, last))
         keys.append(spec.load(b, p.source, at))
-        if spec.positions and spec.first:
+        if spec.positions and spec.first and not spec.carried:
             positions.append(b.trunc(b.add(p.start, index), I32))
         elif spec.positions:
             positions.append(b.load(offset(b, p.positions, b.shl(at, I64(2))), align=4, typ=I32))

@@ -11,7 +11,7 @@ from llvmlite import ir
 
 from volta.core.errors import UnsupportedOperationError
 from volta.numba_cuda.launches import Launch
-from volta.numba_cuda.ordering import indexing, long_runs, ordering, radix, scan_steps, scattering, sorting
+from volta.numba_cuda.ordering import indexing, long_runs, narrow_runs, ordering, radix, scan_steps, scattering, sorting
 from volta.numba_cuda.ordering.call_steps import MOST, Steps
 from volta.numba_cuda.ordering.sorting import SLOT, PassSpec
 from volta.numba_cuda.processors import filling
@@ -49,24 +49,30 @@ def scatter(call: KernelCall, steps: Steps) -> Iterator[Launch]:
         partials = steps.scratch(nbytes)
     narrow = spec.op != "set" and width <= long_runs.NARROW
     if narrow:
+        carried = updates.buffer is None
         words = (updates, order, out, batch, slots, width, count, 0, partials)
         yield steps.launch(
-            f"volta_scatter_narrow_{spec.op}_{spec.dtype.name}", text, partial(long_runs.build_narrow, spec=spec),
-            batch * width * -(-count // scattering.THREADS), scattering.THREADS, words, (updates, order, out),
+            f"volta_scatter_narrow{'_carried' * carried}_{spec.op}_{spec.dtype.name}", f"{text} carried {carried}",
+            partial(narrow_runs.build_narrow, spec=spec, carried=carried),
+            batch * width * narrow_runs.windows_of(count), scattering.THREADS, words, (updates, order, out),
             (out, partials),
         )  # fmt: skip
     else:
-        each = indexing.columns_each(width // lanes, scattering.GROUPS)
-        yield step("short", partial(scattering.build_short, spec=spec, lanes=lanes, each=each), each)
-    if spec.op == "set":
-        return
-    if not narrow:
+        if spec.op == "set":
+            each = indexing.columns_each(width // lanes, scattering.GROUPS)
+            yield step("short", partial(scattering.build_short, spec=spec, lanes=lanes, each=each), each)
+            return
+        each = indexing.columns_each(width // lanes, long_runs.GROUPS)
+        shift = indexing.tile_of(-(-width // (lanes * each)))
         windows, chunks = batch * -(-count // scattering.SHORT), -(-width // long_runs.COLUMNS)
-        each = long_runs.windows_at_once(windows, chunks)
-        words = (updates, order, out, batch, slots, width, count, each, partials)
+        share, whole = long_runs.windows_at_once(windows, chunks), long_runs.are_whole(width, count)
+        long = -(-windows // share) * chunks
+        more = (updates, order, out, batch, slots, width, count, shift, partials, share, long)
         yield steps.launch(
-            f"volta_scatter_long_{spec.op}_{spec.dtype.name}", text, partial(long_runs.build_long, spec=spec),
-            -(-windows // each) * chunks, scattering.THREADS, words, (updates, order, out), (out, partials),
+            f"volta_scatter_wide{'_whole' * whole}_{spec.op}_{spec.dtype.name}_{lanes}x{each}", f"{text} whole {whole}",
+            partial(long_runs.build_wide, spec=spec, lanes=lanes, each=each, whole=whole),
+            long + indexing.blocks_of(batch * count, width, lanes, shift, each), scattering.THREADS, more,
+            (updates, order, out), (out, partials),
         )  # fmt: skip
     if nbytes:
         grid = batch * -(-count // long_runs.BLOCK) * -(-width // long_runs.FINISH_COLUMNS)
@@ -83,9 +89,36 @@ def _check(call: KernelCall, *numbers: int) -> None:
         raise UnsupportedOperationError(f"{call.describe()} on backend 'cuda' takes up to {MOST:,} elements")
 
 
+def carry_updates(calls: Sequence[KernelCall]) -> list[KernelCall]:
+    """Calls of which scatters of many single numbers have these sorted with their targets: `scatter_order` is given the
+    updates too, and `scatter` none. To look them up by position would read memory at random, a line for each number.
+    """
+    out, orders = list(calls), {}
+    for i, call in enumerate(calls):
+        if not isinstance(call.kernel, LibraryKernel):
+            continue
+        if call.kernel.name == "scatter_order":
+            orders[call.accesses[1].buffer] = i
+        elif call.kernel.name == "scatter" and _may_carry(call):
+            updates, order, result = call.accesses
+            sort = calls[orders[order.buffer]]
+            assert updates.buffer is not None
+            out[orders[order.buffer]] = attrs.evolve(
+                sort, accesses=(*sort.accesses, updates), reads=(*sort.reads, updates.buffer)
+            )
+            out[i] = attrs.evolve(call, accesses=(Access(None, 0, ()), order, result))
+    return out
+
+
+def _may_carry(call: KernelCall) -> bool:
+    assert isinstance(call.kernel, LibraryKernel) and isinstance(call.kernel.spec, ScatterSpec)
+    spec, (_, _, width, count) = call.kernel.spec, call.sizes
+    return spec.op != "set" and spec.dtype.itemsize == 4 and width == 1 and count > filling(QUADRATIC)
+
+
 def scatter_order(call: KernelCall, steps: Steps) -> Iterator[Launch]:
-    """Updates sorted by target: all compared with all, or by digits."""
-    targets, order = call.accesses
+    """Updates sorted by target: all compared with all, or by digits; these may carry the updates themselves."""
+    targets, order, *carried = call.accesses
     batch, slots, count = call.sizes
     _check(call, batch * count, slots)
     if count <= filling(QUADRATIC):
@@ -97,7 +130,9 @@ def scatter_order(call: KernelCall, steps: Steps) -> Iterator[Launch]:
         return
     keys = [steps.scratch(4 * batch * count) for _ in range(2)]
     positions = [steps.scratch(4 * batch * count) for _ in range(2)]
-    yield from _passes(steps, SLOT, slots.bit_length(), (batch, count), targets, keys, positions, order, slots)
+    yield from _passes(
+        steps, SLOT, slots.bit_length(), (batch, count), targets, keys, positions, order, slots, carried=carried
+    )
     grid = -(-batch * count // ordering.THREADS)
     words = (order, batch, slots, count)
     yield steps.launch(
@@ -107,13 +142,14 @@ def scatter_order(call: KernelCall, steps: Steps) -> Iterator[Launch]:
 
 def _passes(
     steps: Steps, dtype: str, bits: int, shape: tuple[int, int], source: Access, keys: Sequence[Access],
-    positions: Sequence[Access], out: Access, slots: int = 0, first: bool = True,
+    positions: Sequence[Access], out: Access, slots: int = 0, first: bool = True, carried: Sequence[Access] = (),
 ) -> Iterator[Launch]:  # fmt: skip
     """Radix passes over ``bits`` of elements [rows, length]: from ``source``, by way of ``keys``, to ``out``.
 
     The second of ``keys`` is written last but one. ``positions`` (none, or two arrays) are carried along: with those of
     the elements to begin with if ``first``, otherwise from the first array. In the end they lie in `final_positions`.
-    For targets ``out`` is the order of a scatter.
+    For targets ``out`` is the order of a scatter. What is ``carried`` (one array of words, or none) takes the place of
+    the positions.
     """
     rows, length = shape
     tiles = sorting.tiles_of(length)
@@ -123,29 +159,30 @@ def _passes(
     for i in range(number):
         last = i == number - 1
         begins = first and i == 0 and (bool(positions) or dtype == SLOT)
-        spec = PassSpec(dtype, bool(positions), begins, dtype == SLOT and last)
+        spec = PassSpec(dtype, bool(positions), begins, dtype == SLOT and last, bool(carried) and begins)
         to = out if last else keys[(number - 1 - i) % 2]
         held, held_to = (positions[i % 2], positions[(i + 1) % 2]) if positions else (nothing, nothing)
         if spec.first or not positions:
-            held = nothing
+            held = carried[0] if carried else nothing
         if spec.records:
             held_to = nothing
         words = (source, held, to, held_to, counts, rows, length, tiles, sorting.padded(tiles), 8 * i, slots)
         stem = f"{dtype}{'_positions' * spec.positions}{'_first' * spec.first}{'_records' * spec.records}"
         text = f"sort pass {spec}"
-        counting = attrs.evolve(spec, positions=False, records=False, first=spec.first and dtype == SLOT)
+        counting = PassSpec(dtype, False, spec.first and dtype == SLOT)
         count_name = f"volta_sort_count_{dtype}{'_first' * counting.first}"
         yield steps.launch(
             count_name, f"sort count {counting}", partial(sorting.build_count, spec=counting),
             rows * tiles, radix.THREADS, words, (source,), (counts,),
         )  # fmt: skip
+        together = sorting.line_threads(tiles)
         yield steps.launch(
-            "volta_sort_offsets", "offsets", sorting.build_offsets, rows * radix.DIGITS // radix.WARPS, radix.THREADS,
-            words, (counts,), (counts,),
+            f"volta_sort_offsets_{together}", f"offsets {together}", partial(sorting.build_offsets, together=together),
+            rows * radix.DIGITS * together // radix.THREADS, radix.THREADS, words, (counts,), (counts,),
         )  # fmt: skip
         yield steps.launch(
-            f"volta_sort_move_{stem}", text, partial(sorting.build_move, spec=spec), rows * tiles,
-            radix.THREADS, words, (source, held, counts), (to, held_to),
+            f"volta_sort_move_{stem}{'_carried' * spec.carried}", text, partial(sorting.build_move, spec=spec),
+            rows * tiles, radix.THREADS, words, (source, held, counts), (to, held_to),
         )  # fmt: skip
         source = to
 
