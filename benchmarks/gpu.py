@@ -29,6 +29,7 @@ import numpy as np  # noqa: E402
 from benchmarks import (  # noqa: E402
     cuda_attention,
     cuda_epilogues,
+    cuda_functions,
     cuda_mixed,
     cuda_runtime,
     harness,
@@ -93,6 +94,11 @@ def group_loops() -> Iterator[Row]:
         args = (v, v) if passes == 3 else (v,), (j, j) if passes == 3 else (j,)
         seconds = turns({"volta": partial(ours, *args[0]), "jax": partial(theirs, *args[1])}, ready)
         yield {"name": f"1 GB: {name}", "bytes": passes * GB, "seconds": seconds}
+
+
+def group_functions() -> Iterator[Row]:
+    """Elementwise functions, an array of 1 GB through each."""
+    yield from cuda_functions.function_rows()
 
 
 def _layer_norm(xp: Any) -> Callable[..., Any]:
