@@ -195,6 +195,36 @@ class Builder(Conversion):
         """x where x < limit, otherwise (for NaN too) the limit, which is not 0."""
         return self.select(x < limit, x, limit)
 
+    def between(self, x: Value, low: float, high: float) -> Value:
+        """x limited to [low, high], neither of which is 0; a NaN stays one."""
+        x = self.select(x > high, high, x)
+        return self.select(x < low, low, x)
+
+    def quotient(self, x: Operand, y: Value, far: bool = False) -> Value:
+        """x / y (or 1 / y) in float64, for functions of one float32: their results are compared for all of its values.
+
+        Rounded if both have at most 27 bits, of others with a rare exception; for 2^-90 < |y| < 2^90, or `far` for any
+        y as long as reciprocal and quotient are normal (of other numbers, NaN too, anything).
+        """
+        return self.div(x, y)
+
+    def inverse(self, x: Value) -> Value:
+        """1 / x as `quotient`, but only within 2^-47."""
+        return self.div(1.0, x)
+
+    def root(self, x: Value) -> Value:
+        """The square root as `quotient`, of 0 or 2^-90 < x < 2^90."""
+        return self.sqrt(x)
+
+    def inverse_root(self, x: Value) -> Value:
+        """1 / sqrt(x), in float32 correctly rounded, in float64 0.51 ULP; of numbers above 0 only for normal ones."""
+        # The residuals of the root and of the quotient are exact, since a tiny x does not occur.
+        root = self.sqrt(x)
+        inverse = 1.0 / root
+        root_error = self.fma(-root, root, x) * (0.5 * inverse) * inverse
+        better = self.fma(inverse, self.fma(-inverse, root, 1.0) - root_error, inverse)
+        return self.select(better == better, better, inverse)  # of 0, infinity and less than 0 the quotient is right
+
     # Loops.
 
     def while_any(self, condition: Callable[[Value], Value], body: Callable[[Value], Value], start: Value) -> Value:

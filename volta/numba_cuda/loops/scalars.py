@@ -26,6 +26,13 @@ class ThreadBuilder(Builder):
     def store(self, x: Value, pointer: ir.Value, dtype: str | None = None, align: int = 0) -> None:
         super().store(x, pointer, dtype, align or self._alignment(dtype or x.dtype))
 
+    def _any(self, x: Value) -> ir.Value:
+        """Lane by lane: a GPU's lanes are registers of their own."""
+        found = self._extract(x.ir, 0)
+        for i in range(1, self.lanes):
+            found = self.irbuilder.or_(found, self._extract(x.ir, i))
+        return found
+
     def _alignment(self, dtype: str) -> int:
         return min(WIDEST, self.lanes * item_size(dtype))
 
@@ -72,6 +79,66 @@ class ThreadBuilder(Builder):
         error = self.fma(-x, r, one)
         r = self.fma(r, self.fma(error, error, error), r)
         return self.fma(r, self.fma(-x, r, one), r)
+
+    def between(self, x: Value, low: float, high: float) -> Value:
+        """As two instructions."""
+        return self.max(self.min(x, high), low) if x.dtype == "float32" else super().between(x, low, high)
+
+    def quotient(self, x: Operand, y: Value, far: bool = False) -> Value:
+        """As a division, but without its branches: the quotient by a reciprocal within 2^-45, with what it leaves.
+
+        Its error before it is rounded is below 2^-90. A quotient of numbers of at most 27 bits is 2^-82 or more away
+        from halfway between two float64, so of these it is rounded.
+        """
+        r, one = self._near_inverse(y, far), self.const("float64", 1.0)
+        r = self.fma(r, self.fma(-y, r, one), r)
+        if not isinstance(x, Value):
+            if x == 1.0:
+                return self.fma(r, self.fma(-y, r, one), r)
+            x = self.const("float64", x)
+        q = x * r
+        return self.fma(self.fma(-y, q, x), r, q)
+
+    def inverse(self, x: Value) -> Value:
+        """As a division, but without its branches: one step from `reciprocal`, whose mean error is made up for."""
+        r = self._near_inverse(x, False)
+        return self.fma(r, self.fma(-x, r, self.const("float64", 1.0 + 2.0**-50)), r)
+
+    def _near_inverse(self, x: Value, far: bool) -> Value:
+        """float64: 1 / x within 2^-23, by `reciprocal`; of a number `far` from 1 that of its significand."""
+        if not far:
+            return self.cast(self.reciprocal(self.cast(x, "float32")), "float64")
+        bits, exponent = self.bitcast(x, "int64"), 0x7FF << 52
+        significand = self.bitcast((bits & ~exponent) | (1023 << 52), "float64")
+        r = self.bitcast(self._near_inverse(significand, False), "int64")
+        return self.bitcast(r - (bits & exponent) + (1023 << 52), "float64")
+
+    def root(self, x: Value) -> Value:
+        """Without branches: from 1 / sqrt(x) in float32 the root, twice with what it leaves."""
+        y = self.cast(self._near_inverse_root(self.cast(x, "float32")), "float64")
+        root, half = x * y, y * 0.5
+        root = self.fma(self.fma(-root, root, x), half, root)
+        return self.fma(self.fma(-root, root, x), half, root)
+
+    def _near_inverse_root(self, x: Value) -> Value:
+        """float32: 1 / sqrt(x) within 2^-23, from an estimate by the bits of x (within 0.035) in two steps."""
+        one = self.const("float32", 1.0)
+        y = self.bitcast(0x5F37642F - (self.bitcast(x, "int32") >> 1), "float32")
+        e = self.fma(-(x * y), y, one)
+        y = self.fma(y * e, self.fma(e, 0.375, 0.5), y)
+        return self.fma(y * self.fma(-(x * y), y, one), 0.5, y)
+
+    def inverse_root(self, x: Value) -> Value:
+        """Without a branch: one more step, with an exact residual."""
+        if x.dtype != "float32":
+            return super().inverse_root(x)
+        y = self._near_inverse_root(x)
+        near = x * y
+        e = self.fma(-self.fma(x, y, -near), y, self.fma(-near, y, self.const("float32", 1.0)))
+        y = self.fma(y * e, 0.5 + 2.0**-24, y)  # a trifle more than a half, for the two significands next to halfway
+        swapped = self.bitcast(self.bitcast(x, "int32") ^ 0x7F800000, "float32")  # 0 and infinity
+        y = self.select(x < 0.0, float("nan"), y)
+        return self.select((x == 0.0) | (x == float("inf")), swapped, y)
 
     def reciprocal_above(self, x: Value) -> Value:
         """For `divide_by`: the float64 reciprocal of a float32, larger in magnitude by 1 to 3.5 units of 2^-52."""

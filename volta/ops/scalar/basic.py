@@ -201,16 +201,9 @@ def square(b: Builder, x: Value) -> Value:
 
 def rsqrt(b: Builder, x: Value) -> Value:
     """1 / sqrt(x). float32 and float64: 0.51 ULP."""
-    # The residuals of the root and of the quotient are exact; scaling keeps that of a tiny x from underflow.
     low, up, back = (2.0**-100, 2.0**64, 2.0**32) if x.dtype == "float32" else (2.0**-900, 2.0**256, 2.0**128)
     tiny = x < low
-    scaled = b.select(tiny, x * up, x)
-    root = b.sqrt(scaled)
-    inverse = 1.0 / root
-    root_error = b.fma(-root, root, scaled) * (0.5 * inverse) * inverse
-    better = b.fma(inverse, b.fma(-inverse, root, 1.0) - root_error, inverse)
-    y = b.select(better == better, better, inverse)  # of 0, infinity and negative numbers the quotient is right
-    return b.select(tiny, y * back, y)
+    return b.inverse_root(x * b.select(tiny, b.const(x.dtype, up), 1.0)) * b.select(tiny, b.const(x.dtype, back), 1.0)
 
 
 def integer_pow(b: Builder, x: Value, exponent: int) -> Value:

@@ -34,12 +34,15 @@ _LN2_HI32, _LN2_LO32 = 0.693145751953125, 1.428606765330187e-06
 def exp(b: Builder, x: Value) -> Value:
     """e ** x. float32: 0.87 ULP; float64: 1 ULP."""
     if x.dtype == "float32":
-        x = b.select(x > 89.0, 89.0, x)
-        x = b.select(x < -104.5, -104.5, x)
-        t = b.fma(x, LOG2E, MAGIC32)
-        n = t - MAGIC32
+        x = b.between(x, -104.5, 89.0)
+        # 2^n as two powers, whose exponents are the halves of n + 2 * 127.
+        t = b.fma(x, LOG2E, MAGIC32 + 254)
+        n = t - (MAGIC32 + 254)
         r = b.fma(n, -_LN2_LO32, b.fma(n, -_LN2_HI32, x))
-        return scale(b, horner(b, r, _EXP32), magic_integer(b, t))
+        twice = b.bitcast(t, "int32")
+        half = twice >> 1
+        low, high = (b.bitcast(e << 23, "float32") for e in (half, twice - half))
+        return horner(b, r, _EXP32) * low * high
     fraction, exponent = exp_parts(b, x)
     return scale(b, fraction, exponent)
 
@@ -90,19 +93,29 @@ def exp_parts(b: Builder, x: Value, low: Value | None = None) -> tuple[Value, Va
 
 def exp_short(b: Builder, x: Value) -> Value:
     """float64: exp(x) with a relative error below 2^-32, for |x| < 700."""
+    fraction, power = exp_short_parts(b, x)
+    return times_power(b, fraction, power)
+
+
+def exp_short_parts(b: Builder, x: Value, one: float = 1.0) -> tuple[Value, Value]:
+    """`exp_short` as a number in [0.7, 1.42] and the int64 whose lowest bits are the power of two to scale it by.
+
+    ``one`` is the constant term, in which a caller may make up for small errors of its own.
+    """
     t = b.fma(x, LOG2E, MAGIC64)
-    n = t - MAGIC64
-    r = b.fma(n, -LN2_LO, b.fma(n, -LN2_HI, x))
-    fraction = b.fma(r * r, horner(b, r, table.EXP_SHORT), 1.0 + r)
-    return b.bitcast(b.bitcast(fraction, "int64") + (b.bitcast(t, "int64") << 52), "float64")
+    r = b.fma(t - MAGIC64, -LN2, x)
+    return b.fma(b.fma(horner(b, r, table.EXP_SHORT), r, 1.0), r, one), b.bitcast(t, "int64")
+
+
+def times_power(b: Builder, x: Value, power: Value) -> Value:
+    """float64: x * 2 ** power, of the `power` (int64) only the lowest bits, where all is normal."""
+    return b.bitcast(b.bitcast(x, "int64") + (power << 52), "float64")
 
 
 def exp2(b: Builder, x: Value) -> Value:
     """2 ** x, exact for integers. float32: 0.51 ULP; float64: 1 ULP."""
     if x.dtype == "float32":
-        x = b.select(x > 129.0, 129.0, x)
-        x = b.select(x < -151.0, -151.0, x)
-        return narrow(b, exp2_short(b, widen(b, x)))
+        return narrow(b, exp2_short(b, widen(b, b.between(x, -151.0, 129.0))))
     x = b.select(x > 1100.0, 1100.0, x)
     x = b.select(x < -1100.0, -1100.0, x)
     return exp2_wide(b, x, None)
@@ -131,7 +144,7 @@ def exp2_wide(b: Builder, x: Value, low: Value | None) -> Value:
 def expm1(b: Builder, x: Value) -> Value:
     """e ** x - 1, accurate near 0. float32: 0.51 ULP; float64: 2 ULP."""
     if x.dtype == "float32":
-        wide = widen(b, b.select(x < -30.0, -30.0, b.select(x > 89.0, 89.0, x)))
+        wide = widen(b, b.between(x, -30.0, 89.0))
         return b.select(x == 0.0, x, narrow(b, expm1_short(b, wide)))
     high = b.select(x > 710.0, 710.0, x)
     high = b.select(high < -60.0, -60.0, high)
@@ -169,8 +182,8 @@ def expm1_wide(b: Builder, x: Value) -> tuple[Value, Value]:
 def logistic(b: Builder, x: Value) -> Value:
     """1 / (1 + e ** -x). float32: 0.51 ULP; float64: 3 ULP."""
     if x.dtype == "float32":
-        low = b.select(x < -104.5, -104.5, b.select(x > 104.5, 104.5, x))
-        return narrow(b, 1.0 / (1.0 + exp_short(b, -widen(b, low))))
+        limited = b.between(x, -104.5, 104.5)
+        return narrow(b, b.quotient(1.0, 1.0 + exp_short(b, -widen(b, limited)), far=True))
     # e / (1 + e) where x < 0, so that the exponential never overflows.
     e = exp(b, -abs(x))
     return b.select(x < 0.0, e, 1.0) / (1.0 + e)

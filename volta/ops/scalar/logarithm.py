@@ -29,6 +29,7 @@ _LOG32 = (
     0.11330617, -0.124222, 0.10915655, -0.122887217, 0.142918676, -0.16673316, 0.199999481, -0.249999449, 0.333333343,
 )  # fmt: skip
 _SQRT_HALF_BITS = 0x3FE6A09E667F3BCD
+_TWO_THIRDS_BITS = 0x3FE5555560000000  # of 2/3 in float32
 LOG2E_LOW = 2.0355273740931033e-17
 _LOG10E, _LOG10E_LOW = 0.4342944819032518, 1.098319650216765e-17
 # log10(2) as a number of 31 bits, whose products with exponents are exact, and the rest.
@@ -50,37 +51,40 @@ def _split32(b: Builder, x: Value) -> tuple[Value, Value]:
     return b.bitcast(bits - above, "float32"), e
 
 
-def _split64(b: Builder, x: Value) -> tuple[Value, Value]:
-    """float64, normal: m in [sqrt(1/2), sqrt(2)) and the integer e, both float64, with x = 2^e m for x > 0."""
+def split64(b: Builder, x: Value, lowest: int = _SQRT_HALF_BITS) -> tuple[Value, Value]:
+    """float64, normal: m in [sqrt(1/2), sqrt(2)) and the integer e, both float64, with x = 2^e m for x > 0.
+
+    m begins at sqrt(1/2), or at the number whose bits are `lowest`.
+    """
     bits = b.bitcast(x, "int64")
-    e = (bits - _SQRT_HALF_BITS) >> 52
+    e = (bits - lowest) >> 52
     return b.bitcast(bits - (e << 52), "float64"), small_integer_to_float64(b, e)
 
 
 def split64_any(b: Builder, x: Value) -> tuple[Value, Value]:
-    """As `_split64`, subnormal numbers included."""
+    """As `split64`, subnormal numbers included."""
     subnormal = x < 2.2250738585072014e-308
-    m, e = _split64(b, b.select(subnormal, x * 2.0**54, x))
+    m, e = split64(b, b.select(subnormal, x * 2.0**54, x))
     return m, b.select(subnormal, e - 54.0, e)
 
 
 def _log1p_short(b: Builder, f: Value, coefficients: Sequence[float] = table.LOG_SHORT) -> Value:
     """float64: log(1 + f) for 1 + f in [0.66, 1.42], with a relative error below 2^-34 (by `table.LOG` 2^-50)."""
-    s = f / (f + 2.0)
+    s = b.quotient(f, f + 2.0)
     z = s * s
     return b.fma(s * z, horner(b, z, coefficients), s + s)
 
 
 def log_short(b: Builder, x: Value) -> Value:
     """float64: log of a positive normal number with a relative error below 2^-32, not near 1 beyond 2^-50."""
-    m, e = _split64(b, x)
+    m, e = split64(b, x)
     return b.fma(e, LN2, _log1p_short(b, m - 1.0))
 
 
 def log2_short(b: Builder, x: Value, coefficients: Sequence[float] = table.LOG_SHORT) -> Value:
     """float64: log2 of a positive float32, with a relative error below 2^-32 (by `table.LOG` 2^-50)."""
-    m, e = _split32(b, x)
-    return b.fma(_log1p_short(b, widen(b, m) - 1.0, coefficients), LOG2E, widen(b, e))
+    m, e = split64(b, widen(b, x), _TWO_THIRDS_BITS)
+    return b.fma(_log1p_short(b, m - 1.0, coefficients), LOG2E, e)
 
 
 def _log_parts(b: Builder, f: Value) -> tuple[Value, Value]:
@@ -126,23 +130,30 @@ def log2(b: Builder, x: Value) -> Value:
 def log10(b: Builder, x: Value) -> Value:
     """Logarithm in base 10. float32: 0.53 ULP; float64: 1 ULP."""
     if x.dtype == "float32":
-        m, e = _split32(b, x)
-        tail = _log1p_short(b, widen(b, m) - 1.0) * _LOG10E
-        return _special(b, x, narrow(b, b.fma(widen(b, e), _LOG10_2_HI + _LOG10_2_LO, tail)))
+        m, e = split64(b, widen(b, x), _TWO_THIRDS_BITS)
+        tail = _log1p_short(b, m - 1.0) * _LOG10E
+        return _special(b, x, narrow(b, b.fma(e, _LOG10_2_HI + _LOG10_2_LO, tail)))
     return _log_in_base(b, x, _LOG10E, _LOG10E_LOW, _LOG10_2_HI, _LOG10_2_LO)
 
 
 def log1p_short(b: Builder, x: Value) -> Value:
     """float64: log(1 + x) for x > -1 with a relative error below 2^-32, that of 1 + x included."""
-    m, e = _split64(b, 1.0 + x)
+    m, e = split64(b, 1.0 + x)
     f = b.select(e == 0.0, x, m - 1.0)
     return b.fma(e, LN2, _log1p_short(b, f))
+
+
+def log1p_or_log_of_double(b: Builder, x: Value, huge: Value, a: Value) -> Value:
+    """float64: `log1p_short` of x, or where `huge` log(2 a) of a positive normal number a."""
+    m, e = split64(b, b.select(huge, a, 1.0 + x))
+    f = b.select(e == 0.0, x, m - 1.0)
+    return b.fma(e, LN2, _log1p_short(b, f)) + b.select(huge, b.const("float64", LN2), 0.0)
 
 
 def log1p_wide(b: Builder, x: Value) -> Value:
     """float64: log(1 + x) for finite x > -1."""
     total = 1.0 + x
-    m, e = _split64(b, total)
+    m, e = split64(b, total)
     near = e == 0.0
     error = b.select(x >= 1.0, 1.0 - (total - x), x - (total - 1.0))
     high, low = _log_parts(b, b.select(near, x, m - 1.0))
@@ -154,5 +165,5 @@ def log1p_wide(b: Builder, x: Value) -> Value:
 def log1p(b: Builder, x: Value) -> Value:
     """log(1 + x), accurate near 0. float32: 0.51 ULP; float64: 1 ULP."""
     y = narrow(b, log1p_short(b, widen(b, x))) if x.dtype == "float32" else log1p_wide(b, x)
-    y = b.select(x == 0.0, x, b.select(x == INF, INF, y))
-    return b.select(x > -1.0, y, b.select(x == -1.0, b.const(x.dtype, -INF), NAN))
+    y = b.copysign(b.select((x == INF) | (x == -1.0), INF, y), x)  # of -0 the formula is +0
+    return b.select(x >= -1.0, y, NAN)

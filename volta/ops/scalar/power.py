@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from volta.ops.scalar import coefficients as table
-from volta.ops.scalar.exponential import exp2_short, exp2_wide
-from volta.ops.scalar.logarithm import LOG2E_LOW, log2_short, split64_any
+from volta.ops.scalar.exponential import exp2_short, exp2_wide, times_power
+from volta.ops.scalar.logarithm import LOG2E_LOW, log2_short, split64, split64_any
 from volta.ops.scalar.parts import (
     INF,
     LOG2E,
@@ -84,8 +84,7 @@ def pow(b: Builder, x: Value, y: Value) -> Value:
 def cbrt(b: Builder, x: Value) -> Value:
     """Cube root. float32 and float64: 0.51 ULP."""
     short = x.dtype == "float32"
-    wide = widen(b, x) if short else x
-    m, e = split64_any(b, abs(wide))
+    m, e = split64(b, widen(b, abs(x))) if short else split64_any(b, abs(x))
     # e = 3 k + j with j in {-1, 0, 1}.
     t = b.fma(e, 1.0 / 3.0, MAGIC64)
     k = t - MAGIC64
@@ -94,10 +93,11 @@ def cbrt(b: Builder, x: Value) -> Value:
         j > 0.0, b.const("float64", 2.0 ** (1 / 3)), b.select(j < 0.0, b.const("float64", 0.5 ** (1 / 3)), 1.0)
     )
     y = horner(b, m - 1.0, table.CBRT) * root
-    if not short:
+    if short:
+        y = narrow(b, times_power(b, y, b.bitcast(t, "int64")))
+    else:
         radicand = m * b.select(j > 0.0, b.const("float64", 2.0), b.select(j < 0.0, b.const("float64", 0.5), 1.0))
         square, low = two_product(b, y, y)
         y = y - b.fma(low, y, b.fma(square, y, -radicand)) / (3.0 * square)
-    y = b.copysign(y * power_of_two(b, magic_integer(b, t), "float64"), wide)
-    y = narrow(b, y) if short else y
-    return b.select((x == 0.0) | ~b.is_finite(x), x, y)
+        y = y * power_of_two(b, magic_integer(b, t), "float64")
+    return b.select((x == 0.0) | ~b.is_finite(x), x, b.copysign(y, x))

@@ -107,21 +107,24 @@ def _sin_wide(b: Builder, x: Value, quarters: int) -> Value:
 
 def _sin_short(b: Builder, x: Value, quarters: int) -> Value:
     """float64 from float32: sin(x + quarters pi/2) with an error far below a float32 ULP, quarters 0 or 1."""
-    x = b.select(b.is_finite(x), x, NAN)
-    large = abs(x) >= _LARGE32
+    wide = widen(b, x)
     # x + quarters pi/2 less the nearest multiple n of pi.
-    t = b.fma(x, _TWO_OVER_PI * 0.5, 0.5 * quarters) + MAGIC64
-    n = t - MAGIC64
-    k = n + n - float(quarters)
-    r = b.fma(k, -_PI_2_LOW, b.fma(k, -_PI_2, x))
+    if quarters:
+        t = b.fma(wide, _TWO_OVER_PI * 0.5, 0.5) + MAGIC64
+        k, step, step_low = b.fma(t - MAGIC64, 2.0, -1.0), _PI_2, _PI_2_LOW
+    else:
+        t = b.fma(wide, _TWO_OVER_PI * 0.5, MAGIC64)
+        k, step, step_low = t - MAGIC64, 2.0 * _PI_2, 2.0 * _PI_2_LOW
+    r = b.fma(k, -step_low, b.fma(k, -step, wide))
     sign = b.bitcast(t, "int64") << 63
 
     def reduce_large(b: Builder, x: Value) -> list[Value]:
         r, _, q = _reduce_large(b, x)
         q = q + quarters
-        return [b.select((q & 1) != 0, _PI_2 - abs(r), r), q << 62]
+        r = b.select((q & 1) != 0, _PI_2 - abs(r), r)
+        return [b.select(b.is_finite(x), r, NAN), q << 62]
 
-    r, sign = b.rarely(large, reduce_large, [x], [r, sign])
+    r, sign = b.rarely(abs(x) >= _LARGE32, reduce_large, [wide], [r, sign])
     s = r * r
     y = b.fma(r * s, horner(b, s, table.SIN_SHORT), r)
     return b.bitcast(b.bitcast(y, "int64") ^ (sign & (-1 << 63)), "float64")
@@ -130,21 +133,21 @@ def _sin_short(b: Builder, x: Value, quarters: int) -> Value:
 def sin(b: Builder, x: Value) -> Value:
     """Sine. float32: 0.51 ULP; float64: 1 ULP; over the whole range."""
     if x.dtype == "float32":
-        return b.select(x == 0.0, x, narrow(b, _sin_short(b, widen(b, x), 0)))
+        return b.select(x == 0.0, x, narrow(b, _sin_short(b, x, 0)))
     return b.select(x == 0.0, x, _sin_wide(b, x, 0))
 
 
 def cos(b: Builder, x: Value) -> Value:
     """Cosine. float32: 0.51 ULP; float64: 1 ULP; over the whole range."""
     if x.dtype == "float32":
-        return narrow(b, _sin_short(b, widen(b, x), 1))
+        return narrow(b, _sin_short(b, x, 1))
     return _sin_wide(b, x, 1)
 
 
 def tan(b: Builder, x: Value) -> Value:
     """Tangent. float32: 0.51 ULP; float64: 1 ULP; over the whole range."""
     if x.dtype == "float32":
-        return b.select(x == 0.0, x, narrow(b, _tan_short(b, widen(b, x))))
+        return b.select(x == 0.0, x, narrow(b, _tan_short(b, x)))
     r, rest, q = _reduce(b, x)
     sin_head, sin_tail, cos_head, cos_tail = _kernels(b, r, rest)
     odd = (q & 1) != 0
@@ -157,18 +160,19 @@ def tan(b: Builder, x: Value) -> Value:
 
 
 def _tan_short(b: Builder, x: Value) -> Value:
-    x = b.select(b.is_finite(x), x, NAN)
-    t = b.fma(x, _TWO_OVER_PI, MAGIC64)
+    """float64 from float32: tan(x) with an error far below a float32 ULP."""
+    wide = widen(b, x)
+    t = b.fma(wide, _TWO_OVER_PI, MAGIC64)
     n = t - MAGIC64
-    r = b.fma(n, -_PI_2_LOW, b.fma(n, -_PI_2, x))
+    r = b.fma(n, -_PI_2_LOW, b.fma(n, -_PI_2, wide))
 
     def reduce_large(b: Builder, x: Value) -> list[Value]:
         r, _, q = _reduce_large(b, x)
-        return [r, q]
+        return [b.select(b.is_finite(x), r, NAN), q]
 
-    r, q = b.rarely(abs(x) >= _LARGE32, reduce_large, [x], [r, b.bitcast(t, "int64")])
+    r, q = b.rarely(abs(x) >= _LARGE32, reduce_large, [wide], [r, b.bitcast(t, "int64")])
     s = r * r
     sine = b.fma(r * s, horner(b, s, table.SIN_SHORT), r)
     cosine = b.fma(s * s, horner(b, s, table.COS_SHORT), b.fma(s, -0.5, 1.0))
     odd = (q & 1) != 0
-    return b.select(odd, -cosine, sine) / b.select(odd, sine, cosine)
+    return b.quotient(b.select(odd, -cosine, sine), b.select(odd, sine, cosine))
