@@ -38,7 +38,7 @@ def variants(f, *shapes, dtype="float32"):
 CHOICES = {
     "map": (lambda x: x + 1, ((1 << 18, 1024),), ("4x1n", 262144, 256, 0)),
     "turned map": (lambda x: x.T + 1, ((1 << 18, 1024),), ("turned0of0x64x64", 65536, 256, 0)),
-    "dear map": (vnp.exp, ((1 << 18, 1024),), ("4x4nl", 131072, 128, 0)),
+    "dear map": (vnp.exp, ((1 << 18, 1024),), ("4x4nb128x12", 131072, 128, 0)),
     "small map": (lambda x: x + 1, ((1000,),), ("4x1n", 1, 256, 0)),
     "map with a tail": (lambda x: x + 1, ((1003,),), ("4x1nt", 1, 256, 0)),
     "map that is read apart": (lambda x: x[:, ::3] + 1, ((64, 96),), ("4x1n", 2, 256, 0)),
@@ -173,24 +173,33 @@ def test_two_ways_to_share_columns_out_have_the_same_bits(monkeypatch, shape):
     check_on_host(lambda x: vnp.sum(x * 2, 0) + 1, normal(4200, 12), orders=("shuffled",), kernels=KERNELS)
 
 
+LEAN, WIDE, LOOPED = (bound for _, bound in nests_map.BOUNDS)
+
+
 @pytest.mark.parametrize(
-    "lanes, groups, lean", [(4, 1, False), (4, 2, False), (2, 3, False), (1, 4, False), (4, 4, True)]
+    "lanes, groups, bound", [(4, 1, None), (4, 2, WIDE), (2, 3, None), (1, 4, None), (4, 4, LEAN), (4, 4, LOOPED)]
 )
-def test_two_ways_to_share_a_map_out_have_the_same_bits(monkeypatch, lanes, groups, lean):
-    monkeypatch.setattr(nests_map, "choose_map", lambda call: nests_map.MapVariant(lanes, groups, True, False, lean))
+def test_two_ways_to_share_a_map_out_have_the_same_bits(monkeypatch, lanes, groups, bound):
+    monkeypatch.setattr(nests_map, "choose_map", lambda call: nests_map.MapVariant(lanes, groups, True, False, bound))
     check_on_host(lambda x: nn.gelu(x) + x[:1], normal(33, 64), orders=("shuffled",), kernels=KERNELS)
 
 
-def test_only_what_needs_few_registers_is_lean():
-    def lean(f, dtype="float32"):
+def test_a_bound_on_registers_is_that_of_the_dear_operations():
+    def bound(f, dtype="float32"):
         ((name, _, threads, _),) = variants(f, (1 << 10, 1 << 10), dtype=dtype)
-        assert threads == (128 if name.endswith("l") else 256)
-        return name.endswith("l")
+        found = next((x for x in (LEAN, WIDE, LOOPED) if f"b{x.threads}x{x.resident}" in name), None)
+        assert threads == (found.threads if found else 256)
+        return found
 
-    assert all(map(lean, (nn.gelu, vnp.tanh, vnp.exp, lambda x: vnp.where(x > 0, vnp.log(x), 1.0))))
-    assert not lean(lambda x: x + 1)  # nothing dear
-    assert not any(map(lean, (vnp.log1p, nn.sigmoid, vnp.sin, lambda x: vnp.exp(x) / vnp.tanh(x))))  # much to hold
-    assert not lean(nn.gelu, "float16") and not lean(nn.gelu, "float64")
+    for f in (nn.gelu, vnp.tanh, vnp.exp, lambda x: vnp.where(x > 0, vnp.log(x), 1.0)):
+        assert bound(f) == LEAN
+    for f in (vnp.log1p, nn.sigmoid, nn.softplus, nn.mish, vnp.sin, lambda x: vnp.exp(vnp.log1p(x))):
+        assert bound(f) == WIDE
+    assert bound(volta.lax.erf_inv) == LOOPED
+    much = (volta.lax.erfc, lambda x: vnp.exp(x) / vnp.tanh(x), lambda x: vnp.sin(x) * vnp.cos(x))  # to hold
+    for f in (lambda x: x + 1, *much):
+        assert bound(f) is None
+    assert bound(nn.gelu, "float16") is None and bound(nn.gelu, "float64") is None
 
 
 PARTS = [(4, 1, False), (2, 64, False), (2, 32, True)]

@@ -25,10 +25,6 @@ from volta.xla_like.phases import EXPENSIVE
 from volta.xla_like.views import prod
 
 THREADS = 256
-LEAN_THREADS, LEAN_RESIDENT = 128, 12
-"""Threads of a block of a lean kernel, and such blocks that a multiprocessor holds at least: the 40 registers that a
-thread may then have let the next group's read begin before the last group's result, which 32 would not."""
-
 LANES = 4
 """Neighbouring elements that a thread computes together, where every access allows it."""
 
@@ -38,9 +34,6 @@ LIGHT = 40
 DEAR = 12
 """Bodies of more operations than this may take longer than reading and writing, and those with a dear operation."""
 
-LEAN = frozenset("exp log tanh erf sqrt".split())
-"""Dear operations that need few registers, in float32."""
-
 DEAR_GROUPS = 4
 """Groups that a thread computes where that takes longer than reading and writing them."""
 
@@ -49,24 +42,53 @@ FILLED = 1 << 20
 
 
 @attrs.frozen
+class Bound:
+    """How many registers a dear body may have: those of `resident` blocks of `threads` fill a multiprocessor.
+
+    Left to itself the driver's assembler takes as many as let it do the most at once, and one or two blocks remain.
+    ``groups`` for a thread, emitted at once, or ``looped``.
+    """
+
+    threads: int
+    resident: int
+    groups: int
+    looped: bool = False
+
+
+LEAN = frozenset("exp log tanh erf sqrt".split())
+"""Dear operations that need few registers, in float32 throughout."""
+
+WIDE = frozenset("logistic log1p log2 log10 rsqrt cbrt sinh cosh asinh acosh atanh asin acos atan sin cos".split())
+"""Dear operations of float32 that need more, in float64 or with several residuals."""
+
+BOUNDS = (
+    (LEAN, Bound(128, 12, DEAR_GROUPS)),  # 40: with 32 the next group's read would not begin before the last result
+    (LEAN | WIDE, Bound(256, 6, 2)),  # 40 too, of which two groups' results leave enough
+    (frozenset(["erf_inv"]), Bound(256, 4, DEAR_GROUPS, looped=True)),  # 64
+)
+"""By what a body's dear operations are among; each measured on an H200."""
+
+
+@attrs.frozen
 class MapVariant:
     """How a map is shared out: neighbours in a group, groups a thread, and whether 32 bits hold all indices.
 
-    ``tail``: the last elements, fewer than a group, are computed one by one. ``lean``: few registers are enough.
+    ``tail``: the last elements, fewer than a group, are computed one by one. ``bound``: on its registers.
     """
 
     lanes: int
     groups: int
     narrow: bool
     tail: bool
-    lean: bool = False
+    bound: Bound | None = None
 
     @property
     def threads(self) -> int:
-        return LEAN_THREADS if self.lean else THREADS
+        return self.bound.threads if self.bound else THREADS
 
     def suffix(self) -> str:
-        return f"{self.lanes}x{self.groups}{'n' * self.narrow}{'t' * self.tail}{'l' * self.lean}"
+        bound = f"b{self.bound.threads}x{self.bound.resident}{'o' * self.bound.looped}" if self.bound else ""
+        return f"{self.lanes}x{self.groups}{'n' * self.narrow}{'t' * self.tail}{bound}"
 
 
 def choose_map(call: KernelCall) -> MapVariant:
@@ -82,7 +104,8 @@ def choose_map(call: KernelCall) -> MapVariant:
     groups = max(1, (DEAR_GROUPS if is_dear(kernel) or not loads else 4 // lanes) // max(1, loads))
     if total < filling(FILLED):
         groups = 1
-    return MapVariant(lanes, groups, narrow, tail, groups == DEAR_GROUPS and is_lean(kernel))
+    bound = bound_of(kernel) if groups == DEAR_GROUPS else None
+    return MapVariant(lanes, bound.groups if bound else groups, narrow, tail, bound)
 
 
 def operations(kernel: LoopKernel) -> list[str]:
@@ -94,11 +117,15 @@ def is_dear(kernel: LoopKernel) -> bool:
     return len(operations(kernel)) > DEAR or any(name in EXPENSIVE for name in operations(kernel))
 
 
-def is_lean(kernel: LoopKernel) -> bool:
-    """Whether a dear body needs few registers: of moderate length, in float32 throughout."""
+def bound_of(kernel: LoopKernel) -> Bound | None:
+    """The bound for a dear body of moderate length, in float32 throughout but for what functions do inside."""
     dear = [x for x in operations(kernel) if x in EXPENSIVE]
     plain = all(x.dtype.name in ("float32", "bool") for x in kernel.body)
-    return is_dear(kernel) and plain and len(operations(kernel)) <= LIGHT and LEAN.issuperset(dear)
+    if not is_dear(kernel) or not plain or len(operations(kernel)) > LIGHT:
+        return None
+    if sum(x in WIDE for x in dear) > 1:  # computed at once they need more than one after the other
+        return None
+    return next((bound for among, bound in BOUNDS if among.issuperset(dear)), None)
 
 
 def grid_of_map(call: KernelCall, v: MapVariant) -> int:
@@ -115,7 +142,7 @@ def extra_words(call: KernelCall, v: MapVariant) -> list[int]:
 
 def build_map(module: ir.Module, name: str, kernel: LoopKernel, v: MapVariant) -> ir.Function:
     """A thread computes `groups` groups of `lanes` neighbours, the width of a block apart."""
-    function, b = new_entry(module, name, v.threads, LEAN_RESIDENT if v.lean else None)
+    function, b = new_entry(module, name, v.threads, v.bound.resident if v.bound else None)
     e = ThreadEmitter(b, own_args(b, function.args[0]), kernel, v.narrow)
     dims = list(e.sizes[: kernel.rank])
     if v.lanes > 1:
@@ -153,7 +180,7 @@ def build_map(module: ir.Module, name: str, kernel: LoopKernel, v: MapVariant) -
     if v.groups == 1:
         with if_then(b, b.icmp_signed("<", start, whole)):
             element(start, v.lanes)()
-    elif len(operations(kernel)) > LIGHT:
+    elif len(operations(kernel)) > LIGHT or (v.bound and v.bound.looped):
         one_by_one()
     else:  # loads of several groups are on their way at once; stores come last, since they may be in place
         ends = b.add(start, I64(v.threads * (v.groups - 1)))
