@@ -98,7 +98,8 @@ class QueryTiles(Products):
         return b.icmp_signed("<=", block, b.add(self.position, self.lane_row()))
 
     def bounds(self, block: ir.Value) -> tuple[ir.Value, ir.Value]:
-        """Keys of the block, in whole groups: those that every row of the warp sees, and those that some row sees."""
+        """Keys of the block: those that every row of the warp sees, in steps of `whole`; those that some row sees, in
+        whole groups."""
         b, tile = self.b, self.tile
         if self.spec.masked:
             return I64(0), I64(BLOCK)
@@ -109,11 +110,11 @@ class QueryTiles(Products):
             every = minimum(b, every, b.add(first, I64(1)))
             some = minimum(b, some, b.add(first, I64(tile.warp_rows)))
 
-        def clamp(x: ir.Value, up: int) -> ir.Value:
-            x = minimum(b, b.and_(b.add(x, I64(up)), I64(-self.group)), I64(BLOCK))
+        def clamp(x: ir.Value, whole: int) -> ir.Value:
+            x = minimum(b, b.and_(x, I64(-whole)), I64(BLOCK))
             return b.select(b.icmp_signed("<", x, I64(0)), I64(0), x)
 
-        return clamp(every, 0), clamp(some, self.group - 1)
+        return clamp(every, self.whole), clamp(b.add(some, I64(self.group - 1)), self.group)
 
 
 class _Forward(QueryTiles):

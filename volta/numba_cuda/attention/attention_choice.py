@@ -111,10 +111,11 @@ def tile_of(
     copies, room = level_of(capability) >= (8, 0), shared_of(capability)
     for shape in _SHAPES[kernel]:
         parked = shape.rows_each == 8 and kernel != "attention"
+        ahead = shape.rows_each == 8 and kernel == "attention" and spec.accumulator == "float32"
         fitting = []
         for warps in shape.warps if words <= shape.most else ():
             for places in range(shape.places, 0, -1):
-                tile = AttentionTile(shape.rows_each, shape.across, warps, whole, copies, places, parked)
+                tile = AttentionTile(shape.rows_each, shape.across, warps, whole, copies, places, parked, ahead=ahead)
                 if tile_bytes(kernel, spec, tile) <= room:
                     fitting.append(tile)
                     break

@@ -1,7 +1,9 @@
 """Products of tiles in shared memory, with sums in registers: scores of pairs of rows, and pairs times rows.
 
-What an iteration needs first is read in the one before it, so that no thread waits for shared memory: the streamed
-operand as soon as the last row is done with it. Reads that are not pinned LLVM moves back to their use.
+A row of the left operand is read while the row before it is multiplied, a group of the right operand as soon as the
+last row is done with it. So that no thread waits for shared memory, a kernel may instead read ahead: while one group of
+the right operand is multiplied, the next is read, a part with each row. Two groups are then one iteration, so that they
+trade places without being moved. Reads that are not pinned LLVM moves back to their use.
 """
 
 from __future__ import annotations
@@ -20,50 +22,57 @@ class Products(Tiles):
         found = b.load(pointer, align=WIDE, typ=ir.VectorType(self.kind, self.group))
         return [b.extract_element(found, I32(i)) for i in range(self.group)]
 
+    def element(self, pointer: ir.Value, nbytes: int) -> ir.Value:
+        return self.b.load(offset(self.b, pointer, nbytes), typ=self.kind, align=self.size)
+
     def scores(self, left: Matrix, right: Matrix, whole: ir.Value | None = None) -> list[ir.Value]:
         """DOT of each of the thread's rows of `left` and of `right`, one chain over all columns.
 
         They may have fewer than the matrices: so many ``whole`` groups.
         """
-        b, rows, columns, group = self.b, self.tile.rows_each, self.columns, self.group
+        b, rows, columns, group, ahead = self.b, self.tile.rows_each, self.columns, self.group, self.tile.ahead
         first = b.add(b.mul(self.warp, I64(self.tile.warp_rows)), self.ty)
         lefts = offset(b, left.pointer, b.mul(first, I64(left.line)))
         rights = offset(b, right.pointer, b.mul(self.tx, I64(right.line)))
         groups, rest = divmod(left.width, group)
         sums = [self.zero] * (rows * columns)
 
-        def places(shift: ir.Value) -> tuple[list[ir.Value], list[ir.Value]]:
-            x, y = offset(b, lefts, shift), offset(b, rights, shift)
-            return (
-                [offset(b, x, r * self.down * left.line) for r in range(rows)],
-                [offset(b, y, c * self.tile.across * right.line) for c in range(columns)],
-            )
+        def left_group(shift: ir.Value, step: int, r: int) -> list[ir.Value]:
+            return self.vector(offset(b, offset(b, lefts, shift), step * WIDE + r * self.down * left.line))
+
+        def right_group(shift: ir.Value, step: int, c: int) -> list[ir.Value]:
+            return self.vector(offset(b, offset(b, rights, shift), step * WIDE + c * self.tile.across * right.line))
 
         if groups:
-            stop = I64(groups * WIDE) if whole is None else b.mul(whole, I64(WIDE))
-            at_left, at_right = places(I64(0))
-            ahead = [*self.vector(at_left[0]), *(v for place in at_right for v in self.vector(place))]
-            with loop(b, 0, stop, WIDE, [*sums, *ahead]) as it:
-                out, x, y = it.values[: len(sums)], it.values[len(sums) :][:group], it.values[len(sums) + group :]
-                at_left, _ = places(it.index)
-                next_left, next_right = places(b.add(it.index, I64(WIDE)))
-                out = list(out)
-                next_y = []
-                for r in range(rows):
-                    bottom = r == rows - 1
-                    xs, x = x, self.vector(next_left[0] if bottom else at_left[r + 1])
-                    for c in range(columns):
-                        for e, value in enumerate(xs):
-                            out[r * columns + c] = fma(b, value, y[c * group + e], out[r * columns + c])
-                        if bottom:
-                            next_y += self.vector(next_right[c])
-                if self.tile.ahead:
+            stop, counts = I64(groups * WIDE), [groups]
+            if whole is not None:
+                stop, counts = b.mul(whole, I64(WIDE)), [self.spec.head // group, self.spec.value_head // group]
+            steps = 2 if ahead and all(count % 2 == 0 for count in counts) else 1
+            zero = I64(0)
+            now = [*left_group(zero, 0, 0), *(v for c in range(columns) for v in right_group(zero, 0, c))]
+            with loop(b, 0, stop, steps * WIDE, [*sums, *now]) as it:
+                out, now = list(it.values[: len(sums)]), list(it.values[len(sums) :])
+                x, y = now[:group], now[group:]
+                for step in range(steps):
+                    next_y: list[ir.Value] = []
+                    for r in range(rows):
+                        xs, x = x, left_group(it.index, step + (r + 1) // rows, (r + 1) % rows)
+                        for c in range(r * columns // rows, (r + 1) * columns // rows) if ahead else ():
+                            next_y += right_group(it.index, step + 1, c)
+                        for c in range(columns):
+                            for e, value in enumerate(xs):
+                                out[r * columns + c] = fma(b, value, y[c * group + e], out[r * columns + c])
+                            if r == rows - 1 and not ahead:
+                                next_y += right_group(it.index, step + 1, c)
+                    y = next_y
+                if ahead:
                     pin_reads(b)
-                it.advance(*out, *x, *next_y)
+                it.advance(*out, *x, *y)
             sums = list(it.results[: len(sums)])
         for i in range(rest):
-            at_left, at_right = places(I64(groups * WIDE + i * self.size))
-            xs, ys = ([b.load(place, typ=self.kind, align=self.size) for place in x] for x in (at_left, at_right))
+            shift = groups * WIDE + i * self.size
+            xs = [self.element(lefts, shift + r * self.down * left.line) for r in range(rows)]
+            ys = [self.element(rights, shift + c * self.tile.across * right.line) for c in range(columns)]
             sums = [fma(b, xs[n // columns], ys[n % columns], x) for n, x in enumerate(sums)]
         return sums
 
@@ -71,30 +80,40 @@ class Products(Tiles):
         """Groups of columns of a matrix of this width that a thread has in `apply`."""
         return -(-width // (self.tile.across * self.group))
 
+    @property
+    def whole(self) -> int:
+        """Columns of an iteration of `apply`."""
+        return self.group * (2 if self.tile.ahead else 1)
+
     def apply(self, pairs: Matrix, right: Matrix, stop: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
-        """Go on with chains over columns ``0 .. stop`` (whole groups) of the warp's `pairs`, times rows of `right`."""
-        b, rows, group = self.b, self.tile.rows_each, self.group
+        """Go on with chains over columns ``0 .. stop`` (in steps of `whole`) of the warp's `pairs`, times `right`."""
+        b, rows, group, ahead = self.b, self.tile.rows_each, self.group, self.tile.ahead
         each = self.groups_of(right.width) * group
         last = b.sub(stop, I64(group))
-        ahead = [
-            *self._pair_group(pairs, 0, I64(0)),
-            *(v for k in range(group) for v in self.columns_of(right, I64(0), k)),
-        ]
-        with loop(b, 0, stop, group, [*sums, *ahead]) as it:
-            out, x, y = list(it.values[: len(sums)]), it.values[len(sums) :][:group], it.values[len(sums) + group :]
-            following = minimum(b, b.add(it.index, I64(group)), last)
-            next_y = []
-            for r in range(rows):
-                bottom = r == rows - 1
-                xs, x = x, self._pair_group(pairs, 0 if bottom else r + 1, following if bottom else it.index)
-                for k, value in enumerate(xs):
-                    for n in range(each):
-                        out[r * each + n] = fma(b, value, y[k * each + n], out[r * each + n])
-                    if bottom:
+        zero = I64(0)
+        now = [*self._pair_group(pairs, 0, zero), *(v for k in range(group) for v in self.columns_of(right, zero, k))]
+        with loop(b, 0, stop, self.whole, [*sums, *now]) as it:
+            out, now, column = list(it.values[: len(sums)]), list(it.values[len(sums) :]), it.index
+            x, y = now[:group], now[group:]
+            for start in range(0, self.whole, group):
+                following = b.add(column, I64(group))
+                if start + group == self.whole:
+                    following = minimum(b, following, last)
+                next_y: list[ir.Value] = []
+                for r in range(rows):
+                    bottom = r == rows - 1
+                    xs, x = x, self._pair_group(pairs, 0 if bottom else r + 1, following if bottom else column)
+                    for k in range(r * group // rows, (r + 1) * group // rows) if ahead else ():
                         next_y += self.columns_of(right, following, k)
-            if self.tile.ahead:
+                    for k, value in enumerate(xs):
+                        for n in range(each):
+                            out[r * each + n] = fma(b, value, y[k * each + n], out[r * each + n])
+                        if bottom and not ahead:
+                            next_y += self.columns_of(right, following, k)
+                y, column = next_y, following
+            if ahead:
                 pin_reads(b)
-            it.advance(*out, *x, *next_y)
+            it.advance(*out, *x, *y)
         return list(it.results[: len(sums)])
 
     def apply_present(
