@@ -110,8 +110,13 @@ class AttentionKernel:
         found: Value = exp_of_negative(self.one, self.one.value(x, self.dtype))
         return found.ir
 
-    def weights(self, values: Sequence[ir.Value], totals: Sequence[ir.Value]) -> list[ir.Value]:
-        """exp of each value, divided by its total; few instructions where no value is extreme."""
+    def weights(
+        self, values: Sequence[ir.Value], totals: Sequence[ir.Value], ratios: Sequence[ir.Value] | None = None
+    ) -> list[ir.Value]:
+        """exp of each value, divided by its total; few instructions where no value is extreme.
+
+        ``ratios``: the `ratio` of each total, if it is known (float32).
+        """
         b = self.b
 
         def plain() -> list[ir.Value]:
@@ -119,19 +124,26 @@ class AttentionKernel:
 
         if self.size != 4:
             return plain()
+        if ratios is None:
+            found = {total: self.ratio(total) for total in dict.fromkeys(totals)}
+            ratios = [found[total] for total in totals]
         usual = b.fcmp_ordered("<=", self._largest([self.magnitude(x) for x in values]), self.constant(_USUAL))
-        ratios: dict[ir.Value, ir.Value] = {}
-        for total in dict.fromkeys(totals):
-            ratios[total] = b.fdiv(self.constant(1.0), total)
-            for operator, bound in ((">=", 1.0), ("<=", _LARGEST_TOTAL)):
-                usual = b.and_(usual, b.fcmp_ordered(operator, total, self.constant(bound)))
+        for ratio in dict.fromkeys(ratios):
+            usual = b.and_(usual, b.fcmp_ordered("ord", ratio, ratio))
         with if_else(b, usual) as branch:
             with branch.then():
-                found = [exp_moderate(self.one, self.one.value(x, self.dtype)).ir for x in values]
-                branch.give(*[self._quotient(x, y, ratios[y]) for x, y in zip(found, totals, strict=True)])
+                powers = [exp_moderate(self.one, self.one.value(x, self.dtype)).ir for x in values]
+                branch.give(*[self._quotient(*x) for x in zip(powers, totals, ratios, strict=True)])
             with branch.otherwise():
                 branch.give(*plain())
         return branch.results
+
+    def ratio(self, total: ir.Value) -> ir.Value:
+        """1 / total, rounded once; NaN if the total is not a usual one."""
+        b, one = self.b, self.constant(1.0)
+        low = b.fcmp_ordered(">=", total, one)
+        usual = b.and_(low, b.fcmp_ordered("<=", total, self.constant(_LARGEST_TOTAL)))
+        return b.select(usual, b.fdiv(one, total), self.constant(float("nan")))
 
     def _quotient(self, x: ir.Value, y: ir.Value, ratio: ir.Value) -> ir.Value:
         """x / y correctly rounded, from RN(1 / y), where nothing overflows or is subnormal on the way.

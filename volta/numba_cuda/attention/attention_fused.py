@@ -40,7 +40,7 @@ def fused_bytes(spec: AttentionSpec, tile: AttentionTile) -> int:
     """Shared memory of a block of threads."""
     widest = max(spec.head, spec.value_head)
     pairs = BLOCK * pairs_line(tile.across, 4)
-    return 4 * matrix_bytes(BLOCK, widest, 4) + 2 * pairs + len(STATS) * BLOCK * 4 + WIDE
+    return 4 * matrix_bytes(BLOCK, widest, 4) + 2 * pairs + (_RATIO + 1) * BLOCK * 4 + WIDE
 
 
 def build_attention_backward(module: ir.Module, name: str, spec: AttentionSpec, tile: AttentionTile) -> ir.Function:
@@ -49,6 +49,10 @@ def build_attention_backward(module: ir.Module, name: str, spec: AttentionSpec, 
     _Gradients(b, function, spec, tile).emit(dynamic_shared(module, b))
     b.ret_void()
     return function
+
+
+_TOP, _TOTAL, _DELTA, _RATIO = range(4)
+"""What is kept of each query, in this order: `STATS`, and the `ratio` of its total."""
 
 
 @attrs.frozen
@@ -96,7 +100,7 @@ class _Gradients(QueryTurns):
         self.matrices = _Two(Matrix(offset(b, space, 4 * nbytes), BLOCK, line), BLOCK * line)
         self.keys = attrs.evolve(self.residents.first, width=spec.head)
         self.stats_place = offset(b, space, 4 * nbytes + 2 * BLOCK * line)
-        self.rest = offset(b, self.stats_place, len(STATS) * BLOCK * 4)
+        self.rest = offset(b, self._stats(_RATIO), BLOCK * 4)
 
     def emit(self, space: ir.Value) -> None:
         b, spec = self.b, self.spec
@@ -146,12 +150,13 @@ class _Gradients(QueryTurns):
         b, c = self.b, self.columns
         self.arrived()
         self.pass_on(b.sub(block, I64(BLOCK)))
+        self._find_ratios()
         products = self.scores(self.residents.of(b, self.team), self.arriving.of(b, self.team), self._groups())
         weights, slopes = (self.matrices.of(b, I64(i)) for i in range(2))
         mixed = self.mixed(block)
         self._weigh(block, weights, products, mixed)
         with if_then(b, b.not_(self.scoring)):
-            deltas = self._stats_of(Arg.DELTA)
+            deltas = self._stats_of(_DELTA)
             shifted = [b.fsub(x, deltas[i % c]) for i, x in enumerate(products)]
             found = [b.fmul(p, x) for p, x in zip(self.own_pairs(weights), shifted, strict=True)]
             self.put(self.pair_places(slopes), found, mixed, lambda: self.visible(block))
@@ -182,9 +187,9 @@ class _Gradients(QueryTurns):
                 mine.give(*scored.results)
             with mine.otherwise():
                 mine.give(*[b.load(place, typ=self.kind, align=4) for place in places[half:]])
-        tops, totals = self._stats_of(Arg.M), self._stats_of(Arg.L)
+        tops, totals, ratios = (self._stats_of(x) for x in (_TOP, _TOTAL, _RATIO))
         shifted = [b.fsub(x, tops[i % c]) for i, x in enumerate(mine.results)]
-        found = self.weights(shifted, [totals[i % c] for i in range(half)])
+        found = self.weights(shifted, [totals[i % c] for i in range(half)], [ratios[i % c] for i in range(half)])
         behind = b.mul(self.team, I64(self.tile.rows_each // 2 * self.down * weights.line))
 
         def seen() -> list[ir.Value]:
@@ -194,11 +199,22 @@ class _Gradients(QueryTurns):
         self.put([offset(b, place, behind) for place in places[:half]], found, mixed, seen)
         self.meet()
 
-    def _stats_of(self, arg: Arg) -> list[ir.Value]:
+    def _find_ratios(self) -> None:
+        """Leave the ratios of the queries' totals: once, where all threads would find them again."""
+        b = self.b
+        number = b.sub(self.thread, I64(self.tile.threads - BLOCK))
+        with if_then(b, b.icmp_signed(">=", number, I64(0))):
+            total, ratio = (offset(b, self._stats(x), b.mul(number, I64(4))) for x in (_TOTAL, _RATIO))
+            b.store(self.ratio(b.load(total, typ=self.kind, align=4)), ratio, align=4)
+
+    def _stats_of(self, which: int) -> list[ir.Value]:
         """Of the thread's queries."""
         b = self.b
-        start = offset(b, self.stats_place, b.mul(b.add(self.tx, I64(STATS.index(arg) * BLOCK)), I64(4)))
+        start = offset(b, self._stats(which), b.mul(self.tx, I64(4)))
         return [b.load(offset(b, start, c * self.tile.across * 4), typ=self.kind, align=4) for c in range(self.columns)]
+
+    def _stats(self, which: int) -> ir.Value:
+        return offset(self.b, self.stats_place, which * BLOCK * 4)
 
     def _groups(self) -> ir.Value | None:
         """Groups of columns of the team's operands, where the teams' differ."""
