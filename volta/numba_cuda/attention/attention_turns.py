@@ -19,8 +19,8 @@ from volta.numba_cuda.target.ptx_turns import await_turn, pass_turn, read_in_tur
 from volta.numba_cuda.target.threads import barrier, device_pointer
 from volta.xla_like.attention import BLOCK, Arg, AttentionSpec
 
-_KEYS = 4
-"""Keys of an iteration of the queries' gradients."""
+_KEYS, _LEAD = 16, 1
+"""Keys of an iteration of the queries' gradients, and how many keys ahead they are read."""
 
 
 def turn_words(heads: int, t: int) -> int:
@@ -143,18 +143,21 @@ class QueryTurns(KeyTiles):
         return [self.b.extract_element(vector, I32(e)) for e in range(self.group)]
 
     def _places(self, base: ir.Value, stride: ir.Value, block: ir.Value) -> list[tuple[ir.Value, ir.Value]]:
-        """Where the thread's groups of a block's gradients lie, and whether they are there; else it is the last one."""
-        b, width = self.b, self.spec.head
+        """Where the thread's groups of a block's gradients lie, and whether they are there; else one that is."""
+        b, width, query = self.b, self.spec.head, self._query(0)
+        first, rows = offset(b, base, b.mul(block, stride)), self.distance(b.sub(self.t, b.add(block, query)))
+        line = offset(b, first, b.mul(query, stride))
         out = []
         for r in range(self.queries_each):
-            row = b.add(block, self._query(r))
-            here = b.icmp_signed("<", row, self.t)
-            line = offset(b, base, b.mul(minimum(b, row, b.sub(self.t, I64(1))), stride))
+            here = b.icmp_signed(">", rows, I32(r))
+            place = b.select(here, line, first)
+            line = offset(b, line, stride)
             for g in range(self.groups_of(width)):
-                column = b.add(b.mul(self.tx, I64(self.group)), I64(g * self.tile.across * self.group))
-                inside = b.and_(here, b.icmp_signed("<", column, I64(width)))
-                column = minimum(b, column, I64(width - self.group))
-                out.append((offset(b, line, b.mul(column, I64(4))), inside))
+                column, inside = b.add(b.mul(self.tx, I64(self.group)), I64(g * self.tile.across * self.group)), here
+                if width % (self.tile.across * self.group):
+                    inside = b.and_(here, b.icmp_signed("<", column, I64(width)))
+                    column = minimum(b, column, I64(width - self.group))
+                out.append((offset(b, place, b.mul(column, I64(4))), inside))
         return out
 
     @property
@@ -172,16 +175,19 @@ class QueryTurns(KeyTiles):
     def _across(self, slopes: Matrix, stop: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
         """Go on with chains over keys ``0 .. stop``: cotangents of the thread's queries' scores, times keys."""
         b = self.b
-        last = b.sub(stop, I64(1))
-        ahead = self._of_key(slopes, I64(0))
-        with loop(b, 0, stop, _KEYS, [*sums, *ahead]) as it:
-            out, ahead = list(it.values[: len(sums)]), it.values[len(sums) :]
-            for k in range(_KEYS):
-                now, key = ahead, b.add(it.index, I64(k + 1))
-                ahead = self._of_key(slopes, key if k + 1 < _KEYS else minimum(b, key, last))
-                out = self._add_key(now, out)
+        now = [x for key in range(_LEAD) for x in self._of_key(slopes, I64(key))]
+        each = len(now) // _LEAD
+        with loop(b, 0, stop, _KEYS, [*sums, *now]) as it:
+            out, now = list(it.values[: len(sums)]), list(it.values[len(sums) :])
+            following = b.add(it.index, I64(_KEYS))
+            following = b.select(b.icmp_signed("<", following, stop), following, I64(0))  # somewhere, the last time
+            for key in range(_LEAD, _KEYS + _LEAD):
+                ahead = b.add(it.index, I64(key)) if key < _KEYS else b.add(following, I64(key - _KEYS))
+                now += self._of_key(slopes, ahead)
+                out = self._add_key(now[:each], out)
+                now = now[each:]
             pin_reads(b)
-            it.advance(*out, *ahead)
+            it.advance(*out, *now)
         return list(it.results[: len(sums)])
 
     def _across_present(self, slopes: Matrix, stop: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
@@ -202,5 +208,10 @@ class QueryTurns(KeyTiles):
         return [*self.vector(x), *self.columns_of(self.keys, key, 0)]
 
     def _add_key(self, now: Sequence[ir.Value], sums: Sequence[ir.Value]) -> list[ir.Value]:
+        """To and fro: so one operand of a product is the one before it's, and is not read again from the registers."""
         xs, ys = now[: self.queries_each], now[self.queries_each :]
-        return [fma(self.b, xs[i // len(ys)], ys[i % len(ys)], x) for i, x in enumerate(sums)]
+        out = list(sums)
+        for n, y in enumerate(ys):
+            for r in range(len(xs)) if n % 2 == 0 else reversed(range(len(xs))):
+                out[r * len(ys) + n] = fma(self.b, xs[r], y, out[r * len(ys) + n])
+        return out
