@@ -49,7 +49,9 @@ def group_calls() -> Iterator[Row]:
     x = draw(1000)
     (v,), (j,) = volta_on(x), jax_on(x)
     f, g = volta.jit(lambda x: x * 2 + 1), jax.jit(lambda x: x * 2 + 1)
-    waited = turns({"volta": lambda: ready(f(v)), "jax": lambda: ready(g(j))}, lambda out: None)
+    waited = turns(
+        {"volta": lambda: f(v).block_until_ready(), "jax": lambda: g(j).block_until_ready()}, lambda out: None
+    )
     yield {"name": "call of one kernel, waited for", "seconds": waited}
     yield {
         "name": "call of one kernel, in a row",
