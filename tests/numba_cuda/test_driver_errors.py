@@ -98,7 +98,7 @@ PTX = """
 def test_a_launch_that_the_device_cannot_do(gpu):
     function = Module(gpu, PTX).function("nothing")
     with pytest.raises(errors.DeviceError, match="CUDA_ERROR_INVALID_VALUE"):
-        Launches(gpu.main, [Row(function, 1, 4096, 0)]).launch()
+        gpu.check(Launches(gpu.main, [Row(function, 1, 4096, 0)]).launch())
     with pytest.raises(errors.DeviceError, match="CUDA_ERROR_INVALID_VALUE"):
         allow_shared(gpu, function, 1 << 20)
     with pytest.raises(errors.DeviceError, match="CUDA_ERROR_INVALID_VALUE"):

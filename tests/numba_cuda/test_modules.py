@@ -100,13 +100,13 @@ def test_what_the_assembler_says_is_in_the_error(process, monkeypatch):
 
 def test_a_launcher_keeps_its_code_alive():
     """Two threads that come first both compile it; the cache keeps only the other's."""
-    launcher._method.cache_clear()
+    launcher._methods.cache_clear()
     entered = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(lambda context: 7)
     words = np.zeros(launcher.HEADER, np.int64)
-    words[3] = ctypes.cast(entered, ctypes.c_void_p).value
+    words[1] = ctypes.cast(entered, ctypes.c_void_p).value
     launch = launcher.launcher(words, None)
-    code = weakref.ref(launcher._method().code)
-    launcher._method.cache_clear()
+    code = weakref.ref(launcher._methods()["launch"].code)
+    launcher._methods.cache_clear()
     gc.collect()
     assert code() is not None and launch() == 7
     del launch

@@ -20,12 +20,11 @@ from volta.core.interp import _state
 from volta.core.source import at_user_line
 from volta.runtime import gateway
 from volta.runtime.array import Array
-from volta.runtime.context import current_context
+from volta.runtime.context import ExecutionContext, current_context
 from volta.trace.calls import jit_p
 from volta.trace.tracer import TransformTracer
 
 _LEAF = pytrees.structure(0)
-_ONE_ARRAY = pytrees.structure((0,))
 
 
 class _Switch:
@@ -55,6 +54,11 @@ class _Entry:
 
     run: Callable[[Sequence[Any]], list[Any]]
     unflatten: Callable[[list[Any]], Any] | None  # None: the output is the one leaf itself
+    avals: list[ShapedArray]
+    context: ExecutionContext | None
+
+
+_NONE = _Entry(lambda leaves: [], None, [], None)
 
 
 class JitFunction:
@@ -81,18 +85,28 @@ class JitFunction:
         self._plain = not self._static.any
         self._calls = CallCache(fun, self._name, self._static, "jit traces")
         self._entries: dict[tuple[Any, ...], _Entry] = {}
-        self._ones: dict[tuple[Any, ...], _Entry] = {}  # those of one array: hashing its tree would cost half a µs
+        # Those of arrays alone: to flatten and hash their tree would cost a µs. And of these the one that was called
+        # last: to look it up would hash its key.
+        self._flat: dict[tuple[Any, ...], _Entry] = {}
+        self._last = _NONE
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         # The road of every call but the first. Each step was measured: keep it this bare.
         if self._plain and not kwargs:
             leaves: Sequence[Any] = args
-            if len(args) == 1 and type(args[0]) is Array:
-                entry = self._ones.get((args[0].aval, current_context()))
+            entry: _Entry | None
+            avals = [x.aval for x in args if type(x) is Array]
+            context = current_context()
+            if len(avals) == len(args):
+                entry = self._last
+                if entry.context is not context or entry.avals != avals:
+                    entry = self._flat.get((context, *avals))
+                    if entry is not None:
+                        self._last = entry
             else:
                 leaves, tree = optree.tree_flatten(args, None, namespace=pytrees.NAMESPACE)  # type: ignore[arg-type]
                 try:
-                    entry = self._entries.get((tree, None, current_context(), *[x.aval for x in leaves]))
+                    entry = self._entries.get((tree, None, context, *[x.aval for x in leaves]))
                 except AttributeError:  # NumPy values and Python numbers
                     entry = None
             if entry is not None and _state.trace is None and not _Switch.disabled:
@@ -117,16 +131,17 @@ class JitFunction:
         return outs[0] if entry.unflatten is None else entry.unflatten(outs)
 
     def _entry(self, call: FlatCall, avals: list[ShapedArray]) -> _Entry:
-        key = (call.tree, call.extra, current_context(), *avals)
+        context = current_context()
+        key = (call.tree, call.extra, context, *avals)
         entry = self._entries.get(key)
         if entry is None:
             traced = self._calls.trace(call, avals)
             self._refuse_tracers(traced.hoisted)
             executable = gateway.compile(traced.program, donated=self._donated_leaves(call), name=self._name)
             unflatten = None if traced.out_tree == _LEAF else traced.out_tree.unflatten
-            entry = self._entries[key] = _Entry(executable, unflatten)
-            if self._plain and call.extra is None and call.tree == _ONE_ARRAY:
-                self._ones[avals[0], key[2]] = entry
+            entry = self._entries[key] = _Entry(executable, unflatten, avals, context)
+            if self._plain and call.extra is None and call.tree == pytrees.structure((0,) * len(avals)):
+                self._flat[context, *avals] = entry
         return entry
 
     def _donated_leaves(self, call: FlatCall) -> tuple[int, ...]:
@@ -182,7 +197,8 @@ class JitFunction:
     def clear_cache(self) -> None:
         """Forget all traced and compiled programs of this function."""
         self._entries.clear()
-        self._ones.clear()
+        self._flat.clear()
+        self._last = _NONE
         self._calls.clear()
 
     def cache_size(self) -> int:

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-METH_NOARGS, METH_FASTCALL = 0x04, 0x80
+METH_NOARGS, METH_O, METH_FASTCALL = 0x04, 0x08, 0x80
 """CPython's calling conventions, as ``methodobject.h`` numbers them."""
 
 

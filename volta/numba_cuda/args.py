@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
 import numpy as np
 
+from volta.numba_cuda.device import graph
 from volta.numba_cuda.device.driver import counters
 from volta.numba_cuda.device.graph import Launches, Row
 from volta.numba_cuda.device.pool import Block
@@ -16,7 +19,7 @@ from volta.numba_cuda.device.staging import HOST
 from volta.numba_cuda.device.streams import Stream
 from volta.numba_cuda.device_plan import DevicePlan, Table
 
-Addresses = tuple[int, ...]
+Addresses = Sequence[int]
 
 
 class Template:
@@ -24,61 +27,114 @@ class Template:
 
     def __init__(self, plan: DevicePlan, table: Table, functions: dict[str, int]) -> None:
         self.plan, self.functions = plan, functions
-        self.offsets, self.patches = table.offsets, [attrs.astuple(p) for p in table.patches]
+        self.offsets = table.offsets
         self.words = np.array(table.words, np.int64)
-        self._patched, self._positions, self._distances = np.array(self.patches, np.int64).reshape(-1, 3).T
+        self.patches = np.array([attrs.astuple(p) for p in table.patches], np.int64).reshape(-1, 3)
 
-    def launches(self, stream: Stream, start: int) -> Launches:
+    def rows(self, start: int) -> list[Row]:
         """The plan's launches, their args in one piece from an address on."""
-        plan = self.plan
-        rows = [
+        return [
             Row(self.functions[x.source.name], x.grid, x.threads, start + at, x.shared, x.after)
-            for x, at in zip(plan.launches, self.offsets, strict=True)
+            for x, at in zip(self.plan.launches, self.offsets, strict=True)
         ]
-        return Launches(stream, rows, plan.by_value)
 
     def fill(self, words: np.ndarray, addresses: Addresses) -> None:
         """Write the args of a call."""
         words[:] = self.words
-        words[self._patched] = np.array(addresses, np.int64)[self._positions] + self._distances
+        word, position, distance = self.patches.T
+        words[word] = np.array(addresses, np.int64)[position] + distance
 
 
-class Values:
-    """Args that go with the launch: nothing is copied, and nothing is in device memory."""
+_GRAPHS, _PAUSE, _SEEN = 8, 512, 64
+"""Graphs of one plan, each with other addresses; when all are there, the next waits for so many calls that find none.
+So many addresses are counted at one time."""
+
+
+class WithLaunch:
+    """Args that go with the launch: nothing is copied to the device, and nothing is in its memory.
+
+    Kernels are launched one by one, or, with addresses that come again, as a graph that has them among its params.
+    """
 
     def __init__(self, template: Template, stream: Stream) -> None:
-        self._memory = (ctypes.c_int64 * len(template.words))(*template.words.tolist())
-        self._patches = template.patches
-        self._addresses: Addresses = ()
-        self._launches = template.launches(stream, ctypes.addressof(self._memory))
+        self._template, self._words, self._lock = template, template.words.copy(), threading.Lock()
+        self._launches = Launches(stream, template.rows(self._words.ctypes.data), self._words)
+        self._each = self._launches.kernel_by_kernel(template.patches)
+        self._graphs: dict[tuple[int, ...], Callable[[], int]] = {}
+        self._seen: dict[tuple[int, ...], int] = {}
+        self._rest = 0  # calls that still find no graph before the next is made
 
-    def launches(self, addresses: Addresses) -> Launches:
-        """What launches the plan with these addresses; until the next call of this."""
-        if addresses != self._addresses:
-            words = self._memory
-            for word, position, distance in self._patches:
-                words[word] = addresses[position] + distance
-            self._addresses = addresses
-        return self._launches
+    def launch(self, addresses: list[int]) -> int:
+        """Launch the plan with these addresses; returns the driver's status."""
+        key = tuple(addresses)
+        known = self._graphs.get(key)
+        if known is not None:
+            return known()
+        status = self._each(addresses)
+        self._count(key)  # beside the kernels
+        return status
+
+    def _count(self, key: tuple[int, ...]) -> None:
+        """Make a graph for these addresses if they have come often."""
+        with self._lock:
+            self._rest -= 1
+            if len(self._seen) >= _SEEN:
+                self._seen.clear()
+            self._seen[key] = self._seen.get(key, 0) + 1
+            if self._seen[key] < graph.OFTEN or self._rest > 0 or key in self._graphs:
+                return
+            del self._seen[key]
+            self._template.fill(self._words, key)
+            made = self._launches.graph_if_room()
+            if made is None or len(self._graphs) == _GRAPHS:
+                self._rest = _PAUSE
+            if made is not None:
+                if len(self._graphs) == _GRAPHS:
+                    del self._graphs[next(iter(self._graphs))]
+                self._graphs[key] = made
+
+    def timed(self, addresses: list[int]) -> list[float]:
+        """Launch the plan kernel by kernel, and wait; microseconds that each took."""
+        with self._lock:
+            self._template.fill(self._words, addresses)
+            return self._launches.timed()
+
+
+@attrs.frozen(eq=False)
+class _Kept:
+    """A table: where it lies, and the kernels that read it."""
+
+    place: int
+    launches: Launches
 
 
 class Tables:
     """Tables in one piece of device memory, kept by the addresses in them: memory is reused, so most calls find theirs
-    and copy nothing. The kernels that read a table are launched as one graph."""
+    and copy nothing. The kernels that read a table become a graph."""
 
     def __init__(self, template: Template, stream: Stream) -> None:
         self._template, self._stream = template, stream
         nbytes, kept = template.words.nbytes, template.plan.kept_tables
         self._memory: Block = stream.device.pool.take(kept * nbytes, stream)
         self._spare = [self._memory.address + i * nbytes for i in range(kept)]
-        self._kept: OrderedDict[Addresses, tuple[Launches, int]] = OrderedDict()
+        self._kept: OrderedDict[tuple[int, ...], _Kept] = OrderedDict()
+        self._lock = threading.Lock()  # held while work is queued, never while it is waited for
 
-    def launches(self, addresses: Addresses) -> Launches:
-        """What launches the plan with these addresses."""
+    def launch(self, addresses: list[int]) -> int:
+        """Launch the plan with these addresses; returns the driver's status."""
+        with self._lock:
+            return self._table(tuple(addresses)).launches.launch()
+
+    def timed(self, addresses: list[int]) -> list[float]:
+        """Launch the plan kernel by kernel, and wait; microseconds that each took."""
+        with self._lock:
+            return self._table(tuple(addresses)).launches.timed()
+
+    def _table(self, addresses: tuple[int, ...]) -> _Kept:
         found = self._kept.get(addresses)
-        return found[0] if found is not None else self._fill(addresses)
+        return self._fill(addresses) if found is None else found
 
-    def _fill(self, addresses: Addresses) -> Launches:
+    def _fill(self, addresses: tuple[int, ...]) -> _Kept:
         """A table with these addresses in it: a new one, or one in place of the oldest."""
         stream, device, template = self._stream, self._stream.device, self._template
         nbytes = template.words.nbytes
@@ -86,23 +142,24 @@ class Tables:
         pinned = device.pinned.take(nbytes, HOST)
         try:
             if self._spare:
-                launches, place = template.launches(stream, self._spare[-1]), self._spare.pop()
+                kept = _Kept(self._spare[-1], Launches(stream, template.rows(self._spare[-1])))
+                self._spare.pop()
             else:
-                launches, place = self._kept.popitem(last=False)[1]
-            self._kept[addresses] = launches, place
+                kept = self._kept.popitem(last=False)[1]
+            self._kept[addresses] = kept
             memory: Any = (ctypes.c_int64 * len(template.words)).from_address(pinned.address)
             template.fill(np.frombuffer(memory, np.int64), addresses)
-            device.check(device.api.cuMemcpyHtoDAsync(place, pinned.address, nbytes, stream.handle))
+            device.check(device.api.cuMemcpyHtoDAsync(kept.place, pinned.address, nbytes, stream.handle))
         except BaseException:
             if addresses in self._kept:  # nothing reads its table now
-                self._spare.append(self._kept.pop(addresses)[1])
+                self._spare.append(self._kept.pop(addresses).place)
             raise
         finally:
             pinned.others = {stream: None}  # the copy reads it: the host may write it again when that is done
             pinned.give_back()
         counters.args += nbytes
         counters.tables += 1
-        return launches
+        return kept
 
     def __del__(self) -> None:
         if hasattr(self, "_memory"):

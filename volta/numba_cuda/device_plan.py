@@ -16,11 +16,9 @@ _KEPT, _MANY, _KEPT_OF_MANY = 8, 64, 2
 """Tables of args a plan keeps, by the addresses in them: as memory is reused, most calls find theirs. Plans of many
 launches keep fewer: to make a graph costs more than to copy a table."""
 
-FEW = 3
-"""Plans of at most this many launches are launched kernel by kernel: a graph would only cost more."""
-
-_SHORT = 1024
-"""Kernels of at most this many blocks are over soon, and may be given their args by value: that saves them a read."""
+_FEW, _SHORT = 3, 1024
+"""Plans of at most this many launches, whose kernels have at most this many blocks and so are over soon, give kernels
+their args by value: that saves them a read, and a copy where addresses are new."""
 
 _MOST_WORDS = 256
 
@@ -114,7 +112,7 @@ def device_plan(plan: ExecutionPlan, capability: str = "9.0") -> DevicePlan:
     """
     fields = {f.name: getattr(plan, f.name) for f in attrs.fields(ExecutionPlan)}
     launches = launches_of(plan, capability)
-    few = len(launches) <= FEW and not any(x.mapped for x in launches)
+    few = len(launches) <= _FEW and not any(x.mapped for x in launches)
     by_value = few and all(x.calls == 1 and x.grid <= _SHORT and len(x.words) <= _MOST_WORDS for x in launches)
     if by_value:
         launches = [attrs.evolve(x, source=x.source.by_value(len(x.words))) for x in launches]

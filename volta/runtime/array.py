@@ -217,9 +217,8 @@ class Array(Value):
 
     def block_until_ready(self) -> Array:
         """Wait until the value is there (on the CPU it always is). Returns the array."""
-        buffer = self.buffer()
         if not self.address:
-            buffer.wait()  # type: ignore[attr-defined]
+            (self._buffer or self.buffer()).wait()  # type: ignore[attr-defined]
         return self
 
     def __hash__(self) -> int:

@@ -22,7 +22,7 @@ class DeviceExecutable(Executable):
     """A program compiled for a GPU: arguments in host memory are copied there, results stay there. Where arguments lie
     on another GPU, it runs there."""
 
-    __slots__ = ("_device", "_kernels", "_sizes")
+    __slots__ = ("_device", "_fresh", "_kernels", "_sizes")
 
     def __init__(
         self,
@@ -36,6 +36,9 @@ class DeviceExecutable(Executable):
         self._device = device
         self._kernels = native
         self._arena = plan.device_arena_bytes  # type: ignore[attr-defined]
+        # Results where each is an output of its own, as most are: (aval, bytes, position).
+        own = [(aval, self._layout[i][0], i) for aval, kind, i in self._returns if kind == 0]
+        self._fresh = own if len(own) == len(self._returns) == len(self._layout) and not self._donated else []
         self._sizes = [nbytes for nbytes, _ in self._layout] + [self._arena] * (self._arena > 0)
 
     def _run(self, arrays: Sequence[Array]) -> list[Array]:
@@ -63,7 +66,7 @@ class DeviceExecutable(Executable):
                 refuse_repeated(given, self._donated)
                 taken = self._take_donated(arrays, addresses, stream)
             else:
-                self._native(stream, tuple(addresses))
+                self._native(stream, addresses)
         except BaseException as error:
             for block in blocks:
                 block.give_back()
@@ -72,8 +75,12 @@ class DeviceExecutable(Executable):
             raise
         if self._arena:
             blocks.pop().give_back()  # the stream orders its next use after this one
+        out: list[Array] = []
+        if self._fresh:
+            for aval, nbytes, i in self._fresh:
+                out.append(Array(aval, DeviceBuffer(blocks[i], nbytes, stream), 0))
+            return out
         fresh = [DeviceBuffer(block, nbytes, stream) for block, nbytes in zip(blocks, self._sizes, strict=False)]
-        out = []
         for aval, kind, i in self._returns:
             if kind == 0:
                 out.append(Array(aval, fresh[i], 0))
@@ -131,7 +138,7 @@ class DeviceExecutable(Executable):
                 assert isinstance(buffer, DeviceBuffer)
                 buffer.written_by(stream)
                 taken[d] = buffer
-            self._native(stream, tuple(addresses))
+            self._native(stream, addresses)
         except BaseException:
             for array, buffer in originals:
                 array.give_back(buffer, 0)

@@ -79,6 +79,10 @@ class Executable:
         """
         CALLS.append(None)  # from here on no donor and no delete() lets go of memory that this call reads
         try:
+            if arrays and not arrays[0].address:  # on a GPU, or gone
+                there = self._there.get((arrays[0]._buffer or arrays[0].buffer()).stream.device)
+                if there is not None:
+                    return there(arrays)
             return self._run(arrays)
         finally:
             CALLS.pop()
@@ -86,8 +90,6 @@ class Executable:
                 release_held()
 
     def _run(self, arrays: Sequence[Array]) -> list[Array]:
-        if arrays and not arrays[0].address:
-            return self._run_there(arrays[0], arrays)
         addresses = [a.address for a in arrays]
         if 0 in addresses:
             return self._run_there(arrays[addresses.index(0)], arrays)

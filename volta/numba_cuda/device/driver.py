@@ -138,6 +138,7 @@ class Device:
         self.functions: dict[str, int] = {}  # loaded kernels, by symbol
         self.numbers: dict[Any, Any] = {}  # scalars on the device, by their bytes
         self.modules: list[object] = []  # what they were loaded from
+        self.graphs: list[None] = []  # one entry for each of few kernels
         self._events: list[int] = []
         self._idle: list[Stream] = []
         self.beside = 0  # how many `use_stream` blocks are open

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import attrs
 import numpy as np
@@ -11,10 +12,9 @@ import numpy as np
 from volta.core.errors import DeviceError
 from volta.numba_cuda.device import cuda_api
 from volta.numba_cuda.device.driver import Device
-from volta.numba_cuda.device.launcher import HEADER, ROW, launcher
+from volta.numba_cuda.device.launcher import HEADER, ROW, launcher, launcher_with
 from volta.numba_cuda.device.staging import HOST
 from volta.numba_cuda.device.streams import Event, Stream
-from volta.numba_cuda.device_plan import FEW
 
 _ERROR_LOG, _ERROR_LOG_BYTES = 5, 6  # CUjit_option
 _DYNAMIC_SHARED = 8  # CUfunction_attribute
@@ -26,6 +26,16 @@ _FIRST = 1024
 """Kernels of at most this many blocks go first in a graph: beside a large one they would wait until its last blocks,
 and what waits for them would wait behind it. (The order of targets beside the copy of a table of 154 MB: 34 us.)"""
 
+
+_FEW = 3
+"""Plans of more kernels than this are a graph from the start."""
+
+OFTEN = 16
+"""Few kernels become a graph when they have been launched so often: the driver launches it in less than half the time
+(one kernel: 1.6 us for 3.6), but takes some 70 us and 100 KB of the device's memory to make it."""
+
+ROOM = 256
+"""Graphs that a device has at most, besides those that plans are from the start."""
 
 _GATED = 128
 """Kernels that are queued behind one gate to be timed; a stream takes about a thousand commands."""
@@ -124,70 +134,114 @@ class _Node(ctypes.Structure):
     )  # fmt: skip
 
 
-class Launches:
-    """Kernels on a stream, each of which reads its args from device memory; `launch` launches them all.
+_NO_PATCHES = np.zeros((0, 3), np.int64)
 
-    Few run in order. More become a graph, in which a kernel waits for those that its row names.
-    """
 
-    def __init__(self, stream: Stream, rows: Sequence[Row], by_value: bool = False) -> None:
-        """With ``by_value`` the args lie in host memory, and are read as the kernels are launched."""
-        device = self._device = stream.device
-        self.stream, self._rows, self._graph, self._exec = stream, tuple(rows), 0, 0
-        self._values = (ctypes.c_uint64 * len(rows))(*(row.args for row in rows))
-        first, size = ctypes.addressof(self._values), ctypes.sizeof(ctypes.c_uint64)
-        params = [row.args for row in rows] if by_value else [first + size * i for i in range(len(rows))]
-        self._params = (ctypes.c_void_p * len(rows))(*params)
+class _Graph:
+    """Kernels recorded as a graph, in which a kernel waits for those that its row names."""
+
+    def __init__(self, device: Device, rows: Sequence[Row], params: Sequence[int], counted: list[None]) -> None:
+        """``params`` has for each kernel the address of the address of what it is given; that is read here.
+
+        ``counted`` has an entry as long as the graph is there.
+        """
+        self._device, self._graph, self.exec, self._counted = device, 0, 0, counted
         api = device.api
-        words = np.zeros(HEADER + ROW * len(rows), np.int64)
-        words[2:5] = stream.handle, cuda_api.address_of(api.cuCtxSetCurrent), device.context
-        if len(rows) > FEW:
-            self._record()
-            words[1], words[5] = cuda_api.address_of(api.cuGraphLaunch), self._exec
-        else:
-            words[0], words[1] = len(rows), cuda_api.address_of(api.cuLaunchKernel)
-        for i, row in enumerate(rows):
-            at = HEADER + ROW * i
-            words[at : at + ROW] = row.function, row.grid, row.threads, row.shared, self._param(i)
-        self._launch = launcher(words, (self._values, self._params))
-
-    def _param(self, i: int) -> int:
-        return ctypes.addressof(self._params) + ctypes.sizeof(ctypes.c_void_p) * i
-
-    def _each(self, i: int, stream: Stream) -> None:
-        row = self._rows[i]
-        code = self._device.api.cuLaunchKernel(
-            row.function, row.grid, 1, 1, row.threads, 1, 1, row.shared, stream.handle, self._param(i), None
-        )
-        self._device.check(code)
-
-    def _record(self) -> None:
-        device, api = self._device, self._device.api
         device.enter()
         self._graph = device.runtime.number(api.cuGraphCreate, 0, kind=ctypes.c_void_p)
         first = (ctypes.c_int * 16)()  # a CUlaunchAttributeValue
-        device.check(api.cuCtxGetStreamPriorityRange(None, ctypes.addressof(first)))
+        if len(rows) > 1:
+            device.check(api.cuCtxGetStreamPriorityRange(None, ctypes.addressof(first)))
         nodes: list[int] = []
-        for i, row in enumerate(self._rows):
+        for row, param in zip(rows, params, strict=True):
             before = (ctypes.c_void_p * max(1, len(row.after)))(*(nodes[p] for p in row.after))
-            node = _Node(row.function, (row.grid, 1, 1), (row.threads, 1, 1), row.shared, self._param(i), None)
+            node = _Node(row.function, (row.grid, 1, 1), (row.threads, 1, 1), row.shared, param, None)
             out = ctypes.c_void_p()
             device.check(
                 api.cuGraphAddKernelNode(
                     ctypes.byref(out), self._graph, ctypes.addressof(before), len(row.after), ctypes.addressof(node)
                 )
             )
-            if row.grid <= _FIRST:
+            if len(rows) > 1 and row.grid <= _FIRST:
                 device.check(api.cuGraphKernelNodeSetAttribute(out, _PRIORITY, ctypes.addressof(first)))
             nodes.append(out.value or 0)
         flags = _BY_PRIORITY
-        self._exec = device.runtime.number(api.cuGraphInstantiateWithFlags, self._graph, flags, kind=ctypes.c_void_p)
+        self.exec = device.runtime.number(api.cuGraphInstantiateWithFlags, self._graph, flags, kind=ctypes.c_void_p)
+        counted.append(None)
 
-    def launch(self) -> None:
-        """Launch all, without waiting for any."""
-        code = self._launch()
-        if code:
-            self._device.check(code)
+    def __del__(self) -> None:
+        if self.exec:
+            self._counted.pop()
+            self._device.api.cuGraphExecDestroy(self.exec)
+        if self._graph:
+            self._device.api.cuGraphDestroy(self._graph)
+
+
+class Launches:
+    """Kernels on a stream. Each is given one param: the args themselves, which lie in host memory, or their address."""
+
+    def __init__(self, stream: Stream, rows: Sequence[Row], args: np.ndarray | None = None) -> None:
+        """The rows' args lie among the int64 words ``args`` in host memory, or in device memory."""
+        self._device, self.stream, self._rows = stream.device, stream, tuple(rows)
+        self._params = np.array([row.args for row in rows], np.int64) if args is None else args
+        start = self._params.ctypes.data
+        self._starts = [8 * i if args is None else row.args - start for i, row in enumerate(rows)]
+        self._places = np.array([start + at for at in self._starts], np.int64)
+        self._left = OFTEN if len(rows) <= _FEW else 0  # launches before they become a graph
+        self._launch = partial(self.kernel_by_kernel(_NO_PATCHES), []) if self._left else self._graph([])
+
+    def launch(self) -> int:
+        """Launch all kernels with the args that are in place; returns the driver's status."""
+        status = self._launch()
+        if self._left:
+            self._left -= 1
+            if not self._left:
+                self._launch = self.graph_if_room() or self._launch
+        return status
+
+    def _graph(self, counted: list[None]) -> Callable[[], int]:
+        """A function that launches all kernels, with the params of now, as one graph; returns the driver's status."""
+        made = _Graph(self._device, self._rows, [self._place(i) for i in range(len(self._rows))], counted)
+        words = self.stream.words(self._device.api.cuGraphLaunch, 1)
+        words[4] = made.exec
+        return launcher(words, made)
+
+    def graph_if_room(self) -> Callable[[], int] | None:
+        """A function that launches all kernels, with the params of now, as one graph; returns the driver's status.
+
+        None where there is no room for it: the kernels can be launched without.
+        """
+        counted = self._device.graphs
+        if len(counted) >= ROOM:
+            return None
+        try:
+            return self._graph(counted)
+        except (DeviceError, MemoryError):
+            return None
+
+    def kernel_by_kernel(self, patches: np.ndarray) -> Callable[[list[int]], int]:
+        """A function that launches the kernels in order, and returns the driver's status; it takes a list of addresses.
+
+        These are put into copies of the params: ``patches`` are rows of word, position in the list, distance.
+        """
+        params, count = self._params, len(self._rows)
+        words = self.stream.words(self._device.api.cuLaunchKernel, HEADER - 4 + ROW * count)
+        words[4:HEADER] = count, params.ctypes.data, len(params), patches.ctypes.data, len(patches)
+        for i, row in enumerate(self._rows):
+            at = HEADER + ROW * i
+            words[at : at + ROW] = row.function, row.grid, row.threads, row.shared, self._starts[i]
+        return launcher_with(words, (params, patches))
+
+    def _place(self, i: int) -> int:
+        """Where the driver finds the address of a kernel's param."""
+        return int(self._places.ctypes.data) + 8 * i
+
+    def _each(self, i: int) -> None:
+        row = self._rows[i]
+        code = self._device.api.cuLaunchKernel(
+            row.function, row.grid, 1, 1, row.threads, 1, 1, row.shared, self.stream.handle, self._place(i), None
+        )
+        self._device.check(code)
 
     def timed(self) -> list[float]:
         """Launch one by one and wait; microseconds that each took on the device.
@@ -206,7 +260,7 @@ class Launches:
                 try:
                     events = [Event(stream, timing=True)]
                     for i in range(start, min(len(self._rows), start + _GATED)):
-                        self._each(i, stream)
+                        self._each(i)
                         events.append(Event(stream, timing=True))
                 finally:
                     word.value = 1
@@ -215,9 +269,3 @@ class Launches:
         finally:
             gate.give_back()
         return found
-
-    def __del__(self) -> None:
-        if getattr(self, "_exec", 0):
-            self._device.api.cuGraphExecDestroy(self._exec)
-        if getattr(self, "_graph", 0):
-            self._device.api.cuGraphDestroy(self._graph)

@@ -6,7 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 
-from volta.numba_cuda.args import Addresses, Tables, Template, Values
+from volta.numba_cuda.args import Tables, Template, WithLaunch
 from volta.numba_cuda.device import profile
 from volta.numba_cuda.device.driver import Device, counters
 from volta.numba_cuda.device.graph import allow_shared
@@ -27,24 +27,31 @@ class Executable:
         for x in plan.launches:
             allow_shared(device, functions[x.source.name], x.shared)
         self._template = Template(plan, table_of(plan, list(const_addresses)), functions)
-        self._bound: dict[Stream, Tables | Values] = {}
+        self._bound: dict[Stream, Tables | WithLaunch] = {}
         self._lock = threading.Lock()
 
-    def call(self, stream: Stream, addresses: Addresses) -> None:
+    def call(self, stream: Stream, addresses: list[int]) -> None:
         """Run the plan, without waiting for it."""
-        with self._lock:  # held while work is queued, never while it is waited for
+        bound = self._bound.get(stream)
+        if bound is None:
+            if not self._plan.launches:
+                return
+            bound = self._bind(stream)
+        if profile.active:
+            profile.active[-1].add(self._plan, bound.timed(addresses))
+        else:
+            status = bound.launch(addresses)
+            if status:
+                self._device.check(status)
+        counters.launches += 1
+
+    def _bind(self, stream: Stream) -> Tables | WithLaunch:
+        with self._lock:
             bound = self._bound.get(stream)
             if bound is None:
-                if not self._plan.launches:
-                    return
-                kind = Values if self._plan.by_value else Tables
+                kind = WithLaunch if self._plan.by_value else Tables
                 bound = self._bound[stream] = kind(self._template, stream)
-            launches = bound.launches(addresses)
-            if profile.active:
-                profile.active[-1].add(self._plan, launches.timed())
-            else:
-                launches.launch()
-        counters.launches += 1
+            return bound
 
     def _source(self, symbol: str) -> KernelSource:
         return {x.source.name: x.source for x in self._plan.launches}[symbol]

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from volta.numba_cuda.device import cuda_api
+from volta.numba_cuda.device.launcher import waiter
 
 if TYPE_CHECKING:
     from volta.numba_cuda.device.driver import Device
@@ -27,22 +30,25 @@ thread = _Thread()
 class Stream:
     """A queue of a device's work, done in its order."""
 
-    __slots__ = ("__weakref__", "_synchronize", "device", "handle")
+    __slots__ = ("__weakref__", "_wait", "device", "handle")
 
     def __init__(self, device: Device) -> None:
         self.device = device
         device.enter()
         self.handle = device.runtime.number(device.api.cuStreamCreate, _NON_BLOCKING, kind=ctypes.c_void_p)
-        self._synchronize = device.api.cuStreamSynchronize
+        self._wait = waiter(self.words(device.api.cuStreamSynchronize), device.api)
+
+    def words(self, function: Any, more: int = 0) -> np.ndarray:
+        """The words of a native call (see `launcher`): a function of the driver's, the stream, room for ``more``."""
+        api, device = self.device.api, self.device
+        first = cuda_api.address_of(function), cuda_api.address_of(api.cuCtxSetCurrent), device.context, self.handle
+        return np.array([*first, *[0] * more], np.int64)
 
     def synchronize(self) -> None:
         """Wait for all that was launched on it."""
-        device = self.device
-        if thread.device is not device or device.switches:
-            device.enter()
-        code = self._synchronize(self.handle)
+        code = self._wait()
         if code:
-            device.check(code)
+            self.device.check(code)
 
     def mark(self) -> Event:
         """An event that is passed when the work launched so far is done."""
