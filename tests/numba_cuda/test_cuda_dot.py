@@ -8,14 +8,14 @@ import pytest
 
 import volta.numpy as vnp
 from tests.sampling import sampled
-from volta.numba_cuda.products import dot
+from volta.numba_cuda.products import dot, dot_choice
 from volta.testing import fill
 from volta.testing.host_grid import HostKernels, check_on_host
 from volta.xla_like.dot_schedule import CHUNK
 
 KERNELS = HostKernels()
 TABLES = {"float32": "_FMA", "highest": "_MMA", "float64": "_MMA_LONG", "int64": "_FMA_LONG"}
-TILES = [(kind, tile) for kind, table in TABLES.items() for tile in getattr(dot, table)]
+TILES = [(kind, tile) for kind, table in TABLES.items() for tile in getattr(dot_choice, table)]
 LAYOUTS = {
     "NN": lambda a, b: (a, b),
     "TN": lambda a, b: (a.T.copy(), b),
@@ -46,7 +46,7 @@ def product(layout, kind):
     ids=lambda x: f"{x[0]}-{x[1]}-{TILES.index(x[1:])}",
 )
 def test_every_tile_has_the_cpus_bits_in_every_layout(monkeypatch, layout, kind, tile):
-    monkeypatch.setattr(dot, TABLES[kind], {tile: (1, 1, 1, 1)})
+    monkeypatch.setattr(dot_choice, TABLES[kind], {tile: (1, 1, 1, 1)})
     for m, k, n in ((tile.rows + 4, 272, tile.cols + 8), (tile.rows - 3, 2 * tile.depth + 5, 7)):
         args = LAYOUTS[layout](*operands(kind, m, k, n))
         check_on_host(product(layout, kind), *args, kernels=KERNELS)
@@ -74,24 +74,26 @@ def test_chunks_of_k_end_where_the_cpus_do(kind, k):
     quick=[("float32", 2, 1)],
 )
 def test_tiles_in_parts_of_k_have_the_same_bits(monkeypatch, kind, per, whole):
-    monkeypatch.setattr(dot, "_cut", lambda *args: (0.0, whole, per))
+    monkeypatch.setattr(dot_choice, "_cut", lambda *args: (0.0, whole, per))
     monkeypatch.setattr(
-        dot,
+        dot_choice,
         TABLES.get(kind, "_FMA"),
-        dict([next(x for x in getattr(dot, TABLES.get(kind, "_FMA")).items() if x[0].rows == 32)]),
+        dict([next(x for x in getattr(dot_choice, TABLES.get(kind, "_FMA")).items() if x[0].rows == 32)]),
     )
     for k in (4 * 256, 4 * 256 + 37)[per == 2 and kind == "float32" :]:
         check_on_host(product("TN", kind), *LAYOUTS["TN"](*operands(kind, 40, k, 70)), kernels=KERNELS)
 
 
-def take_turns(monkeypatch):
-    """Have the blocks of every product of several chunks take turns."""
+def take_turns(monkeypatch, halves=False):
+    """Have the blocks of every product of several chunks take turns, or (``halves``) those of half of its tiles."""
     choose = dot.choose
 
     def chosen(spec, sizes, capability):
         found = choose(spec, sizes, capability)
-        variant = attrs.evolve(found.variant, turns=sizes.k > CHUNK, split=False)
-        return dot.DotChoice(variant, found.whole)
+        variant = attrs.evolve(found.variant, turns=sizes.k > CHUNK, split=False, slices=1)
+        variant = attrs.evolve(variant, halves=variant.turns and halves)
+        tiles = dot.blocks_of(variant.tile, sizes.m, sizes.n, sizes.batches)
+        return dot_choice.DotChoice(variant, tiles if not variant.turns else tiles // 2 if halves else 0)
 
     monkeypatch.setattr(dot, "choose", chosen)
 
@@ -103,11 +105,71 @@ def take_turns(monkeypatch):
 )
 def test_blocks_that_take_turns_at_a_tile_have_the_same_bits(monkeypatch, kind, k):
     table = TABLES.get(kind, "_FMA")
-    small = next(x for x in getattr(dot, table).items() if x[0].rows == 32)
-    monkeypatch.setattr(dot, table, dict([small]))
+    small = next(x for x in getattr(dot_choice, table).items() if x[0].rows == 32)
+    monkeypatch.setattr(dot_choice, table, dict([small]))
     take_turns(monkeypatch)
     for layout in ("TN", "NT"):
         check_on_host(product(layout, kind), *LAYOUTS[layout](*operands(kind, 40, k, 70)), kernels=KERNELS)
+
+
+@sampled(
+    "kind, k",
+    itertools.product((*KINDS, "int32"), (CHUNK + 1, 3 * CHUNK, 7 * CHUNK + 37)),
+    quick=[("float32", 7 * CHUNK + 37)],
+)
+def test_tiles_that_are_taken_by_halves_have_the_same_bits(monkeypatch, kind, k):
+    table = TABLES.get(kind, "_FMA")
+    small = next(x for x in getattr(dot_choice, table).items() if x[0].rows == 32)
+    monkeypatch.setattr(dot_choice, table, dict([small]))
+    take_turns(monkeypatch, halves=True)
+    for layout in ("TN", "NT"):
+        check_on_host(product(layout, kind), *LAYOUTS[layout](*operands(kind, 40, k, 70)), kernels=KERNELS)
+
+
+def test_operands_whose_rows_lie_far_apart_have_the_same_bits(monkeypatch):
+    choose = dot.choose
+
+    def far(spec, sizes, capability):
+        found = choose(spec, sizes, capability)
+        lhs, rhs = (attrs.evolve(x, near=False) for x in (found.variant.lhs, found.variant.rhs))
+        return attrs.evolve(found, variant=attrs.evolve(found.variant, lhs=lhs, rhs=rhs))
+
+    monkeypatch.setattr(dot, "choose", far)
+    for layout in ("TN", "NT"):
+        check_on_host(product(layout, "float32"), *LAYOUTS[layout](*operands("float32", 40, 300, 70)), kernels=KERNELS)
+
+
+def test_operands_are_near_while_32_bits_measure_a_tile():
+    spec = dot_choice.DotSpec("float32", "float32", "float32")
+    for k, near in ((1 << 20, True), (1 << 26, False)):
+        assert dot_choice.choose(spec, Plain(512, 512, k), "9.0").variant.lhs.near == near
+
+
+def slice_chunks(monkeypatch, slices):
+    """Have groups of a block's threads compute chunks side by side."""
+    choose = dot.choose
+
+    def chosen(spec, sizes, capability):
+        found = choose(spec, sizes, capability)
+        variant = attrs.evolve(found.variant, slices=slices, split=False, turns=False, halves=False)
+        return dot_choice.DotChoice(variant, found.whole)
+
+    monkeypatch.setattr(dot, "choose", chosen)
+
+
+@sampled(
+    "kind, slices",
+    itertools.product((*KINDS, "int32"), (2, 3, 6)),
+    quick=[("float32", 3), ("highest", 2)],
+)
+def test_chunks_side_by_side_have_the_same_bits(monkeypatch, kind, slices):
+    table = TABLES.get(kind, "_FMA")
+    small = next(x for x in getattr(dot_choice, table).items() if x[0].rows == 32)
+    monkeypatch.setattr(dot_choice, table, dict([small]))
+    slice_chunks(monkeypatch, slices)
+    for layout in ("TN", "NT"):
+        args = LAYOUTS[layout](*operands(kind, 40, 6 * CHUNK, 70))
+        check_on_host(product(layout, kind), *args, kernels=KERNELS)
 
 
 @pytest.mark.slow
@@ -119,12 +181,26 @@ def test_items_of_a_batch_take_turns_by_themselves(monkeypatch):
 
 def test_tiles_that_nearly_fill_the_gpu_are_computed_in_turns():
     """The weight gradient of GPT-2's attention has 108 tiles; few tiles are joined, many filled waves left whole."""
-    spec = dot.DotSpec("float32", "float32", "float32")
-    assert dot.choose(spec, Plain(768, 2304, 8192), "9.0").variant.turns
-    assert dot.choose(spec, Plain(256, 256, 8192), "9.0").variant.split
-    for m, n, k in ((2048, 2048, 2048), (8192, 8192, 8192), (768, 2304, 256)):
-        v = dot.choose(spec, Plain(m, n, k), "9.0").variant
+    spec = dot_choice.DotSpec("float32", "float32", "float32")
+    assert dot_choice.choose(spec, Plain(768, 2304, 8192), "9.0").variant.turns
+    assert dot_choice.choose(spec, Plain(256, 256, 8192), "9.0").variant.split
+    for m, n, k in ((2048, 2048, 2048), (8192, 8192, 256), (768, 2304, 256)):
+        v = dot_choice.choose(spec, Plain(m, n, k), "9.0").variant
         assert not v.turns and not v.split
+
+
+def test_the_last_tiles_of_many_are_taken_by_halves():
+    """More than one wave of them and less than two, so that those who need a total find it."""
+    spec = dot_choice.DotSpec("float32", "float32", "float32")
+    for m, n, k, tiles in ((8192, 8192, 8192, 4096), (8192, 768, 50304, 384)):
+        found = dot_choice.choose(spec, Plain(m, n, k), "9.0")
+        assert found.variant.halves and 264 <= tiles - found.whole < 528
+
+
+def test_chunks_of_few_tiles_are_computed_side_by_side():
+    spec = dot_choice.DotSpec("float32", "float32", "float32")
+    for m, n, k, slices in ((128, 2048, 2048, 8), (128, 768, 768, 3), (128, 2048, 2040, 1), (8192, 8192, 8192, 1)):
+        assert dot_choice.choose(spec, Plain(m, n, k), "9.0").variant.slices == slices
 
 
 @sampled(
@@ -163,15 +239,15 @@ def test_what_underflows_keeps_its_sign(scale):
 def test_every_gpu_has_a_tile_that_fits(capability):
     for m, n, k in ((1, 1, 1), (1, 5000, 300), (64, 64, 64), (768, 2304, 8192), (8192, 8192, 64)):
         for kind in TABLES:
-            spec = dot.DotSpec(
+            spec = dot_choice.DotSpec(
                 *["float32" if kind == "highest" else kind] * 3, "highest" if kind == "highest" else "default"
             )
-            v = dot.choose(spec, Plain(m, n, k), capability).variant
-            assert dot.shared_bytes(spec, v) <= dot._CHIPS[capability].block_bytes
+            v = dot_choice.choose(spec, Plain(m, n, k), capability).variant
+            assert dot.shared_bytes(spec, v) <= dot_choice._CHIPS[capability].block_bytes
             assert capability != "7.5" or not (v.lhs.direct or v.rhs.direct or v.tile.mma)
 
 
-class Plain(dot._Sizes):
+class Plain(dot_choice.Sizes):
     """Row-major operands without a call."""
 
     epilogue, loops = None, ()

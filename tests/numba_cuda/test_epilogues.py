@@ -14,7 +14,7 @@ from tests.numba_cuda.test_gpu import needs_gpu
 from tests.sampling import sampled
 from volta import nn
 from volta.numba_cuda.device_plan import device_plan
-from volta.numba_cuda.products import dot, dot_split
+from volta.numba_cuda.products import dot_choice, dot_split
 from volta.offline import plan_on_cuda
 from volta.ops import lax
 from volta.testing import assert_bits_equal, fill
@@ -113,8 +113,8 @@ def test_products_of_every_kind_have_epilogues(kind):
 
 @sampled("kind, tile", TILES, quick=lambda x: x[1].rows == 32, ids=lambda x: f"{x[0]}-{TILES.index(x)}")
 def test_every_tile_has_an_epilogue_inside_and_at_the_edges(monkeypatch, kind, tile):
-    monkeypatch.setattr(dot, TABLES[kind], {tile: (1, 1, 1, 1)})
-    monkeypatch.setattr(dot, "_cut", lambda chip, tile, blocks, *_: (float("inf"), blocks, 0))
+    monkeypatch.setattr(dot_choice, TABLES[kind], {tile: (1, 1, 1, 1)})
+    monkeypatch.setattr(dot_choice, "_cut", lambda chip, tile, blocks, *_: (float("inf"), blocks, 0))
     dtype = "float32" if kind == "highest" else kind
     precision = "highest" if kind == "highest" else None
     for m, k, n in ((tile.rows + 4, 2 * tile.depth + 5, tile.cols + 8), (tile.rows - 3, 272, 7)):
@@ -124,7 +124,7 @@ def test_every_tile_has_an_epilogue_inside_and_at_the_edges(monkeypatch, kind, t
 
 @pytest.mark.parametrize("per", [1, 2])
 def test_tiles_in_parts_have_epilogues_where_their_parts_are_joined(monkeypatch, per):
-    monkeypatch.setattr(dot, "_cut", lambda chip, tile, blocks, *_: (-1.0, 1, per))
+    monkeypatch.setattr(dot_choice, "_cut", lambda chip, tile, blocks, *_: (-1.0, 1, per))
     x, w, c = normal(70, 700), normal(700, 140, seed=1), normal(140, seed=2)
     check_fused(dense, x, w, c, launches=2)
     assert dot_split.slots_of(3, per) > 0

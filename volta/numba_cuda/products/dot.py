@@ -1,150 +1,28 @@
-"""Matrix products: which kernel a call runs, and the kernels.
+"""Matrix products: from a call to the launches of its kernels.
 
 A block computes a tile of the output. Each element is one chain of FMAs in ascending k from +0.0 for each 256 of k, and
-these chains' sums are added in ascending order; so whatever is chosen here changes no bit. Elements beyond the edges
-are computed from the last row or column and not stored.
+these chains' sums are added in ascending order; so whatever is chosen here (dot_choice.py) changes no bit. Elements
+beyond the edges are computed from the last row or column and not stored.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 
 import attrs
-from llvmlite import ir
 
 from volta.numba_cuda.launches import Regions
-from volta.numba_cuda.processors import filling
-from volta.numba_cuda.products.dot_epilogue import Epilogue, epilogue_of, fits
-from volta.numba_cuda.products.dot_fma import FmaNest
-from volta.numba_cuda.products.dot_join import emit_join
-from volta.numba_cuda.products.dot_mma import MmaNest
-from volta.numba_cuda.products.dot_nest import Nest
+from volta.numba_cuda.products.dot_build import build_dot, build_join, shared_bytes
+from volta.numba_cuda.products.dot_choice import Sizes, blocks_of, choose, choose_vector
+from volta.numba_cuda.products.dot_epilogue import Epilogue, epilogue_of
 from volta.numba_cuda.products.dot_split import PER, WHOLE, slots_of
-from volta.numba_cuda.products.dot_tile import Along, DotVariant, Operand, Tile
-from volta.numba_cuda.products.dot_turns import TILES, turn_bytes, turn_words
+from volta.numba_cuda.products.dot_turns import ALONE, TILES, turn_bytes, turn_words, turns_of
 from volta.numba_cuda.products.dot_vector import VectorVariant, build_vector
 from volta.numba_cuda.target.ptx import KernelSource
 from volta.numba_cuda.target.ptx_turns import CLEAR_THREADS, build_clear
-from volta.numba_cuda.target.threads import new_entry
-from volta.xla_like.dot_schedule import CHUNK, Arg, DotSpec, item_size
+from volta.xla_like.dot_schedule import CHUNK, Arg, item_size
 from volta.xla_like.epilogues import NAME as EPILOGUE
 from volta.xla_like.kernels import Access, KernelCall, LibraryKernel
-
-
-@attrs.frozen
-class _Chip:
-    """A GPU: multiprocessors, shared memory of a block and of a multiprocessor, asynchronous copies, and the k of
-    the best instruction of its float64 tensor cores (0: they do not pay)."""
-
-    processors: int
-    block_bytes: int
-    processor_bytes: int
-    direct: bool
-    mma: int
-
-
-_CHIPS = {
-    "7.0": _Chip(80, 96 << 10, 96 << 10, False, 0),
-    "7.5": _Chip(68, 64 << 10, 64 << 10, False, 0),
-    "8.0": _Chip(108, 163 << 10, 164 << 10, True, 4),
-    "8.6": _Chip(84, 99 << 10, 100 << 10, True, 0),
-    "8.9": _Chip(128, 99 << 10, 100 << 10, True, 0),
-    "9.0": _Chip(132, 227 << 10, 228 << 10, True, 8),
-}
-
-
-def _chip(capability: str) -> _Chip:
-    chip = _CHIPS[capability.removesuffix("a")]
-    return attrs.evolve(chip, processors=filling(chip.processors))
-
-
-_Rates = dict[Tile, tuple[float, float, float, float]]
-
-_FMA: _Rates = {
-    Tile(128, 128, 8, 16, 8, stages=3, blocks=2): (54.9, 52.9, 53.1, 51.5),
-    Tile(128, 128, 16, 8, 8, stages=3, blocks=1): (51.8, 50.2, 50.3, 49.8),
-    Tile(64, 128, 16, 8, 8, stages=3, blocks=2): (52.5, 50.8, 49.8, 46.8),
-    Tile(64, 64, 16, 8, 8, stages=3, blocks=4): (48.5, 47.4, 44.8, 44.6),
-    Tile(32, 64, 16, 8, 4, stages=3, blocks=6): (45, 43.7, 39, 34),
-    Tile(32, 64, 16, 4, 4, stages=2, blocks=4): (40, 37, 31.7, 30),
-    Tile(16, 64, 16, 4, 4, stages=2, blocks=8): (38, 36.6, 25.5, 24),
-}
-_FMA_LONG: _Rates = {
-    Tile(64, 64, 8, 4, 4, stages=2, blocks=2): (20, 20, 20, 20),
-    Tile(32, 32, 8, 4, 4, stages=2, blocks=4): (14, 14, 14, 14),
-}
-_MMA: _Rates = {
-    Tile(64, 128, 16, 8, 8, stages=3, blocks=2, mma=8): (58.4, 58.1, 54.4, 52.7),
-    Tile(128, 128, 16, 8, 8, stages=3, blocks=1, mma=8): (58.3, 57.5, 58, 55.7),
-    Tile(64, 64, 16, 8, 8, stages=3, blocks=4, mma=8): (52, 52, 50, 49),
-    Tile(32, 64, 16, 4, 4, stages=3, blocks=4, mma=8): (42, 40, 40, 38),
-}
-_MMA_LONG: _Rates = {
-    Tile(128, 128, 8, 8, 8, stages=4, blocks=1, mma=8): (54, 55, 53, 52),
-    Tile(64, 128, 8, 8, 8, stages=3, blocks=2, mma=8): (50, 50, 49, 31),
-    Tile(64, 64, 8, 8, 8, stages=3, blocks=2, mma=8): (43, 43, 43, 30),
-    Tile(32, 64, 8, 4, 4, stages=3, blocks=4, mma=8): (35, 35, 35, 28),
-}
-"""Tiles, and how many TFLOP/s an H200 makes of them where there is work for all of it: with neither operand along k,
-the left one, the right one, both. Whole numbers below 50 are estimates."""
-
-_BYTES_A_SECOND, _LAUNCH = 2.5e12, 4e-6
-"""What the scratch memory of a product in parts and its second launch cost."""
-
-_HANDED_A_SECOND, _HANDOVER = 7e12, 3e-6
-"""What it costs that blocks take turns: totals are read and written, and a tile's blocks wait for each other."""
-
-_AT_ONCE = 3
-"""So many blocks may be at a tile at once: more of them wait long for each other."""
-
-_MANY = 128
-"""Sums of a thread from which few warps keep a multiprocessor busy."""
-
-_CUT = 1.05
-"""Tiles are cut only where that should be faster by this."""
-
-
-def build_dot(module: ir.Module, name: str, spec: DotSpec, variant: DotVariant) -> ir.Function:
-    """Add a product kernel; its args are those of the CPU's (`volta.xla_like.dot_schedule.Arg`)."""
-    function, b = new_entry(module, name, variant.tile.threads, variant.tile.blocks)
-    _engine(variant.tile)(b, spec, variant, function).emit()
-    b.ret_void()
-    return function
-
-
-def build_join(module: ir.Module, name: str, spec: DotSpec, variant: DotVariant) -> ir.Function:
-    """Add the kernel of the second launch of a product in parts (see dot_split.py)."""
-    function, b = new_entry(module, name, variant.tile.threads)
-    emit_join(_engine(variant.tile)(b, spec, variant, function))
-    b.ret_void()
-    return function
-
-
-def _engine(tile: Tile) -> type[Nest]:
-    return MmaNest if tile.mma else FmaNest
-
-
-def shared_bytes(spec: DotSpec, v: DotVariant) -> int:
-    """Dynamic shared memory of a block: the stages, and the totals of long products."""
-    layout, t = _engine(v.tile).layout, v.tile
-    stage = layout(t, v.lhs, t.rows).bytes + layout(t, v.rhs, t.cols).bytes
-    used = t.stages * stage + (t.rows * t.cols * item_size(spec.accumulator) if v.waits else 0)
-    return max(used, v.least_shared)
-
-
-def blocks_of(tile: Tile, m: int, n: int, batches: int) -> int:
-    return batches * -(-m // tile.rows) * -(-n // tile.cols)
-
-
-@attrs.frozen
-class DotChoice:
-    """How a product runs: its kernel, tiles that one block computes each, and chunks of a part of the others (0: there
-    are no others)."""
-
-    variant: DotVariant
-    whole: int
-    per: int = 0
 
 
 def prepare(call: KernelCall, regions: Regions, capability: str) -> list[KernelCall]:
@@ -162,7 +40,7 @@ def prepare(call: KernelCall, regions: Regions, capability: str) -> list[KernelC
     if not isinstance(kernel, LibraryKernel) or kernel.name not in ("dot", "dot_row") or not call.tasks:
         return [call]
     spec = attrs.evolve(kernel.spec, vector_bits=512)  # the width of the CPU's registers means nothing here
-    sizes = _Sizes(head, epilogue, loops)
+    sizes = Sizes(head, epilogue, loops)
     out = head.accesses[Arg.OUT] if epilogue is None or epilogue.stored else Access(None, 0, ())
     accesses = (*head.accesses[: Arg.OUT], out, Access(None, 0, ()))  # the fourth is the CPU's
     parts = (head, *loops) if epilogue else ()
@@ -175,7 +53,9 @@ def prepare(call: KernelCall, regions: Regions, capability: str) -> list[KernelC
     v, tiles = found.variant, blocks_of(found.variant.tile, sizes.m, sizes.n, sizes.batches)
     first = attrs.evolve(first, kernel=LibraryKernel("dot", (spec, v)), tasks=tiles)
     if v.turns:
-        return _in_turn(call, first, regions.new(turn_bytes(tiles, v.tile, item_size(spec.accumulator))), sizes.k)
+        taken = tiles - found.whole
+        region = regions.new(turn_bytes(taken, v.tile, item_size(spec.accumulator)))
+        return _in_turn(call, first, region, found.whole, taken * turns_of(sizes.k, v.halves), taken)
     if not found.per:
         return [first]
     chunks, cut = -(-sizes.k // CHUNK), tiles - found.whole
@@ -195,17 +75,19 @@ def prepare(call: KernelCall, regions: Regions, capability: str) -> list[KernelC
     return [first, join]
 
 
-def _in_turn(call: KernelCall, product: KernelCall, region: int, k: int) -> list[KernelCall]:
-    """What clears the turns in a region of scratch memory, and a product whose blocks take them."""
-    place, count, words = Access(region, 0, ()), turn_words(product.tasks), list(product.sizes)
-    words[TILES - Arg.BATCH1] = product.tasks
+def _in_turn(
+    call: KernelCall, product: KernelCall, region: int, whole: int, turns: int, taken: int
+) -> list[KernelCall]:
+    """What clears the turns in a region of scratch memory, and a product that takes so many turns at its last tiles."""
+    place, count, words = Access(region, 0, ()), turn_words(taken), list(product.sizes)
+    words[TILES - Arg.BATCH1], words[ALONE - Arg.BATCH1] = taken, whole
     clear = attrs.evolve(
         call, kernel=LibraryKernel("clear_turns", ()), sizes=(count,), accesses=(place,), reads=(), writes=(region,),
         tasks=-(-count // CLEAR_THREADS), inplace=(), parts=(),
     )  # fmt: skip
     product = attrs.evolve(
-        product, sizes=tuple(words), accesses=(*product.accesses[: Arg.PACKED], place),
-        tasks=product.tasks * -(-k // CHUNK), writes=(*call.writes, region),
+        product, sizes=tuple(words), accesses=(*product.accesses[: Arg.PACKED], place), tasks=whole + turns,
+        writes=(*call.writes, region),
     )  # fmt: skip
     return [clear, product]
 
@@ -223,174 +105,4 @@ def launch_of(call: KernelCall) -> tuple[KernelSource, int, int]:
         return source, v.threads, v.shared_bytes(spec)
     build = build_join if call.kernel.name == "dot_join" else build_dot
     source = KernelSource(name, text, lambda module, symbol: build(module, symbol, spec, v))
-    return source, v.tile.threads, shared_bytes(spec, v) if build is build_dot else 0
-
-
-class _Sizes:
-    """The sizes and strides of a product's call, by `Arg`, and what becomes of its elements."""
-
-    def __init__(self, call: KernelCall, epilogue: Epilogue | None = None, loops: Sequence[KernelCall] = ()) -> None:
-        self.call, self.epilogue, self.loops = call, epilogue, loops
-        self.m, self.n, self.k = self[Arg.M], self[Arg.N], self[Arg.K]
-        self.batches = call.tasks // (-(-self.m // self[Arg.TASK_ROWS]) * -(-self.n // self[Arg.TASK_COLS]))
-
-    def __getitem__(self, which: Arg) -> int:
-        return self.call.sizes[which - Arg.BATCH1]
-
-    def aligned(self, nbytes: int, operand: Arg, *which: Arg) -> bool:
-        """Whether an operand begins at multiples of `nbytes`, in all items of the batch, and these strides are such."""
-        inner = self[Arg.BATCH1]
-        batch0 = {Arg.LHS: Arg.LHS_BATCH0, Arg.RHS: Arg.RHS_BATCH0, Arg.OUT: Arg.OUT_BATCH0}[operand]
-        steps = [self[w] for w in which] + [self.call.accesses[operand].offset]
-        steps += [self[batch0]] * (self.batches > inner) + [self[Arg(batch0 + 1)]] * (inner > 1)
-        return not any(step % nbytes for step in steps)
-
-
-def choose_vector(spec: DotSpec, sizes: _Sizes, capability: str) -> VectorVariant | None:
-    """The kernel for few rows times a matrix of many columns, where the matrix lies so that it can be read at speed."""
-    chip, chunks, size = _chip(capability), -(-sizes.k // CHUNK), item_size(spec.rhs)
-    if sizes.m > 8 or not sizes.k or sizes.n < 32:
-        return None
-    rows = 1 << (sizes.m - 1).bit_length()
-    beside = min(16 if rows <= 2 else 8, 1 << (chunks - 1).bit_length())
-    found: VectorVariant | None = None
-    epilogue = sizes.epilogue
-    if sizes[Arg.RHS_N] == size:
-        options = [VectorVariant(rows, beside, wide, "line", 0, epilogue) for wide in (4, 2, 1) if sizes.n % wide == 0]
-        fitting = [v for v in options if sizes.aligned(v.wide * size, Arg.RHS, Arg.RHS_K) or v.wide == 1]
-        full = [v for v in fitting if v.blocks(sizes.n, sizes.batches) >= chip.processors]
-        found = (full or fitting[-1:])[0]
-    elif sizes[Arg.RHS_K] == size and chip.direct and sizes.aligned(16, Arg.RHS, Arg.RHS_N):
-        options = [VectorVariant(rows, beside, 1, "k", pieces, epilogue) for pieces in (3, 2)]
-        found = next((v for v in options if v.shared_bytes(spec) <= chip.block_bytes), None)
-    if found is not None and (found.blocks(sizes.n, sizes.batches) >= 16 or chunks <= 8):
-        return attrs.evolve(found, together=_together(spec, sizes, found.wide))
-    return None
-
-
-def choose(spec: DotSpec, sizes: _Sizes, capability: str) -> DotChoice:
-    """The tile that should finish first, whether some tiles are cut, and how the operands get into them."""
-    chip = _chip(capability)
-    if chip.mma and spec.accumulator == "float64":
-        table = _MMA_LONG if "float64" in (spec.lhs, spec.rhs) else _MMA
-        tiles = {attrs.evolve(tile, mma=chip.mma): rates for tile, rates in table.items()}
-    else:
-        tiles = _FMA_LONG if item_size(spec.accumulator) == 8 else _FMA
-    found: list[tuple[float, int, DotChoice]] = []
-    for tile, rates in tiles.items():
-        v = whole_k = _variant(spec, sizes, chip, tile)
-        rate = rates[(v.lhs.along == "k") + 2 * (v.rhs.along == "k")]
-        nbytes = shared_bytes(spec, v)
-        if nbytes > chip.block_bytes:
-            continue
-        blocks = blocks_of(tile, sizes.m, sizes.n, sizes.batches)
-        held = max(1, min(tile.blocks, chip.processor_bytes // (nbytes + 1024)))
-        waves, rest = divmod(blocks, held * chip.processors)
-        if v.short and _sums(tile) >= _MANY:
-            rate *= 0.9  # sums are written from registers in a row, in the banks of their operands
-        if v.short:
-            rate *= min(1.0, 0.8 + 0.1 * held)  # short blocks need others beside them while they begin and end
-        chunk = 2e-12 * tile.rows * tile.cols * CHUNK * chip.processors / rate  # seconds of one multiprocessor
-        chunks = -(-sizes.k // CHUNK)
-        beside = -(-rest // chip.processors)
-        last = beside / _pace(tile, beside)
-        if waves and rest and _sums(tile) >= _MANY:
-            last = held  # blocks that began together end together, and the next begin where these have ended
-        cost = (waves * held + last) * chunk * max(1, chunks)
-        found.append((cost, len(found), DotChoice(v, blocks)))
-        if chunks > 1 and (tile.mma or item_size(spec.accumulator) == 4):
-            cost, whole, per = _cut(chip, tile, blocks, held, chunks, chunk, item_size(spec.accumulator))
-            each = whole // chip.processors
-            least = chip.processor_bytes // each - 2048 if each else 0
-            v = attrs.evolve(v, split=True, least_shared=min(least, chip.block_bytes))
-            found.append((_CUT * cost, len(found), DotChoice(v, whole, per)))
-        if chunks > 1 and _sums(tile) >= _MANY and held * chip.processors <= _AT_ONCE * blocks:
-            cost = _in_turns(chip, tile, blocks, held, chunks, chunk)
-            found.append((_CUT * cost, len(found), DotChoice(attrs.evolve(whole_k, turns=True), blocks)))
-    assert found, (spec, capability)
-    return min(found, key=lambda x: x[:2])[2]
-
-
-def _sums(tile: Tile) -> int:
-    """Of a thread."""
-    return tile.thread_rows * tile.thread_cols
-
-
-def _in_turns(chip: _Chip, tile: Tile, blocks: int, held: int, chunks: int, chunk: float) -> float:
-    """Seconds that a product takes whose blocks of one chunk take turns."""
-    slots = held * chip.processors
-    waves, rest = divmod(blocks * chunks, slots)
-    beside = -(-rest // chip.processors)
-    moved = 2 * blocks * chunks * tile.rows * tile.cols * 4
-    cost = (waves * held + beside / _pace(tile, beside)) * chunk + moved / _HANDED_A_SECOND + _LAUNCH
-    return cost + _HANDOVER * min(chunks, slots / blocks)
-
-
-def _pace(tile: Tile, blocks: int) -> float:
-    """What so many blocks make of a multiprocessor: few warps leave it waiting, with few sums each more so."""
-    base, each = {8: (1.0, 0.0), 4: (0.66, 0.15), 2: (0.0, 0.45)}[tile.threads // 32]
-    if _sums(tile) >= _MANY:
-        base, each = 0.86, 0.07
-    return min(1.0, base + each * max(1, blocks))
-
-
-def _cut(
-    chip: _Chip, tile: Tile, blocks: int, held: int, chunks: int, chunk: float, size: int
-) -> tuple[float, int, int]:
-    """The best way to cut tiles that do not fill all multiprocessors: seconds, tiles left whole, chunks of a part."""
-    options = []
-    most = min(held, blocks // chip.processors) if _sums(tile) * tile.threads >= 8192 else 0
-    for each in {most, 0}:  # tiles that each multiprocessor computes whole
-        whole = each * chip.processors
-        cut = blocks - whole
-        for per in range(1, chunks) if cut and cut < 4 * chip.processors else ():
-            number = cut * -(-chunks // per)
-            parts = -(-number // chip.processors)
-            if _sums(tile) >= _MANY and number > held * chip.processors:
-                parts = -(-number // (held * chip.processors)) * held  # as in `choose`
-            units = parts * per / _pace(tile, min(parts, each or held))
-            units += each * chunks / _pace(tile, each) if each else 0
-            moved = 2 * cut * slots_of(chunks, per) * tile.rows * tile.cols * size
-            options.append((units * chunk + moved / _BYTES_A_SECOND + _LAUNCH, whole, per))
-    return min(options, default=(float("inf"), blocks, 0))
-
-
-def _variant(spec: DotSpec, sizes: _Sizes, chip: _Chip, tile: Tile) -> DotVariant:
-    lhs = _operand(spec, spec.lhs, sizes, chip, tile, tile.rows, Arg.LHS, Arg.M, Arg.LHS_M, Arg.LHS_K)
-    rhs = _operand(spec, spec.rhs, sizes, chip, tile, tile.cols, Arg.RHS, Arg.N, Arg.RHS_N, Arg.RHS_K)
-    wide = _together(spec, sizes, 2 if tile.mma else 4)
-    return DotVariant(
-        tile, lhs, rhs, sizes.k % tile.depth == 0, sizes.k <= CHUNK, wide, epilogue=sizes.epilogue,
-    )  # fmt: skip
-
-
-def _together(spec: DotSpec, sizes: _Sizes, neighbours: int) -> bool:
-    """Whether so many neighbours of a row of the output can be written at once, by an epilogue's loops as well."""
-    if sizes.n % neighbours or not fits(sizes.loops, neighbours):
-        return False
-    if sizes.epilogue is not None and not sizes.epilogue.stored:
-        return True
-    size = item_size(spec.out)
-    return size >= 4 and sizes.aligned(min(16, neighbours * size), Arg.OUT, Arg.OUT_M)
-
-
-def _operand(
-    spec: DotSpec, dtype: str, sizes: _Sizes, chip: _Chip, tile: Tile, length: int, operand: Arg, size: Arg, own: Arg,
-    k: Arg,
-) -> Operand:  # fmt: skip
-    nbytes = item_size(dtype)
-    along: Along = "k" if sizes[k] == nbytes else "line" if sizes[own] == nbytes else ""
-    if along == "k" and sizes[own] == nbytes and sizes.k == 1:
-        along = "line"
-    staged = spec.accumulator
-    if tile.mma and dtype != "float64":
-        staged = "float32"
-    direct = chip.direct and nbytes >= 4 and dtype.removeprefix("u") == staged
-    most = min(16 // nbytes, tile.depth * length // tile.threads)
-    width = 1
-    if along and sizes.aligned(most * nbytes, operand, own if along == "k" else k):
-        if along == "line":
-            width = most if sizes[size] % most == 0 else 1
-        elif tile.mma if direct else sizes.k % most == 0:
-            width = most  # direct copies that turn an operand copy element by element
-    return Operand(along, width, dtype, staged, direct)
+    return source, v.threads, shared_bytes(spec, v) if build is build_dot else 0

@@ -37,9 +37,10 @@ def lines_along_k(size: int, length: int, depth: int, pad: int) -> Layout:
 
 @attrs.frozen
 class _Copy:
-    """One of a thread's copies, relative to its first: bytes in device memory, in the stage, and steps of k."""
+    """One of a thread's copies: how far it reads behind the tile's pointer, and, relative to the thread's first copy,
+    its bytes in the stage and steps of k."""
 
-    distance: ir.Value | None
+    distance: ir.Value
     place: int
     k: int
 
@@ -47,7 +48,9 @@ class _Copy:
 class Feed:
     """The copies that bring an operand's tile of `length` rows or columns to a stage at byte `region` of shared memory.
 
-    ``first`` is where this thread's first copy of the first stage comes from, ``step`` the bytes to the next stage.
+    ``first`` is the tile's pointer for the first stage, ``step`` the bytes to the next stage. All threads share the
+    pointer; how far behind it a thread's copies read never changes, and is in 32 bits where the operand is near: then a
+    copy takes one register, and two instructions (seen: 64 bits take so many registers that they are computed again).
     """
 
     def __init__(
@@ -84,21 +87,22 @@ class Feed:
         def line_at(more: int) -> ir.Value:
             return b.mul(minimum(b, b.add(start, b.add(b.zext(line, I64), I64(more))), last), stride)
 
-        first = line_at(0)
-        self.first = offset(b, base, b.add(first, b.mul(b.zext(k, I64), stride_k)))
-        self.safe = offset(b, base, first)
+        corner = b.mul(start, stride)
+        self.first = offset(b, base, corner)
         self.step = b.mul(I64(depth), stride_k)
         self.place = b.add(I32(region), b.add(b.mul(k, I32(layout.k)), b.mul(line, I32(layout.line))))
-        known: dict[int, ir.Value | None] = {0: None}
-        self.copies = []
+        lines_at = {more: b.sub(line_at(more), corner) for more, _ in moves}
+        self.copies, kind = [], I32 if operand.near else I64
         for more, more_k in moves:
-            if more not in known:
-                known[more] = b.sub(line_at(more), first)
-            distance = known[more]
-            if more_k:
-                along = b.mul(I64(more_k), stride_k)
-                distance = along if distance is None else b.add(distance, along)
+            along = b.mul(b.zext(b.add(k, I32(more_k)), I64), stride_k)
+            distance = b.add(lines_at[more], along)
+            distance = b.trunc(distance, kind) if operand.near else distance
             self.copies.append(_Copy(distance, more_k * layout.k + more * layout.line, more_k))
+        self.safe = offset(b, self.first, lines_at[0])
+
+    def _source(self, copy: _Copy) -> ir.Value:
+        b, distance = self.b, copy.distance
+        return offset(b, self.source, b.zext(distance, I64) if self.operand.near else distance)
 
     def begin(
         self, shared: ir.Value, stage: ir.Value, pointer: ir.Value, tiles: ir.Value, rest: ir.Value | None
@@ -117,13 +121,13 @@ class Feed:
         b, n = self.b, len(self.copies)
         size, width = item_size(self.operand.dtype), self.operand.width
         for c in self.copies[n * part // parts : n * (part + 1) // parts]:
-            source = self.source if c.distance is None else offset(b, self.source, c.distance)
             valid: ir.Value = I32(width * size)
             if self.rest is not None:
                 left = b.sub(self.rest, b.add(self.k, I32(c.k)))
                 some = b.mul(minimum(b, left, width), I32(size)) if self.along_k else valid
                 valid = b.select(b.icmp_signed(">", left, I32(0)), some, I32(0))
-            copy_async(b, offset(b, self.to, c.place), source, width * size, b.select(self.more, valid, I32(0)))
+            valid = b.select(self.more, valid, I32(0))
+            copy_async(b, offset(b, self.to, c.place), self._source(c), width * size, valid)
 
     def finish(self) -> None:
         """Once a stage, before its barrier: what must be done by the thread itself is done."""
@@ -145,8 +149,7 @@ class CastFeed(Feed):
         kind = Builder(b, operand.width).memory_type(operand.dtype)
         kind = ir.VectorType(kind, operand.width) if operand.width > 1 else kind
         for c in self.copies:
-            source = self.source if c.distance is None else offset(b, self.source, c.distance)
-            inside = self.more
+            source, inside = self._source(c), self.more
             if self.rest is not None:
                 inside = b.and_(inside, b.icmp_signed("<", b.add(self.k, I32(c.k)), self.rest))
             source = b.select(inside, source, self.safe)  # beyond the end: something is read, and not used

@@ -14,7 +14,7 @@ from volta.emit.dot_args import Args, at, ceil_div
 from volta.emit.loops import I1, I32, I64, if_else, if_then, loop, minimum, offset
 from volta.numba_cuda.products.dot_feed import CastFeed, Feed, Layout
 from volta.numba_cuda.products.dot_place import Place
-from volta.numba_cuda.products.dot_split import Part
+from volta.numba_cuda.products.dot_split import Part, Share
 from volta.numba_cuda.products.dot_tile import DotVariant, Operand, Tile
 from volta.numba_cuda.products.dot_turns import Turn
 from volta.numba_cuda.target.ptx_ops import commit_copies, wait_copies
@@ -45,6 +45,8 @@ class Nest:
         self.thread = b.trunc(thread_index(b), I32)
         self.count = self.tile.thread_rows * self.tile.thread_cols
         self.direct = variant.lhs.direct or variant.rhs.direct
+        self.part: Part | None = None
+        self.turn: Turn | None = None
 
     # -- what engines say ----------------------------------------------------------------------------------------------
 
@@ -79,29 +81,24 @@ class Nest:
     # -- the nest -----------------------------------------------------------------------------------------------------
 
     def emit(self) -> None:
-        b, a, t, v = self.b, self.args, self.tile, self.variant
+        b, a, v = self.b, self.args, self.variant
         self.shared = dynamic_shared(b.module, b)
         self.part = Part(b, a) if v.split else None
-        self.turn = Turn(b, a, self.thread, self.shared) if v.turns else None
-        self.share = self.part or self.turn
-        self.place = Place(b, self.spec, v, a, self.share.tile if self.share else b.trunc(block_index(b), I32))
-        lhs, rhs, row, col = self.place.item("LHS"), self.place.item("RHS"), self.place.row, self.place.col
-        if self.share:
-            first = b.mul(b.zext(self.share.first, I64), I64(CHUNK))
-            lhs, rhs = at(b, lhs, (first, a.LHS_K)), at(b, rhs, (first, a.RHS_K))
-        left, right = self.layout(t, v.lhs, t.rows), self.layout(t, v.rhs, t.cols)
-        self.lhs = self._feed(v.lhs)(b, self.thread, t, v.lhs, t.rows, left, 0, lhs, row, a.M, a.LHS_M, a.LHS_K)
-        self.rhs = self._feed(v.rhs)(
-            b, self.thread, t, v.rhs, t.cols, right, left.bytes, rhs, col, a.N, a.RHS_N, a.RHS_K
-        )
-        self.stage = left.bytes + right.bytes
-        self.threads()
-        self.sides()
-        self._run()
-        if self.turn:
+        self.turn = Turn(b, a, self.thread, self.shared, v.halves) if v.turns else None
+        share = self.part or self.turn
+        self.place = Place(b, self.spec, v, a, share.tile if share else b.trunc(block_index(b), I32))
+        self.chunks_of(share)
+        if self.turn and not v.halves:
             self._take_turn(self.turn)
             return
         totals = self._totals()
+        if self.turn:
+            with if_else(b, self.turn.ends) as branch:
+                with branch.then():
+                    self._write(totals)
+                with branch.otherwise():
+                    self.turn.leave(self._turn_places(self.turn), self.vectors_of(totals))
+            return
         if self.part is None:
             self._write(totals)
             return
@@ -111,6 +108,29 @@ class Nest:
             with branch.otherwise():
                 slot = b.select(self.part.later, self.part.slot(b.sub(self.part.last, I32(1))), I32(0))
                 self._leave(slot, totals)
+
+    def layouts(self) -> tuple[Layout, Layout]:
+        """How the operands lie in a stage."""
+        t, v = self.tile, self.variant
+        return self.layout(t, v.lhs, t.rows), self.layout(t, v.rhs, t.cols)
+
+    def chunks_of(self, share: Share | None) -> None:
+        """Compute the sums of this block's share of its tile's chunks."""
+        b, a, t, v = self.b, self.args, self.tile, self.variant
+        self.share = share
+        lhs, rhs, row, col = self.place.item("LHS"), self.place.item("RHS"), self.place.row, self.place.col
+        if share:
+            first = b.mul(b.zext(share.first, I64), I64(CHUNK))
+            lhs, rhs = at(b, lhs, (first, a.LHS_K)), at(b, rhs, (first, a.RHS_K))
+        left, right = self.layouts()
+        self.stage = left.bytes + right.bytes
+        self.lhs = self._feed(v.lhs)(b, self.thread, t, v.lhs, t.rows, left, 0, lhs, row, a.M, a.LHS_M, a.LHS_K)
+        self.rhs = self._feed(v.rhs)(
+            b, self.thread, t, v.rhs, t.cols, right, left.bytes, rhs, col, a.N, a.RHS_N, a.RHS_K
+        )
+        self.threads()
+        self.sides()
+        self._run()
 
     @staticmethod
     def _feed(operand: Operand) -> type[Feed]:
@@ -171,11 +191,15 @@ class Nest:
             self._begin(self.ahead)
             self.copy(0, 1)
             self._finish()
+        if self.turn and v.halves:
+            self.turn.fetch(self._turn_places(self.turn), self._slots())
         self._meet()
         fragments = self.fragments(I32(0), 0)
         step = tiles if v.one_chunk else I32(per_chunk)
         stop = minimum(b, tiles, 1) if v.one_chunk else tiles
         self.many = b.and_(b.icmp_signed(">", tiles, I32(per_chunk)), b.not_(separate))
+        if self.turn:
+            self.many = b.or_(self.many, self.turn.follows)
         with loop(b, I32(0), stop, step, [*zeros, *fragments, *self.ahead, I32(0)]) as chunk:
             sums, state = list(chunk.values[: self.count]), list(chunk.values[self.count :])
             end = full
@@ -200,6 +224,8 @@ class Nest:
         """A chunk has ended that is not the last: its sums go to the totals, or where the totals are joined."""
         b = self.b
         first = b.icmp_signed("==", index, I32(per_chunk))
+        if self.turn:
+            first = b.and_(first, b.not_(self.turn.follows))
         if self.part is None:
             self._absorb(sums, first)
             return
@@ -254,7 +280,7 @@ class Nest:
         first = self.stage * t.stages
         return [offset(b, start, first + i * t.threads * 16) for i in range(self.count * self.size // 16)]
 
-    def _vectors_of(self, values: Sequence[ir.Value]) -> list[ir.Value]:
+    def vectors_of(self, values: Sequence[ir.Value]) -> list[ir.Value]:
         """Values as vectors of 16 bytes, whose elements `values_of` puts in order again."""
         b, wide, out = self.b, 16 // self.size, []
         for first in range(0, len(values), wide):
@@ -277,7 +303,7 @@ class Nest:
         """
         return i ^ 1 if self.size == 4 else i
 
-    def _add(self, x: ir.Value, y: ir.Value) -> ir.Value:
+    def add(self, x: ir.Value, y: ir.Value) -> ir.Value:
         return self.b.fadd(x, y) if is_float(self.spec.accumulator) else self.b.add(x, y)
 
     def _absorb(self, sums: Sequence[ir.Value], first: ir.Value) -> None:
@@ -286,19 +312,19 @@ class Nest:
         kind = ir.VectorType(self.kind, 16 // self.size)
         with b.if_else(first) as (then, otherwise):
             with then:
-                for slot, vector in zip(self._slots(), self._vectors_of(sums), strict=True):
+                for slot, vector in zip(self._slots(), self.vectors_of(sums), strict=True):
                     b.store(vector, slot, align=16)
             with otherwise:
-                for slot, vector in zip(self._slots(), self._vectors_of(sums), strict=True):
-                    b.store(self._add(b.load(slot, typ=kind, align=16), vector), slot, align=16)
+                for slot, vector in zip(self._slots(), self.vectors_of(sums), strict=True):
+                    b.store(self.add(b.load(slot, typ=kind, align=16), vector), slot, align=16)
 
     def _totals(self) -> list[ir.Value]:
         if self.variant.short:
             return self.sums
         b = self.b
         kind, out = ir.VectorType(self.kind, 16 // self.size), []
-        for slot, vector in zip(self._slots(), self._vectors_of(self.sums), strict=True):
-            out += self.values_of(b.select(self.many, self._add(b.load(slot, typ=kind, align=16), vector), vector))
+        for slot, vector in zip(self._slots(), self.vectors_of(self.sums), strict=True):
+            out += self.values_of(b.select(self.many, self.add(b.load(slot, typ=kind, align=16), vector), vector))
         return out
 
     def _store(self, vectors: Sequence[ir.Value]) -> None:
@@ -307,20 +333,23 @@ class Nest:
 
     def _take_turn(self, turn: Turn) -> None:
         """Add the chunk's sums, which wait in shared memory, to the tile's total. The last block writes it."""
-        b, t = self.b, self.tile
-        self._store(self._vectors_of(self.sums))
-        own = b.mul(b.zext(turn.tile, I64), I64(t.rows * t.cols * self.size))
-        start = at(b, turn.totals, (own, I64(1)), (b.zext(self.thread, I64), I64(16)))
-        slots = self._slots()
-        places = [offset(b, start, i * t.threads * 16) for i in range(len(slots))]
-        turn.add(places, slots, ir.VectorType(self.kind, 16 // self.size), self._add)
+        b = self.b
+        self._store(self.vectors_of(self.sums))
+        turn.add(self._turn_places(turn), self._slots(), ir.VectorType(self.kind, 16 // self.size), self.add)
         with if_then(b, turn.ends):
             self._write_waiting()
+
+    def _turn_places(self, turn: Turn) -> list[ir.Value]:
+        """Where this thread's totals are for the next turn."""
+        b, t = self.b, self.tile
+        own = b.mul(b.zext(turn.own, I64), I64(t.rows * t.cols * self.size))
+        start = at(b, turn.totals, (own, I64(1)), (b.zext(self.thread, I64), I64(16)))
+        return [offset(b, start, i * t.threads * 16) for i in range(self.count * self.size // 16)]
 
     def _write(self, totals: Sequence[ir.Value]) -> None:
         place, v, cell = self.place, self.variant, self.cell
         if v.epilogue is not None:  # it has the registers for itself while the totals wait in shared memory
-            self._store(self._vectors_of(totals))
+            self._store(self.vectors_of(totals))
             self._write_waiting()
             return
         writer = place.writer()
@@ -355,5 +384,5 @@ class Nest:
         b, t = self.b, self.tile
         to = self.part.scratch(slot, t.rows * t.cols * self.size)
         to = offset(b, to, b.zext(b.mul(self.thread, I32(16)), I64))
-        for i, vector in enumerate(self._vectors_of(sums)):
+        for i, vector in enumerate(self.vectors_of(sums)):
             b.store(vector, offset(b, to, i * t.threads * 16), align=16)

@@ -7,6 +7,8 @@ order of DOT. A tile's slots are the first part's total, then one for each chunk
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from llvmlite import ir
 
 from volta.emit.dot_args import Args, ceil_div
@@ -17,6 +19,19 @@ from volta.xla_like.dot_schedule import CHUNK, Arg
 WHOLE, PER = Arg.SCRATCH_LHS, Arg.SCRATCH_RHS
 """What else means nothing on a GPU: tiles that one block computes each, and the chunks of a part of the others.
 The scratch memory is `Arg.PACKED`."""
+
+
+class Share(Protocol):
+    """What of its tile's chunks a block computes: from `first` to `last` (not included); `later`: each by itself."""
+
+    @property
+    def first(self) -> ir.Value: ...
+
+    @property
+    def last(self) -> ir.Value: ...
+
+    @property
+    def later(self) -> ir.Value: ...
 
 
 class Part:

@@ -49,7 +49,8 @@ class Operand:
     """How an operand lies, and how it is staged.
 
     Where its neighbours are, how many of them are copied at once (up to 16 bytes), the dtype it has in memory and in a
-    stage, and whether it is copied asynchronously: then both are the same.
+    stage, whether it is copied asynchronously (then both are the same), and whether the elements of a tile's stage are
+    less than 4 GiB apart.
     """
 
     along: Along
@@ -57,6 +58,7 @@ class Operand:
     dtype: str
     staged: str
     direct: bool
+    near: bool
 
 
 @attrs.frozen
@@ -64,10 +66,11 @@ class DotVariant:
     """A kernel for products of one kind: tile, operands, and what is known of the sizes.
 
     ``whole``: k is whole stages. ``short``: k is at most one chunk. ``wide``: neighbours of a row of the output can be
-    written at once. ``split``: some tiles are computed in parts of k (see dot_split.py). ``turns``: a block computes
-    one chunk (see dot_turns.py). ``least_shared`` is asked for as dynamic shared memory even where less is used: then a
-    multiprocessor holds no more blocks at once than it should, and those of a launch are spread evenly. ``epilogue``:
-    what becomes of the elements.
+    written at once. ``split``: some tiles are computed in parts of k (see dot_split.py). ``turns``: blocks take turns
+    at a tile, each with one chunk, or (``halves``) with half of those that are left (see dot_turns.py). ``slices``:
+    groups of a block's threads that compute chunks side by side (see dot_slices.py). ``least_shared`` is asked for as
+    dynamic shared memory even where less is used: then a multiprocessor holds no more blocks at once than it should,
+    and those of a launch are spread evenly. ``epilogue``: what becomes of the elements.
     """
 
     tile: Tile
@@ -78,15 +81,22 @@ class DotVariant:
     wide: bool = False
     split: bool = False
     turns: bool = False
+    halves: bool = False
+    slices: int = 1
     least_shared: int = 0
     epilogue: Epilogue | None = None
 
     @property
     def one_chunk(self) -> bool:
         """Whether a block has no more than one chunk of k."""
-        return self.short or self.turns
+        return self.short or (self.turns and not self.halves) or self.slices > 1
 
     @property
     def waits(self) -> bool:
         """Whether totals wait in shared memory: those of long products, and those that an epilogue takes on."""
-        return not self.short or self.epilogue is not None
+        return self.slices == 1 and (not self.short or self.epilogue is not None)
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return self.tile.threads * self.slices

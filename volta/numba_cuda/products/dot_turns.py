@@ -1,9 +1,14 @@
-"""Products of tiles that nearly fill the GPU, and a long k: a block computes one chunk of a tile, and the blocks of a
-tile take turns to add their chunks' sums to its total, in ascending order: the order of DOT. Where few tiles are shared
-by many blocks, handing the totals on takes longer than joining parts (dot_split.py).
+"""Products whose blocks take turns at a tile: each adds its chunks' sums to the tile's total, in ascending order: the
+order of DOT. A block takes one chunk where tiles nearly fill the GPU and k is long: where few tiles are shared by many
+blocks, handing the totals on takes longer than joining parts (dot_split.py).
 
-Blocks are numbered chunk by chunk, so those of one tile begin far apart, and its turn has mostly come when a block is
-done. The totals lie in scratch memory, behind the words that count: one for numbers, and one for each tile's turns.
+Where tiles fill the GPU some times, and the last time only in part, the last tiles are taken by halves: a first block
+has half of a tile's chunks, the next half of those that are left, and the last one chunk. So the GPU is filled until
+the end, and totals are handed on a few times only. The tiles before these are computed by one block each.
+
+Blocks are numbered turn by turn, so those of one tile begin far apart, and its turn has mostly come when a block needs
+the total: at the end, or at the start of several chunks. The totals lie in scratch memory, behind the words that count:
+one for numbers, and one for each tile's turns.
 """
 
 from __future__ import annotations
@@ -26,30 +31,41 @@ from volta.numba_cuda.target.ptx_turns import (
 from volta.numba_cuda.target.threads import barrier, device_pointer
 from volta.xla_like.dot_schedule import CHUNK, Arg
 
-TILES = Arg.SCRATCH_LHS
-"""What else means nothing on a GPU: how many tiles there are. The scratch memory is `Arg.PACKED`."""
+TILES, ALONE = Arg.SCRATCH_LHS, Arg.SCRATCH_RHS
+"""What else means nothing on a GPU: how many tiles are computed in turns, and how many before them by a block each. The
+scratch memory is `Arg.PACKED`."""
 
 _LINE = 256  # bytes: totals begin at a multiple
 _AHEAD = 8  # vectors that are read before they are added
 
 
 class Turn:
-    """What of which tile a block computes, like a `Part`: chunk `first`, and none of it is left for `dot_join`."""
+    """What of which tile a block computes, like a `Part`: chunks `first` to `last`, none of them left for `dot_join`;
+    whether it `follows` another block of the tile, and whether the tile `ends` with it."""
 
-    def __init__(self, b: ir.IRBuilder, args: Args, thread: ir.Value, shared: ir.Value) -> None:
+    def __init__(self, b: ir.IRBuilder, args: Args, thread: ir.Value, shared: ir.Value, halves: bool) -> None:
         self.b = b
         self.words = device_pointer(b, args.PACKED)
         self.leads = b.icmp_signed("==", thread, I32(0))
         with if_then(b, self.leads):
             b.store(take_number(b, self.words), shared, align=4)
         barrier(b)
-        number = b.load(shared, typ=I32, align=4)
+        taken = b.load(shared, typ=I32, align=4)
         barrier(b)  # then copies may arrive there
         tiles = b.trunc(args.values[TILES], I32)
-        self.first, self.tile, self.later = b.udiv(number, tiles), b.urem(number, tiles), I1(0)
-        self.last = b.add(self.first, I32(1))
-        self.ends = b.icmp_signed("==", self.last, b.trunc(ceil_div(b, args.K, CHUNK), I32))
-        self.place = offset(b, self.words, b.mul(b.add(b.zext(self.tile, I64), I64(1)), I64(4)))
+        chunks, before = b.trunc(ceil_div(b, args.K, CHUNK), I32), b.trunc(args.values[ALONE], I32)
+        alone = b.icmp_signed("<", taken, before)
+        number = b.select(alone, I32(0), b.sub(taken, before))
+        self.turn, self.own, self.later = b.udiv(number, tiles), b.urem(number, tiles), I1(0)
+        self.tile = b.select(alone, taken, b.add(before, self.own))
+        self.first, self.last = self.turn, b.add(self.turn, I32(1))
+        if halves:
+            left, after = b.lshr(chunks, self.first), b.lshr(chunks, self.last)
+            self.first = b.select(alone, I32(0), b.sub(chunks, left))
+            self.last = b.select(alone, chunks, b.sub(chunks, after))
+        self.follows = b.icmp_signed(">", self.first, I32(0))
+        self.ends = b.icmp_signed("==", self.last, chunks)
+        self.place = offset(b, self.words, b.mul(b.add(b.zext(self.own, I64), I64(1)), I64(4)))
         start = round_up(b, b.mul(b.add(args.values[TILES], I64(1)), I64(4)), _LINE)
         self.totals = offset(b, self.words, start)
 
@@ -94,10 +110,36 @@ class Turn:
         with if_then(b, self.leads):
             pass_turn(b, self.place, self.last)
 
+    def fetch(self, places: Sequence[ir.Value], slots: Sequence[ir.Value]) -> None:
+        """Bring what the blocks before have added up to this thread's slots."""
+        b = self.b
+        with if_then(b, self.follows):
+            with if_then(b, self.leads):
+                await_turn(b, self.place, self.turn)
+            barrier(b)
+            found = [read_in_turn(b, place) for place in places]
+            for slot, vector in zip(slots, found, strict=True):
+                b.store(vector, slot, align=16)
+
+    def leave(self, places: Sequence[ir.Value], totals: Sequence[ir.Value]) -> None:
+        """Leave totals for the block whose turn is next."""
+        b = self.b
+        for place, vector in zip(places, totals, strict=True):
+            write_in_turn(b, place, b.bitcast(vector, QUAD))
+        barrier(b)
+        with if_then(b, self.leads):
+            pass_turn(b, self.place, b.add(self.turn, I32(1)))
+
 
 def turn_bytes(tiles: int, tile: Tile, size: int) -> int:
     """The scratch memory of a product whose blocks take turns; a sum has `size` bytes."""
     return -(-turn_words(tiles) * 4 // _LINE) * _LINE + tiles * tile.rows * tile.cols * size
+
+
+def turns_of(k: int, halves: bool) -> int:
+    """How many turns are taken at a tile."""
+    chunks = -(-k // CHUNK)
+    return chunks.bit_length() if halves else chunks
 
 
 def turn_words(tiles: int) -> int:

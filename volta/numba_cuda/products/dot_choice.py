@@ -1,0 +1,315 @@
+"""Which kernel a product runs, and how it is shared out: decided from sizes and strides alone, never by measuring."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import attrs
+
+from volta.numba_cuda.processors import filling
+from volta.numba_cuda.products.dot_build import shared_bytes
+from volta.numba_cuda.products.dot_epilogue import Epilogue, fits
+from volta.numba_cuda.products.dot_split import slots_of
+from volta.numba_cuda.products.dot_tile import Along, DotVariant, Operand, Tile
+from volta.numba_cuda.products.dot_vector import VectorVariant
+from volta.xla_like.dot_schedule import CHUNK, Arg, DotSpec, item_size
+from volta.xla_like.kernels import KernelCall
+
+
+@attrs.frozen
+class _Chip:
+    """A GPU: multiprocessors, shared memory of a block and of a multiprocessor, asynchronous copies, and the k of
+    the best instruction of its float64 tensor cores (0: they do not pay)."""
+
+    processors: int
+    block_bytes: int
+    processor_bytes: int
+    direct: bool
+    mma: int
+
+
+_CHIPS = {
+    "7.0": _Chip(80, 96 << 10, 96 << 10, False, 0),
+    "7.5": _Chip(68, 64 << 10, 64 << 10, False, 0),
+    "8.0": _Chip(108, 163 << 10, 164 << 10, True, 4),
+    "8.6": _Chip(84, 99 << 10, 100 << 10, True, 0),
+    "8.9": _Chip(128, 99 << 10, 100 << 10, True, 0),
+    "9.0": _Chip(132, 227 << 10, 228 << 10, True, 8),
+}
+
+
+def _chip(capability: str) -> _Chip:
+    chip = _CHIPS[capability.removesuffix("a")]
+    return attrs.evolve(chip, processors=filling(chip.processors))
+
+
+_Rates = dict[Tile, tuple[float, float, float, float]]
+
+_FMA: _Rates = {
+    Tile(128, 128, 8, 16, 8, stages=3, blocks=2): (55.0, 54.2, 53.5, 51.7),
+    Tile(128, 128, 16, 8, 8, stages=3, blocks=1): (51.8, 51.1, 50.3, 49.5),
+    Tile(64, 128, 16, 8, 8, stages=3, blocks=2): (52.5, 50.9, 49.8, 47.3),
+    Tile(64, 64, 16, 8, 8, stages=3, blocks=4): (48.5, 47.4, 44.8, 44.6),
+    Tile(32, 64, 16, 8, 4, stages=3, blocks=6): (45, 43.7, 39, 34),
+    Tile(32, 64, 16, 4, 4, stages=2, blocks=4): (40, 37, 31.7, 30),
+    Tile(16, 64, 16, 4, 4, stages=2, blocks=8): (38, 36.6, 25.5, 24),
+}
+_FMA_LONG: _Rates = {
+    Tile(64, 64, 8, 4, 4, stages=2, blocks=2): (20, 20, 20, 20),
+    Tile(32, 32, 8, 4, 4, stages=2, blocks=4): (14, 14, 14, 14),
+}
+_MMA: _Rates = {
+    Tile(64, 128, 16, 8, 8, stages=3, blocks=2, mma=8): (58.4, 58.1, 54.4, 52.7),
+    Tile(128, 128, 16, 8, 8, stages=3, blocks=1, mma=8): (58.3, 57.5, 58, 55.7),
+    Tile(64, 64, 16, 8, 8, stages=3, blocks=4, mma=8): (52, 52, 50, 49),
+    Tile(32, 64, 16, 4, 4, stages=3, blocks=4, mma=8): (42, 40, 40, 38),
+}
+_MMA_LONG: _Rates = {
+    Tile(128, 128, 8, 8, 8, stages=4, blocks=1, mma=8): (54, 55, 53, 52),
+    Tile(64, 128, 8, 8, 8, stages=3, blocks=2, mma=8): (50, 50, 49, 31),
+    Tile(64, 64, 8, 8, 8, stages=3, blocks=2, mma=8): (43, 43, 43, 30),
+    Tile(32, 64, 8, 4, 4, stages=3, blocks=4, mma=8): (35, 35, 35, 28),
+}
+"""Tiles, and how many TFLOP/s an H200 makes of them where there is work for all of it: with neither operand along k,
+the left one, the right one, both. Whole numbers below 50 are estimates."""
+
+_BYTES_A_SECOND, _LAUNCH = 2.5e12, 4e-6
+"""What the scratch memory of a product in parts and its second launch cost."""
+
+_HANDED_A_SECOND, _HANDOVER = 7e12, 3e-6
+"""What it costs that blocks take turns: totals are read and written, and a tile's blocks wait for each other."""
+
+_HALVED = 20e-6
+"""What it costs besides that tiles are computed by halves."""
+
+_ENDS = 0.07
+"""Of the time of a chunk: what it takes to begin and end a tile of `_MANY` sums a thread."""
+
+_AT_ONCE = 3
+"""So many blocks may be at a tile at once: more of them wait long for each other."""
+
+_FEW, _SLICED, _SLOWER = 2, 2.5e-6, 1.06
+"""Tiles for each multiprocessor up to which chunks of a tile are computed side by side, and what that costs: the sums
+are added, and the groups of threads wait for each other."""
+
+_OTHERS = 80
+"""Registers of a thread besides its sums."""
+
+_MANY = 128
+"""Sums of a thread from which few warps keep a multiprocessor busy."""
+
+_CUT = 1.05
+"""Tiles are cut only where that should be faster by this."""
+
+
+def blocks_of(tile: Tile, m: int, n: int, batches: int) -> int:
+    return batches * -(-m // tile.rows) * -(-n // tile.cols)
+
+
+@attrs.frozen
+class DotChoice:
+    """How a product runs: its kernel, tiles that one block computes each, and of the others the chunks of a part (0:
+    there are no others, or they are computed in turns)."""
+
+    variant: DotVariant
+    whole: int
+    per: int = 0
+
+
+class Sizes:
+    """The sizes and strides of a product's call, by `Arg`, and what becomes of its elements."""
+
+    def __init__(self, call: KernelCall, epilogue: Epilogue | None = None, loops: Sequence[KernelCall] = ()) -> None:
+        self.call, self.epilogue, self.loops = call, epilogue, loops
+        self.m, self.n, self.k = self[Arg.M], self[Arg.N], self[Arg.K]
+        self.batches = call.tasks // (-(-self.m // self[Arg.TASK_ROWS]) * -(-self.n // self[Arg.TASK_COLS]))
+
+    def __getitem__(self, which: Arg) -> int:
+        return self.call.sizes[which - Arg.BATCH1]
+
+    def aligned(self, nbytes: int, operand: Arg, *which: Arg) -> bool:
+        """Whether an operand begins at multiples of `nbytes`, in all items of the batch, and these strides are such."""
+        inner = self[Arg.BATCH1]
+        batch0 = {Arg.LHS: Arg.LHS_BATCH0, Arg.RHS: Arg.RHS_BATCH0, Arg.OUT: Arg.OUT_BATCH0}[operand]
+        steps = [self[w] for w in which] + [self.call.accesses[operand].offset]
+        steps += [self[batch0]] * (self.batches > inner) + [self[Arg(batch0 + 1)]] * (inner > 1)
+        return not any(step % nbytes for step in steps)
+
+
+def choose_vector(spec: DotSpec, sizes: Sizes, capability: str) -> VectorVariant | None:
+    """The kernel for few rows times a matrix of many columns, where the matrix lies so that it can be read at speed."""
+    chip, chunks, size = _chip(capability), -(-sizes.k // CHUNK), item_size(spec.rhs)
+    if sizes.m > 8 or not sizes.k or sizes.n < 32:
+        return None
+    rows = 1 << (sizes.m - 1).bit_length()
+    beside = min(16 if rows <= 2 else 8, 1 << (chunks - 1).bit_length())
+    found: VectorVariant | None = None
+    epilogue = sizes.epilogue
+    if sizes[Arg.RHS_N] == size:
+        options = [VectorVariant(rows, beside, wide, "line", 0, epilogue) for wide in (4, 2, 1) if sizes.n % wide == 0]
+        fitting = [v for v in options if sizes.aligned(v.wide * size, Arg.RHS, Arg.RHS_K) or v.wide == 1]
+        full = [v for v in fitting if v.blocks(sizes.n, sizes.batches) >= chip.processors]
+        found = (full or fitting[-1:])[0]
+    elif sizes[Arg.RHS_K] == size and chip.direct and sizes.aligned(16, Arg.RHS, Arg.RHS_N):
+        options = [VectorVariant(rows, beside, 1, "k", pieces, epilogue) for pieces in (3, 2)]
+        found = next((v for v in options if v.shared_bytes(spec) <= chip.block_bytes), None)
+    if found is not None and (found.blocks(sizes.n, sizes.batches) >= 16 or chunks <= 8):
+        return attrs.evolve(found, together=_together(spec, sizes, found.wide))
+    return None
+
+
+def choose(spec: DotSpec, sizes: Sizes, capability: str) -> DotChoice:
+    """The tile that should finish first, whether some tiles are cut, and how the operands get into them."""
+    chip = _chip(capability)
+    if chip.mma and spec.accumulator == "float64":
+        table = _MMA_LONG if "float64" in (spec.lhs, spec.rhs) else _MMA
+        tiles = {attrs.evolve(tile, mma=chip.mma): rates for tile, rates in table.items()}
+    else:
+        tiles = _FMA_LONG if item_size(spec.accumulator) == 8 else _FMA
+    found = [way for tile, rates in tiles.items() for way in _ways(spec, sizes, chip, tile, rates)]
+    assert found, (spec, capability)
+    return min(found, key=lambda way: way[0])[1]
+
+
+def _ways(
+    spec: DotSpec, sizes: Sizes, chip: _Chip, tile: Tile, rates: tuple[float, float, float, float]
+) -> Iterator[tuple[float, DotChoice]]:
+    """How a product can run in tiles of a kind, and the seconds that should take."""
+    v = _variant(spec, sizes, chip, tile)
+    nbytes, size, many = shared_bytes(spec, v), item_size(spec.accumulator), _sums(tile) >= _MANY
+    if nbytes > chip.block_bytes:
+        return
+    rate = rates[(v.lhs.along == "k") + 2 * (v.rhs.along == "k")]
+    blocks, chunks = blocks_of(tile, sizes.m, sizes.n, sizes.batches), -(-sizes.k // CHUNK)
+    held = max(1, min(tile.blocks, chip.processor_bytes // (nbytes + 1024)))
+    slots = held * chip.processors
+    waves, rest = divmod(blocks, slots)
+    if v.short and many:
+        rate *= 0.9  # sums are written from registers in a row, in the banks of their operands
+    if v.short:
+        rate *= min(1.0, 0.8 + 0.1 * held)  # short blocks need others beside them while they begin and end
+    chunk = 2e-12 * tile.rows * tile.cols * CHUNK * chip.processors / rate  # seconds of one multiprocessor
+    beside = -(-rest // chip.processors)
+    last = beside / _pace(tile, beside)
+    if waves and rest and many:
+        last = held  # blocks that began together end together, and the next begin where these have ended
+    ends = _ENDS if many or held == 1 else 0.0
+    yield (waves * held + last) * chunk * (max(1, chunks) + ends), DotChoice(v, blocks)
+    for slices in _slices(spec, tile, sizes.k, blocks, chip):
+        sliced = attrs.evolve(v, tile=attrs.evolve(tile, stages=3), slices=slices)
+        if shared_bytes(spec, sliced) <= chip.block_bytes:
+            cost = -(-blocks // chip.processors) * chunks * chunk / _pace(tile, slices)
+            yield _SLOWER * cost + _SLICED, DotChoice(sliced, blocks)
+    if chunks <= 1:
+        return
+    if waves and rest and (many or tile.mma):
+        taken = rest + min(slots, blocks - rest)
+        cost = (blocks * (chunks + ends) / slots + 0.5) * held * chunk  # no wave but the last one ends early
+        moved = 2 * taken * (chunks.bit_length() - 1) * tile.rows * tile.cols * size
+        halved = attrs.evolve(v, turns=True, halves=True)
+        yield cost + moved / _HANDED_A_SECOND + _HALVED, DotChoice(halved, blocks - taken)
+    if tile.mma or size == 4:
+        cost, whole, per = _cut(chip, tile, blocks, held, chunks, chunk, size)
+        each = whole // chip.processors
+        least = chip.processor_bytes // each - 2048 if each else 0
+        split = attrs.evolve(v, split=True, least_shared=min(least, chip.block_bytes))
+        yield _CUT * cost, DotChoice(split, whole, per)
+    if many and slots <= _AT_ONCE * blocks:
+        cost = _in_turns(chip, tile, blocks, held, chunks, chunk)
+        yield _CUT * cost, DotChoice(attrs.evolve(v, turns=True), 0)
+
+
+def _sums(tile: Tile) -> int:
+    """Of a thread."""
+    return tile.thread_rows * tile.thread_cols
+
+
+def _slices(spec: DotSpec, tile: Tile, k: int, blocks: int, chip: _Chip) -> list[int]:
+    """Into how many groups of threads a block may be divided, the most first."""
+    size = item_size(spec.accumulator)
+    most = min(16 * _sums(tile), 512, 65536 // (_sums(tile) * size // 4 + _OTHERS)) // tile.threads
+    if k % CHUNK or blocks > _FEW * chip.processors or not (tile.mma or size == 4):
+        return []
+    return [n for n in range(min(8, most), 1, -1) if k // CHUNK % n == 0 and n * tile.threads >= 128]
+
+
+def _in_turns(chip: _Chip, tile: Tile, blocks: int, held: int, chunks: int, chunk: float) -> float:
+    """Seconds that a product takes whose blocks of one chunk take turns."""
+    slots = held * chip.processors
+    waves, rest = divmod(blocks * chunks, slots)
+    beside = -(-rest // chip.processors)
+    moved = 2 * blocks * chunks * tile.rows * tile.cols * 4
+    cost = (waves * held + beside / _pace(tile, beside)) * chunk + moved / _HANDED_A_SECOND + _LAUNCH
+    return cost + _HANDOVER * min(chunks, slots / blocks)
+
+
+def _pace(tile: Tile, blocks: int) -> float:
+    """What so many blocks make of a multiprocessor: few warps leave it waiting, with few sums each more so."""
+    base, each = {8: (1.0, 0.0), 4: (0.66, 0.15), 2: (0.0, 0.45)}[tile.threads // 32]
+    if _sums(tile) >= _MANY:
+        base, each = 0.86, 0.07
+    return min(1.0, base + each * max(1, blocks))
+
+
+def _cut(
+    chip: _Chip, tile: Tile, blocks: int, held: int, chunks: int, chunk: float, size: int
+) -> tuple[float, int, int]:
+    """The best way to cut tiles that do not fill all multiprocessors: seconds, tiles left whole, chunks of a part."""
+    options = []
+    most = min(held, blocks // chip.processors) if _sums(tile) * tile.threads >= 8192 else 0
+    for each in {most, 0}:  # tiles that each multiprocessor computes whole
+        whole = each * chip.processors
+        cut = blocks - whole
+        for per in range(1, chunks) if cut and cut < 4 * chip.processors else ():
+            number = cut * -(-chunks // per)
+            parts = -(-number // chip.processors)
+            if _sums(tile) >= _MANY and number > held * chip.processors:
+                parts = -(-number // (held * chip.processors)) * held  # as in `choose`
+            units = parts * per / _pace(tile, min(parts, each or held))
+            units += each * chunks / _pace(tile, each) if each else 0
+            moved = 2 * cut * slots_of(chunks, per) * tile.rows * tile.cols * size
+            options.append((units * chunk + moved / _BYTES_A_SECOND + _LAUNCH, whole, per))
+    return min(options, default=(float("inf"), blocks, 0))
+
+
+def _variant(spec: DotSpec, sizes: Sizes, chip: _Chip, tile: Tile) -> DotVariant:
+    lhs = _operand(spec, spec.lhs, sizes, chip, tile, tile.rows, Arg.LHS, Arg.M, Arg.LHS_M, Arg.LHS_K)
+    rhs = _operand(spec, spec.rhs, sizes, chip, tile, tile.cols, Arg.RHS, Arg.N, Arg.RHS_N, Arg.RHS_K)
+    wide = _together(spec, sizes, 2 if tile.mma else 4)
+    return DotVariant(
+        tile, lhs, rhs, sizes.k % tile.depth == 0, sizes.k <= CHUNK, wide, epilogue=sizes.epilogue,
+    )  # fmt: skip
+
+
+def _together(spec: DotSpec, sizes: Sizes, neighbours: int) -> bool:
+    """Whether so many neighbours of a row of the output can be written at once, by an epilogue's loops as well."""
+    if sizes.n % neighbours or not fits(sizes.loops, neighbours):
+        return False
+    if sizes.epilogue is not None and not sizes.epilogue.stored:
+        return True
+    size = item_size(spec.out)
+    return size >= 4 and sizes.aligned(min(16, neighbours * size), Arg.OUT, Arg.OUT_M)
+
+
+def _operand(
+    spec: DotSpec, dtype: str, sizes: Sizes, chip: _Chip, tile: Tile, length: int, operand: Arg, size: Arg, own: Arg,
+    k: Arg,
+) -> Operand:  # fmt: skip
+    nbytes = item_size(dtype)
+    along: Along = "k" if sizes[k] == nbytes else "line" if sizes[own] == nbytes else ""
+    if along == "k" and sizes[own] == nbytes and sizes.k == 1:
+        along = "line"
+    staged = spec.accumulator
+    if tile.mma and dtype != "float64":
+        staged = "float32"
+    direct = chip.direct and nbytes >= 4 and dtype.removeprefix("u") == staged
+    most = min(16 // nbytes, tile.depth * length // tile.threads)
+    width = 1
+    if along and sizes.aligned(most * nbytes, operand, own if along == "k" else k):
+        if along == "line":
+            width = most if sizes[size] % most == 0 else 1
+        elif tile.mma if direct else sizes.k % most == 0:
+            width = most  # direct copies that turn an operand copy element by element
+    steps = sizes[own], sizes[k]
+    near = min(steps) >= 0 and length * steps[0] + tile.depth * steps[1] < 1 << 32
+    return Operand(along, width, dtype, staged, direct, near)

@@ -1,0 +1,73 @@
+"""Products of few tiles: groups of a block's threads compute chunks of one tile side by side, and add them in order.
+
+A group is what a block is elsewhere: it has stages of its own in shared memory and computes one chunk. When all of them
+are done, every thread adds the groups' sums of some cells to the totals, in ascending order: the order of DOT. Then the
+block goes on with as many chunks. All chunks are whole, so the groups meet at the same barriers.
+"""
+
+from __future__ import annotations
+
+import attrs
+from llvmlite import ir
+
+from volta.emit.dot_args import at
+from volta.emit.loops import I1, I32, I64, if_then, loop, offset
+from volta.numba_cuda.products.dot_nest import Nest
+from volta.numba_cuda.products.dot_place import Place
+from volta.numba_cuda.target.ptx_ops import wait_copies
+from volta.numba_cuda.target.threads import barrier, block_index, dynamic_shared
+from volta.xla_like.dot_schedule import CHUNK
+
+
+@attrs.frozen
+class Slice:
+    """What of a tile a group computes, like a `Part`: one chunk."""
+
+    first: ir.Value
+    last: ir.Value
+    later: ir.Value = I1(0)
+
+
+def emit_slices(nest: Nest) -> None:
+    """The kernel of a product whose blocks have `slices` groups of threads."""
+    b, a, t, v = nest.b, nest.args, nest.tile, nest.variant
+    shared = dynamic_shared(b.module, b)
+    group, nest.thread = b.udiv(nest.thread, I32(t.threads)), b.urem(nest.thread, I32(t.threads))
+    nest.place = place = Place(b, nest.spec, v, a, b.trunc(block_index(b), I32))
+    own = t.stages * sum(layout.bytes for layout in nest.layouts())
+    nest.shared = at(b, shared, (b.zext(group, I64), I64(own)))
+    rounds = b.trunc(b.udiv(a.K, I64(CHUNK * v.slices)), I32)
+    kind, vectors = ir.VectorType(nest.kind, nest.cell), nest.count // nest.cell
+    mine = -(-vectors // v.slices)
+    numbers = [b.add(group, I32(i * v.slices)) for i in range(mine)]  # of the cells that this thread adds
+    start = offset(b, shared, b.zext(b.mul(nest.thread, I32(16)), I64))
+
+    def sums_of(other: int, number: ir.Value) -> ir.Value:
+        here = offset(b, start, b.zext(b.mul(number, I32(16 * t.threads)), I64))
+        return b.load(offset(b, here, other * own), typ=kind, align=16)
+
+    with loop(b, I32(0), rounds, I32(1), [ir.Constant(kind, None)] * mine) as it:
+        chunk = b.add(b.mul(it.index, I32(v.slices)), group)
+        nest.chunks_of(Slice(chunk, b.add(chunk, I32(1))))
+        if nest.direct:
+            wait_copies(b, 0)  # what is copied behind the last stage is zeros
+        barrier(b)  # the sums take the place of the stages
+        to = offset(b, nest.shared, b.zext(b.mul(nest.thread, I32(16)), I64))
+        for i, vector in enumerate(nest.vectors_of(nest.sums)):
+            b.store(vector, offset(b, to, i * t.threads * 16), align=16)
+        barrier(b)
+        totals = []
+        for total, number in zip(it.values, numbers, strict=True):
+            safe = b.select(b.icmp_unsigned("<", number, I32(vectors)), number, I32(0))
+            found = [sums_of(other, safe) for other in range(v.slices)]
+            total = b.select(b.icmp_signed("==", it.index, I32(0)), found[0], nest.add(total, found[0]))
+            for more in found[1:]:
+                total = nest.add(total, more)
+            totals.append(total)
+        barrier(b)
+        it.advance(*totals)
+    nest.threads()
+    writer = place.writer()
+    for total, number in zip(it.results, numbers, strict=True):
+        with if_then(b, b.icmp_unsigned("<", number, I32(vectors))):
+            writer.write(*place.at(*nest.cell_at(number)), nest.values_of(total), v.wide)
