@@ -172,6 +172,20 @@ def test_chunks_side_by_side_have_the_same_bits(monkeypatch, kind, slices):
         check_on_host(product(layout, kind), *args, kernels=KERNELS)
 
 
+GROUPED = [
+    (kind, tile) for kind, tile in TILES if kind != "int64" and tile.rows * tile.cols <= (16384, 8192)[tile.mma > 0]
+]
+
+
+@sampled("kind, tile", GROUPED, quick=[GROUPED[0], next(x for x in GROUPED if x[0] == "highest")])
+def test_groups_of_every_tile_have_room_for_their_sums(monkeypatch, kind, tile):
+    """They may take more than the stages in whose place they are stored."""
+    monkeypatch.setattr(dot_choice, TABLES[kind], {tile: getattr(dot_choice, TABLES[kind])[tile]})
+    slice_chunks(monkeypatch, 2)
+    args = LAYOUTS["NN"](*operands(kind, 24, 2 * CHUNK, 40))
+    check_on_host(product("NN", kind), *args, kernels=KERNELS)
+
+
 @pytest.mark.slow
 def test_items_of_a_batch_take_turns_by_themselves(monkeypatch):
     take_turns(monkeypatch)

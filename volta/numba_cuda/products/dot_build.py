@@ -8,7 +8,7 @@ from volta.numba_cuda.products.dot_fma import FmaNest
 from volta.numba_cuda.products.dot_join import emit_join
 from volta.numba_cuda.products.dot_mma import MmaNest
 from volta.numba_cuda.products.dot_nest import Nest
-from volta.numba_cuda.products.dot_slices import emit_slices
+from volta.numba_cuda.products.dot_slices import emit_slices, group_bytes
 from volta.numba_cuda.products.dot_tile import DotVariant, Tile
 from volta.numba_cuda.target.threads import new_entry
 from volta.xla_like.dot_schedule import DotSpec, item_size
@@ -43,5 +43,7 @@ def shared_bytes(spec: DotSpec, v: DotVariant) -> int:
     """Dynamic shared memory of a block: the stages, and the totals of long products."""
     layout, t = engine(v.tile).layout, v.tile
     stage = layout(t, v.lhs, t.rows).bytes + layout(t, v.rhs, t.cols).bytes
-    used = v.slices * t.stages * stage + (t.rows * t.cols * item_size(spec.accumulator) if v.waits else 0)
-    return max(used, v.least_shared)
+    size = item_size(spec.accumulator)
+    if v.slices > 1:
+        return v.slices * group_bytes(t, stage, size)
+    return max(t.stages * stage + (t.rows * t.cols * size if v.waits else 0), v.least_shared)

@@ -14,6 +14,7 @@ from volta.emit.dot_args import at
 from volta.emit.loops import I1, I32, I64, if_then, loop, offset
 from volta.numba_cuda.products.dot_nest import Nest
 from volta.numba_cuda.products.dot_place import Place
+from volta.numba_cuda.products.dot_tile import Tile
 from volta.numba_cuda.target.ptx_ops import wait_copies
 from volta.numba_cuda.target.threads import barrier, block_index, dynamic_shared
 from volta.xla_like.dot_schedule import CHUNK
@@ -28,13 +29,18 @@ class Slice:
     later: ir.Value = I1(0)
 
 
+def group_bytes(tile: Tile, stage: int, size: int) -> int:
+    """Shared memory of a group: its stages, and then its sums, of `size` bytes each, in their place."""
+    return max(tile.stages * stage, tile.rows * tile.cols * size)
+
+
 def emit_slices(nest: Nest) -> None:
     """The kernel of a product whose blocks have `slices` groups of threads."""
     b, a, t, v = nest.b, nest.args, nest.tile, nest.variant
     shared = dynamic_shared(b.module, b)
     group, nest.thread = b.udiv(nest.thread, I32(t.threads)), b.urem(nest.thread, I32(t.threads))
     nest.place = place = Place(b, nest.spec, v, a, b.trunc(block_index(b), I32))
-    own = t.stages * sum(layout.bytes for layout in nest.layouts())
+    own = group_bytes(t, sum(layout.bytes for layout in nest.layouts()), nest.size)
     nest.shared = at(b, shared, (b.zext(group, I64), I64(own)))
     rounds = b.trunc(b.udiv(a.K, I64(CHUNK * v.slices)), I32)
     kind, vectors = ir.VectorType(nest.kind, nest.cell), nest.count // nest.cell
