@@ -20,6 +20,9 @@ NUMPY = {str(I1): np.int32, str(I32): np.int32, str(I64): np.int64, str(F32): np
 SIMPLE = {name: op for name, op in ptx_ops.OPS.items() if op.result != VOID and all(str(a) in NUMPY for a in op.args)}
 """Operations on values alone, which can be called with any."""
 
+NEAR = {"near_power": (np.exp2, 0, 3e-6), "near_logarithm": (np.log2, 5e-6, 0)}
+"""Operations that are nearly right, each machine in bits of its own: what is meant, absolute and relative error."""
+
 
 def at(b, base, index, size):
     return offset(b, base, b.mul(index, I64(size)))
@@ -38,6 +41,8 @@ def values_for(op, kind, rng):
         return rng.integers(-8, 9, 32).astype(np.float32).view(np.int32)
     if kind == F32 and op.name.startswith("round"):
         return (rng.standard_normal(32) * 2.0 ** rng.integers(-130, 120, 32)).astype(np.float32)
+    if op.name in NEAR:
+        return (1 + rng.random(32) * 2.0 ** rng.integers(0, 5, 32)).astype(np.float32)
     if kind == F32:
         return rng.integers(-8, 9, 32).astype(np.float32)
     if kind == F64:
@@ -167,7 +172,23 @@ def test_every_operation_runs_on_the_host(name):
 @pytest.mark.parametrize("name", CASES)
 def test_the_host_does_what_the_gpu_does(name):
     for here, there in zip(on_host(name), on_gpu(name), strict=True):
-        np.testing.assert_array_equal(here.view(np.uint8), there.view(np.uint8))
+        if name not in NEAR:
+            np.testing.assert_array_equal(here.view(np.uint8), there.view(np.uint8))
+    if name in NEAR:
+        assert_near(name, on_gpu(name))
+
+
+def assert_near(name, arrays):
+    exact, absolute, relative = NEAR[name]
+    given, found = arrays
+    want = exact(given.astype(np.float64))
+    assert (np.abs(found - want) <= absolute + relative * np.abs(want)).all()
+
+
+@pytest.mark.skipif(bool(host.why_not()), reason=host.why_not())
+@pytest.mark.parametrize("name", NEAR)
+def test_powers_and_logarithms_are_near_on_the_host(name):
+    assert_near(name, on_host(name))
 
 
 WITH_THEIR_KERNELS = (
