@@ -61,7 +61,7 @@ def test_a_long_sum_has_the_bits_of_its_chain(name):
     check_on_host(lambda x: lax.cumsum(x, 1), NUMBERS[name](256 * BLOCKS + 77), orders=("shuffled",))
 
 
-@pytest.mark.parametrize("wrong", [0.9999, 0.0])
+@sampled("wrong", [0.9999, 0.0], quick=[0.0])
 def test_wrong_guesses_move_no_bit(monkeypatch, wrong):
     make = jumps.Maker.make
 
@@ -112,7 +112,7 @@ def test_parts_cover_all_pieces():
         assert all(first < stop for first, stop in parts)
 
 
-@pytest.mark.parametrize("reverse", [False, True])
+@sampled("reverse", [False, True], quick=[True])
 def test_parts_of_a_row_have_the_bits_of_all(monkeypatch, reverse):
     monkeypatch.setattr(scan_steps, "ENOUGH_PIECES", 1)
     check_on_host(lambda x: lax.cumsum(x, 1, reverse=reverse), normal(256 * 1024 * 8 - 1000), orders=("shuffled",))
