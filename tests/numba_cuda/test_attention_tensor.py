@@ -28,7 +28,7 @@ SLACK = 1.05
 """Room for sums in float32, and for the powers."""
 
 
-@pytest.fixture(params=["8.0", "9.0a"], autouse=True)
+@pytest.fixture(params=[pytest.param("8.0", marks=pytest.mark.slow), "9.0a"], autouse=True)
 def capability(request, monkeypatch):
     """GPUs whose warps multiply alone, and by four."""
     monkeypatch.setitem(CHOSEN, "capability", request.param)
