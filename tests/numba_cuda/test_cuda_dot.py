@@ -145,6 +145,16 @@ def test_operands_are_near_while_32_bits_measure_a_tile():
         assert dot_choice.choose(spec, Plain(512, 512, k), "9.0").variant.lhs.near == near
 
 
+@pytest.mark.parametrize("kind", ["float32", "float64", "int64"])
+def test_parts_that_are_not_looked_at_are_never_the_best(monkeypatch, kind):
+    spec, rng = dot_choice.DotSpec(kind, kind, kind), np.random.default_rng(0)
+    sizes = rng.integers(1, 900, (30, 2)).tolist()
+    shapes = [(m, n, int(2 ** rng.uniform(8, 17))) for m, n in sizes]
+    few = [dot_choice.choose(spec, Plain(*shape), "9.0") for shape in shapes]
+    monkeypatch.setattr(dot_choice, "_parts", lambda chunks: range(1, chunks))
+    assert few == [dot_choice.choose(spec, Plain(*shape), "9.0") for shape in shapes]
+
+
 def slice_chunks(monkeypatch, slices):
     """Have groups of a block's threads compute chunks side by side."""
     choose = dot.choose

@@ -261,7 +261,7 @@ def _cut(
     for each in {most, 0}:  # tiles that each multiprocessor computes whole
         whole = each * chip.processors
         cut = blocks - whole
-        for per in range(1, chunks) if cut and cut < 4 * chip.processors else ():
+        for per in _parts(chunks) if cut and cut < 4 * chip.processors else ():
             number = cut * -(-chunks // per)
             parts = -(-number // chip.processors)
             if _sums(tile) >= _MANY and number > held * chip.processors:
@@ -271,6 +271,19 @@ def _cut(
             moved = 2 * cut * slots_of(chunks, per) * tile.rows * tile.cols * size
             options.append((units * chunk + moved / _BYTES_A_SECOND + _LAUNCH, whole, per))
     return min(options, default=(float("inf"), blocks, 0))
+
+
+def _parts(chunks: int) -> Iterator[int]:
+    """Chunks of a part, below `chunks`: of those that make equally many parts, the fewest and the most. Between them
+    the cost goes along a line, so no others need to be looked at, of which there may be hundreds of thousands."""
+    per = 1
+    while per < chunks:
+        number = -(-chunks // per)
+        most = min((chunks - 1) // (number - 1), chunks - 1)
+        yield per
+        if most > per:
+            yield most
+        per = most + 1
 
 
 def _variant(spec: DotSpec, sizes: Sizes, chip: _Chip, tile: Tile) -> DotVariant:
