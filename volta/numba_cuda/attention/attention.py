@@ -10,11 +10,10 @@ from __future__ import annotations
 from llvmlite import ir
 
 from volta.emit.builder import item_size
-from volta.emit.dot_args import ceil_div
 from volta.emit.loops import I1, I32, I64, fma, if_else, if_then, loop, minimum, offset
 from volta.numba_cuda.attention.attention_products import Products
 from volta.numba_cuda.attention.attention_tiles import AttentionTile, Matrix, line_of, matrix_bytes, pairs_line
-from volta.numba_cuda.target.threads import block_index, dynamic_shared, new_entry, warp_barrier
+from volta.numba_cuda.target.threads import dynamic_shared, new_entry, warp_barrier
 from volta.xla_like.attention import BLOCK, Arg, AttentionSpec
 
 
@@ -43,19 +42,7 @@ class QueryTiles(Products):
 
     def locate(self) -> None:
         """Find the block's place."""
-        b, spec, tile = self.b, self.spec, self.tile
-        tiles = ceil_div(b, self.t, tile.rows)
-        if spec.causal:  # tiles with most keys first, of all heads: so the last to finish are short
-            number = b.sub(b.sub(tiles, I64(1)), self.find_head(block_index(b)))
-        else:  # all tiles of a head one after the other: its keys and values stay in the cache
-            self.set_head(b.udiv(block_index(b), tiles))
-            number = b.urem(block_index(b), tiles)
-        self.first = b.mul(number, I64(tile.rows))
-        self.position = b.add(self.start(self.item), self.first)
-        self.stop = self.s
-        if spec.causal:
-            rows = minimum(b, I64(tile.rows), b.sub(self.t, self.first))
-            self.stop = minimum(b, self.s, b.add(self.position, rows))
+        self.first, self.position, self.stop = self.tile_of_queries(self.tile.rows)
 
     def mixed(self, block: ir.Value) -> ir.Value:
         """Whether some row of the warp does not see some key of the block."""

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from llvmlite import ir
 
 from volta.emit.builder import Builder, Value, item_size, scalar_type
+from volta.emit.dot_args import ceil_div
 from volta.emit.loops import I8, I32, I64, fma, if_else, intrinsic, load_arg, minimum
 from volta.numba_cuda.target.ptx_ops import shuffle
-from volta.numba_cuda.target.threads import device_pointer, own_args
+from volta.numba_cuda.target.threads import block_index, device_pointer, own_args
 from volta.ops.scalar.exponential import exp, exp_moderate, exp_of_negative
 from volta.xla_like.attention import Arg, AttentionSpec
 
@@ -82,6 +83,23 @@ class AttentionKernel:
         if not self.spec.started:
             return I64(0)
         return self.b.sext(self.b.load(self.base(Arg.START, (item, Arg.START_B)), typ=I32, align=4), I64)
+
+    def tile_of_queries(self, rows: int) -> tuple[ir.Value, ir.Value, ir.Value]:
+        """Find the block's place in a grid of tiles of so many queries x batch x heads: the tile's first row, the
+        position of that among the keys, and where the keys end that some row sees."""
+        b = self.b
+        tiles = ceil_div(b, self.t, rows)
+        if self.spec.causal:  # tiles with most keys first, of all heads: so the last to finish are short
+            number = b.sub(b.sub(tiles, I64(1)), self.find_head(block_index(b)))
+        else:  # all tiles of a head one after the other: its keys and values stay in the cache
+            self.set_head(b.udiv(block_index(b), tiles))
+            number = b.urem(block_index(b), tiles)
+        first = b.mul(number, I64(rows))
+        position = b.add(self.start(self.item), first)
+        if not self.spec.causal:
+            return first, position, self.s
+        inside = minimum(b, I64(rows), b.sub(self.t, first))
+        return first, position, minimum(b, self.s, b.add(position, inside))
 
     def in_mask(self, row: ir.Value, key: ir.Value) -> ir.Value:
         """Whether the mask shows a key to a row; beyond the edges, what it says of the last."""

@@ -6,13 +6,12 @@ from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 
-from volta.emit.dot_args import ceil_div
 from volta.emit.loops import I1, I32, I64, fma, if_else, if_then, loop, minimum, offset
 from volta.numba_cuda.attention.attention_tensor import LOG2E, TensorAttention, shared_bytes
 from volta.numba_cuda.attention.attention_tensor_tile import Rows, TensorTile
 from volta.numba_cuda.target import ptx_ops
 from volta.numba_cuda.target.ptx_approx import near_power
-from volta.numba_cuda.target.threads import block_index, dynamic_shared, new_entry
+from volta.numba_cuda.target.threads import dynamic_shared, new_entry
 from volta.xla_like.attention import BLOCK, Arg, TensorSpec
 
 
@@ -48,22 +47,10 @@ class _Queries(TensorAttention):
 
     def locate(self) -> None:
         """Find the block's place."""
-        b, spec, tile = self.b, self.spec, self.tile
-        tiles = ceil_div(b, self.t, tile.rows)
-        if spec.causal:  # tiles with most keys first, of all heads: so the last to finish are short
-            number = b.sub(b.sub(tiles, I64(1)), self.find_head(block_index(b)))
-        else:  # all tiles of a head one after the other: its keys and values stay in the cache
-            self.set_head(b.udiv(block_index(b), tiles))
-            number = b.urem(block_index(b), tiles)
-        self.first = b.mul(number, I64(tile.rows))
-        self.position = b.add(self.start(self.item), self.first)
-        self.stop = self.s
-        if spec.causal:
-            rows = minimum(b, I64(tile.rows), b.sub(self.t, self.first))
-            self.stop = minimum(b, self.s, b.add(self.position, rows))
+        self.first, self.position, self.stop = self.tile_of_queries(self.tile.rows)
         self.keys = self.of_head(Arg.K, self.item, self.head), self.arg(Arg.K_S)
         self.values = self.of_head(Arg.V, self.item, self.head), self.arg(Arg.V_S)
-        self.slots = [[self.allot(BLOCK, w) for _ in range(2)] for w in (spec.head, spec.value_head)]
+        self.slots = [[self.allot(BLOCK, w) for _ in range(2)] for w in (self.spec.head, self.spec.value_head)]
 
     def bring_rows(self, to: Rows, address: Arg) -> None:
         """Begin to copy an operand's resident rows."""

@@ -225,12 +225,11 @@ def _sums(tile: Tile) -> int:
 
 
 def _slices(spec: DotSpec, tile: Tile, k: int, blocks: int, chip: _Chip) -> list[int]:
-    """Into how many groups of threads a block may be divided, the most first. Tiles of tensor cores and those of many
-    sums are left whole: nobody has measured them in groups."""
-    size = item_size(spec.accumulator)
-    most = min(16 * _sums(tile), 512, 65536 // (_sums(tile) * size // 4 + _OTHERS)) // tile.threads
-    if k % CHUNK or blocks > _FEW * chip.processors or tile.mma or _sums(tile) >= _MANY or size == 8:
+    """Into how many groups of threads a block may be divided, the most first. Sums of 8 bytes and tiles of many
+    sums are left whole: nobody has measured them in groups (tensor cores: their sums are float64)."""
+    if k % CHUNK or blocks > _FEW * chip.processors or _sums(tile) >= _MANY or item_size(spec.accumulator) == 8:
         return []
+    most = min(16 * _sums(tile), 512, 65536 // (_sums(tile) + _OTHERS)) // tile.threads
     return [n for n in range(min(8, most), 1, -1) if k // CHUNK % n == 0 and n * tile.threads >= 128]
 
 
