@@ -2,16 +2,26 @@
 . scripts/env.sh
 need test
 
-if ! reason="$("$VENV/bin/python" - 2>&1 <<'PY'
+status=0
+reason="$("$VENV/bin/python" - 2>&1 <<'PY'
 import sys
 from volta.core.errors import DeviceError
 from volta.runtime import devices
 try:
     devices.cuda()
 except DeviceError as error:
-    sys.exit(str(error))
+    print(error)
+    sys.exit(3)
 PY
-)"; then
+)" || status=$?
+case $status in
+0) ;;
+3)
     echo "$(basename "$0"): skipped: $reason"
     exit 0
-fi
+    ;;
+*) # Volta itself is broken, which is no reason to pass
+    echo "$reason" >&2
+    exit "$status"
+    ;;
+esac
