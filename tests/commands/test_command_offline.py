@@ -62,7 +62,8 @@ def test_files_and_manifest(model, tmp_path, capsys):
 
 def test_tensor_cores_need_a_level_below_strict(model, tmp_path, capsys):
     run = ["offline", f"{model}:product(f32[256,256], f32[256,256])", "--capability", "8.0", "--out", str(tmp_path)]
-    assert main(run) == 2 and "bf16" in capsys.readouterr().err
+    assert main(run) == 2
+    assert "bf16" in (said := capsys.readouterr().err) and "--level device" in said
     assert main([*run, "--level", "device"]) == 0
     assert "mma.sync" in (tmp_path / "product.sm_80.ptx").read_text()
     assert json.loads((tmp_path / offline.MANIFEST).read_text())["functions"][0]["level"] == "device"
@@ -99,9 +100,24 @@ def test_targets_in_modules_and_alone(model):
 def test_an_unknown_capability_and_a_repeated_name_are_refused(model, capsys):
     assert main(["offline", f"{model}:ONE", "--capability", "6.0"]) == 2
     assert "no compute capability 6.0" in capsys.readouterr().err
+    assert main(["offline", "--capability", f"{model}:ONE"]) == 2
+    assert "is named behind --capability" in capsys.readouterr().err
     f = offline.Function(lambda x: x, (np.zeros(3, np.float32),), "f")
     with pytest.raises(ValueError, match="two functions are named 'f'"):
         offline.compile_functions([f, f])
+
+
+def test_targets_may_stand_behind_capabilities(model, tmp_path, capsys):
+    assert main(["offline", "--out", str(tmp_path), "--capability", "8.0", f"{model}:ONE"]) == 0
+    assert (tmp_path / "small.sm_80.ptx").exists()
+    assert main(["offline", "--capability", "8.0"]) == 2
+    assert "nothing to compile" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_made_stops_before_the_work(model, monkeypatch, capsys):
+    monkeypatch.setattr(offline, "compile_functions", lambda *args, **kwargs: pytest.fail("compiled"))
+    assert main(["offline", f"{model}:ONE", "--out", f"{model}/kernels"]) == 2
+    assert "volta offline: the files cannot be written: [Errno" in capsys.readouterr().err
 
 
 def test_functions_of_one_name_need_another_name(model, tmp_path, capsys):

@@ -16,7 +16,8 @@ import pkgutil
 import re
 import runpy
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,12 @@ class TargetError(VoltaError, ValueError):
     """A target of `volta offline` that cannot be read or found."""
 
 
+class FilesError(VoltaError, OSError):
+    """The files of `volta offline` cannot be written."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("targets", nargs="+", metavar="TARGET", help="[NAME=]FILE_OR_MODULE:FUNCTION(SHAPE, …)")
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help="[NAME=]FILE_OR_MODULE:FUNCTION(SHAPE, …)")
     parser.add_argument(
         "--capability", nargs="+", default=list(offline.CAPABILITIES), metavar="X.Y",
         help=f"of {', '.join(ptx.CAPABILITIES)} (default: {' '.join(offline.CAPABILITIES)})",
@@ -52,14 +57,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    unknown = [c for c in options.capability if c not in ptx.CAPABILITIES]
-    if unknown:
-        raise TargetError(f"no compute capability {', '.join(unknown)}; there are {', '.join(ptx.CAPABILITIES)}")
-    functions = [f for target in options.targets for f in functions_of(target)]
+    # argparse takes what follows `--capability 9.0` for more capabilities; a target has a colon, they have none.
+    targets = [*options.targets, *(x for x in options.capability if ":" in x)]
+    capabilities = [x for x in options.capability if ":" not in x]
+    unknown = [c for c in capabilities if c not in ptx.CAPABILITIES]
+    if unknown or not capabilities:
+        asked = ", ".join(unknown) or "is named behind --capability"
+        raise TargetError(f"no compute capability {asked}; there are {', '.join(ptx.CAPABILITIES)}")
+    if not targets:
+        raise TargetError("nothing to compile: name FILE_OR_MODULE:FUNCTION(f32[2,3], …)")
+    functions = [f for target in targets for f in functions_of(target)]
     _check_names(functions)
+    with _writing():  # before the work, which would be lost without the folder
+        options.out.mkdir(parents=True, exist_ok=True)
     with execution_context(level=options.level):
-        done = offline.compile_functions(functions, options.capability, cubin=options.cubin)
-    path = offline.write_files(options.out, done)
+        done = offline.compile_functions(functions, capabilities, cubin=options.cubin)
+    with _writing():
+        path = offline.write_files(options.out, done)
     for f in done:
         print(f"{f.name}: {len(f.targets[0].launches)} launches of {len(f.targets[0].kernels)} kernels")
         for x in f.targets:
@@ -71,6 +85,14 @@ def run(options: argparse.Namespace) -> int:
                 print(f"  {x.capability}: {len(x.ptx):,} bytes of PTX")
     print(path)
     return 0
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise FilesError(f"the files cannot be written: {error}") from None
 
 
 def _check_names(functions: list[offline.Function]) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     unknown = [name for name in options.suites if name not in SUITES]
     if unknown:
-        print(f"volta verify: no suite {', '.join(unknown)}; there are {', '.join(SUITES)}")
+        print(f"volta verify: no suite {', '.join(unknown)}; there are {', '.join(SUITES)}", file=sys.stderr)
         return 2
     setting = checks.Setting(_device(options.device), options.effort or checks.QUICK)
     record = checks.kept()

@@ -50,7 +50,8 @@ def _refusal(node: Node, precision: str) -> str:
     text = (
         f"operation {node.name!r} at precision {precision!r} is not there at determinism level 'strict'{where}: tensor "
         "cores add in an order of their own, and no other machine has their bits. Allow it by "
-        'volta.execution_context(level="device"), or leave the precision at None (chains of float32).'
+        'volta.execution_context(level="device") (volta offline: --level device), or leave the precision at None '
+        "(chains of float32)."
     )
     return text if where else at_user_line(text)
 
