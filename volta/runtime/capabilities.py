@@ -57,10 +57,10 @@ _FAMILY_KERNELS = {
 }
 
 _ON_TENSOR_CORES = {
-    "dot_general": ("dot_tc", ""),
-    **{name: (f"{name}_tc", "bfloat16 at ") for name in _FAMILY_KERNELS[Family.ATTENTION]},
+    "dot_general": ("dot_tc", "precisions tf32 and bf16"),
+    **{name: (f"{name}_tc", "precision bf16, of bfloat16 tf32 too") for name in _FAMILY_KERNELS[Family.ATTENTION]},
 }
-"""Of primitives that have precisions of tensor cores: the kernel for these, and for which operands it is."""
+"""Of primitives that have precisions of tensor cores: the kernel for these, and which they are."""
 
 
 def matrix_rows(capabilities: tuple[BackendCapabilities, ...]) -> list[tuple[str, ...]]:
@@ -74,8 +74,8 @@ def matrix_rows(capabilities: tuple[BackendCapabilities, ...]) -> list[tuple[str
             levels = [c.level_of(k) for k in _FAMILY_KERNELS[family]]
             weakest = min((LEVELS.index(x) for x in levels if x is not None), default=len(LEVELS) - 1)
             cell = f"no kernel: {', '.join(missing)}" if missing else LEVELS[weakest].value
-            kernel, operands = _ON_TENSOR_CORES.get(name, ("", ""))
+            kernel, precisions = _ON_TENSOR_CORES.get(name, ("", ""))
             tensor = c.level_of(kernel)
-            cells.append(cell if tensor is None else f"{cell} ({operands}precisions tf32 and bf16: {tensor.value})")
+            cells.append(cell if tensor is None else f"{cell} ({precisions}: {tensor.value})")
         rows.append((name, family.value, *cells))
     return rows
