@@ -293,6 +293,18 @@ def describe() -> dict[str, Any]:
     return {"gpu": info.name, "capability": list(info.capability), "contract": contract.ID, **harness.machine(0)}
 
 
+def why_not() -> str:
+    """Why nothing can be measured on this machine; empty where there is a GPU."""
+    from volta.core.errors import DeviceError
+    from volta.runtime import devices
+
+    try:
+        devices.cuda()
+    except DeviceError as error:
+        return str(error)
+    return ""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("groups", nargs="*", help=f"of {', '.join(GROUPS)}")
@@ -307,6 +319,8 @@ def main() -> None:
     if options.one:
         run_group(options.groups[0], options.one)
         return
+    if why := why_not():
+        sys.exit(f"gpu.py: {why}")
     old = json.loads(options.json.read_text())["rows"] if options.json and options.json.exists() else []
     rows: list[Row] = []
     commit = harness.commit()

@@ -140,5 +140,5 @@ def test_an_unknown_capability_is_refused():
 
 
 def test_importing_volta_imports_no_cuda():
-    code = "import sys, volta; assert not [m for m in sys.modules if m.startswith(('cuda', 'volta.numba_cuda'))]"
+    code = "import sys, volta; assert not [m for m in sys.modules if 'cuda' in m]"
     subprocess.run([sys.executable, "-c", code], check=True)
