@@ -12,6 +12,7 @@ import volta
 import volta.numpy as vnp
 from tests.sampling import sampled
 from volta import nn, optim
+from volta.core.errors import DeviceError
 from volta.emit.loops import I32, I64, load_arg, offset
 from volta.numba_cuda import kernels
 from volta.numba_cuda.host import host
@@ -213,6 +214,15 @@ def test_a_race_between_threads_is_seen_whatever_their_order(meet, distance, rac
     found = run_kernel(handed_on(meet, distance), np.zeros(64, np.int32), block=64, order=order)
     assert bool(found) == raced
     assert all("a race with thread" in text and "shared memory" in text for _, _, text in found)
+
+
+def test_a_stack_that_is_not_deep_enough_is_an_error():
+    def run(words):
+        run_kernel(lambda b, arrays: b.store(I32(0), b.alloca(I32, words)))
+
+    with pytest.raises(DeviceError, match="a thread of kernel needs more than 131,072 bytes of stack"):
+        run((1 << 15) - 50)
+    run(1 << 14)
 
 
 def test_a_word_that_all_read_may_not_be_written_before_a_barrier():

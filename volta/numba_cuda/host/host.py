@@ -15,6 +15,7 @@ the bits say so in one of two opposite orders.
 from __future__ import annotations
 
 import ctypes
+import functools
 import itertools
 import random
 import threading
@@ -26,7 +27,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from volta.core.errors import DeviceError
-from volta.numba_cuda.host import host_rewrite, host_runtime
+from volta.numba_cuda.host import host_rewrite, host_runtime, host_tables
 from volta.numba_cuda.host.host_runtime import READ, WRITE
 from volta.numba_cuda.kernels import launches_of
 from volta.numba_cuda.launches import SCRATCH, Launch
@@ -35,8 +36,6 @@ from volta.xla_like.plan import ExecutionPlan
 
 Order = Literal["ascending", "descending", "shuffled"]
 
-_STACK = 1 << 16
-_MOST_THREADS = 1024
 _ALIGN = 256
 
 _launches = itertools.count()
@@ -86,7 +85,7 @@ def why_not() -> str:
     )
 
 
-def _new_machine() -> llvm.TargetMachine:
+def _new_machine(opt: int) -> llvm.TargetMachine:
     """A target machine for this host; every execution engine takes over its own."""
     why = why_not()
     if why:
@@ -96,29 +95,51 @@ def _new_machine() -> llvm.TargetMachine:
     llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()
     return llvm.Target.from_triple(triple).create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=features.flatten(), opt=1, jit=True
+        cpu=llvm.get_host_cpu_name(), features=features.flatten(), opt=opt, jit=True
     )
+
+
+@functools.cache
+def _runtime() -> bytes:
+    """The functions that kernels call, as an object file that every module has a copy of."""
+    machine = _new_machine(2)
+    with _lock:
+        parsed = llvm.parse_assembly(host_runtime.runtime_text(), context=llvm.create_context())
+        parsed.triple, parsed.data_layout = machine.triple, str(machine.target_data)
+        parsed.verify()
+        passes = llvm.create_new_function_pass_manager()
+        passes.add_sroa_pass()
+        passes.add_instruction_combine_pass()
+        passes.add_simplify_cfg_pass()
+        builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(1))
+        for function in parsed.functions:
+            if not function.is_declaration:
+                passes.run(function, builder)
+        code: bytes = machine.emit_object(parsed)
+    return code
 
 
 class HostModule:
     """Kernels compiled for the host, with the state that they run in."""
 
     def __init__(self, sources: Iterable[KernelSource], capability: str = "9.0") -> None:
-        machine = _new_machine()
+        machine = _new_machine(0)  # a kernel runs a few times: compiling it takes longer
         module = emit_module(sources, capability)
         module.triple, module.data_layout = machine.triple, str(machine.target_data)
-        self.globals = host_rewrite.rewrite(module)
+        text, self.globals = host_rewrite.rewrite(module)
         with _lock:
-            parsed = llvm.parse_assembly(str(module), context=llvm.create_context())
+            parsed = llvm.parse_assembly(text, context=llvm.create_context())
             parsed.verify()
             builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(0))
             builder.getModulePassManager().run(parsed, builder)  # what must be inlined is; more only costs time
             self._engine = llvm.create_mcjit_compiler(parsed, machine)
+            self._engine.add_object_file(llvm.ObjectFileRef.from_data(_runtime()))
             self._engine.finalize_object()
         self._run = ctypes.CFUNCTYPE(ctypes.c_int64)(self._engine.get_function_address("volta.host.run_block"))
         state = self._engine.get_global_value_address("volta.host.state")
         self._words = (ctypes.c_int64 * len(host_runtime.STATE)).from_address(state)
-        self._tables = _Tables()
+        self._tables = host_tables.tables()
+        self._shadows: dict[int, np.ndarray] = {}
         for name, table in self._tables.by_name().items():
             self._set(name, table.ctypes.data)
 
@@ -156,7 +177,7 @@ class HostModule:
         shared = [(address(g.name), g.nbytes or dynamic) for g in self.globals if g.shared and g.name in self._of(name)]
         own = [Range(g.name, address(g.name), g.nbytes, READ) for g in self.globals if not g.shared]
         for start, nbytes in shared:
-            shadow = t.shadow_of(start, nbytes) + 1 if races else 0
+            shadow = self._shadow_of(start, nbytes) + 1 if races else 0
             own.append(Range("shared memory", start, nbytes, READ | WRITE, shadow))
         own.append(Range("stack", t.stacks_memory.ctypes.data, t.stacks_memory.nbytes, READ | WRITE))
         own.append(Range("lanes", t.lanes.ctypes.data, t.lanes.nbytes, READ | WRITE))
@@ -176,52 +197,24 @@ class HostModule:
             rng.shuffle(turns)
             rng.shuffle(blocks)
         t.order[:threads] = turns
-        fiber = self._engine.get_function_address("volta.host.fiber")
+        start_block = t.starter(threads, self._engine.get_function_address("volta.host.fiber"))
         wrong: list[tuple[int, int, str]] = []
         for block in blocks:
             self._set("block", block)
-            t.start(threads, fiber)
+            start_block()
             for start, nbytes in shared:
                 ctypes.memset(start, 0xFF, nbytes)
             if self._run():
                 where = [int(i) for i in np.flatnonzero(t.done[:threads] == 0)]
                 wrong.append((block, where[0], f"waits with {len(where)} threads at a barrier that others never reach"))
+        t.check_stacks(threads, name)
         count = self._get("record_count")
         for row in t.records[: min(count, len(t.records))]:
             block, thread, start, nbytes, fault, other = (int(x) for x in row)
             wrong.append((block, thread, _describe(start, nbytes, fault, other, every)))
         return wrong
 
-    def _of(self, kernel: str) -> set[str]:
-        """Names of the shared memory that a kernel uses."""
-        return {g.name for g in self.globals if kernel in g.users}
-
-
-class _Tables:
-    """The memory behind a module's state."""
-
-    def __init__(self) -> None:
-        n, warps = _MOST_THREADS, _MOST_THREADS // host_runtime.WARP + 1
-        self.stacks_memory = np.empty(n * _STACK, np.uint8)
-        self.stacks, self.order, self.waits, self.values, self.done, self.copy_counts, self.groups = (
-            np.zeros(n, np.int64) for _ in range(7)
-        )
-        self.alive, self.arrived, self.passed = (np.zeros(warps, np.int64) for _ in range(3))
-        self.records = np.zeros((host_runtime.MOST_RECORDS, host_runtime.RECORD_WORDS), np.int64)
-        self.nothing, self.sink = (np.zeros(host_runtime.SINK_BYTES + 64, np.uint8) for _ in range(2))
-        self.spoilt = np.full(host_runtime.SINK_BYTES + 64, 0xFF, np.uint8)
-        self.lanes = np.empty(n * host_runtime.LANE_BYTES, np.uint8)
-        self.copies = np.empty((n, host_runtime.MOST_COPIES, host_runtime.COPY_WORDS), np.int64)
-        top = self.stacks_memory.ctypes.data + np.arange(1, n + 1, dtype=np.int64) * _STACK
-        self._shadows: dict[int, np.ndarray] = {}
-        self._top = (top & -16) - 16 - 8 * host_runtime.SAVED_WORDS
-
-    def by_name(self) -> dict[str, np.ndarray]:
-        names = ("stacks", "order", "waits", "values", "done", "copy_counts", "groups", "alive", "arrived", "passed",
-                 "records", "nothing", "sink", "spoilt", "lanes", "copies")  # fmt: skip
-        return {name: getattr(self, name) for name in names}
-
-    def shadow_of(self, start: int, nbytes: int) -> int:
+    def _shadow_of(self, start: int, nbytes: int) -> int:
         """The shadow of shared memory, of which launches may ask for more or less."""
         wanted = nbytes * host_runtime.SHADOW_BYTES
         found = self._shadows.get(start)
@@ -229,28 +222,15 @@ class _Tables:
             found = self._shadows[start] = np.zeros(wanted, np.uint8)
         return found.ctypes.data
 
-    def start(self, threads: int, fiber: int) -> None:
-        """Every thread of a block at the beginning of `fiber`."""
-        self.stacks[:threads] = self._top[:threads]
-        first = (self._top[:threads] - self.stacks_memory.ctypes.data) // 8
-        words = self.stacks_memory.view(np.int64)
-        for i in range(host_runtime.SAVED_WORDS):
-            words[first + i] = 0
-        words[first + host_runtime.SAVED_WORDS] = fiber
-        for table in (self.waits, self.done, self.copy_counts, self.groups):
-            table[:threads] = 0
-        self.arrived[:] = 0
-        self.passed[:] = 0
-        self.alive[:] = 0
-        self.alive[0] = threads
-        for warp in range(-(-threads // host_runtime.WARP)):
-            self.alive[warp + 1] = min(host_runtime.WARP, threads - warp * host_runtime.WARP)
+    def _of(self, kernel: str) -> set[str]:
+        """Names of the shared memory that a kernel uses."""
+        return {g.name for g in self.globals if kernel in g.users}
 
 
 def _describe(start: int, nbytes: int, fault: int, other: int, ranges: Sequence[Range]) -> str:
     verb = {READ: "reads", WRITE: "writes"}.get(fault & 3, "updates")
     if fault & host_runtime.RACE:
-        who = f"thread {other}" if other < _MOST_THREADS else "other threads"
+        who = f"thread {other}" if other < host_tables.MOST_THREADS else "other threads"
         where = _nearest(start, nbytes, ranges)
         return f"{verb} {nbytes} bytes at {start:#x}, a race with {who}: no barrier between; {where}"
     if fault & host_runtime.MISALIGNED:

@@ -12,7 +12,7 @@ from llvmlite.ir import instructions as ins
 
 from volta.core.errors import UnsupportedOperationError
 from volta.emit.loops import I32, I64, PTR, intrinsic
-from volta.numba_cuda.host.host_runtime import READ, WRITE, add_runtime, state_word
+from volta.numba_cuda.host.host_runtime import READ, WRITE, declare_state, state_word
 from volta.numba_cuda.target.ptx_ops import (
     OPS,
     PREFIX,
@@ -69,7 +69,7 @@ class Global:
     name: str
     nbytes: int
     shared: bool
-    users: frozenset[str]
+    users: frozenset[str] = frozenset()
 
 
 _MOST_SHARED = 227 << 10
@@ -79,12 +79,12 @@ _GUARD = 256
 """Bytes behind a global that belong to no other: what runs over its end is seen."""
 
 
-def rewrite(module: ir.Module) -> list[Global]:
-    """Change a module in place; returns its globals."""
+def rewrite(module: ir.Module) -> tuple[str, list[Global]]:
+    """Change a module in place; returns its text, which calls functions of `host_runtime`, and its globals."""
     globals_ = [g for g in module.global_values if isinstance(g, ir.GlobalVariable)]
     module.namedmetadata.clear()
     functions = list(module.functions)
-    add_runtime(module)
+    declare_state(module)
     own = [f for f in functions if not f.name.startswith(_LLVM)]
     for function in own:
         _replace_operation(function)
@@ -96,16 +96,21 @@ def rewrite(module: ir.Module) -> list[Global]:
             del module.globals[function.name]  # only what it means for a GPU called it
     for function in own:
         _check_memory(function)
-    users = _users(module)
-    return [_open(g, users) for g in globals_]
+    found = [_open(g) for g in globals_]
+    text = str(module)
+    users = _users(text)
+    return text, [attrs.evolve(x, users=frozenset(users.get(x.name, ()))) for x in found]
 
 
-def _users(module: ir.Module) -> dict[str, set[str]]:
-    """For each function and global, the functions that use it, directly or through others."""
+_DEFINITION = re.compile(r'^define [^\n]*?@"([^"]+)"\([^\n]*\n\{\n(.*?)^\}', flags=re.MULTILINE | re.DOTALL)
+
+
+def _users(text: str) -> dict[str, set[str]]:
+    """For each function and global of a module, the functions that use it, directly or through others."""
     users: dict[str, set[str]] = {}
-    for function in module.functions:
-        for used in set(re.findall(r'@"([^"]+)"', "".join(str(block) for block in function.blocks))):
-            users.setdefault(used, set()).add(function.name)
+    for name, body in _DEFINITION.findall(text):
+        for used in set(re.findall(r'@"([^"]+)"', body)):
+            users.setdefault(used, set()).add(name)
     for known in users.values():
         more = set(known)
         while more:
@@ -142,7 +147,7 @@ def _calls(function: ir.Function) -> list[ins.CallInstr]:
     return [x for block in function.blocks for x in block.instructions if isinstance(x, ins.CallInstr)]
 
 
-def _open(g: ir.GlobalVariable, users: dict[str, set[str]]) -> Global:
+def _open(g: ir.GlobalVariable) -> Global:
     """Make a global one that the runner finds, with room behind it."""
     nbytes, shared = size_of(g.value_type), g.addrspace == 3
     if shared:
@@ -152,7 +157,7 @@ def _open(g: ir.GlobalVariable, users: dict[str, set[str]]) -> Global:
         g.global_constant = False
         g.align = max(g.align or 0, 128)
     g.linkage = ""
-    return Global(g.name, nbytes, shared, frozenset(users.get(g.name, ())))
+    return Global(g.name, nbytes, shared)
 
 
 def size_of(kind: ir.Type) -> int:

@@ -60,16 +60,23 @@ def state_word(b: ir.IRBuilder, name: str) -> ir.Value:
     return offset(b, ir.FormattedConstant(PTR, '@"volta.host.state"'), 8 * STATE.index(name))
 
 
-def add_runtime(module: ir.Module) -> None:
-    """Add the functions ``volta.host.*`` to a module."""
+def declare_state(module: ir.Module) -> ir.GlobalVariable:
+    """The state, which is the runtime's, in a module of kernels; functions are declared where they are called."""
+    return ir.GlobalVariable(module, ir.ArrayType(I64, len(STATE)), "volta.host.state")
+
+
+def runtime_text() -> str:
+    """The functions ``volta.host.*`` and the state, as LLVM."""
+    module = ir.Module(context=ir.Context())
     _Runtime(module)
+    return str(module)
 
 
 class _Runtime:
     def __init__(self, module: ir.Module) -> None:
         self.module = module
-        kind = ir.ArrayType(I64, len(STATE))
-        ir.GlobalVariable(module, kind, "volta.host.state").initializer = ir.Constant(kind, None)
+        state = declare_state(module)
+        state.initializer = ir.Constant(state.value_type, None)
         self._switch()
         self._add("thread", I32, [], lambda b, _: b.ret(b.trunc(self._get(b, "thread"), I32)))
         self._add("record", VOID, [I64, I64, I64, I64], self._record)
