@@ -1,6 +1,7 @@
 """The order of the house: which module may import which, read from the source without importing it."""
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -91,8 +92,15 @@ def _imports_of(module: str, path: Path) -> Iterator[Import]:
     yield from walk(ast.parse(path.read_text(encoding="utf-8")), False, False)
 
 
-IMPORTS = [found for module, path in MODULES.items() for found in _imports_of(module, path)]
-OWN = [found for found in IMPORTS if found.target.split(".")[0] == "volta"]
+@functools.cache
+def imports() -> list[Import]:
+    """All imports: read when a test asks, not in every process that only collects this file."""
+    return [found for module, path in MODULES.items() for found in _imports_of(module, path)]
+
+
+def own() -> list[Import]:
+    """Those of Volta's modules."""
+    return [found for found in imports() if found.target.split(".")[0] == "volta"]
 
 
 def is_allowed_lazy(found: Import) -> bool:
@@ -107,7 +115,7 @@ def test_every_room_has_a_place_in_the_order() -> None:
 def test_imports_point_downwards() -> None:
     wrong = [
         f"{found.where}: {room(found.importer)} imports {found.target}"
-        for found in OWN
+        for found in own()
         if not is_allowed_lazy(found)
         and (
             RANK.get(room(found.importer), 0) < RANK.get(room(found.target), len(LAYERS))
@@ -119,7 +127,7 @@ def test_imports_point_downwards() -> None:
 
 def test_no_import_cycles_between_modules() -> None:
     graph: dict[str, list[str]] = {module: [] for module in MODULES}
-    for found in OWN:
+    for found in own():
         if not found.types_only and not found.in_function and found.target in MODULES:
             graph[found.importer].append(found.target)
     done: set[str] = set()
@@ -139,7 +147,7 @@ def test_no_import_cycles_between_modules() -> None:
 def test_no_imports_inside_functions() -> None:
     wrong = [
         f"{found.where}: {found.target}"
-        for found in IMPORTS
+        for found in imports()
         if (found.in_function or found.target.startswith("(")) and not is_allowed_lazy(found)
     ]
     assert not wrong, "\n".join(wrong)
@@ -152,7 +160,7 @@ def test_programs_and_plans_need_no_compiler() -> None:
         reached, todo = {start}, [start]
         while todo:
             module = todo.pop()
-            for found in (found for found in IMPORTS if found.importer == module):
+            for found in (found for found in imports() if found.importer == module):
                 if found.target.split(".")[0] in COMPILERS:
                     wrong.append(f"{start} reaches {found.target} through {found.where}")
                 elif found.target in MODULES and found.target not in reached:
@@ -165,7 +173,7 @@ def test_programs_and_plans_need_no_compiler() -> None:
 def test_only_the_cuda_backend_imports_cuda(name: str) -> None:
     wrong = [
         f"{found.where}: {found.target}"
-        for found in IMPORTS
+        for found in imports()
         if (found.target == name or found.target.startswith(name + ".")) and room(found.importer) != "numba_cuda"
     ]
     assert not wrong, "\n".join(wrong)
