@@ -48,7 +48,7 @@ ORACLES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "cosh": np.cosh,
     "digamma": scipy.special.digamma,
     "erf": scipy.special.erf,
-    "erf_inv": lambda x: _own_float64("erf_inv")(x),  # SciPy's takes two hours; the float64 one is measured below
+    "erf_inv": lambda x: compile_unary("erf_inv", "float64")(x),  # SciPy's takes two hours; the float64 one is measured below
     "erfc": scipy.special.erfc,
     "exp": np.exp,
     "exp2": np.exp2,
@@ -96,9 +96,12 @@ class Compiled:
         irb.position_at_end(end)
         irb.ret_void()
         self.text = str(module)
-        address = target.load_objects([target.compile_object(self.text)], ["kernel"])["kernel"]
-        self.entry = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (n_in + 1), ctypes.c_int64)(address)
         self.in_dtypes, self.out_dtype, self.lanes = in_dtypes, out_dtype, lanes
+
+    @functools.cached_property
+    def entry(self) -> Callable[..., None]:
+        address = target.load_objects([target.compile_object(self.text)], ["kernel"])["kernel"]
+        return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (len(self.in_dtypes) + 1), ctypes.c_int64)(address)
 
     def assembly(self) -> str:
         return target.assembly(self.text)
@@ -151,15 +154,11 @@ def error_in_ulp(b: Any, y: Any, reference: Any) -> Any:
     return b.cast(b.select(sign_lost, float("inf"), error), "float32")
 
 
+@functools.cache
 def compile_unary(name: str, dtype: str = "float32") -> Compiled:
     """The function `name` of the scalar library with canonical NaNs."""
     function = getattr(scalar, name)
     return Compiled(lambda b, x: canonical(b, function(b, x)), [dtype], dtype, LANES if dtype == "float32" else 8)
-
-
-@functools.cache
-def _own_float64(name: str) -> Compiled:
-    return compile_unary(name, "float64")
 
 
 def digest(name: str, stride: int) -> str:

@@ -51,7 +51,7 @@ SHAPES = {
 @sampled(
     "shapes, case",
     itertools.product(SHAPES, CASES),
-    quick=lambda x: x[0] == "no key" or x[1] == "bias and lengths",
+    quick=lambda x: list(CASES).index(x[1]) % len(SHAPES) == list(SHAPES).index(x[0]),
 )
 def test_operands_computed_inside_jit(shapes, case):
     q, kv = SHAPES[shapes]

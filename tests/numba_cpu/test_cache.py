@@ -154,13 +154,22 @@ def test_settings(monkeypatch, tmp_path):
 
 def test_a_second_process_loads_what_the_first_compiled(tmp_path):
     assert run(tmp_path, 3) == (3, 0, 0)
-    assert run(tmp_path, 3) == (0, 3, 1)
     assert run(tmp_path, 5) == (2, 3, 1)  # shares three kernels with the earlier unit
     assert run(tmp_path, 5) == (0, 5, 2)
+
+
+def test_a_process_compiles_again_what_is_damaged(tmp_path):
+    run(tmp_path, 3)
     for path in files(tmp_path, ".unit"):
         path.write_bytes(path.read_bytes()[:-7])
     assert run(tmp_path, 3) == (3, 0, 0)
-    assert run(tmp_path, 3, VOLTA_CACHE="0") == (3, 0, 0)
+
+
+@pytest.mark.slow
+def test_without_the_cache_a_process_compiles(tmp_path):
+    for _ in range(2):
+        assert run(tmp_path, 3, VOLTA_CACHE="0") == (3, 0, 0)
+    assert not files(tmp_path, ".unit")
 
 
 def test_concurrent_processes(tmp_path):

@@ -128,7 +128,7 @@ DTYPES = [
 @sampled(
     "dtypes, width",
     itertools.product(DTYPES, WIDTHS),
-    quick=lambda x: x[0] in (DTYPES[::2] if x[1] == WIDTHS[0] else DTYPES[1::4]),
+    quick=lambda x: x[0] in (DTYPES[::3] if x[1] == WIDTHS[0] else DTYPES[1::6]),
     ids=str,
 )
 def test_dtypes(width, dtypes):

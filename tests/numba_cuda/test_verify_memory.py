@@ -22,6 +22,7 @@ def test_memory_is_as_planned_whatever_other_suites_left(gpu, monkeypatch):
     monkeypatch.setattr(PLAN_CACHE, "capacity", len(PLAN_CACHE))
     if hasattr(gpu.api, "fake"):  # the host runs the kernels, a step's more than once
         monkeypatch.setattr(memory, "_MODEL", Transformer(layers=1, length=8, batch=2))
+        monkeypatch.setattr(memory, "_SIDE", 64)
     gpu.pool.take(560 << 20, gpu.main).give_back()  # the arena of the program that must not fit would fit in it
     found = list(memory.memory(checks.Setting("cuda")))
     assert len(found) == 5 and not [check for check in found if check.problem]

@@ -21,6 +21,8 @@ from volta.testing.transformer import Transformer
 from volta.verify.checks import Check, Setting
 
 _MODEL = Transformer()
+_SIDE = 256
+"""Rows and columns of the small arrays."""
 
 
 def memory(setting: Setting) -> Iterator[Check]:
@@ -76,7 +78,7 @@ def _planned_is_measured(name: str, setting: Setting, pool: Any) -> Check:
 def _few_allocations(setting: Setting, pool: Any) -> Check:
     """A hundred operations ask the driver for memory fewer than ten times."""
     _settle(pool)
-    x = device_put(np.ones((256, 256), np.float32), setting.device)
+    x = device_put(np.ones((_SIDE, _SIDE), np.float32), setting.device)
     before = pool.stats().allocations
     for i in range(100):
         x = x + i
@@ -86,7 +88,7 @@ def _few_allocations(setting: Setting, pool: Any) -> Check:
 
 def _nothing_moves(setting: Setting) -> Check:
     """A compiled call on the device's arrays copies no data between host and device."""
-    x = device_put(np.ones((256, 256), np.float32), setting.device)
+    x = device_put(np.ones((_SIDE, _SIDE), np.float32), setting.device)
     f = jit(lambda x: vnp.tanh(x) @ x)
     y = f(x)
     counters = devices.cuda().driver.counters
