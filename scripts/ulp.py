@@ -48,7 +48,8 @@ ORACLES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "cosh": np.cosh,
     "digamma": scipy.special.digamma,
     "erf": scipy.special.erf,
-    "erf_inv": lambda x: compile_unary("erf_inv", "float64")(x),  # SciPy's takes two hours; the float64 one is measured below
+    # SciPy's takes two hours; the float64 one is measured below.
+    "erf_inv": lambda x: compile_unary("erf_inv", "float64")(x),
     "erfc": scipy.special.erfc,
     "exp": np.exp,
     "exp2": np.exp2,
