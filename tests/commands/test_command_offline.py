@@ -117,7 +117,12 @@ def test_targets_may_stand_behind_capabilities(model, tmp_path, capsys):
 def test_a_folder_that_cannot_be_made_stops_before_the_work(model, monkeypatch, capsys):
     monkeypatch.setattr(offline, "compile_functions", lambda *args, **kwargs: pytest.fail("compiled"))
     assert main(["offline", f"{model}:ONE", "--out", f"{model}/kernels"]) == 2
-    assert "volta offline: the files cannot be written: [Errno" in capsys.readouterr().err
+    assert f"volta offline: the files cannot be written: {model} is no folder" in capsys.readouterr().err
+
+
+def test_a_function_that_cannot_be_compiled_leaves_no_folder(model, tmp_path):
+    assert main(["offline", f"{model}:product(f32[2,2], f32[2,2])", "--out", str(tmp_path / "kernels")]) == 2
+    assert not (tmp_path / "kernels").exists()
 
 
 def test_functions_of_one_name_need_another_name(model, tmp_path, capsys):

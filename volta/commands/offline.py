@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import os
 import pkgutil
 import re
 import runpy
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -68,12 +68,13 @@ def run(options: argparse.Namespace) -> int:
         raise TargetError("nothing to compile: name FILE_OR_MODULE:FUNCTION(f32[2,3], …)")
     functions = [f for target in targets for f in functions_of(target)]
     _check_names(functions)
-    with _writing():  # before the work, which would be lost without the folder
-        options.out.mkdir(parents=True, exist_ok=True)
+    _check_folder(options.out)  # before the work, which would be lost
     with execution_context(level=options.level):
         done = offline.compile_functions(functions, capabilities, cubin=options.cubin)
-    with _writing():
+    try:
         path = offline.write_files(options.out, done)
+    except OSError as error:
+        raise FilesError(f"the files cannot be written: {error}") from None
     for f in done:
         print(f"{f.name}: {len(f.targets[0].launches)} launches of {len(f.targets[0].kernels)} kernels")
         for x in f.targets:
@@ -87,12 +88,11 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-@contextmanager
-def _writing() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise FilesError(f"the files cannot be written: {error}") from None
+def _check_folder(folder: Path) -> None:
+    """Raise FilesError where there is no such folder and none can be made."""
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise FilesError(f"the files cannot be written: {there} is no folder, or none to write in")
 
 
 def _check_names(functions: list[offline.Function]) -> None:
