@@ -173,11 +173,11 @@ def test_two_ways_to_share_columns_out_have_the_same_bits(monkeypatch, shape):
     check_on_host(lambda x: vnp.sum(x * 2, 0) + 1, normal(4200, 12), orders=("shuffled",), kernels=KERNELS)
 
 
-LEAN, WIDE, LOOPED = (bound for _, bound in nests_map.BOUNDS)
+LEAN, WIDE, HEAVY, LONG = nests_map.LEAN, nests_map.WIDE, nests_map.HEAVY, nests_map.LONG
 
 
 @pytest.mark.parametrize(
-    "lanes, groups, bound", [(4, 1, None), (4, 2, WIDE), (2, 3, None), (1, 4, None), (4, 4, LEAN), (4, 4, LOOPED)]
+    "lanes, groups, bound", [(4, 1, None), (4, 2, WIDE), (2, 3, None), (1, 4, None), (4, 4, LEAN), (4, 4, LONG)]
 )
 def test_two_ways_to_share_a_map_out_have_the_same_bits(monkeypatch, lanes, groups, bound):
     monkeypatch.setattr(nests_map, "choose_map", lambda call: nests_map.MapVariant(lanes, groups, True, False, bound))
@@ -185,17 +185,23 @@ def test_two_ways_to_share_a_map_out_have_the_same_bits(monkeypatch, lanes, grou
 
 
 def test_a_bound_on_registers_is_that_of_the_dear_operations():
-    def bound(f, dtype="float32"):
-        ((name, _, threads, _),) = variants(f, (1 << 10, 1 << 10), dtype=dtype)
-        found = next((x for x in (LEAN, WIDE, LOOPED) if f"b{x.threads}x{x.resident}" in name), None)
+    def bound(f, dtype="float32", operands=1):
+        ((name, _, threads, _),) = variants(f, *[(1 << 10, 1 << 10)] * operands, dtype=dtype)
+        bounds = set(nests_map.BOUNDS.values())
+        found = next((x for x in bounds if name.endswith(f"b{x.threads}x{x.resident}{'o' * x.looped}")), None)
         assert threads == (found.threads if found else 256)
         return found
 
     for f in (nn.gelu, vnp.tanh, vnp.exp, lambda x: vnp.where(x > 0, vnp.log(x), 1.0)):
         assert bound(f) == LEAN
-    for f in (vnp.log1p, nn.sigmoid, nn.softplus, nn.mish, vnp.sin, lambda x: vnp.exp(vnp.log1p(x))):
+    for f in (vnp.log1p, nn.sigmoid, vnp.sin, vnp.arcsin, lambda x: x * nn.sigmoid(x)):
         assert bound(f) == WIDE
-    assert bound(volta.lax.erf_inv) == LOOPED
+    for f in (vnp.tan, nn.softplus, nn.mish, lambda x: vnp.exp(vnp.log1p(x))):
+        assert bound(f) == HEAVY
+    assert bound(volta.lax.erf_inv) == nests_map.LOOPED
+    assert bound(volta.lax.atan2, operands=2) == bound(vnp.logaddexp, operands=2) == HEAVY
+    assert bound(volta.lax.pow, operands=2) == bound(volta.lax.lgamma) == LONG
+    assert bound(lambda x, y: vnp.exp(x) + y, operands=2) is None
     much = (volta.lax.erfc, lambda x: vnp.exp(x) / vnp.tanh(x), lambda x: vnp.sin(x) * vnp.cos(x))  # to hold
     for f in (lambda x: x + 1, *much):
         assert bound(f) is None

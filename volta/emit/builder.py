@@ -17,7 +17,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from volta.emit.conversion import Conversion
+from volta.emit.arithmetic import Arithmetic
 from volta.emit.values import (
     HALF_DTYPES,
     Value,
@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 
-class Builder(Conversion):
+class Builder(Arithmetic):
     """Emits at the position of an llvmlite `ir.IRBuilder`; a value has `lanes` lanes (1: an LLVM scalar).
 
     `while_any` (used by the remainder of floats) opens new basic blocks: whoever emits around this builder must
@@ -182,49 +182,6 @@ class Builder(Conversion):
         """Write one element per lane, `byte_stride` bytes (i64) apart, lane 0 first."""
         self.store_at(x, pointer, self._strided(byte_stride), dtype)
 
-    # Arithmetic that a backend may have a cheaper way for.
-
-    def reciprocal(self, x: Value) -> Value:
-        """1 / x in float32 for 2^-100 < x < 2^100 (of other numbers, NaN too, anything).
-
-        Rounded, except where all bits of the significand are ones: there it is that or the float before.
-        """
-        return self.div(1.0, x)
-
-    def at_most(self, x: Value, limit: float) -> Value:
-        """x where x < limit, otherwise (for NaN too) the limit, which is not 0."""
-        return self.select(x < limit, x, limit)
-
-    def between(self, x: Value, low: float, high: float) -> Value:
-        """x limited to [low, high], neither of which is 0; a NaN stays one."""
-        x = self.select(x > high, high, x)
-        return self.select(x < low, low, x)
-
-    def quotient(self, x: Operand, y: Value, far: bool = False) -> Value:
-        """x / y (or 1 / y) in float64, for functions of one float32: their results are compared for all of its values.
-
-        Rounded if both have at most 27 bits, of others with a rare exception; for 2^-90 < |y| < 2^90, or `far` for any
-        y as long as reciprocal and quotient are normal (of other numbers, NaN too, anything).
-        """
-        return self.div(x, y)
-
-    def inverse(self, x: Value) -> Value:
-        """1 / x as `quotient`, but only within 2^-47."""
-        return self.div(1.0, x)
-
-    def root(self, x: Value) -> Value:
-        """The square root as `quotient`, of 0 or 2^-90 < x < 2^90."""
-        return self.sqrt(x)
-
-    def inverse_root(self, x: Value) -> Value:
-        """1 / sqrt(x), in float32 correctly rounded, in float64 0.51 ULP; of numbers above 0 only for normal ones."""
-        # The residuals of the root and of the quotient are exact, since a tiny x does not occur.
-        root = self.sqrt(x)
-        inverse = 1.0 / root
-        root_error = self.fma(-root, root, x) * (0.5 * inverse) * inverse
-        better = self.fma(inverse, self.fma(-inverse, root, 1.0) - root_error, inverse)
-        return self.select(better == better, better, inverse)  # of 0, infinity and less than 0 the quotient is right
-
     # Loops.
 
     def while_any(self, condition: Callable[[Value], Value], body: Callable[[Value], Value], start: Value) -> Value:
@@ -246,6 +203,21 @@ class Builder(Conversion):
         self.irbuilder.branch(head)
         self.irbuilder.position_at_end(after)
         return state
+
+    def where_any(self, condition: Value, compute: Callable[[], Value], usual: Value) -> Value:
+        """`compute()` on the lanes where the condition holds, elsewhere `usual`; it runs only if some lane needs it."""
+        before = self.irbuilder.block
+        inside, after = (self.irbuilder.append_basic_block(name) for name in ("some", "all"))
+        self.irbuilder.cbranch(self._any(condition), inside, after)
+        self.irbuilder.position_at_end(inside)
+        found = self.select(condition, compute(), usual)
+        end = self.irbuilder.block
+        self.irbuilder.branch(after)
+        self.irbuilder.position_at_end(after)
+        joined = self.irbuilder.phi(usual.ir.type)
+        joined.add_incoming(usual.ir, before)
+        joined.add_incoming(found.ir, end)
+        return Value(joined, usual.dtype, self)
 
     def rarely(
         self,

@@ -55,18 +55,27 @@ class Bound:
     looped: bool = False
 
 
-LEAN = frozenset("exp log tanh erf sqrt".split())
-"""Dear operations that need few registers, in float32 throughout."""
+LEAN = Bound(128, 12, DEAR_GROUPS)
+"""40 registers: with 32 the next group's read would not begin before the last result."""
 
-WIDE = frozenset("logistic log1p log2 log10 rsqrt cbrt sinh cosh asinh acosh atanh asin acos atan sin cos".split())
-"""Dear operations of float32 that need more, in float64 or with several residuals."""
+WIDE = Bound(256, 6, 2)
+"""40 too, of which two groups' results leave enough."""
 
-BOUNDS = (
-    (LEAN, Bound(128, 12, DEAR_GROUPS)),  # 40: with 32 the next group's read would not begin before the last result
-    (LEAN | WIDE, Bound(256, 6, 2)),  # 40 too, of which two groups' results leave enough
-    (frozenset(["erf_inv"]), Bound(256, 4, DEAR_GROUPS, looped=True)),  # 64
-)
-"""By what a body's dear operations are among; each measured on an H200."""
+HEAVY = Bound(256, 4, 2)
+"""64."""
+
+LOOPED, LONG = Bound(256, 4, DEAR_GROUPS, looped=True), Bound(256, 3, DEAR_GROUPS, looped=True)
+"""64 and 80."""
+
+_NAMES = {
+    LEAN: "exp log tanh erf sqrt",  # in float32 throughout
+    WIDE: "logistic log1p log2 log10 rsqrt cbrt cosh asin acos atan sin cos",  # in float64 or with several residuals
+    HEAVY: "sinh asinh acosh atanh tan atan2",
+    LOOPED: "erf_inv",
+    LONG: "pow lgamma digamma",
+}
+BOUNDS = {name: bound for bound, names in _NAMES.items() for name in names.split()}
+"""By a body's dear operations; each measured on an H200."""
 
 
 @attrs.frozen
@@ -104,7 +113,7 @@ def choose_map(call: KernelCall) -> MapVariant:
     groups = max(1, (DEAR_GROUPS if is_dear(kernel) or not loads else 4 // lanes) // max(1, loads))
     if total < filling(FILLED):
         groups = 1
-    bound = bound_of(kernel) if groups == DEAR_GROUPS else None
+    bound = bound_of(kernel) if groups > 1 else None
     return MapVariant(lanes, bound.groups if bound else groups, narrow, tail, bound)
 
 
@@ -120,12 +129,17 @@ def is_dear(kernel: LoopKernel) -> bool:
 def bound_of(kernel: LoopKernel) -> Bound | None:
     """The bound for a dear body of moderate length, in float32 throughout but for what functions do inside."""
     dear = [x for x in operations(kernel) if x in EXPENSIVE]
+    loads = sum(isinstance(x, Load) for x in kernel.body)
     plain = all(x.dtype.name in ("float32", "bool") for x in kernel.body)
+    more = [x for x in dear if BOUNDS.get(x) != LEAN]
     if not is_dear(kernel) or not plain or len(operations(kernel)) > LIGHT:
         return None
-    if sum(x in WIDE for x in dear) > 1:  # computed at once they need more than one after the other
+    if len(more) > 1:  # computed at once they need more than one after the other
         return None
-    return next((bound for among, bound in BOUNDS if among.issuperset(dear)), None)
+    found = BOUNDS.get(more[0]) if more else LEAN
+    if found == WIDE and len(dear) > 1:
+        found = HEAVY
+    return found if loads < 2 or found in (HEAVY, LONG) else None  # the others are too tight for two operands
 
 
 def grid_of_map(call: KernelCall, v: MapVariant) -> int:

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import struct
+
 from llvmlite import ir
 
 from volta.emit.builder import Builder, Value, is_signed, item_size
 from volta.emit.values import Operand
 from volta.numba_cuda.target.ptx_round import round_bfloat16
+from volta.ops.scalar.parts import horner
 
 WIDEST = 16
 """Bytes of the widest access of a thread."""
 
 _UP = 1.0 + 2.0**-51
+
+# The high 32 bits of a float64 times 8 are, this added, those of the float32 near it (modulo 2^32).
+_FLOAT32_OF_HIGH = 0x40000000
+_FIRST_STEP, _SECOND_STEP = 2.0013, 2.0000007152557373
+# 1 / sqrt(x) from the bits of x, within 0.035; the rest of a step by what x times its square lacks of 1.
+_INVERSE_ROOT = 0x5F376908
+_INVERSE_ROOT_STEP = (0.31226105, 0.37606143, 0.50000191)
 
 
 class ThreadBuilder(Builder):
@@ -80,45 +90,101 @@ class ThreadBuilder(Builder):
         r = self.fma(r, self.fma(error, error, error), r)
         return self.fma(r, self.fma(-x, r, one), r)
 
-    def between(self, x: Value, low: float, high: float) -> Value:
-        """As two instructions."""
-        return self.max(self.min(x, high), low) if x.dtype == "float32" else super().between(x, low, high)
+    def near_reciprocal(self, x: Value) -> Value:
+        """From the bits of x (within 0.0506) by two steps whose errors have both signs."""
+        r = self.bitcast(0x7EF31000 - self.bitcast(x, "int32"), "float32")
+        r = r * self.fma(-x, r, _FIRST_STEP)
+        return r * self.fma(-x, r, _SECOND_STEP)
+
+    def between(self, x: Value, low: float | None, high: float) -> Value:
+        """As two instructions, or one."""
+        if x.dtype != "float32":
+            return super().between(x, low, high)
+        x = self.min(x, high)
+        return x if low is None else self.max(x, low)
 
     def quotient(self, x: Operand, y: Value, far: bool = False) -> Value:
-        """As a division, but without its branches: the quotient by a reciprocal within 2^-45, with what it leaves.
+        """As a division, but without its branches: by one step of the third order from an estimate of the reciprocal.
 
-        Its error before it is rounded is below 2^-90. A quotient of numbers of at most 27 bits is 2^-82 or more away
+        The estimate is within 2^-19, so what the step leaves is below 2^-57, and the error that of two roundings.
+        """
+        r, error = self._near_inverse(y, far)
+        r = self.fma(r, error, r)
+        return r if not isinstance(x, Value) and x == 1.0 else x * r
+
+    def within(self, x: Value, limit: float) -> Value:
+        """By the high half alone."""
+        high, most = self._high(x), struct.unpack("<q", struct.pack("<d", limit))[0] >> 32
+        limited = self.select((high & 0x7FFFFFFF) > most, (high & -0x80000000) | most, high)
+        return self._from_halves(limited, self._low(x))
+
+    def short_quotient(self, x: Value, y: Value, far: bool = False) -> Value:
+        """The quotient by a reciprocal within 2^-52, with what it leaves.
+
+        Its error before it is rounded is below 2^-100. A quotient of numbers of at most 27 bits is 2^-82 or more away
         from halfway between two float64, so of these it is rounded.
         """
-        r, one = self._near_inverse(y, far), self.const("float64", 1.0)
-        r = self.fma(r, self.fma(-y, r, one), r)
-        if not isinstance(x, Value):
-            if x == 1.0:
-                return self.fma(r, self.fma(-y, r, one), r)
-            x = self.const("float64", x)
+        r, error = self._near_inverse(y, far)
+        r = self.fma(r, error, r)
         q = x * r
         return self.fma(self.fma(-y, q, x), r, q)
 
-    def inverse(self, x: Value) -> Value:
-        """As a division, but without its branches: one step from `reciprocal`, whose mean error is made up for."""
-        r = self._near_inverse(x, False)
-        return self.fma(r, self.fma(-x, r, self.const("float64", 1.0 + 2.0**-50)), r)
+    def split(self, x: Value, lowest: int) -> tuple[Value, Value]:
+        """By the high half alone, where that tells."""
+        high = self._high(x)
+        if lowest & 0xFFFFFFFF:
+            power = self._high(self.bitcast(self.bitcast(x, "int64") - lowest, "float64")) & -0x100000
+        else:
+            power = (high - (lowest >> 32)) & -0x100000
+        return self._from_halves(high - power, self._low(x)), power
 
-    def _near_inverse(self, x: Value, far: bool) -> Value:
-        """float64: 1 / x within 2^-23, by `reciprocal`; of a number `far` from 1 that of its significand."""
-        if not far:
-            return self.cast(self.reciprocal(self.cast(x, "float32")), "float64")
-        bits, exponent = self.bitcast(x, "int64"), 0x7FF << 52
-        significand = self.bitcast((bits & ~exponent) | (1023 << 52), "float64")
-        r = self.bitcast(self._near_inverse(significand, False), "int64")
-        return self.bitcast(r - (bits & exponent) + (1023 << 52), "float64")
+    def times_power(self, x: Value, power: Value) -> Value:
+        """By the high half alone."""
+        if power.dtype == "int64":
+            power = self._low(power)
+        return self._from_halves(self._high(x) + (power << 20), self._low(x))
 
-    def root(self, x: Value) -> Value:
-        """Without branches: from 1 / sqrt(x) in float32 the root, twice with what it leaves."""
-        y = self.cast(self._near_inverse_root(self.cast(x, "float32")), "float64")
-        root, half = x * y, y * 0.5
-        root = self.fma(self.fma(-root, root, x), half, root)
-        return self.fma(self.fma(-root, root, x), half, root)
+    def _near_inverse(self, x: Value, far: bool) -> tuple[Value, Value]:
+        """float64: 1 / x (x > 0) within 2^-19, and what to add of it for 2^-57; if `far` from 1 by x's significand."""
+        exponent = self._high(x) & 0x7FF00000
+        bits = self._high(x, 29)
+        if far:
+            bits = bits | 0xFF800000
+        r = self.near_reciprocal(self.bitcast(bits + _FLOAT32_OF_HIGH, "float32"))
+        r = self._widened(r, 0x3FF00000 - exponent if far else None)
+        error = self.fma(-x, r, self.const("float64", 1.0))
+        return r, self.fma(error, error, error)
+
+    def root(self, x: Value, near: Value) -> Value:
+        """Without branches: by one step of the third order from an estimate within 2^-19."""
+        y = self.bitcast(_INVERSE_ROOT - (self.bitcast(near, "int32") >> 1), "float32")
+        e = self.fma(-(near * y), y, self.const("float32", 1.0))
+        y = self._widened(self.fma(y * e, horner(self, e, _INVERSE_ROOT_STEP), y))
+        root = x * y
+        e = self.fma(-root, y, self.const("float64", 1.0))
+        return self.fma(root, e * self.fma(e, 0.375, 0.5), root)
+
+    def _high(self, x: Value, begin: int = 32) -> Value:
+        """The high 32 bits of a float64, or those that begin at another bit, as an int32."""
+        bits = self.irbuilder.lshr(self.bitcast(x, "int64").ir, self.const("int64", begin).ir)
+        return Value(self.irbuilder.trunc(bits, self.type_of("int32")), "int32", self)
+
+    def _low(self, x: Value) -> Value:
+        """The low 32 bits of a float64 or an int64, as an int32."""
+        return Value(self.irbuilder.trunc(self.bitcast(x, "int64").ir, self.type_of("int32")), "int32", self)
+
+    def _from_halves(self, high: Value, low: Value) -> Value:
+        """A float64 of its high and low 32 bits."""
+        word = self.type_of("int64")
+        high, low = self.irbuilder.zext(high.ir, word), self.irbuilder.zext(low.ir, word)
+        bits = self.irbuilder.or_(self.irbuilder.shl(high, self.const("int64", 32).ir), low)
+        return self.bitcast(Value(bits, "int64", self), "float64")
+
+    def _widened(self, x: Value, step: Value | None = None) -> Value:
+        """A float32 above 0 as float64 within 2^-20, perhaps its exponent moved: its own bits are the low half."""
+        bits = self.bitcast(x, "int32")
+        high = self.shr_logical(bits, 3) + (896 << 20)
+        return self._from_halves(high if step is None else high + step, bits)
 
     def _near_inverse_root(self, x: Value) -> Value:
         """float32: 1 / sqrt(x) within 2^-23, from an estimate by the bits of x (within 0.035) in two steps."""

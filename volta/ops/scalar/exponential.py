@@ -94,7 +94,7 @@ def exp_parts(b: Builder, x: Value, low: Value | None = None) -> tuple[Value, Va
 def exp_short(b: Builder, x: Value) -> Value:
     """float64: exp(x) with a relative error below 2^-32, for |x| < 700."""
     fraction, power = exp_short_parts(b, x)
-    return times_power(b, fraction, power)
+    return b.times_power(fraction, power)
 
 
 def exp_short_parts(b: Builder, x: Value, one: float = 1.0) -> tuple[Value, Value]:
@@ -105,11 +105,6 @@ def exp_short_parts(b: Builder, x: Value, one: float = 1.0) -> tuple[Value, Valu
     t = b.fma(x, LOG2E, MAGIC64)
     r = b.fma(t - MAGIC64, -LN2, x)
     return b.fma(b.fma(horner(b, r, table.EXP_SHORT), r, 1.0), r, one), b.bitcast(t, "int64")
-
-
-def times_power(b: Builder, x: Value, power: Value) -> Value:
-    """float64: x * 2 ** power, of the `power` (int64) only the lowest bits, where all is normal."""
-    return b.bitcast(b.bitcast(x, "int64") + (power << 52), "float64")
 
 
 def exp2(b: Builder, x: Value) -> Value:
@@ -126,7 +121,7 @@ def exp2_short(b: Builder, x: Value) -> Value:
     t = x + MAGIC64
     r = (x - (t - MAGIC64)) * LN2
     fraction = b.fma(r * r, horner(b, r, table.EXP_SHORT), 1.0 + r)
-    return b.bitcast(b.bitcast(fraction, "int64") + (b.bitcast(t, "int64") << 52), "float64")
+    return b.times_power(fraction, b.bitcast(t, "int64"))
 
 
 def exp2_wide(b: Builder, x: Value, low: Value | None) -> Value:
@@ -183,7 +178,8 @@ def logistic(b: Builder, x: Value) -> Value:
     """1 / (1 + e ** -x). float32: 0.51 ULP; float64: 3 ULP."""
     if x.dtype == "float32":
         limited = b.between(x, -104.5, 104.5)
-        return narrow(b, b.quotient(1.0, 1.0 + exp_short(b, -widen(b, limited)), far=True))
+        total = 1.0 + exp_short(b, -widen(b, limited))
+        return narrow(b, b.short_quotient(b.const("float64", 1.0), total, far=True))
     # e / (1 + e) where x < 0, so that the exponential never overflows.
     e = exp(b, -abs(x))
     return b.select(x < 0.0, e, 1.0) / (1.0 + e)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from volta.ops.scalar import coefficients as table
-from volta.ops.scalar.logarithm import log
+from volta.ops.scalar.logarithm import log, log_of_normal
 from volta.ops.scalar.parts import INF, NAN, Builder, Value, horner, narrow, widen
 
 # Stirling's series: lgamma(x) = (x - 1/2) log x - x + log(2 pi) / 2 + sum of these over x^(2k - 1), and of digamma.
@@ -30,6 +30,11 @@ def _sin_cos_pi(b: Builder, x: Value) -> tuple[Value, Value]:
     return b.select(outer, cosine * sign, sine), b.select(outer, sine, cosine)
 
 
+def _quotient(b: Builder, x: Value, y: Value, short: bool) -> Value:
+    """float64: x / y for y above 0, rounded."""
+    return b.short_quotient(x, y, far=True) if short else x / y
+
+
 def lgamma(b: Builder, x: Value) -> Value:
     """log |gamma(x)|; infinite at 0, -1, -2, ... float32: 1 ULP; float64: 4 ULP, more near its zeros below -2."""
     short = x.dtype == "float32"
@@ -46,14 +51,22 @@ def lgamma(b: Builder, x: Value) -> Value:
     p = b.select(steps == -1.0, safe, b.select(steps == -2.0, b.fma(safe, safe, safe), p))
     z = b.select(steps == -2.0, safe, b.select(steps == -1.0, safe - 1.0, (safe - steps) - 2.0))
     # One logarithm serves both: of the product, or of a in Stirling's series.
-    logarithm = log(b, b.select(far, a, p))
+    log_of = log_of_normal if short else log
+    logarithm = log_of(b, b.select(far, a, p))
     near = b.fma(z, horner(b, z, table.LGAMMA), b.select(steps < 0.0, -logarithm, logarithm))
-    inverse = 1.0 / a
-    series = inverse * horner(b, inverse * inverse, _STIRLING)
-    y = b.select(far, b.fma(a - 0.5, logarithm - 1.0, series + (_HALF_LOG_2PI - 0.5)), near)
-    # Reflection: gamma(x) gamma(-x) = -pi / (x sin(pi x)).
-    sine, _ = _sin_cos_pi(b, a)
-    y = b.select(wide < 0.0, _LOG_PI - log(b, abs(sine) * a) - y, y)
+
+    def series() -> Value:
+        inverse = _quotient(b, b.const("float64", 1.0), a, short)
+        tail = inverse * horner(b, inverse * inverse, _STIRLING)
+        return b.fma(a - 0.5, logarithm - 1.0, tail + (_HALF_LOG_2PI - 0.5))
+
+    y = b.where_any(far, series, near)
+
+    def reflected() -> Value:  # gamma(x) gamma(-x) = -pi / (x sin(pi x))
+        sine, _ = _sin_cos_pi(b, a)
+        return _LOG_PI - log_of(b, abs(sine) * a) - y
+
+    y = b.where_any(wide < 0.0, reflected, y)
     pole = (wide <= 0.0) & (b.floor(wide) == wide)
     y = b.select(pole | (a == INF), INF, y)
     y = b.select(b.isnan(wide), NAN, y)
@@ -83,14 +96,23 @@ def digamma(b: Builder, x: Value) -> Value:
     m = safe - steps
     # m is rounded where a is below 1: what it lost joins the distance from the zero.
     lost = b.select(below, safe - (m - 1.0), 0.0)
-    near = ((m - _DIGAMMA_ZERO) + (lost - _DIGAMMA_ZERO_LOW)) * horner(b, m - 1.5, table.DIGAMMA) + p / q
-    inverse = 1.0 / a
-    square = inverse * inverse
-    series = b.fma(square, horner(b, square, _DIGAMMA), log(b, a) - 0.5 * inverse)
-    y = b.select(far, series, near)
-    # Reflection: digamma(1 - x) - digamma(x) = pi / tan(pi x).
-    sine, cosine = _sin_cos_pi(b, wide)
-    y = b.select(negative, y - _PI * cosine / sine, y)
+    distance = (m - _DIGAMMA_ZERO) + (lost - _DIGAMMA_ZERO_LOW)
+    near = distance * horner(b, m - 1.5, table.DIGAMMA) + _quotient(b, p, q, short)
+
+    def series() -> Value:
+        inverse = _quotient(b, b.const("float64", 1.0), a, short)
+        square = inverse * inverse
+        logarithm = log_of_normal(b, a) if short else log(b, a)
+        return b.fma(square, horner(b, square, _DIGAMMA), logarithm - 0.5 * inverse)
+
+    y = b.where_any(far, series, near)
+
+    def reflected() -> Value:  # digamma(1 - x) - digamma(x) = pi / tan(pi x)
+        sine, cosine = _sin_cos_pi(b, wide)
+        sign = b.copysign(b.const("float64", 1.0), sine)
+        return y - _quotient(b, _PI * cosine * sign, abs(sine), short)
+
+    y = b.where_any(negative, reflected, y)
     y = b.select(negative & (b.floor(wide) == wide), NAN, y)
     y = b.select(wide == 0.0, b.copysign(b.const("float64", INF), -wide), y)
     y = b.select(wide == INF, INF, y)

@@ -10,57 +10,74 @@ _PI_4, _PI_4_LOW = 0.7853981633974483, 3.061616997868383e-17
 _PI, _PI_LOW = 3.141592653589793, 1.2246467991473532e-16
 
 
+def _arc_short(b: Builder, x: Value) -> tuple[Value, Value]:
+    """float32, |x| <= 1: whether |x| > 1/2, and asin of |x|, or half of acos of |x| where it is, in float64."""
+    a = abs(x)
+    outer = a > 0.5
+    short = b.select(outer, b.fma(a, -0.5, 0.5), a)  # exact; if outer the square of the sine of half the angle
+    wide = widen(b, short)
+    s = b.select(outer, b.root(wide, short), wide)
+    z = s * s
+    return outer, b.fma(s * z, horner(b, z, table.ASIN_SHORT), s)
+
+
 def _arc_parts(b: Builder, x: Value) -> tuple[Value, Value, Value]:
-    """|x| <= 1: whether |x| > 1/2, and asin of |x|, or half of acos of |x| where it is, as a sum of two in float64."""
-    short = x.dtype == "float32"
-    a = widen(b, abs(x)) if short else abs(x)
-    outer = abs(x) > 0.5
+    """float64, as `_arc_short`, the angle as a sum of two."""
+    a = abs(x)
+    outer = a > 0.5
     z = b.select(outer, (1.0 - a) * 0.5, a * a)
-    root = b.root(z) if short else b.sqrt(z)
+    root = b.sqrt(z)
     s = b.select(outer, root, a)
-    tail = s * z * horner(b, z, table.ASIN_SHORT if short else table.ASIN)
-    if not short:
-        # The part of the square root that was rounded off; z / 0 where a is 1.
-        lost = b.fma(-root, root, z) / b.select(root > 0.0, root + root, 1.0)
-        tail = tail + b.select(outer, lost, 0.0)
-    return outer, s, tail
+    # The part of the square root that was rounded off; z / 0 where a is 1.
+    lost = b.fma(-root, root, z) / b.select(root > 0.0, root + root, 1.0)
+    return outer, s, s * z * horner(b, z, table.ASIN) + b.select(outer, lost, 0.0)
 
 
 def asin(b: Builder, x: Value) -> Value:
     """Inverse sine, NaN outside [-1, 1]. float32: 0.51 ULP; float64: 1 ULP."""
-    outer, s, tail = _arc_parts(b, x)
-    head = _PI_2 - 2.0 * s
-    error = (_PI_2 - head) - 2.0 * s
-    large = head + (error + (_PI_2_LOW - 2.0 * tail))
-    y = b.select(outer, large, s + tail)
-    y = narrow(b, y) if x.dtype == "float32" else y
+    if x.dtype == "float32":
+        outer, angle = _arc_short(b, x)
+        y = narrow(b, b.select(outer, b.fma(angle, -2.0, _PI_2), angle))
+    else:
+        outer, s, tail = _arc_parts(b, x)
+        head = _PI_2 - 2.0 * s
+        error = (_PI_2 - head) - 2.0 * s
+        large = head + (error + (_PI_2_LOW - 2.0 * tail))
+        y = b.select(outer, large, s + tail)
     return b.select(abs(x) <= 1.0, b.copysign(y, x), NAN)
 
 
 def acos(b: Builder, x: Value) -> Value:
     """Inverse cosine, NaN outside [-1, 1]. float32: 0.51 ULP; float64: 1 ULP."""
-    outer, s, tail = _arc_parts(b, x)
     negative = x < 0.0
     # |x| <= 1/2: pi/2 - asin(x); x > 1/2: twice the half; x < -1/2: pi less that.
-    signed_s, signed_tail = b.select(negative, -s, s), b.select(negative, -tail, tail)
-    inner_head = _PI_2 - signed_s
-    inner = inner_head + (((_PI_2 - inner_head) - signed_s) + (_PI_2_LOW - signed_tail))
-    left_head = _PI - 2.0 * s
-    left = left_head + (((_PI - left_head) - 2.0 * s) + (_PI_LOW - 2.0 * tail))
-    y = b.select(outer, b.select(negative, left, 2.0 * (s + tail)), inner)
-    y = narrow(b, y) if x.dtype == "float32" else y
+    if x.dtype == "float32":
+        outer, angle = _arc_short(b, x)
+        one, two = b.const("float64", 1.0), b.const("float64", 2.0)
+        factor = b.select(outer, b.select(negative, -two, two), b.select(negative, one, -one))
+        start = b.select(outer, b.select(negative, b.const("float64", _PI), 0.0), _PI_2)
+        y = narrow(b, b.fma(angle, factor, start))
+    else:
+        outer, s, tail = _arc_parts(b, x)
+        signed_s, signed_tail = b.select(negative, -s, s), b.select(negative, -tail, tail)
+        inner_head = _PI_2 - signed_s
+        inner = inner_head + (((_PI_2 - inner_head) - signed_s) + (_PI_2_LOW - signed_tail))
+        left_head = _PI - 2.0 * s
+        left = left_head + (((_PI - left_head) - 2.0 * s) + (_PI_LOW - 2.0 * tail))
+        y = b.select(outer, b.select(negative, left, 2.0 * (s + tail)), inner)
     return b.select(abs(x) <= 1.0, y, NAN)
 
 
 _TAN_PI_8 = 0.41421356237309503
+_TAN_3_PI_8 = 2.414213562373095
 
 
-def _arc_of_ratio_short(b: Builder, y: Value, x: Value, far: bool) -> tuple[Value, Value]:
-    """`_arc_of_ratio` for float32 results, by products with zeros and ones. x is above 0, perhaps `far` from 1."""
+def _arc_of_ratio_short(b: Builder, y: Value, x: Value) -> tuple[Value, Value]:
+    """`_arc_of_ratio` for float32 results, by products with zeros and ones. x is above 0."""
     low, high = y <= x * _TAN_PI_8, y * _TAN_PI_8 > x
     zero, one = b.const("float64", 0.0), b.const("float64", 1.0)
     take, give = b.select(high, zero, one), b.select(low, zero, -one)
-    t = b.quotient(b.fma(y, take, x * give), b.fma(y, -give, x * take), far)
+    t = b.short_quotient(b.fma(y, take, x * give), b.fma(y, -give, x * take), far=True)
     s = t * t
     eighths = b.select(low, zero, b.select(high, b.const("float64", 2.0), one))
     return b.fma(eighths, _PI_4, t), t * s * horner(b, s, table.ATAN_SHORT)
@@ -102,9 +119,15 @@ def _difference_error(b: Builder, x: Value, y: Value, total: Value) -> Value:
 def atan(b: Builder, x: Value) -> Value:
     """Inverse tangent. float32: 0.51 ULP; float64: 1 ULP."""
     if x.dtype == "float32":
-        a = widen(b, b.between(abs(x), -(2.0**64), 2.0**64))
-        head, tail = _arc_of_ratio_short(b, a, b.const("float64", 1.0), False)
-        return b.copysign(narrow(b, head + tail), x)
+        a = widen(b, b.between(abs(x), None, 2.0**64))
+        low, high = abs(x) <= _TAN_PI_8, abs(x) > _TAN_3_PI_8
+        zero, one = b.const("float64", 0.0), b.const("float64", 1.0)
+        take, give = b.select(high, zero, one), b.select(low, zero, -one)
+        t = b.quotient(b.fma(a, take, give), b.fma(a, -give, take))
+        s = t * t
+        eighths = b.select(low, zero, b.select(high, b.const("float64", 2.0), one))
+        angle = b.fma(eighths, _PI_4, b.fma(t * s, horner(b, s, table.ATAN_SHORT), t))
+        return b.copysign(narrow(b, angle), x)
     a = abs(x)
     infinite = a == INF
     head, tail = _arc_of_ratio(b, b.select(infinite, 1.0, a), b.select(infinite, b.const("float64", 0.0), 1.0))
@@ -124,7 +147,7 @@ def atan2(b: Builder, y: Value, x: Value) -> Value:
         # Infinity is larger than float32, and 0 across smaller, by more than shows in the angle.
         far, near = b.const("float64", 2.0**500), b.const("float64", 2.0**-1000)
         wide_across = b.select(across == INF, far, b.select(across == 0.0, near, widen(b, across)))
-        head, tail = _arc_of_ratio_short(b, b.select(above == INF, far, widen(b, above)), wide_across, True)
+        head, tail = _arc_of_ratio_short(b, b.select(above == INF, far, widen(b, above)), wide_across)
         left = b.bitcast(x, "int32") < 0
         return b.copysign(narrow(b, b.select(left, _left(b, head, tail), head + tail)), y)
     nan = b.isnan(y) | b.isnan(x)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from volta.ops.scalar import coefficients as table
 from volta.ops.scalar.parts import (
+    EXPONENT,
     INF,
     LN2,
     LN2_HI,
@@ -30,6 +31,7 @@ _LOG32 = (
 )  # fmt: skip
 _SQRT_HALF_BITS = 0x3FE6A09E667F3BCD
 _TWO_THIRDS_BITS = 0x3FE5555560000000  # of 2/3 in float32
+_SQRT_HALF_SHORT, _TWO_THIRDS_SHORT = 0x3FE6A09E << 32, 0x3FE55555 << 32  # a little less
 LOG2E_LOW = 2.0355273740931033e-17
 _LOG10E, _LOG10E_LOW = 0.4342944819032518, 1.098319650216765e-17
 # log10(2) as a number of 31 bits, whose products with exponents are exact, and the rest.
@@ -51,13 +53,10 @@ def _split32(b: Builder, x: Value) -> tuple[Value, Value]:
     return b.bitcast(bits - above, "float32"), e
 
 
-def split64(b: Builder, x: Value, lowest: int = _SQRT_HALF_BITS) -> tuple[Value, Value]:
-    """float64, normal: m in [sqrt(1/2), sqrt(2)) and the integer e, both float64, with x = 2^e m for x > 0.
-
-    m begins at sqrt(1/2), or at the number whose bits are `lowest`.
-    """
+def split64(b: Builder, x: Value) -> tuple[Value, Value]:
+    """float64, normal: m in [sqrt(1/2), sqrt(2)) and the integer e, both float64, with x = 2^e m for x > 0."""
     bits = b.bitcast(x, "int64")
-    e = (bits - lowest) >> 52
+    e = (bits - _SQRT_HALF_BITS) >> 52
     return b.bitcast(bits - (e << 52), "float64"), small_integer_to_float64(b, e)
 
 
@@ -68,28 +67,46 @@ def split64_any(b: Builder, x: Value) -> tuple[Value, Value]:
     return m, b.select(subnormal, e - 54.0, e)
 
 
-def _log1p_short(b: Builder, f: Value, coefficients: Sequence[float] = table.LOG_SHORT) -> Value:
-    """float64: log(1 + f) for 1 + f in [0.66, 1.42], with a relative error below 2^-34 (by `table.LOG` 2^-50)."""
-    s = b.quotient(f, f + 2.0)
+def split_short(b: Builder, x: Value) -> tuple[Value, Value]:
+    """As `split64_any`, of a normal number and for functions of float32, but the integer is 2^20 times e."""
+    m, power = b.split(x, _SQRT_HALF_SHORT)
+    return m, b.cast(power, "float64")
+
+
+def log_of_ratio(b: Builder, s: Value, coefficients: Sequence[float] = table.LOG_SHORT) -> Value:
+    """float64: log((1 + s) / (1 - s)) for |s| < 0.172 with a relative error below 2^-34 (by `table.LOG` 2^-50)."""
     z = s * s
     return b.fma(s * z, horner(b, z, coefficients), s + s)
 
 
+def log_of_ratio_short(b: Builder, s: Value, two: float = 2.0) -> Value:
+    """As `log_of_ratio` in one operation less, for functions of one float32; a `two` next to 2 gives bits on record."""
+    z = s * s
+    return s * b.fma(z, horner(b, z, table.LOG_SHORT), two)
+
+
 def log_short(b: Builder, x: Value) -> Value:
     """float64: log of a positive normal number with a relative error below 2^-32, not near 1 beyond 2^-50."""
-    m, e = split64(b, x)
-    return b.fma(e, LN2, _log1p_short(b, m - 1.0))
+    m, e = split_short(b, x)
+    return b.fma(e, LN2 * EXPONENT, log_of_ratio_short(b, b.quotient(m - 1.0, m + 1.0)))
 
 
-def log2_short(b: Builder, x: Value, coefficients: Sequence[float] = table.LOG_SHORT) -> Value:
-    """float64: log2 of a positive float32, with a relative error below 2^-32 (by `table.LOG` 2^-50)."""
-    m, e = split64(b, widen(b, x), _TWO_THIRDS_BITS)
-    return b.fma(_log1p_short(b, m - 1.0, coefficients), LOG2E, e)
+def log2_short(b: Builder, x: Value) -> Value:
+    """float64: log2 of a positive float32 with a relative error below 2^-50, for functions of two float32."""
+    m, power = b.split(widen(b, x), _TWO_THIRDS_BITS)
+    tail = log_of_ratio(b, b.short_quotient(m - 1.0, m + 1.0), table.LOG)
+    return b.fma(tail, LOG2E, b.cast(power >> 20, "float64"))
 
 
-def _log_parts(b: Builder, f: Value) -> tuple[Value, Value]:
-    """float64: log(1 + f) for 1 + f in [0.7, 1.42] as a sum of two, the first f - f^2 / 2 rounded."""
-    s = f / (f + 2.0)
+def _log_float32(b: Builder, x: Value) -> tuple[Value, Value]:
+    """The logarithm of m (float64) and the integer 2^20 e (int32), with x = 2^e m, of a float32 above 0."""
+    m, power = b.split(widen(b, x), _TWO_THIRDS_SHORT)
+    return log_of_ratio_short(b, b.quotient(m - 1.0, m + 1.0)), power
+
+
+def _log_parts(b: Builder, f: Value, s: Value | None = None) -> tuple[Value, Value]:
+    """float64: log(1 + f) for 1 + f in [0.7, 1.42] as a sum of two, the first f - f^2 / 2 rounded; s = f / (f + 2)."""
+    s = f / (f + 2.0) if s is None else s
     z = s * s
     half_square = f * f * 0.5
     rest = z * horner(b, z, table.LOG)
@@ -105,9 +122,19 @@ def log(b: Builder, x: Value) -> Value:
         p = horner(b, f, (*_LOG32, -0.5))
         return _special(b, x, b.fma(e, LN2, b.fma(p, f * f, f)))
     m, e = split64_any(b, x)
-    high, low = _log_parts(b, m - 1.0)
+    return _special(b, x, _log_sum(b, e, *_log_parts(b, m - 1.0)))
+
+
+def _log_sum(b: Builder, e: Value, high: Value, low: Value) -> Value:
     total, rest = two_sum(b, e * LN2_HI, high)
-    return _special(b, x, total + (rest + b.fma(e, LN2_LO, low)))
+    return total + (rest + b.fma(e, LN2_LO, low))
+
+
+def log_of_normal(b: Builder, x: Value) -> Value:
+    """float64: `log`, with its bits, of a normal number above 0 (of others anything), for functions of float32."""
+    m, power = b.split(x, _SQRT_HALF_BITS)
+    f = m - 1.0
+    return _log_sum(b, b.cast(power >> 20, "float64"), *_log_parts(b, f, b.short_quotient(f, m + 1.0)))
 
 
 def _log_in_base(b: Builder, x: Value, factor: float, factor_low: float, step: float, step_low: float) -> Value:
@@ -123,31 +150,33 @@ def _log_in_base(b: Builder, x: Value, factor: float, factor_low: float, step: f
 def log2(b: Builder, x: Value) -> Value:
     """Logarithm in base 2, exact for powers of two. float32: 0.53 ULP; float64: 1 ULP."""
     if x.dtype == "float32":
-        return _special(b, x, narrow(b, log2_short(b, x)))
+        tail, power = _log_float32(b, x)
+        return _special(b, x, narrow(b, b.fma(tail, LOG2E, b.cast(power >> 20, "float64"))))
     return _log_in_base(b, x, LOG2E, LOG2E_LOW, 1.0, 0.0)
 
 
 def log10(b: Builder, x: Value) -> Value:
     """Logarithm in base 10. float32: 0.53 ULP; float64: 1 ULP."""
     if x.dtype == "float32":
-        m, e = split64(b, widen(b, x), _TWO_THIRDS_BITS)
-        tail = _log1p_short(b, m - 1.0) * _LOG10E
-        return _special(b, x, narrow(b, b.fma(e, _LOG10_2_HI + _LOG10_2_LO, tail)))
+        tail, power = _log_float32(b, x)
+        step = (_LOG10_2_HI + _LOG10_2_LO) * EXPONENT
+        return _special(b, x, narrow(b, b.fma(b.cast(power, "float64"), step, tail * _LOG10E)))
     return _log_in_base(b, x, _LOG10E, _LOG10E_LOW, _LOG10_2_HI, _LOG10_2_LO)
 
 
 def log1p_short(b: Builder, x: Value) -> Value:
     """float64: log(1 + x) for x > -1 with a relative error below 2^-32, that of 1 + x included."""
-    m, e = split64(b, 1.0 + x)
-    f = b.select(e == 0.0, x, m - 1.0)
-    return b.fma(e, LN2, _log1p_short(b, f))
+    m, power = b.split(1.0 + x, _SQRT_HALF_SHORT)
+    f = b.select(power == 0, x, m - 1.0)
+    return b.fma(b.cast(power, "float64"), LN2 * EXPONENT, log_of_ratio(b, b.quotient(f, f + 2.0)))
 
 
-def log1p_or_log_of_double(b: Builder, x: Value, huge: Value, a: Value) -> Value:
-    """float64: `log1p_short` of x, or where `huge` log(2 a) of a positive normal number a."""
-    m, e = split64(b, b.select(huge, a, 1.0 + x))
-    f = b.select(e == 0.0, x, m - 1.0)
-    return b.fma(e, LN2, _log1p_short(b, f)) + b.select(huge, b.const("float64", LN2), 0.0)
+def log_near_one(b: Builder, x: Value, top: Value, bottom: Value, shift: Value) -> Value:
+    """float64: log of x 2^shift (int32); where x is near 1, (x - 1) / (x + 1) is given as a quotient."""
+    m, power = b.split(x, _SQRT_HALF_SHORT)
+    near = power == 0
+    s = b.quotient(b.select(near, top, m - 1.0), b.select(near, bottom, m + 1.0))
+    return b.fma(b.cast(power + (shift << 20), "float64"), LN2 * EXPONENT, log_of_ratio_short(b, s))
 
 
 def log1p_wide(b: Builder, x: Value) -> Value:

@@ -20,6 +20,7 @@ LN2 = 0.6931471805599453
 LN2_HI = 0.6931471803691238
 LN2_LO = 1.9082149292705877e-10
 LOG2E = 1.4426950408889634
+EXPONENT = 2.0**-20  # what an exponent is counted in that stands where float64 has it in its high half
 
 
 def horner(b: Builder, x: Value, coefficients: Sequence[float]) -> Value:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from volta.ops.scalar import coefficients as table
-from volta.ops.scalar.exponential import exp2_short, exp2_wide, times_power
-from volta.ops.scalar.logarithm import LOG2E_LOW, log2_short, split64, split64_any
+from volta.ops.scalar.exponential import exp2_short, exp2_wide
+from volta.ops.scalar.logarithm import LOG2E_LOW, log2_short, split64_any, split_short
 from volta.ops.scalar.parts import (
+    EXPONENT,
     INF,
     LOG2E,
     MAGIC64,
@@ -54,20 +55,16 @@ def _log2_wide(b: Builder, x: Value) -> tuple[Value, Value]:
 
 def pow(b: Builder, x: Value, y: Value) -> Value:
     """x ** y with the special cases of C and NumPy. float32: 0.6 ULP; float64: 1 ULP."""
+    if x.dtype == "float32":
+        return _pow_short(b, x, y)
     a = abs(x)
     ordinary = (a > 0.0) & (a < INF)
-    base = b.select(ordinary, a, 1.0)
-    if x.dtype == "float32":
-        exponent = log2_short(b, base, table.LOG) * widen(b, y)
-        exponent = b.select(exponent > 200.0, 200.0, b.select(exponent < -200.0, -200.0, exponent))
-        magnitude = narrow(b, exp2_short(b, exponent))
-    else:
-        log_high, log_low = _log2_wide(b, base)
-        exponent, low = two_product(b, log_high, y)
-        low = b.fma(log_low, y, low)
-        inside = abs(exponent) < 1100.0
-        exponent = b.select(exponent >= 1100.0, 1100.0, b.select(exponent <= -1100.0, -1100.0, exponent))
-        magnitude = exp2_wide(b, exponent, b.select(inside, low, 0.0))
+    log_high, log_low = _log2_wide(b, b.select(ordinary, a, 1.0))
+    exponent, low = two_product(b, log_high, y)
+    low = b.fma(log_low, y, low)
+    inside = abs(exponent) < 1100.0
+    exponent = b.select(exponent >= 1100.0, 1100.0, b.select(exponent <= -1100.0, -1100.0, exponent))
+    magnitude = exp2_wide(b, exponent, b.select(inside, low, 0.0))
     # 0 and infinity to a power are 0 or infinity.
     grows = (a > 1.0) == (y > 0.0)
     magnitude = b.select(ordinary, magnitude, b.select(grows, b.const(x.dtype, INF), 0.0))
@@ -81,20 +78,38 @@ def pow(b: Builder, x: Value, y: Value) -> Value:
     return b.select((y == 0.0) | (x == 1.0), 1.0, magnitude)
 
 
+def _pow_short(b: Builder, x: Value, y: Value) -> Value:
+    a = abs(x)
+    # A power of more than 2^40 is even and takes all but 1 to 0 or infinity; this one does so too.
+    power = widen(b, b.between(y, -(2.0**40), 2.0**40))
+    # Of 0 and infinity the logarithm is taken for -1023 and 1024, which every power but 0 is to take there as well.
+    logarithm = log2_short(b, a)
+    exponent = logarithm * b.select((a > 0.0) & (a < INF), power, power * 2.0**200)
+    magnitude = narrow(b, exp2_short(b, b.within(exponent, 200.0)))
+    t = power + MAGIC64
+    whole = t - MAGIC64 == power
+    odd = whole & ((b.bitcast(t, "int64") & 1) != 0)
+    magnitude = b.select(odd, b.copysign(magnitude, x), magnitude)
+    magnitude = b.select((x < 0.0) & (a < INF) & ~whole, NAN, magnitude)
+    magnitude = b.select(b.isnan(x) | b.isnan(y), NAN, magnitude)
+    return b.select((y == 0.0) | (x == 1.0), 1.0, magnitude)
+
+
 def cbrt(b: Builder, x: Value) -> Value:
     """Cube root. float32 and float64: 0.51 ULP."""
     short = x.dtype == "float32"
-    m, e = split64(b, widen(b, abs(x))) if short else split64_any(b, abs(x))
-    # e = 3 k + j with j in {-1, 0, 1}.
-    t = b.fma(e, 1.0 / 3.0, MAGIC64)
+    m, e = split_short(b, widen(b, abs(x))) if short else split64_any(b, abs(x))
+    # e = 3 k + j with j in {-1, 0, 1}; e and j are counted in these units.
+    unit = EXPONENT if short else 1.0
+    t = b.fma(e, unit / 3.0, MAGIC64)
     k = t - MAGIC64
-    j = b.fma(k, -3.0, e)
+    j = b.fma(k, -3.0 / unit, e)
     root = b.select(
         j > 0.0, b.const("float64", 2.0 ** (1 / 3)), b.select(j < 0.0, b.const("float64", 0.5 ** (1 / 3)), 1.0)
     )
     y = horner(b, m - 1.0, table.CBRT) * root
     if short:
-        y = narrow(b, times_power(b, y, b.bitcast(t, "int64")))
+        y = narrow(b, b.times_power(y, b.bitcast(t, "int64")))
     else:
         radicand = m * b.select(j > 0.0, b.const("float64", 2.0), b.select(j < 0.0, b.const("float64", 0.5), 1.0))
         square, low = two_product(b, y, y)

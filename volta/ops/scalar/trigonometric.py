@@ -171,8 +171,10 @@ def _tan_short(b: Builder, x: Value) -> Value:
         return [b.select(b.is_finite(x), r, NAN), q]
 
     r, q = b.rarely(abs(x) >= _LARGE32, reduce_large, [wide], [r, b.bitcast(t, "int64")])
-    s = r * r
-    sine = b.fma(r * s, horner(b, s, table.SIN_SHORT), r)
+    s, a = r * r, abs(r)
+    sine = b.fma(a * s, horner(b, s, table.SIN_SHORT), a)
     cosine = b.fma(s * s, horner(b, s, table.COS_SHORT), b.fma(s, -0.5, 1.0))
     odd = (q & 1) != 0
-    return b.quotient(b.select(odd, -cosine, sine), b.select(odd, sine, cosine))
+    y = b.quotient(b.select(odd, cosine, sine), b.select(odd, sine, cosine))
+    sign = (b.bitcast(r, "int64") ^ (q << 63)) & (-1 << 63)
+    return b.bitcast(b.bitcast(y, "int64") ^ sign, "float64")
