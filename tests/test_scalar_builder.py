@@ -4,11 +4,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 from llvmlite import ir
-from scalar_support import Compiled
+from scalar_support import Compiled, ulp
 
 from volta.emit.builder import Builder
 from volta.emit.values import round_to_half
-from volta.ops.scalar import exponential
+from volta.ops import scalar
+from volta.ops.scalar import exponential, narrower
 
 LANES = (1, 16)
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
@@ -308,3 +309,22 @@ def test_exps_for_fewer_arguments_are_exp(lanes):
     same(moderate(x), whole(x))
     x = np.concatenate([-abs(any_floats("float32", 100_000)), -abs(x) * 1.5, np.linspace(-106, -86, 100_000)])
     same(down(x.astype("f4")), whole(x.astype("f4")))
+
+
+@pytest.mark.parametrize("lanes", LANES)
+def test_functions_of_a_known_range_are_the_general_ones(lanes):
+    x = any_floats("float32", 100_000)
+    x = np.concatenate([x, np.linspace(-20, 20, 100_000, dtype="f4"), np.float32([0.0, -0.0, np.inf, np.nan])])
+    for chain in narrower.NARROWER:
+
+        def emit(b, v, last, names=chain[:0:-1]):
+            for name in names:
+                v = getattr(scalar, name)(b, v)
+            return ulp.canonical(b, last(b, v))
+
+        general, own = getattr(scalar, chain[0]), narrower.narrower([*chain, "sin"])
+        found, whole = (
+            Compiled(lambda b, v, f=f: emit(b, v, f), ["float32"], "float32", lanes) for f in (own, general)
+        )
+        same(found(x), whole(x))
+    assert narrower.narrower(["log1p", "exp", "neg"]) is None

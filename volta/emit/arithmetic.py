@@ -7,7 +7,7 @@ from volta.emit.values import Operand, Value
 
 
 class Arithmetic(Conversion):
-    """Operations of the scalar functions, made of others. Where one leaves bits open, no result of a function shows them."""
+    """Operations of the scalar functions, made of others. What one leaves open no result of a function shows."""
 
     def reciprocal(self, x: Value) -> Value:
         """1 / x in float32 for 2^-100 < x < 2^100 (of other numbers, NaN too, anything).
@@ -24,9 +24,9 @@ class Arithmetic(Conversion):
         """x where x < limit, otherwise (for NaN too) the limit, which is not 0."""
         return self.select(x < limit, x, limit)
 
-    def between(self, x: Value, low: float | None, high: float) -> Value:
-        """x limited to [low, high], neither of which is 0, or to what is not above `high`; a NaN stays one."""
-        x = self.select(x > high, high, x)
+    def between(self, x: Value, low: float | None, high: float | None) -> Value:
+        """x limited to [low, high], neither of which is 0, or on one side only; a NaN stays one."""
+        x = x if high is None else self.select(x > high, high, x)
         return x if low is None else self.select(x < low, low, x)
 
     def within(self, x: Value, limit: float) -> Value:

@@ -15,6 +15,7 @@ from llvmlite import ir
 from volta.emit.builder import Builder, Value, compute_dtype
 from volta.emit.loops import I64, PTR, load_arg, load_pointer, offset
 from volta.ops.primitive import REGISTRY
+from volta.ops.scalar.narrower import DEPTH, narrower
 from volta.xla_like.kernels import (
     Compute,
     ConstValue,
@@ -125,11 +126,21 @@ class BodyEmitter:
 
     def _compute(self, x: Compute, args: list[Value], b: Builder) -> Value:
         emit = REGISTRY[x.name].emit
+        if x.dtype.name == "float32":
+            emit = narrower(self._chain(x)) or emit
         assert emit is not None
         result: Value = emit(b, *args, **dict(x.params))
         if x.dtype.name in ("float16", "bfloat16"):  # computed in float32, rounded after every operation
             result = b.round_to_half(result, x.dtype.name)
         return result
+
+    def _chain(self, x: Instr) -> list[str]:
+        """The name of a float32 operation, of what its only operand comes from, and so on."""
+        names: list[str] = []
+        while isinstance(x, Compute) and x.dtype.name == "float32" and len(x.args) == 1 and len(names) < DEPTH:
+            names.append(x.name)
+            x = self.kernel.body[x.args[0]]
+        return names
 
     def _index(
         self, i: int, x: IndexValue, b: Builder, row: dict[int, ir.Value], index: ir.Value | None, walk: ir.Value | None

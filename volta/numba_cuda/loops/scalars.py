@@ -96,11 +96,11 @@ class ThreadBuilder(Builder):
         r = r * self.fma(-x, r, _FIRST_STEP)
         return r * self.fma(-x, r, _SECOND_STEP)
 
-    def between(self, x: Value, low: float | None, high: float) -> Value:
+    def between(self, x: Value, low: float | None, high: float | None) -> Value:
         """As two instructions, or one."""
         if x.dtype != "float32":
             return super().between(x, low, high)
-        x = self.min(x, high)
+        x = x if high is None else self.min(x, high)
         return x if low is None else self.max(x, low)
 
     def quotient(self, x: Operand, y: Value, far: bool = False) -> Value:

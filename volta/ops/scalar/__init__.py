@@ -1,9 +1,9 @@
 """The meaning of every elementwise operation for one element: `f(b, *values)` over the vocabulary of a builder.
 
-The functions are pure and (but for the reduction of huge angles, the ends of erf_inv and the remainder of floats) free
-of branches; they call no math library. Both backends emit exactly these, so their results have the same bits
-everywhere. Where a builder has its own way to a quotient or a root it is one that gives the same bits: of functions of
-one float32 all inputs were tried.
+The functions are pure and (but for the reduction of huge angles, the ends of erf_inv, the parts of the gamma functions
+and the remainder of floats) free of branches; they call no math library. Both backends emit exactly these, so their
+results have the same bits everywhere. Where a builder has its own way to a quotient or a root it is one that gives the
+same bits: of functions of one float32 all inputs were tried.
 """
 
 from volta.ops.scalar.basic import (

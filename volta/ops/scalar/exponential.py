@@ -58,7 +58,7 @@ def exp_moderate(b: Builder, x: Value) -> Value:
 def exp_of_negative(b: Builder, x: Value) -> Value:
     """float32: `exp` where x <= 0 or x is NaN, bit for bit: the first scaling, upwards, is exact for all of these."""
     up = 65
-    x = b.select(x < -104.5, -104.5, x)
+    x = b.between(x, -104.5, None)
     t = b.fma(x, LOG2E, MAGIC32 + 127 + up)
     n = t - (MAGIC32 + 127 + up)
     r = b.fma(n, -_LN2_LO32, b.fma(n, -_LN2_HI32, x))

@@ -31,6 +31,7 @@ _LOG32 = (
 )  # fmt: skip
 _SQRT_HALF_BITS = 0x3FE6A09E667F3BCD
 _TWO_THIRDS_BITS = 0x3FE5555560000000  # of 2/3 in float32
+_ROOT_LESS_ONE = 0.4142131805419922  # in float32: 1 more has the bits of _SQRT_HALF_SHORT, and another exponent
 _SQRT_HALF_SHORT, _TWO_THIRDS_SHORT = 0x3FE6A09E << 32, 0x3FE55555 << 32  # a little less
 LOG2E_LOW = 2.0355273740931033e-17
 _LOG10E, _LOG10E_LOW = 0.4342944819032518, 1.098319650216765e-17
@@ -169,6 +170,14 @@ def log1p_short(b: Builder, x: Value) -> Value:
     m, power = b.split(1.0 + x, _SQRT_HALF_SHORT)
     f = b.select(power == 0, x, m - 1.0)
     return b.fma(b.cast(power, "float64"), LN2 * EXPONENT, log_of_ratio(b, b.quotient(f, f + 2.0)))
+
+
+def log1p_of_part(b: Builder, x: Value) -> Value:
+    """float32: `log1p` where 0 <= x <= 1 or x is NaN, bit for bit."""
+    wide = widen(b, x)
+    near = x < _ROOT_LESS_ONE
+    f = b.select(near, wide, b.fma(wide, 0.5, -0.5))
+    return narrow(b, log_of_ratio(b, b.quotient(f, f + 2.0)) + b.select(near, b.const("float64", 0.0), LN2))
 
 
 def log_near_one(b: Builder, x: Value, top: Value, bottom: Value, shift: Value) -> Value:

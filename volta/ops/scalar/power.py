@@ -83,16 +83,15 @@ def _pow_short(b: Builder, x: Value, y: Value) -> Value:
     # A power of more than 2^40 is even and takes all but 1 to 0 or infinity; this one does so too.
     power = widen(b, b.between(y, -(2.0**40), 2.0**40))
     # Of 0 and infinity the logarithm is taken for -1023 and 1024, which every power but 0 is to take there as well.
-    logarithm = log2_short(b, a)
-    exponent = logarithm * b.select((a > 0.0) & (a < INF), power, power * 2.0**200)
+    further = b.select((a > 0.0) & (a < INF), b.const("int32", 0), 200)
+    exponent = b.times_power(log2_short(b, a), further) * power
     magnitude = narrow(b, exp2_short(b, b.within(exponent, 200.0)))
     t = power + MAGIC64
     whole = t - MAGIC64 == power
     odd = whole & ((b.bitcast(t, "int64") & 1) != 0)
     magnitude = b.select(odd, b.copysign(magnitude, x), magnitude)
-    magnitude = b.select((x < 0.0) & (a < INF) & ~whole, NAN, magnitude)
-    magnitude = b.select(b.isnan(x) | b.isnan(y), NAN, magnitude)
-    return b.select((y == 0.0) | (x == 1.0), 1.0, magnitude)
+    none = b.isnan(x) | b.isnan(y) | ((x < 0.0) & (x > -INF) & ~whole)
+    return b.select((y == 0.0) | (x == 1.0), 1.0, b.select(none, NAN, magnitude))
 
 
 def cbrt(b: Builder, x: Value) -> Value:
