@@ -204,20 +204,26 @@ class Builder(Arithmetic):
         self.irbuilder.position_at_end(after)
         return state
 
-    def where_any(self, condition: Value, compute: Callable[[], Value], usual: Value) -> Value:
+    def where_any(
+        self, condition: Value, compute: Callable[[], Sequence[Value]], usual: Sequence[Value]
+    ) -> list[Value]:
         """`compute()` on the lanes where the condition holds, elsewhere `usual`; it runs only if some lane needs it."""
         before = self.irbuilder.block
         inside, after = (self.irbuilder.append_basic_block(name) for name in ("some", "all"))
         self.irbuilder.cbranch(self._any(condition), inside, after)
         self.irbuilder.position_at_end(inside)
-        found = self.select(condition, compute(), usual)
+        found = [self.select(condition, x, y) for x, y in zip(compute(), usual, strict=True)]
         end = self.irbuilder.block
         self.irbuilder.branch(after)
         self.irbuilder.position_at_end(after)
-        joined = self.irbuilder.phi(usual.ir.type)
-        joined.add_incoming(usual.ir, before)
-        joined.add_incoming(found.ir, end)
-        return Value(joined, usual.dtype, self)
+        return [self._joined(y, before, x, end) for x, y in zip(found, usual, strict=True)]
+
+    def _joined(self, one: Value, from_one: ir.Block, other: Value, from_other: ir.Block) -> Value:
+        """What a value is where two blocks meet."""
+        joined = self.irbuilder.phi(one.ir.type)
+        joined.add_incoming(one.ir, from_one)
+        joined.add_incoming(other.ir, from_other)
+        return Value(joined, one.dtype, self)
 
     def rarely(
         self,
@@ -273,13 +279,7 @@ class Builder(Arithmetic):
             inside_end = irb.block
             irb.branch(after)
         irb.position_at_end(after)
-        joined = []
-        for value, rare_value in zip(usual, found, strict=True):
-            phi = irb.phi(value.ir.type)
-            phi.add_incoming(value.ir, before)
-            phi.add_incoming(rare_value, inside_end)
-            joined.append(Value(phi, value.dtype, self))
-        return joined
+        return [self._joined(x, before, Value(y, x.dtype, self), inside_end) for x, y in zip(usual, found, strict=True)]
 
     def lookup(self, table: Sequence[int | float], dtype: str, index: Value) -> Value:
         """`table[index]` in every lane, the table being constants of kind `dtype` and the index an int64 in range."""

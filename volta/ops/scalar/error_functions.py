@@ -75,14 +75,15 @@ def erfc(b: Builder, x: Value) -> Value:
     return b.select(a < 0.5, small, b.select(x < 0.0, 2.0 - large, large))
 
 
-def _erf_inv_short(b: Builder, x: Value, w: Value) -> Value:
+def _erf_inv_short(b: Builder, x: Value, w: Value, short: bool) -> Value:
     """float64: erf_inv(x) with a relative error below 2^-26, given w = -log(1 - x^2)."""
 
-    def outer(b: Builder, w: Value) -> list[Value]:
-        return [horner(b, b.sqrt(w) - 4.25, table.ERF_INV_TAIL)]
+    def outer() -> list[Value]:
+        root = b.root(w, narrow(b, w)) if short else b.sqrt(w)
+        return [horner(b, root - 4.25, table.ERF_INV_TAIL)]
 
     central = horner(b, w - 3.0, table.ERF_INV)
-    return x * b.rarely(w > 6.0, outer, [w], [central])[0]
+    return x * b.where_any(w > 6.0, outer, [central])[0]
 
 
 def erf_inv(b: Builder, x: Value) -> Value:
@@ -90,11 +91,11 @@ def erf_inv(b: Builder, x: Value) -> Value:
     inside = abs(x) < 1.0
     if x.dtype == "float32":
         wide = widen(b, b.select(inside, x, 0.0))
-        y = narrow(b, _erf_inv_short(b, wide, -log_short(b, (1.0 - wide) * (1.0 + wide))))
+        y = narrow(b, _erf_inv_short(b, wide, -log_short(b, (1.0 - wide) * (1.0 + wide)), True))
     else:
         a = b.select(inside, abs(x), 0.0)
         w = b.select(a < 0.5, -log1p_wide(b, -(a * a)), -log(b, (1.0 - a) * (1.0 + a)))
-        start = _erf_inv_short(b, a, w)
+        start = _erf_inv_short(b, a, w, False)
         # One step of Newton's method on erf, or on erfc where 1 - a is exact.
         error = b.select(a < 0.5, erf(b, start) - a, (1.0 - a) - _erfc_wide(b, b.select(start < 0.4, 0.5, start)))
         slope = _TWO_OVER_ROOT_PI * exp(b, -(start * start))

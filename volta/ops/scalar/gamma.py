@@ -16,6 +16,7 @@ _PI, _LOG_PI = 3.141592653589793, 1.1447298858494002
 _DIGAMMA_ZERO, _DIGAMMA_ZERO_LOW = 1.4616321449683622, 9.549995429965697e-17
 _FAR = 8.5  # the series are used from here on
 _STEPS = 7  # at most so many steps lead from below _FAR to the interval of a polynomial
+_FEW = 3  # from this step on they are computed only where some number needs them
 
 
 def _sin_cos_pi(b: Builder, x: Value) -> tuple[Value, Value]:
@@ -45,9 +46,14 @@ def lgamma(b: Builder, x: Value) -> Value:
     safe = b.select(far, 2.0, a)
     steps = b.round_even(safe) - 2.0
     steps = b.select(safe < 0.5, -2.0, steps)
-    p = b.const("float64", 1.0)
-    for k in range(1, _STEPS):
-        p = b.select(steps >= float(k), p * (safe - float(k)), p)
+
+    def product(p: Value, begin: int, end: int) -> list[Value]:
+        for k in range(begin, end):
+            p = b.select(steps >= float(k), p * (safe - float(k)), p)
+        return [p]
+
+    (p,) = product(b.const("float64", 1.0), 1, _FEW)
+    (p,) = b.where_any(steps >= float(_FEW), lambda: product(p, _FEW, _STEPS), [p])
     p = b.select(steps == -1.0, safe, b.select(steps == -2.0, b.fma(safe, safe, safe), p))
     z = b.select(steps == -2.0, safe, b.select(steps == -1.0, safe - 1.0, (safe - steps) - 2.0))
     # One logarithm serves both: of the product, or of a in Stirling's series.
@@ -55,18 +61,18 @@ def lgamma(b: Builder, x: Value) -> Value:
     logarithm = log_of(b, b.select(far, a, p))
     near = b.fma(z, horner(b, z, table.LGAMMA), b.select(steps < 0.0, -logarithm, logarithm))
 
-    def series() -> Value:
+    def series() -> list[Value]:
         inverse = _quotient(b, b.const("float64", 1.0), a, short)
         tail = inverse * horner(b, inverse * inverse, _STIRLING)
-        return b.fma(a - 0.5, logarithm - 1.0, tail + (_HALF_LOG_2PI - 0.5))
+        return [b.fma(a - 0.5, logarithm - 1.0, tail + (_HALF_LOG_2PI - 0.5))]
 
-    y = b.where_any(far, series, near)
+    (y,) = b.where_any(far, series, [near])
 
-    def reflected() -> Value:  # gamma(x) gamma(-x) = -pi / (x sin(pi x))
+    def reflected() -> list[Value]:  # gamma(x) gamma(-x) = -pi / (x sin(pi x))
         sine, _ = _sin_cos_pi(b, a)
-        return _LOG_PI - log_of(b, abs(sine) * a) - y
+        return [_LOG_PI - log_of(b, abs(sine) * a) - y]
 
-    y = b.where_any(wide < 0.0, reflected, y)
+    (y,) = b.where_any(wide < 0.0, reflected, [y])
     pole = (wide <= 0.0) & (b.floor(wide) == wide)
     y = b.select(pole | (a == INF), INF, y)
     y = b.select(b.isnan(wide), NAN, y)
@@ -86,11 +92,16 @@ def digamma(b: Builder, x: Value) -> Value:
     # digamma(m) with 1 <= m <= 2, and the sum p / q of the 1 / (a + k) that lead from there to a.
     safe = b.select(far, 1.5, a)
     steps = b.floor(safe) - 1.0
-    p, q = b.const("float64", 0.0), b.const("float64", 1.0)
-    for k in range(1, _STEPS + 1):
-        t = safe - float(k)
-        needed = steps >= float(k)
-        p, q = b.select(needed, b.fma(p, t, q), p), b.select(needed, q * t, q)
+
+    def sum_of_steps(p: Value, q: Value, begin: int, end: int) -> list[Value]:
+        for k in range(begin, end):
+            t = safe - float(k)
+            needed = steps >= float(k)
+            p, q = b.select(needed, b.fma(p, t, q), p), b.select(needed, q * t, q)
+        return [p, q]
+
+    p, q = sum_of_steps(b.const("float64", 0.0), b.const("float64", 1.0), 1, _FEW)
+    p, q = b.where_any(steps >= float(_FEW), lambda: sum_of_steps(p, q, _FEW, _STEPS + 1), [p, q])
     below = steps < 0.0
     p, q = b.select(below, -1.0, p), b.select(below, safe, q)
     m = safe - steps
@@ -99,20 +110,20 @@ def digamma(b: Builder, x: Value) -> Value:
     distance = (m - _DIGAMMA_ZERO) + (lost - _DIGAMMA_ZERO_LOW)
     near = distance * horner(b, m - 1.5, table.DIGAMMA) + _quotient(b, p, q, short)
 
-    def series() -> Value:
+    def series() -> list[Value]:
         inverse = _quotient(b, b.const("float64", 1.0), a, short)
         square = inverse * inverse
         logarithm = log_of_normal(b, a) if short else log(b, a)
-        return b.fma(square, horner(b, square, _DIGAMMA), logarithm - 0.5 * inverse)
+        return [b.fma(square, horner(b, square, _DIGAMMA), logarithm - 0.5 * inverse)]
 
-    y = b.where_any(far, series, near)
+    (y,) = b.where_any(far, series, [near])
 
-    def reflected() -> Value:  # digamma(1 - x) - digamma(x) = pi / tan(pi x)
+    def reflected() -> list[Value]:  # digamma(1 - x) - digamma(x) = pi / tan(pi x)
         sine, cosine = _sin_cos_pi(b, wide)
         sign = b.copysign(b.const("float64", 1.0), sine)
-        return y - _quotient(b, _PI * cosine * sign, abs(sine), short)
+        return [y - _quotient(b, _PI * cosine * sign, abs(sine), short)]
 
-    y = b.where_any(negative, reflected, y)
+    (y,) = b.where_any(negative, reflected, [y])
     y = b.select(negative & (b.floor(wide) == wide), NAN, y)
     y = b.select(wide == 0.0, b.copysign(b.const("float64", INF), -wide), y)
     y = b.select(wide == INF, INF, y)
