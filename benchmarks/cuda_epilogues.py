@@ -21,7 +21,7 @@ def epilogue_rows() -> Iterator[Row]:
     x, h = draw(TOKENS, WIDTH), draw(TOKENS, HIDDEN, seed=5)
     up, down = (draw(*s, seed=1) * np.float32(0.05) for s in ((WIDTH, HIDDEN), (HIDDEN, WIDTH)))
     b, c = draw(HIDDEN, seed=2), draw(WIDTH, seed=3)
-    for precision in (None, "highest"):
+    for precision, kind in ((None, "float32"), ("highest", "float32"), ("tf32", "float32"), ("bf16", "bfloat16")):
         product = partial(vnp.matmul, precision=precision)
         cases: list[tuple[str, Callable[..., Any], Callable[..., Any], tuple[Any, ...]]] = [
             ("gelu(x w + b)", partial(_dense, product, nn.gelu), partial(_dense, jnp.matmul, jax.nn.gelu), (x, up, b)),
@@ -29,11 +29,11 @@ def epilogue_rows() -> Iterator[Row]:
         ]
         for name, ours, theirs, operands in cases:
             m, k, n = operands[0].shape[0], *operands[1].shape
-            v, j = volta_on(*operands), jax_on(*operands)
+            v = tuple(vnp.asarray(a, kind) for a in volta_on(*operands))
             runs = {"volta": _run(ours, v), "apart": _run(ours, v, epilogues=False)}
             if precision is None:
-                runs["jax"] = partial(jax.jit(theirs), *j)
-            label = f"float32{' highest' * (precision is not None)} {k}→{n}: {name}"
+                runs["jax"] = partial(jax.jit(theirs), *jax_on(*operands))
+            label = f"{kind} {precision + ' ' if precision else ''}{k}→{n}: {name}"
             yield {"name": label, "flops": 2 * m * k * n, "seconds": turns(runs, ready)}
 
 
@@ -50,6 +50,6 @@ def _run(f: Callable[..., Any], operands: tuple[Any, ...], epilogues: bool = Tru
     from volta.xla_like.compile import CompileOptions
 
     options = CompileOptions(epilogues=epilogues)
-    with volta.execution_context(options=options), volta.default_device("cuda"):
+    with volta.execution_context(level="device", options=options), volta.default_device("cuda"):
         compiled = volta.jit(f).lower(*operands).compile()
     return partial(compiled, *operands)

@@ -12,6 +12,7 @@ from volta import errors, nn
 from volta.numba_cuda.target.ptx_tensor_map import map_words
 from volta.runtime import devices
 from volta.testing.bits import assert_bits_equal
+from volta.xla_like.compile import CompileOptions
 
 pytestmark = [pytest.mark.gpu, needs_gpu]
 PRECISIONS = ("bf16", "tf32")
@@ -54,6 +55,21 @@ def test_where_every_sum_is_exact_the_bits_are_those_of_strict(precision, dtype,
     ):
         with volta.execution_context(level="device"):
             assert_bits_equal(on_gpu(g, left, right), g(left, right))
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("tf32", "float32"), ("bf16", "bfloat16"), ("bf16", "float16")])
+@pytest.mark.parametrize("shape", [(4096, 768, 1024), (2052, 130, 2056), (3, 1100, 520, 1304)])
+def test_an_epilogue_changes_no_bit(precision, dtype, shape):
+    *batch, m, k, n = shape
+    x, w, c, r = (vnp.asarray(normal(*s), dtype) for s in ((*batch, m, k), (*batch, k, n), (n,), (*batch, m, n)))
+
+    def dense(x, w, c, r):
+        return nn.gelu(product(precision)(x, w) + c) * r
+
+    with volta.execution_context(options=CompileOptions(epilogues=False)):
+        apart = on_gpu(dense, x, w, c, r)
+    for _ in range(3):
+        assert_bits_equal(on_gpu(dense, x, w, c, r), apart)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -86,11 +86,12 @@ def _launch(call: KernelCall, regions: Regions, nbytes: Callable[[int], int], ca
         words, addresses = _library_words(call)
     elif kernel.name == "dot_tc":
         source, grid, variant = dot_tensor.launch_of(call, capability)
-        threads, shared, mapped = variant.threads, variant.shared_bytes, variant.mapped
+        threads, shared, mapped = variant.threads, variant.shared_bytes(dot_tensor.out_bytes(call)), variant.mapped
         words, addresses = _library_words(call)
         if mapped:
             more, places = dot_tensor.maps_of(call, variant)
-            words, addresses = words + more, addresses + places
+            words = words + [0] * (variant.maps - HEADER - len(words)) + more
+            addresses = addresses + places
     elif kernel.name == "attention" and attention_choice.is_split(call):
         yield from attention_choice.split(call, Steps(call, regions, nbytes))
         return

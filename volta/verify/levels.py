@@ -19,6 +19,7 @@ from volta.runtime.context import default_matmul_precision, execution_context
 from volta.testing.data import fill
 from volta.verify.checks import Check, Setting, same
 from volta.verify.variants import shared_out
+from volta.xla_like.compile import CompileOptions
 
 _SHAPES = ((64, 64, 64), (37, 259, 51), (200, 520, 304))  # rows, what is summed, columns
 
@@ -34,11 +35,32 @@ def levels(setting: Setting) -> Iterator[Check]:
                     yield from _checks(name, precision, dtype, shape, setting)
                 except Exception as error:  # one failure must not hide the others
                     yield Check(name, problem=f"{type(error).__name__}: {error}")
+    for precision, dtype in (("bf16", "bfloat16"), ("tf32", "float32")):
+        name = f"{precision} {dtype}: an epilogue"
+        try:
+            yield from _epilogue(name, precision, dtype, setting)
+        except Exception as error:
+            yield Check(name, problem=f"{type(error).__name__}: {error}")
     for head, causal, dtype in ((64, True, "bfloat16"), (128, False, "bfloat16"), (64, False, "float32")):
         try:
             yield from _attention(head, causal, dtype, setting)
         except Exception as error:
             yield Check(f"attention {dtype} heads of {head}", problem=f"{type(error).__name__}: {error}")
+
+
+def _epilogue(name: str, precision: str, dtype: str, setting: Setting) -> Iterator[Check]:
+    """What a product's kernel computes where it writes tiles has the bits that it has behind the product."""
+
+    def dense(x: Any, w: Any, c: Any, r: Any) -> Any:
+        return nn.gelu(vnp.matmul(x, w, precision=precision) + c) * r
+
+    shapes = (2052, 130), (130, 2056), (2056,), (2052, 2056)
+    drawn = [vnp.asarray(fill("normal", s, "float32", seed=i), dtype) for i, s in enumerate(shapes)]
+    drawn = device_put(drawn, setting.device)
+    with execution_context(level="device"):
+        with execution_context(options=CompileOptions(epilogues=False)):
+            apart = _host(jit(dense)(*drawn))
+        yield _compare(name, jit(dense)(*drawn), apart)
 
 
 def _attention(head: int, causal: bool, dtype: str, setting: Setting) -> Iterator[Check]:

@@ -15,14 +15,19 @@ from collections.abc import Sequence
 import attrs
 
 from volta.xla_like.chains import reads_in_order
-from volta.xla_like.dot_schedule import Arg
+from volta.xla_like.dot_schedule import Arg, item_size
 from volta.xla_like.kernels import KernelCall, LibraryKernel, LoopKernel
 from volta.xla_like.plan import Buffer
 from volta.xla_like.views import prod
 
 NAME = "epilogue"
 
-PRODUCTS = ("dot", "dot_row")
+PRODUCTS = ("dot", "dot_row", "dot_tc")
+
+LEAST, DEEPEST = 1 << 22, 4096
+"""Elements of a product on tensor cores, and bytes of k, from which on and up to which it has an epilogue. That takes
+about as long as the product and runs beside the next tile, so there must be several for each multiprocessor; and their
+tiles are small, which costs a deep product more than it gains."""
 
 MAX_LOOPS = 3
 
@@ -42,20 +47,22 @@ def fuse_epilogues(calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> li
     while left:
         head = left.pop(0)
         product = _product(head, buffers, writers)
+        rest = list(left)
         loops: list[KernelCall] = []
         while product is not None and len(loops) < MAX_LOOPS:
-            position = next((i for i, call in enumerate(left) if product.id in call.reads), None)
+            position = next((i for i, call in enumerate(rest) if product.id in call.reads), None)
             if position is None:
                 break
             written = [b for loop in loops for b in loop.writes]
-            loop = _in_rows(left[position], head.sizes[Arg.N - Arg.BATCH1], product)
-            if loop is None or any(b in written for b in loop.reads) or not _moves_up(loop, left[:position]):
+            loop = _in_rows(rest[position], head.sizes[Arg.N - Arg.BATCH1], product)
+            if loop is None or any(b in written for b in loop.reads) or not _moves_up(loop, rest[:position]):
                 break
             loops.append(loop)
-            del left[position]
+            del rest[position]
         if product is not None and loops:
-            stored = product.kind != "temp" or any(product.id in call.reads for call in left)
-            head = _joined(head, loops, product.id, stored)
+            stored = product.kind != "temp" or any(product.id in call.reads for call in rest)
+            if _pays(head, product, stored):
+                head, left = _joined(head, loops, product.id, stored), rest
         out.append(head)
     return out
 
@@ -81,6 +88,16 @@ def _product(call: KernelCall, buffers: Sequence[Buffer], writers: Counter[int])
         return None
     wanted = ((Arg.OUT_M, row, m), (Arg.OUT_BATCH1, m * row, inner), (Arg.OUT_BATCH0, inner * m * row, items // inner))
     return out if all(size[which] == stride or count == 1 for which, stride, count in wanted) else None
+
+
+def _pays(call: KernelCall, product: Buffer, stored: bool) -> bool:
+    """Whether an epilogue in the product's kernel is faster: on tensor cores not where the product is stored too."""
+    kernel = call.kernel
+    assert isinstance(kernel, LibraryKernel)
+    if kernel.name != "dot_tc":
+        return True
+    depth = call.sizes[Arg.K - Arg.BATCH1] * item_size(kernel.spec.lhs)
+    return not stored and product.aval.size >= LEAST and depth <= DEEPEST
 
 
 def _in_rows(call: KernelCall, n: int, product: Buffer) -> KernelCall | None:

@@ -12,6 +12,7 @@ import hashlib
 import attrs
 
 from volta.numba_cuda.launches import Regions
+from volta.numba_cuda.products import dot_tensor
 from volta.numba_cuda.products.dot_build import build_dot, build_join, shared_bytes
 from volta.numba_cuda.products.dot_choice import Sizes, blocks_of, choose, choose_vector
 from volta.numba_cuda.products.dot_epilogue import Epilogue, epilogue_of
@@ -38,7 +39,7 @@ def prepare(call: KernelCall, regions: Regions, capability: str) -> list[KernelC
     head = call.parts[0] if epilogue else call
     kernel = head.kernel
     if not isinstance(kernel, LibraryKernel) or kernel.name not in ("dot", "dot_row") or not call.tasks:
-        return [call]
+        return [dot_tensor.prepare(call) if epilogue else call]
     spec = attrs.evolve(kernel.spec, vector_bits=512)  # the width of the CPU's registers means nothing here
     sizes = Sizes(head, epilogue, loops)
     out = head.accesses[Arg.OUT] if epilogue is None or epilogue.stored else Access(None, 0, ())

@@ -7,6 +7,8 @@ instruction adds is the hardware's: the bits are those of one architecture.
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from typing import Literal
 
 import attrs
@@ -14,15 +16,16 @@ from llvmlite import ir
 
 from volta.core.errors import UnsupportedOperationError
 from volta.numba_cuda.processors import H200, filling
+from volta.numba_cuda.products.dot_epilogue import Epilogue, epilogue_of, fits
 from volta.numba_cuda.products.dot_tensor_load import BLOCK, LINE, PIECE, Operand, line_along
 from volta.numba_cuda.products.dot_tensor_piped import PipedProduct
 from volta.numba_cuda.products.dot_tensor_product import Product
-from volta.numba_cuda.products.dot_tensor_variant import MAPS, TensorVariant
+from volta.numba_cuda.products.dot_tensor_variant import TensorVariant
 from volta.numba_cuda.target.ptx import CAPABILITIES, KernelSource, level_of
 from volta.numba_cuda.target.ptx_tensor_map import MAP_WORDS, map_words
 from volta.numba_cuda.target.threads import HEADER, new_entry
 from volta.xla_like.dot_schedule import Arg, DotSpec, item_size
-from volta.xla_like.kernels import KernelCall, LibraryKernel
+from volta.xla_like.kernels import Access, KernelCall, LibraryKernel
 
 
 @attrs.frozen
@@ -54,6 +57,7 @@ _SHAPES: dict[str, tuple[Shape, ...]] = {
         Shape(128, 128, 6, 1, 0.37, 0.37, 0.8), Shape(64, 128, 4, 2, 0.22, 0.41, 0.6),
         Shape(128, 64, 8, 1, 0.26, 0.26, 0.3), Shape(64, 64, 6, 2, 0.17, 0.34, 0.2),
     ),
+    "writing": (Shape(128, 128, 5, 1, 0.37, 0.37, 0.8),),
     "wgmma": (
         Shape(128, 256, 4, 1, 0.95, 0.95, 4.0), Shape(128, 192, 5, 1, 0.78, 0.78, 3.0),
         Shape(128, 128, 3, 2, 0.57, 1.15, 2.0), Shape(128, 64, 3, 3, 0.37, 1.11, 1.5),
@@ -68,13 +72,28 @@ OLDEST = (8, 0)
 """The oldest compute capability whose tensor cores take these precisions."""
 
 
+def prepare(call: KernelCall) -> KernelCall:
+    """A product with its epilogue as a call of 'dot_tc': its parts are the product and the epilogue's loops."""
+    head, *_ = call.parts
+    assert isinstance(head.kernel, LibraryKernel)
+    epilogue, loops = epilogue_of(call)
+    out = head.accesses[Arg.OUT] if epilogue.stored else Access(None, 0, ())
+    return attrs.evolve(
+        call, kernel=LibraryKernel("dot_tc", (head.kernel.spec, epilogue)), sizes=head.sizes, parts=(head, *loops),
+        accesses=(*head.accesses[: Arg.OUT], out, *head.accesses[Arg.OUT + 1 :]),
+    )  # fmt: skip
+
+
 def launch_of(call: KernelCall, capability: str) -> tuple[KernelSource, int, TensorVariant]:
     """The kernel of a call on tensor cores, its blocks, and how it runs, for a GPU of this compute capability.
 
     Raises UnsupportedOperationError where the GPU has no tensor cores for it.
     """
     assert isinstance(call.kernel, LibraryKernel)
+    epilogue: Epilogue | None = None
     spec: DotSpec = call.kernel.spec
+    if call.parts:
+        spec, epilogue = call.kernel.spec
     if level_of(capability) < OLDEST:
         newer = " ".join(c for c in CAPABILITIES if level_of(c) >= OLDEST and not c.endswith("a"))
         raise UnsupportedOperationError(
@@ -82,9 +101,11 @@ def launch_of(call: KernelCall, capability: str) -> tuple[KernelSource, int, Ten
             f"{capability}; leave the precision at None, or compile for newer GPUs only (volta offline: --capability "
             f"{newer})"
         )
-    variant = choose(spec, call, capability)
+    variant = choose(spec, call, capability, epilogue)
     m, n = (call.sizes[which - Arg.BATCH1] for which in (Arg.M, Arg.N))
     name = f"dot_tc_{spec.lhs}_{spec.out}_{variant.suffix()}"
+    if epilogue:
+        name += f"{variant.together}_{hashlib.sha256(repr(epilogue).encode()).hexdigest()[:16]}"
     source = KernelSource(
         name, f"dot_tc {spec.lhs} {spec.out} {variant}", lambda module, s: build_tensor_dot(module, s, spec, variant)
     )
@@ -92,15 +113,21 @@ def launch_of(call: KernelCall, capability: str) -> tuple[KernelSource, int, Ten
     return source, min(tiles, variant.resident * filling(H200)) if variant.mapped else tiles, variant
 
 
+def out_bytes(call: KernelCall) -> int:
+    """Bytes of an element of a product."""
+    assert isinstance(call.kernel, LibraryKernel)
+    return item_size((call.kernel.spec[0] if call.parts else call.kernel.spec).out)
+
+
 def maps_of(
     call: KernelCall, variant: TensorVariant
 ) -> tuple[list[int], list[tuple[int, int, int]]]:  # fmt: skip
-    """The operands' tensor maps, as words that follow a call's own in its args block, and their addresses as those of
-    `Launch`, from the call's first word on."""
+    """The operands' tensor maps, as words from `TensorVariant.maps` on of a call's args block, and their addresses as
+    those of `Launch`, from the call's first word on."""
     arg = {which: call.sizes[which - Arg.BATCH1] for which in Arg if which >= Arg.BATCH1}
-    inner, first = arg[Arg.BATCH1], MAPS - HEADER
+    inner, first = arg[Arg.BATCH1], variant.maps - HEADER
     outer = call.tasks // inner
-    words = [0] * (first - len(Arg))
+    words: list[int] = []
     addresses = []
     sides = (
         (Arg.M, Arg.LHS_M, Arg.LHS_K, Arg.LHS_BATCH0, variant.lhs, variant.rows),
@@ -119,7 +146,9 @@ def maps_of(
     return words, addresses
 
 
-def choose(spec: DotSpec, call: KernelCall, capability: str) -> TensorVariant:
+def choose(
+    spec: DotSpec, call: KernelCall, capability: str, epilogue: Epilogue | None = None
+) -> TensorVariant:  # fmt: skip
     """The kernel for a call. Nothing that is chosen here changes a bit."""
     arg = {which: call.sizes[which - Arg.BATCH1] for which in Arg if which >= Arg.BATCH1}
     # float32 operands are rounded to tf32 when they come here (`round_operands`); doing it again changes nothing
@@ -149,9 +178,22 @@ def choose(spec: DotSpec, call: KernelCall, capability: str) -> TensorVariant:
         tiles = call.tasks * -(-arg[Arg.M] // shape.rows) * -(-arg[Arg.N] // shape.cols)
         return shape.time(tiles, depth)
 
-    shapes = {"map": "piped", "async": instruction}.get(lhs.load, "staged")
+    shapes = {"map": "writing" if epilogue else "piped", "async": instruction}.get(lhs.load, "staged")
     best = min(_SHAPES[shapes], key=time)
-    return TensorVariant(instruction, kind, best.rows, best.cols, best.stages, lhs, rhs, store, best.resident)
+    v = TensorVariant(instruction, kind, best.rows, best.cols, best.stages, lhs, rhs, store, best.resident)
+    if epilogue is None:
+        return v
+    return attrs.evolve(v, store="single", epilogue=epilogue, together=_together(spec, call, epilogue, steps))
+
+
+def _together(spec: DotSpec, call: KernelCall, epilogue: Epilogue, steps: Sequence[int]) -> int:
+    """Neighbours of a row that an epilogue takes at once: of the output up to 16 bytes."""
+    n, size = call.sizes[Arg.N - Arg.BATCH1], item_size(spec.out)
+    for neighbours in (PIECE // size, PIECE // size // 2, 2):
+        whole = n % neighbours == 0 and fits(call.parts[1:], neighbours)
+        if whole and not (epilogue.stored and any(step % (neighbours * size) for step in steps)):
+            return neighbours
+    return 1
 
 
 def _has_maps(lhs: Operand, rhs: Operand, arg: dict[Arg, int], tasks: int) -> bool:

@@ -3,6 +3,10 @@
 One warp of a block has tiles brought, the others multiply them and write sums out. Barriers in shared memory say of
 each slot when it is full, and when it may be filled again. A block computes one tile of the output after another, so
 what is multiplied next is on its way while sums are written. There is something to multiply: no size is 0.
+
+With an epilogue there are writing warps too: sums are left for them in shared memory, and two more barriers say when a
+tile is there and when there is room for the next one. So tensor cores and ordinary units work at one time, each on a
+tile of its own. The writers take most of the registers that those who bring do not need.
 """
 
 from __future__ import annotations
@@ -10,12 +14,16 @@ from __future__ import annotations
 from llvmlite import ir
 
 from volta.emit.loops import I32, I64, if_else, if_then, loop, offset
+from volta.numba_cuda.products.dot_tensor_epilogue import Room
 from volta.numba_cuda.products.dot_tensor_load import BLOCK, LINE, line_along
 from volta.numba_cuda.products.dot_tensor_product import Product
-from volta.numba_cuda.products.dot_tensor_variant import MAPS, TensorVariant
+from volta.numba_cuda.products.dot_tensor_variant import TensorVariant
 from volta.numba_cuda.target import ptx_mbarrier, ptx_tensor_map, ptx_wgmma
-from volta.numba_cuda.target.threads import WARP, barrier, block_count, block_index, header
+from volta.numba_cuda.target.threads import WARP, barrier, block_count, block_index, header, warp_barrier
 from volta.xla_like.dot_schedule import DotSpec
+
+_WRITERS, _BRINGERS = 144, 24
+"""Registers of a thread, where a block of 640 threads begins with 96 each."""
 
 
 class PipedProduct(Product):
@@ -26,12 +34,12 @@ class PipedProduct(Product):
     ) -> None:
         super().__init__(module, b, spec, variant, function)
         self.block_args = function.args[0]
-        self.maps = [offset(b, self.block_args, 8 * (MAPS + ptx_tensor_map.MAP_WORDS * i)) for i in range(2)]
+        self.maps = [offset(b, self.block_args, 8 * (variant.maps + ptx_tensor_map.MAP_WORDS * i)) for i in range(2)]
 
     def emit(self) -> None:
         b, v = self.b, self.v
         items = header(b, self.block_args, 0)
-        bringing = b.icmp_signed("==", self.thread, I64(v.multiplying))
+        bringing = b.icmp_signed("==", self.thread, I64(v.multiplying + v.writing))
         with if_then(b, bringing):
             for tensor in self.maps:
                 ptx_tensor_map.acquire_map(b, tensor)
@@ -40,16 +48,43 @@ class PipedProduct(Product):
             for slot in range(v.stages):
                 ptx_mbarrier.begin(b, self._full(I32(slot)), 1)
                 ptx_mbarrier.begin(b, self._empty(I32(slot)), v.multiplying // WARP)
+            if v.writing:
+                ptx_mbarrier.begin(b, self._left(), v.multiplying // WARP)
+                ptx_mbarrier.begin(b, self._taken(), v.writing // WARP)
             ptx_mbarrier.opened(b)
         barrier(b)
         first = b.icmp_signed("==", b.and_(self.thread, I64(WARP - 1)), I64(0))
         with if_else(b, b.icmp_signed("<", self.thread, I64(v.multiplying))) as branch:
             with branch.then():
-                with loop(b, block_index(b), tiles, block_count(b), [I32(0), I32(0)]) as it:
+                with loop(b, block_index(b), tiles, block_count(b), [I32(0), I32(0), I32(0)]) as it:
                     it.advance(*self._multiply(it.index, first, *it.values))
-            with branch.otherwise(), if_then(b, bringing):
-                with loop(b, block_index(b), tiles, block_count(b), [I32(0), I32(0)]) as it:
+            with branch.otherwise():
+                if v.writing:
+                    self._write_all(tiles, first)
+                with if_then(b, bringing), loop(b, block_index(b), tiles, block_count(b), [I32(0), I32(0)]) as it:
                     it.advance(*self._bring(it.index, *it.values))
+
+    def _write_all(self, tiles: ir.Value, first: ir.Value) -> None:
+        """Share out the registers of who does not multiply, and write the block's tiles."""
+        b, v = self.b, self.v
+        with if_else(b, b.icmp_signed("<", self.thread, I64(v.multiplying + v.writing))) as branch:
+            with branch.then():
+                ptx_wgmma.have_registers(b, _WRITERS, more=True)
+                with loop(b, block_index(b), tiles, block_count(b), [I32(0)]) as it:
+                    it.advance(self._write_out(it.index, first, *it.values))
+            with branch.otherwise():
+                ptx_wgmma.have_registers(b, _BRINGERS, more=False)
+
+    def _left(self) -> ir.Value:
+        """The barrier that says that a tile is there for the epilogue, behind those of the stages."""
+        return self._full(I32(self.v.stages))
+
+    def _taken(self) -> ir.Value:
+        """The barrier that says that there is room for the next one."""
+        return offset(self.b, self._left(), ptx_mbarrier.BARRIER_BYTES)
+
+    def _room(self) -> Room:
+        return Room(self.b, self.spec, self.v, self.args, self._full(I32(self.v.stages + 1)))
 
     def _full(self, slot: ir.Value) -> ir.Value:
         """The barrier of a slot that says that it is full."""
@@ -91,8 +126,11 @@ class PipedProduct(Product):
             it.advance(*self._after(slot, parity))
         return it.results
 
-    def _multiply(self, number: ir.Value, first: ir.Value, slot: ir.Value, parity: ir.Value) -> list[ir.Value]:
-        """Compute a tile; gives the slot and parity that come next. The `first` thread of each warp empties slots."""
+    def _multiply(
+        self, number: ir.Value, first: ir.Value, slot: ir.Value, parity: ir.Value, turn: ir.Value
+    ) -> list[ir.Value]:  # fmt: skip
+        """Compute a tile; gives the slot, its parity and that of the epilogue that come next. The `first` thread of
+        each warp empties slots."""
         b, a, zeros = self.b, self.args, self._zeros()
         with loop(b, 0, a.K, self.depth, [*zeros, slot, parity, slot], some=True) as it:
             *sums, slot, parity, before = it.values
@@ -104,5 +142,23 @@ class PipedProduct(Product):
         *sums, slot, parity, before = it.results
         sums = self.tile.end(list(sums))
         ptx_mbarrier.arrive(b, self._empty(before), first)
-        self._write(*self._place(number), sums)
-        return [slot, parity]
+        if self.v.epilogue is None:
+            self._write(*self._place(number), sums)
+            return [slot, parity, turn]
+        ptx_mbarrier.wait(b, self._taken(), b.xor(turn, I32(1)))
+        self._room().leave(self.tile, self.thread, sums, self._pair)
+        warp_barrier(b)
+        ptx_mbarrier.arrive(b, self._left(), first)
+        return [slot, parity, b.xor(turn, I32(1))]
+
+    def _write_out(self, number: ir.Value, first: ir.Value, turn: ir.Value) -> ir.Value:
+        """Write a tile that others have left; gives the parity that comes next."""
+        b, v = self.b, self.v
+        item, row, col = self._place(number)
+        thread = b.trunc(b.sub(self.thread, I64(v.multiplying)), I32)
+        self._room().bring_near(self._writer(item), row, col, thread, v.writing)
+        ptx_mbarrier.wait(b, self._left(), turn)
+        self._room().write(self._writer(item), row, col, thread, v.writing)
+        warp_barrier(b)
+        ptx_mbarrier.arrive(b, self._taken(), first)
+        return b.xor(turn, I32(1))

@@ -7,6 +7,8 @@ from llvmlite import ir
 from volta.emit.builder import HALF_DTYPES
 from volta.emit.dot_args import Args, at, ceil_div
 from volta.emit.loops import I16, I32, I64, if_else, if_then, loop, minimum, offset
+from volta.numba_cuda.products.dot_epilogue import Writer
+from volta.numba_cuda.products.dot_tensor_epilogue import Room
 from volta.numba_cuda.products.dot_tensor_load import LINE, PIECE, Loader, line_along
 from volta.numba_cuda.products.dot_tensor_tile import TILES, Place
 from volta.numba_cuda.products.dot_tensor_variant import ALIGN, TensorVariant
@@ -46,7 +48,16 @@ class Product:
         )
         zeros = self._zeros()
         sums = self._streamed(loaders, zeros) if v.asynchronous else self._staged(loaders, zeros)
-        self._write((b0, b1), row, col, sums)
+        if v.epilogue is None:
+            self._write((b0, b1), row, col, sums)
+            return
+        if v.asynchronous:
+            ptx_ops.wait_copies(b, 0)  # what is copied behind the last stage is zeros
+        barrier(b)
+        room = Room(b, self.spec, v, a, self.shared)  # in place of the stages
+        room.leave(self.tile, self.thread, sums, self._pair)
+        barrier(b)
+        room.write(self._writer((b0, b1)), row, col, b.trunc(self.thread, I32), v.threads)
 
     def _zeros(self) -> list[ir.Value]:
         return [ir.Constant(ir.FloatType(), 0.0)] * (self.v.rows * self.v.cols // self.v.multiplying)
@@ -134,9 +145,19 @@ class Product:
             ptx_wgmma.fence_tensor(self.b)
         barrier(self.b)
 
-    def _write(self, item: Item, row: ir.Value, col: ir.Value, sums: list[ir.Value]) -> None:
+    def _out(self, item: Item) -> ir.Value:
+        """Where an item of the output begins."""
+        a = self.args
+        return at(self.b, device_pointer(self.b, a.OUT), (item[0], a.OUT_BATCH0), (item[1], a.OUT_BATCH1))
+
+    def _writer(self, item: Item) -> Writer:
+        """What has the epilogue of an item."""
         b, a = self.b, self.args
-        out = at(b, device_pointer(b, a.OUT), (item[0], a.OUT_BATCH0), (item[1], a.OUT_BATCH1))
+        above = b.mul(b.add(b.mul(item[0], a.BATCH1), item[1]), a.M)
+        return Writer(b, self.spec, a, self.v.epilogue, self._out(item), above)
+
+    def _write(self, item: Item, row: ir.Value, col: ir.Value, sums: list[ir.Value]) -> None:
+        out = self._out(item)
         places = self.tile.places()
         if self.v.store == "pieces":
             for i in range(0, len(places), 4):

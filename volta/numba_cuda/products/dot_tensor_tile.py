@@ -14,6 +14,9 @@ STEPS = 4
 
 MMA = {"bfloat16": ptx_mma.MMA_BF16, "float16": ptx_mma.MMA_F16, "tf32": ptx_mma.MMA_TF32}
 
+BAND = 16
+"""Rows of which a warp's threads have the sums of a step: two in each eight columns, and two eight rows below."""
+
 Place = tuple[ir.Value, ir.Value, int]
 
 
@@ -27,7 +30,9 @@ class GroupTile:
         group, within = b.udiv(thread, I64(4 * WARP)), b.urem(thread, I64(4 * WARP))
         self.first_byte = b.mul(group, I64(BLOCK * LINE))
         warp, lane = b.udiv(within, I64(WARP)), b.urem(within, I64(WARP))
-        self.row = b.add(b.add(b.mul(group, I64(BLOCK)), b.mul(warp, I64(16))), b.udiv(lane, I64(4)))
+        self.rows, self.cols = BAND, cols
+        self.first_row, self.first_col = b.add(b.mul(group, I64(BLOCK)), b.mul(warp, I64(BAND))), I64(0)
+        self.row = b.add(self.first_row, b.udiv(lane, I64(4)))
         self.col = b.mul(b.urem(lane, I64(4)), I64(2))
         self.count = cols // 2
 
@@ -63,10 +68,11 @@ class WarpTile:
         self.rows, self.cols = self.rectangle(rows, cols)
         warp, lane = b.udiv(thread, I64(WARP)), b.urem(thread, I64(WARP))
         across = cols // self.cols
-        self.row = b.mul(b.udiv(warp, I64(across)), I64(self.rows))
-        self.col = b.mul(b.urem(warp, I64(across)), I64(self.cols))
+        self.first_row = b.mul(b.udiv(warp, I64(across)), I64(self.rows))
+        self.first_col = b.mul(b.urem(warp, I64(across)), I64(self.cols))
         self.lane = lane
-        self.parts = [self._parts(along[side], side, (self.row, self.col)[side]) for side in range(2)]
+        firsts = self.first_row, self.first_col
+        self.parts = [self._parts(along[side], side, firsts[side]) for side in range(2)]
 
     @staticmethod
     def rectangle(rows: int, cols: int) -> tuple[int, int]:
@@ -122,8 +128,8 @@ class WarpTile:
     def places(self) -> list[Place]:
         """Pairs of neighbouring sums: row and column in the tile, and the position of the first."""
         b = self.b
-        row = b.add(self.row, b.udiv(self.lane, I64(4)))
-        col = b.add(self.col, b.mul(b.urem(self.lane, I64(4)), I64(2)))
+        row = b.add(self.first_row, b.udiv(self.lane, I64(4)))
+        col = b.add(self.first_col, b.mul(b.urem(self.lane, I64(4)), I64(2)))
         return [
             (b.add(row, I64(16 * i + 8 * half)), b.add(col, I64(8 * j)), 4 * (i * (self.cols // 8) + j) + 2 * half)
             for i in range(self.rows // 16)

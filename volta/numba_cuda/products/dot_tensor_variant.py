@@ -6,21 +6,29 @@ from typing import Literal
 
 import attrs
 
+from volta.numba_cuda.loops.nests_body import words_of
+from volta.numba_cuda.products.dot_epilogue import Epilogue
 from volta.numba_cuda.products.dot_tensor_load import LINE, Operand
 from volta.numba_cuda.products.dot_tensor_tile import TILES
 from volta.numba_cuda.target.ptx_mbarrier import BARRIER_BYTES
-from volta.numba_cuda.target.threads import WARP
+from volta.numba_cuda.target.ptx_tensor_map import MAP_WORDS
+from volta.numba_cuda.target.threads import HEADER, WARP
+from volta.xla_like.dot_schedule import Arg
+
+GROUP = 4 * WARP
+"""Threads that multiply together, and that can be given other registers than those a kernel begins with."""
 
 ALIGN = 1024
 """The swizzle goes by the bits of an address: tiles begin at multiples of this."""
 
-MAPS = 48
-"""The word of the args block, header included, where the operands' tensor maps begin: a multiple of their own size."""
-
 
 @attrs.frozen
 class TensorVariant:
-    """How a product runs: the instruction, what it multiplies, a block's tile, tiles of k in shared memory, loads."""
+    """How a product runs: the instruction, what it multiplies, a block's tile, tiles of k in shared memory, loads.
+
+    ``epilogue``: what becomes of the elements, of so many neighbours ``together``; where a block computes one tile
+    after another, threads of their own have it.
+    """
 
     instruction: Literal["mma", "wgmma"]
     kind: str
@@ -31,6 +39,8 @@ class TensorVariant:
     rhs: Operand
     store: Literal["pieces", "pairs", "single"]  # the output takes 16 bytes, two columns, or one at once
     resident: int = 1  # blocks that a multiprocessor must have room for: bounds the registers
+    epilogue: Epilogue | None = None
+    together: int = 1
 
     @property
     def asynchronous(self) -> bool:
@@ -47,17 +57,39 @@ class TensorVariant:
         return TILES[self.instruction].threads(self.rows, self.cols)
 
     @property
+    def writing(self) -> int:
+        """Threads that have the epilogue of a tile while others multiply the next one: as many as multiply."""
+        return self.multiplying if self.mapped and self.epilogue else 0
+
+    @property
+    def bringing(self) -> int:
+        """Threads beside one that has operands brought: a warp, or the four that share registers out together."""
+        return self.mapped * (GROUP if self.writing else WARP)
+
+    @property
     def threads(self) -> int:
-        return self.multiplying + WARP * self.mapped
+        return self.multiplying + self.writing + self.bringing
 
     @property
     def stage_bytes(self) -> int:
         return (self.rows + self.cols) * LINE
 
+    def shared_bytes(self, out: int) -> int:
+        """Dynamic shared memory of a block, where an element of the output has so many bytes.
+
+        Behind the stages and their barriers comes room for a tile with an epilogue, with two barriers more. Where
+        blocks have one tile alone, it takes the place of the stages.
+        """
+        stages = self.stages * (self.stage_bytes + 2 * BARRIER_BYTES * self.mapped)
+        room = self.rows * self.cols * out + 2 * BARRIER_BYTES if self.writing else 0
+        return stages + room + ALIGN
+
     @property
-    def shared_bytes(self) -> int:
-        """Dynamic shared memory of a block."""
-        return self.stages * (self.stage_bytes + 2 * BARRIER_BYTES * self.mapped) + ALIGN
+    def maps(self) -> int:
+        """The word of the args block, header included, where the operands' tensor maps begin: a multiple of their own
+        size, behind the args of the product and of its epilogue."""
+        loops = self.epilogue.loops if self.epilogue else ()
+        return -(-(HEADER + len(Arg) + sum(words_of(x) for x in loops)) // MAP_WORDS) * MAP_WORDS
 
     def suffix(self) -> str:
         shape = f"{self.instruction}_{self.kind}_{self.rows}x{self.cols}x{self.stages}x{self.resident}"

@@ -219,6 +219,13 @@ def _pin(b: ir.IRBuilder, _: Sequence[ir.Value]) -> None:
     assembly(b, "", "~{memory}", VOID, [])
 
 
+_NEAR = register(
+    Op(
+        "bring_near", VOID, (PTR,),
+        lambda b, args: assembly(b, "prefetch.global.L2 [$0];", "l", VOID, [b.ptrtoint(args[0], I64)]) and None,
+        lambda b, args: None,
+    )
+)  # fmt: skip
 _PIN = register(Op("pin_reads", VOID, (), _pin, lambda b, _: None))
 _SETTLE = register(
     Op(
@@ -226,6 +233,11 @@ _SETTLE = register(
         lambda b, args: assembly(b, "", "=f,0", ir.FloatType(), args), lambda b, args: args[0],
     )
 )  # fmt: skip
+
+
+def bring_near(b: ir.IRBuilder, pointer: ir.Value) -> None:
+    """Ask for 128 bytes of device memory to be brought to the second-level cache."""
+    call(b, _NEAR, [pointer])
 
 
 def settle(b: ir.IRBuilder, x: ir.Value) -> ir.Value:

@@ -269,3 +269,18 @@ _FENCE = register(Op("fence_tensor", VOID, (), _fence, lambda b, args: None))
 def fence_tensor(b: ir.IRBuilder) -> None:
     """What this thread wrote to shared memory is there for `multiply_group`, after a barrier (9.0 and up)."""
     call(b, _FENCE)
+
+
+def _registers(way: str, count: int) -> Op:
+    def ptx(b: ir.IRBuilder, _: Sequence[ir.Value]) -> None:
+        assembly(b, f"setmaxnreg.{way}.sync.aligned.u32 {count};", "~{memory}", VOID, [])
+
+    return register(Op(f"registers_{way}_{count}", VOID, (), ptx, lambda b, args: None))
+
+
+_REGISTERS = {(way, count): _registers(way, count) for way in ("inc", "dec") for count in range(24, 248, 8)}
+
+
+def have_registers(b: ir.IRBuilder, count: int, more: bool) -> None:
+    """Four warps go on with so many registers a thread (a multiple of 8, at most 240), more or fewer than they had."""
+    call(b, _REGISTERS["inc" if more else "dec", count])
