@@ -57,6 +57,7 @@ class TensorAttention(AttentionKernel):
         self.lane = b.trunc(lane, I32)
         self.warp = b.lshr(self.thread, I64(5))
         self.warp_first = b.mul(self.warp, I64(tile.warp_rows))
+        self.bringing, self.bringers = self.thread, tile.multiplying  # which of how many threads copies
         self.down, self.right = b.lshr(lane, I64(2)), b.shl(b.and_(lane, I64(3)), I64(1))  # of a result's first pair
         self.products: Any = PRODUCTS[tile.instruction](b, tile, self.thread)
         together = b.and_(self.warp, I64(-tile.together))  # blocks of which these see nothing are left out
@@ -79,9 +80,9 @@ class TensorAttention(AttentionKernel):
     def bring(self, to: Rows, base: ir.Value, stride: ir.Value, first: ir.Value, size: ir.Value) -> None:
         """Copy rows ``first ..`` of an operand; beyond its ``size`` rows come zeros."""
         b, pieces = self.b, to.width * 2 // WIDE
-        line, number = b.udiv(self.thread, I64(pieces)), b.urem(self.thread, I64(pieces))
+        line, number = b.udiv(self.bringing, I64(pieces)), b.urem(self.bringing, I64(pieces))
         block, piece = b.lshr(number, I64(3)), b.and_(number, I64(7))
-        step = self.tile.threads // pieces
+        step = self.bringers // pieces
         here = b.add(b.mul(line, stride), b.mul(number, I64(WIDE)))
         start = offset(b, base, b.mul(first, stride))
         for turn in range(to.count // step):

@@ -9,6 +9,7 @@ from llvmlite import ir
 
 from volta.core.errors import UnsupportedOperationError
 from volta.numba_cuda.attention.attention_choice import Chosen, in_groups, words_of
+from volta.numba_cuda.attention.attention_tensor_fed import build_fed
 from volta.numba_cuda.attention.attention_tensor_keys import build_dkv, dkv_bytes
 from volta.numba_cuda.attention.attention_tensor_queries import build_dq, build_forward, dq_bytes, forward_bytes
 from volta.numba_cuda.attention.attention_tensor_tile import TensorTile
@@ -33,7 +34,7 @@ _KERNELS = {
         ("mma", 64): TensorTile("mma", 4, 2, 1, 2, kept=True),
         ("mma", 128): TensorTile("mma", 8, 1, 1, 1, kept=True),
         ("wgmma", 64): TensorTile("wgmma", 8, 1, 1, 2),
-        ("wgmma", 128): TensorTile("wgmma", 8, 1, 1, 1),
+        ("wgmma", 128): TensorTile("wgmma", 8, 1, 1, 1, feeders=4, slots=3),
     }),
     "attention_dq_tc": _Kernel("attention_dq", build_dq, dq_bytes, {
         ("mma", 64): TensorTile("mma", 4, 1, 1, 3, kept=True),
@@ -80,9 +81,10 @@ def choose(call: KernelCall, capability: str) -> Chosen:
     instruction = "wgmma" if capability == "9.0a" else "mma"
     tile = kernel.tiles[instruction, max(spec.head, spec.value_head)]
     tile = attrs.evolve(tile, whole=in_groups(call, spec))
+    build = build_fed if tile.feeders else kernel.build
     source = KernelSource(
         f"{kernel_name(LibraryKernel(name, spec))}_{tile.suffix()}", f"{name} {spec} {tile}",
-        lambda module, symbol: kernel.build(module, symbol, spec, tile),
+        lambda module, symbol: build(module, symbol, spec, tile),
     )  # fmt: skip
     rows = word[Arg.S if name == "attention_dkv_tc" else Arg.T]
     grid = word[Arg.B] * word[Arg.N] * -(-rows // tile.rows)

@@ -11,13 +11,15 @@ from volta.numba_cuda.attention.attention_tensor import LOG2E, TensorAttention, 
 from volta.numba_cuda.attention.attention_tensor_tile import Rows, TensorTile
 from volta.numba_cuda.target import ptx_ops
 from volta.numba_cuda.target.ptx_approx import near_power
+from volta.numba_cuda.target.ptx_mbarrier import BARRIER_BYTES
 from volta.numba_cuda.target.threads import dynamic_shared, new_entry
 from volta.xla_like.attention import BLOCK, Arg, TensorSpec
 
 
 def forward_bytes(spec: TensorSpec, tile: TensorTile) -> int:
     """Shared memory of a block of threads."""
-    return shared_bytes(tile, (tile.rows, spec.head), (2 * BLOCK, spec.head + spec.value_head))
+    barriers = 2 * BARRIER_BYTES * tile.slots * (tile.feeders > 0)
+    return shared_bytes(tile, (tile.rows, spec.head), (tile.slots * BLOCK, spec.head + spec.value_head)) + barriers
 
 
 def dq_bytes(spec: TensorSpec, tile: TensorTile) -> int:
@@ -28,7 +30,7 @@ def dq_bytes(spec: TensorSpec, tile: TensorTile) -> int:
 def build_forward(module: ir.Module, name: str, spec: TensorSpec, tile: TensorTile) -> ir.Function:
     """Add the kernel to a module; its grid is tiles of rows x batch x heads."""
     function, b = new_entry(module, name, tile.threads, tile.resident)
-    _Forward(b, function.args[0], spec, tile, dynamic_shared(module, b)).emit()
+    Forward(b, function.args[0], spec, tile, dynamic_shared(module, b)).emit()
     b.ret_void()
     return function
 
@@ -41,7 +43,7 @@ def build_dq(module: ir.Module, name: str, spec: TensorSpec, tile: TensorTile) -
     return function
 
 
-class _Queries(TensorAttention):
+class Queries(TensorAttention):
     position: ir.Value  # of the tile's first row among the keys
     stop: ir.Value  # the keys that some row sees end here
 
@@ -50,7 +52,8 @@ class _Queries(TensorAttention):
         self.first, self.position, self.stop = self.tile_of_queries(self.tile.rows)
         self.keys = self.of_head(Arg.K, self.item, self.head), self.arg(Arg.K_S)
         self.values = self.of_head(Arg.V, self.item, self.head), self.arg(Arg.V_S)
-        self.slots = [[self.allot(BLOCK, w) for _ in range(2)] for w in (self.spec.head, self.spec.value_head)]
+        widths, slots = (self.spec.head, self.spec.value_head), range(self.tile.slots)
+        self.slots = [[self.allot(BLOCK, w) for _ in slots] for w in widths]
 
     def bring_rows(self, to: Rows, address: Arg) -> None:
         """Begin to copy an operand's resident rows."""
@@ -74,10 +77,10 @@ class _Queries(TensorAttention):
                 self.bring_block(following)
             turn = b.lshr(it.index, I64(6))
             keys, values = (self.slot(slots, turn) for slots in self.slots)
-            it.advance(*self._seen_block(it.index, keys, values, list(it.values)))
+            it.advance(*self.seen_block(it.index, keys, values, list(it.values)))
         return it.results
 
-    def _seen_block(self, block: ir.Value, keys: Rows, values: Rows, state: list[ir.Value]) -> list[ir.Value]:
+    def seen_block(self, block: ir.Value, keys: Rows, values: Rows, state: list[ir.Value]) -> list[ir.Value]:
         b = self.b
         if not self.spec.causal:
             return self.block(block, keys, values, state)
@@ -140,7 +143,7 @@ def _tree(values: Sequence[ir.Value], combine: Callable[[ir.Value, ir.Value], ir
     return values[0]
 
 
-class _Forward(_Queries):
+class Forward(Queries):
     def emit(self) -> None:
         b, spec, tile = self.b, self.spec, self.tile
         queries = self.allot(tile.rows, spec.head)
@@ -149,10 +152,14 @@ class _Forward(_Queries):
         self.bring_rows(queries, Arg.Q)
         self.bring_block(I64(0))
         self.arrived()
+        self.multiply(queries)
+
+    def multiply(self, queries: Rows) -> None:
+        """Walk over the keys, and write the result."""
         self.queries = self.products.left(queries)
-        rows = 2 * tile.bands
-        state = [*[self.constant(float("-inf"))] * rows, *[self.zero] * rows, *self.zeros(spec.value_head)]
-        found = self.walk(state)
+        rows = 2 * self.tile.bands
+        low = self.constant(float("-inf"))
+        found = self.walk([*[low] * rows, *[self.zero] * rows, *self.zeros(self.spec.value_head)])
         self._write(found[:rows], found[rows : 2 * rows], found[2 * rows :])
 
     def block(self, block: ir.Value, keys: Rows, values: Rows, state: list[ir.Value]) -> list[ir.Value]:
@@ -205,7 +212,7 @@ class _Forward(_Queries):
         self.write(Arg.OUT, out, self.spec.value_head, self.t, factors)
 
 
-class _QueryGradient(_Queries):
+class _QueryGradient(Queries):
     def emit(self) -> None:
         b, spec, tile = self.b, self.spec, self.tile
         queries, cotangents = self.allot(tile.rows, spec.head), self.allot(tile.rows, spec.value_head)

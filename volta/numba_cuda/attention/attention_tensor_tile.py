@@ -35,7 +35,8 @@ class TensorTile:
 
     ``kept`` (``mma``): the resident operands stay in registers, instead of being read again for each block. A block of
     streamed rows is computed in so many ``parts``. A multiprocessor is to hold ``resident`` blocks of threads.
-    ``whole``: every operand can be copied 16 bytes at a time.
+    ``whole``: every operand can be copied 16 bytes at a time. Streamed rows may have warps of their own that bring them
+    (``feeders``), for so many blocks in ``slots`` of shared memory.
     """
 
     instruction: Literal["mma", "wgmma"]
@@ -44,11 +45,18 @@ class TensorTile:
     parts: int
     resident: int
     kept: bool = False
+    feeders: int = 0
+    slots: int = 2
     whole: bool = True
 
     @property
-    def threads(self) -> int:
+    def multiplying(self) -> int:
+        """Threads that have rows."""
         return self.warps * WARP
+
+    @property
+    def threads(self) -> int:
+        return self.multiplying + self.feeders * WARP
 
     @property
     def warp_rows(self) -> int:
@@ -65,7 +73,7 @@ class TensorTile:
 
     def suffix(self) -> str:
         shape = f"{self.instruction}_{self.warps}x{self.bands}x{self.parts}x{self.resident}"
-        return f"{shape}{'k' * self.kept}{'w' * self.whole}"
+        return f"{shape}{'k' * self.kept}{f'f{self.feeders}x{self.slots}' if self.feeders else ''}{'w' * self.whole}"
 
 
 @attrs.frozen
