@@ -9,11 +9,6 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-_LOOP = (
-    "compiled loops are planned. Until then write a Python loop: inside jit it is unrolled, so for many steps jit one "
-    "step and loop around it"
-)
-_CHOICE = "compiled branches are planned. Until then compute both and choose: volta.numpy.where(condition, a, b)"
 _RULE = (
     "derivative rules of your own are planned. Until then f(x) with the derivative of g(x) is "
     "stop_gradient(f(x)) + (g(x) - stop_gradient(g(x))), with volta.lax.stop_gradient"
@@ -66,9 +61,6 @@ WAYS: dict[str, dict[str, str]] = {
         **{name: f"it is volta.nn.{name}" for name in ("segment_sum", "segment_prod", "segment_max", "segment_min")},
     },
     "volta.lax": {
-        **_each(_LOOP, "scan fori_loop while_loop"),
-        **_each(_CHOICE, "cond switch"),
-        "map": "volta.vmap gives the same bits; for less memory loop over parts of the batch",
         **_each(_CONVOLUTION, "conv conv_general_dilated conv_transpose conv_with_general_padding reduce_window"),
         **_each(_RULE, "custom_root custom_linear_solve"),
         **_each(_COLLECTIVE, "psum pmean pmax pmin all_gather all_to_all ppermute psum_scatter axis_index axis_size"),

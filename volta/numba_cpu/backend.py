@@ -7,7 +7,7 @@ from volta.xla_like.plan import ExecutionPlan
 
 NAME = "cpu"
 
-KERNEL_CLASSES = ("loop", "combine", *lower.LIBRARY)
+KERNEL_CLASSES = ("loop", "combine", *lower.LIBRARY, *lower.CONTROL)
 """Every one of them is strict on the CPU."""
 
 TILES = False

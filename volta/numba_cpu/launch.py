@@ -1,6 +1,7 @@
 """The launch table: a plan as rows of integers, and the compiled loop that walks it.
 
-A row is (kernel address, address of its args block, number of tasks, flags).  One native call from Python patches the
+A row is (kernel address, address of its args block, number of tasks, flags).  A row without a kernel is a jump: its args
+are the address of an int32, a number and a row, which comes next where the two differ.  One native call from Python patches the
 pointers that change from call to call (inputs and outputs), walks the table without the GIL and returns: about 0.1 µs
 besides the kernels themselves.
 """
@@ -160,6 +161,17 @@ class LaunchTable:
         self._counts.append(len(args))
         self._args.extend(args)
         return len(self._rows) - 1
+
+    def jump_unless(self, number: int) -> int:
+        """Add a row that goes on only if an int32, whose address is its word 0, is `number`; returns the row's number.
+
+        Where else to go is said by `set_target`. All threads meet before and after it is read.
+        """
+        return self.append(0, [0, number, 0], 0)
+
+    def set_target(self, jump: int, row: int) -> None:
+        """Say where a jump leads: to a row, or behind the last one."""
+        self.set_arg(jump, 2, row)
 
     def _word(self, launch: int, slot: int) -> int:
         if not 0 <= launch < len(self._rows) or not 0 <= slot < self._counts[launch]:

@@ -34,15 +34,24 @@ start:
   %saved = call i64 @volta_fp_enter()
   br label %loop
 loop:
-  %i = phi i64 [ 0, %start ], [ %next, %loop ]
+  %i = phi i64 [ 0, %start ], [ %next, %step ]
   %row = getelementptr [4 x i64], ptr %table, i64 %i
   %kernel = load ptr, ptr %row
   %args_at = getelementptr i64, ptr %row, i64 1
   %args = load ptr, ptr %args_at
+  %after = add i64 %i, 1
+  %jumps = icmp eq ptr %kernel, null
+  br i1 %jumps, label %jump, label %run
+run:
   %tasks_at = getelementptr i64, ptr %row, i64 2
   %tasks = load i64, ptr %tasks_at
   call void %kernel(ptr %args, i64 0, i64 %tasks, i64 %scratch)
-  %next = add i64 %i, 1
+  br label %step
+jump:
+  %target = call i64 @volta_jump(ptr %args, i64 %after)
+  br label %step
+step:
+  %next = phi i64 [ %after, %run ], [ %target, %jump ]
   %more = icmp ult i64 %next, %count
   br i1 %more, label %loop, label %finish
 finish:

@@ -20,7 +20,8 @@ from volta.numba_cpu.launch import Executable, LaunchTable
 from volta.numba_cpu.nests import build_loop
 from volta.numba_cpu.unit import KernelSource, compile_kernels
 from volta.xla_like.attention import AttentionSpec
-from volta.xla_like.kernels import CombineKernel, Kernel, KernelCall, LibraryKernel, LoopKernel, kernel_name
+from volta.xla_like.control_calls import bound
+from volta.xla_like.kernels import Access, CombineKernel, Kernel, KernelCall, LibraryKernel, LoopKernel, kernel_name
 from volta.xla_like.plan import ExecutionPlan
 
 PARALLEL_WORK = 1 << 17
@@ -62,6 +63,9 @@ LIBRARY: dict[str, Callable[[ir.Module, str, Any], object]] = {
     "sort": build_sort,
 }
 """Library kernels by name: ``build(module, symbol, spec)``."""
+
+CONTROL = ("switch", "while")
+"""Calls without a kernel: they decide which rows come next."""
 
 
 def source_of(kernel: Kernel) -> KernelSource:
@@ -129,7 +133,73 @@ def work_of(plan: ExecutionPlan) -> int:
             elif isinstance(part.kernel, LibraryKernel) and isinstance(part.kernel.spec, AttentionSpec):
                 b, n, _, t, s = part.sizes[:5]
                 total += b * n * t * s * part.kernel.spec.head // 2
+        total += sum(work_of(nested) for nested in call.plans)
     return total
+
+
+Place = Callable[[int, int], tuple[int | None, int]]
+"""Where a buffer's byte lies: (the number of an address of the call, distance), or (None, address)."""
+
+
+class _Rows:
+    """Writes the rows of a plan, and those of the plans that its loops and choices run, into one launch table."""
+
+    def __init__(self, kernels: dict[str, int]) -> None:
+        self.table, self._kernels = LaunchTable(), kernels
+
+    def add(self, plan: ExecutionPlan, place: Place) -> None:
+        for call in plan.calls:
+            if call.plans:
+                (self._loop if call.kernel.name == "while" else self._choice)(call, place)  # type: ignore[union-attr]
+            elif call.tasks:
+                words, addresses = args_of(call, self._kernels)
+                found = [(word, *place(buffer, distance)) for word, buffer, distance in addresses]
+                row = self.table.append(self._kernels[kernel_name(call.kernel)], words, call.tasks)
+                for word, position, at in found:
+                    self._put(row, word, position, at)
+
+    def _put(self, row: int, word: int, position: int | None, at: int) -> None:
+        if position is None:
+            self.table.set_arg(row, word, at)
+        else:
+            self.table.patch(row, word, position, at)
+
+    def _unless(self, call: KernelCall, number: int, place: Place) -> int:
+        """A row that goes on only if the call's flag is a number; where else to go is still to be said."""
+        flag = call.accesses[0]
+        assert flag.buffer is not None
+        row = self.table.jump_unless(number)
+        self._put(row, 0, *place(flag.buffer, flag.offset))
+        return row
+
+    def _nested(self, plan: ExecutionPlan, accesses: tuple[Access, ...], place: Place) -> None:
+        slots, _ = plan.address_slots()
+
+        def inside(buffer: int, distance: int) -> tuple[int | None, int]:
+            position, base = slots[buffer]
+            outer = accesses[position]
+            assert outer.buffer is not None
+            return place(outer.buffer, outer.offset + base + distance)
+
+        self.add(plan, inside)
+
+    def _loop(self, call: KernelCall, place: Place) -> None:
+        ((plan, accesses),) = bound(call)
+        start = self._unless(call, 1, place)
+        self._nested(plan, accesses, place)
+        again = self._unless(call, 0, place)
+        self.table.set_target(again, start + 1)
+        self.table.set_target(start, len(self.table))
+
+    def _choice(self, call: KernelCall, place: Place) -> None:
+        ends = []
+        for number, (plan, accesses) in enumerate(bound(call)):
+            test = self._unless(call, number, place)
+            self._nested(plan, accesses, place)
+            ends.append(self._unless(call, -1, place))  # it never is: on to the end
+            self.table.set_target(test, len(self.table))
+        for row in ends:
+            self.table.set_target(row, len(self.table))
 
 
 def lower(plan: ExecutionPlan, const_addresses: tuple[int, ...], keep: object = None) -> Executable:
@@ -138,29 +208,25 @@ def lower(plan: ExecutionPlan, const_addresses: tuple[int, ...], keep: object = 
     The call takes the addresses that ``plan.address_slots`` counts, in that order.
     """
     sources = {}
-    for call in plan.calls:
-        if call.tasks:
+    for call in plan.all_calls():
+        if call.tasks and not call.plans:
             for kernel in call.kernels() if _is_chain(call) else (call.kernel,):
                 source = source_of(kernel)
                 sources[source.name] = source
-    kernels = compile_kernels(sources.values())
-
     slots, count = plan.address_slots()
     fixed = dict(zip(plan.consts, const_addresses, strict=True))
 
-    table = LaunchTable()
-    for call in plan.calls:
-        if not call.tasks:
-            continue
-        words, addresses = args_of(call, kernels)
-        for word, buffer, distance in addresses:
-            if buffer in fixed:
-                words[word] = fixed[buffer] + distance
-        launch = table.append(kernels[kernel_name(call.kernel)], words, call.tasks)
-        for word, buffer, distance in addresses:
-            if buffer not in fixed:
-                position, base = slots[buffer]
-                table.patch(launch, word, position, base + distance)
-    scratch = max((c.scratch_bytes for c in plan.calls), default=0)
+    def place(buffer: int, distance: int) -> tuple[int | None, int]:
+        if buffer in fixed:
+            return None, fixed[buffer] + distance
+        position, base = slots[buffer]
+        return position, base + distance
+
+    rows = _Rows(compile_kernels(sources.values()))
+    rows.add(plan, place)
+    scratch = max((c.scratch_bytes for c in plan.all_calls()), default=0)
     work = work_of(plan)
-    return table.build(count, scratch_bytes=scratch, parallel=work > PARALLEL_WORK, keep_gil=work < 1 << 12, keep=keep)
+    brief = work < 1 << 12 and not any(call.plans for call in plan.calls)  # nobody knows how long a loop takes
+    return rows.table.build(
+        count, scratch_bytes=scratch, parallel=work > PARALLEL_WORK, keep_gil=brief, keep=keep
+    )

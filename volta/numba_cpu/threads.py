@@ -17,7 +17,7 @@ import threading
 from volta.numba_cpu import fpenv, target, threads_ir, unit
 
 MAX_THREADS = 256
-_EXPORTS = ("volta_pool", "volta_pool_run", "volta_pool_stop", "volta_pool_forked", "volta_allowed")
+_EXPORTS = ("volta_pool", "volta_pool_run", "volta_pool_stop", "volta_pool_forked", "volta_allowed", "volta_jump")
 _PYTHON_SYMBOLS = (
     "PyThread_allocate_lock",
     "PyThread_acquire_lock",
@@ -26,7 +26,7 @@ _PYTHON_SYMBOLS = (
     "PyMem_RawMalloc",
     "PyMem_RawFree",
 )
-DECLARATIONS = "declare i64 @volta_pool_run(ptr, i64, i64, i64)\n"
+DECLARATIONS = "declare i64 @volta_pool_run(ptr, i64, i64, i64)\ndeclare i64 @volta_jump(ptr, i64)\n"
 """What a loop that hands plans to the workers declares: table, launches, caller's scratch and its size -> 1 if run."""
 
 

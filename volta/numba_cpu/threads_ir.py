@@ -53,6 +53,20 @@ define ptr @volta_allowed() {
   ret ptr @allowed
 }
 
+; Where a jump leads: on, if the int32 is the number, and else to its row.
+define i64 @volta_jump(ptr %args, i64 %after) {
+  %place = load ptr, ptr %args
+  %number_at = getelementptr i64, ptr %args, i64 1
+  %number = load i64, ptr %number_at
+  %target_at = getelementptr i64, ptr %args, i64 2
+  %target = load i64, ptr %target_at
+  %short = load i32, ptr %place
+  %value = sext i32 %short to i64
+  %same = icmp eq i64 %value, %number
+  %next = select i1 %same, i64 %after, i64 %target
+  ret i64 %next
+}
+
 define internal ptr @worker_slot(i64 %number) {
   %from = mul i64 %number, STRIDE
   %at = add i64 %from, WORKERS
@@ -102,7 +116,8 @@ wait:
 """
 
 # One thread's share of a plan. The caller (index 0) takes the last share, so launches of one task are its own; between
-# two of those no barrier is needed.
+# two of those no barrier is needed. At a jump all threads meet twice: what it reads must be there, and must stay until all
+# have read it.
 _PART = """
 define internal void @part(ptr %table, i64 %count, i64 %scratch, i64 %index, i64 %width) {
   %empty = icmp eq i64 %count, 0
@@ -113,11 +128,21 @@ start:
   %share = sub i64 %after, 1
   br label %loop
 loop:
-  %i = phi i64 [ 0, %start ], [ %next, %go ]
+  %i = phi i64 [ 0, %start ], [ %next, %go ], [ %target, %jump ]
   %row = getelementptr [4 x i64], ptr %table, i64 %i
   %kernel = load ptr, ptr %row
   %args_at = getelementptr i64, ptr %row, i64 1
   %args = load ptr, ptr %args_at
+  %next = add i64 %i, 1
+  %jumps = icmp eq ptr %kernel, null
+  br i1 %jumps, label %jump, label %work
+jump:
+  call void @barrier(i64 %width)
+  %target = call i64 @volta_jump(ptr %args, i64 %next)
+  call void @barrier(i64 %width)
+  %beyond = icmp uge i64 %target, %count
+  br i1 %beyond, label %finish, label %loop
+work:
   %tasks_at = getelementptr i64, ptr %row, i64 2
   %tasks = load i64, ptr %tasks_at
   %flags_at = getelementptr i64, ptr %row, i64 3
@@ -132,7 +157,6 @@ run:
   call void %kernel(ptr %args, i64 %begin, i64 %end, i64 %scratch)
   br label %ran
 ran:
-  %next = add i64 %i, 1
   %last = icmp eq i64 %next, %count
   br i1 %last, label %finish, label %ordered
 ordered:

@@ -26,7 +26,7 @@ class BackendCapabilities:
 
     def check(self, plan: ExecutionPlan) -> None:
         """Raise UnsupportedOperationError for the first call that has no kernel at the plan's level."""
-        for call, kernel in ((c, part.kernel) for c in plan.calls for part in c.each()):
+        for call, kernel in ((c, part.kernel) for c in plan.all_calls() for part in c.each()):
             name = kernel_class(kernel)
             level = self.level_of(name)
             if level is None or LEVELS.index(level) < LEVELS.index(plan.level):
@@ -53,7 +53,7 @@ _FAMILY_KERNELS = {
     Family.INDEXING: ("loop", "scatter", "scatter_few", "scatter_order"),
     Family.SORTING: ("sort", "scan"),
     Family.CALL: (),
-    Family.CONTROL: (),
+    Family.CONTROL: ("while", "switch"),
 }
 
 _ON_TENSOR_CORES = {

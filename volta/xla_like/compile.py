@@ -9,6 +9,7 @@ import attrs
 from volta.core.avals import ShapedArray
 from volta.core.ir import ClosedJaxpr
 from volta.core.policy import DeterminismLevel
+from volta.xla_like import control_calls
 from volta.xla_like.attention_calls import join_cotangents
 from volta.xla_like.chains import chain_epilogues
 from volta.xla_like.epilogues import fuse_epilogues, without_memory
@@ -71,14 +72,43 @@ def build_plan(
     if options.tensor_cores and level is not DeterminismLevel.STRICT:
         program = round_operands(inline_calls(program))
         verify_graph(program)
-    program = optimize(program, only_inline=not options.passes, evaluate=evaluate)
-    lowered = lower_to_nodes(program.jaxpr)
-    fuser, groups = fuse(lowered, options.fusion)
-    if options.fusion and options.recompute:
-        recompute(fuser, groups, lowered)
-    groups = schedule(groups, lowered.outputs)
-    plan = _assemble(lowered, groups, name, tuple(donated), level, options, out_avals)
-    return plan, program
+    build = _Build(level, options, evaluate)
+    program = build.optimized(program)
+    return build.plan(program, name, tuple(donated), out_avals), program
+
+
+@attrs.frozen
+class _Build:
+    """How a program, and the programs that its loops and choices run, become plans."""
+
+    level: DeterminismLevel
+    options: CompileOptions
+    evaluate: Evaluate | None
+
+    def optimized(self, program: ClosedJaxpr) -> ClosedJaxpr:
+        return optimize(program, only_inline=not self.options.passes, evaluate=self.evaluate)
+
+    def prepared(self, program: ClosedJaxpr) -> ClosedJaxpr:
+        """A program that an equation carries, after the passes."""
+        if self.options.tensor_cores and self.level is not DeterminismLevel.STRICT:
+            program = round_operands(inline_calls(program))
+        return self.optimized(program)
+
+    def plan(
+        self, program: ClosedJaxpr, name: str, donated: tuple[int, ...], out_avals: tuple[ShapedArray, ...],
+        carried: int | None = None,
+    ) -> ExecutionPlan:  # fmt: skip
+        """``carried`` (None: not the plan of a loop or a choice): how many results take over memory of inputs."""
+        lowered = lower_to_nodes(program.jaxpr, self.prepared, own_results=carried is not None)
+        fuser, groups = fuse(lowered, self.options.fusion)
+        if self.options.fusion and self.options.recompute:
+            recompute(fuser, groups, lowered)
+        groups = schedule(groups, lowered.outputs)
+        return _assemble(lowered, groups, name, donated, self, out_avals, carried or 0)
+
+    def nested(self, program: ClosedJaxpr, carried: int) -> ExecutionPlan:
+        """The plan of a program that a call runs; see `NestedPlan`."""
+        return self.plan(self.prepared(program), "nested", (), tuple(program.out_avals), carried)
 
 
 class _Buffers:
@@ -98,9 +128,10 @@ class _Buffers:
 
 
 def _assemble(
-    lowered: Lowered, groups: list[Group], name: str, donated: tuple[int, ...], level: DeterminismLevel,
-    options: CompileOptions, out_avals: tuple[ShapedArray, ...],
+    lowered: Lowered, groups: list[Group], name: str, donated: tuple[int, ...], build: _Build,
+    out_avals: tuple[ShapedArray, ...], carried: int,
 ) -> ExecutionPlan:  # fmt: skip
+    level, options = build.level, build.options
     buffers = _Buffers()
     for i, val in enumerate(lowered.inputs):
         placement = "device_parameter" if i in donated else "host_input"
@@ -131,13 +162,21 @@ def _assemble(
                 calls += loop_calls(group, kept, buffers.of, workspace)
         else:
             context = Context(buffers.of, workspace, options.vector_bits, level, options.tensor_cores, options.tiles)
-            calls += opaque_calls(group.nodes[0], context)
+            node = group.nodes[0]
+            if node.kind in control_calls.KINDS:
+                calls += control_calls.control_calls(node, context, build.nested)
+            else:
+                calls += opaque_calls(node, context)
 
     if options.fusion:
         calls = join_cotangents(calls)
         if options.epilogues:
             calls = (fuse_epilogues if options.tiles else chain_epilogues)(calls, buffers.list)
         buffers.list = without_memory(calls, buffers.list)
+    outputs = [buffers.ids[v] for v in lowered.outputs]
+    if carried:
+        inputs = [buffers.ids[v] for v in lowered.inputs]
+        calls = control_calls.keep_in_place(buffers.list, calls, outputs, inputs[len(inputs) - carried :])
     donated_ids = tuple(donated)
     if options.reuse_memory:
         returned = {buffers.ids[v] for v in lowered.outputs}  # a result that is an input keeps its memory
@@ -151,7 +190,7 @@ def _assemble(
         calls=tuple(calls),
         inputs=tuple(buffers.ids[v] for v in lowered.inputs),
         consts=tuple(buffers.ids[v] for v in lowered.consts),
-        outputs=tuple(buffers.ids[v] for v in lowered.outputs),
+        outputs=tuple(outputs),
         out_avals=out_avals,
         arena_bytes=arena,
         donated=donated_ids,

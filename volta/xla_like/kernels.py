@@ -8,7 +8,8 @@ innermost stride is 0, one element, or anything (``0``, ``1``, ``?``). Sizes, st
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import numpy as np
@@ -16,6 +17,9 @@ import numpy as np
 from volta.core import dtypes
 from volta.core.ir import format_param
 from volta.xla_like.views import Ints
+
+if TYPE_CHECKING:
+    from volta.xla_like.plan import ExecutionPlan
 
 
 @attrs.frozen(slots=True)
@@ -227,10 +231,18 @@ class KernelCall:
     label: str = ""
     inplace: tuple[tuple[int, int], ...] = ()  # (read, written) buffers that may share memory
     parts: tuple[KernelCall, ...] = ()  # of a chain (see chains.py): calls that run band by band, one behind the other
+    plans: tuple[ExecutionPlan, ...] = ()  # of a loop or a choice (see control.py): what it runs
 
     def each(self) -> tuple[KernelCall, ...]:
         """The calls of kernels that this call consists of."""
         return self.parts or (self,)
+
+    def nested(self) -> Iterator[KernelCall]:
+        """This call, and every call of the plans that it runs, at any depth."""
+        yield self
+        for plan in self.plans:
+            for call in plan.calls:
+                yield from call.nested()
 
     def kernels(self) -> tuple[Kernel, ...]:
         """Every kernel that the call needs: its own and, of a chain, those of its parts."""

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
 import numpy as np
 
 from volta.core.avals import ShapedArray
-from volta.core.ir import Atom, Eqn, Jaxpr, Literal, Var
+from volta.core.ir import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var
 from volta.core.source import Source
 from volta.ops.primitive import Family
+from volta.xla_like.control import lower_cond, lower_scan, lower_while
 from volta.xla_like.kernels import fill_value, highest, lowest
 from volta.xla_like.nodes import Const, Iota, Lowered, Node, Operand, Ref, Val
 from volta.xla_like.views import Ints, View, prod, row_major
+
+
+Prepare = Callable[[ClosedJaxpr], ClosedJaxpr]
+"""Makes a program flat, and as the passes leave it."""
 
 
 def _view_of(operand: Operand, view: View) -> Operand:
@@ -24,8 +29,9 @@ def _view_of(operand: Operand, view: View) -> Operand:
 class Lowering:
     """Builds the nodes of one flat (call-free) program."""
 
-    def __init__(self) -> None:
+    def __init__(self, prepare: Prepare) -> None:
         self.nodes: list[Node] = []
+        self._prepare = prepare
         self.env: dict[Var, Operand] = {}
         self._source: Source | None = None
         self._written: dict[object, Ref] = {}
@@ -89,6 +95,19 @@ class Lowering:
         results = results if isinstance(results, (list, tuple)) else (results,)
         for var, result in zip(eqn.outputs, results, strict=True):
             self.env[var] = self.whole(result) if isinstance(result, Val) else result
+
+    def inline(self, program: ClosedJaxpr, operands: Sequence[Operand]) -> list[Operand]:
+        """A program without constants, in the place of an equation that carries it."""
+        jaxpr, source = self._prepare(program).jaxpr, self._source
+        self.env.update(zip(jaxpr.invars, operands, strict=True))
+        for eqn in jaxpr.eqns:
+            self.lower(eqn)
+        self._source = source
+        return [self.read(a) for a in jaxpr.outvars]
+
+    _lower_while = lower_while
+    _lower_scan = lower_scan
+    _lower_cond = lower_cond
 
     def _elementwise(self, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> Any:
         shape = avals[0].shape
@@ -343,9 +362,12 @@ REDUCTION_OF_NOTHING = {
 }
 
 
-def lower_to_nodes(jaxpr: Jaxpr) -> Lowered:
-    """Lower a flat program; every result is a whole Val (a result that is an input stays that input)."""
-    low = Lowering()
+def lower_to_nodes(jaxpr: Jaxpr, prepare: Prepare, own_results: bool = False) -> Lowered:
+    """Lower a flat program; every result is a whole Val (a result that is an input stays that input).
+
+    With ``own_results`` each result has a Val of its own, which is no input and no other result.
+    """
+    low = Lowering(prepare)
     consts = tuple(low.bind_input(v, f"const{i}") for i, v in enumerate(jaxpr.constvars))
     inputs = tuple(low.bind_input(v, f"in{i}") for i, v in enumerate(jaxpr.invars))
     for eqn in jaxpr.eqns:
@@ -353,7 +375,10 @@ def lower_to_nodes(jaxpr: Jaxpr) -> Lowered:
     low._source = None
     outputs: list[Val] = []
     for atom in jaxpr.outvars:
-        outputs.append(low.contiguous(low.read(atom)).val)  # its shape may differ: the same bytes in the same order
+        val = low.contiguous(low.read(atom)).val  # its shape may differ: the same bytes in the same order
+        if own_results and (val.producer is None or val in outputs):
+            val = low.copied(low.whole(val)).val
+        outputs.append(val)
     return Lowered(tuple(low.nodes), inputs, consts, tuple(outputs))
 
 

@@ -97,8 +97,7 @@ def verify_allocation(buffers: tuple[Buffer, ...], calls: tuple[KernelCall, ...]
         lows, highs, begins, ends = columns[:, n + 1 :]
         for later in np.flatnonzero((low < highs) & (lows < high) & (begin <= ends) & (begins <= end)):
             i, k = temps[n].id, temps[n + 1 + later].id
-            early, late = (i, k) if begin <= first[k] else (k, i)
-            if last[early] == first[late] and (first[late], early, late) in inplace:
+            if any(last[a] == first[b] and (first[b], a, b) in inplace for a, b in ((i, k), (k, i))):
                 continue
             raise VerificationError(f"temps b{i} and b{k} are live together and overlap in the arena")
     for b in buffers:

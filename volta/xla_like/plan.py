@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import attrs
 
 from volta.core import contract
@@ -58,6 +60,11 @@ class ExecutionPlan:
     level: DeterminismLevel = DeterminismLevel.STRICT
     processors: int | None = None
     contract: str = contract.ID
+
+    def all_calls(self) -> Iterator[KernelCall]:
+        """Every call, those inside of loops and choices too, in order."""
+        for call in self.calls:
+            yield from call.nested()
 
     # -- addresses -----------------------------------------------------------------------------------------------------
 
@@ -147,6 +154,7 @@ class ExecutionPlan:
             writes = " ".join(f"b{w}" for w in call.writes)
             name = kernel_name(call.kernel)
             lines.append(f"  {i}: {writes} = {call.describe()}({reads}) sizes={call.sizes} tasks={call.tasks} {name}")
+            lines += ["    " + line for plan in call.plans for line in ExecutionPlan.as_text(plan).splitlines()]
         lines.append("  return " + " ".join(f"b{o}" for o in self.outputs))
         return "\n".join(lines)
 
@@ -154,7 +162,7 @@ class ExecutionPlan:
 
     def kernel_texts(self) -> dict[str, str]:
         """The readable text of each distinct kernel, by symbol, in order of first use."""
-        return {kernel_name(c.kernel): c.kernel.text() for call in self.calls for c in call.each()}
+        return {kernel_name(c.kernel): c.kernel.text() for call in self.all_calls() for c in call.each()}
 
     def memory_report(self) -> str:
         """Bytes by class, the largest buffers, and the arena's use over the schedule, as text."""

@@ -1,0 +1,207 @@
+"""``cond``: one of several programs, by an index. ``volta.lax.cond`` and ``volta.lax.switch``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from volta.core.avals import ShapedArray
+from volta.core.interp import get_aval
+from volta.core.ir import ClosedJaxpr, Var, used_vars
+from volta.ops.base import bind_named, broadcast_to, instantiate, zeros_of
+from volta.ops.primitive import Family, Primitive, Zero, register
+from volta.ops.primitive import Linear as LinearOperand
+from volta.trace.calls import Mask, _live, _nonzero, _split, _spread, _zeros, jvp_program, linearize_program
+from volta.trace.control import CACHED, at_front, batched, either, opened_together, transposed, with_zeros
+from volta.trace.jaxpr_trace import eval_closed, trace_to_jaxpr
+from volta.trace.linearize import linearize_rules
+from volta.trace.transpose import accumulating_rules
+
+Programs = tuple[ClosedJaxpr, ...]
+
+
+def choose(index: Any, branches: Programs, operands: Sequence[Any]) -> list[Any]:
+    """Bind a choice; what the branches have as constants become operands of all of them, and what none reads is none."""
+    branches, consts = opened_together(branches)
+    branches, read = _trimmed(branches)
+    return cond_p.bind(index, *(x for x, r in zip((*consts, *operands), read, strict=True) if r), branches=branches)
+
+
+@lru_cache(maxsize=CACHED)
+def _trimmed(branches: Programs) -> tuple[Programs, Mask]:
+    used = [used_vars(b.eqns, b.jaxpr.outvars) for b in branches]
+    columns = zip(*(b.jaxpr.invars for b in branches), strict=True)
+    read = tuple(any(v in u for v, u in zip(column, used, strict=True)) for column in columns)
+    if all(read):
+        return branches, read
+    kept = [tuple(v for v, r in zip(b.jaxpr.invars, read, strict=True) if r) for b in branches]
+    return tuple(ClosedJaxpr(b.jaxpr.replace(invars=k), ()) for b, k in zip(branches, kept, strict=True)), read
+
+
+def _abstract(index: ShapedArray, *avals: ShapedArray, branches: Programs) -> list[ShapedArray]:
+    return branches[0].out_avals
+
+
+def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, branches: Programs) -> Any:
+    nonzero, avals = _nonzero(tangents[1:]), tuple(branches[0].out_avals)
+    found = [jvp_program(b, nonzero, "cond") for b in branches]
+    want = either(*(mask for _, mask in found))
+    programs = tuple(with_zeros(p, len(avals), mask, want, avals, "jvp(cond)") for p, mask in found)
+    outs = choose(primals[0], programs, [*primals[1:], *_live(tangents[1:])])
+    primals_out, live = _split(outs, len(avals))
+    return primals_out, _spread(want, live, _zeros(avals))
+
+
+def _batch(args: Sequence[Any], dims: Sequence[int | None], size: int, *, branches: Programs) -> Any:
+    mapped = tuple(d is not None for d in dims[1:])
+    moved = [x if d is None else at_front(x, d, size) for x, d in zip(args[1:], dims[1:], strict=True)]
+    none = (False,) * len(branches[0].out_avals)
+    want = either(*(batched(b, size, mapped, none, "cond")[1] for b in branches))
+    if dims[0] is not None:
+        want = (True,) * len(want)
+    programs = tuple(batched(b, size, mapped, want, "cond")[0] for b in branches)
+    if dims[0] is None:
+        return choose(args[0], programs, moved), [0 if w else None for w in want]
+    # Each example has a choice of its own: all branches are computed for all, and picked from.
+    outs = [eval_closed(p, *moved) for p in programs]
+    chosen = outs[0]
+    for number, other in enumerate(outs[1:], 1):
+        here = bind_named("eq", args[0], np.asarray(number, get_aval(args[0]).dtype)[()])
+        chosen = [_where(here, y, x) for x, y in zip(chosen, other, strict=True)]
+    return chosen, [0] * len(chosen)
+
+
+def _where(mask: Any, x: Any, y: Any) -> Any:
+    """``x`` for the examples that a mask marks, ``y`` for the others."""
+    return bind_named("select_n", broadcast_to(mask, get_aval(x).shape, (0,)), y, x)
+
+
+def _linearize(nonzero: Mask, index: Any, *operands: Any, branches: Programs) -> Any:
+    """The chosen branch's residuals are results of the choice; of the other branches they are zeros that nobody reads.
+    Residuals of different branches share results where they are of one shape and dtype."""
+    split = [linearize_program(b, nonzero[1:], "cond") for b in branches]
+    want, avals = either(*(s.nonzero_out for s in split)), tuple(branches[0].out_avals)
+    slots: list[ShapedArray] = []
+    forwards, linears = [], []
+    places: list[list[int]] = []  # of each branch's residuals: an operand's number, or from -1 down a slot's
+    for s in split:
+        free, taken, place = list(range(len(slots))), {}, []
+        for where, number in s.residuals:
+            if where == 0:
+                place.append(number)
+                continue
+            if number not in taken:
+                aval = s.forward.out_avals[number].strip_weak()
+                found = next((k for k in free if slots[k] == aval), len(slots))
+                if found == len(slots):
+                    slots.append(aval)
+                else:
+                    free.remove(found)
+                taken[number] = found
+            place.append(-1 - taken[number])
+        places.append(place)
+    for s, place in zip(split, places, strict=True):
+        inside = {-1 - p: number for p, (where, number) in zip(place, s.residuals, strict=True) if where == 1}
+        forwards.append(_with_slots(s.forward, len(avals), tuple(inside.get(k) for k in range(len(slots))), tuple(slots)))
+        linear = with_zeros(s.linear, 0, s.nonzero_out, want, avals, "jvp(cond)")
+        linears.append(_from_slots(linear, tuple(place), len(slots), tuple(get_aval(x) for x in operands), tuple(slots)))
+    outs, residuals = _split(choose(index, tuple(forwards), operands), len(avals))
+
+    def linear_part(*tangents: Any) -> list[Any]:
+        return choose(index, tuple(linears), [*operands, *residuals, *tangents])
+
+    return outs, want, linear_part
+
+
+@lru_cache(maxsize=CACHED)
+def _with_slots(
+    program: ClosedJaxpr, n_out: int, numbers: tuple[int | None, ...], slots: tuple[ShapedArray, ...]
+) -> ClosedJaxpr:
+    """The program with its results, then those that ``numbers`` names; zeros for None."""
+
+    def run(*args: Any) -> tuple[list[Any], None]:
+        outs = eval_closed(program, *args)
+        return [*outs[:n_out], *(zeros_of(a) if k is None else outs[k] for k, a in zip(numbers, slots, strict=True))], None
+
+    return trace_to_jaxpr(run, program.in_avals, "cond", "grad differentiates")[0]
+
+
+@lru_cache(maxsize=CACHED)
+def _from_slots(
+    program: ClosedJaxpr, places: tuple[int, ...], n_slots: int, operands: tuple[ShapedArray, ...],
+    slots: tuple[ShapedArray, ...],
+) -> ClosedJaxpr:  # fmt: skip
+    """The program as one of operands, slots and tangents instead of its own residuals and tangents."""
+    jaxpr = program.jaxpr
+    own: list[Any] = [Var(a) for a in (*operands, *slots)]
+    for v, place in zip(jaxpr.invars, places, strict=False):
+        own[place if place >= 0 else len(operands) - 1 - place] = v
+    renamed = {}  # a residual that is there twice is one input
+    for v, place in zip(jaxpr.invars, places, strict=False):
+        kept = own[place if place >= 0 else len(operands) - 1 - place]
+        if kept is not v:
+            renamed[v] = kept
+    eqns = tuple(e.replace(inputs=tuple(renamed.get(a, a) for a in e.inputs)) for e in jaxpr.eqns)
+    outs = tuple(renamed.get(a, a) for a in jaxpr.outvars)
+    invars = (*own, *jaxpr.invars[len(places) :])
+    return ClosedJaxpr(jaxpr.replace(invars=invars, eqns=eqns, outvars=outs), program.consts)
+
+
+def _accumulate(cts: Sequence[Any], held: Sequence[Any], index: Any, *operands: Any, branches: Programs) -> list[Any]:
+    linear = tuple(isinstance(x, LinearOperand) for x in operands)
+    first: dict[int, int] = {}
+    numbers = [first.setdefault(id(x), i) if m else i for i, (x, m) in enumerate(zip(operands, linear, strict=True))]
+    totals = [h if h is not None and not isinstance(h, Zero) and numbers[i] == i else None for i, h in enumerate(held[1:])]
+    nonzero_out, nonzero_held = _nonzero(cts), tuple(t is not None for t in totals)
+    programs = tuple(_transposed(b, linear, nonzero_out, nonzero_held) for b in branches)
+    known = [x for x, m in zip(operands, linear, strict=True) if not m]
+    given = [t for t in totals if t is not None]
+    after = iter(choose(index, programs, [*known, *_live(cts), *given]))
+    new = [next(after) if m else None for m in linear]
+    for i, number in enumerate(numbers):
+        if linear[i] and number != i:  # one variable as several operands gathers one total
+            new[number] = bind_named("add", new[number], new[i])
+    return [None, *(new[number] if m else None for number, m in zip(numbers, linear, strict=True))]
+
+
+@lru_cache(maxsize=CACHED)
+def _transposed(program: ClosedJaxpr, linear: Mask, nonzero_out: Mask, nonzero_held: Mask) -> ClosedJaxpr:
+    """(known inputs, nonzero cotangents, totals before) -> totals of all linear inputs."""
+    n_known, n_ct = linear.count(False), nonzero_out.count(True)
+
+    def run(*args: Any) -> tuple[list[Any], None]:
+        reads, totals = _split(args, n_known + n_ct)
+        known, live = _split(reads, n_known)
+        zeros = _zeros(program.in_avals)
+        before = _spread(nonzero_held, totals, lambda i: zeros(i) if linear[i] else None)
+        operands = _spread([not m for m in linear], known, lambda i: None)
+        cts = _spread(nonzero_out, live, _zeros(program.out_avals))
+        return [instantiate(x) for x in transposed(program, linear, operands, cts, before)], None
+
+    known = [a for a, m in zip(program.in_avals, linear, strict=True) if not m]
+    cts = [a.strip_weak() for a, nz in zip(program.out_avals, nonzero_out, strict=True) if nz]
+    before = [a.strip_weak() for a, nz in zip(program.in_avals, nonzero_held, strict=True) if nz]
+    return trace_to_jaxpr(run, [*known, *cts, *before], "cond", "grad transposes")[0]
+
+
+def _transpose(cts: Sequence[Any], *operands: Any, **params: Any) -> list[Any]:
+    return _accumulate(cts, [Zero(x.aval) if isinstance(x, LinearOperand) else None for x in operands], *operands, **params)
+
+
+cond_p = register(
+    Primitive(
+        name="cond",
+        family=Family.CONTROL,
+        abstract=_abstract,
+        jvp=_jvp,
+        batch=_batch,
+        transpose=_transpose,
+        multiple_results=True,
+        doc="One of several programs over the same operands, by an index that is inside of their range.",
+    )
+)
+linearize_rules[cond_p] = _linearize
+accumulating_rules[cond_p] = _accumulate

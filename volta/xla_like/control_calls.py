@@ -1,0 +1,131 @@
+"""Calls that run plans: a loop, as often as a flag says; a choice, one of several.
+
+What a loop carries stays in one place: each turn's plan takes over the memory of its inputs, and where a value is still
+read after its successor is there, the successor waits beside it and is copied when the turn ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import attrs
+
+from volta.core import dtypes
+from volta.core.avals import ShapedArray
+from volta.core.ir import ClosedJaxpr
+from volta.xla_like.kernels import Access, KernelCall, LibraryKernel
+from volta.xla_like.loops import unique
+from volta.xla_like.nodes import Node, Operand, Ref, Val
+from volta.xla_like.opaque import Context, copy_call
+from volta.xla_like.plan import Buffer, ExecutionPlan, lifetimes
+from volta.xla_like.views import View, row_major
+
+NestedPlan = Callable[[ClosedJaxpr, int], ExecutionPlan]
+"""The plan of a program whose last so many inputs are carried: the last results take over their memory, in order."""
+
+KINDS = ("while", "switch")
+
+
+def control_calls(node: Node, ctx: Context, nested: NestedPlan) -> list[KernelCall]:
+    """The calls of a node that runs programs."""
+    calls = (_while if node.kind == "while" else _switch)(node, ctx, nested)
+    label = "" if node.source is None else str(node.source)
+    return [attrs.evolve(c, label=label) for c in calls]
+
+
+def _while(node: Node, ctx: Context, nested: NestedPlan) -> list[KernelCall]:
+    flag, *operands = node.operands
+    consts, first = operands[: node.params["consts"]], operands[node.params["consts"] :]
+    carried = [ctx.buffer_of(val) for val in node.outputs]
+    tested = ctx.new_temp(ShapedArray((), dtypes.int32))
+    calls = _written(flag, tested, ShapedArray((), dtypes.int32), ctx)
+    for x, val, buffer in zip(first, node.outputs, carried, strict=False):
+        calls += _written(x, buffer, ShapedArray(val.shape, val.dtype), ctx)
+    plan = nested(node.params["program"], len(carried))
+    addresses, written = _addresses(plan, [*_buffers(consts, ctx), *carried], [tested, *carried], ctx)
+    reads = unique([tested, *_buffers(consts, ctx), *carried[: len(first)]])  # what has no first value is written first
+    writes = tuple(dict.fromkeys([*carried, tested, *written]))
+    kernel = LibraryKernel("while", ())
+    accesses = tuple(Access(b, 0, ()) for b in (tested, *addresses))
+    return [*calls, KernelCall(kernel, (len(addresses),), accesses, 1, reads, writes, plans=(plan,))]
+
+
+def _switch(node: Node, ctx: Context, nested: NestedPlan) -> list[KernelCall]:
+    index, *operands = node.operands
+    results = [ctx.buffer_of(val) for val in node.outputs]
+    chosen = ctx.new_temp(ShapedArray((), dtypes.int32))
+    calls = _written(index, chosen, ShapedArray((), dtypes.int32), ctx)
+    plans = [nested(program, 0) for program in node.params["programs"]]
+    most = max(plan.arena_bytes for plan in plans)
+    arena = [ctx.new_temp(ShapedArray((most,), dtypes.uint8))] if most else []  # one of them runs
+    places: list[int] = []
+    counts = []
+    for plan in plans:
+        addresses, _ = _addresses(plan, _buffers(operands, ctx), results, ctx, arena)
+        places += addresses
+        counts.append(len(addresses))
+    reads = unique([chosen, *_buffers(operands, ctx)])
+    kernel = LibraryKernel("switch", ())
+    accesses = tuple(Access(b, 0, ()) for b in (chosen, *places))
+    call = KernelCall(kernel, tuple(counts), accesses, 1, reads, (*results, *arena), plans=tuple(plans))
+    return [*calls, call]
+
+
+def bound(call: KernelCall) -> list[tuple[ExecutionPlan, tuple[Access, ...]]]:
+    """Each plan that a call runs, with where the addresses lie that a run of it is given."""
+    found, at = [], 1
+    for plan, count in zip(call.plans, call.sizes, strict=True):
+        found.append((plan, call.accesses[at : at + count]))
+        at += count
+    return found
+
+
+def _buffers(operands: Sequence[Operand], ctx: Context) -> list[int]:
+    return [ctx.buffer_of(x.val) for x in operands if isinstance(x, Ref)]
+
+
+def _written(x: Operand, buffer: int, aval: ShapedArray, ctx: Context) -> list[KernelCall]:
+    """Calls that write an operand into a buffer; they may do so in place."""
+    calls = copy_call(x, aval.shape, buffer, aval.dtype, row_major(aval.shape), 0, ctx)
+    if calls and isinstance(x, Ref) and x.is_whole:
+        calls = [attrs.evolve(calls[0], inplace=((ctx.buffer_of(x.val), buffer),))]
+    return calls
+
+
+def _addresses(
+    plan: ExecutionPlan, inputs: Sequence[int], results: Sequence[int], ctx: Context, arena: Sequence[int] | None = None
+) -> tuple[list[int], list[int]]:
+    """The buffers whose addresses a run of the plan is given, and those among them that are new: its arena."""
+    own = [b.id for b in plan.buffers if b.kind == "output" and b.alias is None]
+    outputs = [results[plan.outputs.index(number)] for number in own]
+    if arena is None:
+        arena = [ctx.new_temp(ShapedArray((plan.arena_bytes,), dtypes.uint8))] if plan.arena_bytes else []
+    return [*inputs, *outputs, *(arena if plan.arena_bytes else [])], [*arena]
+
+
+def keep_in_place(
+    buffers: list[Buffer], calls: list[KernelCall], outputs: list[int], carried: Sequence[int]
+) -> list[KernelCall]:
+    """Let the last results take over the memory of the carried inputs, in order; returns the calls with the copies that
+    this needs. Changes ``buffers`` and ``outputs``."""
+    first, last = lifetimes(tuple(buffers), tuple(calls))
+    pairs = {(i, *pair) for i, call in enumerate(calls) for pair in call.inplace}
+    copies: list[KernelCall] = []
+    for k, number in enumerate(carried, len(outputs) - len(carried)):
+        result = outputs[k]
+        if not buffers[result].nbytes:
+            buffers[result] = attrs.evolve(buffers[result], alias=number)
+            continue
+        begin = first[result]
+        if last[number] < begin or (last[number] == begin and (begin, number, result) in pairs):
+            buffers[result] = attrs.evolve(buffers[result], alias=number)
+            continue
+        outputs[k] = len(buffers)
+        buffers.append(attrs.evolve(buffers[result], id=outputs[k], alias=number))
+        buffers[result] = attrs.evolve(buffers[result], kind="temp", placement="device_temporary", label="")
+        val = Val(buffers[result].aval.shape, buffers[result].aval.dtype)
+        ids = {val: result}
+        copy = Context(ids.__getitem__, lambda aval: 0)
+        copies += copy_call(Ref(val, View.of(val.shape)), val.shape, outputs[k], val.dtype, row_major(val.shape), 0, copy)
+    return [*calls, *copies]
+
