@@ -18,6 +18,7 @@ from volta.numba_cuda.device.pool import Block
 from volta.numba_cuda.device.staging import HOST
 from volta.numba_cuda.device.streams import Stream
 from volta.numba_cuda.device_plan import DevicePlan, Table
+from volta.numba_cuda.launches import Launch
 
 Addresses = Sequence[int]
 
@@ -33,10 +34,14 @@ class Template:
 
     def rows(self, start: int) -> list[Row]:
         """The plan's launches, their args in one piece from an address on."""
-        return [
-            Row(self.functions[x.source.name], x.grid, x.threads, start + at, x.shared, x.after)
-            for x, at in zip(self.plan.launches, self.offsets, strict=True)
-        ]
+        places = iter(self.offsets)
+
+        def row(x: Launch) -> Row:
+            args = start + next(places)
+            inside = tuple(row(y) for y in x.inside)
+            return Row(self.functions[x.source.name], x.grid, x.threads, args, x.shared, x.after, inside, x.repeats)
+
+        return [row(x) for x in self.plan.launches]
 
     def fill(self, words: np.ndarray, addresses: Addresses) -> None:
         """Write the args of a call."""

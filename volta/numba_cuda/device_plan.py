@@ -8,7 +8,7 @@ import attrs
 
 from volta.numba_cuda.device.pool import rounded
 from volta.numba_cuda.kernels import launches_of
-from volta.numba_cuda.launches import SCRATCH, Launch, aligned
+from volta.numba_cuda.launches import SCRATCH, Launch, aligned, every
 from volta.numba_cuda.target.ptx_tensor_map import MAP_WORDS
 from volta.xla_like.plan import ExecutionPlan
 
@@ -88,20 +88,27 @@ class DevicePlan(ExecutionPlan):
 
     def kernel_texts(self) -> dict[str, str]:
         """The readable text of each kernel, by the symbol it has on the GPU, in order of first use."""
-        return {x.source.name: x.source.text for x in self.launches}
+        return {x.source.name: x.source.text for x in every(self.launches)}
 
     def as_text(self) -> str:
         """The plan's text, then its launches and its transfers."""
         lines = [super().as_text(), "on cuda"]
-        for i, x in enumerate(self.launches):
-            shared = f" shared={x.shared}" if x.shared else ""
-            lines.append(f"  launch {i}: {x.label} grid={x.grid} threads={x.threads}{shared} {x.source.name}")
+        lines += _listed(self.launches, "  ")
         for number, placement, when, nbytes in self.transfer_list():
             way = "device to host" if placement == "device_output" else "host to device"
             lines.append(f"  transfer b{number}: {way} {nbytes} bytes ({placement}; {when})")
         return "\n".join(lines)
 
     __str__ = as_text
+
+
+def _listed(launches: Sequence[Launch], margin: str) -> list[str]:
+    lines = []
+    for i, x in enumerate(launches):
+        shared = f" shared={x.shared}" if x.shared else ""
+        lines.append(f"{margin}launch {i}: {x.label} grid={x.grid} threads={x.threads}{shared} {x.source.name}")
+        lines += _listed(x.inside, margin + "  ")
+    return lines
 
 
 def device_plan(plan: ExecutionPlan, capability: str = "9.0") -> DevicePlan:
@@ -112,7 +119,7 @@ def device_plan(plan: ExecutionPlan, capability: str = "9.0") -> DevicePlan:
     """
     fields = {f.name: getattr(plan, f.name) for f in attrs.fields(ExecutionPlan)}
     launches = launches_of(plan, capability)
-    few = len(launches) <= _FEW and not any(x.mapped for x in launches)
+    few = len(launches) <= _FEW and not any(x.mapped or x.inside for x in launches)
     by_value = few and all(x.calls == 1 and x.grid <= _SHORT and len(x.words) <= _MOST_WORDS for x in launches)
     if by_value:
         launches = [attrs.evolve(x, source=x.source.by_value(len(x.words))) for x in launches]
@@ -120,13 +127,14 @@ def device_plan(plan: ExecutionPlan, capability: str = "9.0") -> DevicePlan:
 
 
 def places_of(launches: Sequence[Launch]) -> tuple[list[int], int]:
-    """The word of a table where each launch's args begin, and the words of the table; tensor maps must lie at multiples
-    of their size, in each of a row of tables."""
-    places, end = [], 0
-    for x in launches:
+    """The word of a table where the args of `every` launch begin, and the words of the table; tensor maps must lie at
+    multiples of their size, in each of a row of tables."""
+    places, end, mapped = [], 0, False
+    for x in every(launches):
         places.append(_up(end) if x.mapped else end)
         end = places[-1] + len(x.words)
-    return places, _up(end) if any(x.mapped for x in launches) else end
+        mapped |= x.mapped
+    return places, _up(end) if mapped else end
 
 
 def _up(words: int) -> int:
@@ -159,7 +167,7 @@ def table_of(plan: DevicePlan, const_addresses: list[int]) -> Table:
     fixed = dict(zip(plan.consts, const_addresses, strict=True))
     places, total = places_of(plan.launches)
     table = Table([0] * total, [8 * start for start in places], [])
-    for start, launch in zip(places, plan.launches, strict=True):
+    for start, launch in zip(places, every(plan.launches), strict=True):
         table.words[start : start + len(launch.words)] = launch.words
         for word, buffer, distance in launch.addresses:
             if buffer in fixed:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from volta.core.errors import UnsupportedOperationError
+from volta.numba_cuda import turns
 from volta.numba_cuda.attention import attention_choice, attention_tensor_choice
 from volta.numba_cuda.launches import Launch, Regions, touched
 from volta.numba_cuda.loops import combining, cutting, nests
@@ -22,7 +23,7 @@ from volta.xla_like.kernels import CombineKernel, KernelCall, LibraryKernel, Loo
 from volta.xla_like.plan import ExecutionPlan
 
 KERNEL_CLASSES = (
-    "loop", "combine", EPILOGUE, "dot", "dot_row", *steps.STEPS,
+    "loop", "combine", EPILOGUE, "dot", "dot_row", *steps.STEPS, *turns.CLASSES,
     *attention_choice.KERNELS, attention_choice.BACKWARD,
 )  # fmt: skip
 """Every one of them is strict."""
@@ -67,6 +68,9 @@ def _parts_of(call: KernelCall, capability: str) -> tuple[KernelCall, ...]:
 
 def _launch(call: KernelCall, regions: Regions, nbytes: Callable[[int], int], capability: str) -> Iterator[Launch]:
     if not call.tasks:
+        return
+    if call.plans:
+        yield from turns.launches(call, regions, nbytes, partial(launches_of, capability=capability))
         return
     kernel, shared, mapped = call.kernel, 0, False
     name = kernel_name(kernel)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 import attrs
 
@@ -26,6 +26,8 @@ class Launch:
     ``after`` are the positions of the plan's launches that must be done before; the others may run beside it.
     ``mapped``: there are tensor maps in its args, which must lie in device memory, at multiples of 128 bytes.
     ``calls`` is how many calls of a kernel run in it (see merging.py); ``alone``: it may not be merged with others.
+    ``inside`` are the launches that run behind it if it finds its condition true, with ``repeats`` as long as it does
+    (see turns.py).
     """
 
     source: KernelSource
@@ -42,6 +44,19 @@ class Launch:
     alone: bool = False
     after: tuple[int, ...] = ()
     mapped: bool = False
+    inside: tuple[Launch, ...] = ()
+    repeats: bool = False
+
+    def flat(self) -> Iterator[Launch]:
+        """The launch, then those inside of it, at any depth."""
+        yield self
+        yield from every(self.inside)
+
+
+def every(launches: Iterable[Launch]) -> Iterator[Launch]:
+    """Launches, each followed by those inside of it."""
+    for x in launches:
+        yield from x.flat()
 
 
 class Regions:

@@ -193,7 +193,7 @@ def place_scratch(launches: list[Launch], regions: Regions) -> list[Launch]:
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     for i, launch in enumerate(launches):
-        for _, buffer, _ in launch.addresses:
+        for _, buffer, _ in (a for x in launch.flat() for a in x.addresses):
             if buffer < 0:
                 first.setdefault(buffer, i)
                 last[buffer] = i
@@ -214,11 +214,12 @@ def place_scratch(launches: list[Launch], regions: Regions) -> list[Launch]:
             (SCRATCH, placed[b] + low, placed[b] + high) if b < 0 else (b, low, high) for b, low, high in ranges
         )
 
-    out = []
-    for launch in launches:
+    def finished(launch: Launch) -> Launch:
         addresses = tuple((w, SCRATCH, placed[b] + n) if b < 0 else (w, b, n) for w, b, n in launch.addresses)
-        used = {b for _, b, _ in launch.addresses if b < 0}
+        used = {b for x in launch.flat() for _, b, _ in x.addresses if b < 0}
         scratch = max((placed[b] + regions.size(b) for b in used), default=0)
         reads, writes = moved(launch.reads), moved(launch.writes)
-        out.append(attrs.evolve(launch, addresses=addresses, scratch=scratch, reads=reads, writes=writes))
-    return out
+        inside = tuple(finished(x) for x in launch.inside)
+        return attrs.evolve(launch, addresses=addresses, scratch=scratch, reads=reads, writes=writes, inside=inside)
+
+    return [finished(launch) for launch in launches]

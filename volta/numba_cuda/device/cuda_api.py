@@ -59,6 +59,8 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuLaunchKernel": (_P, _U, _U, _U, _U, _U, _U, _U, _P, _P, _P),
     "cuGraphCreate": (_P, _U),
     "cuGraphAddKernelNode": (_P, _P, _P, _Z, _P),
+    "cuGraphAddNode": (_P, _P, _P, _Z, _P),
+    "cuGraphConditionalHandleCreate": (_P, _P, _P, _U, _U),
     "cuGraphKernelNodeSetAttribute": (_P, _I, _P),
     "cuGraphInstantiateWithFlags": (_P, _P, ctypes.c_ulonglong),
     "cuGraphLaunch": (_P, _P),
@@ -66,6 +68,9 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuGraphDestroy": (_P,),
 }
 """Each function's symbol in the library and the types of its arguments; all return a status."""
+
+SINCE_12_3 = ("cuGraphAddNode", "cuGraphConditionalHandleCreate")
+"""Functions that older drivers do not have: loops and choices need them."""
 
 OLDEST_DRIVER = 12000
 """The version of CUDA that the driver must know at least, as it counts them: 12.0."""
@@ -100,6 +105,9 @@ def load() -> SimpleNamespace:
         try:
             function = getattr(library, symbol)
         except AttributeError:
+            if symbol in SINCE_12_3:
+                functions[symbol] = None
+                continue
             raise DeviceError(f"the NVIDIA driver is too old: it has no {symbol}; install one for CUDA 12") from None
         function.argtypes, function.restype = arguments, _I
         functions[name_of(symbol)] = function

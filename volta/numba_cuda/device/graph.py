@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import attrs
 import numpy as np
 
-from volta.core.errors import DeviceError
+from volta.core.errors import DeviceError, UnsupportedOperationError
 from volta.numba_cuda.device import cuda_api
 from volta.numba_cuda.device.driver import Device
 from volta.numba_cuda.device.launcher import HEADER, ROW, launcher, launcher_with
@@ -21,6 +21,7 @@ _DYNAMIC_SHARED = 8  # CUfunction_attribute
 _WAIT_EQUAL = 1  # CUstreamWaitValue_flags
 _PRIORITY = 8  # CUlaunchAttributeID
 _BY_PRIORITY = 8  # CUgraphInstantiate_flags
+_CONDITIONAL = 13  # CUgraphNodeType
 
 _FIRST = 1024
 """Kernels of at most this many blocks go first in a graph: beside a large one they would wait until its last blocks,
@@ -123,6 +124,14 @@ class Row:
     args: int
     shared: int = 0
     after: tuple[int, ...] = ()  # rows of a graph that it waits for
+    inside: tuple[Row, ...] = ()  # what runs behind it if it finds its condition true
+    repeats: bool = False  # and again, as long as it does
+
+    def flat(self) -> Iterator[Row]:
+        """The row, then those inside of it, at any depth."""
+        yield self
+        for row in self.inside:
+            yield from row.flat()
 
 
 class _Node(ctypes.Structure):
@@ -131,6 +140,16 @@ class _Node(ctypes.Structure):
     _fields_ = (
         ("function", ctypes.c_void_p), ("grid", ctypes.c_uint * 3), ("threads", ctypes.c_uint * 3),
         ("shared", ctypes.c_uint), ("params", ctypes.c_void_p), ("extra", ctypes.c_void_p),
+    )  # fmt: skip
+
+
+class _Condition(ctypes.Structure):
+    """CUgraphNodeParams of a node with a condition."""
+
+    _fields_ = (
+        ("kind", ctypes.c_int), ("reserved", ctypes.c_int * 3), ("handle", ctypes.c_uint64), ("repeats", ctypes.c_int),
+        ("size", ctypes.c_uint), ("graphs", ctypes.POINTER(ctypes.c_void_p)), ("context", ctypes.c_void_p),
+        ("more", ctypes.c_longlong * 25), ("end", ctypes.c_longlong),
     )  # fmt: skip
 
 
@@ -152,22 +171,57 @@ class _Graph:
         first = (ctypes.c_int * 16)()  # a CUlaunchAttributeValue
         if len(rows) > 1:
             device.check(api.cuCtxGetStreamPriorityRange(None, ctypes.addressof(first)))
-        nodes: list[int] = []
-        for row, param in zip(rows, params, strict=True):
-            before = (ctypes.c_void_p * max(1, len(row.after)))(*(nodes[p] for p in row.after))
-            node = _Node(row.function, (row.grid, 1, 1), (row.threads, 1, 1), row.shared, param, None)
-            out = ctypes.c_void_p()
-            device.check(
-                api.cuGraphAddKernelNode(
-                    ctypes.byref(out), self._graph, ctypes.addressof(before), len(row.after), ctypes.addressof(node)
-                )
-            )
-            if len(rows) > 1 and row.grid <= _FIRST:
-                device.check(api.cuGraphKernelNodeSetAttribute(out, _PRIORITY, ctypes.addressof(first)))
-            nodes.append(out.value or 0)
+        self._first = first if len(rows) > 1 else None
+        self._add(self._graph, rows, iter(params))
         flags = _BY_PRIORITY
         self.exec = device.runtime.number(api.cuGraphInstantiateWithFlags, self._graph, flags, kind=ctypes.c_void_p)
         counted.append(None)
+
+    def _add(self, graph: int, rows: Sequence[Row], params: Iterator[int]) -> list[int]:
+        """Add rows to a graph; returns their nodes."""
+        nodes: list[int] = []
+        for row in rows:
+            before = [nodes[p] for p in row.after]
+            if row.inside:
+                nodes.append(self._add_turns(graph, row, params, before))
+                continue
+            nodes.append(self._kernel(graph, row, next(params), before))
+            if graph == self._graph and self._first is not None and row.grid <= _FIRST:
+                api, first = self._device.api, ctypes.addressof(self._first)
+                self._device.check(api.cuGraphKernelNodeSetAttribute(nodes[-1], _PRIORITY, first))
+        return nodes
+
+    def _kernel(self, graph: int, row: Row, param: int, before: Sequence[int]) -> int:
+        api, out = self._device.api, ctypes.c_void_p()
+        waits = (ctypes.c_void_p * max(1, len(before)))(*before)
+        node = _Node(row.function, (row.grid, 1, 1), (row.threads, 1, 1), row.shared, param, None)
+        self._device.check(
+            api.cuGraphAddKernelNode(
+                ctypes.byref(out), graph, ctypes.addressof(waits), len(before), ctypes.addressof(node)
+            )
+        )
+        return out.value or 0
+
+    def _add_turns(self, graph: int, row: Row, params: Iterator[int], before: Sequence[int]) -> int:
+        """A kernel that sets a condition, and behind it a node that runs the rows inside if it holds."""
+        device, api = self._device, self._device.api
+        if api.cuGraphConditionalHandleCreate is None:
+            raise UnsupportedOperationError("loops and choices on a GPU need a driver for CUDA 12.3 or newer")
+        handle = ctypes.c_uint64()
+        device.check(api.cuGraphConditionalHandleCreate(ctypes.byref(handle), graph, device.context, 0, 0))
+        args = ctypes.c_void_p.from_address(next(params)).value
+        given = (ctypes.c_void_p * 2)(args, ctypes.addressof(handle))
+        test = self._kernel(graph, row, ctypes.addressof(given), before)
+        node = _Condition(_CONDITIONAL, handle=handle.value, repeats=row.repeats, size=1, context=device.context)
+        out, waits = ctypes.c_void_p(), (ctypes.c_void_p * 1)(test)
+        device.check(
+            api.cuGraphAddNode(ctypes.byref(out), graph, ctypes.addressof(waits), 1, ctypes.addressof(node))
+        )
+        body = node.graphs[0]
+        nodes = self._add(body, row.inside, params)
+        if row.repeats:
+            self._kernel(body, row, ctypes.addressof(given), nodes)
+        return out.value or 0
 
     def __del__(self) -> None:
         if self.exec:
@@ -183,11 +237,14 @@ class Launches:
     def __init__(self, stream: Stream, rows: Sequence[Row], args: np.ndarray | None = None) -> None:
         """The rows' args lie among the int64 words ``args`` in host memory, or in device memory."""
         self._device, self.stream, self._rows = stream.device, stream, tuple(rows)
-        self._params = np.array([row.args for row in rows], np.int64) if args is None else args
+        flat = [x for row in rows for x in row.flat()]
+        self._at = [sum(1 for x in rows[:i] for _ in x.flat()) for i in range(len(rows))]
+        self._params = np.array([row.args for row in flat], np.int64) if args is None else args
         start = self._params.ctypes.data
-        self._starts = [8 * i if args is None else row.args - start for i, row in enumerate(rows)]
+        self._starts = [8 * i if args is None else row.args - start for i, row in enumerate(flat)]
         self._places = np.array([start + at for at in self._starts], np.int64)
-        self._left = OFTEN if len(rows) <= _FEW else 0  # launches before they become a graph
+        few = len(flat) == len(rows) <= _FEW
+        self._left = OFTEN if few else 0  # launches before they become a graph
         self._launch = partial(self.kernel_by_kernel(_NO_PATCHES), []) if self._left else self._graph([])
 
     def launch(self) -> int:
@@ -201,7 +258,7 @@ class Launches:
 
     def _graph(self, counted: list[None]) -> Callable[[], int]:
         """A function that launches all kernels, with the params of now, as one graph; returns the driver's status."""
-        made = _Graph(self._device, self._rows, [self._place(i) for i in range(len(self._rows))], counted)
+        made = _Graph(self._device, self._rows, [self._place(i) for i in range(len(self._places))], counted)
         words = self.stream.words(self._device.api.cuGraphLaunch, 1)
         words[4] = made.exec
         return launcher(words, made)
@@ -236,12 +293,21 @@ class Launches:
         """Where the driver finds the address of a kernel's param."""
         return int(self._places.ctypes.data) + 8 * i
 
-    def _each(self, i: int) -> None:
-        row = self._rows[i]
-        code = self._device.api.cuLaunchKernel(
-            row.function, row.grid, 1, 1, row.threads, 1, 1, row.shared, self.stream.handle, self._place(i), None
+    def _each(self, i: int, alone: dict[int, _Graph]) -> None:
+        row, device, at = self._rows[i], self._device, self._at[i]
+        if row.inside:
+            device.check(device.api.cuGraphLaunch(alone[i].exec, self.stream.handle))
+            return
+        code = device.api.cuLaunchKernel(
+            row.function, row.grid, 1, 1, row.threads, 1, 1, row.shared, self.stream.handle, self._place(at), None
         )
-        self._device.check(code)
+        device.check(code)
+
+    def _alone(self, i: int) -> _Graph:
+        """A loop or a choice by itself."""
+        row, at = self._rows[i], self._at[i]
+        places = [self._place(at + k) for k in range(sum(1 for _ in row.flat()))]
+        return _Graph(self._device, [attrs.evolve(row, after=())], places, [])
 
     def timed(self) -> list[float]:
         """Launch one by one and wait; microseconds that each took on the device.
@@ -250,6 +316,7 @@ class Launches:
         about a microsecond.
         """
         device, stream, found = self._device, self.stream, []
+        alone = {i: self._alone(i) for i, row in enumerate(self._rows) if row.inside}
         device.enter()
         gate = device.pinned.take(64, HOST)
         word = ctypes.c_uint32.from_address(gate.address)
@@ -260,7 +327,7 @@ class Launches:
                 try:
                     events = [Event(stream, timing=True)]
                     for i in range(start, min(len(self._rows), start + _GATED)):
-                        self._each(i)
+                        self._each(i, alone)
                         events.append(Event(stream, timing=True))
                 finally:
                     word.value = 1

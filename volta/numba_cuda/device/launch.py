@@ -12,6 +12,7 @@ from volta.numba_cuda.device.driver import Device, counters
 from volta.numba_cuda.device.graph import allow_shared
 from volta.numba_cuda.device.streams import Stream
 from volta.numba_cuda.device_plan import DevicePlan, table_of
+from volta.numba_cuda.launches import every
 from volta.numba_cuda.target import modules, ptx
 from volta.numba_cuda.target.ptx import KernelSource
 
@@ -23,8 +24,8 @@ class Executable:
     def __init__(self, plan: DevicePlan, const_addresses: Sequence[int], device: Device, keep: object) -> None:
         self._keep = keep
         self._plan, self._device = plan, device
-        functions = modules.functions_of(device, (x.source for x in plan.launches))
-        for x in plan.launches:
+        functions = modules.functions_of(device, (x.source for x in every(plan.launches)))
+        for x in every(plan.launches):
             allow_shared(device, functions[x.source.name], x.shared)
         self._template = Template(plan, table_of(plan, list(const_addresses)), functions)
         self._bound: dict[Stream, Tables | WithLaunch] = {}
@@ -54,7 +55,7 @@ class Executable:
             return bound
 
     def _source(self, symbol: str) -> KernelSource:
-        return {x.source.name: x.source for x in self._plan.launches}[symbol]
+        return {x.source.name: x.source for x in every(self._plan.launches)}[symbol]
 
     def llvm_ir(self, symbol: str) -> str:
         """The LLVM IR that is emitted for a kernel; ``KeyError`` for one that the plan has not."""

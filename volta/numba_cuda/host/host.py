@@ -27,10 +27,11 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from volta.core.errors import DeviceError
+from volta.numba_cuda import turns
 from volta.numba_cuda.host import host_rewrite, host_runtime, host_tables
 from volta.numba_cuda.host.host_runtime import READ, WRITE
 from volta.numba_cuda.kernels import launches_of
-from volta.numba_cuda.launches import SCRATCH, Launch
+from volta.numba_cuda.launches import SCRATCH, Launch, every
 from volta.numba_cuda.target.ptx import KernelSource, emit_module
 from volta.xla_like.plan import ExecutionPlan
 
@@ -287,7 +288,7 @@ def run_plan(
     ``races``: look for them, which takes 32 bytes for each byte that is written, and time.
     """
     launches = launches_of(plan, capability) if launches is None else launches
-    modules = (kernels or HostKernels()).of(x.source for x in launches)
+    modules = (kernels or HostKernels()).of(x.source for x in every(launches) if not x.inside)
     memory, rights = _place(plan, inputs, consts)
     arena = _memory(plan.arena_bytes)
     for b in plan.buffers:
@@ -297,11 +298,20 @@ def run_plan(
     memory[SCRATCH] = _memory(max((x.scratch for x in launches), default=0))
     rights[SCRATCH] = READ | WRITE
     shadows = _Shadows([arena, memory[SCRATCH], *(memory[i] for i in rights if rights[i] & WRITE)] if races else [])
-    violations = []
-    for number, launch in enumerate(launches):
+    violations: list[Violation] = []
+    numbers = {id(x): i for i, x in enumerate(every(launches))}
+
+    def run(launch: Launch) -> None:
         words = np.array(launch.words, np.int64)
         for word, buffer, distance in launch.addresses:
             words[word] = memory[buffer].ctypes.data + distance
+        if launch.inside:
+            while turns.holds(words):
+                for x in launch.inside:
+                    run(x)
+                if not launch.repeats:
+                    return
+            return
         ranges = [Range("args", words.ctypes.data, words.nbytes, READ)]
         if launch.scratch:
             start = memory[SCRATCH].ctypes.data
@@ -315,7 +325,10 @@ def run_plan(
         found = modules[name].run(
             name, words.ctypes.data, launch.grid, launch.threads, ranges, order, launch.shared, races
         )
-        violations += [Violation(number, name, block, thread, text) for block, thread, text in found]
+        violations.extend(Violation(numbers[id(launch)], name, block, thread, text) for block, thread, text in found)
+
+    for launch in launches:
+        run(launch)
     outputs = [
         memory[out].view(aval.dtype).reshape(aval.shape).copy()
         for out, aval in zip(plan.outputs, plan.out_avals, strict=True)

@@ -10,7 +10,7 @@ import attrs
 from volta.core import contract
 from volta.core.policy import DeterminismLevel
 from volta.numba_cuda.kernels import launches_of
-from volta.numba_cuda.launches import Launch
+from volta.numba_cuda.launches import Launch, every
 from volta.numba_cuda.target import nvjitlink, ptx
 from volta.numba_cuda.target.nvjitlink import Resources
 from volta.xla_like.plan import ExecutionPlan
@@ -70,7 +70,7 @@ def compile_plan(
         found = ptx.violations(text) if plan.level is DeterminismLevel.STRICT else []
         if found:
             raise AssertionError(f"{plan.name} for {capability}: " + "; ".join(found))
-        table = tuple(LaunchInfo(x.source.name, x.grid, x.threads, x.shared, x.calls) for x in launches)
+        table = tuple(LaunchInfo(x.source.name, x.grid, x.threads, x.shared, x.calls) for x in every(launches))
         done = Compiled(plan.name, capability, text, table)
         if capability in assemblers:
             code = assemblers[capability].assemble(text, capability)
@@ -81,7 +81,7 @@ def compile_plan(
         jobs = []
         for capability in capabilities:
             launches = launches_of(plan, capability)
-            sources = {x.source.name: x.source for x in launches}
+            sources = {x.source.name: x.source for x in every(launches)}
             text = ptx.emit_text(sources.values(), capability)
             jobs.append(pool.submit(finished, capability, launches, text))
         return [job.result() for job in jobs]

@@ -1,0 +1,118 @@
+"""Loops and choices have the bits of the same written out: forwards, in derivatives, batched, on CUDA's kernels."""
+
+import numpy as np
+import pytest
+
+import volta
+import volta.numpy as vnp
+from volta.core import pytrees
+from volta.testing.host_grid import HostKernels, check_on_host
+from volta.testing.loops import loop_programs
+from volta.xla_like.compile import CompileOptions
+
+PROGRAMS = {p.name: p for p in loop_programs()}
+DIFFERENTIABLE = [name for name, p in PROGRAMS.items() if p.differentiable]
+KERNELS = HostKernels()
+
+
+def same(*results):
+    flat = [[np.asarray(x) for x in pytrees.leaves(r)] for r in results]
+    for columns in zip(*flat, strict=True):
+        first = columns[0]
+        for x in columns[1:]:
+            assert (x.shape, x.dtype) == (first.shape, first.dtype)
+            assert x.tobytes() == first.tobytes()
+
+
+def arrays(args):
+    return [vnp.asarray(x) for x in args]
+
+
+def floats(args):
+    return tuple(i for i, x in enumerate(args) if np.asarray(x).dtype == np.float32)
+
+
+def loss(f):
+    def total(*args):
+        return sum((x * vnp.cos(x)).sum() for x in pytrees.leaves(f(*args)))
+
+    return total
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_loop_is_what_it_is_written_out(name):
+    p = PROGRAMS[name]
+    args = arrays(p.args)
+    same(p.written_out(*args), p.f(*args), volta.jit(p.f)(*args))
+
+
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_gradients_are_those_of_the_loop_written_out(name):
+    p = PROGRAMS[name]
+    args, numbers = arrays(p.args), floats(p.args)
+    got = volta.grad(loss(p.f), argnums=numbers)
+    same(volta.grad(loss(p.written_out), argnums=numbers)(*args), got(*args), volta.jit(got)(*args))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_forward_derivatives_are_those_of_the_loop_written_out(name):
+    p = PROGRAMS[name]
+    args, numbers = arrays(p.args), floats(p.args)
+
+    def derivative(f):
+        def of(*xs):
+            whole = list(args)
+
+            def some(*ys):
+                for i, y in zip(numbers, ys, strict=True):
+                    whole[i] = y
+                return f(*whole)
+
+            return volta.jvp(some, xs, tuple(vnp.cos(x) for x in xs))
+
+        return of
+
+    xs = tuple(args[i] for i in numbers)
+    same(derivative(p.written_out)(*xs), derivative(p.f)(*xs), volta.jit(derivative(p.f))(*xs))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_batch_of_loops_is_each_of_them(name):
+    p = PROGRAMS[name]
+    batch = [vnp.stack([vnp.asarray(x) * k if np.asarray(x).dtype == np.float32 else vnp.asarray(x) + k - 1 for k in (1, 2, 3)])
+             for x in p.args]  # fmt: skip
+    each = [p.f(*[x[i] for x in batch]) for i in range(3)]
+    same(pytrees.map(lambda *xs: vnp.stack(xs), *each), volta.vmap(p.f)(*batch), volta.jit(volta.vmap(p.f))(*batch))
+
+
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_a_batch_of_gradients_is_each_of_them(name):
+    p = PROGRAMS[name]
+    numbers = floats(p.args)
+    gradient = volta.grad(loss(p.f), argnums=numbers)
+    axes = tuple(0 if i in numbers else None for i in range(len(p.args)))
+    batch = [vnp.stack([vnp.asarray(x) * k for k in (1, 2)]) if i in numbers else vnp.asarray(x) for i, x in enumerate(p.args)]
+    each = [gradient(*[x[i] if a == 0 else x for x, a in zip(batch, axes, strict=True)]) for i in range(2)]
+    same(pytrees.map(lambda *xs: vnp.stack(xs), *each), volta.vmap(gradient, in_axes=axes)(*batch))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_kernels_for_gpus_have_the_bits_of_the_cpu(name):
+    p = PROGRAMS[name]
+    check_on_host(p.f, *p.args, kernels=KERNELS)
+
+
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_kernels_of_gradients_have_the_bits_of_the_cpu(name):
+    p = PROGRAMS[name]
+    check_on_host(volta.grad(loss(p.f), argnums=floats(p.args)), *p.args, kernels=KERNELS)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_options_of_the_compiler_change_no_bit(name):
+    p = PROGRAMS[name]
+    args = arrays(p.args)
+    want = p.f(*args)
+    for change in ({"fusion": False}, {"passes": False}, {"reuse_memory": False}, {"recompute": False}):
+        with volta.execution_context(options=CompileOptions(**change)):
+            same(want, volta.jit(p.f)(*args))
