@@ -39,6 +39,12 @@ def loss(f):
     return total
 
 
+def example(x, k):
+    """Another argument for each k: the first is the argument itself."""
+    x = vnp.asarray(x)
+    return x * k if x.dtype == np.float32 else x + k - 1
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_loop_is_what_it_is_written_out(name):
     p = PROGRAMS[name]
@@ -79,8 +85,7 @@ def test_forward_derivatives_are_those_of_the_loop_written_out(name):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_batch_of_loops_is_each_of_them(name):
     p = PROGRAMS[name]
-    batch = [vnp.stack([vnp.asarray(x) * k if np.asarray(x).dtype == np.float32 else vnp.asarray(x) + k - 1 for k in (1, 2, 3)])
-             for x in p.args]  # fmt: skip
+    batch = [vnp.stack([example(x, k) for k in (1, 2, 3)]) for x in p.args]
     each = [p.f(*[x[i] for x in batch]) for i in range(3)]
     same(pytrees.map(lambda *xs: vnp.stack(xs), *each), volta.vmap(p.f)(*batch), volta.jit(volta.vmap(p.f))(*batch))
 
@@ -91,7 +96,10 @@ def test_a_batch_of_gradients_is_each_of_them(name):
     numbers = floats(p.args)
     gradient = volta.grad(loss(p.f), argnums=numbers)
     axes = tuple(0 if i in numbers else None for i in range(len(p.args)))
-    batch = [vnp.stack([vnp.asarray(x) * k for k in (1, 2)]) if i in numbers else vnp.asarray(x) for i, x in enumerate(p.args)]
+    batch = [
+        vnp.stack([vnp.asarray(x) * k for k in (1, 2)]) if i in numbers else vnp.asarray(x)
+        for i, x in enumerate(p.args)
+    ]
     each = [gradient(*[x[i] if a == 0 else x for x, a in zip(batch, axes, strict=True)]) for i in range(2)]
     same(pytrees.map(lambda *xs: vnp.stack(xs), *each), volta.vmap(gradient, in_axes=axes)(*batch))
 

@@ -22,7 +22,8 @@ from volta.ops import lax
 from volta.ops.base import bind_named
 from volta.trace.cond import choose
 from volta.trace.jaxpr_trace import eval_closed, is_concrete, trace_to_jaxpr
-from volta.trace.loops import run_scan, run_while
+from volta.trace.scan import run_scan
+from volta.trace.while_loop import run_while
 
 __all__ = ["cond", "fori_loop", "map", "scan", "switch", "while_loop"]
 
@@ -52,9 +53,11 @@ def _paths(tree: PyTreeDef) -> list[str]:
     return pytrees.leaf_paths(pytrees.unflatten(tree, list(range(tree.num_leaves))))
 
 
-def _settled(
-    what: str, init: list[Any], tree: PyTreeDef, trace: Callable[[Sequence[ShapedArray]], tuple[_Traced, list[ShapedArray], PyTreeDef]],
-) -> tuple[_Traced, list[Any]]:  # fmt: skip
+Tracing = Callable[[Sequence[ShapedArray]], tuple[_Traced, list[ShapedArray], PyTreeDef]]
+"""Traces a loop's body for carried values of these types: the program, the types that come out, their structure."""
+
+
+def _settled(what: str, init: list[Any], tree: PyTreeDef, trace: Tracing) -> tuple[_Traced, list[Any]]:
     """The traced body of a loop, and the first values in the types that it carries.
 
     A Python number among the first values takes the type that the body gives it. Anything else must come out as it went
@@ -161,7 +164,9 @@ def _length(name: str, xs: Sequence[Any], tree: PyTreeDef, length: int | None) -
     if length is not None:
         sizes.append(operator.index(length))
     if not sizes:
-        raise ShapeError(at_user_line(f"{name}: xs has no arrays, so it does not say how many turns to run; pass length"))
+        raise ShapeError(
+            at_user_line(f"{name}: xs has no arrays, so it does not say how many turns to run; pass length")
+        )
     if len(set(sizes)) > 1:
         rows = [f"xs{path} has {x.aval.shape[0]}" for path, x in zip(_paths(tree), xs, strict=True)]
         given = [] if length is None else [f"length is {length}"]
@@ -304,14 +309,9 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
         raise ShapeError(at_user_line(f"switch: the index must be of rank 0, got {aval.short()}"))
     if not dtypes.is_integer(aval.dtype):
         raise DTypeError(at_user_line(f"switch: the index must be an integer, got {aval.short()}"))
-    inside = lax.clamp(*(np.asarray(k).astype(aval.dtype)[()] for k in (0,)), index, _largest(aval, len(branches) - 1))
-    number = lax.convert_element_type(inside, np.int32)
+    last = min(len(branches) - 1, int(np.iinfo(aval.dtype).max))
+    number = lax.convert_element_type(lax.clamp(0, index, last), np.int32)
     return _choice("switch", number, branches, operands)
-
-
-def _largest(aval: ShapedArray, wanted: int) -> Any:
-    """The last branch's number, or the largest of a dtype that ends before it."""
-    return np.asarray(min(wanted, int(np.iinfo(aval.dtype).max))).astype(aval.dtype)[()]
 
 
 def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any, **more: Any) -> Any:
@@ -366,11 +366,13 @@ def _agreed(what: str, names: list[str], programs: list[ClosedJaxpr], tree: PyTr
     columns = list(zip(*(p.out_avals for p in programs), strict=True))
     wanted = [next((a for a in column if not a.weak_type), column[0]) for column in columns]
     for path, column, want in zip(_paths(tree), columns, wanted, strict=True):
-        for name, aval in zip(names, column, strict=True):
+        for aval in column:
             if aval.shape != want.shape or (aval.dtype != want.dtype and not aval.weak_type):
                 shown = ", ".join(f"`{n}` {a.short()}" for n, a in zip(names, column, strict=True))
                 error = ShapeError if aval.shape != want.shape else DTypeError
-                raise error(at_user_line(f"{what}: the branches must agree in their output{path}, but they gave {shown}"))
+                raise error(
+                    at_user_line(f"{what}: the branches must agree in their output{path}, but they gave {shown}")
+                )
     return tuple(_converted(p, tuple(wanted)) for p in programs)
 
 

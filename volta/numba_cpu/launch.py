@@ -1,9 +1,9 @@
 """The launch table: a plan as rows of integers, and the compiled loop that walks it.
 
-A row is (kernel address, address of its args block, number of tasks, flags).  A row without a kernel is a jump: its args
-are the address of an int32, a number and a row, which comes next where the two differ.  One native call from Python patches the
-pointers that change from call to call (inputs and outputs), walks the table without the GIL and returns: about 0.1 µs
-besides the kernels themselves.
+A row is (kernel address, address of its args block, number of tasks, flags).  A row without a kernel is a jump: its
+args are the address of an int32, a number and a row, which comes next where the two differ.  One native call from
+Python patches the pointers that change from call to call (inputs and outputs), walks the table without the GIL and
+returns: about 0.1 µs besides the kernels themselves.
 """
 
 import ctypes

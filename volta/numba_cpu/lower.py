@@ -227,6 +227,4 @@ def lower(plan: ExecutionPlan, const_addresses: tuple[int, ...], keep: object = 
     scratch = max((c.scratch_bytes for c in plan.all_calls()), default=0)
     work = work_of(plan)
     brief = work < 1 << 12 and not any(call.plans for call in plan.calls)  # nobody knows how long a loop takes
-    return rows.table.build(
-        count, scratch_bytes=scratch, parallel=work > PARALLEL_WORK, keep_gil=brief, keep=keep
-    )
+    return rows.table.build(count, scratch_bytes=scratch, parallel=work > PARALLEL_WORK, keep_gil=brief, keep=keep)

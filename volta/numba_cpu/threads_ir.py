@@ -116,8 +116,8 @@ wait:
 """
 
 # One thread's share of a plan. The caller (index 0) takes the last share, so launches of one task are its own; between
-# two of those no barrier is needed. At a jump all threads meet twice: what it reads must be there, and must stay until all
-# have read it.
+# two of those no barrier is needed. At a jump all threads meet twice: what it reads must be there, and must stay until
+# all have read it.
 _PART = """
 define internal void @part(ptr %table, i64 %count, i64 %scratch, i64 %index, i64 %width) {
   %empty = icmp eq i64 %count, 0

@@ -1,7 +1,8 @@
 """Loops and choices: a launch that decides whether others run, and whether again. The host takes no part in it.
 
-A CUDA graph has nodes that run a graph of their own on a condition, once or as long as it holds. The condition is set by
-a kernel of one thread, which compares a flag in device memory with a number. A choice is one such node for each branch.
+A CUDA graph has nodes that run a graph of their own on a condition, once or as long as it holds. The condition is set
+by a kernel of one thread, which compares a flag in device memory with a number. A choice is one such node for each
+branch.
 """
 
 from __future__ import annotations

@@ -157,7 +157,12 @@ def loop_programs() -> tuple[LoopProgram, ...]:
             lambda x: ((((x * x) * x + 1) * x + 2) * x + 3) * x + 4,
             (_normal(4),),
         ),
-        LoopProgram("no turns", lambda x: lax.scan(lambda c, x: (c + x, c), x[0], x[:0]), lambda x: (x[0], x[:0]), (xs,)),
+        LoopProgram(
+            "no turns",
+            lambda x: lax.scan(lambda c, x: (c + x, c), x[0], x[:0]),
+            lambda x: (x[0], x[:0]),
+            (xs,),
+        ),
         LoopProgram("sorting", _sorting, _sorting_written_out, (_normal(50), np.int32(4)), differentiable=False),
         *choices,
     )  # fmt: skip

@@ -7,7 +7,7 @@ identity of the program they come from, which is what keeps a second call from t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -18,36 +18,15 @@ from volta.core.ir import Atom, ClosedJaxpr, Jaxpr, Var, used_vars
 from volta.ops.base import bind_named
 from volta.ops.primitive import Family, Primitive, Zero, register
 from volta.ops.primitive import Linear as LinearOperand
+from volta.trace import masks
 from volta.trace.batch import batch_flat
 from volta.trace.jaxpr_trace import eval_closed, is_concrete, trace_to_jaxpr
 from volta.trace.jvp import jvp_flat
 from volta.trace.linearize import linearize_flat, linearize_rules
+from volta.trace.masks import Mask
 from volta.trace.transpose import accumulating_rules, backward_pass
 
-Mask = tuple[bool, ...]
 _CACHED = 1024  # derived programs kept, a kind
-
-
-def _split(items: Sequence[Any], n: int) -> tuple[list[Any], list[Any]]:
-    return list(items[:n]), list(items[n:])
-
-
-def _spread(mask: Sequence[bool], live: Sequence[Any], otherwise: Callable[[int], Any]) -> list[Any]:
-    """``live`` at the places that ``mask`` marks, ``otherwise(i)`` at the rest."""
-    it = iter(live)
-    return [next(it) if m else otherwise(i) for i, m in enumerate(mask)]
-
-
-def _zeros(avals: Sequence[ShapedArray]) -> Callable[[int], Zero]:
-    return lambda i: Zero(avals[i].strip_weak())
-
-
-def _nonzero(values: Sequence[Any]) -> Mask:
-    return tuple(not isinstance(x, Zero) for x in values)
-
-
-def _live(values: Sequence[Any]) -> list[Any]:
-    return [x for x in values if not isinstance(x, Zero)]
 
 
 # -- programs from programs --------------------------------------------------------------------------------------------
@@ -59,10 +38,10 @@ def jvp_program(program: ClosedJaxpr, nonzero: Mask, name: str) -> tuple[ClosedJ
     avals = program.in_avals
 
     def run(*args: Any) -> tuple[list[Any], Mask]:
-        primals, live = _split(args, len(avals))
-        tangents = _spread(nonzero, live, _zeros(avals))
+        primals, live = masks.split(args, len(avals))
+        tangents = masks.spread(nonzero, live, masks.zeros(avals))
         outs, tangents_out, _ = jvp_flat(lambda *xs: (eval_closed(program, *xs), None), primals, tangents, name)
-        return [*outs, *_live(tangents_out)], _nonzero(tangents_out)
+        return [*outs, *masks.live(tangents_out)], masks.nonzero(tangents_out)
 
     tangent_avals = [a.strip_weak() for a, nz in zip(avals, nonzero, strict=True) if nz]
     return trace_to_jaxpr(run, [*avals, *tangent_avals], name)
@@ -93,7 +72,7 @@ def linearize_program(program: ClosedJaxpr, nonzero: Mask, name: str) -> Lineari
 
     traced, (linear, handed) = trace_to_jaxpr(run, program.in_avals, name, "grad differentiates")
     n_out = len(program.jaxpr.outvars)
-    outvars, residual_vars = _split(traced.jaxpr.outvars, n_out)
+    outvars, residual_vars = masks.split(traced.jaxpr.outvars, n_out)
     inputs = {v: i for i, v in enumerate(traced.jaxpr.invars)}
     places = {v: j for j, v in reversed(list(enumerate(outvars))) if type(v) is Var}
     residuals: list[tuple[int, int]] = []
@@ -132,16 +111,16 @@ def transpose_program(
     linear_avals = [a.strip_weak() for a, m in zip(program.in_avals, linear, strict=True) if m]
 
     def run(*args: Any) -> tuple[list[Any], Mask]:
-        reads, totals = _split(args, n_known + n_ct)
+        reads, totals = masks.split(args, n_known + n_ct)
         if recompute and reads:
             reads = bind_named("optimization_barrier", *reads)
-        known, live = _split(reads, n_known)
-        cts = _spread(nonzero_out, live, _zeros(program.out_avals))
-        operands = _spread([not m for m in linear], known, lambda i: None)
-        held = _spread(linear, _spread(nonzero_held, totals, _zeros(linear_avals)), lambda i: None)
+        known, live = masks.split(reads, n_known)
+        cts = masks.spread(nonzero_out, live, masks.zeros(program.out_avals))
+        operands = masks.spread([not m for m in linear], known, lambda i: None)
+        held = masks.spread(linear, masks.spread(nonzero_held, totals, masks.zeros(linear_avals)), lambda i: None)
         after = backward_pass(program, linear, operands, cts, held)
         given = [ct for ct, m in zip(after, linear, strict=True) if m]
-        return _live(given), _nonzero(given)
+        return masks.live(given), masks.nonzero(given)
 
     known_avals = [a for a, m in zip(program.in_avals, linear, strict=True) if not m]
     ct_avals = [a.strip_weak() for a, nz in zip(program.out_avals, nonzero_out, strict=True) if nz]
@@ -258,10 +237,10 @@ def call_primitive(name: str, doc: str, recompute: bool = False) -> Primitive:
     """The record of a primitive with params ``jaxpr`` and ``name`` that means exactly its program."""
 
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: ClosedJaxpr, name: str) -> Any:
-        program, nonzero_out = jvp_program(jaxpr, _nonzero(tangents), name)
-        outs = call(primitive, program, [*primals, *_live(tangents)], f"jvp({name})")
-        primals_out, live = _split(outs, len(nonzero_out))
-        return primals_out, _spread(nonzero_out, live, _zeros(jaxpr.out_avals))
+        program, nonzero_out = jvp_program(jaxpr, masks.nonzero(tangents), name)
+        outs = call(primitive, program, [*primals, *masks.live(tangents)], f"jvp({name})")
+        primals_out, live = masks.split(outs, len(nonzero_out))
+        return primals_out, masks.spread(nonzero_out, live, masks.zeros(jaxpr.out_avals))
 
     def batch(args: Sequence[Any], dims: Sequence[int | None], size: int, *, jaxpr: ClosedJaxpr, name: str) -> Any:
         program, out_dims = batch_program(jaxpr, size, tuple(dims), name)
@@ -273,11 +252,11 @@ def call_primitive(name: str, doc: str, recompute: bool = False) -> Primitive:
         linear = tuple(isinstance(operands[i], LinearOperand) for i in own)
         totals = [held[i] for i, m in zip(own, linear, strict=True) if m]
         program, nonzero = transpose_program(
-            merge_inputs(jaxpr, firsts), linear, _nonzero(cts), _nonzero(totals), name, recompute
+            merge_inputs(jaxpr, firsts), linear, masks.nonzero(cts), masks.nonzero(totals), name, recompute
         )
         known = [operands[i] for i, m in zip(own, linear, strict=True) if not m]
-        live = call(primitive, program, [*known, *_live(cts), *_live(totals)], f"transpose({name})")
-        after = iter(_spread(nonzero, live, lambda i: totals[i]))
+        live = call(primitive, program, [*known, *masks.live(cts), *masks.live(totals)], f"transpose({name})")
+        after = iter(masks.spread(nonzero, live, lambda i: totals[i]))
         new = {i: next(after) if m else None for i, m in zip(own, linear, strict=True)}
         return [new[f] for f in firsts]
 
@@ -325,7 +304,7 @@ def _tangent_program(program: ClosedJaxpr, nonzero: Mask, name: str) -> tuple[Cl
     """(inputs, nonzero tangents) -> nonzero output tangents: the forward values are computed inside, where needed."""
 
     def run(*args: Any) -> tuple[list[Any], Mask]:
-        primals, tangents = _split(args, len(program.in_avals))
+        primals, tangents = masks.split(args, len(program.in_avals))
         _, linear, _ = linearize_flat(lambda *xs: (eval_closed(program, *xs), None), primals, nonzero, name)
         return eval_closed(linear.program, *tangents), linear.nonzero_out
 

@@ -11,20 +11,22 @@ import numpy as np
 from volta.core.avals import ShapedArray
 from volta.core.interp import get_aval
 from volta.core.ir import ClosedJaxpr, Var, used_vars
-from volta.ops.base import bind_named, broadcast_to, instantiate, zeros_of
+from volta.ops.base import bind_named, instantiate, zeros_of
 from volta.ops.primitive import Family, Primitive, Zero, register
 from volta.ops.primitive import Linear as LinearOperand
-from volta.trace.calls import Mask, _live, _nonzero, _split, _spread, _zeros, jvp_program, linearize_program
-from volta.trace.control import CACHED, at_front, batched, either, opened_together, transposed, with_zeros
+from volta.trace import masks
+from volta.trace.calls import jvp_program, linearize_program
+from volta.trace.control import CACHED, at_front, batched, either, opened_together, transposed, where, with_zeros
 from volta.trace.jaxpr_trace import eval_closed, trace_to_jaxpr
 from volta.trace.linearize import linearize_rules
+from volta.trace.masks import Mask
 from volta.trace.transpose import accumulating_rules
 
 Programs = tuple[ClosedJaxpr, ...]
 
 
 def choose(index: Any, branches: Programs, operands: Sequence[Any]) -> list[Any]:
-    """Bind a choice; what the branches have as constants become operands of all of them, and what none reads is none."""
+    """Bind a choice; the branches' constants become operands of all of them, and what none reads is no operand."""
     branches, consts = opened_together(branches)
     branches, read = _trimmed(branches)
     return cond_p.bind(index, *(x for x, r in zip((*consts, *operands), read, strict=True) if r), branches=branches)
@@ -46,13 +48,13 @@ def _abstract(index: ShapedArray, *avals: ShapedArray, branches: Programs) -> li
 
 
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, branches: Programs) -> Any:
-    nonzero, avals = _nonzero(tangents[1:]), tuple(branches[0].out_avals)
+    nonzero, avals = masks.nonzero(tangents[1:]), tuple(branches[0].out_avals)
     found = [jvp_program(b, nonzero, "cond") for b in branches]
     want = either(*(mask for _, mask in found))
     programs = tuple(with_zeros(p, len(avals), mask, want, avals, "jvp(cond)") for p, mask in found)
-    outs = choose(primals[0], programs, [*primals[1:], *_live(tangents[1:])])
-    primals_out, live = _split(outs, len(avals))
-    return primals_out, _spread(want, live, _zeros(avals))
+    outs = choose(primals[0], programs, [*primals[1:], *masks.live(tangents[1:])])
+    primals_out, live = masks.split(outs, len(avals))
+    return primals_out, masks.spread(want, live, masks.zeros(avals))
 
 
 def _batch(args: Sequence[Any], dims: Sequence[int | None], size: int, *, branches: Programs) -> Any:
@@ -70,13 +72,8 @@ def _batch(args: Sequence[Any], dims: Sequence[int | None], size: int, *, branch
     chosen = outs[0]
     for number, other in enumerate(outs[1:], 1):
         here = bind_named("eq", args[0], np.asarray(number, get_aval(args[0]).dtype)[()])
-        chosen = [_where(here, y, x) for x, y in zip(chosen, other, strict=True)]
+        chosen = [where(here, y, x) for x, y in zip(chosen, other, strict=True)]
     return chosen, [0] * len(chosen)
-
-
-def _where(mask: Any, x: Any, y: Any) -> Any:
-    """``x`` for the examples that a mask marks, ``y`` for the others."""
-    return bind_named("select_n", broadcast_to(mask, get_aval(x).shape, (0,)), y, x)
 
 
 def _linearize(nonzero: Mask, index: Any, *operands: Any, branches: Programs) -> Any:
@@ -89,8 +86,8 @@ def _linearize(nonzero: Mask, index: Any, *operands: Any, branches: Programs) ->
     places: list[list[int]] = []  # of each branch's residuals: an operand's number, or from -1 down a slot's
     for s in split:
         free, taken, place = list(range(len(slots))), {}, []
-        for where, number in s.residuals:
-            if where == 0:
+        for kind, number in s.residuals:
+            if kind == 0:
                 place.append(number)
                 continue
             if number not in taken:
@@ -104,11 +101,15 @@ def _linearize(nonzero: Mask, index: Any, *operands: Any, branches: Programs) ->
             place.append(-1 - taken[number])
         places.append(place)
     for s, place in zip(split, places, strict=True):
-        inside = {-1 - p: number for p, (where, number) in zip(place, s.residuals, strict=True) if where == 1}
-        forwards.append(_with_slots(s.forward, len(avals), tuple(inside.get(k) for k in range(len(slots))), tuple(slots)))
+        inside = {-1 - p: number for p, (kind, number) in zip(place, s.residuals, strict=True) if kind == 1}
+        forwards.append(
+            _with_slots(s.forward, len(avals), tuple(inside.get(k) for k in range(len(slots))), tuple(slots))
+        )
         linear = with_zeros(s.linear, 0, s.nonzero_out, want, avals, "jvp(cond)")
-        linears.append(_from_slots(linear, tuple(place), len(slots), tuple(get_aval(x) for x in operands), tuple(slots)))
-    outs, residuals = _split(choose(index, tuple(forwards), operands), len(avals))
+        linears.append(
+            _from_slots(linear, tuple(place), len(slots), tuple(get_aval(x) for x in operands), tuple(slots))
+        )
+    outs, residuals = masks.split(choose(index, tuple(forwards), operands), len(avals))
 
     def linear_part(*tangents: Any) -> list[Any]:
         return choose(index, tuple(linears), [*operands, *residuals, *tangents])
@@ -124,7 +125,10 @@ def _with_slots(
 
     def run(*args: Any) -> tuple[list[Any], None]:
         outs = eval_closed(program, *args)
-        return [*outs[:n_out], *(zeros_of(a) if k is None else outs[k] for k, a in zip(numbers, slots, strict=True))], None
+        return [
+            *outs[:n_out],
+            *(zeros_of(a) if k is None else outs[k] for k, a in zip(numbers, slots, strict=True)),
+        ], None
 
     return trace_to_jaxpr(run, program.in_avals, "cond", "grad differentiates")[0]
 
@@ -139,7 +143,7 @@ def _from_slots(
     own: list[Any] = [Var(a) for a in (*operands, *slots)]
     for v, place in zip(jaxpr.invars, places, strict=False):
         own[place if place >= 0 else len(operands) - 1 - place] = v
-    renamed = {}  # a residual that is there twice is one input
+    renamed: dict[Any, Any] = {}  # a residual that is there twice is one input
     for v, place in zip(jaxpr.invars, places, strict=False):
         kept = own[place if place >= 0 else len(operands) - 1 - place]
         if kept is not v:
@@ -154,12 +158,14 @@ def _accumulate(cts: Sequence[Any], held: Sequence[Any], index: Any, *operands: 
     linear = tuple(isinstance(x, LinearOperand) for x in operands)
     first: dict[int, int] = {}
     numbers = [first.setdefault(id(x), i) if m else i for i, (x, m) in enumerate(zip(operands, linear, strict=True))]
-    totals = [h if h is not None and not isinstance(h, Zero) and numbers[i] == i else None for i, h in enumerate(held[1:])]
-    nonzero_out, nonzero_held = _nonzero(cts), tuple(t is not None for t in totals)
+    totals = [
+        h if h is not None and not isinstance(h, Zero) and numbers[i] == i else None for i, h in enumerate(held[1:])
+    ]
+    nonzero_out, nonzero_held = masks.nonzero(cts), tuple(t is not None for t in totals)
     programs = tuple(_transposed(b, linear, nonzero_out, nonzero_held) for b in branches)
     known = [x for x, m in zip(operands, linear, strict=True) if not m]
     given = [t for t in totals if t is not None]
-    after = iter(choose(index, programs, [*known, *_live(cts), *given]))
+    after = iter(choose(index, programs, [*known, *masks.live(cts), *given]))
     new = [next(after) if m else None for m in linear]
     for i, number in enumerate(numbers):
         if linear[i] and number != i:  # one variable as several operands gathers one total
@@ -173,12 +179,12 @@ def _transposed(program: ClosedJaxpr, linear: Mask, nonzero_out: Mask, nonzero_h
     n_known, n_ct = linear.count(False), nonzero_out.count(True)
 
     def run(*args: Any) -> tuple[list[Any], None]:
-        reads, totals = _split(args, n_known + n_ct)
-        known, live = _split(reads, n_known)
-        zeros = _zeros(program.in_avals)
-        before = _spread(nonzero_held, totals, lambda i: zeros(i) if linear[i] else None)
-        operands = _spread([not m for m in linear], known, lambda i: None)
-        cts = _spread(nonzero_out, live, _zeros(program.out_avals))
+        reads, totals = masks.split(args, n_known + n_ct)
+        known, live = masks.split(reads, n_known)
+        zeros = masks.zeros(program.in_avals)
+        before = masks.spread(nonzero_held, totals, lambda i: zeros(i) if linear[i] else None)
+        operands = masks.spread([not m for m in linear], known, lambda i: None)
+        cts = masks.spread(nonzero_out, live, masks.zeros(program.out_avals))
         return [instantiate(x) for x in transposed(program, linear, operands, cts, before)], None
 
     known = [a for a, m in zip(program.in_avals, linear, strict=True) if not m]
@@ -188,7 +194,9 @@ def _transposed(program: ClosedJaxpr, linear: Mask, nonzero_out: Mask, nonzero_h
 
 
 def _transpose(cts: Sequence[Any], *operands: Any, **params: Any) -> list[Any]:
-    return _accumulate(cts, [Zero(x.aval) if isinstance(x, LinearOperand) else None for x in operands], *operands, **params)
+    return _accumulate(
+        cts, [Zero(x.aval) if isinstance(x, LinearOperand) else None for x in operands], *operands, **params
+    )
 
 
 cond_p = register(

@@ -1,4 +1,4 @@
-"""What loops and choices share: programs that agree with each other about constants, and about which derivatives are 0."""
+"""What loops and choices share: programs that agree about constants, and about which derivatives are 0."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from functools import lru_cache
 from typing import Any
 
 from volta.core.avals import ShapedArray
-from volta.core.ir import ClosedJaxpr, Jaxpr, Var
-from volta.ops.base import broadcast_to, fill, move_axis, zeros_of
+from volta.core.interp import get_aval
+from volta.core.ir import Atom, ClosedJaxpr, Jaxpr, Var
+from volta.ops.base import bind_named, broadcast_to, fill, move_axis, zeros_of
 from volta.trace.batch import batch_flat
-from volta.trace.calls import Mask
+from volta.trace.calls import jvp_program
 from volta.trace.jaxpr_trace import eval_closed, trace_to_jaxpr
+from volta.trace.masks import Mask
 from volta.trace.transpose import backward_pass
 
 CACHED = 1024
@@ -102,7 +104,22 @@ def transposed(
     return [ct for ct, is_linear in zip(after, linear, strict=True) if is_linear]
 
 
-def select_outputs(program: ClosedJaxpr, places: Sequence[Var]) -> ClosedJaxpr:
+def select_outputs(program: ClosedJaxpr, places: Sequence[Atom]) -> ClosedJaxpr:
     """The program that gives some of its variables."""
     jaxpr = program.jaxpr
     return ClosedJaxpr(Jaxpr(jaxpr.constvars, jaxpr.invars, jaxpr.eqns, tuple(places)), program.consts)
+
+
+def carried_tangents(body: ClosedJaxpr, consts: Mask, carry: Mask, rest: Mask, name: str) -> Mask:
+    """Which carried values have a tangent in some turn: those that have one at first, or come to one."""
+    while True:
+        _, out = jvp_program(body, (*consts, *carry, *rest), name)
+        more = either(carry, out[: len(carry)])
+        if more == carry:
+            return carry
+        carry = more
+
+
+def where(on: Any, x: Any, y: Any) -> Any:
+    """``x`` for the examples that a mask marks, ``y`` for the others."""
+    return bind_named("select_n", broadcast_to(on, get_aval(x).shape, (0,)), y, x)

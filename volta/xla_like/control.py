@@ -1,8 +1,8 @@
 """Loops and choices as nodes: what a ``while``, ``scan`` or ``cond`` equation runs, as programs of their own.
 
-A loop is turned so that its condition comes last: ``flag = condition(first)``, then, while the flag is not 0, one program
-gives the flag and the values of the next turn. So a turn is one plan, in which the condition is fused with what it reads.
-A scan is such a loop: it counts, takes slices of what it reads, and writes into parts of what it stacks.
+A loop is turned so that its condition comes last: ``flag = condition(first)``, then, while the flag is not 0, one
+program gives the flag and the values of the next turn. So a turn is one plan, in which the condition is fused with what
+it reads. A scan is such a loop: it counts, takes slices of what it reads, and writes into parts of what it stacks.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ def lower_while(low: Lowering, eqn: Eqn, operands: list[Operand], avals: list[Sh
     condition, body = params["cond_jaxpr"], params["body_jaxpr"]
     tested, used, carried = operands[:count], operands[count : len(operands) - len(avals)], operands[-len(avals) :]
     (test,) = low.inline(condition, [*tested, *carried])
-    (flag,) = low.add("elem", "convert_element_type", {"new_dtype": dtypes.int32, "weak_type": False}, [test], (), [_INT32])
+    (flag,) = low.add(
+        "elem", "convert_element_type", {"new_dtype": dtypes.int32, "weak_type": False}, [test], (), [_INT32]
+    )
 
     turn = _Program([*(a.aval for a in eqn.inputs)])
     consts, values = turn.inputs[: len(turn.inputs) - len(avals)], turn.inputs[-len(avals) :]

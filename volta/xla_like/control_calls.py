@@ -126,6 +126,7 @@ def keep_in_place(
         val = Val(buffers[result].aval.shape, buffers[result].aval.dtype)
         ids = {val: result}
         copy = Context(ids.__getitem__, lambda aval: 0)
-        copies += copy_call(Ref(val, View.of(val.shape)), val.shape, outputs[k], val.dtype, row_major(val.shape), 0, copy)
+        copies += copy_call(
+            Ref(val, View.of(val.shape)), val.shape, outputs[k], val.dtype, row_major(val.shape), 0, copy
+        )
     return [*calls, *copies]
-

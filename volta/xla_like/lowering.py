@@ -17,7 +17,6 @@ from volta.xla_like.kernels import fill_value, highest, lowest
 from volta.xla_like.nodes import Const, Iota, Lowered, Node, Operand, Ref, Val
 from volta.xla_like.views import Ints, View, prod, row_major
 
-
 Prepare = Callable[[ClosedJaxpr], ClosedJaxpr]
 """Makes a program flat, and as the passes leave it."""
 

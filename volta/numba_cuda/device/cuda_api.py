@@ -100,7 +100,7 @@ def load() -> SimpleNamespace:
         library = ctypes.CDLL(path)
     except OSError:
         raise DeviceError(f"there is no NVIDIA driver on this machine ({path} cannot be loaded)") from None
-    functions = {}
+    functions: dict[str, Any] = {}
     for symbol, arguments in SIGNATURES.items():
         try:
             function = getattr(library, symbol)

@@ -214,9 +214,7 @@ class _Graph:
         test = self._kernel(graph, row, ctypes.addressof(given), before)
         node = _Condition(_CONDITIONAL, handle=handle.value, repeats=row.repeats, size=1, context=device.context)
         out, waits = ctypes.c_void_p(), (ctypes.c_void_p * 1)(test)
-        device.check(
-            api.cuGraphAddNode(ctypes.byref(out), graph, ctypes.addressof(waits), 1, ctypes.addressof(node))
-        )
+        device.check(api.cuGraphAddNode(ctypes.byref(out), graph, ctypes.addressof(waits), 1, ctypes.addressof(node)))
         body = node.graphs[0]
         nodes = self._add(body, row.inside, params)
         if row.repeats:

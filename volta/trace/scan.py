@@ -1,0 +1,239 @@
+"""``scan``: a program for each element of arrays. ``volta.lax.scan``, ``map``, and ``fori_loop`` with known bounds.
+
+A scan's length is known, so it can be run backwards: its derivative is a scan over the residuals that each turn leaves,
+and the transpose of that is one from the last turn to the first. What all turns read gathers its cotangent from turn to
+turn, beginning with what the program around the loop has gathered: the order of accumulation is that of the loop
+written out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from volta.core.avals import ShapedArray
+from volta.core.interp import get_aval
+from volta.core.ir import ClosedJaxpr
+from volta.ops.base import instantiate, move_axis
+from volta.ops.primitive import Family, Primitive, Zero, register
+from volta.ops.primitive import Linear as LinearOperand
+from volta.trace import masks
+from volta.trace.calls import jvp_program, linearize_program
+from volta.trace.control import (
+    at_front,
+    batched,
+    carried_tangents,
+    nothing_yet,
+    opened,
+    reordered,
+    select_outputs,
+    transposed,
+    with_zeros,
+)
+from volta.trace.jaxpr_trace import trace_to_jaxpr
+from volta.trace.linearize import linearize_rules
+from volta.trace.masks import Mask
+from volta.trace.transpose import accumulating_rules, add_cotangents
+
+
+def run_scan(
+    body: ClosedJaxpr, consts: Sequence[Any], carry: Sequence[Any], xs: Sequence[Any], length: int, reverse: bool
+) -> list[Any]:
+    """Bind a scan; what the program has as constants become operands."""
+    body, more = opened(body)
+    return scan_p.bind(
+        *more, *consts, *carry, *xs, jaxpr=body, length=length, reverse=reverse, num_consts=len(more) + len(consts),
+        num_carry=len(carry),
+    )  # fmt: skip
+
+
+def _scan_abstract(
+    *avals: ShapedArray, jaxpr: ClosedJaxpr, length: int, num_carry: int, **params: Any
+) -> list[ShapedArray]:
+    carry, ys = masks.parts(jaxpr.out_avals, num_carry)
+    return [*carry, *(a.update(shape=(length, *a.shape), weak_type=False) for a in ys)]
+
+
+def _scan_jvp(
+    primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: ClosedJaxpr, length: int, reverse: bool,
+    num_consts: int, num_carry: int,
+) -> Any:  # fmt: skip
+    sizes = num_consts, num_carry
+    consts, carry, xs = (tuple(m) for m in masks.parts(masks.nonzero(tangents), *sizes))
+    carry = carried_tangents(jaxpr, consts, carry, xs, "scan")
+    program, have = jvp_program(jaxpr, (*consts, *carry, *xs), "scan")
+    n_out = len(jaxpr.out_avals)
+    want = (*carry, *have[num_carry:])
+    program = with_zeros(program, n_out, have, want, tuple(jaxpr.out_avals), "jvp(scan)")
+    # (consts, carry, xs, tangents of each) -> constants with their tangents, then what is carried, then slices
+    groups = masks.parts(range(len(program.in_avals)), *sizes, len(xs), sum(consts), sum(carry))
+    program = reordered(program, tuple(i for k in (0, 3, 1, 4, 2, 5) for i in groups[k]))
+    live = sum(carry)
+    outs_order = (
+        *range(num_carry),
+        *range(n_out, n_out + live),
+        *range(num_carry, n_out),
+        *range(n_out + live, n_out + sum(want)),
+    )
+    program = select_outputs(program, [program.jaxpr.outvars[i] for i in outs_order])
+    given, start, read = masks.parts(primals, *sizes)
+    const_tangents, start_tangents, read_tangents = masks.parts(tangents, *sizes)
+    begin = [instantiate(t) for t, c in zip(start_tangents, carry, strict=True) if c]
+    outs = run_scan(
+        program,
+        [*given, *masks.live(const_tangents)],
+        [*start, *begin],
+        [*read, *masks.live(read_tangents)],
+        length,
+        reverse,
+    )
+    out, out_t, ys, ys_t = masks.parts(outs, num_carry, live, n_out - num_carry)
+    avals = _scan_abstract(jaxpr=jaxpr, length=length, num_carry=num_carry)
+    return [*out, *ys], masks.spread(want, [*out_t, *ys_t], masks.zeros(avals))
+
+
+def _scan_batch(
+    args: Sequence[Any], dims: Sequence[int | None], size: int, *, jaxpr: ClosedJaxpr, length: int, reverse: bool,
+    num_consts: int, num_carry: int,
+) -> Any:  # fmt: skip
+    consts, carry, xs = masks.parts([d is not None for d in dims], num_consts, num_carry)
+    mapped, none = tuple(carry), (False,) * (len(jaxpr.out_avals) - num_carry)
+    while True:
+        body, out = batched(jaxpr, size, (*consts, *mapped, *xs), (*mapped, *none), "scan")
+        if out[:num_carry] == mapped:
+            break
+        mapped = out[:num_carry]
+    given, start, read = masks.parts(list(zip(args, dims, strict=True)), num_consts, num_carry)
+    given = [x if d is None else at_front(x, d, size) for x, d in given]
+    start = [at_front(x, d, size) if m else x for (x, d), m in zip(start, mapped, strict=True)]
+    read = [x if d is None else move_axis(x, d, 1) for x, d in read]  # the axis of the turns stays first
+    outs = run_scan(body, given, start, read, length, reverse)
+    return outs, [(0 if k < num_carry else 1) if m else None for k, m in enumerate(out)]
+
+
+def _linearize_scan(
+    nonzero: Mask, *primals: Any, jaxpr: ClosedJaxpr, length: int, reverse: bool, num_consts: int, num_carry: int
+) -> Any:
+    sizes = num_consts, num_carry
+    consts, carry, xs = (tuple(m) for m in masks.parts(nonzero, *sizes))
+    carry = carried_tangents(jaxpr, consts, carry, xs, "scan")
+    split, n_out = linearize_program(jaxpr, (*consts, *carry, *xs), "scan"), len(jaxpr.out_avals)
+    want = (*carry, *split.nonzero_out[num_carry:])
+    linear = with_zeros(split.linear, 0, split.nonzero_out, want, tuple(jaxpr.out_avals), "jvp(scan)")
+
+    # A residual is an operand of all turns, an array that the scan reads, or stacked by the scan.
+    inputs, results = split.forward.jaxpr.invars, list(split.forward.jaxpr.outvars)
+    stacked: dict[Any, int] = {v: k for k, v in reversed(list(enumerate(results))) if k >= num_carry}
+    fixed: list[tuple[int, int]] = []  # number among the residuals, operand
+    moving: list[tuple[int, int]] = []  # number among the residuals; an operand, or below 0 a stack
+    for number, (where, i) in enumerate(split.residuals):
+        if where == 0 and i < num_consts:
+            fixed.append((number, i))
+        elif where == 0 and i >= num_consts + num_carry:
+            moving.append((number, i))
+        else:
+            v = inputs[i] if where == 0 else split.forward.jaxpr.outvars[i]
+            if v not in stacked:
+                stacked[v] = len(results)
+                results.append(v)
+            moving.append((number, -stacked[v]))
+    given, start, read = masks.parts(primals, *sizes)
+    outs = run_scan(select_outputs(split.forward, results), given, start, read, length, reverse)
+    kept = [outs[-i] if i < 0 else primals[i] for _, i in moving]
+
+    at = len(split.residuals)
+    t_consts, t_carry, t_xs = masks.parts(range(at, len(linear.in_avals)), sum(consts), sum(carry))
+    order = (*(k for k, _ in fixed), *t_consts, *t_carry, *(k for k, _ in moving), *t_xs)
+    turn, known = reordered(linear, order), [primals[i] for _, i in fixed]
+
+    def linear_part(*tangents: Any) -> list[Any]:
+        live = iter(tangents)
+        of_consts = [next(live) for m in consts if m]
+        begun = [next(live) if nonzero[num_consts + k] else None for k in range(num_carry)]
+        begin = [
+            instantiate(Zero(get_aval(x).strip_weak())) if t is None else t
+            for x, t, c in zip(start, begun, carry, strict=True)
+            if c
+        ]
+        return run_scan(turn, [*known, *of_consts], begin, [*kept, *live], length, reverse)
+
+    return outs[:n_out], want, linear_part
+
+
+def _accumulate(
+    cts: Sequence[Any], held: Sequence[Any], *operands: Any, jaxpr: ClosedJaxpr, length: int, reverse: bool,
+    num_consts: int, num_carry: int,
+) -> list[Any]:  # fmt: skip
+    """From the last turn to the first; it carries the cotangents of what is carried and of what all turns read."""
+    sizes = num_consts, num_carry
+    consts, carry, xs = masks.parts(operands, *sizes)
+    linear = tuple(isinstance(x, LinearOperand) for x in operands)
+    const_linear, _, xs_linear = masks.parts(linear, *sizes)
+    ct_carry, ct_ys = masks.parts(cts, num_carry)
+    live_ys = masks.nonzero(ct_ys)
+    avals = jaxpr.in_avals
+    mask = (*const_linear, *[True] * num_carry, *xs_linear)
+
+    known_consts = [x for x, m in zip(consts, const_linear, strict=True) if not m]
+    known_xs = [x for x, m in zip(xs, xs_linear, strict=True) if not m]
+    totals: dict[int, Any] = {id(x): h for x, h in zip(operands, held, strict=True) if isinstance(x, LinearOperand)}
+    begin, continued = [], set()
+    for x, aval, m in zip(consts, avals, const_linear, strict=False):
+        if m:  # one variable gathers one total: the first of several operands goes on with it
+            before = totals[id(x)] if id(x) not in continued else Zero(aval)
+            continued.add(id(x))
+            begin.append(nothing_yet(aval) if isinstance(before, Zero) else before)
+
+    def turn(*args: Any) -> tuple[list[Any], None]:
+        known, gathered, after, slices, ys = masks.parts(args, len(known_consts), len(begin), num_carry, len(known_xs))
+        outs = [*after, *masks.spread(live_ys, ys, lambda k: Zero(jaxpr.out_avals[num_carry + k].strip_weak()))]
+        values = iter([*known, *slices])
+        given = [None if m else next(values) for m in mask]
+        totals_in = iter(gathered)
+        before = [next(totals_in) if k < num_consts and m else Zero(a.strip_weak()) if m else None
+                  for k, (m, a) in enumerate(zip(mask, avals, strict=True))]  # fmt: skip
+        new = [instantiate(x) for x in transposed(jaxpr, mask, given, outs, before)]
+        return new, None
+
+    slices = [a for a, m in zip(avals[sum(sizes) :], xs_linear, strict=True) if not m]
+    ys_avals = [a.strip_weak() for a, nz in zip(jaxpr.out_avals[num_carry:], live_ys, strict=True) if nz]
+    carry_avals = [a.strip_weak() for a in avals[num_consts : sum(sizes)]]
+    in_avals = [*(get_aval(x) for x in known_consts), *(get_aval(x) for x in begin), *carry_avals, *slices, *ys_avals]
+    body, _ = trace_to_jaxpr(turn, in_avals, "scan", "grad transposes")
+    start = [*begin, *(instantiate(ct) for ct in ct_carry)]
+    outs = iter(run_scan(body, known_consts, start, [*known_xs, *masks.live(ct_ys)], length, not reverse))
+
+    seen: set[int] = set()
+    for k, (x, m) in enumerate(zip(operands, mask, strict=True)):
+        if not m:
+            continue
+        ct = next(outs)
+        if id(x) not in totals:  # carried, but no linear operand
+            continue
+        total = totals[id(x)]
+        continues = k < num_consts and id(x) not in seen
+        totals[id(x)] = ct if continues or isinstance(total, Zero) else add_cotangents(total, ct)
+        seen.add(id(x))
+    return [totals.get(id(x)) if m else None for x, m in zip(operands, linear, strict=True)]
+
+
+def _scan_transpose(cts: Sequence[Any], *operands: Any, **params: Any) -> list[Any]:
+    return _accumulate(
+        cts, [Zero(x.aval) if isinstance(x, LinearOperand) else None for x in operands], *operands, **params
+    )
+
+
+scan_p = register(
+    Primitive(
+        name="scan",
+        family=Family.CONTROL,
+        abstract=_scan_abstract,
+        jvp=_scan_jvp,
+        batch=_scan_batch,
+        transpose=_scan_transpose,
+        multiple_results=True,
+        doc="A program for each element of arrays along their first axis, which hands values on from one to the next.",
+    )
+)
+linearize_rules[scan_p] = _linearize_scan
+accumulating_rules[scan_p] = _accumulate
