@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import re
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy as np
 
 from tests.numba_cuda.fake_streams import FakeStreams, Stream, put
 from volta.emit.cache import DiskCache
+from volta.numba_cuda import turns
 from volta.numba_cuda.device import cuda_api, driver
 from volta.numba_cuda.device import graph as graphs
 from volta.numba_cuda.host.host import HostModule, Range
@@ -50,6 +51,8 @@ class FakeDriver(FakeStreams):
         self.pinned: dict[int, np.ndarray] = {}
         self.sources: dict[str, KernelSource] = {}
         self.violations: list[Any] = []
+        self._bodies: list[Any] = []
+        self.conditions: dict[int, bool] = {}  # of a graph's nodes, by their handles
         self.priorities: dict[int, int] = {}  # of a graph's kernels, by their number of blocks
         self.lock = threading.RLock()
         self.functions = self._functions()
@@ -239,6 +242,11 @@ class FakeDriver(FakeStreams):
         if not gx or tx > 1024 or shared > limit[0]:
             return 1
         (value,) = (ctypes.c_void_p * 1).from_address(params)
+        if name == turns.TURN.name:  # it has a second param, the condition
+            (at,) = (ctypes.c_void_p * 1).from_address(params + 8)
+            condition = ctypes.c_uint64.from_address(at).value
+            words = np.ctypeslib.as_array((ctypes.c_int64 * 6).from_address(ctypes.c_uint64.from_address(value).value))
+            return self.push(stream, lambda: self.conditions.update({condition: turns.holds(words)}) or 0)
         by_value = re.search(r"_v(\d+)$", name)
         if by_value:  # the args are read now
             kept = (ctypes.c_int64 * int(by_value[1])).from_buffer_copy(ctypes.string_at(value, 8 * int(by_value[1])))
@@ -252,7 +260,7 @@ class FakeDriver(FakeStreams):
         if not self.run_kernels:
             return 0
         if name not in _compiled:
-            fresh = [s for s in self.sources.values() if s.name not in _compiled]
+            fresh = [s for s in self.sources.values() if s.name not in _compiled and s is not turns.TURN]
             _compiled.update(dict.fromkeys((s.name for s in fresh), HostModule(fresh)))
         ranges = [Range(f"{a:#x}", a, n, READ | WRITE) for a, (_, n, _) in self.allocations.items()]
         ranges.append(Range("args", ctypes.addressof(args), ctypes.sizeof(args), READ))
@@ -278,6 +286,31 @@ class FakeDriver(FakeStreams):
         self.objects[graph].append((made, earlier, *work))
         return code or put(out, made) or 0
 
+    def cuGraphConditionalHandleCreate(self, out: int, graph: int, context: int, first: int, flags: int) -> int:
+        handle = self.new_handle(None)
+        self.conditions[handle] = bool(first)
+        return put(out, handle, ctypes.c_uint64) or 0
+
+    def cuGraphAddNode(self, out: int, graph: int, before: int, count: int, params: int) -> int:
+        """A node that runs a graph of its own on a condition."""
+        node = graphs._Condition.from_address(params)
+        if node.kind != 13 or node.size != 1 or node.handle not in self.conditions:
+            return 1
+        earlier, made, body = list((ctypes.c_void_p * count).from_address(before)), self.new_handle(None), []
+        self._bodies.append((ctypes.c_void_p * 1)(self.new_handle(body)))
+        node.graphs = ctypes.cast(self._bodies[-1], ctypes.POINTER(ctypes.c_void_p))
+        handle, repeats = int(node.handle), bool(node.repeats)
+
+        def run() -> int:
+            while self.conditions[handle]:
+                self._launch(body, lambda work: work())
+                if not repeats:
+                    break
+            return 0
+
+        self.objects[graph].append((made, earlier, run))
+        return put(out, made) or 0
+
     def cuGraphKernelNodeSetAttribute(self, node: int, attribute: int, value: int) -> int:
         if attribute != 8 or node not in self.objects:  # the priority
             return 1
@@ -290,14 +323,17 @@ class FakeDriver(FakeStreams):
         return put(out, self.new_handle(list(self.objects[graph]))) or 0
 
     def cuGraphLaunch(self, graph: int, stream: int) -> int:
+        self._launch(self.objects[graph], lambda work: self.push(stream, work))
+        return 0
+
+    def _launch(self, graph: Sequence[Any], push: Callable[[Any], Any]) -> None:
         """The last node that may run comes next: what relies on the order in which they were added goes wrong."""
-        left, done = list(self.objects[graph]), set()
+        left, done = list(graph), set()
         while left:
             node, _, work = found = [x for x in left if done.issuperset(x[1])][-1]
             left.remove(found)
             done.add(node)
-            self.push(stream, work)
-        return 0
+            push(work)
 
     def cuGraphExecDestroy(self, graph: int) -> int:
         del self.objects[graph]

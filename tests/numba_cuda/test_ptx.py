@@ -11,7 +11,7 @@ import pytest
 import volta
 import volta.numpy as vnp
 from tests.sampling import sampled
-from volta import nn
+from volta import lax, nn
 from volta.core.avals import ShapedArray
 from volta.core.ir import ClosedJaxpr, Eqn, Jaxpr, Var
 from volta.numba_cuda import kernels
@@ -73,6 +73,8 @@ SAMPLES = {
     "few updates": (lambda x, i, y: x.at[i].set(y), zeros(50, 96), zeros(2, dtype="int32"), zeros(2, 96)),
     "scan": (lambda x: vnp.cumsum(x, 1), zeros(9, 600)),
     "sort": (lambda x: vnp.sort(x, 0), zeros(30, 20)),
+    "loop": (lambda x: lax.while_loop(lambda x: x[0] < 9, lambda x: x * 2 + 1, x), zeros(300)),
+    "choice": (lambda x: lax.cond(x[0] < 9, lambda x: x * 2, lambda x: x + 1, x), zeros(300)),
     "attention": (total(lambda x: nn.dot_product_attention(x, x, x)), zeros(2, 200, 4, 16)),
 }
 
@@ -83,7 +85,7 @@ def plan_of(name):
 
 
 def test_the_samples_have_every_class_of_kernels():
-    seen = {kernel_class(kernel) for name in SAMPLES for call in plan_of(name).calls for kernel in call.kernels()}
+    seen = {kernel_class(kernel) for name in SAMPLES for call in plan_of(name).all_calls() for kernel in call.kernels()}
     launched = {x.source.text for name in SAMPLES for x in kernels.launches_of(plan_of(name))}
     assert any(text.startswith("combine") for text in launched)
     assert seen | {"combine"} == set(kernels.KERNEL_CLASSES)

@@ -25,7 +25,7 @@ import numpy as np
 from volta.core import contract
 from volta.core.errors import DeviceError, VoltaError
 from volta.runtime import devices
-from volta.verify import checks, laws, levels, memory, model, parity, variants
+from volta.verify import checks, laws, levels, loops, memory, model, parity, variants
 from volta.version import __version__
 
 SUITES: dict[str, checks.Suite] = {
@@ -35,6 +35,7 @@ SUITES: dict[str, checks.Suite] = {
     "products": parity.products,
     "indexing": parity.indexing,
     "attention": parity.attention,
+    "loops": loops.loops,
     "laws": laws.laws,
     "variants": variants.variants,
     "levels": levels.levels,

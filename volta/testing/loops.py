@@ -17,7 +17,8 @@ from volta.ops.lax import dynamic_update_slice, sort
 class LoopProgram:
     """A function with loops or choices, the same written out, and arguments for both.
 
-    ``args`` are those of float32 that may be differentiated first. ``differentiable``: in reverse too.
+    ``differentiable``: in reverse too, in the arguments of float32. ``known``: what is written out can be traced, as it
+    needs no argument's value.
     """
 
     name: str
@@ -25,6 +26,7 @@ class LoopProgram:
     written_out: Callable[..., Any]
     args: tuple[Any, ...]
     differentiable: bool = True
+    known: bool = True
 
 
 def _normal(*shape: int, seed: int = 0) -> np.ndarray:
@@ -130,6 +132,7 @@ def loop_programs() -> tuple[LoopProgram, ...]:
             lambda x, y, i: lax.switch(i, _BRANCHES, x, y),
             lambda x, y, i: _BRANCHES[min(max(int(i), 0), 2)](x, y),
             (_normal(7), _normal(7, seed=1), np.int32(i)),
+            known=False,
         )
         for i in (-1, 0, 1, 2, 9)
     )
@@ -163,6 +166,6 @@ def loop_programs() -> tuple[LoopProgram, ...]:
             lambda x: (x[0], x[:0]),
             (xs,),
         ),
-        LoopProgram("sorting", _sorting, _sorting_written_out, (_normal(50), np.int32(4)), differentiable=False),
+        LoopProgram("sorting", _sorting, _sorting_written_out, (_normal(50), np.int32(4)), False, known=False),
         *choices,
     )  # fmt: skip

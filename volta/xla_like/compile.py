@@ -103,7 +103,8 @@ class _Build:
         fuser, groups = fuse(lowered, self.options.fusion)
         if self.options.fusion and self.options.recompute:
             recompute(fuser, groups, lowered)
-        groups = schedule(groups, lowered.outputs)
+        pairs = zip(lowered.inputs[-carried:], lowered.outputs[-carried:], strict=True) if carried else ()
+        groups = schedule(groups, lowered.outputs, tuple(pairs))
         return _assemble(lowered, groups, name, donated, self, out_avals, carried or 0)
 
     def nested(self, program: ClosedJaxpr, carried: int) -> ExecutionPlan:

@@ -15,6 +15,7 @@ from volta.ops.primitive import Family
 from volta.xla_like.control import lower_cond, lower_scan, lower_while
 from volta.xla_like.kernels import fill_value, highest, lowest
 from volta.xla_like.nodes import Const, Iota, Lowered, Node, Operand, Ref, Val
+from volta.xla_like.passes import inline_calls
 from volta.xla_like.views import Ints, View, prod, row_major
 
 Prepare = Callable[[ClosedJaxpr], ClosedJaxpr]
@@ -28,7 +29,7 @@ def _view_of(operand: Operand, view: View) -> Operand:
 class Lowering:
     """Builds the nodes of one flat (call-free) program."""
 
-    def __init__(self, prepare: Prepare) -> None:
+    def __init__(self, prepare: Prepare = inline_calls) -> None:
         self.nodes: list[Node] = []
         self._prepare = prepare
         self.env: dict[Var, Operand] = {}
@@ -361,10 +362,11 @@ REDUCTION_OF_NOTHING = {
 }
 
 
-def lower_to_nodes(jaxpr: Jaxpr, prepare: Prepare, own_results: bool = False) -> Lowered:
+def lower_to_nodes(jaxpr: Jaxpr, prepare: Prepare = inline_calls, own_results: bool = False) -> Lowered:
     """Lower a flat program; every result is a whole Val (a result that is an input stays that input).
 
-    With ``own_results`` each result has a Val of its own, which is no input and no other result.
+    ``prepare`` is for programs that equations carry. With ``own_results`` each result has a Val of its own, which is no
+    input and no other result.
     """
     low = Lowering(prepare)
     consts = tuple(low.bind_input(v, f"const{i}") for i, v in enumerate(jaxpr.constvars))

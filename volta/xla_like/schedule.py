@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 
 from volta.xla_like.fusion import Group
 from volta.xla_like.nodes import Ref, Val
 
 
-def schedule(groups: list[Group], outputs: tuple[Val, ...]) -> list[Group]:
+def schedule(groups: list[Group], outputs: tuple[Val, ...], carried: Sequence[tuple[Val, Val]] = ()) -> list[Group]:
     """Order groups by list scheduling; ties keep the program's order. Depends on the program alone.
 
     At each step, of the groups whose operands are computed, the one that changes live memory least runs next: bytes it
-    allocates less bytes of operands that it is the last to read.
+    allocates less bytes of operands that it is the last to read. Of ``carried`` pairs the second takes over the memory
+    of the first: where that can be, it is computed when all others have read the first.
     """
     home = {val: g for g in groups for n in g.nodes for val in n.outputs}
     position = {g.index: i for i, g in enumerate(groups)}
     reads: dict[int, list[Val]] = {}
     waits: dict[int, int] = {}
+    needed: dict[int, dict[int, None]] = {}
     remaining: dict[Val, dict[int, None]] = {}  # who has yet to read it
     users: dict[int, list[int]] = {g.index: [] for g in groups}
     for g in groups:
@@ -32,11 +35,16 @@ def schedule(groups: list[Group], outputs: tuple[Val, ...]) -> list[Group]:
                     if x.val in home and home[x.val] is not g:
                         vals[x.val] = None
         reads[g.index] = list(vals)
-        waits[g.index] = len(needs)
+        needed[g.index] = needs
         for v in vals:
             remaining.setdefault(v, {})[g.index] = None
+    for before, after in carried:
+        if after in home:
+            _wait_for_readers(groups, home[after], before, needed)
+    for index, needs in needed.items():
+        waits[index] = len(needs)
         for n in needs:
-            users[n].append(g.index)
+            users[n].append(index)
     kept = dict.fromkeys(outputs)
     by_index = {g.index: g for g in groups}
     makes = {
@@ -67,3 +75,15 @@ def schedule(groups: list[Group], outputs: tuple[Val, ...]) -> list[Group]:
             if waits[u] == 0:
                 heapq.heappush(ready, (change[u], position[u], u))
     return order
+
+
+def _wait_for_readers(groups: list[Group], writer: Group, val: Val, needed: dict[int, dict[int, None]]) -> None:
+    """Let a group wait for all that read a value, but for those that wait for it."""
+    later, found = {writer.index}, True
+    while found:
+        more = {i for i, needs in needed.items() if i not in later and not later.isdisjoint(needs)}
+        found = bool(more)
+        later |= more
+    for g in groups:
+        if g.index not in later and any(isinstance(x, Ref) and x.val is val for n in g.nodes for x in n.operands):
+            needed[writer.index][g.index] = None

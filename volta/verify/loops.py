@@ -1,0 +1,37 @@
+"""Loops and choices, compiled, against the CPU's bits and against the same written out in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+import volta.numpy as vnp
+from volta.api.autodiff import grad
+from volta.core import pytrees
+from volta.testing.loops import loop_programs
+from volta.verify.checks import Check, Named, Setting, compare, on_device, same
+
+
+def loops(setting: Setting) -> Iterator[Check]:
+    """Each program forwards and, where it has them, its gradients; then what it is written out."""
+    programs = loop_programs()
+
+    def found() -> Iterator[Named]:
+        for p in programs:
+            yield p.name, p.f, p.args
+            if p.differentiable:
+                numbers = tuple(i for i, x in enumerate(p.args) if np.asarray(x).dtype == np.float32)
+                yield f"{p.name}: gradients", grad(_total(p.f), numbers), p.args
+
+    yield from compare(setting, found())
+    for p in programs:
+        if p.known:
+            want = on_device(p.written_out, p.args, setting.device)
+            yield same(f"{p.name}: written out", on_device(p.f, p.args, setting.device), want)
+
+
+def _total(f: Callable[..., Any]) -> Callable[..., Any]:
+    """A scalar that all results of ``f`` reach."""
+    return lambda *args: sum((x * vnp.cos(x)).sum() for x in pytrees.leaves(f(*args)))
