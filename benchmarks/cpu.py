@@ -166,6 +166,24 @@ def attention(bench: Bench) -> None:
                 bench.time("attention", name, make)
 
 
+def control(bench: Bench) -> None:
+    """Compiled loops: turns of almost nothing, and a recurrent network."""
+    import control_flow
+    import numpy as np
+    import programs
+
+    for name, program, shapes in control_flow.PROGRAMS[:3]:
+        data = [np.random.RandomState(i).randn(*shape).astype("f4") for i, shape in enumerate(shapes)]
+
+        def make(fw: Any, program: Any = program, data: Any = data) -> Any:
+            if fw.lax is None:
+                return None
+            f, operands = fw.jit(program(fw)), fw.arrays(data)
+            return lambda: programs.wait(f(*operands))
+
+        bench.time("control", name, make)
+
+
 def _configs(bench: Bench) -> dict[str, Any]:
     import programs
 
@@ -263,7 +281,7 @@ def memory(bench: Bench) -> None:
         bench.add("peak bytes of the step", name, "bytes", values, **facts)
 
 
-SECTIONS = {f.__name__: f for f in (call, array, matmul, attention, step, compile, memory)}
+SECTIONS = {f.__name__: f for f in (call, array, matmul, attention, control, step, compile, memory)}
 
 
 def main() -> None:

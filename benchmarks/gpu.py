@@ -27,6 +27,7 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # contenders sh
 import numpy as np  # noqa: E402
 
 from benchmarks import (  # noqa: E402
+    control_flow,
     cuda_attention,
     cuda_epilogues,
     cuda_functions,
@@ -192,6 +193,20 @@ def group_indexing() -> Iterator[Row]:
     ours, theirs = (k.jit(lambda t, u, i: t.at[i].add(u)) for k in (volta, jax))
     seconds = turns({"volta": partial(ours, *v), "jax": partial(theirs, *j)}, ready)
     yield {"name": "scatter-add of 8192 rows of 768 into 50304", "seconds": seconds}
+
+
+def group_control() -> Iterator[Row]:
+    """Compiled loops: turns of almost nothing, and recurrent networks."""
+    import jax
+
+    import volta
+
+    jax.config.update("jax_default_matmul_precision", "highest")
+    for name, make, shapes in control_flow.PROGRAMS:
+        args = [draw(*shape, seed=i) for i, shape in enumerate(shapes)]
+        v, j = volta_on(*args), jax_on(*args)
+        ours, theirs = volta.jit(make(programs.volta())), jax.jit(make(programs.jax()))
+        yield {"name": name, "seconds": turns({"volta": partial(ours, *v), "jax": partial(theirs, *j)}, ready)}
 
 
 def group_attention() -> Iterator[Row]:

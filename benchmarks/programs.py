@@ -29,6 +29,7 @@ class Framework:
     vmap: Callable[..., Any] | None = None
     grad: Callable[..., Any] | None = None
     value_and_grad: Callable[..., Any] | None = None
+    lax: Any = None  # its namespace of loops
 
     def arrays(self, tree: Tree) -> Tree:
         return map_tree(self.array, tree)
@@ -80,6 +81,7 @@ def volta() -> Framework:
         vmap=volta.vmap,
         grad=volta.grad,
         value_and_grad=volta.value_and_grad,
+        lax=volta.lax,
     )
 
 
@@ -99,6 +101,7 @@ def jax() -> Framework:
         vmap=jax.vmap,
         grad=jax.grad,
         value_and_grad=jax.value_and_grad,
+        lax=jax.lax,
     )
 
 

@@ -113,7 +113,8 @@ def scan(
         xs: arrays with one length along axis 0, or None.
         length: how many turns; needed only where ``xs`` has no arrays.
         reverse: from the last element to the first; each result has the place of its element.
-        unroll: taken for JAX's sake; it has no effect.
+        unroll: how many turns may run between two looks at how far the scan is (True: all); where turns are short,
+            more of them are faster. It changes no bit.
 
     Returns:
         What is carried after the last turn, and the results stacked along a new axis 0.
@@ -151,7 +152,10 @@ def scan(
         return traced, traced.program.out_avals[: carried[0].num_leaves], carried[0]
 
     traced, start = _settled(name, start, carry_tree, trace)
-    outs = run_scan(traced.program, [], start, read, n, reverse)
+    together = n if unroll is True else 1 if unroll is False else operator.index(unroll)
+    if together < 1:
+        raise ShapeError(at_user_line(f"{name}: unroll must be at least 1, got {unroll}"))
+    outs = run_scan(traced.program, [], start, read, length=n, reverse=bool(reverse), unroll=together)
     k = len(start)
     return pytrees.unflatten(carry_tree, outs[:k]), pytrees.unflatten(ys_tree[0], outs[k:])
 
@@ -254,7 +258,7 @@ def fori_loop(
     """``for i in range(lower, upper): value = body_fun(i, value)``.
 
     With bounds that are known when it is traced it is a :func:`scan`, which ``volta.grad`` differentiates; otherwise a
-    :func:`while_loop`. ``unroll`` is taken for JAX's sake; it has no effect.
+    :func:`while_loop`. ``unroll`` is that of a scan.
 
     >>> lax.fori_loop(0, 5, lambda i, x: x + i, np.int32(0))
     Array(10, dtype=int32)
@@ -278,7 +282,7 @@ def fori_loop(
             return (lax.add(i, 1), body_fun(i, value)), None
 
         turn.__name__ = name_of(body_fun)
-        return scan(turn, (first, init_val), None, count)[0][1]
+        return scan(turn, (first, init_val), None, count, unroll=unroll or 1)[0][1]
     end = lax.convert_element_type(upper, strong[0])
 
     def step(carry: Any) -> Any:

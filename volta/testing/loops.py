@@ -138,6 +138,7 @@ def loop_programs() -> tuple[LoopProgram, ...]:
     )
     return (
         LoopProgram("recurrent", _recurrent(lax.scan), _recurrent(written_scan), _RECURRENT),
+        LoopProgram("recurrent by threes", _recurrent(lax.scan, unroll=4), _recurrent(written_scan), _RECURRENT),
         LoopProgram(
             "recurrent backwards",
             _recurrent(lax.scan, reverse=True),

@@ -37,14 +37,16 @@ from volta.trace.transpose import accumulating_rules, add_cotangents
 
 
 def run_scan(
-    body: ClosedJaxpr, consts: Sequence[Any], carry: Sequence[Any], xs: Sequence[Any], length: int, reverse: bool
+    body: ClosedJaxpr, consts: Sequence[Any], carry: Sequence[Any], xs: Sequence[Any], **turns: Any
 ) -> list[Any]:
-    """Bind a scan; what the program has as constants become operands."""
+    """Bind a scan; what the program has as constants become operands.
+
+    ``turns``: their number (``length``), whether from the last to the first (``reverse``), and how many may run between
+    two looks at how far the scan is (``unroll``).
+    """
     body, more = opened(body)
-    return scan_p.bind(
-        *more, *consts, *carry, *xs, jaxpr=body, length=length, reverse=reverse, num_consts=len(more) + len(consts),
-        num_carry=len(carry),
-    )  # fmt: skip
+    given = [*more, *consts]
+    return scan_p.bind(*given, *carry, *xs, jaxpr=body, num_consts=len(given), num_carry=len(carry), **turns)
 
 
 def _scan_abstract(
@@ -55,8 +57,8 @@ def _scan_abstract(
 
 
 def _scan_jvp(
-    primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: ClosedJaxpr, length: int, reverse: bool,
-    num_consts: int, num_carry: int,
+    primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: ClosedJaxpr, num_consts: int,
+    num_carry: int, **turns: Any,
 ) -> Any:  # fmt: skip
     sizes = num_consts, num_carry
     consts, carry, xs = (tuple(m) for m in masks.parts(masks.nonzero(tangents), *sizes))
@@ -84,17 +86,16 @@ def _scan_jvp(
         [*given, *masks.live(const_tangents)],
         [*start, *begin],
         [*read, *masks.live(read_tangents)],
-        length,
-        reverse,
+        **turns,
     )
     out, out_t, ys, ys_t = masks.parts(outs, num_carry, live, n_out - num_carry)
-    avals = _scan_abstract(jaxpr=jaxpr, length=length, num_carry=num_carry)
+    avals = _scan_abstract(jaxpr=jaxpr, num_carry=num_carry, **turns)
     return [*out, *ys], masks.spread(want, [*out_t, *ys_t], masks.zeros(avals))
 
 
 def _scan_batch(
-    args: Sequence[Any], dims: Sequence[int | None], size: int, *, jaxpr: ClosedJaxpr, length: int, reverse: bool,
-    num_consts: int, num_carry: int,
+    args: Sequence[Any], dims: Sequence[int | None], size: int, *, jaxpr: ClosedJaxpr, num_consts: int,
+    num_carry: int, **turns: Any,
 ) -> Any:  # fmt: skip
     consts, carry, xs = masks.parts([d is not None for d in dims], num_consts, num_carry)
     mapped, none = tuple(carry), (False,) * (len(jaxpr.out_avals) - num_carry)
@@ -107,12 +108,12 @@ def _scan_batch(
     given = [x if d is None else at_front(x, d, size) for x, d in given]
     start = [at_front(x, d, size) if m else x for (x, d), m in zip(start, mapped, strict=True)]
     read = [x if d is None else move_axis(x, d, 1) for x, d in read]  # the axis of the turns stays first
-    outs = run_scan(body, given, start, read, length, reverse)
+    outs = run_scan(body, given, start, read, **turns)
     return outs, [(0 if k < num_carry else 1) if m else None for k, m in enumerate(out)]
 
 
 def _linearize_scan(
-    nonzero: Mask, *primals: Any, jaxpr: ClosedJaxpr, length: int, reverse: bool, num_consts: int, num_carry: int
+    nonzero: Mask, *primals: Any, jaxpr: ClosedJaxpr, num_consts: int, num_carry: int, **turns: Any
 ) -> Any:
     sizes = num_consts, num_carry
     consts, carry, xs = (tuple(m) for m in masks.parts(nonzero, *sizes))
@@ -138,7 +139,7 @@ def _linearize_scan(
                 results.append(v)
             moving.append((number, -stacked[v]))
     given, start, read = masks.parts(primals, *sizes)
-    outs = run_scan(select_outputs(split.forward, results), given, start, read, length, reverse)
+    outs = run_scan(select_outputs(split.forward, results), given, start, read, **turns)
     kept = [outs[-i] if i < 0 else primals[i] for _, i in moving]
 
     at = len(split.residuals)
@@ -155,14 +156,14 @@ def _linearize_scan(
             for x, t, c in zip(start, begun, carry, strict=True)
             if c
         ]
-        return run_scan(turn, [*known, *of_consts], begin, [*kept, *live], length, reverse)
+        return run_scan(turn, [*known, *of_consts], begin, [*kept, *live], **turns)
 
     return outs[:n_out], want, linear_part
 
 
 def _accumulate(
-    cts: Sequence[Any], held: Sequence[Any], *operands: Any, jaxpr: ClosedJaxpr, length: int, reverse: bool,
-    num_consts: int, num_carry: int,
+    cts: Sequence[Any], held: Sequence[Any], *operands: Any, jaxpr: ClosedJaxpr, num_consts: int,
+    num_carry: int, reverse: bool, **turns: Any,
 ) -> list[Any]:  # fmt: skip
     """From the last turn to the first; it carries the cotangents of what is carried and of what all turns read."""
     sizes = num_consts, num_carry
@@ -201,7 +202,7 @@ def _accumulate(
     in_avals = [*(get_aval(x) for x in known_consts), *(get_aval(x) for x in begin), *carry_avals, *slices, *ys_avals]
     body, _ = trace_to_jaxpr(turn, in_avals, "scan", "grad transposes")
     start = [*begin, *(instantiate(ct) for ct in ct_carry)]
-    outs = iter(run_scan(body, known_consts, start, [*known_xs, *masks.live(ct_ys)], length, not reverse))
+    outs = iter(run_scan(body, known_consts, start, [*known_xs, *masks.live(ct_ys)], reverse=not reverse, **turns))
 
     seen: set[int] = set()
     for k, (x, m) in enumerate(zip(operands, mask, strict=True)):

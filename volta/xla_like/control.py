@@ -69,17 +69,23 @@ def lower_scan(low: Lowering, eqn: Eqn, operands: list[Operand], avals: list[Sha
     turn_consts, turn_xs, (number,), values, stacks = (
         [next(inputs) for _ in range(k)] for k in (n_consts, len(xs), 1, n_carry, len(avals) - n_carry)
     )
-    slices = [turn.part(x, number) for x in turn_xs]
-    results = turn.call(body, [*turn_consts, *values, *slices])
-    stacked = [turn.replace_part(s, y, number) for s, y in zip(stacks, results[n_carry:], strict=True)]
-    step, last = (-1, 0) if params["reverse"] else (1, n - 1)
-    following = turn.emit("add", number, _int32(step))
-    test = turn.emit("ne", number, _int32(last))
-    turn.flag = turn.emit("convert_element_type", test, new_dtype=dtypes.int32, weak_type=False)
-    program = turn.close([turn.flag, following, *results[:n_carry], *stacked])
+    step, end = (-1, -1) if params["reverse"] else (1, n)
+    for _ in range(_together(n, params["unroll"])):
+        slices = [turn.part(x, number) for x in turn_xs]
+        results = turn.call(body, [*turn_consts, *values, *slices])
+        values = results[:n_carry]
+        stacks = [turn.replace_part(s, y, number) for s, y in zip(stacks, results[n_carry:], strict=True)]
+        number = turn.emit("add", number, _int32(step))
+    turn.test("ne", number, _int32(end))
+    program = turn.close([turn.flag, number, *values, *stacks])
     start = _constant(n - 1 if params["reverse"] else 0)
     outs = _loop(low, _constant(1), [*consts, *xs], [start, *carried], program, [_INT32, *avals])
     return outs[1:]
+
+
+def _together(turns: int, unroll: int) -> int:
+    """How many turns run between two tests: the most, up to ``unroll``, that divide all turns."""
+    return next(k for k in range(min(turns, unroll), 0, -1) if turns % k == 0)
 
 
 def lower_cond(low: Lowering, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> Sequence[Val | Operand]:
@@ -132,6 +138,12 @@ class _Program:
 
     def call_to_flag(self, condition: ClosedJaxpr, inputs: Sequence[Atom]) -> None:
         (test,) = self.call(condition, inputs)
+        self._set(test)
+
+    def test(self, name: str, *inputs: Atom) -> None:
+        self._set(self.emit(name, *inputs))
+
+    def _set(self, test: Var) -> None:
         self.flag = self.emit("convert_element_type", test, new_dtype=dtypes.int32, weak_type=False)
 
     def part(self, x: Var, number: Atom) -> Atom:
@@ -143,7 +155,7 @@ class _Program:
         one = self.emit("dynamic_slice", x, *starts, slice_sizes=(1, *rest))
         return self.emit("reshape", one, new_sizes=tuple(rest))
 
-    def replace_part(self, stack: Var, y: Var, number: Atom) -> Atom:
+    def replace_part(self, stack: Var, y: Var, number: Atom) -> Var:
         """``stack`` with ``y`` at ``number``."""
         _, *rest = stack.aval.shape
         one = self.emit("reshape", y, new_sizes=(1, *rest))

@@ -197,6 +197,17 @@ class Lowering:
         starts = [operands[1 + d] for d in picked]
         return self._gather(table, table.view.strides, starts, terms, "", avals[0].shape, avals)
 
+    def _lower_dynamic_update_slice(self, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> Any:
+        """Where the update fills an axis, its start says nothing."""
+        x, update, *starts = operands
+        moving = tuple(d for d, (n, k) in enumerate(zip(x.view.shape, update.view.shape, strict=True)) if n != k)
+        read = [
+            x if isinstance(x, Const) else self.contiguous(x),
+            update if isinstance(update, Const) else self.stored(update),
+        ]
+        read += [self.contiguous(starts[d]) for d in moving]
+        return self.add(eqn.primitive.name, eqn.primitive.name, {"moving": moving}, read, avals[0].shape, avals)
+
     def _gather(
         self, table: Ref, strides: Ints, indices: Sequence[Operand], terms: tuple[tuple[int, int], ...], fill: str,
         shape: Ints, avals: list[ShapedArray],

@@ -275,11 +275,8 @@ def _dynamic_update_slice(node: Node, ctx: Context) -> list[KernelCall]:
     calls = copy_call(x, out.shape, buffer, out.dtype, strides, 0, ctx)
     if calls and isinstance(x, Ref):
         calls = [attrs.evolve(calls[0], inplace=((ctx.buffer_of(x.val), buffer),))]
-    moving = [
-        (s, strides[d], out.shape[d] - update.view.shape[d])
-        for d, s in enumerate(starts)
-        if out.shape[d] != update.view.shape[d]
-    ]
+    places = zip(node.params["moving"], starts, strict=True)
+    moving = [(s, strides[d], out.shape[d] - update.view.shape[d]) for d, s in places]
     return calls + copy_call(update, update.view.shape, buffer, out.dtype, strides, 0, ctx, moving)  # type: ignore[arg-type]
 
 
