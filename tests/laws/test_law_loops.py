@@ -5,7 +5,9 @@ import pytest
 
 import volta
 import volta.numpy as vnp
+from volta import lax
 from volta.core import pytrees
+from volta.numba_cpu import threads
 from volta.testing.host_grid import HostKernels, check_on_host
 from volta.testing.loops import loop_programs
 from volta.xla_like.compile import CompileOptions
@@ -124,3 +126,26 @@ def test_options_of_the_compiler_change_no_bit(name):
     for change in ({"fusion": False}, {"passes": False}, {"reuse_memory": False}, {"recompute": False}):
         with volta.execution_context(options=CompileOptions(**change)):
             same(want, volta.jit(p.f)(*args))
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_threads_that_run_a_loop_together(count):
+    rng = np.random.default_rng(0)
+    w, h, xs = (rng.standard_normal(s).astype(np.float32) for s in ((96, 96), (64, 96), (9, 64, 96)))
+
+    def f(w, h, xs):
+        step = lambda h, x: (vnp.tanh(h @ w * 0.1 + x), lax.cond(h.sum() > 0, vnp.sin, vnp.cos, h).sum())  # noqa: E731
+        h, ys = lax.scan(step, h, xs)
+        return lax.while_loop(lambda s: s[1] < 7, lambda s: (s[0] @ w, s[1] + 1), (h, 0))[0], ys
+
+    before = threads.get_num_threads()
+    try:
+        threads.set_num_threads(1)
+        want = volta.jit(f)(w, h, xs)
+        threads.set_num_threads(count)
+        runs = threads.parallel_runs()
+        for _ in range(20):
+            same(want, volta.jit(f)(w, h, xs))
+        assert count == 1 or threads.parallel_runs() > runs
+    finally:
+        threads.set_num_threads(before)

@@ -1,0 +1,76 @@
+"""Loops and choices on a device: one graph for all turns, other arguments, what a profile says, older drivers."""
+
+import numpy as np
+import pytest
+
+import volta
+import volta.numpy as vnp
+from volta import errors, lax
+from volta.numba_cuda.device.driver import counters
+from volta.numba_cuda.launches import every
+from volta.numba_cuda.turns import TURN
+from volta.runtime import devices
+from volta.testing.bits import assert_bits_equal
+from volta.testing.loops import loop_programs
+
+PROGRAMS = {p.name: p for p in loop_programs() if p.name in ("recurrent", "nested", "choosing", "newton", "switch 1")}
+
+
+def put(x):
+    return volta.device_put(x, "cuda")
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_loop_on_a_device_has_the_bits_of_the_cpu(gpu, name):
+    p = PROGRAMS[name]
+    f = volta.jit(p.f)
+    want = f(*p.args)
+    assert_bits_equal(f(*map(put, p.args)), want)
+
+
+def test_a_call_is_one_launch_whatever_its_turns(gpu):
+    f = volta.jit(lambda n, x: lax.fori_loop(0, n, lambda i, x: x * 1.5 + 1, x))
+    x = put(np.ones(100, np.float32))
+    f(put(np.int32(1)), x).block_until_ready()
+    for n in (0, 3, 40):
+        turns = put(np.int32(n))
+        before = counters.launches
+        got = f(turns, x)
+        assert counters.launches == before + 1
+        want = np.ones(100, np.float32)
+        for _ in range(n):
+            want = want * np.float32(1.5) + 1
+        assert_bits_equal(got, want)
+
+
+def test_arguments_at_other_addresses(gpu):
+    f = volta.jit(lambda x: lax.scan(lambda c, _: (vnp.cos(c), None), x, None, 3)[0])
+    inputs = [put(np.full(10, k, np.float32)) for k in range(5)]
+    for x in (*inputs, *inputs):
+        assert_bits_equal(f(x), f(volta.device_get(x)))
+
+
+def test_a_plan_lists_and_a_profile_times_a_loop(gpu):
+    f, x = (
+        volta.jit(lambda x: lax.while_loop(lambda x: x[0] < 9, lambda x: x * 2 + 1, x) - 1),
+        put(np.ones(300, np.float32)),
+    )
+    want = f(x)
+    with volta.default_device("cuda"):
+        plan = f.lower(x).compile().plan
+    assert "    launch 0: " in plan.as_text() and len(list(every(plan.launches))) > len(plan.launches)
+    assert TURN.name in plan.kernel_texts()
+    with devices.profile() as found:
+        assert_bits_equal(f(x), want)
+    assert [r.label for r in found.rows] == [x.label for x in plan.launches]
+    assert all(r.microseconds > 0 for r in found.rows)
+
+
+def test_a_driver_without_conditions_is_an_error_that_breaks_nothing(fake):
+    for name in ("cuGraphAddNode", "cuGraphConditionalHandleCreate"):
+        setattr(fake.functions, name, None)
+    devices.gpu("cuda:0")
+    x = put(np.ones(3, np.float32))
+    with pytest.raises(errors.UnsupportedOperationError, match=r"driver for CUDA 12\.3"):
+        volta.jit(lambda x: lax.while_loop(lambda x: x[0] < 9, lambda x: x * 2, x))(x)
+    assert_bits_equal(volta.jit(lambda x: x + 1)(x), np.full(3, 2, np.float32))
