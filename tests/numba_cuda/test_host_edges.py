@@ -1,5 +1,8 @@
 """CUDA kernels on the host at lengths where blocks, chains and tiles begin and end, in every dtype."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
@@ -84,3 +87,14 @@ def test_gradients_of_an_embedding_and_a_norm():
         return vnp.sum(nn.layer_norm(table[tokens], scale) ** 2)
 
     check(volta.grad(loss, argnums=(0, 1)), table, np.ones(96, np.float32))
+
+
+def test_kernels_that_refer_to_themselves_are_collected():
+    """Garbage collection ends the parts of a cycle in any order; LLVM's must end in theirs (it took the process down)."""
+    kernels = HostKernels()
+    check_on_host(lambda x: x * 2, np.ones(10, np.float32), kernels=kernels)
+    (module,) = kernels._modules.values()
+    module.itself, gone = module, weakref.ref(module)
+    del kernels, module
+    gc.collect()
+    assert gone() is None
