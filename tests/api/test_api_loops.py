@@ -154,3 +154,30 @@ def test_what_is_refused_says_why_and_where(name):
     with pytest.raises(error, match=f"(?s){words}") as found:
         run()
     assert "test_api_loops.py" in str(found.value)
+
+
+def test_without_jit_each_turn_runs_by_itself():
+    seen = []
+
+    def turn(c, x):
+        seen.append(float(c))
+        return c + x, c * x
+
+    programs = (
+        lambda: lax.scan(turn, np.float32(1), ones(3)),
+        lambda: lax.scan(turn, np.float32(1), ones(3), reverse=True),
+        lambda: lax.while_loop(lambda x: x < 5, lambda x: seen.append(float(x)) or x * 2, 1.0),
+        lambda: lax.fori_loop(0, 3, lambda i, x: seen.append(float(x)) or x + i, 1.0),
+        lambda: lax.cond(True, lambda x: seen.append(float(x)) or x + 1, lambda x: x, 1.0),
+    )
+    for program in programs:
+        seen.clear()
+        with volta.disable_jit():
+            got = program()
+        assert seen
+        seen.clear()
+        with pytest.raises(errors.ConcretizationTypeError):
+            program()
+        del got
+    with volta.disable_jit():
+        assert float(volta.grad(lambda x: lax.scan(turn, x, ones(3))[0])(1.0)) == 1.0

@@ -90,7 +90,7 @@ def test_gradients_of_an_embedding_and_a_norm():
 
 
 def test_kernels_that_refer_to_themselves_are_collected():
-    """Garbage collection ends the parts of a cycle in any order; LLVM's must end in theirs (it took the process down)."""
+    """Garbage collection ends the parts of a cycle in any order; LLVM's in another than theirs ends the process."""
     kernels = HostKernels()
     check_on_host(lambda x: x * 2, np.ones(10, np.float32), kernels=kernels)
     (module,) = kernels._modules.values()

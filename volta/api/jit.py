@@ -48,6 +48,11 @@ def disable_jit(disable: bool = True) -> Iterator[None]:
         _Switch.disabled -= disable
 
 
+def jit_is_disabled() -> bool:
+    """Whether `disable_jit` holds here."""
+    return _Switch.disabled > 0
+
+
 @attrs.frozen(eq=False, slots=True)
 class _Entry:
     """What one kind of arguments needs at each call."""

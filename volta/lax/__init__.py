@@ -14,11 +14,13 @@ from volta.ops import lax as _lax
 
 from volta.ops.lax import *  # noqa: F403  isort: skip
 from volta.lax.composites import *  # type: ignore[assignment]  # noqa: F403  isort: skip (these take their place)
+from volta.lax.branches import *  # noqa: F403
+from volta.lax.branches import __all__ as _branches
 from volta.lax.composites import __all__ as _composites
-from volta.lax.control import *  # noqa: F403
-from volta.lax.control import __all__ as _control
+from volta.lax.loops import *  # noqa: F403
+from volta.lax.loops import __all__ as _loops
 
-__all__ = sorted({*_lax.__all__, *_composites, *_control})
+__all__ = sorted({*_lax.__all__, *_composites, *_branches, *_loops})
 
 if not TYPE_CHECKING:  # so that a type checker still knows which names there are
     __getattr__ = _absent(__name__)

@@ -8,8 +8,8 @@ from typing import Any
 import attrs
 import numpy as np
 
+from volta import lax
 from volta import numpy as vnp
-from volta.lax import control as lax
 from volta.ops.lax import dynamic_update_slice, sort
 
 

@@ -14,7 +14,7 @@ from volta.core.source import Source
 from volta.ops.primitive import Family
 from volta.xla_like.control import lower_cond, lower_scan, lower_while
 from volta.xla_like.kernels import fill_value, highest, lowest
-from volta.xla_like.nodes import Const, Iota, Lowered, Node, Operand, Ref, Val
+from volta.xla_like.nodes import Const, Iota, Lowered, Node, Operand, Ref, Val, is_positions
 from volta.xla_like.passes import inline_calls
 from volta.xla_like.views import Ints, View, prod, row_major
 
@@ -268,7 +268,7 @@ class Lowering:
 
     def _lower_sort(self, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> list[Operand]:
         axis, keys = eqn.params["dimension"], eqn.params["num_keys"]
-        known = (k for k, x in enumerate(operands) if k >= keys and _is_positions(x, axis))
+        known = (k for k, x in enumerate(operands) if k >= keys and is_positions(x, axis))
         positions = next(known, None)  # that the sort knows without reading them
         read = [x for k, x in enumerate(operands) if k != positions]
         return self._along_last(eqn, read, axis, avals, positions=positions)
@@ -392,10 +392,3 @@ def lower_to_nodes(jaxpr: Jaxpr, prepare: Prepare = inline_calls, own_results: b
             val = low.copied(low.whole(val)).val
         outputs.append(val)
     return Lowered(tuple(low.nodes), inputs, consts, tuple(outputs))
-
-
-def _is_positions(x: Operand, axis: int) -> bool:
-    """Whether an operand is each element's position along an axis, as an integer of 4 bytes."""
-    if not isinstance(x, Iota) or x.dtype.kind not in "iu" or x.dtype.itemsize != 4:
-        return False
-    return x.view.offset == 0 and x.view.strides == tuple(int(d == axis) for d in range(len(x.view.shape)))

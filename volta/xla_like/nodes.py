@@ -71,6 +71,13 @@ class Iota:
 Operand = Ref | Const | Iota
 
 
+def is_positions(x: Operand, axis: int) -> bool:
+    """Whether an operand is each element's position along an axis, as an integer of 4 bytes."""
+    if not isinstance(x, Iota) or x.dtype.kind not in "iu" or x.dtype.itemsize != 4:
+        return False
+    return x.view.offset == 0 and x.view.strides == tuple(int(d == axis) for d in range(len(x.view.shape)))
+
+
 @attrs.define(eq=False, slots=True)
 class Node:
     """One operation that needs work. ``kind`` is 'elem', 'gather', 'reduce' or the name of an opaque primitive.

@@ -137,7 +137,7 @@ class HostModule:
             self._engine = llvm.create_mcjit_compiler(parsed, machine)
             self._engine.add_object_file(llvm.ObjectFileRef.from_data(_runtime()))
             self._engine.finalize_object()
-        # Garbage collection ends what refers to each other in any order, but LLVM must end an engine before its context.
+        # Garbage collection ends a cycle's parts in any order, but LLVM must end an engine before its context.
         weakref.finalize(self, self._engine.close).atexit = False
         self._run = ctypes.CFUNCTYPE(ctypes.c_int64)(self._engine.get_function_address("volta.host.run_block"))
         state = self._engine.get_global_value_address("volta.host.state")
