@@ -11,7 +11,7 @@ import volta
 import volta.numpy as vnp
 from tests.sampling import sampled
 from volta import nn
-from volta.numba_cuda import kernels
+from volta.numba_cuda import kernels, turns
 from volta.offline import plan_on_cuda
 from volta.runtime.context import current_context
 from volta.testing.data import fill
@@ -46,7 +46,8 @@ def test_a_program_of_the_suite_has_several_ways(name):
 def test_the_suite_has_every_class_of_kernels():
     calls = [call for f, args in PROGRAMS.values() for plan in plans(f, args) for call in plan.calls]
     found = {class_of(part.kernel) for call in calls for part in (call, *call.each())}
-    assert set(kernels.KERNEL_CLASSES) - {"scatter_few"} <= found  # of few updates there is one way
+    one_way = {"scatter_few", *turns.CLASSES}
+    assert set(kernels.KERNEL_CLASSES) - one_way <= found
 
 
 @pytest.mark.gpu

@@ -274,7 +274,7 @@ class FakeDriver(FakeStreams):
         return put(out, self.new_handle([])) or 0
 
     def cuGraphAddKernelNode(self, out: int, graph: int, before: int, count: int, params: int) -> int:
-        node = graphs._Node.from_address(params)
+        node = graphs._Node.from_buffer_copy(ctypes.string_at(params, ctypes.sizeof(graphs._Node)))
         earlier = list((ctypes.c_void_p * count).from_address(before)) if count else []
         made = self.new_handle(node)
         work: list[Callable[[], int]] = []
