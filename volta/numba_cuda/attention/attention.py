@@ -11,8 +11,15 @@ from llvmlite import ir
 
 from volta.emit.builder import item_size
 from volta.emit.loops import I1, I32, I64, fma, if_else, if_then, loop, minimum, offset
+from volta.numba_cuda.attention.attention_layout import (
+    AttentionTile,
+    Matrix,
+    line_of,
+    matrix_bytes,
+    pairs_bytes,
+    pairs_line,
+)
 from volta.numba_cuda.attention.attention_products import Products
-from volta.numba_cuda.attention.attention_tiles import AttentionTile, Matrix, line_of, matrix_bytes, pairs_line
 from volta.numba_cuda.target.threads import dynamic_shared, new_entry, warp_barrier
 from volta.xla_like.attention import BLOCK, Arg, AttentionSpec
 
@@ -21,7 +28,7 @@ def forward_bytes(spec: AttentionSpec, tile: AttentionTile) -> int:
     """Shared memory of a block of threads."""
     size = item_size(spec.accumulator)
     keys, values = matrix_bytes(BLOCK, spec.head, size), matrix_bytes(BLOCK, spec.value_head, size)
-    return matrix_bytes(tile.rows, spec.head, size) + keys + values + tile.rows * pairs_line(tile.across, size)
+    return matrix_bytes(tile.rows, spec.head, size) + keys + values + pairs_bytes(tile, size)
 
 
 def build_attention(module: ir.Module, name: str, spec: AttentionSpec, tile: AttentionTile) -> ir.Function:
@@ -67,7 +74,7 @@ class QueryTiles(Products):
             for c in range(self.columns):
                 seen = b.icmp_signed("<", I32(c * tile.across), keys)
                 if self.spec.causal:
-                    seen = b.and_(seen, b.icmp_signed("<=", I32(c * tile.across - r * self.down), behind))
+                    seen = b.and_(seen, b.icmp_signed("<=", I32(c * tile.across - self.step(r)), behind))
                 if self.spec.masked:
                     row = b.add(self.first, self.row(r))
                     seen = b.and_(seen, self.in_mask(row, b.add(start, I64(c * tile.across))))
@@ -116,7 +123,7 @@ class _Forward(QueryTiles):
         space = offset(b, space, matrix_bytes(BLOCK, spec.head, size))
         self.values = Matrix(space, spec.value_head, line_of(spec.value_head, size))
         space = offset(b, space, matrix_bytes(BLOCK, spec.value_head, size))
-        self.pairs = Matrix(space, BLOCK, pairs_line(tile.across, size))
+        self.pairs = Matrix(space, tile.rows, pairs_line(tile, size))
 
     def emit(self) -> None:
         b, spec, tile, a = self.b, self.spec, self.tile, self.arg

@@ -12,8 +12,15 @@ from llvmlite import ir
 from volta.emit.builder import item_size
 from volta.emit.loops import I1, I32, I64, if_then, loop, minimum, offset
 from volta.numba_cuda.attention.attention import QueryTiles
+from volta.numba_cuda.attention.attention_layout import (
+    AttentionTile,
+    Matrix,
+    line_of,
+    matrix_bytes,
+    pairs_bytes,
+    pairs_line,
+)
 from volta.numba_cuda.attention.attention_products import Products
-from volta.numba_cuda.attention.attention_tiles import AttentionTile, Matrix, line_of, matrix_bytes, pairs_line
 from volta.numba_cuda.target.threads import block_index, dynamic_shared, new_entry, warp_barrier
 from volta.xla_like.attention import BLOCK, Arg, AttentionSpec
 
@@ -26,7 +33,7 @@ def backward_bytes(spec: AttentionSpec, tile: AttentionTile) -> int:
     size = item_size(spec.accumulator)
     resident = matrix_bytes(tile.rows, spec.head, size) + matrix_bytes(tile.rows, spec.value_head, size)
     streamed = tile.places * matrix_bytes(BLOCK, spec.head, size) + matrix_bytes(BLOCK, spec.value_head, size)
-    return resident + streamed + tile.rows * pairs_line(tile.across, size)
+    return resident + streamed + pairs_bytes(tile, size)
 
 
 def build_attention_dq(module: ir.Module, name: str, spec: AttentionSpec, tile: AttentionTile) -> ir.Function:
@@ -61,8 +68,8 @@ class _Backward(Products):
         self.own_values = matrix(tile.rows, spec.value_head)
         self.other = [matrix(BLOCK, spec.head) for _ in range(tile.places)]
         self.other_values = matrix(BLOCK, spec.value_head)
-        self.pairs = Matrix(space, BLOCK, pairs_line(tile.across, size))
-        self.rest = offset(b, space, tile.rows * self.pairs.line)
+        self.pairs = Matrix(space, tile.rows, pairs_line(tile, size))
+        self.rest = offset(b, space, pairs_bytes(tile, size))
 
     def streamed(self, turn: ir.Value) -> Matrix:
         """The place of the turn's block of the operand that may have two."""
@@ -188,9 +195,9 @@ class KeyTiles(_Backward):
             for c in range(self.columns):
                 seen = b.icmp_signed("<", I32(c * tile.across), queries)
                 if self.spec.causal:
-                    seen = b.and_(seen, b.icmp_signed("<=", I32(r * self.down - c * tile.across), ahead))
+                    seen = b.and_(seen, b.icmp_signed("<=", I32(self.step(r) - c * tile.across), ahead))
                 if self.spec.masked:
-                    pair = b.add(start, I64(c * tile.across)), b.add(key, I64(r * self.down))
+                    pair = b.add(start, I64(c * tile.across)), b.add(key, I64(self.step(r)))
                     seen = b.and_(seen, self.in_mask(*pair))
                 out.append(seen)
         return out

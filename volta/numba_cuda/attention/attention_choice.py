@@ -9,9 +9,9 @@ import attrs
 from volta.numba_cuda.attention.attention import build_attention, forward_bytes
 from volta.numba_cuda.attention.attention_backward import backward_bytes, build_attention_dkv, build_attention_dq
 from volta.numba_cuda.attention.attention_fused import build_attention_backward, fused_bytes
+from volta.numba_cuda.attention.attention_layout import WIDE, AttentionTile
 from volta.numba_cuda.attention.attention_rows import THREADS, build_attention_rows, row_blocks
 from volta.numba_cuda.attention.attention_split import build_split, split_blocks, split_bytes
-from volta.numba_cuda.attention.attention_tiles import WIDE, AttentionTile
 from volta.numba_cuda.attention.attention_turns import turn_words
 from volta.numba_cuda.launches import Launch
 from volta.numba_cuda.ordering.call_steps import Steps
@@ -193,7 +193,7 @@ def fused_tile(call: KernelCall, capability: str) -> AttentionTile | None:
         return None
     copies, room = level_of(capability) >= (8, 0), shared_of(capability)
     across, warps = (8, 2) if width <= 64 else (16, 4)
-    tile = AttentionTile(8, across, warps, True, copies, teams=2, ahead=True)
+    tile = AttentionTile(8, across, warps, True, copies, teams=2, ahead=True, both=width > 64)
     return tile if fused_bytes(spec, tile) <= room else None
 
 

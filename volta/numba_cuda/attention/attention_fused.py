@@ -1,8 +1,9 @@
 """All gradients of attention in one kernel: scores are computed again once instead of twice.
 
 A block of threads has 64 keys, and gives their gradients as `attention_dkv` does, in two teams of warps: one has the
-scores, the weights and the gradients of values; the other the cotangents of weights and of scores, and the gradients of
-keys. So a thread has many pairs of each matrix, and reads less from shared memory for each product.
+products of scores and the gradients of values; the other those of the weights' cotangents, and the gradients of keys.
+So a thread has many pairs of each matrix, and reads less from shared memory for each product. Weights and cotangents of
+scores both teams find, each for half of the rows.
 
 The block's part of the queries' gradients, one block of keys, both teams add to what the blocks of keys before it have
 added: they take turns at each block of queries, so the order is that of the definition. The last to add multiplies by
@@ -18,20 +19,21 @@ from llvmlite import ir
 
 from volta.emit.loops import I64, if_else, if_then, loop, minimum, offset
 from volta.numba_cuda.attention.attention_backward import STATS
-from volta.numba_cuda.attention.attention_tiles import (
+from volta.numba_cuda.attention.attention_copies import Spread
+from volta.numba_cuda.attention.attention_layout import (
     WIDE,
     AttentionTile,
     Matrix,
     line_of,
     matrix_bytes,
+    pairs_bytes,
     pairs_line,
 )
-from volta.numba_cuda.attention.attention_turns import QueryTurns
+from volta.numba_cuda.attention.attention_turns import KEYS, QueryTurns
 from volta.numba_cuda.target.ptx_ops import settle
 from volta.numba_cuda.target.threads import (
     dynamic_shared,
     new_entry,
-    warp_barrier,
 )
 from volta.xla_like.attention import BLOCK, Arg, AttentionSpec
 
@@ -39,8 +41,15 @@ from volta.xla_like.attention import BLOCK, Arg, AttentionSpec
 def fused_bytes(spec: AttentionSpec, tile: AttentionTile) -> int:
     """Shared memory of a block of threads."""
     widest = max(spec.head, spec.value_head)
-    pairs = BLOCK * pairs_line(tile.across, 4)
-    return 4 * matrix_bytes(BLOCK, widest, 4) + 2 * pairs + (_RATIO + 1) * BLOCK * 4 + WIDE
+    crossed = BLOCK * line_of(BLOCK, 4) if tile.both else 0
+    return (
+        4 * matrix_bytes(BLOCK, widest, 4)
+        + 2 * pairs_bytes(tile, 4)
+        + crossed
+        + (_RATIO + 1) * BLOCK * 4
+        + WIDE
+        + _WORDS * 8
+    )
 
 
 def build_attention_backward(module: ir.Module, name: str, spec: AttentionSpec, tile: AttentionTile) -> ir.Function:
@@ -50,6 +59,9 @@ def build_attention_backward(module: ir.Module, name: str, spec: AttentionSpec, 
     b.ret_void()
     return function
 
+
+_WORDS = -(-(len(Arg) + 1) // 2) * 2
+"""Words of args, an even number."""
 
 _TOP, _TOTAL, _DELTA, _RATIO = range(4)
 """What is kept of each query, in this order: `STATS`, and the `ratio` of its total."""
@@ -91,21 +103,25 @@ class _Gradients(QueryTurns):
         self.scoring = b.icmp_signed("==", self.team, I64(0))
 
     def allot(self, space: ir.Value) -> None:
-        b, spec, line = self.b, self.spec, pairs_line(self.tile.across, 4)
+        b, spec, pairs = self.b, self.spec, pairs_bytes(self.tile, 4)
         widest = max(spec.head, spec.value_head)
         nbytes = matrix_bytes(BLOCK, widest, 4)
         self.residents, self.arriving = (
             _Two(Matrix(offset(b, space, 2 * i * nbytes), widest, line_of(widest, 4)), nbytes) for i in range(2)
         )
-        self.matrices = _Two(Matrix(offset(b, space, 4 * nbytes), BLOCK, line), BLOCK * line)
+        self.matrices = _Two(Matrix(offset(b, space, 4 * nbytes), BLOCK, pairs_line(self.tile, 4)), pairs)
         self.keys = attrs.evolve(self.residents.first, width=spec.head)
-        self.stats_place = offset(b, space, 4 * nbytes + 2 * BLOCK * line)
+        self.stats_place = offset(b, space, 4 * nbytes + 2 * pairs)
         self.rest = offset(b, self._stats(_RATIO), BLOCK * 4)
+        self.words_place = offset(b, self.rest, WIDE)
+        self.crossed = Matrix(offset(b, self.words_place, _WORDS * 8), BLOCK, line_of(BLOCK, 4))
 
     def emit(self, space: ir.Value) -> None:
         b, spec = self.b, self.spec
         self.allot(space)
+        self._keep_args()
         self.locate(self.number())
+        self.words = self.words_place
         keys, values = self._operand(Arg.K, Arg.K_S), self._operand(Arg.V, Arg.V_S)
         self._bring_two(self.residents, (keys, values), self.first, self.s)
         self._bring_queries(self._queries(), self.begin)
@@ -120,6 +136,15 @@ class _Gradients(QueryTurns):
             with branch.otherwise():
                 self.write(Arg.DK, self.scaled(it.results), spec.head, self.s)
                 branch.give()
+
+    def _keep_args(self) -> None:
+        """Copy the args to shared memory: each block of queries needs some that registers have no room for."""
+        b = self.b
+        with if_then(b, b.icmp_signed("<", self.thread, I64(len(Arg) + 1))):
+            number = b.mul(self.thread, I64(8))
+            b.store(
+                b.load(offset(b, self.words, number), typ=I64, align=8), offset(b, self.words_place, number), align=8
+            )
 
     def _operand(self, address: Arg, stride: Arg) -> tuple[ir.Value, ir.Value]:
         return self.of_head(address, self.item, self.head), self.arg(stride)
@@ -136,7 +161,19 @@ class _Gradients(QueryTurns):
         for i, ((base, stride), width) in enumerate(zip(operands, widths, strict=True)):
             self.bring(attrs.evolve(to.of(self.b, I64(i)), width=width), BLOCK, base, stride, first, size)
 
+    def _spread_two(self, queries: _Queries, block: ir.Value) -> list[Spread]:
+        """The copies of a block's queries and their cotangents for a loop over keys; none if they cannot be spread."""
+        found, operands = [], (queries.q, queries.do)
+        for i, ((base, stride), width) in enumerate(zip(operands, (self.spec.head, self.spec.value_head), strict=True)):
+            to = attrs.evolve(self.arriving.of(self.b, I64(i)), width=width)
+            found.append(self.spread(to, BLOCK, base, stride, block, self.t, BLOCK // KEYS))
+        return [x for x in found if x is not None] if None not in found else []
+
     def _bring_queries(self, queries: _Queries, block: ir.Value) -> None:
+        self._bring_stats(queries, block)
+        self._bring_two(self.arriving, (queries.q, queries.do), block, self.t)
+
+    def _bring_stats(self, queries: _Queries, block: ir.Value) -> None:
         b = self.b
         number = b.sub(self.thread, I64(self.tile.threads - BLOCK))
         with if_then(b, b.icmp_signed(">=", number, I64(0))):
@@ -144,59 +181,67 @@ class _Gradients(QueryTurns):
             for i, base in enumerate(queries.stats):
                 to = offset(b, self.stats_place, b.mul(b.add(number, I64(i * BLOCK)), I64(4)))
                 self.copy(offset(b, base, b.mul(row, I64(4))), to, 1)
-        self._bring_two(self.arriving, (queries.q, queries.do), block, self.t)
 
     def _block(self, block: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
-        b, c = self.b, self.columns
+        b = self.b
         self.arrived()
         self.pass_on(b.sub(block, I64(BLOCK)))
         self._find_ratios()
         products = self.scores(self.residents.of(b, self.team), self.arriving.of(b, self.team), self._groups())
         weights, slopes = (self.matrices.of(b, I64(i)) for i in range(2))
-        mixed = self.mixed(block)
-        self._weigh(block, weights, products, mixed)
-        with if_then(b, b.not_(self.scoring)):
-            deltas = self._stats_of(_DELTA)
-            shifted = [b.fsub(x, deltas[i % c]) for i, x in enumerate(products)]
-            found = [b.fmul(p, x) for p, x in zip(self.own_pairs(weights), shifted, strict=True)]
-            self.put(self.pair_places(slopes), found, mixed, lambda: self.visible(block))
-        warp_barrier(b)
+        self._weigh(block, weights, slopes, products)
+        come = self.ask(block)
         queries = self._queries()  # read from device memory while there is something to do
         parts = self.parts(block, self.matrices.of(b, self.team), self.arriving.of(b, self.other_team))
         sums = [settle(b, x) for x in self.gradient(sums, parts)]
-        self.await_others(block)
-        self._bring_queries(queries, b.add(block, I64(BLOCK)))
-        self.add_queries(queries.dq, block, slopes)
+        self.await_others(block, come)
+        following = b.add(block, I64(BLOCK))
+        self._bring_stats(queries, following)
+        found = self._spread_two(queries, following)
+
+        def bring() -> None:
+            self._bring_two(self.arriving, (queries.q, queries.do), following, self.t)
+
+        self.add_queries(queries.dq, block, slopes, found, bring)
         return sums
 
-    def _weigh(self, block: ir.Value, weights: Matrix, scores: list[ir.Value], mixed: ir.Value) -> None:
-        """Weights from the first team's scores, each team for half of its rows: the second finds them in `weights`."""
-        b, c, places = self.b, self.columns, self.pair_places(weights)
-        half = len(places) // 2
-        with if_else(b, self.scoring) as scored:
-            with scored.then():
-                scaled = self.scaled(scores)
-                for place, x in zip(places[half:], scaled[half:], strict=True):
-                    b.store(x, place, align=4)
-                scored.give(*scaled[:half])
-            with scored.otherwise():
-                scored.give(*[self.zero] * half)
+    def _weigh(self, block: ir.Value, weights: Matrix, slopes: Matrix, products: list[ir.Value]) -> None:
+        """Weights, and cotangents of scores: each team those of half of its rows, once they have exchanged products."""
+        b, c = self.b, self.columns
+        half = len(products) // 2
+        lent, borrowed = self.pair_places(slopes)[:half], self.pair_places(weights)[half:]
+        with if_else(b, self.scoring) as giving:
+            with giving.then():
+                scores = self.scaled(products)
+                self.write_pairs(borrowed, scores[half:])
+                giving.give(*scores[:half])
+            with giving.otherwise():
+                self.write_pairs(lent, products[:half])
+                giving.give(*products[half:])
         self.meet()
-        with if_else(b, self.scoring) as mine:
-            with mine.then():
-                mine.give(*scored.results)
-            with mine.otherwise():
-                mine.give(*[b.load(place, typ=self.kind, align=4) for place in places[half:]])
-        tops, totals, ratios = (self._stats_of(x) for x in (_TOP, _TOTAL, _RATIO))
-        shifted = [b.fsub(x, tops[i % c]) for i, x in enumerate(mine.results)]
+        with if_else(b, self.scoring) as taking:
+            with taking.then():
+                taking.give(*giving.results, *self.read_pairs(lent))
+            with taking.otherwise():
+                taking.give(*self.read_pairs(borrowed), *giving.results)
+        scores, products = taking.results[:half], taking.results[half:]
+        tops, totals, deltas, ratios = (self._stats_of(x) for x in (_TOP, _TOTAL, _DELTA, _RATIO))
+        shifted = [b.fsub(x, tops[i % c]) for i, x in enumerate(scores)]
         found = self.weights(shifted, [totals[i % c] for i in range(half)], [ratios[i % c] for i in range(half)])
-        behind = b.mul(self.team, I64(self.tile.rows_each // 2 * self.down * weights.line))
+        behind = b.mul(self.team, I64(self.step(self.tile.rows_each // 2) * 4))
 
         def seen() -> list[ir.Value]:
             both = self.visible(block)
             return [b.select(self.scoring, x, y) for x, y in zip(both[:half], both[half:], strict=True)]
 
-        self.put([offset(b, place, behind) for place in places[:half]], found, mixed, seen)
+        mixed = self.mixed(block)
+        cotangents = [b.fmul(p, b.fsub(x, deltas[i % c])) for i, (p, x) in enumerate(zip(found, products, strict=True))]
+        for matrix, values in ((weights, found), (slopes, cotangents)):
+            places = [offset(b, place, behind) for place in self.pair_places(matrix)[:half]]
+            self.put(places, values, mixed, seen)
+        if self.tile.both:
+            row = b.add(self.row(0), b.mul(self.team, I64(self.step(self.tile.rows_each // 2))))
+            self.put(self.crossed_places(row, half), cotangents, mixed, seen, self.write_crossed)
         self.meet()
 
     def _find_ratios(self) -> None:

@@ -1,26 +1,36 @@
 """Products of tiles in shared memory, with sums in registers: scores of pairs of rows, and pairs times rows.
 
-A row of the left operand is read while the row before it is multiplied, a group of the right operand as soon as the
-last row is done with it. So that no thread waits for shared memory, a kernel may instead read ahead: while one group of
-the right operand is multiplied, the next is read, a part with each row. Two groups are then one iteration, so that they
-trade places without being moved. Reads that are not pinned LLVM moves back to their use.
+The registers of a multiprocessor give two operands a cycle for each fused multiply-add, one from the even registers
+and one from the odd; the third must be an operand of the instruction before. So what counts is which numbers lie in
+neighbouring registers, that is, are read at once from shared memory. `chains` reads neighbouring rows of one operand
+and neighbouring columns of the other, and every sum stays where it is: seen on an H200, 90% of what the GPU can issue.
+In `scores` both operands lie along their chains, which makes sums move from even to odd registers: 82%.
+
+In `scores` a row of the left operand is read while the row before it is multiplied, a group of the right operand as
+soon as the last row is done with it. A kernel may instead read ahead: while one group of the right operand is
+multiplied, the next is read, a part with each row. Two groups are then one iteration, so that they trade places without
+being moved. Reads that are not pinned LLVM moves back to their use.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from llvmlite import ir
 
-from volta.emit.loops import I32, I64, fma, loop, minimum, offset
-from volta.numba_cuda.attention.attention_tiles import ABSENT, WIDE, Matrix, Tiles
+from volta.emit.loops import I64, fma, loop, offset
+from volta.numba_cuda.attention.attention_layout import WIDE, Matrix
+from volta.numba_cuda.attention.attention_tiles import ABSENT, Tiles
 from volta.numba_cuda.target.ptx_ops import pin_reads
+
+Row = Callable[[ir.Value], list[ir.Value]]
+"""What a thread has of an operand's row, by the row's number."""
 
 
 class Products(Tiles):
     def vector(self, pointer: ir.Value) -> list[ir.Value]:
         """A group of neighbouring elements in shared memory."""
-        b = self.b
-        found = b.load(pointer, align=WIDE, typ=ir.VectorType(self.kind, self.group))
-        return [b.extract_element(found, I32(i)) for i in range(self.group)]
+        return self.neighbours(pointer, self.group)
 
     def element(self, pointer: ir.Value, nbytes: int) -> ir.Value:
         return self.b.load(offset(self.b, pointer, nbytes), typ=self.kind, align=self.size)
@@ -31,14 +41,13 @@ class Products(Tiles):
         They may have fewer than the matrices: so many ``whole`` groups.
         """
         b, rows, columns, group, ahead = self.b, self.tile.rows_each, self.columns, self.group, self.tile.ahead
-        first = b.add(b.mul(self.warp, I64(self.tile.warp_rows)), self.ty)
-        lefts = offset(b, left.pointer, b.mul(first, I64(left.line)))
+        lefts = offset(b, left.pointer, b.mul(self.row(0), I64(left.line)))
         rights = offset(b, right.pointer, b.mul(self.tx, I64(right.line)))
         groups, rest = divmod(left.width, group)
         sums = [self.zero] * (rows * columns)
 
         def left_group(shift: ir.Value, step: int, r: int) -> list[ir.Value]:
-            return self.vector(offset(b, offset(b, lefts, shift), step * WIDE + r * self.down * left.line))
+            return self.vector(offset(b, offset(b, lefts, shift), step * WIDE + self.step(r) * left.line))
 
         def right_group(shift: ir.Value, step: int, c: int) -> list[ir.Value]:
             return self.vector(offset(b, offset(b, rights, shift), step * WIDE + c * self.tile.across * right.line))
@@ -71,10 +80,38 @@ class Products(Tiles):
             sums = list(it.results[: len(sums)])
         for i in range(rest):
             shift = groups * WIDE + i * self.size
-            xs = [self.element(lefts, shift + r * self.down * left.line) for r in range(rows)]
+            xs = [self.element(lefts, shift + self.step(r) * left.line) for r in range(rows)]
             ys = [self.element(rights, shift + c * self.tile.across * right.line) for c in range(columns)]
             sums = [fma(b, xs[n // columns], ys[n % columns], x) for n, x in enumerate(sums)]
         return sums
+
+    def chains(
+        self, left: Row, right: Row, stop: ir.Value, sums: list[ir.Value], at_once: int, state: Sequence[ir.Value] = (),
+        beside: Callable[[ir.Value, list[ir.Value]], list[ir.Value]] = lambda index, state: state,
+    ) -> list[ir.Value]:  # fmt: skip
+        """Go on with chains over rows ``0 .. stop``, so many in an iteration: each row adds the products of all that
+        `left` gives of it with all that `right` gives. A row is read while the one before it is multiplied.
+
+        To and fro: so one operand of a product is the one before it's, and is not read again from the registers.
+        """
+        b = self.b
+        xs, ys = left(I64(0)), right(I64(0))
+        count, each = len(xs), len(ys)
+        with loop(b, 0, stop, at_once, [*sums, *xs, *ys, *state]) as it:
+            out, now = list(it.values[: len(sums)]), list(it.values[len(sums) : len(sums) + count + each])
+            state = beside(it.index, list(it.values[len(sums) + count + each :]))
+            following = b.add(it.index, I64(at_once))
+            following = b.select(b.icmp_signed("<", following, stop), following, I64(0))  # somewhere, the last time
+            for k in range(1, at_once + 1):
+                ahead = b.add(it.index, I64(k)) if k < at_once else following
+                xs, ys, now = now[:count], now[count:], [*left(ahead), *right(ahead)]
+                for r, x in enumerate(xs):
+                    for n in range(each) if r % 2 == 0 else reversed(range(each)):
+                        out[r * each + n] = fma(b, x, ys[n], out[r * each + n])
+            if self.tile.ahead:
+                pin_reads(b)
+            it.advance(*out, *now, *state)
+        return list(it.results[: len(sums)])
 
     def groups_of(self, width: int) -> int:
         """Groups of columns of a matrix of this width that a thread has in `apply`."""
@@ -82,54 +119,30 @@ class Products(Tiles):
 
     @property
     def whole(self) -> int:
-        """Columns of an iteration of `apply`."""
+        """Streamed rows of an iteration of `apply`."""
         return self.group * (2 if self.tile.ahead else 1)
 
     def apply(self, pairs: Matrix, right: Matrix, stop: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
-        """Go on with chains over columns ``0 .. stop`` (in steps of `whole`) of the warp's `pairs`, times `right`."""
-        b, rows, group, ahead = self.b, self.tile.rows_each, self.group, self.tile.ahead
-        each = self.groups_of(right.width) * group
-        last = b.sub(stop, I64(group))
-        zero = I64(0)
-        now = [*self._pair_group(pairs, 0, zero), *(v for k in range(group) for v in self.columns_of(right, zero, k))]
-        with loop(b, 0, stop, self.whole, [*sums, *now]) as it:
-            out, now, column = list(it.values[: len(sums)]), list(it.values[len(sums) :]), it.index
-            x, y = now[:group], now[group:]
-            for start in range(0, self.whole, group):
-                following = b.add(column, I64(group))
-                if start + group == self.whole:
-                    following = minimum(b, following, last)
-                next_y: list[ir.Value] = []
-                for r in range(rows):
-                    bottom = r == rows - 1
-                    xs, x = x, self._pair_group(pairs, 0 if bottom else r + 1, following if bottom else column)
-                    for k in range(r * group // rows, (r + 1) * group // rows) if ahead else ():
-                        next_y += self.columns_of(right, following, k)
-                    for k, value in enumerate(xs):
-                        for n in range(each):
-                            out[r * each + n] = fma(b, value, y[k * each + n], out[r * each + n])
-                        if bottom and not ahead:
-                            next_y += self.columns_of(right, following, k)
-                y, column = next_y, following
-            if ahead:
-                pin_reads(b)
-            it.advance(*out, *x, *y)
-        return list(it.results[: len(sums)])
+        """Go on with chains over streamed rows ``0 .. stop`` (in steps of `whole`): the warp's pairs, times `right`."""
+        return self.chains(
+            lambda k: self._pairs_of(pairs, k), lambda k: self.columns_of(right, k), stop, sums, self.whole
+        )
 
     def apply_present(
         self, pairs: Matrix, right: Matrix, start: ir.Value, stop: ir.Value, sums: list[ir.Value]
     ) -> list[ir.Value]:
-        """Go on with such chains over columns ``start .. stop``, leaving out pairs that are absent."""
-        b, rows, group = self.b, self.tile.rows_each, self.group
-        each = self.groups_of(right.width) * group
-        with loop(b, start, stop, group, sums) as it:
+        """Go on with such chains over rows ``start .. stop``, in steps of `group`, without pairs that are absent."""
+        b = self.b
+        each = self.groups_of(right.width) * self.group
+        with loop(b, start, stop, self.group, sums) as it:
             out = list(it.values)
-            ys = [self.columns_of(right, it.index, k) for k in range(group)]
-            for r in range(rows):
-                for k, value in enumerate(self._pair_group(pairs, r, it.index)):
+            for k in range(self.group):
+                row = b.add(it.index, I64(k))
+                ys = self.columns_of(right, row)
+                for r, value in enumerate(self._pairs_of(pairs, row)):
                     here = self.present(value)
                     for n in range(each):
-                        new = fma(b, value, ys[k][n], out[r * each + n])
+                        new = fma(b, value, ys[n], out[r * each + n])
                         out[r * each + n] = b.select(here, new, out[r * each + n])
             it.advance(*out)
         return list(it.results)
@@ -139,15 +152,15 @@ class Products(Tiles):
         absent = ir.Constant(self.bits, ABSENT[self.size])
         return self.b.icmp_signed("!=", self.b.bitcast(pair, self.bits), absent)
 
-    def _pair_group(self, pairs: Matrix, r: int, column: ir.Value) -> list[ir.Value]:
-        """A group of the thread's r-th row of pairs."""
-        b = self.b
-        x = offset(b, self.first_pair(pairs), b.mul(column, I64(self.size)))
-        return self.vector(offset(b, x, r * self.down * pairs.line))
+    def _pairs_of(self, pairs: Matrix, row: ir.Value) -> list[ir.Value]:
+        """The pairs of the thread's rows with a streamed row."""
+        b, groups = self.b, range(0, self.tile.rows_each, self.beside)
+        start = offset(b, self.first_pair(pairs), b.mul(row, I64(pairs.line)))
+        return [v for r in groups for v in self.neighbours(offset(b, start, self.step(r) * self.size), self.beside)]
 
-    def columns_of(self, right: Matrix, first: ir.Value, k: int) -> list[ir.Value]:
-        """The thread's columns of row ``first + k`` of an operand."""
+    def columns_of(self, right: Matrix, row: ir.Value) -> list[ir.Value]:
+        """The thread's columns of a row of an operand."""
         b = self.b
-        y = offset(b, offset(b, right.pointer, b.mul(self.tx, I64(WIDE))), b.mul(first, I64(right.line)))
+        y = offset(b, offset(b, right.pointer, b.mul(self.tx, I64(WIDE))), b.mul(row, I64(right.line)))
         parts = range(self.groups_of(right.width))
-        return [v for g in parts for v in self.vector(offset(b, y, k * right.line + g * self.tile.across * WIDE))]
+        return [v for g in parts for v in self.vector(offset(b, y, g * self.tile.across * WIDE))]

@@ -6,21 +6,29 @@ definition, and no float is added atomically. The last to add multiplies by the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 
 from volta.emit.dot_args import ceil_div
-from volta.emit.loops import I1, I32, I64, fma, for_range, if_then, load_arg, loop, minimum, offset
+from volta.emit.loops import I1, I32, I64, fma, for_range, if_else, if_then, load_arg, loop, minimum, offset
 from volta.numba_cuda.attention.attention_backward import KeyTiles
-from volta.numba_cuda.attention.attention_tiles import WIDE, AttentionTile, Matrix
-from volta.numba_cuda.target.ptx_ops import pin_reads
-from volta.numba_cuda.target.ptx_turns import await_turn, pass_turn, read_in_turn, take_number, write_in_turn
+from volta.numba_cuda.attention.attention_copies import Spread
+from volta.numba_cuda.attention.attention_layout import WIDE, AttentionTile, Matrix
+from volta.numba_cuda.target.ptx_ops import commit_copies, pin_reads
+from volta.numba_cuda.target.ptx_turns import (
+    await_turn,
+    pass_turn,
+    read_in_turn,
+    take_number,
+    turn_has_come,
+    write_in_turn,
+)
 from volta.numba_cuda.target.threads import barrier, device_pointer
 from volta.xla_like.attention import BLOCK, Arg, AttentionSpec
 
-_KEYS, _LEAD = 16, 1
-"""Keys of an iteration of the queries' gradients, and how many keys ahead they are read."""
+KEYS = 8
+"""Keys of an iteration of the queries' gradients."""
 
 
 def turn_words(heads: int, t: int) -> int:
@@ -32,6 +40,7 @@ class QueryTurns(KeyTiles):
     """A block of threads with keys, and the cotangents of their scores with a block of queries in shared memory."""
 
     keys: Matrix
+    crossed: Matrix  # cotangents of scores, a line for each key, if the tile has them so too
     rest: ir.Value  # 4 bytes of shared memory
 
     def __init__(self, b: ir.IRBuilder, args: ir.Value, spec: AttentionSpec, tile: AttentionTile) -> None:
@@ -57,10 +66,23 @@ class QueryTurns(KeyTiles):
         with if_then(b, b.and_(before, b.icmp_signed("==", self.thread, I64(self.tile.threads - 1)))):
             pass_turn(b, self._place(block), b.trunc(b.add(self._turn(), I64(1)), I32))
 
-    def await_others(self, block: ir.Value) -> None:
-        """All threads meet, see all cotangents of scores, and it is the block's turn."""
+    def ask(self, block: ir.Value) -> ir.Value:
+        """Whether it is the block's turn already; only the thread knows that is going to wait for it."""
         b = self.b
-        with if_then(b, b.icmp_signed("==", self.thread, I64(self.tile.threads - 1))):
+        with if_else(b, self._waits()) as branch:
+            with branch.then():
+                branch.give(turn_has_come(b, self._place(block), b.trunc(self._turn(), I32)))
+            with branch.otherwise():
+                branch.give(I1(1))
+        return branch.results[0]
+
+    def _waits(self) -> ir.Value:
+        return self.b.icmp_signed("==", self.thread, I64(self.tile.threads - 1))
+
+    def await_others(self, block: ir.Value, come: ir.Value) -> None:
+        """All threads meet, see all cotangents of scores, and it is the block's turn; ``come``: what `ask` said."""
+        b = self.b
+        with if_then(b, b.not_(come)):
             await_turn(b, self._place(block), b.trunc(self._turn(), I32))
         self.meet()
 
@@ -102,7 +124,7 @@ class QueryTurns(KeyTiles):
     def visible(self, block: ir.Value) -> list[ir.Value]:
         b, seen = self.b, super().visible(block)
         keys = self.distance(b.sub(self.s, b.add(self.first, self.row(0))))
-        inside = [b.icmp_signed("<", I32(r * self.down), keys) for r in range(self.tile.rows_each)]
+        inside = [b.icmp_signed("<", I32(self.step(r)), keys) for r in range(self.tile.rows_each)]
         return [b.and_(x, inside[i // self.columns]) for i, x in enumerate(seen)]
 
     def _any_mixed(self, block: ir.Value) -> ir.Value:
@@ -118,13 +140,23 @@ class QueryTurns(KeyTiles):
 
     # -- queries -----------------------------------------------------------------------------------------------------
 
-    def add_queries(self, dq: tuple[ir.Value, ir.Value], block: ir.Value, slopes: Matrix) -> None:
-        """Add the block's part, in turn; ``dq``: where a head's gradients begin, and bytes from row to row."""
+    def add_queries(
+        self, dq: tuple[ir.Value, ir.Value], block: ir.Value, slopes: Matrix, spreads: Sequence[Spread],
+        bring: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """Add the block's part, in turn; ``dq``: where a head's gradients begin, and bytes from row to row. Meanwhile
+        copy what `spreads` say, or all at once by `bring`."""
         b, spec = self.b, self.spec
         places = self._places(*dq, block)
         before = [v for place, _ in places for v in self._elements(read_in_turn(b, place))]
         mixed = self._any_mixed(block)
-        parts = self._across(slopes, b.select(mixed, I64(0), I64(BLOCK)), [self.zero] * len(before))
+        if spreads:
+            with if_then(b, mixed):
+                bring()
+        else:
+            bring()
+        parts = self._across(slopes, b.select(mixed, I64(0), I64(BLOCK)), [self.zero] * len(before), spreads)
+        commit_copies(b)
         parts = self._across_present(slopes, b.select(mixed, I64(BLOCK), I64(0)), parts)
         last = b.sub(ceil_div(b, self.s, BLOCK), I64(1))
         if spec.causal:
@@ -144,14 +176,14 @@ class QueryTurns(KeyTiles):
 
     def _places(self, base: ir.Value, stride: ir.Value, block: ir.Value) -> list[tuple[ir.Value, ir.Value]]:
         """Where the thread's groups of a block's gradients lie, and whether they are there; else one that is."""
-        b, width, query = self.b, self.spec.head, self._query(0)
+        b, width, query = self.b, self.spec.head, self._query()
         first, rows = offset(b, base, b.mul(block, stride)), self.distance(b.sub(self.t, b.add(block, query)))
-        line = offset(b, first, b.mul(query, stride))
+        line, apart = offset(b, first, b.mul(query, stride)), b.mul(stride, I64(self._apart))
         out = []
         for r in range(self.queries_each):
-            here = b.icmp_signed(">", rows, I32(r))
+            here = b.icmp_signed(">", rows, I32(r * self._apart))
             place = b.select(here, line, first)
-            line = offset(b, line, stride)
+            line = offset(b, line, apart)
             for g in range(self.groups_of(width)):
                 column, inside = b.add(b.mul(self.tx, I64(self.group)), I64(g * self.tile.across * self.group)), here
                 if width % (self.tile.across * self.group):
@@ -165,53 +197,100 @@ class QueryTurns(KeyTiles):
         """Queries of a thread: the teams share out the block's."""
         return self.tile.rows_each // self.tile.teams
 
-    def _query(self, r: int) -> ir.Value:
-        """The thread's r-th query of a block: they are neighbours."""
+    @property
+    def _apart(self) -> int:
+        """From one of the thread's queries to the next: so neighbouring lanes read lines in different banks."""
+        return 1 if self.tile.both else BLOCK // self.queries_each
+
+    def _query(self) -> ir.Value:
+        """The thread's first query of a block."""
         b, tile = self.b, self.tile
         warp = b.add(b.mul(self.team, I64(tile.warps)), self.warp)
-        first = b.mul(b.add(b.mul(warp, I64(self.down)), self.ty), I64(self.queries_each))
-        return b.add(first, I64(r))
+        number = b.add(b.mul(warp, I64(self.down)), self.ty)
+        return b.mul(number, I64(self.queries_each)) if self.tile.both else number
 
-    def _across(self, slopes: Matrix, stop: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
-        """Go on with chains over keys ``0 .. stop``: cotangents of the thread's queries' scores, times keys."""
-        b = self.b
-        now = [x for key in range(_LEAD) for x in self._of_key(slopes, I64(key))]
-        each = len(now) // _LEAD
-        with loop(b, 0, stop, _KEYS, [*sums, *now]) as it:
-            out, now = list(it.values[: len(sums)]), list(it.values[len(sums) :])
-            following = b.add(it.index, I64(_KEYS))
+    def _across(
+        self, slopes: Matrix, stop: ir.Value, sums: list[ir.Value], spreads: Sequence[Spread]
+    ) -> list[ir.Value]:
+        """Go on with chains over keys ``0 .. stop``: cotangents of the thread's queries' scores, times keys.
+
+        A group of keys' cotangents is read while the group before it is multiplied, a key while the one before it is.
+        """
+        b, queries, group = self.b, range(self.queries_each), self.group
+
+        def copies(index: ir.Value, sources: list[ir.Value]) -> list[ir.Value]:
+            time = b.udiv(index, I64(KEYS))
+            return [self.copy_part(x, time, source) for x, source in zip(spreads, sources, strict=True)]
+
+        if self.tile.both:
+            start = self._cotangent(slopes, 0, I64(0))
+
+            def of_key(key: ir.Value) -> list[ir.Value]:
+                return self.vector(offset(b, start, b.mul(key, I64(self.crossed.line))))
+
+            sources = [x.source for x in spreads]
+            return self.chains(
+                of_key, lambda key: self.columns_of(self.keys, key), stop, sums, KEYS, sources, copies
+            )  # fmt: skip
+        width = len(sums) // self.queries_each
+        xs = [v for r in queries for v in self._of_query(slopes, r, I64(0))]
+        now = [*xs, *self.columns_of(self.keys, I64(0))]
+        with loop(b, 0, stop, KEYS, [*sums, *now, *(x.source for x in spreads)]) as it:
+            out, now = list(it.values[: len(sums)]), list(it.values[len(sums) : len(sums) + len(now)])
+            sources = copies(it.index, list(it.values[len(sums) + len(now) :]))
+            following = b.add(it.index, I64(KEYS))
             following = b.select(b.icmp_signed("<", following, stop), following, I64(0))  # somewhere, the last time
-            for key in range(_LEAD, _KEYS + _LEAD):
-                ahead = b.add(it.index, I64(key)) if key < _KEYS else b.add(following, I64(key - _KEYS))
-                now += self._of_key(slopes, ahead)
-                out = self._add_key(now[:each], out)
-                now = now[each:]
+            xs, ys = now[: len(xs)], now[len(xs) :]
+            for first in range(0, KEYS, group):
+                then = b.add(it.index, I64(first + group)) if first + group < KEYS else following
+                next_xs: list[ir.Value] = []
+                for k in range(group):
+                    for r in queries[k * len(queries) // group : (k + 1) * len(queries) // group]:
+                        next_xs += self._of_query(slopes, r, then)
+                    ahead = b.add(it.index, I64(first + k + 1)) if k + 1 < group else then
+                    now, ys = ys, self.columns_of(self.keys, ahead)
+                    for r in queries:
+                        for n in range(width) if r % 2 == 0 else reversed(range(width)):
+                            out[r * width + n] = fma(b, xs[r * group + k], now[n], out[r * width + n])
+                xs = next_xs
             pin_reads(b)
-            it.advance(*out, *now)
+            it.advance(*out, *xs, *ys, *sources)
         return list(it.results[: len(sums)])
 
     def _across_present(self, slopes: Matrix, stop: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
         """Go on with such chains, leaving out pairs that are absent."""
-        b, each = self.b, len(sums) // self.queries_each
+        b, width = self.b, len(sums) // self.queries_each
         with loop(b, 0, stop, 1, sums) as it:
-            now = self._of_key(slopes, it.index)
-            here = [self.present(x) for x in now[: self.queries_each]]
-            new = self._add_key(now, it.values)
-            it.advance(*[b.select(here[i // each], x, y) for i, (x, y) in enumerate(zip(new, it.values, strict=True))])
+            ys, out = self.columns_of(self.keys, it.index), list(it.values)
+            for r in range(self.queries_each):
+                x = self.element(self._cotangent(slopes, r, it.index), 0)
+                here = self.present(x)
+                for n, y in enumerate(ys):
+                    i = r * width + n
+                    out[i] = b.select(here, fma(b, x, y, out[i]), out[i])
+            it.advance(*out)
         return list(it.results)
 
-    def _of_key(self, slopes: Matrix, key: ir.Value) -> list[ir.Value]:
-        """A key's cotangents with the thread's queries, and the thread's elements of it."""
-        b = self.b
-        x = offset(b, slopes.pointer, b.mul(self._query(0), I64(4)))
-        x = offset(b, x, b.mul(key, I64(slopes.line)))
-        return [*self.vector(x), *self.columns_of(self.keys, key, 0)]
+    def _cotangent(self, slopes: Matrix, r: int, key: ir.Value) -> ir.Value:
+        """Where the cotangent of the score of the thread's r-th query with a key lies."""
+        b, query = self.b, self.b.add(self._query(), I64(r * self._apart))
+        matrix, line, along = (self.crossed, key, query) if self.tile.both else (slopes, query, key)
+        return offset(b, offset(b, matrix.pointer, b.mul(line, I64(matrix.line))), b.mul(along, I64(4)))
 
-    def _add_key(self, now: Sequence[ir.Value], sums: Sequence[ir.Value]) -> list[ir.Value]:
-        """To and fro: so one operand of a product is the one before it's, and is not read again from the registers."""
-        xs, ys = now[: self.queries_each], now[self.queries_each :]
-        out = list(sums)
-        for n, y in enumerate(ys):
-            for r in range(len(xs)) if n % 2 == 0 else reversed(range(len(xs))):
-                out[r * len(ys) + n] = fma(self.b, xs[r], y, out[r * len(ys) + n])
-        return out
+    def crossed_places(self, key: ir.Value, count: int) -> list[ir.Value]:
+        """Where so many of the thread's pairs lie in `crossed`, from a key on."""
+        b, matrix = self.b, self.crossed
+        start = offset(b, offset(b, matrix.pointer, b.mul(key, I64(matrix.line))), b.mul(self.tx, I64(4)))
+        return [
+            offset(b, start, self.step(r) * matrix.line + c * self.tile.across * 4)
+            for r in range(count // self.columns)
+            for c in range(self.columns)
+        ]
+
+    def write_crossed(self, places: Sequence[ir.Value], values: Sequence[ir.Value]) -> None:
+        for place, value in zip(places, values, strict=True):
+            self.b.store(value, place, align=4)
+
+    def _of_query(self, slopes: Matrix, r: int, key: ir.Value) -> list[ir.Value]:
+        """The cotangents of the thread's r-th query with a group of keys."""
+        return self.vector(self._cotangent(slopes, r, key))

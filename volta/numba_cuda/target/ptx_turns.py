@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
-from volta.emit.loops import I32, I64, PTR, VOID, if_then, load_args, offset
+from volta.emit.loops import I1, I32, I64, PTR, VOID, if_then, load_args, offset
 from volta.numba_cuda.target.ptx_ops import Op, assembly, call, register
 from volta.numba_cuda.target.threads import block_index, device_pointer, new_entry, own_args, thread_index
 
@@ -32,11 +32,17 @@ def _await(b: ir.IRBuilder, args: Sequence[ir.Value]) -> None:
     b.position_at_end(done)
 
 
+def _come(b: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
+    found = assembly(b, "ld.acquire.gpu.global.u32 $0, [$1];", "=r,l,~{memory}", I32, args[:1])
+    return b.icmp_unsigned("==", found, args[1])
+
+
 def _pass(b: ir.IRBuilder, args: Sequence[ir.Value]) -> None:
     assembly(b, "st.release.gpu.global.u32 [$0], $1;", "l,r,~{memory}", VOID, args)
 
 
 _AWAIT = register(Op("await_turn", VOID, (PTR, I32), _await, lambda b, args: None))
+_COME = register(Op("turn_come", I1, (PTR, I32), _come, lambda b, args: I1(1)))
 _PASS = register(Op("pass_turn", VOID, (PTR, I32), _pass, lambda b, args: None))
 
 
@@ -69,6 +75,11 @@ def take_number(b: ir.IRBuilder, place: ir.Value) -> ir.Value:
 def await_turn(b: ir.IRBuilder, place: ir.Value, turn: ir.Value) -> None:
     """Wait until the i32 at a place is ``turn``. What was written before `pass_turn` is seen after a barrier."""
     call(b, _AWAIT, [place, turn])
+
+
+def turn_has_come(b: ir.IRBuilder, place: ir.Value, turn: ir.Value) -> ir.Value:
+    """Whether the i32 at a place is ``turn``: if so, there is nothing to wait for. Reading takes long, so ask early."""
+    return call(b, _COME, [place, turn])
 
 
 def pass_turn(b: ir.IRBuilder, place: ir.Value, turn: ir.Value) -> None:
