@@ -58,12 +58,20 @@ def test_random_tables_equal_a_plain_loop(data):
     size = 8
     arrays = [np.zeros(size, np.int64) for _ in range(3)]
     expected = [a.copy() for a in arrays]
-    table = LaunchTable()
+    launches = []
+    unordered = set()  # arrays that launches without a barrier behind them write: what follows may run beside these
     for _ in range(data.draw(st.integers(0, 12))):
         which, value = data.draw(st.integers(0, 2)), data.draw(st.integers(-9, 9))
         start = data.draw(st.integers(0, size - 1))
-        n_tasks = data.draw(st.integers(0, size - start))
-        row = table.append(add, [0, 0], n_tasks, barrier=data.draw(st.booleans()))
+        n_tasks, barrier = data.draw(st.integers(0, size - start)), data.draw(st.booleans())
+        if which in unordered:
+            launches[-1][-1] = True
+            unordered.clear()
+        launches.append([which, value, start, n_tasks, barrier])
+        unordered = set() if barrier else {*unordered, which}
+    table = LaunchTable()
+    for which, value, start, n_tasks, barrier in launches:
+        row = table.append(add, [0, 0], n_tasks, barrier=barrier)
         table.patch(row, 0, which, offset=8 * start)
         table.set_arg(row, 1, value)
         expected[which][start : start + n_tasks] += value
