@@ -6,7 +6,10 @@ import pytest
 import volta
 import volta.numpy as vnp
 from volta import errors, lax
+from volta.core import pytrees
 from volta.runtime.plan_cache import PLAN_CACHE
+from volta.testing.bits import assert_bits_equal
+from volta.testing.host_grid import HostKernels, check_on_host
 
 
 def ones(*shape):
@@ -181,3 +184,48 @@ def test_without_jit_each_turn_runs_by_itself():
         del got
     with volta.disable_jit():
         assert float(volta.grad(lambda x: lax.scan(turn, x, ones(3))[0])(1.0)) == 1.0
+
+
+def pair_of(scan):
+    return lambda x: scan(lambda c, y: ((c[0], c[1] + c[0]), c[1]), (x[0], x[1]), x)
+
+
+EDGES = {
+    "numbers counted up": lambda x: x[0] + lax.while_loop(
+        lambda s: s[0] < 3, lambda s: (s[0] + 1, s[1] * 2), (0, vnp.arange(5)))[1],
+    "a constant to run along": lambda x: lax.scan(lambda c, y: (c + y * x[1], y), np.float32(0), vnp.ones(6)),
+    "a view": lambda x: lax.fori_loop(0, 3, lambda i, c: c * 2, x.reshape(2, 3).T[1:]),
+    "a bool": lambda x: lax.while_loop(lambda s: s[0], lambda s: (s[1] < 3, s[1] + 1), (True, x[0])),
+    "no elements": lambda x: lax.scan(lambda c, y: (c, y * 2), x[:0], vnp.zeros((3, 0))),
+    "no elements in a branch": lambda x: lax.cond(x[0] > 0, lambda z: z, lambda z: z * 2, x[:0]),
+    "what does not change": pair_of(lax.scan),
+    "one value twice": lambda x: lax.scan(lambda c, y: ((c[0] + y, c[0] + y), (c[1], c[1])), (x[0], x[0]), x),
+    "turned round": lambda x: lax.fori_loop(0, 4, lambda i, s: (s[2], s[0], s[1] * 1.0), (x, x + 1, x + 2)),
+    "operands as results": lambda x: lax.cond(x[0] > 0, lambda a, b: (a, b, a), lambda a, b: (b, a, b + 1), x, x * 2),
+    "a branch in a condition": lambda x: lax.while_loop(
+        lambda s: lax.cond(s.sum() > 0, lambda s: s.max() < 20, lambda s: s.min() > -20, s), lambda s: s * 1.5, x),
+    "a scan in a condition": lambda x: lax.while_loop(
+        lambda s: lax.scan(lambda c, y: (c + y, None), np.float32(0), s)[0] < 50, lambda s: s * 1.5, x),
+    "all there is": lambda x: lax.scan(lambda c, y: lax.cond(
+        y > 1, lambda c: (lax.while_loop(lambda s: s < c + 10, lambda s: s + 3, c), c), lambda c: (c - 1, c * 3), c),
+        np.float32(0), x),
+    "rows of a Jacobian": volta.jacrev(lambda x: lax.scan(lambda c, y: (c + y, c * y), x[0], x)[1]),
+    "second derivatives": volta.hessian(lambda x: lax.scan(lambda c, y: (vnp.sin(c) * y, c), x.sum(), x)[0]),
+    "recomputed": volta.grad(lambda x: lax.scan(volta.checkpoint(lambda c, y: (vnp.sin(c) * y, c)), x.sum(), x)[0]),
+    "jitted inside": volta.grad(lambda x: lax.scan(volta.jit(lambda c, y: (vnp.sin(c) * y, c)), x.sum(), x)[0]),
+}  # fmt: skip
+KERNELS = HostKernels()
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_edges_are_the_same_eager_jitted_and_on_kernels_for_gpus(name):
+    x = np.arange(1, 7, dtype=np.float32)
+    apart = pytrees.leaves(EDGES[name](x))
+    for a, b in zip(apart, pytrees.leaves(volta.jit(EDGES[name])(x)), strict=True):
+        assert_bits_equal(a, b)
+    check_on_host(EDGES[name], x, kernels=KERNELS)
+
+
+def test_what_does_not_change_is_right():
+    (first, total), seen = pair_of(lax.scan)(np.arange(1, 7, dtype=np.float32))
+    assert (float(first), float(total), seen.tolist()) == (1.0, 8.0, [2.0, 3.0, 4.0, 5.0, 6.0, 7.0])

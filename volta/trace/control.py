@@ -87,7 +87,7 @@ def at_front(x: Any, dim: int | None, size: int) -> Any:
     """A value with its mapped axis first; one that is not mapped is the same for every index."""
     if dim is not None:
         return move_axis(x, dim, 0)
-    shape = x.aval.shape
+    shape = get_aval(x).shape
     return broadcast_to(x, (size, *shape), tuple(range(1, len(shape) + 1)))
 
 

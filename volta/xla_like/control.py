@@ -16,7 +16,7 @@ from volta.core import dtypes
 from volta.core.avals import ShapedArray
 from volta.core.ir import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var
 from volta.ops.primitive import REGISTRY
-from volta.xla_like.nodes import Const, Operand, Ref, Val
+from volta.xla_like.nodes import Const, Iota, Operand, Ref, Val
 from volta.xla_like.views import Ints, View
 
 _INT32 = ShapedArray((), dtypes.int32)
@@ -106,7 +106,8 @@ def _loop(
     Values that are carried but have no operand are written before they are read: they begin as they are.
     """
     params = {"program": program, "consts": len(consts)}
-    return low.add("while", "while", params, [flag, *(low.contiguous(x) for x in consts), *carried], (), avals)
+    first = [low.contiguous(x) if isinstance(x, Iota) else x for x in carried]
+    return low.add("while", "while", params, [flag, *(low.contiguous(x) for x in consts), *first], (), avals)
 
 
 def _int32(number: int) -> Literal:

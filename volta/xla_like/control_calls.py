@@ -41,9 +41,9 @@ def _while(node: Node, ctx: Context, nested: NestedPlan) -> list[KernelCall]:
     calls = _written(flag, tested, ShapedArray((), dtypes.int32), ctx)
     for x, val, buffer in zip(first, node.outputs, carried, strict=False):
         calls += _written(x, buffer, ShapedArray(val.shape, val.dtype), ctx)
-    plan = nested(node.params["program"], len(carried))
-    addresses, written = _addresses(plan, [*_buffers(consts, ctx), *carried], [tested, *carried], ctx)
-    reads = unique([tested, *_buffers(consts, ctx), *carried[: len(first)]])  # what has no first value is written first
+    plan, read = nested(node.params["program"], len(carried)), _buffers(consts, ctx, tested)
+    addresses, written = _addresses(plan, [*read, *carried], [tested, *carried], ctx)
+    reads = unique([tested, *read, *carried[: len(first)]])  # what has no first value is written first
     writes = tuple(dict.fromkeys([*carried, tested, *written]))
     kernel = LibraryKernel("while", ())
     accesses = tuple(Access(b, 0, ()) for b in (tested, *addresses))
@@ -59,12 +59,12 @@ def _switch(node: Node, ctx: Context, nested: NestedPlan) -> list[KernelCall]:
     most = max(plan.arena_bytes for plan in plans)
     arena = [ctx.new_temp(ShapedArray((most,), dtypes.uint8))] if most else []  # one of them runs
     places: list[int] = []
-    counts = []
+    counts, read = [], _buffers(operands, ctx, chosen)
     for plan in plans:
-        addresses, _ = _addresses(plan, _buffers(operands, ctx), results, ctx, arena)
+        addresses, _ = _addresses(plan, read, results, ctx, arena)
         places += addresses
         counts.append(len(addresses))
-    reads = unique([chosen, *_buffers(operands, ctx)])
+    reads = unique([chosen, *read])
     kernel = LibraryKernel("switch", ())
     accesses = tuple(Access(b, 0, ()) for b in (chosen, *places))
     call = KernelCall(kernel, tuple(counts), accesses, 1, reads, (*results, *arena), plans=tuple(plans))
@@ -80,8 +80,9 @@ def bound(call: KernelCall) -> list[tuple[ExecutionPlan, tuple[Access, ...]]]:
     return found
 
 
-def _buffers(operands: Sequence[Operand], ctx: Context) -> list[int]:
-    return [ctx.buffer_of(x.val) for x in operands if isinstance(x, Ref)]
+def _buffers(operands: Sequence[Operand], ctx: Context, any_other: int) -> list[int]:
+    """Where operands lie; what has no elements has no memory, and may lie anywhere."""
+    return [ctx.buffer_of(x.val) if x.val.size else any_other for x in operands if isinstance(x, Ref)]
 
 
 def _written(x: Operand, buffer: int, aval: ShapedArray, ctx: Context) -> list[KernelCall]:
