@@ -9,7 +9,7 @@ import numpy as np
 
 import volta
 import volta.numpy as vnp
-from volta import nn, optim
+from volta import lax, nn, optim
 from volta.testing import fill
 
 
@@ -23,6 +23,21 @@ def mlp(w1, b1, w2, inputs):
 
 def loss(w1, b1, w2, inputs, labels):
     return -vnp.mean(vnp.take_along_axis(nn.log_softmax(mlp(w1, b1, w2, inputs)), labels[:, None], axis=1))
+
+
+def recurrent(w, u, h, inputs):
+    """A loop that counts, reads slices, stacks results, and chooses."""
+
+    def turn(h, v):
+        h = vnp.tanh(h @ w + v @ u)
+        return lax.cond(h.sum() > 0, lambda h: h * 0.5, lambda h: h + v.sum(), h), h.sum()
+
+    return lax.scan(turn, h, inputs)
+
+
+def recurrent_loss(*args):
+    h, sums = recurrent(*args)
+    return vnp.sum(h * h) + vnp.sum(sums)
 
 
 OPTIMIZER = optim.adam(1e-2)
@@ -39,6 +54,7 @@ def train(w1, b1, w2, inputs, labels):
 
 
 MODEL = (x(10, 33), x(33, seed=1), x(33, 7, seed=2), x(5, 10, seed=3))
+RECURRENT = (x(6, 6), x(4, 6, seed=1), x(3, 6, seed=2), x(5, 3, 4, seed=3))
 LABELS = np.array([0, 6, 3, 3, 1], np.int32)
 
 PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
@@ -56,6 +72,8 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         (x(9, 4), np.array([3, 1, 3, 8, 3], np.int32), x(5, 4, seed=1, kind="ladder")),
     ),
     "scan_and_sort": (lambda v: (vnp.cumsum(v), vnp.sort(v), vnp.argsort(v)), (x(700, kind="cancel"),)),
+    "recurrent": (recurrent, RECURRENT),
+    "recurrent_gradient": (volta.grad(recurrent_loss, (0, 1, 2)), RECURRENT),
     "mlp_gradient": (volta.grad(loss, (0, 1, 2)), (*MODEL, LABELS)),
     "adam_twice": (train, (*MODEL, LABELS)),
 }

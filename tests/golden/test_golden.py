@@ -19,7 +19,7 @@ from volta.xla_like.compile import CompileOptions, build_plan
 
 HERE = Path(__file__).resolve().parent
 UPDATE = os.environ.get("VOLTA_UPDATE_GOLDEN") == "1"
-SHOWN = ("softmax", "layer_norm", "long_sum", "matmul", "movement", "gather_scatter", "mlp_gradient")
+SHOWN = ("softmax", "layer_norm", "long_sum", "matmul", "movement", "gather_scatter", "mlp_gradient", "recurrent")
 
 
 def compare(path: Path, text: str) -> None:
