@@ -5,6 +5,7 @@ import pytest
 
 import volta
 import volta.numpy as vnp
+from tests.sampling import sampled
 from volta import lax
 from volta.core import pytrees
 from volta.numba_cpu import threads
@@ -14,6 +15,8 @@ from volta.xla_like.compile import CompileOptions
 
 PROGRAMS = {p.name: p for p in loop_programs()}
 DIFFERENTIABLE = [name for name, p in PROGRAMS.items() if p.differentiable]
+QUICK = ("recurrent", "swapped", "nested", "newton", "table", "choosing", "sorting", "switch 1")
+QUICK_DIFFERENTIABLE = tuple(name for name in QUICK if name in DIFFERENTIABLE)
 KERNELS = HostKernels()
 
 
@@ -62,7 +65,7 @@ def test_gradients_are_those_of_the_loop_written_out(name):
     same(volta.grad(loss(p.written_out), argnums=numbers)(*args), got(*args), volta.jit(got)(*args))
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@sampled("name", list(PROGRAMS), quick=QUICK)
 def test_forward_derivatives_are_those_of_the_loop_written_out(name):
     p = PROGRAMS[name]
     args, numbers = arrays(p.args), floats(p.args)
@@ -84,7 +87,7 @@ def test_forward_derivatives_are_those_of_the_loop_written_out(name):
     same(derivative(p.written_out)(*xs), derivative(p.f)(*xs), volta.jit(derivative(p.f))(*xs))
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@sampled("name", list(PROGRAMS), quick=QUICK)
 def test_a_batch_of_loops_is_each_of_them(name):
     p = PROGRAMS[name]
     batch = [vnp.stack([example(x, k) for k in (1, 2, 3)]) for x in p.args]
@@ -92,7 +95,7 @@ def test_a_batch_of_loops_is_each_of_them(name):
     same(pytrees.map(lambda *xs: vnp.stack(xs), *each), volta.vmap(p.f)(*batch), volta.jit(volta.vmap(p.f))(*batch))
 
 
-@pytest.mark.parametrize("name", DIFFERENTIABLE)
+@sampled("name", DIFFERENTIABLE, quick=QUICK_DIFFERENTIABLE)
 def test_a_batch_of_gradients_is_each_of_them(name):
     p = PROGRAMS[name]
     numbers = floats(p.args)
@@ -106,19 +109,19 @@ def test_a_batch_of_gradients_is_each_of_them(name):
     same(pytrees.map(lambda *xs: vnp.stack(xs), *each), volta.vmap(gradient, in_axes=axes)(*batch))
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@sampled("name", list(PROGRAMS), quick=QUICK)
 def test_kernels_for_gpus_have_the_bits_of_the_cpu(name):
     p = PROGRAMS[name]
     check_on_host(p.f, *p.args, kernels=KERNELS)
 
 
-@pytest.mark.parametrize("name", DIFFERENTIABLE)
+@sampled("name", DIFFERENTIABLE, quick=QUICK_DIFFERENTIABLE)
 def test_kernels_of_gradients_have_the_bits_of_the_cpu(name):
     p = PROGRAMS[name]
     check_on_host(volta.grad(loss(p.f), argnums=floats(p.args)), *p.args, kernels=KERNELS)
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@sampled("name", list(PROGRAMS), quick=QUICK)
 def test_options_of_the_compiler_change_no_bit(name):
     p = PROGRAMS[name]
     args = arrays(p.args)
@@ -128,7 +131,7 @@ def test_options_of_the_compiler_change_no_bit(name):
             same(want, volta.jit(p.f)(*args))
 
 
-@pytest.mark.parametrize("count", [1, 2, 5])
+@sampled("count", [1, 2, 5], quick=[2])
 def test_threads_that_run_a_loop_together(count):
     rng = np.random.default_rng(0)
     w, h, xs = (rng.standard_normal(s).astype(np.float32) for s in ((96, 96), (64, 96), (9, 64, 96)))
@@ -144,7 +147,7 @@ def test_threads_that_run_a_loop_together(count):
         want = volta.jit(f)(w, h, xs)
         threads.set_num_threads(count)
         runs = threads.parallel_runs()
-        for _ in range(20):
+        for _ in range(10):
             same(want, volta.jit(f)(w, h, xs))
         assert count == 1 or threads.parallel_runs() > runs
     finally:
