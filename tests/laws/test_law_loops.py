@@ -10,7 +10,7 @@ from volta import lax
 from volta.core import pytrees
 from volta.numba_cpu import threads
 from volta.testing.host_grid import HostKernels, check_on_host
-from volta.testing.loops import loop_programs
+from volta.testing.loops import loop_programs, total
 from volta.xla_like.compile import CompileOptions
 
 PROGRAMS = {p.name: p for p in loop_programs()}
@@ -33,17 +33,6 @@ def arrays(args):
     return [vnp.asarray(x) for x in args]
 
 
-def floats(args):
-    return tuple(i for i, x in enumerate(args) if np.asarray(x).dtype == np.float32)
-
-
-def loss(f):
-    def total(*args):
-        return sum((x * vnp.cos(x)).sum() for x in pytrees.leaves(f(*args)))
-
-    return total
-
-
 def example(x, k):
     """Another argument for each k: the first is the argument itself."""
     x = vnp.asarray(x)
@@ -60,15 +49,15 @@ def test_a_loop_is_what_it_is_written_out(name):
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
 def test_gradients_are_those_of_the_loop_written_out(name):
     p = PROGRAMS[name]
-    args, numbers = arrays(p.args), floats(p.args)
-    got = volta.grad(loss(p.f), argnums=numbers)
-    same(volta.grad(loss(p.written_out), argnums=numbers)(*args), got(*args), volta.jit(got)(*args))
+    args, numbers = arrays(p.args), p.floats
+    got = volta.grad(total(p.f), argnums=numbers)
+    same(volta.grad(total(p.written_out), argnums=numbers)(*args), got(*args), volta.jit(got)(*args))
 
 
 @sampled("name", list(PROGRAMS), quick=QUICK)
 def test_forward_derivatives_are_those_of_the_loop_written_out(name):
     p = PROGRAMS[name]
-    args, numbers = arrays(p.args), floats(p.args)
+    args, numbers = arrays(p.args), p.floats
 
     def derivative(f):
         def of(*xs):
@@ -98,8 +87,8 @@ def test_a_batch_of_loops_is_each_of_them(name):
 @sampled("name", DIFFERENTIABLE, quick=QUICK_DIFFERENTIABLE)
 def test_a_batch_of_gradients_is_each_of_them(name):
     p = PROGRAMS[name]
-    numbers = floats(p.args)
-    gradient = volta.grad(loss(p.f), argnums=numbers)
+    numbers = p.floats
+    gradient = volta.grad(total(p.f), argnums=numbers)
     axes = tuple(0 if i in numbers else None for i in range(len(p.args)))
     batch = [
         vnp.stack([vnp.asarray(x) * k for k in (1, 2)]) if i in numbers else vnp.asarray(x)
@@ -118,7 +107,7 @@ def test_kernels_for_gpus_have_the_bits_of_the_cpu(name):
 @sampled("name", DIFFERENTIABLE, quick=QUICK_DIFFERENTIABLE)
 def test_kernels_of_gradients_have_the_bits_of_the_cpu(name):
     p = PROGRAMS[name]
-    check_on_host(volta.grad(loss(p.f), argnums=floats(p.args)), *p.args, kernels=KERNELS)
+    check_on_host(volta.grad(total(p.f), argnums=p.floats), *p.args, kernels=KERNELS)
 
 
 @sampled("name", list(PROGRAMS), quick=QUICK)

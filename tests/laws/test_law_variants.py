@@ -11,12 +11,13 @@ import volta
 import volta.numpy as vnp
 from tests.sampling import sampled
 from volta import nn
-from volta.numba_cuda import kernels, turns
+from volta.numba_cuda import kernels
 from volta.offline import plan_on_cuda
 from volta.runtime.context import current_context
 from volta.testing.data import fill
 from volta.testing.host_grid import HostKernels, check_on_host
 from volta.verify import checks, variants
+from volta.xla_like.control_calls import KINDS
 
 KERNELS = HostKernels()
 PROGRAMS = {name: (f, args) for name, f, args in variants.programs()}
@@ -46,7 +47,7 @@ def test_a_program_of_the_suite_has_several_ways(name):
 def test_the_suite_has_every_class_of_kernels():
     calls = [call for f, args in PROGRAMS.values() for plan in plans(f, args) for call in plan.calls]
     found = {class_of(part.kernel) for call in calls for part in (call, *call.each())}
-    one_way = {"scatter_few", *turns.CLASSES}
+    one_way = {"scatter_few", *KINDS}
     assert set(kernels.KERNEL_CLASSES) - one_way <= found
 
 

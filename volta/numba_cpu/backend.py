@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from volta.numba_cpu import launch, lower, target
+from volta.xla_like import control_calls
 from volta.xla_like.plan import ExecutionPlan
 
 NAME = "cpu"
 
-KERNEL_CLASSES = ("loop", "combine", *lower.LIBRARY, *lower.CONTROL)
+KERNEL_CLASSES = ("loop", "combine", *lower.LIBRARY, *control_calls.KINDS)
 """Every one of them is strict on the CPU."""
 
 TILES = False

@@ -20,8 +20,8 @@ from volta.numba_cpu.launch import Executable, LaunchTable
 from volta.numba_cpu.nests import build_loop
 from volta.numba_cpu.unit import KernelSource, compile_kernels
 from volta.xla_like.attention import AttentionSpec
-from volta.xla_like.control_calls import bound
-from volta.xla_like.kernels import Access, CombineKernel, Kernel, KernelCall, LibraryKernel, LoopKernel, kernel_name
+from volta.xla_like.control_calls import Around, bound
+from volta.xla_like.kernels import CombineKernel, Kernel, KernelCall, LibraryKernel, LoopKernel, kernel_name
 from volta.xla_like.plan import ExecutionPlan
 
 PARALLEL_WORK = 1 << 17
@@ -63,9 +63,6 @@ LIBRARY: dict[str, Callable[[ir.Module, str, Any], object]] = {
     "sort": build_sort,
 }
 """Library kernels by name: ``build(module, symbol, spec)``."""
-
-CONTROL = ("switch", "while")
-"""Calls without a kernel: they decide which rows come next."""
 
 
 def source_of(kernel: Kernel) -> KernelSource:
@@ -172,34 +169,33 @@ class _Rows:
         self._put(row, 0, *place(flag.buffer, flag.offset))
         return row
 
-    def _nested(self, plan: ExecutionPlan, accesses: tuple[Access, ...], place: Place) -> None:
-        slots, _ = plan.address_slots()
-
-        def inside(buffer: int, distance: int) -> tuple[int | None, int]:
-            position, base = slots[buffer]
-            outer = accesses[position]
-            assert outer.buffer is not None
-            return place(outer.buffer, outer.offset + base + distance)
-
-        self.add(plan, inside)
-
     def _loop(self, call: KernelCall, place: Place) -> None:
-        ((plan, accesses),) = bound(call)
+        ((plan, around),) = bound(call)
         start = self._unless(call, 1, place)
-        self._nested(plan, accesses, place)
+        self.add(plan, _inside(around, place))
         again = self._unless(call, 0, place)
         self.table.set_target(again, start + 1)
         self.table.set_target(start, len(self.table))
 
     def _choice(self, call: KernelCall, place: Place) -> None:
         ends = []
-        for number, (plan, accesses) in enumerate(bound(call)):
+        for number, (plan, around) in enumerate(bound(call)):
             test = self._unless(call, number, place)
-            self._nested(plan, accesses, place)
+            self.add(plan, _inside(around, place))
             ends.append(self._unless(call, -1, place))  # it never is: on to the end
             self.table.set_target(test, len(self.table))
         for row in ends:
             self.table.set_target(row, len(self.table))
+
+
+def _inside(around: Around, place: Place) -> Place:
+    """Where the bytes of a nested plan's buffers lie."""
+
+    def inside(buffer: int, distance: int) -> tuple[int | None, int]:
+        outer, at = around(buffer)
+        return place(outer, at + distance)
+
+    return inside
 
 
 def lower(plan: ExecutionPlan, const_addresses: tuple[int, ...], keep: object = None) -> Executable:

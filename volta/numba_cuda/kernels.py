@@ -18,12 +18,13 @@ from volta.numba_cuda.processors import shared_out_for
 from volta.numba_cuda.products import dot, dot_tensor
 from volta.numba_cuda.target.ptx import KernelSource
 from volta.numba_cuda.target.threads import HEADER
+from volta.xla_like.control_calls import KINDS
 from volta.xla_like.epilogues import NAME as EPILOGUE
 from volta.xla_like.kernels import CombineKernel, KernelCall, LibraryKernel, LoopKernel, kernel_name
 from volta.xla_like.plan import ExecutionPlan
 
 KERNEL_CLASSES = (
-    "loop", "combine", EPILOGUE, "dot", "dot_row", *steps.STEPS, *turns.CLASSES,
+    "loop", "combine", EPILOGUE, "dot", "dot_row", *steps.STEPS, *KINDS,
     *attention_choice.KERNELS, attention_choice.BACKWARD,
 )  # fmt: skip
 """Every one of them is strict."""

@@ -18,11 +18,9 @@ from volta.emit.loops import I32, I64, PTR, VOID, load_args, offset
 from volta.numba_cuda.launches import Launch, Range, Regions
 from volta.numba_cuda.target.ptx import KernelSource
 from volta.numba_cuda.target.threads import HEADER
-from volta.xla_like.control_calls import KINDS, bound
-from volta.xla_like.kernels import Access, KernelCall
+from volta.xla_like.control_calls import Around, bound
+from volta.xla_like.kernels import KernelCall
 from volta.xla_like.plan import ExecutionPlan
-
-CLASSES = KINDS
 
 
 def build_turn(module: ir.Module, name: str) -> None:
@@ -57,13 +55,13 @@ def launches(
     flag = call.accesses[0]
     assert flag.buffer is not None
     repeats = call.kernel.name == "while"  # type: ignore[union-attr]
-    for number, (plan, accesses) in enumerate(bound(call)):
+    for number, (plan, around) in enumerate(bound(call)):
         found = nested(plan)
         if not found:
             continue
         scratch = max(x.scratch for x in found)
         region = regions.new(scratch) if scratch else 0
-        inside = tuple(_moved(x, plan, accesses, region) for x in found)
+        inside = tuple(_moved(x, around, region) for x in found)
         reads: list[Range] = [(b, 0, nbytes(b)) for b in call.reads]
         writes: list[Range] = [(b, 0, nbytes(b)) for b in (*call.writes, *([region] if region else []))]
         yield Launch(
@@ -73,17 +71,11 @@ def launches(
         )  # fmt: skip
 
 
-def _moved(launch: Launch, plan: ExecutionPlan, accesses: Sequence[Access], region: int) -> Launch:
+def _moved(launch: Launch, around: Around, region: int) -> Launch:
     """A launch of a nested plan in terms of the buffers around it."""
-    slots, _ = plan.address_slots()
 
     def place(buffer: int) -> tuple[int, int]:
-        if buffer < 0:
-            return region, 0
-        position, base = slots[buffer]
-        outer = accesses[position]
-        assert outer.buffer is not None
-        return outer.buffer, outer.offset + base
+        return (region, 0) if buffer < 0 else around(buffer)
 
     def ranges(found: Sequence[Range]) -> tuple[Range, ...]:
         moved = [(*place(b), low, high) for b, low, high in found]
@@ -93,7 +85,7 @@ def _moved(launch: Launch, plan: ExecutionPlan, accesses: Sequence[Access], regi
     for word, buffer, distance in launch.addresses:
         outer, at = place(buffer)
         addresses.append((word, outer, at + distance))
-    inside = tuple(_moved(x, plan, accesses, region) for x in launch.inside)
+    inside = tuple(_moved(x, around, region) for x in launch.inside)
     return attrs.evolve(
         launch, addresses=tuple(addresses), reads=ranges(launch.reads), writes=ranges(launch.writes), inside=inside
     )

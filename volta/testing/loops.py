@@ -10,6 +10,7 @@ import numpy as np
 
 from volta import lax
 from volta import numpy as vnp
+from volta.core import pytrees
 from volta.ops.lax import dynamic_update_slice, sort
 
 
@@ -27,6 +28,16 @@ class LoopProgram:
     args: tuple[Any, ...]
     differentiable: bool = True
     known: bool = True
+
+    @property
+    def floats(self) -> tuple[int, ...]:
+        """The numbers of the arguments of float32."""
+        return tuple(i for i, x in enumerate(self.args) if np.asarray(x).dtype == np.float32)
+
+
+def total(f: Callable[..., Any]) -> Callable[..., Any]:
+    """A scalar that all results of ``f`` reach, by a slope that differs from element to element."""
+    return lambda *args: sum((x * vnp.cos(x)).sum() for x in pytrees.leaves(f(*args)))
 
 
 def _normal(*shape: int, seed: int = 0) -> np.ndarray:

@@ -16,7 +16,7 @@ import attrs
 from volta.core.avals import ShapedArray
 from volta.core.ir import Atom, ClosedJaxpr, Jaxpr, Var, used_vars
 from volta.ops.base import bind_named
-from volta.ops.primitive import Family, Primitive, Zero, register
+from volta.ops.primitive import Family, Primitive, register
 from volta.ops.primitive import Linear as LinearOperand
 from volta.trace import masks
 from volta.trace.batch import batch_flat
@@ -24,7 +24,7 @@ from volta.trace.jaxpr_trace import eval_closed, is_concrete, trace_to_jaxpr
 from volta.trace.jvp import jvp_flat
 from volta.trace.linearize import linearize_flat, linearize_rules
 from volta.trace.masks import Mask
-from volta.trace.transpose import accumulating_rules, backward_pass
+from volta.trace.transpose import accumulating_rules, backward_pass, transpose_by
 
 _CACHED = 1024  # derived programs kept, a kind
 
@@ -38,7 +38,7 @@ def jvp_program(program: ClosedJaxpr, nonzero: Mask, name: str) -> tuple[ClosedJ
     avals = program.in_avals
 
     def run(*args: Any) -> tuple[list[Any], Mask]:
-        primals, live = masks.split(args, len(avals))
+        primals, live = masks.parts(args, len(avals))
         tangents = masks.spread(nonzero, live, masks.zeros(avals))
         outs, tangents_out, _ = jvp_flat(lambda *xs: (eval_closed(program, *xs), None), primals, tangents, name)
         return [*outs, *masks.live(tangents_out)], masks.nonzero(tangents_out)
@@ -72,7 +72,7 @@ def linearize_program(program: ClosedJaxpr, nonzero: Mask, name: str) -> Lineari
 
     traced, (linear, handed) = trace_to_jaxpr(run, program.in_avals, name, "grad differentiates")
     n_out = len(program.jaxpr.outvars)
-    outvars, residual_vars = masks.split(traced.jaxpr.outvars, n_out)
+    outvars, residual_vars = masks.parts(traced.jaxpr.outvars, n_out)
     inputs = {v: i for i, v in enumerate(traced.jaxpr.invars)}
     places = {v: j for j, v in reversed(list(enumerate(outvars))) if type(v) is Var}
     residuals: list[tuple[int, int]] = []
@@ -111,10 +111,10 @@ def transpose_program(
     linear_avals = [a.strip_weak() for a, m in zip(program.in_avals, linear, strict=True) if m]
 
     def run(*args: Any) -> tuple[list[Any], Mask]:
-        reads, totals = masks.split(args, n_known + n_ct)
+        reads, totals = masks.parts(args, n_known + n_ct)
         if recompute and reads:
             reads = bind_named("optimization_barrier", *reads)
-        known, live = masks.split(reads, n_known)
+        known, live = masks.parts(reads, n_known)
         cts = masks.spread(nonzero_out, live, masks.zeros(program.out_avals))
         operands = masks.spread([not m for m in linear], known, lambda i: None)
         held = masks.spread(linear, masks.spread(nonzero_held, totals, masks.zeros(linear_avals)), lambda i: None)
@@ -203,8 +203,10 @@ def _normal_form(program: ClosedJaxpr, firsts: tuple[int, ...]) -> _Form:
 
 
 @lru_cache(maxsize=_CACHED)
-def _opened(program: ClosedJaxpr) -> ClosedJaxpr:
+def opened(program: ClosedJaxpr) -> ClosedJaxpr:
     """The program with its constants as its first inputs."""
+    if not program.consts:
+        return program
     jaxpr = program.jaxpr
     return ClosedJaxpr(jaxpr.replace(constvars=(), invars=jaxpr.constvars + jaxpr.invars), ())
 
@@ -216,9 +218,7 @@ def call(primitive: Primitive, program: ClosedJaxpr, args: Sequence[Any], name: 
     arguments are passed once, and an output that is an argument or another output does not go through the call: a
     derivative then accumulates as it would without the call.
     """
-    if program.consts:
-        args = [*program.consts, *args]
-        program = _opened(program)
+    args, program = [*program.consts, *args], opened(program)
     form = _normal_form(program, _firsts(args))
     outs = []
     if form.program.jaxpr.outvars:
@@ -239,7 +239,7 @@ def call_primitive(name: str, doc: str, recompute: bool = False) -> Primitive:
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: ClosedJaxpr, name: str) -> Any:
         program, nonzero_out = jvp_program(jaxpr, masks.nonzero(tangents), name)
         outs = call(primitive, program, [*primals, *masks.live(tangents)], f"jvp({name})")
-        primals_out, live = masks.split(outs, len(nonzero_out))
+        primals_out, live = masks.parts(outs, len(nonzero_out))
         return primals_out, masks.spread(nonzero_out, live, masks.zeros(jaxpr.out_avals))
 
     def batch(args: Sequence[Any], dims: Sequence[int | None], size: int, *, jaxpr: ClosedJaxpr, name: str) -> Any:
@@ -260,10 +260,6 @@ def call_primitive(name: str, doc: str, recompute: bool = False) -> Primitive:
         new = {i: next(after) if m else None for i, m in zip(own, linear, strict=True)}
         return [new[f] for f in firsts]
 
-    def transpose(cts: Sequence[Any], *operands: Any, **params: Any) -> list[Any]:
-        held = [Zero(x.aval) if isinstance(x, LinearOperand) else None for x in operands]
-        return accumulate(cts, held, *operands, **params)
-
     primitive = register(
         Primitive(
             name=name,
@@ -271,7 +267,7 @@ def call_primitive(name: str, doc: str, recompute: bool = False) -> Primitive:
             abstract=_abstract,
             jvp=jvp,
             batch=batch,
-            transpose=transpose,
+            transpose=transpose_by(accumulate),
             multiple_results=True,
             doc=doc,
         )
@@ -304,7 +300,7 @@ def _tangent_program(program: ClosedJaxpr, nonzero: Mask, name: str) -> tuple[Cl
     """(inputs, nonzero tangents) -> nonzero output tangents: the forward values are computed inside, where needed."""
 
     def run(*args: Any) -> tuple[list[Any], Mask]:
-        primals, tangents = masks.split(args, len(program.in_avals))
+        primals, tangents = masks.parts(args, len(program.in_avals))
         _, linear, _ = linearize_flat(lambda *xs: (eval_closed(program, *xs), None), primals, nonzero, name)
         return eval_closed(linear.program, *tangents), linear.nonzero_out
 

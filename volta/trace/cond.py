@@ -11,16 +11,16 @@ import numpy as np
 from volta.core.avals import ShapedArray
 from volta.core.interp import get_aval
 from volta.core.ir import ClosedJaxpr, Var, used_vars
-from volta.ops.base import bind_named, instantiate, zeros_of
+from volta.ops.base import bind_named, to_front, zeros_of
 from volta.ops.primitive import Family, Primitive, Zero, register
 from volta.ops.primitive import Linear as LinearOperand
 from volta.trace import masks
-from volta.trace.calls import jvp_program, linearize_program
-from volta.trace.control import CACHED, at_front, batched, either, opened_together, transposed, where, with_zeros
+from volta.trace.calls import jvp_program, linearize_program, transpose_program
+from volta.trace.control import CACHED, batched, either, opened_together, where, with_zeros
 from volta.trace.jaxpr_trace import eval_closed, trace_to_jaxpr
 from volta.trace.linearize import linearize_rules
 from volta.trace.masks import Mask
-from volta.trace.transpose import accumulating_rules
+from volta.trace.transpose import accumulating_rules, transpose_by
 
 Programs = tuple[ClosedJaxpr, ...]
 
@@ -53,13 +53,13 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, branches: Programs)
     want = either(*(mask for _, mask in found))
     programs = tuple(with_zeros(p, len(avals), mask, want, avals, "jvp(cond)") for p, mask in found)
     outs = choose(primals[0], programs, [*primals[1:], *masks.live(tangents[1:])])
-    primals_out, live = masks.split(outs, len(avals))
+    primals_out, live = masks.parts(outs, len(avals))
     return primals_out, masks.spread(want, live, masks.zeros(avals))
 
 
 def _batch(args: Sequence[Any], dims: Sequence[int | None], size: int, *, branches: Programs) -> Any:
     mapped = tuple(d is not None for d in dims[1:])
-    moved = [x if d is None else at_front(x, d, size) for x, d in zip(args[1:], dims[1:], strict=True)]
+    moved = [x if d is None else to_front(x, d, size) for x, d in zip(args[1:], dims[1:], strict=True)]
     none = (False,) * len(branches[0].out_avals)
     want = either(*(batched(b, size, mapped, none, "cond")[1] for b in branches))
     if dims[0] is not None:
@@ -109,7 +109,7 @@ def _linearize(nonzero: Mask, index: Any, *operands: Any, branches: Programs) ->
         linears.append(
             _from_slots(linear, tuple(place), len(slots), tuple(get_aval(x) for x in operands), tuple(slots))
         )
-    outs, residuals = masks.split(choose(index, tuple(forwards), operands), len(avals))
+    outs, residuals = masks.parts(choose(index, tuple(forwards), operands), len(avals))
 
     def linear_part(*tangents: Any) -> list[Any]:
         return choose(index, tuple(linears), [*operands, *residuals, *tangents])
@@ -161,8 +161,11 @@ def _accumulate(cts: Sequence[Any], held: Sequence[Any], index: Any, *operands: 
     totals = [
         h if h is not None and not isinstance(h, Zero) and numbers[i] == i else None for i, h in enumerate(held[1:])
     ]
-    nonzero_out, nonzero_held = masks.nonzero(cts), tuple(t is not None for t in totals)
-    programs = tuple(_transposed(b, linear, nonzero_out, nonzero_held) for b in branches)
+    nonzero_out = masks.nonzero(cts)
+    nonzero_held = tuple(t is not None for t, m in zip(totals, linear, strict=True) if m)
+    found = [transpose_program(b, linear, nonzero_out, nonzero_held, "cond") for b in branches]
+    avals = tuple(a for a, m in zip(branches[0].in_avals, linear, strict=True) if m)
+    programs = tuple(with_zeros(p, 0, have, (True,) * len(avals), avals, "transpose(cond)") for p, have in found)
     known = [x for x, m in zip(operands, linear, strict=True) if not m]
     given = [t for t in totals if t is not None]
     after = iter(choose(index, programs, [*known, *masks.live(cts), *given]))
@@ -173,32 +176,6 @@ def _accumulate(cts: Sequence[Any], held: Sequence[Any], index: Any, *operands: 
     return [None, *(new[number] if m else None for number, m in zip(numbers, linear, strict=True))]
 
 
-@lru_cache(maxsize=CACHED)
-def _transposed(program: ClosedJaxpr, linear: Mask, nonzero_out: Mask, nonzero_held: Mask) -> ClosedJaxpr:
-    """(known inputs, nonzero cotangents, totals before) -> totals of all linear inputs."""
-    n_known, n_ct = linear.count(False), nonzero_out.count(True)
-
-    def run(*args: Any) -> tuple[list[Any], None]:
-        reads, totals = masks.split(args, n_known + n_ct)
-        known, live = masks.split(reads, n_known)
-        zeros = masks.zeros(program.in_avals)
-        before = masks.spread(nonzero_held, totals, lambda i: zeros(i) if linear[i] else None)
-        operands = masks.spread([not m for m in linear], known, lambda i: None)
-        cts = masks.spread(nonzero_out, live, masks.zeros(program.out_avals))
-        return [instantiate(x) for x in transposed(program, linear, operands, cts, before)], None
-
-    known = [a for a, m in zip(program.in_avals, linear, strict=True) if not m]
-    cts = [a.strip_weak() for a, nz in zip(program.out_avals, nonzero_out, strict=True) if nz]
-    before = [a.strip_weak() for a, nz in zip(program.in_avals, nonzero_held, strict=True) if nz]
-    return trace_to_jaxpr(run, [*known, *cts, *before], "cond", "grad transposes")[0]
-
-
-def _transpose(cts: Sequence[Any], *operands: Any, **params: Any) -> list[Any]:
-    return _accumulate(
-        cts, [Zero(x.aval) if isinstance(x, LinearOperand) else None for x in operands], *operands, **params
-    )
-
-
 cond_p = register(
     Primitive(
         name="cond",
@@ -206,7 +183,7 @@ cond_p = register(
         abstract=_abstract,
         jvp=_jvp,
         batch=_batch,
-        transpose=_transpose,
+        transpose=transpose_by(_accumulate),
         multiple_results=True,
         doc="One of several programs over the same operands, by an index that is inside of their range.",
     )

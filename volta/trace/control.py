@@ -9,12 +9,11 @@ from typing import Any
 from volta.core.avals import ShapedArray
 from volta.core.interp import get_aval
 from volta.core.ir import Atom, ClosedJaxpr, Jaxpr, Var
-from volta.ops.base import bind_named, broadcast_to, fill, move_axis, zeros_of
+from volta.ops.base import bind_named, broadcast_to, fill, to_front, zeros_of
 from volta.trace.batch import batch_flat
 from volta.trace.calls import jvp_program
 from volta.trace.jaxpr_trace import eval_closed, trace_to_jaxpr
 from volta.trace.masks import Mask
-from volta.trace.transpose import backward_pass
 
 CACHED = 1024
 
@@ -36,12 +35,6 @@ def opened_together(programs: tuple[ClosedJaxpr, ...]) -> tuple[tuple[ClosedJaxp
         invars = (*(v for group in others for v in group), *program.jaxpr.invars)
         opened.append(ClosedJaxpr(program.jaxpr.replace(constvars=(), invars=invars), ()))
     return tuple(opened), consts
-
-
-def opened(program: ClosedJaxpr) -> tuple[ClosedJaxpr, tuple[Any, ...]]:
-    """The program with its constants as its first inputs; and these."""
-    (program,), consts = opened_together((program,))
-    return program, consts
 
 
 @lru_cache(maxsize=CACHED)
@@ -77,31 +70,15 @@ def batched(program: ClosedJaxpr, size: int, dims: Mask, want: Mask, name: str) 
         axes = [0 if d else None for d in dims]
         outs, out_dims, _ = batch_flat(lambda *xs: (eval_closed(program, *xs), None), size, args, axes, name)
         mapped = tuple(w or d is not None for w, d in zip(want, out_dims, strict=True))
-        return [at_front(x, d, size) if m else x for x, d, m in zip(outs, out_dims, mapped, strict=True)], mapped
+        return [to_front(x, d, size) if m else x for x, d, m in zip(outs, out_dims, mapped, strict=True)], mapped
 
     avals = [a.update(shape=(size, *a.shape)) if d else a for a, d in zip(program.in_avals, dims, strict=True)]
     return trace_to_jaxpr(run, avals, name, "vmap maps")
 
 
-def at_front(x: Any, dim: int | None, size: int) -> Any:
-    """A value with its mapped axis first; one that is not mapped is the same for every index."""
-    if dim is not None:
-        return move_axis(x, dim, 0)
-    shape = get_aval(x).shape
-    return broadcast_to(x, (size, *shape), tuple(range(1, len(shape) + 1)))
-
-
 def nothing_yet(aval: ShapedArray) -> Any:
     """What a sum of cotangents begins with: -0, to which adding x gives x, bit for bit."""
     return fill(aval.shape, -0.0, aval.dtype)
-
-
-def transposed(
-    program: ClosedJaxpr, linear: Mask, args: Sequence[Any], cotangents: Sequence[Any], held: Sequence[Any]
-) -> list[Any]:
-    """Cotangents of the linear inputs of a program, as values; ``held`` is what each had before."""
-    after = backward_pass(program, linear, args, cotangents, held)
-    return [ct for ct, is_linear in zip(after, linear, strict=True) if is_linear]
 
 
 def select_outputs(program: ClosedJaxpr, places: Sequence[Atom]) -> ClosedJaxpr:

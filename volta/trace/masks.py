@@ -11,10 +11,6 @@ from volta.ops.primitive import Zero
 Mask = tuple[bool, ...]
 
 
-def split(items: Sequence[Any], n: int) -> tuple[list[Any], list[Any]]:
-    return list(items[:n]), list(items[n:])
-
-
 def spread(mask: Sequence[bool], live: Sequence[Any], otherwise: Callable[[int], Any]) -> list[Any]:
     """``live`` at the places that ``mask`` marks, ``otherwise(i)`` at the rest."""
     it = iter(live)

@@ -14,26 +14,22 @@ from typing import Any
 from volta.core.avals import ShapedArray
 from volta.core.interp import get_aval
 from volta.core.ir import ClosedJaxpr
-from volta.ops.base import instantiate, move_axis
+from volta.ops.base import instantiate, move_axis, to_front
 from volta.ops.primitive import Family, Primitive, Zero, register
 from volta.ops.primitive import Linear as LinearOperand
 from volta.trace import masks
-from volta.trace.calls import jvp_program, linearize_program
+from volta.trace.calls import jvp_program, linearize_program, opened, transpose_program
 from volta.trace.control import (
-    at_front,
     batched,
     carried_tangents,
     nothing_yet,
-    opened,
     reordered,
     select_outputs,
-    transposed,
     with_zeros,
 )
-from volta.trace.jaxpr_trace import trace_to_jaxpr
 from volta.trace.linearize import linearize_rules
 from volta.trace.masks import Mask
-from volta.trace.transpose import accumulating_rules, add_cotangents
+from volta.trace.transpose import accumulating_rules, add_cotangents, transpose_by
 
 
 def run_scan(
@@ -44,9 +40,8 @@ def run_scan(
     ``turns``: their number (``length``), whether from the last to the first (``reverse``), and how many may run between
     two looks at how far the scan is (``unroll``).
     """
-    body, more = opened(body)
-    given = [*more, *consts]
-    return scan_p.bind(*given, *carry, *xs, jaxpr=body, num_consts=len(given), num_carry=len(carry), **turns)
+    given = [*body.consts, *consts]
+    return scan_p.bind(*given, *carry, *xs, jaxpr=opened(body), num_consts=len(given), num_carry=len(carry), **turns)
 
 
 def _scan_abstract(
@@ -105,8 +100,8 @@ def _scan_batch(
             break
         mapped = out[:num_carry]
     given, start, read = masks.parts(list(zip(args, dims, strict=True)), num_consts, num_carry)
-    given = [x if d is None else at_front(x, d, size) for x, d in given]
-    start = [at_front(x, d, size) if m else x for (x, d), m in zip(start, mapped, strict=True)]
+    given = [x if d is None else to_front(x, d, size) for x, d in given]
+    start = [to_front(x, d, size) if m else x for (x, d), m in zip(start, mapped, strict=True)]
     read = [x if d is None else move_axis(x, d, 1) for x, d in read]  # the axis of the turns stays first
     outs = run_scan(body, given, start, read, **turns)
     return outs, [(0 if k < num_carry else 1) if m else None for k, m in enumerate(out)]
@@ -172,35 +167,26 @@ def _accumulate(
     const_linear, _, xs_linear = masks.parts(linear, *sizes)
     ct_carry, ct_ys = masks.parts(cts, num_carry)
     live_ys = masks.nonzero(ct_ys)
-    avals = jaxpr.in_avals
     mask = (*const_linear, *[True] * num_carry, *xs_linear)
 
     known_consts = [x for x, m in zip(consts, const_linear, strict=True) if not m]
     known_xs = [x for x, m in zip(xs, xs_linear, strict=True) if not m]
     totals: dict[int, Any] = {id(x): h for x, h in zip(operands, held, strict=True) if isinstance(x, LinearOperand)}
     begin, continued = [], set()
-    for x, aval, m in zip(consts, avals, const_linear, strict=False):
+    for x, aval, m in zip(consts, jaxpr.in_avals, const_linear, strict=False):
         if m:  # one variable gathers one total: the first of several operands goes on with it
             before = totals[id(x)] if id(x) not in continued else Zero(aval)
             continued.add(id(x))
             begin.append(nothing_yet(aval) if isinstance(before, Zero) else before)
 
-    def turn(*args: Any) -> tuple[list[Any], None]:
-        known, gathered, after, slices, ys = masks.parts(args, len(known_consts), len(begin), num_carry, len(known_xs))
-        outs = [*after, *masks.spread(live_ys, ys, lambda k: Zero(jaxpr.out_avals[num_carry + k].strip_weak()))]
-        values = iter([*known, *slices])
-        given = [None if m else next(values) for m in mask]
-        totals_in = iter(gathered)
-        before = [next(totals_in) if k < num_consts and m else Zero(a.strip_weak()) if m else None
-                  for k, (m, a) in enumerate(zip(mask, avals, strict=True))]  # fmt: skip
-        new = [instantiate(x) for x in transposed(jaxpr, mask, given, outs, before)]
-        return new, None
-
-    slices = [a for a, m in zip(avals[sum(sizes) :], xs_linear, strict=True) if not m]
-    ys_avals = [a.strip_weak() for a, nz in zip(jaxpr.out_avals[num_carry:], live_ys, strict=True) if nz]
-    carry_avals = [a.strip_weak() for a in avals[num_consts : sum(sizes)]]
-    in_avals = [*(get_aval(x) for x in known_consts), *(get_aval(x) for x in begin), *carry_avals, *slices, *ys_avals]
-    body, _ = trace_to_jaxpr(turn, in_avals, "scan", "grad transposes")
+    # (known constants and slices, cotangents of what is carried and of results, totals) -> in the order of a scan
+    held_mask = tuple(k < num_consts for k, m in enumerate(mask) if m)
+    body, have = transpose_program(jaxpr, mask, (*[True] * num_carry, *live_ys), held_mask, "scan")
+    linear_avals = tuple(a for a, m in zip(jaxpr.in_avals, mask, strict=True) if m)
+    body = with_zeros(body, 0, have, (True,) * len(have), linear_avals, "transpose(scan)")
+    sizes_in = len(known_consts), len(known_xs), num_carry, sum(live_ys)
+    groups = masks.parts(range(len(body.in_avals)), *sizes_in)
+    body = reordered(body, tuple(i for k in (0, 4, 2, 1, 3) for i in groups[k]))
     start = [*begin, *(instantiate(ct) for ct in ct_carry)]
     outs = iter(run_scan(body, known_consts, start, [*known_xs, *masks.live(ct_ys)], reverse=not reverse, **turns))
 
@@ -218,12 +204,6 @@ def _accumulate(
     return [totals.get(id(x)) if m else None for x, m in zip(operands, linear, strict=True)]
 
 
-def _scan_transpose(cts: Sequence[Any], *operands: Any, **params: Any) -> list[Any]:
-    return _accumulate(
-        cts, [Zero(x.aval) if isinstance(x, LinearOperand) else None for x in operands], *operands, **params
-    )
-
-
 scan_p = register(
     Primitive(
         name="scan",
@@ -231,7 +211,7 @@ scan_p = register(
         abstract=_scan_abstract,
         jvp=_scan_jvp,
         batch=_scan_batch,
-        transpose=_scan_transpose,
+        transpose=transpose_by(_accumulate),
         multiple_results=True,
         doc="A program for each element of arrays along their first axis, which hands values on from one to the next.",
     )

@@ -29,6 +29,16 @@ from volta.trace.jaxpr_trace import attributed_to, literal_value
 accumulating_rules: dict[Any, Callable[..., list[Any]]] = {}
 
 
+def transpose_by(accumulate: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+    """The transpose rule that goes with such a rule: its operands have gathered nothing before."""
+
+    def transpose(cts: Sequence[Any], *operands: Any, **params: Any) -> list[Any]:
+        held = [Zero(x.aval) if isinstance(x, Linear) else None for x in operands]
+        return accumulate(cts, held, *operands, **params)
+
+    return transpose
+
+
 def add_cotangents(x: Any, y: Any) -> Any:
     return bind_named("add", x, y)
 

@@ -9,15 +9,13 @@ from volta.core.avals import ShapedArray
 from volta.core.errors import NotDifferentiableError
 from volta.core.ir import ClosedJaxpr, Var
 from volta.core.source import at_user_line
-from volta.ops.base import bind_named, instantiate
+from volta.ops.base import bind_named, instantiate, to_front
 from volta.ops.primitive import Family, Primitive, register
 from volta.trace import masks
-from volta.trace.calls import jvp_program
+from volta.trace.calls import jvp_program, opened
 from volta.trace.control import (
-    at_front,
     batched,
     carried_tangents,
-    opened,
     reordered,
     where,
     with_zeros,
@@ -35,9 +33,8 @@ def run_while(
     init: Sequence[Any],
 ) -> list[Any]:
     """Bind a loop; what the programs have as constants become operands."""
-    condition, more_cond = opened(condition)
-    body, more_body = opened(body)
-    tested, used = [*more_cond, *cond_consts], [*more_body, *body_consts]
+    tested, used = [*condition.consts, *cond_consts], [*body.consts, *body_consts]
+    condition, body = opened(condition), opened(body)
     return while_p.bind(
         *tested, *used, *init, cond_jaxpr=condition, body_jaxpr=body, cond_nconsts=len(tested), body_nconsts=len(used)
     )
@@ -81,7 +78,7 @@ def _while_batch(
     cond_nconsts: int, body_nconsts: int,
 ) -> Any:  # fmt: skip
     """Examples whose condition is false keep their values while others go on."""
-    args = [x if d is None else at_front(x, d, size) for x, d in zip(args, dims, strict=True)]
+    args = [x if d is None else to_front(x, d, size) for x, d in zip(args, dims, strict=True)]
     tested, used, carry = masks.parts([d is not None for d in dims], cond_nconsts, body_nconsts)
     mapped = tuple(carry)
     while True:
@@ -94,7 +91,7 @@ def _while_batch(
     condition, _ = batched(cond_jaxpr, size, (*tested, *mapped), (False,), "while")
     body, _ = batched(body_jaxpr, size, (*used, *mapped), mapped, "while")
     cond_consts, body_consts, init = masks.parts(args, cond_nconsts, body_nconsts)
-    init = [at_front(x, 0 if c else None, size) if m else x for x, c, m in zip(init, carry, mapped, strict=True)]
+    init = [to_front(x, 0 if c else None, size) if m else x for x, c, m in zip(init, carry, mapped, strict=True)]
     if own_test:
         body = _going_on(condition, body, cond_nconsts)
         condition = _some(condition)
@@ -119,7 +116,7 @@ def _going_on(condition: ClosedJaxpr, body: ClosedJaxpr, cond_nconsts: int) -> C
     tested = condition.in_avals[:cond_nconsts]
 
     def run(*args: Any) -> tuple[list[Any], None]:
-        consts, rest = masks.split(args, cond_nconsts)
+        consts, rest = masks.parts(args, cond_nconsts)
         carry = rest[len(rest) - n :]
         (on,) = eval_closed(condition, *consts, *carry)
         new = eval_closed(body, *rest)

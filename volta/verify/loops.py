@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
-import numpy as np
-
-import volta.numpy as vnp
 from volta.api.autodiff import grad
-from volta.core import pytrees
-from volta.testing.loops import loop_programs
+from volta.testing.loops import loop_programs, total
 from volta.verify.checks import Check, Named, Setting, compare, on_device, same
 
 
@@ -22,16 +17,10 @@ def loops(setting: Setting) -> Iterator[Check]:
         for p in programs:
             yield p.name, p.f, p.args
             if p.differentiable:
-                numbers = tuple(i for i, x in enumerate(p.args) if np.asarray(x).dtype == np.float32)
-                yield f"{p.name}: gradients", grad(_total(p.f), numbers), p.args
+                yield f"{p.name}: gradients", grad(total(p.f), p.floats), p.args
 
     yield from compare(setting, found())
     for p in programs:
         if p.known:
             want = on_device(p.written_out, p.args, setting.device)
             yield same(f"{p.name}: written out", on_device(p.f, p.args, setting.device), want)
-
-
-def _total(f: Callable[..., Any]) -> Callable[..., Any]:
-    """A scalar that all results of ``f`` reach."""
-    return lambda *args: sum((x * vnp.cos(x)).sum() for x in pytrees.leaves(f(*args)))

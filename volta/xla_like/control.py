@@ -50,8 +50,8 @@ def lower_while(low: Lowering, eqn: Eqn, operands: list[Operand], avals: list[Sh
     turn = _Program([*(a.aval for a in eqn.inputs)])
     consts, values = turn.inputs[: len(turn.inputs) - len(avals)], turn.inputs[-len(avals) :]
     following = turn.call(body, [*consts[count:], *values])
-    turn.call_to_flag(condition, [*consts[:count], *following])
-    return _loop(low, low.whole(flag), [*tested, *used], carried, turn.close([turn.flag, *following]), avals)
+    (again,) = turn.call(condition, [*consts[:count], *following])
+    return _loop(low, low.whole(flag), [*tested, *used], carried, turn.close([turn.flag(again), *following]), avals)
 
 
 def lower_scan(low: Lowering, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> Sequence[Val | Operand]:
@@ -76,8 +76,8 @@ def lower_scan(low: Lowering, eqn: Eqn, operands: list[Operand], avals: list[Sha
         values = results[:n_carry]
         stacks = [turn.replace_part(s, y, number) for s, y in zip(stacks, results[n_carry:], strict=True)]
         number = turn.emit("add", number, _int32(step))
-    turn.test("ne", number, _int32(end))
-    program = turn.close([turn.flag, number, *values, *stacks])
+    flag = turn.flag(turn.emit("ne", number, _int32(end)))
+    program = turn.close([flag, number, *values, *stacks])
     start = _constant(n - 1 if params["reverse"] else 0)
     outs = _loop(low, _constant(1), [*consts, *xs], [start, *carried], program, [_INT32, *avals])
     return outs[1:]
@@ -124,7 +124,6 @@ class _Program:
     def __init__(self, avals: Sequence[ShapedArray]) -> None:
         self.inputs = [Var(a) for a in avals]
         self.eqns: list[Eqn] = []
-        self.flag: Atom = _int32(0)
 
     def emit(self, name: str, *inputs: Atom, **params: Any) -> Var:
         primitive = REGISTRY[name]
@@ -137,15 +136,8 @@ class _Program:
         self.eqns.append(Eqn(REGISTRY["jit"], tuple(inputs), tuple(outputs), {"jaxpr": program, "name": "turn"}))
         return outputs
 
-    def call_to_flag(self, condition: ClosedJaxpr, inputs: Sequence[Atom]) -> None:
-        (test,) = self.call(condition, inputs)
-        self._set(test)
-
-    def test(self, name: str, *inputs: Atom) -> None:
-        self._set(self.emit(name, *inputs))
-
-    def _set(self, test: Var) -> None:
-        self.flag = self.emit("convert_element_type", test, new_dtype=dtypes.int32, weak_type=False)
+    def flag(self, test: Var) -> Var:
+        return self.emit("convert_element_type", test, new_dtype=dtypes.int32, weak_type=False)
 
     def part(self, x: Var, number: Atom) -> Atom:
         """``x[number]``."""

@@ -16,7 +16,7 @@ from volta.core.ir import ClosedJaxpr
 from volta.xla_like.kernels import Access, KernelCall, LibraryKernel
 from volta.xla_like.loops import unique
 from volta.xla_like.nodes import Node, Operand, Ref, Val
-from volta.xla_like.opaque import Context, copy_call
+from volta.xla_like.opaque import Context, copy_call, written
 from volta.xla_like.plan import Buffer, ExecutionPlan, lifetimes
 from volta.xla_like.views import View, row_major
 
@@ -38,13 +38,13 @@ def _while(node: Node, ctx: Context, nested: NestedPlan) -> list[KernelCall]:
     consts, first = operands[: node.params["consts"]], operands[node.params["consts"] :]
     carried = [ctx.buffer_of(val) for val in node.outputs]
     tested = ctx.new_temp(ShapedArray((), dtypes.int32))
-    calls = _written(flag, tested, ShapedArray((), dtypes.int32), ctx)
+    calls = written(flag, tested, (), dtypes.int32, ctx)
     for x, val, buffer in zip(first, node.outputs, carried, strict=False):
-        calls += _written(x, buffer, ShapedArray(val.shape, val.dtype), ctx)
+        calls += written(x, buffer, val.shape, val.dtype, ctx)
     plan, read = nested(node.params["program"], len(carried)), _buffers(consts, ctx, tested)
-    addresses, written = _addresses(plan, [*read, *carried], [tested, *carried], ctx)
+    addresses, arena = _addresses(plan, [*read, *carried], [tested, *carried], ctx)
     reads = unique([tested, *read, *carried[: len(first)]])  # what has no first value is written first
-    writes = tuple(dict.fromkeys([*carried, tested, *written]))
+    writes = tuple(dict.fromkeys([*carried, tested, *arena]))
     kernel = LibraryKernel("while", ())
     accesses = tuple(Access(b, 0, ()) for b in (tested, *addresses))
     return [*calls, KernelCall(kernel, (len(addresses),), accesses, 1, reads, writes, plans=(plan,))]
@@ -54,7 +54,7 @@ def _switch(node: Node, ctx: Context, nested: NestedPlan) -> list[KernelCall]:
     index, *operands = node.operands
     results = [ctx.buffer_of(val) for val in node.outputs]
     chosen = ctx.new_temp(ShapedArray((), dtypes.int32))
-    calls = _written(index, chosen, ShapedArray((), dtypes.int32), ctx)
+    calls = written(index, chosen, (), dtypes.int32, ctx)
     plans = [nested(program, 0) for program in node.params["programs"]]
     most = max(plan.arena_bytes for plan in plans)
     arena = [ctx.new_temp(ShapedArray((most,), dtypes.uint8))] if most else []  # one of them runs
@@ -71,26 +71,34 @@ def _switch(node: Node, ctx: Context, nested: NestedPlan) -> list[KernelCall]:
     return [*calls, call]
 
 
-def bound(call: KernelCall) -> list[tuple[ExecutionPlan, tuple[Access, ...]]]:
-    """Each plan that a call runs, with where the addresses lie that a run of it is given."""
+Around = Callable[[int], tuple[int, int]]
+"""Where a buffer of a nested plan lies: a buffer of the plan around it, and how many bytes into that."""
+
+
+def bound(call: KernelCall) -> list[tuple[ExecutionPlan, Around]]:
+    """Each plan that a call runs, with where its buffers lie."""
     found, at = [], 1
     for plan, count in zip(call.plans, call.sizes, strict=True):
-        found.append((plan, call.accesses[at : at + count]))
+        found.append((plan, _around(plan, call.accesses[at : at + count])))
         at += count
     return found
+
+
+def _around(plan: ExecutionPlan, addresses: Sequence[Access]) -> Around:
+    slots, _ = plan.address_slots()
+
+    def around(buffer: int) -> tuple[int, int]:
+        position, base = slots[buffer]
+        outer = addresses[position]
+        assert outer.buffer is not None
+        return outer.buffer, outer.offset + base
+
+    return around
 
 
 def _buffers(operands: Sequence[Operand], ctx: Context, any_other: int) -> list[int]:
     """Where operands lie; what has no elements has no memory, and may lie anywhere."""
     return [ctx.buffer_of(x.val) if x.val.size else any_other for x in operands if isinstance(x, Ref)]
-
-
-def _written(x: Operand, buffer: int, aval: ShapedArray, ctx: Context) -> list[KernelCall]:
-    """Calls that write an operand into a buffer; they may do so in place."""
-    calls = copy_call(x, aval.shape, buffer, aval.dtype, row_major(aval.shape), 0, ctx)
-    if calls and isinstance(x, Ref) and x.is_whole:
-        calls = [attrs.evolve(calls[0], inplace=((ctx.buffer_of(x.val), buffer),))]
-    return calls
 
 
 def _addresses(

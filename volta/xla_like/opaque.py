@@ -237,6 +237,14 @@ def copy_call(
     return [KernelCall(kernel, (*dims, MAP_CHUNK), tuple(accesses), tasks, tuple(dict.fromkeys(reads)), (out,))]
 
 
+def written(x: Operand, buffer: int, shape: Ints, dtype: np.dtype, ctx: Context) -> list[KernelCall]:
+    """Write an operand into the whole of a buffer; in place, where the operand is that memory and nobody else's."""
+    calls = copy_call(x, shape, buffer, dtype, row_major(shape), 0, ctx)
+    if isinstance(x, Ref) and x.is_whole:
+        calls = [attrs.evolve(c, inplace=((ctx.buffer_of(x.val), buffer),)) for c in calls]
+    return calls
+
+
 def _concatenate(node: Node, ctx: Context) -> list[KernelCall]:
     out, axis = node.outputs[0], node.params["dimension"]
     strides, at, calls = row_major(out.shape), 0, []
@@ -272,9 +280,7 @@ def _dynamic_update_slice(node: Node, ctx: Context) -> list[KernelCall]:
     x, update, *starts = node.operands
     out = node.outputs[0]
     strides, buffer = row_major(out.shape), ctx.buffer_of(out)
-    calls = copy_call(x, out.shape, buffer, out.dtype, strides, 0, ctx)
-    if calls and isinstance(x, Ref):
-        calls = [attrs.evolve(calls[0], inplace=((ctx.buffer_of(x.val), buffer),))]
+    calls = written(x, buffer, out.shape, out.dtype, ctx)
     places = zip(node.params["moving"], starts, strict=True)
     moving = [(s, strides[d], out.shape[d] - update.view.shape[d]) for d, s in places]
     return calls + copy_call(update, update.view.shape, buffer, out.dtype, strides, 0, ctx, moving)  # type: ignore[arg-type]
@@ -355,10 +361,7 @@ def _scatter(node: Node, ctx: Context) -> list[KernelCall]:
     buffer = ctx.buffer_of(out)
     if out.size == 0:
         return []
-    whole = View.of((out.size,)) if isinstance(table, Ref) else View((), ()).broadcast((out.size,), ())
-    calls = copy_call(attrs.evolve(table, view=whole), (out.size,), buffer, out.dtype, (1,), 0, ctx)
-    if isinstance(table, Ref):
-        calls = [attrs.evolve(c, inplace=((ctx.buffer_of(table.val), buffer),)) for c in calls]
+    calls = written(table, buffer, out.shape, out.dtype, ctx)
     if updates.val.size == 0:
         return calls
     t, u = ctx.buffer_of(targets.val), ctx.buffer_of(updates.val)

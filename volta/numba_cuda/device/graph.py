@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
@@ -236,7 +237,7 @@ class Launches:
         """The rows' args lie among the int64 words ``args`` in host memory, or in device memory."""
         self._device, self.stream, self._rows = stream.device, stream, tuple(rows)
         flat = [x for row in rows for x in row.flat()]
-        self._at = [sum(1 for x in rows[:i] for _ in x.flat()) for i in range(len(rows))]
+        self._at = [0, *itertools.accumulate(sum(1 for _ in row.flat()) for row in rows)]  # where each begins in `flat`
         self._params = np.array([row.args for row in flat], np.int64) if args is None else args
         start = self._params.ctypes.data
         self._starts = [8 * i if args is None else row.args - start for i, row in enumerate(flat)]
@@ -303,9 +304,8 @@ class Launches:
 
     def _alone(self, i: int) -> _Graph:
         """A loop or a choice by itself."""
-        row, at = self._rows[i], self._at[i]
-        places = [self._place(at + k) for k in range(sum(1 for _ in row.flat()))]
-        return _Graph(self._device, [attrs.evolve(row, after=())], places, [])
+        places = [self._place(k) for k in range(self._at[i], self._at[i + 1])]
+        return _Graph(self._device, [attrs.evolve(self._rows[i], after=())], places, [])
 
     def timed(self) -> list[float]:
         """Launch one by one and wait; microseconds that each took on the device.
