@@ -63,11 +63,6 @@ def small_integer_to_float64(b: Builder, x: Value) -> Value:
     return b.bitcast(x + b.bitcast(b.const("float64", MAGIC64), "int64"), "float64") - MAGIC64
 
 
-def same_sign(b: Builder, magnitude: Value, x: Value) -> Value:
-    """`magnitude`, which is not negative, with the sign of x."""
-    return b.copysign(magnitude, x)
-
-
 def two_sum(b: Builder, x: Value, y: Value) -> tuple[Value, Value]:
     """x + y exactly, as the rounded sum and its error."""
     total = x + y
