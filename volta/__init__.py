@@ -30,10 +30,10 @@ from volta.api.linear import fwd_and_bwd, linear_transpose
 from volta.api.tracing import checkpoint, eval_shape, make_jaxpr, remat
 from volta.api.vmap import vmap
 from volta.core.absent import absent as _absent
+from volta.core.array import Array
 from volta.core.interp import Tracer
 from volta.core.policy import DeterminismLevel
 from volta.numba_cpu.threads import get_num_threads, set_num_threads
-from volta.runtime.array import Array
 from volta.runtime.context import ExecutionContext, current_context, default_matmul_precision, execution_context
 from volta.runtime.devices import default_device
 from volta.version import __version__

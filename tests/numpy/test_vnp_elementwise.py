@@ -62,6 +62,12 @@ def test_integers(name):
     same_as_numpy(lambda np, x, y: getattr(np, name)(x, y), M, N)
 
 
+def test_round_scales_float64_in_float64():
+    """10**decimals is a Python number: rounded to float32 first, 11 places moved the ninth digit."""
+    x = np.float64([1.23456789012345678, -0.1])
+    np.testing.assert_array_equal(vnp.round(x, 11), np.round(x, 11))
+
+
 def test_integer_corners():
     same_as_numpy(lambda np, x, y: np.divmod(x, y), M, N)
     same_as_numpy(lambda np, x, y: np.divmod(x, y), X, Y, rtol=1e-4, atol=1e-4)

@@ -93,7 +93,7 @@ WORK = {
 def test_everything_goes_through_the_gateway(name, runs) -> None:
     out = WORK[name]()
     assert runs, f"{name} ran around the gateway"
-    assert all(type(x) is volta.Array for x in volta.tree.leaves(out))
+    assert all(isinstance(x, volta.Array) for x in volta.tree.leaves(out))
 
 
 def test_nothing_runs_without_the_backend(monkeypatch) -> None:

@@ -10,7 +10,7 @@ import volta
 import volta.numpy as vnp
 from volta.core.ir import ClosedJaxpr, Eqn, Jaxpr, Var
 from volta.runtime import gateway
-from volta.runtime.array import Array
+from volta.runtime.array import ConcreteArray
 from volta.runtime.context import current_context
 from volta.runtime.plan_cache import PLAN_CACHE, has_constants, program_key
 from volta.testing import assert_bits_equal
@@ -26,7 +26,7 @@ def with_constant(number: float) -> ClosedJaxpr:
     """``x + constant`` inside a call, the constant belonging to the called program."""
     closed = volta.make_jaxpr(lambda c, x: c + x)(X, X)
     inner, (c, x) = closed.jaxpr, closed.jaxpr.invars
-    constant = Array.from_numpy(np.full(3, number, np.float32))
+    constant = ConcreteArray.from_numpy(np.full(3, number, np.float32))
     called = ClosedJaxpr(inner.replace(constvars=(c,), invars=(x,)), (constant,))
     outer = volta.make_jaxpr(volta.jit(lambda x: x * 2))(X)
     (call,) = outer.eqns
@@ -38,7 +38,7 @@ def test_constants_of_nested_programs_are_not_conflated() -> None:
     assert key(one) == key(two)  # the key alone does not tell them apart, ...
     assert has_constants(one) and not has_constants(volta.make_jaxpr(volta.jit(vnp.sin))(X))
     PLAN_CACHE.clear()
-    x = Array.from_numpy(X)
+    x = ConcreteArray.from_numpy(X)
     assert_bits_equal(gateway.compile(one)([x])[0], X + 1)
     assert_bits_equal(gateway.compile(two)([x])[0], X + 2)  # ... so such programs are not kept
     assert len(PLAN_CACHE) == 0

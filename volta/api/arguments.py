@@ -11,9 +11,9 @@ import attrs
 import numpy as np
 
 from volta.core import dtypes, pytrees
+from volta.core.array import Array
 from volta.core.avals import ShapedArray
 from volta.core.errors import ArgumentNumberError, DTypeError, StaticArgumentError
-from volta.core.interp import Value
 from volta.core.pytrees import PyTreeDef
 from volta.core.source import Source, at_user_line
 from volta.runtime.array import as_array, intern_aval
@@ -44,7 +44,7 @@ def check_callable(fun: Any, transform: str) -> None:
 
 def value_of(x: Any) -> Any:
     """A leaf as an operand with an aval: tracers and arrays pass, NumPy values and Python numbers become arrays."""
-    return x if isinstance(x, Value) else as_array(x)
+    return x if isinstance(x, Array) else as_array(x)
 
 
 def call_paths(args: Sequence[Any], kwargs: dict[str, Any], numbers: Sequence[int] | None = None) -> list[str]:
@@ -61,7 +61,7 @@ def values_of(leaves: Sequence[Any], what: str, paths: Callable[[], list[str]]) 
         DTypeError: naming the path of a leaf that is no array and no number.
     """
     try:
-        return [x if isinstance(x, Value) else as_array(x) for x in leaves]
+        return [x if isinstance(x, Array) else as_array(x) for x in leaves]
     except DTypeError:
         for path, leaf in zip(paths(), leaves, strict=True):
             try:
@@ -94,14 +94,14 @@ def flat_outputs(out: Any, name: str) -> tuple[list[Any], PyTreeDef]:
     """What a traced function returned, as operands."""
     leaves, tree = pytrees.flatten(out)
     for x in leaves:
-        if not isinstance(x, Value):
+        if not isinstance(x, Array):
             return values_of(leaves, f"the output of `{name}`:", lambda: output_paths(out)), tree
     return leaves, tree
 
 
 def aval_of(x: Any) -> ShapedArray:
     """The aval of anything with a shape and a dtype (arrays, ShapeDtypeStruct), or of a number."""
-    if isinstance(x, Value):
+    if isinstance(x, Array):
         return x.aval
     if hasattr(x, "shape") and hasattr(x, "dtype"):
         return ShapeDtypeStruct(x.shape, x.dtype, getattr(x, "weak_type", False)).aval

@@ -13,7 +13,7 @@ from volta.core.errors import DeviceError
 from volta.core.interp import Tracer
 from volta.core.source import at_user_line
 from volta.runtime import devices as _runtime
-from volta.runtime.array import Array, as_array
+from volta.runtime.array import ConcreteArray, as_array
 from volta.runtime.context import current_context
 
 
@@ -89,12 +89,12 @@ def device_get(x: Any) -> Any:
     >>> volta.device_get([vnp.arange(3)])
     [array([0, 1, 2], dtype=int32)]
     """
-    return pytrees.map(lambda leaf: np.asarray(leaf) if isinstance(leaf, Array) else leaf, x)
+    return pytrees.map(lambda leaf: np.asarray(leaf) if isinstance(leaf, ConcreteArray) else leaf, x)
 
 
 def block_until_ready(x: Any) -> Any:
     """Wait until the arrays of a pytree are there, and return it. On the CPU they always are."""
-    return pytrees.map(lambda leaf: leaf.block_until_ready() if isinstance(leaf, Array) else leaf, x)
+    return pytrees.map(lambda leaf: leaf.block_until_ready() if isinstance(leaf, ConcreteArray) else leaf, x)
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ from volta.core.errors import StaticArgumentError
 from volta.core.interp import _state
 from volta.core.source import at_user_line
 from volta.runtime import gateway
-from volta.runtime.array import Array
+from volta.runtime.array import ConcreteArray
 from volta.runtime.context import ExecutionContext, current_context
 from volta.trace.calls import jit_p
 from volta.trace.tracer import TransformTracer
@@ -100,7 +100,7 @@ class JitFunction:
         if self._plain and not kwargs:
             leaves: Sequence[Any] = args
             entry: _Entry | None
-            avals = [x.aval for x in args if type(x) is Array]
+            avals = [x.aval for x in args if type(x) is ConcreteArray]
             context = current_context()
             if len(avals) == len(args):
                 entry = self._last

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from volta.core import dtypes
+from volta.core.array import Array
 from volta.core.avals import ShapedArray
 from volta.core.errors import DTypeError, UnexpectedTracerError
 from volta.core.source import at_user_line
@@ -30,40 +31,7 @@ class Trace:
         raise NotImplementedError(f"{type(self).__name__} must say how to process {primitive.name}")
 
 
-class Value:
-    """Base of :class:`Tracer` and of ``volta.Array``: what operators, methods and indexing are installed on.
-
-    Subclasses have ``aval``. The operators are installed once by ``volta.numpy`` (see ``volta/numpy/methods.py``).
-    """
-
-    __slots__ = ()
-    aval: ShapedArray
-
-    # NumPy must not take over `np_array + value`; our __radd__ does.
-    __array_priority__ = 1000
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.aval.shape
-
-    @property
-    def dtype(self) -> Any:
-        return self.aval.dtype
-
-    @property
-    def ndim(self) -> int:
-        return len(self.aval.shape)
-
-    @property
-    def size(self) -> int:
-        return self.aval.size
-
-    @property
-    def weak_type(self) -> bool:
-        return self.aval.weak_type
-
-
-class Tracer(Value):
+class Tracer(Array):
     """A value that stands for an array while a transform runs."""
 
     __slots__ = ("_trace",)
@@ -124,7 +92,7 @@ def get_aval(x: Any) -> ShapedArray:
     Raises:
         DTypeError: for anything else (a list, a string, a complex number).
     """
-    if isinstance(x, Value):
+    if isinstance(x, Array):
         return x.aval
     if isinstance(x, (np.ndarray, np.generic)):
         return ShapedArray(x.shape, dtypes.canonicalize(x.dtype))

@@ -16,7 +16,7 @@ from volta.core.avals import ShapedArray
 from volta.core.errors import FormatError
 from volta.io import format as fmt
 from volta.io import structure
-from volta.runtime.array import Array
+from volta.runtime.array import ConcreteArray
 
 PyTree = Any
 Path = str | os.PathLike[str]
@@ -91,7 +91,7 @@ def load(path: Path, like: PyTree = None) -> PyTree:
         header = fmt.decode_header(raw_header, len(data))
         fmt.check(header, raw_header, data)
         views = {name: fmt.view(entry, data, name) for name, entry in header.entries.items()}
-        arrays = {name: Array.from_numpy(x) for name, x in views.items()}
+        arrays = {name: ConcreteArray.from_numpy(x) for name, x in views.items()}
         if header.format is None:  # another program's file has no structure: it is a dict of its names
             leaves = {name: ["array", name] for name in sorted(arrays)}
             stored = ["dict", list(leaves.items())]
@@ -127,8 +127,8 @@ def load_metadata(path: Path) -> FileInfo:
     return FileInfo(header.format, header.contract, header.writer, header.user, arrays)
 
 
-def _as_weak(x: Array) -> Array:
-    return Array.from_numpy(np.asarray(x), weak_type=True)
+def _as_weak(x: ConcreteArray) -> ConcreteArray:
+    return ConcreteArray.from_numpy(np.asarray(x), weak_type=True)
 
 
 @contextmanager

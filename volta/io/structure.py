@@ -16,8 +16,8 @@ import numpy as np
 import optree
 
 from volta.core import dtypes, pytrees
+from volta.core.array import Array
 from volta.core.errors import DTypeError, FormatError, TreeError
-from volta.core.interp import Value
 
 PyTree = Any
 _SCALARS = (bool, int, float, str)
@@ -59,7 +59,7 @@ def _children(tree: PyTree, path: tuple[Any, ...]) -> tuple[str, list[tuple[Any,
         return kind.__name__, list(enumerate(tree))
     if optree.is_namedtuple(tree):
         return "namedtuple " + _class_name(kind), list(zip(tree._fields, tree, strict=True))
-    if kind in _SCALARS or isinstance(tree, (Value, np.ndarray, np.generic)):
+    if kind in _SCALARS or isinstance(tree, (Array, np.ndarray, np.generic)):
         return None
     try:
         one = optree.tree_flatten_one_level(tree, namespace=pytrees.NAMESPACE)
@@ -92,7 +92,7 @@ def describe(tree: PyTree) -> tuple[Any, dict[str, np.ndarray]]:
         names.add(name)
         if type(node) in _SCALARS:
             return ["float", node.hex()] if type(node) is float else ["scalar", node]
-        if not isinstance(node, (Value, np.ndarray, np.generic)):
+        if not isinstance(node, (Array, np.ndarray, np.generic)):
             raise TreeError(f"{_where(path)}: cannot save a {type(node).__name__}; arrays, numbers and texts can be")
         try:
             name.encode()
@@ -103,7 +103,7 @@ def describe(tree: PyTree) -> tuple[Any, dict[str, np.ndarray]]:
             arrays[name] = x.astype(dtypes.canonicalize(x.dtype.newbyteorder("=")), copy=False)
         except DTypeError as error:
             raise DTypeError(f"{_where(path)}: {error}") from None
-        return ["weak array" if isinstance(node, Value) and node.weak_type else "array", name]
+        return ["weak array" if isinstance(node, Array) and node.weak_type else "array", name]
 
     return walk(tree, ()), arrays
 

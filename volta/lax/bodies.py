@@ -9,8 +9,8 @@ import attrs
 
 from volta.api.arguments import flat_outputs, name_of, values_of
 from volta.core import pytrees
+from volta.core.array import Array
 from volta.core.avals import ShapedArray
-from volta.core.interp import Value
 from volta.core.ir import ClosedJaxpr
 from volta.core.pytrees import PyTreeDef
 from volta.trace.jaxpr_trace import trace_to_jaxpr
@@ -44,4 +44,4 @@ def paths(tree: PyTreeDef) -> list[str]:
 
 def known(x: Any) -> bool:
     """Whether a value is there while the program is traced."""
-    return not isinstance(x, Value) or concrete_of(x) is not None
+    return not isinstance(x, Array) or concrete_of(x) is not None

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from volta.core import pytrees
+from volta.core.array import Array, ArrayLike
 from volta.core.errors import ShapeError
-from volta.core.interp import Value, get_aval
+from volta.core.interp import get_aval
 from volta.core.source import at_user_line
 from volta.ops import lax
-
-Array = Any
 
 __all__ = [
     "RoundingMethod",
@@ -44,7 +43,7 @@ class RoundingMethod(enum.IntEnum):
     TO_NEAREST_EVEN = 1
 
 
-def round(x: Array, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO) -> Array:
+def round(x: ArrayLike, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO) -> Array:
     """The nearest integer as a float; halves away from 0, or to the even one of both.
 
     >>> lax.round(np.float32([-0.5, 0.5, 2.5]))
@@ -57,7 +56,7 @@ def round(x: Array, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_Z
     return lax.select_n(up, whole, lax.add(whole, lax.sign(x)))
 
 
-def broadcast_in_dim(operand: Array, shape: Sequence[int], broadcast_dimensions: Sequence[int]) -> Array:
+def broadcast_in_dim(operand: ArrayLike, shape: Sequence[int], broadcast_dimensions: Sequence[int]) -> Array:
     """``operand`` in ``shape``, its axis i becoming axis ``broadcast_dimensions[i]``; sizes of 1 are repeated.
 
     >>> lax.broadcast_in_dim(np.float32([1, 2]), (2, 3), (0,)).shape
@@ -82,7 +81,7 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
         raise ShapeError(at_user_line(f"broadcast_shapes: {', '.join(map(str, shapes))} do not broadcast")) from None
 
 
-def broadcast_like(operand: Array, like: Array) -> Array:
+def broadcast_like(operand: ArrayLike, like: ArrayLike) -> Array:
     """``operand`` broadcast to the shape of ``like``.
 
     >>> lax.broadcast_like(np.float32([1, 2]), np.zeros((3, 2))).shape
@@ -94,7 +93,7 @@ def broadcast_like(operand: Array, like: Array) -> Array:
     return lax.broadcast_in_dim(operand, shape, tuple(range(len(shape) - len(own), len(shape))))
 
 
-def stack(arrays: Sequence[Array], axis: int = 0) -> Array:
+def stack(arrays: Sequence[ArrayLike], axis: int = 0) -> Array:
     """Arrays of one shape along a new axis.
 
     >>> lax.stack([np.float32([1, 2]), np.float32([3, 4])]).shape
@@ -104,7 +103,7 @@ def stack(arrays: Sequence[Array], axis: int = 0) -> Array:
     return lax.concatenate([lax.expand_dims(x, (axis % ndim,)) for x in arrays], axis % ndim)
 
 
-def unstack(x: Array, axis: int = 0) -> tuple[Array, ...]:
+def unstack(x: ArrayLike, axis: int = 0) -> tuple[Array, ...]:
     """The slices along ``axis``, without it.
 
     >>> [v.tolist() for v in lax.unstack(np.float32([[1, 2], [3, 4]]))]
@@ -116,7 +115,7 @@ def unstack(x: Array, axis: int = 0) -> tuple[Array, ...]:
     return tuple(lax.index_in_dim(x, i, axis % len(shape), False) for i in range(shape[axis]))
 
 
-def tile(operand: Array, reps: Sequence[int]) -> Array:
+def tile(operand: ArrayLike, reps: Sequence[int]) -> Array:
     """``operand`` repeated ``reps[i]`` times along each axis i; ``reps`` may name more axes in front.
 
     >>> lax.tile(np.int32([1, 2]), (2,))
@@ -142,7 +141,7 @@ def optimization_barrier(*operands: Any) -> Any:
     return out[0] if len(operands) == 1 else out
 
 
-def batch_matmul(lhs: Array, rhs: Array, precision: Any = None) -> Array:
+def batch_matmul(lhs: ArrayLike, rhs: ArrayLike, precision: Any = None) -> Array:
     """Matrix products over equal leading axes.
 
     >>> lax.batch_matmul(np.ones((2, 3, 4), np.float32), np.ones((2, 4, 5), np.float32)).shape
@@ -194,7 +193,7 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
     out = scan(list(leaves))
     if reverse:
         out = [lax.rev(x, (axis,)) for x in out]
-    return pytrees.unflatten(tree, [x if isinstance(x, Value) else lax.copy(x) for x in out])
+    return pytrees.unflatten(tree, [x if isinstance(x, Array) else lax.copy(x) for x in out])
 
 
 def _interleave(a: Array, b: Array, axis: int) -> Array:
@@ -210,7 +209,7 @@ def _interleave(a: Array, b: Array, axis: int) -> Array:
     return lax.concatenate([out, end], axis) if extra else out
 
 
-def approx_max_k(operand: Array, k: int, reduction_dimension: int = -1, **settings: Any) -> tuple[Array, Array]:
+def approx_max_k(operand: ArrayLike, k: int, reduction_dimension: int = -1, **settings: Any) -> tuple[Array, Array]:
     """The ``k`` largest elements and their positions: all of them, whatever recall the settings ask for.
 
     >>> lax.approx_max_k(np.float32([3, 1, 2]), 2)
@@ -221,7 +220,7 @@ def approx_max_k(operand: Array, k: int, reduction_dimension: int = -1, **settin
     return _back(values, axis), _back(places, axis)
 
 
-def approx_min_k(operand: Array, k: int, reduction_dimension: int = -1, **settings: Any) -> tuple[Array, Array]:
+def approx_min_k(operand: ArrayLike, k: int, reduction_dimension: int = -1, **settings: Any) -> tuple[Array, Array]:
     """The ``k`` smallest elements and their positions: all of them, whatever recall the settings ask for.
 
     >>> lax.approx_min_k(np.float32([3, 1, 2]), 2)

@@ -6,15 +6,14 @@ import math
 from typing import Any
 
 import volta.numpy as vnp
+from volta.core.array import Array, ArrayLike
 from volta.core.errors import ShapeError
 from volta.core.source import at_user_line
 from volta.numpy.promotion import aval_of, canonical_axis, promote_floats, scalar_like, zero_like
 from volta.ops import lax
 
-Array = Any
 
-
-def relu(x: Array) -> Array:
+def relu(x: ArrayLike) -> Array:
     """max(x, 0). The derivative at 0 is 0.
 
     >>> import volta.numpy as vnp
@@ -27,7 +26,7 @@ def relu(x: Array) -> Array:
     return lax.select_n(lax.le(x, zero), x, zero)
 
 
-def identity(x: Array) -> Array:
+def identity(x: ArrayLike) -> Array:
     """``x`` itself, as an array.
 
     >>> identity(2)
@@ -36,7 +35,7 @@ def identity(x: Array) -> Array:
     return vnp.asarray(x)
 
 
-def sparse_plus(x: Array) -> Array:
+def sparse_plus(x: ArrayLike) -> Array:
     """0 below -1, ``x`` above 1, and the parabola (x + 1)**2 / 4 between.
 
     >>> import volta.numpy as vnp
@@ -47,7 +46,7 @@ def sparse_plus(x: Array) -> Array:
     return vnp.where(x <= -1, 0.0, vnp.where(x >= 1, x, (x + 1) ** 2 / 4)).astype(vnp.result_type(x, 0.0))
 
 
-def sparse_sigmoid(x: Array) -> Array:
+def sparse_sigmoid(x: ArrayLike) -> Array:
     """0 below -1, 1 above 1, and the line (x + 1) / 2 between: the slope of :func:`sparse_plus`.
 
     >>> sparse_sigmoid(0.0).tolist()
@@ -56,7 +55,7 @@ def sparse_sigmoid(x: Array) -> Array:
     return 0.5 * vnp.clip(vnp.asarray(x) + 1.0, 0.0, 2.0)
 
 
-def log1mexp(x: Array) -> Array:
+def log1mexp(x: ArrayLike) -> Array:
     """log(1 - exp(-x)) for positive ``x``, exact for small and large ones.
 
     >>> round(float(log1mexp(1.0)), 4)
@@ -69,29 +68,29 @@ def log1mexp(x: Array) -> Array:
     return vnp.where(small, vnp.log(-vnp.expm1(-low)), vnp.log1p(-vnp.exp(-high)))
 
 
-def relu6(x: Array) -> Array:
+def relu6(x: ArrayLike) -> Array:
     """min(max(x, 0), 6)."""
     return lax.clamp(zero_like(x), x, scalar_like(x, 6))
 
 
-def sigmoid(x: Array) -> Array:
+def sigmoid(x: ArrayLike) -> Array:
     """1 / (1 + exp(-x))."""
     return lax.logistic(promote_floats("sigmoid", x)[0])
 
 
-def log_sigmoid(x: Array) -> Array:
+def log_sigmoid(x: ArrayLike) -> Array:
     """log(sigmoid(x)), without underflow."""
     x = promote_floats("log_sigmoid", x)[0]
     return lax.neg(softplus(lax.neg(x)))
 
 
-def softplus(x: Array) -> Array:
+def softplus(x: ArrayLike) -> Array:
     """log(1 + exp(x)), without overflow."""
     x = promote_floats("softplus", x)[0]
     return vnp.logaddexp(x, zero_like(x))
 
 
-def silu(x: Array) -> Array:
+def silu(x: ArrayLike) -> Array:
     """x * sigmoid(x), also called swish."""
     x = promote_floats("silu", x)[0]
     return lax.mul(x, lax.logistic(x))
@@ -100,18 +99,18 @@ def silu(x: Array) -> Array:
 swish = silu
 
 
-def mish(x: Array) -> Array:
+def mish(x: ArrayLike) -> Array:
     """x * tanh(softplus(x))."""
     x = promote_floats("mish", x)[0]
     return lax.mul(x, lax.tanh(softplus(x)))
 
 
-def tanh(x: Array) -> Array:
+def tanh(x: ArrayLike) -> Array:
     """Hyperbolic tangent."""
     return lax.tanh(promote_floats("tanh", x)[0])
 
 
-def gelu(x: Array, approximate: bool = True) -> Array:
+def gelu(x: ArrayLike, approximate: bool = True) -> Array:
     """x times the normal distribution function at x; by default in its tanh form, as in ``jax.nn``."""
     x = promote_floats("gelu", x)[0]
     half = scalar_like(x, 0.5)
@@ -132,40 +131,40 @@ def _exponential_below_zero(x: Array, slope: Any, inner: Any = None) -> Array:
     return vnp.where(positive, x, vnp.multiply(slope, curve))
 
 
-def elu(x: Array, alpha: Any = 1.0) -> Array:
+def elu(x: ArrayLike, alpha: Any = 1.0) -> Array:
     """x above 0, alpha * (exp(x) - 1) below."""
     return _exponential_below_zero(promote_floats("elu", x)[0], alpha)
 
 
-def celu(x: Array, alpha: Any = 1.0) -> Array:
+def celu(x: ArrayLike, alpha: Any = 1.0) -> Array:
     """x above 0, alpha * (exp(x / alpha) - 1) below."""
     return _exponential_below_zero(promote_floats("celu", x)[0], alpha, alpha)
 
 
-def selu(x: Array) -> Array:
+def selu(x: ArrayLike) -> Array:
     """The scaled elu that keeps means and variances of deep networks."""
     alpha, scale = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
     return vnp.multiply(scale, elu(x, alpha))
 
 
-def leaky_relu(x: Array, negative_slope: Any = 0.01) -> Array:
+def leaky_relu(x: ArrayLike, negative_slope: Any = 0.01) -> Array:
     """x above 0, negative_slope * x below."""
     x = promote_floats("leaky_relu", x)[0]
     return vnp.where(lax.ge(x, zero_like(x)), x, vnp.multiply(negative_slope, x))
 
 
-def hard_tanh(x: Array) -> Array:
+def hard_tanh(x: ArrayLike) -> Array:
     """x limited to [-1, 1]."""
     return lax.clamp(scalar_like(x, -1), x, scalar_like(x, 1))
 
 
-def hard_sigmoid(x: Array) -> Array:
+def hard_sigmoid(x: ArrayLike) -> Array:
     """relu6(x + 3) / 6."""
     x = promote_floats("hard_sigmoid", x)[0]
     return lax.div(relu6(lax.add(x, scalar_like(x, 3.0))), scalar_like(x, 6.0))
 
 
-def hard_silu(x: Array) -> Array:
+def hard_silu(x: ArrayLike) -> Array:
     """x * hard_sigmoid(x), also called hard swish."""
     x = promote_floats("hard_silu", x)[0]
     return lax.mul(x, hard_sigmoid(x))
@@ -174,19 +173,19 @@ def hard_silu(x: Array) -> Array:
 hard_swish = hard_silu
 
 
-def soft_sign(x: Array) -> Array:
+def soft_sign(x: ArrayLike) -> Array:
     """x / (abs(x) + 1)."""
     x = promote_floats("soft_sign", x)[0]
     return lax.div(x, lax.add(lax.abs(x), scalar_like(x, 1.0)))
 
 
-def squareplus(x: Array, b: Any = 4) -> Array:
+def squareplus(x: ArrayLike, b: Any = 4) -> Array:
     """(x + sqrt(x*x + b)) / 2."""
     x = promote_floats("squareplus", x)[0]
     return vnp.multiply(vnp.add(x, vnp.sqrt(vnp.add(lax.mul(x, x), b))), 0.5)
 
 
-def glu(x: Array, axis: int = -1) -> Array:
+def glu(x: ArrayLike, axis: int = -1) -> Array:
     """The first half along ``axis`` times the sigmoid of the second half."""
     aval = aval_of("glu", x)
     n = aval.shape[canonical_axis("glu", axis, aval.ndim)]

@@ -9,6 +9,7 @@ import numpy as np
 
 import volta.numpy as vnp
 from volta.core import dtypes
+from volta.core.array import Array, ArrayLike
 from volta.core.errors import DTypeError, ShapeError
 from volta.core.interp import get_aval
 from volta.core.source import at_user_line
@@ -18,21 +19,19 @@ from volta.numpy.promotion import broadcast_array, convert, promote_floats, scal
 from volta.ops import lax
 from volta.ops.attention import MAX_HEAD
 
-Array = Any
-
 
 def dot_product_attention(
-    query: Array,
-    key: Array,
-    value: Array,
-    bias: Array | None = None,
-    mask: Array | None = None,
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    bias: ArrayLike | None = None,
+    mask: ArrayLike | None = None,
     *,
     scale: float | None = None,
     is_causal: bool = False,
-    query_start: Array | int | None = None,
-    query_seq_lengths: Array | None = None,
-    key_value_seq_lengths: Array | None = None,
+    query_start: ArrayLike | int | None = None,
+    query_seq_lengths: ArrayLike | None = None,
+    key_value_seq_lengths: ArrayLike | None = None,
     local_window_size: int | tuple[int, int] | None = None,
 ) -> Array:
     """softmax(scale * query keyᵀ + bias) value for each head.

@@ -15,10 +15,10 @@ from typing import Any
 import volta.numpy as vnp
 from volta import random
 from volta.core import dtypes
+from volta.core.array import Array
 from volta.core.errors import ShapeError
 from volta.core.source import at_user_line
 
-Array = Any
 Initializer = Callable[..., Any]
 Axes = int | Sequence[int]
 

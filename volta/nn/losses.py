@@ -8,6 +8,7 @@ import numpy as np
 
 import volta.numpy as vnp
 from volta.core import dtypes
+from volta.core.array import Array, ArrayLike
 from volta.core.errors import DTypeError, ShapeError
 from volta.core.interp import get_aval
 from volta.core.source import at_user_line
@@ -24,10 +25,10 @@ from volta.numpy.promotion import (
 )
 from volta.ops import lax
 
-Array = Any
 
-
-def softmax_cross_entropy(logits: Array, labels: Array, axis: int | tuple[int, ...] = -1, where: Any = None) -> Array:
+def softmax_cross_entropy(
+    logits: ArrayLike, labels: ArrayLike, axis: int | tuple[int, ...] = -1, where: Any = None
+) -> Array:
     """-SUM(labels * log_softmax(logits)) over ``axis``; ``labels`` are probabilities (one-hot vectors, say)."""
     log_p = log_softmax(logits, axis, where)
     terms = vnp.multiply(labels, log_p)
@@ -36,7 +37,9 @@ def softmax_cross_entropy(logits: Array, labels: Array, axis: int | tuple[int, .
     return lax.neg(vnp.sum(terms, axis))
 
 
-def softmax_cross_entropy_with_integer_labels(logits: Array, labels: Array, axis: int = -1, where: Any = None) -> Array:
+def softmax_cross_entropy_with_integer_labels(
+    logits: ArrayLike, labels: ArrayLike, axis: int = -1, where: Any = None
+) -> Array:
     """log(SUM(exp(logits))) - logits[label] over ``axis``; ``labels`` has the other axes' shape.
 
     A label out of range gives NaN. With a mask ``where`` (the shape of ``logits``) the rest is left out of the sum.
@@ -76,7 +79,7 @@ def softmax_cross_entropy_with_integer_labels(logits: Array, labels: Array, axis
     return lax.select_n(inside, scalar_like(logits, np.nan), lax.sub(total, chosen))
 
 
-def sigmoid_binary_cross_entropy(logits: Array, labels: Array) -> Array:
+def sigmoid_binary_cross_entropy(logits: ArrayLike, labels: ArrayLike) -> Array:
     """-labels * log(p) - (1 - labels) * log(1 - p), where p = sigmoid(logits), element by element."""
     logits, labels = float_operands("sigmoid_binary_cross_entropy", logits, labels)
     one = scalar_like(labels, 1.0)
@@ -85,12 +88,12 @@ def sigmoid_binary_cross_entropy(logits: Array, labels: Array) -> Array:
     return lax.neg(lax.add(positive, negative))
 
 
-def squared_error(predictions: Array, targets: Any = None) -> Array:
+def squared_error(predictions: ArrayLike, targets: Any = None) -> Array:
     """(predictions - targets)**2, element by element."""
     errors = predictions if targets is None else vnp.subtract(predictions, targets)
     return vnp.square(errors)
 
 
-def l2_loss(predictions: Array, targets: Any = None) -> Array:
+def l2_loss(predictions: ArrayLike, targets: Any = None) -> Array:
     """Half of :func:`squared_error`."""
     return vnp.multiply(0.5, squared_error(predictions, targets))

@@ -12,6 +12,7 @@ import numpy as np
 
 import volta.numpy as vnp
 from volta.core import dtypes
+from volta.core.array import Array, ArrayLike
 from volta.core.errors import DTypeError, ShapeError
 from volta.core.interp import get_aval
 from volta.core.source import at_user_line
@@ -27,7 +28,6 @@ from volta.numpy.promotion import (
 )
 from volta.ops import lax
 
-Array = Any
 Axis = int | tuple[int, ...] | None
 
 
@@ -62,7 +62,7 @@ def _maximum(x: Array, axes: tuple[int, ...]) -> Array:
     return lax.stop_gradient(lax.reduce_max(x, axes) if axes else x)
 
 
-def softmax(x: Array, axis: Axis = -1, where: Any = None) -> Array:
+def softmax(x: ArrayLike, axis: Axis = -1, where: Any = None) -> Array:
     """exp(x - max(x)) / SUM(exp(x - max(x))) over ``axis``. With a mask ``where``, the rest counts as -inf.
 
     >>> import volta.numpy as vnp
@@ -83,7 +83,7 @@ def softmax(x: Array, axis: Axis = -1, where: Any = None) -> Array:
     return lax.div(e, _spread(total, e, axes))
 
 
-def log_softmax(x: Array, axis: Axis = -1, where: Any = None) -> Array:
+def log_softmax(x: ArrayLike, axis: Axis = -1, where: Any = None) -> Array:
     """x - max(x) - log(SUM(exp(x - max(x)))) over ``axis``."""
     x = promote_floats("log_softmax", x)[0]
     axes = _axes("log_softmax", x, axis)
@@ -95,7 +95,7 @@ def log_softmax(x: Array, axis: Axis = -1, where: Any = None) -> Array:
 
 
 def logsumexp(
-    a: Array, axis: Axis = None, b: Any = None, keepdims: bool = False, return_sign: bool = False, where: Any = None
+    a: ArrayLike, axis: Axis = None, b: Any = None, keepdims: bool = False, return_sign: bool = False, where: Any = None
 ) -> Any:
     """log(SUM(b * exp(a))) over ``axis`` (None: all), without overflow; infinities give infinities, not NaN.
 
@@ -117,7 +117,7 @@ def logsumexp(
     return (out, sign) if return_sign else out
 
 
-def logmeanexp(x: Array, axis: Axis = None, where: Any = None, keepdims: bool = False) -> Array:
+def logmeanexp(x: ArrayLike, axis: Axis = None, where: Any = None, keepdims: bool = False) -> Array:
     """log(MEAN(exp(x))) over ``axis``, of the elements where the mask ``where`` is True."""
     total = logsumexp(x, axis, keepdims=keepdims, where=where)
     shape = get_aval(x).shape
@@ -129,7 +129,7 @@ def logmeanexp(x: Array, axis: Axis = None, where: Any = None, keepdims: bool = 
 
 
 def standardize(
-    x: Array, axis: Axis = -1, mean: Any = None, variance: Any = None, epsilon: float = 1e-5, where: Any = None
+    x: ArrayLike, axis: Axis = -1, mean: Any = None, variance: Any = None, epsilon: float = 1e-5, where: Any = None
 ) -> Array:
     """(x - mean) / sqrt(variance + epsilon); mean and variance over ``axis`` unless given."""
     x = promote_floats("standardize", x)[0]
@@ -141,7 +141,7 @@ def standardize(
     return vnp.multiply(d, lax.rsqrt(vnp.add(variance, epsilon)))
 
 
-def layer_norm(x: Array, scale: Any = None, bias: Any = None, axis: Axis = -1, eps: float = 1e-5) -> Array:
+def layer_norm(x: ArrayLike, scale: Any = None, bias: Any = None, axis: Axis = -1, eps: float = 1e-5) -> Array:
     """(x - mean) * (1 / sqrt(var + eps)) over ``axis``, times ``scale``, plus ``bias``.
 
     Two passes: MEAN, then var = SUM(d * d) / n of the distances d from it. Half floats compute in float32.
@@ -165,7 +165,7 @@ def layer_norm(x: Array, scale: Any = None, bias: Any = None, axis: Axis = -1, e
     return convert(_affine("layer_norm", y, scale, bias, axes), out_dtype)
 
 
-def rms_norm(x: Array, scale: Any = None, axis: Axis = -1, eps: float = 1e-6) -> Array:
+def rms_norm(x: ArrayLike, scale: Any = None, axis: Axis = -1, eps: float = 1e-6) -> Array:
     """x * (1 / sqrt(SUM(x * x) / n + eps)) over ``axis``, times ``scale``."""
     x, out_dtype = _compute("rms_norm", x)
     axes = _axes("rms_norm", x, axis)
@@ -198,7 +198,7 @@ def _affine(name: str, y: Array, scale: Any, bias: Any, axes: tuple[int, ...]) -
     return y
 
 
-def one_hot(x: Array, num_classes: int, *, dtype: Any = None, axis: int = -1) -> Array:
+def one_hot(x: ArrayLike, num_classes: int, *, dtype: Any = None, axis: int = -1) -> Array:
     """Vectors with a 1 at the index ``x`` and 0 elsewhere, along a new ``axis``; all 0 for an index out of range.
 
     >>> one_hot(1, 3)
@@ -216,7 +216,7 @@ def one_hot(x: Array, num_classes: int, *, dtype: Any = None, axis: int = -1) ->
     return lax.convert_element_type(lax.eq(x, lax.broadcasted_iota(aval.dtype, shape, place)), dtype)
 
 
-def embedding(table: Array, ids: Array) -> Array:
+def embedding(table: ArrayLike, ids: ArrayLike) -> Array:
     """The rows ``ids`` of a table of shape (vocabulary, features): shape ``ids.shape + (features,)``.
 
     Ids count from 0; one out of range (also a negative one) gives a row of NaN, so that a bad tokenizer shows.

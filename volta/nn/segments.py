@@ -6,10 +6,9 @@ rows of a segment in ascending order, summed as SUM.
 
 from __future__ import annotations
 
-from typing import Any
-
 import volta.numpy as vnp
 from volta.core import dtypes
+from volta.core.array import Array, ArrayLike
 from volta.core.errors import ConcretizationTypeError, DTypeError, ShapeError
 from volta.core.interp import Tracer
 from volta.core.source import at_user_line
@@ -18,10 +17,8 @@ from volta.numpy.promotion import as_value, aval_of, convert
 from volta.numpy.reductions import highest, lowest
 from volta.ops import lax
 
-Array = Any
 
-
-def segment_sum(data: Array, segment_ids: Array, num_segments: int | None = None) -> Array:
+def segment_sum(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None = None) -> Array:
     """The sum of each segment's rows.
 
     Args:
@@ -45,7 +42,7 @@ def segment_sum(data: Array, segment_ids: Array, num_segments: int | None = None
     return _reduce("segment_sum", data, segment_ids, num_segments, "add")
 
 
-def segment_prod(data: Array, segment_ids: Array, num_segments: int | None = None) -> Array:
+def segment_prod(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None = None) -> Array:
     """The product of each segment's rows, as :func:`segment_sum`; an empty segment gives 1.
 
     >>> segment_prod(vnp.array([3, 2, 4]), vnp.array([0, 2, 0]), 3)
@@ -54,7 +51,7 @@ def segment_prod(data: Array, segment_ids: Array, num_segments: int | None = Non
     return _reduce("segment_prod", data, segment_ids, num_segments, "mul")
 
 
-def segment_max(data: Array, segment_ids: Array, num_segments: int | None = None) -> Array:
+def segment_max(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None = None) -> Array:
     """The largest of each segment's rows, as :func:`segment_sum`; an empty segment gives -inf, or the least integer.
 
     >>> segment_max(vnp.array([1.0, 2.0, 4.0]), vnp.array([0, 2, 0]), 3)
@@ -63,7 +60,7 @@ def segment_max(data: Array, segment_ids: Array, num_segments: int | None = None
     return _reduce("segment_max", data, segment_ids, num_segments, "max")
 
 
-def segment_min(data: Array, segment_ids: Array, num_segments: int | None = None) -> Array:
+def segment_min(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None = None) -> Array:
     """The smallest of each segment's rows, as :func:`segment_sum`; an empty segment gives inf, or the greatest integer.
 
     >>> segment_min(vnp.array([1.0, 2.0, 4.0]), vnp.array([0, 2, 0]), 3)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from volta.core.absent import absent as _absent
 from volta.core.dtypes import finfo, iinfo
-from volta.core.interp import Value as ndarray
+from volta.core.array import Array as ndarray
 from volta.numpy import linalg, methods, ufunc_methods  # noqa: F401  (these two put operators on arrays, and methods on functions)
 from volta.numpy.binary import (
     add, allclose, arctan2, array_equal, array_equiv, atan2, bitwise_and, bitwise_left_shift, bitwise_or,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from volta.core import dtypes
+from volta.core.array import Array, ArrayLike
 from volta.core.errors import DTypeError
 from volta.core.source import at_user_line
 from volta.numpy.promotion import (
@@ -26,7 +27,6 @@ from volta.numpy.reductions import all as _all
 from volta.numpy.ufuncs import _document, isinf, isnan, signbit, to_bool
 from volta.ops import lax
 
-Array = Any
 Rule = Callable[[str, Any, Any], list[Any]]
 
 
@@ -43,7 +43,7 @@ def _binary(name: str, primitive: Callable[..., Any], what: str, rule: Rule = op
     return _document(name, f, text)
 
 
-def add(x: Array, y: Array) -> Array:
+def add(x: ArrayLike, y: ArrayLike) -> Array:
     """``x + y``. Operands broadcast and are promoted to one dtype; for booleans it means ``or``.
 
     >>> volta.numpy.add(volta.numpy.array([1.0, 2.0]), 1)
@@ -53,7 +53,7 @@ def add(x: Array, y: Array) -> Array:
     return lax.bitwise_or(x, y) if _is_bool(x) else lax.add(x, y)
 
 
-def multiply(x: Array, y: Array) -> Array:
+def multiply(x: ArrayLike, y: ArrayLike) -> Array:
     """``x * y``. Operands broadcast and are promoted to one dtype; for booleans it means ``and``."""
     x, y = operands("multiply", x, y)
     return lax.bitwise_and(x, y) if _is_bool(x) else lax.mul(x, y)
@@ -75,13 +75,13 @@ greater = _binary("greater", lax.gt, "``x > y``")
 greater_equal = _binary("greater_equal", lax.ge, "``x >= y``")
 
 
-def fmax(x: Array, y: Array) -> Array:
+def fmax(x: ArrayLike, y: ArrayLike) -> Array:
     """The larger of two elements; a NaN loses to a number."""
     x, y = operands("fmax", x, y)
     return lax.select_n(lax.bitwise_or(lax.gt(x, y), lax.ne(y, y)), y, x)
 
 
-def fmin(x: Array, y: Array) -> Array:
+def fmin(x: ArrayLike, y: ArrayLike) -> Array:
     """The smaller of two elements; a NaN loses to a number."""
     x, y = operands("fmin", x, y)
     return lax.select_n(lax.bitwise_or(lax.lt(x, y), lax.ne(y, y)), y, x)
@@ -90,12 +90,12 @@ def fmin(x: Array, y: Array) -> Array:
 # -- division with remainder -------------------------------------------------------------------------------------------
 
 
-def fmod(x: Array, y: Array) -> Array:
+def fmod(x: ArrayLike, y: ArrayLike) -> Array:
     """The remainder of the division truncated towards 0: it has the sign of ``x``."""
     return lax.rem(*number_operands("fmod", x, y))
 
 
-def remainder(x: Array, y: Array) -> Array:
+def remainder(x: ArrayLike, y: ArrayLike) -> Array:
     """The remainder of the floor division: it has the sign of ``y``, as Python's ``%``."""
     x, y = number_operands("remainder", x, y)
     rem = lax.rem(x, y)
@@ -109,7 +109,7 @@ def remainder(x: Array, y: Array) -> Array:
 mod = remainder
 
 
-def floor_divide(x: Array, y: Array) -> Array:
+def floor_divide(x: ArrayLike, y: ArrayLike) -> Array:
     """``x // y``: the quotient rounded down. Integer division by 0 is defined by the bit contract, not an error."""
     return divmod(x, y)[0] if dtypes.is_float(promoted(x, y)) else _integer_floor_divide(x, y)
 
@@ -128,7 +128,7 @@ def _integer_floor_divide(x: Array, y: Array) -> Array:
     return lax.select_n(down, quotient, lax.sub(quotient, scalar_like(quotient, 1)))
 
 
-def divmod(x: Array, y: Array) -> tuple[Array, Array]:
+def divmod(x: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
     """``(x // y, x % y)``."""
     if not dtypes.is_float(promoted(x, y)):
         return _integer_floor_divide(x, y), remainder(x, y)
@@ -144,7 +144,7 @@ def divmod(x: Array, y: Array) -> tuple[Array, Array]:
 # -- powers ------------------------------------------------------------------------------------------------------------
 
 
-def power(x: Array, y: Array) -> Array:
+def power(x: ArrayLike, y: ArrayLike) -> Array:
     """``x ** y``. A Python integer exponent is exact repeated multiplication; 0.5 is the square root, as in NumPy.
 
     An integer to a negative power that is only known when the program runs is rounded towards zero: 1 and -1 to
@@ -196,7 +196,7 @@ def _integer_power(x: Array, y: Array) -> Array:
     return lax.select_n(vanishes, result, zero)
 
 
-def float_power(x: Array, y: Array) -> Array:
+def float_power(x: ArrayLike, y: ArrayLike) -> Array:
     """``x ** y`` in floats."""
     return lax.pow(*float_operands("float_power", x, y))
 
@@ -204,13 +204,13 @@ def float_power(x: Array, y: Array) -> Array:
 # -- logarithms and lengths --------------------------------------------------------------------------------------------
 
 
-def logaddexp(x: Array, y: Array) -> Array:
+def logaddexp(x: ArrayLike, y: ArrayLike) -> Array:
     """log(exp(x) + exp(y)) without overflow."""
     x, y = float_operands("logaddexp", x, y)
     return _logaddexp(x, y, lambda d: lax.log1p(lax.exp(d)))
 
 
-def logaddexp2(x: Array, y: Array) -> Array:
+def logaddexp2(x: ArrayLike, y: ArrayLike) -> Array:
     """log2(2**x + 2**y) without overflow."""
     x, y = float_operands("logaddexp2", x, y)
     return _logaddexp(x, y, lambda d: lax.mul(lax.log1p(lax.exp2(d)), scalar_like(d, float(np.log2(np.e)))))
@@ -223,7 +223,7 @@ def _logaddexp(x: Array, y: Array, rest: Callable[[Any], Any]) -> Array:
     return lax.select_n(same_infinity, lax.add(lax.max(x, y), rest(lax.neg(lax.abs(safe)))), lax.add(x, y))
 
 
-def hypot(x: Array, y: Array) -> Array:
+def hypot(x: ArrayLike, y: ArrayLike) -> Array:
     """sqrt(x*x + y*y) without overflow."""
     x, y = float_operands("hypot", x, y)
     x, y = lax.abs(x), lax.abs(y)
@@ -234,7 +234,7 @@ def hypot(x: Array, y: Array) -> Array:
     return lax.select_n(lax.bitwise_or(isinf(x), isinf(y)), length, scalar_like(large, float("inf")))
 
 
-def heaviside(x: Array, y: Array) -> Array:
+def heaviside(x: ArrayLike, y: ArrayLike) -> Array:
     """0 where x < 0, ``y`` where x == 0, 1 where x > 0."""
     x, y = float_operands("heaviside", x, y)
     zero = zero_like(x)
@@ -242,14 +242,14 @@ def heaviside(x: Array, y: Array) -> Array:
     return lax.select_n(lax.eq(x, zero), step, y)
 
 
-def copysign(x: Array, y: Array) -> Array:
+def copysign(x: ArrayLike, y: ArrayLike) -> Array:
     """``abs(x)`` with the sign of ``y``; a NaN counts as positive."""
     x, y = float_operands("copysign", x, y)
     size = lax.abs(x)
     return lax.select_n(signbit(y), size, lax.neg(size))
 
 
-def ldexp(x: Array, exponent: Array) -> Array:
+def ldexp(x: ArrayLike, exponent: ArrayLike) -> Array:
     """``x * 2**exponent``, for an integer exponent."""
     x = float_operands("ldexp", x)[0]
     dtype = aval_of("ldexp", x).dtype
@@ -282,7 +282,7 @@ left_shift = _binary("left_shift", lax.shift_left, "``x << y``; shifting by the 
 bitwise_left_shift = left_shift
 
 
-def right_shift(x: Array, y: Array) -> Array:
+def right_shift(x: ArrayLike, y: ArrayLike) -> Array:
     """``x >> y``: arithmetic for signed integers, logical for unsigned ones."""
     x, y = _whole_operands("right_shift", x, y)
     signed = dtypes.is_signed(aval_of("right_shift", x).dtype)
@@ -304,7 +304,7 @@ logical_xor = _binary("logical_xor", lax.bitwise_xor, "True where exactly one is
 # -- closeness ---------------------------------------------------------------------------------------------------------
 
 
-def isclose(x: Array, y: Array, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Array:
+def isclose(x: ArrayLike, y: ArrayLike, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Array:
     """True where ``abs(x - y) <= atol + rtol * abs(y)``, or where both are the same infinity."""
     x, y = operands("isclose", x, y)
     if _is_bool(x):
@@ -316,12 +316,12 @@ def isclose(x: Array, y: Array, rtol: float = 1e-5, atol: float = 1e-8, equal_na
     return lax.bitwise_or(near, lax.bitwise_and(isnan(x), isnan(y))) if equal_nan else near
 
 
-def allclose(x: Array, y: Array, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Array:
+def allclose(x: ArrayLike, y: ArrayLike, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Array:
     """Whether :func:`isclose` holds everywhere: a boolean scalar."""
     return _all(isclose(x, y, rtol, atol, equal_nan))
 
 
-def array_equal(x: Array, y: Array, equal_nan: bool = False) -> Array:
+def array_equal(x: ArrayLike, y: ArrayLike, equal_nan: bool = False) -> Array:
     """Whether shapes and all elements are equal."""
     if aval_of("array_equal", x).shape != aval_of("array_equal", y).shape:
         return as_value(np.bool_(False))
@@ -332,7 +332,7 @@ def array_equal(x: Array, y: Array, equal_nan: bool = False) -> Array:
     return _all(same)
 
 
-def array_equiv(x: Array, y: Array) -> Array:
+def array_equiv(x: ArrayLike, y: ArrayLike) -> Array:
     """Whether the arrays are equal after broadcasting; False where they do not broadcast."""
     try:
         np.broadcast_shapes(aval_of("array_equiv", x).shape, aval_of("array_equiv", y).shape)
@@ -344,14 +344,14 @@ def array_equiv(x: Array, y: Array) -> Array:
 # -- choice ------------------------------------------------------------------------------------------------------------
 
 
-def where_three(condition: Array, x: Array, y: Array) -> Array:
+def where_three(condition: ArrayLike, x: ArrayLike, y: ArrayLike) -> Array:
     """``x`` where ``condition``, else ``y``; see :func:`volta.numpy.where`."""
     x, y = promote_dtypes("where", x, y)
     condition, x, y = broadcast("where", to_bool("where", condition), x, y)
     return lax.select_n(condition, y, x)
 
 
-def select(condlist: Sequence[Array], choicelist: Sequence[Array], default: Array = 0) -> Array:
+def select(condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike], default: ArrayLike = 0) -> Array:
     """The element of the first choice whose condition holds, else ``default``."""
     if len(condlist) != len(choicelist) or not condlist:
         raise ValueError(
@@ -363,7 +363,7 @@ def select(condlist: Sequence[Array], choicelist: Sequence[Array], default: Arra
     return out
 
 
-def piecewise(x: Array, condlist: Sequence[Array], funclist: Sequence[Any], *args: Any, **kw: Any) -> Array:
+def piecewise(x: ArrayLike, condlist: Sequence[ArrayLike], funclist: Sequence[Any], *args: Any, **kw: Any) -> Array:
     """Evaluate each function (or constant) of ``funclist`` on ``x`` where its condition holds; one more is the default.
 
     Every function is evaluated everywhere and the result is selected, as tracing needs.
@@ -384,7 +384,7 @@ def piecewise(x: Array, condlist: Sequence[Array], funclist: Sequence[Any], *arg
     return select(condlist, values, default)
 
 
-def clip(x: Array, min: Any = None, max: Any = None) -> Array:
+def clip(x: ArrayLike, min: Any = None, max: Any = None) -> Array:
     """``x`` limited to the interval from ``min`` to ``max``; None leaves a side open.
 
     >>> volta.numpy.clip(volta.numpy.array([-1.0, 0.5, 9.0]), 0, 1)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from volta.core import dtypes
+from volta.core.array import Array, ArrayLike
 from volta.core.errors import ShapeError
 from volta.core.source import at_user_line
 from volta.numpy import binary, shaping
@@ -29,14 +30,14 @@ from volta.numpy.reductions import sum as _sum
 from volta.numpy.sorting import searchsorted
 from volta.ops import lax
 
-Array = Any
-
 
 def _part(x: Array, axis: int, cut: slice) -> Array:
     return getitem(x, (slice(None),) * axis + (cut,))
 
 
-def diff(a: Array, n: int = 1, axis: int = -1, prepend: Array | None = None, append: Array | None = None) -> Array:
+def diff(
+    a: ArrayLike, n: int = 1, axis: int = -1, prepend: ArrayLike | None = None, append: ArrayLike | None = None
+) -> Array:
     """The differences of neighbours along ``axis``, ``n`` times, with values put before and behind first.
 
     >>> diff(np.int32([1, 4, 9]))
@@ -59,7 +60,7 @@ def diff(a: Array, n: int = 1, axis: int = -1, prepend: Array | None = None, app
     return a
 
 
-def ediff1d(ary: Array, to_end: Array | None = None, to_begin: Array | None = None) -> Array:
+def ediff1d(ary: ArrayLike, to_end: ArrayLike | None = None, to_begin: ArrayLike | None = None) -> Array:
     """The differences of neighbours in the flat array, with vectors put before and behind.
 
     >>> ediff1d(np.int32([1, 4, 9]), to_end=0)
@@ -70,7 +71,9 @@ def ediff1d(ary: Array, to_end: Array | None = None, to_begin: Array | None = No
     return lax.concatenate([v for v in (ends[0], out, ends[1]) if v is not None], 0)
 
 
-def gradient(f: Array, *varargs: Any, axis: int | Sequence[int] | None = None, edge_order: int | None = None) -> Any:
+def gradient(
+    f: ArrayLike, *varargs: Any, axis: int | Sequence[int] | None = None, edge_order: int | None = None
+) -> Any:
     """The slope along each axis (or those of ``axis``): central differences inside, one-sided ones at the ends.
 
     ``varargs``: the distance of samples, one for all axes or one each; or the samples' coordinates, a vector an axis.
@@ -123,7 +126,7 @@ def _slope(f: Array, axis: int, h: Any) -> Array:
     return lax.concatenate([first, middle, last], axis)
 
 
-def trapezoid(y: Array, x: Array | None = None, dx: Any = 1.0, axis: int = -1) -> Array:
+def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: Any = 1.0, axis: int = -1) -> Array:
     """The integral of ``y`` along ``axis`` by the trapezoidal rule, at the points ``x`` or at distance ``dx``.
 
     >>> trapezoid(np.float32([1, 2, 3]))
@@ -141,7 +144,7 @@ def trapezoid(y: Array, x: Array | None = None, dx: Any = 1.0, axis: int = -1) -
     return lax.mul(_sum(areas, -1), scalar_like(areas, 0.5))
 
 
-def unwrap(p: Array, discont: Any = None, axis: int = -1, period: Any = 2 * math.pi) -> Array:
+def unwrap(p: ArrayLike, discont: Any = None, axis: int = -1, period: Any = 2 * math.pi) -> Array:
     """A phase without its jumps: neighbours along ``axis`` that differ by over half a ``period`` are brought nearer.
 
     Differences smaller than ``discont`` stay as they are.
@@ -165,7 +168,9 @@ def unwrap(p: Array, discont: Any = None, axis: int = -1, period: Any = 2 * math
     )
 
 
-def interp(x: Array, xp: Array, fp: Array, left: Any = None, right: Any = None, period: Any = None) -> Array:
+def interp(
+    x: ArrayLike, xp: ArrayLike, fp: ArrayLike, left: Any = None, right: Any = None, period: Any = None
+) -> Array:
     """Linear interpolation of the points ``(xp, fp)``, ``xp`` ascending; outside the first and last value hold.
 
     ``left`` and ``right`` are the values outside instead. With a ``period`` the curve repeats, and ``xp`` may be in any

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from volta.core import dtypes
+from volta.core.array import Array, ArrayLike
 from volta.core.avals import ShapedArray
 from volta.core.errors import ShapeError
 from volta.core.interp import get_aval
@@ -17,12 +18,11 @@ from volta.numpy.promotion import aval_of, canonical_axis, promote_dtypes, promo
 from volta.numpy.reductions import sum as _sum
 from volta.ops import lax
 
-Array = Any
 Labels = Sequence[Any]
 
 
 def contract(
-    x: Array, xs: Labels, y: Array, ys: Labels, out: Labels, precision: Any, preferred_element_type: Any
+    x: ArrayLike, xs: Labels, y: ArrayLike, ys: Labels, out: Labels, precision: Any, preferred_element_type: Any
 ) -> Array:
     """The sum of ``x * y`` over labels that ``out`` lacks; each axis has a label, none twice in one operand.
 
@@ -61,7 +61,7 @@ def _misfit(name: str, a: ShapedArray, b: ShapedArray, i: int, j: int) -> ShapeE
     )
 
 
-def matmul(a: Array, b: Array, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
+def matmul(a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
     """The matrix product; leading axes are batches and broadcast. A vector is a row on the left, a column on the right.
 
     Shapes (…, M, K) and (…, K, N) give (…, M, N). ``precision='highest'`` adds float32 products up in float64.
@@ -107,7 +107,7 @@ def matmul(a: Array, b: Array, *, precision: Any = None, preferred_element_type:
     return contract(a, xs, b, ys, out, precision, preferred_element_type)
 
 
-def dot(a: Array, b: Array, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
+def dot(a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
     """The sum over the last axis of ``a`` and the last but one of ``b``; all other axes stay, those of ``a`` first."""
     A, B = aval_of("dot", a), aval_of("dot", b)
     if A.ndim == 0 or B.ndim == 0:
@@ -120,7 +120,9 @@ def dot(a: Array, b: Array, *, precision: Any = None, preferred_element_type: An
     )
 
 
-def tensordot(a: Array, b: Array, axes: Any = 2, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
+def tensordot(
+    a: ArrayLike, b: ArrayLike, axes: Any = 2, *, precision: Any = None, preferred_element_type: Any = None
+) -> Array:
     """The sum over pairs of axes: the last ``axes`` of ``a`` with the first of ``b``, or two sequences of axes."""
     a, b = promote_dtypes("tensordot", a, b)
     A, B = aval_of("tensordot", a), aval_of("tensordot", b)
@@ -147,13 +149,13 @@ def tensordot(a: Array, b: Array, axes: Any = 2, *, precision: Any = None, prefe
     return contract(a, xs, b, ys, out, precision, preferred_element_type)
 
 
-def vdot(a: Array, b: Array, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
+def vdot(a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
     """The sum of products of all elements."""
     return dot(shaping.ravel(a), shaping.ravel(b), precision=precision, preferred_element_type=preferred_element_type)
 
 
 def vecdot(
-    x1: Array, x2: Array, /, *, axis: int = -1, precision: Any = None, preferred_element_type: Any = None
+    x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1, precision: Any = None, preferred_element_type: Any = None
 ) -> Array:
     """The sum of products along one axis; the others broadcast."""
     x1, x2 = shaping.moveaxis(x1, axis, -1), shaping.moveaxis(x2, axis, -1)
@@ -169,7 +171,7 @@ def vecdot(
     return shaping.squeeze(row, (-2, -1))
 
 
-def matvec(x1: Array, x2: Array, /) -> Array:
+def matvec(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Matrices times vectors: shapes (…, M, K) and (…, K) give (…, M); leading axes broadcast.
 
     >>> volta.numpy.matvec(volta.numpy.ones((2, 3)), volta.numpy.ones(3))
@@ -178,7 +180,7 @@ def matvec(x1: Array, x2: Array, /) -> Array:
     return shaping.squeeze(matmul(x1, shaping.expand_dims(x2, -1)), -1)
 
 
-def vecmat(x1: Array, x2: Array, /) -> Array:
+def vecmat(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Vectors times matrices: shapes (…, K) and (…, K, N) give (…, N); leading axes broadcast.
 
     >>> volta.numpy.vecmat(volta.numpy.ones(2), volta.numpy.ones((2, 3)))
@@ -187,7 +189,7 @@ def vecmat(x1: Array, x2: Array, /) -> Array:
     return shaping.squeeze(matmul(shaping.expand_dims(x1, -2), x2), -2)
 
 
-def inner(a: Array, b: Array, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
+def inner(a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
     """The sum over the last axes of both."""
     A, B = aval_of("inner", a), aval_of("inner", b)
     if A.ndim == 0 or B.ndim == 0:
@@ -195,12 +197,12 @@ def inner(a: Array, b: Array, *, precision: Any = None, preferred_element_type: 
     return tensordot(a, b, ((-1,), (-1,)), precision=precision, preferred_element_type=preferred_element_type)
 
 
-def outer(a: Array, b: Array) -> Array:
+def outer(a: ArrayLike, b: ArrayLike) -> Array:
     """Every product of an element of ``a`` with one of ``b``, as a matrix."""
     return binary.multiply(shaping.reshape(a, (-1, 1)), shaping.reshape(b, (1, -1)))
 
 
-def kron(a: Array, b: Array) -> Array:
+def kron(a: ArrayLike, b: ArrayLike) -> Array:
     """The Kronecker product."""
     nd = max(aval_of("kron", a).ndim, aval_of("kron", b).ndim)
     a = shaping.reshape(a, (1,) * (nd - shaping.ndim(a)) + shaping.shape(a))
@@ -212,7 +214,9 @@ def kron(a: Array, b: Array) -> Array:
     return shaping.reshape(wide, sizes)
 
 
-def cross(a: Array, b: Array, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Array:
+def cross(
+    a: ArrayLike, b: ArrayLike, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
+) -> Array:
     """The cross product of vectors of 3 elements along an axis (of 2: its third component)."""
     if axis is not None:
         axisa = axisb = axisc = axis
@@ -236,12 +240,12 @@ def cross(a: Array, b: Array, axisa: int = -1, axisb: int = -1, axisc: int = -1,
     return shaping.stack(shaping.broadcast_arrays(minor(a1, b2, a2, b1), minor(a2, b0, a0, b2), last), axisc)
 
 
-def convolve(a: Array, v: Array, mode: str = "full", *, precision: Any = None) -> Array:
+def convolve(a: ArrayLike, v: ArrayLike, mode: str = "full", *, precision: Any = None) -> Array:
     """The discrete convolution of two vectors, in floats; ``mode`` is 'full', 'same' or 'valid'."""
     return _slide("convolve", a, shaping.flip(v), mode, precision)
 
 
-def correlate(a: Array, v: Array, mode: str = "valid", *, precision: Any = None) -> Array:
+def correlate(a: ArrayLike, v: ArrayLike, mode: str = "valid", *, precision: Any = None) -> Array:
     """The correlation of two vectors, in floats; ``mode`` is 'full', 'same' or 'valid'."""
     return _slide("correlate", a, v, mode, precision)
 
@@ -265,7 +269,7 @@ def _slide(name: str, a: Array, v: Array, mode: str, precision: Any) -> Array:
     return matmul(lax.gather(a, [where], axes=(0,), mode="clip"), v, precision=precision)
 
 
-def multi_dot(arrays: Sequence[Array], *, precision: Any = None) -> Array:
+def multi_dot(arrays: Sequence[ArrayLike], *, precision: Any = None) -> Array:
     """A product of several matrices, from left to right."""
     out, *rest = arrays
     for item in rest:

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from volta.core import dtypes
+from volta.core.array import Array, ArrayLike
 from volta.core.errors import ConcretizationTypeError, DTypeError, ShapeError
-from volta.core.interp import Tracer, Value
+from volta.core.interp import Tracer
 from volta.core.source import at_user_line
 from volta.numpy import binary, shaping
 from volta.numpy.binary import operands
@@ -28,10 +29,8 @@ from volta.numpy.promotion import (
 from volta.numpy.reductions import sum as _sum
 from volta.numpy.ufuncs import astype
 from volta.ops import lax
-from volta.runtime.array import Array as ConcreteArray
-from volta.runtime.array import plain
+from volta.runtime.array import ConcreteArray, plain
 
-Array = Any
 Shape = int | Sequence[int]
 
 
@@ -59,7 +58,7 @@ def copy(a: Any) -> Array:
 
 
 def _array(x: Any, dtype: np.dtype | None) -> Array:
-    if isinstance(x, Value):
+    if isinstance(x, Array):
         return x if dtype is None else astype(x, dtype)
     if isinstance(x, (list, tuple, range)):
         return _from_nested(list(x), dtype)
@@ -94,7 +93,7 @@ def _leaves(x: Any) -> list[Any]:
 
 def _from_nested(x: Any, dtype: np.dtype | None) -> Array:
     leaves = _leaves(x)
-    if not builtins.any(isinstance(leaf, Value) for leaf in leaves):
+    if not builtins.any(isinstance(leaf, Array) for leaf in leaves):
         if dtype is None:
             kinds = [(a.dtype, a.weak_type) for a in (aval_of("array", leaf) for leaf in leaves)]
             dtype = dtypes.promote(*kinds)[0] if kinds else dtypes.DEFAULT_FLOAT
@@ -141,18 +140,18 @@ def empty(shape: Shape, dtype: Any = None) -> Array:
     return zeros(shape, dtype)
 
 
-def full_like(a: Array, fill_value: Any, dtype: Any = None, shape: Any = None) -> Array:
+def full_like(a: ArrayLike, fill_value: Any, dtype: Any = None, shape: Any = None) -> Array:
     """:func:`full` with the shape and dtype of ``a``."""
     aval = aval_of("full_like", a)
     return full(aval.shape if shape is None else shape, fill_value, aval.dtype if dtype is None else dtype)
 
 
-def zeros_like(a: Array, dtype: Any = None, shape: Any = None) -> Array:
+def zeros_like(a: ArrayLike, dtype: Any = None, shape: Any = None) -> Array:
     """Zeros with the shape and dtype of ``a``."""
     return full_like(a, 0, dtype, shape)
 
 
-def ones_like(a: Array, dtype: Any = None, shape: Any = None) -> Array:
+def ones_like(a: ArrayLike, dtype: Any = None, shape: Any = None) -> Array:
     """Ones with the shape and dtype of ``a``."""
     return full_like(a, 1, dtype, shape)
 
@@ -171,7 +170,7 @@ def _concrete_number(name: str, x: Any) -> Any:
                 f"({x.aval.short()}). Make it a static argument (static_argnums), or take it from a shape."
             )
         )
-    return np.asarray(x)[()] if isinstance(x, (Value, np.ndarray)) else x
+    return np.asarray(x)[()] if isinstance(x, (Array, np.ndarray)) else x
 
 
 def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None) -> Array:
@@ -203,7 +202,7 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None) ->
 
 def linspace(
     start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None, axis: int = 0
-) -> Array:
+) -> Any:
     """``num`` evenly spaced values from ``start`` to ``stop`` (included when ``endpoint``), along a new ``axis``.
 
     >>> volta.numpy.linspace(0, 1, 3)
@@ -243,10 +242,16 @@ def linspace(
 
 
 def logspace(
-    start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: float = 10.0, dtype: Any = None, axis: int = 0
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    base: ArrayLike = 10.0,
+    dtype: Any = None,
+    axis: int = 0,
 ) -> Array:
     """``base`` to the powers :func:`linspace` gives."""
-    exponents = linspace(start, stop, num, endpoint, dtype=None, axis=axis)
+    exponents: Array = linspace(start, stop, num, endpoint, dtype=None, axis=axis)
     if aval_of("logspace", base).shape:
         base = shaping.expand_dims(base, axis)
     out = binary.power(convert(base, exponents.dtype), exponents)
@@ -307,17 +312,17 @@ def _triangle(name: str, m: Array, k: int, lower: bool) -> Array:
     return lax.select_n(mask, zero, m) if lower else lax.select_n(mask, m, zero)
 
 
-def tril(m: Array, k: int = 0) -> Array:
+def tril(m: ArrayLike, k: int = 0) -> Array:
     """``m`` with zeros above the ``k``-th diagonal of its last two axes."""
     return _triangle("tril", m, k, True)
 
 
-def triu(m: Array, k: int = 0) -> Array:
+def triu(m: ArrayLike, k: int = 0) -> Array:
     """``m`` with zeros below the ``k``-th diagonal of its last two axes."""
     return _triangle("triu", m, k, False)
 
 
-def diagonal(a: Array, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
+def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     """The diagonal ``a[i, i + offset]`` of two axes, as the last axis."""
     aval = aval_of("diagonal", a)
     axis1, axis2 = (canonical_axis("diagonal", v, aval.ndim) for v in (axis1, axis2))
@@ -332,7 +337,7 @@ def diagonal(a: Array, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array
     return shaping.moveaxis(out, 0, -1)
 
 
-def diag(v: Array, k: int = 0) -> Array:
+def diag(v: ArrayLike, k: int = 0) -> Array:
     """A matrix with ``v`` on its ``k``-th diagonal, or that diagonal of the matrix ``v``."""
     aval = aval_of("diag", v)
     if aval.ndim == 2:
@@ -344,17 +349,17 @@ def diag(v: Array, k: int = 0) -> Array:
     return lax.select_n(_band(n, n, k, lax.eq), zero_like(v), lax.broadcast_in_dim(rows, (n, n), (0,)))
 
 
-def diagflat(v: Array, k: int = 0) -> Array:
+def diagflat(v: ArrayLike, k: int = 0) -> Array:
     """:func:`diag` of the flat array."""
     return diag(shaping.ravel(v), k)
 
 
-def trace(a: Array, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Array:
+def trace(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Array:
     """The sum of a diagonal."""
     return _sum(diagonal(a, offset, axis1, axis2), -1, dtype)
 
 
-def vander(x: Array, N: int | None = None, increasing: bool = False) -> Array:
+def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Array:
     """The Vandermonde matrix: columns are powers of ``x``."""
     aval = aval_of("vander", x)
     columns = aval.shape[0] if N is None else N

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from volta.core import dtypes
+from volta.core.array import Array, ArrayLike
 from volta.core.errors import ConcretizationTypeError, DTypeError, ShapeError
 from volta.core.interp import Tracer
 from volta.core.source import at_user_line
@@ -18,8 +19,6 @@ from volta.numpy.reductions import sum as _sum
 from volta.numpy.taking import normal_indices, take
 from volta.numpy.ufuncs import to_bool
 from volta.ops import lax
-
-Array = Any
 
 
 def _not_in_place(name: str, inplace: bool) -> None:
@@ -36,7 +35,7 @@ def _as_many(values: Array, count: int) -> Array:
     return lax.slice(shaping.tile(flat, times) if times > 1 else flat, (0,), (count,))
 
 
-def put(a: Array, ind: Array, v: Array, mode: str | None = None, *, inplace: bool = True) -> Array:
+def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike, mode: str | None = None, *, inplace: bool = True) -> Array:
     """A copy of ``a`` with ``v`` (repeated as needed) at the positions ``ind`` of the flat array.
 
     Positions out of bounds are clipped, or go around with mode 'wrap'. Arrays are immutable: pass ``inplace=False``.
@@ -57,7 +56,7 @@ def put(a: Array, ind: Array, v: Array, mode: str | None = None, *, inplace: boo
     return shaping.reshape(out, aval_of("put", a).shape)
 
 
-def place(arr: Array, mask: Array, vals: Array, *, inplace: bool = True) -> Array:
+def place(arr: ArrayLike, mask: ArrayLike, vals: ArrayLike, *, inplace: bool = True) -> Array:
     """A copy of ``arr`` with ``vals``, in order and over again, where ``mask`` is true. Pass ``inplace=False``.
 
     >>> place(np.int32([1, 2, 3]), np.array([True, False, True]), np.int32([8, 9]), inplace=False)
@@ -75,7 +74,7 @@ def place(arr: Array, mask: Array, vals: Array, *, inplace: bool = True) -> Arra
     return shaping.reshape(lax.select_n(mask, shaping.ravel(arr), values), arr.shape)
 
 
-def fill_diagonal(a: Array, val: Array, wrap: bool = False, *, inplace: bool = True) -> Array:
+def fill_diagonal(a: ArrayLike, val: ArrayLike, wrap: bool = False, *, inplace: bool = True) -> Array:
     """A copy of ``a`` with ``val`` (repeated as needed) on its main diagonal. Pass ``inplace=False``.
 
     >>> fill_diagonal(np.zeros((2, 2), np.int32), 5, inplace=False)
@@ -96,7 +95,7 @@ def fill_diagonal(a: Array, val: Array, wrap: bool = False, *, inplace: bool = T
     return lax.scatter(a, values, [places] * a.ndim, axes=tuple(range(a.ndim)), op="set")
 
 
-def insert(arr: Array, obj: Any, values: Array, axis: int | None = None) -> Array:
+def insert(arr: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None) -> Array:
     """A copy with ``values`` put in before the static positions ``obj`` along ``axis`` (None: of the flat array).
 
     >>> insert(np.int32([1, 2, 3]), 1, 9)
@@ -134,7 +133,7 @@ def insert(arr: Array, obj: Any, values: Array, axis: int | None = None) -> Arra
     return take(shaping.concatenate([arr, values], axis), source, axis, mode="clip")
 
 
-def choose(a: Array, choices: Any, out: None = None, mode: str = "raise") -> Array:
+def choose(a: ArrayLike, choices: Any, out: None = None, mode: str = "raise") -> Array:
     """For each element of ``a`` the element of ``choices[a]`` at its place; everything broadcasts.
 
     ``mode`` for an ``a`` out of bounds: 'raise' (not possible while tracing), 'clip' or 'wrap'.
@@ -197,7 +196,7 @@ def block(arrays: Any) -> Array:
     return join(arrays, 0)
 
 
-def resize(a: Array, new_shape: Any) -> Array:
+def resize(a: ArrayLike, new_shape: Any) -> Array:
     """The elements in row-major order, over again as needed, in a new shape.
 
     >>> resize(np.int32([1, 2, 3]), (2, 2))
@@ -221,7 +220,7 @@ def _weights(name: str, bitorder: str) -> np.ndarray:
     return places[::-1].copy() if bitorder == "big" else places
 
 
-def packbits(a: Array, axis: int | None = None, bitorder: str = "big") -> Array:
+def packbits(a: ArrayLike, axis: int | None = None, bitorder: str = "big") -> Array:
     """Eight elements each (nonzero is 1) along ``axis`` as the bits of a uint8; zeros fill up the last one.
 
     >>> packbits(np.int32([1, 0, 1]))
@@ -242,7 +241,7 @@ def packbits(a: Array, axis: int | None = None, bitorder: str = "big") -> Array:
     return shaping.moveaxis(_sum(binary.left_shift(octets, shifts), -1, dtype=dtypes.uint8), -1, axis)
 
 
-def unpackbits(a: Array, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Array:
+def unpackbits(a: ArrayLike, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Array:
     """The bits of uint8 elements along ``axis``, one a uint8; ``count`` of them, or so many less if it is negative.
 
     >>> unpackbits(np.uint8([160]), count=3)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from volta.core.array import Array
 from volta.core.errors import ShapeError
 from volta.core.source import at_user_line
 from volta.numpy import shaping
@@ -14,8 +15,6 @@ from volta.numpy.creation import diagonal
 from volta.numpy.promotion import aval_of, promote_dtypes
 from volta.numpy.reductions import sum as _sum
 from volta.ops import lax
-
-Array = Any
 
 
 def einsum(

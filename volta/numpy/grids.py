@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from volta.core import dtypes
+from volta.core.array import Array, ArrayLike
 from volta.core.errors import DTypeError, ShapeError
 from volta.core.source import at_user_line
 from volta.numpy import binary, shaping
@@ -17,10 +18,8 @@ from volta.numpy.promotion import as_shape, as_value, aval_of, convert
 from volta.numpy.taking import nonzero
 from volta.ops import lax
 
-Array = Any
 
-
-def meshgrid(*xi: Array, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> list[Array]:
+def meshgrid(*xi: ArrayLike, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> list[Array]:
     """Coordinate matrices from coordinate vectors; ``indexing`` is 'xy' (columns first) or 'ij'."""
     if indexing not in ("xy", "ij"):
         raise ValueError(at_user_line(f"meshgrid: indexing must be 'xy' or 'ij', not {indexing!r}"))
@@ -69,13 +68,13 @@ def _matrix_shape(name: str, arr: Array) -> tuple[int, int]:
     return shape
 
 
-def tril_indices_from(arr: Array, k: int = 0) -> tuple[Array, Array]:
+def tril_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
     """:func:`tril_indices` for the shape of a matrix."""
     n, m = _matrix_shape("tril_indices_from", arr)
     return tril_indices(n, k, m)
 
 
-def triu_indices_from(arr: Array, k: int = 0) -> tuple[Array, Array]:
+def triu_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
     """:func:`triu_indices` for the shape of a matrix."""
     n, m = _matrix_shape("triu_indices_from", arr)
     return triu_indices(n, k, m)
@@ -92,7 +91,7 @@ def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
     return (lax.iota(dtypes.int32, n),) * ndim
 
 
-def diag_indices_from(arr: Array) -> tuple[Array, ...]:
+def diag_indices_from(arr: ArrayLike) -> tuple[Array, ...]:
     """:func:`diag_indices` for an array whose axes have one size."""
     shape = aval_of("diag_indices_from", arr).shape
     if len(shape) < 2 or len(set(shape)) != 1:
@@ -100,12 +99,12 @@ def diag_indices_from(arr: Array) -> tuple[Array, ...]:
     return diag_indices(shape[0], len(shape))
 
 
-def mask_indices(n: int, mask_func: Callable[..., Array], k: int = 0, *, size: int | None = None) -> Any:
+def mask_indices(n: int, mask_func: Callable[..., ArrayLike], k: int = 0, *, size: int | None = None) -> Any:
     """The row and column indices that ``mask_func(ones((n, n)), k)`` keeps, such as those of ``triu``."""
     return nonzero(mask_func(ones((n, n)), k), size=size)
 
 
-def ix_(*args: Array) -> tuple[Array, ...]:
+def ix_(*args: ArrayLike) -> tuple[Array, ...]:
     """Vectors of indices (or masks) as an open mesh: ``x[ix_(rows, columns)]`` is the block of rows and columns.
 
     >>> [i.shape for i in ix_(np.int32([0, 2]), np.int32([1]))]
@@ -122,7 +121,7 @@ def ix_(*args: Array) -> tuple[Array, ...]:
     return tuple(out)
 
 
-def unravel_index(indices: Array, shape: Any) -> tuple[Array, ...]:
+def unravel_index(indices: ArrayLike, shape: Any) -> tuple[Array, ...]:
     """The coordinates, one array an axis, of positions in the flat array of ``shape``."""
     sizes = as_shape("unravel_index", shape)
     flat = convert(as_value(indices), dtypes.int64 if math.prod(sizes) > 2**31 - 1 else dtypes.int32)
@@ -133,7 +132,7 @@ def unravel_index(indices: Array, shape: Any) -> tuple[Array, ...]:
     return tuple(reversed(out))
 
 
-def ravel_multi_index(multi_index: Sequence[Array], dims: Any, mode: str = "clip", order: str = "C") -> Array:
+def ravel_multi_index(multi_index: Sequence[ArrayLike], dims: Any, mode: str = "clip", order: str = "C") -> Array:
     """The positions in the flat array of shape ``dims`` of elements given by their coordinates.
 
     Coordinates out of bounds are clipped, or go around with mode 'wrap'. With 'raise' they are an error, which is not

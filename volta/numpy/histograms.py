@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from volta.core.array import Array, ArrayLike
 from volta.core.errors import ShapeError
 from volta.core.source import at_user_line
 from volta.numpy import binary, shaping
@@ -19,11 +20,9 @@ from volta.numpy.reductions import sum as _sum
 from volta.numpy.sorting import searchsorted
 from volta.ops import lax
 
-Array = Any
-
 
 def histogram_bin_edges(
-    a: Array, bins: int | Array = 10, range: Sequence[Any] | None = None, weights: Array | None = None
+    a: ArrayLike, bins: int | ArrayLike = 10, range: Sequence[Any] | None = None, weights: ArrayLike | None = None
 ) -> Array:
     """The edges of ``bins`` bins of equal width over ``range`` (the range of the data); given edges pass through.
 
@@ -48,10 +47,10 @@ def histogram_bin_edges(
 
 
 def histogram(
-    a: Array,
-    bins: int | Array = 10,
+    a: ArrayLike,
+    bins: int | ArrayLike = 10,
     range: Sequence[Any] | None = None,
-    weights: Array | None = None,
+    weights: ArrayLike | None = None,
     density: bool | None = None,
 ) -> tuple[Array, Array]:
     """How many elements (or how much weight) each bin has, as floats, and the bins' edges.
@@ -72,11 +71,11 @@ def histogram(
 
 
 def histogram2d(
-    x: Array,
-    y: Array,
+    x: ArrayLike,
+    y: ArrayLike,
     bins: Any = 10,
     range: Sequence[Any] | None = None,
-    weights: Array | None = None,
+    weights: ArrayLike | None = None,
     density: bool | None = None,
 ) -> tuple[Array, Array, Array]:
     """The histogram of points in the plane, and the edges of both axes; ``bins`` is one for both, or one each."""
@@ -88,10 +87,10 @@ def histogram2d(
 
 
 def histogramdd(
-    sample: Array,
+    sample: ArrayLike,
     bins: Any = 10,
     range: Sequence[Any] | None = None,
-    weights: Array | None = None,
+    weights: ArrayLike | None = None,
     density: bool | None = None,
 ) -> tuple[Array, list[Array]]:
     """The histogram of points, one a row of ``sample``, and the edges of each axis; ``bins`` is one, or one an axis."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from volta.core import dtypes
+from volta.core.array import Array, ArrayLike
 from volta.core.interp import get_aval
 from volta.numpy import binary
 from volta.numpy.promotion import aval_of, convert, scalar_like
@@ -31,8 +32,6 @@ from volta.numpy.reductions import (
 from volta.numpy.ufuncs import isnan
 from volta.ops import lax
 
-Array = Any
-
 
 def _without_nan(x: Array, neutral: Any) -> Array:
     dtype = aval_of("", x).dtype
@@ -40,14 +39,26 @@ def _without_nan(x: Array, neutral: Any) -> Array:
 
 
 def nansum(
-    a: Array, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None
+    a: ArrayLike,
+    axis: Axis = None,
+    dtype: Any = None,
+    *,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = None,
 ) -> Array:
     """:func:`sum` with NaN counted as 0."""
     return sum(_without_nan(a, 0), axis, dtype, keepdims=keepdims, initial=initial, where=where)
 
 
 def nanprod(
-    a: Array, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None
+    a: ArrayLike,
+    axis: Axis = None,
+    dtype: Any = None,
+    *,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = None,
 ) -> Array:
     """:func:`prod` with NaN counted as 1."""
     return prod(_without_nan(a, 1), axis, dtype, keepdims=keepdims, initial=initial, where=where)
@@ -62,12 +73,12 @@ def _nan_extreme(x: Array, axis: Axis, keepdims: bool, initial: Any, where: Any,
     return lax.select_n(empty, out, scalar_like(out, math.nan))
 
 
-def nanmax(a: Array, axis: Axis = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Array:
+def nanmax(a: ArrayLike, axis: Axis = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Array:
     """:func:`max` of the elements that are not NaN; NaN where there are none."""
     return _nan_extreme(a, axis, keepdims, initial, where, max, lowest)
 
 
-def nanmin(a: Array, axis: Axis = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Array:
+def nanmin(a: ArrayLike, axis: Axis = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Array:
     """:func:`min` of the elements that are not NaN; NaN where there are none."""
     return _nan_extreme(a, axis, keepdims, initial, where, min, highest)
 
@@ -77,31 +88,31 @@ def _not_nan(x: Array, where: Any) -> Array:
     return mask if where is None else binary.logical_and(mask, where)
 
 
-def nanmean(a: Array, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False, where: Any = None) -> Array:
+def nanmean(a: ArrayLike, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False, where: Any = None) -> Array:
     """:func:`mean` of the elements that are not NaN."""
     return mean(a, axis, dtype, keepdims=keepdims, where=_not_nan(a, where))
 
 
 def nanvar(
-    a: Array, axis: Axis = None, dtype: Any = None, *, ddof: int = 0, keepdims: bool = False, where: Any = None
+    a: ArrayLike, axis: Axis = None, dtype: Any = None, *, ddof: int = 0, keepdims: bool = False, where: Any = None
 ) -> Array:
     """:func:`var` of the elements that are not NaN."""
     return var(a, axis, dtype, ddof=ddof, keepdims=keepdims, where=_not_nan(a, where))
 
 
 def nanstd(
-    a: Array, axis: Axis = None, dtype: Any = None, *, ddof: int = 0, keepdims: bool = False, where: Any = None
+    a: ArrayLike, axis: Axis = None, dtype: Any = None, *, ddof: int = 0, keepdims: bool = False, where: Any = None
 ) -> Array:
     """:func:`std` of the elements that are not NaN."""
     return std(a, axis, dtype, ddof=ddof, keepdims=keepdims, where=_not_nan(a, where))
 
 
-def nanargmax(a: Array, axis: int | None = None, *, keepdims: bool = False) -> Array:
+def nanargmax(a: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> Array:
     """:func:`argmax` of the elements that are not NaN; -1 where there are none."""
     return _nan_position(a, axis, keepdims, argmax, lowest)
 
 
-def nanargmin(a: Array, axis: int | None = None, *, keepdims: bool = False) -> Array:
+def nanargmin(a: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> Array:
     """:func:`argmin` of the elements that are not NaN; -1 where there are none."""
     return _nan_position(a, axis, keepdims, argmin, highest)
 
@@ -113,11 +124,11 @@ def _nan_position(x: Array, axis: int | None, keepdims: bool, position: Any, wor
     return lax.select_n(all(isnan(x), axis, keepdims=keepdims), out, np.int32(-1))
 
 
-def nancumsum(a: Array, axis: int | None = None, dtype: Any = None) -> Array:
+def nancumsum(a: ArrayLike, axis: int | None = None, dtype: Any = None) -> Array:
     """:func:`cumsum` with NaN counted as 0."""
     return cumsum(_without_nan(a, 0), axis, dtype)
 
 
-def nancumprod(a: Array, axis: int | None = None, dtype: Any = None) -> Array:
+def nancumprod(a: ArrayLike, axis: int | None = None, dtype: Any = None) -> Array:
     """:func:`cumprod` with NaN counted as 1."""
     return cumprod(_without_nan(a, 1), axis, dtype)

@@ -17,13 +17,12 @@ import attrs
 import numpy as np
 
 from volta.core import dtypes
+from volta.core.array import Array, ArrayLike
 from volta.core.errors import ConcretizationTypeError, DTypeError, ShapeError
-from volta.core.interp import Tracer, Value
+from volta.core.interp import Tracer
 from volta.core.source import at_user_line
 from volta.numpy.promotion import as_value, broadcast_array, broadcast_shapes_of, convert
 from volta.ops import lax
-
-Array = Any
 
 
 @attrs.frozen
@@ -78,12 +77,12 @@ class MaskPart:
 
 
 def _is_bool(item: Any) -> bool:
-    return isinstance(item, (bool, np.bool_)) or (isinstance(item, (Value, np.ndarray)) and item.dtype == dtypes.bool_)
+    return isinstance(item, (bool, np.bool_)) or (isinstance(item, (Array, np.ndarray)) and item.dtype == dtypes.bool_)
 
 
 def _as_array(item: Any) -> Any:
     if isinstance(item, (list, tuple)):
-        if any(isinstance(v, Value) for v in item):
+        if any(isinstance(v, Array) for v in item):
             raise DTypeError(at_user_line("a list with arrays in it is no index; stack them first: volta.numpy.stack"))
         item = np.asarray(item)
         return item.astype(np.int32) if item.size == 0 else item
@@ -147,7 +146,7 @@ def _flatten(index: Any, ndim: int) -> list[Any]:
 
 def _normalised(item: Any, size: int) -> Any:
     """An index array of int32 (int64 where it is wide) with negative positions counted from the end."""
-    if not isinstance(item, Value):
+    if not isinstance(item, Array):
         item = np.asarray(item)
         if not np.issubdtype(item.dtype, np.integer):
             raise DTypeError(at_user_line(f"index arrays must be integers or booleans, not {item.dtype}"))
@@ -233,7 +232,7 @@ def _parse(shape: tuple[int, ...], index: Any, open_bounds: bool) -> Plan:
             dropped.append(axis)
             advanced.append(place)
             layout.append("int")
-        elif number or isinstance(item, (Value, np.ndarray, MaskPart)):
+        elif number or isinstance(item, (Array, np.ndarray, MaskPart)):
             if isinstance(item, MaskPart) and item.length != size:
                 raise IndexError(at_user_line(f"a mask of length {item.length} meets axis {axis} of size {size}"))
             cuts.append(Cut(0, size, 1, False))
@@ -263,7 +262,7 @@ def _static_position(item: Any, axis: int, shape: tuple[int, ...]) -> int:
 def _finish(shape: Any, cuts: Any, dropped: Any, arrays: dict[int, Any], advanced: Any, layout: Any) -> Plan:
     indices = [_normalised(arrays[a], shape[a]) for a in arrays]
     index_shape = broadcast_shapes_of(
-        "index arrays", [np.shape(v) if not isinstance(v, Value) else v.shape for v in indices]
+        "index arrays", [np.shape(v) if not isinstance(v, Array) else v.shape for v in indices]
     )
     if len({np.dtype(v.dtype) for v in indices}) > 1:
         indices = [convert(v, dtypes.int64) for v in indices]
@@ -296,7 +295,7 @@ def _finish(shape: Any, cuts: Any, dropped: Any, arrays: dict[int, Any], advance
 
 
 def _spread(x: Any, shape: tuple[int, ...]) -> Any:
-    if not isinstance(x, Value):
+    if not isinstance(x, Array):
         return np.broadcast_to(x, shape)
     return broadcast_array(x, shape)
 
@@ -304,7 +303,7 @@ def _spread(x: Any, shape: tuple[int, ...]) -> Any:
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-def take_static(x: Array, plan: Plan) -> Array:
+def take_static(x: ArrayLike, plan: Plan) -> Array:
     """The static part of an index: slices, then reversals. Dropped axes stay as size 1."""
     if not plan.whole:
         starts = tuple(c.start for c in plan.cuts)
@@ -317,8 +316,8 @@ def take_static(x: Array, plan: Plan) -> Array:
     return x
 
 
-def reshaped(x: Array, shape: tuple[int, ...]) -> Array:
-    return x if tuple(np.shape(x) if not isinstance(x, Value) else x.shape) == shape else lax.reshape(x, shape)
+def reshaped(x: ArrayLike, shape: tuple[int, ...]) -> Array:
+    return x if tuple(np.shape(x) if not isinstance(x, Array) else x.shape) == shape else lax.reshape(x, shape)
 
 
 def shifted_axes(plan: Plan) -> tuple[int, ...]:
@@ -336,7 +335,7 @@ def gather_order(plan: Plan) -> tuple[int, ...]:
     return tuple(range(n, n + plan.place)) + tuple(range(n)) + tuple(range(n + plan.place, n + w))
 
 
-def getitem(x: Array, index: Any, mode: str | None = None) -> Array:
+def getitem(x: ArrayLike, index: Any, mode: str | None = None) -> Array:
     """``x[index]``. Positions out of bounds: ``mode`` 'clip' clamps them, 'fill' gives NaN, 'zero' 0.
 
     Without a mode they are clamped, but a Python int out of bounds is an error.

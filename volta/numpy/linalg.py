@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from volta.core.absent import absent as _absent
+from volta.core.array import Array, ArrayLike
 from volta.core.errors import ShapeError
 from volta.core.source import at_user_line
 from volta.numpy import binary, creation, reductions, ufuncs
@@ -22,23 +23,22 @@ __all__ = [
     "tensordot", "trace", "vecdot", "vector_norm",
 ]  # fmt: skip
 
-Array = Any
 
 if not TYPE_CHECKING:  # so that a type checker still knows which names there are
     __getattr__ = _absent(__name__)
 
 
-def diagonal(x: Array, /, *, offset: int = 0) -> Array:
+def diagonal(x: ArrayLike, /, *, offset: int = 0) -> Array:
     """The diagonals of the matrices in the last two axes."""
     return creation.diagonal(x, offset, -2, -1)
 
 
-def trace(x: Array, /, *, offset: int = 0, dtype: Any = None) -> Array:
+def trace(x: ArrayLike, /, *, offset: int = 0, dtype: Any = None) -> Array:
     """The sums of the diagonals of the matrices in the last two axes."""
     return creation.trace(x, offset, -2, -1, dtype)
 
 
-def norm(x: Array, ord: Any = None, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Array:
+def norm(x: ArrayLike, ord: Any = None, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Array:
     """The length of vectors (one axis, or all of them when ``ord`` is None) or the norm of matrices (two axes).
 
     ``ord`` for vectors: None or 2, 1, 0, inf, -inf, or any number; for matrices: None or 'fro', 1, -1, inf, -inf.
@@ -56,7 +56,7 @@ def norm(x: Array, ord: Any = None, axis: int | tuple[int, ...] | None = None, k
     raise ShapeError(at_user_line(f"norm: ord={ord!r} needs one axis or two, got {len(axes)}"))
 
 
-def vector_norm(x: Array, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Array:
+def vector_norm(x: ArrayLike, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Array:
     """The ``ord``-norm of the elements along ``axis`` (None: all)."""
     x = promote_floats("vector_norm", x)[0]
     if ord == 2:
@@ -74,7 +74,7 @@ def vector_norm(x: Array, *, axis: Any = None, keepdims: bool = False, ord: Any 
     return lax.pow(total, scalar_like(total, 1.0 / ord))
 
 
-def matrix_norm(x: Array, /, *, keepdims: bool = False, ord: Any = "fro") -> Array:
+def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: Any = "fro") -> Array:
     """The ``ord``-norm of the last two axes."""
     x = promote_floats("matrix_norm", x)[0]
     nd = aval_of("", x).ndim
@@ -102,7 +102,7 @@ def _matrix_norm(x: Array, ord: Any, axes: tuple[int, int], keepdims: bool) -> A
     return lax.reshape(out, tuple(n for i, n in enumerate(aval_of("", out).shape) if i not in axes))
 
 
-def matrix_power(a: Array, n: int) -> Array:
+def matrix_power(a: ArrayLike, n: int) -> Array:
     """``a @ a @ … @ a`` with ``n`` factors, by squaring. Negative powers need an inverse, which Volta has not."""
     aval = aval_of("matrix_power", a)
     if aval.ndim < 2 or aval.shape[-1] != aval.shape[-2]:

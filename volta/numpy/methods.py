@@ -9,25 +9,25 @@ from typing import Any
 import numpy as np
 
 from volta.core import dtypes
+from volta.core.array import Array
 from volta.core.errors import ConcretizationTypeError
-from volta.core.interp import Value
 from volta.core.source import at_user_line
 from volta.numpy import binary, contractions, creation, indexing, reductions, shaping, sorting, taking, ufuncs
 from volta.numpy.updates import IndexUpdateHelper
 from volta.ops import lax
 
-_OPERANDS = (Value, np.ndarray, np.generic, bool, int, float)
+_OPERANDS = (Array, np.ndarray, np.generic, bool, int, float)
 
 
 def _operator(function: Callable[[Any, Any], Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """The operator and its reflected form; an operand that is none of ours is left to its own class."""
 
-    def forward(self: Value, other: Any) -> Any:
+    def forward(self: Array, other: Any) -> Any:
         if not isinstance(other, _OPERANDS):
             return _decline(function, other)
         return function(self, other)
 
-    def reflected(self: Value, other: Any) -> Any:
+    def reflected(self: Array, other: Any) -> Any:
         if not isinstance(other, _OPERANDS):
             return _decline(function, other)
         return function(other, self)
@@ -69,12 +69,12 @@ _COMPARE = {
 _UNARY = {"neg": ufuncs.negative, "pos": ufuncs.positive, "abs": ufuncs.absolute, "invert": ufuncs.invert}
 
 
-def _getitem(self: Value, index: Any) -> Any:
+def _getitem(self: Array, index: Any) -> Any:
     """``x[index]`` with NumPy's basic and advanced indexing; see ``volta/numpy/indexing.py``."""
     return indexing.getitem(self, index)
 
 
-def _setitem(self: Value, index: Any, value: Any) -> None:
+def _setitem(self: Array, index: Any, value: Any) -> None:
     raise TypeError(
         at_user_line(
             "arrays are immutable, so x[i] = v is not possible. Write x = x.at[i].set(v) for an updated copy "
@@ -83,40 +83,40 @@ def _setitem(self: Value, index: Any, value: Any) -> None:
     )
 
 
-def _len(self: Value) -> int:
+def _len(self: Array) -> int:
     if not self.aval.shape:
         raise TypeError(at_user_line("len() of a scalar array (shape ())"))
     return self.aval.shape[0]
 
 
-def _iter(self: Value) -> Iterator[Any]:
+def _iter(self: Array) -> Iterator[Any]:
     if not self.aval.shape:
         raise TypeError(at_user_line("iteration over a scalar array (shape ())"))
     return (indexing.getitem(self, i) for i in range(self.aval.shape[0]))
 
 
-def _contains(self: Value, item: Any) -> Any:
+def _contains(self: Array, item: Any) -> Any:
     return bool(reductions.any(binary.equal(self, item)))
 
 
-def _reshape(self: Value, *shape: Any, order: str = "C") -> Any:
+def _reshape(self: Array, *shape: Any, order: str = "C") -> Any:
     """``x.reshape(2, 3)`` or ``x.reshape((2, 3))``; one size may be -1."""
     return shaping.reshape(self, shape[0] if len(shape) == 1 else shape, order)
 
 
-def _transpose(self: Value, *axes: Any) -> Any:
+def _transpose(self: Array, *axes: Any) -> Any:
     """``x.transpose()``, ``x.transpose(1, 0)`` or ``x.transpose((1, 0))``."""
     if not axes or axes == (None,):
         return shaping.transpose(self)
     return shaping.transpose(self, axes[0] if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes)
 
 
-def _view(self: Value, dtype: Any) -> Any:
+def _view(self: Array, dtype: Any) -> Any:
     """The same bits as another dtype of the same size; every NaN has the bits of the one NaN."""
     return lax.bitcast_convert_type(self, dtypes.canonicalize(dtype))
 
 
-def _round(self: Value, decimals: int | None = None) -> Any:
+def _round(self: Array, decimals: int | None = None) -> Any:
     """``round(x, decimals)``."""
     return ufuncs.round(self, decimals or 0)
 
@@ -125,7 +125,7 @@ def _as_numpy_calls(name: str, function: Callable[..., Any]) -> Callable[..., An
     """The method with NumPy's keyword ``out``: ``np.sum(x)`` is ``x.sum(axis=None, out=None)``, whatever ``x`` is."""
 
     @functools.wraps(function)
-    def method(self: Value, *args: Any, out: None = None, **kwargs: Any) -> Any:
+    def method(self: Array, *args: Any, out: None = None, **kwargs: Any) -> Any:
         if out is not None:
             raise TypeError(at_user_line(f"{name}: arrays are immutable, so there is no out=; use what is returned"))
         return function(self, *args, **kwargs)
@@ -134,7 +134,7 @@ def _as_numpy_calls(name: str, function: Callable[..., Any]) -> Callable[..., An
 
 
 def _need_concrete(name: str) -> Callable[..., Any]:
-    def method(self: Value, *args: Any) -> Any:
+    def method(self: Array, *args: Any) -> Any:
         raise ConcretizationTypeError(
             at_user_line(
                 f".{name}() needs a concrete value, but this one is traced ({self.aval.short()}). Return it from the "
@@ -223,4 +223,4 @@ def install(cls: type) -> None:
         setattr(cls, name, property(getter, doc=getter.__doc__))
 
 
-install(Value)
+install(Array)

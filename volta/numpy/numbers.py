@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 
 from volta.core import dtypes
+from volta.core.array import Array, ArrayLike
 from volta.core.errors import DTypeError
 from volta.core.source import at_user_line
 from volta.numpy import binary, shaping, ufuncs
 from volta.numpy.creation import arange
 from volta.numpy.promotion import as_value, aval_of, convert, operands, promote_floats, scalar_like, zero_like
 from volta.ops import lax
-
-Array = Any
 
 # The longest runs of Euclid's algorithm, those of neighbouring Fibonacci numbers, for integers of 8 to 64 bits.
 _ROUNDS = {1: 13, 2: 24, 4: 47, 8: 93}
@@ -29,7 +28,7 @@ def _integers(name: str, *xs: Array) -> list[Any]:
     return [ufuncs.absolute(x) for x in out]
 
 
-def gcd(x1: Array, x2: Array) -> Array:
+def gcd(x1: ArrayLike, x2: ArrayLike) -> Array:
     """The greatest common divisor, never negative, by Euclid's algorithm with as many rounds as the dtype may need.
 
     >>> gcd(np.int32([12, 7]), 18)
@@ -44,7 +43,7 @@ def gcd(x1: Array, x2: Array) -> Array:
     return as_value(a)
 
 
-def lcm(x1: Array, x2: Array) -> Array:
+def lcm(x1: ArrayLike, x2: ArrayLike) -> Array:
     """The least common multiple, 0 where an operand is 0.
 
     >>> lcm(np.int32([4, 0]), 6)
@@ -61,7 +60,7 @@ def lcm(x1: Array, x2: Array) -> Array:
 _BITS = {2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64}
 
 
-def frexp(x: Array) -> tuple[Array, Array]:
+def frexp(x: ArrayLike) -> tuple[Array, Array]:
     """The mantissa, within [0.5, 1), and the exponent (int32) of ``x == mantissa * 2**exponent``.
 
     >>> frexp(np.float32([6]))
@@ -87,7 +86,7 @@ def frexp(x: Array) -> tuple[Array, Array]:
     return convert(lax.select_n(odd, mantissa, wide), own), lax.select_n(odd, exponent, np.int32(0))
 
 
-def spacing(x: Array) -> Array:
+def spacing(x: ArrayLike) -> Array:
     """The distance from ``x`` to the next float away from 0, with the sign of ``x``.
 
     >>> spacing(np.float32(1)) == np.finfo(np.float32).eps
@@ -101,17 +100,17 @@ def spacing(x: Array) -> Array:
 # -- the real side of complex functions --------------------------------------------------------------------------------
 
 
-def real(val: Array) -> Array:
+def real(val: ArrayLike) -> Array:
     """The real part: the array itself, for Volta has no complex numbers."""
     return ufuncs.positive(val)
 
 
-def imag(val: Array) -> Array:
+def imag(val: ArrayLike) -> Array:
     """The imaginary part: zeros."""
     return shaping.broadcast_to(scalar_like(val, 0), aval_of("imag", val).shape)
 
 
-def conjugate(x: Array) -> Array:
+def conjugate(x: ArrayLike) -> Array:
     """The complex conjugate: the array itself."""
     return ufuncs.positive(x)
 
@@ -119,7 +118,7 @@ def conjugate(x: Array) -> Array:
 conj = conjugate
 
 
-def angle(z: Array, deg: bool = False) -> Array:
+def angle(z: ArrayLike, deg: bool = False) -> Array:
     """The angle in the complex plane: 0 for positive numbers and pi (180 with ``deg``) for negative ones."""
     x = promote_floats("angle", z)[0]
     half = scalar_like(x, 180.0 if deg else math.pi)
@@ -127,12 +126,12 @@ def angle(z: Array, deg: bool = False) -> Array:
     return binary.where_three(ufuncs.isnan(x), x, out)
 
 
-def iscomplex(x: Array) -> Array:
+def iscomplex(x: ArrayLike) -> Array:
     """Which elements have an imaginary part: none."""
     return as_value(lax.full(aval_of("iscomplex", x).shape, False, dtypes.bool_))
 
 
-def isreal(x: Array) -> Array:
+def isreal(x: ArrayLike) -> Array:
     """Which elements are real: all."""
     return as_value(lax.full(aval_of("isreal", x).shape, True, dtypes.bool_))
 
@@ -212,7 +211,7 @@ def _chebyshev(x: Array, coefficients: tuple[float, ...]) -> Array:
     return lax.mul(lax.sub(b0, b2), scalar_like(x, 0.5))
 
 
-def i0(x: Array) -> Array:
+def i0(x: ArrayLike) -> Array:
     """The modified Bessel function of order 0, in float32 (float64 is refused).
 
     >>> i0(np.float32(0)).round(6)

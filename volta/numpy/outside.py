@@ -9,13 +9,12 @@ import numpy as np
 
 from volta.api.vmap import vmap
 from volta.core import dtypes
+from volta.core.array import Array, ArrayLike
 from volta.core.source import at_user_line
 from volta.numpy.creation import array, asarray
 from volta.numpy.grids import indices
 from volta.numpy.promotion import as_shape
 from volta.numpy.shaping import unstack
-
-Array = Any
 
 # Arrays print as NumPy's do, so that NumPy's settings are theirs.
 printoptions = np.printoptions
@@ -94,7 +93,7 @@ def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = float
 
 
 def array_repr(
-    arr: Array, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None
+    arr: ArrayLike, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None
 ) -> str:
     """``repr`` of an array with settings of its own."""
     with np.printoptions(**_settings(max_line_width, precision, suppress_small)):
@@ -102,7 +101,7 @@ def array_repr(
 
 
 def array_str(
-    a: Array, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None
+    a: ArrayLike, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None
 ) -> str:
     """``str`` of an array with settings of its own."""
     with np.printoptions(**_settings(max_line_width, precision, suppress_small)):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from volta.core import dtypes
+from volta.core.array import Array, ArrayLike
 from volta.core.errors import ShapeError
 from volta.core.source import at_user_line
 from volta.numpy import reductions, shaping, ufuncs
@@ -17,7 +18,6 @@ from volta.numpy.statistics import median
 from volta.numpy.taking import take
 from volta.ops import lax
 
-Array = Any
 _STATISTICS: dict[str, Callable[..., Any]] = {
     "maximum": reductions.max,
     "minimum": reductions.min,
@@ -27,7 +27,7 @@ _STATISTICS: dict[str, Callable[..., Any]] = {
 
 
 def pad(
-    array: Array,
+    array: ArrayLike,
     pad_width: Any,
     mode: str | Callable[..., Any] = "constant",
     *,

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from volta.core.array import Array, ArrayLike
 from volta.core.errors import ShapeError
 from volta.core.source import at_user_line
 from volta.numpy import binary, shaping
@@ -14,17 +15,15 @@ from volta.numpy.creation import array
 from volta.numpy.promotion import as_value, canonical_axes, convert, promote_dtypes, promote_floats
 from volta.ops import lax
 
-Array = Any
 
-
-def _coefficients(name: str, p: Array) -> Array:
+def _coefficients(name: str, p: ArrayLike) -> Array:
     p = shaping.atleast_1d(array(p) if isinstance(p, (list, tuple)) else p)
     if p.ndim != 1:
         raise ShapeError(at_user_line(f"{name}: the coefficients must be a vector, got shape {p.shape}"))
     return p
 
 
-def polyval(p: Array, x: Array, *, unroll: int = 16) -> Array:
+def polyval(p: ArrayLike, x: ArrayLike, *, unroll: int = 16) -> Array:
     """The polynomial with the coefficients ``p`` at ``x``, by Horner's rule. ``unroll`` is accepted for JAX's sake.
 
     >>> polyval(np.float32([1, 0, -2]), np.float32(3))
@@ -45,7 +44,7 @@ def _aligned(name: str, a1: Array, a2: Array) -> tuple[Array, Array]:
     return a1, a2
 
 
-def polyadd(a1: Array, a2: Array) -> Array:
+def polyadd(a1: ArrayLike, a2: ArrayLike) -> Array:
     """The sum of two polynomials.
 
     >>> polyadd(np.int32([1, 2]), np.int32([9, 5, 4]))
@@ -54,7 +53,7 @@ def polyadd(a1: Array, a2: Array) -> Array:
     return binary.add(*_aligned("polyadd", a1, a2))
 
 
-def polysub(a1: Array, a2: Array) -> Array:
+def polysub(a1: ArrayLike, a2: ArrayLike) -> Array:
     """The difference of two polynomials.
 
     >>> polysub(np.int32([1, 2]), np.int32([9, 5, 4]))
@@ -63,7 +62,7 @@ def polysub(a1: Array, a2: Array) -> Array:
     return binary.subtract(*_aligned("polysub", a1, a2))
 
 
-def polymul(a1: Array, a2: Array, *, trim_leading_zeros: bool = False) -> Array:
+def polymul(a1: ArrayLike, a2: ArrayLike, *, trim_leading_zeros: bool = False) -> Array:
     """The product of two polynomials, in floats. Leading zeros stay unless ``trim_leading_zeros`` (not traced).
 
     >>> polymul(np.float32([1, 2]), np.float32([1, -2]))
@@ -76,7 +75,7 @@ def polymul(a1: Array, a2: Array, *, trim_leading_zeros: bool = False) -> Array:
     return convolve(a1, a2)
 
 
-def polydiv(u: Array, v: Array, *, trim_leading_zeros: bool = False) -> tuple[Array, Array]:
+def polydiv(u: ArrayLike, v: ArrayLike, *, trim_leading_zeros: bool = False) -> tuple[Array, Array]:
     """Quotient and remainder of two polynomials, in floats; the remainder keeps the length of ``u``, but leading zeros.
 
     >>> polydiv(np.float32([1, 0, -4]), np.float32([1, 2]))
@@ -94,7 +93,7 @@ def polydiv(u: Array, v: Array, *, trim_leading_zeros: bool = False) -> tuple[Ar
     return shaping.stack(quotient), trim_zeros(rest, "f") if trim_leading_zeros else rest
 
 
-def polyder(p: Array, m: int = 1) -> Array:
+def polyder(p: ArrayLike, m: int = 1) -> Array:
     """The ``m``-th derivative of a polynomial.
 
     >>> polyder(np.float32([1, 1, 1]))
@@ -114,7 +113,7 @@ def polyder(p: Array, m: int = 1) -> Array:
     return p
 
 
-def polyint(p: Array, m: int = 1, k: Any = None) -> Array:
+def polyint(p: ArrayLike, m: int = 1, k: Any = None) -> Array:
     """The ``m``-th antiderivative of a polynomial; ``k`` are the constants of integration (0), one an order.
 
     >>> polyint(np.float32([2, 1]))
@@ -133,7 +132,7 @@ def polyint(p: Array, m: int = 1, k: Any = None) -> Array:
     return p
 
 
-def poly(seq_of_zeros: Array) -> Array:
+def poly(seq_of_zeros: ArrayLike) -> Array:
     """The coefficients of the polynomial with the given zeros.
 
     A matrix, whose characteristic polynomial NumPy would give, needs eigenvalues and is refused.
@@ -150,7 +149,7 @@ def poly(seq_of_zeros: Array) -> Array:
     return as_value(out)
 
 
-def trim_zeros(filt: Array, trim: str = "fb", axis: int | tuple[int, ...] | None = None) -> Array:
+def trim_zeros(filt: ArrayLike, trim: str = "fb", axis: int | tuple[int, ...] | None = None) -> Array:
     """An array without zeros at the front ('f') and the back ('b') of its axes (all, or those of ``axis``).
 
     Values decide the shape, so that it cannot be traced.

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from volta.core import dtypes
+from volta.core.array import Array
 from volta.core.avals import ShapedArray
 from volta.core.errors import DTypeError, ShapeError
-from volta.core.interp import Value, get_aval
+from volta.core.interp import get_aval
 from volta.core.source import at_user_line
 from volta.ops import lax
 from volta.runtime.array import as_array
@@ -25,7 +26,7 @@ NUMBERS = (bool, int, float)
 
 def aval_of(name: str, x: Any) -> ShapedArray:
     """The abstract value of an operand of ``name``; says how to mend what is no operand."""
-    if isinstance(x, Value):
+    if isinstance(x, Array):
         return x.aval
     if isinstance(x, (list, tuple)):
         raise DTypeError(
@@ -44,8 +45,8 @@ def aval_of(name: str, x: Any) -> ShapedArray:
 
 
 def convert(x: Any, dtype: np.dtype, weak: bool = False) -> Any:
-    """``x`` in ``dtype``. Constants are cast here and now; only a Value of another dtype costs an equation."""
-    if isinstance(x, Value):
+    """``x`` in ``dtype``. Constants are cast here and now; only a Array of another dtype costs an equation."""
+    if isinstance(x, Array):
         aval = x.aval
         return x if aval.dtype == dtype else lax.convert_element_type(x, dtype, weak_type=weak)
     if isinstance(x, (np.ndarray, np.generic)):
@@ -68,7 +69,7 @@ def convert(x: Any, dtype: np.dtype, weak: bool = False) -> Any:
 
 def as_value(x: Any) -> Any:
     """``x`` itself when it is an array or a tracer, else an array of it (weak for a Python number)."""
-    return x if isinstance(x, Value) else as_array(x)
+    return x if isinstance(x, Array) else as_array(x)
 
 
 def common_dtype(name: str, *xs: Any) -> tuple[np.dtype, bool]:
@@ -117,7 +118,7 @@ def broadcast_shapes_of(name: str, shapes: Sequence[Shape]) -> Shape:
 
 def broadcast(name: str, *xs: Any) -> list[Any]:
     """Operands of equal shape, but rank-0 ones, which stay as they are."""
-    shapes = [np.shape(x) if not isinstance(x, Value) else x.aval.shape for x in xs]
+    shapes = [np.shape(x) if not isinstance(x, Array) else x.aval.shape for x in xs]
     ranked = [s for s in shapes if s]
     if all(s == ranked[0] for s in ranked):
         return list(xs)
@@ -127,7 +128,7 @@ def broadcast(name: str, *xs: Any) -> list[Any]:
 
 def broadcast_array(x: Any, shape: Shape) -> Any:
     """``x`` expanded to ``shape`` (which it is known to broadcast to)."""
-    own = np.shape(x) if not isinstance(x, Value) else x.aval.shape
+    own = np.shape(x) if not isinstance(x, Array) else x.aval.shape
     if own == shape:
         return x
     return lax.broadcast_in_dim(x, shape, tuple(range(len(shape) - len(own), len(shape))))
@@ -136,9 +137,9 @@ def broadcast_array(x: Any, shape: Shape) -> Any:
 def operands(name: str, *xs: Any) -> list[Any]:
     """Operands of one dtype and of one shape (or rank 0): what an elementwise primitive takes."""
     x0 = xs[0]
-    if isinstance(x0, Value) and len(xs) == 2:  # the common case, quickly
+    if isinstance(x0, Array) and len(xs) == 2:  # the common case, quickly
         x1, a0 = xs[1], x0.aval
-        if isinstance(x1, Value) and x1.aval.dtype == a0.dtype and x1.aval.shape == a0.shape:
+        if isinstance(x1, Array) and x1.aval.dtype == a0.dtype and x1.aval.shape == a0.shape:
             return [x0, x1]
     return broadcast(name, *promote_dtypes(name, *xs))
 
@@ -177,7 +178,7 @@ def as_shape(name: str, shape: Any) -> Shape:
         ShapeError: for what is no shape.
         TracerIntegerConversionError: for sizes that are traced, and so not known.
     """
-    alone = isinstance(shape, (int, np.integer)) or (isinstance(shape, Value) and shape.aval.shape == ())
+    alone = isinstance(shape, (int, np.integer)) or (isinstance(shape, Array) and shape.aval.shape == ())
     dims = (shape,) if alone else shape
     try:
         out = tuple(int(d.__index__()) for d in dims)

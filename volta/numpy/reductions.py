@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from volta.core import dtypes
+from volta.core.array import Array, ArrayLike
 from volta.core.errors import DTypeError, ShapeError
-from volta.core.interp import Value, get_aval
+from volta.core.interp import get_aval
 from volta.core.source import at_user_line
 from volta.numpy.promotion import (
     as_value,
@@ -27,11 +28,10 @@ from volta.numpy.promotion import (
 from volta.numpy.ufuncs import to_bool
 from volta.ops import lax
 
-Array = Any
 Axis = int | tuple[int, ...] | None
 
 
-def keep_axes(a: Array, shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> Array:
+def keep_axes(a: ArrayLike, shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> Array:
     """``a``, reduced from ``shape`` over ``axes``, with those axes back as size 1 when ``keepdims``."""
     if not keepdims or not axes:
         return a
@@ -72,7 +72,13 @@ def _reduce(
 
 
 def sum(
-    a: Array, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None
+    a: ArrayLike,
+    axis: Axis = None,
+    dtype: Any = None,
+    *,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = None,
 ) -> Array:
     """Sum over ``axis`` (None: all). Booleans and small integers are summed as 32-bit integers; float16 and bfloat16
     are added up in float32 and rounded once.
@@ -87,7 +93,13 @@ def sum(
 
 
 def prod(
-    a: Array, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None
+    a: ArrayLike,
+    axis: Axis = None,
+    dtype: Any = None,
+    *,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = None,
 ) -> Array:
     """Product over ``axis`` (None: all). Booleans and small integers are multiplied as 32-bit integers."""
     own = aval_of("prod", a).dtype
@@ -128,7 +140,7 @@ def _extreme(
     return out if initial is None else pair(out, convert(initial, aval.dtype))
 
 
-def max(a: Array, axis: Axis = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Array:
+def max(a: ArrayLike, axis: Axis = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Array:
     """The largest element over ``axis`` (None: all); NaN wins.
 
     >>> volta.numpy.max(volta.numpy.array([3, 1, 2]))
@@ -137,7 +149,7 @@ def max(a: Array, axis: Axis = None, *, keepdims: bool = False, initial: Any = N
     return _extreme("max", a, axis, keepdims, initial, where, lax.reduce_max, lax.max, lowest)
 
 
-def min(a: Array, axis: Axis = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Array:
+def min(a: ArrayLike, axis: Axis = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Array:
     """The smallest element over ``axis`` (None: all); NaN wins."""
     return _extreme("min", a, axis, keepdims, initial, where, lax.reduce_min, lax.min, highest)
 
@@ -145,22 +157,22 @@ def min(a: Array, axis: Axis = None, *, keepdims: bool = False, initial: Any = N
 amax, amin = max, min
 
 
-def ptp(a: Array, axis: Axis = None, *, keepdims: bool = False) -> Array:
+def ptp(a: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Array:
     """The largest less the smallest element."""
     return lax.sub(max(a, axis, keepdims=keepdims), min(a, axis, keepdims=keepdims))
 
 
-def all(a: Array, axis: Axis = None, *, keepdims: bool = False, where: Any = None) -> Array:
+def all(a: ArrayLike, axis: Axis = None, *, keepdims: bool = False, where: Any = None) -> Array:
     """Whether every element is nonzero, over ``axis`` (None: all)."""
     return _reduce("all", lax.reduce_and, _masked("all", to_bool("all", a), where, True), axis, keepdims)
 
 
-def any(a: Array, axis: Axis = None, *, keepdims: bool = False, where: Any = None) -> Array:
+def any(a: ArrayLike, axis: Axis = None, *, keepdims: bool = False, where: Any = None) -> Array:
     """Whether some element is nonzero, over ``axis`` (None: all)."""
     return _reduce("any", lax.reduce_or, _masked("any", to_bool("any", a), where, False), axis, keepdims)
 
 
-def count_nonzero(a: Array, axis: Axis = None, *, keepdims: bool = False) -> Array:
+def count_nonzero(a: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Array:
     """How many elements are nonzero, as int32."""
     return sum(to_bool("count_nonzero", a), axis, keepdims=keepdims)
 
@@ -181,12 +193,12 @@ def _position(name: str, primitive: Any, x: Array, axis: int | None, keepdims: b
     return keep_axes(out, aval.shape, (axis,), keepdims)
 
 
-def argmax(a: Array, axis: int | None = None, *, keepdims: bool = False) -> Array:
+def argmax(a: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> Array:
     """The position of the first largest element along ``axis`` (None: of the flat array), as int32; NaN wins."""
     return _position("argmax", lax.argmax, a, axis, keepdims)
 
 
-def argmin(a: Array, axis: int | None = None, *, keepdims: bool = False) -> Array:
+def argmin(a: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> Array:
     """The position of the first smallest element along ``axis`` (None: of the flat array), as int32; NaN wins."""
     return _position("argmin", lax.argmin, a, axis, keepdims)
 
@@ -212,7 +224,7 @@ def _count(name: str, shape: tuple[int, ...], axes: tuple[int, ...], keepdims: b
 
 def _divide(total: Array, count: Any) -> Array:
     dtype = get_aval(total).dtype
-    return lax.div(total, lax.convert_element_type(count, dtype) if isinstance(count, Value) else dtype.type(count))
+    return lax.div(total, lax.convert_element_type(count, dtype) if isinstance(count, Array) else dtype.type(count))
 
 
 def _mean(x: Array, axes: tuple[int, ...], keepdims: bool, where: Any) -> Array:
@@ -224,7 +236,7 @@ def _mean(x: Array, axes: tuple[int, ...], keepdims: bool, where: Any) -> Array:
     return _divide(total, _count("mean", get_aval(x).shape, axes, keepdims, where))
 
 
-def mean(a: Array, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False, where: Any = None) -> Array:
+def mean(a: ArrayLike, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False, where: Any = None) -> Array:
     """SUM / n over ``axis`` (None: all). Integers become float32; float16 and bfloat16 are averaged in float32.
 
     >>> volta.numpy.mean(volta.numpy.array([1.0, 2.0, 6.0]))
@@ -236,7 +248,7 @@ def mean(a: Array, axis: Axis = None, dtype: Any = None, *, keepdims: bool = Fal
 
 
 def var(
-    a: Array, axis: Axis = None, dtype: Any = None, *, ddof: int = 0, keepdims: bool = False, where: Any = None
+    a: ArrayLike, axis: Axis = None, dtype: Any = None, *, ddof: int = 0, keepdims: bool = False, where: Any = None
 ) -> Array:
     """Variance in two passes: the mean, then SUM(d*d) / (n - ddof) of the distances d from it."""
     a, out = _moment_operand("var", a, dtype)
@@ -247,11 +259,11 @@ def var(
     d = lax.sub(a, broadcast_array(center, get_aval(a).shape)) if get_aval(center).shape else lax.sub(a, center)
     count = _count("var", get_aval(a).shape, axes, keepdims, where)
     total = sum(lax.mul(d, d), axes, keepdims=keepdims, where=where)
-    return convert(_divide(total, lax.sub(count, np.int32(ddof)) if isinstance(count, Value) else count - ddof), out)
+    return convert(_divide(total, lax.sub(count, np.int32(ddof)) if isinstance(count, Array) else count - ddof), out)
 
 
 def std(
-    a: Array, axis: Axis = None, dtype: Any = None, *, ddof: int = 0, keepdims: bool = False, where: Any = None
+    a: ArrayLike, axis: Axis = None, dtype: Any = None, *, ddof: int = 0, keepdims: bool = False, where: Any = None
 ) -> Array:
     """Standard deviation: the square root of :func:`var`."""
     a, out = _moment_operand("std", a, dtype)
@@ -259,7 +271,7 @@ def std(
 
 
 def average(
-    a: Array, axis: Axis = None, weights: Array | None = None, returned: bool = False, keepdims: bool = False
+    a: ArrayLike, axis: Axis = None, weights: ArrayLike | None = None, returned: bool = False, keepdims: bool = False
 ) -> Any:
     """The mean weighted by ``weights`` (the shape of ``a``, or 1-d along one ``axis``); with ``returned`` the sum of
     the weights as well.
@@ -307,17 +319,19 @@ def _scan(name: str, primitive: Any, x: Array, axis: int | None, dtype: Any) -> 
     return primitive(x, canonical_axis(name, axis, own.ndim))
 
 
-def cumsum(a: Array, axis: int | None = None, dtype: Any = None) -> Array:
+def cumsum(a: ArrayLike, axis: int | None = None, dtype: Any = None) -> Array:
     """Running sums along ``axis`` (None: of the flat array), in the dtype of ``a`` (int32 for booleans)."""
     return _scan("cumsum", lax.cumsum, a, axis, dtype)
 
 
-def cumprod(a: Array, axis: int | None = None, dtype: Any = None) -> Array:
+def cumprod(a: ArrayLike, axis: int | None = None, dtype: Any = None) -> Array:
     """Running products along ``axis`` (None: of the flat array), in the dtype of ``a`` (int32 for booleans)."""
     return _scan("cumprod", lax.cumprod, a, axis, dtype)
 
 
-def cumulative_sum(x: Array, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:
+def cumulative_sum(
+    x: ArrayLike, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
+) -> Array:
     """:func:`cumsum` of the array API standard: ``axis`` may be left out for vectors only.
 
     >>> cumulative_sum(np.int32([1, 2, 3]), include_initial=True)
@@ -326,7 +340,9 @@ def cumulative_sum(x: Array, /, *, axis: int | None = None, dtype: Any = None, i
     return _cumulative("cumulative_sum", cumsum, 0, x, axis, dtype, include_initial)
 
 
-def cumulative_prod(x: Array, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:
+def cumulative_prod(
+    x: ArrayLike, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
+) -> Array:
     """:func:`cumprod` of the array API standard: ``axis`` may be left out for vectors only.
 
     >>> cumulative_prod(np.int32([1, 2, 3]), include_initial=True)

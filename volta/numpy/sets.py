@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from volta.core import dtypes
+from volta.core.array import Array, ArrayLike
 from volta.core.errors import ConcretizationTypeError
 from volta.core.interp import Tracer
 from volta.core.source import at_user_line
@@ -22,7 +23,6 @@ from volta.numpy.taking import compress, nonzero, take
 from volta.numpy.ufuncs import isnan
 from volta.ops import lax
 
-Array = Any
 _FEW = 64
 
 
@@ -50,7 +50,7 @@ class UniqueInverse(NamedTuple):
 
 
 def unique(
-    ar: Array,
+    ar: ArrayLike,
     return_index: bool = False,
     return_inverse: bool = False,
     return_counts: bool = False,
@@ -140,28 +140,33 @@ def _unique_slices(ar: Array, axis: int, wanted: Any, size: int | None, fill_val
     return [take(ar, index, axis), *(as_value(p) for p in (index, inverse, counts))]
 
 
-def unique_all(x: Array, /, *, size: int | None = None, fill_value: Any = None) -> UniqueAll:
+def unique_all(x: ArrayLike, /, *, size: int | None = None, fill_value: Any = None) -> UniqueAll:
     """The distinct elements, where each occurs first, which of them each element is, and how often each occurs."""
     return UniqueAll(*unique(x, True, True, True, equal_nan=False, size=size, fill_value=fill_value))
 
 
-def unique_counts(x: Array, /, *, size: int | None = None, fill_value: Any = None) -> UniqueCounts:
+def unique_counts(x: ArrayLike, /, *, size: int | None = None, fill_value: Any = None) -> UniqueCounts:
     """The distinct elements and how often each occurs."""
     return UniqueCounts(*unique(x, return_counts=True, equal_nan=False, size=size, fill_value=fill_value))
 
 
-def unique_inverse(x: Array, /, *, size: int | None = None, fill_value: Any = None) -> UniqueInverse:
+def unique_inverse(x: ArrayLike, /, *, size: int | None = None, fill_value: Any = None) -> UniqueInverse:
     """The distinct elements and which of them each element is."""
     return UniqueInverse(*unique(x, return_inverse=True, equal_nan=False, size=size, fill_value=fill_value))
 
 
-def unique_values(x: Array, /, *, size: int | None = None, fill_value: Any = None) -> Array:
+def unique_values(x: ArrayLike, /, *, size: int | None = None, fill_value: Any = None) -> Array:
     """The distinct elements in ascending order."""
     return unique(x, equal_nan=False, size=size, fill_value=fill_value)
 
 
 def isin(
-    element: Array, test_elements: Array, assume_unique: bool = False, invert: bool = False, *, method: str = "auto"
+    element: ArrayLike,
+    test_elements: ArrayLike,
+    assume_unique: bool = False,
+    invert: bool = False,
+    *,
+    method: str = "auto",
 ) -> Array:
     """Whether each element is among ``test_elements``. ``assume_unique`` and ``method`` are hints without effect.
 
@@ -199,7 +204,7 @@ def _keep(values: Array, mask: Array, size: int | None, fill_value: Any) -> Arra
     return binary.where_three(missing, convert(fill, values.dtype), take(values, places, mode="clip"))
 
 
-def union1d(ar1: Array, ar2: Array, *, size: int | None = None, fill_value: Any = None) -> Array:
+def union1d(ar1: ArrayLike, ar2: ArrayLike, *, size: int | None = None, fill_value: Any = None) -> Array:
     """The distinct elements of both.
 
     >>> union1d(np.int32([1, 2]), np.int32([2, 3]))
@@ -210,8 +215,8 @@ def union1d(ar1: Array, ar2: Array, *, size: int | None = None, fill_value: Any 
 
 
 def intersect1d(
-    ar1: Array,
-    ar2: Array,
+    ar1: ArrayLike,
+    ar2: ArrayLike,
     assume_unique: bool = False,
     return_indices: bool = False,
     *,
@@ -237,7 +242,7 @@ def intersect1d(
 
 
 def setdiff1d(
-    ar1: Array, ar2: Array, assume_unique: bool = False, *, size: int | None = None, fill_value: Any = None
+    ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *, size: int | None = None, fill_value: Any = None
 ) -> Array:
     """The elements of ``ar1`` that ``ar2`` has not.
 
@@ -254,7 +259,7 @@ def setdiff1d(
 
 
 def setxor1d(
-    ar1: Array, ar2: Array, assume_unique: bool = False, *, size: int | None = None, fill_value: Any = None
+    ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *, size: int | None = None, fill_value: Any = None
 ) -> Array:
     """The elements that are in exactly one of both.
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from volta.core import dtypes
+from volta.core.array import Array, ArrayLike
 from volta.core.errors import ConcretizationTypeError, ShapeError
 from volta.core.interp import Tracer
 from volta.core.source import at_user_line
@@ -26,26 +27,24 @@ from volta.numpy.promotion import (
 )
 from volta.ops import lax
 
-Array = Any
 
-
-def shape(a: Array) -> tuple[int, ...]:
+def shape(a: ArrayLike) -> tuple[int, ...]:
     """The shape of an array or number."""
     return aval_of("shape", a).shape
 
 
-def ndim(a: Array) -> int:
+def ndim(a: ArrayLike) -> int:
     """The number of dimensions."""
     return aval_of("ndim", a).ndim
 
 
-def size(a: Array, axis: int | Sequence[int] | None = None) -> int:
+def size(a: ArrayLike, axis: int | Sequence[int] | None = None) -> int:
     """The number of elements, or of those along one axis or several."""
     aval = aval_of("size", a)
     return math.prod(aval.shape[i] for i in canonical_axes("size", axis, aval.ndim))
 
 
-def reshape(a: Array, shape: Any, order: str = "C", *, copy: bool | None = None) -> Array:
+def reshape(a: ArrayLike, shape: Any, order: str = "C", *, copy: bool | None = None) -> Array:
     """``a`` with another shape of as many elements; one size may be -1.
 
     >>> volta.numpy.reshape(volta.numpy.arange(6), (2, -1)).shape
@@ -77,12 +76,12 @@ def _fill_in(new: Any, old: tuple[int, ...]) -> tuple[int, ...]:
     return out
 
 
-def ravel(a: Array, order: str = "C") -> Array:
+def ravel(a: ArrayLike, order: str = "C") -> Array:
     """The elements in row-major order, as one axis."""
     return reshape(a, (aval_of("ravel", a).size,), order)
 
 
-def transpose(a: Array, axes: Sequence[int] | None = None) -> Array:
+def transpose(a: ArrayLike, axes: Sequence[int] | None = None) -> Array:
     """The axes in the order ``axes`` (None: reversed)."""
     nd = aval_of("transpose", a).ndim
     if axes is None:
@@ -97,14 +96,14 @@ def transpose(a: Array, axes: Sequence[int] | None = None) -> Array:
 permute_dims = transpose
 
 
-def matrix_transpose(a: Array) -> Array:
+def matrix_transpose(a: ArrayLike) -> Array:
     """The last two axes swapped."""
     if (aval := aval_of("matrix_transpose", a)).ndim < 2:
         raise ShapeError(at_user_line(f"matrix_transpose: needs a matrix, got shape {aval.shape}"))
     return swapaxes(a, -1, -2)
 
 
-def swapaxes(a: Array, axis1: int, axis2: int) -> Array:
+def swapaxes(a: ArrayLike, axis1: int, axis2: int) -> Array:
     """Two axes swapped."""
     nd = aval_of("swapaxes", a).ndim
     order = list(range(nd))
@@ -113,7 +112,7 @@ def swapaxes(a: Array, axis1: int, axis2: int) -> Array:
     return transpose(a, order)
 
 
-def moveaxis(a: Array, source: int | Sequence[int], destination: int | Sequence[int]) -> Array:
+def moveaxis(a: ArrayLike, source: int | Sequence[int], destination: int | Sequence[int]) -> Array:
     """The axes ``source`` moved to ``destination``, the others in their order."""
     nd = aval_of("moveaxis", a).ndim
     src = [canonical_axis("moveaxis", x, nd) for x in (source if isinstance(source, (tuple, list)) else (source,))]
@@ -129,7 +128,7 @@ def moveaxis(a: Array, source: int | Sequence[int], destination: int | Sequence[
     return transpose(a, order)
 
 
-def rollaxis(a: Array, axis: int, start: int = 0) -> Array:
+def rollaxis(a: ArrayLike, axis: int, start: int = 0) -> Array:
     """``axis`` moved back until it lies before ``start``."""
     nd = aval_of("rollaxis", a).ndim
     axis = canonical_axis("rollaxis", axis, nd)
@@ -137,7 +136,7 @@ def rollaxis(a: Array, axis: int, start: int = 0) -> Array:
     return moveaxis(a, axis, start - 1 if axis < start else start)
 
 
-def squeeze(a: Array, axis: int | Sequence[int] | None = None) -> Array:
+def squeeze(a: ArrayLike, axis: int | Sequence[int] | None = None) -> Array:
     """Axes of size 1 removed (None: all of them)."""
     old = aval_of("squeeze", a).shape
     axes = [i for i, n in enumerate(old) if n == 1] if axis is None else canonical_axes("squeeze", axis, len(old))
@@ -147,7 +146,7 @@ def squeeze(a: Array, axis: int | Sequence[int] | None = None) -> Array:
     return reshape(a, tuple(n for i, n in enumerate(old) if i not in axes))
 
 
-def expand_dims(a: Array, axis: int | Sequence[int]) -> Array:
+def expand_dims(a: ArrayLike, axis: int | Sequence[int]) -> Array:
     """New axes of size 1, at the places ``axis`` of the result."""
     old = aval_of("expand_dims", a).shape
     count = len(axis) if isinstance(axis, (tuple, list)) else 1
@@ -156,19 +155,19 @@ def expand_dims(a: Array, axis: int | Sequence[int]) -> Array:
     return reshape(a, tuple(1 if i in places else next(rest) for i in range(len(old) + count)))
 
 
-def atleast_1d(*arys: Array) -> Any:
+def atleast_1d(*arys: ArrayLike) -> Any:
     """Arrays of at least one dimension."""
     out = [reshape(a, (1,)) if ndim(a) == 0 else as_value(a) for a in arys]
     return out[0] if len(out) == 1 else out
 
 
-def atleast_2d(*arys: Array) -> Any:
+def atleast_2d(*arys: ArrayLike) -> Any:
     """Arrays of at least two dimensions: a vector becomes a row."""
     out = [reshape(a, (1,) * (2 - ndim(a)) + shape(a)) if ndim(a) < 2 else as_value(a) for a in arys]
     return out[0] if len(out) == 1 else out
 
 
-def atleast_3d(*arys: Array) -> Any:
+def atleast_3d(*arys: ArrayLike) -> Any:
     """Arrays of at least three dimensions: (N,) becomes (1, N, 1) and (M, N) becomes (M, N, 1)."""
     out = []
     for a in arys:
@@ -180,7 +179,7 @@ def atleast_3d(*arys: Array) -> Any:
 # -- broadcasting ------------------------------------------------------------------------------------------------------
 
 
-def broadcast_to(array: Array, shape: Any) -> Array:
+def broadcast_to(array: ArrayLike, shape: Any) -> Array:
     """``array`` expanded to ``shape`` under NumPy's rules."""
     target, own = as_shape("broadcast_to", shape), aval_of("broadcast_to", array).shape
     if len(own) > len(target) or any(n not in (1, m) for n, m in zip(own[::-1], target[::-1], strict=False)):
@@ -197,7 +196,7 @@ def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
     return broadcast_shapes_of("broadcast_shapes", [as_shape("broadcast_shapes", s) for s in shapes])
 
 
-def broadcast_arrays(*args: Array) -> list[Array]:
+def broadcast_arrays(*args: ArrayLike) -> list[Array]:
     """The arrays expanded to their common shape."""
     target = broadcast_shapes_of("broadcast_arrays", [aval_of("broadcast_arrays", a).shape for a in args])
     return [as_value(broadcast_array(a, target)) for a in args]
@@ -213,7 +212,7 @@ def _sequence(name: str, arrays: Any) -> list[Any]:
     return out
 
 
-def concatenate(arrays: Sequence[Array], axis: int | None = 0, dtype: Any = None) -> Array:
+def concatenate(arrays: Sequence[ArrayLike], axis: int | None = 0, dtype: Any = None) -> Array:
     """Arrays joined along an existing ``axis`` (None: flat). Their dtypes are promoted.
 
     Raises:
@@ -241,7 +240,7 @@ def concatenate(arrays: Sequence[Array], axis: int | None = 0, dtype: Any = None
 concat = concatenate
 
 
-def stack(arrays: Sequence[Array], axis: int = 0, dtype: Any = None) -> Array:
+def stack(arrays: Sequence[ArrayLike], axis: int = 0, dtype: Any = None) -> Array:
     """Arrays of one shape joined along a new ``axis``."""
     items = _sequence("stack", arrays)
     first = shape(items[0])
@@ -251,33 +250,33 @@ def stack(arrays: Sequence[Array], axis: int = 0, dtype: Any = None) -> Array:
     return concatenate([expand_dims(a, axis) for a in items], canonical_axis("stack", axis, len(first) + 1), dtype)
 
 
-def vstack(tup: Sequence[Array], dtype: Any = None) -> Array:
+def vstack(tup: Sequence[ArrayLike], dtype: Any = None) -> Array:
     """Arrays joined along the first axis; vectors are rows."""
     return concatenate([atleast_2d(a) for a in _sequence("vstack", tup)], 0, dtype)
 
 
-def hstack(tup: Sequence[Array], dtype: Any = None) -> Array:
+def hstack(tup: Sequence[ArrayLike], dtype: Any = None) -> Array:
     """Arrays joined along the second axis; vectors along their only one."""
     items = [atleast_1d(a) for a in _sequence("hstack", tup)]
     return concatenate(items, 0 if items[0].ndim == 1 else 1, dtype)
 
 
-def dstack(tup: Sequence[Array], dtype: Any = None) -> Array:
+def dstack(tup: Sequence[ArrayLike], dtype: Any = None) -> Array:
     """Arrays joined along the third axis."""
     return concatenate([atleast_3d(a) for a in _sequence("dstack", tup)], 2, dtype)
 
 
-def column_stack(tup: Sequence[Array]) -> Array:
+def column_stack(tup: Sequence[ArrayLike]) -> Array:
     """Vectors joined as the columns of a matrix."""
     return concatenate([reshape(a, (-1, 1)) if ndim(a) < 2 else a for a in _sequence("column_stack", tup)], 1)
 
 
-def append(arr: Array, values: Array, axis: int | None = None) -> Array:
+def append(arr: ArrayLike, values: ArrayLike, axis: int | None = None) -> Array:
     """``values`` joined to the end of ``arr``."""
     return concatenate([arr, values], axis)
 
 
-def array_split(ary: Array, indices_or_sections: Any, axis: int = 0) -> list[Array]:
+def array_split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     """:func:`split` that allows parts of unequal size: the first ones are longer by one."""
     old = aval_of("array_split", ary).shape
     axis = canonical_axis("array_split", axis, len(old))
@@ -301,7 +300,7 @@ def array_split(ary: Array, indices_or_sections: Any, axis: int = 0) -> list[Arr
     return out
 
 
-def split(ary: Array, indices_or_sections: Any, axis: int = 0) -> list[Array]:
+def split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     """``ary`` in equal parts along ``axis``, or cut before each of the given indices."""
     old = aval_of("split", ary).shape
     place = canonical_axis("split", axis, len(old))
@@ -312,22 +311,22 @@ def split(ary: Array, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     return array_split(ary, indices_or_sections, place)
 
 
-def hsplit(ary: Array, indices_or_sections: Any) -> list[Array]:
+def hsplit(ary: ArrayLike, indices_or_sections: Any) -> list[Array]:
     """:func:`split` along the second axis (a vector's only one)."""
     return split(ary, indices_or_sections, 0 if ndim(ary) == 1 else 1)
 
 
-def vsplit(ary: Array, indices_or_sections: Any) -> list[Array]:
+def vsplit(ary: ArrayLike, indices_or_sections: Any) -> list[Array]:
     """:func:`split` along the first axis."""
     return split(ary, indices_or_sections, 0)
 
 
-def dsplit(ary: Array, indices_or_sections: Any) -> list[Array]:
+def dsplit(ary: ArrayLike, indices_or_sections: Any) -> list[Array]:
     """:func:`split` along the third axis."""
     return split(ary, indices_or_sections, 2)
 
 
-def unstack(x: Array, /, *, axis: int = 0) -> tuple[Array, ...]:
+def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Array, ...]:
     """The slices along ``axis``, without it: what :func:`stack` puts together.
 
     >>> [v.tolist() for v in unstack(np.int32([[1, 2], [3, 4]]))]
@@ -341,7 +340,7 @@ def unstack(x: Array, /, *, axis: int = 0) -> tuple[Array, ...]:
 # -- repeating and reordering ------------------------------------------------------------------------------------------
 
 
-def tile(A: Array, reps: Any) -> Array:
+def tile(A: ArrayLike, reps: Any) -> Array:
     """``A`` repeated ``reps`` times along each axis."""
     counts, own = as_shape("tile", reps), shape(A)
     nd = builtins.max(len(counts), len(own))
@@ -355,23 +354,23 @@ def tile(A: Array, reps: Any) -> Array:
     return reshape(wide, tuple(c * n for c, n in zip(counts, own, strict=True)))
 
 
-def flip(m: Array, axis: int | Sequence[int] | None = None) -> Array:
+def flip(m: ArrayLike, axis: int | Sequence[int] | None = None) -> Array:
     """The elements in reverse order along ``axis`` (None: along all)."""
     axes = canonical_axes("flip", axis, ndim(m))
     return lax.rev(m, axes) if axes else as_value(m)
 
 
-def fliplr(m: Array) -> Array:
+def fliplr(m: ArrayLike) -> Array:
     """Columns in reverse order."""
     return flip(m, 1)
 
 
-def flipud(m: Array) -> Array:
+def flipud(m: ArrayLike) -> Array:
     """Rows in reverse order."""
     return flip(m, 0)
 
 
-def rot90(m: Array, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
+def rot90(m: ArrayLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
     """``m`` turned by 90 degrees ``k`` times, from the first of ``axes`` to the second."""
     a, b = (canonical_axis("rot90", x, ndim(m)) for x in axes)
     if k % 4 == 0:
@@ -381,7 +380,7 @@ def rot90(m: Array, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
     return swapaxes(flip(m, b), a, b) if k % 4 == 1 else flip(swapaxes(m, a, b), b)
 
 
-def roll(a: Array, shift: Any, axis: Any = None) -> Array:
+def roll(a: ArrayLike, shift: Any, axis: Any = None) -> Array:
     """The elements moved ``shift`` places along ``axis`` (None: of the flat array), around the end."""
     if axis is None:
         return reshape(roll(ravel(a), shift, 0), shape(a))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from volta.core import dtypes
+from volta.core.array import Array, ArrayLike
 from volta.core.errors import ConcretizationTypeError, DTypeError, ShapeError
 from volta.core.interp import Tracer
 from volta.core.source import at_user_line
@@ -21,21 +22,19 @@ from volta.numpy.promotion import (
 from volta.numpy.ufuncs import isnan
 from volta.ops import lax
 
-Array = Any
-
 
 def _axis(name: str, a: Array, axis: int | None) -> tuple[Array, int]:
     return (shaping.ravel(a), 0) if axis is None else (as_value(a), canonical_axis(name, axis, aval_of(name, a).ndim))
 
 
-def sort(a: Array, axis: int | None = -1, *, stable: bool = True, descending: bool = False) -> Array:
+def sort(a: ArrayLike, axis: int | None = -1, *, stable: bool = True, descending: bool = False) -> Array:
     """The elements in ascending order along ``axis`` (None: of the flat array), NaN last. Always stable."""
     a, axis = _axis("sort", a, axis)
     out = lax.sort(a, axis)
     return lax.rev(out, (axis,)) if descending else out
 
 
-def argsort(a: Array, axis: int | None = -1, *, stable: bool = True, descending: bool = False) -> Array:
+def argsort(a: ArrayLike, axis: int | None = -1, *, stable: bool = True, descending: bool = False) -> Array:
     """The int32 positions that put the elements in ascending order along ``axis``. Always stable."""
     a, axis = _axis("argsort", a, axis)
     places = lax.broadcasted_iota(dtypes.int32, a.shape, axis)
@@ -54,7 +53,9 @@ def lexsort(keys: Any, axis: int = -1) -> Array:
     return lax.sort((*reversed(items), places), axis, num_keys=len(items))[-1]
 
 
-def searchsorted(a: Array, v: Array, side: str = "left", sorter: Array | None = None, *, method: str = "scan") -> Array:
+def searchsorted(
+    a: ArrayLike, v: ArrayLike, side: str = "left", sorter: ArrayLike | None = None, *, method: str = "scan"
+) -> Array:
     """Where elements of ``v`` belong in the sorted vector ``a``, before ('left') or after ('right') equal ones.
 
     ``sorter`` are the positions that sort ``a``, where it is not sorted. A binary search with one round a bit of the
@@ -95,7 +96,7 @@ def searchsorted(a: Array, v: Array, side: str = "left", sorter: Array | None = 
     return as_value(count)
 
 
-def digitize(x: Array, bins: Array, right: bool = False) -> Array:
+def digitize(x: ArrayLike, bins: ArrayLike, right: bool = False) -> Array:
     """The number of the bin, among ascending (or descending) ``bins``, that each element falls into.
 
     >>> digitize(np.float32([0.5, 2.5]), np.float32([1, 2, 3]))
@@ -113,7 +114,7 @@ def digitize(x: Array, bins: Array, right: bool = False) -> Array:
     return lax.select_n(ascends, falling, rising)
 
 
-def bincount(x: Array, weights: Array | None = None, minlength: int = 0, *, length: int | None = None) -> Array:
+def bincount(x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0, *, length: int | None = None) -> Array:
     """How often each of 0, 1, 2, … occurs in the vector ``x`` (or the sum of its ``weights``).
 
     ``length`` fixes the result's length; it must be given while ``x`` is traced. Larger values are left out, and
@@ -138,7 +139,7 @@ def bincount(x: Array, weights: Array | None = None, minlength: int = 0, *, leng
     return lax.scatter(start, updates, [index], axes=(0,), mode="drop", op="add")
 
 
-def partition(a: Array, kth: int, axis: int | None = -1) -> Array:
+def partition(a: ArrayLike, kth: int, axis: int | None = -1) -> Array:
     """The elements with the one of rank ``kth`` in its sorted place: smaller ones before it, larger ones behind.
 
     All are put in order, which is one such arrangement.
@@ -151,7 +152,7 @@ def partition(a: Array, kth: int, axis: int | None = -1) -> Array:
     return sort(a, axis)
 
 
-def argpartition(a: Array, kth: int, axis: int | None = -1) -> Array:
+def argpartition(a: ArrayLike, kth: int, axis: int | None = -1) -> Array:
     """The positions that :func:`partition` takes elements from."""
     a, axis = _axis("argpartition", a, axis)
     canonical_axis("argpartition: kth as an", kth, a.shape[axis])

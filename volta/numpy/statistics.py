@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from volta.core import dtypes
+from volta.core.array import Array, ArrayLike
 from volta.core.errors import ShapeError
-from volta.core.interp import Value
 from volta.core.source import at_user_line
 from volta.numpy import binary, shaping
 from volta.numpy.creation import asarray
@@ -31,7 +31,6 @@ from volta.numpy.taking import take_along_axis
 from volta.numpy.ufuncs import astype, isnan
 from volta.ops import lax
 
-Array = Any
 Axis = int | tuple[int, ...] | None
 _METHODS = ("linear", "lower", "higher", "nearest", "midpoint")
 
@@ -42,7 +41,7 @@ def _check(name: str, q: Any, most: int, out: Any) -> None:
         raise TypeError(at_user_line(f"{name}: arrays are immutable, so there is no out=; use what is returned"))
     items = q if isinstance(q, (list, tuple)) else (q,)
     for item in items:
-        if not isinstance(item, Value) and not np.all((np.asarray(item) >= 0) & (np.asarray(item) <= most)):
+        if not isinstance(item, Array) and not np.all((np.asarray(item) >= 0) & (np.asarray(item) <= most)):
             raise ValueError(at_user_line(f"{name}: q lies between 0 and {most}, got {q!r:.80}"))
 
 
@@ -58,7 +57,7 @@ def _lanes(name: str, x: Array, axis: Axis) -> tuple[Array, tuple[int, ...]]:
 
 
 def quantile(
-    a: Array,
+    a: ArrayLike,
     q: Any,
     axis: Axis = None,
     out: None = None,
@@ -66,7 +65,7 @@ def quantile(
     method: str = "linear",
     keepdims: bool = False,
     *,
-    weights: Array | None = None,
+    weights: ArrayLike | None = None,
 ) -> Array:
     """The ``q``-quantiles of the elements along ``axis``; NaN where one is NaN. ``q`` in [0, 1] may be a vector.
 
@@ -82,7 +81,7 @@ def quantile(
 
 
 def nanquantile(
-    a: Array,
+    a: ArrayLike,
     q: Any,
     axis: Axis = None,
     out: None = None,
@@ -90,7 +89,7 @@ def nanquantile(
     method: str = "linear",
     keepdims: bool = False,
     *,
-    weights: Array | None = None,
+    weights: ArrayLike | None = None,
 ) -> Array:
     """:func:`quantile` of the elements that are not NaN; NaN where there are none.
 
@@ -185,7 +184,7 @@ def _share(name: str, q: Any) -> Array:
 
 
 def percentile(
-    a: Array,
+    a: ArrayLike,
     q: Any,
     axis: Axis = None,
     out: None = None,
@@ -193,7 +192,7 @@ def percentile(
     method: str = "linear",
     keepdims: bool = False,
     *,
-    weights: Array | None = None,
+    weights: ArrayLike | None = None,
 ) -> Array:
     """:func:`quantile` with ``q`` in percent.
 
@@ -205,7 +204,7 @@ def percentile(
 
 
 def nanpercentile(
-    a: Array,
+    a: ArrayLike,
     q: Any,
     axis: Axis = None,
     out: None = None,
@@ -213,7 +212,7 @@ def nanpercentile(
     method: str = "linear",
     keepdims: bool = False,
     *,
-    weights: Array | None = None,
+    weights: ArrayLike | None = None,
 ) -> Array:
     """:func:`nanquantile` with ``q`` in percent."""
     _check("nanpercentile", q, 100, out)
@@ -221,7 +220,7 @@ def nanpercentile(
 
 
 def median(
-    a: Array, axis: Axis = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False
+    a: ArrayLike, axis: Axis = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False
 ) -> Array:
     """The middle element along ``axis``, or the mean of the two middle ones.
 
@@ -232,7 +231,7 @@ def median(
 
 
 def nanmedian(
-    a: Array, axis: Axis = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False
+    a: ArrayLike, axis: Axis = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False
 ) -> Array:
     """:func:`median` of the elements that are not NaN; NaN where there are none."""
     return nanquantile(a, 0.5, axis, out, method="midpoint", keepdims=keepdims)
@@ -247,13 +246,13 @@ def _rows(x: Array, rowvar: bool) -> Array:
 
 
 def cov(
-    m: Array,
-    y: Array | None = None,
+    m: ArrayLike,
+    y: ArrayLike | None = None,
     rowvar: bool = True,
     bias: bool = False,
     ddof: int | None = None,
-    fweights: Array | None = None,
-    aweights: Array | None = None,
+    fweights: ArrayLike | None = None,
+    aweights: ArrayLike | None = None,
 ) -> Array:
     """The covariance matrix of the rows of ``m`` and of ``y`` (of their columns when ``rowvar`` is False).
 
@@ -294,7 +293,7 @@ def cov(
     return shaping.squeeze(out) if out.shape == (1, 1) else out
 
 
-def corrcoef(x: Array, y: Array | None = None, rowvar: bool = True) -> Array:
+def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True) -> Array:
     """The matrix of correlation coefficients of the rows of ``x`` and of ``y``, within [-1, 1].
 
     >>> corrcoef(np.float32([[0, 1, 2], [4, 2, 0]]))

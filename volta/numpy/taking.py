@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from volta.core import dtypes
+from volta.core.array import Array, ArrayLike
 from volta.core.errors import ConcretizationTypeError, DTypeError, ShapeError
-from volta.core.interp import Tracer, Value
+from volta.core.interp import Tracer
 from volta.core.source import at_user_line
 from volta.numpy import binary, shaping
 from volta.numpy.indexing import constant_positions, position_dtype
@@ -26,7 +27,6 @@ from volta.numpy.reductions import sum as _sum
 from volta.numpy.ufuncs import to_bool
 from volta.ops import lax
 
-Array = Any
 _MODES = {None: "fill", "fill": "fill", "clip": "clip", "wrap": "clip"}
 
 
@@ -41,7 +41,7 @@ def normal_indices(name: str, indices: Any, size: int, mode: str | None) -> Any:
     dtype = aval_of(name, indices).dtype
     if not dtypes.is_integer(dtype):
         raise DTypeError(at_user_line(f"{name}: indices must be integers, not {dtype}"))
-    if not isinstance(indices, Value):
+    if not isinstance(indices, Array):
         index = np.asarray(indices)
         if mode == "wrap":
             index = np.mod(index.astype(np.int64), size)
@@ -65,8 +65,8 @@ def _filled(name: str, taken: Array, inside: Any, fill_value: Any) -> Array:
 
 
 def take(
-    a: Array,
-    indices: Array,
+    a: ArrayLike,
+    indices: ArrayLike,
     axis: int | None = None,
     out: None = None,
     mode: str | None = None,
@@ -126,7 +126,7 @@ def _along(name: str, a: Array, indices: Array, axis: int | None, mode: str | No
 
 
 def take_along_axis(
-    arr: Array, indices: Array, axis: int | None = -1, mode: str | None = None, fill_value: Any = None
+    arr: ArrayLike, indices: ArrayLike, axis: int | None = -1, mode: str | None = None, fill_value: Any = None
 ) -> Array:
     """For each place of ``indices`` the element of ``arr`` at that index along ``axis``, other coordinates equal.
 
@@ -142,7 +142,13 @@ def take_along_axis(
 
 
 def put_along_axis(
-    arr: Array, indices: Array, values: Array, axis: int | None, inplace: bool = True, *, mode: str | None = None
+    arr: ArrayLike,
+    indices: ArrayLike,
+    values: ArrayLike,
+    axis: int | None,
+    inplace: bool = True,
+    *,
+    mode: str | None = None,
 ) -> Array:
     """A copy of ``arr`` with ``values`` at ``indices`` along ``axis``. Arrays are immutable: pass ``inplace=False``."""
     if inplace:
@@ -165,7 +171,9 @@ def put_along_axis(
 # -- by condition ------------------------------------------------------------------------------------------------------
 
 
-def where(condition: Array, x: Any = None, y: Any = None, *, size: int | None = None, fill_value: Any = None) -> Any:
+def where(
+    condition: ArrayLike, x: Any = None, y: Any = None, *, size: int | None = None, fill_value: Any = None
+) -> Any:
     """``x`` where ``condition``, else ``y``; broadcast. With ``condition`` alone: :func:`nonzero`.
 
     >>> volta.numpy.where(volta.numpy.array([True, False]), 1.0, 0.0)
@@ -178,7 +186,7 @@ def where(condition: Array, x: Any = None, y: Any = None, *, size: int | None = 
     return as_value(binary.where_three(condition, x, y))
 
 
-def nonzero(a: Array, *, size: int | None = None, fill_value: Any = None) -> tuple[Array, ...]:
+def nonzero(a: ArrayLike, *, size: int | None = None, fill_value: Any = None) -> tuple[Array, ...]:
     """The positions of the nonzero elements, one int32 array an axis, in row-major order.
 
     Under a transform the count is unknown, so ``size`` must be given: fewer are filled up with ``fill_value`` (0), and
@@ -212,7 +220,7 @@ def nonzero(a: Array, *, size: int | None = None, fill_value: Any = None) -> tup
     return tuple(out)
 
 
-def searchsorted_positions(found: Array, size: int) -> Array:
+def searchsorted_positions(found: ArrayLike, size: int) -> Array:
     """Where the running count ``found`` first reaches 1, 2, …, ``size``."""
     slot = lax.sub(found, np.int32(1))
     n = found.shape[0]
@@ -222,12 +230,12 @@ def searchsorted_positions(found: Array, size: int) -> Array:
     return lax.scatter(start, lax.iota(dtypes.int32, n), [index], axes=(0,), mode="drop", op="min")
 
 
-def flatnonzero(a: Array, *, size: int | None = None, fill_value: Any = None) -> Array:
+def flatnonzero(a: ArrayLike, *, size: int | None = None, fill_value: Any = None) -> Array:
     """The positions of the nonzero elements of the flat array."""
     return nonzero(shaping.ravel(a), size=size, fill_value=fill_value)[0]
 
 
-def argwhere(a: Array, *, size: int | None = None, fill_value: Any = None) -> Array:
+def argwhere(a: ArrayLike, *, size: int | None = None, fill_value: Any = None) -> Array:
     """The positions of the nonzero elements, one row each."""
     if not aval_of("argwhere", a).ndim:  # as in NumPy: the one position of a scalar has no coordinates
         return lax.full((nonzero(shaping.ravel(a), size=size)[0].shape[0], 0), 0, dtypes.int32)
@@ -235,7 +243,7 @@ def argwhere(a: Array, *, size: int | None = None, fill_value: Any = None) -> Ar
 
 
 def compress(
-    condition: Array, a: Array, axis: int | None = None, *, size: int | None = None, fill_value: Any = 0
+    condition: ArrayLike, a: ArrayLike, axis: int | None = None, *, size: int | None = None, fill_value: Any = 0
 ) -> Array:
     """The slices of ``a`` along ``axis`` (None: the elements of the flat array) where the vector ``condition`` is true.
 
@@ -256,7 +264,7 @@ def compress(
     return take(a, places, axis, fill_value=fill_value)
 
 
-def extract(condition: Array, arr: Array, *, size: int | None = None, fill_value: Any = 0) -> Array:
+def extract(condition: ArrayLike, arr: ArrayLike, *, size: int | None = None, fill_value: Any = 0) -> Array:
     """The elements of ``arr`` where ``condition`` is true. While it is traced ``size`` must be given.
 
     >>> extract(np.array([True, False, True]), np.int32([7, 8, 9]))
@@ -268,7 +276,7 @@ def extract(condition: Array, arr: Array, *, size: int | None = None, fill_value
 # -- repeating and leaving out ----------------------------------------------------------------------------------------
 
 
-def repeat(a: Array, repeats: Any, axis: int | None = None, *, total_repeat_length: int | None = None) -> Array:
+def repeat(a: ArrayLike, repeats: Any, axis: int | None = None, *, total_repeat_length: int | None = None) -> Array:
     """Each element ``repeats`` times along ``axis`` (None: of the flat array); ``repeats`` may be one number each."""
     if axis is None:
         a, axis = shaping.ravel(a), 0
@@ -308,7 +316,7 @@ def _repeat_to(a: Array, repeats: Array, axis: int, length: int) -> Array:
     return take(a, cumsum(marks, 0), axis, mode="clip")
 
 
-def delete(arr: Array, obj: Any, axis: int | None = None) -> Array:
+def delete(arr: ArrayLike, obj: Any, axis: int | None = None) -> Array:
     """A copy without the elements at the static positions ``obj`` along ``axis``."""
     if axis is None:
         arr, axis = shaping.ravel(arr), 0

@@ -10,8 +10,9 @@ import ml_dtypes
 import numpy as np
 
 from volta.core import dtypes
+from volta.core.array import Array
 from volta.core.errors import DTypeError
-from volta.core.interp import Value, get_aval
+from volta.core.interp import get_aval
 from volta.core.source import at_user_line
 
 pi = math.pi
@@ -56,7 +57,7 @@ def result_type(*args: Any) -> np.dtype:
         raise ValueError(at_user_line("result_type: needs at least one argument"))
     pairs = []
     for x in args:
-        if isinstance(x, (Value, np.ndarray, np.generic)) or type(x) in (builtins.bool, int, float):
+        if isinstance(x, (Array, np.ndarray, np.generic)) or type(x) in (builtins.bool, int, float):
             aval = get_aval(x)
             pairs.append((aval.dtype, aval.weak_type))
         else:
@@ -96,6 +97,6 @@ def isdtype(dtype: Any, kind: Any) -> builtins.bool:
 
 def isscalar(element: Any) -> builtins.bool:
     """Whether ``element`` is a number or an array of rank 0."""
-    if isinstance(element, (Value, np.ndarray)):
+    if isinstance(element, (Array, np.ndarray)):
         return element.ndim == 0
     return isinstance(element, (builtins.bool, int, float, complex, np.generic))

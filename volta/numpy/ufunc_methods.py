@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from volta.core.array import Array
 from volta.core.source import at_user_line
 from volta.numpy import binary, reductions, shaping
 from volta.numpy.creation import asarray
 from volta.numpy.promotion import canonical_axis
 from volta.ops import lax
-
-Array = Any
 
 
 def _outer(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:

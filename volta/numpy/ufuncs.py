@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Callable
 from typing import Any
@@ -9,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from volta.core import dtypes
+from volta.core.array import Array, ArrayLike
 from volta.numpy.promotion import as_value, aval_of, convert, promote_floats, scalar_like, zero_like
 from volta.ops import lax
-
-Array = Any
 
 
 def _document(name: str, f: Callable[..., Any], doc: str) -> Callable[..., Any]:
@@ -69,7 +69,7 @@ rint = _float_unary("rint", lax.round, "The nearest integer, halves to even, as 
 fix = trunc
 
 
-def round(x: Array, decimals: int = 0) -> Array:
+def round(x: ArrayLike, decimals: int = 0) -> Array:
     """Round to ``decimals`` decimal places, halves to even.
 
     >>> volta.numpy.round(volta.numpy.array([0.5, 1.5, 2.5]))
@@ -83,7 +83,7 @@ def round(x: Array, decimals: int = 0) -> Array:
         return convert(lax.round(lax.div(convert(x, dtypes.float64), np.float64(unit))), dtype) * dtype.type(unit)
     if decimals == 0:
         return lax.round(x)
-    scale = scalar_like(x, 10.0 ** abs(decimals))
+    scale = scalar_like(x, 10.0 ** builtins.abs(decimals))
     if decimals > 0:
         return lax.div(lax.round(lax.mul(x, scale)), scale)
     return lax.mul(lax.round(lax.div(x, scale)), scale)
@@ -92,18 +92,18 @@ def round(x: Array, decimals: int = 0) -> Array:
 around = round
 
 
-def negative(x: Array) -> Array:
+def negative(x: ArrayLike) -> Array:
     """``-x``. Booleans are refused, as in NumPy."""
     return lax.neg(x)
 
 
-def positive(x: Array) -> Array:
+def positive(x: ArrayLike) -> Array:
     """``+x``: the array itself."""
     aval_of("positive", x)
     return as_value(x)
 
 
-def absolute(x: Array) -> Array:
+def absolute(x: ArrayLike) -> Array:
     """Absolute value; unsigned integers and booleans stay as they are."""
     dtype = aval_of("absolute", x).dtype
     return as_value(x) if dtypes.is_unsigned(dtype) or dtype == dtypes.bool_ else lax.abs(x)
@@ -112,34 +112,34 @@ def absolute(x: Array) -> Array:
 abs = absolute
 
 
-def fabs(x: Array) -> Array:
+def fabs(x: ArrayLike) -> Array:
     """Absolute value as a float."""
     return lax.abs(promote_floats("fabs", x)[0])
 
 
-def sign(x: Array) -> Array:
+def sign(x: ArrayLike) -> Array:
     """-1, 0 or 1; NaN stays NaN, and a zero keeps its sign."""
     return lax.sign(x)
 
 
-def square(x: Array) -> Array:
+def square(x: ArrayLike) -> Array:
     """``x * x``."""
     aval_of("square", x)
     return lax.integer_pow(x, 2)
 
 
-def reciprocal(x: Array) -> Array:
+def reciprocal(x: ArrayLike) -> Array:
     """``1 / x`` in floats."""
     return lax.integer_pow(promote_floats("reciprocal", x)[0], -1)
 
 
-def deg2rad(x: Array) -> Array:
+def deg2rad(x: ArrayLike) -> Array:
     """Degrees to radians."""
     x = promote_floats("deg2rad", x)[0]
     return lax.mul(x, scalar_like(x, math.pi / 180))
 
 
-def rad2deg(x: Array) -> Array:
+def rad2deg(x: ArrayLike) -> Array:
     """Radians to degrees."""
     x = promote_floats("rad2deg", x)[0]
     return lax.mul(x, scalar_like(x, 180 / math.pi))
@@ -148,7 +148,7 @@ def rad2deg(x: Array) -> Array:
 radians, degrees = deg2rad, rad2deg
 
 
-def sinc(x: Array) -> Array:
+def sinc(x: ArrayLike) -> Array:
     """sin(pi x) / (pi x), with its limit 1 (and the limits of its first derivatives) at 0."""
     x = promote_floats("sinc", x)[0]
     p = lax.mul(x, scalar_like(x, math.pi))
@@ -166,19 +166,19 @@ def _constant(shape: tuple[int, ...], value: bool) -> Array:
     return as_value(lax.full(shape, value, dtypes.bool_))
 
 
-def isfinite(x: Array) -> Array:
+def isfinite(x: ArrayLike) -> Array:
     """True where ``x`` is neither infinite nor NaN; integers are always finite."""
     aval = aval_of("isfinite", x)
     return lax.is_finite(x) if dtypes.is_float(aval.dtype) else _constant(aval.shape, True)
 
 
-def isnan(x: Array) -> Array:
+def isnan(x: ArrayLike) -> Array:
     """True where ``x`` is NaN."""
     aval = aval_of("isnan", x)
     return lax.ne(x, x) if dtypes.is_float(aval.dtype) else _constant(aval.shape, False)
 
 
-def isinf(x: Array) -> Array:
+def isinf(x: ArrayLike) -> Array:
     """True where ``x`` is infinite."""
     aval = aval_of("isinf", x)
     if not dtypes.is_float(aval.dtype):
@@ -186,13 +186,13 @@ def isinf(x: Array) -> Array:
     return lax.eq(lax.abs(x), aval.dtype.type(np.inf))
 
 
-def isposinf(x: Array) -> Array:
+def isposinf(x: ArrayLike) -> Array:
     """True where ``x`` is +infinity."""
     x = promote_floats("isposinf", x)[0]
     return lax.eq(x, scalar_like(x, math.inf))
 
 
-def isneginf(x: Array) -> Array:
+def isneginf(x: ArrayLike) -> Array:
     """True where ``x`` is -infinity."""
     x = promote_floats("isneginf", x)[0]
     return lax.eq(x, scalar_like(x, -math.inf))
@@ -201,7 +201,7 @@ def isneginf(x: Array) -> Array:
 _SAME_SIZE_INT = {2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64}
 
 
-def signbit(x: Array) -> Array:
+def signbit(x: ArrayLike) -> Array:
     """True where the sign bit is set: negative numbers and -0.0. A NaN counts as positive."""
     aval = aval_of("signbit", x)
     if not (dtypes.is_float(aval.dtype) or dtypes.is_signed(aval.dtype)):
@@ -211,7 +211,7 @@ def signbit(x: Array) -> Array:
     return lax.lt(x, zero_like(x))
 
 
-def nan_to_num(x: Array, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Array:
+def nan_to_num(x: ArrayLike, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Array:
     """Replace NaN by ``nan`` and infinities by ``posinf`` and ``neginf`` (the dtype's largest finite numbers).
 
     ``copy`` is accepted for NumPy's sake: arrays are immutable.
@@ -227,7 +227,7 @@ def nan_to_num(x: Array, copy: bool = True, nan: Any = 0.0, posinf: Any = None, 
     return lax.select_n(lax.eq(x, dtype.type(-np.inf)), x, convert(low, dtype))
 
 
-def invert(x: Array) -> Array:
+def invert(x: ArrayLike) -> Array:
     """Bitwise not; logical not for booleans."""
     return lax.bitwise_not(x)
 
@@ -235,23 +235,23 @@ def invert(x: Array) -> Array:
 bitwise_not = bitwise_invert = invert
 
 
-def bitwise_count(x: Array) -> Array:
+def bitwise_count(x: ArrayLike) -> Array:
     """The number of 1 bits of ``abs(x)``, as uint8."""
     return lax.convert_element_type(lax.population_count(absolute(x)), dtypes.uint8)
 
 
-def to_bool(name: str, x: Array) -> Array:
+def to_bool(name: str, x: ArrayLike) -> Array:
     """``x != 0``, or ``x`` itself when it is boolean."""
     dtype = aval_of(name, x).dtype
     return x if dtype == dtypes.bool_ else lax.ne(x, zero_like(x))
 
 
-def logical_not(x: Array) -> Array:
+def logical_not(x: ArrayLike) -> Array:
     """True where ``x`` is zero."""
     return lax.bitwise_not(to_bool("logical_not", x))
 
 
-def modf(x: Array) -> tuple[Array, Array]:
+def modf(x: ArrayLike) -> tuple[Array, Array]:
     """The fractional and the integer part, both with the sign of ``x``."""
     x = promote_floats("modf", x)[0]
     whole = lax.trunc(x)
@@ -259,7 +259,7 @@ def modf(x: Array) -> tuple[Array, Array]:
     return lax.select_n(infinite, lax.sub(x, whole), scalar_like(x, 0.0)), whole
 
 
-def astype(x: Array, dtype: Any) -> Array:
+def astype(x: ArrayLike, dtype: Any) -> Array:
     """``x`` cast to ``dtype``. Float to integer truncates and saturates (NaN becomes 0); to bool means ``x != 0``.
 
     >>> volta.numpy.astype(volta.numpy.array([1.5, -2.5]), 'int32')

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from volta.core import dtypes
+from volta.core.array import Array
 from volta.core.errors import DTypeError, ShapeError
-from volta.core.interp import Value
 from volta.core.source import at_user_line
 from volta.numpy import binary
 from volta.numpy.indexing import (
@@ -26,8 +26,6 @@ from volta.numpy.indexing import (
 )
 from volta.numpy.promotion import as_value, aval_of, broadcast_array, convert
 from volta.ops import lax
-
-Array = Any
 
 # What each update does to an old value and the operand. `set` takes the operand; the rest combine the two.
 _COMBINE: dict[str, Callable[[Any, Any], Any]] = {
@@ -211,7 +209,7 @@ def _strip(shape: tuple[int, ...], ndim: int) -> tuple[int, ...]:
 def _mask_update(x: Array, index: Any, values: Any, op: str) -> Array | None:
     """An update of one value through one boolean mask keeps its shape, so it is a select; also for traced masks."""
     mask = index[0] if isinstance(index, tuple) and len(index) == 1 else index
-    if not isinstance(mask, (Value, np.ndarray)) or mask.dtype != dtypes.bool_ or _shape(values) != ():
+    if not isinstance(mask, (Array, np.ndarray)) or mask.dtype != dtypes.bool_ or _shape(values) != ():
         return None
     if mask.ndim == 0 or mask.shape != x.shape[: mask.ndim]:
         return None

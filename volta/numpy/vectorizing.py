@@ -9,13 +9,13 @@ from typing import Any
 
 from volta.api.vmap import vmap
 from volta.core import pytrees
+from volta.core.array import Array, ArrayLike
 from volta.core.errors import ShapeError
 from volta.core.source import at_user_line
 from volta.numpy import shaping
 from volta.numpy.creation import asarray
 from volta.numpy.promotion import broadcast_shapes_of, canonical_axis
 
-Array = Any
 Dims = tuple[str, ...]
 
 _NAME = r"[A-Za-z0-9_]+"
@@ -112,7 +112,7 @@ def _check_outputs(out: Any, cores: Sequence[Dims], sizes: dict[str, int]) -> No
         _bind(shape, dims, sizes)
 
 
-def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Array, *args: Any, **kwargs: Any) -> Array:
+def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: ArrayLike, *args: Any, **kwargs: Any) -> Array:
     """``func1d`` of each vector of ``arr`` along ``axis``; its output's axes take that axis' place.
 
     >>> import volta.numpy as vnp
@@ -129,7 +129,7 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Array, *args: A
     return f(arr)
 
 
-def apply_over_axes(func: Callable[[Any, int], Any], a: Array, axes: Any) -> Array:
+def apply_over_axes(func: Callable[[Any, int], Any], a: ArrayLike, axes: Any) -> Array:
     """``func(a, axis)`` for one axis after the other; an axis that is gone afterwards comes back with size 1.
 
     >>> import volta.numpy as vnp

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from volta.core import dtypes
+from volta.core.array import Array
 from volta.core.avals import Shape, ShapedArray
 from volta.core.errors import DTypeError, ShapeError
-from volta.core.interp import Value, bind, get_aval
+from volta.core.interp import bind, get_aval
 from volta.core.source import at_user_line
 from volta.ops.primitive import REGISTRY, Linear, Zero
 
@@ -67,7 +68,7 @@ def scalar_like(value: Any, aval: ShapedArray, name: str = "convert") -> Any:
 
 def operands(name: str, *args: Any) -> tuple[Any, ...]:
     """``args`` ready to bind: each Python number becomes a scalar of its partners' dtype."""
-    numbers = [i for i, a in enumerate(args) if not isinstance(a, (Value, np.ndarray, np.generic))]
+    numbers = [i for i, a in enumerate(args) if not isinstance(a, (Array, np.ndarray, np.generic))]
     if not numbers:
         return args
     partners = [get_aval(a) for i, a in enumerate(args) if i not in numbers]
@@ -88,7 +89,7 @@ def operands(name: str, *args: Any) -> tuple[Any, ...]:
 
 
 def shape_of(x: Any) -> Shape:
-    return x.shape if isinstance(x, (Value, np.ndarray, np.generic)) else get_aval(x).shape
+    return x.shape if isinstance(x, (Array, np.ndarray, np.generic)) else get_aval(x).shape
 
 
 def dtype_of(x: Any) -> np.dtype:

@@ -21,10 +21,10 @@ import numpy as np
 import volta.numpy as vnp
 from volta import lax
 from volta.core import dtypes, pytrees
+from volta.core.array import Array, ArrayLike
 from volta.core.interp import get_aval
 
 PyTree = Any
-Array = Any
 
 _DTYPES = {
     "f16": "float16",
@@ -219,7 +219,7 @@ def all_finite(tree: PyTree) -> Array:
     return vnp.all(vnp.stack(found))
 
 
-def select_tree(pred: Array, a: PyTree, b: PyTree) -> PyTree:
+def select_tree(pred: ArrayLike, a: PyTree, b: PyTree) -> PyTree:
     """The tree ``a`` where ``pred`` (a boolean of rank 0) holds, else ``b``: skips a step whose gradients overflowed.
 
     Raises TypeError for another kind of ``pred``.

@@ -1,4 +1,4 @@
-"""``volta.Array``: an immutable array in device memory."""
+"""Arrays with elements: immutable, in device memory."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from volta.core import dtypes
+from volta.core.array import Array
 from volta.core.avals import ShapedArray
 from volta.core.errors import DonatedBufferError, DTypeError
-from volta.core.interp import Value
 from volta.core.source import at_user_line
 from volta.runtime.memory import Buffer, as_numpy, default_pool
 
@@ -54,17 +54,8 @@ class SharedBuffer(Buffer):
         self.owner.wait()  # type: ignore[attr-defined]
 
 
-class Array(Value):
-    """An immutable n-dimensional array.
-
-    Arrays come from ``volta.numpy`` functions; this class is not called directly. They convert to NumPy without a copy
-    (``np.asarray(x)`` is a read-only view), take part in arithmetic and indexing with NumPy's semantics, pickle, and
-    exchange memory through DLPack. ``x.at[i].set(v)`` gives an updated copy.
-
-    >>> import volta.numpy as vnp
-    >>> vnp.arange(3) * 2
-    Array([0, 2, 4], dtype=int32)
-    """
+class ConcreteArray(Array):
+    """An array whose elements are known: they lie in ``buffer``. Users know it as :class:`volta.Array`."""
 
     __slots__ = ("aval", "address", "_buffer", "__weakref__")
 
@@ -74,7 +65,7 @@ class Array(Value):
         self._buffer: Buffer | None = buffer
 
     @staticmethod
-    def from_numpy(x: Any, weak_type: bool = False) -> Array:
+    def from_numpy(x: Any, weak_type: bool = False) -> ConcreteArray:
         """A copy of a NumPy array or scalar as an Array (dtypes are kept, as volta.core.dtypes.canonicalize has it)."""
         x = plain(x)
         dtype = dtypes.canonicalize(x.dtype)
@@ -82,7 +73,7 @@ class Array(Value):
         buffer = default_pool().allocate(aval.nbytes)
         if aval.nbytes:
             as_numpy(buffer, x.shape, None, dtype, writable=True)[...] = x
-        return Array(aval, buffer, buffer.address)
+        return ConcreteArray(aval, buffer, buffer.address)
 
     # -- access --------------------------------------------------------------------------------------------------------
 
@@ -215,7 +206,7 @@ class Array(Value):
         """Where the array lies: 'cpu:0' or 'cuda:0'."""
         return "cpu:0" if self._buffer is None else self._buffer.device
 
-    def block_until_ready(self) -> Array:
+    def block_until_ready(self) -> ConcreteArray:
         """Wait until the value is there (on the CPU it always is). Returns the array."""
         if not self.address:
             (self._buffer or self.buffer()).wait()  # type: ignore[attr-defined]
@@ -228,11 +219,11 @@ class Array(Value):
         """The elements in row-major order as bytes."""
         return self._view().tobytes()
 
-    def __copy__(self) -> Array:
+    def __copy__(self) -> ConcreteArray:
         return self
 
-    def __deepcopy__(self, memo: Any) -> Array:
-        return Array.from_numpy(self._view(), self.aval.weak_type)
+    def __deepcopy__(self, memo: Any) -> ConcreteArray:
+        return ConcreteArray.from_numpy(self._view(), self.aval.weak_type)
 
     def __reduce__(self) -> Any:
         x = self._view()
@@ -256,8 +247,8 @@ def _meta(aval: ShapedArray) -> tuple[str, bool]:
     return aval.dtype.name, aval.weak_type
 
 
-def _unpickle(x: np.ndarray, dtype: str, weak_type: bool) -> Array:
-    return Array.from_numpy(x.view(dtypes.bfloat16) if dtype == "bfloat16" else x, weak_type)
+def _unpickle(x: np.ndarray, dtype: str, weak_type: bool) -> ConcreteArray:
+    return ConcreteArray.from_numpy(x.view(dtypes.bfloat16) if dtype == "bfloat16" else x, weak_type)
 
 
 _interned: dict[ShapedArray, ShapedArray] = {}
@@ -280,13 +271,13 @@ def plain(x: Any) -> np.ndarray:
     return np.asarray(x)
 
 
-def as_array(x: Any) -> Array:
+def as_array(x: Any) -> ConcreteArray:
     """An operand as an Array: arrays pass through, NumPy values and Python numbers are copied."""
-    if type(x) is Array:
+    if type(x) is ConcreteArray:
         return x
     if isinstance(x, (np.ndarray, np.generic)):
-        return Array.from_numpy(x)
+        return ConcreteArray.from_numpy(x)
     dtype = dtypes.of_python_scalar(x)
     if dtype is None:
         raise DTypeError(at_user_line(f"a value of type {type(x).__name__} is not a valid operand: {x!r:.80}"))
-    return Array.from_numpy(np.asarray(x, dtype), weak_type=type(x) is not bool)
+    return ConcreteArray.from_numpy(np.asarray(x, dtype), weak_type=type(x) is not bool)

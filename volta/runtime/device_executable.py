@@ -9,7 +9,7 @@ from volta.core.errors import DeviceError, OutOfMemoryError
 from volta.core.ir import ClosedJaxpr
 from volta.core.source import at_user_line
 from volta.runtime import devices
-from volta.runtime.array import CALLS, HELD, Array, SharedBuffer
+from volta.runtime.array import CALLS, HELD, ConcreteArray, SharedBuffer
 from volta.runtime.devices import DeviceBuffer
 from volta.runtime.executable import Executable, passed, refuse_repeated
 from volta.runtime.memory import Buffer
@@ -41,7 +41,7 @@ class DeviceExecutable(Executable):
         self._fresh = own if len(own) == len(self._returns) == len(self._layout) and not self._donated else []
         self._sizes = [nbytes for nbytes, _ in self._layout] + [self._arena] * (self._arena > 0)
 
-    def _run(self, arrays: Sequence[Array]) -> list[Array]:
+    def _run(self, arrays: Sequence[ConcreteArray]) -> list[ConcreteArray]:
         # What comes before the launch is waited for, what comes after runs beside it.
         given, device = arrays, self._device
         stream = device.stream() if device.beside else device.main
@@ -75,17 +75,17 @@ class DeviceExecutable(Executable):
             raise
         if self._arena:
             blocks.pop().give_back()  # the stream orders its next use after this one
-        out: list[Array] = []
+        out: list[ConcreteArray] = []
         if self._fresh:
             for aval, nbytes, i in self._fresh:
-                out.append(Array(aval, DeviceBuffer(blocks[i], nbytes, stream), 0))
+                out.append(ConcreteArray(aval, DeviceBuffer(blocks[i], nbytes, stream), 0))
             return out
         fresh = [DeviceBuffer(block, nbytes, stream) for block, nbytes in zip(blocks, self._sizes, strict=False)]
         for aval, kind, i in self._returns:
             if kind == 0:
-                out.append(Array(aval, fresh[i], 0))
+                out.append(ConcreteArray(aval, fresh[i], 0))
             elif kind != 3 and i in taken:
-                out.append(Array(aval, taken[i], 0))
+                out.append(ConcreteArray(aval, taken[i], 0))
             else:
                 out.append(passed(aval, arrays[i] if kind == 1 else self.program.consts[i]))
         for k in self._repeated:
@@ -96,7 +96,7 @@ class DeviceExecutable(Executable):
                     given[d].delete()
         return out
 
-    def _placed(self, arrays: Sequence[Array], stream: Any) -> list[Array]:
+    def _placed(self, arrays: Sequence[ConcreteArray], stream: Any) -> list[ConcreteArray]:
         """The arguments in this device's memory, to be used by a stream.
 
         Raises:
@@ -122,10 +122,10 @@ class DeviceExecutable(Executable):
             placed.append(a)
         return placed
 
-    def _take_donated(self, arrays: Sequence[Array], addresses: list[int], stream: Any) -> dict[int, Buffer]:
+    def _take_donated(self, arrays: Sequence[ConcreteArray], addresses: list[int], stream: Any) -> dict[int, Buffer]:
         """Take the donated arguments and launch; they are given back if that fails."""
         taken: dict[int, Buffer] = {}
-        originals: list[tuple[Array, Buffer]] = []
+        originals: list[tuple[ConcreteArray, Buffer]] = []
         try:
             for d in self._donated:
                 buffer = arrays[d].donate()

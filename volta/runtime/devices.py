@@ -14,7 +14,7 @@ import numpy as np
 from volta.core.errors import DeviceError, OutOfMemoryError
 from volta.core.policy import DeterminismLevel
 from volta.core.source import at_user_line
-from volta.runtime.array import Array, SharedBuffer
+from volta.runtime.array import ConcreteArray, SharedBuffer
 from volta.runtime.context import use_backend
 from volta.runtime.memory import Buffer, as_numpy, default_pool
 
@@ -197,7 +197,7 @@ def profile() -> Any:
     return cuda().profile.profile()
 
 
-def place(x: Array, device: str = "cuda:0", on: Any = None) -> Array:
+def place(x: ConcreteArray, device: str = "cuda:0", on: Any = None) -> ConcreteArray:
     """A copy of an array on a GPU; an array that is there already passes through.
 
     Args:
@@ -220,16 +220,16 @@ def place(x: Array, device: str = "cuda:0", on: Any = None) -> Array:
         out = empty(x.aval.nbytes, to)
         target.copy_from(gpu(buffer.device), out.address, buffer.address, x.aval.nbytes, to)
         to.synchronize()  # the other device may reuse the memory
-    return Array(x.aval, out, 0)
+    return ConcreteArray(x.aval, out, 0)
 
 
 _NUMBERS = 1024
 
 
-def number(x: Array, target: Any) -> Array:
+def number(x: ConcreteArray, target: Any) -> ConcreteArray:
     """A number's copy on a GPU. They are kept, as they recur, and shared, so that no call overwrites them."""
     key = (x.aval, ctypes.string_at(x.address, x.aval.nbytes))
-    found: Array | None = target.numbers.get(key)
+    found: ConcreteArray | None = target.numbers.get(key)
     if found is None:
         if len(target.numbers) >= _NUMBERS:
             target.numbers.clear()
@@ -239,17 +239,17 @@ def number(x: Array, target: Any) -> Array:
     return found
 
 
-def fetch(x: Array) -> Array:
+def fetch(x: ConcreteArray) -> ConcreteArray:
     """A GPU array's copy on the host; a host array passes through."""
     buffer = x.buffer()
     if buffer.device == HOST:
         return x
     out = default_pool().allocate(x.aval.nbytes)
     buffer.stream.device.to_host(out.address, buffer.address, x.aval.nbytes, buffer.stream)
-    return Array(x.aval, out, out.address)
+    return ConcreteArray(x.aval, out, out.address)
 
 
-def put(x: Array, device: str) -> Array:
+def put(x: ConcreteArray, device: str) -> ConcreteArray:
     """An array on a device; what is there already is not copied."""
     return fetch(x) if device == HOST else place(x, device)
 

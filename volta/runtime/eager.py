@@ -10,7 +10,7 @@ import numpy as np
 from volta.core.interp import Trace, Tracer, get_aval
 from volta.core.ir import ClosedJaxpr, Eqn, Jaxpr, Var
 from volta.runtime import gateway
-from volta.runtime.array import Array, as_array
+from volta.runtime.array import ConcreteArray, as_array
 from volta.runtime.context import current_context
 
 _executables: dict[Any, gateway.Executable] = {}
@@ -24,7 +24,7 @@ class EvalTrace(Trace):
         for x in args:
             if isinstance(x, Tracer):
                 raise x.leak_error()
-        arrays = [x if type(x) is Array else _operand(x) for x in args]
+        arrays = [x if type(x) is ConcreteArray else _operand(x) for x in args]
         key = (primitive, tuple(params.items()), tuple([a.aval for a in arrays]), current_context())
         executable = _executables.get(key)
         if executable is None:
@@ -35,11 +35,11 @@ class EvalTrace(Trace):
         return out if primitive.multiple_results else out[0]
 
 
-_scalars: dict[tuple[Any, Any], Array] = {}
+_scalars: dict[tuple[Any, Any], ConcreteArray] = {}
 _SCALARS = 4096
 
 
-def _operand(x: Any) -> Array:
+def _operand(x: Any) -> ConcreteArray:
     """An operand as an array. Scalars are kept: they recur, and eager operations never donate."""
     if not isinstance(x, (np.generic, int, float)):
         return as_array(x)

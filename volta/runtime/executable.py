@@ -10,7 +10,7 @@ from volta.core.errors import DonatedBufferError
 from volta.core.ir import ClosedJaxpr
 from volta.core.source import at_user_line
 from volta.numba_cpu import unit
-from volta.runtime.array import CALLS, HELD, Array, SharedBuffer, intern_aval, release_held
+from volta.runtime.array import CALLS, HELD, ConcreteArray, SharedBuffer, intern_aval, release_held
 from volta.runtime.memory import Buffer, default_pool
 from volta.xla_like.plan import ExecutionPlan
 
@@ -31,7 +31,7 @@ class Executable:
     ) -> None:
         self.plan = plan
         self._elsewhere = elsewhere  # the same program on a GPU, for arguments that lie there
-        self._there: dict[Any, Callable[[Sequence[Array]], list[Array]]] = {}  # what runs it, by device
+        self._there: dict[Any, Callable[[Sequence[ConcreteArray]], list[ConcreteArray]]] = {}  # what runs it, by device
         self.program = program  # after the passes; also keeps the constants alive
         self._native = native.call
         self._donated = plan.donated
@@ -66,7 +66,7 @@ class Executable:
             else:
                 self._returns.append((aval, 3, plan.consts.index(out)))
 
-    def __call__(self, arrays: Sequence[Array]) -> list[Array]:
+    def __call__(self, arrays: Sequence[ConcreteArray]) -> list[ConcreteArray]:
         """Run the plan.
 
         Args:
@@ -89,7 +89,7 @@ class Executable:
             if HELD:
                 release_held()
 
-    def _run(self, arrays: Sequence[Array]) -> list[Array]:
+    def _run(self, arrays: Sequence[ConcreteArray]) -> list[ConcreteArray]:
         addresses = [a.address for a in arrays]
         if 0 in addresses:
             return self._run_there(arrays[addresses.index(0)], arrays)
@@ -116,14 +116,14 @@ class Executable:
         for aval, kind, i in self._returns:
             if kind == 0:
                 block, address = blocks[i]
-                out.append(Array(aval, block, address))
+                out.append(ConcreteArray(aval, block, address))
             else:
                 out.append(passed(aval, arrays[i] if kind == 1 else self.program.consts[i]))
         for k in self._repeated:
             out[k].share()
         return out
 
-    def _run_there(self, first: Array, arrays: Sequence[Array]) -> list[Array]:
+    def _run_there(self, first: ConcreteArray, arrays: Sequence[ConcreteArray]) -> list[ConcreteArray]:
         """Run the program on the GPU that an argument lies on."""
         device = first.buffer().stream.device
         there = self._there.get(device)
@@ -131,17 +131,19 @@ class Executable:
             there = self._there[device] = self._elsewhere(device.index)._run
         return there(arrays)
 
-    def _run_donating(self, arrays: Sequence[Array], addresses: list[int], blocks: list[Any]) -> list[Array]:
+    def _run_donating(
+        self, arrays: Sequence[ConcreteArray], addresses: list[int], blocks: list[Any]
+    ) -> list[ConcreteArray]:
         refuse_repeated(arrays, self._donated)
         taken: dict[int, Buffer] = {}
-        originals: list[tuple[Array, Buffer, int]] = []
+        originals: list[tuple[ConcreteArray, Buffer, int]] = []
         try:
             for d in self._donated:
                 address, buffer = addresses[d], arrays[d].donate()
                 originals.append((arrays[d], buffer, address))
                 if type(buffer) is SharedBuffer or len(CALLS) > 1:  # others read this memory: give away a copy
                     HELD.append(buffer)
-                    copy = Array.from_numpy(Array(arrays[d].aval, buffer, address).numpy())
+                    copy = ConcreteArray.from_numpy(ConcreteArray(arrays[d].aval, buffer, address).numpy())
                     buffer, addresses[d] = copy.buffer(), copy.address
                 taken[d] = buffer
         except BaseException:
@@ -152,9 +154,9 @@ class Executable:
         out = []
         for aval, kind, i in self._returns:
             if kind == 0:
-                out.append(Array(aval, *blocks[i]))
+                out.append(ConcreteArray(aval, *blocks[i]))
             elif kind != 3 and i in taken:
-                out.append(Array(aval, taken[i], addresses[i]))
+                out.append(ConcreteArray(aval, taken[i], addresses[i]))
             else:
                 out.append(passed(aval, arrays[i] if kind == 1 else self.program.consts[i]))
         for k in self._repeated:
@@ -188,7 +190,7 @@ class Executable:
         return self.plan.as_text() + "\n\n" + "\n\n".join(f"{k}:\n{v}" for k, v in self.kernel_texts().items())
 
 
-def refuse_repeated(arrays: Sequence[Array], donated: Sequence[int]) -> None:
+def refuse_repeated(arrays: Sequence[ConcreteArray], donated: Sequence[int]) -> None:
     ids = list(map(id, arrays))
     if len(set(ids)) != len(ids) and any(ids.count(ids[d]) > 1 for d in donated):
         raise DonatedBufferError(
@@ -196,6 +198,6 @@ def refuse_repeated(arrays: Sequence[Array], donated: Sequence[int]) -> None:
         )
 
 
-def passed(aval: ShapedArray, source: Array) -> Array:
+def passed(aval: ShapedArray, source: ConcreteArray) -> ConcreteArray:
     """A result that is an argument or a constant: another array over the same memory."""
-    return Array(aval, source.share(), source.address)
+    return ConcreteArray(aval, source.share(), source.address)

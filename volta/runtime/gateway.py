@@ -20,7 +20,7 @@ from volta.core.policy import DeterminismLevel
 from volta.core.source import at_user_line
 from volta.numba_cpu import backend as cpu
 from volta.runtime import devices
-from volta.runtime.array import CALLS, Array, as_array
+from volta.runtime.array import CALLS, ConcreteArray, as_array
 from volta.runtime.capabilities import BackendCapabilities
 from volta.runtime.context import ExecutionContext, current_context
 from volta.runtime.device_executable import DeviceExecutable
@@ -129,7 +129,7 @@ def compile(  # noqa: A001 - the gateway's one verb
         return executable
 
 
-def _resident(x: Array, gpu: Any) -> Array:
+def _resident(x: ConcreteArray, gpu: Any) -> ConcreteArray:
     """A constant, wherever it lies, in a GPU's memory, ready for any of its streams; in the host's without a GPU."""
     if gpu is None:
         return devices.fetch(x)

@@ -10,14 +10,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from volta.core.array import Array, ArrayLike
 from volta.nn.normalization import log_softmax, logsumexp, softmax
 from volta.numpy import binary
 from volta.numpy.numbers import i0
 from volta.numpy.promotion import float_operands, promote_floats, scalar_like
 from volta.numpy.ufuncs import sinc
 from volta.ops import lax
-
-Array = Any
 
 __all__ = [
     "digamma", "entr", "erf", "erfc", "erfinv", "exp2", "expit", "expm1", "gammaln", "i0", "kl_div", "log1p",
@@ -47,7 +46,7 @@ expm1 = _unary("expm1", lax.expm1, "exp(x) - 1, exact near 0")
 log1p = _unary("log1p", lax.log1p, "log(1 + x), exact near 0")
 
 
-def logit(x: Array) -> Array:
+def logit(x: ArrayLike) -> Array:
     """log(x / (1 - x)).
 
     >>> logit(0.5).tolist()
@@ -57,7 +56,7 @@ def logit(x: Array) -> Array:
     return lax.log(lax.div(x, lax.sub(scalar_like(x, 1.0), x)))
 
 
-def log_expit(x: Array) -> Array:
+def log_expit(x: ArrayLike) -> Array:
     """log(expit(x)), exact where expit is nearly 0 or 1."""
     x = promote_floats("log_expit", x)[0]
     low = lax.min(x, scalar_like(x, 0.0))
@@ -72,7 +71,7 @@ def _times_log(name: str, x: Array, y: Array, logarithm: Any) -> Array:
     return binary.where_three(none, scalar_like(x, 0.0), binary.multiply(x, logarithm(safe)))
 
 
-def xlogy(x: Array, y: Array) -> Array:
+def xlogy(x: ArrayLike, y: ArrayLike) -> Array:
     """x * log(y), and 0 where ``x`` is 0.
 
     >>> xlogy(0.0, 0.0).tolist()
@@ -81,18 +80,18 @@ def xlogy(x: Array, y: Array) -> Array:
     return _times_log("xlogy", x, y, lax.log)
 
 
-def xlog1py(x: Array, y: Array) -> Array:
+def xlog1py(x: ArrayLike, y: ArrayLike) -> Array:
     """x * log1p(y), and 0 where ``x`` is 0."""
     return _times_log("xlog1py", x, y, lax.log1p)
 
 
-def entr(x: Array) -> Array:
+def entr(x: ArrayLike) -> Array:
     """-x * log(x): 0 at 0, and -inf below."""
     x = promote_floats("entr", x)[0]
     return binary.where_three(binary.less(x, 0), -math.inf, lax.neg(xlogy(x, x)))
 
 
-def rel_entr(p: Array, q: Array) -> Array:
+def rel_entr(p: ArrayLike, q: ArrayLike) -> Array:
     """p * log(p / q): 0 where ``p`` is 0 and q >= 0, inf where one of them is not allowed."""
     p, q = float_operands("rel_entr", p, q)
     both = binary.logical_and(binary.greater(p, 0), binary.greater(q, 0))
@@ -102,18 +101,18 @@ def rel_entr(p: Array, q: Array) -> Array:
     return binary.where_three(both, value, binary.where_three(zero, 0.0, math.inf))
 
 
-def kl_div(p: Array, q: Array) -> Array:
+def kl_div(p: ArrayLike, q: ArrayLike) -> Array:
     """p * log(p / q) - p + q."""
     return binary.add(binary.subtract(rel_entr(p, q), p), q)
 
 
-def ndtr(x: Array) -> Array:
+def ndtr(x: ArrayLike) -> Array:
     """The share of a standard normal distribution below ``x``."""
     x = promote_floats("ndtr", x)[0]
     return lax.mul(scalar_like(x, 0.5), lax.erfc(lax.mul(x, scalar_like(x, -math.sqrt(0.5)))))
 
 
-def ndtri(p: Array) -> Array:
+def ndtri(p: ArrayLike) -> Array:
     """The inverse of :func:`ndtr`."""
     p = promote_floats("ndtri", p)[0]
     centered = lax.sub(lax.mul(p, scalar_like(p, 2.0)), scalar_like(p, 1.0))

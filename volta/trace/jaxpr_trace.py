@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from volta.core.array import Array
 from volta.core.avals import ShapedArray
-from volta.core.interp import Trace, Tracer, Value, bind, get_aval, use_trace
+from volta.core.interp import Trace, Tracer, bind, get_aval, use_trace
 from volta.core.ir import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var, used_vars
 from volta.core.source import Source, user_source
-from volta.runtime.array import Array
+from volta.runtime.array import ConcreteArray
 from volta.trace.tracer import TransformTracer
 
 
@@ -106,11 +107,11 @@ class JaxprTrace(Trace):
         if known is not None and not isinstance(x, np.ndarray):
             return known[1]
         aval = get_aval(x)
-        if aval.shape == () and (not isinstance(x, Value) or (self.literal_arrays and not isinstance(x, Tracer))):
+        if aval.shape == () and (not isinstance(x, Array) or (self.literal_arrays and not isinstance(x, Tracer))):
             return Literal(x, aval)
         var = Var(aval)
         # A NumPy array may change later: the program keeps the elements of now.
-        value = Array.from_numpy(x) if isinstance(x, np.ndarray) else x
+        value = ConcreteArray.from_numpy(x) if isinstance(x, np.ndarray) else x
         self._constants[id(value)] = value, var
         return var
 
@@ -200,7 +201,7 @@ def eval_closed(closed: ClosedJaxpr, *args: Any) -> list[Any]:
 def literal_value(literal: Any) -> Any:
     """A literal as an operand that gives the same literal when it is recorded again (a weak type stays weak)."""
     if literal.aval.weak_type:
-        return Array.from_numpy(literal.value, weak_type=True)
+        return ConcreteArray.from_numpy(literal.value, weak_type=True)
     return literal.value
 
 
@@ -216,4 +217,4 @@ def dce_jaxpr(jaxpr: Jaxpr, used_outputs: Sequence[bool]) -> tuple[Jaxpr, list[b
 
 def is_concrete(x: Any) -> bool:
     """Whether a value carries its elements (no tracer)."""
-    return isinstance(x, Value) and not isinstance(x, Tracer)
+    return isinstance(x, Array) and not isinstance(x, Tracer)
