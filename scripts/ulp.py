@@ -101,7 +101,8 @@ class Compiled:
 
     @functools.cached_property
     def entry(self) -> Callable[..., None]:
-        address = target.load_objects([target.compile_object(self.text)], ["kernel"])["kernel"]
+        self.code = target.MachineCode([target.compile_object(self.text)], ["kernel"])
+        address = self.code.addresses["kernel"]
         return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (len(self.in_dtypes) + 1), ctypes.c_int64)(address)
 
     def assembly(self) -> str:

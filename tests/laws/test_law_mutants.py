@@ -10,6 +10,7 @@ import volta
 import volta.numpy as vnp
 from tests import attention_reference
 from volta import lax
+from volta.core.recent import Recent
 from volta.emit import reducers
 from volta.numba_cpu import attention_rows, attention_tile, dot, dot_row, nests, unit
 from volta.runtime import eager, plan_cache
@@ -20,9 +21,8 @@ from volta.testing import assert_bits_equal, fill
 def fresh(monkeypatch, tmp_path):
     """Nothing compiled before is found, and nothing compiled here is kept: neither in memory nor on disk."""
     monkeypatch.setenv("VOLTA_CACHE_DIR", str(tmp_path))
-    for known in ("_addresses", "_texts", "_sources"):
-        monkeypatch.setattr(unit, known, {})
-    monkeypatch.setattr(eager, "_executables", {})
+    monkeypatch.setattr(unit, "_units", {})
+    monkeypatch.setattr(eager, "_executables", Recent(2048))
     plan_cache.PLAN_CACHE.clear()
     yield monkeypatch
     plan_cache.PLAN_CACHE.clear()
@@ -128,9 +128,8 @@ def test_mutants_of_attention_are_caught(fresh) -> None:
         (attention_rows.Row, "sum", neighbours),
         (attention_tile, "_lanes_of_bit", everyone),  # hidden keys weigh 0 instead of taking no part
     ):
-        for known in ("_addresses", "_texts", "_sources"):
-            fresh.setattr(unit, known, {})
-        fresh.setattr(eager, "_executables", {})
+        fresh.setattr(unit, "_units", {})
+        fresh.setattr(eager, "_executables", Recent(2048))
         plan_cache.PLAN_CACHE.clear()
         fresh.setenv("VOLTA_CACHE", "0")
         with fresh.context() as changed:

@@ -11,12 +11,13 @@ import attrs
 import optree
 
 from volta.api.arguments import aval_of, call_paths, check_callable, name_of, resolve_positions, values_of
-from volta.api.programs import CallCache, FlatCall
+from volta.api.programs import KINDS, CallCache, FlatCall
 from volta.api.stages import Lowered, Traced
 from volta.core import pytrees
 from volta.core.avals import ShapedArray
 from volta.core.errors import StaticArgumentError
 from volta.core.interp import _state
+from volta.core.recent import Recent
 from volta.core.source import at_user_line
 from volta.runtime import gateway
 from volta.runtime.array import ConcreteArray
@@ -89,10 +90,10 @@ class JitFunction:
             )
         self._plain = not self._static.any
         self._calls = CallCache(fun, self._name, self._static, "jit traces")
-        self._entries: dict[tuple[Any, ...], _Entry] = {}
+        self._entries: Recent[tuple[Any, ...], _Entry] = Recent(KINDS)
         # Those of arrays alone: to flatten and hash their tree would cost a µs. And of these the one that was called
         # last: to look it up would hash its key.
-        self._flat: dict[tuple[Any, ...], _Entry] = {}
+        self._flat: Recent[tuple[Any, ...], _Entry] = Recent(KINDS)
         self._last = _NONE
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -138,15 +139,15 @@ class JitFunction:
     def _entry(self, call: FlatCall, avals: list[ShapedArray]) -> _Entry:
         context = current_context()
         key = (call.tree, call.extra, context, *avals)
-        entry = self._entries.get(key)
+        entry = self._entries.find(key)
         if entry is None:
             traced = self._calls.trace(call, avals)
             self._refuse_tracers(traced.hoisted)
             executable = gateway.compile(traced.program, donated=self._donated_leaves(call), name=self._name)
             unflatten = None if traced.out_tree == _LEAF else traced.out_tree.unflatten
-            entry = self._entries[key] = _Entry(executable, unflatten, avals, context)
-            if self._plain and call.extra is None and call.tree == pytrees.structure((0,) * len(avals)):
-                self._flat[context, *avals] = entry
+            entry = self._entries.keep(key, _Entry(executable, unflatten, avals, context))
+        if self._plain and call.extra is None and call.tree == pytrees.structure((0,) * len(avals)):
+            self._flat.keep((context, *avals), entry)
         return entry
 
     def _donated_leaves(self, call: FlatCall) -> tuple[int, ...]:

@@ -14,11 +14,15 @@ from volta.core.interp import Tracer
 from volta.core.ir import ClosedJaxpr, Jaxpr
 from volta.core.policy import default_precision
 from volta.core.pytrees import PyTreeDef
+from volta.core.recent import Recent
 from volta.trace.calls import call as call_program
 from volta.trace.jaxpr_trace import trace_to_jaxpr
 
 # What the caller fixed besides arrays: (whether there are keyword arguments, the static values as exact keys).
 Extra = tuple[bool, tuple[Any, ...]] | None
+
+KINDS = 512
+"""A function's programs for at least so many kinds of arguments are kept, and for at most twice as many."""
 
 
 @attrs.frozen(eq=False)
@@ -107,18 +111,18 @@ class CallCache:
 
     def __init__(self, fun: Callable[..., Any], name: str, static: Positions, doing: str):
         self.fun, self.name, self.static, self.doing = fun, name, static, doing
-        self._traced: dict[tuple[Any, ...], TracedCall] = {}
+        self._traced: Recent[tuple[Any, ...], TracedCall] = Recent(KINDS)
 
     def flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> FlatCall:
         return flatten_call(self.name, self.static, args, kwargs)
 
     def trace(self, call: FlatCall, avals: list[ShapedArray]) -> TracedCall:
         key = call.key(avals)
-        traced = self._traced.get(key)
+        traced = self._traced.find(key)
         if traced is None:
             traced = trace_call(self.fun, self.name, call, avals, self.doing)
             if not traced.hoisted:  # a closure over an enclosing trace's values is only good inside of it
-                self._traced[key] = traced
+                self._traced.keep(key, traced)
         return traced
 
     def bind(self, primitive: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

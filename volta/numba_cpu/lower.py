@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from llvmlite import ir
@@ -77,7 +77,7 @@ def source_of(kernel: Kernel) -> KernelSource:
     return KernelSource(kernel_name(kernel), kernel.text(), lambda m, n: build(m, n, kernel.spec))
 
 
-def args_of(call: KernelCall, kernels: dict[str, int]) -> tuple[list[int], list[tuple[int, int, int]]]:
+def args_of(call: KernelCall, kernels: Mapping[str, int]) -> tuple[list[int], list[tuple[int, int, int]]]:
     """A call's args block, and which words are addresses: (word, buffer, byte offset)."""
     words: list[int] = []
     addresses: list[tuple[int, int, int]] = []
@@ -141,7 +141,7 @@ Place = Callable[[int, int], tuple[int | None, int]]
 class _Rows:
     """Writes the rows of a plan, and those of the plans that its loops and choices run, into one launch table."""
 
-    def __init__(self, kernels: dict[str, int]) -> None:
+    def __init__(self, kernels: Mapping[str, int]) -> None:
         self.table, self._kernels = LaunchTable(), kernels
 
     def add(self, plan: ExecutionPlan, place: Place) -> None:
@@ -218,9 +218,12 @@ def lower(plan: ExecutionPlan, const_addresses: tuple[int, ...], keep: object = 
         position, base = slots[buffer]
         return position, base + distance
 
-    rows = _Rows(compile_kernels(sources.values()))
+    kernels = compile_kernels(sources.values())
+    rows = _Rows(kernels)
     rows.add(plan, place)
     scratch = max((c.scratch_bytes for c in plan.all_calls()), default=0)
     work = work_of(plan)
     brief = work < 1 << 12 and not any(call.plans for call in plan.calls)  # nobody knows how long a loop takes
-    return rows.table.build(count, scratch_bytes=scratch, parallel=work > PARALLEL_WORK, keep_gil=brief, keep=keep)
+    return rows.table.build(
+        count, scratch_bytes=scratch, parallel=work > PARALLEL_WORK, keep_gil=brief, keep=(keep, kernels)
+    )

@@ -9,7 +9,8 @@ import ctypes
 import functools
 import os
 import threading
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import attrs
@@ -177,16 +178,41 @@ def assembly(text: str) -> str:
     return codegen._tm.emit_assembly(module)
 
 
-def load_objects(objects: Iterable[bytes], names: Iterable[str]) -> dict[str, int]:
-    """Make object files executable, for as long as the process lives; returns the address of each named function."""
-    codegen = new_codegen("volta.unit")
-    # It owns the machine code, and is kept past interpreter shutdown: threads may still be in there.
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(codegen))
-    engine = codegen._engine._ee
-    for code in objects:
-        engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-    engine.finalize_object()
-    return {name: engine.get_function_address(name) for name in names}
+_unused: deque[JITCPUCodegen] = deque()
+"""What owns machine code that nobody needs any more."""
+
+
+class MachineCode:
+    """Object files made executable; ``addresses`` are those of the named functions.
+
+    The code is freed after the last reference is gone, by the next `free_unused`: a destructor may run anywhere, within
+    LLVM or on the interpreter's way out, when threads may still be in the code.
+    """
+
+    __slots__ = ("__weakref__", "_owner", "addresses")
+
+    def __init__(self, objects: Iterable[bytes], names: Iterable[str]) -> None:
+        self._owner = new_codegen("volta.unit")  # its engine owns the code
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._owner))
+        engine = self._owner._engine._ee
+        for code in objects:
+            engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        engine.finalize_object()
+        self.addresses = {name: engine.get_function_address(name) for name in names}
+
+    def __del__(self, unused: Callable[[JITCPUCodegen], None] = _unused.append) -> None:
+        unused(self._owner)
+
+
+def free_unused() -> int:
+    """Free the machine code that nobody needs any more; returns of how many units."""
+    count = 0
+    while _unused:
+        owner = _unused.popleft()
+        owner._engine._ee.close()
+        ctypes.pythonapi.Py_DecRef(ctypes.py_object(owner))
+        count += 1
+    return count
 
 
 def export_symbols(addresses: Mapping[str, int]) -> None:

@@ -3,6 +3,8 @@
 A plan's kernels are emitted together into one LLVM module, optimised by a short pipeline, turned into one object file
 and loaded.  Names are content hashes, so a kernel that was compiled before, in this process or in an earlier one, is
 found again by name; its whole text is compared, and a clash is an error.
+
+Machine code lives as long as the plans that run it, and that of the units used last a while longer.
 """
 
 import functools
@@ -11,12 +13,14 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import attrs
 from llvmlite import ir
 
+from volta.core.recent import Recent
 from volta.emit import cache
 from volta.numba_cpu import target
 
@@ -54,12 +58,35 @@ class CompileStats:
     seconds: float = 0.0
 
 
+@attrs.frozen(eq=False, weakref_slot=True)
+class Unit:
+    """Kernels that were loaded together: their machine code, their texts and, where somebody asked for them, their
+    sources. It is alive as long as somebody holds it: see `compile_kernels`."""
+
+    code: target.MachineCode
+    texts: Mapping[str, str]
+    sources: dict[str, KernelSource] = attrs.field(factory=dict)
+
+    def address(self, name: str) -> int:
+        return self.code.addresses[name]
+
+
+class Addresses(dict[str, int]):
+    """The address of each kernel by name, good as long as this is held."""
+
+    __slots__ = ("_units",)
+
+    def __init__(self, found: Mapping[str, Unit]) -> None:
+        super().__init__((name, unit.address(name)) for name, unit in found.items())
+        self._units = tuple(dict.fromkeys(found.values()))
+
+
 _PART = 400
 
 _lock = threading.RLock()
-_addresses: dict[str, int] = {}
-_texts: dict[str, str] = {}
-_sources: dict[str, KernelSource] = {}
+_units: weakref.WeakValueDictionary[str, Unit] = weakref.WeakValueDictionary()  # by the name of a kernel
+_recent: Recent[Unit, Unit] = Recent(256)  # units to keep although no plan may need them
+_forever: list[Unit] = []  # Volta's own runtime loops
 _stats = CompileStats()
 
 
@@ -86,8 +113,8 @@ def environment() -> str:
     return json.dumps({"emitter": emitter_version(), **target.toolchain()}, sort_keys=True)
 
 
-def compile_kernels(sources: Iterable[KernelSource]) -> dict[str, int]:
-    """Compile kernels, as one unit; returns the address of each by name.
+def compile_kernels(sources: Iterable[KernelSource]) -> Addresses:
+    """Compile kernels, as one unit; what is returned must be held as long as they may run.
 
     What this process already has comes from memory, what an earlier process compiled from disk; only the rest is
     compiled.  Raises ``ValueError`` where one name stands for two texts.
@@ -97,48 +124,55 @@ def compile_kernels(sources: Iterable[KernelSource]) -> dict[str, int]:
         if wanted.setdefault(source.name, source) != source:
             raise ValueError(f"two different kernels are both named {source.name}")
     with _lock:
-        missing = []
+        found: dict[str, Unit] = {}
         for source in wanted.values():
-            if source.name not in _addresses:
-                missing.append(source)
-            elif _texts[source.name] != source.text:
+            unit = _units.get(source.name)
+            if unit is None:
+                continue
+            if unit.texts[source.name] != source.text:
                 raise ValueError(f"a different kernel named {source.name} was compiled before")
-        _count(memory_hits=len(wanted) - len(missing))
+            found[source.name] = unit
+        _count(memory_hits=len(found))
+        missing = [source for source in wanted.values() if source.name not in found]
         if missing:
             start = time.perf_counter()
-            _load_or_compile(missing)
+            target.free_unused()
+            found.update(_load_or_compile(missing))
             _count(seconds=time.perf_counter() - start)
-        return {name: _addresses[name] for name in wanted}
+        for unit in found.values():
+            if _recent.find(unit) is None:
+                _recent.keep(unit, unit)
+        return Addresses({name: found[name] for name in wanted})
 
 
-def _load_or_compile(missing: Sequence[KernelSource]) -> None:
+def _load_or_compile(missing: Sequence[KernelSource]) -> dict[str, Unit]:
     disk = cache.from_environment()
-    remaining = []
+    found: dict[str, Unit] = {}
     for source in missing:
-        if disk is not None and source.name not in _addresses:
+        if disk is not None and source.name not in found:
             stored = disk.load(environment(), source.name, source.text)
             if stored is not None:
-                _register(stored)
+                unit = _loaded(stored)
+                found.update((s.name, unit) for s in missing if stored.kernels.get(s.name) == s.text)
                 _count(units_loaded=1)
-        if source.name in _addresses and _texts[source.name] == source.text:
-            _count(loaded=1)
-        else:
-            remaining.append(source)
+    remaining = [source for source in missing if source.name not in found]
+    _count(loaded=len(found))
     if remaining:
-        unit = _compile(remaining)
-        _register(unit)
+        stored = _compile(remaining)
+        found.update(dict.fromkeys((source.name for source in remaining), _loaded(stored)))
         _count(compiled=len(remaining), units_compiled=1)
         if disk is not None:
-            disk.store(environment(), unit)
+            disk.store(environment(), stored)
     for source in missing:
-        _sources[source.name] = source
+        found[source.name].sources[source.name] = source
+    return found
 
 
-def _register(unit: cache.StoredUnit) -> None:
-    for name, address in target.load_objects(unit.objects, unit.kernels).items():
-        if name not in _addresses:  # a unit on disk may repeat a kernel that another unit brought
-            _addresses[name] = address
-            _texts[name] = unit.kernels[name]
+def _loaded(stored: cache.StoredUnit) -> Unit:
+    unit = Unit(target.MachineCode(stored.objects, stored.kernels), stored.kernels)
+    for name in stored.kernels:
+        _units.setdefault(name, unit)  # a unit on disk may repeat a kernel that another unit brought
+    return unit
 
 
 def _new_module() -> ir.Module:
@@ -187,25 +221,27 @@ def compile_module(text: str, exports: Sequence[str]) -> dict[str, int]:
     """
     with _lock:
         texts = dict.fromkeys(exports, text)
-        if any(_texts.get(name) != text for name in exports):
+        unit = _units.get(exports[0])
+        if unit is None or unit.texts != texts:
             disk = cache.from_environment()
             stored = disk.load(environment(), exports[0], text) if disk is not None else None
             if stored is None or set(stored.kernels) != set(exports):
                 stored = cache.StoredUnit(texts, (target.compile_object(text),))
                 if disk is not None:
                     disk.store(environment(), stored)
-            _register(stored)
-        return {name: _addresses[name] for name in exports}
+            unit = _loaded(stored)
+            _forever.append(unit)
+        return {name: unit.address(name) for name in exports}
 
 
 def kernel_text(name: str) -> str:
-    """The canonical text of a kernel that this process has compiled or loaded; ``KeyError`` if it has not."""
-    return _texts[name]
+    """The canonical text of a kernel that this process has at hand; ``KeyError`` for others."""
+    return _units[name].texts[name]
 
 
 def _emit_alone(name: str) -> str:
     module = _new_module()
-    _emit_into(module, _sources[name])
+    _emit_into(module, _units[name].sources[name])
     return str(module)
 
 

@@ -20,6 +20,7 @@ from volta.core import dtypes
 from volta.core.array import Array, ArrayLike
 from volta.core.errors import ConcretizationTypeError, DTypeError, ShapeError
 from volta.core.interp import Tracer
+from volta.core.recent import Recent
 from volta.core.source import at_user_line
 from volta.numpy.promotion import as_value, broadcast_array, broadcast_shapes_of, convert
 from volta.ops import lax
@@ -189,7 +190,7 @@ def _static_key(index: Any) -> Any:
     return tuple(key)
 
 
-_plans: dict[Any, Plan] = {}
+_plans: Recent[Any, Plan] = Recent(2048)
 
 
 def parse(shape: tuple[int, ...], index: Any, open_bounds: bool = False) -> Plan:
@@ -202,10 +203,9 @@ def parse(shape: tuple[int, ...], index: Any, open_bounds: bool = False) -> Plan
         return _parse(shape, index, open_bounds)
     plan = _plans.get((shape, key, open_bounds))
     if plan is None:
-        plan = _parse(shape, index, open_bounds)
-        if len(_plans) > 4096:
-            _plans.clear()
-        _plans[shape, key, open_bounds] = plan
+        plan = _plans.find((shape, key, open_bounds))
+    if plan is None:
+        plan = _plans.keep((shape, key, open_bounds), _parse(shape, index, open_bounds))
     return plan
 
 

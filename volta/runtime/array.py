@@ -11,6 +11,7 @@ from volta.core import dtypes
 from volta.core.array import Array
 from volta.core.avals import ShapedArray
 from volta.core.errors import DonatedBufferError, DTypeError
+from volta.core.recent import Recent
 from volta.core.source import at_user_line
 from volta.runtime.memory import Buffer, as_numpy, default_pool
 
@@ -251,12 +252,12 @@ def _unpickle(x: np.ndarray, dtype: str, weak_type: bool) -> ConcreteArray:
     return ConcreteArray.from_numpy(x.view(dtypes.bfloat16) if dtype == "bfloat16" else x, weak_type)
 
 
-_interned: dict[ShapedArray, ShapedArray] = {}
+_interned: Recent[ShapedArray, ShapedArray] = Recent(4096)
 
 
 def intern_aval(aval: ShapedArray) -> ShapedArray:
-    """One object per distinct aval, so that cache keys mostly compare by identity."""
-    return _interned.setdefault(aval, aval)
+    """One object per distinct aval, as long as it is in use, so that cache keys mostly compare by identity."""
+    return _interned.get(aval) or _interned.find(aval) or _interned.keep(aval, aval)
 
 
 def plain(x: Any) -> np.ndarray:

@@ -9,12 +9,12 @@ import numpy as np
 
 from volta.core.interp import Trace, Tracer, get_aval
 from volta.core.ir import ClosedJaxpr, Eqn, Jaxpr, Var
+from volta.core.recent import Recent
 from volta.runtime import gateway
 from volta.runtime.array import ConcreteArray, as_array
 from volta.runtime.context import current_context
 
-_executables: dict[Any, gateway.Executable] = {}
-_KEPT = 8192
+_executables: Recent[Any, gateway.Executable] = Recent(2048)
 
 
 class EvalTrace(Trace):
@@ -28,15 +28,14 @@ class EvalTrace(Trace):
         key = (primitive, tuple(params.items()), tuple([a.aval for a in arrays]), current_context())
         executable = _executables.get(key)
         if executable is None:
-            executable = _executables[key] = _compile(primitive, [get_aval(a) for a in arrays], params)
-            if len(_executables) > _KEPT:  # a program made anew at each call is a new key each time
-                del _executables[next(iter(_executables))]
+            executable = _executables.find(key)
+        if executable is None:
+            executable = _executables.keep(key, _compile(primitive, [get_aval(a) for a in arrays], params))
         out = executable(arrays)
         return out if primitive.multiple_results else out[0]
 
 
-_scalars: dict[tuple[Any, Any], ConcreteArray] = {}
-_SCALARS = 4096
+_scalars: Recent[tuple[Any, Any], ConcreteArray] = Recent(2048)
 
 
 def _operand(x: Any) -> ConcreteArray:
@@ -46,10 +45,8 @@ def _operand(x: Any) -> ConcreteArray:
     key = (type(x), x.tobytes() if isinstance(x, np.generic) else repr(x))
     found = _scalars.get(key)
     if found is None:
-        if len(_scalars) >= _SCALARS:
-            _scalars.clear()
-        found = _scalars[key] = as_array(x)
-    return found
+        found = _scalars.find(key)
+    return _scalars.keep(key, as_array(x)) if found is None else found
 
 
 def _compile(primitive: Any, avals: list[Any], params: dict[str, Any]) -> gateway.Executable:

@@ -63,7 +63,7 @@ def _param(value: Any, objects: list[Any]) -> str:
 class PlanCache:
     """Least recently used executables, bounded by count. A hit compares the whole key, not a hash of it."""
 
-    def __init__(self, capacity: int = 4096) -> None:
+    def __init__(self, capacity: int = 2048) -> None:
         self.capacity = capacity
         self.hits = self.misses = 0
         self._entries: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
