@@ -196,7 +196,9 @@ class FakeDriver(FakeStreams):
     ) -> int:
         module = ctypes.c_int64()
         self.objects[state].append(ctypes.create_string_buffer(ctypes.string_at(image, size)))
-        return self.cuModuleLoadDataEx(ctypes.addressof(module), image, 2, 0, self.objects[state][0])
+        status = self.cuModuleLoadDataEx(ctypes.addressof(module), image, 2, 0, self.objects[state][0])
+        self.objects.pop(module.value, None)
+        return status
 
     def cuLinkComplete(self, state: int, out: int, size: int) -> int:
         code = self.objects[state][1]

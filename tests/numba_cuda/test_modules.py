@@ -112,3 +112,20 @@ def test_a_launcher_keeps_its_code_alive():
     del launch
     gc.collect()
     assert code() is None
+
+
+def test_code_of_programs_that_are_gone_is_unloaded(fake, monkeypatch):
+    """New constants without end: as much is loaded as there are programs to run it."""
+    device = devices.gpu("cuda:0")
+    monkeypatch.setattr(device.recent, "generation", 2)
+    monkeypatch.setattr(gateway.PLAN_CACHE, "capacity", 2)
+    x = volta.device_put(np.linspace(0.5, 1, 8, dtype=np.float32), "cuda")
+    loaded = []
+    for n in range(12):
+        f = volta.jit(lambda x, c=1.5 + n / 7: x**c)
+        f(x)
+        del f
+        gc.collect()
+        modules.unload_unused(device)
+        loaded.append(sum(isinstance(made, set) for made in fake.objects.values()))
+    assert loaded[-1] == len(device.units) <= 6 and max(loaded) <= 6, loaded

@@ -6,14 +6,17 @@ import ctypes
 import functools
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
+from weakref import WeakValueDictionary
 
 import attrs
 
 from volta.core.errors import DeviceError, DeviceLostError
+from volta.core.recent import Recent
 from volta.numba_cuda.device import cuda_api, staging
 from volta.numba_cuda.device.pool import Pool
 from volta.numba_cuda.device.streams import Event, Stream, thread
@@ -135,9 +138,10 @@ class Device:
                 f"{self.name}, {self.info.name}, has compute capability {have}; Volta needs {need} or newer"
             )
         self.context = runtime.number(self.api.cuDevicePrimaryCtxRetain, self.handle, kind=ctypes.c_void_p)
-        self.functions: dict[str, int] = {}  # loaded kernels, by symbol
+        self.units: WeakValueDictionary[str, Any] = WeakValueDictionary()  # loaded code, by a kernel's symbol
+        self.recent: Recent[Any, Any] = Recent(256)  # units to keep although no plan may need them
+        self.unused: deque[Any] = deque()  # modules to unload: nobody needs their kernels any more
         self.numbers: dict[Any, Any] = {}  # scalars on the device, by their bytes
-        self.modules: list[object] = []  # what they were loaded from
         self.graphs: list[None] = []  # one entry for each of few kernels
         self._events: list[int] = []
         self._idle: list[Stream] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import attrs
@@ -37,7 +37,29 @@ class CompileStats:
 stats = CompileStats()
 
 _lock = threading.RLock()
-_texts: dict[str, str] = {}
+
+
+@attrs.frozen(eq=False, weakref_slot=True)
+class Unit:
+    """Kernels that were loaded together: their texts and functions. The code is unloaded some time after the last
+    reference is gone: by the next compilation, as a destructor may run anywhere."""
+
+    module: Module
+    texts: Mapping[str, str]
+    functions: dict[str, int]
+
+    def __del__(self) -> None:
+        self.module.device.unused.append(self.module)
+
+
+class Functions(dict[str, int]):
+    """Loaded kernels by symbol, good as long as this is held."""
+
+    __slots__ = ("_units",)
+
+    def __init__(self, found: Mapping[str, Unit]) -> None:
+        super().__init__((name, unit.functions[name]) for name, unit in found.items())
+        self._units = tuple(dict.fromkeys(found.values()))
 
 
 def capability_of(device: Device) -> str:
@@ -45,8 +67,10 @@ def capability_of(device: Device) -> str:
     return ptx.best_for(*device.info.capability, device.info.shared, device.runtime.version)
 
 
-def functions_of(device: Device, sources: Iterable[KernelSource]) -> dict[str, int]:
+def functions_of(device: Device, sources: Iterable[KernelSource]) -> Functions:
     """Loaded kernels by symbol; what neither the device nor the disk cache has is compiled.
+
+    What is returned must be held as long as they may run.
 
     Raises:
         ValueError: one symbol stands for two kernels.
@@ -54,13 +78,30 @@ def functions_of(device: Device, sources: Iterable[KernelSource]) -> dict[str, i
     """
     wanted = {s.name: s for s in sources}
     with _lock:
+        found: dict[str, Unit] = {}
         for s in wanted.values():
-            if _texts.setdefault(s.name, s.text) != s.text:
+            unit = device.units.get(s.name)
+            if unit is None:
+                continue
+            if unit.texts[s.name] != s.text:
                 raise ValueError(f"two different kernels are both named {s.name}")
-        missing = [s for s in wanted.values() if s.name not in device.functions]
+            found[s.name] = unit
+        missing = [s for s in wanted.values() if s.name not in found]
         if missing:
-            _load_or_compile(device, missing)
-        return {name: device.functions[name] for name in wanted}
+            unload_unused(device)
+            found.update(_load_or_compile(device, missing))
+        for unit in found.values():
+            if device.recent.find(unit) is None:
+                device.recent.keep(unit, unit)
+        return Functions({name: found[name] for name in wanted})
+
+
+def unload_unused(device: Device) -> None:
+    """Unload the code that nobody needs any more, after all work in which it may be."""
+    if device.unused:
+        device.main.synchronize()  # plans that end wait for other streams: see `Executable`
+    while device.unused:
+        device.unused.popleft().unload()
 
 
 def environment(device: Device) -> str:
@@ -71,30 +112,31 @@ def environment(device: Device) -> str:
     return json.dumps(facts, sort_keys=True)
 
 
-def _load_or_compile(device: Device, missing: Sequence[KernelSource]) -> None:
+def _load_or_compile(device: Device, missing: Sequence[KernelSource]) -> dict[str, Unit]:
     disk, key = disk_cache(), environment(device)
+    found: dict[str, Unit] = {}
     for s in missing:
-        if disk is not None and s.name not in device.functions:
-            stored = disk.load(key, s.name, s.text)
-            if stored is not None:
-                _register(device, stored)
-    remaining = [s for s in missing if s.name not in device.functions]
-    stats.loaded += len(missing) - len(remaining)
+        stored = disk.load(key, s.name, s.text) if disk is not None and s.name not in found else None
+        if stored is not None:
+            unit = _loaded(device, stored)
+            found.update((x.name, unit) for x in missing if stored.kernels.get(x.name) == x.text)
+    remaining = [s for s in missing if s.name not in found]
+    stats.loaded += len(found)
     stats.compiled += len(remaining)
-    for unit in _compile(device, remaining):
-        _register(device, unit)
+    for stored in _compile(device, remaining):
+        found.update(dict.fromkeys(stored.kernels, _loaded(device, stored)))
         if disk is not None:
-            disk.store(key, unit)
+            disk.store(key, stored)
+    return found
 
 
-def _register(device: Device, unit: cache.StoredUnit) -> None:
-    (code,) = unit.objects
+def _loaded(device: Device, stored: cache.StoredUnit) -> Unit:
+    (code,) = stored.objects
     module = Module(device, code)
-    device.modules.append(module)
-    for name, text in unit.kernels.items():
-        if name not in device.functions:  # a unit on disk may repeat a kernel that another unit brought
-            device.functions[name] = module.function(name)
-            _texts.setdefault(name, text)
+    unit = Unit(module, stored.kernels, {name: module.function(name) for name in stored.kernels})
+    for name in stored.kernels:
+        device.units.setdefault(name, unit)  # a unit on disk may repeat a kernel that another unit brought
+    return unit
 
 
 def _compile(device: Device, sources: Sequence[KernelSource]) -> Iterator[cache.StoredUnit]:
