@@ -1,5 +1,6 @@
 """What is saved comes back, as the same bytes each time; like=; what cannot be saved; atomic replacement."""
 
+import inspect
 import math
 import os
 import re
@@ -276,6 +277,19 @@ def test_like_that_does_not_fit(path, like, words):
 # -- what cannot be saved ----------------------------------------------------------------------------------------------
 
 
+def nested(depth):
+    tree = np.ones(2, "f4")
+    for _ in range(depth):
+        tree = [tree]
+    return tree
+
+
+def endless():
+    tree = {}
+    tree["again"] = [tree]
+    return tree
+
+
 @pytest.mark.parametrize(
     "tree, error, words",
     [
@@ -286,13 +300,46 @@ def test_like_that_does_not_fit(path, like, words):
         ({"\ud800": np.ones(1)}, TreeError, "Unicode"),
         ({"c": np.ones(1, complex)}, DTypeError, "at 'c'"),
         ({"s": np.array(["text"])}, DTypeError, "at 's'"),
+        ({"m": np.ma.masked_array([1.0, 2.0], [0, 1])}, DTypeError, "at 'm': a masked array"),
+        ({"n": [10**5000]}, TreeError, "at 'n.0': an int of more than 4000 digits"),
+        ({"n": {10**5000: 1}}, TreeError, "at 'n': an int of more than 4000 digits"),
+        (nested(257), TreeError, "more than 256 levels deep"),
+        (nested(100_000), TreeError, "more than 256 levels deep"),
+        (endless(), TreeError, "or contains itself"),
     ],
+    ids=lambda x: x if isinstance(x, str) else "",
 )
 def test_what_cannot_be_saved(path, tree, error, words):
     path.write_bytes(b"old")
     with pytest.raises(error, match=words):
         io.save(path, tree)
     assert path.read_bytes() == b"old" and os.listdir(path.parent) == [path.name]
+
+
+def test_deep_trees(path):
+    """The deepest tree that can be saved is loaded, also by a caller far down the stack, or is refused by name."""
+    tree = nested(256)
+    io.save(path, tree)
+
+    def deeper(levels):
+        return io.load(path) if not levels else deeper(levels - 1)
+
+    for levels in (0, 300):
+        loaded = deeper(levels)
+        for _ in range(256):
+            (loaded,) = loaded
+        assert loaded.tolist() == [1, 1]
+    near = sys.getrecursionlimit() - len(inspect.stack()) - 60
+    with pytest.raises(TreeError, match="Python's stack"):
+        deeper(near)
+    with pytest.raises(TreeError, match="Python's stack"):
+        (save := lambda n: io.save(path, tree) if not n else save(n - 1))(near)
+
+
+def test_large_ints(path):
+    for n in (10**4000 - 1, -(10**4000) + 1, 2**63, -(2**63)):
+        io.save(path, {n: n})
+        assert io.load(path) == {n: n}
 
 
 def test_bad_metadata(path):
@@ -303,46 +350,3 @@ def test_bad_metadata(path):
     ):
         with pytest.raises(ValueError, match=words):
             io.save(path, {}, metadata)
-
-
-# -- atomic replacement ------------------------------------------------------------------------------------------------
-
-
-def test_a_failed_write_leaves_the_old_file(path, monkeypatch):
-    io.save(path, {"w": vnp.ones(2)})
-    old = path.read_bytes()
-    for name in ("fsync", "replace"):
-        with monkeypatch.context() as patch:
-            patch.setattr(files.os, name, lambda *args: (_ for _ in ()).throw(OSError("disk full")))
-            with pytest.raises(OSError, match="disk full"):
-                io.save(path, {"w": vnp.zeros(3)})
-        assert path.read_bytes() == old
-        assert os.listdir(path.parent) == [path.name]
-
-
-def test_data_reach_the_disk_before_the_name_does(path, monkeypatch):
-    calls = []
-    sync, replace = os.fsync, os.replace
-    monkeypatch.setattr(files.os, "fsync", lambda fd: (calls.append("fsync"), sync(fd)))
-    monkeypatch.setattr(files.os, "replace", lambda a, b: (calls.append("replace"), replace(a, b)))
-    io.save(path, {})
-    assert calls == ["fsync", "replace", "fsync"]
-
-
-def test_permissions_and_links(tmp_path):
-    plain, model, link = tmp_path / "plain", tmp_path / "model", tmp_path / "link"
-    plain.write_bytes(b"")
-    io.save(model, {})
-    assert model.stat().st_mode == plain.stat().st_mode
-    model.chmod(0o600)
-    link.symlink_to(model)
-    io.save(link, {"n": 1})
-    assert link.is_symlink() and io.load(model) == {"n": 1}
-    assert model.stat().st_mode & 0o777 == 0o600
-
-
-def test_missing_folder_and_file(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        io.save(tmp_path / "no" / "model", {})
-    with pytest.raises(FileNotFoundError):
-        io.load(tmp_path / "model")

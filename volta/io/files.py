@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-import secrets
-import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, BinaryIO
 
 import attrs
 import numpy as np
 
 from volta.core.avals import ShapedArray
-from volta.core.errors import FormatError
+from volta.core.errors import FormatError, TreeError
+from volta.core.replacing import replacing, sweep
 from volta.io import format as fmt
+from volta.io import header as head
 from volta.io import structure
 from volta.runtime.array import ConcreteArray
 
@@ -41,7 +41,10 @@ def save(path: Path, tree: PyTree, metadata: Mapping[str, str] | None = None) ->
     """Write a pytree of arrays (and Python numbers and texts) to a file, in model format v1.
 
     The same tree gives the same bytes. The file appears all at once: it is written beside its place, flushed to the
-    disk and renamed, so a crash leaves either the old file or the new one. Other programs read it as safetensors.
+    disk and renamed, so a crash leaves either the old file or the new one. What a process that was killed has left
+    beside it, the next ``save`` into the folder removes. A file that is replaced hands on its mode and, where the
+    system allows it, owner and group. Arrays that somebody writes to meanwhile are saved with what each element held at
+    some moment, and the file is sound. Other programs read it as safetensors.
 
     Args:
         path: where to; an existing file is replaced.
@@ -49,9 +52,12 @@ def save(path: Path, tree: PyTree, metadata: Mapping[str, str] | None = None) ->
         metadata: texts to keep in the file, such as ``{"vocabulary": "bytes"}``.
 
     Raises:
-        TreeError: for a leaf or a key that cannot be saved.
-        ValueError: for metadata that is not text to text.
-        OSError: when the file cannot be written; the old one is then untouched.
+        TreeError: for a leaf or a key that cannot be saved, and a tree of more than 256 levels.
+        DTypeError: for arrays of other dtypes than Volta's, and masked ones.
+        ValueError: for metadata that is not text to text, and for a header of more than 100 MB: so many leaves.
+        OSError: when the file cannot be written. The old one is then untouched, but for one case, and the message names
+            it: the new file is in place, but the folder could not be flushed to the disk, so a crash of the machine may
+            bring the old one back.
 
     >>> import os, tempfile
     >>> import volta.numpy as vnp
@@ -61,14 +67,19 @@ def save(path: Path, tree: PyTree, metadata: Mapping[str, str] | None = None) ->
     >>> io.load(path)["w"].shape
     (2, 3)
     """
-    stored, arrays = structure.describe(tree)
-    _write(os.fspath(path), fmt.encode(arrays, stored, dict(metadata or {})))
+    with _enough_stack():
+        stored, arrays = structure.describe(tree)
+    place = os.path.realpath(os.fsdecode(path))  # through a symbolic link, replace what it points at
+    sweep(os.path.dirname(place))
+    with replacing(place, durable=True) as file:
+        fmt.write(file, arrays, stored, dict(metadata or {}))
 
 
 def load(path: Path, like: PyTree = None) -> PyTree:
     """Read a file that :func:`save` wrote, or any safetensors file (as a dict of its names).
 
-    The whole file is checked before anything is returned, and nothing but the result is changed.
+    The whole file is checked before anything is returned, and nothing but the result is changed. No code is run that a
+    file names: a namedtuple becomes one of its class if that is imported, by its fields alone.
 
     Args:
         path: the file.
@@ -80,25 +91,26 @@ def load(path: Path, like: PyTree = None) -> PyTree:
 
     Raises:
         FormatError: when the file is truncated, corrupt, of a newer format, or does not fit ``like``.
-        TreeError: when a node's class is not at hand and there is no ``like``.
+        TreeError: when a node's class is not at hand and there is no ``like``, or too little of Python's stack is left.
         OSError: when the file cannot be read.
     """
-    with _naming(path):
-        raw = np.fromfile(path, np.uint8)
-        contents = memoryview(raw)  # type: ignore[arg-type]  # an array is a buffer
-        length = fmt.header_length(bytes(contents[:8]), len(contents))
-        raw_header, data = bytes(contents[8 : 8 + length]), contents[8 + length :]
-        header = fmt.decode_header(raw_header, len(data))
+    with _naming(path), _enough_stack(), open(path, "rb") as file:
+        header, raw_header, size = _read_header(file)
+        raw = np.empty(size, np.uint8)
+        data = memoryview(raw)  # type: ignore[arg-type]  # an array is a buffer
+        if file.readinto(data) < size:
+            raise FormatError("truncated: the file became shorter while it was read")
         fmt.check(header, raw_header, data)
         views = {name: fmt.view(entry, data, name) for name, entry in header.entries.items()}
         arrays = {name: ConcreteArray.from_numpy(x) for name, x in views.items()}
-        if header.format is None:  # another program's file has no structure: it is a dict of its names
-            leaves = {name: ["array", name] for name in sorted(arrays)}
-            stored = ["dict", list(leaves.items())]
+        stored: structure.Node
+        if header.structure is None:  # another program's file: it is a dict of its names
+            stored = "dict", [(name, ("array", name)) for name in sorted(arrays)]
+            leaves = dict(stored[1])
         else:
-            stored = header.structure
+            stored = structure.parse(header.structure)
             leaves = structure.leaves_by_name(stored)
-        named = [node[1] for node in leaves.values() if node[0] in ("array", "weak array")]
+        named = [node[1] for node in leaves.values() if node is not None and node[0].endswith("array")]
         if sorted(named) != sorted(arrays):
             raise FormatError("corrupt: the pytree and the table of arrays name different arrays")
         if like is None:
@@ -120,11 +132,17 @@ def load_metadata(path: Path) -> FileInfo:
         FormatError: when the header is truncated, corrupt or of a newer format.
     """
     with _naming(path), open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        length = fmt.header_length(file.read(8), size)
-        header = fmt.decode_header(file.read(length), size - 8 - length)
+        header, _, _ = _read_header(file)
     arrays = {name: ShapedArray(entry.shape, entry.dtype) for name, entry in header.entries.items()}
     return FileInfo(header.format, header.contract, header.writer, header.user, arrays)
+
+
+def _read_header(file: BinaryIO) -> tuple[head.Header, bytes, int]:
+    """The header of a file, as values and as bytes, and the number of bytes behind it."""
+    size = os.fstat(file.fileno()).st_size
+    length = head.header_length(file.read(8), size)
+    raw = file.read(length)
+    return head.decode_header(raw, size - 8 - length), raw, size - 8 - length
 
 
 def _as_weak(x: ConcreteArray) -> ConcreteArray:
@@ -140,26 +158,12 @@ def _naming(path: Path) -> Iterator[None]:
         raise FormatError(f"{os.fspath(path)}: {error}") from None
 
 
-def _write(path: str, parts: Iterable[bytes | memoryview]) -> None:
-    """Temporary file in the same folder, fsync, rename, fsync of the folder."""
-    path = os.path.realpath(path)  # through a symbolic link, replace what it points at
-    folder = os.path.dirname(path)
-    temporary = os.path.join(folder, f".volta-{secrets.token_hex(8)}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+@contextmanager
+def _enough_stack() -> Iterator[None]:
     try:
-        with open(descriptor, "wb") as file:
-            for part in parts:
-                file.write(part)
-            file.flush()
-            if os.path.exists(path):
-                os.fchmod(file.fileno(), stat.S_IMODE(os.stat(path).st_mode))
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        yield
+    except RecursionError:
+        raise TreeError(
+            "the tree is nested deeper than the rest of Python's stack allows here: call from a shallower place, or "
+            "raise sys.setrecursionlimit"
+        ) from None

@@ -8,8 +8,11 @@ was registered) needs a tree of its kind as ``like``.
 
 from __future__ import annotations
 
+import re
 import sys
+import types
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,10 +21,20 @@ import optree
 from volta.core import dtypes, pytrees
 from volta.core.array import Array
 from volta.core.errors import DTypeError, FormatError, TreeError
+from volta.io.reading import Reader
+from volta.runtime.array import plain
 
 PyTree = Any
+Node = tuple[str, Any] | None
+
+MAX_DEPTH = 256
+"""Levels of a tree: more would need more of Python's stack than a caller may have left."""
+
 _SCALARS = (bool, int, float, str)
 _ROOT = "value"  # the name of a tree that is one array
+_MAX_DIGITS = 4000  # Python turns 4,300 into text and back, unless it is told otherwise
+_TOO_LARGE = 10**_MAX_DIGITS
+_INT = re.compile(r"-?[0-9]+")
 
 
 def _escape(part: Any) -> str:
@@ -52,7 +65,8 @@ def _children(tree: PyTree, path: tuple[Any, ...]) -> tuple[str, list[tuple[Any,
     if kind in (dict, OrderedDict):
         for key in tree:
             if type(key) not in (str, int):
-                raise TreeError(f"{_where(path)}: dict keys must be str or int to be saved, not {key!r}")
+                raise TreeError(f"{_where(path)}: dict keys must be str or int to be saved, not {key!r:.80}")
+            _check_digits(key, path)
         keys = sorted(tree, key=_key_order) if kind is dict else list(tree)
         return ("dict" if kind is dict else "ordered"), [(key, tree[key]) for key in keys]
     if kind in (list, tuple):
@@ -65,14 +79,19 @@ def _children(tree: PyTree, path: tuple[Any, ...]) -> tuple[str, list[tuple[Any,
         one = optree.tree_flatten_one_level(tree, namespace=pytrees.NAMESPACE)
     except ValueError:
         return None
-    return "node " + _class_name(kind), list(zip(one.entries, one.children, strict=True))
+    parts = list(map(str, one.entries))
+    if len(set(parts)) < len(parts):
+        raise TreeError(f"{_where(path)}: a {kind.__name__} has two children of one name")
+    return "node " + _class_name(kind), list(zip(parts, one.children, strict=True))
 
 
 def describe(tree: PyTree) -> tuple[Any, dict[str, np.ndarray]]:
     """The structure of ``tree`` as JSON values, and its arrays by name.
 
     Raises:
-        TreeError: for a leaf that is neither an array nor a Python number, bool or text, and for keys that collide.
+        TreeError: for a leaf that is neither an array nor a Python number, bool or text, for keys that collide, and for
+            a tree that is nested deeper than `MAX_DEPTH`, or contains itself.
+        DTypeError: for an array that Volta's dtypes do not cover, and for a masked one.
     """
     arrays: dict[str, np.ndarray] = {}
     names: set[str] = set()
@@ -82,15 +101,19 @@ def describe(tree: PyTree) -> tuple[Any, dict[str, np.ndarray]]:
             return None
         inner = _children(node, path)
         if inner is not None:
+            if len(path) == MAX_DEPTH:
+                raise TreeError(f"the tree is nested more than {MAX_DEPTH} levels deep, or contains itself")
             kind, children = inner
-            if kind.startswith("node "):
-                children = [(str(part), child) for part, child in children]
-            return [kind, [[part, walk(child, (*path, part))] for part, child in children]]
+            stored: list[Any] = []
+            for part, child in children:
+                stored.append([part, walk(child, (*path, part))])
+            return [kind, stored]
         name = _join(path)
         if name in names:
             raise TreeError(f"two leaves would have the name {name!r}; rename a key")
         names.add(name)
         if type(node) in _SCALARS:
+            _check_digits(node, path)
             return ["float", node.hex()] if type(node) is float else ["scalar", node]
         if not isinstance(node, (Array, np.ndarray, np.generic)):
             raise TreeError(f"{_where(path)}: cannot save a {type(node).__name__}; arrays, numbers and texts can be")
@@ -98,9 +121,9 @@ def describe(tree: PyTree) -> tuple[Any, dict[str, np.ndarray]]:
             name.encode()
         except UnicodeEncodeError:
             raise TreeError(f"{name!r} is not valid Unicode text; rename the key") from None
-        x = np.asarray(node)
         try:
-            arrays[name] = x.astype(dtypes.canonicalize(x.dtype.newbyteorder("=")), copy=False)
+            x = plain(node)
+            arrays[name] = x.astype(dtypes.canonicalize(x.dtype), copy=False).view()  # its shape is our own
         except DTypeError as error:
             raise DTypeError(f"{_where(path)}: {error}") from None
         return ["weak array" if isinstance(node, Array) and node.weak_type else "array", name]
@@ -108,47 +131,97 @@ def describe(tree: PyTree) -> tuple[Any, dict[str, np.ndarray]]:
     return walk(tree, ()), arrays
 
 
-def leaves_by_name(structure: Any) -> dict[str, Any]:
-    """The leaf nodes of a stored structure by name. Raises FormatError for JSON that is no structure."""
-    found: dict[str, Any] = {}
+def _check_digits(number: Any, path: tuple[Any, ...]) -> None:
+    if type(number) is int and abs(number) >= _TOO_LARGE:
+        raise TreeError(f"{_where(path)}: an int of more than {_MAX_DIGITS} digits cannot be saved")
 
-    def walk(node: Any, path: tuple[Any, ...]) -> None:
+
+def parse(text: str) -> Node:
+    """A stored structure as nodes: None, or (kind, value), where a container's value is (part of the path, node) pairs.
+
+    Raises:
+        FormatError: for text that is no structure.
+    """
+    reader = Reader(text, "corrupt: the pytree's structure is none")
+    node = _parse_node(reader, 0)
+    reader.end()
+    return node
+
+
+def _parse_node(reader: Reader, depth: int) -> Node:
+    if reader.word("null"):
+        return None
+    begin = reader.at
+    reader.expect("[")
+    kind = sys.intern(reader.string())
+    reader.expect(",")
+    if kind in ("array", "weak array", "float", "scalar"):
+        value = _parse_scalar(reader) if kind == "scalar" else reader.string()
+        reader.expect("]")
+        return kind, value
+    if kind not in ("dict", "ordered", "list", "tuple") and not kind.startswith(("namedtuple ", "node ")):
+        raise FormatError(f"corrupt: {reader.text[begin : begin + 60]} is no node of a pytree")
+    if depth == MAX_DEPTH:
+        raise FormatError(f"corrupt: the pytree is nested more than {MAX_DEPTH} levels deep")
+    children: dict[Any, Node] = {}
+    for _ in reader.each("[", "]"):
+        reader.expect("[")
+        part = reader.string() if reader.next() == '"' else _parse_int(reader)
+        reader.expect(",")
+        if part in children:
+            raise FormatError(f"corrupt: {part!r:.80} occurs twice in a {kind:.80}")
+        children[part] = _parse_node(reader, depth + 1)
+        reader.expect("]")
+    reader.expect("]")
+    if kind in ("list", "tuple") and list(children) != list(range(len(children))):
+        raise FormatError(f"corrupt: a {kind} whose items are not counted from 0")
+    return kind, list(children.items())
+
+
+def _parse_scalar(reader: Reader) -> bool | int | str:
+    if reader.next() == '"':
+        return reader.string()
+    if reader.word("true"):
+        return True
+    return False if reader.word("false") else _parse_int(reader)
+
+
+def _parse_int(reader: Reader) -> int:
+    reader.next()
+    found = _INT.match(reader.text, reader.at)
+    if found is None:
+        raise reader.fail("no integer")
+    reader.at = found.end()
+    try:
+        return int(found[0])
+    except ValueError as error:  # this process takes fewer digits than others
+        raise reader.fail(str(error)) from None
+
+
+def leaves_by_name(structure: Node) -> dict[str, Node]:
+    """The leaves of a stored structure by name. Raises FormatError where names are not those of the places."""
+    found: dict[str, Node] = {}
+
+    def walk(node: Node, path: tuple[str, ...]) -> None:
         if node is None:
             return
-        kind, value = _node(node)
+        kind, value = node
         if isinstance(value, list):
             for part, child in value:
                 walk(child, (*path, str(part)))
-        else:
-            found[_join(path)] = node
+            return
+        name = _join(path)
+        if name in found or (kind.endswith("array") and value != name):
+            raise FormatError(f"corrupt: the pytree has another leaf than {name!r:.80} in its place")
+        found[name] = node
 
     walk(structure, ())
     return found
 
 
-def _node(node: Any) -> tuple[str, Any]:
-    """A stored node as (kind, value), checked."""
-    if not isinstance(node, list) or len(node) != 2 or not isinstance(node[0], str):
-        raise FormatError(f"corrupt: {str(node)[:60]} is no node of a pytree")
-    kind, value = node
-    if kind in ("array", "weak array"):
-        good = isinstance(value, str)
-    elif kind == "scalar":
-        good = type(value) in (bool, int, str)
-    elif kind == "float":
-        good = isinstance(value, str)
-    else:
-        good = isinstance(value, list) and all(
-            isinstance(pair, (list, tuple)) and len(pair) == 2 and type(pair[0]) in (str, int) for pair in value
-        )
-        good = good and (kind in ("dict", "ordered", "list", "tuple") or kind.startswith(("namedtuple ", "node ")))
-    if not good:
-        raise FormatError(f"corrupt: {str(node)[:60]} is no node of a pytree")
-    return kind, value
-
-
-def leaf(node: Any, arrays: dict[str, Any], weak: Any) -> Any:
+def leaf(node: Node, arrays: dict[str, Any], weak: Any) -> Any:
     """A stored leaf as a value; ``weak(x)`` marks an array as weakly typed."""
+    assert node is not None
     kind, value = node
     if kind == "scalar":
         return value
@@ -156,53 +229,63 @@ def leaf(node: Any, arrays: dict[str, Any], weak: Any) -> Any:
         try:
             return float.fromhex(value)
         except (ValueError, OverflowError):
-            raise FormatError(f"corrupt: {value!r} is no float") from None
-    if value not in arrays:
-        raise FormatError(f"corrupt: the pytree names an array {value!r} that the file does not have")
+            raise FormatError(f"corrupt: {value!r:.80} is no float") from None
     return weak(arrays[value]) if kind == "weak array" else arrays[value]
 
 
-def rebuild(structure: Any, arrays: dict[str, Any], weak: Any) -> PyTree:
+def rebuild(structure: Node, arrays: dict[str, Any], weak: Any) -> PyTree:
     """The tree that :func:`describe` was given.
 
     Raises:
-        FormatError: for JSON that is no structure.
         TreeError: for a node whose class is not at hand: pass ``like``.
     """
 
-    def walk(node: Any) -> PyTree:
+    def walk(node: Node) -> PyTree:
         if node is None:
             return None
-        kind, value = _node(node)
+        kind, value = node
         if not isinstance(value, list):
             return leaf(node, arrays, weak)
-        children = [(part, walk(child)) for part, child in value]
+        children = []
+        for part, child in value:
+            children.append((part, walk(child)))
         if kind == "dict":
             return dict(children)
         if kind == "ordered":
             return OrderedDict(children)
+        items = [child for _, child in children]
         if kind in ("list", "tuple"):
-            items = [child for _, child in children]
             return items if kind == "list" else tuple(items)
         kind, _, name = kind.partition(" ")
         if kind == "node":
             raise TreeError(
-                f"the file holds a {name}, which load cannot build by itself; pass a tree of its kind as like="
+                f"the file holds a {name:.80}, which load cannot build by itself; pass a tree of its kind as like="
             )
-        return _named_tuple(name, tuple(str(part) for part, _ in children))(*(child for _, child in children))
+        return tuple.__new__(_named_tuple(name, tuple(str(part) for part, _ in children)), items)
 
     return walk(structure)
 
 
-def _named_tuple(name: str, fields: tuple[str, ...]) -> Any:
+def _own(found: Any) -> Mapping[str, Any]:
+    """The names of a module or a class, without asking it."""
+    if issubclass(type(found), types.ModuleType):
+        return types.ModuleType.__getattribute__(found, "__dict__")
+    return type.__getattribute__(found, "__dict__") if issubclass(type(found), type) else {}
+
+
+def _named_tuple(name: str, fields: tuple[str, ...]) -> type[tuple]:
+    """A namedtuple class that is there already. Nothing is asked that could run code: a module's own ``__getattr__``
+    may import others, and a class may make its instances as it likes.
+    """
     module, _, qualname = name.partition(":")
     found: Any = sys.modules.get(module)
     for part in qualname.split("."):
-        found = getattr(found, part, None)
+        found = _own(found).get(part)
     if not (isinstance(found, type) and optree.is_namedtuple_class(found) and found._fields == fields):  # type: ignore[attr-defined]
         raise TreeError(
-            f"the file holds a namedtuple {name} with fields {', '.join(fields) or '(none)'}, which is not imported "
-            "here (load runs no code from a file); import its module first, or pass a tree of its kind as like="
+            f"the file holds a namedtuple {name:.80} with fields {', '.join(fields) or '(none)':.80}, which is not "
+            "imported here (load runs no code from a file); import its module first, or pass a tree of its kind as "
+            "like="
         )
     return found
 
@@ -236,14 +319,16 @@ def fill(like: PyTree, leaves: dict[str, Any], value_of: Any) -> PyTree:
         if inner is None:
             return None if node is None else values[_join(path)]
         kind, children = inner
-        built = [(part, build(child, (*path, str(part)))) for part, child in children]
+        built = []
+        for part, child in children:
+            built.append((part, build(child, (*path, str(part)))))
         if kind in ("dict", "ordered"):
             return type(node)(built)
         items = [value for _, value in built]
         if kind in ("list", "tuple"):
             return type(node)(items)
         if kind.startswith("namedtuple "):
-            return type(node)(*items)
+            return tuple.__new__(type(node), items)
         one = optree.tree_flatten_one_level(node, namespace=pytrees.NAMESPACE)
         return one.unflatten_func(one.metadata, items)
 
