@@ -10,7 +10,7 @@ import threading
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import volta.numpy as vnp
@@ -83,6 +83,7 @@ KEYS = st.one_of(
 TEXTS = st.one_of(KEYS, st.just("0" * 64))
 
 
+@example({}, {'x"volta.sha256': "0" * 64}, False)
 @given(st.dictionaries(KEYS, TEXTS, max_size=4), st.dictionaries(TEXTS, TEXTS, max_size=3), st.booleans())
 def test_what_is_saved_can_be_loaded(tmp_path_factory, tree, metadata, arrays):
     """Whatever keys and texts are called, and however they look like Volta's own."""
