@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from volta import errors, flatten_util, io, lax, nn, numpy, optim, random, scipy, tree, tree_util
 from volta.api.arguments import ShapeDtypeStruct, float0
-from volta.api.autodiff import grad, jvp, linearize, value_and_grad, vjp
+from volta.api.autodiff import grad, value_and_grad, vjp
 from volta.api.devices import (
     block_until_ready,
     default_backend,
@@ -24,6 +24,7 @@ from volta.api.devices import (
     process_count,
     process_index,
 )
+from volta.api.forward import jvp, linearize
 from volta.api.jacobian import hessian, jacfwd, jacrev
 from volta.api.jit import disable_jit, jit
 from volta.api.linear import fwd_and_bwd, linear_transpose

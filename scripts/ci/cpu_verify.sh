@@ -2,13 +2,13 @@
 # Milestone: the whole road on the CPU. Exits 0 only if every check passed.
 #   scripts/ci/cpu_verify.sh          what a pull request must pass
 #   scripts/ci/cpu_verify.sh --full   what runs at night: slow tests, JAX as an oracle, machine code for GPUs by NVIDIA's assembler,
-#                                     many hypothesis examples, the bits table, every float32 function over all 2^32 inputs
+#                                     a second type checker over a program of users', many hypothesis examples, the bits table, every float32 function over all 2^32 inputs
 #                                     against the digests that are kept
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 if [ "${1:-}" = --full ]; then
-    (. scripts/env.sh && need oracle,offline)
+    (. scripts/env.sh && need oracle,offline,types)
     VOLTA_HYPOTHESIS_PROFILE=nightly ./scripts/test --all </dev/null
     .venv/bin/python benchmarks/bits.py --must-be-zero volta
     .venv/bin/python scripts/ulp.py

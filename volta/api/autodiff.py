@@ -1,11 +1,11 @@
-"""Derivatives: ``grad`` and ``value_and_grad``, ``jvp``, ``vjp``, ``linearize``, Jacobians and Hessians."""
+"""Reverse derivatives: ``grad``, ``value_and_grad`` and ``vjp``."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 import attrs
 import numpy as np
@@ -22,6 +22,7 @@ from volta.api.arguments import (
     values_of,
 )
 from volta.core import dtypes, pytrees
+from volta.core.absent import explains_keywords
 from volta.core.avals import ShapedArray
 from volta.core.errors import DTypeError, IntegerGradError, NonScalarGradError, ShapeError, TreeError
 from volta.core.interp import get_aval
@@ -31,12 +32,16 @@ from volta.ops.base import instantiate
 from volta.ops.lax import convert_element_type
 from volta.ops.primitive import Zero
 from volta.trace import attention as _attention  # noqa: F401 (enters its rules)
-from volta.trace.jvp import has_tangent, jvp_flat
+from volta.trace.jvp import has_tangent
 from volta.trace.linearize import Linear, linearize_flat
 from volta.trace.transpose import backward_pass
 
+P = ParamSpec("P")
+R = TypeVar("R")
+A = TypeVar("A")
 
-def _flat_fun(
+
+def flat_fun(
     fun: Callable[..., Any], trees: Sequence[PyTreeDef], has_aux: bool, transform: str
 ) -> Callable[..., tuple[list[Any], tuple[PyTreeDef, Any]]]:
     """``fun`` over flat leaves: ``(output leaves, (output tree, aux))``. ``trees`` has one tree an argument."""
@@ -67,7 +72,7 @@ def _paths_of(number: int, arg: Any) -> list[str]:
     return call_paths([arg], {}, [number])
 
 
-def _flatten_args(fun: Any, args: Sequence[Any]) -> tuple[list[Any], list[PyTreeDef]]:
+def flatten_args(fun: Any, args: Sequence[Any]) -> tuple[list[Any], list[PyTreeDef]]:
     values, trees = [], []
     for i, arg in enumerate(args):
         leaves, tree = pytrees.flatten(arg)
@@ -81,7 +86,7 @@ def _unflatten_args(trees: Sequence[PyTreeDef], leaves: Sequence[Any]) -> tuple[
     return tuple(pytrees.unflatten(tree, [next(it) for _ in range(tree.num_leaves)]) for tree in trees)
 
 
-def _cotangent_value(ct: Any) -> Any:
+def cotangent_value(ct: Any) -> Any:
     """A cotangent as users see it: zeros where it is zero, float0 for integers."""
     if isinstance(ct, Zero) and not has_tangent(ct.aval.dtype):
         return np.zeros(ct.aval.shape, float0)
@@ -95,7 +100,7 @@ def _weak_like(ct: Any, aval: ShapedArray) -> Any:
     return ct
 
 
-def _check_like(x: Any, aval: ShapedArray, what: str) -> Any:
+def check_like(x: Any, aval: ShapedArray, what: str) -> Any:
     """A tangent or cotangent given by the user, or Zero for float0; refused unless shape and dtype agree."""
     if getattr(x, "dtype", None) == float0:
         if has_tangent(aval.dtype) or x.shape != aval.shape:
@@ -140,8 +145,8 @@ class Pullback:
                 )
             )
         what = f"a cotangent given to the vjp of `{self.name}`"
-        cts = [_check_like(x, aval, what) for x, aval in zip(leaves, self.linear.out_avals, strict=True)]
-        return _unflatten_args(self.in_trees, [_cotangent_value(ct) for ct in self.pull(cts)])
+        cts = [check_like(x, aval, what) for x, aval in zip(leaves, self.linear.out_avals, strict=True)]
+        return _unflatten_args(self.in_trees, [cotangent_value(ct) for ct in self.pull(cts)])
 
     def pull(self, cts: Sequence[Any]) -> list[Any]:
         """Flat cotangents of outputs to flat cotangents of inputs; both may be Zero."""
@@ -153,15 +158,22 @@ class Pullback:
         return [next(given) if nonzero else Zero(aval.strip_weak()) for nonzero, aval in pairs]
 
 
-def _vjp(fun: Callable[..., Any], args: Sequence[Any], has_aux: bool, transform: str) -> tuple[Any, Pullback, Any]:
-    values, trees = _flatten_args(fun, args)
+def vjp_of(fun: Callable[..., Any], args: Sequence[Any], has_aux: bool, transform: str) -> tuple[Any, Pullback, Any]:
+    values, trees = flatten_args(fun, args)
     nonzero = [has_tangent(x.aval.dtype) for x in values]
-    flat = _flat_fun(fun, trees, has_aux, transform)
+    flat = flat_fun(fun, trees, has_aux, transform)
     outs, linear, (out_tree, aux) = linearize_flat(flat, values, nonzero, name_of(fun))
     pullback = Pullback(linear, tuple(trees), tuple(x.aval for x in values), out_tree, name_of(fun))
     return outs, pullback, aux
 
 
+@overload
+def vjp(fun: Callable[..., R], *primals: Any, has_aux: Literal[False] = False) -> tuple[R, Pullback]: ...
+@overload
+def vjp(fun: Callable[..., tuple[R, A]], *primals: Any, has_aux: Literal[True]) -> tuple[R, Pullback, A]: ...
+@overload
+def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool) -> Any: ...
+@explains_keywords
 def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """Reverse derivative: ``out, pullback = vjp(f, x)``, then ``(x_bar,) = pullback(out_bar)``.
 
@@ -177,18 +189,19 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     [3.0, 2.0]
     """
     check_callable(fun, "vjp")
-    outs, pullback, aux = _vjp(fun, primals, has_aux, "vjp")
+    outs, pullback, aux = vjp_of(fun, primals, has_aux, "vjp")
     out = pytrees.unflatten(pullback.out_tree, [value_of(x) for x in outs])
     return (out, pullback, aux) if has_aux else (out, pullback)
 
 
+@explains_keywords
 def value_and_grad(
-    fun: Callable[..., Any],
+    fun: Callable[P, R],
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     holomorphic: bool = False,
     allow_int: bool = False,
-) -> Callable[..., Any]:
+) -> Callable[P, tuple[R, Any]]:
     """A function that returns ``(fun(*args), gradient)``; see :func:`grad` for the arguments and errors.
 
     With ``has_aux`` it returns ``((value, aux), gradient)``.
@@ -221,11 +234,11 @@ def _value_and_grad(
 
         selected = [args[i] for i in chosen]
         if not allow_int:
-            _check_inexact(fun, chosen, selected, transform)
-        outs, pullback, aux = _vjp(of_chosen, selected, has_aux, transform)
+            check_inexact(fun, chosen, selected, transform)
+        outs, pullback, aux = vjp_of(of_chosen, selected, has_aux, transform)
         _check_scalar(fun, outs, pullback.out_tree, transform)
         one = np.ones((), outs[0].aval.dtype)[()]
-        cts = [_cotangent_value(ct) for ct in pullback.pull([one])]
+        cts = [cotangent_value(ct) for ct in pullback.pull([one])]
         cts = [_weak_like(ct, aval) for ct, aval in zip(cts, pullback.in_avals, strict=True)]
         grads = _unflatten_args(pullback.in_trees, cts)
         value = value_of(outs[0])
@@ -235,6 +248,24 @@ def _value_and_grad(
     return wrapped
 
 
+@overload
+def grad(
+    fun: Callable[P, tuple[Any, A]],
+    argnums: int | Sequence[int] = 0,
+    *,
+    has_aux: Literal[True],
+    holomorphic: bool = False,
+    allow_int: bool = False,
+) -> Callable[P, tuple[Any, A]]: ...
+@overload
+def grad(
+    fun: Callable[P, Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+) -> Callable[P, Any]: ...
+@explains_keywords
 def grad(
     fun: Callable[..., Any],
     argnums: int | Sequence[int] = 0,
@@ -269,7 +300,7 @@ def grad(
     return wrapped
 
 
-def _check_inexact(fun: Any, chosen: Sequence[int], selected: Sequence[Any], transform: str) -> None:
+def check_inexact(fun: Any, chosen: Sequence[int], selected: Sequence[Any], transform: str) -> None:
     for i, arg in zip(chosen, selected, strict=True):
         leaves = pytrees.leaves(arg)
         for k, x in enumerate(values_of(leaves, f"an argument of `{name_of(fun)}`:", partial(_paths_of, i, arg))):
@@ -309,84 +340,3 @@ def _check_scalar(fun: Any, outs: Sequence[Any], tree: PyTreeDef, transform: str
             )
             + place_of(fun)
         )
-
-
-# -- forward -----------------------------------------------------------------------------------------------------------
-
-
-def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
-    """Forward derivative: ``out, out_dot = jvp(f, (x,), (x_dot,))``.
-
-    With ``has_aux`` the function returns ``(out, aux)`` and the answer is ``(out, out_dot, aux)``.
-
-    Raises:
-        TreeError, ShapeError, DTypeError: for tangents that are not like the primals.
-
-    >>> import volta
-    >>> out, out_dot = volta.jvp(lambda x: x * x, (3.0,), (1.0,))
-    >>> float(out), float(out_dot)
-    (9.0, 6.0)
-    """
-    check_callable(fun, "jvp")
-    if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
-        raise TreeError(at_user_line("jvp takes primals and tangents as tuples with one entry an argument"))
-    values, trees = _flatten_args(fun, primals)
-    flat_tangents = _like_primals(name_of(fun), "jvp", tuple(tangents), trees, values)
-    flat = _flat_fun(fun, trees, has_aux, "jvp")
-    outs, tangents_out, (tree, aux) = jvp_flat(flat, values, flat_tangents, name_of(fun))
-    out = pytrees.unflatten(tree, [value_of(x) for x in outs])
-    out_dot = pytrees.unflatten(tree, [_cotangent_value(t) for t in tangents_out])
-    return (out, out_dot, aux) if has_aux else (out, out_dot)
-
-
-def _like_primals(
-    name: str, transform: str, tangents: tuple[Any, ...], trees: Sequence[PyTreeDef], primals: Sequence[Any]
-) -> list[Any]:
-    flat = [pytrees.flatten(t) for t in tangents]
-    if [tree for _, tree in flat] != list(trees):
-        raise TreeError(
-            at_user_line(
-                f"the tangents given to the {transform} of `{name}` have the structure "
-                f"{tuple(tree for _, tree in flat)}, but the primals have {tuple(trees)}"
-            )
-        )
-    leaves = [x for part, _ in flat for x in part]
-    what = f"a tangent given to the {transform} of `{name}`"
-    return [_check_like(t, p.aval, what) for t, p in zip(leaves, primals, strict=True)]
-
-
-@attrs.frozen(eq=False)
-class Pushforward:
-    """What ``linearize`` gives back: from a tangent an argument to the tangent of the output."""
-
-    linear: Linear
-    in_trees: tuple[PyTreeDef, ...]
-    primals: tuple[Any, ...]
-    out_tree: PyTreeDef
-    name: str
-
-    def __call__(self, *tangents: Any) -> Any:
-        flat = _like_primals(self.name, "linearize", tangents, self.in_trees, self.primals)
-        outs = self.linear([instantiate(t) for t in flat])
-        pairs = zip(outs, self.linear.out_avals, strict=True)
-        return pytrees.unflatten(
-            self.out_tree,
-            [value_of(x) if has_tangent(aval.dtype) else _cotangent_value(Zero(aval)) for x, aval in pairs],
-        )
-
-
-def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
-    """``out, pushforward = linearize(f, x)``: computes ``f`` once; ``pushforward(x_dot)`` gives ``out_dot``, again and
-    again, without computing ``f`` anew.
-
-    >>> import volta
-    >>> out, pushforward = volta.linearize(lambda x: x * x, 3.0)
-    >>> float(pushforward(1.0)), float(pushforward(2.0))
-    (6.0, 12.0)
-    """
-    check_callable(fun, "linearize")
-    outs, pullback, aux = _vjp(fun, primals, has_aux, "linearize")
-    values, trees = _flatten_args(fun, primals)
-    pushforward = Pushforward(pullback.linear, tuple(trees), tuple(values), pullback.out_tree, name_of(fun))
-    out = pytrees.unflatten(pullback.out_tree, [value_of(x) for x in outs])
-    return (out, pushforward, aux) if has_aux else (out, pushforward)

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ParamSpec
 
 import numpy as np
 
 from volta.api.arguments import bind_arguments, check_callable, name_of, select_argnums, value_of
-from volta.api.autodiff import _check_inexact, linearize, vjp
+from volta.api.autodiff import check_inexact, vjp
+from volta.api.forward import linearize
 from volta.api.vmap import vmap
 from volta.core import pytrees
+from volta.core.absent import explains_keywords
 from volta.core.avals import ShapedArray
 from volta.core.errors import DTypeError
 from volta.core.interp import get_aval
 from volta.core.source import at_user_line
 from volta.ops.base import reshape_to
 from volta.ops.lax import slice_in_dim
+
+P = ParamSpec("P")
 
 
 def _basis(tree: Any) -> Any:
@@ -50,7 +54,7 @@ def _split_axis(x: Any, axis: int, like: Any) -> Any:
 def _select(fun: Any, argnums: Any, args: tuple[Any, ...], kwargs: dict[str, Any], transform: str) -> tuple[Any, Any]:
     """``fun`` of the chosen argument (a tuple of them when ``argnums`` is one), and its value in this call."""
     chosen = select_argnums(argnums, len(args), transform, fun)
-    _check_inexact(fun, chosen, [args[i] for i in chosen], transform)
+    check_inexact(fun, chosen, [args[i] for i in chosen], transform)
     many = isinstance(argnums, (tuple, list))
 
     @functools.wraps(fun, updated=())
@@ -63,7 +67,8 @@ def _select(fun: Any, argnums: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     return of_chosen, tuple(args[i] for i in chosen) if many else args[chosen[0]]
 
 
-def jacfwd(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
+@explains_keywords
+def jacfwd(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[P, Any]:
     """The Jacobian by forward differentiation (one pushforward an input element, batched): best for few inputs.
 
     The answer has the output's structure; in place of each output leaf stands the argument's structure, with leaves of
@@ -86,7 +91,8 @@ def jacfwd(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: b
     return jacobian
 
 
-def jacrev(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
+@explains_keywords
+def jacrev(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[P, Any]:
     """The Jacobian by reverse differentiation (one pullback an output element, batched): best for few outputs.
 
     The answer is laid out as by :func:`jacfwd`.
@@ -118,7 +124,8 @@ def jacrev(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: b
     return jacobian
 
 
-def hessian(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
+@explains_keywords
+def hessian(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[P, Any]:
     """The Hessian: forward differentiation of the reverse Jacobian.
 
     >>> import volta

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import attrs
 import optree
@@ -14,6 +14,7 @@ from volta.api.arguments import aval_of, call_paths, check_callable, name_of, re
 from volta.api.programs import KINDS, CallCache, FlatCall
 from volta.api.stages import Lowered, Traced
 from volta.core import pytrees
+from volta.core.absent import explains_keywords
 from volta.core.avals import ShapedArray
 from volta.core.errors import StaticArgumentError
 from volta.core.interp import _state
@@ -24,6 +25,9 @@ from volta.runtime.array import ConcreteArray
 from volta.runtime.context import ExecutionContext, current_context
 from volta.trace.calls import jit_p
 from volta.trace.tracer import TransformTracer
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _LEAF = pytrees.structure(0)
 
@@ -67,12 +71,12 @@ class _Entry:
 _NONE = _Entry(lambda leaves: [], None, [], None)
 
 
-class JitFunction:
+class JitFunction(Generic[P, R]):
     """A function that is traced once for each kind of arguments, compiled, and run as one compiled program."""
 
     def __init__(
         self,
-        fun: Callable[..., Any],
+        fun: Callable[P, R],
         static_argnums: Any = None,
         static_argnames: Any = None,
         donate_argnums: Any = None,
@@ -96,7 +100,7 @@ class JitFunction:
         self._flat: Recent[tuple[Any, ...], _Entry] = Recent(KINDS)
         self._last = _NONE
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         # The road of every call but the first. Each step was measured: keep it this bare.
         if self._plain and not kwargs:
             leaves: Sequence[Any] = args
@@ -211,6 +215,10 @@ class JitFunction:
         """How many kinds of arguments have been compiled for."""
         return len(self._entries)
 
+    @overload
+    def __get__(self, instance: None, owner: Any = None) -> JitFunction[P, R]: ...
+    @overload  # Concatenate would say what arguments are left, but mypy loses those of functools.partial(volta.jit, …)
+    def __get__(self, instance: object, owner: Any = None) -> Callable[..., R]: ...
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
 
@@ -218,6 +226,29 @@ class JitFunction:
         return f"<volta.jit of {self._name}>"
 
 
+@overload
+def jit(
+    fun: Callable[P, R],
+    *,
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Sequence[str] | None = None,
+    donate_argnums: int | Sequence[int] | None = None,
+    donate_argnames: str | Sequence[str] | None = None,
+    keep_unused: bool = False,
+    inline: bool = False,
+) -> JitFunction[P, R]: ...
+@overload
+def jit(
+    fun: None = None,
+    *,
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Sequence[str] | None = None,
+    donate_argnums: int | Sequence[int] | None = None,
+    donate_argnames: str | Sequence[str] | None = None,
+    keep_unused: bool = False,
+    inline: bool = False,
+) -> Callable[[Callable[P, R]], JitFunction[P, R]]: ...
+@explains_keywords
 def jit(
     fun: Callable[..., Any] | None = None,
     *,
@@ -225,6 +256,8 @@ def jit(
     static_argnames: str | Sequence[str] | None = None,
     donate_argnums: int | Sequence[int] | None = None,
     donate_argnames: str | Sequence[str] | None = None,
+    keep_unused: bool = False,
+    inline: bool = False,
 ) -> Any:
     """Compile a function of arrays. In strict mode the result has the bits of the plain call.
 
@@ -236,6 +269,8 @@ def jit(
             traces again.
         donate_argnums, donate_argnames: arguments whose memory the call may reuse for its outputs. They are gone
             afterwards.
+        keep_unused, inline: accepted for programs written for JAX. Neither changes a result: arguments that a program
+            does not read are never copied, and a jitted function inside of another becomes a part of its program.
 
     Raises:
         TracerBoolConversionError: ``fun`` branches in Python on a traced value (and the like for ``int``, NumPy).

@@ -4,14 +4,28 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 from volta.api.arguments import ShapeDtypeStruct, aval_of, check_callable, name_of, resolve_positions
 from volta.api.programs import CallCache, flatten_call, trace_call
 from volta.core import pytrees
+from volta.core.absent import explains_keywords
+from volta.core.ir import ClosedJaxpr
 from volta.trace.calls import checkpoint_p
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
+
+@overload
+def make_jaxpr(
+    fun: Callable[..., Any], static_argnums: int | Sequence[int] = (), return_shape: Literal[False] = False
+) -> Callable[..., ClosedJaxpr]: ...
+@overload
+def make_jaxpr(
+    fun: Callable[..., Any], static_argnums: int | Sequence[int] = (), *, return_shape: Literal[True]
+) -> Callable[..., tuple[ClosedJaxpr, Any]]: ...
+@explains_keywords
 def make_jaxpr(
     fun: Callable[..., Any], static_argnums: int | Sequence[int] = (), return_shape: bool = False
 ) -> Callable[..., Any]:
@@ -57,14 +71,27 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return _structs(trace_call(fun, name_of(fun), call, avals, "eval_shape traces"))
 
 
+@overload
 def checkpoint(
-    fun: Callable[..., Any] | None = None, *, static_argnums: int | Sequence[int] | None = None
+    fun: Callable[P, R], *, static_argnums: int | Sequence[int] | None = None, prevent_cse: bool = True
+) -> Callable[P, R]: ...
+@overload
+def checkpoint(
+    fun: None = None, *, static_argnums: int | Sequence[int] | None = None, prevent_cse: bool = True
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+@explains_keywords
+def checkpoint(
+    fun: Callable[..., Any] | None = None,
+    *,
+    static_argnums: int | Sequence[int] | None = None,
+    prevent_cse: bool = True,
 ) -> Callable[..., Any]:
     """``fun``, whose inner values are not stored for the backward pass but computed again from its arguments.
 
     Gradients have the bits of the plain function's (derivatives of gradients are those of the recomputation: equal but
-    for rounding). Saves memory at the price of a second forward computation; put it
-    around the blocks of a deep model.
+    for rounding). Saves memory at the price of a second forward computation; put it around the blocks of a deep model.
+    ``prevent_cse`` is accepted for programs written for JAX: what is computed again is always kept apart from the first
+    time.
 
     >>> import volta
     >>> f = volta.checkpoint(lambda x: x * x * x)

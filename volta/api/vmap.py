@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import optree
 
 from volta.api.arguments import call_paths, check_callable, flat_outputs, name_of, value_of, values_of
 from volta.core import pytrees
+from volta.core.absent import explains_keywords
 from volta.core.errors import VmapAxesError
 from volta.core.interp import get_aval
 from volta.core.source import at_user_line
 from volta.ops.base import broadcast_to, move_axis
 from volta.trace.batch import batch_flat
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
-def vmap(
-    fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_size: int | None = None
-) -> Callable[..., Any]:
+
+@explains_keywords
+def vmap(fun: Callable[P, R], in_axes: Any = 0, out_axes: Any = 0, axis_size: int | None = None) -> Callable[P, R]:
     """Map ``fun`` over an axis of its arguments, all at once.
 
     Args:
@@ -48,7 +51,7 @@ def vmap(
     name = name_of(fun)
 
     @functools.wraps(fun, updated=())
-    def mapped(*args: Any, **kwargs: Any) -> Any:
+    def mapped(*args: P.args, **kwargs: P.kwargs) -> R:
         if isinstance(in_axes, tuple) and len(in_axes) != len(args):
             raise VmapAxesError(
                 at_user_line(

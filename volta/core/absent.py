@@ -1,13 +1,20 @@
-"""Names that people look for and that are not there: what to write instead, said where they look.
+"""Names and keywords that people look for and that are not there: what to write instead, said where they look.
 
-Each public namespace has ``__getattr__ = absent(__name__)``; :data:`WAYS` holds what it says, by namespace.
+Each public namespace has ``__getattr__ = absent(__name__)``; :data:`WAYS` holds what it says, by namespace. Transforms
+are under :func:`explains_keywords`, which says what :data:`KEYWORDS` holds, by transform.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, ParamSpec, TypeVar
+
+from volta.core.source import at_user_line
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _RULE = (
     "derivative rules of your own are planned. Until then f(x) with the derivative of g(x) is "
@@ -27,6 +34,7 @@ _NANS = (
 )
 _SWITCHES = "there are no global switches; docs/settings.md lists the settings, volta.execution_context sets a block's"
 _FLOAT64 = "float64 is always there: ask for it by dtype"
+_INTEGERS = "integers have no tangents: name the float arguments with argnums"
 _COMPLEX = "there are no complex dtypes; keep the real and the imaginary part as two arrays"
 _MATRICES = (
     "decompositions and solvers are planned. Outside of traced functions use NumPy's or SciPy's on numpy.asarray(x)"
@@ -90,6 +98,50 @@ WAYS: dict[str, dict[str, str]] = {
         **_each(_MATRICES, "multivariate_normal orthogonal"),
     },
 }
+
+_AXIS = "axes of vmap have no names, since collectives are planned; sum over the mapped axis outside of vmap"
+_SHARDED = "programs over several devices are planned; a jitted call runs where its arguments are"
+_PLACED = "a jitted call runs where its arguments are: volta.device_put(x, 'cuda:0')"
+
+KEYWORDS: dict[str, dict[str, str]] = {
+    "jit": {
+        **_each(_PLACED, "backend device"),
+        **_each(_SHARDED, "in_shardings out_shardings axis_resources"),
+        "abstracted_axes": "each shape has its own program; pad to a few shapes to have few of them",
+        "compiler_options": "volta.execution_context(level=..., options=...) holds what a compilation is for",
+    },
+    "vmap": {
+        **_each(_AXIS, "axis_name spmd_axis_name"),
+        "sum_match": "sum over the mapped axis outside of vmap",
+    },
+    "checkpoint": {
+        "policy": "checkpoint recomputes all of its function: put it around the parts to recompute",
+        "concrete": "mark settings with static_argnums",
+    },
+    **{name: {"reduce_axes": _AXIS} for name in ("grad", "value_and_grad", "vjp")},
+    **{name: {"holomorphic": _COMPLEX, "allow_int": _INTEGERS} for name in ("jacfwd", "jacrev", "hessian")},
+    "make_jaxpr": {
+        "axis_env": _AXIS,
+        "abstracted_axes": "each shape has its own program: pass volta.ShapeDtypeStruct of the shapes you mean",
+        "static_argnames": "give settings by position and mark them with static_argnums",
+    },
+}
+
+
+def explains_keywords(transform: Callable[P, R]) -> Callable[P, R]:
+    """``transform``, which says of a keyword that it does not have what to do instead."""
+    code, name = transform.__code__, transform.__name__
+    known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+    @functools.wraps(transform)
+    def explaining(*args: P.args, **kwargs: P.kwargs) -> R:
+        for word in kwargs:
+            if word not in known:
+                way = KEYWORDS.get(name, {}).get(word, f"it has {', '.join(known[1:])}")
+                raise TypeError(at_user_line(f"{name}: there is no keyword {word!r}: {way}"))
+        return transform(*args, **kwargs)
+
+    return explaining
 
 
 def absent(module: str) -> Callable[[str], Any]:

@@ -6,7 +6,7 @@ Softmax and layer norm follow the definitions of the bit contract, so their bits
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -94,6 +94,25 @@ def log_softmax(x: ArrayLike, axis: Axis = -1, where: Any = None) -> Array:
     return lax.sub(shifted, _spread(total, shifted, axes))
 
 
+@overload
+def logsumexp(
+    a: ArrayLike,
+    axis: Axis = None,
+    b: Any = None,
+    keepdims: bool = False,
+    return_sign: Literal[False] = False,
+    where: Any = None,
+) -> Array: ...
+@overload
+def logsumexp(
+    a: ArrayLike,
+    axis: Axis = None,
+    b: Any = None,
+    keepdims: bool = False,
+    *,
+    return_sign: Literal[True],
+    where: Any = None,
+) -> tuple[Array, Array]: ...
 def logsumexp(
     a: ArrayLike, axis: Axis = None, b: Any = None, keepdims: bool = False, return_sign: bool = False, where: Any = None
 ) -> Any:

@@ -28,16 +28,16 @@ from volta.numpy.ufuncs import _document, isinf, isnan, signbit, to_bool
 from volta.ops import lax
 
 Rule = Callable[[str, Any, Any], list[Any]]
+Binary = Callable[[ArrayLike, ArrayLike], Array]
 
 
 def _is_bool(x: Any) -> bool:
     return aval_of("", x).dtype == dtypes.bool_
 
 
-def _binary(name: str, primitive: Callable[..., Any], what: str, rule: Rule = operands) -> Callable[[Any, Any], Any]:
-    def f(x: Array, y: Array) -> Array:
-        x, y = rule(name, x, y)
-        return primitive(x, y)
+def _binary(name: str, primitive: Callable[..., Array], what: str, rule: Rule = operands) -> Binary:
+    def f(x: ArrayLike, y: ArrayLike) -> Array:
+        return primitive(*rule(name, x, y))
 
     text = f"{what}. Operands broadcast and are promoted to one dtype; Python numbers take the array's."
     return _document(name, f, text)

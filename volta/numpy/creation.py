@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -200,6 +200,27 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None) ->
     return out if start == 0 else lax.add(out, convert(start, dtype))
 
 
+@overload
+def linspace(
+    start: ArrayLike,
+    stop: ArrayLike,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: Literal[False] = False,
+    dtype: Any = None,
+    axis: int = 0,
+) -> Array: ...
+@overload
+def linspace(
+    start: ArrayLike,
+    stop: ArrayLike,
+    num: int = 50,
+    endpoint: bool = True,
+    *,
+    retstep: Literal[True],
+    dtype: Any = None,
+    axis: int = 0,
+) -> tuple[Array, Array]: ...
 def linspace(
     start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None, axis: int = 0
 ) -> Any:
@@ -251,7 +272,7 @@ def logspace(
     axis: int = 0,
 ) -> Array:
     """``base`` to the powers :func:`linspace` gives."""
-    exponents: Array = linspace(start, stop, num, endpoint, dtype=None, axis=axis)
+    exponents = linspace(start, stop, num, endpoint, dtype=None, axis=axis)
     if aval_of("logspace", base).shape:
         base = shaping.expand_dims(base, axis)
     out = binary.power(convert(base, exponents.dtype), exponents)

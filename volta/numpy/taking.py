@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -171,6 +171,14 @@ def put_along_axis(
 # -- by condition ------------------------------------------------------------------------------------------------------
 
 
+@overload
+def where(
+    condition: ArrayLike, x: None = None, y: None = None, *, size: int | None = None, fill_value: Any = None
+) -> tuple[Array, ...]: ...
+@overload
+def where(
+    condition: ArrayLike, x: ArrayLike, y: ArrayLike, *, size: int | None = None, fill_value: Any = None
+) -> Array: ...
 def where(
     condition: ArrayLike, x: Any = None, y: Any = None, *, size: int | None = None, fill_value: Any = None
 ) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,18 +14,20 @@ from volta.core.array import Array, ArrayLike
 from volta.numpy.promotion import as_value, aval_of, convert, promote_floats, scalar_like, zero_like
 from volta.ops import lax
 
+F = TypeVar("F", bound=Callable[..., Any])
 
-def _document(name: str, f: Callable[..., Any], doc: str) -> Callable[..., Any]:
+
+def _document(name: str, f: F, doc: str) -> F:
     f.__name__ = f.__qualname__ = name
     f.__doc__ = doc
     f.__module__ = __name__
     return f
 
 
-def _float_unary(name: str, primitive: Callable[[Any], Any], what: str) -> Callable[[Any], Any]:
+def _float_unary(name: str, primitive: Callable[[Any], Array], what: str) -> Callable[[ArrayLike], Array]:
     """A function that computes in floats: integers and booleans become float32 first."""
 
-    def f(x: Array) -> Array:
+    def f(x: ArrayLike) -> Array:
         return primitive(promote_floats(name, x)[0])
 
     return _document(name, f, f"{what}, element by element. Integers become float32; the shape stays.")
@@ -55,8 +57,8 @@ cbrt = _float_unary("cbrt", lax.cbrt, "Cube root")
 asin, acos, atan, asinh, acosh, atanh = arcsin, arccos, arctan, arcsinh, arccosh, arctanh
 
 
-def _rounding(name: str, primitive: Callable[[Any], Any], what: str) -> Callable[[Any], Any]:
-    def f(x: Array) -> Array:
+def _rounding(name: str, primitive: Callable[[Any], Array], what: str) -> Callable[[ArrayLike], Array]:
+    def f(x: ArrayLike) -> Array:
         return primitive(x) if dtypes.is_float(aval_of(name, x).dtype) else as_value(x)
 
     return _document(name, f, f"{what}, element by element. Integers stay as they are; dtype and shape stay.")

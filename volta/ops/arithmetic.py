@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from volta.core import dtypes
+from volta.core.array import Array
 from volta.core.interp import bind, get_aval
 from volta.ops import base, scalar
 from volta.ops.elementwise import ANY, BITS, NUMBER, Function, elementwise
@@ -98,7 +99,7 @@ nextafter = elementwise(
 # -- comparisons -------------------------------------------------------------------------------------------------------
 
 
-def _comparison(name: str, doc: str) -> Any:
+def _comparison(name: str, doc: str) -> Function:
     return elementwise(name, doc, arity=2, kinds=ANY, zero=_STEPS, out_dtype=dtypes.bool_)
 
 
@@ -132,7 +133,7 @@ population_count = elementwise("population_count", "Elementwise number of one bi
 clz = elementwise("clz", "Elementwise number of leading zero bits.", kinds=("int",), zero=_DISCRETE)
 
 
-def _shift(name: str, doc: str) -> Any:
+def _shift(name: str, doc: str) -> Function:
     return elementwise(name, doc, arity=2, kinds=("int",), low=0.0, high=7.0, zero=_DISCRETE)
 
 
@@ -161,7 +162,7 @@ _clamp3 = elementwise(
 )
 
 
-def clamp(min: Any, x: Any, max: Any) -> Any:
+def clamp(min: Any, x: Any, max: Any) -> Array:
     """``x`` limited to the interval from ``min`` to ``max`` (operands of one dtype; each of one shape, or rank 0).
 
     >>> lax.clamp(0.0, np.array([-1.0, 0.5, 3.0]), 1.0)
@@ -182,7 +183,7 @@ elementwise(
 )  # fmt: skip
 
 
-def integer_pow(x: Any, y: int) -> Any:
+def integer_pow(x: Any, y: int) -> Array:
     """``x`` to the power of a static integer, by repeated multiplication; a negative ``y`` takes floats only.
 
     >>> lax.integer_pow(np.int32(3), 4)
@@ -193,7 +194,7 @@ def integer_pow(x: Any, y: int) -> Any:
     return bind(REGISTRY["integer_pow"], x, y=int(y))
 
 
-def square(x: Any) -> Any:
+def square(x: Any) -> Array:
     """``x * x``.
 
     >>> lax.square(np.float32(3))
@@ -202,7 +203,7 @@ def square(x: Any) -> Any:
     return integer_pow(x, 2)
 
 
-def reciprocal(x: Any) -> Any:
+def reciprocal(x: Any) -> Array:
     """``1 / x``.
 
     >>> lax.reciprocal(np.float32(4))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from volta.core import dtypes
+from volta.core.array import Array
 from volta.core.avals import Shape, ShapedArray
 from volta.core.interp import bind, get_aval
 from volta.ops import base
@@ -69,7 +70,7 @@ concatenate_p = register(
 )
 
 
-def concatenate(operands: Sequence[Any], dimension: int) -> Any:
+def concatenate(operands: Sequence[Any], dimension: int) -> Array:
     """The operands one after another along axis ``dimension``; other axes and dtypes must agree.
 
     >>> lax.concatenate([np.arange(2), np.arange(3)], 0)
@@ -165,7 +166,7 @@ iota_p = register(
 )
 
 
-def iota(dtype: Any, size: int) -> Any:
+def iota(dtype: Any, size: int) -> Array:
     """The numbers 0 to ``size - 1``.
 
     >>> lax.iota(np.float32, 3)
@@ -174,7 +175,7 @@ def iota(dtype: Any, size: int) -> Any:
     return broadcasted_iota(dtype, (size,), 0)
 
 
-def broadcasted_iota(dtype: Any, shape: Any, dimension: int) -> Any:
+def broadcasted_iota(dtype: Any, shape: Any, dimension: int) -> Array:
     """The numbers 0, 1, 2, ... along axis ``dimension`` of an array of the given shape.
 
     >>> lax.broadcasted_iota(np.int32, (2, 3), 0)
@@ -186,7 +187,7 @@ def broadcasted_iota(dtype: Any, shape: Any, dimension: int) -> Any:
     return bind(iota_p, dtype=dtypes.canonicalize(dtype), shape=sizes, dimension=axis)
 
 
-def full(shape: Any, fill_value: Any, dtype: Any = None) -> Any:
+def full(shape: Any, fill_value: Any, dtype: Any = None) -> Array:
     """An array of one value; ``dtype`` is the value's own where not given.
 
     >>> lax.full((2,), 7, np.int8)
@@ -204,7 +205,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None) -> Any:
     return base.broadcast_to(fill_value, sizes)
 
 
-def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> Any:
+def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> Array:
     """An array of one value with ``x``'s shape and dtype, unless others are given.
 
     >>> lax.full_like(np.ones(2, np.float32), 3)
@@ -214,7 +215,7 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> 
     return full(aval.shape if shape is None else shape, fill_value, aval.dtype if dtype is None else dtype)
 
 
-def zeros_like(x: Any, dtype: Any = None) -> Any:
+def zeros_like(x: Any, dtype: Any = None) -> Array:
     """Zeros of ``x``'s shape and dtype.
 
     >>> lax.zeros_like(np.ones(2))
@@ -223,7 +224,7 @@ def zeros_like(x: Any, dtype: Any = None) -> Any:
     return full_like(x, 0, dtype)
 
 
-def ones_like(x: Any, dtype: Any = None) -> Any:
+def ones_like(x: Any, dtype: Any = None) -> Array:
     """Ones of ``x``'s shape and dtype.
 
     >>> lax.ones_like(np.zeros(2))

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from volta.core import dtypes
+from volta.core.array import Array
 from volta.core.avals import ShapedArray
 from volta.core.interp import bind
 from volta.core.policy import TENSOR_PRECISIONS, product_precision
@@ -223,7 +224,7 @@ def attention(
 def attention_dq(
     query: Any, key: Any, value: Any, cotangent: Any, m: Any, l: Any, delta: Any, *, scale: float = 1.0,  # noqa: E741
     causal: bool = False, start: Any = None, mask: Any = None, precision: Any = None,
-) -> Any:  # fmt: skip
+) -> Array:  # fmt: skip
     """The cotangent of ``attention``'s queries.
 
     ``cotangent`` is that of its result, ``m`` and ``l`` are its other results, and ``delta`` (B, N, T) is the sum of

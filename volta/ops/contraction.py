@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from volta.core import dtypes
+from volta.core.array import Array
 from volta.core.avals import ShapedArray
 from volta.core.interp import bind, get_aval
 from volta.core.policy import product_precision
@@ -148,7 +149,7 @@ dot_general_p = register(
 
 def dot_general(
     lhs: Any, rhs: Any, dimension_numbers: Any, precision: Any = None, preferred_element_type: Any = None
-) -> Any:
+) -> Array:
     """Sum of products over the contracted axes.
 
     Args:
@@ -186,7 +187,7 @@ def dot_general(
     return bind(dot_general_p, lhs, rhs, dimension_numbers=numbers, precision=precision, preferred_element_type=dtype)
 
 
-def dot(lhs: Any, rhs: Any, precision: Any = None, preferred_element_type: Any = None) -> Any:
+def dot(lhs: Any, rhs: Any, precision: Any = None, preferred_element_type: Any = None) -> Array:
     """Product of vectors and matrices: the last axis of ``lhs`` with the first of ``rhs`` (rank 1 or 2 each).
 
     >>> lax.dot(np.eye(2), np.array([1.0, 2.0]))

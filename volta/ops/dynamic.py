@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from volta.core import dtypes
+from volta.core.array import Array
 from volta.core.avals import Shape, ShapedArray
 from volta.core.interp import bind, get_aval
 from volta.ops import base
@@ -122,7 +123,7 @@ dynamic_slice_p = register(
 )
 
 
-def dynamic_slice(x: Any, start_indices: Any, slice_sizes: Any) -> Any:
+def dynamic_slice(x: Any, start_indices: Any, slice_sizes: Any) -> Array:
     """The box of ``x`` of sizes ``slice_sizes`` that begins at ``start_indices``.
 
     Args:
@@ -137,7 +138,7 @@ def dynamic_slice(x: Any, start_indices: Any, slice_sizes: Any) -> Any:
     return bind(dynamic_slice_p, x, *_starts("dynamic_slice", start_indices), slice_sizes=sizes)
 
 
-def dynamic_slice_in_dim(x: Any, start_index: Any, slice_size: int, axis: int = 0) -> Any:
+def dynamic_slice_in_dim(x: Any, start_index: Any, slice_size: int, axis: int = 0) -> Array:
     """:func:`dynamic_slice` along one axis, whole in the others.
 
     >>> lax.dynamic_slice_in_dim(np.arange(5), np.int32(1), 2)
@@ -149,7 +150,7 @@ def dynamic_slice_in_dim(x: Any, start_index: Any, slice_size: int, axis: int = 
     return dynamic_slice(x, starts, [slice_size if d == axis else n for d, n in enumerate(shape)])
 
 
-def dynamic_index_in_dim(x: Any, index: Any, axis: int = 0, keepdims: bool = True) -> Any:
+def dynamic_index_in_dim(x: Any, index: Any, axis: int = 0, keepdims: bool = True) -> Array:
     """``x`` at one position of an axis, known at run time; the axis stays with size 1 where ``keepdims``.
 
     >>> lax.dynamic_index_in_dim(np.arange(5), np.int32(1), keepdims=False)
@@ -220,7 +221,7 @@ dynamic_update_slice_p = register(
 )
 
 
-def dynamic_update_slice(x: Any, update: Any, start_indices: Any) -> Any:
+def dynamic_update_slice(x: Any, update: Any, start_indices: Any) -> Array:
     """``x`` with the box that begins at ``start_indices`` replaced by ``update`` (of ``x``'s rank and dtype).
 
     >>> lax.dynamic_update_slice(np.zeros(4), np.ones(2), (np.int32(1),))
@@ -230,7 +231,7 @@ def dynamic_update_slice(x: Any, update: Any, start_indices: Any) -> Any:
     return bind(dynamic_update_slice_p, *base.operands("dynamic_update_slice", x, update), *starts)
 
 
-def dynamic_update_slice_in_dim(x: Any, update: Any, start_index: Any, axis: int) -> Any:
+def dynamic_update_slice_in_dim(x: Any, update: Any, start_index: Any, axis: int) -> Array:
     """:func:`dynamic_update_slice` along one axis, from 0 in the others.
 
     >>> lax.dynamic_update_slice_in_dim(np.zeros(4), np.ones(2), 2, 0)
@@ -241,7 +242,7 @@ def dynamic_update_slice_in_dim(x: Any, update: Any, start_index: Any, axis: int
     return dynamic_update_slice(x, update, [start_index if d == axis else 0 for d in range(ndim)])
 
 
-def dynamic_update_index_in_dim(x: Any, update: Any, index: Any, axis: int) -> Any:
+def dynamic_update_index_in_dim(x: Any, update: Any, index: Any, axis: int) -> Array:
     """``x`` with one position of an axis replaced; ``update`` may lack that axis.
 
     >>> lax.dynamic_update_index_in_dim(np.zeros(3), np.float64(1), 2, 0)

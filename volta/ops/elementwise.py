@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from volta.core import dtypes
+from volta.core.array import Array
 from volta.core.avals import ShapedArray
 from volta.core.interp import bind
 from volta.ops import base, scalar
@@ -25,7 +26,7 @@ NUMBER = ("float", "int")
 BITS = ("int", "bool")
 ANY = ("float", "int", "bool")
 
-Function = Callable[..., Any]
+Function = Callable[..., Array]
 
 # One an operand: (tangent, answer, *operands, **params) -> its share of the output's tangent. None: it has no share.
 Partial = Callable[..., Any] | None

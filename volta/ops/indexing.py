@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from volta.core import dtypes
+from volta.core.array import Array
 from volta.core.avals import Shape, ShapedArray
 from volta.core.errors import NotDifferentiableError
 from volta.core.interp import bind
@@ -137,7 +138,7 @@ gather_p = register(
 )
 
 
-def gather(operand: Any, indices: Sequence[Any], axes: Any, batch_dims: int = 0, mode: str = "fill") -> Any:
+def gather(operand: Any, indices: Sequence[Any], axes: Any, batch_dims: int = 0, mode: str = "fill") -> Array:
     """Elements of ``operand`` picked by ``indices``.
 
     Args:
@@ -302,7 +303,7 @@ def scatter(
     batch_dims: int = 0,
     mode: str = "drop",
     op: str = "set",
-) -> Any:
+) -> Array:
     """``operand`` with ``updates`` at the positions that ``indices`` pick (as in :func:`gather`).
 
     Args:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from volta.core import dtypes
+from volta.core.array import Array
 from volta.core.avals import Shape, ShapedArray
 from volta.core.interp import bind
 from volta.ops import base
@@ -73,7 +74,7 @@ reshape_p = movement(
 )
 
 
-def reshape(x: Any, new_sizes: Any) -> Any:
+def reshape(x: Any, new_sizes: Any) -> Array:
     """``x``'s elements, in row-major order, in the shape ``new_sizes`` (all sizes given).
 
     Raises:
@@ -112,7 +113,7 @@ transpose_p = movement(
 )
 
 
-def transpose(x: Any, permutation: Any) -> Any:
+def transpose(x: Any, permutation: Any) -> Array:
     """``x`` with its axes in the order ``permutation``.
 
     >>> lax.transpose(np.ones((2, 3)), (1, 0)).shape
@@ -219,7 +220,7 @@ def _slice_batch(x: Any, dim: int, size: int, *, start_indices: Any, limit_indic
 slice_p = movement("slice", "A strided box of the operand.", _slice_shape, _slice_transpose, _slice_batch)
 
 
-def slice(x: Any, start_indices: Any, limit_indices: Any, strides: Any = None) -> Any:
+def slice(x: Any, start_indices: Any, limit_indices: Any, strides: Any = None) -> Array:
     """The box of ``x`` from ``start_indices`` to ``limit_indices`` (not included), every ``strides``-th element.
 
     Raises:
@@ -255,7 +256,7 @@ rev_p: Primitive = movement(
 )
 
 
-def rev(x: Any, dimensions: Any) -> Any:
+def rev(x: Any, dimensions: Any) -> Array:
     """``x`` reversed along the axes ``dimensions``.
 
     >>> lax.rev(np.arange(3), (0,))
@@ -327,7 +328,7 @@ pad_p = register(
 )
 
 
-def pad(x: Any, padding_value: Any, padding_config: Any) -> Any:
+def pad(x: Any, padding_value: Any, padding_config: Any) -> Array:
     """``x`` with ``padding_value`` around and between its elements.
 
     Args:

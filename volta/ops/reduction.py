@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from volta.core import dtypes
+from volta.core.array import Array
 from volta.core.avals import ShapedArray
 from volta.core.interp import bind
 from volta.ops import base
@@ -29,7 +30,7 @@ def reduction(
     kinds: Sequence[str],
     transpose: Rule | None = None,
     empty: bool = True,
-) -> Callable[..., Any]:
+) -> Callable[..., Array]:
     """Define a reduction over ``axes`` and give its function. ``empty`` says whether it has an identity."""
 
     def abstract(x: ShapedArray, *, axes: Axes) -> ShapedArray:
@@ -144,7 +145,7 @@ reduce_or = reduction("reduce_or", "Or over axes, of bits or booleans.", _DISCRE
 # -- positions ---------------------------------------------------------------------------------------------------------
 
 
-def _arg_reduction(name: str, doc: str) -> Callable[..., Any]:
+def _arg_reduction(name: str, doc: str) -> Callable[..., Array]:
     def abstract(x: ShapedArray, *, axis: int, index_dtype: np.dtype) -> ShapedArray:
         axis = canonical_axis(name, axis, x.ndim)
         if not dtypes.is_integer(index_dtype):

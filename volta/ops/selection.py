@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from volta.core import contract, dtypes
+from volta.core.array import Array
 from volta.core.avals import ShapedArray
 from volta.core.interp import bind, get_aval
 from volta.ops import base, scalar
@@ -67,7 +68,7 @@ select_n_p = register(
 )
 
 
-def select_n(which: Any, *cases: Any) -> Any:
+def select_n(which: Any, *cases: Any) -> Array:
     """Elementwise choice between two cases.
 
     Args:
@@ -83,7 +84,7 @@ def select_n(which: Any, *cases: Any) -> Any:
     return bind(select_n_p, which, *base.operands("select_n", *cases))
 
 
-def select(pred: Any, on_true: Any, on_false: Any) -> Any:
+def select(pred: Any, on_true: Any, on_false: Any) -> Array:
     """Elementwise ``on_true`` where ``pred`` else ``on_false``; shapes and dtypes as in :func:`select_n`.
 
     >>> lax.select(np.array([True, False]), np.array([1, 2]), 0)
@@ -126,7 +127,7 @@ convert_element_type_p = register(
 )
 
 
-def convert_element_type(x: Any, new_dtype: Any, weak_type: bool = False) -> Any:
+def convert_element_type(x: Any, new_dtype: Any, weak_type: bool = False) -> Array:
     """``x`` in another dtype: floats round to nearest even, float to integer saturates and takes NaN to 0.
 
     Raises:
@@ -179,7 +180,7 @@ bitcast_convert_type_p = register(
 )
 
 
-def bitcast_convert_type(x: Any, new_dtype: Any) -> Any:
+def bitcast_convert_type(x: Any, new_dtype: Any) -> Array:
     """The bits of ``x`` read as another dtype of the same item size.
 
     Every NaN is read as the one NaN: positive, quiet, without payload (0x7fc00000 for float32).

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 from typing import Any
 
+from volta.core.array import Array
 from volta.core.interp import get_aval
 from volta.ops import base
 from volta.ops.base import canonical_axes, canonical_axis, canonical_ints, shape_error, shape_of
@@ -13,7 +14,7 @@ from volta.ops.movement import slice
 _slice = builtins.slice
 
 
-def expand_dims(x: Any, dimensions: Any) -> Any:
+def expand_dims(x: Any, dimensions: Any) -> Array:
     """``x`` with new axes of size 1, at the places ``dimensions`` of the result.
 
     >>> lax.expand_dims(np.arange(3), 0).shape
@@ -28,7 +29,7 @@ def expand_dims(x: Any, dimensions: Any) -> Any:
     return base.reshape_to(x, tuple(sizes))
 
 
-def squeeze(x: Any, dimensions: Any) -> Any:
+def squeeze(x: Any, dimensions: Any) -> Array:
     """``x`` without the axes ``dimensions``, which must have size 1.
 
     >>> lax.squeeze(np.ones((1, 3)), (0,)).shape
@@ -41,7 +42,7 @@ def squeeze(x: Any, dimensions: Any) -> Any:
     return base.reshape_to(x, tuple(d for i, d in enumerate(shape) if i not in axes))
 
 
-def collapse(x: Any, start_dimension: int, stop_dimension: int | None = None) -> Any:
+def collapse(x: Any, start_dimension: int, stop_dimension: int | None = None) -> Array:
     """``x`` with the axes from ``start_dimension`` up to ``stop_dimension`` (not included) made one.
 
     >>> lax.collapse(np.ones((2, 3, 4)), 1).shape
@@ -55,7 +56,7 @@ def collapse(x: Any, start_dimension: int, stop_dimension: int | None = None) ->
     return base.reshape_to(x, (*shape[:start], size, *shape[stop:]))
 
 
-def broadcast(x: Any, sizes: Any) -> Any:
+def broadcast(x: Any, sizes: Any) -> Array:
     """``x`` repeated along new leading axes of the given sizes.
 
     >>> lax.broadcast(np.ones(3), (2,)).shape
@@ -65,7 +66,7 @@ def broadcast(x: Any, sizes: Any) -> Any:
     return base.broadcast_to(x, new + shape, tuple(range(len(new), len(new) + len(shape))))
 
 
-def slice_in_dim(x: Any, start: int | None, limit: int | None, stride: int = 1, axis: int = 0) -> Any:
+def slice_in_dim(x: Any, start: int | None, limit: int | None, stride: int = 1, axis: int = 0) -> Array:
     """``x`` from ``start`` to ``limit`` along one axis; None and negative positions as in Python.
 
     >>> lax.slice_in_dim(np.arange(5), -2, None)
@@ -79,7 +80,7 @@ def slice_in_dim(x: Any, start: int | None, limit: int | None, stride: int = 1, 
     return slice(x, starts, limits, strides)
 
 
-def index_in_dim(x: Any, index: int, axis: int = 0, keepdims: bool = True) -> Any:
+def index_in_dim(x: Any, index: int, axis: int = 0, keepdims: bool = True) -> Array:
     """``x`` at one static position of an axis, which stays with size 1 where ``keepdims``.
 
     >>> lax.index_in_dim(np.arange(5), 3, keepdims=False)

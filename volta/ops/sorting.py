@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from volta.core import dtypes
+from volta.core.array import Array
 from volta.core.avals import ShapedArray
 from volta.core.interp import bind, get_aval
 from volta.ops import base
@@ -116,7 +117,7 @@ def top_k(operand: Any, k: int, *, axis: int = -1) -> tuple[Any, Any]:
 # -- scans -------------------------------------------------------------------------------------------------------------
 
 
-def scan_primitive(name: str, doc: str, jvp: Rule, transpose: Rule | None = None) -> Callable[..., Any]:
+def scan_primitive(name: str, doc: str, jvp: Rule, transpose: Rule | None = None) -> Callable[..., Array]:
     """Define a scan along ``axis`` (from the end where ``reverse``) and give its function."""
 
     def abstract(x: ShapedArray, *, axis: int, reverse: bool) -> ShapedArray:

@@ -12,6 +12,7 @@ import volta.lax as lax
 import volta.numpy as vnp
 from volta.api.jit import jit
 from volta.core import dtypes
+from volta.core.array import Array
 from volta.core.errors import DTypeError, ShapeError
 from volta.core.interp import get_aval
 from volta.core.source import at_user_line
@@ -25,7 +26,7 @@ def _between(key: Any, shape: Shape, dtype: np.dtype, low: float, high: float) -
     return vnp.maximum(start, scaled(unit(key, shape, dtype), start, end))
 
 
-def normal(key: Any, shape: Any = (), dtype: Any = np.float32) -> Any:
+def normal(key: Any, shape: Any = (), dtype: Any = np.float32) -> Array:
     """Standard normal values: sqrt(2) * erf_inv(u) for u uniform in (-1, 1).
 
     >>> from volta import random
@@ -41,7 +42,7 @@ def _normal(key: Any, shape: Shape, dtype: np.dtype) -> Any:
     return np.asarray(math.sqrt(2), dtype) * lax.erf_inv(_between(key, shape, dtype, low, 1.0))
 
 
-def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype: Any = np.float32) -> Any:
+def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype: Any = np.float32) -> Array:
     """Standard normal values under the condition lower < x < upper.
 
     ``lower`` and ``upper`` are numbers or arrays; ``shape`` defaults to what they broadcast to.
@@ -71,7 +72,7 @@ def _truncated_normal(key: Any, lower: Any, upper: Any, shape: Shape, dtype: np.
     return vnp.clip(x, vnp.nextafter(lower, infinity), vnp.nextafter(upper, -infinity))
 
 
-def bernoulli(key: Any, p: Any = 0.5, shape: Any = None) -> Any:
+def bernoulli(key: Any, p: Any = 0.5, shape: Any = None) -> Array:
     """True with probability ``p`` (a float or an array of floats), bool; ``shape`` defaults to that of ``p``.
 
     >>> from volta import random
@@ -91,13 +92,13 @@ def _bernoulli(key: Any, p: Any, shape: Shape) -> Any:
     return unit(key, shape, p.dtype) < p
 
 
-def rademacher(key: Any, shape: Any = (), dtype: Any = np.int32) -> Any:
+def rademacher(key: Any, shape: Any = (), dtype: Any = np.int32) -> Array:
     """-1 or 1 with equal probability."""
     dtype = dtypes.canonicalize(dtype)
     return vnp.where(bernoulli(key, 0.5, check_shape("rademacher", shape)), np.asarray(1, dtype), np.asarray(-1, dtype))
 
 
-def exponential(key: Any, shape: Any = (), dtype: Any = np.float32) -> Any:
+def exponential(key: Any, shape: Any = (), dtype: Any = np.float32) -> Array:
     """Exponential values of rate 1: -log1p(-u)."""
     return _exponential(
         check_key("exponential", key), check_shape("exponential", shape), _float_dtype("exponential", dtype)
@@ -109,7 +110,7 @@ def _exponential(key: Any, shape: Shape, dtype: np.dtype) -> Any:
     return -vnp.log1p(-unit(key, shape, dtype))
 
 
-def gumbel(key: Any, shape: Any = (), dtype: Any = np.float32) -> Any:
+def gumbel(key: Any, shape: Any = (), dtype: Any = np.float32) -> Array:
     """Standard Gumbel values: -log(-log(u)). The largest possible in float32 is about 16."""
     return _gumbel(check_key("gumbel", key), check_shape("gumbel", shape), _float_dtype("gumbel", dtype))
 
@@ -119,7 +120,7 @@ def _gumbel(key: Any, shape: Shape, dtype: np.dtype) -> Any:
     return -vnp.log(-vnp.log(_between(key, shape, dtype, dtypes.finfo(dtype).tiny, 1.0)))
 
 
-def laplace(key: Any, shape: Any = (), dtype: Any = np.float32) -> Any:
+def laplace(key: Any, shape: Any = (), dtype: Any = np.float32) -> Array:
     """Standard Laplace values: sign(u) * log1p(-|u|) for u uniform in (-1, 1)."""
     return _laplace(check_key("laplace", key), check_shape("laplace", shape), _float_dtype("laplace", dtype))
 
@@ -130,7 +131,7 @@ def _laplace(key: Any, shape: Shape, dtype: np.dtype) -> Any:
     return vnp.sign(u) * vnp.log1p(-abs(u))
 
 
-def logistic(key: Any, shape: Any = (), dtype: Any = np.float32) -> Any:
+def logistic(key: Any, shape: Any = (), dtype: Any = np.float32) -> Array:
     """Standard logistic values: log(u) - log1p(-u)."""
     return _logistic(check_key("logistic", key), check_shape("logistic", shape), _float_dtype("logistic", dtype))
 
@@ -141,7 +142,7 @@ def _logistic(key: Any, shape: Shape, dtype: np.dtype) -> Any:
     return vnp.log(u) - vnp.log1p(-u)
 
 
-def categorical(key: Any, logits: Any, axis: int = -1, shape: Any = None) -> Any:
+def categorical(key: Any, logits: Any, axis: int = -1, shape: Any = None) -> Array:
     """Indices drawn with probability softmax(logits) along ``axis``, int32, by the Gumbel-max trick.
 
     Args:
@@ -175,7 +176,7 @@ def _categorical(key: Any, logits: Any, prefix: Shape, axis: int) -> Any:
     return vnp.argmax(noise + logits, axis=len(prefix) + axis)
 
 
-def choice(key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = None, axis: int = 0) -> Any:
+def choice(key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = None, axis: int = 0) -> Array:
     """Elements of ``range(a)``, or slices of an array along ``axis``, drawn at random.
 
     Args:

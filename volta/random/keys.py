@@ -12,6 +12,7 @@ import volta.lax as lax
 import volta.numpy as vnp
 from volta.api.jit import jit
 from volta.core import dtypes
+from volta.core.array import Array
 from volta.core.errors import DTypeError, ShapeError
 from volta.core.interp import get_aval
 from volta.core.source import at_user_line
@@ -19,7 +20,7 @@ from volta.numpy.promotion import as_shape
 from volta.random.threefry import counters, threefry2x32, words
 
 
-def key(seed: Any) -> Any:
+def key(seed: Any) -> Array:
     """A key from an integer seed.
 
     A key is a uint32 array of shape (2,), what jax.random calls a raw key (its ``PRNGKey``): it can be put into
@@ -53,7 +54,7 @@ def key(seed: Any) -> Any:
 PRNGKey = key
 
 
-def key_data(keys: Any) -> Any:
+def key_data(keys: Any) -> Array:
     """The uint32 words of keys: the keys themselves, which are nothing else."""
     aval = get_aval(keys)
     if aval.dtype != dtypes.uint32 or aval.shape[-1:] != (2,):
@@ -61,7 +62,7 @@ def key_data(keys: Any) -> Any:
     return vnp.asarray(keys)
 
 
-def wrap_key_data(key_bits_array: Any, *, impl: str | None = None) -> Any:
+def wrap_key_data(key_bits_array: Any, *, impl: str | None = None) -> Array:
     """Keys from their uint32 words, of shape (..., 2); ``impl`` can only be 'threefry2x32'."""
     if impl not in (None, "threefry2x32"):
         raise ValueError(at_user_line(f"random.wrap_key_data: impl must be 'threefry2x32', not {impl!r}"))
@@ -74,7 +75,7 @@ def key_impl(keys: Any) -> str:
     return "threefry2x32"
 
 
-def clone(key: Any) -> Any:
+def clone(key: Any) -> Array:
     """The same key. Using both gives the same numbers twice, which is what a clone is for."""
     return key_data(key)
 
@@ -107,7 +108,7 @@ def check_shape(name: str, shape: Any) -> tuple[int, ...]:
     return as_shape(f"random.{name}", shape)
 
 
-def split(key: Any, num: int | tuple[int, ...] = 2) -> Any:
+def split(key: Any, num: int | tuple[int, ...] = 2) -> Array:
     """New keys from one, independent of each other. Use the old key no further.
 
     Args:
@@ -131,7 +132,7 @@ def _split(key: Any, shape: tuple[int, ...]) -> Any:
     return vnp.stack([first, second], axis=-1).reshape((*shape, 2))
 
 
-def fold_in(key: Any, data: Any) -> Any:
+def fold_in(key: Any, data: Any) -> Array:
     """A new key from a key and an integer, such as a step count or a layer's number.
 
     Args:

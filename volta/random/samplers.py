@@ -17,6 +17,7 @@ import volta.lax as lax
 import volta.numpy as vnp
 from volta.api.jit import jit
 from volta.core import dtypes
+from volta.core.array import Array
 from volta.core.errors import DTypeError, ShapeError
 from volta.core.interp import get_aval
 from volta.core.source import at_user_line
@@ -46,7 +47,7 @@ def _fits(name: str, shape: Shape, *parameters: Any) -> None:
         )
 
 
-def bits(key: Any, shape: Any = (), dtype: Any = np.uint32) -> Any:
+def bits(key: Any, shape: Any = (), dtype: Any = np.uint32) -> Array:
     """Uniformly distributed bits as unsigned integers of ``dtype``.
 
     >>> from volta import random
@@ -64,7 +65,7 @@ def _bits(key: Any, shape: Shape, dtype: np.dtype) -> Any:
     return random_bits(key, 8 * dtype.itemsize, shape)
 
 
-def uniform(key: Any, shape: Any = (), dtype: Any = np.float32, minval: Any = 0.0, maxval: Any = 1.0) -> Any:
+def uniform(key: Any, shape: Any = (), dtype: Any = np.float32, minval: Any = 0.0, maxval: Any = 1.0) -> Array:
     """Values in [minval, maxval), uniformly distributed.
 
     Args:
@@ -112,7 +113,7 @@ def scaled(u: Any, low: Any, high: Any) -> Any:
     return lax.fma(u, span, start)
 
 
-def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = np.int32) -> Any:
+def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = np.int32) -> Array:
     """Integers in [minval, maxval), uniformly distributed up to a bias below 2**-32 of the range; minval where empty.
 
     Args:
@@ -173,7 +174,7 @@ def _remainder(x: Any, span: Any) -> Any:
     return lax.rem(*vnp.broadcast_arrays(x, span))
 
 
-def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> Any:
+def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> Array:
     """A random permutation of ``range(x)`` for an int, or of an array's slices along ``axis``.
 
     With ``independent``, each vector along ``axis`` is shuffled by itself.

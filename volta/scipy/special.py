@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from volta.core.array import Array, ArrayLike
@@ -25,8 +26,8 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _unary(name: str, primitive: Any, what: str) -> Any:
-    def f(x: Array) -> Array:
+def _unary(name: str, primitive: Callable[..., Array], what: str) -> Callable[[ArrayLike], Array]:
+    def f(x: ArrayLike) -> Array:
         return primitive(promote_floats(name, x)[0])
 
     f.__name__ = f.__qualname__ = name

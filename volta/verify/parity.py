@@ -150,7 +150,8 @@ def products(setting: Setting) -> Iterator[Check]:
             yield dtype, lambda a, b: vnp.einsum("bij,bkj->bik", a, b), pair
         x, w, c = (fill("normal", s, seed=i) for i, s in enumerate([(100, 300), (300, 200), (200,)]))
         yield "epilogue", lambda x, w, c: nn.gelu(x @ w + c), (x, w, c)
-        yield "gradient", grad(lambda x, w, c: vnp.sum(nn.gelu(x @ w + c) ** 2), (0, 1, 2)), (x, w, c)
+        gradient = grad(lambda x, w, c: vnp.sum(nn.gelu(x @ w + c) ** 2), (0, 1, 2))
+        yield "gradient", gradient, (x, w, c)
 
     yield from compare(setting, found())
 
@@ -166,7 +167,8 @@ def indexing(setting: Setting) -> Iterator[Check]:
                 yield f"{op} {slots} {count} {width}", _update(op), (table, updates, index)
         rows = np.random.default_rng(0).integers(0, 50, (6, 100)).astype(np.int32)
         x = fill("ladder", (6, 50, 4))
-        yield "batched", vmap(lambda x, i: (x.at[i].add(2.0), x[i])), (x, rows)
+        batched = vmap(lambda x, i: (x.at[i].add(2.0), x[i]))
+        yield "batched", batched, (x, rows)
         for kind in ("normal", "zeros", "specials"):
             for n in (1, 100, 5000):
                 yield f"sort {n} {kind}", lambda x: (vnp.sort(x, 1), vnp.argsort(x, 1)), (fill(kind, (5, n)),)
