@@ -22,6 +22,11 @@ def test_keywords_without_promise_are_taken():
     assert float(volta.grad(volta.checkpoint(lambda x: x * x, prevent_cse=False))(3.0)) == 6.0
 
 
+def test_checkpoint_takes_static_arguments_by_name():
+    f = volta.checkpoint(lambda x, n: x ** (n if type(n) is int else 0), static_argnames="n")
+    assert [float(volta.grad(f)(3.0, n=n)) for n in (2, 3)] == [6.0, 27.0]
+
+
 @pytest.mark.parametrize(("name", "word"), [(name, word) for name, words in KEYWORDS.items() for word in words])
 def test_keywords_that_are_not_there_are_explained(name, word):
     with pytest.raises(TypeError) as caught:

@@ -73,17 +73,26 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 @overload
 def checkpoint(
-    fun: Callable[P, R], *, static_argnums: int | Sequence[int] | None = None, prevent_cse: bool = True
+    fun: Callable[P, R],
+    *,
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Sequence[str] | None = None,
+    prevent_cse: bool = True,
 ) -> Callable[P, R]: ...
 @overload
 def checkpoint(
-    fun: None = None, *, static_argnums: int | Sequence[int] | None = None, prevent_cse: bool = True
+    fun: None = None,
+    *,
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Sequence[str] | None = None,
+    prevent_cse: bool = True,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 @explains_keywords
 def checkpoint(
     fun: Callable[..., Any] | None = None,
     *,
     static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Sequence[str] | None = None,
     prevent_cse: bool = True,
 ) -> Callable[..., Any]:
     """``fun``, whose inner values are not stored for the backward pass but computed again from its arguments.
@@ -99,9 +108,9 @@ def checkpoint(
     12.0
     """
     if fun is None:
-        return functools.partial(checkpoint, static_argnums=static_argnums)
+        return functools.partial(checkpoint, static_argnums=static_argnums, static_argnames=static_argnames)
     check_callable(fun, "checkpoint")
-    static = resolve_positions(fun, static_argnums, None, "static_argnums")
+    static = resolve_positions(fun, static_argnums, static_argnames, "static_argnums")
     calls = CallCache(fun, name_of(fun), static, "checkpoint traces")
 
     @functools.wraps(fun, updated=())

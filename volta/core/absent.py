@@ -123,7 +123,6 @@ KEYWORDS: dict[str, dict[str, str]] = {
     "make_jaxpr": {
         "axis_env": _AXIS,
         "abstracted_axes": "each shape has its own program: pass volta.ShapeDtypeStruct of the shapes you mean",
-        "static_argnames": "give settings by position and mark them with static_argnums",
     },
 }
 
