@@ -32,6 +32,7 @@ from volta.api.tracing import checkpoint, eval_shape, make_jaxpr, remat
 from volta.api.vmap import vmap
 from volta.core.absent import absent as _absent
 from volta.core.array import Array
+from volta.core.floats import imported as _imported
 from volta.core.interp import Tracer
 from volta.core.policy import DeterminismLevel
 from volta.numba_cpu.threads import get_num_threads, set_num_threads
@@ -40,6 +41,7 @@ from volta.runtime.devices import default_device
 from volta.version import __version__
 
 jacobian = jacrev
+_imported()
 
 if not TYPE_CHECKING:  # so that a type checker still knows which names there are
     __getattr__ = _absent(__name__)

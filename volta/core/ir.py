@@ -16,6 +16,7 @@ import numpy as np
 
 from volta.core import dtypes
 from volta.core.avals import ShapedArray
+from volta.core.floats import constant, standard
 from volta.core.source import Source
 
 
@@ -37,7 +38,7 @@ class Literal:
     __slots__ = ("aval", "value")
 
     def __init__(self, value: Any, aval: ShapedArray):
-        self.value = np.asarray(value).astype(aval.dtype)[()]
+        self.value = constant(value, aval.dtype)
         self.aval = aval
 
     def key(self) -> tuple[bytes, ShapedArray]:
@@ -47,6 +48,7 @@ class Literal:
     def __repr__(self) -> str:
         return f"Literal({self})"
 
+    @standard
     def __str__(self) -> str:
         kind = self.aval.dtype
         value = float(self.value) if dtypes.is_float(kind) else self.value.item()

@@ -12,6 +12,7 @@ import numpy as np
 
 from volta.core.avals import ShapedArray
 from volta.core.errors import FormatError, TreeError
+from volta.core.floats import standard
 from volta.core.replacing import replacing, sweep
 from volta.io import format as fmt
 from volta.io import header as head
@@ -37,6 +38,7 @@ class FileInfo:
     arrays: dict[str, ShapedArray]
 
 
+@standard
 def save(path: Path, tree: PyTree, metadata: Mapping[str, str] | None = None) -> None:
     """Write a pytree of arrays (and Python numbers and texts) to a file, in model format v1.
 
@@ -75,6 +77,7 @@ def save(path: Path, tree: PyTree, metadata: Mapping[str, str] | None = None) ->
         fmt.write(file, arrays, stored, dict(metadata or {}))
 
 
+@standard
 def load(path: Path, like: PyTree = None) -> PyTree:
     """Read a file that :func:`save` wrote, or any safetensors file (as a dict of its names).
 
@@ -118,6 +121,7 @@ def load(path: Path, like: PyTree = None) -> PyTree:
         return structure.fill(like, leaves, lambda node: structure.leaf(node, arrays, _as_weak))
 
 
+@standard
 def load_metadata(path: Path) -> FileInfo:
     """Read what a file says of itself, without its data (so without checking the checksum).
 

@@ -8,6 +8,7 @@ from typing import Any
 import volta.numpy as vnp
 from volta.core.array import Array, ArrayLike
 from volta.core.errors import ShapeError
+from volta.core.floats import standard
 from volta.core.source import at_user_line
 from volta.numpy.promotion import aval_of, canonical_axis, promote_floats, scalar_like, zero_like
 from volta.ops import lax
@@ -110,6 +111,7 @@ def tanh(x: ArrayLike) -> Array:
     return lax.tanh(promote_floats("tanh", x)[0])
 
 
+@standard
 def gelu(x: ArrayLike, approximate: bool = True) -> Array:
     """x times the normal distribution function at x; by default in its tanh form, as in ``jax.nn``."""
     x = promote_floats("gelu", x)[0]

@@ -11,6 +11,7 @@ import volta.numpy as vnp
 from volta.core import dtypes
 from volta.core.array import Array, ArrayLike
 from volta.core.errors import DTypeError, ShapeError
+from volta.core.floats import standard
 from volta.core.interp import get_aval
 from volta.core.source import at_user_line
 from volta.nn.normalization import softmax
@@ -20,6 +21,7 @@ from volta.ops import lax
 from volta.ops.attention import MAX_HEAD
 
 
+@standard
 def dot_product_attention(
     query: ArrayLike,
     key: ArrayLike,

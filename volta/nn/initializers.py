@@ -17,6 +17,7 @@ from volta import random
 from volta.core import dtypes
 from volta.core.array import Array
 from volta.core.errors import ShapeError
+from volta.core.floats import standard
 from volta.core.source import at_user_line
 
 Initializer = Callable[..., Any]
@@ -36,6 +37,7 @@ def ones(key: Any, shape: Any, dtype: Any = dtypes.DEFAULT_FLOAT) -> Array:
 def constant(value: Any, dtype: Any = dtypes.DEFAULT_FLOAT) -> Initializer:
     """One value everywhere (an array broadcasts)."""
 
+    @standard
     def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
         return vnp.full(shape, value, dtype)
 
@@ -45,6 +47,7 @@ def constant(value: Any, dtype: Any = dtypes.DEFAULT_FLOAT) -> Initializer:
 def uniform(scale: Any = 1e-2, dtype: Any = dtypes.DEFAULT_FLOAT) -> Initializer:
     """Uniform in [0, scale)."""
 
+    @standard
     def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
         return vnp.multiply(random.uniform(key, shape, dtype), scale)
 
@@ -54,6 +57,7 @@ def uniform(scale: Any = 1e-2, dtype: Any = dtypes.DEFAULT_FLOAT) -> Initializer
 def normal(stddev: Any = 1e-2, dtype: Any = dtypes.DEFAULT_FLOAT) -> Initializer:
     """Normal with mean 0 and the given standard deviation."""
 
+    @standard
     def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
         return vnp.multiply(random.normal(key, shape, dtype), stddev)
 
@@ -65,6 +69,7 @@ def truncated_normal(
 ) -> Initializer:
     """Normal, cut off at ``lower`` and ``upper`` standard deviations (and then not rescaled)."""
 
+    @standard
     def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
         return vnp.multiply(random.truncated_normal(key, lower, upper, shape, dtype), stddev)
 
@@ -110,6 +115,7 @@ def variance_scaling(
             )
         )
 
+    @standard
     def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
         fan_in, fan_out = _fans(tuple(shape), in_axis, out_axis, batch_axis)
         n = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}[mode]

@@ -12,6 +12,7 @@ import numpy as np
 from volta.core import dtypes
 from volta.core.array import Array, ArrayLike
 from volta.core.errors import ConcretizationTypeError, DTypeError, ShapeError
+from volta.core.floats import standard
 from volta.core.interp import Tracer
 from volta.core.source import at_user_line
 from volta.numpy import binary, shaping
@@ -57,6 +58,7 @@ def copy(a: Any) -> Array:
     return asarray(a)
 
 
+@standard
 def _array(x: Any, dtype: np.dtype | None) -> Array:
     if isinstance(x, Array):
         return x if dtype is None else astype(x, dtype)
@@ -173,6 +175,7 @@ def _concrete_number(name: str, x: Any) -> Any:
     return np.asarray(x)[()] if isinstance(x, (Array, np.ndarray)) else x
 
 
+@standard
 def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None) -> Array:
     """Evenly spaced values in ``[start, stop)``; one argument counts from 0.
 
@@ -221,6 +224,9 @@ def linspace(
     dtype: Any = None,
     axis: int = 0,
 ) -> tuple[Array, Array]: ...
+
+
+@standard
 def linspace(
     start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None, axis: int = 0
 ) -> Any:
@@ -262,6 +268,7 @@ def linspace(
     return out, lax.div(lax.sub(stop, start), work.type(intervals if intervals > 0 else math.nan))
 
 
+@standard
 def logspace(
     start: Any,
     stop: Any,
@@ -279,6 +286,7 @@ def logspace(
     return out if dtype is None else astype(out, dtype)
 
 
+@standard
 def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Array:
     """``num`` values from ``start`` to ``stop``, each the same multiple of the one before; both have one sign.
 

@@ -10,6 +10,7 @@ import numpy as np
 from volta.core import dtypes
 from volta.core.array import Array, ArrayLike
 from volta.core.errors import DTypeError
+from volta.core.floats import standard
 from volta.core.source import at_user_line
 from volta.numpy import binary, shaping, ufuncs
 from volta.numpy.creation import arange
@@ -149,6 +150,7 @@ def isrealobj(x: Any) -> bool:
 # -- windows -----------------------------------------------------------------------------------------------------------
 
 
+@standard
 def _window(M: int, f: Any) -> Array:
     """``f`` of the phases 2 pi n / (M - 1)."""
     if M <= 1:
@@ -180,6 +182,7 @@ def bartlett(M: int) -> Array:
     return 1 - lax.abs(2 * n / (M - 1) - 1)
 
 
+@standard
 def kaiser(M: int, beta: float) -> Array:
     """The Kaiser window of ``M`` points with the shape ``beta``."""
     if M <= 1:

@@ -15,6 +15,7 @@ from volta.core import dtypes
 from volta.core.array import Array
 from volta.core.avals import ShapedArray
 from volta.core.errors import DTypeError, ShapeError
+from volta.core.floats import in_standard, is_standard
 from volta.core.interp import get_aval
 from volta.core.source import at_user_line
 from volta.ops import lax
@@ -49,6 +50,12 @@ def convert(x: Any, dtype: np.dtype, weak: bool = False) -> Any:
     if isinstance(x, Array):
         aval = x.aval
         return x if aval.dtype == dtype else lax.convert_element_type(x, dtype, weak_type=weak)
+    if not is_standard():
+        return in_standard(_converted, x, dtype, weak)
+    return _converted(x, dtype, weak)
+
+
+def _converted(x: Any, dtype: np.dtype, weak: bool) -> Any:
     if isinstance(x, (np.ndarray, np.generic)):
         return x if x.dtype == dtype else x.astype(dtype)
     if weak:

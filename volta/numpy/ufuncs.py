@@ -11,6 +11,7 @@ import numpy as np
 
 from volta.core import dtypes
 from volta.core.array import Array, ArrayLike
+from volta.core.floats import standard
 from volta.numpy.promotion import as_value, aval_of, convert, promote_floats, scalar_like, zero_like
 from volta.ops import lax
 
@@ -135,12 +136,14 @@ def reciprocal(x: ArrayLike) -> Array:
     return lax.integer_pow(promote_floats("reciprocal", x)[0], -1)
 
 
+@standard
 def deg2rad(x: ArrayLike) -> Array:
     """Degrees to radians."""
     x = promote_floats("deg2rad", x)[0]
     return lax.mul(x, scalar_like(x, math.pi / 180))
 
 
+@standard
 def rad2deg(x: ArrayLike) -> Array:
     """Radians to degrees."""
     x = promote_floats("rad2deg", x)[0]

@@ -10,6 +10,7 @@ import numpy as np
 from volta.core import dtypes
 from volta.core.array import Array
 from volta.core.avals import Shape, ShapedArray
+from volta.core.floats import constant
 from volta.core.interp import bind, get_aval
 from volta.ops import base
 from volta.ops.base import canonical_axis, canonical_ints, dtype_error, shape_error, shape_of
@@ -199,7 +200,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None) -> Array:
         raise shape_error("full", (aval,), "the value must be rank 0; use broadcast_in_dim for an array")
     kind = aval.dtype if dtype is None else dtypes.canonicalize(dtype)
     if isinstance(fill_value, (bool, int, float, np.generic)):
-        fill_value = np.asarray(fill_value).astype(kind)[()]
+        fill_value = constant(fill_value, kind)
     elif aval.dtype != kind:
         fill_value = base.bind_named("convert_element_type", fill_value, new_dtype=kind, weak_type=False)
     return base.broadcast_to(fill_value, sizes)

@@ -16,6 +16,7 @@ from volta.core import dtypes
 from volta.core.array import Array
 from volta.core.avals import Shape, ShapedArray
 from volta.core.errors import DTypeError, ShapeError
+from volta.core.floats import constant
 from volta.core.interp import bind, get_aval
 from volta.core.source import at_user_line
 from volta.ops.primitive import REGISTRY, Linear, Zero
@@ -63,7 +64,7 @@ def scalar_like(value: Any, aval: ShapedArray, name: str = "convert") -> Any:
         if dtypes.of_python_scalar(number) == dtype:
             return number
         return bind_named("convert_element_type", number, new_dtype=dtype, weak_type=True)
-    return np.asarray(value).astype(dtype)[()]
+    return constant(value, dtype)
 
 
 def operands(name: str, *args: Any) -> tuple[Any, ...]:
@@ -170,7 +171,7 @@ def spread(x: Any, shape: Shape) -> Any:
 
 def fill(shape: Shape, value: Any, dtype: np.dtype) -> Any:
     """An array of one value (a NumPy scalar where ``shape`` is empty)."""
-    scalar = np.asarray(value).astype(dtype)[()]
+    scalar = constant(value, dtype)
     return scalar if shape == () else broadcast_to(scalar, shape)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import volta.numpy as vnp
+from volta.core.floats import standard
 from volta.optim.base import Schedule
 
 
@@ -31,6 +32,7 @@ def polynomial_schedule(
     """From ``init_value`` to ``end_value`` as ``(1 - progress) ** power``, over ``transition_steps`` steps."""
     _positive("transition_steps", transition_steps)
 
+    @standard
     def schedule(count: Any) -> Any:
         done = vnp.clip(_float(count) - transition_begin, 0, transition_steps) / transition_steps
         left = 1 - done
@@ -60,6 +62,7 @@ def exponential_decay(
     if decay_rate <= 0:
         raise ValueError(f"exponential_decay needs a positive decay_rate, got {decay_rate}")
 
+    @standard
     def schedule(count: Any) -> Any:
         since = _float(count) - transition_begin
         exponent = since / transition_steps
@@ -77,6 +80,7 @@ def cosine_decay_schedule(init_value: float, decay_steps: int, alpha: float = 0.
     """Half a cosine from ``init_value`` down to ``alpha * init_value`` over ``decay_steps`` (arXiv:1608.03983)."""
     _positive("decay_steps", decay_steps)
 
+    @standard
     def schedule(count: Any) -> Any:
         wave = 0.5 * (1 + vnp.cos(math.pi * vnp.minimum(_float(count), decay_steps) / decay_steps))
         return init_value * ((1 - alpha) * (wave if exponent == 1 else wave**exponent) + alpha)
@@ -118,6 +122,7 @@ def piecewise_constant_schedule(init_value: float, boundaries_and_scales: Mappin
     if any(s < 0 for _, s in pieces):
         raise ValueError(f"piecewise_constant_schedule needs scales of at least 0, got {dict(pieces)}")
 
+    @standard
     def schedule(count: Any) -> Any:
         count = vnp.asarray(count)
         value = init_value
@@ -138,6 +143,7 @@ def join_schedules(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> 
     if len(schedules) != len(boundaries) + 1:
         raise ValueError(f"{len(schedules)} schedules need {len(schedules) - 1} boundaries, got {len(boundaries)}")
 
+    @standard
     def schedule(count: Any) -> Any:
         count = vnp.asarray(count)
         value = schedules[0](count)

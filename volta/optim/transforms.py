@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import volta.numpy as vnp
 from volta.core import pytrees
+from volta.core.floats import standard
 from volta.optim.base import (
     GradientTransformation,
     PyTree,
@@ -35,6 +36,7 @@ def scale_by_schedule(schedule: Schedule) -> GradientTransformation:
     def init(params: PyTree) -> PyTree:
         return ScaleByScheduleState(first_count())
 
+    @standard
     def update(updates: PyTree, state: PyTree, params: PyTree = None) -> tuple[PyTree, PyTree]:
         step_size = vnp.asarray(schedule(state.count))
         scaled = pytrees.map(lambda u: step_size.astype(u.dtype) * u, updates)
@@ -63,6 +65,7 @@ def trace(decay: float, nesterov: bool = False) -> GradientTransformation:
     def init(params: PyTree) -> PyTree:
         return TraceState(pytrees.map(vnp.zeros_like, params))
 
+    @standard
     def update(updates: PyTree, state: PyTree, params: PyTree = None) -> tuple[PyTree, PyTree]:
         new = pytrees.map(lambda g, t: g + decay * t, updates, state.trace)
         out = pytrees.map(lambda g, t: g + decay * t, updates, new) if nesterov else new
@@ -96,6 +99,7 @@ def scale_by_adam(
         zeros = pytrees.map(vnp.zeros_like, params)
         return ScaleByAdamState(first_count(), zeros, pytrees.map(vnp.zeros_like, params))
 
+    @standard
     def update(updates: PyTree, state: PyTree, params: PyTree = None) -> tuple[PyTree, PyTree]:
         count = next_count(state.count)
         mu = pytrees.map(lambda g, m: (1 - b1) * g + b1 * m, updates, state.mu)
@@ -128,6 +132,7 @@ def scale_by_rms(decay: float = 0.9, eps: float = 1e-8, initial_scale: float = 0
     def init(params: PyTree) -> PyTree:
         return ScaleByRmsState(pytrees.map(lambda p: vnp.full_like(p, initial_scale), params))
 
+    @standard
     def update(updates: PyTree, state: PyTree, params: PyTree = None) -> tuple[PyTree, PyTree]:
         nu = pytrees.map(lambda g, v: (1 - decay) * (g * g) + decay * v, updates, state.nu)
         return pytrees.map(lambda g, v: g / vnp.sqrt(v + eps), updates, nu), ScaleByRmsState(nu)
@@ -150,6 +155,7 @@ def scale_by_rss(initial_accumulator_value: float = 0.1, eps: float = 1e-7) -> G
     def init(params: PyTree) -> PyTree:
         return ScaleByRssState(pytrees.map(lambda p: vnp.full_like(p, initial_accumulator_value), params))
 
+    @standard
     def update(updates: PyTree, state: PyTree, params: PyTree = None) -> tuple[PyTree, PyTree]:
         total = pytrees.map(lambda g, s: g * g + s, updates, state.sum_of_squares)
         scaled = pytrees.map(lambda g, s: vnp.where(s > 0, g / vnp.sqrt(s + eps), 0.0), updates, total)
@@ -173,6 +179,7 @@ def scale_by_lion(b1: float = 0.9, b2: float = 0.99) -> GradientTransformation:
     def init(params: PyTree) -> PyTree:
         return ScaleByLionState(pytrees.map(vnp.zeros_like, params))
 
+    @standard
     def update(updates: PyTree, state: PyTree, params: PyTree = None) -> tuple[PyTree, PyTree]:
         signs = pytrees.map(lambda g, m: vnp.sign((1 - b1) * g + b1 * m), updates, state.mu)
         mu = pytrees.map(lambda g, m: (1 - b2) * g + b2 * m, updates, state.mu)

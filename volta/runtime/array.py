@@ -11,6 +11,7 @@ from volta.core import dtypes
 from volta.core.array import Array
 from volta.core.avals import ShapedArray
 from volta.core.errors import DonatedBufferError, DTypeError
+from volta.core.floats import standard
 from volta.core.recent import Recent
 from volta.core.source import at_user_line
 from volta.runtime.memory import Buffer, as_numpy, default_pool
@@ -66,6 +67,7 @@ class ConcreteArray(Array):
         self._buffer: Buffer | None = buffer
 
     @staticmethod
+    @standard
     def from_numpy(x: Any, weak_type: bool = False) -> ConcreteArray:
         """A copy of a NumPy array or scalar as an Array (dtypes are kept, as volta.core.dtypes.canonicalize has it)."""
         x = plain(x)
@@ -133,6 +135,7 @@ class ConcreteArray(Array):
         offset = self.address - buffer.address
         return as_numpy(buffer, self.aval.shape, None, self.aval.dtype, writable=writable, offset=offset)
 
+    @standard
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         x = self._view()
         if dtype is not None and np.dtype(dtype) != x.dtype:
@@ -153,14 +156,17 @@ class ConcreteArray(Array):
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)
 
+    @standard
     def item(self, *index: Any) -> Any:
         """The single element as a Python number."""
         return self._view().item(*index)
 
+    @standard
     def tolist(self) -> Any:
         """The array as nested lists of Python numbers."""
         return self._view().tolist()
 
+    @standard
     def _scalar(self, kind: str) -> Any:
         if self.aval.size != 1 or (kind != "bool" and self.aval.ndim):
             if kind == "bool":
@@ -189,6 +195,7 @@ class ConcreteArray(Array):
             raise TypeError(at_user_line(f"only integer scalars can be an index; this is {self.aval.short()}"))
         return int(self._scalar("int"))
 
+    @standard
     def __format__(self, spec: str) -> str:
         return format(self._view()[()], spec) if self.aval.ndim == 0 else format(str(self), spec)
 
@@ -230,6 +237,7 @@ class ConcreteArray(Array):
         x = self._view()
         return _unpickle, (x.view("u2") if self.dtype == dtypes.bfloat16 else x, *_meta(self.aval))
 
+    @standard
     def __repr__(self) -> str:
         if self._buffer is None:
             return f"Array(<donated>, shape={self.shape}, dtype={self.dtype})"
@@ -240,6 +248,7 @@ class ConcreteArray(Array):
         body = np.array2string(self._view(), separator=", ", prefix=prefix)
         return f"{prefix}{body}, dtype={self.dtype}{weak})"
 
+    @standard
     def __str__(self) -> str:
         return "<donated>" if self._buffer is None else str(self._view())
 
@@ -272,6 +281,7 @@ def plain(x: Any) -> np.ndarray:
     return np.asarray(x)
 
 
+@standard
 def as_array(x: Any) -> ConcreteArray:
     """An operand as an Array: arrays pass through, NumPy values and Python numbers are copied."""
     if type(x) is ConcreteArray:

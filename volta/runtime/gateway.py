@@ -15,6 +15,7 @@ from typing import Any
 import attrs
 
 from volta.core.errors import DeviceError, MemoryBudgetError
+from volta.core.floats import standard
 from volta.core.ir import ClosedJaxpr
 from volta.core.policy import DeterminismLevel
 from volta.core.source import at_user_line
@@ -66,6 +67,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
+@standard
 def compile(  # noqa: A001 - the gateway's one verb
     program: ClosedJaxpr,
     *,

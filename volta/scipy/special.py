@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from volta.core.array import Array, ArrayLike
+from volta.core.floats import standard
 from volta.nn.normalization import log_softmax, logsumexp, softmax
 from volta.numpy import binary
 from volta.numpy.numbers import i0
@@ -107,12 +108,14 @@ def kl_div(p: ArrayLike, q: ArrayLike) -> Array:
     return binary.add(binary.subtract(rel_entr(p, q), p), q)
 
 
+@standard
 def ndtr(x: ArrayLike) -> Array:
     """The share of a standard normal distribution below ``x``."""
     x = promote_floats("ndtr", x)[0]
     return lax.mul(scalar_like(x, 0.5), lax.erfc(lax.mul(x, scalar_like(x, -math.sqrt(0.5)))))
 
 
+@standard
 def ndtri(p: ArrayLike) -> Array:
     """The inverse of :func:`ndtr`."""
     p = promote_floats("ndtri", p)[0]

@@ -11,6 +11,7 @@ import numpy as np
 
 from volta.core.array import Array
 from volta.core.avals import ShapedArray
+from volta.core.floats import standard
 from volta.core.interp import Trace, Tracer, bind, get_aval, use_trace
 from volta.core.ir import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var, used_vars
 from volta.core.source import Source, user_source
@@ -153,6 +154,7 @@ def live_eqns(eqns: Sequence[Eqn], outvars: Sequence[Atom]) -> list[Eqn]:
     return kept
 
 
+@standard
 def trace_to_jaxpr(
     fun: Callable[..., tuple[Sequence[Any], Any]],
     in_avals: Sequence[ShapedArray],

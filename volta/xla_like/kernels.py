@@ -15,6 +15,7 @@ import attrs
 import numpy as np
 
 from volta.core import dtypes
+from volta.core.floats import standard
 from volta.core.ir import format_param
 from volta.xla_like.views import Ints
 
@@ -49,6 +50,7 @@ class ConstValue:
     data: bytes
 
     @property
+    @standard
     def number(self) -> Any:
         return np.frombuffer(self.data, self.dtype)[0].item()
 
