@@ -18,6 +18,15 @@ elif "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["VOLTA_CACHE_DIR"] = tempfile.mkdtemp(prefix="volta-test-cache-")
     atexit.register(shutil.rmtree, os.environ["VOLTA_CACHE_DIR"], ignore_errors=True)
 
+
+def pytest_configure(config: pytest.Config) -> None:
+    if side := os.environ.get("VOLTA_TEST_GUARD"):
+        from tests import guarded_memory
+
+        guarded_memory.install(side)
+        config.pluginmanager.register(guarded_memory)
+
+
 # A first call compiles, so times say nothing about an example: no deadlines.
 _common = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("ci", derandomize=True, database=None, max_examples=20, print_blob=True, **_common)

@@ -205,6 +205,7 @@ class BodyEmitter:
                     pointer = offset(self.b, pointer, self.b.mul(index, stride))
                     if b.lanes > 1:
                         total = total + b.iota("int64") * b.splat(one.value(stride, "int64"))
+                self._whole(x)
                 value = b.load_at(pointer, b.offsets(total), dtype)
                 return self._filled(value, inside, x, b)
         if not moves:
@@ -216,9 +217,15 @@ class BodyEmitter:
                 here = offset(self.b, pointer, self.b.mul(index, I64(x.dtype.itemsize)))
                 value = b.load(here, dtype) if self.mask is None else b.load_masked(here, dtype, self.mask)
             else:
+                self._whole(x)
                 here = offset(self.b, pointer, self.b.mul(index, stride))
                 value = b.load_strided(here, stride, dtype)
         return self._filled(value, inside, x, b)
+
+    def _whole(self, x: Load | Store) -> None:
+        """Lanes that are not neighbours are read and written one by one, whatever the mask: there must be none."""
+        if self.mask is not None:
+            raise AssertionError(f"lanes past the end would touch memory: {x} under a mask, in\n{self.kernel.text()}")
 
     def _filled(self, value: Value, inside: Value | None, x: Load, b: Builder) -> Value:
         if not x.fill or inside is None:
@@ -250,6 +257,7 @@ class BodyEmitter:
             else:
                 b.store_masked(value, here, self.mask, dtype)
         else:
+            self._whole(s)
             stride = place.strides[self.vector_dim]
             b.store_strided(value, offset(self.b, base, self.b.mul(index, stride)), stride, dtype)
 

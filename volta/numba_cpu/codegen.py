@@ -36,15 +36,22 @@ class KernelEmitter(BodyEmitter):
         """Whether a body can run on whole vectors with the lanes past the end masked off.
 
         Then there is no scalar copy of it for the rest, which halves the code. Needs cheap masks (AVX-512), and that
-        every access that moves with the vector dimension is contiguous.
+        the lanes of every access are neighbours, or share one address.
         """
-        if target.vector_bits() != 512 or any(s.pattern[0] == "?" for s in stores):
+        if target.vector_bits() != 512 or any(s.pattern[0] != "1" for s in stores):
             return False
-        varies = self.analysis.varies
+        spread = self.analysis.spread
         return not any(
-            isinstance(x, Load) and (x.pattern[0] == "?" or any(varies[t] for t in x.terms))
+            isinstance(x, Load) and (x.pattern[0] == "?" or any(spread[t] for t in x.terms))
             for x in (self.kernel.body[i] for i in which)
         )
+
+    def _value(
+        self, i: int, values: dict[int, Value], lanes: int, row: dict[int, ir.Value], index: ir.Value | None,
+        walk: ir.Value | None,
+    ) -> Value:  # fmt: skip
+        """What is the same in all lanes is computed in one: an index then moves whole vectors, not each lane."""
+        return super()._value(i, values, lanes if self.analysis.spread[i] else 1, row, index, walk)
 
     def vector_loop(
         self, start: ir.Value, stop: ir.Value, body: Callable[[ir.Value, int], object], masked: bool = False

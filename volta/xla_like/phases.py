@@ -21,9 +21,14 @@ EXPENSIVE = frozenset(
 
 @attrs.frozen
 class Analysis:
-    """For each value: ``varies`` (computed per element, else once a row) and its phase; and the number of phases."""
+    """For each value: ``varies`` (computed per element, else once a row), ``spread`` (may differ between the lanes of a
+    vector) and its phase; and the number of phases.
+
+    A row is what is reduced. In 'col' kernels vectors run across rows: there neither of the two implies the other.
+    """
 
     varies: tuple[bool, ...]
+    spread: tuple[bool, ...]
     phase: tuple[int, ...]
     last: int
 
@@ -42,20 +47,24 @@ def analyse(mode: str, body: Sequence[Instr]) -> Analysis:
     In 'map' and 'row' kernels a value varies with the vector dimension, in 'col' kernels with the reduced one.
     """
     varies: list[bool] = []
+    spread: list[bool] = []
     phase: list[int] = []
     for x in body:
         if isinstance(x, Reduce):
             varies.append(False)
+            spread.append(mode == "col")  # a lane reduces its own row
             phase.append(phase[x.arg] + 1)
         elif isinstance(x, ConstValue):
             varies.append(False)
+            spread.append(False)
             phase.append(0)
         else:
-            own = isinstance(x, (Load, IndexValue)) and x.pattern[-1] != "0"
+            pattern = x.pattern if isinstance(x, (Load, IndexValue)) else "0"
             args = operands(x)
-            varies.append(own or any(varies[a] for a in args))
+            varies.append(pattern[-1] != "0" or any(varies[a] for a in args))
+            spread.append(pattern[0] != "0" or any(spread[a] for a in args))
             phase.append(max((phase[a] for a in args), default=0))
-    return Analysis(tuple(varies), tuple(phase), max(phase, default=0))
+    return Analysis(tuple(varies), tuple(spread), tuple(phase), max(phase, default=0))
 
 
 def needed(body: Sequence[Instr], targets: Iterable[int], stop: Iterable[int] = ()) -> list[int]:
