@@ -187,7 +187,7 @@ def spread(plan: ExecutionPlan, side: str) -> tuple[ExecutionPlan, Layout | None
         if not call.tasks:
             same.update((written, same.get(read, read)) for read, written in call.inplace)
     temps = [b for b in plan.buffers if b.kind == "temp" and b.id not in same]
-    if not temps:
+    if not plan.arena_bytes:
         return plan, None
     found = layout(side, [inner.get(b.id, b.nbytes) for b in temps])
     starts = {b.id: start for b, start in zip(temps, found.starts, strict=True)}

@@ -13,7 +13,7 @@ import volta.numpy as vnp
 from tests.guarded_memory import SIDES, GuardedPool
 from tests.sampling import sampled
 from volta import lax
-from volta.numba_cpu import codegen, target, unit
+from volta.numba_cpu import codegen, target
 from volta.runtime import memory
 from volta.runtime.plan_cache import PLAN_CACHE
 
@@ -87,7 +87,6 @@ def test_the_gradient_of_a_recurrent_scan(guarded, columns) -> None:
 
 @pytest.mark.skipif(target.vector_bits() != 512, reason="masks are for AVX-512")
 def test_a_kernel_whose_lanes_are_apart_is_never_masked(monkeypatch) -> None:
-    monkeypatch.setattr(unit, "_addresses", dict(unit._addresses))
     monkeypatch.setattr(codegen.KernelEmitter, "maskable", lambda self, which, stores: True)
     table, index = vnp.ones((6, 3, 29)), vnp.zeros((29,), "int32")
     with pytest.raises(AssertionError, match="lanes past the end would touch memory: Load"):
