@@ -102,7 +102,7 @@ def _clz(x: Any) -> Any:
     return np.array(flat, dtype=x.dtype).reshape(x.shape)
 
 
-def _nextafter(x: Any, y: Any) -> Any:
+def _nextafter(x: Any, y: Any, *, dtype: Any) -> Any:
     return np.nextafter(x, y)
 
 

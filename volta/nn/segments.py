@@ -12,8 +12,8 @@ from volta.core.array import Array, ArrayLike
 from volta.core.errors import ConcretizationTypeError, DTypeError, ShapeError
 from volta.core.interp import Tracer
 from volta.core.source import at_user_line
-from volta.numpy.indexing import position_dtype
-from volta.numpy.promotion import as_value, aval_of, convert
+from volta.numpy.indexing import as_positions
+from volta.numpy.promotion import as_value, aval_of
 from volta.numpy.reductions import highest, lowest
 from volta.ops import lax
 
@@ -85,5 +85,5 @@ def _reduce(name: str, data: Array, segment_ids: Array, num_segments: int | None
         num_segments = int(vnp.max(segment_ids, initial=-1)) + 1
     start = {"add": 0, "mul": 1, "max": lowest(rows.dtype), "min": highest(rows.dtype)}[op]
     empty = vnp.full((num_segments, *rows.shape[1:]), start, rows.dtype)
-    index = convert(as_value(segment_ids), position_dtype(ids.dtype, num_segments))
+    index = as_positions(as_value(segment_ids), num_segments)
     return lax.scatter(empty, as_value(data), [index], axes=(0,), mode="drop", op=op)

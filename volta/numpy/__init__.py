@@ -18,10 +18,9 @@ from volta.core.array import Array as ndarray
 from volta.numpy import linalg, methods, ufunc_methods  # noqa: F401  (these two put operators on arrays, and methods on functions)
 from volta.numpy.binary import (
     add, allclose, arctan2, array_equal, array_equiv, atan2, bitwise_and, bitwise_left_shift, bitwise_or,
-    bitwise_right_shift, bitwise_xor, clip, copysign, divide, divmod, equal, float_power, floor_divide, fmax, fmin,
-    fmod, greater, greater_equal, heaviside, hypot, isclose, ldexp, left_shift, less, less_equal, logaddexp,
-    logaddexp2, logical_and, logical_or, logical_xor, maximum, minimum, mod, multiply, nextafter, not_equal,
-    piecewise, pow, power, remainder, right_shift, select, subtract, true_divide,
+    bitwise_right_shift, bitwise_xor, clip, copysign, divide, equal, float_power, fmax, fmin, greater, greater_equal, heaviside, hypot, isclose, ldexp, left_shift, less, less_equal, logaddexp,
+    logaddexp2, logical_and, logical_or, logical_xor, maximum, minimum, multiply, nextafter, not_equal,
+    piecewise, pow, power, right_shift, select, subtract, true_divide,
 )
 from volta.numpy.calculus import diff, ediff1d, gradient, interp, trapezoid, unwrap
 from volta.numpy.contractions import (
@@ -31,6 +30,7 @@ from volta.numpy.creation import (
     arange, array, asarray, copy, diag, diagflat, diagonal, empty, empty_like, eye, full, full_like, geomspace,
     identity, linspace, logspace, ones, ones_like, trace, tri, tril, triu, vander, zeros, zeros_like,
 )
+from volta.numpy.division import divmod, floor_divide, fmod, mod, remainder
 from volta.numpy.editing import block, choose, fill_diagonal, insert, packbits, place, put, resize, unpackbits
 from volta.numpy.einsum import einsum, einsum_path
 from volta.numpy.grids import (

@@ -87,60 +87,6 @@ def fmin(x: ArrayLike, y: ArrayLike) -> Array:
     return lax.select_n(lax.bitwise_or(lax.lt(x, y), lax.ne(y, y)), y, x)
 
 
-# -- division with remainder -------------------------------------------------------------------------------------------
-
-
-def fmod(x: ArrayLike, y: ArrayLike) -> Array:
-    """The remainder of the division truncated towards 0: it has the sign of ``x``."""
-    return lax.rem(*number_operands("fmod", x, y))
-
-
-def remainder(x: ArrayLike, y: ArrayLike) -> Array:
-    """The remainder of the floor division: it has the sign of ``y``, as Python's ``%``."""
-    x, y = number_operands("remainder", x, y)
-    rem = lax.rem(x, y)
-    if dtypes.is_unsigned(aval_of("remainder", rem).dtype):
-        return rem
-    zero = zero_like(rem)
-    wrong = lax.bitwise_and(lax.ne(lax.lt(rem, zero), lax.lt(y, zero)), lax.ne(rem, zero))
-    return lax.select_n(wrong, rem, lax.add(rem, y))
-
-
-mod = remainder
-
-
-def floor_divide(x: ArrayLike, y: ArrayLike) -> Array:
-    """``x // y``: the quotient rounded down. Integer division by 0 is defined by the bit contract, not an error."""
-    return divmod(x, y)[0] if dtypes.is_float(promoted(x, y)) else _integer_floor_divide(x, y)
-
-
-def promoted(*xs: Any) -> np.dtype:
-    return dtypes.promote(*((a.dtype, a.weak_type) for a in (aval_of("", x) for x in xs)))[0]
-
-
-def _integer_floor_divide(x: Array, y: Array) -> Array:
-    x, y = number_operands("floor_divide", x, y)
-    quotient = lax.div(x, y)
-    if dtypes.is_unsigned(aval_of("floor_divide", quotient).dtype):
-        return quotient
-    rem, zero = lax.rem(x, y), zero_like(quotient)
-    down = lax.bitwise_and(lax.ne(lax.lt(rem, zero), lax.lt(y, zero)), lax.ne(rem, zero))
-    return lax.select_n(down, quotient, lax.sub(quotient, scalar_like(quotient, 1)))
-
-
-def divmod(x: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
-    """``(x // y, x % y)``."""
-    if not dtypes.is_float(promoted(x, y)):
-        return _integer_floor_divide(x, y), remainder(x, y)
-    x, y = operands("divmod", x, y)
-    rem = lax.rem(x, y)
-    quotient, zero = lax.div(lax.sub(x, rem), y), zero_like(rem)
-    wrong = lax.bitwise_and(lax.ne(lax.lt(rem, zero), lax.lt(y, zero)), lax.ne(rem, zero))
-    rem = lax.select_n(wrong, rem, lax.add(rem, y))
-    quotient = lax.select_n(wrong, quotient, lax.sub(quotient, scalar_like(quotient, 1.0)))
-    return lax.round(quotient), rem
-
-
 # -- powers ------------------------------------------------------------------------------------------------------------
 
 
@@ -165,35 +111,10 @@ def power(x: ArrayLike, y: ArrayLike) -> Array:
     if type(y) is float and dtypes.is_float(dtype) and y in (-1.0, 0.5, 2.0):
         return lax.sqrt(x) if y == 0.5 else lax.integer_pow(x, int(y))
     x, y = operands("power", x, y)
-    if dtypes.is_float(aval_of("power", x).dtype):
-        return lax.pow(x, y)
-    return _integer_power(*((convert(v, dtypes.DEFAULT_INT) for v in (x, y)) if _is_bool(x) else (x, y)))
+    return lax.pow(*((convert(v, dtypes.DEFAULT_INT) for v in (x, y)) if _is_bool(x) else (x, y)))
 
 
 pow = power
-
-
-def _integer_power(x: Array, y: Array) -> Array:
-    """Square and multiply. Six bits of exponent are enough: anything above overflows 64 bits for any |x| > 1, and for
-    |x| <= 1 only the exponent's parity and being 0 matter, which clamping to 62 or 63 keeps."""
-    dtype = promoted(x, y)
-    one, zero = dtype.type(1), dtype.type(0)
-    base = x
-    odd = lax.bitwise_and(y, one)
-    large = lax.gt(y, dtype.type(63))
-    exponent = lax.select_n(large, y, lax.add(odd, dtype.type(62)))
-    result: Any = None
-    for bit in range(6):
-        use = lax.ne(lax.bitwise_and(lax.shift_right_logical(exponent, dtype.type(bit)), one), zero)
-        factor = lax.select_n(use, one, x)
-        result = factor if result is None else lax.mul(result, factor)
-        if bit < 5:
-            x = lax.mul(x, x)
-    if not dtypes.is_signed(dtype):
-        return result
-    # A negative power rounds to 0, but of 1 and -1: there the exponent's low bits have given the parity.
-    vanishes = lax.bitwise_and(lax.lt(y, zero), lax.ne(lax.abs(base), one))
-    return lax.select_n(vanishes, result, zero)
 
 
 def float_power(x: ArrayLike, y: ArrayLike) -> Array:

@@ -13,7 +13,7 @@ from volta.core import dtypes
 from volta.core.array import Array, ArrayLike
 from volta.core.errors import ShapeError
 from volta.core.source import at_user_line
-from volta.numpy import binary, shaping
+from volta.numpy import binary, division, shaping
 from volta.numpy.creation import asarray
 from volta.numpy.indexing import getitem
 from volta.numpy.promotion import (
@@ -157,7 +157,7 @@ def unwrap(p: ArrayLike, discont: Any = None, axis: int = -1, period: Any = 2 * 
     full = convert(full, p.dtype)
     half = binary.divide(full, 2)
     step = diff(p, axis=axis)
-    near = binary.subtract(binary.remainder(binary.add(step, half), full), half)
+    near = binary.subtract(division.remainder(binary.add(step, half), full), half)
     up = binary.logical_and(binary.equal(near, lax.neg(half)), binary.greater(step, 0))
     near = binary.where_three(up, half, near)
     fix = binary.subtract(near, step)
@@ -184,7 +184,7 @@ def interp(
         raise ShapeError(at_user_line("interp: xp and fp must be vectors of one length"))
     if period is not None:
         period = lax.abs(convert(asarray(period), aval_of("interp", xp).dtype))
-        x, xp = binary.remainder(x, period), binary.remainder(xp, period)
+        x, xp = division.remainder(x, period), division.remainder(xp, period)
         xp, fp = lax.sort((xp, fp), 0)
         ends = lambda v: (lax.slice_in_dim(v, -1, None, axis=0), lax.slice_in_dim(v, 0, 1, axis=0))  # noqa: E731
         (last, first), (flast, ffirst) = ends(xp), ends(fp)

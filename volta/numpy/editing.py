@@ -11,7 +11,7 @@ from volta.core.array import Array, ArrayLike
 from volta.core.errors import ConcretizationTypeError, DTypeError, ShapeError
 from volta.core.interp import Tracer
 from volta.core.source import at_user_line
-from volta.numpy import binary, shaping
+from volta.numpy import binary, division, shaping
 from volta.numpy.creation import asarray
 from volta.numpy.promotion import as_shape, as_value, aval_of, canonical_axis, convert, promote_dtypes
 from volta.numpy.reductions import cumsum
@@ -70,7 +70,7 @@ def place(arr: ArrayLike, mask: ArrayLike, vals: ArrayLike, *, inplace: bool = T
     if not vals.shape[0]:
         raise ShapeError(at_user_line("place: there are no values to put"))
     rank = lax.sub(cumsum(convert(mask, dtypes.int32), 0), np.int32(1))
-    values = take(vals, binary.remainder(rank, vals.shape[0]), mode="clip")
+    values = take(vals, division.remainder(rank, vals.shape[0]), mode="clip")
     return shaping.reshape(lax.select_n(mask, shaping.ravel(arr), values), arr.shape)
 
 
@@ -155,7 +155,7 @@ def choose(a: ArrayLike, choices: Any, out: None = None, mode: str = "raise") ->
             raise ValueError(at_user_line(f"choose: an index is out of the bounds of {len(items)} choices"))
     elif mode not in ("clip", "wrap"):
         raise ValueError(at_user_line(f"choose: mode must be 'raise', 'clip' or 'wrap', not {mode!r}"))
-    index = binary.remainder(index, len(items)) if mode == "wrap" else binary.clip(index, 0, len(items) - 1)
+    index = division.remainder(index, len(items)) if mode == "wrap" else binary.clip(index, 0, len(items) - 1)
     index, *items = shaping.broadcast_arrays(index, *promote_dtypes("choose", *items))
     result = items[0]
     for k, item in enumerate(items[1:], 1):

@@ -12,8 +12,9 @@ from volta.core import dtypes
 from volta.core.array import Array, ArrayLike
 from volta.core.errors import DTypeError, ShapeError
 from volta.core.source import at_user_line
-from volta.numpy import binary, shaping
+from volta.numpy import binary, division, shaping
 from volta.numpy.creation import arange, array, asarray, linspace, ones
+from volta.numpy.indexing import as_positions, wrapped_positions
 from volta.numpy.promotion import as_shape, as_value, aval_of, convert
 from volta.numpy.taking import nonzero
 from volta.ops import lax
@@ -127,8 +128,8 @@ def unravel_index(indices: ArrayLike, shape: Any) -> tuple[Array, ...]:
     flat = convert(as_value(indices), dtypes.int64 if math.prod(sizes) > 2**31 - 1 else dtypes.int32)
     out = []
     for n in reversed(sizes):
-        out.append(binary.remainder(flat, n))
-        flat = binary.floor_divide(flat, n)
+        out.append(division.remainder(flat, n))
+        flat = division.floor_divide(flat, n)
     return tuple(reversed(out))
 
 
@@ -154,7 +155,7 @@ def ravel_multi_index(multi_index: Sequence[ArrayLike], dims: Any, mode: str = "
     pairs = list(zip(parts, sizes, strict=True))
     out: Any = np.int32(0)
     for index, n in pairs if order == "C" else reversed(pairs):
-        index = binary.remainder(index, n) if mode == "wrap" else binary.clip(index, 0, n - 1)
+        index = wrapped_positions(index, n) if mode == "wrap" else binary.clip(as_positions(index, n), 0, n - 1)
         out = binary.add(binary.multiply(out, n), index)
     return as_value(out)
 

@@ -22,6 +22,7 @@ from volta.core.errors import ConcretizationTypeError, DTypeError, ShapeError
 from volta.core.interp import Tracer
 from volta.core.recent import Recent
 from volta.core.source import at_user_line
+from volta.numpy import division
 from volta.numpy.promotion import as_value, broadcast_array, broadcast_shapes_of, convert
 from volta.ops import lax
 
@@ -157,7 +158,7 @@ def _normalised(item: Any, size: int) -> Any:
             at_user_line(f"index arrays must be integers or booleans, not {item.aval.short()}; use x.astype('int32')")
         )
     signed = dtypes.is_signed(item.dtype)
-    item = convert(item, position_dtype(item.dtype, size))
+    item = as_positions(item, size)
     if signed:
         item = lax.select_n(lax.lt(item, item.dtype.type(0)), item, lax.add(item, item.dtype.type(size)))
     return item
@@ -166,6 +167,20 @@ def _normalised(item: Any, size: int) -> Any:
 def position_dtype(dtype: np.dtype, size: int) -> np.dtype:
     """The dtype in which positions of ``dtype`` along an axis of ``size`` never wrap around."""
     return dtypes.int64 if size > 2**31 - 1 or dtype in (dtypes.int64, dtypes.uint64, dtypes.uint32) else dtypes.int32
+
+
+def as_positions(item: Array, size: int) -> Array:
+    """Integers in :func:`position_dtype`; one beyond int64 becomes its greatest, which is as far out of bounds."""
+    if item.dtype == dtypes.uint64:
+        item = lax.min(item, np.uint64(2**63 - 1))
+    return convert(item, position_dtype(item.dtype, size))
+
+
+def wrapped_positions(item: Array, size: int) -> Array:
+    """Integers modulo ``size``, in :func:`position_dtype`."""
+    if item.dtype == dtypes.uint64:
+        return convert(division.remainder(item, size), position_dtype(item.dtype, size))
+    return division.remainder(as_positions(item, size), size)
 
 
 def constant_positions(item: np.ndarray, size: int) -> np.ndarray:

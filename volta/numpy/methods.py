@@ -12,7 +12,7 @@ from volta.core import dtypes
 from volta.core.array import Array
 from volta.core.errors import ConcretizationTypeError
 from volta.core.source import at_user_line
-from volta.numpy import binary, contractions, creation, indexing, reductions, shaping, sorting, taking, ufuncs
+from volta.numpy import binary, contractions, creation, division, indexing, reductions, shaping, sorting, taking, ufuncs
 from volta.numpy.updates import IndexUpdateHelper
 from volta.ops import lax
 
@@ -47,9 +47,9 @@ _BINARY = {
     "sub": binary.subtract,
     "mul": binary.multiply,
     "truediv": binary.true_divide,
-    "floordiv": binary.floor_divide,
-    "mod": binary.remainder,
-    "divmod": binary.divmod,
+    "floordiv": division.floor_divide,
+    "mod": division.remainder,
+    "divmod": division.divmod,
     "pow": binary.power,
     "matmul": contractions.matmul,
     "and": binary.bitwise_and,

@@ -12,7 +12,7 @@ from volta.core.array import Array, ArrayLike
 from volta.core.errors import DTypeError
 from volta.core.floats import standard
 from volta.core.source import at_user_line
-from volta.numpy import binary, shaping, ufuncs
+from volta.numpy import binary, division, shaping, ufuncs
 from volta.numpy.creation import arange
 from volta.numpy.promotion import as_value, aval_of, convert, operands, promote_floats, scalar_like, zero_like
 from volta.ops import lax
@@ -53,7 +53,7 @@ def lcm(x1: ArrayLike, x2: ArrayLike) -> Array:
     a, b = _integers("lcm", x1, x2)
     d = gcd(a, b)
     none = binary.equal(d, 0)
-    return binary.multiply(a, binary.floor_divide(b, binary.where_three(none, 1, d)))
+    return binary.multiply(a, division.floor_divide(b, binary.where_three(none, 1, d)))
 
 
 # -- the parts of a float ----------------------------------------------------------------------------------------------

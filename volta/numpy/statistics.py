@@ -14,10 +14,12 @@ from volta.core.source import at_user_line
 from volta.numpy import binary, shaping
 from volta.numpy.creation import asarray
 from volta.numpy.promotion import (
+    NUMBERS,
     as_value,
     aval_of,
     broadcast_array,
     canonical_axes,
+    common_dtype,
     convert,
     promote_floats,
     scalar_like,
@@ -76,8 +78,8 @@ def quantile(
     """
     _check("quantile", q, 1, out)
     if weights is not None:
-        return _weighted("quantile", a, q, axis, method, keepdims, weights, False)
-    return _quantile("quantile", a, q, axis, method, keepdims, False)
+        return _weighted("quantile", a, q, 1, axis, method, keepdims, weights, False)
+    return _quantile("quantile", a, q, 1, axis, method, keepdims, False)
 
 
 def nanquantile(
@@ -98,32 +100,46 @@ def nanquantile(
     """
     _check("nanquantile", q, 1, out)
     if weights is not None:
-        return _weighted("nanquantile", a, q, axis, method, keepdims, weights, True)
-    return _quantile("nanquantile", a, q, axis, method, keepdims, True)
+        return _weighted("nanquantile", a, q, 1, axis, method, keepdims, weights, True)
+    return _quantile("nanquantile", a, q, 1, axis, method, keepdims, True)
 
 
-def _quantile(name: str, a: Array, q: Any, axis: Axis, method: str, keepdims: bool, ignore_nan: bool) -> Array:
+def _with_shares(name: str, q: Any, most: int, *xs: Any) -> list[Any]:
+    """``xs`` in their common float dtype with ``q``, and ``q / most`` in the dtype that this one is computed in.
+
+    A half float counts no positions beyond 2048; and a share that is a Python number meets it unrounded.
+    """
+    listed = isinstance(q, (list, tuple))
+    if listed and not all(type(v) in NUMBERS for v in q):
+        q, listed = asarray(q), False
+    dtype = dtypes.to_float(common_dtype(name, *xs, 0.0 if listed else q)[0])
+    wide = dtypes.compute_dtype(dtype)
+    q = np.asarray(q, wide) if listed else convert(q, wide)
+    return [*(convert(x, dtype) for x in xs), lax.div(q, wide.type(most)) if most != 1 else q]
+
+
+def _quantile(
+    name: str, a: Array, q: Any, most: int, axis: Axis, method: str, keepdims: bool, ignore_nan: bool
+) -> Array:
     if method not in _METHODS:
         raise ValueError(at_user_line(f"{name}: method must be one of {', '.join(_METHODS)}, not {method!r}"))
-    if isinstance(q, (list, tuple)):
-        q = asarray(q)
-    x, q = promote_floats(name, a, q)
+    x, q = _with_shares(name, q, most, a)
     aval, q_shape = aval_of(name, x), aval_of(name, q).shape
     lanes, axes = _lanes(name, x, axis)
     ordered = sort(lanes)
     rest = lanes.shape[:-1]
-    bad = isnan(lanes)
+    bad, work = isnan(lanes), aval_of(name, q).dtype
     # positions of shape q + rest: NaN are last in order, so that those that are none are the first `count`
     if ignore_nan:
-        count = convert(_sum(lax.bitwise_not(bad), -1), lanes.dtype)
+        count = convert(_sum(lax.bitwise_not(bad), -1), work)
         last = broadcast_array(
             lax.max(lax.sub(count, scalar_like(count, 1.0)), scalar_like(count, 0.0)), q_shape + rest
         )
         missing = lax.eq(count, scalar_like(count, 0.0))
     else:
-        last, missing = scalar_like(lanes, float(lanes.shape[-1] - 1)), _any(bad, -1)
+        last, missing = work.type(lanes.shape[-1] - 1), _any(bad, -1)
     wanted = broadcast_array(shaping.reshape(q, q_shape + (1,) * len(rest)), q_shape + rest)
-    place = lax.clamp(np.float32(0).astype(lanes.dtype), lax.mul(wanted, last), last)
+    place = lax.clamp(work.type(0), lax.mul(wanted, last), last)
     low, high = lax.floor(place), lax.ceil(place)
 
     def pick(positions: Array) -> Array:
@@ -134,10 +150,11 @@ def _quantile(name: str, a: Array, q: Any, axis: Axis, method: str, keepdims: bo
         )
 
     if method in ("linear", "midpoint"):
-        below, above = pick(low), pick(high)
+        below, above = convert(pick(low), work), convert(pick(high), work)
         t = lax.sub(place, low) if method == "linear" else scalar_like(below, 0.5)
         out = lax.add(lax.mul(below, lax.sub(scalar_like(below, 1.0), t)), lax.mul(above, t))
         out = lax.select_n(lax.eq(below, above), out, below)  # no blend may touch infinities
+        out = convert(out, lanes.dtype)
     else:
         out = pick({"lower": low, "higher": high, "nearest": lax.ceil(lax.sub(place, scalar_like(place, 0.5)))}[method])
     out = lax.select_n(broadcast_array(missing, out.shape), out, scalar_like(out, float("nan")))
@@ -150,12 +167,12 @@ def _kept(out: Array, q_shape: tuple[int, ...], shape: tuple[int, ...], axes: tu
 
 
 def _weighted(
-    name: str, a: Array, q: Any, axis: Axis, method: str, keepdims: bool, weights: Array, ignore_nan: bool
+    name: str, a: Array, q: Any, most: int, axis: Axis, method: str, keepdims: bool, weights: Array, ignore_nan: bool
 ) -> Array:
     """The smallest element at which the running weight reaches the share ``q`` of the whole."""
     if method != "inverted_cdf":
         raise ValueError(at_user_line(f"{name}: weights need method='inverted_cdf', not {method!r}"))
-    x, w, q = promote_floats(name, a, weights, asarray(q))
+    x, w, q = _with_shares(name, q, most, a, weights)
     shape, q_shape = aval_of(name, x).shape, aval_of(name, q).shape
     if ignore_nan:
         w = binary.where_three(isnan(x), 0, w)
@@ -178,11 +195,6 @@ def _weighted(
     return _kept(out, q_shape, shape, axes) if keepdims else out
 
 
-def _share(name: str, q: Any) -> Array:
-    q = promote_floats(name, asarray(q))[0]
-    return lax.div(q, scalar_like(q, 100.0))
-
-
 def percentile(
     a: ArrayLike,
     q: Any,
@@ -200,7 +212,9 @@ def percentile(
     Array(2.5, dtype=float32)
     """
     _check("percentile", q, 100, out)
-    return quantile(a, _share("percentile", q), axis, method=method, keepdims=keepdims, weights=weights)
+    if weights is not None:
+        return _weighted("percentile", a, q, 100, axis, method, keepdims, weights, False)
+    return _quantile("percentile", a, q, 100, axis, method, keepdims, False)
 
 
 def nanpercentile(
@@ -216,7 +230,9 @@ def nanpercentile(
 ) -> Array:
     """:func:`nanquantile` with ``q`` in percent."""
     _check("nanpercentile", q, 100, out)
-    return nanquantile(a, _share("nanpercentile", q), axis, method=method, keepdims=keepdims, weights=weights)
+    if weights is not None:
+        return _weighted("nanpercentile", a, q, 100, axis, method, keepdims, weights, True)
+    return _quantile("nanpercentile", a, q, 100, axis, method, keepdims, True)
 
 
 def median(

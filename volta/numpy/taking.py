@@ -13,7 +13,7 @@ from volta.core.errors import ConcretizationTypeError, DTypeError, ShapeError
 from volta.core.interp import Tracer
 from volta.core.source import at_user_line
 from volta.numpy import binary, shaping
-from volta.numpy.indexing import constant_positions, position_dtype
+from volta.numpy.indexing import as_positions, constant_positions, wrapped_positions
 from volta.numpy.promotion import (
     as_value,
     aval_of,
@@ -44,17 +44,16 @@ def normal_indices(name: str, indices: Any, size: int, mode: str | None) -> Any:
     if not isinstance(indices, Array):
         index = np.asarray(indices)
         if mode == "wrap":
-            index = np.mod(index.astype(np.int64), size)
+            index = np.mod(index if index.dtype == np.uint64 else index.astype(np.int64), size)
         elif mode == "clip":
-            index = np.clip(index, 0, builtins.max(size - 1, 0))
+            index = np.maximum(index, 0)
         return constant_positions(index, size)
-    wide = position_dtype(dtype, size)
-    index = convert(indices, wide)
     if mode == "wrap":
-        return binary.remainder(index, wide.type(size))
+        return wrapped_positions(indices, size)
+    index = as_positions(indices, size)
     if mode == "clip" or dtypes.is_unsigned(dtype):
         return index
-    return lax.select_n(lax.lt(index, wide.type(0)), index, lax.add(index, wide.type(size)))
+    return lax.select_n(lax.lt(index, index.dtype.type(0)), index, lax.add(index, index.dtype.type(size)))
 
 
 def _filled(name: str, taken: Array, inside: Any, fill_value: Any) -> Array:

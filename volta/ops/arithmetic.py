@@ -89,12 +89,29 @@ min = elementwise(
     "min", "Elementwise smaller value; NaN wins, and -0 is below +0.",
     lambda t, ans, x, y: _winner(t, ans, x, y), lambda t, ans, x, y: _winner(t, ans, y, x), arity=2, kinds=ANY,
 )  # fmt: skip
-nextafter = elementwise(
+elementwise(
     "nextafter",
     "Elementwise next representable value after x in the direction of y.",
     arity=2,
     zero="a step of one ulp",
+    emit=lambda b, x, y, *, dtype: scalar.nextafter(b, x, y, dtype),
 )
+
+
+def nextafter(x: Any, y: Any) -> Any:
+    """Elementwise next float of the operands' dtype after ``x`` in the direction of ``y``; ``y`` where they are equal.
+
+    Operands have one shape, or rank 0, and one float dtype.
+
+    Raises:
+        ShapeError, DTypeError: for others.
+
+    >>> lax.nextafter(np.float16(1), np.float16(2))
+    Array(1.001, dtype=float16)
+    """
+    x, y = base.operands("nextafter", x, y)
+    return bind(REGISTRY["nextafter"], x, y, dtype=base.dtype_of(x))  # an element does not show that it is a half float
+
 
 # -- comparisons -------------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -12,11 +14,12 @@ from volta.core.array import Array
 from volta.core.avals import Shape, ShapedArray
 from volta.core.interp import bind, get_aval
 from volta.ops import base
-from volta.ops.arithmetic import add, clamp
+from volta.ops.arithmetic import add, clamp, lt
 from volta.ops.assembly import broadcasted_iota
 from volta.ops.base import canonical_axis, canonical_ints, dtype_error, shape_error, shape_of
 from volta.ops.indexing import gather, scatter
 from volta.ops.primitive import Family, Linear, Primitive, Zero, register
+from volta.ops.selection import select
 from volta.ops.shaping import squeeze
 
 
@@ -29,11 +32,25 @@ def _check_starts(name: str, avals: Sequence[ShapedArray], ndim: int, starts: Se
         raise dtype_error(name, avals, "start indices must be integers")
 
 
-def _starts(name: str, starts: Any) -> list[Any]:
-    """Start indices ready to bind: a sequence of rank-0 integers, Python ints as int32."""
-    if shape := getattr(starts, "shape", None):  # one array of all the starts
-        starts = [squeeze(_element(starts, i), (0,)) for i in range(shape[0])]
-    return [np.int32(s) if type(s) is int and -(2**31) <= s < 2**31 else s for s in starts]
+def _starts(starts: Any, shape: Shape) -> list[Any]:
+    """Start indices ready to bind: rank-0 integers; those that count from the end of ``shape`` counted from the front."""
+    if found := getattr(starts, "shape", None):  # one array of all the starts
+        starts = [squeeze(_element(starts, i), (0,)) for i in range(found[0])]
+    return [_from_front(s, n) for s, n in zip_longest(starts, shape[: len(starts)], fillvalue=0)]
+
+
+def _from_front(start: Any, size: int) -> Any:
+    """A start below 0 counts from the end; one that stays below 0 is moved inside later, as any other."""
+    narrow = dtypes.int32 if size <= dtypes.iinfo(dtypes.int32).max else dtypes.int64
+    if isinstance(start, (int, np.integer)) and not isinstance(start, bool):
+        position = int(start) + (size if start < 0 else 0)
+        return narrow.type(builtins.max(-1, builtins.min(position, size)))
+    dtype = get_aval(start).dtype
+    if not dtypes.is_signed(dtype):
+        return start  # an unsigned one, or what `bind` refuses
+    if size > dtypes.iinfo(dtype).max:
+        start, dtype = base.bind_named("convert_element_type", start, new_dtype=narrow, weak_type=False), narrow
+    return select(lt(start, dtype.type(0)), add(start, dtype.type(size)), start)
 
 
 def _element(x: Any, i: int) -> Any:
@@ -128,14 +145,17 @@ def dynamic_slice(x: Any, start_indices: Any, slice_sizes: Any) -> Array:
 
     Args:
         x: any array.
-        start_indices: one rank-0 integer an axis; moved inside where the box would leave the array.
+        start_indices: one rank-0 integer an axis; below 0 it counts from the end. Moved inside where the box would
+            leave the array.
         slice_sizes: static sizes.
 
     >>> lax.dynamic_slice(np.arange(5), (np.int32(3),), (3,))
     Array([2, 3, 4], dtype=int64)
+    >>> lax.dynamic_slice(np.arange(5), (-4,), (2,))
+    Array([1, 2], dtype=int64)
     """
     sizes = canonical_ints("dynamic_slice", "slice_sizes", slice_sizes)
-    return bind(dynamic_slice_p, x, *_starts("dynamic_slice", start_indices), slice_sizes=sizes)
+    return bind(dynamic_slice_p, x, *_starts(start_indices, shape_of(x)), slice_sizes=sizes)
 
 
 def dynamic_slice_in_dim(x: Any, start_index: Any, slice_size: int, axis: int = 0) -> Array:
@@ -224,10 +244,12 @@ dynamic_update_slice_p = register(
 def dynamic_update_slice(x: Any, update: Any, start_indices: Any) -> Array:
     """``x`` with the box that begins at ``start_indices`` replaced by ``update`` (of ``x``'s rank and dtype).
 
+    Starts are counted and moved inside as :func:`dynamic_slice` does.
+
     >>> lax.dynamic_update_slice(np.zeros(4), np.ones(2), (np.int32(1),))
     Array([0., 1., 1., 0.], dtype=float64)
     """
-    starts = _starts("dynamic_update_slice", start_indices)
+    starts = _starts(start_indices, shape_of(x))
     return bind(dynamic_update_slice_p, *base.operands("dynamic_update_slice", x, update), *starts)
 
 
@@ -248,6 +270,7 @@ def dynamic_update_index_in_dim(x: Any, update: Any, index: Any, axis: int) -> A
     >>> lax.dynamic_update_index_in_dim(np.zeros(3), np.float64(1), 2, 0)
     Array([0., 0., 1.], dtype=float64)
     """
+    x, update = base.operands("dynamic_update_index_in_dim", x, update)
     axis = canonical_axis("dynamic_update_index_in_dim", axis, get_aval(x).ndim)
     if len(shape_of(update)) < len(shape_of(x)):
         shape = shape_of(update)

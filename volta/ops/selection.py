@@ -153,17 +153,13 @@ def _bitcast_abstract(x: ShapedArray, *, new_dtype: np.dtype, old_dtype: np.dtyp
 def _bitcast_emit(b: Any, x: Any, *, new_dtype: np.dtype, old_dtype: np.dtype) -> Any:
     if old_dtype == new_dtype:
         return x
-    # a half float has its own bits only in memory: a register holds it as float32 (so `old_dtype` must be told)
-    half, width = dtypes.compute_dtype(old_dtype) != old_dtype, 8 * old_dtype.itemsize
-    bits = b.from_memory(b.to_memory(x, old_dtype.name), f"uint{width}") if half else b.bitcast(x, f"uint{width}")
+    bits = scalar.to_bits(b, x, old_dtype)  # the value does not show its dtype where it is a half float
     if dtypes.is_float(old_dtype):
         # Which NaN an operation gives depends on the machine, and on whether a compiler folded it. The test is one
         # of integers: compilers drop selections between NaNs.
-        is_nan = bits & ((1 << (width - 1)) - 1) > contract.INFINITY_BITS[old_dtype.name]
+        is_nan = bits & ((1 << (8 * old_dtype.itemsize - 1)) - 1) > contract.INFINITY_BITS[old_dtype.name]
         bits = b.select(is_nan, contract.NAN_BITS[old_dtype.name], bits)
-    if dtypes.compute_dtype(new_dtype) != new_dtype:
-        return b.from_memory(b.to_memory(bits, bits.dtype), new_dtype.name)
-    return b.bitcast(bits, new_dtype.name)
+    return scalar.from_bits(b, bits, new_dtype)
 
 
 bitcast_convert_type_p = register(

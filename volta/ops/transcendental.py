@@ -8,7 +8,7 @@ from typing import Any
 from volta.core.interp import get_aval
 from volta.ops import base
 from volta.ops.arithmetic import add, div, eq, integer_pow, lt, mul, neg, sub
-from volta.ops.elementwise import Function, elementwise
+from volta.ops.elementwise import NUMBER, Function, elementwise
 from volta.ops.selection import select
 
 _LN2 = math.log(2.0)
@@ -47,7 +47,16 @@ def _pow_exponent(t: Any, ans: Any, x: Any, y: Any) -> Any:
     return mul(t, mul(log(positive), ans))
 
 
-pow = elementwise("pow", "Elementwise x to the power y.", _pow_base, _pow_exponent, arity=2, low=0.2, high=3.0)
+pow = elementwise(
+    "pow",
+    "Elementwise x to the power y; of integers modulo the width, negative powers rounded towards 0.",
+    _pow_base,
+    _pow_exponent,
+    arity=2,
+    kinds=NUMBER,
+    low=0.2,
+    high=3.0,
+)
 sqrt = elementwise(
     "sqrt", "Elementwise square root, correctly rounded.", lambda t, ans, x: div(mul(t, 0.5), ans), low=0.1
 )

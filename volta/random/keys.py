@@ -24,9 +24,10 @@ def key(seed: Any) -> Array:
     """A key from an integer seed.
 
     A key is a uint32 array of shape (2,), what jax.random calls a raw key (its ``PRNGKey``): it can be put into
-    pytrees, mapped over with ``vmap``, saved and donated like any array. The seed's 64 bits are the key's 64 bits,
-    high word first: equal to jax.random's key for every seed from 0 to 2**32 - 1, and for all of 64 bits to that of
-    JAX in its 64-bit mode.
+    pytrees, mapped over with ``vmap``, saved and donated like any array. The words are the seed's, high word first; above
+    a seed of 32 bits or fewer, a Python int in [-2**31, 2**31) for one, there are only zeros, also below zero: so
+    ``key(-1)`` is [0, 2**32 - 1]. These are jax.random's keys for every seed of 32 bits, and of 64 bits those of JAX in
+    its 64-bit mode.
 
     Args:
         seed: a Python int in [-2**63, 2**64), or an integer scalar array.
@@ -42,7 +43,8 @@ def key(seed: Any) -> Array:
     if isinstance(seed, int) and not isinstance(seed, bool):
         if not -(2**63) <= seed < 2**64:
             raise ValueError(at_user_line(f"random.key: the seed must have 64 bits, got {seed}"))
-        return vnp.asarray(np.array([(seed >> 32) & 0xFFFFFFFF, seed & 0xFFFFFFFF], np.uint32))
+        high = 0 if -(2**31) <= seed < 0 else (seed >> 32) & 0xFFFFFFFF
+        return vnp.asarray(np.array([high, seed & 0xFFFFFFFF], np.uint32))
     aval = get_aval(seed)
     if not dtypes.is_integer(aval.dtype):
         raise DTypeError(at_user_line(f"random.key: the seed must be an integer, got {aval}"))

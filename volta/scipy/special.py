@@ -13,7 +13,8 @@ from typing import Any
 
 from volta.core.array import Array, ArrayLike
 from volta.core.floats import standard
-from volta.nn.normalization import log_softmax, logsumexp, softmax
+from volta.nn import normalization
+from volta.nn.normalization import logsumexp
 from volta.numpy import binary
 from volta.numpy.numbers import i0
 from volta.numpy.promotion import float_operands, promote_floats, scalar_like
@@ -46,6 +47,26 @@ expit = _unary("expit", lax.logistic, "1 / (1 + exp(-x))")
 exp2 = _unary("exp2", lax.exp2, "2 to the power ``x``")
 expm1 = _unary("expm1", lax.expm1, "exp(x) - 1, exact near 0")
 log1p = _unary("log1p", lax.log1p, "log(1 + x), exact near 0")
+
+
+def softmax(x: ArrayLike, axis: int | tuple[int, ...] | None = None) -> Array:
+    """exp(x) / SUM(exp(x)) over ``axis`` (None: over all elements; :func:`volta.nn.softmax` takes the last axis).
+
+    >>> import volta.numpy as vnp
+    >>> softmax(vnp.zeros((2, 2))).tolist()
+    [[0.25, 0.25], [0.25, 0.25]]
+    """
+    return normalization.softmax(x, axis)
+
+
+def log_softmax(x: ArrayLike, axis: int | tuple[int, ...] | None = None) -> Array:
+    """log(:func:`softmax`), exact where that is nearly 0.
+
+    >>> import volta.numpy as vnp
+    >>> log_softmax(vnp.zeros(1)).tolist()
+    [0.0]
+    """
+    return normalization.log_softmax(x, axis)
 
 
 def logit(x: ArrayLike) -> Array:

@@ -99,13 +99,13 @@ def elementwise_cases(
     if n > 1:
         layouts.append(((2, 3),) + ((),) * (n - 1))
         layouts.append(((),) + ((2, 3),) * (n - 1))
-    for params in ELEMENTWISE_PARAMS.get(name, [{}]):
+    for params in [{"dtype": dtype}] if name == "nextafter" else ELEMENTWISE_PARAMS.get(name, [{}]):
         for layout in layouts:
             rng = rng_of(name + dtype.name + str(layout))
             args = [draw(rng, shape, dtype, domain.low, domain.high) for shape in layout]
             if name == "select_n":
                 args[0] = draw(rng, layout[0], BOOL)
-            label = ",".join(format_param(v) for v in params.values())
+            label = "" if name == "nextafter" else ",".join(format_param(v) for v in params.values())
             stays_float = dtypes.is_float(params.get("new_dtype", F64))
             yield Case(primitive, tuple(args), params, linear if stays_float else (), label)
 

@@ -291,6 +291,8 @@ class Lowering:
         total: Ref | None = None
         inside: Ref | None = None
         for x, size, step in zip(indices, sizes, row_major(sizes), strict=True):
+            if x.dtype == np.uint64:  # what is beyond int64 is out of range as well
+                x = self._op("min", [x, Const(2**63 - 1, x.dtype, View((), ()))], x.dtype)
             i = self._op("convert_element_type", [x], int64, new_dtype=int64)
             if clip:
                 i = self._op("max", [const(0), self._op("min", [i, const(size - 1)], int64)], int64)

@@ -23,6 +23,7 @@ from volta.ops.scalar.basic import (
     eq,
     floor,
     fma,
+    from_bits,
     ge,
     gt,
     integer_pow,
@@ -52,6 +53,7 @@ from volta.ops.scalar.basic import (
     sqrt,
     square,
     sub,
+    to_bits,
     trunc,
 )
 from volta.ops.scalar.error_functions import erf, erf_inv, erfc
@@ -97,6 +99,7 @@ __all__ = [
     "expm1",
     "floor",
     "fma",
+    "from_bits",
     "ge",
     "gt",
     "integer_pow",
@@ -137,5 +140,6 @@ __all__ = [
     "sub",
     "tan",
     "tanh",
+    "to_bits",
     "trunc",
 ]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from volta.core import dtypes
 from volta.ops.scalar.parts import NAN, Builder, Value
 
 
@@ -169,13 +172,28 @@ def copysign(b: Builder, x: Value, y: Value) -> Value:
     return b.copysign(x, y)
 
 
-def nextafter(b: Builder, x: Value, y: Value) -> Value:
-    """The next float after x towards y; y itself if they are equal."""
-    integer = "int32" if x.dtype == "float32" else "int64"
-    bits = b.bitcast(x, integer)
+def to_bits(b: Builder, x: Value, dtype: np.dtype) -> Value:
+    """The bits of a number of `dtype`, unsigned. A half float has its own only in memory: a register holds it as float32."""
+    unsigned = f"uint{8 * dtype.itemsize}"
+    if dtypes.compute_dtype(dtype) != dtype:
+        return b.from_memory(b.to_memory(x, dtype.name), unsigned)
+    return b.bitcast(x, unsigned)
+
+
+def from_bits(b: Builder, bits: Value, dtype: np.dtype) -> Value:
+    """The number of `dtype` with these bits."""
+    if dtypes.compute_dtype(dtype) != dtype:
+        return b.from_memory(b.to_memory(bits, bits.dtype), dtype.name)
+    return b.bitcast(bits, dtype.name)
+
+
+def nextafter(b: Builder, x: Value, y: Value, dtype: np.dtype | None = None) -> Value:
+    """The next float of `dtype` (None: of the kind of x) after x towards y; y itself if they are equal."""
+    dtype = np.dtype(x.dtype) if dtype is None else dtype
+    bits = to_bits(b, x, dtype)
     away = b.lt(x, y) == b.gt(x, 0.0)  # the magnitude grows
-    moved = b.bitcast(b.select(away, bits + 1, bits - 1), x.dtype)
-    smallest = b.copysign(b.bitcast(b.const(integer, 1), x.dtype), y)
+    moved = from_bits(b, b.select(away, bits + 1, bits - 1), dtype)
+    smallest = b.copysign(from_bits(b, b.const(bits.dtype, 1), dtype), y)
     moved = b.select(x == 0.0, smallest, moved)
     return b.select(b.isnan(x) | b.isnan(y), NAN, b.select(x == y, y, moved))
 
