@@ -291,6 +291,21 @@ def test_quantiles(axis):
     same_as_numpy(lambda np, x: np.percentile(x, 30, axis, keepdims=True), X, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["percentile", "nanpercentile"])
+def test_shares_are_not_rounded_before_they_meet_the_array(name):
+    """A Python number in percent is as exact as the array; and a half float's positions are not half floats."""
+    x = np.random.default_rng(3).normal(size=1001)
+    for q in (37.0, 0.1, [37.0, 99.9]):
+        got = getattr(vnp, name)(x, q)
+        assert got.dtype == np.float64
+        np.testing.assert_allclose(got, getattr(np, name)(x, q), rtol=1e-13)
+        np.testing.assert_array_equal(getattr(vnp, name)(x, np.asarray(q)), got)
+    ladder = np.arange(5000).astype(np.float16)
+    assert getattr(vnp, name)(ladder, 99.9) == np.float16(np.percentile(ladder.astype(np.float64), 99.9))
+    assert volta.jit(lambda x, q: getattr(vnp, name)(x, q))(ladder, 99.9) == getattr(vnp, name)(ladder, 99.9)
+    assert getattr(vnp, name)(np.arange(5), 50.0).dtype == np.float32
+
+
 @pytest.mark.parametrize("name", ["quantile", "nanquantile", "percentile", "nanpercentile"])
 def test_what_is_no_share_is_refused(name):
     function, most = getattr(vnp, name), 100 if "percent" in name else 1

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import volta
 from volta import random
 
 jax = pytest.importorskip("jax", reason="compares with jax.random, which is not installed")
@@ -39,9 +40,15 @@ def both(seed):
     return random.key(seed), jax.random.PRNGKey(seed)
 
 
-@pytest.mark.parametrize("seed", [0, 1, 42, 2**31 - 1, 2**31, 2**32 - 1, 2**40 + 3, -1, -(2**63), 2**63 - 1])
+@pytest.mark.parametrize("seed", [0, 1, 42, 2**31 - 1, 2**31, 2**32 - 1, 2**40 + 3, -(2**31) - 1, -(2**63), 2**63 - 1])
 def test_keys(seed):
     assert_same_bits(*both(seed))
+
+
+@pytest.mark.parametrize("seed", [-1, -5, -(2**31), 2**31 - 1])
+def test_keys_of_python_numbers_that_fit_32_bits(seed, narrow_jax):
+    assert_same_bits(*both(seed))
+    assert_same_bits(volta.jit(random.key)(seed), jax.random.PRNGKey(seed))
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "uint32", "int64", "uint64"])

@@ -49,6 +49,12 @@ def test_reductions_are_those_of_nn():
     x = X.astype("float32")
     np.testing.assert_allclose(special.logsumexp(x), scipy.special.logsumexp(x), rtol=1e-6)
     np.testing.assert_allclose(special.softmax(x), scipy.special.softmax(x), rtol=1e-5)
+    table = x.reshape(5, 10)
+    for name in ("softmax", "log_softmax"):
+        ours, theirs = getattr(special, name), getattr(scipy.special, name)
+        np.testing.assert_allclose(ours(table), theirs(table), rtol=1e-5)  # over all elements
+        for axis in (None, 0, -1, (0, 1)):
+            np.testing.assert_allclose(ours(table, axis), theirs(table, axis), rtol=1e-5)
 
 
 def test_examples():

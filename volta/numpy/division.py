@@ -84,7 +84,7 @@ def _floored(rem: Any, y: Any) -> Any:
 
 
 def _signed(rem: Any, y: Any) -> Any:
-    """A zero with the sign of ``y``; other remainders have it already. Adding +0 makes +0 of -0, and has a derivative."""
+    """A zero with the sign of ``y``; other remainders have it already. +0 is added, which has a derivative."""
     below = lax.lt(y, zero_like(rem))
     positive = lax.add(lax.select_n(below, rem, lax.neg(rem)), scalar_like(rem, 0.0))
     return lax.select_n(below, positive, lax.neg(positive))

@@ -42,12 +42,12 @@ def normal_indices(name: str, indices: Any, size: int, mode: str | None) -> Any:
     if not dtypes.is_integer(dtype):
         raise DTypeError(at_user_line(f"{name}: indices must be integers, not {dtype}"))
     if not isinstance(indices, Array):
-        index = np.asarray(indices)
+        known = np.asarray(indices)
         if mode == "wrap":
-            index = np.mod(index if index.dtype == np.uint64 else index.astype(np.int64), size)
+            known = np.mod(known if known.dtype == np.uint64 else known.astype(np.int64), size)
         elif mode == "clip":
-            index = np.maximum(index, 0)
-        return constant_positions(index, size)
+            known = np.maximum(known, 0)
+        return constant_positions(known, size)
     if mode == "wrap":
         return wrapped_positions(indices, size)
     index = as_positions(indices, size)

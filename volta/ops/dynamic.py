@@ -33,7 +33,7 @@ def _check_starts(name: str, avals: Sequence[ShapedArray], ndim: int, starts: Se
 
 
 def _starts(starts: Any, shape: Shape) -> list[Any]:
-    """Start indices ready to bind: rank-0 integers; those that count from the end of ``shape`` counted from the front."""
+    """Start indices ready to bind: rank-0 integers, counted from the front of ``shape``'s axes."""
     if found := getattr(starts, "shape", None):  # one array of all the starts
         starts = [squeeze(_element(starts, i), (0,)) for i in range(found[0])]
     return [_from_front(s, n) for s, n in zip_longest(starts, shape[: len(starts)], fillvalue=0)]

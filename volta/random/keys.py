@@ -24,10 +24,9 @@ def key(seed: Any) -> Array:
     """A key from an integer seed.
 
     A key is a uint32 array of shape (2,), what jax.random calls a raw key (its ``PRNGKey``): it can be put into
-    pytrees, mapped over with ``vmap``, saved and donated like any array. The words are the seed's, high word first; above
-    a seed of 32 bits or fewer, a Python int in [-2**31, 2**31) for one, there are only zeros, also below zero: so
-    ``key(-1)`` is [0, 2**32 - 1]. These are jax.random's keys for every seed of 32 bits, and of 64 bits those of JAX in
-    its 64-bit mode.
+    pytrees, mapped over with ``vmap``, saved and donated like any array. Its words are the seed's, high word first. The
+    high word of a seed of 32 bits or fewer, as of a Python int in [-2**31, 2**31), is 0 also below zero: ``key(-1)``
+    is [0, 2**32 - 1]. So they are jax.random's keys; for wider seeds those of JAX in its 64-bit mode.
 
     Args:
         seed: a Python int in [-2**63, 2**64), or an integer scalar array.

@@ -173,7 +173,7 @@ def copysign(b: Builder, x: Value, y: Value) -> Value:
 
 
 def to_bits(b: Builder, x: Value, dtype: np.dtype) -> Value:
-    """The bits of a number of `dtype`, unsigned. A half float has its own only in memory: a register holds it as float32."""
+    """The bits of a number of `dtype`, unsigned. A register holds a half float as float32, so the dtype is told."""
     unsigned = f"uint{8 * dtype.itemsize}"
     if dtypes.compute_dtype(dtype) != dtype:
         return b.from_memory(b.to_memory(x, dtype.name), unsigned)
