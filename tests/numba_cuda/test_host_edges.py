@@ -61,6 +61,25 @@ def test_dtypes(dtype):
         check(lambda x: x.at[vnp.arange(40) % 5].add(x[vnp.arange(40) % 7]), x)
 
 
+@sampled("dtype", DTYPES[:-1], quick=("bfloat16", "int8"))
+def test_division_powers_and_next_floats(dtype):
+    """What is defined at zeros, infinities and the ends of the range."""
+    floats = dtype in DTYPES[:4]
+    values = [0.0, -0.0, 1, -2.5, 7, np.inf, -np.inf, np.nan, 1e-40] if floats else [0, 1, 3, 64, 127, -1, -128]
+    with np.errstate(all="ignore"):
+        x, y = np.meshgrid(*[np.asarray(vnp.asarray(np.array(values)).astype(dtype))] * 2)
+    check(lambda x, y: (x // y, x % y, vnp.fmod(x, y), lax.div(x, y), lax.rem(x, y)), x, y)
+    check(lambda x, y: vnp.nextafter(x, y) if floats else x**y, x, y)
+
+
+@pytest.mark.parametrize("mode", ("drop", "clip"))
+def test_indices_beyond_int64(mode):
+    i = np.array([2**63, 2**64 - 1, 3, 50], np.uint64)
+    check(lambda x, i: (x[i], x.at[i].add(1.0, mode=mode), vnp.take(x, i, mode="wrap")), np.ones(40, np.float32), i)
+    check(lambda x, i: lax.dynamic_slice(x, i[:1], (3,)), np.arange(40), i)
+    check(lambda x, i: lax.dynamic_slice(x, (i[0] - 5,), (3,)), np.arange(40), np.int8([2, 0]))
+
+
 @sampled("k", (0, 1, 15, 16, 17, 255, 256, 257, 511, 513, 1000), quick=(17,))
 def test_products(k):
     for m, n in ((1, 1), (1, 130), (130, 1), (33, 65), (64, 128), (129, 127)):

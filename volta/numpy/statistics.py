@@ -10,6 +10,7 @@ import numpy as np
 from volta.core import dtypes
 from volta.core.array import Array, ArrayLike
 from volta.core.errors import ShapeError
+from volta.core.floats import constant
 from volta.core.source import at_user_line
 from volta.numpy import binary, shaping
 from volta.numpy.creation import asarray
@@ -114,7 +115,7 @@ def _with_shares(name: str, q: Any, most: int, *xs: Any) -> list[Any]:
         q, listed = asarray(q), False
     dtype = dtypes.to_float(common_dtype(name, *xs, 0.0 if listed else q)[0])
     wide = dtypes.compute_dtype(dtype)
-    q = np.asarray(q, wide) if listed else convert(q, wide)
+    q = constant(q, wide) if listed else convert(q, wide)
     return [*(convert(x, dtype) for x in xs), lax.div(q, wide.type(most)) if most != 1 else q]
 
 
