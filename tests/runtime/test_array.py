@@ -12,7 +12,7 @@ from hypothesis import given
 import volta
 import volta.numpy as vnp
 from volta.core import dtypes
-from volta.core.errors import DonatedBufferError, DTypeError, VoltaError
+from volta.core.errors import DonatedBufferError, VoltaError
 from volta.testing import assert_bits_equal, fill
 from volta.testing.strategies import arrays
 
@@ -131,16 +131,6 @@ def test_numpy_leaves_operators_to_us() -> None:
     out = np.ones(3, F) + vnp.ones(3)
     assert isinstance(out, volta.Array)
     assert isinstance(np.float32(2) * vnp.ones(3), volta.Array)
-
-
-def test_dlpack_goes_both_ways() -> None:
-    a = vnp.arange(6, dtype=F).reshape(2, 3)
-    view = np.from_dlpack(a)
-    assert_bits_equal(view, a)
-    assert np.shares_memory(view, np.asarray(a))
-    assert a.__dlpack_device__() == (1, 0)
-    with pytest.raises(DTypeError, match="bfloat16"):
-        np.from_dlpack(vnp.ones(2, vnp.bfloat16))
 
 
 def test_donated_arrays_are_gone() -> None:

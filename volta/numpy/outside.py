@@ -10,6 +10,7 @@ import numpy as np
 from volta.api.vmap import vmap
 from volta.core import dtypes
 from volta.core.array import Array, ArrayLike
+from volta.core.errors import DTypeError
 from volta.core.source import at_user_line
 from volta.numpy.creation import array, asarray
 from volta.numpy.grids import indices
@@ -67,14 +68,25 @@ def load(file: Any, mmap_mode: Any = None, allow_pickle: bool = False) -> Any:
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
-    """An array of another library, through DLPack (a copy).
+    """An array of another library, through DLPack: a copy, which that library's later writes do not reach.
+
+    Raises:
+        DTypeError: for what has no ``__dlpack__``, lies on a device, or has a dtype that NumPy cannot take.
+        ValueError: for a ``device``, or where no copy is allowed.
 
     >>> from_dlpack(np.float32([1, 2]))
     Array([1., 2.], dtype=float32)
     """
     if device is not None or copy is False:
         raise ValueError(at_user_line("from_dlpack: always makes a copy, on the CPU"))
-    return array(np.from_dlpack(x))
+    if not hasattr(x, "__dlpack__"):
+        raise DTypeError(at_user_line(f"from_dlpack: a {type(x).__name__} has no __dlpack__; try vnp.asarray"))
+    try:
+        view = np.from_dlpack(x)
+    except (BufferError, RuntimeError) as error:
+        message = f"from_dlpack: {error} Bring it to the host, or to another dtype, first."
+        raise DTypeError(at_user_line(message)) from error
+    return array(view)
 
 
 def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = float, **kwargs: Any) -> Array:

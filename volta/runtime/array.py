@@ -23,6 +23,7 @@ HELD: list[Buffer] = []
 """Memory that was donated or deleted while calls that may read it were under way: kept until they have ended."""
 
 _held_lock = threading.Lock()
+_FLAGS_READ_ONLY = np.lib.NumpyVersion(np.__version__) >= "2.1.0"  # exports by DLPack say that they are
 
 
 def release_held() -> None:
@@ -126,32 +127,65 @@ class ConcreteArray(Array):
             self.share()
         return self._view()
 
-    def _view(self, writable: bool = False) -> np.ndarray:
-        buffer = self.buffer()
+    def _view(self) -> np.ndarray:
+        """The elements, read-only, where a view that outlives this call is no reason to keep the memory unchanged."""
         if not self.address:
-            x: np.ndarray = buffer.read()[: self.aval.nbytes].view(self.aval.dtype)  # type: ignore[attr-defined]
-            x.flags.writeable = writable
-            return x.reshape(self.aval.shape)
-        offset = self.address - buffer.address
-        return as_numpy(buffer, self.aval.shape, None, self.aval.dtype, writable=writable, offset=offset)
+            x = self._copy()
+            x.flags.writeable = False
+            return x
+        buffer = self.buffer()
+        return as_numpy(buffer, self.aval.shape, None, self.aval.dtype, offset=self.address - buffer.address)
+
+    def _copy(self) -> np.ndarray:
+        """The elements in memory of their own."""
+        if self.address:
+            return self._view().copy()
+        x: np.ndarray = self.buffer().read()[: self.aval.nbytes].view(self.aval.dtype)  # type: ignore[attr-defined]
+        return x.reshape(self.aval.shape)
 
     @standard
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        x = self._view()
-        if dtype is not None and np.dtype(dtype) != x.dtype:
+        if dtype is not None and np.dtype(dtype) != self.aval.dtype:
             if copy is False:
-                raise ValueError(f"converting {x.dtype} to {np.dtype(dtype)} needs a copy")
-            return x.astype(dtype)
-        if not self.address:
-            return x  # a copy already
-        return x.copy() if copy else self.numpy()
+                raise ValueError(f"converting {self.aval.dtype} to {np.dtype(dtype)} needs a copy")
+            return self._view().astype(dtype)
+        return self._copy() if copy else self.numpy()
 
-    def __dlpack__(self, **kwargs: Any) -> Any:
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """The elements for another library: the memory itself for one that is told not to write to it, else a copy.
+
+        A flag for memory that is not to be written to came with DLPack 1.0; who asks for no such version gets a copy.
+
+        Raises:
+            DTypeError: for bfloat16.
+            BufferError: for another device than the host; where ``copy`` is False and only a copy will do.
+        """
         if dtypes.bfloat16 == self.aval.dtype:
             raise DTypeError("NumPy's DLPack export has no bfloat16; use x.view('uint16') or convert to float32 first")
-        # DLPack consumers that cannot see a read-only flag refuse one; the array stays immutable by convention.
-        self.share()
-        return self._view(writable=True).__dlpack__(**kwargs)
+        if stream is not None or dl_device not in (None, self.__dlpack_device__()):
+            wanted = f"dl_device={dl_device}" if stream is None else f"stream={stream}"
+            raise BufferError(
+                at_user_line(f"{wanted}: arrays are exported from the host's memory, (1, 0), in no stream")
+            )
+        if max_version is not None and max_version[0] >= 1 and _FLAGS_READ_ONLY:
+            if copy is False and not self.address:
+                raise BufferError(at_user_line(f"an array on {self.device} is not exported without a copy"))
+            return self.numpy().__dlpack__(max_version=(1, 0), copy=copy)
+        if copy is False:
+            raise BufferError(
+                at_user_line(
+                    "arrays are immutable, and before DLPack 1.0 (and NumPy 2.1) nothing tells a library not to write "
+                    "to them: pass max_version=(1, 0), or let it have a copy"
+                )
+            )
+        return self._copy().__dlpack__()
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)
