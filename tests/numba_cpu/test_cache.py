@@ -8,6 +8,7 @@ import warnings
 
 import pytest
 
+from volta.core.errors import CacheWarning
 from volta.emit import cache
 from volta.emit.cache import DiskCache, StoredUnit
 
@@ -111,8 +112,8 @@ def test_damaged_references_are_removed(tmp_path, content):
 
 
 def test_the_least_recently_used_go_first(tmp_path):
-    size = len(cache.encode("env", StoredUnit({"k0": "t"}, (bytes(1000),))))
-    disk = DiskCache(tmp_path, limit=3 * size)
+    size = len(cache.encode("env", StoredUnit({"k0": "t"}, (bytes(1000),)), bytes(32)))
+    disk = DiskCache(tmp_path, limit=3 * size + 4 * 45)
     for n in range(3):
         disk.store("env", StoredUnit({f"k{n}": "t"}, (bytes(1000),)))
         os.utime(next(p for p in files(tmp_path, ".unit") if p.stat().st_mtime > 1e6), (n, n))
@@ -128,7 +129,7 @@ def test_an_unwritable_folder_warns_once(tmp_path):
     blocked = tmp_path / "a file"
     blocked.write_text("")
     disk = DiskCache(blocked / "cache")
-    with pytest.warns(RuntimeWarning, match="VOLTA_CACHE_DIR"):
+    with pytest.warns(CacheWarning, match="VOLTA_CACHE_DIR"):
         disk.store("env", UNIT)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

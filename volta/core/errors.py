@@ -101,3 +101,7 @@ class StaticArgumentError(VoltaError, ValueError):
 
 class ArgumentNumberError(VoltaError, ValueError):
     """``argnums`` names an argument that the call does not have."""
+
+
+class CacheWarning(RuntimeWarning):
+    """Compiled kernels are not kept on disk: its folder cannot be written, or others could write in it."""
