@@ -9,7 +9,7 @@
 
 from typing import TYPE_CHECKING
 
-from volta import errors, flatten_util, io, lax, nn, numpy, optim, random, scipy, tree, tree_util
+from volta import errors, flatten_util, io, lax, nn, numpy, optim, random, scipy, tree, tree_util, typing
 from volta.api.arguments import ShapeDtypeStruct, float0
 from volta.api.autodiff import grad, value_and_grad, vjp
 from volta.api.devices import (
@@ -30,7 +30,7 @@ from volta.api.jit import disable_jit, jit
 from volta.api.linear import fwd_and_bwd, linear_transpose
 from volta.api.tracing import checkpoint, eval_shape, make_jaxpr, remat
 from volta.api.vmap import vmap
-from volta.core.absent import absent as _absent
+from volta.core.absent import namespace as _namespace
 from volta.core.array import Array
 from volta.core.floats import imported as _imported
 from volta.core.interp import Tracer
@@ -44,7 +44,7 @@ jacobian = jacrev
 _imported()
 
 if not TYPE_CHECKING:  # so that a type checker still knows which names there are
-    __getattr__ = _absent(__name__)
+    __getattr__, __dir__ = _namespace(__name__)
 
 __all__ = [
     "Array",
@@ -96,6 +96,7 @@ __all__ = [
     "set_num_threads",
     "tree",
     "tree_util",
+    "typing",
     "value_and_grad",
     "vjp",
     "vmap",

@@ -11,12 +11,13 @@ import builtins
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import optree
 
 from volta.core import pytrees
+from volta.core.absent import namespace as _namespace
 from volta.core.errors import TreeError
 from volta.core.pytrees import PyTreeDef, flatten, leaves, structure, unflatten
 
@@ -247,3 +248,6 @@ __all__ = [
     "transpose",
     "unflatten",
 ]
+
+if not TYPE_CHECKING:  # so that a type checker still knows which names there are
+    __getattr__, __dir__ = _namespace(__name__)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
 from volta.core import pytrees
+from volta.core.absent import namespace as _namespace
 from volta.core.pytrees import PyTreeDef
 from volta.tree import DictKey, FlattenedIndexKey, GetAttrKey, KeyPath, SequenceKey, keystr
 from volta.tree import all as tree_all
@@ -191,3 +192,6 @@ __all__ = [
     "treedef_is_leaf",
     "treedef_tuple",
 ]
+
+if not TYPE_CHECKING:  # so that a type checker still knows which names there are
+    __getattr__, __dir__ = _namespace(__name__)

@@ -1,8 +1,6 @@
 """Habits of JAX's users at the top level, in trees, in volta.lax and with keys."""
 
-import importlib
 import operator
-import re
 
 import numpy as np
 import pytest
@@ -10,7 +8,6 @@ import pytest
 import volta
 import volta.numpy as vnp
 from volta import lax, random, tree, tree_util
-from volta.core.absent import WAYS
 from volta.errors import DeviceError, ShapeError
 
 X = np.random.default_rng(3).uniform(-2, 2, (5, 3)).astype(np.float32)
@@ -130,33 +127,6 @@ def test_activations_of_jax_nn():
         np.testing.assert_allclose(getattr(volta.nn, name)(X), getattr(jax.nn, name)(X), rtol=1e-6)
     x = np.abs(X) + 0.01
     np.testing.assert_allclose(volta.nn.log1mexp(x), jax.nn.log1mexp(x), rtol=1e-5)
-
-
-NAMES = [(module, name) for module, ways in WAYS.items() for name in ways]
-
-
-@pytest.mark.parametrize(("module", "name"), NAMES, ids=lambda text: text)
-def test_names_that_are_not_there_say_what_to_write(module, name):
-    namespace = importlib.import_module(module)
-    assert name not in vars(namespace), "it is there now: take it out of WAYS"
-    assert not hasattr(namespace, name)
-    with pytest.raises(AttributeError) as caught:
-        getattr(namespace, name)
-    assert str(caught.value) == f"module {module!r} has no attribute {name!r}: {WAYS[module][name]}"
-
-
-@pytest.mark.parametrize("module", WAYS)
-def test_other_names_fail_as_everywhere(module):
-    namespace = importlib.import_module(module)
-    with pytest.raises(AttributeError, match=f"^module {module!r} has no attribute 'misspelt'$") as caught:
-        _ = namespace.misspelt
-    assert (caught.value.name, caught.value.obj) == ("misspelt", namespace)  # for Python's "Did you mean"
-
-
-def test_what_the_ways_name_is_there():
-    for way in {way for ways in WAYS.values() for way in ways.values()}:
-        for path in re.findall(r"volta((?:\.\w+)+)", re.sub(r"\(.*?\)", " ", way)):
-            operator.attrgetter(path[1:])(volta)
 
 
 def test_the_way_around_rules_of_ones_own():

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import Protocol
 
-    Operand: TypeAlias = "Array | np.ndarray | np.generic | bool | int | float"
     Axis: TypeAlias = "int | Sequence[int] | None"
 
     class IndexUpdates(Protocol):
@@ -45,6 +44,10 @@ if TYPE_CHECKING:
         def min(self, values: Operand, *, mode: str | None = None) -> Array: ...
         def max(self, values: Operand, *, mode: str | None = None) -> Array: ...
         def apply(self, func: Callable[[Any], Any], *, mode: str | None = None) -> Array: ...
+
+
+_OF_MEMORY = ("numpy", "tobytes", "device", "block_until_ready", "is_deleted", "delete")
+"""What is public of arrays with elements besides."""
 
 
 class Array:
@@ -92,6 +95,11 @@ class Array:
     def weak_type(self) -> bool:
         """Whether the dtype gives way to that of what the value meets, as a Python number's does."""
         return self.aval.weak_type
+
+    def __dir__(self) -> list[str]:
+        """What is public, so that completion shows nothing else."""
+        public = {*dir(Array), *_OF_MEMORY}
+        return sorted(name for name in object.__dir__(self) if name in public)
 
     if TYPE_CHECKING:
         # -- operators -------------------------------------------------------------------------------------------------
@@ -231,3 +239,7 @@ class Array:
         def block_until_ready(self) -> Array: ...
         def is_deleted(self) -> bool: ...
         def delete(self) -> None: ...
+
+
+Operand: TypeAlias = Array | np.ndarray | np.generic | bool | int | float
+"""What operators take beside an array."""

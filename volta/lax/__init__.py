@@ -9,7 +9,7 @@ Array([2., 3.], dtype=float32)
 
 from typing import TYPE_CHECKING
 
-from volta.core.absent import absent as _absent
+from volta.core.absent import namespace as _namespace
 from volta.ops import lax as _lax
 
 from volta.ops.lax import *  # noqa: F403  isort: skip
@@ -23,4 +23,4 @@ from volta.lax.loops import __all__ as _loops
 __all__ = sorted({*_lax.__all__, *_composites, *_branches, *_loops})
 
 if not TYPE_CHECKING:  # so that a type checker still knows which names there are
-    __getattr__ = _absent(__name__)
+    __getattr__, __dir__ = _namespace(__name__)

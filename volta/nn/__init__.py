@@ -11,6 +11,9 @@ Array([0.5, 0.5], dtype=float32)
 
 # ruff: noqa: I001 - packed, so that the names can be read at a glance
 # fmt: off
+from typing import TYPE_CHECKING
+
+from volta.core.absent import namespace as _namespace
 from volta.nn import initializers
 from volta.nn.activations import (
     celu, elu, gelu, glu, hard_sigmoid, hard_silu, hard_swish, hard_tanh, identity, leaky_relu, log1mexp, log_sigmoid,
@@ -34,3 +37,6 @@ __all__ = [
     "soft_sign", "softmax", "softmax_cross_entropy", "softmax_cross_entropy_with_integer_labels", "softplus",
     "sparse_plus", "sparse_sigmoid", "squared_error", "squareplus", "standardize", "swish", "tanh",
 ]
+
+if not TYPE_CHECKING:  # so that a type checker still knows which names there are
+    __getattr__, __dir__ = _namespace(__name__)

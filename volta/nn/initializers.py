@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import volta.numpy as vnp
 from volta import random
 from volta.core import dtypes
+from volta.core.absent import namespace as _namespace
 from volta.core.array import Array
 from volta.core.errors import ShapeError
 from volta.core.floats import standard
@@ -151,3 +152,6 @@ he_uniform = _named("he_uniform", 2.0, "fan_in", "uniform", "He's uniform initia
 he_normal = _named("he_normal", 2.0, "fan_in", "truncated_normal", "He's normal initializer")
 xavier_uniform, xavier_normal = glorot_uniform, glorot_normal
 kaiming_uniform, kaiming_normal = he_uniform, he_normal
+
+if not TYPE_CHECKING:  # so that a type checker still knows which names there are
+    __getattr__, __dir__ = _namespace(__name__)

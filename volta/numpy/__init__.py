@@ -12,7 +12,7 @@ Array(3., dtype=float32)
 # fmt: off
 from typing import TYPE_CHECKING
 
-from volta.core.absent import absent as _absent
+from volta.core.absent import namespace as _namespace
 from volta.core.dtypes import finfo, iinfo
 from volta.core.array import Array as ndarray
 from volta.numpy import linalg, methods, ufunc_methods  # noqa: F401  (these two put operators on arrays, and methods on functions)
@@ -131,4 +131,4 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # so that a type checker still knows which names there are
-    __getattr__ = _absent(__name__)
+    __getattr__, __dir__ = _namespace(__name__)

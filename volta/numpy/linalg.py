@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from volta.core.absent import absent as _absent
+from volta.core.absent import namespace as _namespace
 from volta.core.array import Array, ArrayLike
 from volta.core.errors import ShapeError
 from volta.core.source import at_user_line
@@ -25,7 +25,7 @@ __all__ = [
 
 
 if not TYPE_CHECKING:  # so that a type checker still knows which names there are
-    __getattr__ = _absent(__name__)
+    __getattr__, __dir__ = _namespace(__name__)
 
 
 def diagonal(x: ArrayLike, /, *, offset: int = 0) -> Array:

@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from volta.core.absent import absent as _absent
+from volta.core.absent import namespace as _namespace
 from volta.ops import lax
 from volta.ops.primitive import REGISTRY, Primitive
 
 __all__ = ["REGISTRY", "Primitive", "lax"]
 
 if not TYPE_CHECKING:  # so that a type checker still knows which names there are
-    __getattr__ = _absent(__name__)
+    __getattr__, __dir__ = _namespace(__name__)

@@ -9,6 +9,9 @@
 >>> params = optim.apply_updates(params, updates)
 """
 
+from typing import TYPE_CHECKING
+
+from volta.core.absent import namespace as _namespace
 from volta.optim.base import (
     EmptyState,
     GradientTransformation,
@@ -109,3 +112,6 @@ __all__ = [
     "trace",
     "warmup_cosine_decay_schedule",
 ]
+
+if not TYPE_CHECKING:  # so that a type checker still knows which names there are
+    __getattr__, __dir__ = _namespace(__name__)

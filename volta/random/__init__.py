@@ -11,7 +11,7 @@ split a key before each use.
 
 from typing import TYPE_CHECKING
 
-from volta.core.absent import absent as _absent
+from volta.core.absent import namespace as _namespace
 from volta.random.distributions import (
     bernoulli,
     categorical,
@@ -53,4 +53,4 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # so that a type checker still knows which names there are
-    __getattr__ = _absent(__name__)
+    __getattr__, __dir__ = _namespace(__name__)

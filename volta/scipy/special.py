@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from volta.core.absent import namespace as _namespace
 from volta.core.array import Array, ArrayLike
 from volta.core.floats import standard
 from volta.nn import normalization
@@ -142,3 +143,7 @@ def ndtri(p: ArrayLike) -> Array:
     p = promote_floats("ndtri", p)[0]
     centered = lax.sub(lax.mul(p, scalar_like(p, 2.0)), scalar_like(p, 1.0))
     return lax.mul(lax.erf_inv(centered), scalar_like(p, math.sqrt(2.0)))
+
+
+if not TYPE_CHECKING:  # so that a type checker still knows which names there are
+    __getattr__, __dir__ = _namespace(__name__)

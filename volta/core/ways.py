@@ -1,0 +1,247 @@
+"""Names and keywords of JAX, NumPy, optax and the like that Volta does not have, and what to write instead.
+
+``core/absent.py`` says it where people look for them. A name may be a pattern (``*_p``).
+"""
+
+from __future__ import annotations
+
+_RULE = (
+    "derivative rules of your own are planned. Until then f(x) with the derivative of g(x) is "
+    "stop_gradient(f(x)) + (g(x) - stop_gradient(g(x))), with volta.lax.stop_gradient"
+)
+_DEVICES = (
+    "programs over several devices are planned. Until then volta.device_put(x, 'cuda:1') puts data on a device, and a "
+    "jitted call runs where its arguments are"
+)
+_INSIDE = (
+    "a compiled program calls nothing outside of itself. Return the value, or run under volta.disable_jit(), where "
+    "every operation runs by itself and print shows numbers"
+)
+_NANS = (
+    "nothing looks for NaN while a program runs. Run it under volta.disable_jit() and test with "
+    "volta.numpy.isfinite(x).all() where it may arise"
+)
+_SWITCHES = "there are no global switches; docs/settings.md lists the settings, volta.execution_context sets a block's"
+_FLOAT64 = "float64 is always there: ask for it by dtype"
+_PROMOTION = "there is one rule of promotion, JAX's standard one; volta.lax promotes nothing"
+_INTEGERS = "integers have no tangents: name the float arguments with argnums"
+_COMPLEX = "there are no complex dtypes; keep the real and the imaginary part as two arrays"
+_NARROW = "there are no dtypes below 8 bits and no float8; volta.numpy.int8, float16 and bfloat16 are the narrowest"
+_MATRICES = (
+    "decompositions and solvers are planned. Outside of traced functions use NumPy's or SciPy's on numpy.asarray(x), "
+    "and pass the result in"
+)
+_SCIPY = (
+    "of SciPy there is volta.scipy.special so far. Outside of traced functions use SciPy's on numpy.asarray(x), and "
+    "pass the result in"
+)
+_CONVOLUTION = "convolutions and windows are planned; volta.numpy.convolve has those of one dimension"
+_SPECIAL = (
+    "this function is planned. Outside of traced functions use SciPy's on numpy.asarray(x), and pass the result in"
+)
+_DISTRIBUTION = (
+    "this distribution is planned. Draw with NumPy or SciPy before, and pass the numbers in (a scan takes them as xs)"
+)
+_FROM_UNIFORM = "this distribution is planned; it is a function of volta.random.uniform, normal or exponential"
+_COLLECTIVE = "collectives are planned with programs over several devices; sum over a mapped axis outside of vmap"
+_IMMUTABLE = "arrays are immutable, there are no references to memory: x = x.at[...].set(y)"
+_PRIMITIVE = "primitives are not public; print(volta.make_jaxpr(f)(x)) shows which a program is made of"
+_SHAPES = "a program is traced for each shape; pad to a few shapes to have few programs"
+_OPTIMIZER = (
+    "this optimizer is planned; there are adam, adamw, adagrad, lion, rmsprop and sgd. An optimizer is two functions: "
+    "write volta.optim.GradientTransformation(init, update), or volta.optim.chain of volta.optim.scale_by_adam and such"
+)
+_TRANSFORMATION = (
+    "this transformation is planned. One is two functions: write volta.optim.GradientTransformation(init, update)"
+)
+_SCHEDULE = "this schedule is planned. A schedule is a function from the step to a number: write one with volta.numpy"
+_LAYER = (
+    "volta.nn holds functions, no layers: a layer is a function of its parameters and of x (x @ w + b), and a model's "
+    "parameters are a pytree that the caller keeps"
+)
+_PROFILER = (
+    "there is no profiler yet: jitted.lower(x).compile().memory_report() says what memory a program needs, "
+    "volta.log_compiles() what is compiled and how long it takes"
+)
+_CACHES = "jitted.clear_cache() forgets the programs of one function; docs/settings.md has the disk cache's settings"
+
+
+def _each(way: str, names: str) -> dict[str, str]:
+    return dict.fromkeys(names.split(), way)
+
+
+WAYS: dict[str, dict[str, str]] = {
+    "volta": {
+        **_each(_RULE, "custom_jvp custom_vjp custom_gradient custom_derivatives softmax_custom_jvp closure_convert"),
+        **_each(_RULE, "custom_batching"),
+        **_each(_DEVICES, "pmap shard_map smap make_mesh set_mesh NamedSharding sharding Shard P distributed reshard"),
+        **_each(_DEVICES, "Device make_array_from_* host_count host_id host_ids process_indices auto_pcast"),
+        **_each(_DEVICES, "local_device_count remove_size_one_mesh_axis_from_type"),
+        **_each(_INSIDE, "debug pure_callback experimental ffi effects_barrier"),
+        **_each(_NANS, "debug_nans debug_infs"),
+        **_each(_SWITCHES, "config enable_checks enable_custom_prng default_prng_impl debug_key_reuse transfer_guard*"),
+        **_each(_SWITCHES, "legacy_prng_key threefry_partitionable thread_guard no_tracing no_execution allow_*"),
+        **_each(
+            _SWITCHES, "jax2tf_* array_garbage_collection_guard check_tracer_leaks checking_leaks make_user_context"
+        ),
+        **_each(_FLOAT64, "enable_x64"),
+        **_each(_PROMOTION, "numpy_dtype_promotion numpy_rank_promotion"),
+        **_each(_IMMUTABLE, "Ref ref new_ref empty_ref free_ref freeze"),
+        **_each(_PROFILER, "profiler monitoring live_arrays memory print_environment_info"),
+        **_each(_CACHES, "clear_caches"),
+        **_each(
+            "it is volta.tree.map, volta.tree.leaves and so on", "tree_map tree_leaves tree_flatten tree_unflatten"
+        ),
+        **_each("volta.make_jaxpr gives programs; their parts are not public", "api_util core extend interpreters lib"),
+        **_each("volta.make_jaxpr gives programs; their parts are not public", "ad ds stages"),
+        "checkpoint_policies": "checkpoint recomputes all of its function; give it the parts to recompute",
+        "copy_to_host_async": "numpy.asarray(x) copies to the host",
+        "dlpack": "arrays have __dlpack__; volta.numpy.from_dlpack reads what other libraries have",
+        "dtypes": "dtypes are NumPy's: volta.numpy.float32, volta.numpy.result_type, volta.numpy.finfo",
+        "ensure_compile_time_eval": "what NumPy computes from Python numbers is computed while tracing",
+        "explain_cache_misses": "volta.log_compiles() says what is compiled and why again",
+        "export": "a jitted function's .lower(*args) gives its program and plan; `volta offline` writes GPU kernels",
+        "image": "functions on images are planned; volta.numpy.interp interpolates in one dimension",
+        "named_call": "it is volta.named_scope",
+        "typeof": "it is volta.eval_shape(lambda: x)",
+    },
+    "volta.ops": {
+        **{name: f"it is volta.nn.{name}" for name in ("segment_sum", "segment_prod", "segment_max", "segment_min")},
+    },
+    "volta.lax": {
+        **_each(_CONVOLUTION, "conv conv_* padtype_to_pads reduce_window reduce_window_* select_and_*"),
+        **_each(_CONVOLUTION, "Conv*"),
+        **_each(_RULE, "custom_root custom_linear_solve"),
+        **_each(_COLLECTIVE, "psum pmean pmax pmin pswapaxes pshuffle all_gather all_to_all ppermute psum_scatter"),
+        **_each(_COLLECTIVE, "axis_index axis_size pbroadcast pcast precv psend ragged_all_to_all"),
+        **_each(_DEVICES, "with_sharding_constraint"),
+        **_each(_COMPLEX, "complex conj fft FftType"),
+        **{f"scatter_{op}": f"it is x.at[indices].{op}(updates)" for op in ("add", "mul", "min", "max", "apply")},
+        **_each("it is x.at[indices].add(-updates)", "scatter_sub"),
+        **_each(_MATRICES, "linalg"),
+        **_each(_SPECIAL, "bessel_* betainc igamma* polygamma random_gamma_grad zeta cumlogsumexp mulhi"),
+        **_each("it is volta.numpy.matmul for each group", "ragged_dot ragged_dot_general Ragged*"),
+        **_each("programs have no effects, so nothing orders them", "after_all create_token dce_sink"),
+        **_each(
+            "volta.numpy.sum, max, prod and their like reduce; volta.lax.associative_scan takes any function", "reduce"
+        ),
+        **_each("random bits come from keys: volta.random.bits", "rng_bit_generator rng_uniform RandomAlgorithm"),
+        **_each("it is x.astype('bfloat16').astype(x.dtype), or with float16", "reduce_precision"),
+        **_each(
+            "precision is a name, 'highest' or 'bfloat16'; docs/from_jax.md lists them", "DotAlgorithm* AccuracyMode"
+        ),
+        **_each("precision is a name, 'highest' or 'bfloat16'; docs/from_jax.md lists them", "PrecisionLike Tolerance"),
+        **_each("indices say it: volta.numpy.take, x[...] and x.at[...]", "Gather* Scatter* index_take"),
+        **_each("it is a tuple, ((contracted, contracted), (batch, batch))", "DotDimensionNumbers"),
+        **_each("all backends have one program", "platform_dependent composite stage"),
+        "broadcast_to_rank": "it is volta.numpy.expand_dims, or x[None]",
+        "dtype": "it is x.dtype",
+        "empty": "it is volta.numpy.zeros",
+        "imag": _COMPLEX,
+        "real": _COMPLEX,
+        "reduce_xor": "it is volta.lax.associative_scan(volta.lax.bitwise_xor, x)[-1]",
+        "scaled_dot": _NARROW,
+        "shape_as_value": "it is x.shape",
+        "*_p": _PRIMITIVE,
+    },
+    "volta.nn": {
+        **_each(_NARROW, "scaled_matmul scaled_dot_general get_scaled_dot_general_config"),
+        **_each(_LAYER, "Module Dense Linear Conv Conv[123]d BatchNorm LayerNorm RMSNorm Embed Embedding Sequential"),
+        **_each(_LAYER, "LSTM LSTMCell GRU GRUCell MultiHead* Parameter compact"),
+        **_each("it is volta.numpy.where(volta.random.bernoulli(key, keep, x.shape), x / keep, 0)", "dropout Dropout"),
+        **_each("it is volta.nn.softmax_cross_entropy", "cross_entropy CrossEntropyLoss"),
+    },
+    "volta.nn.initializers": _each(_MATRICES, "orthogonal delta_orthogonal"),
+    "volta.numpy": {
+        **_each(_COMPLEX, "complex64 complex128 csingle cdouble complex_ fft sort_complex ComplexWarning"),
+        **_each(_MATRICES, "polyfit roots"),
+        **_each("arrays have one layout: it is volta.numpy.asarray", "asanyarray ascontiguousarray asfortranarray"),
+        **_each(_NARROW, "float4_* float6_* float8_* int1 int2 int4 uint1 uint2 uint4"),
+        "frompyfunc": "write the function with volta.numpy; volta.numpy.vectorize maps one of scalars",
+        "ufunc": "functions are plain functions; add.reduce, add.accumulate, add.outer and add.at are there",
+        "random": "random numbers come from keys: volta.random.normal(volta.random.key(0), (3,))",
+        "copyto": "arrays are immutable: x = x.at[...].set(y), or volta.numpy.where(mask, y, x)",
+        "trapz": "it is volta.numpy.trapezoid",
+        "in1d": "it is volta.numpy.isin",
+        "row_stack": "it is volta.numpy.vstack",
+    },
+    "volta.numpy.linalg": {
+        **_each(
+            _MATRICES,
+            "cholesky cond det eig eigh eigvals eigvalsh inv lstsq matrix_rank pinv qr slogdet solve svd svdvals "
+            "tensorinv tensorsolve",
+        ),
+    },
+    "volta.random": {
+        **_each(_DISTRIBUTION, "gamma loggamma beta binomial chisquare dirichlet f multinomial poisson t wald"),
+        **_each(_DISTRIBUTION, "generalized_normal"),
+        **_each(_FROM_UNIFORM, "ball cauchy double_sided_maxwell geometric lognormal maxwell pareto rayleigh"),
+        **_each(_FROM_UNIFORM, "triangular weibull_min"),
+        **_each(_MATRICES, "multivariate_normal orthogonal"),
+        **_each("numbers come from keys: volta.random.normal(volta.random.key(0), (3,))", "seed rand randn random"),
+        **_each("numbers come from keys: volta.random.normal(volta.random.key(0), (3,))", "RandomState default_rng"),
+        "key_dtype": "a key is a uint32 array of shape (2,)",
+        "shuffle": "it is volta.random.permutation",
+        "*_p": _PRIMITIVE,
+    },
+    "volta.scipy": {
+        **_each(_MATRICES, "linalg"),
+        **_each(_CONVOLUTION, "signal"),
+        **_each("there is volta.optim, and volta.grad for SciPy's optimizers: jac=volta.grad(f)", "optimize"),
+        **_each("there are volta.random for sampling and volta.scipy.special for densities", "stats"),
+        **_each(_COMPLEX, "fft"),
+        **_each(_SCIPY, "cluster integrate interpolate ndimage sparse spatial"),
+    },
+    "volta.scipy.special": _each(
+        _SPECIAL,
+        "bernoulli bessel_jn beta betainc betaln boxcox boxcox1p comb dawsn erfcx exp1 expi expn factorial fresnel "
+        "gamma gammainc gammaincc gammasgn hyp1f1 hyp2f1 i0e i1 i1e log_ndtr loggamma multigammaln owens_t poch "
+        "polygamma sici spence sph_harm_y sph_harm wofz zeta lpmn lpmn_values",
+    ),
+    "volta.optim": {
+        **_each(_OPTIMIZER, "adabelief adadelta adafactor adamax adamaxw adan amsgrad fromage lamb lars lbfgs nadam"),
+        **_each(
+            _OPTIMIZER, "nadamw noisy_sgd novograd optimistic_* polyak_sgd radam rprop sign_sgd sm3 yogi rmsprop_*"
+        ),
+        **_each(_TRANSFORMATION, "MultiSteps masked multi_transform partition inject_hyperparams apply_every"),
+        **_each(_TRANSFORMATION, "apply_if_finite adaptive_grad_clip centralize ema keep_params_nonnegative zero_nans"),
+        **_each(_TRANSFORMATION, "lookahead scale_by_* clip_by_* add_noise trust_ratio set_to_zero conditionally_*"),
+        **_each(_SCHEDULE, "sgdr_schedule cosine_onecycle_schedule linear_onecycle_schedule warmup_* *_schedule"),
+        **_each("it is volta.tree.map(lambda a, b: a + t * (b - a), old, new)", "incremental_update periodic_update"),
+        **_each("optimizers are made by functions: volta.optim.adam(1e-3)", "Adam AdamW SGD RMSprop Adagrad Lion"),
+        "losses": "losses are in volta.nn: volta.nn.softmax_cross_entropy, volta.nn.squared_error",
+        "tree_utils": "they are volta.tree.map and its like",
+    },
+    "volta.tree_util": _each(
+        "it is volta.tree_util.tree_flatten with is_leaf",
+        "flatten_one_level flatten_one_level_with_keys is_tree_node default_registry KeyEntry",
+    ),
+    "volta.tree": {},
+    "volta.io": {
+        **_each("a pytree is a file: volta.io.save(path, tree), volta.io.load(path)", "loadz savez dump dumps loads"),
+    },
+}
+
+_AXIS = "axes of vmap have no names, since collectives are planned; sum over the mapped axis outside of vmap"
+_SHARDED = "programs over several devices are planned; a jitted call runs where its arguments are"
+_PLACED = "a jitted call runs where its arguments are: volta.device_put(x, 'cuda:0')"
+
+KEYWORDS: dict[str, dict[str, str]] = {
+    "jit": {
+        **_each(_PLACED, "backend device"),
+        **_each(_SHARDED, "in_shardings out_shardings axis_resources"),
+        "abstracted_axes": _SHAPES,
+        "compiler_options": "volta.execution_context(level=..., options=...) holds what a compilation is for",
+    },
+    "vmap": {
+        **_each(_AXIS, "axis_name spmd_axis_name"),
+        "sum_match": "sum over the mapped axis outside of vmap",
+    },
+    "checkpoint": {
+        "policy": "checkpoint recomputes all of its function: put it around the parts to recompute",
+        "concrete": "mark settings with static_argnums",
+    },
+    **{name: {"reduce_axes": _AXIS} for name in ("grad", "value_and_grad", "vjp")},
+    **{name: {"holomorphic": _COMPLEX, "allow_int": _INTEGERS} for name in ("jacfwd", "jacrev", "hessian")},
+    "make_jaxpr": {"axis_env": _AXIS, "abstracted_axes": _SHAPES},
+}
