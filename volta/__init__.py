@@ -36,6 +36,7 @@ from volta.core.floats import imported as _imported
 from volta.core.interp import Tracer
 from volta.core.policy import DeterminismLevel
 from volta.numba_cpu.threads import get_num_threads, set_num_threads
+from volta.runtime.compile_log import log_compiles
 from volta.runtime.context import ExecutionContext, current_context, default_matmul_precision, execution_context
 from volta.runtime.devices import default_device
 from volta.version import __version__
@@ -83,6 +84,7 @@ __all__ = [
     "linear_transpose",
     "linearize",
     "local_devices",
+    "log_compiles",
     "make_jaxpr",
     "named_scope",
     "nn",

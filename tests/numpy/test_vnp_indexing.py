@@ -312,3 +312,33 @@ def test_places_beyond_32_bits() -> None:
     long = volta.ShapeDtypeStruct((2**31 + 10, 2), "int8")
     assert volta.eval_shape(lambda x: x.at[2**31 + 5].set(1), long).shape == long.shape
     assert volta.eval_shape(lambda x: x[2**31 + 5 :], long).shape == (5, 2)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64", "uint64"])
+def test_roll_by_a_traced_shift(dtype):
+    """As by a known one: also by more than the axis has, and by more than int32 holds."""
+    x = np.arange(300 * 2, dtype=np.float32).reshape(300, 2)
+    limits = np.iinfo(dtype)
+    for shift in (0, 1, limits.max, limits.min, limits.max - 7):
+        want = np.roll(x, int(shift), 0)
+        by = np.asarray(shift, dtype)
+        np.testing.assert_array_equal(volta.jit(lambda s: vnp.roll(x, s, 0))(by), want)
+        np.testing.assert_array_equal(vnp.roll(x, by, 0), want)
+    shifts = np.asarray([1, 2, 100], dtype)
+    np.testing.assert_array_equal(
+        volta.vmap(lambda s: vnp.roll(x, s))(shifts), np.stack([np.roll(x, int(s)) for s in shifts])
+    )
+    two = volta.jit(lambda s: vnp.roll(x, s, (0, 1)))
+    np.testing.assert_array_equal(two(shifts[:2]), np.roll(x, tuple(int(s) for s in shifts[:2]), (0, 1)))
+    np.testing.assert_array_equal(two(shifts[:1]), np.roll(x, int(shifts[0]), (0, 1)))
+    assert volta.jit(lambda s: vnp.roll(vnp.zeros((0, 3)), s, 0))(shifts[0]).shape == (0, 3)
+
+
+def test_roll_refuses_shifts_that_are_none():
+    with pytest.raises(ShapeError, match="roll: the shift must be an integer, or one an axis, got f32"):
+        volta.jit(lambda s: vnp.roll(vnp.ones(3), s))(1.5)
+    with pytest.raises(ShapeError, match="roll: 3 shifts for 2 axes"):
+        vnp.roll(vnp.ones((3, 3)), (1, 2, 3), (0, 1))
+    with pytest.raises(ShapeError, match="one an axis, got i32"):
+        volta.jit(lambda s: vnp.roll(vnp.ones((3, 3)), s, (0, 1)))(np.arange(3))
+    assert volta.grad(lambda x: (vnp.roll(x, 1) * vnp.arange(3.0)).sum())(vnp.ones(3)).tolist() == [1.0, 2.0, 0.0]

@@ -82,7 +82,7 @@ def _no_operand(leaf: Any, reason: str) -> str:
     text = reason.split("\n")[0]
     return (
         f"{leaf!r:.60} of type {kind}, which is no array and no number ({text}). A setting (a string, a function, "
-        "a flag) goes in as a static argument or through a closure."
+        "a flag) goes in through a closure, or to jit as a static argument."
     )
 
 

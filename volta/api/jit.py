@@ -10,6 +10,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 import attrs
 import optree
 
+from volta.api import compile_reasons
 from volta.api.arguments import aval_of, call_paths, check_callable, name_of, resolve_positions, values_of
 from volta.api.programs import KINDS, CallCache, FlatCall
 from volta.api.stages import Lowered, Traced
@@ -147,12 +148,19 @@ class JitFunction(Generic[P, R]):
         if entry is None:
             traced = self._calls.trace(call, avals)
             self._refuse_tracers(traced.hoisted)
-            executable = gateway.compile(traced.program, donated=self._donated_leaves(call), name=self._name)
+            executable = gateway.compile(
+                traced.program, donated=self._donated_leaves(call), name=self._name, why=lambda: self._why(key, call)
+            )
             unflatten = None if traced.out_tree == _LEAF else traced.out_tree.unflatten
             entry = self._entries.keep(key, _Entry(executable, unflatten, avals, context))
         if self._plain and call.extra is None and call.tree == pytrees.structure((0,) * len(avals)):
             self._flat.keep((context, *avals), entry)
         return entry
+
+    def _why(self, key: tuple[Any, ...], call: FlatCall) -> str:
+        """Why a program is compiled, in words."""
+        known = [*self._entries, *self._entries.old]
+        return compile_reasons.again(key, known, call.paths) if known else compile_reasons.first_time(self._fun)
 
     def _donated_leaves(self, call: FlatCall) -> tuple[int, ...]:
         """The flat positions of donated arguments."""

@@ -92,7 +92,7 @@ WAYS: dict[str, dict[str, str]] = {
         **_each(
             "it is volta.tree.map, volta.tree.leaves and so on", "tree_map tree_leaves tree_flatten tree_unflatten"
         ),
-        **_each("volta.make_jaxpr gives programs; their parts are not public", "api_util core extend interpreters lib"),
+        **_each("volta.make_jaxpr gives programs; their parts are not public", "api_util extend interpreters lib"),
         **_each("volta.make_jaxpr gives programs; their parts are not public", "ad ds stages"),
         "checkpoint_policies": "checkpoint recomputes all of its function; give it the parts to recompute",
         "copy_to_host_async": "numpy.asarray(x) copies to the host",

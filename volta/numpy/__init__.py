@@ -63,13 +63,14 @@ from volta.numpy.sets import (
 from volta.numpy.shaping import (
     append, array_split, atleast_1d, atleast_2d, atleast_3d, broadcast_arrays, broadcast_shapes, broadcast_to,
     column_stack, concat, concatenate, dsplit, dstack, expand_dims, flip, fliplr, flipud, hsplit, hstack,
-    matrix_transpose, moveaxis, ndim, permute_dims, ravel, reshape, roll, rollaxis, rot90, shape, size, split,
+    matrix_transpose, moveaxis, ndim, permute_dims, ravel, reshape, rollaxis, rot90, shape, size, split,
     squeeze, stack, swapaxes, tile, transpose, unstack, vsplit, vstack,
 )
 from volta.numpy.sorting import argpartition, argsort, bincount, digitize, lexsort, partition, searchsorted, sort
 from volta.numpy.statistics import corrcoef, cov, median, nanmedian, nanpercentile, nanquantile, percentile, quantile
 from volta.numpy.taking import (
-    argwhere, compress, delete, extract, flatnonzero, nonzero, put_along_axis, repeat, take, take_along_axis, where,
+    argwhere, compress, delete, extract, flatnonzero, nonzero, put_along_axis, repeat, roll, take, take_along_axis,
+    where,
 )
 from volta.numpy.types import (
     bfloat16, bool, bool_, character, complexfloating, double, dtype, e, euler_gamma, flexible, float16, float32,

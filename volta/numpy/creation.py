@@ -31,6 +31,7 @@ from volta.numpy.reductions import sum as _sum
 from volta.numpy.ufuncs import astype
 from volta.ops import lax
 from volta.runtime.array import ConcreteArray, plain
+from volta.trace.tracer import setting_of
 
 Shape = int | Sequence[int]
 
@@ -169,8 +170,9 @@ def _concrete_number(name: str, x: Any) -> Any:
         raise ConcretizationTypeError(
             at_user_line(
                 f"{name}: its arguments decide the shape, so they must be known while tracing, but got a traced value "
-                f"({x.aval.short()}). Make it a static argument (static_argnums), or take it from a shape."
+                f"({x.aval.short()}). Take it from a shape"
             )
+            + setting_of(x)
         )
     return np.asarray(x)[()] if isinstance(x, (Array, np.ndarray)) else x
 

@@ -19,6 +19,7 @@ from volta.numpy.reductions import sum as _sum
 from volta.numpy.taking import normal_indices, take
 from volta.numpy.ufuncs import to_bool
 from volta.ops import lax
+from volta.trace.tracer import setting_of
 
 
 def _not_in_place(name: str, inplace: bool) -> None:
@@ -108,6 +109,7 @@ def insert(arr: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None)
     if isinstance(obj, Tracer):
         raise ConcretizationTypeError(
             at_user_line("insert: the positions decide the order, so they must be known while tracing")
+            + setting_of(obj)
         )
     n = arr.shape[axis]
     where = np.arange(n)[obj] if isinstance(obj, slice) else np.asarray(obj)

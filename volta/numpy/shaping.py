@@ -11,7 +11,7 @@ import numpy as np
 
 from volta.core import dtypes
 from volta.core.array import Array, ArrayLike
-from volta.core.errors import ConcretizationTypeError, ShapeError
+from volta.core.errors import ShapeError
 from volta.core.interp import Tracer
 from volta.core.source import at_user_line
 from volta.numpy.promotion import (
@@ -378,22 +378,3 @@ def rot90(m: ArrayLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
     if k % 4 == 2:
         return flip(m, (a, b))
     return swapaxes(flip(m, b), a, b) if k % 4 == 1 else flip(swapaxes(m, a, b), b)
-
-
-def roll(a: ArrayLike, shift: Any, axis: Any = None) -> Array:
-    """The elements moved ``shift`` places along ``axis`` (None: of the flat array), around the end."""
-    if axis is None:
-        return reshape(roll(ravel(a), shift, 0), shape(a))
-    axes = axis if isinstance(axis, (tuple, list)) else (axis,)
-    shifts = shift if isinstance(shift, (tuple, list)) else (shift,) * len(axes)
-    for s, x in zip(shifts, axes, strict=True):
-        if isinstance(s, Tracer):
-            raise ConcretizationTypeError(
-                at_user_line("roll: the shift must be known while tracing; make it static, or use take")
-            )
-        own = shape(a)
-        x = canonical_axis("roll", x, len(own))
-        cut = -int(s) % own[x] if own[x] else 0
-        if cut:
-            a = concatenate(array_split(a, [cut], x)[::-1], x)
-    return as_value(a)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from collections.abc import Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -26,6 +27,7 @@ from volta.numpy.reductions import cumsum
 from volta.numpy.reductions import sum as _sum
 from volta.numpy.ufuncs import to_bool
 from volta.ops import lax
+from volta.trace.tracer import setting_of
 
 _MODES = {None: "fill", "fill": "fill", "clip": "clip", "wrap": "clip"}
 
@@ -323,6 +325,50 @@ def _repeat_to(a: Array, repeats: Array, axis: int, length: int) -> Array:
     return take(a, cumsum(marks, 0), axis, mode="clip")
 
 
+def roll(a: ArrayLike, shift: Any, axis: int | Sequence[int] | None = None) -> Array:
+    """The elements moved ``shift`` places along ``axis`` (None: of the flat array), around the end.
+
+    A shift may be a traced number; ``shift`` and ``axis`` may be sequences of one length.
+
+    >>> roll(np.int32([1, 2, 3]), 1)
+    Array([3, 1, 2], dtype=int32)
+    """
+    if axis is None:
+        return shaping.reshape(roll(shaping.ravel(a), shift, 0), shaping.shape(a))
+    axes = tuple(axis) if isinstance(axis, Sequence) else (axis,)
+    shifts = _shifts(shift, len(axes))
+    out = as_value(a)
+    for by, place in zip(shifts, axes, strict=True):
+        place = canonical_axis("roll", place, out.ndim)
+        n = out.shape[place]
+        if not n:
+            continue
+        if isinstance(by, Tracer):
+            wide = dtypes.uint64 if by.aval.dtype == dtypes.uint64 else dtypes.int64  # where every shift and size fits
+            places = position_dtype(dtypes.int32, n)
+            moved = convert(binary.remainder(convert(by, wide), wide.type(n)), places)
+            index = binary.remainder(lax.sub(lax.iota(places, n), moved), places.type(n))
+            out = take(out, index, place, mode="clip")
+        elif cut := -int(by) % n:
+            out = shaping.concatenate(shaping.array_split(out, [cut], place)[::-1], place)
+    return out
+
+
+def _shifts(shift: Any, count: int) -> list[Any]:
+    """One shift an axis, each a number or a traced scalar."""
+    if isinstance(shift, Tracer):
+        aval = shift.aval
+        if not dtypes.is_integer(aval.dtype) or aval.ndim > 1 or aval.shape not in ((), (1,), (count,)):
+            raise ShapeError(at_user_line(f"roll: the shift must be an integer, or one an axis, got {aval.short()}"))
+        one = aval.size == 1
+        flat = shaping.ravel(shift)
+        return [lax.index_in_dim(flat, 0 if one else i, keepdims=False) for i in range(count)]
+    shifts = list(shift) if isinstance(shift, (tuple, list)) else np.asarray(shift).reshape(-1).tolist()
+    if len(shifts) not in (1, count):
+        raise ShapeError(at_user_line(f"roll: {len(shifts)} shifts for {count} axes"))
+    return shifts * count if len(shifts) == 1 else shifts
+
+
 def delete(arr: ArrayLike, obj: Any, axis: int | None = None) -> Array:
     """A copy without the elements at the static positions ``obj`` along ``axis``."""
     if axis is None:
@@ -330,9 +376,8 @@ def delete(arr: ArrayLike, obj: Any, axis: int | None = None) -> Array:
     axis = canonical_axis("delete", axis, aval_of("delete", arr).ndim)
     if isinstance(obj, Tracer):
         raise ConcretizationTypeError(
-            at_user_line(
-                "delete: the positions decide the shape, so they must be known while tracing; make them static"
-            )
+            at_user_line("delete: the positions decide the shape, so they must be known while tracing")
+            + setting_of(obj)
         )
     kept = np.delete(np.arange(shaping.shape(arr)[axis], dtype=np.int32), obj)
     return take(arr, kept, axis, mode="clip")

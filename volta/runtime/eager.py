@@ -54,4 +54,7 @@ def _compile(primitive: Any, avals: list[Any], params: dict[str, Any]) -> gatewa
     outs = tuple(Var(a) for a in (result if primitive.multiple_results else [result]))
     invars = tuple(Var(a) for a in avals)
     jaxpr = Jaxpr((), invars, (Eqn(primitive, invars, outs, params),), outs)
-    return gateway.compile(ClosedJaxpr(jaxpr, ()), name=primitive.name)
+    part = f"a part of `{params['name']}`, which a transform has made" if "name" in params else "an operation by itself"
+    return gateway.compile(
+        ClosedJaxpr(jaxpr, ()), name=primitive.name, why=lambda: f"{part}, first for these types and settings"
+    )

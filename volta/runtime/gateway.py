@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import Any
 
 import attrs
@@ -23,6 +24,7 @@ from volta.numba_cpu import backend as cpu
 from volta.runtime import devices
 from volta.runtime.array import CALLS, ConcreteArray, as_array
 from volta.runtime.capabilities import BackendCapabilities
+from volta.runtime.compile_log import Watch
 from volta.runtime.context import ExecutionContext, current_context
 from volta.runtime.device_executable import DeviceExecutable
 from volta.runtime.executable import Executable, passed
@@ -74,8 +76,9 @@ def compile(  # noqa: A001 - the gateway's one verb
     donated: Sequence[int] = (),
     name: str = "main",
     context: ExecutionContext | None = None,
+    why: Callable[[], str] | None = None,
 ) -> Executable:
-    """Compile a program for the current (or a given) execution context.
+    """Compile a program for the current (or a given) execution context. ``why`` is for who has asked for a log.
 
     The same program under the same context is compiled once: the plan cache compares the whole key, never a hash alone.
     A program with constants is compiled anew.
@@ -92,6 +95,7 @@ def compile(  # noqa: A001 - the gateway's one verb
         found = None if key is None else PLAN_CACHE.get(key)
         if found is not None:
             return found
+        watch = Watch(program, name, f"{context.backend}:{context.device}", why)
 
         @functools.cache
         def elsewhere(device: int) -> Executable:
@@ -109,6 +113,7 @@ def compile(  # noqa: A001 - the gateway's one verb
             plan, optimised = build_plan(
                 part, name=name, donated=donated, level=context.level, options=options, evaluate=evaluate
             )
+            watch.planned = perf_counter()
             capabilities.check(plan)
             gpu = devices.gpu(f"cuda:{where[1]}") if where[0] == "cuda" else None
             plan = backend.complete(plan, gpu)
@@ -128,6 +133,7 @@ def compile(  # noqa: A001 - the gateway's one verb
         executable = build(program, name, donated, evaluate, (context.backend, context.device))
         if key is not None:
             PLAN_CACHE.put(key, executable)
+        watch.done(executable.plan)
         return executable
 
 

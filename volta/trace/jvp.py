@@ -29,6 +29,9 @@ class JVPTracer(TransformTracer):
     def concrete(self) -> Any:
         return concrete_of(self.primal)
 
+    def obstacle(self) -> str:
+        return self.primal.obstacle() if isinstance(self.primal, TransformTracer) else super().obstacle()
+
 
 def zero_tangent(primal: Any) -> Zero:
     """The symbolic zero tangent of a value; of an integer too, whose only tangent it is."""

@@ -17,30 +17,33 @@ from volta.core.errors import (
 from volta.core.interp import Tracer, current_trace, eval_trace
 from volta.core.source import Source, at_user_line, user_source
 
-_STATIC = "  - mark the argument static if it is a setting and no data: volta.jit(f, static_argnums=...)"
 _WAYS = {
     TracerBoolConversionError: (
-        "  - choose between two values with volta.numpy.where(condition, a, b)",
-        "  - combine conditions with &, | and ~ (or volta.numpy.logical_and, ...) instead of and, or, not",
-        _STATIC,
+        "choose between two values with volta.numpy.where(condition, a, b), between two functions with volta.lax.cond",
+        "combine conditions with &, | and ~ (or volta.numpy.logical_and, ...) instead of and, or, not",
     ),
     TracerIntegerConversionError: (
-        "  - sizes and loop counts are known while tracing: use x.shape[0] or len(x)",
-        "  - read x[i] at a traced index of an array by making x a volta.Array: volta.numpy.asarray(x)[i]",
-        _STATIC,
+        "sizes and loop counts are known while tracing: use x.shape[0] or len(x)",
+        "read x[i] at a traced index of an array by making x a volta.Array: volta.numpy.asarray(x)[i]",
     ),
     ConcretizationTypeError: (
-        "  - convert with x.astype(dtype), which stays inside the program",
-        "  - return the value, and convert it outside of the transformed function",
-        _STATIC,
+        "convert with x.astype(dtype), which stays inside the program",
+        "return the value, and convert it outside of the transformed function",
     ),
     TracerArrayConversionError: (
-        "  - use the function of the same name in volta.numpy",
-        "  - convert with x.astype(dtype): volta.numpy.float32 and its like are NumPy's own types",
-        "  - return the value, and hand it to NumPy outside of the transformed function",
-        _STATIC,
+        "use the function of the same name in volta.numpy",
+        "convert with x.astype(dtype): volta.numpy.float32 and its like are NumPy's own types",
+        "return the value, and hand it to NumPy outside of the transformed function",
     ),
 }
+
+_STATIC = "if it is a setting and no data, mark the argument static: volta.{transform}(f, static_argnums=...)"
+_CLOSURE = (
+    "if it is a setting and no data, let the function read it from around it (a closure), where it is a plain number"
+)
+_UNMAPPED = "if it is a setting and no data, do not map it: volta.vmap(f, in_axes=(0, None)) hands it on as it is"
+_SETTINGS = {"jit": _STATIC, "checkpoint": _STATIC, "make_jaxpr": _STATIC, "vmap": _UNMAPPED}
+"""How a setting reaches a function as the number that it is, by the transform that would hide it."""
 
 
 class TransformTracer(Tracer):
@@ -52,6 +55,19 @@ class TransformTracer(Tracer):
     def doing(self) -> str:
         """What is going on, in the words of error messages: ``jit traces `f```."""
         return self._trace.describe()  # type: ignore[attr-defined]
+
+    def obstacle(self) -> str:
+        """The transform that hides the elements, by its name: that of a value around which others are wrapped."""
+        return self.doing().partition(" ")[0]
+
+    def setting(self) -> str:
+        """How the value would be known, if it is a setting and no data: a line of error messages."""
+        transform = self.obstacle()
+        return _SETTINGS.get(transform, _CLOSURE).format(transform=transform)
+
+    def ways_out(self, error: type[TracerError]) -> str:
+        """The last lines of an error message."""
+        return "".join(f"\n  - {way}" for way in (*_WAYS[error], self.setting()))  # type: ignore[index]
 
     def origin(self) -> str:
         """Which arguments the value comes from, as a line of an error message; empty where that is unknown."""
@@ -74,8 +90,8 @@ class TransformTracer(Tracer):
             )
             + self.origin()
             + made
-            + "\nthe way out:\n"
-            + "\n".join(_WAYS[error])  # type: ignore[index]
+            + "\nthe way out:"
+            + self.ways_out(error)
         )
 
     def __bool__(self) -> bool:
@@ -116,15 +132,16 @@ class TransformTracer(Tracer):
             "NumPy would not see the operation"
         )
         raise TracerArrayConversionError(
-            at_user_line(message) + "\nthe way out:\n" + "\n".join(_WAYS[TracerArrayConversionError])
+            at_user_line(message) + "\nthe way out:" + self.ways_out(TracerArrayConversionError)
         )
 
     def __hash__(self) -> int:
         raise TypeError(
             at_user_line(
                 f"a traced value {self.aval.short()} cannot be hashed (used as a dict key, in a set, or as a static "
-                "argument); use its shape or dtype, or pass the plain Python value as a static argument"
+                "argument); use its shape or dtype"
             )
+            + f"\nthe way out:\n  - {self.setting()}"
         )
 
     def __repr__(self) -> str:
@@ -154,3 +171,8 @@ class TransformTracer(Tracer):
 def concrete_of(x: Any) -> Any:
     """The concrete value behind an operand of any kind, or None."""
     return x.concrete() if isinstance(x, TransformTracer) else x
+
+
+def setting_of(x: Any) -> str:
+    """The last line of an error that a traced ``x`` raises where a setting belongs: how it would be known."""
+    return f"\nthe way out:\n  - {x.setting()}" if isinstance(x, TransformTracer) else ""
