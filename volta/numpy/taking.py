@@ -344,10 +344,8 @@ def roll(a: ArrayLike, shift: Any, axis: int | Sequence[int] | None = None) -> A
         if not n:
             continue
         if isinstance(by, Tracer):
-            wide = dtypes.uint64 if by.aval.dtype == dtypes.uint64 else dtypes.int64  # where every shift and size fits
-            places = position_dtype(dtypes.int32, n)
-            moved = convert(binary.remainder(convert(by, wide), wide.type(n)), places)
-            index = binary.remainder(lax.sub(lax.iota(places, n), moved), places.type(n))
+            moved = wrapped_positions(by, n)
+            index = wrapped_positions(lax.sub(lax.iota(moved.dtype, n), moved), n)
             out = take(out, index, place, mode="clip")
         elif cut := -int(by) % n:
             out = shaping.concatenate(shaping.array_split(out, [cut], place)[::-1], place)
