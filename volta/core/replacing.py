@@ -33,9 +33,8 @@ def replacing(path: str, private: bool = False, durable: bool = False) -> Iterat
     """
     folder, old = os.path.dirname(path), _status(path)
     mode = 0o666 if old is None and not private else PRIVATE
-    with contextlib.ExitStack() as stack:
-        # A folder that cannot be opened cannot be flushed either: better said before anything has changed.
-        place = _open_folder(folder, stack) if durable else None
+    # A folder that cannot be opened cannot be flushed either: better said before anything has changed.
+    with _opened(folder) if durable else contextlib.nullcontext() as place:
         file, temporary = _new_temporary(folder, mode)
         try:
             yield file
@@ -122,10 +121,14 @@ def _adopt(descriptor: int, old: os.stat_result) -> None:
     os.fchmod(descriptor, mode)
 
 
-def _open_folder(folder: str, stack: contextlib.ExitStack) -> int:
+@contextlib.contextmanager
+def _opened(folder: str) -> Iterator[int]:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    stack.callback(os.close, descriptor)
-    return descriptor
+    try:
+        yield descriptor
+    finally:
+        with contextlib.suppress(OSError):  # nothing was written by it
+            os.close(descriptor)
 
 
 def _flush_name(folder: int, path: str) -> None:
