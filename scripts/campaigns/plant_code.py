@@ -4,7 +4,7 @@ A cache is filled, code that leaves a trace takes the place of each kernel in it
 somebody else had done that: who owns a folder, a file or a link, who may write there, whose key signs, where the
 environment points. A new process then runs a program that needs these kernels: its result must be right, and a warning
 must have said why nothing was taken from disk. Now and then nothing is wrong, and the trace must be there: the attack
-works. Needs root, who alone can give files away.
+works. Only root can give files away; for others these ways are left out.
 """
 
 import os
@@ -133,8 +133,7 @@ def outcome(variables, canary):
 
 def main():
     campaign = Campaign(600)
-    if os.geteuid():
-        sys.exit("plant_code.py: only root can give files away")
+    flaws = {what: make for what, make in FLAWS.items() if not (os.geteuid() and "somebody else" in what)}
     random.seed(campaign.seed)
     with folder() as place:
         filled, canary = place / "filled", place / "canary"
@@ -150,7 +149,7 @@ def main():
             for path in (target_folder, home, home.parent):
                 path.chmod(0o700)
             kind = random.choices(("flaw", "nowhere", "safe"), (8, 2, 1))[0]
-            what = random.choice(list({"flaw": FLAWS, "nowhere": NOWHERE, "safe": SAFE}[kind]))
+            what = random.choice(list({"flaw": flaws, "nowhere": NOWHERE, "safe": SAFE}[kind]))
             key = keys[2] if what == "a key of no length" else random.choice(keys[:2])
             for name, contents in versions[key].items():
                 (target_folder / name).write_bytes(contents)

@@ -201,8 +201,8 @@ def nested(depth):
         (["tuple", [["z", None], ["z", None]]], "occurs twice"),
         (["list", [[1, None]]], "counted from 0"),
         (["dict", [["a", ["array", "b"]]]], "another leaf than 'a'"),
-        (nested(257), "more than 256 levels"),
-        (nested(20_000), "more than 256 levels"),
+        (nested(513), "more than 512 levels"),
+        (nested(20_000), "more than 512 levels"),
     ],
     ids=lambda x: str(x)[:40],
 )
@@ -210,6 +210,14 @@ def test_bad_structures(path, structure, words):
     path.write_bytes(sealed(structure))
     with pytest.raises(FormatError, match=words):
         io.load(path)
+
+
+def test_deeper_trees_of_earlier_versions(path):
+    path.write_bytes(sealed(nested(400)))
+    loaded = io.load(path)
+    for _ in range(400):
+        (loaded,) = loaded
+    assert loaded is None
 
 
 def test_an_array_that_the_structure_forgets(path):

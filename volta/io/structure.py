@@ -30,6 +30,7 @@ Node = tuple[str, Any] | None
 MAX_DEPTH = 256
 """Levels of a tree: more would need more of Python's stack than a caller may have left."""
 
+_MAX_STORED_DEPTH = 2 * MAX_DEPTH  # of files: earlier versions wrote some deeper ones
 _SCALARS = (bool, int, float, str)
 _ROOT = "value"  # the name of a tree that is one array
 _MAX_DIGITS = 4000  # Python turns 4,300 into text and back, unless it is told otherwise
@@ -161,8 +162,8 @@ def _parse_node(reader: Reader, depth: int) -> Node:
         return kind, value
     if kind not in ("dict", "ordered", "list", "tuple") and not kind.startswith(("namedtuple ", "node ")):
         raise FormatError(f"corrupt: {reader.text[begin : begin + 60]} is no node of a pytree")
-    if depth == MAX_DEPTH:
-        raise FormatError(f"corrupt: the pytree is nested more than {MAX_DEPTH} levels deep")
+    if depth == _MAX_STORED_DEPTH:
+        raise FormatError(f"corrupt: the pytree is nested more than {_MAX_STORED_DEPTH} levels deep")
     children: dict[Any, Node] = {}
     for _ in reader.each("[", "]"):
         reader.expect("[")
