@@ -6,7 +6,7 @@
 
 The changes are chosen by a hash of what they are and the seed, so a run can be repeated anywhere. Those that no test
 notices, and need not, stand in tests/survivors.txt with the reason; any other survivor is a failure, and so is one that
-stands there and is noticed after all.
+stands there although it is noticed after all, or gone.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ LOOPS = ("tests/api/test_api_loops.py", "tests/laws/test_law_loops.py")
 DEVICES = ("tests/numba_cuda/test_runtime.py", "tests/numba_cuda/test_driver_errors.py")
 
 TESTS: dict[str, tuple[tuple[str, ...], ...]] = {
-    "volta/emit/cache.py": (("tests/numba_cpu/test_cache.py",), ("tests/numba_cpu/test_unit.py",)),
+    "volta/core/recent.py": (("tests/core",), ("tests/runtime",)),
+    "volta/core/replacing.py": (("tests/io",), ("tests/numba_cpu/test_cache.py", "tests/emit")),
+    "volta/emit/cache.py": (("tests/numba_cpu/test_cache.py", "tests/emit"), ("tests/numba_cpu/test_unit.py",)),
+    "volta/emit/private.py": (("tests/emit",), ("tests/numba_cpu/test_cache.py",)),
     "volta/io": (("tests/io",),),
     "volta/runtime/device_executable.py": (DEVICES, ("tests/numba_cuda/test_streams.py",)),
     "volta/runtime/devices.py": (
@@ -201,7 +204,9 @@ def mutants_of(path: str, source: bytes) -> list[Mutant]:
 
 def files() -> list[str]:
     """The files that are mutated."""
-    found = {ROOT / "volta/emit/cache.py"}
+    found = {
+        ROOT / "volta" / name for name in ("core/recent.py", "core/replacing.py", "emit/cache.py", "emit/private.py")
+    }
     for layer in ("runtime", "io", "xla_like"):
         found.update((ROOT / "volta" / layer).glob("*.py"))
     return sorted(path.relative_to(ROOT).as_posix() for path in found)
@@ -256,7 +261,7 @@ class Workshop:
             for name in tracked.decode().split("\0"):
                 if name and (ROOT / name).is_file():
                     (copy / name).parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copyfile(ROOT / name, copy / name)
+                    shutil.copy(ROOT / name, copy / name)
             self.copies.put(copy)
 
     def passes(self, copy: Path, tests: tuple[str, ...], limit: float) -> bool:
@@ -317,7 +322,8 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 1) // 2))
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
-    picked = chosen([m for m in all_mutants() if options.only in m.name], options.count, options.seed)
+    everything = all_mutants()
+    picked = chosen([m for m in everything if options.only in m.name], options.count, options.seed)
     if options.list:
         print(*(m.name for m in picked), sep="\n")
         return 0
@@ -334,7 +340,10 @@ def main() -> int:
         print("no test notices:", name)
     for name in noticed:
         print("noticed, though tests/survivors.txt says otherwise:", name)
-    return int(bool(unexplained or noticed))
+    gone = sorted(set(known) - {m.name for m in everything})
+    for name in gone:
+        print("no longer in the source:", name)
+    return int(bool(unexplained or noticed or gone))
 
 
 if __name__ == "__main__":

@@ -78,6 +78,19 @@ def test_a_hash_collision_is_no_hit(tmp_path, monkeypatch):
     assert disk.load("another environment", "k1", "text one") is None
 
 
+def test_what_somebody_reads_is_replaced_and_not_written_over(tmp_path):
+    disk = DiskCache(tmp_path)
+    disk.store("env", UNIT)
+    before = {path.name: path.open("rb") for path in (*files(tmp_path, ".unit"), *files(tmp_path, ".ref"))}
+    whole = {name: os.pread(file.fileno(), 1 << 20, 0) for name, file in before.items()}
+    disk.store("env", UNIT)
+    for name, file in before.items():
+        with file:
+            assert os.fstat(file.fileno()).st_nlink == 0, f"{name} was written in place"
+            assert os.pread(file.fileno(), 1 << 20, 0) == whole[name]
+    assert disk.load("env", "k1", "text one") == UNIT
+
+
 @pytest.mark.parametrize("damage", ["truncate", "flip", "empty", "foreign"])
 def test_damaged_units_are_removed(tmp_path, damage):
     disk = DiskCache(tmp_path)

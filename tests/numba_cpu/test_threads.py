@@ -254,6 +254,24 @@ print("done")
     assert (result.stdout, result.stderr) == ("done\n", "")
 
 
+def test_stopping_the_workers_returns_when_they_have_gone():
+    result = _python(
+        _PLAN
+        + """
+threads.set_num_threads(8)
+for _ in range(50):
+    check()
+    if _ % 2:
+        time.sleep(0.002)  # they park, and take a while to wake
+    threads._call("volta_pool_stop")
+    assert threads._word(threads.native(), "REMAINING").value == 0, "a worker has not left"
+    assert threads.workers_started() == 0
+print("gone")
+"""
+    )
+    assert (result.stdout, result.stderr) == ("gone\n", "")
+
+
 def test_exit_while_a_daemon_thread_is_in_a_plan():
     result = _python(
         _PLAN

@@ -85,6 +85,20 @@ def test_equal_programs_are_compiled_once() -> None:
     assert volta.jit(lambda x: vnp.cos(x) * 3.5).lower(X).compile().executable is not first.executable
 
 
+def test_a_plan_has_the_name_that_it_was_compiled_under() -> None:
+    def one(x):
+        return vnp.cos(x) * 3.75
+
+    def two(x):
+        return vnp.cos(x) * 3.75
+
+    plans = [volta.jit(f).lower(X).compile().executable.plan for f in (one, two, one)]
+    assert [plan.name for plan in plans] == ["one", "two", "one"]
+    program = volta.make_jaxpr(one)(X)
+    keys = [program_key(program, (), name, volta.runtime.context.current_context()) for name in ("one", "two")]
+    assert keys[0] != keys[1]
+
+
 def test_a_plan_over_budget_says_what_takes_the_bytes() -> None:
     with pytest.raises(MemoryBudgetError, match=r"needs [\d,]+ bytes at its peak; the budget is 1,000") as raised:
         with volta.execution_context(memory_budget=1000):

@@ -206,11 +206,20 @@ def test_allocation_mutants_are_rejected() -> None:
 
     for bad, message in [
         (mutant(1, offset=None), "outside the arena"), (mutant(1, offset=-64), "outside the arena"),
-        (mutant(1, offset=64), "outside the arena"), (mutant(1, offset=8), "outside the arena"),
+        (mutant(1, offset=64), "outside the arena"), (mutant(1, offset=1), "outside the arena"),
         (mutant(2, alias=1), "no input of its size"), (mutant(2, alias=0), "before its last use"),
     ]:  # fmt: skip
         with pytest.raises(VerificationError, match=message):
             verify_allocation(bad, calls, arena)
+
+
+@pytest.mark.parametrize("offset", [1, 8, 32, 63, 65, 96])
+def test_a_temp_at_an_odd_place_is_rejected(offset) -> None:
+    buffers, calls = simple()
+    placed, arena = assign_memory(tuple(buffers), calls, ())
+    moved = (placed[0], attrs.evolve(placed[1], offset=offset), *placed[2:])
+    with pytest.raises(VerificationError, match=f"lies at {offset}, which is no multiple of 64"):
+        verify_allocation(moved, calls, arena + 4096)
 
 
 def test_memory_is_reused() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 
 from volta.core.errors import VerificationError
 from volta.xla_like.kernels import KernelCall
-from volta.xla_like.plan import Buffer, aligned, lifetimes
+from volta.xla_like.plan import ALIGNMENT, Buffer, aligned, lifetimes
 
 
 def assign_memory(
@@ -87,10 +87,12 @@ def verify_allocation(buffers: tuple[Buffer, ...], calls: tuple[KernelCall, ...]
     temps = [b for b in buffers if b.kind == "temp"]
     inplace = {(i, *pair) for i, c in enumerate(calls) for pair in c.inplace}
     for a in temps:
-        if a.offset is None or a.offset < 0 or a.offset + a.nbytes > arena or a.offset % 64:
+        if a.offset is None or a.offset < 0 or a.offset + a.nbytes > arena:
             raise VerificationError(
                 f"temp b{a.id} of {a.nbytes} bytes lies at {a.offset}, outside the arena of {arena}"
             )
+        if a.offset % ALIGNMENT:
+            raise VerificationError(f"temp b{a.id} lies at {a.offset}, which is no multiple of {ALIGNMENT}")
     spans = [(a.offset, a.offset + a.nbytes, first[a.id], last[a.id]) for a in temps if a.offset is not None]
     columns = np.asarray(spans, np.int64).reshape(-1, 4).T  # of a large plan every pair is looked at
     for n, (low, high, begin, end) in enumerate(spans):
