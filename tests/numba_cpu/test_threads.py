@@ -254,15 +254,32 @@ print("done")
     assert (result.stdout, result.stderr) == ("done\n", "")
 
 
+_SLOW = """
+from volta.numba_cpu import target, threads, unit
+text = '''
+declare i32 @PyThread_acquire_lock(ptr, i32)
+declare i32 @usleep(i32)
+define i32 @volta_test_slowly(ptr %lock, i32 %wait) {
+  %got = call i32 @PyThread_acquire_lock(ptr %lock, i32 %wait)
+  %ignored = call i32 @usleep(i32 30000)
+  ret i32 %got
+}
+'''
+symbols, slowly = threads.python_symbols, unit.compile_module(text, ["volta_test_slowly"])["volta_test_slowly"]
+threads.python_symbols = lambda names: {**symbols(names), "PyThread_acquire_lock": slowly}
+threads.native()
+threads.python_symbols = symbols
+"""
+
+
 def test_stopping_the_workers_returns_when_they_have_gone():
-    result = _python(
-        _PLAN
+    result = _python(  # workers that take long to wake
+        _SLOW
+        + _PLAN
         + """
-threads.set_num_threads(8)
-for _ in range(50):
+for round in range(3):
     check()
-    if _ % 2:
-        time.sleep(0.002)  # they park, and take a while to wake
+    time.sleep(0.05)  # they park
     threads._call("volta_pool_stop")
     assert threads._word(threads.native(), "REMAINING").value == 0, "a worker has not left"
     assert threads.workers_started() == 0
