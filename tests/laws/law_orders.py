@@ -73,13 +73,18 @@ def in_turn(blocks: list[np.ndarray], combine: Combine) -> np.ndarray:
     return total
 
 
+def joined_blocks(n: int, i: int, j: int) -> int:
+    """How many of n elements have been added together once blocks i and j have met, in the tree of adjacent pairs."""
+    level = (i ^ j).bit_length()
+    first = i >> level << level
+    return min(n, (first + (1 << level)) * BLOCK) - first * BLOCK
+
+
 def joined(n: int, i: int, j: int) -> int:
     """How many of n elements have been added together once elements i and j have met, in the declared order of SUM."""
     (block_i, at_i), (block_j, at_j) = divmod(i, BLOCK), divmod(j, BLOCK)
     if block_i != block_j:
-        level = (block_i ^ block_j).bit_length()
-        first = block_i >> level << level
-        return min(n, (first + (1 << level)) * BLOCK) - first * BLOCK
+        return joined_blocks(n, block_i, block_j)
     (row_i, lane_i), (row_j, lane_j) = divmod(at_i, LANES), divmod(at_j, LANES)
     if lane_i == lane_j:
         return max(row_i, row_j) + 1
@@ -108,26 +113,34 @@ def fma(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
     return odd.view(np.float64).astype(np.float32)
 
 
-def declared_dot(a: np.ndarray, b: np.ndarray, chunk: int = CHUNK) -> np.ndarray:
-    """DOT of (m, k) and (k, n): chains of FMAs from +0, chunk by chunk, the chunks' sums in ascending order."""
+def declared_dot(
+    a: np.ndarray, b: np.ndarray, chunk: int = CHUNK, block: int = BLOCK, above: Callable = pairs
+) -> np.ndarray:
+    """DOT of (m, k) and (k, n): chains of FMAs from +0, chunk by chunk; a block's chunks' sums in ascending order,
+    blocks in a tree of adjacent pairs."""
     out_dtype, (m, k), n = a.dtype, a.shape, b.shape[1]
     a, b = register(a), register(b)
-    total = np.zeros((m, n), a.dtype)
+    done = [np.zeros((m, n), a.dtype)] if k == 0 else []
     with np.errstate(all="ignore"):
-        for start in range(0, k, chunk):
-            chain = np.zeros((m, n), a.dtype)
-            for i in range(start, min(start + chunk, k)):
-                x, y = np.broadcast_arrays(a[:, i, None], b[None, i, :])
-                chain = fma(x, y, chain)
-            total = chain if start == 0 else total + chain
-        return total.astype(out_dtype)
+        for first in range(0, k, block):
+            total = None
+            for start in range(first, min(first + block, k), chunk):
+                chain = np.zeros((m, n), a.dtype)
+                for i in range(start, min(start + chunk, first + block, k)):
+                    x, y = np.broadcast_arrays(a[:, i, None], b[None, i, :])
+                    chain = fma(x, y, chain)
+                total = chain if total is None else total + chain
+            done.append(total)
+        return np.asarray(above(done, np.add)).astype(out_dtype)
 
 
-def joined_dot(i: int, j: int) -> int:
-    """How many products have been added together once products i < j have met, in the declared order of DOT."""
+def joined_dot(n: int, i: int, j: int) -> int:
+    """How many of n products have been added together once products i < j have met, in the declared order of DOT."""
+    if i // BLOCK != j // BLOCK:
+        return joined_blocks(n, i // BLOCK, j // BLOCK)
     if i // CHUNK == j // CHUNK:
         return j % CHUNK + 1
-    return (j // CHUNK + 1) * CHUNK
+    return min(n, (j // CHUNK + 1) * CHUNK) - j // BLOCK * BLOCK
 
 
 # -- scans -------------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from volta.emit.builder import Builder
 from volta.emit.loops import fma, for_range, load_args, load_pointer, loop, minimum, new_kernel, offset
 from volta.numba_cpu import unit
 from volta.numba_cpu.lower import source_of
-from volta.xla_like.dot_schedule import CHUNK, DotShape, DotSpec, dot_plan, swap
+from volta.xla_like.dot_schedule import BLOCK, CHUNK, DotShape, DotSpec, dot_plan, swap
 from volta.xla_like.kernels import LibraryKernel
 
 KERNEL = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
@@ -23,7 +23,7 @@ def compile_one(name: str, text: str, build) -> object:
 
 
 def _build_chain(module, name, dtype):
-    """args: lhs, rhs, out, m, n, k; contiguous operands of one dtype; a sum of chunks of FMA chains."""
+    """args: lhs, rhs, out, m, n, k; contiguous operands of one dtype; a sum of chunks of FMA chains: one block's."""
     function, b = new_kernel(module, name)
     args = function.args[0]
     lhs, rhs, out = (load_pointer(b, args, i) for i in range(3))
@@ -61,11 +61,25 @@ def oracle(spec: DotSpec, lhs: np.ndarray, rhs: np.ndarray) -> np.ndarray:
     kind = spec.accumulator
     out = np.empty((*batch, m, n), kind)
     for b0, b1 in np.ndindex(*batch):
-        a, b = (np.ascontiguousarray(x[b0, b1], dtype=kind) for x in (lhs, rhs))
-        c = np.empty((m, n), kind)
-        _chain(kind)(np.array([a.ctypes.data, b.ctypes.data, c.ctypes.data, m, n, k]).ctypes.data, 0, 1, 0)
-        out[b0, b1] = c
+        blocks = []
+        for first in range(0, max(k, 1), BLOCK):
+            a = np.ascontiguousarray(lhs[b0, b1, :, first : first + BLOCK], dtype=kind)
+            b = np.ascontiguousarray(rhs[b0, b1, first : first + BLOCK], dtype=kind)
+            c = np.empty((m, n), kind)
+            sizes = (m, n, a.shape[1])
+            _chain(kind)(np.array([a.ctypes.data, b.ctypes.data, c.ctypes.data, *sizes]).ctypes.data, 0, 1, 0)
+            blocks.append(c)
+        out[b0, b1] = in_pairs(blocks)
     return out.astype(out_dtype)
+
+
+def in_pairs(blocks: list[np.ndarray]) -> np.ndarray:
+    """Neighbours in pairs, level by level; an odd one out waits for the next level."""
+    while len(blocks) > 1:
+        odd = blocks[-1:] if len(blocks) % 2 else []
+        with np.errstate(all="ignore"):
+            blocks = [a + b for a, b in zip(blocks[::2], blocks[1::2], strict=False)] + odd
+    return blocks[0]
 
 
 @functools.cache

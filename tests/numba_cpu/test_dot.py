@@ -49,6 +49,45 @@ def test_shapes(width, k):
             check(spec(width=width), lhs, rhs)
 
 
+LONG = (4096, 4097, 8192, 8193, 12289, 7 * 4096 - 1, 69633)
+
+
+@sampled(
+    "k, width",
+    itertools.product(LONG, WIDTHS),
+    quick=lambda x: x[0] in (4097, 12289, 69633) and x[1] == WIDTHS[0],
+)
+def test_blocks_of_long_sums_are_joined_in_pairs(width, k):
+    rng = np.random.default_rng(k)
+    for m, n in [(1, 1), (1, 40), (40, 1), (3, 33), (16, 32), (40, 70)]:
+        lhs, rhs = fill((1, 1, m, k), "f4", rng), fill((1, 1, k, n), "f4", rng)
+        for left, right in (("plain", "plain"), ("transposed", "transposed")):
+            check(spec(width=width), laid_out(lhs, left, rng), laid_out(rhs, right, rng), parts=(2,))
+
+
+@sampled(
+    "dtypes",
+    [("float64",), ("bfloat16",), ("float32", None, None, "highest"), ("int8", None, "int32")],
+    quick=[("float32", None, None, "highest")],
+    ids=str,
+)
+def test_long_sums_of_other_dtypes(dtypes):
+    rng, one = np.random.default_rng(3), spec(*dtypes)
+    for batch, m, k, n in [((1, 2), 5, 12289, 40), ((1, 1), 130, 8193, 33), ((2, 1), 1, 20481, 70)]:
+        lhs, rhs = fill((*batch, m, k), one.lhs, rng), fill((*batch, k, n), one.rhs, rng)
+        check(one, lhs, rhs)
+        check(one, lhs, laid_out(rhs, "transposed", rng))
+
+
+@pytest.mark.slow
+def test_long_sums_of_large_shapes_use_every_path():
+    rng = np.random.default_rng(4)
+    for m, k, n in [(300, 8200, 600), (130, 12289, 1100), (17, 9000, 2050)]:
+        lhs, rhs = fill((1, 1, m, k), "f4", rng), fill((1, 1, k, n), "f4", rng)
+        check(F32, lhs, rhs, parts=(1, 3))
+        check(F32, laid_out(lhs, "transposed", rng), laid_out(rhs, "transposed", rng))
+
+
 def laid_out(x, layout, rng):
     """The same numbers in another memory layout."""
     if layout == "transposed":
@@ -184,6 +223,22 @@ def test_the_order_is_the_declared_one():
                     lost = min(k, (cj + 1) * 256) - 2
                 kept = k - 2 - lost
                 assert run(F32, lhs, np.ones((1, 1, k, 1), "f4"))[0, 0, 0, 0] == kept, (k, i, j)
+
+
+@sampled("k", [4097, 8192, 8193, 12289, 69633], quick=(4097, 12289))
+def test_the_order_of_blocks_is_the_declared_one(k):
+    """The large number and its negative lie in all pairs of blocks; what is left came together after they had met."""
+    big = np.float32(2.0**40)
+    blocks = -(-k // 4096)
+    for i in range(blocks):
+        for j in range(i + 1, blocks):
+            lhs = np.ones((1, 1, 1, k), "f4")
+            lhs[..., 4096 * i], lhs[..., min(4096 * j + 300, k - 1)] = big, -big
+            level = (i ^ j).bit_length()
+            first = i >> level << level
+            met = min(k, (first + (1 << level)) * 4096) - first * 4096
+            for right in (np.ones((1, 1, k, 1), "f4"), np.ones((1, 1, k, 33), "f4")):
+                assert (run(F32, lhs, right) == k - met).all(), (k, i, j)
 
 
 def test_output_rows_may_lie_apart():

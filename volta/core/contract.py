@@ -9,7 +9,7 @@ import hashlib
 
 import attrs
 
-NAME = "strict-v1"
+NAME = "strict-v2"
 
 
 @attrs.frozen
@@ -17,14 +17,15 @@ class Definitions:
     """The constants that fix the order of every accumulation.
 
     SUM: blocks of ``sum_lanes`` x ``sum_rows``; a lane adds every ``sum_lanes``-th element, lanes combine by halves,
-    blocks in pairs. DOT: chains of ``dot_chunk`` fused multiply-adds over ascending k, added in ascending order. Scans:
-    blocks of ``scan_block``, each added to what the blocks before it amount to. Attention: keys in blocks of
+    blocks in pairs. DOT: blocks of ``dot_block`` products; chains of ``dot_chunk`` fused multiply-adds over
+    ascending k, a block's added in ascending order, blocks in pairs. Scans: blocks of ``scan_block``, each added to what the blocks before it amount to. Attention: keys in blocks of
     ``attention_block``, merged in ascending order.
     """
 
     sum_lanes: int = 64
     sum_rows: int = 64
     dot_chunk: int = 256
+    dot_block: int = 4096
     scan_block: int = 256
     attention_block: int = 64
 

@@ -4,7 +4,7 @@ from llvmlite import ir
 
 from volta.emit.builder import HALF_DTYPES, Builder
 from volta.emit.loops import I64, for_range, load_arg, offset
-from volta.xla_like.dot_schedule import Arg, DotSpec, item_size
+from volta.xla_like.dot_schedule import CHUNKS, Arg, DotSpec, item_size
 
 
 class Args:
@@ -16,6 +16,20 @@ class Args:
 
     def __getattr__(self, name: str) -> ir.Value:
         return self.values[Arg[name]]
+
+
+class ChunkAt:
+    """Where a chunk stands among so many: the `block` of k that it is in, whether it `begins` or `ends` that block, is
+    the `last` of all, and whether behind it a block is joined with others: in a long sum, where it ends one."""
+
+    def __init__(self, b: ir.IRBuilder, chunk: ir.Value, chunks: ir.Value) -> None:
+        kind = chunk.type
+        inside = b.and_(chunk, kind(CHUNKS - 1))
+        self.block = b.lshr(chunk, kind(CHUNKS.bit_length() - 1))
+        self.begins = b.icmp_signed("==", inside, kind(0))
+        self.last = b.icmp_signed("==", chunk, b.sub(chunks, kind(1)))
+        self.ends = b.or_(self.last, b.icmp_signed("==", inside, kind(CHUNKS - 1)))
+        self.joins = b.and_(self.ends, b.icmp_signed(">", chunks, kind(CHUNKS)))
 
 
 def ceil_div(b: ir.IRBuilder, x: ir.Value, y: ir.Value | int) -> ir.Value:

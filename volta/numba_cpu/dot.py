@@ -6,7 +6,7 @@ element's bits are is said there; nothing in this file changes them.
 
 from llvmlite import ir
 
-from volta.emit.dot_args import Args, at, ceil_div, round_up, store_sums
+from volta.emit.dot_args import Args, ChunkAt, at, ceil_div, round_up, store_sums
 from volta.emit.loops import (
     I64,
     PTR,
@@ -20,6 +20,7 @@ from volta.emit.loops import (
 )
 from volta.numba_cpu.dot_pack import pack
 from volta.numba_cpu.dot_tile import panel
+from volta.numba_cpu.dot_tree import join
 from volta.xla_like.dot_schedule import CHUNK, DotSpec, Mode, item_size
 
 
@@ -72,6 +73,7 @@ class _DotKernel:
         self.pack_lhs = pack(module, spec.lhs, spec.accumulator, spec.lanes)
         self.pack_rhs = pack(module, spec.rhs, spec.accumulator, spec.lanes)
         self.panel = panel(module, spec)
+        self.join = join(module, spec)
 
     def emit(self) -> None:
         """A run of tasks that share batch item and column band is one band of rows."""
@@ -107,7 +109,10 @@ class _DotKernel:
             sums, sums_row = out, args.OUT_M
         chunks = b.add(b.ashr(b.sub(args.K, I64(1)), I64(CHUNK.bit_length() - 1)), I64(1))
         chunks = b.select(b.icmp_signed("<", chunks, I64(1)), I64(1), chunks)  # K = 0 is one empty chain
+        row_bytes = b.mul(args.BLOCK_COLS, I64(self.size))
+        tree = [offset(b, self.scratch, args.SCRATCH_TREE), row_bytes, b.mul(args.BLOCK_ROWS, row_bytes)]
         with for_range(b, 0, chunks) as chunk:
+            here = ChunkAt(b, chunk, chunks)
             k = b.mul(chunk, I64(CHUNK))
             depth = minimum(b, b.sub(args.K, k), CHUNK)
             rhs = self._rhs(k, depth, j, columns)
@@ -116,8 +121,9 @@ class _DotKernel:
                 height = minimum(b, b.sub(rows, row), spec.tile_rows)
                 lhs = self._lhs(at(b, lhs_from, (row, args.LHS_M)), height, depth)
                 line = at(b, sums, (row, sums_row))
-                first = b.icmp_signed("==", chunk, I64(0))
-                b.call(self.panel, [depth, *lhs, *rhs, line, sums_row, height, columns, first, self.scratch])
+                b.call(self.panel, [depth, *lhs, *rhs, line, sums_row, height, columns, here.begins, self.scratch])
+            with if_then(b, here.joins):
+                b.call(self.join, [sums, sums_row, *tree, rows, columns, here.block, here.last])
         if spec.converts_out:
             store_sums(b, spec, sums, sums_row, out, args.OUT_M, rows, columns)
 

@@ -5,10 +5,12 @@ rows is streamed eight rows at a time, the sums waiting in the scratch memory; o
 transposed in registers, a square of vectors at a time.
 """
 
+from collections.abc import Sequence
+
 from llvmlite import ir
 
 from volta.emit.builder import Builder, Value, is_float, scalar_type
-from volta.emit.dot_args import Args, at, ceil_div, store_sums
+from volta.emit.dot_args import Args, ChunkAt, at, ceil_div, store_sums
 from volta.emit.loops import (
     I32,
     I64,
@@ -24,14 +26,17 @@ from volta.emit.loops import (
     offset,
     splat,
 )
+from volta.emit.pairs import join_block
 from volta.numba_cpu.dot_pack import pack, transpose
 from volta.numba_cpu.dot_tile import multiply_add, new_internal
+from volta.numba_cpu.dot_tree import join
 from volta.xla_like.dot_schedule import CHUNK, DotSpec, item_size
 
 _ROWS = 8
 _AHEAD = 512  # bytes: hardware does not follow as many columns at once as there are lanes
-ROW_TYPE = ir.FunctionType(VOID, [I64, PTR, I64, PTR, I64, I64, PTR, I64, PTR])
-"""``row(k, a, a_k, b, b_k, b_n, totals, columns, buffer)``: whole products, in the accumulator's dtype."""
+ROW_TYPE = ir.FunctionType(VOID, [I64, PTR, I64, PTR, I64, I64, PTR, I64, PTR, PTR, I64])
+"""``row(k, a, a_k, b, b_k, b_n, totals, columns, buffer, tree, tree_level)``: whole products, in the accumulator's
+dtype. Sums of blocks wait in the tree, a level `tree_level` bytes behind the one below."""
 
 
 def build_dot_row(module: ir.Module, name: str, spec: DotSpec) -> ir.Function:
@@ -61,7 +66,8 @@ def build_dot_row(module: ir.Module, name: str, spec: DotSpec) -> ir.Function:
         with for_range(b, column, last, args.BLOCK_COLS) as j:
             columns = minimum(b, b.sub(last, j), args.BLOCK_COLS)
             matrix = at(b, rhs, (j, args.RHS_N))
-            common = [args.K, lhs, args.LHS_K, matrix, args.RHS_K, args.RHS_N, totals, columns, further]
+            tree = [offset(b, totals, args.SCRATCH_TREE), b.mul(args.BLOCK_COLS, I64(size))]
+            common = [args.K, lhs, args.LHS_K, matrix, args.RHS_K, args.RHS_N, totals, columns, further, *tree]
             with if_else(b, b.icmp_signed("==", args.RHS_N, I64(item_size(spec.rhs)))) as branch:
                 with branch.then():
                     b.call(by_rows, common)
@@ -91,13 +97,15 @@ def _by_rows(module: ir.Module, spec: DotSpec) -> ir.Function:
     if found is not None:
         return found
     function, b = new_internal(module, name, ROW_TYPE)
-    count, a, a_k, matrix, b_k, _, totals, columns, buffer = function.args
+    count, a, a_k, matrix, b_k, _, totals, columns, buffer, tree, tree_level = function.args
     size = item_size(spec.accumulator)
     vector = ir.VectorType(scalar_type(spec.accumulator), spec.lanes)
     whole = b.and_(columns, I64(-spec.lanes))
     scalars, vectors = Builder(b), Builder(b, spec.lanes)
+    join_tree, chunks = join(module, spec), ceil_div(b, count, CHUNK)
     with for_range(b, 0, count, CHUNK) as start:
-        first = b.icmp_signed("==", start, I64(0))
+        place = ChunkAt(b, b.udiv(start, I64(CHUNK)), chunks)
+        first = place.begins
         sums = b.select(first, totals, buffer)
         with for_range(b, 0, columns, spec.lanes) as column:
             b.store(ir.Constant(vector, None), at(b, sums, (column, I64(size))), align=size)
@@ -123,6 +131,9 @@ def _by_rows(module: ir.Module, spec: DotSpec) -> ir.Function:
             here = b.mul(column, I64(size))
             total, more = (vectors.load(offset(b, x, here), spec.accumulator) for x in (totals, sums))
             vectors.store(vectors.add(total, more), offset(b, totals, here))
+        with if_then(b, place.joins):
+            waiting = [tree, I64(0), tree_level]
+            b.call(join_tree, [totals, I64(0), *waiting, I64(1), columns, place.block, place.last])
     b.ret_void()
     return function
 
@@ -134,12 +145,20 @@ def _by_columns(module: ir.Module, spec: DotSpec) -> ir.Function:
     if found is not None:
         return found
     function, b = new_internal(module, name, ROW_TYPE)
-    count, a, a_k, matrix, b_k, b_n, totals, columns, buffer = function.args
+    count, a, a_k, matrix, b_k, b_n, totals, columns, buffer, tree, _ = function.args
     lanes, size = spec.lanes, item_size(spec.accumulator)
     builder, scalars = Builder(b, lanes), Builder(b)
     pack_strip = pack(module, spec.rhs, spec.accumulator, lanes)
     zero = ir.Constant(ir.VectorType(scalar_type(spec.accumulator), lanes), None)
     add = b.fadd if is_float(spec.accumulator) else b.add
+
+    chunks = ceil_div(b, count, CHUNK)
+
+    def waiting(level: ir.Value) -> list[ir.Value]:
+        return [b.load(at(b, tree, (level, I64(lanes * size))), typ=zero.type, align=size)]
+
+    def leave(level: ir.Value, sums: Sequence[ir.Value]) -> None:
+        b.store(sums[0], at(b, tree, (level, I64(lanes * size))), align=size)
 
     def factor(k: ir.Value) -> ir.Value:
         return splat(b, _as_accumulator(scalars, scalars.load(at(b, a, (k, a_k)), spec.lhs), spec), lanes)
@@ -169,8 +188,14 @@ def _by_columns(module: ir.Module, spec: DotSpec) -> ir.Function:
                 row = builder.load(at(b, buffer, (tail.index, I64(lanes * size))), spec.accumulator).ir
                 tail.advance(multiply_add(b, factor(b.add(squares, tail.index)), row, tail.values[0]))
             total = tail.results[0]
-            first = b.icmp_signed("==", start, I64(0))
-            chunk.advance(b.select(first, total, add(chunk.values[0], total)))
+            place = ChunkAt(b, b.udiv(start, I64(CHUNK)), chunks)
+            total = b.select(place.begins, total, add(chunk.values[0], total))
+            with if_else(b, place.joins) as branch:
+                with branch.then():
+                    branch.give(*join_block(b, [total], place.block, place.last, waiting, leave, add))
+                with branch.otherwise():
+                    branch.give(total)
+            chunk.advance(*branch.results)
         builder.store(builder.value(chunk.results[0], spec.accumulator), at(b, totals, (column, I64(size))))
     b.ret_void()
     return function

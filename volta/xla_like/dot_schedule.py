@@ -1,8 +1,9 @@
 """How a matrix product is cut into launches and tasks on the CPU: pure data, decided from sizes and strides alone.
 
 The bits of DOT do not depend on anything decided here. Each output element is the sum, in ascending order, of chunks of
-`CHUNK` products; each chunk is one chain of FMAs in ascending k that starts at +0.0. Tiles, tasks, packing and
-threads only choose which elements are computed when and by whom.
+`CHUNK` products; each chunk is one chain of FMAs in ascending k that starts at +0.0. Longer sums than `BLOCK` products
+are cut into such blocks, which combine in a binary tree of adjacent pairs. Tiles, tasks, packing and threads only
+choose which elements are computed when and by whom.
 """
 
 import enum
@@ -15,6 +16,12 @@ from volta.core.contract import DEFINITIONS
 
 CHUNK = DEFINITIONS.dot_chunk
 """Length of one FMA chain, part of the definition of DOT."""
+
+BLOCK = DEFINITIONS.dot_block
+"""Products whose chunks are added one after the other, likewise."""
+
+CHUNKS = BLOCK // CHUNK
+"""Chunks of a block."""
 
 _PAGE = 4096
 
@@ -141,6 +148,7 @@ class Arg(enum.IntEnum):
     SCRATCH_LHS = 27  # byte offsets into the scratch memory; at 0 are the sums of one register tile
     SCRATCH_RHS = 28
     SCRATCH_OUT = 29
+    SCRATCH_TREE = 30  # blocks of k that wait for their neighbours
 
 
 class Mode(enum.IntEnum):
@@ -197,6 +205,11 @@ class DotShape:
     lhs_strides: tuple[int, int, int, int]  # b0, b1, m, k
     rhs_strides: tuple[int, int, int, int]  # b0, b1, k, n
     out_strides: tuple[int, int, int]  # b0, b1, m
+
+
+def levels_of(k: int) -> int:
+    """How many partial sums of blocks of k wait at once, at most, for those that they are added to."""
+    return (max(1, -(-k // BLOCK)) - 1).bit_length()
 
 
 def swap(spec: DotSpec) -> DotSpec:
@@ -315,7 +328,8 @@ def _plan(spec: DotSpec, s: DotShape) -> DotPlan:
     scratch_lhs = spec.tile_rows * spec.tile_cols * size
     scratch_rhs = scratch_lhs + CHUNK * _round_up(spec.tile_rows, lanes) * size * (lhs_mode is Mode.SCRATCH)
     scratch_out = scratch_rhs + (CHUNK * block_cols * size if rhs_mode is Mode.SCRATCH else 0)
-    scratch = scratch_out + (block_rows * block_cols * size if spec.converts_out else 0)
+    block_bytes = block_rows * block_cols * size
+    scratch_tree = scratch_out + (block_bytes if spec.converts_out else 0)
 
     packed_strides, temp = (0, 0), 0
     if rhs_mode is Mode.TEMP:
@@ -326,14 +340,14 @@ def _plan(spec: DotSpec, s: DotShape) -> DotPlan:
     args = (
         s.batch[1], m, n, k, *s.lhs_strides, *s.rhs_strides, *s.out_strides, *packed_strides,
         task_rows, task_cols, block_rows, block_cols, int(lhs_mode), int(rhs_mode),
-        scratch_lhs, scratch_rhs, scratch_out,
+        scratch_lhs, scratch_rhs, scratch_out, scratch_tree,
     )  # fmt: skip
     launches = [DotLaunch("dot", tasks, args)]
     if temp:
         # Packing visits each distinct item once: a batch dimension that the operand lacks has size 1 there.
         pack_args = (1 if packed_strides[1] == 0 else s.batch[1], *args[1:])
         launches.insert(0, DotLaunch("pack", (temp // rhs_bytes) * (padded_n // spec.tile_cols), pack_args))
-    return DotPlan(tuple(launches), temp, scratch)
+    return DotPlan(tuple(launches), temp, scratch_tree + levels_of(k) * block_bytes)
 
 
 def _copy_pays(s: DotShape) -> bool:
@@ -354,9 +368,10 @@ def _row_plan(spec: DotSpec, s: DotShape) -> DotPlan:
     task_cols = 4 * spec.tile_cols
     block_cols = min(_round_up(s.n, spec.lanes), 8192 // size)
     further = block_cols * size
+    waiting = further + max(further, CHUNK * spec.vector_bits // 8)
     args = (
         s.batch[1], 1, s.n, s.k, *s.lhs_strides, *s.rhs_strides, *s.out_strides, 0, 0,
-        1, task_cols, 1, block_cols, int(Mode.DIRECT), int(Mode.DIRECT), further, 0, 0,
+        1, task_cols, 1, block_cols, int(Mode.DIRECT), int(Mode.DIRECT), further, 0, 0, waiting,
     )  # fmt: skip
     launch = DotLaunch("row", batches * -(-s.n // task_cols), args)
-    return DotPlan((launch,), 0, further + max(further, CHUNK * spec.vector_bits // 8))
+    return DotPlan((launch,), 0, waiting + levels_of(s.k) * further)
