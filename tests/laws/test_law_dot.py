@@ -1,13 +1,17 @@
-"""DOT: chunks of 256 products, each a chain of FMAs, added in ascending order; whatever the layout, sizes and batch."""
+"""DOT: chunks of 256 products, each a chain of FMAs; 16 of them added in ascending order to a block, blocks joined in
+pairs; whatever the layout, sizes and batch."""
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
-from law_orders import declared_dot, joined_dot, masks
+from law_orders import BLOCK, declared_dot, in_turn, joined_dot, masks
 
 import volta
 import volta.numpy as vnp
+from tests.sampling import sampled
 from volta.ops import lax
 from volta.testing import assert_bits_equal, fill
 
@@ -44,6 +48,76 @@ def test_order_of_dot_seen_from_outside(dtype, rows) -> None:
         assert [[k - int(c) for c in row] for row in counts] == [[joined_dot(k, i, j)] * 5 for i, j in some]
 
 
+def around_blocks(k: int) -> list[tuple[int, int]]:
+    """Pairs of places at every block's beginning and at some blocks' ends and chunks."""
+    starts = range(0, k, BLOCK)
+    edges = {0, 255, 256, 4095, 4096, 4097, 4352, 8191, 8192, k - 257, k - 1}
+    found = {(i, j) for j in starts for i in starts if i < j} | {(i, j) for j in edges for i in edges if i < j < k}
+    return sorted(found)
+
+
+@sampled("k", [4096, 4097, 8192, 8193, 12289, 16 * 4096, 65536 + 4097], quick=[4097, 12289])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_order_of_long_dots_seen_from_outside(dtype, k) -> None:
+    where = around_blocks(k)
+    ones = np.ones((k, 5), dtype)
+    want = [[joined_dot(k, i, j)] * 5 for i, j in where]
+    for product in (vnp.matmul, lambda x, y: vnp.matmul(x, vnp.asarray(y.T.copy()).T)):
+        found = []
+        for first in range(0, len(where), 40):
+            some = where[first : first + 40]
+            found += np.asarray(product(masks(k, some, np.dtype(dtype)), ones)).tolist()
+        assert [[k - int(c) for c in row] for row in found] == want
+    one = masks(k, where[-1:], np.dtype(dtype))
+    assert [k - int(c) for c in np.asarray(vnp.matmul(one, np.ones((k, 40), dtype)))[0]] == want[-1][:1] * 40
+
+
+@functools.cache
+def long_product() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Operands of two blocks and a product more; and their product as declared."""
+    a, b = fill("normal", (4, 2 * BLOCK + 1), "float32", seed=3), fill("normal", (2 * BLOCK + 1, 3), "float32", seed=4)
+    return a, b, declared_dot(a, b)
+
+
+@sampled("name", LAYOUTS, quick=["plain", "right transposed", "column by column", "mapped", "row by row"])
+def test_long_dot_is_the_declared_one_in_every_layout(name) -> None:
+    a, b, want = long_product()
+    assert_bits_equal(LAYOUTS[name](vnp.asarray(a), vnp.asarray(b)), want, name)
+
+
+def test_a_chain_of_blocks_differs() -> None:
+    """The order of the contract before: on data of five blocks, in which every pair counts."""
+    a, b = fill("ladder", (4, 5 * BLOCK), "float32", seed=5), fill("normal", (5 * BLOCK, 40), "float32", seed=6)
+    parts = [np.asarray(vnp.matmul(a[:, i : i + BLOCK], b[i : i + BLOCK])) for i in range(0, 5 * BLOCK, BLOCK)]
+    assert_bits_equal(vnp.matmul(a, b), ((parts[0] + parts[1]) + (parts[2] + parts[3])) + parts[4])
+    with pytest.raises(AssertionError, match="differs"):
+        assert_bits_equal(vnp.matmul(a, b), in_turn(parts, np.add))
+
+
+def test_workers_that_hold_nodes_of_the_tree_have_the_sum_of_one() -> None:
+    """Whoever holds a node's elements may compute it: contiguous whole blocks, as many as the workers like."""
+    n = 11
+    a, b = (
+        fill("ladder", (3, n * BLOCK - 100), "float32", seed=7),
+        fill("normal", (n * BLOCK - 100, 4), "float32", seed=8),
+    )
+    want = vnp.matmul(a, b)
+    for cuts in ([0, 4, 8, n], [0, 8, 10, n], [0, 8, n], [0, 2, 4, 8, 10, n]):
+        nodes = {}
+        for i, j in zip(cuts, cuts[1:], strict=False):
+            at = slice(i * BLOCK, j * BLOCK)
+            nodes[i, j] = np.asarray(vnp.matmul(a[:, at], b[at]))
+        assert_bits_equal(join_nodes(nodes, 0, n), want, str(cuts))
+
+
+def join_nodes(nodes: dict[tuple[int, int], np.ndarray], first: int, last: int) -> np.ndarray:
+    """The node of blocks first to last, made of those that are there."""
+    if (first, last) in nodes:
+        return nodes[first, last]
+    half = first + (1 << (last - first - 1).bit_length() - 1)
+    return join_nodes(nodes, first, half) + join_nodes(nodes, half, last)
+
+
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_dot_is_the_declared_one_in_every_layout(name) -> None:
     for k, dtype, kind in [(5, "float32", "normal"), (257, "float32", "ladder"), (300, "float16", "normal"),
@@ -74,6 +148,18 @@ def test_gradients_of_dot_are_dots() -> None:
     left, right = volta.jit(pullback)(g)
     assert_bits_equal(left, declared_dot(g, b.T))
     assert_bits_equal(right, declared_dot(a.T, g))
+
+
+def test_gradients_over_a_long_batch_are_those_of_its_blocks() -> None:
+    """What workers with a part of the batch each have to add up: in pairs."""
+    x, w = fill("normal", (3 * BLOCK, 6), "float32", seed=1), fill("normal", (6, 3), "float32", seed=2)
+    g = fill("normal", (3 * BLOCK, 3), "float32", seed=3)
+
+    def gradient(x, g):
+        return np.asarray(volta.vjp(lambda w: vnp.matmul(x, w), w)[1](g)[0])
+
+    first, second, third = (gradient(x[i : i + BLOCK], g[i : i + BLOCK]) for i in range(0, 3 * BLOCK, BLOCK))
+    assert_bits_equal(gradient(x, g), (first + second) + third)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
-from law_orders import declared_dot, declared_sum, joined, masks, some_pairs
+from law_orders import declared_dot, declared_sum, joined, joined_dot, masks, some_pairs
 
 import volta
 import volta.numpy as vnp
 from tests import attention_reference
 from volta import lax
 from volta.core.recent import Recent
-from volta.emit import reducers
-from volta.numba_cpu import attention_rows, attention_tile, dot, dot_row, nests, unit
+from volta.emit import pairs, reducers
+from volta.numba_cpu import attention_rows, attention_tile, dot, dot_row, dot_tree, nests, unit
 from volta.runtime import eager, plan_cache
 from volta.testing import assert_bits_equal, fill
 
@@ -94,6 +96,58 @@ def test_a_wrong_identity_is_caught(fresh) -> None:
         assert_bits_equal(vnp.sum(x, 1), declared_sum(x.T))
 
 
+def check_long_dots() -> None:
+    """Four blocks of k: the last joins two levels. Products in tiles, and a row's with a matrix along either side."""
+    k = 3 * 4096 + 300
+    where = [(i, j) for j in range(0, k, 4096) for i in range(0, j, 4096)]
+    x, want = masks(k, where, np.dtype(np.float32)), [joined_dot(k, i, j) for i, j in where]
+    ones = np.ones((k, 40), np.float32)
+    found = [
+        vnp.matmul(x, ones),
+        *(vnp.concatenate([vnp.matmul(x[r : r + 1], y) for r in range(len(x))]) for y in (ones, ones.T.copy().T)),
+    ]
+    for counts in found:
+        assert [k - int(c) for c in np.asarray(counts)[:, 7]] == want, "differs"
+
+
+def test_blocks_of_dot_that_are_added_in_turn_are_caught(fresh) -> None:
+    """The order of the contract before this one."""
+    check_long_dots()
+    forget(fresh)
+    fresh.setattr(pairs, "joined", lambda b, number, last: b.select(number_is_0(b, number), number, number.type(1)))
+    for module in (pairs, dot_tree):
+        fresh.setattr(module, "level_of", lambda b, number: number.type(0))
+    with pytest.raises(AssertionError, match="differs"):
+        check_long_dots()
+
+
+def number_is_0(b, number):
+    return b.icmp_unsigned("==", number, number.type(0))
+
+
+def test_two_nodes_of_dots_tree_exchanged_are_caught(fresh) -> None:
+    """Behind the last block the node of two waits for the node of one: here it is the other way round."""
+    real = pairs.joined_levels
+
+    @contextmanager
+    def exchanged(b, number, last):
+        with real(b, number, last) as level:
+            both = b.and_(last, b.icmp_unsigned("==", number, number.type(3)))
+            yield b.select(both, b.sub(number.type(1), level), level)
+
+    fresh.setattr(dot_tree, "joined_levels", exchanged)
+    with pytest.raises(AssertionError, match="differs"):
+        check_long_dots()
+
+
+def forget(fresh) -> None:
+    """What was compiled before a mutation."""
+    fresh.setattr(unit, "_units", {})
+    fresh.setattr(eager, "_executables", Recent(2048))
+    plan_cache.PLAN_CACHE.clear()
+    fresh.setenv("VOLTA_CACHE", "0")
+
+
 def test_a_chunk_of_128_is_caught(fresh) -> None:
     for module in (dot, dot_row):
         fresh.setattr(module, "CHUNK", 128)
@@ -128,10 +182,7 @@ def test_mutants_of_attention_are_caught(fresh) -> None:
         (attention_rows.Row, "sum", neighbours),
         (attention_tile, "_lanes_of_bit", everyone),  # hidden keys weigh 0 instead of taking no part
     ):
-        fresh.setattr(unit, "_units", {})
-        fresh.setattr(eager, "_executables", Recent(2048))
-        plan_cache.PLAN_CACHE.clear()
-        fresh.setenv("VOLTA_CACHE", "0")
+        forget(fresh)
         with fresh.context() as changed:
             changed.setattr(place, name, mutant)
             with pytest.raises(AssertionError, match="differs"):

@@ -17,9 +17,9 @@ class Definitions:
     """The constants that fix the order of every accumulation.
 
     SUM: blocks of ``sum_lanes`` x ``sum_rows``; a lane adds every ``sum_lanes``-th element, lanes combine by halves,
-    blocks in pairs. DOT: blocks of ``dot_block`` products; chains of ``dot_chunk`` fused multiply-adds over
-    ascending k, a block's added in ascending order, blocks in pairs. Scans: blocks of ``scan_block``, each added to what the blocks before it amount to. Attention: keys in blocks of
-    ``attention_block``, merged in ascending order.
+    blocks in pairs. DOT: blocks of ``dot_block``; chains of ``dot_chunk`` fused multiply-adds over ascending k, a
+    block's added in ascending order, blocks in pairs. Scans: blocks of ``scan_block``, each added to what the blocks
+    before it amount to. Attention: keys in blocks of ``attention_block``, merged in ascending order.
     """
 
     sum_lanes: int = 64

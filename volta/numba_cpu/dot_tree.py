@@ -14,7 +14,7 @@ JOIN_TYPE = ir.FunctionType(VOID, [PTR, I64, PTR, I64, I64, I64, I64, I64, I1])
 
 
 def join(module: ir.Module, spec: DotSpec) -> ir.Function:
-    """The function (internal to the module, added once) that joins the sums of block `number` of k with those that wait.
+    """The function (internal to the module, added once) that joins the sums of block `number` of k with others.
 
     It adds to `c` the sums that are the block's left neighbours, level by level, and leaves what that gives in the
     tree; behind the `last` block, in `c`. Row by row, so that a row stays in the nearest cache from level to level.

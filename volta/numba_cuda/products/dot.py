@@ -1,8 +1,8 @@
 """Matrix products: from a call to the launches of its kernels.
 
 A block computes a tile of the output. Each element is one chain of FMAs in ascending k from +0.0 for each 256 of k, and
-these chains' sums are added in ascending order; so whatever is chosen here (dot_choice.py) changes no bit. Elements
-beyond the edges are computed from the last row or column and not stored.
+these chains' sums are added in ascending order, those of 4096 of k, which are joined in pairs; so whatever is chosen
+here (dot_choice.py) changes no bit. Elements beyond the edges are computed from the last row or column and not stored.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import hashlib
 
 import attrs
 
-from volta.numba_cuda.launches import Regions
+from volta.numba_cuda.launches import Regions, aligned
 from volta.numba_cuda.products import dot_tensor
+from volta.numba_cuda.products.dot_blocks import tile_bytes, tree_bytes, words_of
 from volta.numba_cuda.products.dot_build import build_dot, build_join, shared_bytes
 from volta.numba_cuda.products.dot_choice import Sizes, blocks_of, choose, choose_vector
 from volta.numba_cuda.products.dot_epilogue import Epilogue, epilogue_of
@@ -49,48 +50,56 @@ def prepare(call: KernelCall, regions: Regions, capability: str) -> list[KernelC
     vector = choose_vector(spec, sizes, capability)
     if vector is not None:
         blocks = vector.blocks(sizes.n, sizes.batches)
-        return [attrs.evolve(first, kernel=LibraryKernel("dot_vector", (spec, vector)), tasks=blocks)]
+        first = attrs.evolve(first, kernel=LibraryKernel("dot_vector", (spec, vector)), tasks=blocks)
+        waiting = tree_bytes(vector.owners(sizes.n, sizes.batches), sizes.k, vector.sums_bytes(spec))
+        return [_with_room(first, regions, sizes.k, waiting)]
     found = choose(spec, sizes, capability)
     v, tiles = found.variant, blocks_of(found.variant.tile, sizes.m, sizes.n, sizes.batches)
     first = attrs.evolve(first, kernel=LibraryKernel("dot", (spec, v)), tasks=tiles)
+    nbytes = tile_bytes(v.tile, item_size(spec.accumulator))
     if v.turns:
         taken = tiles - found.whole
-        region = regions.new(turn_bytes(taken, v.tile, item_size(spec.accumulator)))
-        return _in_turn(call, first, region, found.whole, taken * turns_of(sizes.k, v.halves), taken)
+        first = _with_room(first, regions, sizes.k, tree_bytes(tiles, sizes.k, nbytes), turn_bytes(taken, nbytes))
+        return _in_turn(call, first, found.whole, taken * turns_of(sizes.k, v.halves), taken)
     if not found.per:
-        return [first]
+        return [_with_room(first, regions, sizes.k, tree_bytes(tiles, sizes.k, nbytes))]
     chunks, cut = -(-sizes.k // CHUNK), tiles - found.whole
-    tile_bytes = v.tile.rows * v.tile.cols * item_size(spec.accumulator)
-    region = regions.new(cut * slots_of(chunks, found.per) * tile_bytes)
-    words = list(head.sizes)
+    slots = cut * slots_of(chunks, found.per) * nbytes
+    first = _with_room(first, regions, sizes.k, tree_bytes(found.whole, sizes.k, nbytes), slots)
+    words = list(first.sizes)
     words[WHOLE - Arg.BATCH1], words[PER - Arg.BATCH1] = found.whole, found.per
-    accesses = (*accesses[: Arg.PACKED], Access(region, 0, ()))
-    first = attrs.evolve(
-        first, sizes=tuple(words), accesses=accesses, tasks=found.whole + cut * -(-chunks // found.per),
-        writes=(*call.writes, region),
-    )  # fmt: skip
+    first = attrs.evolve(first, sizes=tuple(words), tasks=found.whole + cut * -(-chunks // found.per))
+    region = first.accesses[Arg.PACKED].buffer
+    assert region is not None
     join = attrs.evolve(
-        first, kernel=LibraryKernel("dot_join", (spec, v)), tasks=cut * tile_bytes // (16 * v.tile.threads),
-        reads=(region, *(b for loop in loops for b in loop.reads)), writes=call.writes, inplace=(),
+        first, kernel=LibraryKernel("dot_join", (spec, v)), tasks=cut * nbytes // (16 * v.tile.threads),
+        reads=(region, *(b for loop in loops for b in loop.reads)), inplace=(),
+        writes=first.writes if v.long else call.writes,
     )  # fmt: skip
     return [first, join]
 
 
-def _in_turn(
-    call: KernelCall, product: KernelCall, region: int, whole: int, turns: int, taken: int
-) -> list[KernelCall]:
-    """What clears the turns in a region of scratch memory, and a product that takes so many turns at its last tiles."""
-    place, count, words = Access(region, 0, ()), turn_words(taken), list(product.sizes)
+def _with_room(call: KernelCall, regions: Regions, k: int, tree: int, before: int = 0) -> KernelCall:
+    """A product with scratch memory, where it needs any: so many bytes for its tree, behind those of something else."""
+    if not tree + before:
+        return call
+    region = regions.new(aligned(before) + tree)
+    accesses = (*call.accesses[: Arg.PACKED], Access(region, 0, ()))
+    words = words_of(call.sizes, k, before)
+    return attrs.evolve(call, sizes=tuple(words), accesses=accesses, writes=(*call.writes, region))
+
+
+def _in_turn(call: KernelCall, product: KernelCall, whole: int, turns: int, taken: int) -> list[KernelCall]:
+    """What clears the turns in a product's scratch memory, and the product, with so many turns at its last tiles."""
+    place, count, words = product.accesses[Arg.PACKED], turn_words(taken), list(product.sizes)
+    region = place.buffer
+    assert region is not None
     words[TILES - Arg.BATCH1], words[ALONE - Arg.BATCH1] = taken, whole
     clear = attrs.evolve(
         call, kernel=LibraryKernel("clear_turns", ()), sizes=(count,), accesses=(place,), reads=(), writes=(region,),
         tasks=-(-count // CLEAR_THREADS), inplace=(), parts=(),
     )  # fmt: skip
-    product = attrs.evolve(
-        product, sizes=tuple(words), accesses=(*product.accesses[: Arg.PACKED], place), tasks=whole + turns,
-        writes=(*call.writes, region),
-    )  # fmt: skip
-    return [clear, product]
+    return [clear, attrs.evolve(product, sizes=tuple(words), tasks=whole + turns)]
 
 
 def launch_of(call: KernelCall) -> tuple[KernelSource, int, int]:

@@ -12,7 +12,7 @@ from volta.numba_cuda.products.dot_epilogue import Epilogue, fits
 from volta.numba_cuda.products.dot_split import slots_of
 from volta.numba_cuda.products.dot_tile import Along, DotVariant, Operand, Tile
 from volta.numba_cuda.products.dot_vector import VectorVariant
-from volta.xla_like.dot_schedule import CHUNK, Arg, DotSpec, item_size
+from volta.xla_like.dot_schedule import BLOCK, CHUNK, CHUNKS, Arg, DotSpec, item_size
 from volta.xla_like.kernels import KernelCall
 
 
@@ -144,14 +144,16 @@ def choose_vector(spec: DotSpec, sizes: Sizes, capability: str) -> VectorVariant
     rows = 1 << (sizes.m - 1).bit_length()
     beside = min(16 if rows <= 2 else 8, 1 << (chunks - 1).bit_length())
     found: VectorVariant | None = None
-    epilogue = sizes.epilogue
+    epilogue, long = sizes.epilogue, sizes.k > BLOCK
     if sizes[Arg.RHS_N] == size:
-        options = [VectorVariant(rows, beside, wide, "line", 0, epilogue) for wide in (4, 2, 1) if sizes.n % wide == 0]
+        options = [
+            VectorVariant(rows, beside, wide, "line", 0, long, epilogue) for wide in (4, 2, 1) if sizes.n % wide == 0
+        ]
         fitting = [v for v in options if sizes.aligned(v.wide * size, Arg.RHS, Arg.RHS_K) or v.wide == 1]
         full = [v for v in fitting if v.blocks(sizes.n, sizes.batches) >= chip.processors]
         found = (full or fitting[-1:])[0]
     elif sizes[Arg.RHS_K] == size and chip.direct and sizes.aligned(16, Arg.RHS, Arg.RHS_N):
-        options = [VectorVariant(rows, beside, 1, "k", pieces, epilogue) for pieces in (3, 2)]
+        options = [VectorVariant(rows, beside, 1, "k", pieces, long, epilogue) for pieces in (3, 2)]
         found = next((v for v in options if v.shared_bytes(spec) <= chip.block_bytes), None)
     if found is not None and (found.blocks(sizes.n, sizes.batches) >= 16 or chunks <= 8):
         return attrs.evolve(found, together=_together(spec, sizes, found.wide))
@@ -230,7 +232,8 @@ def _slices(spec: DotSpec, tile: Tile, k: int, blocks: int, chip: _Chip) -> list
     if k % CHUNK or blocks > _FEW * chip.processors or _sums(tile) >= _MANY or item_size(spec.accumulator) == 8:
         return []
     most = min(16 * _sums(tile), 512, 65536 // (_sums(tile) + _OTHERS)) // tile.threads
-    return [n for n in range(min(8, most), 1, -1) if k // CHUNK % n == 0 and n * tile.threads >= 128]
+    whole = CHUNKS if k > BLOCK else k // CHUNK
+    return [n for n in range(min(8, most), 1, -1) if k // CHUNK % n == whole % n == 0 and n * tile.threads >= 128]
 
 
 def _in_turns(chip: _Chip, tile: Tile, blocks: int, held: int, chunks: int, chunk: float) -> float:
@@ -273,12 +276,21 @@ def _cut(
 
 
 def _parts(chunks: int) -> Iterator[int]:
-    """Chunks of a part, below `chunks`: of those that make equally many parts, the fewest and the most. Between them
+    """Chunks of a part, below `chunks`; of several blocks of k, a part is some, or a half of one, a quarter, ..."""
+    if chunks <= CHUNKS:
+        yield from _equally_many(chunks)
+        return
+    yield from (1 << i for i in range(CHUNKS.bit_length() - 1))
+    yield from (CHUNKS * blocks for blocks in _equally_many(-(-chunks // CHUNKS)))
+
+
+def _equally_many(units: int) -> Iterator[int]:
+    """Units of a part, below `units`: of those that make equally many parts, the fewest and the most. Between them
     the cost goes along a line, so no others need to be looked at, of which there may be hundreds of thousands."""
     per = 1
-    while per < chunks:
-        number = -(-chunks // per)
-        most = min((chunks - 1) // (number - 1), chunks - 1)
+    while per < units:
+        number = -(-units // per)
+        most = min((units - 1) // (number - 1), units - 1)
         yield per
         if most > per:
             yield most
@@ -290,7 +302,7 @@ def _variant(spec: DotSpec, sizes: Sizes, chip: _Chip, tile: Tile) -> DotVariant
     rhs = _operand(spec, spec.rhs, sizes, chip, tile, tile.cols, Arg.RHS, Arg.N, Arg.RHS_N, Arg.RHS_K)
     wide = _together(spec, sizes, 2 if tile.mma else 4)
     return DotVariant(
-        tile, lhs, rhs, sizes.k % tile.depth == 0, sizes.k <= CHUNK, wide, epilogue=sizes.epilogue,
+        tile, lhs, rhs, sizes.k % tile.depth == 0, sizes.k <= CHUNK, sizes.k > BLOCK, wide, epilogue=sizes.epilogue,
     )  # fmt: skip
 
 

@@ -10,12 +10,14 @@ from collections.abc import Callable, Sequence
 from llvmlite import ir
 
 from volta.emit.builder import is_float, scalar_type
-from volta.emit.dot_args import Args, at, ceil_div
+from volta.emit.dot_args import Args, ChunkAt, at, ceil_div
 from volta.emit.loops import I1, I32, I64, if_else, if_then, loop, minimum, offset
+from volta.numba_cuda.products.dot_blocks import Levels, tile_bytes
 from volta.numba_cuda.products.dot_feed import CastFeed, Feed, Layout
 from volta.numba_cuda.products.dot_place import Place
 from volta.numba_cuda.products.dot_split import Part, Share
 from volta.numba_cuda.products.dot_tile import DotVariant, Operand, Tile
+from volta.numba_cuda.products.dot_totals import Totals
 from volta.numba_cuda.products.dot_turns import Turn
 from volta.numba_cuda.target.ptx_ops import commit_copies, wait_copies
 from volta.numba_cuda.target.threads import barrier, block_index, dynamic_shared, own_args, thread_index
@@ -24,17 +26,11 @@ from volta.xla_like.dot_schedule import CHUNK, DotSpec, item_size
 _PARTS = 4  # in which the copies of a stage begin
 
 
-class Nest:
+class Nest(Totals):
     """A product kernel under construction; engines say how a stage lies and how it is multiplied."""
 
     step: int
     """The k that one set of fragments covers."""
-
-    count: int
-    """A thread's sums."""
-
-    cell: int
-    """Neighbours in a row among them."""
 
     def __init__(self, b: ir.IRBuilder, spec: DotSpec, variant: DotVariant, function: ir.Function) -> None:
         self.b, self.spec, self.tile, self.variant = b, spec, variant.tile, variant
@@ -47,6 +43,7 @@ class Nest:
         self.direct = variant.lhs.direct or variant.rhs.direct
         self.part: Part | None = None
         self.turn: Turn | None = None
+        self.levels: Levels | None = None
 
     # -- what engines say ----------------------------------------------------------------------------------------------
 
@@ -74,22 +71,24 @@ class Nest:
         """The fragments where only `rest` k are left: the others' products change no sum."""
         raise NotImplementedError
 
-    def cell_at(self, number: int | ir.Value) -> tuple[ir.Value, ir.Value]:
-        """The place (row, column) in the tile of a thread's cell: its next `cell` sums, neighbours in a row."""
-        raise NotImplementedError
-
     # -- the nest -----------------------------------------------------------------------------------------------------
 
     def emit(self) -> None:
         b, a, v = self.b, self.args, self.variant
         self.shared = dynamic_shared(b.module, b)
-        self.part = Part(b, a) if v.split else None
+        self.part = Part(b, a, v.long) if v.split else None
         self.turn = Turn(b, a, self.thread, self.shared, v.halves) if v.turns else None
         share = self.part or self.turn
-        self.place = Place(b, self.spec, v, a, share.tile if share else b.trunc(block_index(b), I32))
+        number = share.tile if share else b.trunc(block_index(b), I32)
+        self.place = Place(b, self.spec, v, a, number)
+        if v.long:
+            self.levels = self.levels_of(number, b.mul(b.zext(self.thread, I64), I64(16)), v.turns)
         self.chunks_of(share)
         if self.turn and not v.halves:
             self._take_turn(self.turn)
+            return
+        if v.long:
+            self._end_long()
             return
         totals = self._totals()
         if self.turn:
@@ -192,7 +191,7 @@ class Nest:
             self.copy(0, 1)
             self._finish()
         if self.turn and v.halves:
-            self.turn.fetch(self._turn_places(self.turn), self._slots())
+            self.turn.fetch(self._turn_places(self.turn), self.slots())
         self._meet()
         fragments = self.fragments(I32(0), 0)
         step = tiles if v.one_chunk else I32(per_chunk)
@@ -223,18 +222,75 @@ class Nest:
     def _chunk_ends(self, sums: list[ir.Value], index: ir.Value, per_chunk: int) -> None:
         """A chunk has ended that is not the last: its sums go to the totals, or where the totals are joined."""
         b = self.b
+        if self.levels:
+            ended = b.sub(b.udiv(index, I32(per_chunk)), I32(1))
+            self._keep(self.levels, sums, b.add(self.share.first, ended) if self.share else ended)
+            return
         first = b.icmp_signed("==", index, I32(per_chunk))
         if self.turn:
             first = b.and_(first, b.not_(self.turn.follows))
         if self.part is None:
-            self._absorb(sums, first)
+            self.absorb(sums, first)
             return
         with if_else(b, self.part.later) as branch:
             with branch.then():
                 chunk = b.add(self.part.first, b.sub(b.udiv(index, I32(per_chunk)), I32(1)))
                 self._leave(self.part.slot(chunk), sums)
             with branch.otherwise():
-                self._absorb(sums, first)
+                self.absorb(sums, first)
+
+    def levels_of(self, tile: ir.Value, first: ir.Value, in_turn: bool = False) -> Levels:
+        """Where a tile's blocks of k wait; of a level this thread's vectors begin at ``first``, as slots do."""
+        nbytes = tile_bytes(self.tile, self.size)
+        return Levels(self.b, self.args, tile, nbytes, first, 16 * self.tile.threads, in_turn)
+
+    def _keep(self, levels: Levels, sums: Sequence[ir.Value], chunk: ir.Value) -> None:
+        """Add a chunk's sums to the total of its block of k. Where that is complete it is joined with those before it,
+        or left where the blocks are joined."""
+        b, part = self.b, self.part
+        kind = ir.VectorType(self.kind, 16 // self.size)
+        here = ChunkAt(b, chunk, b.trunc(ceil_div(b, self.args.K, CHUNK), I32))
+
+        def join() -> None:
+            with if_then(b, here.ends):
+                levels.join(self.slots(), here.block, here.last, kind, self.add)
+
+        if part is None:
+            self.absorb(sums, here.begins)
+            join()
+            return
+        with if_else(b, part.later) as branch:
+            with branch.then():
+                self._leave(part.slot(chunk), sums)
+            with branch.otherwise():
+                self.absorb(sums, here.begins)
+                with if_else(b, part.whole) as both:
+                    with both.then():
+                        join()
+                    with both.otherwise():
+                        done = b.or_(here.ends, b.icmp_signed("==", b.add(chunk, I32(1)), part.last))
+                        with if_then(b, done):
+                            totals = [b.load(slot, typ=kind, align=16) for slot in self.slots()]
+                            self._leave_vectors(part.slot(chunk), totals)
+
+    def _end_long(self) -> None:
+        """The last chunk of this block's share has ended: write the tile, or leave what others go on with."""
+        b = self.b
+        assert self.levels is not None
+        chunks = b.trunc(ceil_div(b, self.args.K, CHUNK), I32)
+        chunk = b.sub(self.share.last if self.share else chunks, I32(1))
+        self._keep(self.levels, self.sums, chunk)
+        if self.turn:
+            with if_else(b, self.turn.ends) as branch:
+                with branch.then():
+                    self.write_waiting()
+                with branch.otherwise():
+                    self.turn.leave_block(self._turn_places(self.turn), self.slots(), ChunkAt(b, chunk, chunks).ends)
+        elif self.part:
+            with if_then(b, self.part.whole):
+                self.write_waiting()
+        else:
+            self.write_waiting()
 
     def _multiply(self, values: list[ir.Value]) -> list[ir.Value]:
         """Multiply one whole stage, whose first fragments are here already, and fetch the first of the next."""
@@ -272,72 +328,25 @@ class Nest:
             fragments = ahead
         return sums, fragments, stage
 
-    # -- totals wait in shared memory, where each thread has its own places -------------------------------------------
-
-    def _slots(self) -> list[ir.Value]:
-        b, t = self.b, self.tile
-        start = offset(b, self.shared, b.zext(b.mul(self.thread, I32(16)), I64))
-        first = self.stage * t.stages
-        return [offset(b, start, first + i * t.threads * 16) for i in range(self.count * self.size // 16)]
-
-    def vectors_of(self, values: Sequence[ir.Value]) -> list[ir.Value]:
-        """Values as vectors of 16 bytes, whose elements `values_of` puts in order again."""
-        b, wide, out = self.b, 16 // self.size, []
-        for first in range(0, len(values), wide):
-            vector: ir.Value = ir.Constant(ir.VectorType(self.kind, wide), ir.Undefined)
-            for i in range(wide):
-                vector = b.insert_element(vector, values[first + i], I32(self._lane(i)))
-            out.append(vector)
-        return out
-
-    def values_of(self, vector: ir.Value) -> list[ir.Value]:
-        """The values in a vector of sums."""
-        return [self.b.extract_element(vector, I32(self._lane(i))) for i in range(16 // self.size)]
-
-    def _lane(self, i: int) -> int:
-        """Where value `i` of a vector lies in it: in the place of its neighbour.
-
-        A vector is stored from registers in a row, so that is where the sums are, and the even ones are in odd
-        registers. The right operand's values, loaded as vectors too, are in order. So a sum and what is added to it
-        come from different banks of registers, which give one operand at a time (seen: products up to 10% faster).
-        """
-        return i ^ 1 if self.size == 4 else i
-
-    def add(self, x: ir.Value, y: ir.Value) -> ir.Value:
-        return self.b.fadd(x, y) if is_float(self.spec.accumulator) else self.b.add(x, y)
-
-    def _absorb(self, sums: Sequence[ir.Value], first: ir.Value) -> None:
-        """Add a chunk's sums to the totals; the first chunk's are the totals."""
-        b = self.b
-        kind = ir.VectorType(self.kind, 16 // self.size)
-        with b.if_else(first) as (then, otherwise):
-            with then:
-                for slot, vector in zip(self._slots(), self.vectors_of(sums), strict=True):
-                    b.store(vector, slot, align=16)
-            with otherwise:
-                for slot, vector in zip(self._slots(), self.vectors_of(sums), strict=True):
-                    b.store(self.add(b.load(slot, typ=kind, align=16), vector), slot, align=16)
-
     def _totals(self) -> list[ir.Value]:
         if self.variant.short:
             return self.sums
         b = self.b
         kind, out = ir.VectorType(self.kind, 16 // self.size), []
-        for slot, vector in zip(self._slots(), self.vectors_of(self.sums), strict=True):
+        for slot, vector in zip(self.slots(), self.vectors_of(self.sums), strict=True):
             out += self.values_of(b.select(self.many, self.add(b.load(slot, typ=kind, align=16), vector), vector))
         return out
 
-    def _store(self, vectors: Sequence[ir.Value]) -> None:
-        for slot, vector in zip(self._slots(), vectors, strict=True):
-            self.b.store(vector, slot, align=16)
-
     def _take_turn(self, turn: Turn) -> None:
         """Add the chunk's sums, which wait in shared memory, to the tile's total. The last block writes it."""
-        b = self.b
-        self._store(self.vectors_of(self.sums))
-        turn.add(self._turn_places(turn), self._slots(), ir.VectorType(self.kind, 16 // self.size), self.add)
+        b, kind = self.b, ir.VectorType(self.kind, 16 // self.size)
+        self.store(self.vectors_of(self.sums))
+        if self.levels:
+            turn.add_to_block(self._turn_places(turn), self.slots(), kind, self.add, self.levels)
+        else:
+            turn.add(self._turn_places(turn), self.slots(), kind, self.add)
         with if_then(b, turn.ends):
-            self._write_waiting()
+            self.write_waiting()
 
     def _turn_places(self, turn: Turn) -> list[ir.Value]:
         """Where this thread's totals are for the next turn."""
@@ -349,40 +358,21 @@ class Nest:
     def _write(self, totals: Sequence[ir.Value]) -> None:
         place, v, cell = self.place, self.variant, self.cell
         if v.epilogue is not None:  # it has the registers for itself while the totals wait in shared memory
-            self._store(self.vectors_of(totals))
-            self._write_waiting()
+            self.store(self.vectors_of(totals))
+            self.write_waiting()
             return
         writer = place.writer()
         for i in range(self.count // cell):
             writer.write(*place.at(*self.cell_at(i)), totals[i * cell : (i + 1) * cell], v.wide)
 
-    def _write_waiting(self) -> None:
-        """Write the totals that wait in shared memory."""
-        b, place, v = self.b, self.place, self.variant
-        writer, cells = place.writer(), self.count // self.cell
-        some = min(cells, (v.epilogue.together if v.epilogue else 16) // self.cell)
-        with if_else(b, place.whole() if v.wide else I1(0)) as branch:
-            with branch.then(), loop(b, I32(0), I32(cells), I32(some)) as it:
-                numbers = [b.add(it.index, I32(i)) for i in range(some)]
-                writer.write_all([(*place.at(*self.cell_at(n)), writer.rounded(self._waiting(n))) for n in numbers])
-            with branch.otherwise(), loop(b, I32(0), I32(cells), I32(1)) as it:
-                writer.write(*place.at(*self.cell_at(it.index)), self._waiting(it.index), v.wide)
-
-    def _waiting(self, number: ir.Value) -> list[ir.Value]:
-        """The totals of a cell, by its number, that wait in shared memory."""
-        b, each = self.b, self.cell * self.size // 16
-        first, kind = self._slots()[0], ir.VectorType(self.kind, 16 // self.size)
-        found = []
-        for i in range(each):
-            place = b.mul(b.add(b.mul(number, I32(each)), I32(i)), I32(16 * self.tile.threads))
-            found += self.values_of(b.load(offset(b, first, b.zext(place, I64)), typ=kind, align=16))
-        return found
-
     def _leave(self, slot: ir.Value, sums: Sequence[ir.Value]) -> None:
         """Leave sums in a slot of this tile in scratch memory, for `dot_join`."""
+        self._leave_vectors(slot, self.vectors_of(sums))
+
+    def _leave_vectors(self, slot: ir.Value, vectors: Sequence[ir.Value]) -> None:
         assert self.part is not None
         b, t = self.b, self.tile
         to = self.part.scratch(slot, t.rows * t.cols * self.size)
         to = offset(b, to, b.zext(b.mul(self.thread, I32(16)), I64))
-        for i, vector in enumerate(self.vectors_of(sums)):
+        for i, vector in enumerate(vectors):
             b.store(vector, offset(b, to, i * t.threads * 16), align=16)

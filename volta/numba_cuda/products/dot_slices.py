@@ -2,22 +2,26 @@
 
 A group is what a block is elsewhere: it has stages of its own in shared memory and computes one chunk. When all of them
 are done, every thread adds the groups' sums of some cells to the totals, in ascending order: the order of DOT. Then the
-block goes on with as many chunks. All chunks are whole, so the groups meet at the same barriers.
+block goes on with as many chunks. All chunks are whole, so the groups meet at the same barriers. Rounds are parts of a
+block of k, where there are several.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import attrs
 from llvmlite import ir
 
 from volta.emit.dot_args import at
-from volta.emit.loops import I1, I32, I64, if_then, loop, offset
+from volta.emit.loops import I1, I32, I64, if_else, if_then, loop, offset
+from volta.emit.pairs import join_block
 from volta.numba_cuda.products.dot_nest import Nest
 from volta.numba_cuda.products.dot_place import Place
 from volta.numba_cuda.products.dot_tile import Tile
 from volta.numba_cuda.target.ptx_ops import wait_copies
 from volta.numba_cuda.target.threads import barrier, block_index, dynamic_shared
-from volta.xla_like.dot_schedule import CHUNK
+from volta.xla_like.dot_schedule import CHUNK, CHUNKS
 
 
 @attrs.frozen
@@ -52,6 +56,36 @@ def emit_slices(nest: Nest) -> None:
         here = offset(b, start, b.zext(b.mul(number, I32(16 * t.threads)), I64))
         return b.load(offset(b, here, other * own), typ=kind, align=16)
 
+    each = CHUNKS // v.slices  # rounds of a block of k
+    tile, behind = b.trunc(block_index(b), I32), b.mul(b.zext(nest.thread, I64), I64(16))
+    levels = nest.levels_of(tile, behind) if v.long else None
+
+    def begins(turn: ir.Value) -> ir.Value:
+        return b.icmp_signed("==", b.urem(turn, I32(each)) if v.long else turn, I32(0))
+
+    def joined(turn: ir.Value, totals: list[ir.Value]) -> list[ir.Value]:
+        """The totals behind a round: where it ends a block of k, joined with those that wait."""
+        assert levels is not None
+        exist = [b.icmp_unsigned("<", n, I32(vectors)) for n in numbers]
+
+        def read(level: ir.Value) -> list[ir.Value]:
+            safe = [b.select(x, n, I32(0)) for x, n in zip(exist, numbers, strict=True)]
+            return [levels.read(place, kind) for place in levels.places(level, safe)]
+
+        def leave(level: ir.Value, sums: Sequence[ir.Value]) -> None:
+            for x, place, vector in zip(exist, levels.places(level, numbers), sums, strict=True):
+                with if_then(b, x):
+                    levels.write(place, vector)
+
+        last = b.icmp_signed("==", turn, b.sub(rounds, I32(1)))
+        ends = b.or_(last, b.icmp_signed("==", b.urem(turn, I32(each)), I32(each - 1)))
+        with if_else(b, ends) as branch:
+            with branch.then():
+                branch.give(*join_block(b, totals, b.udiv(turn, I32(each)), last, read, leave, nest.add))
+            with branch.otherwise():
+                branch.give(*totals)
+        return branch.results
+
     with loop(b, I32(0), rounds, I32(1), [ir.Constant(kind, None)] * mine) as it:
         chunk = b.add(b.mul(it.index, I32(v.slices)), group)
         nest.chunks_of(Slice(chunk, b.add(chunk, I32(1))))
@@ -66,11 +100,13 @@ def emit_slices(nest: Nest) -> None:
         for total, number in zip(it.values, numbers, strict=True):
             safe = b.select(b.icmp_unsigned("<", number, I32(vectors)), number, I32(0))
             found = [sums_of(other, safe) for other in range(v.slices)]
-            total = b.select(b.icmp_signed("==", it.index, I32(0)), found[0], nest.add(total, found[0]))
+            total = b.select(begins(it.index), found[0], nest.add(total, found[0]))
             for more in found[1:]:
                 total = nest.add(total, more)
             totals.append(total)
         barrier(b)
+        if v.long:
+            totals = joined(it.index, totals)
         it.advance(*totals)
     nest.threads()
     writer = place.writer()

@@ -3,6 +3,9 @@
 A part is some chunks. The first part of a tile adds its chunks' sums up; the others leave each chunk's sum by itself
 in scratch memory, and a second launch (`dot_join`) adds them, in ascending order, to what the first part left: the
 order of DOT. A tile's slots are the first part's total, then one for each chunk behind that part.
+
+Where k is more than a block, a part lies within one or is some whole blocks, so each block has slots like these: one if
+parts are whole blocks. `dot_join` joins the blocks' totals in pairs.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from llvmlite import ir
 from volta.emit.dot_args import Args, ceil_div
 from volta.emit.loops import I32, I64, minimum, offset
 from volta.numba_cuda.target.threads import block_index, device_pointer
-from volta.xla_like.dot_schedule import CHUNK, Arg
+from volta.xla_like.dot_schedule import CHUNK, CHUNKS, Arg
 
 WHOLE, PER = Arg.SCRATCH_LHS, Arg.SCRATCH_RHS
 """What else means nothing on a GPU: tiles that one block computes each, and the chunks of a part of the others.
@@ -35,10 +38,11 @@ class Share(Protocol):
 
 
 class Part:
-    """What of which tile a block computes: chunks `first` to `last` (not included); `later`: it is not a first part."""
+    """What of which tile a block computes: chunks `first` to `last` (not included); `later`: it is not a first part
+    (of its block of k, if there are several: ``long``)."""
 
-    def __init__(self, b: ir.IRBuilder, args: Args) -> None:
-        self.b, self.args = b, args
+    def __init__(self, b: ir.IRBuilder, args: Args, long: bool) -> None:
+        self.b, self.args, self.long = b, args, long
         self.chunks = b.trunc(ceil_div(b, args.K, CHUNK), I32)
         whole, per = b.trunc(args.values[WHOLE], I32), b.trunc(args.values[PER], I32)
         self.per = per
@@ -51,25 +55,45 @@ class Part:
         self.tile = b.select(self.whole, number, b.add(whole, self.split))
         self.first = b.select(self.whole, I32(0), b.mul(part, per))
         self.last = b.select(self.whole, self.chunks, minimum(b, self.chunks, b.add(self.first, per)))
-        self.later = b.icmp_signed(">", self.first, I32(0))
+        begins = b.and_(self.first, I32(CHUNKS - 1)) if long else self.first
+        self.later = b.icmp_signed(">", begins, I32(0))
 
     def slot(self, chunk: ir.Value) -> ir.Value:
-        """The slot of a chunk behind the first part."""
-        return self.b.add(self.b.sub(chunk, self.per), I32(1))
+        """The slot of a chunk behind the first part; of several blocks, of any chunk."""
+        b = self.b
+        if not self.long:
+            return b.add(b.sub(chunk, self.per), I32(1))
+        within = minimum(b, self.per, CHUNKS)
+        behind = b.sub(b.and_(chunk, I32(CHUNKS - 1)), within)
+        behind = b.select(b.icmp_signed("<", behind, I32(0)), I32(0), b.add(behind, I32(1)))
+        return b.add(b.mul(b.udiv(chunk, I32(CHUNKS)), block_slots(b, within)), behind)
 
     def scratch(self, slot: ir.Value, nbytes: int) -> ir.Value:
         """Where a slot of this tile begins; a slot has `nbytes`."""
-        return slot_at(self.b, self.args, self.split, self.chunks, self.per, slot, nbytes)
+        return slot_at(self.b, self.args, self.split, self.chunks, self.per, slot, nbytes, self.long)
+
+
+def block_slots(b: ir.IRBuilder, within: ir.Value) -> ir.Value:
+    """The slots of a whole block of k that is cut into parts of so many chunks."""
+    return b.sub(I32(CHUNKS + 1), within)
 
 
 def slot_at(
-    b: ir.IRBuilder, args: Args, split: ir.Value, chunks: ir.Value, per: ir.Value, slot: ir.Value, nbytes: int
-) -> ir.Value:
+    b: ir.IRBuilder, args: Args, split: ir.Value, chunks: ir.Value, per: ir.Value, slot: ir.Value, nbytes: int,
+    long: bool,
+) -> ir.Value:  # fmt: skip
     """Where a slot begins, of which of the tiles in parts."""
-    number = b.add(b.mul(split, b.add(b.sub(chunks, per), I32(1))), slot)
+    slots = b.add(b.sub(chunks, per), I32(1))
+    if long:  # those of the last block, behind those of whole ones
+        within, before = minimum(b, per, CHUNKS), b.udiv(b.sub(chunks, I32(1)), I32(CHUNKS))
+        rest = b.sub(b.sub(chunks, b.mul(before, I32(CHUNKS))), within)
+        rest = b.select(b.icmp_signed("<", rest, I32(0)), I32(0), rest)
+        slots = b.add(b.add(b.mul(before, block_slots(b, within)), rest), I32(1))
+    number = b.add(b.mul(split, slots), slot)
     return offset(b, device_pointer(b, args.PACKED), b.mul(b.zext(number, I64), I64(nbytes)))
 
 
 def slots_of(chunks: int, per: int) -> int:
     """The slots of a tile in parts of `per` chunks."""
-    return chunks - per + 1
+    before, within = (chunks - 1) // CHUNKS, min(per, CHUNKS)
+    return before * (CHUNKS + 1 - within) + max(0, chunks - before * CHUNKS - within) + 1

@@ -65,12 +65,13 @@ class Operand:
 class DotVariant:
     """A kernel for products of one kind: tile, operands, and what is known of the sizes.
 
-    ``whole``: k is whole stages. ``short``: k is at most one chunk. ``wide``: neighbours of a row of the output can be
-    written at once. ``split``: some tiles are computed in parts of k (see dot_split.py). ``turns``: blocks take turns
-    at a tile, each with one chunk, or (``halves``) with half of those that are left (see dot_turns.py). ``slices``:
-    groups of a block's threads that compute chunks side by side (see dot_slices.py). ``least_shared`` is asked for as
-    dynamic shared memory even where less is used: then a multiprocessor holds no more blocks at once than it should,
-    and those of a launch are spread evenly. ``epilogue``: what becomes of the elements.
+    ``whole``: k is whole stages. ``short``: k is at most one chunk; ``long``: it is more than one block. ``wide``:
+    neighbours of a row of the output can be written at once. ``split``: some tiles are computed in parts of k (see
+    dot_split.py). ``turns``: blocks take turns at a tile, each with one chunk, or (``halves``) with half of those that
+    are left (see dot_turns.py). ``slices``: groups of a block's threads that compute chunks side by side (see
+    dot_slices.py). ``least_shared`` is asked for as dynamic shared memory even where less is used: then a
+    multiprocessor holds no more blocks at once than it should, and those of a launch are spread evenly. ``epilogue``:
+    what becomes of the elements.
     """
 
     tile: Tile
@@ -78,6 +79,7 @@ class DotVariant:
     rhs: Operand
     whole: bool = False
     short: bool = False
+    long: bool = False
     wide: bool = False
     split: bool = False
     turns: bool = False

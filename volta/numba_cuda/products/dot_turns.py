@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 
-from volta.emit.dot_args import Args, ceil_div, round_up
+from volta.emit.dot_args import Args, ChunkAt, ceil_div, round_up
 from volta.emit.loops import I1, I32, I64, if_else, if_then, offset
-from volta.numba_cuda.products.dot_tile import Tile
+from volta.numba_cuda.products.dot_blocks import Levels, Plus
 from volta.numba_cuda.target.ptx_turns import (
     QUAD,
     await_turn,
@@ -58,7 +58,7 @@ class Turn:
         number = b.select(alone, I32(0), b.sub(taken, before))
         self.turn, self.own, self.later = b.udiv(number, tiles), b.urem(number, tiles), I1(0)
         self.tile = b.select(alone, taken, b.add(before, self.own))
-        self.first, self.last = self.turn, b.add(self.turn, I32(1))
+        self.first, self.last, self.chunks = self.turn, b.add(self.turn, I32(1)), chunks
         if halves:
             left, after = b.lshr(chunks, self.first), b.lshr(chunks, self.last)
             self.first = b.select(alone, I32(0), b.sub(chunks, left))
@@ -69,10 +69,7 @@ class Turn:
         start = round_up(b, b.mul(b.add(args.values[TILES], I64(1)), I64(4)), _LINE)
         self.totals = offset(b, self.words, start)
 
-    def add(
-        self, places: Sequence[ir.Value], slots: Sequence[ir.Value], kind: ir.VectorType,
-        plus: Callable[[ir.Value, ir.Value], ir.Value],
-    ) -> None:  # fmt: skip
+    def add(self, places: Sequence[ir.Value], slots: Sequence[ir.Value], kind: ir.VectorType, plus: Plus) -> None:
         """Add this thread's part of a chunk's sums to that of the tile's total: vectors of 16 bytes, sums in slots of
         shared memory, totals at places in scratch memory. The last turn leaves the totals in the slots."""
         b = self.b
@@ -110,6 +107,31 @@ class Turn:
         with if_then(b, self.leads):
             pass_turn(b, self.place, self.last)
 
+    def add_to_block(
+        self, places: Sequence[ir.Value], slots: Sequence[ir.Value], kind: ir.VectorType, plus: Plus, levels: Levels
+    ) -> None:
+        """Like `add`, to the total of a block of k, which is joined with those before it where the block ends."""
+        b = self.b
+        here = ChunkAt(b, self.first, self.chunks)
+        with if_then(b, self.follows):
+            with if_then(b, self.leads):
+                await_turn(b, self.place, self.first)
+            barrier(b)
+        with if_then(b, b.not_(here.begins)):
+            for first in range(0, len(places), _AHEAD):
+                numbers = range(first, min(first + _AHEAD, len(places)))
+                before = [b.bitcast(read_in_turn(b, places[i]), kind) for i in numbers]
+                for i, total in zip(numbers, before, strict=True):
+                    b.store(plus(total, b.load(slots[i], typ=kind, align=16)), slots[i], align=16)
+        with if_else(b, here.ends) as branch:
+            with branch.then():
+                levels.join(slots, here.block, here.last, kind, plus)
+            with branch.otherwise():
+                self._hand_on(places, slots)
+        barrier(b)
+        with if_then(b, self.leads):
+            pass_turn(b, self.place, self.last)
+
     def fetch(self, places: Sequence[ir.Value], slots: Sequence[ir.Value]) -> None:
         """Bring what the blocks before have added up to this thread's slots."""
         b = self.b
@@ -121,6 +143,20 @@ class Turn:
             for slot, vector in zip(slots, found, strict=True):
                 b.store(vector, slot, align=16)
 
+    def leave_block(self, places: Sequence[ir.Value], slots: Sequence[ir.Value], complete: ir.Value) -> None:
+        """Let the next turn begin; the total of a block of k, in slots, is left for it unless it is complete."""
+        b = self.b
+        with if_then(b, b.not_(complete)):
+            self._hand_on(places, slots)
+        barrier(b)
+        with if_then(b, self.leads):
+            pass_turn(b, self.place, b.add(self.turn, I32(1)))
+
+    def _hand_on(self, places: Sequence[ir.Value], slots: Sequence[ir.Value]) -> None:
+        b = self.b
+        for place, slot in zip(places, slots, strict=True):
+            write_in_turn(b, place, b.load(slot, typ=QUAD, align=16))
+
     def leave(self, places: Sequence[ir.Value], totals: Sequence[ir.Value]) -> None:
         """Leave totals for the block whose turn is next."""
         b = self.b
@@ -131,9 +167,9 @@ class Turn:
             pass_turn(b, self.place, b.add(self.turn, I32(1)))
 
 
-def turn_bytes(tiles: int, tile: Tile, size: int) -> int:
-    """The scratch memory of a product whose blocks take turns; a sum has `size` bytes."""
-    return -(-turn_words(tiles) * 4 // _LINE) * _LINE + tiles * tile.rows * tile.cols * size
+def turn_bytes(tiles: int, nbytes: int) -> int:
+    """The scratch memory of a product whose blocks take turns; a tile has `nbytes`."""
+    return -(-turn_words(tiles) * 4 // _LINE) * _LINE + tiles * nbytes
 
 
 def turns_of(k: int, halves: bool) -> int:

@@ -1,20 +1,24 @@
 """Products of few rows with a matrix: each element of the matrix is read once, at the speed of memory.
 
 A warp computes neighbouring columns over one chunk of k, a lane one or several of them; other warps of the block take
-the chunks behind, and one of them adds the chunks' sums in ascending order. Where the matrix lies along k a warp brings
-pieces of its columns to shared memory first, so that neighbouring lanes read neighbours of memory.
+the chunks behind, and one of them adds the chunks' sums in ascending order, and joins blocks of k in pairs. Where the
+matrix lies along k a warp brings pieces of its columns to shared memory first, so that neighbouring lanes read
+neighbours of memory.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import attrs
 from llvmlite import ir
 
 from volta.emit.builder import Builder, Value, compute_dtype, is_float, scalar_type
-from volta.emit.dot_args import Args, at, ceil_div
+from volta.emit.dot_args import Args, ChunkAt, at, ceil_div
 from volta.emit.loops import I32, I64, fma, if_else, if_then, loop, minimum, offset
+from volta.emit.pairs import join_block
+from volta.numba_cuda.products.dot_blocks import Levels
 from volta.numba_cuda.products.dot_epilogue import Epilogue, Writer
 from volta.numba_cuda.target.ptx_ops import commit_copies, copy_async, wait_copies
 from volta.numba_cuda.target.threads import (
@@ -28,7 +32,7 @@ from volta.numba_cuda.target.threads import (
     thread_index,
     warp_barrier,
 )
-from volta.xla_like.dot_schedule import CHUNK, DotSpec, item_size
+from volta.xla_like.dot_schedule import CHUNK, CHUNKS, DotSpec, item_size
 
 _PIECE = 128  # bytes along k of each column in one piece
 _PITCH = _PIECE + 16  # so that lanes read their columns' pieces from different banks
@@ -37,14 +41,15 @@ _PITCH = _PIECE + 16  # so that lanes read their columns' pieces from different 
 @attrs.frozen
 class VectorVariant:
     """``rows`` of the left operand, warps of a block that share columns (``beside``), columns of a lane, how the matrix
-    lies, pieces in shared memory at once (where it lies along k), what becomes of the elements, and whether a lane's
-    columns are written at once (``together``)."""
+    lies, pieces in shared memory at once (where it lies along k), whether k is more than one block (``long``), what
+    becomes of the elements, and whether a lane's columns are written at once (``together``)."""
 
     rows: int
     beside: int
     wide: int
     along: Literal["k", "line"]
     pieces: int = 0
+    long: bool = False
     epilogue: Epilogue | None = None
     together: bool = False
 
@@ -61,6 +66,14 @@ class VectorVariant:
         """Blocks for a product of n columns."""
         groups = -(-n // (WARP * self.wide))
         return batches * -(-groups // (self.warps // self.beside))
+
+    def owners(self, n: int, batches: int) -> int:
+        """Groups of warps that share columns."""
+        return self.blocks(n, batches) * (self.warps // self.beside)
+
+    def sums_bytes(self, spec: DotSpec) -> int:
+        """The sums of such a group."""
+        return self.rows * WARP * self.wide * item_size(spec.accumulator)
 
     def shared_bytes(self, spec: DotSpec) -> int:
         sums = self.rows * WARP * self.wide
@@ -101,6 +114,10 @@ class _Vector:
         self.first = b.mul(group, I64(each))
         column = b.add(self.first, b.mul(self.lane, I64(v.wide)))
         self.column = minimum(b, column, b.sub(a.N, I64(v.wide)))
+        beside = v.warps // v.beside
+        owner = b.add(b.mul(block_index(b), I64(beside)), b.udiv(self.warp, I64(v.beside)))
+        lane = b.mul(self.lane, I64(self.size))
+        self.levels = Levels(b, a, owner, v.sums_bytes(self.spec), lane, WARP * self.size)
         self.x = [at(b, lhs, (minimum(b, I64(r), b.sub(a.M, I64(1))), a.LHS_M)) for r in range(v.rows)]
         self.matrix = rhs
         chunks = ceil_div(b, a.K, CHUNK)
@@ -111,7 +128,8 @@ class _Vector:
             depth = b.select(b.icmp_signed(">", depth, I64(0)), depth, I64(0))  # warps may be more than chunks
             self._bring_rows(start, depth)
             sums = self._along_k(start, depth) if v.along == "k" else self._lines(start, depth)
-            it.advance(*self._together(sums, list(it.values), it.index, chunks))
+            totals = self._together(sums, list(it.values), it.index, chunks)
+            it.advance(*(self._joined(totals, it.index, chunks, part) if v.long else totals))
         with if_then(b, b.icmp_signed("==", part, I64(0))):
             writer = Writer(b, self.spec, a, v.epilogue, out, b.mul(item, a.M))
             for r in range(v.rows):
@@ -135,7 +153,8 @@ class _Vector:
             barrier(b)
         for part in range(v.beside):
             chunk = b.add(index, I64(part))
-            exists, first = b.icmp_signed("<", chunk, chunks), b.icmp_signed("==", chunk, I64(0))
+            within = b.and_(chunk, I64(CHUNKS - 1)) if v.long else chunk
+            exists, first = b.icmp_signed("<", chunk, chunks), b.icmp_signed("==", within, I64(0))
             found = sums
             if v.beside > 1:
                 found = [b.load(place(b.add(base, I64(part)), i), typ=self.kind) for i in range(len(sums))]
@@ -144,6 +163,25 @@ class _Vector:
         if v.beside > 1:
             barrier(b)
         return totals
+
+    def _joined(self, totals: list[ir.Value], index: ir.Value, chunks: ir.Value, part: ir.Value) -> list[ir.Value]:
+        """The totals behind a round: where it ends a block of k, the first warp joins them with those that wait."""
+        b, levels, every = self.b, self.levels, range(len(totals))
+        here = ChunkAt(b, b.sub(minimum(b, b.add(index, I64(self.v.beside)), chunks), I64(1)), chunks)
+
+        def read(level: ir.Value) -> list[ir.Value]:
+            return [b.load(place, typ=self.kind, align=self.size) for place in levels.places(level, every)]
+
+        def leave(level: ir.Value, sums: Sequence[ir.Value]) -> None:
+            for place, x in zip(levels.places(level, every), sums, strict=True):
+                b.store(x, place, align=self.size)
+
+        with if_else(b, b.and_(here.ends, b.icmp_signed("==", part, I64(0)))) as branch:
+            with branch.then():
+                branch.give(*join_block(b, totals, here.block, here.last, read, leave, self._add))
+            with branch.otherwise():
+                branch.give(*totals)
+        return branch.results
 
     def _add(self, x: ir.Value, y: ir.Value) -> ir.Value:
         return self.b.fadd(x, y) if is_float(self.spec.accumulator) else self.b.add(x, y)
