@@ -13,7 +13,7 @@ import numpy as np
 from volta import lax
 from volta.core import dtypes
 
-BLOCK = 64
+BLOCK, ROWS = 64, 4096
 
 
 def fma(x: Any, y: Any, z: Any) -> np.ndarray:
@@ -135,6 +135,18 @@ def attention_dkv(
 ) -> list[np.ndarray]:
     dtype, seen = operands[0].dtype, visible(*operands[:2], causal, start, mask)
     q, _, do, p, ds = _backward(*operands, scale)
-    turned = np.swapaxes(seen, 2, 3)
-    dk = _blocks(np.swapaxes(ds, 2, 3), q, turned) * ds.dtype.type(scale)
-    return [dk.astype(dtype), _blocks(np.swapaxes(p, 2, 3), do, turned).astype(dtype)]
+    keys, values = [], []
+    for first in range(0, max(1, q.shape[2]), ROWS):
+        at = slice(first, first + ROWS)
+        turned = np.swapaxes(seen[:, :, at], 2, 3)
+        keys.append(_blocks(np.swapaxes(ds[:, :, at], 2, 3), q[:, :, at], turned) * ds.dtype.type(scale))
+        values.append(_blocks(np.swapaxes(p[:, :, at], 2, 3), do[:, :, at], turned))
+    return [in_pairs(x).astype(dtype) for x in (keys, values)]
+
+
+def in_pairs(parts: list[np.ndarray]) -> np.ndarray:
+    """Neighbours added, then neighbours of these; an odd one waits for the next level."""
+    while len(parts) > 1:
+        odd = parts[-1:] if len(parts) % 2 else []
+        parts = [*(x + y for x, y in zip(parts[::2], parts[1::2], strict=False)), *odd]
+    return parts[0]

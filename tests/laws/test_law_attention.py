@@ -1,5 +1,7 @@
 """The laws for attention: compiling, batching, recomputing, threads and pieces change no bit; memory grows linearly."""
 
+import functools
+
 import attrs
 import numpy as np
 import pytest
@@ -149,3 +151,24 @@ def test_memory_grows_linearly(checkpointed):
     (short, scratch), (long, again) = peak(512), peak(2048)
     assert long <= 4 * short + 4096 and scratch == again
     assert long < 2048 * 2048 * 4  # less than one head's scores
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_workers_that_hold_blocks_of_queries_have_the_gradients_of_one(causal):
+    """Each has all keys, 4096 of the queries and their cotangents; what they have of keys and values is added in pairs,
+    query heads that share a key head first."""
+    rows, t = 4096, 2 * 4096 + 30
+    q, k, v = (x[0] for x in operands(1, t=t, s=70, heads=2, key_heads=1, h=4))
+    ct = fill("ladder", q.shape, np.float32, 7)
+
+    def cotangents(q, ct, first):
+        start = {"query_start": np.int32(first)} if causal else {}
+        f = functools.partial(nn.dot_product_attention, is_causal=causal, **start)
+        return volta.jit(lambda q, k, v, ct: volta.vjp(f, q, k, v)[1](ct))(q, k, v, ct)
+
+    parts = [cotangents(q[i : i + rows], ct[i : i + rows], i) for i in range(0, t, rows)]
+    dq, dk, dv = cotangents(q, ct, 0)
+    assert_bits_equal(dq, np.concatenate([x[0] for x in parts]), "dq")
+    for which, found in ((1, dk), (2, dv)):
+        first, second, third = (np.asarray(x[which]) for x in parts)
+        assert_bits_equal(found, (first + second) + third, "dk" if which == 1 else "dv")

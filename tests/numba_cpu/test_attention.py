@@ -150,3 +150,18 @@ def test_a_prefix_is_the_same_in_pieces():
             start = np.full(2, first, np.int32)
             piece = lax.attention(q[:, :, rows], k, v, causal=True, start=start)
             assert_bits_equal(list(piece), [x[:, :, rows] for x in whole], f"rows from {first} on, by {step}")
+
+
+LONG = [  # sizes, dtype, params: the cotangents of keys and values are sums over more than 4096 queries
+    ((1, 2, 1, 4097, 5, 3, 2), "f4", {}),
+    ((1, 1, 1, 8192 + 70, 66, 4, 4), "f4", {"causal": True}),
+    ((2, 2, 2, 4200, 3, 4, 2), "bf16", {"causal": True, "start": np.array([1, -4100], np.int32)}),
+    ((1, 1, 1, 12300, 2, 2, 3), "f8", {"mask": np.arange(12300)[:, None] % 7 > np.arange(2) * 5}),
+]
+
+
+@sampled("sizes, dtype, params", LONG, quick=lambda x: x[0][3] < 5000, ids=lambda x: f"{x[1]}-{x[0]}")
+def test_sums_over_many_queries_are_joined_in_pairs(sizes, dtype, params):
+    if "mask" in params:
+        params = {**params, "mask": params["mask"][None, None]}
+    check(*operands(*sizes, dtype), **params)

@@ -19,7 +19,8 @@ class Definitions:
     SUM: blocks of ``sum_lanes`` x ``sum_rows``; a lane adds every ``sum_lanes``-th element, lanes combine by halves,
     blocks in pairs. DOT: blocks of ``dot_block``; chains of ``dot_chunk`` fused multiply-adds over ascending k, a
     block's added in ascending order, blocks in pairs. Scans: blocks of ``scan_block``, each added to what the blocks
-    before it amount to. Attention: keys in blocks of ``attention_block``, merged in ascending order.
+    before it amount to. Attention: keys in blocks of ``attention_block``, merged in ascending order; gradients of keys
+    and values over ``attention_rows`` queries each, joined in pairs.
     """
 
     sum_lanes: int = 64
@@ -28,6 +29,7 @@ class Definitions:
     dot_block: int = 4096
     scan_block: int = 256
     attention_block: int = 64
+    attention_rows: int = 4096
 
     @property
     def sum_block(self) -> int:

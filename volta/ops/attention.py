@@ -12,21 +12,28 @@ derivatives of the cotangents, are ordinary operations on the whole matrix of sc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from volta.core import dtypes
 from volta.core.array import Array
 from volta.core.avals import ShapedArray
+from volta.core.contract import DEFINITIONS
 from volta.core.interp import bind
 from volta.core.policy import TENSOR_PRECISIONS, product_precision
 from volta.ops import base
+from volta.ops.arithmetic import add
+from volta.ops.assembly import concatenate
 from volta.ops.attention_derivatives import Rest, attention_jvp, dkv_jvp, dq_jvp
 from volta.ops.base import dtype_error, shape_error, shape_of
 from volta.ops.primitive import Family, Primitive, register
+from volta.ops.selection import convert_element_type
 
 MAX_HEAD = 256
 """The largest head of keys or of values: a score is one chain of DOT."""
+
+ROWS = DEFINITIONS.attention_rows
+"""Queries over which the cotangents of keys and values are summed at once."""
 
 
 # -- shape rules -------------------------------------------------------------------------------------------------------
@@ -95,6 +102,10 @@ def _dq_abstract(*avals: ShapedArray, **params: Any) -> ShapedArray:
 
 def _dkv_abstract(*avals: ShapedArray, **params: Any) -> list[ShapedArray]:
     _check_cotangents("attention_dkv", avals, **params)
+    if avals[0].shape[2] > ROWS:
+        raise shape_error(
+            "attention_dkv", avals, f"sums over {ROWS} queries at most; lax.attention_dkv joins such sums"
+        )
     q, k, v = avals[:3]
     return [ShapedArray((*q.shape[:2], *x.shape[2:]), _result_dtype(q, params)) for x in (k, v)]
 
@@ -244,12 +255,84 @@ def attention_dkv(
 ) -> tuple[Any, Any]:  # fmt: skip
     """The cotangents of ``attention``'s keys and values, (B, N, S, H) and (B, N, S, Hv): one for each query head.
 
-    Operands as those of ``attention_dq``.
+    Operands as those of ``attention_dq``. Sums over more than 4096 queries are joined in pairs.
 
     >>> x, r = np.ones((1, 1, 5, 4), np.float32), np.ones((1, 1, 5), np.float32)
     >>> [y.shape for y in lax.attention_dkv(x, x, x, x, r, r, r)]
     [(1, 1, 5, 4), (1, 1, 5, 4)]
     """
     rest, params = _params(query, scale, causal, start, mask, precision)
-    dk, dv = bind(attention_dkv_p, query, key, value, cotangent, m, l, delta, *rest, **params)
+    args = (query, key, value, cotangent, m, l, delta, *rest)
+    _, dk, dv = cotangents(args, params, needs_q=False, heads=shape_of(query)[1] if len(shape_of(query)) == 4 else 0)
     return dk, dv
+
+
+# -- the cotangents of many queries ------------------------------------------------------------------------------------
+
+
+def cotangents(args: Sequence[Any], params: dict[str, Any], *, needs_q: bool, heads: int) -> tuple[Any, Any, Any]:
+    """The cotangents of queries (where wanted; else None), keys and values, from the operands of ``attention_dkv``.
+
+    Those of keys and values are sums over the queries of so many key ``heads`` each, `ROWS` of them at once; such sums
+    are joined in a tree of adjacent pairs. A worker that holds queries may compute a node of it, for all keys.
+    """
+    blocks = list(_row_blocks(args, params))
+    found = []
+    for operands, given in blocks:
+        dq = base.bind_named("attention_dq", *operands, **given) if needs_q else None
+        shares = base.bind_named("attention_dkv", *operands, **given)
+        found.append((dq, *(_per_key_head(x, heads) for x in shares)))
+    if len(found) == 1:
+        return found[0]
+    out = params.get("preferred_element_type") or base.dtype_of(args[0])
+    work = dtypes.compute_dtype(out)
+    dqs, *sums = zip(*found, strict=True)
+    dk, dv = (convert_element_type(_in_pairs([convert_element_type(x, work) for x in xs]), out) for xs in sums)
+    return convert_element_type(concatenate(dqs, 2), out) if needs_q else None, dk, dv
+
+
+def _row_blocks(args: Sequence[Any], params: dict[str, Any]) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+    """Operands and params of the cotangents for each `ROWS` queries: those of short floats in the dtype they are summed
+    in, unless tensor cores take them."""
+    q, k, v, do, *rows = args[:7]
+    count = shape_of(q)[2] if len(shape_of(q)) == 4 else 0
+    if count <= ROWS:
+        yield list(args), params
+        return
+    if "precision" not in params:
+        q, k, v, do = (convert_element_type(x, dtypes.compute_dtype(base.dtype_of(x))) for x in (q, k, v, do))
+    given = Rest.of(args[7:], params["started"], params["masked"])
+    for first in range(0, count, ROWS):
+        queries, cotangent, *statistics = (_rows(x, first) for x in (q, do, *rows))
+        start, mask = given.start, given.mask
+        if params["causal"] and first:
+            start = base.fill(shape_of(q)[:1], 0, dtypes.int32) if start is None else start
+            start = add(start, dtypes.int32.type(first))
+        if mask is not None and shape_of(mask)[2] > 1:
+            mask = _rows(mask, first)
+        rest = [x for x in (start, mask) if x is not None]
+        yield [queries, k, v, cotangent, *statistics, *rest], {**params, "started": start is not None}
+
+
+def _rows(x: Any, first: int) -> Any:
+    """Up to `ROWS` of an operand's rows, which are its third dimension."""
+    shape = shape_of(x)
+    stop = min(shape[2], first + ROWS)
+    return base.bind_named(
+        "slice", x, start_indices=(0, 0, first, *[0] * (len(shape) - 3)),
+        limit_indices=(*shape[:2], stop, *shape[3:]), strides=None,
+    )  # fmt: skip
+
+
+def _in_pairs(blocks: Sequence[Any]) -> Any:
+    """Neighbours added, then neighbours of these; an odd one waits for the next level."""
+    while len(blocks) > 1:
+        odd = blocks[-1:] if len(blocks) % 2 else []
+        blocks = [*(add(x, y) for x, y in zip(blocks[::2], blocks[1::2], strict=False)), *odd]
+    return blocks[0]
+
+
+def _per_key_head(x: Any, heads: int) -> Any:
+    """The sum over each group of query heads."""
+    b, n, s, h = shape_of(x)
+    return x if n == heads else base.sum_axes(base.reshape_to(x, (b, heads, n // heads, s, h)), (2,))

@@ -16,7 +16,7 @@ from volta.core.avals import ShapedArray
 from volta.core.interp import get_aval
 from volta.core.ir import ClosedJaxpr
 from volta.ops import base
-from volta.ops.attention import attention_p, fold_batch, unfold_batch
+from volta.ops.attention import attention_p, cotangents, fold_batch, unfold_batch
 from volta.ops.attention_derivatives import Rest, tangent
 from volta.ops.base import bind_named
 from volta.ops.primitive import Family, Linear, Primitive, Zero, register
@@ -90,11 +90,10 @@ def _transpose(
         work = dtypes.compute_dtype(base.dtype_of(out))
         both = bind_named("mul", *(_converted(x, work) for x in (ct, out)))
         args = (q, k, v, ct, m, l, base.sum_axes(both, (3,)), *rest)
-        if needs_q:
-            given[0] = bind_named("attention_dq", *args, **params)
         if needs_k or needs_v:
-            shares = bind_named("attention_dkv", *args, **params)
-            given[1:] = [_per_key_head(x, get_aval(k).shape[1]) for x in shares]
+            given = list(cotangents(args, params, needs_q=needs_q, heads=get_aval(k).shape[1]))
+        elif needs_q:
+            given[0] = bind_named("attention_dq", *args, **params)
     needed = (needs_q, needs_k, needs_v)
     answers = [g if need else None for g, need, m in zip(given, needed, wrt, strict=True) if m]
     return [*[None] * _KNOWN, *answers, *[None] * len(rest)]
@@ -104,12 +103,6 @@ def _converted(x: Any, dtype: Any) -> Any:
     if base.dtype_of(x) == dtype:
         return x
     return bind_named("convert_element_type", x, new_dtype=dtype, weak_type=False)
-
-
-def _per_key_head(x: Any, heads: int) -> Any:
-    """The sum over each group of query heads."""
-    b, n, s, h = get_aval(x).shape
-    return x if n == heads else base.sum_axes(base.reshape_to(x, (b, heads, n // heads, s, h)), (2,))
 
 
 attention_tangent_p = register(
