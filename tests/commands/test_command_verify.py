@@ -45,6 +45,18 @@ def test_a_changed_bit_is_reported(monkeypatch, capsys):
     assert "logits: digest" in said and "0000000000000000" in said and "FAILED" in said
 
 
+def test_a_record_of_an_earlier_contract_is_read_and_named(monkeypatch, tmp_path):
+    record = json.loads(checks.RECORD.read_text())
+    monkeypatch.setattr(checks, "RECORD", tmp_path / "programs.json")
+    checks.RECORD.write_text(json.dumps({**record, "contract": "strict-v1-e71ff13f"}))
+    assert checks.kept() == record["programs"]
+    name, (inputs, digest) = next(iter(checks.kept().items()))
+    suite, name = name.split("/", 1)
+    assert not checks.against_record(suite, checks.Check(name, inputs=inputs, digest=digest), checks.kept()).problem
+    other = checks.against_record(suite, checks.Check(name, inputs=inputs, digest="0" * 16), checks.kept())
+    assert f"the record of strict-v1-e71ff13f has {digest}" in other.problem
+
+
 def test_a_failure_is_reported_and_the_rest_goes_on():
     programs = [("bad", lambda x: x + [], (1.0,)), ("good", lambda x: x + 1, (1.0,))]
     bad, good = checks.compare(checks.Setting(), iter(programs))

@@ -203,9 +203,23 @@ def test_metadata(path):
     io.save(path, {"w": np.zeros((2, 3), "f4")}, {"author": "me", "quote": 'a "b" \\ é'})
     info = io.load_metadata(path)
     assert (info.format, info.volta_version, info.contract) == (1, __version__, fmt.CONTRACT)
-    assert info.contract.startswith("strict-v1")
+    assert info.contract.startswith("strict-v2")
     assert info.metadata == {"author": "me", "quote": 'a "b" \\ é'}
     assert str(info.arrays["w"]) == "f32[2,3]"
+
+
+def test_a_file_made_under_strict_v1_loads_and_is_named_so(path):
+    """These bytes were written before the contract changed."""
+    path.write_bytes(
+        b'P\x01\x00\x00\x00\x00\x00\x00{"__metadata__":{"note":"golden","volta.contract":"strict-v1-e71ff13f",'
+        b'"volta.format":"1","volta.sha256":"e33e564a7642b4554e67556fd3f18307d239eea12dec32c7fb60e79e71808861",'
+        b'"volta.structure":"[\\"dict\\",[[\\"n\\",[\\"scalar\\",3]],[\\"w\\",[\\"array\\",\\"w\\"]]]]",'
+        b'"volta.version":"0.1.0"},"w":{"data_offsets":[0,8],"dtype":"F32","shape":[2]}}    \x00\x00\x80?\x00\x00\x00@'
+    )
+    assert io.load_metadata(path).contract == "strict-v1-e71ff13f" != fmt.CONTRACT
+    tree = io.load(path)
+    assert tree["n"] == 3
+    np.testing.assert_array_equal(tree["w"], np.array([1, 2], "f4"))
 
 
 def test_files_of_an_earlier_contract_load(path, monkeypatch):

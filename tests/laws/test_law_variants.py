@@ -73,6 +73,7 @@ SMALL = {
     "long rows": (lambda x: (vnp.sum(x, 1), vnp.argmax(x, 1)), (x(2, 20_000),)),
     "columns": (lambda x: vnp.sum(x, 0), (x(300, 96),)),
     "product": (lambda x, w: x @ w, (x(70, 520), x(520, 66, seed=1))),
+    "long product": (lambda x, w: x @ w, (x(40, 8300), x(8300, 66, seed=1))),
     "few rows": (lambda x, w: x @ w, (x(2, 300), x(300, 1024, seed=1))),
     "attention": (
         volta.value_and_grad(lambda q: vnp.sum(nn.dot_product_attention(q, q * 2, q + 1) ** 2)),

@@ -36,7 +36,7 @@ class Definitions:
         return self.sum_lanes * self.sum_rows
 
     def contract_id(self) -> str:
-        """The contract's name with a hash of the constants, such as ``strict-v1-0123abcd``."""
+        """The contract's name with a hash of the constants, such as ``strict-v2-0123abcd``."""
         digest = hashlib.sha256(repr(attrs.astuple(self)).encode()).hexdigest()[:8]
         return f"{NAME}-{digest}"
 

@@ -59,6 +59,12 @@ def kept() -> dict[str, list[str]]:
     return found
 
 
+def made_under() -> str:
+    """The contract of the record. Where it is not this one, bits may have moved since: the changelog says which."""
+    found: str = json.loads(RECORD.read_text(encoding="utf-8"))["contract"]
+    return found
+
+
 def on_device(f: Callable[..., Any], args: Any, device: str) -> Any:
     """The result of ``f`` compiled and run on a device, as NumPy arrays."""
     with default_device(device):  # for programs without arguments
@@ -99,4 +105,4 @@ def against_record(suite: str, check: Check, record: dict[str, list[str]]) -> Ch
     inputs, result = record.get(f"{suite}/{check.name}", ("", ""))
     if check.problem or not check.digest or inputs != check.inputs or result == check.digest:
         return check
-    return attrs.evolve(check, problem=f"digest {check.digest}, the record has {result}")
+    return attrs.evolve(check, problem=f"digest {check.digest}, the record of {made_under()} has {result}")

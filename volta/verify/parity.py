@@ -129,13 +129,23 @@ def _norms(x: Any) -> Any:
 
 
 def products(setting: Setting) -> Iterator[Check]:
-    """Matrix products: chains of 256 over the contracted dimension, whatever the shape, layout or batch."""
+    """Matrix products: chains of 256 over the contracted dimension, 16 of them a block, blocks joined in pairs;
+    whatever the shape, layout or batch."""
 
     def found() -> Iterator[Named]:
         for k in (0, 1, 255, 256, 257, 513):
             for kind in ("normal", "ladder", "subnormal", "specials"):
                 a, b = fill(kind, (33, k)), fill(kind, (k, 65), seed=1)
                 yield f"33x{k}x65 {kind}", lambda a, b: (a @ b, b.T @ a.T, a[0] @ b, a @ b[:, 0]), (a, b)
+        for k in (4097, 8192, 8193, 12289, 69633):
+            a, b = fill("ladder", (9, k)), fill("normal", (k, 40), seed=1)
+            args = (a, b, np.ascontiguousarray(b.T))
+            yield f"9x{k}x40", lambda a, b, bt: (a @ b, a @ bt.T, a[0] @ b, a[0] @ bt.T, a @ b[:, 0]), args
+            if k == 12289:
+                yield f"9x{k}x40 highest", lambda a, b, bt: vnp.matmul(a, bt.T, precision="highest"), args
+                yield f"9x{k}x40 float64", lambda a, b: a @ b, (a.astype("float64"), b.astype("float64"))
+        a, b = fill("ladder", (200, 20481)), fill("normal", (20481, 130), seed=1)
+        yield "200x20481x130", lambda a, b: (a @ b, b.T @ a.T), (a, b)
         shapes = [(64, 256, 128), (300, 1000, 500), (128, 4096, 128)]
         for m, k, n in [*shapes, (2048, 1000, 1536)] if setting.full else shapes:
             a, b = fill("normal", (m, k)), fill("normal", (k, n), seed=1)
@@ -198,6 +208,8 @@ def attention(setting: Setting) -> Iterator[Check]:
                     args = tuple(x.astype(dtypes.canonicalize(dtype)) for x in (q, k, v))
                     name = f"{batch}x{length}x{keys} {heads}/{key_heads} heads of {depth} {dtype}"
                     yield f"{name}{' causal' * causal}", _attend(is_causal=causal), args
+        many = fill("normal", (1, 4200, 2, 16)), *(fill("normal", (1, 70, 1, 16), seed=i) for i in (1, 2))
+        yield "4200 queries", _attend(is_causal=True), many
         q = fill("normal", (2, 70, 4, 32))
         k, v = (fill("normal", (2, 150, 2, 32), seed=i) for i in (1, 2))
         mask = fill("normal", (2, 1, 70, 150), seed=3) > -0.5
