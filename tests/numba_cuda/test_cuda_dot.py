@@ -9,6 +9,7 @@ import pytest
 import volta
 import volta.numpy as vnp
 from tests.sampling import sampled
+from volta.numba_cuda.kernels import launches_of
 from volta.numba_cuda.launches import Regions
 from volta.numba_cuda.products import dot, dot_choice
 from volta.offline import plan_on_cuda
@@ -176,12 +177,44 @@ def test_blocks_of_k_are_joined_in_pairs_in_every_way(monkeypatch, kind, way, k)
     )  # fmt: skip
 
 
+@sampled("way", WAYS, quick=["halves"])
+def test_epilogues_of_long_products(monkeypatch, way):
+    run_in(monkeypatch, "float32", way)
+    a, b = operands("float32", 40, 3 * 2048 if way.endswith("groups") else BLOCK + 70, 70)
+    c = fill("normal", (70,), "float32", 3)
+    check_on_host(lambda a, b, c: vnp.tanh(a @ b * 1e-3 + c), a, b, c, orders=("shuffled",), kernels=KERNELS)
+
+
 @sampled("kind, rows", itertools.product((*KINDS, "int32"), (1, 3)), quick=[("float32", 1)])
 def test_few_rows_times_a_long_matrix(kind, rows):
     for k in LONG[-1:] if rows == 1 else LONG:
         a, b = operands(kind, rows, k, 40)
         check_on_host(product("NN", kind), a, b, orders=("shuffled",), kernels=KERNELS)
         check_on_host(product("NT", kind), a, b.T.copy(), orders=("shuffled",), kernels=KERNELS)
+
+
+@sampled("kind", KINDS, quick=["float32"])
+def test_tiles_before_those_in_turns_share_rooms(monkeypatch, kind):
+    """All tiles of a long product, several of them in the same room one after the other, none taken by halves."""
+    run_in(monkeypatch, kind, "halves")
+    taken = dot.choose
+
+    def chosen(spec, sizes, capability):
+        found = taken(spec, sizes, capability)
+        return attrs.evolve(found, whole=dot.blocks_of(found.variant.tile, sizes.m, sizes.n, 1), rooms=2)
+
+    monkeypatch.setattr(dot, "choose", chosen)
+    args = operands(kind, 80, 2 * BLOCK + 300, 70)
+    check_on_host(product("NN", kind), *args, kernels=KERNELS)
+
+
+def test_memory_for_blocks_of_k_is_bounded():
+    """Many tiles share rooms: that of a product with 4,096 tiles is no larger than that of a few waves of them."""
+    shapes = [((m, 65536), (65536, m)) for m in (4096, 8192, 16384)]
+    structs = [[volta.ShapeDtypeStruct(x, np.float32) for x in pair] for pair in shapes]
+    plans = [plan_on_cuda(volta.make_jaxpr(lambda a, b: a @ b)(*x))[0] for x in structs]
+    scratch = [max(x.scratch for x in launches_of(plan)) for plan in plans]
+    assert max(scratch) < 300 << 20 and scratch[2] < scratch[1] * 1.1
 
 
 def test_parts_of_several_blocks_lie_within_a_block_or_are_whole_ones():

@@ -18,7 +18,7 @@ from volta.numba_cuda.products.dot_build import build_dot, build_join, shared_by
 from volta.numba_cuda.products.dot_choice import Sizes, blocks_of, choose, choose_vector
 from volta.numba_cuda.products.dot_epilogue import Epilogue, epilogue_of
 from volta.numba_cuda.products.dot_split import PER, WHOLE, slots_of
-from volta.numba_cuda.products.dot_turns import ALONE, TILES, turn_bytes, turn_words, turns_of
+from volta.numba_cuda.products.dot_turns import ALONE, ROOMS, TILES, turn_bytes, turn_words, turns_of
 from volta.numba_cuda.products.dot_vector import VectorVariant, build_vector
 from volta.numba_cuda.target.ptx import KernelSource
 from volta.numba_cuda.target.ptx_turns import CLEAR_THREADS, build_clear
@@ -58,9 +58,10 @@ def prepare(call: KernelCall, regions: Regions, capability: str) -> list[KernelC
     first = attrs.evolve(first, kernel=LibraryKernel("dot", (spec, v)), tasks=tiles)
     nbytes = tile_bytes(v.tile, item_size(spec.accumulator))
     if v.turns:
-        taken = tiles - found.whole
-        first = _with_room(first, regions, sizes.k, tree_bytes(tiles, sizes.k, nbytes), turn_bytes(taken, nbytes))
-        return _in_turn(call, first, found.whole, taken * turns_of(sizes.k, v.halves), taken)
+        taken, rooms = tiles - found.whole, found.rooms if v.rooms else 0
+        tree = tree_bytes(taken + rooms, sizes.k, nbytes)
+        first = _with_room(first, regions, sizes.k, tree, turn_bytes(max(1, taken), nbytes, rooms))
+        return _in_turn(call, first, found.whole, taken * turns_of(sizes.k, v.halves), max(1, taken), rooms)
     if not found.per:
         return [_with_room(first, regions, sizes.k, tree_bytes(tiles, sizes.k, nbytes))]
     chunks, cut = -(-sizes.k // CHUNK), tiles - found.whole
@@ -89,12 +90,14 @@ def _with_room(call: KernelCall, regions: Regions, k: int, tree: int, before: in
     return attrs.evolve(call, sizes=tuple(words), accesses=accesses, writes=(*call.writes, region))
 
 
-def _in_turn(call: KernelCall, product: KernelCall, whole: int, turns: int, taken: int) -> list[KernelCall]:
+def _in_turn(call: KernelCall, product: KernelCall, whole: int, turns: int, taken: int, rooms: int) -> list[KernelCall]:
     """What clears the turns in a product's scratch memory, and the product, with so many turns at its last tiles."""
-    place, count, words = product.accesses[Arg.PACKED], turn_words(taken), list(product.sizes)
+    place, count, words = product.accesses[Arg.PACKED], turn_words(taken, rooms), list(product.sizes)
     region = place.buffer
     assert region is not None
     words[TILES - Arg.BATCH1], words[ALONE - Arg.BATCH1] = taken, whole
+    if rooms:
+        words[ROOMS - Arg.BATCH1] = rooms
     clear = attrs.evolve(
         call, kernel=LibraryKernel("clear_turns", ()), sizes=(count,), accesses=(place,), reads=(), writes=(region,),
         tasks=-(-count // CLEAR_THREADS), inplace=(), parts=(),

@@ -109,11 +109,12 @@ def blocks_of(tile: Tile, m: int, n: int, batches: int) -> int:
 @attrs.frozen
 class DotChoice:
     """How a product runs: its kernel, tiles that one block computes each, and of the others the chunks of a part (0:
-    there are no others, or they are computed in turns)."""
+    there are no others, or they are computed in turns). Such whole tiles share ``rooms``, where they need any."""
 
     variant: DotVariant
     whole: int
     per: int = 0
+    rooms: int = 1
 
 
 class Sizes:
@@ -196,7 +197,11 @@ def _ways(
     if waves and rest and many:
         last = held  # blocks that began together end together, and the next begin where these have ended
     ends = _ENDS if many or held == 1 else 0.0
-    yield (waves * held + last) * chunk * (max(1, chunks) + ends), DotChoice(v, blocks)
+    most = slots + slots // 2  # rooms: nobody waits for a block that began a wave and a half before
+    alone = DotChoice(v, blocks)
+    if v.long and blocks > most:
+        alone = DotChoice(attrs.evolve(v, turns=True, halves=True), blocks, rooms=most)
+    yield (waves * held + last) * chunk * (max(1, chunks) + ends), alone
     for slices in _slices(spec, tile, sizes.k, blocks, chip):
         sliced = attrs.evolve(v, tile=attrs.evolve(tile, stages=3), slices=slices)
         if shared_bytes(spec, sliced) <= chip.block_bytes:
@@ -209,7 +214,8 @@ def _ways(
         cost = (blocks * (chunks + ends) / slots + 0.5) * held * chunk  # no wave but the last one ends early
         moved = 2 * taken * (chunks.bit_length() - 1) * tile.rows * tile.cols * size
         halved = attrs.evolve(v, turns=True, halves=True)
-        yield cost + moved / _HANDED_A_SECOND + _HALVED, DotChoice(halved, blocks - taken)
+        rooms = max(1, min(blocks - taken, most))
+        yield cost + moved / _HANDED_A_SECOND + _HALVED, DotChoice(halved, blocks - taken, rooms=rooms)
     if tile.mma or size == 4:
         cost, whole, per = _cut(chip, tile, blocks, held, chunks, chunk, size)
         each = whole // chip.processors

@@ -77,12 +77,13 @@ class Nest(Totals):
         b, a, v = self.b, self.args, self.variant
         self.shared = dynamic_shared(b.module, b)
         self.part = Part(b, a, v.long) if v.split else None
-        self.turn = Turn(b, a, self.thread, self.shared, v.halves) if v.turns else None
+        self.turn = Turn(b, a, self.thread, self.shared, v.halves, v.rooms) if v.turns else None
         share = self.part or self.turn
         number = share.tile if share else b.trunc(block_index(b), I32)
         self.place = Place(b, self.spec, v, a, number)
         if v.long:
-            self.levels = self.levels_of(number, b.mul(b.zext(self.thread, I64), I64(16)), v.turns)
+            owner = self.turn.room if self.turn else number
+            self.levels = self.levels_of(owner, b.mul(b.zext(self.thread, I64), I64(16)), v.turns)
         self.chunks_of(share)
         if self.turn and not v.halves:
             self._take_turn(self.turn)
@@ -253,6 +254,8 @@ class Nest(Totals):
 
         def join() -> None:
             with if_then(b, here.ends):
+                if self.turn:
+                    self.turn.enter_room(here.block)
                 levels.join(self.slots(), here.block, here.last, kind, self.add)
 
         if part is None:
@@ -283,6 +286,7 @@ class Nest(Totals):
         if self.turn:
             with if_else(b, self.turn.ends) as branch:
                 with branch.then():
+                    self.turn.leave_room()
                     self.write_waiting()
                 with branch.otherwise():
                     self.turn.leave_block(self._turn_places(self.turn), self.slots(), ChunkAt(b, chunk, chunks).ends)

@@ -94,6 +94,11 @@ class DotVariant:
         return self.short or (self.turns and not self.halves) or self.slices > 1
 
     @property
+    def rooms(self) -> bool:
+        """Whether tiles share the memory in which blocks of k wait (see dot_turns.py)."""
+        return self.long and self.halves
+
+    @property
     def waits(self) -> bool:
         """Whether totals wait in shared memory: those of long products, and those that an epilogue takes on."""
         return self.slices == 1 and (not self.short or self.epilogue is not None)

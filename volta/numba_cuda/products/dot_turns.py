@@ -8,7 +8,10 @@ the end, and totals are handed on a few times only. The tiles before these are c
 
 Blocks are numbered turn by turn, so those of one tile begin far apart, and its turn has mostly come when a block needs
 the total: at the end, or at the start of several chunks. The totals lie in scratch memory, behind the words that count:
-one for numbers, and one for each tile's turns.
+one for numbers, one for each tile's turns, and one for each room.
+
+A room is where blocks of a long k wait for their neighbours in DOT's tree. Tiles taken by halves have one each; those
+before them share some more than are under way at once, so that nobody waits for a room in practice.
 """
 
 from __future__ import annotations
@@ -35,6 +38,9 @@ TILES, ALONE = Arg.SCRATCH_LHS, Arg.SCRATCH_RHS
 """What else means nothing on a GPU: how many tiles are computed in turns, and how many before them by a block each. The
 scratch memory is `Arg.PACKED`."""
 
+ROOMS = Arg.LHS_MODE
+"""How many rooms the tiles share that are computed by a block each."""
+
 _LINE = 256  # bytes: totals begin at a multiple
 _AHEAD = 8  # vectors that are read before they are added
 
@@ -43,7 +49,9 @@ class Turn:
     """What of which tile a block computes, like a `Part`: chunks `first` to `last`, none of them left for `dot_join`;
     whether it `follows` another block of the tile, and whether the tile `ends` with it."""
 
-    def __init__(self, b: ir.IRBuilder, args: Args, thread: ir.Value, shared: ir.Value, halves: bool) -> None:
+    def __init__(
+        self, b: ir.IRBuilder, args: Args, thread: ir.Value, shared: ir.Value, halves: bool, rooms: bool
+    ) -> None:
         self.b = b
         self.words = device_pointer(b, args.PACKED)
         self.leads = b.icmp_signed("==", thread, I32(0))
@@ -66,8 +74,16 @@ class Turn:
         self.follows = b.icmp_signed(">", self.first, I32(0))
         self.ends = b.icmp_signed("==", self.last, chunks)
         self.place = offset(b, self.words, b.mul(b.add(b.zext(self.own, I64), I64(1)), I64(4)))
-        start = round_up(b, b.mul(b.add(args.values[TILES], I64(1)), I64(4)), _LINE)
-        self.totals = offset(b, self.words, start)
+        words = b.add(args.values[TILES], I64(1))
+        self.room = self.tile
+        if rooms:
+            shared_rooms = b.trunc(args.values[ROOMS], I32)
+            self.alone, self.guest = alone, b.udiv(taken, shared_rooms)
+            own_room = b.urem(taken, shared_rooms)
+            self.room = b.select(alone, own_room, b.add(shared_rooms, self.own))
+            self.door = offset(b, self.words, b.mul(b.add(words, b.zext(own_room, I64)), I64(4)))
+            words = b.add(words, args.values[ROOMS])
+        self.totals = offset(b, self.words, round_up(b, b.mul(words, I64(4)), _LINE))
 
     def add(self, places: Sequence[ir.Value], slots: Sequence[ir.Value], kind: ir.VectorType, plus: Plus) -> None:
         """Add this thread's part of a chunk's sums to that of the tile's total: vectors of 16 bytes, sums in slots of
@@ -143,6 +159,22 @@ class Turn:
             for slot, vector in zip(slots, found, strict=True):
                 b.store(vector, slot, align=16)
 
+    def enter_room(self, number: ir.Value) -> None:
+        """Before block ``number`` of k is joined with others: the tile that had the room before must be done."""
+        b = self.b
+        with if_then(b, b.and_(self.alone, b.icmp_signed("==", number, I32(0)))):
+            with if_then(b, self.leads):
+                await_turn(b, self.door, self.guest)
+            barrier(b)
+
+    def leave_room(self) -> None:
+        """The tile's blocks are joined."""
+        b = self.b
+        with if_then(b, self.alone):
+            barrier(b)
+            with if_then(b, self.leads):
+                pass_turn(b, self.door, b.add(self.guest, I32(1)))
+
     def leave_block(self, places: Sequence[ir.Value], slots: Sequence[ir.Value], complete: ir.Value) -> None:
         """Let the next turn begin; the total of a block of k, in slots, is left for it unless it is complete."""
         b = self.b
@@ -167,9 +199,9 @@ class Turn:
             pass_turn(b, self.place, b.add(self.turn, I32(1)))
 
 
-def turn_bytes(tiles: int, nbytes: int) -> int:
+def turn_bytes(tiles: int, nbytes: int, rooms: int = 0) -> int:
     """The scratch memory of a product whose blocks take turns; a tile has `nbytes`."""
-    return -(-turn_words(tiles) * 4 // _LINE) * _LINE + tiles * nbytes
+    return -(-turn_words(tiles, rooms) * 4 // _LINE) * _LINE + tiles * nbytes
 
 
 def turns_of(k: int, halves: bool) -> int:
@@ -178,6 +210,6 @@ def turns_of(k: int, halves: bool) -> int:
     return chunks.bit_length() if halves else chunks
 
 
-def turn_words(tiles: int) -> int:
+def turn_words(tiles: int, rooms: int = 0) -> int:
     """How many of its words of 4 bytes must be 0 at the start."""
-    return 1 + tiles
+    return 1 + tiles + rooms
