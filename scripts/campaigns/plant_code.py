@@ -10,7 +10,6 @@ works. Only root can give files away; for others these ways are left out.
 import os
 import random
 import shutil
-import sys
 import warnings
 
 import numpy as np

@@ -6,6 +6,8 @@ import fcntl
 import os
 import signal
 import stat
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -248,14 +250,18 @@ def test_the_file_that_is_replaced_hands_on_its_owner(path, monkeypatch):
 # -- what killed processes leave ---------------------------------------------------------------------------------------
 
 
+KILLED = """
+import os, signal, sys
+from volta.core.replacing import replacing
+with replacing(sys.argv[1]) as file:
+    file.write(b"half")
+    file.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
 def test_what_a_killed_process_leaves_is_swept(path):
-    child = os.fork()
-    if not child:
-        with replacing.replacing(str(path)) as file:
-            file.write(b"half")
-            file.flush()
-            os.kill(os.getpid(), signal.SIGKILL)
-    os.waitpid(child, 0)
+    assert subprocess.run([sys.executable, "-c", KILLED, str(path)]).returncode == -signal.SIGKILL
     (left,) = os.listdir(path.parent)
     assert left.startswith(replacing.PREFIX) and left.endswith(replacing.SUFFIX)
     io.save(path, 1)

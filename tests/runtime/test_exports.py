@@ -185,6 +185,15 @@ def test_later_writes_to_foreign_memory_do_not_arrive(name) -> None:
     assert taken.tolist() == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("name", ["from_dlpack", "asarray", "an argument", "a constant", "an operand"])
+def test_true_is_one_byte(name) -> None:
+    """In foreign memory any byte but 0 may stand for it."""
+    x = np.array([0, 1, 2, 255, 128, 0], "u1").view(bool)
+    assert IMPORTS[name](x).tobytes() == bytes([0, 1, 1, 1, 1, 0])
+    assert IMPORTS[name](x[::-2]).tobytes() == bytes([0, 1, 1])
+    assert vnp.asarray(x[3]).tobytes() == b"\1"
+
+
 def test_our_own_export_comes_back_as_a_copy() -> None:
     x = vnp.ones(3)
     assert not np.shares_memory(np.asarray(vnp.from_dlpack(x)), np.asarray(x))

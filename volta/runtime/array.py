@@ -76,7 +76,11 @@ class ConcreteArray(Array):
         aval = intern_aval(ShapedArray(x.shape, dtype, weak_type))
         buffer = default_pool().allocate(aval.nbytes)
         if aval.nbytes:
-            as_numpy(buffer, x.shape, None, dtype, writable=True)[...] = x
+            elements = as_numpy(buffer, x.shape, None, dtype, writable=True)
+            if dtype == dtypes.bool_:  # in foreign memory any byte but 0 may stand for True
+                np.not_equal(x.view(np.uint8), 0, out=elements)
+            else:
+                elements[...] = x
         return ConcreteArray(aval, buffer, buffer.address)
 
     # -- access --------------------------------------------------------------------------------------------------------
