@@ -20,6 +20,7 @@ from volta.core import pytrees
 from volta.core.absent import namespace as _namespace
 from volta.core.errors import TreeError
 from volta.core.pytrees import PyTreeDef, flatten, leaves, structure, unflatten
+from volta.core.source import at_user_line
 
 _MISSING = object()
 
@@ -30,16 +31,7 @@ def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: Callable[[Any], b
     Raises:
         TreeError: when a tree of ``rest`` does not have the structure of ``tree`` as a prefix.
     """
-    try:
-        return pytrees.map(f, tree, *rest, is_leaf=is_leaf)
-    except ValueError as reason:
-        for i, other in enumerate(rest):
-            if structure(other, is_leaf) != structure(tree, is_leaf):
-                raise TreeError(
-                    f"tree.map: tree {i + 1} has the structure {structure(other, is_leaf)}, the first has "
-                    f"{structure(tree, is_leaf)} ({reason})"
-                ) from None
-        raise
+    return pytrees.map(f, tree, *rest, is_leaf=is_leaf)
 
 
 def all(tree: Any, *, is_leaf: Callable[[Any], bool] | None = None) -> bool:
@@ -55,9 +47,11 @@ def reduce(
 ) -> Any:
     """Fold the leaves, in order, with a function of two values."""
     items = leaves(tree, is_leaf)
-    return (
-        functools.reduce(function, items) if initializer is _MISSING else functools.reduce(function, items, initializer)
-    )
+    if initializer is not _MISSING:
+        return functools.reduce(function, items, initializer)
+    if not items:
+        raise TreeError(at_user_line("tree.reduce: a tree without leaves needs an initializer"))
+    return functools.reduce(function, items)
 
 
 def reduce_associative(
@@ -77,7 +71,7 @@ def reduce_associative(
     items = leaves(tree, is_leaf)
     if not items:
         if identity is _MISSING:
-            raise TypeError("tree.reduce_associative: a tree without leaves needs an identity")
+            raise TreeError(at_user_line("tree.reduce_associative: a tree without leaves needs an identity"))
         return identity
     while len(items) > 1:
         pairs = [operation(a, b) for a, b in zip(items[::2], items[1::2], strict=False)]
@@ -101,10 +95,15 @@ def transpose(outer_treedef: PyTreeDef, inner_treedef: PyTreeDef | None, pytree_
     """
     flat = leaves(pytree_to_transpose)
     if inner_treedef is None:
-        inner_treedef = structure(outer_treedef.flatten_up_to(pytree_to_transpose)[0])
+        parts = pytrees.flatten_up_to(outer_treedef, pytree_to_transpose, "tree.transpose: the tree")
+        if not parts:
+            raise TreeError(at_user_line("tree.transpose: an outer structure without leaves needs inner_treedef"))
+        inner_treedef = structure(parts[0])
     n = inner_treedef.num_leaves
     if len(flat) != outer_treedef.num_leaves * n:
-        raise TreeError(f"tree.transpose: {len(flat)} leaves are not {outer_treedef.num_leaves} times {n}")
+        raise TreeError(
+            at_user_line(f"tree.transpose: {len(flat)} leaves are not {outer_treedef.num_leaves} times {n}")
+        )
     rows = [unflatten(outer_treedef, flat[k::n]) for k in range(n)]
     return unflatten(inner_treedef, rows)
 

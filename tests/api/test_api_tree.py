@@ -34,7 +34,7 @@ def test_tree_functions() -> None:
     turned = tree.transpose(tree.structure([0, 0]), tree.structure({"x": 0}), [{"x": 1}, {"x": 2}])
     assert turned == {"x": [1, 2]}
     assert tree.transpose(tree.structure([0, 0]), None, [(1, 2), (3, 4)]) == ([1, 3], [2, 4])
-    with pytest.raises(volta.errors.TreeError, match="tree 1 has the structure"):
+    with pytest.raises(volta.errors.TreeError, match="tree 2 has the structure"):
         tree.map(lambda x, y: x, [1, 2], [1, 2, 3])
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import Any, TypeVar
 
 import attrs
 import numpy as np
 import optree
+
+from volta.core.errors import TreeError
+from volta.core.source import at_user_line
 
 NAMESPACE = "volta"
 PyTreeDef = optree.PyTreeSpec
@@ -20,7 +23,34 @@ def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[li
 
 
 def unflatten(treedef: PyTreeDef, leaves: Any) -> Any:
-    return treedef.unflatten(leaves)
+    """The tree of a structure and its leaves.
+
+    Raises:
+        TreeError: there are more or fewer leaves than the structure has.
+    """
+    try:
+        return treedef.unflatten(leaves)
+    except ValueError:
+        count = len(leaves) if isinstance(leaves, Sized) else treedef.num_leaves
+        if count == treedef.num_leaves:
+            raise  # by a registered class, which says itself what it is about
+        raise TreeError(
+            at_user_line(f"unflatten: {count} leaves for the structure {treedef}, which has {treedef.num_leaves}")
+        ) from None
+
+
+def flatten_up_to(treedef: PyTreeDef, tree: Any, what: str) -> list[Any]:
+    """What stands in ``tree`` where ``treedef`` has leaves.
+
+    Raises:
+        TreeError: ``tree``, in words ``what``, has another structure above its leaves.
+    """
+    try:
+        return treedef.flatten_up_to(tree)
+    except (ValueError, TypeError) as reason:
+        raise TreeError(
+            at_user_line(f"{what} has the structure {structure(tree)}, which does not begin as {treedef} ({reason!s:.200})")
+        ) from None
 
 
 def leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[Any]:
@@ -32,7 +62,14 @@ def structure(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> PyTree
 
 
 def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
-    return optree.tree_map(f, tree, *rest, is_leaf=is_leaf, namespace=NAMESPACE)
+    """``f`` of each leaf, and of what the other trees have at its place.
+
+    Raises:
+        TreeError: another tree does not have the structure of the first as a prefix.
+    """
+    items, treedef = flatten(tree, is_leaf)
+    others = [flatten_up_to(treedef, other, f"tree.map: tree {i}") for i, other in enumerate(rest, 2)]
+    return treedef.unflatten([f(*xs) for xs in zip(items, *others, strict=True)])
 
 
 def leaf_paths(tree: Any) -> list[str]:

@@ -7,15 +7,36 @@ import linecache
 import os
 import runpy
 import sys
+from typing import Any
 
 import attrs
+import numpy as np
+import optree
 
-_HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
-_NOT_THE_USERS = (
-    _HOME, "<frozen ", contextlib.contextmanager.__code__.co_filename, runpy.run_module.__code__.co_filename
+def _folder(module: Any) -> str:
+    return os.path.dirname(os.path.abspath(module.__file__)) + os.sep
+
+
+_HOME = os.path.dirname(_folder(sys.modules[__name__]).rstrip(os.sep)) + os.sep
+
+_BETWEEN = (
+    contextlib.contextmanager.__code__.co_filename, runpy.run_module.__code__.co_filename, "<frozen ",
+    _folder(optree), _folder(np), "<attrs generated",
 )  # fmt: skip
-"""How the files begin whose frames lie between a user's line and Volta: entering a context, ``python -m``, imports."""
+"""How the files begin whose frames lie between a user's line and Volta: entering a context, ``python -m``, imports,
+functions that are mapped over trees, NumPy's functions that call an array's methods, made initializers."""
+
+
+class _Own(dict[str, bool]):
+    """Whether the frames of a file are Volta's, or lie between it and the user's; found out once a file."""
+
+    def __missing__(self, file: str) -> bool:
+        own = self[file] = file.startswith((_HOME, *_BETWEEN))
+        return own
+
+
+_own = _Own()
 
 
 @attrs.frozen(slots=True)
@@ -46,7 +67,7 @@ class Source:
 def user_source() -> Source | None:
     """The innermost frame outside of Volta and of what Python itself puts between, or None when there is none."""
     frame = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_NOT_THE_USERS):
+    while frame is not None and _own[frame.f_code.co_filename]:
         frame = frame.f_back  # type: ignore[assignment]  # f_back is None at the bottom
     if frame is None:
         return None
@@ -58,3 +79,8 @@ def at_user_line(message: str) -> str:
     """``message`` followed by the user's own line."""
     source = user_source()
     return message if source is None else f"{message}\n{source.pointer()}"
+
+
+def is_own(file: str) -> bool:
+    """Whether a file's frames are Volta's, or of what lies between it and the user's."""
+    return _own[file]
