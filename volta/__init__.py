@@ -44,9 +44,6 @@ from volta.version import __version__
 jacobian = jacrev
 _imported()
 
-if not TYPE_CHECKING:  # so that a type checker still knows which names there are
-    __getattr__, __dir__ = _namespace(__name__)
-
 __all__ = [
     "Array",
     "DeterminismLevel",
@@ -103,3 +100,6 @@ __all__ = [
     "vjp",
     "vmap",
 ]
+
+if not TYPE_CHECKING:  # so that a type checker still knows which names there are
+    __getattr__, __dir__ = _namespace(__name__)

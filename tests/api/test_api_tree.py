@@ -1,9 +1,11 @@
 """volta.tree and volta.tree_util."""
 
 import dataclasses
+import functools
 
 import attrs
 import numpy as np
+import optree
 import pytest
 
 import volta
@@ -141,3 +143,54 @@ def test_a_gradient_through_ravel_pytree_has_the_bits_of_the_tree():
     gradient = volta.grad(lambda v: loss(unravel(v)))
     assert gradient(flat).tolist() == volta.jit(gradient)(flat).tolist()
     assert gradient(flat).tolist() == volta.flatten_util.ravel_pytree(volta.grad(loss)(params))[0].tolist()
+
+
+def test_errors_in_functions_that_trees_and_numpy_call_show_the_users_line() -> None:
+    def grow(x):
+        return x + vnp.ones(5)  # the line
+
+    calls = {
+        "tree.map": lambda: tree.map(grow, {"a": vnp.ones(3)}),
+        "map_with_path": lambda: tree.map_with_path(lambda path, x: grow(x), {"a": vnp.ones(3)}),
+        "tree.reduce": lambda: tree.reduce(lambda a, b: grow(a), [vnp.ones(3), vnp.ones(3)]),
+        "optree's": lambda: optree.tree_map(grow, {"a": vnp.ones(3)}),
+        "NumPy's": lambda: np.apply_along_axis(lambda x: grow(vnp.asarray(x)), 0, np.ones(3)),
+        "functools": lambda: functools.reduce(lambda a, b: grow(a), [vnp.ones(3), vnp.ones(3)]),
+    }
+    for name, call in calls.items():
+        with pytest.raises(volta.errors.ShapeError, match="# the line") as caught:
+            call()
+        assert "test_api_tree.py" in str(caught.value), name
+    with pytest.raises(volta.errors.ShapeError, match="in <lambda>\n.*np.sum"):
+        (lambda: np.sum(vnp.ones(3), axis=7))()
+    program = volta.make_jaxpr(lambda t: tree.map(lambda x: x * 2, t))({"a": 1.0})
+    assert program.eqns[0].source.file == __file__
+
+
+def test_trees_that_do_not_agree_are_tree_errors() -> None:
+    """Wherever two trees meet, with the user's line, and without the leaves, which may be long."""
+    a, b = {"w": vnp.ones(10000)}, {"v": vnp.ones(10000)}
+    adam = volta.optim.adam(1e-3)
+    calls = {
+        "map": lambda: tree.map(lambda x, y: x, a, b),
+        "map of lists": lambda: tree.map(lambda x, y: x, [1], (1,)),
+        "map_with_path": lambda: tree.map_with_path(lambda p, x, y: x, a, b),
+        "broadcast": lambda: tree.broadcast(a, b),
+        "too few leaves": lambda: tree.unflatten(tree.structure(a), []),
+        "too many leaves": lambda: tree_util.tree_unflatten(tree.structure(a), [1, 2]),
+        "transpose": lambda: tree.transpose(tree.structure([0, 0]), None, {"a": 1}),
+        "transpose of none": lambda: tree.transpose(tree.structure([]), None, []),
+        "transpose of others": lambda: tree.transpose(tree.structure([0]), tree.structure([0]), [1, 2, 3]),
+        "reduce": lambda: tree.reduce(lambda x, y: x, []),
+        "reduce_associative": lambda: tree.reduce_associative(lambda x, y: x, []),
+        "apply_updates": lambda: volta.optim.apply_updates(a, b),
+        "adam": lambda: adam.update(b, adam.init(a), a),
+        "select_tree": lambda: volta.optim.select_tree(True, a, b),
+    }
+    for name, call in calls.items():
+        with pytest.raises(volta.errors.TreeError) as caught:
+            call()
+        text = str(caught.value)
+        assert "test_api_tree.py" in text and "in <lambda>" in text and len(text) < 700, name
+    with pytest.raises(ValueError, match="mine"):  # what a function says itself stays
+        tree.map(lambda x: (_ for _ in ()).throw(ValueError("mine")), a)

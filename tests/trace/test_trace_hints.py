@@ -96,3 +96,31 @@ def test_a_setting_that_vmap_does_not_map_and_a_static_argument_are_plain():
     power = lambda x, n: x * sum(range(int(n)))  # noqa: E731
     assert volta.vmap(power, in_axes=(0, None))(vnp.ones(2), 3).tolist() == [3.0, 3.0]
     assert float(volta.jit(power, static_argnums=1)(1.0, 3)) == 3.0
+
+
+def test_numbers_are_shown_under_grad_and_vmap_where_jit_is_disabled():
+    shown = []
+
+    @volta.jit
+    def f(x):
+        y = x * 2.0
+        shown.append((repr(y), f"{y}"))
+        return y * y
+
+    with volta.disable_jit():
+        volta.grad(f)(3.0)
+        volta.vmap(f)(X)
+        volta.vmap(volta.grad(f))(X)
+        volta.jvp(f, (3.0,), (1.0,))
+        lax.scan(lambda c, x: (c + volta.grad(f)(x), x), 0.0, X[:1])
+    assert [text for text, _ in shown] == [
+        "Traced<f32*[]>(grad differentiates `f`: Array(6., dtype=float32, weak_type=True))",
+        "Traced<f32[]>(vmap maps `f`: each along axis 0 of Array([2., 4., 6.], dtype=float32))",
+        "Traced<f32[]>(grad differentiates `f`: each along axis 0 of Array([2., 4., 6.], dtype=float32))",
+        "Traced<f32*[]>(jvp differentiates `f`: Array(6., dtype=float32, weak_type=True))",
+        "Traced<f32[]>(grad differentiates `f`: Array(2., dtype=float32))",
+    ]
+    assert shown[0][1] == "6.0"
+    shown.clear()
+    volta.jit(volta.grad(f))(3.0)
+    assert shown[0][0] == "Traced<f32*[]>(jit traces `f`)"

@@ -24,6 +24,7 @@ from volta.api.arguments import (
 from volta.core import dtypes, pytrees
 from volta.core.absent import explains_keywords
 from volta.core.avals import ShapedArray
+from volta.core.boundary import boundary
 from volta.core.errors import DTypeError, IntegerGradError, NonScalarGradError, ShapeError, TreeError
 from volta.core.interp import get_aval
 from volta.core.pytrees import PyTreeDef
@@ -135,6 +136,7 @@ class Pullback:
     out_tree: PyTreeDef
     name: str
 
+    @boundary
     def __call__(self, cotangent: Any) -> tuple[Any, ...]:
         leaves, tree = pytrees.flatten(cotangent)
         if tree != self.out_tree:
@@ -222,6 +224,7 @@ def _value_and_grad(
         raise DTypeError(at_user_line(f"{transform}: Volta has no complex dtypes, so holomorphic=True has no meaning"))
 
     @functools.wraps(fun, updated=())
+    @boundary
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         chosen = select_argnums(argnums, len(args), transform, fun)
 
@@ -293,6 +296,7 @@ def grad(
     value_and_gradient = _value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, "grad")
 
     @functools.wraps(fun, updated=())
+    @boundary
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         value, gradient = value_and_gradient(*args, **kwargs)
         return (gradient, value[1]) if has_aux else gradient

@@ -11,6 +11,7 @@ from volta.api.arguments import check_callable, name_of, value_of
 from volta.api.autodiff import check_like, cotangent_value, flat_fun, flatten_args, vjp_of
 from volta.core import pytrees
 from volta.core.absent import explains_keywords
+from volta.core.boundary import boundary
 from volta.core.errors import TreeError
 from volta.core.pytrees import PyTreeDef
 from volta.core.source import at_user_line
@@ -85,6 +86,7 @@ class Pushforward:
     out_tree: PyTreeDef
     name: str
 
+    @boundary
     def __call__(self, *tangents: Any) -> Any:
         flat = _like_primals(self.name, "linearize", tangents, self.in_trees, self.primals)
         outs = self.linear([instantiate(t) for t in flat])

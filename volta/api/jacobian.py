@@ -15,6 +15,7 @@ from volta.api.vmap import vmap
 from volta.core import pytrees
 from volta.core.absent import explains_keywords
 from volta.core.avals import ShapedArray
+from volta.core.boundary import boundary
 from volta.core.errors import DTypeError
 from volta.core.interp import get_aval
 from volta.core.source import at_user_line
@@ -81,6 +82,7 @@ def jacfwd(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: boo
     check_callable(fun, "jacfwd")
 
     @functools.wraps(fun, updated=())
+    @boundary
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         of_chosen, x = _select(fun, argnums, args, kwargs, "jacfwd")
         _, pushforward, *aux = linearize(of_chosen, x, has_aux=has_aux)
@@ -104,6 +106,7 @@ def jacrev(fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: boo
     check_callable(fun, "jacrev")
 
     @functools.wraps(fun, updated=())
+    @boundary
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         of_chosen, x = _select(fun, argnums, args, kwargs, "jacrev")
         out, pullback, *aux = vjp(of_chosen, x, has_aux=has_aux)

@@ -17,6 +17,7 @@ from volta.api.stages import Lowered, Traced
 from volta.core import pytrees
 from volta.core.absent import explains_keywords
 from volta.core.avals import ShapedArray
+from volta.core.boundary import boundary, hide_own_frames
 from volta.core.errors import StaticArgumentError
 from volta.core.interp import _state
 from volta.core.recent import Recent
@@ -41,7 +42,8 @@ class _Switch:
 def disable_jit(disable: bool = True) -> Iterator[None]:
     """Inside the block jitted functions run operation by operation, so that values can be printed and inspected.
 
-    In strict mode the results have the same bits.
+    In strict mode the results have the same bits. Values inside of ``grad`` and ``vmap`` stay traced, and print with
+    their numbers: a differentiated value with its own, a mapped one with those of the whole batch.
 
     >>> import volta
     >>> with volta.disable_jit():
@@ -102,32 +104,36 @@ class JitFunction(Generic[P, R]):
         self._last = _NONE
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        # The road of every call but the first. Each step was measured: keep it this bare.
-        if self._plain and not kwargs:
-            leaves: Sequence[Any] = args
-            entry: _Entry | None
-            avals = [x.aval for x in args if type(x) is ConcreteArray]
-            context = current_context()
-            if len(avals) == len(args):
-                entry = self._last
-                if entry.context is not context or entry.avals != avals:
-                    entry = self._flat.get((context, *avals))
-                    if entry is not None:
-                        self._last = entry
-            else:
-                leaves, tree = optree.tree_flatten(args, None, namespace=pytrees.NAMESPACE)  # type: ignore[arg-type]
-                try:
-                    entry = self._entries.get((tree, None, context, *[x.aval for x in leaves]))
-                except AttributeError:  # NumPy values and Python numbers
-                    entry = None
-            if entry is not None and _state.trace is None and not _Switch.disabled:
-                try:
-                    outs = entry.run(leaves)
-                except AttributeError:
-                    self._refuse(leaves, args)
-                    raise
-                return outs[0] if entry.unflatten is None else entry.unflatten(outs)
-        return self._call(args, kwargs)
+        try:
+            # The road of every call but the first. Each step was measured: keep it this bare.
+            if self._plain and not kwargs:
+                leaves: Sequence[Any] = args
+                entry: _Entry | None
+                avals = [x.aval for x in args if type(x) is ConcreteArray]
+                context = current_context()
+                if len(avals) == len(args):
+                    entry = self._last
+                    if entry.context is not context or entry.avals != avals:
+                        entry = self._flat.get((context, *avals))
+                        if entry is not None:
+                            self._last = entry
+                else:
+                    leaves, tree = optree.tree_flatten(args, None, namespace=pytrees.NAMESPACE)  # type: ignore[arg-type]
+                    try:
+                        entry = self._entries.get((tree, None, context, *[x.aval for x in leaves]))
+                    except AttributeError:  # NumPy values and Python numbers
+                        entry = None
+                if entry is not None and _state.trace is None and not _Switch.disabled:
+                    try:
+                        outs = entry.run(leaves)
+                    except AttributeError:
+                        self._refuse(leaves, args)
+                        raise
+                    return outs[0] if entry.unflatten is None else entry.unflatten(outs)
+            return self._call(args, kwargs)
+        except Exception as error:
+            hide_own_frames(error)
+            raise
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if _Switch.disabled:
@@ -187,6 +193,7 @@ class JitFunction(Generic[P, R]):
 
     # -- looking inside ------------------------------------------------------------------------------------------------
 
+    @boundary
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """Trace for arguments of this kind (arrays or :class:`ShapeDtypeStruct`), without compiling."""
         call = self._calls.flatten(args, kwargs)
@@ -195,6 +202,7 @@ class JitFunction(Generic[P, R]):
         self._refuse_tracers(traced.hoisted)
         return Traced(traced.program, call.tree, traced.out_tree, self._name, self._donated_leaves(call))
 
+    @boundary
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Trace and prepare for compiling: ``jit(f).lower(*args).compile()``.
 
@@ -207,6 +215,7 @@ class JitFunction(Generic[P, R]):
         """
         return self.trace(*args, **kwargs).lower()
 
+    @boundary
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """Shapes and dtypes of the output, without computing it."""
         traced = self.trace(*args, **kwargs)

@@ -11,6 +11,7 @@ import numpy as np
 from volta.api.arguments import ShapeDtypeStruct, aval_of, check_callable, select_argnums
 from volta.api.autodiff import Pullback, vjp
 from volta.core import pytrees
+from volta.core.boundary import boundary
 from volta.core.ir import ClosedJaxpr
 from volta.trace.linearize import Linear
 
@@ -29,6 +30,7 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any) -> Callable[[Any], 
     check_callable(fun, "linear_transpose")
     zeros = pytrees.map(_zero, primals)
 
+    @boundary
     def transposed(cotangent: Any) -> tuple[Any, ...]:
         return vjp(fun, *zeros)[1](cotangent)
 
@@ -57,6 +59,7 @@ def fwd_and_bwd(
     """
     check_callable(fun, "fwd_and_bwd")
 
+    @boundary
     def fwd(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         chosen = select_argnums(argnums, len(args), "fwd_and_bwd", fun)
 
@@ -69,6 +72,7 @@ def fwd_and_bwd(
 
         return vjp(of_chosen, *(args[i] for i in chosen))
 
+    @boundary
     def bwd(residuals: Any, cotangent: Any) -> Any:
         cotangents = residuals(cotangent)
         return cotangents[0] if isinstance(argnums, int) else cotangents

@@ -8,6 +8,7 @@ import attrs
 
 from volta.api.arguments import ShapeDtypeStruct, value_of
 from volta.core import pytrees
+from volta.core.boundary import boundary
 from volta.core.errors import ContextError, TracerError, TreeError
 from volta.core.interp import Tracer
 from volta.core.ir import ClosedJaxpr
@@ -93,6 +94,7 @@ class Compiled:
     traced: Traced
     executable: Any
 
+    @boundary
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run. Static arguments are left out; the others must be of the kind that was compiled for.
 

@@ -10,6 +10,7 @@ from volta.api.arguments import ShapeDtypeStruct, aval_of, check_callable, name_
 from volta.api.programs import CallCache, flatten_call, trace_call
 from volta.core import pytrees
 from volta.core.absent import explains_keywords
+from volta.core.boundary import boundary
 from volta.core.ir import ClosedJaxpr
 from volta.trace.calls import checkpoint_p
 
@@ -43,6 +44,7 @@ def make_jaxpr(
     static = resolve_positions(fun, static_argnums, None, "static_argnums")
 
     @functools.wraps(fun, updated=())
+    @boundary
     def made(*args: Any, **kwargs: Any) -> Any:
         call = flatten_call(name_of(fun), static, args, kwargs)
         traced = trace_call(fun, name_of(fun), call, [aval_of(x) for x in call.leaves], "make_jaxpr traces")
@@ -114,6 +116,7 @@ def checkpoint(
     calls = CallCache(fun, name_of(fun), static, "checkpoint traces")
 
     @functools.wraps(fun, updated=())
+    @boundary
     def recomputed(*args: Any, **kwargs: Any) -> Any:
         return calls.bind(checkpoint_p, args, kwargs)
 

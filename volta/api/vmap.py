@@ -11,6 +11,7 @@ import optree
 from volta.api.arguments import call_paths, check_callable, flat_outputs, name_of, value_of, values_of
 from volta.core import pytrees
 from volta.core.absent import explains_keywords
+from volta.core.boundary import boundary
 from volta.core.errors import VmapAxesError
 from volta.core.interp import get_aval
 from volta.core.source import at_user_line
@@ -51,6 +52,7 @@ def vmap(fun: Callable[P, R], in_axes: Any = 0, out_axes: Any = 0, axis_size: in
     name = name_of(fun)
 
     @functools.wraps(fun, updated=())
+    @boundary
     def mapped(*args: P.args, **kwargs: P.kwargs) -> R:
         if isinstance(in_axes, tuple) and len(in_axes) != len(args):
             raise VmapAxesError(

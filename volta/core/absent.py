@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
+from volta.core.boundary import bound_namespace, boundary
 from volta.core.source import at_user_line
 from volta.core.ways import KEYWORDS, WAYS
 
@@ -41,9 +42,11 @@ def namespace(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]
     """A public module's ``__getattr__``, whose AttributeError says what to do instead, and its ``__dir__``: what is
     public, so that completion shows nothing else.
 
+    Its functions are put under boundaries, so that errors show the user's frames alone.
     A module that is no package becomes one without submodules: only of packages Python asks the finders for a name.
     """
     vars(sys.modules[module]).setdefault("__path__", [])
+    bound_namespace(sys.modules[module])
 
     def get(name: str) -> NoReturn:
         instead = None if name.startswith("__") else way(module, name)
@@ -81,6 +84,7 @@ def explains_keywords(transform: Callable[P, R]) -> Callable[P, R]:
     code, name = transform.__code__, transform.__name__
     known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
+    @boundary
     @functools.wraps(transform)
     def explaining(*args: P.args, **kwargs: P.kwargs) -> R:
         for word in kwargs:

@@ -10,14 +10,18 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable
-from types import TracebackType
-from typing import ParamSpec, TypeVar
+from types import FunctionType, ModuleType, TracebackType
+from typing import Any, ParamSpec, TypeVar
 
 from volta.core.errors import VerificationError, VoltaError
 from volta.core.source import is_own
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+_BOUNDED: dict[Any, Any] = {}
+"""Functions under a boundary, by themselves and by what they were: a name and its aliases stay one function."""
 
 
 def boundary(function: Callable[P, R]) -> Callable[P, R]:
@@ -27,11 +31,25 @@ def boundary(function: Callable[P, R]) -> Callable[P, R]:
     def bounded(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
-        except BaseException as error:
+        except Exception as error:
             hide_own_frames(error)
             raise  # by itself: that adds no frame
 
     return bounded
+
+
+def bound_namespace(module: ModuleType) -> None:
+    """Put the public functions of a namespace under boundaries. Volta's own modules go on using them as they are."""
+    public = vars(module)
+    for name in public.get("__all__", ()):
+        function = public.get(name)
+        if isinstance(function, FunctionType):
+            bounded = _BOUNDED.get(function)
+            if bounded is None:
+                bounded = _BOUNDED[function] = boundary(function)
+                _BOUNDED[bounded] = bounded
+                bounded.__module__, bounded.__qualname__ = module.__name__, name  # where pickle finds it
+            public[name] = bounded
 
 
 def hide_own_frames(error: BaseException) -> None:

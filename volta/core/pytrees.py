@@ -49,7 +49,9 @@ def flatten_up_to(treedef: PyTreeDef, tree: Any, what: str) -> list[Any]:
         return treedef.flatten_up_to(tree)
     except (ValueError, TypeError) as reason:
         raise TreeError(
-            at_user_line(f"{what} has the structure {structure(tree)}, which does not begin as {treedef} ({reason!s:.200})")
+            at_user_line(
+                f"{what} has the structure {structure(tree)}, which does not begin as {treedef} ({reason!s:.200})"
+            )
         ) from None
 
 

@@ -153,5 +153,21 @@ he_normal = _named("he_normal", 2.0, "fan_in", "truncated_normal", "He's normal 
 xavier_uniform, xavier_normal = glorot_uniform, glorot_normal
 kaiming_uniform, kaiming_normal = he_uniform, he_normal
 
+__all__ = [
+    "constant",
+    "glorot_normal",
+    "glorot_uniform",
+    "he_normal",
+    "he_uniform",
+    "lecun_normal",
+    "lecun_uniform",
+    "normal",
+    "ones",
+    "truncated_normal",
+    "uniform",
+    "variance_scaling",
+    "zeros",
+]
+
 if not TYPE_CHECKING:  # so that a type checker still knows which names there are
     __getattr__, __dir__ = _namespace(__name__)

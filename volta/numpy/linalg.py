@@ -24,10 +24,6 @@ __all__ = [
 ]  # fmt: skip
 
 
-if not TYPE_CHECKING:  # so that a type checker still knows which names there are
-    __getattr__, __dir__ = _namespace(__name__)
-
-
 def diagonal(x: ArrayLike, /, *, offset: int = 0) -> Array:
     """The diagonals of the matrices in the last two axes."""
     return creation.diagonal(x, offset, -2, -1)
@@ -118,3 +114,7 @@ def matrix_power(a: ArrayLike, n: int) -> Array:
         n >>= 1
         a = matmul(a, a) if n else a
     return result
+
+
+if not TYPE_CHECKING:  # so that a type checker still knows which names there are
+    __getattr__, __dir__ = _namespace(__name__)

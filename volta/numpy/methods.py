@@ -10,6 +10,7 @@ import numpy as np
 
 from volta.core import dtypes
 from volta.core.array import Array
+from volta.core.boundary import boundary, hide_own_frames
 from volta.core.errors import ConcretizationTypeError
 from volta.core.source import at_user_line
 from volta.numpy import binary, contractions, creation, division, indexing, reductions, shaping, sorting, taking, ufuncs
@@ -23,14 +24,22 @@ def _operator(function: Callable[[Any, Any], Any]) -> tuple[Callable[..., Any], 
     """The operator and its reflected form; an operand that is none of ours is left to its own class."""
 
     def forward(self: Array, other: Any) -> Any:
-        if not isinstance(other, _OPERANDS):
-            return _decline(function, other)
-        return function(self, other)
+        try:
+            if not isinstance(other, _OPERANDS):
+                return _decline(function, other)
+            return function(self, other)
+        except Exception as error:
+            hide_own_frames(error)
+            raise
 
     def reflected(self: Array, other: Any) -> Any:
-        if not isinstance(other, _OPERANDS):
-            return _decline(function, other)
-        return function(other, self)
+        try:
+            if not isinstance(other, _OPERANDS):
+                return _decline(function, other)
+            return function(other, self)
+        except Exception as error:
+            hide_own_frames(error)
+            raise
 
     forward.__doc__ = reflected.__doc__ = function.__doc__
     return forward, reflected
@@ -191,7 +200,7 @@ METHODS_WITH_OUT: dict[str, Callable[..., Any]] = {
 _PROPERTIES: dict[str, Callable[[Any], Any]] = {
     "T": shaping.transpose,
     "mT": shaping.matrix_transpose,
-    "at": IndexUpdateHelper,
+    "at": lambda self: IndexUpdateHelper(self),
     "nbytes": lambda self: self.aval.nbytes,
     "itemsize": lambda self: self.aval.dtype.itemsize,
     "real": ufuncs.positive,
@@ -207,8 +216,8 @@ def install(cls: type) -> None:
     for name, function in _COMPARE.items():
         setattr(cls, f"__{name}__", _operator(function)[0])
     for name, unary in _UNARY.items():
-        setattr(cls, f"__{name}__", unary)
-    for name, method in (
+        setattr(cls, f"__{name}__", boundary(unary))
+    methods: list[tuple[str, Callable[..., Any]]] = [
         ("__getitem__", _getitem),
         ("__setitem__", _setitem),
         ("__len__", _len),
@@ -217,10 +226,11 @@ def install(cls: type) -> None:
         ("__round__", _round),
         *METHODS.items(),
         *((name, _as_numpy_calls(name, function)) for name, function in METHODS_WITH_OUT.items()),
-    ):
-        setattr(cls, name, method)
+    ]
+    for name, method in methods:
+        setattr(cls, name, boundary(method))
     for name, getter in _PROPERTIES.items():
-        setattr(cls, name, property(getter, doc=getter.__doc__))
+        setattr(cls, name, property(boundary(getter), doc=getter.__doc__))
 
 
 install(Array)

@@ -9,6 +9,7 @@ import numpy as np
 
 from volta.core import dtypes
 from volta.core.array import Array
+from volta.core.boundary import boundary
 from volta.core.errors import DTypeError, ShapeError
 from volta.core.source import at_user_line
 from volta.numpy import binary
@@ -73,6 +74,7 @@ class IndexUpdateRef:
     def __repr__(self) -> str:
         return f"IndexUpdateRef({self.array!r}, {self.index!r})"
 
+    @boundary
     def get(
         self,
         *,
@@ -89,22 +91,26 @@ class IndexUpdateRef:
         clamped = getitem(self.array, self.index, "clip")
         return binary.where_three(inside, clamped, convert(fill_value, self.array.dtype))
 
+    @boundary
     def set(
         self, values: Any, *, mode: str | None = None, indices_are_sorted: bool = False, unique_indices: bool = False
     ) -> Array:
         """A copy with ``values`` there; of several values for one place the last one in row-major order stays."""
         return _update(self.array, self.index, values, "set", mode)
 
+    @boundary
     def add(
         self, values: Any, *, mode: str | None = None, indices_are_sorted: bool = False, unique_indices: bool = False
     ) -> Array:
         """A copy with ``values`` added there; values for one place are summed in row-major order first."""
         return _update(self.array, self.index, values, "add", mode)
 
+    @boundary
     def subtract(self, values: Any, *, mode: str | None = None, **hints: Any) -> Array:
         """A copy with ``values`` subtracted there."""
         return _update(self.array, self.index, lax.neg(as_value(values)), "add", mode)
 
+    @boundary
     def multiply(
         self, values: Any, *, mode: str | None = None, indices_are_sorted: bool = False, unique_indices: bool = False
     ) -> Array:
@@ -113,28 +119,33 @@ class IndexUpdateRef:
 
     mul = multiply
 
+    @boundary
     def divide(self, values: Any, *, mode: str | None = None, **hints: Any) -> Array:
         """A copy divided by ``values`` there."""
         scale = _update(lax.full(self.array.shape, 1, self.array.dtype), self.index, values, "mul", mode)
         return lax.div(self.array, scale)
 
+    @boundary
     def power(self, values: Any, *, mode: str | None = None, **hints: Any) -> Array:
         """A copy raised to the power ``values`` there."""
         exponent = _update(lax.full(self.array.shape, 1, self.array.dtype), self.index, values, "set", mode)
         return binary.power(self.array, exponent)
 
+    @boundary
     def min(
         self, values: Any, *, mode: str | None = None, indices_are_sorted: bool = False, unique_indices: bool = False
     ) -> Array:
         """A copy with the smaller of the element and ``values`` there."""
         return _update(self.array, self.index, values, "min", mode)
 
+    @boundary
     def max(
         self, values: Any, *, mode: str | None = None, indices_are_sorted: bool = False, unique_indices: bool = False
     ) -> Array:
         """A copy with the larger of the element and ``values`` there."""
         return _update(self.array, self.index, values, "max", mode)
 
+    @boundary
     def apply(self, func: Callable[[Any], Any], *, mode: str | None = None, **hints: Any) -> Array:
         """A copy with ``func`` applied there (once, also where an index occurs twice)."""
         return self.set(func(self.get(mode=mode)), mode=mode)

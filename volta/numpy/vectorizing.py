@@ -10,6 +10,7 @@ from typing import Any
 from volta.api.vmap import vmap
 from volta.core import pytrees
 from volta.core.array import Array, ArrayLike
+from volta.core.boundary import boundary
 from volta.core.errors import ShapeError
 from volta.core.source import at_user_line
 from volta.numpy import shaping
@@ -50,6 +51,7 @@ def vectorize(
     cores = None if signature is None else _parse(signature)
 
     @functools.wraps(pyfunc, updated=())
+    @boundary
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         mapped = [i for i in range(len(args)) if i not in excluded]
         names = [k for k in kwargs if k not in excluded]

@@ -8,7 +8,7 @@ from typing import Any
 from volta.core.avals import ShapedArray
 from volta.core.interp import Trace, current_trace, get_aval, use_trace
 from volta.trace.jaxpr_trace import here
-from volta.trace.tracer import TransformTracer
+from volta.trace.tracer import TransformTracer, elements_of
 
 
 class BatchTracer(TransformTracer):
@@ -23,6 +23,10 @@ class BatchTracer(TransformTracer):
         aval = get_aval(value)
         self.aval = ShapedArray(aval.shape[:dim] + aval.shape[dim + 1 :], aval.dtype, aval.weak_type)
         self.source = here()
+
+    def elements(self) -> str:
+        batch = elements_of(self.value)
+        return f"each along axis {self.dim} of {batch}" if batch else ""
 
 
 class BatchTrace(Trace):

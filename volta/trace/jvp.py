@@ -11,7 +11,7 @@ from volta.core.interp import Trace, current_trace, get_aval, use_trace
 from volta.core.source import at_user_line
 from volta.ops.primitive import NoDerivative, Zero
 from volta.trace.jaxpr_trace import here
-from volta.trace.tracer import TransformTracer, concrete_of
+from volta.trace.tracer import TransformTracer, concrete_of, elements_of
 
 
 class JVPTracer(TransformTracer):
@@ -28,6 +28,9 @@ class JVPTracer(TransformTracer):
 
     def concrete(self) -> Any:
         return concrete_of(self.primal)
+
+    def elements(self) -> str:
+        return elements_of(self.primal)
 
     def obstacle(self) -> str:
         return self.primal.obstacle() if isinstance(self.primal, TransformTracer) else super().obstacle()

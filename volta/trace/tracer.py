@@ -144,8 +144,13 @@ class TransformTracer(Tracer):
             + f"\nthe way out:\n  - {self.setting()}"
         )
 
+    def elements(self) -> str:
+        """The elements as text, where they are known: always but inside of a program that is being recorded."""
+        return ""
+
     def __repr__(self) -> str:
-        return f"Traced<{self.aval.short()}>({self.doing()})"
+        elements = self.elements()
+        return f"Traced<{self.aval.short()}>({self.doing()}{f': {elements}' if elements else ''})"
 
     def __format__(self, spec: str) -> str:
         value = self.concrete()
@@ -171,6 +176,11 @@ class TransformTracer(Tracer):
 def concrete_of(x: Any) -> Any:
     """The concrete value behind an operand of any kind, or None."""
     return x.concrete() if isinstance(x, TransformTracer) else x
+
+
+def elements_of(x: Any) -> str:
+    """The elements behind an operand of any kind, as text; empty where they are not known."""
+    return x.elements() if isinstance(x, TransformTracer) else repr(x)
 
 
 def setting_of(x: Any) -> str:
