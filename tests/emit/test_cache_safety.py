@@ -52,6 +52,18 @@ def test_everything_is_made_for_this_user_alone(tmp_path) -> None:
         assert {stat.S_IMODE(path.stat().st_mode) for path in files(disk)} == {0o600}
 
 
+def test_files_are_replaced_and_never_written_in_place(disk) -> None:
+    """Who reads a unit or a reference has it whole, whatever is stored meanwhile."""
+    paths = [*files(disk, ".unit"), *files(disk, ".ref")]
+    readers = [(open(path, "rb"), path.read_bytes(), path.stat().st_ino) for path in paths]
+    disk.store("env", StoredUnit(UNIT.kernels, (b"other code",)))
+    assert files(disk) == sorted([*paths, disk.folder / "key"])
+    for path, (reader, contents, inode) in zip(paths, readers, strict=True):
+        with reader:
+            assert reader.read() == contents and path.stat().st_ino != inode
+    assert found(disk).objects == (b"other code",)
+
+
 # -- the key -----------------------------------------------------------------------------------------------------------
 
 

@@ -124,6 +124,16 @@ def test_a_failed_write_leaves_the_old_file(path, monkeypatch, step):
     assert os.listdir(path.parent) == [path.name]
 
 
+def test_a_file_is_replaced_and_never_written_in_place(path):
+    io.save(path, 1)
+    os.link(path, path.parent / "other name")
+    with open(path, "rb") as reader:
+        old = path.read_bytes()
+        io.save(path, 2)
+        assert reader.read() == old
+    assert (io.load(path), io.load(path.parent / "other name")) == (2, 1)
+
+
 def test_an_interrupt_leaves_the_old_file(path, monkeypatch):
     io.save(path, {"w": vnp.ones(2)})
     old = path.read_bytes()
