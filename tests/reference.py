@@ -133,17 +133,21 @@ _WIDE = {
     "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.invert,
 }  # fmt: skip
 REFERENCE.update({name: wide(f) for name, f in _WIDE.items()})
-REFERENCE.update(
-    {
-        "fma": _fma,
-        "nextafter": _nextafter,
-        "population_count": _population_count,
-        "clz": _clz,
-        "shift_left": _shift("left"),
-        "shift_right_logical": _shift("logical"),
-        "shift_right_arithmetic": _shift("arithmetic"),
-    }
-)
+_EXACT = {
+    "fma": _fma, "nextafter": _nextafter, "population_count": _population_count, "clz": _clz,
+    "shift_left": _shift("left"), "shift_right_logical": _shift("logical"),
+    "shift_right_arithmetic": _shift("arithmetic"),
+}  # fmt: skip
+REFERENCE.update(_EXACT)
+
+
+@reference("pow_int")
+def _pow_int(x: Any, n: Any) -> Any:
+    if is_float(x.dtype):
+        return np.power(x.astype(np.float64), n).astype(x.dtype)
+    wrapped = np.array([pow(int(a), max(int(k), 0)) % 2**64 for a, k in np.broadcast(x, n)], np.uint64).astype(x.dtype)
+    inverse = np.where(np.abs(x) == 1, np.where(n % 2 == 0, x * x, x), 0)
+    return np.where(n < 0, inverse, wrapped.reshape(np.broadcast_shapes(x.shape, n.shape)))
 
 
 @reference("select_n")

@@ -20,7 +20,7 @@ def test_python_numbers_take_the_dtype_of_their_partner():
     for dtype in (np.float32, np.float64, np.int8):
         out = lax.add(np.ones(2, dtype), 1)
         assert get_aval(out).dtype == dtype and not get_aval(out).weak_type
-    assert get_aval(lax.add(1.0, 2)).weak_type and get_aval(lax.add(1.0, 2)).dtype == np.float32
+    assert get_aval(lax.add(1.0, 2)).weak_type and get_aval(lax.add(1.0, 2)).dtype == np.float64
     assert get_aval(lax.mul(lax.add(1.0, 2.0), 3)).weak_type
 
 

@@ -27,8 +27,9 @@ def test_text_of_a_program() -> None:
 def test_python_scalars_are_weak_and_take_their_partners_dtype() -> None:
     program = volta.make_jaxpr(lambda x: x * 2)(volta.ShapeDtypeStruct((), "float64"))
     assert program.out_avals[0].short() == "f64[]"
-    assert volta.make_jaxpr(lambda x: x * 2)(3).out_avals[0].short() == "i32*[]"
-    assert volta.make_jaxpr(lambda x: x * 2.5)(3).out_avals[0].short() == "f32*[]"
+    assert volta.make_jaxpr(lambda x: x * 2)(3).out_avals[0].short() == "i64*[]"  # a number stays one, as Python has it
+    assert volta.make_jaxpr(lambda x: x * 2.5)(3).out_avals[0].short() == "f64*[]"
+    assert volta.make_jaxpr(lambda x: vnp.sin(x))(3).out_avals[0].short() == "f32*[]"
 
 
 def test_inputs_are_forwarded_and_dead_equations_dropped() -> None:

@@ -12,6 +12,7 @@ from volta.core import pytrees
 from volta.core.errors import DeviceError
 from volta.core.interp import Tracer
 from volta.core.source import at_user_line
+from volta.ops.base import settled
 from volta.runtime import devices as _runtime
 from volta.runtime.array import ConcreteArray, as_array
 from volta.runtime.context import current_context
@@ -75,7 +76,7 @@ def device_put(x: Any, device: Any = None) -> Any:
     def put(leaf: Any) -> Any:
         if isinstance(leaf, Tracer):
             return leaf
-        array = as_array(leaf)
+        array = as_array(settled(leaf))
         return array if where is None else _runtime.put(array, where)
 
     return pytrees.map(put, x)

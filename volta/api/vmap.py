@@ -15,7 +15,7 @@ from volta.core.boundary import boundary
 from volta.core.errors import VmapAxesError
 from volta.core.interp import get_aval
 from volta.core.source import at_user_line
-from volta.ops.base import broadcast_to, move_axis
+from volta.ops.base import broadcast_to, move_axis, settled
 from volta.trace.batch import batch_flat
 
 P = ParamSpec("P")
@@ -67,8 +67,12 @@ def vmap(fun: Callable[P, R], in_axes: Any = 0, out_axes: Any = 0, axis_size: in
         dims = [_normalize(a, x.aval.ndim, x.aval.short(), "in_axes", name) for a, x in zip(axes, values, strict=True)]
         size = _mapped_size(values, dims, axis_size, lambda: call_paths(args, kwargs), name)
 
+        numbers = [d is None and type(x) in (bool, int, float) for x, d in zip(leaves, dims, strict=True)]
+
         def flat_fun(*flat: Any) -> Any:
-            inner_args, inner_kwargs = pytrees.unflatten(tree, flat)
+            # A Python number that is not mapped stays one, with its value: as in a call without vmap.
+            seen = [leaf if number else x for leaf, number, x in zip(leaves, numbers, flat, strict=True)]
+            inner_args, inner_kwargs = pytrees.unflatten(tree, seen)
             return flat_outputs(fun(*inner_args, **inner_kwargs), name)
 
         outs, out_dims, out_tree = batch_flat(flat_fun, size, values, dims, name)
@@ -186,6 +190,7 @@ def _place(x: Any, dim: int | None, wanted: int | None, size: int, name: str, pa
     target = _normalize(wanted, ndim, f"output{paths[i]} of {ndim} dimensions", "out_axes", name)
     assert target is not None
     if dim is None:
+        x = settled(x)
         shape = aval.shape[:target] + (size,) + aval.shape[target:]
         kept = [d for d in range(len(shape)) if d != target]
         return value_of(broadcast_to(x, shape, kept))

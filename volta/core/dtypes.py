@@ -1,8 +1,11 @@
 """Element types, their promotion lattice and Python scalars' weak types.
 
 Volta keeps float32 and float64 side by side with no global switch: a NumPy float64 array stays float64, while Python
-numbers are *weak* and take the dtype of what they meet (JAX's lattice, https://docs.jax.dev/en/latest/type_promotion.html).
-The default float is float32 and the default int is int32.
+numbers are *weak* and take the dtype of what they meet
+(JAX's lattice, https://docs.jax.dev/en/latest/type_promotion.html).
+Until then they are *numbers*: held in 64 bits, as Python holds them, whether their value is known or traced. The
+default float, which a number becomes where it meets nothing but other numbers in a function of arrays, is float32; the
+default int is int32.
 """
 
 from __future__ import annotations
@@ -93,13 +96,28 @@ def canonicalize(dtype: Any) -> np.dtype:
 
 
 def of_python_scalar(value: Any) -> np.dtype | None:
-    """The (weak) dtype of a Python number, or None when ``value`` is not exactly one, or more than 64 bits hold."""
+    """The dtype that holds a Python number, or None when ``value`` is not exactly one, or more than 64 bits hold."""
     kind = type(value)
-    if kind is int and not -(2**31) <= value < 2**31:
-        if -(2**63) <= value < 2**64:
-            return int64 if value < 2**63 else uint64
-        return None
-    return _PYTHON.get(kind)
+    if kind is float:
+        return float64
+    if kind is int and -(2**63) <= value < 2**64:
+        return int64 if value < 2**63 else uint64
+    return bool_ if kind is bool else None
+
+
+_NUMBERS = (float64, int64, uint64)
+
+
+def is_number(dtype: np.dtype, weak: bool) -> bool:
+    """Whether a type is that of a Python number which has met no array: weak, and of 64 bits."""
+    return weak and dtype in _NUMBERS
+
+
+def settled(dtype: np.dtype, weak: bool) -> np.dtype:
+    """The dtype that a value has as an array: a Python number's is the default of its kind."""
+    if not is_number(dtype, weak):
+        return dtype
+    return DEFAULT_FLOAT if dtype == float64 else DEFAULT_INT
 
 
 # The lattice: an edge leads to a type that both ends promote to. 'i*' and 'f*' are the weak int and float.
@@ -136,26 +154,27 @@ def _node(dtype: np.dtype, weak: bool) -> Any:
 @lru_cache(maxsize=4096)
 def promote(*types: tuple[np.dtype, bool]) -> tuple[np.dtype, bool]:
     """Join ``(dtype, weak)`` pairs in the lattice. The result is weak when every input is, or when the join is no
-    array's dtype: integers that meet a weak float become the weak float32.
+    array's dtype: integers that meet a Python float become the weak float32. Numbers among themselves stay numbers.
 
     >>> promote((float32, False), (float64, True))      # an array times a Python float
     (dtype('float32'), False)
-    >>> promote((int32, False), (float32, True))
+    >>> promote((int32, False), (float64, True))
     (dtype('float32'), True)
+    >>> promote((int64, True), (float64, True))         # two Python numbers
+    (dtype('float64'), True)
     """
-    given = {d for d, _ in types}
+    if all(is_number(*t) for t in types):
+        return next(d for d in (float64, uint64, int64) if (d, True) in types), True
+    types = tuple((settled(*t), t[1]) for t in types)
     all_weak = all(w for _, w in types)
-    if len(given) == 1:
+    if len({d for d, _ in types}) == 1:
         return types[0][0], all_weak
     nodes = {d if all_weak else _node(d, w) for d, w in types}
     common = frozenset.intersection(*(_above(n) for n in nodes))
     (join,) = (n for n in common if common <= _above(n))  # the least common upper bound is the one below all others
     if join not in ("i*", "f*"):
         return join, all_weak
-    if all_weak and all(d in INTEGERS for d in given):  # Python numbers beyond int64 stay integers among themselves
-        return uint64, True
-    family, default = (INTEGERS, DEFAULT_INT) if join == "i*" else (FLOATS, DEFAULT_FLOAT)
-    return max((default, *(d for d, w in types if w and d in family)), key=lambda d: d.itemsize), True
+    return (DEFAULT_INT if join == "i*" else DEFAULT_FLOAT), True
 
 
 def to_float(dtype: np.dtype) -> np.dtype:

@@ -12,8 +12,6 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-import numpy as np
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 # Written in hexadecimal: Python itself rounds decimal literals, and folds powers, as the environment says.
@@ -67,12 +65,6 @@ def standard(function: F) -> F:
         return function(*args, **kwargs) if is_standard() else in_standard(function, *args, **kwargs)
 
     return cast(F, inside)
-
-
-@standard
-def constant(value: Any, dtype: np.dtype) -> Any:
-    """A number as a NumPy scalar of a dtype."""
-    return np.asarray(value).astype(dtype)[()]
 
 
 _before_import = None if is_standard() else _enter()

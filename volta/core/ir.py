@@ -16,7 +16,8 @@ import numpy as np
 
 from volta.core import dtypes
 from volta.core.avals import ShapedArray
-from volta.core.floats import constant, standard
+from volta.core.constants import constant
+from volta.core.floats import standard
 from volta.core.source import Source
 
 

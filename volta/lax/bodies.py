@@ -8,11 +8,13 @@ from typing import Any
 import attrs
 
 from volta.api.arguments import flat_outputs, name_of, values_of
-from volta.core import pytrees
+from volta.core import dtypes, pytrees
 from volta.core.array import Array
 from volta.core.avals import ShapedArray
+from volta.core.interp import get_aval
 from volta.core.ir import ClosedJaxpr
 from volta.core.pytrees import PyTreeDef
+from volta.ops.base import bind_named, settled
 from volta.trace.jaxpr_trace import trace_to_jaxpr
 from volta.trace.tracer import concrete_of
 
@@ -23,14 +25,37 @@ class Traced:
     tree: PyTreeDef
 
 
-def trace(fun: Callable[..., Any], tree: PyTreeDef, avals: Sequence[ShapedArray], doing: str) -> Traced:
-    """The program of ``fun``, which takes the arguments of a call as a pytree."""
+def trace(
+    fun: Callable[..., Any],
+    tree: PyTreeDef,
+    avals: Sequence[ShapedArray],
+    doing: str,
+    carried: Sequence[ShapedArray] | None = None,
+) -> Traced:
+    """The program of ``fun``, which takes the arguments of a call as a pytree.
+
+    Of a loop's body the first results are carried on: a Python number among them takes the type in which it is
+    ``carried``. Those behind are stacked, and so arrays.
+    """
     name = name_of(fun)
 
     def flat(*leaves: Any) -> tuple[list[Any], PyTreeDef]:
-        return flat_outputs(fun(*pytrees.unflatten(tree, leaves)), name)
+        outs, out_tree = flat_outputs(fun(*pytrees.unflatten(tree, leaves)), name)
+        if carried is not None:
+            k = len(carried)
+            outs = [*map(_as_carried, outs[:k], carried), *map(settled, outs[k:])]
+        return outs, out_tree
 
     return Traced(*trace_to_jaxpr(flat, avals, name, doing))
+
+
+def _as_carried(x: Any, aval: ShapedArray) -> Any:
+    own = get_aval(x)
+    if not dtypes.is_number(own.dtype, own.weak_type) or dtypes.is_number(aval.dtype, aval.weak_type):
+        return x
+    if dtypes.is_float(own.dtype) and not dtypes.is_float(aval.dtype):
+        return x  # refused where types are compared
+    return bind_named("convert_element_type", x, new_dtype=aval.dtype, weak_type=aval.weak_type)
 
 
 def values(tree: Any, what: str) -> tuple[list[Any], PyTreeDef]:

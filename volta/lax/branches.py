@@ -102,7 +102,7 @@ def _choice(what: str, number: Any, branches: Sequence[Callable[..., Any]], oper
 def _agreed(what: str, names: list[str], programs: list[ClosedJaxpr], tree: PyTreeDef) -> tuple[ClosedJaxpr, ...]:
     """The programs with results of one type each: Python numbers take the type that other branches give."""
     columns = list(zip(*(p.out_avals for p in programs), strict=True))
-    wanted = [next((a for a in column if not a.weak_type), column[0]) for column in columns]
+    wanted = [next((a for a in column if not a.weak_type), _joined(column)) for column in columns]
     for path, column, want in zip(bodies.paths(tree), columns, wanted, strict=True):
         for aval in column:
             if aval.shape != want.shape or (aval.dtype != want.dtype and not aval.weak_type):
@@ -112,6 +112,12 @@ def _agreed(what: str, names: list[str], programs: list[ClosedJaxpr], tree: PyTr
                     at_user_line(f"{what}: the branches must agree in their output{path}, but they gave {shown}")
                 )
     return tuple(_converted(p, tuple(wanted)) for p in programs)
+
+
+def _joined(column: Sequence[ShapedArray]) -> ShapedArray:
+    """The type in which Python numbers and what was made of them alone meet."""
+    dtype, weak = dtypes.promote(*((a.dtype, a.weak_type) for a in column))
+    return column[0].update(dtype=dtype, weak_type=weak)
 
 
 def _converted(program: ClosedJaxpr, wanted: tuple[ShapedArray, ...]) -> ClosedJaxpr:

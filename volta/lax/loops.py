@@ -17,7 +17,7 @@ from volta.core.pytrees import PyTreeDef
 from volta.core.source import at_user_line
 from volta.lax import bodies, composites
 from volta.ops import lax
-from volta.ops.base import bind_named
+from volta.ops.base import bind_named, settled
 from volta.trace.scan import run_scan
 from volta.trace.while_loop import run_while
 
@@ -121,7 +121,7 @@ def scan(
             return tuple(out)
 
         carried: list[PyTreeDef] = []
-        traced = bodies.trace(pair, tree, [*avals, *slices], "scan traces")
+        traced = bodies.trace(pair, tree, [*avals, *slices], "scan traces", carried=avals)
         return traced, traced.program.out_avals[: carried[0].num_leaves], carried[0]
 
     traced, start = _settled(name, start, carry_tree, trace)
@@ -138,7 +138,9 @@ def _scan_apart(f: Callable[..., Any], carry: Any, xs: list[Any], reverse: bool)
     ys: dict[int, Any] = {}
     for i in reversed(range(len(xs))) if reverse else range(len(xs)):
         carry, ys[i] = f(carry, xs[i])
-    return carry, pytrees.map(lambda *rows: composites.stack(rows), *(ys[i] for i in range(len(xs))))
+    return carry, pytrees.map(
+        lambda *rows: composites.stack([settled(row) for row in rows]), *(ys[i] for i in range(len(xs)))
+    )
 
 
 def _length(name: str, xs: Sequence[Any], tree: PyTreeDef, length: int | None) -> int:
@@ -219,7 +221,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     _, tree = pytrees.flatten((init_val,))
 
     def trace(avals: Sequence[ShapedArray]) -> tuple[bodies.Traced, list[ShapedArray], PyTreeDef]:
-        traced = bodies.trace(body_fun, tree, avals, "while_loop traces")
+        traced = bodies.trace(body_fun, tree, avals, "while_loop traces", carried=avals)
         return traced, traced.program.out_avals, traced.tree
 
     body, start = _settled(name, start, carry_tree, trace)
@@ -254,7 +256,8 @@ def fori_loop(
     for what, aval in zip(("lower", "upper"), bounds, strict=True):
         if aval.shape or not dtypes.is_integer(aval.dtype):
             raise DTypeError(at_user_line(f"fori_loop: {what} must be an integer of rank 0, got {aval.short()}"))
-    strong = [a.dtype for a in bounds if not a.weak_type] or [bounds[0].dtype]
+    wide = any(type(x) is int and not -(2**31) <= x < 2**31 for x in (lower, upper))
+    strong = [a.dtype for a in bounds if not a.weak_type] or [dtypes.int64 if wide else dtypes.DEFAULT_INT]
     if len(set(strong)) > 1:
         names = " and ".join(d.name for d in strong)
         raise DTypeError(at_user_line(f"fori_loop: lower and upper must have one dtype, got {names}"))

@@ -18,9 +18,9 @@ from volta.core.array import Array as ndarray
 from volta.numpy import linalg, methods, ufunc_methods  # noqa: F401  (these two put operators on arrays, and methods on functions)
 from volta.numpy.binary import (
     add, allclose, arctan2, array_equal, array_equiv, atan2, bitwise_and, bitwise_left_shift, bitwise_or,
-    bitwise_right_shift, bitwise_xor, clip, copysign, divide, equal, float_power, fmax, fmin, greater, greater_equal,
+    bitwise_right_shift, bitwise_xor, clip, copysign, divide, equal, fmax, fmin, greater, greater_equal,
     heaviside, hypot, isclose, ldexp, left_shift, less, less_equal, logaddexp, logaddexp2, logical_and, logical_or,
-    logical_xor, maximum, minimum, multiply, nextafter, not_equal, piecewise, pow, power, right_shift, select, subtract,
+    logical_xor, maximum, minimum, multiply, nextafter, not_equal, piecewise, right_shift, select, subtract,
     true_divide,
 )
 from volta.numpy.calculus import diff, ediff1d, gradient, interp, trapezoid, unwrap
@@ -52,6 +52,7 @@ from volta.numpy.outside import (
 )
 from volta.numpy.padding import pad
 from volta.numpy.polynomials import poly, polyadd, polyder, polydiv, polyint, polymul, polysub, polyval, trim_zeros
+from volta.numpy.powers import float_power, pow, power
 from volta.numpy.reductions import (
     all, amax, amin, any, argmax, argmin, average, count_nonzero, cumprod, cumsum, cumulative_prod, cumulative_sum,
     max, mean, min, prod, ptp, std, sum, var,

@@ -87,41 +87,6 @@ def fmin(x: ArrayLike, y: ArrayLike) -> Array:
     return lax.select_n(lax.bitwise_or(lax.lt(x, y), lax.ne(y, y)), y, x)
 
 
-# -- powers ------------------------------------------------------------------------------------------------------------
-
-
-def power(x: ArrayLike, y: ArrayLike) -> Array:
-    """``x ** y``. A Python integer exponent is exact repeated multiplication; 0.5 is the square root, as in NumPy.
-
-    An integer to a negative power that is only known when the program runs is rounded towards zero: 1 and -1 to
-    themselves or their square, all else to 0.
-
-    Raises:
-        DTypeError: for an integer to a negative Python integer.
-    """
-    dtype = aval_of("power", x).dtype
-    if type(y) is int and y < 0 and not dtypes.is_float(dtype):
-        raise DTypeError(
-            at_user_line(
-                f"power: {dtype} ** {y}: integers have no negative integer powers; make one a float: x ** {y}.0"
-            )
-        )
-    if type(y) is int and dtype != dtypes.bool_:
-        return lax.integer_pow(x, y)
-    if type(y) is float and dtypes.is_float(dtype) and y in (-1.0, 0.5, 2.0):
-        return lax.sqrt(x) if y == 0.5 else lax.integer_pow(x, int(y))
-    x, y = operands("power", x, y)
-    return lax.pow(*((convert(v, dtypes.DEFAULT_INT) for v in (x, y)) if _is_bool(x) else (x, y)))
-
-
-pow = power
-
-
-def float_power(x: ArrayLike, y: ArrayLike) -> Array:
-    """``x ** y`` in floats."""
-    return lax.pow(*float_operands("float_power", x, y))
-
-
 # -- logarithms and lengths --------------------------------------------------------------------------------------------
 
 

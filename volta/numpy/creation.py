@@ -11,11 +11,12 @@ import numpy as np
 
 from volta.core import dtypes
 from volta.core.array import Array, ArrayLike
+from volta.core.constants import cast
 from volta.core.errors import ConcretizationTypeError, DTypeError, ShapeError
 from volta.core.floats import standard
 from volta.core.interp import Tracer
 from volta.core.source import at_user_line
-from volta.numpy import binary, shaping
+from volta.numpy import binary, powers, shaping
 from volta.numpy.binary import operands
 from volta.numpy.promotion import (
     as_shape,
@@ -23,6 +24,7 @@ from volta.numpy.promotion import (
     aval_of,
     broadcast_array,
     canonical_axis,
+    common_dtype,
     convert,
     promote_floats,
     zero_like,
@@ -62,30 +64,18 @@ def copy(a: Any) -> Array:
 @standard
 def _array(x: Any, dtype: np.dtype | None) -> Array:
     if isinstance(x, Array):
-        return x if dtype is None else astype(x, dtype)
+        return as_value(x) if dtype is None else astype(x, dtype)
     if isinstance(x, (list, tuple, range)):
         return _from_nested(list(x), dtype)
     if not isinstance(x, (np.ndarray, np.generic)) and dtypes.of_python_scalar(x) is None:
         if not (hasattr(x, "__array__") or hasattr(x, "__array_interface__") or hasattr(x, "__buffer__")):
             raise DTypeError(at_user_line(f"array: cannot make an array of {type(x).__name__}: {x!r:.80}"))
         x = np.asarray(x)
+    if dtype is None and _is_wide(x):
+        dtype = dtypes.of_python_scalar(x)
     if dtype is None:
         return as_value(x)
-    return ConcreteArray.from_numpy(_cast(plain(x), dtype))
-
-
-def _cast(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """A constant in ``dtype``, with the rule that a float becomes an integer by truncation and saturation."""
-    if x.dtype == dtype:
-        return x
-    if dtypes.is_integer(dtype) and x.dtype.kind in "fV":
-        wide = np.nan_to_num(np.trunc(x.astype(np.float64)), nan=0.0, posinf=math.inf, neginf=-math.inf)
-        limits = np.iinfo(dtype)
-        inside = (wide >= float(limits.min)) & (wide < float(limits.max) + 1)
-        low_or_high = np.where(wide < 0, limits.min, limits.max).astype(dtype)
-        return np.where(inside, np.where(inside, wide, 0).astype(dtype), low_or_high).astype(dtype)
-    with np.errstate(over="ignore"):
-        return x.astype(dtype)
+    return ConcreteArray.from_numpy(cast(plain(x), dtype))
 
 
 def _leaves(x: Any) -> list[Any]:
@@ -94,18 +84,29 @@ def _leaves(x: Any) -> list[Any]:
     return [x]
 
 
+def _is_wide(x: Any) -> bool:
+    """Whether ``x`` is a Python integer that the default dtype does not hold: written out, it makes a wider array."""
+    return type(x) is int and not -(2**31) <= x < 2**31
+
+
+def _common(leaves: list[Any]) -> np.dtype:
+    if not leaves:
+        return dtypes.DEFAULT_FLOAT
+    wide = [np.int64(0) if x < 2**63 else np.uint64(0) for x in leaves if _is_wide(x)]
+    return common_dtype("array", *(x for x in leaves if not _is_wide(x)), *wide)[0]
+
+
 def _from_nested(x: Any, dtype: np.dtype | None) -> Array:
     leaves = _leaves(x)
     if not builtins.any(isinstance(leaf, Array) for leaf in leaves):
         if dtype is None:
-            kinds = [(a.dtype, a.weak_type) for a in (aval_of("array", leaf) for leaf in leaves)]
-            dtype = dtypes.promote(*kinds)[0] if kinds else dtypes.DEFAULT_FLOAT
+            dtype = _common(leaves)
         try:
-            return ConcreteArray.from_numpy(_cast(np.array(x), dtype))
+            return ConcreteArray.from_numpy(cast(np.array(x), dtype))
         except ValueError as e:
             raise ShapeError(at_user_line(f"array: the nested lists have no common shape ({e})")) from None
     if dtype is None:
-        dtype = dtypes.promote(*((a.dtype, a.weak_type) for a in (aval_of("array", leaf) for leaf in leaves)))[0]
+        dtype = _common(leaves)
     return shaping.stack([_array(item, dtype) for item in x])
 
 
@@ -192,7 +193,7 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None) ->
     given = [v for v in (start, stop, step) if v is not None]
     step = 1 if step is None else step
     if dtype is None:
-        dtype = dtypes.promote(*((a.dtype, a.weak_type) for a in (aval_of("arange", v) for v in given)))[0]
+        dtype = _common(given)
     dtype = dtypes.canonicalize(dtype)
     if step == 0:
         raise ValueError(at_user_line("arange: step must not be 0"))
@@ -284,7 +285,7 @@ def logspace(
     exponents = linspace(start, stop, num, endpoint, dtype=None, axis=axis)
     if aval_of("logspace", base).shape:
         base = shaping.expand_dims(base, axis)
-    out = binary.power(convert(base, exponents.dtype), exponents)
+    out = powers.power(convert(base, exponents.dtype), exponents)
     return out if dtype is None else astype(out, dtype)
 
 

@@ -15,7 +15,7 @@ from volta.core.source import at_user_line
 from volta.numpy import binary, division, shaping
 from volta.numpy.creation import arange, array, asarray, linspace, ones
 from volta.numpy.indexing import as_positions, wrapped_positions
-from volta.numpy.promotion import as_shape, as_value, aval_of, convert
+from volta.numpy.promotion import as_shape, as_value, aval_of, common_dtype, convert
 from volta.numpy.taking import nonzero
 from volta.ops import lax
 
@@ -186,7 +186,7 @@ class _Grid:
         if isinstance(key, slice):
             return _axis_of(self._name, key)
         axes = [_axis_of(self._name, k) for k in key]
-        dtype = dtypes.promote(*((a.dtype, a.weak_type) for a in axes))[0]
+        dtype, _ = common_dtype(self._name, *axes)
         mesh = meshgrid(*(convert(a, dtype) for a in axes), sparse=self._sparse, indexing="ij")
         return mesh if self._sparse else shaping.stack(mesh)
 

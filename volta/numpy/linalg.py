@@ -11,7 +11,7 @@ from volta.core.absent import namespace as _namespace
 from volta.core.array import Array, ArrayLike
 from volta.core.errors import ShapeError
 from volta.core.source import at_user_line
-from volta.numpy import binary, creation, reductions, ufuncs
+from volta.numpy import creation, powers, reductions, ufuncs
 from volta.numpy.contractions import cross, matmul, multi_dot, outer, tensordot, vecdot
 from volta.numpy.creation import eye
 from volta.numpy.promotion import aval_of, canonical_axes, convert, promote_floats, scalar_like
@@ -66,7 +66,7 @@ def vector_norm(x: ArrayLike, *, axis: Any = None, keepdims: bool = False, ord: 
         return convert(reductions.count_nonzero(x, axis, keepdims=keepdims), aval_of("", x).dtype)
     if ord == 1:
         return reductions.sum(size, axis, keepdims=keepdims)
-    total = reductions.sum(binary.power(size, ord), axis, keepdims=keepdims)
+    total = reductions.sum(powers.power(size, ord), axis, keepdims=keepdims)
     return lax.pow(total, scalar_like(total, 1.0 / ord))
 
 

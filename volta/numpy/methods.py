@@ -13,7 +13,20 @@ from volta.core.array import Array
 from volta.core.boundary import boundary, hide_own_frames
 from volta.core.errors import ConcretizationTypeError
 from volta.core.source import at_user_line
-from volta.numpy import binary, contractions, creation, division, indexing, reductions, shaping, sorting, taking, ufuncs
+from volta.numpy import (
+    among_numbers,
+    binary,
+    contractions,
+    creation,
+    division,
+    indexing,
+    powers,
+    reductions,
+    shaping,
+    sorting,
+    taking,
+    ufuncs,
+)
 from volta.numpy.updates import IndexUpdateHelper
 from volta.ops import lax
 
@@ -27,7 +40,7 @@ def _operator(function: Callable[[Any, Any], Any]) -> tuple[Callable[..., Any], 
         try:
             if not isinstance(other, _OPERANDS):
                 return _decline(function, other)
-            return function(self, other)
+            return among_numbers.operate(function, self, other) if self.aval.weak_type else function(self, other)
         except Exception as error:
             hide_own_frames(error)
             raise
@@ -36,7 +49,7 @@ def _operator(function: Callable[[Any, Any], Any]) -> tuple[Callable[..., Any], 
         try:
             if not isinstance(other, _OPERANDS):
                 return _decline(function, other)
-            return function(other, self)
+            return among_numbers.operate(function, other, self) if self.aval.weak_type else function(other, self)
         except Exception as error:
             hide_own_frames(error)
             raise
@@ -59,7 +72,7 @@ _BINARY = {
     "floordiv": division.floor_divide,
     "mod": division.remainder,
     "divmod": division.divmod,
-    "pow": binary.power,
+    "pow": powers.power,
     "matmul": contractions.matmul,
     "and": binary.bitwise_and,
     "or": binary.bitwise_or,
@@ -76,6 +89,14 @@ _COMPARE = {
     "ge": binary.greater_equal,
 }
 _UNARY = {"neg": ufuncs.negative, "pos": ufuncs.positive, "abs": ufuncs.absolute, "invert": ufuncs.invert}
+
+
+def _unary(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def method(self: Array) -> Any:
+        return among_numbers.operate(function, self) if self.aval.weak_type else function(self)
+
+    method.__doc__ = function.__doc__
+    return method
 
 
 def _getitem(self: Array, index: Any) -> Any:
@@ -216,7 +237,7 @@ def install(cls: type) -> None:
     for name, function in _COMPARE.items():
         setattr(cls, f"__{name}__", _operator(function)[0])
     for name, unary in _UNARY.items():
-        setattr(cls, f"__{name}__", boundary(unary))
+        setattr(cls, f"__{name}__", boundary(_unary(unary)))
     methods: list[tuple[str, Callable[..., Any]]] = [
         ("__getitem__", _getitem),
         ("__setitem__", _setitem),

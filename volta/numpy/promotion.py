@@ -14,21 +14,20 @@ import numpy as np
 from volta.core import dtypes
 from volta.core.array import Array
 from volta.core.avals import ShapedArray
+from volta.core.constants import cast
 from volta.core.errors import DTypeError, ShapeError
-from volta.core.floats import in_standard, is_standard
 from volta.core.interp import get_aval
 from volta.core.source import at_user_line
 from volta.ops import lax
-from volta.runtime.array import as_array
+from volta.runtime.array import ConcreteArray, as_array
 
 Shape = tuple[int, ...]
 NUMBERS = (bool, int, float)
 
 
 def aval_of(name: str, x: Any) -> ShapedArray:
-    """The abstract value of an operand of ``name``; says how to mend what is no operand."""
-    if isinstance(x, Array):
-        return x.aval
+    """The type that an operand of ``name`` has as an array; says how to mend what is no operand. A Python number,
+    known or traced, counts as a weak array of its kind's default dtype."""
     if isinstance(x, (list, tuple)):
         raise DTypeError(
             at_user_line(
@@ -37,49 +36,61 @@ def aval_of(name: str, x: Any) -> ShapedArray:
             )
         )
     try:
-        return get_aval(x)
+        aval = get_aval(x)
     except DTypeError:
         kind = x.dtype if isinstance(x, (np.ndarray, np.generic)) else type(x).__name__
         raise DTypeError(
             at_user_line(f"{name}: operands must be real arrays or numbers, not {kind}: {x!r:.80}")
         ) from None
+    if not dtypes.is_number(aval.dtype, aval.weak_type):
+        return aval
+    return ShapedArray(aval.shape, dtypes.settled(aval.dtype, True), True)
+
+
+def is_number(x: Any) -> bool:
+    """Whether ``x`` is a Python number that has met no array: known, or traced as one."""
+    if isinstance(x, Array):
+        return dtypes.is_number(x.aval.dtype, x.aval.weak_type)
+    return type(x) in (int, float)
 
 
 def convert(x: Any, dtype: np.dtype, weak: bool = False) -> Any:
-    """``x`` in ``dtype``. Constants are cast here and now; only a Array of another dtype costs an equation."""
+    """``x`` in ``dtype``. Constants are cast here and now; only an Array of another dtype costs an equation.
+
+    Raises:
+        OverflowError: for a Python integer that ``dtype`` cannot hold.
+    """
     if isinstance(x, Array):
         aval = x.aval
         return x if aval.dtype == dtype else lax.convert_element_type(x, dtype, weak_type=weak)
-    if not is_standard():
-        return in_standard(_converted, x, dtype, weak)
-    return _converted(x, dtype, weak)
-
-
-def _converted(x: Any, dtype: np.dtype, weak: bool) -> Any:
     if isinstance(x, (np.ndarray, np.generic)):
-        return x if x.dtype == dtype else x.astype(dtype)
-    if weak:
-        number = float(x) if dtypes.is_float(dtype) else x
-        if dtypes.of_python_scalar(number) == dtype:
-            return number
-    try:
-        return dtype.type(x)
-    except OverflowError:
-        limits = dtypes.iinfo(dtype) if dtypes.is_integer(dtype) else dtypes.finfo(dtype)
-        raise OverflowError(
-            at_user_line(
-                f"{x} does not fit {dtype}, which holds {limits.min} to {limits.max}; "
-                "use a wider dtype: x.astype('int64')"
+        return x if x.dtype == dtype else cast(x, dtype)[()]
+    if type(x) is int and dtypes.is_integer(dtype):
+        limits = dtypes.iinfo(dtype)
+        if not limits.min <= x <= limits.max:
+            raise OverflowError(
+                at_user_line(
+                    f"{x} does not fit {dtype}, which holds {limits.min} to {limits.max}; "
+                    "use a wider dtype: x.astype('int64'), or numpy.int64 for a number by itself"
+                )
             )
-        ) from None
+    if weak and dtypes.is_number(dtype, True):
+        return cast(x, dtype).item() if dtypes.is_float(dtype) else x
+    number = cast(x, dtype)[()]
+    return ConcreteArray.from_numpy(number, weak_type=True) if weak else number
 
 
 def as_value(x: Any) -> Any:
-    """``x`` itself when it is an array or a tracer, else an array of it (weak for a Python number)."""
+    """``x`` itself when it is an array or a tracer, else an array of it. A Python number, known or traced, takes the
+    default dtype of its kind and stays weak."""
+    aval = get_aval(x)
+    if dtypes.is_number(aval.dtype, aval.weak_type):
+        return convert(x, dtypes.settled(aval.dtype, True), weak=True)
     return x if isinstance(x, Array) else as_array(x)
 
 
 def common_dtype(name: str, *xs: Any) -> tuple[np.dtype, bool]:
+    """The dtype in which the operands of ``name`` meet, and whether it is weak."""
     return dtypes.promote(*((a.dtype, a.weak_type) for a in (aval_of(name, x) for x in xs)))
 
 

@@ -23,6 +23,7 @@ from volta.numpy.promotion import (
     broadcast_shapes_of,
     canonical_axes,
     canonical_axis,
+    common_dtype,
     convert,
 )
 from volta.numpy.ufuncs import to_bool
@@ -300,7 +301,7 @@ def average(
             )
         place = canonical_axis("average", axis, len(shape))
         weights = lax.broadcast_in_dim(weights, shape, (place,))
-    dtype = dtypes.to_float(dtypes.promote((get_aval(a).dtype, False), (get_aval(weights).dtype, False))[0])
+    dtype = dtypes.to_float(common_dtype("average", a, weights)[0])
     a, weights = convert(a, dtype), convert(weights, dtype)
     total = sum(weights, axis, keepdims=keepdims)
     out = lax.div(sum(lax.mul(a, weights), axis, keepdims=keepdims), total)

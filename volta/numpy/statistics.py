@@ -9,8 +9,8 @@ import numpy as np
 
 from volta.core import dtypes
 from volta.core.array import Array, ArrayLike
+from volta.core.constants import constant
 from volta.core.errors import ShapeError
-from volta.core.floats import constant
 from volta.core.source import at_user_line
 from volta.numpy import binary, shaping
 from volta.numpy.creation import asarray

@@ -12,8 +12,8 @@ import numpy as np
 from volta.core import dtypes
 from volta.core.array import Array
 from volta.core.errors import DTypeError
-from volta.core.interp import get_aval
 from volta.core.source import at_user_line
+from volta.numpy.promotion import aval_of
 
 pi = math.pi
 e = math.e
@@ -58,7 +58,7 @@ def result_type(*args: Any) -> np.dtype:
     pairs = []
     for x in args:
         if isinstance(x, (Array, np.ndarray, np.generic)) or type(x) in (builtins.bool, int, float):
-            aval = get_aval(x)
+            aval = aval_of("result_type", x)
             pairs.append((aval.dtype, aval.weak_type))
         else:
             pairs.append((dtypes.canonicalize(x), x in (int, float)))

@@ -60,7 +60,7 @@ asin, acos, atan, asinh, acosh, atanh = arcsin, arccos, arctan, arcsinh, arccosh
 
 def _rounding(name: str, primitive: Callable[[Any], Array], what: str) -> Callable[[ArrayLike], Array]:
     def f(x: ArrayLike) -> Array:
-        return primitive(x) if dtypes.is_float(aval_of(name, x).dtype) else as_value(x)
+        return primitive(as_value(x)) if dtypes.is_float(aval_of(name, x).dtype) else as_value(x)
 
     return _document(name, f, f"{what}, element by element. Integers stay as they are; dtype and shape stay.")
 
@@ -84,6 +84,7 @@ def round(x: ArrayLike, decimals: int = 0) -> Array:
             return as_value(x)
         unit = 10**-decimals
         return convert(lax.round(lax.div(convert(x, dtypes.float64), np.float64(unit))), dtype) * dtype.type(unit)
+    x = as_value(x)
     if decimals == 0:
         return lax.round(x)
     scale = scalar_like(x, 10.0 ** builtins.abs(decimals))
@@ -97,7 +98,8 @@ around = round
 
 def negative(x: ArrayLike) -> Array:
     """``-x``. Booleans are refused, as in NumPy."""
-    return lax.neg(x)
+    aval_of("negative", x)
+    return lax.neg(as_value(x))
 
 
 def positive(x: ArrayLike) -> Array:
@@ -109,7 +111,8 @@ def positive(x: ArrayLike) -> Array:
 def absolute(x: ArrayLike) -> Array:
     """Absolute value; unsigned integers and booleans stay as they are."""
     dtype = aval_of("absolute", x).dtype
-    return as_value(x) if dtypes.is_unsigned(dtype) or dtype == dtypes.bool_ else lax.abs(x)
+    x = as_value(x)
+    return x if dtypes.is_unsigned(dtype) or dtype == dtypes.bool_ else lax.abs(x)
 
 
 abs = absolute
@@ -122,13 +125,14 @@ def fabs(x: ArrayLike) -> Array:
 
 def sign(x: ArrayLike) -> Array:
     """-1, 0 or 1; NaN stays NaN, and a zero keeps its sign."""
-    return lax.sign(x)
+    aval_of("sign", x)
+    return lax.sign(as_value(x))
 
 
 def square(x: ArrayLike) -> Array:
     """``x * x``."""
     aval_of("square", x)
-    return lax.integer_pow(x, 2)
+    return lax.integer_pow(as_value(x), 2)
 
 
 def reciprocal(x: ArrayLike) -> Array:

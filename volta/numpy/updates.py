@@ -12,7 +12,7 @@ from volta.core.array import Array
 from volta.core.boundary import boundary
 from volta.core.errors import DTypeError, ShapeError
 from volta.core.source import at_user_line
-from volta.numpy import binary
+from volta.numpy import binary, powers
 from volta.numpy.indexing import (
     Cut,
     Plan,
@@ -129,7 +129,7 @@ class IndexUpdateRef:
     def power(self, values: Any, *, mode: str | None = None, **hints: Any) -> Array:
         """A copy raised to the power ``values`` there."""
         exponent = _update(lax.full(self.array.shape, 1, self.array.dtype), self.index, values, "set", mode)
-        return binary.power(self.array, exponent)
+        return powers.power(self.array, exponent)
 
     @boundary
     def min(

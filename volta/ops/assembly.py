@@ -10,7 +10,7 @@ import numpy as np
 from volta.core import dtypes
 from volta.core.array import Array
 from volta.core.avals import Shape, ShapedArray
-from volta.core.floats import constant
+from volta.core.constants import constant
 from volta.core.interp import bind, get_aval
 from volta.ops import base
 from volta.ops.base import canonical_axis, canonical_ints, dtype_error, shape_error, shape_of

@@ -15,8 +15,8 @@ import numpy as np
 from volta.core import dtypes
 from volta.core.array import Array
 from volta.core.avals import Shape, ShapedArray
+from volta.core.constants import constant
 from volta.core.errors import DTypeError, ShapeError
-from volta.core.floats import constant
 from volta.core.interp import bind, get_aval
 from volta.core.source import at_user_line
 from volta.ops.primitive import REGISTRY, Linear, Zero
@@ -60,10 +60,9 @@ def scalar_like(value: Any, aval: ShapedArray, name: str = "convert") -> Any:
             )
         )
     if aval.weak_type:
-        number = float(value) if dtypes.is_float(dtype) else value
-        if dtypes.of_python_scalar(number) == dtype:
-            return number
-        return bind_named("convert_element_type", number, new_dtype=dtype, weak_type=True)
+        if dtypes.is_number(dtype, True):
+            return float(value) if dtypes.is_float(dtype) else value
+        return bind_named("convert_element_type", value, new_dtype=dtype, weak_type=True)
     return constant(value, dtype)
 
 
@@ -87,6 +86,14 @@ def operands(name: str, *args: Any) -> tuple[Any, ...]:
         get_aval(args[i])  # refuses what is no number at all
         result[i] = scalar_like(args[i], partner, name)
     return tuple(result)
+
+
+def settled(x: Any) -> Any:
+    """``x`` as it counts among arrays: a Python number, known or traced, in the default dtype of its kind, and weak."""
+    aval = get_aval(x)
+    if not dtypes.is_number(aval.dtype, aval.weak_type):
+        return x
+    return bind_named("convert_element_type", x, new_dtype=dtypes.settled(aval.dtype, True), weak_type=True)
 
 
 def shape_of(x: Any) -> Shape:

@@ -75,6 +75,7 @@ from volta.ops.indexing import (
     scatter,
 )
 from volta.ops.movement import broadcast_in_dim, pad, reshape, rev, slice, transpose
+from volta.ops.powers import pow_int
 from volta.ops.reduction import (
     argmax,
     argmin,
@@ -220,6 +221,7 @@ __all__ = [
     "pad",
     "population_count",
     "pow",
+    "pow_int",
     "reciprocal",
     "reduce_and",
     "reduce_max",

@@ -205,7 +205,9 @@ class DynamicLossScale:
         scale = vnp.where(grads_finite, vnp.where(due, larger, now), smaller)
         zero = vnp.zeros((), counter.dtype)
         following = vnp.where(vnp.logical_and(grads_finite, vnp.logical_not(due)), counter + 1, zero)
-        return attrs.evolve(self, loss_scale=_of_kind(scale, now), counter=_of_kind(following, counter))
+        return attrs.evolve(
+            self, loss_scale=_of_kind(scale, self.loss_scale), counter=_of_kind(following, self.counter)
+        )
 
 
 LossScale = NoOpLossScale | StaticLossScale | DynamicLossScale

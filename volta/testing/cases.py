@@ -94,7 +94,7 @@ def elementwise_cases(
             x = draw(rng_of(name), (2, 3), dtype)
             yield Case(primitive, (x,), {"new_dtype": new, "old_dtype": dtype}, label=new.name)
         return
-    n = 3 if name == "select_n" else arity_of(primitive)
+    n = {"select_n": 3, "pow_int": 2}.get(name) or arity_of(primitive)
     layouts: list[tuple[tuple[int, ...], ...]] = [((2, 3),) * n]
     if n > 1:
         layouts.append(((2, 3),) + ((),) * (n - 1))
@@ -105,6 +105,8 @@ def elementwise_cases(
             args = [draw(rng, shape, dtype, domain.low, domain.high) for shape in layout]
             if name == "select_n":
                 args[0] = draw(rng, layout[0], BOOL)
+            if name == "pow_int":
+                args[1] = draw(rng, layout[1], dtypes.int64, -4, 9)
             label = "" if name == "nextafter" else ",".join(format_param(v) for v in params.values())
             stays_float = dtypes.is_float(params.get("new_dtype", F64))
             yield Case(primitive, tuple(args), params, linear if stays_float else (), label)

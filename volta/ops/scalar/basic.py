@@ -244,3 +244,22 @@ def integer_pow(b: Builder, x: Value, exponent: int) -> Value:
         if exponent:
             power = power * power
     return result
+
+
+def pow_int(b: Builder, x: Value, n: Value) -> Value:
+    """x ** n for an int64 n, by the products of :func:`integer_pow` in their order.
+
+    An integer to a negative power is 0, but 1 and -1, whose powers are their own inverses.
+    """
+    negative = n < 0
+    left = b.cast(b.select(negative, -n, n), "uint64")
+    result, power = b.const(x.dtype, 1), x
+    for bit in range(64):
+        result = b.select((left & 1) != 0, result * power, result)
+        left = left >> 1
+        if bit < 63:
+            power = power * power
+    if x.dtype in ("float32", "float64"):
+        return b.select(negative, 1.0 / result, result)
+    unit = (x == 1) if x.dtype.startswith("u") else (x == 1) | (x == -1)
+    return b.select(negative & ~unit, 0, result)

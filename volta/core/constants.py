@@ -1,0 +1,54 @@
+"""Numbers on the host in another dtype, converted as kernels convert: a constant has the bits of a computed value."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from volta.core import dtypes
+from volta.core.floats import standard
+
+
+@standard
+def cast(x: Any, dtype: np.dtype) -> np.ndarray:
+    """A NumPy value or a Python number in ``dtype``, rounded once to nearest even; a float becomes an integer by
+    truncation and saturation, NaN 0.
+
+    >>> cast(3e9, dtypes.int32)[()]
+    np.int32(2147483647)
+    """
+    own = dtypes.of_python_scalar(x)
+    x = np.asarray(x, own)
+    if x.dtype == dtype:
+        return x
+    if dtypes.is_integer(dtype) and x.dtype.kind in "fV":
+        return _saturated(x, dtype)
+    with np.errstate(over="ignore"):
+        if dtype in (dtypes.float16, dtypes.bfloat16):
+            x = _odd_float32(x) if x.dtype == dtypes.float64 else x.astype(dtypes.float32)
+        return x.astype(dtype)
+
+
+def constant(x: Any, dtype: np.dtype) -> Any:
+    """A number as a NumPy scalar of ``dtype``: see :func:`cast`."""
+    return cast(x, dtype)[()]
+
+
+def _odd_float32(x: np.ndarray) -> np.ndarray:
+    """float64 in float32, an inexact result made odd, so that a second rounding to fewer bits is as one."""
+    near = x.astype(np.float32)
+    bits = near.view(np.uint32)
+    back = near.astype(np.float64)
+    down = np.where(np.abs(back) > np.abs(x), bits - np.uint32(1), bits)
+    inexact = (back != x) & ~np.isnan(x)
+    return np.where(inexact, down | np.uint32(1), bits).astype(np.uint32).view(np.float32)
+
+
+def _saturated(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    wide = np.nan_to_num(np.trunc(x.astype(np.float64)), nan=0.0, posinf=math.inf, neginf=-math.inf)
+    limits = np.iinfo(dtype)
+    inside = (wide >= float(limits.min)) & (wide < float(limits.max) + 1)
+    low_or_high = np.where(wide < 0, limits.min, limits.max).astype(dtype)
+    return np.where(inside, np.where(inside, wide, 0).astype(dtype), low_or_high).astype(dtype)

@@ -1,0 +1,66 @@
+"""Operators between Python numbers of which one is traced: Python's own arithmetic, in 64 bits.
+
+``lambda x, s: x * (s + 1)`` computes ``s + 1`` in Python's integers or floats when it runs by itself. Traced, the
+number keeps its 64 bits through operators with other numbers, until it meets an array. So both give the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from volta.core import dtypes
+from volta.core.array import Array
+from volta.core.interp import get_aval
+from volta.numpy import binary, powers, ufuncs
+from volta.numpy.promotion import convert, is_number
+from volta.ops import lax
+
+Function = Callable[..., Any]
+
+# The functions that are one operation, whatever the dtype.
+_PLAIN: dict[Function, Function] = {
+    binary.add: lax.add,
+    binary.subtract: lax.sub,
+    binary.multiply: lax.mul,
+    binary.true_divide: lax.div,
+    binary.equal: lax.eq,
+    binary.not_equal: lax.ne,
+    binary.less: lax.lt,
+    binary.less_equal: lax.le,
+    binary.greater: lax.gt,
+    binary.greater_equal: lax.ge,
+    ufuncs.negative: lax.neg,
+    ufuncs.absolute: lax.abs,
+    ufuncs.positive: lambda x: x,
+}
+
+
+def operate(function: Function, *xs: Any) -> Any:
+    """``function(*xs)``, in 64 bits where all operands are Python numbers."""
+    if not all(map(is_number, xs)):
+        return function(*xs)
+    dtype, _ = dtypes.promote(*((a.dtype, a.weak_type) for a in map(get_aval, xs)))
+    if function is powers.power:
+        return _power(xs[0], xs[1], dtype)
+    if function is binary.true_divide:
+        dtype = dtypes.float64
+    if function in _PLAIN:
+        return _PLAIN[function](*(convert(x, dtype, weak=True) for x in xs))
+    return _weak(function(*(_strong(x, dtype) for x in xs)))
+
+
+def _power(x: Any, y: Any, dtype: Any) -> Any:
+    """The exponent stays a number: what ``power`` does depends on its value."""
+    is_inverse = type(y) is int and y < 0
+    return _weak(powers.power(_strong(x, dtypes.float64 if is_inverse else dtype), y))
+
+
+def _strong(x: Any, dtype: Any) -> Any:
+    return lax.convert_element_type(x, dtype) if isinstance(x, Array) else convert(x, dtype)
+
+
+def _weak(out: Any) -> Any:
+    if isinstance(out, tuple):
+        return tuple(map(_weak, out))
+    return lax.convert_element_type(out, get_aval(out).dtype, weak_type=True)
