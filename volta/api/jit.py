@@ -10,7 +10,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 import attrs
 import optree
 
-from volta.api import compile_reasons
+from volta.api import compile_reasons, limits
 from volta.api.arguments import aval_of, call_paths, check_callable, name_of, resolve_positions, values_of
 from volta.api.programs import KINDS, CallCache, FlatCall
 from volta.api.stages import Lowered, Traced
@@ -69,6 +69,7 @@ class _Entry:
     unflatten: Callable[[list[Any]], Any] | None  # None: the output is the one leaf itself
     avals: list[ShapedArray]
     context: ExecutionContext | None
+    limits: limits.Limits = ()
 
 
 _NONE = _Entry(lambda leaves: [], None, [], None)
@@ -144,6 +145,7 @@ class JitFunction(Generic[P, R]):
         self._refuse_tracers(call.leaves)
         values = call.values(self._name)
         entry = self._entry(call, [x.aval for x in values])
+        limits.check(call.leaves, entry.limits, self._name, call.paths)
         outs = entry.run(values)
         return outs[0] if entry.unflatten is None else entry.unflatten(outs)
 
@@ -158,7 +160,9 @@ class JitFunction(Generic[P, R]):
                 traced.program, donated=self._donated_leaves(call), name=self._name, why=lambda: self._why(key, call)
             )
             unflatten = None if traced.out_tree == _LEAF else traced.out_tree.unflatten
-            entry = self._entries.keep(key, _Entry(executable, unflatten, avals, context))
+            entry = self._entries.keep(
+                key, _Entry(executable, unflatten, avals, context, limits.limits_of(traced.program))
+            )
         if self._plain and call.extra is None and call.tree == pytrees.structure((0,) * len(avals)):
             self._flat.keep((context, *avals), entry)
         return entry

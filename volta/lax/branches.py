@@ -9,6 +9,8 @@ import numpy as np
 
 from volta.api.arguments import check_callable, name_of
 from volta.api.jit import jit_is_disabled
+from volta.api.limits import check as check_limits
+from volta.api.limits import limits_of
 from volta.core import dtypes, pytrees
 from volta.core.avals import ShapedArray
 from volta.core.errors import DTypeError, ShapeError, TreeError
@@ -86,6 +88,8 @@ def _choice(what: str, number: Any, branches: Sequence[Callable[..., Any]], oper
     values, tree = bodies.values(operands, f"{what}: the operands")
     avals = [x.aval for x in values]
     traced = [bodies.trace(branch, tree, avals, f"{what} traces") for branch in branches]
+    for branch, one in zip(branches, traced, strict=True):
+        check_limits(pytrees.leaves(operands), limits_of(one.program), name_of(branch), lambda: bodies.paths(tree))
     first = traced[0]
     for branch, other in zip(branches[1:], traced[1:], strict=True):
         if other.tree != first.tree:

@@ -13,7 +13,7 @@ from volta.core.array import Array, ArrayLike
 from volta.core.errors import ShapeError
 from volta.core.interp import get_aval
 from volta.core.source import at_user_line
-from volta.ops import lax
+from volta.ops import base, lax
 
 __all__ = [
     "RoundingMethod",
@@ -232,7 +232,7 @@ def approx_min_k(operand: ArrayLike, k: int, reduction_dimension: int = -1, **se
 
 def _last(x: Array, axis: int) -> tuple[Array, int]:
     n = get_aval(x).ndim
-    axis %= n
+    axis = base.canonical_axis("top_k", axis, n)
     order = (*(i for i in range(n) if i != axis), axis)
     return (x if axis == n - 1 else lax.transpose(x, order)), axis
 

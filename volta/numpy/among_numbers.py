@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 from volta.core import dtypes
-from volta.core.array import Array
 from volta.core.interp import get_aval
 from volta.numpy import binary, powers, ufuncs
 from volta.numpy.promotion import convert, is_number
@@ -47,17 +46,13 @@ def operate(function: Function, *xs: Any) -> Any:
         dtype = dtypes.float64
     if function in _PLAIN:
         return _PLAIN[function](*(convert(x, dtype, weak=True) for x in xs))
-    return _weak(function(*(_strong(x, dtype) for x in xs)))
+    return _weak(function(*(convert(x, dtype) for x in xs)))
 
 
 def _power(x: Any, y: Any, dtype: Any) -> Any:
     """The exponent stays a number: what ``power`` does depends on its value."""
     is_inverse = type(y) is int and y < 0
-    return _weak(powers.power(_strong(x, dtypes.float64 if is_inverse else dtype), y))
-
-
-def _strong(x: Any, dtype: Any) -> Any:
-    return lax.convert_element_type(x, dtype) if isinstance(x, Array) else convert(x, dtype)
+    return _weak(powers.power(convert(x, dtypes.float64 if is_inverse else dtype), y))
 
 
 def _weak(out: Any) -> Any:

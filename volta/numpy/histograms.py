@@ -32,6 +32,8 @@ def histogram_bin_edges(
     if isinstance(bins, str):
         raise NotImplementedError(at_user_line("histogram_bin_edges: rules by name are not supported; give a number"))
     a = promote_floats("histogram_bin_edges", shaping.ravel(a))[0]
+    if isinstance(bins, Array) and not bins.shape:
+        bins = bins.__index__()
     if not isinstance(bins, (int, np.integer)):
         return convert(asarray(bins), a.dtype)
     if range is not None:

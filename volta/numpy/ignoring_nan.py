@@ -11,7 +11,7 @@ from volta.core import dtypes
 from volta.core.array import Array, ArrayLike
 from volta.core.interp import get_aval
 from volta.numpy import binary
-from volta.numpy.promotion import aval_of, convert, scalar_like
+from volta.numpy.promotion import as_value, aval_of, convert, scalar_like
 from volta.numpy.reductions import (
     Axis,
     all,
@@ -34,7 +34,7 @@ from volta.ops import lax
 
 
 def _without_nan(x: Array, neutral: Any) -> Array:
-    dtype = aval_of("", x).dtype
+    dtype, x = aval_of("", x).dtype, as_value(x)
     return lax.select_n(isnan(x), x, convert(neutral, dtype)) if dtypes.is_float(dtype) else x
 
 

@@ -34,9 +34,9 @@ def power(x: ArrayLike, y: ArrayLike) -> Array:
             )
         )
     if type(y) is int and dtype != dtypes.bool_:
-        return lax.integer_pow(x, y)
+        return lax.integer_pow(as_value(x), y)
     if type(y) is float and dtypes.is_float(dtype) and y in _SPECIAL:
-        return _SPECIAL[y](x)
+        return _SPECIAL[y](as_value(x))
     if is_number(y) and isinstance(y, Array):
         if dtypes.is_integer(get_aval(y).dtype):
             return _to_an_integer(as_value(x), y)

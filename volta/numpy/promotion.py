@@ -62,7 +62,8 @@ def convert(x: Any, dtype: np.dtype, weak: bool = False) -> Any:
     """
     if isinstance(x, Array):
         aval = x.aval
-        return x if aval.dtype == dtype else lax.convert_element_type(x, dtype, weak_type=weak)
+        stays = aval.dtype == dtype and (weak or not dtypes.is_number(dtype, aval.weak_type))
+        return x if stays else lax.convert_element_type(x, dtype, weak_type=weak)
     if isinstance(x, (np.ndarray, np.generic)):
         return x if x.dtype == dtype else cast(x, dtype)[()]
     if type(x) is int and dtypes.is_integer(dtype):
@@ -157,7 +158,7 @@ def operands(name: str, *xs: Any) -> list[Any]:
     x0 = xs[0]
     if isinstance(x0, Array) and len(xs) == 2:  # the common case, quickly
         x1, a0 = xs[1], x0.aval
-        if isinstance(x1, Array) and x1.aval.dtype == a0.dtype and x1.aval.shape == a0.shape:
+        if isinstance(x1, Array) and x1.aval.dtype == a0.dtype and x1.aval.shape == a0.shape and not a0.weak_type:
             return [x0, x1]
     return broadcast(name, *promote_dtypes(name, *xs))
 

@@ -228,7 +228,7 @@ def nan_to_num(x: ArrayLike, copy: bool = True, nan: Any = 0.0, posinf: Any = No
     dtype = aval_of("nan_to_num", x).dtype
     if not dtypes.is_float(dtype):
         return as_value(x)
-    limits = dtypes.finfo(dtype)
+    x, limits = as_value(x), dtypes.finfo(dtype)
     high = limits.max if posinf is None else posinf
     low = limits.min if neginf is None else neginf
     x = lax.select_n(isnan(x), x, convert(nan, dtype))

@@ -66,26 +66,36 @@ def scalar_like(value: Any, aval: ShapedArray, name: str = "convert") -> Any:
     return constant(value, dtype)
 
 
+def _is_number(x: Any) -> bool:
+    if isinstance(x, Array):
+        return x.aval.weak_type and dtypes.is_number(x.aval.dtype, True)
+    return not isinstance(x, (np.ndarray, np.generic))
+
+
 def operands(name: str, *args: Any) -> tuple[Any, ...]:
-    """``args`` ready to bind: each Python number becomes a scalar of its partners' dtype."""
-    numbers = [i for i, a in enumerate(args) if not isinstance(a, (Array, np.ndarray, np.generic))]
+    """``args`` ready to bind: each Python number, known or traced, becomes a scalar of its partners' dtype."""
+    numbers = [i for i, a in enumerate(args) if _is_number(a)]
     if not numbers:
         return args
-    partners = [get_aval(a) for i, a in enumerate(args) if i not in numbers]
+    avals = [get_aval(a) for a in args]  # refuses what is no number at all
+    partners = [aval for i, aval in enumerate(avals) if i not in numbers]
     if not partners:  # numbers only: the widest Python kind decides, and stays weak
-        avals = [get_aval(a) for a in args]
         dtype, weak = dtypes.promote(*((a.dtype, a.weak_type) for a in avals))
-        return tuple(scalar_like(a, ShapedArray((), dtype, weak), name) for a in args)
-    partner = partners[0]
-    for other in partners:
-        if not other.weak_type:
-            partner = other
-            break
-    result = list(args)
-    for i in numbers:
-        get_aval(args[i])  # refuses what is no number at all
-        result[i] = scalar_like(args[i], partner, name)
-    return tuple(result)
+        return tuple(_number_like(a, ShapedArray((), dtype, weak), name) for a in args)
+    partner = next((a for a in partners if not a.weak_type), partners[0])
+    return tuple(_number_like(a, partner, name) if i in numbers else a for i, a in enumerate(args))
+
+
+def _number_like(x: Any, aval: ShapedArray, name: str) -> Any:
+    if not isinstance(x, Array):
+        return scalar_like(x, aval, name)
+    if x.aval.dtype == aval.dtype and aval.weak_type:
+        return x
+    if dtypes.is_float(x.aval.dtype) and not dtypes.is_float(aval.dtype):
+        raise dtype_error(
+            name, (x.aval, aval), "volta.numpy promotes; volta.lax does not: use convert_element_type on one of them."
+        )
+    return bind_named("convert_element_type", x, new_dtype=aval.dtype, weak_type=aval.weak_type)
 
 
 def settled(x: Any) -> Any:

@@ -25,10 +25,11 @@ def _jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
     ans = pow_int(x, n)
     if isinstance(t, Zero):
         return ans, base.zero_like(ans)
+    constant = arithmetic.eq(n, 0)  # its derivative is 0, also where 1 / x, or the tangent, is no number
+    zero = base.scalar_like(0, get_aval(t).strip_weak())
     factor = arithmetic.mul(convert_element_type(n, base.dtype_of(t)), pow_int(x, arithmetic.sub(n, 1)))
-    share = arithmetic.mul(t, factor)
-    none = base.scalar_like(0, get_aval(share).strip_weak())
-    return ans, base.spread(select(arithmetic.eq(n, 0), none, share), base.shape_of(ans))
+    share = arithmetic.mul(select(constant, zero, t), select(constant, zero, factor))
+    return ans, base.spread(share, base.shape_of(ans))
 
 
 pow_int_p = register(

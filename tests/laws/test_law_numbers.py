@@ -1,0 +1,184 @@
+"""Python numbers as arguments: every transform computes with them what the function computes by itself."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import volta
+import volta.numpy as vnp
+from volta import lax
+from volta.testing import assert_bits_equal
+
+few = settings(max_examples=max(8, settings().max_examples // 2), suppress_health_check=list(HealthCheck))
+
+FLOATS = [0.0, -0.0, 1.0, 0.1, -2.5, 3.0, 0.5, 1e300, 1e-310, 1 / 3, 2.0**-149, 65504.1, math.inf, math.nan]
+INTS = [0, 1, -1, 2, 3, 7, 100, 2**24 + 1, 2**31 - 1, 2**31, -(2**31) - 1, 2**40 + 1]
+ARRAYS = [
+    np.array([0.3, -1.7, 2.6, 0.0, 5.0]).astype(dtype)
+    for dtype in (np.float64, np.float32, np.float16, volta.numpy.bfloat16, np.int32, np.int64)
+] + [np.uint8([0, 1, 2, 5, 200])]
+
+UNARY = {
+    "neg": lambda a: -a,
+    "abs": abs,
+    "sin": vnp.sin,
+    "exp": vnp.exp,
+    "asarray": vnp.asarray,
+    "sum": lambda a: vnp.sum(vnp.asarray(a)),
+    "where": lambda a: vnp.where(vnp.asarray(a) > 0, a, 0.25),
+}
+BINARY = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "maximum": vnp.maximum,
+    "arctan2": vnp.arctan2,
+    "stack": lambda a, b: vnp.sum(vnp.array([vnp.sum(vnp.asarray(a)), vnp.sum(vnp.asarray(b))])),
+}
+
+# (operation, operands): operands are leaves by name, or expressions.
+leaves = st.sampled_from(["x", "s", "t", "n", "n", "s", "x"])
+expressions = st.recursive(
+    leaves,
+    lambda inner: (
+        st.tuples(st.sampled_from(sorted(UNARY)), inner) | st.tuples(st.sampled_from(sorted(BINARY)), inner, inner)
+    ),
+    max_leaves=6,
+)
+
+
+def evaluate(e: Any, env: dict[str, Any]) -> Any:
+    if isinstance(e, str):
+        return env[e]
+    function = UNARY[e[0]] if len(e) == 2 else BINARY[e[0]]
+    return function(*(evaluate(part, env) for part in e[1:]))
+
+
+def scanned(f: Any) -> Any:
+    """Numbers are carried; what is stacked is an array."""
+    return lambda x, *numbers: lax.scan(lambda c, _: (c, f(x, *c)), numbers, None, length=2)[1][1]
+
+
+TRANSFORMS = {
+    "jit": volta.jit,
+    "checkpoint": volta.checkpoint,
+    "jit of checkpoint": lambda f: volta.jit(volta.checkpoint(f)),
+    "jit in jit": lambda f: volta.jit(lambda x, *numbers: volta.jit(f)(x, *numbers)),
+    "vmap": lambda f: lambda x, *numbers: volta.vmap(f, in_axes=(0, None, None, None))(np.stack([x, x]), *numbers)[1],
+    "jit of vmap": lambda f: volta.jit(
+        lambda x, *numbers: volta.vmap(f, in_axes=(0, None, None, None))(vnp.stack([x, x]), *numbers)[1]
+    ),
+    "cond": lambda f: lambda *args: lax.cond(True, f, f, *args),
+    "jit of cond": lambda f: volta.jit(lambda p, *args: lax.cond(p, f, f, *args)).__get__(True),
+    "scan": scanned,
+    "jit of scan": lambda f: volta.jit(scanned(f)),
+    "jvp": lambda f: (
+        lambda x, *numbers: (
+            volta.jvp(lambda v: f(v, *numbers), (x,), (np.zeros_like(x),))[0]
+            if x.dtype.kind == "f"
+            else volta.jit(f)(x, *numbers)
+        )
+    ),
+}
+ARRAYS_COME_OUT = {"scan", "jit of scan", "vmap", "jit of vmap"}
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+@given(expressions, st.sampled_from(ARRAYS), st.sampled_from(FLOATS), st.sampled_from(FLOATS), st.sampled_from(INTS))
+@few
+def test_a_number_is_the_same_known_and_traced(name, e, x, s, t, n) -> None:
+    def f(x, s, t, n):
+        return evaluate(e, {"x": vnp.asarray(x), "s": s, "t": t, "n": n})
+
+    try:
+        want = f(x, s, t, n)
+    except OverflowError:  # an integer that does not fit what it meets: refused, or computed modulo
+        return
+    if "scan" in name and not -(2**31) <= n < 2**31:
+        return  # wraps in a loop where it is an array by itself, for which it would have to be known
+    try:
+        found = TRANSFORMS[name](f)(x, s, t, n)
+    except OverflowError:  # a known integer that int32 does not hold makes an int64 array; a traced one is refused
+        assert not -(2**31) <= n < 2**31
+        return
+    if name in ARRAYS_COME_OUT:  # a number that comes out of a loop is an array of the default dtype
+        want = vnp.asarray(want)
+    assert_bits_equal(np.asarray(found), np.asarray(want), f"{e} of {x.dtype}, {s}, {t}, {n}")
+
+
+@given(expressions, st.sampled_from(ARRAYS[:2]), st.sampled_from(FLOATS), st.sampled_from(FLOATS))
+@few
+def test_gradients_by_numbers_are_the_same_known_and_traced(e, x, s, t) -> None:
+    def loss(x, s, t):
+        return vnp.sum(vnp.asarray(evaluate(e, {"x": vnp.asarray(x), "s": s, "t": t, "n": 3})).astype(np.float64))
+
+    for numbers in [(0,), (1,), (1, 2), (0, 2)]:
+        gradient = volta.grad(loss, argnums=numbers)
+        assert_bits_equal(volta.jit(gradient)(x, s, t), gradient(x, s, t), f"{e} by {numbers}")
+        again = volta.grad(volta.checkpoint(loss), argnums=numbers)
+        assert_bits_equal(again(x, s, t), gradient(x, s, t), f"{e} by {numbers}, checkpoint")
+
+
+POWERS = [0, 1, 2, 3, 5, -1, -3, 64, 65, 2.0, 0.5, -1.0, 3.0, 2.5, -0.5, 0.0, math.inf, math.nan]
+
+
+@pytest.mark.parametrize("y", POWERS)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int32", "uint8"])
+def test_powers_to_a_traced_number_are_those_to_a_known_one(dtype, y) -> None:
+    x = vnp.asarray([0.0, -0.0, 1.0, -1.0, 0.3, 2.7, -3.0, 1e30 if "float" in dtype else 5]).astype(dtype)
+    if "int" in dtype and isinstance(y, int) and y < 0:
+        pytest.skip("integers have no negative integer powers where the exponent is known")
+    assert_bits_equal(volta.jit(lambda x, y: x**y)(x, y), x**y)
+    if "float" in dtype:
+
+        def gradient(x, y):
+            return volta.grad(lambda v: vnp.sum((v**y).astype("float32")))(x)
+
+        assert_bits_equal(volta.jit(gradient)(x, y), gradient(x, y))
+
+
+def test_programs_of_the_people_who_found_this() -> None:
+    x = np.linspace(0.0, 1.0, 11)
+    assert_bits_equal(volta.jit(lambda x, s: x * s)(x, 0.1), x * 0.1)
+    assert_bits_equal(volta.jit(lambda x, s: x + s)(x, 1e300), x + 1e300)
+
+    def step(y, dt):
+        f = lambda y: -y  # noqa: E731
+        k1 = f(y)
+        k2 = f(y + dt / 2 * k1)
+        return y + dt * k2
+
+    y = z = vnp.asarray(x)
+    jitted = volta.jit(step)
+    for _ in range(100):
+        y, z = step(y, 0.001), jitted(z, 0.001)
+    assert_bits_equal(z, y)
+    assert_bits_equal(lax.fori_loop(0, 100, lambda i, c: (step(c[0], c[1]), c[1]), (vnp.asarray(x), 0.001))[0], y)
+
+
+def test_integers_that_do_not_fit_are_refused_traced_or_not() -> None:
+    x = np.uint8([1, 2])
+    f = lambda x, n: vnp.asarray(x) + n  # noqa: E731
+    for call in (f, volta.jit(f), volta.checkpoint(f), volta.jit(lambda x, n: volta.jit(f)(x, n))):
+        assert call(x, 3).tolist() == [4, 5]
+        for n in (300, -1):
+            with pytest.raises(OverflowError, match=f"{n} does not fit uint8, which holds 0 to 255"):
+                call(x, n)
+    with pytest.raises(OverflowError, match=r"args\[1\] of `<lambda>` meets an array of that dtype"):
+        volta.jit(f)(x, 300)
+    with pytest.raises(OverflowError, match="300 does not fit uint8"):
+        volta.vmap(f, in_axes=(0, None))(x, 300)
+    with pytest.raises(OverflowError, match="does not fit int32"):
+        volta.jit(lambda n: vnp.asarray(n))(2**40)
+
+
+def test_a_number_that_is_not_mapped_or_differentiated_stays_one() -> None:
+    seen = []
+    volta.vmap(lambda x, flag, n: seen.append((flag, n)) or x, in_axes=(0, None, None))(np.ones(2), True, 3)
+    assert seen == [(True, 3)] and type(seen[0][1]) is int
