@@ -36,10 +36,10 @@ def limits_of(program: ClosedJaxpr) -> Limits:
 
 def _wanted(eqn: Any) -> Sequence[np.dtype | None]:
     """What the operands of an equation must fit."""
-    aval = eqn.inputs[0].aval if eqn.inputs else None
-    if eqn.primitive.name == "convert_element_type" and dtypes.is_number(aval.dtype, aval.weak_type):
-        new = eqn.params["new_dtype"]
-        return [new if dtypes.is_integer(aval.dtype) and dtypes.is_integer(new) else None]
+    if eqn.primitive.name == "convert_element_type":
+        aval, new = eqn.inputs[0].aval, eqn.params["new_dtype"]
+        narrows = dtypes.is_number(aval.dtype, aval.weak_type) and dtypes.is_integer(aval.dtype)
+        return [new if narrows and dtypes.is_integer(new) else None]
     if eqn.primitive.name in ("jit", "checkpoint"):
         return limits_of(eqn.params["jaxpr"]) or [None] * len(eqn.inputs)
     return [None] * len(eqn.inputs)
