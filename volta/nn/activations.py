@@ -12,6 +12,7 @@ from volta.core.floats import standard
 from volta.core.source import at_user_line
 from volta.numpy.promotion import aval_of, canonical_axis, promote_floats, scalar_like, zero_like
 from volta.ops import lax
+from volta.trace.composite import with_partials
 
 
 def relu(x: ArrayLike) -> Array:
@@ -62,11 +63,20 @@ def log1mexp(x: ArrayLike) -> Array:
     >>> round(float(log1mexp(1.0)), 4)
     -0.4587
     """
-    x = vnp.asarray(x)
-    small = x < 0.6931472
-    # each branch sees only arguments of its own, so that no NaN leaks through a gradient
-    low, high = vnp.where(small, x, 1.0), vnp.where(small, 1.0, x)
-    return vnp.where(small, vnp.log(-vnp.expm1(-low)), vnp.log1p(-vnp.exp(-high)))
+    return _log1mexp(promote_floats("log1mexp", x)[0])
+
+
+@with_partials(lambda t, ans, x: lax.neg(lax.mul(t, lax.mul(ans, lax.add(ans, 1.0)))))
+def _bose(x: Array) -> Array:
+    """1 / (exp(x) - 1): the slope of :func:`log1mexp`."""
+    return lax.div(lax.exp(lax.neg(x)), lax.neg(lax.expm1(lax.neg(x))))
+
+
+@with_partials(lambda t, ans, x: lax.mul(t, _bose(x)))
+def _log1mexp(x: Array) -> Array:
+    small = lax.lt(x, 0.6931472)
+    low, high = lax.neg(lax.expm1(lax.neg(x))), lax.neg(lax.exp(lax.neg(x)))
+    return lax.select(small, lax.log(low), lax.log1p(high))
 
 
 def relu6(x: ArrayLike) -> Array:
@@ -157,7 +167,9 @@ def leaky_relu(x: ArrayLike, negative_slope: Any = 0.01) -> Array:
 
 def hard_tanh(x: ArrayLike) -> Array:
     """x limited to [-1, 1]."""
-    return lax.clamp(scalar_like(x, -1), x, scalar_like(x, 1))
+    # no clamp: the derivative at both ends is that of the middle
+    low, high = scalar_like(x, -1), scalar_like(x, 1)
+    return lax.select(lax.lt(x, low), low, lax.select(lax.gt(x, high), high, x))
 
 
 def hard_sigmoid(x: ArrayLike) -> Array:
@@ -176,9 +188,10 @@ hard_swish = hard_silu
 
 
 def soft_sign(x: ArrayLike) -> Array:
-    """x / (abs(x) + 1)."""
+    """x / (abs(x) + 1). The second derivative at 0, where it jumps, is that of the right side."""
     x = promote_floats("soft_sign", x)[0]
-    return lax.div(x, lax.add(lax.abs(x), scalar_like(x, 1.0)))
+    size = lax.select(lax.lt(x, zero_like(x)), lax.neg(x), x)
+    return lax.div(x, lax.add(size, scalar_like(x, 1.0)))
 
 
 def squareplus(x: ArrayLike, b: Any = 4) -> Array:

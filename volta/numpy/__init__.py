@@ -18,10 +18,9 @@ from volta.core.array import Array as ndarray
 from volta.numpy import linalg, methods, ufunc_methods  # noqa: F401  (these two put operators on arrays, and methods on functions)
 from volta.numpy.binary import (
     add, allclose, arctan2, array_equal, array_equiv, atan2, bitwise_and, bitwise_left_shift, bitwise_or,
-    bitwise_right_shift, bitwise_xor, clip, copysign, divide, equal, fmax, fmin, greater, greater_equal,
-    heaviside, hypot, isclose, ldexp, left_shift, less, less_equal, logaddexp, logaddexp2, logical_and, logical_or,
-    logical_xor, maximum, minimum, multiply, nextafter, not_equal, piecewise, right_shift, select, subtract,
-    true_divide,
+    bitwise_right_shift, bitwise_xor, clip, copysign, divide, equal, fmax, fmin, greater, greater_equal, heaviside,
+    isclose, ldexp, left_shift, less, less_equal, logical_and, logical_or, logical_xor, maximum, minimum, multiply,
+    nextafter, not_equal, piecewise, right_shift, select, subtract, true_divide,
 )
 from volta.numpy.calculus import diff, ediff1d, gradient, interp, trapezoid, unwrap
 from volta.numpy.contractions import (
@@ -43,7 +42,7 @@ from volta.numpy.ignoring_nan import (
     nanargmax, nanargmin, nancumprod, nancumsum, nanmax, nanmean, nanmin, nanprod, nanstd, nansum, nanvar,
 )
 from volta.numpy.numbers import (
-    angle, bartlett, blackman, conj, conjugate, frexp, gcd, hamming, hanning, i0, imag, iscomplex, iscomplexobj,
+    angle, bartlett, blackman, conj, conjugate, frexp, gcd, hamming, hanning, imag, iscomplex, iscomplexobj,
     isreal, isrealobj, kaiser, lcm, real, spacing,
 )
 from volta.numpy.outside import (
@@ -67,6 +66,7 @@ from volta.numpy.shaping import (
     matrix_transpose, moveaxis, ndim, permute_dims, ravel, reshape, rollaxis, rot90, shape, size, split,
     squeeze, stack, swapaxes, tile, transpose, unstack, vsplit, vstack,
 )
+from volta.numpy.smooth import hypot, i0, logaddexp, logaddexp2, sinc
 from volta.numpy.sorting import argpartition, argsort, bincount, digitize, lexsort, partition, searchsorted, sort
 from volta.numpy.statistics import corrcoef, cov, median, nanmedian, nanpercentile, nanquantile, percentile, quantile
 from volta.numpy.taking import (
@@ -84,7 +84,7 @@ from volta.numpy.ufuncs import (
     atan, atanh, bitwise_count, bitwise_invert, bitwise_not, cbrt, ceil, cos, cosh, deg2rad, degrees, exp, exp2,
     expm1, fabs, fix, floor, invert, isfinite, isinf, isnan, isneginf, isposinf, log, log10, log1p, log2,
     logical_not, modf, nan_to_num, negative, positive, rad2deg, radians, reciprocal, rint, round, sign, signbit,
-    sin, sinc, sinh, sqrt, square, tan, tanh, trunc,
+    sin, sinh, sqrt, square, tan, tanh, trunc,
 )
 from volta.numpy.vectorizing import apply_along_axis, apply_over_axes, vectorize
 

@@ -15,6 +15,7 @@ from volta.core.source import at_user_line
 from volta.numpy import binary, division, shaping, ufuncs
 from volta.numpy.creation import arange
 from volta.numpy.promotion import as_value, aval_of, convert, operands, promote_floats, scalar_like, zero_like
+from volta.numpy.smooth import i0
 from volta.ops import lax
 
 # The longest runs of Euclid's algorithm, those of neighbouring Fibonacci numbers, for integers of 8 to 64 bits.
@@ -64,6 +65,8 @@ _BITS = {2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64}
 def frexp(x: ArrayLike) -> tuple[Array, Array]:
     """The mantissa, within [0.5, 1), and the exponent (int32) of ``x == mantissa * 2**exponent``.
 
+    The mantissa's derivative is that of ``x * 2**-exponent``; the exponent, an integer, has none.
+
     >>> frexp(np.float32([6]))
     (Array([0.75], dtype=float32), Array([3], dtype=int32))
     """
@@ -80,11 +83,10 @@ def frexp(x: ArrayLike) -> tuple[Array, Array]:
     field = lax.bitwise_and(lax.shift_right_logical(bits, integer.type(mantissa_bits)), integer.type(2 * bias + 1))
     exponent = convert(lax.sub(field, integer.type(bias - 1)), dtypes.int32)
     exponent = lax.select_n(small, exponent, lax.sub(exponent, np.int32(mantissa_bits + 1)))
-    keep = ~((2 * bias + 1) << mantissa_bits)
-    bits = lax.bitwise_or(lax.bitwise_and(bits, integer.type(keep)), integer.type((bias - 1) << mantissa_bits))
-    mantissa = lax.bitcast_convert_type(bits, dtype)
     odd = lax.bitwise_or(lax.bitwise_not(lax.is_finite(wide)), lax.eq(wide, zero_like(wide)))
-    return convert(lax.select_n(odd, mantissa, wide), own), lax.select_n(odd, exponent, np.int32(0))
+    exponent = lax.select_n(odd, exponent, np.int32(0))
+    # exact: powers of 2, and the mantissa has the bits of x
+    return convert(binary.ldexp(wide, lax.neg(exponent)), own), exponent
 
 
 def spacing(x: ArrayLike) -> Array:
@@ -190,43 +192,3 @@ def kaiser(M: int, beta: float) -> Array:
     half = np.float32(0.5 * (M - 1))
     n = (arange(M, dtype=dtypes.float32) - half) / half
     return i0(beta * lax.sqrt(lax.max(1 - n * n, np.float32(0)))) / i0(np.float32(beta))
-
-
-# Chebyshev series of exp(-x) I0(x) on [0, 8] and of exp(-x) sqrt(x) I0(x) on [8, inf) (Cephes, i0f).
-_I0_NEAR = (
-    -1.30002500998624804212e-8, 6.04699502254191894932e-8, -2.67079385394061173391e-7, 1.11738753912010371815e-6,
-    -4.41673835845875056359e-6, 1.64484480707288970893e-5, -5.75419501008210370398e-5, 1.88502885095841655729e-4,
-    -5.76375574538582365885e-4, 1.63947561694133579842e-3, -4.32430999505057594430e-3, 1.05464603945949983183e-2,
-    -2.37374148058994688156e-2, 4.93052842396707084878e-2, -9.49010970480476444210e-2, 1.71620901522208775349e-1,
-    -3.04682672343198398683e-1, 6.76795274409476084995e-1,
-)  # fmt: skip
-_I0_FAR = (
-    3.39623202570838634515e-9, 2.26666899049817806459e-8, 2.04891858946906374183e-7, 2.89137052083475648297e-6,
-    6.88975834691682398426e-5, 3.36911647825569408990e-3, 8.04490411014108831608e-1,
-)  # fmt: skip
-
-
-def _chebyshev(x: Array, coefficients: tuple[float, ...]) -> Array:
-    b0: Any = zero_like(x)
-    b1, b2 = b0, b0
-    for c in coefficients:
-        b0, b1, b2 = lax.add(lax.sub(lax.mul(x, b0), b1), scalar_like(x, c)), b0, b1
-    return lax.mul(lax.sub(b0, b2), scalar_like(x, 0.5))
-
-
-def i0(x: ArrayLike) -> Array:
-    """The modified Bessel function of order 0, in float32 (float64 is refused).
-
-    >>> i0(np.float32(0)).round(6)
-    Array(1., dtype=float32)
-    """
-    x = promote_floats("i0", x)[0]
-    own = aval_of("i0", x).dtype
-    if own == dtypes.float64:
-        raise DTypeError(at_user_line("i0: computes in float32 only; convert the operand with astype('float32')"))
-    a = lax.abs(convert(x, dtypes.float32))
-    near = _chebyshev(lax.sub(lax.mul(a, np.float32(0.5)), np.float32(2)), _I0_NEAR)
-    big = lax.max(a, np.float32(8))
-    far = lax.div(_chebyshev(lax.sub(lax.div(np.float32(32), big), np.float32(2)), _I0_FAR), lax.sqrt(big))
-    scaled = lax.select_n(lax.le(a, np.float32(8)), far, near)
-    return convert(lax.mul(lax.exp(a), scaled), own)

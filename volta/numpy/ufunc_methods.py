@@ -11,7 +11,7 @@ from typing import Any
 
 from volta.core.array import Array
 from volta.core.source import at_user_line
-from volta.numpy import binary, division, powers, reductions, shaping
+from volta.numpy import binary, division, powers, reductions, shaping, smooth
 from volta.numpy.creation import asarray
 from volta.numpy.promotion import canonical_axis
 from volta.ops import lax
@@ -83,7 +83,7 @@ _AT: dict[Callable[..., Any], str] = {
 _IDENTITY = {"add": 0, "multiply": 1, "logical_and": True, "logical_or": False, "bitwise_or": 0, "bitwise_xor": 0}
 
 for _name in _OUTER.split():
-    _module = next(m for m in (binary, division, powers) if hasattr(m, _name))
+    _module = next(m for m in (binary, division, powers, smooth) if hasattr(m, _name))
     _function = getattr(_module, _name)
     for _key, _value in (("nin", 2), ("nout", 1), ("nargs", 3), ("identity", _IDENTITY.get(_name))):
         setattr(_function, _key, _value)

@@ -157,20 +157,6 @@ def rad2deg(x: ArrayLike) -> Array:
 radians, degrees = deg2rad, rad2deg
 
 
-def sinc(x: ArrayLike) -> Array:
-    """sin(pi x) / (pi x), with its limit 1 (and the limits of its first derivatives) at 0."""
-    x = promote_floats("sinc", x)[0]
-    p = lax.mul(x, scalar_like(x, math.pi))
-    zero = lax.eq(p, zero_like(p))
-    # the series at 0 keeps derivatives right; the division never sees a 0, so no NaN leaks through its gradient
-    safe = lax.select_n(zero, p, scalar_like(x, 1.0))
-    series: Any = scalar_like(x, 1.0)
-    for n in range(1, 5):
-        term = lax.mul(lax.integer_pow(p, 2 * n), scalar_like(x, (-1) ** n / math.factorial(2 * n + 1)))
-        series = lax.add(series, term)
-    return lax.select_n(zero, lax.div(lax.sin(safe), safe), series)
-
-
 def _constant(shape: tuple[int, ...], value: bool) -> Array:
     return as_value(lax.full(shape, value, dtypes.bool_))
 

@@ -91,9 +91,10 @@ min = elementwise(
 )  # fmt: skip
 elementwise(
     "nextafter",
-    "Elementwise next representable value after x in the direction of y.",
+    "Elementwise next representable value after x in the direction of y: x and a step that is piecewise constant.",
+    lambda t, ans, x, y, **params: t,
+    None,
     arity=2,
-    zero="a step of one ulp",
     emit=lambda b, x, y, *, dtype: scalar.nextafter(b, x, y, dtype),
 )
 

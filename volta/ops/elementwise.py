@@ -84,18 +84,23 @@ def _shape_rule(name: str, arity: int, kinds: Sequence[str], out_dtype: np.dtype
 def _jvp_rule(name: str, partials: Sequence[Partial]) -> Rule:
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
         ans = base.bind_named(name, *primals, **params)
-        total = None
-        for partial, tangent in zip(partials, tangents, strict=True):
-            if partial is None or isinstance(tangent, Zero):
-                continue
-            share = partial(tangent, ans, *primals, **params)
-            if not isinstance(share, Zero):
-                total = share if total is None else base.bind_named("add", total, share)
-        if total is None:
-            return ans, base.zero_like(ans)
-        return ans, base.spread(total, base.shape_of(ans))
+        return ans, tangent_by(partials, tangents, ans, primals, **params)
 
     return jvp
+
+
+def tangent_by(
+    partials: Sequence[Partial], tangents: Sequence[Any], ans: Any, primals: Sequence[Any], **params: Any
+) -> Any:
+    """The sum of the operands' shares of the tangent of ``ans``."""
+    total = None
+    for partial, tangent in zip(partials, tangents, strict=True):
+        if partial is None or isinstance(tangent, Zero):
+            continue
+        share = partial(tangent, ans, *primals, **params)
+        if not isinstance(share, Zero):
+            total = share if total is None else base.bind_named("add", total, share)
+    return base.zero_like(ans) if total is None else base.spread(total, base.shape_of(ans))
 
 
 # One a position, for primitives that occur in linear programs: (cotangent, *operands, **params) -> that operand's
@@ -119,30 +124,36 @@ def _transpose_rule(transposed: Sequence[Transposed]) -> Rule:
 
 
 def batch_elementwise(name: str) -> Rule:
-    """The batch rule: mapped axes are aligned; a rank-0 operand that is mapped is spread over the others' axes."""
+    """The batch rule: the same operation on operands whose mapped axes are aligned."""
 
     def batch(args: Sequence[Any], dims: Sequence[int | None], size: int, **params: Any) -> tuple[Any, int]:
-        shapes = [base.shape_of(x) for x in args]
-        ranks = [len(s) - (d is not None) for s, d in zip(shapes, dims, strict=True)]
-        rank = max(ranks)
-        mapped = {(s, d) for s, d in zip(shapes, dims, strict=True) if d is not None}
-        others = [s for s, d in zip(shapes, dims, strict=True) if d is None and s != ()]
-        if len(mapped) == 1 and not others:  # nothing to align
-            return base.bind_named(name, *args, **params), next(iter(mapped))[1]
-        full = next(
-            s[:d] + s[d + 1 :] if d is not None else s for s, d, r in zip(shapes, dims, ranks, strict=True) if r == rank
-        )
-        aligned = []
-        for x, d, r in zip(args, dims, ranks, strict=True):
-            if d is None and r == 0:
-                aligned.append(x)
-            elif r == 0 and rank:
-                aligned.append(base.broadcast_to(x, (size, *full), (0,)))
-            else:
-                aligned.append(base.to_front(x, d, size))
-        return base.bind_named(name, *aligned, **params), 0
+        operands, dim = aligned(args, dims, size)
+        return base.bind_named(name, *operands, **params), dim
 
     return batch
+
+
+def aligned(args: Sequence[Any], dims: Sequence[int | None], size: int) -> tuple[Sequence[Any], int]:
+    """The operands with their mapped axes in one place; a rank-0 operand that is mapped is spread over the others'."""
+    shapes = [base.shape_of(x) for x in args]
+    ranks = [len(s) - (d is not None) for s, d in zip(shapes, dims, strict=True)]
+    rank = max(ranks)
+    mapped = {(s, d) for s, d in zip(shapes, dims, strict=True) if d is not None}
+    others = [s for s, d in zip(shapes, dims, strict=True) if d is None and s != ()]
+    if len(mapped) == 1 and not others:  # nothing to align
+        return args, next(iter(mapped))[1]
+    full = next(
+        s[:d] + s[d + 1 :] if d is not None else s for s, d, r in zip(shapes, dims, ranks, strict=True) if r == rank
+    )
+    result = []
+    for x, d, r in zip(args, dims, ranks, strict=True):
+        if d is None and r == 0:
+            result.append(x)
+        elif r == 0 and rank:
+            result.append(base.broadcast_to(x, (size, *full), (0,)))
+        else:
+            result.append(base.to_front(x, d, size))
+    return result, 0
 
 
 def _docstring(name: str, doc: str, kinds: Sequence[str], arity: int) -> str:

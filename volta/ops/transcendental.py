@@ -7,7 +7,7 @@ from typing import Any
 
 from volta.core.interp import get_aval
 from volta.ops import base
-from volta.ops.arithmetic import add, div, eq, integer_pow, lt, mul, neg, sub
+from volta.ops.arithmetic import add, bitwise_and, div, eq, fma, ge, integer_pow, lt, mul, neg, round, sub
 from volta.ops.elementwise import NUMBER, Function, elementwise
 from volta.ops.selection import select
 
@@ -36,14 +36,16 @@ logistic = elementwise("logistic", "Elementwise 1 / (1 + exp(-x)).", lambda t, a
 
 
 def _pow_base(t: Any, ans: Any, x: Any, y: Any) -> Any:
-    """y * x**(y - 1), and 0 for y == 0 even where x is 0."""
-    exponent = select(eq(y, 0.0), base.scalar_like(1.0, get_aval(y)), sub(y, 1.0))
+    """y * x**(y - 1), and 0 where both are 0."""
+    none = bitwise_and(eq(x, 0.0), eq(y, 0.0))
+    exponent = select(none, base.scalar_like(1.0, get_aval(y)), sub(y, 1.0))
     return mul(t, mul(y, pow(x, exponent)))
 
 
 def _pow_exponent(t: Any, ans: Any, x: Any, y: Any) -> Any:
-    """log(x) * x**y, and 0 where x is 0."""
-    positive = select(eq(x, 0.0), base.scalar_like(1.0, get_aval(x)), x)
+    """log(x) * x**y, and 0 where x is 0 and y is not negative."""
+    none = bitwise_and(eq(x, 0.0), ge(y, 0.0))
+    positive = select(none, base.scalar_like(1.0, get_aval(x)), x)
     return mul(t, mul(log(positive), ans))
 
 
@@ -61,7 +63,7 @@ sqrt = elementwise(
     "sqrt", "Elementwise square root, correctly rounded.", lambda t, ans, x: div(mul(t, 0.5), ans), low=0.1
 )
 rsqrt = elementwise("rsqrt", "Elementwise 1 / sqrt(x).", lambda t, ans, x: mul(t, mul(-0.5, div(ans, x))), low=0.1)
-cbrt = elementwise("cbrt", "Elementwise cube root.", lambda t, ans, x: div(mul(t, ans), mul(x, 3.0)), low=0.1)
+cbrt = elementwise("cbrt", "Elementwise cube root.", lambda t, ans, x: mul(t, div(integer_pow(ans, -2), 3.0)), low=0.1)
 
 # -- trigonometric -----------------------------------------------------------------------------------------------------
 
@@ -71,12 +73,12 @@ tan = elementwise(
     "tan", "Elementwise tangent of radians.", lambda t, ans, x: mul(t, add(_square(ans), 1.0)), low=-1.3, high=1.3
 )
 asin = elementwise(
-    "asin", "Elementwise inverse sine.", lambda t, ans, x: mul(t, rsqrt(_one_minus_square(x))), low=-0.9, high=0.9
+    "asin", "Elementwise inverse sine.", lambda t, ans, x: mul(t, rsqrt(_complement(x))), low=-0.9, high=0.9
 )
 acos = elementwise(
     "acos",
     "Elementwise inverse cosine.",
-    lambda t, ans, x: neg(mul(t, rsqrt(_one_minus_square(x)))),
+    lambda t, ans, x: neg(mul(t, rsqrt(_complement(x)))),
     low=-0.9,
     high=0.9,
 )
@@ -89,8 +91,9 @@ atan2 = elementwise(
 )  # fmt: skip
 
 
-def _one_minus_square(x: Any) -> Any:
-    return mul(sub(1.0, x), add(x, 1.0))
+def _complement(x: Any) -> Any:
+    """1 - x * x, rounded once. As (1 - x) * (1 + x) it had a factor 0 at the ends, times an infinite cotangent."""
+    return fma(neg(x), x, 1.0)
 
 
 # -- hyperbolic --------------------------------------------------------------------------------------------------------
@@ -100,17 +103,21 @@ cosh: Function = elementwise(
     "cosh", "Elementwise hyperbolic cosine.", lambda t, ans, x: mul(t, sinh(x)), low=-4.0, high=4.0
 )
 tanh = elementwise(
-    "tanh", "Elementwise hyperbolic tangent.", lambda t, ans, x: mul(t, _one_minus_square(ans)), low=-4.0, high=4.0
+    "tanh",
+    "Elementwise hyperbolic tangent.",
+    lambda t, ans, x: mul(t, mul(sub(1.0, ans), add(ans, 1.0))),
+    low=-4.0,
+    high=4.0,
 )
 asinh = elementwise(
     "asinh", "Elementwise inverse hyperbolic sine.", lambda t, ans, x: mul(t, rsqrt(add(_square(x), 1.0)))
 )
 acosh = elementwise(
     "acosh", "Elementwise inverse hyperbolic cosine.",
-    lambda t, ans, x: mul(t, rsqrt(mul(sub(x, 1.0), add(x, 1.0)))), low=1.2,
+    lambda t, ans, x: mul(t, mul(rsqrt(sub(x, 1.0)), rsqrt(add(x, 1.0)))), low=1.2,
 )  # fmt: skip
 atanh = elementwise(
-    "atanh", "Elementwise inverse hyperbolic tangent.", lambda t, ans, x: div(t, _one_minus_square(x)),
+    "atanh", "Elementwise inverse hyperbolic tangent.", lambda t, ans, x: div(t, _complement(x)),
     low=-0.9, high=0.9,
 )  # fmt: skip
 
@@ -154,7 +161,10 @@ def _trigamma(x: Any) -> Any:
     for b in reversed(_BERNOULLI[:-1]):
         series = mul(square, add(series, b))
     total = add(total, mul(inverse, add(add(mul(inverse, 0.5), series), 1.0)))
-    mirror = _square(div(math.pi, sin(mul(x, math.pi))))
+    # The distance from the pole is exact, so the sine is 0 there and right beside. Elsewhere no pole may be seen: an
+    # infinite value that is not chosen makes the gradient NaN.
+    from_pole = select(reflected, sub(x, round(x)), base.scalar_like(0.5, get_aval(x)))
+    mirror = _square(div(math.pi, sin(mul(from_pole, math.pi))))
     return select(reflected, sub(mirror, total), total)
 
 

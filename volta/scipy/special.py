@@ -17,10 +17,10 @@ from volta.core.floats import standard
 from volta.nn import normalization
 from volta.nn.normalization import logsumexp
 from volta.numpy import binary
-from volta.numpy.numbers import i0
 from volta.numpy.promotion import float_operands, promote_floats, scalar_like
-from volta.numpy.ufuncs import sinc
+from volta.numpy.smooth import i0, sinc
 from volta.ops import lax
+from volta.trace.composite import with_partials
 
 __all__ = [
     "digamma", "entr", "erf", "erfc", "erfinv", "exp2", "expit", "expm1", "gammaln", "i0", "kl_div", "log1p",
@@ -76,23 +76,43 @@ def logit(x: ArrayLike) -> Array:
     >>> logit(0.5).tolist()
     0.0
     """
-    x = promote_floats("logit", x)[0]
-    return lax.log(lax.div(x, lax.sub(scalar_like(x, 1.0), x)))
+    return _logit(promote_floats("logit", x)[0])
+
+
+@with_partials(lambda t, ans, x: lax.add(lax.div(t, x), lax.div(t, lax.sub(1.0, x))))
+def _logit(x: Array) -> Array:
+    return lax.log(lax.div(x, lax.sub(1.0, x)))
 
 
 def log_expit(x: ArrayLike) -> Array:
     """log(expit(x)), exact where expit is nearly 0 or 1."""
-    x = promote_floats("log_expit", x)[0]
-    low = lax.min(x, scalar_like(x, 0.0))
-    return lax.sub(low, lax.log1p(lax.exp(lax.neg(lax.abs(x)))))
+    return _log_expit(promote_floats("log_expit", x)[0])
 
 
-def _times_log(name: str, x: Array, y: Array, logarithm: Any) -> Array:
-    x, y = float_operands(name, x, y)
-    none = binary.equal(x, 0)
-    # the logarithm sees no y that does not count, so that no NaN leaks through a gradient
-    safe = binary.where_three(none, 1.0, y)
-    return binary.where_three(none, scalar_like(x, 0.0), binary.multiply(x, logarithm(safe)))
+@with_partials(lambda t, ans, x: lax.mul(t, lax.logistic(lax.neg(x))))
+def _log_expit(x: Array) -> Array:
+    return lax.sub(lax.min(x, 0.0), lax.log1p(lax.exp(lax.neg(lax.abs(x)))))
+
+
+def _times_log(x: Array, y: Array, logarithm: Any) -> Array:
+    none = lax.eq(x, 0.0)
+    return lax.select(none, 0.0, lax.mul(x, logarithm(lax.select(none, 1.0, y))))
+
+
+def _quotient(t: Array, x: Array, y: Array) -> Array:
+    """t * x / y; 0 where both are 0, as beside it, where x is 0."""
+    none = lax.bitwise_and(lax.eq(x, 0.0), lax.eq(y, 0.0))
+    return lax.mul(t, lax.div(x, lax.select(none, 1.0, y)))
+
+
+@with_partials(lambda t, ans, x, y: lax.mul(t, lax.log(y)), lambda t, ans, x, y: _quotient(t, x, y))
+def _xlogy(x: Array, y: Array) -> Array:
+    return _times_log(x, y, lax.log)
+
+
+@with_partials(lambda t, ans, x, y: lax.mul(t, lax.log1p(y)), lambda t, ans, x, y: _quotient(t, x, lax.add(y, 1.0)))
+def _xlog1py(x: Array, y: Array) -> Array:
+    return _times_log(x, y, lax.log1p)
 
 
 def xlogy(x: ArrayLike, y: ArrayLike) -> Array:
@@ -101,18 +121,27 @@ def xlogy(x: ArrayLike, y: ArrayLike) -> Array:
     >>> xlogy(0.0, 0.0).tolist()
     0.0
     """
-    return _times_log("xlogy", x, y, lax.log)
+    return _xlogy(*float_operands("xlogy", x, y))
 
 
 def xlog1py(x: ArrayLike, y: ArrayLike) -> Array:
     """x * log1p(y), and 0 where ``x`` is 0."""
-    return _times_log("xlog1py", x, y, lax.log1p)
+    return _xlog1py(*float_operands("xlog1py", x, y))
 
 
 def entr(x: ArrayLike) -> Array:
     """-x * log(x): 0 at 0, and -inf below."""
-    x = promote_floats("entr", x)[0]
-    return binary.where_three(binary.less(x, 0), -math.inf, lax.neg(xlogy(x, x)))
+    return _entr(promote_floats("entr", x)[0])
+
+
+def _slope_of_entr(t: Array, ans: Array, x: Array) -> Array:
+    none = lax.lt(x, 0.0)
+    return lax.mul(t, lax.select(none, 0.0, lax.sub(-1.0, lax.log(lax.select(none, 1.0, x)))))
+
+
+@with_partials(_slope_of_entr)
+def _entr(x: Array) -> Array:
+    return lax.select(lax.lt(x, 0.0), -math.inf, lax.neg(_times_log(x, x, lax.log)))
 
 
 def rel_entr(p: ArrayLike, q: ArrayLike) -> Array:

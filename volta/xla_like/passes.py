@@ -11,6 +11,7 @@ import numpy as np
 from volta.core import dtypes
 from volta.core.avals import ShapedArray
 from volta.core.ir import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var
+from volta.core.source import Source
 from volta.ops.primitive import REGISTRY, Family
 from volta.xla_like.verify import verify_graph
 
@@ -42,7 +43,7 @@ def inline_calls(program: ClosedJaxpr) -> ClosedJaxpr:
         return program
     consts, constvars, eqns = list(program.consts), list(program.jaxpr.constvars), []
 
-    def run(jaxpr: Jaxpr, env: dict[Var, Atom]) -> list[Atom]:
+    def run(jaxpr: Jaxpr, env: dict[Var, Atom], source: Source | None = None) -> list[Atom]:
         def read(a: Atom) -> Atom:
             return env.get(a, a) if isinstance(a, Var) else a
 
@@ -55,11 +56,11 @@ def inline_calls(program: ClosedJaxpr) -> ClosedJaxpr:
                 constvars.extend(fresh)
                 binding: dict[Var, Atom] = dict(zip(inner.jaxpr.constvars, fresh, strict=True))
                 binding.update(zip(inner.jaxpr.invars, inputs, strict=True))
-                env.update(zip(eqn.outputs, run(inner.jaxpr, binding), strict=True))
+                env.update(zip(eqn.outputs, run(inner.jaxpr, binding, eqn.source or source), strict=True))
             else:
                 outputs = tuple(Var(v.aval) for v in eqn.outputs)
                 env.update(zip(eqn.outputs, outputs, strict=True))
-                eqns.append(eqn.replace(inputs=inputs, outputs=outputs))
+                eqns.append(eqn.replace(inputs=inputs, outputs=outputs, source=eqn.source or source))
         return [read(a) for a in jaxpr.outvars]
 
     outs = run(program.jaxpr, {})
