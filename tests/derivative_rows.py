@@ -17,7 +17,7 @@ import volta.scipy.special as special
 from volta import lax
 
 COMMON = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.0, -3.0, 1e-3, -1e-3, 1e-6, -1e-6, 20.0, -20.0, 100.0, -100.0)
-PAIRS = (0.0, -0.0, 1.0, -1.0, 0.5, 2.0, -3.0, 20.0)
+PAIRS = (0.0, -0.0, 1.0, -1.0, 0.5, 2.0, -3.0)
 
 
 SAME = "the same name"
@@ -154,7 +154,7 @@ PRIMITIVES = (
     Row("integer_pow 0", lambda x: lax.integer_pow(x, 0), lambda x: x**0),
     Row("integer_pow -1", lambda x: lax.integer_pow(x, -1), lambda x: 1 / x),
     Row("integer_pow -2", lambda x: lax.integer_pow(x, -2), lambda x: x**-2),
-    Row("clamp", lambda x: lax.clamp(-1.0, x, 2.0), lambda x: _clip(x, -1, 2), jax=SAME),
+    Row("clamp", lambda x: lax.clamp(-1.0, x, 2.0), lambda x: _clip(x, -1, 2), jax="clamp"),
     Row("fma", lambda x, y: lax.fma(x, y, x), lambda x, y: x * y + x, arity=2),
     Row("add", lax.add, lambda x, y: x + y, arity=2, jax=SAME),
     Row("sub", lax.sub, lambda x, y: x - y, arity=2, jax=SAME),
@@ -188,19 +188,11 @@ COMPOSITES = (
     Row("numpy.power 1.5", lambda x: vnp.power(x, 1.5), real(lambda x: x ** mp.mpf(1.5), _positive)),
     Row("numpy.fmod", vnp.fmod, real(lambda x, y: x - y * mp.mpf(int(x / y)), _divides), arity=2, jax=SAME),
     Row("numpy.remainder", vnp.remainder, real(lambda x, y: x - y * mp.floor(x / y), _divides), arity=2, jax=SAME),
-    Row("numpy.maximum", vnp.maximum, max, arity=2, jax=SAME),
-    Row("numpy.minimum", vnp.minimum, min, arity=2, jax=SAME),
     Row("numpy.fmax", vnp.fmax, max, arity=2, jax=SAME),
     Row("numpy.fmin", vnp.fmin, min, arity=2, jax=SAME),
     Row("numpy.clip", lambda x: vnp.clip(x, -1, 2), lambda x: _clip(x, -1, 2), jax="clip"),
     Row("numpy.heaviside", vnp.heaviside, lambda x, y: mp.mpf(x > 0), arity=2, jax=SAME),
-    Row("numpy.divide", vnp.divide, lambda x, y: x / y, arity=2),
-    Row("numpy.float_power", vnp.float_power, real(lambda x, y: x**y, _positive), arity=2),
-    Row("numpy.arctan2", vnp.arctan2, mp.atan2, arity=2),
     Row("numpy.square", vnp.square, lambda x: x * x),
-    Row("numpy.negative", vnp.negative, lambda x: -x),
-    Row("numpy.multiply", vnp.multiply, lambda x, y: x * y, arity=2),
-    Row("numpy.polyadd", vnp.polyadd, lambda x, y: x + y, arity=2),
     Row("numpy.reciprocal", vnp.reciprocal, lambda x: 1 / x),
     Row("numpy.spacing", vnp.spacing, lambda x: x * 0),
     Row("numpy.angle", vnp.angle, lambda x: mp.mpf(0) if x > 0 else +mp.pi),

@@ -139,13 +139,13 @@ def elementwise_functions():
             for arity in (1, 2):
                 try:
                     out, tangent = volta.jvp(f, (x,) * arity, (np.ones_like(x),) * arity)
-                    turned, alone = f(*(x[::-1],) * arity), f(*(x[:1],) * arity)
+                    turned, alone = f(*(x[::-1],) * arity), f(*(x[0],) * arity)
                 except Exception:  # it takes something else
                     continue
                 if getattr(out, "shape", None) != x.shape or not np.asarray(tangent).any():
                     continue
                 moves = sorted(out.tolist()) == sorted(x.tolist())
-                if not moves and turned.tolist() == out.tolist()[::-1] and alone.tolist() == out.tolist()[:1]:
+                if not moves and turned.tolist() == out.tolist()[::-1] and alone.tolist() == out.tolist()[0]:
                     yield f"{where}.{name}", f
                     break
 
@@ -162,17 +162,26 @@ def test_every_elementwise_function_has_a_row():
     assert not missing
 
 
+OTHER_NAMES = {
+    "erfinv": "erf_inv",
+    "gammaln": "lgamma",
+    "psi": "digamma",
+    "expit": "logistic",
+    "sigmoid": "logistic",
+    "maximum": "max",
+    "minimum": "min",
+    "divide": "div",
+    "true_divide": "div",
+    "float_power": "pow",
+    "multiply": "mul",
+    "negative": "neg",
+}
+
+
 def primitive_named(name: str):
     """The row of the primitive that a function of this name gives: ``numpy.arcsin`` is ``asin``."""
     short = name.split(".")[1].replace("arc", "a")
-    short = {
-        "erfinv": "erf_inv",
-        "gammaln": "lgamma",
-        "psi": "digamma",
-        "expit": "logistic",
-        "sigmoid": "logistic",
-    }.get(short, short)
-    return next((row for row in PRIMITIVES if row.name == short), None)
+    return next((row for row in PRIMITIVES if row.name == OTHER_NAMES.get(short, short)), None)
 
 
 @sampled("row", [row for row in ROWS if row.jax], lambda row: row.name in QUICK, ids=str)
@@ -188,7 +197,8 @@ def test_derivatives_beside_jax(row):
             other = np.asarray(partial(theirs, by, jax, jax.numpy)(*map(jax.numpy.asarray, xs)))
             for point, x, y in zip(points_of(row, dtype), ours.tolist(), other.tolist(), strict=True):
                 close = abs(x - y) <= 10 * TOLERANCE[dtype] * (abs(y) + 0.1) if math.isfinite(y) else False
-                if close or x == y or (math.isnan(x) and math.isnan(y)):
+                outside = not limits(row.exact, point, (0,) * row.arity)
+                if outside or close or x == y or (math.isnan(x) and math.isnan(y)):
                     continue
                 stale = False
                 assert declared and declared.where(point, by), f"{row} by {by} at {point}: {x}, in JAX {y}"

@@ -16,6 +16,7 @@ from volta.numpy.contractions import cross, matmul, multi_dot, outer, tensordot,
 from volta.numpy.creation import eye
 from volta.numpy.promotion import aval_of, canonical_axes, convert, promote_floats, scalar_like
 from volta.numpy.shaping import matrix_transpose
+from volta.numpy.smooth import root_of_squares
 from volta.ops import lax
 
 __all__ = [
@@ -53,10 +54,10 @@ def norm(x: ArrayLike, ord: Any = None, axis: int | tuple[int, ...] | None = Non
 
 
 def vector_norm(x: ArrayLike, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Array:
-    """The ``ord``-norm of the elements along ``axis`` (None: all)."""
+    """The ``ord``-norm of the elements along ``axis`` (None: all). The gradient of the length of zeros is 0."""
     x = promote_floats("vector_norm", x)[0]
     if ord == 2:
-        return lax.sqrt(reductions.sum(lax.mul(x, x), axis, keepdims=keepdims))
+        return root_of_squares(reductions.sum(lax.mul(x, x), axis, keepdims=keepdims))
     size = lax.abs(x)
     if ord == math.inf:
         return reductions.max(size, axis, keepdims=keepdims)

@@ -26,6 +26,7 @@ from volta.numpy.promotion import (
     common_dtype,
     convert,
 )
+from volta.numpy.smooth import root_of_squares
 from volta.numpy.ufuncs import to_bool
 from volta.ops import lax
 
@@ -266,9 +267,9 @@ def var(
 def std(
     a: ArrayLike, axis: Axis = None, dtype: Any = None, *, ddof: int = 0, keepdims: bool = False, where: Any = None
 ) -> Array:
-    """Standard deviation: the square root of :func:`var`."""
+    """Standard deviation: the square root of :func:`var`. Of equal elements its gradient is 0."""
     a, out = _moment_operand("std", a, dtype)
-    return convert(lax.sqrt(var(a, axis, ddof=ddof, keepdims=keepdims, where=where)), out)
+    return convert(root_of_squares(var(a, axis, ddof=ddof, keepdims=keepdims, where=where)), out)
 
 
 def average(

@@ -85,6 +85,33 @@ def hypot(x: ArrayLike, y: ArrayLike) -> Array:
     return _hypot(*float_operands("hypot", x, y))
 
 
+def _slope_of_root(t: Array, ans: Array, x: Array) -> Array:
+    none = lax.eq(ans, 0.0)
+    return lax.select(none, 0.0, lax.div(lax.mul(t, 0.5), lax.select(none, 1.0, ans)))
+
+
+@with_partials(_slope_of_root)
+def root_of_squares(x: Array) -> Array:
+    """The square root of a sum of squares. At 0 a length has a kink, as abs has, and its slope counts as 0."""
+    return lax.sqrt(x)
+
+
+def _slope_by_share(t: Array, ans: Array, below: Array, above: Array, share: Array) -> Array:
+    same_infinity = lax.bitwise_and(lax.eq(below, above), lax.eq(lax.abs(below), math.inf))
+    return lax.mul(t, lax.select(same_infinity, 0.0, lax.sub(above, below)))
+
+
+@with_partials(
+    lambda t, ans, below, above, share: lax.mul(t, lax.sub(1.0, share)),
+    lambda t, ans, below, above, share: lax.mul(t, share),
+    _slope_by_share,
+)
+def blend(below: Array, above: Array, share: Array) -> Array:
+    """``below`` and ``share`` of the way to ``above``; ``below`` itself where both are equal, infinite ones too."""
+    out = lax.add(lax.mul(below, lax.sub(1.0, share)), lax.mul(above, share))
+    return lax.select(lax.eq(below, above), below, out)
+
+
 # -- sin(x) / x --------------------------------------------------------------------------------------------------------
 
 

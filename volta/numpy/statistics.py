@@ -29,6 +29,7 @@ from volta.numpy.reductions import all as _all
 from volta.numpy.reductions import any as _any
 from volta.numpy.reductions import average, cumsum
 from volta.numpy.reductions import sum as _sum
+from volta.numpy.smooth import blend
 from volta.numpy.sorting import sort
 from volta.numpy.taking import take_along_axis
 from volta.numpy.ufuncs import astype, isnan
@@ -153,9 +154,7 @@ def _quantile(
     if method in ("linear", "midpoint"):
         below, above = convert(pick(low), work), convert(pick(high), work)
         t = lax.sub(place, low) if method == "linear" else scalar_like(below, 0.5)
-        out = lax.add(lax.mul(below, lax.sub(scalar_like(below, 1.0), t)), lax.mul(above, t))
-        out = lax.select_n(lax.eq(below, above), out, below)  # no blend may touch infinities
-        out = convert(out, lanes.dtype)
+        out = convert(blend(below, above, t), lanes.dtype)
     else:
         out = pick({"lower": low, "higher": high, "nearest": lax.ceil(lax.sub(place, scalar_like(place, 0.5)))}[method])
     out = lax.select_n(broadcast_array(missing, out.shape), out, scalar_like(out, float("nan")))
