@@ -34,7 +34,7 @@ def test_elementwise_and_its_gradient(case):
     name = case.primitive.name
     ours, theirs = getattr(lax, name), getattr(jax.lax, name)
     np.testing.assert_allclose(np.asarray(ours(*case.args)), np.asarray(theirs(*case.args)), rtol=1e-12, atol=1e-13)
-    if isinstance(case.primitive.jvp, NoDerivative):
+    if isinstance(case.primitive.jvp, NoDerivative) or name == "nextafter":  # in JAX it has no derivative
         return
     ct = rng_of(name).uniform(-1, 1, case.args[0].shape)
     for mine, other in zip(volta.vjp(ours, *case.args)[1](ct), jax.vjp(theirs, *case.args)[1](ct), strict=True):
