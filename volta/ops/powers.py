@@ -27,8 +27,10 @@ def _jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
         return ans, base.zero_like(ans)
     constant = arithmetic.eq(n, 0)  # its derivative is 0, also where 1 / x, or the tangent, is no number
     zero = base.scalar_like(0, get_aval(t).strip_weak())
-    factor = arithmetic.mul(convert_element_type(n, base.dtype_of(t)), pow_int(x, arithmetic.sub(n, 1)))
-    share = arithmetic.mul(select(constant, zero, t), select(constant, zero, factor))
+    # nothing infinite may be computed and not chosen: its own derivatives would not be chosen either, times 0
+    less = select(constant, base.scalar_like(0, get_aval(n)), arithmetic.sub(n, 1))
+    factor = arithmetic.mul(convert_element_type(n, base.dtype_of(t)), pow_int(x, less))
+    share = arithmetic.mul(select(constant, zero, t), factor)
     return ans, base.spread(share, base.shape_of(ans))
 
 
