@@ -19,6 +19,7 @@ from volta.ops.scalar.narrower import DEPTH, narrower
 from volta.xla_like.kernels import (
     Compute,
     ConstValue,
+    GivenValue,
     IndexValue,
     Instr,
     Load,
@@ -119,6 +120,8 @@ class BodyEmitter:
         if isinstance(x, Compute):
             args = [self._widened(values[a], b) for a in x.args]
             return self._compute(x, args, b)
+        if isinstance(x, GivenValue):
+            return b.splat(self._given(x, row[i]))
         if isinstance(x, IndexValue):
             return self._index(i, x, b, row, index, walk)
         assert isinstance(x, Load)
@@ -141,6 +144,12 @@ class BodyEmitter:
             names.append(x.name)
             x = self.kernel.body[x.args[0]]
         return names
+
+    def _given(self, x: GivenValue, word: ir.Value) -> Value:
+        """A constant from its bits."""
+        one = Builder(self.b, 1)
+        raw = self.b.trunc(word, ir.IntType(8 * x.dtype.itemsize)) if x.dtype.itemsize < 8 else word
+        return one.from_memory(self.b.bitcast(raw, one.memory_type(x.dtype.name)), x.dtype.name)
 
     def _index(
         self, i: int, x: IndexValue, b: Builder, row: dict[int, ir.Value], index: ir.Value | None, walk: ir.Value | None

@@ -15,7 +15,7 @@ from volta.xla_like.kernels import Compute, IndexValue, Load, LoopKernel, Store
 
 def lanes_for(kernel: LoopKernel) -> int:
     """Lanes of the vector loop: registers of the widest element, more of them where that hides latencies."""
-    sizes = [x.dtype.itemsize for x in kernel.body if not isinstance(x, IndexValue)]
+    sizes = [x.dtype.itemsize for x in kernel.body if type(x) is not IndexValue]
     register = target.vector_bits() // (8 * max([4, *sizes]))
     if kernel.wide:
         return register * 4

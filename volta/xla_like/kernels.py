@@ -43,8 +43,15 @@ class IndexValue:
 
 
 @attrs.frozen(slots=True)
+class GivenValue(IndexValue):
+    """A constant that a call gives, as the bits (`bits_of`) in its access's offset: another one needs no other code."""
+
+    pattern: str = "00"
+
+
+@attrs.frozen(slots=True)
 class ConstValue:
-    """A constant, as the bytes of a scalar of ``dtype``."""
+    """A constant of the kernel's own, as the bytes of a scalar of ``dtype``."""
 
     dtype: np.dtype
     data: bytes
@@ -72,6 +79,17 @@ class Reduce:
     kind: str
     arg: int
     dtype: np.dtype
+
+
+def bits_of(data: bytes) -> int:
+    """The bytes of a scalar as an integer of 64 bits."""
+    return int.from_bytes(data.ljust(8, b"\0"), "little", signed=True)
+
+
+@standard
+def number_of(dtype: np.dtype, bits: int) -> Any:
+    """The number that `bits_of` gave the bits of."""
+    return np.frombuffer(bits.to_bytes(8, "little", signed=True), dtype)[0].item()
 
 
 def lowest(dtype: np.dtype) -> Any:
@@ -142,6 +160,8 @@ class LoopKernel:
                 what = f"{x.kind} {dtypes.short_name(x.dtype)} %{x.arg}"
             elif isinstance(x, Load):
                 what = f"load {dtypes.short_name(x.dtype)} [{x.pattern}]{_terms(x.terms)}{x.fill and ' ' + x.fill}"
+            elif isinstance(x, GivenValue):
+                what = f"given {dtypes.short_name(x.dtype)}"
             elif isinstance(x, IndexValue):
                 what = f"index {dtypes.short_name(x.dtype)} [{x.pattern}]"
             elif isinstance(x, ConstValue):
@@ -207,7 +227,8 @@ def describe(kernel: Kernel) -> str:
 
 @attrs.frozen(slots=True)
 class Access:
-    """What one load, index or store of a kernel touches in a call: a buffer (None for an index), in bytes."""
+    """What one load, index or store of a kernel touches in a call: a buffer (None for an index, or for a constant that
+    is given), in bytes."""
 
     buffer: int | None
     offset: int
@@ -249,6 +270,16 @@ class KernelCall:
     def kernels(self) -> tuple[Kernel, ...]:
         """Every kernel that the call needs: its own and, of a chain, those of its parts."""
         return (self.kernel, *(part.kernel for part in self.parts))
+
+    def given(self) -> list[Any]:
+        """The constants that the call gives to its kernel, or to those of its parts."""
+        found: list[Any] = []
+        for call in self.each():
+            if isinstance(call.kernel, LoopKernel):
+                memory = (x for x in call.kernel.body if isinstance(x, (Load, IndexValue)))
+                pairs = zip(memory, call.accesses, strict=False)
+                found += [number_of(x.dtype, a.offset) for x, a in pairs if isinstance(x, GivenValue)]
+        return found
 
     def describe(self) -> str:
         """What the call does in a few words, for reports."""

@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import attrs
-import numpy as np
 
 from volta.core import dtypes
 from volta.core.avals import ShapedArray
 from volta.core.contract import DEFINITIONS
+from volta.xla_like.constants import constant_of
 from volta.xla_like.fusion import Group
 from volta.xla_like.kernels import (
     Access,
     CombineKernel,
     Compute,
-    ConstValue,
+    GivenValue,
     IndexValue,
     Instr,
     KernelCall,
@@ -102,10 +102,17 @@ class _Body:
             return tuple(0 if m else next(kept) for m in group.mask())
         return strides_over(operand.view, group.dims)
 
-    def operand(self, x: Operand) -> int:
+    def constant(self, x: Const, reader: str) -> int:
+        instr, bits = constant_of(x.value, x.dtype, reader)
+        known = ("const", instr, bits)
+        if bits is not None and known not in self._known:
+            self.accesses[len(self.instrs)] = _Place(None, 1, bits, (0,) * len(self.group.dims))
+        return self.emit(instr, known)
+
+    def operand(self, x: Operand, reader: str = "") -> int:
+        """The value of an operand of the operation ``reader``."""
         if isinstance(x, Const):
-            data = np.asarray(x.value).astype(x.dtype).tobytes()
-            return self.emit(ConstValue(x.dtype, data), ("const", x.dtype, data))
+            return self.constant(x, reader)
         if isinstance(x, Iota):
             strides = self.strides(x)
             known = ("iota", x.dtype, strides, x.view.offset)
@@ -138,7 +145,7 @@ class _Body:
             arg = self.operand(node.operands[0])
             result = self.emit(Reduce(REDUCTIONS[node.name], arg, node.operands[0].dtype))
         else:
-            args = tuple(self.operand(x) for x in node.operands)
+            args = tuple(self.operand(x, node.name) for x in node.operands)
             if node.name == "copy":
                 self.values[node.outputs[0]] = args[0]
                 return
@@ -204,7 +211,8 @@ def loop_calls(
     instrs = list(body.instrs)
     accesses: list[Access] = []
     for k, (i, p) in enumerate(loads):
-        instrs[i] = attrs.evolve(instrs[i], pattern=pattern(k))  # type: ignore[arg-type]  # loads and indices only
+        if not isinstance(instrs[i], GivenValue):
+            instrs[i] = attrs.evolve(instrs[i], pattern=pattern(k))  # type: ignore[arg-type]  # loads and indices only
         accesses.append(
             Access(
                 None if p.val is None else buffer_of(p.val),

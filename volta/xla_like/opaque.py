@@ -23,8 +23,9 @@ from volta.xla_like.attention import (
     task_rows,
     tasks_of,
 )
+from volta.xla_like.constants import constant_of
 from volta.xla_like.dot_schedule import DotShape, DotSpec, Precision, dot_plan, fold_batch, swap, tensor_args
-from volta.xla_like.kernels import Access, ConstValue, KernelCall, LibraryKernel, Load, LoopKernel, Store
+from volta.xla_like.kernels import Access, KernelCall, LibraryKernel, Load, LoopKernel, Store
 from volta.xla_like.loops import MAP_CHUNK, pattern_of, unique
 from volta.xla_like.nodes import Const, Iota, Node, Operand, Ref, Val
 from volta.xla_like.precisions import allows_tensor_cores
@@ -219,7 +220,9 @@ def copy_call(
         accesses.append(Access(ctx.buffer_of(value.val), value.view.offset * value.dtype.itemsize, (0,) * len(dims)))
         reads.append(ctx.buffer_of(value.val))
     if isinstance(source, Const):
-        body.append(ConstValue(dtype, np.asarray(source.value).astype(dtype).tobytes()))
+        instr, bits = constant_of(source.value, dtype, "copy")
+        body.append(instr)
+        accesses += [] if bits is None else [Access(None, bits, (0,) * len(dims))]
     else:
         size = source.dtype.itemsize
         body.append(Load(source.dtype, pattern_of(read[-1], dims[-1])))
@@ -230,9 +233,8 @@ def copy_call(
         "map", len(dims), tuple(body), (Store(len(body) - 1, dtype, pattern_of(write[-1], dims[-1]), "elem", 0, terms),)
     )
     item = dtype.itemsize
-    accesses.append(
-        Access(out, offset * item, tuple(s * item for s in write), tuple((s * item, top) for _, s, top in starts))
-    )
+    moved = tuple((s * item, top) for _, s, top in starts)
+    accesses.append(Access(out, offset * item, tuple(s * item for s in write), moved))
     tasks = prod(dims[:-1]) * -(-dims[-1] // MAP_CHUNK)
     return [KernelCall(kernel, (*dims, MAP_CHUNK), tuple(accesses), tasks, tuple(dict.fromkeys(reads)), (out,))]
 

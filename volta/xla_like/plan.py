@@ -153,7 +153,9 @@ class ExecutionPlan:
             reads = " ".join(f"b{r}" for r in call.reads)
             writes = " ".join(f"b{w}" for w in call.writes)
             name = kernel_name(call.kernel)
-            lines.append(f"  {i}: {writes} = {call.describe()}({reads}) sizes={call.sizes} tasks={call.tasks} {name}")
+            given = f" given={call.given()}" if call.given() else ""
+            what = f"{call.describe()}({reads}) sizes={call.sizes}{given} tasks={call.tasks} {name}"
+            lines.append(f"  {i}: {writes} = {what}")
             lines += ["    " + line for plan in call.plans for line in ExecutionPlan.as_text(plan).splitlines()]
         lines.append("  return " + " ".join(f"b{o}" for o in self.outputs))
         return "\n".join(lines)
