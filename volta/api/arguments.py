@@ -12,7 +12,7 @@ import numpy as np
 
 from volta.core import dtypes, pytrees
 from volta.core.array import Array
-from volta.core.avals import ShapedArray
+from volta.core.avals import ShapedArray, as_shape
 from volta.core.errors import ArgumentNumberError, DTypeError, StaticArgumentError
 from volta.core.pytrees import PyTreeDef
 from volta.core.source import Source, at_user_line
@@ -120,7 +120,8 @@ class ShapeDtypeStruct:
     aval: ShapedArray
 
     def __init__(self, shape: Any, dtype: Any, weak_type: bool = False):
-        aval = ShapedArray(tuple(int(d) for d in shape), dtypes.canonicalize(dtype), bool(weak_type))
+        aval = ShapedArray(as_shape("ShapeDtypeStruct", shape), dtypes.canonicalize(dtype), bool(weak_type))
+        aval.check("ShapeDtypeStruct")
         self.__attrs_init__(intern_aval(aval))
 
     @property

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import math
+import operator
 from typing import Any
 
 import attrs
 import numpy as np
 
 from volta.core import dtypes
+from volta.core.errors import ShapeError, VoltaError
+from volta.core.source import at_user_line
 
 Shape = tuple[int, ...]
+
+MOST_DIMENSIONS, MOST_BYTES = 64, 2**63 - 1
 
 
 @attrs.frozen(slots=True, cache_hash=True)
@@ -35,6 +41,15 @@ class ShapedArray:
     def nbytes(self) -> int:
         return self.size * self.dtype.itemsize
 
+    def check(self, name: str) -> None:
+        """Refuse what no array can be.
+
+        Raises:
+            ShapeError: a negative size, more than 64 dimensions, or sizes that amount to 2^63 bytes or more.
+        """
+        if self.shape:
+            _check(name, self.shape, self.dtype.itemsize)
+
     def update(self, **changes: Any) -> ShapedArray:
         return attrs.evolve(self, **changes)
 
@@ -47,3 +62,35 @@ class ShapedArray:
         return f"{dtypes.short_name(self.dtype)}{star}[{','.join(map(str, self.shape))}]"
 
     __str__ = short
+
+
+def as_shape(name: str, shape: Any) -> Shape:
+    """A shape given as an int or a sequence of ints.
+
+    Raises:
+        ShapeError: for what is no shape.
+        TracerIntegerConversionError: for sizes that are traced, and so not known.
+    """
+    try:
+        try:
+            out = (operator.index(shape),)
+        except TypeError as error:
+            if isinstance(error, VoltaError):
+                raise
+            out = tuple(map(operator.index, shape))
+    except TypeError as error:
+        if isinstance(error, VoltaError):
+            raise
+        raise ShapeError(at_user_line(f"{name}: a shape is an int or a tuple of ints, not {shape!r:.80}")) from None
+    _check(name, out, 1)
+    return out
+
+
+def _check(name: str, shape: Shape, itemsize: int) -> None:
+    if any(n < 0 for n in shape):
+        raise ShapeError(at_user_line(f"{name}: shape {shape} has a negative size"))
+    if len(shape) > MOST_DIMENSIONS:
+        text = f"{name}: an array has at most {MOST_DIMENSIONS} dimensions, not {len(shape)}"
+        raise ShapeError(at_user_line(text))
+    if math.prod(n or 1 for n in shape) * itemsize > MOST_BYTES:
+        raise ShapeError(at_user_line(f"{name}: an array of shape {shape} has 2^63 bytes or more"))

@@ -15,6 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from volta.core.errors import VerificationError, VoltaError
 from volta.core.source import is_own
+from volta.core.unforeseen import is_unforeseen, named
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -25,13 +26,19 @@ _BOUNDED: dict[Any, Any] = {}
 
 
 def boundary(function: Callable[P, R]) -> Callable[P, R]:
-    """``function``, whose errors carry no frames of Volta's."""
+    """``function``, whose errors carry no frames of Volta's, and none of which is one that Volta did not foresee."""
 
     @functools.wraps(function)
     def bounded(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
         except Exception as error:
+            if is_unforeseen(error):
+                try:
+                    raise named(function.__name__, error, args, kwargs) from error
+                except VoltaError as said:
+                    hide_own_frames(said)
+                    raise
             hide_own_frames(error)
             raise  # by itself: that adds no frame
 

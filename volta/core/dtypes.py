@@ -92,7 +92,12 @@ def canonicalize(dtype: Any) -> np.dtype:
     Raises:
         DTypeError: for complex, object, string, datetime and other dtypes that Volta does not compute with.
     """
-    return _canonical(dtype)
+    try:
+        return _canonical(dtype)
+    except TypeError as error:
+        if isinstance(error, DTypeError):
+            raise
+        raise DTypeError(at_user_line(f"{dtype!r:.80} is not a dtype.")) from None  # it cannot be hashed
 
 
 def of_python_scalar(value: Any) -> np.dtype | None:

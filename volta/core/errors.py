@@ -99,6 +99,10 @@ class StaticArgumentError(VoltaError, ValueError):
     """An argument marked static cannot be hashed and compared, or does not exist."""
 
 
+class ArgumentError(VoltaError, TypeError, ValueError):
+    """A function cannot take an argument, and did not say so itself: its cause is what failed within."""
+
+
 class ArgumentNumberError(VoltaError, ValueError):
     """``argnums`` names an argument that the call does not have."""
 

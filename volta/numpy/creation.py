@@ -11,6 +11,7 @@ import numpy as np
 
 from volta.core import dtypes
 from volta.core.array import Array, ArrayLike
+from volta.core.avals import as_shape
 from volta.core.constants import cast
 from volta.core.errors import ConcretizationTypeError, DTypeError, ShapeError
 from volta.core.floats import standard
@@ -19,7 +20,6 @@ from volta.core.source import at_user_line
 from volta.numpy import binary, powers, shaping
 from volta.numpy.binary import operands
 from volta.numpy.promotion import (
-    as_shape,
     as_value,
     aval_of,
     broadcast_array,

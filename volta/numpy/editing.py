@@ -8,12 +8,13 @@ import numpy as np
 
 from volta.core import dtypes
 from volta.core.array import Array, ArrayLike
+from volta.core.avals import as_shape
 from volta.core.errors import ConcretizationTypeError, DTypeError, ShapeError
 from volta.core.interp import Tracer
 from volta.core.source import at_user_line
 from volta.numpy import binary, division, shaping
 from volta.numpy.creation import asarray
-from volta.numpy.promotion import as_shape, as_value, aval_of, canonical_axis, convert, promote_dtypes
+from volta.numpy.promotion import as_value, aval_of, canonical_axis, convert, promote_dtypes
 from volta.numpy.reductions import cumsum
 from volta.numpy.reductions import sum as _sum
 from volta.numpy.taking import normal_indices, take

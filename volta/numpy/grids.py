@@ -10,12 +10,13 @@ import numpy as np
 
 from volta.core import dtypes
 from volta.core.array import Array, ArrayLike
+from volta.core.avals import as_shape
 from volta.core.errors import DTypeError, ShapeError
 from volta.core.source import at_user_line
 from volta.numpy import binary, division, shaping
 from volta.numpy.creation import arange, array, asarray, linspace, ones
 from volta.numpy.indexing import as_positions, wrapped_positions
-from volta.numpy.promotion import as_shape, as_value, aval_of, common_dtype, convert
+from volta.numpy.promotion import as_value, aval_of, common_dtype, convert
 from volta.numpy.taking import nonzero
 from volta.ops import lax
 

@@ -10,11 +10,11 @@ import numpy as np
 from volta.api.vmap import vmap
 from volta.core import dtypes
 from volta.core.array import Array, ArrayLike
+from volta.core.avals import as_shape
 from volta.core.errors import DTypeError
 from volta.core.source import at_user_line
 from volta.numpy.creation import array, asarray
 from volta.numpy.grids import indices
-from volta.numpy.promotion import as_shape
 from volta.numpy.shaping import unstack
 
 # Arrays print as NumPy's do, so that NumPy's settings are theirs.

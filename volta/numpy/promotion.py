@@ -6,6 +6,7 @@ non-scalar shapes are broadcast; a rank-0 operand never is, because elementwise 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from volta.core import dtypes
 from volta.core.array import Array
 from volta.core.avals import ShapedArray
 from volta.core.constants import cast
-from volta.core.errors import DTypeError, ShapeError
+from volta.core.errors import DTypeError, ShapeError, VoltaError
 from volta.core.interp import get_aval
 from volta.core.source import at_user_line
 from volta.ops import lax
@@ -190,26 +191,6 @@ def scalar_like(x: Any, value: float) -> Any:
     return convert(value, aval.dtype, aval.weak_type)
 
 
-def as_shape(name: str, shape: Any) -> Shape:
-    """A shape given as an int or a sequence of ints.
-
-    Raises:
-        ShapeError: for what is no shape.
-        TracerIntegerConversionError: for sizes that are traced, and so not known.
-    """
-    alone = isinstance(shape, (int, np.integer)) or (isinstance(shape, Array) and shape.aval.shape == ())
-    dims = (shape,) if alone else shape
-    try:
-        out = tuple(int(d.__index__()) for d in dims)
-    except (TypeError, AttributeError) as e:
-        if isinstance(e, TypeError) and type(e) is not TypeError:
-            raise
-        raise ShapeError(at_user_line(f"{name}: a shape is an int or a tuple of ints, not {shape!r:.80}")) from None
-    if any(d < 0 for d in out):
-        raise ShapeError(at_user_line(f"{name}: shape {out} has a negative size"))
-    return out
-
-
 def canonical_axis(name: str, axis: Any, ndim: int) -> int:
     """``axis`` counted from the front.
 
@@ -217,8 +198,10 @@ def canonical_axis(name: str, axis: Any, ndim: int) -> int:
         ShapeError: when the array has no such axis.
     """
     try:
-        index = axis.__index__()
-    except AttributeError:
+        index = operator.index(axis)
+    except TypeError as error:
+        if isinstance(error, VoltaError):  # a traced axis
+            raise
         raise ShapeError(at_user_line(f"{name}: axis must be an int, not {axis!r:.80}")) from None
     if not -ndim <= index < ndim:
         raise ShapeError(

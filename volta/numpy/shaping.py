@@ -11,11 +11,11 @@ import numpy as np
 
 from volta.core import dtypes
 from volta.core.array import Array, ArrayLike
+from volta.core.avals import as_shape
 from volta.core.errors import ShapeError
 from volta.core.interp import Tracer
 from volta.core.source import at_user_line
 from volta.numpy.promotion import (
-    as_shape,
     as_value,
     aval_of,
     broadcast_array,

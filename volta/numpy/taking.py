@@ -300,6 +300,8 @@ def repeat(a: ArrayLike, repeats: Any, axis: int | None = None, *, total_repeat_
             )
         )
     counts = np.asarray(repeats)
+    if counts.dtype.kind not in "biu" or (counts < 0).any():
+        raise ShapeError(at_user_line(f"repeat: repeats are integers of at least 0, not {repeats!r:.80}"))
     if counts.size == 1 and total_repeat_length is None:
         count = int(counts.reshape(()))
         wide = old[: axis + 1] + (count,) + old[axis + 1 :]

@@ -13,10 +13,10 @@ import volta.numpy as vnp
 from volta.api.jit import jit
 from volta.core import dtypes
 from volta.core.array import Array
+from volta.core.avals import as_shape
 from volta.core.errors import DTypeError, ShapeError
 from volta.core.interp import get_aval
 from volta.core.source import at_user_line
-from volta.numpy.promotion import as_shape
 from volta.random.threefry import counters, threefry2x32, words
 
 

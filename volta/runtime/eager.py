@@ -51,7 +51,10 @@ def _operand(x: Any) -> ConcreteArray:
 
 def _compile(primitive: Any, avals: list[Any], params: dict[str, Any]) -> gateway.Executable:
     result = primitive.abstract(*avals, **params)
-    outs = tuple(Var(a) for a in (result if primitive.multiple_results else [result]))
+    results = result if primitive.multiple_results else [result]
+    for aval in results:
+        aval.check(primitive.name)
+    outs = tuple(Var(a) for a in results)
     invars = tuple(Var(a) for a in avals)
     jaxpr = Jaxpr((), invars, (Eqn(primitive, invars, outs, params),), outs)
     part = f"a part of `{params['name']}`, which a transform has made" if "name" in params else "an operation by itself"

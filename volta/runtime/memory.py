@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from volta.core.errors import MemoryBudgetError
+from volta.core.source import at_user_line
 
 ALIGNMENT = 64
 
@@ -166,8 +167,10 @@ class HostPool:
             self.trim()
             if self._live + size > limit:
                 raise MemoryBudgetError(
-                    f"cannot allocate {nbytes:,} bytes {self.where}: {self._live:,} bytes are in use and the limit is "
-                    f"{limit:,}. Drop arrays that are no longer needed, or raise the limit."
+                    at_user_line(
+                        f"cannot allocate {nbytes:,} bytes {self.where}: {self._live:,} bytes are in use and the limit "
+                        f"is {limit:,}. Drop arrays that are no longer needed, or raise the limit."
+                    )
                 )
         try:
             return self._new_block(size, free)
@@ -177,8 +180,10 @@ class HostPool:
             return self._new_block(size, free)
         except MemoryError:
             raise MemoryBudgetError(
-                f"cannot allocate {nbytes:,} bytes {self.where}: the machine has no more memory "
-                f"({self._live:,} bytes are in use by this pool)."
+                at_user_line(
+                    f"cannot allocate {nbytes:,} bytes {self.where}: the machine has no more memory "
+                    f"({self._live:,} bytes are in use by this pool)."
+                )
             ) from None
 
     def _new_block(self, size: int, free: "list[_Block]") -> _Block:

@@ -122,6 +122,8 @@ class JaxprTrace(Trace):
         if self.ended:
             raise RuntimeError(f"{self.describe()} has ended")
         source = _provenance.source or user_source()
+        for aval in out_avals if primitive.multiple_results else (out_avals,):
+            aval.check(primitive.name)
         if primitive.multiple_results:
             outputs = tuple([Var(aval) for aval in out_avals])
             self._eqns.append(Eqn(primitive, inputs, outputs, params, source))
