@@ -73,7 +73,7 @@ def as_shape(name: str, shape: Any) -> Shape:
     """
     try:
         try:
-            out = (operator.index(shape),)
+            out: Shape = (operator.index(shape),)
         except TypeError as error:
             if isinstance(error, VoltaError):
                 raise
