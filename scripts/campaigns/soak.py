@@ -55,6 +55,7 @@ class Soak:
         self.faults: list[str] = []
         self.x = np.random.default_rng(seed).normal(size=(12, 9)).astype("f4")
         self.number = 0
+        self.interrupted = False
         self.standing = self._standing()
         self.right = {name: self._bits(f()) for name, f in self.standing.items()}
 
@@ -133,15 +134,20 @@ class Soak:
 
     def interrupt(self) -> None:
         """Ctrl-C anywhere: what comes afterwards is right."""
+        self.interrupted = False
         signal.setitimer(signal.ITIMER_REAL, self.random.uniform(0.0005, 0.06))
         with contextlib.suppress(KeyboardInterrupt):
-            while True:
+            while not self.interrupted:  # Python drops an interrupt that arrives in a destructor
                 self.number += 1
                 self.constants()
                 self.standing["donated"]()
         if array.CALLS:
             self.faults.append("an interrupted call is still counted as under way")
             array.CALLS.clear()
+
+    def alarm(self, *_: Any) -> None:
+        self.interrupted = True
+        raise KeyboardInterrupt
 
     def check(self) -> None:
         name = self.random.choice(list(self.standing))
@@ -169,17 +175,10 @@ class Soak:
         }
 
 
-def alarms() -> None:
-    def interrupted(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGALRM, interrupted)
-
-
 def run(minutes: float, seed: int, folder: str) -> int:
     os.environ |= {"VOLTA_CACHE_DIR": str(Path(folder) / "cache"), "VOLTA_CACHE_BYTES": str(CACHE_BYTES)}
     soak = Soak(seed, folder)
-    alarms()
+    signal.signal(signal.SIGALRM, soak.alarm)
     start, samples = time.monotonic(), []
     while (spent := time.monotonic() - start) < 60 * minutes:
         soak.round()

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from volta.core import dtypes
-from volta.core.floats import constant
+from volta.core.constants import constant
 from volta.xla_like.kernels import ConstValue, GivenValue, bits_of
 
-PLAIN = frozenset("add sub mul div fma max min clamp select_n eq ne lt le gt ge copy".split())
+PLAIN = frozenset("add sub mul div fma max min clamp select_n eq ne lt le gt ge copy convert_element_type".split())
 """Operations whose code is the same for nearly every constant. Of others, such as powers, divisions of integers and
 shifts, LLVM makes faster code where it knows the constant."""
 
