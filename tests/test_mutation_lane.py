@@ -35,7 +35,7 @@ class Pool:
         return "x" * (1 + 2)
 '''
 WANTED = {
-    "module: 4 -> 5", "Pool: 3 -> 4", "Pool.take: False -> True",
+    "Pool: 3 -> 4", "Pool.take: False -> True",
     "Pool.take: n <= 0 and not twice or n is None -> False",
     "Pool.take: n <= 0 and not twice or n is None -> (n is None)",
     "Pool.take: n <= 0 and not twice or n is None -> (n <= 0 and (not twice))",
