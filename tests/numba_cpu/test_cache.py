@@ -8,6 +8,7 @@ import warnings
 
 import pytest
 
+import volta
 from volta.core.errors import CacheWarning
 from volta.emit import cache
 from volta.emit.cache import DiskCache, StoredUnit
@@ -67,6 +68,25 @@ def test_another_key_misses(tmp_path, key):
     disk = DiskCache(tmp_path)
     disk.store("env", UNIT)
     assert disk.load(*key) is None
+
+
+def test_machine_code_is_of_the_source_that_emits_it(tmp_path, monkeypatch):
+    assert cache._PACKAGE == pathlib.Path(volta.__file__).parent
+    version = cache.source_version.__wrapped__
+    monkeypatch.setattr(cache, "_PACKAGE", tmp_path)
+    path = tmp_path / "emit" / "deep" / "a.py"
+    path.parent.mkdir(parents=True)
+    versions = [version(("emit",))]
+    path.write_text("x = 1")
+    versions.append(version(("emit",)))
+    path.write_text("x = 2")
+    versions.append(version(("emit",)))
+    path.rename(path.with_name("b.py"))
+    versions.append(version(("emit",)))
+    assert len(set(versions)) == 4
+    (tmp_path / "io").mkdir()
+    (tmp_path / "io" / "c.py").write_text("")
+    assert version(("emit",)) == versions[-1] != version(("emit", "io"))
 
 
 def test_a_hash_collision_is_no_hit(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import weakref
 
 import attrs
 import numpy as np
@@ -100,6 +101,17 @@ def _multiply_add():
         b.store(b.fadd(b.fmul(x, x), x), element(b, arg(1), task))
 
     return kernel("x*x+x, unfused", emit)
+
+
+def test_texts_of_what_came_from_disk_beside_another_kernel(fresh_cache, monkeypatch):
+    first, second = sources = [scale_kernel(5.0 + (n + 1) / 4096) for n in range(2)]
+    compile_kernels(sources)
+    monkeypatch.setattr(unit, "_units", weakref.WeakValueDictionary())  # as in another process
+    held = compile_kernels([first])
+    assert counted(lambda: compile_kernels([second])) == {"memory_hits": 1}
+    for source in sources:
+        assert source.name in unit.llvm_ir(source.name) and source.name in unit.asm(source.name)
+    assert held
 
 
 def test_multiply_and_add_are_not_contracted():

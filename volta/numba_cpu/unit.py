@@ -131,6 +131,7 @@ def compile_kernels(sources: Iterable[KernelSource]) -> Addresses:
                 continue
             if unit.texts[source.name] != source.text:
                 raise ValueError(f"a different kernel named {source.name} was compiled before")
+            unit.sources.setdefault(source.name, source)  # it may have come from disk beside what was asked for then
             found[source.name] = unit
         _count(memory_hits=len(found))
         missing = [source for source in wanted.values() if source.name not in found]
