@@ -3,6 +3,7 @@
 import copy
 import gc
 import pickle
+import sys
 import weakref
 
 import numpy as np
@@ -204,3 +205,17 @@ def test_donated_memory_is_reused_where_nobody_else_reads_it() -> None:
 def test_what_is_no_operand(value) -> None:
     with pytest.raises((VoltaError, TypeError)):
         volta.lax.add(value, 1)
+
+
+def test_an_array_is_a_read_only_buffer() -> None:
+    """From Python 3.12 on; before, classes written in Python cannot be buffers, and NumPy's view is one."""
+    x = vnp.asarray(np.arange(6, dtype=np.float32).reshape(2, 3))
+    view = memoryview(x) if sys.version_info >= (3, 12) else x.__buffer__(0)
+    assert view.readonly and view.format == "f" and view.shape == (2, 3) and view.tobytes() == x.tobytes()
+    with pytest.raises(BufferError, match="immutable"):
+        x.__buffer__(1)
+    with pytest.raises(BufferError, match="bfloat16"):
+        x.astype("bfloat16").__buffer__(0)
+    donated = volta.jit(lambda x: x + 1, donate_argnums=0)(x)  # what is looked at is not written over
+    assert view.tolist() == [[0, 1, 2], [3, 4, 5]] and donated.tolist() == [[1, 2, 3], [4, 5, 6]]
+    assert memoryview(np.asarray(donated)).readonly

@@ -68,9 +68,6 @@ class Array:
     __slots__ = ()
     aval: ShapedArray
 
-    # NumPy must not take over `np_array + value`; our __radd__ does.
-    __array_priority__ = 1000
-
     @property
     def shape(self) -> tuple[int, ...]:
         """The sizes of the axes."""

@@ -195,6 +195,10 @@ def print_jaxpr(jaxpr: Jaxpr, mark: int | None = None) -> str:
     return "\n".join(lines)
 
 
+# Said with the program itself: converted notebooks bring no style that makes <pre> monospaced.
+MONOSPACED = "font-family:ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace;white-space:pre;line-height:1.3"
+
+
 def html_jaxpr(jaxpr: Jaxpr) -> str:
     """The program as HTML, for notebooks: operations stand out, and pointing at one shows the user's line."""
     head = html.escape(print_jaxpr(jaxpr.replace(eqns=())).splitlines()[0])
@@ -209,7 +213,7 @@ def html_jaxpr(jaxpr: Jaxpr) -> str:
         lines.append(f'<span title="{where}">    {html.escape(outs)} = <b>{operation}</b>{rest}</span>')
     outs = ", ".join(names(v) for v in jaxpr.outvars)
     lines.append(html.escape(f"  in ({outs}{',' if len(jaxpr.outvars) == 1 else ''}) }}"))
-    return "<pre>" + "\n".join(lines) + "</pre>"
+    return f'<pre style="{MONOSPACED}">' + "\n".join(lines) + "</pre>"
 
 
 # -- building ----------------------------------------------------------------------------------------------------------

@@ -56,12 +56,21 @@ class Source:
         return linecache.getline(self.file, self.line).strip()
 
     def __str__(self) -> str:
-        return f"{os.path.basename(self.file)}:{self.line} ({self.function})"
+        return f"{cell_of(self.file) or os.path.basename(self.file)}:{self.line} ({self.function})"
 
     def pointer(self) -> str:
         """The place with its line of code, for the last lines of an error message."""
-        text = self.text()
-        return f"  at {self.file}:{self.line} in {self.function}" + (f"\n      {text}" if text else "")
+        text, cell = self.text(), cell_of(self.file)
+        place = f"{self.file}:{self.line}" if cell is None else f"cell {cell}, line {self.line},"
+        return f"  at {place} in {self.function}" + (f"\n      {text}" if text else "")
+
+
+def cell_of(file: str) -> str | None:
+    """The name of a notebook's cell, ``In[3]``, behind the file that IPython runs it from; None for other files."""
+    get_shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    compiler: Any = getattr(get_shell() if get_shell else None, "compile", None)
+    named = compiler.format_code_name(file) if hasattr(compiler, "format_code_name") else None
+    return named[1] if named else None
 
 
 def user_source() -> Source | None:

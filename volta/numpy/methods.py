@@ -27,6 +27,7 @@ from volta.numpy import (
     taking,
     ufuncs,
 )
+from volta.numpy.dispatch import array_ufunc
 from volta.numpy.updates import IndexUpdateHelper
 from volta.ops import lax
 
@@ -245,6 +246,7 @@ def install(cls: type) -> None:
         ("__iter__", _iter),
         ("__contains__", _contains),
         ("__round__", _round),
+        ("__array_ufunc__", array_ufunc),
         *METHODS.items(),
         *((name, _as_numpy_calls(name, function)) for name, function in METHODS_WITH_OUT.items()),
     ]

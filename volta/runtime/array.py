@@ -235,7 +235,26 @@ class ConcreteArray(Array):
 
     @standard
     def __format__(self, spec: str) -> str:
-        return format(self._view()[()], spec) if self.aval.ndim == 0 else format(str(self), spec)
+        """The number in a format; of an array each number in it, as NumPy lays them out: ``f"{x:.2f}"``."""
+        view = self._view()
+        if not self.aval.ndim:
+            return format(view[()], spec)
+        return np.array2string(view, formatter={"all": lambda v: format(v, spec)}) if spec else str(self)
+
+    def __buffer__(self, flags: int) -> memoryview:
+        """``memoryview(x)``, from Python 3.12 on (before: ``memoryview(numpy.asarray(x))``). It is read-only.
+
+        Raises:
+            BufferError: memory to write to is asked for, or the dtype is bfloat16.
+        """
+        if flags & 1:  # PyBUF_WRITABLE
+            raise BufferError(at_user_line("arrays are immutable: a buffer of one is not to be written to"))
+        if dtypes.bfloat16 == self.aval.dtype:
+            raise BufferError(
+                at_user_line("buffers have no bfloat16; use x.view('uint16') or convert to float32 first")
+            )
+        view: Any = self.numpy()  # of which NumPy's stubs say from Python 3.12 on that it is a buffer
+        return memoryview(view)
 
     # -- the usual protocol --------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from volta.core import contract
 from volta.core.avals import ShapedArray
 from volta.core.policy import DeterminismLevel
 from volta.xla_like.kernels import KernelCall, kernel_name
+from volta.xla_like.plan_html import html_plan
 from volta.xla_like.views import Ints
 
 ALIGNMENT = 64
@@ -189,29 +190,7 @@ class ExecutionPlan:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        live = self.live_temp_bytes()
-        top = max(live, default=0) or 1
-        bars = "".join(
-            f'<div title="call {i}: {n:,} bytes" style="width:6px;height:{max(1, round(60 * n / top))}px;'
-            'background:#4878a8;margin-right:1px"></div>'
-            for i, n in enumerate(live)
-        )
-        rows = "".join(
-            f"<tr><td>{i}</td><td style='text-align:left'>{_escape(c.describe())}</td><td>{c.tasks}</td>"
-            f"<td style='text-align:left'>{_escape(c.label)}</td></tr>"
-            for i, c in enumerate(self.calls)
-        )
-        classes = ", ".join(f"{k} {v:,}" for k, v in self.bytes_by_class().items())
-        return (
-            f"<div><b>{_escape(self.name)}</b> · {self.level.value} · {self.contract} · "
-            f"peak {self.peak_live_bytes:,} bytes ({classes})"
-            f"<div style='display:flex;align-items:flex-end;height:64px'>{bars}</div>"
-            f"<table><tr><th>#</th><th>kernel</th><th>tasks</th><th>from</th></tr>{rows}</table></div>"
-        )
-
-
-def _escape(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+        return html_plan(self)
 
 
 def lifetimes(buffers: tuple[Buffer, ...], calls: tuple[KernelCall, ...]) -> tuple[list[int], list[int]]:
