@@ -127,6 +127,18 @@ def test_links(way, tmp_path) -> None:
     assert private.folder(str(tmp_path / "nowhere"), make=True) == os.path.realpath(tmp_path / "missing" / "folder")
 
 
+def test_so_many_links_and_no_more(way) -> None:
+    most = private._MOST_LINKS
+    last = way
+    for number in range(most + 1):
+        link = way.parent / f"link{number}"
+        link.symlink_to(last)
+        last = link
+    assert private.folder(str(way.parent / f"link{most - 1}")) == os.path.realpath(way)
+    with pytest.raises(OSError, match="symbolic links"):
+        private.folder(str(last))
+
+
 @pytest.mark.parametrize("flaw", ["a", "a/b", "a/b/c"])
 def test_flaws_behind_links(way, tmp_path, flaw) -> None:
     (tmp_path / "link").symlink_to(way)

@@ -150,6 +150,8 @@ def test_the_least_recently_used_go_first(tmp_path):
     for n in range(3):
         disk.store("env", StoredUnit({f"k{n}": "t"}, (bytes(1000),)))
         os.utime(next(p for p in files(tmp_path, ".unit") if p.stat().st_mtime > 1e6), (n, n))
+    for path in files(tmp_path, ".ref"):  # they go with their units, however old they are
+        os.utime(path, (0, 0))
     assert disk.load("env", "k0", "t") is not None  # used: now the youngest
     disk.store("env", StoredUnit({"k3": "t"}, (bytes(1000),)))
     assert [disk.load("env", f"k{n}", "t") is not None for n in range(4)] == [True, False, True, True]

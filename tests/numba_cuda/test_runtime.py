@@ -71,6 +71,15 @@ def test_a_call_on_device_arrays_moves_nothing(gpu):
     assert counters.tables == tables + 1
 
 
+def test_numbers_that_are_kept_on_a_device_are_bounded(gpu, monkeypatch):
+    monkeypatch.setattr(devices, "_NUMBERS", 4)
+    target = devices.gpu("cuda:0")
+    target.numbers.clear()
+    kept = [devices.number(vnp.asarray(n / 8), target) for n in range(10)]
+    assert len(target.numbers) == 2 and devices.number(vnp.asarray(9 / 8), target) is kept[-1]
+    assert [float(x) for x in kept] == [n / 8 for n in range(10)]
+
+
 def test_a_short_plan_needs_no_table(gpu, monkeypatch):
     """Its args go with the launch, whatever addresses they hold; in tables, the bits are the same."""
     f, arrays = (lambda x: nn.softmax(x * 2, 0)), [put(normal(7, 9) + i) for i in range(12)]

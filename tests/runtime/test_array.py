@@ -155,6 +155,24 @@ def test_the_same_array_is_not_donated_twice() -> None:
         volta.jit(lambda x, y: x + y, donate_argnums=0)(a, a)
 
 
+@pytest.mark.parametrize("n", [1, 63, 64, 65, 129, 130, 4095, 4097])
+def test_results_that_share_a_block_lie_apart(n) -> None:
+    compiled = volta.jit(lambda x: (x + 1, x + 2, x + 3, x[:1] + 4)).lower(vnp.zeros(n, "uint8")).compile()
+    for k, x in enumerate(compiled(vnp.zeros(n, "uint8"))):
+        assert x.tolist() == [k + 1] * x.size
+    assert all(at % 64 == 0 for _, at in compiled.executable._layout if at >= 0)
+
+
+def test_of_two_that_take_an_array_one_is_refused() -> None:
+    a = vnp.ones(3)
+    address = a.address
+    buffer = a.donate()
+    with pytest.raises(DonatedBufferError, match="was donated"):
+        a.donate()
+    a.give_back(buffer, address)
+    assert a.tolist() == [1, 1, 1] and a.buffer() is buffer
+
+
 returns_first = volta.jit(lambda x, y: (x, y + 1), donate_argnums=1)
 SHARING = {
     "a result that is the argument": lambda a: volta.jit(lambda x: x)(a),
