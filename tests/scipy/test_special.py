@@ -40,6 +40,28 @@ def test_of_two_arrays(name):
     np.testing.assert_allclose(got, getattr(scipy.special, name)(x, y), rtol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["rel_entr", "kl_div"])
+def test_entropies_at_the_edges(name):
+    edges = np.array([0.0, -0.0, 1.0, 2.5, -1.0, np.inf, -np.inf, np.nan, 1e-300])
+    p, q = np.meshgrid(edges, edges)
+    np.testing.assert_allclose(getattr(special, name)(p, q), getattr(scipy.special, name)(p, q), rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_quantiles_of_the_normal_distribution_next_to_zero(dtype):
+    """Also where 2 p - 1 rounds to -1; and none outside of [0, 1]."""
+    p = np.concatenate(
+        [10.0 ** -np.arange(0.0, 300.0, 7.3), np.linspace(0.01, 0.99, 99), [0.0, 1.0, -0.1, 1.1, np.nan]]
+    )
+    p = p[(p == 0) | (p > np.finfo(dtype).tiny) | ~(p > 0)].astype(dtype)
+    with np.errstate(over="ignore"):
+        want = scipy.special.ndtri(p.astype(np.float64)).astype(dtype)
+    np.testing.assert_allclose(special.ndtri(p), want, rtol=4 * np.finfo(dtype).eps, atol=np.finfo(dtype).eps)
+    x = scipy.special.ndtri(0.01)
+    gradient = volta.grad(special.ndtri)(np.asarray(0.01, dtype)[()])
+    np.testing.assert_allclose(gradient, np.sqrt(2 * np.pi) * np.exp(x * x / 2), rtol=50 * np.finfo(dtype).eps)
+
+
 def test_gradients_at_the_edges_are_finite():
     assert volta.grad(lambda y: special.xlogy(0.0, y))(0.0) == 0
     assert volta.grad(lambda p: special.rel_entr(p, 0.5).sum())(np.float32(0.5)) == 1

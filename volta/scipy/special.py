@@ -11,14 +11,16 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from volta.core import dtypes
 from volta.core.absent import namespace as _namespace
 from volta.core.array import Array, ArrayLike
 from volta.core.floats import standard
 from volta.nn import normalization
 from volta.nn.normalization import logsumexp
 from volta.numpy import binary
-from volta.numpy.promotion import float_operands, promote_floats, scalar_like
+from volta.numpy.promotion import aval_of, convert, float_operands, promote_floats, scalar_like
 from volta.numpy.smooth import i0, sinc
+from volta.numpy.ufuncs import isnan
 from volta.ops import lax
 from volta.trace.composite import with_partials
 
@@ -147,16 +149,27 @@ def _entr(x: Array) -> Array:
 def rel_entr(p: ArrayLike, q: ArrayLike) -> Array:
     """p * log(p / q): 0 where ``p`` is 0 and q >= 0, inf where one of them is not allowed."""
     p, q = float_operands("rel_entr", p, q)
-    both = binary.logical_and(binary.greater(p, 0), binary.greater(q, 0))
+    both, outside = _entropic(p, q)
     safe_p, safe_q = binary.where_three(both, p, 1.0), binary.where_three(both, q, 1.0)
     value = binary.multiply(safe_p, lax.log(binary.divide(safe_p, safe_q)))
+    return binary.where_three(both, value, outside)
+
+
+def _entropic(p: Array, q: Array) -> tuple[Array, Array]:
+    """Where both are positive; and what relative entropies are elsewhere: 0, NaN, infinity where it is not allowed."""
+    both = binary.logical_and(binary.greater(p, 0), binary.greater(q, 0))
     zero = binary.logical_and(binary.equal(p, 0), binary.greater_equal(q, 0))
-    return binary.where_three(both, value, binary.where_three(zero, 0.0, math.inf))
+    nan = binary.logical_or(isnan(p), isnan(q))
+    return both, binary.where_three(nan, math.nan, binary.where_three(zero, 0.0, math.inf))
 
 
 def kl_div(p: ArrayLike, q: ArrayLike) -> Array:
     """p * log(p / q) - p + q."""
-    return binary.add(binary.subtract(rel_entr(p, q), p), q)
+    p, q = float_operands("kl_div", p, q)
+    both, outside = _entropic(p, q)
+    inside = binary.logical_or(both, binary.equal(outside, 0))  # infinities outside take no part in the sum
+    p_inside, q_inside = (binary.where_three(inside, x, 0.0) for x in (p, q))
+    return binary.add(binary.subtract(rel_entr(p, q), p_inside), q_inside)
 
 
 @standard
@@ -168,10 +181,53 @@ def ndtr(x: ArrayLike) -> Array:
 
 @standard
 def ndtri(p: ArrayLike) -> Array:
-    """The inverse of :func:`ndtr`."""
+    """The inverse of :func:`ndtr`, also of shares next to 0.
+
+    >>> round(ndtri(1e-20).item(), 3)
+    -9.262
+    """
     p = promote_floats("ndtri", p)[0]
-    centered = lax.sub(lax.mul(p, scalar_like(p, 2.0)), scalar_like(p, 1.0))
-    return lax.mul(lax.erf_inv(centered), scalar_like(p, math.sqrt(2.0)))
+    aval = aval_of("ndtri", p)
+    wide = convert(p, dtypes.compute_dtype(aval.dtype), aval.weak_type)
+    other = lax.sub(scalar_like(wide, 1.0), wide)
+    upper = lax.gt(wide, other)
+    share = binary.where_three(upper, other, wide)
+    central = binary.greater(share, 0.1)
+    centered = lax.sub(lax.mul(binary.where_three(central, wide, 0.5), scalar_like(wide, 2.0)), scalar_like(wide, 1.0))
+    middle = lax.mul(lax.erf_inv(centered), scalar_like(wide, math.sqrt(2.0)))
+    # elsewhere each of the two parts sees a share of its own, so that neither's infinities reach a gradient
+    tail = _lower_tail(
+        binary.where_three(binary.logical_and(binary.greater(share, 0), lax.bitwise_not(central)), share, 0.05)
+    )
+    tail = binary.where_three(
+        binary.equal(share, 0), -math.inf, binary.where_three(binary.less(share, 0), math.nan, tail)
+    )
+    out = binary.where_three(central, middle, binary.where_three(upper, lax.neg(tail), tail))
+    return convert(binary.where_three(isnan(wide), wide, out), aval.dtype, aval.weak_type)
+
+
+def _lower_tail(share: Array) -> Array:
+    """Where the normal distribution has a small share below: a rational start (Abramowitz and Stegun, 26.2.23, off by
+    less than 0.00045), and Newton's steps for the logarithm of the share, which is nearly a parabola there."""
+
+    def number(value: float) -> Any:
+        return scalar_like(share, value)
+
+    def polynomial(x: Array, coefficients: tuple[float, ...]) -> Array:
+        total: Any = number(coefficients[0])
+        for c in coefficients[1:]:
+            total = lax.add(lax.mul(total, x), number(c))
+        return total
+
+    target = lax.log(share)
+    t = lax.sqrt(lax.mul(target, number(-2.0)))
+    above, below = polynomial(t, (0.010328, 0.802853, 2.515517)), polynomial(t, (0.001308, 0.189269, 1.432788, 1.0))
+    x = lax.sub(lax.div(above, below), t)
+    for _ in range(2):
+        area = ndtr(x)
+        density = lax.mul(lax.exp(lax.mul(lax.mul(x, x), number(-0.5))), number(1.0 / math.sqrt(2.0 * math.pi)))
+        x = lax.sub(x, lax.div(lax.mul(lax.sub(lax.log(area), target), area), density))
+    return x
 
 
 if not TYPE_CHECKING:  # so that a type checker still knows which names there are

@@ -1,0 +1,105 @@
+"""The differences from NumPy and JAX that are meant, each with its reason. What is not listed fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import ml_dtypes
+import numpy as np
+
+from tests.expressions.comparing import Finding
+from volta.core import dtypes
+
+
+@attrs.frozen
+class Difference:
+    """Findings of ``what`` beside ``reference`` (or both) for ``functions`` (empty: all), where ``when`` holds."""
+
+    reason: str
+    what: str
+    reference: str
+    functions: str = ""
+    when: Callable[[Finding], Any] = lambda f: True
+
+    def covers(self, f: Finding) -> bool:
+        if f.reference not in self.reference.split() or self.what not in f.what:
+            return False
+        names = self.functions.split()
+        return (not names or f.function in names or f.function.split(".")[1] in names) and bool(self.when(f))
+
+
+def _arrays(f: Finding) -> list[np.ndarray]:
+    return [np.asarray(x) for x in (*f.operands, f.got, f.want) if not isinstance(x, (str, np.dtype))]
+
+
+def _floats(f: Finding) -> list[np.ndarray]:
+    return [x for x in _arrays(f) if dtypes.is_float(x.dtype)]
+
+
+def _subnormal(f: Finding) -> bool:
+    """A number below the normal ones of its dtype is among operands or results."""
+    return any(
+        bool(np.any((np.abs(x.astype(np.float64)) < float(ml_dtypes.finfo(x.dtype).tiny)) & (x != 0)))
+        for x in _floats(f)
+    )
+
+
+def _zeros(f: Finding) -> bool:
+    """Both are zeros: they differ in sign."""
+    return bool(np.all(np.asarray(f.got) == 0) and np.all(np.asarray(f.want) == 0))
+
+
+def _integers(f: Finding) -> bool:
+    return not _floats(f)
+
+
+def _nan_beside(f: Finding) -> bool:
+    """JAX has NaN where here is a number."""
+    return bool(np.all(np.isnan(np.asarray(f.want, np.float64)) | (np.asarray(f.got) == np.asarray(f.want))))
+
+
+def _half(f: Finding) -> bool:
+    return np.asarray(f.got).dtype in (dtypes.float16, dtypes.bfloat16)
+
+
+def _number_too_large(f: Finding) -> bool:
+    return str(f.got).startswith("OverflowError") and "does not fit" in str(f.got)
+
+
+def _rounds_to_infinity(f: Finding) -> bool:
+    return bool(np.any(~np.isfinite(np.asarray(f.want, np.float64))))
+
+
+_COMPARISONS = "equal not_equal less less_equal greater greater_equal logical_and logical_or logical_xor"
+
+DECLARED: tuple[Difference, ...] = (
+    Difference("JAX takes subnormal numbers for zeros on CPUs, here they are kept", "value", "jax", when=_subnormal),
+    Difference("JAX takes subnormal numbers for zeros in derivatives, too", "derivative", "jax", when=_subnormal),
+    Difference("a zero quotient or remainder has the array API's sign, which JAX does not give", "value", "jax",
+               "floor_divide remainder", _zeros),
+    Difference("integers divided by 0 give 0 as in NumPy; JAX gives -1 or -2", "value", "jax", "floor_divide",
+               lambda f: f.operands[1] == 0),
+    Difference("booleans are never weak, as weakness means nothing for them", "weak type", "jax", _COMPARISONS),
+    Difference("JAX forgets that the operand was weak", "weak type", "jax",
+               "log_softmax softmax ptp logsumexp ndtr ndtri", lambda f: f.got and not f.want),
+    Difference("a Python int that the dtype does not hold is an error here; JAX wraps it around", "error", "jax",
+               when=_number_too_large),
+    Difference("i0 computes in float32 only, and says so", "error", "jax", "i0", lambda f: "float32 only" in f.got),
+    Difference("spacing has the sign of its operand, also for float16 and -0", "value", "numpy jax", "spacing",
+               lambda f: abs(np.float64(f.got)) == abs(np.float64(f.want))),
+    Difference("half floats are computed in float32 and overflow later than JAX's", "value", "jax", "std var",
+               lambda f: _half(f) and _rounds_to_infinity(f)),
+    Difference("JAX does not take half floats", "taken", "jax", "gammaln digamma ndtr ndtri kl_div rel_entr entr logit",
+               _half),
+    Difference("the slope of |x| at 0 is the mean of both sides'", "derivative", "jax", "fabs",
+               lambda f: f.operands[0] == 0),
+    Difference("p / q rounds to 0 or infinity, as in SciPy", "value", "jax", "kl_div rel_entr"),
+    Difference("a row with NaN has no winner, so the derivative is NaN; JAX has 0", "derivative", "jax", "max min",
+               lambda f: np.isnan(f.operands[0].astype(np.float64)).any()),
+)  # fmt: skip
+
+
+def declared(f: Finding) -> Difference | None:
+    return next((d for d in DECLARED if d.covers(f)), None)

@@ -1,0 +1,131 @@
+"""What expressions are made of: functions under Volta's names, what they take, and what NumPy or SciPy has for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import numpy as np
+import scipy.special
+
+Params = dict[str, Any]
+
+
+@attrs.frozen
+class Function:
+    """A function of arrays.
+
+    ``kinds``: the kinds of dtypes that all operands may have, of "f", "i" and "b". ``numpy`` computes in float64 on
+    operands of the common dtype, or, where ``own``, in that dtype itself. ``accuracy``: results are ``exact`` (rounded
+    once), ``near`` (within some ULP of themselves) or ``far`` (within some ULP of the largest operand).
+    """
+
+    name: str
+    kinds: str = "f"
+    arity: int = 1
+    numpy: Callable[..., Any] | None = None
+    accuracy: str = "near"
+    smooth: bool = False  # derivatives are compared
+    rows: bool = False  # works along the last axis rather than element by element
+    own: bool = False
+    mixed: bool = False  # operands keep their dtypes
+    params: Callable[[np.random.Generator], Params] = lambda rng: {}
+
+    def __str__(self) -> str:
+        return self.name
+
+
+FUNCTIONS: dict[str, Function] = {}
+
+
+def _enter(module: str, names: str, kinds: str, accuracy: str, arity: int = 1, **more: Any) -> None:
+    for name in names.split():
+        given = dict(more)
+        if "numpy" not in given and module == "numpy":
+            given["numpy"] = getattr(np, name)
+        if "numpy" not in given and module == "special":
+            given["numpy"] = getattr(scipy.special, name)
+        full = f"{module}.{name}"
+        FUNCTIONS[full] = Function(full, kinds, arity, accuracy=accuracy, **given)
+
+
+def _axis(rng: np.random.Generator) -> Params:
+    return {"axis": -1} if rng.random() < 0.5 else {}
+
+
+# -- one operand -------------------------------------------------------------------------------------------------------
+
+_enter(
+    "numpy",
+    "exp exp2 expm1 log log2 log10 log1p sqrt cbrt sin cos tan arcsin arccos arctan",
+    "fib",
+    "near",
+    smooth=True,
+)
+_enter("numpy", "sinh cosh tanh arcsinh arccosh arctanh deg2rad rad2deg", "fib", "near", smooth=True)
+_enter("numpy", "sinc i0", "f", "far", smooth=True)
+_enter("numpy", "negative abs square positive", "fi", "exact", smooth=True)
+_enter("numpy", "reciprocal fabs", "f", "exact", smooth=True)
+_enter("numpy", "sign floor ceil trunc rint", "fi", "exact", smooth=True)
+_enter("numpy", "isnan isinf isfinite signbit isposinf isneginf", "f", "exact")
+_enter("numpy", "logical_not", "fib", "exact")
+_enter("numpy", "invert", "ib", "exact")
+_enter("numpy", "bitwise_count", "i", "exact")
+_enter("numpy", "spacing", "f", "exact", own=True)
+_enter("numpy", "nan_to_num", "f", "exact", own=True)
+_enter("lax", "rsqrt", "f", "near", numpy=lambda x: 1.0 / np.sqrt(x), smooth=True)
+_enter("lax", "erf_inv", "f", "far", numpy=scipy.special.erfinv, smooth=True)
+_enter("lax", "logistic", "f", "near", numpy=scipy.special.expit, smooth=True)
+_enter("special", "erf erfc expit gammaln digamma ndtr", "f", "far", smooth=True)
+_enter("special", "entr log_expit logit erfinv ndtri", "f", "far", smooth=True)
+_enter("nn", "relu", "f", "exact", numpy=lambda x: np.where(x > 0, x, np.where(x == x, 0.0, x)), smooth=True)
+_enter("nn", "relu6", "f", "exact", numpy=lambda x: np.clip(x, 0.0, 6.0), smooth=True)
+_enter("nn", "sigmoid", "f", "near", numpy=scipy.special.expit, smooth=True)
+_enter("nn", "softplus", "f", "near", numpy=lambda x: np.logaddexp(x, 0.0), smooth=True)
+_enter("nn", "silu", "f", "far", numpy=lambda x: x * scipy.special.expit(x), smooth=True)
+_enter("nn", "log_sigmoid", "f", "near", numpy=lambda x: -np.logaddexp(-x, 0.0), smooth=True)
+_enter("nn", "soft_sign", "f", "near", numpy=lambda x: x / (1.0 + np.abs(x)), smooth=True)
+_enter("nn", "elu", "f", "near", numpy=lambda x: np.where(x > 0, x, np.expm1(np.where(x > 0, 0, x))), smooth=True)
+_enter("nn", "selu celu gelu hard_tanh hard_sigmoid leaky_relu mish squareplus", "f", "far", smooth=True)
+
+# -- several operands --------------------------------------------------------------------------------------------------
+
+_enter("numpy", "add multiply", "fib", "exact", 2, smooth=True)
+_enter("numpy", "subtract", "fi", "exact", 2, smooth=True)
+_enter("numpy", "divide", "fi", "exact", 2, smooth=True)
+_enter("numpy", "floor_divide remainder fmod", "fi", "exact", 2, smooth=True, own=True)
+_enter("numpy", "maximum minimum", "fib", "exact", 2, smooth=True)
+_enter("numpy", "fmax fmin", "fib", "exact", 2)
+_enter("numpy", "equal not_equal less less_equal greater greater_equal", "fib", "exact", 2, own=True)
+_enter("numpy", "logical_and logical_or logical_xor", "fib", "exact", 2)
+_enter("numpy", "bitwise_and bitwise_or bitwise_xor", "ib", "exact", 2)
+_enter("numpy", "gcd lcm", "i", "exact", 2, own=True)
+_enter("numpy", "power", "f", "near", 2, smooth=True)
+_enter("numpy", "arctan2", "f", "near", 2, smooth=True)
+_enter("numpy", "hypot logaddexp logaddexp2", "f", "near", 2, smooth=True)
+_enter("numpy", "copysign heaviside", "f", "exact", 2)
+_enter("numpy", "nextafter", "f", "exact", 2, own=True)
+_enter("special", "xlogy xlog1py", "f", "far", 2, smooth=True)
+_enter("special", "rel_entr kl_div", "f", "far", 2, smooth=True)
+_enter("numpy", "clip", "fi", "exact", 3, smooth=True)
+_enter("numpy", "where", "fib", "exact", 3)
+
+# -- along rows --------------------------------------------------------------------------------------------------------
+
+_enter("numpy", "sum prod mean", "fi", "far", params=_axis, smooth=True, rows=True)
+_enter("numpy", "var std", "f", "far", params=_axis, rows=True)
+_enter("numpy", "max min", "fib", "exact", params=_axis, smooth=True, rows=True, own=True)
+_enter("numpy", "argmax argmin", "fi", "exact", params=_axis, rows=True, own=True)
+_enter("numpy", "all any count_nonzero", "fib", "exact", params=_axis, rows=True, own=True)
+_enter("numpy", "ptp", "f", "exact", params=_axis, rows=True, own=True)
+_enter("numpy", "sort", "fib", "exact", rows=True, own=True, smooth=True)
+_enter("numpy", "nansum nanmean", "f", "far", params=_axis, rows=True)
+_enter("numpy", "nanmax nanmin", "f", "exact", params=_axis, rows=True, own=True)
+_enter("numpy", "median", "f", "far", params=_axis, rows=True)
+_enter("special", "logsumexp", "f", "far", params=_axis, rows=True, smooth=True)
+_enter("special", "softmax log_softmax", "f", "far", params=_axis, rows=True, smooth=True)
+_enter(
+    "numpy", "percentile", "f", "far", rows=True,
+    params=lambda rng: {"q": float(rng.choice([0.0, 10.0, 37.0, 50.0, 99.9, 100.0]))},
+)  # fmt: skip

@@ -1,0 +1,137 @@
+"""The campaign of random expressions: a sample of it, and that it finds what it is there for."""
+
+import attrs
+import numpy as np
+import pytest
+
+import volta.numpy as vnp
+from tests.expressions import __main__ as campaign
+from tests.expressions import references
+from tests.expressions.comparing import run, same
+from tests.expressions.differences import declared
+from tests.expressions.drawing import Expression, Step, draw
+from tests.expressions.functions import FUNCTIONS
+from volta import lax
+
+F32 = np.dtype("float32")
+
+
+def undeclared(expression, with_jax):
+    return [str(f) for f in run(expression, with_jax) if declared(f) is None]
+
+
+@pytest.mark.parametrize("first", [0, pytest.param(60, marks=pytest.mark.slow)])
+def test_a_sample_beside_numpy(first):
+    with np.errstate(all="ignore"):
+        for number in range(first, first + (60 if first == 0 else 1000)):
+            assert not undeclared(draw(0, number), False), draw(0, number)
+
+
+@pytest.mark.parametrize("first, count", [(0, 6), pytest.param(6, 300, marks=pytest.mark.slow)])
+def test_a_sample_beside_jax(first, count):
+    pytest.importorskip("jax")
+    with np.errstate(all="ignore"):
+        for number in range(first, first + count):
+            assert not undeclared(draw(0, number), True), draw(0, number)
+
+
+def test_a_seed_and_a_number_are_one_expression():
+    texts = [str(draw(7, n)) for n in range(40)]
+    assert texts == [str(draw(7, n)) for n in range(40)] and len(set(texts)) == 40
+    assert texts != [str(draw(8, n)) for n in range(40)]
+
+
+def test_every_function_is_drawn():
+    drawn = {step.function.name for n in range(1200) for step in draw(0, n).steps}
+    assert drawn == set(FUNCTIONS)
+
+
+def expression_of(name, *leaves, regular=False, number=0, **params):
+    return Expression(number, leaves, (Step(FUNCTIONS[name], tuple(range(len(leaves))), params),), regular)
+
+
+def findings(monkeypatch, name, fault, *leaves, with_jax=False, **more):
+    """What is found where a function of volta.numpy is replaced by a wrong one."""
+    right = getattr(vnp, name)
+    monkeypatch.setattr(vnp, name, lambda *xs, **params: fault(right, *xs, **params))
+    found = run(expression_of(f"numpy.{name}", *leaves, **more), with_jax)
+    assert all(declared(f) is None for f in found)
+    return [(f.what, f.reference) for f in found]
+
+
+X = np.float32([0.0, 1.5, np.inf])
+
+
+@pytest.mark.parametrize(
+    "name, leaves, fault",
+    [
+        ("exp", (X,), lambda f, x: f(x) * np.float32(1.00001)),  # some ULP
+        ("abs", (-X[:1],), lambda f, x: -f(x)),  # the sign of a zero
+        ("maximum", (X, X[::-1].copy()), lambda f, x, y: x),
+        ("sqrt", (-X,), lambda f, x: vnp.where(f(x) == f(x), f(x), 0)),  # a number for NaN
+        ("power", (X, 2.0), lambda f, x, y: x * x * x),
+        ("sum", (X[:2],), lambda f, x: f(x) + 1),
+    ],
+)
+def test_wrong_results_are_found(monkeypatch, name, leaves, fault):
+    assert ("value", "numpy") in findings(monkeypatch, name, fault, *leaves)
+
+
+def test_results_of_a_wrong_kind_or_shape_are_found(monkeypatch):
+    assert ("dtype", "numpy") in findings(monkeypatch, "equal", lambda f, x, y: f(x, y) * 1.0, X, X)
+    assert ("shape", "numpy") in findings(monkeypatch, "sum", lambda f, x: f(x)[None], X)
+
+
+def test_programs_that_differ_from_their_steps_are_found(monkeypatch):
+    calls = []
+
+    def second_call_differs(right, x):
+        calls.append(x)
+        return right(x) if len(calls) == 1 else right(x) + 1
+
+    assert ("bits", "eager") in findings(monkeypatch, "tanh", second_call_differs, X)
+
+
+def test_what_jax_has_otherwise_is_found(monkeypatch):
+    pytest.importorskip("jax")
+    with np.errstate(all="ignore"):
+        wide = lambda f, x, y: f(x, y).astype("float64")  # noqa: E731
+        assert ("dtype", "jax") in findings(monkeypatch, "add", wide, X, 1.0, with_jax=True)
+        strong = lambda f, x, y: f(x, y).astype("float32")  # noqa: E731
+        assert ("weak type", "jax") in findings(monkeypatch, "multiply", strong, 2.0, np.int32([3]), with_jax=True)
+        refused = lambda f, x: vnp.zeros(2) + vnp.zeros(3)  # noqa: E731
+        assert findings(monkeypatch, "cos", refused, X, with_jax=True) == [("error", "jax")]
+
+
+def test_wrong_derivatives_are_found(monkeypatch):
+    pytest.importorskip("jax")
+    x = np.float32([0.5, 1.0, 2.0])
+    cut = lambda f, x: f(lax.stop_gradient(x))  # noqa: E731
+    found = findings(monkeypatch, "sin", cut, x, with_jax=True, regular=True)
+    assert ("first derivative by 0", "jax") in found and ("second derivative by 0", "jax") in found
+
+
+def test_numbers_are_compared_in_units_in_the_last_place():
+    one = np.float32([1.0])
+    assert same(one + np.float32(2**-22), one, F32, 4.0, 0.0, True).all()
+    assert not same(one + np.float32(2**-20), one, F32, 4.0, 0.0, True).any()
+    assert same(np.float32([np.nan, np.inf]), np.array([np.nan, np.inf]), F32, 1.0, 0.0, True).all()
+    assert not same(np.float32([0.0]), np.array([-0.0]), F32, 1.0, 0.0, True).any()
+    assert same(np.float32([0.0]), np.array([-0.0]), F32, 1.0, 0.0, False).all()
+    assert same(np.float32([np.inf]), np.array([3.40282356e38]), F32, 1.0, 0.0, True).all(), "rounded to infinity"
+    assert not same(np.float32([np.inf]), np.array([3.3e38]), F32, 4.0, 0.0, True).any()
+    assert not same(np.float32([1.0]), np.array([np.nan]), F32, 4.0, 0.0, True).any()
+
+
+def test_the_command(monkeypatch, capsys):
+    monkeypatch.setattr(references, "jax", None)
+    monkeypatch.setattr("sys.argv", ["expressions", "--cases", "5"])
+    with np.errstate(all="ignore"):
+        assert campaign.main() == 0
+    assert "5 expressions beside NumPy (JAX is not installed): 0 undeclared" in capsys.readouterr().out
+    wrong = attrs.evolve(FUNCTIONS["numpy.abs"], numpy=np.negative)
+    monkeypatch.setattr(campaign, "draw", lambda seed, n: Expression(n, (X + 1,), (Step(wrong, (0,), {}),), False))
+    with np.errstate(all="ignore"):
+        assert campaign.main() == 1
+    out = capsys.readouterr().out
+    assert "undeclared: numpy.abs value numpy" in out and "0: numpy.abs(v0): value" in out
