@@ -39,11 +39,9 @@ def _floats(f: Finding) -> list[np.ndarray]:
 
 
 def _subnormal(f: Finding) -> bool:
-    """A number below the normal ones of its dtype is among operands or results."""
-    return any(
-        bool(np.any((np.abs(x.astype(np.float64)) < float(ml_dtypes.finfo(x.dtype).tiny)) & (x != 0)))
-        for x in _floats(f)
-    )
+    """A number below the normal ones of its dtype, or hardly above, is among operands or results."""
+    tiny = [(x, 4 * float(ml_dtypes.finfo(x.dtype).tiny)) for x in _floats(f)]
+    return any(bool(np.any((np.abs(x.astype(np.float64)) < t) & (x != 0))) for x, t in tiny)
 
 
 def _zeros(f: Finding) -> bool:
@@ -83,12 +81,18 @@ DECLARED: tuple[Difference, ...] = (
                lambda f: f.operands[1] == 0),
     Difference("booleans are never weak, as weakness means nothing for them", "weak type", "jax", _COMPARISONS),
     Difference("JAX forgets that the operand was weak", "weak type", "jax",
-               "log_softmax softmax ptp logsumexp ndtr ndtri", lambda f: f.got and not f.want),
+               "log_softmax softmax ptp logsumexp ndtr ndtri rint", lambda f: f.got and not f.want),
     Difference("a Python int that the dtype does not hold is an error here; JAX wraps it around", "error", "jax",
                when=_number_too_large),
     Difference("i0 computes in float32 only, and says so", "error", "jax", "i0", lambda f: "float32 only" in f.got),
-    Difference("spacing has the sign of its operand, also for float16 and -0", "value", "numpy jax", "spacing",
-               lambda f: abs(np.float64(f.got)) == abs(np.float64(f.want))),
+    Difference("spacing is the distance to the next float away from 0, with the operand's sign, also of float16 and -0",
+               "value", "numpy jax", "spacing", lambda f: np.signbit(f.operands[0])),
+    Difference("+0 is above -0", "value", "numpy jax", "maximum minimum fmax fmin max min clip sort nanmax nanmin",
+               _zeros),
+    Difference("x ** 0.5 is the square root where 0.5 is a Python number", "value", "numpy jax", "power",
+               lambda f: f.operands[1] == 0.5 and f.operands[0] in (-np.inf, 0.0)),
+    Difference("pi * x is infinite where x is next to that, as in JAX", "value", "numpy", "sinc",
+               lambda f: abs(f.operands[0]) > ml_dtypes.finfo(f.operands[0].dtype).max / 4),
     Difference("half floats are computed in float32 and overflow later than JAX's", "value", "jax", "std var",
                lambda f: _half(f) and _rounds_to_infinity(f)),
     Difference("JAX does not take half floats", "taken", "jax", "gammaln digamma ndtr ndtri kl_div rel_entr entr logit",

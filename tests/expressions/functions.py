@@ -50,6 +50,12 @@ def _enter(module: str, names: str, kinds: str, accuracy: str, arity: int = 1, *
         FUNCTIONS[full] = Function(full, kinds, arity, accuracy=accuracy, **given)
 
 
+def _power(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Of vectors: a single exponent NumPy does not always take as it takes one of many."""
+    xs, ys = np.broadcast_arrays(x, y)
+    return np.power(xs.ravel(), ys.ravel()).reshape(xs.shape)
+
+
 def _axis(rng: np.random.Generator) -> Params:
     return {"axis": -1} if rng.random() < 0.5 else {}
 
@@ -80,7 +86,7 @@ _enter("lax", "logistic", "f", "near", numpy=scipy.special.expit, smooth=True)
 _enter("special", "erf erfc expit gammaln digamma ndtr", "f", "far", smooth=True)
 _enter("special", "entr log_expit logit erfinv ndtri", "f", "far", smooth=True)
 _enter("nn", "relu", "f", "exact", numpy=lambda x: np.where(x > 0, x, np.where(x == x, 0.0, x)), smooth=True)
-_enter("nn", "relu6", "f", "exact", numpy=lambda x: np.clip(x, 0.0, 6.0), smooth=True)
+_enter("nn", "relu6", "f", "exact", numpy=lambda x: np.clip(x, 0.0, 6.0) + 0.0, smooth=True)
 _enter("nn", "sigmoid", "f", "near", numpy=scipy.special.expit, smooth=True)
 _enter("nn", "softplus", "f", "near", numpy=lambda x: np.logaddexp(x, 0.0), smooth=True)
 _enter("nn", "silu", "f", "far", numpy=lambda x: x * scipy.special.expit(x), smooth=True)
@@ -101,7 +107,7 @@ _enter("numpy", "equal not_equal less less_equal greater greater_equal", "fib", 
 _enter("numpy", "logical_and logical_or logical_xor", "fib", "exact", 2)
 _enter("numpy", "bitwise_and bitwise_or bitwise_xor", "ib", "exact", 2)
 _enter("numpy", "gcd lcm", "i", "exact", 2, own=True)
-_enter("numpy", "power", "f", "near", 2, smooth=True)
+_enter("numpy", "power", "f", "near", 2, numpy=_power, smooth=True)
 _enter("numpy", "arctan2", "f", "near", 2, smooth=True)
 _enter("numpy", "hypot logaddexp logaddexp2", "f", "near", 2, smooth=True)
 _enter("numpy", "copysign heaviside", "f", "exact", 2)
