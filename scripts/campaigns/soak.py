@@ -30,7 +30,9 @@ import numpy as np
 import volta
 import volta.numpy as vnp
 from volta.numba_cpu import unit
-from volta.runtime import array
+from volta.numpy import indexing
+from volta.runtime import array, eager
+from volta.runtime.plan_cache import PLAN_CACHE
 
 CACHE_BYTES = 1 << 22
 WARM_UP = 0.4
@@ -92,7 +94,7 @@ class Soak:
     def shapes(self) -> None:
         shape = self.number % 97 + 1, self.number % 89 + 1
         if not hasattr(self, "shaped"):
-            self.shaped = volta.jit(lambda x: vnp.sum(vnp.tanh(x) * 2, 0))
+            self.shaped: Any = volta.jit(lambda x: vnp.sum(vnp.tanh(x) * 2, 0))
         self.shaped(np.ones(shape, "f4"))
         (vnp.ones(shape) + 1)[0]
 
@@ -175,6 +177,13 @@ class Soak:
         }
 
 
+def tighten(entries: int) -> None:
+    """Let caches keep so few entries that a short soak fills them."""
+    PLAN_CACHE.capacity = 2 * entries
+    for kept in (unit._recent, eager._executables, eager._scalars, array._interned, indexing._plans):
+        kept.generation = entries
+
+
 def run(minutes: float, seed: int, folder: str) -> int:
     os.environ |= {"VOLTA_CACHE_DIR": str(Path(folder) / "cache"), "VOLTA_CACHE_BYTES": str(CACHE_BYTES)}
     soak = Soak(seed, folder)
@@ -215,7 +224,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--entries", type=int, help="keep so few entries in caches that a short soak fills them")
     options = parser.parse_args()
+    if options.entries:
+        tighten(options.entries)
     with tempfile.TemporaryDirectory() as folder:
         return run(options.minutes, options.seed, folder)
 

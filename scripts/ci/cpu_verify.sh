@@ -3,7 +3,7 @@
 #   scripts/ci/cpu_verify.sh          what a pull request must pass
 #   scripts/ci/cpu_verify.sh --full   what runs at night: slow tests, JAX as an oracle, machine code for GPUs by NVIDIA's assembler,
 #                                     a second type checker over a program of users', many hypothesis examples, the bits table, every float32 function over all 2^32 inputs
-#                                     against the digests that are kept, campaigns against files and the kernel cache
+#                                     against the digests that are kept, campaigns against files and the kernel cache, a soak of an hour
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -16,6 +16,7 @@ if [ "${1:-}" = --full ]; then
     for name in kill_saves fuzz_files damage_cache plant_code; do
         .venv/bin/python "scripts/campaigns/$name.py"
     done
+    .venv/bin/python scripts/campaigns/soak.py --minutes 60
 else
     VOLTA_HYPOTHESIS_PROFILE=ci ./scripts/test </dev/null
 fi
