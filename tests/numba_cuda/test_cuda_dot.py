@@ -6,16 +6,12 @@ import attrs
 import numpy as np
 import pytest
 
-import volta
 import volta.numpy as vnp
 from tests.sampling import sampled
-from volta.numba_cuda.kernels import launches_of
-from volta.numba_cuda.launches import Regions
 from volta.numba_cuda.products import dot, dot_choice
-from volta.offline import plan_on_cuda
 from volta.testing import fill
 from volta.testing.host_grid import HostKernels, check_on_host
-from volta.xla_like.dot_schedule import BLOCK, CHUNK, CHUNKS
+from volta.xla_like.dot_schedule import CHUNK
 
 KERNELS = HostKernels()
 TABLES = {"float32": "_FMA", "highest": "_MMA", "float64": "_MMA_LONG", "int64": "_FMA_LONG"}
@@ -128,100 +124,6 @@ def test_tiles_that_are_taken_by_halves_have_the_same_bits(monkeypatch, kind, k)
     take_turns(monkeypatch, halves=True)
     for layout in ("TN", "NT"):
         check_on_host(product(layout, kind), *LAYOUTS[layout](*operands(kind, 40, k, 70)), kernels=KERNELS)
-
-
-LONG = (BLOCK + 1, 2 * BLOCK, 3 * BLOCK + 1, 5 * BLOCK + 700)
-WAYS = ("whole", "turns", "halves", *(f"parts of {per}" for per in (1, 4, 16, 32)), *(f"{n} groups" for n in (2, 8)))
-
-
-def run_in(monkeypatch, kind, way):
-    """Have every product run in small tiles, in one way."""
-    table, choose = TABLES.get(kind, "_FMA"), dot.choose
-    monkeypatch.setattr(
-        dot_choice, table, dict([next(x for x in getattr(dot_choice, table).items() if x[0].rows == 32)])
-    )
-    if way == "turns" or way == "halves":
-        take_turns(monkeypatch, way == "halves")
-    elif way.startswith("parts"):
-        per = int(way.split()[-1])
-        monkeypatch.setattr(dot_choice, "_cut", lambda *args: (0.0, 1, per))
-        monkeypatch.setattr(dot_choice, "_slices", lambda *args: [])
-    elif way.endswith("groups"):
-        slice_chunks(monkeypatch, int(way.split()[0]))
-    else:
-
-        def chosen(spec, sizes, capability):
-            found = choose(spec, sizes, capability)
-            variant = attrs.evolve(found.variant, slices=1, split=False, turns=False, halves=False, least_shared=0)
-            tiles = dot.blocks_of(variant.tile, sizes.m, sizes.n, sizes.batches)
-            return dot_choice.DotChoice(variant, tiles)
-
-        monkeypatch.setattr(dot, "choose", chosen)
-
-
-@sampled(
-    "kind, way, k",
-    itertools.product((*KINDS, "int32"), WAYS, LONG),
-    quick=lambda x: x[0] == "float32" and (x[1:] == ("halves", 5 * BLOCK + 700) or x[1:] == ("parts of 4", BLOCK + 1)),
-)
-def test_blocks_of_k_are_joined_in_pairs_in_every_way(monkeypatch, kind, way, k):
-    run_in(monkeypatch, kind, way)
-    if way.endswith("groups"):
-        k = -(-k // 2048) * 2048  # they have whole chunks, as many each
-    args = operands(kind, 40, k, 70)
-    check_on_host(product("NN", kind), *args, orders=("shuffled",), kernels=KERNELS)
-    (call,) = plan_on_cuda(volta.make_jaxpr(product("NN", kind))(*args))[0].calls
-    v = dot.prepare(call, Regions(), "9.0")[-1].kernel.spec[1]
-    assert v.long and (v.turns, v.halves, v.split, v.slices > 1) == (
-        way in ("turns", "halves"), way == "halves", way.startswith("parts"), way.endswith("groups"),
-    )  # fmt: skip
-
-
-@sampled("way", WAYS, quick=["halves"])
-def test_epilogues_of_long_products(monkeypatch, way):
-    run_in(monkeypatch, "float32", way)
-    a, b = operands("float32", 40, 3 * 2048 if way.endswith("groups") else BLOCK + 70, 70)
-    c = fill("normal", (70,), "float32", 3)
-    check_on_host(lambda a, b, c: vnp.tanh(a @ b * 1e-3 + c), a, b, c, orders=("shuffled",), kernels=KERNELS)
-
-
-@sampled("kind, rows", itertools.product((*KINDS, "int32"), (1, 3)), quick=[("float32", 1)])
-def test_few_rows_times_a_long_matrix(kind, rows):
-    for k in LONG[-1:] if rows == 1 else LONG:
-        a, b = operands(kind, rows, k, 40)
-        check_on_host(product("NN", kind), a, b, orders=("shuffled",), kernels=KERNELS)
-        check_on_host(product("NT", kind), a, b.T.copy(), orders=("shuffled",), kernels=KERNELS)
-
-
-@sampled("kind", KINDS, quick=["float32"])
-def test_tiles_before_those_in_turns_share_rooms(monkeypatch, kind):
-    """All tiles of a long product, several of them in the same room one after the other, none taken by halves."""
-    run_in(monkeypatch, kind, "halves")
-    taken = dot.choose
-
-    def chosen(spec, sizes, capability):
-        found = taken(spec, sizes, capability)
-        return attrs.evolve(found, whole=dot.blocks_of(found.variant.tile, sizes.m, sizes.n, 1), rooms=2)
-
-    monkeypatch.setattr(dot, "choose", chosen)
-    args = operands(kind, 80, 2 * BLOCK + 300, 70)
-    check_on_host(product("NN", kind), *args, kernels=KERNELS)
-
-
-def test_memory_for_blocks_of_k_is_bounded():
-    """Many tiles share rooms: that of a product with 4,096 tiles is no larger than that of a few waves of them."""
-    shapes = [((m, 65536), (65536, m)) for m in (4096, 8192, 16384)]
-    structs = [[volta.ShapeDtypeStruct(x, np.float32) for x in pair] for pair in shapes]
-    plans = [plan_on_cuda(volta.make_jaxpr(lambda a, b: a @ b)(*x))[0] for x in structs]
-    scratch = [max(x.scratch for x in launches_of(plan)) for plan in plans]
-    assert max(scratch) < 300 << 20 and scratch[2] < scratch[1] * 1.1
-
-
-def test_parts_of_several_blocks_lie_within_a_block_or_are_whole_ones():
-    for chunks in (17, 32, 33, 100, 256, 4097):
-        found = list(dot_choice._parts(chunks))
-        assert found and all(per in (1, 2, 4, 8) or per % CHUNKS == 0 for per in found), found
-        assert max(found) < -(-chunks // CHUNKS) * CHUNKS
 
 
 def test_operands_whose_rows_lie_far_apart_have_the_same_bits(monkeypatch):

@@ -287,8 +287,16 @@ def cotangents(args: Sequence[Any], params: dict[str, Any], *, needs_q: bool, he
     out = params.get("preferred_element_type") or base.dtype_of(args[0])
     work = dtypes.compute_dtype(out)
     dqs, *sums = zip(*found, strict=True)
-    dk, dv = (convert_element_type(_in_pairs([convert_element_type(x, work) for x in xs]), out) for xs in sums)
-    return convert_element_type(concatenate(dqs, 2), out) if needs_q else None, dk, dv
+    # rows before heads, as attention's kernels store them
+    dk, dv = (_in_pairs([_turned(convert_element_type(x, work)) for x in xs]) for xs in sums)
+    dq = [concatenate([_turned(x) for x in dqs], 1)] if needs_q else []
+    *dq, dk, dv = (_turned(convert_element_type(x, out)) for x in (*dq, dk, dv))
+    return dq[0] if needs_q else None, dk, dv
+
+
+def _turned(x: Any) -> Any:
+    """(B, N, T, H) to (B, T, N, H), and back."""
+    return base.permute(x, (0, 2, 1, 3))
 
 
 def _row_blocks(args: Sequence[Any], params: dict[str, Any]) -> Iterator[tuple[list[Any], dict[str, Any]]]:

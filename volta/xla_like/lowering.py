@@ -331,11 +331,14 @@ class Lowering:
     # -- attention -----------------------------------------------------------------------------------------------------
 
     def _rows(self, x: Operand) -> Ref:
-        """The operand with neighbouring elements along its last dimension; the others may have any strides.
+        """The operand with neighbouring elements along its last dimension; the others may have any strides. Statistics
+        of rows, which have three dimensions: as exactly the memory of one Val.
 
         What must be written out for this is written once, however many equations read it.
         """
-        if isinstance(x, Ref) and (x.view.shape[-1] == 1 or x.view.strides[-1] == 1):
+        if isinstance(x, Ref) and (
+            x.is_whole or len(x.view.shape) == 4 and 1 in (x.view.shape[-1], x.view.strides[-1])
+        ):
             return x
         key = (x.val if isinstance(x, Ref) else str(x), x.view)
         if key not in self._written:
@@ -345,7 +348,7 @@ class Lowering:
     def _attention(self, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> list[Operand]:
         """Results (B, N, T, H) are stored as (B, T, N, H): the next product takes all heads of a position at once."""
         heads = operands[:-1] if eqn.params["masked"] else operands
-        given = [self._rows(x) if len(x.view.shape) == 4 else self.contiguous(x) for x in heads]
+        given = [self._rows(x) if len(x.view.shape) > 1 else self.contiguous(x) for x in heads]
         given += [self.stored(x) for x in operands[len(heads) :]]
         stored = [
             ShapedArray((a.shape[0], a.shape[2], a.shape[1], a.shape[3]), a.dtype) if a.ndim == 4 else a for a in avals
