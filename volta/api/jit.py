@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Generic, ParamSpec, TypeVar, overload
@@ -34,13 +35,18 @@ R = TypeVar("R")
 _LEAF = pytrees.structure(0)
 
 
-class _Switch:
+class _Switch(threading.local):
+    """Of a thread: how many `disable_jit` blocks it is in."""
+
     disabled = 0
+
+
+_switch = _Switch()
 
 
 @contextmanager
 def disable_jit(disable: bool = True) -> Iterator[None]:
-    """Inside the block jitted functions run operation by operation, so that values can be printed and inspected.
+    """Inside the block this thread's jitted functions run operation by operation, so that values can be inspected.
 
     In strict mode the results have the same bits. Values inside of ``grad`` and ``vmap`` stay traced, and print with
     their numbers: a differentiated value with its own, a mapped one with those of the whole batch.
@@ -49,16 +55,17 @@ def disable_jit(disable: bool = True) -> Iterator[None]:
     >>> with volta.disable_jit():
     ...     y = volta.jit(lambda x: x + 1)(2.0)
     """
-    _Switch.disabled += disable
+    before = _switch.disabled
     try:
+        _switch.disabled = before + disable
         yield
     finally:
-        _Switch.disabled -= disable
+        _switch.disabled = before
 
 
 def jit_is_disabled() -> bool:
     """Whether `disable_jit` holds here."""
-    return _Switch.disabled > 0
+    return _switch.disabled > 0
 
 
 @attrs.frozen(eq=False, slots=True)
@@ -124,10 +131,10 @@ class JitFunction(Generic[P, R]):
                         entry = self._entries.get((tree, None, context, *[x.aval for x in leaves]))
                     except AttributeError:  # NumPy values and Python numbers
                         entry = None
-                if entry is not None and _state.trace is None and not _Switch.disabled:
+                if entry is not None and _state.trace is None and not _switch.disabled:
                     try:
                         outs = entry.run(leaves)
-                    except AttributeError:
+                    except (AttributeError, TypeError):
                         self._refuse(leaves, args)
                         raise
                     return outs[0] if entry.unflatten is None else entry.unflatten(outs)
@@ -137,7 +144,7 @@ class JitFunction(Generic[P, R]):
             raise
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if _Switch.disabled:
+        if _switch.disabled:
             return self._fun(*args, **kwargs)
         if _state.trace is not None:
             return self._calls.bind(jit_p, args, kwargs)

@@ -42,3 +42,8 @@ def new_function(method: MethodDef, own: int, keep: object) -> Callable[..., Any
     """
     function: Callable[..., Any] = _new()(ctypes.addressof(method), own, (method, keep))
     return function
+
+
+def python_symbols(names: tuple[str, ...]) -> dict[str, int]:
+    """Addresses of functions of Python's C interface, for code that calls them."""
+    return {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in names}

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from volta.emit.builtins import METH_FASTCALL, MethodDef, new_function
-from volta.numba_cpu import fpenv, launch_ir, target, threads, unit
+from volta.emit import arrays
+from volta.emit.builtins import METH_FASTCALL, MethodDef, new_function, python_symbols
+from volta.numba_cpu import fpenv, launch_call_ir, launch_ir, target, threads, unit, watch
 
 BARRIER = 1
 """Row flag: later launches may read what this one writes (threads meet before they go on)."""
@@ -35,9 +36,11 @@ _PYTHON_FUNCTIONS = (
     "PyThread_release_lock",
     "PyMem_RawMalloc",
     "PyMem_RawFree",
-    "Py_IncRef",
+    "PyErr_CheckSignals",
+    "PyThread_acquire_lock_timed",
+    "PyThread_get_thread_ident",
 )
-_EXPORTS = ("volta_execute", "volta_run_plan", "volta_run_plan_parallel")
+_EXPORTS = ("volta_execute", "volta_run_plan")
 
 
 @functools.cache
@@ -45,27 +48,26 @@ def native() -> dict[str, int]:
     """Addresses of this module's compiled functions by name."""
     fpenv.native()
     threads.native()
-    type_error = ctypes.c_void_p.in_dll(ctypes.pythonapi, "PyExc_TypeError")
-    target.export_symbols(
-        {
-            **threads.python_symbols(_PYTHON_FUNCTIONS),
-            "PyExc_TypeError": ctypes.addressof(type_error),
-            "_Py_NoneStruct": id(None),
-        }
-    )
-    text = fpenv.DECLARATIONS + threads.DECLARATIONS + launch_ir.IR
-    return unit.compile_module(text, _EXPORTS)
+    arrays.export()
+    target.export_symbols({**python_symbols(_PYTHON_FUNCTIONS), **watch.errors()})
+    return unit.compile_module(text(), _EXPORTS)
+
+
+def text() -> str:
+    """The IR of the loop and of its entry from Python."""
+    declarations = fpenv.DECLARATIONS + threads.DECLARATIONS + watch.DECLARATIONS + arrays.DECLARATIONS
+    return declarations + arrays.IR + launch_ir.IR + launch_call_ir.IR
 
 
 @functools.cache
 def _run_plan() -> Callable[..., Any]:
-    prototype = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+    prototype = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
     return prototype(native()["volta_run_plan"])
 
 
 def run_plan(table_address: int, n_launches: int, scratch_address: int = 0) -> None:
     """Walk a launch table on the calling thread, without the GIL (0.4 µs a call; `Executable.call` is the fast way)."""
-    _run_plan()(table_address, n_launches, scratch_address)
+    _run_plan()(table_address, n_launches, scratch_address, None)
 
 
 @functools.cache
@@ -213,7 +215,7 @@ class LaunchTable:
             table[:] = self._rows
             table[:, 1] = table[:, 1] * 8 + args.ctypes.data
         patches = np.array(self._patches, np.int64).reshape(-1, 3)
-        descriptor = _aligned(launch_ir.HEADER_WORDS + n_inputs)
+        descriptor = _aligned(launch_call_ir.HEADER_WORDS + n_inputs)
         flags = (_PARALLEL if parallel else 0) | (_KEEP_GIL if keep_gil else 0)
         descriptor[:8] = (
             table.ctypes.data,

@@ -20,12 +20,16 @@ import numba
 from llvmlite.binding import ffi
 from numba.core.codegen import JITCPUCodegen
 
+from volta.core.locks import free_in_children
+from volta.emit.llvm_lanes import unlocked
+
 PIPELINE = "sroa,instcombine,simplifycfg"
 """Name of the pass pipeline: see `_optimise`."""
 
 _config: Any = numba.config  # its settings are set at run time, so they have no declared types
 _configured = False
-_configure_lock = threading.Lock()
+_configure_lock = threading.RLock()
+free_in_children(globals(), "_configure_lock")
 
 
 def configure() -> None:
@@ -135,24 +139,22 @@ def _optimise(module: llvm.ModuleRef, codegen: JITCPUCodegen) -> None:
     passes.add_sroa_pass()
     passes.add_instruction_combine_pass()
     passes.add_simplify_cfg_pass()
-    run = ffi.lib.LLVMPY_RunNewFunctionPassManager._cfn
     for function in module.functions:
         if not function.is_declaration:
-            run(passes, function, builder)
+            unlocked("LLVMPY_RunNewFunctionPassManager", passes, function, builder)
 
 
 def compile_object(text: str) -> bytes:
     """LLVM IR text to machine code, as a relocatable object file.
 
-    May be called by several threads at once.  llvmlite guards every call into LLVM with one lock; the two long ones
-    are made without it here, which LLVM allows where module, context and target machine belong to one thread.
+    May be called by several threads at once: the two long calls are made without llvmlite's lock.
     """
     codegen = new_codegen("volta.compile")
     codegen._check_llvm_bugs()
     module = _parse(text, codegen)
     _optimise(module, codegen)
     with ffi.OutputString() as error:
-        memory = ffi.lib.LLVMPY_TargetMachineEmitToMemory._cfn(codegen._tm, module, 1, error)
+        memory = unlocked("LLVMPY_TargetMachineEmitToMemory", codegen._tm, module, 1, error)
         if not memory:
             raise RuntimeError(f"LLVM could not generate code: {error}")
     try:

@@ -13,8 +13,11 @@ import functools
 import os
 import sys
 import threading
+import time
 
-from volta.numba_cpu import fpenv, target, threads_ir, unit
+from volta.core.locks import free_in_children
+from volta.emit.builtins import python_symbols
+from volta.numba_cpu import fpenv, target, threads_ir, unit, watch
 
 MAX_THREADS = 256
 _EXPORTS = ("volta_pool", "volta_pool_run", "volta_pool_stop", "volta_pool_forked", "volta_allowed", "volta_jump")
@@ -26,13 +29,12 @@ _PYTHON_SYMBOLS = (
     "PyMem_RawMalloc",
     "PyMem_RawFree",
 )
-DECLARATIONS = "declare i64 @volta_pool_run(ptr, i64, i64, i64)\ndeclare i64 @volta_jump(ptr, i64)\n"
-"""What a loop that hands plans to the workers declares: table, launches, caller's scratch and its size -> 1 if run."""
+DECLARATIONS = "declare i64 @volta_pool_run(ptr, i64, i64, i64, ptr)\ndeclare i64 @volta_jump(ptr, i64)\n"
+"""What a loop that hands plans to the workers declares: table, launches, caller's scratch and its size, its watch -> 1
+if run."""
 
-
-def python_symbols(names: tuple[str, ...]) -> dict[str, int]:
-    """Addresses of functions of Python's C interface, for code that calls them."""
-    return {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in names}
+_LAST_PLAN = 2.0
+"""Seconds that the end of the process waits for a plan that another thread still runs: it ends at its next launch."""
 
 
 def _yield_address() -> int:
@@ -75,6 +77,7 @@ def _note_allowed(addresses: dict[str, int]) -> None:
 def native() -> dict[str, int]:
     """Addresses of this module's compiled functions by name; other runtime loops may call them by name."""
     fpenv.native()
+    watch.native()
     target.export_symbols({"volta_yield": _yield_address(), **_placement(), **python_symbols(_PYTHON_SYMBOLS)})
     addresses = unit.compile_module(threads_ir.text(MAX_THREADS, target.is_x86()), _EXPORTS)
     target.export_symbols(addresses)
@@ -100,8 +103,8 @@ def _apply(addresses: dict[str, int]) -> None:
     _word(addresses, "THREADS").value = _num_threads
 
 
-def _call(name: str) -> None:
-    ctypes.CFUNCTYPE(None)(native()[name])()
+def _call(name: str) -> int:
+    return int(ctypes.CFUNCTYPE(ctypes.c_int64)(native()[name])())
 
 
 def _check_count(value: object, setting: str) -> int:
@@ -118,7 +121,8 @@ def _initial_threads() -> int:
 
 
 _num_threads = _initial_threads()
-_lock = threading.Lock()
+_lock = threading.RLock()
+free_in_children(globals(), "_lock")
 
 
 def get_num_threads() -> int:
@@ -151,13 +155,14 @@ def parallel_runs() -> int:
 
 
 def _shutdown() -> None:
+    watch.ending()
     _word(native(), "THREADS").value = 1
-    _call("volta_pool_stop")
+    patience = time.monotonic() + _LAST_PLAN
+    while not _call("volta_pool_stop") and time.monotonic() < patience:
+        time.sleep(0.001)
 
 
 def _after_fork_in_child() -> None:
-    global _lock
-    _lock = threading.Lock()
     if native.cache_info().currsize:
         _call("volta_pool_forked")
 

@@ -26,6 +26,7 @@ WORDS = {
     "REMAINING": 48,
     "ARRIVED": 64,
     "PHASE": 80,
+    "END": 81,
     "WORKERS": _WORKERS,
 }
 
@@ -35,6 +36,7 @@ _HEAD = """
 @allowed = internal global [16 x i64] zeroinitializer, align 64
 
 declare i32 @volta_yield()
+declare i64 @volta_watch(ptr)
 declare i32 @volta_cpu()
 declare i32 @volta_thread_id()
 declare i32 @volta_set_affinity(i32, i64, ptr)
@@ -98,7 +100,8 @@ done:
   ret void
 }
 
-define internal void @barrier(i64 %width) {
+; All threads meet; returns the number of this meeting.
+define internal i64 @barrier(i64 %width) {
   %phase = load atomic i64, ptr @pool[PHASE] acquire, align 8
   %before = atomicrmw add ptr @pool[ARRIVED], i64 1 acq_rel
   %here = add i64 %before, 1
@@ -108,10 +111,42 @@ open:
   store atomic i64 0, ptr @pool[ARRIVED] monotonic, align 8
   %next = add i64 %phase, 1
   store atomic i64 %next, ptr @pool[PHASE] release, align 8
-  ret void
+  ret i64 %phase
 wait:
   call void @wait_while(ptr @pool[PHASE], i64 %phase)
-  ret void
+  ret i64 %phase
+}
+
+; The same, and whether the plan ends here: the caller, who has a watch, says so by the meeting's number, as a slow
+; thread may read it only when the caller is on its way to the next one.
+define internal i1 @meet(i64 %width, ptr %watch) {
+  %idle = icmp eq ptr %watch, null
+  br i1 %idle, label %gather, label %count
+count:
+  %left_at = getelementptr i64, ptr %watch, i64 6
+  %left = load i64, ptr %left_at
+  %less = sub i64 %left, 1
+  store i64 %less, ptr %left_at
+  %due = icmp sle i64 %less, 0
+  br i1 %due, label %look, label %gather
+look:
+  %stride = call i64 @volta_watch(ptr %watch)
+  store i64 %stride, ptr %left_at
+  %ends = icmp eq i64 %stride, 0
+  br i1 %ends, label %end, label %gather
+end:
+  %number = load atomic i64, ptr @pool[PHASE] acquire, align 8
+  store atomic i64 %number, ptr @pool[END] monotonic, align 8
+  %held = load atomic i64, ptr @pool[LOCK] monotonic, align 8
+  %forked = icmp eq i64 %held, 0
+  br i1 %forked, label %alone, label %gather
+alone:
+  ret i1 true
+gather:
+  %here = call i64 @barrier(i64 %width)
+  %last = load atomic i64, ptr @pool[END] monotonic, align 8
+  %over = icmp eq i64 %last, %here
+  ret i1 %over
 }
 """
 
@@ -119,7 +154,7 @@ wait:
 # two of those no barrier is needed. At a jump all threads meet twice: what it reads must be there, and must stay until
 # all have read it.
 _PART = """
-define internal void @part(ptr %table, i64 %count, i64 %scratch, i64 %index, i64 %width) {
+define internal void @part(ptr %table, i64 %count, i64 %scratch, i64 %index, i64 %width, ptr %watch) {
   %empty = icmp eq i64 %count, 0
   br i1 %empty, label %done, label %start
 start:
@@ -128,7 +163,7 @@ start:
   %share = sub i64 %after, 1
   br label %loop
 loop:
-  %i = phi i64 [ 0, %start ], [ %next, %go ], [ %target, %jump ]
+  %i = phi i64 [ 0, %start ], [ %next, %go ], [ %target, %leap ]
   %row = getelementptr [4 x i64], ptr %table, i64 %i
   %kernel = load ptr, ptr %row
   %args_at = getelementptr i64, ptr %row, i64 1
@@ -137,9 +172,11 @@ loop:
   %jumps = icmp eq ptr %kernel, null
   br i1 %jumps, label %jump, label %work
 jump:
-  call void @barrier(i64 %width)
+  %ends = call i1 @meet(i64 %width, ptr %watch)
+  br i1 %ends, label %finish, label %leap
+leap:
   %target = call i64 @volta_jump(ptr %args, i64 %next)
-  call void @barrier(i64 %width)
+  %met = call i64 @barrier(i64 %width)
   %beyond = icmp uge i64 %target, %count
   br i1 %beyond, label %finish, label %loop
 work:
@@ -168,10 +205,10 @@ single:
   %next_tasks = load i64, ptr %next_tasks_at
   %most = call i64 @llvm.umax.i64(i64 %tasks, i64 %next_tasks)
   %serial = icmp ule i64 %most, 1
-  br i1 %serial, label %go, label %meet
-meet:
-  call void @barrier(i64 %width)
-  br label %go
+  br i1 %serial, label %go, label %wait
+wait:
+  %over = call i1 @meet(i64 %width, ptr %watch)
+  br i1 %over, label %finish, label %go
 go:
   br label %loop
 finish:
@@ -236,7 +273,7 @@ refuse:
   ret i1 false
 }
 
-define i64 @volta_pool_run(ptr %table, i64 %count, i64 %scratch, i64 %scratch_bytes) {
+define i64 @volta_pool_run(ptr %table, i64 %count, i64 %scratch, i64 %scratch_bytes, ptr %watch) {
   %threads = load atomic i64, ptr @pool[THREADS] monotonic, align 8
   %several = icmp ugt i64 %threads, 1
   br i1 %several, label %try, label %alone
@@ -267,8 +304,9 @@ ready:
   %last = load i64, ptr @pool[GENERATION]
   %generation = add i64 %last, 1
   store i64 %generation, ptr @pool[GENERATION]
+  store atomic i64 -1, ptr @pool[END] monotonic, align 8
   call void @post_all(i64 %width, i64 %generation)
-  call void @part(ptr %table, i64 %count, i64 %scratch, i64 0, i64 %width)
+  call void @part(ptr %table, i64 %count, i64 %scratch, i64 0, i64 %width, ptr %watch)
   call void @drain()
   store atomic i64 0, ptr @pool[LOCK] release, align 8
   ret i64 1
@@ -289,16 +327,13 @@ done:
   ret void
 }
 
-; Ends all workers (at exit). Whoever holds the pool finishes first. Returns with the workers gone.
-define void @volta_pool_stop() {
-  br label %look
-look:
+; Ends all workers (at exit), if nobody holds the pool: 1 where they are gone.
+define i64 @volta_pool_stop() {
   %pair = cmpxchg ptr @pool[LOCK], i64 0, i64 1 acquire monotonic
   %mine = extractvalue { i64, i1 } %pair, 1
-  br i1 %mine, label %stop, label %wait
-wait:
-  %ignored = call i32 @volta_yield()
-  br label %look
+  br i1 %mine, label %stop, label %busy
+busy:
+  ret i64 0
 stop:
   %started = load i64, ptr @pool[STARTED]
   store atomic i64 %started, ptr @pool[REMAINING] monotonic, align 8
@@ -308,16 +343,17 @@ stop:
   store i64 0, ptr @pool[STARTED]
   store i64 0, ptr @pool[GENERATION]
   store atomic i64 0, ptr @pool[LOCK] release, align 8
-  ret void
+  ret i64 1
 }
 
 ; In a forked child there are no workers, and the parent may have been in the middle of a plan.
-define void @volta_pool_forked() {
+define i64 @volta_pool_forked() {
   store i64 0, ptr @pool[STARTED]
   store i64 0, ptr @pool[GENERATION]
   store i64 0, ptr @pool[ARRIVED]
+  store atomic i64 0, ptr @pool[REMAINING] monotonic, align 8
   store atomic i64 0, ptr @pool[LOCK] release, align 8
-  ret void
+  ret i64 0
 }
 """
 

@@ -62,7 +62,7 @@ run:
   %raw = load i64, ptr %scratch_at
   %up = add i64 %raw, 63
   %scratch = and i64 %up, -64
-  call void @part(ptr %table, i64 %count, i64 %scratch, i64 %index, i64 %width)
+  call void @part(ptr %table, i64 %count, i64 %scratch, i64 %index, i64 %width, ptr null)
   br label %worked
 worked:
   %left = atomicrmw sub ptr @pool[REMAINING], i64 1 release

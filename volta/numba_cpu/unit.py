@@ -9,19 +9,19 @@ Machine code lives as long as the plans that run it, and that of the units used 
 
 import functools
 import json
-import os
 import re
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import attrs
 from llvmlite import ir
 
+from volta.core.locks import free_in_children
 from volta.core.recent import Recent
 from volta.emit import cache
+from volta.emit.jobs import in_threads
 from volta.numba_cpu import target
 
 _SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -84,6 +84,7 @@ class Addresses(dict[str, int]):
 _PART = 400
 
 _lock = threading.RLock()
+free_in_children(globals(), "_lock")
 _units: weakref.WeakValueDictionary[str, Unit] = weakref.WeakValueDictionary()  # by the name of a kernel
 _recent: Recent[Unit, Unit] = Recent(256)  # units to keep although no plan may need them
 _forever: list[Unit] = []  # Volta's own runtime loops
@@ -206,12 +207,9 @@ def _emit_parts(sources: Iterable[KernelSource]) -> Iterator[str]:
 
 def _compile(sources: Sequence[KernelSource]) -> cache.StoredUnit:
     """Emit and compile kernels: several threads compile the parts, while this one is still emitting."""
-    if threading.main_thread().is_alive():
-        with ThreadPoolExecutor(min(len(sources), target.available_processors()), "volta-compile") as pool:
-            jobs = [pool.submit(target.compile_object, part) for part in _emit_parts(sources)]
-            objects = tuple(job.result() for job in jobs)
-    else:  # the interpreter is on its way out (a plan runs in an atexit handler) and starts no more threads
-        objects = tuple(map(target.compile_object, _emit_parts(sources)))
+    parts = ((part,) for part in _emit_parts(sources))
+    most = min(len(sources), target.available_processors())
+    objects = tuple(in_threads(target.compile_object, parts, most, "volta-compile"))
     return cache.StoredUnit({source.name: source.text for source in sources}, objects)
 
 
@@ -254,12 +252,3 @@ def llvm_ir(name: str) -> str:
 def asm(name: str) -> str:
     """The assembly text of a kernel that `compile_kernels` was asked for; ``KeyError`` for others."""
     return target.assembly(_emit_alone(name))
-
-
-def _after_fork_in_child() -> None:
-    global _lock
-    _lock = threading.RLock()  # another thread of the parent may have held it
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -14,6 +14,7 @@ import numpy as np
 from volta.numba_cuda.device import graph
 from volta.numba_cuda.device.driver import counters
 from volta.numba_cuda.device.graph import Launches, Row
+from volta.numba_cuda.device.launcher import Taking
 from volta.numba_cuda.device.pool import Block
 from volta.numba_cuda.device.staging import HOST
 from volta.numba_cuda.device.streams import Stream
@@ -65,17 +66,17 @@ class WithLaunch:
         self._template, self._words, self._lock = template, template.words.copy(), threading.Lock()
         self._launches = Launches(stream, template.rows(self._words.ctypes.data), self._words)
         self._each = self._launches.kernel_by_kernel(template.patches)
-        self._graphs: dict[tuple[int, ...], Callable[[], int]] = {}
+        self._graphs: dict[tuple[int, ...], Callable[[Taking], int]] = {}
         self._seen: dict[tuple[int, ...], int] = {}
         self._rest = 0  # calls that still find no graph before the next is made
 
-    def launch(self, addresses: list[int]) -> int:
-        """Launch the plan with these addresses; returns the driver's status."""
+    def launch(self, addresses: list[int], taking: Taking) -> int:
+        """Launch the plan with these addresses; returns the driver's status, or `REFUSED`."""
         key = tuple(addresses)
         known = self._graphs.get(key)
         if known is not None:
-            return known()
-        status = self._each(addresses)
+            return known(taking)
+        status = self._each(addresses, taking)
         self._count(key)  # beside the kernels
         return status
 
@@ -125,10 +126,10 @@ class Tables:
         self._kept: OrderedDict[tuple[int, ...], _Kept] = OrderedDict()
         self._lock = threading.Lock()  # held while work is queued, never while it is waited for
 
-    def launch(self, addresses: list[int]) -> int:
-        """Launch the plan with these addresses; returns the driver's status."""
+    def launch(self, addresses: list[int], taking: Taking) -> int:
+        """Launch the plan with these addresses; returns the driver's status, or `REFUSED`."""
         with self._lock:
-            return self._table(tuple(addresses)).launches.launch()
+            return self._table(tuple(addresses)).launches.launch(taking)
 
     def timed(self, addresses: list[int]) -> list[float]:
         """Launch the plan kernel by kernel, and wait; microseconds that each took."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
@@ -14,24 +13,11 @@ from volta.core.errors import DonatedBufferError, DTypeError
 from volta.core.floats import standard
 from volta.core.recent import Recent
 from volta.core.source import at_user_line
+from volta.emit.arrays import describe
 from volta.runtime.memory import Buffer, as_numpy, default_pool
 
-CALLS: list[None] = []
-"""One entry for each call of a program that is under way in any thread (a list's append and pop are single steps)."""
-
-HELD: list[Buffer] = []
-"""Memory that was donated or deleted while calls that may read it were under way: kept until they have ended."""
-
-_held_lock = threading.Lock()
 _FLAGS_READ_ONLY = np.lib.NumpyVersion(np.__version__) >= "2.1.0"  # exports by DLPack say that they are
 
-
-def release_held() -> None:
-    """Let go of held memory if no call is under way; what is held meanwhile waits for the next time."""
-    with _held_lock:
-        count = len(HELD)  # before looking: what comes later may belong to calls that begin later
-        if not CALLS:
-            del HELD[:count]
 
 
 class SharedBuffer(Buffer):
@@ -64,8 +50,8 @@ class ConcreteArray(Array):
 
     def __init__(self, aval: ShapedArray, buffer: Buffer, address: int):
         self.aval = aval
-        self.address = address  # in host memory; 0 where the array lies on another device, or is gone
-        self._buffer: Buffer | None = buffer
+        self.address = address  # in host memory; 0 where the array lies on another device
+        self._buffer: Buffer | None = buffer  # None where the array is gone: native code may take it (emit.arrays)
 
     @staticmethod
     @standard
@@ -108,22 +94,7 @@ class ConcreteArray(Array):
 
     def delete(self) -> None:
         """Release the memory now; any later use raises DonatedBufferError."""
-        if CALLS and self._buffer is not None:
-            HELD.append(self._buffer)  # a call in another thread may be reading it
-        self._buffer = None
-        self.address = 0
-
-    def donate(self) -> Buffer:
-        """The memory behind the array, which is gone from now on: of several threads that want it one gets it."""
-        buffer, self._buffer = self._buffer, None  # one step under the interpreter's lock
-        if buffer is None:
-            return self.buffer()  # raises DonatedBufferError
-        self.address = 0
-        return buffer
-
-    def give_back(self, buffer: Buffer, address: int) -> None:
-        """Undo `donate`."""
-        self.address, self._buffer = address, buffer
+        self._buffer = None  # that is all: a call that reads the memory holds it
 
     def numpy(self) -> np.ndarray:
         """A read-only NumPy view of the array's memory (no copy; from another device than the host, a copy)."""
@@ -273,8 +244,9 @@ class ConcreteArray(Array):
 
     def block_until_ready(self) -> ConcreteArray:
         """Wait until the value is there (on the CPU it always is). Returns the array."""
+        buffer = self._buffer or self.buffer()
         if not self.address:
-            (self._buffer or self.buffer()).wait()  # type: ignore[attr-defined]
+            buffer.wait()  # type: ignore[attr-defined]
         return self
 
     def __hash__(self) -> int:
@@ -308,6 +280,9 @@ class ConcreteArray(Array):
     @standard
     def __str__(self) -> str:
         return "<donated>" if self._buffer is None else str(self._view())
+
+
+describe(ConcreteArray, "address", "_buffer", SharedBuffer)
 
 
 def _meta(aval: ShapedArray) -> tuple[str, bool]:

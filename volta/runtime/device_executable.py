@@ -8,14 +8,18 @@ from typing import Any
 from volta.core.errors import DeviceError, OutOfMemoryError
 from volta.core.ir import ClosedJaxpr
 from volta.core.source import at_user_line
+from volta.emit import arrays as taking
 from volta.runtime import devices
-from volta.runtime.array import CALLS, HELD, ConcreteArray, SharedBuffer
+from volta.runtime.array import ConcreteArray, SharedBuffer
 from volta.runtime.devices import DeviceBuffer
 from volta.runtime.executable import Executable, passed, refuse_repeated
 from volta.runtime.memory import Buffer
 from volta.xla_like.plan import ExecutionPlan
 
-_NONE: dict[int, Buffer] = {}
+_NONE: list[Buffer] = []
+
+_OWN = 3
+"""References to memory that only the array has which is donated: its own, and those of the call."""
 
 
 class DeviceExecutable(Executable):
@@ -45,17 +49,18 @@ class DeviceExecutable(Executable):
         # What comes before the launch is waited for, what comes after runs beside it.
         given, device = arrays, self._device
         stream = device.stream() if device.beside else device.main
-        addresses = []
-        for a in arrays:
-            buffer = a._buffer
+        held = [a._buffer for a in arrays]  # until the launch: what is held is not overwritten
+        buffer: Buffer | None = None
+        for buffer in held:
             if buffer is None or buffer.stream is not stream:
                 there = next((x for x in arrays if x.buffer().stream is not None), None)
                 if there is not None and there.buffer().stream.device is not device:
                     return self._run_there(there, arrays)
                 arrays = self._placed(arrays, stream)
-                addresses = [a.buffer().address for a in arrays]
+                held = [a.buffer() for a in arrays]
                 break
-            addresses.append(buffer.address)
+        del buffer  # it would count as held by others
+        addresses = [x.address for x in held]  # type: ignore[union-attr]
         take, blocks, taken = device.pool.take, [], _NONE
         try:
             for nbytes in self._sizes:  # those of outputs, then the arena's
@@ -64,7 +69,7 @@ class DeviceExecutable(Executable):
                 addresses.append(block.address)
             if self._donated:
                 refuse_repeated(given, self._donated)
-                taken = self._take_donated(arrays, addresses, stream)
+                taken = self._launch_donating(given, arrays, addresses, stream)
             else:
                 self._native(stream, addresses)
         except BaseException as error:
@@ -84,16 +89,12 @@ class DeviceExecutable(Executable):
         for aval, kind, i in self._returns:
             if kind == 0:
                 out.append(ConcreteArray(aval, fresh[i], 0))
-            elif kind != 3 and i in taken:
+            elif kind == 2:
                 out.append(ConcreteArray(aval, taken[i], 0))
             else:
                 out.append(passed(aval, arrays[i] if kind == 1 else self.program.consts[i]))
         for k in self._repeated:
             out[k].share()
-        if arrays is not given:
-            for d in self._donated:  # where a copy on the device stood in for a donated array, that one is gone too
-                if arrays[d] is not given[d]:
-                    given[d].delete()
         return out
 
     def _placed(self, arrays: Sequence[ConcreteArray], stream: Any) -> list[ConcreteArray]:
@@ -122,28 +123,32 @@ class DeviceExecutable(Executable):
             placed.append(a)
         return placed
 
-    def _take_donated(self, arrays: Sequence[ConcreteArray], addresses: list[int], stream: Any) -> dict[int, Buffer]:
-        """Take the donated arguments and launch; they are given back if that fails."""
-        taken: dict[int, Buffer] = {}
-        originals: list[tuple[ConcreteArray, Buffer]] = []
-        try:
-            for d in self._donated:
-                buffer = arrays[d].donate()
-                originals.append((arrays[d], buffer))
-                if type(buffer) is SharedBuffer or len(CALLS) > 1:  # others read this memory: give away a copy
-                    copy = DeviceBuffer(self._device.pool.take(buffer.nbytes, stream), buffer.nbytes, stream)
-                    self._device.copy(copy.address, buffer.address, buffer.nbytes, stream)
-                    HELD.append(buffer)
-                    buffer, addresses[d] = copy, copy.address
-                assert isinstance(buffer, DeviceBuffer)
-                buffer.written_by(stream)
-                taken[d] = buffer
-            self._native(stream, addresses)
-        except BaseException:
-            for array, buffer in originals:
-                array.give_back(buffer, 0)
-            raise
-        return taken
+    def _launch_donating(
+        self, given: Sequence[ConcreteArray], arrays: Sequence[ConcreteArray], addresses: list[int], stream: Any
+    ) -> list[Buffer]:
+        """Launch, and take their memory away from the donated arrays, in one step; returns what is overwritten.
+
+        Where a copy on the device stands in for a donated array, or others read its memory, that is the copy.
+        """
+        donated = self._donated
+        donors = tuple([given[d] for d in donated])
+        own = [arrays[d].buffer() for d in donated]
+        limits = taking.limits(*[[taking.ALWAYS if arrays[d] is not given[d] else _OWN for d in donated]] * 2)
+        while True:
+            for d, buffer in zip(donated, own, strict=True):
+                if type(buffer) is not SharedBuffer:  # else the launch is refused
+                    buffer.written_by(stream)  # type: ignore[attr-defined]
+                addresses[d] = buffer.address
+            del buffer  # it would count as held by others
+            if self._native(stream, addresses, (donors, limits.ctypes.data)) != taking.REFUSED:
+                return own
+            own = [self._copy(arrays[d].buffer(), stream) for d in donated]
+            limits[:] = taking.ALWAYS
+
+    def _copy(self, buffer: Buffer, stream: Any) -> DeviceBuffer:
+        copy = DeviceBuffer(self._device.pool.take(buffer.nbytes, stream), buffer.nbytes, stream)
+        self._device.copy(copy.address, buffer.address, buffer.nbytes, stream)
+        return copy
 
     def _out_of_memory(self, error: MemoryError) -> OutOfMemoryError:
         return OutOfMemoryError(

@@ -9,21 +9,26 @@ from volta.core.avals import ShapedArray
 from volta.core.errors import DonatedBufferError
 from volta.core.ir import ClosedJaxpr
 from volta.core.source import at_user_line
+from volta.emit import arrays as taking
 from volta.numba_cpu import unit
-from volta.runtime.array import CALLS, HELD, ConcreteArray, SharedBuffer, intern_aval, release_held
-from volta.runtime.memory import Buffer, default_pool
+from volta.runtime.array import ConcreteArray, intern_aval
+from volta.runtime.memory import default_pool
 from volta.xla_like.plan import ExecutionPlan
 
 _SLAB_LIMIT = 4096
 """Outputs up to this many bytes share one block; larger ones live and die alone."""
 
 
+_OWN = 2
+"""References to the memory of a donated array that nobody else has: the array's, and the native call's."""
+
+
 class Executable:
     """A compiled program: call it with a list of arrays, get a list of arrays."""
 
     __slots__ = (
-        "_arena", "_donated", "_elsewhere", "_layout", "_native", "_repeated", "_returns", "_slab", "_there", "plan",
-        "program",
+        "_arena", "_bounds", "_donated", "_elsewhere", "_layout", "_limits", "_native", "_repeated", "_returns",
+        "_slab", "_there", "plan", "program",
     )  # fmt: skip
 
     def __init__(
@@ -35,6 +40,12 @@ class Executable:
         self.program = program  # after the passes; also keeps the constants alive
         self._native = native.call
         self._donated = plan.donated
+        # The small arrays of one slab have their memory in common, and are overwritten where no other call runs.
+        sizes = [plan.buffers[plan.inputs[d]].nbytes for d in plan.donated]
+        beside = [_OWN] * len(sizes)
+        alone = [taking.ANY if nbytes <= _SLAB_LIMIT else _OWN for nbytes in sizes]
+        self._bounds = taking.limits(alone, beside), taking.limits(*[[taking.ALWAYS] * len(sizes)] * 2)
+        self._limits = int(self._bounds[0].ctypes.data)
         self._arena = plan.arena_bytes
         # Output buffers in the order the native call takes them: (nbytes, offset in the slab or -1).
         self._layout: list[tuple[int, int]] = []
@@ -50,21 +61,23 @@ class Executable:
                 else:
                     self._layout.append((b.nbytes, -1))
         self._slab = slab or int(any(at >= 0 for _, at in self._layout))  # empty results have an address too
-        # Results: (aval, kind, position): 'new' output, 'in' an input itself, 'alias' memory of a donated input.
+        # Results: (aval, kind, position): 0 a new output, 1 an input itself, 2 memory of a donated input, by its number
+        # among these, 3 a constant.
         position = {b: i for i, b in enumerate(plan.inputs)}
         self._returns: list[tuple[ShapedArray, int, int]] = []
         self._repeated = [k for k, b in enumerate(plan.outputs) if plan.outputs.count(b) > 1]
         for out, aval in zip(plan.outputs, plan.out_avals, strict=True):
             aval = intern_aval(aval)
             alias = plan.buffers[out].alias
+            source = position.get(out if alias is None else alias)
             if out in number:
                 self._returns.append((aval, 0, number[out]))
-            elif out in position:
-                self._returns.append((aval, 1, position[out]))
-            elif alias is not None:
-                self._returns.append((aval, 2, position[alias]))
-            else:
+            elif source is None:
                 self._returns.append((aval, 3, plan.consts.index(out)))
+            elif source in plan.donated:
+                self._returns.append((aval, 2, plan.donated.index(source)))
+            else:
+                self._returns.append((aval, 1, source))
 
     def __call__(self, arrays: Sequence[ConcreteArray]) -> list[ConcreteArray]:
         """Run the plan.
@@ -77,41 +90,36 @@ class Executable:
             DonatedBufferError: an array is gone already, or a donated one was passed twice.
             MemoryBudgetError: there is no memory for the results.
         """
-        CALLS.append(None)  # from here on no donor and no delete() lets go of memory that this call reads
-        try:
-            if arrays and not arrays[0].address:  # on a GPU, or gone
-                there = self._there.get((arrays[0]._buffer or arrays[0].buffer()).stream.device)
-                if there is not None:
-                    return there(arrays)
-            return self._run(arrays)
-        finally:
-            CALLS.pop()
-            if HELD:
-                release_held()
+        if arrays and not arrays[0].address:  # on a GPU, or gone
+            there = self._there.get((arrays[0]._buffer or arrays[0].buffer()).stream.device)
+            if there is not None:
+                return there(arrays)
+        return self._run(arrays)
 
     def _run(self, arrays: Sequence[ConcreteArray]) -> list[ConcreteArray]:
-        addresses = [a.address for a in arrays]
-        if 0 in addresses:
-            return self._run_there(arrays[addresses.index(0)], arrays)
         pool = default_pool()
         blocks = []
+        places = []  # where outputs and the arena lie: numbers for the native call
         if self._slab:
             slab = pool.allocate(self._slab)
             base = slab.address
         for nbytes, offset in self._layout:
             if offset >= 0:
                 blocks.append((slab, base + offset))
-                addresses.append(base + offset)
+                places.append(base + offset)
             else:
                 block = pool.allocate(nbytes)
                 blocks.append((block, block.address))
-                addresses.append(block.address)
+                places.append(block.address)
         if self._arena:
             arena = pool.allocate(self._arena)
-            addresses.append(arena.address)
+            places.append(arena.address)
         if self._donated:
-            return self._run_donating(arrays, addresses, blocks)
-        self._native(*addresses)
+            return self._run_donating(arrays, places, blocks)
+        # One step: it looks up the arrays' addresses, and holds their memory until the plan has run.
+        absent = self._native(*arrays, *places)
+        if absent is not None:
+            return self._run_there(arrays[absent], arrays)
         out = []
         for aval, kind, i in self._returns:
             if kind == 0:
@@ -131,32 +139,30 @@ class Executable:
             there = self._there[device] = self._elsewhere(device.index)._run
         return there(arrays)
 
-    def _run_donating(
-        self, arrays: Sequence[ConcreteArray], addresses: list[int], blocks: list[Any]
-    ) -> list[ConcreteArray]:
-        refuse_repeated(arrays, self._donated)
-        taken: dict[int, Buffer] = {}
-        originals: list[tuple[ConcreteArray, Buffer, int]] = []
-        try:
-            for d in self._donated:
-                address, buffer = addresses[d], arrays[d].donate()
-                originals.append((arrays[d], buffer, address))
-                if type(buffer) is SharedBuffer or len(CALLS) > 1:  # others read this memory: give away a copy
-                    HELD.append(buffer)
-                    copy = ConcreteArray.from_numpy(ConcreteArray(arrays[d].aval, buffer, address).numpy())
-                    buffer, addresses[d] = copy.buffer(), copy.address
-                taken[d] = buffer
-        except BaseException:
-            for array, buffer, address in originals:
-                array.give_back(buffer, address)
-            raise
-        self._native(*addresses)
+    def _run_donating(self, arrays: Sequence[ConcreteArray], places: list[int], blocks: list[Any]) -> list[ConcreteArray]:
+        donated, limits, inputs = self._donated, self._limits, arrays
+        if len(arrays) > 1:
+            refuse_repeated(arrays, donated)
+        given = tuple(map(arrays.__getitem__, donated))
+        while True:
+            # One step: it takes the memory away from the arrays that are donated, and runs the plan.
+            memory = self._native(*inputs, *places, given, limits)
+            if type(memory) is tuple:
+                break
+            if memory != taking.REFUSED:
+                return self._run_there(inputs[memory], arrays)
+            # Others read the memory: what is overwritten is a copy.
+            inputs = list(arrays)
+            for d in donated:
+                inputs[d] = ConcreteArray.from_numpy(arrays[d]._view())
+            limits = int(self._bounds[1].ctypes.data)
         out = []
         for aval, kind, i in self._returns:
             if kind == 0:
                 out.append(ConcreteArray(aval, *blocks[i]))
-            elif kind != 3 and i in taken:
-                out.append(ConcreteArray(aval, taken[i], addresses[i]))
+            elif kind == 2:
+                own = inputs[donated[i]]
+                out.append(ConcreteArray(aval, memory[i] if inputs is arrays else own.buffer(), own.address))
             else:
                 out.append(passed(aval, arrays[i] if kind == 1 else self.program.consts[i]))
         for k in self._repeated:

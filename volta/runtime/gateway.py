@@ -7,7 +7,6 @@ memory budget) and gets an :class:`Executable` from the backend. Nothing else ca
 from __future__ import annotations
 
 import functools
-import os
 import threading
 from collections.abc import Callable, Sequence
 from time import perf_counter
@@ -18,11 +17,12 @@ import attrs
 from volta.core.errors import DeviceError, MemoryBudgetError
 from volta.core.floats import standard
 from volta.core.ir import ClosedJaxpr
+from volta.core.locks import free_in_children
 from volta.core.policy import DeterminismLevel
 from volta.core.source import at_user_line
 from volta.numba_cpu import backend as cpu
 from volta.runtime import devices
-from volta.runtime.array import CALLS, ConcreteArray, as_array
+from volta.runtime.array import ConcreteArray, as_array
 from volta.runtime.capabilities import BackendCapabilities
 from volta.runtime.compile_log import Watch
 from volta.runtime.context import ExecutionContext, current_context
@@ -57,16 +57,7 @@ def cuda_capabilities() -> BackendCapabilities:
 
 
 _lock = threading.RLock()
-
-
-def _after_fork_in_child() -> None:
-    global _lock
-    _lock = threading.RLock()  # another thread of the parent may have held it
-    CALLS.clear()  # calls of the parent's other threads
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+free_in_children(globals(), "_lock")
 
 
 @standard

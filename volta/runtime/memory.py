@@ -5,6 +5,7 @@ Blocks are aligned to 64 bytes and pooled by size class: a fresh block of more t
 """
 
 import os
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,9 +30,9 @@ class Buffer:
     stream: Any = None  # of a device's memory: the queue of work that writes it
 
     def __init__(self, address: int, nbytes: int, owner: object) -> None:
+        self.owner = owner
         self.address = address
         self.nbytes = nbytes
-        self.owner = owner
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(address={self.address:#x}, nbytes={self.nbytes})"
@@ -45,7 +46,10 @@ class _PooledBuffer(Buffer):
 
     def __del__(self) -> None:
         # Only attribute reads, arithmetic and a list append: each atomic under the GIL, and safe at shutdown.
-        block = self.owner
+        try:
+            block = self.owner
+        except AttributeError:  # an interrupt came before it had one
+            return
         pool = block.pool
         pool._live = live = pool._live - block.size
         if pool._held - live <= pool._pool_limit:
@@ -57,7 +61,7 @@ class _PooledBuffer(Buffer):
 class _Block:
     """One piece of memory from the system, and the free list that it returns to."""
 
-    __slots__ = ("address", "free", "memory", "pool", "size")
+    __slots__ = ("__weakref__", "address", "free", "memory", "pool", "size")
 
     def __init__(self, pool: "HostPool", size: int, free: "list[_Block]") -> None:
         self.pool = pool
@@ -77,6 +81,10 @@ class PoolStats:
     pooled: int
     allocations: int
     reuses: int
+
+
+_RECOUNT = 256
+"""Blocks that are taken from the system between two recounts."""
 
 
 def size_class(nbytes: int) -> int:
@@ -113,6 +121,7 @@ class HostPool:
         self._held = 0  # live and pooled together
         self._allocations = 0
         self._reuses = 0
+        self._blocks: weakref.WeakSet[_Block] = weakref.WeakSet()  # all that there are
 
     @property
     def limit(self) -> int | None:
@@ -163,6 +172,8 @@ class HostPool:
 
     def _fresh(self, size: int, nbytes: int, free: list[_Block]) -> _Block:
         limit = self._limit
+        if limit is not None or not self._allocations % _RECOUNT:
+            self._recount()
         if limit is not None and self._held + size > limit:
             self.trim()
             if self._live + size > limit:
@@ -187,7 +198,20 @@ class HostPool:
             ) from None
 
     def _new_block(self, size: int, free: "list[_Block]") -> _Block:
-        return _Block(self, size, free)
+        block = _Block(self, size, free)
+        self._blocks.add(block)
+        return block
+
+    def _recount(self) -> None:
+        """Mend the counts: a block that an interrupt let go of, on its way out or back, is gone with its memory."""
+        before = self._counts()
+        held = sum(block.size for block in list(self._blocks))
+        pooled = sum(size * len(free) for size, free in list(self._lists.items()))
+        if self._counts() == before:  # no other thread came in
+            self._held, self._live = held, held - pooled
+
+    def _counts(self) -> tuple[int, ...]:
+        return self._held, self._live, self._allocations, self._reuses
 
     def trim(self) -> int:
         """Give all pooled blocks back to the system; returns the bytes given back."""
@@ -200,10 +224,13 @@ class HostPool:
                     break
                 self._held -= block.size
                 given += block.size
+                del block
+        self._recount()
         return given
 
     def stats(self) -> PoolStats:
         """What the pool holds and has done so far."""
+        self._recount()
         return PoolStats(self._live, self._peak, self._held - self._live, self._allocations, self._reuses)
 
     def reset_peak(self) -> None:

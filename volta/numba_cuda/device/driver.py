@@ -16,12 +16,14 @@ from weakref import WeakValueDictionary
 import attrs
 
 from volta.core.errors import DeviceError, DeviceLostError
+from volta.core.locks import free_in_children
 from volta.core.recent import Recent
 from volta.numba_cuda.device import cuda_api, staging
 from volta.numba_cuda.device.pool import Pool
 from volta.numba_cuda.device.streams import Event, Stream, thread
 
 _lock = threading.RLock()
+free_in_children(globals(), "_lock")
 
 _CAPABILITY_MAJOR, _CAPABILITY_MINOR, _MULTIPROCESSORS, _SHARED = 75, 76, 16, 97  # CUdevice_attribute
 

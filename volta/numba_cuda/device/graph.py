@@ -13,7 +13,7 @@ import numpy as np
 from volta.core.errors import DeviceError, UnsupportedOperationError
 from volta.numba_cuda.device import cuda_api
 from volta.numba_cuda.device.driver import Device
-from volta.numba_cuda.device.launcher import HEADER, ROW, launcher, launcher_with
+from volta.numba_cuda.device.launcher import HEADER, ROW, Taking, launcher, launcher_with
 from volta.numba_cuda.device.staging import HOST
 from volta.numba_cuda.device.streams import Event, Stream
 
@@ -246,23 +246,23 @@ class Launches:
         self._left = OFTEN if few else 0  # launches before they become a graph
         self._launch = partial(self.kernel_by_kernel(_NO_PATCHES), []) if self._left else self._graph([])
 
-    def launch(self) -> int:
-        """Launch all kernels with the args that are in place; returns the driver's status."""
-        status = self._launch()
+    def launch(self, taking: Taking = None) -> int:
+        """Launch all kernels with the args that are in place; returns the driver's status, or `REFUSED`."""
+        status = self._launch(taking)
         if self._left:
             self._left -= 1
             if not self._left:
                 self._launch = self.graph_if_room() or self._launch
         return status
 
-    def _graph(self, counted: list[None]) -> Callable[[], int]:
+    def _graph(self, counted: list[None]) -> Callable[[Taking], int]:
         """A function that launches all kernels, with the params of now, as one graph; returns the driver's status."""
         made = _Graph(self._device, self._rows, [self._place(i) for i in range(len(self._places))], counted)
         words = self.stream.words(self._device.api.cuGraphLaunch, 1)
         words[4] = made.exec
         return launcher(words, made)
 
-    def graph_if_room(self) -> Callable[[], int] | None:
+    def graph_if_room(self) -> Callable[[Taking], int] | None:
         """A function that launches all kernels, with the params of now, as one graph; returns the driver's status.
 
         None where there is no room for it: the kernels can be launched without.
@@ -275,7 +275,7 @@ class Launches:
         except (DeviceError, MemoryError):
             return None
 
-    def kernel_by_kernel(self, patches: np.ndarray) -> Callable[[list[int]], int]:
+    def kernel_by_kernel(self, patches: np.ndarray) -> Callable[[list[int], Taking], int]:
         """A function that launches the kernels in order, and returns the driver's status; it takes a list of addresses.
 
         These are put into copies of the params: ``patches`` are rows of word, position in the list, distance.

@@ -6,10 +6,12 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 
+from volta.emit.arrays import REFUSED
 from volta.numba_cuda.args import Tables, Template, WithLaunch
 from volta.numba_cuda.device import profile
 from volta.numba_cuda.device.driver import Device, counters
 from volta.numba_cuda.device.graph import allow_shared
+from volta.numba_cuda.device.launcher import Taking, taker
 from volta.numba_cuda.device.streams import Stream
 from volta.numba_cuda.device_plan import DevicePlan, table_of
 from volta.numba_cuda.launches import every
@@ -31,20 +33,28 @@ class Executable:
         self._bound: dict[Stream, Tables | WithLaunch] = {}
         self._lock = threading.Lock()
 
-    def call(self, stream: Stream, addresses: list[int]) -> None:
-        """Run the plan, without waiting for it."""
+    def call(self, stream: Stream, addresses: list[int], taking: Taking = None) -> int:
+        """Run the plan, without waiting for it; in the same step, take memory away from arrays that are donated.
+
+        Returns `REFUSED` where that cannot be: nothing has changed then.
+        """
         bound = self._bound.get(stream)
         if bound is None:
             if not self._plan.launches:
-                return
+                return taker()(taking)
             bound = self._bind(stream)
         if profile.active:
+            if taker()(taking):
+                return REFUSED
             profile.active[-1].add(self._plan, bound.timed(addresses))
         else:
-            status = bound.launch(addresses)
+            status = bound.launch(addresses, taking)
             if status:
+                if status == REFUSED:
+                    return status
                 self._device.check(status)
         counters.launches += 1
+        return 0
 
     def _bind(self, stream: Stream) -> Tables | WithLaunch:
         with self._lock:

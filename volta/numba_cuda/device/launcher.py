@@ -1,5 +1,8 @@
 """Native calls of the driver, without the interpreter's lock: launch a graph, launch kernels, wait for a stream.
 
+What launches takes their memory away from arrays as well, where it is given some (see `emit.arrays`): in one step, of
+which nothing is left where the driver refuses.
+
 They are compiled once a process. Each takes the address of a block of words: 0 the driver's function, 1 its
 cuCtxSetCurrent, 2 context, 3 stream; to launch a graph, 4 that; to launch kernels, 4 how many, 5 and 6 their args and
 how many words these are, 7 and 8 which of the words are addresses and how many (rows of word, position among a call's
@@ -11,14 +14,15 @@ Args are copied to the stack and given their addresses there, so calls in severa
 
 from __future__ import annotations
 
-import ctypes
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
 
-from volta.emit.builtins import METH_NOARGS, METH_O, MethodDef, new_function
+from volta.emit import arrays
+from volta.emit.builtins import METH_FASTCALL, METH_NOARGS, METH_O, MethodDef, new_function, python_symbols
 
 HEADER, ROW = 9, 5
 
@@ -35,7 +39,7 @@ define internal i32 @enter(ptr %d) {
 define internal ptr @answer(i32 %status, ptr %state) {
   call void inttoptr (i64 PyEval_RestoreThread to ptr)(ptr %state)
   %number = sext i32 %status to i64
-  %result = call ptr inttoptr (i64 PyLong_FromLongLong to ptr)(i64 %number)
+  %result = call ptr @PyLong_FromLongLong(i64 %number)
   ret ptr %result
 }
 
@@ -57,8 +61,60 @@ out:
   ret ptr %result
 }
 
-define ptr @volta_cuda_launch(ptr %self, ptr %nothing) {
+; Take the memory that is said, a tuple of arrays and limits, or None: a tuple of it, or None; null if that is refused.
+define internal ptr @take_what(ptr %taking) {
+  %none = icmp eq ptr %taking, @_Py_NoneStruct
+  br i1 %none, label %nothing, label %some
+nothing:
+  call void @Py_IncRef(ptr @_Py_NoneStruct)
+  ret ptr @_Py_NoneStruct
+some:
+  %given = call ptr @PyTuple_GetItem(ptr %taking, i64 0)
+  %object = call ptr @PyTuple_GetItem(ptr %taking, i64 1)
+  %limits = call ptr inttoptr (i64 PyLong_AsVoidPtr to ptr)(ptr %object)
+  %taken = call ptr @take(ptr %given, ptr %limits, i64 0)
+  ret ptr %taken
+}
+
+define internal ptr @finish(i32 %status, ptr %state, ptr %taking, ptr %taken) {
+  call void inttoptr (i64 PyEval_RestoreThread to ptr)(ptr %state)
+  %fine = icmp eq i32 %status, 0
+  %none = icmp eq ptr %taking, @_Py_NoneStruct
+  %done = or i1 %fine, %none
+  br i1 %done, label %answer, label %undo
+undo:
+  %given = call ptr @PyTuple_GetItem(ptr %taking, i64 0)
+  call void @give_back(ptr %given, ptr %taken)
+  br label %answer
+answer:
+  call void @Py_DecRef(ptr %taken)
+  %number = sext i32 %status to i64
+  %result = call ptr @PyLong_FromLongLong(i64 %number)
+  ret ptr %result
+}
+
+define ptr @volta_cuda_take(ptr %self, ptr %taking) {
+  %taken = call ptr @take_what(ptr %taking)
+  %refused = icmp eq ptr %taken, null
+  br i1 %refused, label %answer, label %drop
+drop:
+  call void @Py_DecRef(ptr %taken)
+  br label %answer
+answer:
+  %number = phi i64 [ -1, %0 ], [ 0, %drop ]
+  %result = call ptr @PyLong_FromLongLong(i64 %number)
+  ret ptr %result
+}
+
+define ptr @volta_cuda_launch(ptr %self, ptr %taking) {
   %d = call ptr inttoptr (i64 PyLong_AsVoidPtr to ptr)(ptr %self)
+  %taken = call ptr @take_what(ptr %taking)
+  %refused = icmp eq ptr %taken, null
+  br i1 %refused, label %refuse, label %go
+refuse:
+  %no = call ptr @PyLong_FromLongLong(i64 -1)
+  ret ptr %no
+go:
   %state = call ptr inttoptr (i64 PyEval_SaveThread to ptr)()
   %entered = call i32 @enter(ptr %d)
   %in = icmp eq i32 %entered, 0
@@ -72,12 +128,15 @@ launch:
   %launched = call i32 %function(ptr %graph, ptr %stream)
   br label %out
 out:
-  %status = phi i32 [ %entered, %0 ], [ %launched, %launch ]
-  %result = call ptr @answer(i32 %status, ptr %state)
+  %status = phi i32 [ %entered, %go ], [ %launched, %launch ]
+  %result = call ptr @finish(i32 %status, ptr %state, ptr %taking, ptr %taken)
   ret ptr %result
 }
 
-define ptr @volta_cuda_launch_with(ptr %self, ptr %addresses) {
+define ptr @volta_cuda_launch_with(ptr %self, ptr %arguments, i64 %given) {
+  %addresses = load ptr, ptr %arguments
+  %taking_at = getelementptr ptr, ptr %arguments, i64 1
+  %taking = load ptr, ptr %taking_at
   %d = call ptr inttoptr (i64 PyLong_AsVoidPtr to ptr)(ptr %self)
   %kernels_at = getelementptr i64, ptr %d, i64 4
   %kernels = load i64, ptr %kernels_at
@@ -116,6 +175,13 @@ patch:
   %p1 = add i64 %p, 1
   br label %patches_left
 ready:
+  %taken = call ptr @take_what(ptr %taking)
+  %refused = icmp eq ptr %taken, null
+  br i1 %refused, label %not_now, label %go
+not_now:
+  %no = call ptr @PyLong_FromLongLong(i64 -1)
+  ret ptr %no
+go:
   %state = call ptr inttoptr (i64 PyEval_SaveThread to ptr)()
   %entered = call i32 @enter(ptr %d)
   %in = icmp eq i32 %entered, 0
@@ -151,8 +217,8 @@ next:
   %i1 = add i64 %i, 1
   br label %kernels_left
 out:
-  %status = phi i32 [ %entered, %ready ], [ 0, %kernels_left ], [ %code, %kernel ]
-  %result = call ptr @answer(i32 %status, ptr %state)
+  %status = phi i32 [ %entered, %go ], [ 0, %kernels_left ], [ %code, %kernel ]
+  %result = call ptr @finish(i32 %status, ptr %state, ptr %taking, ptr %taken)
   ret ptr %result
 refuse:
   ret ptr null
@@ -161,17 +227,14 @@ refuse:
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 """
 
-_PYTHON = (
-    "PyLong_AsVoidPtr", "PyLong_AsLongLong", "PyLong_FromLongLong", "PyList_GetItem", "PyEval_SaveThread",
-    "PyEval_RestoreThread",
-)  # fmt: skip
+_PYTHON = ("PyLong_AsVoidPtr", "PyLong_AsLongLong", "PyList_GetItem", "PyEval_SaveThread", "PyEval_RestoreThread")
 
 
 @functools.cache
 def _methods() -> dict[str, MethodDef]:
-    text = _IR
-    for name in _PYTHON:
-        address = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
+    arrays.export()
+    text = arrays.DECLARATIONS + arrays.IR + _IR
+    for name, address in python_symbols(_PYTHON).items():
         text = text.replace(f"i64 {name} to", f"i64 {address} to")
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
@@ -184,8 +247,9 @@ def _methods() -> dict[str, MethodDef]:
         return MethodDef(name.encode(), engine.get_function_address(f"volta_cuda_{name}"), convention, doc, engine)
 
     return {
-        "launch": method("launch", METH_NOARGS, b"Launch the plan."),
-        "launch_with": method("launch_with", METH_O, b"Launch the plan with a list of addresses."),
+        "launch": method("launch", METH_O, b"Launch the plan, taking what is said."),
+        "launch_with": method("launch_with", METH_FASTCALL, b"Launch the plan with a list of addresses, and the same."),
+        "take": method("take", METH_O, b"Take what is said."),
         "wait": method("wait", METH_NOARGS, b"Wait for the stream."),
     }
 
@@ -198,17 +262,28 @@ def waiter(words: np.ndarray, keep: object) -> Callable[[], int]:
     return _bound("wait", words, keep)
 
 
-def launcher(words: np.ndarray, keep: object) -> Callable[[], int]:
-    """The same, launching a graph."""
+Taking = tuple[Any, int] | None
+"""Arrays, and where the limits lie (see `emit.arrays`); or nothing. A call that is refused returns
+`REFUSED`."""
+
+
+def launcher(words: np.ndarray, keep: object) -> Callable[[Taking], int]:
+    """The same, launching a graph; the function is told what to take."""
     return _bound("launch", words, keep)
 
 
-def launcher_with(words: np.ndarray, keep: object) -> Callable[[list[int]], int]:
-    """The same, launching kernels: the function takes the list of a call's addresses.
+def launcher_with(words: np.ndarray, keep: object) -> Callable[[list[int], Taking], int]:
+    """The same, launching kernels: the function is given the list of a call's addresses as well.
 
     Any number of threads may call it at one time.
     """
     return _bound("launch_with", words, keep)
+
+
+@functools.cache
+def taker() -> Callable[[Taking], int]:
+    """A function that takes memory, and launches nothing."""
+    return _bound("take", np.zeros(1, np.int64), None)
 
 
 def _bound(name: str, words: np.ndarray, keep: object) -> Callable[..., int]:

@@ -10,6 +10,8 @@ import functools
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from volta.emit.jobs import Job
+
 if TYPE_CHECKING:
     from volta.numba_cuda.device.driver import Device
     from volta.numba_cuda.device.streams import Event, Stream
@@ -38,7 +40,9 @@ def move(to: int, source: int, nbytes: int) -> None:
     """Copy within host memory, in several threads where that pays."""
     pieces = max(1, min(_MOVERS, nbytes // _PIECE))
     size = nbytes // pieces // 64 * 64
-    others = [_movers().submit(ctypes.memmove, to + i * size, source + i * size, size) for i in range(pieces - 1)]
+    others = [Job(ctypes.memmove, to + i * size, source + i * size, size) for i in range(pieces - 1)]
+    for other in others:
+        other.share(_movers())
     done = (pieces - 1) * size
     ctypes.memmove(to + done, source + done, nbytes - done)
     for other in others:

@@ -28,6 +28,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from volta.core.errors import DeviceError
+from volta.core.locks import free_in_children
 from volta.numba_cuda import turns
 from volta.numba_cuda.host import host_rewrite, host_runtime, host_tables
 from volta.numba_cuda.host.host_runtime import READ, WRITE
@@ -42,6 +43,7 @@ _ALIGN = 256
 
 _launches = itertools.count()
 _lock = threading.RLock()  # a module's state serves one block at a time
+free_in_children(globals(), "_lock")
 
 
 @attrs.frozen

@@ -6,14 +6,15 @@ import ctypes
 import json
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import attrs
 import llvmlite
 import llvmlite.binding as llvm
 
+from volta.core.locks import free_in_children
 from volta.emit import cache
 from volta.emit.cache import from_environment as disk_cache
+from volta.emit.jobs import in_threads
 from volta.numba_cuda.device.driver import Device
 from volta.numba_cuda.device.graph import ErrorLog, Module
 from volta.numba_cuda.target import ptx
@@ -37,6 +38,7 @@ class CompileStats:
 stats = CompileStats()
 
 _lock = threading.RLock()
+free_in_children(globals(), "_lock")
 
 
 @attrs.frozen(eq=False, weakref_slot=True)
@@ -147,14 +149,8 @@ def _compile(device: Device, sources: Sequence[KernelSource]) -> Iterator[cache.
     def compiled(s: KernelSource, text: str) -> cache.StoredUnit:
         return cache.StoredUnit({s.name: s.text}, (link(device, ptx.assemble(text, capability)),))
 
-    if len(ordered) > 1 and threading.main_thread().is_alive():
-        with ThreadPoolExecutor(ptx.workers(len(ordered)), "volta-compile") as pool:
-            jobs = [pool.submit(compiled, s, ptx.emit_text([s], capability)) for s in ordered]
-            for job in jobs:
-                yield job.result()
-    else:  # an interpreter on its way out starts no more threads
-        for s in ordered:
-            yield compiled(s, ptx.emit_text([s], capability))
+    calls = ((s, ptx.emit_text([s], capability)) for s in ordered)
+    yield from in_threads(compiled, calls, ptx.workers(len(ordered)) if len(ordered) > 1 else 1, "volta-compile")
 
 
 def link(device: Device, text: str) -> bytes:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
 
 from volta.core import contract
 from volta.core.policy import DeterminismLevel
+from volta.emit.jobs import in_threads
 from volta.numba_cuda.kernels import launches_of
 from volta.numba_cuda.launches import Launch, every
 from volta.numba_cuda.target import nvjitlink, ptx
@@ -77,11 +77,10 @@ def compile_plan(
             done = attrs.evolve(done, cubin=code.code, resources=code.resources, assembler=code.version)
         return done
 
-    with ThreadPoolExecutor(ptx.workers(len(capabilities)), "volta-offline") as pool:
-        jobs = []
+    def parts() -> Iterator[tuple[str, Sequence[Launch], str]]:
         for capability in capabilities:
             launches = launches_of(plan, capability)
             sources = {x.source.name: x.source for x in every(launches)}
-            text = ptx.emit_text(sources.values(), capability)
-            jobs.append(pool.submit(finished, capability, launches, text))
-        return [job.result() for job in jobs]
+            yield capability, launches, ptx.emit_text(sources.values(), capability)
+
+    return list(in_threads(finished, parts(), ptx.workers(len(capabilities)), "volta-offline"))

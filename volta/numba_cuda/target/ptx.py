@@ -18,6 +18,7 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 from llvmlite.binding import ffi
 
+from volta.emit.llvm_lanes import unlocked
 from volta.numba_cuda.target.threads import by_value_entry, merge_entry
 
 TRIPLE = "nvptx64-nvidia-cuda"
@@ -150,17 +151,16 @@ def workers(count: int) -> int:
 def assemble(text: str, capability: str) -> str:
     """LLVM IR text as PTX text.
 
-    May be called by several threads at once. llvmlite guards every call into LLVM with one lock; the two long ones are
-    made without it here, which LLVM allows where module, context and target machine belong to one thread.
+    May be called by several threads at once: the two long calls are made without llvmlite's lock.
     """
     machine = _target_machine(capability)
     module = llvm.parse_assembly(text, context=llvm.create_context())
     module.verify()
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(3))
     passes = builder.getModulePassManager()
-    ffi.lib.LLVMPY_RunNewModulePassManager._cfn(passes, module, builder)
+    unlocked("LLVMPY_RunNewModulePassManager", passes, module, builder)
     with ffi.OutputString() as error:
-        memory = ffi.lib.LLVMPY_TargetMachineEmitToMemory._cfn(machine, module, 0, error)
+        memory = unlocked("LLVMPY_TargetMachineEmitToMemory", machine, module, 0, error)
         if not memory:
             raise RuntimeError(f"LLVM could not generate PTX: {error}")
     try:

@@ -1,0 +1,64 @@
+"""Interrupts at every step: an exception, as a signal's handler raises it, before each instruction of some code."""
+
+import dis
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import volta
+
+
+class Interrupt(BaseException):
+    """What the handler raises."""
+
+
+def folder(*names: str) -> str:
+    """A folder of Volta's source, or a file of it."""
+    return str(Path(volta.__file__).parent.joinpath(*names))
+
+
+_HANDLING = {dis.opmap[x] for x in ("PUSH_EXC_INFO", "POP_EXCEPT", "RERAISE") if x in dis.opmap}
+"""The interpreter's own steps around an ``except`` block: a signal never comes there, and its books would be wrong."""
+
+
+class _At:
+    """Raises at one instruction of some code."""
+
+    def __init__(self, number: int, where: tuple[str, ...]) -> None:
+        self.left, self.where = number, where
+
+    def __call__(self, frame: FrameType, event: str, arg: Any) -> Any:
+        if not frame.f_code.co_filename.startswith(self.where) or frame.f_code.co_name == "__del__":
+            return None  # what a destructor raises, Python reports and drops
+        frame.f_trace_opcodes = True
+        if event == "opcode" and frame.f_lineno is not None and frame.f_code.co_code[frame.f_lasti] not in _HANDLING:
+            self.left -= 1
+            if self.left < 0:
+                raise Interrupt
+        return self
+
+
+def at_every_step(
+    prepare: Callable[[], Any], act: Callable[[Any], Any], check: Callable[[Any], None], *where: str, first: int = 0
+) -> int:
+    """Run ``act(prepare())`` again and again, interrupted one instruction later each time, and ``check`` what is left.
+
+    ``where`` are the folders and files of which each instruction counts; returns how many there were. The error, and
+    with it the frames that it came through, is gone when ``check`` is called.
+    """
+    before, number = sys.gettrace(), first
+    while True:
+        given, interrupted = prepare(), False
+        sys.settrace(_At(number, where))
+        try:
+            act(given)
+        except Interrupt:
+            interrupted = True
+        finally:
+            sys.settrace(before)
+        if not interrupted:
+            return number
+        check(given)
+        number += 1
