@@ -40,7 +40,7 @@ _PYTHON_FUNCTIONS = (
     "PyThread_acquire_lock_timed",
     "PyThread_get_thread_ident",
 )
-_EXPORTS = ("volta_execute", "volta_run_plan")
+_EXPORTS = ("volta_execute", "volta_execute_forked", "volta_run_plan")
 
 
 @functools.cache
@@ -240,6 +240,8 @@ def _aligned(words: int) -> np.ndarray:
 def _after_fork_in_child() -> None:
     for plan in _plans:
         plan.new_lock()
+    if native.cache_info().currsize:
+        ctypes.CFUNCTYPE(ctypes.c_int64)(native()["volta_execute_forked"])()
 
 
 if hasattr(os, "register_at_fork"):

@@ -19,7 +19,6 @@ from volta.runtime.memory import Buffer, as_numpy, default_pool
 _FLAGS_READ_ONLY = np.lib.NumpyVersion(np.__version__) >= "2.1.0"  # exports by DLPack say that they are
 
 
-
 class SharedBuffer(Buffer):
     """Memory that more than one array or a NumPy view reads: a donating call works on a copy of it."""
 

@@ -139,7 +139,9 @@ class Executable:
             there = self._there[device] = self._elsewhere(device.index)._run
         return there(arrays)
 
-    def _run_donating(self, arrays: Sequence[ConcreteArray], places: list[int], blocks: list[Any]) -> list[ConcreteArray]:
+    def _run_donating(
+        self, arrays: Sequence[ConcreteArray], places: list[int], blocks: list[Any]
+    ) -> list[ConcreteArray]:
         donated, limits, inputs = self._donated, self._limits, arrays
         if len(arrays) > 1:
             refuse_repeated(arrays, donated)
