@@ -148,7 +148,7 @@ def test_few_functions_run_in_a_call(gpu):
         f(x).block_until_ready()
     assert functions_run(lambda: f(x)) == [
         "JitFunction.__call__", "Executable.__call__", "DeviceExecutable._run", "Pool.take", "Executable.call",
-        "WithLaunch.launch", "DeviceBuffer.__init__", "Array.__init__",
+        "WithLaunch.launch", "DeviceBuffer.__init__", "ConcreteArray.__init__",
     ]  # fmt: skip
     y = f(x)
     assert functions_run(y.block_until_ready) == [
