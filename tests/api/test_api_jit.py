@@ -3,6 +3,7 @@
 import concurrent.futures
 import dataclasses
 import functools
+import threading
 from typing import NamedTuple
 
 import attrs
@@ -11,7 +12,9 @@ import pytest
 
 import volta
 import volta.numpy as vnp
+from tests.thread_support import running
 from volta import tree_util
+from volta.api.jit import jit_is_disabled
 
 X = np.array([1, 2, 3], np.float32)
 
@@ -314,3 +317,23 @@ def test_names_of_functions() -> None:
             return x
 
     assert volta.jit(Callable()).trace(X).name == "Callable"
+
+
+def test_disable_jit_is_a_threads_own():
+    """Others go on with compiled programs; the block that ends first does not end the other's."""
+    inside, go_on, seen = threading.Event(), threading.Event(), []
+
+    def other():
+        with volta.disable_jit():
+            inside.set()
+            go_on.wait()
+            seen.append(jit_is_disabled())
+
+    with running(other):
+        inside.wait()
+        seen.append(jit_is_disabled())
+        with volta.disable_jit():
+            seen.append(jit_is_disabled())
+        volta.jit(lambda x: seen.append(type(x).__name__) or x)(vnp.ones(2))
+        go_on.set()
+    assert seen[:2] == [False, True] and seen[2] != "ConcreteArray" and seen[3] is True

@@ -152,7 +152,7 @@ def test_few_functions_run_in_a_call(gpu):
     ]  # fmt: skip
     y = f(x)
     assert functions_run(y.block_until_ready) == [
-        "Array.block_until_ready", "DeviceBuffer.wait", "Stream.synchronize",
+        "ConcreteArray.block_until_ready", "DeviceBuffer.wait", "Stream.synchronize",
     ]  # fmt: skip
 
 

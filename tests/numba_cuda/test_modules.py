@@ -108,7 +108,7 @@ def test_a_launcher_keeps_its_code_alive():
     code = weakref.ref(launcher._methods()["launch"].code)
     launcher._methods.cache_clear()
     gc.collect()
-    assert code() is not None and launch() == 7
+    assert code() is not None and launch(None) == 7
     del launch
     gc.collect()
     assert code() is None
