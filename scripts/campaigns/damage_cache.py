@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 import signal
+import stat
 import traceback
 import warnings
 
@@ -44,8 +45,8 @@ def damage(place, names, whole):
     path, contents = place / name, whole[name]
     how = random.choice(WAYS)
     touched = {name}
-    if how in ("folder", "link", "pipe", "gone"):
-        clear(path)
+    if how in ("folder", "link", "pipe", "gone") or not stat.S_ISREG(os.lstat(path).st_mode):
+        clear(path)  # also what was damaged before: no bytes go through a link or into a pipe
     if how == "folder":
         path.mkdir()
     elif how == "link":
@@ -60,6 +61,7 @@ def damage(place, names, whole):
     elif how == "exchange":
         other = random.choice([n for n in names if n[-4:] == name[-4:]])
         path.write_bytes(whole[other])
+        clear(place / other)
         (place / other).write_bytes(contents)
         touched.add(other)
     elif how != "gone":

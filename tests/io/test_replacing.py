@@ -294,7 +294,9 @@ def test_only_temporaries_are_swept(tmp_path):
     (tmp_path / names[2]).symlink_to("target")
     os.mkfifo(tmp_path / names[3])
     (tmp_path / names[4]).mkdir()
+    reader = os.open(tmp_path / names[3], os.O_RDONLY | os.O_NONBLOCK)  # a pipe that can be opened
     replacing.sweep(str(tmp_path))
+    os.close(reader)
     assert sorted(os.listdir(tmp_path)) == sorted([*names, "target"])
     replacing.sweep(str(tmp_path / "missing"))
 

@@ -28,7 +28,7 @@ class Reader:
         return self.text[self.at : self.at + 1]
 
     def accept(self, character: str) -> bool:
-        found = self.next() == character
+        found = self.text.startswith(character, self.at) or self.next() == character  # mostly there is no space
         self.at += found
         return found
 
