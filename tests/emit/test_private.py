@@ -111,6 +111,17 @@ def test_a_folder_of_root_is_not_this_users_own(way, monkeypatch) -> None:
         private.folder("/")
 
 
+@as_root
+def test_roots_folders_may_lie_on_the_way(way, monkeypatch) -> None:
+    """And nobody else's: user 1 is like any other."""
+    os.chown(way, OTHER, OTHER)
+    monkeypatch.setattr(os, "geteuid", lambda: OTHER)
+    assert private.folder(str(way)) == os.path.realpath(way)
+    os.chown(way.parent, 1, 1)
+    with pytest.raises(NotPrivateError, match="b belongs to another user .1."):
+        private.folder(str(way))
+
+
 def test_links(way, tmp_path) -> None:
     """The place has none: who changes one later changes nothing."""
     (tmp_path / "absolute").symlink_to(way)
