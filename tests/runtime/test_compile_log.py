@@ -40,7 +40,7 @@ def test_what_where_and_how_long(said):
     (line,) = said()
     number = r"\d+\.\d ms"
     head = rf"compiled `<lambda>` for \(f32\[2,7\], f\d+\*\[\]\) on cpu:0 in {number} \(plan {number}, code {number}\)"
-    assert re.match(head + ", kernel calls: 1; first call\n  at .*test_compile_log.py:", line)
+    assert re.match(head + ", kernel calls: \\d; first call\n  at .*test_compile_log.py:", line)
 
 
 def test_why_again(said):
