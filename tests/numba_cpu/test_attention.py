@@ -8,7 +8,8 @@ import pytest
 from tests import attention_reference as reference
 from tests.sampling import sampled
 from volta import lax
-from volta.core import dtypes
+from volta.core import dtypes, errors
+from volta.ops.attention import attention_dkv_p
 from volta.testing import assert_bits_equal
 
 DTYPES = {"f4": np.float32, "f8": np.float64, "f2": np.float16, "bf16": dtypes.bfloat16}
@@ -165,3 +166,13 @@ def test_sums_over_many_queries_are_joined_in_pairs(sizes, dtype, params):
     if "mask" in params:
         params = {**params, "mask": params["mask"][None, None]}
     check(*operands(*sizes, dtype), **params)
+
+
+def test_the_primitive_sums_over_one_block_of_queries():
+    q, k, v, do = operands(1, 1, 1, 4097, 2, 3, 2)
+    rows = [np.ones(q.shape[:3], np.float32)] * 3
+    params = {"scale": 1.0, "causal": False, "started": False, "masked": False}
+    with pytest.raises(
+        errors.ShapeError, match="attention_dkv: sums over 4096 queries at most; lax.attention_dkv joins"
+    ):
+        attention_dkv_p.bind(q, k, v, do, *rows, **params)

@@ -11,6 +11,7 @@ import volta
 import volta.numpy as vnp
 from tests.numba_cuda.test_cuda_dot import KINDS, TABLES, operands, product, slice_chunks, take_turns
 from tests.sampling import sampled
+from volta import nn
 from volta.numba_cuda.kernels import launches_of
 from volta.numba_cuda.launches import Regions
 from volta.numba_cuda.products import dot, dot_blocks, dot_choice
@@ -130,3 +131,13 @@ def test_parts_of_several_blocks_lie_within_a_block_or_are_whole_ones():
         found = list(dot_choice._parts(chunks))
         assert found and all(per in (1, 2, 4, 8) or per % CHUNKS == 0 for per in found), found
         assert max(found) < -(-chunks // CHUNKS) * CHUNKS
+
+
+@pytest.mark.slow
+def test_gradients_of_attention_over_many_queries_have_the_cpus_bits():
+    q, k, v = (fill("normal", shape, "float32", i) for i, shape in enumerate([(1, 4100, 2, 8), *[(1, 5, 1, 8)] * 2]))
+
+    def loss(q, k, v):
+        return vnp.sum(nn.dot_product_attention(q, k, v, is_causal=True) ** 2)
+
+    check_on_host(volta.grad(loss, (0, 1, 2)), q, k, v, orders=("shuffled",), kernels=KERNELS)
