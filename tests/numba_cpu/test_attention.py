@@ -172,7 +172,5 @@ def test_the_primitive_sums_over_one_block_of_queries():
     q, k, v, do = operands(1, 1, 1, 4097, 2, 3, 2)
     rows = [np.ones(q.shape[:3], np.float32)] * 3
     params = {"scale": 1.0, "causal": False, "started": False, "masked": False}
-    with pytest.raises(
-        errors.ShapeError, match="attention_dkv: sums over 4096 queries at most; lax.attention_dkv joins"
-    ):
+    with pytest.raises(errors.ShapeError, match=r"attention_dkv\(.*: sums over 4096 queries at most"):
         attention_dkv_p.bind(q, k, v, do, *rows, **params)
