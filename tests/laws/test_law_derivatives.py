@@ -97,9 +97,11 @@ def test_derivatives_are_the_limits(row, dtype):
 
 
 @each
-def test_all_ways_to_differentiate_agree(row):
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_all_ways_to_differentiate_agree(row, dtype):
     """Compiled, mapped and eager derivatives are the same bits; forwards and backwards the same numbers."""
-    dtype = row.dtypes[0]
+    if dtype not in row.dtypes:
+        pytest.skip("not computed in this dtype")
     xs = arrays_of(row, dtype)
     for by in [(0,), (0, 0), (0, 0, 0)] if row.arity == 1 else [(0,), (1,), (0, 1), (0, 1, 1)]:
         forwards, reverse = partial(row.volta, by), backwards(row.volta, by)

@@ -79,6 +79,7 @@ CASES = (
     Case("norm of zeros", lambda m, x: m.np.linalg.norm(x), (ZEROS,), _NAN),
     Case("norm 1", lambda m, x: m.np.linalg.norm(x, 1), (TIES,), _SLOPE_OF_ABS),
     Case("norm 3", lambda m, x: m.np.linalg.norm(x, 3), (TIES,), _SLOPE_OF_ABS),
+    Case("norm 3 of zeros", lambda m, x: m.np.linalg.norm(x, 3), (ZEROS,), _NAN),
     Case("norm inf", lambda m, x: m.np.linalg.norm(x, np.inf), (TIES, EQUAL)),
     Case("var", lambda m, x: m.np.var(x), (EQUAL, TIES)),
     Case("std", lambda m, x: m.np.std(x), (TIES,)),

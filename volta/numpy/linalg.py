@@ -68,7 +68,8 @@ def vector_norm(x: ArrayLike, *, axis: Any = None, keepdims: bool = False, ord: 
     if ord == 1:
         return reductions.sum(size, axis, keepdims=keepdims)
     total = reductions.sum(powers.power(size, ord), axis, keepdims=keepdims)
-    return lax.pow(total, scalar_like(total, 1.0 / ord))
+    none = lax.eq(total, scalar_like(total, 0.0 if ord > 0 else math.inf))  # of length 0, a kink
+    return lax.select(none, 0.0, lax.pow(lax.select(none, 1.0, total), scalar_like(total, 1.0 / ord)))
 
 
 def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: Any = "fro") -> Array:

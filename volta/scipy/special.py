@@ -189,13 +189,19 @@ def ndtri(p: ArrayLike) -> Array:
     p = promote_floats("ndtri", p)[0]
     aval = aval_of("ndtri", p)
     wide = convert(p, dtypes.compute_dtype(aval.dtype), aval.weak_type)
+    return convert(_ndtri(wide), aval.dtype, aval.weak_type)
+
+
+@with_partials(
+    lambda t, ans, p: lax.mul(t, lax.mul(lax.exp(lax.mul(lax.mul(ans, ans), 0.5)), math.sqrt(2.0 * math.pi)))
+)
+def _ndtri(wide: Array) -> Array:
     other = lax.sub(scalar_like(wide, 1.0), wide)
     upper = lax.gt(wide, other)
     share = binary.where_three(upper, other, wide)
     central = binary.greater(share, 0.1)
     centered = lax.sub(lax.mul(binary.where_three(central, wide, 0.5), scalar_like(wide, 2.0)), scalar_like(wide, 1.0))
     middle = lax.mul(lax.erf_inv(centered), scalar_like(wide, math.sqrt(2.0)))
-    # elsewhere each of the two parts sees a share of its own, so that neither's infinities reach a gradient
     tail = _lower_tail(
         binary.where_three(binary.logical_and(binary.greater(share, 0), lax.bitwise_not(central)), share, 0.05)
     )
@@ -203,7 +209,7 @@ def ndtri(p: ArrayLike) -> Array:
         binary.equal(share, 0), -math.inf, binary.where_three(binary.less(share, 0), math.nan, tail)
     )
     out = binary.where_three(central, middle, binary.where_three(upper, lax.neg(tail), tail))
-    return convert(binary.where_three(isnan(wide), wide, out), aval.dtype, aval.weak_type)
+    return binary.where_three(isnan(wide), wide, out)
 
 
 def _lower_tail(share: Array) -> Array:
