@@ -68,5 +68,8 @@ FROM_JAX = {
     "special.xlogy": Difference(_NAN_IN_JAX, lambda point, by: point[1] == 0),
     "special.xlog1py": Difference(_NAN_IN_JAX, lambda point, by: point[1] == -1),
     "special.logit": Difference(_NAN_IN_JAX, lambda point, by: point[0] == 0),
+    "special.kl_div": Difference(
+        "where p or q is 0 it is infinite or a constant; JAX's slope by p is that of -p", lambda point, by: 0 in point
+    ),
     "special.ndtri": Difference("at the ends JAX's slope is 0", lambda point, by: point[0] in (0, 1)),
 }
