@@ -100,8 +100,10 @@ def test_a_number_is_the_same_known_and_traced(name, e, x, s, t, n) -> None:
         want = f(x, s, t, n)
     except OverflowError:  # an integer that does not fit what it meets: refused, or computed modulo
         return
-    if "scan" in name and not -(2**31) <= n < 2**31:
-        return  # wraps in a loop where it is an array by itself, for which it would have to be known
+    if isinstance(want, volta.Array) and want.dtype == np.int64 and not -(2**31) <= n < 2**31:
+        return  # written out it makes an int64 array by itself; traced it cannot, whatever its value
+    if name in ARRAYS_COME_OUT and not -(2**31) <= n < 2**31:
+        return
     try:
         found = TRANSFORMS[name](f)(x, s, t, n)
     except OverflowError:  # a known integer that int32 does not hold makes an int64 array; a traced one is refused

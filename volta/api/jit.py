@@ -167,9 +167,7 @@ class JitFunction(Generic[P, R]):
                 traced.program, donated=self._donated_leaves(call), name=self._name, why=lambda: self._why(key, call)
             )
             unflatten = None if traced.out_tree == _LEAF else traced.out_tree.unflatten
-            entry = self._entries.keep(
-                key, _Entry(executable, unflatten, avals, context, limits.limits_of(traced.program))
-            )
+            entry = self._entries.keep(key, _Entry(executable, unflatten, avals, context, traced.limits))
         if self._plain and call.extra is None and call.tree == pytrees.structure((0,) * len(avals)):
             self._flat.keep((context, *avals), entry)
         return entry

@@ -7,7 +7,6 @@ function is traced, so the program says what its arguments must fit, and each ca
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from volta.core.source import at_user_line
 Limits = tuple[np.dtype | None, ...]
 
 
-@lru_cache(maxsize=1024)
 def limits_of(program: ClosedJaxpr) -> Limits:
     """For each argument the narrowest integer dtype that it is converted to as a Python number, or None; empty where
     there is none at all."""

@@ -8,8 +8,8 @@ from typing import Any
 import attrs
 
 from volta.api.arguments import Positions, call_paths, check_static, flat_outputs, values_of
+from volta.api.limits import Limits, limits_of
 from volta.api.limits import check as check_limits
-from volta.api.limits import limits_of
 from volta.core import pytrees
 from volta.core.avals import ShapedArray
 from volta.core.interp import Tracer
@@ -88,6 +88,12 @@ class TracedCall:
     program: ClosedJaxpr
     hoisted: tuple[Any, ...]
     out_tree: PyTreeDef
+    limits: Limits = attrs.field(init=False)
+
+    @limits.default
+    def _limits(self) -> Limits:
+        """What the call's own arguments must fit, as Python integers."""
+        return limits_of(self.program)[len(self.hoisted) :]
 
 
 def trace_call(
@@ -132,8 +138,7 @@ class CallCache:
         call = self.flatten(args, kwargs)
         values = call.values(self.name)
         traced = self.trace(call, [x.aval for x in values])
-        limits = limits_of(traced.program)[len(traced.hoisted) :]
-        check_limits(call.leaves, limits, self.name, call.paths)
+        check_limits(call.leaves, traced.limits, self.name, call.paths)
         outs = call_program(primitive, traced.program, [*traced.hoisted, *values], self.name)
         return pytrees.unflatten(traced.out_tree, outs)
 

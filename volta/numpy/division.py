@@ -114,4 +114,4 @@ def _zero_where_none(result: Any, y: Any) -> Any:
     """``result``, and 0 where the divisor is 0; what is known to be none is not asked."""
     if not isinstance(y, Array) and np.all(np.asarray(y) != 0):
         return result
-    return lax.select_n(lax.eq(y, zero_like(result)), result, zero_like(result))
+    return lax.select_n(lax.eq(y, zero_like(result)), result, scalar_like(result, 0))

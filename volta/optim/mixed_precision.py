@@ -23,6 +23,7 @@ from volta import lax
 from volta.core import dtypes, pytrees
 from volta.core.array import Array, ArrayLike
 from volta.core.interp import get_aval
+from volta.numpy.promotion import aval_of
 
 PyTree = Any
 
@@ -135,12 +136,12 @@ pytrees.register_node(NoOpLossScale, lambda _: ((), None), lambda aux, children:
 
 
 def _scaled(tree: PyTree, factor: Array) -> PyTree:
-    return pytrees.map(lambda x: x * vnp.asarray(factor, get_aval(x).dtype), tree)
+    return pytrees.map(lambda x: x * vnp.asarray(factor, aval_of("scale", x).dtype), tree)
 
 
 def _unscaled(tree: PyTree, factor: Array) -> PyTree:
     inverse = 1 / vnp.asarray(factor, dtypes.float32)
-    return pytrees.map(lambda x: x * vnp.asarray(inverse, get_aval(x).dtype), tree)
+    return pytrees.map(lambda x: x * vnp.asarray(inverse, aval_of("unscale", x).dtype), tree)
 
 
 @pytrees.register_dataclass

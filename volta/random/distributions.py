@@ -16,6 +16,7 @@ from volta.core.array import Array
 from volta.core.errors import DTypeError, ShapeError
 from volta.core.interp import get_aval
 from volta.core.source import at_user_line
+from volta.numpy.promotion import aval_of
 from volta.random.keys import check_key, check_shape
 from volta.random.samplers import Shape, _fits, _float_dtype, permutation, randint, scaled, unit
 
@@ -79,7 +80,7 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None) -> Array:
     >>> random.bernoulli(random.key(0), 0.5, (3,))
     Array([False, False,  True], dtype=bool)
     """
-    aval = get_aval(p)
+    aval = aval_of("random.bernoulli", p)
     if not dtypes.is_float(aval.dtype):
         raise DTypeError(at_user_line(f"random.bernoulli: the probability must be a float, got {aval}"))
     shape = aval.shape if shape is None else check_shape("bernoulli", shape)

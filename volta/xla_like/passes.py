@@ -197,6 +197,43 @@ def _turned(product: Eqn) -> tuple[int, ...]:
     return (*range(batch), *range(batch + left, rank), *range(batch, batch + left))
 
 
+def spread_numbers(program: ClosedJaxpr) -> ClosedJaxpr:
+    """Convert a Python number in each loop over an array that reads it, which costs nothing there, instead of in a
+    kernel of its own. Each element meets the same converted number."""
+    converted = {e.outputs[0]: e for e in program.eqns if _converts_a_number(e)}
+    if not converted:
+        return program
+    spread: dict[tuple[Var, tuple[int, ...]], Var] = {}
+    eqns: list[Eqn] = []
+
+    def over(eqn: Eqn, shape: tuple[int, ...]) -> Var:
+        (number,), (scalar,) = eqn.inputs, eqn.outputs
+        found = spread.get((scalar, shape))
+        if found is None:
+            many = Var(number.aval.update(shape=shape))
+            found = spread[scalar, shape] = Var(scalar.aval.update(shape=shape))
+            params = {"shape": shape, "broadcast_dimensions": ()}
+            eqns.append(Eqn(REGISTRY["broadcast_in_dim"], (number,), (many,), params, eqn.source))
+            eqns.append(Eqn(eqn.primitive, (many,), (found,), eqn.params, eqn.source))
+        return found
+
+    for eqn in program.eqns:
+        shape = eqn.outputs[0].aval.shape if eqn.outputs else ()
+        if shape and eqn.primitive.family is Family.ELEMENTWISE:
+            known = [converted.get(a) if isinstance(a, Var) else None for a in eqn.inputs]
+            inputs = tuple(a if e is None else over(e, shape) for a, e in zip(eqn.inputs, known, strict=True))
+            eqn = Eqn(eqn.primitive, inputs, eqn.outputs, eqn.params, eqn.source)
+        eqns.append(eqn)
+    return ClosedJaxpr(program.jaxpr.replace(eqns=tuple(eqns)), program.consts)
+
+
+def _converts_a_number(eqn: Eqn) -> bool:
+    if eqn.primitive.name != "convert_element_type" or not isinstance(eqn.inputs[0], Var):
+        return False
+    aval = eqn.inputs[0].aval
+    return aval.shape == () and dtypes.is_number(aval.dtype, aval.weak_type)
+
+
 @attrs.define
 class _Padded:
     """A sum of parts that zeros continue along one axis: where each begins, and how much of the axis they are."""
@@ -280,5 +317,5 @@ def drop_dead(program: ClosedJaxpr) -> ClosedJaxpr:
 
 
 PASSES: tuple[Callable[[ClosedJaxpr], ClosedJaxpr], ...] = (
-    drop_dead, simplify, join_common, turn_products, lay_side_by_side, drop_dead,
+    drop_dead, simplify, join_common, turn_products, lay_side_by_side, spread_numbers, drop_dead,
 )  # fmt: skip
