@@ -126,6 +126,10 @@ class _Finder(ast.NodeVisitor):
     def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
         pass
 
+    def visit_keyword(self, node: ast.keyword) -> None:
+        if node.arg != "strict":  # of zip: said where lengths are equal
+            self.visit(node.value)
+
     def visit_Assert(self, node: ast.Assert) -> None:
         pass
 

@@ -29,6 +29,7 @@ class Pool:
             raise ValueError(f"no {n + 1} é")
         self.live += n
         self.note(n)
+        self.pairs = zip(n, n, strict=True)
         return n // 2 if n in (7,) else n
 
     def __repr__(self):
