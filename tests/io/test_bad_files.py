@@ -112,10 +112,10 @@ OURS = {
         ({"a": entry(shape=(3,))}, bytes(8), "does not fill"),
         ({"a": entry(shape=(2,) + (1,) * 64)}, bytes(8), "65 dimensions"),
         ({"a": entry(shape=(9,) * 1_000_000)}, bytes(8), "longer than an array's"),
-        ({"a": entry(shape=(2**63,))}, bytes(8), "shape"),
+        ({"a": entry(shape=(2**63,))}, bytes(8), "'a' has shape"),
         ({"a": entry(shape=(0, 2**62, 4), offsets=(0, 0))}, b"", "larger than memory"),
         ({"a": entry(shape=(10**4000,))}, bytes(8), "shape|longer"),
-        ({"a": entry(offsets=(0, 2**63))}, bytes(8), "data offsets"),
+        ({"a": entry(offsets=(0, 2**63))}, bytes(8), "'a' has data offsets"),
         ({"a": entry(offsets=(8, 0))}, bytes(8), "does not fill"),
         ({"a": entry(offsets=(0, 8, 9))}, bytes(8), "data offsets"),
         ({"a": entry(offsets=(4, 12))}, bytes(12), "gap"),
@@ -294,6 +294,13 @@ def test_too_long_a_header_is_not_written(path, monkeypatch):
     with pytest.raises(ValueError, match="1,000 is the format's limit; keep many numbers in arrays"):
         io.save(path, list(range(100)))
     assert not path.exists()
+
+
+def test_a_header_that_ends_behind_the_file(path):
+    path.write_bytes(struct.pack("<Q", 100) + b"{}" + b" " * 97)
+    for read in (io.load, io.load_metadata):
+        with pytest.raises(FormatError, match="truncated: the header should end at byte 108, and the file at 107"):
+            read(path)
 
 
 def test_a_file_that_shrinks_while_it_is_read(path, monkeypatch):

@@ -73,6 +73,13 @@ def test_an_array_that_gets_another_shape_meanwhile(path, monkeypatch):
     assert io.load(path).shape == (6,)
 
 
+def test_arrays_are_written_in_pieces_of_a_megabyte():
+    """So that saving takes no second copy of a large array."""
+    for dtype in ("u1", "f2", "f8"):
+        pieces = [len(piece) for piece in fmt._pieces(np.zeros((5, 1 << 18), dtype))]
+        assert max(pieces) == 1 << 20 and sum(pieces) == 5 * np.dtype(dtype).itemsize << 18
+
+
 def test_any_byte_stands_for_true(path):
     io.save(path, {"b": np.array([0, 1, 2, 255], "u1").view(bool), "x": vnp.asarray(np.array([3], "u1").view(bool))})
     assert io.load(path)["b"].tolist() == [False, True, True, True] and io.load(path)["x"].tolist() == [True]

@@ -167,7 +167,7 @@ def _check_offsets(entries: dict[str, Entry], data_size: int) -> None:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise FormatError(f"{_NOT_JSON} (a key occurs twice)")
+        raise ValueError("a key occurs twice")
     return found
 
 
@@ -187,8 +187,6 @@ def _entry(name: str, reader: Reader) -> Entry:
     try:
         value = json.loads(reader.text[begin:end], object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
-        if isinstance(error, FormatError):
-            raise
         raise FormatError(f"{_NOT_JSON} ({error}, in array {name!r:.80})") from None
     if value.keys() != {"dtype", "shape", "data_offsets"}:
         raise wrong
