@@ -378,3 +378,19 @@ def test_savers_and_loaders_together(path):
     for thread in threads:
         thread.join()
     assert not failures and os.listdir(path.parent) == [path.name]
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts open files in /proc")
+def test_no_file_stays_open(path, monkeypatch):
+    def failing(*args):
+        raise OSError(5, "no")
+
+    io.save(path, np.ones(3))
+    before = len(os.listdir("/proc/self/fd"))
+    io.save(path, np.ones(4))
+    with pytest.raises(OSError):
+        io.save(path / "no folder" / "x", np.ones(3))
+    with monkeypatch.context() as m, pytest.raises(OSError):
+        m.setattr(os, "fsync", failing)
+        io.save(path, np.ones(5))
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -12,7 +12,7 @@ from volta.core.ir import ClosedJaxpr, Eqn, Jaxpr, Var
 from volta.runtime import gateway
 from volta.runtime.array import ConcreteArray
 from volta.runtime.context import current_context
-from volta.runtime.plan_cache import PLAN_CACHE, has_constants, program_key
+from volta.runtime.plan_cache import PLAN_CACHE, _param, has_constants, program_key
 from volta.testing import assert_bits_equal
 
 X = np.arange(3, dtype=np.float32)
@@ -72,3 +72,12 @@ def test_nested_programs_are_part_of_the_key() -> None:
 
     assert key(nested(2.0)) == key(nested(2.0))
     assert len({key(nested(f)) for f in (2.0, 3.0, 0.0, -0.0, float("nan"))}) == 5
+
+
+def test_params_that_python_calls_equal_are_not() -> None:
+    def text(value: Any) -> tuple[str, tuple[Any, ...]]:
+        objects: list[Any] = []
+        return _param(value, objects), tuple(objects)
+
+    equal = [1, 1.0, True, (1,), (1.0,), (True,), ((1,),), ((True,),), 0.0, -0.0, (0.0,), (-0.0,)]
+    assert len({text(value) for value in equal}) == len(equal)

@@ -194,6 +194,11 @@ def simple():
     return buffers, (nothing([0], [1]), nothing([0, 1], [2]))
 
 
+def test_lifetimes() -> None:
+    buffers, calls = simple()
+    assert lifetimes(tuple(buffers), (*calls, nothing([1], []))) == ([-1, 0, 1], [1, 2, 3])
+
+
 def test_allocation_mutants_are_rejected() -> None:
     buffers, calls = simple()
     placed, arena = assign_memory(tuple(buffers), calls, ())
