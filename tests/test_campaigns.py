@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-TRIES = {"kill_saves": 100, "fuzz_files": 1000, "damage_cache": 200, "plant_code": 30}
+TRIES = {"kill_saves": 100, "fuzz_files": 1000, "damage_cache": 200, "plant_code": 30, "interrupts": 500}
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ if [ "${1:-}" = --full ]; then
     .venv/bin/python benchmarks/bits.py --must-be-zero volta
     .venv/bin/python scripts/ulp.py
     git diff --exit-code -- volta/verify/digests
-    for name in kill_saves fuzz_files damage_cache plant_code; do
+    for name in kill_saves fuzz_files damage_cache plant_code interrupts; do
         .venv/bin/python "scripts/campaigns/$name.py"
     done
     .venv/bin/python scripts/campaigns/soak.py --minutes 60
