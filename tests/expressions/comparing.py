@@ -193,20 +193,17 @@ def _derivatives(e: Expression, step: Step, operands: Sequence[Any], by: Sequenc
 
 
 def _compiled(e: Expression, values: Sequence[Any], done: Sequence[tuple[int, Step]]) -> Iterator[Finding]:
-    """The whole expression as one program has the bits, dtypes and weak types of its steps."""
+    """The whole as one program, Python numbers among its arguments, has its steps' bits, dtypes and weak types."""
     if not done:
         return
-    arrays = [i for i, x in enumerate(e.leaves) if isinstance(x, np.ndarray)]
 
-    def whole(*given: Any) -> list[Any]:
-        held = list(values)
-        for i, x in zip(arrays, given, strict=True):
-            held[i] = x
+    def whole(*leaves: Any) -> list[Any]:
+        held = [*leaves, *values[len(leaves) :]]
         for i, step in done:
             held[i] = references.function_of(volta, step)(*(held[k] for k in step.operands))
         return [held[i] for i, _ in done]
 
-    for (i, step), got in zip(done, volta.jit(whole)(*(e.leaves[i] for i in arrays)), strict=True):
+    for (i, step), got in zip(done, volta.jit(whole)(*e.leaves), strict=True):
         want, operands = values[i], [references.plain(values[k]) for k in step.operands]
         if (got.dtype, got.weak_type, got.shape) != (want.dtype, want.weak_type, want.shape):
             yield _finding(e, step, "dtype", "eager", operands, got.aval, want.aval)

@@ -71,6 +71,7 @@ def _rounds_to_infinity(f: Finding) -> bool:
 
 
 _COMPARISONS = "equal not_equal less less_equal greater greater_equal logical_and logical_or logical_xor"
+_COMPARISONS += " logical_not isnan isinf isfinite signbit isposinf isneginf all any"
 
 DECLARED: tuple[Difference, ...] = (
     Difference("JAX takes subnormal numbers for zeros on CPUs, here they are kept", "value", "jax", when=_subnormal),
@@ -100,6 +101,8 @@ DECLARED: tuple[Difference, ...] = (
     Difference("the slope of |x| at 0 is the mean of both sides'", "derivative", "jax", "fabs",
                lambda f: f.operands[0] == 0),
     Difference("p / q rounds to 0 or infinity, as in SciPy", "value", "jax", "kl_div rel_entr"),
+    Difference("where a function is NaN its derivative is, too; JAX's formula gives a number", "derivative", "jax",
+               "arccosh", lambda f: np.isnan(f.got) and f.operands[0] < 1),
     Difference("a row with NaN has no winner, so the derivative is NaN; JAX has 0", "derivative", "jax", "max min",
                lambda f: np.isnan(f.operands[0].astype(np.float64)).any()),
 )  # fmt: skip
