@@ -54,8 +54,10 @@ def _integers(f: Finding) -> bool:
 
 
 def _nan_beside(f: Finding) -> bool:
-    """JAX has NaN where here is a number."""
-    return bool(np.all(np.isnan(np.asarray(f.want, np.float64)) | (np.asarray(f.got) == np.asarray(f.want))))
+    """JAX has NaN where here is a number or an infinity."""
+    return bool(
+        np.all(np.isnan(np.asarray(f.want, np.float64))) and not np.any(np.isnan(np.asarray(f.got, np.float64)))
+    )
 
 
 def _half(f: Finding) -> bool:
@@ -82,7 +84,7 @@ DECLARED: tuple[Difference, ...] = (
                lambda f: f.operands[1] == 0),
     Difference("booleans are never weak, as weakness means nothing for them", "weak type", "jax", _COMPARISONS),
     Difference("JAX forgets that the operand was weak", "weak type", "jax",
-               "log_softmax softmax ptp logsumexp ndtr ndtri rint", lambda f: f.got and not f.want),
+               "log_softmax softmax ptp logsumexp ndtr ndtri rint hypot", lambda f: f.got and not f.want),
     Difference("a Python int that the dtype does not hold is an error here; JAX wraps it around", "error", "jax",
                when=_number_too_large),
     Difference("i0 computes in float32 only, and says so", "error", "jax", "i0", lambda f: "float32 only" in f.got),
@@ -98,11 +100,21 @@ DECLARED: tuple[Difference, ...] = (
                lambda f: _half(f) and _rounds_to_infinity(f)),
     Difference("JAX does not take half floats", "taken", "jax", "gammaln digamma ndtr ndtri kl_div rel_entr entr logit",
                _half),
-    Difference("the slope of |x| at 0 is the mean of both sides'", "derivative", "jax", "fabs",
+    Difference("the slope of |x| at 0 is the mean of both sides'", "derivative", "jax", "abs fabs",
                lambda f: f.operands[0] == 0),
     Difference("p / q rounds to 0 or infinity, as in SciPy", "value", "jax", "kl_div rel_entr"),
     Difference("where a function is NaN its derivative is, too; JAX's formula gives a number", "derivative", "jax",
                "arccosh", lambda f: np.isnan(f.got) and f.operands[0] < 1),
+    Difference("a Python number is true or false before it is rounded to the other operand's dtype", "value",
+               "numpy jax", "logical_and logical_or logical_xor",
+               lambda f: any(0 < abs(float(x)) < 1e-40 for x in f.operands)),
+    Difference("a limit where JAX's formula gives NaN", "derivative", "jax", when=_nan_beside),
+    Difference("the pole of digamma at 0 is infinite, as in SciPy", "value", "jax", "digamma",
+               lambda f: f.operands[0] == 0),
+    Difference("relative entropy is infinite, and so constant, where an operand is not allowed", "derivative", "jax",
+               "kl_div rel_entr", lambda f: f.operands[0] < 0 or f.operands[1] < 0),
+    Difference("lgamma(-inf) is infinite as in C, as are its poles", "value", "numpy", "gammaln",
+               lambda f: f.operands[0] == -np.inf),
     Difference("a row with NaN has no winner, so the derivative is NaN; JAX has 0", "derivative", "jax", "max min",
                lambda f: np.isnan(f.operands[0].astype(np.float64)).any()),
 )  # fmt: skip

@@ -47,9 +47,9 @@ def plain(x: Any) -> Any:
 def by_numpy(step: Step, operands: Sequence[Any], dtype: np.dtype) -> tuple[np.ndarray | None, float]:
     """The result, in float64 where it is a float's, and the size that errors of far results are measured by."""
     function = step.function
-    if function.numpy is None:
-        return None, 0.0
     xs = [plain(x) for x in operands]
+    if function.numpy is None:
+        return None, _size(step, [np.asarray(x) for x in xs], dtype)
     mixed = 1 if function.name == "numpy.where" else 0
     common = common_dtype(operands[mixed:])
     if dtypes.is_float(dtype) and not (dtypes.is_float(common) or function.own):
