@@ -49,10 +49,6 @@ def _zeros(f: Finding) -> bool:
     return bool(np.all(np.asarray(f.got) == 0) and np.all(np.asarray(f.want) == 0))
 
 
-def _integers(f: Finding) -> bool:
-    return not _floats(f)
-
-
 def _nan_beside(f: Finding) -> bool:
     """JAX has NaN where here is a number or an infinity."""
     return bool(
