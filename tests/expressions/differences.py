@@ -104,6 +104,8 @@ DECLARED: tuple[Difference, ...] = (
     Difference("a Python number is true or false before it is rounded to the other operand's dtype", "value",
                "numpy jax", "logical_and logical_or logical_xor",
                lambda f: any(0 < abs(float(x)) < 1e-40 for x in f.operands)),
+    Difference("rows with an infinity are NaN, as in JAX", "value", "numpy", "softmax log_softmax",
+               lambda f: np.isposinf(f.operands[0].astype(np.float64)).any()),
     Difference("a limit where JAX's formula gives NaN", "derivative", "jax", when=_nan_beside),
     Difference("the pole of digamma at 0 is infinite, as in SciPy", "value", "jax", "digamma",
                lambda f: f.operands[0] == 0),
