@@ -155,7 +155,9 @@ for i in range(3): threading.Thread(target=compiling, args=(i * 1000,), daemon=T
 def test_the_interpreter_ends_while_daemon_threads_are_busy(name: str) -> None:
     for _ in range(1 if name == "in a parallel loop" else 4):
         done = python(ENDINGS[name] + "time.sleep(0.4)\nprint('leaving')\n")
-        assert (done.returncode, done.stdout, done.stderr) == (0, "leaving\n", "")
+        assert (done.returncode, done.stdout) == (0, "leaving\n"), done.stderr
+        # SystemExit may reach a compiling thread in a callback of llvmlite's, which reports it and drops it
+        assert not done.stderr or (name == "compiling" and "SystemExit" in done.stderr)
 
 
 FORKS = """
