@@ -9,7 +9,7 @@ from volta.core.array import Array
 from volta.core.interp import bind, get_aval
 from volta.ops import base, scalar
 from volta.ops.elementwise import ANY, BITS, NUMBER, Function, elementwise
-from volta.ops.primitive import REGISTRY
+from volta.ops.primitive import FUNCTION, REGISTRY
 from volta.ops.selection import select
 
 _STEPS = "piecewise constant"
@@ -60,12 +60,12 @@ mul: Function = elementwise(
 div: Function = elementwise(
     "div", "Elementwise quotient; of integers, rounded towards zero.",
     lambda t, ans, x, y: div(t, y), lambda t, ans, x, y: mul(neg(t), div(ans, y)),
-    arity=2, kinds=NUMBER, low=0.5, transposed=(lambda ct, x, y: div(ct, y), None),
+    arity=2, kinds=NUMBER, low=0.5, cost=3, transposed=(lambda ct, x, y: div(ct, y), None),
 )  # fmt: skip
 rem = elementwise(
     "rem", "Elementwise remainder with the sign of the dividend.",
     lambda t, ans, x, y: t, lambda t, ans, x, y: mul(neg(t), trunc(div(x, y))),
-    arity=2, kinds=NUMBER, low=0.5,
+    arity=2, kinds=NUMBER, low=0.5, cost=FUNCTION,
 )  # fmt: skip
 fma = elementwise(
     "fma", "Elementwise x * y + z, rounded once.",

@@ -176,11 +176,12 @@ def elementwise(
     transposed: Sequence[Transposed] | None = None,
     out_dtype: np.dtype | None = None,
     emit: Rule | None = None,
+    cost: int = 1,
 ) -> Function:
     """Define an elementwise primitive and give its function.
 
     ``partials``, one an operand, make the derivative; or ``zero`` says why it is zero everywhere. ``low`` and ``high``
-    bound the operands in tests.
+    bound the operands in tests. ``cost`` is counted in plain operations.
     """
     if len(partials) != (0 if zero else arity):
         raise ValueError(f"{name}: give one partial an operand, or say why the derivative is zero")
@@ -194,6 +195,7 @@ def elementwise(
             transpose=_transpose_rule(transposed) if transposed else None,
             emit=emit or getattr(scalar, name),
             domain=Domain(low, high, tuple(kinds)),
+            cost=cost,
             doc=doc,
         )
     )

@@ -17,6 +17,9 @@ Families derive most of a record (see the modules of this package); what each ru
     ``multiple_results``. Batching must never change a number.
 ``emit(b, *values, **params)``
     An elementwise primitive's meaning for one element, over the builder vocabulary of ``volta.emit.builder``.
+``cost``
+    What it takes beside a plain operation such as an addition. It moves no bit: values that cost more than 1 are worth
+    keeping between the passes of a kernel, those that cost little are computed again rather than stored.
 """
 
 from __future__ import annotations
@@ -82,6 +85,9 @@ class Domain:
 
 Rule = Callable[..., Any]
 
+FUNCTION = 100
+"""The ``cost`` of what is computed by a polynomial or a loop: more than any pass spends on computing it again."""
+
 
 @attrs.frozen(eq=False, repr=False)
 class Primitive:
@@ -96,6 +102,7 @@ class Primitive:
     emit: Rule | None = None
     multiple_results: bool = False
     domain: Domain | None = None
+    cost: int = 1
     doc: str = ""
 
     def bind(self, *args: Any, **params: Any) -> Any:

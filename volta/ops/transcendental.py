@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 from volta.core.interp import get_aval
 from volta.ops import base
 from volta.ops.arithmetic import add, bitwise_and, div, eq, fma, ge, integer_pow, lt, mul, neg, round, sub
 from volta.ops.elementwise import NUMBER, Function, elementwise
+from volta.ops.primitive import FUNCTION
 from volta.ops.selection import select
+
+_function = partial(elementwise, cost=FUNCTION)
 
 _LN2 = math.log(2.0)
 _LN10 = math.log(10.0)
@@ -23,14 +27,14 @@ def _square(x: Any) -> Any:
 
 # -- exponentials and logarithms ---------------------------------------------------------------------------------------
 
-exp = elementwise("exp", "Elementwise e to the x.", lambda t, ans, x: mul(t, ans), high=5.0)
-exp2 = elementwise("exp2", "Elementwise 2 to the x.", lambda t, ans, x: mul(t, mul(ans, _LN2)), high=5.0)
-expm1 = elementwise("expm1", "Elementwise exp(x) - 1, exact near 0.", lambda t, ans, x: mul(t, add(ans, 1.0)), high=5.0)
-log = elementwise("log", "Elementwise natural logarithm.", lambda t, ans, x: div(t, x), low=0.1)
-log2 = elementwise("log2", "Elementwise logarithm to base 2.", lambda t, ans, x: div(t, mul(x, _LN2)), low=0.1)
-log10 = elementwise("log10", "Elementwise logarithm to base 10.", lambda t, ans, x: div(t, mul(x, _LN10)), low=0.1)
-log1p = elementwise("log1p", "Elementwise log(1 + x), exact near 0.", lambda t, ans, x: div(t, add(x, 1.0)), low=-0.9)
-logistic = elementwise("logistic", "Elementwise 1 / (1 + exp(-x)).", lambda t, ans, x: mul(t, mul(ans, sub(1.0, ans))))
+exp = _function("exp", "Elementwise e to the x.", lambda t, ans, x: mul(t, ans), high=5.0)
+exp2 = _function("exp2", "Elementwise 2 to the x.", lambda t, ans, x: mul(t, mul(ans, _LN2)), high=5.0)
+expm1 = _function("expm1", "Elementwise exp(x) - 1, exact near 0.", lambda t, ans, x: mul(t, add(ans, 1.0)), high=5.0)
+log = _function("log", "Elementwise natural logarithm.", lambda t, ans, x: div(t, x), low=0.1)
+log2 = _function("log2", "Elementwise logarithm to base 2.", lambda t, ans, x: div(t, mul(x, _LN2)), low=0.1)
+log10 = _function("log10", "Elementwise logarithm to base 10.", lambda t, ans, x: div(t, mul(x, _LN10)), low=0.1)
+log1p = _function("log1p", "Elementwise log(1 + x), exact near 0.", lambda t, ans, x: div(t, add(x, 1.0)), low=-0.9)
+logistic = _function("logistic", "Elementwise 1 / (1 + exp(-x)).", lambda t, ans, x: mul(t, mul(ans, sub(1.0, ans))))
 
 # -- powers and roots --------------------------------------------------------------------------------------------------
 
@@ -49,7 +53,7 @@ def _pow_exponent(t: Any, ans: Any, x: Any, y: Any) -> Any:
     return mul(t, mul(log(positive), ans))
 
 
-pow = elementwise(
+pow = _function(
     "pow",
     "Elementwise x to the power y; of integers modulo the width, negative powers rounded towards 0.",
     _pow_base,
@@ -59,31 +63,33 @@ pow = elementwise(
     low=0.2,
     high=3.0,
 )
-sqrt = elementwise(
-    "sqrt", "Elementwise square root, correctly rounded.", lambda t, ans, x: div(mul(t, 0.5), ans), low=0.1
+sqrt = _function(
+    "sqrt", "Elementwise square root, correctly rounded.", lambda t, ans, x: div(mul(t, 0.5), ans), low=0.1, cost=3
 )
-rsqrt = elementwise("rsqrt", "Elementwise 1 / sqrt(x).", lambda t, ans, x: mul(t, mul(-0.5, div(ans, x))), low=0.1)
-cbrt = elementwise("cbrt", "Elementwise cube root.", lambda t, ans, x: mul(t, div(integer_pow(ans, -2), 3.0)), low=0.1)
+rsqrt = _function(
+    "rsqrt", "Elementwise 1 / sqrt(x).", lambda t, ans, x: mul(t, mul(-0.5, div(ans, x))), low=0.1, cost=4
+)
+cbrt = _function("cbrt", "Elementwise cube root.", lambda t, ans, x: mul(t, div(integer_pow(ans, -2), 3.0)), low=0.1)
 
 # -- trigonometric -----------------------------------------------------------------------------------------------------
 
-sin = elementwise("sin", "Elementwise sine of radians.", lambda t, ans, x: mul(t, cos(x)))
-cos: Function = elementwise("cos", "Elementwise cosine of radians.", lambda t, ans, x: neg(mul(t, sin(x))))
-tan = elementwise(
+sin = _function("sin", "Elementwise sine of radians.", lambda t, ans, x: mul(t, cos(x)))
+cos: Function = _function("cos", "Elementwise cosine of radians.", lambda t, ans, x: neg(mul(t, sin(x))))
+tan = _function(
     "tan", "Elementwise tangent of radians.", lambda t, ans, x: mul(t, add(_square(ans), 1.0)), low=-1.3, high=1.3
 )
-asin = elementwise(
+asin = _function(
     "asin", "Elementwise inverse sine.", lambda t, ans, x: mul(t, rsqrt(_complement(x))), low=-0.9, high=0.9
 )
-acos = elementwise(
+acos = _function(
     "acos",
     "Elementwise inverse cosine.",
     lambda t, ans, x: neg(mul(t, rsqrt(_complement(x)))),
     low=-0.9,
     high=0.9,
 )
-atan = elementwise("atan", "Elementwise inverse tangent.", lambda t, ans, x: div(t, add(_square(x), 1.0)))
-atan2 = elementwise(
+atan = _function("atan", "Elementwise inverse tangent.", lambda t, ans, x: div(t, add(_square(x), 1.0)))
+atan2 = _function(
     "atan2", "Elementwise angle of the point (y, x), in (-pi, pi].",
     lambda t, ans, y, x: mul(t, div(x, add(_square(x), _square(y)))),
     lambda t, ans, y, x: mul(t, div(neg(y), add(_square(x), _square(y)))),
@@ -98,25 +104,25 @@ def _complement(x: Any) -> Any:
 
 # -- hyperbolic --------------------------------------------------------------------------------------------------------
 
-sinh = elementwise("sinh", "Elementwise hyperbolic sine.", lambda t, ans, x: mul(t, cosh(x)), low=-4.0, high=4.0)
-cosh: Function = elementwise(
+sinh = _function("sinh", "Elementwise hyperbolic sine.", lambda t, ans, x: mul(t, cosh(x)), low=-4.0, high=4.0)
+cosh: Function = _function(
     "cosh", "Elementwise hyperbolic cosine.", lambda t, ans, x: mul(t, sinh(x)), low=-4.0, high=4.0
 )
-tanh = elementwise(
+tanh = _function(
     "tanh",
     "Elementwise hyperbolic tangent.",
     lambda t, ans, x: mul(t, mul(sub(1.0, ans), add(ans, 1.0))),
     low=-4.0,
     high=4.0,
 )
-asinh = elementwise(
+asinh = _function(
     "asinh", "Elementwise inverse hyperbolic sine.", lambda t, ans, x: mul(t, rsqrt(add(_square(x), 1.0)))
 )
-acosh = elementwise(
+acosh = _function(
     "acosh", "Elementwise inverse hyperbolic cosine.",
     lambda t, ans, x: mul(t, mul(rsqrt(sub(x, 1.0)), rsqrt(add(x, 1.0)))), low=1.2,
 )  # fmt: skip
-atanh = elementwise(
+atanh = _function(
     "atanh", "Elementwise inverse hyperbolic tangent.", lambda t, ans, x: div(t, _complement(x)),
     low=-0.9, high=0.9,
 )  # fmt: skip
@@ -128,15 +134,15 @@ def _gauss(x: Any) -> Any:
     return exp(neg(_square(x)))
 
 
-erf = elementwise(
+erf = _function(
     "erf", "Elementwise error function.",
     lambda t, ans, x: mul(t, mul(_gauss(x), _TWO_OVER_SQRT_PI)), low=-3.0, high=3.0,
 )  # fmt: skip
-erfc = elementwise(
+erfc = _function(
     "erfc", "Elementwise 1 - erf(x), exact for large x.",
     lambda t, ans, x: mul(t, mul(_gauss(x), -_TWO_OVER_SQRT_PI)), low=-3.0, high=3.0,
 )  # fmt: skip
-erf_inv = elementwise(
+erf_inv = _function(
     "erf_inv", "Elementwise inverse of the error function.",
     lambda t, ans, x: mul(t, mul(exp(_square(ans)), _SQRT_PI_OVER_2)), low=-0.9, high=0.9,
 )  # fmt: skip
@@ -168,10 +174,10 @@ def _trigamma(x: Any) -> Any:
     return select(reflected, sub(mirror, total), total)
 
 
-digamma = elementwise(
+digamma = _function(
     "digamma", "Elementwise derivative of lgamma.", lambda t, ans, x: mul(t, _trigamma(x)), low=0.3
 )  # fmt: skip
-lgamma = elementwise(
+lgamma = _function(
     "lgamma", "Elementwise logarithm of the absolute value of the gamma function.",
     lambda t, ans, x: mul(t, digamma(x)), low=0.3,
 )  # fmt: skip

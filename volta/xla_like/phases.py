@@ -10,13 +10,13 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 
+from volta.ops.primitive import REGISTRY
 from volta.xla_like.kernels import Compute, ConstValue, IndexValue, Instr, Load, Reduce
 
-EXPENSIVE = frozenset(
-    """exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh erf erfc
-    erf_inv pow logistic rsqrt sqrt cbrt div rem lgamma digamma""".split()
-)
-"""Operations worth keeping in scratch memory rather than computing again in the next pass."""
+
+def is_expensive(x: Instr) -> bool:
+    """Whether a value is worth keeping in scratch memory rather than computing again in the next pass."""
+    return isinstance(x, Compute) and REGISTRY[x.name].cost > 1
 
 
 @attrs.frozen
@@ -106,7 +106,7 @@ def choose_spills(mode: str, body: Sequence[Instr], stored: Sequence[int]) -> tu
             uses[v] = uses.get(v, 0) + 1
     for v in reversed(range(len(body))):
         x = body[v]
-        if isinstance(x, Compute) and x.name in EXPENSIVE and analysis.varies[v] and uses.get(v, 0) > 1:
+        if is_expensive(x) and analysis.varies[v] and uses.get(v, 0) > 1:
             # skip values that only feed another spilled value in the later passes
             later = [
                 p

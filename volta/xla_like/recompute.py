@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import attrs
 
+from volta.ops.primitive import REGISTRY
 from volta.xla_like.fusion import Fuser, Group
 from volta.xla_like.nodes import Lowered, Node, Ref, Val
-from volta.xla_like.phases import EXPENSIVE
 
 BUDGET = 8
 """What a clone may cost: one a plain operation."""
-
-_COST = {"div": 3, "sqrt": 3, "rsqrt": 4}
 
 SMALL = 8
 """A value that is at most 1/SMALL of the one it helps to recompute may be stored for it, or longer, unless it is one an
@@ -78,8 +76,7 @@ def _hubs(
     wanted: list[tuple[Val, list[Group], int]], home: Group, results: dict[Val, None], last: dict[Val, int]
 ) -> dict[Val, None]:
     """Expensive values from which several wanted ones follow cheaply: storing the one spares storing the others."""
-    expensive = {v: None for n in home.nodes if n.kind == "elem" and n.name in EXPENSIVE and n.name not in _COST
-                 for v in n.outputs}  # fmt: skip
+    expensive = {v: None for n in home.nodes if n.kind == "elem" and REGISTRY[n.name].cost > BUDGET for v in n.outputs}
     follow: dict[Val, int] = {}
     for val, _, until in wanted:
         plan = _closure(val, home, results, last, until, expensive)
@@ -115,7 +112,7 @@ def _closure(
             continue
         if node.kind != "elem" or any(isinstance(x, Ref) and x.after for x in node.operands):
             return None
-        cost += _COST.get(node.name, 100 if node.name in EXPENSIVE else 1)
+        cost += REGISTRY[node.name].cost
         if cost > BUDGET:
             return None
         nodes[node.index] = node

@@ -21,7 +21,7 @@ from volta.numba_cuda.loops.nests_body import (
 from volta.numba_cuda.processors import filling
 from volta.numba_cuda.target.threads import block_index, new_entry, own_args, product, thread_index
 from volta.xla_like.kernels import Compute, KernelCall, Load, LoopKernel
-from volta.xla_like.phases import EXPENSIVE
+from volta.xla_like.phases import is_expensive
 from volta.xla_like.views import prod
 
 THREADS = 256
@@ -121,14 +121,18 @@ def operations(kernel: LoopKernel) -> list[str]:
     return [x.name for x in kernel.body if isinstance(x, Compute)]
 
 
+def dear_operations(kernel: LoopKernel) -> list[str]:
+    return [x.name for x in kernel.body if isinstance(x, Compute) and is_expensive(x)]
+
+
 def is_dear(kernel: LoopKernel) -> bool:
     """Whether computing an element may take longer than reading and writing it."""
-    return len(operations(kernel)) > DEAR or any(name in EXPENSIVE for name in operations(kernel))
+    return len(operations(kernel)) > DEAR or bool(dear_operations(kernel))
 
 
 def bound_of(kernel: LoopKernel) -> Bound | None:
     """The bound for a dear body of moderate length, in float32 throughout but for what functions do inside."""
-    dear = [x for x in operations(kernel) if x in EXPENSIVE]
+    dear = dear_operations(kernel)
     loads = sum(isinstance(x, Load) for x in kernel.body)
     plain = all(x.dtype.name in ("float32", "bool") for x in kernel.body)
     more = [x for x in dear if BOUNDS.get(x) != LEAN]
