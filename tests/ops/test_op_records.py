@@ -46,6 +46,12 @@ def test_incomplete_elementwise_is_refused(missing):
         register(attrs.evolve(REGISTRY["exp"], name="not_a_primitive", **{missing: None}))
 
 
+@pytest.mark.parametrize(("name", "said"), [("reduce_sum", None), ("exp", REGISTRY["reduce_sum"].reduction)])
+def test_a_reduction_says_how_it_combines_and_nothing_else_does(name, said):
+    with pytest.raises(ValueError, match="says its `reduction`"):
+        register(attrs.evolve(REGISTRY[name], name="not_a_primitive", reduction=said))
+
+
 def test_undocumented_is_refused():
     with pytest.raises(ValueError, match="doc"):
         register(attrs.evolve(REGISTRY["reduce_sum"], name="not_a_primitive", doc=""))

@@ -60,6 +60,20 @@ def is_unsigned(dtype: np.dtype) -> bool:
     return dtype in UNSIGNED
 
 
+def lowest(dtype: np.dtype) -> Any:
+    """The least value of a dtype."""
+    if dtype.kind == "b":
+        return False
+    return int(np.iinfo(dtype).min) if dtype.kind in "iu" else -np.inf
+
+
+def highest(dtype: np.dtype) -> Any:
+    """The greatest value of a dtype."""
+    if dtype.kind == "b":
+        return True
+    return int(np.iinfo(dtype).max) if dtype.kind in "iu" else np.inf
+
+
 def compute_dtype(dtype: np.dtype) -> np.dtype:
     """The dtype arithmetic happens in: float16 and bfloat16 are storage formats, computed in float32."""
     return float32 if dtype in (float16, bfloat16) else dtype

@@ -17,6 +17,8 @@ Families derive most of a record (see the modules of this package); what each ru
     ``multiple_results``. Batching must never change a number.
 ``emit(b, *values, **params)``
     An elementwise primitive's meaning for one element, over the builder vocabulary of ``volta.emit.builder``.
+``reduction``
+    Of the reduction family: how elements combine, and what none of them give.
 ``cost``
     What it takes beside a plain operation such as an addition. It moves no bit: values that cost more than 1 are worth
     keeping between the passes of a kernel, those that cost little are computed again rather than stored.
@@ -83,6 +85,15 @@ class Domain:
     kinds: tuple[str, ...] = ("float",)
 
 
+@attrs.frozen
+class Reduction:
+    """How a primitive of the reduction family combines elements (a kind of ``volta.emit.reducers``), and its value of
+    no elements, by dtype."""
+
+    combine: str
+    of_nothing: Callable[[Any], Any]
+
+
 Rule = Callable[..., Any]
 
 FUNCTION = 100
@@ -103,6 +114,7 @@ class Primitive:
     multiple_results: bool = False
     domain: Domain | None = None
     cost: int = 1
+    reduction: Reduction | None = None
     doc: str = ""
 
     def bind(self, *args: Any, **params: Any) -> Any:
@@ -121,6 +133,8 @@ def register(primitive: Primitive) -> Primitive:
         raise ValueError(f"primitive {primitive.name!r} is defined twice")
     if primitive.family is Family.ELEMENTWISE and (primitive.emit is None or primitive.domain is None):
         raise ValueError(f"elementwise primitive {primitive.name!r} needs `emit` (its meaning) and a test `domain`")
+    if (primitive.family is Family.REDUCTION) != (primitive.reduction is not None):
+        raise ValueError(f"primitive {primitive.name!r}: the reduction family, and no other, says its `reduction`")
     if not primitive.doc:
         raise ValueError(f"primitive {primitive.name!r} needs a `doc` line")
     REGISTRY[primitive.name] = primitive

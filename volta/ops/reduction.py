@@ -16,7 +16,7 @@ from volta.ops.arithmetic import add, div, eq, mul
 from volta.ops.base import canonical_axes, canonical_axis, dtype_error, shape_error, shape_of
 from volta.ops.elementwise import ANY, BITS, NUMBER, kind_of
 from volta.ops.movement import pad
-from volta.ops.primitive import REGISTRY, Family, Linear, NoDerivative, Primitive, Rule, Zero, register
+from volta.ops.primitive import REGISTRY, Family, Linear, NoDerivative, Primitive, Reduction, Rule, Zero, register
 from volta.ops.selection import convert_element_type
 from volta.ops.shaping import slice_in_dim
 
@@ -28,6 +28,7 @@ def reduction(
     doc: str,
     jvp: Rule | NoDerivative,
     kinds: Sequence[str],
+    meaning: Reduction,
     transpose: Rule | None = None,
     empty: bool = True,
 ) -> Callable[..., Array]:
@@ -46,7 +47,7 @@ def reduction(
         moved = tuple(a + (a >= dim) for a in axes)
         return base.bind_named(name, args[0], axes=moved), dim - sum(a < dim for a in moved)
 
-    primitive = register(Primitive(name, Family.REDUCTION, abstract, jvp, batch, transpose, doc=doc))
+    primitive = register(Primitive(name, Family.REDUCTION, abstract, jvp, batch, transpose, reduction=meaning, doc=doc))
 
     def function(x: Any, axes: Any) -> Any:
         return bind(primitive, x, axes=canonical_axes(name, axes, len(shape_of(x))))
@@ -74,6 +75,7 @@ reduce_sum = reduction(
     "Sum over axes, as SUM of the bit contract.",
     base.linear_jvp("reduce_sum"),
     NUMBER,
+    Reduction("sum", lambda dtype: 0),
     transpose=_sum_transpose,
 )
 
@@ -106,7 +108,7 @@ def _prod_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, axes: Axes) ->
     return out, base.reshape_to(t, sizes)
 
 
-reduce_prod = reduction("reduce_prod", "Product over axes.", _prod_jvp, NUMBER)
+reduce_prod = reduction("reduce_prod", "Product over axes.", _prod_jvp, NUMBER, Reduction("prod", lambda dtype: 1))
 
 # -- extremes ----------------------------------------------------------------------------------------------------------
 
@@ -128,6 +130,7 @@ reduce_max = reduction(
     "Largest value over axes; NaN wins. The derivative is shared equally among ties.",
     _extreme_jvp("reduce_max"),
     ANY,
+    Reduction("max", dtypes.lowest),
     empty=False,
 )
 reduce_min = reduction(
@@ -135,12 +138,25 @@ reduce_min = reduction(
     "Smallest value over axes; NaN wins. The derivative is shared equally among ties.",
     _extreme_jvp("reduce_min"),
     ANY,
+    Reduction("min", dtypes.highest),
     empty=False,
 )
 
 _DISCRETE = NoDerivative("integers and booleans have no derivative", zero=True)
-reduce_and = reduction("reduce_and", "And over axes, of bits or booleans.", _DISCRETE, BITS)
-reduce_or = reduction("reduce_or", "Or over axes, of bits or booleans.", _DISCRETE, BITS)
+reduce_and = reduction(
+    "reduce_and",
+    "And over axes, of bits or booleans.",
+    _DISCRETE,
+    BITS,
+    Reduction("and", lambda dtype: True if dtype == dtypes.bool_ else -1),
+)
+reduce_or = reduction(
+    "reduce_or",
+    "Or over axes, of bits or booleans.",
+    _DISCRETE,
+    BITS,
+    Reduction("or", lambda dtype: False if dtype == dtypes.bool_ else 0),
+)
 
 # -- positions ---------------------------------------------------------------------------------------------------------
 
@@ -159,7 +175,17 @@ def _arg_reduction(name: str, doc: str) -> Callable[..., Array]:
         moved = axis + (axis >= dim)
         return base.bind_named(name, args[0], axis=moved, index_dtype=index_dtype), dim - (moved < dim)
 
-    register(Primitive(name, Family.REDUCTION, abstract, NoDerivative("it is a position", zero=True), batch, doc=doc))
+    register(
+        Primitive(
+            name,
+            Family.REDUCTION,
+            abstract,
+            NoDerivative("it is a position", zero=True),
+            batch,
+            reduction=Reduction(name, lambda dtype: 0),
+            doc=doc,
+        )
+    )
 
     def function(x: Any, axis: int, index_dtype: Any = np.int32) -> Any:
         axis = canonical_axis(name, axis, len(shape_of(x)))

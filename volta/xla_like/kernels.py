@@ -92,27 +92,13 @@ def number_of(dtype: np.dtype, bits: int) -> Any:
     return np.frombuffer(bits.to_bytes(8, "little", signed=True), dtype)[0].item()
 
 
-def lowest(dtype: np.dtype) -> Any:
-    """The least value of a dtype."""
-    if dtype.kind == "b":
-        return False
-    return int(np.iinfo(dtype).min) if dtype.kind in "iu" else -np.inf
-
-
-def highest(dtype: np.dtype) -> Any:
-    """The greatest value of a dtype."""
-    if dtype.kind == "b":
-        return True
-    return int(np.iinfo(dtype).max) if dtype.kind in "iu" else np.inf
-
-
 def fill_value(dtype: np.dtype, fill: str) -> Any:
     """What is read for an index out of range: ``fill`` is 'zero' or 'fill'."""
     if fill == "zero":
         return 0
     if dtype.kind in "bu":
-        return highest(dtype)
-    return lowest(dtype) if dtype.kind == "i" else np.nan
+        return dtypes.highest(dtype)
+    return dtypes.lowest(dtype) if dtype.kind == "i" else np.nan
 
 
 Instr = Load | IndexValue | ConstValue | Compute | Reduce

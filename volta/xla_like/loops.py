@@ -10,6 +10,7 @@ import attrs
 from volta.core import dtypes
 from volta.core.avals import ShapedArray
 from volta.core.contract import DEFINITIONS
+from volta.ops.primitive import REGISTRY
 from volta.xla_like.constants import constant_of
 from volta.xla_like.fusion import Group
 from volta.xla_like.kernels import (
@@ -42,17 +43,6 @@ MAX_SPILL_ROW = 1 << 15
 
 LARGE = 1 << 18
 """Elements from which a 'map' kernel is worth the longer code of its wide form."""
-
-REDUCTIONS = {
-    "reduce_sum": "sum",
-    "reduce_prod": "prod",
-    "reduce_max": "max",
-    "reduce_min": "min",
-    "reduce_and": "and",
-    "reduce_or": "or",
-    "argmax": "argmax",
-    "argmin": "argmin",
-}
 
 
 @attrs.frozen
@@ -143,7 +133,9 @@ class _Body:
             result = self.load(table, terms, node.params["terms"], node.params["fill"])
         elif node.kind == "reduce":
             arg = self.operand(node.operands[0])
-            result = self.emit(Reduce(REDUCTIONS[node.name], arg, node.operands[0].dtype))
+            meaning = REGISTRY[node.name].reduction
+            assert meaning is not None
+            result = self.emit(Reduce(meaning.combine, arg, node.operands[0].dtype))
         else:
             args = tuple(self.operand(x, node.name) for x in node.operands)
             if node.name == "copy":

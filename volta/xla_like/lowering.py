@@ -13,7 +13,7 @@ from volta.core.ir import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var
 from volta.core.source import Source
 from volta.ops.primitive import Family
 from volta.xla_like.control import lower_cond, lower_scan, lower_while
-from volta.xla_like.kernels import fill_value, highest, lowest
+from volta.xla_like.kernels import fill_value
 from volta.xla_like.nodes import Const, Iota, Lowered, Node, Operand, Ref, Val, is_positions
 from volta.xla_like.passes import inline_calls
 from volta.xla_like.views import Ints, View, prod, row_major
@@ -120,12 +120,12 @@ class Lowering:
         (x,) = operands
         axes = eqn.params["axes"] if "axes" in eqn.params else (eqn.params["axis"],)
         kept = tuple(d for d in range(len(x.view.shape)) if d not in axes)
-        is_arg = eqn.primitive.name in ("argmax", "argmin")
+        meaning = eqn.primitive.reduction
+        is_arg = meaning.combine.startswith("arg")
         if all(x.view.shape[a] == 1 for a in axes) and not is_arg:
             return self._reshape(x, avals[0].shape)  # a sum of one element is that element
         if prod(x.view.shape) == 0 or all(x.view.shape[a] == 1 for a in axes):
-            identity = REDUCTION_OF_NOTHING[eqn.primitive.name](x.dtype)
-            return Const(identity, avals[0].dtype, View((), ()).broadcast(avals[0].shape, ()))
+            return Const(meaning.of_nothing(x.dtype), avals[0].dtype, View((), ()).broadcast(avals[0].shape, ()))
         if axes != tuple(range(axes[0], axes[0] + len(axes))):  # scattered axes: bring them to the end
             moved = _view_of(x, x.view.transpose(kept + tuple(axes)))
             x, axes = self.copied(moved), tuple(range(len(kept), len(moved.view.shape)))
@@ -364,18 +364,6 @@ def _merged(view: View, low: int, high: int) -> int | None:
     part = View(view.shape[low:high], view.strides[low:high])
     flat = part.reshape((prod(part.shape),))
     return None if flat is None else flat.strides[0]
-
-
-REDUCTION_OF_NOTHING = {
-    "reduce_sum": lambda d: 0,
-    "reduce_prod": lambda d: 1,
-    "reduce_max": lowest,
-    "reduce_min": highest,
-    "reduce_and": lambda d: True if d.kind == "b" else -1,
-    "reduce_or": lambda d: False if d.kind == "b" else 0,
-    "argmax": lambda d: 0,
-    "argmin": lambda d: 0,
-}
 
 
 def lower_to_nodes(jaxpr: Jaxpr, prepare: Prepare = inline_calls, own_results: bool = False) -> Lowered:
