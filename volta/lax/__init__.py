@@ -20,7 +20,6 @@ from volta.lax.composites import __all__ as _composites
 from volta.lax.loops import *  # noqa: F403
 from volta.lax.loops import __all__ as _loops
 
-__all__ = sorted({*_lax.__all__, *_composites, *_branches, *_loops})
-
 if not TYPE_CHECKING:  # so that a type checker still knows which names there are
+    __all__ = sorted({*_lax.__all__, *_composites, *_branches, *_loops})
     __getattr__, __dir__ = _namespace(__name__)

@@ -12,6 +12,13 @@ from volta.ops.elementwise import ANY, BITS, NUMBER, Function, elementwise
 from volta.ops.primitive import FUNCTION, REGISTRY
 from volta.ops.selection import select
 
+__all__ = [
+    "abs", "add", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "ceil", "clamp", "clz", "copy", "div",
+    "eq", "floor", "fma", "ge", "gt", "integer_pow", "is_finite", "le", "lt", "max", "min", "mul", "ne", "neg",
+    "nextafter", "population_count", "reciprocal", "rem", "round", "shift_left", "shift_right_arithmetic",
+    "shift_right_logical", "sign", "square", "stop_gradient", "sub", "trunc",
+]  # fmt: skip
+
 _STEPS = "piecewise constant"
 _DISCRETE = "integers and booleans have no derivative"
 

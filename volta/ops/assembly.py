@@ -17,6 +17,11 @@ from volta.ops.base import canonical_axis, canonical_ints, dtype_error, shape_er
 from volta.ops.primitive import Family, Linear, NoDerivative, Primitive, Zero, register
 from volta.ops.shaping import slice_in_dim
 
+__all__ = [
+    "broadcasted_iota", "concatenate", "full", "full_like", "iota", "ones_like", "optimization_barrier", "split",
+    "zeros_like",
+]  # fmt: skip
+
 # -- concatenate -------------------------------------------------------------------------------------------------------
 
 

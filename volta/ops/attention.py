@@ -29,6 +29,8 @@ from volta.ops.base import dtype_error, shape_error, shape_of
 from volta.ops.primitive import Family, Primitive, register
 from volta.ops.selection import convert_element_type
 
+__all__ = ["attention", "attention_dkv", "attention_dq"]
+
 MAX_HEAD = 256
 """The largest head of keys or of values: a score is one chain of DOT."""
 

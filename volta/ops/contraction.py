@@ -22,6 +22,8 @@ from volta.ops.base import canonical_ints, dtype_error, shape_error, shape_of
 from volta.ops.primitive import Family, Linear, Primitive, Zero, register
 from volta.ops.selection import convert_element_type
 
+__all__ = ["dot", "dot_general"]
+
 Axes = tuple[int, ...]
 DimensionNumbers = tuple[tuple[Axes, Axes], tuple[Axes, Axes]]
 

@@ -22,6 +22,11 @@ from volta.ops.primitive import Family, Linear, Primitive, Zero, register
 from volta.ops.selection import select
 from volta.ops.shaping import squeeze
 
+__all__ = [
+    "dynamic_index_in_dim", "dynamic_slice", "dynamic_slice_in_dim", "dynamic_update_index_in_dim",
+    "dynamic_update_slice", "dynamic_update_slice_in_dim",
+]  # fmt: skip
+
 
 def _check_starts(name: str, avals: Sequence[ShapedArray], ndim: int, starts: Sequence[ShapedArray]) -> None:
     if len(starts) != ndim:

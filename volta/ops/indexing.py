@@ -25,6 +25,8 @@ from volta.ops.base import canonical_ints, dtype_error, shape_error, shape_of
 from volta.ops.primitive import Family, Linear, Primitive, Zero, register
 from volta.ops.selection import convert_element_type, select
 
+__all__ = ["gather", "scatter"]
+
 Axes = tuple[int, ...]
 
 GATHER_MODES = ("fill", "clip", "zero")

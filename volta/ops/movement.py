@@ -17,6 +17,8 @@ from volta.ops.arithmetic import select
 from volta.ops.base import canonical_axes, canonical_ints, shape_error, shape_of
 from volta.ops.primitive import Family, Linear, Primitive, Rule, Zero, register
 
+__all__ = ["broadcast_in_dim", "pad", "reshape", "rev", "slice", "transpose"]
+
 _range = builtins.range
 _slice = builtins.slice
 

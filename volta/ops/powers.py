@@ -12,6 +12,8 @@ from volta.ops.elementwise import NUMBER, batch_elementwise, check_dtypes, commo
 from volta.ops.primitive import Domain, Family, Primitive, Zero, register
 from volta.ops.selection import convert_element_type, select
 
+__all__ = ["pow_int"]
+
 
 def _abstract(x: ShapedArray, n: ShapedArray) -> ShapedArray:
     if n.dtype != dtypes.int64:

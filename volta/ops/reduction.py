@@ -20,6 +20,8 @@ from volta.ops.primitive import REGISTRY, Family, Linear, NoDerivative, Primitiv
 from volta.ops.selection import convert_element_type
 from volta.ops.shaping import slice_in_dim
 
+__all__ = ["argmax", "argmin", "reduce_and", "reduce_max", "reduce_min", "reduce_or", "reduce_prod", "reduce_sum"]
+
 Axes = tuple[int, ...]
 
 

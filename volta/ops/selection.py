@@ -16,6 +16,8 @@ from volta.ops.base import dtype_error, shape_error
 from volta.ops.elementwise import ANY, batch_elementwise, check_dtypes, common_shape
 from volta.ops.primitive import Domain, Family, Linear, NoDerivative, Primitive, Zero, register
 
+__all__ = ["bitcast_convert_type", "convert_element_type", "select", "select_n"]
+
 # -- select ------------------------------------------------------------------------------------------------------------
 
 

@@ -11,6 +11,8 @@ from volta.ops import base
 from volta.ops.base import canonical_axes, canonical_axis, canonical_ints, shape_error, shape_of
 from volta.ops.movement import slice
 
+__all__ = ["broadcast", "collapse", "expand_dims", "index_in_dim", "slice_in_dim", "squeeze"]
+
 _slice = builtins.slice
 
 

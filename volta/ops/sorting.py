@@ -22,6 +22,8 @@ from volta.ops.primitive import Family, Linear, Primitive, Rule, Zero, register
 from volta.ops.selection import select
 from volta.ops.shaping import slice_in_dim
 
+__all__ = ["cummax", "cummin", "cumprod", "cumsum", "sort", "sort_key_val", "top_k"]
+
 # -- sort --------------------------------------------------------------------------------------------------------------
 
 

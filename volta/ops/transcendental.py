@@ -13,6 +13,12 @@ from volta.ops.elementwise import NUMBER, Function, elementwise
 from volta.ops.primitive import FUNCTION
 from volta.ops.selection import select
 
+__all__ = [
+    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "cos", "cosh", "digamma", "erf", "erf_inv",
+    "erfc", "exp", "exp2", "expm1", "lgamma", "log", "log10", "log1p", "log2", "logistic", "pow", "rsqrt", "sin",
+    "sinh", "sqrt", "tan", "tanh",
+]  # fmt: skip
+
 _function = partial(elementwise, cost=FUNCTION)
 
 _LN2 = math.log(2.0)
