@@ -9,7 +9,7 @@ import volta.ops.lax
 from tests.reference import REFERENCE
 from volta.core.avals import ShapedArray
 from volta.ops import REGISTRY
-from volta.ops.primitive import Family, NoDerivative, register
+from volta.ops.primitive import Family, NoDerivative, complete, register
 from volta.testing.cases import ROWS, vocabulary
 
 FUNCTIONS = {"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "not": "bitwise_not"}
@@ -38,6 +38,15 @@ def test_public_names_are_functions_with_docs():
 def test_duplicate_is_refused():
     with pytest.raises(ValueError, match="defined twice"):
         register(REGISTRY["exp"])
+
+
+def test_a_record_is_completed_once():
+    """Attention's rule, which records a program, comes from the layer of tracing; nothing takes its place later."""
+    rule = REGISTRY["attention"].linearize
+    assert rule is not None
+    with pytest.raises(ValueError, match="'attention' has a linearize rule"):
+        complete(REGISTRY["attention"], linearize=rule)
+    assert REGISTRY["attention"].linearize is rule
 
 
 @pytest.mark.parametrize("missing", ["emit", "domain"])

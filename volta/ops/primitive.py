@@ -15,6 +15,14 @@ Families derive most of a record (see the modules of this package); what each ru
 ``batch(args, dims, size, **params) -> (out, out_dim)``
     The rule of ``vmap``: ``dims[i]`` is the mapped axis of ``args[i]`` or None; at least one is mapped. Lists when
     ``multiple_results``. Batching must never change a number.
+``linearize(nonzero, *primals, **params) -> (outs, nonzero_outs, linear)``
+    How it is linearized where its jvp rule, split into known and unknown, will not do: primitives that carry programs.
+    Runs on the parent trace; ``linear`` takes the nonzero tangents to the nonzero output tangents, and is called while
+    these are recorded.
+``accumulate(cotangents, held, *operands, **params) -> list``
+    For primitives that continue the accumulation of the program around them: gets what each operand has gathered so far
+    (a value, or Zero; None for an operand that is not linear) and gives the new totals. Operands that are one linear
+    variable are one and the same marker.
 ``emit(b, *values, **params)``
     An elementwise primitive's meaning for one element, over the builder vocabulary of ``volta.emit.builder``.
 ``reduction``
@@ -110,6 +118,8 @@ class Primitive:
     jvp: Rule | NoDerivative
     batch: Rule
     transpose: Rule | None = None
+    linearize: Rule | None = None
+    accumulate: Rule | None = None
     emit: Rule | None = None
     multiple_results: bool = False
     domain: Domain | None = None
@@ -139,3 +149,10 @@ def register(primitive: Primitive) -> Primitive:
         raise ValueError(f"primitive {primitive.name!r} needs a `doc` line")
     REGISTRY[primitive.name] = primitive
     return primitive
+
+
+def complete(primitive: Primitive, *, linearize: Rule) -> None:
+    """Give a record the rule that records programs, which only a layer above this one can; once."""
+    if primitive.linearize is not None:
+        raise ValueError(f"primitive {primitive.name!r} has a linearize rule")
+    object.__setattr__(primitive, "linearize", linearize)

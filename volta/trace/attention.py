@@ -19,10 +19,9 @@ from volta.ops import base
 from volta.ops.attention import attention_p, cotangents, fold_batch, unfold_batch
 from volta.ops.attention_derivatives import Rest, tangent
 from volta.ops.base import bind_named
-from volta.ops.primitive import Family, Linear, Primitive, Zero, register
+from volta.ops.primitive import Family, Linear, Primitive, Zero, complete, register
 from volta.trace.calls import jit_p
 from volta.trace.jaxpr_trace import trace_to_jaxpr
-from volta.trace.linearize import linearize_rules
 
 Mask = tuple[bool, ...]
 _CACHED = 1024
@@ -105,6 +104,10 @@ def _converted(x: Any, dtype: Any) -> Any:
     return bind_named("convert_element_type", x, new_dtype=dtype, weak_type=False)
 
 
+def _linearize(nonzero: Mask, *primals: Any, jaxpr: ClosedJaxpr, name: str, wrt: Mask, **params: Any) -> Any:
+    return jit_p.linearize(nonzero, *primals, jaxpr=jaxpr, name=name)  # type: ignore[misc]
+
+
 attention_tangent_p = register(
     Primitive(
         "attention_tangent",
@@ -113,6 +116,7 @@ attention_tangent_p = register(
         _jvp,
         _batch,
         _transpose,
+        linearize=_linearize,
         multiple_results=True,
         doc="The tangent of attention's result; its transpose is attention_dq and attention_dkv.",
     )
@@ -129,9 +133,4 @@ def _linearize_attention(nonzero: Mask, *primals: Any, **params: Any) -> Any:
     return outs, (any(wrt), False, False), linear
 
 
-def _linearize_tangent(nonzero: Mask, *primals: Any, jaxpr: ClosedJaxpr, name: str, wrt: Mask, **params: Any) -> Any:
-    return linearize_rules[jit_p](nonzero, *primals, jaxpr=jaxpr, name=name)
-
-
-linearize_rules[attention_p] = _linearize_attention
-linearize_rules[attention_tangent_p] = _linearize_tangent
+complete(attention_p, linearize=_linearize_attention)

@@ -16,15 +16,15 @@ import attrs
 from volta.core.avals import ShapedArray
 from volta.core.ir import Atom, ClosedJaxpr, Jaxpr, Var, used_vars
 from volta.ops.base import bind_named
-from volta.ops.primitive import Family, Primitive, register
+from volta.ops.primitive import Family, Primitive, Rule, register
 from volta.ops.primitive import Linear as LinearOperand
 from volta.trace import masks
 from volta.trace.batch import batch_flat
 from volta.trace.jaxpr_trace import eval_closed, is_concrete, trace_to_jaxpr
 from volta.trace.jvp import jvp_flat
-from volta.trace.linearize import linearize_flat, linearize_rules
+from volta.trace.linearize import linearize_flat
 from volta.trace.masks import Mask
-from volta.trace.transpose import accumulating_rules, backward_pass, transpose_by
+from volta.trace.transpose import backward_pass, transpose_by
 
 _CACHED = 1024  # derived programs kept, a kind
 
@@ -233,7 +233,7 @@ def _abstract(*avals: ShapedArray, jaxpr: ClosedJaxpr, **params: Any) -> list[Sh
     return jaxpr.out_avals
 
 
-def call_primitive(name: str, doc: str, recompute: bool = False) -> Primitive:
+def call_primitive(name: str, doc: str, linearize: Rule, recompute: bool = False) -> Primitive:
     """The record of a primitive with params ``jaxpr`` and ``name`` that means exactly its program."""
 
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: ClosedJaxpr, name: str) -> Any:
@@ -268,20 +268,13 @@ def call_primitive(name: str, doc: str, recompute: bool = False) -> Primitive:
             jvp=jvp,
             batch=batch,
             transpose=transpose_by(accumulate),
+            linearize=linearize,
+            accumulate=accumulate,
             multiple_results=True,
             doc=doc,
         )
     )
-    accumulating_rules[primitive] = accumulate
     return primitive
-
-
-jit_p = call_primitive("jit", "Calls a traced function: means exactly its program.")
-checkpoint_p = call_primitive(
-    "checkpoint",
-    "Calls a traced function whose inner values are computed again, not stored, for the backward pass.",
-    recompute=True,
-)
 
 
 def _linearize_jit(nonzero: Mask, *primals: Any, jaxpr: ClosedJaxpr, name: str) -> Any:
@@ -318,5 +311,10 @@ def _linearize_checkpoint(nonzero: Mask, *primals: Any, jaxpr: ClosedJaxpr, name
     return outs, nonzero_out, linear
 
 
-linearize_rules[jit_p] = _linearize_jit
-linearize_rules[checkpoint_p] = _linearize_checkpoint
+jit_p = call_primitive("jit", "Calls a traced function: means exactly its program.", _linearize_jit)
+checkpoint_p = call_primitive(
+    "checkpoint",
+    "Calls a traced function whose inner values are computed again, not stored, for the backward pass.",
+    _linearize_checkpoint,
+    recompute=True,
+)

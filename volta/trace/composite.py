@@ -20,7 +20,6 @@ from volta.core.ir import ClosedJaxpr
 from volta.ops.elementwise import Partial, aligned, tangent_by
 from volta.ops.primitive import Family, Primitive, Zero, register
 from volta.trace.jaxpr_trace import trace_to_jaxpr
-from volta.trace.linearize import linearize_rules
 
 _CACHED = 1024  # programs kept
 
@@ -71,19 +70,6 @@ def _batch(args: Sequence[Any], dims: Sequence[int | None], size: int, *, functi
     return [function(*operands)], [dim]
 
 
-composite_p = register(
-    Primitive(
-        "composite",
-        Family.CALL,
-        _abstract,
-        _jvp,
-        _batch,
-        multiple_results=True,
-        doc="Calls a function that has a derivative of its own: means exactly its program.",
-    )
-)
-
-
 def _linearize(nonzero: Sequence[bool], *primals: Any, **params: Any) -> Any:
     (ans,) = composite_p.bind(*primals, **params)
 
@@ -95,4 +81,15 @@ def _linearize(nonzero: Sequence[bool], *primals: Any, **params: Any) -> Any:
     return [ans], (True,), linear
 
 
-linearize_rules[composite_p] = _linearize
+composite_p = register(
+    Primitive(
+        "composite",
+        Family.CALL,
+        _abstract,
+        _jvp,
+        _batch,
+        linearize=_linearize,
+        multiple_results=True,
+        doc="Calls a function that has a derivative of its own: means exactly its program.",
+    )
+)

@@ -18,9 +18,8 @@ from volta.trace import masks
 from volta.trace.calls import jvp_program, linearize_program, transpose_program
 from volta.trace.control import CACHED, batched, either, opened_together, where, with_zeros
 from volta.trace.jaxpr_trace import eval_closed, trace_to_jaxpr
-from volta.trace.linearize import linearize_rules
 from volta.trace.masks import Mask
-from volta.trace.transpose import accumulating_rules, transpose_by
+from volta.trace.transpose import transpose_by
 
 Programs = tuple[ClosedJaxpr, ...]
 
@@ -184,9 +183,9 @@ cond_p = register(
         jvp=_jvp,
         batch=_batch,
         transpose=transpose_by(_accumulate),
+        linearize=_linearize,
+        accumulate=_accumulate,
         multiple_results=True,
         doc="One of several programs over the same operands, by an index that is inside of their range.",
     )
 )
-linearize_rules[cond_p] = _linearize
-accumulating_rules[cond_p] = _accumulate

@@ -21,13 +21,6 @@ from volta.ops.primitive import Family, NoDerivative, Zero
 from volta.trace.jaxpr_trace import JaxprTrace, JaxprTracer, eval_closed
 from volta.trace.jvp import JVPTrace, unzip_outputs
 
-LinearizeRule = Callable[..., tuple[Any, Any, Callable[..., Any]]]
-
-# How a primitive is linearized when its jvp rule, split into known and unknown, will not do: primitives that carry
-# programs. ``rule(nonzero, *primals, **params) -> (outs, nonzero_outs, linear)`` runs on the parent trace; ``linear``
-# takes the nonzero tangents to the nonzero output tangents, and is called while these are recorded.
-linearize_rules: dict[Any, LinearizeRule] = {}
-
 
 @attrs.frozen(eq=False)
 class Linear:
@@ -63,7 +56,7 @@ class LinearTrace(JaxprTrace):
 
 
 class LinearizeTrace(JVPTrace):
-    """Forward differentiation over a :class:`LinearTrace`, with the special rules of ``linearize_rules``."""
+    """Forward differentiation over a :class:`LinearTrace`, with the rules of primitives that have their own."""
 
     parent: LinearTrace
 
@@ -71,7 +64,7 @@ class LinearizeTrace(JVPTrace):
         super().__init__(LinearTrace(parent, name), name, "grad differentiates")
 
     def process_primitive(self, primitive: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        rule = linearize_rules.get(primitive)
+        rule = primitive.linearize
         if rule is None:
             carries = primitive.family in (Family.CALL, Family.CONTROL)
             if carries and not isinstance(primitive.jvp, NoDerivative):

@@ -27,9 +27,8 @@ from volta.trace.control import (
     select_outputs,
     with_zeros,
 )
-from volta.trace.linearize import linearize_rules
 from volta.trace.masks import Mask
-from volta.trace.transpose import accumulating_rules, add_cotangents, transpose_by
+from volta.trace.transpose import add_cotangents, transpose_by
 
 
 def run_scan(
@@ -212,9 +211,9 @@ scan_p = register(
         jvp=_scan_jvp,
         batch=_scan_batch,
         transpose=transpose_by(_accumulate),
+        linearize=_linearize_scan,
+        accumulate=_accumulate,
         multiple_results=True,
         doc="A program for each element of arrays along their first axis, which hands values on from one to the next.",
     )
 )
-linearize_rules[scan_p] = _linearize_scan
-accumulating_rules[scan_p] = _accumulate

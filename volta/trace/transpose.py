@@ -23,14 +23,9 @@ from volta.ops.base import bind_named
 from volta.ops.primitive import Linear, Zero
 from volta.trace.jaxpr_trace import attributed_to, literal_value
 
-# Primitives that continue the accumulation: ``rule(cotangents, held, *operands, **params)`` gets what each operand has
-# gathered so far (a value, or Zero; None for an operand that is not linear) and gives the new totals. Operands that are
-# one linear variable are one and the same marker.
-accumulating_rules: dict[Any, Callable[..., list[Any]]] = {}
-
 
 def transpose_by(accumulate: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
-    """The transpose rule that goes with such a rule: its operands have gathered nothing before."""
+    """The transpose rule that goes with an ``accumulate`` rule: its operands have gathered nothing before."""
 
     def transpose(cts: Sequence[Any], *operands: Any, **params: Any) -> list[Any]:
         held = [Zero(x.aval) if isinstance(x, Linear) else None for x in operands]
@@ -97,7 +92,7 @@ def backward_pass(
         markers = {a: Linear(a.aval) for a in eqn.inputs if is_linear_var(a)}
         operands = [markers[a] if a in markers else _known_operand(a, values) for a in eqn.inputs]
         given_cts = full if eqn.primitive.multiple_results else full[0]
-        continues = accumulating_rules.get(eqn.primitive)
+        continues = eqn.primitive.accumulate
         with attributed_to(eqn.source and attrs.evolve(eqn.source, gradient=True)):
             if continues is not None:
                 gathered = [totals.get(a, Zero(a.aval)) if is_linear_var(a) else None for a in eqn.inputs]  # type: ignore[arg-type]

@@ -21,7 +21,6 @@ from volta.trace.control import (
     with_zeros,
 )
 from volta.trace.jaxpr_trace import eval_closed, trace_to_jaxpr
-from volta.trace.linearize import linearize_rules
 from volta.trace.masks import Mask
 
 
@@ -149,8 +148,8 @@ while_p = register(
         abstract=_while_abstract,
         jvp=_while_jvp,
         batch=_while_batch,
+        linearize=_linearize_while,
         multiple_results=True,
         doc="A program again and again, from values to the next values, as long as a condition on them holds.",
     )
 )
-linearize_rules[while_p] = _linearize_while
