@@ -7,6 +7,7 @@ import pytest
 
 import volta
 import volta.numpy as vnp
+from volta.emit import jobs
 from volta.emit.jobs import Job, in_threads
 
 
@@ -14,15 +15,15 @@ from volta.emit.jobs import Job, in_threads
 def left(request: Any, monkeypatch: pytest.MonkeyPatch) -> int:
     """How many threads the system has left to give."""
     starts, count = [0], int(request.param)
-    start = threading.Thread.start
+    start = jobs.start_new_thread
 
-    def scarce(self: threading.Thread) -> None:
+    def scarce(function: Any, args: Any) -> int:
         starts[0] += 1
         if starts[0] > count:
             raise RuntimeError("can't start new thread")
-        start(self)
+        return start(function, args)
 
-    monkeypatch.setattr(threading.Thread, "start", scarce)
+    monkeypatch.setattr(jobs, "start_new_thread", scarce)
     return count
 
 
@@ -33,7 +34,7 @@ def test_results_come_in_order_whoever_made_them(left: int) -> None:
         made.append(n)
         return n, threading.get_ident()
 
-    found = list(in_threads(work, ((n,) for n in range(50)), 4, "test"))
+    found = list(in_threads(work, ((n,) for n in range(50)), 4))
     assert [n for n, _ in found] == list(range(50)) and sorted(made) == list(range(50))  # each once
     assert left or {thread for _, thread in found} == {threading.get_ident()}
 

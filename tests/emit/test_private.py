@@ -5,6 +5,7 @@ import stat
 
 import pytest
 
+from tests.interrupt_support import at_every_step, folder
 from volta.emit import private
 from volta.emit.private import NotPrivateError
 
@@ -209,3 +210,19 @@ def test_what_is_no_plain_file(tmp_path) -> None:
     for name, words in (("link", "is a link"), ("fifo", "no plain file"), ("folder", "no plain file")):
         with pytest.raises(NotPrivateError, match=words):
             private.read(str(tmp_path / name), 5)
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_an_interrupt_anywhere_leaves_no_file_open(tmp_path) -> None:
+    path, there = tmp_path / "file", os.open(tmp_path, os.O_RDONLY)
+    os.close(there)
+    path.write_text("abc")
+    path.chmod(0o600)
+
+    def check(_: object) -> None:
+        lowest = os.open(tmp_path, os.O_RDONLY)  # the lowest number that is free
+        os.close(lowest)
+        assert lowest == there
+
+    assert private.read(str(path), 3) == b"abc"
+    assert at_every_step(lambda: None, lambda _: private.read(str(path), 3), check, folder("emit", "private.py")) > 20

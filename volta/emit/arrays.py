@@ -16,6 +16,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from volta.emit.builtins import python_symbols
+from volta.emit.jobs import shielded
 
 REFUSED = -1
 """What a native call answers whose arrays could not be taken: one is gone, or its memory is held by others."""
@@ -164,6 +165,7 @@ def _offset(slot: Any) -> int:
 
 
 @functools.cache
+@shielded
 def export() -> None:
     """Let native code that is loaded later find what `IR` needs by name."""
     known = {"volta_array_layout": ctypes.addressof(_layout), "_Py_NoneStruct": id(None)}

@@ -201,12 +201,11 @@ def _key(path: str) -> bytes:
     """The key of a folder, made if it has none: of several processes that make one, one does and all read it."""
     with contextlib.suppress(FileNotFoundError, ValueError):
         return _read_key(path)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, private.FILE_MODE)
-    with open(descriptor, "r+b", buffering=0) as file:
+    with private.opened(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, "r+b") as file:
         with contextlib.suppress(OSError):  # without locks two keys may be made, and the units of one are made again
             fcntl.flock(file, fcntl.LOCK_EX)
-        if os.fstat(descriptor).st_size != _KEY_BYTES:
-            os.fchmod(descriptor, private.FILE_MODE)  # whatever the umask
+        if os.fstat(file.fileno()).st_size != _KEY_BYTES:
+            os.fchmod(file.fileno(), private.FILE_MODE)  # whatever the umask
             file.truncate(0)
             file.write(secrets.token_bytes(_KEY_BYTES))
     return _read_key(path)

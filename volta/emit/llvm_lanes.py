@@ -4,6 +4,9 @@ llvmlite guards every call into LLVM with one lock. The long calls are made with
 module, context and target machine belong to one thread. LLVM has locks of its own that nobody can see: a child forked
 while another thread is in LLVM could wait for one of them for ever, and an interpreter that ends then takes LLVM away
 from under that thread. So both wait until no thread is in LLVM, and keep others out meanwhile.
+
+llvmlite's lock is taken in Python: an interrupt there would leave it held for ever. So whatever asks LLVM for something
+is `volta.emit.jobs.shielded`: no signal handler comes in.
 """
 
 from __future__ import annotations

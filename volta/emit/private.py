@@ -7,6 +7,7 @@ as ``/tmp``, where nobody may touch what is somebody else's.
 """
 
 import errno
+import io
 import os
 import stat
 
@@ -67,25 +68,32 @@ def read(path: str, most: int, secret: bool = False) -> bytes:
         ValueError: it is longer.
         OSError: it is not there, or cannot be read.
     """
+    _check_plain(path, os.lstat(path))  # a folder could be opened, and be no file
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        file = opened(path, flags)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise NotPrivateError(f"{path} is a link") from None
         raise
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise NotPrivateError(f"{path} is no plain file")
+    with file, io.BufferedReader(file) as reader:
+        status = os.fstat(file.fileno())
+        _check_plain(path, status)
         _check_own(path, status)
         if secret and status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             raise NotPrivateError(f"{path} can be read by other users; remove it")
         if status.st_size > most:
             raise ValueError(f"{path} has {status.st_size} bytes, more than {most}")
-        with open(descriptor, "rb", closefd=False) as file:
-            return file.read(most)
-    finally:
-        os.close(descriptor)
+        return reader.read(most)
+
+
+def opened(path: str, flags: int, mode: str = "rb") -> io.FileIO:
+    """A file opened with the system's own flags; made for this user alone if they say that it is to be made.
+
+    No step of Python's lies between the opening and the object that closes the file: an interrupt there would leave it
+    open for ever.
+    """
+    return next(map(io.FileIO, map(os.open, (path,), (flags,), (FILE_MODE,)), (mode,)))
 
 
 def _status(path: str, make: bool) -> os.stat_result:
@@ -101,6 +109,13 @@ def _status(path: str, make: bool) -> os.stat_result:
         return os.lstat(path)
     os.chmod(path, FOLDER_MODE)  # the umask may have left less, never more
     return os.lstat(path)
+
+
+def _check_plain(path: str, status: os.stat_result) -> None:
+    if stat.S_ISLNK(status.st_mode):
+        raise NotPrivateError(f"{path} is a link")
+    if not stat.S_ISREG(status.st_mode):
+        raise NotPrivateError(f"{path} is no plain file")
 
 
 def _check_owner(path: str, status: os.stat_result) -> None:

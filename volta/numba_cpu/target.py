@@ -21,6 +21,7 @@ from llvmlite.binding import ffi
 from numba.core.codegen import JITCPUCodegen
 
 from volta.core.locks import free_in_children
+from volta.emit.jobs import shielded
 from volta.emit.llvm_lanes import unlocked
 
 PIPELINE = "sroa,instcombine,simplifycfg"
@@ -69,6 +70,7 @@ class Machine:
 
 
 @functools.cache
+@shielded
 def machine() -> Machine:
     """The machine of this process."""
     triple, cpu_name, features = new_codegen("volta.probe").magic_tuple()
@@ -144,6 +146,7 @@ def _optimise(module: llvm.ModuleRef, codegen: JITCPUCodegen) -> None:
             unlocked("LLVMPY_RunNewFunctionPassManager", passes, function, builder)
 
 
+@shielded
 def compile_object(text: str) -> bytes:
     """LLVM IR text to machine code, as a relocatable object file.
 
@@ -164,6 +167,7 @@ def compile_object(text: str) -> bytes:
         ffi.lib.LLVMPY_DisposeMemoryBuffer(memory)
 
 
+@shielded
 def optimised_ir(text: str) -> str:
     """LLVM IR text after the passes that kernels go through."""
     codegen = new_codegen("volta.inspect")
@@ -172,6 +176,7 @@ def optimised_ir(text: str) -> str:
     return str(module)
 
 
+@shielded
 def assembly(text: str) -> str:
     """The assembly text that LLVM IR text becomes."""
     codegen = new_codegen("volta.inspect")
@@ -193,6 +198,7 @@ class MachineCode:
 
     __slots__ = ("__weakref__", "_owner", "addresses")
 
+    @shielded
     def __init__(self, objects: Iterable[bytes], names: Iterable[str]) -> None:
         self._owner = new_codegen("volta.unit")  # its engine owns the code
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._owner))
@@ -203,9 +209,14 @@ class MachineCode:
         self.addresses = {name: engine.get_function_address(name) for name in names}
 
     def __del__(self, unused: Callable[[JITCPUCodegen], None] = _unused.append) -> None:
-        unused(self._owner)
+        try:
+            owner = self._owner
+        except AttributeError:  # an interrupt came before it had one
+            return
+        unused(owner)
 
 
+@shielded
 def free_unused() -> int:
     """Free the machine code that nobody needs any more; returns of how many units."""
     count = 0
@@ -217,6 +228,7 @@ def free_unused() -> int:
     return count
 
 
+@shielded
 def export_symbols(addresses: Mapping[str, int]) -> None:
     """Let units that are loaded later call these functions by name."""
     for name, address in addresses.items():

@@ -209,7 +209,7 @@ def _compile(sources: Sequence[KernelSource]) -> cache.StoredUnit:
     """Emit and compile kernels: several threads compile the parts, while this one is still emitting."""
     parts = ((part,) for part in _emit_parts(sources))
     most = min(len(sources), target.available_processors())
-    objects = tuple(in_threads(target.compile_object, parts, most, "volta-compile"))
+    objects = tuple(in_threads(target.compile_object, parts, most))
     return cache.StoredUnit({source.name: source.text for source in sources}, objects)
 
 

@@ -14,6 +14,8 @@ import threading
 import time
 from types import FrameType
 
+from volta.emit.jobs import ends_by_itself
+
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 _PATIENCE, _AGAIN = 2.0, 0.1
@@ -32,11 +34,11 @@ def _end_others() -> None:
     me, told = threading.get_ident(), dict[int, float]()
     end = time.monotonic() + _PATIENCE
     while (now := time.monotonic()) < end:
-        inside = [x for x, frame in sys._current_frames().items() if x != me and _inside(frame)]
+        inside = {x: frame for x, frame in sys._current_frames().items() if x != me and _inside(frame)}
         if not inside:
             return
-        for thread in inside:
-            if told.get(thread, 0) + _AGAIN < now:
+        for thread, frame in inside.items():
+            if not ends_by_itself(frame) and told.get(thread, 0) + _AGAIN < now:
                 told[thread] = now
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(SystemExit))
         time.sleep(0.001)

@@ -23,6 +23,7 @@ import numpy as np
 
 from volta.emit import arrays
 from volta.emit.builtins import METH_FASTCALL, METH_NOARGS, METH_O, MethodDef, new_function, python_symbols
+from volta.emit.jobs import shielded
 
 HEADER, ROW = 9, 5
 
@@ -231,6 +232,7 @@ _PYTHON = ("PyLong_AsVoidPtr", "PyLong_AsLongLong", "PyList_GetItem", "PyEval_Sa
 
 
 @functools.cache
+@shielded
 def _methods() -> dict[str, MethodDef]:
     arrays.export()
     text = arrays.DECLARATIONS + arrays.IR + _IR

@@ -150,7 +150,7 @@ def _compile(device: Device, sources: Sequence[KernelSource]) -> Iterator[cache.
         return cache.StoredUnit({s.name: s.text}, (link(device, ptx.assemble(text, capability)),))
 
     calls = ((s, ptx.emit_text([s], capability)) for s in ordered)
-    yield from in_threads(compiled, calls, ptx.workers(len(ordered)) if len(ordered) > 1 else 1, "volta-compile")
+    yield from in_threads(compiled, calls, ptx.workers(len(ordered)) if len(ordered) > 1 else 1)
 
 
 def link(device: Device, text: str) -> bytes:

@@ -83,4 +83,4 @@ def compile_plan(
             sources = {x.source.name: x.source for x in every(launches)}
             yield capability, launches, ptx.emit_text(sources.values(), capability)
 
-    return list(in_threads(finished, parts(), ptx.workers(len(capabilities)), "volta-offline"))
+    return list(in_threads(finished, parts(), ptx.workers(len(capabilities))))

@@ -18,6 +18,7 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 from llvmlite.binding import ffi
 
+from volta.emit.jobs import shielded
 from volta.emit.llvm_lanes import unlocked
 from volta.numba_cuda.target.threads import by_value_entry, merge_entry
 
@@ -91,6 +92,7 @@ def _initialize() -> None:
 
 
 @functools.cache
+@shielded
 def _data_layout(capability: str) -> str:
     return str(_target_machine(capability).target_data)
 
@@ -148,6 +150,7 @@ def workers(count: int) -> int:
     return max(1, min(count, allowed))
 
 
+@shielded
 def assemble(text: str, capability: str) -> str:
     """LLVM IR text as PTX text.
 
