@@ -1,8 +1,8 @@
 """Work shared out to threads, as many as can be had, and work that no signal handler may come into.
 
 Signal handlers run in the main thread, between any two steps of its Python code. What waits and hands over here is
-therefore written in C: a lock that is taken by Python code, as in llvmlite, ``threading.Condition`` and what is built on
-it, could be left held for ever. The threads are no ``threading.Thread`` for the same reason.
+therefore written in C: a lock that is taken by Python code, as in llvmlite or in ``threading.Condition`` and what is
+built on it, could be left held for ever. The threads are no ``threading.Thread`` for the same reason.
 """
 
 from __future__ import annotations
