@@ -216,9 +216,13 @@ class MachineCode:
         unused(owner)
 
 
-@shielded
 def free_unused() -> int:
     """Free the machine code that nobody needs any more; returns of how many units."""
+    return _free() if _unused else 0
+
+
+@shielded
+def _free() -> int:
     count = 0
     while _unused:
         owner = _unused.popleft()
