@@ -143,9 +143,6 @@ class Soak:
                 self.number += 1
                 self.constants()
                 self.standing["donated"]()
-        if array.CALLS:
-            self.faults.append("an interrupted call is still counted as under way")
-            array.CALLS.clear()
 
     def alarm(self, *_: Any) -> None:
         self.interrupted = True
