@@ -151,6 +151,8 @@ def _batch(name: str) -> Callable[..., Any]:
 
 # -- the records -------------------------------------------------------------------------------------------------------
 
+_TENSOR_CORES = "precision bf16, of bfloat16 tf32 too"
+
 attention_p = register(
     Primitive(
         "attention",
@@ -159,6 +161,7 @@ attention_p = register(
         attention_jvp,
         _batch("attention"),
         multiple_results=True,
+        on_tensor_cores=("attention_tc", _TENSOR_CORES),
         doc="Softmax of scaled scores times values, with each row's largest score and sum of weights.",
     )
 )
@@ -169,6 +172,7 @@ attention_dq_p = register(
         _dq_abstract,
         dq_jvp,
         _batch("attention_dq"),
+        on_tensor_cores=("attention_dq_tc", _TENSOR_CORES),
         doc="The cotangent of attention's queries.",
     )
 )
@@ -180,6 +184,7 @@ attention_dkv_p = register(
         dkv_jvp,
         _batch("attention_dkv"),
         multiple_results=True,
+        on_tensor_cores=("attention_dkv_tc", _TENSOR_CORES),
         doc="The cotangents of attention's keys and values, for each query head.",
     )
 )

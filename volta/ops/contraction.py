@@ -144,6 +144,7 @@ dot_general_p = register(
         _jvp,
         _batch,
         _transpose,
+        on_tensor_cores=("dot_tc", "precisions tf32 and bf16"),
         doc="Sum of products over contracted axes, for each batch position, as DOT of the bit contract.",
     )
 )

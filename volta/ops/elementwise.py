@@ -8,7 +8,6 @@ same name in ``volta.ops.scalar``, which both backends compile.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from keyword import iskeyword
 from typing import Any
 
 import numpy as np
@@ -215,8 +214,7 @@ def _function(primitive: Primitive, arity: int) -> Function:
         return bind(primitive, *base.operands(name, x, y, z))
 
     function: Function = (unary, binary, ternary)[arity - 1]
-    public = f"bitwise_{name}" if iskeyword(name) or name == "xor" else name
-    function.__name__ = function.__qualname__ = public
+    function.__name__ = function.__qualname__ = primitive.public
     assert primitive.domain is not None
-    function.__doc__ = _docstring(public, primitive.doc, primitive.domain.kinds, arity)
+    function.__doc__ = _docstring(primitive.public, primitive.doc, primitive.domain.kinds, arity)
     return function

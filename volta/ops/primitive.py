@@ -27,6 +27,10 @@ Families derive most of a record (see the modules of this package); what each ru
     An elementwise primitive's meaning for one element, over the builder vocabulary of ``volta.emit.builder``.
 ``reduction``
     Of the reduction family: how elements combine, and what none of them give.
+``kernels``
+    The classes of kernels that it may run in, as backends' capability records name them; the family says.
+``on_tensor_cores``
+    Of a primitive with precisions of tensor cores: the class of the kernel for these, and which they are.
 ``cost``
     What it takes beside a plain operation such as an addition. It moves no bit: values that cost more than 1 are worth
     keeping between the passes of a kernel, those that cost little are computed again rather than stored.
@@ -36,6 +40,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
+from keyword import iskeyword
 from typing import Any
 
 import attrs
@@ -104,6 +109,18 @@ class Reduction:
 
 Rule = Callable[..., Any]
 
+_KERNELS = {
+    Family.ELEMENTWISE: ("loop",),
+    Family.REDUCTION: ("loop", "combine"),
+    Family.MOVEMENT: ("loop",),
+    Family.CONTRACTION: ("dot", "dot_row"),
+    Family.ATTENTION: ("attention", "attention_dq", "attention_dkv"),
+    Family.INDEXING: ("loop", "scatter", "scatter_few", "scatter_order"),
+    Family.SORTING: ("sort", "scan"),
+    Family.CALL: (),
+    Family.CONTROL: ("while", "switch"),
+}
+
 FUNCTION = 100
 """The ``cost`` of what is computed by a polynomial or a loop: more than any pass spends on computing it again."""
 
@@ -126,6 +143,13 @@ class Primitive:
     cost: int = 1
     reduction: Reduction | None = None
     doc: str = ""
+    kernels: tuple[str, ...] = attrs.field(default=attrs.Factory(lambda self: _KERNELS[self.family], takes_self=True))
+    on_tensor_cores: tuple[str, str] | None = None
+
+    @property
+    def public(self) -> str:
+        """Its function's name in ``volta.lax``: its own, unless that is a word of Python's (or beside those)."""
+        return f"bitwise_{self.name}" if iskeyword(self.name) or self.name == "xor" else self.name
 
     def bind(self, *args: Any, **params: Any) -> Any:
         return interp.bind(self, *args, **params)

@@ -6,7 +6,7 @@ import attrs
 
 from volta.core.errors import UnsupportedOperationError
 from volta.core.policy import DeterminismLevel
-from volta.ops.primitive import REGISTRY, Family
+from volta.ops.primitive import REGISTRY
 from volta.xla_like.kernels import CombineKernel, Kernel, LoopKernel
 from volta.xla_like.plan import ExecutionPlan
 
@@ -44,38 +44,19 @@ def kernel_class(kernel: Kernel) -> str:
     return "combine" if isinstance(kernel, CombineKernel) else kernel.name
 
 
-_FAMILY_KERNELS = {
-    Family.ELEMENTWISE: ("loop",),
-    Family.REDUCTION: ("loop", "combine"),
-    Family.MOVEMENT: ("loop",),
-    Family.CONTRACTION: ("dot", "dot_row"),
-    Family.ATTENTION: ("attention", "attention_dq", "attention_dkv"),
-    Family.INDEXING: ("loop", "scatter", "scatter_few", "scatter_order"),
-    Family.SORTING: ("sort", "scan"),
-    Family.CALL: (),
-    Family.CONTROL: ("while", "switch"),
-}
-
-_ON_TENSOR_CORES = {
-    "dot_general": ("dot_tc", "precisions tf32 and bf16"),
-    **{name: (f"{name}_tc", "precision bf16, of bfloat16 tf32 too") for name in _FAMILY_KERNELS[Family.ATTENTION]},
-}
-"""Of primitives that have precisions of tensor cores: the kernel for these, and which they are."""
-
-
 def matrix_rows(capabilities: tuple[BackendCapabilities, ...]) -> list[tuple[str, ...]]:
     """The capability matrix: primitive, family, then each backend's level (or what is missing)."""
     rows = []
     for name in sorted(REGISTRY):
-        family = REGISTRY[name].family
+        primitive = REGISTRY[name]
         cells = []
         for c in capabilities:
-            missing = [k for k in _FAMILY_KERNELS[family] if c.level_of(k) is None]
-            levels = [c.level_of(k) for k in _FAMILY_KERNELS[family]]
+            missing = [k for k in primitive.kernels if c.level_of(k) is None]
+            levels = [c.level_of(k) for k in primitive.kernels]
             weakest = min((LEVELS.index(x) for x in levels if x is not None), default=len(LEVELS) - 1)
             cell = f"no kernel: {', '.join(missing)}" if missing else LEVELS[weakest].value
-            kernel, precisions = _ON_TENSOR_CORES.get(name, ("", ""))
+            kernel, precisions = primitive.on_tensor_cores or ("", "")
             tensor = c.level_of(kernel)
             cells.append(cell if tensor is None else f"{cell} ({precisions}: {tensor.value})")
-        rows.append((name, family.value, *cells))
+        rows.append((name, primitive.family.value, *cells))
     return rows
