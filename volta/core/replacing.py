@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import io
 import os
 import secrets
 import stat
@@ -57,6 +58,15 @@ def replacing(path: str, private: bool = False, durable: bool = False) -> Iterat
             _flush_name(place, path)
 
 
+def opened(path: str, flags: int, mode: str = "rb", permissions: int = 0o600) -> io.FileIO:
+    """A file opened with the system's own flags; made with these permissions if the flags say that it is to be made.
+
+    No step of Python's lies between the opening and the object that closes the file: an interrupt there would leave it
+    open for ever.
+    """
+    return next(map(io.FileIO, map(os.open, (path,), (flags,), (permissions,)), (mode,)))
+
+
 def sweep(folder: str) -> None:
     """Remove the temporaries in a folder that this user's killed processes have left there."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
@@ -67,21 +77,18 @@ def sweep(folder: str) -> None:
 
 
 def _remove_if_left_behind(temporary: str) -> None:
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        status = os.fstat(descriptor)
+    with opened(temporary, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, "wb") as file:
+        status = os.fstat(file.fileno())
         if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.unlink(temporary)
-    finally:
-        os.close(descriptor)
 
 
 def _new_temporary(folder: str, mode: int) -> tuple[BinaryIO, str]:
     """A new file and its name, locked."""
     while True:
         name = os.path.join(folder, f"{PREFIX}{secrets.token_hex(8)}{SUFFIX}")
-        file = open(name, "xb", opener=lambda path, flags: os.open(path, flags, mode))
+        file = io.BufferedWriter(opened(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, "wb", mode))
         try:
             fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:  # somebody sweeps the folder and came before the lock
@@ -123,12 +130,15 @@ def _adopt(descriptor: int, old: os.stat_result) -> None:
 
 @contextlib.contextmanager
 def _opened(folder: str) -> Iterator[int]:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    found: list[int] = []
     try:
-        yield descriptor
+        # no step of Python's between the two: see `opened`
+        found.extend(map(os.open, (folder,), (os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC,)))
+        yield found[0]
     finally:
         with contextlib.suppress(OSError):  # nothing was written by it
-            os.close(descriptor)
+            for descriptor in found:
+                os.close(descriptor)
 
 
 def _flush_name(folder: int, path: str) -> None:

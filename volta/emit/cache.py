@@ -29,7 +29,7 @@ from collections.abc import Iterator, Mapping
 import attrs
 
 from volta.core.errors import CacheWarning
-from volta.core.replacing import PREFIX, replacing, sweep
+from volta.core.replacing import PREFIX, opened, replacing, sweep
 from volta.core.source import user_source
 from volta.emit import private
 
@@ -201,7 +201,7 @@ def _key(path: str) -> bytes:
     """The key of a folder, made if it has none: of several processes that make one, one does and all read it."""
     with contextlib.suppress(FileNotFoundError, ValueError):
         return _read_key(path)
-    with private.opened(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, "r+b") as file:
+    with opened(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, "r+b") as file:
         with contextlib.suppress(OSError):  # without locks two keys may be made, and the units of one are made again
             fcntl.flock(file, fcntl.LOCK_EX)
         if os.fstat(file.fileno()).st_size != _KEY_BYTES:

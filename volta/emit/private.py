@@ -11,6 +11,8 @@ import io
 import os
 import stat
 
+from volta.core.replacing import opened
+
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _MOST_LINKS = 40  # the kernel's own limit
 
@@ -85,15 +87,6 @@ def read(path: str, most: int, secret: bool = False) -> bytes:
         if status.st_size > most:
             raise ValueError(f"{path} has {status.st_size} bytes, more than {most}")
         return reader.read(most)
-
-
-def opened(path: str, flags: int, mode: str = "rb") -> io.FileIO:
-    """A file opened with the system's own flags; made for this user alone if they say that it is to be made.
-
-    No step of Python's lies between the opening and the object that closes the file: an interrupt there would leave it
-    open for ever.
-    """
-    return next(map(io.FileIO, map(os.open, (path,), (flags,), (FILE_MODE,)), (mode,)))
 
 
 def _status(path: str, make: bool) -> os.stat_result:
