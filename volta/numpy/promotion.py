@@ -29,6 +29,8 @@ NUMBERS = (bool, int, float)
 def aval_of(name: str, x: Any) -> ShapedArray:
     """The type that an operand of ``name`` has as an array; says how to mend what is no operand. A Python number,
     known or traced, counts as a weak array of its kind's default dtype."""
+    if isinstance(x, Array) and not x.aval.weak_type:
+        return x.aval
     if isinstance(x, (list, tuple)):
         raise DTypeError(
             at_user_line(
@@ -63,7 +65,7 @@ def convert(x: Any, dtype: np.dtype, weak: bool = False) -> Any:
     """
     if isinstance(x, Array):
         aval = x.aval
-        stays = aval.dtype == dtype and (weak or not dtypes.is_number(dtype, aval.weak_type))
+        stays = aval.dtype == dtype and (weak or not aval.weak_type or not dtypes.is_number(dtype, True))
         return x if stays else lax.convert_element_type(x, dtype, weak_type=weak)
     if isinstance(x, (np.ndarray, np.generic)):
         return x if x.dtype == dtype else cast(x, dtype)[()]
@@ -85,6 +87,8 @@ def convert(x: Any, dtype: np.dtype, weak: bool = False) -> Any:
 def as_value(x: Any) -> Any:
     """``x`` itself when it is an array or a tracer, else an array of it. A Python number, known or traced, takes the
     default dtype of its kind and stays weak."""
+    if isinstance(x, Array) and not x.aval.weak_type:
+        return x
     aval = get_aval(x)
     if dtypes.is_number(aval.dtype, aval.weak_type):
         return convert(x, dtypes.settled(aval.dtype, True), weak=True)

@@ -66,15 +66,17 @@ def scalar_like(value: Any, aval: ShapedArray, name: str = "convert") -> Any:
     return constant(value, dtype)
 
 
-def _is_number(x: Any) -> bool:
-    if isinstance(x, Array):
-        return x.aval.weak_type and dtypes.is_number(x.aval.dtype, True)
-    return not isinstance(x, (np.ndarray, np.generic))
-
-
 def operands(name: str, *args: Any) -> tuple[Any, ...]:
     """``args`` ready to bind: each Python number, known or traced, becomes a scalar of its partners' dtype."""
-    numbers = [i for i, a in enumerate(args) if _is_number(a)]
+    numbers = [
+        i
+        for i, a in enumerate(args)
+        if (
+            a.aval.weak_type and dtypes.is_number(a.aval.dtype, True)
+            if isinstance(a, Array)
+            else not isinstance(a, (np.ndarray, np.generic))
+        )
+    ]
     if not numbers:
         return args
     avals = [get_aval(a) for a in args]  # refuses what is no number at all
