@@ -216,7 +216,10 @@ def _ways(
         halved = attrs.evolve(v, turns=True, halves=True)
         rooms = max(1, min(blocks - taken, most))
         yield cost + moved / _HANDED_A_SECOND + _HALVED, DotChoice(halved, blocks - taken, rooms=rooms)
-    if tile.mma or size == 4:
+    # Not two warps with 64 float64 sums a thread where k is several blocks with a ragged end: that kernel spills 35
+    # registers, and gave wrong sums on an H200 (driver 580), whose place moved with the code around them.
+    crowded = tile.mma and tile.threads == 64 and v.long and not v.whole
+    if (tile.mma or size == 4) and not crowded:
         cost, whole, per = _cut(chip, tile, blocks, held, chunks, chunk, size)
         each = whole // chip.processors
         least = chip.processor_bytes // each - 2048 if each else 0
