@@ -100,6 +100,14 @@ def jax_has(step: Step) -> bool:
         return False
 
 
+def jax_returns(step: Step, operands: Sequence[Any]) -> bool:
+    """JAX's greatest common divisor goes round for ever where an operand is the least integer."""
+    if step.function.name not in ("numpy.gcd", "numpy.lcm"):
+        return True
+    xs = in_common_dtype(step, operands)
+    return not any(np.any(x == np.iinfo(x.dtype).min) for x in xs if dtypes.is_signed(x.dtype))
+
+
 def jax_type(step: Step, operands: Sequence[Any]) -> Any:
     """Shape, dtype and weak type of JAX's result."""
 
@@ -120,6 +128,8 @@ def jax_type(step: Step, operands: Sequence[Any]) -> Any:
 def in_common_dtype(step: Step, operands: Sequence[Any]) -> list[np.ndarray]:
     mixed = 1 if step.function.name == "numpy.where" else 0
     common = common_dtype(operands[mixed:])
+    if step.function.name == "numpy.divide":
+        common = dtypes.to_float(common)
     with np.errstate(all="ignore"):
         return [
             np.asarray(plain(x)) if i < mixed else np.asarray(plain(x)).astype(common) for i, x in enumerate(operands)
