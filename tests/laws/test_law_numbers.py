@@ -165,6 +165,12 @@ def test_programs_of_the_people_who_found_this() -> None:
     assert_bits_equal(lax.fori_loop(0, 100, lambda i, c: (step(c[0], c[1]), c[1]), (vnp.asarray(x), 0.001))[0], y)
 
 
+def test_a_number_meets_an_array_of_its_own_64_bits() -> None:
+    for x, s in ((np.int64(12), 64), (np.float64(1.5), 0.1)):
+        for function in (vnp.add, vnp.maximum, vnp.remainder, vnp.gcd if s == 64 else vnp.hypot):
+            assert_bits_equal(volta.jit(function)(x, s), function(x, s))
+
+
 def test_integers_that_do_not_fit_are_refused_traced_or_not() -> None:
     x = np.uint8([1, 2])
     f = lambda x, n: vnp.asarray(x) + n  # noqa: E731

@@ -163,7 +163,7 @@ def operands(name: str, *xs: Any) -> list[Any]:
     x0 = xs[0]
     if isinstance(x0, Array) and len(xs) == 2:  # the common case, quickly
         x1, a0 = xs[1], x0.aval
-        if isinstance(x1, Array) and x1.aval.dtype == a0.dtype and x1.aval.shape == a0.shape and not a0.weak_type:
+        if isinstance(x1, Array) and not a0.weak_type and x1.aval == a0:
             return [x0, x1]
     return broadcast(name, *promote_dtypes(name, *xs))
 
