@@ -127,6 +127,11 @@ def of_python_scalar(value: Any) -> np.dtype | None:
 _NUMBERS = (float64, int64, uint64)
 
 
+def is_wide(x: Any) -> bool:
+    """Whether ``x`` is a Python integer that the default dtype does not hold: written out, it makes a wider array."""
+    return type(x) is int and not -(2**31) <= x < 2**31
+
+
 def is_number(dtype: np.dtype, weak: bool) -> bool:
     """Whether a type is that of a Python number which has met no array: weak, and of 64 bits."""
     return weak and dtype in _NUMBERS

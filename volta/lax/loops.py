@@ -256,7 +256,7 @@ def fori_loop(
     for what, aval in zip(("lower", "upper"), bounds, strict=True):
         if aval.shape or not dtypes.is_integer(aval.dtype):
             raise DTypeError(at_user_line(f"fori_loop: {what} must be an integer of rank 0, got {aval.short()}"))
-    wide = any(type(x) is int and not -(2**31) <= x < 2**31 for x in (lower, upper))
+    wide = any(dtypes.is_wide(x) for x in (lower, upper))
     strong = [a.dtype for a in bounds if not a.weak_type] or [dtypes.int64 if wide else dtypes.DEFAULT_INT]
     if len(set(strong)) > 1:
         names = " and ".join(d.name for d in strong)

@@ -71,7 +71,7 @@ def _array(x: Any, dtype: np.dtype | None) -> Array:
         if not (hasattr(x, "__array__") or hasattr(x, "__array_interface__") or hasattr(x, "__buffer__")):
             raise DTypeError(at_user_line(f"array: cannot make an array of {type(x).__name__}: {x!r:.80}"))
         x = np.asarray(x)
-    if dtype is None and _is_wide(x):
+    if dtype is None and dtypes.is_wide(x):
         dtype = dtypes.of_python_scalar(x)
     if dtype is None:
         return as_value(x)
@@ -84,16 +84,11 @@ def _leaves(x: Any) -> list[Any]:
     return [x]
 
 
-def _is_wide(x: Any) -> bool:
-    """Whether ``x`` is a Python integer that the default dtype does not hold: written out, it makes a wider array."""
-    return type(x) is int and not -(2**31) <= x < 2**31
-
-
 def _common(leaves: list[Any]) -> np.dtype:
     if not leaves:
         return dtypes.DEFAULT_FLOAT
-    wide = [np.int64(0) if x < 2**63 else np.uint64(0) for x in leaves if _is_wide(x)]
-    return common_dtype("array", *(x for x in leaves if not _is_wide(x)), *wide)[0]
+    wide = [np.int64(0) if x < 2**63 else np.uint64(0) for x in leaves if dtypes.is_wide(x)]
+    return common_dtype("array", *(x for x in leaves if not dtypes.is_wide(x)), *wide)[0]
 
 
 def _from_nested(x: Any, dtype: np.dtype | None) -> Array:
