@@ -202,7 +202,8 @@ def verify(device: str) -> dict[str, Any]:
             "attention",
             "variants",
         ]
-        environment = {**os.environ, "PYTHONPATH": str(harness.ROOT)}
+        paths = [str(harness.ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
         answer = subprocess.run([sys.executable, *command], env=environment)
         return {"status": answer.returncode, **json.loads(path.read_text(encoding="utf-8"))}
 
