@@ -160,9 +160,11 @@ class GuardedPool(memory.HostPool):
 
     def _new_block(self, size: int, free: list[memory._Block]) -> memory._Block:
         assert isinstance(free, _Request)
-        if isinstance(free.nbytes, Arena):
-            return _Block(self, size, free, free.nbytes.layout, True)
-        return _Block(self, size, free, layout(self.side, [free.nbytes]), False)
+        arena = isinstance(free.nbytes, Arena)
+        plan = free.nbytes.layout if isinstance(free.nbytes, Arena) else layout(self.side, [free.nbytes])
+        block = _Block(self, size, free, plan, arena)
+        self._blocks.add(block)  # a recount looks there
+        return block
 
 
 # -- plans -------------------------------------------------------------------------------------------------------------
