@@ -27,6 +27,7 @@ from volta.api.devices import (
 from volta.api.forward import jvp, linearize
 from volta.api.jacobian import hessian, jacfwd, jacrev
 from volta.api.jit import disable_jit, jit
+from volta.api.kernel import kernel
 from volta.api.linear import fwd_and_bwd, linear_transpose
 from volta.api.tracing import checkpoint, eval_shape, make_jaxpr, remat
 from volta.api.vmap import vmap
@@ -77,6 +78,7 @@ __all__ = [
     "jacrev",
     "jit",
     "jvp",
+    "kernel",
     "lax",
     "linear_transpose",
     "linearize",

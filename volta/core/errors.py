@@ -107,5 +107,9 @@ class ArgumentNumberError(VoltaError, ValueError):
     """``argnums`` names an argument that the call does not have."""
 
 
+class KernelError(VoltaError, RuntimeError):
+    """A kernel of the user's own raised (its exception is the cause), does not compile, or is declared wrongly."""
+
+
 class CacheWarning(RuntimeWarning):
     """Compiled kernels are not kept on disk: its folder cannot be written, or others could write in it."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -27,6 +28,8 @@ ANY, ALWAYS = 1 << 30, 1 << 31
 _layout = (
     ctypes.c_int64 * 4
 )()  # arrays' type, where in one the references to address and memory lie, shared memory's type
+
+_memory: Any = None  # the arrays' slot for their memory
 
 # A limit is the number of references that memory has if nobody else holds it: the array's, and those of the call that
 # takes it. Memory of the type for what is shared is taken only where the limit says so. There are two limits for each
@@ -153,8 +156,16 @@ PYTHON_FUNCTIONS = (
 def describe(kind: type, address: str, memory: str, shared: type) -> None:
     """Say what arrays are: their type, and its slots for the address and for the object that is their memory; and the
     type of that object where others have it too."""
+    global _memory
     slots = kind.__dict__
+    _memory = slots[memory]
     _layout[:] = [id(kind), _offset(slots[address]), _offset(slots[memory]), id(shared)]
+
+
+def give_back(given: Sequence[Any], taken: Sequence[Any]) -> None:
+    """Give arrays the memory back that a native call has taken from them."""
+    for array, memory in zip(given, taken, strict=True):
+        _memory.__set__(array, memory)
 
 
 def _offset(slot: Any) -> int:

@@ -12,20 +12,26 @@ from volta.emit.loops import I64, KERNEL_TYPE, for_range, load_args, minimum, ne
 from volta.emit.passes import build_combine
 from volta.emit.scatter import build_scatter, build_scatter_few, build_scatter_order
 from volta.emit.sorting import build_scan, build_sort
-from volta.numba_cpu import target
+from volta.numba_cpu import target, user_entry
 from volta.numba_cpu.attention import build_attention, build_attention_backward, build_attention_dkv, build_attention_dq
 from volta.numba_cpu.dot import build_dot, build_dot_pack
 from volta.numba_cpu.dot_row import build_dot_row
 from volta.numba_cpu.launch import Executable, LaunchTable
 from volta.numba_cpu.nests import build_loop
 from volta.numba_cpu.unit import KernelSource, compile_kernels
+from volta.numba_cpu.user import NativeFunction, native_function, reporting
+from volta.numba_cpu.user_entry import build_user
 from volta.xla_like.attention import AttentionSpec
 from volta.xla_like.control_calls import Around, bound
 from volta.xla_like.kernels import CombineKernel, Kernel, KernelCall, LibraryKernel, LoopKernel, kernel_name
 from volta.xla_like.plan import ExecutionPlan
+from volta.xla_like.user import is_user
 
 PARALLEL_WORK = 1 << 17
 """Plans that touch fewer bytes (or do fewer operations in products) run on the calling thread alone."""
+
+_USER_WORK = 16
+"""What a kernel of the user's own is taken to do with a byte; nobody knows."""
 
 _CHAIN_HEADER = 16
 """Words of a chain's args block before those of its parts."""
@@ -61,6 +67,7 @@ LIBRARY: dict[str, Callable[[ir.Module, str, Any], object]] = {
     "scatter_few": lambda m, n, spec: build_scatter_few(m, n, spec, target.vector_bits() // 32),
     "scatter_order": build_scatter_order,
     "sort": build_sort,
+    "user": build_user,
 }
 """Library kernels by name: ``build(module, symbol, spec)``."""
 
@@ -101,6 +108,10 @@ def args_of(call: KernelCall, kernels: Mapping[str, int]) -> tuple[list[int], li
         words[: len(header)] = header
         return words, addresses
     if isinstance(call.kernel, LibraryKernel):
+        if is_user(call):
+            words.append(native_function(call.kernel.spec).address)
+            address(REPORT, 0)
+            words.append(0)  # the number of the call: see `_Rows`
         for access in call.accesses:
             address(access.buffer, access.offset)
         words.extend(call.sizes)
@@ -122,7 +133,8 @@ def work_of(plan: ExecutionPlan) -> int:
     """A rough count of bytes touched and operations done, to decide whether threads pay."""
     total = 0
     for call in plan.calls:
-        total += sum(plan.buffers[b].nbytes for b in (*call.reads, *call.writes))
+        touched = sum(plan.buffers[b].nbytes for b in (*call.reads, *call.writes))
+        total += touched * _USER_WORK if is_user(call) and call.tasks > 1 else touched
         for part in call.each():
             if isinstance(part.kernel, LibraryKernel) and part.kernel.name in ("dot", "dot_row"):
                 _, m, n, k = part.sizes[:4]
@@ -134,6 +146,9 @@ def work_of(plan: ExecutionPlan) -> int:
     return total
 
 
+REPORT = -1
+"""Stands for a buffer's number: where kernels of the user's own say that they have raised (see user_entry)."""
+
 Place = Callable[[int, int], tuple[int | None, int]]
 """Where a buffer's byte lies: (the number of an address of the call, distance), or (None, address)."""
 
@@ -143,6 +158,9 @@ class _Rows:
 
     def __init__(self, kernels: Mapping[str, int]) -> None:
         self.table, self._kernels = LaunchTable(), kernels
+        self.user_calls: list[KernelCall] = []
+        self.functions: list[NativeFunction] = []
+        self._stops: list[int] = []
 
     def add(self, plan: ExecutionPlan, place: Place) -> None:
         for call in plan.calls:
@@ -154,6 +172,8 @@ class _Rows:
                 row = self.table.append(self._kernels[kernel_name(call.kernel)], words, call.tasks)
                 for word, position, at in found:
                     self._put(row, word, position, at)
+                if is_user(call):
+                    self._go_on_unless_raised(call, row, place)
 
     def _put(self, row: int, word: int, position: int | None, at: int) -> None:
         if position is None:
@@ -168,6 +188,19 @@ class _Rows:
         row = self.table.jump_unless(number)
         self._put(row, 0, *place(flag.buffer, flag.offset))
         return row
+
+    def _go_on_unless_raised(self, call: KernelCall, row: int, place: Place) -> None:
+        self.table.set_arg(row, user_entry.HEADER - 1, len(self.user_calls))
+        self.user_calls.append(call)
+        self.functions.append(native_function(call.kernel.spec))  # type: ignore[union-attr]
+        test = self.table.jump_unless(0)
+        self._put(test, 0, *place(REPORT, 8 * user_entry.FLAG))
+        self._stops.append(test)
+
+    def end(self) -> None:
+        """Behind the last row: here goes on what stops."""
+        for row in self._stops:
+            self.table.set_target(row, len(self.table))
 
     def _loop(self, call: KernelCall, place: Place) -> None:
         ((plan, around),) = bound(call)
@@ -192,6 +225,8 @@ def _inside(around: Around, place: Place) -> Place:
     """Where the bytes of a nested plan's buffers lie."""
 
     def inside(buffer: int, distance: int) -> tuple[int | None, int]:
+        if buffer == REPORT:
+            return place(buffer, distance)
         outer, at = around(buffer)
         return place(outer, at + distance)
 
@@ -213,6 +248,8 @@ def lower(plan: ExecutionPlan, const_addresses: tuple[int, ...], keep: object = 
     fixed = dict(zip(plan.consts, const_addresses, strict=True))
 
     def place(buffer: int, distance: int) -> tuple[int | None, int]:
+        if buffer == REPORT:
+            return count, distance
         if buffer in fixed:
             return None, fixed[buffer] + distance
         position, base = slots[buffer]
@@ -221,9 +258,18 @@ def lower(plan: ExecutionPlan, const_addresses: tuple[int, ...], keep: object = 
     kernels = compile_kernels(sources.values())
     rows = _Rows(kernels)
     rows.add(plan, place)
+    rows.end()
     scratch = max((c.scratch_bytes for c in plan.all_calls()), default=0)
     work = work_of(plan)
-    brief = work < 1 << 12 and not any(call.plans for call in plan.calls)  # nobody knows how long a loop takes
-    return rows.table.build(
-        count, scratch_bytes=scratch, parallel=work > PARALLEL_WORK, keep_gil=brief, keep=(keep, kernels)
+    own = rows.user_calls
+    brief = work < 1 << 12 and not own and not any(call.plans for call in plan.calls)  # how long these take is unknown
+    executable = rows.table.build(
+        count + bool(own),
+        scratch_bytes=scratch,
+        parallel=work > PARALLEL_WORK,
+        keep_gil=brief,
+        keep=(keep, kernels, rows.functions),
     )
+    if own:
+        executable.call = reporting(executable.call, count, own)
+    return executable

@@ -60,6 +60,7 @@ class Family(enum.Enum):
     INDEXING = "gather and scatter"
     SORTING = "sort and scan"
     CONTROL = "control flow"
+    USER = "user's kernel"  # what it computes is not Volta's to know
     CALL = "call"  # has a `jaxpr` param and means exactly that program: lowering inlines it
 
 
@@ -119,6 +120,7 @@ _KERNELS = {
     Family.SORTING: ("sort", "scan"),
     Family.CALL: (),
     Family.CONTROL: ("while", "switch"),
+    Family.USER: ("user",),
 }
 
 FUNCTION = 100

@@ -9,7 +9,7 @@ import attrs
 from volta.core.avals import ShapedArray
 from volta.core.ir import ClosedJaxpr
 from volta.core.policy import DeterminismLevel
-from volta.xla_like import control_calls
+from volta.xla_like import control_calls, user
 from volta.xla_like.attention_calls import join_cotangents
 from volta.xla_like.chains import chain_epilogues
 from volta.xla_like.epilogues import fuse_epilogues, without_memory
@@ -166,6 +166,8 @@ def _assemble(
             node = group.nodes[0]
             if node.kind in control_calls.KINDS:
                 calls += control_calls.control_calls(node, context, build.nested)
+            elif node.kind in user.KINDS:
+                calls += user.user_calls(node, context)
             else:
                 calls += opaque_calls(node, context)
 
@@ -181,6 +183,8 @@ def _assemble(
     donated_ids = tuple(donated)
     if options.reuse_memory:
         returned = {buffers.ids[v] for v in lowered.outputs}  # a result that is an input keeps its memory
+        if any(user.is_user(c) for call in calls for c in call.nested()):
+            returned.update(donated_ids)  # a kernel of the user's own may raise: nothing has been overwritten then
         free = tuple(d for d in donated_ids if d not in returned)
         placed, arena = assign_memory(tuple(buffers.list), tuple(calls), free)
     else:

@@ -208,7 +208,9 @@ def describe(kernel: Kernel) -> str:
         names = [x.name if isinstance(x, Compute) else x.kind for x in kernel.body if isinstance(x, (Compute, Reduce))]
         shown = " ".join(names[:6]) + (f" …+{len(names) - 6}" if len(names) > 6 else "")
         return f"{kernel.mode}({shown or 'copy'})"
-    return kernel.text() if isinstance(kernel, CombineKernel) else kernel.name
+    if isinstance(kernel, CombineKernel):
+        return kernel.text()
+    return str(getattr(kernel.spec, "shown", kernel.name))
 
 
 @attrs.frozen(slots=True)

@@ -1,0 +1,352 @@
+"""`volta.kernel`: functions of Numba's inside of programs, and the laws that hold for them as for any operation."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import numba
+import numpy as np
+import pytest
+
+import volta
+import volta.numpy as vnp
+from tests.user_kernels import move, smooth, smooth_back, smooth_by_hand
+from volta.errors import KernelError, NotDifferentiableError, UnsupportedOperationError
+from volta.testing import assert_bits_equal
+
+X = np.random.default_rng(0).standard_normal(100).astype(np.float32)
+XS = np.random.default_rng(1).standard_normal((3, 5, 100)).astype(np.float32)
+
+
+def loss(x):
+    return vnp.sum(smooth(vnp.sin(x) * 2.0) ** 2)
+
+
+# -- the laws ----------------------------------------------------------------------------------------------------------
+
+
+def test_it_computes_what_its_function_says_eagerly_and_jitted() -> None:
+    assert_bits_equal(smooth(X), smooth_by_hand(X))
+    assert_bits_equal(volta.jit(smooth)(X), smooth_by_hand(X))
+    assert_bits_equal(volta.jit(loss)(X), loss(X))
+
+
+def test_a_batch_has_the_bits_of_a_loop_at_any_depth() -> None:
+    assert_bits_equal(volta.vmap(volta.vmap(smooth))(XS), np.stack([[smooth_by_hand(x) for x in xs] for xs in XS]))
+    assert_bits_equal(volta.jit(volta.vmap(smooth, in_axes=1))(X.reshape(20, 5)), np.stack(
+        [smooth_by_hand(np.ascontiguousarray(x)) for x in X.reshape(20, 5).T]))  # fmt: skip
+    assert volta.vmap(smooth)(vnp.zeros((0, 7))).shape == (0, 7)  # no tasks
+
+
+def test_operands_that_are_not_mapped_are_shared_by_the_batch() -> None:
+    out = volta.jit(volta.vmap(move, in_axes=(None, 0, None)))(X, vnp.arange(4.0), 1)
+    for i in range(4):
+        assert_bits_equal(out["moved"][i], X * np.float32(i) + np.float32(1))
+    assert out["count"].tolist() == [100] * 4
+
+
+def test_one_thread_and_many_give_the_same_bits() -> None:
+    xs = np.random.default_rng(2).standard_normal((64, 4096)).astype(np.float32)
+    f, before = volta.jit(volta.vmap(smooth)), volta.get_num_threads()
+    try:
+        volta.set_num_threads(1)
+        alone = np.asarray(f(xs))
+        volta.set_num_threads(4)
+        assert_bits_equal(f(xs), alone)
+    finally:
+        volta.set_num_threads(before)
+    assert_bits_equal(alone[5], smooth_by_hand(xs[5]))
+
+
+def test_views_are_made_contiguous_before_it_runs() -> None:
+    x = X.reshape(10, 10)
+    assert_bits_equal(volta.jit(lambda x: smooth(x.T[3, ::-2]))(x), smooth_by_hand(np.ascontiguousarray(x[::-2, 3])))
+
+
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
+def test_its_derivatives_are_its_rules(dtype: str) -> None:
+    x, t = X.astype(dtype), np.cos(X.astype(dtype))
+    out, pull = volta.vjp(smooth, x)
+    (ct,) = pull(t)
+    assert_bits_equal(ct, smooth_back(t))
+    assert_bits_equal(volta.jvp(smooth, (x,), (t,))[1], smooth(t))
+    assert_bits_equal(volta.jit(volta.grad(loss))(x), volta.grad(loss)(x))
+    forward, backward = (np.asarray(f, "float64") for f in (smooth(t), smooth_back(x)))
+    assert np.vdot(forward, x) == pytest.approx(np.vdot(t, backward))  # <J t, x> = <t, J' x>
+
+
+def test_derivatives_of_batches_and_batches_of_derivatives_agree() -> None:
+    xs = XS[0]
+    each = np.stack([volta.grad(loss)(x) for x in xs])
+    assert_bits_equal(volta.jit(volta.vmap(volta.grad(loss)))(xs), each)
+    assert_bits_equal(volta.grad(lambda xs: vnp.sum(volta.vmap(loss)(xs)))(xs), each)
+    tangents = volta.jvp(volta.vmap(smooth), (xs,), (xs,))[1]
+    assert_bits_equal(tangents, volta.vmap(smooth)(xs))
+
+
+def test_what_a_batch_shares_gets_the_sum_of_its_cotangents() -> None:
+    def total(scale):
+        return vnp.sum(volta.vmap(lambda x: move(x, scale, 0.5)["moved"])(XS[0]))
+
+    assert_bits_equal(volta.grad(total)(np.float32(2)), vnp.sum(vnp.sum(vnp.asarray(XS[0]), axis=1)))
+
+
+def test_second_derivatives_go_through_the_rules_of_the_rules() -> None:
+    x = X[:6]
+    assert_bits_equal(volta.hessian(loss)(x).round(4), volta.jacrev(volta.grad(loss))(x).round(4))
+
+
+def test_in_loops_choices_and_checkpoints() -> None:
+    x = smooth_by_hand(smooth_by_hand(X))
+    assert_bits_equal(volta.jit(lambda x: volta.lax.fori_loop(0, 2, lambda i, x: smooth(x), x))(X), x)
+    assert_bits_equal(volta.lax.scan(lambda c, _: (smooth(c), None), X, None, length=2)[0], x)
+    assert_bits_equal(volta.jit(lambda p, x: volta.lax.cond(p, smooth, lambda x: x, x))(True, X), smooth_by_hand(X))
+    assert_bits_equal(volta.grad(volta.checkpoint(loss))(X), volta.grad(loss)(X))
+    by_scan = volta.grad(lambda x: vnp.sum(volta.lax.scan(lambda c, _: (smooth(c), None), x, None, length=2)[0]))
+    assert_bits_equal(by_scan(X), smooth_back(smooth_back(vnp.ones(100))))
+
+
+def test_a_call_inside_of_a_call() -> None:
+    assert_bits_equal(volta.jit(lambda x: volta.jit(smooth)(x) + 1)(X), smooth_by_hand(X) + np.float32(1))
+
+
+def test_from_several_threads_at_once() -> None:
+    f, found = volta.jit(volta.vmap(smooth)), {}
+    threads = [threading.Thread(target=lambda i=i: found.setdefault(i, np.asarray(f(XS[i % 3])))) for i in range(6)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    for i, out in found.items():
+        assert_bits_equal(out, np.stack([smooth_by_hand(x) for x in XS[i % 3]]))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks are of POSIX")
+def test_in_a_forked_child() -> None:
+    f = volta.jit(smooth)
+    f(X)
+    if (child := os.fork()) == 0:
+        os._exit(0 if (np.asarray(f(X)) == smooth_by_hand(X)).all() else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+# -- what it takes and gives -------------------------------------------------------------------------------------------
+
+
+def test_several_results_numbers_and_a_tree() -> None:
+    out = move(X, 2.0, 1)
+    assert_bits_equal(out["moved"], X * np.float32(2) + np.float32(1))
+    assert out["count"].dtype == np.int32 and int(out["count"]) == 100
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    ["bool", pytest.param("int8", marks=pytest.mark.slow), *(
+        pytest.param(d, marks=pytest.mark.slow) for d in "int16 int32 int64 uint8 uint16 uint32 uint64 float64".split()
+    )],
+)  # fmt: skip
+def test_every_dtype_that_numba_knows(dtype: str) -> None:
+    @volta.kernel(out=lambda x, k: (x, k))
+    @numba.njit
+    def copy(x, k, out, number):
+        number[()] = k
+        for i in range(x.size):
+            out[i] = x[i]
+
+    x = np.array([0, 1, 1, 0]).astype(dtype)
+    out, number = copy(x, x[1])
+    assert_bits_equal(out, x)
+    assert_bits_equal(number, x[1])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_floats_are_not_numbas(dtype: str) -> None:
+    with pytest.raises(KernelError, match=rf"`smooth` is called with {dtype}, .*astype\('float32'\)"):
+        smooth(vnp.zeros(3, dtype))
+
+
+def test_empty_arrays() -> None:
+    assert smooth(vnp.zeros(0)).shape == (0,)
+
+
+def test_what_a_function_leaves_out_is_zero() -> None:
+    @volta.kernel(out=volta.ShapeDtypeStruct((1000,), "float32"))
+    @numba.njit
+    def first(x, out):
+        out[0] = x
+
+    vnp.full(1000, 7.0).delete()  # memory that held something
+    assert np.asarray(first(3.0)).tolist() == [3.0] + [0.0] * 999
+
+
+def test_bytes_of_operands_and_results_are_planned_and_bounded() -> None:
+    compiled = volta.jit(smooth).lower(X).compile()
+    assert compiled.peak_live_bytes == 2 * 448  # 400 bytes each, in lines of 64
+    assert "smooth(b0)" in compiled.plan.as_text()
+    with volta.execution_context(memory_budget=500), pytest.raises(volta.errors.MemoryBudgetError):
+        volta.jit(lambda x: smooth(x))(X)
+
+
+# -- what goes wrong ---------------------------------------------------------------------------------------------------
+
+
+def test_an_exception_is_named_with_its_message_and_the_line() -> None:
+    said = r"kernel `move` raised ValueError: \('too large', 3\)\.\nIt is called at test_kernel\.py"
+    with pytest.raises(KernelError, match=said) as e:
+        volta.jit(lambda x: move(x, 1, 0)["moved"] * 2)(np.where(np.arange(100) == 3, 1000, X))
+    assert type(e.value.__cause__) is ValueError and e.value.__cause__.args == ("too large", 3)
+
+
+def test_of_several_elements_the_first_is_named() -> None:
+    xs = np.zeros((64, 4096), np.float32)
+    xs[[17, 40, 63], [5, 1, 0]] = 1000
+    f, before = volta.jit(volta.vmap(lambda x: move(x, 1, 0)["moved"])), volta.get_num_threads()
+    try:
+        for threads in (1, 2, 4):
+            volta.set_num_threads(threads)
+            with pytest.raises(KernelError, match=r"\('too large', 5\), for element \(17,\) of its batch \(64,\)"):
+                f(xs)
+    finally:
+        volta.set_num_threads(before)
+    assert float(f(np.ones_like(xs)).sum()) == xs.size  # and the next call is as if nothing had been
+
+
+def test_a_loop_ends_where_a_kernel_raises() -> None:
+    @volta.jit
+    def forever(x):
+        return volta.lax.while_loop(lambda x: x[0] < 1e9, lambda x: move(x, 0, 101)["moved"], x)
+
+    with pytest.raises(KernelError, match="too large"):
+        forever(vnp.zeros(3))
+
+
+def test_a_donated_array_is_kept_where_a_kernel_raises() -> None:
+    f = volta.jit(lambda x: (x * 2, move(x, 1, 0)["moved"]), donate_argnums=0)
+    x, y = vnp.full(5000, 1000.0), vnp.ones(5000)
+    with pytest.raises(KernelError):
+        f(x)
+    assert not x.is_deleted() and x.tolist() == [1000.0] * 5000
+    assert float(f(y)[0][7]) == 2.0 and y.is_deleted()
+
+
+def test_writing_to_an_operand_does_not_compile() -> None:
+    @volta.kernel(out=lambda x: x)
+    @numba.njit
+    def writes(x, out):
+        x[0] = 1
+
+    with pytest.raises(KernelError, match="writes to an operand. Operands are read-only"):
+        writes(X)
+
+
+def test_a_function_that_returns_something() -> None:
+    @volta.kernel(out=lambda x: x)
+    @numba.njit
+    def returns(x, out):
+        return x[0]
+
+    with pytest.raises(KernelError, match="returns float32; a kernel fills its results"):
+        returns(X)
+
+
+def test_only_functions_of_numbas_are_decorated() -> None:
+    with pytest.raises(KernelError, match="write @numba.njit below it"):
+        volta.kernel(out=lambda x: x)(lambda x, out: None)
+
+
+def test_parallel_is_refused_and_fastmath_at_level_strict() -> None:
+    with pytest.raises(KernelError, match="parallel=True"):
+        volta.kernel(out=lambda x: x)(numba.njit(parallel=True)(lambda x, out: None))
+
+    @numba.njit(fastmath=True)
+    def inner(x):
+        return x + 1
+
+    @volta.kernel(out=lambda x: x)
+    @numba.njit
+    def fast(x, out):
+        out[0] = inner(x[0])
+
+    with pytest.raises(UnsupportedOperationError, match="`fast`, or a function that it calls, is .*fastmath"):
+        fast(X)
+    with volta.execution_context(level="device"):
+        assert float(fast(X)[0]) == X[0] + 1
+
+
+def test_the_number_of_arrays_is_checked_before_anything_is_compiled() -> None:
+    with pytest.raises(KernelError, match="takes 2 arrays, but is given 2 operands and 1 results"):
+        volta.kernel(out=lambda x, y: x)(numba.njit(lambda x, out: None))(X, X)
+    with pytest.raises(KernelError, match="out does not take its 2 operands"):
+        volta.kernel(out=lambda x: x)(numba.njit(lambda x, y, out: None))(X, X)
+    with pytest.raises(KernelError, match="each result has a shape and a dtype"):
+        volta.kernel(out="x")(numba.njit(lambda x, out: None))(X)
+    with pytest.raises(KernelError, match="declares no results"):
+        volta.kernel(out=())(numba.njit(lambda x: None))(X)
+    with pytest.raises(volta.errors.DTypeError, match="an operand of `smooth`"):
+        smooth("x")
+
+
+def test_rules_are_asked_for_by_name() -> None:
+    @volta.kernel(out=lambda x: x)
+    @numba.njit
+    def plain(x, out):
+        for i in range(x.size):
+            out[i] = x[i]
+
+    with pytest.raises(NotDifferentiableError, match="`plain` is differentiated here.*@plain.vjp or @plain.jvp"):
+        volta.grad(lambda x: vnp.sum(plain(x)))(X)
+    with pytest.raises(NotDifferentiableError, match="@move.jvp"):
+        volta.jvp(lambda x: move(x, 1.0, 1.0)["moved"], (X,), (X,))
+    with pytest.raises(NotDifferentiableError, match="here they are pushed"):
+        volta.linearize(lambda x: move(x, 1.0, 1.0)["moved"], X)[1](X)
+    assert float(volta.grad(lambda x: vnp.sum(plain(volta.lax.stop_gradient(x)) * x))(X)[0]) == X[0]
+
+    plain.vjp(lambda operands, result, ct: (ct[:3],))
+    with pytest.raises(KernelError, match=r"vjp rule of kernel `plain` gave f32\[3\] for the cotangent of operand 0"):
+        volta.grad(lambda x: vnp.sum(plain(x)))(X)
+    plain.vjp(lambda operands, result, ct: (ct, ct))
+    with pytest.raises(KernelError, match="gave 2 cotangents, but the kernel has 1 operands"):
+        volta.grad(lambda x: vnp.sum(plain(x)))(X)
+    with pytest.raises(KernelError, match="the vjp rule of kernel `plain` is a function"):
+        plain.vjp(3)
+
+    plain.jvp(lambda operands, result, tangents: plain(tangents[0]))
+    del plain._record.rules["vjp"]
+    with pytest.raises(NotDifferentiableError, match="applies kernel `plain` to tangents"):
+        volta.grad(lambda x: vnp.sum(plain(x)))(X)
+    plain.jvp(lambda operands, result, tangents: tangents[0] * 3)
+    assert float(volta.grad(lambda x: vnp.sum(plain(x)))(X)[0]) == 3.0  # Volta's own operations run backwards
+
+
+def test_a_batch_rule_takes_the_place_of_the_loop() -> None:
+    @volta.kernel(out=lambda x, k: x)
+    @numba.njit
+    def shift(x, k, out):
+        for i in range(x.size):
+            out[i] = x[i] + k
+
+    seen = []
+
+    @shift.batch
+    def _(size, batched, x, k):
+        seen.append((size, batched))
+        return (x + k[:, None] if batched[1] else x + k), True
+
+    xs = XS[0]
+    assert_bits_equal(volta.vmap(shift, in_axes=(0, None))(xs, 1.0), xs + np.float32(1))
+    assert_bits_equal(volta.jit(volta.vmap(shift))(xs, xs[:, 0]), xs + xs[:, :1])
+    assert seen == [(5, [True, False]), (5, [True, True])]
+    shift.batch(lambda size, batched, x, k: (x[0], True))
+    with pytest.raises(KernelError, match=r"the batch rule of kernel `shift` gave f32\[100\] for a result"):
+        volta.vmap(shift, in_axes=(0, None))(xs, 1.0)
+    shift.batch(lambda size, batched, x, k: x)
+    with pytest.raises(KernelError, match="must return"):
+        volta.vmap(shift, in_axes=(0, None))(xs, 1.0)
+
+
+@pytest.mark.slow
+def test_an_import_of_volta_loads_neither_cuda_nor_linear_algebra() -> None:
+    code = "import sys, volta; print([m for m in sys.modules if m.startswith(('numba.cuda', 'scipy.linalg'))])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

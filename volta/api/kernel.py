@@ -1,0 +1,166 @@
+"""``volta.kernel``: a function of Numba's as an operation of Volta's."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from volta.api.arguments import ShapeDtypeStruct, aval_of, call_paths, values_of
+from volta.core import pytrees
+from volta.core.avals import ShapedArray
+from volta.core.boundary import boundary
+from volta.core.errors import KernelError, VoltaError
+from volta.core.source import at_user_line
+from volta.emit.functions import called, is_dispatcher
+from volta.ops.base import settled
+from volta.ops.user import Results, UserKernel
+from volta.trace.user import user_kernel_p
+
+
+class Kernel:
+    """A function of Numba's that takes part in Volta's programs: what :func:`volta.kernel` gives."""
+
+    def __init__(self, record: UserKernel, function: Any) -> None:
+        self._record = record
+        functools.update_wrapper(self, function.py_func)
+        self.__name__ = record.name
+
+    @boundary
+    def __call__(self, *operands: Any) -> Any:
+        """The results for operands (arrays or numbers), as ``out`` declares them.
+
+        Raises:
+            KernelError: the function raised, does not compile for these dtypes, or does not take so many arrays.
+            DTypeError: an operand is no array and no number.
+        """
+        name = self._record.name
+        values = [settled(x) for x in values_of(operands, f"an operand of `{name}`:", lambda: call_paths(operands, {}))]
+        results = self._record.results(tuple(x.aval.strip_weak() for x in values))
+        outs = user_kernel_p.bind(*values, kernel=self._record, batch=(), mapped=((),) * len(values))
+        return pytrees.unflatten(results.tree, outs)
+
+    def jvp(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Decorate the forward derivative: ``rule(operands, results, tangents)`` gives the results' tangents.
+
+        It must be linear in the tangents. Those of integers are None. With the operations that it applies it serves
+        ``jvp``, and ``grad`` too where there is no vjp rule and these operations are Volta's own.
+        """
+        return self._rule("jvp", rule)
+
+    def vjp(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Decorate the reverse derivative: ``rule(operands, results, cotangents)`` gives a cotangent an operand, in a
+        tuple (None: zero)."""
+        return self._rule("vjp", rule)
+
+    def batch(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Decorate what ``vmap`` does instead of running the function for each element of the batch.
+
+        ``rule(size, batched, *operands)`` gets operands with the batch in front where ``batched`` says so, and gives
+        ``(results, batched)``. It must give the numbers that a loop would.
+        """
+        return self._rule("batch", rule)
+
+    def _rule(self, name: str, rule: Callable[..., Any]) -> Callable[..., Any]:
+        if not callable(rule):
+            raise KernelError(
+                at_user_line(f"the {name} rule of kernel `{self._record.name}` is a function, got {rule!r:.60}")
+            )
+        self._record.rules[name] = rule
+        return rule
+
+    def __repr__(self) -> str:
+        return f"<volta.kernel {self._record.name}>"
+
+
+@boundary
+def kernel(out: Any, *, name: str | None = None) -> Callable[[Any], Kernel]:
+    """Make an operation of a function decorated with ``@numba.njit``; it runs inside of plans, by its native address.
+
+    The function takes the operands, then the results, which it fills; it returns nothing. Arrays are contiguous,
+    operands read-only; an operand of rank 0 is a number; results are zeros when it is called. It must not write
+    anything else: elements of a batch are computed side by side, in threads.
+
+    Args:
+        out: what the kernel gives: a :class:`ShapeDtypeStruct` (or anything with a shape and a dtype), a pytree of
+            them, or a function from the operands, as ShapeDtypeStructs, to these.
+        name: its name in programs and messages (None: the function's).
+
+    Raises:
+        KernelError: what is decorated is no ``@njit`` function, or is compiled with ``parallel``.
+
+    >>> import numba
+    >>> import volta
+    >>> @volta.kernel(out=lambda x: x)
+    ... @numba.njit
+    ... def running_mean(x, out):
+    ...     total = 0.0
+    ...     for i in range(x.size):
+    ...         total += x[i]
+    ...         out[i] = total / (i + 1)
+    >>> running_mean(volta.numpy.arange(4.0)).tolist()
+    [0.0, 0.5, 1.0, 1.5]
+    """
+
+    def decorate(function: Any) -> Kernel:
+        if not is_dispatcher(function):
+            raise KernelError(
+                at_user_line(
+                    f"volta.kernel decorates a function of Numba's: write @numba.njit below it (got {function!r:.60})"
+                )
+            )
+        label = name or function.py_func.__name__
+        options = [f.targetoptions for f in called(function) if is_dispatcher(f)]
+        if any(o.get("parallel") for o in options):
+            raise KernelError(
+                at_user_line(
+                    f"kernel `{label}`, or a function that it calls, is compiled with parallel=True. Kernels run in "
+                    "Volta's own threads, one task for each element of a batch: leave parallel out, and use vmap."
+                )
+            )
+        arity = _arity(function.py_func)
+
+        @functools.lru_cache(maxsize=256)
+        def results(avals: tuple[ShapedArray, ...]) -> Results:
+            return _declared(out, label, avals, arity)
+
+        fast = any(o.get("fastmath") for o in options)
+        return Kernel(UserKernel(label, results, function, fast), function)
+
+    return decorate
+
+
+def _arity(function: Any) -> int | None:
+    """How many arrays a function takes; None for any number."""
+    parameters = inspect.signature(function).parameters.values()
+    return None if any(p.kind is p.VAR_POSITIONAL for p in parameters) else len(parameters)
+
+
+def _declared(out: Any, name: str, avals: Sequence[ShapedArray], arity: int | None) -> Results:
+    structs = [ShapeDtypeStruct(a.shape, a.dtype) for a in avals]
+    given = out
+    if callable(out) and not hasattr(out, "shape"):
+        try:
+            given = out(*structs)
+        except TypeError as error:
+            raise KernelError(
+                at_user_line(f"kernel `{name}`: out does not take its {len(avals)} operands: {error}")
+            ) from error
+    leaves, tree = pytrees.flatten(given)
+    try:
+        results = tuple(aval_of(x).strip_weak() for x in leaves)
+    except VoltaError as error:
+        raise KernelError(
+            at_user_line(f"kernel `{name}`: out gives {given!r:.80}, where each result has a shape and a dtype")
+        ) from error
+    if not results:
+        raise KernelError(at_user_line(f"kernel `{name}`: out declares no results"))
+    if arity is not None and arity != len(avals) + len(results):
+        raise KernelError(
+            at_user_line(
+                f"kernel `{name}` takes {arity} arrays, but is given {len(avals)} operands and {len(results)} results: "
+                "it takes the operands, then the results"
+            )
+        )
+    return Results(results, tree)

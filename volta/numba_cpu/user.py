@@ -1,0 +1,179 @@
+"""Kernels of the user's own on the CPU: compiled by Numba, run by their native address, and what they raise."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+import numba
+import numpy as np
+from numba.core import serialize, types
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.dispatcher import _FunctionCompiler  # type: ignore[attr-defined]  # not declared by its stub
+from numba.core.errors import NumbaError
+
+from volta.core.errors import KernelError
+from volta.core.locks import free_in_children
+from volta.core.source import at_user_line
+from volta.emit import arrays
+from volta.numba_cpu import target
+from volta.numba_cpu.user_entry import CALL, CAUSE, CODE, FLAG, REPORT_WORDS, TASK
+from volta.ops.user import UserKernel
+from volta.xla_like.kernels import KernelCall
+from volta.xla_like.user import UserSpec
+
+_lock = threading.RLock()
+free_in_children(globals(), "_lock")
+
+
+@attrs.frozen(eq=False)
+class NativeFunction:
+    """A function that Numba has compiled: its address, good as long as this is held."""
+
+    address: int
+    keep: Any = attrs.field(repr=False)
+
+
+_compiled: weakref.WeakKeyDictionary[UserKernel, dict[Any, NativeFunction]] = weakref.WeakKeyDictionary()
+
+
+def native_function(spec: UserSpec) -> NativeFunction:
+    """A kernel's function for arrays of the given dtypes and ranks; compiled once a process.
+
+    Raises:
+        KernelError: Numba cannot compile it for them.
+    """
+    key = (spec.arrays, spec.reads)
+    with _lock:
+        known = _compiled.setdefault(spec.kernel, {})
+        if key not in known:
+            known[key] = _compile(spec)
+        return known[key]
+
+
+def _compile(spec: UserSpec) -> NativeFunction:
+    target.configure()
+    name, dispatcher = spec.kernel.name, spec.kernel.cpu
+    kinds = [_type_of(name, dtype, rank, k < spec.reads) for k, (dtype, rank) in enumerate(spec.arrays)]
+    try:
+        result = _Compiler.of(dispatcher).compile(tuple(kinds), None)
+    except NumbaError as error:
+        raise KernelError(_not_compiled(spec, str(error))) from error
+    if result.signature.return_type != types.none:
+        raise KernelError(
+            at_user_line(
+                f"kernel `{name}` returns {result.signature.return_type}; a kernel fills its results, which come last "
+                "among its arguments, and returns nothing"
+            )
+        )
+    with global_compiler_lock:
+        address = result.library.get_pointer_to_function(result.fndesc.llvm_func_name)
+        # What the code needs of Python: constants that it prints, classes of arguments of its exceptions.
+        result.library.codegen.set_env(result.target_context.get_env_name(result.fndesc), result.environment)
+    return NativeFunction(address, result)
+
+
+class _Compiler(_FunctionCompiler):
+    """Numba's compiler of functions, without the wrappers for callers from Python and C."""
+
+    @staticmethod
+    def of(dispatcher: Any) -> _Compiler:
+        own = dispatcher._compiler
+        return _Compiler(own.py_func, own.targetdescr, own.targetoptions, own.locals, own.pipeline_class)
+
+    def _customize_flags(self, flags: Any) -> Any:
+        flags.no_cpython_wrapper = flags.no_cfunc_wrapper = flags.no_compile = True
+        flags.enable_pyobject = flags.force_pyobject = False
+        return flags
+
+
+def _type_of(name: str, dtype: str, rank: int, is_read: bool) -> Any:
+    if dtype in ("float16", "bfloat16"):
+        raise KernelError(
+            at_user_line(
+                f"kernel `{name}` is called with {dtype}, which Numba does not compute with on the CPU: convert with "
+                "x.astype('float32') before and back after the kernel"
+            )
+        )
+    kind = numba.from_dtype(np.dtype(dtype))
+    return kind if is_read and not rank else types.Array(kind, rank, "C", readonly=is_read)
+
+
+def _not_compiled(spec: UserSpec, text: str) -> str:
+    writes = "readonly array" in text
+    why = (
+        "it writes to an operand. Operands are read-only, as other operations read the same memory: write to the "
+        "results, which come last, or to a copy (operand.copy())."
+        if writes
+        else "Numba cannot compile it for these dtypes and ranks. A result of rank 0 is written with result[()] = …, "
+        "an operand of rank 0 is a number."
+    )
+    return at_user_line(f"kernel {spec} does not compile: {why}\nNumba says: {text.strip()}")
+
+
+# -- what they raise ---------------------------------------------------------------------------------------------------
+
+
+def reporting(call: Callable[..., Any], count: int, calls: Sequence[KernelCall]) -> Callable[..., Any]:
+    """A plan's native callable, which takes ``count`` addresses and then that of a report, with a new report each run.
+
+    If a kernel has raised, donated arrays get their memory back (nothing has been written to it: see `compile`).
+    """
+
+    def run(*given: Any) -> Any:
+        report = np.zeros(REPORT_WORDS, np.int64)
+        answer = call(*given[:count], report.ctypes.data, *given[count:])
+        if report[FLAG]:
+            if len(given) > count:
+                arrays.give_back(given[count], answer)
+            raise _error(report, calls[report[CALL]])
+        return answer
+
+    return run
+
+
+def _error(report: np.ndarray, call: KernelCall) -> KernelError:
+    spec: UserSpec = call.kernel.spec  # type: ignore[union-attr]
+    cause = _exception(int(report[CAUSE])) if report[CODE] > 0 else None
+    what = "an exception that Numba does not describe" if cause is None else f"{type(cause).__name__}: {cause}"
+    batch = call.sizes[: spec.batch]
+    where = f", for element {_place(int(report[TASK]), batch)} of its batch {batch}" if batch else ""
+    line = f"\nIt is called at {call.label}." if call.label else ""
+    error = KernelError(at_user_line(f"kernel `{spec.kernel.name}` raised {what}{where}.{line}"))
+    error.__cause__ = cause
+    return error
+
+
+def _place(task: int, batch: Sequence[int]) -> tuple[int, ...]:
+    return tuple(int(i) for i in np.unravel_index(task, batch))
+
+
+class _Cause(ctypes.Structure):
+    """How Numba describes an exception: pickled (class, arguments, place); its hash, or memory with arguments that are
+    known at run time only and the function that makes a tuple of these."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("size", ctypes.c_int32),
+        ("values", ctypes.c_void_p),
+        ("unwrap", ctypes.c_void_p),
+        ("dynamic", ctypes.c_int32),
+    )
+
+
+def _exception(address: int) -> BaseException:
+    cause = _Cause.from_address(address)
+    data = ctypes.string_at(cause.data, cause.size)
+    if cause.dynamic > 0:
+        unwrap = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p)(cause.unwrap)
+        described = serialize.runtime_build_excinfo_struct(data, unwrap(cause.values))
+    else:
+        described = serialize.loads(data)
+    kind, values = described[0], described[1]
+    made = kind if isinstance(kind, BaseException) else kind(*(values or ()))
+    assert isinstance(made, BaseException)
+    return made
