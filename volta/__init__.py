@@ -9,9 +9,25 @@
 
 from typing import TYPE_CHECKING
 
-from volta import errors, flatten_util, io, lax, nn, numpy, optim, random, scipy, tree, tree_util, typing
+from volta import (
+    custom_derivatives,
+    errors,
+    flatten_util,
+    io,
+    lax,
+    nn,
+    numpy,
+    optim,
+    random,
+    scipy,
+    tree,
+    tree_util,
+    typing,
+)
 from volta.api.arguments import ShapeDtypeStruct, float0
 from volta.api.autodiff import grad, value_and_grad, vjp
+from volta.api.closures import closure_convert, custom_gradient
+from volta.api.custom_derivatives import custom_jvp, custom_vjp
 from volta.api.devices import (
     block_until_ready,
     default_backend,
@@ -54,7 +70,12 @@ __all__ = [
     "__version__",
     "block_until_ready",
     "checkpoint",
+    "closure_convert",
     "current_context",
+    "custom_derivatives",
+    "custom_gradient",
+    "custom_jvp",
+    "custom_vjp",
     "default_backend",
     "default_device",
     "default_matmul_precision",

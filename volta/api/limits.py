@@ -38,7 +38,7 @@ def _wanted(eqn: Any) -> Sequence[np.dtype | None]:
         aval, new = eqn.inputs[0].aval, eqn.params["new_dtype"]
         narrows = dtypes.is_number(aval.dtype, aval.weak_type) and dtypes.is_integer(aval.dtype)
         return [new if narrows and dtypes.is_integer(new) else None]
-    if eqn.primitive.name in ("jit", "checkpoint"):
+    if eqn.primitive.name in ("jit", "checkpoint", "custom_derivative"):
         return limits_of(eqn.params["jaxpr"]) or [None] * len(eqn.inputs)
     return [None] * len(eqn.inputs)
 

@@ -16,7 +16,7 @@ from volta.core.errors import VmapAxesError
 from volta.core.interp import get_aval
 from volta.core.source import at_user_line
 from volta.ops.base import broadcast_to, move_axis, settled
-from volta.trace.batch import batch_flat
+from volta.trace.batch import Axis, batch_flat
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -75,7 +75,7 @@ def vmap(fun: Callable[P, R], in_axes: Any = 0, out_axes: Any = 0, axis_size: in
             inner_args, inner_kwargs = pytrees.unflatten(tree, seen)
             return flat_outputs(fun(*inner_args, **inner_kwargs), name)
 
-        outs, out_dims, out_tree = batch_flat(flat_fun, size, values, dims, name)
+        outs, out_dims, out_tree = batch_flat(flat_fun, Axis(size), values, dims, name)
         dummy = pytrees.unflatten(out_tree, list(range(len(outs))))
         wanted = _prefix_axes(out_axes, dummy, "out_axes", name)
         paths = _Paths(dummy)

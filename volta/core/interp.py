@@ -19,16 +19,24 @@ import numpy as np
 from volta.core import dtypes
 from volta.core.array import Array
 from volta.core.avals import ShapedArray
-from volta.core.errors import DTypeError, UnexpectedTracerError
+from volta.core.errors import DTypeError, UnexpectedTracerError, VoltaError
 from volta.core.source import at_user_line
 
 
 class Trace:
     """An interpreter of operations."""
 
+    # The function that runs on the parent at present, which has derivative rules of its own: no value of this trace
+    # may come in but by its arguments.
+    hidden_from: str | None = None
+
     def process_primitive(self, primitive: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
         """Interpret one operation. Returns a value, or a list of them when ``primitive.multiple_results``."""
         raise NotImplementedError(f"{type(self).__name__} must say how to process {primitive.name}")
+
+    def process_custom(self, call: Any, args: Sequence[Any]) -> list[Any]:
+        """Interpret a call of a function that has derivative rules of its own (a ``volta.trace.custom.CustomCall``)."""
+        raise NotImplementedError(f"{type(self).__name__} must say how to process custom derivatives")
 
 
 class Tracer(Array):
@@ -37,7 +45,7 @@ class Tracer(Array):
     __slots__ = ("_trace",)
     _trace: Trace
 
-    def leak_error(self) -> UnexpectedTracerError:
+    def leak_error(self) -> VoltaError:
         """The error for a use of this value after its transform has ended."""
         return UnexpectedTracerError(
             at_user_line(f"a traced value {self.aval} is used outside of its trace, which has ended")

@@ -72,13 +72,13 @@ def _each(way: str, names: str) -> dict[str, str]:
 
 WAYS: dict[str, dict[str, str]] = {
     "volta": {
-        **_each(_RULE, "custom_jvp custom_vjp custom_gradient custom_derivatives softmax_custom_jvp closure_convert"),
-        **_each(_RULE, "custom_batching"),
         **_each(_DEVICES, "pmap shard_map smap make_mesh set_mesh NamedSharding sharding Shard P distributed reshard"),
         **_each(_DEVICES, "Device make_array_from_* host_count host_id host_ids process_indices auto_pcast"),
         **_each(_DEVICES, "local_device_count remove_size_one_mesh_axis_from_type"),
         **_each(_INSIDE, "debug pure_callback experimental ffi effects_barrier"),
         **_each(_NANS, "debug_nans debug_infs"),
+        **_each(_RULE, "custom_batching"),
+        **_each(_SWITCHES, "softmax_custom_jvp"),
         **_each(_SWITCHES, "config enable_checks enable_custom_prng default_prng_impl debug_key_reuse transfer_guard*"),
         **_each(_SWITCHES, "legacy_prng_key threefry_partitionable thread_guard no_tracing no_execution allow_*"),
         **_each(

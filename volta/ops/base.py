@@ -16,7 +16,7 @@ from volta.core import dtypes
 from volta.core.array import Array
 from volta.core.avals import Shape, ShapedArray
 from volta.core.constants import constant
-from volta.core.errors import DTypeError, ShapeError
+from volta.core.errors import DTypeError, NotDifferentiableError, ShapeError
 from volta.core.interp import bind, get_aval
 from volta.core.source import at_user_line
 from volta.ops.primitive import REGISTRY, Linear, Zero
@@ -233,6 +233,16 @@ def linear_jvp(name: str, linear_args: int = 1) -> Any:
         return out, bind_named(name, *inputs, **params)
 
     return jvp
+
+
+def backwards_only(name: str) -> NotDifferentiableError:
+    """The error for a forward derivative of a function whose rule is for reverse ones."""
+    return NotDifferentiableError(
+        at_user_line(
+            f"forward derivatives (jvp, jacfwd, linearize) of `{name}` are not known: it is a custom_vjp, whose rule "
+            "runs backwards. Use volta.vjp, grad or jacrev, or give it a rule by volta.custom_jvp"
+        )
+    )
 
 
 def to_front(x: Any, dim: int | None, size: int) -> Any:

@@ -14,7 +14,8 @@ Families derive most of a record (see the modules of this package); what each ru
     it may be Zero.
 ``batch(args, dims, size, **params) -> (out, out_dim)``
     The rule of ``vmap``: ``dims[i]`` is the mapped axis of ``args[i]`` or None; at least one is mapped. Lists when
-    ``multiple_results``. Batching must never change a number.
+    ``multiple_results``. Batching must never change a number. Primitives that carry programs get the trace itself
+    instead of ``size``, since programs may name its axis; then nothing need be mapped.
 ``linearize(nonzero, *primals, **params) -> (outs, nonzero_outs, linear)``
     How it is linearized where its jvp rule, split into known and unknown, will not do: primitives that carry programs.
     Runs on the parent trace; ``linear`` takes the nonzero tangents to the nonzero output tangents, and is called while

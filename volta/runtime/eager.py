@@ -34,6 +34,13 @@ class EvalTrace(Trace):
         out = executable(arrays)
         return out if primitive.multiple_results else out[0]
 
+    def process_custom(self, call: Any, args: Sequence[Any]) -> list[Any]:
+        """Nothing is differentiated, so it is a call; the function may look at the values."""
+        for x in args:
+            if isinstance(x, Tracer):
+                raise x.leak_error()
+        return call.run(*args)
+
 
 _scalars: Recent[tuple[Any, Any], ConcreteArray] = Recent(2048)
 

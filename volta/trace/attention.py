@@ -66,13 +66,16 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: ClosedJaxpr,
 def _batch(
     args: Sequence[Any],
     dims: Sequence[int | None],
-    size: int,
+    trace: Any,
     *,
     jaxpr: ClosedJaxpr,
     name: str,
     wrt: Mask,
     **params: Any,
 ) -> Any:
+    size = trace.axis.size
+    if all(d is None for d in dims):
+        return [_bind(args, wrt, params)], [None]
     return [unfold_batch(_bind(fold_batch(args, dims, size, params["masked"]), wrt, params), size)], [0]
 
 

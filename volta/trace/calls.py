@@ -19,7 +19,7 @@ from volta.ops.base import bind_named
 from volta.ops.primitive import Family, Primitive, Rule, register
 from volta.ops.primitive import Linear as LinearOperand
 from volta.trace import masks
-from volta.trace.batch import batch_flat
+from volta.trace.batch import Axis, batch_flat
 from volta.trace.jaxpr_trace import eval_closed, is_concrete, trace_to_jaxpr
 from volta.trace.jvp import jvp_flat
 from volta.trace.linearize import linearize_flat
@@ -130,16 +130,16 @@ def transpose_program(
 
 @lru_cache(maxsize=_CACHED)
 def batch_program(
-    program: ClosedJaxpr, size: int, dims: tuple[int | None, ...], name: str
+    program: ClosedJaxpr, axis: Axis, dims: tuple[int | None, ...], name: str
 ) -> tuple[ClosedJaxpr, tuple[int | None, ...]]:
     """The program over inputs with a mapped axis, and the mapped axis of each output."""
 
     def run(*args: Any) -> tuple[list[Any], tuple[int | None, ...]]:
-        outs, out_dims, _ = batch_flat(lambda *xs: (eval_closed(program, *xs), None), size, args, dims, name)
+        outs, out_dims, _ = batch_flat(lambda *xs: (eval_closed(program, *xs), None), axis, args, dims, name)
         return outs, tuple(out_dims)
 
     avals = [
-        a if d is None else ShapedArray(a.shape[:d] + (size,) + a.shape[d:], a.dtype, a.weak_type)
+        a if d is None else ShapedArray(a.shape[:d] + (axis.size,) + a.shape[d:], a.dtype, a.weak_type)
         for a, d in zip(program.in_avals, dims, strict=True)
     ]
     return trace_to_jaxpr(run, avals, name, "vmap maps")
@@ -242,8 +242,8 @@ def call_primitive(name: str, doc: str, linearize: Rule, recompute: bool = False
         primals_out, live = masks.parts(outs, len(nonzero_out))
         return primals_out, masks.spread(nonzero_out, live, masks.zeros(jaxpr.out_avals))
 
-    def batch(args: Sequence[Any], dims: Sequence[int | None], size: int, *, jaxpr: ClosedJaxpr, name: str) -> Any:
-        program, out_dims = batch_program(jaxpr, size, tuple(dims), name)
+    def batch(args: Sequence[Any], dims: Sequence[int | None], trace: Any, *, jaxpr: ClosedJaxpr, name: str) -> Any:
+        program, out_dims = batch_program(jaxpr, trace.axis, tuple(dims), name)
         return call(primitive, program, args, f"vmap({name})"), out_dims
 
     def accumulate(cts: Sequence[Any], held: Sequence[Any], *operands: Any, jaxpr: ClosedJaxpr, name: str) -> list[Any]:

@@ -1,9 +1,9 @@
-"""Functions made of operations that have a derivative of their own.
+"""Elementwise functions made of operations that have a derivative of their own.
 
 A smooth function may be computed by operations that are not smooth where its pieces meet: by a distance, a maximum, a
 choice between a series and a quotient. Its values are right there; what the chain rule makes of the pieces is not. So
-it is one equation, which carries the program of its operations and means exactly that: lowering inlines it, and it has
-their bits. It is differentiated as an elementwise primitive is, by one partial an operand.
+it is a call with a derivative of its own (``volta.trace.custom``), whose rule is that of an elementwise primitive: one
+partial an operand.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ from volta.core.avals import ShapedArray
 from volta.core.interp import get_aval
 from volta.core.ir import ClosedJaxpr
 from volta.ops.elementwise import Partial, aligned, tangent_by
-from volta.ops.primitive import Family, Primitive, Zero, register
+from volta.ops.primitive import Zero
+from volta.trace.batch import BatchTrace
+from volta.trace.custom import Derivative, Linearized, custom_p
 from volta.trace.jaxpr_trace import trace_to_jaxpr
 
 _CACHED = 1024  # programs kept
 
 
 @attrs.frozen(eq=False, repr=False)
-class Composite:
+class Composite(Derivative):
     """An elementwise function: ``value`` of the operands, and ``partials`` as in ``volta.ops.elementwise``.
 
     Operands are of one float dtype and one shape, or rank 0.
@@ -37,10 +39,27 @@ class Composite:
 
     def __call__(self, *operands: Any) -> Any:
         program = _program(self, tuple([get_aval(x) for x in operands]))
-        return composite_p.bind(*operands, jaxpr=program, name=self.name, function=self)[0]
+        return custom_p.bind(*operands, jaxpr=program, num_consts=0, rule=self)[0]
 
-    def __repr__(self) -> str:
-        return self.name
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        ans = self(*primals)
+        return [ans], [tangent_by(self.partials, tangents, ans, primals)]
+
+    def linearize(self, nonzero: Sequence[bool], primals: Sequence[Any]) -> Linearized:
+        ans = self(*primals)
+
+        def linear(*live: Any) -> list[Any]:
+            given = iter(live)
+            tangents = [next(given) if m else Zero(get_aval(x)) for m, x in zip(nonzero, primals, strict=True)]
+            return [tangent_by(self.partials, tangents, ans, primals)]
+
+        return [ans], (True,), linear
+
+    def batch(self, args: Sequence[Any], dims: Sequence[int | None], trace: BatchTrace, params: dict[str, Any]) -> Any:
+        if all(d is None for d in dims):
+            return [self(*args)], [None]
+        operands, dim = aligned(args, dims, trace.axis.size)
+        return [self(*operands)], [dim]
 
 
 def with_partials(*partials: Partial) -> Callable[[Callable[..., Any]], Composite]:
@@ -54,42 +73,3 @@ def _program(function: Composite, avals: tuple[ShapedArray, ...]) -> ClosedJaxpr
     program, _ = trace_to_jaxpr(lambda *xs: ([function.value(*xs)], None), avals, function.name)
     eqns = tuple(e.replace(source=None) for e in program.eqns)
     return ClosedJaxpr(program.jaxpr.replace(eqns=eqns), program.consts)
-
-
-def _abstract(*avals: ShapedArray, jaxpr: ClosedJaxpr, **params: Any) -> list[ShapedArray]:
-    return jaxpr.out_avals
-
-
-def _jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
-    (ans,) = composite_p.bind(*primals, **params)
-    return [ans], [tangent_by(params["function"].partials, tangents, ans, primals)]
-
-
-def _batch(args: Sequence[Any], dims: Sequence[int | None], size: int, *, function: Composite, **params: Any) -> Any:
-    operands, dim = aligned(args, dims, size)
-    return [function(*operands)], [dim]
-
-
-def _linearize(nonzero: Sequence[bool], *primals: Any, **params: Any) -> Any:
-    (ans,) = composite_p.bind(*primals, **params)
-
-    def linear(*live: Any) -> list[Any]:
-        given = iter(live)
-        tangents = [next(given) if m else Zero(get_aval(x)) for m, x in zip(nonzero, primals, strict=True)]
-        return [tangent_by(params["function"].partials, tangents, ans, primals)]
-
-    return [ans], (True,), linear
-
-
-composite_p = register(
-    Primitive(
-        "composite",
-        Family.CALL,
-        _abstract,
-        _jvp,
-        _batch,
-        linearize=_linearize,
-        multiple_results=True,
-        doc="Calls a function that has a derivative of its own: means exactly its program.",
-    )
-)

@@ -56,14 +56,15 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, branches: Programs)
     return primals_out, masks.spread(want, live, masks.zeros(avals))
 
 
-def _batch(args: Sequence[Any], dims: Sequence[int | None], size: int, *, branches: Programs) -> Any:
+def _batch(args: Sequence[Any], dims: Sequence[int | None], trace: Any, *, branches: Programs) -> Any:
+    axis, size = trace.axis, trace.axis.size
     mapped = tuple(d is not None for d in dims[1:])
     moved = [x if d is None else to_front(x, d, size) for x, d in zip(args[1:], dims[1:], strict=True)]
     none = (False,) * len(branches[0].out_avals)
-    want = either(*(batched(b, size, mapped, none, "cond")[1] for b in branches))
+    want = either(*(batched(b, axis, mapped, none, "cond")[1] for b in branches))
     if dims[0] is not None:
         want = (True,) * len(want)
-    programs = tuple(batched(b, size, mapped, want, "cond")[0] for b in branches)
+    programs = tuple(batched(b, axis, mapped, want, "cond")[0] for b in branches)
     if dims[0] is None:
         return choose(args[0], programs, moved), [0 if w else None for w in want]
     # Each example has a choice of its own: all branches are computed for all, and picked from.

@@ -10,8 +10,8 @@ from volta.core.avals import ShapedArray
 from volta.core.interp import get_aval
 from volta.core.ir import Atom, ClosedJaxpr, Jaxpr, Var
 from volta.ops.base import bind_named, broadcast_to, fill, to_front, zeros_of
-from volta.trace.batch import batch_flat
-from volta.trace.calls import jvp_program
+from volta.trace.batch import Axis, batch_flat
+from volta.trace.calls import jvp_program, linearize_program
 from volta.trace.jaxpr_trace import eval_closed, trace_to_jaxpr
 from volta.trace.masks import Mask
 
@@ -62,17 +62,17 @@ def reordered(program: ClosedJaxpr, order: tuple[int, ...]) -> ClosedJaxpr:
 
 
 @lru_cache(maxsize=CACHED)
-def batched(program: ClosedJaxpr, size: int, dims: Mask, want: Mask, name: str) -> tuple[ClosedJaxpr, Mask]:
+def batched(program: ClosedJaxpr, axis: Axis, dims: Mask, want: Mask, name: str) -> tuple[ClosedJaxpr, Mask]:
     """The program with axis 0 of the marked inputs mapped, and of the results that ``want`` marks and those that turn
     out to be mapped; and which these are."""
 
     def run(*args: Any) -> tuple[list[Any], Mask]:
-        axes = [0 if d else None for d in dims]
-        outs, out_dims, _ = batch_flat(lambda *xs: (eval_closed(program, *xs), None), size, args, axes, name)
+        axes, size = [0 if d else None for d in dims], axis.size
+        outs, out_dims, _ = batch_flat(lambda *xs: (eval_closed(program, *xs), None), axis, args, axes, name)
         mapped = tuple(w or d is not None for w, d in zip(want, out_dims, strict=True))
         return [to_front(x, d, size) if m else x for x, d, m in zip(outs, out_dims, mapped, strict=True)], mapped
 
-    avals = [a.update(shape=(size, *a.shape)) if d else a for a, d in zip(program.in_avals, dims, strict=True)]
+    avals = [a.update(shape=(axis.size, *a.shape)) if d else a for a, d in zip(program.in_avals, dims, strict=True)]
     return trace_to_jaxpr(run, avals, name, "vmap maps")
 
 
@@ -87,10 +87,16 @@ def select_outputs(program: ClosedJaxpr, places: Sequence[Atom]) -> ClosedJaxpr:
     return ClosedJaxpr(Jaxpr(jaxpr.constvars, jaxpr.invars, jaxpr.eqns, tuple(places)), program.consts)
 
 
-def carried_tangents(body: ClosedJaxpr, consts: Mask, carry: Mask, rest: Mask, name: str) -> Mask:
-    """Which carried values have a tangent in some turn: those that have one at first, or come to one."""
+def carried_tangents(
+    body: ClosedJaxpr, consts: Mask, carry: Mask, rest: Mask, name: str, reverse: bool = False
+) -> Mask:
+    """Which carried values have a tangent in some turn: those that have one at first, or come to one.
+
+    In ``reverse`` a body is asked that may have no forward derivative.
+    """
     while True:
-        _, out = jvp_program(body, (*consts, *carry, *rest), name)
+        nonzero = (*consts, *carry, *rest)
+        out = linearize_program(body, nonzero, name).nonzero_out if reverse else jvp_program(body, nonzero, name)[1]
         more = either(carry, out[: len(carry)])
         if more == carry:
             return carry

@@ -104,6 +104,8 @@ class JaxprTrace(Trace):
                 return x.variable
             if x._trace.ended:  # type: ignore[attr-defined]
                 raise x.leak_error()
+        elif isinstance(x, TransformTracer) and x._trace.hidden_from is not None:
+            raise x.leak_error()
         known = self._constants.get(id(x))
         if known is not None and not isinstance(x, np.ndarray):
             return known[1]
@@ -131,6 +133,9 @@ class JaxprTrace(Trace):
         var = Var(out_avals)
         self._eqns.append(Eqn(primitive, inputs, (var,), params, source))
         return JaxprTracer(self, var, source)
+
+    def process_custom(self, call: Any, args: Sequence[Any]) -> list[Any]:
+        return call.recorded(args)
 
     def end(self, outs: Sequence[Any]) -> ClosedJaxpr:
         """The recorded program that gives ``outs``, without dead equations. The trace is over."""

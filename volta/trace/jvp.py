@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from volta.core import dtypes, pytrees
@@ -90,6 +91,24 @@ class JVPTrace(Trace):
         if primitive.multiple_results:
             return [self.join(p, t) for p, t in zip(out, tangent, strict=True)]
         return self.join(out, tangent)
+
+    def process_custom(self, call: Any, args: Sequence[Any]) -> list[Any]:
+        primals, tangents, live = self.split(args)
+        with self.hidden(call.name):
+            if not live:
+                return self.parent.process_custom(call, primals)
+            outs, tangents = call.rule.jvp(primals, tangents)
+        return [self.join(p, t) for p, t in zip(outs, tangents, strict=True)]
+
+    @contextmanager
+    def hidden(self, function: str) -> Iterator[None]:
+        """Run a function with derivative rules of its own, or its rule, on the parent trace."""
+        before, self.hidden_from = self.hidden_from, function
+        try:
+            with use_trace(self.parent):
+                yield
+        finally:
+            self.hidden_from = before
 
     def no_derivative(self, primitive: Any, rule: NoDerivative) -> NotDifferentiableError:
         return NotDifferentiableError(

@@ -54,6 +54,13 @@ class LinearTrace(JaxprTrace):
                 return super().process_primitive(primitive, args, params)
         return self.parent.process_primitive(primitive, args, params)
 
+    def process_custom(self, call: Any, args: Sequence[Any]) -> list[Any]:
+        for x in args:
+            if type(x) is JaxprTracer and x._trace is self:
+                return super().process_custom(call, args)
+        with use_trace(self.parent):
+            return self.parent.process_custom(call, args)
+
 
 class LinearizeTrace(JVPTrace):
     """Forward differentiation over a :class:`LinearTrace`, with the rules of primitives that have their own."""
@@ -76,11 +83,26 @@ class LinearizeTrace(JVPTrace):
             return values.process_primitive(primitive, primals, params)
         nonzero = tuple(not isinstance(t, Zero) for t in tangents)
         with use_trace(values):
-            outs, nonzero_out, linear = rule(nonzero, *primals, **params)
+            linearized = rule(nonzero, *primals, **params)
+        joined = self.recorded(tangents, *linearized)
+        return joined if primitive.multiple_results else joined[0]
+
+    def process_custom(self, call: Any, args: Sequence[Any]) -> list[Any]:
+        primals, tangents, live = self.split(args)
+        values = self.parent.parent
+        with self.hidden(call.name), use_trace(values):
+            if not live:
+                return values.process_custom(call, primals)
+            linearized = call.rule.linearize([not isinstance(t, Zero) for t in tangents], primals)
+        return self.recorded(tangents, *linearized)
+
+    def recorded(
+        self, tangents: Sequence[Any], outs: Sequence[Any], nonzero_out: Sequence[bool], linear: Callable[..., Any]
+    ) -> list[Any]:
+        """Outputs with the tangents that ``linear`` makes of the nonzero ones, which is recorded."""
         with use_trace(self.parent):
             live_out = iter(linear(*[t for t in tangents if not isinstance(t, Zero)]))
-        joined = [self.join(x, next(live_out)) if nz else x for x, nz in zip(outs, nonzero_out, strict=True)]
-        return joined if primitive.multiple_results else joined[0]
+        return [self.join(x, next(live_out)) if nz else x for x, nz in zip(outs, nonzero_out, strict=True)]
 
 
 def linearize_flat(

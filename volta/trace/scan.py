@@ -88,13 +88,14 @@ def _scan_jvp(
 
 
 def _scan_batch(
-    args: Sequence[Any], dims: Sequence[int | None], size: int, *, jaxpr: ClosedJaxpr, num_consts: int,
+    args: Sequence[Any], dims: Sequence[int | None], trace: Any, *, jaxpr: ClosedJaxpr, num_consts: int,
     num_carry: int, **turns: Any,
 ) -> Any:  # fmt: skip
     consts, carry, xs = masks.parts([d is not None for d in dims], num_consts, num_carry)
+    axis, size = trace.axis, trace.axis.size
     mapped, none = tuple(carry), (False,) * (len(jaxpr.out_avals) - num_carry)
     while True:
-        body, out = batched(jaxpr, size, (*consts, *mapped, *xs), (*mapped, *none), "scan")
+        body, out = batched(jaxpr, axis, (*consts, *mapped, *xs), (*mapped, *none), "scan")
         if out[:num_carry] == mapped:
             break
         mapped = out[:num_carry]
@@ -111,7 +112,7 @@ def _linearize_scan(
 ) -> Any:
     sizes = num_consts, num_carry
     consts, carry, xs = (tuple(m) for m in masks.parts(nonzero, *sizes))
-    carry = carried_tangents(jaxpr, consts, carry, xs, "scan")
+    carry = carried_tangents(jaxpr, consts, carry, xs, "scan", reverse=True)
     split, n_out = linearize_program(jaxpr, (*consts, *carry, *xs), "scan"), len(jaxpr.out_avals)
     want = (*carry, *split.nonzero_out[num_carry:])
     linear = with_zeros(split.linear, 0, split.nonzero_out, want, tuple(jaxpr.out_avals), "jvp(scan)")

@@ -8,11 +8,13 @@ import numpy as np
 
 from volta.core.errors import (
     ConcretizationTypeError,
+    NotDifferentiableError,
     TracerArrayConversionError,
     TracerBoolConversionError,
     TracerError,
     TracerIntegerConversionError,
     UnexpectedTracerError,
+    VoltaError,
 )
 from volta.core.interp import Tracer, current_trace, eval_trace
 from volta.core.source import Source, at_user_line, user_source
@@ -162,8 +164,10 @@ class TransformTracer(Tracer):
     def __deepcopy__(self, memo: Any) -> TransformTracer:
         return self
 
-    def leak_error(self) -> UnexpectedTracerError:
-        """The error for a value that is used after its transform has ended."""
+    def leak_error(self) -> VoltaError:
+        """The error for a value that is used after its transform has ended, or where its derivative would be lost."""
+        if self._trace.hidden_from is not None:
+            return closed_over(self._trace.hidden_from, self.aval.short(), self.source)
         made = "" if self.source is None else f"\nit was made\n{self.source.pointer()}"
         return UnexpectedTracerError(
             at_user_line(f"a traced {self.aval.short()} is used outside of its trace, which has ended ({self.doing()})")
@@ -171,6 +175,19 @@ class TransformTracer(Tracer):
             + "\nThe value left its function through a global, a closure, an attribute or a list. "
             "Return it from the transformed function instead."
         )
+
+
+def closed_over(function: str, shown: str, source: Source | None = None) -> NotDifferentiableError:
+    """The error for a differentiated value that a function with derivative rules of its own reads from around it."""
+    made = "" if source in (None, user_source()) else f"\nit was made\n{source.pointer()}"
+    return NotDifferentiableError(
+        at_user_line(
+            f"`{function}` has a derivative rule of its own and reads a differentiated value {shown} from around it "
+            "(a closure): the rule says nothing of that value. Pass it as an argument, or apply "
+            "volta.lax.stop_gradient to it"
+        )
+        + made
+    )
 
 
 def concrete_of(x: Any) -> Any:

@@ -73,22 +73,23 @@ def _reads_first(condition: ClosedJaxpr, count: int, avals: Sequence[ShapedArray
 
 
 def _while_batch(
-    args: Sequence[Any], dims: Sequence[int | None], size: int, *, cond_jaxpr: ClosedJaxpr, body_jaxpr: ClosedJaxpr,
+    args: Sequence[Any], dims: Sequence[int | None], trace: Any, *, cond_jaxpr: ClosedJaxpr, body_jaxpr: ClosedJaxpr,
     cond_nconsts: int, body_nconsts: int,
 ) -> Any:  # fmt: skip
     """Examples whose condition is false keep their values while others go on."""
+    axis, size = trace.axis, trace.axis.size
     args = [x if d is None else to_front(x, d, size) for x, d in zip(args, dims, strict=True)]
     tested, used, carry = masks.parts([d is not None for d in dims], cond_nconsts, body_nconsts)
     mapped = tuple(carry)
     while True:
-        _, out = batched(body_jaxpr, size, (*used, *mapped), mapped, "while")
-        _, (own_test,) = batched(cond_jaxpr, size, (*tested, *out), (False,), "while")
+        _, out = batched(body_jaxpr, axis, (*used, *mapped), mapped, "while")
+        _, (own_test,) = batched(cond_jaxpr, axis, (*tested, *out), (False,), "while")
         more = (True,) * len(out) if own_test else out
         if more == mapped:
             break
         mapped = more
-    condition, _ = batched(cond_jaxpr, size, (*tested, *mapped), (False,), "while")
-    body, _ = batched(body_jaxpr, size, (*used, *mapped), mapped, "while")
+    condition, _ = batched(cond_jaxpr, axis, (*tested, *mapped), (False,), "while")
+    body, _ = batched(body_jaxpr, axis, (*used, *mapped), mapped, "while")
     cond_consts, body_consts, init = masks.parts(args, cond_nconsts, body_nconsts)
     init = [to_front(x, 0 if c else None, size) if m else x for x, c, m in zip(init, carry, mapped, strict=True)]
     if own_test:
@@ -128,7 +129,7 @@ def _linearize_while(
     nonzero: Mask, *primals: Any, cond_jaxpr: ClosedJaxpr, body_jaxpr: ClosedJaxpr, cond_nconsts: int, body_nconsts: int
 ) -> Any:
     _, consts, carry = masks.parts(nonzero, cond_nconsts, body_nconsts)
-    if any(carried_tangents(body_jaxpr, tuple(consts), tuple(carry), (), "while")):
+    if any(carried_tangents(body_jaxpr, tuple(consts), tuple(carry), (), "while", reverse=True)):
         raise NotDifferentiableError(
             at_user_line(
                 "grad cannot run a `while` backwards: how many turns it takes is not known before it runs. Use "

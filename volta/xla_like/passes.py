@@ -12,6 +12,7 @@ from volta.core import dtypes
 from volta.core.avals import ShapedArray
 from volta.core.ir import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var
 from volta.core.source import Source
+from volta.ops.base import backwards_only
 from volta.ops.primitive import REGISTRY, Family
 from volta.xla_like.verify import verify_graph
 
@@ -50,6 +51,8 @@ def inline_calls(program: ClosedJaxpr) -> ClosedJaxpr:
         for eqn in jaxpr.eqns:
             inputs = tuple(read(a) for a in eqn.inputs)
             if eqn.primitive.family is Family.CALL:
+                if "jaxpr" not in eqn.params:
+                    raise backwards_only(eqn.params["name"])
                 inner: ClosedJaxpr = eqn.params["jaxpr"]
                 fresh = [Var(v.aval) for v in inner.jaxpr.constvars]
                 consts.extend(inner.consts)
