@@ -74,8 +74,6 @@ def _batch(
     **params: Any,
 ) -> Any:
     size = trace.axis.size
-    if all(d is None for d in dims):
-        return [_bind(args, wrt, params)], [None]
     return [unfold_batch(_bind(fold_batch(args, dims, size, params["masked"]), wrt, params), size)], [0]
 
 

@@ -24,7 +24,7 @@ from volta.ops import base
 from volta.ops.primitive import Family, Primitive, register
 from volta.ops.user import Results, UserKernel
 from volta.runtime.array import as_array
-from volta.trace.batch import batch_flat
+from volta.trace.batch import Axis, BatchTrace, batch_flat
 from volta.trace.calls import jit_p
 from volta.trace.jaxpr_trace import trace_to_jaxpr
 from volta.trace.jvp import has_tangent
@@ -82,7 +82,7 @@ def _each(name: str, batch: tuple[int, ...], masks: Sequence[Mask], rule: Callab
     dims = [0 if m[0] else None for m in masks]
     inner = [m[1:] for m in masks]
     outs, at, _ = batch_flat(
-        lambda *xs: (_each(name, batch[1:], inner, rule, xs), None), batch[0], args, dims, f"{name}'s rule"
+        lambda *xs: (_each(name, batch[1:], inner, rule, xs), None), Axis(batch[0]), args, dims, f"{name}'s rule"
     )
     return [base.to_front(x, d, batch[0]) for x, d in zip(outs, at, strict=True)]
 
@@ -279,10 +279,11 @@ def _tangent_linearize(nonzero: Mask, *primals: Any, jaxpr: ClosedJaxpr, name: s
 
 
 def _tangent_batch(
-    args: Values, dims: Sequence[int | None], size: int, *, jaxpr: ClosedJaxpr, name: str, kernel: UserKernel,
+    args: Values, dims: Sequence[int | None], trace: BatchTrace, *, jaxpr: ClosedJaxpr, name: str, kernel: UserKernel,
     batch: Any, mapped: Sequence[Mask], wrt: Mask,
 ) -> Any:  # fmt: skip
     """A primal and its tangent get the axis together, the results always."""
+    size = trace.axis.size
     n, first_live = len(mapped), len(args) - sum(wrt)
     at = iter(dims[first_live:])
     needed = [(m and next(at) is not None) or d is not None for m, d in zip(wrt, dims[:n], strict=True)]
