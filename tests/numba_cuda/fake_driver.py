@@ -10,13 +10,14 @@ from __future__ import annotations
 import ctypes
 import re
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from tests.numba_cuda.fake_streams import FakeStreams, Stream, put
+from tests.numba_cuda import host_turn
+from tests.numba_cuda.fake_streams import FakeStreams, Stream, finished, put
 from volta.emit.cache import DiskCache
 from volta.numba_cuda import turns
 from volta.numba_cuda.device import cuda_api, driver
@@ -52,6 +53,7 @@ class FakeDriver(FakeStreams):
         self.sources: dict[str, KernelSource] = {}
         self.violations: list[Any] = []
         self._bodies: list[Any] = []
+        self.turns = 0  # how often loops and choices were decided about
         self.conditions: dict[int, bool] = {}  # of a graph's nodes, by their handles
         self.priorities: dict[int, int] = {}  # of a graph's kernels, by their number of blocks
         self.lock = threading.RLock()
@@ -72,6 +74,9 @@ class FakeDriver(FakeStreams):
         def call(*args: Any) -> int:
             with self.lock:
                 self.log[name] = self.log.get(name, 0) + 1
+                asked = (name, args[0]) if name in ("cuEventQuery", "cuStreamQuery") else None
+                if name != "cuCtxSetCurrent":
+                    self.again, self.asked = asked is not None and asked == self.asked, asked
                 if name in self.fail:
                     return self.fail.pop(name)
                 if self.sticky and not name.startswith(("cuGetError", "cuEventDestroy", "cuCtxSet")):
@@ -244,11 +249,10 @@ class FakeDriver(FakeStreams):
         if not gx or tx > 1024 or shared > limit[0]:
             return 1
         (value,) = (ctypes.c_void_p * 1).from_address(params)
-        if name == turns.TURN.name:  # it has a second param, the condition
-            (at,) = (ctypes.c_void_p * 1).from_address(params + 8)
-            condition = ctypes.c_uint64.from_address(at).value
-            words = np.ctypeslib.as_array((ctypes.c_int64 * 6).from_address(ctypes.c_uint64.from_address(value).value))
-            return self.push(stream, lambda: self.conditions.update({condition: turns.holds(words)}) or 0)
+        if name == turns.TURN.name:  # it has two more params, the condition and where the stop word's copy is
+            found = (ctypes.c_void_p * 3).from_address(params)
+            args, condition, stop = (ctypes.c_uint64.from_address(x).value for x in found)
+            return self.push(stream, lambda: self._turn(args, condition, stop))
         by_value = re.search(r"_v(\d+)$", name)
         if by_value:  # the args are read now
             kept = (ctypes.c_int64 * int(by_value[1])).from_buffer_copy(ctypes.string_at(value, 8 * int(by_value[1])))
@@ -257,6 +261,15 @@ class FakeDriver(FakeStreams):
         if not self._inside(ctypes.addressof(args), 8):
             return 700
         return self.push(stream, lambda: self._run(name, args, gx, tx, shared))
+
+    def _turn(self, args: int, condition: int, stop: int) -> int:
+        if not self._inside(args, 48) or (stop and not self._inside(stop, 24)):
+            return 700
+        turn = host_turn.turn()
+        turn.pass_time(10_000)
+        self.turns += 1
+        self.conditions[condition] = turn.run(args, condition, stop)
+        return 0
 
     def _run(self, name: str, args: Any, grid: int, threads: int, shared: int) -> int:
         if not self.run_kernels:
@@ -303,12 +316,16 @@ class FakeDriver(FakeStreams):
         node.graphs = ctypes.cast(self._bodies[-1], ctypes.POINTER(ctypes.c_void_p))
         handle, repeats = int(node.handle), bool(node.repeats)
 
-        def run() -> int:
+        def run() -> Iterator[int]:
+            """Yields once a turn."""
             while self.conditions[handle]:
-                self._launch(body, lambda work: work())
+                works: list[Any] = []
+                self._launch(body, works.append)
+                for work in works:
+                    yield from finished(work())
+                yield 0
                 if not repeats:
                     break
-            return 0
 
         self.objects[graph].append((made, earlier, run))
         return put(out, made) or 0

@@ -1,4 +1,7 @@
-"""Streams and events of the stand-in for NVIDIA's driver: queues whose work runs when somebody waits for it."""
+"""Streams and events of the stand-in for NVIDIA's driver: queues whose work runs when somebody waits for it.
+
+Who asks the same question twice, with no other call in between, waits: a few turns of loops run then.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,19 @@ import ctypes
 import itertools
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
+
+_TURNS = 50
+"""Turns of loops that run each time that somebody asks again."""
+
+
+def finished(result: Any) -> Iterator[int]:
+    """What work gave: a status, or for loops one a turn."""
+    if isinstance(result, int):
+        yield result
+    elif result is not None:
+        yield from result
 
 
 def put(address: int, value: int, kind: Any = ctypes.c_int64) -> None:
@@ -19,6 +33,7 @@ class Stream:
     def __init__(self, device: int) -> None:
         self.device = device
         self.queue: deque[tuple[str, Any]] = deque()
+        self.running: Iterator[int] | None = None  # what is left of work that has begun
         self.recording: list[Callable[[], int]] | None = None
 
 
@@ -43,6 +58,7 @@ class FakeStreams:
         self.numbers = itertools.count(1000)
         self.clock = 0.0
         self.local = threading.local()
+        self.again, self.asked = False, None  # whether the last call asked what the one before had asked, and what
 
     def new_handle(self, thing: Any) -> int:
         number = next(self.numbers)
@@ -59,15 +75,30 @@ class FakeStreams:
 
     def _step(self, s: Stream, until: _Record | None = None) -> None:
         """Run a stream's queue, up to a record of an event in it."""
-        while s.queue and not (until is not None and until.done):
-            kind, what = s.queue.popleft()
-            self.clock += 1.0
-            if kind == "run":
-                self.sticky = self.sticky or what() or 0
-            elif kind == "record":
-                what.done, what.time = True, self.clock
-            elif not what.done:
-                self._step(what.stream, what)
+        for _ in self._steps(s, until):
+            pass
+
+    def _steps(self, s: Stream, until: _Record | None = None) -> Iterator[None]:
+        while (s.queue or s.running) and not (until is not None and until.done):
+            if s.running is None:
+                kind, what = s.queue.popleft()
+                self.clock += 1.0
+                if kind == "record":
+                    what.done, what.time = True, self.clock
+                    continue
+                if kind == "wait":
+                    s.running = (0 for _ in self._steps(what.stream, what)) if not what.done else None
+                    continue
+                s.running = finished(what())
+            for status in s.running:
+                self.sticky = self.sticky or status
+                yield
+            s.running = None
+
+    def _some(self, s: Stream, until: _Record | None = None) -> None:
+        """A part of that, for somebody who asks again."""
+        for _ in itertools.islice(self._steps(s, until), _TURNS if self.again else 0):
+            pass
 
     def drain_all(self) -> None:
         for s in [x for x in self.objects.values() if isinstance(x, Stream)]:
@@ -85,7 +116,9 @@ class FakeStreams:
         return 0
 
     def cuStreamQuery(self, stream: int) -> int:
-        return 600 if self.objects[stream].queue else 0
+        s = self.objects[stream]
+        self._some(s)
+        return 600 if s.queue or s.running else 0
 
     def cuStreamWaitEvent(self, stream: int, event: int, flags: int) -> int:
         self.objects[stream].queue.append(("wait", self.objects[event].last))
@@ -112,7 +145,10 @@ class FakeStreams:
         return 0
 
     def cuEventQuery(self, event: int) -> int:
-        return 0 if self.objects[event].last.done else 600
+        last = self.objects[event].last
+        if not last.done:
+            self._some(last.stream, last)
+        return 0 if last.done else 600
 
     def cuEventSynchronize(self, event: int) -> int:
         last = self.objects[event].last

@@ -147,10 +147,10 @@ def on_gpu(name):
     function = modules.functions_of(device, [source])[source.name]
     stream, bound = device.main, []
     for x in arrays:
-        bound.append(device._allocate(x.nbytes))
+        bound.append(device.allocate(x.nbytes))
         device.to_device(bound[-1], x.ctypes.data, x.nbytes, stream)
     words = np.array(bound, np.int64)
-    table = device._allocate(words.nbytes)
+    table = device.allocate(words.nbytes)
     device.to_device(table, words.ctypes.data, words.nbytes, stream)
     value = ctypes.c_uint64(table)
     params = (ctypes.c_void_p * 1)(ctypes.addressof(value))

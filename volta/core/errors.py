@@ -79,6 +79,10 @@ class DeviceLostError(DeviceError):
     """A fault on the device, a wrong address in a kernel say, has taken it from this process until a restart."""
 
 
+class CutShortError(VoltaError, RuntimeError):
+    """An array is asked for that a device never computed: an interrupt ended the loop that it was to come from."""
+
+
 class DonatedBufferError(VoltaError, RuntimeError):
     """An array was used after it had been donated to a jitted call."""
 

@@ -3,6 +3,9 @@
 A CUDA graph has nodes that run a graph of their own on a condition, once or as long as it holds. The condition is set
 by a kernel of one thread, which compares a flag in device memory with a number. A choice is one such node for each
 branch.
+
+A loop also ends where the host says so, by a stop word (`device.flights`). That lies in the host's memory, which the
+device takes a microsecond to read; so it has a copy in its own, and now and then the thread brings that up to date.
 """
 
 from __future__ import annotations
@@ -14,29 +17,72 @@ import attrs
 import numpy as np
 from llvmlite import ir
 
-from volta.emit.loops import I32, I64, PTR, VOID, load_args, offset
+from volta.emit.loops import I1, I32, I64, PTR, VOID, load_args, offset
 from volta.numba_cuda.launches import Launch, Range, Regions
 from volta.numba_cuda.target.ptx import KernelSource
+from volta.numba_cuda.target.ptx_ops import Op, assembly, call
 from volta.numba_cuda.target.threads import HEADER
 from volta.xla_like.control_calls import Around, bound
 from volta.xla_like.kernels import KernelCall
 from volta.xla_like.plan import ExecutionPlan
 
+_OFTEN = 1_000_000
+"""Nanoseconds after which a copy of a stop word is brought up to date."""
+
+
+def _clock(b: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
+    return assembly(b, "mov.u64 $0, %globaltimer;", "=l", I64, [])
+
+
+CLOCK = Op("nanoseconds", I64, (), _clock, lambda b, args: I64(0))
+"""The device's clock. It is not registered, as this kernel alone asks for it, which no host runs."""
+
 
 def build_turn(module: ir.Module, name: str) -> None:
-    """Args: the address of an int32, a number; and the handle of a condition, which is whether they are equal.
+    """Args: the address of an int32, a number; the handle of a condition, which is whether they are equal; and where
+    the copy of a stop word is (`flights.WORDS`), or 0: unless the word is 0, the condition is false.
 
     What sets a condition is a function of the driver's.
     """
-    function = ir.Function(module, ir.FunctionType(VOID, [PTR, I64]), name)
+    function = ir.Function(module, ir.FunctionType(VOID, [PTR, I64, I64]), name)
     function.calling_convention = "ptx_kernel"
-    args, handle = function.args
+    args, handle, stop = function.args
     b = ir.IRBuilder(function.append_basic_block("entry"))
     address, number = load_args(b, offset(b, args, HEADER * 8), 2)
     flag = b.load(b.inttoptr(address, PTR), typ=I32, align=4)
-    holds = b.zext(b.icmp_signed("==", b.sext(flag, I64), number), I32)
-    b.call(ir.Function(module, ir.FunctionType(VOID, [I64, I32]), "cudaGraphSetConditional"), [handle, holds])
+    holds = b.icmp_signed("==", b.sext(flag, I64), number)
+    entered, ask, decide = b.block, b.append_basic_block("ask"), b.append_basic_block("decide")
+    b.cbranch(b.icmp_unsigned("==", stop, I64(0)), decide, ask)
+    b.position_at_end(ask)
+    goes_on = _goes_on(b, b.inttoptr(stop, PTR))
+    asked = b.block
+    b.branch(decide)
+    b.position_at_end(decide)
+    again = b.phi(I1)
+    again.add_incoming(I1(1), entered)
+    again.add_incoming(goes_on, asked)
+    condition = b.zext(b.and_(holds, again), I32)
+    b.call(ir.Function(module, ir.FunctionType(VOID, [I64, I32]), "cudaGraphSetConditional"), [handle, condition])
     b.ret_void()
+
+
+def _goes_on(b: ir.IRBuilder, stop: ir.Value) -> ir.Value:
+    """Whether a stop word is 0, by the device's copy of it if that is not old."""
+    when, known, own = (offset(b, stop, 8 * i) for i in range(3))
+    before, last, address = (b.load(x, typ=I64, align=8) for x in (when, known, own))
+    now = call(b, CLOCK)
+    asked, look, out = b.block, b.append_basic_block("look"), b.append_basic_block("looked")
+    b.cbranch(b.icmp_unsigned(">", b.sub(now, before), I64(_OFTEN)), look, out)
+    b.position_at_end(look)
+    found = b.load_atomic(b.inttoptr(address, PTR), "monotonic", 8, typ=I64)  # the host may be writing it
+    for value, place in ((found, known), (now, when)):
+        b.store(value, place, align=8)
+    b.branch(out)
+    b.position_at_end(out)
+    latest = b.phi(I64)
+    latest.add_incoming(last, asked)
+    latest.add_incoming(found, look)
+    return b.icmp_unsigned("==", latest, I64(0))
 
 
 def holds(words: np.ndarray) -> bool:
@@ -45,7 +91,7 @@ def holds(words: np.ndarray) -> bool:
     return ctypes.c_int32.from_address(address).value == number
 
 
-TURN = KernelSource("volta_turn", "turn: whether an int32 is a number", build_turn)
+TURN = KernelSource("volta_turn", "turn: whether an int32 is a number, and nobody says stop", build_turn)
 
 
 def launches(

@@ -32,14 +32,18 @@ class SharedBuffer(Buffer):
     def stream(self) -> Any:
         return self.owner.stream  # type: ignore[attr-defined]
 
-    def read(self) -> np.ndarray:
+    @property
+    def stretch(self) -> Any:
+        return self.owner.stretch  # type: ignore[attr-defined]
+
+    def read(self, aval: ShapedArray) -> np.ndarray:
         """The bytes of memory that is not the host's, copied to the host."""
-        out: np.ndarray = self.owner.read()  # type: ignore[attr-defined]
+        out: np.ndarray = self.owner.read(aval)  # type: ignore[attr-defined]
         return out
 
-    def wait(self) -> None:
+    def wait(self, aval: ShapedArray) -> None:
         """Until the memory of a device holds what was launched to write it."""
-        self.owner.wait()  # type: ignore[attr-defined]
+        self.owner.wait(aval)  # type: ignore[attr-defined]
 
 
 class ConcreteArray(Array):
@@ -114,7 +118,7 @@ class ConcreteArray(Array):
         """The elements in memory of their own."""
         if self.address:
             return self._view().copy()
-        x: np.ndarray = self.buffer().read()[: self.aval.nbytes].view(self.aval.dtype)  # type: ignore[attr-defined]
+        x: np.ndarray = self.buffer().read(self.aval)[: self.aval.nbytes].view(self.aval.dtype)  # type: ignore[attr-defined]
         return x.reshape(self.aval.shape)
 
     @standard
@@ -245,7 +249,7 @@ class ConcreteArray(Array):
         """Wait until the value is there (on the CPU it always is). Returns the array."""
         buffer = self._buffer or self.buffer()
         if not self.address:
-            buffer.wait()  # type: ignore[attr-defined]
+            buffer.wait(self.aval)  # type: ignore[attr-defined]
         return self
 
     def __hash__(self) -> int:
@@ -267,8 +271,8 @@ class ConcreteArray(Array):
 
     @standard
     def __repr__(self) -> str:
-        if self._buffer is None:
-            return f"Array(<donated>, shape={self.shape}, dtype={self.dtype})"
+        if gone := self._gone():
+            return f"Array(<{gone}>, shape={self.shape}, dtype={self.dtype})"
         weak = ", weak_type=True" if self.aval.weak_type else ""
         prefix = "Array("
         if 0 in self.shape:
@@ -278,7 +282,15 @@ class ConcreteArray(Array):
 
     @standard
     def __str__(self) -> str:
-        return "<donated>" if self._buffer is None else str(self._view())
+        gone = self._gone()
+        return f"<{gone}>" if gone else str(self._view())
+
+    def _gone(self) -> str:
+        """Why there are no elements, where it is known that there are none."""
+        if self._buffer is None:
+            return "donated"
+        stretch = self._buffer.stretch
+        return "cut short" if stretch is not None and stretch.lost else ""
 
 
 describe(ConcreteArray, "address", "_buffer", SharedBuffer)

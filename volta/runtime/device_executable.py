@@ -26,7 +26,7 @@ class DeviceExecutable(Executable):
     """A program compiled for a GPU: arguments in host memory are copied there, results stay there. Where arguments lie
     on another GPU, it runs there."""
 
-    __slots__ = ("_device", "_fresh", "_kernels", "_sizes")
+    __slots__ = ("_device", "_fresh", "_kernels", "_loops", "_sizes")
 
     def __init__(
         self,
@@ -39,6 +39,7 @@ class DeviceExecutable(Executable):
         super().__init__(plan, program, native, elsewhere)
         self._device = device
         self._kernels = native
+        self._loops: bool = native.loops
         self._arena = plan.device_arena_bytes  # type: ignore[attr-defined]
         # Results where each is an output of its own, as most are: (aval, bytes, position).
         own = [(aval, self._layout[i][0], i) for aval, kind, i in self._returns if kind == 0]
@@ -67,11 +68,16 @@ class DeviceExecutable(Executable):
                 block = take(nbytes, stream)
                 blocks.append(block)
                 addresses.append(block.address)
+            stretch: Any = None
+            if self._loops or stream.flight is not None:
+                stretch = self._stretch(arrays, stream)
             if self._donated:
                 refuse_repeated(given, self._donated)
                 taken = self._launch_donating(given, arrays, addresses, stream)
             else:
                 self._native(stream, addresses)
+            if self._loops:
+                stretch.launched()
         except BaseException as error:
             for block in blocks:
                 block.give_back()
@@ -84,8 +90,13 @@ class DeviceExecutable(Executable):
         if self._fresh:
             for aval, nbytes, i in self._fresh:
                 out.append(ConcreteArray(aval, DeviceBuffer(blocks[i], nbytes, stream), 0))
+            if stretch is not None:
+                for x in out:
+                    x.buffer().stretch = stretch
             return out
         fresh = [DeviceBuffer(block, nbytes, stream) for block, nbytes in zip(blocks, self._sizes, strict=False)]
+        for written in (*fresh, *taken):
+            written.stretch = stretch
         for aval, kind, i in self._returns:
             if kind == 0:
                 out.append(ConcreteArray(aval, fresh[i], 0))
@@ -96,6 +107,21 @@ class DeviceExecutable(Executable):
         for k in self._repeated:
             out[k].share()
         return out
+
+    def _stretch(self, arrays: Sequence[ConcreteArray], stream: Any) -> Any:
+        """What results belong to on a stream that has loops, or is about to have one: None where no loop that is under
+        way could spoil them.
+
+        Raises:
+            CutShortError: an argument was to come from a loop that was cut short.
+        """
+        found, spoiled = stream.watched().begin(self._loops), self._loops
+        for a in arrays:
+            buffer = a.buffer()
+            if buffer.stretch is not None:
+                devices.refuse_lost(buffer, a.aval)
+                spoiled = True
+        return found if spoiled else None
 
     def _placed(self, arrays: Sequence[ConcreteArray], stream: Any) -> list[ConcreteArray]:
         """The arguments in this device's memory, to be used by a stream.
@@ -119,6 +145,7 @@ class DeviceExecutable(Executable):
                     )
                 )
             if buffer.stream is not stream:
+                devices.refuse_lost(buffer, a.aval)
                 devices.visible_to(buffer, stream)
             placed.append(a)
         return placed

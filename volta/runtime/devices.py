@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from volta.core.errors import DeviceError, OutOfMemoryError
+from volta.core.avals import ShapedArray
+from volta.core.errors import CutShortError, DeviceError, OutOfMemoryError
 from volta.core.policy import DeterminismLevel
 from volta.core.source import at_user_line
 from volta.runtime.array import ConcreteArray, SharedBuffer
@@ -70,7 +71,7 @@ def gpu(name: str) -> Any:
 class DeviceBuffer(Buffer):
     """A range of a GPU's memory, which goes back to its pool when the last reference is dropped."""
 
-    __slots__ = ("ready", "seen", "stream")
+    __slots__ = ("ready", "seen", "stream", "stretch")
     owner: Any
 
     def __init__(self, block: Any, nbytes: int, stream: Any) -> None:
@@ -80,6 +81,7 @@ class DeviceBuffer(Buffer):
         self.stream: Any = stream
         self.ready: Any = None  # an event: what the stream was given later need not be waited for
         self.seen: tuple[Any, ...] = ()  # other streams that have waited for the value
+        self.stretch: Any = None  # of the stream's work: where a loop in it is cut short, the value is not there
 
     def written_by(self, stream: Any) -> None:
         """A stream is about to write another value: after what other streams read of this one."""
@@ -92,21 +94,43 @@ class DeviceBuffer(Buffer):
     def device(self) -> str:  # type: ignore[override]
         return str(self.stream.device.name)
 
-    def read(self) -> np.ndarray:
-        """The bytes, copied to the host once all work before is done."""
+    def read(self, aval: ShapedArray) -> np.ndarray:
+        """The bytes of an array, copied to the host once all work before is done.
+
+        Raises:
+            CutShortError: there is no value.
+        """
+        refuse_lost(self, aval)
         out = np.empty(self.nbytes, np.uint8) if self.nbytes < LARGE else None
         if out is None:  # fresh memory costs a page fault every 4 KB, more than the copy
             memory = default_pool().allocate(self.nbytes)
             out = as_numpy(memory, (self.nbytes,), None, np.uint8, writable=True)
         self.stream.device.to_host(out.ctypes.data, self.address, self.nbytes, self.stream)
+        refuse_lost(self, aval)
         return out
 
-    def wait(self) -> None:
-        """Until the memory holds what was launched to write it."""
+    def wait(self, aval: ShapedArray) -> None:
+        """Until the memory of an array holds what was launched to write it; CutShortError if that is not to come."""
+        if self.stretch is not None:
+            refuse_lost(self, aval)
         self.stream.synchronize()
+        if self.stretch is not None:
+            refuse_lost(self, aval)
 
     def __del__(self) -> None:
         self.owner.give_back()
+
+
+def refuse_lost(buffer: Buffer, aval: ShapedArray) -> None:
+    """Raise CutShortError where the value of an array was to come from a loop that was cut short."""
+    if buffer.stretch is not None and buffer.stretch.lost:
+        raise CutShortError(
+            at_user_line(
+                f"this {aval.short()} array on {buffer.device} was never computed: an interrupt (Ctrl-C, or what "
+                "another signal's handler raised) ended the loop that it comes from. Call again what made it. Arrays "
+                "that were complete are as they were; those that were donated to it, and to calls behind it, are gone."
+            )
+        )
 
 
 def visible_to(buffer: Buffer, stream: Any) -> None:
@@ -216,7 +240,7 @@ def place(x: ConcreteArray, device: str = "cuda:0", on: Any = None) -> ConcreteA
         if to is target.copies:
             out.ready = to.mark()
     else:
-        buffer.wait()  # type: ignore[attr-defined]
+        x.block_until_ready()
         out = empty(x.aval.nbytes, to)
         target.copy_from(gpu(buffer.device), out.address, buffer.address, x.aval.nbytes, to)
         to.synchronize()  # the other device may reuse the memory
@@ -245,7 +269,9 @@ def fetch(x: ConcreteArray) -> ConcreteArray:
     if buffer.device == HOST:
         return x
     out = default_pool().allocate(x.aval.nbytes)
+    refuse_lost(buffer, x.aval)
     buffer.stream.device.to_host(out.address, buffer.address, x.aval.nbytes, buffer.stream)
+    refuse_lost(buffer, x.aval)
     return ConcreteArray(x.aval, out, out.address)
 
 

@@ -133,8 +133,7 @@ def _resident(x: ConcreteArray, gpu: Any) -> ConcreteArray:
     if gpu is None:
         return devices.fetch(x)
     placed = devices.place(x, gpu.name, gpu.main)
-    placed.buffer().wait()  # type: ignore[attr-defined]
-    return placed
+    return placed.block_until_ready()
 
 
 def _check_budget(plan: ExecutionPlan, budget: int | None) -> None:

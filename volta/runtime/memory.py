@@ -28,6 +28,7 @@ class Buffer:
     __slots__ = ("__weakref__", "address", "nbytes", "owner")
     device = "cpu:0"
     stream: Any = None  # of a device's memory: the queue of work that writes it
+    stretch: Any = None  # of a device's memory: what that work belongs to, where a loop comes before it
 
     def __init__(self, address: int, nbytes: int, owner: object) -> None:
         self.owner = owner

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
 import os
@@ -19,6 +20,7 @@ from volta.core.errors import DeviceError, DeviceLostError
 from volta.core.locks import free_in_children
 from volta.core.recent import Recent
 from volta.numba_cuda.device import cuda_api, staging
+from volta.numba_cuda.device.flights import Flight
 from volta.numba_cuda.device.pool import Pool
 from volta.numba_cuda.device.streams import Event, Stream, thread
 
@@ -120,6 +122,10 @@ class Runtime:
                 found = self._devices[index] = Device(self, index)
             return found
 
+    def devices(self) -> list[Device]:
+        """Those that have been used."""
+        return list(self._devices.values())
+
 
 def _dotted(version: int) -> str:
     return f"{version // 1000}.{version % 1000 // 10}"
@@ -148,12 +154,14 @@ class Device:
         self._events: list[int] = []
         self._idle: list[Stream] = []
         self.beside = 0  # how many `use_stream` blocks are open
+        self.flights: list[Flight] = []  # of streams that have loops
+        self.flying = threading.RLock()  # held while flights are changed by more than an append
         self.switches = runtime.count > 1
         self.main = Stream(self)
         self.copies = Stream(self)  # large copies to the device run on it
-        self.pool = Pool(self._allocate, self._free, Stream.mark, Event.passed, Event.wait)
+        self.pool = Pool(self.allocate, self._free, Stream.mark, Event.passed, Event.wait)
         self.pinned = Pool(
-            self._allocate_pinned, self._free_pinned, Stream.mark, Event.passed, Event.wait, first=2 << 20
+            self.allocate_pinned, self._free_pinned, Stream.mark, Event.passed, Event.wait, first=2 << 20
         )
 
     def _info(self) -> DeviceInfo:
@@ -174,6 +182,13 @@ class Device:
         if code:
             thread.device = self
             self.runtime._raise(code)
+
+    def done(self, code: int) -> bool:
+        """What the driver answers when it is asked whether work is done."""
+        if code == cuda_api.NOT_READY:
+            return False
+        self.check(code)
+        return True
 
     def refuse(self) -> None:
         """Raise DeviceLostError if the process has lost the device."""
@@ -204,6 +219,11 @@ class Device:
         """Wait for everything launched on this thread's stream."""
         self.stream().synchronize()
 
+    def rest(self) -> None:
+        """Wait until no loop is under way: behind one, what comes next could keep us in the driver, deaf to signals."""
+        for flight in self.flights:
+            flight.rest()
+
     @contextmanager
     def use_stream(self) -> Iterator[Stream]:
         """Inside the block this thread's work goes to a stream of its own. Streams are kept and used again."""
@@ -231,19 +251,23 @@ class Device:
 
     # -- memory --------------------------------------------------------------------------------------------------------
 
-    def _allocate(self, nbytes: int) -> int:
+    def allocate(self, nbytes: int) -> int:
+        """Memory of the driver's, which the pool hands out in pieces."""
         self.enter()
         return self.runtime.number(self.api.cuMemAlloc, nbytes, kind=ctypes.c_uint64)
 
     def _free(self, address: int) -> None:
+        self.rest()
         self.enter()
         self.check(self.api.cuMemFree(address))  # waits for the work that uses it
 
-    def _allocate_pinned(self, nbytes: int) -> int:
+    def allocate_pinned(self, nbytes: int) -> int:
+        """Page-locked memory of the host."""
         self.enter()
         return self.runtime.number(self.api.cuMemHostAlloc, nbytes, 0, kind=ctypes.c_void_p)
 
     def _free_pinned(self, address: int) -> None:
+        self.rest()
         self.check(self.api.cuMemFreeHost(address))
 
     def memory_info(self) -> tuple[int, int]:
@@ -256,7 +280,7 @@ class Device:
     def to_device(self, address: int, host: int, nbytes: int, stream: Stream) -> None:
         """Copy from host memory, in order with the stream's work; the host memory is free on return."""
         self.enter()
-        if nbytes >= staging.LARGE:
+        if nbytes >= staging.LARGE or (nbytes > staging.TINY and stream.flying()):
             staging.to_device(self, address, host, nbytes, stream)
         elif nbytes:
             self.check(self.api.cuMemcpyHtoDAsync(address, host, nbytes, stream.handle))
@@ -265,6 +289,8 @@ class Device:
     def to_host(self, host: int, address: int, nbytes: int, stream: Stream) -> None:
         """Copy to host memory, after the stream's work, and wait for it."""
         self.enter()
+        if stream.flying():
+            stream.synchronize()
         if nbytes >= staging.LARGE:
             staging.to_host(self, host, address, nbytes, stream)
         elif nbytes:
@@ -293,6 +319,15 @@ _source: list[Callable[[], SimpleNamespace]] = [cuda_api.load]
 @functools.cache
 def _made() -> Runtime:
     return Runtime(_source[-1]())
+
+
+@atexit.register
+def _end_loops() -> None:
+    """The process ends: no loop of its is to keep a device, or the driver from letting go of it."""
+    if _made.cache_info().currsize and _made().process == os.getpid():
+        for device in _made().devices():
+            for flight in device.flights:
+                flight.end()
 
 
 def _runtime() -> Runtime:

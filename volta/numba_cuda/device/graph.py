@@ -64,6 +64,7 @@ class Module:
 
     def __init__(self, device: Device, image: str | bytes) -> None:
         self.device, self.handle = device, 0
+        device.rest()
         device.enter()
         log = ErrorLog()
         data = image.encode() + b"\0" if isinstance(image, str) else image
@@ -84,6 +85,7 @@ class Module:
         """Drop the code; its functions are gone."""
         handle, self.handle = self.handle, 0
         if handle:
+            self.device.rest()
             self.device.enter()
             self.device.check(self.device.api.cuModuleUnload(handle))
 
@@ -160,13 +162,15 @@ _NO_PATCHES = np.zeros((0, 3), np.int64)
 class _Graph:
     """Kernels recorded as a graph, in which a kernel waits for those that its row names."""
 
-    def __init__(self, device: Device, rows: Sequence[Row], params: Sequence[int], counted: list[None]) -> None:
+    def __init__(self, stream: Stream, rows: Sequence[Row], params: Sequence[int], counted: list[None]) -> None:
         """``params`` has for each kernel the address of the address of what it is given; that is read here.
 
-        ``counted`` has an entry as long as the graph is there.
+        It is to be launched on the stream, as its loops look at that one's stop word. ``counted`` has an entry as long
+        as the graph is there.
         """
-        self._device, self._graph, self.exec, self._counted = device, 0, 0, counted
-        api = device.api
+        self._stream, self._device = stream, stream.device
+        self._graph, self.exec, self._counted = 0, 0, counted
+        device, api = stream.device, stream.device.api
         device.enter()
         self._graph = device.runtime.number(api.cuGraphCreate, 0, kind=ctypes.c_void_p)
         first = (ctypes.c_int * 16)()  # a CUlaunchAttributeValue
@@ -211,7 +215,8 @@ class _Graph:
         handle = ctypes.c_uint64()
         device.check(api.cuGraphConditionalHandleCreate(ctypes.byref(handle), graph, device.context, 0, 0))
         args = ctypes.c_void_p.from_address(next(params)).value
-        given = (ctypes.c_void_p * 2)(args, ctypes.addressof(handle))
+        stop = ctypes.c_uint64(self._stream.watched().copy if row.repeats else 0)
+        given = (ctypes.c_void_p * 3)(args, ctypes.addressof(handle), ctypes.addressof(stop))
         test = self._kernel(graph, row, ctypes.addressof(given), before)
         node = _Condition(_CONDITIONAL, handle=handle.value, repeats=row.repeats, size=1, context=device.context)
         out, waits = ctypes.c_void_p(), (ctypes.c_void_p * 1)(test)
@@ -257,7 +262,7 @@ class Launches:
 
     def _graph(self, counted: list[None]) -> Callable[[Taking], int]:
         """A function that launches all kernels, with the params of now, as one graph; returns the driver's status."""
-        made = _Graph(self._device, self._rows, [self._place(i) for i in range(len(self._places))], counted)
+        made = _Graph(self.stream, self._rows, [self._place(i) for i in range(len(self._places))], counted)
         words = self.stream.words(self._device.api.cuGraphLaunch, 1)
         words[4] = made.exec
         return launcher(words, made)
@@ -305,7 +310,7 @@ class Launches:
     def _alone(self, i: int) -> _Graph:
         """A loop or a choice by itself."""
         places = [self._place(k) for k in range(self._at[i], self._at[i + 1])]
-        return _Graph(self._device, [attrs.evolve(self._rows[i], after=())], places, [])
+        return _Graph(self.stream, [attrs.evolve(self._rows[i], after=())], places, [])
 
     def timed(self) -> list[float]:
         """Launch one by one and wait; microseconds that each took on the device.

@@ -26,6 +26,7 @@ class Executable:
     def __init__(self, plan: DevicePlan, const_addresses: Sequence[int], device: Device, keep: object) -> None:
         self._keep = keep
         self._plan, self._device = plan, device
+        self.loops = any(x.repeats for x in every(plan.launches))
         functions = modules.functions_of(device, (x.source for x in every(plan.launches)))
         for x in every(plan.launches):
             allow_shared(device, functions[x.source.name], x.shared)

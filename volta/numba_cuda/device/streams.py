@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from volta.numba_cuda.device import cuda_api
+from volta.numba_cuda.device.flights import Flight
 from volta.numba_cuda.device.launcher import waiter
 
 if TYPE_CHECKING:
@@ -30,10 +31,11 @@ thread = _Thread()
 class Stream:
     """A queue of a device's work, done in its order."""
 
-    __slots__ = ("__weakref__", "_wait", "device", "handle")
+    __slots__ = ("__weakref__", "_wait", "device", "flight", "handle")
 
     def __init__(self, device: Device) -> None:
         self.device = device
+        self.flight: Flight | None = None  # what is remembered of its loops, from the first one on
         device.enter()
         self.handle = device.runtime.number(device.api.cuStreamCreate, _NON_BLOCKING, kind=ctypes.c_void_p)
         self._wait = waiter(self.words(device.api.cuStreamSynchronize), device.api)
@@ -46,9 +48,29 @@ class Stream:
 
     def synchronize(self) -> None:
         """Wait for all that was launched on it."""
+        flight = self.flight
+        if flight is not None and flight.stretches:  # see `flights`
+            flight.wait()
+            return
         code = self._wait()
         if code:
             self.device.check(code)
+
+    def flying(self) -> bool:
+        """Whether a loop may be under way."""
+        return self.flight is not None and bool(self.flight.stretches)
+
+    def idle(self) -> bool:
+        """Whether all that was launched on it is done."""
+        self.device.enter()
+        return self.device.done(self.device.api.cuStreamQuery(self.handle))
+
+    def watched(self) -> Flight:
+        """What is remembered of its loops, from now on."""
+        with self.device.flying:
+            if self.flight is None:
+                self.flight = Flight(self)
+            return self.flight
 
     def mark(self) -> Event:
         """An event that is passed when the work launched so far is done."""
@@ -58,6 +80,8 @@ class Stream:
         """Later work of this stream comes after an event of another."""
         self.device.enter()
         self.device.check(self.device.api.cuStreamWaitEvent(self.handle, event.handle, 0))
+        if event.stream.flying():
+            self.watched().follow(event.stream.watched())
 
     def __del__(self) -> None:
         handle, self.handle = getattr(self, "handle", 0), 0
@@ -68,9 +92,10 @@ class Stream:
 class Event:
     """A point in a stream's work. With ``timing``, the time between two can be asked."""
 
-    __slots__ = ("device", "handle", "timing")
+    __slots__ = ("device", "handle", "stream", "timing")
 
     def __init__(self, stream: Stream, timing: bool = False) -> None:
+        self.stream = stream
         device = self.device = stream.device
         self.timing = timing
         self.handle = 0
@@ -87,14 +112,13 @@ class Event:
     def passed(self) -> bool:
         """Whether the work before it is done."""
         self.device.enter()
-        code = self.device.api.cuEventQuery(self.handle)
-        if code == cuda_api.NOT_READY:
-            return False
-        self.device.check(code)
-        return True
+        return self.device.done(self.device.api.cuEventQuery(self.handle))
 
     def wait(self) -> None:
         """Until the work before it is done."""
+        if self.stream.flying():
+            self.stream.watched().until(self.passed)
+            return
         self.device.enter()
         self.device.check(self.device.api.cuEventSynchronize(self.handle))
 
