@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from volta import (
     custom_derivatives,
+    distributed,
     errors,
     flatten_util,
     io,
@@ -20,6 +21,7 @@ from volta import (
     optim,
     random,
     scipy,
+    sharding,
     tree,
     tree_util,
     typing,
@@ -45,6 +47,7 @@ from volta.api.jacobian import hessian, jacfwd, jacrev
 from volta.api.jit import disable_jit, jit
 from volta.api.kernel import kernel
 from volta.api.linear import fwd_and_bwd, linear_transpose
+from volta.api.shardings import make_array_from_callback, make_array_from_process_local_data, make_mesh
 from volta.api.tracing import checkpoint, eval_shape, make_jaxpr, remat
 from volta.api.vmap import vmap
 from volta.core.absent import namespace as _namespace
@@ -84,6 +87,7 @@ __all__ = [
     "device_put",
     "devices",
     "disable_jit",
+    "distributed",
     "errors",
     "eval_shape",
     "execution_context",
@@ -105,7 +109,10 @@ __all__ = [
     "linearize",
     "local_devices",
     "log_compiles",
+    "make_array_from_callback",
+    "make_array_from_process_local_data",
     "make_jaxpr",
+    "make_mesh",
     "named_scope",
     "nn",
     "numpy",
@@ -116,6 +123,7 @@ __all__ = [
     "remat",
     "scipy",
     "set_num_threads",
+    "sharding",
     "tree",
     "tree_util",
     "typing",

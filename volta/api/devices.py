@@ -7,15 +7,21 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import optree
 
+from volta.api import shardings
 from volta.core import pytrees
+from volta.core.array import Array
 from volta.core.errors import DeviceError
 from volta.core.interp import Tracer
+from volta.core.sharding import NamedSharding
 from volta.core.source import at_user_line
 from volta.ops.base import settled
 from volta.runtime import devices as _runtime
-from volta.runtime.array import ConcreteArray, as_array
+from volta.runtime import workers
+from volta.runtime.array import as_array
 from volta.runtime.context import current_context
+from volta.runtime.sharded import ShardedArray
 
 
 def default_backend() -> str:
@@ -40,10 +46,7 @@ def devices(backend: str | None = None) -> list[str]:
             text = f"devices: {backend!r} is one device, no backend; devices({kind!r}) lists those of its backend"
             raise DeviceError(at_user_line(text))
         raise DeviceError(at_user_line(f"devices: there is no backend {backend!r}; there are 'cpu' and 'cuda'"))
-    return _runtime.names(backend)
-
-
-local_devices = devices
+    return workers.names() if backend == "cpu" else _runtime.names(backend)
 
 
 def device_count(backend: str | None = None) -> int:
@@ -51,31 +54,52 @@ def device_count(backend: str | None = None) -> int:
     return len(devices(backend))
 
 
+def local_devices(backend: str | None = None) -> list[str]:
+    """The devices of a backend that belong to this process."""
+    found = devices(backend)
+    return [found[i] for i in workers.engine().here] if found == workers.names() else found
+
+
 def process_index() -> int:
-    """The number of this process among those that run one program together: 0."""
-    return 0
+    """The number of this process among those that run one program together."""
+    return workers.engine().here[0]
 
 
 def process_count() -> int:
-    """How many processes run one program together: 1."""
-    return 1
+    """How many processes run one program together. Simulated workers are in one."""
+    found = workers.engine()
+    return found.size // len(found.here)
 
 
 def device_put(x: Any, device: Any = None) -> Any:
-    """The leaves of a pytree as arrays on a device: 'cpu', or 'cuda' for the GPU.
+    """The leaves of a pytree as arrays on a device ('cpu', or 'cuda' for the GPU), or cut over those of a mesh.
+
+    Args:
+        x: a pytree of arrays, the same on every process that has a device of the mesh.
+        device: a device's name, a ``NamedSharding``, or a pytree prefix of these.
 
     Raises:
         DeviceError: the device is not there.
+        ShardingError: an array cannot be cut so.
 
     >>> import volta
     >>> volta.device_put({"a": 1.5})
     {'a': Array(1.5, dtype=float32, weak_type=True)}
     """
+    if isinstance(device, NamedSharding) or optree.tree_is_leaf(device) is False:
+        leaves, tree = pytrees.flatten(x)
+        wanted = shardings.prefix(device, x, "device_put")
+        placed = [v if s is None else shardings.put(v, s) for v, s in zip(leaves, wanted, strict=True)]
+        return pytrees.unflatten(tree, placed)
     where = None if device is None else _runtime.resolve(device)
 
     def put(leaf: Any) -> Any:
         if isinstance(leaf, Tracer):
             return leaf
+        if isinstance(leaf, ShardedArray):
+            if where is None:
+                return leaf
+            leaf = leaf.assembled()
         array = as_array(settled(leaf))
         return array if where is None else _runtime.put(array, where)
 
@@ -90,12 +114,16 @@ def device_get(x: Any) -> Any:
     >>> volta.device_get([vnp.arange(3)])
     [array([0, 1, 2], dtype=int32)]
     """
-    return pytrees.map(lambda leaf: np.asarray(leaf) if isinstance(leaf, ConcreteArray) else leaf, x)
+    return pytrees.map(lambda leaf: np.asarray(leaf) if _has_elements(leaf) else leaf, x)
 
 
 def block_until_ready(x: Any) -> Any:
     """Wait until the arrays of a pytree are there, and return it. On the CPU they always are."""
-    return pytrees.map(lambda leaf: leaf.block_until_ready() if isinstance(leaf, ConcreteArray) else leaf, x)
+    return pytrees.map(lambda leaf: leaf.block_until_ready() if _has_elements(leaf) else leaf, x)
+
+
+def _has_elements(leaf: Any) -> bool:
+    return isinstance(leaf, Array) and not isinstance(leaf, Tracer)
 
 
 @contextlib.contextmanager

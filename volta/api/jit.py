@@ -14,6 +14,7 @@ import optree
 from volta.api import compile_reasons, limits
 from volta.api.arguments import aval_of, call_paths, check_callable, name_of, resolve_positions, values_of
 from volta.api.programs import KINDS, CallCache, FlatCall
+from volta.api.shardings import Shardings
 from volta.api.stages import Lowered, Traced
 from volta.core import pytrees
 from volta.core.absent import explains_keywords
@@ -26,6 +27,7 @@ from volta.core.source import at_user_line
 from volta.runtime import gateway
 from volta.runtime.array import ConcreteArray
 from volta.runtime.context import ExecutionContext, current_context
+from volta.runtime.sharded import ShardedArray
 from volta.trace.calls import jit_p
 from volta.trace.tracer import TransformTracer
 
@@ -92,6 +94,8 @@ class JitFunction(Generic[P, R]):
         static_argnames: Any = None,
         donate_argnums: Any = None,
         donate_argnames: Any = None,
+        in_shardings: Any = None,
+        out_shardings: Any = None,
     ):
         functools.update_wrapper(self, fun, updated=())
         self._fun = fun
@@ -103,7 +107,8 @@ class JitFunction(Generic[P, R]):
             raise StaticArgumentError(
                 at_user_line(f"argument {min(both)} of `{self._name}` is both static and donated")
             )
-        self._plain = not self._static.any
+        self._shardings = Shardings(self._name, in_shardings, out_shardings)
+        self._plain = not self._static.any and not self._shardings.given
         self._calls = CallCache(fun, self._name, self._static, "jit traces")
         self._entries: Recent[tuple[Any, ...], _Entry] = Recent(KINDS)
         # Those of arrays alone: to flatten and hash their tree would cost a µs. And of these the one that was called
@@ -135,6 +140,8 @@ class JitFunction(Generic[P, R]):
                     try:
                         outs = entry.run(leaves)
                     except (AttributeError, TypeError):
+                        if any(type(x) is ShardedArray for x in leaves):
+                            return self._call(args, kwargs)  # it may lie in another way than those before
                         self._refuse(leaves, args)
                         raise
                     return outs[0] if entry.unflatten is None else entry.unflatten(outs)
@@ -151,24 +158,26 @@ class JitFunction(Generic[P, R]):
         call = self._calls.flatten(args, kwargs)
         self._refuse_tracers(call.leaves)
         values = call.values(self._name)
-        entry = self._entry(call, [x.aval for x in values])
+        entry = self._entry(call, values)
         limits.check(call.leaves, entry.limits, self._name, call.paths)
         outs = entry.run(values)
         return outs[0] if entry.unflatten is None else entry.unflatten(outs)
 
-    def _entry(self, call: FlatCall, avals: list[ShapedArray]) -> _Entry:
-        context = current_context()
-        key = (call.tree, call.extra, context, *avals)
+    def _entry(self, call: FlatCall, values: Sequence[Any]) -> _Entry:
+        context, avals = current_context(), [x.aval for x in values]
+        placed = self._shardings.key(values)
+        key = (call.tree, call.extra, context, *avals, *placed)
         entry = self._entries.find(key)
         if entry is None:
             traced = self._calls.trace(call, avals)
             self._refuse_tracers(traced.hoisted)
-            executable = gateway.compile(
-                traced.program, donated=self._donated_leaves(call), name=self._name, why=lambda: self._why(key, call)
+            donated = self._donated_leaves(call)
+            executable: Any = self._shardings.compiled(traced, call, values, donated) or gateway.compile(
+                traced.program, donated=donated, name=self._name, why=lambda: self._why(key, call)
             )
             unflatten = None if traced.out_tree == _LEAF else traced.out_tree.unflatten
             entry = self._entries.keep(key, _Entry(executable, unflatten, avals, context, traced.limits))
-        if self._plain and call.extra is None and call.tree == pytrees.structure((0,) * len(avals)):
+        if self._plain and not placed and call.extra is None and call.tree == pytrees.structure((0,) * len(avals)):
             self._flat.keep((context, *avals), entry)
         return entry
 
@@ -260,6 +269,8 @@ def jit(
     static_argnames: str | Sequence[str] | None = None,
     donate_argnums: int | Sequence[int] | None = None,
     donate_argnames: str | Sequence[str] | None = None,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
     keep_unused: bool = False,
     inline: bool = False,
 ) -> JitFunction[P, R]: ...
@@ -271,6 +282,8 @@ def jit(
     static_argnames: str | Sequence[str] | None = None,
     donate_argnums: int | Sequence[int] | None = None,
     donate_argnames: str | Sequence[str] | None = None,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
     keep_unused: bool = False,
     inline: bool = False,
 ) -> Callable[[Callable[P, R]], JitFunction[P, R]]: ...
@@ -282,6 +295,8 @@ def jit(
     static_argnames: str | Sequence[str] | None = None,
     donate_argnums: int | Sequence[int] | None = None,
     donate_argnames: str | Sequence[str] | None = None,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
     keep_unused: bool = False,
     inline: bool = False,
 ) -> Any:
@@ -295,12 +310,16 @@ def jit(
             traces again.
         donate_argnums, donate_argnames: arguments whose memory the call may reuse for its outputs. They are gone
             afterwards.
+        in_shardings: how arguments are to lie on the devices of a mesh: a ``NamedSharding``, None for as they do, or a
+            pytree prefix of the positional arguments of these. Arrays that lie on a mesh need none.
+        out_shardings: how results are to lie; None for as they come out.
         keep_unused, inline: accepted for programs written for JAX. Neither changes a result: arguments that a program
             does not read are never copied, and a jitted function inside of another becomes a part of its program.
 
     Raises:
         TracerBoolConversionError: ``fun`` branches in Python on a traced value (and the like for ``int``, NumPy).
         StaticArgumentError: a static argument cannot be hashed, or the function has no such argument.
+        ShardingError: arguments cannot be cut so, or lie on several meshes.
 
     >>> import volta
     >>> @volta.jit
@@ -316,6 +335,10 @@ def jit(
             static_argnames=static_argnames,
             donate_argnums=donate_argnums,
             donate_argnames=donate_argnames,
+            in_shardings=in_shardings,
+            out_shardings=out_shardings,
         )
     check_callable(fun, "jit")
-    return JitFunction(fun, static_argnums, static_argnames, donate_argnums, donate_argnames)
+    return JitFunction(
+        fun, static_argnums, static_argnames, donate_argnums, donate_argnames, in_shardings, out_shardings
+    )

@@ -46,7 +46,10 @@ if TYPE_CHECKING:
         def apply(self, func: Callable[[Any], Any], *, mode: str | None = None) -> Array: ...
 
 
-_OF_MEMORY = ("numpy", "tobytes", "device", "block_until_ready", "is_deleted", "delete")
+_OF_MEMORY = (
+    "numpy", "tobytes", "device", "block_until_ready", "is_deleted", "delete", "sharding", "addressable_shards",
+    "is_fully_addressable", "is_fully_replicated",
+)  # fmt: skip
 """What is public of arrays with elements besides."""
 
 
@@ -236,6 +239,14 @@ class Array:
         def block_until_ready(self) -> Array: ...
         def is_deleted(self) -> bool: ...
         def delete(self) -> None: ...
+        @property
+        def sharding(self) -> Any: ...
+        @property
+        def addressable_shards(self) -> list[Any]: ...
+        @property
+        def is_fully_addressable(self) -> bool: ...
+        @property
+        def is_fully_replicated(self) -> bool: ...
 
 
 Operand: TypeAlias = Array | np.ndarray | np.generic | bool | int | float

@@ -115,5 +115,13 @@ class KernelError(VoltaError, RuntimeError):
     """A kernel of the user's own raised (its exception is the cause), does not compile, or is declared wrongly."""
 
 
+class ShardingError(VoltaError, ValueError):
+    """A mesh, a partition spec or a sharding does not fit the devices or the array that it is for."""
+
+
+class DistributedError(VoltaError, RuntimeError):
+    """Workers that run one program together cannot: one is missing, silent, or runs something else."""
+
+
 class CacheWarning(RuntimeWarning):
     """Compiled kernels are not kept on disk: its folder cannot be written, or others could write in it."""

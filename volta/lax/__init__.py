@@ -17,9 +17,11 @@ from volta.lax.composites import *  # type: ignore[assignment]  # noqa: F403  is
 from volta.lax.branches import *  # noqa: F403
 from volta.lax.branches import __all__ as _branches
 from volta.lax.composites import __all__ as _composites
+from volta.lax.constraints import *  # noqa: F403
+from volta.lax.constraints import __all__ as _constraints
 from volta.lax.loops import *  # noqa: F403
 from volta.lax.loops import __all__ as _loops
 
 if not TYPE_CHECKING:  # so that a type checker still knows which names there are
-    __all__ = sorted({*_lax.__all__, *_composites, *_branches, *_loops})
+    __all__ = sorted({*_lax.__all__, *_composites, *_branches, *_loops, *_constraints})
     __getattr__, __dir__ = _namespace(__name__)

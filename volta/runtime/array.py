@@ -12,6 +12,7 @@ from volta.core.avals import ShapedArray
 from volta.core.errors import DonatedBufferError, DTypeError
 from volta.core.floats import standard
 from volta.core.recent import Recent
+from volta.core.sharding import Shard, SingleDeviceSharding
 from volta.core.source import at_user_line
 from volta.emit.arrays import describe
 from volta.runtime.memory import Buffer, as_numpy, default_pool
@@ -245,6 +246,24 @@ class ConcreteArray(Array):
         """Where the array lies: 'cpu:0' or 'cuda:0'."""
         return "cpu:0" if self._buffer is None else self._buffer.device
 
+    @property
+    def sharding(self) -> SingleDeviceSharding:
+        """How the array lies: on one device."""
+        return SingleDeviceSharding(self.device)
+
+    @property
+    def addressable_shards(self) -> list[Shard]:
+        """The parts that this process has: one, which is all."""
+        return [Shard(self.device, (slice(None),) * self.aval.ndim, self)]
+
+    @property
+    def is_fully_addressable(self) -> bool:
+        return True
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        return True
+
     def block_until_ready(self) -> ConcreteArray:
         """Wait until the value is there (on the CPU it always is). Returns the array."""
         buffer = self._buffer or self.buffer()
@@ -293,6 +312,16 @@ class ConcreteArray(Array):
         return "cut short" if stretch is not None and stretch.lost else ""
 
 
+class SpreadArray(Array):
+    """An array whose parts several workers have (see ``runtime.sharded``)."""
+
+    __slots__ = ()
+
+    def assembled(self) -> ConcreteArray:
+        """All of it, on this process's device."""
+        raise NotImplementedError
+
+
 describe(ConcreteArray, "address", "_buffer", SharedBuffer)
 
 
@@ -331,6 +360,8 @@ def as_array(x: Any) -> ConcreteArray:
         return x
     if isinstance(x, (np.ndarray, np.generic)):
         return ConcreteArray.from_numpy(x)
+    if isinstance(x, SpreadArray):
+        return x.assembled()
     dtype = dtypes.of_python_scalar(x)
     if dtype is None:
         raise DTypeError(at_user_line(f"a value of type {type(x).__name__} is not a valid operand: {x!r:.80}"))

@@ -10,9 +10,10 @@ import numpy as np
 from volta.core.interp import Trace, Tracer, get_aval
 from volta.core.ir import ClosedJaxpr, Eqn, Jaxpr, Var
 from volta.core.recent import Recent
-from volta.runtime import gateway
+from volta.runtime import gateway, spread
 from volta.runtime.array import ConcreteArray, as_array
 from volta.runtime.context import current_context
+from volta.runtime.sharded import ShardedArray
 
 _executables: Recent[Any, gateway.Executable] = Recent(2048)
 
@@ -24,6 +25,8 @@ class EvalTrace(Trace):
         for x in args:
             if isinstance(x, Tracer):
                 raise x.leak_error()
+            if type(x) is ShardedArray:
+                return _spread(primitive, args, params)
         arrays = [x if type(x) is ConcreteArray else _operand(x) for x in args]
         key = (primitive, tuple(params.items()), tuple([a.aval for a in arrays]), current_context())
         executable = _executables.get(key)
@@ -56,15 +59,29 @@ def _operand(x: Any) -> ConcreteArray:
     return _scalars.keep(key, as_array(x)) if found is None else found
 
 
+def _spread(primitive: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    """An operation on arrays of several workers."""
+    values = [x if type(x) is ShardedArray else _operand(x) for x in args]
+    avals = [x.aval for x in values]
+    key = (primitive, tuple(params.items()), tuple(avals))
+    out = spread.run(_program(primitive, avals, params), values, primitive.name, key)
+    return out if primitive.multiple_results else out[0]
+
+
 def _compile(primitive: Any, avals: list[Any], params: dict[str, Any]) -> gateway.Executable:
+    part = f"a part of `{params['name']}`, which a transform has made" if "name" in params else "an operation by itself"
+    return gateway.compile(
+        _program(primitive, avals, params),
+        name=primitive.name,
+        why=lambda: f"{part}, first for these types and settings",
+    )
+
+
+def _program(primitive: Any, avals: list[Any], params: dict[str, Any]) -> ClosedJaxpr:
     result = primitive.abstract(*avals, **params)
     results = result if primitive.multiple_results else [result]
     for aval in results:
         aval.check(primitive.name)
     outs = tuple(Var(a) for a in results)
     invars = tuple(Var(a) for a in avals)
-    jaxpr = Jaxpr((), invars, (Eqn(primitive, invars, outs, params),), outs)
-    part = f"a part of `{params['name']}`, which a transform has made" if "name" in params else "an operation by itself"
-    return gateway.compile(
-        ClosedJaxpr(jaxpr, ()), name=primitive.name, why=lambda: f"{part}, first for these types and settings"
-    )
+    return ClosedJaxpr(Jaxpr((), invars, (Eqn(primitive, invars, outs, params),), outs), ())

@@ -20,12 +20,15 @@ Evaluate = Callable[[ClosedJaxpr], Sequence[Any]]
 """Runs a program without inputs through Volta's own kernels; its results as NumPy values."""
 
 
-def optimize(program: ClosedJaxpr, only_inline: bool = False, evaluate: Evaluate | None = None) -> ClosedJaxpr:
+def optimize(
+    program: ClosedJaxpr, only_inline: bool = False, evaluate: Evaluate | None = None, kept: Sequence[str] = ()
+) -> ClosedJaxpr:
     """Inline calls, fold constants, simplify, join common subexpressions, drop dead code.
 
-    Constants are folded by ``evaluate``, where it is given: by the kernels that would compute them.
+    Constants are folded by ``evaluate``, where it is given: by the kernels that would compute them. Calls of primitives
+    that are ``kept`` stay.
     """
-    program = inline_calls(program)
+    program = inline_calls(program, kept)
     verify_graph(program, types=False)
     if only_inline:
         return program
@@ -38,9 +41,13 @@ def optimize(program: ClosedJaxpr, only_inline: bool = False, evaluate: Evaluate
     return program
 
 
-def inline_calls(program: ClosedJaxpr) -> ClosedJaxpr:
-    """Replace call equations (jit, checkpoint) by the programs they stand for."""
-    if not any(e.primitive.family is Family.CALL for e in program.eqns):
+def inline_calls(program: ClosedJaxpr, kept: Sequence[str] = ()) -> ClosedJaxpr:
+    """Replace call equations (jit, checkpoint) by the programs they stand for, but those of primitives to be kept."""
+
+    def is_inlined(eqn: Eqn) -> bool:
+        return eqn.primitive.family is Family.CALL and eqn.primitive.name not in kept
+
+    if not any(map(is_inlined, program.eqns)):
         return program
     consts, constvars, eqns = list(program.consts), list(program.jaxpr.constvars), []
 
@@ -50,7 +57,7 @@ def inline_calls(program: ClosedJaxpr) -> ClosedJaxpr:
 
         for eqn in jaxpr.eqns:
             inputs = tuple(read(a) for a in eqn.inputs)
-            if eqn.primitive.family is Family.CALL:
+            if is_inlined(eqn):
                 if "jaxpr" not in eqn.params:
                     raise backwards_only(eqn.params["name"])
                 inner: ClosedJaxpr = eqn.params["jaxpr"]

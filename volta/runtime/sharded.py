@@ -1,0 +1,224 @@
+"""Arrays that lie on several workers, each of which has a part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from volta.core.avals import ShapedArray
+from volta.core.errors import DonatedBufferError, ShardingError
+from volta.core.sharding import Box, Layout, Mesh, NamedSharding, Shard, box_of, index_boxes
+from volta.core.source import at_user_line
+from volta.runtime import workers
+from volta.runtime.array import ConcreteArray, SpreadArray, intern_aval
+from volta.runtime.memory import as_numpy, default_pool
+
+Parts = Mapping[int, ConcreteArray]
+"""The part of each rank of the mesh that is in this process."""
+
+
+class ShardedArray(SpreadArray):
+    """An array that is cut over the devices of a mesh. Users know it as :class:`volta.Array`."""
+
+    __slots__ = ("__weakref__", "_parts", "_sharding", "aval")
+
+    def __init__(self, aval: ShapedArray, sharding: NamedSharding, parts: Parts):
+        self.aval = intern_aval(aval)
+        self._sharding = sharding
+        self._parts: Parts | None = dict(parts)
+
+    # -- how it lies ---------------------------------------------------------------------------------------------------
+
+    @property
+    def sharding(self) -> NamedSharding:
+        return self._sharding
+
+    @property
+    def layout(self) -> Layout:
+        return self._sharding.layout(self.aval.shape)
+
+    def parts(self) -> Parts:
+        """The parts that are here; DonatedBufferError where the array is gone."""
+        if self._parts is None:
+            text = f"this {self.aval.short()} array was donated to a jitted call (donate_argnums) and is gone"
+            raise DonatedBufferError(at_user_line(f"{text}. Use the call's result instead, or do not donate it."))
+        return self._parts
+
+    @property
+    def addressable_shards(self) -> list[Shard]:
+        mesh, layout, shape = self._sharding.mesh, self.layout, self.aval.shape
+        holders = index_boxes(mesh, layout, shape)
+        found = []
+        for rank, data in sorted(self.parts().items()):
+            box = box_of(mesh, layout, shape, rank)
+            index = tuple(slice(a, b) for a, b in box)
+            found.append(Shard(mesh.ranks[rank], index, data, holders[box].index(rank)))
+        return found
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        return all(cut is None for cut in self.layout)
+
+    @property
+    def is_fully_addressable(self) -> bool:
+        """Whether all parts are in this process."""
+        return len(local_ranks(self._sharding.mesh)) == self._sharding.mesh.size
+
+    # -- elements ------------------------------------------------------------------------------------------------------
+
+    def assembled(self) -> ConcreteArray:
+        """The whole array on this process's device.
+
+        Raises:
+            ShardingError: where other processes have parts that this one lacks.
+        """
+        parts, mesh, layout, shape = self.parts(), self._sharding.mesh, self.layout, self.aval.shape
+        out, view = empty(self.aval)
+        for box, ranks in index_boxes(mesh, layout, shape).items():
+            rank = next((r for r in ranks if r in parts), None)
+            if any(a == b for a, b in box):
+                continue
+            if rank is None:
+                text = f"this process has only a part of the {self.aval.short()} array, which lies on {mesh} as "
+                way = "volta.distributed.process_allgather(x) brings all of it to every process"
+                raise ShardingError(at_user_line(f"{text}{self._sharding.spec}: {way}"))
+            if all((a, b) == (0, n) for (a, b), n in zip(box, shape, strict=True)):
+                return parts[rank]
+            view[tuple(slice(a, b) for a, b in box)] = parts[rank]._view()
+        return out
+
+    def numpy(self) -> np.ndarray:
+        return self.assembled().numpy()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self.assembled().__array__(dtype, copy)
+
+    def item(self, *index: Any) -> Any:
+        return self.assembled().item(*index)
+
+    def tolist(self) -> Any:
+        return self.assembled().tolist()
+
+    def tobytes(self) -> bytes:
+        return self.assembled().tobytes()
+
+    def __bool__(self) -> bool:
+        return bool(self.assembled())
+
+    def __int__(self) -> int:
+        return int(self.assembled())
+
+    def __float__(self) -> float:
+        return float(self.assembled())
+
+    def __complex__(self) -> complex:
+        return complex(self.assembled())
+
+    def __index__(self) -> int:
+        return self.assembled().__index__()
+
+    def __format__(self, spec: str) -> str:
+        return format(self.assembled(), spec)
+
+    def __reduce__(self) -> Any:
+        return self.assembled().__reduce__()
+
+    def __copy__(self) -> ShardedArray:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> ShardedArray:
+        return self
+
+    def __hash__(self) -> int:
+        raise TypeError("arrays are compared by value and cannot be hashed; hash x.tobytes() or id(x) instead")
+
+    def __repr__(self) -> str:
+        if self._parts is None:
+            return f"Array(<donated>, shape={self.shape}, dtype={self.dtype})"
+        if not self.is_fully_addressable and not self.is_fully_replicated:
+            return f"Array(<parts on {self._sharding.mesh}>, shape={self.shape}, dtype={self.dtype})"
+        return repr(self.assembled())
+
+    def __str__(self) -> str:
+        if self._parts is None or not (self.is_fully_addressable or self.is_fully_replicated):
+            return repr(self)
+        return str(self.assembled())
+
+    # -- memory --------------------------------------------------------------------------------------------------------
+
+    @property
+    def nbytes(self) -> int:
+        return self.aval.nbytes
+
+    @property
+    def itemsize(self) -> int:
+        return self.aval.dtype.itemsize
+
+    @property
+    def device(self) -> Any:
+        """As in JAX, the sharding of what lies on several devices."""
+        return self._sharding
+
+    def block_until_ready(self) -> ShardedArray:
+        for part in self.parts().values():
+            part.block_until_ready()
+        return self
+
+    def is_deleted(self) -> bool:
+        return self._parts is None
+
+    def delete(self) -> None:
+        """Let go of the parts; any later use raises DonatedBufferError."""
+        self._parts = None
+
+
+def empty(aval: ShapedArray) -> tuple[ConcreteArray, np.ndarray]:
+    """A new array, and a view to write its elements by before anybody else has it."""
+    buffer = default_pool().allocate(aval.nbytes)
+    view = as_numpy(buffer, aval.shape, None, aval.dtype, writable=True)
+    return ConcreteArray(intern_aval(aval), buffer, buffer.address), view
+
+
+def local_ranks(mesh: Mesh) -> list[int]:
+    """The ranks of a mesh that are in this process.
+
+    Raises:
+        ShardingError: the mesh has a device that is not there.
+    """
+    names, here = workers.names(), workers.engine().here
+    for device in mesh.ranks:
+        if device not in names:
+            text = f"{mesh} has the device {device!r}, and there are {', '.join(names)}"
+            raise ShardingError(at_user_line(f"{text}; volta.distributed.initialize makes a process one of several"))
+    return [rank for rank, device in enumerate(mesh.ranks) if names.index(device) in here]
+
+
+def cut(x: ConcreteArray, sharding: NamedSharding, what: str = "an array") -> ShardedArray:
+    """An array that every process has, cut: each keeps its parts."""
+    shape, mesh = x.aval.shape, sharding.mesh
+    layout = sharding.layout(shape, what)
+    return ShardedArray(x.aval, sharding, {r: part_of(x, box_of(mesh, layout, shape, r)) for r in local_ranks(mesh)})
+
+
+def part_of(x: ConcreteArray, box: Box) -> ConcreteArray:
+    """A box of an array as an array."""
+    shape = x.aval.shape
+    if all((a, b) == (0, n) for (a, b), n in zip(box, shape, strict=True)):
+        return x
+    out, view = empty(x.aval.update(shape=tuple(b - a for a, b in box)))
+    view[...] = x._view()[tuple(slice(a, b) for a, b in box)]
+    return out
+
+
+def common_mesh(values: Sequence[Any], what: str) -> Mesh | None:
+    """The mesh of the sharded arrays among values; ShardingError where they lie on different ones."""
+    mesh: Mesh | None = None
+    for x in values:
+        if isinstance(x, ShardedArray):
+            if mesh is not None and mesh != x.sharding.mesh:
+                text = f"{what}: arrays lie on different meshes, {mesh} and {x.sharding.mesh}"
+                raise ShardingError(at_user_line(f"{text}; volta.device_put(x, sharding) brings one to the other's"))
+            mesh = x.sharding.mesh
+    return mesh
