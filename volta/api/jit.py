@@ -218,7 +218,9 @@ class JitFunction(Generic[P, R]):
         avals = [aval_of(x) for x in call.leaves]
         traced = self._calls.trace(call, avals)
         self._refuse_tracers(traced.hoisted)
-        return Traced(traced.program, call.tree, traced.out_tree, self._name, self._donated_leaves(call))
+        donated = self._donated_leaves(call)
+        spread = functools.partial(self._shardings.compiled, traced, call, call.leaves, donated)
+        return Traced(traced.program, call.tree, traced.out_tree, self._name, donated, spread)
 
     @boundary
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -28,6 +29,7 @@ class Traced:
     out_tree: PyTreeDef
     name: str
     donated: tuple[int, ...]
+    spread: Callable[[], Any] = lambda: None  # compiles it for several workers, if it is theirs
 
     @property
     def out_info(self) -> Any:
@@ -83,7 +85,8 @@ class Lowered:
             MemoryBudgetError: the plan's peak exceeds the context's budget.
         """
         traced = self.traced
-        return Compiled(traced, gateway.compile(traced.jaxpr, donated=traced.donated, name=traced.name))
+        executable = traced.spread() or gateway.compile(traced.jaxpr, donated=traced.donated, name=traced.name)
+        return Compiled(traced, executable)
 
 
 @attrs.frozen(eq=False)

@@ -125,6 +125,9 @@ class Mesh:
     def __hash__(self) -> int:
         return self._hash
 
+    def __reduce__(self) -> Any:
+        return Mesh, (self.devices, self.axis_names)
+
     def __repr__(self) -> str:
         return "Mesh(" + ", ".join(f"{name!r}: {n}" for name, n in self.shape.items()) + ")"
 

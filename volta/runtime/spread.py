@@ -22,8 +22,9 @@ from volta.runtime import gateway, workers
 from volta.runtime.array import ConcreteArray, as_array
 from volta.runtime.context import current_context
 from volta.runtime.sharded import ShardedArray, common_mesh, empty, local_ranks, part_of
+from volta.runtime.spread_plan import SpreadPlan
 from volta.xla_like.partition.exchange import Exchange, Transfer
-from volta.xla_like.partition.local import LocalProgram, Partitioned
+from volta.xla_like.partition.local import LocalProgram
 from volta.xla_like.partition.partition import CONSTRAINT, partition
 from volta.xla_like.passes import optimize
 
@@ -132,14 +133,16 @@ class SpreadExecutable:
         layouts = _layouts("argument", name, avals, placed)
         wanted = _layouts("result", name, program.out_avals, outputs)
         wished = _layouts("argument", name, program.in_avals[: len(wishes)], wishes)
-        self.plan: Partitioned = partition(program, mesh, layouts, wanted, name, wished)
+        self.partition = partition(program, mesh, layouts, wanted, name, wished)
         self._ranks = local_ranks(mesh)
         self._workers = [workers.names().index(device) for device in mesh.ranks]
-        workers.engine().agree(self.plan.as_text(), f"the program `{name}`")
-        self._segments = {r: self._compiled(self.plan.locals[r]) for r in self._ranks}
+        workers.engine().agree(self.partition.as_text(), f"the program `{name}`")
+        self._segments = {r: self._compiled(self.partition.locals[r]) for r in self._ranks}
+        plans = {r: [None if e is None else e.plan for e in made] for r, made in self._segments.items()}
+        self.plan = SpreadPlan(self.partition, plans, current_context().level)
         self._out_shardings = [
             sharding_of(mesh, layout, a.shape) if s is None else s
-            for layout, a, s in zip(self.plan.out_layouts, self.plan.out_avals, outputs, strict=True)
+            for layout, a, s in zip(self.partition.out_layouts, self.partition.out_avals, outputs, strict=True)
         ]
 
     def _compiled(self, local: LocalProgram) -> list[Any]:
@@ -147,6 +150,11 @@ class SpreadExecutable:
             gateway.compile(segment, name=f"{self.name}.{i}") if segment.eqns else None
             for i, segment in enumerate(local.segments)
         ]
+
+    @property
+    def peak_live_bytes(self) -> int:
+        """Bytes that are live at once on one of this process's workers, as planned."""
+        return self.plan.peak_live_bytes
 
     # -- running -------------------------------------------------------------------------------------------------------
 
@@ -156,22 +164,22 @@ class SpreadExecutable:
         Raises:
             TypeError: one lies in another way. Nothing has happened.
         """
-        for x, layout in zip(values, self.plan.in_layouts, strict=False):
+        for x, layout in zip(values, self.partition.in_layouts, strict=False):
             if isinstance(x, ShardedArray) and (x.layout != layout or x.sharding.mesh != self.mesh):
                 raise TypeError(f"`{self.name}` was compiled for arguments that lie in another way")
         held = {r: self._arguments(values, r) for r in self._ranks}
-        for i in range(len(self.plan.exchanges) + 1):
+        for i in range(len(self.partition.exchanges) + 1):
             for r in self._ranks:
                 self._segment(r, i, held[r])
-            if i < len(self.plan.exchanges):
+            if i < len(self.partition.exchanges):
                 self._round(i, held)
             for r in self._ranks:
-                for var in self.plan.locals[r].drops[i]:
+                for var in self.partition.locals[r].drops[i]:
                     del held[r][var]
         results = []
         for k, sharding in enumerate(self._out_shardings):
-            aval = self.plan.out_avals[k]
-            parts = {r: _read(held[r], self.plan.locals[r].outputs[k]) for r in self._ranks}
+            aval = self.partition.out_avals[k]
+            parts = {r: _read(held[r], self.partition.locals[r].outputs[k]) for r in self._ranks}
             results.append(ShardedArray(aval, sharding, parts))
         for d in self.donated:
             if isinstance(values[d], (ShardedArray, ConcreteArray)):
@@ -180,7 +188,9 @@ class SpreadExecutable:
 
     def _arguments(self, values: Sequence[Any], rank: int) -> dict[Var, ConcreteArray]:
         held: dict[Var, ConcreteArray] = {}
-        layouts = zip(self.plan.locals[rank].inputs, (*values, *self.consts), self.plan.in_layouts, strict=True)
+        layouts = zip(
+            self.partition.locals[rank].inputs, (*values, *self.consts), self.partition.in_layouts, strict=True
+        )
         for var, x, layout in layouts:
             assert isinstance(var, Var)
             if isinstance(x, ShardedArray):
@@ -191,7 +201,7 @@ class SpreadExecutable:
         return held
 
     def _segment(self, rank: int, i: int, held: dict[Var, ConcreteArray]) -> None:
-        run, jaxpr = self._segments[rank][i], self.plan.locals[rank].segments[i].jaxpr
+        run, jaxpr = self._segments[rank][i], self.partition.locals[rank].segments[i].jaxpr
         if run is not None:
             outs = run([held[v] for v in jaxpr.invars])
             held.update(zip(jaxpr.outvars, outs, strict=True))  # type: ignore[arg-type]
@@ -200,13 +210,13 @@ class SpreadExecutable:
         """All exchanges of a round: what stays in the process is copied, the rest is one message a pair of workers."""
         views: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
         for r in self._ranks:
-            for k, g in enumerate(self.plan.locals[r].rounds[i]):
+            for k, g in enumerate(self.partition.locals[r].rounds[i]):
                 out, view = empty(g.got.aval)
                 views[r, k] = _read(held[r], g.given)._view(), view
                 held[r][g.got] = out
         here, outgoing, incoming = set(self._ranks), {}, {}
         later: list[tuple[np.ndarray, np.ndarray]] = []
-        for pair, pieces in _pieces(self.plan.exchanges[i]).items():
+        for pair, pieces in _pieces(self.partition.exchanges[i]).items():
             source, target = pair
             sizes = [t.nbytes(e.aval.dtype.itemsize) for _, e, t in pieces]
             if source in here and target in here:

@@ -57,6 +57,10 @@ def _batch(
     return [constrain(x, NamedSharding(sharding.mesh, PartitionSpec(*entries), bounds=bounds))], [dim]
 
 
+def _linearize(nonzero: Sequence[bool], x: Any, *, sharding: NamedSharding, **params: Any) -> Any:
+    return [constrain(x, sharding)], tuple(nonzero), lambda *live: [constrain(t, sharding) for t in live]
+
+
 constraint_p = register(
     Primitive(
         CONSTRAINT,
@@ -65,6 +69,7 @@ constraint_p = register(
         _jvp,
         _batch,
         _transpose,
+        linearize=_linearize,
         multiple_results=True,
         doc="Its operand, which is to lie on the devices of a mesh in a given way.",
     )

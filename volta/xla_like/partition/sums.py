@@ -81,6 +81,7 @@ def shared_sum(
     factor, cut = reduced
     inner = _inner(eqn, factor)
     cover = Cover(tuple(b * inner for b in cut.bounds), _block(eqn))
+    cover.check(f"{eqn.primitive.name} ({eqn.source})")
     aval = eqn.outputs[0].aval
     work = _work(eqn)
     layout = choice.result(0, aval.ndim)

@@ -10,6 +10,8 @@ from typing import TypeVar
 
 import attrs
 
+from volta.core.errors import VerificationError
+
 V = TypeVar("V")
 Node = tuple[int, int]
 
@@ -98,9 +100,10 @@ class Cover:
         """The nodes of all parts, part after part."""
         return [node for part in range(len(self.edges) - 1) for node in self.of(part)]
 
-    def aligned(self) -> bool:
-        """Whether no leaf is cut."""
-        return self.block is None or all(e % self.block == 0 or e == self.edges[-1] for e in self.edges)
+    def check(self, where: str) -> None:
+        """Raises VerificationError where a leaf is cut."""
+        if self.block is not None and any(e % self.block and e != self.edges[-1] for e in self.edges):
+            raise VerificationError(f"{where}: cut at {self.edges}, which is not between blocks of {self.block}")
 
 
 def aligned_bounds(bounds: Sequence[int], unit: int) -> tuple[int, ...]:

@@ -74,8 +74,7 @@ def _rounds(found: Partitioned, local: LocalProgram) -> None:
 def verify_sum(shared: SharedSum) -> None:
     """The parts' nodes are those of the contract's tree that lie within each, and join to its root."""
     cover, where = shared.cover, f"{shared.name} ({shared.source})" if shared.source else shared.name
-    if not cover.aligned():
-        raise VerificationError(f"{where}: cut at {cover.edges}, which is not between blocks of {cover.block}")
+    cover.check(where)
     for part, own in enumerate(shared.done):
         for node in own:
             lo, hi = cover.elements(part, node)
