@@ -7,10 +7,10 @@ import pickle
 
 import numpy as np
 import pytest
-from tests.workers import simulated
 
 import volta
 import volta.numpy as vnp
+from tests.workers import simulated
 from volta.runtime import spread
 from volta.sharding import Mesh, NamedSharding, PartitionSpec, make_mesh
 from volta.testing import assert_bits_equal

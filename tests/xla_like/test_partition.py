@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.workers import draw_sharding, mesh_of, simulated
 
 import volta
 import volta.numpy as vnp
+from tests.workers import draw_sharding, mesh_of, simulated
 from volta.core.errors import VerificationError
 from volta.core.sharding import Cut, box_of
 from volta.xla_like.partition.exchange import is_local, transfers
@@ -164,7 +164,9 @@ def test_a_node_that_is_missing_doubled_or_elsewhere_is_found(summed) -> None:
     (shared,) = summed.sums
     verify_sum(shared)
     missing = attrs.evolve(shared, done=((), *shared.done[1:]), joined=shared.joined[1:])
-    doubled = attrs.evolve(shared, done=(shared.done[0] * 2, *shared.done[1:]), joined=(shared.joined[0], *shared.joined))
+    doubled = attrs.evolve(
+        shared, done=(shared.done[0] * 2, *shared.done[1:]), joined=(shared.joined[0], *shared.joined)
+    )
     moved = attrs.evolve(shared, done=(shared.done[1], shared.done[0], *shared.done[2:]))
     crossed = attrs.evolve(shared, joined=(shared.joined[1], shared.joined[0], *shared.joined[2:]))
     cut = attrs.evolve(shared, cover=Cover((0, 4000, 8192, 12288, 5 * 4096), 4096))

@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import optree
 
 from volta.api import shardings
 from volta.core import pytrees
 from volta.core.array import Array
 from volta.core.errors import DeviceError
 from volta.core.interp import Tracer
-from volta.core.sharding import NamedSharding
+from volta.core.sharding import NamedSharding, SingleDeviceSharding
 from volta.core.source import at_user_line
 from volta.ops.base import settled
 from volta.runtime import devices as _runtime
@@ -86,7 +85,9 @@ def device_put(x: Any, device: Any = None) -> Any:
     >>> volta.device_put({"a": 1.5})
     {'a': Array(1.5, dtype=float32, weak_type=True)}
     """
-    if isinstance(device, NamedSharding) or optree.tree_is_leaf(device) is False:
+    if isinstance(device, SingleDeviceSharding):
+        device = device.device
+    if isinstance(device, (NamedSharding, dict, list, tuple)):
         leaves, tree = pytrees.flatten(x)
         wanted = shardings.prefix(device, x, "device_put")
         placed = [v if s is None else shardings.put(v, s) for v, s in zip(leaves, wanted, strict=True)]

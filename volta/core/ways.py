@@ -10,8 +10,8 @@ _RULE = (
     "stop_gradient(f(x)) + (g(x) - stop_gradient(g(x))), with volta.lax.stop_gradient"
 )
 _DEVICES = (
-    "programs over several devices are planned. Until then volta.device_put(x, 'cuda:1') puts data on a device, and a "
-    "jitted call runs where its arguments are"
+    "a jitted call runs where its arguments lie: cut them over a mesh by volta.device_put(x, "
+    "volta.sharding.NamedSharding(mesh, spec)), or put them on a device by volta.device_put(x, 'cuda:1')"
 )
 _INSIDE = (
     "a compiled program calls nothing outside of itself. Return the value, or run under volta.disable_jit(), where "
@@ -72,8 +72,8 @@ def _each(way: str, names: str) -> dict[str, str]:
 
 WAYS: dict[str, dict[str, str]] = {
     "volta": {
-        **_each(_DEVICES, "pmap shard_map smap make_mesh set_mesh NamedSharding sharding Shard P distributed reshard"),
-        **_each(_DEVICES, "Device make_array_from_* host_count host_id host_ids process_indices auto_pcast"),
+        **_each(_DEVICES, "pmap shard_map smap set_mesh P reshard"),
+        **_each(_DEVICES, "Device make_array_from_single_* host_count host_id host_ids process_indices auto_pcast"),
         **_each(_DEVICES, "local_device_count remove_size_one_mesh_axis_from_type"),
         **_each(_INSIDE, "debug pure_callback experimental ffi effects_barrier"),
         **_each(_NANS, "debug_nans debug_infs"),
@@ -114,7 +114,6 @@ WAYS: dict[str, dict[str, str]] = {
         **_each(_RULE, "custom_root custom_linear_solve"),
         **_each(_COLLECTIVE, "psum pmean pmax pmin pswapaxes pshuffle all_gather all_to_all ppermute psum_scatter"),
         **_each(_COLLECTIVE, "axis_index axis_size pbroadcast pcast precv psend ragged_all_to_all"),
-        **_each(_DEVICES, "with_sharding_constraint"),
         **_each(_COMPLEX, "complex conj fft FftType"),
         **{f"scatter_{op}": f"it is x.at[indices].{op}(updates)" for op in ("add", "mul", "min", "max", "apply")},
         **_each("it is x.at[indices].add(-updates)", "scatter_sub"),
@@ -223,13 +222,13 @@ WAYS: dict[str, dict[str, str]] = {
 }
 
 _AXIS = "axes of vmap have no names, since collectives are planned; sum over the mapped axis outside of vmap"
-_SHARDED = "programs over several devices are planned; a jitted call runs where its arguments are"
+_SHARDED = "it is in_shardings and out_shardings, of volta.sharding.NamedSharding"
 _PLACED = "a jitted call runs where its arguments are: volta.device_put(x, 'cuda:0')"
 
 KEYWORDS: dict[str, dict[str, str]] = {
     "jit": {
         **_each(_PLACED, "backend device"),
-        **_each(_SHARDED, "in_shardings out_shardings axis_resources"),
+        **_each(_SHARDED, "in_axis_resources out_axis_resources axis_resources"),
         "abstracted_axes": _SHAPES,
         "compiler_options": "volta.execution_context(level=..., options=...) holds what a compilation is for",
     },
