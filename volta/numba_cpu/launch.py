@@ -128,14 +128,14 @@ class Executable:
         self.call: Callable[..., None] = new_function(_method(), plan.descriptor.ctypes.data, (plan, keep))
 
     @property
+    def table(self) -> np.ndarray:
+        """The launch table: a row a launch."""
+        return self._plan.table
+
+    @property
     def table_address(self) -> int:
         """The address of the launch table, for `run_plan`."""
         return int(self._plan.table.ctypes.data)
-
-    @property
-    def tables(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The launch table, the args blocks, and the patches: (word of the args, number of the address, offset)."""
-        return self._plan.table, self._plan.args, self._plan.patches
 
     @property
     def calls(self) -> int:
@@ -203,6 +203,7 @@ class LaunchTable:
         parallel: bool = False,
         keep_gil: bool = False,
         keep: object = None,
+        walker: int = 0,
     ) -> Executable:
         """Freeze the table.
 
@@ -210,6 +211,9 @@ class LaunchTable:
         `scratch_bytes` of scratch memory, aligned to 64 bytes.  `parallel` lets the worker threads take part.
         `keep_gil` saves 50 ns for plans that run for a microsecond or so.  `keep` is an object that stays alive as
         long as the plan can run: the owner of the arena and constants.
+
+        With a `walker`, the address of a kernel, native code does what a call needs but runs only that one, on the
+        calling thread: it walks the table itself, with kernels of its own.
         """
         if scratch_bytes < 0 or any(number >= n_inputs for _, number, _ in self._patches):
             raise ValueError(f"patches name inputs beyond the {n_inputs} given, or scratch_bytes={scratch_bytes} < 0")
@@ -221,10 +225,15 @@ class LaunchTable:
             table[:, 1] = table[:, 1] * 8 + args.ctypes.data
         patches = np.array(self._patches, np.int64).reshape(-1, 3)
         descriptor = _aligned(launch_call_ir.HEADER_WORDS + n_inputs)
+        walked = table
+        if walker:
+            walked = _aligned(4).reshape(1, 4)
+            walked[:] = walker, args.ctypes.data, 1, BARRIER
+            parallel, keep = False, (keep, walked)
         flags = (_PARALLEL if parallel else 0) | (_KEEP_GIL if keep_gil else 0)
         descriptor[:8] = (
-            table.ctypes.data,
-            len(table),
+            walked.ctypes.data,
+            len(walked),
             flags,
             scratch_bytes,
             patches.ctypes.data,

@@ -233,17 +233,33 @@ def _inside(around: Around, place: Place) -> Place:
     return inside
 
 
-def lower(plan: ExecutionPlan, const_addresses: tuple[int, ...], keep: object = None) -> Executable:
-    """Compile a plan's kernels and bind what never moves; the rest are inputs of ``Executable.call``.
+def compiled(calls: Mapping[str, KernelCall]) -> Mapping[str, int]:
+    """The addresses of the kernels of calls as LLVM, good as long as what is returned is held."""
+    return compile_kernels(source_of(call.kernel) for call in calls.values())
 
-    The call takes the addresses that ``plan.address_slots`` counts, in that order.
-    """
-    sources = {}
+
+def kernel_calls(plan: ExecutionPlan) -> dict[str, KernelCall]:
+    """By the name of each kernel that a plan runs: the first call of it."""
+    found: dict[str, KernelCall] = {}
     for call in plan.all_calls():
         if call.tasks and not call.plans:
-            for kernel in call.kernels() if _is_chain(call) else (call.kernel,):
-                source = source_of(kernel)
-                sources[source.name] = source
+            for part in (call, *call.parts) if _is_chain(call) else (call,):
+                found.setdefault(kernel_name(part.kernel), part)
+    return found
+
+
+def lower(
+    plan: ExecutionPlan,
+    const_addresses: tuple[int, ...],
+    keep: object = None,
+    addresses: Callable[[Mapping[str, KernelCall]], Mapping[str, int]] = compiled,
+) -> Executable:
+    """Compile a plan's kernels and bind what never moves; the rest are inputs of ``Executable.call``.
+
+    The call takes the addresses that ``plan.address_slots`` counts, in that order. ``addresses`` makes the kernels
+    of calls, by the kernels' names, and says where they are; where what it gives has a ``walker``, that one walks the
+    table (`LaunchTable.build`).
+    """
     slots, count = plan.address_slots()
     fixed = dict(zip(plan.consts, const_addresses, strict=True))
 
@@ -255,7 +271,7 @@ def lower(plan: ExecutionPlan, const_addresses: tuple[int, ...], keep: object = 
         position, base = slots[buffer]
         return position, base + distance
 
-    kernels = compile_kernels(sources.values())
+    kernels = addresses(kernel_calls(plan))
     rows = _Rows(kernels)
     rows.add(plan, place)
     rows.end()
@@ -269,6 +285,7 @@ def lower(plan: ExecutionPlan, const_addresses: tuple[int, ...], keep: object = 
         parallel=work > PARALLEL_WORK,
         keep_gil=brief,
         keep=(keep, kernels, rows.functions),
+        walker=getattr(kernels, "walker", 0),
     )
     if own:
         executable.call = reporting(executable.call, count, own)

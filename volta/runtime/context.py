@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -21,7 +22,8 @@ class ExecutionContext:
     """What a compilation is for.
 
     ``memory_budget`` bounds a plan's peak live bytes (None: no bound), ``device`` is the number of the GPU where the
-    backend is 'cuda', ``matmul_precision`` is that of products that name none (`default_matmul_precision`).
+    backend is 'cuda', ``matmul_precision`` is that of products that name none (`default_matmul_precision`), ``kernels``
+    is how the CPU's are made, one of `KERNELS`.
     """
 
     level: DeterminismLevel = DeterminismLevel.STRICT
@@ -30,9 +32,26 @@ class ExecutionContext:
     options: CompileOptions = attrs.field(factory=CompileOptions)
     device: int = 0
     matmul_precision: str | None = None
+    kernels: str = "llvm"
 
 
-_current: ContextVar[ExecutionContext] = ContextVar("volta_execution_context", default=ExecutionContext())  # noqa: B039
+KERNELS = ("llvm", "njit", "python")
+"""How a plan's kernels are made on the CPU: as LLVM, as Numba functions, or as the Python that these are written in."""
+
+
+def _checked_kernels(kernels: Any, asked: str) -> str:
+    if kernels in KERNELS:
+        return str(kernels)
+    text = f"{asked}: there are no kernels {kernels!r}; there are {', '.join(map(repr, KERNELS))}"
+    raise ContextError(at_user_line(text))
+
+
+def _default() -> ExecutionContext:
+    setting = os.environ.get("VOLTA_KERNELS")
+    return ExecutionContext(kernels=_checked_kernels(setting, "VOLTA_KERNELS") if setting else "llvm")
+
+
+_current: ContextVar[ExecutionContext] = ContextVar("volta_execution_context", default=_default())  # noqa: B039
 
 
 current_context: Callable[[], ExecutionContext] = _current.get
@@ -54,13 +73,17 @@ def execution_context(
     level: DeterminismLevel | str | None = None,
     memory_budget: int | None = None,
     options: CompileOptions | None = None,
+    kernels: str | None = None,
 ) -> Iterator[ExecutionContext]:
-    """Use another determinism level, memory budget (bytes) or compile options inside the block.
+    """Use another determinism level, memory budget (bytes), compile options or kernels inside the block.
 
-    What is not given stays as it is outside.
+    What is not given stays as it is outside. ``kernels`` says how plans are run on the CPU, with the same bits: by
+    ``"llvm"`` that Volta writes (the default, and the fast way), as ``"njit"`` functions that Numba compiles, or by
+    ``"python"``, which runs the text of these as it stands, for a debugger (docs/numba.md).
 
     Raises:
-        ContextError: a level that is none, or a budget that is no number of bytes. A ValueError too.
+        ContextError: a level that is none, a budget that is no number of bytes, or kernels that are none. A ValueError
+            too.
 
     >>> import volta
     >>> with volta.execution_context(memory_budget=10**9):
@@ -74,6 +97,8 @@ def execution_context(
         changes["memory_budget"] = _bytes(memory_budget)
     if options is not None:
         changes["options"] = options
+    if kernels is not None:
+        changes["kernels"] = _checked_kernels(kernels, "execution_context")
     token = _current.set(attrs.evolve(context, **changes))  # type: ignore[arg-type]
     try:
         yield _current.get()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any
 
 from volta.core.avals import ShapedArray
-from volta.core.errors import DonatedBufferError
+from volta.core.errors import ArgumentError, DonatedBufferError
 from volta.core.ir import ClosedJaxpr
 from volta.core.source import at_user_line
 from volta.emit import arrays as taking
@@ -193,9 +194,58 @@ class Executable:
         """The machine code of one kernel as assembly text."""
         return unit.asm(symbol)
 
-    def as_text(self) -> str:
-        """The plan, then the text of every kernel."""
+    def as_text(self, dialect: str | None = None) -> str:
+        """The plan, then the text of every kernel; with ``"numba"`` as Python functions that Numba compiles.
+
+        Raises:
+            ArgumentError: for another dialect.
+            UnsupportedOperationError: a kernel has no text for Numba.
+
+        >>> import volta
+        >>> compiled = volta.jit(lambda x: x * 2).lower(volta.numpy.ones(3)).compile()
+        >>> print(compiled.as_text("numba").splitlines()[-1].strip())
+        store_f32(out0, i * 4, v2)
+        """
+        if dialect == "numba":
+            found: str = self._generated().listing(self.plan)
+            return found
+        if dialect is not None:
+            raise ArgumentError(at_user_line(f"as_text: there is no text {dialect!r}; there are 'numba' and None"))
         return self.plan.as_text() + "\n\n" + "\n\n".join(f"{k}:\n{v}" for k, v in self.kernel_texts().items())
+
+    def source(self, kernel: str) -> str:
+        """One kernel as Python that can be run: the function that ``kernels="njit"`` compiles, and what it calls.
+
+        Args:
+            kernel: its name, as the plan's text has it, or a part of it that no other kernel's name has.
+
+        Raises:
+            ArgumentError: no kernel or several have that name.
+            UnsupportedOperationError: the kernel has no text for Numba.
+
+        >>> import volta
+        >>> compiled = volta.jit(lambda x: x * 2).lower(volta.numpy.ones(3)).compile()
+        >>> "for i in range(" in compiled.source("map")
+        True
+        """
+        found: str = self._generated().source(self.plan, kernel)
+        return found
+
+    def kernel(self, kernel: str) -> Any:
+        """One kernel as a Numba dispatcher, to call, inspect and profile: ``kernel(args, begin, end, scratch)``.
+
+        ``args`` is an array of int64 with the words that its text reads: sizes, addresses, strides in bytes; ``begin``
+        and ``end`` are tasks. The name, and what is raised, are as for :meth:`source`.
+
+        >>> import numpy as np, volta
+        >>> compiled = volta.jit(lambda x: x * 2).lower(volta.numpy.ones(3)).compile()
+        >>> compiled.kernel("map").signatures
+        [(int64*, int64, int64, int64)]
+        """
+        return self._generated().dispatcher(self.plan, kernel)
+
+    def _generated(self) -> Any:
+        return import_module("volta.numba_source.listing")
 
 
 def refuse_repeated(arrays: Sequence[ConcreteArray], donated: Sequence[int]) -> None:

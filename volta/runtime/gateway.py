@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from time import perf_counter
 from typing import Any
 
@@ -43,12 +44,23 @@ Place = tuple[str, int]
 """A backend and the number of its device."""
 
 
-def _backend(name: str) -> tuple[Any, BackendCapabilities]:
+def _backend(name: str, kernels: str = "llvm") -> tuple[Any, BackendCapabilities]:
+    if kernels != "llvm":
+        return _generated(name, kernels), CPU
     if name == "cuda" and name not in BACKENDS:
         BACKENDS["cuda"] = (devices.cuda(), cuda_capabilities())
     if name not in BACKENDS:
         raise DeviceError(f"no backend {name!r}; there are 'cpu' and 'cuda'")
     return BACKENDS[name]
+
+
+def _generated(name: str, kernels: str) -> Any:
+    """The CPU backend with kernels of another kind."""
+    if name != "cpu":
+        raise DeviceError(
+            at_user_line(f"kernels={kernels!r} runs plans on the CPU; leave it at 'llvm' for what runs on a GPU")
+        )
+    return import_module("volta.numba_source.backend").KERNELS[kernels]
 
 
 def cuda_capabilities() -> BackendCapabilities:
@@ -80,7 +92,7 @@ def compile(  # noqa: A001 - the gateway's one verb
         DeviceError: the context names a backend that is not there.
     """
     context = context or current_context()
-    _backend(context.backend)
+    _backend(context.backend, context.kernels)
     with _lock:
         key = None if has_constants(program) else program_key(program, tuple(donated), name, context)
         found = None if key is None else PLAN_CACHE.get(key)
@@ -96,7 +108,7 @@ def compile(  # noqa: A001 - the gateway's one verb
         def build(
             part: ClosedJaxpr, name: str, donated: Sequence[int], evaluate: Evaluate | None, where: Place
         ) -> Executable:
-            backend, capabilities = _backend(where[0])
+            backend, capabilities = _backend(where[0], context.kernels)
             tensor_cores = capabilities.level_of("dot_tc") is not None
             options = attrs.evolve(
                 context.options, vector_bits=backend.vector_bits(), tensor_cores=tensor_cores, tiles=backend.TILES

@@ -17,6 +17,7 @@ import numpy as np
 from volta.core import dtypes
 from volta.core.floats import standard
 from volta.core.ir import format_param
+from volta.core.source import Source
 from volta.xla_like.views import Ints
 
 if TYPE_CHECKING:
@@ -230,6 +231,7 @@ class KernelCall:
 
     ``sizes`` are the sizes of the kept dimensions, then the reduced one's ('row', 'col') or the elements of the last
     dimension in one task ('map'). For a LibraryKernel they are its integer arguments, and ``accesses`` its operands.
+    ``sources`` says of each value of a loop kernel's body where the user asks for it; no code depends on it.
     """
 
     kernel: Kernel
@@ -243,6 +245,7 @@ class KernelCall:
     inplace: tuple[tuple[int, int], ...] = ()  # (read, written) buffers that may share memory
     parts: tuple[KernelCall, ...] = ()  # of a chain (see chains.py): calls that run band by band, one behind the other
     plans: tuple[ExecutionPlan, ...] = ()  # of a loop or a choice (see control.py): what it runs
+    sources: tuple[Source | None, ...] = attrs.field(default=(), eq=False)
 
     def each(self) -> tuple[KernelCall, ...]:
         """The calls of kernels that this call consists of."""

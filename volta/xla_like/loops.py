@@ -10,6 +10,7 @@ import attrs
 from volta.core import dtypes
 from volta.core.avals import ShapedArray
 from volta.core.contract import DEFINITIONS
+from volta.core.source import Source
 from volta.ops.primitive import REGISTRY
 from volta.xla_like.constants import constant_of
 from volta.xla_like.fusion import Group
@@ -74,6 +75,7 @@ class _Body:
     instrs: list[Instr] = attrs.field(factory=list)
     accesses: dict[int, _Place] = attrs.field(factory=dict)  # by position of the load or index
     values: dict[Val, int] = attrs.field(factory=dict)
+    sources: dict[int, Source | None] = attrs.field(factory=dict)  # by position
     _known: dict[Any, int] = attrs.field(factory=dict)
 
     def emit(self, instr: Instr, key: Any = None) -> int:
@@ -126,6 +128,11 @@ class _Body:
         return self.emit(Load(x.dtype, "", terms, fill), known)
 
     def node(self, node: Node) -> None:
+        before = len(self.instrs)
+        self._node(node)
+        self.sources.update((i, node.source) for i in range(before, len(self.instrs)))
+
+    def _node(self, node: Node) -> None:
         if node.kind == "gather":
             table = node.operands[0]
             assert isinstance(table, Ref)
@@ -247,6 +254,7 @@ def loop_calls(
         scratch_bytes=len(spills) * 8 * length + 64 if spills else 0,
         label=_label(group),
         inplace=_inplace(loads, stores, accesses),
+        sources=tuple(body.sources.get(i) for i in range(len(instrs))),
     )
     return [call, *combines]
 

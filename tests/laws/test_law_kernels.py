@@ -1,0 +1,162 @@
+"""S13: plans on Numba functions, and on the text of these as Python runs it, have the bits of LLVM's kernels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import volta
+import volta.numpy as vnp
+from tests.sampling import sampled
+from volta import lax, nn
+from volta.numba_source import dots, loops, ordering, python_ir, python_words, reductions
+from volta.ops.primitive import Family
+from volta.runtime import plan_cache
+from volta.testing import FILLS, fill
+from volta.testing.cases import cases, dtypes_of, vocabulary
+from volta.testing.kernel_kinds import GENERATED, assert_kernels_agree
+from volta.testing.loops import loop_programs, total
+from volta.testing.strategies import programs
+
+VOCABULARY = [p for p in vocabulary() if p.family is not Family.ATTENTION]
+CASES = {str(c): c for p in VOCABULARY for d in dtypes_of(p) for c in cases(p, d)}
+FIRST = [str(cases(p, dtypes_of(p)[0])[0]) for p in VOCABULARY]
+LOOPS = {p.name: p for p in loop_programs()}
+DTYPES = ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64",
+          "uint64", "bool")  # fmt: skip
+
+
+def norms(x):
+    return nn.softmax(nn.gelu(x), -1), nn.layer_norm(x), vnp.sum(x, 0), vnp.argmax(x, 0), vnp.max(x)
+
+
+def test_numba_functions_have_the_bits_of_llvm() -> None:
+    x = fill("normal", (5, 130))
+    assert_kernels_agree(lambda x: (nn.softmax(nn.gelu(x), -1), vnp.sum(x, 0)), x, kinds=["njit"])
+
+
+@sampled("name", list(CASES), quick=FIRST)
+def test_the_text_of_every_primitive_has_its_bits_in_python(name) -> None:
+    case = CASES[name]
+    assert_kernels_agree(lambda *a: case.primitive.bind(*a, **case.params), *case.args, kinds=["python"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(CASES))
+def test_the_text_of_every_primitive_has_its_bits_compiled(name) -> None:
+    case = CASES[name]
+    assert_kernels_agree(lambda *a: case.primitive.bind(*a, **case.params), *case.args, kinds=["njit"])
+
+
+def of_dtype(x, i):
+    """An operation of each kind of kernels, for any dtype: map, gather, row, column, scan, sort, scatter, product."""
+    sums = (vnp.sum(x, 0), vnp.max(x, 1), vnp.argmin(x, 0), vnp.cumsum(x, 1))
+    moved = (x[i], x.at[i].set(x[:2]), x.at[i].max(x[:2]), vnp.sort(x, 1), vnp.concatenate([x, x[::-1]]))
+    product = () if x.dtype == bool else (x @ x.T, x[0] @ x.T, x * x + x)
+    return sums, moved, product, x.astype(np.float32), x.astype(np.int32), vnp.where(x == x[0], x, x[1])
+
+
+@pytest.mark.parametrize("kind", ["python", pytest.param("njit", marks=pytest.mark.slow)])
+@sampled("dtype", DTYPES, quick=("float16", "uint64", "bool"))
+def test_every_dtype(dtype, kind) -> None:
+    x = fill("specials" if "float" in dtype else "normal", (4, 9), dtype)
+    assert_kernels_agree(of_dtype, x, np.array([3, -9], np.int32), kinds=[kind])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", GENERATED)
+def test_long_sums_and_products(kind) -> None:
+    """Blocks and their tree: in one task, by several, across, and along what a product contracts."""
+    x = fill("ladder", (3 * 4096 + 5, 3))
+    assert_kernels_agree(lambda x: (vnp.sum(x, 0), vnp.sum(x.T, 1), vnp.sum(x), vnp.argmax(x, 0)), x, kinds=[kind])
+    assert_kernels_agree(lambda x: (x.T @ x, x[:, 0] @ x), x, kinds=[kind])
+    assert_kernels_agree(lambda x: vnp.matmul(x[:700].T, x[:700], precision="highest"), x, kinds=[kind])
+    many, rows = fill("ladder", (5000, 2)), np.arange(5000, dtype=np.int32) % 3
+    assert_kernels_agree(lambda t, x, i: t.at[i].add(x), x[:3, :2], many, rows, kinds=[kind])
+
+
+@pytest.mark.parametrize("kind", ["python", pytest.param("njit", marks=pytest.mark.slow)])
+@sampled("name", list(LOOPS), quick=("swapped", "choosing"))
+def test_loops_and_choices(name, kind) -> None:
+    p = LOOPS[name]
+    assert_kernels_agree(p.f, *map(np.asarray, p.args), kinds=[kind])
+    if p.differentiable and kind == "njit":
+        assert_kernels_agree(volta.grad(total(p.f), p.floats), *map(np.asarray, p.args), kinds=[kind])
+
+
+def agrees(p, data, kind) -> None:
+    xs = [fill(data if "float" in dtype else "normal", shape, dtype, i) for i, (shape, dtype) in enumerate(p.inputs)]
+    assert_kernels_agree(p, *xs, kinds=[kind])
+
+
+few = settings(max_examples=max(4, settings().max_examples // 4), suppress_health_check=list(HealthCheck))
+
+
+@pytest.mark.slow
+@given(programs(), st.sampled_from(sorted(FILLS)))
+@few
+def test_random_programs_in_python(p, data) -> None:
+    agrees(p, data, "python")
+
+
+@pytest.mark.slow
+@given(programs(), st.sampled_from(sorted(FILLS)))
+@few
+def test_random_programs_compiled(p, data) -> None:
+    agrees(p, data, "njit")
+
+
+# -- mutants --
+
+
+def check() -> None:
+    """What every mutant of the generator breaks."""
+    x, y = np.zeros(2 * 4096 + 1, np.float32), fill("normal", (2, 300), seed=1)
+    x[::4096] = 1, 2.0**-24, 2.0**-24  # (1 + small) + small is 1, 1 + (small + small) is not
+    assert_kernels_agree(lambda x, y: (vnp.sum(x), vnp.sum(y, 1)), x, y, kinds=["python"])
+    assert_kernels_agree(lambda y: (vnp.tanh(y[:, :9]), vnp.sum(abs(y[:, :70]) * -0.0, 1)), y, kinds=["python"])
+    assert_kernels_agree(lambda y: (y @ y.T, vnp.cumsum(y, 1)), y, kinds=["python"])
+    keys = np.array([[2, 1, 1, 2]], np.int32)
+    rows = np.arange(4, dtype=np.int32)[None]
+    assert_kernels_agree(lambda k, v: lax.sort((k, v), num_keys=1), keys, rows, kinds=["python"])
+
+
+@pytest.fixture
+def anew():
+    plan_cache.PLAN_CACHE.clear()
+    yield
+    plan_cache.PLAN_CACHE.clear()
+
+
+def test_the_checks_pass_without_a_mutation(anew) -> None:
+    check()
+
+
+REAL_PUSHED = reductions.ReductionText.pushed
+
+
+@pytest.mark.parametrize(
+    "place, name, mutant",
+    [
+        (loops, "LANES", 32),
+        (reductions.ReductionText, "pushed", lambda self, block, *rest: REAL_PUSHED(self, "0", *rest)),
+        (reductions.ReductionText, "clear", lambda self, b: b.lines.line(f"lanes{self.parts[0]}[:] = f32(0.0)")),
+        (dots, "CHUNK", 128),
+        (ordering, "_SCAN_BLOCK", 128),
+        (ordering, "_less", lambda b, x, y: x <= y),
+        (python_ir.PythonIR, "fsub", python_ir.PythonIR.fadd),
+    ],
+    ids=["lanes", "tree", "identity", "chunk", "scan", "ties", "operator"],
+)
+def test_a_mutant_of_the_generator_is_caught(anew, monkeypatch, place, name, mutant) -> None:
+    monkeypatch.setattr(place, name, mutant)
+    with pytest.raises(AssertionError, match="differ"):
+        check()
+
+
+def test_a_second_rounding_is_caught(anew, monkeypatch) -> None:
+    monkeypatch.setitem(python_words.NAMES, "fma", lambda x, y, z: x * y + z)
+    with pytest.raises(AssertionError, match="differ"):
+        check()

@@ -1,0 +1,133 @@
+"""Texts of kernels: what they call is there, they say where work comes from, what they are compiled to is strict."""
+
+import ast
+import builtins
+import inspect
+
+import numpy as np
+import pytest
+
+import volta
+import volta.numpy as vnp
+from volta import lax, nn
+from volta.core.errors import UnsupportedOperationError
+from volta.numba_source import numba_words, python_words
+from volta.numba_source.compiling import dispatcher_of
+from volta.numba_source.listing import listing
+from volta.numba_source.numba_words import KERNEL
+from volta.numba_source.text import Module
+from volta.numba_source.texts import text_of_kernel
+from volta.numba_source.words import WORDS
+from volta.testing import fill
+from volta.xla_like.kernels import KernelCall, LibraryKernel
+
+
+def model(x, i):
+    h = nn.gelu(x)
+    moved = (h[i], x.at[i].add(h[:2]), vnp.sort(x, 1), vnp.cumsum(x, 0))
+    return nn.softmax(h, -1), vnp.argmax(x, 0), vnp.sum(x.astype("bfloat16")), x @ x.T, lax.lgamma(x), moved
+
+
+def compiled():
+    return volta.jit(model).lower(fill("normal", (4, 70)), np.array([1, 3], np.int32)).compile()
+
+
+def test_a_text_is_a_module_whose_names_are_all_there() -> None:
+    text = compiled().as_text("numba")
+    tree = ast.parse(text)
+    made = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    made |= {name.id for node in tree.body if isinstance(node, ast.Assign) for name in node.targets}
+    for function in (node for node in tree.body if isinstance(node, ast.FunctionDef)):
+        own = {a.arg for a in function.args.args}
+        own |= {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        read = {n.id for n in ast.walk(function) if isinstance(n, ast.Name)}
+        unknown = read - own - made - WORDS - set(dir(builtins))
+        assert not unknown, (function.name, unknown)
+        assert ast.get_docstring(function)
+
+
+def test_the_words_are_the_same_for_numba_and_for_python() -> None:
+    for words in (numba_words, python_words):
+        assert set(words.NAMES) == WORDS == set(words.__all__)
+        assert all(getattr(words, name) is value for name, value in words.NAMES.items() if name not in ("nan", "inf"))
+
+
+def test_an_operation_is_a_line_with_the_users_line_beside_it() -> None:
+    lines = [line.strip() for line in compiled().as_text("numba").splitlines()]
+    source, first = inspect.getsourcelines(model)
+    line = source[1].strip()
+    assert any(x.startswith("v0 = load_f32(") and x.endswith(f":{first + 1} (model): {line}") for x in lines)
+    assert any(x.startswith("v") and " = tanh(v" in x for x in lines)
+    assert "# call 0, " in "\n".join(lines)
+
+
+def test_the_order_of_a_sum_stands_in_the_text() -> None:
+    text = volta.jit(lambda x: vnp.sum(x, 1)).lower(fill("normal", (2, 5000))).compile().source("row")
+    for line in (
+        "for start in range(0, length, 4096):",
+        "for lane in range(min(64, stop - base)):",
+        "lanes[lane] = lanes[lane] + lanes[lane + half]",
+        "tree[top - 2] = tree[top - 2] + tree[top - 1]",
+    ):
+        assert line in text
+
+
+def test_functions_of_one_name_and_several_texts_get_numbers() -> None:
+    module = Module()
+    assert module.function("f", ["x"], ["return x"], "One.") == "f"
+    assert module.function("f", ["x"], ["return -x"], "Another.") == "f_2"
+    assert module.function("f", ["x"], ["return x"], "One.") == "f"
+    assert module.function("max", ["x"], ["return x"], "A word of Python's.") == "max_of"
+    assert module.function("fma", ["x"], ["return x"], "A word of ours.") == "fma_of"
+
+
+def test_nothing_is_contracted_or_reordered() -> None:
+    """A product and a sum beside it: two roundings, as written."""
+    x = fill("normal", (100,))
+    found = volta.jit(lambda x, y: x * y + x).lower(x, x).compile().kernel("map")
+    (assembly,) = found.inspect_asm().values()
+    assert "fmadd" not in assembly and "fmla" not in assembly
+    (code,) = found.inspect_llvm().values()
+    assert " fmul float" in code or " fmul <" in code
+    assert "reassoc" not in code and "contract" not in code and " fast " not in code
+
+
+def test_functions_that_kernels_share_are_compiled_once() -> None:
+    def function_of(f):
+        (call,) = volta.jit(f).lower(fill("normal", (3, 5))).compile().plan.calls
+        return dispatcher_of(text_of_kernel(call)).py_func.__globals__["tanh"]
+
+    assert function_of(lambda x: vnp.tanh(x) * 3) is function_of(lambda x: vnp.tanh(x + 2))
+
+
+def test_a_kernel_without_a_text_is_named() -> None:
+    call = KernelCall(LibraryKernel("weave", "cloth"), (), (), 1, (), (), label="mine.py:3 (f)")
+    with pytest.raises(UnsupportedOperationError, match=r"'weave' of mine.py:3 \(f\) has no text for Numba"):
+        text_of_kernel(call)
+
+
+def test_a_dispatcher_is_called_inspected_and_compiled_for_the_launch_table() -> None:
+    found = volta.jit(lambda x: x * 2 + 1).lower(vnp.ones(3)).compile().kernel("map")
+    assert found.signatures == [tuple(KERNEL.args)]
+    x, out = np.arange(5, dtype=np.float32), np.zeros(5, np.float32)
+    lines = inspect.getsource(found.py_func).splitlines()
+    words = {name: x for x in lines if " = args[" in x for name in ("in0", "out0") if x.strip().startswith(name)}
+    at = {name: int(line.split("args[")[1].split("]")[0]) for name, line in words.items()}
+    args = np.zeros(16, np.int64)
+    args[:2], args[at["in0"]], args[at["out0"]] = (5, 5), x.ctypes.data, out.ctypes.data
+    found(args, 0, 1, 0)
+    np.testing.assert_array_equal(out, x * 2 + 1)
+
+
+def test_listing_names_the_buffers_of_calls() -> None:
+    plan = compiled().plan
+    text = listing(plan)
+    assert text.startswith("# plan model ")
+    assert "in0 = b0 in0 f32[4,70]" in text
+
+
+def test_notebooks_show_a_text_in_colour() -> None:
+    text = compiled().source("scan")
+    shown = text._repr_html_()
+    assert '<span style="color:#b31d7c">for</span> row <span' in shown
+    assert "&lt;" in compiled().as_text("numba")._repr_html_()

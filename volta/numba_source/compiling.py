@@ -1,0 +1,97 @@
+"""Generated kernels compiled by Numba: a dispatcher to call and inspect, and the address that a launch table holds."""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import re
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import attrs
+import numba
+
+from volta.core.locks import free_in_children
+from volta.core.recent import Recent
+from volta.numba_source.numba_words import KERNEL, NAMES
+from volta.numba_source.texts import KernelText
+
+_numbers = itertools.count()
+
+
+def execute(text: str, names: dict[str, Any], label: str) -> None:
+    """Run a text that defines functions; tracebacks and debuggers find its lines under ``<volta label>``."""
+    file = f"<volta {label}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    exec(compile(text, file, "exec"), names)
+
+
+@attrs.frozen(eq=False)
+class CompiledKernel:
+    """One kernel: ``dispatcher`` is its function for Numba, ``entry`` the C function that a launch table calls."""
+
+    dispatcher: Any
+    entry: Any
+
+    @property
+    def address(self) -> int:
+        return int(self.entry.address)
+
+
+_lock = threading.RLock()
+free_in_children(globals(), "_lock")
+_functions: Recent[Any, Any] = Recent(4096)  # by their text and what it names
+_kernels: Recent[Any, CompiledKernel] = Recent(1024)
+"""Numba keeps machine code for as long as the process lives: what is dropped here is compiled again, not freed."""
+
+
+def dispatcher_of(text: KernelText) -> Any:
+    """The kernel as a Numba dispatcher. The functions that it calls are shared with all kernels that call the same."""
+    known: dict[str, Any] = {}
+    for name, source in text.tables.items():
+        made = dict(NAMES)
+        execute(source, made, name)
+        known[name] = made[name]
+    for name, source in text.functions.items():
+        known[name] = _function(name, source, known)
+    return _new(text.name, text.function, known)
+
+
+def _used(source: str, known: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: known[name] for name in dict.fromkeys(re.findall(r"\w+", source)) if name in known}
+
+
+def _function(name: str, source: str, known: Mapping[str, Any]) -> Any:
+    used = _used(source, known)
+    key = (source, *(used[n] if callable(used[n]) else used[n].tobytes() for n in used))
+    found = _functions.find(key)
+    return _functions.keep(key, _new(name, source, used, next(_numbers))) if found is None else found
+
+
+def _new(name: str, source: str, used: Mapping[str, Any], number: int | None = None) -> Any:
+    names = {**NAMES, **used}
+    execute(source, names, name if number is None else f"{name} {number}")
+    return names[name]
+
+
+def compiled_kernel(text: KernelText) -> CompiledKernel:
+    """A kernel compiled for the launch table; the same text is compiled once in a process."""
+    with _lock:
+        found = _kernels.find(text.name)
+        if found is None:
+            dispatcher = dispatcher_of(text)
+            entry = numba.cfunc(KERNEL, error_model="numpy")(dispatcher.py_func)
+            found = _kernels.keep(text.name, CompiledKernel(dispatcher, entry))
+        return found
+
+
+class Addresses(dict[str, int]):
+    """The address of each kernel by name, good as long as this is held; ``others`` are kernels that have no text."""
+
+    __slots__ = ("_kernels", "_others")
+
+    def __init__(self, texts: Iterable[KernelText], others: Mapping[str, int]) -> None:
+        found = {text.name: compiled_kernel(text) for text in texts}
+        super().__init__({name: kernel.address for name, kernel in found.items()} | dict(others))
+        self._kernels, self._others = found, others

@@ -1,0 +1,92 @@
+"""Matrix products as text: chains of 256 fused multiply-adds, 16 of them a block, blocks joined in a tree of pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from volta.emit.builder import HALF_DTYPES, Value, compute_dtype, is_float
+from volta.emit.reducers import Reducer
+from volta.numba_source.bodies import calculated_read
+from volta.numba_source.builder import TextBuilder, array_dtype
+from volta.numba_source.functions import calculated
+from volta.numba_source.python_ir import text_of
+from volta.numba_source.reductions import TREE, ReductionText
+from volta.numba_source.text import Lines, Module
+from volta.xla_like.dot_schedule import BLOCK, CHUNK, Arg, DotSpec, item_size
+
+_COLUMNS = 32
+"""Columns whose chains run side by side."""
+
+_WORDS = {
+    "sizes": "batch1 m n k",
+    "lhs": "lhs lhs_batch0 lhs_batch1 lhs_m lhs_k",
+    "rhs": "rhs rhs_batch0 rhs_batch1 rhs_k rhs_n",
+    "out": "out out_batch0 out_batch1 out_m",
+    "rows and columns of a task": "task_rows task_cols",
+}
+
+
+def dot_text(spec: DotSpec, module: Module, notes: Mapping[int, str]) -> list[str]:
+    """``out[i, j]`` = the sum over p of ``lhs[i, p] * rhs[p, j]``, for each batch item."""
+    lines = Lines()
+    b = TextBuilder(lines, module)
+    kind = spec.accumulator
+    zero = text_of(b.const(kind, 0).ir)
+    reduction = ReductionText(module, Reducer("sum", kind))
+    for what, names in _WORDS.items():
+        right = ", ".join(f"args[{int(Arg[name.upper()])}]" for name in names.split())
+        lines.line(f"{names.replace(' ', ', ')} = {right}", what)
+    for name in ("chain", "total"):
+        lines.line(f"{name} = np.empty({_COLUMNS}, {array_dtype(kind)})")
+    lines.line(f"waiting = np.empty(({_COLUMNS}, {TREE}), {array_dtype(kind)})", "blocks, of each column")
+    lines.line("row_tasks, col_tasks = (m + task_rows - 1) // task_rows, (n + task_cols - 1) // task_cols")
+    with lines.block("for task in range(begin, end):"):
+        lines.line("band, rows = task // row_tasks, task % row_tasks * task_rows")
+        lines.line("item, columns = band // col_tasks, band % col_tasks * task_cols")
+        for name in ("lhs", "rhs", "out"):
+            lines.line(f"{name}_item = {name} + item // batch1 * {name}_batch0 + item % batch1 * {name}_batch1")
+        with (
+            lines.block("for i in range(rows, min(rows + task_rows, m)):"),
+            lines.block(f"for first in range(columns, min(columns + task_cols, n), {_COLUMNS}):"),
+        ):
+            lines.line(f"width = min({_COLUMNS}, min(columns + task_cols, n) - first)")
+            lines.line(f"top, after, total[:] = 0, 0, {zero}")
+            with lines.block(f"for block in range(0, max(k, 1), {BLOCK}):"):
+                with lines.block(f"for chunk in range(block, min(block + {BLOCK}, k), {CHUNK}):"):
+                    lines.line(f"chain[:] = {zero}")
+                    with lines.block(f"for p in range(chunk, min(chunk + {CHUNK}, k)):"):
+                        x = _operand(b, "x", "lhs_item", "i * lhs_m + p * lhs_k", spec.lhs, kind)
+                        with lines.block("for j in range(width):"):
+                            y = _operand(b, "y", "rhs_item", "p * rhs_k + (first + j) * rhs_n", spec.rhs, kind)
+                            chain = b.token("chain[j]", kind)
+                            calculated(b, "multiply_add", _multiply_add, [x, y, chain], ["chain[j]"])
+                    with lines.block("for j in range(width):"):
+                        both = "total[j] + chain[j]" if is_float(kind) else f"i{kind[3:]}(total[j] + chain[j])"
+                        lines.line(f"total[j] = chain[j] if chunk == block else {both}")
+                with lines.block("for j in range(width):"):
+                    lines.line(f"after = {reduction.pushed(f'block // {BLOCK}', ['total[j]'], ['waiting[j]'])}")
+                lines.line("top = after")
+            with lines.block("for j in range(width):"):
+                (total,) = reduction.states(b, reduction.finished(["waiting[j]"]), "s")
+                if compute_dtype(spec.out) != kind or spec.out in HALF_DTYPES:
+                    (total,) = calculated(b, "rounded", lambda b, v: b.cast(v, spec.out), [total], ["result"])
+                b.write(total, "out_item", f"i * out_m + (first + j) * {item_size(spec.out)}", spec.out)
+    return lines.lines
+
+
+def _multiply_add(b: TextBuilder, x: Value, y: Value, chain: Value) -> Value:
+    return b.fma(x, y, chain) if is_float(x.dtype) else chain + x * y
+
+
+def _operand(b: TextBuilder, name: str, base: str, distance: str, dtype: str, kind: str) -> Value:
+    """An element of an operand, as the sums are."""
+    (read,) = calculated_read(b, base, distance, dtype)
+    if read.dtype == kind:
+        return b.named(name, read)
+    x = b.named(name, read)
+    return calculated(b, "converted", lambda b, v: b.cast(v, kind), [x], [name])[0]
+
+
+def dot_pack_text(spec: DotSpec, module: Module, notes: Mapping[int, str]) -> list[str]:
+    """Nothing is packed: the product reads its operands where they lie."""
+    return ["return"]

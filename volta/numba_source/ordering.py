@@ -1,0 +1,259 @@
+"""Scans, sorts and scatters as text: one task a row, one element after the other, in the order of the definition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from volta.core.contract import DEFINITIONS
+from volta.emit.builder import Value, compute_dtype, is_float
+from volta.emit.reducers import BLOCK, LANES, Reducer
+from volta.numba_source.bodies import calculated_read
+from volta.numba_source.builder import HALVES, TextBuilder
+from volta.numba_source.functions import Meaning, calculated, expression
+from volta.numba_source.python_ir import text_of
+from volta.numba_source.reductions import ReductionText
+from volta.numba_source.text import Lines, Module
+from volta.xla_like.opaque import SCATTER_SLOTS, ScanSpec, ScatterSpec, SortSpec
+
+Notes = Mapping[int, str]
+
+_SCANS = {"cumsum": "sum", "cumprod": "prod", "cummax": "max", "cummin": "min"}
+_SCATTERS = {"add": "sum", "mul": "prod", "min": "min", "max": "max"}
+_SCAN_BLOCK = DEFINITIONS.scan_block
+
+
+def scan_text(spec: ScanSpec, module: Module, notes: Notes) -> list[str]:
+    """Blocks of 256 are summed one element after the other; each result is what came before its block, and that."""
+    lines, dtype = Lines(), spec.dtype.name
+    b, kind = TextBuilder(lines, module), compute_dtype(spec.dtype.name)
+    reducer = Reducer(_SCANS[spec.kind], kind)
+
+    def join(x: str, y: str) -> str:
+        values = [b.token(x, kind), b.token(y, kind)]
+        label = f"{reducer.kind}{'' if kind == 'float32' else '_' + kind}"
+        return expression(b, label, lambda b, x, y: reducer.combine(b, (x,), (y,))[0], values)
+
+    item = spec.dtype.itemsize
+    place = "length - 1 - i" if spec.reverse else "i"
+    lines.line("source, out, length = args[0], args[1], args[3]")
+    with lines.block("for row in range(begin, end):"):
+        lines.line(f"start = row * length * {item}")
+        identity = text_of(reducer.identity(b)[0].ir)
+        lines.line(f"before = {identity}", "all blocks that came before")
+        with lines.block(f"for block in range(0, length, {_SCAN_BLOCK}):"):
+            lines.line(f"local = {identity}", "this block, from its first element on")
+            with lines.block(f"for i in range(block, min(block + {_SCAN_BLOCK}, length)):"):
+                lines.line(f"at = start + ({place}) * {item}")
+                x = b.named("x", *calculated_read(b, "source", "at", dtype))
+                lines.line(f"local = {join('local', text_of(x.ir))}")
+                lines.line("total = local")
+                with lines.block("if block > 0:"):
+                    lines.line(f"total = {join('before', 'local')}")
+                b.write(b.token("total", kind), "out", "at", dtype)
+            lines.line("before = total")
+    return lines.lines
+
+
+def sort_text(spec: SortSpec, module: Module, notes: Notes) -> list[str]:
+    """A merge sort of positions; equal keys keep their order. Scratch memory holds the positions, twice."""
+    lines = Lines()
+    b = TextBuilder(lines, module)
+    names = [f"in{k}" for k in spec.read] + [f"out{k}" for k in range(len(spec.dtypes))]
+    words = [f"args[{i}]" for i in range(len(names))]
+    lines.line(f"{', '.join(names)} = {', '.join(words)}")
+    lines.line(f"length = args[{len(names) + 1}]")
+    before = _before(module, spec)
+    with lines.block("for row in range(begin, end):"):
+        lines.line("here, there = scratch, scratch + 8 * length", "positions in sorted runs, and merged")
+        with lines.block("for i in range(length):"):
+            lines.line("store_i64(here, i * 8, i)")
+        lines.line("width = 1", "the length of a run")
+        with lines.block("while width < length:"):
+            with lines.block("for low in range(0, length, 2 * width):"):
+                lines.line("middle, high = min(low + width, length), min(low + 2 * width, length)")
+                lines.line("left, right = low, middle", "the first of each run that is not merged yet")
+                with lines.block("for i in range(low, high):"):
+                    lines.line("take_right = right < high and left == middle")
+                    with lines.block("if right < high and left < middle:"):
+                        lines.line("p, q = load_i64(here, left * 8), load_i64(here, right * 8)")
+                        keys = []
+                        for k in range(spec.num_keys):
+                            for name, position in ((f"x{k}", "p"), (f"y{k}", "q")):
+                                keys.append(_element(b, spec, k, position, name))
+                        pairs = [x for pair in zip(keys[1::2], keys[::2], strict=True) for x in pair]
+                        lines.line(f"take_right = {before}({', '.join(text_of(x.ir) for x in pairs)})")
+                    with lines.block("if take_right:"):
+                        lines.line("store_i64(there, i * 8, load_i64(here, right * 8))")
+                        lines.line("right += 1")
+                    with lines.block("else:"):
+                        lines.line("store_i64(there, i * 8, load_i64(here, left * 8))")
+                        lines.line("left += 1")
+            lines.line("here, there = there, here")
+            lines.line("width *= 2")
+        with lines.block("for i in range(length):"):
+            lines.line("p = load_i64(here, i * 8)")
+            for k, dtype in enumerate(spec.dtypes):
+                x = _element(b, spec, k, "p", f"x{k}")
+                b.write(x, f"out{k}", f"(row * length + i) * {dtype.itemsize}", dtype.name)
+    return lines.lines
+
+
+def _element(b: TextBuilder, spec: SortSpec, k: int, position: str, name: str) -> Value:
+    """Operand ``k`` at a position of the row."""
+    dtype = spec.dtypes[k]
+    if k == spec.positions:
+        cast = b.token(f"i{8 * dtype.itemsize}({position})", dtype.name)
+        return b.named(name, cast)
+    distance = f"(row * length + {position}) * {dtype.itemsize}"
+    return b.named(name, *calculated_read(b, f"in{k}", distance, dtype.name))
+
+
+def _before(module: Module, spec: SortSpec) -> str:
+    """The name of the function that says whether one element sorts strictly before another, key by key."""
+    b = TextBuilder(Lines(), module)
+    kinds = [compute_dtype(d.name) for d in spec.dtypes[: spec.num_keys]]
+    parameters = [f"{side}{k}" for k in range(len(kinds)) for side in "xy"]
+    values = [b.token(p, kinds[i // 2]) for i, p in enumerate(parameters)]
+    pairs = list(zip(values[::2], values[1::2], strict=True))
+    b.lines.line(f"return {text_of(_sorts_before(b, pairs).ir)}")
+    comment = "Whether the x sort strictly before the y: NaNs are equal and come last, the first key counts most."
+    return module.function("before", parameters, b.lines.lines, comment)
+
+
+def _sorts_before(b: TextBuilder, keys: Sequence[tuple[Value, Value]]) -> Value:
+    (x, y), rest = keys[0], keys[1:]
+    less = _less(b, x, y)
+    return less | (~_less(b, y, x) & _sorts_before(b, rest)) if rest else less
+
+
+def _less(b: TextBuilder, x: Value, y: Value) -> Value:
+    if x.dtype == "bool":
+        return ~x & y
+    less = x < y
+    return less | (~b.isnan(x) & b.isnan(y)) if is_float(x.dtype) else less
+
+
+def scatter_order_text(spec: object, module: Module, notes: Notes) -> list[str]:
+    """A stable counting sort of the targets: the end of each slot's run, then the updates slot by slot."""
+    return """
+targets, order = args[0], args[1]
+slots, count = args[3], args[4]
+for item in range(begin, end):
+    target = targets + item * count * 8
+    ends = order + item * (slots + count) * 8
+    positions = ends + slots * 8
+    for slot in range(slots):
+        store_i64(ends, slot * 8, 0)
+    for i in range(count):  # how many updates each slot has; a target of -1 has none
+        slot = load_i64(target, i * 8)
+        if slot >= 0:
+            store_i64(ends, slot * 8, load_i64(ends, slot * 8) + 1)
+    running = 0
+    for slot in range(slots):  # where its run begins
+        number = load_i64(ends, slot * 8)
+        store_i64(ends, slot * 8, running)
+        running += number
+    for i in range(count):  # the updates in their order; ends moves from a run's beginning to its end
+        slot = load_i64(target, i * 8)
+        if slot >= 0:
+            at = load_i64(ends, slot * 8)
+            store_i64(positions, at * 8, i)
+            store_i64(ends, slot * 8, at + 1)
+""".strip().splitlines()
+
+
+class _Slot:
+    """Combines the updates of one slot, in order, and then with the slot, column by column."""
+
+    def __init__(self, spec: ScatterSpec, module: Module) -> None:
+        self.lines, self.dtype, self.item = Lines(), spec.dtype.name, spec.dtype.itemsize
+        self.b = TextBuilder(self.lines, module)
+        kind = compute_dtype(self.dtype)
+        self.reduction = None if spec.op == "set" else ReductionText(module, Reducer(_SCATTERS[spec.op], kind))
+        if self.reduction is not None:
+            self.reduction.arrays(self.lines)
+
+    def write(self, number: str, row_of: str) -> None:
+        """``number`` updates into the row at ``here``; ``row_of`` is an expression in i: the i-th one's row."""
+        b, lines, dtype = self.b, self.lines, self.dtype
+        update = f"({row_of} * width + column) * {self.item}"
+        with lines.block("for column in range(width):"):
+            if self.reduction is None:
+                lines.line(f"i = {number} - 1", "the last one stays")
+                x = b.named("x", *calculated_read(b, "updates_at", update, dtype))
+                b.write(x, "here", f"column * {self.item}", dtype)
+                return
+            r = self.reduction
+            lines.line("top = 0")
+            with lines.block(f"for start in range(0, {number}, {BLOCK}):"):
+                r.clear(b)
+                with lines.block(f"for i in range(start, min(start + {BLOCK}, {number})):"):
+                    x = b.named("x", *calculated_read(b, "updates_at", update, dtype))
+                    r.absorb(b, f"i % {LANES}", x, "i")
+                (found,) = r.states(b, r.folded(), "s")
+                lines.line(f"top = {r.pushed(f'start // {BLOCK}', [text_of(found.ir)])}")
+            (total,) = r.states(b, r.finished(), "s")
+            if dtype in HALVES:  # the sum is a value of the dtype before it is added
+                (total,) = calculated(b, "round", lambda b, v: b.round_to_half(v, dtype), [total], ["s"])
+            old = b.named("old", *calculated_read(b, "here", f"column * {self.item}", dtype))
+            label = r.label
+            meaning: Meaning = lambda b, x, y: r.reducer.combine(b, (x,), (y,))[0]  # noqa: E731
+            (value,) = calculated(b, label, meaning, [old, total], ["value"])
+            b.write(value, "here", f"column * {self.item}", dtype)
+
+
+def scatter_text(spec: ScatterSpec, module: Module, notes: Notes) -> list[str]:
+    """The runs of `scatter_order`, slot by slot. A task is up to 256 slots of one batch item."""
+    slot = _Slot(spec, module)
+    lines = slot.lines
+    lines.line("updates, order, out = args[0], args[1], args[2]")
+    lines.line("slots, width, count = args[4], args[5], args[6]")
+    lines.line(f"chunks = (slots + {SCATTER_SLOTS - 1}) // {SCATTER_SLOTS}")
+    with lines.block("for task in range(begin, end):"):
+        lines.line("item, chunk = task // chunks, task % chunks")
+        lines.line("ends = order + item * (slots + count) * 8")
+        lines.line("positions = ends + slots * 8")
+        lines.line(f"updates_at = updates + item * count * width * {slot.item}")
+        first = f"chunk * {SCATTER_SLOTS}"
+        with lines.block(f"for slot in range({first}, min({first} + {SCATTER_SLOTS}, slots)):"):
+            lines.line("low = load_i64(ends, (slot - 1) * 8) if slot > 0 else 0")
+            lines.line("number = load_i64(ends, slot * 8) - low")
+            lines.line(f"here = out + (item * slots + slot) * width * {slot.item}")
+            with lines.block("if number > 0:"):
+                slot.write("number", "load_i64(positions, (low + i) * 8)")
+    return lines.lines
+
+
+def scatter_few_text(spec: ScatterSpec, module: Module, notes: Notes) -> list[str]:
+    """Few updates: each slot's are found by comparing targets. A task is a batch item."""
+    slot = _Slot(spec, module)
+    lines = slot.lines
+    lines.line("updates, targets, out = args[0], args[1], args[2]")
+    lines.line("slots, width, count = args[4], args[5], args[6]")
+    lines.line("rows = np.empty(count, np.int64)", "the updates of one slot")
+    with lines.block("for item in range(begin, end):"):
+        lines.line("target = targets + item * count * 8")
+        lines.line(f"updates_at = updates + item * count * width * {slot.item}")
+        with lines.block("for u in range(count):"):
+            lines.line("wanted = load_i64(target, u * 8)")
+            lines.line("number, seen = 0, 0")
+            with lines.block("for v in range(count):"), lines.block("if load_i64(target, v * 8) == wanted:"):
+                lines.line("seen += v < u", "an earlier update has combined all of this slot")
+                lines.line("rows[number] = v")
+                lines.line("number += 1")
+            lines.line(f"here = out + (item * slots + wanted) * width * {slot.item}")
+            with lines.block("if wanted >= 0 and seen == 0:"):
+                slot.write("number", "rows[i]")
+    return lines.lines
+
+
+def chain_text(parts: int, module: Module, notes: Notes) -> list[str]:
+    """Kernels in turn on bands of tasks: a band of the first one's results is read while it is near."""
+    lines = Lines()
+    lines.line("step = args[0]", "tasks in a band")
+    with lines.block("for low in range(begin, end, step):"):
+        lines.line("high = min(low + step, end)")
+        for part in range(parts):
+            kernel, first, ratio = (f"args[{1 + 3 * part + word}]" for word in range(3))
+            lines.line(f"run_kernel({kernel}, args, {first}, low * {ratio}, high * {ratio}, scratch)")
+    return lines.lines

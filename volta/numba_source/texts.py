@@ -1,0 +1,91 @@
+"""From a kernel's description to its text, in the ABI of the launch table: ``(args, begin, end, scratch)``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from volta.core.errors import UnsupportedOperationError
+from volta.numba_source import dots, ordering
+from volta.numba_source.loops import combine_text, loop_text
+from volta.numba_source.text import Module, function_text
+from volta.xla_like.kernels import CombineKernel, Kernel, KernelCall, LibraryKernel, LoopKernel, kernel_name
+
+PARAMETERS = ("args", "begin", "end", "scratch")
+
+IMPORT = "from volta.numba_source.numba_words import *  # python_words has the same, without compiling"
+
+
+@attrs.frozen(eq=False)
+class KernelText:
+    """One kernel as Python: its function, and the functions and tables that this one calls, all by name."""
+
+    name: str
+    function: str
+    functions: Mapping[str, str]
+    tables: Mapping[str, str]
+
+    @property
+    def source(self) -> str:
+        """Everything, as a module that can be run: tables, functions, then the kernel."""
+        return module_text([*self.tables.values()], [*self.functions.values(), self.function])
+
+
+def module_text(tables: Sequence[str], functions: Sequence[str]) -> str:
+    """A module of these tables and functions."""
+    return "\n\n\n".join(["\n".join([IMPORT, *tables]), *functions]) + "\n"
+
+
+LIBRARY: dict[str, Callable[[Any, Module, Mapping[int, str]], list[str]]] = {
+    "chain": ordering.chain_text,
+    "dot": dots.dot_text,
+    "dot_pack": dots.dot_pack_text,
+    "dot_row": dots.dot_text,
+    "scan": ordering.scan_text,
+    "scatter": ordering.scatter_text,
+    "scatter_few": ordering.scatter_few_text,
+    "scatter_order": ordering.scatter_order_text,
+    "sort": ordering.sort_text,
+}
+"""Library kernels by name: ``text(spec, module, notes)`` gives the lines of the function."""
+
+
+def text_of_kernel(call: KernelCall, module: Module | None = None) -> KernelText:
+    """The text of a call's kernel; beside its operations stand the user's lines. ``module`` collects what it calls.
+
+    Raises:
+        UnsupportedOperationError: for a library kernel that has no text.
+    """
+    kernel, module = call.kernel, Module() if module is None else module
+    name, notes = kernel_name(kernel), _notes(call)
+    if isinstance(kernel, LoopKernel):
+        body = loop_text(kernel, module, notes)
+    elif isinstance(kernel, CombineKernel):
+        body = combine_text(kernel, module, notes)
+    else:
+        body = _library(kernel, call.label)(kernel.spec, module, notes)
+    function = function_text(name, PARAMETERS, body, _said(kernel))
+    return KernelText(name, function, module.functions, module.tables)
+
+
+def _notes(call: KernelCall) -> dict[int, str]:
+    """Beside each value the user's line that asks for it."""
+    found = ((i, source) for i, source in enumerate(call.sources) if source is not None)
+    return {i: f"{source}{': ' + source.text() if source.text() else ''}" for i, source in found}
+
+
+def _library(kernel: LibraryKernel, label: str) -> Callable[[Any, Module, Mapping[int, str]], list[str]]:
+    found = LIBRARY.get(kernel.name)
+    if found is None:
+        raise UnsupportedOperationError(
+            f"kernel {kernel.name!r}{f' of {label}' if label else ''} has no text for Numba: leave the execution "
+            "context's kernels at 'llvm' for it"
+        )
+    return found
+
+
+def _said(kernel: Kernel) -> str:
+    """The docstring: what the plan's text says of the kernel."""
+    return kernel.text().replace("\n", "\n    ")

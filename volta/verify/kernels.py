@@ -1,0 +1,41 @@
+"""Plans on generated kernels: as Numba functions, and as the Python that these are written in, beside LLVM's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+import volta.numpy as vnp
+from volta.runtime.context import KERNELS
+from volta.testing.cases import cases, dtypes_of, vocabulary
+from volta.testing.data import fill
+from volta.testing.kernel_kinds import GENERATED, with_kernels
+from volta.testing.loops import loop_programs
+from volta.verify.checks import Check, Named, Setting, same
+from volta.verify.laws import PROGRAMS
+
+
+def kernels(setting: Setting) -> Iterator[Check]:
+    """Every primitive and a few programs with each kind of kernels, on the CPU; full: every dtype's case, and loops."""
+    for name, f, args in _programs(setting):
+        try:
+            want = with_kernels(KERNELS[0], f, *args)
+            for kind in GENERATED:
+                yield same(f"{name}: {kind}", with_kernels(kind, f, *args), want)
+        except Exception as error:  # one failure must not hide the others
+            yield Check(name, problem=f"{type(error).__name__}: {error}")
+
+
+def _programs(setting: Setting) -> Iterator[Named]:
+    x, w = fill("normal", (66, 64)), fill("normal", (64, 66), seed=1)
+    for name, f in PROGRAMS.items():
+        yield name, f, (x, w)
+    yield "long rows", lambda x: (vnp.sum(x), vnp.sum(x, 0), vnp.max(x), vnp.argmin(x)), (fill("ladder", (20481, 2)),)
+    for primitive in vocabulary():
+        for dtype in dtypes_of(primitive)[: None if setting.full else 1]:
+            for case in cases(primitive, dtype)[: None if setting.full else 1]:
+                yield str(case), lambda *args, c=case: c.primitive.bind(*args, **c.params), case.args
+    if setting.full:
+        for p in loop_programs():
+            yield p.name, p.f, tuple(map(np.asarray, p.args))
