@@ -12,6 +12,7 @@ from volta.api.limits import Limits, limits_of
 from volta.api.limits import check as check_limits
 from volta.core import pytrees
 from volta.core.avals import ShapedArray
+from volta.core.axes import in_scope
 from volta.core.interp import Tracer
 from volta.core.ir import ClosedJaxpr, Jaxpr
 from volta.core.policy import default_precision
@@ -49,7 +50,7 @@ class FlatCall:
         return call_paths(self.args, self.kwargs, numbers)
 
     def key(self, avals: list[ShapedArray]) -> tuple[Any, ...]:
-        return (self.tree, self.extra, default_precision(), *avals)
+        return (self.tree, self.extra, default_precision(), in_scope(), *avals)
 
     def apply(self, fun: Callable[..., Any], leaves: Any) -> Any:
         """Call ``fun`` with ``leaves`` in place of the array arguments."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 from volta.api.arguments import ShapeDtypeStruct, aval_of, check_callable, name_of, resolve_positions
 from volta.api.programs import CallCache, flatten_call, trace_call
 from volta.core import pytrees
 from volta.core.absent import explains_keywords
+from volta.core.axes import Axis, named
 from volta.core.boundary import boundary
 from volta.core.ir import ClosedJaxpr
 from volta.trace.calls import checkpoint_p
@@ -20,19 +21,32 @@ R = TypeVar("R")
 
 @overload
 def make_jaxpr(
-    fun: Callable[..., Any], static_argnums: int | Sequence[int] = (), return_shape: Literal[False] = False
+    fun: Callable[..., Any],
+    static_argnums: int | Sequence[int] = (),
+    return_shape: Literal[False] = False,
+    *,
+    axis_env: Any = None,
 ) -> Callable[..., ClosedJaxpr]: ...
 @overload
 def make_jaxpr(
-    fun: Callable[..., Any], static_argnums: int | Sequence[int] = (), *, return_shape: Literal[True]
+    fun: Callable[..., Any],
+    static_argnums: int | Sequence[int] = (),
+    *,
+    return_shape: Literal[True],
+    axis_env: Any = None,
 ) -> Callable[..., tuple[ClosedJaxpr, Any]]: ...
 @explains_keywords
 def make_jaxpr(
-    fun: Callable[..., Any], static_argnums: int | Sequence[int] = (), return_shape: bool = False
+    fun: Callable[..., Any],
+    static_argnums: int | Sequence[int] = (),
+    return_shape: bool = False,
+    *,
+    axis_env: Sequence[tuple[Hashable, int]] | None = None,
 ) -> Callable[..., Any]:
     """A function that returns the program of ``fun`` for its arguments (arrays or ShapeDtypeStruct).
 
-    With ``return_shape`` it returns ``(program, output)``, the output as a pytree of ShapeDtypeStruct.
+    With ``return_shape`` it returns ``(program, output)``, the output as a pytree of ShapeDtypeStruct. ``axis_env`` has
+    names of axes, with their sizes, that ``fun`` may use in collectives.
 
     >>> import volta
     >>> print(volta.make_jaxpr(lambda x: x * 2)(volta.ShapeDtypeStruct((3,), "float32")))
@@ -47,7 +61,8 @@ def make_jaxpr(
     @boundary
     def made(*args: Any, **kwargs: Any) -> Any:
         call = flatten_call(name_of(fun), static, args, kwargs)
-        traced = trace_call(fun, name_of(fun), call, [aval_of(x) for x in call.leaves], "make_jaxpr traces")
+        with named(*(Axis(size, name) for name, size in axis_env or ())):
+            traced = trace_call(fun, name_of(fun), call, [aval_of(x) for x in call.leaves], "make_jaxpr traces")
         if not return_shape:
             return traced.program
         return traced.program, _structs(traced)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 import optree
@@ -11,19 +11,27 @@ import optree
 from volta.api.arguments import call_paths, check_callable, flat_outputs, name_of, value_of, values_of
 from volta.core import pytrees
 from volta.core.absent import explains_keywords
+from volta.core.axes import Axis
 from volta.core.boundary import boundary
 from volta.core.errors import VmapAxesError
 from volta.core.interp import get_aval
 from volta.core.source import at_user_line
 from volta.ops.base import broadcast_to, move_axis, settled
-from volta.trace.batch import Axis, batch_flat
+from volta.trace.batch import batch_flat
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 @explains_keywords
-def vmap(fun: Callable[P, R], in_axes: Any = 0, out_axes: Any = 0, axis_size: int | None = None) -> Callable[P, R]:
+def vmap(
+    fun: Callable[P, R],
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    axis_name: Hashable | None = None,
+    axis_size: int | None = None,
+    spmd_axis_name: Hashable | None = None,
+) -> Callable[P, R]:
     """Map ``fun`` over an axis of its arguments, all at once.
 
     Args:
@@ -32,7 +40,10 @@ def vmap(fun: Callable[P, R], in_axes: Any = 0, out_axes: Any = 0, axis_size: in
             are mapped over axis 0.
         out_axes: where the mapped axis goes in the output; a pytree prefix of the output. None for an output that does
             not depend on the mapped arguments.
+        axis_name: a name for the mapped axis, by which collectives in ``fun`` reach the other examples
+            (``volta.lax.psum(x, "i")``).
         axis_size: the size of the mapped axis; only needed where no argument is mapped.
+        spmd_axis_name: accepted for programs written for JAX: it says how a batch is cut over devices, and no number.
 
     Raises:
         VmapAxesError: axes that do not fit the arguments or the output, or sizes that differ.
@@ -75,7 +86,7 @@ def vmap(fun: Callable[P, R], in_axes: Any = 0, out_axes: Any = 0, axis_size: in
             inner_args, inner_kwargs = pytrees.unflatten(tree, seen)
             return flat_outputs(fun(*inner_args, **inner_kwargs), name)
 
-        outs, out_dims, out_tree = batch_flat(flat_fun, Axis(size), values, dims, name)
+        outs, out_dims, out_tree = batch_flat(flat_fun, Axis(size, axis_name), values, dims, name)
         dummy = pytrees.unflatten(out_tree, list(range(len(outs))))
         wanted = _prefix_axes(out_axes, dummy, "out_axes", name)
         paths = _Paths(dummy)

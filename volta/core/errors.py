@@ -99,6 +99,10 @@ class VmapAxesError(VoltaError, ValueError):
     """``in_axes`` or ``out_axes`` of ``vmap`` do not fit the values, or the mapped sizes differ."""
 
 
+class AxisNameError(VoltaError, NameError):
+    """A collective names an axis that nothing around it maps."""
+
+
 class StaticArgumentError(VoltaError, ValueError):
     """An argument marked static cannot be hashed and compared, or does not exist."""
 

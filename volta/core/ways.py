@@ -43,7 +43,7 @@ _DISTRIBUTION = (
     "this distribution is planned. Draw with NumPy or SciPy before, and pass the numbers in (a scan takes them as xs)"
 )
 _FROM_UNIFORM = "this distribution is planned; it is a function of volta.random.uniform, normal or exponential"
-_COLLECTIVE = "collectives are planned with programs over several devices; sum over a mapped axis outside of vmap"
+_COLLECTIVE = "this collective is not there; volta.lax.ppermute, all_gather and all_to_all move data along a named axis"
 _IMMUTABLE = "arrays are immutable, there are no references to memory: x = x.at[...].set(y)"
 _PRIMITIVE = "primitives are not public; print(volta.make_jaxpr(f)(x)) shows which a program is made of"
 _SHAPES = "a program is traced for each shape; pad to a few shapes to have few programs"
@@ -112,8 +112,7 @@ WAYS: dict[str, dict[str, str]] = {
         **_each(_CONVOLUTION, "conv conv_* padtype_to_pads reduce_window reduce_window_* select_and_*"),
         **_each(_CONVOLUTION, "Conv*"),
         **_each(_RULE, "custom_root custom_linear_solve"),
-        **_each(_COLLECTIVE, "psum pmean pmax pmin pswapaxes pshuffle all_gather all_to_all ppermute psum_scatter"),
-        **_each(_COLLECTIVE, "axis_index axis_size pbroadcast pcast precv psend ragged_all_to_all"),
+        **_each(_COLLECTIVE, "pbroadcast pcast precv psend ragged_all_to_all"),
         **_each(_COMPLEX, "complex conj fft FftType"),
         **{f"scatter_{op}": f"it is x.at[indices].{op}(updates)" for op in ("add", "mul", "min", "max", "apply")},
         **_each("it is x.at[indices].add(-updates)", "scatter_sub"),
@@ -221,7 +220,7 @@ WAYS: dict[str, dict[str, str]] = {
     },
 }
 
-_AXIS = "axes of vmap have no names, since collectives are planned; sum over the mapped axis outside of vmap"
+_AXIS = "sum over the named axis inside: volta.lax.psum(x, name)"
 _SHARDED = "it is in_shardings and out_shardings, of volta.sharding.NamedSharding"
 _PLACED = "a jitted call runs where its arguments are: volta.device_put(x, 'cuda:0')"
 
@@ -233,7 +232,6 @@ KEYWORDS: dict[str, dict[str, str]] = {
         "compiler_options": "volta.execution_context(level=..., options=...) holds what a compilation is for",
     },
     "vmap": {
-        **_each(_AXIS, "axis_name spmd_axis_name"),
         "sum_match": "sum over the mapped axis outside of vmap",
     },
     "checkpoint": {
@@ -242,5 +240,5 @@ KEYWORDS: dict[str, dict[str, str]] = {
     },
     **{name: {"reduce_axes": _AXIS} for name in ("grad", "value_and_grad", "vjp")},
     **{name: {"holomorphic": _COMPLEX, "allow_int": _INTEGERS} for name in ("jacfwd", "jacrev", "hessian")},
-    "make_jaxpr": {"axis_env": _AXIS, "abstracted_axes": _SHAPES},
+    "make_jaxpr": {"abstracted_axes": _SHAPES},
 }

@@ -14,8 +14,8 @@ Families derive most of a record (see the modules of this package); what each ru
     it may be Zero.
 ``batch(args, dims, size, **params) -> (out, out_dim)``
     The rule of ``vmap``: ``dims[i]`` is the mapped axis of ``args[i]`` or None; at least one is mapped. Lists when
-    ``multiple_results``. Batching must never change a number. Primitives that carry programs get the trace itself
-    instead of ``size``, since programs may name its axis; then nothing need be mapped.
+    ``multiple_results``. Batching must never change a number. Collectives and primitives that carry programs get the
+    trace itself instead of ``size``: it has the ``axis`` with its name. If they mean it, nothing need be mapped.
 ``linearize(nonzero, *primals, **params) -> (outs, nonzero_outs, linear)``
     How it is linearized where its jvp rule, split into known and unknown, will not do: primitives that carry programs.
     Runs on the parent trace; ``linear`` takes the nonzero tangents to the nonzero output tangents, and is called while
@@ -61,6 +61,7 @@ class Family(enum.Enum):
     INDEXING = "gather and scatter"
     SORTING = "sort and scan"
     CONTROL = "control flow"
+    COLLECTIVE = "collective"  # means the axis of a name: vmap makes it an ordinary operation
     USER = "user's kernel"  # what it computes is not Volta's to know
     CALL = "call"  # has a `jaxpr` param and means exactly that program: lowering inlines it
 
@@ -120,6 +121,7 @@ _KERNELS = {
     Family.INDEXING: ("loop", "scatter", "scatter_few", "scatter_order"),
     Family.SORTING: ("sort", "scan"),
     Family.CALL: (),
+    Family.COLLECTIVE: (),
     Family.CONTROL: ("while", "switch"),
     Family.USER: ("user",),
 }

@@ -303,7 +303,9 @@ def cases(primitive: Primitive, dtype: Any) -> list[Case]:
 
 def vocabulary() -> list[Primitive]:
     """Every primitive that means something by itself (calls mean the program they carry, users' kernels their own)."""
-    return [p for p in REGISTRY.values() if p.family not in (Family.CALL, Family.CONTROL, Family.USER)]
+    return [
+        p for p in REGISTRY.values() if p.family not in (Family.CALL, Family.CONTROL, Family.COLLECTIVE, Family.USER)
+    ]
 
 
 def dtypes_of(primitive: Primitive) -> list[Any]:

@@ -6,25 +6,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import attrs
-
 from volta.core.avals import ShapedArray
+from volta.core.axes import Axis, named
 from volta.core.interp import Trace, current_trace, get_aval, use_trace
 from volta.ops.base import to_front
+from volta.ops.collectives import mentions
 from volta.ops.primitive import Family
 from volta.trace.jaxpr_trace import here
 from volta.trace.tracer import TransformTracer, elements_of
 
-_TOLD = (Family.CALL, Family.CONTROL)
+_TOLD = (Family.CALL, Family.CONTROL, Family.COLLECTIVE)
 """Families whose batch rules are given the trace in place of the axis' size: they hand on what it says."""
-
-
-@attrs.frozen
-class Axis:
-    """A mapped axis: how long it is, and its name where it has one."""
-
-    size: int
-    name: Any = None
 
 
 class BatchTracer(TransformTracer):
@@ -74,7 +66,7 @@ class BatchTrace(Trace):
     def process_primitive(self, primitive: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
         values, dims, mapped = self.split(args)
         told = primitive.family in _TOLD
-        if not mapped and not (told and self.axis.name is not None):  # a program may name the axis
+        if not mapped and not (told and self.axis.name is not None and mentions(params, self.axis.name)):
             return self.parent.process_primitive(primitive, values, params)
         with use_trace(self.parent):
             out, out_dim = primitive.batch(values, dims, self if told else self.axis.size, **params)
@@ -111,7 +103,7 @@ class BatchTrace(Trace):
         before, parent = self.parent, current_trace()
         self.parent = parent
         try:
-            with use_trace(self):
+            with use_trace(self), named(self.axis):
                 yield parent
         finally:
             self.parent = before
@@ -126,7 +118,7 @@ def batch_flat(
 ) -> tuple[list[Any], list[int | None], Any]:
     """``fun`` mapped over axis ``dims[i]`` of ``args[i]``: outputs, their mapped axes, what else ``fun`` gave."""
     trace = BatchTrace(current_trace(), axis, name)
-    with use_trace(trace):
+    with use_trace(trace), named(axis):
         outs, aux = fun(*[trace.join(x, d) for x, d in zip(args, dims, strict=True)])
     values, out_dims = [], []
     for x in outs:

@@ -14,12 +14,13 @@ from typing import Any
 import attrs
 
 from volta.core.avals import ShapedArray
+from volta.core.axes import Axis
 from volta.core.ir import Atom, ClosedJaxpr, Jaxpr, Var, used_vars
 from volta.ops.base import bind_named
 from volta.ops.primitive import Family, Primitive, Rule, register
 from volta.ops.primitive import Linear as LinearOperand
 from volta.trace import masks
-from volta.trace.batch import Axis, batch_flat
+from volta.trace.batch import batch_flat
 from volta.trace.jaxpr_trace import eval_closed, is_concrete, trace_to_jaxpr
 from volta.trace.jvp import jvp_flat
 from volta.trace.linearize import linearize_flat

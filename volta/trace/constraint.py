@@ -46,7 +46,7 @@ def _transpose(cts: Sequence[Any], x: Linear, *, sharding: NamedSharding, **para
 
 
 def _batch(
-    args: Sequence[Any], dims: Sequence[int | None], size: int, *, sharding: NamedSharding, **params: Any
+    args: Sequence[Any], dims: Sequence[int | None], trace: Any, *, sharding: NamedSharding, **params: Any
 ) -> Any:
     """The mapped axis is not cut."""
     (x,), (dim,) = args, dims

@@ -7,10 +7,11 @@ from functools import lru_cache
 from typing import Any
 
 from volta.core.avals import ShapedArray
+from volta.core.axes import Axis
 from volta.core.interp import get_aval
 from volta.core.ir import Atom, ClosedJaxpr, Jaxpr, Var
 from volta.ops.base import bind_named, broadcast_to, fill, to_front, zeros_of
-from volta.trace.batch import Axis, batch_flat
+from volta.trace.batch import batch_flat
 from volta.trace.calls import jvp_program, linearize_program
 from volta.trace.jaxpr_trace import eval_closed, trace_to_jaxpr
 from volta.trace.masks import Mask

@@ -16,6 +16,7 @@ from typing import Any
 from volta.core import pytrees
 from volta.core.array import Array
 from volta.core.avals import ShapedArray
+from volta.core.axes import Axis
 from volta.core.errors import KernelError, NotDifferentiableError
 from volta.core.interp import bind, get_aval
 from volta.core.ir import ClosedJaxpr
@@ -24,7 +25,7 @@ from volta.ops import base
 from volta.ops.primitive import Family, Primitive, register
 from volta.ops.user import Results, UserKernel
 from volta.runtime.array import as_array
-from volta.trace.batch import Axis, BatchTrace, batch_flat
+from volta.trace.batch import BatchTrace, batch_flat
 from volta.trace.calls import jit_p
 from volta.trace.jaxpr_trace import trace_to_jaxpr
 from volta.trace.jvp import has_tangent
