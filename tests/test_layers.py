@@ -34,8 +34,10 @@ STRANGERS = {("numba_cpu", "numba_cuda"), ("numba_cuda", "numba_cpu"), ("numba_s
 # Plans, programs and passes are pure data: whoever reads them needs no compiler.
 NO_COMPILER = ("core", "ops", "xla_like")
 COMPILERS = ("numba", "llvmlite")
-# The imports inside functions that are allowed: the runtime loads these backends on their first use.
-LAZY_IMPORTER, LAZY_TARGETS = "runtime", ("volta.numba_cuda", "volta.numba_source")
+# The imports inside functions that are allowed: the runtime loads these backends on their first use, and the engine
+# whose import starts MPI where a program asks for it.
+LAZY_IMPORTER = "runtime"
+LAZY_TARGETS = ("volta.numba_cuda", "volta.numba_source", "volta.runtime.mpi")
 
 
 class Import(NamedTuple):

@@ -8,26 +8,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from volta.core import pytrees
+from volta.core import contract, pytrees
 from volta.core.absent import namespace as _namespace
 from volta.core.errors import DistributedError
 from volta.core.sharding import NamedSharding, PartitionSpec
 from volta.core.source import at_user_line
 from volta.runtime import spread, workers
 from volta.runtime.sharded import ShardedArray
+from volta.version import __version__
 
-ENGINES = ("simulated",)
+ENGINES = ("mpi", "simulated")
 
 
-def initialize(num_processes: int | None = None, *, engine: str | None = None) -> None:
+def initialize(num_processes: int | None = None, *, engine: str = "mpi", timeout: float = 300.0) -> None:
     """Become one of several workers, before meshes are made.
 
     Args:
-        num_processes: how many workers there are to be.
-        engine: what moves bytes between them: ``"simulated"`` runs all of them in this process, in lock-step.
+        num_processes: how many workers there are to be. MPI's launcher knows: where it is given, it must agree.
+        engine: what moves bytes between them. ``"mpi"``: processes that ``volta launch`` or an MPI launcher started; a
+            process that was started by itself is one worker. ``"simulated"``: all workers in this process, in
+            lock-step, for tests and laptops.
+        timeout: after so many seconds without a word from another worker, that is an error.
 
     Raises:
-        DistributedError: there is no such engine, or this process is a worker already.
+        DistributedError: there is no such engine or it is not installed, workers are missing or run another version,
+            or this process is a worker already.
 
     >>> import volta
     >>> volta.distributed.initialize(4, engine="simulated")
@@ -38,10 +43,26 @@ def initialize(num_processes: int | None = None, *, engine: str | None = None) -
     if engine not in ENGINES:
         text = f"distributed.initialize: there is no engine {engine!r}; there are {', '.join(map(repr, ENGINES))}"
         raise DistributedError(at_user_line(text))
-    if not isinstance(num_processes, int) or num_processes < 1:
-        text = f"distributed.initialize: the simulated engine needs a number of workers, not {num_processes!r}"
-        raise DistributedError(at_user_line(text))
-    workers.start(workers.Simulated(num_processes))
+    if engine == "simulated":
+        if not isinstance(num_processes, int) or num_processes < 1:
+            text = f"distributed.initialize: the simulated engine needs a number of workers, not {num_processes!r}"
+            raise DistributedError(at_user_line(text))
+        workers.start(workers.Simulated(num_processes))
+        return
+    if workers.started():
+        workers.start(workers.engine())  # says that there is one
+    found = workers.mpi(timeout)
+    if num_processes not in (None, found.size):
+        text = (
+            f"distributed.initialize: {num_processes} workers are asked for, and the launcher has started {found.size}"
+        )
+        raise DistributedError(at_user_line(f"{text}; volta launch -n {num_processes} script.py starts as many"))
+    workers.start(found)
+    try:
+        workers.agree(f"{__version__} {contract.ID}", "Volta's version and contract", range(found.size))
+    except DistributedError:
+        workers.stop()
+        raise
 
 
 def is_initialized() -> bool:

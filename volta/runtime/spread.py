@@ -136,7 +136,7 @@ class SpreadExecutable:
         self.partition = partition(program, mesh, layouts, wanted, name, wished)
         self._ranks = local_ranks(mesh)
         self._workers = [workers.names().index(device) for device in mesh.ranks]
-        workers.engine().agree(self.partition.as_text(), f"the program `{name}`")
+        workers.agree(self.partition.as_text(), f"the program `{name}`", self._workers)
         self._segments = {r: self._compiled(self.partition.locals[r]) for r in self._ranks}
         plans = {r: [None if e is None else e.plan for e in made] for r, made in self._segments.items()}
         self.plan = SpreadPlan(self.partition, plans, current_context().level)

