@@ -74,9 +74,11 @@ class FakeDriver(FakeStreams):
         def call(*args: Any) -> int:
             with self.lock:
                 self.log[name] = self.log.get(name, 0) + 1
-                asked = (name, args[0]) if name in ("cuEventQuery", "cuStreamQuery") else None
-                if name != "cuCtxSetCurrent":
-                    self.again, self.asked = asked is not None and asked == self.asked, asked
+                if name in ("cuEventQuery", "cuStreamQuery"):
+                    self.again = (name, args[0]) in self.asked
+                    self.asked.add((name, args[0]))
+                elif name != "cuCtxSetCurrent":
+                    self.asked.clear()
                 if name in self.fail:
                     return self.fail.pop(name)
                 if self.sticky and not name.startswith(("cuGetError", "cuEventDestroy", "cuCtxSet")):

@@ -1,6 +1,6 @@
 """Streams and events of the stand-in for NVIDIA's driver: queues whose work runs when somebody waits for it.
 
-Who asks the same question twice, with no other call in between, waits: a few turns of loops run then.
+Who asks the same question twice, with no call of another kind in between, waits: a few turns of loops run then.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class FakeStreams:
         self.numbers = itertools.count(1000)
         self.clock = 0.0
         self.local = threading.local()
-        self.again, self.asked = False, None  # whether the last call asked what the one before had asked, and what
+        self.asked: set[tuple[str, int]] = set()  # what has been asked since the last call of another kind
+        self.again = False  # whether this question was among them
 
     def new_handle(self, thing: Any) -> int:
         number = next(self.numbers)

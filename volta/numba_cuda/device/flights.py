@@ -2,10 +2,10 @@
 
 A loop on a device may run for ever, and in the driver's own waits the interpreter runs no handlers. So a stream that is
 given loops remembers them: each begins a *stretch* of its work, which ends at an event. As long as there is one that is
-not over, the host waits by asking again and again, and between two questions handlers run. Where one raises, the
-stream's stop word is set, which its loops look at between two turns (`numba_cuda.turns`), so they fall through; and
-what the stretches would have made is marked as lost, before the word is set. The word is cleared when the stream is
-idle, before anything else is launched on it.
+not over, the host waits by asking again and again, and between two questions handlers run. Where one raises, and the
+loop that is running does not end by itself soon, the stream's stop word is set, which its loops look at between two
+turns (`numba_cuda.turns`), so they fall through; and what the stretches would have made is marked as lost, before the
+word is set. The word is cleared when the stream is idle, before anything else is launched on it.
 
 Of a stream that never had a loop, and follows none that has, nothing is remembered, and waits are the driver's.
 """
@@ -29,6 +29,10 @@ _SPIN, _SHARE, _LONGEST = 4e-3, 128, 1e-3
 _MOST = 128
 """Launches between two looks at what is still under way, while there is a loop. A stream takes about a thousand
 commands, and whoever gives it one more waits in the driver; so less than twice as many are behind a loop."""
+
+_GRACE, _GRACES = 0.4, 0.8
+"""Seconds that a loop has to end by itself when a wait is interrupted, and that all have. So of a training whose steps
+have loops nothing is lost: what is under way when these seconds are over, and was ending loop by loop, goes on."""
 
 _PATIENCE = 0.5
 """Seconds that the end of the process waits for loops to end."""
@@ -60,16 +64,20 @@ class Stretch:
 
     def launched(self) -> None:
         """To be called when the work that it begins with is in the stream's queue."""
-        self.end = self.flight.stream.mark()
-        if self.cuts != self.flight.cuts:  # another thread has set the stop word meanwhile
-            self.lost = True
+        flight = self.flight
+        self.end = flight.stream.mark()
+        with flight.device.flying:
+            if self not in deque(flight.stretches, 1) and self not in flight.stretches:
+                flight.stretches.append(self)  # another thread took it for over, as nothing had been launched
+            if self.cuts != flight.cuts:  # another thread has set the stop word
+                self.lost = True
 
 
 class Flight:
     """The stretches of a stream that may not be over, in order, and its stop word."""
 
     def __init__(self, stream: Stream) -> None:
-        self.stream, self._device = stream, stream.device
+        self.stream, self.device = stream, stream.device
         self.stretches: deque[Stretch] = deque()
         self.cuts = 0  # how often the stop word was set
         self._stopping = False  # the stop word is set, or about to be
@@ -87,8 +95,8 @@ class Flight:
         device.flights.append(self)
 
     def _clear_copy(self) -> None:
-        self._device.enter()
-        self._device.check(self._device.api.cuMemcpyHtoDAsync(*self._clear))
+        self.device.enter()
+        self.device.check(self.device.api.cuMemcpyHtoDAsync(*self._clear))
 
     # -- launching -----------------------------------------------------------------------------------------------------
 
@@ -128,18 +136,23 @@ class Flight:
         before, self._seen = self._seen, deque(self.stretches, 1)
         for x in before:
             self.until(x.passed)
-        with self._device.flying:
+        self._under_way()
+
+    def _under_way(self) -> tuple[Stretch, ...]:
+        """The stretches that are not over; the others are forgotten."""
+        with self.device.flying:
             while self.stretches and self.stretches[0].passed():
                 self.stretches.popleft()
+            return tuple(self.stretches)
 
     # -- waiting -------------------------------------------------------------------------------------------------------
 
     def wait(self) -> None:
         """Until all the stream's work is done."""
-        with self._device.flying:
+        with self.device.flying:
             before = tuple(self.stretches)
         self.until(self.stream.idle)
-        with self._device.flying:
+        with self.device.flying:
             for x in before:
                 if self.stretches and self.stretches[0] is x:
                     self.stretches.popleft()
@@ -150,7 +163,7 @@ class Flight:
             self.until(x.passed)
 
     def until(self, passed: Callable[[], bool]) -> None:
-        """Ask until the answer is yes. Where a handler raises meanwhile, the loops that are under way end."""
+        """Ask until the answer is yes. Where a handler raises meanwhile, loops that are under way for long end."""
         begun = time.perf_counter()
         try:
             while not passed():
@@ -160,20 +173,39 @@ class Flight:
         except DeviceError:
             raise
         except BaseException:
-            self.stop()
+            try:
+                long = self._lasts()
+            except BaseException:  # interrupted once more
+                self.stop()
+                raise
+            if long:
+                self.stop()
             raise
+
+    def _lasts(self) -> bool:
+        """Whether a loop lasts longer than the grace it is given."""
+        begun = since = time.perf_counter()
+        before = self._under_way()[:1]
+        while before and (now := time.perf_counter()) < begun + _GRACES:
+            if now > since + _GRACE:
+                return True
+            time.sleep(_LONGEST)
+            first = self._under_way()[:1]
+            if first != before:
+                before, since = first, now
+        return False
 
     # -- stopping ------------------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
         """End the loops that are under way, those of streams that this one waits for, and of those that wait for it."""
-        with self._device.flying:
-            if all(x.passed() for x in self.stretches):
+        with self.device.flying:
+            if not self._under_way():
                 return
             reached = [self]
             for flight in reached:
                 flight._mark()
-                reached += [f for f in self._device.flights if f not in reached and f._meets(flight)]
+                reached += [f for f in self.device.flights if f not in reached and f._meets(flight)]
             for flight in reached:
                 flight._word.value = 1
 
@@ -182,7 +214,7 @@ class Flight:
         end = time.perf_counter() + _PATIENCE
         try:
             self.stop()
-            while self.stretches and not self.stretches[-1].passed() and time.perf_counter() < end:
+            while self._under_way() and time.perf_counter() < end:
                 time.sleep(_LONGEST)
         except DeviceError:  # the device is lost, and its loops with it
             pass
@@ -190,23 +222,23 @@ class Flight:
     def _mark(self) -> None:
         self._stopping = True
         self.cuts += 1
-        for x in self.stretches:
-            x.lost = x.lost or not x.passed()
+        for x in self._under_way():
+            x.lost = True
 
     def _meets(self, other: Flight) -> bool:
         """Whether it waits for lost work of another stream, or the other for work of its own."""
-        waits = any(x.after is not None and x.after.flight is other and x.after.lost for x in self.stretches)
+        waits = any(x.after is not None and x.after.flight is other and x.after.lost for x in tuple(self.stretches))
         return waits or any(
-            x.lost and x.after is not None and x.after.flight is self and not x.after.passed() for x in other.stretches
+            x.lost and x.after is not None and x.after.flight is self and not x.after.passed()
+            for x in tuple(other.stretches)
         )
 
     def _settle(self) -> None:
         """Clear the stop word once the loops that were to end have ended."""
         self.stop()  # again, if an interrupt kept that from being done
         self.until(self.stream.idle)
-        with self._device.flying:
+        with self.device.flying:
             if self._stopping:
                 self._word.value = 0
                 self._clear_copy()
-                self.stretches = deque(x for x in self.stretches if not x.passed())
                 self._stopping = False
