@@ -12,17 +12,16 @@ import volta.numpy as vnp
 from tests.sampling import sampled
 from volta import lax, nn
 from volta.numba_source import dots, loops, ordering, python_ir, python_words, reductions
-from volta.ops.primitive import Family
 from volta.runtime import plan_cache
 from volta.testing import FILLS, fill
 from volta.testing.cases import cases, dtypes_of, vocabulary
 from volta.testing.kernel_kinds import GENERATED, assert_kernels_agree
 from volta.testing.loops import loop_programs, total
 from volta.testing.strategies import programs
+from volta.verify.model import train
 
-VOCABULARY = [p for p in vocabulary() if p.family is not Family.ATTENTION]
-CASES = {str(c): c for p in VOCABULARY for d in dtypes_of(p) for c in cases(p, d)}
-FIRST = [str(cases(p, dtypes_of(p)[0])[0]) for p in VOCABULARY]
+CASES = {str(c): c for p in vocabulary() for d in dtypes_of(p) for c in cases(p, d)}
+FIRST = [str(cases(p, dtypes_of(p)[0])[0]) for p in vocabulary()]
 LOOPS = {p.name: p for p in loop_programs()}
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64",
           "uint64", "bool")  # fmt: skip
@@ -84,6 +83,37 @@ def test_loops_and_choices(name, kind) -> None:
     assert_kernels_agree(p.f, *map(np.asarray, p.args), kinds=[kind])
     if p.differentiable and kind == "njit":
         assert_kernels_agree(volta.grad(total(p.f), p.floats), *map(np.asarray, p.args), kinds=[kind])
+
+
+@sampled("dtype", ("float32", "float64", "float16", "bfloat16"), quick=("bfloat16",))
+@pytest.mark.parametrize("kind", ["python", pytest.param("njit", marks=pytest.mark.slow)])
+def test_attention_and_its_gradients(dtype, kind) -> None:
+    """Two blocks of keys; masks, positions, shared key heads, a row that sees nothing, one row a head, many heads."""
+    q = fill("normal", (2, 3, 4, 3), dtype)
+    k, v = (fill("normal", (2, 70, 2, 3), dtype, seed=i) for i in (1, 2))
+    mask = fill("normal", (2, 1, 3, 70), seed=3) > -0.5
+    mask[:, :, 1] = False
+    starts = np.array([3, 66], np.int32)
+
+    def attend(**options):
+        def value(q, k, v):
+            return vnp.sum(nn.dot_product_attention(q, k, v, **options).astype(np.float32) ** 2)
+
+        return lambda q, k, v: (nn.dot_product_attention(q, k, v, **options), volta.grad(value, (0, 1, 2))(q, k, v))
+
+    assert_kernels_agree(attend(mask=mask, is_causal=True, query_start=starts), q, k, v, kinds=[kind])
+    assert_kernels_agree(attend(), q[:, :1], k, v, kinds=[kind])
+
+
+@pytest.mark.slow
+def test_a_transformers_training_compiled(tmp_path) -> None:
+    """A hundred steps of Adam: equal checkpoint files."""
+    saved = {}
+    for kind in ("llvm", "njit"):
+        with volta.execution_context(kernels=kind):
+            train("cpu", 100, tmp_path / kind)
+        saved[kind] = (tmp_path / kind).read_bytes()
+    assert saved["njit"] == saved["llvm"]
 
 
 def agrees(p, data, kind) -> None:

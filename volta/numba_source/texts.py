@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from volta.core.errors import UnsupportedOperationError
-from volta.numba_source import dots, ordering
+from volta.numba_source import attentions, dots, ordering
 from volta.numba_source.loops import combine_text, loop_text
 from volta.numba_source.text import Module, function_text
 from volta.xla_like.kernels import CombineKernel, Kernel, KernelCall, LibraryKernel, LoopKernel, kernel_name
@@ -39,6 +39,10 @@ def module_text(tables: Sequence[str], functions: Sequence[str]) -> str:
 
 
 LIBRARY: dict[str, Callable[[Any, Module, Mapping[int, str]], list[str]]] = {
+    "attention": attentions.attention_text,
+    "attention_backward": attentions.attention_backward_text,
+    "attention_dkv": attentions.attention_dkv_text,
+    "attention_dq": attentions.attention_dq_text,
     "chain": ordering.chain_text,
     "dot": dots.dot_text,
     "dot_pack": dots.dot_pack_text,

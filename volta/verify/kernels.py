@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 
 import volta.numpy as vnp
-from volta.runtime.context import KERNELS
+from volta.runtime.context import KERNELS, execution_context
 from volta.testing.cases import cases, dtypes_of, vocabulary
 from volta.testing.data import fill
 from volta.testing.kernel_kinds import GENERATED, with_kernels
 from volta.testing.loops import loop_programs
 from volta.verify.checks import Check, Named, Setting, same
 from volta.verify.laws import PROGRAMS
+from volta.verify.model import train
 
 
 def kernels(setting: Setting) -> Iterator[Check]:
-    """Every primitive and a few programs with each kind of kernels, on the CPU; full: every dtype's case, and loops."""
+    """Every primitive and a few programs with each kind of kernels, on the CPU.
+
+    Full: the cases of every dtype, loops, and a hundred steps of training on Numba functions.
+    """
     for name, f, args in _programs(setting):
         try:
             want = with_kernels(KERNELS[0], f, *args)
@@ -25,6 +31,20 @@ def kernels(setting: Setting) -> Iterator[Check]:
                 yield same(f"{name}: {kind}", with_kernels(kind, f, *args), want)
         except Exception as error:  # one failure must not hide the others
             yield Check(name, problem=f"{type(error).__name__}: {error}")
+
+    if setting.full:
+        yield _training(100)
+
+
+def _training(steps: int) -> Check:
+    files = []
+    with tempfile.TemporaryDirectory() as folder:
+        for kind in ("llvm", "njit"):
+            path = Path(folder) / kind
+            with execution_context(kernels=kind):
+                train("cpu", steps, path)
+            files.append(np.frombuffer(path.read_bytes(), np.uint8))
+    return same(f"checkpoint file after {steps} steps: njit", files[1], files[0])
 
 
 def _programs(setting: Setting) -> Iterator[Named]:

@@ -45,7 +45,7 @@ def training(setting: Setting) -> Iterator[Check]:
     with tempfile.TemporaryDirectory() as folder:
         for device in dict.fromkeys(("cpu", setting.device)):
             path = Path(folder) / f"{device.replace(':', '_')}.safetensors"
-            figures = _train(device, steps, path)
+            figures = train(device, steps, path)
             files[device] = path.read_bytes()
             falls = figures["last_loss"] < 0.8 * figures["first_loss"]
             yield Check(f"loss falls on {device}", problem="" if falls else f"losses {figures}", figures=figures)
@@ -54,7 +54,8 @@ def training(setting: Setting) -> Iterator[Check]:
     yield same(name, raw[setting.device], raw["cpu"], np.frombuffer(repr((_MODEL, steps)).encode(), np.uint8))
 
 
-def _train(device: str, steps: int, path: Path) -> dict[str, Any]:
+def train(device: str, steps: int, path: Path) -> dict[str, Any]:
+    """Train the tiny transformer and save it with the optimizer's state; gives figures for the record."""
     optimizer = optim.chain(optim.clip_by_global_norm(1.0), optim.adam(1e-3))
     params = device_put(_fresh(), device)
     state = device_put(optimizer.init(_fresh()), device)
