@@ -10,6 +10,7 @@
 from typing import TYPE_CHECKING
 
 from volta import (
+    custom_batching,
     custom_derivatives,
     distributed,
     errors,
@@ -75,6 +76,7 @@ __all__ = [
     "checkpoint",
     "closure_convert",
     "current_context",
+    "custom_batching",
     "custom_derivatives",
     "custom_gradient",
     "custom_jvp",

@@ -55,7 +55,7 @@ class _Custom(Generic[P, R]):
 
     @boundary
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        given = list(_positional(self.fun, self._name, type(self).__name__, args, kwargs))
+        given = list(positional(self.fun, self._name, type(self).__name__, args, kwargs))
         fixed = {i: self._fixed(given[i]) for i in self.nondiff_argnums if i < len(given)}
         numbers = [i for i in range(len(given)) if i not in fixed]
         leaves, tree = pytrees.flatten(tuple(given[i] for i in numbers))
@@ -78,7 +78,7 @@ class _Custom(Generic[P, R]):
         return f"<volta.{type(self).__name__} of {self._name}>"
 
 
-def _positional(fun: Any, name: str, what: str, args: Any, kwargs: Any) -> tuple[Any, ...]:
+def positional(fun: Any, name: str, what: str, args: Any, kwargs: Any) -> tuple[Any, ...]:
     """The arguments of a call by position, with defaults: as the rules take them."""
     try:
         signature = inspect.signature(fun)

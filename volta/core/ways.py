@@ -5,10 +5,6 @@
 
 from __future__ import annotations
 
-_RULE = (
-    "derivative rules of your own are planned. Until then f(x) with the derivative of g(x) is "
-    "stop_gradient(f(x)) + (g(x) - stop_gradient(g(x))), with volta.lax.stop_gradient"
-)
 _DEVICES = (
     "a jitted call runs where its arguments lie: cut them over a mesh by volta.device_put(x, "
     "volta.sharding.NamedSharding(mesh, spec)), or put them on a device by volta.device_put(x, 'cuda:1')"
@@ -77,7 +73,6 @@ WAYS: dict[str, dict[str, str]] = {
         **_each(_DEVICES, "local_device_count remove_size_one_mesh_axis_from_type"),
         **_each(_INSIDE, "debug pure_callback experimental ffi effects_barrier"),
         **_each(_NANS, "debug_nans debug_infs"),
-        **_each(_RULE, "custom_batching"),
         **_each(_SWITCHES, "softmax_custom_jvp"),
         **_each(_SWITCHES, "config enable_checks enable_custom_prng default_prng_impl debug_key_reuse transfer_guard*"),
         **_each(_SWITCHES, "legacy_prng_key threefry_partitionable thread_guard no_tracing no_execution allow_*"),
@@ -111,7 +106,6 @@ WAYS: dict[str, dict[str, str]] = {
     "volta.lax": {
         **_each(_CONVOLUTION, "conv conv_* padtype_to_pads reduce_window reduce_window_* select_and_*"),
         **_each(_CONVOLUTION, "Conv*"),
-        **_each(_RULE, "custom_root custom_linear_solve"),
         **_each(_COLLECTIVE, "pbroadcast pcast precv psend ragged_all_to_all"),
         **_each(_COMPLEX, "complex conj fft FftType"),
         **{f"scatter_{op}": f"it is x.at[indices].{op}(updates)" for op in ("add", "mul", "min", "max", "apply")},

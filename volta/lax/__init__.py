@@ -23,7 +23,9 @@ from volta.lax.loops import *  # noqa: F403
 from volta.lax.loops import __all__ as _loops
 from volta.lax.parallel import *  # noqa: F403
 from volta.lax.parallel import __all__ as _parallel
+from volta.lax.solves import *  # noqa: F403
+from volta.lax.solves import __all__ as _solves
 
 if not TYPE_CHECKING:  # so that a type checker still knows which names there are
-    __all__ = sorted({*_lax.__all__, *_composites, *_branches, *_loops, *_constraints, *_parallel})
+    __all__ = sorted({*_lax.__all__, *_composites, *_branches, *_loops, *_constraints, *_parallel, *_solves})
     __getattr__, __dir__ = _namespace(__name__)

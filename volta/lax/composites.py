@@ -160,8 +160,10 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
     >>> lax.associative_scan(lax.add, np.int32([1, 2, 3, 4]))
     Array([ 1,  3,  6, 10], dtype=int32)
     """
+    if not callable(fn):
+        raise TypeError(at_user_line(f"associative_scan takes a function, got {type(fn).__name__}"))
     leaves, tree = pytrees.flatten(elems)
-    axis = axis % get_aval(leaves[0]).ndim
+    axis = base.canonical_axis("associative_scan", axis, get_aval(leaves[0]).ndim)
     sizes = {get_aval(x).shape[axis] for x in leaves}
     if len(sizes) != 1:
         raise ShapeError(

@@ -84,7 +84,7 @@ def scan(
         xs: arrays with one length along axis 0, or None.
         length: how many turns; needed only where ``xs`` has no arrays.
         reverse: from the last element to the first; each result has the place of its element.
-        unroll: how many turns may run between two looks at how far the scan is (True: all); where turns are short,
+        unroll: how many turns may run between two looks at how far the scan is (True or 0: all); where turns are short,
             more of them are faster. It changes no bit.
 
     Returns:
@@ -125,9 +125,9 @@ def scan(
         return traced, traced.program.out_avals[: carried[0].num_leaves], carried[0]
 
     traced, start = _settled(name, start, carry_tree, trace)
-    together = n if unroll is True else 1 if unroll is False else operator.index(unroll)
+    together = 1 if unroll is False else max(n, 1) if unroll is True else operator.index(unroll) or max(n, 1)
     if together < 1:
-        raise ShapeError(at_user_line(f"{name}: unroll must be at least 1, got {unroll}"))
+        raise ShapeError(at_user_line(f"{name}: unroll must not be negative, got {unroll}"))
     outs = run_scan(traced.program, [], start, read, length=n, reverse=bool(reverse), unroll=together)
     k = len(start)
     return pytrees.unflatten(carry_tree, outs[:k]), pytrees.unflatten(ys_tree[0], outs[k:])
