@@ -27,7 +27,7 @@ Outputs = tuple[Sequence[Any], Sequence[bool]]
 
 @attrs.frozen(eq=False, repr=False)
 class BatchRule:
-    """``apply``: from the axis' size, which operands are mapped (in front) and these, to outputs and which are mapped."""
+    """``apply``: from the size, which operands are mapped (in front) and these, to outputs and which are mapped."""
 
     name: str
     apply: Callable[[int, Sequence[bool], Sequence[Any]], Outputs]
