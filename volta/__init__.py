@@ -48,6 +48,7 @@ from volta.api.jacobian import hessian, jacfwd, jacrev
 from volta.api.jit import disable_jit, jit
 from volta.api.kernel import kernel
 from volta.api.linear import fwd_and_bwd, linear_transpose
+from volta.api.njit import njit
 from volta.api.shardings import make_array_from_callback, make_array_from_process_local_data, make_mesh
 from volta.api.tracing import checkpoint, eval_shape, make_jaxpr, remat
 from volta.api.vmap import vmap
@@ -116,6 +117,7 @@ __all__ = [
     "make_jaxpr",
     "make_mesh",
     "named_scope",
+    "njit",
     "nn",
     "numpy",
     "optim",

@@ -138,6 +138,11 @@ class Executable:
         return int(self._plan.table.ctypes.data)
 
     @property
+    def tables(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The launch table, the args blocks, and the patches: (word of the args, number of the address, offset)."""
+        return self._plan.table, self._plan.args, self._plan.patches
+
+    @property
     def calls(self) -> int:
         """How often the plan has been run by `call`."""
         return int(self._plan.descriptor[9])
