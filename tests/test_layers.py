@@ -23,7 +23,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "numba_source",
         "runtime",
         "trace",
-        "api numpy lax random nn optim scipy io testing offline tree tree_util flatten_util "
+        "api numpy lax random nn optim scipy io testing numba offline tree tree_util flatten_util "
         "custom_batching custom_derivatives distributed sharding typing errors volta",
         "verify commands __main__",
     )

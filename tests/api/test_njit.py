@@ -27,15 +27,19 @@ PROGRAM = volta.njit(JITTED.lower(X, W).compile())
 def test_it_has_the_programs_bits_in_loops_of_ones_own() -> None:
     @numba.njit
     def each(xs, w):
-        out = np.empty((xs.shape[0], 16, 10), np.float32)
-        for i in range(xs.shape[0]):
-            out[i] = PROGRAM(xs[i], w)
-        return out
+        return [PROGRAM(xs[i], w) for i in range(xs.shape[0])]
 
     xs = RNG.standard_normal((5, 16, 64)).astype(np.float32)
-    assert_bits_equal(each(xs, W), np.stack([JITTED(x, W) for x in xs]))
+    assert_bits_equal(np.stack(each(xs, W)), np.stack([JITTED(x, W) for x in xs]))
     assert_bits_equal(PROGRAM(X, W), np.asarray(JITTED(X, W)))  # Python calls it as well
+
+
+@pytest.mark.slow
+def test_arrays_of_any_layout() -> None:
     assert_bits_equal(PROGRAM(np.asfortranarray(X), W), np.asarray(JITTED(X, W)))
+    assert_bits_equal(PROGRAM(np.stack([X, X], 1)[:, 0], W), np.asarray(JITTED(X, W)))
+    X.flags.writeable = False
+    assert_bits_equal(PROGRAM(X, W), np.asarray(JITTED(X, W)))
 
 
 @pytest.mark.slow

@@ -106,9 +106,7 @@ def test_in_a_kernel_of_ones_own() -> None:
 
 
 def test_what_does_not_fit_is_said() -> None:
-    with pytest.raises(
-        numba.TypingError, match=r"volta.numba.exp takes numbers of one dtype, .* got int64: convert with"
-    ):
+    with pytest.raises(numba.TypingError, match=r"volta.numba.exp takes numbers of one dtype.* got int64: convert"):
         numba.njit(lambda x: vn.exp(x))(3)
     with pytest.raises(numba.TypingError, match="volta.numba.sum takes an array of float32 or float64"):
         numba.njit(lambda x: vn.sum(x))(np.arange(3))

@@ -34,7 +34,7 @@ _OPERATORS = frozenset("add sub mul div neg eq ne lt le gt ge copy stop_gradient
 """What Python writes as an operator, or what does nothing: the bits are Numba's own already."""
 
 KINDS = {types.float32: "float32", types.float64: "float64"}
-_TYPES = {"float32": types.float32, "float64": types.float64, "bool": types.boolean}
+_TYPES: dict[str, Any] = {"float32": types.float32, "float64": types.float64, "bool": types.boolean}
 
 
 def arity(primitive: Primitive) -> int | None:
@@ -67,9 +67,11 @@ def _typed(primitive: Primitive, *given: Any) -> Any:
     (kind,) = known
     dtype = KINDS[kind]
 
+    emit: Any = primitive.emit
+
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
         builder = Builder(b)
-        return primitive.emit(builder, *[builder.value(x, dtype) for x in args]).ir  # type: ignore[misc]
+        return emit(builder, *[builder.value(x, dtype) for x in args]).ir
 
     return _TYPES[_result(primitive, dtype, len(given))](*[kind] * len(given)), generate
 

@@ -14,9 +14,9 @@ from typing import Any
 import numba
 import numpy as np
 from llvmlite import ir
+from numba import extending
 from numba.core import types
 from numba.core.errors import TypingError
-from numba.extending import intrinsic
 
 from volta.core.avals import ShapedArray
 from volta.core.errors import KernelError
@@ -89,6 +89,8 @@ go:
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 """
 
+intrinsic: Any = extending.intrinsic
+
 _I64 = ir.IntType(64)
 _WORD = types.int64
 
@@ -119,6 +121,19 @@ def _runner(function: int, image: int) -> Any:
         return types.void(bases, memory, scratch), generate
 
     return run
+
+
+def contiguous(x: Any) -> Any:
+    """``x``, or a copy of it in row-major order."""
+    return np.ascontiguousarray(x)
+
+
+@extending.overload(contiguous)
+def _contiguous(x: Any) -> Any:
+    def itself(x: Any) -> Any:
+        return x
+
+    return itself if x.layout == "C" else contiguous
 
 
 def _operand(name: str, number: int, aval: ShapedArray) -> Any:
@@ -160,7 +175,8 @@ def function_of(plan: ExecutionPlan, consts: tuple[np.ndarray, ...], name: str, 
     own = aligned(8 * (len(args) + 4 * len(table)))
     text = writer.text(own, aligned(executable.scratch_bytes))
     names: dict[str, Any] = {
-        "np": np, "KernelError": KernelError, "run": _runner(_run_inside(), int(image.ctypes.data)), **writer.names,
+        "np": np, "contiguous": contiguous, "KernelError": KernelError,
+        "run": _runner(_run_inside(), int(image.ctypes.data)), **writer.names,
         **{f"const{i}": c for i, c in enumerate(consts)},
     }  # fmt: skip
     exec(compile(text, f"<volta.njit of {name}>", "exec"), names)  # the text is the writer's alone
@@ -190,7 +206,7 @@ class _Writer:
             if aval.shape:
                 what = f"`{self._name}` was compiled for {aval.short()} as argument {i}, got another shape"
                 lines += [f"    if {x}.shape != {aval.shape}:", f"        raise ValueError({what!r})"]
-                lines.append(f"    a{i} = np.ascontiguousarray({x})")
+                lines.append(f"    a{i} = contiguous({x})")
             else:
                 lines += [f"    a{i} = np.empty(1, dtype{i})", f"    a{i}[0] = {x}"]
             bases.append(f"a{i}.ctypes.data")
