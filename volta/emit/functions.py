@@ -98,6 +98,9 @@ class _Digest:
             self.hash.update(data)
 
     def add(self, x: Any) -> None:
+        if hasattr(x, "volta_text"):  # one of Volta's own: what it means follows from Volta's source
+            self._text("volta", x.volta_text)
+            return
         for kinds, add in _RULES:
             if isinstance(x, kinds):
                 add(self, x)
@@ -107,8 +110,6 @@ class _Digest:
             self._once("dispatcher", x, lambda: self.sequence((options, x.py_func)))
         elif getattr(type(x), "__module__", "").startswith(("numba.", "numpy")) and hasattr(x, "__name__"):
             self._text("library", type(x).__name__, x.__name__)
-        elif hasattr(x, "volta_text"):
-            self._text("volta", x.volta_text)
         else:
             raise _UnknownMeaning(x)
 

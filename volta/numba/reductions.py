@@ -96,10 +96,16 @@ def _dot(typingctx: Any, x: Any, y: Any) -> Any:
     return x.dtype(x, y), generate
 
 
+def _told_by_name(function: Any) -> Any:
+    function.volta_text = f"volta.numba.{function.__name__}"  # see volta.emit.functions
+    return function
+
+
 def _fits(x: Any, ranks: Any) -> bool:
     return isinstance(x, types.Array) and x.dtype in KINDS and x.ndim in ranks
 
 
+@_told_by_name
 def sum(x: Any) -> Any:  # noqa: A001 - as in volta.numpy
     """The sum of an array's elements (float32 or float64, any rank) in row-major order, with SUM's bits.
 
@@ -125,6 +131,7 @@ def _sum_compiled(x: Any) -> Any:
     return compiled
 
 
+@_told_by_name
 def dot(x: Any, y: Any) -> Any:
     """The product of two vectors of one length and dtype (float32 or float64), with DOT's bits.
 

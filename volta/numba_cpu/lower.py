@@ -19,8 +19,9 @@ from volta.numba_cpu.dot_row import build_dot_row
 from volta.numba_cpu.launch import Executable, LaunchTable
 from volta.numba_cpu.nests import build_loop
 from volta.numba_cpu.unit import KernelSource, compile_kernels
-from volta.numba_cpu.user import NativeFunction, native_function, reporting
+from volta.numba_cpu.user import native_function, reporting
 from volta.numba_cpu.user_entry import build_user
+from volta.numba_cpu.user_store import NativeFunction
 from volta.xla_like.attention import AttentionSpec
 from volta.xla_like.control_calls import Around, bound
 from volta.xla_like.kernels import CombineKernel, Kernel, KernelCall, LibraryKernel, LoopKernel, kernel_name

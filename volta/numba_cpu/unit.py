@@ -25,7 +25,7 @@ from volta.emit.jobs import in_threads
 from volta.numba_cpu import target
 
 _SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-_EMITTING = ("core", "ops", "emit", "xla_like", "numba_cpu")  # the layers whose source decides a kernel's IR
+_EMITTING = ("core", "ops", "emit", "xla_like", "numba_cpu", "numba")  # the folders whose source decides a kernel's IR
 
 
 def _check_symbol(_instance: object, _attribute: object, value: str) -> None:

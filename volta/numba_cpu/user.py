@@ -8,11 +8,9 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import attrs
 import numba
 import numpy as np
 from numba.core import serialize, types
-from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import _FunctionCompiler  # type: ignore[attr-defined]  # not declared by its stub
 from numba.core.errors import NumbaError
 
@@ -22,20 +20,13 @@ from volta.core.source import at_user_line
 from volta.emit import arrays
 from volta.numba_cpu import target
 from volta.numba_cpu.user_entry import CALL, CAUSE, CODE, FLAG, REPORT_WORDS, TASK
+from volta.numba_cpu.user_store import NativeFunction, native
 from volta.ops.user import UserKernel
 from volta.xla_like.kernels import KernelCall
 from volta.xla_like.user import UserSpec
 
 _lock = threading.RLock()
 free_in_children(globals(), "_lock")
-
-
-@attrs.frozen(eq=False)
-class NativeFunction:
-    """A function that Numba has compiled: its address, good as long as this is held."""
-
-    address: int
-    keep: Any = attrs.field(repr=False)
 
 
 _compiled: weakref.WeakKeyDictionary[UserKernel, dict[Any, NativeFunction]] = weakref.WeakKeyDictionary()
@@ -58,23 +49,23 @@ def native_function(spec: UserSpec) -> NativeFunction:
 def _compile(spec: UserSpec) -> NativeFunction:
     target.configure()
     name, dispatcher = spec.kernel.name, spec.kernel.cpu
-    kinds = [_type_of(name, dtype, rank, k < spec.reads) for k, (dtype, rank) in enumerate(spec.arrays)]
-    try:
-        result = _Compiler.of(dispatcher).compile(tuple(kinds), None)
-    except NumbaError as error:
-        raise KernelError(_not_compiled(spec, str(error))) from error
-    if result.signature.return_type != types.none:
+    kinds = tuple(_type_of(name, dtype, rank, k < spec.reads) for k, (dtype, rank) in enumerate(spec.arrays))
+
+    def compiled() -> Any:
+        try:
+            return _Compiler.of(dispatcher).compile(kinds, None)
+        except NumbaError as error:
+            raise KernelError(_not_compiled(spec, str(error))) from error
+
+    function = native(dispatcher, kinds, compiled)
+    if function.returns != "none":
         raise KernelError(
             at_user_line(
-                f"kernel `{name}` returns {result.signature.return_type}; a kernel fills its results, which come last "
-                "among its arguments, and returns nothing"
+                f"kernel `{name}` returns {function.returns}; a kernel fills its results, which come last among its "
+                "arguments, and returns nothing"
             )
         )
-    with global_compiler_lock:
-        address = result.library.get_pointer_to_function(result.fndesc.llvm_func_name)
-        # What the code needs of Python: constants that it prints, classes of arguments of its exceptions.
-        result.library.codegen.set_env(result.target_context.get_env_name(result.fndesc), result.environment)
-    return NativeFunction(address, result)
+    return function
 
 
 class _Compiler(_FunctionCompiler):
