@@ -9,7 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+import volta
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -48,6 +51,34 @@ def test_the_corpus_is_the_same_at_each_reading():
     (training, held_out), again = module.read_corpus(), module.read_corpus()
     assert training.tobytes() == again[0].tobytes() and held_out.tobytes() == again[1].tobytes()
     assert training.size > held_out.size > 10 * module.BATCH * module.LENGTH
+
+
+def test_heat_finds_the_plate_and_repeats_its_bits(capsys):
+    module = example("heat")
+    losses = module.main(["--rounds", "60"])
+    assert losses[-1] < losses[0] / 10
+    assert "bits identical: True" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_derivative_of_heat_is_that_of_its_step():
+    """By differences, in float64."""
+    module, rng = example("heat"), np.random.default_rng(0)
+    heat, conducts = rng.standard_normal((6, 7)), rng.uniform(0.1, 0.2, (6, 7))
+    weights = rng.standard_normal((6, 7))
+
+    def value(heat, conducts):
+        return volta.numpy.sum(module.spread(heat, conducts) * weights)
+
+    slopes = volta.grad(value, argnums=(0, 1))(heat, conducts)
+    for k, slope in enumerate(slopes):
+        for i, j in [(0, 0), (2, 3), (5, 6), (4, 1)]:
+            ends = []
+            for h in (1e-6, -1e-6):
+                moved = [heat.copy(), conducts.copy()]
+                moved[k][i, j] += h
+                ends.append(float(value(*moved)))
+            assert (ends[0] - ends[1]) / 2e-6 == pytest.approx(float(slope[i, j]), abs=1e-7)
 
 
 def test_digits(capsys):

@@ -74,17 +74,19 @@ def user_calls(node: Node, ctx: Context) -> list[KernelCall]:
         )
     if prod(batch) == 0:
         return []
-    reads = [x.val for x in node.operands if isinstance(x, Ref)]
+    whole = (True,) * len(batch)
+    # An operand is the memory of a Val, which may have another shape: the same elements in the same order.
+    read = [(x.val, x.view.shape, mask) for x, mask in zip(node.operands, mapped, strict=True) if isinstance(x, Ref)]
     sizes: list[int] = [*batch]
-    arrays = []
-    for val, mask in zip((*reads, *node.outputs), (*mapped, *[(True,) * len(batch)] * len(node.outputs)), strict=True):
-        own = val.shape[sum(mask) :]
-        sizes += [*_batch_strides(val.shape, mask, val.dtype.itemsize), *own]
+    arrays, buffers = [], []
+    for val, shape, mask in (*read, *((val, val.shape, whole) for val in node.outputs)):
+        own = shape[sum(mask) :]
+        sizes += [*_batch_strides(shape, mask, val.dtype.itemsize), *own]
         arrays.append((val.dtype.name, len(own)))
-    buffers = [ctx.buffer_of(val) for val in (*reads, *node.outputs)]
-    spec = UserSpec(kernel, tuple(arrays), len(reads), len(batch))
+        buffers.append(ctx.buffer_of(val))
+    spec = UserSpec(kernel, tuple(arrays), len(read), len(batch))
     accesses = tuple(Access(b, 0, ()) for b in buffers)
-    inputs, outputs = unique(buffers[: len(reads)]), tuple(buffers[len(reads) :])
+    inputs, outputs = unique(buffers[: len(read)]), tuple(buffers[len(read) :])
     label = "" if node.source is None else str(node.source)
     return [KernelCall(LibraryKernel(NAME, spec), tuple(sizes), accesses, prod(batch), inputs, outputs, label=label)]
 
