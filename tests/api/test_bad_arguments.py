@@ -34,9 +34,10 @@ GOOD: list[tuple[Any, ...]] = [
 """Arguments that some function takes; the first that one takes are then made bad, one after the other."""
 
 BAD: list[Any] = [
-    -1, 2**40, 2**62, 2**63, 2**70, -(2**70), 1.5, float("nan"), "abc", None, (-1,), (2**62, 2**62), (2**70,), ((1,),),
+    -1, 2**50, 2**62, 2**63, 2**70, -(2**70), 1.5, float("nan"), "abc", None, (-1,), (2**62, 2**62), (2**70,), ((1,),),
     [1, [2]], object(), np.array(["a"]), np.zeros((7, 5)), (0,) * 70, 100, (5, 5, 5), 1j, {},
 ]  # fmt: skip
+"""2^50 bytes are more than a process's addresses: no system says that it has them, however much it promises."""
 
 SPACES = {
     "numpy": vnp, "lax": lax, "nn": nn, "random": random, "optim": optim,
@@ -61,7 +62,7 @@ def functions() -> list[tuple[str, Callable[..., Any]]]:
 
 
 class TooLong(BaseException):
-    """What was asked for (2^40 pieces of an array) is being done."""
+    """What was asked for (2^50 pieces of an array) is being done."""
 
 
 def outcome(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:

@@ -68,6 +68,29 @@ def _rounds_to_infinity(f: Finding) -> bool:
     return bool(np.any(~np.isfinite(np.asarray(f.want, np.float64))))
 
 
+def _leaves_the_range(f: Finding) -> bool:
+    """Sums, squares or partial products are not held by the dtype, though the result may be."""
+    x, limits = np.abs(f.operands[0].astype(np.float64)), ml_dtypes.finfo(f.got.dtype)
+    with np.errstate(all="ignore"):
+        if f.function == "numpy.prod":
+            return bool(np.maximum(x, 1).prod() >= limits.max or np.minimum(x, 1).prod() < limits.tiny)
+        sizes = np.square(x) if f.function in ("numpy.std", "numpy.var") else x
+        return not np.isfinite(f.got).all() and bool(sizes.sum() >= limits.max)
+
+
+def _bound_is_not_held(f: Finding) -> bool:
+    """An integer bound lies outside of the dtype."""
+    if not dtypes.is_integer(f.got.dtype):
+        return False
+    held = np.iinfo(f.got.dtype)
+    return any(not held.min <= int(bound) <= held.max for bound in f.operands[1:])
+
+
+def _nearly(f: Finding) -> bool:
+    """In float64, equal but for some thousand units in the last place."""
+    return bool(f.got.dtype == np.float64 and abs(f.got - f.want) <= 2.0**-40 * abs(f.want))
+
+
 _COMPARISONS = "equal not_equal less less_equal greater greater_equal logical_and logical_or logical_xor"
 _COMPARISONS += " logical_not isnan isinf isfinite signbit isposinf isneginf all any"
 
@@ -80,7 +103,8 @@ DECLARED: tuple[Difference, ...] = (
                lambda f: f.operands[1] == 0),
     Difference("booleans are never weak, as weakness means nothing for them", "weak type", "jax", _COMPARISONS),
     Difference("JAX forgets that the operand was weak", "weak type", "jax",
-               "log_softmax softmax ptp logsumexp ndtr ndtri rint hypot sum", lambda f: f.got and not f.want),
+               "log_softmax softmax ptp logsumexp ndtr ndtri rint hypot sum gelu log2 log10 logaddexp2 deg2rad rad2deg "
+               "spacing max min nanmax nanmin nansum heaviside", lambda f: f.got and not f.want),
     Difference("a Python int that the dtype does not hold is an error here; JAX wraps it around", "error", "jax",
                when=_number_too_large),
     Difference("i0 computes in float32 only, and says so", "error", "jax", "i0", lambda f: "float32 only" in f.got),
@@ -98,7 +122,8 @@ DECLARED: tuple[Difference, ...] = (
                _half),
     Difference("the slope of |x| at 0 is the mean of both sides'", "derivative", "jax", "abs fabs",
                lambda f: f.operands[0] == 0),
-    Difference("p / q rounds to 0 or infinity, as in SciPy", "value", "jax", "kl_div rel_entr"),
+    Difference("relative entropy is NaN of a NaN and infinite of a negative number, as in SciPy; in JAX the other way",
+               "value", "jax", "kl_div rel_entr", lambda f: np.isnan(f.operands).any() or min(f.operands) < 0),
     Difference("where a function is NaN its derivative is, too; JAX's formula gives a number", "derivative", "jax",
                "arccosh", lambda f: np.isnan(f.got) and f.operands[0] < 1),
     Difference("a Python number is true or false before it is rounded to the other operand's dtype", "value",
@@ -111,7 +136,6 @@ DECLARED: tuple[Difference, ...] = (
                when=lambda f: f.got == np.int64 and f.want == np.int32),
     Difference("the slope of the quantile at 0 and 1 is infinite; JAX has 0", "derivative", "jax", "ndtri",
                lambda f: f.operands[0] in (0.0, 1.0) and np.isinf(f.got)),
-    Difference("p / q rounds to 0 in half floats, as any step does", "value", "numpy", "rel_entr kl_div", _half),
     Difference("a limit where JAX's formula gives NaN", "derivative", "jax", when=_nan_beside),
     Difference("the pole of digamma at 0 is infinite, as in SciPy", "value", "jax", "digamma",
                lambda f: f.operands[0] == 0),
@@ -121,6 +145,26 @@ DECLARED: tuple[Difference, ...] = (
                lambda f: f.operands[0] == -np.inf),
     Difference("a row with NaN has no winner, so the derivative is NaN; JAX has 0", "derivative", "jax", "max min",
                lambda f: np.isnan(f.operands[0].astype(np.float64)).any()),
+    Difference("where |x| = |y| JAX differentiates a maximum: its second derivatives are 0, its slope at 0 is 1/2",
+               "derivative", "jax", "hypot", lambda f: abs(f.operands[0]) == abs(f.operands[1])),
+    Difference("the second derivative at 0 is that of the left side, 1 over alpha; JAX takes half of it twice",
+               "second derivative", "jax", "celu", lambda f: f.operands[0] == 0),
+    Difference("the second derivative at 0 is 1/2; JAX, by way of |x|, has 0", "second derivative", "jax", "i0",
+               lambda f: f.operands[0] == 0),
+    Difference("beside an infinite operand the other counts for nothing; JAX's slope is the exponential of it",
+               "derivative", "jax", "logaddexp", lambda f: np.inf in f.operands),
+    Difference("between infinity and a number, and at the ends, NumPy computes inf - inf", "value", "numpy",
+               "percentile", lambda f: np.isnan(f.want) & ~np.isnan(f.got) & np.isinf(f.operands[0]).any()),
+    Difference("what is summed and multiplied in the dtype can leave its range on the way, as in JAX", "value", "numpy",
+               "sum mean nansum nanmean prod std var", _leaves_the_range),
+    Difference("a bound that the dtype does not hold bounds nothing; NumPy and JAX wrap it around", "value",
+               "numpy jax", "clip", _bound_is_not_held),
+    Difference("JAX's are a power of a rounded base, good to some digits less in float64", "value", "jax",
+               "exp2 cosh sinh", _nearly),
+    Difference("lgamma of subnormal numbers is -log|x|; SciPy has infinity", "value", "numpy", "gammaln",
+               lambda f: 0 < abs(f.operands[0]) < np.finfo(np.float64).tiny and np.isposinf(f.want)),
+    Difference("the sign of a NaN counts as positive", "value", "numpy jax", "signbit",
+               lambda f: np.isnan(f.operands[0])),
 )  # fmt: skip
 
 

@@ -105,6 +105,8 @@ def jax_returns(step: Step, operands: Sequence[Any]) -> bool:
     if step.function.name not in ("numpy.gcd", "numpy.lcm"):
         return True
     xs = in_common_dtype(step, operands)
+    if not needs_wide_jax(operands):
+        xs = [x.astype(np.int32) if x.dtype == np.int64 else x for x in xs]  # as JAX does
     return not any(np.any(x == np.iinfo(x.dtype).min) for x in xs if dtypes.is_signed(x.dtype))
 
 

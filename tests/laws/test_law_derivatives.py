@@ -35,7 +35,7 @@ each = sampled("row", ROWS, lambda row: row.name in QUICK, ids=str)
 
 
 def points_of(row: Row, dtype: str) -> list[tuple[float, ...]]:
-    points = PAIRS if row.arity == 2 else row.only or COMMON + row.points
+    points = row.only or (PAIRS if row.arity == 2 else COMMON) + row.points
     rounded = [float(np.dtype(dtype).type(p)) for p in points]
     return list(itertools.product(rounded, repeat=row.arity))
 

@@ -77,6 +77,9 @@ def _differs(f: Any, args: tuple[Any, ...]) -> str | None:
             if any(type(x) is bool for x in args) and f.__module__.startswith("volta.ops"):
                 return None  # volta.lax does not promote, and a bool is no number
             return f"{args}: {type(error).__name__} under jit: {str(error):.200}"
+    for a, b in zip(volta.tree.leaves(want), volta.tree.leaves(found), strict=True):
+        if isinstance(a, volta.Array) and a.weak_type != b.weak_type:
+            return f"{args}: {a.aval} is {b.aval} under jit"
     for a, b in zip(_bits(want), _bits(found), strict=True):
         if a.dtype != b.dtype or a.shape != b.shape:
             return f"{args}: {a.dtype}{a.shape} is {b.dtype}{b.shape} under jit"
@@ -93,3 +96,19 @@ QUICK = {"numpy.clip", "numpy.power", "numpy.where", "numpy.maximum", "nn.leaky_
 def test_traced_numbers_give_what_known_ones_give(name: str, f: Any) -> None:
     wrong = [text for args in _calls(f) if (text := _differs(f, args))]
     assert not wrong, "\n".join(wrong[:5])
+
+
+@sampled(
+    "name,f",
+    [pair for pair in _functions() if not pair[0].startswith("lax.")],
+    lambda pair: pair[0] in {*QUICK, "numpy.ravel", "nn.relu"},
+    ids=lambda pair: pair[0],
+)
+def test_numbers_by_themselves_count_as_arrays_of_the_default_dtypes(name: str, f: Any) -> None:
+    for args in itertools.chain.from_iterable(itertools.product((0.3, 2), repeat=n) for n in (1, 2, 3)):
+        try:
+            results = volta.tree.leaves(f(*args))
+        except Exception:  # not a call of this function
+            continue
+        wide = [x.aval for x in results if isinstance(x, volta.Array) and x.dtype.itemsize == 8]
+        assert not wide, (args, wide)

@@ -209,6 +209,12 @@ def test_errors():
         volta.jit(vnp.unique)(N)
     with pytest.raises(ConcretizationTypeError, match="positions"):
         volta.jit(lambda i: vnp.delete(V, i))(vnp.array([1]))
+    for kind in (np.int8, np.uint8):  # all pairs, the least integer among them
+        a, b = np.meshgrid(*[np.arange(np.iinfo(kind).min, np.iinfo(kind).max + 1).astype(kind)] * 2)
+        for name in ("gcd", "lcm"):
+            np.testing.assert_array_equal(getattr(vnp, name)(a, b), getattr(np, name)(a, b))
+    least = np.iinfo(np.int64).min
+    assert vnp.gcd(np.int64(least + 1), np.int64(least)) == 1 and vnp.gcd(np.int64(least), np.int64(12)) == 4
     with pytest.raises(DTypeError, match="gcd: needs integers"):
         vnp.gcd(V, 2)
     with pytest.raises(DTypeError, match="float32 only"):

@@ -1,5 +1,6 @@
 """The promotion of dtypes, weak ones included, against JAX's, and data in a foreign byte order."""
 
+import importlib
 import itertools
 
 import numpy as np
@@ -40,6 +41,32 @@ def test_a_quotient_is_as_weak_as_its_operands():
         results = (x // 2, x % 2, *divmod(x, 2), -x // 2)
         assert [(r.item(), r.weak_type) for r in results] == [(v, weak) for v in (3, 1, 3, 1, -4)]
     assert (vnp.asarray(7) // 2 + vnp.ones(2, "int8")).dtype == np.int8
+
+
+# JAX forgets that their operand was weak, where here they stay so.
+FORGOTTEN = set(
+    "gelu amax amin max min angle diagflat ediff1d log10 log2 nancumprod nancumsum nanmax nanmin nanprod nansum pow "
+    "power ptp rint spacing log_softmax softmax ndtr ndtri".split()
+)
+
+
+@pytest.mark.parametrize("space", ["numpy", "nn", "scipy.special"])
+def test_results_are_as_weak_as_in_jax(space):
+    jax = pytest.importorskip("jax")
+    ours, theirs = (importlib.import_module(f"{lib}.{space}") for lib in ("volta", "jax"))
+    compared = 0
+    for name in ours.__all__:
+        for args in ((0.3,), (0.3, 0.5), (2,), (2, 3)):
+            try:
+                mine = volta.eval_shape(lambda *xs, f=getattr(ours, name): f(*xs), *args)
+                other = jax.eval_shape(lambda *xs, f=getattr(theirs, name): f(*xs), *args)
+                pair = (mine.weak_type, other.weak_type)
+            except Exception:  # not a call of this function, or not one that gives an array
+                continue
+            compared += 1
+            boolean = mine.dtype == bool  # a Python bool is as strong as any
+            assert boolean or pair[0] == pair[1] or (pair[0] and name in FORGOTTEN), (name, args, *pair)
+    assert compared > 20
 
 
 @pytest.mark.parametrize("dtype", "i2 i4 i8 u4 f2 f4 f8".split())

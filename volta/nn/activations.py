@@ -10,7 +10,7 @@ from volta.core.array import Array, ArrayLike
 from volta.core.errors import ShapeError
 from volta.core.floats import standard
 from volta.core.source import at_user_line
-from volta.numpy.promotion import aval_of, canonical_axis, promote_floats, scalar_like, zero_like
+from volta.numpy.promotion import as_value, aval_of, canonical_axis, promote_floats, scalar_like, zero_like
 from volta.ops import lax
 from volta.trace.composite import with_partials
 
@@ -23,6 +23,7 @@ def relu(x: ArrayLike) -> Array:
     Array([0., 2.], dtype=float32)
     """
     aval_of("relu", x)
+    x = as_value(x)
     zero = zero_like(x)
     # a select, and not max: the derivative of max at a tie would be 1/2. NaN is not <= 0, so it passes.
     return lax.select_n(lax.le(x, zero), x, zero)
@@ -44,8 +45,8 @@ def sparse_plus(x: ArrayLike) -> Array:
     >>> sparse_plus(vnp.array([-2.0, 0.0, 3.0])).tolist()
     [0.0, 0.25, 3.0]
     """
-    x = vnp.asarray(x)
-    return vnp.where(x <= -1, 0.0, vnp.where(x >= 1, x, (x + 1) ** 2 / 4)).astype(vnp.result_type(x, 0.0))
+    x = promote_floats("sparse_plus", x)[0]
+    return vnp.where(x <= -1, 0.0, vnp.where(x >= 1, x, (x + 1) ** 2 / 4))
 
 
 def sparse_sigmoid(x: ArrayLike) -> Array:
@@ -81,6 +82,7 @@ def _log1mexp(x: Array) -> Array:
 
 def relu6(x: ArrayLike) -> Array:
     """min(max(x, 0), 6)."""
+    x = promote_floats("relu6", x)[0]
     return lax.clamp(zero_like(x), x, scalar_like(x, 6))
 
 
@@ -168,6 +170,7 @@ def leaky_relu(x: ArrayLike, negative_slope: Any = 0.01) -> Array:
 def hard_tanh(x: ArrayLike) -> Array:
     """x limited to [-1, 1]."""
     # no clamp: the derivative at both ends is that of the middle
+    x = as_value(x)
     low, high = scalar_like(x, -1), scalar_like(x, 1)
     return lax.select(lax.lt(x, low), low, lax.select(lax.gt(x, high), high, x))
 

@@ -140,9 +140,10 @@ def empty(shape: Shape, dtype: Any = None) -> Array:
 
 
 def full_like(a: ArrayLike, fill_value: Any, dtype: Any = None, shape: Any = None) -> Array:
-    """:func:`full` with the shape and dtype of ``a``."""
+    """:func:`full` with the shape and dtype of ``a``, weak where ``a`` is weak."""
     aval = aval_of("full_like", a)
-    return full(aval.shape if shape is None else shape, fill_value, aval.dtype if dtype is None else dtype)
+    out = full(aval.shape if shape is None else shape, fill_value, aval.dtype if dtype is None else dtype)
+    return lax.convert_element_type(out, aval.dtype, weak_type=True) if dtype is None and aval.weak_type else out
 
 
 def zeros_like(a: ArrayLike, dtype: Any = None, shape: Any = None) -> Array:

@@ -9,10 +9,11 @@ import numpy as np
 
 from volta.core import dtypes
 from volta.core.array import Array, ArrayLike
+from volta.core.avals import ShapedArray
 from volta.core.errors import DTypeError
 from volta.core.floats import standard
 from volta.core.source import at_user_line
-from volta.numpy import binary, division, shaping, ufuncs
+from volta.numpy import binary, shaping, ufuncs
 from volta.numpy.creation import arange
 from volta.numpy.promotion import as_value, aval_of, convert, operands, promote_floats, scalar_like, zero_like
 from volta.numpy.smooth import i0
@@ -22,27 +23,35 @@ from volta.ops import lax
 _ROUNDS = {1: 13, 2: 24, 4: 47, 8: 93}
 
 
-def _integers(name: str, *xs: Array) -> list[Any]:
+def _sizes(name: str, *xs: Array) -> tuple[list[Any], ShapedArray]:
+    """The sizes of integers, unsigned, as the least integer's size is no integer of its own dtype; and their type."""
     out = operands(name, *xs)
-    dtype = aval_of(name, out[0]).dtype
-    if not dtypes.is_integer(dtype):
-        raise DTypeError(at_user_line(f"{name}: needs integers, not {dtype}"))
-    return [ufuncs.absolute(x) for x in out]
+    aval = aval_of(name, out[0])
+    if not dtypes.is_integer(aval.dtype):
+        raise DTypeError(at_user_line(f"{name}: needs integers, not {aval.dtype}"))
+    unsigned = dtypes.UNSIGNED[(1, 2, 4, 8).index(aval.dtype.itemsize)]
+    return [lax.convert_element_type(ufuncs.absolute(x), unsigned) for x in out], aval
 
 
-def gcd(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """The greatest common divisor, never negative, by Euclid's algorithm with as many rounds as the dtype may need.
-
-    >>> gcd(np.int32([12, 7]), 18)
-    Array([6, 1], dtype=int32)
-    """
-    a, b = _integers("gcd", x1, x2)
+def _common_divisor(a: Any, b: Any) -> Any:
     zero, one = scalar_like(a, 0), scalar_like(a, 1)
     for _ in range(_ROUNDS[aval_of("gcd", a).dtype.itemsize]):
         done = lax.eq(b, zero)
         rest = lax.rem(a, lax.select_n(done, b, one))
         a, b = lax.select_n(done, b, a), lax.select_n(done, rest, zero)
-    return as_value(a)
+    return a
+
+
+def gcd(x1: ArrayLike, x2: ArrayLike) -> Array:
+    """The greatest common divisor, never negative, by Euclid's algorithm with as many rounds as the dtype may need.
+
+    That of the least integer and itself or 0 has no place in a signed dtype: it is the least integer, as in NumPy.
+
+    >>> gcd(np.int32([12, 7]), 18)
+    Array([6, 1], dtype=int32)
+    """
+    (a, b), aval = _sizes("gcd", x1, x2)
+    return lax.convert_element_type(_common_divisor(a, b), aval.dtype, weak_type=aval.weak_type)
 
 
 def lcm(x1: ArrayLike, x2: ArrayLike) -> Array:
@@ -51,10 +60,10 @@ def lcm(x1: ArrayLike, x2: ArrayLike) -> Array:
     >>> lcm(np.int32([4, 0]), 6)
     Array([12,  0], dtype=int32)
     """
-    a, b = _integers("lcm", x1, x2)
-    d = gcd(a, b)
-    none = binary.equal(d, 0)
-    return binary.multiply(a, division.floor_divide(b, binary.where_three(none, 1, d)))
+    (a, b), aval = _sizes("lcm", x1, x2)
+    d = _common_divisor(a, b)
+    multiple = lax.mul(a, lax.div(b, lax.max(d, scalar_like(d, 1))))
+    return lax.convert_element_type(multiple, aval.dtype, weak_type=aval.weak_type)
 
 
 # -- the parts of a float ----------------------------------------------------------------------------------------------

@@ -59,7 +59,7 @@ _SPECIAL: dict[float, Callable[[Any], Any]] = {
 def _to_an_integer(x: Any, n: Any) -> Array:
     """``x`` to a Python integer that is traced, with the bits of one that is known."""
     is_bool = get_aval(x).dtype == dtypes.bool_
-    return lax.pow_int(convert(x, dtypes.DEFAULT_INT) if is_bool else x, convert(n, dtypes.int64))
+    return lax.pow_int(convert(x, dtypes.DEFAULT_INT) if is_bool else x, convert(n, dtypes.int64, weak=True))
 
 
 def _to_a_number(x: Any, y: Any) -> Array:
@@ -68,7 +68,7 @@ def _to_a_number(x: Any, y: Any) -> Array:
     for i, special in enumerate(_SPECIAL):
         index = lax.select_n(lax.eq(y, special), index, np.int32(i + 1))
     rules = [lambda x, y: lax.pow(x, y), *(lambda x, y, f=f: f(x) for f in _SPECIAL.values())]
-    return switch(index, rules, x, convert(y, get_aval(x).dtype))
+    return switch(index, rules, x, convert(y, get_aval(x).dtype, get_aval(x).weak_type))
 
 
 def float_power(x: ArrayLike, y: ArrayLike) -> Array:

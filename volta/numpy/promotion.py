@@ -68,7 +68,8 @@ def convert(x: Any, dtype: np.dtype, weak: bool = False) -> Any:
         stays = aval.dtype == dtype and (weak or not aval.weak_type or not dtypes.is_number(dtype, True))
         return x if stays else lax.convert_element_type(x, dtype, weak_type=weak)
     if isinstance(x, (np.ndarray, np.generic)):
-        return x if x.dtype == dtype else cast(x, dtype)[()]
+        known = x if x.dtype == dtype else cast(x, dtype)[()]
+        return ConcreteArray.from_numpy(known, weak_type=True) if weak else known
     if type(x) is int and dtypes.is_integer(dtype):
         limits = dtypes.iinfo(dtype)
         if not limits.min <= x <= limits.max:
@@ -185,8 +186,8 @@ def number_operands(name: str, *xs: Any) -> list[Any]:
 
 
 def zero_like(x: Any) -> Any:
-    """A rank-0 zero of ``x``'s dtype: a literal in the IR."""
-    return get_aval(x).dtype.type(0)
+    """A rank-0 zero of ``x``'s dtype: a literal in the IR; weak where ``x`` is weak."""
+    return scalar_like(x, 0)
 
 
 def scalar_like(x: Any, value: float) -> Any:

@@ -56,7 +56,7 @@ def reshape(a: ArrayLike, shape: Any, order: str = "C", *, copy: bool | None = N
     if order != "C":
         raise ValueError(at_user_line(f"reshape: order must be 'C' or 'F', not {order!r}"))
     new = _fill_in(shape, aval.shape)
-    return as_value(a) if new == aval.shape else lax.reshape(a, new)
+    return as_value(a) if new == aval.shape else lax.reshape(as_value(a), new)
 
 
 def _fill_in(new: Any, old: tuple[int, ...]) -> tuple[int, ...]:

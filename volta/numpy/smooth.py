@@ -207,10 +207,10 @@ def _bessel(n: int) -> Composite:
 @with_partials(lambda t, ans, x: lax.mul(t, _bessel(1)(x)))
 def _i0(x: Array) -> Array:
     a = lax.abs(x)
-    near = _chebyshev(lax.sub(lax.mul(a, np.float32(0.5)), np.float32(2)), _I0_NEAR)
-    big = lax.max(a, np.float32(8))
-    far = lax.div(_chebyshev(lax.sub(lax.div(np.float32(32), big), np.float32(2)), _I0_FAR), lax.sqrt(big))
-    scaled = lax.select_n(lax.le(a, np.float32(8)), far, near)
+    near = _chebyshev(lax.sub(lax.mul(a, 0.5), 2.0), _I0_NEAR)
+    big = lax.max(a, 8.0)
+    far = lax.div(_chebyshev(lax.sub(lax.div(32.0, big), 2.0), _I0_FAR), lax.sqrt(big))
+    scaled = lax.select_n(lax.le(a, 8.0), far, near)
     return lax.mul(lax.exp(a), scaled)
 
 
@@ -221,7 +221,7 @@ def i0(x: ArrayLike) -> Array:
     Array(1., dtype=float32)
     """
     x = promote_floats("i0", x)[0]
-    own = aval_of("i0", x).dtype
-    if own == dtypes.float64:
+    own = aval_of("i0", x)
+    if own.dtype == dtypes.float64:
         raise DTypeError(at_user_line("i0: computes in float32 only; convert the operand with astype('float32')"))
-    return convert(_i0(convert(x, dtypes.float32)), own)
+    return convert(_i0(convert(x, dtypes.float32, own.weak_type)), own.dtype, own.weak_type)

@@ -224,7 +224,7 @@ def nan_to_num(x: ArrayLike, copy: bool = True, nan: Any = 0.0, posinf: Any = No
 
 def invert(x: ArrayLike) -> Array:
     """Bitwise not; logical not for booleans."""
-    return lax.bitwise_not(x)
+    return lax.bitwise_not(as_value(x))
 
 
 bitwise_not = bitwise_invert = invert

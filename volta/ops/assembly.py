@@ -194,7 +194,7 @@ def broadcasted_iota(dtype: Any, shape: Any, dimension: int) -> Array:
 
 
 def full(shape: Any, fill_value: Any, dtype: Any = None) -> Array:
-    """An array of one value; ``dtype`` is the value's own where not given.
+    """An array of one value; ``dtype`` is the value's own where not given, a Python number's the default of its kind.
 
     >>> lax.full((2,), 7, np.int8)
     Array([7, 7], dtype=int8)
@@ -203,10 +203,12 @@ def full(shape: Any, fill_value: Any, dtype: Any = None) -> Array:
     aval = get_aval(fill_value)
     if aval.shape != ():
         raise shape_error("full", (aval,), "the value must be rank 0; use broadcast_in_dim for an array")
-    kind = aval.dtype if dtype is None else dtypes.canonicalize(dtype)
+    if dtype is None:
+        return base.broadcast_to(base.settled(fill_value), sizes)
+    kind = dtypes.canonicalize(dtype)
     if isinstance(fill_value, (bool, int, float, np.generic)):
         fill_value = constant(fill_value, kind)
-    elif aval.dtype != kind:
+    elif aval.dtype != kind or aval.weak_type:
         fill_value = base.bind_named("convert_element_type", fill_value, new_dtype=kind, weak_type=False)
     return base.broadcast_to(fill_value, sizes)
 
@@ -218,7 +220,8 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> 
     Array([3., 3.], dtype=float32)
     """
     aval = get_aval(x)
-    return full(aval.shape if shape is None else shape, fill_value, aval.dtype if dtype is None else dtype)
+    own = dtypes.settled(aval.dtype, aval.weak_type)
+    return full(aval.shape if shape is None else shape, fill_value, own if dtype is None else dtype)
 
 
 def zeros_like(x: Any, dtype: Any = None) -> Array:

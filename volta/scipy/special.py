@@ -97,28 +97,32 @@ def _log_expit(x: Array) -> Array:
 
 
 def _times_log(x: Array, y: Array, logarithm: Any) -> Array:
-    none = lax.eq(x, 0.0)
+    none = lax.bitwise_and(lax.eq(x, 0.0), lax.eq(y, y))
     return lax.select(none, 0.0, lax.mul(x, logarithm(lax.select(none, 1.0, y))))
 
 
-def _quotient(t: Array, x: Array, y: Array) -> Array:
-    """t * x / y; 0 where both are 0, as beside it, where x is 0."""
+@with_partials(lambda t, ans, x, y: lax.div(t, y), lambda t, ans, x, y: lax.neg(lax.mul(t, _quotient(ans, y))))
+def _quotient(x: Array, y: Array) -> Array:
+    """x / y; 0 where both are 0, as beside it, where x is 0."""
     none = lax.bitwise_and(lax.eq(x, 0.0), lax.eq(y, 0.0))
-    return lax.mul(t, lax.div(x, lax.select(none, 1.0, y)))
+    return lax.div(x, lax.select(none, 1.0, y))
 
 
-@with_partials(lambda t, ans, x, y: lax.mul(t, lax.log(y)), lambda t, ans, x, y: _quotient(t, x, y))
+@with_partials(lambda t, ans, x, y: lax.mul(t, lax.log(y)), lambda t, ans, x, y: lax.mul(t, _quotient(x, y)))
 def _xlogy(x: Array, y: Array) -> Array:
     return _times_log(x, y, lax.log)
 
 
-@with_partials(lambda t, ans, x, y: lax.mul(t, lax.log1p(y)), lambda t, ans, x, y: _quotient(t, x, lax.add(y, 1.0)))
+@with_partials(
+    lambda t, ans, x, y: lax.mul(t, lax.log1p(y)),
+    lambda t, ans, x, y: lax.mul(t, _quotient(x, lax.add(y, 1.0))),
+)
 def _xlog1py(x: Array, y: Array) -> Array:
     return _times_log(x, y, lax.log1p)
 
 
 def xlogy(x: ArrayLike, y: ArrayLike) -> Array:
-    """x * log(y), and 0 where ``x`` is 0.
+    """x * log(y), and 0 where ``x`` is 0 (and ``y`` a number).
 
     >>> xlogy(0.0, 0.0).tolist()
     0.0
@@ -127,7 +131,7 @@ def xlogy(x: ArrayLike, y: ArrayLike) -> Array:
 
 
 def xlog1py(x: ArrayLike, y: ArrayLike) -> Array:
-    """x * log1p(y), and 0 where ``x`` is 0."""
+    """x * log1p(y), and 0 where ``x`` is 0 (and ``y`` a number)."""
     return _xlog1py(*float_operands("xlog1py", x, y))
 
 
@@ -148,19 +152,45 @@ def _entr(x: Array) -> Array:
 
 def rel_entr(p: ArrayLike, q: ArrayLike) -> Array:
     """p * log(p / q): 0 where ``p`` is 0 and q >= 0, inf where one of them is not allowed."""
-    p, q = float_operands("rel_entr", p, q)
-    both, outside = _entropic(p, q)
-    safe_p, safe_q = binary.where_three(both, p, 1.0), binary.where_three(both, q, 1.0)
-    value = binary.multiply(safe_p, lax.log(binary.divide(safe_p, safe_q)))
-    return binary.where_three(both, value, outside)
+    return _rel_entr(*float_operands("rel_entr", p, q))
 
 
 def _entropic(p: Array, q: Array) -> tuple[Array, Array]:
     """Where both are positive; and what relative entropies are elsewhere: 0, NaN, infinity where it is not allowed."""
-    both = binary.logical_and(binary.greater(p, 0), binary.greater(q, 0))
-    zero = binary.logical_and(binary.equal(p, 0), binary.greater_equal(q, 0))
-    nan = binary.logical_or(isnan(p), isnan(q))
-    return both, binary.where_three(nan, math.nan, binary.where_three(zero, 0.0, math.inf))
+    both = lax.bitwise_and(lax.gt(p, 0.0), lax.gt(q, 0.0))
+    zero = lax.bitwise_and(lax.eq(p, 0.0), lax.ge(q, 0.0))
+    nan = lax.bitwise_or(lax.ne(p, p), lax.ne(q, q))
+    return both, lax.select(nan, math.nan, lax.select(zero, 0.0, math.inf))
+
+
+def _positive(both: Array, p: Array, q: Array) -> tuple[Array, Array]:
+    return lax.select(both, p, 1.0), lax.select(both, q, 1.0)
+
+
+@with_partials(lambda t, ans, p, q: lax.div(t, p), lambda t, ans, p, q: lax.neg(lax.div(t, q)))
+def _log_of_quotient(p: Array, q: Array) -> Array:
+    """log(p / q) for positive ones, also where the quotient leaves the range."""
+    ratio = lax.div(p, q)
+    limits = dtypes.finfo(aval_of("", ratio).dtype)
+    inside = lax.bitwise_and(lax.ge(ratio, float(limits.tiny)), lax.lt(ratio, math.inf))
+    return lax.sub(lax.log(lax.select(inside, ratio, p)), lax.log(lax.select(inside, 1.0, q)))
+
+
+def _slope_by_p(t: Array, ans: Array, p: Array, q: Array) -> Array:
+    both, _ = _entropic(p, q)
+    return lax.mul(t, lax.select(both, lax.add(_log_of_quotient(*_positive(both, p, q)), 1.0), 0.0))
+
+
+def _slope_by_q(t: Array, ans: Array, p: Array, q: Array) -> Array:
+    both, _ = _entropic(p, q)
+    return lax.neg(lax.mul(t, lax.select(both, lax.div(*_positive(both, p, q)), 0.0)))
+
+
+@with_partials(_slope_by_p, _slope_by_q)
+def _rel_entr(p: Array, q: Array) -> Array:
+    both, outside = _entropic(p, q)
+    p, q = _positive(both, p, q)
+    return lax.select(both, lax.mul(p, _log_of_quotient(p, q)), outside)
 
 
 def kl_div(p: ArrayLike, q: ArrayLike) -> Array:
@@ -212,6 +242,9 @@ def _ndtri(wide: Array) -> Array:
     return binary.where_three(isnan(wide), wide, out)
 
 
+_MILLS = (135135.0, 10395.0, 945.0, 105.0, 15.0, 3.0, 1.0, 1.0)
+
+
 def _lower_tail(share: Array) -> Array:
     """Where the normal distribution has a small share below: a rational start (Abramowitz and Stegun, 26.2.23, off by
     less than 0.00045), and Newton's steps for the logarithm of the share, which is nearly a parabola there."""
@@ -229,10 +262,16 @@ def _lower_tail(share: Array) -> Array:
     t = lax.sqrt(lax.mul(target, number(-2.0)))
     above, below = polynomial(t, (0.010328, 0.802853, 2.515517)), polynomial(t, (0.001308, 0.189269, 1.432788, 1.0))
     x = lax.sub(lax.div(above, below), t)
+    # Where a density may be subnormal it is left out: area / density is a series there (DLMF 7.12.1).
+    edge = -37.0 if aval_of("ndtri", share).dtype == dtypes.float64 else -12.5
     for _ in range(2):
-        area = ndtr(x)
-        density = lax.mul(lax.exp(lax.mul(lax.mul(x, x), number(-0.5))), number(1.0 / math.sqrt(2.0 * math.pi)))
-        x = lax.sub(x, lax.div(lax.mul(lax.sub(lax.log(area), target), area), density))
+        far, square = lax.lt(x, number(edge)), lax.mul(x, x)
+        density = lax.mul(lax.exp(lax.mul(square, number(-0.5))), number(1.0 / math.sqrt(2.0 * math.pi)))
+        left_out = lax.add(lax.mul(square, number(0.5)), number(0.5 * math.log(2.0 * math.pi)))
+        ratio = lax.div(polynomial(lax.div(number(-1.0), square), _MILLS), lax.neg(x))
+        area, density = lax.select(far, ratio, ndtr(x)), lax.select(far, number(1.0), density)
+        goal = lax.select(far, lax.add(target, left_out), target)
+        x = lax.sub(x, lax.div(lax.mul(lax.sub(lax.log(area), goal), area), density))
     return x
 
 

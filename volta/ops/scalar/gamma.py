@@ -15,6 +15,7 @@ _HALF_LOG_2PI = 0.9189385332046727
 _PI, _LOG_PI = 3.141592653589793, 1.1447298858494002
 _DIGAMMA_ZERO, _DIGAMMA_ZERO_LOW = 1.4616321449683622, 9.549995429965697e-17
 _FAR = 8.5  # the series are used from here on
+_TINY = 2.0**-500  # closer to 0 than this lgamma(x) and lgamma(-x) are equal, and pi x^2 may underflow
 _STEPS = 7  # at most so many steps lead from below _FAR to the interval of a polynomial
 _FEW = 3  # from this step on they are computed only where some number needs them
 
@@ -70,7 +71,8 @@ def lgamma(b: Builder, x: Value) -> Value:
 
     def reflected() -> list[Value]:  # gamma(x) gamma(-x) = -pi / (x sin(pi x))
         sine, _ = _sin_cos_pi(b, a)
-        return [_LOG_PI - log_of(b, abs(sine) * a) - y]
+        other = _LOG_PI - log_of(b, abs(sine) * a) - y
+        return [other if short else b.select(a < _TINY, y, other)]
 
     (y,) = b.where_any(wide < 0.0, reflected, [y])
     pole = (wide <= 0.0) & (b.floor(wide) == wide)
