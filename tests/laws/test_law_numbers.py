@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import volta
 import volta.numpy as vnp
+from tests.sampling import sampled
 from volta import lax
 from volta.testing import assert_bits_equal
 
@@ -86,7 +87,6 @@ TRANSFORMS = {
         )
     ),
 }
-ARGUMENTS_ARE_CHECKED = {"jit", "checkpoint", "jit of checkpoint", "jit in jit"}
 ARRAYS_COME_OUT = {"scan", "jit of scan", "vmap", "jit of vmap"}
 
 
@@ -103,8 +103,6 @@ def test_a_number_is_the_same_known_and_traced(name, e, x, s, t, n) -> None:
         return
     if isinstance(want, volta.Array) and want.dtype == np.int64 and not -(2**31) <= n < 2**31:
         return  # written out it makes an int64 array by itself; traced it cannot, whatever its value
-    if name not in ARGUMENTS_ARE_CHECKED and not -(2**31) <= n < 2**31:
-        return  # elsewhere it wraps around where it counts as an array by itself
     try:
         found = TRANSFORMS[name](f)(x, s, t, n)
     except OverflowError:  # a known integer that int32 does not hold makes an int64 array; a traced one is refused
@@ -185,6 +183,65 @@ def test_integers_that_do_not_fit_are_refused_traced_or_not() -> None:
         volta.vmap(f, in_axes=(0, None))(x, 300)
     with pytest.raises(OverflowError, match="does not fit int32"):
         volta.jit(lambda n: vnp.asarray(n))(2**40)
+
+
+# Where an integer meets a uint8 array within a loop or a branch: carried, read from around it, or handed on.
+MEETINGS = {
+    "cond": lambda x, n: lax.cond(x[0] > 0, lambda x, n: x + n, lambda x, n: x, x, n),
+    "cond, around": lambda x, n: lax.cond(x[0] > 0, lambda x: x, lambda x: x * n, x),
+    "cond, out": lambda x, n: lax.cond(x[0] > 0, lambda x: n, lambda x: x[0], x),
+    "switch": lambda x, n: lax.switch(1, [lambda x, n: x, lambda x, n: x * n], x, n),
+    "scan": lambda x, n: lax.scan(lambda c, v: (c, v + c), n, x)[1],
+    "scan, around": lambda x, n: lax.scan(lambda c, v: (c, v + n), 0, x)[1],
+    "scan, first": lambda x, n: lax.scan(lambda c, v: (v, v), n, x)[1],
+    "scan, out": lambda x, n: lax.scan(lambda c, v: (n, v), x[0], x)[1],
+    "scan of checkpoint": lambda x, n: lax.scan(lambda c, v: (c, volta.checkpoint(vnp.add)(v, c)), n, x)[1],
+    "map": lambda x, n: lax.map(lambda v: v + n, x),
+    "fori_loop": lambda x, n: lax.fori_loop(0, 2, lambda i, c: (c[0] + c[1], c[1]), (x, n))[0],
+    "fori_loop, around": lambda x, n: lax.fori_loop(0, vnp.max(x), lambda i, c: c + n, x),
+    "while_loop": lambda x, n: lax.while_loop(lambda c: c[0] < 1, lambda c: (2, c[1] + c[2], c[2]), (0, x, n))[1],
+    "while_loop, around": lambda x, n: lax.while_loop(lambda c: c[0] < 1, lambda c: (c[0] + 1, c[1] + n), (0, x))[1],
+    "while_loop, its condition": lambda x, n: lax.while_loop(lambda c: c[1][0] > n, lambda c: c, (0, x))[1],
+}
+
+
+@sampled("name", MEETINGS, quick=("cond", "scan", "while_loop, around"))
+def test_integers_that_do_not_fit_are_refused_within_loops_and_branches(name) -> None:
+    f, x = MEETINGS[name], vnp.asarray(np.uint8([1, 2]))
+    ways = (
+        f,
+        volta.jit(f),
+        volta.jit(lambda x, n: volta.jit(f)(x, n)),
+        lambda x, n: volta.vmap(f, in_axes=(0, None))(vnp.stack([x, x]), n),
+    )
+    for call in ways:
+        call(x, 3)
+        for n in (256, -1, 2**63):
+            with pytest.raises(OverflowError, match=f"{n} does not fit u?int8"):
+                call(x, n)
+
+
+def test_integers_that_do_not_fit_a_compiled_program_are_refused() -> None:
+    compiled = volta.jit(lambda x, n: x + n).lower(np.uint8([1]), 3).compile()
+    assert compiled(np.uint8([1]), 7).tolist() == [8]
+    with pytest.raises(OverflowError, match=r"300 does not fit uint8.*args\[1\] of `<lambda>`"):
+        compiled(np.uint8([1]), 300)
+
+
+def test_an_integer_must_fit_every_dtype_that_it_meets() -> None:
+    f = volta.jit(lambda x, y, n: (x + n, y + n))
+    x, y = np.uint8([1]), np.int8([1])
+    for n, dtype in ((200, "int8"), (-1, "uint8"), (300, "uint8")):
+        with pytest.raises(OverflowError, match=f"{n} does not fit {dtype}"):
+            f(x, y, n)
+    assert [r.item() for r in f(x, y, 100)] == [101, 101]
+
+
+def test_what_a_loop_returns_must_fit_what_it_carries_and_stacks() -> None:
+    with pytest.raises(OverflowError, match=r"2000 does not fit int8.*output\[0\] of `<lambda>`"):
+        lax.scan(lambda c, v: (2000, v), np.int8(1), np.int8([1, 2]))
+    with pytest.raises(OverflowError, match="does not fit int32"):
+        lax.scan(lambda c, v: (c, 2**40), 0, np.int8([1, 2]))
 
 
 def test_a_number_that_is_not_mapped_or_differentiated_stays_one() -> None:

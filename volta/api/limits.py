@@ -6,41 +6,63 @@ function is traced, so the program says what its arguments must fit, and each ca
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from volta.core import dtypes
-from volta.core.ir import ClosedJaxpr, Literal, Var
+from volta.core.avals import ShapedArray
+from volta.core.ir import ClosedJaxpr, Eqn, Literal
 from volta.core.source import at_user_line
+from volta.ops.primitive import Family
 
-Limits = tuple[np.dtype | None, ...]
+Limits = tuple[tuple[np.dtype, ...], ...]
+"""For each argument the integer dtypes that it is converted to as a Python number; empty where there is none at all."""
 
 
 def limits_of(program: ClosedJaxpr) -> Limits:
-    """For each argument the narrowest integer dtype that it is converted to as a Python number, or None; empty where
-    there is none at all."""
-    found: dict[Var, np.dtype] = {}
-    mine = set(program.jaxpr.invars)
+    """What the arguments of a program must fit, also within its calls, loops and branches."""
+    found: dict[Any, tuple[np.dtype, ...]] = dict.fromkeys(program.jaxpr.invars, ())
     for eqn in program.jaxpr.eqns:
-        for atom, dtype in zip(eqn.inputs, _wanted(eqn), strict=True):
-            if isinstance(atom, Literal) or dtype is None or atom not in mine:
-                continue
-            before = found.get(atom)
-            found[atom] = dtype if before is None or dtype.itemsize < before.itemsize else before
-    return tuple(found.get(v) for v in program.jaxpr.invars) if found else ()
+        for atom, wanted in zip(eqn.inputs, _wanted(eqn), strict=False):
+            if not isinstance(atom, Literal) and atom in found:
+                found[atom] = _both(found[atom], wanted)
+    return tuple(found.values()) if any(found.values()) else ()
 
 
-def _wanted(eqn: Any) -> Sequence[np.dtype | None]:
+def together(*limits: Limits) -> Limits:
+    """What fits all of them."""
+    columns = itertools.zip_longest(*limits, fillvalue=())
+    return tuple(_both(*column) for column in columns)
+
+
+def limit_of_conversion(aval: ShapedArray, new: np.dtype) -> tuple[np.dtype, ...]:
+    """What a value of this type must fit where it is converted: a Python integer the integer dtype."""
+    is_number = dtypes.is_number(aval.dtype, aval.weak_type) and dtypes.is_integer(aval.dtype)
+    return (new,) if is_number and dtypes.is_integer(new) else ()
+
+
+def _both(*wanted: tuple[np.dtype, ...]) -> tuple[np.dtype, ...]:
+    return tuple(dict.fromkeys(itertools.chain(*wanted)))
+
+
+def _wanted(eqn: Eqn) -> Limits:
     """What the operands of an equation must fit."""
+    params = eqn.params
     if eqn.primitive.name == "convert_element_type":
-        aval, new = eqn.inputs[0].aval, eqn.params["new_dtype"]
-        narrows = dtypes.is_number(aval.dtype, aval.weak_type) and dtypes.is_integer(aval.dtype)
-        return [new if narrows and dtypes.is_integer(new) else None]
-    if eqn.primitive.name in ("jit", "checkpoint", "custom_derivative"):
-        return limits_of(eqn.params["jaxpr"]) or [None] * len(eqn.inputs)
-    return [None] * len(eqn.inputs)
+        return (limit_of_conversion(eqn.inputs[0].aval, params["new_dtype"]),)
+    if eqn.primitive.name == "cond":
+        return ((), *together(*map(limits_of, params["branches"])))
+    if eqn.primitive.name == "while":
+        n, k = params["cond_nconsts"], params["body_nconsts"]
+        tests, body = (limits_of(params[which]) for which in ("cond_jaxpr", "body_jaxpr"))
+        tested, used = ((*limits[:m], *[()] * (m - len(limits))) for limits, m in ((tests, n), (body, k)))
+        return (*tested, *used, *together(tests[n:], body[k:]))
+    if eqn.primitive.family in (Family.CALL, Family.CONTROL):  # each operand is an argument of the program
+        return limits_of(params["jaxpr"])
+    return ()
 
 
 def check(leaves: Sequence[Any], limits: Limits, name: str, paths: Callable[[], list[str]]) -> None:
@@ -49,14 +71,15 @@ def check(leaves: Sequence[Any], limits: Limits, name: str, paths: Callable[[], 
     Raises:
         OverflowError: naming the argument, its value and the dtype.
     """
-    for i, (x, dtype) in enumerate(zip(leaves, limits, strict=False)):  # no limits: nothing is limited
-        if dtype is None or type(x) is not int:
+    for i, (x, wanted) in enumerate(zip(leaves, limits, strict=False)):  # no limits: nothing is limited
+        if type(x) is not int:
             continue
-        held = dtypes.iinfo(dtype)
-        if not held.min <= x <= held.max:
-            raise OverflowError(
-                at_user_line(
-                    f"{x} does not fit {dtype}, which holds {held.min} to {held.max}: {paths()[i]} of `{name}` meets "
-                    "an array of that dtype. Use a wider dtype, x.astype('int64'), or pass numpy.int64(...)"
+        for dtype in wanted:
+            held = dtypes.iinfo(dtype)
+            if not held.min <= x <= held.max:
+                raise OverflowError(
+                    at_user_line(
+                        f"{x} does not fit {dtype}, which holds {held.min} to {held.max}: {paths()[i]} of `{name}` "
+                        "meets an array of that dtype. Use a wider dtype, x.astype('int64'), or pass numpy.int64(...)"
+                    )
                 )
-            )

@@ -7,7 +7,8 @@ from typing import Any
 
 import attrs
 
-from volta.api.arguments import ShapeDtypeStruct, value_of
+from volta.api import limits
+from volta.api.arguments import ShapeDtypeStruct, call_paths, value_of
 from volta.core import pytrees
 from volta.core.boundary import boundary
 from volta.core.errors import ContextError, TracerError, TreeError
@@ -96,6 +97,11 @@ class Compiled:
 
     traced: Traced
     executable: Any
+    _limits: limits.Limits = attrs.field(init=False)
+
+    @_limits.default
+    def _limits_of_arguments(self) -> limits.Limits:
+        return limits.limits_of(self.traced.jaxpr)
 
     @boundary
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -103,6 +109,7 @@ class Compiled:
 
         Raises:
             TreeError: for another tree, shape or dtype.
+            OverflowError: for a Python integer that does not fit what it meets.
             TracerError: inside of a transformation.
             ContextError: in a context whose level promises more than the level that was compiled for.
         """
@@ -132,6 +139,7 @@ class Compiled:
                         f"got {x.aval.short()}. Call the jitted function instead: it compiles for each kind."
                     )
                 )
+        limits.check(leaves, self._limits, self.traced.name, lambda: call_paths(args, kwargs, range(len(args))))
         return pytrees.unflatten(self.traced.out_tree, self.executable(values))
 
     def _check_level(self) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 import attrs
 
 from volta.api.arguments import flat_outputs, name_of, values_of
+from volta.api.limits import check as check_limits
+from volta.api.limits import limit_of_conversion
 from volta.core import dtypes, pytrees
 from volta.core.array import Array
 from volta.core.avals import ShapedArray
@@ -40,9 +42,13 @@ def trace(
     name = name_of(fun)
 
     def flat(*leaves: Any) -> tuple[list[Any], PyTreeDef]:
-        outs, out_tree = flat_outputs(fun(*pytrees.unflatten(tree, leaves)), name)
+        returned = fun(*pytrees.unflatten(tree, leaves))
+        outs, out_tree = flat_outputs(returned, name)
         if carried is not None:
             k = len(carried)
+            kept = [a.dtype for a in carried] + [dtypes.settled(x.aval.dtype, x.aval.weak_type) for x in outs[k:]]
+            limits = tuple(limit_of_conversion(x.aval, dtype) for x, dtype in zip(outs, kept, strict=False))
+            check_limits(pytrees.leaves(returned), limits, name, lambda: [f"output{p}" for p in paths(out_tree)])
             outs = [*map(_as_carried, outs[:k], carried), *map(settled, outs[k:])]
         return outs, out_tree
 

@@ -10,12 +10,12 @@ import numpy as np
 from volta.api.arguments import check_callable, name_of
 from volta.api.jit import jit_is_disabled
 from volta.api.limits import check as check_limits
-from volta.api.limits import limits_of
+from volta.api.limits import limit_of_conversion, limits_of
 from volta.core import dtypes, pytrees
 from volta.core.avals import ShapedArray
 from volta.core.errors import DTypeError, ShapeError, TreeError
 from volta.core.interp import get_aval
-from volta.core.ir import ClosedJaxpr
+from volta.core.ir import ClosedJaxpr, Literal
 from volta.core.pytrees import PyTreeDef
 from volta.core.source import at_user_line
 from volta.lax import bodies
@@ -88,8 +88,6 @@ def _choice(what: str, number: Any, branches: Sequence[Callable[..., Any]], oper
     values, tree = bodies.values(operands, f"{what}: the operands")
     avals = [x.aval for x in values]
     traced = [bodies.trace(branch, tree, avals, f"{what} traces") for branch in branches]
-    for branch, one in zip(branches, traced, strict=True):
-        check_limits(pytrees.leaves(operands), limits_of(one.program), name_of(branch), lambda: bodies.paths(tree))
     first = traced[0]
     for branch, other in zip(branches[1:], traced[1:], strict=True):
         if other.tree != first.tree:
@@ -99,7 +97,10 @@ def _choice(what: str, number: Any, branches: Sequence[Callable[..., Any]], oper
                     f"{first.tree} and `{name_of(branch)}` {other.tree}"
                 )
             )
-    programs = _agreed(what, [name_of(b) for b in branches], [t.program for t in traced], first.tree)
+    names = [name_of(branch) for branch in branches]
+    programs = _agreed(what, names, [t.program for t in traced], first.tree)
+    for name, program in zip(names, programs, strict=True):
+        check_limits(pytrees.leaves(operands), limits_of(program), name, lambda: bodies.paths(tree))
     return pytrees.unflatten(first.tree, choose(number, programs, values))
 
 
@@ -115,6 +116,10 @@ def _agreed(what: str, names: list[str], programs: list[ClosedJaxpr], tree: PyTr
                 raise error(
                     at_user_line(f"{what}: the branches must agree in their output{path}, but they gave {shown}")
                 )
+    for name, program in zip(names, programs, strict=True):
+        known = [int(v.value) if isinstance(v, Literal) and v.aval.weak_type else None for v in program.jaxpr.outvars]
+        limits = tuple(limit_of_conversion(a, w.dtype) for a, w in zip(program.out_avals, wanted, strict=True))
+        check_limits(known, limits, name, lambda: [f"output{path}" for path in bodies.paths(tree)])
     return tuple(_converted(p, tuple(wanted)) for p in programs)
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 from volta.api.arguments import check_callable, name_of
 from volta.api.jit import jit_is_disabled
+from volta.api.limits import Limits, limit_of_conversion, limits_of, together
+from volta.api.limits import check as check_limits
 from volta.api.vmap import vmap
 from volta.core import dtypes, pytrees
 from volta.core.avals import ShapedArray
@@ -65,6 +67,13 @@ def _settled(what: str, init: list[Any], tree: PyTreeDef, trace: Tracing) -> tup
     return traced, init
 
 
+def _check_numbers(name: str, given: Any, start: Sequence[Any], *limits: Limits) -> None:
+    """Python integers among the first values fit the types in which they are carried, and what they meet."""
+    leaves, tree = pytrees.flatten(given)
+    carried = tuple(limit_of_conversion(get_aval(x), y.aval.dtype) for x, y in zip(leaves, start, strict=True))
+    check_limits(leaves, together(carried, *limits), name, lambda: [f"carry{path}" for path in bodies.paths(tree)])
+
+
 def scan(
     f: Callable[[Any, Any], tuple[Any, Any]],
     init: Any,
@@ -120,16 +129,18 @@ def scan(
             carried[:] = [pytrees.structure(out[0])]
             return tuple(out)
 
+        pair.__name__ = name_of(f)
         carried: list[PyTreeDef] = []
         traced = bodies.trace(pair, tree, [*avals, *slices], "scan traces", carried=avals)
         return traced, traced.program.out_avals[: carried[0].num_leaves], carried[0]
 
     traced, start = _settled(name, start, carry_tree, trace)
-    together = 1 if unroll is False else max(n, 1) if unroll is True else operator.index(unroll) or max(n, 1)
-    if together < 1:
-        raise ShapeError(at_user_line(f"{name}: unroll must not be negative, got {unroll}"))
-    outs = run_scan(traced.program, [], start, read, length=n, reverse=bool(reverse), unroll=together)
     k = len(start)
+    _check_numbers(name_of(f), init, start, limits_of(traced.program)[:k])
+    at_once = 1 if unroll is False else max(n, 1) if unroll is True else operator.index(unroll) or max(n, 1)
+    if at_once < 1:
+        raise ShapeError(at_user_line(f"{name}: unroll must not be negative, got {unroll}"))
+    outs = run_scan(traced.program, [], start, read, length=n, reverse=bool(reverse), unroll=at_once)
     return pytrees.unflatten(carry_tree, outs[:k]), pytrees.unflatten(ys_tree[0], outs[k:])
 
 
@@ -230,6 +241,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     if len(found) != 1 or condition.tree != pytrees.structure(0):
         raise TreeError(at_user_line(f"{name}: the condition must return one value, got {condition.tree}"))
     _check_test(f"{name}: the condition", found[0])
+    _check_numbers(name_of(body_fun), init_val, start, limits_of(body.program), limits_of(condition.program))
     return pytrees.unflatten(carry_tree, run_while(condition.program, [], body.program, [], start))
 
 

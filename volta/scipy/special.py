@@ -101,7 +101,11 @@ def _times_log(x: Array, y: Array, logarithm: Any) -> Array:
     return lax.select(none, 0.0, lax.mul(x, logarithm(lax.select(none, 1.0, y))))
 
 
-@with_partials(lambda t, ans, x, y: lax.div(t, y), lambda t, ans, x, y: lax.neg(lax.mul(t, _quotient(ans, y))))
+def _slope_of_quotient(t: Array, ans: Array, x: Array, y: Array) -> Array:
+    return lax.neg(lax.mul(t, _quotient(ans, y)))
+
+
+@with_partials(lambda t, ans, x, y: lax.div(t, y), _slope_of_quotient)
 def _quotient(x: Array, y: Array) -> Array:
     """x / y; 0 where both are 0, as beside it, where x is 0."""
     none = lax.bitwise_and(lax.eq(x, 0.0), lax.eq(y, 0.0))
