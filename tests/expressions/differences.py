@@ -78,6 +78,12 @@ def _leaves_the_range(f: Finding) -> bool:
         return not np.isfinite(f.got).all() and bool(sizes.sum() >= limits.max)
 
 
+def _infinite_products(f: Finding) -> bool:
+    p, q = (x.astype(f.got.dtype) for x in f.operands)
+    with np.errstate(all="ignore"):
+        return bool(np.isnan(f.want) and np.isinf(p * np.log(p)) and not np.isnan(p * np.log(q)))
+
+
 def _bound_is_not_held(f: Finding) -> bool:
     """An integer bound lies outside of the dtype."""
     if not dtypes.is_integer(f.got.dtype):
@@ -104,7 +110,7 @@ DECLARED: tuple[Difference, ...] = (
     Difference("booleans are never weak, as weakness means nothing for them", "weak type", "jax", _COMPARISONS),
     Difference("JAX forgets that the operand was weak", "weak type", "jax",
                "log_softmax softmax ptp logsumexp ndtr ndtri rint hypot sum gelu log2 log10 logaddexp2 deg2rad rad2deg "
-               "spacing max min nanmax nanmin nansum heaviside", lambda f: f.got and not f.want),
+               "spacing max min nanmax nanmin nansum heaviside kl_div", lambda f: f.got and not f.want),
     Difference("a Python int that the dtype does not hold is an error here; JAX wraps it around", "error", "jax",
                when=_number_too_large),
     Difference("i0 computes in float32 only, and says so", "error", "jax", "i0", lambda f: "float32 only" in f.got),
@@ -124,8 +130,12 @@ DECLARED: tuple[Difference, ...] = (
                lambda f: f.operands[0] == 0),
     Difference("relative entropy is NaN of a NaN and infinite of a negative number, as in SciPy; in JAX the other way",
                "value", "jax", "kl_div rel_entr", lambda f: np.isnan(f.operands).any() or min(f.operands) < 0),
+    Difference("JAX subtracts p log q from p log p, each of which may be infinite", "value", "jax", "kl_div rel_entr",
+               _infinite_products),
     Difference("where a function is NaN its derivative is, too; JAX's formula gives a number", "derivative", "jax",
                "arccosh", lambda f: np.isnan(f.got) and f.operands[0] < 1),
+    Difference("at -infinity, beyond all poles, digamma has no value and so no slope; JAX's is infinite", "derivative",
+               "jax", "digamma", lambda f: f.operands[0] == -np.inf and np.isnan(f.got)),
     Difference("a Python number is true or false before it is rounded to the other operand's dtype", "value",
                "numpy jax", "logical_and logical_or logical_xor",
                lambda f: any(0 < abs(float(x)) < 1e-40 for x in f.operands)),

@@ -16,7 +16,6 @@ from volta.core import dtypes
 from volta.core.avals import ShapedArray
 from volta.core.ir import ClosedJaxpr, Eqn, Literal
 from volta.core.source import at_user_line
-from volta.ops.primitive import Family
 
 Limits = tuple[tuple[np.dtype, ...], ...]
 """For each argument the integer dtypes that it is converted to as a Python number; empty where there is none at all."""
@@ -60,9 +59,7 @@ def _wanted(eqn: Eqn) -> Limits:
         tests, body = (limits_of(params[which]) for which in ("cond_jaxpr", "body_jaxpr"))
         tested, used = ((*limits[:m], *[()] * (m - len(limits))) for limits, m in ((tests, n), (body, k)))
         return (*tested, *used, *together(tests[n:], body[k:]))
-    if eqn.primitive.family in (Family.CALL, Family.CONTROL):  # each operand is an argument of the program
-        return limits_of(params["jaxpr"])
-    return ()
+    return limits_of(params["jaxpr"]) if "jaxpr" in params else ()  # a call, a scan: its operands are its arguments
 
 
 def check(leaves: Sequence[Any], limits: Limits, name: str, paths: Callable[[], list[str]]) -> None:
