@@ -14,9 +14,11 @@ import time
 
 import numpy as np
 
+from volta.emit.dot_args import dot_words
 from volta.numba_cpu import target, unit
+from volta.numba_cpu.dot_schedule import TileSpec, dot_plan
 from volta.numba_cpu.lower import source_of
-from volta.xla_like.dot_schedule import DotSpec, contiguous_shape, dot_plan, swap
+from volta.xla_like.dot import Dot, DotStrides, canonical, column_as_row
 from volta.xla_like.kernels import LibraryKernel
 
 KERNEL = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
@@ -50,24 +52,28 @@ def filled(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> np.n
 class Product:
     """One product, ready to run: operands, memory and launches."""
 
-    def __init__(self, spec: DotSpec, batch: int, m: int, n: int, k: int, layout: str, threads: int):
+    def __init__(self, spec: TileSpec, batch: int, m: int, n: int, k: int, layout: str, threads: int):
         rng = np.random.default_rng(0)
         lhs_t, rhs_t = (letter == "T" for letter in layout)
         a = filled((batch, k, m) if lhs_t else (batch, m, k), spec.lhs, rng)
         b = filled((batch, n, k) if rhs_t else (batch, k, n), spec.rhs, rng)
         self.a, self.b = a.swapaxes(1, 2) if lhs_t else a, b.swapaxes(1, 2) if rhs_t else b
         self.out = filled((batch, m, n), spec.out, rng)
-        self.plan = dot_plan(spec, contiguous_shape(spec, (1, batch), m, n, k, lhs_t=lhs_t, rhs_t=rhs_t))
-        self.memory = [aligned(self.plan.temp_bytes), *(aligned(self.plan.scratch_bytes) for _ in range(threads))]
+        strides = DotStrides(*((0, *x.strides) for x in (self.a, self.b, self.out)))
+        problem, first, second = canonical(Dot(spec, (1, batch), m, n, k), strides), self.a, self.b
+        turned = column_as_row(*problem)
+        if turned is not None:
+            problem, first, second = turned, second, first
+        self.plan = dot_plan(*problem, spec.vector_bits)
+        self.memory = [aligned(self.plan.workspace_bytes), *(aligned(self.plan.scratch_bytes) for _ in range(threads))]
         self.scratch = [memory.ctypes.data for memory in self.memory[1:]]
-        first, second = self.a, self.b
-        if self.plan.swapped:
-            spec, first, second = swap(spec), second, first
         addresses = [x.ctypes.data for x in (first, second, self.out, self.memory[0])]
         self.launches, self.args, self.barrier = [], [], threading.Barrier(threads)
         for launch in self.plan.launches:
-            self.args.append(np.array([*addresses, *launch.args], np.int64))
-            self.launches.append((compiled(launch.kernel, spec), self.args[-1].ctypes.data, launch.tasks))
+            words = (launch.batch1, *dot_words(*problem)[1:], *launch.tiling)
+            self.args.append(np.array([*addresses, *words], np.int64))
+            kernel = compiled(launch.name, TileSpec.of(problem[0].spec, spec.vector_bits))
+            self.launches.append((kernel, self.args[-1].ctypes.data, launch.tasks))
 
     def run(self, part: int = 0, parts: int = 1) -> None:
         """One thread's part of the product."""
@@ -98,9 +104,9 @@ class Product:
 
 
 @functools.cache
-def compiled(which: str, spec: DotSpec) -> object:
+def compiled(which: str, spec: TileSpec) -> object:
     """A kernel as a Python callable."""
-    source = source_of(LibraryKernel("dot" if which == "dot" else f"dot_{which}", spec))
+    source = source_of(LibraryKernel(which, spec))
     return KERNEL(unit.compile_kernels([source])[source.name])
 
 
@@ -108,7 +114,7 @@ def main() -> None:
     threads = int(sys.argv[1]) if len(sys.argv) > 1 else 1
     bits = int(sys.argv[2]) if len(sys.argv) > 2 else target.vector_bits()
     dtype = sys.argv[3] if len(sys.argv) > 3 else "float32"
-    spec = DotSpec(dtype, dtype, dtype, "highest" if "highest" in sys.argv else "default", bits)
+    spec = TileSpec(dtype, dtype, dtype, "highest" if "highest" in sys.argv else "default", bits)
     print(f"{dtype} {spec.precision}, {threads} thread(s), {bits}-bit vectors; GFLOP/s, microseconds")
     for batch, m, n, k, layout in CASES:
         product = Product(spec, batch, m, n, k, layout, threads)

@@ -53,8 +53,11 @@ TESTS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("tests/numba_cpu/test_attention.py", "tests/nn"),
         ("tests/laws/test_law_attention.py",),
     ),
-    "volta/xla_like/dot_schedule.py": (("tests/numba_cuda/test_cuda_dot.py",), ("tests/laws/test_law_host.py",)),
-    "volta/xla_like/epilogues.py": (("tests/xla_like",), ("tests/numba_cuda/test_epilogues.py", "tests/golden")),
+    "volta/numba_cpu/dot_schedule.py": (("tests/numba_cpu/test_dot.py",), ("tests/xla_like",)),
+    "volta/numba_cuda/products/epilogues.py": (
+        ("tests/numba_cuda/test_epilogue_plans.py",),
+        ("tests/numba_cuda/test_epilogues.py", "tests/golden"),
+    ),
     "volta/xla_like/control": (LOOPS, ("tests/golden", "tests/runtime")),
     "volta/xla_like/precisions.py": (("tests/runtime/test_levels.py",), ("tests/xla_like", "tests/golden")),
     "volta/xla_like": (("tests/xla_like",), PLANS, (*LOOPS, "tests/ops/test_op_meaning.py"), ("tests/numba_cpu",)),

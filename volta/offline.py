@@ -68,10 +68,10 @@ def plan_on_cuda(program: ClosedJaxpr, name: str = "main", donated: Sequence[int
         return [x.numpy() for x in gateway.compile(constants, name="constants")([])]
 
     context = current_context()
-    options = attrs.evolve(context.options, vector_bits=backend.vector_bits(), tensor_cores=True, tiles=backend.TILES)
     plan, program = build_plan(
-        program, name=name, donated=donated, level=context.level, options=options, evaluate=evaluate
-    )
+        program, name=name, donated=donated, level=context.level, options=context.options,
+        scheduler=backend.scheduler(), evaluate=evaluate,
+    )  # fmt: skip
     gateway.cuda_capabilities().check(plan)
     return plan, program.consts
 

@@ -14,8 +14,9 @@ from golden_programs import PROGRAMS
 
 import volta
 import volta.numpy as vnp
+from volta.numba_cpu.schedule import Schedule
 from volta.testing import digest
-from volta.xla_like.compile import CompileOptions, build_plan
+from volta.xla_like.compile import build_plan
 
 HERE = Path(__file__).resolve().parent
 UPDATE = os.environ.get("VOLTA_UPDATE_GOLDEN") == "1"
@@ -34,7 +35,7 @@ def test_programs_plans_and_kernels_as_text(name) -> None:
     """Made for a machine with 512-bit registers, so that the text is the same on every machine."""
     f, args = PROGRAMS[name]
     program = volta.make_jaxpr(f)(*args)
-    plan, optimised = build_plan(program, name=name, options=CompileOptions(vector_bits=512))
+    plan, optimised = build_plan(program, name=name, scheduler=Schedule(vector_bits=512))
     kernels = "\n\n".join(f"{symbol}:\n{text}" for symbol, text in plan.kernel_texts().items())
     plain = re.sub(r"  # .*", "", plan.as_text())  # without the lines of source that buffers come from
     compare(HERE / f"{name}.txt", f"{program}\n\n{optimised}\n\n{plain}\n\n{kernels}\n")

@@ -14,7 +14,8 @@ import numpy as np
 
 import volta
 from volta import optim, random
-from volta.xla_like.compile import CompileOptions, build_plan
+from volta.numba_cpu.schedule import Schedule
+from volta.xla_like.compile import build_plan
 from volta.xla_like.plan import ExecutionPlan
 
 HERE = Path(__file__).resolve().parent
@@ -32,9 +33,8 @@ def _plans() -> dict[str, ExecutionPlan]:
     corpus, tokens = np.zeros(4096, np.uint8), np.zeros((1, model.LENGTH), np.int32)
     train = model.make_step(optimizer).lower(params, optimizer.init(params), key, corpus)
     infer = volta.jit(model.forward).lower(params, tokens)
-    options = CompileOptions(vector_bits=512)
     return {
-        name: build_plan(stage.traced.jaxpr, donated=stage.traced.donated, options=options)[0]
+        name: build_plan(stage.traced.jaxpr, donated=stage.traced.donated, scheduler=Schedule(vector_bits=512))[0]
         for name, stage in (("train", train), ("infer", infer))
     }
 

@@ -9,15 +9,17 @@ import pytest
 import volta
 import volta.numpy as vnp
 from volta import nn
+from volta.numba_cpu import backend
 from volta.numba_cpu import threads as pool
+from volta.numba_cpu.schedule import Schedule
+from volta.runtime import gateway
+from volta.runtime.plan_cache import PlanCache
 from volta.testing import assert_bits_equal, fill
 from volta.xla_like.compile import CompileOptions, build_plan
 
 SWITCHES = [f.name for f in attrs.fields(CompileOptions) if isinstance(f.default, bool)]
 OPTIONS = {
     "plain": attrs.evolve(CompileOptions(), **dict.fromkeys(SWITCHES, False)),
-    "256-bit registers": CompileOptions(vector_bits=256),
-    "128-bit registers": CompileOptions(vector_bits=128),
 }
 
 
@@ -55,6 +57,19 @@ def test_compiling_and_recomputing_change_no_bit(kind):
     for name, options in OPTIONS.items():
         with volta.execution_context(options=options):
             assert_bits_equal(volta.jit(lambda *a: (f(*a), gradient(*a)))(*xs), want, name)
+
+
+@pytest.mark.parametrize("bits", [256, 128])
+def test_narrower_registers_change_no_bit(monkeypatch, bits):
+    f, xs = KINDS["masked"], operands(2)
+    both = lambda *a: (f(*a), gradient_of(f)(*a))  # noqa: E731
+    want = volta.jit(both)(*xs)
+    monkeypatch.setattr(backend, "scheduler", lambda: Schedule(bits))
+    monkeypatch.setattr(gateway, "PLAN_CACHE", PlanCache())
+    found = volta.jit(lambda *a: both(*a))
+    assert_bits_equal(found(*xs), want)
+    kernels = " ".join(found.lower(*xs).compile().as_text().split("\n"))
+    assert f"vector_bits={bits}" in kernels and "vector_bits=512" not in kernels
 
 
 @pytest.mark.parametrize("kind", ["full", "causal", "masked"])
@@ -144,9 +159,8 @@ def test_memory_grows_linearly(checkpointed):
         xs = [np.zeros((1, length, 2, 32), np.float32)] * 3
         f = KINDS["causal"]
         program = volta.make_jaxpr(gradient_of(volta.checkpoint(f) if checkpointed else f))(*xs)
-        plan, _ = build_plan(program)
-        scratch = max(call.scratch_bytes for call in plan.calls)
-        return plan.peak_live_bytes, scratch
+        plan = backend.complete(build_plan(program, scheduler=backend.scheduler())[0])
+        return plan.peak_live_bytes, plan.scratch_bytes
 
     (short, scratch), (long, again) = peak(512), peak(2048)
     assert long <= 4 * short + 4096 and scratch == again

@@ -7,10 +7,12 @@ import numpy as np
 from llvmlite import ir
 
 from volta.emit.builder import Builder
+from volta.emit.dot_args import dot_words
 from volta.emit.loops import fma, for_range, load_args, load_pointer, loop, minimum, new_kernel, offset
 from volta.numba_cpu import unit
+from volta.numba_cpu.dot_schedule import TileSpec, dot_plan
 from volta.numba_cpu.lower import source_of
-from volta.xla_like.dot_schedule import BLOCK, CHUNK, DotShape, DotSpec, dot_plan, swap
+from volta.xla_like.dot import BLOCK, CHUNK, Dot, DotSpec, DotStrides, canonical, column_as_row
 from volta.xla_like.kernels import LibraryKernel
 
 KERNEL = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
@@ -83,9 +85,9 @@ def in_pairs(blocks: list[np.ndarray]) -> np.ndarray:
 
 
 @functools.cache
-def kernel(which: str, spec: DotSpec) -> object:
-    """One of the kernels of a spec, by name of the launch."""
-    source = source_of(LibraryKernel("dot" if which == "dot" else f"dot_{which}", spec))
+def kernel(which: str, spec: TileSpec) -> object:
+    """One of the kernels of a spec, by name."""
+    source = source_of(LibraryKernel(which, spec))
     return KERNEL(unit.compile_kernels([source])[source.name])
 
 
@@ -96,26 +98,34 @@ def aligned(nbytes: int) -> np.ndarray:
     return raw[start : start + nbytes + 64]
 
 
-def strided_shape(spec: DotSpec, lhs: np.ndarray, rhs: np.ndarray, out: np.ndarray) -> DotShape:
-    """The `DotShape` of NumPy arrays of rank 4 as they lie in memory."""
-    return DotShape(out.shape[:2], *out.shape[2:], lhs.shape[3], lhs.strides, rhs.strides, out.strides[:3])
+def product_of(
+    spec: DotSpec, lhs: np.ndarray, rhs: np.ndarray, out: np.ndarray
+) -> tuple[Dot, DotStrides]:  # fmt: skip
+    """The product of NumPy arrays of rank 4 as they lie in memory."""
+    strides = DotStrides(lhs.strides, rhs.strides, out.strides)
+    return canonical(Dot(spec, out.shape[:2], *out.shape[2:], lhs.shape[3]), strides)
 
 
-def run(spec: DotSpec, lhs: np.ndarray, rhs: np.ndarray, *, parts: int = 1, out: np.ndarray | None = None):
+def run(
+    spec: TileSpec, lhs: np.ndarray, rhs: np.ndarray, *, parts: int = 1, out: np.ndarray | None = None
+) -> np.ndarray:
     """``lhs @ rhs`` by the kernels, each launch cut into `parts` ranges of tasks, run last part first."""
     if out is None:
         out = np.full((*lhs.shape[:3], rhs.shape[3]), 77).astype(np.dtype(spec.out))
-    plan = dot_plan(spec, strided_shape(spec, lhs, rhs, out))
-    temp, scratch = aligned(plan.temp_bytes), aligned(plan.scratch_bytes)
-    if plan.swapped:
-        spec, lhs, rhs = swap(spec), rhs, lhs
-    addresses = [x.ctypes.data for x in (lhs, rhs, out, temp)]
+    product = product_of(spec, lhs, rhs, out)
+    turned = column_as_row(*product)
+    if turned is not None:
+        product, lhs, rhs = turned, rhs, lhs
+    dot, strides = product
+    plan, spec = dot_plan(dot, strides, spec.vector_bits), TileSpec.of(dot.spec, spec.vector_bits)
+    workspace, scratch = aligned(plan.workspace_bytes), aligned(plan.scratch_bytes)
+    addresses = [x.ctypes.data for x in (lhs, rhs, out, workspace)]
     for launch in plan.launches:
-        args = np.array([*addresses, *launch.args], np.int64)
+        args = np.array([*addresses, launch.batch1, *dot_words(dot, strides)[1:], *launch.tiling], np.int64)
         for part in reversed(range(parts)):
             begin, end = launch.tasks * part // parts, launch.tasks * (part + 1) // parts
-            kernel(launch.kernel, spec)(args.ctypes.data, begin, end, scratch.ctypes.data)
-    assert (temp[plan.temp_bytes :] == 0xFF).all() and (scratch[plan.scratch_bytes :] == 0xFF).all()
+            kernel(launch.name, spec)(args.ctypes.data, begin, end, scratch.ctypes.data)
+    assert (workspace[plan.workspace_bytes :] == 0xFF).all() and (scratch[plan.scratch_bytes :] == 0xFF).all()
     return out
 
 

@@ -11,15 +11,16 @@ from llvmlite import ir
 
 from tests.sampling import sampled
 from volta.numba_cpu import target
+from volta.numba_cpu.dot_schedule import TileSpec
 from volta.numba_cpu.lower import LIBRARY
-from volta.xla_like.dot_schedule import DotSpec, fold_batch
+from volta.xla_like.dot import DotSpec, fold_batch
 
-F32 = DotSpec("float32", "float32", "float32")
+F32 = TileSpec("float32", "float32", "float32")
 WIDTHS = [bits_ for bits_ in (512, 256, 128) if bits_ <= target.vector_bits()][:2]
 
 
 def spec(lhs="float32", rhs=None, out=None, precision="default", width=WIDTHS[0]):
-    return DotSpec(lhs, rhs or lhs, out or lhs, precision, width)
+    return TileSpec(lhs, rhs or lhs, out or lhs, precision, width)
 
 
 def fill(shape, dtype, rng):

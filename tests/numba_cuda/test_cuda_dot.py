@@ -9,11 +9,14 @@ import pytest
 import volta.numpy as vnp
 from tests.sampling import sampled
 from volta.numba_cuda.products import dot, dot_choice
+from volta.numba_cuda.products.dot_problem import Problem
 from volta.testing import fill
 from volta.testing.host_grid import HostKernels, check_on_host
-from volta.xla_like.dot_schedule import CHUNK
+from volta.xla_like.dot import CHUNK, Dot, DotSpec
+from volta.xla_like.kernels import Access
 
 KERNELS = HostKernels()
+FLOAT32 = DotSpec("float32", "float32", "float32")
 TABLES = {"float32": "_FMA", "highest": "_MMA", "float64": "_MMA_LONG", "int64": "_FMA_LONG"}
 TILES = [(kind, tile) for kind, table in TABLES.items() for tile in getattr(dot_choice, table)]
 LAYOUTS = {
@@ -88,11 +91,11 @@ def take_turns(monkeypatch, halves=False):
     """Have the blocks of every product of several chunks take turns, or (``halves``) those of half of its tiles."""
     choose = dot.choose
 
-    def chosen(spec, sizes, capability):
-        found = choose(spec, sizes, capability)
-        variant = attrs.evolve(found.variant, turns=sizes.k > CHUNK, split=False, slices=1)
+    def chosen(problem, capability):
+        found = choose(problem, capability)
+        variant = attrs.evolve(found.variant, turns=problem.dot.k > CHUNK, split=False, slices=1)
         variant = attrs.evolve(variant, halves=variant.turns and halves)
-        tiles = dot.blocks_of(variant.tile, sizes.m, sizes.n, sizes.batches)
+        tiles = dot.blocks_of(variant.tile, problem.dot)
         return dot_choice.DotChoice(variant, tiles if not variant.turns else tiles // 2 if halves else 0)
 
     monkeypatch.setattr(dot, "choose", chosen)
@@ -129,8 +132,8 @@ def test_tiles_that_are_taken_by_halves_have_the_same_bits(monkeypatch, kind, k)
 def test_operands_whose_rows_lie_far_apart_have_the_same_bits(monkeypatch):
     choose = dot.choose
 
-    def far(spec, sizes, capability):
-        found = choose(spec, sizes, capability)
+    def far(problem, capability):
+        found = choose(problem, capability)
         lhs, rhs = (attrs.evolve(x, near=False) for x in (found.variant.lhs, found.variant.rhs))
         return attrs.evolve(found, variant=attrs.evolve(found.variant, lhs=lhs, rhs=rhs))
 
@@ -139,28 +142,33 @@ def test_operands_whose_rows_lie_far_apart_have_the_same_bits(monkeypatch):
         check_on_host(product(layout, "float32"), *LAYOUTS[layout](*operands("float32", 40, 300, 70)), kernels=KERNELS)
 
 
+def plain(m, n, k, spec=FLOAT32):
+    """Row-major operands of 4 bytes."""
+    lhs, rhs, out = (Access(i, 0, (0, 0, 4 * columns, 4)) for i, columns in enumerate((k, n, n)))
+    return Problem(Dot(spec, (1, 1), m, n, k), lhs, rhs, out)
+
+
 def test_operands_are_near_while_32_bits_measure_a_tile():
-    spec = dot_choice.DotSpec("float32", "float32", "float32")
     for k, near in ((1 << 20, True), (1 << 25, False)):
-        assert dot_choice.choose(spec, Plain(512, 512, k), "9.0").variant.lhs.near == near
+        assert dot_choice.choose(plain(512, 512, k), "9.0").variant.lhs.near == near
 
 
 @pytest.mark.parametrize("kind", ["float32", "float64", "int64"])
 def test_parts_that_are_not_looked_at_are_never_the_best(monkeypatch, kind):
-    spec, rng = dot_choice.DotSpec(kind, kind, kind), np.random.default_rng(0)
+    spec, rng = DotSpec(kind, kind, kind), np.random.default_rng(0)
     sizes = rng.integers(1, 900, (30, 2)).tolist()
     shapes = [(m, n, int(2 ** rng.uniform(8, 17))) for m, n in sizes]
-    few = [dot_choice.choose(spec, Plain(*shape), "9.0") for shape in shapes]
+    few = [dot_choice.choose(plain(*shape, spec), "9.0") for shape in shapes]
     monkeypatch.setattr(dot_choice, "_equally_many", lambda units: range(1, units))
-    assert few == [dot_choice.choose(spec, Plain(*shape), "9.0") for shape in shapes]
+    assert few == [dot_choice.choose(plain(*shape, spec), "9.0") for shape in shapes]
 
 
 def slice_chunks(monkeypatch, slices):
     """Have groups of a block's threads compute chunks side by side."""
     choose = dot.choose
 
-    def chosen(spec, sizes, capability):
-        found = choose(spec, sizes, capability)
+    def chosen(problem, capability):
+        found = choose(problem, capability)
         variant = attrs.evolve(found.variant, slices=slices, split=False, turns=False, halves=False)
         return dot_choice.DotChoice(variant, found.whole)
 
@@ -205,26 +213,23 @@ def test_items_of_a_batch_take_turns_by_themselves(monkeypatch):
 
 def test_tiles_that_nearly_fill_the_gpu_are_computed_in_turns():
     """The weight gradient of GPT-2's attention has 108 tiles; few tiles are joined, many filled waves left whole."""
-    spec = dot_choice.DotSpec("float32", "float32", "float32")
-    assert dot_choice.choose(spec, Plain(768, 2304, 8192), "9.0").variant.turns
-    assert dot_choice.choose(spec, Plain(256, 256, 8192), "9.0").variant.split
+    assert dot_choice.choose(plain(768, 2304, 8192), "9.0").variant.turns
+    assert dot_choice.choose(plain(256, 256, 8192), "9.0").variant.split
     for m, n, k in ((2048, 2048, 2048), (8192, 8192, 256), (768, 2304, 256)):
-        v = dot_choice.choose(spec, Plain(m, n, k), "9.0").variant
+        v = dot_choice.choose(plain(m, n, k), "9.0").variant
         assert not v.turns and not v.split
 
 
 def test_the_last_tiles_of_many_are_taken_by_halves():
     """More than one wave of them and less than two, so that those who need a total find it."""
-    spec = dot_choice.DotSpec("float32", "float32", "float32")
     for m, n, k, tiles in ((8192, 8192, 8192, 4096), (8192, 768, 50304, 384)):
-        found = dot_choice.choose(spec, Plain(m, n, k), "9.0")
+        found = dot_choice.choose(plain(m, n, k), "9.0")
         assert found.variant.halves and 264 <= tiles - found.whole < 528
 
 
 def test_chunks_of_few_tiles_are_computed_side_by_side():
-    spec = dot_choice.DotSpec("float32", "float32", "float32")
     for m, n, k, slices in ((128, 2048, 2048, 8), (128, 768, 768, 3), (128, 2048, 2040, 1), (8192, 8192, 8192, 1)):
-        assert dot_choice.choose(spec, Plain(m, n, k), "9.0").variant.slices == slices
+        assert dot_choice.choose(plain(m, n, k), "9.0").variant.slices == slices
 
 
 @sampled(
@@ -263,32 +268,9 @@ def test_what_underflows_keeps_its_sign(scale):
 def test_every_gpu_has_a_tile_that_fits(capability):
     for m, n, k in ((1, 1, 1), (1, 5000, 300), (64, 64, 64), (768, 2304, 8192), (8192, 8192, 64)):
         for kind in TABLES:
-            spec = dot_choice.DotSpec(
+            spec = DotSpec(
                 *["float32" if kind == "highest" else kind] * 3, "highest" if kind == "highest" else "default"
             )
-            v = dot_choice.choose(spec, Plain(m, n, k), capability).variant
+            v = dot_choice.choose(plain(m, n, k, spec), capability).variant
             assert dot.shared_bytes(spec, v) <= dot_choice._CHIPS[capability].block_bytes
             assert capability != "7.5" or not (v.lhs.direct or v.rhs.direct or v.tile.mma)
-
-
-class Plain(dot_choice.Sizes):
-    """Row-major operands without a call."""
-
-    epilogue, loops = None, ()
-
-    def __init__(self, m, n, k):
-        self.m, self.n, self.k, self.batches = m, n, k, 1
-        self.sizes = {dot.Arg.M: m, dot.Arg.N: n, dot.Arg.K: k, dot.Arg.BATCH1: 1}
-
-    def __getitem__(self, which):
-        own = {
-            dot.Arg.LHS_M: 4 * self.k,
-            dot.Arg.LHS_K: 4,
-            dot.Arg.RHS_K: 4 * self.n,
-            dot.Arg.RHS_N: 4,
-            dot.Arg.OUT_M: 4 * self.n,
-        }
-        return {**own, **self.sizes}[which]
-
-    def aligned(self, nbytes, operand, *which):
-        return not any(self[w] % nbytes for w in which)

@@ -18,7 +18,7 @@ from volta.numba_cuda.products import dot, dot_blocks, dot_choice
 from volta.offline import plan_on_cuda
 from volta.testing import fill
 from volta.testing.host_grid import HostKernels, check_on_host
-from volta.xla_like.dot_schedule import BLOCK, CHUNKS
+from volta.xla_like.dot import BLOCK, CHUNKS
 
 KERNELS = HostKernels()
 LONG = (BLOCK + 1, 2 * BLOCK, 3 * BLOCK + 1, 5 * BLOCK + 700)
@@ -41,10 +41,10 @@ def run_in(monkeypatch, kind, way):
         slice_chunks(monkeypatch, int(way.split()[0]))
     else:
 
-        def chosen(spec, sizes, capability):
-            found = choose(spec, sizes, capability)
+        def chosen(problem, capability):
+            found = choose(problem, capability)
             variant = attrs.evolve(found.variant, slices=1, split=False, turns=False, halves=False, least_shared=0)
-            tiles = dot.blocks_of(variant.tile, sizes.m, sizes.n, sizes.batches)
+            tiles = dot.blocks_of(variant.tile, problem.dot)
             return dot_choice.DotChoice(variant, tiles)
 
         monkeypatch.setattr(dot, "choose", chosen)
@@ -108,9 +108,9 @@ def test_tiles_before_those_in_turns_share_rooms(monkeypatch, kind):
     run_in(monkeypatch, kind, "halves")
     taken = dot.choose
 
-    def chosen(spec, sizes, capability):
-        found = taken(spec, sizes, capability)
-        return attrs.evolve(found, whole=dot.blocks_of(found.variant.tile, sizes.m, sizes.n, 1), rooms=2)
+    def chosen(problem, capability):
+        found = taken(problem, capability)
+        return attrs.evolve(found, whole=dot.blocks_of(found.variant.tile, problem.dot), rooms=2)
 
     monkeypatch.setattr(dot, "choose", chosen)
     args = operands(kind, 80, 2 * BLOCK + 300, 70)

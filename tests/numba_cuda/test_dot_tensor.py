@@ -1,5 +1,6 @@
 """Products on tensor cores: what is compiled for which GPU, and how a kernel is chosen. No GPU is needed."""
 
+import functools
 import re
 
 import attrs
@@ -14,13 +15,15 @@ from volta.numba_cuda.host import host
 from volta.numba_cuda.kernels import launches_of
 from volta.numba_cuda.products import dot_tensor
 from volta.numba_cuda.products.dot_tensor_piped import PipedProduct
+from volta.numba_cuda.schedule import Schedule
 from volta.numba_cuda.target import ptx, ptx_mbarrier
 from volta.testing.bits import assert_bits_equal
 from volta.testing.host_grid import HostKernels
 from volta.xla_like.compile import CompileOptions, build_plan
 
-OPTIONS = CompileOptions(tensor_cores=True)
+OPTIONS = CompileOptions(epilogues=False)
 KERNELS = HostKernels()
+planned = functools.partial(build_plan, level=DeterminismLevel.DEVICE, scheduler=Schedule())
 INSTRUCTION = {
     ("9.0a", "bf16"): r"wgmma\.mma_async\.sync\.aligned\.m64n\d+k16\.f32\.bf16\.bf16",
     ("9.0a", "tf32"): r"wgmma\.mma_async\.sync\.aligned\.m64n\d+k8\.f32\.tf32\.tf32",
@@ -30,7 +33,7 @@ INSTRUCTION = {
 
 
 def launches(f, *args, capability="9.0a"):
-    plan = build_plan(volta.make_jaxpr(f)(*args), level=DeterminismLevel.DEVICE, options=OPTIONS)[0]
+    plan = planned(volta.make_jaxpr(f)(*args), options=OPTIONS)[0]
     found = [x for x in launches_of(plan, capability) if x.source.name.startswith("dot_tc")]
     assert found
     return found
@@ -123,7 +126,7 @@ CASES = {
 def test_where_every_sum_is_exact_the_bits_are_those_of_strict(capability, case):
     f, left, right, dtype = CASES[case]
     args = integers(*left, dtype=dtype), integers(*right, dtype=dtype)
-    plan, program = build_plan(volta.make_jaxpr(f)(*args), level=DeterminismLevel.DEVICE, options=OPTIONS)
+    plan, program = planned(volta.make_jaxpr(f)(*args), options=OPTIONS, scheduler=Schedule())
     found = host.run_plan(
         plan, args, program.consts, kernels=KERNELS, launches=launches_of(plan, capability), order="shuffled"
     )
@@ -140,7 +143,7 @@ def run_many(monkeypatch, shape, kernels):
     """Run that product with so few blocks that each has many tiles, of one shape."""
     monkeypatch.setitem(dot_tensor._SHAPES, "piped", (shape,))
     options = attrs.evolve(OPTIONS, processors=1)
-    plan, program = build_plan(volta.make_jaxpr(product("bf16"))(*MANY), level=DeterminismLevel.DEVICE, options=options)
+    plan, program = planned(volta.make_jaxpr(product("bf16"))(*MANY), options=options, scheduler=Schedule())
     (found,) = launches_of(plan, "9.0a")
     assert found.mapped and found.grid == shape.resident
     return host.run_plan(plan, MANY, program.consts, kernels=kernels, launches=[found], order="shuffled", races=False)
@@ -193,9 +196,7 @@ def test_operands_are_rounded_once_and_right(precision, size):
     ties = np.array([1 + 2**-11, 1 + 3 * 2**-11, 1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-11, 1e-40, -1e-39], np.float32)
     x[0, :7] = ties
     args = x, np.eye(size, dtype=np.float32)
-    plan, program = build_plan(
-        volta.make_jaxpr(product(precision))(*args), level=DeterminismLevel.DEVICE, options=OPTIONS
-    )
+    plan, program = planned(volta.make_jaxpr(product(precision))(*args), options=OPTIONS)
     found = host.run_plan(plan, args, program.consts, kernels=KERNELS, launches=launches_of(plan, "9.0a"))
     assert found.violations == []
     assert_bits_equal(found.outputs[0], rounded(x, precision) + np.float32(0))

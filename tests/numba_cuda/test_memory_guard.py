@@ -17,8 +17,9 @@ from volta import optim, random
 from volta.core import pytrees
 from volta.numba_cuda.device.pool import rounded
 from volta.numba_cuda.device_plan import device_plan
+from volta.numba_cuda.schedule import Schedule
 from volta.testing.transformer import Transformer
-from volta.xla_like.compile import CompileOptions, build_plan
+from volta.xla_like.compile import build_plan
 
 BASELINE = Path(__file__).resolve().parents[1] / "golden" / "device_peak_bytes.json"
 TOLERANCE = 0.02
@@ -54,8 +55,8 @@ def plans(size):
     out = {}
     for name, (f, args) in programs(size).items():
         stage = f.lower(*args)
-        options = CompileOptions(vector_bits=512, tiles=True)
-        out[name] = device_plan(build_plan(stage.traced.jaxpr, donated=stage.traced.donated, options=options)[0])
+        plan, _ = build_plan(stage.traced.jaxpr, donated=stage.traced.donated, scheduler=Schedule())
+        out[name] = device_plan(plan)
     return out
 
 

@@ -1,5 +1,7 @@
 """Epilogues of products on tensor cores: one launch, no memory for the product, and the bits that it has apart."""
 
+import functools
+
 import attrs
 import numpy as np
 import pytest
@@ -12,16 +14,17 @@ from volta import nn
 from volta.core.policy import DeterminismLevel
 from volta.numba_cuda.host import host
 from volta.numba_cuda.kernels import launches_of
-from volta.numba_cuda.products import dot_tensor
+from volta.numba_cuda.products import dot_tensor, epilogues
 from volta.numba_cuda.products.dot_tensor_piped import PipedProduct
+from volta.numba_cuda.schedule import Schedule
 from volta.numba_cuda.target import ptx_mbarrier
 from volta.testing.bits import assert_bits_equal
 from volta.testing.host_grid import HostKernels
-from volta.xla_like import epilogues
 from volta.xla_like.compile import CompileOptions, build_plan
 
 KERNELS = HostKernels()
-FUSED = CompileOptions(tensor_cores=True, tiles=True)
+planned = functools.partial(build_plan, level=DeterminismLevel.DEVICE, scheduler=Schedule())
+FUSED = CompileOptions()
 APART = attrs.evolve(FUSED, epilogues=False)
 
 
@@ -33,7 +36,7 @@ def _of_any_size(monkeypatch):
 def run(f, args, capability="9.0a", options=FUSED):
     """The outputs of a function's kernels on the host, and its plan. Races that barriers of copies order seem some."""
     races = capability != "9.0a"
-    plan, program = build_plan(volta.make_jaxpr(f)(*args), level=DeterminismLevel.DEVICE, options=options)
+    plan, program = planned(volta.make_jaxpr(f)(*args), options=options)
     launches = launches_of(plan, capability)
     found = host.run_plan(
         plan, args, program.consts, kernels=KERNELS, launches=launches, order="shuffled", races=races
@@ -140,7 +143,7 @@ def test_products_of_few_tiles_or_deep_ones_have_no_epilogue(monkeypatch, rows, 
         return product(x, w), dense(x, w, c)
 
     program = volta.make_jaxpr(both if fused is None else dense)(*args)
-    plan, _ = build_plan(program, level=DeterminismLevel.DEVICE, options=FUSED)
+    plan, _ = planned(program, options=FUSED)
     assert len(launches_of(plan, "9.0a")) == 2 - bool(fused)
 
 
@@ -167,7 +170,7 @@ def test_who_does_not_wait_is_caught(monkeypatch, forgotten):
 
     monkeypatch.setattr(PipedProduct, forgotten, noted)
     monkeypatch.setattr(ptx_mbarrier, "wait", lambda b, x, parity: x in places or wait(b, x, parity))
-    plan, program = build_plan(volta.make_jaxpr(dense)(x, w, c), level=DeterminismLevel.DEVICE, options=options)
+    plan, program = planned(volta.make_jaxpr(dense)(x, w, c), options=options)
     launches = launches_of(plan, "9.0a")
     found = host.run_plan(plan, (x, w, c), program.consts, launches=launches, order="shuffled", races=False)
     assert found.violations or found.outputs[0].tobytes() != right.tobytes()

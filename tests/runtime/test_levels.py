@@ -8,13 +8,13 @@ import volta.numpy as vnp
 from tests.thread_support import run_threads
 from volta import errors, lax
 from volta.core.policy import DeterminismLevel
+from volta.numba_cuda.schedule import Schedule
 from volta.runtime import gateway
 from volta.runtime.capabilities import matrix_rows
 from volta.testing.bits import assert_bits_equal
-from volta.xla_like.compile import CompileOptions, build_plan
-from volta.xla_like.kernels import LibraryKernel
+from volta.xla_like.compile import build_plan
+from volta.xla_like.dot import Dot
 
-TENSOR = CompileOptions(tensor_cores=True)
 RNG = np.random.default_rng(5)
 X, W = RNG.standard_normal((6, 20)).astype(np.float32), RNG.standard_normal((20, 5)).astype(np.float32)
 
@@ -173,14 +173,14 @@ def test_a_precision_travels_through_transforms():
 
 
 def classes(f, *args, level=DeterminismLevel.DEVICE):
-    plan = build_plan(volta.make_jaxpr(f)(*args), level=level, options=TENSOR)[0]
-    return plan, [c.kernel.name for c in plan.calls if isinstance(c.kernel, LibraryKernel)]
+    plan = build_plan(volta.make_jaxpr(f)(*args), level=level, scheduler=Schedule())[0]
+    return plan, [c.kernel.name for c in plan.calls if isinstance(c.kernel, Dot)]
 
 
 def test_plans_for_tensor_cores_round_operands_where_they_are_made():
     plan, found = classes(lambda x, w: product(vnp.tanh(x), w.T), X, W.T)
     assert found == ["dot_tc"]
-    (call,) = (c for c in plan.calls if isinstance(c.kernel, LibraryKernel))
+    (call,) = (c for c in plan.calls if isinstance(c.kernel, Dot))
     assert (call.kernel.spec.lhs, call.kernel.spec.out, call.kernel.spec.precision) == ("bfloat16", "float32", "bf16")
     assert len(plan.calls) == 3, "tanh and rounding are one kernel, a transposed operand is rounded as it lies"
     plan, found = classes(lambda x, w: product(x, w, "tf32"), X, W)

@@ -9,6 +9,7 @@ from volta.api.stages import Compiled
 from volta.core.boundary import boundary
 from volta.core.errors import DeviceError, KernelError
 from volta.core.source import at_user_line
+from volta.numba_cpu.host_plan import HostPlan
 from volta.numba_cpu.inside import function_of
 from volta.runtime.executable import Executable
 
@@ -72,4 +73,5 @@ def njit(compiled: Compiled) -> Callable[..., Any]:
                 )
             )
     consts = tuple(c.numpy() for c in executable.program.consts)
+    assert isinstance(plan, HostPlan)  # its arguments lie in the host's memory
     return function_of(plan, consts, name, executable)

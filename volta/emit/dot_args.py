@@ -1,21 +1,54 @@
-"""What the dot kernels share: their args block, address arithmetic, and the last step from sums to output."""
+"""What the dot kernels of the backends share: their args block and address arithmetic."""
+
+from __future__ import annotations
+
+import enum
 
 from llvmlite import ir
 
-from volta.emit.builder import HALF_DTYPES, Builder
-from volta.emit.loops import I64, for_range, load_arg, offset
-from volta.xla_like.dot_schedule import CHUNKS, Arg, DotSpec, item_size
+from volta.emit.loops import I64, load_arg, offset
+from volta.xla_like.dot import CHUNKS, Dot, DotStrides
+
+
+class Arg(enum.IntEnum):
+    """Positions in the args block of the kernels of products; behind them come those of a backend's own. Strides are in
+    bytes."""
+
+    LHS = 0  # addresses
+    RHS = 1
+    OUT = 2
+    WORKSPACE = 3  # memory of the backend's own; 0 if there is none
+    BATCH1 = 4  # sizes; the size of batch dimension 0 follows from the number of tasks
+    M = 5
+    N = 6
+    K = 7
+    LHS_BATCH0 = 8
+    LHS_BATCH1 = 9
+    LHS_M = 10
+    LHS_K = 11
+    RHS_BATCH0 = 12
+    RHS_BATCH1 = 13
+    RHS_K = 14
+    RHS_N = 15
+    OUT_BATCH0 = 16
+    OUT_BATCH1 = 17
+    OUT_M = 18  # the output's columns are contiguous
+
+
+def dot_words(dot: Dot, strides: DotStrides) -> tuple[int, ...]:
+    """The words of a product from `Arg.BATCH1` to the last of `Arg`."""
+    return (dot.batch[1], dot.m, dot.n, dot.k, *strides.lhs, *strides.rhs, *strides.out[:3])
 
 
 class Args:
-    """The args block as loaded values: ``args.M`` is the int64 at ``Arg.M``."""
+    """The args block as loaded values: ``args.M`` is the int64 at ``Arg.M``, and so with the names of ``own``."""
 
-    def __init__(self, b: ir.IRBuilder, block: ir.Value):
-        self.block = block
-        self.values = {arg: load_arg(b, block, int(arg)) for arg in Arg}
+    def __init__(self, b: ir.IRBuilder, block: ir.Value, own: type[enum.IntEnum]):
+        self.block, self.words = block, len(Arg) + len(own)
+        self.values = {arg.name: load_arg(b, block, int(arg)) for kind in (Arg, own) for arg in kind}
 
     def __getattr__(self, name: str) -> ir.Value:
-        return self.values[Arg[name]]
+        return self.values[name]
 
 
 class ChunkAt:
@@ -48,26 +81,3 @@ def at(b: ir.IRBuilder, pointer: ir.Value, *steps: tuple[ir.Value, ir.Value]) ->
     for index, stride in steps:
         pointer = offset(b, pointer, b.mul(index, stride))
     return pointer
-
-
-def store_sums(
-    b: ir.IRBuilder,
-    spec: DotSpec,
-    sums: ir.Value,
-    sums_row: ir.Value,
-    out: ir.Value,
-    out_row: ir.Value,
-    rows: ir.Value,
-    columns: ir.Value,
-) -> None:
-    """Round complete sums to the output's dtype (integers wrap around); strides of rows in bytes."""
-    whole = b.and_(columns, I64(-spec.lanes))
-    with for_range(b, 0, rows) as row:
-        source, to = at(b, sums, (row, sums_row)), at(b, out, (row, out_row))
-        for lanes, start, stop in ((spec.lanes, I64(0), whole), (1, whole, columns)):
-            builder = Builder(b, lanes)
-            with for_range(b, start, stop, lanes) as column:
-                pointer = at(b, source, (column, I64(item_size(spec.accumulator))))
-                value = builder.cast(builder.load(pointer, spec.accumulator), spec.out)
-                to_column = at(b, to, (column, I64(item_size(spec.out))))
-                builder.store(value, to_column, spec.out if spec.out in HALF_DTYPES else None)

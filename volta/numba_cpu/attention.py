@@ -16,10 +16,11 @@ from volta.emit.builder import Builder, item_size
 from volta.emit.dot_args import ceil_div
 from volta.emit.loops import I32, I64, PTR, for_range, if_then, intrinsic, load_arg, loop, minimum, new_kernel, offset
 from volta.numba_cpu.attention_rows import Row, add_part, back, merge, weigh
+from volta.numba_cpu.attention_schedule import VectorSpec
 from volta.numba_cpu.attention_seen import copy_rows, seen_words
 from volta.numba_cpu.attention_tile import at_step, product, vectors_of
 from volta.numba_cpu.dot_pack import pack
-from volta.xla_like.attention import BLOCK, Arg, AttentionSpec, KernelName, row_elements, scratch
+from volta.xla_like.attention import BLOCK, Arg, KernelName, row_elements, scratch
 
 NULL = ir.Constant(PTR, None)
 
@@ -40,7 +41,7 @@ class _Rows:
 class _Kernel:
     """What the three kernels share: their args, their scratch memory and the products of one block."""
 
-    def __init__(self, module: ir.Module, name: str, kernel: KernelName, spec: AttentionSpec) -> None:
+    def __init__(self, module: ir.Module, name: str, kernel: KernelName, spec: VectorSpec) -> None:
         self.module, self.spec, self.kernel = module, spec, kernel
         self.function, self.b = new_kernel(module, name)
         block, self.begin, self.end, memory = self.function.args
@@ -229,7 +230,7 @@ class _Kernel:
         return minimum(self.b, self.args[Arg.S], self.b.add(self.start, row))
 
 
-def build_attention(module: ir.Module, name: str, spec: AttentionSpec) -> ir.Function:
+def build_attention(module: ir.Module, name: str, spec: VectorSpec) -> ir.Function:
     """Add the forward kernel for ``spec`` to a module, with the CPU kernel ABI."""
     k = _Kernel(module, name, "attention", spec)
     b, h, hv = k.b, spec.head, spec.value_head
@@ -278,7 +279,7 @@ def build_attention(module: ir.Module, name: str, spec: AttentionSpec) -> ir.Fun
     return k.function
 
 
-def build_attention_dq(module: ir.Module, name: str, spec: AttentionSpec) -> ir.Function:
+def build_attention_dq(module: ir.Module, name: str, spec: VectorSpec) -> ir.Function:
     """Add the kernel of the queries' cotangent for ``spec`` to a module, with the CPU kernel ABI."""
     k = _Kernel(module, name, "attention_dq", spec)
     b, h, hv = k.b, spec.head, spec.value_head
@@ -309,7 +310,7 @@ def build_attention_dq(module: ir.Module, name: str, spec: AttentionSpec) -> ir.
     return k.function
 
 
-def build_attention_dkv(module: ir.Module, name: str, spec: AttentionSpec) -> ir.Function:
+def build_attention_dkv(module: ir.Module, name: str, spec: VectorSpec) -> ir.Function:
     """Add the kernel of the keys' and values' cotangents for ``spec`` to a module, with the CPU kernel ABI."""
     k = _Kernel(module, name, "attention_dkv", spec)
     with k.tasks(Arg.S) as (key, width):
@@ -318,7 +319,7 @@ def build_attention_dkv(module: ir.Module, name: str, spec: AttentionSpec) -> ir
     return k.function
 
 
-def build_attention_backward(module: ir.Module, name: str, spec: AttentionSpec) -> ir.Function:
+def build_attention_backward(module: ir.Module, name: str, spec: VectorSpec) -> ir.Function:
     """Add the kernel of all cotangents for ``spec``: a task is one head, whose blocks of keys are taken in order."""
     k = _Kernel(module, name, "attention_backward", spec)
     b, t, h = k.b, k.args[Arg.T], spec.head

@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-from volta.numba_cpu import launch, lower, target
+from volta.numba_cpu import host_plan, launch, lower, target
+from volta.numba_cpu.schedule import HANDLERS, Schedule
 from volta.xla_like import control_calls
 from volta.xla_like.plan import ExecutionPlan
 
 NAME = "cpu"
 
-KERNEL_CLASSES = ("loop", "combine", *lower.LIBRARY, *control_calls.KINDS)
+_OF_OPERATIONS = ("chain", "dot", "dot_pack", "dot_row")
+
+KERNEL_CLASSES = (
+    "loop", "combine", *HANDLERS, *(name for name in lower.LIBRARY if name not in _OF_OPERATIONS), *control_calls.KINDS,
+)  # fmt: skip
 """Every one of them is strict on the CPU."""
 
-TILES = False
-"""Epilogues of products run behind them, band by band."""
+
+def scheduler() -> Schedule:
+    """What decides how a plan's calls run."""
+    return Schedule(target.vector_bits())
 
 
-def vector_bits() -> int:
-    """Width of the vector registers that kernels use."""
-    return target.vector_bits()
-
-
-def complete(plan: ExecutionPlan, device: None = None) -> ExecutionPlan:
-    """The plan with what the backend adds to it: nothing on the CPU."""
-    return plan
+def complete(plan: ExecutionPlan, device: None = None) -> host_plan.HostPlan:
+    """The plan with its launches."""
+    return host_plan.host_plan(plan, scheduler())
 
 
 def prepare(
-    plan: ExecutionPlan, const_addresses: tuple[int, ...], keep: object, device: None = None
+    plan: host_plan.HostPlan, const_addresses: tuple[int, ...], keep: object, device: None = None
 ) -> launch.Executable:
     """Compile a plan and bind its constants; see :func:`volta.numba_cpu.lower.lower`."""
     return lower.lower(plan, const_addresses, keep)

@@ -1,12 +1,12 @@
 """The matrix-product kernels of the CPU backend: blocking around the register tile of `dot_tile`.
 
-Both kernels have the CPU kernel ABI and read the args block that `volta.xla_like.dot_schedule` lays out. What an
+Both kernels have the CPU kernel ABI and read the args block of `emit.dot_args.Arg` and `dot_schedule.Tiling`. What an
 element's bits are is said there; nothing in this file changes them.
 """
 
 from llvmlite import ir
 
-from volta.emit.dot_args import Args, ChunkAt, at, ceil_div, round_up, store_sums
+from volta.emit.dot_args import Args, ChunkAt, at, ceil_div, round_up
 from volta.emit.loops import (
     I64,
     PTR,
@@ -19,12 +19,13 @@ from volta.emit.loops import (
     offset,
 )
 from volta.numba_cpu.dot_pack import pack
-from volta.numba_cpu.dot_tile import panel
+from volta.numba_cpu.dot_schedule import Mode, TileSpec, Tiling
+from volta.numba_cpu.dot_tile import panel, store_sums
 from volta.numba_cpu.dot_tree import join
-from volta.xla_like.dot_schedule import CHUNK, DotSpec, Mode, item_size
+from volta.xla_like.dot import CHUNK, item_size
 
 
-def build_dot(module: ir.Module, name: str, spec: DotSpec) -> ir.Function:
+def build_dot(module: ir.Module, name: str, spec: TileSpec) -> ir.Function:
     """Add the main kernel for `spec` to `module`, with the CPU kernel ABI; several specs may share a module."""
     function, b = new_kernel(module, name)
     _DotKernel(module, b, spec, function).emit()
@@ -32,10 +33,10 @@ def build_dot(module: ir.Module, name: str, spec: DotSpec) -> ir.Function:
     return function
 
 
-def build_dot_pack(module: ir.Module, name: str, spec: DotSpec) -> ir.Function:
+def build_dot_pack(module: ir.Module, name: str, spec: TileSpec) -> ir.Function:
     """Add the kernel that packs the right operand for `spec`; a task is one panel of ``spec.tile_cols`` columns."""
     function, b = new_kernel(module, name)
-    args = Args(b, function.args[0])
+    args = Args(b, function.args[0], Tiling)
     pack_strips = pack(module, spec.rhs, spec.accumulator, spec.lanes)
     vector_bytes = spec.vector_bits // 8
     panels = ceil_div(b, args.N, spec.tile_cols)
@@ -46,7 +47,7 @@ def build_dot_pack(module: ir.Module, name: str, spec: DotSpec) -> ir.Function:
         b0 = b.sdiv(item, args.BATCH1)
         b1 = b.sub(item, b.mul(b0, args.BATCH1))
         rhs = at(b, b.inttoptr(args.RHS, PTR), (b0, args.RHS_BATCH0), (b1, args.RHS_BATCH1), (column, args.RHS_N))
-        to = at(b, b.inttoptr(args.PACKED, PTR), (b0, args.PACKED_BATCH0), (b1, args.PACKED_BATCH1))
+        to = at(b, b.inttoptr(args.WORKSPACE, PTR), (b0, args.PACKED_BATCH0), (b1, args.PACKED_BATCH1))
         columns = minimum(b, b.sub(args.N, column), spec.tile_cols)
         with for_range(b, 0, args.K, CHUNK) as k:
             depth = minimum(b, b.sub(args.K, k), CHUNK)
@@ -62,10 +63,10 @@ def build_dot_pack(module: ir.Module, name: str, spec: DotSpec) -> ir.Function:
 class _DotKernel:
     """The loop nest: runs of tasks, column blocks, row blocks, chunks of k, row tiles, column tiles."""
 
-    def __init__(self, module: ir.Module, b: ir.IRBuilder, spec: DotSpec, function: ir.Function):
+    def __init__(self, module: ir.Module, b: ir.IRBuilder, spec: TileSpec, function: ir.Function):
         self.b, self.spec = b, spec
         block, self.begin, self.end, scratch = function.args
-        self.args = Args(b, block)
+        self.args = Args(b, block, Tiling)
         self.scratch = b.inttoptr(scratch, PTR)
         self.size = item_size(spec.accumulator)
         self.vector_bytes = spec.vector_bits // 8
@@ -89,7 +90,7 @@ class _DotKernel:
             self.lhs = at(b, b.inttoptr(args.LHS, PTR), (b0, args.LHS_BATCH0), (b1, args.LHS_BATCH1))
             self.rhs = at(b, b.inttoptr(args.RHS, PTR), (b0, args.RHS_BATCH0), (b1, args.RHS_BATCH1))
             self.out = at(b, b.inttoptr(args.OUT, PTR), (b0, args.OUT_BATCH0), (b1, args.OUT_BATCH1))
-            self.packed = at(b, b.inttoptr(args.PACKED, PTR), (b0, args.PACKED_BATCH0), (b1, args.PACKED_BATCH1))
+            self.packed = at(b, b.inttoptr(args.WORKSPACE, PTR), (b0, args.PACKED_BATCH0), (b1, args.PACKED_BATCH1))
             row = b.mul(first, args.TASK_ROWS)
             last_row = minimum(b, args.M, b.mul(b.add(first, it.step), args.TASK_ROWS))
             column = b.mul(b.sub(band, b.mul(item, col_tasks)), args.TASK_COLS)
@@ -139,7 +140,7 @@ class _DotKernel:
         padded = b.mul(ceil_div(b, args.N, spec.tile_cols), I64(spec.tile_cols * self.size))
         shared = offset(b, at(b, self.packed, (k, padded)), b.mul(b.sdiv(j, I64(spec.lanes)), strip_bytes))
         direct = b.icmp_signed("==", args.RHS_MODE, I64(Mode.DIRECT))
-        copy = b.select(b.icmp_signed("==", args.RHS_MODE, I64(Mode.TEMP)), shared, local)
+        copy = b.select(b.icmp_signed("==", args.RHS_MODE, I64(Mode.WORKSPACE)), shared, local)
         vector_bytes = I64(self.vector_bytes)
         return [
             b.select(direct, source, copy),

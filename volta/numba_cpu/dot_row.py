@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from llvmlite import ir
 
 from volta.emit.builder import Builder, Value, is_float, scalar_type
-from volta.emit.dot_args import Args, ChunkAt, at, ceil_div, store_sums
+from volta.emit.dot_args import Args, ChunkAt, at, ceil_div
 from volta.emit.loops import (
     I32,
     I64,
@@ -28,9 +28,10 @@ from volta.emit.loops import (
 )
 from volta.emit.pairs import join_block
 from volta.numba_cpu.dot_pack import pack, transpose
-from volta.numba_cpu.dot_tile import multiply_add, new_internal
+from volta.numba_cpu.dot_schedule import TileSpec, Tiling
+from volta.numba_cpu.dot_tile import multiply_add, new_internal, store_sums
 from volta.numba_cpu.dot_tree import join
-from volta.xla_like.dot_schedule import CHUNK, DotSpec, item_size
+from volta.xla_like.dot import CHUNK, item_size
 
 _ROWS = 8
 _AHEAD = 512  # bytes: hardware does not follow as many columns at once as there are lanes
@@ -39,14 +40,14 @@ ROW_TYPE = ir.FunctionType(VOID, [I64, PTR, I64, PTR, I64, I64, PTR, I64, PTR, P
 dtype. Sums of blocks wait in the tree, a level `tree_level` bytes behind the one below."""
 
 
-def build_dot_row(module: ir.Module, name: str, spec: DotSpec) -> ir.Function:
+def build_dot_row(module: ir.Module, name: str, spec: TileSpec) -> ir.Function:
     """Add the kernel for products with M = 1 to `module`, with the CPU kernel ABI.
 
     The right operand must be contiguous along n or along k.
     """
     function, b = new_kernel(module, name)
     begin, end, scratch = function.args[1:]
-    args = Args(b, function.args[0])
+    args = Args(b, function.args[0], Tiling)
     size = item_size(spec.accumulator)
     by_rows, by_columns = _by_rows(module, spec), _by_columns(module, spec)
     totals = b.inttoptr(scratch, PTR)
@@ -86,11 +87,11 @@ def _prefetch(b: ir.IRBuilder, pointer: ir.Value) -> None:
     b.call(prefetch, [pointer, reading, keep_near, data])
 
 
-def _as_accumulator(builder: Builder, value: Value, spec: DotSpec) -> ir.Value:
+def _as_accumulator(builder: Builder, value: Value, spec: TileSpec) -> ir.Value:
     return builder.cast(value, spec.accumulator).ir
 
 
-def _by_rows(module: ir.Module, spec: DotSpec) -> ir.Function:
+def _by_rows(module: ir.Module, spec: TileSpec) -> ir.Function:
     """The matrix is contiguous along n."""
     name = f"volta_dot_by_rows_{spec.lhs}_{spec.rhs}_{spec.accumulator}_{spec.vector_bits}"
     found = module.globals.get(name)
@@ -138,7 +139,7 @@ def _by_rows(module: ir.Module, spec: DotSpec) -> ir.Function:
     return function
 
 
-def _by_columns(module: ir.Module, spec: DotSpec) -> ir.Function:
+def _by_columns(module: ir.Module, spec: TileSpec) -> ir.Function:
     """The matrix is contiguous along k."""
     name = f"volta_dot_by_columns_{spec.lhs}_{spec.rhs}_{spec.accumulator}_{spec.vector_bits}"
     found = module.globals.get(name)

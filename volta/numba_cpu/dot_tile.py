@@ -2,9 +2,11 @@
 
 from llvmlite import ir
 
-from volta.emit.builder import is_float, scalar_type
+from volta.emit.builder import HALF_DTYPES, Builder, is_float, scalar_type
+from volta.emit.dot_args import at
 from volta.emit.loops import I1, I32, I64, PTR, VOID, fma, for_range, if_then, intrinsic, loop, minimum, offset, splat
-from volta.xla_like.dot_schedule import DotSpec, item_size
+from volta.numba_cpu.dot_schedule import TileSpec
+from volta.xla_like.dot import item_size
 
 TILE_TYPE = ir.FunctionType(VOID, [I64, PTR, I64, I64, PTR, I64, I64, PTR, I64, I64])
 """``tile(depth, a, a_row, a_k, b, b_k, b_vector, c, c_row, columns)``; strides in bytes."""
@@ -16,7 +18,7 @@ PANEL_TYPE = ir.FunctionType(VOID, [I64, PTR, I64, I64, PTR, I64, I64, PTR, I64,
 """``panel(depth, a, a_row, a_k, b, b_k, b_vector, c, c_row, rows, columns, first, buffer)``; strides in bytes."""
 
 
-def tile_shapes(spec: DotSpec) -> list[tuple[int, int]]:
+def tile_shapes(spec: TileSpec) -> list[tuple[int, int]]:
     """Tiles that exist: a height, and the vectors of its narrow form; the wide form has two. Any height is a sum of
     these.
 
@@ -54,7 +56,7 @@ def multiply_add(b: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.V
     return fma(b, x, y, z)
 
 
-def tile(module: ir.Module, spec: DotSpec, rows: int, vectors: int) -> ir.Function:
+def tile(module: ir.Module, spec: TileSpec, rows: int, vectors: int) -> ir.Function:
     """The function (internal to the module, added once) for a tile of `rows` times `vectors`.
 
     It sets c to the chain over `depth` from +0.0. All columns of b are read, only the first `columns` of c are written.
@@ -91,7 +93,7 @@ def tile(module: ir.Module, spec: DotSpec, rows: int, vectors: int) -> ir.Functi
     return function
 
 
-def add_sums(module: ir.Module, spec: DotSpec) -> ir.Function:
+def add_sums(module: ir.Module, spec: TileSpec) -> ir.Function:
     """The function (internal to the module, added once) that adds the sums of a further chunk: ``c = c + sums``."""
     name = f"volta_dot_add_{spec.accumulator}_{spec.vector_bits}"
     found = module.globals.get(name)
@@ -114,7 +116,7 @@ def add_sums(module: ir.Module, spec: DotSpec) -> ir.Function:
     return function
 
 
-def panel(module: ir.Module, spec: DotSpec) -> ir.Function:
+def panel(module: ir.Module, spec: TileSpec) -> ir.Function:
     """The function (internal to the module, added once) for a few rows and all columns of a block, over one chunk.
 
     It sets ``c = sums`` if `first`, else ``c = c + sums``; the sums of a tile wait in `buffer` then.
@@ -160,3 +162,26 @@ def new_internal(module: ir.Module, name: str, kind: ir.FunctionType) -> tuple[i
     function.linkage = "internal"
     function.attributes.add("noinline")
     return function, ir.IRBuilder(function.append_basic_block("entry"))
+
+
+def store_sums(
+    b: ir.IRBuilder,
+    spec: TileSpec,
+    sums: ir.Value,
+    sums_row: ir.Value,
+    out: ir.Value,
+    out_row: ir.Value,
+    rows: ir.Value,
+    columns: ir.Value,
+) -> None:
+    """Round complete sums to the output's dtype (integers wrap around); strides of rows in bytes."""
+    whole = b.and_(columns, I64(-spec.lanes))
+    with for_range(b, 0, rows) as row:
+        source, to = at(b, sums, (row, sums_row)), at(b, out, (row, out_row))
+        for lanes, start, stop in ((spec.lanes, I64(0), whole), (1, whole, columns)):
+            builder = Builder(b, lanes)
+            with for_range(b, start, stop, lanes) as column:
+                pointer = at(b, source, (column, I64(item_size(spec.accumulator))))
+                value = builder.cast(builder.load(pointer, spec.accumulator), spec.out)
+                to_column = at(b, to, (column, I64(item_size(spec.out))))
+                builder.store(value, to_column, spec.out if spec.out in HALF_DTYPES else None)

@@ -6,14 +6,15 @@ from volta.emit.builder import is_float, scalar_type
 from volta.emit.dot_args import at
 from volta.emit.loops import I1, I64, PTR, VOID, for_range, if_then
 from volta.emit.pairs import joined_levels, level_of
+from volta.numba_cpu.dot_schedule import TileSpec
 from volta.numba_cpu.dot_tile import lane_mask, masked_load, masked_store, new_internal
-from volta.xla_like.dot_schedule import DotSpec, item_size
+from volta.xla_like.dot import item_size
 
 JOIN_TYPE = ir.FunctionType(VOID, [PTR, I64, PTR, I64, I64, I64, I64, I64, I1])
 """``join(c, c_row, tree, tree_row, tree_level, rows, columns, number, last)``; strides in bytes."""
 
 
-def join(module: ir.Module, spec: DotSpec) -> ir.Function:
+def join(module: ir.Module, spec: TileSpec) -> ir.Function:
     """The function (internal to the module, added once) that joins the sums of block `number` of k with others.
 
     It adds to `c` the sums that are the block's left neighbours, level by level, and leaves what that gives in the

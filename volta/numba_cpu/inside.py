@@ -21,6 +21,7 @@ from numba.core.errors import TypingError
 from volta.core.avals import ShapedArray
 from volta.core.errors import KernelError
 from volta.numba_cpu import launch, unit
+from volta.numba_cpu.host_plan import HostPlan
 from volta.numba_cpu.lower import lower
 from volta.numba_cpu.user_entry import FLAG, REPORT_WORDS
 from volta.xla_like.plan import ALIGNMENT, ExecutionPlan, aligned
@@ -159,7 +160,7 @@ def _operand(name: str, number: int, aval: ShapedArray) -> Any:
     return operand
 
 
-def function_of(plan: ExecutionPlan, consts: tuple[np.ndarray, ...], name: str, keep: Any) -> Callable[..., Any]:
+def function_of(plan: HostPlan, consts: tuple[np.ndarray, ...], name: str, keep: Any) -> Callable[..., Any]:
     """A plan as an ``@njit`` function of its inputs: arrays and numbers in, new arrays and numbers out.
 
     ``consts`` are views of its constants; ``keep`` holds what they live in.

@@ -5,26 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import attrs
 from llvmlite import ir
 
 from volta.core.errors import UnsupportedOperationError
-from volta.emit.loops import I64, KERNEL_TYPE, for_range, load_args, minimum, new_kernel, offset
 from volta.emit.passes import build_combine
 from volta.emit.scatter import build_scatter, build_scatter_few, build_scatter_order
 from volta.emit.sorting import build_scan, build_sort
 from volta.numba_cpu import target, user_entry
 from volta.numba_cpu.attention import build_attention, build_attention_backward, build_attention_dkv, build_attention_dq
+from volta.numba_cpu.chains import build_chain
 from volta.numba_cpu.dot import build_dot, build_dot_pack
 from volta.numba_cpu.dot_row import build_dot_row
+from volta.numba_cpu.host_plan import HostPlan
 from volta.numba_cpu.launch import Executable, LaunchTable
+from volta.numba_cpu.launches import Launch
 from volta.numba_cpu.nests import build_loop
 from volta.numba_cpu.unit import KernelSource, compile_kernels
 from volta.numba_cpu.user import native_function, reporting
-from volta.numba_cpu.user_entry import build_user
+from volta.numba_cpu.user_entry import REPORT, build_user
 from volta.numba_cpu.user_store import NativeFunction
 from volta.xla_like.attention import AttentionSpec
 from volta.xla_like.control_calls import Around, bound
-from volta.xla_like.kernels import CombineKernel, Kernel, KernelCall, LibraryKernel, LoopKernel, kernel_name
+from volta.xla_like.dot import Dot
+from volta.xla_like.kernels import CombineKernel, Kernel, KernelCall, LibraryKernel, LoopKernel, Operation, kernel_name
 from volta.xla_like.plan import ExecutionPlan
 from volta.xla_like.user import is_user
 
@@ -33,26 +37,6 @@ PARALLEL_WORK = 1 << 17
 
 _USER_WORK = 16
 """What a kernel of the user's own is taken to do with a byte; nobody knows."""
-
-_CHAIN_HEADER = 16
-"""Words of a chain's args block before those of its parts."""
-
-
-def build_chain(module: ir.Module, name: str, parts: int) -> ir.Function:
-    """Run kernels in turn on bands of tasks. Args: tasks a band, then for each part its address, the first word of its
-    args and its tasks per task of the chain."""
-    function, b = new_kernel(module, name)
-    args, begin, end, scratch = function.args
-    step, *words = load_args(b, args, 1 + 3 * parts)
-    with for_range(b, begin, end, step) as low:
-        high = minimum(b, b.add(low, step), end)
-        for address, at, ratio in zip(words[::3], words[1::3], words[2::3], strict=True):
-            kernel = b.inttoptr(address, KERNEL_TYPE.as_pointer())
-            block = offset(b, args, b.shl(at, I64(3)))
-            b.call(kernel, [block, b.mul(low, ratio), b.mul(high, ratio), scratch])
-    b.ret_void()
-    return function
-
 
 LIBRARY: dict[str, Callable[[ir.Module, str, Any], object]] = {
     "attention": build_attention,
@@ -80,54 +64,9 @@ def source_of(kernel: Kernel) -> KernelSource:
     if isinstance(kernel, CombineKernel):
         return KernelSource(kernel_name(kernel), kernel.text(), lambda m, n: build_combine(m, n, kernel))
     build = LIBRARY.get(kernel.name)
-    if build is None:
+    if build is None or isinstance(kernel, Operation):
         raise UnsupportedOperationError(f"the CPU backend has no kernel for {kernel.name!r}")
     return KernelSource(kernel_name(kernel), kernel.text(), lambda m, n: build(m, n, kernel.spec))
-
-
-def args_of(call: KernelCall, kernels: Mapping[str, int]) -> tuple[list[int], list[tuple[int, int, int]]]:
-    """A call's args block, and which words are addresses: (word, buffer, byte offset)."""
-    words: list[int] = []
-    addresses: list[tuple[int, int, int]] = []
-
-    def address(buffer: int | None, offset: int) -> None:
-        if buffer is None:
-            words.append(offset)
-        else:
-            addresses.append((len(words), buffer, offset))
-            words.append(0)
-
-    if _is_chain(call):
-        step, *ratios = call.sizes
-        header, words = [step], [0] * _CHAIN_HEADER
-        for part, ratio in zip(call.parts, ratios, strict=True):
-            block, found = args_of(part, kernels)
-            at = len(words)
-            header += [kernels[kernel_name(part.kernel)], at, ratio]
-            addresses += [(at + word, buffer, offset) for word, buffer, offset in found]
-            words += block
-        words[: len(header)] = header
-        return words, addresses
-    if isinstance(call.kernel, LibraryKernel):
-        if is_user(call):
-            words.append(native_function(call.kernel.spec).address)
-            address(REPORT, 0)
-            words.append(0)  # the number of the call: see `_Rows`
-        for access in call.accesses:
-            address(access.buffer, access.offset)
-        words.extend(call.sizes)
-        return words, addresses
-    words.extend(call.sizes)
-    for access in call.accesses:
-        address(access.buffer, access.offset)
-        words.extend(access.strides)
-        for stride, largest in access.terms:
-            words.extend((stride, largest))
-    return words, addresses
-
-
-def _is_chain(call: KernelCall) -> bool:
-    return isinstance(call.kernel, LibraryKernel) and call.kernel.name == "chain"
 
 
 def work_of(plan: ExecutionPlan) -> int:
@@ -137,18 +76,14 @@ def work_of(plan: ExecutionPlan) -> int:
         touched = sum(plan.buffers[b].nbytes for b in (*call.reads, *call.writes))
         total += touched * _USER_WORK if is_user(call) and call.tasks > 1 else touched
         for part in call.each():
-            if isinstance(part.kernel, LibraryKernel) and part.kernel.name in ("dot", "dot_row"):
-                _, m, n, k = part.sizes[:4]
-                total += m * n * k // 4
+            if isinstance(part.kernel, Dot):
+                total += part.kernel.m * part.kernel.n * part.kernel.k // 4
             elif isinstance(part.kernel, LibraryKernel) and isinstance(part.kernel.spec, AttentionSpec):
                 b, n, _, t, s = part.sizes[:5]
                 total += b * n * t * s * part.kernel.spec.head // 2
         total += sum(work_of(nested) for nested in call.plans)
     return total
 
-
-REPORT = -1
-"""Stands for a buffer's number: where kernels of the user's own say that they have raised (see user_entry)."""
 
 Place = Callable[[int, int], tuple[int | None, int]]
 """Where a buffer's byte lies: (the number of an address of the call, distance), or (None, address)."""
@@ -164,17 +99,23 @@ class _Rows:
         self._stops: list[int] = []
 
     def add(self, plan: ExecutionPlan, place: Place) -> None:
-        for call in plan.calls:
+        assert isinstance(plan, HostPlan)
+        for call, launches in zip(plan.calls, plan.launches, strict=True):
             if call.plans:
                 (self._loop if call.kernel.name == "while" else self._choice)(call, place)  # type: ignore[union-attr]
-            elif call.tasks:
-                words, addresses = args_of(call, self._kernels)
-                found = [(word, *place(buffer, distance)) for word, buffer, distance in addresses]
-                row = self.table.append(self._kernels[kernel_name(call.kernel)], words, call.tasks)
-                for word, position, at in found:
-                    self._put(row, word, position, at)
+            for launch in launches:
+                row = self._launch(launch, place)
                 if is_user(call):
                     self._go_on_unless_raised(call, row, place)
+
+    def _launch(self, launch: Launch, place: Place) -> int:
+        words = list(launch.words)
+        for word, other in launch.functions:
+            words[word] = self._kernels[kernel_name(other.kernel)]
+        row = self.table.append(self._kernels[kernel_name(launch.kernel)], words, launch.tasks)
+        for word, buffer, distance in launch.addresses:
+            self._put(row, word, *place(buffer, distance))
+        return row
 
     def _put(self, row: int, word: int, position: int | None, at: int) -> None:
         if position is None:
@@ -191,9 +132,11 @@ class _Rows:
         return row
 
     def _go_on_unless_raised(self, call: KernelCall, row: int, place: Place) -> None:
-        self.table.set_arg(row, user_entry.HEADER - 1, len(self.user_calls))
+        function = native_function(call.kernel.spec)  # type: ignore[union-attr]
+        self.table.set_arg(row, user_entry.FUNCTION, function.address)
+        self.table.set_arg(row, user_entry.NUMBER, len(self.user_calls))
         self.user_calls.append(call)
-        self.functions.append(native_function(call.kernel.spec))  # type: ignore[union-attr]
+        self.functions.append(function)
         test = self.table.jump_unless(0)
         self._put(test, 0, *place(REPORT, 8 * user_entry.FLAG))
         self._stops.append(test)
@@ -239,18 +182,17 @@ def compiled(calls: Mapping[str, KernelCall]) -> Mapping[str, int]:
     return compile_kernels(source_of(call.kernel) for call in calls.values())
 
 
-def kernel_calls(plan: ExecutionPlan) -> dict[str, KernelCall]:
-    """By the name of each kernel that a plan runs: the first call of it."""
+def kernel_calls(plan: HostPlan) -> dict[str, KernelCall]:
+    """By the name of each kernel that a plan runs: the first call that runs it, as one of that kernel."""
     found: dict[str, KernelCall] = {}
-    for call in plan.all_calls():
-        if call.tasks and not call.plans:
-            for part in (call, *call.parts) if _is_chain(call) else (call,):
-                found.setdefault(kernel_name(part.kernel), part)
+    for launch in plan.all_launches():
+        for x in launch.each():
+            found.setdefault(kernel_name(x.kernel), attrs.evolve(x.call, kernel=x.kernel))
     return found
 
 
 def lower(
-    plan: ExecutionPlan,
+    plan: HostPlan,
     const_addresses: tuple[int, ...],
     keep: object = None,
     addresses: Callable[[Mapping[str, KernelCall]], Mapping[str, int]] = compiled,
@@ -276,13 +218,12 @@ def lower(
     rows = _Rows(kernels)
     rows.add(plan, place)
     rows.end()
-    scratch = max((c.scratch_bytes for c in plan.all_calls()), default=0)
     work = work_of(plan)
     own = rows.user_calls
     brief = work < 1 << 12 and not own and not any(call.plans for call in plan.calls)  # how long these take is unknown
     executable = rows.table.build(
         count + bool(own),
-        scratch_bytes=scratch,
+        scratch_bytes=plan.scratch_bytes,
         parallel=work > PARALLEL_WORK,
         keep_gil=brief,
         keep=(keep, kernels, rows.functions),

@@ -30,6 +30,8 @@ from volta.emit.loops import (
     while_loop,
 )
 from volta.emit.values import item_size, scalar_type
+from volta.numba_cpu.launches import Launch, operand_words
+from volta.xla_like.kernels import Access, KernelCall
 from volta.xla_like.user import UserSpec
 
 FLAG, LOCK, TASK, CAUSE, CODE, CALL = range(6)
@@ -38,11 +40,23 @@ and which code; the number of the call in the plan."""
 
 REPORT_WORDS = 8
 
-HEADER = 3
-"""Words of an entry's args before the arrays' addresses: the function, the report, the number of the call."""
+REPORT = -1
+"""Stands for the number of the buffer that has a run's report."""
+
+HEADER, FUNCTION, NUMBER = 3, 0, 2
+"""Words of an entry's args before the arrays' addresses, and which of them are the function and the number of the call;
+between them is the address of the report."""
+
+_ABSENT = Access(None, 0, ())
 
 _OK, _OK_NONE = 0, -2
 """What functions of Numba's return where nothing was raised."""
+
+
+def launches(call: KernelCall, vector_bits: int) -> list[Launch]:
+    """The launch of a call; what its table fills in is 0."""
+    words, addresses = operand_words((_ABSENT, Access(REPORT, 0, ()), _ABSENT, *call.accesses), call.sizes)
+    return [Launch(call.kernel, call, words, addresses, call.tasks)]
 
 
 def build_user(module: ir.Module, name: str, spec: UserSpec) -> ir.Function:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from volta.numba_cuda import device_plan, kernels
 from volta.numba_cuda.device import driver, launch, pool, profile
+from volta.numba_cuda.schedule import Schedule
 from volta.numba_cuda.target import modules
 from volta.xla_like.plan import ExecutionPlan
 
@@ -13,13 +14,10 @@ NAME = "cuda"
 
 KERNEL_CLASSES = kernels.KERNEL_CLASSES
 
-TILES = True
-"""Its kernels of products compute epilogues themselves."""
 
-
-def vector_bits() -> int:
-    """Shapes the CPU's tiles of products; CUDA chooses its own."""
-    return 512
+def scheduler() -> Schedule:
+    """What decides how a plan's calls run."""
+    return Schedule()
 
 
 def complete(plan: ExecutionPlan, device: driver.Device) -> device_plan.DevicePlan:
@@ -34,4 +32,4 @@ def prepare(
     return launch.Executable(plan, const_addresses, device, keep)
 
 
-__all__ = ["KERNEL_CLASSES", "NAME", "TILES", "complete", "driver", "pool", "prepare", "profile", "vector_bits"]
+__all__ = ["KERNEL_CLASSES", "NAME", "complete", "driver", "pool", "prepare", "profile", "scheduler"]

@@ -19,12 +19,12 @@ from volta.numba_cuda.products import dot, dot_tensor
 from volta.numba_cuda.target.ptx import KernelSource
 from volta.numba_cuda.target.threads import HEADER
 from volta.xla_like.control_calls import KINDS
-from volta.xla_like.epilogues import NAME as EPILOGUE
-from volta.xla_like.kernels import CombineKernel, KernelCall, LibraryKernel, LoopKernel, kernel_name
+from volta.xla_like.dot import item_size
+from volta.xla_like.kernels import CombineKernel, Joined, KernelCall, LibraryKernel, LoopKernel, kernel_name
 from volta.xla_like.plan import ExecutionPlan
 
 KERNEL_CLASSES = (
-    "loop", "combine", EPILOGUE, "dot", "dot_row", *steps.STEPS, *KINDS,
+    "loop", "combine", "dot", *steps.STEPS, *KINDS,
     *attention_choice.KERNELS, attention_choice.BACKWARD,
 )  # fmt: skip
 """Every one of them is strict."""
@@ -62,7 +62,7 @@ def unmerged(plan: ExecutionPlan, regions: Regions, capability: str = "9.0") -> 
 
 
 def _parts_of(call: KernelCall, capability: str) -> tuple[KernelCall, ...]:
-    if isinstance(call.kernel, LibraryKernel) and call.kernel.name == EPILOGUE:
+    if isinstance(call.kernel, Joined):
         return (call,)
     return attention_choice.parts_of(attention_tensor_choice.settled(call, capability), capability)
 
@@ -91,10 +91,11 @@ def _launch(call: KernelCall, regions: Regions, nbytes: Callable[[int], int], ca
         words, addresses = _library_words(call)
     elif kernel.name == "dot_tc":
         source, grid, variant = dot_tensor.launch_of(call, capability)
-        threads, shared, mapped = variant.threads, variant.shared_bytes(dot_tensor.out_bytes(call)), variant.mapped
+        problem = dot_tensor.problem_of(call)
+        threads, shared, mapped = variant.threads, variant.shared_bytes(item_size(problem.dot.spec.out)), variant.mapped
         words, addresses = _library_words(call)
         if mapped:
-            more, places = dot_tensor.maps_of(call, variant)
+            more, places = dot_tensor.maps_of(problem, variant)
             words = words + [0] * (variant.maps - HEADER - len(words)) + more
             addresses = addresses + places
     elif kernel.name == "attention" and attention_choice.is_split(call):

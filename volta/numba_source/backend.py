@@ -9,11 +9,12 @@ import attrs
 
 from volta.numba_cpu import backend as cpu
 from volta.numba_cpu import lower
+from volta.numba_cpu.host_plan import HostPlan
+from volta.numba_cpu.schedule import Schedule
 from volta.numba_source.compiling import Addresses
 from volta.numba_source.stepping import Stepped
 from volta.numba_source.texts import KernelText, text_of_kernel
 from volta.xla_like.kernels import KernelCall
-from volta.xla_like.plan import ExecutionPlan
 from volta.xla_like.user import is_user
 
 
@@ -31,12 +32,12 @@ def _made(calls: Mapping[str, KernelCall]) -> tuple[list[KernelText], Mapping[st
     return [text_of_kernel(call) for name, call in calls.items() if name not in own], lower.compiled(own)
 
 
-def _njit(plan: ExecutionPlan, const_addresses: tuple[int, ...], keep: object, device: None = None) -> Any:
+def _njit(plan: HostPlan, const_addresses: tuple[int, ...], keep: object, device: None = None) -> Any:
     """Kernels compiled by Numba; see :func:`volta.numba_cpu.lower.lower`."""
     return lower.lower(plan, const_addresses, keep, lambda calls: Addresses(*_made(calls)))
 
 
-def _python(plan: ExecutionPlan, const_addresses: tuple[int, ...], keep: object, device: None = None) -> Native:
+def _python(plan: HostPlan, const_addresses: tuple[int, ...], keep: object, device: None = None) -> Native:
     """Kernels that Python runs, on the calling thread."""
     made: list[Stepped] = []
 
@@ -56,9 +57,8 @@ class Backend:
     prepare: Callable[..., Any]
     NAME: str = cpu.NAME
     KERNEL_CLASSES: tuple[str, ...] = cpu.KERNEL_CLASSES
-    TILES: bool = cpu.TILES
-    vector_bits: Callable[[], int] = cpu.vector_bits
-    complete: Callable[..., ExecutionPlan] = cpu.complete
+    scheduler: Callable[[], Schedule] = cpu.scheduler
+    complete: Callable[..., HostPlan] = cpu.complete
 
 
 KERNELS = {"njit": Backend(_njit), "python": Backend(_python)}

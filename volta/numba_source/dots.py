@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from volta.emit.builder import HALF_DTYPES, Value, compute_dtype, is_float
+from volta.emit.dot_args import Arg
 from volta.emit.reducers import Reducer
+from volta.numba_cpu.dot_schedule import Tiling
 from volta.numba_source.bodies import calculated_read
 from volta.numba_source.builder import TextBuilder, array_dtype
 from volta.numba_source.functions import calculated
 from volta.numba_source.python_ir import text_of
 from volta.numba_source.reductions import TREE, ReductionText
 from volta.numba_source.text import Lines, Module
-from volta.xla_like.dot_schedule import BLOCK, CHUNK, Arg, DotSpec, item_size
+from volta.xla_like.dot import BLOCK, CHUNK, DotSpec, item_size
 
 _COLUMNS = 32
 """Columns whose chains run side by side."""
+
+_PLACES = {x.name.lower(): int(x) for kind in (Arg, Tiling) for x in kind}
 
 _WORDS = {
     "sizes": "batch1 m n k",
@@ -34,7 +38,7 @@ def dot_text(spec: DotSpec, module: Module, notes: Mapping[int, str]) -> list[st
     zero = text_of(b.const(kind, 0).ir)
     reduction = ReductionText(module, Reducer("sum", kind))
     for what, names in _WORDS.items():
-        right = ", ".join(f"args[{int(Arg[name.upper()])}]" for name in names.split())
+        right = ", ".join(f"args[{_PLACES[name]}]" for name in names.split())
         lines.line(f"{names.replace(' ', ', ')} = {right}", what)
     for name in ("chain", "total"):
         lines.line(f"{name} = np.empty({_COLUMNS}, {array_dtype(kind)})")

@@ -7,6 +7,7 @@ from typing import Any
 
 from volta.core.errors import ArgumentError
 from volta.core.source import at_user_line
+from volta.numba_cpu.host_plan import HostPlan
 from volta.numba_cpu.lower import kernel_calls
 from volta.numba_source.compiling import dispatcher_of
 from volta.numba_source.highlighted import PythonText
@@ -18,7 +19,7 @@ from volta.xla_like.plan import ExecutionPlan
 from volta.xla_like.user import is_user
 
 
-def listing(plan: ExecutionPlan) -> PythonText:
+def listing(plan: HostPlan) -> PythonText:
     """The plan as comments, then every kernel behind the calls that run it: a module of Python."""
     module, kernels = Module(), []
     for name, call in kernel_calls(plan).items():
@@ -32,13 +33,13 @@ def listing(plan: ExecutionPlan) -> PythonText:
     return PythonText(heading + module_text([*module.tables.values()], [*module.functions.values(), *kernels]))
 
 
-def source(plan: ExecutionPlan, kernel: str) -> PythonText:
+def source(plan: HostPlan, kernel: str) -> PythonText:
     """The text of one kernel, as a module of its own; of a kernel of the user's own, his function's."""
     call = _call(plan, kernel)
     return PythonText(inspect.getsource(_own(call).py_func) if is_user(call) else text_of_kernel(call).source)
 
 
-def dispatcher(plan: ExecutionPlan, kernel: str) -> Any:
+def dispatcher(plan: HostPlan, kernel: str) -> Any:
     """One kernel as Numba's dispatcher, compiled as a plan runs it; of a kernel of the user's own, his."""
     call = _call(plan, kernel)
     if is_user(call):
@@ -52,7 +53,7 @@ def _own(call: KernelCall) -> Any:
     return call.kernel.spec.kernel.cpu  # type: ignore[union-attr]
 
 
-def _call(plan: ExecutionPlan, kernel: str) -> KernelCall:
+def _call(plan: HostPlan, kernel: str) -> KernelCall:
     """The first call of a kernel that is named, or whose name alone has this part."""
     calls = kernel_calls(plan)
     found = [name for name in calls if kernel == name] or [name for name in calls if kernel in name]
@@ -63,17 +64,17 @@ def _call(plan: ExecutionPlan, kernel: str) -> KernelCall:
     return calls[found[0]]
 
 
-def _runs(plan: ExecutionPlan, name: str) -> list[str]:
+def _runs(plan: HostPlan, name: str) -> list[str]:
     """What each call of a kernel gives it, for the lines above its function; of a nested plan the kernel alone."""
     lines = []
-    for number, call in enumerate(plan.calls):
-        for part in call.each():
-            if kernel_name(part.kernel) == name:
-                lines.append(f"call {number}{f', {part.label}' if part.label else ''}: {_operands(plan, part)}")
+    for number, launches in enumerate(plan.launches):
+        for x in (part for launch in launches for part in launch.each() if not part.functions):
+            if kernel_name(x.kernel) == name:
+                lines.append(f"call {number}{f', {x.call.label}' if x.call.label else ''}: {_operands(plan, x.call)}")
     return lines
 
 
-def _operands(plan: ExecutionPlan, call: KernelCall) -> str:
+def _operands(plan: HostPlan, call: KernelCall) -> str:
     """The buffers of a call under the names that the text has for them."""
 
     def buffer(number: int) -> str:

@@ -69,6 +69,7 @@ def text_of_kernel(call: KernelCall, module: Module | None = None) -> KernelText
     elif isinstance(kernel, CombineKernel):
         body = combine_text(kernel, module, notes)
     else:
+        assert isinstance(kernel, LibraryKernel)
         body = _library(kernel, call.label)(kernel.spec, module, notes)
     function = function_text(name, PARAMETERS, body, _said(kernel))
     return KernelText(name, function, module.functions, module.tables)

@@ -116,7 +116,7 @@ _KERNELS = {
     Family.ELEMENTWISE: ("loop",),
     Family.REDUCTION: ("loop", "combine"),
     Family.MOVEMENT: ("loop",),
-    Family.CONTRACTION: ("dot", "dot_row"),
+    Family.CONTRACTION: ("dot",),
     Family.ATTENTION: ("attention", "attention_dq", "attention_dkv"),
     Family.INDEXING: ("loop", "scatter", "scatter_few", "scatter_order"),
     Family.SORTING: ("sort", "scan"),

@@ -109,13 +109,10 @@ def compile(  # noqa: A001 - the gateway's one verb
             part: ClosedJaxpr, name: str, donated: Sequence[int], evaluate: Evaluate | None, where: Place
         ) -> Executable:
             backend, capabilities = _backend(where[0], context.kernels)
-            tensor_cores = capabilities.level_of("dot_tc") is not None
-            options = attrs.evolve(
-                context.options, vector_bits=backend.vector_bits(), tensor_cores=tensor_cores, tiles=backend.TILES
-            )
             plan, optimised = build_plan(
-                part, name=name, donated=donated, level=context.level, options=options, evaluate=evaluate
-            )
+                part, name=name, donated=donated, level=context.level, options=context.options,
+                scheduler=backend.scheduler(), evaluate=evaluate,
+            )  # fmt: skip
             watch.planned = perf_counter()
             capabilities.check(plan)
             gpu = devices.gpu(f"cuda:{where[1]}") if where[0] == "cuda" else None

@@ -20,7 +20,7 @@ from typing import Literal
 import attrs
 
 from volta.core.contract import DEFINITIONS
-from volta.xla_like.dot_schedule import item_size
+from volta.xla_like.dot import item_size
 
 BLOCK = DEFINITIONS.attention_block
 """Keys (and, in ``attention_dkv``, query rows) in one block: part of the definition."""
@@ -37,8 +37,7 @@ class AttentionSpec:
 
     ``dtype`` is that of queries, keys, values, results and cotangents; m, l and delta have `accumulator`. ``head`` and
     ``value_head`` are the sizes of one key and one value. ``started``: START holds the position of each batch item's
-    first query among the keys (without it, it is 0); ``masked``: MASK holds booleans. ``vector_bits`` is the register
-    width of the machine (of a CPU); it never changes a bit of the result.
+    first query among the keys (without it, it is 0); ``masked``: MASK holds booleans.
     """
 
     dtype: str
@@ -47,7 +46,6 @@ class AttentionSpec:
     causal: bool = False
     started: bool = False
     masked: bool = False
-    vector_bits: int = 512
 
     def __attrs_post_init__(self) -> None:
         if self.dtype not in ("float16", "bfloat16", "float32", "float64"):

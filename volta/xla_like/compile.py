@@ -6,18 +6,17 @@ from collections.abc import Sequence
 
 import attrs
 
+from volta.core import dtypes
 from volta.core.avals import ShapedArray
 from volta.core.ir import ClosedJaxpr
 from volta.core.policy import DeterminismLevel
 from volta.xla_like import control_calls, user
 from volta.xla_like.attention_calls import join_cotangents
-from volta.xla_like.chains import chain_epilogues
-from volta.xla_like.epilogues import fuse_epilogues, without_memory
 from volta.xla_like.fusion import Group, fuse
 from volta.xla_like.kernels import KernelCall, LoopKernel
 from volta.xla_like.loops import loop_calls
 from volta.xla_like.lowering import lower_to_nodes
-from volta.xla_like.memory import assign_memory, verify_allocation
+from volta.xla_like.memory import assign_memory, verify_allocation, without_memory
 from volta.xla_like.nodes import Lowered, Ref, Val
 from volta.xla_like.opaque import Context, opaque_calls
 from volta.xla_like.passes import Evaluate, inline_calls, optimize
@@ -25,6 +24,7 @@ from volta.xla_like.plan import Buffer, ExecutionPlan
 from volta.xla_like.precisions import round_operands
 from volta.xla_like.recompute import recompute
 from volta.xla_like.schedule import schedule
+from volta.xla_like.scheduler import Scheduler, Unscheduled
 from volta.xla_like.verify import verify_graph, verify_schedule
 
 
@@ -32,9 +32,7 @@ from volta.xla_like.verify import verify_graph, verify_schedule
 class CompileOptions:
     """What may change a plan but, in strict mode, never a bit: tests turn these off and compare.
 
-    ``epilogues``: what reads a product runs with it. ``vector_bits``, ``tensor_cores`` (kernels for precisions below
-    float32) and ``tiles`` (kernels of products that bring and write tiles: they compute epilogues themselves, and pack
-    nothing) are the backend's.
+    ``epilogues``: what reads a product runs with it.
     ``processors``: for how many multiprocessors of a GPU work is shared out (None: as many as its kind has).
     """
 
@@ -43,9 +41,6 @@ class CompileOptions:
     recompute: bool = True
     epilogues: bool = True
     reuse_memory: bool = True
-    vector_bits: int = 512
-    tensor_cores: bool = False
-    tiles: bool = False
     processors: int | None = None
 
 
@@ -56,12 +51,13 @@ def build_plan(
     donated: Sequence[int] = (),
     level: DeterminismLevel = DeterminismLevel.STRICT,
     options: CompileOptions = CompileOptions(),  # noqa: B008 - frozen
+    scheduler: Scheduler = Unscheduled(),  # noqa: B008 - frozen
     evaluate: Evaluate | None = None,
 ) -> tuple[ExecutionPlan, ClosedJaxpr]:
     """Compile a program to a plan; returns it with the optimised program that it implements.
 
-    ``donated`` are positions of inputs whose memory outputs may take over; ``evaluate`` runs scalar programs of
-    constants, so that they are folded (None: they are left to run time).
+    ``donated`` are positions of inputs whose memory outputs may take over; ``scheduler`` is the backend's; ``evaluate``
+    runs scalar programs of constants, so that they are folded (None: they are left to run time).
 
     Raises:
         VerificationError: when a pass, the schedule or the planner broke a rule (a bug of Volta's).
@@ -69,10 +65,10 @@ def build_plan(
     """
     verify_graph(program)
     out_avals = tuple(program.out_avals)
-    if options.tensor_cores and level is not DeterminismLevel.STRICT:
+    if scheduler.tensor_cores and level is not DeterminismLevel.STRICT:
         program = round_operands(inline_calls(program))
         verify_graph(program)
-    build = _Build(level, options, evaluate)
+    build = _Build(level, options, scheduler, evaluate)
     program = build.optimized(program)
     return build.plan(program, name, tuple(donated), out_avals), program
 
@@ -83,6 +79,7 @@ class _Build:
 
     level: DeterminismLevel
     options: CompileOptions
+    scheduler: Scheduler
     evaluate: Evaluate | None
 
     def optimized(self, program: ClosedJaxpr) -> ClosedJaxpr:
@@ -90,7 +87,7 @@ class _Build:
 
     def prepared(self, program: ClosedJaxpr) -> ClosedJaxpr:
         """A program that an equation carries, after the passes."""
-        if self.options.tensor_cores and self.level is not DeterminismLevel.STRICT:
+        if self.scheduler.tensor_cores and self.level is not DeterminismLevel.STRICT:
             program = round_operands(inline_calls(program))
         return self.optimized(program)
 
@@ -162,7 +159,7 @@ def _assemble(
             if kept:
                 calls += loop_calls(group, kept, buffers.of, workspace)
         else:
-            context = Context(buffers.of, workspace, options.vector_bits, level, options.tensor_cores, options.tiles)
+            context = Context(buffers.of, workspace, level, build.scheduler.tensor_cores)
             node = group.nodes[0]
             if node.kind in control_calls.KINDS:
                 calls += control_calls.control_calls(node, context, build.nested)
@@ -174,8 +171,9 @@ def _assemble(
     if options.fusion:
         calls = join_cotangents(calls)
         if options.epilogues:
-            calls = (fuse_epilogues if options.tiles else chain_epilogues)(calls, buffers.list)
+            calls = build.scheduler.joined(calls, buffers.list)
         buffers.list = without_memory(calls, buffers.list)
+    calls = [_with_workspace(c, build.scheduler.workspace(c), buffers) for c in calls]
     outputs = [buffers.ids[v] for v in lowered.outputs]
     if carried:
         inputs = [buffers.ids[v] for v in lowered.inputs]
@@ -205,6 +203,13 @@ def _assemble(
     verify_schedule(plan)
     verify_allocation(plan.buffers, plan.calls, plan.arena_bytes)
     return attrs.evolve(plan, calls=tuple(_elided(c, plan.buffers) for c in plan.calls))
+
+
+def _with_workspace(call: KernelCall, nbytes: int, buffers: _Buffers) -> KernelCall:
+    if not nbytes:
+        return call
+    number = buffers.add(ShapedArray((nbytes,), dtypes.uint8), "temp", "accumulation_workspace")
+    return attrs.evolve(call, workspace=number, writes=(*call.writes, number))
 
 
 def _elided(call: KernelCall, buffers: tuple[Buffer, ...]) -> KernelCall:

@@ -189,7 +189,36 @@ class LibraryKernel:
         return f"{self.name} {self.spec}"
 
 
-Kernel = LoopKernel | CombineKernel | LibraryKernel
+class Operation:
+    """What a call computes that is no loop: a hashable record of sizes and properties by name.
+
+    Nothing in it says how. The call's accesses are its operands, then its results, with their strides; a backend's
+    schedule turns the call into launches of kernels.
+    """
+
+    @property
+    def name(self) -> str:
+        """The class of kernels that it needs, by which a backend finds its handler."""
+        raise NotImplementedError
+
+    def details(self) -> str:
+        """Sizes and properties, as a plan's text has them."""
+        return ""
+
+    def text(self) -> str:
+        return f"{self.name} {self.details()}".rstrip()
+
+
+@attrs.frozen
+class Joined(Operation):
+    """Several calls that a backend runs as one: the call's parts, in their order."""
+
+    @property
+    def name(self) -> str:
+        return "joined"
+
+
+Kernel = LoopKernel | CombineKernel | LibraryKernel | Operation
 
 
 def kernel_name(kernel: Kernel) -> str:
@@ -211,6 +240,8 @@ def describe(kernel: Kernel) -> str:
         return f"{kernel.mode}({shown or 'copy'})"
     if isinstance(kernel, CombineKernel):
         return kernel.text()
+    if isinstance(kernel, Operation):
+        return kernel.name
     return str(getattr(kernel.spec, "shown", kernel.name))
 
 
@@ -230,7 +261,8 @@ class KernelCall:
     """One run of a kernel: sizes, accesses (loads and indices in body order, then stores), tasks, and its launches.
 
     ``sizes`` are the sizes of the kept dimensions, then the reduced one's ('row', 'col') or the elements of the last
-    dimension in one task ('map'). For a LibraryKernel they are its integer arguments, and ``accesses`` its operands.
+    dimension in one task ('map'). For a LibraryKernel they are its integer arguments, and ``accesses`` its operands; an
+    `Operation` has its sizes itself. ``workspace`` is a buffer of as many bytes as the backend's schedule asked for.
     ``sources`` says of each value of a loop kernel's body where the user asks for it; no code depends on it.
     """
 
@@ -243,8 +275,9 @@ class KernelCall:
     scratch_bytes: int = 0
     label: str = ""
     inplace: tuple[tuple[int, int], ...] = ()  # (read, written) buffers that may share memory
-    parts: tuple[KernelCall, ...] = ()  # of a chain (see chains.py): calls that run band by band, one behind the other
+    parts: tuple[KernelCall, ...] = ()  # calls that run as one: see `Joined`
     plans: tuple[ExecutionPlan, ...] = ()  # of a loop or a choice (see control.py): what it runs
+    workspace: int | None = None
     sources: tuple[Source | None, ...] = attrs.field(default=(), eq=False)
 
     def each(self) -> tuple[KernelCall, ...]:
@@ -257,10 +290,6 @@ class KernelCall:
         for plan in self.plans:
             for call in plan.calls:
                 yield from call.nested()
-
-    def kernels(self) -> tuple[Kernel, ...]:
-        """Every kernel that the call needs: its own and, of a chain, those of its parts."""
-        return (self.kernel, *(part.kernel for part in self.parts))
 
     def given(self) -> list[Any]:
         """The constants that the call gives to its kernel, or to those of its parts."""
@@ -275,3 +304,11 @@ class KernelCall:
     def describe(self) -> str:
         """What the call does in a few words, for reports."""
         return " → ".join(describe(c.kernel) for c in self.each())
+
+    def details(self) -> str:
+        """Sizes and properties by name, for reports."""
+        operations = [c.kernel.details() for c in self.each() if isinstance(c.kernel, Operation)]
+        if operations:
+            return " ".join(operations)
+        given = f" given={self.given()}" if self.given() else ""
+        return f"sizes={self.sizes}{given} tasks={self.tasks} {kernel_name(self.kernel)}"

@@ -29,6 +29,7 @@ from volta.xla_like.kernels import (
 )
 from volta.xla_like.nodes import Const, Iota, Node, Operand, Ref, Val
 from volta.xla_like.phases import choose_spills
+from volta.xla_like.plan import Buffer
 from volta.xla_like.views import Ints, merge, prod, row_major, strides_over
 
 MAP_CHUNK = 8192
@@ -283,6 +284,17 @@ def _tasks(mode: str, kept: Ints, blocks: int) -> int:
     if mode == "row":
         return prod(kept) * blocks
     return prod(kept[:-1]) * -(-kept[-1] // COLUMNS) * blocks
+
+
+def reads_in_order(call: KernelCall, dims: Ints, buffer: Buffer) -> bool:
+    """Whether a call that loops over ``dims`` reads a buffer's elements in their own order, wherever it reads it."""
+    linear = tuple(s * buffer.aval.dtype.itemsize for s in row_major(dims))
+    reads = [a for a in call.accesses if a.buffer == buffer.id]
+    return all(not (a.offset or a.terms) and _same(a.strides, linear, dims) for a in reads)
+
+
+def _same(strides: Ints, wanted: Ints, dims: Ints) -> bool:
+    return all(n == 1 or s == w for s, w, n in zip(strides, wanted, dims, strict=True))
 
 
 def unique(buffers: Iterable[int | None]) -> Ints:

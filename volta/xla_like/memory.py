@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import attrs
 import numpy as np
 
@@ -79,6 +81,12 @@ def _alias_donated(
         if exact:
             out[b.id] = attrs.evolve(b, alias=exact[0])
             free.remove(exact[0])
+
+
+def without_memory(calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[Buffer]:
+    """The buffers; what the parts of a joined call alone pass on to each other is 'unstored': never in memory."""
+    passed = {b for call in calls for part in call.parts for b in part.writes if b not in call.writes}
+    return [attrs.evolve(b, kind="unstored", placement="registers") if b.id in passed else b for b in buffers]
 
 
 def verify_allocation(buffers: tuple[Buffer, ...], calls: tuple[KernelCall, ...], arena: int) -> None:

@@ -24,7 +24,7 @@ from volta.xla_like.attention import (
     tasks_of,
 )
 from volta.xla_like.constants import constant_of
-from volta.xla_like.dot_schedule import DotShape, DotSpec, Precision, dot_plan, fold_batch, swap, tensor_args
+from volta.xla_like.dot import Dot, DotSpec, DotStrides, Precision, canonical, column_as_row, fold_batch
 from volta.xla_like.kernels import Access, KernelCall, LibraryKernel, Load, LoopKernel, Store
 from volta.xla_like.loops import MAP_CHUNK, pattern_of, unique
 from volta.xla_like.nodes import Const, Iota, Node, Operand, Ref, Val
@@ -38,10 +38,8 @@ class Context:
 
     buffer_of: Callable[[Val], int]
     new_temp: Callable[[ShapedArray], int]
-    vector_bits: int = 512  # how wide the machine's registers are: shapes the tiles of a product, never its bits
     level: DeterminismLevel = DeterminismLevel.STRICT
     tensor_cores: bool = False  # whether the backend has kernels for precisions below float32
-    tiles: bool = False  # whether its kernels bring tiles of operands themselves: then none is packed
 
 
 def opaque_calls(node: Node, ctx: Context) -> list[KernelCall]:
@@ -83,50 +81,24 @@ def _product(
             calls += _product(x, y, dtype, precision, out, offset + i * out_batch[0], ctx)
         return calls
     sizes, a_strides, b_strides, out_strides = folded
-    spec = DotSpec(a.dtype.name, b.dtype.name, dtype.name, precision, ctx.vector_bits)
-    shape = DotShape(sizes, m, n, k, (*a_strides, a_m, a_k), (*b_strides, b_k, b_n), (*out_strides, out_m))
-    if precision in TENSOR_PRECISIONS:
-        reads = [ctx.buffer_of(r.val) for r in (a, b)]
-        places = [Access(i, r.view.offset * r.dtype.itemsize, ()) for i, r in zip(reads, (a, b), strict=True)]
-        kernel = LibraryKernel("dot_tc", attrs.evolve(spec, vector_bits=512))
-        accesses = (*places, Access(out, offset, ()), Access(None, 0, ()))
-        return [KernelCall(kernel, tensor_args(spec, shape), accesses, prod(sizes), unique(reads), (out,))]
-    return _dot_launches(spec, shape, a, b, out, offset, ctx)
+    spec = DotSpec(a.dtype.name, b.dtype.name, dtype.name, precision)
+    lhs, rhs, result = (*a_strides, a_m, a_k), (*b_strides, b_k, b_n), (*out_strides, out_m, item)
+    dot, strides = canonical(Dot(spec, sizes, m, n, k), DotStrides(lhs, rhs, result))
+    turned = column_as_row(dot, strides) if dot.name == "dot" else None
+    if turned is not None:
+        (dot, strides), a, b = turned, b, a
+    left, right = (ctx.buffer_of(r.val) for r in (a, b))
+    accesses = (
+        Access(left, a.view.offset * a.dtype.itemsize, strides.lhs),
+        Access(right, b.view.offset * b.dtype.itemsize, strides.rhs),
+        Access(out, offset, strides.out),
+    )
+    return [KernelCall(dot, (), accesses, 1, unique((left, right)), (out,))]
 
 
 def _at(view: View, i: int) -> View:
     """The view at index ``i`` of its leading dimension."""
     return View(view.shape[1:], view.strides[1:], view.offset + i * view.strides[0])
-
-
-def _dot_launches(
-    spec: DotSpec, shape: DotShape, a: Ref, b: Ref, out: int, out_offset: int, ctx: Context
-) -> list[KernelCall]:
-    plan = dot_plan(spec, shape)
-    if ctx.tiles:
-        plan = attrs.evolve(plan, launches=tuple(x for x in plan.launches if x.kernel != "pack"), temp_bytes=0)
-    if plan.swapped:
-        spec, a, b = swap(spec), b, a
-    x, y = (Access(ctx.buffer_of(r.val), r.view.offset * r.dtype.itemsize, ()) for r in (a, b))
-    z, unused = Access(out, out_offset, ()), Access(None, 0, ())
-    workspace = (ctx.new_temp(ShapedArray((plan.temp_bytes,), dtypes.uint8)),) if plan.temp_bytes else ()
-    packed = Access(workspace[0], 0, ()) if workspace else unused
-    calls = []
-    for launch in plan.launches:
-        packs = launch.kernel == "pack"
-        operands = (y,) if packs else (x, y)
-        calls.append(
-            KernelCall(
-                LibraryKernel("dot" if launch.kernel == "dot" else f"dot_{launch.kernel}", spec),
-                launch.args,
-                (unused, y, unused, packed) if packs else (x, y, z, packed),
-                launch.tasks,
-                unique([*(r.buffer for r in operands), *(() if packs else workspace)]),
-                workspace if packs else (out,),
-                plan.scratch_bytes,
-            )
-        )
-    return calls
 
 
 # -- attention ---------------------------------------------------------------------------------------------------------
@@ -148,7 +120,7 @@ def _attention(node: Node, ctx: Context) -> list[KernelCall]:
     }[name]  # fmt: skip
     (b, n, t, h), (_, heads, s, _), hv = q.view.shape, k.view.shape, v.view.shape[3]
     kernel: str = name
-    spec = AttentionSpec(q.dtype.name, h, hv, params["causal"], params["started"], params["masked"], ctx.vector_bits)
+    spec = AttentionSpec(q.dtype.name, h, hv, params["causal"], params["started"], params["masked"])
     words = dict.fromkeys(Arg, 0)
     words |= {
         Arg.B: b, Arg.N: n, Arg.GROUP: n // heads if heads else 1, Arg.T: t, Arg.S: s,

@@ -9,7 +9,7 @@ import attrs
 from volta.core import contract
 from volta.core.avals import ShapedArray
 from volta.core.policy import DeterminismLevel
-from volta.xla_like.kernels import KernelCall, kernel_name
+from volta.xla_like.kernels import KernelCall, Operation, kernel_name
 from volta.xla_like.plan_html import html_plan
 from volta.xla_like.views import Ints
 
@@ -23,7 +23,7 @@ def aligned(nbytes: int) -> int:
 @attrs.frozen(slots=True)
 class Buffer:
     """A piece of memory. ``kind``: input, const, output or temp. A temp has an ``offset`` in the arena. There are also
-    'unstored' ones, in no memory: a call passes their values on in registers (see epilogues.py).
+    'unstored' ones, in no memory: a call passes their values on in registers (see `Joined`).
 
     ``placement`` says who holds it: 'host_input', 'device_parameter' (a donated input: state that lives on),
     'device_constant', 'device_temporary', 'gradient' (a temporary of the backward pass), 'accumulation_workspace'
@@ -153,10 +153,7 @@ class ExecutionPlan:
         for i, call in enumerate(self.calls):
             reads = " ".join(f"b{r}" for r in call.reads)
             writes = " ".join(f"b{w}" for w in call.writes)
-            name = kernel_name(call.kernel)
-            given = f" given={call.given()}" if call.given() else ""
-            what = f"{call.describe()}({reads}) sizes={call.sizes}{given} tasks={call.tasks} {name}"
-            lines.append(f"  {i}: {writes} = {what}")
+            lines.append(f"  {i}: {writes} = {call.describe()}({reads}) {call.details()}")
             lines += ["    " + line for plan in call.plans for line in ExecutionPlan.as_text(plan).splitlines()]
         lines.append("  return " + " ".join(f"b{o}" for o in self.outputs))
         return "\n".join(lines)
@@ -164,8 +161,10 @@ class ExecutionPlan:
     __str__ = as_text
 
     def kernel_texts(self) -> dict[str, str]:
-        """The readable text of each distinct kernel, by symbol, in order of first use."""
-        return {kernel_name(c.kernel): c.kernel.text() for call in self.all_calls() for c in call.each()}
+        """The readable text of each distinct kernel, by symbol, in order of first use. How operations become kernels is
+        the backend's: see its plan."""
+        kernels = (c.kernel for call in self.all_calls() for c in call.each())
+        return {kernel_name(kernel): kernel.text() for kernel in kernels if not isinstance(kernel, Operation)}
 
     def memory_report(self) -> str:
         """Bytes by class, the largest buffers, and the arena's use over the schedule, as text."""

@@ -19,7 +19,7 @@ from volta.numba_cuda.processors import filling
 from volta.numba_cuda.target.ptx import KernelSource, level_of, shared_of
 from volta.numba_cuda.target.ptx_turns import CLEAR_THREADS, build_clear
 from volta.xla_like.attention import BLOCK, OPERANDS, Arg, AttentionSpec
-from volta.xla_like.dot_schedule import item_size
+from volta.xla_like.dot import item_size
 from volta.xla_like.kernels import Access, KernelCall, LibraryKernel, kernel_name
 
 KERNELS = ("attention", "attention_dq", "attention_dkv")
@@ -73,7 +73,7 @@ def choose(call: KernelCall, capability: str) -> Chosen:
     """The kernel of an attention call on a GPU of a compute capability."""
     kernel = call.kernel
     assert isinstance(kernel, LibraryKernel)
-    spec = attrs.evolve(kernel.spec, vector_bits=512)  # the width of the CPU's registers means nothing here
+    spec = kernel.spec
     word = words_of(call)
     heads, t, s = word[Arg.B] * word[Arg.N], word[Arg.T], word[Arg.S]
     rows = s if kernel.name == "attention_dkv" else t
@@ -146,7 +146,7 @@ def split(call: KernelCall, steps: Steps) -> Iterator[Launch]:
     """The launches of few rows of many keys: every key block, then each row's merged in order."""
     kernel, word = call.kernel, words_of(call)
     assert isinstance(kernel, LibraryKernel)
-    spec, whole = attrs.evolve(kernel.spec, vector_bits=512), in_groups(call, kernel.spec)
+    spec, whole = kernel.spec, in_groups(call, kernel.spec)
     rows = word[Arg.B] * word[Arg.N] * word[Arg.T]
     results = steps.scratch(split_bytes(spec, rows, word[Arg.S]))
     words: list[Access | int] = [*call.accesses, *call.sizes, results]
@@ -201,7 +201,7 @@ def backward(call: KernelCall, steps: Steps, capability: str) -> Iterator[Launch
     """The launches of both cotangents: blocks of keys take turns, so what counts the turns is made 0 first."""
     kernel, tile = call.kernel, fused_tile(call, capability)
     assert isinstance(kernel, LibraryKernel) and tile is not None
-    spec, word = attrs.evolve(kernel.spec, vector_bits=512), words_of(call)
+    spec, word = kernel.spec, words_of(call)
     heads = word[Arg.B] * word[Arg.N]
     count = turn_words(heads, word[Arg.T])
     turns = steps.scratch(4 * count)

@@ -76,7 +76,7 @@ def choose(call: KernelCall, capability: str) -> Chosen:
     """The kernel of a settled call on tensor cores."""
     assert isinstance(call.kernel, LibraryKernel)
     name, word = call.kernel.name, words_of(call)
-    spec = attrs.evolve(call.kernel.spec, vector_bits=512)
+    spec = call.kernel.spec
     kernel = _KERNELS[name]
     instruction = "wgmma" if capability == "9.0a" else "mma"
     tile = kernel.tiles[instruction, max(spec.head, spec.value_head)]

@@ -11,20 +11,21 @@ import hashlib
 
 import attrs
 
+from volta.emit.dot_args import Arg, dot_words
 from volta.numba_cuda.launches import Regions, aligned
-from volta.numba_cuda.products import dot_tensor
-from volta.numba_cuda.products.dot_blocks import tile_bytes, tree_bytes, words_of
+from volta.numba_cuda.products.dot_blocks import tile_bytes, tree_bytes, tree_words
 from volta.numba_cuda.products.dot_build import build_dot, build_join, shared_bytes
-from volta.numba_cuda.products.dot_choice import Sizes, blocks_of, choose, choose_vector
+from volta.numba_cuda.products.dot_choice import blocks_of, choose, choose_vector
 from volta.numba_cuda.products.dot_epilogue import Epilogue, epilogue_of
-from volta.numba_cuda.products.dot_split import PER, WHOLE, slots_of
-from volta.numba_cuda.products.dot_turns import ALONE, ROOMS, TILES, turn_bytes, turn_words, turns_of
+from volta.numba_cuda.products.dot_problem import Problem
+from volta.numba_cuda.products.dot_sharing import Sharing, with_words
+from volta.numba_cuda.products.dot_split import slots_of
+from volta.numba_cuda.products.dot_turns import turn_bytes, turn_words, turns_of
 from volta.numba_cuda.products.dot_vector import VectorVariant, build_vector
 from volta.numba_cuda.target.ptx import KernelSource
 from volta.numba_cuda.target.ptx_turns import CLEAR_THREADS, build_clear
-from volta.xla_like.dot_schedule import CHUNK, Arg, item_size
-from volta.xla_like.epilogues import NAME as EPILOGUE
-from volta.xla_like.kernels import Access, KernelCall, LibraryKernel
+from volta.xla_like.dot import CHUNK, Dot, item_size, strides_of
+from volta.xla_like.kernels import Access, Joined, KernelCall, LibraryKernel
 
 
 def prepare(call: KernelCall, regions: Regions, capability: str) -> list[KernelCall]:
@@ -35,42 +36,43 @@ def prepare(call: KernelCall, regions: Regions, capability: str) -> list[KernelC
     """
     epilogue: Epilogue | None = None
     loops: tuple[KernelCall, ...] = ()
-    if isinstance(call.kernel, LibraryKernel) and call.kernel.name == EPILOGUE:
+    if isinstance(call.kernel, Joined):
         epilogue, loops = epilogue_of(call)
     head = call.parts[0] if epilogue else call
-    kernel = head.kernel
-    if not isinstance(kernel, LibraryKernel) or kernel.name not in ("dot", "dot_row") or not call.tasks:
-        return [dot_tensor.prepare(call) if epilogue else call]
-    spec = attrs.evolve(kernel.spec, vector_bits=512)  # the width of the CPU's registers means nothing here
-    sizes = Sizes(head, epilogue, loops)
-    out = head.accesses[Arg.OUT] if epilogue is None or epilogue.stored else Access(None, 0, ())
-    accesses = (*head.accesses[: Arg.OUT], out, Access(None, 0, ()))  # the fourth is the CPU's
-    parts = (head, *loops) if epilogue else ()
-    first = attrs.evolve(call, sizes=head.sizes, accesses=accesses, parts=parts)
-    vector = choose_vector(spec, sizes, capability)
+    dot = head.kernel
+    if not isinstance(dot, Dot):
+        return [call]
+    spec, (lhs, rhs, result) = dot.spec, head.accesses
+    problem = Problem(dot, lhs, rhs, result, epilogue, loops)
+    out = result if epilogue is None or epilogue.stored else Access(None, 0, ())
+    sizes = (*dot_words(dot, strides_of(head)), *(0 for _ in Sharing))
+    accesses, parts = (lhs, rhs, out, Access(None, 0, ())), (head, *loops) if epilogue else ()
+    first = attrs.evolve(call, sizes=sizes, accesses=accesses, parts=parts)
+    if dot.name == "dot_tc":
+        return [attrs.evolve(first, kernel=LibraryKernel("dot_tc", problem), tasks=dot.batches)]
+    vector = choose_vector(problem, capability)
     if vector is not None:
-        blocks = vector.blocks(sizes.n, sizes.batches)
+        blocks = vector.blocks(dot.n, dot.batches)
         first = attrs.evolve(first, kernel=LibraryKernel("dot_vector", (spec, vector)), tasks=blocks)
-        waiting = tree_bytes(vector.owners(sizes.n, sizes.batches), sizes.k, vector.sums_bytes(spec))
-        return [_with_room(first, regions, sizes.k, waiting)]
-    found = choose(spec, sizes, capability)
-    v, tiles = found.variant, blocks_of(found.variant.tile, sizes.m, sizes.n, sizes.batches)
+        waiting = tree_bytes(vector.owners(dot.n, dot.batches), dot.k, vector.sums_bytes(spec))
+        return [_with_room(first, regions, dot.k, waiting)]
+    found = choose(problem, capability)
+    v, tiles = found.variant, blocks_of(found.variant.tile, dot)
     first = attrs.evolve(first, kernel=LibraryKernel("dot", (spec, v)), tasks=tiles)
     nbytes = tile_bytes(v.tile, item_size(spec.accumulator))
     if v.turns:
         taken, rooms = tiles - found.whole, found.rooms if v.rooms else 0
-        tree = tree_bytes(taken + rooms, sizes.k, nbytes)
-        first = _with_room(first, regions, sizes.k, tree, turn_bytes(max(1, taken), nbytes, rooms))
-        return _in_turn(call, first, found.whole, taken * turns_of(sizes.k, v.halves), max(1, taken), rooms)
+        tree = tree_bytes(taken + rooms, dot.k, nbytes)
+        first = _with_room(first, regions, dot.k, tree, turn_bytes(max(1, taken), nbytes, rooms))
+        return _in_turn(call, first, found.whole, taken * turns_of(dot.k, v.halves), max(1, taken), rooms)
     if not found.per:
-        return [_with_room(first, regions, sizes.k, tree_bytes(tiles, sizes.k, nbytes))]
-    chunks, cut = -(-sizes.k // CHUNK), tiles - found.whole
+        return [_with_room(first, regions, dot.k, tree_bytes(tiles, dot.k, nbytes))]
+    chunks, cut = -(-dot.k // CHUNK), tiles - found.whole
     slots = cut * slots_of(chunks, found.per) * nbytes
-    first = _with_room(first, regions, sizes.k, tree_bytes(found.whole, sizes.k, nbytes), slots)
-    words = list(first.sizes)
-    words[WHOLE - Arg.BATCH1], words[PER - Arg.BATCH1] = found.whole, found.per
-    first = attrs.evolve(first, sizes=tuple(words), tasks=found.whole + cut * -(-chunks // found.per))
-    region = first.accesses[Arg.PACKED].buffer
+    first = _with_room(first, regions, dot.k, tree_bytes(found.whole, dot.k, nbytes), slots)
+    sizes = with_words(first.sizes, {Sharing.WHOLE: found.whole, Sharing.PER: found.per})
+    first = attrs.evolve(first, sizes=sizes, tasks=found.whole + cut * -(-chunks // found.per))
+    region = first.accesses[Arg.WORKSPACE].buffer
     assert region is not None
     join = attrs.evolve(
         first, kernel=LibraryKernel("dot_join", (spec, v)), tasks=cut * nbytes // (16 * v.tile.threads),
@@ -85,24 +87,22 @@ def _with_room(call: KernelCall, regions: Regions, k: int, tree: int, before: in
     if not tree + before:
         return call
     region = regions.new(aligned(before) + tree)
-    accesses = (*call.accesses[: Arg.PACKED], Access(region, 0, ()))
-    words = words_of(call.sizes, k, before)
-    return attrs.evolve(call, sizes=tuple(words), accesses=accesses, writes=(*call.writes, region))
+    accesses = (*call.accesses[: Arg.WORKSPACE], Access(region, 0, ()))
+    sizes = with_words(call.sizes, tree_words(k, before))
+    return attrs.evolve(call, sizes=sizes, accesses=accesses, writes=(*call.writes, region))
 
 
 def _in_turn(call: KernelCall, product: KernelCall, whole: int, turns: int, taken: int, rooms: int) -> list[KernelCall]:
     """What clears the turns in a product's scratch memory, and the product, with so many turns at its last tiles."""
-    place, count, words = product.accesses[Arg.PACKED], turn_words(taken, rooms), list(product.sizes)
+    place, count = product.accesses[Arg.WORKSPACE], turn_words(taken, rooms)
     region = place.buffer
     assert region is not None
-    words[TILES - Arg.BATCH1], words[ALONE - Arg.BATCH1] = taken, whole
-    if rooms:
-        words[ROOMS - Arg.BATCH1] = rooms
+    sizes = with_words(product.sizes, {Sharing.TILES: taken, Sharing.WHOLE: whole, Sharing.ROOMS: rooms})
     clear = attrs.evolve(
         call, kernel=LibraryKernel("clear_turns", ()), sizes=(count,), accesses=(place,), reads=(), writes=(region,),
         tasks=-(-count // CLEAR_THREADS), inplace=(), parts=(),
     )  # fmt: skip
-    return [clear, attrs.evolve(product, sizes=tuple(words), tasks=whole + turns)]
+    return [clear, attrs.evolve(product, sizes=sizes, tasks=whole + turns)]
 
 
 def launch_of(call: KernelCall) -> tuple[KernelSource, int, int]:

@@ -7,7 +7,7 @@ thread reads what it wrote itself, or, where blocks of threads take turns, what 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from llvmlite import ir
 
@@ -15,14 +15,11 @@ from volta.emit.dot_args import Args
 from volta.emit.loops import I64, if_then, offset
 from volta.emit.pairs import joined_levels, level_of
 from volta.numba_cuda.launches import aligned
+from volta.numba_cuda.products.dot_sharing import Sharing
 from volta.numba_cuda.products.dot_tile import Tile
 from volta.numba_cuda.target.ptx_turns import QUAD, read_in_turn, write_in_turn
 from volta.numba_cuda.target.threads import device_pointer
-from volta.xla_like.dot_schedule import Arg, levels_of
-
-LEVELS, TREE = Arg.SCRATCH_OUT, Arg.SCRATCH_TREE
-"""What means something else on the CPU: how many levels a tile has places for, and where they begin in the scratch
-memory, which is `Arg.PACKED`."""
+from volta.xla_like.dot import levels_of
 
 _AHEAD = 8  # vectors that are read before they are added
 
@@ -49,8 +46,8 @@ class Levels:
     def places(self, level: ir.Value, numbers: Sequence[int | ir.Value]) -> list[ir.Value]:
         """Where the sums with these numbers, of this thread, wait at a level."""
         b, a = self.b, self.args
-        line = b.add(b.mul(b.zext(self.owner, I64), a.values[LEVELS]), b.zext(level, I64))
-        start = offset(b, device_pointer(b, a.PACKED), b.add(a.values[TREE], b.mul(line, I64(self.nbytes))))
+        line = b.add(b.mul(b.zext(self.owner, I64), a.LEVELS), b.zext(level, I64))
+        start = offset(b, device_pointer(b, a.WORKSPACE), b.add(a.TREE, b.mul(line, I64(self.nbytes))))
         start = offset(b, start, self.first)
         far = [I64(n * self.step) if isinstance(n, int) else b.mul(b.zext(n, I64), I64(self.step)) for n in numbers]
         return [offset(b, start, x) for x in far]
@@ -88,12 +85,9 @@ def tree_bytes(owners: int, k: int, nbytes: int) -> int:
     return owners * levels_of(k) * nbytes
 
 
-def words_of(words: Sequence[int], k: int, before: int) -> list[int]:
-    """The words of a product's args with those of its tree, behind so many bytes of scratch memory."""
-    out = list(words)
-    if levels_of(k):
-        out[LEVELS - Arg.BATCH1], out[TREE - Arg.BATCH1] = levels_of(k), aligned(before)
-    return out
+def tree_words(k: int, before: int) -> Mapping[Sharing, int]:
+    """What a product's args say of its tree, which lies behind so many bytes of scratch memory."""
+    return {Sharing.LEVELS: levels_of(k), Sharing.TREE: aligned(before)} if levels_of(k) else {}
 
 
 def tile_bytes(tile: Tile, size: int) -> int:

@@ -11,11 +11,11 @@ from volta.numba_cuda.products.dot_nest import Nest
 from volta.numba_cuda.products.dot_slices import emit_slices, group_bytes
 from volta.numba_cuda.products.dot_tile import DotVariant, Tile
 from volta.numba_cuda.target.threads import new_entry
-from volta.xla_like.dot_schedule import DotSpec, item_size
+from volta.xla_like.dot import DotSpec, item_size
 
 
 def build_dot(module: ir.Module, name: str, spec: DotSpec, variant: DotVariant) -> ir.Function:
-    """Add a product kernel; its args are those of the CPU's (`volta.xla_like.dot_schedule.Arg`)."""
+    """Add a product kernel; its args are those of `Arg` and `Sharing`."""
     function, b = new_entry(module, name, variant.threads, variant.tile.blocks if variant.slices == 1 else 1)
     nest = engine(variant.tile)(b, spec, variant, function)
     if variant.slices > 1:

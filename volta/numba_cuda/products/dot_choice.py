@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import attrs
 
 from volta.numba_cuda.processors import filling
 from volta.numba_cuda.products.dot_build import shared_bytes
-from volta.numba_cuda.products.dot_epilogue import Epilogue, fits
+from volta.numba_cuda.products.dot_epilogue import fits
+from volta.numba_cuda.products.dot_problem import Problem
 from volta.numba_cuda.products.dot_split import slots_of
 from volta.numba_cuda.products.dot_tile import Along, DotVariant, Operand, Tile
 from volta.numba_cuda.products.dot_vector import VectorVariant
-from volta.xla_like.dot_schedule import BLOCK, CHUNK, CHUNKS, Arg, DotSpec, item_size
-from volta.xla_like.kernels import KernelCall
+from volta.xla_like.dot import BLOCK, CHUNK, CHUNKS, Dot, DotSpec, item_size
+from volta.xla_like.kernels import Access
 
 
 @attrs.frozen
@@ -102,8 +103,8 @@ _CUT = 1.05
 """Tiles are cut only where that should be faster by this."""
 
 
-def blocks_of(tile: Tile, m: int, n: int, batches: int) -> int:
-    return batches * -(-m // tile.rows) * -(-n // tile.cols)
+def blocks_of(tile: Tile, dot: Dot) -> int:
+    return dot.batches * -(-dot.m // tile.rows) * -(-dot.n // tile.cols)
 
 
 @attrs.frozen
@@ -117,73 +118,55 @@ class DotChoice:
     rooms: int = 1
 
 
-class Sizes:
-    """The sizes and strides of a product's call, by `Arg`, and what becomes of its elements."""
-
-    def __init__(self, call: KernelCall, epilogue: Epilogue | None = None, loops: Sequence[KernelCall] = ()) -> None:
-        self.call, self.epilogue, self.loops = call, epilogue, loops
-        self.m, self.n, self.k = self[Arg.M], self[Arg.N], self[Arg.K]
-        self.batches = call.tasks // (-(-self.m // self[Arg.TASK_ROWS]) * -(-self.n // self[Arg.TASK_COLS]))
-
-    def __getitem__(self, which: Arg) -> int:
-        return self.call.sizes[which - Arg.BATCH1]
-
-    def aligned(self, nbytes: int, operand: Arg, *which: Arg) -> bool:
-        """Whether an operand begins at multiples of `nbytes`, in all items of the batch, and these strides are such."""
-        inner = self[Arg.BATCH1]
-        batch0 = {Arg.LHS: Arg.LHS_BATCH0, Arg.RHS: Arg.RHS_BATCH0, Arg.OUT: Arg.OUT_BATCH0}[operand]
-        steps = [self[w] for w in which] + [self.call.accesses[operand].offset]
-        steps += [self[batch0]] * (self.batches > inner) + [self[Arg(batch0 + 1)]] * (inner > 1)
-        return not any(step % nbytes for step in steps)
-
-
-def choose_vector(spec: DotSpec, sizes: Sizes, capability: str) -> VectorVariant | None:
+def choose_vector(problem: Problem, capability: str) -> VectorVariant | None:
     """The kernel for few rows times a matrix of many columns, where the matrix lies so that it can be read at speed."""
-    chip, chunks, size = _chip(capability), -(-sizes.k // CHUNK), item_size(spec.rhs)
-    if sizes.m > 8 or not sizes.k or sizes.n < 32:
+    dot, (*_, rhs_k, rhs_n) = problem.dot, problem.rhs.strides
+    chip, chunks, size = _chip(capability), -(-dot.k // CHUNK), item_size(dot.spec.rhs)
+    if dot.m > 8 or not dot.k or dot.n < 32:
         return None
-    rows = 1 << (sizes.m - 1).bit_length()
+    rows = 1 << (dot.m - 1).bit_length()
     beside = min(16 if rows <= 2 else 8, 1 << (chunks - 1).bit_length())
     found: VectorVariant | None = None
-    epilogue, long = sizes.epilogue, sizes.k > BLOCK
-    if sizes[Arg.RHS_N] == size:
+    epilogue, long = problem.epilogue, dot.k > BLOCK
+    if rhs_n == size:
         options = [
-            VectorVariant(rows, beside, wide, "line", 0, long, epilogue) for wide in (4, 2, 1) if sizes.n % wide == 0
+            VectorVariant(rows, beside, wide, "line", 0, long, epilogue) for wide in (4, 2, 1) if dot.n % wide == 0
         ]
-        fitting = [v for v in options if sizes.aligned(v.wide * size, Arg.RHS, Arg.RHS_K) or v.wide == 1]
-        full = [v for v in fitting if v.blocks(sizes.n, sizes.batches) >= chip.processors]
+        fitting = [v for v in options if v.wide == 1 or problem.aligned(v.wide * size, problem.rhs, rhs_k)]
+        full = [v for v in fitting if v.blocks(dot.n, dot.batches) >= chip.processors]
         found = (full or fitting[-1:])[0]
-    elif sizes[Arg.RHS_K] == size and chip.direct and sizes.aligned(16, Arg.RHS, Arg.RHS_N):
+    elif rhs_k == size and chip.direct and problem.aligned(16, problem.rhs, rhs_n):
         options = [VectorVariant(rows, beside, 1, "k", pieces, long, epilogue) for pieces in (3, 2)]
-        found = next((v for v in options if v.shared_bytes(spec) <= chip.block_bytes), None)
-    if found is not None and (found.blocks(sizes.n, sizes.batches) >= 16 or chunks <= 8):
-        return attrs.evolve(found, together=_together(spec, sizes, found.wide))
+        found = next((v for v in options if v.shared_bytes(dot.spec) <= chip.block_bytes), None)
+    if found is not None and (found.blocks(dot.n, dot.batches) >= 16 or chunks <= 8):
+        return attrs.evolve(found, together=_together(problem, found.wide))
     return None
 
 
-def choose(spec: DotSpec, sizes: Sizes, capability: str) -> DotChoice:
+def choose(problem: Problem, capability: str) -> DotChoice:
     """The tile that should finish first, whether some tiles are cut, and how the operands get into them."""
-    chip = _chip(capability)
+    chip, spec = _chip(capability), problem.dot.spec
     if chip.mma and spec.accumulator == "float64":
         table = _MMA_LONG if "float64" in (spec.lhs, spec.rhs) else _MMA
         tiles = {attrs.evolve(tile, mma=chip.mma): rates for tile, rates in table.items()}
     else:
         tiles = _FMA_LONG if item_size(spec.accumulator) == 8 else _FMA
-    found = [way for tile, rates in tiles.items() for way in _ways(spec, sizes, chip, tile, rates)]
+    found = [way for tile, rates in tiles.items() for way in _ways(problem, chip, tile, rates)]
     assert found, (spec, capability)
     return min(found, key=lambda way: way[0])[1]
 
 
 def _ways(
-    spec: DotSpec, sizes: Sizes, chip: _Chip, tile: Tile, rates: tuple[float, float, float, float]
+    problem: Problem, chip: _Chip, tile: Tile, rates: tuple[float, float, float, float]
 ) -> Iterator[tuple[float, DotChoice]]:
     """How a product can run in tiles of a kind, and the seconds that should take."""
-    v = _variant(spec, sizes, chip, tile)
+    dot, spec = problem.dot, problem.dot.spec
+    v = _variant(problem, chip, tile)
     nbytes, size, many = shared_bytes(spec, v), item_size(spec.accumulator), _sums(tile) >= _MANY
     if nbytes > chip.block_bytes:
         return
     rate = rates[(v.lhs.along == "k") + 2 * (v.rhs.along == "k")]
-    blocks, chunks = blocks_of(tile, sizes.m, sizes.n, sizes.batches), -(-sizes.k // CHUNK)
+    blocks, chunks = blocks_of(tile, dot), -(-dot.k // CHUNK)
     held = max(1, min(tile.blocks, chip.processor_bytes // (nbytes + 1024)))
     slots = held * chip.processors
     waves, rest = divmod(blocks, slots)
@@ -202,7 +185,7 @@ def _ways(
     if v.long and blocks > most:
         alone = DotChoice(attrs.evolve(v, turns=True, halves=True), blocks, rooms=most)
     yield (waves * held + last) * chunk * (max(1, chunks) + ends), alone
-    for slices in _slices(spec, tile, sizes.k, blocks, chip):
+    for slices in _slices(spec, tile, dot.k, blocks, chip):
         sliced = attrs.evolve(v, tile=attrs.evolve(tile, stages=3), slices=slices)
         if shared_bytes(spec, sliced) <= chip.block_bytes:
             cost = -(-blocks // chip.processors) * chunks * chunk / _pace(tile, slices)
@@ -306,44 +289,45 @@ def _equally_many(units: int) -> Iterator[int]:
         per = most + 1
 
 
-def _variant(spec: DotSpec, sizes: Sizes, chip: _Chip, tile: Tile) -> DotVariant:
-    lhs = _operand(spec, spec.lhs, sizes, chip, tile, tile.rows, Arg.LHS, Arg.M, Arg.LHS_M, Arg.LHS_K)
-    rhs = _operand(spec, spec.rhs, sizes, chip, tile, tile.cols, Arg.RHS, Arg.N, Arg.RHS_N, Arg.RHS_K)
-    wide = _together(spec, sizes, 2 if tile.mma else 4)
+def _variant(problem: Problem, chip: _Chip, tile: Tile) -> DotVariant:
+    dot, (*_, lhs_m, lhs_k), (*_, rhs_k, rhs_n) = problem.dot, problem.lhs.strides, problem.rhs.strides
+    lhs = _operand(problem, chip, tile, problem.lhs, dot.spec.lhs, tile.rows, dot.m, lhs_m, lhs_k)
+    rhs = _operand(problem, chip, tile, problem.rhs, dot.spec.rhs, tile.cols, dot.n, rhs_n, rhs_k)
+    wide = _together(problem, 2 if tile.mma else 4)
     return DotVariant(
-        tile, lhs, rhs, sizes.k % tile.depth == 0, sizes.k <= CHUNK, sizes.k > BLOCK, wide, epilogue=sizes.epilogue,
+        tile, lhs, rhs, dot.k % tile.depth == 0, dot.k <= CHUNK, dot.k > BLOCK, wide, epilogue=problem.epilogue,
     )  # fmt: skip
 
 
-def _together(spec: DotSpec, sizes: Sizes, neighbours: int) -> bool:
+def _together(problem: Problem, neighbours: int) -> bool:
     """Whether so many neighbours of a row of the output can be written at once, by an epilogue's loops as well."""
-    if sizes.n % neighbours or not fits(sizes.loops, neighbours):
+    if problem.dot.n % neighbours or not fits(problem.loops, neighbours):
         return False
-    if sizes.epilogue is not None and not sizes.epilogue.stored:
+    if problem.epilogue is not None and not problem.epilogue.stored:
         return True
-    size = item_size(spec.out)
-    return size >= 4 and sizes.aligned(min(16, neighbours * size), Arg.OUT, Arg.OUT_M)
+    size = item_size(problem.dot.spec.out)
+    return size >= 4 and problem.aligned(min(16, neighbours * size), problem.out, problem.out.strides[2])
 
 
 def _operand(
-    spec: DotSpec, dtype: str, sizes: Sizes, chip: _Chip, tile: Tile, length: int, operand: Arg, size: Arg, own: Arg,
-    k: Arg,
+    problem: Problem, chip: _Chip, tile: Tile, array: Access, dtype: str, length: int, count: int, own: int, k: int,
 ) -> Operand:  # fmt: skip
+    """How an operand of ``count`` rows or columns gets into tiles of ``length`` of them; ``own`` and ``k`` are its
+    strides over these and over k."""
     nbytes = item_size(dtype)
-    along: Along = "k" if sizes[k] == nbytes else "line" if sizes[own] == nbytes else ""
-    if along == "k" and sizes[own] == nbytes and sizes.k == 1:
+    along: Along = "k" if k == nbytes else "line" if own == nbytes else ""
+    if along == "k" and own == nbytes and problem.dot.k == 1:
         along = "line"
-    staged = spec.accumulator
+    staged = problem.dot.spec.accumulator
     if tile.mma and dtype != "float64":
         staged = "float32"
     direct = chip.direct and nbytes >= 4 and dtype.removeprefix("u") == staged
     most = min(16 // nbytes, tile.depth * length // tile.threads)
     width = 1
-    if along and sizes.aligned(most * nbytes, operand, own if along == "k" else k):
+    if along and problem.aligned(most * nbytes, array, own if along == "k" else k):
         if along == "line":
-            width = most if sizes[size] % most == 0 else 1
-        elif tile.mma if direct else sizes.k % most == 0:
+            width = most if count % most == 0 else 1
+        elif tile.mma if direct else problem.dot.k % most == 0:
             width = most  # direct copies that turn an operand copy element by element
-    steps = sizes[own], sizes[k]
-    near = min(steps) >= 0 and length * steps[0] + tile.depth * steps[1] < 1 << 32
+    near = min(own, k) >= 0 and length * own + tile.depth * k < 1 << 32
     return Operand(along, width, dtype, staged, direct, near)

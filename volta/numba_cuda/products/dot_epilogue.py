@@ -15,7 +15,7 @@ from volta.numba_cuda.loops.nests_map import is_dear
 from volta.numba_cuda.loops.scalars import ThreadBuilder
 from volta.numba_cuda.target.ptx_ops import bring_near
 from volta.numba_cuda.target.threads import CONSTANT_SPACE
-from volta.xla_like.dot_schedule import Arg, DotSpec, item_size
+from volta.xla_like.dot import DotSpec, item_size
 from volta.xla_like.kernels import Access, IndexValue, KernelCall, Load, LoopKernel
 from volta.xla_like.views import Ints
 
@@ -43,7 +43,7 @@ class Epilogue:
 
 
 def epilogue_of(call: KernelCall) -> tuple[Epilogue, tuple[KernelCall, ...]]:
-    """The epilogue of a call (volta/xla_like/epilogues.py), and its loops' calls without accesses to the product."""
+    """The epilogue of a call (epilogues.py), and its loops' calls without accesses to the product."""
     head, *loops = call.parts
     (product,) = head.writes
     kernels, given, calls = [], [], []
@@ -88,7 +88,7 @@ class Writer:
         self.b, self.spec, self.args, self.out, self.above = b, spec, args, out, above
         self.stored = epilogue is None or epilogue.stored
         self.loops: list[tuple[ThreadEmitter, Ints]] = []
-        own = offset(b, args.block, 8 * len(Arg))
+        own = offset(b, args.block, 8 * args.words)
         if epilogue is None:
             return
         for kernel, given in zip(epilogue.loops, epilogue.given, strict=True):

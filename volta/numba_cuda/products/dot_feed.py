@@ -11,7 +11,7 @@ from volta.emit.builder import Builder
 from volta.emit.loops import I32, I64, minimum, offset
 from volta.numba_cuda.products.dot_tile import Operand, Tile
 from volta.numba_cuda.target.ptx_ops import copy_async
-from volta.xla_like.dot_schedule import item_size
+from volta.xla_like.dot import item_size
 
 _RUN = 8
 

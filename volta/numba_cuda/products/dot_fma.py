@@ -11,7 +11,7 @@ from volta.emit.loops import I32, I64, fma, offset
 from volta.numba_cuda.products.dot_feed import Layout, lines_of_k, vectors
 from volta.numba_cuda.products.dot_nest import Nest
 from volta.numba_cuda.products.dot_tile import Operand, Tile
-from volta.xla_like.dot_schedule import item_size
+from volta.xla_like.dot import item_size
 
 _GROUP = 4  # neighbouring rows or columns of a thread, where they lie side by side in a stage
 

@@ -12,9 +12,9 @@ from volta.emit.loops import I32, I64, if_else, loop, minimum, offset
 from volta.emit.pairs import join_block
 from volta.numba_cuda.products.dot_nest import Nest
 from volta.numba_cuda.products.dot_place import Place
-from volta.numba_cuda.products.dot_split import PER, WHOLE, block_slots, slot_at
+from volta.numba_cuda.products.dot_split import block_slots, slot_at
 from volta.numba_cuda.target.threads import block_index
-from volta.xla_like.dot_schedule import CHUNK, CHUNKS
+from volta.xla_like.dot import CHUNK, CHUNKS
 
 _AHEAD = 8  # slots that are read before they are added
 
@@ -25,8 +25,8 @@ def emit_join(nest: Nest) -> None:
     cells = I32(nest.count // nest.cell)
     number = b.trunc(block_index(b), I32)
     split, cell = b.udiv(number, cells), b.urem(number, cells)
-    chunks, per = b.trunc(ceil_div(b, a.K, CHUNK), I32), b.trunc(a.values[PER], I32)
-    place = Place(b, nest.spec, nest.variant, a, b.add(b.trunc(a.values[WHOLE], I32), split))
+    chunks, per = b.trunc(ceil_div(b, a.K, CHUNK), I32), b.trunc(a.PER, I32)
+    place = Place(b, nest.spec, nest.variant, a, b.add(b.trunc(a.WHOLE, I32), split))
     nest.threads()
     nbytes = t.rows * t.cols * nest.size
     here = slot_at(b, a, split, chunks, per, I32(0), nbytes, nest.variant.long)

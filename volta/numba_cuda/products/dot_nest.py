@@ -15,13 +15,14 @@ from volta.emit.loops import I1, I32, I64, if_else, if_then, loop, minimum, offs
 from volta.numba_cuda.products.dot_blocks import Levels, tile_bytes
 from volta.numba_cuda.products.dot_feed import CastFeed, Feed, Layout
 from volta.numba_cuda.products.dot_place import Place
+from volta.numba_cuda.products.dot_sharing import Sharing
 from volta.numba_cuda.products.dot_split import Part, Share
 from volta.numba_cuda.products.dot_tile import DotVariant, Operand, Tile
 from volta.numba_cuda.products.dot_totals import Totals
 from volta.numba_cuda.products.dot_turns import Turn
 from volta.numba_cuda.target.ptx_ops import commit_copies, wait_copies
 from volta.numba_cuda.target.threads import barrier, block_index, dynamic_shared, own_args, thread_index
-from volta.xla_like.dot_schedule import CHUNK, DotSpec, item_size
+from volta.xla_like.dot import CHUNK, DotSpec, item_size
 
 _PARTS = 4  # in which the copies of a stage begin
 
@@ -34,7 +35,7 @@ class Nest(Totals):
 
     def __init__(self, b: ir.IRBuilder, spec: DotSpec, variant: DotVariant, function: ir.Function) -> None:
         self.b, self.spec, self.tile, self.variant = b, spec, variant.tile, variant
-        self.args = Args(b, own_args(b, function.args[0]))
+        self.args = Args(b, own_args(b, function.args[0]), Sharing)
         self.size = item_size(spec.accumulator)
         self.kind = scalar_type(spec.accumulator)
         self.zero = ir.Constant(self.kind, 0.0 if is_float(spec.accumulator) else 0)

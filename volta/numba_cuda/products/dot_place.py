@@ -9,7 +9,7 @@ from volta.emit.loops import I32, I64, minimum
 from volta.numba_cuda.products.dot_epilogue import Writer
 from volta.numba_cuda.products.dot_tile import DotVariant
 from volta.numba_cuda.target.threads import device_pointer
-from volta.xla_like.dot_schedule import DotSpec
+from volta.xla_like.dot import DotSpec
 
 _BAND = 8  # tiles below each other that blocks of neighbouring numbers compute, so that they share what they read
 

@@ -21,7 +21,7 @@ from volta.numba_cuda.products.dot_place import Place
 from volta.numba_cuda.products.dot_tile import Tile
 from volta.numba_cuda.target.ptx_ops import wait_copies
 from volta.numba_cuda.target.threads import barrier, block_index, dynamic_shared
-from volta.xla_like.dot_schedule import CHUNK, CHUNKS
+from volta.xla_like.dot import CHUNK, CHUNKS
 
 
 @attrs.frozen

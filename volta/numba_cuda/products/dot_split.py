@@ -17,11 +17,7 @@ from llvmlite import ir
 from volta.emit.dot_args import Args, ceil_div
 from volta.emit.loops import I32, I64, minimum, offset
 from volta.numba_cuda.target.threads import block_index, device_pointer
-from volta.xla_like.dot_schedule import CHUNK, CHUNKS, Arg
-
-WHOLE, PER = Arg.SCRATCH_LHS, Arg.SCRATCH_RHS
-"""What else means nothing on a GPU: tiles that one block computes each, and the chunks of a part of the others.
-The scratch memory is `Arg.PACKED`."""
+from volta.xla_like.dot import CHUNK, CHUNKS
 
 
 class Share(Protocol):
@@ -44,7 +40,7 @@ class Part:
     def __init__(self, b: ir.IRBuilder, args: Args, long: bool) -> None:
         self.b, self.args, self.long = b, args, long
         self.chunks = b.trunc(ceil_div(b, args.K, CHUNK), I32)
-        whole, per = b.trunc(args.values[WHOLE], I32), b.trunc(args.values[PER], I32)
+        whole, per = b.trunc(args.WHOLE, I32), b.trunc(args.PER, I32)
         self.per = per
         number = b.trunc(block_index(b), I32)
         self.whole = b.icmp_signed("<", number, whole)
@@ -90,7 +86,7 @@ def slot_at(
         rest = b.select(b.icmp_signed("<", rest, I32(0)), I32(0), rest)
         slots = b.add(b.add(b.mul(before, block_slots(b, within)), rest), I32(1))
     number = b.add(b.mul(split, slots), slot)
-    return offset(b, device_pointer(b, args.PACKED), b.mul(b.zext(number, I64), I64(nbytes)))
+    return offset(b, device_pointer(b, args.WORKSPACE), b.mul(b.zext(number, I64), I64(nbytes)))
 
 
 def slots_of(chunks: int, per: int) -> int:

@@ -23,7 +23,7 @@ from volta.numba_cuda.products.dot_tensor_load import LINE, PIECE, PIECES
 from volta.numba_cuda.products.dot_tensor_tile import BAND, GroupTile, WarpTile
 from volta.numba_cuda.products.dot_tensor_variant import TensorVariant
 from volta.numba_cuda.target.threads import CONSTANT_SPACE, WARP
-from volta.xla_like.dot_schedule import DotSpec, item_size
+from volta.xla_like.dot import DotSpec, item_size
 
 _NEAR = 32
 """Elements of a row that are asked for at once: 128 bytes of 4 bytes each."""

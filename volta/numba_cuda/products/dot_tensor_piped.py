@@ -20,7 +20,7 @@ from volta.numba_cuda.products.dot_tensor_product import Product
 from volta.numba_cuda.products.dot_tensor_variant import TensorVariant
 from volta.numba_cuda.target import ptx_mbarrier, ptx_tensor_map, ptx_wgmma
 from volta.numba_cuda.target.threads import WARP, barrier, block_count, block_index, header, warp_barrier
-from volta.xla_like.dot_schedule import DotSpec
+from volta.xla_like.dot import DotSpec
 
 _WRITERS, _BRINGERS = 144, 24
 """Registers of a thread, where a block of 640 threads begins with 96 each."""

@@ -8,13 +8,14 @@ from volta.emit.builder import HALF_DTYPES
 from volta.emit.dot_args import Args, at, ceil_div
 from volta.emit.loops import I16, I32, I64, if_else, if_then, loop, minimum, offset
 from volta.numba_cuda.products.dot_epilogue import Writer
+from volta.numba_cuda.products.dot_sharing import Sharing
 from volta.numba_cuda.products.dot_tensor_epilogue import Room
 from volta.numba_cuda.products.dot_tensor_load import LINE, PIECE, Loader, line_along
 from volta.numba_cuda.products.dot_tensor_tile import TILES, Place
 from volta.numba_cuda.products.dot_tensor_variant import ALIGN, TensorVariant
 from volta.numba_cuda.target import ptx_mma, ptx_ops, ptx_round, ptx_wgmma
 from volta.numba_cuda.target.threads import barrier, block_index, device_pointer, dynamic_shared, own_args, thread_index
-from volta.xla_like.dot_schedule import DotSpec, item_size
+from volta.xla_like.dot import DotSpec, item_size
 
 _RASTER = 16
 """Rows of tiles whose blocks run side by side: they share what they read in the second-level cache."""
@@ -30,7 +31,7 @@ class Product:
         self, module: ir.Module, b: ir.IRBuilder, spec: DotSpec, variant: TensorVariant, function: ir.Function
     ) -> None:
         self.b, self.spec, self.v = b, spec, variant
-        self.args = Args(b, own_args(b, function.args[0]))
+        self.args = Args(b, own_args(b, function.args[0]), Sharing)
         self.thread = thread_index(b)
         self.depth = I64(LINE // (4 if variant.kind == "tf32" else 2))
         along = line_along(variant.lhs, variant.kind), line_along(variant.rhs, variant.kind)

@@ -6,14 +6,15 @@ from typing import Literal
 
 import attrs
 
+from volta.emit.dot_args import Arg
 from volta.numba_cuda.loops.nests_body import words_of
 from volta.numba_cuda.products.dot_epilogue import Epilogue
+from volta.numba_cuda.products.dot_sharing import Sharing
 from volta.numba_cuda.products.dot_tensor_load import LINE, Operand
 from volta.numba_cuda.products.dot_tensor_tile import TILES
 from volta.numba_cuda.target.ptx_mbarrier import BARRIER_BYTES
 from volta.numba_cuda.target.ptx_tensor_map import MAP_WORDS
 from volta.numba_cuda.target.threads import HEADER, WARP
-from volta.xla_like.dot_schedule import Arg
 
 GROUP = 4 * WARP
 """Threads that multiply together, and that can be given other registers than those a kernel begins with."""
@@ -89,7 +90,7 @@ class TensorVariant:
         """The word of the args block, header included, where the operands' tensor maps begin: a multiple of their own
         size, behind the args of the product and of its epilogue."""
         loops = self.epilogue.loops if self.epilogue else ()
-        return -(-(HEADER + len(Arg) + sum(words_of(x) for x in loops)) // MAP_WORDS) * MAP_WORDS
+        return -(-(HEADER + len(Arg) + len(Sharing) + sum(words_of(x) for x in loops)) // MAP_WORDS) * MAP_WORDS
 
     def suffix(self) -> str:
         shape = f"{self.instruction}_{self.kind}_{self.rows}x{self.cols}x{self.stages}x{self.resident}"

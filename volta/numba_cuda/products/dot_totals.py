@@ -10,7 +10,7 @@ from volta.emit.builder import is_float
 from volta.emit.loops import I1, I32, I64, if_else, loop, offset
 from volta.numba_cuda.products.dot_place import Place
 from volta.numba_cuda.products.dot_tile import DotVariant, Tile
-from volta.xla_like.dot_schedule import DotSpec
+from volta.xla_like.dot import DotSpec
 
 
 class Totals:

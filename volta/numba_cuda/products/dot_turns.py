@@ -32,14 +32,7 @@ from volta.numba_cuda.target.ptx_turns import (
     write_in_turn,
 )
 from volta.numba_cuda.target.threads import barrier, device_pointer
-from volta.xla_like.dot_schedule import CHUNK, Arg
-
-TILES, ALONE = Arg.SCRATCH_LHS, Arg.SCRATCH_RHS
-"""What else means nothing on a GPU: how many tiles are computed in turns, and how many before them by a block each. The
-scratch memory is `Arg.PACKED`."""
-
-ROOMS = Arg.LHS_MODE
-"""How many rooms the tiles share that are computed by a block each."""
+from volta.xla_like.dot import CHUNK
 
 _LINE = 256  # bytes: totals begin at a multiple
 _AHEAD = 8  # vectors that are read before they are added
@@ -53,15 +46,15 @@ class Turn:
         self, b: ir.IRBuilder, args: Args, thread: ir.Value, shared: ir.Value, halves: bool, rooms: bool
     ) -> None:
         self.b = b
-        self.words = device_pointer(b, args.PACKED)
+        self.words = device_pointer(b, args.WORKSPACE)
         self.leads = b.icmp_signed("==", thread, I32(0))
         with if_then(b, self.leads):
             b.store(take_number(b, self.words), shared, align=4)
         barrier(b)
         taken = b.load(shared, typ=I32, align=4)
         barrier(b)  # then copies may arrive there
-        tiles = b.trunc(args.values[TILES], I32)
-        chunks, before = b.trunc(ceil_div(b, args.K, CHUNK), I32), b.trunc(args.values[ALONE], I32)
+        tiles = b.trunc(args.TILES, I32)
+        chunks, before = b.trunc(ceil_div(b, args.K, CHUNK), I32), b.trunc(args.WHOLE, I32)
         alone = b.icmp_signed("<", taken, before)
         number = b.select(alone, I32(0), b.sub(taken, before))
         self.turn, self.own, self.later = b.udiv(number, tiles), b.urem(number, tiles), I1(0)
@@ -74,15 +67,15 @@ class Turn:
         self.follows = b.icmp_signed(">", self.first, I32(0))
         self.ends = b.icmp_signed("==", self.last, chunks)
         self.place = offset(b, self.words, b.mul(b.add(b.zext(self.own, I64), I64(1)), I64(4)))
-        words = b.add(args.values[TILES], I64(1))
+        words = b.add(args.TILES, I64(1))
         self.room = self.tile
         if rooms:
-            shared_rooms = b.trunc(args.values[ROOMS], I32)
+            shared_rooms = b.trunc(args.ROOMS, I32)
             self.alone, self.guest = alone, b.udiv(taken, shared_rooms)
             own_room = b.urem(taken, shared_rooms)
             self.room = b.select(alone, own_room, b.add(shared_rooms, self.own))
             self.door = offset(b, self.words, b.mul(b.add(words, b.zext(own_room, I64)), I64(4)))
-            words = b.add(words, args.values[ROOMS])
+            words = b.add(words, args.ROOMS)
         self.totals = offset(b, self.words, round_up(b, b.mul(words, I64(4)), _LINE))
 
     def add(self, places: Sequence[ir.Value], slots: Sequence[ir.Value], kind: ir.VectorType, plus: Plus) -> None:

@@ -20,6 +20,7 @@ from volta.emit.loops import I32, I64, fma, if_else, if_then, loop, minimum, off
 from volta.emit.pairs import join_block
 from volta.numba_cuda.products.dot_blocks import Levels
 from volta.numba_cuda.products.dot_epilogue import Epilogue, Writer
+from volta.numba_cuda.products.dot_sharing import Sharing
 from volta.numba_cuda.target.ptx_ops import commit_copies, copy_async, wait_copies
 from volta.numba_cuda.target.threads import (
     WARP,
@@ -32,7 +33,7 @@ from volta.numba_cuda.target.threads import (
     thread_index,
     warp_barrier,
 )
-from volta.xla_like.dot_schedule import CHUNK, CHUNKS, DotSpec, item_size
+from volta.xla_like.dot import CHUNK, CHUNKS, DotSpec, item_size
 
 _PIECE = 128  # bytes along k of each column in one piece
 _PITCH = _PIECE + 16  # so that lanes read their columns' pieces from different banks
@@ -81,7 +82,7 @@ class VectorVariant:
 
 
 def build_vector(module: ir.Module, name: str, spec: DotSpec, variant: VectorVariant) -> ir.Function:
-    """Add the kernel; its args are those of the CPU's (`volta.xla_like.dot_schedule.Arg`)."""
+    """Add the kernel; its args are those of `Arg` and `Sharing`."""
     function, b = new_entry(module, name, variant.threads)
     _Vector(b, spec, variant, function).emit()
     b.ret_void()
@@ -91,7 +92,7 @@ def build_vector(module: ir.Module, name: str, spec: DotSpec, variant: VectorVar
 class _Vector:
     def __init__(self, b: ir.IRBuilder, spec: DotSpec, variant: VectorVariant, function: ir.Function) -> None:
         self.b, self.spec, self.v = b, spec, variant
-        self.args = Args(b, own_args(b, function.args[0]))
+        self.args = Args(b, own_args(b, function.args[0]), Sharing)
         self.one, self.lanes = Builder(b, 1), Builder(b, variant.wide)
         self.kind = scalar_type(spec.accumulator)
         self.size = item_size(spec.accumulator)

@@ -1,8 +1,7 @@
 """Matrix-product epilogues in the product's own kernel: what is read of a product element by element is computed where
 the product's tile is written.
 
-For backends whose kernels write tiles (`CompileOptions.tiles`); others run epilogues behind the product, band by band
-(chains.py). An epilogue is one call whose parts are the product and the loop kernels that read it. Each loop's element
+An epilogue is one call whose parts are the product and the loop kernels that read it. Each loop's element
 is computed from the same operands by the same operations, so nothing about the bits changes. A product that nobody else
 reads is never stored: its buffer has no memory.
 """
@@ -14,15 +13,11 @@ from collections.abc import Sequence
 
 import attrs
 
-from volta.xla_like.chains import reads_in_order
-from volta.xla_like.dot_schedule import Arg, item_size
-from volta.xla_like.kernels import KernelCall, LibraryKernel, LoopKernel
+from volta.xla_like.dot import Dot, item_size
+from volta.xla_like.kernels import Joined, KernelCall, LoopKernel
+from volta.xla_like.loops import reads_in_order
 from volta.xla_like.plan import Buffer
 from volta.xla_like.views import prod
-
-NAME = "epilogue"
-
-PRODUCTS = ("dot", "dot_row", "dot_tc")
 
 LEAST, DEEPEST = 1 << 22, 4096
 """Elements of a product on tensor cores, and bytes of k, from which on and up to which it has an epilogue. That takes
@@ -36,7 +31,7 @@ NEAR = 32
 turned by a kernel of its own."""
 
 
-def fuse_epilogues(calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelCall]:
+def join(calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelCall]:
     """Join each product with the loop kernels that read it element by element.
 
     A loop that comes later is moved up to its product, unless a call between them gives it something to read, or
@@ -46,7 +41,7 @@ def fuse_epilogues(calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> li
     writers = Counter(b for call in calls for b in call.writes)
     while left:
         head = left.pop(0)
-        product = _product(head, buffers, writers)
+        product, columns = _product(head, buffers, writers)
         rest = list(left)
         loops: list[KernelCall] = []
         while product is not None and len(loops) < MAX_LOOPS:
@@ -54,7 +49,7 @@ def fuse_epilogues(calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> li
             if position is None:
                 break
             written = [b for loop in loops for b in loop.writes]
-            loop = _in_rows(rest[position], head.sizes[Arg.N - Arg.BATCH1], product)
+            loop = _in_rows(rest[position], columns, product)
             if loop is None or any(b in written for b in loop.reads) or not _moves_up(loop, rest[:position]):
                 break
             loops.append(loop)
@@ -67,36 +62,28 @@ def fuse_epilogues(calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> li
     return out
 
 
-def without_memory(calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[Buffer]:
-    """The buffers; products that their epilogues alone read are 'unstored': values that never lie in memory."""
-    passed = {b for call in calls for part in call.parts for b in part.writes if b not in call.writes}
-    return [attrs.evolve(b, kind="unstored", placement="registers") if b.id in passed else b for b in buffers]
-
-
-def _product(call: KernelCall, buffers: Sequence[Buffer], writers: Counter[int]) -> Buffer | None:
-    """The buffer that a product fills, item after item, row after row; None where there is no such."""
-    if not (isinstance(call.kernel, LibraryKernel) and call.kernel.name in PRODUCTS) or not call.tasks:
-        return None
-    if writers[call.writes[0]] > 1:
-        return None
-    size = dict(zip(list(Arg)[Arg.BATCH1 :], call.sizes, strict=True))
-    m, n, inner = size[Arg.M], size[Arg.N], size[Arg.BATCH1]
-    out = buffers[call.writes[0]]
-    row = n * out.aval.dtype.itemsize
-    items = out.aval.size // (m * n)
-    if call.accesses[Arg.OUT].offset or items * m * n != out.aval.size or items % inner:
-        return None
-    wanted = ((Arg.OUT_M, row, m), (Arg.OUT_BATCH1, m * row, inner), (Arg.OUT_BATCH0, inner * m * row, items // inner))
-    return out if all(size[which] == stride or count == 1 for which, stride, count in wanted) else None
+def _product(
+    call: KernelCall, buffers: Sequence[Buffer], writers: Counter[int]
+) -> tuple[Buffer | None, int]:  # fmt: skip
+    """The buffer that a product fills, item after item, row after row, and its columns; None where there is no such."""
+    dot = call.kernel
+    if not isinstance(dot, Dot) or writers[call.writes[0]] > 1:
+        return None, 0
+    out, (outer, inner), result = buffers[call.writes[0]], dot.batch, call.accesses[2]
+    row = dot.n * out.aval.dtype.itemsize
+    if result.offset or dot.batches * dot.m * dot.n != out.aval.size:
+        return None, 0
+    steps = zip(result.strides, (inner * dot.m * row, dot.m * row, row), (outer, inner, dot.m), strict=False)
+    return (out if all(stride == step or count == 1 for stride, step, count in steps) else None), dot.n
 
 
 def _pays(call: KernelCall, product: Buffer, stored: bool) -> bool:
     """Whether an epilogue in the product's kernel is faster: on tensor cores not where the product is stored too."""
-    kernel = call.kernel
-    assert isinstance(kernel, LibraryKernel)
-    if kernel.name != "dot_tc":
+    dot = call.kernel
+    assert isinstance(dot, Dot)
+    if dot.name != "dot_tc":
         return True
-    depth = call.sizes[Arg.K - Arg.BATCH1] * item_size(kernel.spec.lhs)
+    depth = dot.k * item_size(dot.spec.lhs)
     return not stored and product.aval.size >= LEAST and depth <= DEEPEST
 
 
@@ -135,13 +122,12 @@ def _joined(head: KernelCall, loops: Sequence[KernelCall], product: int, stored:
     count = {b: sum(b in part.reads for part in (head, *loops)) for b in reads}
     inplace = [pair for loop in loops for pair in loop.inplace if count.get(pair[0]) == 1 and pair[0] not in head.reads]
     return KernelCall(
-        kernel=LibraryKernel(NAME, 1 + len(loops)),
+        kernel=Joined(),
         sizes=(),
         accesses=(),
-        tasks=head.tasks,
+        tasks=1,
         reads=tuple(reads),
         writes=tuple(written),
-        scratch_bytes=head.scratch_bytes,
         label=head.label,
         inplace=tuple(inplace),
         parts=(head, *loops),

@@ -1,0 +1,168 @@
+"""Matrix-product epilogues: a kernel that reads a product row by row runs band by band behind it.
+
+A chain is one launch whose parts run in turn on one band of rows after the other, so the second part finds its rows in
+the cache and no thread waits in between. The parts are the kernels that would have run one after the other, over the
+same elements, so nothing about the bits changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+from llvmlite import ir
+
+from volta.emit.loops import I64, KERNEL_TYPE, for_range, load_args, minimum, new_kernel, offset
+from volta.numba_cpu import dot_schedule
+from volta.numba_cpu.dot_schedule import Mode, Tiling
+from volta.numba_cpu.launches import Address, Launch, plain
+from volta.xla_like.dot import Dot, item_size
+from volta.xla_like.kernels import Joined, KernelCall, LibraryKernel, LoopKernel
+from volta.xla_like.loops import reads_in_order
+from volta.xla_like.plan import Buffer
+from volta.xla_like.views import prod
+
+BAND_BYTES = 1 << 17
+"""Aim for the size of one band of the product: well inside the second-level cache of a core."""
+
+MAX_PARTS = 4
+
+_HEADER = 16
+"""Words of a chain's args block before those of its parts."""
+
+
+@attrs.frozen
+class _Band:
+    """What one task of a product covers: ``elements`` neighbouring elements of ``buffer``; ``step`` tasks a band."""
+
+    buffer: int
+    elements: int
+    step: int
+
+
+def _band(call: KernelCall, buffers: Sequence[Buffer], vector_bits: int) -> _Band | None:
+    """How a product's tasks tile its result, or None where a task is not whole rows of contiguous memory."""
+    dot = call.kernel
+    if not isinstance(dot, Dot):
+        return None
+    *_, launch = dot_schedule.plan_of(call, vector_bits).launches
+    if launch.kernel != "dot":
+        return None
+    out, access, itemsize = call.writes[0], call.accesses[2], item_size(dot.spec.out)
+    whole_items = launch[Tiling.TASK_ROWS] >= dot.m
+    rows = min(launch[Tiling.TASK_ROWS], dot.m)
+    elements = rows * dot.n
+    if dot.m % rows or launch[Tiling.TASK_COLS] < dot.n or access.strides[2] != dot.n * itemsize:
+        return None
+    if launch.tasks * elements != buffers[out].aval.size or access.offset:
+        return None
+    if not whole_items and launch[Tiling.RHS_MODE] == Mode.SCRATCH:
+        return None  # each band would pack the right operand again
+    block = 1 if whole_items else max(1, launch[Tiling.BLOCK_ROWS] // rows)
+    step = max(1, BAND_BYTES // (elements * itemsize * block)) * block
+    return _Band(out, elements, step)
+
+
+def _follows(call: KernelCall, band: _Band, buffers: Sequence[Buffer], written: Sequence[int]) -> KernelCall | None:
+    """The call with its tasks aligned to the band's, or None where it reads other rows than its task's own."""
+    kernel = call.kernel
+    if not isinstance(kernel, LoopKernel) or kernel.mode == "col" or kernel.by_blocks or band.buffer not in call.reads:
+        return None
+    size = buffers[band.buffer].aval.size
+    if prod(call.sizes[: kernel.rank + (kernel.mode == "row")]) != size:
+        return None
+    dims = call.sizes if kernel.mode == "row" else call.sizes[: kernel.rank]
+    if not reads_in_order(call, dims, buffers[band.buffer]) or any(a.buffer in written for a in call.accesses):
+        return None
+    if kernel.mode == "row":
+        return call if band.elements % dims[-1] == 0 else None
+    if kernel.rank == 1:
+        return with_chunk(call, band.elements)
+    return with_chunk(call, dims[-1]) if band.elements % dims[-1] == 0 else None
+
+
+def with_chunk(call: KernelCall, chunk: int) -> KernelCall:
+    """A 'map' call whose tasks are ``chunk`` elements of the innermost dimension each."""
+    *outer, inner, _ = call.sizes
+    return attrs.evolve(call, sizes=(*outer, inner, chunk), tasks=prod(outer) * -(-inner // chunk))
+
+
+def join(calls: Sequence[KernelCall], buffers: Sequence[Buffer], vector_bits: int) -> list[KernelCall]:
+    """Join each product with the loop kernels that come right behind it and read it row by row."""
+    out: list[KernelCall] = []
+    i = 0
+    while i < len(calls):
+        head = calls[i]
+        i += 1
+        band = _band(head, buffers, vector_bits)
+        parts = [head]
+        while band is not None and i < len(calls) and len(parts) < MAX_PARTS:
+            written = [b for p in parts for b in p.writes]
+            follower = _follows(calls[i], band, buffers, [b for b in written if b != band.buffer])
+            if follower is None or any(b in parts[0].reads for b in follower.writes):
+                break
+            parts.append(follower)
+            i += 1
+        out.append(head if len(parts) == 1 else _joined(parts))
+    return out
+
+
+def _joined(parts: list[KernelCall]) -> KernelCall:
+    written = dict.fromkeys(b for p in parts for b in p.writes)
+    reads = dict.fromkeys(b for p in parts for b in p.reads if b not in written)
+    busy = set(parts[0].reads)  # other bands still read these
+    inplace = [pair for p in parts[1:] for pair in p.inplace if pair[0] not in busy]
+    # A value that two parts read is overwritten by neither.
+    count = {b: sum(b in p.reads for p in parts) for b in (*reads, *written)}
+    return KernelCall(
+        kernel=Joined(),
+        sizes=(),
+        accesses=(),
+        tasks=1,
+        reads=tuple(reads),
+        writes=tuple(written),
+        label=parts[0].label,
+        inplace=tuple(pair for pair in inplace if count[pair[0]] == 1),
+        parts=tuple(parts),
+    )
+
+
+def launches(
+    call: KernelCall, heads: Sequence[Launch], buffers: Sequence[Buffer], vector_bits: int
+) -> list[Launch]:  # fmt: skip
+    """Of a joined call: those of its product, the last of which takes the loops behind it along, band by band."""
+    (product, *loops), (*before, head) = call.parts, heads
+    band = _band(product, buffers, vector_bits)
+    assert band is not None
+    parts = [head, *(plain(loop) for loop in loops)]
+    header, words = [band.step], [0] * _HEADER
+    addresses: list[Address] = []
+    functions: list[tuple[int, Launch]] = []
+    for part in parts:
+        at = len(words)
+        functions.append((len(header), part))
+        header += [0, at, part.tasks // head.tasks]
+        addresses += [(at + word, buffer, distance) for word, buffer, distance in part.addresses]
+        words += part.words
+    words[: len(header)] = header
+    chain = Launch(
+        LibraryKernel("chain", len(parts)), call, tuple(words), tuple(addresses), head.tasks,
+        max(part.scratch_bytes for part in parts), tuple(functions),
+    )  # fmt: skip
+    return [*before, chain]
+
+
+def build_chain(module: ir.Module, name: str, parts: int) -> ir.Function:
+    """Run kernels in turn on bands of tasks. Args: tasks a band, then for each part its address, the first word of its
+    args and its tasks per task of the chain."""
+    function, b = new_kernel(module, name)
+    args, begin, end, scratch = function.args
+    step, *words = load_args(b, args, 1 + 3 * parts)
+    with for_range(b, begin, end, step) as low:
+        high = minimum(b, b.add(low, step), end)
+        for address, at, ratio in zip(words[::3], words[1::3], words[2::3], strict=True):
+            kernel = b.inttoptr(address, KERNEL_TYPE.as_pointer())
+            block = offset(b, args, b.shl(at, I64(3)))
+            b.call(kernel, [block, b.mul(low, ratio), b.mul(high, ratio), scratch])
+    b.ret_void()
+    return function

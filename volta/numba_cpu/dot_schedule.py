@@ -1,0 +1,249 @@
+"""How a matrix product is cut into launches and tasks on the CPU: pure data, decided from sizes and strides alone.
+
+Tiles, tasks, packing and threads only choose which elements are computed when and by whom: the bits are those of DOT
+(volta/xla_like/dot.py) whatever is decided here.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+from typing import Literal
+
+import attrs
+
+from volta.emit.dot_args import Arg, dot_words
+from volta.numba_cpu.launches import Launch, operand_words
+from volta.xla_like.dot import CHUNK, Dot, DotSpec, DotStrides, item_size, levels_of, strides_of
+from volta.xla_like.kernels import Access, KernelCall, LibraryKernel
+from volta.xla_like.views import Ints
+
+_PAGE = 4096
+
+
+@attrs.frozen
+class TileSpec(DotSpec):
+    """What one compiled kernel of the CPU is for: `vector_bits` (512, 256 or 128) is the width of its registers."""
+
+    vector_bits: int = 512
+
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
+        if self.vector_bits not in (128, 256, 512):
+            raise ValueError(f"vector_bits must be 128, 256 or 512, got {self.vector_bits}")
+
+    @classmethod
+    def of(cls, spec: DotSpec, vector_bits: int) -> TileSpec:
+        return cls(spec.lhs, spec.rhs, spec.out, spec.precision, vector_bits)
+
+    @property
+    def lanes(self) -> int:
+        """Accumulators in one vector register."""
+        return self.vector_bits // (8 * item_size(self.accumulator))
+
+    @property
+    def tile_rows(self) -> int:
+        """Rows of the largest register tile; 32 registers leave room for 28 accumulators, 16 for 12."""
+        return 14 if self.vector_bits == 512 else 6
+
+    @property
+    def tile_cols(self) -> int:
+        """Columns of a register tile: two vectors."""
+        return 2 * self.lanes
+
+    @property
+    def converts_lhs(self) -> bool:
+        """Whether elements of the left operand must be converted before they are multiplied."""
+        return _storage(self.lhs) != _storage(self.accumulator)
+
+    @property
+    def converts_rhs(self) -> bool:
+        """Whether elements of the right operand must be converted before they are multiplied."""
+        return _storage(self.rhs) != _storage(self.accumulator)
+
+    @property
+    def converts_out(self) -> bool:
+        """Whether sums are kept apart from the output, and converted when they are complete."""
+        return _storage(self.out) != _storage(self.accumulator)
+
+
+def _storage(dtype: str) -> str:
+    return dtype.removeprefix("u")
+
+
+class Tiling(enum.IntEnum):
+    """Positions in the args block behind those of `Arg`: what the kernels are told besides sizes and strides.
+
+    `Arg.WORKSPACE` is the packed right operand, written by the pack launch; 0 if there is none. Strides are in bytes.
+    """
+
+    PACKED_BATCH0 = len(Arg)
+    PACKED_BATCH1 = len(Arg) + 1
+    TASK_ROWS = len(Arg) + 2  # a task is this many rows ...
+    TASK_COLS = len(Arg) + 3  # ... and columns of one batch item; rows vary fastest, then columns, then batch
+    BLOCK_ROWS = len(Arg) + 4  # cache blocking inside a run of tasks
+    BLOCK_COLS = len(Arg) + 5
+    LHS_MODE = len(Arg) + 6  # a Mode: DIRECT or SCRATCH
+    RHS_MODE = len(Arg) + 7  # a Mode
+    SCRATCH_LHS = len(Arg) + 8  # byte offsets into the scratch memory; at 0 are the sums of one register tile
+    SCRATCH_RHS = len(Arg) + 9
+    SCRATCH_OUT = len(Arg) + 10
+    SCRATCH_TREE = len(Arg) + 11  # blocks of k that wait for their neighbours
+
+
+class Mode(enum.IntEnum):
+    """Where the inner loop reads an operand from."""
+
+    DIRECT = 0  # where it lies
+    SCRATCH = 1  # a copy that the same task makes
+    WORKSPACE = 2  # a copy that the pack launch made
+
+
+@attrs.frozen
+class DotLaunch:
+    """One launch: `kernel` is "pack", "dot" or "row" (a dot with M = 1); `batch1`: items of the inner batch dimension
+    that it visits; `tiling` are the words of `Tiling`."""
+
+    kernel: Literal["pack", "dot", "row"]
+    tasks: int
+    batch1: int
+    tiling: tuple[int, ...]
+
+    def __getitem__(self, which: Tiling) -> int:
+        return self.tiling[which - len(Arg)]
+
+    @property
+    def name(self) -> str:
+        """Of the kernel, among those of the backend."""
+        return "dot" if self.kernel == "dot" else f"dot_{self.kernel}"
+
+
+@attrs.frozen
+class DotPlan:
+    """The launches of one product, in order, and the memory they need.
+
+    `workspace_bytes` is one buffer that lives from the first launch to the last (64-byte aligned); `scratch_bytes` is
+    needed by each thread.
+    """
+
+    launches: tuple[DotLaunch, ...]
+    workspace_bytes: int
+    scratch_bytes: int
+
+
+def _round_up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
+
+
+@functools.lru_cache(256)
+def dot_plan(dot: Dot, strides: DotStrides, vector_bits: int) -> DotPlan:
+    """Cut one product into launches. Depends on sizes and strides only, never on the number of threads."""
+    spec, m, n, k = TileSpec.of(dot.spec, vector_bits), dot.m, dot.n, dot.k
+    batches = dot.batches
+    if batches * m * n == 0:
+        return DotPlan((), 0, 0)
+    along_n, along_k = (stride == item_size(spec.rhs) for stride in reversed(strides.rhs[2:]))
+    if m == 1 and k > 0 and n >= spec.tile_cols and (along_n or along_k):
+        return _row_plan(spec, dot)
+    size, lanes = item_size(spec.accumulator), spec.lanes
+    padded_n = _round_up(n, spec.tile_cols)
+    rhs_bytes = _round_up(k, lanes) * padded_n * size
+
+    # Tasks: rows where there are enough of them, else columns too; whole batch items where there are many.
+    if (batches >= 16 and m <= 512) or m * n * k <= 1 << 14:
+        task_rows, task_cols = m, padded_n
+    elif m >= 64 or n <= 2 * spec.tile_cols:
+        task_rows, task_cols = 8, padded_n
+    else:
+        task_rows, task_cols = m, 2 * spec.tile_cols
+    tasks = batches * -(-m // task_rows) * -(-n // task_cols)
+
+    direct_rhs = not spec.converts_rhs and along_n and n % lanes == 0
+    block_rows, block_cols = 8 * spec.tile_rows, min(padded_n, 4096 // size)
+    if direct_rhs and (m <= 32 or (k * n * size <= 1 << 16)):
+        rhs_mode = Mode.DIRECT
+    elif m <= 2 * spec.tile_rows or (rhs_bytes <= (1 << 19 if batches >= 16 else 1 << 16) and m <= 512):
+        rhs_mode = Mode.SCRATCH
+        block_rows = _round_up(m, spec.tile_rows)
+    else:
+        rhs_mode = Mode.WORKSPACE
+    if m <= 2 * spec.tile_rows:
+        block_cols = min(block_cols, spec.tile_cols)
+    lhs_mode = Mode.SCRATCH if spec.converts_lhs or _copy_pays(dot, strides.lhs) else Mode.DIRECT
+
+    scratch_lhs = spec.tile_rows * spec.tile_cols * size
+    scratch_rhs = scratch_lhs + CHUNK * _round_up(spec.tile_rows, lanes) * size * (lhs_mode is Mode.SCRATCH)
+    scratch_out = scratch_rhs + (CHUNK * block_cols * size if rhs_mode is Mode.SCRATCH else 0)
+    block_bytes = block_rows * block_cols * size
+    scratch_tree = scratch_out + (block_bytes if spec.converts_out else 0)
+
+    packed_strides, temp = (0, 0), 0
+    if rhs_mode is Mode.WORKSPACE:
+        shared = [stride == 0 or count == 1 for stride, count in zip(strides.rhs[:2], dot.batch, strict=True)]
+        inner = 1 if shared[1] else dot.batch[1]
+        packed_strides = (0 if shared[0] else inner * rhs_bytes, 0 if shared[1] else rhs_bytes)
+        temp = rhs_bytes * inner * (1 if shared[0] else dot.batch[0])
+    tiling = (
+        *packed_strides, task_rows, task_cols, block_rows, block_cols, int(lhs_mode), int(rhs_mode),
+        scratch_lhs, scratch_rhs, scratch_out, scratch_tree,
+    )  # fmt: skip
+    launches = [DotLaunch("dot", tasks, dot.batch[1], tiling)]
+    if temp:
+        # Packing visits each distinct item once: a batch dimension that the operand lacks has size 1 there.
+        inner = 1 if packed_strides[1] == 0 else dot.batch[1]
+        launches.insert(0, DotLaunch("pack", (temp // rhs_bytes) * (padded_n // spec.tile_cols), inner, tiling))
+    return DotPlan(tuple(launches), temp, scratch_tree + levels_of(k) * block_bytes)
+
+
+def _copy_pays(dot: Dot, lhs: Ints) -> bool:
+    """Whether tiles of the left operand should be copied though they could be read where they lie.
+
+    Rows a multiple of a page apart push each other out of the nearest cache, and a stride of pages along k needs too
+    many address translations; each copy is used once for every panel of columns.
+    """
+    row, k = (abs(stride) for stride in lhs[2:])
+    if row > k:
+        return dot.n > 32 and dot.m > 1 and (row + 63) % _PAGE < 127
+    return dot.n > 64 and dot.k > 1 and k >= _PAGE
+
+
+def _row_plan(spec: TileSpec, dot: Dot) -> DotPlan:
+    """One row times a matrix: tasks are columns, blocked so that their sums stay in the nearest cache."""
+    size, batches = item_size(spec.accumulator), dot.batches
+    task_cols = 4 * spec.tile_cols
+    block_cols = min(_round_up(dot.n, spec.lanes), 8192 // size)
+    further = block_cols * size
+    waiting = further + max(further, CHUNK * spec.vector_bits // 8)
+    tiling = (
+        0, 0, 1, task_cols, 1, block_cols, int(Mode.DIRECT), int(Mode.DIRECT), further, 0, 0, waiting,
+    )  # fmt: skip
+    launch = DotLaunch("row", batches * -(-dot.n // task_cols), dot.batch[1], tiling)
+    return DotPlan((launch,), 0, waiting + levels_of(dot.k) * further)
+
+
+def plan_of(call: KernelCall, vector_bits: int) -> DotPlan:
+    """How a call of `Dot` is cut."""
+    assert isinstance(call.kernel, Dot)
+    return dot_plan(call.kernel, strides_of(call), vector_bits)
+
+
+def workspace(call: KernelCall, vector_bits: int) -> int:
+    """Bytes for the packed right operand of a call."""
+    return plan_of(call, vector_bits).workspace_bytes
+
+
+def launches(call: KernelCall, vector_bits: int) -> list[Launch]:
+    """What packs the right operand of a call, where that pays, and what multiplies."""
+    assert isinstance(call.kernel, Dot)
+    spec, plan = TileSpec.of(call.kernel.spec, vector_bits), plan_of(call, vector_bits)
+    sizes = dot_words(call.kernel, strides_of(call))
+    lhs, rhs, out = call.accesses
+    absent = Access(None, 0, ())
+    packed = absent if call.workspace is None else Access(call.workspace, 0, ())
+    found = []
+    for launch in plan.launches:
+        arrays = (absent, rhs, absent) if launch.kernel == "pack" else (lhs, rhs, out)
+        words, addresses = operand_words((*arrays, packed), (launch.batch1, *sizes[1:], *launch.tiling))
+        kernel = LibraryKernel(launch.name, spec)
+        found.append(Launch(kernel, call, words, addresses, launch.tasks, plan.scratch_bytes))
+    return found

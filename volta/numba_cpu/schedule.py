@@ -1,0 +1,66 @@
+"""What the CPU decides about a plan: which calls run as one, what memory they need besides, and their launches.
+
+A plan's calls say what is computed; `HANDLERS` has an entry for each class of operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import attrs
+
+from volta.numba_cpu import chains, dot_schedule, user_entry
+from volta.numba_cpu.attention_schedule import VectorSpec
+from volta.numba_cpu.launches import Launch, plain
+from volta.xla_like.attention import AttentionSpec
+from volta.xla_like.kernels import Joined, KernelCall, LibraryKernel, Operation
+from volta.xla_like.plan import Buffer
+from volta.xla_like.user import is_user
+
+
+@attrs.frozen
+class Handler:
+    """How an operation runs. ``launches`` and ``workspace`` are functions of a call and of the width of registers; the
+    latter is the bytes of memory that its launches share."""
+
+    launches: Callable[[KernelCall, int], list[Launch]]
+    workspace: Callable[[KernelCall, int], int]
+
+
+HANDLERS: dict[str, Handler] = {
+    "dot": Handler(dot_schedule.launches, dot_schedule.workspace),
+}
+"""By `Operation.name`."""
+
+
+@attrs.frozen
+class Schedule:
+    """The CPU's, for registers of ``vector_bits``. It changes no bit."""
+
+    vector_bits: int
+    tensor_cores = False
+
+    def joined(self, calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelCall]:
+        """Products with the loops that run band by band behind them."""
+        return chains.join(calls, buffers, self.vector_bits)
+
+    def workspace(self, call: KernelCall) -> int:
+        """Bytes that a call's launches share."""
+        kernel = call.each()[0].kernel
+        handler = HANDLERS.get(kernel.name) if isinstance(kernel, Operation) else None
+        return 0 if handler is None else handler.workspace(call.each()[0], self.vector_bits)
+
+    def launches(self, call: KernelCall, buffers: Sequence[Buffer]) -> list[Launch]:
+        """What runs a call of kernels."""
+        kernel = call.kernel
+        if isinstance(kernel, Joined):
+            heads = self.launches(attrs.evolve(call.parts[0], workspace=call.workspace), buffers)
+            return chains.launches(call, heads, buffers, self.vector_bits)
+        if isinstance(kernel, Operation):
+            return HANDLERS[kernel.name].launches(call, self.vector_bits)
+        if isinstance(kernel, LibraryKernel) and isinstance(kernel.spec, AttentionSpec):
+            spec = VectorSpec.of(kernel.spec, self.vector_bits)
+            call = attrs.evolve(call, kernel=LibraryKernel(kernel.name, spec))
+        if is_user(call):
+            return user_entry.launches(call, self.vector_bits)
+        return [plain(call)]

@@ -1,0 +1,38 @@
+"""What a backend decides about a plan before its memory is planned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import attrs
+
+from volta.xla_like.kernels import KernelCall
+from volta.xla_like.plan import Buffer
+
+
+class Scheduler(Protocol):
+    """A backend's. Calls say what is computed; how they run is decided here, and changes no strict bit."""
+
+    @property
+    def tensor_cores(self) -> bool:
+        """Whether there are kernels for precisions below float32."""
+
+    def joined(self, calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelCall]:
+        """The calls, in an order that is as good, with those that run as one in a call of `Joined`."""
+
+    def workspace(self, call: KernelCall) -> int:
+        """Bytes of the arena that a call needs besides what it reads and writes."""
+
+
+@attrs.frozen
+class Unscheduled:
+    """Of no backend: every call runs by itself, and nobody says what memory it takes."""
+
+    tensor_cores: bool = False
+
+    def joined(self, calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelCall]:
+        return list(calls)
+
+    def workspace(self, call: KernelCall) -> int:
+        return 0
