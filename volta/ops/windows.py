@@ -1,0 +1,86 @@
+"""Windows that slide over axes: how many there are, and their elements as views.
+
+Along one axis of n elements, ``low`` and ``high`` elements of padding around them and ``base`` - 1 between each two, a
+window of ``size`` elements that are ``dilation`` apart moves by ``stride``: window z has the elements
+z * stride + w * dilation, w from 0 to ``size`` - 1.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import attrs
+
+from volta.ops import base
+from volta.ops.movement import pad, slice
+
+Shape = tuple[int, ...]
+
+
+def dilated(n: int, by: int) -> int:
+    """The length of n elements with ``by`` - 1 between each two."""
+    return (n - 1) * by + 1 if n else 0
+
+
+@attrs.frozen
+class Axis:
+    """How a window slides along one axis."""
+
+    size: int
+    stride: int = 1
+    low: int = 0
+    high: int = 0
+    base: int = 1
+    dilation: int = 1
+
+    def length(self, n: int) -> int:
+        """Of n elements, with the padding around and between them."""
+        return self.low + dilated(n, self.base) + self.high
+
+    def count(self, n: int) -> int:
+        """How many windows there are over n elements."""
+        room = self.length(n) - dilated(self.size, self.dilation)
+        return room // self.stride + 1 if room >= 0 else 0
+
+
+Axes = tuple[Axis, ...]
+
+
+def counts(axes: Axes, shape: Sequence[int]) -> Shape:
+    """How many windows there are along each axis."""
+    return tuple(a.count(n) for a, n in zip(axes, shape, strict=True))
+
+
+def sizes(axes: Axes) -> Shape:
+    """The elements of a window along each axis."""
+    return tuple(a.size for a in axes)
+
+
+def padded(x: Any, axes: Axes, value: Any) -> Any:
+    """``x`` with the padding of its last axes."""
+    before = base.shape_of(x)[: -len(axes) or None] if axes else base.shape_of(x)
+    return pad(x, value, [(0, 0, 0)] * len(before) + [(a.low, a.high, a.base - 1) for a in axes])
+
+
+def by_element(x: Any, axes: Axes, windows: Shape) -> Iterator[Any]:
+    """For each place in a window, row by row: what all windows of `padded` have there."""
+    for place in itertools.product(*map(range, sizes(axes))):
+        starts = [w * a.dilation for w, a in zip(place, axes, strict=True)]
+        yield _box(x, starts, windows, [a.stride for a in axes])
+
+
+def by_window(x: Any, axes: Axes, windows: Shape) -> Iterator[Any]:
+    """For each window of `padded`, row by row: its elements."""
+    for place in itertools.product(*map(range, windows)):
+        starts = [z * a.stride for z, a in zip(place, axes, strict=True)]
+        yield _box(x, starts, sizes(axes), [a.dilation for a in axes])
+
+
+def _box(x: Any, starts: Sequence[int], count: Sequence[int], steps: Sequence[int]) -> Any:
+    """``count`` elements of the last axes, ``steps`` apart."""
+    shape = base.shape_of(x)
+    whole = len(shape) - len(starts)
+    ends = [start + dilated(n, step) for start, n, step in zip(starts, count, steps, strict=True)]
+    return slice(x, [0] * whole + [*starts], [*shape[:whole], *ends], [1] * whole + [*steps])
