@@ -104,7 +104,7 @@ def padtype_to_pads(
     return pads
 
 
-def _ints(name: str, what: str, values: Any, count: int) -> tuple[int, ...]:
+def integers(name: str, what: str, values: Any, count: int) -> tuple[int, ...]:
     if values is None:
         return (1,) * count
     found = base.canonical_ints(name, what, tuple(values))
@@ -113,7 +113,7 @@ def _ints(name: str, what: str, values: Any, count: int) -> tuple[int, ...]:
     return found
 
 
-def _pads(name: str, padding: Any, space: Sequence[int], reach: Sequence[int], strides: Sequence[int]) -> Pads:
+def pairs(name: str, padding: Any, space: Sequence[int], reach: Sequence[int], strides: Sequence[int]) -> Pads:
     if isinstance(padding, str):
         return padtype_to_pads(space, reach, strides, padding)
     pads = [base.canonical_ints(name, "padding", tuple(p)) for p in padding]
@@ -167,15 +167,15 @@ def conv_general_dilated(
     left, right = get_aval(lhs), get_aval(rhs)
     numbers = conv_dimension_numbers(left.shape, right.shape, dimension_numbers)
     n = left.ndim - 2
-    strides = _ints(name, "window_strides", window_strides, n)
-    apart = _ints(name, "lhs_dilation", lhs_dilation, n)
-    reach = _ints(name, "rhs_dilation", rhs_dilation, n)
-    groups = _ints(name, "group counts", (feature_group_count, batch_group_count), 2)
+    strides = integers(name, "window_strides", window_strides, n)
+    apart = integers(name, "lhs_dilation", lhs_dilation, n)
+    reach = integers(name, "rhs_dilation", rhs_dilation, n)
+    groups = integers(name, "group counts", (feature_group_count, batch_group_count), 2)
     space = [left.shape[i] for i in numbers.lhs_spec[2:]]
     window = [right.shape[i] for i in numbers.rhs_spec[2:]]
     if isinstance(padding, str) and any(d > 1 for d in apart):
         raise _error(name, f"padding {padding!r} with lhs_dilation: give pairs (low, high), or use conv_transpose")
-    pads = _pads(
+    pads = pairs(
         name,
         padding,
         space,
@@ -265,8 +265,8 @@ def conv_transpose(
         space = "HWD"[: rank - 2] if rank <= 5 else "".join(chr(ord("a") + i) for i in range(rank - 2))
         dimension_numbers = (f"N{space}C", f"{space}IO", f"N{space}C")
     numbers = conv_dimension_numbers(get_aval(lhs).shape, get_aval(rhs).shape, dimension_numbers)
-    by = _ints("conv_transpose", "strides", strides, rank - 2)
-    reach = _ints("conv_transpose", "rhs_dilation", rhs_dilation, rank - 2)
+    by = integers("conv_transpose", "strides", strides, rank - 2)
+    reach = integers("conv_transpose", "rhs_dilation", rhs_dilation, rank - 2)
     window = [dilated(get_aval(rhs).shape[i], d) for i, d in zip(numbers.rhs_spec[2:], reach, strict=True)]
     pads = padding
     if isinstance(padding, str):

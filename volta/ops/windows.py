@@ -14,6 +14,7 @@ from typing import Any
 import attrs
 
 from volta.ops import base
+from volta.ops.arithmetic import add, mul
 from volta.ops.movement import pad, slice
 
 Shape = tuple[int, ...]
@@ -84,3 +85,22 @@ def _box(x: Any, starts: Sequence[int], count: Sequence[int], steps: Sequence[in
     whole = len(shape) - len(starts)
     ends = [start + dilated(n, step) for start, n, step in zip(starts, count, steps, strict=True)]
     return slice(x, [0] * whole + [*starts], [*shape[:whole], *ends], [1] * whole + [*steps])
+
+
+def index(axis: Axis, window: Any, place: Any) -> Any:
+    """Where in what `padded` gives a place of a window is, along one axis (integer arrays)."""
+    return add(mul(window, axis.stride), mul(place, axis.dilation))
+
+
+def reversed_axes(axes: Axes, shape: Sequence[int]) -> Axes:
+    """The windows of windows: how an element of ``shape`` is found in those that it is part of, the last place first.
+
+    Over as many elements as there are windows, these axes give as many windows as there were elements.
+    """
+    found = []
+    for a, n in zip(axes, shape, strict=True):
+        reach = dilated(a.size, a.dilation)
+        low = reach - 1 - a.low
+        high = dilated(n, a.base) + reach - 1 - dilated(a.count(n), a.stride) - low
+        found.append(Axis(a.size, a.base, low, high, a.stride, a.dilation))
+    return tuple(found)

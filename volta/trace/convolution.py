@@ -25,7 +25,7 @@ from volta.core.ir import ClosedJaxpr
 from volta.ops import base, lax
 from volta.ops.base import dtype_error, shape_error, shape_of
 from volta.ops.primitive import Family, Linear, Primitive, Zero, register
-from volta.ops.windows import Axes, Axis, Shape, by_element, by_window, counts, dilated, padded, sizes
+from volta.ops.windows import Axes, Axis, Shape, by_element, by_window, counts, dilated, index, padded, reversed_axes, sizes
 from volta.trace.jaxpr_trace import trace_to_jaxpr
 
 _CACHED = 1024  # programs kept
@@ -163,9 +163,7 @@ def _gathered(conv: Convolution, x: Any, left: tuple[str, ...], windows: Shape) 
     names, indices = [], []
     shape = tuple(n for z, a in zip(windows, conv.axes, strict=True) for n in (z, a.size))
     for i, a in enumerate(conv.axes):
-        z = lax.mul(lax.broadcasted_iota(np.int64, shape, 2 * i), a.stride)
-        w = lax.mul(lax.broadcasted_iota(np.int64, shape, 2 * i + 1), a.dilation)
-        indices.append(lax.add(z, w))
+        indices.append(index(a, *(lax.broadcasted_iota(np.int64, shape, 2 * i + k) for k in (0, 1))))
         names += [f"z{i}", f"w{i}"]
     first = len(shape_of(x)) - len(conv.axes)
     found = lax.gather(x, indices, range(first, first + len(conv.axes)), mode="clip")  # none is out of range
@@ -227,15 +225,8 @@ def _left_cotangent(conv: Convolution, ct: Any, lhs: ShapedArray, rhs: Any) -> A
     o, i, *places = shape_of(rhs)
     turned = base.reshape_to(rhs, (parts, o // parts, i, *places))
     turned = base.reshape_to(base.move_axis(turned, 1, 2), (parts * i, o // parts, *places))
-    axes = []
-    for a, n, z in zip(conv.axes, lhs.shape[2:], shape_of(ct)[2:], strict=True):
-        reach = dilated(a.size, a.dilation)
-        low = reach - 1 - a.low
-        high = dilated(n, a.base) + reach - 1 - dilated(z, a.stride) - low
-        axes.append(Axis(a.size, a.base, low, high, a.stride, a.dilation))
-    back = attrs.evolve(
-        conv, axes=tuple(axes), groups=parts, batch_groups=1, features_first=False, dtype=None
-    )
+    axes = reversed_axes(conv.axes, lhs.shape[2:])
+    back = attrs.evolve(conv, axes=axes, groups=parts, batch_groups=1, features_first=False, dtype=None)
     out = back(ct, lax.rev(turned, tuple(range(2, 2 + len(axes)))))
     if conv.batch_groups == 1:
         return out
@@ -312,9 +303,9 @@ def _swapped_right(conv: Convolution, ct: Any, rhs: ShapedArray, lhs: Any) -> An
 
 
 def _batch(
-    args: Sequence[Any], dims: Sequence[int | None], size: int, *, convolution: Convolution, **params: Any
+    args: Sequence[Any], dims: Sequence[int | None], trace: Any, *, convolution: Convolution, **params: Any
 ) -> Any:
-    (x, y), (x_dim, y_dim), conv = args, dims, convolution
+    (x, y), (x_dim, y_dim), conv, size = args, dims, convolution, trace.axis.size
     parts = conv.groups * conv.batch_groups
     if x_dim is not None and y_dim is not None:  # a group each
         y = _merged(base.move_axis(y, y_dim, 0), 0)
