@@ -12,10 +12,10 @@ from volta.core import dtypes
 from volta.core.array import Array, ArrayLike
 from volta.core.errors import ShapeError
 from volta.core.interp import get_aval
+from volta.core.policy import product_precision
 from volta.core.source import at_user_line
 from volta.ops import base, lax
-from volta.core.policy import product_precision
-from volta.ops.windows import Axis, counts, dilated
+from volta.ops.windows import Axis, dilated
 from volta.trace.convolution import Convolution
 
 __all__ = [
@@ -118,7 +118,7 @@ def pairs(name: str, padding: Any, space: Sequence[int], reach: Sequence[int], s
         return padtype_to_pads(space, reach, strides, padding)
     pads = [base.canonical_ints(name, "padding", tuple(p)) for p in padding]
     if len(pads) != len(space) or any(len(p) != 2 for p in pads):
-        raise _error(name, f"padding has to be a pair (low, high) for each of {len(space)} axes of space; got {padding!r}")
+        raise _error(name, f"padding has to be a pair (low, high) for each of {len(space)} axes, not {padding!r}")
     return [(p[0], p[1]) for p in pads]
 
 
@@ -170,7 +170,7 @@ def conv_general_dilated(
     strides = integers(name, "window_strides", window_strides, n)
     apart = integers(name, "lhs_dilation", lhs_dilation, n)
     reach = integers(name, "rhs_dilation", rhs_dilation, n)
-    groups = integers(name, "group counts", (feature_group_count, batch_group_count), 2)
+    groups, batch_groups = integers(name, "group counts", (feature_group_count, batch_group_count), 2)
     space = [left.shape[i] for i in numbers.lhs_spec[2:]]
     window = [right.shape[i] for i in numbers.rhs_spec[2:]]
     if isinstance(padding, str) and any(d > 1 for d in apart):
@@ -182,7 +182,7 @@ def conv_general_dilated(
         [dilated(k, d) for k, d in zip(window, reach, strict=True)],
         strides,
     )
-    axes = tuple(Axis(*a) for a in zip(window, strides, *zip(*pads, strict=True), apart, reach, strict=True)) if n else ()
+    axes = tuple(Axis(k, s, *p, b, r) for k, s, p, b, r in zip(window, strides, pads, apart, reach, strict=True))
     if any(a.length(s) < 0 for a, s in zip(axes, space, strict=True)):
         raise _error(name, f"padding {list(pads)} takes away more than there is of space {tuple(space)}")
     dtype = None if preferred_element_type is None else dtypes.canonicalize(preferred_element_type)
@@ -192,7 +192,8 @@ def conv_general_dilated(
     places = {"n": numbers.lhs_spec[0], "c": numbers.lhs_spec[1], "s": builtins.max(numbers.lhs_spec[2:], default=-1)}
     made = Convolution(
         axes,
-        *groups,
+        groups,
+        batch_groups,
         layout="".join(sorted(places, key=places.__getitem__)),
         precision=kind,
         dtype=None if dtype == left.dtype else dtype,

@@ -27,15 +27,17 @@ from volta.nn.losses import (
 from volta.nn.normalization import (
     embedding, layer_norm, log_softmax, logmeanexp, logsumexp, one_hot, rms_norm, softmax, standardize,
 )
+from volta.nn.pooling import avg_pool, max_pool, min_pool
 from volta.nn.segments import segment_max, segment_min, segment_prod, segment_sum
 
 __all__ = [
-    "celu", "dot_product_attention", "elu", "embedding", "gelu", "glu", "hard_sigmoid", "hard_silu", "hard_swish",
-    "hard_tanh", "identity", "initializers", "l2_loss", "layer_norm", "leaky_relu", "log1mexp", "log_sigmoid",
-    "log_softmax", "logmeanexp", "logsumexp", "mish", "one_hot", "relu", "relu6", "rms_norm", "segment_max",
-    "segment_min", "segment_prod", "segment_sum", "selu", "sigmoid", "sigmoid_binary_cross_entropy", "silu",
-    "soft_sign", "softmax", "softmax_cross_entropy", "softmax_cross_entropy_with_integer_labels", "softplus",
-    "sparse_plus", "sparse_sigmoid", "squared_error", "squareplus", "standardize", "swish", "tanh",
+    "avg_pool", "celu", "dot_product_attention", "elu", "embedding", "gelu", "glu", "hard_sigmoid", "hard_silu",
+    "hard_swish", "hard_tanh", "identity", "initializers", "l2_loss", "layer_norm", "leaky_relu", "log1mexp",
+    "log_sigmoid", "log_softmax", "logmeanexp", "logsumexp", "max_pool", "min_pool", "mish", "one_hot", "relu",
+    "relu6", "rms_norm", "segment_max", "segment_min", "segment_prod", "segment_sum", "selu", "sigmoid",
+    "sigmoid_binary_cross_entropy", "silu", "soft_sign", "softmax", "softmax_cross_entropy",
+    "softmax_cross_entropy_with_integer_labels", "softplus", "sparse_plus", "sparse_sigmoid", "squared_error",
+    "squareplus", "standardize", "swish", "tanh",
 ]
 
 if not TYPE_CHECKING:  # so that a type checker still knows which names there are

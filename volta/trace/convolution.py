@@ -25,13 +25,25 @@ from volta.core.ir import ClosedJaxpr
 from volta.ops import base, lax
 from volta.ops.base import dtype_error, shape_error, shape_of
 from volta.ops.primitive import Family, Linear, Primitive, Zero, register
-from volta.ops.windows import Axes, Axis, Shape, by_element, by_window, counts, dilated, index, padded, reversed_axes, sizes
+from volta.ops.windows import (
+    Axes,
+    Axis,
+    Shape,
+    by_element,
+    by_window,
+    counts,
+    dilated,
+    index,
+    padded,
+    reversed_axes,
+    sizes,
+)
 from volta.trace.jaxpr_trace import trace_to_jaxpr
 
 _CACHED = 1024  # programs kept
 
 MOST_SLICES = 64
-"""Up to so many slices are copied side by side, a loop each; more are gathered, one loop that computes where to read."""
+"""Up to so many slices are copied side by side, a loop each; more are gathered, in one loop."""
 
 _NAME = "conv_general_dilated"
 
@@ -86,7 +98,7 @@ def _check(conv: Convolution, lhs: ShapedArray, rhs: ShapedArray) -> None:
 
 @attrs.frozen
 class Named:
-    """An array whose axes have names: g(roup), n (batch), c (features in), o(ut), z0, z1, … windows, w0, w1, … places."""
+    """An array whose axes have names: g(roup), n (batch), c (features in), o(ut), z0, … windows, w0, … places."""
 
     x: Any
     names: tuple[str, ...]
@@ -115,7 +127,7 @@ def _meaning(conv: Convolution, lhs: Any, rhs: Any) -> Any:
     x = padded(lhs, conv.axes, base.fill((), 0, dtype))
     n, c, *space = shape_of(x)
     left = ("n", "g", "c") if conv.groups > 1 else ("g", "n", "c")
-    x = base.reshape_to(x, tuple([*_split(left, n, c, parts), *space]))
+    x = base.reshape_to(x, (*_split(left, n, c, parts), *space))
     o, i, *places = shape_of(rhs)
     z, w = _axis_names("z", windows), _axis_names("w", windows)
     weights = Named(base.reshape_to(rhs, (parts, o // parts, i, *places)), ("g", "o", "c", *w))
@@ -136,7 +148,7 @@ def _axis_names(kind: str, axes: Sequence[Any]) -> tuple[str, ...]:
 
 
 def _side_by_side(conv: Convolution, x: Any, left: tuple[str, ...], windows: Shape) -> Named:
-    """All windows' elements, those of a sum beside each other in its order, the innermost axis where it was in memory."""
+    """All windows' elements: those of a sum in its order, and the innermost axis where it was in memory."""
     z, w = _axis_names("z", windows), _axis_names("w", windows)
     terms = ("c", *w) if conv.features_first else (*w, "c")
     terms, batch = (("g", *terms), ("n",)) if left[0] == "n" else (terms, ("g", "n"))
@@ -203,7 +215,8 @@ def _chain(conv: Convolution, x: Any, left: tuple[str, ...], weights: Named, win
     z, o = _axis_names("z", windows), shape_of(weights.x)[1]
     order = ("n", *z, "g", "o") if conv.layout[-1] == "c" else ("n", "g", "o", *z)
     total: Any = 0.0
-    for place, box in zip(itertools.product(*map(range, sizes(conv.axes))), by_element(x, conv.axes, windows), strict=True):
+    places = itertools.product(*map(range, sizes(conv.axes)))
+    for place, box in zip(places, by_element(x, conv.axes, windows), strict=True):
         given = Named(box, (*left, *z)).permuted([n if n != "o" else "c" for n in order])  # its one feature is spread
         shape = tuple(o if n == "o" else s for n, s in zip(order, shape_of(given.x), strict=True))
         single = lax.squeeze(given.x, given.at("c"))
@@ -326,7 +339,7 @@ def _batch(
 
 
 def _within(x: Any, parts: int) -> Any:
-    """Its first axis behind the axis of groups that the second one, divided, gives: (parts, first, rest of second, …)."""
+    """Its first axis behind the groups that the second one is divided into: (parts, first, rest of second, …)."""
     return base.move_axis(_apart(x, 1, parts), 1, 0)
 
 

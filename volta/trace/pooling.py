@@ -29,13 +29,13 @@ from volta.trace.jaxpr_trace import trace_to_jaxpr
 _CACHED = 1024  # programs kept
 
 LANES = DEFINITIONS.sum_lanes
-"""Windows of up to so many elements are written as slices, which one loop reads; in longer ones elements are gathered."""
+"""Windows of up to so many elements are written as slices, which one loop reads; others are gathered."""
 
 
 @attrs.frozen
 class Pooling:
-    """``sum``, ``max`` and ``min`` of each window; ``pick``, what lies at one place of each window, where the places are
-    the second operand; ``spread``, the sum of the windows' values at an element that they picked."""
+    """``sum``, ``max`` and ``min`` of each window; ``pick``, what lies at one place of each window, given by the second
+    operand; ``spread``, the sum of the windows' values at an element that they picked."""
 
     kind: str
     axes: Axes
@@ -43,7 +43,9 @@ class Pooling:
 
     def __call__(self, x: Any, *places: Any) -> Any:
         avals = tuple(get_aval(v).strip_weak() for v in (x, *places))
-        return pooling_p.bind(x, *places, jaxpr=_program(self, avals), name=f"reduce_window_{self.kind}", pooling=self)[0]
+        return pooling_p.bind(x, *places, jaxpr=_program(self, avals), name=f"reduce_window_{self.kind}", pooling=self)[
+            0
+        ]
 
     @property
     def is_linear(self) -> bool:
@@ -98,7 +100,7 @@ class Few:
         return values[0]
 
     def where(self, places: Any, last: int) -> Few:
-        """The terms at their window's chosen place, 0 elsewhere; place ``last`` - w stands at w (``last`` 0: w itself)."""
+        """The terms at their window's chosen place, 0 elsewhere; with ``last``, places count from the window's end."""
         own = places.values if isinstance(places, Few) else [places] * len(self.values)
         zero = base.fill((), 0, base.dtype_of(self.values[0]))
         numbers = [abs(last - w) for w in range(len(self.values))]
@@ -152,7 +154,10 @@ def _terms(x: Any, axes: Axes, windows: Shape) -> Few | Many:
         indices.append(index(axes[i], lax.broadcasted_iota(np.int64, shape, k + 1), place))
     found = lax.gather(x, indices, [before + i for i in moved], mode="clip")  # none is out of range
     rest = [d for d in range(len(shape_of(x))) if d - before not in moved]
-    order = [0, *(len(shape) + rest.index(d) if d in rest else 1 + moved.index(d - before) for d in range(before + len(axes)))]
+    order = [
+        0,
+        *(len(shape) + rest.index(d) if d in rest else 1 + moved.index(d - before) for d in range(before + len(axes))),
+    ]
     return Many(base.permute(found, order))
 
 
@@ -218,5 +223,3 @@ pooling_p = register(
         doc="Windows that slide over an array, each reduced to one value: means exactly its program.",
     )
 )
-
-
