@@ -19,13 +19,20 @@ from volta.lax.branches import __all__ as _branches
 from volta.lax.composites import __all__ as _composites
 from volta.lax.constraints import *  # noqa: F403
 from volta.lax.constraints import __all__ as _constraints
+from volta.lax.convolution import *  # noqa: F403
+from volta.lax.convolution import __all__ as _convolution
 from volta.lax.loops import *  # noqa: F403
 from volta.lax.loops import __all__ as _loops
 from volta.lax.parallel import *  # noqa: F403
 from volta.lax.parallel import __all__ as _parallel
+from volta.lax.pooling import *  # noqa: F403
+from volta.lax.pooling import __all__ as _pooling
 from volta.lax.solves import *  # noqa: F403
 from volta.lax.solves import __all__ as _solves
 
 if not TYPE_CHECKING:  # so that a type checker still knows which names there are
-    __all__ = sorted({*_lax.__all__, *_composites, *_branches, *_loops, *_constraints, *_parallel, *_solves})
+    __all__ = sorted(
+        {*_lax.__all__, *_composites, *_branches, *_constraints, *_convolution, *_loops, *_parallel, *_pooling}
+        | {*_solves}
+    )
     __getattr__, __dir__ = _namespace(__name__)
