@@ -197,11 +197,7 @@ def test_every_example_of_the_documentation_has_the_same_result(foreign) -> None
         module = floats.in_standard(importlib.import_module, name)
         for example in floats.in_standard(doctest.DocTestFinder().find, module, extraglobs={"volta": volta}):
             if any("round(" in e.source or "printoptions(" in e.source for e in example.examples):
-<<<<<<< HEAD
                 continue  # Python's own rounding in the user's environment; how NumPy prints its own arrays
-=======
-                continue  # Python's own rounding, and how NumPy prints, in the user's environment
->>>>>>> bc8bbe2 (Pooling over space; convolutions and windows beside JAX's, in the orders of DOT and SUM)
             there = Shown.of(example)
             assert there == floats.in_standard(Shown.of, example), example.name
 

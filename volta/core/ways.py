@@ -104,14 +104,8 @@ WAYS: dict[str, dict[str, str]] = {
         **{name: f"it is volta.nn.{name}" for name in ("segment_sum", "segment_prod", "segment_max", "segment_min")},
     },
     "volta.lax": {
-<<<<<<< HEAD
-        **_each(_CONVOLUTION, "conv conv_* padtype_to_pads reduce_window reduce_window_* select_and_*"),
-        **_each(_CONVOLUTION, "Conv*"),
-=======
         **_each(_CONVOLUTION, "conv_*"),
         **_each("it is volta.lax.reduce_window, whose extremes have derivatives", "reduce_window_* select_and_*"),
-        **_each(_RULE, "custom_root custom_linear_solve"),
->>>>>>> bc8bbe2 (Pooling over space; convolutions and windows beside JAX's, in the orders of DOT and SUM)
         **_each(_COLLECTIVE, "pbroadcast pcast precv psend ragged_all_to_all"),
         **_each(_COMPLEX, "complex conj fft FftType"),
         **{f"scatter_{op}": f"it is x.at[indices].{op}(updates)" for op in ("add", "mul", "min", "max", "apply")},
