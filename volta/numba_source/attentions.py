@@ -121,6 +121,7 @@ class _Words:
         body = f"""
             {{begin}}
             total = np.empty({self.spec.value_head}, {self.array})
+            part = np.empty_like(total)
             score, weight = np.empty({BLOCK}, {self.array}), np.empty({BLOCK}, {self.array})
             lanes = np.empty({LANES}, {self.array})
             seen = np.empty({BLOCK}, np.bool_)
@@ -147,12 +148,13 @@ class _Words:
                     keep = {self.zero} if largest == {self.least} else {self.exp("largest - both")}
                     take = {self.exp("top - both")}
                     divisor = fma(divisor, keep, {self.folded()} * take)
+                    part[:] = {self.zero}
+                    for n in range(width):
+                        if seen[n]:
+                            for e in range({self.spec.value_head}):
+                                part[e] = fma(weight[n], {self.load("v", "(block + n)", "e")}, part[e])
                     for e in range({self.spec.value_head}):
-                        part = {self.zero}
-                        for n in range(width):
-                            if seen[n]:
-                                part = fma(weight[n], {self.load("v", "(block + n)", "e")}, part)
-                        total[e] = fma(total[e], keep, part * take)
+                        total[e] = fma(total[e], keep, part[e] * take)
                     largest = both
             for e in range({self.spec.value_head}):
                 value = total[e] / divisor if divisor != {self.zero} else {self.zero}
@@ -180,7 +182,9 @@ class _Words:
         """The function of one row of the queries' cotangent."""
         body = f"""
             {{begin}}
-            total, slope = np.empty({self.spec.head}, {self.array}), np.empty({BLOCK}, {self.array})
+            total = np.empty({self.spec.head}, {self.array})
+            part = np.empty_like(total)
+            slope = np.empty({BLOCK}, {self.array})
             seen = np.empty({BLOCK}, np.bool_)
             total[:] = {self.zero}
             for block in range(0, count, {BLOCK}):
@@ -193,12 +197,13 @@ class _Words:
                         slope[n] = ds
                         some = True
                 if some:
+                    part[:] = {self.zero}
+                    for n in range(width):
+                        if seen[n]:
+                            for e in range({self.spec.head}):
+                                part[e] = fma(slope[n], {self.load("k", "(block + n)", "e")}, part[e])
                     for e in range({self.spec.head}):
-                        part = {self.zero}
-                        for n in range(width):
-                            if seen[n]:
-                                part = fma(slope[n], {self.load("k", "(block + n)", "e")}, part)
-                        total[e] = total[e] + part
+                        total[e] = total[e] + part[e]
             for e in range({self.spec.head}):
                 {self.store("dq", "i", "e", "total[e] * scale")}
         """
@@ -211,6 +216,7 @@ class _Words:
         body = f"""
             {{begin}}
             total, values = np.empty({self.spec.head}, {self.array}), np.empty({self.spec.value_head}, {self.array})
+            part, value_part = np.empty_like(total), np.empty_like(values)
             slope, weight = np.empty({BLOCK}, {self.array}), np.empty({BLOCK}, {self.array})
             seen = np.empty({BLOCK}, np.bool_)
             total[:], values[:] = {self.zero}, {self.zero}
@@ -224,18 +230,20 @@ class _Words:
                         slope[n], weight[n] = ds, p
                         some = True
                 if some:
+                    value_part[:] = {self.zero}
+                    for n in range(width):
+                        if seen[n]:
+                            for e in range({self.spec.value_head}):
+                                value_part[e] = fma(weight[n], {self.load("do", "(block + n)", "e")}, value_part[e])
                     for e in range({self.spec.value_head}):
-                        part = {self.zero}
-                        for n in range(width):
-                            if seen[n]:
-                                part = fma(weight[n], {self.load("do", "(block + n)", "e")}, part)
-                        values[e] = values[e] + part
+                        values[e] = values[e] + value_part[e]
+                    part[:] = {self.zero}
+                    for n in range(width):
+                        if seen[n]:
+                            for e in range({self.spec.head}):
+                                part[e] = fma(slope[n], {self.load("q", "(block + n)", "e")}, part[e])
                     for e in range({self.spec.head}):
-                        part = {self.zero}
-                        for n in range(width):
-                            if seen[n]:
-                                part = fma(slope[n], {self.load("q", "(block + n)", "e")}, part)
-                        total[e] = total[e] + part
+                        total[e] = total[e] + part[e]
             for e in range({self.spec.head}):
                 {self.store("dk", "j", "e", "total[e] * scale")}
             for e in range({self.spec.value_head}):

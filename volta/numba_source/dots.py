@@ -10,13 +10,13 @@ from volta.emit.reducers import Reducer
 from volta.numba_cpu.dot_schedule import Tiling
 from volta.numba_source.bodies import calculated_read
 from volta.numba_source.builder import TextBuilder, array_dtype
-from volta.numba_source.functions import calculated
+from volta.numba_source.functions import calculated, expression
 from volta.numba_source.python_ir import text_of
-from volta.numba_source.reductions import TREE, ReductionText
+from volta.numba_source.reductions import ReductionText
 from volta.numba_source.text import Lines, Module
 from volta.xla_like.dot import BLOCK, CHUNK, DotSpec, item_size
 
-_COLUMNS = 32
+_COLUMNS = 64
 """Columns whose chains run side by side."""
 
 _PLACES = {x.name.lower(): int(x) for kind in (Arg, Tiling) for x in kind}
@@ -40,41 +40,48 @@ def dot_text(spec: DotSpec, module: Module, notes: Mapping[int, str]) -> list[st
     for what, names in _WORDS.items():
         right = ", ".join(f"args[{_PLACES[name]}]" for name in names.split())
         lines.line(f"{names.replace(' ', ', ')} = {right}", what)
-    for name in ("chain", "total"):
-        lines.line(f"{name} = np.empty({_COLUMNS}, {array_dtype(kind)})")
-    lines.line(f"waiting = np.empty(({_COLUMNS}, {TREE}), {array_dtype(kind)})", "blocks, of each column")
+    array = array_dtype(kind)
+    lines.line(f"chain, panel = np.empty({_COLUMNS}, {array}), np.empty(({CHUNK}, {_COLUMNS}), {array})")
+    lines.line("depth = 2", "how many blocks wait at once, at most")
+    with lines.block(f"while {BLOCK} << (depth - 2) < k:"):
+        lines.line("depth += 1")
     lines.line("row_tasks, col_tasks = (m + task_rows - 1) // task_rows, (n + task_cols - 1) // task_cols")
     with lines.block("for task in range(begin, end):"):
-        lines.line("band, rows = task // row_tasks, task % row_tasks * task_rows")
-        lines.line("item, columns = band // col_tasks, band % col_tasks * task_cols")
+        lines.line("band, low = task // row_tasks, task % row_tasks * task_rows")
+        lines.line("item, left = band // col_tasks, band % col_tasks * task_cols")
         for name in ("lhs", "rhs", "out"):
             lines.line(f"{name}_item = {name} + item // batch1 * {name}_batch0 + item % batch1 * {name}_batch1")
-        with (
-            lines.block("for i in range(rows, min(rows + task_rows, m)):"),
-            lines.block(f"for first in range(columns, min(columns + task_cols, n), {_COLUMNS}):"),
-        ):
-            lines.line(f"width = min({_COLUMNS}, min(columns + task_cols, n) - first)")
+        lines.line("rows = min(task_rows, m - low)")
+        lines.line(f"total = np.empty((rows, {_COLUMNS}), {array})")
+        lines.line(f"waiting = np.empty((rows, {_COLUMNS}, depth), {array})")
+        with lines.block(f"for first in range(left, min(left + task_cols, n), {_COLUMNS}):"):
+            lines.line(f"width = min({_COLUMNS}, min(left + task_cols, n) - first)")
             lines.line(f"top, after, total[:] = 0, 0, {zero}")
             with lines.block(f"for block in range(0, max(k, 1), {BLOCK}):"):
                 with lines.block(f"for chunk in range(block, min(block + {BLOCK}, k), {CHUNK}):"):
-                    lines.line(f"chain[:] = {zero}")
-                    with lines.block(f"for p in range(chunk, min(chunk + {CHUNK}, k)):"):
-                        x = _operand(b, "x", "lhs_item", "i * lhs_m + p * lhs_k", spec.lhs, kind)
+                    lines.line(f"steps = min({CHUNK}, k - chunk)")
+                    with lines.block("for p in range(steps):"), lines.block("for j in range(width):"):
+                        y = _operand(b, "y", "rhs_item", "(chunk + p) * rhs_k + (first + j) * rhs_n", spec.rhs, kind)
+                        lines.line(f"panel[p, j] = {text_of(y.ir)}")
+                    with lines.block("for i in range(rows):"):
+                        lines.line(f"chain[:] = {zero}")
+                        with lines.block("for p in range(steps):"):
+                            x = _operand(b, "x", "lhs_item", "(low + i) * lhs_m + (chunk + p) * lhs_k", spec.lhs, kind)
+                            with lines.block("for j in range(width):", "side by side: a chain a column"):
+                                values = [x, b.token("panel[p, j]", kind), b.token("chain[j]", kind)]
+                                calculated(b, "multiply_add", _multiply_add, values, ["chain[j]"])
                         with lines.block("for j in range(width):"):
-                            y = _operand(b, "y", "rhs_item", "p * rhs_k + (first + j) * rhs_n", spec.rhs, kind)
-                            chain = b.token("chain[j]", kind)
-                            calculated(b, "multiply_add", _multiply_add, [x, y, chain], ["chain[j]"])
-                    with lines.block("for j in range(width):"):
-                        both = "total[j] + chain[j]" if is_float(kind) else f"i{kind[3:]}(total[j] + chain[j])"
-                        lines.line(f"total[j] = chain[j] if chunk == block else {both}")
-                with lines.block("for j in range(width):"):
-                    lines.line(f"after = {reduction.pushed(f'block // {BLOCK}', ['total[j]'], ['waiting[j]'])}")
+                            sums = [b.token(f"{name}[{at}]", kind) for name, at in (("total", "i, j"), ("chain", "j"))]
+                            both = expression(b, "add", lambda b, x, y: x + y, sums)
+                            lines.line(f"total[i, j] = chain[j] if chunk == block else {both}")
+                with lines.block("for i in range(rows):"), lines.block("for j in range(width):"):
+                    lines.line(f"after = {reduction.pushed(f'block // {BLOCK}', ['total[i, j]'], ['waiting[i, j]'])}")
                 lines.line("top = after")
-            with lines.block("for j in range(width):"):
-                (total,) = reduction.states(b, reduction.finished(["waiting[j]"]), "s")
+            with lines.block("for i in range(rows):"), lines.block("for j in range(width):"):
+                (total,) = reduction.states(b, reduction.finished(["waiting[i, j]"]), "s")
                 if compute_dtype(spec.out) != kind or spec.out in HALF_DTYPES:
                     (total,) = calculated(b, "rounded", lambda b, v: b.cast(v, spec.out), [total], ["result"])
-                b.write(total, "out_item", f"i * out_m + (first + j) * {item_size(spec.out)}", spec.out)
+                b.write(total, "out_item", f"(low + i) * out_m + (first + j) * {item_size(spec.out)}", spec.out)
     return lines.lines
 
 
