@@ -11,14 +11,16 @@ import volta
 import volta.numpy as vnp
 from volta import lax, nn
 from volta.core.errors import UnsupportedOperationError
+from volta.numba_cpu import lower
 from volta.numba_source import numba_words, python_words
 from volta.numba_source.compiling import dispatcher_of
 from volta.numba_source.listing import listing
 from volta.numba_source.numba_words import KERNEL
 from volta.numba_source.text import Module
-from volta.numba_source.texts import text_of_kernel
+from volta.numba_source.texts import LIBRARY, text_of_kernel
 from volta.numba_source.words import WORDS
 from volta.testing import fill
+from volta.xla_like import user
 from volta.xla_like.kernels import KernelCall, LibraryKernel
 
 
@@ -131,3 +133,15 @@ def test_notebooks_show_a_text_in_colour() -> None:
     shown = text._repr_html_()
     assert '<span style="color:#b31d7c">for</span> row <span' in shown
     assert "&lt;" in compiled().as_text("numba")._repr_html_()
+
+
+def test_every_kernel_of_the_cpu_has_a_text() -> None:
+    """One that is added has none at first; a user's own is a Numba function as it is."""
+    assert set(lower.LIBRARY) == {*LIBRARY, user.NAME}
+
+
+def test_an_expression_is_one_line() -> None:
+    """Operators of values write where the expression is, not in front of it."""
+    x, w = fill("normal", (3, 5)), fill("normal", (5, 4), seed=1)
+    text = volta.jit(lambda x, w: x @ w).lower(x, w).compile().source("dot_")
+    assert "total[i, j] = chain[j] if chunk == block else total[i, j] + chain[j]" in text

@@ -78,11 +78,11 @@ def _new(name: str, source: str, used: Mapping[str, Any], number: int | None = N
 def compiled_kernel(text: KernelText) -> CompiledKernel:
     """A kernel compiled for the launch table; the same text is compiled once in a process."""
     with _lock:
-        found = _kernels.find(text.name)
+        found = _kernels.find(text.identity)
         if found is None:
             dispatcher = dispatcher_of(text)
             entry = numba.cfunc(KERNEL, error_model="numpy")(dispatcher.py_func)
-            found = _kernels.keep(text.name, CompiledKernel(dispatcher, entry))
+            found = _kernels.keep(text.identity, CompiledKernel(dispatcher, entry))
         return found
 
 

@@ -33,7 +33,7 @@ def calculated(
     found = _as_list(meaning(trial, *given))
     if len(found) == 1 and (not trial.lines.lines or _says_all(trial, found[0])):
         here = TextBuilder(Lines(), b.module)
-        (result,) = _as_list(meaning(here, *values))
+        (result,) = _as_list(meaning(here, *(Value(v.ir, v.dtype, here) for v in values)))
         expression = here.lines.lines[0].partition(" = ")[2] if here.lines.lines else text_of(result.ir)
         b.lines.line(f"{results[0]} = {expression}", comment)
     else:

@@ -23,6 +23,7 @@ class KernelText:
     """One kernel as Python: its function, and the functions and tables that this one calls, all by name."""
 
     name: str
+    identity: str  # the kernel's own text: that of two kernels is never the same
     function: str
     functions: Mapping[str, str]
     tables: Mapping[str, str]
@@ -72,7 +73,7 @@ def text_of_kernel(call: KernelCall, module: Module | None = None) -> KernelText
         assert isinstance(kernel, LibraryKernel)
         body = _library(kernel, call.label)(kernel.spec, module, notes)
     function = function_text(name, PARAMETERS, body, _said(kernel))
-    return KernelText(name, function, module.functions, module.tables)
+    return KernelText(name, kernel.text(), function, module.functions, module.tables)
 
 
 def _notes(call: KernelCall) -> dict[int, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from volta.core.errors import DeviceError, OutOfMemoryError
+from volta.core.errors import DeviceError, OutOfMemoryError, UnsupportedOperationError
 from volta.core.ir import ClosedJaxpr
 from volta.core.source import at_user_line
 from volta.emit import arrays as taking
@@ -183,6 +183,14 @@ class DeviceExecutable(Executable):
                 f"{devices.no_memory(error, self._device)}.\nThe plan {self.plan.name!r} needs "
                 f"{self.plan.peak_live_bytes:,} bytes at its peak, its arguments included:\n"
                 f"{self.plan.memory_report()}\n{devices.WAY_OUT}"
+            )
+        )
+
+    def _generated(self) -> Any:
+        raise UnsupportedOperationError(
+            at_user_line(
+                f"plan {self.plan.name!r} is for a GPU; texts for Numba are of plans for the CPU: compile it there, "
+                'with volta.default_device("cpu"), or for arguments that lie there'
             )
         )
 
