@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 from volta import (
     custom_batching,
     custom_derivatives,
+    debug,
     distributed,
     errors,
+    experimental,
     flatten_util,
     io,
     lax,
@@ -29,6 +31,7 @@ from volta import (
 )
 from volta.api.arguments import ShapeDtypeStruct, float0
 from volta.api.autodiff import grad, value_and_grad, vjp
+from volta.api.callbacks import effects_barrier, pure_callback
 from volta.api.closures import closure_convert, custom_gradient
 from volta.api.custom_derivatives import custom_jvp, custom_vjp
 from volta.api.devices import (
@@ -82,6 +85,7 @@ __all__ = [
     "custom_gradient",
     "custom_jvp",
     "custom_vjp",
+    "debug",
     "default_backend",
     "default_device",
     "default_matmul_precision",
@@ -91,9 +95,11 @@ __all__ = [
     "devices",
     "disable_jit",
     "distributed",
+    "effects_barrier",
     "errors",
     "eval_shape",
     "execution_context",
+    "experimental",
     "flatten_util",
     "float0",
     "fwd_and_bwd",
@@ -123,6 +129,7 @@ __all__ = [
     "optim",
     "process_count",
     "process_index",
+    "pure_callback",
     "random",
     "remat",
     "scipy",

@@ -19,6 +19,7 @@ from volta.core.source import at_user_line
 from volta.runtime import gateway
 from volta.runtime.capabilities import LEVELS
 from volta.runtime.context import current_context
+from volta.runtime.parts import Parts
 
 
 @attrs.frozen(eq=False)
@@ -144,7 +145,9 @@ class Compiled:
 
     def _check_level(self) -> None:
         """The level of a run is that of its context, so what promises less does not run in it, whatever it would do."""
-        kept, asked = self.executable.plan.level, current_context().level
+        executable = self.executable
+        kept = executable.level if isinstance(executable, Parts) else executable.plan.level
+        asked = current_context().level
         if LEVELS.index(kept) < LEVELS.index(asked):
             name = self.traced.name
             raise ContextError(

@@ -9,10 +9,6 @@ _DEVICES = (
     "a jitted call runs where its arguments lie: cut them over a mesh by volta.device_put(x, "
     "volta.sharding.NamedSharding(mesh, spec)), or put them on a device by volta.device_put(x, 'cuda:1')"
 )
-_INSIDE = (
-    "a compiled program calls nothing outside of itself. Return the value, or run under volta.disable_jit(), where "
-    "every operation runs by itself and print shows numbers"
-)
 _NANS = (
     "nothing looks for NaN while a program runs. Run it under volta.disable_jit() and test with "
     "volta.numpy.isfinite(x).all() where it may arise"
@@ -71,7 +67,7 @@ WAYS: dict[str, dict[str, str]] = {
         **_each(_DEVICES, "pmap shard_map smap set_mesh P reshard"),
         **_each(_DEVICES, "Device make_array_from_single_* host_count host_id host_ids process_indices auto_pcast"),
         **_each(_DEVICES, "local_device_count remove_size_one_mesh_axis_from_type"),
-        **_each(_INSIDE, "debug pure_callback experimental ffi effects_barrier"),
+        "ffi": "volta.pure_callback calls Python functions, volta.kernel makes operations of functions for Numba",
         **_each(_NANS, "debug_nans debug_infs"),
         **_each(_SWITCHES, "softmax_custom_jvp"),
         **_each(_SWITCHES, "config enable_checks enable_custom_prng default_prng_impl debug_key_reuse transfer_guard*"),

@@ -28,8 +28,8 @@ class custom_vmap(Generic[P, R]):  # noqa: N801 - JAX's name
 
     The rule, given to :meth:`def_vmap`, takes the size of the batch, which arguments are mapped (a list with a pytree
     of bools an argument) and the arguments, mapped ones along axis 0. It returns the function's output and, in a pytree
-    of the same structure, which parts of it are mapped, also along axis 0. That vmap never changes a number is the rule's
-    to keep. The function itself is traced, as by ``jit``.
+    of the same structure, which parts of it are mapped, also along axis 0. That vmap never changes a number is the
+    rule's to keep. The function itself is traced, as by ``jit``.
 
     Raises:
         AttributeError: the function is called before it has a rule.

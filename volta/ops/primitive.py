@@ -61,6 +61,7 @@ class Family(enum.Enum):
     INDEXING = "gather and scatter"
     SORTING = "sort and scan"
     CONTROL = "control flow"
+    CALLBACK = "callback"  # calls a Python function: programs with such a call are run in parts
     COLLECTIVE = "collective"  # means the axis of a name: vmap makes it an ordinary operation
     USER = "user's kernel"  # what it computes is not Volta's to know
     CALL = "call"  # has a `jaxpr` param and means exactly that program: lowering inlines it
@@ -121,6 +122,7 @@ _KERNELS = {
     Family.INDEXING: ("loop", "scatter", "scatter_few", "scatter_order"),
     Family.SORTING: ("sort", "scan"),
     Family.CALL: (),
+    Family.CALLBACK: (),
     Family.COLLECTIVE: (),
     Family.CONTROL: ("while", "switch"),
     Family.USER: ("user",),

@@ -303,9 +303,8 @@ def cases(primitive: Primitive, dtype: Any) -> list[Case]:
 
 def vocabulary() -> list[Primitive]:
     """Every primitive that means something by itself (calls mean the program they carry, users' kernels their own)."""
-    return [
-        p for p in REGISTRY.values() if p.family not in (Family.CALL, Family.CONTROL, Family.COLLECTIVE, Family.USER)
-    ]
+    others = (Family.CALL, Family.CONTROL, Family.COLLECTIVE, Family.CALLBACK, Family.USER)
+    return [p for p in REGISTRY.values() if p.family not in others]
 
 
 def dtypes_of(primitive: Primitive) -> list[Any]:

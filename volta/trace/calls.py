@@ -17,6 +17,7 @@ from volta.core.avals import ShapedArray
 from volta.core.axes import Axis
 from volta.core.ir import Atom, ClosedJaxpr, Jaxpr, Var, used_vars
 from volta.ops.base import bind_named
+from volta.ops.callbacks import has_effects
 from volta.ops.primitive import Family, Primitive, Rule, register
 from volta.ops.primitive import Linear as LinearOperand
 from volta.trace import masks
@@ -222,7 +223,7 @@ def call(primitive: Primitive, program: ClosedJaxpr, args: Sequence[Any], name: 
     args, program = [*program.consts, *args], opened(program)
     form = _normal_form(program, _firsts(args))
     outs = []
-    if form.program.jaxpr.outvars:
+    if form.program.jaxpr.outvars or has_effects(form.program):
         outs = primitive.bind(*[args[i] for i in form.takes], jaxpr=form.program, name=name)
     return [args[i] if kind == 0 else outs[i] for kind, i in form.gives]
 

@@ -15,6 +15,7 @@ from volta.core.floats import standard
 from volta.core.interp import Trace, Tracer, bind, get_aval, use_trace
 from volta.core.ir import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var, used_vars
 from volta.core.source import Source, user_source
+from volta.ops.callbacks import has_effect
 from volta.runtime.array import ConcreteArray
 from volta.trace.tracer import TransformTracer
 
@@ -150,11 +151,11 @@ class JaxprTrace(Trace):
 
 
 def live_eqns(eqns: Sequence[Eqn], outvars: Sequence[Atom]) -> list[Eqn]:
-    """The equations that ``outvars`` depend on, in order."""
+    """The equations that ``outvars`` depend on, and those that do something beside computing, in order."""
     live = {v for v in outvars if type(v) is Var}
     kept = []
     for eqn in reversed(eqns):
-        if not live.isdisjoint(eqn.outputs):
+        if not live.isdisjoint(eqn.outputs) or has_effect(eqn):
             kept.append(eqn)
             live.update([v for v in eqn.inputs if type(v) is Var])
     kept.reverse()

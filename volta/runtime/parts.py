@@ -1,0 +1,201 @@
+"""Programs that call Python functions: what is between the calls is compiled, and the calls are made in their order.
+
+The parts of such a program are programs of their own, through the gateway like any other, so they have the bits that
+the whole would have. A loop that calls Python in its body, or a choice that does in a branch, is taken turn by turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from volta.core.errors import UnsupportedOperationError
+from volta.core.interp import eval_trace, use_trace
+from volta.core.ir import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var
+from volta.core.policy import DeterminismLevel
+from volta.core.source import at_user_line
+from volta.ops.callbacks import callback_p, calls_python
+from volta.runtime.array import ConcreteArray, as_array, intern_aval
+from volta.runtime.devices import fetch
+from volta.xla_like.passes import inline_calls
+
+Env = dict[Var, Any]
+Compile = Callable[[ClosedJaxpr], Callable[[Sequence[Any]], list[Any]]]
+
+
+def in_parts(program: ClosedJaxpr) -> bool:
+    """Whether a program calls Python functions, and so is run in parts."""
+    return any(map(calls_python, program.eqns))
+
+
+class Parts:
+    """An executable of parts: call it with a list of arrays, get a list of arrays."""
+
+    def __init__(self, program: ClosedJaxpr, name: str, level: DeterminismLevel, compile_part: Compile):
+        self.name, self.level = name, level
+        self.program = program
+        self._run = _prepared(program, compile_part)
+
+    def __call__(self, arrays: Sequence[Any]) -> list[Any]:
+        with use_trace(eval_trace()):
+            return self._run(arrays)
+
+    @property
+    def plan(self) -> Any:
+        """There is none.
+
+        Raises:
+            UnsupportedOperationError: always.
+        """
+        raise UnsupportedOperationError(
+            at_user_line(
+                f"`{self.name}` calls Python functions, so it is run in parts, with a plan each: there is no one plan "
+                "to look at, and no code that could be called without Python"
+            )
+        )
+
+
+def _literal(atom: Literal) -> ConcreteArray:
+    return ConcreteArray.from_numpy(atom.value, weak_type=atom.aval.weak_type)
+
+
+def _value(env: Env, atom: Atom) -> Any:
+    return env[atom] if isinstance(atom, Var) else _literal(atom)
+
+
+def _prepared(closed: ClosedJaxpr, compile_part: Compile) -> Callable[[Sequence[Any]], list[Any]]:
+    """A function that runs the program."""
+    closed = inline_calls(closed)
+    jaxpr, consts = closed.jaxpr, [as_array(c) for c in closed.consts]
+    steps = _steps(jaxpr, compile_part)
+
+    def run(arrays: Sequence[Any]) -> list[Any]:
+        env: Env = dict(zip(jaxpr.constvars, consts, strict=True))
+        env.update(zip(jaxpr.invars, arrays, strict=True))
+        for step in steps:
+            step(env)
+        return [_typed(_value(env, a), a) for a in jaxpr.outvars]
+
+    return run
+
+
+def _typed(x: Any, atom: Atom) -> Any:
+    """A result in the type that the program says: whether it is weak is the program's to say."""
+    if x.aval == atom.aval:
+        return x
+    return ConcreteArray.from_numpy(np.asarray(x), weak_type=atom.aval.weak_type)
+
+
+def _steps(jaxpr: Jaxpr, compile_part: Compile) -> list[Callable[[Env], None]]:
+    """Runs of equations that call no Python are one compiled part each; between them stand the others."""
+    later: set[Var] = {a for a in jaxpr.outvars if isinstance(a, Var)}
+    steps: list[Callable[[Env], None]] = []
+    part: list[Eqn] = []
+
+    def close() -> None:
+        if part:
+            steps.append(_part(tuple(reversed(part)), frozenset(later_of_part[0]), compile_part))
+        part.clear()
+
+    later_of_part: list[set[Var]] = [set(later)]
+    for eqn in reversed(jaxpr.eqns):
+        if calls_python(eqn):
+            close()
+            steps.append(_SPECIAL[eqn.primitive.name](eqn, compile_part))
+            later.update(a for a in eqn.inputs if isinstance(a, Var))
+        else:
+            if not part:
+                later_of_part[0] = set(later)
+            part.append(eqn)
+            later.update(a for a in eqn.inputs if isinstance(a, Var))
+    close()
+    steps.reverse()
+    return steps
+
+
+def _part(eqns: Sequence[Eqn], later: frozenset[Var], compile_part: Compile) -> Callable[[Env], None]:
+    made = [v for e in eqns for v in e.outputs]
+    outs = tuple(v for v in made if v in later)
+    own = set(made)
+    read = tuple(dict.fromkeys(a for e in eqns for a in e.inputs if isinstance(a, Var) and a not in own))
+    executable = compile_part(ClosedJaxpr(Jaxpr((), read, tuple(eqns), outs), ()))
+
+    def step(env: Env) -> None:
+        env.update(zip(outs, executable([as_array(env[v]) for v in read]), strict=True))
+
+    return step
+
+
+def _call(eqn: Eqn, compile_part: Compile) -> Callable[[Env], None]:
+    call = eqn.params["call"]
+
+    def step(env: Env) -> None:
+        arrays = [fetch(as_array(_value(env, a))).numpy() for a in eqn.inputs]
+        outs = call.function(arrays)
+        env.update({v: _result(x, v) for v, x in zip(eqn.outputs, outs, strict=True)})
+
+    return step
+
+
+def _result(x: np.ndarray, var: Var) -> ConcreteArray:
+    out = ConcreteArray.from_numpy(x)
+    return out if out.aval == var.aval else ConcreteArray.from_numpy(x, weak_type=intern_aval(var.aval).weak_type)
+
+
+def _scan(eqn: Eqn, compile_part: Compile) -> Callable[[Env], None]:
+    params = eqn.params
+    body = _prepared(params["jaxpr"], compile_part)
+    n_consts, n_carry, length = params["num_consts"], params["num_carry"], params["length"]
+
+    def step(env: Env) -> None:
+        given = [_value(env, a) for a in eqn.inputs]
+        consts, carry = given[:n_consts], given[n_consts : n_consts + n_carry]
+        read = [fetch(as_array(x)).numpy() for x in given[n_consts + n_carry :]]
+        rows: list[list[np.ndarray]] = [[] for _ in eqn.outputs[n_carry:]]
+        for i in reversed(range(length)) if params["reverse"] else range(length):
+            outs = body([*consts, *carry, *(ConcreteArray.from_numpy(x[i]) for x in read)])
+            carry = outs[:n_carry]
+            for row, y in zip(rows, outs[n_carry:], strict=True):
+                row.append(fetch(as_array(y)).numpy())
+        env.update(zip(eqn.outputs[:n_carry], carry, strict=True))
+        for var, row in zip(eqn.outputs[n_carry:], rows, strict=True):
+            ordered = row[::-1] if params["reverse"] else row
+            stacked = np.stack(ordered) if row else np.zeros(var.aval.shape, var.aval.dtype)
+            env[var] = ConcreteArray.from_numpy(stacked)
+
+    return step
+
+
+def _while(eqn: Eqn, compile_part: Compile) -> Callable[[Env], None]:
+    params = eqn.params
+    condition, body = (_prepared(params[key], compile_part) for key in ("cond_jaxpr", "body_jaxpr"))
+    n_cond, n_body = params["cond_nconsts"], params["body_nconsts"]
+
+    def step(env: Env) -> None:
+        given = [_value(env, a) for a in eqn.inputs]
+        tested, used, carry = given[:n_cond], given[n_cond : n_cond + n_body], given[n_cond + n_body :]
+        while bool(condition([*tested, *carry])[0]):
+            carry = body([*used, *carry])
+        env.update(zip(eqn.outputs, carry, strict=True))
+
+    return step
+
+
+def _cond(eqn: Eqn, compile_part: Compile) -> Callable[[Env], None]:
+    branches = [_prepared(b, compile_part) for b in eqn.params["branches"]]
+
+    def step(env: Env) -> None:
+        index, *operands = [_value(env, a) for a in eqn.inputs]
+        env.update(zip(eqn.outputs, branches[int(index)](operands), strict=True))
+
+    return step
+
+
+_SPECIAL: dict[str, Callable[[Eqn, Compile], Callable[[Env], None]]] = {
+    callback_p.name: _call,
+    "scan": _scan,
+    "while": _while,
+    "cond": _cond,
+}
