@@ -52,6 +52,7 @@ from volta.api.jit import disable_jit, jit
 from volta.api.kernel import kernel
 from volta.api.linear import fwd_and_bwd, linear_transpose
 from volta.api.njit import njit
+from volta.api.shard_map import shard_map
 from volta.api.shardings import make_array_from_callback, make_array_from_process_local_data, make_mesh
 from volta.api.tracing import checkpoint, eval_shape, make_jaxpr, remat
 from volta.api.vmap import vmap
@@ -134,6 +135,7 @@ __all__ = [
     "remat",
     "scipy",
     "set_num_threads",
+    "shard_map",
     "sharding",
     "tree",
     "tree_util",

@@ -64,7 +64,7 @@ def _each(way: str, names: str) -> dict[str, str]:
 
 WAYS: dict[str, dict[str, str]] = {
     "volta": {
-        **_each(_DEVICES, "pmap shard_map smap set_mesh P reshard"),
+        **_each(_DEVICES, "pmap smap set_mesh P reshard"),
         **_each(_DEVICES, "Device make_array_from_single_* host_count host_id host_ids process_indices auto_pcast"),
         **_each(_DEVICES, "local_device_count remove_size_one_mesh_axis_from_type"),
         "ffi": "volta.pure_callback calls Python functions, volta.kernel makes operations of functions for Numba",
