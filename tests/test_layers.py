@@ -24,7 +24,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "runtime",
         "trace",
         "api numpy lax random nn optim scipy io testing numba offline tree tree_util flatten_util "
-        "custom_batching custom_derivatives debug experimental distributed sharding typing errors volta",
+        "custom_batching custom_derivatives debug experimental distributed sharding train typing errors volta",
         "verify commands __main__",
     )
 )

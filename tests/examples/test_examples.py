@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import volta
+from tests.workers import launch_settings, needs_mpi
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -36,6 +37,21 @@ def test_tiny_transformer_learns_and_repeats_its_bits(tmp_path, capsys):
     assert runs[0] == runs[1], "two runs from one seed differ"
     assert 5 < runs[0][0][0] < 6 and runs[0][0][-1] < 4
     for line in ("bits identical: True", "held-out loss", "bytes at its peak", "time per step", "step     1 "):
+        assert line in text
+
+
+@pytest.mark.slow
+@needs_mpi
+def test_elastic_training_ends_in_one_workers_bytes(capfd, monkeypatch):
+    """Three workers, of which one is killed; two go on; one does it alone: one file, byte for byte."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    for name, value in launch_settings().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "path", [str(EXAMPLES), *sys.path])
+    several, alone = example("elastic_training").main(["--steps", "4"])
+    assert several == alone
+    text = capfd.readouterr().out
+    for line in ("3 workers, step 2", "2 workers, step 3", "1 workers, step 4", "the same bytes: True"):
         assert line in text
 
 

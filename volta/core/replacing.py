@@ -88,7 +88,9 @@ def _new_temporary(folder: str, mode: int) -> tuple[BinaryIO, str]:
     """A new file and its name, locked."""
     while True:
         name = os.path.join(folder, f"{PREFIX}{secrets.token_hex(8)}{SUFFIX}")
-        file = io.BufferedWriter(opened(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, "wb", mode))
+        raw = opened(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, "wb", mode)
+        raw.name = name  # so that whoever writes it can say where it is
+        file = io.BufferedWriter(raw)
         try:
             fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:  # somebody sweeps the folder and came before the lock

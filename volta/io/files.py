@@ -10,14 +10,16 @@ from typing import Any, BinaryIO
 import attrs
 import numpy as np
 
+from volta.core.array import Array
 from volta.core.avals import ShapedArray
 from volta.core.errors import FormatError, TreeError
 from volta.core.floats import standard
 from volta.core.replacing import replacing, sweep
 from volta.io import format as fmt
 from volta.io import header as head
-from volta.io import structure
+from volta.io import structure, together
 from volta.runtime.array import ConcreteArray
+from volta.runtime.sharded import ShardedArray
 
 PyTree = Any
 Path = str | os.PathLike[str]
@@ -48,6 +50,9 @@ def save(path: Path, tree: PyTree, metadata: Mapping[str, str] | None = None) ->
     system allows it, owner and group. Arrays that somebody writes to meanwhile are saved with what each element held at
     some moment, and the file is sound. Other programs read it as safetensors.
 
+    Where arrays lie on several processes, all of these call this, and write one file together: the very bytes that one
+    process would have written.
+
     Args:
         path: where to; an existing file is replaced.
         tree: dicts (keys str or int), lists, tuples, namedtuples, None and registered nodes around arrays of any dtype.
@@ -69,9 +74,13 @@ def save(path: Path, tree: PyTree, metadata: Mapping[str, str] | None = None) ->
     >>> io.load(path)["w"].shape
     (2, 3)
     """
+    place = os.path.realpath(os.fsdecode(path))  # through a symbolic link, replace what it points at
+    if together.is_shared(tree):
+        with _enough_stack():
+            together.save(place, tree, dict(metadata or {}))
+        return
     with _enough_stack():
         stored, arrays = structure.describe(tree)
-    place = os.path.realpath(os.fsdecode(path))  # through a symbolic link, replace what it points at
     sweep(os.path.dirname(place))
     with replacing(place, durable=True) as file:
         fmt.write(file, arrays, stored, dict(metadata or {}))
@@ -87,7 +96,8 @@ def load(path: Path, like: PyTree = None) -> PyTree:
     Args:
         path: the file.
         like: a tree of the same structure, whose arrays (or anything with ``shape`` and ``dtype``) the file must fit.
-            Needed for registered dataclasses; otherwise the file knows its own structure.
+            Needed for registered dataclasses; otherwise the file knows its own structure. Where one of its arrays lies
+            on several workers, so does what is loaded.
 
     Returns:
         The tree that was saved, with its arrays as :class:`volta.Array`.
@@ -99,13 +109,17 @@ def load(path: Path, like: PyTree = None) -> PyTree:
     """
     with _naming(path), _enough_stack(), open(path, "rb") as file:
         header, raw_header, size = _read_header(file)
-        raw = np.empty(size, np.uint8)
-        data = memoryview(raw)  # type: ignore[arg-type]  # an array is a buffer
-        if file.readinto(data) < size:
-            raise FormatError("truncated: the file became shorter while it was read")
+        cut = {} if like is None else structure.named(like, ShardedArray)
+        if cut:  # only parts are needed here
+            data = together.mapped(file, size)
+        else:
+            raw = np.empty(size, np.uint8)
+            data = memoryview(raw)  # type: ignore[arg-type]  # an array is a buffer
+            if file.readinto(data) < size:
+                raise FormatError("truncated: the file became shorter while it was read")
         fmt.check(header, raw_header, data)
         views = {name: fmt.view(entry, data, name) for name, entry in header.entries.items()}
-        arrays = {name: ConcreteArray.from_numpy(x) for name, x in views.items()}
+        arrays = {name: _loaded(x, cut.get(name)) for name, x in views.items()}
         stored: structure.Node
         if header.structure is None:  # another program's file: it is a dict of its names
             stored = "dict", [(name, ("array", name)) for name in sorted(arrays)]
@@ -149,7 +163,15 @@ def _read_header(file: BinaryIO) -> tuple[head.Header, bytes, int]:
     return head.decode_header(raw, size - 8 - length), raw, size - 8 - length
 
 
-def _as_weak(x: ConcreteArray) -> ConcreteArray:
+def _loaded(x: np.ndarray, template: ShardedArray | None) -> Array:
+    if template is None or (x.shape, x.dtype) != (template.shape, template.dtype):
+        return ConcreteArray.from_numpy(x)
+    return together.cut_as(x, template)
+
+
+def _as_weak(x: Array) -> Array:
+    if isinstance(x, ShardedArray):
+        return x  # as weak as what it was loaded for
     return ConcreteArray.from_numpy(np.asarray(x), weak_type=True)
 
 

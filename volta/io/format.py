@@ -47,10 +47,7 @@ def write(file: BinaryIO, arrays: Mapping[str, np.ndarray], structure: Any, user
         DTypeError: for an array that Volta's dtypes do not cover.
         ValueError: for user metadata that is not text to text, or takes a key of Volta's; for too long a header.
     """
-    names = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
-    header = _header({name: arrays[name] for name in names}, structure, user)
-    size = sum(x.nbytes for x in arrays.values())
-    checksum_at = head.decode_header(header, size).checksum_at  # what it refuses is not written
+    names, header, checksum_at = prepare(arrays, structure, user)
     file.write(len(header).to_bytes(8, "little") + header)
     digest = hashlib.sha256(header)
     for name in names:
@@ -59,6 +56,15 @@ def write(file: BinaryIO, arrays: Mapping[str, np.ndarray], structure: Any, user
             file.write(piece)
     file.seek(8 + checksum_at)
     file.write(digest.hexdigest().encode())
+
+
+def prepare(arrays: Mapping[str, np.ndarray], structure: Any, user: Mapping[str, str]) -> tuple[list[str], bytes, int]:
+    """The names of arrays in the order in which they lie in a file, its header with zeros for the checksum, and where
+    in the header that is. Raises as `write` does."""
+    names = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
+    header = _header({name: arrays[name] for name in names}, structure, user)
+    size = sum(x.nbytes for x in arrays.values())
+    return names, header, head.decode_header(header, size).checksum_at  # what it refuses is not written
 
 
 def _header(arrays: Mapping[str, np.ndarray], structure: Any, user: Mapping[str, str]) -> bytes:
@@ -102,15 +108,21 @@ def _pieces(x: np.ndarray) -> Iterator[memoryview]:
     """
     x = x.reshape(-1)
     count = max(1, _PIECE // x.dtype.itemsize)
-    plain = np.dtype(f"<u{x.dtype.itemsize}")
     for begin in range(0, x.size, count):
-        piece = np.array(x[begin : begin + count], dtype=x.dtype.newbyteorder("<"), copy=True)
-        if dtypes.is_float(x.dtype):
-            with np.errstate(invalid="ignore"):  # signalling NaNs
-                piece.view(plain)[np.isnan(piece)] = contract.NAN_BITS[x.dtype.name]
-        elif x.dtype == dtypes.bool_:
-            np.not_equal(piece.view(plain), 0, out=piece)
+        piece = standard_copy(x[begin : begin + count])
         yield memoryview(piece.view(np.uint8))  # type: ignore[arg-type]  # an array is a buffer
+
+
+def standard_copy(x: np.ndarray) -> np.ndarray:
+    """A copy as files have it: little-endian, with one NaN, and 1 for True."""
+    piece = np.array(x, dtype=x.dtype.newbyteorder("<"), copy=True, order="C")
+    plain = np.dtype(f"<u{x.dtype.itemsize}")
+    if dtypes.is_float(x.dtype):
+        with np.errstate(invalid="ignore"):  # signalling NaNs
+            piece.view(plain)[np.isnan(piece)] = contract.NAN_BITS[x.dtype.name]
+    elif x.dtype == dtypes.bool_:
+        np.not_equal(piece.view(plain), 0, out=piece)
+    return piece
 
 
 def _check_text(*texts: str) -> None:

@@ -12,7 +12,7 @@ import re
 import sys
 import types
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -86,8 +86,8 @@ def _children(tree: PyTree, path: tuple[Any, ...]) -> tuple[str, list[tuple[Any,
     return "node " + _class_name(kind), list(zip(parts, one.children, strict=True))
 
 
-def describe(tree: PyTree) -> tuple[Any, dict[str, np.ndarray]]:
-    """The structure of ``tree`` as JSON values, and its arrays by name.
+def describe(tree: PyTree, elements: Callable[[Any], np.ndarray] = plain) -> tuple[Any, dict[str, np.ndarray]]:
+    """The structure of ``tree`` as JSON values, and its arrays by name: what ``elements`` gives of each, in order.
 
     Raises:
         TreeError: for a leaf that is neither an array nor a Python number, bool or text, for keys that collide, and for
@@ -123,7 +123,7 @@ def describe(tree: PyTree) -> tuple[Any, dict[str, np.ndarray]]:
         except UnicodeEncodeError:
             raise TreeError(f"{name!r} is not valid Unicode text; rename the key") from None
         try:
-            x = plain(node)
+            x = elements(node)
             arrays[name] = x.astype(dtypes.canonicalize(x.dtype), copy=False).view()  # its shape is our own
         except DTypeError as error:
             raise DTypeError(f"{_where(path)}: {error}") from None
@@ -291,23 +291,29 @@ def _named_tuple(name: str, fields: tuple[str, ...]) -> type[tuple]:
     return found
 
 
-def fill(like: PyTree, leaves: dict[str, Any], value_of: Any) -> PyTree:
-    """A tree with the structure of ``like`` and the stored leaves, matched by name.
-
-    Raises:
-        FormatError: when names, shapes or dtypes differ; the message lists what is missing and what is left over.
-    """
-    wanted: dict[str, Any] = {}
+def named(tree: PyTree, kind: type) -> dict[str, Any]:
+    """The leaves of a class, by the names that they have in a file."""
+    found: dict[str, Any] = {}
 
     def walk(node: PyTree, path: tuple[Any, ...]) -> None:
         inner = None if node is None else _children(node, path)
         if inner is not None:
             for part, child in inner[1]:
                 walk(child, (*path, str(part)))
-        elif node is not None:
-            wanted[_join(path)] = node
+        elif node is not None and isinstance(node, kind):
+            found[_join(path)] = node
 
-    walk(like, ())
+    walk(tree, ())
+    return found
+
+
+def fill(like: PyTree, leaves: dict[str, Any], value_of: Any) -> PyTree:
+    """A tree with the structure of ``like`` and the stored leaves, matched by name.
+
+    Raises:
+        FormatError: when names, shapes or dtypes differ; the message lists what is missing and what is left over.
+    """
+    wanted = named(like, object)
     missing = [name for name in wanted if name not in leaves]
     extra = [name for name in leaves if name not in wanted]
     if missing or extra:

@@ -129,6 +129,25 @@ def agree(text: str, what: str, workers: Sequence[int]) -> None:
         raise DistributedError(at_user_line(f"{said}. All workers must run the same script, with the same Volta"))
 
 
+def tell(text: str, what: str, workers: Sequence[int]) -> str:
+    """The first worker's text, on all of them."""
+    (mine, *more), first = _engine.here, min(workers)
+    others = [w for w in workers if w != first]
+    if more or mine not in workers or not others:
+        return text
+    length = np.zeros(1, np.int64)
+    if mine == first:
+        data = np.frombuffer(text.encode(), np.uint8)
+        length[0] = len(data)
+        _engine.swap(dict.fromkeys(others, length.view(np.uint8)), {}, what)
+        _engine.swap(dict.fromkeys(others, data), {}, what)
+        return text
+    _engine.swap({}, {first: length.view(np.uint8)}, what)
+    data = np.empty(int(length[0]), np.uint8)
+    _engine.swap({}, {first: data}, what)
+    return data.tobytes().decode()
+
+
 def names() -> list[str]:
     """The devices of all workers."""
     return [f"cpu:{i}" for i in range(_engine.size)]
