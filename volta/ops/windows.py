@@ -7,6 +7,7 @@ z * stride + w * dilation, w from 0 to ``size`` - 1.
 
 from __future__ import annotations
 
+import builtins
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -59,32 +60,35 @@ def sizes(axes: Axes) -> Shape:
     return tuple(a.size for a in axes)
 
 
-def padded(x: Any, axes: Axes, value: Any) -> Any:
-    """``x`` with the padding of its last axes."""
-    before = base.shape_of(x)[: -len(axes) or None] if axes else base.shape_of(x)
-    return pad(x, value, [(0, 0, 0)] * len(before) + [(a.low, a.high, a.base - 1) for a in axes])
+def padded(x: Any, axes: Axes, value: Any, first: int = 0) -> Any:
+    """``x`` with the padding of ``axes``, which are its axes from ``first`` on."""
+    config = [(0, 0, 0)] * len(base.shape_of(x))
+    config[first : first + len(axes)] = [(a.low, a.high, a.base - 1) for a in axes]
+    return pad(x, value, config)
 
 
-def by_element(x: Any, axes: Axes, windows: Shape) -> Iterator[Any]:
+def by_element(x: Any, axes: Axes, windows: Shape, first: int = 0) -> Iterator[Any]:
     """For each place in a window, row by row: what all windows of `padded` have there."""
     for place in itertools.product(*map(range, sizes(axes))):
         starts = [w * a.dilation for w, a in zip(place, axes, strict=True)]
-        yield _box(x, starts, windows, [a.stride for a in axes])
+        yield _box(x, starts, windows, [a.stride for a in axes], first)
 
 
-def by_window(x: Any, axes: Axes, windows: Shape) -> Iterator[Any]:
+def by_window(x: Any, axes: Axes, windows: Shape, first: int = 0) -> Iterator[Any]:
     """For each window of `padded`, row by row: its elements."""
     for place in itertools.product(*map(range, windows)):
         starts = [z * a.stride for z, a in zip(place, axes, strict=True)]
-        yield _box(x, starts, sizes(axes), [a.dilation for a in axes])
+        yield _box(x, starts, sizes(axes), [a.dilation for a in axes], first)
 
 
-def _box(x: Any, starts: Sequence[int], count: Sequence[int], steps: Sequence[int]) -> Any:
-    """``count`` elements of the last axes, ``steps`` apart."""
+def _box(x: Any, starts: Sequence[int], count: Sequence[int], steps: Sequence[int], first: int) -> Any:
+    """``count`` elements of the axes from ``first`` on, ``steps`` apart."""
     shape = base.shape_of(x)
-    whole = len(shape) - len(starts)
-    ends = [start + dilated(n, step) for start, n, step in zip(starts, count, steps, strict=True)]
-    return slice(x, [0] * whole + [*starts], [*shape[:whole], *ends], [1] * whole + [*steps])
+    low, high, by = [0] * len(shape), [*shape], [1] * len(shape)
+    inside = builtins.slice(first, first + len(starts))
+    low[inside], by[inside] = starts, steps
+    high[inside] = [start + dilated(n, step) for start, n, step in zip(starts, count, steps, strict=True)]
+    return slice(x, low, high, by)
 
 
 def index(axis: Axis, window: Any, place: Any) -> Any:

@@ -124,34 +124,42 @@ def _meaning(conv: Convolution, lhs: Any, rhs: Any) -> Any:
     shape = (shape_of(lhs)[0] // conv.batch_groups, shape_of(rhs)[0], *windows)
     if not prod(shape) * prod(shape_of(lhs)) * prod(shape_of(rhs)):
         return base.fill(shape, 0, conv.dtype or dtype)
-    x = padded(lhs, conv.axes, base.fill((), 0, dtype))
-    n, c, *space = shape_of(x)
-    left = ("n", "g", "c") if conv.groups > 1 else ("g", "n", "c")
-    x = base.reshape_to(x, (*_split(left, n, c, parts), *space))
+    x = _stored(conv, lhs, parts)
+    x = Named(padded(x.x, conv.axes, base.fill((), 0, dtype), _first(x)), x.names)
     o, i, *places = shape_of(rhs)
     z, w = _axis_names("z", windows), _axis_names("w", windows)
     weights = Named(base.reshape_to(rhs, (parts, o // parts, i, *places)), ("g", "o", "c", *w))
     if _is_chain(conv, i, dtype):
-        out = _chain(conv, x, left, weights, windows)
+        out = _chain(conv, x, weights, windows)
     else:
-        out = _product(conv, _side_by_side(conv, x, left, windows), weights, z)
+        out = _product(conv, _side_by_side(conv, x, windows), weights)
     return base.reshape_to(out.permuted(("n", "g", "o", *z)).x, shape)
 
 
-def _split(names: Sequence[str], n: int, c: int, parts: int) -> list[int]:
-    """Batch and features with the axis of groups in front of what they divide."""
-    return [n, parts, c // parts] if names[0] == "n" else [parts, n // parts, c]
+def _stored(conv: Convolution, lhs: Any, parts: int) -> Named:
+    """The left operand as it lies in memory, its groups apart."""
+    n, c, *space = shape_of(lhs)
+    features = conv.groups > 1
+    axes = {
+        "n": {"n": n} if features else {"g": parts, "n": n // parts},
+        "c": {"g": parts, "c": c // parts} if features else {"c": c},
+        "s": dict(zip(_axis_names("s", space), space, strict=True)),
+    }
+    places = {"n": [0], "c": [1], "s": list(range(2, 2 + len(space)))}
+    x = base.permute(lhs, [i for role in conv.layout for i in places[role]])
+    sizes = {name: size for role in conv.layout for name, size in axes[role].items()}
+    return Named(base.reshape_to(x, tuple(sizes.values())), tuple(sizes))
 
 
 def _axis_names(kind: str, axes: Sequence[Any]) -> tuple[str, ...]:
     return tuple(f"{kind}{i}" for i in range(len(axes)))
 
 
-def _side_by_side(conv: Convolution, x: Any, left: tuple[str, ...], windows: Shape) -> Named:
+def _side_by_side(conv: Convolution, x: Named, windows: Shape) -> Named:
     """All windows' elements: those of a sum in its order, and the innermost axis where it was in memory."""
     z, w = _axis_names("z", windows), _axis_names("w", windows)
     terms = ("c", *w) if conv.features_first else (*w, "c")
-    terms, batch = (("g", *terms), ("n",)) if left[0] == "n" else (terms, ("g", "n"))
+    terms, batch = (("g", *terms), ("n",)) if conv.groups > 1 else (terms, ("g", "n"))
     innermost = conv.layout[-1]
     if innermost == "c":
         order = (*batch, *z, *terms)
@@ -162,27 +170,39 @@ def _side_by_side(conv: Convolution, x: Any, left: tuple[str, ...], windows: Sha
     places = sizes(conv.axes)
     few, names, kept = (places, w, z) if prod(places) <= prod(windows) else (windows, z, w)
     if prod(few) > MOST_SLICES:
-        return _gathered(conv, x, left, windows).permuted(order)
-    boxes = (by_element if names is w else by_window)(x, conv.axes, windows)
+        return _gathered(conv, x, windows).permuted(order)
+    boxes = (by_element if names is w else by_window)(x.x, conv.axes, windows, _first(x))
+    boxed = _with_axes(x, kept)
     at, rest = order.index(names[0]) if names else 0, tuple(n for n in order if n not in names)
-    lined = [lax.expand_dims(Named(box, (*left, *kept)).permuted(rest).x, (at,)) for box in boxes]
+    lined = [lax.expand_dims(Named(box, boxed).permuted(rest).x, (at,)) for box in boxes]
     joined = lined[0] if len(lined) == 1 else lax.concatenate(lined, at)
     shape = shape_of(joined)
     return Named(base.reshape_to(joined, (*shape[:at], *few, *shape[at + 1 :])), order)
 
 
-def _gathered(conv: Convolution, x: Any, left: tuple[str, ...], windows: Shape) -> Named:
+def _first(x: Named) -> int:
+    """The first axis of space."""
+    return x.names.index("s0") if "s0" in x.names else 0
+
+
+def _with_axes(x: Named, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Its axes with others in the place of space."""
+    first = _first(x)
+    return (*x.names[:first], *names, *x.names[first + len(names) :])
+
+
+def _gathered(conv: Convolution, x: Named, windows: Shape) -> Named:
     names, indices = [], []
     shape = tuple(n for z, a in zip(windows, conv.axes, strict=True) for n in (z, a.size))
     for i, a in enumerate(conv.axes):
         indices.append(index(a, *(lax.broadcasted_iota(np.int64, shape, 2 * i + k) for k in (0, 1))))
         names += [f"z{i}", f"w{i}"]
-    first = len(shape_of(x)) - len(conv.axes)
-    found = lax.gather(x, indices, range(first, first + len(conv.axes)), mode="clip")  # none is out of range
-    return Named(found, (*names, *left))
+    axes = range(_first(x), _first(x) + len(conv.axes))
+    found = lax.gather(x.x, indices, axes, mode="clip")  # none is out of range
+    return Named(found, (*names, *(n for n in x.names if n[0] != "s")))
 
 
-def _product(conv: Convolution, lines: Named, weights: Named, z: tuple[str, ...]) -> Named:
+def _product(conv: Convolution, lines: Named, weights: Named) -> Named:
     w = tuple(n for n in weights.names if n[0] == "w")
     terms = ("c", *w) if conv.features_first else (*w, "c")
     shared = ["g"]
@@ -210,14 +230,16 @@ def _is_chain(conv: Convolution, features: int, dtype: np.dtype) -> bool:
     return features == 1 and conv.groups > 1 and small and plain
 
 
-def _chain(conv: Convolution, x: Any, left: tuple[str, ...], weights: Named, windows: Shape) -> Named:
+def _chain(conv: Convolution, x: Named, weights: Named, windows: Shape) -> Named:
     """DOT of up to 256 terms is one chain of fused multiply-adds from +0.0: here a term is a slice."""
     z, o = _axis_names("z", windows), shape_of(weights.x)[1]
     order = ("n", *z, "g", "o") if conv.layout[-1] == "c" else ("n", "g", "o", *z)
     total: Any = 0.0
     places = itertools.product(*map(range, sizes(conv.axes)))
-    for place, box in zip(places, by_element(x, conv.axes, windows), strict=True):
-        given = Named(box, (*left, *z)).permuted([n if n != "o" else "c" for n in order])  # its one feature is spread
+    for place, box in zip(places, by_element(x.x, conv.axes, windows, _first(x)), strict=True):
+        given = Named(box, _with_axes(x, z)).permuted(
+            [n if n != "o" else "c" for n in order]
+        )  # its one feature is spread
         shape = tuple(o if n == "o" else s for n, s in zip(order, shape_of(given.x), strict=True))
         single = lax.squeeze(given.x, given.at("c"))
         term = base.broadcast_to(single, shape, [i for i, n in enumerate(order) if n != "o"])

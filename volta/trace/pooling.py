@@ -65,19 +65,19 @@ def _program(pooling: Pooling, avals: tuple[ShapedArray, ...]) -> ClosedJaxpr:
 
 def _meaning(pooling: Pooling, x: Any, places: Any = None) -> Any:
     axes, dtype = pooling.axes, base.dtype_of(x)
-    slid = shape_of(x)[len(shape_of(x)) - len(axes) :]
-    windows = counts(axes, slid)
-    shape = (*shape_of(x)[: -len(axes)], *windows) if axes else shape_of(x)
+    first = len(shape_of(x)) - len(axes)
+    windows = counts(axes, shape_of(x)[first:])
+    shape = (*shape_of(x)[:first], *windows)
     if not prod(shape):
         return base.fill(shape, 0, dtype)
     work = dtypes.compute_dtype(dtype)
     given = lax.convert_element_type(x, work)
     extreme = {"max": dtypes.lowest, "min": dtypes.highest}.get(pooling.kind, lambda dtype: 0)(work)
-    terms = _terms(padded(given, axes, base.fill((), extreme, work)), axes, windows)
+    terms = _terms(padded(given, axes, base.fill((), extreme, work), first), axes, windows)
     if pooling.kind == "pick":
         terms = terms.where(places, 0)
     elif pooling.kind == "spread":  # an element is in windows at places that count from their end
-        chosen = padded(places, axes, base.fill((), -1, base.dtype_of(places)))
+        chosen = padded(places, axes, base.fill((), -1, base.dtype_of(places)), first)
         terms = terms.where(_terms(chosen, axes, windows), prod(sizes(axes)) - 1)
     out = terms.reduced(pooling.kind if pooling.kind in ("max", "min") else "sum")
     return lax.convert_element_type(out, dtype)
@@ -142,9 +142,10 @@ class Many:
 
 def _terms(x: Any, axes: Axes, windows: Shape) -> Few | Many:
     """What the windows of an array that is padded have at each place."""
+    before = len(shape_of(x)) - len(axes)
     if prod(sizes(axes)) <= LANES:
-        return Few(list(by_element(x, axes, windows)))
-    before, count = len(shape_of(x)) - len(axes), prod(sizes(axes))
+        return Few(list(by_element(x, axes, windows, before)))
+    count = prod(sizes(axes))
     moved = [i for i, a in enumerate(axes) if a != Axis(1)]
     shape = (count, *(windows[i] for i in moved))
     number, indices = lax.broadcasted_iota(np.int64, shape, 0), []
@@ -164,8 +165,9 @@ def _terms(x: Any, axes: Axes, windows: Shape) -> Few | Many:
 def best_place(x: Any, axes: Axes, larger: bool) -> Any:
     """Where in each window its first largest (smallest) element is, counted row by row."""
     value = (dtypes.lowest if larger else dtypes.highest)(base.dtype_of(x))
-    windows = counts(axes, shape_of(x)[len(shape_of(x)) - len(axes) :])
-    return _terms(padded(x, axes, base.fill((), value, base.dtype_of(x))), axes, windows).best(larger)
+    first = len(shape_of(x)) - len(axes)
+    windows = counts(axes, shape_of(x)[first:])
+    return _terms(padded(x, axes, base.fill((), value, base.dtype_of(x)), first), axes, windows).best(larger)
 
 
 # -- its derivatives ---------------------------------------------------------------------------------------------------
