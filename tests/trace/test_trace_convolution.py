@@ -232,3 +232,9 @@ def test_what_does_not_fit_is_said(change: dict[str, Any], says: str) -> None:
     }
     with pytest.raises((ShapeError, DTypeError), match=says):
         lax.conv_general_dilated(**{**given, **change})
+
+
+def test_windows_are_copied_once_and_padding_is_written_once() -> None:
+    f = volta.jit(lambda x, w: lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=LAYOUTS[0]))
+    plan = f.lower(np.ones((2, 9, 9, 8), "f4"), np.ones((3, 3, 8, 16), "f4")).compile().plan
+    assert len(plan.calls) == 2 + 9 + 1  # zeros and what they surround, a copy a place, the product

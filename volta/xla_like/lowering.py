@@ -152,6 +152,12 @@ class Lowering:
         view = operands[0].view.broadcast(eqn.params["shape"], eqn.params["broadcast_dimensions"])
         return _view_of(operands[0], view)
 
+    def _copies(self, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> Any:
+        """Loops that copy operands into parts of the result: they read any view, so nothing is copied before."""
+        return self.add(eqn.primitive.name, eqn.primitive.name, eqn.params, operands, avals[0].shape, avals)
+
+    _lower_concatenate = _lower_pad = _copies
+
     def _lower_slice(self, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> Operand:
         p = eqn.params
         return _view_of(operands[0], operands[0].view.slice(p["start_indices"], p["limit_indices"], p["strides"]))
