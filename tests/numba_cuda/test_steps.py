@@ -10,8 +10,10 @@ from volta import lax
 from volta.core import dtypes
 from volta.numba_cuda import kernels
 from volta.numba_cuda.ordering import indexing, scattering, steps
+from volta.numba_cuda.schedule import Schedule
 from volta.testing.host_grid import check_on_host
 from volta.xla_like.compile import build_plan
+from volta.xla_like.ordering import ScatterSpec
 
 
 def normal(*shape, seed=0):
@@ -104,15 +106,15 @@ def test_columns_are_shared_out_so_that_few_threads_idle():
 
 
 def test_wide_accesses_are_aligned():
-    spec = steps.ScatterSpec("add", np.dtype(np.float32))
+    spec = ScatterSpec("add", np.dtype(np.float32))
     assert [scattering.columns_at_once(spec, w, (0, at)) for w, at in ((8, 0), (6, 0), (8, 16), (8, 8))] == [4, 1, 4, 1]
-    assert scattering.columns_at_once(steps.ScatterSpec("set", np.dtype(np.float64)), 6, (0,)) == 2
+    assert scattering.columns_at_once(ScatterSpec("set", np.dtype(np.float64)), 6, (0,)) == 2
 
 
 def test_runs_within_a_block_of_a_sum_take_no_kernel_that_combines_blocks():
     def names(count, width):
         args = np.zeros((5, width), np.float32), np.zeros((count, width), np.float32), np.zeros(count, np.int32)
-        plan, _ = build_plan(volta.make_jaxpr(scatter("add"))(*args))
+        plan, _ = build_plan(volta.make_jaxpr(scatter("add"))(*args), scheduler=Schedule())
         return {x.source.name.split("_")[2] for x in kernels.launches_of(plan) if "scatter" in x.source.name}
 
     assert names(20, 40) == {"few"}
@@ -129,7 +131,7 @@ def test_runs_within_a_block_of_a_sum_take_no_kernel_that_combines_blocks():
 ])  # fmt: skip
 def test_many_single_numbers_are_sorted_with_their_targets(op, width, dtype, carried):
     args = np.zeros((5, width), dtype), np.zeros((20_000, width), dtype), np.zeros(20_000, np.int32)
-    plan, _ = build_plan(volta.make_jaxpr(scatter(op))(*args))
+    plan, _ = build_plan(volta.make_jaxpr(scatter(op))(*args), scheduler=Schedule())
     launches = kernels.launches_of(plan)
     assert any("carried" in x.source.name for x in launches if "move" in x.source.name) == carried
     assert any("narrow_carried" in x.source.name for x in launches) == carried

@@ -205,7 +205,39 @@ def test_the_planned_peak_is_the_measured_peak(f) -> None:
     peak, planned = measured(f, X)
     assert peak == in_pool(plan.arena_bytes) + sum(in_pool(-(-n // 64) * 64) for n in outputs)
     assert planned <= peak <= 1.125 * planned + 64
-    assert compiled.peak_live_bytes == planned + plan.bytes_by_class()["input"] + plan.bytes_by_class()["const"]
+    by_class = plan.bytes_by_class()
+    assert compiled.peak_live_bytes == planned + by_class["input"] + by_class["const"] + by_class["scratch"]
+
+
+def test_what_threads_need_for_themselves_is_counted() -> None:
+    """A sort has two arrays of positions, a product a tile and what it packs, a scan nothing."""
+    x, rows = volta.ShapeDtypeStruct((100_000,), np.float32), volta.ShapeDtypeStruct((8, 20_000), np.float32)
+    square = volta.ShapeDtypeStruct((300, 300), np.float32)
+
+    def scratch(f, *args):
+        plan = volta.jit(f).lower(*args).compile().plan
+        assert plan.peak_live_bytes == sum(plan.bytes_by_class().values()) == sum(plan.bytes_by_placement().values())
+        return plan.bytes_by_class()["scratch"]
+
+    threads = volta.get_num_threads()
+    assert scratch(vnp.sort, x) == threads * (16 * 100_000 + 64)
+    assert scratch(lambda x: vnp.sort(x, 1), rows) == threads * (16 * 20_000 + 64)
+    assert scratch(vnp.cumsum, x) == 0
+    assert 0 < scratch(lambda x: x @ x, square) < threads * 300_000
+    with volta.execution_context(memory_budget=2_000_000), pytest.raises(MemoryBudgetError, match="scratch"):
+        volta.jit(lambda x: vnp.sort(x) + 1).lower(volta.ShapeDtypeStruct((100_000,), np.float64)).compile()
+
+
+def test_the_threads_that_take_part_are_counted() -> None:
+    compiled = volta.jit(vnp.sort).lower(volta.ShapeDtypeStruct((100_001,), np.float32)).compile()
+    before = volta.get_num_threads()
+    try:
+        volta.set_num_threads(1)
+        one = compiled.plan.bytes_by_class()["scratch"]
+        volta.set_num_threads(3)
+        assert compiled.plan.bytes_by_class()["scratch"] == 3 * one
+    finally:
+        volta.set_num_threads(before)
 
 
 @given(programs(max_steps=10))

@@ -9,7 +9,7 @@ from volta.xla_like.plan import ExecutionPlan
 
 NAME = "cpu"
 
-_OF_OPERATIONS = ("chain", "dot", "dot_pack", "dot_row")
+_OF_OPERATIONS = ("chain", "dot", "dot_pack", "dot_row", "scan", "scatter", "scatter_few", "scatter_order", "sort")
 
 KERNEL_CLASSES = (
     "loop", "combine", *HANDLERS, *(name for name in lower.LIBRARY if name not in _OF_OPERATIONS), *control_calls.KINDS,

@@ -6,8 +6,18 @@ import attrs
 
 from volta.numba_cpu.launches import Launch
 from volta.numba_cpu.schedule import Schedule
-from volta.xla_like.kernels import kernel_name
-from volta.xla_like.plan import ExecutionPlan
+from volta.numba_cpu.threads import get_num_threads
+from volta.xla_like.attention import AttentionSpec
+from volta.xla_like.dot import Dot
+from volta.xla_like.kernels import LibraryKernel, kernel_name
+from volta.xla_like.plan import ExecutionPlan, aligned
+from volta.xla_like.user import is_user
+
+PARALLEL_WORK = 1 << 17
+"""Plans that touch fewer bytes (or do fewer operations in products) run on the calling thread alone."""
+
+_USER_WORK = 16
+"""What a kernel of the user's own is taken to do with a byte; nobody knows."""
 
 
 @attrs.frozen
@@ -31,6 +41,27 @@ class HostPlan(ExecutionPlan):
         """Memory that each thread that takes part needs for itself."""
         return max((x.scratch_bytes for x in self.all_launches()), default=0)
 
+    @property
+    def work(self) -> int:
+        """A rough count of bytes touched and operations done."""
+        return work_of(self)
+
+    @property
+    def parallel(self) -> bool:
+        """Whether threads pay."""
+        return self.work > PARALLEL_WORK
+
+    def bytes_by_class(self) -> dict[str, int]:
+        """Bytes held while the plan runs, by class; 'temp' is the arena, 'scratch' what threads need for themselves: as
+        many of them as take part now (`volta.set_num_threads`)."""
+        threads = get_num_threads() if self.parallel else 1
+        return super().bytes_by_class() | {"scratch": threads * aligned(self.scratch_bytes)}
+
+    def bytes_by_placement(self) -> dict[str, int]:
+        """As the plan's, and the memory that threads need for themselves."""
+        scratch = self.bytes_by_class()["scratch"]
+        return super().bytes_by_placement() | ({"thread_scratch": scratch} if scratch else {})
+
     def kernel_texts(self) -> dict[str, str]:
         """The readable text of each distinct kernel, by symbol, in order of first use."""
         return {kernel_name(x.kernel): x.kernel.text() for launch in self.all_launches() for x in launch.each()}
@@ -44,3 +75,19 @@ def host_plan(plan: ExecutionPlan, schedule: Schedule) -> HostPlan:
     )
     launches = tuple(tuple(schedule.launches(c, plan.buffers)) if c.tasks and not c.plans else () for c in plan.calls)
     return HostPlan(**fields | {"calls": calls}, launches=launches)
+
+
+def work_of(plan: ExecutionPlan) -> int:
+    """A rough count of bytes touched and operations done, to decide whether threads pay."""
+    total = 0
+    for call in plan.calls:
+        touched = sum(plan.buffers[b].nbytes for b in (*call.reads, *call.writes))
+        total += touched * _USER_WORK if is_user(call) and call.tasks > 1 else touched
+        for part in call.each():
+            if isinstance(part.kernel, Dot):
+                total += part.kernel.m * part.kernel.n * part.kernel.k // 4
+            elif isinstance(part.kernel, LibraryKernel) and isinstance(part.kernel.spec, AttentionSpec):
+                b, n, _, t, s = part.sizes[:5]
+                total += b * n * t * s * part.kernel.spec.head // 2
+        total += sum(work_of(nested) for nested in call.plans)
+    return total

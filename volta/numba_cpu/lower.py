@@ -9,34 +9,26 @@ import attrs
 from llvmlite import ir
 
 from volta.core.errors import UnsupportedOperationError
-from volta.emit.passes import build_combine
-from volta.emit.scatter import build_scatter, build_scatter_few, build_scatter_order
-from volta.emit.sorting import build_scan, build_sort
 from volta.numba_cpu import target, user_entry
 from volta.numba_cpu.attention import build_attention, build_attention_backward, build_attention_dkv, build_attention_dq
 from volta.numba_cpu.chains import build_chain
+from volta.numba_cpu.combining import build_combine
 from volta.numba_cpu.dot import build_dot, build_dot_pack
 from volta.numba_cpu.dot_row import build_dot_row
 from volta.numba_cpu.host_plan import HostPlan
 from volta.numba_cpu.launch import Executable, LaunchTable
 from volta.numba_cpu.launches import Launch
 from volta.numba_cpu.nests import build_loop
+from volta.numba_cpu.scatter import build_scatter, build_scatter_few, build_scatter_order
+from volta.numba_cpu.sorting import build_scan, build_sort
 from volta.numba_cpu.unit import KernelSource, compile_kernels
 from volta.numba_cpu.user import native_function, reporting
 from volta.numba_cpu.user_entry import REPORT, build_user
 from volta.numba_cpu.user_store import NativeFunction
-from volta.xla_like.attention import AttentionSpec
 from volta.xla_like.control_calls import Around, bound
-from volta.xla_like.dot import Dot
-from volta.xla_like.kernels import CombineKernel, Kernel, KernelCall, LibraryKernel, LoopKernel, Operation, kernel_name
+from volta.xla_like.kernels import CombineKernel, Kernel, KernelCall, LoopKernel, Operation, kernel_name
 from volta.xla_like.plan import ExecutionPlan
 from volta.xla_like.user import is_user
-
-PARALLEL_WORK = 1 << 17
-"""Plans that touch fewer bytes (or do fewer operations in products) run on the calling thread alone."""
-
-_USER_WORK = 16
-"""What a kernel of the user's own is taken to do with a byte; nobody knows."""
 
 LIBRARY: dict[str, Callable[[ir.Module, str, Any], object]] = {
     "attention": build_attention,
@@ -67,22 +59,6 @@ def source_of(kernel: Kernel) -> KernelSource:
     if build is None or isinstance(kernel, Operation):
         raise UnsupportedOperationError(f"the CPU backend has no kernel for {kernel.name!r}")
     return KernelSource(kernel_name(kernel), kernel.text(), lambda m, n: build(m, n, kernel.spec))
-
-
-def work_of(plan: ExecutionPlan) -> int:
-    """A rough count of bytes touched and operations done, to decide whether threads pay."""
-    total = 0
-    for call in plan.calls:
-        touched = sum(plan.buffers[b].nbytes for b in (*call.reads, *call.writes))
-        total += touched * _USER_WORK if is_user(call) and call.tasks > 1 else touched
-        for part in call.each():
-            if isinstance(part.kernel, Dot):
-                total += part.kernel.m * part.kernel.n * part.kernel.k // 4
-            elif isinstance(part.kernel, LibraryKernel) and isinstance(part.kernel.spec, AttentionSpec):
-                b, n, _, t, s = part.sizes[:5]
-                total += b * n * t * s * part.kernel.spec.head // 2
-        total += sum(work_of(nested) for nested in call.plans)
-    return total
 
 
 Place = Callable[[int, int], tuple[int | None, int]]
@@ -218,13 +194,12 @@ def lower(
     rows = _Rows(kernels)
     rows.add(plan, place)
     rows.end()
-    work = work_of(plan)
     own = rows.user_calls
-    brief = work < 1 << 12 and not own and not any(call.plans for call in plan.calls)  # how long these take is unknown
+    brief = plan.work < 1 << 12 and not own and not any(c.plans for c in plan.calls)  # how long these take is unknown
     executable = rows.table.build(
         count + bool(own),
         scratch_bytes=plan.scratch_bytes,
-        parallel=work > PARALLEL_WORK,
+        parallel=plan.parallel,
         keep_gil=brief,
         keep=(keep, kernels, rows.functions),
         walker=getattr(kernels, "walker", 0),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
-from volta.numba_cpu import chains, dot_schedule, user_entry
+from volta.numba_cpu import chains, dot_schedule, ordering_schedule, user_entry
 from volta.numba_cpu.attention_schedule import VectorSpec
 from volta.numba_cpu.launches import Launch, plain
 from volta.xla_like.attention import AttentionSpec
@@ -24,11 +24,14 @@ class Handler:
     latter is the bytes of memory that its launches share."""
 
     launches: Callable[[KernelCall, int], list[Launch]]
-    workspace: Callable[[KernelCall, int], int]
+    workspace: Callable[[KernelCall, int], int] = lambda call, vector_bits: 0
 
 
 HANDLERS: dict[str, Handler] = {
     "dot": Handler(dot_schedule.launches, dot_schedule.workspace),
+    "scan": Handler(ordering_schedule.scan),
+    "scatter": Handler(ordering_schedule.scatter, ordering_schedule.order_bytes),
+    "sort": Handler(ordering_schedule.sort),
 }
 """By `Operation.name`."""
 

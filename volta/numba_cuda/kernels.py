@@ -56,7 +56,7 @@ def unmerged(plan: ExecutionPlan, regions: Regions, capability: str = "9.0") -> 
 
     with shared_out_for(plan.processors):
         parts = [part for call in plan.calls for part in _parts_of(call, capability)]
-        cut = cutting.cut(steps.carry_updates(parts), regions, capability)
+        cut = cutting.cut(parts, regions, capability)
         calls = [found for call in cut for found in dot.prepare(call, regions, capability)]
         return [found for call in calls for found in _launch(call, regions, nbytes, capability)]
 

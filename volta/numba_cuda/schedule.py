@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import attrs
 
+from volta.numba_cuda.ordering import steps
 from volta.numba_cuda.products import epilogues
-from volta.xla_like.kernels import KernelCall
+from volta.xla_like.kernels import KernelCall, Operation
 from volta.xla_like.plan import Buffer
+
+_WORKSPACES: dict[str, Callable[[KernelCall], int]] = {"scatter": steps.order_bytes}
 
 
 @attrs.frozen
 class Schedule:
-    """CUDA's. Launches are chosen later, for a GPU's compute capability (kernels.py), and lay out scratch memory of
-    their own behind the arena (`merging.place_scratch`), so a call needs none of the arena's."""
+    """CUDA's. Launches are chosen later, for a GPU's compute capability (kernels.py). What scratch memory they need for
+    themselves depends on it, and lies behind the arena (`merging.place_scratch`)."""
 
     tensor_cores = True
 
@@ -23,4 +26,6 @@ class Schedule:
         return epilogues.join(calls, buffers)
 
     def workspace(self, call: KernelCall) -> int:
-        return 0
+        """Bytes that a call's launches share, and that lie in the arena."""
+        workspace = _WORKSPACES.get(call.kernel.name) if isinstance(call.kernel, Operation) else None
+        return 0 if workspace is None else workspace(call)

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from volta.core.contract import DEFINITIONS
 from volta.emit.builder import Value, compute_dtype, is_float
 from volta.emit.reducers import BLOCK, LANES, Reducer
+from volta.numba_cpu.ordering_schedule import SCATTER_SLOTS
 from volta.numba_source.bodies import calculated_read
 from volta.numba_source.builder import HALVES, TextBuilder
 from volta.numba_source.functions import Meaning, calculated, expression
 from volta.numba_source.python_ir import text_of
 from volta.numba_source.reductions import ReductionText
 from volta.numba_source.text import Lines, Module
-from volta.xla_like.opaque import SCATTER_SLOTS, ScanSpec, ScatterSpec, SortSpec
+from volta.xla_like.ordering import ScanSpec, ScatterSpec, SortSpec
 
 Notes = Mapping[int, str]
 

@@ -119,7 +119,7 @@ _KERNELS = {
     Family.MOVEMENT: ("loop",),
     Family.CONTRACTION: ("dot",),
     Family.ATTENTION: ("attention", "attention_dq", "attention_dkv"),
-    Family.INDEXING: ("loop", "scatter", "scatter_few", "scatter_order"),
+    Family.INDEXING: ("loop", "scatter"),
     Family.SORTING: ("sort", "scan"),
     Family.CALL: (),
     Family.CALLBACK: (),

@@ -8,7 +8,6 @@ from typing import Any
 import attrs
 import numpy as np
 
-from volta.core import dtypes
 from volta.core.avals import ShapedArray
 from volta.core.policy import TENSOR_PRECISIONS, DeterminismLevel
 from volta.xla_like.attention import (
@@ -28,6 +27,7 @@ from volta.xla_like.dot import Dot, DotSpec, DotStrides, Precision, canonical, c
 from volta.xla_like.kernels import Access, KernelCall, LibraryKernel, Load, LoopKernel, Store
 from volta.xla_like.loops import MAP_CHUNK, pattern_of, unique
 from volta.xla_like.nodes import Const, Iota, Node, Operand, Ref, Val
+from volta.xla_like.ordering import Scan, ScanSpec, Scatter, ScatterSpec, Sort, SortSpec
 from volta.xla_like.precisions import allows_tensor_cores
 from volta.xla_like.views import Ints, View, merge, prod, row_major
 
@@ -263,40 +263,6 @@ def _dynamic_update_slice(node: Node, ctx: Context) -> list[KernelCall]:
 # -- library kernels ---------------------------------------------------------------------------------------------------
 
 
-@attrs.frozen
-class ScanSpec:
-    """cumsum, cumprod, cummax or cummin over rows; ``reverse`` from the end."""
-
-    kind: str
-    dtype: np.dtype
-    reverse: bool
-
-
-@attrs.frozen
-class SortSpec:
-    """Stable sort of rows by the first ``num_keys`` operands.
-
-    The operand ``positions`` (None: no such) is each element's position in its row, of 4 bytes, and is not read.
-    """
-
-    dtypes: tuple[np.dtype, ...]
-    num_keys: int
-    positions: int | None = None
-
-    @property
-    def read(self) -> tuple[int, ...]:
-        """The operands that are read."""
-        return tuple(k for k in range(len(self.dtypes)) if k != self.positions)
-
-
-@attrs.frozen
-class ScatterSpec:
-    """Combine rows of updates that have the same target, in their order, then with the target."""
-
-    op: str
-    dtype: np.dtype
-
-
 def _rows(x: Operand) -> tuple[int, int]:
     shape = x.view.shape
     return prod(shape[:-1]), shape[-1]
@@ -309,21 +275,26 @@ def _scan(node: Node, ctx: Context) -> list[KernelCall]:
     if out.size == 0:
         return []
     a, b = ctx.buffer_of(x.val), ctx.buffer_of(out)
-    kernel = LibraryKernel("scan", ScanSpec(node.name, out.dtype, node.params["reverse"]))
-    return [KernelCall(kernel, (rows, n), (Access(a, 0, ()), Access(b, 0, ())), rows, (a,), (b,), 64 * 8 + 8 * n)]
+    scan = Scan(ScanSpec(node.name, out.dtype, node.params["reverse"]), rows, n)
+    accesses = (_contiguous(a, (rows, n), out.dtype), _contiguous(b, (rows, n), out.dtype))
+    return [KernelCall(scan, (), accesses, 1, (a,), (b,))]
+
+
+def _contiguous(buffer: int, shape: Ints, dtype: np.dtype) -> Access:
+    """The whole of a buffer as an array of a shape."""
+    return Access(buffer, 0, tuple(n * dtype.itemsize for n in row_major(shape)))
 
 
 def _sort(node: Node, ctx: Context) -> list[KernelCall]:
     if node.outputs[0].size == 0:
         return []
     rows, n = _rows(node.operands[0])
-    reads = tuple(ctx.buffer_of(x.val) for x in node.operands if isinstance(x, Ref))
-    writes = tuple(ctx.buffer_of(v) for v in node.outputs)
-    kernel = LibraryKernel(
-        "sort", SortSpec(tuple(v.dtype for v in node.outputs), node.params["num_keys"], node.params["positions"])
-    )
-    accesses = tuple(Access(b, 0, ()) for b in (*reads, *writes))
-    return [KernelCall(kernel, (rows, n), accesses, rows, tuple(dict.fromkeys(reads)), writes, 16 * n + 64)]
+    spec = SortSpec(tuple(v.dtype for v in node.outputs), node.params["num_keys"], node.params["positions"])
+    arrays = [x.val for x in node.operands if isinstance(x, Ref)]
+    reads, writes = (tuple(map(ctx.buffer_of, vals)) for vals in (arrays, node.outputs))
+    pairs = zip((*reads, *writes), (*arrays, *node.outputs), strict=True)
+    accesses = tuple(_contiguous(b, (rows, n), v.dtype) for b, v in pairs)
+    return [KernelCall(Sort(spec, rows, n), (), accesses, 1, tuple(dict.fromkeys(reads)), writes)]
 
 
 def _scatter(node: Node, ctx: Context) -> list[KernelCall]:
@@ -339,26 +310,14 @@ def _scatter(node: Node, ctx: Context) -> list[KernelCall]:
     if updates.val.size == 0:
         return calls
     t, u = ctx.buffer_of(targets.val), ctx.buffer_of(updates.val)
-    rows, places, result = Access(u, 0, ()), Access(t, 0, ()), Access(buffer, 0, ())
-    spec, sizes = ScatterSpec(node.params["op"], out.dtype), (batch, slots, width, count)
-    if count <= FEW_UPDATES:
-        kernel = LibraryKernel("scatter_few", spec)
-        return [*calls, KernelCall(kernel, sizes, (rows, places, result), batch, (u, t, buffer), (buffer,))]
-    order = ctx.new_temp(ShapedArray((batch, count + slots), dtypes.int64))
-    runs = Access(order, 0, ())
-    sort = LibraryKernel("scatter_order", "stable counting sort of targets")
-    calls.append(KernelCall(sort, (batch, slots, count), (places, runs), batch, (t,), (order,)))
-    apply = LibraryKernel("scatter", spec)
-    tasks = batch * -(-slots // SCATTER_SLOTS)
-    calls.append(KernelCall(apply, sizes, (rows, runs, result), tasks, (u, order, buffer), (buffer,)))
-    return calls
+    scatter = Scatter(ScatterSpec(node.params["op"], out.dtype), batch, slots, width, count)
+    accesses = (
+        _contiguous(u, (batch, count, width), out.dtype),
+        _contiguous(t, (batch, count), targets.dtype),
+        _contiguous(buffer, (batch, slots, width), out.dtype),
+    )
+    return [*calls, KernelCall(scatter, (), accesses, 1, (u, t, buffer), (buffer,))]
 
-
-FEW_UPDATES = 32
-"""Up to this many updates a batch item are matched by comparing targets, without sorting them."""
-
-SCATTER_SLOTS = 256
-"""Target rows in one task of a scatter."""
 
 _HANDLERS: dict[str, Callable[[Node, Context], list[KernelCall]]] = {
     "dot_general": _dot,

@@ -21,7 +21,7 @@ from volta.numba_cuda.target.threads import (
     shuffle_xor,
     thread_index,
 )
-from volta.xla_like.opaque import ScatterSpec
+from volta.xla_like.ordering import ScatterSpec
 
 COLUMNS = 32
 """Columns of a block of threads, eight of which share one."""

@@ -24,7 +24,7 @@ from volta.numba_cuda.target.threads import (
     shuffle_xor,
     thread_index,
 )
-from volta.xla_like.opaque import ScatterSpec
+from volta.xla_like.ordering import ScatterSpec
 
 EACH = 4
 """Updates of a thread."""

@@ -19,8 +19,8 @@ from volta.numba_cuda.ordering import chains, scanning
 from volta.numba_cuda.ordering.call_steps import Steps
 from volta.numba_cuda.processors import filling
 from volta.numba_cuda.target.threads import WARP
-from volta.xla_like.kernels import Access, KernelCall, LibraryKernel
-from volta.xla_like.opaque import ScanSpec
+from volta.xla_like.kernels import Access, KernelCall
+from volta.xla_like.ordering import Scan, ScanSpec
 
 ENOUGH_BLOCKS = 264 * WARP * scanning.WARPS
 """Blocks of rows from which on a warp has as many as it has lanes."""
@@ -68,9 +68,9 @@ class _Scan:
 
 def scan(call: KernelCall, steps: Steps) -> Iterator[Launch]:
     """The launches of a scan."""
-    assert isinstance(call.kernel, LibraryKernel) and isinstance(call.kernel.spec, ScanSpec)
-    (source, out), (rows, length) = call.accesses, call.sizes
-    s = _Scan(steps, call.kernel.spec, source, out, rows, length)
+    op, (source, out) = call.kernel, call.accesses
+    assert isinstance(op, Scan)
+    s = _Scan(steps, op.spec, source, out, op.rows, op.length)
     if s.blocks <= WARP:
         share = min(s.rows, WARP // s.blocks) * s.blocks
         yield s.step("rows", scanning.build_scan, _NOTHING, _NOTHING, 0, 0, s.blocks, share, (s.source,), (s.out,))

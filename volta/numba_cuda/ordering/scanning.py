@@ -27,7 +27,7 @@ from volta.numba_cuda.target.threads import (
     thread_index,
     warp_barrier,
 )
-from volta.xla_like.opaque import ScanSpec
+from volta.xla_like.ordering import ScanSpec
 
 THREADS = 128
 WARPS = THREADS // WARP

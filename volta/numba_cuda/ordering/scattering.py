@@ -19,7 +19,7 @@ from volta.emit.reducers import Reducer, State
 from volta.numba_cuda.ordering.indexing import TILE_THREADS as THREADS
 from volta.numba_cuda.ordering.indexing import Tile, divide, halves, word
 from volta.numba_cuda.target.threads import device_pointer, new_entry, own_args
-from volta.xla_like.opaque import FEW_UPDATES, ScatterSpec
+from volta.xla_like.ordering import ScatterSpec
 
 SHORT = 16
 
@@ -30,6 +30,9 @@ WORDS = 9
 """Of an `Updates`."""
 
 _REDUCTION = {"add": "sum", "mul": "prod", "min": "min", "max": "max"}
+
+FEW_UPDATES = 32
+"""Up to this many updates a batch item are matched by comparing targets, without sorting them."""
 
 
 def columns_at_once(spec: ScatterSpec, width: int, offsets: Sequence[int]) -> int:

@@ -33,7 +33,7 @@ from volta.numba_cuda.target.threads import (
     shared_memory,
     thread_index,
 )
-from volta.xla_like.opaque import SortSpec
+from volta.xla_like.ordering import SortSpec
 
 ITEMS = 16
 """Elements of a thread in a pass over device memory."""

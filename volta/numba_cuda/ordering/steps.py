@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
-import attrs
 import numpy as np
 from llvmlite import ir
 
@@ -15,20 +14,22 @@ from volta.numba_cuda.ordering import indexing, long_runs, narrow_runs, ordering
 from volta.numba_cuda.ordering.call_steps import MOST, Steps
 from volta.numba_cuda.ordering.sorting import SLOT, PassSpec
 from volta.numba_cuda.processors import filling
-from volta.xla_like.kernels import Access, KernelCall, LibraryKernel
-from volta.xla_like.opaque import ScatterSpec, SortSpec
+from volta.xla_like.kernels import Access, KernelCall
+from volta.xla_like.ordering import Scatter, Sort
 
 QUADRATIC = 16384
 """Up to this many updates a batch item are ranked by comparing all with all."""
 
 
 def scatter(call: KernelCall, steps: Steps) -> Iterator[Launch]:
-    """Short runs, the blocks of long ones, and what combines these; of few updates all in one."""
-    assert isinstance(call.kernel, LibraryKernel)
-    kernel, spec = call.kernel, call.kernel.spec
-    assert isinstance(spec, ScatterSpec)
-    updates, order, out = call.accesses
-    batch, slots, width, count = call.sizes
+    """Updates sorted by target; short runs, blocks of long ones, and what combines these; of few updates all in one.
+
+    Many single numbers are sorted with their targets: to look them up by position would read memory at random, a line
+    for each number.
+    """
+    op, (updates, targets, out) = call.kernel, call.accesses
+    assert isinstance(op, Scatter)
+    spec, batch, slots, width, count = op.spec, op.batch, op.slots, op.width, op.count
     _check(call, batch * count, slots)
     lanes = scattering.columns_at_once(spec, width, (updates.offset, out.offset))
     text, nothing = f"scatter {spec}", Access(None, 0, ())
@@ -40,16 +41,22 @@ def scatter(call: KernelCall, steps: Steps) -> Iterator[Launch]:
         name = f"volta_scatter_{stem}_{spec.op}_{spec.dtype.name}_{lanes}x{each}"
         return steps.launch(name, text, build, grid, scattering.THREADS, words, (updates, order, out), (out,))
 
-    if kernel.name == "scatter_few":
+    if count <= scattering.FEW_UPDATES:
+        order = targets
         yield step("few", partial(scattering.build_few, spec=spec, lanes=lanes), 1)
         return
+    assert call.workspace is not None
+    order = Access(call.workspace, 0, ())
+    carried = _may_carry(op)
+    yield from _order(op, targets, order, [updates] if carried else [], steps)
+    if carried:
+        updates = nothing
     partials = nothing
     nbytes = long_runs.partial_bytes(spec, batch, width, count)
     if nbytes:
         partials = steps.scratch(nbytes)
     narrow = spec.op != "set" and width <= long_runs.NARROW
     if narrow:
-        carried = updates.buffer is None
         words = (updates, order, out, batch, slots, width, count, 0, partials)
         yield steps.launch(
             f"volta_scatter_narrow{'_carried' * carried}_{spec.op}_{spec.dtype.name}", f"{text} carried {carried}",
@@ -89,38 +96,24 @@ def _check(call: KernelCall, *numbers: int) -> None:
         raise UnsupportedOperationError(f"{call.describe()} on backend 'cuda' takes up to {MOST:,} elements")
 
 
-def carry_updates(calls: Sequence[KernelCall]) -> list[KernelCall]:
-    """Calls of which scatters of many single numbers have these sorted with their targets: `scatter_order` is given the
-    updates too, and `scatter` none. To look them up by position would read memory at random, a line for each number.
-    """
-    out, orders = list(calls), {}
-    for i, call in enumerate(calls):
-        if not isinstance(call.kernel, LibraryKernel):
-            continue
-        if call.kernel.name == "scatter_order":
-            orders[call.accesses[1].buffer] = i
-        elif call.kernel.name == "scatter" and _may_carry(call):
-            updates, order, result = call.accesses
-            sort = calls[orders[order.buffer]]
-            assert updates.buffer is not None
-            out[orders[order.buffer]] = attrs.evolve(
-                sort, accesses=(*sort.accesses, updates), reads=(*sort.reads, updates.buffer)
-            )
-            out[i] = attrs.evolve(call, accesses=(Access(None, 0, ()), order, result))
-    return out
+def order_bytes(call: KernelCall) -> int:
+    """For each batch item where each slot's updates end, and the updates' positions, slot by slot."""
+    op = call.kernel
+    assert isinstance(op, Scatter)
+    return 8 * op.batch * (op.count + op.slots) if op.count > scattering.FEW_UPDATES else 0
 
 
-def _may_carry(call: KernelCall) -> bool:
-    assert isinstance(call.kernel, LibraryKernel) and isinstance(call.kernel.spec, ScatterSpec)
-    spec, (_, _, width, count) = call.kernel.spec, call.sizes
-    return spec.op != "set" and spec.dtype.itemsize == 4 and width == 1 and count > filling(QUADRATIC)
+def _may_carry(op: Scatter) -> bool:
+    return (
+        op.spec.op != "set" and op.spec.dtype.itemsize == 4 and op.width == 1 and op.count > filling(QUADRATIC)
+    )  # fmt: skip
 
 
-def scatter_order(call: KernelCall, steps: Steps) -> Iterator[Launch]:
+def _order(
+    op: Scatter, targets: Access, order: Access, carried: Sequence[Access], steps: Steps
+) -> Iterator[Launch]:  # fmt: skip
     """Updates sorted by target: all compared with all, or by digits; these may carry the updates themselves."""
-    targets, order, *carried = call.accesses
-    batch, slots, count = call.sizes
-    _check(call, batch * count, slots)
+    batch, slots, count = op.batch, op.slots, op.count
     if count <= filling(QUADRATIC):
         words: tuple[Access | int, ...] = (targets, order, batch, slots, count)
         grid = ordering.blocks_of(batch, count)
@@ -189,16 +182,15 @@ def _passes(
 
 def sort(call: KernelCall, steps: Steps) -> Iterator[Launch]:
     """Rows in shared memory, or by passes over device memory: by the last key first."""
-    assert isinstance(call.kernel, LibraryKernel)
-    spec = call.kernel.spec
-    assert isinstance(spec, SortSpec)
+    op = call.kernel
+    assert isinstance(op, Sort)
+    spec, rows, length = op.spec, op.rows, op.length
     number = len(spec.dtypes)
-    rows, length = call.sizes
     _check(call, length)
     read = len(spec.read)
     inputs, outputs = dict(zip(spec.read, call.accesses[:read], strict=True)), call.accesses[read:]
     if length <= sorting.TILE:
-        yield _sort_rows(call, spec, steps, inputs, outputs)
+        yield _sort_rows(op, steps, inputs, outputs)
         return
     names = [d.name for d in spec.dtypes]
     bits = [1 if d.name == "bool" else 8 * d.itemsize for d in spec.dtypes]
@@ -219,13 +211,13 @@ def sort(call: KernelCall, steps: Steps) -> Iterator[Launch]:
         source = inputs[k]
         if not first:
             source = temporary[1]
-            yield _take(steps, spec.dtypes[k], call.sizes, inputs[k], positions[0], source)
+            yield _take(steps, spec.dtypes[k], (rows, length), inputs[k], positions[0], source)
         ways = (outputs[k], temporary[0])
         yield from _passes(steps, names[k], bits[k], (rows, length), source, ways, positions, outputs[k], first=first)
         if radix.passes_of(bits[k]) % 2:
             positions = positions[::-1]
     for k in spec.read[1:]:
-        yield _take(steps, spec.dtypes[k], call.sizes, inputs[k], positions[0], outputs[k])
+        yield _take(steps, spec.dtypes[k], (rows, length), inputs[k], positions[0], outputs[k])
 
 
 def _take(
@@ -242,9 +234,9 @@ def _take(
 
 
 def _sort_rows(
-    call: KernelCall, spec: SortSpec, steps: Steps, inputs: Mapping[int, Access], outputs: Sequence[Access]
-) -> Launch:
-    rows, length = call.sizes
+    op: Sort, steps: Steps, inputs: Mapping[int, Access], outputs: Sequence[Access]
+) -> Launch:  # fmt: skip
+    spec, rows, length = op.spec, op.rows, op.length
     for items in (1, 4, sorting.ITEMS):
         group = min(rows, radix.DIGITS, items * radix.THREADS // length)
         if group and (group == rows or items == sorting.ITEMS or rows <= group * filling(_ENOUGH_BLOCKS)):
@@ -262,5 +254,5 @@ _ENOUGH_BLOCKS = 264
 """Small tiles are taken while there are no more of them than this: a GPU runs so many at once."""
 
 STEPS: dict[str, Callable[[KernelCall, Steps], Iterator[Launch]]] = {
-    "scatter": scatter, "scatter_few": scatter, "scatter_order": scatter_order, "sort": sort, "scan": scan_steps.scan,
+    "scatter": scatter, "sort": sort, "scan": scan_steps.scan,
 }  # fmt: skip

@@ -13,7 +13,8 @@ from llvmlite import ir
 from volta.emit.builder import Builder, Value, compute_dtype
 from volta.emit.loops import I64, PTR, for_range, if_else, if_then, load_args, minimum, new_kernel, offset
 from volta.emit.reducers import BLOCK, LANES, BlockTree, Reducer, StateArray, columns_block
-from volta.xla_like.opaque import FEW_UPDATES, SCATTER_SLOTS, ScatterSpec
+from volta.numba_cpu.ordering_schedule import FEW_UPDATES, SCATTER_SLOTS
+from volta.xla_like.ordering import ScatterSpec
 
 _REDUCTION = {"add": "sum", "mul": "prod", "min": "min", "max": "max"}
 

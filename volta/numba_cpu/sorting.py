@@ -14,7 +14,7 @@ from volta.core.contract import DEFINITIONS
 from volta.emit.builder import Builder, Value, compute_dtype, is_float
 from volta.emit.loops import I64, PTR, for_range, load_args, minimum, new_kernel, offset, while_loop
 from volta.emit.reducers import Reducer
-from volta.xla_like.opaque import ScanSpec, SortSpec
+from volta.xla_like.ordering import ScanSpec, SortSpec
 
 _SCANS = {"cumsum": "sum", "cumprod": "prod", "cummax": "max", "cummin": "min"}
 
