@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,7 +12,11 @@ import volta
 import volta.numpy as vnp
 from tests.sampling import sampled
 from volta import lax, nn
+from volta.core import dtypes
+from volta.core.avals import ShapedArray
+from volta.core.errors import VoltaError
 from volta.numba_source import dots, loops, ordering, python_ir, python_words, reductions
+from volta.ops.primitive import Family
 from volta.runtime import plan_cache
 from volta.testing import FILLS, fill
 from volta.testing.cases import cases, dtypes_of, vocabulary
@@ -20,15 +25,30 @@ from volta.testing.loops import loop_programs, total
 from volta.testing.strategies import programs
 from volta.verify.model import train
 
-CASES = {str(c): c for p in vocabulary() for d in dtypes_of(p) for c in cases(p, d)}
-FIRST = [str(cases(p, dtypes_of(p)[0])[0]) for p in vocabulary()]
-LOOPS = {p.name: p for p in loop_programs()}
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64",
           "uint64", "bool")  # fmt: skip
+LOOPS = {p.name: p for p in loop_programs()}
 
 
-def norms(x):
-    return nn.softmax(nn.gelu(x), -1), nn.layer_norm(x), vnp.sum(x, 0), vnp.argmax(x, 0), vnp.max(x)
+def kind_of(dtype) -> str:
+    return "float" if dtypes.is_float(dtype) else "bool" if dtype.kind == "b" else "int"
+
+
+def takes(primitive, dtype) -> bool:
+    """Whether a primitive has operands of a dtype: its domain, or the shape rule of its first example, knows."""
+    if primitive.domain is not None:
+        return kind_of(dtype) in primitive.domain.kinds
+    example = cases(primitive, dtype)[0]
+    try:
+        primitive.abstract(*(ShapedArray(x.shape, x.dtype) for x in example.args), **example.params)
+    except (VoltaError, TypeError):
+        return False
+    return True
+
+
+PAIRS = {f"{p.name} {d.name}": (p, d) for p in vocabulary() for d in map(dtypes.canonicalize, DTYPES) if takes(p, d)}
+FIRST = [f"{p.name} {dtypes_of(p)[0].name}" for p in vocabulary()]
+SMOOTH = {name: pair for name, pair in PAIRS.items() if pair[0].family is Family.ELEMENTWISE and "float" in name}
 
 
 def test_numba_functions_have_the_bits_of_llvm() -> None:
@@ -36,17 +56,32 @@ def test_numba_functions_have_the_bits_of_llvm() -> None:
     assert_kernels_agree(lambda x: (nn.softmax(nn.gelu(x), -1), vnp.sum(x, 0)), x, kinds=["njit"])
 
 
-@sampled("name", list(CASES), quick=FIRST)
+def agree_on(case, kind) -> None:
+    assert_kernels_agree(lambda *a: case.primitive.bind(*a, **case.params), *case.args, kinds=[kind])
+
+
+@sampled("name", list(PAIRS), quick=FIRST)
 def test_the_text_of_every_primitive_has_its_bits_in_python(name) -> None:
-    case = CASES[name]
-    assert_kernels_agree(lambda *a: case.primitive.bind(*a, **case.params), *case.args, kinds=["python"])
+    for case in cases(*PAIRS[name]):
+        agree_on(case, "python")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", list(CASES))
+@pytest.mark.parametrize("name", list(PAIRS))
 def test_the_text_of_every_primitive_has_its_bits_compiled(name) -> None:
-    case = CASES[name]
-    assert_kernels_agree(lambda *a: case.primitive.bind(*a, **case.params), *case.args, kinds=["njit"])
+    agree_on(cases(*PAIRS[name])[0], "njit")
+
+
+@pytest.mark.parametrize("kind", ["python", pytest.param("njit", marks=pytest.mark.slow)])
+@sampled("name", list(SMOOTH), quick=("sin float32", "exp float64", "rem float32", "convert_element_type float64"))
+def test_rare_branches_of_functions(name, kind) -> None:
+    """Numbers of all magnitudes, infinities and NaNs: what small arguments never reach."""
+    primitive, dtype = SMOOTH[name]
+    case = cases(primitive, dtype)[0]
+    for data in ("ladder", "specials", "subnormal"):
+        args = [fill(data, (50,), x.dtype.name, seed=i) if dtypes.is_float(x.dtype) else
+                np.resize(x, 50) for i, x in enumerate(case.args)]  # fmt: skip
+        agree_on(attrs.evolve(case, args=tuple(args)), kind)
 
 
 def of_dtype(x, i):

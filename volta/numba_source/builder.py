@@ -109,7 +109,7 @@ class TextBuilder(Builder):
 
     def lookup(self, table: Sequence[int | float], dtype: str, index: Value) -> Value:
         numbers = [text_of(self.const(dtype, number).ir) for number in table]
-        name = self.module.table(dtype, numbers)
+        name = self.module.table(array_dtype(dtype), numbers)
         return self.value(self.irbuilder.new(f"{name}[{text_of(index.ir)}]", scalar_type(dtype)), dtype)
 
 

@@ -51,10 +51,10 @@ class Module:
     functions: dict[str, str] = attrs.field(factory=dict)
 
     def table(self, dtype: str, numbers: Sequence[str]) -> str:
-        """The name of a table of constants, each given as text."""
+        """The name of a table of constants, each given as text, as is the dtype."""
         body = ", ".join(numbers)
         name = f"table_{hashlib.sha256(f'{dtype} {body}'.encode()).hexdigest()[:8]}"
-        self.tables[name] = f"{name} = np.array([{body}], np.{dtype})"
+        self.tables[name] = f"{name} = np.array([{body}], {dtype})"
         return name
 
     def function(self, name: str, parameters: Sequence[str], body: Sequence[str], comment: str) -> str:
