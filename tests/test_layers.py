@@ -24,7 +24,8 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "runtime",
         "trace",
         "api numpy lax random nn optim scipy io testing numba offline tree tree_util flatten_util "
-        "custom_batching custom_derivatives debug experimental distributed sharding train typing errors volta",
+        "ad_checkpoint custom_batching custom_derivatives debug experimental distributed sharding train typing errors "
+        "volta",
         "verify commands __main__",
     )
 )

@@ -10,6 +10,7 @@
 from typing import TYPE_CHECKING
 
 from volta import (
+    ad_checkpoint,
     custom_batching,
     custom_derivatives,
     debug,
@@ -33,6 +34,7 @@ from volta import (
 from volta.api.arguments import ShapeDtypeStruct, float0
 from volta.api.autodiff import grad, value_and_grad, vjp
 from volta.api.callbacks import effects_barrier, pure_callback
+from volta.api.checkpointing import checkpoint, checkpoint_policies, remat
 from volta.api.closures import closure_convert, custom_gradient
 from volta.api.custom_derivatives import custom_jvp, custom_vjp
 from volta.api.devices import (
@@ -55,7 +57,7 @@ from volta.api.linear import fwd_and_bwd, linear_transpose
 from volta.api.njit import njit
 from volta.api.shard_map import shard_map
 from volta.api.shardings import make_array_from_callback, make_array_from_process_local_data, make_mesh
-from volta.api.tracing import checkpoint, eval_shape, make_jaxpr, remat
+from volta.api.tracing import eval_shape, make_jaxpr
 from volta.api.vmap import vmap
 from volta.core.absent import namespace as _namespace
 from volta.core.array import Array
@@ -79,7 +81,9 @@ __all__ = [
     "Tracer",
     "__version__",
     "block_until_ready",
+    "ad_checkpoint",
     "checkpoint",
+    "checkpoint_policies",
     "closure_convert",
     "current_context",
     "custom_batching",

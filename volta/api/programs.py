@@ -134,13 +134,13 @@ class CallCache:
                 self._traced.keep(key, traced)
         return traced
 
-    def bind(self, primitive: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def bind(self, primitive: Any, args: tuple[Any, ...], kwargs: dict[str, Any], **settings: Any) -> Any:
         """The call as one operation under the current trace."""
         call = self.flatten(args, kwargs)
         values = call.values(self.name)
         traced = self.trace(call, [x.aval for x in values])
         check_limits(call.leaves, traced.limits, self.name, call.paths)
-        outs = call_program(primitive, traced.program, [*traced.hoisted, *values], self.name)
+        outs = call_program(primitive, traced.program, [*traced.hoisted, *values], self.name, **settings)
         return pytrees.unflatten(traced.out_tree, outs)
 
     def clear(self) -> None:

@@ -1,4 +1,4 @@
-"""Looking at programs without running them, and recomputation: ``make_jaxpr``, ``eval_shape``, ``checkpoint``."""
+"""Looking at programs without running them: ``make_jaxpr`` and ``eval_shape``."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 from volta.api.arguments import ShapeDtypeStruct, aval_of, check_callable, name_of, resolve_positions
-from volta.api.programs import CallCache, flatten_call, trace_call
+from volta.api.programs import flatten_call, trace_call
 from volta.core import pytrees
 from volta.core.absent import explains_keywords
 from volta.core.axes import Axis, named
 from volta.core.boundary import boundary
 from volta.core.ir import ClosedJaxpr
-from volta.trace.calls import checkpoint_p
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -86,56 +85,3 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     call = flatten_call(name_of(fun), resolve_positions(fun, None, None, ""), args, kwargs)
     avals = [aval_of(x) for x in call.leaves]
     return _structs(trace_call(fun, name_of(fun), call, avals, "eval_shape traces"))
-
-
-@overload
-def checkpoint(
-    fun: Callable[P, R],
-    *,
-    static_argnums: int | Sequence[int] | None = None,
-    static_argnames: str | Sequence[str] | None = None,
-    prevent_cse: bool = True,
-) -> Callable[P, R]: ...
-@overload
-def checkpoint(
-    fun: None = None,
-    *,
-    static_argnums: int | Sequence[int] | None = None,
-    static_argnames: str | Sequence[str] | None = None,
-    prevent_cse: bool = True,
-) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
-@explains_keywords
-def checkpoint(
-    fun: Callable[..., Any] | None = None,
-    *,
-    static_argnums: int | Sequence[int] | None = None,
-    static_argnames: str | Sequence[str] | None = None,
-    prevent_cse: bool = True,
-) -> Callable[..., Any]:
-    """``fun``, whose inner values are not stored for the backward pass but computed again from its arguments.
-
-    Gradients have the bits of the plain function's (derivatives of gradients are those of the recomputation: equal but
-    for rounding). Saves memory at the price of a second forward computation; put it around the blocks of a deep model.
-    ``prevent_cse`` is accepted for programs written for JAX: what is computed again is always kept apart from the first
-    time.
-
-    >>> import volta
-    >>> f = volta.checkpoint(lambda x: x * x * x)
-    >>> float(volta.grad(f)(2.0))
-    12.0
-    """
-    if fun is None:
-        return functools.partial(checkpoint, static_argnums=static_argnums, static_argnames=static_argnames)
-    check_callable(fun, "checkpoint")
-    static = resolve_positions(fun, static_argnums, static_argnames, "static_argnums")
-    calls = CallCache(fun, name_of(fun), static, "checkpoint traces")
-
-    @functools.wraps(fun, updated=())
-    @boundary
-    def recomputed(*args: Any, **kwargs: Any) -> Any:
-        return calls.bind(checkpoint_p, args, kwargs)
-
-    return recomputed
-
-
-remat = checkpoint

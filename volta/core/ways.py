@@ -85,7 +85,6 @@ WAYS: dict[str, dict[str, str]] = {
         ),
         **_each("volta.make_jaxpr gives programs; their parts are not public", "api_util extend interpreters lib"),
         **_each("volta.make_jaxpr gives programs; their parts are not public", "ad ds stages"),
-        "checkpoint_policies": "checkpoint recomputes all of its function; give it the parts to recompute",
         "copy_to_host_async": "numpy.asarray(x) copies to the host",
         "dlpack": "arrays have __dlpack__; volta.numpy.from_dlpack reads what other libraries have",
         "dtypes": "dtypes are NumPy's: volta.numpy.float32, volta.numpy.result_type, volta.numpy.finfo",
@@ -225,7 +224,6 @@ KEYWORDS: dict[str, dict[str, str]] = {
         "sum_match": "sum over the mapped axis outside of vmap",
     },
     "checkpoint": {
-        "policy": "checkpoint recomputes all of its function: put it around the parts to recompute",
         "concrete": "mark settings with static_argnums",
     },
     **{name: {"reduce_axes": _AXIS} for name in ("grad", "value_and_grad", "vjp")},

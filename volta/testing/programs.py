@@ -9,8 +9,8 @@ import attrs
 import numpy as np
 
 import volta.numpy as vnp
+from volta.api.checkpointing import checkpoint
 from volta.api.jit import jit
-from volta.api.tracing import checkpoint
 from volta.core import dtypes
 from volta.nn import dot_product_attention, log_softmax, softmax
 from volta.ops import lax

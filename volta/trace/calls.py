@@ -1,4 +1,4 @@
-"""Primitives that carry a program: ``jit`` (a call of a traced function) and ``checkpoint`` (recompute, do not store).
+"""Primitives that carry a program: ``jit`` (a call of a traced function), and what ``checkpoint`` shares with it.
 
 Their rules transform the carried program and bind the result, so that a transformed call is again one call: ``grad`` of
 a jitted function runs a compiled forward program and a compiled backward program. Derived programs are cached by the
@@ -213,7 +213,7 @@ def opened(program: ClosedJaxpr) -> ClosedJaxpr:
     return ClosedJaxpr(jaxpr.replace(constvars=(), invars=jaxpr.constvars + jaxpr.invars), ())
 
 
-def call(primitive: Primitive, program: ClosedJaxpr, args: Sequence[Any], name: str) -> list[Any]:
+def call(primitive: Primitive, program: ClosedJaxpr, args: Sequence[Any], name: str, **settings: Any) -> list[Any]:
     """Bind a call so that it hides nothing from what is around it.
 
     Constants become arguments: a program inside of a program has none, so its text says all that it means. Equal
@@ -224,7 +224,7 @@ def call(primitive: Primitive, program: ClosedJaxpr, args: Sequence[Any], name: 
     form = _normal_form(program, _firsts(args))
     outs = []
     if form.program.jaxpr.outvars or has_effects(form.program):
-        outs = primitive.bind(*[args[i] for i in form.takes], jaxpr=form.program, name=name)
+        outs = primitive.bind(*[args[i] for i in form.takes], jaxpr=form.program, name=name, **settings)
     return [args[i] if kind == 0 else outs[i] for kind, i in form.gives]
 
 
@@ -236,19 +236,24 @@ def _abstract(*avals: ShapedArray, jaxpr: ClosedJaxpr, **params: Any) -> list[Sh
 
 
 def call_primitive(name: str, doc: str, linearize: Rule, recompute: bool = False) -> Primitive:
-    """The record of a primitive with params ``jaxpr`` and ``name`` that means exactly its program."""
+    """The record of a primitive with params ``jaxpr`` and ``name`` that means exactly its program. Other params are
+    settings, which its transforms keep."""
 
-    def jvp(primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: ClosedJaxpr, name: str) -> Any:
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: ClosedJaxpr, name: str, **settings: Any) -> Any:
         program, nonzero_out = jvp_program(jaxpr, masks.nonzero(tangents), name)
-        outs = call(primitive, program, [*primals, *masks.live(tangents)], f"jvp({name})")
+        outs = call(primitive, program, [*primals, *masks.live(tangents)], f"jvp({name})", **settings)
         primals_out, live = masks.parts(outs, len(nonzero_out))
         return primals_out, masks.spread(nonzero_out, live, masks.zeros(jaxpr.out_avals))
 
-    def batch(args: Sequence[Any], dims: Sequence[int | None], trace: Any, *, jaxpr: ClosedJaxpr, name: str) -> Any:
+    def batch(
+        args: Sequence[Any], dims: Sequence[int | None], trace: Any, *, jaxpr: ClosedJaxpr, name: str, **settings: Any
+    ) -> Any:
         program, out_dims = batch_program(jaxpr, trace.axis, tuple(dims), name)
-        return call(primitive, program, args, f"vmap({name})"), out_dims
+        return call(primitive, program, args, f"vmap({name})", **settings), out_dims
 
-    def accumulate(cts: Sequence[Any], held: Sequence[Any], *operands: Any, jaxpr: ClosedJaxpr, name: str) -> list[Any]:
+    def accumulate(
+        cts: Sequence[Any], held: Sequence[Any], *operands: Any, jaxpr: ClosedJaxpr, name: str, **settings: Any
+    ) -> list[Any]:
         firsts = _firsts(operands)  # equal linear operands are one marker, and gather one total
         own = [i for i, f in enumerate(firsts) if f == i]
         linear = tuple(isinstance(operands[i], LinearOperand) for i in own)
@@ -257,7 +262,8 @@ def call_primitive(name: str, doc: str, linearize: Rule, recompute: bool = False
             merge_inputs(jaxpr, firsts), linear, masks.nonzero(cts), masks.nonzero(totals), name, recompute
         )
         known = [operands[i] for i, m in zip(own, linear, strict=True) if not m]
-        live = call(primitive, program, [*known, *masks.live(cts), *masks.live(totals)], f"transpose({name})")
+        given = [*known, *masks.live(cts), *masks.live(totals)]
+        live = call(primitive, program, given, f"transpose({name})", **settings)
         after = iter(masks.spread(nonzero, live, lambda i: totals[i]))
         new = {i: next(after) if m else None for i, m in zip(own, linear, strict=True)}
         return [new[f] for f in firsts]
@@ -290,33 +296,4 @@ def _linearize_jit(nonzero: Mask, *primals: Any, jaxpr: ClosedJaxpr, name: str) 
     return outs[: len(split.nonzero_out)], split.nonzero_out, linear
 
 
-@lru_cache(maxsize=_CACHED)
-def _tangent_program(program: ClosedJaxpr, nonzero: Mask, name: str) -> tuple[ClosedJaxpr, Mask]:
-    """(inputs, nonzero tangents) -> nonzero output tangents: the forward values are computed inside, where needed."""
-
-    def run(*args: Any) -> tuple[list[Any], Mask]:
-        primals, tangents = masks.parts(args, len(program.in_avals))
-        _, linear, _ = linearize_flat(lambda *xs: (eval_closed(program, *xs), None), primals, nonzero, name)
-        return eval_closed(linear.program, *tangents), linear.nonzero_out
-
-    tangent_avals = [a.strip_weak() for a, nz in zip(program.in_avals, nonzero, strict=True) if nz]
-    return trace_to_jaxpr(run, [*program.in_avals, *tangent_avals], name, "grad differentiates")
-
-
-def _linearize_checkpoint(nonzero: Mask, *primals: Any, jaxpr: ClosedJaxpr, name: str) -> Any:
-    outs = call(checkpoint_p, jaxpr, primals, name)
-    program, nonzero_out = _tangent_program(jaxpr, nonzero, name)
-
-    def linear(*tangents: Any) -> list[Any]:
-        return call(checkpoint_p, program, [*primals, *tangents], f"jvp({name})")
-
-    return outs, nonzero_out, linear
-
-
 jit_p = call_primitive("jit", "Calls a traced function: means exactly its program.", _linearize_jit)
-checkpoint_p = call_primitive(
-    "checkpoint",
-    "Calls a traced function whose inner values are computed again, not stored, for the backward pass.",
-    _linearize_checkpoint,
-    recompute=True,
-)

@@ -13,9 +13,9 @@ import numpy as np
 import volta.numpy as vnp
 from volta import nn
 from volta.api.autodiff import grad
+from volta.api.checkpointing import checkpoint
 from volta.api.devices import device_put
 from volta.api.jit import jit
-from volta.api.tracing import checkpoint
 from volta.api.vmap import vmap
 from volta.core import pytrees
 from volta.runtime import devices
