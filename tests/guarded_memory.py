@@ -128,8 +128,8 @@ class Region:
 class _Block(memory._Block):
     """What a guarded pool hands out: `address` is that of the array, or of the arena's first page."""
 
-    def __init__(self, pool: GuardedPool, size: int, free: list[memory._Block], plan: Layout, arena: bool) -> None:
-        self.pool, self.size, self.free = pool, size, free
+    def __init__(self, size: int, free: list[memory._Block], plan: Layout, arena: bool) -> None:
+        self.size, self.free = size, free
         self.memory = Region(plan)
         self.address = self.memory.address + (0 if arena else plan.pieces[0].start)
 
@@ -162,9 +162,7 @@ class GuardedPool(memory.HostPool):
         assert isinstance(free, _Request)
         arena = isinstance(free.nbytes, Arena)
         plan = free.nbytes.layout if isinstance(free.nbytes, Arena) else layout(self.side, [free.nbytes])
-        block = _Block(self, size, free, plan, arena)
-        self._blocks.add(block)  # a recount looks there
-        return block
+        return _Block(size, free, plan, arena)
 
 
 # -- plans -------------------------------------------------------------------------------------------------------------

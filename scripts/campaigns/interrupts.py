@@ -169,7 +169,7 @@ def main() -> None:
     signal.signal(signal.SIGALRM, _raise)
 
     def swallowed(_: Any) -> None:
-        campaign.counts["swallowed by destructors"] += 1
+        campaign.found["swallowed by destructors"] += 1
 
     sys.unraisablehook = swallowed
     for part, share in ((calls, 1.0), (traces, 0.01), (loops, 0.002), (forks, 0.002)):

@@ -2,6 +2,7 @@
 
 import gc
 import signal
+import sys
 from typing import Any
 
 import numpy as np
@@ -119,12 +120,14 @@ def test_memory_that_fails_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs setitimer")
-def test_interrupts_at_random_leave_nothing_behind() -> None:
+def test_interrupts_at_random_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sample of the campaign (scripts/campaigns/interrupts.py)."""
 
     def raise_it(*_: Any) -> None:
         raise Interrupt
 
+    swallowed: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", swallowed.append)
     d = volta.jit(lambda x: x + 1, donate_argnums=0)
     y = d(vnp.ones(2000))
     before, after = live(), signal.signal(signal.SIGALRM, raise_it)
@@ -144,3 +147,4 @@ def test_interrupts_at_random_leave_nothing_behind() -> None:
     address = y.buffer().address
     y = d(y)
     assert y.buffer().address == address and live() <= before
+    assert not swallowed

@@ -6,7 +6,9 @@ Blocks are aligned to 64 bytes and pooled by size class: a fresh block of more t
 
 import os
 import weakref
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import attrs
@@ -40,32 +42,28 @@ class Buffer:
 
 
 class _PooledBuffer(Buffer):
-    """A buffer whose memory goes back to its pool when the last reference is dropped."""
+    """A buffer whose memory goes back to its pool when the last reference is dropped.
 
-    __slots__ = ()
-    owner: "_Block"
+    What a signal's handler raises while a destructor of Python's runs is reported and dropped: a Ctrl-C would be lost.
+    So the destructor is a slot, and in it a call of the interpreter's own functions alone, where no handler can run.
+    """
 
-    def __del__(self) -> None:
-        # Only attribute reads, arithmetic and a list append: each atomic under the GIL, and safe at shutdown.
-        try:
-            block = self.owner
-        except AttributeError:  # an interrupt came before it had one
-            return
-        pool = block.pool
-        pool._live = live = pool._live - block.size
-        if pool._held - live <= pool._pool_limit:
-            block.free.append(block)
-        else:
-            pool._held -= block.size
+    __slots__ = ("__del__",)
+    __del__: Callable[[], None]
+
+    def __init__(self, address: int, nbytes: int, owner: "_Block", give_back: Callable[[], None]) -> None:
+        self.owner = owner
+        self.address = address
+        self.nbytes = nbytes
+        self.__del__ = give_back
 
 
 class _Block:
     """One piece of memory from the system, and the free list that it returns to."""
 
-    __slots__ = ("__weakref__", "address", "free", "memory", "pool", "size")
+    __slots__ = ("address", "free", "memory", "size")
 
-    def __init__(self, pool: "HostPool", size: int, free: "list[_Block]") -> None:
-        self.pool = pool
+    def __init__(self, size: int, free: "list[_Block]") -> None:
         self.size = size
         self.free = free
         self.memory = np.empty(size + ALIGNMENT, np.uint8)  # NumPy asks for huge pages where that pays
@@ -86,6 +84,19 @@ class PoolStats:
 
 _RECOUNT = 256
 """Blocks that are taken from the system between two recounts."""
+
+_SHARES = 4096
+"""Into so many shares the bytes are divided that may wait to be reused: a returned block takes one at least."""
+
+
+class _Mark:
+    """What stands among the returned blocks and is none."""
+
+    free = None
+
+
+_MORE, _GONE = _Mark(), _Mark()
+"""A further share that the block before takes; a block that is larger than all that may wait, and did not."""
 
 
 def size_class(nbytes: int) -> int:
@@ -114,7 +125,12 @@ class HostPool:
 
     def __init__(self, limit: int | None = None, pool_limit: int | None = None) -> None:
         self._limit = limit
-        self._pool_limit = _physical_memory() // 4 if pool_limit is None else pool_limit
+        self._pool_limit = kept = _physical_memory() // 4 if pool_limit is None else pool_limit
+        # Where destructors leave blocks until the next allocation looks. Each is followed by a mark for every further
+        # share that it takes, and what has no room pushes out the oldest: so they are bounded without any arithmetic.
+        self._share = max(1, kept // _SHARES)
+        self._returned: deque[Any] = deque(maxlen=max(1, kept // self._share))
+        self._give_back = self._returned.append
         self._lists: dict[int, list[_Block]] = {}  # by size class
         self._by_request: dict[int, list[_Block]] = {}  # the same lists by exact size, as sizes repeat
         self._live = 0
@@ -122,7 +138,9 @@ class HostPool:
         self._held = 0  # live and pooled together
         self._allocations = 0
         self._reuses = 0
-        self._blocks: weakref.WeakSet[_Block] = weakref.WeakSet()  # all that there are
+        # All memory that there is, with its size. Callbacks would be Python's too; and a collection of cycles, which
+        # clears references to the blocks in it, does not look at NumPy's arrays.
+        self._blocks: dict[int, tuple[weakref.ref[Any], int]] = {}
 
     @property
     def limit(self) -> int | None:
@@ -139,7 +157,15 @@ class HostPool:
         Raises `MemoryBudgetError` if that would exceed the limit, or if the machine has no more memory.
         """
         try:
-            block = self._by_request[nbytes].pop()
+            free = self._by_request[nbytes]
+            if self._returned:
+                block = self._returned.pop()
+                if block.free is free:  # the last one fits, as it often does
+                    self._reuses += 1
+                    return _PooledBuffer(block.address, nbytes, block, partial(self._give_back, block))
+                self._returned.append(block)
+                self._sort_in()
+            block = free.pop()
         except (KeyError, IndexError):
             block = self._take(nbytes)
         else:
@@ -147,12 +173,41 @@ class HostPool:
             self._live = live = self._live + block.size
             if live > self._peak:
                 self._peak = live
-        return _PooledBuffer(block.address, nbytes, block)
+        if block.size > self._share:
+            return _PooledBuffer(block.address, nbytes, block, self._by_shares(block))
+        return _PooledBuffer(block.address, nbytes, block, partial(self._give_back, block))
+
+    def _by_shares(self, block: _Block) -> Callable[[], None]:
+        """What returns a block that takes several shares."""
+        if block.size > self._pool_limit:
+            return partial(self._give_back, _GONE)
+        return partial(self._returned.extend, (block, *[_MORE] * ((block.size - 1) // self._share)))
+
+    def _sort_in(self) -> None:
+        """Returned blocks into their free lists, or back to the system where too many wait."""
+        returned = self._returned
+        unseen = len(returned) == returned.maxlen  # some may have been pushed out
+        try:
+            while returned:
+                block = returned.popleft()
+                if block is _GONE:
+                    unseen = True
+                elif block is not _MORE:
+                    self._live = live = self._live - block.size
+                    if self._held - live <= self._pool_limit:
+                        block.free.append(block)
+                    else:
+                        self._held -= block.size
+        except IndexError:  # another thread had the last
+            pass
+        if unseen:
+            self._recount()
 
     def _take(self, nbytes: int) -> _Block:
         """A block where the exact size was not seen before, or its free list is empty."""
         if nbytes < 0:
             raise ValueError(f"a buffer cannot have {nbytes} bytes")
+        self._sort_in()
         size = size_class(nbytes)
         free = self._lists.setdefault(size, [])
         if len(self._by_request) > 4096:  # a program with ever new sizes must not grow this without bound
@@ -185,11 +240,11 @@ class HostPool:
                     )
                 )
         try:
-            return self._new_block(size, free)
+            return self._noted(self._new_block(size, free))
         except MemoryError:
             self.trim()
         try:
-            return self._new_block(size, free)
+            return self._noted(self._new_block(size, free))
         except MemoryError:
             raise MemoryBudgetError(
                 at_user_line(
@@ -199,14 +254,21 @@ class HostPool:
             ) from None
 
     def _new_block(self, size: int, free: "list[_Block]") -> _Block:
-        block = _Block(self, size, free)
-        self._blocks.add(block)
+        return _Block(size, free)
+
+    def _noted(self, block: _Block) -> _Block:
+        ref = weakref.ref(block.memory)
+        self._blocks[id(ref)] = ref, block.size
         return block
 
     def _recount(self) -> None:
         """Mend the counts: a block that an interrupt let go of, on its way out or back, is gone with its memory."""
-        before = self._counts()
-        held = sum(block.size for block in list(self._blocks))
+        before, held = self._counts(), 0
+        for key, (ref, size) in list(self._blocks.items()):
+            if ref() is not None:
+                held += size
+            else:
+                self._blocks.pop(key, None)
         pooled = sum(size * len(free) for size, free in list(self._lists.items()))
         if self._counts() == before:  # no other thread came in
             self._held, self._live = held, held - pooled
@@ -216,6 +278,7 @@ class HostPool:
 
     def trim(self) -> int:
         """Give all pooled blocks back to the system; returns the bytes given back."""
+        self._sort_in()
         given = 0
         for free in list(self._lists.values()):
             while True:
@@ -231,11 +294,13 @@ class HostPool:
 
     def stats(self) -> PoolStats:
         """What the pool holds and has done so far."""
+        self._sort_in()
         self._recount()
         return PoolStats(self._live, self._peak, self._held - self._live, self._allocations, self._reuses)
 
     def reset_peak(self) -> None:
         """Start measuring `PoolStats.peak` anew from what is live now."""
+        self._sort_in()
         self._peak = self._live
 
 
