@@ -19,9 +19,10 @@ from volta.ops import base
 from volta.ops.attention import attention_p, cotangents, fold_batch, unfold_batch
 from volta.ops.attention_derivatives import Rest, tangent
 from volta.ops.base import bind_named
-from volta.ops.primitive import Family, Linear, Primitive, Zero, complete, register
+from volta.ops.primitive import Linear, Zero, complete
 from volta.trace.calls import jit_p
 from volta.trace.jaxpr_trace import trace_to_jaxpr
+from volta.trace.meaning import means_its_program
 
 Mask = tuple[bool, ...]
 _CACHED = 1024
@@ -53,10 +54,6 @@ def _bind(args: Sequence[Any], wrt: Mask, params: dict[str, Any]) -> Any:
     program = _program(avals, wrt, tuple(sorted(params.items())))
     (out,) = attention_tangent_p.bind(*args, jaxpr=program, name="attention_tangent", wrt=wrt, **params)
     return out
-
-
-def _abstract(*avals: ShapedArray, jaxpr: ClosedJaxpr, **params: Any) -> list[ShapedArray]:
-    return jaxpr.out_avals
 
 
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: ClosedJaxpr, name: str, **params: Any) -> Any:
@@ -109,18 +106,13 @@ def _linearize(nonzero: Mask, *primals: Any, jaxpr: ClosedJaxpr, name: str, wrt:
     return jit_p.linearize(nonzero, *primals, jaxpr=jaxpr, name=name)  # type: ignore[misc]
 
 
-attention_tangent_p = register(
-    Primitive(
-        "attention_tangent",
-        Family.CALL,
-        _abstract,
-        _jvp,
-        _batch,
-        _transpose,
-        linearize=_linearize,
-        multiple_results=True,
-        doc="The tangent of attention's result; its transpose is attention_dq and attention_dkv.",
-    )
+attention_tangent_p = means_its_program(
+    "attention_tangent",
+    jvp=_jvp,
+    batch=_batch,
+    transpose=_transpose,
+    linearize=_linearize,
+    doc="The tangent of attention's result; its transpose is attention_dq and attention_dkv.",
 )
 
 

@@ -17,13 +17,12 @@ import attrs
 from volta.core.avals import ShapedArray
 from volta.core.interp import get_aval
 from volta.core.ir import ClosedJaxpr
+from volta.ops.base import zero_like
 from volta.ops.elementwise import Partial, aligned, tangent_by
-from volta.ops.primitive import Zero
+from volta.trace import masks
 from volta.trace.batch import BatchTrace
 from volta.trace.custom import Derivative, Linearized, custom_p
-from volta.trace.jaxpr_trace import trace_to_jaxpr
-
-_CACHED = 1024  # programs kept
+from volta.trace.meaning import CACHED, meaning
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -49,8 +48,7 @@ class Composite(Derivative):
         ans = self(*primals)
 
         def linear(*live: Any) -> list[Any]:
-            given = iter(live)
-            tangents = [next(given) if m else Zero(get_aval(x)) for m, x in zip(nonzero, primals, strict=True)]
+            tangents = masks.spread(nonzero, live, lambda i: zero_like(primals[i]))
             return [tangent_by(self.partials, tangents, ans, primals)]
 
         return [ans], (True,), linear
@@ -67,9 +65,6 @@ def with_partials(*partials: Partial) -> Callable[[Callable[..., Any]], Composit
     return lambda value: Composite(value.__name__.strip("_"), value, partials)
 
 
-@lru_cache(maxsize=_CACHED)
+@lru_cache(maxsize=CACHED)
 def _program(function: Composite, avals: tuple[ShapedArray, ...]) -> ClosedJaxpr:
-    """The function's operations. They belong to no line of their own: each call gives them its user's."""
-    program, _ = trace_to_jaxpr(lambda *xs: ([function.value(*xs)], None), avals, function.name)
-    eqns = tuple(e.replace(source=None) for e in program.eqns)
-    return ClosedJaxpr(program.jaxpr.replace(eqns=eqns), program.consts)
+    return meaning(function.value, avals, function.name)

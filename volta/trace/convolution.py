@@ -24,7 +24,7 @@ from volta.core.interp import get_aval
 from volta.core.ir import ClosedJaxpr
 from volta.ops import base, lax
 from volta.ops.base import dtype_error, shape_error, shape_of
-from volta.ops.primitive import Family, Linear, Primitive, Zero, register
+from volta.ops.primitive import Linear, Zero
 from volta.ops.windows import (
     Axes,
     Axis,
@@ -38,9 +38,8 @@ from volta.ops.windows import (
     reversed_axes,
     sizes,
 )
-from volta.trace.jaxpr_trace import trace_to_jaxpr
-
-_CACHED = 1024  # programs kept
+from volta.trace import masks
+from volta.trace.meaning import CACHED, meaning, means_its_program
 
 MOST_SLICES = 64
 """Up to so many slices are copied side by side, a loop each; more are gathered, in one loop."""
@@ -110,14 +109,12 @@ class Named:
         return tuple(self.names.index(n) for n in names)
 
 
-@lru_cache(maxsize=_CACHED)
+@lru_cache(maxsize=CACHED)
 def _program(conv: Convolution, avals: tuple[ShapedArray, ShapedArray]) -> ClosedJaxpr:
-    program, _ = trace_to_jaxpr(lambda lhs, rhs: ([_meaning(conv, lhs, rhs)], None), avals, _NAME)
-    eqns = tuple(e.replace(source=None) for e in program.eqns)  # each call gives them its user's line
-    return ClosedJaxpr(program.jaxpr.replace(eqns=eqns), program.consts)
+    return meaning(lambda lhs, rhs: _windows_times_weights(conv, lhs, rhs), avals, _NAME)
 
 
-def _meaning(conv: Convolution, lhs: Any, rhs: Any) -> Any:
+def _windows_times_weights(conv: Convolution, lhs: Any, rhs: Any) -> Any:
     dtype = base.dtype_of(lhs)
     windows = counts(conv.axes, shape_of(lhs)[2:])
     parts = conv.groups * conv.batch_groups
@@ -292,10 +289,6 @@ def _right_cotangent(conv: Convolution, ct: Any, lhs: Any, rhs: ShapedArray) -> 
     return base.move_axis(out, 1, 0)
 
 
-def _abstract(*avals: ShapedArray, jaxpr: ClosedJaxpr, **params: Any) -> list[ShapedArray]:
-    return jaxpr.out_avals
-
-
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, convolution: Convolution, **params: Any) -> Any:
     out = convolution(*primals)
     if not dtypes.is_float(base.dtype_of(out)) or base.all_zero(tangents):
@@ -314,9 +307,7 @@ def _linearize(nonzero: Sequence[bool], *primals: Any, convolution: Convolution,
     out = convolution(*primals)
 
     def linear(*live: Any) -> list[Any]:
-        given = iter(live)
-        tangents = [next(given) if m else Zero(get_aval(x)) for m, x in zip(nonzero, primals, strict=True)]
-        return [_tangent(convolution, primals, tangents)]
+        return [_tangent(convolution, primals, masks.spread(nonzero, live, lambda i: base.zero_like(primals[i])))]
 
     return [out], (True,), linear
 
@@ -376,16 +367,11 @@ def _merged(x: Any, axis: int) -> Any:
     return base.reshape_to(x, (*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :]))
 
 
-convolution_p = register(
-    Primitive(
-        _NAME,
-        Family.CALL,
-        _abstract,
-        _jvp,
-        _batch,
-        _transpose,
-        linearize=_linearize,
-        multiple_results=True,
-        doc="Windows that slide over space, contracted with weights: means exactly its program.",
-    )
+convolution_p = means_its_program(
+    _NAME,
+    jvp=_jvp,
+    batch=_batch,
+    transpose=_transpose,
+    linearize=_linearize,
+    doc="Windows that slide over space, contracted with weights: means exactly its program.",
 )

@@ -11,16 +11,15 @@ from typing import Any
 
 import attrs
 
-from volta.core.avals import ShapedArray
 from volta.core.interp import get_aval
 from volta.core.ir import ClosedJaxpr
 from volta.ops.base import instantiate, to_front
-from volta.ops.primitive import Family, Primitive, register
 from volta.trace import masks
 from volta.trace.batch import BatchTrace
 from volta.trace.calls import jit_p, jvp_program, opened
 from volta.trace.jvp import jvp_flat
 from volta.trace.masks import Mask
+from volta.trace.meaning import means_its_program
 
 Outputs = tuple[Sequence[Any], Sequence[bool]]
 
@@ -39,10 +38,6 @@ class BatchRule:
 def call(program: ClosedJaxpr, args: Sequence[Any], rule: BatchRule) -> list[Any]:
     """Bind a call; what the program has as constants become operands, of which the rule is told like of the others."""
     return custom_vmap_p.bind(*program.consts, *args, jaxpr=opened(program), name=rule.name, rule=rule)
-
-
-def _abstract(*avals: ShapedArray, jaxpr: ClosedJaxpr, **params: Any) -> list[ShapedArray]:
-    return jaxpr.out_avals
 
 
 def _batch(
@@ -90,15 +85,10 @@ def _linearize(nonzero: Mask, *primals: Any, jaxpr: ClosedJaxpr, name: str, rule
     return jit_p.linearize(nonzero, *primals, jaxpr=jaxpr, name=name)  # type: ignore[misc]
 
 
-custom_vmap_p = register(
-    Primitive(
-        "custom_vmap",
-        Family.CALL,
-        _abstract,
-        _jvp,
-        _batch,
-        linearize=_linearize,
-        multiple_results=True,
-        doc="Calls a function that has a batch rule of its own: means exactly its program.",
-    )
+custom_vmap_p = means_its_program(
+    "custom_vmap",
+    jvp=_jvp,
+    batch=_batch,
+    linearize=_linearize,
+    doc="Calls a function that has a batch rule of its own: means exactly its program.",
 )

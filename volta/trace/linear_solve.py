@@ -20,12 +20,13 @@ from volta.core.interp import get_aval
 from volta.core.ir import ClosedJaxpr, Var
 from volta.core.source import at_user_line
 from volta.ops.base import bind_named, instantiate, to_front
-from volta.ops.primitive import Family, Primitive, Zero, register
+from volta.ops.primitive import Zero
 from volta.trace import masks
 from volta.trace.batch import BatchTrace
 from volta.trace.calls import jvp_program, linearize_program
 from volta.trace.control import batched
 from volta.trace.jaxpr_trace import eval_closed
+from volta.trace.meaning import means_its_program
 
 
 @attrs.frozen
@@ -67,10 +68,6 @@ def _of_all(program: ClosedJaxpr, sizes: tuple[int, ...], avals: tuple[ShapedArr
 
 def _groups(operands: Sequence[Any], sizes: Sequence[int]) -> list[list[Any]]:
     return masks.parts(operands, *sizes)
-
-
-def _abstract(*avals: ShapedArray, jaxpr: ClosedJaxpr, **params: Any) -> list[ShapedArray]:
-    return jaxpr.out_avals
 
 
 def _minus(b: Any, product: Any) -> Any:
@@ -170,16 +167,11 @@ def _batch(
     return outs, [0] * len(outs)
 
 
-linear_solve_p = register(
-    Primitive(
-        "linear_solve",
-        Family.CALL,
-        _abstract,
-        _jvp,
-        _batch,
-        _transpose,
-        linearize=_linearize,
-        multiple_results=True,
-        doc="The solution of linear equations by a program, differentiated as a solution, not as the program.",
-    )
+linear_solve_p = means_its_program(
+    "linear_solve",
+    jvp=_jvp,
+    batch=_batch,
+    transpose=_transpose,
+    linearize=_linearize,
+    doc="The solution of linear equations by a program, differentiated as a solution, not as the program.",
 )

@@ -22,11 +22,9 @@ from volta.core.interp import get_aval
 from volta.core.ir import ClosedJaxpr
 from volta.ops import base, lax
 from volta.ops.base import shape_of
-from volta.ops.primitive import Family, Linear, Primitive, Zero, register
+from volta.ops.primitive import Linear, Zero
 from volta.ops.windows import Axes, Axis, Shape, by_element, counts, index, padded, reversed_axes, sizes
-from volta.trace.jaxpr_trace import trace_to_jaxpr
-
-_CACHED = 1024  # programs kept
+from volta.trace.meaning import CACHED, meaning, means_its_program
 
 LANES = DEFINITIONS.sum_lanes
 """Windows of up to so many elements are written as slices, which one loop reads; others are gathered."""
@@ -52,18 +50,15 @@ class Pooling:
         return self.kind not in ("max", "min")
 
 
-@lru_cache(maxsize=_CACHED)
+@lru_cache(maxsize=CACHED)
 def _program(pooling: Pooling, avals: tuple[ShapedArray, ...]) -> ClosedJaxpr:
-    name = f"reduce_window_{pooling.kind}"
-    program, _ = trace_to_jaxpr(lambda *xs: ([_meaning(pooling, *xs)], None), avals, name)
-    eqns = tuple(e.replace(source=None) for e in program.eqns)  # each call gives them its user's line
-    return ClosedJaxpr(program.jaxpr.replace(eqns=eqns), program.consts)
+    return meaning(lambda *xs: _reduced(pooling, *xs), avals, f"reduce_window_{pooling.kind}")
 
 
 # -- its meaning -------------------------------------------------------------------------------------------------------
 
 
-def _meaning(pooling: Pooling, x: Any, places: Any = None) -> Any:
+def _reduced(pooling: Pooling, x: Any, places: Any = None) -> Any:
     axes, dtype = pooling.axes, base.dtype_of(x)
     first = len(shape_of(x)) - len(axes)
     windows = counts(axes, shape_of(x)[first:])
@@ -173,10 +168,6 @@ def best_place(x: Any, axes: Axes, larger: bool) -> Any:
 # -- its derivatives ---------------------------------------------------------------------------------------------------
 
 
-def _abstract(*avals: ShapedArray, jaxpr: ClosedJaxpr, **params: Any) -> list[ShapedArray]:
-    return jaxpr.out_avals
-
-
 def _along(pooling: Pooling, x: Any) -> tuple[Pooling, tuple[Any, ...]]:
     """The linear pooling that takes ``x``'s tangent to the result's, and the places that it takes besides."""
     place = best_place(x, pooling.axes, pooling.kind == "max")
@@ -212,16 +203,11 @@ def _batch(args: Sequence[Any], dims: Sequence[int | None], trace: Any, *, pooli
     return [pooling(*(base.to_front(x, d, trace.axis.size) for x, d in zip(args, dims, strict=True)))], [0]
 
 
-pooling_p = register(
-    Primitive(
-        "reduce_window",
-        Family.CALL,
-        _abstract,
-        _jvp,
-        _batch,
-        _transpose,
-        linearize=_linearize,
-        multiple_results=True,
-        doc="Windows that slide over an array, each reduced to one value: means exactly its program.",
-    )
+pooling_p = means_its_program(
+    "reduce_window",
+    jvp=_jvp,
+    batch=_batch,
+    transpose=_transpose,
+    linearize=_linearize,
+    doc="Windows that slide over an array, each reduced to one value: means exactly its program.",
 )

@@ -29,6 +29,7 @@ from volta.trace.batch import BatchTrace, batch_flat
 from volta.trace.calls import jit_p
 from volta.trace.jaxpr_trace import trace_to_jaxpr
 from volta.trace.jvp import has_tangent
+from volta.trace.meaning import means_its_program
 
 Mask = tuple[bool, ...]
 Values = Sequence[Any]
@@ -267,10 +268,6 @@ def _bind_tangent(operands: Values, *, kernel: UserKernel, batch: Any, mapped: S
     return list(bind(user_tangent_p, *operands, jaxpr=program, name=name, **params))
 
 
-def _tangent_abstract(*avals: ShapedArray, jaxpr: ClosedJaxpr, **params: Any) -> list[ShapedArray]:
-    return jaxpr.out_avals
-
-
 def _tangent_jvp(primals: Values, tangents: Values, *, jaxpr: ClosedJaxpr, name: str, **params: Any) -> Any:
     return jit_p.jvp(primals, tangents, jaxpr=jaxpr, name=name)  # type: ignore[operator]
 
@@ -319,16 +316,11 @@ def _tangent_transpose(
     return [*[None] * first_live, *[found.get(i) for i, m in enumerate(wrt) if m]]
 
 
-user_tangent_p = register(
-    Primitive(
-        "user_tangent",
-        Family.CALL,
-        _tangent_abstract,
-        _tangent_jvp,
-        _tangent_batch,
-        _tangent_transpose,
-        linearize=_tangent_linearize,
-        multiple_results=True,
-        doc="The tangent of a user's kernel; its transpose is the kernel's vjp rule.",
-    )
+user_tangent_p = means_its_program(
+    "user_tangent",
+    jvp=_tangent_jvp,
+    batch=_tangent_batch,
+    transpose=_tangent_transpose,
+    linearize=_tangent_linearize,
+    doc="The tangent of a user's kernel; its transpose is the kernel's vjp rule.",
 )
