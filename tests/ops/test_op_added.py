@@ -11,6 +11,9 @@ from tests.ops.test_op_batching import bits
 from volta.api.arguments import ShapeDtypeStruct
 from volta.core import dtypes
 from volta.core.errors import DTypeError, ShapeError
+from volta.numba_cpu.host_plan import host_plan
+from volta.numba_cpu.loop_schedule import VectorLoop
+from volta.numba_cpu.schedule import Schedule
 from volta.ops import lax, scalar
 from volta.ops.elementwise import elementwise
 from volta.ops.primitive import FUNCTION, REGISTRY, Reduction
@@ -21,7 +24,7 @@ from volta.testing import fill
 from volta.testing.cases import cases
 from volta.testing.host_grid import check_on_host
 from volta.xla_like.compile import build_plan
-from volta.xla_like.kernels import Compute, LoopKernel
+from volta.xla_like.kernels import Compute
 from volta.xla_like.phases import is_expensive
 
 X = fill("normal", (5, 67), "float32", 1)
@@ -125,8 +128,8 @@ def test_it_has_its_text_its_examples_and_its_row_in_the_docs(bell):
 def test_its_cost_decides_what_is_kept_and_what_is_computed_again(bell):
     """Two passes over a row read it: it is kept between them, as it costs more than a plain operation."""
     plan, _ = build_plan(volta.make_jaxpr(lambda x: bell(x) / vnp.sum(bell(x), 1, keepdims=True))(X))
-    (kernel,) = (call.kernel for call in plan.calls)
-    assert isinstance(kernel, LoopKernel)
+    (kernel,) = (x.kernel for x in host_plan(plan, Schedule(512)).all_launches())
+    assert isinstance(kernel, VectorLoop)
     (added,) = (i for i, x in enumerate(kernel.body) if isinstance(x, Compute) and x.name == "added_bell")
     assert is_expensive(kernel.body[added]) and kernel.spills == (added,)
 

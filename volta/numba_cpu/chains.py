@@ -13,9 +13,9 @@ import attrs
 from llvmlite import ir
 
 from volta.emit.loops import I64, KERNEL_TYPE, for_range, load_args, minimum, new_kernel, offset
-from volta.numba_cpu import dot_schedule
+from volta.numba_cpu import dot_schedule, loop_schedule
 from volta.numba_cpu.dot_schedule import Mode, Tiling
-from volta.numba_cpu.launches import Address, Launch, plain
+from volta.numba_cpu.launches import Address, Launch
 from volta.xla_like.dot import Dot, item_size
 from volta.xla_like.kernels import Joined, KernelCall, LibraryKernel, LoopKernel
 from volta.xla_like.loops import reads_in_order
@@ -134,7 +134,7 @@ def launches(
     (product, *loops), (*before, head) = call.parts, heads
     band = _band(product, buffers, vector_bits)
     assert band is not None
-    parts = [head, *(plain(loop) for loop in loops)]
+    parts = [head, *map(loop_schedule.launch, loops)]
     header, words = [band.step], [0] * _HEADER
     addresses: list[Address] = []
     functions: list[tuple[int, Launch]] = []

@@ -10,10 +10,11 @@ from volta.emit.bodies import BodyEmitter
 from volta.emit.builder import Builder, Value
 from volta.emit.loops import I32, I64, for_range, minimum, new_kernel
 from volta.numba_cpu import target
-from volta.xla_like.kernels import Compute, IndexValue, Load, LoopKernel, Store
+from volta.numba_cpu.loop_schedule import VectorLoop
+from volta.xla_like.kernels import Compute, IndexValue, Load, Store
 
 
-def lanes_for(kernel: LoopKernel) -> int:
+def lanes_for(kernel: VectorLoop) -> int:
     """Lanes of the vector loop: registers of the widest element, more of them where that hides latencies."""
     sizes = [x.dtype.itemsize for x in kernel.body if type(x) is not IndexValue]
     register = target.vector_bits() // (8 * max([4, *sizes]))
@@ -26,10 +27,10 @@ def lanes_for(kernel: LoopKernel) -> int:
 class KernelEmitter(BodyEmitter):
     """Emits one loop kernel into a module."""
 
-    def __init__(self, module: ir.Module, name: str, kernel: LoopKernel) -> None:
+    def __init__(self, module: ir.Module, name: str, kernel: VectorLoop) -> None:
         self.function, b = new_kernel(module, name)
         args, self.begin, self.end, self.scratch = self.function.args
-        self.lanes = lanes_for(kernel)
+        self.lanes, self.wide, self.spills = lanes_for(kernel), kernel.wide, kernel.spills
         super().__init__(b, args, kernel)
 
     def maskable(self, which: Sequence[int], stores: Sequence[Store]) -> bool:
@@ -58,7 +59,7 @@ class KernelEmitter(BodyEmitter):
     ) -> None:
         """Call ``body(index, lanes)`` over start..stop: whole vectors, then the rest one by one or under a mask."""
         b, lanes = self.b, self.lanes
-        if self.kernel.wide:
+        if self.wide:
             whole = b.add(start, b.and_(b.sub(stop, start), I64(-lanes)))
             with for_range(b, start, whole, lanes) as i:
                 body(i, lanes)
@@ -74,7 +75,7 @@ class KernelEmitter(BodyEmitter):
                 self.mask = None
             return
         whole = start
-        if lanes > 1 and not self.kernel.wide:
+        if lanes > 1 and not self.wide:
             whole = b.add(start, b.and_(b.sub(stop, start), I64(-lanes)))
             with for_range(b, start, whole, lanes) as i:
                 body(i, lanes)

@@ -18,6 +18,7 @@ from volta.numba_cpu.dot_row import build_dot_row
 from volta.numba_cpu.host_plan import HostPlan
 from volta.numba_cpu.launch import Executable, LaunchTable
 from volta.numba_cpu.launches import Launch
+from volta.numba_cpu.loop_schedule import VectorLoop
 from volta.numba_cpu.nests import build_loop
 from volta.numba_cpu.scatter import build_scatter, build_scatter_few, build_scatter_order
 from volta.numba_cpu.sorting import build_scan, build_sort
@@ -26,7 +27,7 @@ from volta.numba_cpu.user import native_function, reporting
 from volta.numba_cpu.user_entry import REPORT, build_user
 from volta.numba_cpu.user_store import NativeFunction
 from volta.xla_like.control_calls import Around, bound
-from volta.xla_like.kernels import CombineKernel, Kernel, KernelCall, LoopKernel, Operation, kernel_name
+from volta.xla_like.kernels import CombineKernel, Kernel, KernelCall, LibraryKernel, describe, kernel_name
 from volta.xla_like.plan import ExecutionPlan
 from volta.xla_like.user import is_user
 
@@ -51,13 +52,13 @@ LIBRARY: dict[str, Callable[[ir.Module, str, Any], object]] = {
 
 def source_of(kernel: Kernel) -> KernelSource:
     """A kernel as text and builder for the compilation unit."""
-    if isinstance(kernel, LoopKernel):
+    if isinstance(kernel, VectorLoop):
         return KernelSource(kernel_name(kernel), kernel.text(), lambda m, n: build_loop(m, n, kernel))
     if isinstance(kernel, CombineKernel):
         return KernelSource(kernel_name(kernel), kernel.text(), lambda m, n: build_combine(m, n, kernel))
-    build = LIBRARY.get(kernel.name)
-    if build is None or isinstance(kernel, Operation):
-        raise UnsupportedOperationError(f"the CPU backend has no kernel for {kernel.name!r}")
+    if not isinstance(kernel, LibraryKernel) or kernel.name not in LIBRARY:
+        raise UnsupportedOperationError(f"the CPU backend has no kernel for {describe(kernel)!r}")
+    build = LIBRARY[kernel.name]
     return KernelSource(kernel_name(kernel), kernel.text(), lambda m, n: build(m, n, kernel.spec))
 
 

@@ -12,7 +12,8 @@ from volta.emit.loops import I64, for_range, loop, minimum, offset
 from volta.emit.passes import Pass, passes_of, result_of
 from volta.emit.reducers import BLOCK, LANES, BlockTree, State, StateArray, across_lanes, columns_block
 from volta.numba_cpu.codegen import KernelEmitter
-from volta.xla_like.kernels import Compute, LoopKernel, Reduce
+from volta.numba_cpu.loop_schedule import VectorLoop
+from volta.xla_like.kernels import Compute, Reduce
 from volta.xla_like.loops import COLUMNS
 from volta.xla_like.phases import needed
 
@@ -71,7 +72,7 @@ class RowNest:
         """Evaluate a pass at an index; write its stores and the values kept for later passes."""
         e = self.e
         values = dict(self.once)
-        spills = e.kernel.spills
+        spills = e.spills
         for i in p.which:
             if i in spills and i in self.computed:
                 builder, place, dtype = Builder(self.b, lanes), self._kept(i, index), self._kept_dtype(i)
@@ -106,7 +107,7 @@ class RowNest:
 
     def _kept(self, i: int, index: ir.Value) -> ir.Value:
         """Where a kept value of element ``index`` lies in scratch memory (8 bytes an element, one run a value)."""
-        b, slot = self.b, self.e.kernel.spills.index(i)
+        b, slot = self.b, self.e.spills.index(i)
         start = b.inttoptr(self.e.scratch, ir.PointerType())
         run = offset(b, start, b.mul(b.mul(self.length, I64(8)), I64(slot)))
         return offset(b, run, b.mul(index, I64(item_size(self._kept_dtype(i)))))
@@ -122,7 +123,7 @@ class RowNest:
             found = self.block(p, stores, start, minimum(b, b.add(start, I64(BLOCK)), self.length))
             for i in p.reduces:
                 self.trees[i].push(found[i], b.lshr(start, I64(BLOCK.bit_length() - 1)))
-        self.computed.update(i for i in p.which if i in self.e.kernel.spills)
+        self.computed.update(i for i in p.which if i in self.e.spills)
         return {i: self.trees[i].finish() for i in p.reduces}
 
     def position(self, index: ir.Value, lanes: int) -> Callable[[], Value]:
@@ -134,7 +135,7 @@ class RowNest:
         e, b = self.e, self.b
         full = Builder(b, LANES)
         cost = sum(isinstance(e.kernel.body[i], Compute) for i in p.which)
-        light = cost + len(p.reduces) <= LIGHT and not p.stores and not e.kernel.spills
+        light = cost + len(p.reduces) <= LIGHT and not p.stores and not e.spills
 
         def absorb(i: int, values: dict[int, Value], state: State, index: ir.Value, lanes: int) -> State:
             x = e.kernel.body[i]
@@ -271,7 +272,7 @@ class ColNest:
         return dict(zip(p.reduces, found, strict=True))
 
 
-def build_loop(module: ir.Module, name: str, kernel: LoopKernel) -> ir.Function:
+def build_loop(module: ir.Module, name: str, kernel: VectorLoop) -> ir.Function:
     """Add the function of a loop kernel to a module."""
     e = KernelEmitter(module, name, kernel)
     if kernel.mode == "map":

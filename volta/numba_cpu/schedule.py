@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
-from volta.numba_cpu import chains, dot_schedule, ordering_schedule, user_entry
+from volta.numba_cpu import chains, dot_schedule, loop_schedule, ordering_schedule, user_entry
 from volta.numba_cpu.attention_schedule import VectorSpec
 from volta.numba_cpu.launches import Launch, plain
 from volta.xla_like.attention import AttentionSpec
-from volta.xla_like.kernels import Joined, KernelCall, LibraryKernel, Operation
+from volta.xla_like.kernels import Joined, KernelCall, LibraryKernel, LoopKernel, Operation
 from volta.xla_like.plan import Buffer
 from volta.xla_like.user import is_user
 
@@ -66,4 +66,4 @@ class Schedule:
             call = attrs.evolve(call, kernel=LibraryKernel(kernel.name, spec))
         if is_user(call):
             return user_entry.launches(call, self.vector_bits)
-        return [plain(call)]
+        return [loop_schedule.launch(call) if isinstance(kernel, LoopKernel) else plain(call)]

@@ -136,11 +136,9 @@ class LoopKernel:
     body: tuple[Instr, ...]
     stores: tuple[Store, ...]
     by_blocks: bool = False
-    wide: bool = False  # for large arrays: longer vectors and a loop for the rest, at the price of more code
-    spills: tuple[int, ...] = ()  # elem values kept in scratch memory between phases instead of computed again
 
     def text(self) -> str:
-        kind = f"{self.mode}{' by blocks' if self.by_blocks else ''}{' wide' if self.wide else ''}"
+        kind = f"{self.mode}{' by blocks' if self.by_blocks else ''}"
         lines = [f"loop {kind} rank={self.rank}"]
         for i, x in enumerate(self.body):
             if isinstance(x, Reduce):
@@ -161,8 +159,6 @@ class LoopKernel:
         for s in self.stores:
             place = f"{s.level} {dtypes.short_name(s.dtype)} [{s.pattern}]{_terms(s.terms)}"
             lines.append(f"  store {place} %{s.value}{'.1' * s.part}")
-        if self.spills:
-            lines.append("  keep " + " ".join(f"%{v}" for v in self.spills))
         return "\n".join(lines)
 
 

@@ -28,7 +28,6 @@ from volta.xla_like.kernels import (
     Store,
 )
 from volta.xla_like.nodes import Const, Iota, Node, Operand, Ref, Val
-from volta.xla_like.phases import choose_spills
 from volta.xla_like.plan import Buffer
 from volta.xla_like.views import Ints, merge, prod, row_major, strides_over
 
@@ -40,11 +39,6 @@ COLUMNS = 32
 
 BLOCK = DEFINITIONS.sum_block
 """Elements of one block of SUM: part of its definition (docs/determinism.md)."""
-
-MAX_SPILL_ROW = 1 << 15
-
-LARGE = 1 << 18
-"""Elements from which a 'map' kernel is worth the longer code of its wide form."""
 
 
 @attrs.frozen
@@ -240,11 +234,7 @@ def loop_calls(
         if (val, 0) in partials:
             combines.append(_combine(val, instrs[body.values[val]], partials, rows, blocks, buffer_of))
 
-    spills: tuple[int, ...] = ()
-    if mode == "row" and not by_blocks and length <= MAX_SPILL_ROW:
-        spills = choose_spills(mode, instrs, [s.value for s in kernel_stores if s.level == "elem"])
-    wide = mode == "map" and group.size >= LARGE
-    kernel = LoopKernel(mode, len(kept), tuple(instrs), tuple(kernel_stores), by_blocks, wide, spills)
+    kernel = LoopKernel(mode, len(kept), tuple(instrs), tuple(kernel_stores), by_blocks)
     call = KernelCall(
         kernel=kernel,
         sizes=kept + ((length,) if reduced else (MAP_CHUNK,)),
@@ -252,7 +242,6 @@ def loop_calls(
         tasks=_tasks(mode, kept, blocks if by_blocks else 1),
         reads=unique(a.buffer for a in accesses[: len(loads)]),
         writes=unique(a.buffer for a in accesses[len(loads) :]),
-        scratch_bytes=len(spills) * 8 * length + 64 if spills else 0,
         label=_label(group),
         inplace=_inplace(loads, stores, accesses),
         sources=tuple(body.sources.get(i) for i in range(len(instrs))),

@@ -68,6 +68,6 @@ def _cut(call: KernelCall, regions: Regions, capability: str) -> list[KernelCall
         out = attrs.evolve(access, strides=())
         combine = CombineKernel(x.kind, x.dtype, store.dtype)
         combines.append(KernelCall(combine, (rows, blocks), (*parts, out), rows, (), call.writes, label=call.label))
-    cut = attrs.evolve(kernel, stores=tuple(stores), by_blocks=True, spills=())
+    cut = attrs.evolve(kernel, stores=tuple(stores), by_blocks=True)
     first = attrs.evolve(call, kernel=cut, accesses=tuple(accesses), tasks=call.tasks * blocks, inplace=())
     return [first, *combines]

@@ -27,7 +27,6 @@ def plan_loop(call: KernelCall, capability: str) -> LoopLaunch:
     """How a call of a loop kernel runs on a GPU of a compute capability."""
     kernel = call.kernel
     assert isinstance(kernel, LoopKernel)
-    kernel = attrs.evolve(kernel, wide=False, spills=())  # matters of the CPU's
     shared = 0
     turned = nests_turned.choose_turned(call) if kernel.mode == "map" else None
     if turned is not None:

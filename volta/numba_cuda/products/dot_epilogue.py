@@ -50,7 +50,7 @@ def epilogue_of(call: KernelCall) -> tuple[Epilogue, tuple[KernelCall, ...]]:
     for loop in loops:
         kernel = loop.kernel
         assert isinstance(kernel, LoopKernel)
-        kernels.append(attrs.evolve(kernel, wide=False, spills=()))  # matters of the CPU's
+        kernels.append(kernel)
         memory = [i for i, x in enumerate(kernel.body) if isinstance(x, (Load, IndexValue))]
         reads = [i for i, a in zip(memory, loop.accesses, strict=False) if a.buffer == product]
         given.append(tuple(reads))
