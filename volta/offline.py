@@ -26,13 +26,10 @@ from volta.api.tracing import make_jaxpr
 from volta.core import contract, dtypes
 from volta.core.avals import ShapedArray
 from volta.core.ir import ClosedJaxpr
-from volta.numba_cuda import backend
 from volta.numba_cuda.target import ptx
 from volta.numba_cuda.target.offline import CAPABILITIES, Compiled, compile_plan
 from volta.runtime import gateway
-from volta.runtime.context import current_context
 from volta.version import __version__
-from volta.xla_like.compile import build_plan
 from volta.xla_like.plan import ExecutionPlan
 
 MANIFEST = "manifest.json"
@@ -63,16 +60,7 @@ class CompiledFunction:
 
 def plan_on_cuda(program: ClosedJaxpr, name: str = "main", donated: Sequence[int] = ()) -> tuple[ExecutionPlan, Any]:
     """The plan that a program has on a GPU at the context's determinism level, and its constants."""
-
-    def evaluate(constants: ClosedJaxpr) -> list[Any]:
-        return [x.numpy() for x in gateway.compile(constants, name="constants")([])]
-
-    context = current_context()
-    plan, program = build_plan(
-        program, name=name, donated=donated, level=context.level, options=context.options,
-        scheduler=backend.scheduler(), evaluate=evaluate,
-    )  # fmt: skip
-    gateway.cuda_capabilities().check(plan)
+    plan, program = gateway.plan_on_cuda(program, name, donated)
     return plan, program.consts
 
 

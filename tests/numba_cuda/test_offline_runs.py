@@ -113,7 +113,7 @@ def run_loaded(gpu, monkeypatch, name, image, capability):
     run.call(gpu.main, (*addresses, arena.address) if plan.device_arena_bytes else tuple(addresses))
     by_buffer = {b.id: (m, b.aval) for b, m in zip(outputs, made, strict=True)}
     found = [by_buffer[number] for number in plan.outputs]
-    return [m.read().view(aval.dtype).reshape(aval.shape) for m, aval in found]
+    return [m.read(aval).view(aval.dtype).reshape(aval.shape) for m, aval in found]
 
 
 def wanted(name):

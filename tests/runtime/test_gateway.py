@@ -11,8 +11,8 @@ import pytest
 
 import volta
 import volta.numpy as vnp
-from volta import nn, optim, random
-from volta.core.errors import DeviceError
+from volta import nn, offline, optim, random
+from volta.core.errors import DeviceError, MemoryBudgetError
 from volta.core.ir import ClosedJaxpr, Jaxpr, Var
 from volta.runtime import gateway
 from volta.runtime.context import ExecutionContext
@@ -38,6 +38,26 @@ def test_only_the_gateway_imports_a_backend() -> None:
         if not {"numba_cpu", "numba_source"} & set(path.parts) and imports_of(path) & EXECUTES
     }
     assert doors == {"runtime/gateway.py"}
+
+
+def test_only_the_gateway_makes_plans() -> None:
+    """What compiles for a GPU without one goes through the same checks."""
+    makers = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        if "xla_like" not in path.parts and "volta.xla_like.compile.build_plan" in imports_of(path)
+    }
+    assert makers == {"runtime/gateway.py"}
+
+
+def test_a_budget_holds_for_plans_of_a_gpu_that_is_not_there() -> None:
+    x = np.zeros((100, 100), np.float32)
+    functions = [offline.Function(lambda x: x @ x + 1, (x,), "f")]
+    with volta.execution_context(memory_budget=1000), pytest.raises(MemoryBudgetError, match="the budget is 1,000"):
+        offline.compile_functions(functions, ["9.0"])
+    with volta.execution_context(memory_budget=1 << 20):
+        (done,) = offline.compile_functions(functions, ["9.0"])
+    assert done.plan.peak_live_bytes <= 1 << 20
 
 
 def test_only_compile_runs_a_backend() -> None:

@@ -28,11 +28,16 @@ LARGE = 1 << 20
 @functools.cache
 def cuda() -> Any:
     """The CUDA backend; DeviceError where it cannot be had, with the reason."""
-    backend = importlib.import_module("volta.numba_cuda.backend")
+    backend = cuda_backend()
     why = backend.driver.why_none()
     if why:
         raise DeviceError(f"no NVIDIA GPU can be used: {why}")
     return backend
+
+
+def cuda_backend() -> Any:
+    """The CUDA backend, whether or not there is a GPU: it can plan and compile."""
+    return importlib.import_module("volta.numba_cuda.backend")
 
 
 def cuda_kernel_classes() -> tuple[tuple[str, DeterminismLevel], ...]:

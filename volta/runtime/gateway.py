@@ -113,12 +113,8 @@ def compile(  # noqa: A001 - the gateway's one verb
             part: ClosedJaxpr, name: str, donated: Sequence[int], evaluate: Evaluate | None, where: Place
         ) -> Executable:
             backend, capabilities = _backend(where[0], context.kernels)
-            plan, optimised = build_plan(
-                part, name=name, donated=donated, level=context.level, options=context.options,
-                scheduler=backend.scheduler(), evaluate=evaluate,
-            )  # fmt: skip
+            plan, optimised = _planned(part, name, donated, context, backend, capabilities, evaluate)
             watch.planned = perf_counter()
-            capabilities.check(plan)
             gpu = devices.gpu(f"cuda:{where[1]}") if where[0] == "cuda" else None
             plan = backend.complete(plan, gpu)
             _check_budget(plan, context.memory_budget)
@@ -139,6 +135,36 @@ def compile(  # noqa: A001 - the gateway's one verb
             PLAN_CACHE.put(key, executable)
         watch.done(executable.plan)
         return executable
+
+
+def plan_on_cuda(program: ClosedJaxpr, name: str, donated: Sequence[int]) -> tuple[ExecutionPlan, ClosedJaxpr]:
+    """The plan that a program has on a GPU in the current context, and the program that it implements. Asking needs no
+    GPU; how it runs on one of a compute capability is `volta.numba_cuda`'s.
+
+    Raises:
+        UnsupportedOperationError: the backend has no kernel for an operation at the context's level.
+        MemoryBudgetError: the plan's peak exceeds the context's budget.
+    """
+
+    def evaluate(constants: ClosedJaxpr) -> list[Any]:
+        return [x.numpy() for x in compile(constants, name="constants")([])]
+
+    context = current_context()
+    found = _planned(program, name, donated, context, devices.cuda_backend(), cuda_capabilities(), evaluate)
+    _check_budget(found[0], context.memory_budget)
+    return found
+
+
+def _planned(
+    program: ClosedJaxpr, name: str, donated: Sequence[int], context: ExecutionContext, backend: Any,
+    capabilities: BackendCapabilities, evaluate: Evaluate | None,
+) -> tuple[ExecutionPlan, ClosedJaxpr]:  # fmt: skip
+    plan, optimised = build_plan(
+        program, name=name, donated=donated, level=context.level, options=context.options,
+        scheduler=backend.scheduler(), evaluate=evaluate,
+    )  # fmt: skip
+    capabilities.check(plan)
+    return plan, optimised
 
 
 def _resident(x: ConcreteArray, gpu: Any) -> ConcreteArray:
