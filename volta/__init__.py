@@ -68,6 +68,7 @@ from volta.numba_cpu.threads import get_num_threads, set_num_threads
 from volta.runtime.compile_log import log_compiles
 from volta.runtime.context import ExecutionContext, current_context, default_matmul_precision, execution_context
 from volta.runtime.devices import default_device
+from volta.runtime.nans import debug_infs, debug_nans
 from volta.version import __version__
 
 jacobian = jacrev
@@ -92,6 +93,8 @@ __all__ = [
     "custom_jvp",
     "custom_vjp",
     "debug",
+    "debug_infs",
+    "debug_nans",
     "default_backend",
     "default_device",
     "default_matmul_precision",

@@ -1,6 +1,7 @@
-"""Programs that call Python, with arrays on a GPU: over a stand-in for the driver, where none is."""
+"""Programs that call Python, and programs that are looked at for NaN, with arrays on a GPU: over a stand-in for the driver, where none is."""
 
 import numpy as np
+import pytest
 
 import volta
 import volta.numpy as vnp
@@ -25,3 +26,14 @@ def test_parts_run_where_their_arguments_are(gpu, capsys) -> None:
     found = volta.jit(watched)(volta.device_put(x, "cuda"))
     assert found.device.startswith("cuda") and seen == ["cpu:0"] * 3
     assert_bits_equal(found, expected)
+
+
+def test_what_made_a_nan_is_named(gpu) -> None:
+    def f(x):
+        y = vnp.sqrt(x * 2)  # makes it
+        return vnp.sum(y * 3) + 1
+
+    x = volta.device_put(np.float32([4, -1, 9]), "cuda")
+    with volta.debug_nans(), pytest.raises(FloatingPointError, match="`sqrt` made the first NaN") as caught:
+        volta.jit(f)(x)
+    assert "# makes it" in str(caught.value)

@@ -59,6 +59,10 @@ class UnsupportedOperationError(VoltaError, NotImplementedError):
     """The backend has no kernel for an operation at the asked determinism level."""
 
 
+class NotFiniteError(VoltaError, FloatingPointError):
+    """A result has a NaN or an infinity, inside of ``debug_nans`` or ``debug_infs``."""
+
+
 class MemoryBudgetError(VoltaError, MemoryError):
     """A plan or an allocation needs more memory than its budget allows."""
 

@@ -9,10 +9,6 @@ _DEVICES = (
     "a jitted call runs where its arguments lie: cut them over a mesh by volta.device_put(x, "
     "volta.sharding.NamedSharding(mesh, spec)), or put them on a device by volta.device_put(x, 'cuda:1')"
 )
-_NANS = (
-    "nothing looks for NaN while a program runs. Run it under volta.disable_jit() and test with "
-    "volta.numpy.isfinite(x).all() where it may arise"
-)
 _SWITCHES = "there are no global switches; docs/settings.md lists the settings, volta.execution_context sets a block's"
 _FLOAT64 = "float64 is always there: ask for it by dtype"
 _PROMOTION = "there is one rule of promotion, JAX's standard one; volta.lax promotes nothing"
@@ -68,7 +64,6 @@ WAYS: dict[str, dict[str, str]] = {
         **_each(_DEVICES, "Device make_array_from_single_* host_count host_id host_ids process_indices auto_pcast"),
         **_each(_DEVICES, "local_device_count remove_size_one_mesh_axis_from_type"),
         "ffi": "volta.pure_callback calls Python functions, volta.kernel makes operations of functions for Numba",
-        **_each(_NANS, "debug_nans debug_infs"),
         **_each(_SWITCHES, "softmax_custom_jvp"),
         **_each(_SWITCHES, "config enable_checks enable_custom_prng default_prng_impl debug_key_reuse transfer_guard*"),
         **_each(_SWITCHES, "legacy_prng_key threefry_partitionable thread_guard no_tracing no_execution allow_*"),

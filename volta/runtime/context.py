@@ -23,7 +23,7 @@ class ExecutionContext:
 
     ``memory_budget`` bounds a plan's peak live bytes (None: no bound), ``device`` is the number of the GPU where the
     backend is 'cuda', ``matmul_precision`` is that of products that name none (`default_matmul_precision`), ``kernels``
-    is how the CPU's are made, one of `KERNELS`.
+    is how the CPU's are made, one of `KERNELS`, ``refused`` is what no result may have (`debug_nans`, `debug_infs`).
     """
 
     level: DeterminismLevel = DeterminismLevel.STRICT
@@ -33,6 +33,7 @@ class ExecutionContext:
     device: int = 0
     matmul_precision: str | None = None
     kernels: str = "llvm"
+    refused: tuple[str, ...] = ()
 
 
 KERNELS = ("llvm", "njit", "python")
@@ -56,6 +57,16 @@ _current: ContextVar[ExecutionContext] = ContextVar("volta_execution_context", d
 
 current_context: Callable[[], ExecutionContext] = _current.get
 """The context that compilations in this thread use now. (Every call of a jitted function asks: it costs no frame.)"""
+
+
+@contextmanager
+def use_context(context: ExecutionContext) -> Iterator[None]:
+    """Compile for this context inside the block."""
+    token = _current.set(context)
+    try:
+        yield
+    finally:
+        _current.reset(token)
 
 
 @contextmanager

@@ -29,6 +29,7 @@ from volta.runtime.compile_log import Watch
 from volta.runtime.context import ExecutionContext, current_context
 from volta.runtime.device_executable import DeviceExecutable
 from volta.runtime.executable import Executable, passed
+from volta.runtime.nans import Watched
 from volta.runtime.parts import Parts, in_parts
 from volta.runtime.plan_cache import PLAN_CACHE, has_constants, program_key
 from volta.xla_like.compile import build_plan
@@ -102,6 +103,11 @@ def compile(  # noqa: A001 - the gateway's one verb
         if in_parts(program):
             part = functools.partial(compile, name=f"a part of {name}", context=context)
             return Parts(program, name, context.level, part)  # type: ignore[return-value]
+        if context.refused:
+            unwatched = attrs.evolve(context, refused=())
+            whole = compile(program, name=name, context=unwatched, why=why)
+            part = functools.partial(compile, name=f"a part of {name}", context=unwatched)
+            return Watched(whole, program, name, context.refused, part)  # type: ignore[return-value]
         watch = Watch(program, name, f"{context.backend}:{context.device}", why)
 
         @functools.cache

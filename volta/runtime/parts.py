@@ -22,7 +22,11 @@ from volta.runtime.devices import fetch
 from volta.xla_like.passes import inline_calls
 
 Env = dict[Var, Any]
-Compile = Callable[[ClosedJaxpr], Callable[[Sequence[Any]], list[Any]]]
+Run = Callable[[Sequence[Any]], list[Any]]
+Compile = Callable[[ClosedJaxpr], Run]
+Prepare = Callable[[ClosedJaxpr], Run]
+Look = Callable[[Eqn, Sequence[Any], Sequence[Any]], None]
+"""Is told of an equation, its operands and its results."""
 
 
 def in_parts(program: ClosedJaxpr) -> bool:
@@ -36,7 +40,7 @@ class Parts:
     def __init__(self, program: ClosedJaxpr, name: str, level: DeterminismLevel, compile_part: Compile):
         self.name, self.level = name, level
         self.program = program
-        self._run = _prepared(program, compile_part)
+        self._run = prepared(program, compile_part)
 
     def __call__(self, arrays: Sequence[Any]) -> list[Any]:
         with use_trace(eval_trace()):
@@ -65,11 +69,12 @@ def _value(env: Env, atom: Atom) -> Any:
     return env[atom] if isinstance(atom, Var) else _literal(atom)
 
 
-def _prepared(closed: ClosedJaxpr, compile_part: Compile) -> Callable[[Sequence[Any]], list[Any]]:
-    """A function that runs the program."""
+def prepared(closed: ClosedJaxpr, compile_part: Compile, look: Look | None = None) -> Run:
+    """A function that runs the program in parts; with ``look``, of one equation each, which it is told of."""
     closed = inline_calls(closed)
     jaxpr, consts = closed.jaxpr, [as_array(c) for c in closed.consts]
-    steps = _steps(jaxpr, compile_part)
+    prepare = lambda inner: prepared(inner, compile_part, look)  # noqa: E731
+    steps = _steps(jaxpr, compile_part, prepare) if look is None else _watched(jaxpr, compile_part, prepare, look)
 
     def run(arrays: Sequence[Any]) -> list[Any]:
         env: Env = dict(zip(jaxpr.constvars, consts, strict=True))
@@ -81,6 +86,20 @@ def _prepared(closed: ClosedJaxpr, compile_part: Compile) -> Callable[[Sequence[
     return run
 
 
+def _watched(jaxpr: Jaxpr, compile_part: Compile, prepare: Prepare, look: Look) -> list[Callable[[Env], None]]:
+    def each(eqn: Eqn) -> Callable[[Env], None]:
+        special = _SPECIAL.get(eqn.primitive.name)
+        run = special(eqn, prepare) if special else _part((eqn,), frozenset(eqn.outputs), compile_part)
+
+        def step(env: Env) -> None:
+            run(env)
+            look(eqn, [_value(env, a) for a in eqn.inputs], [env[v] for v in eqn.outputs])
+
+        return step
+
+    return [each(eqn) for eqn in jaxpr.eqns]
+
+
 def _typed(x: Any, atom: Atom) -> Any:
     """A result in the type that the program says: whether it is weak is the program's to say."""
     if x.aval == atom.aval:
@@ -88,7 +107,7 @@ def _typed(x: Any, atom: Atom) -> Any:
     return ConcreteArray.from_numpy(np.asarray(x), weak_type=atom.aval.weak_type)
 
 
-def _steps(jaxpr: Jaxpr, compile_part: Compile) -> list[Callable[[Env], None]]:
+def _steps(jaxpr: Jaxpr, compile_part: Compile, prepare: Prepare) -> list[Callable[[Env], None]]:
     """Runs of equations that call no Python are one compiled part each; between them stand the others."""
     later: set[Var] = {a for a in jaxpr.outvars if isinstance(a, Var)}
     steps: list[Callable[[Env], None]] = []
@@ -103,7 +122,7 @@ def _steps(jaxpr: Jaxpr, compile_part: Compile) -> list[Callable[[Env], None]]:
     for eqn in reversed(jaxpr.eqns):
         if calls_python(eqn):
             close()
-            steps.append(_SPECIAL[eqn.primitive.name](eqn, compile_part))
+            steps.append(_SPECIAL[eqn.primitive.name](eqn, prepare))
             later.update(a for a in eqn.inputs if isinstance(a, Var))
         else:
             if not part:
@@ -128,7 +147,7 @@ def _part(eqns: Sequence[Eqn], later: frozenset[Var], compile_part: Compile) -> 
     return step
 
 
-def _call(eqn: Eqn, compile_part: Compile) -> Callable[[Env], None]:
+def _call(eqn: Eqn, prepare: Prepare) -> Callable[[Env], None]:
     call = eqn.params["call"]
 
     def step(env: Env) -> None:
@@ -144,9 +163,9 @@ def _result(x: np.ndarray, var: Var) -> ConcreteArray:
     return out if out.aval == var.aval else ConcreteArray.from_numpy(x, weak_type=intern_aval(var.aval).weak_type)
 
 
-def _scan(eqn: Eqn, compile_part: Compile) -> Callable[[Env], None]:
+def _scan(eqn: Eqn, prepare: Prepare) -> Callable[[Env], None]:
     params = eqn.params
-    body = _prepared(params["jaxpr"], compile_part)
+    body = prepare(params["jaxpr"])
     n_consts, n_carry, length = params["num_consts"], params["num_carry"], params["length"]
 
     def step(env: Env) -> None:
@@ -168,9 +187,9 @@ def _scan(eqn: Eqn, compile_part: Compile) -> Callable[[Env], None]:
     return step
 
 
-def _while(eqn: Eqn, compile_part: Compile) -> Callable[[Env], None]:
+def _while(eqn: Eqn, prepare: Prepare) -> Callable[[Env], None]:
     params = eqn.params
-    condition, body = (_prepared(params[key], compile_part) for key in ("cond_jaxpr", "body_jaxpr"))
+    condition, body = (prepare(params[key]) for key in ("cond_jaxpr", "body_jaxpr"))
     n_cond, n_body = params["cond_nconsts"], params["body_nconsts"]
 
     def step(env: Env) -> None:
@@ -183,8 +202,8 @@ def _while(eqn: Eqn, compile_part: Compile) -> Callable[[Env], None]:
     return step
 
 
-def _cond(eqn: Eqn, compile_part: Compile) -> Callable[[Env], None]:
-    branches = [_prepared(b, compile_part) for b in eqn.params["branches"]]
+def _cond(eqn: Eqn, prepare: Prepare) -> Callable[[Env], None]:
+    branches = [prepare(b) for b in eqn.params["branches"]]
 
     def step(env: Env) -> None:
         index, *operands = [_value(env, a) for a in eqn.inputs]
@@ -193,7 +212,7 @@ def _cond(eqn: Eqn, compile_part: Compile) -> Callable[[Env], None]:
     return step
 
 
-_SPECIAL: dict[str, Callable[[Eqn, Compile], Callable[[Env], None]]] = {
+_SPECIAL: dict[str, Callable[[Eqn, Prepare], Callable[[Env], None]]] = {
     callback_p.name: _call,
     "scan": _scan,
     "while": _while,
