@@ -1,4 +1,4 @@
-"""Programs that call Python, and programs that are looked at for NaN, with arrays on a GPU: over a stand-in for the driver, where none is."""
+"""Programs that call Python or are looked at for NaN, with arrays on a GPU: over a stand-in where none is."""
 
 import numpy as np
 import pytest

@@ -28,7 +28,7 @@ _TESTS: dict[str, Callable[[np.ndarray], Any]] = {"NaN": np.isnan, "inf": np.isi
 @contextmanager
 def debug_nans(enabled: bool = True) -> Iterator[None]:
     """Inside the block an operation, or a jitted call, whose result has a NaN is an error that names the first
-    operation that made one, its operands and the user's line. The results are looked at after each call, which takes time.
+    operation that made one, its operands and the user's line. Results are looked at after each call: it takes time.
 
     Raises:
         NotFiniteError: a result has a NaN; a FloatingPointError too.
