@@ -1,6 +1,7 @@
 """Recognise handwritten digits with a small network, written for one image and mapped over batches by vmap.
 
-    python examples/digits.py [--epochs 20] [--seed 0]
+    python examples/digits.py [--network dense] [--epochs 20] [--seed 0]
+    python examples/digits.py --network convolutional
 
 The data are scikit-learn's digits: 1797 images of 8 by 8 pixels. The loss is written for one example;
 ``volta.vmap`` makes it a loss of a batch, and promises that example i of a batch has the bits it has alone.
@@ -14,56 +15,67 @@ import numpy as np
 
 import volta
 import volta.numpy as vnp
-from volta import nn, optim, random
+from volta import lax, nn, optim, random
 
 try:
     from sklearn.datasets import load_digits
 except ImportError:
     sys.exit("this example reads the digits data set of scikit-learn; install it with: pip install scikit-learn")
 
-SIZES = (64, 128, 10)
 BATCH = 50
 TEST = 297
 
 
-def init_params(key):
-    keys = random.split(key, len(SIZES) - 1)
-    return [
-        {"w": random.normal(k, (rows, columns)) * math.sqrt(2 / rows), "b": vnp.zeros(columns)}
-        for k, rows, columns in zip(keys, SIZES[:-1], SIZES[1:], strict=True)
-    ]
+def layer(key, shape):
+    """Weights, whose last axis is of features out, and a bias."""
+    return {"w": random.normal(key, shape) * math.sqrt(2 / math.prod(shape[:-1])), "b": vnp.zeros(shape[-1])}
 
 
-def logits_of(params, image):
-    """One image of 64 pixels to 10 logits."""
-    *hidden, last = params
-    x = image
-    for layer in hidden:
-        x = nn.relu(x @ layer["w"] + layer["b"])
-    return x @ last["w"] + last["b"]
+def init_dense(key):
+    first, last = random.split(key)
+    return {"hidden": layer(first, (64, 128)), "out": layer(last, (128, 10))}
 
 
-def loss_of(params, image, label):
-    """The cross entropy of one example."""
-    return nn.softmax_cross_entropy_with_integer_labels(logits_of(params, image), label)
+def dense(params, image):
+    """One image of 8 by 8 pixels to 10 logits."""
+    hidden, out = params["hidden"], params["out"]
+    return nn.relu(image.ravel() @ hidden["w"] + hidden["b"]) @ out["w"] + out["b"]
 
 
-def batch_loss(params, images, labels):
-    return vnp.mean(volta.vmap(loss_of, in_axes=(None, 0, 0))(params, images, labels))
+def init_convolutional(key):
+    keys = random.split(key, 3)
+    shapes = {"fine": (3, 3, 1, 16), "coarse": (3, 3, 16, 32), "out": (2 * 2 * 32, 10)}
+    return {name: layer(k, shape) for k, (name, shape) in zip(keys, shapes.items(), strict=True)}
 
 
-@volta.jit
-def predict(params, images):
-    return vnp.argmax(volta.vmap(logits_of, in_axes=(None, 0))(params, images), axis=-1)
+def convolutional(params, image):
+    """One image of 8 by 8 pixels to 10 logits: twice a convolution, and the largest of each 2 by 2 of its results."""
+    x = image[None, :, :, None]
+    for name in ("fine", "coarse"):
+        w, b = params[name]["w"], params[name]["b"]
+        x = lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        x = nn.max_pool(nn.relu(x + b), (2, 2), (2, 2))
+    return x.ravel() @ params["out"]["w"] + params["out"]["b"]
 
 
-def train(key, images, labels, epochs):
+NETWORKS = {"dense": (init_dense, dense), "convolutional": (init_convolutional, convolutional)}
+
+
+def train(key, network, images, labels, epochs):
     """The parameters after so many passes over the training set, in an order drawn anew for each."""
+    init_params, logits_of = NETWORKS[network]
     init_key, order_key = random.split(key)
     params = init_params(init_key)
     steps = epochs * (len(images) // BATCH)
     optimizer = optim.adam(optim.cosine_decay_schedule(1e-2, steps))
     state = optimizer.init(params)
+
+    def loss_of(params, image, label):
+        """The cross entropy of one example."""
+        return nn.softmax_cross_entropy_with_integer_labels(logits_of(params, image), label)
+
+    def batch_loss(params, images, labels):
+        return vnp.mean(volta.vmap(loss_of, in_axes=(None, 0, 0))(params, images, labels))
 
     @volta.jit
     def step(params, state, rows):
@@ -83,6 +95,7 @@ def train(key, images, labels, epochs):
 
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--network", choices=NETWORKS, default="dense", help="what is trained (default dense)")
     parser.add_argument("--epochs", type=int, default=20, help="passes over the training set (default 20)")
     parser.add_argument("--seed", type=int, default=0, help="seed of everything random (default 0)")
     options = parser.parse_args(argv)
@@ -90,12 +103,14 @@ def main(argv=None):
     split_key, train_key = random.split(random.key(options.seed))
     data = load_digits()
     order = random.permutation(split_key, len(data.target))
-    images = vnp.asarray(data.data / 16, vnp.float32)[order]
+    images = vnp.asarray(data.images / 16, vnp.float32)[order]
     labels = vnp.asarray(data.target, vnp.int32)[order]
-    params = train(train_key, images[TEST:], labels[TEST:], options.epochs)
+    params = train(train_key, options.network, images[TEST:], labels[TEST:], options.epochs)
 
+    logits_of = NETWORKS[options.network][1]
     test_images, test_labels = images[:TEST], labels[:TEST]
-    accuracy = float(vnp.mean(predict(params, test_images) == test_labels))
+    predicted = volta.jit(volta.vmap(logits_of, in_axes=(None, 0)))(params, test_images).argmax(-1)
+    accuracy = float(vnp.mean(predicted == test_labels))
     print(f"accuracy on {TEST} images that were not trained on: {100 * accuracy:.1f}%")
 
     together = np.asarray(volta.vmap(logits_of, in_axes=(None, 0))(params, test_images[:5]))

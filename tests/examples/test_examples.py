@@ -97,9 +97,10 @@ def test_the_derivative_of_heat_is_that_of_its_step():
             assert (ends[0] - ends[1]) / 2e-6 == pytest.approx(float(slope[i, j]), abs=1e-7)
 
 
-def test_digits(capsys):
+@pytest.mark.parametrize("network", ["dense", pytest.param("convolutional", marks=pytest.mark.slow)])
+def test_digits(network, capsys):
     pytest.importorskip("sklearn", reason="the digits data set is scikit-learn's, which is not installed")
-    assert example("digits").main([]) > 0.95
+    assert example("digits").main(["--network", network]) > 0.95
     assert "bits identical: True" in capsys.readouterr().out
 
 
