@@ -13,7 +13,8 @@ import pytest
 import volta
 import volta.numpy as vnp
 from tests.user_kernels import move, smooth, smooth_back, smooth_by_hand
-from volta.errors import KernelError, NotDifferentiableError, UnsupportedOperationError
+from tests.workers import simulated
+from volta.errors import KernelError
 from volta.testing import assert_bits_equal
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -151,6 +152,17 @@ print(same, os.waitpid(child, 0)[1])
     assert done.stdout.strip() == "True 0"
 
 
+def test_workers_share_out_the_elements_of_a_batch() -> None:
+    with simulated(4):
+        mesh = volta.sharding.make_mesh((4,), ("data",))
+        rows = volta.sharding.NamedSharding(mesh, volta.sharding.PartitionSpec("data"))
+        xs = volta.device_put(np.tile(X, (8, 1)), rows)
+        f = volta.jit(lambda x: volta.vmap(move, in_axes=(0, None, None))(x * 2, 3, 1)["moved"])
+        out, alone = f(xs), f(np.asarray(xs))
+        assert out.sharding.spec == rows.spec  # nothing was gathered
+        assert_bits_equal(np.asarray(out), alone)
+
+
 # -- what it takes and gives -------------------------------------------------------------------------------------------
 
 
@@ -206,163 +218,6 @@ def test_bytes_of_operands_and_results_are_planned_and_bounded() -> None:
     assert "smooth(b0)" in compiled.plan.as_text()
     with volta.execution_context(memory_budget=500), pytest.raises(volta.errors.MemoryBudgetError):
         volta.jit(lambda x: smooth(x))(X)
-
-
-# -- what goes wrong ---------------------------------------------------------------------------------------------------
-
-
-def test_an_exception_is_named_with_its_message_and_the_line() -> None:
-    said = r"kernel `move` raised ValueError: \('too large', 3\)\.\nIt is called at test_kernel\.py"
-    with pytest.raises(KernelError, match=said) as e:
-        volta.jit(lambda x: move(x, 1, 0)["moved"] * 2)(np.where(np.arange(100) == 3, 1000, X))
-    assert type(e.value.__cause__) is ValueError and e.value.__cause__.args == ("too large", 3)
-
-
-def test_of_several_elements_the_first_is_named() -> None:
-    xs = np.zeros((64, 4096), np.float32)
-    xs[[17, 40, 63], [5, 1, 0]] = 1000
-    f, before = volta.jit(volta.vmap(lambda x: move(x, 1, 0)["moved"])), volta.get_num_threads()
-    try:
-        for threads in (1, 2, 4):
-            volta.set_num_threads(threads)
-            with pytest.raises(KernelError, match=r"\('too large', 5\), for element \(17,\) of its batch \(64,\)"):
-                f(xs)
-    finally:
-        volta.set_num_threads(before)
-    assert float(f(np.ones_like(xs)).sum()) == xs.size  # and the next call is as if nothing had been
-
-
-def test_a_loop_ends_where_a_kernel_raises() -> None:
-    @volta.jit
-    def forever(x):
-        return volta.lax.while_loop(lambda x: x[0] < 1e9, lambda x: move(x, 0, 101)["moved"], x)
-
-    with pytest.raises(KernelError, match="too large"):
-        forever(vnp.zeros(3))
-
-
-def test_a_donated_array_is_kept_where_a_kernel_raises() -> None:
-    f = volta.jit(lambda x: (x * 2, move(x, 1, 0)["moved"]), donate_argnums=0)
-    x, y = vnp.full(5000, 1000.0), vnp.ones(5000)
-    with pytest.raises(KernelError):
-        f(x)
-    assert not x.is_deleted() and x.tolist() == [1000.0] * 5000
-    assert float(f(y)[0][7]) == 2.0 and y.is_deleted()
-
-
-def test_writing_to_an_operand_does_not_compile() -> None:
-    @volta.kernel(out=lambda x: x)
-    @numba.njit
-    def writes(x, out):
-        x[0] = 1
-
-    with pytest.raises(KernelError, match="writes to an operand. Operands are read-only"):
-        writes(X)
-
-
-def test_a_function_that_returns_something() -> None:
-    @volta.kernel(out=lambda x: x)
-    @numba.njit
-    def returns(x, out):
-        return x[0]
-
-    with pytest.raises(KernelError, match="returns float32; a kernel fills its results"):
-        returns(X)
-
-
-def test_only_functions_of_numbas_are_decorated() -> None:
-    with pytest.raises(KernelError, match="write @numba.njit below it"):
-        volta.kernel(out=lambda x: x)(lambda x, out: None)
-
-
-def test_parallel_is_refused_and_fastmath_at_level_strict() -> None:
-    with pytest.raises(KernelError, match="parallel=True"):
-        volta.kernel(out=lambda x: x)(numba.njit(parallel=True)(lambda x, out: None))
-
-    @numba.njit(fastmath=True)
-    def inner(x):
-        return x + 1
-
-    @volta.kernel(out=lambda x: x)
-    @numba.njit
-    def fast(x, out):
-        out[0] = inner(x[0])
-
-    with pytest.raises(UnsupportedOperationError, match="`fast`, or a function that it calls, is .*fastmath"):
-        fast(X)
-    with volta.execution_context(level="device"):
-        assert float(fast(X)[0]) == X[0] + 1
-
-
-def test_the_number_of_arrays_is_checked_before_anything_is_compiled() -> None:
-    with pytest.raises(KernelError, match="takes 2 arrays, but is given 2 operands and 1 results"):
-        volta.kernel(out=lambda x, y: x)(numba.njit(lambda x, out: None))(X, X)
-    with pytest.raises(KernelError, match="out does not take its 2 operands"):
-        volta.kernel(out=lambda x: x)(numba.njit(lambda x, y, out: None))(X, X)
-    with pytest.raises(KernelError, match="each result has a shape and a dtype"):
-        volta.kernel(out="x")(numba.njit(lambda x, out: None))(X)
-    with pytest.raises(KernelError, match="declares no results"):
-        volta.kernel(out=())(numba.njit(lambda x: None))(X)
-    with pytest.raises(volta.errors.DTypeError, match="an operand of `smooth`"):
-        smooth("x")
-
-
-def test_rules_are_asked_for_by_name() -> None:
-    @volta.kernel(out=lambda x: x)
-    @numba.njit
-    def plain(x, out):
-        for i in range(x.size):
-            out[i] = x[i]
-
-    with pytest.raises(NotDifferentiableError, match="`plain` is differentiated here.*@plain.vjp or @plain.jvp"):
-        volta.grad(lambda x: vnp.sum(plain(x)))(X)
-    with pytest.raises(NotDifferentiableError, match="@move.jvp"):
-        volta.jvp(lambda x: move(x, 1.0, 1.0)["moved"], (X,), (X,))
-    with pytest.raises(NotDifferentiableError, match="here they are pushed"):
-        volta.linearize(lambda x: move(x, 1.0, 1.0)["moved"], X)[1](X)
-    assert float(volta.grad(lambda x: vnp.sum(plain(volta.lax.stop_gradient(x)) * x))(X)[0]) == X[0]
-
-    plain.vjp(lambda operands, result, ct: (ct[:3],))
-    with pytest.raises(KernelError, match=r"vjp rule of kernel `plain` gave f32\[3\] for the cotangent of operand 0"):
-        volta.grad(lambda x: vnp.sum(plain(x)))(X)
-    plain.vjp(lambda operands, result, ct: (ct, ct))
-    with pytest.raises(KernelError, match="gave 2 cotangents, but the kernel has 1 operands"):
-        volta.grad(lambda x: vnp.sum(plain(x)))(X)
-    with pytest.raises(KernelError, match="the vjp rule of kernel `plain` is a function"):
-        plain.vjp(3)
-
-    plain.jvp(lambda operands, result, tangents: plain(tangents[0]))
-    del plain._record.rules["vjp"]
-    with pytest.raises(NotDifferentiableError, match="applies kernel `plain` to tangents"):
-        volta.grad(lambda x: vnp.sum(plain(x)))(X)
-    plain.jvp(lambda operands, result, tangents: tangents[0] * 3)
-    assert float(volta.grad(lambda x: vnp.sum(plain(x)))(X)[0]) == 3.0  # Volta's own operations run backwards
-
-
-def test_a_batch_rule_takes_the_place_of_the_loop() -> None:
-    @volta.kernel(out=lambda x, k: x)
-    @numba.njit
-    def shift(x, k, out):
-        for i in range(x.size):
-            out[i] = x[i] + k
-
-    seen = []
-
-    @shift.batch
-    def _(size, batched, x, k):
-        seen.append((size, batched))
-        return (x + k[:, None] if batched[1] else x + k), True
-
-    xs = XS[0]
-    assert_bits_equal(volta.vmap(shift, in_axes=(0, None))(xs, 1.0), xs + np.float32(1))
-    assert_bits_equal(volta.jit(volta.vmap(shift))(xs, xs[:, 0]), xs + xs[:, :1])
-    assert seen == [(5, [True, False]), (5, [True, True])]
-    shift.batch(lambda size, batched, x, k: (x[0], True))
-    with pytest.raises(KernelError, match=r"the batch rule of kernel `shift` gave f32\[100\] for a result"):
-        volta.vmap(shift, in_axes=(0, None))(xs, 1.0)
-    shift.batch(lambda size, batched, x, k: x)
-    with pytest.raises(KernelError, match="must return"):
-        volta.vmap(shift, in_axes=(0, None))(xs, 1.0)
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from volta.core.errors import KernelError, VoltaError
 from volta.core.source import at_user_line
 from volta.emit.functions import called, is_dispatcher
 from volta.ops.base import settled
-from volta.ops.user import Results, UserKernel
+from volta.ops.user import GpuFunction, Results, UserKernel
 from volta.trace.user import user_kernel_p
 
 
@@ -62,6 +63,31 @@ class Kernel:
         """
         return self._rule("batch", rule)
 
+    def cuda(self, *, grid: Sizes | None, block: Sizes = 256) -> Callable[[Any], Any]:
+        """Decorate the kernel's function for GPUs, an ``@numba.cuda.jit`` function of the same arguments.
+
+        ``grid`` is the number of blocks and ``block`` the threads in each: a number, or a function from the operands,
+        as ShapeDtypeStructs, to one; each along one dimension. A batch's elements are run one after the other by the
+        same threads. It is compiled without contraction, and level strict refuses it if its PTX has approximate
+        operations. It must give what the function for the CPU gives. An exception in it is not seen.
+
+        Raises:
+            KernelError: there is no grid, or what is decorated is no ``@numba.cuda.jit`` function.
+        """
+        name = self._record.name
+        if grid is None:
+            raise KernelError(at_user_line(f"kernel `{name}` for GPUs needs a grid: grid=lambda x: -(-x.size // 256)"))
+
+        def decorate(function: Any) -> Any:
+            if not _is_for_gpus(function):
+                raise KernelError(
+                    at_user_line(f"kernel `{name}`: .cuda decorates an @numba.cuda.jit function (got {function!r:.60})")
+                )
+            self._record.gpu["cuda"] = GpuFunction(function, _sizes(grid), _sizes(block))
+            return function
+
+        return decorate
+
     def _rule(self, name: str, rule: Callable[..., Any]) -> Callable[..., Any]:
         if not callable(rule):
             raise KernelError(
@@ -74,8 +100,14 @@ class Kernel:
         return f"<volta.kernel {self._record.name}>"
 
 
+Sizes = int | Callable[..., Any] | tuple[int, ...]
+"""Of a grid or a block: a number, or a function from the operands, as ShapeDtypeStructs, to it."""
+
+
 @boundary
-def kernel(out: Any, *, name: str | None = None) -> Callable[[Any], Kernel]:
+def kernel(
+    out: Any, *, name: str | None = None, grid: Sizes | None = None, block: Sizes = 256
+) -> Callable[[Any], Kernel]:
     """Make an operation of a function decorated with ``@numba.njit``; it runs inside of plans, by its native address.
 
     The function takes the operands, then the results, which it fills; it returns nothing. Arrays are contiguous,
@@ -86,9 +118,11 @@ def kernel(out: Any, *, name: str | None = None) -> Callable[[Any], Kernel]:
         out: what the kernel gives: a :class:`ShapeDtypeStruct` (or anything with a shape and a dtype), a pytree of
             them, or a function from the operands, as ShapeDtypeStructs, to these.
         name: its name in programs and messages (None: the function's).
+        grid, block: of a function decorated with ``@numba.cuda.jit``, which makes a kernel for GPUs alone; see
+            :meth:`Kernel.cuda`, which gives a kernel for the CPU its function for GPUs.
 
     Raises:
-        KernelError: what is decorated is no ``@njit`` function, or is compiled with ``parallel``.
+        KernelError: what is decorated is no such function, or is compiled with ``parallel``.
 
     >>> import numba
     >>> import volta
@@ -126,9 +160,31 @@ def kernel(out: Any, *, name: str | None = None) -> Callable[[Any], Kernel]:
             return _declared(out, label, avals, arity)
 
         fast = any(o.get("fastmath") for o in options)
-        return Kernel(UserKernel(label, results, function, fast), function)
+        if not _is_for_gpus(function):
+            if grid is not None:
+                raise KernelError(
+                    at_user_line(
+                        f"kernel `{label}`: grid and block are of @numba.cuda.jit functions; use its .cuda(...)"
+                    )
+                )
+            return Kernel(UserKernel(label, results, function, fast), function)
+        made = Kernel(UserKernel(label, results, None, fast), function)
+        made.cuda(grid=grid, block=block)(function)
+        return made
 
     return decorate
+
+
+def _is_for_gpus(function: Any) -> bool:
+    return any(cls.__name__ == "CUDADispatcher" for cls in type(function).__mro__)
+
+
+def _sizes(given: Any) -> Callable[[Sequence[ShapedArray]], tuple[int, ...]]:
+    def sizes(avals: Sequence[ShapedArray]) -> tuple[int, ...]:
+        found = given(*[ShapeDtypeStruct(a.shape, a.dtype) for a in avals]) if callable(given) else given
+        return tuple(map(operator.index, found if isinstance(found, (tuple, list)) else (found,)))
+
+    return sizes
 
 
 def _arity(function: Any) -> int | None:

@@ -14,7 +14,7 @@ from numba.core import serialize, types
 from numba.core.dispatcher import _FunctionCompiler  # type: ignore[attr-defined]  # not declared by its stub
 from numba.core.errors import NumbaError
 
-from volta.core.errors import KernelError
+from volta.core.errors import KernelError, UnsupportedOperationError
 from volta.core.locks import free_in_children
 from volta.core.source import at_user_line
 from volta.emit import arrays
@@ -37,7 +37,15 @@ def native_function(spec: UserSpec) -> NativeFunction:
 
     Raises:
         KernelError: Numba cannot compile it for them.
+        UnsupportedOperationError: it has no function for the CPU.
     """
+    if spec.kernel.cpu is None:
+        raise UnsupportedOperationError(
+            at_user_line(
+                f"kernel `{spec.kernel.name}` has a function for GPUs only: decorate an @numba.njit function with "
+                "volta.kernel, and give it this one with its .cuda(grid=, block=); or run it on a GPU"
+            )
+        )
     key = (spec.arrays, spec.reads)
     with _lock:
         known = _compiled.setdefault(spec.kernel, {})

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import attrs
 
+from volta.numba_cuda import user
 from volta.numba_cuda.device.pool import rounded
 from volta.numba_cuda.kernels import launches_of
 from volta.numba_cuda.launches import SCRATCH, Launch, aligned, every
@@ -118,8 +119,10 @@ def device_plan(plan: ExecutionPlan, capability: str = "9.0") -> DevicePlan:
         UnsupportedOperationError: a call has no CUDA kernel.
     """
     fields = {f.name: getattr(plan, f.name) for f in attrs.fields(ExecutionPlan)}
+    user.check(plan, capability)
     launches = launches_of(plan, capability)
-    few = len(launches) <= _FEW and not any(x.mapped or x.inside for x in launches)
+    # A function of the user's gets the address of the args, so they would be copied to a thread's own memory.
+    few = len(launches) <= _FEW and not any(x.mapped or x.inside or x.source.linked for x in launches)
     by_value = few and all(x.calls == 1 and x.grid <= _SHORT and len(x.words) <= _MOST_WORDS for x in launches)
     if by_value:
         launches = [attrs.evolve(x, source=x.source.by_value(len(x.words))) for x in launches]

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from volta.core.errors import UnsupportedOperationError
-from volta.numba_cuda import turns
+from volta.numba_cuda import turns, user
 from volta.numba_cuda.attention import attention_choice, attention_tensor_choice
 from volta.numba_cuda.launches import Launch, Regions, touched
 from volta.numba_cuda.loops import combining, cutting, nests
@@ -22,9 +22,10 @@ from volta.xla_like.control_calls import KINDS
 from volta.xla_like.dot import item_size
 from volta.xla_like.kernels import CombineKernel, Joined, KernelCall, LibraryKernel, LoopKernel, kernel_name
 from volta.xla_like.plan import ExecutionPlan
+from volta.xla_like.user import NAME as USER
 
 KERNEL_CLASSES = (
-    "loop", "combine", "dot", *steps.STEPS, *KINDS,
+    "loop", "combine", "dot", *steps.STEPS, *KINDS, USER,
     *attention_choice.KERNELS, attention_choice.BACKWARD,
 )  # fmt: skip
 """Every one of them is strict."""
@@ -108,6 +109,9 @@ def _launch(call: KernelCall, regions: Regions, nbytes: Callable[[int], int], ca
         words, addresses = _library_words(call)
     elif kernel.name == attention_choice.BACKWARD:
         yield from attention_choice.backward(call, Steps(call, regions, nbytes), capability)
+        return
+    elif kernel.name == USER:
+        yield from user.launches(call, nbytes, capability)
         return
     elif kernel.name in steps.STEPS:
         yield from steps.STEPS[kernel.name](call, Steps(call, regions, nbytes))

@@ -5,7 +5,7 @@ What a kernel computes stands in functions of Numba's, which this record carries
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
@@ -22,9 +22,19 @@ class Results:
     tree: PyTreeDef
 
 
+@attrs.frozen(eq=False)
+class GpuFunction:
+    """A kernel's function for a GPU, and from its operands' avals the blocks of its grid and the threads of a block."""
+
+    function: Any
+    grid: Callable[[Sequence[ShapedArray]], tuple[int, ...]]
+    block: Callable[[Sequence[ShapedArray]], tuple[int, ...]]
+
+
 @attrs.frozen(eq=False, repr=False)
 class UserKernel:
-    """A kernel: its function for the CPU, what it gives for operands of given avals, and its rules by name.
+    """A kernel: its function for the CPU (None: it has none), what it gives for operands of given avals, its rules by
+    name, and its functions for GPUs by backend.
 
     Two kernels are the same only if they are one object. ``fast`` says that its function may be compiled to other
     arithmetic than is written in it (Numba's ``fastmath``), which level strict refuses. ``rules`` may have ``jvp``,
@@ -36,6 +46,7 @@ class UserKernel:
     cpu: Any
     fast: bool = False
     rules: dict[str, Callable[..., Any]] = attrs.field(factory=dict)
+    gpu: dict[str, GpuFunction] = attrs.field(factory=dict)
 
     def __repr__(self) -> str:
         return self.name

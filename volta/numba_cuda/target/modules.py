@@ -147,24 +147,26 @@ def _compile(device: Device, sources: Sequence[KernelSource]) -> Iterator[cache.
     ordered = sorted(sources, key=lambda s: s.name.startswith(_LAST) - s.name.startswith(_FIRST))
 
     def compiled(s: KernelSource, text: str) -> cache.StoredUnit:
-        return cache.StoredUnit({s.name: s.text}, (link(device, ptx.assemble(text, capability)),))
+        return cache.StoredUnit({s.name: s.text}, (link(device, ptx.assemble(text, capability), *s.linked),))
 
     calls = ((s, ptx.emit_text([s], capability)) for s in ordered)
     yield from in_threads(compiled, calls, ptx.workers(len(ordered)) if len(ordered) > 1 else 1)
 
 
-def link(device: Device, text: str) -> bytes:
-    """PTX as machine code for the device, by the driver's own assembler. Several threads may do so at once.
+def link(device: Device, *texts: str) -> bytes:
+    """PTX texts, linked, as machine code for the device, by the driver's own assembler. Threads may do so at once.
 
     Raises:
         DeviceError: with what the assembler says.
     """
     device.enter()
-    api, log, data, state = device.api, ErrorLog(), text.encode() + b"\0", ctypes.c_void_p()
+    api, log, state = device.api, ErrorLog(), ctypes.c_void_p()
     log.check(device, api.cuLinkCreate(*log.options, ctypes.byref(state)))
     try:
-        status = api.cuLinkAddData(state, _PTX_INPUT, data, len(data), b"volta.ptx", 0, None, None)
-        log.check(device, status)
+        for text in texts:
+            data = text.encode() + b"\0"
+            status = api.cuLinkAddData(state, _PTX_INPUT, data, len(data), b"volta.ptx", 0, None, None)
+            log.check(device, status)
         code, size = ctypes.c_void_p(), ctypes.c_size_t()
         log.check(device, api.cuLinkComplete(state, ctypes.byref(code), ctypes.byref(size)))
         return ctypes.string_at(code.value or 0, size.value)

@@ -68,8 +68,8 @@ class Library:
         oldest = _OLDEST[max(v for v in _OLDEST if v <= max(self.version[0], min(_OLDEST)))]
         return level_of(capability) >= oldest
 
-    def assemble(self, ptx: str, capability: str) -> Cubin:
-        """PTX as machine code for a compute capability.
+    def assemble(self, ptx: str, capability: str, *linked: str) -> Cubin:
+        """PTX, and PTX of what it calls, as machine code for a compute capability.
 
         Raises:
             DeviceError: with what the assembler says.
@@ -79,8 +79,11 @@ class Library:
         handle = ctypes.c_void_p()
         self._check(self._calls.nvJitLinkCreate(ctypes.byref(handle), len(options), texts), None, "does not start")
         try:
-            data = ptx.encode() + b"\0"
-            status = self._calls.nvJitLinkAddData(handle, _PTX_INPUT, data, ctypes.c_size_t(len(data)), b"volta.ptx")
+            status = 0
+            for text in (ptx, *linked):
+                data = text.encode() + b"\0"
+                size = ctypes.c_size_t(len(data))
+                status = status or self._calls.nvJitLinkAddData(handle, _PTX_INPUT, data, size, b"volta.ptx")
             status = status or self._calls.nvJitLinkComplete(handle)
             self._check(status, handle, f"does not take the PTX for {capability}")
             log = self._log(handle, "Info")

@@ -52,11 +52,13 @@ _FORBIDDEN = (
 
 @attrs.frozen
 class KernelSource:
-    """A kernel to compile: its symbol, its canonical text, and what adds it to a module."""
+    """A kernel to compile: its symbol, its canonical text, what adds it to a module, and PTX of functions that it
+    calls (which its text tells too)."""
 
     name: str
     text: str
     build: Callable[[ir.Module, str], object] = attrs.field(eq=False, repr=False)
+    linked: tuple[str, ...] = attrs.field(default=(), eq=False, repr=False)
 
     def for_many(self) -> KernelSource:
         """The same kernel for merged launches: its blocks find their call's args in a table."""
@@ -65,7 +67,7 @@ class KernelSource:
             self.build(module, name)
             merge_entry(module, name)
 
-        return KernelSource(f"{self.name}_many", self.text, build)
+        return KernelSource(f"{self.name}_many", self.text, build, self.linked)
 
     def by_value(self, words: int) -> KernelSource:
         """The same kernel, given its args themselves and not their address: launched with no memory of their own."""
@@ -74,7 +76,7 @@ class KernelSource:
             self.build(module, name)
             by_value_entry(module, name, words)
 
-        return KernelSource(f"{self.name}_v{words}", self.text, build)
+        return KernelSource(f"{self.name}_v{words}", self.text, build, self.linked)
 
 
 def _target_machine(capability: str) -> llvm.TargetMachine:

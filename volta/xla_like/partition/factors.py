@@ -214,6 +214,15 @@ def _scatter(eqn: Eqn, table: Shape, updates: Shape, *indices: Shape) -> list[Fa
     return found + [_along(eqn, table[d], [d, first + i, *[None] * many], [d]) for i, d in enumerate(rest)]
 
 
+def _user(eqn: Eqn, *shapes: Shape) -> list[Factor]:
+    """A kernel of the user's own is run for each element of its batch by itself."""
+    found, mapped = [], eqn.params["mapped"]
+    for d, n in enumerate(eqn.params["batch"]):
+        places = [sum(mask[:d]) if mask[d] else None for mask in mapped]
+        found.append(_along(eqn, n, places, [d] * len(eqn.outputs)))
+    return found
+
+
 _FAMILIES: dict[Family, Rule] = {Family.ELEMENTWISE: _elementwise, Family.REDUCTION: _reduction}
 
 _RULES: dict[str, Rule] = {
@@ -240,6 +249,7 @@ _RULES: dict[str, Rule] = {
     "sort": _along_axis("dimension"),
     "split": _along_axis("axis"),
     "transpose": _transpose,
+    "user_kernel": _user,
 }
 """By name, where the family does not say it. Others (loops, branches, iota, what is new) have no factors."""
 
@@ -252,6 +262,8 @@ def params_of_part(eqn: Eqn, operands: Sequence[Shape], results: Sequence[Shape]
     name, params = eqn.primitive.name, eqn.params
     if name == "broadcast_in_dim":
         return {**params, "shape": results[0]}
+    if name == "user_kernel":
+        return {**params, "batch": results[0][: len(params["batch"])]}
     if name == "reshape":
         return {**params, "new_sizes": results[0]}
     if name == "slice":

@@ -1,0 +1,164 @@
+"""A user's ``@cuda.jit`` function as PTX: compiled by numba-cuda as a device function that an entry of Volta's calls.
+
+All that touches numba-cuda's inside is here. It is imported when the first such function is compiled: no plan of
+Volta's own needs it, nor a GPU.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from volta.core.errors import KernelError, UnsupportedOperationError
+from volta.core.source import at_user_line
+from volta.numba_cuda.target import ptx
+from volta.numba_cuda.target.threads import HEADER
+from volta.xla_like.user import UserSpec
+
+_OPTIONS = {"opt": 3, "fma": 0}
+"""NVVM may contract no product with a sum; without, it writes the rounding of every operation, as Volta does."""
+
+
+@functools.cache
+def _tools() -> Any:
+    load = importlib.import_module
+    try:
+        return (
+            load("numba.cuda"), load("numba.core.types"), load("numba.cuda.cgutils"), load("numba.cuda.compiler"),
+            load("numba.cuda.extending").intrinsic, load("numba.cuda.np.arrayobj"),
+            load("numba.cuda.np.numpy_support").from_dtype,
+        )  # fmt: skip
+    except ImportError as error:
+        raise UnsupportedOperationError(
+            f"a kernel written with @cuda.jit needs numba-cuda, which is not there ({error}): "
+            "pip install 'volta[numba-cuda]'"
+        ) from error
+
+
+def symbol_of(text: str) -> str:
+    """The symbol that stands in a PTX text for its function."""
+    return f"volta_user_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+_compiled: dict[Any, str] = {}
+
+
+def user_ptx(function: Any, spec: UserSpec, capability: str) -> tuple[str, str]:
+    """PTX of ``void symbol(int64 args)``, which runs the function for each element of the batch, and its symbol.
+
+    Args hold a header, the arrays' addresses, then the sizes of the call: see `UserSpec`.
+
+    Raises:
+        KernelError: numba-cuda cannot compile it for these dtypes and ranks.
+        UnsupportedOperationError: there is no numba-cuda.
+    """
+    key = (function, spec.arrays, spec.reads, spec.batch, capability)
+    if key not in _compiled:
+        _compiled[key] = _compile(function, spec, capability)
+    text = _compiled[key]
+    symbol = symbol_of(text)
+    return text.replace(_PLACEHOLDER, symbol), symbol
+
+
+_PLACEHOLDER = "volta_user_function_of_numba"
+
+
+def _compile(function: Any, spec: UserSpec, capability: str) -> str:
+    cuda, types, _, compiler, _, _, from_dtype = _tools()
+    kinds = [
+        from_dtype(np.dtype(dtype)) if k < spec.reads and not rank
+        else types.Array(from_dtype(np.dtype(dtype)), rank, "C", readonly=k < spec.reads)
+        for k, (dtype, rank) in enumerate(spec.arrays)
+    ]  # fmt: skip
+    entry = _entry(function, spec, kinds)
+    try:
+        found = compiler.compile_cuda(
+            entry, types.void, (types.int64,), nvvm_options=_OPTIONS, cc=ptx.level_of(capability), abi="c",
+            abi_info={"abi_name": _PLACEHOLDER},
+        )  # fmt: skip
+    except Exception as error:  # numba-cuda has error classes of its own, and of Numba's
+        if not type(error).__module__.startswith("numba"):
+            raise
+        raise KernelError(at_user_line(f"kernel {spec} does not compile for GPUs.\nNumba says: {error}")) from error
+    (text,) = found.library.get_asm_strs(cc=ptx.level_of(capability))
+    return str(text)
+
+
+def _entry(function: Any, spec: UserSpec, kinds: Sequence[Any]) -> Any:
+    """The function around the user's: a few lines of Python that take the words apart."""
+    cuda = _tools()[0]
+    device = cuda.jit(device=True, inline="always")(
+        function.py_func
+    )  # by itself it would be compiled for a GPU at hand
+    names: dict[str, Any] = {"function": device, "word": _word(), "syncthreads": cuda.syncthreads}
+    at = HEADER + len(spec.arrays)
+    lines = ["def entry(args):"]
+    sizes = [f"n{d}" for d in range(spec.batch)]
+    lines += [f"    {n} = word(args, {at + d})" for d, n in enumerate(sizes)]
+    at += spec.batch
+    lines.append(f"    for task in range({' * '.join(sizes) or '1'}):")
+    lines.append("        rest = task")
+    for d in reversed(range(spec.batch)):
+        lines += [f"        i{d} = rest % {sizes[d]}", f"        rest = rest // {sizes[d]}"]
+    for k, ((_, rank), kind) in enumerate(zip(spec.arrays, kinds, strict=True)):
+        names[f"make{k}"] = _maker(kind, rank)
+        place = " + ".join([f"word(args, {HEADER + k})", *(f"i{d} * word(args, {at + d})" for d in range(spec.batch))])
+        at += spec.batch
+        shape = ", ".join(f"word(args, {at + d})" for d in range(rank))
+        at += rank
+        lines.append(f"        x{k} = make{k}({place}, ({shape}{',' if rank == 1 else ''}))")
+    lines.append(f"        function({', '.join(f'x{k}' for k in range(len(kinds)))})")
+    if spec.batch:
+        lines.append("        syncthreads()  # shared memory may be used again")
+    exec(compile("\n".join(lines), f"<entry of {spec.kernel.name}>", "exec"), names)
+    return names["entry"]
+
+
+def _word() -> Any:
+    _, types, _, _, intrinsic, _, _ = _tools()
+
+    @intrinsic
+    def word(typingctx: Any, address: Any, i: Any) -> Any:
+        def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
+            place = b.add(args[0], b.mul(args[1], args[1].type(8)))
+            return b.load(b.inttoptr(place, args[0].type.as_pointer()))
+
+        return types.int64(types.int64, types.int64), generate
+
+    return word
+
+
+def _maker(kind: Any, rank: int) -> Any:
+    """``make(address, shape)``: an array there, or of rank 0 and read the number there."""
+    _, types, cgutils, _, intrinsic, arrayobj, _ = _tools()
+
+    @intrinsic
+    def make(typingctx: Any, address: Any, shape: Any) -> Any:
+        def number(context: Any, b: Any, signature: Any, args: Any) -> Any:
+            pointer = b.inttoptr(args[0], context.get_data_type(kind).as_pointer())
+            return context.unpack_value(b, kind, pointer)
+
+        def array(context: Any, b: Any, signature: Any, args: Any) -> Any:
+            value = arrayobj.make_array(kind)(context, b)
+            element = context.get_data_type(kind.dtype)
+            shapes = cgutils.unpack_tuple(b, args[1], rank) if rank else []
+            size = context.get_constant(types.intp, context.get_abi_sizeof(element))
+            strides: list[Any] = []
+            step = size
+            for n in reversed(shapes):
+                strides.insert(0, step)
+                step = b.mul(step, n)
+            pointer = b.inttoptr(args[0], element.as_pointer())
+            arrayobj.populate_array(
+                value, data=pointer, shape=shapes, strides=strides, itemsize=size, meminfo=None
+            )  # fmt: skip
+            return value._getvalue()
+
+        return kind(types.int64, shape), array if isinstance(kind, types.Array) else number
+
+    return make
