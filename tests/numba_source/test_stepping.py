@@ -1,5 +1,8 @@
 """Kernels that Python runs: a debugger sees their lines, and what they raise arrives where the function was called."""
 
+import gc
+import io
+import linecache
 import pdb
 import sys
 import threading
@@ -77,6 +80,29 @@ def test_the_debugger_stops_in_a_kernel_and_may_leave(monkeypatch) -> None:
         sys.settrace(before)
     ((name, value),) = said
     assert name.startswith("volta_map_") and value == 5
+
+
+def test_the_page_says_how_to_step_into_a_kernel() -> None:
+    """The commands of docs/numba.md, typed."""
+    typed = ["from volta.numba_source.stepping import Stepped", "break Stepped.launch", "continue", "step", "step"]
+    typed += ["list", "p begin, end", "clear 1", "continue"]
+    out = io.StringIO()
+    debugger = pdb.Pdb(
+        stdin=io.StringIO("".join(f"{line}\n" for line in typed)), stdout=out, nosigint=True, readrc=False
+    )
+    found = debugger.runcall(stepped, lambda x: x * 2, np.full(3, 5, np.float32))
+    np.testing.assert_array_equal(found, [10, 10, 10])
+    said = out.getvalue()
+    assert "-> n0, chunk = args[0], args[1]" in said and "for task in range(begin, end):" in said and "(0, 1)" in said
+
+
+def test_lines_of_kernels_are_kept_as_long_as_these() -> None:
+    before = {file for file in linecache.cache if file.startswith("<volta ")}
+    stepped(lambda x: vnp.cos(x) * 3.25, fill("normal", (3,)))
+    assert {file for file in linecache.cache if file.startswith("<volta ")} - before
+    plan_cache.PLAN_CACHE.clear()
+    gc.collect()
+    assert not {file for file in linecache.cache if file.startswith("<volta ")} - before
 
 
 def test_what_a_kernel_raises_arrives_and_the_next_call_works(monkeypatch) -> None:

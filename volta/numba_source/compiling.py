@@ -6,6 +6,7 @@ import itertools
 import linecache
 import re
 import threading
+import weakref
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -20,11 +21,17 @@ from volta.numba_source.texts import KernelText
 _numbers = itertools.count()
 
 
-def execute(text: str, names: dict[str, Any], label: str) -> None:
-    """Run a text that defines functions; tracebacks and debuggers find its lines under ``<volta label>``."""
-    file = f"<volta {label}>"
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+def execute(text: str, name: str, names: dict[str, Any]) -> Any:
+    """Run a text that defines functions; gives the one of a name.
+
+    As long as that one is alive, tracebacks and debuggers find the lines under ``<volta name number>``.
+    """
+    file = f"<volta {name} {next(_numbers)}>"
     exec(compile(text, file, "exec"), names)
+    found = names[name]
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    weakref.finalize(getattr(found, "py_func", found), linecache.cache.pop, file, None).atexit = False
+    return found
 
 
 @attrs.frozen(eq=False)
@@ -42,7 +49,7 @@ class CompiledKernel:
 _lock = threading.RLock()
 free_in_children(globals(), "_lock")
 _functions: Recent[Any, Any] = Recent(4096)  # by their text and what it names
-_kernels: Recent[Any, CompiledKernel] = Recent(1024)
+_kernels: Recent[Any, CompiledKernel] = Recent(256)
 """Numba keeps machine code for as long as the process lives: what is dropped here is compiled again, not freed."""
 
 
@@ -50,8 +57,7 @@ def dispatcher_of(text: KernelText) -> Any:
     """The kernel as a Numba dispatcher. The functions that it calls are shared with all kernels that call the same."""
     known: dict[str, Any] = {}
     for name, source in text.tables.items():
-        made = dict(NAMES)
-        execute(source, made, name)
+        exec(source, made := dict(NAMES))
         known[name] = made[name]
     for name, source in text.functions.items():
         known[name] = _function(name, source, known)
@@ -66,13 +72,11 @@ def _function(name: str, source: str, known: Mapping[str, Any]) -> Any:
     used = _used(source, known)
     key = (source, *(used[n] if callable(used[n]) else used[n].tobytes() for n in used))
     found = _functions.find(key)
-    return _functions.keep(key, _new(name, source, used, next(_numbers))) if found is None else found
+    return _functions.keep(key, _new(name, source, used)) if found is None else found
 
 
-def _new(name: str, source: str, used: Mapping[str, Any], number: int | None = None) -> Any:
-    names = {**NAMES, **used}
-    execute(source, names, name if number is None else f"{name} {number}")
-    return names[name]
+def _new(name: str, source: str, used: Mapping[str, Any]) -> Any:
+    return execute(source, name, {**NAMES, **used})
 
 
 def compiled_kernel(text: KernelText) -> CompiledKernel:

@@ -37,9 +37,8 @@ class Stepped(dict[str, int]):
             self._functions.append(_NATIVE(address))
             self[name] = len(self._functions)
         for text in texts:
-            names = {**NAMES, "run_kernel": self._run}
-            execute("\n".join([*text.tables.values(), *text.functions.values(), text.function]), names, text.name)
-            self._functions.append(names[text.name])
+            source = "\n".join([*text.tables.values(), *text.functions.values(), text.function])
+            self._functions.append(execute(source, text.name, {**NAMES, "run_kernel": self._run}))
             self[text.name] = len(self._functions)
         self.table: np.ndarray = np.zeros((0, 4), np.int64)
         self._failure: BaseException | None = None
@@ -65,9 +64,13 @@ class Stepped(dict[str, int]):
             block = ctypes.cast(args, _WORDS)
             row += 1
             if number:
-                self._functions[number - 1](block, 0, tasks, scratch)
+                self.launch(self._functions[number - 1], block, tasks, scratch)
             elif ctypes.c_int32.from_address(block[0]).value != block[1]:  # a jump: its address, number and row
                 row = block[2]
+
+    def launch(self, kernel: Function, args: Any, tasks: int, scratch: int) -> None:
+        """One launch of the table: a place for breakpoints, from where a step leads into the kernel's text."""
+        kernel(args, 0, tasks, scratch)
 
     def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """The native call of the plan, which raises what one of the kernels raised."""
