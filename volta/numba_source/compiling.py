@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import linecache
 import re
@@ -11,11 +12,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attrs
-import numba
 
 from volta.core.locks import free_in_children
 from volta.core.recent import Recent
-from volta.numba_source.numba_words import KERNEL, NAMES
+from volta.numba_source import numba_words
+from volta.numba_source.kept import entry_of
+from volta.numba_source.numba_words import NAMES
 from volta.numba_source.texts import KernelText
 
 _numbers = itertools.count()
@@ -61,7 +63,7 @@ def dispatcher_of(text: KernelText) -> Any:
         known[name] = made[name]
     for name, source in text.functions.items():
         known[name] = _function(name, source, known)
-    return _new(text.name, text.function, known)
+    return _new(text.name, text.function, _used(text.function, known))
 
 
 def _used(source: str, known: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,7 +78,12 @@ def _function(name: str, source: str, known: Mapping[str, Any]) -> Any:
 
 
 def _new(name: str, source: str, used: Mapping[str, Any]) -> Any:
-    return execute(source, name, {**NAMES, **used})
+    """A dispatcher. Numba names machine code after its function, and joins what has one name: so that says it all."""
+    found = execute(source, name, {**NAMES, **used, "__name__": numba_words.__name__})
+    parts = [x.py_func.__qualname__.encode() if callable(x) else x.tobytes() for x in used.values()]
+    digest = hashlib.sha256(b"\0".join([source.encode(), *parts])).hexdigest()[:16]
+    found.py_func.__qualname__ = f"{name}_{digest}"
+    return found
 
 
 def compiled_kernel(text: KernelText) -> CompiledKernel:
@@ -85,8 +92,7 @@ def compiled_kernel(text: KernelText) -> CompiledKernel:
         found = _kernels.find(text.identity)
         if found is None:
             dispatcher = dispatcher_of(text)
-            entry = numba.cfunc(KERNEL, error_model="numpy")(dispatcher.py_func)
-            found = _kernels.keep(text.identity, CompiledKernel(dispatcher, entry))
+            found = _kernels.keep(text.identity, CompiledKernel(dispatcher, entry_of(dispatcher.py_func, text)))
         return found
 
 

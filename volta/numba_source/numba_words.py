@@ -21,6 +21,9 @@ from volta.numba_source.words import BITS, CASTS, INTEGERS, MATH, MEMORY, ROUNDE
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "fastmath": False, "boundscheck": False, "nogil": True}
 """How generated functions are compiled: no division raises, nothing is reassociated or contracted."""
 
+ENTRY: dict[str, Any] = {"error_model": "numpy", "fastmath": False, "nopython": True}
+"""The same for the C function that a launch table calls."""
+
 KERNEL = types.void(types.CPointer(types.int64), types.int64, types.int64, types.int64)
 """The ABI of the launch table, as Numba types."""
 
