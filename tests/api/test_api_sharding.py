@@ -161,6 +161,19 @@ def test_a_closed_over_array_may_be_cut(mesh) -> None:
     assert_bits_equal(volta.jit(lambda v: w.T @ v)(X), X.T @ X)
 
 
+def test_python_is_called_outside_of_programs_of_several_workers(mesh, capsys) -> None:
+    x = volta.device_put(X, NamedSharding(mesh, P("data")))
+
+    def f(x):
+        volta.debug.print("the sum is {s}", s=x.sum())
+        return x * 2
+
+    with pytest.raises(volta.errors.UnsupportedOperationError, match="calls a Python function"):
+        volta.jit(f)(x)
+    f(x)
+    assert capsys.readouterr().out == "the sum is 276.0\n"
+
+
 def test_what_does_not_fit_is_refused(mesh) -> None:
     rows = NamedSharding(mesh, P("data"))
     refused = {

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -9,6 +12,7 @@ from hypothesis import strategies as st
 
 import volta
 import volta.numpy as vnp
+from tests.laws.law_orders import joined, joined_dot, masks, some_pairs
 from tests.laws.test_law_programs import operands
 from tests.sampling import sampled
 from tests.workers import GRIDS, SIZES, assert_same_on_workers, draw_sharding, mesh_of, ragged, simulated
@@ -19,7 +23,7 @@ from volta.testing import FILLS, assert_bits_equal, fill
 from volta.testing.bits import differing
 from volta.testing.strategies import programs
 from volta.testing.transformer import Transformer
-from volta.xla_like.partition import sums, trees
+from volta.xla_like.partition import choosing, sums, trees
 
 P = PartitionSpec
 few = settings(
@@ -86,13 +90,24 @@ def test_programs_have_one_workers_bits(name: str) -> None:
                     assert_same_on_workers(f, args, drawn, want, f"{size} workers on {mesh}")
 
 
+@contextmanager
+def counted_as_large(large: bool) -> Iterator[None]:
+    """Inside the block even small arrays are worth cutting anew, so that small programs take that road too."""
+    before = choosing.SMALL
+    choosing.SMALL = sums.SMALL = 1 if large else before
+    try:
+        yield
+    finally:
+        choosing.SMALL = sums.SMALL = before
+
+
 @given(programs(), st.sampled_from(sorted(FILLS)), st.integers(0, 2**16), st.sampled_from(SIZES[1:]))
 @few
 def test_random_programs_have_one_workers_bits(p, kind, seed, size) -> None:
     rng = np.random.default_rng(seed)
     xs = operands(p, kind, seed)
     want = volta.jit(p)(*xs)
-    with simulated(size):
+    with simulated(size), counted_as_large(seed % 3 == 0):
         mesh = mesh_of(size, GRIDS.get(size) if seed % 2 else None)
         drawn = [draw_sharding(rng, mesh, x.shape) for x in xs]
         outs = tuple(draw_sharding(rng, mesh, np.shape(x)) if rng.random() < 0.5 else None for x in want)
@@ -107,7 +122,7 @@ def test_gradients_have_one_workers_bits(p, seed, size) -> None:
     xs = operands(p, "normal", seed)
     f = volta.value_and_grad(p.loss)
     want = volta.jit(f)(*xs)
-    with simulated(size):
+    with simulated(size), counted_as_large(seed % 3 == 0):
         mesh = mesh_of(size)
         drawn = [draw_sharding(rng, mesh, x.shape) for x in xs]
         assert_same_on_workers(f, xs, drawn, want, f"{size} workers")
@@ -184,6 +199,24 @@ def test_training_has_one_workers_bits(how: str, size: int) -> None:
             *got, found = spread(*got, inputs, targets)
         assert_bits_equal(tuple(got), tuple(want), f"{size} workers, {how}")
         assert_bits_equal(found, loss)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("by_dot", [False, True])
+def test_the_order_on_workers_seen_from_outside(size: int, by_dot: bool) -> None:
+    """Whatever the cuts, elements meet where the declared tree has them meet."""
+    n = 6 * 4096 + 100
+    where = some_pairs(n)[:: 101 if size == 3 else 11]
+    columns = masks(n, where, np.dtype(np.float32)).T.copy()
+    rng = np.random.default_rng(size)
+    f = volta.jit((lambda x: vnp.ones((1, n)) @ x) if by_dot else lambda x: vnp.sum(x, 0))
+    declared = joined_dot if by_dot else joined
+    with simulated(size):
+        for at in (None, ragged(rng, n, size)):
+            rows = NamedSharding(mesh_of(size), P("data"), bounds={0: at} if at else {})
+            found = f(volta.device_put(columns, rows))
+            counts = np.asarray(found).reshape(-1)
+            assert [n - int(c) for c in counts] == [declared(n, i, j) for i, j in where]
 
 
 # -- the laws notice ---------------------------------------------------------------------------------------------------

@@ -195,3 +195,20 @@ def test_a_part_of_another_shape_is_found(summed) -> None:
     wrong = attrs.evolve(summed, in_layouts=(_rows(5 * 4096, at=(0, 1, 2, 3, 5 * 4096)),))
     with pytest.raises(VerificationError, match="lies on rank 0"):
         verify_partition(wrong)
+
+
+def test_a_batch_is_cut_between_blocks_once_rather_than_at_every_sum() -> None:
+    """Six blocks on four ranks, cut within blocks: the argument moves first, and no activation after it."""
+
+    def f(w, x):
+        for _ in range(4):
+            x = vnp.tanh(x @ w)
+        return vnp.sum(x)
+
+    n = 6 * 4096
+    found = _cut(volta.grad(f), [(32, 32), (n, 32)], [None, _rows(n)])
+    kinds = [e.kind for together in found.exchanges for e in together]
+    assert kinds.count("all-to-all") == 1 and kinds.count("nodes") >= 4
+    few = _cut(volta.grad(f), [(32, 32), (5000, 32)], [None, _rows(5000)])
+    kept = [e for e in few.exchanges[0] if e.aval.shape == (5000, 32)]
+    assert len(kept) > 1, "two blocks on four ranks would leave half of them idle: the cut stays"

@@ -26,7 +26,7 @@ class EvalTrace(Trace):
         for x in args:
             if isinstance(x, Tracer):
                 raise x.leak_error()
-            if type(x) is ShardedArray:
+            if type(x) is ShardedArray and primitive.family is not Family.CALLBACK:
                 return _spread(primitive, args, params)
         arrays = [x if type(x) is ConcreteArray else _operand(x) for x in args]
         key = (primitive, tuple(params.items()), tuple([a.aval for a in arrays]), current_context())

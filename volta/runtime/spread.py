@@ -13,11 +13,12 @@ import attrs
 import numpy as np
 
 from volta.core.avals import ShapedArray
-from volta.core.errors import ShardingError
+from volta.core.errors import ShardingError, UnsupportedOperationError
 from volta.core.ir import Atom, ClosedJaxpr, Jaxpr, Literal, Var, subjaxprs
 from volta.core.recent import Recent
 from volta.core.sharding import Box, Layout, Mesh, NamedSharding, box_of, sharding_of
 from volta.core.source import at_user_line
+from volta.ops.callbacks import calls_python
 from volta.runtime import gateway, workers
 from volta.runtime.array import ConcreteArray, as_array
 from volta.runtime.context import current_context
@@ -126,6 +127,7 @@ class SpreadExecutable:
         """``inputs``: how arguments lie (None: every process has them). ``wishes`` and ``outputs``: as they should."""
         self.mesh, self.name = mesh, name
         self.donated = tuple(donated)
+        _refuse_calls(program, name)
         program = optimize(program, only_inline=not current_context().options.passes, kept=(CONSTRAINT,))
         self.consts = program.consts
         placed = [*inputs, *(x.sharding if isinstance(x, ShardedArray) else None for x in program.consts)]
@@ -240,6 +242,15 @@ class SpreadExecutable:
         workers.engine().swap(outgoing, incoming, f"round {i} of `{self.name}`")
         for place, piece in later:
             place[...] = piece
+
+
+def _refuse_calls(program: ClosedJaxpr, name: str) -> None:
+    for eqn in program.eqns:
+        if calls_python(eqn):
+            text = f"`{name}` runs on several workers, and calls a Python function"
+            where = "" if eqn.source is None else f" (at {eqn.source})"
+            way = "each of them would call it. Return what it needs, and call it outside of the jitted function"
+            raise UnsupportedOperationError(at_user_line(f"{text}{where}: {way}"))
 
 
 def _layouts(

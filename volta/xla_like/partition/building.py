@@ -57,13 +57,14 @@ class Building:
         self._recut: dict[tuple[int, Layout], Value] = {}
 
     def input(self, aval: ShapedArray, layout: Layout) -> Value:
-        parts = tuple(Var(aval.update(shape=self._shape(aval, layout, rank))) for rank in range(self.mesh.size))
+        parts = tuple(Var(aval.update(shape=self.shape(aval, layout, rank))) for rank in range(self.mesh.size))
         return self._keep(Value(aval, layout, parts, 0))
 
     def literal(self, atom: Literal) -> Value:
         return Value(atom.aval, (), (atom,) * self.mesh.size, 0)
 
-    def _shape(self, aval: ShapedArray, layout: Layout, rank: int) -> tuple[int, ...]:
+    def shape(self, aval: ShapedArray, layout: Layout, rank: int) -> tuple[int, ...]:
+        """What a rank has of an array that lies so."""
         return local_shape(self.mesh, layout, aval.shape, rank)
 
     def _keep(self, value: Value) -> Value:
@@ -101,7 +102,7 @@ class Building:
     def made(self, aval: ShapedArray, layout: Layout, parts: Sequence[Atom], level: int) -> Value:
         """A value of parts that were computed; each must have the shape that the layout says."""
         for rank, part in enumerate(parts):
-            want = self._shape(aval, layout, rank)
+            want = self.shape(aval, layout, rank)
             if part.aval.shape != want or part.aval.dtype != aval.dtype:
                 text = f"rank {rank} has {part.aval.short()} of {aval.short()}, and its part should be {want}"
                 raise VerificationError(text if self.source is None else f"{text} ({self.source})")
@@ -151,6 +152,6 @@ class Building:
         moved = transfers(self.mesh, aval.shape, before, layout)
         number = sum(len(level.meetings) for level in self.levels)
         exchange = Exchange(number, kind, aval, before, layout, moved, self.source)
-        got = tuple(Var(aval.update(shape=self._shape(aval, layout, rank))) for rank in range(self.mesh.size))
+        got = tuple(Var(aval.update(shape=self.shape(aval, layout, rank))) for rank in range(self.mesh.size))
         self.level(value.level).meetings.append(Meeting(exchange, value.parts, got))
         return self.made(aval, layout, got, value.level + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import attrs
 
@@ -41,10 +42,16 @@ class Choice:
         return next(((f, c) for f, c in zip(self.factors, self.cuts, strict=True) if f.reduces and c is not None), None)
 
 
-def choose(mesh: Mesh, eqn: Eqn, factors: Sequence[Factor], layouts: Sequence[Layout], units: Sequence[int]) -> Choice:
+Moves = dict[tuple[Cut, Cut], int]
+"""Cuts that had to be moved to fit a factor, where they were moved, and the bytes of the operands."""
+
+
+def choose(
+    mesh: Mesh, eqn: Eqn, factors: Sequence[Factor], layouts: Sequence[Layout], units: Sequence[int], moves: Moves
+) -> Choice:
     """Cuts for the factors from those of the operands.
 
-    ``units``: of each factor, between how many elements it may be cut (0: nowhere).
+    ``units``: of each factor, between how many elements it may be cut (0: nowhere). ``moves`` is added to.
     """
     wanted: dict[tuple[int, Cut], int] = {}
     homeless: list[tuple[int, int, Cut]] = []
@@ -60,6 +67,9 @@ def choose(mesh: Mesh, eqn: Eqn, factors: Sequence[Factor], layouts: Sequence[La
             else:
                 key = (k, Cut(cut.axes, bounds))
                 wanted[key] = wanted.get(key, 0) + weight
+                moved = Cut(cut.axes, tuple(b * factors[k].operands[i][1] for b in bounds))  # type: ignore[index]
+                if moved != cut:
+                    moves[cut, moved] = moves.get((cut, moved), 0) + weight
     chosen: list[Cut | None] = [None] * len(factors)
     used: set[str] = set()
     for (k, cut), _ in sorted(wanted.items(), key=lambda item: -item[1]):
@@ -72,12 +82,25 @@ def choose(mesh: Mesh, eqn: Eqn, factors: Sequence[Factor], layouts: Sequence[La
     return Choice(tuple(factors), tuple(chosen))
 
 
+def better_cuts(moves: Moves) -> dict[Cut, Cut]:
+    """Where cuts are better from the start: as they were moved most, if no part grows by more than half."""
+    found: dict[Cut, Cut] = {}
+    for (cut, moved), _ in sorted(moves.items(), key=lambda item: -item[1]):
+        if cut not in found and 2 * _longest(moved) <= 3 * _longest(cut):
+            found[cut] = moved
+    return found
+
+
+def _longest(cut: Cut) -> int:
+    return max(b - a for a, b in pairwise(cut.bounds))
+
+
 def _bounds(cut: Cut, scale: int, unit: int) -> tuple[int, ...] | None:
     """A dimension's cut in the elements of its factor; None where that would leave all of it to one rank."""
     if not unit:
         return None
     bounds = tuple(b // scale for b in aligned_bounds(cut.bounds, scale * unit))
-    crowded = sum(a < b for a, b in zip(bounds, bounds[1:], strict=False)) < 2
+    crowded = sum(a < b for a, b in pairwise(bounds)) < 2
     return None if crowded and bounds != tuple(b / scale for b in cut.bounds) else bounds
 
 

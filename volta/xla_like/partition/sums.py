@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 
 import attrs
 
@@ -15,7 +16,7 @@ from volta.core import dtypes
 from volta.core.avals import ShapedArray
 from volta.core.contract import DEFINITIONS
 from volta.core.ir import Atom, Eqn, Var
-from volta.core.sharding import Cut, Layout, even_bounds
+from volta.core.sharding import Cut, Layout, even_bounds, local_shape
 from volta.core.source import Source
 from volta.ops.primitive import Family
 from volta.xla_like.partition.building import Building, Value
@@ -86,35 +87,25 @@ def shared_sum(
     work = _work(eqn)
     layout = choice.result(0, aval.ndim)
     level = max(v.level for v in operands)
-    rows, done, nodes = [], [], cover.all()
+    done = tuple(tuple(cover.of(part)) for part in range(cut.parts))
+    nodes = tuple(node for own in done for node in own)
+    rows = []
     for rank in range(build.mesh.size):
         part = build.mesh.part(rank, cut.axes)
-        own = cover.of(part)
+        own = done[part]
         local = _Local(build, eqn, rank, level, [v.parts[rank] for v in operands], work)
         made = [local.node(*(x - cover.edges[part] for x in cover.elements(part, n))) for n in own]
-        shape = tuple(b - a for a, b in _box(build, layout, aval, rank))
+        shape = local_shape(build.mesh, layout, aval.shape, rank)
         rows.append(_stack(build, rank, level, made, ShapedArray((len(own), *shape), work)))
-    for part in range(cut.parts):
-        done.append(tuple(cover.of(part)))
-    counts = [0]
-    for own_nodes in done:
-        counts.append(counts[-1] + len(own_nodes))
+    counts = tuple(accumulate((len(own) for own in done), initial=0))
     stack_aval = ShapedArray((len(nodes), *aval.shape), work)
-    stack = build.made(stack_aval, (Cut(cut.axes, tuple(counts)), *layout), rows, level)
+    stack = build.made(stack_aval, (Cut(cut.axes, counts), *layout), rows, level)
     spread, target = _places(aval, layout, cut, wanted)
     parts = build.recut(stack, (None, *spread), "nodes")
     joined = [_joined(build, eqn, rank, parts, nodes, cover.count) for rank in range(build.mesh.size)]
     value = build.made(aval, spread, joined, parts.level)
-    record = SharedSum(eqn.primitive.name, cover, tuple(done), tuple(nodes), eqn.source)
+    record = SharedSum(eqn.primitive.name, cover, done, nodes, eqn.source)
     return (value if target is None else build.recut(value, target)), record
-
-
-def _box(build: Building, layout: Layout, aval: ShapedArray, rank: int) -> tuple[tuple[int, int], ...]:
-    from_mesh = build.mesh
-    return tuple(
-        (0, n) if c is None else (c.bounds[p := from_mesh.part(rank, c.axes)], c.bounds[p + 1])
-        for c, n in zip(layout, aval.shape, strict=True)
-    )
 
 
 def _work(eqn: Eqn) -> dtypes.np.dtype:

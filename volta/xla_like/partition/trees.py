@@ -96,10 +96,6 @@ class Cover:
         first, last = span(node, self.count)
         return first * self.block, min(self.edges[-1], last * self.block)
 
-    def all(self) -> list[Node]:
-        """The nodes of all parts, part after part."""
-        return [node for part in range(len(self.edges) - 1) for node in self.of(part)]
-
     def check(self, where: str) -> None:
         """Raises VerificationError where a leaf is cut."""
         if self.block is not None and any(e % self.block and e != self.edges[-1] for e in self.edges):
