@@ -1,10 +1,11 @@
 """Interrupts at every step: an exception, as a signal's handler raises it, before each instruction of some code."""
 
 import dis
+import functools
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import volta
@@ -23,6 +24,24 @@ _HANDLING = {dis.opmap[x] for x in ("PUSH_EXC_INFO", "POP_EXCEPT", "RERAISE") if
 """The interpreter's own steps around an ``except`` block: a signal never comes there, and its books would be wrong."""
 
 
+@functools.cache
+def _spared(code: CodeType) -> frozenset[int]:
+    """Where no signal comes although an instruction begins: between a ``with`` and its block, on either side.
+
+    There the interpreter hears none, so a lock that has been taken is given back.
+    """
+    found: set[int] = set()
+    steps = [x for x in dis.get_instructions(code) if x.opname != "CACHE"]
+    for i, step in enumerate(steps):
+        if step.opname in ("BEFORE_WITH", "SETUP_WITH"):
+            found.add(steps[i + 1].offset)
+        nones = [x.opname == "LOAD_CONST" and x.argval is None for x in steps[i : i + 3]]
+        call = next((x for x in steps[i + 3 :] if x.opname != "PRECALL"), None)
+        if nones == [True] * 3 and call is not None and call.opname == "CALL" and call.arg == 2:  # of __exit__
+            found.update(range(step.offset, call.offset + 1))
+    return frozenset(found)
+
+
 class _At:
     """Raises at one instruction of some code."""
 
@@ -30,13 +49,16 @@ class _At:
         self.left, self.where = number, where
 
     def __call__(self, frame: FrameType, event: str, arg: Any) -> Any:
-        if not frame.f_code.co_filename.startswith(self.where) or frame.f_code.co_name == "__del__":
+        names = {x.f_code.co_name for x in (frame, frame.f_back) if x is not None}
+        if not frame.f_code.co_filename.startswith(self.where) or "__del__" in names:
             return None  # what a destructor raises, Python reports and drops
         frame.f_trace_opcodes = True
-        if event == "opcode" and frame.f_lineno is not None and frame.f_code.co_code[frame.f_lasti] not in _HANDLING:
-            self.left -= 1
-            if self.left < 0:
-                raise Interrupt
+        if event == "opcode" and frame.f_lineno is not None:
+            code, at = frame.f_code, frame.f_lasti
+            if code.co_code[at] not in _HANDLING and at not in _spared(code):
+                self.left -= 1
+                if self.left < 0:
+                    raise Interrupt
         return self
 
 

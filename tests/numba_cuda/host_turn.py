@@ -16,8 +16,8 @@ from volta.numba_cuda.turns import CLOCK, TURN
 
 
 class Turn:
-    """``run(args, condition, stop)``: what the kernel is given; it returns what the condition becomes. ``clock`` is in
-    nanoseconds."""
+    """``run(args, condition, stop)``: what the kernel is given; it returns what the condition becomes. The ``clock``
+    counts cycles."""
 
     def __init__(self) -> None:
         llvm.initialize_native_target()
@@ -52,8 +52,8 @@ class Turn:
         assert self._words["handle"].value == condition
         return bool(self._words["condition"].value)
 
-    def pass_time(self, nanoseconds: int) -> None:
-        self._words["clock"].value += nanoseconds
+    def pass_time(self, cycles: int) -> None:
+        self._words["clock"].value += cycles
 
 
 def _number(module: ir.Module, name: str) -> ir.GlobalVariable:

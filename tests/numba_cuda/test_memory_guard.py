@@ -15,7 +15,7 @@ import pytest
 import volta
 from volta import optim, random
 from volta.core import pytrees
-from volta.numba_cuda.device.pool import rounded
+from volta.numba_cuda.device.blocks import rounded
 from volta.numba_cuda.device_plan import device_plan
 from volta.numba_cuda.schedule import Schedule
 from volta.testing.transformer import Transformer

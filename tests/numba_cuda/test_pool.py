@@ -1,14 +1,18 @@
 """The pool of device memory, over segments that are only numbers."""
 
+import ctypes
+import gc
 import random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.interrupt_support import at_every_step, folder
 from tests.sampling import sampled
 from tests.thread_support import run_threads
-from volta.numba_cuda.device.pool import ALIGNMENT, OutOfDeviceMemory, Pool, rounded
+from volta.numba_cuda.device.blocks import ALIGNMENT, rounded
+from volta.numba_cuda.device.pool import OutOfDeviceMemory, Pool
 
 MB = 1 << 20
 
@@ -19,11 +23,12 @@ class Segments:
     def __init__(self, memory: int = 1 << 40) -> None:
         self.memory, self.next, self.held, self.passed = memory, 1 << 32, {}, set()
 
-    def allocate(self, nbytes: int) -> int:
+    def allocate(self, nbytes: int, out: ctypes.c_uint64) -> int:
         if sum(self.held.values()) + nbytes > self.memory:
             raise MemoryError
         address, self.next = self.next, self.next + nbytes + (1 << 30)
         self.held[address] = nbytes
+        out.value = address
         return address
 
     def release(self, address: int) -> None:
@@ -213,3 +218,70 @@ def test_threads_get_blocks_of_their_own():
     blocks = [b for mine in held for b in mine]
     segments.check(blocks)
     assert pool.stats().live == sum(b.size for b in blocks)
+
+
+POOL = folder("numba_cuda", "device", "pool.py"), folder("numba_cuda", "device", "blocks.py")
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        pytest.param((1000, 5000), id="few"),
+        pytest.param((1000, 1000, 300 * MB, 5000, 70 * MB, 1000, 20_000), marks=pytest.mark.slow, id="many"),
+    ],
+)
+def test_interrupts_at_every_step_lose_no_block(sizes):
+    """What took a block, or gave one back, may be gone before it has noted so."""
+
+    def prepare():
+        segments = Segments()
+        return segments, segments.pool()
+
+    def act(given):
+        segments, pool = given
+        blocks = [pool.take(n, 0) for n in sizes]
+        blocks[1].others = {1: None}
+        while blocks:
+            blocks.pop().give_back()
+        segments.passed.add(1)
+        blocks = [pool.take(n, 0) for n in sizes[::-1]]
+        for block in blocks:
+            block.give_back()
+        pool.stats()
+
+    def check(given):
+        segments, pool = given
+        gc.collect(0)  # blocks that an interrupt left in a circle
+        segments.passed.add(1)
+        blocks = [pool.take(n, 0) for n in (*sizes, 1 << 20)]
+        segments.check(blocks)
+        for block in blocks:
+            block.give_back()
+        pool.trim()
+        assert segments.held == {} and pool.live == pool.stats().reserved == pool.stats().segments == 0
+
+    assert at_every_step(prepare, act, check, *POOL) > 300
+
+
+def test_a_block_that_is_lost_is_found_before_more_is_taken():
+    segments = Segments()
+    pool = segments.pool()
+    kept = pool.take(10 * MB, 0)
+    for _ in range(100):
+        pool.take(10 * MB, 0)  # and nobody holds it
+    assert len(segments.held) == 1
+    pool.trim()
+    assert pool.live == kept.size
+
+
+def test_a_block_that_is_lost_while_others_read_it_waits_for_them():
+    segments = Segments()
+    pool = segments.pool()
+    block = pool.take(60 * MB, 0)
+    block.others, address = {1: None}, block.address
+    del block
+    assert pool.take(60 * MB, 0).address != address
+    assert pool.stats().pending == 60 * MB
+    segments.passed.add(1)
+    pool.trim()
+    assert segments.held == {}

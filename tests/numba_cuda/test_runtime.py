@@ -13,8 +13,8 @@ import volta.numpy as vnp
 from tests.thread_support import run_threads
 from volta import errors, nn
 from volta.numba_cuda.device import driver
+from volta.numba_cuda.device.blocks import rounded
 from volta.numba_cuda.device.driver import counters
-from volta.numba_cuda.device.pool import rounded
 from volta.numba_cuda.target import ptx
 from volta.runtime import devices
 from volta.runtime.plan_cache import PLAN_CACHE

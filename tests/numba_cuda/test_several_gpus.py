@@ -12,8 +12,8 @@ from tests.thread_support import run_threads
 from volta import errors, io, nn, random
 from volta.commands.main import main
 from volta.numba_cuda.device import driver
+from volta.numba_cuda.device.blocks import rounded
 from volta.numba_cuda.device.driver import counters
-from volta.numba_cuda.device.pool import rounded
 from volta.runtime import devices
 from volta.testing.bits import assert_bits_equal
 

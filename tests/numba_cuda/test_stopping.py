@@ -264,3 +264,13 @@ def test_interrupts_at_every_step_of_a_wait(fake, monkeypatch):
         at_every_step(lambda: endless(x), interrupted, check_lost, folder("numba_cuda", "device", "flights.py")) > 100
     )
     assert found == {"right", "lost"}
+
+
+def test_an_array_on_a_device_is_no_buffer_whose_errors_numpy_would_drop(interrupt):
+    """NumPy asks for a buffer first where there are some (Python 3.12), and then asks again."""
+    y = endless(put(np.ones(5, np.float32)))
+    with pytest.raises(BufferError, match=r"array on cuda:0 is no buffer.*memoryview\(numpy.asarray\(x\)\)"):
+        y.__buffer__(0)
+    interrupt(3)
+    with pytest.raises(Interrupt):
+        np.asarray(y)

@@ -12,10 +12,10 @@ import attrs
 import numpy as np
 
 from volta.numba_cuda.device import graph
+from volta.numba_cuda.device.blocks import Block
 from volta.numba_cuda.device.driver import counters
 from volta.numba_cuda.device.graph import Launches, Row
 from volta.numba_cuda.device.launcher import Taking
-from volta.numba_cuda.device.pool import Block
 from volta.numba_cuda.device.staging import HOST
 from volta.numba_cuda.device.streams import Stream
 from volta.numba_cuda.device_plan import DevicePlan, Table

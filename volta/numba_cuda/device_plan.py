@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import attrs
 
 from volta.numba_cuda import user
-from volta.numba_cuda.device.pool import rounded
+from volta.numba_cuda.device.blocks import rounded
 from volta.numba_cuda.kernels import launches_of
 from volta.numba_cuda.launches import SCRATCH, Launch, aligned, every
 from volta.numba_cuda.target.ptx_tensor_map import MAP_WORDS

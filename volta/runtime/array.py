@@ -220,8 +220,12 @@ class ConcreteArray(Array):
         """``memoryview(x)``, from Python 3.12 on (before: ``memoryview(numpy.asarray(x))``). It is read-only.
 
         Raises:
-            BufferError: memory to write to is asked for, or the dtype is bfloat16.
+            BufferError: memory to write to is asked for, the dtype is bfloat16, or the array lies on a GPU.
         """
+        # NumPy asks here before it asks for an array, and drops what is raised: an interrupt of a wait, for one.
+        if not self.address and self._buffer is not None:
+            text = f"an array on {self.device} is no buffer of the host's: memoryview(numpy.asarray(x)) copies it"
+            raise BufferError(at_user_line(text))
         if flags & 1:  # PyBUF_WRITABLE
             raise BufferError(at_user_line("arrays are immutable: a buffer of one is not to be written to"))
         if dtypes.bfloat16 == self.aval.dtype:

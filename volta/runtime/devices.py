@@ -123,7 +123,11 @@ class DeviceBuffer(Buffer):
             refuse_lost(self, aval)
 
     def __del__(self) -> None:
-        self.owner.give_back()
+        try:
+            block = self.owner
+        except AttributeError:  # an interrupt came before it had one
+            return
+        block.give_back()
 
 
 def refuse_lost(buffer: Buffer, aval: ShapedArray) -> None:

@@ -159,10 +159,9 @@ class Device:
         self.switches = runtime.count > 1
         self.main = Stream(self)
         self.copies = Stream(self)  # large copies to the device run on it
-        self.pool = Pool(self.allocate, self._free, Stream.mark, Event.passed, Event.wait)
-        self.pinned = Pool(
-            self.allocate_pinned, self._free_pinned, Stream.mark, Event.passed, Event.wait, first=2 << 20
-        )
+        asked = Stream.mark, Event.passed, Event.wait
+        self.pool = Pool(self.allocate, self._free, *asked, rest=self.rest)
+        self.pinned = Pool(self.allocate_pinned, self._free_pinned, *asked, first=2 << 20, rest=self.rest)
 
     def _info(self) -> DeviceInfo:
         api, number = self.api, self.runtime.number
@@ -251,23 +250,25 @@ class Device:
 
     # -- memory --------------------------------------------------------------------------------------------------------
 
-    def allocate(self, nbytes: int) -> int:
-        """Memory of the driver's, which the pool hands out in pieces."""
+    def allocate(self, nbytes: int, out: ctypes.c_uint64 | None = None) -> int:
+        """Memory of the driver's, which the pool hands out in pieces; the driver writes its address to ``out``."""
         self.enter()
-        return self.runtime.number(self.api.cuMemAlloc, nbytes, kind=ctypes.c_uint64)
+        out = ctypes.c_uint64() if out is None else out
+        self.check(self.api.cuMemAlloc(ctypes.byref(out), nbytes))
+        return out.value
 
     def _free(self, address: int) -> None:
-        self.rest()
         self.enter()
         self.check(self.api.cuMemFree(address))  # waits for the work that uses it
 
-    def allocate_pinned(self, nbytes: int) -> int:
+    def allocate_pinned(self, nbytes: int, out: ctypes.c_uint64 | None = None) -> int:
         """Page-locked memory of the host."""
         self.enter()
-        return self.runtime.number(self.api.cuMemHostAlloc, nbytes, 0, kind=ctypes.c_void_p)
+        out = ctypes.c_uint64() if out is None else out
+        self.check(self.api.cuMemHostAlloc(ctypes.byref(out), nbytes, 0))
+        return out.value
 
     def _free_pinned(self, address: int) -> None:
-        self.rest()
         self.check(self.api.cuMemFreeHost(address))
 
     def memory_info(self) -> tuple[int, int]:
@@ -280,7 +281,7 @@ class Device:
     def to_device(self, address: int, host: int, nbytes: int, stream: Stream) -> None:
         """Copy from host memory, in order with the stream's work; the host memory is free on return."""
         self.enter()
-        if nbytes >= staging.LARGE or (nbytes > staging.TINY and stream.flying()):
+        if nbytes >= staging.LARGE:
             staging.to_device(self, address, host, nbytes, stream)
         elif nbytes:
             self.check(self.api.cuMemcpyHtoDAsync(address, host, nbytes, stream.handle))

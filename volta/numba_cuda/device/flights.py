@@ -38,8 +38,8 @@ _PATIENCE = 0.5
 """Seconds that the end of the process waits for loops to end."""
 
 WORDS = 3
-"""Words of a stop word's copy on the device: when it was brought up to date, in nanoseconds of the device's clock; what
-it was; and the address of the word itself, an int64 in page-locked memory of the host."""
+"""Words of a stop word's copy on the device: a multiprocessor's cycles when it was brought up to date; what it was; and
+the address of the word itself, an int64 in page-locked memory of the host."""
 
 _COPY = 64
 """Where in the page-locked memory the words lie that the device's copy begins with."""

@@ -162,6 +162,9 @@ _NO_PATCHES = np.zeros((0, 3), np.int64)
 class _Graph:
     """Kernels recorded as a graph, in which a kernel waits for those that its row names."""
 
+    _graph = exec = 0
+    _counted: list[None] | None = None
+
     def __init__(self, stream: Stream, rows: Sequence[Row], params: Sequence[int], counted: list[None]) -> None:
         """``params`` has for each kernel the address of the address of what it is given; that is read here.
 
@@ -169,7 +172,6 @@ class _Graph:
         as the graph is there.
         """
         self._stream, self._device = stream, stream.device
-        self._graph, self.exec, self._counted = 0, 0, counted
         device, api = stream.device, stream.device.api
         device.enter()
         self._graph = device.runtime.number(api.cuGraphCreate, 0, kind=ctypes.c_void_p)
@@ -181,6 +183,7 @@ class _Graph:
         flags = _BY_PRIORITY
         self.exec = device.runtime.number(api.cuGraphInstantiateWithFlags, self._graph, flags, kind=ctypes.c_void_p)
         counted.append(None)
+        self._counted = counted
 
     def _add(self, graph: int, rows: Sequence[Row], params: Iterator[int]) -> list[int]:
         """Add rows to a graph; returns their nodes."""
@@ -228,8 +231,9 @@ class _Graph:
         return out.value or 0
 
     def __del__(self) -> None:
-        if self.exec:
+        if self._counted is not None:
             self._counted.pop()
+        if self.exec:
             self._device.api.cuGraphExecDestroy(self.exec)
         if self._graph:
             self._device.api.cuGraphDestroy(self._graph)

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 LARGE = 1 << 20
 """Copies of at least this many bytes go through chunks."""
 
-TINY = 4 << 10
-"""Behind a loop, copies to the device of more bytes than this do too: the driver might wait for the loop with them."""
-
 _CHUNK, _LARGE_CHUNK, _LARGEST = 2 << 20, 8 << 20, 64 << 20
 """A chunk is small, so that the first is soon on its way; for the largest copies it is worth several threads' work."""
 

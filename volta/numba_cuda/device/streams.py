@@ -129,7 +129,7 @@ class Event:
         return 1e3 * out.value
 
     def __del__(self) -> None:
-        if self.handle:
+        if getattr(self, "handle", 0):  # an interrupt may come before there is one
             if self.timing:
                 self.device.api.cuEventDestroy(self.handle)
             else:
