@@ -12,15 +12,16 @@ from contextlib import contextmanager
 
 from llvmlite import ir
 
+from volta.emit.attention_args import Arg
 from volta.emit.builder import Builder, item_size
 from volta.emit.dot_args import ceil_div
 from volta.emit.loops import I32, I64, PTR, for_range, if_then, intrinsic, load_arg, loop, minimum, new_kernel, offset
 from volta.numba_cpu.attention_rows import Row, add_part, back, merge, weigh
-from volta.numba_cpu.attention_schedule import VectorSpec
+from volta.numba_cpu.attention_schedule import Tasks, VectorSpec, row_elements, scratch
 from volta.numba_cpu.attention_seen import copy_rows, seen_words
 from volta.numba_cpu.attention_tile import at_step, product, vectors_of
 from volta.numba_cpu.dot_pack import pack
-from volta.xla_like.attention import BLOCK, Arg, KernelName, row_elements, scratch
+from volta.xla_like.attention import BLOCK, KernelName
 
 NULL = ir.Constant(PTR, None)
 
@@ -45,7 +46,7 @@ class _Kernel:
         self.module, self.spec, self.kernel = module, spec, kernel
         self.function, self.b = new_kernel(module, name)
         block, self.begin, self.end, memory = self.function.args
-        self.args = {arg: load_arg(self.b, block, int(arg)) for arg in Arg}
+        self.args = {arg: load_arg(self.b, block, int(arg)) for kind in (Arg, Tasks) for arg in kind}
         layout = scratch(spec, kernel)
         base = self.b.inttoptr(memory, PTR)
         self.scratch = {name: offset(self.b, base, at) for name, at in layout.offsets.items()}
@@ -66,7 +67,7 @@ class _Kernel:
         every thread gets short and long rows.
         """
         b, args = self.b, self.args
-        size = args[Arg.TASK_ROWS]
+        size = args[Tasks.TASK_ROWS]
         total = args[count]
         if self.kernel == "attention":  # one row a head: the heads that share a key head are the rows
             self.by_group = b.icmp_signed("==", args[Arg.T], I64(1))

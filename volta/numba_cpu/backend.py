@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from volta.numba_cpu import host_plan, launch, lower, target
 from volta.numba_cpu.schedule import HANDLERS, Schedule
-from volta.xla_like import control_calls
+from volta.xla_like import control_calls, user
 from volta.xla_like.plan import ExecutionPlan
 
 NAME = "cpu"
 
-_OF_OPERATIONS = ("chain", "dot", "dot_pack", "dot_row", "scan", "scatter", "scatter_few", "scatter_order", "sort")
-
-KERNEL_CLASSES = (
-    "loop", "combine", *HANDLERS, *(name for name in lower.LIBRARY if name not in _OF_OPERATIONS), *control_calls.KINDS,
-)  # fmt: skip
+KERNEL_CLASSES = ("loop", "combine", *HANDLERS, user.NAME, *control_calls.KINDS)
 """Every one of them is strict on the CPU."""
 
 

@@ -7,9 +7,9 @@ import attrs
 from volta.numba_cpu.launches import Launch
 from volta.numba_cpu.schedule import Schedule
 from volta.numba_cpu.threads import get_num_threads
-from volta.xla_like.attention import AttentionSpec
+from volta.xla_like.attention import Attention
 from volta.xla_like.dot import Dot
-from volta.xla_like.kernels import LibraryKernel, kernel_name
+from volta.xla_like.kernels import kernel_name
 from volta.xla_like.plan import ExecutionPlan, aligned
 from volta.xla_like.user import is_user
 
@@ -86,8 +86,8 @@ def work_of(plan: ExecutionPlan) -> int:
         for part in call.each():
             if isinstance(part.kernel, Dot):
                 total += part.kernel.m * part.kernel.n * part.kernel.k // 4
-            elif isinstance(part.kernel, LibraryKernel) and isinstance(part.kernel.spec, AttentionSpec):
-                b, n, _, t, s = part.sizes[:5]
-                total += b * n * t * s * part.kernel.spec.head // 2
+            elif isinstance(part.kernel, Attention):
+                op = part.kernel
+                total += op.batch * op.heads * op.queries * op.keys * op.spec.head // 2
         total += sum(work_of(nested) for nested in call.plans)
     return total

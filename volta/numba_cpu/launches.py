@@ -79,4 +79,4 @@ def loop_words(call: KernelCall) -> tuple[tuple[int, ...], tuple[Address, ...]]:
 def plain(call: KernelCall) -> Launch:
     """The launch of a call that one kernel runs as it is."""
     words = operand_words(call.accesses, call.sizes) if isinstance(call.kernel, LibraryKernel) else loop_words(call)
-    return Launch(call.kernel, call, *words, call.tasks, call.scratch_bytes)
+    return Launch(call.kernel, call, *words, call.tasks)

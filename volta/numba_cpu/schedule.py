@@ -9,11 +9,9 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
-from volta.numba_cpu import chains, dot_schedule, loop_schedule, ordering_schedule, user_entry
-from volta.numba_cpu.attention_schedule import VectorSpec
+from volta.numba_cpu import attention_schedule, chains, dot_schedule, loop_schedule, ordering_schedule, user_entry
 from volta.numba_cpu.launches import Launch, plain
-from volta.xla_like.attention import AttentionSpec
-from volta.xla_like.kernels import Joined, KernelCall, LibraryKernel, LoopKernel, Operation
+from volta.xla_like.kernels import Joined, KernelCall, LoopKernel, Operation
 from volta.xla_like.plan import Buffer
 from volta.xla_like.user import is_user
 
@@ -28,6 +26,9 @@ class Handler:
 
 
 HANDLERS: dict[str, Handler] = {
+    **dict.fromkeys(
+        ("attention", "attention_dq", "attention_dkv", "attention_backward"), Handler(attention_schedule.launches)
+    ),
     "dot": Handler(dot_schedule.launches, dot_schedule.workspace),
     "scan": Handler(ordering_schedule.scan),
     "scatter": Handler(ordering_schedule.scatter, ordering_schedule.order_bytes),
@@ -49,9 +50,10 @@ class Schedule:
 
     def workspace(self, call: KernelCall) -> int:
         """Bytes that a call's launches share."""
-        kernel = call.each()[0].kernel
-        handler = HANDLERS.get(kernel.name) if isinstance(kernel, Operation) else None
-        return 0 if handler is None else handler.workspace(call.each()[0], self.vector_bits)
+        head = call.parts[0] if isinstance(call.kernel, Joined) else call
+        if not isinstance(head.kernel, Operation):
+            return 0
+        return HANDLERS[head.kernel.name].workspace(head, self.vector_bits) if head.kernel.name in HANDLERS else 0
 
     def launches(self, call: KernelCall, buffers: Sequence[Buffer]) -> list[Launch]:
         """What runs a call of kernels."""
@@ -61,9 +63,6 @@ class Schedule:
             return chains.launches(call, heads, buffers, self.vector_bits)
         if isinstance(kernel, Operation):
             return HANDLERS[kernel.name].launches(call, self.vector_bits)
-        if isinstance(kernel, LibraryKernel) and isinstance(kernel.spec, AttentionSpec):
-            spec = VectorSpec.of(kernel.spec, self.vector_bits)
-            call = attrs.evolve(call, kernel=LibraryKernel(kernel.name, spec))
         if is_user(call):
             return user_entry.launches(call, self.vector_bits)
         return [loop_schedule.launch(call) if isinstance(kernel, LoopKernel) else plain(call)]

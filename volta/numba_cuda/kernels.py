@@ -56,7 +56,8 @@ def unmerged(plan: ExecutionPlan, regions: Regions, capability: str = "9.0") -> 
         return regions.size(buffer) if buffer < 0 else sizes[buffer]
 
     with shared_out_for(plan.processors):
-        parts = [part for call in plan.calls for part in _parts_of(call, capability)]
+        calls = [attention_choice.with_words(call) for call in plan.calls]
+        parts = [part for call in calls for part in _parts_of(call, capability)]
         cut = cutting.cut(parts, regions, capability)
         calls = [found for call in cut for found in dot.prepare(call, regions, capability)]
         return [found for call in calls for found in _launch(call, regions, nbytes, capability)]

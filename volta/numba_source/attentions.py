@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from textwrap import dedent
 
+from volta.emit.attention_args import Arg
 from volta.emit.builder import item_size
 from volta.emit.reducers import LANES, Reducer
+from volta.numba_cpu.attention_schedule import Tasks
 from volta.numba_source.builder import TextBuilder, array_dtype, memory_word
 from volta.numba_source.functions import expression
 from volta.numba_source.python_ir import text_of
 from volta.numba_source.reductions import ReductionText
 from volta.numba_source.text import Lines, Module
 from volta.ops import REGISTRY
-from volta.xla_like.attention import BLOCK, Arg, AttentionSpec
+from volta.xla_like.attention import BLOCK, AttentionSpec
 
 Notes = Mapping[int, str]
 
@@ -258,7 +260,7 @@ def _in_tasks(function: str, count: Arg) -> list[str]:
     """A task is a few rows (or keys) of one head of one batch item."""
     return (
         dedent(f"""
-        heads, total, size = args[{int(Arg.N)}], args[{int(count)}], args[{int(Arg.TASK_ROWS)}]
+        heads, total, size = args[{int(Arg.N)}], args[{int(count)}], args[{int(Tasks.TASK_ROWS)}]
         per_head = (total + size - 1) // size
         for task in range(begin, end):
             item, low = task // per_head, task % per_head * size
@@ -276,7 +278,7 @@ def attention_text(spec: AttentionSpec, module: Module, notes: Notes) -> list[st
     one_row = (
         dedent(f"""
         if args[{int(Arg.T)}] == 1:  # one row a head: the heads that share a key head are the rows of a task
-            heads, group, size = args[{int(Arg.N)}], args[{int(Arg.GROUP)}], args[{int(Arg.TASK_ROWS)}]
+            heads, group, size = args[{int(Arg.N)}], args[{int(Arg.GROUP)}], args[{int(Tasks.TASK_ROWS)}]
             per_head = (group + size - 1) // size
             for task in range(begin, end):
                 item, low = task // per_head, task % per_head * size

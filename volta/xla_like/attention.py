@@ -1,12 +1,12 @@
-"""Attention as kernels: what one compiled kernel is for, its args block, and how it is cut into tasks. Pure data.
+"""Attention as operations: what is computed, of which sizes, on which arrays. Pure data.
 
-The definition stands in docs/determinism.md (Attention). Three kernels share one spec and one args block:
+The definition stands in docs/determinism.md (Attention). Three operations share one spec and one list of arrays:
 
 - ``attention``: out, and for each row the largest score m and the sum l of exp(score - m);
 - ``attention_dq``: the cotangent of the queries, from that of the output (``DO``), m, l and delta = SUM(DO * out);
 - ``attention_dkv``: the cotangents of keys and values, one for each query head.
 
-(A CPU runs the last two as one kernel, ``attention_backward``, where there are many heads.)
+(Both cotangents of one attention are one operation, ``attention_backward``, where there are many heads.)
 
 Memory grows with T and S, never with their product: scores live in registers and scratch, one block at a time.
 """
@@ -14,13 +14,12 @@ Memory grows with T and S, never with their product: scores live in registers an
 from __future__ import annotations
 
 import enum
-import struct
 from typing import Literal
 
 import attrs
 
 from volta.core.contract import DEFINITIONS
-from volta.xla_like.dot import item_size
+from volta.xla_like.kernels import Operation
 
 BLOCK = DEFINITIONS.attention_block
 """Keys (and, in ``attention_dkv``, query rows) in one block: part of the definition."""
@@ -76,139 +75,49 @@ def fits_tensor_cores(t: int, s: int, head: int, value_head: int, scale: float) 
     return t > 16 and s > 0 and {head, value_head} <= {64, 128} and 2.0**-100 < scale < 2.0**100
 
 
-class Arg(enum.IntEnum):
-    """Positions in the args block of all three kernels. Strides are in bytes; an address a kernel lacks is 0.
+class Array(enum.IntEnum):
+    """The arrays of an attention, in the order of a call's accesses; one that it lacks is absent.
 
-    In operands of heads (Q, K, V, OUT, DO, DQ, DK, DV) the elements of one head are neighbours. M, L and DELTA are
-    contiguous (B, N, T). K and V have N / GROUP heads, all others N: query head n reads key head n // GROUP.
+    In those with heads (Q, K, V, OUT, DO, DQ, DK, DV) the elements of one head are neighbours; their accesses have the
+    strides, in bytes, of the dimensions before. M, L and DELTA are contiguous. K and V have heads / group heads, all
+    others as many as there are: query head n reads key head n // group.
     """
 
-    Q = 0  # (B, N, T, H)
-    K = 1  # (B, N / GROUP, S, H)
-    V = 2  # (B, N / GROUP, S, HV)
-    START = 3  # (B,) int32
-    MASK = 4  # (B, N, T, S) bool: one byte each
-    OUT = 5  # (B, N, T, HV): written by attention
-    M = 6  # (B, N, T): written by attention, read by the others
+    Q = 0  # (batch, heads, queries, head)
+    K = 1  # (batch, heads / group, keys, head)
+    V = 2  # (batch, heads / group, keys, value head)
+    START = 3  # (batch,) int32
+    MASK = 4  # (batch, heads, queries, keys) bool: any of its strides may be 0
+    OUT = 5  # (batch, heads, queries, value head): written by attention
+    M = 6  # (batch, heads, queries): written by attention, read by the others
     L = 7
-    DO = 8  # (B, N, T, HV): the cotangent of OUT
-    DELTA = 9  # (B, N, T)
-    DQ = 10  # (B, N, T, H): written by attention_dq
-    DK = 11  # (B, N, S, H): written by attention_dkv
-    DV = 12  # (B, N, S, HV)
-    B = 13  # sizes
-    N = 14
-    GROUP = 15
-    T = 16
-    S = 17
-    SCALE = 18  # the bits of the scale in the accumulator's dtype
-    Q_B = 19
-    Q_N = 20
-    Q_T = 21
-    K_B = 22
-    K_N = 23  # from one key head to the next
-    K_S = 24
-    V_B = 25
-    V_N = 26
-    V_S = 27
-    START_B = 28
-    MASK_B = 29  # any of the mask's strides may be 0
-    MASK_N = 30
-    MASK_T = 31
-    MASK_S = 32
-    OUT_B = 33
-    OUT_N = 34
-    OUT_T = 35
-    DO_B = 36
-    DO_N = 37
-    DO_T = 38
-    DQ_B = 39
-    DQ_N = 40
-    DQ_T = 41
-    DK_B = 42
-    DK_N = 43
-    DK_S = 44
-    DV_B = 45
-    DV_N = 46
-    DV_S = 47
-    TASK_ROWS = 48  # a task of the CPU is this many query rows (keys in attention_dkv) of one (b, n): see tasks_of
-
-
-OPERANDS = tuple(arg for arg in Arg if arg < Arg.B)
-"""What the first arguments are: the plan binds the addresses."""
-
-
-def scale_bits(spec: AttentionSpec, scale: float) -> int:
-    """The argument SCALE: ``scale`` rounded to the accumulator's dtype, as an integer."""
-    code, integer = ("<d", "<q") if spec.accumulator == "float64" else ("<f", "<i")
-    bits: int = struct.unpack(integer, struct.pack(code, scale))[0]
-    return bits
-
-
-TASK_ROWS = 2 * BLOCK
-"""Rows of the largest task of a CPU: a packed block of keys serves several tiles of rows."""
-
-
-def task_rows(kernel: KernelName, t: int) -> int:
-    """Rows (keys in ``attention_dkv``) of one task, from sizes alone."""
-    return BLOCK if kernel == "attention_dkv" or t <= BLOCK else TASK_ROWS
-
-
-def tasks_of(kernel: KernelName, b: int, n: int, heads: int, t: int, s: int) -> int:
-    """How many tasks a call has, for ``n`` query heads and ``heads`` key heads.
-
-    Where ``attention`` has one row a head, the heads that share a key head are the rows of its tasks.
-    """
-    size, rows = task_rows(kernel, t), s if kernel == "attention_dkv" else t
-    if kernel == "attention" and t == 1 and heads:
-        n, rows = heads, n // heads
-    return b * n * -(-rows // size)
+    DO = 8  # (batch, heads, queries, value head): the cotangent of OUT
+    DELTA = 9  # (batch, heads, queries)
+    DQ = 10  # (batch, heads, queries, head): written by attention_dq
+    DK = 11  # (batch, heads, keys, head): written by attention_dkv
+    DV = 12  # (batch, heads, keys, value head)
 
 
 @attrs.frozen
-class Scratch:
-    """Byte offsets into the scratch memory that each thread of a CPU has, and its size."""
+class Attention(Operation):
+    """Attention of a batch of heads, or cotangents of it. ``group`` query heads share a key head."""
 
-    offsets: dict[str, int]
-    total: int
+    kernel: KernelName
+    spec: AttentionSpec
+    batch: int
+    heads: int
+    group: int
+    queries: int
+    keys: int
+    scale: float
 
+    @property
+    def name(self) -> str:
+        """On tensor cores it is another class: its bits are those of one architecture."""
+        return f"{self.kernel}_tc" if isinstance(self.spec, TensorSpec) else self.kernel
 
-def scratch(spec: AttentionSpec, kernel: KernelName) -> Scratch:
-    """What one task keeps at hand, by name: 64-byte aligned, rows padded to whole vectors (see `row_elements`)."""
-    item, h, hv = item_size(spec.accumulator), spec.head, spec.value_head
-    wide, value_wide = row_elements(h), row_elements(hv)
-    rows = TASK_ROWS
-    elements = {
-        "kt": h * BLOCK,  # the keys of a block, one vector of keys for each element of a head
-        "q": rows * wide,  # queries in the accumulator's dtype
-        "scores": BLOCK * BLOCK,  # scores, then weights, then cotangents of scores
-    }
-    if kernel == "attention":
-        elements |= {"v": BLOCK * value_wide, "part": BLOCK * value_wide, "sum": rows * value_wide}
-        elements |= {"m": rows, "l": rows, "block_m": BLOCK, "block_l": BLOCK}
-    else:
-        elements |= {"vt": hv * BLOCK, "do": rows * value_wide, "weights": BLOCK * BLOCK}
-        if kernel != "attention_dkv":
-            elements |= {"k": BLOCK * wide}
-        if kernel == "attention_dq":
-            elements |= {"part": BLOCK * wide, "sum": rows * wide}
-        else:
-            elements |= {"part": BLOCK * max(wide, value_wide), "sum": BLOCK * wide, "value_sum": BLOCK * value_wide}
-    sizes = {name: count * item for name, count in elements.items()}
-    sizes |= {"seen": BLOCK * 8, "seen_by": BLOCK * 8}  # a bit a key for each row, a bit a row for each key
-    offsets, at = {}, 0
-    for name, size in sizes.items():
-        offsets[name] = at
-        at += -(-size // 64) * 64
-    return Scratch(offsets, at)
-
-
-def backward_scratch_bytes(spec: AttentionSpec, t: int) -> int:
-    """What a task of ``attention_backward`` needs: at the end, the queries' cotangents of a whole head."""
-    rows = -(-t // BLOCK) * BLOCK
-    return scratch(spec, "attention_backward").total + rows * row_elements(spec.head) * item_size(spec.accumulator)
-
-
-def row_elements(count: int) -> int:
-    """The elements of a head as they lie in scratch memory: whole vectors, however wide the machine's are."""
-    return -(-count // 16) * 16
+    def details(self) -> str:
+        spec = self.spec
+        kinds = "".join(f" {kind}" for kind in ("causal", "started", "masked") if getattr(spec, kind))
+        sizes = f"batch={self.batch} heads={self.heads} group={self.group} queries={self.queries} keys={self.keys}"
+        return f"{sizes} head={spec.head} value_head={spec.value_head} scale={self.scale}{kinds}"

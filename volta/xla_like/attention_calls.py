@@ -9,14 +9,13 @@ from collections.abc import Sequence
 
 import attrs
 
-from volta.xla_like.attention import Arg, backward_scratch_bytes
-from volta.xla_like.kernels import KernelCall, LibraryKernel
+from volta.xla_like.attention import Array, Attention
+from volta.xla_like.kernels import KernelCall
 
 MIN_HEADS = 8
 """A task of the joined kernel is one head of one batch item: with fewer of them, the parts share out better."""
 
-_SHARED = tuple(a for a in Arg if a < Arg.OUT or Arg.OUT < a < Arg.DQ)
-_OWN_SIZES = range(Arg.DQ_B, Arg.TASK_ROWS + 1)
+_SHARED = tuple(a for a in Array if a < Array.OUT or Array.OUT < a < Array.DQ)
 
 
 def join_cotangents(calls: Sequence[KernelCall]) -> list[KernelCall]:
@@ -28,44 +27,29 @@ def join_cotangents(calls: Sequence[KernelCall]) -> list[KernelCall]:
     out: list[KernelCall | None] = []
     for call in calls:
         out.append(call)
-        kernel = call.kernel
-        if not isinstance(kernel, LibraryKernel) or kernel.name not in ("attention_dq", "attention_dkv"):
+        op = call.kernel
+        if not isinstance(op, Attention) or op.name not in ("attention_dq", "attention_dkv"):
             continue
-        if _size(call, Arg.B) * _size(call, Arg.N) < MIN_HEADS:
+        if op.batch * op.heads < MIN_HEADS:
             continue
-        key = (
-            kernel.spec,
-            tuple(call.accesses[a] for a in _SHARED),
-            tuple(n for a, n in enumerate(call.sizes, Arg.B) if a not in _OWN_SIZES),
-        )
+        key = attrs.evolve(op, kernel="attention_backward"), tuple(call.accesses[a] for a in _SHARED)
         place = waiting.pop(key, None)
         other = None if place is None else out[place]
-        if other is None or other.kernel == kernel:
+        if other is None or other.kernel == op:
             waiting[key] = len(out) - 1
             continue
-        parts = (other, call) if kernel.name == "attention_dkv" else (call, other)
+        parts = (other, call) if op.kernel == "attention_dkv" else (call, other)
         assert place is not None
         out[place], out[-1] = _joined(*parts), None
     return [call for call in out if call is not None]
 
 
-def _size(call: KernelCall, arg: Arg) -> int:
-    return call.sizes[arg - Arg.B]
-
-
 def _joined(dq: KernelCall, dkv: KernelCall) -> KernelCall:
-    assert isinstance(dq.kernel, LibraryKernel)
-    accesses = [x if x.buffer is not None else y for x, y in zip(dq.accesses, dkv.accesses, strict=True)]
-    sizes = [x or y for x, y in zip(dq.sizes, dkv.sizes, strict=True)]
+    assert isinstance(dq.kernel, Attention)
     return attrs.evolve(
         dq,
-        kernel=LibraryKernel("attention_backward", dq.kernel.spec),
-        sizes=tuple(sizes),
-        accesses=tuple(accesses),
-        tasks=_size(dq, Arg.B) * _size(dq, Arg.N),
+        kernel=attrs.evolve(dq.kernel, kernel="attention_backward"),
+        accesses=tuple(x if x.buffer is not None else y for x, y in zip(dq.accesses, dkv.accesses, strict=True)),
         writes=dq.writes + dkv.writes,
-        scratch_bytes=max(
-            dq.scratch_bytes, dkv.scratch_bytes, backward_scratch_bytes(dq.kernel.spec, _size(dq, Arg.T))
-        ),
         parts=(dq, dkv),
     )

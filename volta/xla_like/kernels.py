@@ -254,7 +254,7 @@ class Access:
 
 @attrs.frozen(slots=True)
 class KernelCall:
-    """One run of a kernel: sizes, accesses (loads and indices in body order, then stores), tasks, and its launches.
+    """One run of a kernel: sizes, accesses (loads and indices in body order, then stores), and tasks.
 
     ``sizes`` are the sizes of the kept dimensions, then the reduced one's ('row', 'col') or the elements of the last
     dimension in one task ('map'). For a LibraryKernel they are its integer arguments, and ``accesses`` its operands; an
@@ -268,7 +268,6 @@ class KernelCall:
     tasks: int
     reads: Ints  # buffer ids
     writes: Ints
-    scratch_bytes: int = 0
     label: str = ""
     inplace: tuple[tuple[int, int], ...] = ()  # (read, written) buffers that may share memory
     parts: tuple[KernelCall, ...] = ()  # calls that run as one: see `Joined`

@@ -11,20 +11,16 @@ import numpy as np
 from volta.core.avals import ShapedArray
 from volta.core.policy import TENSOR_PRECISIONS, DeterminismLevel
 from volta.xla_like.attention import (
-    OPERANDS,
-    Arg,
+    Array,
+    Attention,
     AttentionSpec,
     KernelName,
     TensorSpec,
     fits_tensor_cores,
-    scale_bits,
-    scratch,
-    task_rows,
-    tasks_of,
 )
 from volta.xla_like.constants import constant_of
 from volta.xla_like.dot import Dot, DotSpec, DotStrides, Precision, canonical, column_as_row, fold_batch
-from volta.xla_like.kernels import Access, KernelCall, LibraryKernel, Load, LoopKernel, Store
+from volta.xla_like.kernels import Access, KernelCall, Load, LoopKernel, Store
 from volta.xla_like.loops import MAP_CHUNK, pattern_of, unique
 from volta.xla_like.nodes import Const, Iota, Node, Operand, Ref, Val
 from volta.xla_like.ordering import Scan, ScanSpec, Scatter, ScatterSpec, Sort, SortSpec
@@ -109,61 +105,47 @@ def _attention(node: Node, ctx: Context) -> list[KernelCall]:
     q, k, v, *others = node.operands
     name: KernelName = node.name  # type: ignore[assignment]
     params, backward = node.params, name != "attention"
-    inputs = {Arg.Q: q, Arg.K: k, Arg.V: v}
+    inputs = {Array.Q: q, Array.K: k, Array.V: v}
     if backward:
-        inputs |= dict(zip((Arg.DO, Arg.M, Arg.L, Arg.DELTA), others, strict=False))
+        inputs |= dict(zip((Array.DO, Array.M, Array.L, Array.DELTA), others, strict=False))
         others = others[4:]
-    inputs |= {Arg.START: others[0]} if params["started"] else {}
-    inputs |= {Arg.MASK: others[-1]} if params["masked"] else {}
+    inputs |= {Array.START: others[0]} if params["started"] else {}
+    inputs |= {Array.MASK: others[-1]} if params["masked"] else {}
     results = {
-        "attention": (Arg.OUT, Arg.M, Arg.L), "attention_dq": (Arg.DQ,), "attention_dkv": (Arg.DK, Arg.DV),
+        "attention": (Array.OUT, Array.M, Array.L), "attention_dq": (Array.DQ,), "attention_dkv": (Array.DK, Array.DV),
     }[name]  # fmt: skip
     (b, n, t, h), (_, heads, s, _), hv = q.view.shape, k.view.shape, v.view.shape[3]
-    kernel: str = name
     spec = AttentionSpec(q.dtype.name, h, hv, params["causal"], params["started"], params["masked"])
-    words = dict.fromkeys(Arg, 0)
-    words |= {
-        Arg.B: b, Arg.N: n, Arg.GROUP: n // heads if heads else 1, Arg.T: t, Arg.S: s,
-        Arg.SCALE: scale_bits(spec, params["scale"]), Arg.TASK_ROWS: task_rows(name, t),
-    }  # fmt: skip
-    tasks = tasks_of(name, b, n, heads, t, s)
-    if not tasks or all(val.size == 0 for val in node.outputs):
+    if not b * n * (s if name == "attention_dkv" else t) or all(val.size == 0 for val in node.outputs):
         return []
-    places: dict[Arg, Access] = {}
-    absent = Access(None, 0, ())
-    for arg, x in inputs.items():
-        assert isinstance(x, Ref)
-        # an operand without elements has no memory, and no kernel reads it
-        places[arg] = Access(ctx.buffer_of(x.val), x.view.offset * x.dtype.itemsize, ()) if x.val.size else absent
-        strides = [i * x.dtype.itemsize * (n != 1) for i, n in zip(x.view.strides, x.view.shape, strict=True)]
-        words |= _strides(arg, strides)
-    for arg, val in zip(results, node.outputs, strict=True):
-        places[arg] = Access(ctx.buffer_of(val), 0, ())
-        if len(val.shape) == 4:
-            outer, inner, middle, _ = (i * val.dtype.itemsize for i in row_major(val.shape))
-            words |= _strides(arg, (outer, middle, inner))
     asked = params.get("precision")
     if asked and allows_tensor_cores(node, asked, ctx.level, ctx.tensor_cores):
         if fits_tensor_cores(t, s, h, hv, params["scale"]):
-            kernel, spec = f"{name}_tc", TensorSpec(**attrs.asdict(spec), out=node.outputs[0].dtype.name)
-    return [
-        KernelCall(
-            LibraryKernel(kernel, spec),
-            tuple(words[a] for a in Arg if a not in OPERANDS),
-            tuple(places.get(a, absent) for a in OPERANDS),
-            tasks,
-            unique([i for a in inputs if (i := places[a].buffer) is not None]),
-            tuple(ctx.buffer_of(val) for val in node.outputs),
-            scratch(spec, name).total,
-        )
-    ]
+            spec = TensorSpec(**attrs.asdict(spec), out=node.outputs[0].dtype.name)
+    places: dict[Array, Access] = {}
+    absent = Access(None, 0, ())
+    for array, x in inputs.items():
+        assert isinstance(x, Ref)
+        strides = [i * x.dtype.itemsize * (n != 1) for i, n in zip(x.view.strides, x.view.shape, strict=True)]
+        # an operand without elements has no memory, and no kernel reads it
+        buffer, offset = (ctx.buffer_of(x.val), x.view.offset * x.dtype.itemsize) if x.val.size else (None, 0)
+        places[array] = Access(buffer, offset, _strides(array, strides))
+    for array, val in zip(results, node.outputs, strict=True):
+        outer, inner, middle = (0, 0, 0)
+        if len(val.shape) == 4:
+            outer, inner, middle, _ = (i * val.dtype.itemsize for i in row_major(val.shape))
+        places[array] = Access(ctx.buffer_of(val), 0, _strides(array, (outer, middle, inner)))
+    op = Attention(name, spec, b, n, n // heads if heads else 1, t, s, params["scale"])
+    reads = unique([i for a in inputs if (i := places[a].buffer) is not None])
+    writes = tuple(ctx.buffer_of(val) for val in node.outputs)
+    return [KernelCall(op, (), tuple(places.get(a, absent) for a in Array), 1, reads, writes)]
 
 
-def _strides(arg: Arg, strides: Sequence[int]) -> dict[Arg, int]:
-    """An operand's byte strides at their places among the arguments; rows of statistics have none."""
-    first = {a.name: a for a in Arg}.get(f"{arg.name}_B")
-    count = {Arg.START: 1, Arg.MASK: 4}.get(arg, 3)
-    return {} if first is None else {Arg(first + i): s for i, s in enumerate(strides[:count])}
+def _strides(array: Array, strides: Sequence[int]) -> Ints:
+    """The strides that an array's access has: rows of statistics have none."""
+    if array in (Array.M, Array.L, Array.DELTA):
+        return ()
+    return tuple(strides[: {Array.START: 1, Array.MASK: 4}.get(array, 3)])
 
 
 # -- copies into parts of a result -------------------------------------------------------------------------------------

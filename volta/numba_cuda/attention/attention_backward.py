@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
+from volta.emit.attention_args import Arg
 from volta.emit.builder import item_size
 from volta.emit.loops import I1, I32, I64, if_then, loop, minimum, offset
 from volta.numba_cuda.attention.attention import QueryTiles
@@ -22,7 +23,7 @@ from volta.numba_cuda.attention.attention_layout import (
 )
 from volta.numba_cuda.attention.attention_products import Products
 from volta.numba_cuda.target.threads import block_index, dynamic_shared, new_entry, warp_barrier
-from volta.xla_like.attention import BLOCK, Arg, AttentionSpec
+from volta.xla_like.attention import BLOCK, AttentionSpec
 
 STATS = (Arg.M, Arg.L, Arg.DELTA)
 """What is kept of each query: its largest score, its sum of weights, and the sum of its cotangent times its result."""

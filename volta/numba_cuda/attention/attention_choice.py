@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import attrs
 
+from volta.emit.attention_args import OPERANDS, Arg, attention_words
 from volta.numba_cuda.attention.attention import build_attention, forward_bytes
 from volta.numba_cuda.attention.attention_backward import backward_bytes, build_attention_dkv, build_attention_dq
 from volta.numba_cuda.attention.attention_fused import build_attention_backward, fused_bytes
@@ -18,7 +19,7 @@ from volta.numba_cuda.ordering.call_steps import Steps
 from volta.numba_cuda.processors import filling
 from volta.numba_cuda.target.ptx import KernelSource, level_of, shared_of
 from volta.numba_cuda.target.ptx_turns import CLEAR_THREADS, build_clear
-from volta.xla_like.attention import BLOCK, OPERANDS, Arg, AttentionSpec
+from volta.xla_like.attention import BLOCK, Attention, AttentionSpec
 from volta.xla_like.dot import item_size
 from volta.xla_like.kernels import Access, KernelCall, LibraryKernel, kernel_name
 
@@ -217,6 +218,15 @@ def backward(call: KernelCall, steps: Steps, capability: str) -> Iterator[Launch
         [*(x for x in call.accesses if x.buffer in call.writes), turns],
     )  # fmt: skip
     yield attrs.evolve(launch, shared=fused_bytes(spec, tile), alone=True)
+
+
+def with_words(call: KernelCall) -> KernelCall:
+    """A call of `Attention`, and its parts, with the words of their args; other calls as they are."""
+    op = call.kernel
+    if not isinstance(op, Attention):
+        return call
+    parts = tuple(map(with_words, call.parts))
+    return attrs.evolve(call, kernel=LibraryKernel(op.name, op.spec), sizes=attention_words(call), parts=parts)
 
 
 def words_of(call: KernelCall) -> dict[Arg, int]:

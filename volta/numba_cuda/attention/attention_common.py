@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
+from volta.emit.attention_args import Arg
 from volta.emit.builder import Builder, Value, item_size, scalar_type
 from volta.emit.dot_args import ceil_div
 from volta.emit.loops import I8, I32, I64, fma, if_else, intrinsic, load_arg, minimum
 from volta.numba_cuda.target.ptx_ops import shuffle
 from volta.numba_cuda.target.threads import block_index, device_pointer, own_args
 from volta.ops.scalar.exponential import exp, exp_moderate, exp_of_negative
-from volta.xla_like.attention import Arg, AttentionSpec
+from volta.xla_like.attention import AttentionSpec
 
 _USUAL, _LARGEST_TOTAL = 69.0, 2.0**24
 """Arguments of exp up to this magnitude, and sums of weights from 1 to this, need no care: nothing is subnormal."""

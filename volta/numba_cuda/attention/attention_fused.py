@@ -17,6 +17,7 @@ from collections.abc import Sequence
 import attrs
 from llvmlite import ir
 
+from volta.emit.attention_args import Arg
 from volta.emit.loops import I64, if_else, if_then, loop, minimum, offset
 from volta.numba_cuda.attention.attention_backward import STATS
 from volta.numba_cuda.attention.attention_copies import Spread
@@ -35,7 +36,7 @@ from volta.numba_cuda.target.threads import (
     dynamic_shared,
     new_entry,
 )
-from volta.xla_like.attention import BLOCK, Arg, AttentionSpec
+from volta.xla_like.attention import BLOCK, AttentionSpec
 
 
 def fused_bytes(spec: AttentionSpec, tile: AttentionTile) -> int:

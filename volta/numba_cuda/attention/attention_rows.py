@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
+from volta.emit.attention_args import Arg
 from volta.emit.builder import Builder, item_size
 from volta.emit.loops import I32, I64, fma, for_range, if_then, loop, minimum, offset
 from volta.numba_cuda.attention.attention_common import AttentionKernel
@@ -25,7 +26,7 @@ from volta.numba_cuda.target.threads import (
     thread_index,
     warp_barrier,
 )
-from volta.xla_like.attention import BLOCK, Arg, AttentionSpec
+from volta.xla_like.attention import BLOCK, AttentionSpec
 
 WARPS = 8
 THREADS = WARPS * WARP

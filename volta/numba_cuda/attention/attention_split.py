@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from llvmlite import ir
 
+from volta.emit.attention_args import Arg
 from volta.emit.builder import item_size
 from volta.emit.dot_args import ceil_div
 from volta.emit.loops import I32, I64, fma, if_then, load_arg, loop, minimum, offset
 from volta.numba_cuda.attention.attention_rows import THREADS, WARPS, RowForward
 from volta.numba_cuda.target.threads import WARP, barrier, block_index, device_pointer, new_entry
-from volta.xla_like.attention import BLOCK, Arg, AttentionSpec
+from volta.xla_like.attention import BLOCK, AttentionSpec
 
 _AHEAD = 32
 """Blocks whose results are on their way while one is merged."""

@@ -16,6 +16,7 @@ from typing import Any
 import attrs
 from llvmlite import ir
 
+from volta.emit.attention_args import Arg
 from volta.emit.loops import I16, I32, I64, fma, minimum, offset
 from volta.numba_cuda.attention.attention_common import AttentionKernel
 from volta.numba_cuda.attention.attention_layout import WIDE
@@ -23,7 +24,7 @@ from volta.numba_cuda.attention.attention_tensor_tile import ALIGN, BAND, LINE, 
 from volta.numba_cuda.target import ptx_mma, ptx_ops, ptx_round, ptx_wgmma
 from volta.numba_cuda.target.ptx_approx import near_logarithm
 from volta.numba_cuda.target.threads import WARP, barrier, thread_index
-from volta.xla_like.attention import Arg, TensorSpec
+from volta.xla_like.attention import TensorSpec
 
 LOG2E = 1.4426950408889634
 

@@ -8,13 +8,14 @@ import attrs
 from llvmlite import ir
 
 from volta.core.errors import UnsupportedOperationError
+from volta.emit.attention_args import Arg
 from volta.numba_cuda.attention.attention_choice import Chosen, in_groups, words_of
 from volta.numba_cuda.attention.attention_tensor_fed import build_fed
 from volta.numba_cuda.attention.attention_tensor_keys import build_dkv, dkv_bytes
 from volta.numba_cuda.attention.attention_tensor_queries import build_dq, build_forward, dq_bytes, forward_bytes
 from volta.numba_cuda.attention.attention_tensor_tile import TensorTile
 from volta.numba_cuda.target.ptx import KernelSource, level_of
-from volta.xla_like.attention import Arg, AttentionSpec, TensorSpec
+from volta.xla_like.attention import AttentionSpec, TensorSpec
 from volta.xla_like.kernels import KernelCall, LibraryKernel, kernel_name
 
 OLDEST = (8, 0)

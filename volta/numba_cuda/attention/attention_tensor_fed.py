@@ -12,13 +12,14 @@ from collections.abc import Sequence
 import attrs
 from llvmlite import ir
 
+from volta.emit.attention_args import Arg
 from volta.emit.loops import I1, I32, I64, if_else, if_then, loop, offset
 from volta.numba_cuda.attention.attention_tensor import LOG2E
 from volta.numba_cuda.attention.attention_tensor_queries import Forward
 from volta.numba_cuda.attention.attention_tensor_tile import Rows, TensorTile, rows_bytes
 from volta.numba_cuda.target import ptx_mbarrier, ptx_ops, ptx_wgmma
 from volta.numba_cuda.target.threads import WARP, barrier, dynamic_shared, new_entry
-from volta.xla_like.attention import BLOCK, Arg, TensorSpec
+from volta.xla_like.attention import BLOCK, TensorSpec
 
 _MULTIPLYING, _FEEDING = 216, 80
 """Registers of a thread, where a block of 384 threads begins with 168 each."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
+from volta.emit.attention_args import Arg
 from volta.emit.dot_args import ceil_div
 from volta.emit.loops import I1, I32, I64, fma, if_else, if_then, loop, minimum, offset
 from volta.numba_cuda.attention.attention_tensor import LOG2E, TensorAttention, shared_bytes
@@ -17,7 +18,7 @@ from volta.numba_cuda.attention.attention_tensor_tile import TensorTile
 from volta.numba_cuda.target import ptx_ops
 from volta.numba_cuda.target.ptx_approx import near_power
 from volta.numba_cuda.target.threads import block_index, dynamic_shared, new_entry
-from volta.xla_like.attention import BLOCK, Arg, TensorSpec
+from volta.xla_like.attention import BLOCK, TensorSpec
 
 _STATS_BYTES = 2 * BLOCK * 4
 

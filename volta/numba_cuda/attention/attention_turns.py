@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 
+from volta.emit.attention_args import Arg
 from volta.emit.dot_args import ceil_div
 from volta.emit.loops import I1, I32, I64, fma, for_range, if_else, if_then, load_arg, loop, minimum, offset
 from volta.numba_cuda.attention.attention_backward import KeyTiles
@@ -25,7 +26,7 @@ from volta.numba_cuda.target.ptx_turns import (
     write_in_turn,
 )
 from volta.numba_cuda.target.threads import barrier, device_pointer
-from volta.xla_like.attention import BLOCK, Arg, AttentionSpec
+from volta.xla_like.attention import BLOCK, AttentionSpec
 
 KEYS = 8
 """Keys of an iteration of the queries' gradients."""
