@@ -1,10 +1,13 @@
 """Kernels of the user's own for GPUs: what numba-cuda writes for them, and (on a GPU) what they compute."""
 
+import math
+
 import numba
 import numpy as np
 import pytest
 
 import volta
+import volta.numba as vn
 import volta.numpy as vnp
 from volta.errors import KernelError, UnsupportedOperationError
 from volta.numba_cuda import device_plan
@@ -48,6 +51,21 @@ def reverse_by_blocks(x, out):
         out[i] = shared[127 - cuda.threadIdx.x]
 
 
+@volta.kernel(out=lambda x: x)
+@numba.njit
+def softplus(x, out):
+    for i in range(x.size):
+        out[i] = vn.log1p(vn.exp(x[i])) * vn.tanh(x[i])
+
+
+@softplus.cuda(grid=lambda x: -(-x.size // 256))
+@cuda.jit
+def _(x, out):
+    i = cuda.grid(1)
+    if i < x.size:
+        out[i] = vn.log1p(vn.exp(x[i])) * vn.tanh(x[i])
+
+
 def batched(x):
     return volta.vmap(smooth, in_axes=(0, None))(vnp.sin(x), np.float32(0.5)) * 2
 
@@ -85,6 +103,33 @@ def test_entry_and_function_link() -> None:
     assert code[:4] == b"\x7fELF" and own.name.encode() in code
 
 
+def test_voltas_functions_are_those_of_its_kernels() -> None:
+    (own,) = [x.source for x in launches(softplus, X[0]) if x.label == "softplus"]
+    text, functions = own.linked
+    for name in ("exp", "log1p", "tanh"):
+        symbol = f"volta_function_{name}_float32"
+        assert f".visible .func  (.param .b32 func_retval0) {symbol}" in functions.replace("\n", "")
+        assert f"{symbol}," in text  # it is called
+    assert not ptx.violations(text) and not ptx.violations(functions)
+    try:
+        library = nvjitlink.library_for("9.0")
+    except volta.errors.DeviceError as reason:
+        pytest.skip(str(reason))
+    assert own.name.encode() in library.assemble(ptx.compile_ptx([own], "9.0"), "9.0", *own.linked).code
+
+
+def test_the_mathematics_library_is_refused_at_level_strict() -> None:
+    @volta.kernel(out=lambda x: x, grid=4)
+    @cuda.jit
+    def approximate(x, out):
+        i = cuda.grid(1)
+        if i < x.size:
+            out[i] = math.exp(x[i])
+
+    with pytest.raises(UnsupportedOperationError, match="`approximate` has operations that level 'strict' has not"):
+        planned(approximate, X[0])
+
+
 def test_a_write_to_an_operand_and_a_grid_that_is_none() -> None:
     @volta.kernel(out=lambda x: x, grid=(2, 2))
     @cuda.jit
@@ -120,7 +165,9 @@ def test_on_a_gpu_it_gives_the_cpus_bits() -> None:
 
     def run():
         x = volta.device_put(X)
-        return [np.asarray(y) for y in (volta.jit(batched)(x), smooth(x[0], 0.5), volta.jit(looped)(x[0]))]
+        return [
+            np.asarray(y) for y in (volta.jit(batched)(x), smooth(x[0], 0.5), volta.jit(looped)(x[0]), softplus(x[0]))
+        ]
 
     with volta.default_device("cpu"):
         expected = run()

@@ -26,7 +26,7 @@ intrinsic: Any = extending.intrinsic
 def compiled_by(function: Callable[..., Any]) -> Callable[[Any], Any]:
     """Decorate what gives the implementation of a function for arguments of given Numba types."""
     overload: Any = extending.overload
-    decorate: Callable[[Any], Any] = overload(function, jit_options=OPTIONS)
+    decorate: Callable[[Any], Any] = overload(function, jit_options=OPTIONS, target="cpu")
     return decorate
 
 
@@ -130,6 +130,8 @@ def function_of(primitive: Primitive, count: int) -> Callable[..., Any]:
     made.__name__ = made.__qualname__ = primitive.public
     made.__module__ = "volta.numba"
     made.__doc__ = f"{primitive.doc}\n\nOf numbers of one dtype, float32 or float64."
+    if _result(primitive, "float64", count) == "float64":  # in @cuda.jit functions too: volta.numba_cuda
+        made.volta_primitive = (primitive.public, count)  # type: ignore[attr-defined]
     made.volta_text = f"volta.numba.{primitive.public}"  # type: ignore[attr-defined]  # see volta.emit.functions
     return made
 

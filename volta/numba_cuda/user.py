@@ -23,6 +23,7 @@ from volta.numba_cuda.target import ptx
 from volta.numba_cuda.target.ptx import KernelSource
 from volta.numba_cuda.target.ptx_turns import CLEAR_THREADS, build_clear
 from volta.numba_cuda.target.threads import HEADER, new_entry
+from volta.numba_cuda.target.user_functions import called_in
 from volta.numba_cuda.target.user_ptx import user_ptx
 from volta.xla_like.kernels import KernelCall
 from volta.xla_like.plan import ExecutionPlan
@@ -78,7 +79,8 @@ def launches(call: KernelCall, nbytes: Callable[[int], int], capability: str) ->
     reads, writes = touched(call, nbytes)
     addresses = tuple((HEADER + k, a.buffer, a.offset) for k, a in enumerate(call.accesses) if a.buffer is not None)
     words_of_call = (call.tasks, 0, 0, 0, *[0] * len(call.accesses), *call.sizes)
-    source = KernelSource(f"{symbol}_{block}", text, partial(_build, symbol=symbol, block=block), (text,))
+    linked = (text, *called_in(text, capability))
+    source = KernelSource(f"{symbol}_{block}", text, partial(_build, symbol=symbol, block=block), linked)
     yield Launch(
         source, grid, block, words_of_call, addresses, 0, call.describe(), 0, reads, writes, alone=True
     )  # fmt: skip

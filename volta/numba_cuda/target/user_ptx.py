@@ -12,26 +12,46 @@ import importlib
 from collections.abc import Sequence
 from typing import Any
 
+import attrs
 import numpy as np
 
 from volta.core.errors import KernelError, UnsupportedOperationError
 from volta.core.source import at_user_line
+from volta.emit.functions import called
 from volta.numba_cuda.target import ptx
 from volta.numba_cuda.target.threads import HEADER
+from volta.numba_cuda.target.user_functions import let_call
 from volta.xla_like.user import UserSpec
 
 _OPTIONS = {"opt": 3, "fma": 0}
 """NVVM may contract no product with a sum; without, it writes the rounding of every operation, as Volta does."""
 
 
+@attrs.frozen
+class _Tools:
+    """What is used of numba-cuda."""
+
+    cuda: Any
+    types: Any
+    cgutils: Any
+    compiler: Any
+    arrayobj: Any
+    from_dtype: Any
+    intrinsic: Any
+    typing: Any
+    lowering: Any
+    target: Any
+
+
 @functools.cache
-def _tools() -> Any:
+def _tools() -> _Tools:
     load = importlib.import_module
     try:
-        return (
+        return _Tools(
             load("numba.cuda"), load("numba.core.types"), load("numba.cuda.cgutils"), load("numba.cuda.compiler"),
-            load("numba.cuda.extending").intrinsic, load("numba.cuda.np.arrayobj"),
-            load("numba.cuda.np.numpy_support").from_dtype,
+            load("numba.cuda.np.arrayobj"), load("numba.cuda.np.numpy_support").from_dtype,
+            load("numba.cuda.extending").intrinsic, load("numba.cuda.typing.templates"),
+            load("numba.cuda.core.imputils"), load("numba.cuda.descriptor").cuda_target,
         )  # fmt: skip
     except ImportError as error:
         raise UnsupportedOperationError(
@@ -69,7 +89,11 @@ _PLACEHOLDER = "volta_user_function_of_numba"
 
 
 def _compile(function: Any, spec: UserSpec, capability: str) -> str:
-    cuda, types, _, compiler, _, _, from_dtype = _tools()
+    tools = _tools()
+    types, from_dtype = tools.types, tools.from_dtype
+    for one in called(function):
+        if hasattr(one, "volta_primitive"):
+            let_call(one, tools)
     kinds = [
         from_dtype(np.dtype(dtype)) if k < spec.reads and not rank
         else types.Array(from_dtype(np.dtype(dtype)), rank, "C", readonly=k < spec.reads)
@@ -77,7 +101,7 @@ def _compile(function: Any, spec: UserSpec, capability: str) -> str:
     ]  # fmt: skip
     entry = _entry(function, spec, kinds)
     try:
-        found = compiler.compile_cuda(
+        found = tools.compiler.compile_cuda(
             entry, types.void, (types.int64,), nvvm_options=_OPTIONS, cc=ptx.level_of(capability), abi="c",
             abi_info={"abi_name": _PLACEHOLDER},
         )  # fmt: skip
@@ -91,7 +115,7 @@ def _compile(function: Any, spec: UserSpec, capability: str) -> str:
 
 def _entry(function: Any, spec: UserSpec, kinds: Sequence[Any]) -> Any:
     """The function around the user's: a few lines of Python that take the words apart."""
-    cuda = _tools()[0]
+    cuda = _tools().cuda
     device = cuda.jit(device=True, inline="always")(
         function.py_func
     )  # by itself it would be compiled for a GPU at hand
@@ -120,9 +144,10 @@ def _entry(function: Any, spec: UserSpec, kinds: Sequence[Any]) -> Any:
 
 
 def _word() -> Any:
-    _, types, _, _, intrinsic, _, _ = _tools()
+    tools = _tools()
+    types = tools.types
 
-    @intrinsic
+    @tools.intrinsic
     def word(typingctx: Any, address: Any, i: Any) -> Any:
         def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
             place = b.add(args[0], b.mul(args[1], args[1].type(8)))
@@ -135,9 +160,10 @@ def _word() -> Any:
 
 def _maker(kind: Any, rank: int) -> Any:
     """``make(address, shape)``: an array there, or of rank 0 and read the number there."""
-    _, types, cgutils, _, intrinsic, arrayobj, _ = _tools()
+    tools = _tools()
+    types, cgutils, arrayobj = tools.types, tools.cgutils, tools.arrayobj
 
-    @intrinsic
+    @tools.intrinsic
     def make(typingctx: Any, address: Any, shape: Any) -> Any:
         def number(context: Any, b: Any, signature: Any, args: Any) -> Any:
             pointer = b.inttoptr(args[0], context.get_data_type(kind).as_pointer())
