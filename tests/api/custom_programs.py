@@ -293,3 +293,29 @@ def one_value_in_several_places(t, n):
     f = t.custom_vjp(lambda x, y: (x + y, x * y))
     f.defvjp(lambda x, y: (f(x, y), (x, y)), lambda r, c: (c[0] + c[1] * r[1], c[0] + c[1] * r[0]))
     return t.grad(lambda x: f(x, x)[1])(F(3)), t.grad(lambda x: sum(f(x, 2 * x)))(F(3))
+
+
+@program
+def rules_that_apply_the_function_to_tangents(t, n):
+    f = t.custom_jvp(lambda x: -x * 2)
+    f.defjvp(lambda p, d: (f(*p), f(*d)))
+    run = lambda x: t.lax.scan(lambda c, _: (f(c) + n.sin(c), None), x, None, 3)[0]  # noqa: E731
+    return (
+        t.grad(f)(F(1)), t.jit(t.grad(f))(F(1)), t.grad(t.jit(f))(F(1)), t.grad(run)(F(0.5)),
+        t.jit(t.grad(run))(F(0.5)), t.vmap(t.grad(f))(X), t.grad(lambda x: n.sum(t.vmap(f)(x)))(X),
+        t.jvp(f, (X,), (X,)), t.grad(t.grad(run))(F(0.5)),
+        t.jit(t.grad(lambda x: n.sum(t.jit(f)(x) * x)))(X),
+    )  # fmt: skip
+
+
+@program
+def arrays(t, n):
+    f = t.custom_jvp(lambda x, w: n.sin(x) @ w)
+    f.defjvp(lambda p, d: (f(*p), (n.cos(p[0]) * d[0]) @ p[1] + n.sin(p[0]) @ d[1]))
+    w = np.arange(6, dtype=F).reshape(3, 2)
+    loss = lambda x, w: n.sum(f(x, w) ** 2)  # noqa: E731
+    return (
+        t.grad(loss, (0, 1))(X, w), t.jit(t.grad(loss))(X, w), t.grad(t.jit(loss), 1)(X, w),
+        t.vmap(t.grad(loss), (0, None))(np.stack([X, 2 * X]), w), t.jit(t.hessian(loss))(X, w),
+        t.grad(lambda x: t.lax.scan(lambda c, _: (f(c, w @ w.T)[:3], None), x, None, 2)[0].sum())(X),
+    )  # fmt: skip

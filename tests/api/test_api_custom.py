@@ -15,7 +15,8 @@ from volta.testing import assert_bits_equal
 
 F = np.float32
 QUICK = (
-    "orders (jvp)", "mapped (vjp)", "scanned (vjp)", "trees", "integers", "symbolic zeros", "rules look at values",
+    "orders (jvp)", "mapped (vjp)", "arrays", "rules that apply the function to tangents",
+    "scanned (vjp)", "trees", "integers", "symbolic zeros", "rules look at values",
     "closures over traced values", "a rule that differentiates a loop", "arguments that are no data",
 )  # fmt: skip
 

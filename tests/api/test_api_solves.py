@@ -197,6 +197,20 @@ def test_gradients_of_functions_with_batch_rules_are_the_functions() -> None:
     assert_bits_equal(volta.vmap(volta.grad(f))(R), volta.vmap(volta.grad(vnp.sin))(R))
 
 
+def test_rules_of_wrapped_functions() -> None:
+    f = volta.custom_vjp(volta.custom_batching.custom_vmap(lambda x, y: vnp.sin(x) * y))
+    f.def_vmap(lambda n, b, x, y: (vnp.cos(x) * y, True))  # another function, to be seen
+    f.defvjp(lambda x, y: (f(x, y), y), lambda y, ct: (5 * ct * y, None))
+    assert_bits_equal(volta.vmap(f)(R, R), vnp.cos(R) * R)
+    assert float(volta.grad(f)(F(1), F(2))) == 10.0
+    g = volta.custom_batching.custom_vmap(volta.custom_jvp(vnp.sin))
+    g.defjvp(lambda p, d: (vnp.sin(*p), 7 * d[0]))
+    g.def_vmap(lambda n, b, x: (vnp.sin(x), True))
+    assert float(volta.grad(g)(F(1))) == 7.0
+    with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
+        g.nonsense  # noqa: B018
+
+
 @pytest.mark.parametrize("unroll", [0, True, False, 10])
 def test_scans_unroll_as_jax_says(unroll) -> None:
     step = lambda c, x: (c + x, c)  # noqa: E731

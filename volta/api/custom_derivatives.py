@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from volta.api import custom_rules
 from volta.api.arguments import (
@@ -74,8 +74,21 @@ class _Custom(Generic[P, R]):
         outs = current_trace().process_custom(CustomCall(run, self._rule(call)), values)
         return pytrees.unflatten(call.out_tree, outs)
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Functions with rules may be wrapped again, and be given the inner ones by the outer name."""
+            return inner_rule(self, name)
+
     def __repr__(self) -> str:
         return f"<volta.{type(self).__name__} of {self._name}>"
+
+
+def inner_rule(wrapped: Any, name: str) -> Any:
+    """The method by which the function that is wrapped is given a rule."""
+    if name in ("defjvp", "defjvps", "defvjp", "def_vmap") and "fun" in vars(wrapped):
+        return getattr(vars(wrapped)["fun"], name)
+    raise AttributeError(f"{type(wrapped).__name__!r} object has no attribute {name!r}", name=name, obj=wrapped)
 
 
 def positional(fun: Any, name: str, what: str, args: Any, kwargs: Any) -> tuple[Any, ...]:
@@ -183,7 +196,8 @@ class custom_jvp(_Custom[P, R]):  # noqa: N801 - JAX's name
     def _rule(self, call: Call) -> Derivative:
         if self.jvp is None:
             raise AttributeError(at_user_line(f"custom_jvp: `{self._name}` has no rule yet: give it one by defjvp"))
-        return ForwardRule(self._name, functools.partial(custom_rules.forward, call, self.jvp, self.symbolic_zeros))
+        rule = functools.partial(custom_rules.forward, call, self.jvp, self.symbolic_zeros)
+        return ForwardRule(self._name, rule, self.jvp)
 
 
 class custom_vjp(_Custom[P, R]):  # noqa: N801 - JAX's name

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from volta.api.arguments import call_paths, check_callable, flat_outputs, name_of, value_of, values_of
-from volta.api.custom_derivatives import positional
+from volta.api.custom_derivatives import inner_rule, positional
 from volta.core import pytrees
 from volta.core.boundary import boundary
 from volta.core.errors import ShapeError, TreeError
@@ -76,6 +76,12 @@ class custom_vmap(Generic[P, R]):  # noqa: N801 - JAX's name
         program, out_tree = trace_to_jaxpr(flat, [get_aval(x) for x in values], name, "custom_vmap traces")
         rule = functools.partial(_apply, self.vmap_rule, name, program, tree, out_tree)
         return pytrees.unflatten(out_tree, call(program, values, BatchRule(name, rule)))
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """A function with derivative rules may be wrapped, and be given these by the outer name."""
+            return inner_rule(self, name)
 
     def __repr__(self) -> str:
         return f"<volta.custom_vmap of {name_of(self.fun)}>"

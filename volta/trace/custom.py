@@ -15,6 +15,7 @@ from typing import Any
 
 import attrs
 
+from volta.core.array import Array
 from volta.core.avals import ShapedArray
 from volta.core.interp import get_aval
 from volta.core.ir import ClosedJaxpr
@@ -35,9 +36,10 @@ Linearized = tuple[Sequence[Any], Sequence[bool], Callable[..., Sequence[Any]]]
 
 
 class Derivative:
-    """How a function is differentiated. ``name`` is the function's."""
+    """How a function is differentiated. ``name`` is the function's, ``key`` what tells one rule from another."""
 
     name: str
+    key: Any = None
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
         """Outputs and their tangents; tangents, those given too, may be Zero."""
@@ -113,6 +115,7 @@ class ForwardRule(Derivative):
 
     name: str
     rule: Callable[[Sequence[Any], Sequence[Any]], tuple[Sequence[Any], Sequence[Any]]]
+    key: Any
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
         return self.rule(primals, tangents)
@@ -129,11 +132,15 @@ class ForwardRule(Derivative):
             outs, tangents = self.rule(primals, masks.spread(nonzero, live, masks.zeros(avals)))
             return masks.live(tangents), (list(outs), masks.nonzero(tangents))
 
-        zeros = [as_array(zeros_of(a)) for a, nz in zip(avals, nonzero, strict=True) if nz]
-        _, linear, (outs, have) = linearize_flat(of_tangents, zeros, [True] * len(zeros), self.name)
+        zeros = [_value(zeros_of(a)) for a, nz in zip(avals, nonzero, strict=True) if nz]
+        _, linear, (outs, have) = linearize_flat(of_tangents, zeros, [True] * len(zeros), self.name, self.key)
         found = iter(linear.nonzero_out)
         nonzero_out = [nz and next(found) for nz in have]
         return outs, nonzero_out, lambda *tangents: eval_closed(linear.program, *tangents)
+
+
+def _value(x: Any) -> Any:
+    return x if isinstance(x, Array) else as_array(x)
 
 
 Pull = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]
@@ -180,6 +187,10 @@ class Batched(Derivative):
     @property
     def name(self) -> str:  # type: ignore[override]
         return self.of.name
+
+    @property
+    def key(self) -> Any:
+        return self.of.key
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         with self.trace.entered():

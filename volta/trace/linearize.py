@@ -66,6 +66,9 @@ class LinearizeTrace(JVPTrace):
     """Forward differentiation over a :class:`LinearTrace`, with the rules of primitives that have their own."""
 
     parent: LinearTrace
+    # Where a derivative rule is linearized by its tangents: the rule. Of them its function is linear, and is
+    # differentiated as it stands: by its rule this would begin again.
+    of_rule: Any = None
 
     def __init__(self, parent: Trace, name: str):
         super().__init__(LinearTrace(parent, name), name, "grad differentiates")
@@ -90,6 +93,8 @@ class LinearizeTrace(JVPTrace):
     def process_custom(self, call: Any, args: Sequence[Any]) -> list[Any]:
         primals, tangents, live = self.split(args)
         values = self.parent.parent
+        if live and self.of_rule is not None and call.rule.key is self.of_rule:
+            return list(call.run(*args))
         with self.hidden(call.name), use_trace(values):
             if not live:
                 return values.process_custom(call, primals)
@@ -106,10 +111,15 @@ class LinearizeTrace(JVPTrace):
 
 
 def linearize_flat(
-    fun: Callable[..., tuple[Sequence[Any], Any]], primals: Sequence[Any], nonzero: Sequence[bool], name: str
+    fun: Callable[..., tuple[Sequence[Any], Any]],
+    primals: Sequence[Any],
+    nonzero: Sequence[bool],
+    name: str,
+    of_rule: Any = None,
 ) -> tuple[list[Any], Linear, Any]:
     """Outputs of ``fun``, the linear program of its nonzero inputs, and what else ``fun`` gave (without tangents)."""
     trace = LinearizeTrace(current_trace(), name)
+    trace.of_rule = of_rule
     args = []
     for x, is_nonzero in zip(primals, nonzero, strict=True):
         args.append(trace.join(x, trace.parent.new_arg(x.aval.strip_weak())) if is_nonzero else x)
