@@ -111,13 +111,21 @@ class Conversion(Vocabulary):
         rounded = (bits + ((bits >> 16) & 1) + 0x7FFF) >> 16
         return self.cast(self.select(self.isnan(x), 0x7FC0, rounded), "uint16").ir
 
+    def fence(self, x: Value) -> Value:
+        """``x``, and LLVM does not see what it was made of.
+
+        It takes ``y > 0 ? 0 : y`` for a minimum also where the comparison and the choice are on two sides of a
+        conversion of ``y``, and then gives +0 for -0. So what was converted between floats shows no conversion.
+        """
+        return Value(self.intrinsic("arithmetic.fence", x.dtype, x.ir), x.dtype, self)
+
     def from_memory(self, raw: ir.Value, dtype: str) -> Value:
         """The value that memory of kind `dtype` holds."""
         if dtype == "bool":
             return Value(self.irbuilder.icmp_unsigned("!=", raw, ir.Constant(raw.type, None)), dtype, self)
         if dtype == "float16":
             half = self.irbuilder.bitcast(raw, self.widen(ir.HalfType()))
-            return Value(self.irbuilder.fpext(half, self.type_of("float32")), "float32", self)
+            return self.fence(Value(self.irbuilder.fpext(half, self.type_of("float32")), "float32", self))
         if dtype == "bfloat16":
             wide = self.irbuilder.zext(raw, self.type_of("uint32"))
             return self.bitcast(Value(wide, "uint32", self) << 16, "float32")

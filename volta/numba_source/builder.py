@@ -69,6 +69,9 @@ class TextBuilder(Builder):
         value = f"i8({text_of(x.ir)})" if dtype == "bool" else text_of(x.ir)
         self.lines.line(f"store_{memory_word(dtype)}({base}, {distance}, {value})")
 
+    def fence(self, x: Value) -> Value:
+        return self.value(self.irbuilder.new(f"fence({text_of(x.ir)})", x.ir.type), x.dtype)
+
     def round_to_half(self, x: Value, dtype: str) -> Value:
         x = self._to_float32_odd(x) if x.dtype == "float64" else self.cast(x, "float32")
         return self.value(self.irbuilder.new(f"round_{HALVES[dtype]}({text_of(x.ir)})", x.ir.type), "float32")

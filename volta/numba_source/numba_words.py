@@ -148,6 +148,7 @@ NAMES: dict[str, Any] = {
         lambda x: types.int16, lambda b, x: Builder(b).to_memory(Builder(b).value(x, "float32"), "float16")
     ),
     "f16_of_bits": _one(lambda x: types.float32, lambda b, x: Builder(b).from_memory(x, "float16").ir),
+    "fence": _math("arithmetic.fence", 1),
     "where": _where,
     "quotient": _quotient,
     "run_kernel": _run_kernel,

@@ -29,7 +29,7 @@ MATH = {
 """Exact or correctly rounded, and so many operands: ``fma(x, y, z)`` is x * y + z with one rounding, ``rint`` goes to
 the nearest even integer, ``ctpop``, ``ctlz`` and ``cttz`` count ones, and zeros in front and at the end."""
 
-OTHER = ("bits_of_f16", "f16_of_bits", "where", "quotient", "run_kernel", "njit", "np", "nan", "inf")
+OTHER = ("bits_of_f16", "f16_of_bits", "fence", "where", "quotient", "run_kernel", "njit", "np", "nan", "inf")
 """``bits_of_f16(x)`` are a float32's bits as float16, ``f16_of_bits`` is the way back; ``where(c, x, y)`` is x where c
 holds, else y; ``quotient(x, y)`` of signed integers goes towards zero; ``run_kernel(address, args, first, begin, end,
 scratch)`` runs another kernel on the args from word ``first`` on."""

@@ -200,7 +200,8 @@ def nextafter(b: Builder, x: Value, y: Value, dtype: np.dtype | None = None) -> 
 
 def convert(b: Builder, x: Value, dtype: str) -> Value:
     """Conversion of kind: float to int saturates (NaN gives 0), to a float it rounds to nearest even."""
-    return b.cast(x, dtype)
+    y = b.cast(x, dtype)
+    return b.fence(y) if {x.dtype, y.dtype} == {"float32", "float64"} else y
 
 
 def bitcast(b: Builder, x: Value, dtype: str) -> Value:
