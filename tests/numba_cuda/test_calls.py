@@ -9,6 +9,7 @@ import pytest
 
 import volta
 import volta.numpy as vnp
+from volta import lax
 from volta.numba_cuda import args
 from volta.numba_cuda.device import graph
 from volta.numba_cuda.device.graph import Launches, Row
@@ -43,6 +44,22 @@ def test_a_small_program_is_one_launch_and_waiting_is_one_call(fake):
     assert calls_since(fake, before) == {"cuCtxSetCurrent": 2, "cuLaunchKernel": 1, "cuStreamSynchronize": 1}
     after = devices.memory_stats()
     assert (after.allocations, after.reuses) == (pool.allocations, pool.reuses + 1)
+
+
+def test_a_loop_is_one_launch_and_an_event_and_ordinary_calls_beside_it_are_as_ever(fake):
+    f, g, x = volta.jit(lambda x: lax.fori_loop(0, 3, lambda i, c: c + 1, x)), double(), put(numbers(1000))
+    for _ in range(2):
+        g(f(x)).block_until_ready()
+    before = Counter(fake.log)
+    y = f(x)
+    assert calls_since(fake, before) == {"cuCtxSetCurrent": 1, "cuGraphLaunch": 1, "cuEventRecord": 1}
+    before = Counter(fake.log)
+    z = g(y)
+    assert calls_since(fake, before) == {"cuCtxSetCurrent": 1, "cuLaunchKernel": 1}
+    z.block_until_ready()
+    before = Counter(fake.log)
+    g(x).block_until_ready()
+    assert calls_since(fake, before) == {"cuCtxSetCurrent": 2, "cuLaunchKernel": 1, "cuStreamSynchronize": 1}
 
 
 def test_addresses_that_come_again_get_a_graph(fake):

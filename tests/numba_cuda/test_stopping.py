@@ -1,5 +1,8 @@
 """Loops on a device end where a wait for them is interrupted; what was complete stays, what was not says so."""
 
+import threading
+import time
+
 import numpy as np
 import pytest
 
@@ -274,3 +277,48 @@ def test_an_array_on_a_device_is_no_buffer_whose_errors_numpy_would_drop(interru
     interrupt(3)
     with pytest.raises(Interrupt):
         np.asarray(y)
+
+
+class _OfMain(Interrupts):
+    """Only the main thread hears signals."""
+
+    def sleep(self, seconds):
+        if threading.current_thread() is threading.main_thread():
+            super().sleep(seconds)
+        else:
+            time.sleep(1e-4)
+
+
+@pytest.mark.parametrize("rounds", [3, pytest.param(30, marks=pytest.mark.slow)])
+def test_other_threads_in_the_same_stream_read_what_is_right_or_an_error(fake, monkeypatch, rounds):
+    x, over, found = put(np.ones(5, np.float32)), threading.Event(), []
+
+    def others():
+        while not over.is_set():
+            y, z = counted(x), double(x)
+            try:
+                found.append(np.asarray(counted(y)).tolist() == [101] * 5)
+            except errors.CutShortError:
+                found.append(None)
+            found.append(np.asarray(z).tolist() == [2] * 5)
+
+    counted(double(x)).block_until_ready()
+    endless.lower(x).compile()
+    threads = [threading.Thread(target=others) for _ in range(2)]
+    monkeypatch.setattr(flights, "time", _OfMain(10**9))
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(rounds):
+            y = endless(x)
+            monkeypatch.setattr(flights, "time", _OfMain(2))
+            with pytest.raises(Interrupt):
+                double(y).block_until_ready()
+            with pytest.raises(errors.CutShortError):
+                np.asarray(y)
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+    assert True in found and False not in found
+    assert_bits_equal(np.asarray(counted(x)), np.full(5, 51, np.float32))

@@ -1,12 +1,17 @@
 """Loops and choices on a device: one graph for all turns, other arguments, what a profile says, older drivers."""
 
+import ctypes
+
 import numpy as np
 import pytest
 
 import volta
 import volta.numpy as vnp
+from tests.numba_cuda import host_turn
 from volta import errors, lax
+from volta.numba_cuda import turns
 from volta.numba_cuda.device.driver import counters
+from volta.numba_cuda.device.flights import WORDS
 from volta.numba_cuda.launches import every
 from volta.numba_cuda.turns import TURN
 from volta.runtime import devices
@@ -64,6 +69,30 @@ def test_a_plan_lists_and_a_profile_times_a_loop(gpu):
         assert_bits_equal(f(x), want)
     assert [r.label for r in found.rows] == [x.label for x in plan.launches]
     assert all(r.microseconds > 0 for r in found.rows)
+
+
+def test_a_turn_reads_the_stop_word_itself_only_now_and_then():
+    turn, flag, word = host_turn.turn(), ctypes.c_int32(1), ctypes.c_int64(0)
+    args = (ctypes.c_int64 * 6)(1, 0, 0, 0, ctypes.addressof(flag), 1)
+    copy = (ctypes.c_int64 * WORDS)(0, 0, ctypes.addressof(word))
+
+    def holds(stop=copy):
+        return turn.run(ctypes.addressof(args), 7, ctypes.addressof(stop) if stop is not None else 0)
+
+    turn.pass_time(turns._OFTEN + 1)
+    assert holds() and copy[0] > 0
+    word.value = 1
+    turn.pass_time(turns._OFTEN)
+    assert holds()  # it has been read not long ago
+    turn.pass_time(1)
+    assert not holds() and copy[1] == 1 and holds(None)
+    word.value = 0
+    turn.pass_time(1)
+    assert not holds()
+    copy[0] += 1 << 40  # of a multiprocessor that has counted more
+    assert holds() and copy[0] < 1 << 40
+    flag.value = 0
+    assert not holds() and not holds(None)
 
 
 def test_a_driver_without_conditions_is_an_error_that_breaks_nothing(fake):
