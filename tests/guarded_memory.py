@@ -24,7 +24,8 @@ import pytest
 from volta.core.errors import VerificationError
 from volta.numba_cpu import backend, launch, launch_ir, threads, threads_ir, unit
 from volta.runtime import executable, memory
-from volta.xla_like.kernels import KernelCall, LibraryKernel
+from volta.xla_like.control_calls import While
+from volta.xla_like.kernels import KernelCall
 from volta.xla_like.plan import ExecutionPlan
 
 SIDES = ("over", "under")
@@ -176,7 +177,7 @@ def spread(plan: ExecutionPlan, side: str) -> tuple[ExecutionPlan, Layout | None
     calls: list[KernelCall] = []
     inner: dict[int | None, Layout] = {}
     for call in plan.calls:
-        if isinstance(call.kernel, LibraryKernel) and call.kernel.name == "while":
+        if isinstance(call.kernel, While):
             body, where = spread(call.plans[0], side)
             if where is not None:
                 inner[call.accesses[-1].buffer] = where

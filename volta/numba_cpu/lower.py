@@ -26,7 +26,7 @@ from volta.numba_cpu.unit import KernelSource, compile_kernels
 from volta.numba_cpu.user import native_function, reporting
 from volta.numba_cpu.user_entry import REPORT, build_user
 from volta.numba_cpu.user_store import NativeFunction
-from volta.xla_like.control_calls import Around, bound
+from volta.xla_like.control_calls import Around, While, bound
 from volta.xla_like.kernels import CombineKernel, Kernel, KernelCall, LibraryKernel, describe, kernel_name
 from volta.xla_like.plan import ExecutionPlan
 from volta.xla_like.user import is_user
@@ -79,7 +79,7 @@ class _Rows:
         assert isinstance(plan, HostPlan)
         for call, launches in zip(plan.calls, plan.launches, strict=True):
             if call.plans:
-                (self._loop if call.kernel.name == "while" else self._choice)(call, place)  # type: ignore[union-attr]
+                (self._loop if isinstance(call.kernel, While) else self._choice)(call, place)
             for launch in launches:
                 row = self._launch(launch, place)
                 if is_user(call):

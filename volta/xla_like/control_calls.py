@@ -13,17 +13,67 @@ import attrs
 from volta.core import dtypes
 from volta.core.avals import ShapedArray
 from volta.core.ir import ClosedJaxpr
-from volta.xla_like.kernels import Access, KernelCall, LibraryKernel
+from volta.xla_like.kernels import Access, KernelCall, Operation
 from volta.xla_like.loops import unique
 from volta.xla_like.nodes import Node, Operand, Ref, Val
 from volta.xla_like.opaque import Context, copy_call, written
 from volta.xla_like.plan import Buffer, ExecutionPlan, lifetimes
-from volta.xla_like.views import View, row_major
+from volta.xla_like.views import Ints, View, row_major
 
 NestedPlan = Callable[[ClosedJaxpr, int], ExecutionPlan]
 """The plan of a program whose last so many inputs are carried: the last results take over their memory, in order."""
 
 KINDS = ("while", "switch")
+
+
+@attrs.frozen
+class Control(Operation):
+    """A call that runs plans, with its buffers by what they are for: the int32 that it goes by, what its plans read and
+    write, and where their temporaries lie (None: they have none).
+
+    The call's accesses are the flag, then for each plan the addresses that a run of it is given.
+    """
+
+    flag: int
+    reads: Ints
+    writes: Ints
+    arena: int | None
+
+    def details(self) -> str:
+        reads, writes = (",".join(f"b{b}" for b in buffers) for buffers in (self.reads, self.writes))
+        arena = "" if self.arena is None else f" arena=b{self.arena}"
+        return f"flag=b{self.flag} reads={reads or None} {self.what}={writes or None}{arena}"
+
+    @property
+    def what(self) -> str:
+        """What the buffers are that are written."""
+        raise NotImplementedError
+
+
+@attrs.frozen
+class While(Control):
+    """Its plan runs while the flag is not 0; it writes the flag, and takes over the memory of what it carries."""
+
+    @property
+    def name(self) -> str:
+        return "while"
+
+    @property
+    def what(self) -> str:
+        return "carried"
+
+
+@attrs.frozen
+class Switch(Control):
+    """That one of its plans runs whose number the flag is."""
+
+    @property
+    def name(self) -> str:
+        return "switch"
+
+    @property
+    def what(self) -> str:
+        return "results"
 
 
 def control_calls(node: Node, ctx: Context, nested: NestedPlan) -> list[KernelCall]:
@@ -45,9 +95,9 @@ def _while(node: Node, ctx: Context, nested: NestedPlan) -> list[KernelCall]:
     addresses, arena = _addresses(plan, [*read, *carried], [tested, *carried], ctx)
     reads = unique([tested, *read, *carried[: len(first)]])  # what has no first value is written first
     writes = tuple(dict.fromkeys([*carried, tested, *arena]))
-    kernel = LibraryKernel("while", ())
+    loop = While(tested, tuple(read), tuple(carried), arena[0] if arena else None)
     accesses = tuple(Access(b, 0, ()) for b in (tested, *addresses))
-    return [*calls, KernelCall(kernel, (len(addresses),), accesses, 1, reads, writes, plans=(plan,))]
+    return [*calls, KernelCall(loop, (), accesses, 1, reads, writes, plans=(plan,))]
 
 
 def _switch(node: Node, ctx: Context, nested: NestedPlan) -> list[KernelCall]:
@@ -59,15 +109,14 @@ def _switch(node: Node, ctx: Context, nested: NestedPlan) -> list[KernelCall]:
     most = max(plan.arena_bytes for plan in plans)
     arena = [ctx.new_temp(ShapedArray((most,), dtypes.uint8))] if most else []  # one of them runs
     places: list[int] = []
-    counts, read = [], _buffers(operands, ctx, chosen)
+    read = _buffers(operands, ctx, chosen)
     for plan in plans:
         addresses, _ = _addresses(plan, read, results, ctx, arena)
         places += addresses
-        counts.append(len(addresses))
     reads = unique([chosen, *read])
-    kernel = LibraryKernel("switch", ())
+    choice = Switch(chosen, tuple(read), tuple(results), arena[0] if arena else None)
     accesses = tuple(Access(b, 0, ()) for b in (chosen, *places))
-    call = KernelCall(kernel, tuple(counts), accesses, 1, reads, (*results, *arena), plans=tuple(plans))
+    call = KernelCall(choice, (), accesses, 1, reads, (*results, *arena), plans=tuple(plans))
     return [*calls, call]
 
 
@@ -78,7 +127,8 @@ Around = Callable[[int], tuple[int, int]]
 def bound(call: KernelCall) -> list[tuple[ExecutionPlan, Around]]:
     """Each plan that a call runs, with where its buffers lie."""
     found, at = [], 1
-    for plan, count in zip(call.plans, call.sizes, strict=True):
+    for plan in call.plans:
+        _, count = plan.address_slots()
         found.append((plan, _around(plan, call.accesses[at : at + count])))
         at += count
     return found
