@@ -1,10 +1,10 @@
 """An existing Numba program brought into Volta: heat that spreads on a plate, and which plate it was.
 
-`step` and `step_back` are plain Numba functions; the ten lines below them make an operation of them that is jitted,
+`step` and `step_back` are plain Numba functions; the few lines below them make an operation of them that is jitted,
 differentiated and batched. From a few states before and after, gradient descent then finds how well each place of the
 plate conducts.
 
-    python examples/heat.py
+    python examples/heat.py [--gpu]
 """
 
 import argparse
@@ -26,29 +26,42 @@ DESCENT = optim.adam(3e-3)
 def step(heat, conducts, new):
     for i in range(heat.shape[0]):
         for j in range(heat.shape[1]):
-            new[i, j] = heat[i, j]
-    for i in range(1, heat.shape[0] - 1):
-        for j in range(1, heat.shape[1] - 1):
-            around = heat[i - 1, j] + heat[i + 1, j] + heat[i, j - 1] + heat[i, j + 1]
-            new[i, j] += conducts[i, j] * (around - 4 * heat[i, j])
+            cell(heat, conducts, new, i, j)
 
 
-# Its derivative, by hand: what each new temperature is worth goes back to those that it came from.
+@numba.njit
+def cell(heat, conducts, new, i, j):
+    new[i, j] = heat[i, j]
+    if 0 < i < heat.shape[0] - 1 and 0 < j < heat.shape[1] - 1:
+        around = heat[i - 1, j] + heat[i + 1, j] + heat[i, j - 1] + heat[i, j + 1]
+        new[i, j] += conducts[i, j] * (around - 4 * heat[i, j])
+
+
+# Its derivative, by hand: what a temperature is worth is what the new ones are worth that come from it.
 @numba.njit
 def step_back(heat, conducts, worth, of_heat, of_conducts):
     for i in range(heat.shape[0]):
         for j in range(heat.shape[1]):
-            of_heat[i, j] += worth[i, j]
-    for i in range(1, heat.shape[0] - 1):
-        for j in range(1, heat.shape[1] - 1):
-            around = heat[i - 1, j] + heat[i + 1, j] + heat[i, j - 1] + heat[i, j + 1]
-            of_conducts[i, j] = worth[i, j] * (around - 4 * heat[i, j])
-            share = worth[i, j] * conducts[i, j]
-            of_heat[i, j] -= 4 * share
-            of_heat[i - 1, j] += share
-            of_heat[i + 1, j] += share
-            of_heat[i, j - 1] += share
-            of_heat[i, j + 1] += share
+            cell_back(heat, conducts, worth, of_heat, of_conducts, i, j)
+
+
+@numba.njit
+def cell_back(heat, conducts, worth, of_heat, of_conducts, i, j):
+    last_i, last_j = heat.shape[0] - 1, heat.shape[1] - 1
+    total = worth[i, j]
+    if 0 < i < last_i and 0 < j < last_j:
+        around = heat[i - 1, j] + heat[i + 1, j] + heat[i, j - 1] + heat[i, j + 1]
+        of_conducts[i, j] = worth[i, j] * (around - 4 * heat[i, j])
+        total -= 4 * worth[i, j] * conducts[i, j]
+    if i > 1 and 0 < j < last_j:
+        total += worth[i - 1, j] * conducts[i - 1, j]
+    if i < last_i - 1 and 0 < j < last_j:
+        total += worth[i + 1, j] * conducts[i + 1, j]
+    if 0 < i < last_i and j > 1:
+        total += worth[i, j - 1] * conducts[i, j - 1]
+    if 0 < i < last_i and j < last_j - 1:
+        total += worth[i, j + 1] * conducts[i, j + 1]
+    of_heat[i, j] = total
 
 
 # Brought into Volta.
@@ -59,6 +72,30 @@ spread_back = volta.kernel(out=lambda heat, conducts, worth: (heat, conducts))(s
 @spread.vjp
 def _(operands, new, worth):
     return spread_back(*operands, worth)
+
+
+def use_gpu():
+    """Give both kernels their functions for GPUs: a thread a cell."""
+    from numba import cuda  # noqa: PLC0415 - of numba-cuda, and only where a GPU is asked for
+
+    one, one_back = (cuda.jit(device=True)(f.py_func) for f in (cell, cell_back))
+
+    def cells(heat, *_):
+        return -(-heat.size // 128)
+
+    @spread.cuda(grid=cells, block=128)
+    @cuda.jit
+    def _(heat, conducts, new):
+        n = cuda.grid(1)
+        if n < heat.size:
+            one(heat, conducts, new, n // heat.shape[1], n % heat.shape[1])
+
+    @spread_back.cuda(grid=cells, block=128)
+    @cuda.jit
+    def _(heat, conducts, worth, of_heat, of_conducts):
+        n = cuda.grid(1)
+        if n < heat.size:
+            one_back(heat, conducts, worth, of_heat, of_conducts, n // heat.shape[1], n % heat.shape[1])
 
 
 def after(heat, conducts):
@@ -104,6 +141,7 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--gpu", action="store_true", help="also on a GPU (needs numba-cuda)")
     options = parser.parse_args(arguments)
     rng = np.random.default_rng(options.seed)
     truth, before = plate(rng), rng.standard_normal((STATES, SIDE, SIDE)).astype(np.float32)
@@ -119,6 +157,12 @@ def main(arguments=None):
     alone, _ = find(truth, before, options.rounds)
     volta.set_num_threads(threads)
     print(f"one thread or {threads}, bits identical: {bool((conducts == alone).all())}")
+
+    if options.gpu:
+        use_gpu()
+        with volta.default_device("cuda"):
+            there, _ = find(truth, before, options.rounds)
+        print(f"CPU or GPU, bits identical: {bool((np.asarray(conducts) == np.asarray(there)).all())}")
     return losses
 
 
