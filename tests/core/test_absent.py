@@ -66,7 +66,9 @@ def test_what_the_ways_name_is_there():
             operator.attrgetter(path[1:])(volta)
 
 
-NAMESPACES = "numpy lax nn nn.initializers random scipy scipy.special numpy.linalg tree tree_util"
+NAMESPACES = (
+    "numpy lax nn nn.initializers random scipy scipy.special scipy.linalg numpy.linalg lax.linalg tree tree_util"
+)
 INTERNALS_OF_JAX = "Format|TransferGuard.*|.*Numbers|.*Mode"
 
 

@@ -23,7 +23,10 @@ from volta.core.ways import KEYWORDS, WAYS
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_PLACES = "numpy lax nn random scipy.special numpy.linalg nn.initializers optim io tree flatten_util sharding"
+_PLACES = (
+    "numpy lax nn random scipy.special numpy.linalg scipy.linalg lax.linalg nn.initializers optim io tree "
+    "flatten_util sharding"
+)
 """Where a name is looked for that is not where it was asked for, the most usual place first."""
 
 

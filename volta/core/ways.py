@@ -16,12 +16,12 @@ _INTEGERS = "integers have no tangents: name the float arguments with argnums"
 _COMPLEX = "there are no complex dtypes; keep the real and the imaginary part as two arrays"
 _NARROW = "there are no dtypes below 8 bits and no float8; volta.numpy.int8, float16 and bfloat16 are the narrowest"
 _MATRICES = (
-    "decompositions and solvers are planned. Outside of traced functions use NumPy's or SciPy's on numpy.asarray(x), "
+    "this decomposition is planned. Outside of traced functions use NumPy's or SciPy's on numpy.asarray(x), "
     "and pass the result in"
 )
 _SCIPY = (
-    "of SciPy there is volta.scipy.special so far. Outside of traced functions use SciPy's on numpy.asarray(x), and "
-    "pass the result in"
+    "of SciPy there are volta.scipy.special and linalg so far. Outside of traced functions use SciPy's on "
+    "numpy.asarray(x), and pass the result in"
 )
 _CONVOLUTION = "volta.lax.conv_general_dilated has all convolutions"
 _SPECIAL = (
@@ -100,7 +100,6 @@ WAYS: dict[str, dict[str, str]] = {
         **_each(_COMPLEX, "complex conj fft FftType"),
         **{f"scatter_{op}": f"it is x.at[indices].{op}(updates)" for op in ("add", "mul", "min", "max", "apply")},
         **_each("it is x.at[indices].add(-updates)", "scatter_sub"),
-        **_each(_MATRICES, "linalg"),
         **_each(_SPECIAL, "bessel_* betainc igamma* polygamma random_gamma_grad zeta cumlogsumexp mulhi"),
         **_each("it is volta.numpy.matmul for each group", "ragged_dot ragged_dot_general Ragged*"),
         **_each("programs have no effects, so nothing orders them", "after_all create_token dce_sink"),
@@ -150,8 +149,7 @@ WAYS: dict[str, dict[str, str]] = {
     "volta.numpy.linalg": {
         **_each(
             _MATRICES,
-            "cholesky cond det eig eigh eigvals eigvalsh inv lstsq matrix_rank pinv qr slogdet solve svd svdvals "
-            "tensorinv tensorsolve",
+            "cond eig eigh eigvals eigvalsh lstsq matrix_rank pinv qr svd svdvals",
         ),
     },
     "volta.random": {
@@ -167,13 +165,31 @@ WAYS: dict[str, dict[str, str]] = {
         "*_p": _PRIMITIVE,
     },
     "volta.scipy": {
-        **_each(_MATRICES, "linalg"),
         **_each(_CONVOLUTION, "signal"),
         **_each("there is volta.optim, and volta.grad for SciPy's optimizers: jac=volta.grad(f)", "optimize"),
         **_each("there are volta.random for sampling and volta.scipy.special for densities", "stats"),
         **_each(_COMPLEX, "fft"),
         **_each(_SCIPY, "cluster integrate interpolate ndimage sparse spatial"),
     },
+    "volta.lax.linalg": _each(
+        _MATRICES,
+        "cholesky_update eig eigh hessenberg householder_product ormqr qdwh qr schur svd symmetric_product tridiagonal "
+        "tridiagonal_solve",
+    )
+    | _each(
+        "there is one algorithm, stated in docs/determinism.md", "EigImplementation EighImplementation SvdAlgorithm"
+    )
+    | {"*_p": _PRIMITIVE},
+    "volta.scipy.linalg": _each(
+        _MATRICES,
+        "eigh eigh_tridiagonal expm expm_frechet funm hessenberg polar qr qr_multiply rsf2csf schur solve_sylvester "
+        "sqrtm svd",
+    )
+    | _each(
+        "SciPy's of numbers is a NumPy array: volta.numpy.asarray makes it one of Volta's",
+        "circulant companion convolution_matrix dft fiedler fiedler_companion hadamard hankel helmert hilbert "
+        "invhilbert invpascal leslie pascal",
+    ),
     "volta.scipy.special": _each(
         _SPECIAL,
         "bernoulli bessel_jn beta betainc betaln boxcox boxcox1p comb dawsn erfcx exp1 expi expn factorial fresnel "

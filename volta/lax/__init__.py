@@ -10,6 +10,7 @@ Array([2., 3.], dtype=float32)
 from typing import TYPE_CHECKING
 
 from volta.core.absent import namespace as _namespace
+from volta.lax import linalg as linalg
 from volta.ops import lax as _lax
 
 from volta.ops.lax import *  # noqa: F403  isort: skip
@@ -33,6 +34,6 @@ from volta.lax.solves import __all__ as _solves
 if not TYPE_CHECKING:  # so that a type checker still knows which names there are
     __all__ = sorted(
         {*_lax.__all__, *_composites, *_branches, *_constraints, *_convolution, *_loops, *_parallel, *_pooling}
-        | {*_solves}
+        | {*_solves, "linalg"}
     )
     __getattr__, __dir__ = _namespace(__name__)

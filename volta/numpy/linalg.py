@@ -1,4 +1,4 @@
-"""``volta.numpy.linalg``: norms, products and powers of matrices. Decompositions are not part of Volta yet."""
+"""``volta.numpy.linalg``: decompositions, equations, norms, products and powers of matrices."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from volta.core.source import at_user_line
 from volta.numpy import creation, powers, reductions, ufuncs
 from volta.numpy.contractions import cross, matmul, multi_dot, outer, tensordot, vecdot
 from volta.numpy.creation import eye
+from volta.numpy.linear_systems import cholesky, det, inv, slogdet, solve, tensorinv, tensorsolve
 from volta.numpy.promotion import aval_of, canonical_axes, convert, promote_floats, scalar_like
 from volta.numpy.shaping import matrix_transpose
 from volta.numpy.smooth import root_of_squares
 from volta.ops import lax
 
 __all__ = [
-    "cross", "diagonal", "matmul", "matrix_norm", "matrix_power", "matrix_transpose", "multi_dot", "norm", "outer",
-    "tensordot", "trace", "vecdot", "vector_norm",
+    "cholesky", "cross", "det", "diagonal", "inv", "matmul", "matrix_norm", "matrix_power", "matrix_transpose",
+    "multi_dot", "norm", "outer", "slogdet", "solve", "tensordot", "tensorinv", "tensorsolve", "trace", "vecdot",
+    "vector_norm",
 ]  # fmt: skip
 
 
@@ -101,12 +103,12 @@ def _matrix_norm(x: Array, ord: Any, axes: tuple[int, int], keepdims: bool) -> A
 
 
 def matrix_power(a: ArrayLike, n: int) -> Array:
-    """``a @ a @ … @ a`` with ``n`` factors, by squaring. Negative powers need an inverse, which Volta has not."""
+    """``a @ a @ … @ a`` with ``n`` factors, by squaring; negative powers are those of the inverse."""
     aval = aval_of("matrix_power", a)
     if aval.ndim < 2 or aval.shape[-1] != aval.shape[-2]:
         raise ShapeError(at_user_line(f"matrix_power: needs square matrices, got shape {aval.shape}"))
     if n < 0:
-        raise ValueError(at_user_line("matrix_power: negative powers need a matrix inverse, which Volta has not"))
+        a, n = inv(a), -n
     if n == 0:
         return lax.broadcast_in_dim(eye(aval.shape[-1], dtype=aval.dtype), aval.shape, (aval.ndim - 2, aval.ndim - 1))
     result: Any = None

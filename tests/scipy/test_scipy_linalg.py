@@ -1,0 +1,62 @@
+"""Linear algebra beside SciPy's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import volta
+from volta.core.errors import ShapeError
+
+scipy_linalg = pytest.importorskip("scipy.linalg")
+
+RNG = np.random.default_rng(1)
+A = RNG.standard_normal((4, 4))
+S = A @ A.T + np.eye(4)
+B = RNG.standard_normal((4, 2))
+
+
+def close(x: object, y: object) -> None:
+    np.testing.assert_allclose(np.asarray(x), y, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("lower", [False, True])
+def test_cholesky_factors_and_what_they_solve(lower: bool) -> None:
+    ours = volta.scipy.linalg
+    close(ours.cholesky(S, lower=lower), scipy_linalg.cholesky(S, lower=lower))
+    close(ours.cho_solve(ours.cho_factor(S, lower), B), scipy_linalg.solve(S, B))
+    close(ours.solve(S, B[:, 0], lower=lower, assume_a="pos"), scipy_linalg.solve(S, B[:, 0]))
+
+
+@pytest.mark.parametrize("trans", [0, "T"])
+def test_equations(trans: object) -> None:
+    ours = volta.scipy.linalg
+    number = 0 if trans == 0 else 1
+    close(ours.lu_solve(ours.lu_factor(A), B, trans), scipy_linalg.lu_solve(scipy_linalg.lu_factor(A), B, number))
+    want = scipy_linalg.solve_triangular(A, B[:, 0], trans, lower=True, unit_diagonal=True)
+    close(ours.solve_triangular(A, B[:, 0], trans, True, True), want)
+    with pytest.raises(ValueError, match="trans is 0, 1, 2"):
+        ours.lu_solve(ours.lu_factor(A), B, 3)
+    with pytest.raises(ShapeError, match="solve_triangular: a of shape .* does not fit"):
+        ours.solve_triangular(A, B[:3])
+    with pytest.raises(ValueError, match="assume_a is 'gen'"):
+        ours.solve(A, B, assume_a="banded")
+
+
+def test_lu_of_any_shape() -> None:
+    for x in (A, A[:3], A[:, :3]):
+        for got, want in zip(volta.scipy.linalg.lu(x), scipy_linalg.lu(x), strict=True):
+            close(got, want)
+    close(volta.scipy.linalg.lu(A, permute_l=True)[0], scipy_linalg.lu(A, permute_l=True)[0])
+    close(volta.scipy.linalg.det(A), scipy_linalg.det(A))
+    close(volta.scipy.linalg.inv(A), scipy_linalg.inv(A))
+
+
+def test_matrices_from_parts() -> None:
+    ours = volta.scipy.linalg
+    parts = (np.ones((2, 1)), np.float64([3, 4]), np.float64(5))
+    close(ours.block_diag(*parts), scipy_linalg.block_diag(*parts))
+    close(ours.toeplitz(B[:, 0], A[0]), scipy_linalg.toeplitz(B[:, 0], A[0]))
+    close(ours.toeplitz(B[:, 0]), scipy_linalg.toeplitz(B[:, 0]))
+    with pytest.raises(ShapeError, match="block_diag: takes arrays of at most two axes"):
+        ours.block_diag(np.ones((1, 1, 1)))

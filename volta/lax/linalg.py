@@ -1,0 +1,167 @@
+"""Decompositions of matrices under the names of ``jax.lax.linalg``: float32 and float64, nothing promoted.
+
+Matrices are the last two axes; the axes in front are a batch, which changes no bit. ``volta.numpy.linalg`` promotes.
+
+>>> from volta.lax import linalg
+>>> linalg.cholesky(np.float32([[4, 2], [2, 5]])).tolist()
+[[2.0, 0.0], [1.0, 2.0]]
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from volta.core.absent import namespace as _namespace
+from volta.core.array import Array, ArrayLike
+from volta.core.errors import ShapeError
+from volta.core.interp import get_aval
+from volta.core.source import at_user_line
+from volta.lax.solves import custom_linear_solve
+from volta.ops import base, lax
+from volta.ops.base import shape_of
+from volta.trace import factors
+from volta.trace.decomposition import check_floats, check_square, product, turned, turns
+from volta.trace.triangular import Triangular
+
+__all__ = ["cholesky", "lu", "lu_pivots_to_permutation", "triangular_solve"]
+
+
+def cholesky(x: ArrayLike, /, *, symmetrize_input: bool = True) -> Array:
+    """The lower triangular L of symmetric positive definite matrices, ``x = L Lᵀ``.
+
+    Args:
+        x: (…, n, n), float32 or float64.
+        symmetrize_input: take (x + xᵀ) / 2; otherwise the lower triangle alone is read.
+
+    Returns:
+        (…, n, n), with zeros above the diagonal; NaN on and below it for a matrix that is not positive definite.
+
+    Raises:
+        ShapeError: for matrices that are not square. DTypeError: for other dtypes.
+
+    >>> lax.linalg.cholesky(np.float64([[9.0]])).tolist()
+    [[3.0]]
+    """
+    check_floats("cholesky", (get_aval(x),))
+    check_square("cholesky", get_aval(x))
+    return factors.cholesky(symmetrized(x) if symmetrize_input else x)[0]
+
+
+def symmetrized(x: Any) -> Any:
+    """(x + xᵀ) / 2."""
+    return lax.mul(lax.add(x, turned(x)), 0.5)
+
+
+def triangular_solve(
+    a: ArrayLike,
+    b: ArrayLike,
+    *,
+    left_side: bool = False,
+    lower: bool = False,
+    transpose_a: bool = False,
+    conjugate_a: bool = False,
+    unit_diagonal: bool = False,
+) -> Array:
+    """The x of ``op(a) x = b``, or of ``x op(a) = b`` unless ``left_side``, with triangular ``a``.
+
+    Args:
+        a: (…, n, n); the triangle that ``lower`` names is read, without its diagonal if that is a ``unit_diagonal``.
+        b: (…, n, m), or (…, m, n) unless ``left_side``; or of one axis less, as a column (a row).
+        transpose_a: op(a) is aᵀ. ``conjugate_a`` changes nothing, as numbers are real.
+
+    Returns:
+        An array of ``b``'s shape. A zero on the diagonal divides: infinities and NaN.
+
+    Raises:
+        ShapeError: where the shapes do not fit. DTypeError: for dtypes other than one of float32 and float64.
+
+    >>> a = np.float32([[2, 0], [1, 4]])
+    >>> lax.linalg.triangular_solve(a, np.float32([[2], [9]]), left_side=True, lower=True).tolist()
+    [[1.0], [2.0]]
+    """
+    check_square("triangular_solve", get_aval(a))
+    vector = len(shape_of(b)) == len(shape_of(a)) - 1
+    if vector:
+        b = lax.expand_dims(b, (-1 if left_side else -2,))
+    out = Triangular(bool(left_side), bool(lower), bool(transpose_a), bool(unit_diagonal))(a, b)
+    return lax.squeeze(out, (len(shape_of(out)) - (1 if left_side else 2),)) if vector else out
+
+
+def lu(x: ArrayLike) -> tuple[Array, Array, Array]:
+    """Gaussian elimination with partial pivoting: ``P x = L U``, of the first largest element of each column.
+
+    Args:
+        x: (…, m, n), float32 or float64.
+
+    Returns:
+        L below the diagonal and U on it and above (…, m, n); int32 (…, min(m, n)): the row that changed places with
+        row i in step i; int32 (…, m): the rows of ``x`` in the order of P x.
+
+    Raises:
+        ShapeError, DTypeError: for what is no matrix of float32 or float64.
+
+    >>> packed, pivots, permutation = lax.linalg.lu(np.float32([[1, 2], [4, 4]]))
+    >>> packed.tolist(), pivots.tolist(), permutation.tolist()
+    ([[4.0, 4.0], [0.25, 1.0]], [1, 1], [1, 0])
+    """
+    packed, pivots, order = factors.lu(x)
+    return packed, pivots, order
+
+
+def lu_pivots_to_permutation(pivots: ArrayLike, permutation_size: int) -> Array:
+    """The order of ``permutation_size`` rows after row i has changed places with row ``pivots[i]``, for ascending i.
+
+    >>> lax.linalg.lu_pivots_to_permutation(np.int32([2, 1]), 3).tolist()
+    [2, 1, 0]
+    """
+    shape = shape_of(pivots)
+    if not shape or shape[-1] > permutation_size:
+        raise ShapeError(
+            at_user_line(f"lu_pivots_to_permutation: {permutation_size} rows cannot take pivots of shape {shape}")
+        )
+    *front, count = shape
+    order = base.broadcast_to(
+        lax.broadcasted_iota(np.int32, (permutation_size,), 0), (*front, permutation_size), (len(front),)
+    )
+    at = lax.broadcasted_iota(np.int32, (*front, permutation_size), len(front))
+
+    def step(i: Any, order: Any) -> list[Any]:
+        other = lax.dynamic_slice_in_dim(pivots, i, 1, len(front))
+        mine = lax.dynamic_slice_in_dim(order, i, 1, len(front))
+        its = lax.gather(order, [other], (len(front),), len(front), "clip")
+        wide = [
+            base.broadcast_to(lax.squeeze(v, (len(front),)), shape_of(at), range(len(front)))
+            for v in (other, mine, its)
+        ]
+        here = base.spread(i, shape_of(at))
+        return [lax.select(lax.eq(at, here), wide[2], lax.select(lax.eq(at, wide[0]), wide[1], order))]
+
+    return turns(count, step, order)[0]
+
+
+# -- equations, for the namespaces above -------------------------------------------------------------------------------
+
+
+def lu_substitute(packed: Any, order: Any, b: Any, transposed: bool = False) -> Any:
+    """The x of ``a x = b`` (``aᵀ x = b``) from the factors of ``a``."""
+    lower, upper = Triangular(unit_diagonal=True), Triangular(lower=False)
+    if not transposed:
+        return upper(packed, lower(packed, factors.rows_in_order(b, order)))
+    return factors.rows_in_order(lower.back()(packed, upper.back()(packed, b)), factors.inverse_order(order))
+
+
+def solved(a: Any, b: Any) -> Any:
+    """The x of ``a x = b`` for matrices whose axes in front are equal, differentiated as a solution."""
+    packed, _, order = factors.lu(lax.stop_gradient(a))
+    return custom_linear_solve(
+        lambda x: product(a, x),
+        b,
+        lambda _, b: lu_substitute(packed, order, b),
+        lambda _, b: lu_substitute(packed, order, b, transposed=True),
+    )
+
+
+if not TYPE_CHECKING:  # so that a type checker still knows which names there are
+    __getattr__, __dir__ = _namespace(__name__)

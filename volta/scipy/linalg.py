@@ -1,0 +1,225 @@
+"""Linear algebra under the names of ``scipy.linalg``, as ``jax.scipy.linalg`` has it: matrices are the last two axes.
+
+What SciPy has for memory and checks (``overwrite_a``, ``check_finite``, …) is taken and means nothing.
+
+>>> from volta.scipy.linalg import cho_factor, cho_solve
+>>> cho_solve(cho_factor(np.float32([[4, 0], [0, 2]])), np.float32([4, 4])).tolist()
+[1.0, 2.0]
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from volta.core.absent import namespace as _namespace
+from volta.core.array import Array, ArrayLike
+from volta.core.errors import ShapeError
+from volta.core.source import at_user_line
+from volta.lax import linalg as decompositions
+from volta.numpy import creation, linear_systems, shaping
+from volta.numpy.linear_systems import square
+from volta.numpy.promotion import aval_of, broadcast_array, broadcast_shapes_of, promote_dtypes, promote_floats
+from volta.numpy.shaping import matrix_transpose
+from volta.ops import lax
+from volta.trace.decomposition import identity, lower_part, product, upper_part
+from volta.trace.factors import rows_in_order
+
+__all__ = [
+    "block_diag", "cho_factor", "cho_solve", "cholesky", "det", "inv", "lu", "lu_factor", "lu_solve", "solve",
+    "solve_triangular", "toeplitz",
+]  # fmt: skip
+
+
+def cholesky(a: ArrayLike, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Array:
+    """The factor U with ``a = Uᵀ U``, or L with ``a = L Lᵀ`` where ``lower``; NaN where there is none.
+
+    >>> volta.scipy.linalg.cholesky(np.float32([[4, 2], [2, 5]])).tolist()
+    [[2.0, 1.0], [0.0, 2.0]]
+    """
+    return linear_systems.cholesky(a, upper=not lower)
+
+
+def cho_factor(
+    a: ArrayLike, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True
+) -> tuple[Array, bool]:
+    """The factor of :func:`cholesky`, and ``lower``, for :func:`cho_solve`."""
+    return cholesky(a, lower), lower
+
+
+def cho_solve(
+    c_and_lower: tuple[ArrayLike, bool], b: ArrayLike, overwrite_b: bool = False, check_finite: bool = True
+) -> Array:
+    """The x of ``a x = b`` from what :func:`cho_factor` gives for ``a``; ``b`` is (n,) or (…, n, m)."""
+    factor, lower = c_and_lower
+    first = solve_triangular(factor, b, trans=0 if lower else 1, lower=lower)
+    return solve_triangular(factor, first, trans=1 if lower else 0, lower=lower)
+
+
+def _operands(name: str, a: Any, b: Any) -> tuple[Any, Any, bool]:
+    """Of one dtype and equal axes in front; a right side of one axis becomes a column."""
+    a, b = promote_floats(name, a, b)
+    a, vector = square(name, a), aval_of(name, b).ndim == 1
+    b = lax.expand_dims(b, (-1,)) if vector else b
+    if aval_of(name, b).ndim < 2 or aval_of(name, b).shape[-2] != aval_of(name, a).shape[-1]:
+        shapes = f"a of shape {aval_of(name, a).shape} does not fit b of shape {aval_of(name, b).shape}"
+        raise ShapeError(at_user_line(f"{name}: {shapes}"))
+    front = broadcast_shapes_of(name, [aval_of(name, x).shape[:-2] for x in (a, b)])
+    a, b = (broadcast_array(x, (*front, *aval_of(name, x).shape[-2:])) for x in (a, b))
+    return a, b, vector
+
+
+def _result(x: Any, vector: bool) -> Array:
+    return lax.squeeze(x, (aval_of("", x).ndim - 1,)) if vector else x
+
+
+_TRANSPOSED = {0: False, "N": False, 1: True, "T": True, 2: True, "C": True}
+
+
+def _is_transposed(name: str, trans: Any) -> bool:
+    if trans not in _TRANSPOSED:
+        raise ValueError(at_user_line(f"{name}: trans is 0, 1, 2, 'N', 'T' or 'C', not {trans!r}"))
+    return _TRANSPOSED[trans]
+
+
+def solve_triangular(
+    a: ArrayLike,
+    b: ArrayLike,
+    trans: int | str = 0,
+    lower: bool = False,
+    unit_diagonal: bool = False,
+    overwrite_b: bool = False,
+    debug: Any = None,
+    check_finite: bool = True,
+) -> Array:
+    """The x of ``a x = b`` (of ``aᵀ x = b`` where ``trans`` is 1, 2, 'T' or 'C') with triangular ``a``.
+
+    >>> volta.scipy.linalg.solve_triangular(np.float32([[2, 0], [1, 4]]), np.float32([2, 9]), lower=True).tolist()
+    [1.0, 2.0]
+    """
+    a, b, vector = _operands("solve_triangular", a, b)
+    turned = _is_transposed("solve_triangular", trans)
+    out = decompositions.triangular_solve(
+        a, b, left_side=True, lower=lower, transpose_a=turned, unit_diagonal=unit_diagonal
+    )
+    return _result(out, vector)
+
+
+def solve(
+    a: ArrayLike,
+    b: ArrayLike,
+    lower: bool = False,
+    overwrite_a: bool = False,
+    overwrite_b: bool = False,
+    debug: bool = False,
+    check_finite: bool = True,
+    assume_a: str = "gen",
+) -> Array:
+    """The x of ``a x = b``; ``assume_a='pos'`` says that ``a`` is positive definite, of which one triangle is read.
+
+    >>> volta.scipy.linalg.solve(np.float32([[4, 0], [0, 2]]), np.float32([4, 4]), assume_a="pos").tolist()
+    [1.0, 2.0]
+    """
+    if assume_a not in ("gen", "sym", "her", "pos"):
+        raise ValueError(at_user_line(f"solve: assume_a is 'gen', 'sym', 'her' or 'pos', not {assume_a!r}"))
+    a, b, vector = _operands("solve", a, b)
+    if assume_a == "pos":
+        factor = decompositions.cholesky(a if lower else matrix_transpose(a), symmetrize_input=False)
+        return _result(cho_solve((factor, True), b), vector)
+    return _result(linear_systems.solve(a, b), vector)
+
+
+def lu_factor(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, Array]:
+    """L and U in one matrix, and the row that changed places with row i in step i, for :func:`lu_solve`."""
+    packed, pivots, _ = decompositions.lu(promote_floats("lu_factor", a)[0])
+    return packed, pivots
+
+
+def lu_solve(
+    lu_and_piv: tuple[Array, ArrayLike],
+    b: ArrayLike,
+    trans: int = 0,
+    overwrite_b: bool = False,
+    check_finite: bool = True,
+) -> Array:
+    """The x of ``a x = b`` (``aᵀ x = b`` for ``trans`` of 1 and 2) from what :func:`lu_factor` gives for ``a``.
+
+    >>> factors = volta.scipy.linalg.lu_factor(np.float32([[0, 2], [4, 0]]))
+    >>> volta.scipy.linalg.lu_solve(factors, np.float32([4, 4])).tolist()
+    [1.0, 2.0]
+    """
+    packed, pivots = lu_and_piv
+    packed, b, vector = _operands("lu_solve", packed, b)
+    front, n = aval_of("", packed).shape[:-2], aval_of("", packed).shape[-1]
+    order = decompositions.lu_pivots_to_permutation(broadcast_array(pivots, (*front, n)), n)
+    return _result(decompositions.lu_substitute(packed, order, b, _is_transposed("lu_solve", trans)), vector)
+
+
+def lu(
+    a: ArrayLike, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True
+) -> tuple[Array, Array] | tuple[Array, Array, Array]:
+    """P, L and U with ``a = P L U``, or P L and U where ``permute_l``.
+
+    >>> p, l, u = volta.scipy.linalg.lu(np.float32([[0, 2], [4, 0]]))
+    >>> p.tolist(), u.tolist()
+    ([[0.0, 1.0], [1.0, 0.0]], [[4.0, 0.0], [0.0, 2.0]])
+    """
+    packed, _, order = decompositions.lu(promote_floats("lu", a)[0])
+    aval = aval_of("lu", packed)
+    *front, m, n = aval.shape
+    k, last = min(m, n), aval.ndim - 1
+    ones = lower_part(identity((*front, m, k), aval.dtype))
+    left = lax.add(lower_part(lax.slice_in_dim(packed, 0, k, axis=last), 1), ones)
+    right = upper_part(lax.slice_in_dim(packed, 0, k, axis=last - 1))
+    turned = rows_in_order(identity((*front, m, m), aval.dtype), order)
+    permutation = matrix_transpose(turned)
+    return (product(permutation, left), right) if permute_l else (permutation, left, right)
+
+
+def det(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> Array:
+    """:func:`volta.numpy.linalg.det`."""
+    return linear_systems.det(a)
+
+
+def inv(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> Array:
+    """:func:`volta.numpy.linalg.inv`."""
+    return linear_systems.inv(a)
+
+
+def block_diag(*arrs: ArrayLike) -> Array:
+    """The matrices along the diagonal of one that is 0 elsewhere. Numbers and vectors count as rows.
+
+    >>> volta.scipy.linalg.block_diag(np.float32([[1]]), np.float32([[2, 3]])).tolist()
+    [[1.0, 0.0, 0.0], [0.0, 2.0, 3.0]]
+    """
+    values = promote_dtypes("block_diag", *(arrs or (np.zeros((1, 0), "f4"),)))
+    if any(aval_of("block_diag", x).ndim > 2 for x in values):
+        raise ShapeError(at_user_line("block_diag: takes arrays of at most two axes"))
+    blocks = [shaping.atleast_2d(x) for x in values]
+    width, before, rows = sum(aval_of("", x).shape[1] for x in blocks), 0, []
+    for x in blocks:
+        own = aval_of("", x)
+        rows.append(lax.pad(x, np.zeros((), own.dtype), [(0, 0, 0), (before, width - before - own.shape[1], 0)]))
+        before += own.shape[1]
+    return lax.concatenate(rows, 0)
+
+
+def toeplitz(c: ArrayLike, r: ArrayLike | None = None) -> Array:
+    """The matrices whose first column is ``c`` and first row ``r`` (``c`` by default), constant along diagonals.
+
+    >>> volta.scipy.linalg.toeplitz(np.int32([1, 2]), np.int32([1, 5, 6])).tolist()
+    [[1, 5, 6], [2, 1, 5]]
+    """
+    c, r = promote_dtypes("toeplitz", c, c if r is None else r)
+    c, r = shaping.atleast_1d(c), shaping.atleast_1d(r)
+    front = broadcast_shapes_of("toeplitz", [aval_of("", x).shape[:-1] for x in (c, r)])
+    m, n = (aval_of("", x).shape[-1] for x in (c, r))
+    c, r = broadcast_array(c, (*front, m)), broadcast_array(r, (*front, n))
+    every = lax.concatenate([lax.rev(c, (len(front),)), lax.slice_in_dim(r, 1, n, axis=len(front))], len(front))
+    at = m - 1 - np.arange(m)[:, None] + np.arange(n)
+    return creation.asarray(every)[..., at]
+
+
+if not TYPE_CHECKING:  # so that a type checker still knows which names there are
+    __getattr__, __dir__ = _namespace(__name__)

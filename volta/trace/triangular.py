@@ -1,0 +1,180 @@
+"""Triangular equations, as one equation of a program: linear in the right side, and closed under derivatives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import attrs
+
+from volta.core.avals import ShapedArray
+from volta.core.interp import get_aval
+from volta.core.ir import ClosedJaxpr
+from volta.ops import base, lax
+from volta.ops.base import shape_error, shape_of
+from volta.ops.primitive import Family, Linear, Primitive, Zero, register
+from volta.trace.decomposition import (
+    BLOCK,
+    bordered,
+    check_floats,
+    check_square,
+    iota,
+    lower_part,
+    minus,
+    over,
+    part,
+    product,
+    program_of,
+    put,
+    row,
+    turned,
+    turns,
+    upper_part,
+    where,
+    whole_blocks,
+)
+
+_CACHED = 1024  # programs kept
+_NAME = "triangular_solve"
+
+
+@attrs.frozen
+class Triangular:
+    """The x of ``a x = b`` (of ``x a = b`` where ``left_side`` is not set), from one triangle of ``a``."""
+
+    left_side: bool = True
+    lower: bool = True
+    transpose_a: bool = False
+    unit_diagonal: bool = False
+
+    def __call__(self, a: Any, b: Any) -> Any:
+        avals = (get_aval(a).strip_weak(), get_aval(b).strip_weak())
+        check_floats(_NAME, avals)
+        check_square(_NAME, avals[0])
+        if avals[0].shape[:-2] != avals[1].shape[:-2] or avals[0].shape[-1] != avals[1].shape[-1 - self.left_side]:
+            raise shape_error(
+                _NAME, avals, f"the axes in front must be equal, and the {'rows' if self.left_side else 'columns'} of "
+                "the right side as many as those of the triangular matrix",
+            )  # fmt: skip
+        return triangular_solve_p.bind(a, b, jaxpr=_program(self, avals), name=_NAME, triangular=self)[0]
+
+    def triangle(self, x: Any) -> Any:
+        """What is read of a matrix."""
+        return (lower_part if self.lower else upper_part)(x, int(self.unit_diagonal))
+
+    def back(self) -> Triangular:
+        return attrs.evolve(self, transpose_a=not self.transpose_a)
+
+
+@lru_cache(maxsize=_CACHED)
+def _program(of: Triangular, avals: tuple[ShapedArray, ...]) -> ClosedJaxpr:
+    return program_of(_NAME, lambda a, b: [_meaning(of, a, b)], avals)
+
+
+def _meaning(of: Triangular, a: Any, b: Any) -> Any:
+    """Forward substitution: other cases are transposed, or read from the end."""
+    if not of.left_side:
+        a, b = turned(a), turned(b)
+    lower = of.lower == of.left_side
+    if of.transpose_a:
+        a, lower = turned(a), not lower
+    if not lower:
+        a, b = lax.rev(a, (1, 2)), lax.rev(b, (1,))
+    x = forward(a, b, of.unit_diagonal)
+    x = x if lower else lax.rev(x, (1,))
+    return x if of.left_side else turned(x)
+
+
+def forward(a: Any, b: Any, unit: bool) -> Any:
+    """Forward substitution with the lower triangle of ``a``: (batch, n, n) and (batch, n, m)."""
+    batch, n, m = shape_of(b)
+    if not batch * n * m:
+        return b
+    size = whole_blocks(n)
+    a, b = lower_part(bordered(a, size, size, True)), bordered(b, size, m)
+    if size <= BLOCK:
+        return forward_block(a, b, unit)
+
+    def block(p: Any, x: Any) -> list[Any]:
+        start = lax.mul(p, BLOCK)
+        rows = part(a, start, BLOCK, 1)
+        rest = lax.sub(part(b, start, BLOCK, 1), product(rows, x))
+        return [put(x, forward_block(part(rows, start, BLOCK, 2), rest, unit), start, 1)]
+
+    (x,) = turns(size // BLOCK, block, base.fill((batch, size, m), 0, base.dtype_of(b)))
+    return lax.slice(x, (0, 0, 0), (batch, n, m))
+
+
+def forward_block(a: Any, b: Any, unit: bool) -> Any:
+    """Row by row: a row that is known is taken from those below it."""
+
+    def step(j: Any, x: Any) -> list[Any]:
+        found, column = row(x, j), row(a, j, 2)
+        if not unit:
+            found = lax.div(found, over(row(column, j), found, 0))
+        number, at = iota(x, 1), over(j, x)
+        below = minus(x, over(column, x, 0, 1), over(found, x, 0, 2))
+        return [where(lax.gt(number, at), below, where(lax.eq(number, at), over(found, x, 0, 2), x))]
+
+    return turns(shape_of(a)[1], step, b)[0]
+
+
+# -- its rules ---------------------------------------------------------------------------------------------------------
+
+
+def _abstract(*avals: ShapedArray, jaxpr: ClosedJaxpr, **params: Any) -> list[ShapedArray]:
+    return jaxpr.out_avals
+
+
+def _tangent(of: Triangular, a: Any, out: Any, da: Any, db: Any) -> Any:
+    """a dx = db − da x."""
+    if not isinstance(da, Zero):
+        da = of.triangle(da)
+        factors = (da, out) if of.left_side else (out, da)
+        moved = product(*factors, turn_a=of.left_side and of.transpose_a, turn_b=not of.left_side and of.transpose_a)
+        db = lax.neg(moved) if isinstance(db, Zero) else lax.sub(db, moved)
+    return of(a, db)
+
+
+def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, triangular: Triangular, **params: Any) -> Any:
+    out = triangular(*primals)
+    if base.all_zero(tangents):
+        return [out], [base.zero_like(out)]
+    return [out], [_tangent(triangular, primals[0], out, *tangents)]
+
+
+def _linearize(nonzero: Sequence[bool], *primals: Any, triangular: Triangular, **params: Any) -> Any:
+    out = triangular(*primals)
+
+    def linear(*live: Any) -> list[Any]:
+        given = iter(live)
+        tangents = [next(given) if m else base.zero_like(x) for m, x in zip(nonzero, primals, strict=True)]
+        return [_tangent(triangular, primals[0], out, *tangents)]
+
+    return [out], (True,), linear
+
+
+def _transpose(cts: Sequence[Any], a: Any, b: Linear, *, triangular: Triangular, **params: Any) -> list[Any]:
+    return [None, None if isinstance(cts[0], Zero) else triangular.back()(a, cts[0])]
+
+
+def _batch(
+    args: Sequence[Any], dims: Sequence[int | None], trace: Any, *, triangular: Triangular, **params: Any
+) -> Any:
+    return [triangular(*(base.to_front(x, d, trace.axis.size) for x, d in zip(args, dims, strict=True)))], [0]
+
+
+triangular_solve_p = register(
+    Primitive(
+        _NAME,
+        Family.CALL,
+        _abstract,
+        _jvp,
+        _batch,
+        _transpose,
+        linearize=_linearize,
+        multiple_results=True,
+        doc="The solution of triangular equations, by substitution in blocks: means exactly its program.",
+    )
+)
