@@ -33,7 +33,10 @@ FUNCTIONS: dict[str, tuple[Any, Any, Any]] = {
         lambda a: vnp.linalg.cholesky(a), lambda a: jax.numpy.linalg.cholesky(a), definite,
     ),
     "inv": (lambda a: vnp.linalg.inv(a), lambda a: jax.numpy.linalg.inv(a), definite),
-    "solve": (lambda a: vnp.linalg.solve(a, vnp.sin(a[..., :2])), lambda a: jax.numpy.linalg.solve(a, jax.numpy.sin(a[..., :2])), definite),
+    "solve": (
+        lambda a: vnp.linalg.solve(a, vnp.sin(a[..., :2])),
+        lambda a: jax.numpy.linalg.solve(a, jax.numpy.sin(a[..., :2])), definite,
+    ),
     "det": (lambda a: vnp.linalg.det(a), lambda a: jax.numpy.linalg.det(a), general),
     "slogdet": (lambda a: vnp.linalg.slogdet(a)[1], lambda a: jax.numpy.linalg.slogdet(a)[1], general),
     "lu": (lambda a: lax.linalg.lu(a)[0], lambda a: jax.lax.linalg.lu(a)[0], general),
