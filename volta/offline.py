@@ -26,8 +26,8 @@ from volta.api.tracing import make_jaxpr
 from volta.core import contract, dtypes
 from volta.core.avals import ShapedArray
 from volta.core.ir import ClosedJaxpr
-from volta.numba_cuda.target import ptx
-from volta.numba_cuda.target.offline import CAPABILITIES, Compiled, compile_plan
+from volta.numba_cuda.codegen import ptx
+from volta.numba_cuda.codegen.offline import CAPABILITIES, Compiled, compile_plan
 from volta.runtime import gateway
 from volta.version import __version__
 from volta.xla_like.plan import ExecutionPlan

@@ -12,7 +12,7 @@ import volta
 from volta import offline
 from volta.commands.main import main
 from volta.commands.offline import TargetError, functions_of
-from volta.numba_cuda.target import nvjitlink, ptx
+from volta.numba_cuda.codegen import nvjitlink, ptx
 
 MODEL = """
 import numpy as np

@@ -16,7 +16,7 @@ import pytest
 import volta
 import volta.numpy as vnp
 from volta import nn, offline, optim
-from volta.numba_cuda.target import ptx
+from volta.numba_cuda.codegen import ptx
 
 HERE = Path(__file__).resolve().parent / "offline"
 UPDATE = os.environ.get("VOLTA_UPDATE_GOLDEN") == "1"

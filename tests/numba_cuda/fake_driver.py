@@ -20,12 +20,12 @@ from tests.numba_cuda import host_turn
 from tests.numba_cuda.fake_streams import FakeStreams, Stream, finished, put
 from volta.emit.cache import DiskCache
 from volta.numba_cuda import turns
+from volta.numba_cuda.codegen import modules
+from volta.numba_cuda.codegen.ptx import KernelSource
 from volta.numba_cuda.device import cuda_api, driver
 from volta.numba_cuda.device import graph as graphs
 from volta.numba_cuda.host.host import HostModule, Range
 from volta.numba_cuda.host.host_runtime import READ, WRITE
-from volta.numba_cuda.target import modules
-from volta.numba_cuda.target.ptx import KernelSource
 
 ERRORS = {
     0: "SUCCESS", 1: "INVALID_VALUE", 2: "OUT_OF_MEMORY", 100: "NO_DEVICE", 101: "INVALID_DEVICE",

@@ -11,7 +11,7 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 
 from volta.emit.loops import I32, I64, VOID
-from volta.numba_cuda.target.ptx_ops import PREFIX
+from volta.numba_cuda.codegen.ptx_ops import PREFIX
 from volta.numba_cuda.turns import CLOCK, TURN
 
 

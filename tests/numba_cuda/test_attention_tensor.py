@@ -14,10 +14,10 @@ from volta import errors, lax, nn
 from volta.core.policy import DeterminismLevel
 from volta.numba_cuda.attention import attention_tensor_choice as choice
 from volta.numba_cuda.attention.attention_tensor_fed import Fed
+from volta.numba_cuda.codegen import ptx, ptx_mbarrier
 from volta.numba_cuda.host import host
 from volta.numba_cuda.kernels import launches_of
 from volta.numba_cuda.schedule import Schedule
-from volta.numba_cuda.target import ptx, ptx_mbarrier
 from volta.testing.bits import assert_bits_equal
 from volta.testing.host_grid import HostKernels
 from volta.xla_like.compile import CompileOptions, build_plan

@@ -8,7 +8,7 @@ from tests.numba_cpu.test_attention import operands
 from volta import lax
 from volta.numba_cuda import kernels
 from volta.numba_cuda.attention import attention_choice
-from volta.numba_cuda.target import ptx
+from volta.numba_cuda.codegen import ptx
 from volta.offline import plan_on_cuda
 from volta.testing.host_grid import ORDERS, HostKernels, check_on_host
 from volta.xla_like.attention import AttentionSpec

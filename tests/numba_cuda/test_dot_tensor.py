@@ -11,12 +11,12 @@ import volta
 import volta.numpy as vnp
 from volta import errors
 from volta.core.policy import DeterminismLevel
+from volta.numba_cuda.codegen import ptx, ptx_mbarrier
 from volta.numba_cuda.host import host
 from volta.numba_cuda.kernels import launches_of
 from volta.numba_cuda.products import dot_tensor
 from volta.numba_cuda.products.dot_tensor_piped import PipedProduct
 from volta.numba_cuda.schedule import Schedule
-from volta.numba_cuda.target import ptx, ptx_mbarrier
 from volta.testing.bits import assert_bits_equal
 from volta.testing.host_grid import HostKernels
 from volta.xla_like.compile import CompileOptions, build_plan

@@ -9,7 +9,7 @@ from test_gpu import needs_gpu, normal
 import volta
 import volta.numpy as vnp
 from volta import errors, nn
-from volta.numba_cuda.target.ptx_tensor_map import map_words
+from volta.numba_cuda.codegen.ptx_tensor_map import map_words
 from volta.runtime import devices
 from volta.testing.bits import assert_bits_equal
 from volta.xla_like.compile import CompileOptions

@@ -15,11 +15,11 @@ from volta import nn, optim
 from volta.core.errors import DeviceError
 from volta.emit.loops import I32, I64, load_arg, offset
 from volta.numba_cuda import kernels
+from volta.numba_cuda.codegen import ptx_mma, ptx_ops, threads
+from volta.numba_cuda.codegen.ptx import KernelSource
 from volta.numba_cuda.host import host
 from volta.numba_cuda.host.host import Range
 from volta.numba_cuda.host.host_runtime import READ, SHADOW_BYTES, WRITE
-from volta.numba_cuda.target import ptx_mma, ptx_ops, threads
-from volta.numba_cuda.target.ptx import KernelSource
 from volta.offline import plan_on_cuda
 from volta.runtime import gateway
 from volta.testing import assert_bits_equal, fill

@@ -11,9 +11,9 @@ import volta.numpy as vnp
 from volta import nn
 from volta.core.errors import VerificationError
 from volta.numba_cuda import kernels, merging
+from volta.numba_cuda.codegen.threads import TABLE_WORDS
 from volta.numba_cuda.launches import SCRATCH, Regions, touched
 from volta.numba_cuda.merging import Memory, predecessors, schedule, verify_order
-from volta.numba_cuda.target.threads import TABLE_WORDS
 from volta.xla_like.compile import build_plan
 from volta.xla_like.kernels import LoopKernel
 

@@ -12,10 +12,10 @@ import volta.numpy as vnp
 from tests.numba_cuda.fake_driver import FakeDriver
 from volta import nn
 from volta.emit.cache import DiskCache
+from volta.numba_cuda.codegen import modules
+from volta.numba_cuda.codegen.modules import CompileStats
+from volta.numba_cuda.codegen.ptx import KernelSource
 from volta.numba_cuda.device import launcher
-from volta.numba_cuda.target import modules
-from volta.numba_cuda.target.modules import CompileStats
-from volta.numba_cuda.target.ptx import KernelSource
 from volta.runtime import devices, gateway
 from volta.testing import assert_bits_equal
 

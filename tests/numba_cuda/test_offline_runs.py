@@ -12,10 +12,10 @@ import volta.numpy as vnp
 from tests.sampling import sampled
 from volta import errors, nn, offline
 from volta.numba_cuda import backend
+from volta.numba_cuda.codegen import modules, nvjitlink, ptx
 from volta.numba_cuda.device import launch
 from volta.numba_cuda.device.graph import Module
 from volta.numba_cuda.device_plan import device_plan
-from volta.numba_cuda.target import modules, nvjitlink, ptx
 from volta.runtime import devices
 from volta.testing.bits import assert_bits_equal
 

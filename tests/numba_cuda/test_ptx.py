@@ -15,7 +15,7 @@ from volta import lax, nn
 from volta.core.avals import ShapedArray
 from volta.core.ir import ClosedJaxpr, Eqn, Jaxpr, Var
 from volta.numba_cuda import kernels
-from volta.numba_cuda.target import nvjitlink, offline, ptx
+from volta.numba_cuda.codegen import nvjitlink, offline, ptx
 from volta.offline import plan_on_cuda
 from volta.runtime.capabilities import kernel_class
 from volta.testing.cases import cases, dtypes_of, vocabulary

@@ -7,12 +7,12 @@ import pytest
 from llvmlite import ir
 
 from volta.emit.loops import I1, I32, I64, VOID, load_arg, offset
+from volta.numba_cuda.codegen import modules, ptx_mma, ptx_ops, threads
+from volta.numba_cuda.codegen.ptx import KernelSource
 from volta.numba_cuda.device import driver
 from volta.numba_cuda.host import host
 from volta.numba_cuda.host.host import Range
 from volta.numba_cuda.host.host_runtime import READ, WRITE
-from volta.numba_cuda.target import modules, ptx_mma, ptx_ops, threads
-from volta.numba_cuda.target.ptx import KernelSource
 from volta.runtime import devices
 
 F32, F64 = ir.FloatType(), ir.DoubleType()

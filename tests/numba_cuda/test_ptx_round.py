@@ -6,9 +6,9 @@ import pytest
 import volta
 import volta.numpy as vnp
 from volta import nn
+from volta.numba_cuda.codegen import ptx
 from volta.numba_cuda.host import host
 from volta.numba_cuda.kernels import launches_of
-from volta.numba_cuda.target import ptx
 from volta.testing.bits import assert_bits_equal
 from volta.testing.host_grid import HostKernels
 from volta.xla_like.compile import build_plan

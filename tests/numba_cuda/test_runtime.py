@@ -12,10 +12,10 @@ import volta
 import volta.numpy as vnp
 from tests.thread_support import run_threads
 from volta import errors, nn
+from volta.numba_cuda.codegen import ptx
 from volta.numba_cuda.device import driver
 from volta.numba_cuda.device.blocks import rounded
 from volta.numba_cuda.device.driver import counters
-from volta.numba_cuda.target import ptx
 from volta.runtime import devices
 from volta.runtime.plan_cache import PLAN_CACHE
 from volta.testing.bits import assert_bits_equal

@@ -12,12 +12,12 @@ from tests.numba_cuda.test_epilogues import BESIDE, BOTH, EPILOGUES, normal
 from tests.sampling import sampled
 from volta import nn
 from volta.core.policy import DeterminismLevel
+from volta.numba_cuda.codegen import ptx_mbarrier
 from volta.numba_cuda.host import host
 from volta.numba_cuda.kernels import launches_of
 from volta.numba_cuda.products import dot_tensor, epilogues
 from volta.numba_cuda.products.dot_tensor_piped import PipedProduct
 from volta.numba_cuda.schedule import Schedule
-from volta.numba_cuda.target import ptx_mbarrier
 from volta.testing.bits import assert_bits_equal
 from volta.testing.host_grid import HostKernels
 from volta.xla_like.compile import CompileOptions, build_plan

@@ -11,9 +11,9 @@ import volta.numba as vn
 import volta.numpy as vnp
 from volta.errors import KernelError, UnsupportedOperationError
 from volta.numba_cuda import device_plan
+from volta.numba_cuda.codegen import nvjitlink, ptx
 from volta.numba_cuda.launches import every
 from volta.numba_cuda.schedule import Schedule
-from volta.numba_cuda.target import nvjitlink, ptx
 from volta.testing import assert_bits_equal
 from volta.xla_like.compile import build_plan
 

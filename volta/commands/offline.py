@@ -28,7 +28,7 @@ from volta.api.arguments import ShapeDtypeStruct
 from volta.core import dtypes
 from volta.core.errors import VoltaError
 from volta.core.policy import DeterminismLevel
-from volta.numba_cuda.target import ptx
+from volta.numba_cuda.codegen import ptx
 from volta.runtime.context import execution_context
 
 _TARGET = re.compile(r"(?:(?P<name>\w+)=)?(?P<where>[^()=]+):(?P<item>\w+)(?:\((?P<args>.*)\))?\Z")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from volta.numba_cuda import device_plan, kernels
+from volta.numba_cuda.codegen import modules
 from volta.numba_cuda.device import driver, launch, pool, profile
 from volta.numba_cuda.schedule import Schedule
-from volta.numba_cuda.target import modules
 from volta.xla_like.plan import ExecutionPlan
 
 NAME = "cuda"

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import attrs
 
 from volta.numba_cuda import user
+from volta.numba_cuda.codegen.ptx_tensor_map import MAP_WORDS
 from volta.numba_cuda.device.blocks import rounded
 from volta.numba_cuda.kernels import launches_of
 from volta.numba_cuda.launches import SCRATCH, Launch, aligned, every
-from volta.numba_cuda.target.ptx_tensor_map import MAP_WORDS
 from volta.xla_like.plan import ExecutionPlan
 
 _KEPT, _MANY, _KEPT_OF_MANY = 8, 64, 2

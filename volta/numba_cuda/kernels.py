@@ -9,6 +9,8 @@ from typing import Any
 from volta.core.errors import UnsupportedOperationError
 from volta.numba_cuda import turns, user
 from volta.numba_cuda.attention import attention_choice, attention_tensor_choice
+from volta.numba_cuda.codegen.ptx import KernelSource
+from volta.numba_cuda.codegen.threads import HEADER
 from volta.numba_cuda.launches import Launch, Regions, touched
 from volta.numba_cuda.loops import combining, cutting, nests
 from volta.numba_cuda.merging import merge
@@ -16,8 +18,6 @@ from volta.numba_cuda.ordering import steps
 from volta.numba_cuda.ordering.call_steps import Steps
 from volta.numba_cuda.processors import shared_out_for
 from volta.numba_cuda.products import dot, dot_tensor
-from volta.numba_cuda.target.ptx import KernelSource
-from volta.numba_cuda.target.threads import HEADER
 from volta.xla_like.control_calls import KINDS
 from volta.xla_like.dot import item_size
 from volta.xla_like.kernels import CombineKernel, Joined, KernelCall, LibraryKernel, LoopKernel, kernel_name

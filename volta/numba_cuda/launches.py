@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import attrs
 
-from volta.numba_cuda.target.ptx import KernelSource
+from volta.numba_cuda.codegen.ptx import KernelSource
 from volta.xla_like.kernels import Access, CombineKernel, IndexValue, KernelCall, Load, LoopKernel, Store
 from volta.xla_like.loops import BLOCK
 

@@ -20,8 +20,8 @@ import attrs
 import numpy as np
 
 from volta.core.errors import VerificationError
+from volta.numba_cuda.codegen.threads import TABLE_WORDS
 from volta.numba_cuda.launches import SCRATCH, Launch, Range, Regions
-from volta.numba_cuda.target.threads import TABLE_WORDS
 from volta.xla_like.plan import ExecutionPlan
 
 LARGE = 2048

@@ -18,10 +18,10 @@ import numpy as np
 from llvmlite import ir
 
 from volta.emit.loops import I1, I32, I64, PTR, VOID, load_args, offset
+from volta.numba_cuda.codegen.ptx import KernelSource
+from volta.numba_cuda.codegen.ptx_ops import Op, assembly, call
+from volta.numba_cuda.codegen.threads import HEADER
 from volta.numba_cuda.launches import Launch, Range, Regions
-from volta.numba_cuda.target.ptx import KernelSource
-from volta.numba_cuda.target.ptx_ops import Op, assembly, call
-from volta.numba_cuda.target.threads import HEADER
 from volta.xla_like.control_calls import Around, bound
 from volta.xla_like.kernels import KernelCall
 from volta.xla_like.plan import ExecutionPlan

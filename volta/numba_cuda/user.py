@@ -18,13 +18,13 @@ from volta.core.errors import KernelError, UnsupportedOperationError
 from volta.core.policy import DeterminismLevel
 from volta.core.source import at_user_line
 from volta.emit.loops import I64
+from volta.numba_cuda.codegen import ptx
+from volta.numba_cuda.codegen.ptx import KernelSource
+from volta.numba_cuda.codegen.ptx_turns import CLEAR_THREADS, build_clear
+from volta.numba_cuda.codegen.threads import HEADER, new_entry
+from volta.numba_cuda.codegen.user_functions import called_in
+from volta.numba_cuda.codegen.user_ptx import user_ptx
 from volta.numba_cuda.launches import Launch, touched
-from volta.numba_cuda.target import ptx
-from volta.numba_cuda.target.ptx import KernelSource
-from volta.numba_cuda.target.ptx_turns import CLEAR_THREADS, build_clear
-from volta.numba_cuda.target.threads import HEADER, new_entry
-from volta.numba_cuda.target.user_functions import called_in
-from volta.numba_cuda.target.user_ptx import user_ptx
 from volta.xla_like.kernels import KernelCall
 from volta.xla_like.plan import ExecutionPlan
 from volta.xla_like.user import UserSpec, is_user

@@ -21,7 +21,7 @@ from volta.numba_cuda.attention.attention_layout import (
     pairs_line,
 )
 from volta.numba_cuda.attention.attention_products import Products
-from volta.numba_cuda.target.threads import dynamic_shared, new_entry, warp_barrier
+from volta.numba_cuda.codegen.threads import dynamic_shared, new_entry, warp_barrier
 from volta.xla_like.attention import BLOCK, AttentionSpec
 
 

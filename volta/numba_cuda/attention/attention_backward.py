@@ -22,7 +22,7 @@ from volta.numba_cuda.attention.attention_layout import (
     pairs_line,
 )
 from volta.numba_cuda.attention.attention_products import Products
-from volta.numba_cuda.target.threads import block_index, dynamic_shared, new_entry, warp_barrier
+from volta.numba_cuda.codegen.threads import block_index, dynamic_shared, new_entry, warp_barrier
 from volta.xla_like.attention import BLOCK, AttentionSpec
 
 STATS = (Arg.M, Arg.L, Arg.DELTA)

@@ -14,11 +14,11 @@ from volta.numba_cuda.attention.attention_layout import WIDE, AttentionTile
 from volta.numba_cuda.attention.attention_rows import THREADS, build_attention_rows, row_blocks
 from volta.numba_cuda.attention.attention_split import build_split, split_blocks, split_bytes
 from volta.numba_cuda.attention.attention_turns import turn_words
+from volta.numba_cuda.codegen.ptx import KernelSource, level_of, shared_of
+from volta.numba_cuda.codegen.ptx_turns import CLEAR_THREADS, build_clear
 from volta.numba_cuda.launches import Launch
 from volta.numba_cuda.ordering.call_steps import Steps
 from volta.numba_cuda.processors import filling
-from volta.numba_cuda.target.ptx import KernelSource, level_of, shared_of
-from volta.numba_cuda.target.ptx_turns import CLEAR_THREADS, build_clear
 from volta.xla_like.attention import BLOCK, Attention, AttentionSpec
 from volta.xla_like.dot import item_size
 from volta.xla_like.kernels import Access, KernelCall, LibraryKernel, kernel_name

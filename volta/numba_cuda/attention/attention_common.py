@@ -10,8 +10,8 @@ from volta.emit.attention_args import Arg
 from volta.emit.builder import Builder, Value, item_size, scalar_type
 from volta.emit.dot_args import ceil_div
 from volta.emit.loops import I8, I32, I64, fma, if_else, intrinsic, load_arg, minimum
-from volta.numba_cuda.target.ptx_ops import shuffle
-from volta.numba_cuda.target.threads import block_index, device_pointer, own_args
+from volta.numba_cuda.codegen.ptx_ops import shuffle
+from volta.numba_cuda.codegen.threads import block_index, device_pointer, own_args
 from volta.ops.scalar.exponential import exp, exp_moderate, exp_of_negative
 from volta.xla_like.attention import AttentionSpec
 

@@ -9,8 +9,8 @@ from volta.emit.builder import HALF_DTYPES, Builder, item_size
 from volta.emit.loops import I32, I64, if_else, if_then, minimum, offset
 from volta.numba_cuda.attention.attention_common import AttentionKernel
 from volta.numba_cuda.attention.attention_layout import WIDE, AttentionTile, Matrix
-from volta.numba_cuda.target.ptx_ops import commit_copies, copy_async, wait_copies
-from volta.numba_cuda.target.threads import barrier, thread_index
+from volta.numba_cuda.codegen.ptx_ops import commit_copies, copy_async, wait_copies
+from volta.numba_cuda.codegen.threads import barrier, thread_index
 from volta.xla_like.attention import AttentionSpec
 
 

@@ -31,8 +31,8 @@ from volta.numba_cuda.attention.attention_layout import (
     pairs_line,
 )
 from volta.numba_cuda.attention.attention_turns import KEYS, QueryTurns
-from volta.numba_cuda.target.ptx_ops import settle
-from volta.numba_cuda.target.threads import (
+from volta.numba_cuda.codegen.ptx_ops import settle
+from volta.numba_cuda.codegen.threads import (
     dynamic_shared,
     new_entry,
 )

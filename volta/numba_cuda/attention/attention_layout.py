@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 from llvmlite import ir
 
-from volta.numba_cuda.target.threads import WARP
+from volta.numba_cuda.codegen.threads import WARP
 from volta.xla_like.attention import BLOCK
 
 WIDE = 16

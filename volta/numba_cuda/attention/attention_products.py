@@ -21,7 +21,7 @@ from llvmlite import ir
 from volta.emit.loops import I64, fma, loop, offset
 from volta.numba_cuda.attention.attention_layout import WIDE, Matrix
 from volta.numba_cuda.attention.attention_tiles import ABSENT, Tiles
-from volta.numba_cuda.target.ptx_ops import pin_reads
+from volta.numba_cuda.codegen.ptx_ops import pin_reads
 
 Row = Callable[[ir.Value], list[ir.Value]]
 """What a thread has of an operand's row, by the row's number."""

@@ -16,8 +16,8 @@ from volta.emit.builder import Builder, item_size
 from volta.emit.loops import I32, I64, fma, for_range, if_then, loop, minimum, offset
 from volta.numba_cuda.attention.attention_common import AttentionKernel
 from volta.numba_cuda.attention.attention_layout import WIDE
-from volta.numba_cuda.target.ptx_ops import ballot
-from volta.numba_cuda.target.threads import (
+from volta.numba_cuda.codegen.ptx_ops import ballot
+from volta.numba_cuda.codegen.threads import (
     WARP,
     barrier,
     block_index,

@@ -12,7 +12,7 @@ from volta.emit.builder import item_size
 from volta.emit.dot_args import ceil_div
 from volta.emit.loops import I32, I64, fma, if_then, load_arg, loop, minimum, offset
 from volta.numba_cuda.attention.attention_rows import THREADS, WARPS, RowForward
-from volta.numba_cuda.target.threads import WARP, barrier, block_index, device_pointer, new_entry
+from volta.numba_cuda.codegen.threads import WARP, barrier, block_index, device_pointer, new_entry
 from volta.xla_like.attention import BLOCK, AttentionSpec
 
 _AHEAD = 32

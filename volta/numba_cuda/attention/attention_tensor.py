@@ -21,9 +21,9 @@ from volta.emit.loops import I16, I32, I64, fma, minimum, offset
 from volta.numba_cuda.attention.attention_common import AttentionKernel
 from volta.numba_cuda.attention.attention_layout import WIDE
 from volta.numba_cuda.attention.attention_tensor_tile import ALIGN, BAND, LINE, PRODUCTS, Rows, TensorTile, rows_bytes
-from volta.numba_cuda.target import ptx_mma, ptx_ops, ptx_round, ptx_wgmma
-from volta.numba_cuda.target.ptx_approx import near_logarithm
-from volta.numba_cuda.target.threads import WARP, barrier, thread_index
+from volta.numba_cuda.codegen import ptx_mma, ptx_ops, ptx_round, ptx_wgmma
+from volta.numba_cuda.codegen.ptx_approx import near_logarithm
+from volta.numba_cuda.codegen.threads import WARP, barrier, thread_index
 from volta.xla_like.attention import TensorSpec
 
 LOG2E = 1.4426950408889634

@@ -14,7 +14,7 @@ from volta.numba_cuda.attention.attention_tensor_fed import build_fed
 from volta.numba_cuda.attention.attention_tensor_keys import build_dkv, dkv_bytes
 from volta.numba_cuda.attention.attention_tensor_queries import build_dq, build_forward, dq_bytes, forward_bytes
 from volta.numba_cuda.attention.attention_tensor_tile import TensorTile
-from volta.numba_cuda.target.ptx import KernelSource, level_of
+from volta.numba_cuda.codegen.ptx import KernelSource, level_of
 from volta.xla_like.attention import AttentionSpec, TensorSpec
 from volta.xla_like.kernels import KernelCall, LibraryKernel, kernel_name
 

@@ -17,8 +17,8 @@ from volta.emit.loops import I1, I32, I64, if_else, if_then, loop, offset
 from volta.numba_cuda.attention.attention_tensor import LOG2E
 from volta.numba_cuda.attention.attention_tensor_queries import Forward
 from volta.numba_cuda.attention.attention_tensor_tile import Rows, TensorTile, rows_bytes
-from volta.numba_cuda.target import ptx_mbarrier, ptx_ops, ptx_wgmma
-from volta.numba_cuda.target.threads import WARP, barrier, dynamic_shared, new_entry
+from volta.numba_cuda.codegen import ptx_mbarrier, ptx_ops, ptx_wgmma
+from volta.numba_cuda.codegen.threads import WARP, barrier, dynamic_shared, new_entry
 from volta.xla_like.attention import BLOCK, TensorSpec
 
 _MULTIPLYING, _FEEDING = 216, 80

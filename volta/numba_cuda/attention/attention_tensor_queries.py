@@ -10,10 +10,10 @@ from volta.emit.attention_args import Arg
 from volta.emit.loops import I1, I32, I64, fma, if_else, if_then, loop, minimum, offset
 from volta.numba_cuda.attention.attention_tensor import LOG2E, TensorAttention, shared_bytes
 from volta.numba_cuda.attention.attention_tensor_tile import Rows, TensorTile
-from volta.numba_cuda.target import ptx_ops
-from volta.numba_cuda.target.ptx_approx import near_power
-from volta.numba_cuda.target.ptx_mbarrier import BARRIER_BYTES
-from volta.numba_cuda.target.threads import dynamic_shared, new_entry
+from volta.numba_cuda.codegen import ptx_ops
+from volta.numba_cuda.codegen.ptx_approx import near_power
+from volta.numba_cuda.codegen.ptx_mbarrier import BARRIER_BYTES
+from volta.numba_cuda.codegen.threads import dynamic_shared, new_entry
 from volta.xla_like.attention import BLOCK, TensorSpec
 
 

@@ -15,8 +15,8 @@ import attrs
 from llvmlite import ir
 
 from volta.emit.loops import I64, offset
-from volta.numba_cuda.target import ptx_mma, ptx_round, ptx_wgmma
-from volta.numba_cuda.target.threads import WARP
+from volta.numba_cuda.codegen import ptx_mma, ptx_round, ptx_wgmma
+from volta.numba_cuda.codegen.threads import WARP
 from volta.xla_like.attention import BLOCK
 
 BAND = 16

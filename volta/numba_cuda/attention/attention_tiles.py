@@ -18,7 +18,7 @@ from volta.emit.builder import HALF_DTYPES, item_size
 from volta.emit.loops import I32, I64, if_then, offset
 from volta.numba_cuda.attention.attention_copies import Copies
 from volta.numba_cuda.attention.attention_layout import AttentionTile, Matrix
-from volta.numba_cuda.target.threads import WARP
+from volta.numba_cuda.codegen.threads import WARP
 from volta.xla_like.attention import BLOCK, AttentionSpec
 
 ABSENT = {4: 0x7FA5F00D, 8: 0x7FF5A5A5F00DF00D}

@@ -16,8 +16,8 @@ from volta.emit.loops import I1, I32, I64, fma, for_range, if_else, if_then, loa
 from volta.numba_cuda.attention.attention_backward import KeyTiles
 from volta.numba_cuda.attention.attention_copies import Spread
 from volta.numba_cuda.attention.attention_layout import WIDE, AttentionTile, Matrix
-from volta.numba_cuda.target.ptx_ops import commit_copies, pin_reads
-from volta.numba_cuda.target.ptx_turns import (
+from volta.numba_cuda.codegen.ptx_ops import commit_copies, pin_reads
+from volta.numba_cuda.codegen.ptx_turns import (
     await_turn,
     pass_turn,
     read_in_turn,
@@ -25,7 +25,7 @@ from volta.numba_cuda.target.ptx_turns import (
     turn_has_come,
     write_in_turn,
 )
-from volta.numba_cuda.target.threads import barrier, device_pointer
+from volta.numba_cuda.codegen.threads import barrier, device_pointer
 from volta.xla_like.attention import BLOCK, AttentionSpec
 
 KEYS = 8

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 
 from volta.emit.arrays import REFUSED
 from volta.numba_cuda.args import Tables, Template, WithLaunch
+from volta.numba_cuda.codegen import modules, ptx
+from volta.numba_cuda.codegen.ptx import KernelSource
 from volta.numba_cuda.device import profile
 from volta.numba_cuda.device.driver import Device, counters
 from volta.numba_cuda.device.graph import allow_shared
@@ -15,8 +17,6 @@ from volta.numba_cuda.device.launcher import Taking, taker
 from volta.numba_cuda.device.streams import Stream
 from volta.numba_cuda.device_plan import DevicePlan, table_of
 from volta.numba_cuda.launches import every
-from volta.numba_cuda.target import modules, ptx
-from volta.numba_cuda.target.ptx import KernelSource
 
 
 class Executable:

@@ -30,11 +30,11 @@ import numpy as np
 from volta.core.errors import DeviceError
 from volta.core.locks import free_in_children
 from volta.numba_cuda import turns
+from volta.numba_cuda.codegen.ptx import KernelSource, emit_module
 from volta.numba_cuda.host import host_rewrite, host_runtime, host_tables
 from volta.numba_cuda.host.host_runtime import READ, WRITE
 from volta.numba_cuda.kernels import launches_of
 from volta.numba_cuda.launches import SCRATCH, Launch, every
-from volta.numba_cuda.target.ptx import KernelSource, emit_module
 from volta.xla_like.plan import ExecutionPlan
 
 Order = Literal["ascending", "descending", "shuffled"]

@@ -12,8 +12,7 @@ from llvmlite.ir import instructions as ins
 
 from volta.core.errors import UnsupportedOperationError
 from volta.emit.loops import I32, I64, PTR, intrinsic
-from volta.numba_cuda.host.host_runtime import READ, WRITE, declare_state, state_word
-from volta.numba_cuda.target.ptx_ops import (
+from volta.numba_cuda.codegen.ptx_ops import (
     OPS,
     PREFIX,
     Body,
@@ -24,6 +23,7 @@ from volta.numba_cuda.target.ptx_ops import (
     meet_warp,
     write_body,
 )
+from volta.numba_cuda.host.host_runtime import READ, WRITE, declare_state, state_word
 
 
 def _word(name: str) -> Body:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from llvmlite import ir
 
 from volta.emit.loops import I8, I32, I64, PTR, VOID, as_i64, for_range, if_then, intrinsic, offset
-from volta.numba_cuda.target.ptx_ops import LANE_BYTES
+from volta.numba_cuda.codegen.ptx_ops import LANE_BYTES
 
 WARP = 32
 READ, WRITE = 1, 2

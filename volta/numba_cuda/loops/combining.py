@@ -12,9 +12,7 @@ from llvmlite import ir
 from volta.emit.builder import compute_dtype, item_size
 from volta.emit.loops import I64, for_range, if_then, load_arg, load_args, offset
 from volta.emit.reducers import BlockTree, Reducer, State
-from volta.numba_cuda.loops.scalars import ThreadBuilder
-from volta.numba_cuda.loops.teams import pairs_tree
-from volta.numba_cuda.target.threads import (
+from volta.numba_cuda.codegen.threads import (
     WARP,
     barrier,
     block_index,
@@ -25,6 +23,8 @@ from volta.numba_cuda.target.threads import (
     shuffle_xor,
     thread_index,
 )
+from volta.numba_cuda.loops.scalars import ThreadBuilder
+from volta.numba_cuda.loops.teams import pairs_tree
 from volta.xla_like.kernels import CombineKernel
 
 THREADS = 128

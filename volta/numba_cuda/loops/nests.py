@@ -7,8 +7,8 @@ from functools import partial
 import attrs
 
 from volta.emit.reducers import BLOCK
+from volta.numba_cuda.codegen.ptx import KernelSource
 from volta.numba_cuda.loops import nests_col, nests_map, nests_row, nests_turned, row_variants
-from volta.numba_cuda.target.ptx import KernelSource
 from volta.xla_like.kernels import KernelCall, LoopKernel, kernel_name
 
 

@@ -9,8 +9,8 @@ from llvmlite import ir
 from volta.emit.bodies import BodyEmitter
 from volta.emit.builder import Builder, Value
 from volta.emit.loops import I32, I64, if_else, load_arg, load_args
+from volta.numba_cuda.codegen.threads import CONSTANT_SPACE, device_pointer
 from volta.numba_cuda.loops.scalars import WIDEST, ThreadBuilder, builder_of
-from volta.numba_cuda.target.threads import CONSTANT_SPACE, device_pointer
 from volta.xla_like.kernels import Access, Compute, IndexValue, KernelCall, Load, LoopKernel, Store
 
 SMALL = (1 << 31) - 1

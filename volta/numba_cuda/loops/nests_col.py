@@ -16,12 +16,7 @@ from volta.emit.builder import Builder, Value, item_size
 from volta.emit.loops import I64, for_range, if_else, if_then, load_args, loop, minimum, offset
 from volta.emit.passes import Pass, passes_of, result_of
 from volta.emit.reducers import BLOCK, LANES, BlockTree, Reducer, State
-from volta.numba_cuda.loops.nests_body import ThreadEmitter, division_words, is_narrow, unravel, widest, words_of
-from volta.numba_cuda.loops.row_variants import state_bytes
-from volta.numba_cuda.loops.scalars import ThreadBuilder, builder_of
-from volta.numba_cuda.loops.teams import pairs_tree
-from volta.numba_cuda.processors import filling
-from volta.numba_cuda.target.threads import (
+from volta.numba_cuda.codegen.threads import (
     WARP,
     barrier,
     block_index,
@@ -32,6 +27,11 @@ from volta.numba_cuda.target.threads import (
     shuffle_xor,
     thread_index,
 )
+from volta.numba_cuda.loops.nests_body import ThreadEmitter, division_words, is_narrow, unravel, widest, words_of
+from volta.numba_cuda.loops.row_variants import state_bytes
+from volta.numba_cuda.loops.scalars import ThreadBuilder, builder_of
+from volta.numba_cuda.loops.teams import pairs_tree
+from volta.numba_cuda.processors import filling
 from volta.xla_like.kernels import KernelCall, Load, LoopKernel, Reduce
 from volta.xla_like.phases import operands
 from volta.xla_like.views import prod

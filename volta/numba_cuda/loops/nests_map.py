@@ -9,6 +9,7 @@ from llvmlite import ir
 
 from volta.emit.builder import Value
 from volta.emit.loops import I64, for_range, if_else, if_then, minimum
+from volta.numba_cuda.codegen.threads import block_index, new_entry, own_args, product, thread_index
 from volta.numba_cuda.loops.nests_body import (
     SMALL,
     ThreadEmitter,
@@ -19,7 +20,6 @@ from volta.numba_cuda.loops.nests_body import (
     words_of,
 )
 from volta.numba_cuda.processors import filling
-from volta.numba_cuda.target.threads import block_index, new_entry, own_args, product, thread_index
 from volta.xla_like.kernels import Compute, KernelCall, Load, LoopKernel
 from volta.xla_like.phases import is_expensive
 from volta.xla_like.views import prod

@@ -14,11 +14,11 @@ from volta.emit.builder import Builder, Value
 from volta.emit.loops import I64, for_range, if_else, if_then, load_arg, loop, minimum, offset
 from volta.emit.passes import Pass, passes_of, result_of
 from volta.emit.reducers import BLOCK, LANES, BlockTree, Reducer, State
+from volta.numba_cuda.codegen.threads import barrier, block_index, dynamic_shared, new_entry, own_args, thread_index
 from volta.numba_cuda.loops.nests_body import ThreadEmitter, position, unravel, words_of
 from volta.numba_cuda.loops.row_variants import GUARDED, RowVariant, Slot, width_of
 from volta.numba_cuda.loops.scalars import ThreadBuilder
 from volta.numba_cuda.loops.teams import RowTeam
-from volta.numba_cuda.target.threads import barrier, block_index, dynamic_shared, new_entry, own_args, thread_index
 from volta.xla_like.kernels import Load, LoopKernel, Reduce
 
 AHEAD = 16

@@ -14,6 +14,7 @@ from llvmlite import ir
 
 from volta.emit.builder import Value, compute_dtype, item_size
 from volta.emit.loops import I64, if_else, if_then, load_args, minimum, offset
+from volta.numba_cuda.codegen.threads import barrier, block_index, new_entry, own_args, shared_memory, thread_index
 from volta.numba_cuda.loops.nests_body import (
     SMALL,
     ThreadEmitter,
@@ -25,7 +26,6 @@ from volta.numba_cuda.loops.nests_body import (
 )
 from volta.numba_cuda.loops.scalars import ThreadBuilder
 from volta.numba_cuda.processors import filling
-from volta.numba_cuda.target.threads import barrier, block_index, new_entry, own_args, shared_memory, thread_index
 from volta.xla_like.kernels import IndexValue, KernelCall, Load, LoopKernel
 from volta.xla_like.views import prod
 

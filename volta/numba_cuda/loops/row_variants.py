@@ -9,11 +9,11 @@ import attrs
 
 from volta.emit.builder import compute_dtype, item_size
 from volta.emit.reducers import BLOCK, LANES, Reducer
+from volta.numba_cuda.codegen import ptx
+from volta.numba_cuda.codegen.threads import WARP
 from volta.numba_cuda.loops.nests_body import division_words, is_narrow, widest
 from volta.numba_cuda.loops.teams import TeamShape
 from volta.numba_cuda.processors import H200, filling
-from volta.numba_cuda.target import ptx
-from volta.numba_cuda.target.threads import WARP
 from volta.xla_like.kernels import KernelCall, Load, LoopKernel, Reduce
 from volta.xla_like.phases import analyse, choose_spills, needed, targets_of
 from volta.xla_like.views import prod

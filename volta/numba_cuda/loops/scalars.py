@@ -8,7 +8,7 @@ from llvmlite import ir
 
 from volta.emit.builder import Builder, Value, is_signed, item_size
 from volta.emit.values import Operand
-from volta.numba_cuda.target.ptx_round import round_bfloat16
+from volta.numba_cuda.codegen.ptx_round import round_bfloat16
 from volta.ops.scalar.parts import horner
 
 WIDEST = 16

@@ -15,8 +15,8 @@ from llvmlite import ir
 from volta.emit.builder import Value, item_size
 from volta.emit.loops import I64, if_then, offset
 from volta.emit.reducers import LANES, Reducer, State, halve
+from volta.numba_cuda.codegen.threads import WARP, barrier, shared_memory, shuffle_xor
 from volta.numba_cuda.loops.scalars import ThreadBuilder, builder_of
-from volta.numba_cuda.target.threads import WARP, barrier, shared_memory, shuffle_xor
 
 
 @attrs.frozen

@@ -8,9 +8,9 @@ import attrs
 from llvmlite import ir
 
 from volta.core.errors import UnsupportedOperationError
+from volta.numba_cuda.codegen.ptx import KernelSource
+from volta.numba_cuda.codegen.threads import HEADER
 from volta.numba_cuda.launches import Launch, Range, Regions
-from volta.numba_cuda.target.ptx import KernelSource
-from volta.numba_cuda.target.threads import HEADER
 from volta.xla_like.kernels import Access, KernelCall
 
 MOST = (1 << 31) - 1

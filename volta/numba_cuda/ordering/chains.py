@@ -15,9 +15,8 @@ from llvmlite import ir
 from volta.emit.builder import Builder, Value, is_float, item_size, scalar_type
 from volta.emit.loops import I32, I64, if_else, if_then, load_args, loop, minimum, offset
 from volta.emit.reducers import Reducer
-from volta.numba_cuda.ordering.jumps import LEAF, Jumper, Maker, record_bytes
-from volta.numba_cuda.target import ptx_ops
-from volta.numba_cuda.target.threads import (
+from volta.numba_cuda.codegen import ptx_ops
+from volta.numba_cuda.codegen.threads import (
     WARP,
     barrier,
     block_index,
@@ -29,6 +28,7 @@ from volta.numba_cuda.target.threads import (
     thread_index,
     warp_barrier,
 )
+from volta.numba_cuda.ordering.jumps import LEAF, Jumper, Maker, record_bytes
 
 THREADS = 128
 WARPS = THREADS // WARP

@@ -5,7 +5,7 @@ from __future__ import annotations
 from llvmlite import ir
 
 from volta.emit.loops import I32, I64, offset
-from volta.numba_cuda.target.threads import WARP, block_index, thread_index
+from volta.numba_cuda.codegen.threads import WARP, block_index, thread_index
 
 TILE_THREADS = 256
 

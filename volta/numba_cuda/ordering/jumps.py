@@ -25,8 +25,8 @@ from llvmlite import ir
 
 from volta.emit.builder import Builder, item_size, scalar_type
 from volta.emit.loops import I1, I32, I64, if_else, intrinsic, loop, offset
-from volta.numba_cuda.target import ptx_ops
-from volta.numba_cuda.target.threads import WARP, shuffle
+from volta.numba_cuda.codegen import ptx_ops
+from volta.numba_cuda.codegen.threads import WARP, shuffle
 
 LEAF = WARP
 """Numbers of a leaf."""

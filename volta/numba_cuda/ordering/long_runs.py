@@ -7,11 +7,7 @@ from llvmlite import ir
 from volta.emit.builder import Value, compute_dtype, item_size
 from volta.emit.loops import I1, I32, I64, for_range, if_else, if_then, load_arg, loop, minimum, offset
 from volta.emit.reducers import BLOCK, LANES, BlockTree, State
-from volta.numba_cuda.ordering.indexing import TILE_THREADS as THREADS
-from volta.numba_cuda.ordering.indexing import divide
-from volta.numba_cuda.ordering.scattering import SHORT, WORDS, Updates, short_rows
-from volta.numba_cuda.processors import filling
-from volta.numba_cuda.target.threads import (
+from volta.numba_cuda.codegen.threads import (
     WARP,
     barrier,
     block_index,
@@ -21,6 +17,10 @@ from volta.numba_cuda.target.threads import (
     shuffle_xor,
     thread_index,
 )
+from volta.numba_cuda.ordering.indexing import TILE_THREADS as THREADS
+from volta.numba_cuda.ordering.indexing import divide
+from volta.numba_cuda.ordering.scattering import SHORT, WORDS, Updates, short_rows
+from volta.numba_cuda.processors import filling
 from volta.xla_like.ordering import ScatterSpec
 
 COLUMNS = 32

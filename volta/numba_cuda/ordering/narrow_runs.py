@@ -9,12 +9,8 @@ from llvmlite import ir
 from volta.emit.builder import Value
 from volta.emit.loops import I32, I64, for_range, if_else, if_then, minimum, offset
 from volta.emit.reducers import BLOCK, LANES, State
-from volta.numba_cuda.ordering.indexing import TILE_THREADS as THREADS
-from volta.numba_cuda.ordering.indexing import divide
-from volta.numba_cuda.ordering.long_runs import finish_block, own_lanes
-from volta.numba_cuda.ordering.scattering import SHORT, Updates
-from volta.numba_cuda.target import ptx_ops
-from volta.numba_cuda.target.threads import (
+from volta.numba_cuda.codegen import ptx_ops
+from volta.numba_cuda.codegen.threads import (
     WARP,
     barrier,
     block_index,
@@ -24,6 +20,10 @@ from volta.numba_cuda.target.threads import (
     shuffle_xor,
     thread_index,
 )
+from volta.numba_cuda.ordering.indexing import TILE_THREADS as THREADS
+from volta.numba_cuda.ordering.indexing import divide
+from volta.numba_cuda.ordering.long_runs import finish_block, own_lanes
+from volta.numba_cuda.ordering.scattering import SHORT, Updates
 from volta.xla_like.ordering import ScatterSpec
 
 EACH = 4

@@ -11,9 +11,8 @@ from __future__ import annotations
 from llvmlite import ir
 
 from volta.emit.loops import I32, I64, if_then, load_args, loop, minimum, offset
-from volta.numba_cuda.ordering.indexing import divide, halves, word
-from volta.numba_cuda.target import ptx_ops
-from volta.numba_cuda.target.threads import (
+from volta.numba_cuda.codegen import ptx_ops
+from volta.numba_cuda.codegen.threads import (
     WARP,
     barrier,
     block_index,
@@ -23,6 +22,7 @@ from volta.numba_cuda.target.threads import (
     shared_memory,
     thread_index,
 )
+from volta.numba_cuda.ordering.indexing import divide, halves, word
 
 THREADS = 256
 """A warp's worth of updates is ranked by the warps of a block, each comparing it with a share of all."""

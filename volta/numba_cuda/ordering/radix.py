@@ -15,8 +15,8 @@ from llvmlite import ir
 from volta.core.contract import INFINITY_BITS
 from volta.emit.builder import item_size
 from volta.emit.loops import I32, I64, for_range, if_then, offset
-from volta.numba_cuda.target import ptx_ops
-from volta.numba_cuda.target.threads import WARP, barrier, shared_memory, thread_index, warp_barrier
+from volta.numba_cuda.codegen import ptx_ops
+from volta.numba_cuda.codegen.threads import WARP, barrier, shared_memory, thread_index, warp_barrier
 
 THREADS = 256
 WARPS = THREADS // WARP

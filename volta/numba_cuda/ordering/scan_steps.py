@@ -14,11 +14,11 @@ from functools import partial
 import attrs
 
 from volta.emit.builder import compute_dtype, item_size
+from volta.numba_cuda.codegen.threads import WARP
 from volta.numba_cuda.launches import Launch, Range
 from volta.numba_cuda.ordering import chains, scanning
 from volta.numba_cuda.ordering.call_steps import Steps
 from volta.numba_cuda.processors import filling
-from volta.numba_cuda.target.threads import WARP
 from volta.xla_like.kernels import Access, KernelCall
 from volta.xla_like.ordering import Scan, ScanSpec
 

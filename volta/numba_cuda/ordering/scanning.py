@@ -14,9 +14,8 @@ from volta.core.contract import DEFINITIONS
 from volta.emit.builder import Builder, Value, compute_dtype, item_size
 from volta.emit.loops import I1, I32, I64, if_else, if_then, load_args, loop, minimum, offset
 from volta.emit.reducers import Reducer
-from volta.numba_cuda.ordering.chains import REDUCTION
-from volta.numba_cuda.target import ptx_ops
-from volta.numba_cuda.target.threads import (
+from volta.numba_cuda.codegen import ptx_ops
+from volta.numba_cuda.codegen.threads import (
     WARP,
     block_index,
     device_pointer,
@@ -27,6 +26,7 @@ from volta.numba_cuda.target.threads import (
     thread_index,
     warp_barrier,
 )
+from volta.numba_cuda.ordering.chains import REDUCTION
 from volta.xla_like.ordering import ScanSpec
 
 THREADS = 128

@@ -16,9 +16,9 @@ from llvmlite import ir
 from volta.emit.builder import Builder, Value, compute_dtype
 from volta.emit.loops import I32, I64, for_range, if_else, if_then, load_args, loop, minimum, offset
 from volta.emit.reducers import Reducer, State
+from volta.numba_cuda.codegen.threads import device_pointer, new_entry, own_args
 from volta.numba_cuda.ordering.indexing import TILE_THREADS as THREADS
 from volta.numba_cuda.ordering.indexing import Tile, divide, halves, word
-from volta.numba_cuda.target.threads import device_pointer, new_entry, own_args
 from volta.xla_like.ordering import ScatterSpec
 
 SHORT = 16

@@ -9,6 +9,17 @@ import attrs
 from llvmlite import ir
 
 from volta.emit.loops import I32, I64, for_range, if_then, load_args, loop, minimum, offset
+from volta.numba_cuda.codegen import ptx_ops
+from volta.numba_cuda.codegen.threads import (
+    WARP,
+    barrier,
+    block_index,
+    device_pointer,
+    new_entry,
+    own_args,
+    shared_memory,
+    thread_index,
+)
 from volta.numba_cuda.ordering import radix
 from volta.numba_cuda.ordering.indexing import divide
 from volta.numba_cuda.ordering.radix import (
@@ -21,17 +32,6 @@ from volta.numba_cuda.ordering.radix import (
     passes_of,
     raw_type,
     zero_shared,
-)
-from volta.numba_cuda.target import ptx_ops
-from volta.numba_cuda.target.threads import (
-    WARP,
-    barrier,
-    block_index,
-    device_pointer,
-    new_entry,
-    own_args,
-    shared_memory,
-    thread_index,
 )
 from volta.xla_like.ordering import SortSpec
 

@@ -12,6 +12,8 @@ import hashlib
 import attrs
 
 from volta.emit.dot_args import Arg, dot_words
+from volta.numba_cuda.codegen.ptx import KernelSource
+from volta.numba_cuda.codegen.ptx_turns import CLEAR_THREADS, build_clear
 from volta.numba_cuda.launches import Regions, aligned
 from volta.numba_cuda.products.dot_blocks import tile_bytes, tree_bytes, tree_words
 from volta.numba_cuda.products.dot_build import build_dot, build_join, shared_bytes
@@ -22,8 +24,6 @@ from volta.numba_cuda.products.dot_sharing import Sharing, with_words
 from volta.numba_cuda.products.dot_split import slots_of
 from volta.numba_cuda.products.dot_turns import turn_bytes, turn_words, turns_of
 from volta.numba_cuda.products.dot_vector import VectorVariant, build_vector
-from volta.numba_cuda.target.ptx import KernelSource
-from volta.numba_cuda.target.ptx_turns import CLEAR_THREADS, build_clear
 from volta.xla_like.dot import CHUNK, Dot, item_size, strides_of
 from volta.xla_like.kernels import Access, Joined, KernelCall, LibraryKernel
 

@@ -14,11 +14,11 @@ from llvmlite import ir
 from volta.emit.dot_args import Args
 from volta.emit.loops import I64, if_then, offset
 from volta.emit.pairs import joined_levels, level_of
+from volta.numba_cuda.codegen.ptx_turns import QUAD, read_in_turn, write_in_turn
+from volta.numba_cuda.codegen.threads import device_pointer
 from volta.numba_cuda.launches import aligned
 from volta.numba_cuda.products.dot_sharing import Sharing
 from volta.numba_cuda.products.dot_tile import Tile
-from volta.numba_cuda.target.ptx_turns import QUAD, read_in_turn, write_in_turn
-from volta.numba_cuda.target.threads import device_pointer
 from volta.xla_like.dot import levels_of
 
 _AHEAD = 8  # vectors that are read before they are added

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from llvmlite import ir
 
+from volta.numba_cuda.codegen.threads import new_entry
 from volta.numba_cuda.products.dot_fma import FmaNest
 from volta.numba_cuda.products.dot_join import emit_join
 from volta.numba_cuda.products.dot_mma import MmaNest
 from volta.numba_cuda.products.dot_nest import Nest
 from volta.numba_cuda.products.dot_slices import emit_slices, group_bytes
 from volta.numba_cuda.products.dot_tile import DotVariant, Tile
-from volta.numba_cuda.target.threads import new_entry
 from volta.xla_like.dot import DotSpec, item_size
 
 

@@ -10,11 +10,11 @@ from llvmlite import ir
 from volta.emit.builder import HALF_DTYPES, Value
 from volta.emit.dot_args import Args, at
 from volta.emit.loops import I32, I64, if_then, offset
+from volta.numba_cuda.codegen.ptx_ops import bring_near
+from volta.numba_cuda.codegen.threads import CONSTANT_SPACE
 from volta.numba_cuda.loops.nests_body import ThreadEmitter, is_narrow, widest, words_of
 from volta.numba_cuda.loops.nests_map import is_dear
 from volta.numba_cuda.loops.scalars import ThreadBuilder
-from volta.numba_cuda.target.ptx_ops import bring_near
-from volta.numba_cuda.target.threads import CONSTANT_SPACE
 from volta.xla_like.dot import DotSpec, item_size
 from volta.xla_like.kernels import Access, IndexValue, KernelCall, Load, LoopKernel
 from volta.xla_like.views import Ints

@@ -9,8 +9,8 @@ from llvmlite import ir
 
 from volta.emit.builder import Builder
 from volta.emit.loops import I32, I64, minimum, offset
+from volta.numba_cuda.codegen.ptx_ops import copy_async
 from volta.numba_cuda.products.dot_tile import Operand, Tile
-from volta.numba_cuda.target.ptx_ops import copy_async
 from volta.xla_like.dot import item_size
 
 _RUN = 8

@@ -10,10 +10,10 @@ from volta.emit.builder import is_float
 from volta.emit.dot_args import ceil_div
 from volta.emit.loops import I32, I64, if_else, loop, minimum, offset
 from volta.emit.pairs import join_block
+from volta.numba_cuda.codegen.threads import block_index
 from volta.numba_cuda.products.dot_nest import Nest
 from volta.numba_cuda.products.dot_place import Place
 from volta.numba_cuda.products.dot_split import block_slots, slot_at
-from volta.numba_cuda.target.threads import block_index
 from volta.xla_like.dot import CHUNK, CHUNKS
 
 _AHEAD = 8  # slots that are read before they are added

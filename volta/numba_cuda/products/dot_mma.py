@@ -8,10 +8,10 @@ from llvmlite import ir
 
 from volta.emit.builder import scalar_type
 from volta.emit.loops import I32, I64, offset
+from volta.numba_cuda.codegen.ptx_mma import MMA_F64, mma
 from volta.numba_cuda.products.dot_feed import Layout, lines_along_k, lines_of_k
 from volta.numba_cuda.products.dot_nest import Nest
 from volta.numba_cuda.products.dot_tile import Operand, Tile
-from volta.numba_cuda.target.ptx_mma import MMA_F64, mma
 from volta.xla_like.dot import item_size
 
 _F64 = ir.DoubleType()

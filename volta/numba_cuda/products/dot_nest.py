@@ -12,6 +12,8 @@ from llvmlite import ir
 from volta.emit.builder import is_float, scalar_type
 from volta.emit.dot_args import Args, ChunkAt, at, ceil_div
 from volta.emit.loops import I1, I32, I64, if_else, if_then, loop, minimum, offset
+from volta.numba_cuda.codegen.ptx_ops import commit_copies, wait_copies
+from volta.numba_cuda.codegen.threads import barrier, block_index, dynamic_shared, own_args, thread_index
 from volta.numba_cuda.products.dot_blocks import Levels, tile_bytes
 from volta.numba_cuda.products.dot_feed import CastFeed, Feed, Layout
 from volta.numba_cuda.products.dot_place import Place
@@ -20,8 +22,6 @@ from volta.numba_cuda.products.dot_split import Part, Share
 from volta.numba_cuda.products.dot_tile import DotVariant, Operand, Tile
 from volta.numba_cuda.products.dot_totals import Totals
 from volta.numba_cuda.products.dot_turns import Turn
-from volta.numba_cuda.target.ptx_ops import commit_copies, wait_copies
-from volta.numba_cuda.target.threads import barrier, block_index, dynamic_shared, own_args, thread_index
 from volta.xla_like.dot import CHUNK, DotSpec, item_size
 
 _PARTS = 4  # in which the copies of a stage begin

@@ -6,9 +6,9 @@ from llvmlite import ir
 
 from volta.emit.dot_args import Args, at, ceil_div
 from volta.emit.loops import I32, I64, minimum
+from volta.numba_cuda.codegen.threads import device_pointer
 from volta.numba_cuda.products.dot_epilogue import Writer
 from volta.numba_cuda.products.dot_tile import DotVariant
-from volta.numba_cuda.target.threads import device_pointer
 from volta.xla_like.dot import DotSpec
 
 _BAND = 8  # tiles below each other that blocks of neighbouring numbers compute, so that they share what they read

@@ -16,11 +16,11 @@ from llvmlite import ir
 from volta.emit.dot_args import at
 from volta.emit.loops import I1, I32, I64, if_else, if_then, loop, offset
 from volta.emit.pairs import join_block
+from volta.numba_cuda.codegen.ptx_ops import wait_copies
+from volta.numba_cuda.codegen.threads import barrier, block_index, dynamic_shared
 from volta.numba_cuda.products.dot_nest import Nest
 from volta.numba_cuda.products.dot_place import Place
 from volta.numba_cuda.products.dot_tile import Tile
-from volta.numba_cuda.target.ptx_ops import wait_copies
-from volta.numba_cuda.target.threads import barrier, block_index, dynamic_shared
 from volta.xla_like.dot import CHUNK, CHUNKS
 
 

@@ -16,7 +16,7 @@ from llvmlite import ir
 
 from volta.emit.dot_args import Args, ceil_div
 from volta.emit.loops import I32, I64, minimum, offset
-from volta.numba_cuda.target.threads import block_index, device_pointer
+from volta.numba_cuda.codegen.threads import block_index, device_pointer
 from volta.xla_like.dot import CHUNK, CHUNKS
 
 

@@ -15,6 +15,9 @@ import attrs
 from llvmlite import ir
 
 from volta.core.errors import UnsupportedOperationError
+from volta.numba_cuda.codegen.ptx import CAPABILITIES, KernelSource, level_of
+from volta.numba_cuda.codegen.ptx_tensor_map import MAP_WORDS, map_words
+from volta.numba_cuda.codegen.threads import HEADER, new_entry
 from volta.numba_cuda.processors import H200, filling
 from volta.numba_cuda.products.dot_epilogue import fits
 from volta.numba_cuda.products.dot_problem import Problem
@@ -22,9 +25,6 @@ from volta.numba_cuda.products.dot_tensor_load import BLOCK, LINE, PIECE, Operan
 from volta.numba_cuda.products.dot_tensor_piped import PipedProduct
 from volta.numba_cuda.products.dot_tensor_product import Product
 from volta.numba_cuda.products.dot_tensor_variant import TensorVariant
-from volta.numba_cuda.target.ptx import CAPABILITIES, KernelSource, level_of
-from volta.numba_cuda.target.ptx_tensor_map import MAP_WORDS, map_words
-from volta.numba_cuda.target.threads import HEADER, new_entry
 from volta.xla_like.dot import DotSpec, item_size
 from volta.xla_like.kernels import Access, KernelCall, LibraryKernel
 

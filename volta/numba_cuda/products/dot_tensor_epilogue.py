@@ -17,12 +17,12 @@ from llvmlite import ir
 from volta.emit.builder import Value
 from volta.emit.dot_args import Args
 from volta.emit.loops import I32, I64, if_else, if_then, loop, offset
+from volta.numba_cuda.codegen.threads import CONSTANT_SPACE, WARP
 from volta.numba_cuda.loops.scalars import ThreadBuilder
 from volta.numba_cuda.products.dot_epilogue import Writer
 from volta.numba_cuda.products.dot_tensor_load import LINE, PIECE, PIECES
 from volta.numba_cuda.products.dot_tensor_tile import BAND, GroupTile, WarpTile
 from volta.numba_cuda.products.dot_tensor_variant import TensorVariant
-from volta.numba_cuda.target.threads import CONSTANT_SPACE, WARP
 from volta.xla_like.dot import DotSpec, item_size
 
 _NEAR = 32

@@ -15,7 +15,7 @@ from llvmlite import ir
 
 from volta.emit.dot_args import at
 from volta.emit.loops import I8, I16, I32, I64, minimum, offset
-from volta.numba_cuda.target import ptx_ops, ptx_round
+from volta.numba_cuda.codegen import ptx_ops, ptx_round
 
 LINE = 128
 PIECE = 16

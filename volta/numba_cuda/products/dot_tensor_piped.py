@@ -14,12 +14,12 @@ from __future__ import annotations
 from llvmlite import ir
 
 from volta.emit.loops import I32, I64, if_else, if_then, loop, offset
+from volta.numba_cuda.codegen import ptx_mbarrier, ptx_tensor_map, ptx_wgmma
+from volta.numba_cuda.codegen.threads import WARP, barrier, block_count, block_index, header, warp_barrier
 from volta.numba_cuda.products.dot_tensor_epilogue import Room
 from volta.numba_cuda.products.dot_tensor_load import BLOCK, LINE, line_along
 from volta.numba_cuda.products.dot_tensor_product import Product
 from volta.numba_cuda.products.dot_tensor_variant import TensorVariant
-from volta.numba_cuda.target import ptx_mbarrier, ptx_tensor_map, ptx_wgmma
-from volta.numba_cuda.target.threads import WARP, barrier, block_count, block_index, header, warp_barrier
 from volta.xla_like.dot import DotSpec
 
 _WRITERS, _BRINGERS = 144, 24

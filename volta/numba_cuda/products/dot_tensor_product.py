@@ -7,14 +7,21 @@ from llvmlite import ir
 from volta.emit.builder import HALF_DTYPES
 from volta.emit.dot_args import Args, at, ceil_div
 from volta.emit.loops import I16, I32, I64, if_else, if_then, loop, minimum, offset
+from volta.numba_cuda.codegen import ptx_mma, ptx_ops, ptx_round, ptx_wgmma
+from volta.numba_cuda.codegen.threads import (
+    barrier,
+    block_index,
+    device_pointer,
+    dynamic_shared,
+    own_args,
+    thread_index,
+)
 from volta.numba_cuda.products.dot_epilogue import Writer
 from volta.numba_cuda.products.dot_sharing import Sharing
 from volta.numba_cuda.products.dot_tensor_epilogue import Room
 from volta.numba_cuda.products.dot_tensor_load import LINE, PIECE, Loader, line_along
 from volta.numba_cuda.products.dot_tensor_tile import TILES, Place
 from volta.numba_cuda.products.dot_tensor_variant import ALIGN, TensorVariant
-from volta.numba_cuda.target import ptx_mma, ptx_ops, ptx_round, ptx_wgmma
-from volta.numba_cuda.target.threads import barrier, block_index, device_pointer, dynamic_shared, own_args, thread_index
 from volta.xla_like.dot import DotSpec, item_size
 
 _RASTER = 16

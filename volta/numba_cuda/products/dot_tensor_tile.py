@@ -5,9 +5,9 @@ from __future__ import annotations
 from llvmlite import ir
 
 from volta.emit.loops import I64, offset
+from volta.numba_cuda.codegen import ptx_mma, ptx_wgmma
+from volta.numba_cuda.codegen.threads import WARP
 from volta.numba_cuda.products.dot_tensor_load import BLOCK, LINE, PIECE
-from volta.numba_cuda.target import ptx_mma, ptx_wgmma
-from volta.numba_cuda.target.threads import WARP
 
 STEPS = 4
 """Instructions over a line of 128 bytes of k, in ascending k."""

@@ -7,14 +7,14 @@ from typing import Literal
 import attrs
 
 from volta.emit.dot_args import Arg
+from volta.numba_cuda.codegen.ptx_mbarrier import BARRIER_BYTES
+from volta.numba_cuda.codegen.ptx_tensor_map import MAP_WORDS
+from volta.numba_cuda.codegen.threads import HEADER, WARP
 from volta.numba_cuda.loops.nests_body import words_of
 from volta.numba_cuda.products.dot_epilogue import Epilogue
 from volta.numba_cuda.products.dot_sharing import Sharing
 from volta.numba_cuda.products.dot_tensor_load import LINE, Operand
 from volta.numba_cuda.products.dot_tensor_tile import TILES
-from volta.numba_cuda.target.ptx_mbarrier import BARRIER_BYTES
-from volta.numba_cuda.target.ptx_tensor_map import MAP_WORDS
-from volta.numba_cuda.target.threads import HEADER, WARP
 
 GROUP = 4 * WARP
 """Threads that multiply together, and that can be given other registers than those a kernel begins with."""

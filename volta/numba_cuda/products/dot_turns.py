@@ -22,8 +22,7 @@ from llvmlite import ir
 
 from volta.emit.dot_args import Args, ChunkAt, ceil_div, round_up
 from volta.emit.loops import I1, I32, I64, if_else, if_then, offset
-from volta.numba_cuda.products.dot_blocks import Levels, Plus
-from volta.numba_cuda.target.ptx_turns import (
+from volta.numba_cuda.codegen.ptx_turns import (
     QUAD,
     await_turn,
     pass_turn,
@@ -31,7 +30,8 @@ from volta.numba_cuda.target.ptx_turns import (
     take_number,
     write_in_turn,
 )
-from volta.numba_cuda.target.threads import barrier, device_pointer
+from volta.numba_cuda.codegen.threads import barrier, device_pointer
+from volta.numba_cuda.products.dot_blocks import Levels, Plus
 from volta.xla_like.dot import CHUNK
 
 _LINE = 256  # bytes: totals begin at a multiple

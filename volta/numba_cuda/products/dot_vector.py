@@ -18,11 +18,8 @@ from volta.emit.builder import Builder, Value, compute_dtype, is_float, scalar_t
 from volta.emit.dot_args import Args, ChunkAt, at, ceil_div
 from volta.emit.loops import I32, I64, fma, if_else, if_then, loop, minimum, offset
 from volta.emit.pairs import join_block
-from volta.numba_cuda.products.dot_blocks import Levels
-from volta.numba_cuda.products.dot_epilogue import Epilogue, Writer
-from volta.numba_cuda.products.dot_sharing import Sharing
-from volta.numba_cuda.target.ptx_ops import commit_copies, copy_async, wait_copies
-from volta.numba_cuda.target.threads import (
+from volta.numba_cuda.codegen.ptx_ops import commit_copies, copy_async, wait_copies
+from volta.numba_cuda.codegen.threads import (
     WARP,
     barrier,
     block_index,
@@ -33,6 +30,9 @@ from volta.numba_cuda.target.threads import (
     thread_index,
     warp_barrier,
 )
+from volta.numba_cuda.products.dot_blocks import Levels
+from volta.numba_cuda.products.dot_epilogue import Epilogue, Writer
+from volta.numba_cuda.products.dot_sharing import Sharing
 from volta.xla_like.dot import CHUNK, CHUNKS, DotSpec, item_size
 
 _PIECE = 128  # bytes along k of each column in one piece

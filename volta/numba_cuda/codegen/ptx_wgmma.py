@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from llvmlite import ir
 
 from volta.emit.loops import I16, I32, I64, PTR, VOID, fma, for_range, offset
-from volta.numba_cuda.target.ptx_ops import (
+from volta.numba_cuda.codegen.ptx_ops import (
     Op,
     assembly,
     call,

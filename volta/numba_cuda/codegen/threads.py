@@ -8,7 +8,7 @@ from llvmlite import ir
 
 from volta.emit.builder import Builder, Value
 from volta.emit.loops import I32, I64, PTR, VOID, intrinsic, load_arg, load_args, offset
-from volta.numba_cuda.target import ptx_ops
+from volta.numba_cuda.codegen import ptx_ops
 
 WARP = 32
 CONSTANT_SPACE = 4

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from llvmlite import ir
 
 from volta.emit.loops import I16, I32, I64, fma, intrinsic, offset
-from volta.numba_cuda.target.ptx_ops import Op, call, exchange, host_lane, register, shuffle
+from volta.numba_cuda.codegen.ptx_ops import Op, call, exchange, host_lane, register, shuffle
 
 F32, F64 = ir.FloatType(), ir.DoubleType()
 _SHARED = ir.PointerType(addrspace=3)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from llvmlite import ir
 
 from volta.emit.loops import I16, I32
-from volta.numba_cuda.target.ptx_ops import Op, assembly, call, register
+from volta.numba_cuda.codegen.ptx_ops import Op, assembly, call, register
 
 F32 = ir.FloatType()
 _NAMES = {"bfloat16": "bf16", "float16": "f16"}

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from llvmlite import ir
 
 from volta.emit.loops import I1, I32, I64, PTR, VOID, if_then, load_args, offset
-from volta.numba_cuda.target.ptx_ops import Op, assembly, call, register
-from volta.numba_cuda.target.threads import block_index, device_pointer, new_entry, own_args, thread_index
+from volta.numba_cuda.codegen.ptx_ops import Op, assembly, call, register
+from volta.numba_cuda.codegen.threads import block_index, device_pointer, new_entry, own_args, thread_index
 
 CLEAR_THREADS = 256
 """Threads of a block that clears the words of turns."""

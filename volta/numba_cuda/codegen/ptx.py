@@ -20,7 +20,7 @@ from llvmlite.binding import ffi
 
 from volta.emit.jobs import shielded
 from volta.emit.llvm_lanes import unlocked
-from volta.numba_cuda.target.threads import by_value_entry, merge_entry
+from volta.numba_cuda.codegen.threads import by_value_entry, merge_entry
 
 TRIPLE = "nvptx64-nvidia-cuda"
 

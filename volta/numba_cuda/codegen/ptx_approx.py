@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from llvmlite import ir
 
 from volta.emit.loops import I32, fma
-from volta.numba_cuda.target.ptx_ops import Body, Op, assembly, call, register
+from volta.numba_cuda.codegen.ptx_ops import Body, Op, assembly, call, register
 
 F32 = ir.FloatType()
 

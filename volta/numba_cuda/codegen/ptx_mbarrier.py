@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from llvmlite import ir
 
 from volta.emit.loops import I32, I64, PTR, VOID, if_then, intrinsic, while_loop
-from volta.numba_cuda.target.ptx_ops import Body, Op, assembly, call, register, shared_address
+from volta.numba_cuda.codegen.ptx_ops import Body, Op, assembly, call, register, shared_address
 
 BARRIER_BYTES = 8
 _THREADS, _EACH, _PHASE = 32, 40, 48

@@ -9,10 +9,10 @@ import attrs
 from volta.core import contract
 from volta.core.policy import DeterminismLevel
 from volta.emit.jobs import in_threads
+from volta.numba_cuda.codegen import nvjitlink, ptx
+from volta.numba_cuda.codegen.nvjitlink import Resources
 from volta.numba_cuda.kernels import launches_of
 from volta.numba_cuda.launches import Launch, every
-from volta.numba_cuda.target import nvjitlink, ptx
-from volta.numba_cuda.target.nvjitlink import Resources
 from volta.xla_like.plan import ExecutionPlan
 
 CAPABILITIES = ("7.5", "8.0", "8.9", "9.0")

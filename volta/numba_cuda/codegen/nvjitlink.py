@@ -18,7 +18,7 @@ from typing import Any
 import attrs
 
 from volta.core.errors import DeviceError
-from volta.numba_cuda.target.ptx import CAPABILITIES, level_of
+from volta.numba_cuda.codegen.ptx import CAPABILITIES, level_of
 
 _PTX_INPUT = 2
 _OLDEST = {12: (5, 0), 13: (7, 5)}

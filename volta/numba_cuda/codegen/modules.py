@@ -15,10 +15,10 @@ from volta.core.locks import free_in_children
 from volta.emit import cache
 from volta.emit.cache import from_environment as disk_cache
 from volta.emit.jobs import in_threads
+from volta.numba_cuda.codegen import ptx
+from volta.numba_cuda.codegen.ptx import KernelSource
 from volta.numba_cuda.device.driver import Device
 from volta.numba_cuda.device.graph import ErrorLog, Module
-from volta.numba_cuda.target import ptx
-from volta.numba_cuda.target.ptx import KernelSource
 
 _EMITTING = ("core", "ops", "emit", "xla_like", "numba_cuda")  # the layers whose source decides a kernel's machine code
 _PTX_INPUT = 1  # CUjitInputType

@@ -14,9 +14,9 @@ from typing import Any
 from llvmlite import ir
 
 from volta.emit.builder import Builder, scalar_type
-from volta.numba_cuda.target import ptx
-from volta.numba_cuda.target.ptx import KernelSource
-from volta.numba_cuda.target.threads import CONSTANT_SPACE
+from volta.numba_cuda.codegen import ptx
+from volta.numba_cuda.codegen.ptx import KernelSource
+from volta.numba_cuda.codegen.threads import CONSTANT_SPACE
 from volta.ops.primitive import REGISTRY
 
 _PREFIX = "volta_function_"

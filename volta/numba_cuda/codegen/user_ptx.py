@@ -18,9 +18,9 @@ import numpy as np
 from volta.core.errors import KernelError, UnsupportedOperationError
 from volta.core.source import at_user_line
 from volta.emit.functions import called
-from volta.numba_cuda.target import ptx
-from volta.numba_cuda.target.threads import HEADER
-from volta.numba_cuda.target.user_functions import let_call
+from volta.numba_cuda.codegen import ptx
+from volta.numba_cuda.codegen.threads import HEADER
+from volta.numba_cuda.codegen.user_functions import let_call
 from volta.xla_like.user import UserSpec
 
 _OPTIONS = {"opt": 3, "fma": 0}

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from llvmlite import ir
 
 from volta.emit.loops import I32, I64, PTR, VOID, for_range, intrinsic, minimum, offset
-from volta.numba_cuda.target.ptx_mbarrier import host_complete
-from volta.numba_cuda.target.ptx_ops import Op, assembly, call, register, shared_address
+from volta.numba_cuda.codegen.ptx_mbarrier import host_complete
+from volta.numba_cuda.codegen.ptx_ops import Op, assembly, call, register, shared_address
 
 MAP_WORDS = 16
 RANK = 4
