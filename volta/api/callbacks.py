@@ -103,7 +103,8 @@ def debug_callback(
     """Call a Python function that returns nothing: to look at values inside of programs.
 
     It takes part in every transformation: under derivatives it gets values, under ``vmap`` it is called for each
-    example, in their order. Arguments that are no arrays are handed on as they are. Without ``callback`` it gives a
+    example, in their order. Calls keep the program's order, ``ordered`` or not. Arguments that are no arrays are handed
+    on as they are. Without ``callback`` it gives a
     function that takes one, with these settings.
 
     >>> import volta
@@ -126,7 +127,7 @@ def debug_callback(
         callback(*some, **named)
         return []
 
-    call = HostCall("debug.callback", name_of(callback), run, (), True, ordered, None if ordered else "sequential")
+    call = HostCall("debug.callback", name_of(callback), run, (), True, vmap_method="sequential")
     callback_p.bind(*arrays.values(), call=call)
     return None
 
