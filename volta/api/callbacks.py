@@ -104,8 +104,7 @@ def debug_callback(
 
     It takes part in every transformation: under derivatives it gets values, under ``vmap`` it is called for each
     example, in their order. Calls keep the program's order, ``ordered`` or not. Arguments that are no arrays are handed
-    on as they are. Without ``callback`` it gives a
-    function that takes one, with these settings.
+    on as they are. Without ``callback`` it gives a function that takes one, with these settings.
 
     >>> import volta
     >>> seen = []
