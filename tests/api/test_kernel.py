@@ -172,6 +172,17 @@ def test_several_results_numbers_and_a_tree() -> None:
     assert out["count"].dtype == np.int32 and int(out["count"]) == 100
 
 
+def test_no_operands_at_all() -> None:
+    @volta.kernel(out=volta.ShapeDtypeStruct((3,), "float32"))
+    @numba.njit
+    def count(out):
+        for i in range(3):
+            out[i] = i
+
+    assert count().tolist() == [0, 1, 2]
+    assert volta.jit(volta.vmap(lambda x: count() * x))(vnp.arange(2.0)).tolist() == [[0, 0, 0], [0, 1, 2]]
+
+
 @pytest.mark.parametrize(
     "dtype",
     ["bool", pytest.param("int8", marks=pytest.mark.slow), *(

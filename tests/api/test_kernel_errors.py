@@ -111,8 +111,38 @@ def test_the_number_of_arrays_is_checked_before_anything_is_compiled() -> None:
         volta.kernel(out="x")(numba.njit(lambda x, out: None))(X)
     with pytest.raises(KernelError, match="declares no results"):
         volta.kernel(out=())(numba.njit(lambda x: None))(X)
-    with pytest.raises(volta.errors.DTypeError, match="an operand of `smooth`"):
-        smooth("x")
+    with pytest.raises(volta.errors.DTypeError, match=r"an operand of `smooth`: number 0 is \(1, 2\) of type tuple"):
+        smooth((1, 2))
+    with pytest.raises(KernelError, match="takes its operands and results one by one"):
+        volta.kernel(out=lambda x: x)(numba.njit(lambda *arrays: None))
+
+
+class Own(Exception):
+    pass
+
+
+def _raises_its_own(x, out):
+    raise Own("mine")
+
+
+def _divides(x, out):
+    out[0] = 1 // int(x[0])
+
+
+def _reads_beyond(x, out):
+    out[0] = x[1000]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "function, kind, said",
+    [(_raises_its_own, Own, "Own: mine"), (_divides, ZeroDivisionError, "ZeroDivisionError"),
+     (_reads_beyond, IndexError, "IndexError: index is out of bounds")],
+)  # fmt: skip
+def test_every_exception_arrives_as_it_is(function, kind, said) -> None:
+    with pytest.raises(KernelError, match=f"raised {said}") as e:
+        volta.kernel(out=lambda x: x)(numba.njit(boundscheck=True)(function))(X * 0)
+    assert type(e.value.__cause__) is kind
 
 
 def test_rules_are_asked_for_by_name() -> None:

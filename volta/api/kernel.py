@@ -8,7 +8,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from volta.api.arguments import ShapeDtypeStruct, aval_of, call_paths, values_of
+from volta.api.arguments import ShapeDtypeStruct, aval_of, values_of
 from volta.core import pytrees
 from volta.core.avals import ShapedArray
 from volta.core.boundary import boundary
@@ -37,7 +37,7 @@ class Kernel:
             DTypeError: an operand is no array and no number.
         """
         name = self._record.name
-        values = [settled(x) for x in values_of(operands, f"an operand of `{name}`:", lambda: call_paths(operands, {}))]
+        values = [settled(x) for x in values_of(operands, f"an operand of `{name}`:", lambda: _places(operands))]
         results = self._record.results(tuple(x.aval.strip_weak() for x in values))
         outs = user_kernel_p.bind(*values, kernel=self._record, batch=(), mapped=((),) * len(values))
         return pytrees.unflatten(results.tree, outs)
@@ -153,7 +153,7 @@ def kernel(
                     "Volta's own threads, one task for each element of a batch: leave parallel out, and use vmap."
                 )
             )
-        arity = _arity(function.py_func)
+        arity = _arity(function.py_func, label)
 
         @functools.lru_cache(maxsize=256)
         def results(avals: tuple[ShapedArray, ...]) -> Results:
@@ -187,13 +187,23 @@ def _sizes(given: Any) -> Callable[[Sequence[ShapedArray]], tuple[int, ...]]:
     return sizes
 
 
-def _arity(function: Any) -> int | None:
-    """How many arrays a function takes; None for any number."""
+def _places(operands: Sequence[Any]) -> list[str]:
+    return [f"number {i}" for i in range(len(operands))]
+
+
+def _arity(function: Any, name: str) -> int:
+    """How many arrays a function takes."""
     parameters = inspect.signature(function).parameters.values()
-    return None if any(p.kind is p.VAR_POSITIONAL for p in parameters) else len(parameters)
+    if any(p.kind is not p.POSITIONAL_OR_KEYWORD for p in parameters):
+        raise KernelError(
+            at_user_line(
+                f"kernel `{name}` takes its operands and results one by one, without *, / and ** in its signature"
+            )
+        )
+    return len(parameters)
 
 
-def _declared(out: Any, name: str, avals: Sequence[ShapedArray], arity: int | None) -> Results:
+def _declared(out: Any, name: str, avals: Sequence[ShapedArray], arity: int) -> Results:
     structs = [ShapeDtypeStruct(a.shape, a.dtype) for a in avals]
     given = out
     if callable(out) and not hasattr(out, "shape"):
@@ -212,7 +222,7 @@ def _declared(out: Any, name: str, avals: Sequence[ShapedArray], arity: int | No
         ) from error
     if not results:
         raise KernelError(at_user_line(f"kernel `{name}`: out declares no results"))
-    if arity is not None and arity != len(avals) + len(results):
+    if arity != len(avals) + len(results):
         raise KernelError(
             at_user_line(
                 f"kernel `{name}` takes {arity} arrays, but is given {len(avals)} operands and {len(results)} results: "
