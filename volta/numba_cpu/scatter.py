@@ -14,9 +14,7 @@ from volta.emit.builder import Builder, Value, compute_dtype
 from volta.emit.loops import I64, PTR, for_range, if_else, if_then, load_args, minimum, new_kernel, offset
 from volta.emit.reducers import BLOCK, LANES, BlockTree, Reducer, StateArray, columns_block
 from volta.numba_cpu.ordering_schedule import FEW_UPDATES, SCATTER_SLOTS
-from volta.xla_like.ordering import ScatterSpec
-
-_REDUCTION = {"add": "sum", "mul": "prod", "min": "min", "max": "max"}
+from volta.xla_like.ordering import SCATTERS, ScatterSpec
 
 
 def _word(b: ir.IRBuilder, base: ir.Value, index: ir.Value) -> ir.Value:
@@ -74,7 +72,7 @@ class Combiner:
         self.b, self.dtype, self.width = b, spec.dtype.name, width
         self.item = I64(spec.dtype.itemsize)
         self.wide = lanes
-        self.reducer = None if spec.op == "set" else Reducer(_REDUCTION[spec.op], compute_dtype(self.dtype))
+        self.reducer = None if spec.op == "set" else Reducer(SCATTERS[spec.op], compute_dtype(self.dtype))
         self.frames = {}
         if self.reducer is not None:
             for n in (self.wide, 1):

@@ -14,9 +14,7 @@ from volta.core.contract import DEFINITIONS
 from volta.emit.builder import Builder, Value, compute_dtype, is_float
 from volta.emit.loops import I64, PTR, for_range, load_args, minimum, new_kernel, offset, while_loop
 from volta.emit.reducers import Reducer
-from volta.xla_like.ordering import ScanSpec, SortSpec
-
-_SCANS = {"cumsum": "sum", "cumprod": "prod", "cummax": "max", "cummin": "min"}
+from volta.xla_like.ordering import SCANS, ScanSpec, SortSpec
 
 
 def build_scan(module: ir.Module, name: str, spec: ScanSpec) -> ir.Function:
@@ -25,7 +23,7 @@ def build_scan(module: ir.Module, name: str, spec: ScanSpec) -> ir.Function:
     args, begin, end, _ = function.args
     source0, out0, _, length = load_args(b, args, 4)
     dtype, item = spec.dtype.name, I64(spec.dtype.itemsize)
-    reducer, one = Reducer(_SCANS[spec.kind], compute_dtype(dtype)), Builder(b, 1)
+    reducer, one = Reducer(SCANS[spec.kind], compute_dtype(dtype)), Builder(b, 1)
     kind = one.type_of(compute_dtype(dtype))
     with b.goto_entry_block():
         local, before = b.alloca(kind), b.alloca(kind)

@@ -14,12 +14,10 @@ from volta.numba_source.functions import Meaning, calculated, expression
 from volta.numba_source.python_ir import text_of
 from volta.numba_source.reductions import ReductionText
 from volta.numba_source.text import Lines, Module
-from volta.xla_like.ordering import ScanSpec, ScatterSpec, SortSpec
+from volta.xla_like.ordering import SCANS, SCATTERS, ScanSpec, ScatterSpec, SortSpec
 
 Notes = Mapping[int, str]
 
-_SCANS = {"cumsum": "sum", "cumprod": "prod", "cummax": "max", "cummin": "min"}
-_SCATTERS = {"add": "sum", "mul": "prod", "min": "min", "max": "max"}
 _SCAN_BLOCK = DEFINITIONS.scan_block
 
 
@@ -27,7 +25,7 @@ def scan_text(spec: ScanSpec, module: Module, notes: Notes) -> list[str]:
     """Blocks of 256 are summed one element after the other; each result is what came before its block, and that."""
     lines, dtype = Lines(), spec.dtype.name
     b, kind = TextBuilder(lines, module), compute_dtype(spec.dtype.name)
-    reducer = Reducer(_SCANS[spec.kind], kind)
+    reducer = Reducer(SCANS[spec.kind], kind)
 
     def join(x: str, y: str) -> str:
         values = [b.token(x, kind), b.token(y, kind)]
@@ -170,7 +168,7 @@ class _Slot:
         self.lines, self.dtype, self.item = Lines(), spec.dtype.name, spec.dtype.itemsize
         self.b = TextBuilder(self.lines, module)
         kind = compute_dtype(self.dtype)
-        self.reduction = None if spec.op == "set" else ReductionText(module, Reducer(_SCATTERS[spec.op], kind))
+        self.reduction = None if spec.op == "set" else ReductionText(module, Reducer(SCATTERS[spec.op], kind))
         if self.reduction is not None:
             self.reduction.arrays(self.lines)
 

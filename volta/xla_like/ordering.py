@@ -8,6 +8,12 @@ import numpy as np
 from volta.core import dtypes
 from volta.xla_like.kernels import Operation
 
+SCANS = {"cumsum": "sum", "cumprod": "prod", "cummax": "max", "cummin": "min"}
+"""How each kind of scan combines, as reductions call it."""
+
+SCATTERS = {"add": "sum", "mul": "prod", "min": "min", "max": "max"}
+"""How updates combine, likewise; of 'set' the last one stays."""
+
 
 @attrs.frozen
 class ScanSpec:

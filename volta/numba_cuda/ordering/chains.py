@@ -29,6 +29,7 @@ from volta.numba_cuda.codegen.threads import (
     warp_barrier,
 )
 from volta.numba_cuda.ordering.jumps import LEAF, Jumper, Maker, record_bytes
+from volta.xla_like.ordering import SCANS
 
 THREADS = 128
 WARPS = THREADS // WARP
@@ -41,8 +42,6 @@ PIECE = WARP * LEAF
 
 _ON_THE_WAY = 7
 _SHARED = 48 << 10
-
-REDUCTION = {"cumsum": "sum", "cumprod": "prod", "cummax": "max", "cummin": "min"}
 
 
 def in_any_order(kind: str, dtype: str) -> bool:
@@ -67,7 +66,7 @@ def build_chain(module: ir.Module, name: str, kind: str, dtype: str) -> ir.Funct
     alike; otherwise each lane combines its own, and lanes combine what they have.
     """
     function, b = new_entry(module, name, THREADS)
-    one, four, reducer = Builder(b, 1), Builder(b, EACH), Reducer(REDUCTION[kind], dtype)
+    one, four, reducer = Builder(b, 1), Builder(b, EACH), Reducer(SCANS[kind], dtype)
     totals0, rows, pitch = load_args(b, own_args(b, function.args[0]), 3)
     thread = thread_index(b)
     lane, warp = b.and_(thread, I64(WARP - 1)), b.lshr(thread, I64(WARP.bit_length() - 1))
@@ -168,7 +167,7 @@ class _LongChain:
 
     def __init__(self, b: ir.IRBuilder, name: str, kind: str, dtype: str, args: ir.Value) -> None:
         self.b, self.dtype, self.size, self.one = b, dtype, item_size(dtype), Builder(b, 1)
-        self.reducer, self.jumps = Reducer(REDUCTION[kind], dtype), kind == "cumsum"
+        self.reducer, self.jumps = Reducer(SCANS[kind], dtype), kind == "cumsum"
         words = load_args(b, own_args(b, args), 7)
         totals, records, begins, ends = (device_pointer(b, x) for x in words[:4])
         self.first, self.stop, pieces = words[4:]

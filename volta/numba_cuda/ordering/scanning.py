@@ -26,8 +26,7 @@ from volta.numba_cuda.codegen.threads import (
     thread_index,
     warp_barrier,
 )
-from volta.numba_cuda.ordering.chains import REDUCTION
-from volta.xla_like.ordering import ScanSpec
+from volta.xla_like.ordering import SCANS, ScanSpec
 
 THREADS = 128
 WARPS = THREADS // WARP
@@ -51,7 +50,7 @@ class _Scan:
     def __init__(self, b: ir.IRBuilder, name: str, spec: ScanSpec, args: ir.Value) -> None:
         self.b, self.spec, self.one = b, spec, Builder(b, 1)
         self.dtype, self.kind = spec.dtype.name, compute_dtype(spec.dtype.name)
-        self.reducer = Reducer(REDUCTION[spec.kind], self.kind)
+        self.reducer = Reducer(SCANS[spec.kind], self.kind)
         words = load_args(b, own_args(b, args), 11)
         rows, length, first, span, blocks, each, pitch = words[4:]
         self.source, self.to, self.totals, self.leaves = (device_pointer(b, x) for x in words[:4])

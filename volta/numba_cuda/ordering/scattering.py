@@ -19,7 +19,7 @@ from volta.emit.reducers import Reducer, State
 from volta.numba_cuda.codegen.threads import device_pointer, new_entry, own_args
 from volta.numba_cuda.ordering.indexing import TILE_THREADS as THREADS
 from volta.numba_cuda.ordering.indexing import Tile, divide, halves, word
-from volta.xla_like.ordering import ScatterSpec
+from volta.xla_like.ordering import SCATTERS, ScatterSpec
 
 SHORT = 16
 
@@ -29,7 +29,6 @@ GROUPS = 4
 WORDS = 9
 """Of an `Updates`."""
 
-_REDUCTION = {"add": "sum", "mul": "prod", "min": "min", "max": "max"}
 
 FEW_UPDATES = 32
 """Up to this many updates a batch item are matched by comparing targets, without sorting them."""
@@ -53,7 +52,7 @@ class Updates:
     def __init__(self, b: ir.IRBuilder, spec: ScatterSpec, args: ir.Value, lanes: int, carried: bool = False) -> None:
         self.b, self.spec, self.lanes, self.carried = b, spec, lanes, carried
         self.dtype, self.builder = spec.dtype.name, Builder(b, lanes)
-        self.reducer = None if spec.op == "set" else Reducer(_REDUCTION[spec.op], compute_dtype(spec.dtype.name))
+        self.reducer = None if spec.op == "set" else Reducer(SCATTERS[spec.op], compute_dtype(spec.dtype.name))
         updates, order, out, self.batches, self.slots, self.width, self.count, self.layout, partials = load_args(
             b, args, WORDS
         )
