@@ -199,6 +199,22 @@ def test_what_is_refused(f, error, said) -> None:
         assert said in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda record: volta.vmap(lambda x: lax.cond(x > 1, lambda v: record(v), lambda v: v, x))(X),
+        lambda record: volta.vmap(lambda x: lax.while_loop(lambda c: c < 1, lambda c: record(c) + 1, x))(X),
+        lambda record: volta.grad(volta.checkpoint(lambda x: record(lax.stop_gradient(x)) * x))(F(1)),
+    ],
+)
+def test_effects_that_would_be_there_too_often(f) -> None:
+    seen = []
+    record = lambda x: volta.experimental.io_callback(lambda v: seen.append(v) or v, LIKE, x)  # noqa: E731
+    with pytest.raises(errors.UnsupportedOperationError, match="io_callback of `<lambda>`: .*would call it"):
+        f(record)
+    assert not seen
+
+
 def test_a_program_in_parts_has_no_one_plan() -> None:
     compiled = volta.jit(lambda x: watched(volta, vnp, x)).lower(F(1)).compile()
     assert_bits_equal(compiled(F(1)), vnp.sin(F(1)))

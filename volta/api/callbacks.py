@@ -81,6 +81,10 @@ def io_callback(
         result_shape_dtypes: as of :func:`volta.pure_callback`; None for no result.
         ordered: calls keep their order, as they do anyway; refused under ``vmap``.
 
+    Raises:
+        UnsupportedOperationError: it would be called where the program does not come: in a ``cond`` or ``while_loop``
+            whose examples differ, under ``vmap``; in a ``checkpoint`` that is differentiated.
+
     >>> import volta
     >>> seen = []
     >>> f = volta.jit(lambda x: volta.experimental.io_callback(lambda x: seen.append(float(x)), None, x))

@@ -6,7 +6,7 @@ program (``volta.runtime.parts``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -136,3 +136,16 @@ def calls_python(eqn: Eqn) -> bool:
     return eqn.primitive is callback_p or any(
         calls_python(inner) for program in subjaxprs(eqn.params) for inner in program.eqns
     )
+
+
+def refuse_io(programs: Iterable[ClosedJaxpr], why: str) -> None:
+    """Refuse programs with an ``io_callback`` where it would be called though the user's program does not come to it.
+
+    Raises:
+        UnsupportedOperationError: with ``why`` that is so.
+    """
+    for program in programs:
+        for eqn in program.eqns:
+            if eqn.primitive is callback_p and eqn.params["call"].kind == "io_callback":
+                raise UnsupportedOperationError(at_user_line(f"io_callback of `{eqn.params['call'].name}`: {why}"))
+            refuse_io(subjaxprs(eqn.params), why)

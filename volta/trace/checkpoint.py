@@ -14,6 +14,7 @@ from typing import Any
 from volta.core.avals import ShapedArray
 from volta.core.interp import bind, current_trace, get_aval
 from volta.core.ir import ClosedJaxpr, Jaxpr, Var, used_vars
+from volta.ops.callbacks import refuse_io
 from volta.ops.primitive import Family, Primitive, register
 from volta.trace import masks
 from volta.trace.batch import BatchTrace
@@ -95,6 +96,7 @@ def _split(
 
 
 def _linearize(nonzero: Mask, *primals: Any, jaxpr: ClosedJaxpr, name: str, policy: Policy | None) -> Any:
+    refuse_io((jaxpr,), "checkpoint would call it again where it computes values again; take it out of the function")
     forward, tangent, nonzero_out = _split(jaxpr, nonzero, name, policy)
     outs, kept = masks.parts(call(checkpoint_p, forward, primals, name, policy=policy), len(nonzero_out))
 

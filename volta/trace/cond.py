@@ -12,6 +12,7 @@ from volta.core.avals import ShapedArray
 from volta.core.interp import get_aval
 from volta.core.ir import ClosedJaxpr, Var, used_vars
 from volta.ops.base import bind_named, to_front, zeros_of
+from volta.ops.callbacks import refuse_io
 from volta.ops.primitive import Family, Primitive, Zero, register
 from volta.ops.primitive import Linear as LinearOperand
 from volta.trace import masks
@@ -68,6 +69,7 @@ def _batch(args: Sequence[Any], dims: Sequence[int | None], trace: Any, *, branc
     if dims[0] is None:
         return choose(args[0], programs, moved), [0 if w else None for w in want]
     # Each example has a choice of its own: all branches are computed for all, and picked from.
+    refuse_io(branches, "under vmap a choice for each example computes all branches, and would call it for each")
     outs = [eval_closed(p, *moved) for p in programs]
     chosen = outs[0]
     for number, other in enumerate(outs[1:], 1):
