@@ -67,9 +67,9 @@ def test_donated_arrays_are_there_or_gone_all_of_them(fake, shared):
 
 @pytest.mark.slow
 def test_a_copy_that_is_interrupted_anywhere_holds_nothing(fake, monkeypatch):
-    monkeypatch.setattr("volta.numba_cuda.device.staging.LARGE", 16)
+    monkeypatch.setattr("volta.numba_cuda.device.staging.LARGE", 8)
     monkeypatch.setattr("volta.numba_cuda.device.staging.chunk_of", lambda nbytes: 8)
-    want, pinned = np.arange(5).astype(np.float32), devices.gpu("cuda:0").pinned
+    want, pinned = np.arange(3).astype(np.float32), devices.gpu("cuda:0").pinned
     np.asarray(volta.device_put(want, "cuda"))
     before = live()
 
