@@ -66,7 +66,7 @@ def at_every_step(
     prepare: Callable[[], Any], act: Callable[[Any], Any], check: Callable[[Any], None], *where: str, first: int = 0,
     stride: int = 1,
 ) -> int:  # fmt: skip
-    """Run ``act(prepare())`` again and again, interrupted ``stride`` instructions later each time; ``check`` what is left.
+    """Run ``act(prepare())`` again and again, interrupted ``stride`` instructions later each time, and ``check``.
 
     ``where`` are the folders and files of which each instruction counts; returns how many there were. The error, and
     with it the frames that it came through, is gone when ``check`` is called.
