@@ -134,6 +134,8 @@ DECLARED: tuple[Difference, ...] = (
                _infinite_products),
     Difference("where a function is NaN its derivative is, too; JAX's formula gives a number", "derivative", "jax",
                "arccosh", lambda f: np.isnan(f.got) and f.operands[0] < 1),
+    Difference("relative entropy of a NaN has the slope NaN; JAX's is that of -p + q", "derivative", "jax",
+               "kl_div rel_entr", lambda f: np.isnan(f.got) and np.isnan(f.operands).any()),
     Difference("at -infinity, beyond all poles, digamma has no value and so no slope; JAX's is infinite", "derivative",
                "jax", "digamma", lambda f: f.operands[0] == -np.inf and np.isnan(f.got)),
     Difference("a Python number is true or false before it is rounded to the other operand's dtype", "value",

@@ -59,6 +59,8 @@ def test_slopes_of_entropies_where_a_quotient_leaves_the_range():
     p, q = np.float64(0.5), np.float64(1e300)
     for f in (special.rel_entr, special.kl_div):
         assert volta.grad(volta.grad(f))(p, q) == 2 and volta.grad(volta.grad(f), 1)(p, q) == -1e-300
+        for point in ((2.0, np.nan), (np.nan, 2.0), (np.nan, 0.0)):
+            assert all(np.isnan(slope) for slope in volta.grad(f, (0, 1))(*point))
     assert volta.grad(special.rel_entr)(np.inf, 2.0) == np.inf
 
 

@@ -180,14 +180,19 @@ def _log_of_quotient(p: Array, q: Array) -> Array:
     return lax.sub(lax.log(lax.select(inside, ratio, p)), lax.log(lax.select(inside, 1.0, q)))
 
 
+def _slope(t: Array, ans: Array, both: Array, inside: Array) -> Array:
+    """Of what is constant outside; NaN of a NaN."""
+    return lax.mul(t, lax.select(both, inside, lax.select(lax.ne(ans, ans), math.nan, 0.0)))
+
+
 def _slope_by_p(t: Array, ans: Array, p: Array, q: Array) -> Array:
     both, _ = _entropic(p, q)
-    return lax.mul(t, lax.select(both, lax.add(_log_of_quotient(*_positive(both, p, q)), 1.0), 0.0))
+    return _slope(t, ans, both, lax.add(_log_of_quotient(*_positive(both, p, q)), 1.0))
 
 
 def _slope_by_q(t: Array, ans: Array, p: Array, q: Array) -> Array:
     both, _ = _entropic(p, q)
-    return lax.neg(lax.mul(t, lax.select(both, lax.div(*_positive(both, p, q)), 0.0)))
+    return _slope(t, ans, both, lax.neg(lax.div(*_positive(both, p, q))))
 
 
 @with_partials(_slope_by_p, _slope_by_q)
