@@ -27,10 +27,6 @@ _CONVOLUTION = "volta.lax.conv_general_dilated has all convolutions"
 _SPECIAL = (
     "this function is planned. Outside of traced functions use SciPy's on numpy.asarray(x), and pass the result in"
 )
-_DISTRIBUTION = (
-    "this distribution is planned. Draw with NumPy or SciPy before, and pass the numbers in (a scan takes them as xs)"
-)
-_FROM_UNIFORM = "this distribution is planned; it is a function of volta.random.uniform, normal or exponential"
 _COLLECTIVE = "this collective is not there; volta.lax.ppermute, all_gather and all_to_all move data along a named axis"
 _IMMUTABLE = "arrays are immutable, there are no references to memory: x = x.at[...].set(y)"
 _PRIMITIVE = "primitives are not public; print(volta.make_jaxpr(f)(x)) shows which a program is made of"
@@ -153,10 +149,7 @@ WAYS: dict[str, dict[str, str]] = {
         ),
     },
     "volta.random": {
-        **_each(_DISTRIBUTION, "gamma loggamma beta binomial chisquare dirichlet f multinomial poisson t wald"),
-        **_each(_DISTRIBUTION, "generalized_normal"),
-        **_each(_FROM_UNIFORM, "ball cauchy double_sided_maxwell geometric lognormal maxwell pareto rayleigh"),
-        **_each(_FROM_UNIFORM, "triangular weibull_min"),
+        "multinomial": "draws of a few categories are counts of volta.random.categorical",
         **_each(_MATRICES, "multivariate_normal orthogonal"),
         **_each("numbers come from keys: volta.random.normal(volta.random.key(0), (3,))", "seed rand randn random"),
         **_each("numbers come from keys: volta.random.normal(volta.random.key(0), (3,))", "RandomState default_rng"),

@@ -12,6 +12,25 @@ split a key before each use.
 from typing import TYPE_CHECKING
 
 from volta.core.absent import namespace as _namespace
+from volta.random.derived import (
+    ball,
+    beta,
+    cauchy,
+    chisquare,
+    dirichlet,
+    double_sided_maxwell,
+    f,
+    generalized_normal,
+    geometric,
+    lognormal,
+    maxwell,
+    pareto,
+    rayleigh,
+    t,
+    triangular,
+    wald,
+    weibull_min,
+)
 from volta.random.distributions import (
     bernoulli,
     categorical,
@@ -25,30 +44,52 @@ from volta.random.distributions import (
     truncated_normal,
 )
 from volta.random.keys import PRNGKey, clone, fold_in, key, key_data, key_impl, split, wrap_key_data
+from volta.random.rejection import binomial, gamma, loggamma, poisson
 from volta.random.samplers import bits, permutation, randint, uniform
 
 __all__ = [
     "PRNGKey",
+    "ball",
     "bernoulli",
+    "beta",
+    "binomial",
     "bits",
     "categorical",
+    "cauchy",
+    "chisquare",
     "choice",
     "clone",
+    "dirichlet",
+    "double_sided_maxwell",
     "exponential",
+    "f",
     "fold_in",
+    "gamma",
+    "generalized_normal",
+    "geometric",
     "gumbel",
     "key",
     "key_data",
     "key_impl",
     "laplace",
+    "loggamma",
     "logistic",
+    "lognormal",
+    "maxwell",
     "normal",
+    "pareto",
     "permutation",
+    "poisson",
     "rademacher",
     "randint",
+    "rayleigh",
     "split",
+    "t",
+    "triangular",
     "truncated_normal",
     "uniform",
+    "wald",
+    "weibull_min",
     "wrap_key_data",
 ]
 

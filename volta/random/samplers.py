@@ -47,6 +47,20 @@ def _fits(name: str, shape: Shape, *parameters: Any) -> None:
         )
 
 
+def parameters(name: str, shape: Any, dtype: np.dtype, *given: Any) -> tuple[Shape, list[Any]]:
+    """A distribution's shape, by default what its parameters broadcast to, and these in its dtype."""
+    values = [vnp.asarray(x, dtype) for x in given]
+    if shape is None:
+        try:
+            shape = np.broadcast_shapes(*(x.shape for x in values))
+        except ValueError:
+            shapes = [x.shape for x in values]
+            raise ShapeError(at_user_line(f"random.{name}: parameters of shapes {shapes} do not broadcast")) from None
+    shape = check_shape(name, shape)
+    _fits(name, shape, *values)
+    return shape, values
+
+
 def bits(key: Any, shape: Any = (), dtype: Any = np.uint32) -> Array:
     """Uniformly distributed bits as unsigned integers of ``dtype``.
 

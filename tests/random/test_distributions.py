@@ -1,0 +1,129 @@
+"""Distributions made of others and of rejected proposals: JAX's values, one by one as in a batch, and their errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import volta
+from volta import random
+from volta.core.errors import DTypeError, NotDifferentiableError, ShapeError
+from volta.testing import assert_bits_equal
+
+A = np.float32([0.01, 0.5, 1, 2, 30])
+COUNTS = np.float32([0, 0.1, 3, 9.9, 10, 50, 1000, np.nan])
+
+CASES: dict[str, tuple[Any, ...]] = {
+    "ball": (3, 2, (30,)),
+    "beta": (A, 2.0, (20, 5)),
+    "binomial": (
+        np.float32([0, 5, 20, 100, 1e4, -1, np.inf, 50]),
+        np.float32([0.5, 0.3, 0.9, 0.5, 0.01, 0.5, 0.5, np.nan]),
+        (50, 8),
+    ),
+    "cauchy": ((60,),),
+    "chisquare": (A, (20, 5)),
+    "dirichlet": (A, (20,)),
+    "double_sided_maxwell": (1.0, 2.0, (10,)),
+    "f": (np.float32([3] * 20), np.float32([4] * 20), (20,)),  # JAX takes no numbers here
+    "gamma": (A, (40, 5)),
+    "generalized_normal": (1.5, (30,)),
+    "geometric": (np.float32([0.1, 0.5, 0.9]), (30, 3)),
+    "loggamma": (A, (40, 5)),
+    "lognormal": (A,),
+    "maxwell": ((10,),),
+    "pareto": (A, (10, 5)),
+    "poisson": (COUNTS, (50, 8)),
+    "rayleigh": (A, (10, 5)),
+    "t": (A, (20, 5)),
+    "triangular": (0.0, 0.3, 1.0, (50,)),
+    "wald": (A, (20, 5)),
+    "weibull_min": (2.0, 1.5, (50,)),
+}
+QUICK = ("poisson", "wald")
+EACH = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in CASES]
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_values_are_those_of_jax_but_for_rounding(name: str) -> None:
+    jax = pytest.importorskip("jax")
+    args = CASES[name]
+    ours = np.asarray(getattr(random, name)(random.key(7), *args))
+    theirs = np.asarray(getattr(jax.random, name)(jax.random.PRNGKey(7), *args))
+    assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape)
+    apart = ~np.isclose(ours, theirs, rtol=1e-4, atol=1e-6, equal_nan=True)
+    assert apart.mean() < 0.01 + 0.03 * (name == "wald")  # whether a proposal is taken hangs on a rounding
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_a_draw_has_its_bits_compiled_and_in_a_batch_of_keys(name: str) -> None:
+    args = CASES[name]
+
+    def draw(key: Any) -> Any:
+        return getattr(random, name)(key, *args)
+
+    keys = random.split(random.key(3), 2)
+    alone = [draw(key) for key in keys]
+    assert_bits_equal(volta.jit(draw)(keys[0]), alone[0])
+    for one, both in zip(alone, volta.vmap(draw)(keys), strict=True):
+        assert_bits_equal(both, one)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "args", "mean", "variance"),
+    [
+        ("gamma", (0.3,), 0.3, 0.3),
+        ("gamma", (7.0,), 7, 7),
+        ("poisson", (4.0,), 4, 4),
+        ("poisson", (123.0,), 123, 123),
+        ("binomial", (30, 0.1), 3, 2.7),
+        ("binomial", (1000, 0.7), 700, 210),
+        ("beta", (2.0, 6.0), 0.25, 12 / (64 * 9)),
+        ("chisquare", (5.0,), 5, 10),
+        ("geometric", (0.25,), 4, 12),
+        ("maxwell", (), 2 * np.sqrt(2 / np.pi), 3 - 8 / np.pi),
+        ("rayleigh", (2.0,), 2 * np.sqrt(np.pi / 2), 4 * (2 - np.pi / 2)),
+        ("t", (9.0,), 0, 9 / 7),
+        ("triangular", (0.0, 1.0, 4.0), 5 / 3, (16 + 1 - 4) / 18),
+        ("wald", (2.0,), 2, 8),
+        ("weibull_min", (1.0, 1.0), 1, 1),
+    ],
+)
+def test_means_and_variances(name: str, args: Any, mean: float, variance: float) -> None:
+    n = 40_000
+    x = np.asarray(getattr(random, name)(random.key(1), *args, shape=(n,)), np.float64)
+    assert abs(x.mean() - mean) < 5 * np.sqrt(variance / n)
+    assert abs(x.var() / variance - 1) < 0.1 + 0.2 * (name == "wald")
+
+
+def test_small_gammas_are_there_as_logarithms() -> None:
+    logs = random.loggamma(random.key(0), 1e-3, (100,))
+    assert np.isfinite(np.asarray(logs)).all() and (np.asarray(logs) < -100).any()
+    drawn = random.gamma(random.key(0), 2.0, (50,))
+    np.testing.assert_allclose(random.loggamma(random.key(0), 2.0, (50,)), np.log(drawn), rtol=1e-5, atol=1e-6)
+
+
+def test_a_derivative_that_is_not_there_is_said() -> None:
+    with pytest.raises(NotDifferentiableError, match=r"random.gamma.*stop_gradient"):
+        volta.grad(lambda a: random.gamma(random.key(0), a))(2.0)
+    scale = volta.grad(lambda s: s * random.gamma(random.key(0), 2.0))(1.0)
+    assert_bits_equal(np.float32(scale), np.float32(random.gamma(random.key(0), 2.0)))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "says"),
+    [
+        (lambda k: random.gamma(k, 1.0, dtype="int32"), DTypeError, "float dtype"),
+        (lambda k: random.poisson(k, 1.0, dtype="float32"), DTypeError, "integer dtype"),
+        (lambda k: random.geometric(k, 0.5, dtype="float32"), DTypeError, "integer dtype"),
+        (lambda k: random.gamma(k, np.ones(3, "f4"), (2,)), ShapeError, "do not broadcast to shape"),
+        (lambda k: random.beta(k, np.ones(3, "f4"), np.ones(2, "f4")), ShapeError, "do not broadcast"),
+        (lambda k: random.dirichlet(k, 1.0), ShapeError, "must have an axis"),
+    ],
+)
+def test_what_does_not_fit_is_said(call: Any, error: Any, says: str) -> None:
+    with pytest.raises(error, match=says):
+        call(random.key(0))
