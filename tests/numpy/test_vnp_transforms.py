@@ -86,11 +86,17 @@ def test_jit_and_vmap_change_no_bit(name):
             assert np.asarray(jitted[i][k]).tobytes() == row.tobytes()
 
 
+PACKAGES = (vnp, volta.nn, volta.lax, volta.random)
+
+
 @pytest.mark.parametrize(
-    "module", [m.name for p in (vnp, volta.nn) for m in pkgutil.iter_modules(p.__path__, p.__name__ + ".")]
+    "module",
+    [m.name for p in PACKAGES for m in pkgutil.iter_modules(p.__path__, p.__name__ + ".")]
+    + ["volta.sharding", "volta.train", "volta.distributed"],
 )
 def test_examples_in_docstrings(module):
-    result = doctest.testmod(importlib.import_module(module), extraglobs={"volta": volta})
+    names = {"volta": volta, "np": np, "vnp": vnp, "nn": volta.nn, "lax": volta.lax}
+    result = doctest.testmod(importlib.import_module(module), extraglobs=names)
     assert not result.failed
 
 

@@ -158,7 +158,7 @@ class PartitionSpec(tuple[Any, ...]):
         return () if entry is None else (entry,) if isinstance(entry, str) else tuple(entry)
 
     def __repr__(self) -> str:
-        return f"PartitionSpec({', '.join(map(repr, self))})"
+        return f"PartitionSpec{tuple.__repr__(self)}"
 
     def __reduce__(self) -> Any:
         return PartitionSpec, tuple(self)
