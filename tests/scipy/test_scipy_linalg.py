@@ -52,6 +52,22 @@ def test_lu_of_any_shape() -> None:
     close(volta.scipy.linalg.inv(A), scipy_linalg.inv(A))
 
 
+def test_qr_and_spectra() -> None:
+    ours = volta.scipy.linalg
+    for mode in ("full", "economic", "r"):
+        for got, want in zip(ours.qr(B, mode=mode), scipy_linalg.qr(B, mode=mode), strict=True):
+            close(got, want)
+    close(ours.svd(B, compute_uv=False), scipy_linalg.svdvals(B))
+    for lower in (False, True):
+        close(ours.eigh(A, lower=lower, eigvals_only=True), scipy_linalg.eigh(A, lower=lower, eigvals_only=True))
+    w, v = ours.eigh(S)
+    close(S @ np.asarray(v), np.asarray(v) * np.asarray(w))
+    with pytest.raises(ValueError, match="mode is 'full'"):
+        ours.qr(A, mode="raw")
+    with pytest.raises(ValueError, match="b, eigvals and type are not there"):
+        ours.eigh(A, S)
+
+
 def test_matrices_from_parts() -> None:
     ours = volta.scipy.linalg
     parts = (np.ones((2, 1)), np.float64([3, 4]), np.float64(5))

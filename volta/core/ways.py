@@ -145,7 +145,7 @@ WAYS: dict[str, dict[str, str]] = {
     "volta.numpy.linalg": {
         **_each(
             _MATRICES,
-            "cond eig eigh eigvals eigvalsh lstsq matrix_rank pinv qr svd svdvals",
+            "eig eigvals",
         ),
     },
     "volta.random": {
@@ -166,7 +166,7 @@ WAYS: dict[str, dict[str, str]] = {
     },
     "volta.lax.linalg": _each(
         _MATRICES,
-        "cholesky_update eig eigh hessenberg householder_product ormqr qdwh qr schur svd symmetric_product tridiagonal "
+        "cholesky_update eig hessenberg householder_product ormqr qdwh schur symmetric_product tridiagonal "
         "tridiagonal_solve",
     )
     | _each(
@@ -175,8 +175,7 @@ WAYS: dict[str, dict[str, str]] = {
     | {"*_p": _PRIMITIVE},
     "volta.scipy.linalg": _each(
         _MATRICES,
-        "eigh eigh_tridiagonal expm expm_frechet funm hessenberg polar qr qr_multiply rsf2csf schur solve_sylvester "
-        "sqrtm svd",
+        "eigh_tridiagonal expm expm_frechet funm hessenberg polar qr_multiply rsf2csf schur solve_sylvester sqrtm",
     )
     | _each(
         "SciPy's of numbers is a NumPy array: volta.numpy.asarray makes it one of Volta's",

@@ -21,11 +21,11 @@ from volta.core.source import at_user_line
 from volta.lax.solves import custom_linear_solve
 from volta.ops import base, lax
 from volta.ops.base import shape_of
-from volta.trace import factors
-from volta.trace.decomposition import check_floats, check_square, product, turned, turns
+from volta.trace import factors, orthogonal, spectra
+from volta.trace.decomposition import check_floats, check_square, lower_part, product, turned, turns
 from volta.trace.triangular import Triangular
 
-__all__ = ["cholesky", "lu", "lu_pivots_to_permutation", "triangular_solve"]
+__all__ = ["cholesky", "eigh", "lu", "lu_pivots_to_permutation", "qr", "svd", "triangular_solve"]
 
 
 def cholesky(x: ArrayLike, /, *, symmetrize_input: bool = True) -> Array:
@@ -139,6 +139,97 @@ def lu_pivots_to_permutation(pivots: ArrayLike, permutation_size: int) -> Array:
         return [lax.select(lax.eq(at, here), wide[2], lax.select(lax.eq(at, wide[0]), wide[1], order))]
 
     return turns(count, step, order)[0]
+
+
+def qr(x: ArrayLike, *, pivoting: bool = False, full_matrices: bool = True, use_magma: bool | None = None) -> Any:
+    """Q and R with ``x = Q R``, by Householder reflections; ``volta.numpy.linalg.qr`` says more.
+
+    Args:
+        x: (…, m, n), float32 or float64.
+        full_matrices: Q (…, m, m) and R (…, m, n), otherwise those of min(m, n).
+        use_magma: means nothing. ``pivoting`` is refused by ValueError: it is planned.
+
+    >>> q, r = lax.linalg.qr(np.float32([[3], [4]]))
+    >>> q.shape, r.round(5).tolist()
+    ((2, 2), [[-5.0], [0.0]])
+    """
+    if pivoting:
+        raise ValueError(at_user_line("qr: pivoting is planned; volta.lax.linalg.svd shows the rank of a matrix"))
+    q, r = orthogonal.qr[bool(full_matrices)](x)
+    return q, r
+
+
+def _subset(name: str, subset: tuple[int, int] | None, count: int) -> tuple[int, int]:
+    first, end = (0, count) if subset is None else subset
+    if not 0 <= first <= end <= count:
+        raise ShapeError(at_user_line(f"{name}: subset_by_index is (first, end) within (0, {count}), not {subset}"))
+    return first, end
+
+
+def eigh(
+    x: ArrayLike,
+    /,
+    *,
+    lower: bool = True,
+    symmetrize_input: bool = True,
+    sort_eigenvalues: bool = True,
+    subset_by_index: tuple[int, int] | None = None,
+    implementation: Any = None,
+) -> tuple[Array, Array]:
+    """Eigenvectors, as columns, and eigenvalues, ascending, of symmetric matrices; in this order, as in JAX.
+
+    Args:
+        x: (…, n, n), float32 or float64.
+        lower: the triangle that is read where the input is not symmetrized.
+        sort_eigenvalues: means nothing: they are sorted. ``implementation`` neither: there is one.
+        subset_by_index: ``(first, end)`` of the eigenvalues that are wanted.
+
+    >>> v, w = lax.linalg.eigh(np.float32([[3, 0], [0, 2]]))
+    >>> w.tolist()
+    [2.0, 3.0]
+    """
+    check_floats("eigh", (get_aval(x),))
+    check_square("eigh", get_aval(x))
+    if symmetrize_input:
+        x = symmetrized(x)
+    else:
+        half = lower_part(x if lower else turned(x))
+        x = lax.add(half, turned(lower_part(half, 1)))
+    w, v = spectra.eigh(x)
+    if subset_by_index is not None:
+        (first, end), last = _subset("eigh", subset_by_index, shape_of(w)[-1]), len(shape_of(v)) - 1
+        w, v = (lax.slice_in_dim(y, first, end, axis=axis) for y, axis in ((w, last - 1), (v, last)))
+    return v, w
+
+
+def svd(
+    x: ArrayLike,
+    *,
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    subset_by_index: tuple[int, int] | None = None,
+    algorithm: Any = None,
+) -> Any:
+    """U, the singular values, descending, and Vᵀ; ``volta.numpy.linalg.svd`` says more.
+
+    Args:
+        x: (…, m, n), float32 or float64.
+        compute_uv: False: the singular values alone.
+        subset_by_index: ``(first, end)`` of those that are wanted, without ``full_matrices``.
+        algorithm: means nothing: there is one.
+
+    >>> lax.linalg.svd(np.float32([[3], [4]]), compute_uv=False).tolist()
+    [5.0]
+    """
+    u, s, vt = spectra.svd[bool(full_matrices and compute_uv)](x)
+    if subset_by_index is not None:
+        if full_matrices and compute_uv and subset_by_index != (0, shape_of(s)[-1]):
+            raise ValueError(at_user_line("svd: subset_by_index is for full_matrices=False"))
+        (first, end), last = _subset("svd", subset_by_index, shape_of(s)[-1]), len(shape_of(u)) - 1
+        if compute_uv and not full_matrices:
+            u, vt = (lax.slice_in_dim(y, first, end, axis=axis) for y, axis in ((u, last), (vt, last - 1)))
+        s = lax.slice_in_dim(s, first, end, axis=last - 1)
+    return (u, s, vt) if compute_uv else s
 
 
 # -- equations, for the namespaces above -------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from volta.core.source import at_user_line
 from volta.numpy import creation, powers, reductions, ufuncs
 from volta.numpy.contractions import cross, matmul, multi_dot, outer, tensordot, vecdot
 from volta.numpy.creation import eye
+from volta.numpy.decompositions import eigh, eigvalsh, lstsq, matrix_rank, pinv, qr, svd, svdvals
 from volta.numpy.linear_systems import cholesky, det, inv, slogdet, solve, tensorinv, tensorsolve
 from volta.numpy.promotion import aval_of, canonical_axes, convert, promote_floats, scalar_like
 from volta.numpy.shaping import matrix_transpose
@@ -21,7 +22,8 @@ from volta.numpy.smooth import root_of_squares
 from volta.ops import lax
 
 __all__ = [
-    "cholesky", "cross", "det", "diagonal", "inv", "matmul", "matrix_norm", "matrix_power", "matrix_transpose",
+    "cholesky", "cond", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "lstsq", "matrix_rank", "pinv", "qr", "svd",
+    "svdvals", "matmul", "matrix_norm", "matrix_power", "matrix_transpose",
     "multi_dot", "norm", "outer", "slogdet", "solve", "tensordot", "tensorinv", "tensorsolve", "trace", "vecdot",
     "vector_norm",
 ]  # fmt: skip
@@ -40,7 +42,8 @@ def trace(x: ArrayLike, /, *, offset: int = 0, dtype: Any = None) -> Array:
 def norm(x: ArrayLike, ord: Any = None, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Array:
     """The length of vectors (one axis, or all of them when ``ord`` is None) or the norm of matrices (two axes).
 
-    ``ord`` for vectors: None or 2, 1, 0, inf, -inf, or any number; for matrices: None or 'fro', 1, -1, inf, -inf.
+    ``ord`` for vectors: None or 2, 1, 0, inf, -inf, or any number; for matrices: None or 'fro', 'nuc', 1, -1, 2, -2,
+    inf, -inf.
     """
     x = promote_floats("norm", x)[0]
     nd = aval_of("norm", x).ndim
@@ -86,12 +89,10 @@ def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: Any = "fro") ->
 def _matrix_norm(x: Array, ord: Any, axes: tuple[int, int], keepdims: bool) -> Array:
     if ord in (None, "fro"):
         return vector_norm(x, axis=axes, keepdims=keepdims)
+    if ord in (2, -2, "nuc"):
+        return _norm_of_singular_values(x, ord, axes, keepdims)
     if ord not in (1, -1, math.inf, -math.inf):
-        raise ValueError(
-            at_user_line(
-                f"norm: ord={ord!r} of a matrix needs a decomposition, which Volta has not; use 'fro', 1, -1 or inf"
-            )
-        )
+        raise ValueError(at_user_line(f"norm: ord={ord!r} of a matrix; it is 'fro', 'nuc', 1, -1, 2, -2, inf or -inf"))
     row, column = axes
     first, second = (row, column) if abs(ord) == 1 else (column, row)
     sums = reductions.sum(ufuncs.absolute(x), first, keepdims=True)
@@ -100,6 +101,35 @@ def _matrix_norm(x: Array, ord: Any, axes: tuple[int, int], keepdims: bool) -> A
     if keepdims:
         return out
     return lax.reshape(out, tuple(n for i, n in enumerate(aval_of("", out).shape) if i not in axes))
+
+
+def _norm_of_singular_values(x: Array, ord: Any, axes: tuple[int, int], keepdims: bool) -> Array:
+    rest = [d for d in range(x.ndim) if d not in axes]
+    s = svdvals(lax.transpose(x, (*rest, *axes)))
+    reduced = {2: reductions.max, -2: reductions.min, "nuc": reductions.sum}[ord](s, -1)
+    return lax.expand_dims(reduced, tuple(sorted(axes))) if keepdims else reduced
+
+
+def cond(x: ArrayLike, p: Any = None) -> Array:
+    """The condition numbers of matrices: the ratio of the outer singular values, or ``norm(x, p) norm(inv(x), p)``.
+
+    ``p`` is None or 2, -2, or an ``ord`` of :func:`norm`, for square matrices. A singular matrix has condition inf.
+
+    >>> float(vnp.linalg.cond(np.float32([[4, 0], [0, 2]])))
+    2.0
+    """
+    x = promote_floats("cond", x)[0]
+    aval = aval_of("cond", x)
+    if aval.ndim < 2 or 0 in aval.shape[-2:]:
+        raise ShapeError(at_user_line(f"cond: needs matrices with elements, got shape {aval.shape}"))
+    if p in (None, 2, -2):
+        s = svdvals(x)
+        ends = [lax.index_in_dim(s, i, s.ndim - 1, False) for i in (0, s.shape[-1] - 1)]
+        out = lax.div(*(reversed(ends) if p == -2 else ends))
+    else:
+        out = lax.mul(norm(x, p, (-2, -1)), norm(inv(x), p, (-2, -1)))
+    unknown = lax.bitwise_and(lax.ne(out, out), lax.bitwise_not(reductions.any(lax.ne(x, x), (-2, -1))))
+    return lax.select(unknown, math.inf, out)
 
 
 def matrix_power(a: ArrayLike, n: int) -> Array:

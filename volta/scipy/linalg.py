@@ -19,6 +19,7 @@ from volta.core.errors import ShapeError
 from volta.core.source import at_user_line
 from volta.lax import linalg as decompositions
 from volta.numpy import creation, linear_systems, shaping
+from volta.numpy import decompositions as spectral
 from volta.numpy.linear_systems import square
 from volta.numpy.promotion import aval_of, broadcast_array, broadcast_shapes_of, promote_dtypes, promote_floats
 from volta.numpy.shaping import matrix_transpose
@@ -27,8 +28,8 @@ from volta.trace.decomposition import identity, lower_part, product, upper_part
 from volta.trace.factors import rows_in_order
 
 __all__ = [
-    "block_diag", "cho_factor", "cho_solve", "cholesky", "det", "inv", "lu", "lu_factor", "lu_solve", "solve",
-    "solve_triangular", "toeplitz",
+    "block_diag", "cho_factor", "cho_solve", "cholesky", "det", "eigh", "inv", "lu", "lu_factor", "lu_solve", "qr",
+    "solve", "solve_triangular", "svd", "toeplitz",
 ]  # fmt: skip
 
 
@@ -185,6 +186,62 @@ def det(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> A
 def inv(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> Array:
     """:func:`volta.numpy.linalg.inv`."""
     return linear_systems.inv(a)
+
+
+def qr(
+    a: ArrayLike,
+    overwrite_a: bool = False,
+    lwork: Any = None,
+    mode: str = "full",
+    pivoting: bool = False,
+    check_finite: bool = True,
+) -> Any:
+    """Q and R with ``a = Q R``; ``mode`` 'full' (all columns of Q), 'economic' or 'r' (R alone, in a tuple).
+
+    >>> volta.scipy.linalg.qr(np.float32([[3, 0], [4, 5]]))[1].tolist()
+    [[-5.0, -4.0], [0.0, 3.0]]
+    """
+    if mode not in ("full", "economic", "r"):
+        raise ValueError(at_user_line(f"qr: mode is 'full', 'economic' or 'r', not {mode!r}"))
+    q, r = decompositions.qr(promote_floats("qr", a)[0], pivoting=pivoting, full_matrices=mode != "economic")
+    return (r,) if mode == "r" else (q, r)
+
+
+def svd(
+    a: ArrayLike,
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    overwrite_a: bool = False,
+    check_finite: bool = True,
+    lapack_driver: str = "gesdd",
+) -> Any:
+    """:func:`volta.numpy.linalg.svd`; ``lapack_driver`` means nothing."""
+    return spectral.svd(a, full_matrices, compute_uv)
+
+
+def eigh(
+    a: ArrayLike,
+    b: ArrayLike | None = None,
+    lower: bool = True,
+    eigvals_only: bool = False,
+    overwrite_a: bool = False,
+    overwrite_b: bool = False,
+    turbo: bool = True,
+    eigvals: None = None,
+    type: int = 1,  # noqa: A002 - SciPy's name
+    check_finite: bool = True,
+) -> Any:
+    """Eigenvalues, and eigenvectors unless ``eigvals_only``, from the triangle that ``lower`` names.
+
+    Raises ValueError for generalized problems (``b``, ``type``) and subsets (``eigvals``), which JAX has not either.
+
+    >>> volta.scipy.linalg.eigh(np.float32([[3, 0], [0, 2]]), eigvals_only=True).tolist()
+    [2.0, 3.0]
+    """
+    if b is not None or type != 1 or eigvals is not None:
+        raise ValueError(at_user_line("eigh: b, eigvals and type are not there; of a subset see volta.lax.linalg.eigh"))
+    w, v = spectral.eigh(a, "L" if lower else "U", symmetrize_input=False)
+    return w if eigvals_only else (w, v)
 
 
 def block_diag(*arrs: ArrayLike) -> Array:

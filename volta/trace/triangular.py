@@ -69,10 +69,10 @@ class Triangular:
 
 @lru_cache(maxsize=_CACHED)
 def _program(of: Triangular, avals: tuple[ShapedArray, ...]) -> ClosedJaxpr:
-    return program_of(_NAME, lambda a, b: [_meaning(of, a, b)], avals)
+    return program_of(_NAME, lambda a, b: [substituted(of, a, b)], avals)
 
 
-def _meaning(of: Triangular, a: Any, b: Any) -> Any:
+def substituted(of: Triangular, a: Any, b: Any) -> Any:
     """Forward substitution: other cases are transposed, or read from the end."""
     if not of.left_side:
         a, b = turned(a), turned(b)

@@ -1,0 +1,152 @@
+"""QR by Householder reflections. A block of columns is reflected one by one; products do the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from volta.core.errors import NotDifferentiableError
+from volta.core.source import at_user_line
+from volta.ops import base, lax
+from volta.ops.base import shape_of
+from volta.trace.decomposition import (
+    BLOCK,
+    Decomposition,
+    bordered,
+    identity,
+    iota,
+    lower_part,
+    minus,
+    over,
+    part,
+    product,
+    put,
+    row,
+    turned,
+    turns,
+    upper_part,
+    where,
+)
+from volta.trace.triangular import Triangular, substituted
+
+
+def reflections(a: Any) -> tuple[Any, Any]:
+    """R on the diagonal and above, the reflections' vectors below (their first element is 1), and their factors.
+
+    Rows and columns of zeros are added, so that there are whole blocks of them.
+    """
+    batch, m, n = shape_of(a)
+    width = min(m, n, BLOCK)
+    count = -(-min(m, n) // width)
+    a = bordered(a, max(m, count * width), max(n, count * width))
+
+    def block(p: Any, a: Any, factors: Any) -> list[Any]:
+        start = lax.mul(p, np.int32(width))
+        panel, own = _reflected(turned(part(a, start, width, 2)), start)
+        panel, factors = turned(panel), put(factors, own, start, 1)
+        if shape_of(a)[2] > width:
+            behind = lax.ge(iota(a, 2), over(lax.add(start, np.int32(width)), a))
+            a = where(behind, _applied(_vectors(panel, start), own, a, True), a)
+        return [put(a, panel, start, 2), factors]
+
+    a, factors = turns(count, block, a, base.fill((batch, count * width), 0, base.dtype_of(a)))
+    return a, factors
+
+
+def _reflected(x: Any, start: Any) -> list[Any]:
+    """A block, whose columns are the rows of ``x``: each is reflected onto its diagonal element, and those behind it."""
+    batch, width, _ = shape_of(x)
+
+    def step(j: Any, x: Any, factors: Any) -> list[Any]:
+        column, at = row(x, j), lax.add(start, j)
+        number, here = iota(column, 1), over(at, column)
+        first = row(column, at)
+        below = where(lax.gt(number, here), column, 0)
+        size = lax.max(lax.reduce_max(lax.abs(below), (1,)), lax.abs(first))
+        size = where(lax.eq(size, 0), 1, size)
+        scaled = lax.div(where(lax.ge(number, here), column, 0), over(size, column, 0))
+        length = lax.mul(size, lax.sqrt(lax.reduce_sum(lax.mul(scaled, scaled), (1,))))
+        still = lax.reduce_and(lax.eq(below, 0), (1,))
+        last = where(still, first, where(lax.lt(first, 0), length, lax.neg(length)))
+        gap = where(still, 1, lax.sub(first, last))
+        factor = where(still, 0, lax.div(lax.sub(last, first), where(still, 1, last)))
+        vector = where(lax.eq(number, here), 1, lax.div(below, over(gap, below, 0)))
+        along = lax.reduce_sum(lax.mul(x, over(vector, x, 0, 2)), (2,))
+        share = lax.mul(along, over(factor, along, 0))
+        after = minus(x, over(share, x, 0, 1), over(vector, x, 0, 2))
+        own = where(lax.gt(number, here), vector, where(lax.eq(number, here), over(last, column, 0), column))
+        number, here = iota(x, 1), over(j, x)
+        x = where(lax.gt(number, here), after, where(lax.eq(number, here), over(own, x, 0, 2), x))
+        return [x, put(factors, base.reshape_to(factor, (batch, 1)), j, 1)]
+
+    return turns(width, step, x, base.fill((batch, width), 0, base.dtype_of(x)))
+
+
+def _vectors(panel: Any, start: Any) -> Any:
+    """The reflections' vectors of a block as columns."""
+    at = lax.sub(iota(panel, 1), over(start, panel))
+    column = iota(panel, 2)
+    return where(
+        lax.gt(at, column), panel, where(lax.eq(at, column), base.fill(shape_of(panel), 1, base.dtype_of(panel)), 0)
+    )
+
+
+def _applied(vectors: Any, factors: Any, x: Any, back: bool) -> Any:
+    """x − V T Vᵀ x: the block's reflections of x, from the last to the first; ``back`` with Tᵀ, from the first."""
+    inner = upper_part(product(vectors, vectors, turn_a=True), 1)
+    scale = over(factors, inner, 0, 1)
+    diagonal = where(lax.eq(iota(inner, 1), iota(inner, 2)), scale, 0)
+    t = substituted(Triangular(lower=False, unit_diagonal=True), lax.mul(scale, inner), diagonal)
+    return lax.sub(x, product(vectors, product(t, product(vectors, x, turn_a=True), turn_a=back)))
+
+
+def reflected(packed: Any, factors: Any, x: Any) -> Any:
+    """The product of all reflections times ``x``, from the last block to the first."""
+    count = shape_of(factors)[1]
+    width = min(count, BLOCK)
+
+    def block(p: Any, x: Any) -> list[Any]:
+        start = lax.sub(np.int32(count - width), lax.mul(p, np.int32(width)))
+        vectors = _vectors(part(packed, start, width, 2), start)
+        return [_applied(vectors, part(factors, start, width, 1), x, False)]
+
+    return turns(count // width, block, x)[0]
+
+
+def qr_of(a: Any, full: bool) -> list[Any]:
+    """Q and R of (batch, m, n): all m columns of Q, or the first min(m, n)."""
+    batch, m, n = shape_of(a)
+    k = m if full else min(m, n)
+    if not batch * m * n:
+        return [identity((batch, m, k), base.dtype_of(a)), base.fill((batch, k, n), 0, base.dtype_of(a))]
+    packed, factors = reflections(a)
+    rows = shape_of(packed)[1]
+    q = reflected(packed, factors, identity((batch, rows, k), base.dtype_of(a)))
+    r = upper_part(lax.slice(packed, (0, 0, 0), (batch, min(k, rows), n)))
+    return [lax.slice(q, (0, 0, 0), (batch, m, k)), r]
+
+
+def _rule(full: bool) -> Any:
+    def rule(primals: Sequence[Any], outs: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+        """With da R⁻¹ = dQ Qᵀ Q + …: the part below the diagonal of Qᵀ da R⁻¹ says how Q turns."""
+        (a,), (q, r), (da,) = primals, outs, tangents
+        m, n = shape_of(a)[-2:]
+        if m < n or (full and m != n):
+            raise NotDifferentiableError(
+                at_user_line(
+                    f"qr of matrices {m} x {n}{' with all columns of Q' if full else ''} has no derivative: Q is not "
+                    "determined by the matrix. Take the reduced one of matrices that are not wide"
+                )
+            )
+        moved = Triangular(left_side=False, lower=False)(r, da)
+        inner = product(q, moved, turn_a=True)
+        below = lower_part(inner, 1)
+        turn = lax.sub(below, turned(below))
+        return [lax.add(product(q, lax.sub(turn, inner)), moved), product(lax.sub(inner, turn), r)]
+
+    return rule
+
+
+qr = {full: Decomposition("qr", lambda a, full=full: qr_of(a, full), _rule(full)) for full in (False, True)}

@@ -1,0 +1,255 @@
+"""Eigenvalues of symmetric matrices and singular values, by Jacobi's rotations.
+
+Half of the rows meets the other half, pair by pair; then they change places as in a tournament, so that in one sweep
+each meets each. A matrix whose pairs are all orthogonal already is left as it is, bit for bit, while others of its
+batch go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from volta.core.avals import ShapedArray
+from volta.core.errors import NotDifferentiableError
+from volta.core.interp import get_aval
+from volta.core.source import at_user_line
+from volta.ops import base, lax
+from volta.ops.base import shape_of
+from volta.trace.decomposition import Decomposition, identity, iota, over, product, turned, turns, where
+from volta.trace.factors import rows_in_order
+from volta.trace.jaxpr_trace import trace_to_jaxpr
+from volta.trace.orthogonal import qr_of
+from volta.trace.while_loop import run_while
+
+SWEEPS = 40
+"""More are not made; matrices need about ten."""
+
+
+def _sweeps(count: int, meet: Callable[..., tuple[list[Any], Any]], *start: Any) -> list[Any]:
+    """Sweeps of ``count`` rounds as long as a pair of some matrix is rotated. ``meet`` gives values and who rotated."""
+
+    def round_(i: Any, moved: Any, *values: Any) -> list[Any]:
+        found, rotated = meet(*values)
+        return [lax.bitwise_or(moved, lax.reduce_or(rotated, (1,))), *found]
+
+    def sweep(number: Any, moved: Any, *values: Any) -> tuple[list[Any], None]:
+        none = base.fill(shape_of(moved), False, np.dtype(bool))
+        return [lax.add(number, np.int32(1)), *turns(count, round_, none, *values)], None
+
+    def going_on(number: Any, moved: Any, *values: Any) -> tuple[list[Any], None]:
+        return [lax.bitwise_and(lax.lt(number, np.int32(SWEEPS)), lax.reduce_or(moved, (0,)))], None
+
+    begin = [np.int32(0), base.fill(shape_of(start[0])[:1], True, np.dtype(bool)), *start]
+    avals: list[ShapedArray] = [get_aval(x).strip_weak() for x in begin]
+    programs = [trace_to_jaxpr(f, avals, "sweep")[0] for f in (going_on, sweep)]
+    return run_while(programs[0], [], programs[1], [], begin)[2:]
+
+
+def _seated(x: Any, axis: int) -> Any:
+    """Everybody but the first moves on by one seat."""
+    n = shape_of(x)[axis]
+    half = n // 2
+    if half < 2:
+        return x
+    cuts = [(0, 1), (half, half + 1), (1, half - 1), (half + 1, n), (half - 1, half)]
+    return lax.concatenate([lax.slice_in_dim(x, i, j, axis=axis) for i, j in cuts if i < j], axis)
+
+
+def _turn(c: Any, s: Any, rotated: Any, x: Any, axis: int) -> Any:
+    """The pairs of an axis, rotated."""
+    half = shape_of(x)[axis] // 2
+    x, y = (lax.slice_in_dim(x, i, i + half, axis=axis) for i in (0, half))
+    c, s, rotated = (over(v, x, 0, axis) for v in (c, s, rotated))
+    first = lax.fma(c, x, lax.neg(lax.mul(s, y)))
+    second = lax.fma(c, y, lax.mul(s, x))
+    return lax.concatenate([where(rotated, first, x), where(rotated, second, y)], axis)
+
+
+def _angle(xx: Any, yy: Any, xy: Any, rotated: Any) -> tuple[Any, Any, Any]:
+    """Tangent (the smaller one), cosine and sine of what makes a pair orthogonal."""
+    z = lax.div(lax.mul(lax.sub(yy, xx), 0.5), where(rotated, xy, 1))
+    size = lax.abs(z)
+    far = 1 / float(np.finfo(base.dtype_of(xx)).eps)
+    bound = lax.min(size, base.fill(shape_of(z), far, base.dtype_of(z)))
+    t = lax.div(1.0, lax.add(size, lax.sqrt(lax.fma(bound, bound, 1.0))))
+    t = where(lax.gt(size, far), lax.div(0.5, size), t)
+    t = where(lax.lt(z, 0), lax.neg(t), t)
+    c = lax.div(1.0, lax.sqrt(lax.fma(t, t, 1.0)))
+    return t, c, lax.mul(t, c)
+
+
+def _lengths(x: Any) -> Any:
+    """Of rows. Many rotations change them, each by a rounding, and what they rotate by the same: division mends both."""
+    return lax.sqrt(lax.reduce_sum(lax.mul(x, x), (2,)))
+
+
+def _scale(a: Any) -> Any:
+    """The power of two at or below the largest element, 1 for zeros and for what is not finite."""
+    size = lax.reduce_max(lax.abs(a), (1, 2))
+    dtype = base.dtype_of(a)
+    integer, mask = (np.int32, 0x7F800000) if dtype.itemsize == 4 else (np.int64, 0x7FF0000000000000)
+    power = lax.bitcast_convert_type(lax.bitwise_and(lax.bitcast_convert_type(size, integer), integer(mask)), dtype)
+    usual = lax.bitwise_and(lax.gt(power, 0), lax.lt(size, float(np.finfo(dtype).max)))
+    return where(usual, power, 1)
+
+
+def _strided(a: Any, offset: int, count: int) -> Any:
+    """Elements of a diagonal: ``count`` of them from column ``offset`` of the first row."""
+    batch, n, _ = shape_of(a)
+    flat = base.reshape_to(a, (batch, n * n))
+    return lax.slice(flat, (0, offset), (batch, offset + (count - 1) * (n + 1) + 1), (1, n + 1))
+
+
+def _eigh(a: Any) -> list[Any]:
+    """Eigenvalues, ascending, and the eigenvectors as columns."""
+    batch, n, _ = shape_of(a)
+    dtype = base.dtype_of(a)
+    if not batch * n:
+        return [base.fill((batch, n), 0, dtype), a]
+    scale = _scale(a)
+    x = lax.div(a, over(scale, a, 0))
+    norm = lax.sqrt(lax.reduce_sum(lax.mul(x, x), (1, 2)))
+    least = lax.mul(norm, float(np.finfo(dtype).eps) / (4 * n))
+    size = n + n % 2
+    x = lax.pad(x, np.zeros((), dtype), [(0, 0, 0), (0, size - n, 0), (0, size - n, 0)])
+    half = size // 2
+
+    def meet(x: Any, v: Any) -> tuple[list[Any], Any]:
+        whole = _strided(x, 0, size)
+        xx, yy = (lax.slice_in_dim(whole, i, i + half, axis=1) for i in (0, half))
+        xy = _strided(x, half, half)
+        rotated = lax.gt(lax.abs(xy), over(least, xy, 0))
+        t, c, s = _angle(xx, yy, xy, rotated)
+        change = where(rotated, lax.mul(t, xy), 0)
+        diagonal = lax.concatenate([lax.sub(xx, change), lax.add(yy, change)], 1)
+        x = _turn(c, s, rotated, _turn(c, s, rotated, x, 1), 2)
+        row, column = iota(x, 1), iota(x, 2)
+        met = lax.concatenate([rotated, rotated], 1)
+        pair = lax.bitwise_and(lax.eq(lax.abs(lax.sub(row, column)), np.int32(half)), over(met, x, 0, 1))
+        x = where(lax.eq(row, column), over(diagonal, x, 0, 1), where(pair, 0, x))
+        return [_seated(_seated(x, 1), 2), _seated(_turn(c, s, rotated, v, 1), 1)], rotated
+
+    x, v = _sweeps(size - 1, meet, x, identity((batch, size, size), dtype))
+    values = lax.slice_in_dim(_strided(x, 0, size), 0, n, axis=1)
+    order = _order(values)
+    values = lax.mul(rows_in_order(values, order), over(scale, values, 0))
+    v = lax.slice(v, (0, 0, 0), (batch, n, n))
+    vectors = turned(rows_in_order(lax.div(v, over(_lengths(v), v, 0, 1)), order))
+    good = lax.lt(norm, np.inf)
+    return [where(over(good, values, 0), values, np.nan), where(over(good, vectors, 0), vectors, np.nan)]
+
+
+def _order(values: Any) -> Any:
+    return lax.sort_key_val(values, iota(values, 1), 1)[1]
+
+
+def _eigh_rule(primals: Sequence[Any], outs: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+    """dw is the diagonal of Vᵀ da V; V turns by what is beside it, divided by the distances of eigenvalues."""
+    (w, v), (da,) = outs, tangents
+    inner = product(v, product(da, v), turn_a=True)
+    last = len(shape_of(inner)) - 1
+    front = tuple(range(last - 1))
+    same = lax.eq(iota(inner, -2), iota(inner, -1))
+    gaps = lax.sub(over(w, inner, *front, last), over(w, inner, *front, last - 1))
+    turn = where(same, 0, lax.div(inner, where(same, 1, gaps)))
+    return [lax.reduce_sum(where(same, inner, 0), (last,)), product(v, turn)]
+
+
+eigh = Decomposition("eigh", _eigh, _eigh_rule)
+
+
+def _svd_tall(a: Any, full: bool) -> list[Any]:
+    """Columns are made orthogonal: U s, and V's rotations, of (batch, m, n) with m >= n."""
+    batch, m, n = shape_of(a)
+    dtype = base.dtype_of(a)
+    scale = _scale(a)
+    x = lax.div(a, over(scale, a, 0))
+    finite = lax.reduce_and(lax.lt(lax.abs(x), np.inf), (1, 2))
+    outer = None
+    if m > n:
+        outer, x = qr_of(x, full)
+        x = lax.slice(x, (0, 0, 0), (batch, n, n))
+    size = n + n % 2
+    x = lax.pad(turned(x), np.zeros((), dtype), [(0, 0, 0), (0, size - n, 0), (0, 0, 0)])
+    half, least = size // 2, float(np.finfo(dtype).eps) * max(n, 4) ** 0.5
+
+    def meet(x: Any, v: Any) -> tuple[list[Any], Any]:
+        first, second = (lax.slice_in_dim(x, i, i + half, axis=1) for i in (0, half))
+        xx, yy, xy = (
+            lax.reduce_sum(lax.mul(p, q), (2,)) for p, q in ((first, first), (second, second), (first, second))
+        )
+        rotated = lax.gt(lax.abs(xy), lax.mul(lax.mul(lax.sqrt(xx), lax.sqrt(yy)), least))
+        _, c, s = _angle(xx, yy, xy, rotated)
+        return [_seated(_turn(c, s, rotated, y, 1), 1) for y in (x, v)], rotated
+
+    x, v = _sweeps(size - 1, meet, x, identity((batch, size, size), dtype))
+    x, v = (lax.slice(y, (0, 0, 0), (batch, n, n)) for y in (x, v))
+    length = over(_lengths(v), x, 0, 1)
+    x, v = lax.div(x, length), lax.div(v, length)
+    values = _lengths(x)
+    order = _order(lax.neg(values))
+    values, x, v = (rows_in_order(y, order) for y in (values, x, v))
+    there = lax.gt(values, 0)
+    length = over(where(there, values, 1), x, 0, 1)
+    u, r = qr_of(turned(where(over(there, x, 0, 1), lax.div(x, length), 0)), False)
+    u = where(lax.lt(over(_strided(r, 0, n), u, 0, 2), 0), lax.neg(u), u)
+    if outer is not None:
+        inner = product(lax.slice(outer, (0, 0, 0), (batch, m, n)), u)
+        u = lax.concatenate([inner, lax.slice(outer, (0, 0, n), (batch, m, m))], 2) if full else inner
+    outs = [u, lax.mul(values, over(scale, values, 0)), v]
+    return [where(over(finite, y, 0), y, np.nan) for y in outs]
+
+
+def svd_of(a: Any, full: bool) -> list[Any]:
+    """U, the singular values, descending, and Vᵀ."""
+    batch, m, n = shape_of(a)
+    dtype = base.dtype_of(a)
+    k = min(m, n)
+    if not batch * k:
+        u, v = (identity((batch, x, x if full else k), dtype) for x in (m, n))
+        return [u, base.fill((batch, k), 0, dtype), turned(v)]
+    if m >= n:
+        return _svd_tall(a, full)
+    u, s, v = _svd_tall(turned(a), full)
+    return [turned(v), s, turned(u)]
+
+
+def _svd_rule(full: bool) -> Any:
+    def rule(primals: Sequence[Any], outs: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+        """ds is the diagonal of Uᵀ da V; U and V turn by what is beside it."""
+        (a,), (u, s, vt), (da,) = primals, outs, tangents
+        m, n = shape_of(a)[-2:]
+        if full and m != n:
+            raise NotDifferentiableError(
+                at_user_line(
+                    f"svd of matrices {m} x {n} with all columns of U and V has no derivative: the matrix does not "
+                    "determine them. Pass full_matrices=False"
+                )
+            )
+        v = turned(vt)
+        inner = product(product(u, da, turn_a=True), v)
+        last = len(shape_of(inner)) - 1
+        front = tuple(range(last - 1))
+        same = lax.eq(iota(inner, -2), iota(inner, -1))
+        column, line = over(s, inner, *front, last), over(s, inner, *front, last - 1)
+        gaps = where(same, 1, lax.mul(lax.sub(column, line), lax.add(column, line)))
+        right, left = lax.mul(column, inner), lax.mul(line, inner)
+        turn_u, turn_v = (where(same, 0, lax.div(lax.add(x, turned(x)), gaps)) for x in (right, left))
+        du, dv = product(u, turn_u), product(v, turn_v)
+        if m > n:
+            moved = product(da, v)
+            rest = lax.sub(moved, product(u, product(u, moved, turn_a=True)))
+            du = lax.add(du, lax.div(rest, over(s, rest, *front, last)))
+        elif n > m:
+            moved = product(da, u, turn_a=True)
+            rest = lax.sub(moved, product(v, product(v, moved, turn_a=True)))
+            dv = lax.add(dv, lax.div(rest, over(s, rest, *front, last)))
+        return [du, lax.reduce_sum(where(same, inner, 0), (last,)), turned(dv)]
+
+    return rule
+
+
+svd = {full: Decomposition("svd", lambda a, full=full: svd_of(a, full), _svd_rule(full)) for full in (False, True)}
