@@ -61,7 +61,8 @@ def qr(a: ArrayLike, mode: str = "reduced") -> Any:
             'r': R of the reduced one alone.
 
     Returns:
-        ``QRResult(Q, R)``, or R. Signs are LAPACK's: an element of R's diagonal has the other sign than what it is from.
+        ``QRResult(Q, R)``, or R. Signs are LAPACK's: an element of R's diagonal has the other sign than
+        what it is from.
 
     Raises:
         ValueError: for other modes ('raw' too: its packed reflections are not public).
@@ -167,9 +168,10 @@ def _cut(s: Any, rtol: Any, size: int) -> Any:
 def pinv(
     a: ArrayLike, rtol: ArrayLike | None = None, hermitian: bool = False, *, rcond: ArrayLike | None = None
 ) -> Array:
-    """The pseudo-inverses (…, n, m) of matrices (…, m, n): singular values up to ``rtol`` times the largest count as 0.
+    """The pseudo-inverses (…, n, m) of matrices (…, m, n): small singular values count as 0.
 
-    ``rtol`` is 10 · max(m, n) · eps by default; ``rcond`` is another name of it. The derivative is that of constant rank.
+    Small are those up to ``rtol`` times the largest, by default 10 · max(m, n) · eps; ``rcond`` is another name of it.
+    The derivative is that of constant rank.
 
     >>> vnp.linalg.pinv(np.float32([[2, 0], [0, 0]])).tolist()
     [[0.5, 0.0], [0.0, 0.0]]

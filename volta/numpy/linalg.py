@@ -22,8 +22,8 @@ from volta.numpy.smooth import root_of_squares
 from volta.ops import lax
 
 __all__ = [
-    "cholesky", "cond", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "lstsq", "matrix_rank", "pinv", "qr", "svd",
-    "svdvals", "matmul", "matrix_norm", "matrix_power", "matrix_transpose",
+    "cholesky", "cond", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "lstsq", "matmul", "matrix_norm",
+    "matrix_rank", "pinv", "qr", "svd", "svdvals", "matrix_power", "matrix_transpose",
     "multi_dot", "norm", "outer", "slogdet", "solve", "tensordot", "tensorinv", "tensorsolve", "trace", "vecdot",
     "vector_norm",
 ]  # fmt: skip

@@ -56,23 +56,24 @@ def reflections(a: Any) -> tuple[Any, Any]:
 
 
 def _reflected(x: Any, start: Any) -> list[Any]:
-    """A block, whose columns are the rows of ``x``: each is reflected onto its diagonal element, and those behind it."""
+    """A block, whose columns are the rows of ``x``: each is reflected onto its diagonal element, with those behind."""
     batch, width, _ = shape_of(x)
 
     def step(j: Any, x: Any, factors: Any) -> list[Any]:
         column, at = row(x, j), lax.add(start, j)
         number, here = iota(column, 1), over(at, column)
-        first = row(column, at)
-        below = where(lax.gt(number, here), column, 0)
-        size = lax.max(lax.reduce_max(lax.abs(below), (1,)), lax.abs(first))
+        open_ = where(lax.ge(number, here), column, 0)
+        size = lax.reduce_max(lax.abs(open_), (1,))
         size = where(lax.eq(size, 0), 1, size)
-        scaled = lax.div(where(lax.ge(number, here), column, 0), over(size, column, 0))
-        length = lax.mul(size, lax.sqrt(lax.reduce_sum(lax.mul(scaled, scaled), (1,))))
+        scaled = lax.div(open_, over(size, column, 0))  # so that no reflection is of subnormal numbers
+        below, first = where(lax.gt(number, here), scaled, 0), row(scaled, at)
+        length = lax.sqrt(lax.reduce_sum(lax.mul(scaled, scaled), (1,)))
         still = lax.reduce_and(lax.eq(below, 0), (1,))
         last = where(still, first, where(lax.lt(first, 0), length, lax.neg(length)))
         gap = where(still, 1, lax.sub(first, last))
         factor = where(still, 0, lax.div(lax.sub(last, first), where(still, 1, last)))
         vector = where(lax.eq(number, here), 1, lax.div(below, over(gap, below, 0)))
+        last = where(still, row(column, at), lax.mul(last, size))
         along = lax.reduce_sum(lax.mul(x, over(vector, x, 0, 2)), (2,))
         share = lax.mul(along, over(factor, along, 0))
         after = minus(x, over(share, x, 0, 1), over(vector, x, 0, 2))
@@ -88,9 +89,7 @@ def _vectors(panel: Any, start: Any) -> Any:
     """The reflections' vectors of a block as columns."""
     at = lax.sub(iota(panel, 1), over(start, panel))
     column = iota(panel, 2)
-    return where(
-        lax.gt(at, column), panel, where(lax.eq(at, column), base.fill(shape_of(panel), 1, base.dtype_of(panel)), 0)
-    )
+    return where(lax.gt(at, column), panel, lax.convert_element_type(lax.eq(at, column), base.dtype_of(panel)))
 
 
 def _applied(vectors: Any, factors: Any, x: Any, back: bool) -> Any:

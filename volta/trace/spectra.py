@@ -82,7 +82,7 @@ def _angle(xx: Any, yy: Any, xy: Any, rotated: Any) -> tuple[Any, Any, Any]:
 
 
 def _lengths(x: Any) -> Any:
-    """Of rows. Many rotations change them, each by a rounding, and what they rotate by the same: division mends both."""
+    """Of rows. Many rotations change them by a rounding each, and what they rotate alike: division mends both."""
     return lax.sqrt(lax.reduce_sum(lax.mul(x, x), (2,)))
 
 
