@@ -51,7 +51,7 @@ def is_orthogonal(q: Any, dtype: str, bound: float) -> bool:
     [(12, 5, "f4"), (9, 9, "f4")],
 )
 def test_residuals_on_hard_matrices_are_small(m: int, n: int, dtype: str) -> None:
-    bound = 8 + 2 * max(m, n) ** 0.5
+    bound = 12 + 3 * max(m, n) ** 0.5  # LAPACK's own are up to 15
     for a in hard(m, n, dtype).values():
         exact, size = a.astype("f8"), float(np.linalg.norm(a.astype("f8"), 2))
         for full in (False, True):

@@ -128,10 +128,13 @@ WAYS: dict[str, dict[str, str]] = {
         **_each("it is volta.numpy.where(volta.random.bernoulli(key, keep, x.shape), x / keep, 0)", "dropout Dropout"),
         **_each("it is volta.nn.softmax_cross_entropy", "cross_entropy CrossEntropyLoss"),
     },
-    "volta.nn.initializers": _each(_MATRICES, "orthogonal delta_orthogonal"),
+    "volta.nn.initializers": _each(
+        "it is Q of volta.numpy.linalg.qr of a normal matrix", "orthogonal delta_orthogonal"
+    ),
     "volta.numpy": {
         **_each(_COMPLEX, "complex64 complex128 csingle cdouble complex_ fft sort_complex ComplexWarning"),
-        **_each(_MATRICES, "polyfit roots"),
+        "polyfit": "it is volta.numpy.linalg.lstsq(volta.numpy.vander(x, deg + 1), y)[0]",
+        "roots": "general eigenvalues are planned; outside of traced functions numpy.roots has them",
         **_each("arrays have one layout: it is volta.numpy.asarray", "asanyarray ascontiguousarray asfortranarray"),
         **_each(_NARROW, "float4_* float6_* float8_* int1 int2 int4 uint1 uint2 uint4"),
         "frompyfunc": "write the function with volta.numpy; volta.numpy.vectorize maps one of scalars",
@@ -150,7 +153,8 @@ WAYS: dict[str, dict[str, str]] = {
     },
     "volta.random": {
         "multinomial": "draws of a few categories are counts of volta.random.categorical",
-        **_each(_MATRICES, "multivariate_normal orthogonal"),
+        "multivariate_normal": "it is mean + volta.numpy.linalg.cholesky(cov) @ volta.random.normal(key, shape)",
+        "orthogonal": "it is volta.numpy.linalg.qr(volta.random.normal(key, (n, n))).Q",
         **_each("numbers come from keys: volta.random.normal(volta.random.key(0), (3,))", "seed rand randn random"),
         **_each("numbers come from keys: volta.random.normal(volta.random.key(0), (3,))", "RandomState default_rng"),
         "key_dtype": "a key is a uint32 array of shape (2,)",
