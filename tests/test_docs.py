@@ -112,7 +112,9 @@ def _error_sections() -> dict[str, str]:
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
-@pytest.mark.parametrize("page", ["mixed_precision.md", "from_jax.md", "numba.md"])
+@pytest.mark.parametrize(
+    "page", ["mixed_precision.md", "from_jax.md", pytest.param("numba.md", marks=pytest.mark.slow)]
+)
 def test_examples_of_pages_run(page: str) -> None:
     text, names = read(f"docs/{page}"), {"__name__": "page"}
     for code in blocks(text, "python"):  # one after the other, as a reader runs them

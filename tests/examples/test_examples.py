@@ -69,6 +69,7 @@ def test_the_corpus_is_the_same_at_each_reading():
     assert training.size > held_out.size > 10 * module.BATCH * module.LENGTH
 
 
+@pytest.mark.slow
 def test_heat_finds_the_plate_and_repeats_its_bits(capsys):
     module = example("heat")
     losses = module.main(["--rounds", "60"])
@@ -97,7 +98,8 @@ def test_the_derivative_of_heat_is_that_of_its_step():
             assert (ends[0] - ends[1]) / 2e-6 == pytest.approx(float(slope[i, j]), abs=1e-7)
 
 
-@pytest.mark.parametrize("network", ["dense", pytest.param("convolutional", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("network", ["dense", "convolutional"])
 def test_digits(network, capsys):
     pytest.importorskip("sklearn", reason="the digits data set is scikit-learn's, which is not installed")
     assert example("digits").main(["--network", network]) > 0.95

@@ -297,7 +297,7 @@ def test_attention_with_a_bias_or_large_heads_agrees_with_the_kernels():
 
 
 @pytest.mark.parametrize("case", ["plain", "causal", "mask", "bias"])
-@pytest.mark.parametrize("heads", (4, 2))
+@pytest.mark.parametrize("heads", (2, pytest.param(4, marks=pytest.mark.slow)))
 def test_gradient_of_attention_equals_jax(case, heads):
     jax = pytest.importorskip("jax")
     args, options = qkv(K=heads), ATTENTION[case]

@@ -55,7 +55,7 @@ def _applied(f, *xs):
     return f(*xs)
 
 
-@pytest.mark.parametrize("space", ["numpy", "nn", "scipy.special"])
+@pytest.mark.parametrize("space", [pytest.param("numpy", marks=pytest.mark.slow), "nn", "scipy.special"])
 def test_results_are_as_weak_as_in_jax(space):
     jax = pytest.importorskip("jax")
     ours, theirs = (importlib.import_module(f"{lib}.{space}") for lib in ("volta", "jax"))

@@ -16,6 +16,11 @@ INTS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"
 FLOATS = ["float16", "bfloat16", "float32", "float64"]
 
 
+def quick_or_slow(dtype, *quick):
+    """JAX compiles a program for each dtype, which takes seconds."""
+    return dtype if dtype in quick else pytest.param(dtype, marks=pytest.mark.slow)
+
+
 @pytest.fixture(autouse=True)
 def wide_jax():
     """JAX with its 64-bit types, which Volta always has."""
@@ -77,7 +82,7 @@ def test_bits(dtype, shape):
     assert_same_bits(random.bits(ours, shape, dtype), jax.random.bits(theirs, shape, dtype))
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("dtype", [quick_or_slow(d, "float32") for d in FLOATS])
 @pytest.mark.parametrize("bounds", [(0.0, 1.0), (-3.7, 2.9), (1e-3, 1e-2), (5.0, 5.0)])
 def test_uniform(dtype, bounds):
     ours, theirs = both(7)
@@ -94,7 +99,7 @@ def test_uniform_with_bounds_for_each_element():
     )
 
 
-@pytest.mark.parametrize("dtype", INTS)
+@pytest.mark.parametrize("dtype", [quick_or_slow(d, "int32", "uint8") for d in INTS])
 @pytest.mark.parametrize("bounds", [(0, 10), (3, 3), (7, 2), (-5, 100), (-1000, 100000), "all"])
 def test_randint(dtype, bounds):
     info = np.iinfo(dtype)
@@ -137,12 +142,14 @@ def test_truncated_normal_agrees_to_rounding():
     np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @given(SEEDS, st.floats(0, 1, width=32), SHAPES)
 def test_bernoulli(seed, p, shape):
     ours, theirs = both(seed)
     assert_same_bits(random.bernoulli(ours, np.float32(p), shape), jax.random.bernoulli(theirs, np.float32(p), shape))
 
 
+@pytest.mark.slow
 def test_categorical_and_choice_draw_the_same(narrow_jax):
     ours, theirs = both(13)
     logits = np.random.default_rng(0).standard_normal((4, 6, 5)).astype("f4")

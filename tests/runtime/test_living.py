@@ -74,7 +74,16 @@ def objects() -> collections.Counter[str]:
     return collections.Counter(type(x).__name__ for x in gc.get_objects())
 
 
-@pytest.mark.parametrize("name", ["constants", "closures", "by_operation", "gradients", "shapes"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "closures",
+        "by_operation",
+        "shapes",
+        pytest.param("constants", marks=pytest.mark.slow),
+        pytest.param("gradients", marks=pytest.mark.slow),
+    ],
+)
 def test_programs_that_are_gone_leave_nothing_behind(name, forgetful, request):
     run = globals()[name] if name != "shapes" else request.getfixturevalue(name)
     for n in range(20):
