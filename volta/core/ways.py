@@ -179,7 +179,7 @@ WAYS: dict[str, dict[str, str]] = {
     | {"*_p": _PRIMITIVE},
     "volta.scipy.linalg": _each(
         _MATRICES,
-        "eigh_tridiagonal expm expm_frechet funm hessenberg polar qr_multiply rsf2csf schur solve_sylvester sqrtm",
+        "eigh_tridiagonal expm_frechet funm hessenberg polar qr_multiply rsf2csf schur solve_sylvester sqrtm",
     )
     | _each(
         "SciPy's of numbers is a NumPy array: volta.numpy.asarray makes it one of Volta's",

@@ -24,12 +24,13 @@ from volta.numpy.linear_systems import square
 from volta.numpy.promotion import aval_of, broadcast_array, broadcast_shapes_of, promote_dtypes, promote_floats
 from volta.numpy.shaping import matrix_transpose
 from volta.ops import lax
+from volta.scipy.matrix_functions import expm
 from volta.trace.decomposition import identity, lower_part, product, upper_part
 from volta.trace.factors import rows_in_order
 
 __all__ = [
-    "block_diag", "cho_factor", "cho_solve", "cholesky", "det", "eigh", "inv", "lu", "lu_factor", "lu_solve", "qr",
-    "solve", "solve_triangular", "svd", "toeplitz",
+    "block_diag", "cho_factor", "cho_solve", "cholesky", "det", "eigh", "expm", "inv", "lu", "lu_factor", "lu_solve",
+    "qr", "solve", "solve_triangular", "svd", "toeplitz",
 ]  # fmt: skip
 
 

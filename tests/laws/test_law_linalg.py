@@ -1,0 +1,63 @@
+"""Decompositions have the CPU's bits in CUDA's kernels too, run on the host, and in as many threads as there are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import volta
+import volta.numpy as vnp
+from tests.sampling import sampled
+from volta import lax
+from volta.numba_cpu import threads
+from volta.testing import assert_bits_equal
+from volta.testing.host_grid import HostKernels, check_on_host
+
+KERNELS = HostKernels()
+RNG = np.random.default_rng(0)
+
+
+def definite(n: int) -> Any:
+    a = RNG.standard_normal((2, n, n)).astype("f4")
+    return a @ a.transpose(0, 2, 1) + np.eye(n, dtype="f4")
+
+
+def slope(f: Any) -> Any:
+    return volta.grad(lambda a: sum(vnp.sum(vnp.sin(x)) for x in f(a)))
+
+
+PROGRAMS: dict[str, Any] = {
+    "cholesky": lambda a: [lax.linalg.cholesky(a)],
+    "triangular_solve": lambda a: [lax.linalg.triangular_solve(a, a, lower=True)],
+    "lu": lambda a: lax.linalg.lu(a)[:1],
+    "solve": lambda a: [vnp.linalg.solve(a, a[..., :1])],
+    "qr": lambda a: list(vnp.linalg.qr(a)),
+    "eigh": lambda a: list(vnp.linalg.eigh(a)),
+    "svd": lambda a: list(vnp.linalg.svd(a)),
+}
+
+
+@sampled(
+    "name,n,derivative",
+    [(name, n, d) for name in PROGRAMS for n in (4, 35) for d in (False, True)],
+    [("cholesky", 4, False), ("lu", 4, False), ("eigh", 4, False)],
+)
+def test_cuda_kernels_have_the_bits_of_the_cpu(name: str, n: int, derivative: bool) -> None:
+    f = slope(PROGRAMS[name]) if derivative else PROGRAMS[name]
+    check_on_host(f, definite(n), orders=("shuffled",), kernels=KERNELS)
+
+
+@sampled("name", PROGRAMS, ["qr"])
+def test_the_number_of_threads_changes_no_bit(name: str) -> None:
+    a = definite(70)
+    f = volta.jit(PROGRAMS[name])
+    found, before = [], threads.get_num_threads()
+    try:
+        for count in (1, 2):
+            threads.set_num_threads(count)
+            found.append(f(a))
+    finally:
+        threads.set_num_threads(before)
+    for x, y in zip(*found, strict=True):
+        assert_bits_equal(x, y)

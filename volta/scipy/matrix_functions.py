@@ -1,0 +1,81 @@
+"""Functions of matrices under the names of ``scipy.linalg``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from volta.api.jit import jit
+from volta.core import dtypes
+from volta.core.array import Array, ArrayLike
+from volta.core.errors import ShapeError
+from volta.core.source import at_user_line
+from volta.lax import linalg as decompositions
+from volta.numpy.linear_systems import square
+from volta.ops import base, lax
+from volta.trace.decomposition import identity, over, product, turns, upper_part, where
+
+# Padé approximants of the exponential: coefficients, and the norm up to which they are exact to rounding (Higham).
+_SINGLE = ((17297280.0, 8648640.0, 1995840.0, 277200.0, 25200.0, 1512.0, 56.0, 1.0), 3.925724783138660)
+_DOUBLE = (
+    (
+        64764752532480000.0, 32382376266240000.0, 7771770303897600.0, 1187353796428800.0, 129060195264000.0,
+        10559470521600.0, 670442572800.0, 33522128640.0, 1323241920.0, 40840800.0, 960960.0, 16380.0, 182.0, 1.0,
+    ),
+    5.371920351148152,
+)  # fmt: skip
+
+
+def expm(A: ArrayLike, *, upper_triangular: bool = False, max_squarings: int = 16) -> Array:  # noqa: N803 - SciPy's name
+    """The exponentials of matrices (…, n, n), by a Padé approximant of the matrix over a power of two, and squaring.
+
+    Args:
+        upper_triangular: what is below the diagonals counts as 0.
+        max_squarings: matrices of a norm that needs more give NaN.
+
+    Raises:
+        ShapeError: for what are no square matrices, and a negative ``max_squarings``.
+
+    >>> volta.scipy.linalg.expm(np.float32([[0, 1], [0, 0]])).tolist()
+    [[1.0, 1.0], [0.0, 1.0]]
+    """
+    a = square("expm", A)
+    if max_squarings < 0:
+        raise ShapeError(at_user_line(f"expm: max_squarings must not be negative, got {max_squarings}"))
+    return _expm(upper_part(a) if upper_triangular else a, int(max_squarings))
+
+
+def _exponential(a: Any, most: int) -> Any:
+    *front, n, _ = a.shape
+    if not n:
+        return a
+    coefficients, reach = _SINGLE if a.dtype == dtypes.float32 else _DOUBLE
+    norm = lax.stop_gradient(lax.reduce_max(lax.reduce_sum(lax.abs(a), (a.ndim - 2,)), (a.ndim - 2,)))
+    scale = base.fill(tuple(front), 1, a.dtype)
+    count = base.fill(tuple(front), 0, dtypes.int32)
+    for k in range(most):
+        above = lax.gt(norm, reach * 2.0**k)
+        scale, count = where(above, 2.0 ** -(k + 1), scale), where(above, k + 1, count)
+    axes = range(len(front))
+    a = lax.mul(a, over(scale, a, *axes))
+    one = identity(a.shape, a.dtype)
+    squared = product(a, a)
+    even, odd, power = lax.mul(one, coefficients[0]), lax.mul(one, coefficients[1]), squared
+    for k in range(2, len(coefficients), 2):
+        even = lax.fma(power, base.fill(a.shape, coefficients[k], a.dtype), even)
+        odd = lax.fma(power, base.fill(a.shape, coefficients[k + 1], a.dtype), odd)
+        power = product(power, squared) if k + 2 < len(coefficients) else power
+    odd = product(a, odd)
+    x = decompositions.solved(lax.sub(even, odd), lax.add(even, odd))
+
+    def square_again(k: Any, x: Any) -> list[Any]:
+        on = over(lax.lt(base.spread(k, count.shape), count), x, *axes)
+        given = where(on, x, 0)
+        return [where(on, product(given, given), x)]
+
+    (x,) = turns(most, square_again, x)
+    return where(over(lax.gt(norm, reach * 2.0**most), x, *axes), np.nan, x)
+
+
+_expm = jit(_exponential, static_argnums=1)
