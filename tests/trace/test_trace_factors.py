@@ -191,3 +191,15 @@ def test_tensors_and_powers() -> None:
     np.testing.assert_allclose(vnp.linalg.matrix_power(square, -2), np.linalg.matrix_power(square, -2), rtol=1e-9)
     pivots = np.int32([[2, 1], [1, 2]])
     assert np.asarray(lax.linalg.lu_pivots_to_permutation(pivots, 3)).tolist() == [[2, 1, 0], [1, 2, 0]]
+
+
+def test_a_cholesky_factor_is_updated_by_rotations() -> None:
+    r, w = np.linalg.cholesky(definite(5)[0]).T, RNG.standard_normal(5)
+    found = np.asarray(lax.linalg.cholesky_update(r, w))
+    np.testing.assert_allclose(found.T @ found, r.T @ r + np.outer(w, w), rtol=1e-12, atol=1e-13)
+    with jax.enable_x64(True):
+        np.testing.assert_allclose(np.abs(found), np.abs(jax.lax.linalg.cholesky_update(r, w)), rtol=1e-10, atol=1e-13)
+    assert_bits_equal(volta.jit(lax.linalg.cholesky_update)(r, w), found)
+    assert_bits_equal(volta.vmap(lax.linalg.cholesky_update)(np.stack([r, 2 * r]), np.stack([w, w]))[0], found)
+    with pytest.raises(ShapeError, match=r"cholesky_update: takes \(n, n\) and \(n,\)"):
+        lax.linalg.cholesky_update(r, w[:3])

@@ -170,8 +170,7 @@ WAYS: dict[str, dict[str, str]] = {
     },
     "volta.lax.linalg": _each(
         _MATRICES,
-        "cholesky_update eig hessenberg householder_product ormqr qdwh schur symmetric_product tridiagonal "
-        "tridiagonal_solve",
+        "eig hessenberg householder_product ormqr qdwh schur symmetric_product tridiagonal tridiagonal_solve",
     )
     | _each(
         "there is one algorithm, stated in docs/determinism.md", "EigImplementation EighImplementation SvdAlgorithm"

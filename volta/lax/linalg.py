@@ -22,10 +22,10 @@ from volta.lax.solves import custom_linear_solve
 from volta.ops import base, lax
 from volta.ops.base import shape_of
 from volta.trace import factors, orthogonal, spectra
-from volta.trace.decomposition import check_floats, check_square, lower_part, product, turned, turns
+from volta.trace.decomposition import check_floats, check_square, lower_part, product, turned, turns, upper_part
 from volta.trace.triangular import Triangular
 
-__all__ = ["cholesky", "eigh", "lu", "lu_pivots_to_permutation", "qr", "svd", "triangular_solve"]
+__all__ = ["cholesky", "cholesky_update", "eigh", "lu", "lu_pivots_to_permutation", "qr", "svd", "triangular_solve"]
 
 
 def cholesky(x: ArrayLike, /, *, symmetrize_input: bool = True) -> Array:
@@ -47,6 +47,36 @@ def cholesky(x: ArrayLike, /, *, symmetrize_input: bool = True) -> Array:
     check_floats("cholesky", (get_aval(x),))
     check_square("cholesky", get_aval(x))
     return factors.cholesky(symmetrized(x) if symmetrize_input else x)[0]
+
+
+def cholesky_update(r_matrix: ArrayLike, w_vector: ArrayLike) -> Array:
+    """The upper triangular factor of ``RᵀR + w wᵀ``, from the factor R (n, n) and w (n,): a rotation for each row.
+
+    Raises:
+        ShapeError: where w has not as many elements as R rows. DTypeError: for dtypes other than one of floats.
+
+    >>> lax.linalg.cholesky_update(np.float32([[3, 0], [0, 1]]), np.float32([4, 0])).tolist()
+    [[5.0, 0.0], [0.0, 1.0]]
+    """
+    r, w = get_aval(r_matrix), get_aval(w_vector)
+    check_floats("cholesky_update", (r, w.update(shape=(1, *w.shape))))
+    if r.ndim != 2 or w.ndim != 1 or r.shape != (w.shape[0],) * 2:
+        raise ShapeError(at_user_line(f"cholesky_update: takes (n, n) and (n,), got shapes {r.shape} and {w.shape}"))
+
+    def step(i: Any, factor: Any, w: Any) -> list[Any]:
+        line = lax.dynamic_index_in_dim(factor, i, 0, False)
+        x, y = (lax.dynamic_index_in_dim(v, i, 0, False) for v in (line, w))
+        size = lax.max(lax.abs(x), lax.abs(y))
+        size = lax.select(lax.eq(size, 0.0), 1.0, size)
+        x, y = lax.div(x, size), lax.div(y, size)
+        length = lax.sqrt(lax.fma(x, x, lax.mul(y, y)))
+        none = lax.eq(length, 0.0)
+        c, s = (lax.select(none, 1.0, lax.div(x, length)), lax.select(none, 0.0, lax.div(y, length)))
+        c, s = (base.spread(v, shape_of(w)) for v in (c, s))
+        new = lax.fma(c, line, lax.mul(s, w))
+        return [lax.dynamic_update_index_in_dim(factor, new, i, 0), lax.fma(c, w, lax.neg(lax.mul(s, line)))]
+
+    return upper_part(turns(r.shape[0], step, upper_part(r_matrix), w_vector)[0])
 
 
 def symmetrized(x: Any) -> Any:
