@@ -17,6 +17,8 @@ from volta.numba_cuda.schedule import Schedule
 from volta.testing import assert_bits_equal
 from volta.xla_like.compile import build_plan
 
+if not hasattr(np, "row_stack"):  # NumPy 2.5 has no longer what numba-cuda up to 0.30 asks for when it is imported
+    np.row_stack = np.vstack  # type: ignore[attr-defined]
 pytest.importorskip("numba.cuda.np.arrayobj", reason="numba-cuda is not installed (pip install 'volta[numba-cuda]')")
 cuda = pytest.importorskip("numba.cuda")
 X = np.random.default_rng(0).standard_normal((5, 1000)).astype(np.float32)

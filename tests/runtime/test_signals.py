@@ -64,7 +64,7 @@ def test_an_endless_loop_ends_with_what_a_handler_raises(size: int, count: int) 
     assert watch.stopped() > ended
 
 
-@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("count", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_handler_that_raises_nothing_lets_the_plan_go_on(count: int) -> None:
     threads.set_num_threads(count)
     turns, size = (1_000_000, 2) if count == 1 else (1000, 400)
