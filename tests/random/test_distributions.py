@@ -9,7 +9,7 @@ import pytest
 
 import volta
 from volta import random
-from volta.core.errors import DTypeError, NotDifferentiableError, ShapeError
+from volta.core.errors import ArgumentError, DTypeError, NotDifferentiableError, ShapeError
 from volta.testing import assert_bits_equal
 
 A = np.float32([0.01, 0.5, 1, 2, 30])
@@ -42,7 +42,10 @@ CASES: dict[str, tuple[Any, ...]] = {
     "wald": (A, (20, 5)),
     "weibull_min": (2.0, 1.5, (50,)),
 }
-QUICK = ("wald",)
+COVARIANCE = np.float32([[2, 0.5, 0], [0.5, 1, -0.3], [0, -0.3, 0.7]])
+CASES["multivariate_normal"] = (np.float32([1, 2, 3]), COVARIANCE, (20,))
+CASES["orthogonal"] = (4, (3,))
+QUICK = ("wald", "multivariate_normal")
 EACH = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in CASES]
 
 
@@ -128,3 +131,27 @@ def test_a_derivative_that_is_not_there_is_said() -> None:
 def test_what_does_not_fit_is_said(call: Any, error: Any, says: str) -> None:
     with pytest.raises(error, match=says):
         call(random.key(0))
+
+
+@pytest.mark.parametrize("method", ["cholesky", pytest.param("eigh", marks=pytest.mark.slow), "svd"])
+def test_normal_vectors_have_their_covariance(method: str) -> None:
+    x = np.asarray(random.multivariate_normal(random.key(0), np.zeros(3), COVARIANCE, (20_000,), method=method))
+    np.testing.assert_allclose(np.cov(x.T), COVARIANCE, atol=0.06)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n", "m"), [(3, None), (4, 2), (2, 5)])
+def test_orthogonal_matrices(n: int, m: int | None) -> None:
+    q = np.asarray(random.orthogonal(random.key(0), n, (6,), m=m))
+    assert q.shape == (6, n, m or n)
+    short = q if q.shape[1] <= q.shape[2] else np.swapaxes(q, 1, 2)
+    np.testing.assert_allclose(short @ np.swapaxes(short, 1, 2), np.tile(np.eye(short.shape[1]), (6, 1, 1)), atol=1e-5)
+
+
+def test_vectors_that_do_not_fit() -> None:
+    with pytest.raises(ShapeError, match="wanted a mean"):
+        random.multivariate_normal(random.key(0), np.zeros(3), np.eye(2))
+    with pytest.raises(ShapeError, match="do not broadcast to shape"):
+        random.multivariate_normal(random.key(0), np.zeros((4, 2)), np.eye(2), (3,))
+    with pytest.raises(ArgumentError, match="method is one of"):
+        random.multivariate_normal(random.key(0), np.zeros(2), np.eye(2), method="lu")

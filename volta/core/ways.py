@@ -153,8 +153,6 @@ WAYS: dict[str, dict[str, str]] = {
     },
     "volta.random": {
         "multinomial": "draws of a few categories are counts of volta.random.categorical",
-        "multivariate_normal": "it is mean + volta.numpy.linalg.cholesky(cov) @ volta.random.normal(key, shape)",
-        "orthogonal": "it is volta.numpy.linalg.qr(volta.random.normal(key, (n, n))).Q",
         **_each("numbers come from keys: volta.random.normal(volta.random.key(0), (3,))", "seed rand randn random"),
         **_each("numbers come from keys: volta.random.normal(volta.random.key(0), (3,))", "RandomState default_rng"),
         "key_dtype": "a key is a uint32 array of shape (2,)",

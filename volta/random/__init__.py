@@ -44,6 +44,7 @@ from volta.random.distributions import (
     truncated_normal,
 )
 from volta.random.keys import PRNGKey, clone, fold_in, key, key_data, key_impl, split, wrap_key_data
+from volta.random.matrices import multivariate_normal, orthogonal
 from volta.random.rejection import binomial, gamma, loggamma, poisson
 from volta.random.samplers import bits, permutation, randint, uniform
 
@@ -76,7 +77,9 @@ __all__ = [
     "logistic",
     "lognormal",
     "maxwell",
+    "multivariate_normal",
     "normal",
+    "orthogonal",
     "pareto",
     "permutation",
     "poisson",

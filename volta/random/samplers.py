@@ -36,29 +36,27 @@ def _float_dtype(name: str, dtype: Any) -> np.dtype:
 
 def _fits(name: str, shape: Shape, *parameters: Any) -> None:
     """Parameters must broadcast to exactly ``shape``."""
-    shapes = [get_aval(p).shape for p in parameters]
+    batch_shape(name, shape, *(get_aval(p).shape for p in parameters))
+
+
+def batch_shape(name: str, shape: Any, *shapes: Shape) -> Shape:
+    """The shape of what is drawn, by default what the parameters' shapes broadcast to: these must broadcast to it."""
     try:
-        good = np.broadcast_shapes(shape, *shapes) == shape
+        together = np.broadcast_shapes(*shapes)
+        wanted = together if shape is None else check_shape(name, shape)
+        good = np.broadcast_shapes(wanted, together) == wanted
     except ValueError:
         good = False
     if not good:
-        raise ShapeError(
-            at_user_line(f"random.{name}: parameters of shapes {shapes} do not broadcast to shape {shape}")
-        )
+        to = "" if shape is None else f" to shape {shape}"
+        raise ShapeError(at_user_line(f"random.{name}: parameters of shapes {list(shapes)} do not broadcast{to}"))
+    return wanted
 
 
 def parameters(name: str, shape: Any, dtype: np.dtype, *given: Any) -> tuple[Shape, list[Any]]:
     """A distribution's shape, by default what its parameters broadcast to, and these in its dtype."""
     values = [vnp.asarray(x, dtype) for x in given]
-    if shape is None:
-        try:
-            shape = np.broadcast_shapes(*(x.shape for x in values))
-        except ValueError:
-            shapes = [x.shape for x in values]
-            raise ShapeError(at_user_line(f"random.{name}: parameters of shapes {shapes} do not broadcast")) from None
-    shape = check_shape(name, shape)
-    _fits(name, shape, *values)
-    return shape, values
+    return batch_shape(name, shape, *(x.shape for x in values)), values
 
 
 def bits(key: Any, shape: Any = (), dtype: Any = np.uint32) -> Array:
