@@ -10,6 +10,8 @@ import tempfile
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.sampling import mark_few
+
 # Before anything imports volta: tests never read or write the user's kernel cache, and start from an empty one, which
 # the processes of a run (pytest -n 2) share. VOLTA_TEST_CACHE=<folder> keeps it between runs instead.
 os.environ.setdefault("VOLTA_TRACEBACKS", "all")  # who reads a failed test wants to see where it failed
@@ -62,7 +64,9 @@ def _earlier_modules_are_not_garbage() -> None:
     gc.freeze()
 
 
+@pytest.hookimpl(tryfirst=True)  # before what is slow is deselected
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    mark_few(items)
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked and (reason := _why_no_gpu()):
         for item in marked:

@@ -30,3 +30,17 @@ def sampled(
             for x in found
         ],
     )
+
+
+def mark_few(items: Iterable[pytest.Item]) -> None:
+    """Mark slow all but n cases, evenly spread, of each parametrised test that is marked ``few(n)``."""
+    families: dict[Any, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("few") and not item.get_closest_marker("slow"):
+            families.setdefault((item.path, getattr(item, "originalname", item.name)), []).append(item)
+    for cases in families.values():
+        (n,) = cases[0].get_closest_marker("few").args  # type: ignore[union-attr]
+        quick = {round(i * (len(cases) - 1) / max(n - 1, 1)) for i in range(n)}
+        for i, case in enumerate(cases):
+            if i not in quick:
+                case.add_marker(pytest.mark.slow)

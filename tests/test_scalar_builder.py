@@ -191,6 +191,7 @@ def test_upper_half_of_products(dtype, lanes):
 
 @pytest.mark.parametrize("lanes", LANES)
 @pytest.mark.parametrize("dtype", INTEGERS)
+@pytest.mark.few(5)
 def test_conversions_of_integers(dtype, lanes):
     info, integers = np.iinfo(dtype), any_integers(dtype)
     for source in FLOATS:

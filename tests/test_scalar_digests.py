@@ -64,6 +64,7 @@ EVERY = [*UNARY, *BINARY]
     itertools.product(EVERY, ("float32", "float64")),
     quick=lambda x: x[1] == "float32" or x[0] in EVERY[::3],
 )
+@pytest.mark.few(14)
 def test_lanes_do_not_matter(name, dtype):
     function, count, bits = getattr(scalar, name), 2 if name in BINARY else 1, f"uint{8 * np.dtype(dtype).itemsize}"
     generator = np.random.default_rng(0)

@@ -218,6 +218,7 @@ KERNELS = HostKernels()
 
 
 @pytest.mark.parametrize("name", EDGES)
+@pytest.mark.few(5)
 def test_edges_are_the_same_eager_jitted_and_on_kernels_for_gpus(name):
     x = np.arange(1, 7, dtype=np.float32)
     apart = pytrees.leaves(EDGES[name](x))

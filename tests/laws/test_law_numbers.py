@@ -94,6 +94,7 @@ ARRAYS_COME_OUT = {"scan", "jit of scan", "vmap", "jit of vmap"}
 @pytest.mark.parametrize("name", TRANSFORMS)
 @given(expressions, st.sampled_from(ARRAYS), st.sampled_from(FLOATS), st.sampled_from(FLOATS), st.sampled_from(INTS))
 @few
+@pytest.mark.few(5)
 def test_a_number_is_the_same_known_and_traced(name, e, x, s, t, n) -> None:
     def f(x, s, t, n):
         return evaluate(e, {"x": vnp.asarray(x), "s": s, "t": t, "n": n})

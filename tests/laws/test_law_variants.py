@@ -86,6 +86,7 @@ SMALL = {
 
 
 @sampled("name", SMALL, quick=("product", "attention", "columns", "sort", "scatter"))
+@pytest.mark.few(2)
 def test_other_ways_have_the_cpus_bits_on_the_host(name):
     f, args = SMALL[name]
     for processors in (1, 100_000):

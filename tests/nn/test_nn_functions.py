@@ -69,6 +69,7 @@ def test_gelu_halves_one_plus_the_tangent_in_one_operation_with_the_bits_of_two(
 
 
 @pytest.mark.parametrize("name", [*EXACT, "gelu"])
+@pytest.mark.few(6)
 def test_gradients_are_finite_and_equal_to_jax(name):
     jax = pytest.importorskip("jax")
     ours, theirs = getattr(nn, name), getattr(jax.nn, name)
@@ -246,6 +247,7 @@ ATTENTION = {
 
 @pytest.mark.parametrize("heads", (4, 2, 1), ids="heads{}".format)
 @pytest.mark.parametrize("case", ATTENTION)
+@pytest.mark.few(6)
 def test_attention_equals_jax(case, heads):
     jax = pytest.importorskip("jax")
     args, options = qkv(K=heads), ATTENTION[case]
@@ -298,6 +300,7 @@ def test_attention_with_a_bias_or_large_heads_agrees_with_the_kernels():
 
 @pytest.mark.parametrize("case", ["plain", "causal", "mask", "bias"])
 @pytest.mark.parametrize("heads", (2, pytest.param(4, marks=pytest.mark.slow)))
+@pytest.mark.few(2)
 def test_gradient_of_attention_equals_jax(case, heads):
     jax = pytest.importorskip("jax")
     args, options = qkv(K=heads), ATTENTION[case]

@@ -49,6 +49,7 @@ SIZES = [  # B, N, K, T, S, H, Hv
 
 @pytest.mark.parametrize("causal", [False, True])
 @sampled("sizes", SIZES, quick=(SIZES[0], SIZES[3], SIZES[6]), ids=str)
+@pytest.mark.few(3)
 def test_sizes(sizes, causal):
     check(*operands(*sizes), causal=causal)
 

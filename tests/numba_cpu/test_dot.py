@@ -41,6 +41,7 @@ def check(spec, lhs, rhs, parts=(1,), out=None):
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("k", [0, 1, 2, 15, 16, 255, 256, 257, 513])
+@pytest.mark.few(8)
 def test_shapes(width, k):
     rng = np.random.default_rng(k)
     sizes = [0, 1, 2, 6, 13, 14, 15, 16, 17, 28, 31, 32, 33, 65]
@@ -171,6 +172,7 @@ DTYPES = [
     quick=lambda x: x[0] in (DTYPES[::3] if x[1] == WIDTHS[0] else DTYPES[1::6]),
     ids=str,
 )
+@pytest.mark.few(4)
 def test_dtypes(width, dtypes):
     rng = np.random.default_rng(11)
     one = spec(*dtypes, width=width)

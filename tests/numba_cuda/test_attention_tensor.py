@@ -223,6 +223,7 @@ def test_a_score_that_is_no_number_reaches_its_row_alone():
 
 @pytest.mark.parametrize("capability", ["8.0", "8.9", "9.0", "9.0a"], indirect=True)
 @sampled("head", [64, 128], quick=[128])
+@pytest.mark.few(2)
 def test_kernels_compile_to_the_gpus_own_instruction(capability, head):
     given = operands(1, 1, 1, 70, 70, head, head)
     found = [x for x in launches_of(plan_of(both(causal=True), *given)[0], capability) if "_tc_" in x.source.name]

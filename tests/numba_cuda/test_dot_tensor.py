@@ -123,6 +123,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("capability", [pytest.param("8.0", marks=pytest.mark.slow), "9.0a"])
+@pytest.mark.few(4)
 def test_where_every_sum_is_exact_the_bits_are_those_of_strict(capability, case):
     f, left, right, dtype = CASES[case]
     args = integers(*left, dtype=dtype), integers(*right, dtype=dtype)
@@ -150,6 +151,7 @@ def run_many(monkeypatch, shape, kernels):
 
 
 @pytest.mark.parametrize("shape", dot_tensor._SHAPES["piped"], ids=lambda s: f"{s.rows}x{s.cols}")
+@pytest.mark.few(2)
 def test_a_block_computes_one_tile_after_another(monkeypatch, shape):
     found = run_many(monkeypatch, shape, KERNELS)
     assert found.violations == []

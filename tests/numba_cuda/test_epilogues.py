@@ -85,6 +85,7 @@ def operands(m=M, k=K, n=N):
     itertools.product(EPILOGUES, (N, 65)),
     quick=lambda x: x[1] == N or x[0] in ("bias and gelu", "turned", "in a larger array"),
 )
+@pytest.mark.few(5)
 def test_an_epilogue_is_computed_in_the_kernel_of_its_product(name, n):
     f = EPILOGUES[name]
     args = operands(n=n)

@@ -67,6 +67,7 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.few(4)
 def test_programs_have_the_cpus_bits_in_opposite_orders_of_threads(name):
     f, args = PROGRAMS[name]
     check_on_host(f, *args, kernels=KERNELS)

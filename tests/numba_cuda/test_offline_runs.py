@@ -126,6 +126,7 @@ def wanted(name):
     itertools.product(("its own", "7.0", "8.0", "8.9"), FUNCTIONS),
     quick=lambda x: x[0] == "its own" or x == ("7.0", "products"),
 )
+@pytest.mark.few(3)
 def test_ptx_made_offline_runs_to_the_same_bits(gpu, by_address, monkeypatch, name, capability):
     """Of an older capability too: a GPU's driver takes its PTX, and other kernels run."""
     want = wanted(name)

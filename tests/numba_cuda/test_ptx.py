@@ -98,6 +98,7 @@ QUICK_CLASSES += [(name, capability) for name in ("rows", "product", "few update
 
 
 @sampled("name, capability", EVERY_CLASS, quick=QUICK_CLASSES)
+@pytest.mark.few(6)
 def test_every_class_of_kernels_compiles_for_each_capability(name, capability):
     (x,) = offline.compile_plan(plan_of(name), [capability], cubin=bool(nvjitlink.libraries()))
     assert f".target {ptx.CAPABILITIES[capability][0]}" in x.ptx

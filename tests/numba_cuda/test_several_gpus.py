@@ -58,6 +58,7 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.few(2)
 def test_each_device_computes_the_cpus_bits(two, name):
     f, args = PROGRAMS[name]
     compiled, want = volta.jit(f), f(*put(args, "cpu"))

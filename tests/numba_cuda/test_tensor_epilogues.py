@@ -71,6 +71,7 @@ def operands(m, k, n, dtype):
     [(name, kind) for name in EPILOGUES for kind in (("bfloat16", "9.0a"), ("float32", "9.0a"), ("float16", "8.0"))],
     quick=lambda x: x[0] in ("bias and gelu", "several results") or x == ("the product as well", ("bfloat16", "9.0a")),
 )
+@pytest.mark.few(3)
 def test_an_epilogue_is_computed_in_the_kernel_of_its_product(name, kind):
     dtype, capability = kind
     f, args = EPILOGUES[name], operands(37, 40, 72, dtype)
@@ -109,6 +110,7 @@ TILES = [(engine, x) for engine, shapes in dot_tensor._SHAPES.items() if engine 
     "engine, shape", TILES, quick=lambda x: x[1].rows == 64 or x[0] == "writing",
     ids=lambda x: f"{x[0]}-{x[1].rows}x{x[1].cols}",
 )  # fmt: skip
+@pytest.mark.few(1)
 def test_every_tile_has_an_epilogue_inside_and_at_the_edges(monkeypatch, engine, shape):
     """Several tiles a block, whole ones and those at the edges; neighbours by eights, by fours and one by one."""
     monkeypatch.setitem(dot_tensor._SHAPES, engine, (shape,))

@@ -152,6 +152,7 @@ EDGES = np.float32([1.0, -0.75, 3e38, 1e-40, -1.4e-45, 0.0, -0.0, np.inf, -np.in
 
 @pytest.mark.parametrize("name", EXPRESSIONS)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.few(10)
 def test_as_in_numpy(name):
     with np.errstate(all="ignore"):
         want = EXPRESSIONS[name](np)

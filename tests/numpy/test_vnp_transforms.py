@@ -65,6 +65,7 @@ def total(np_, f):
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.few(8)
 def test_gradients_equal_jax(name):
     jax = pytest.importorskip("jax")
     want = jax.grad(total(jax.numpy, FUNCTIONS[name]))(jax.numpy.asarray(X))

@@ -62,6 +62,7 @@ def test_ties_of_two(name):
 
 @pytest.mark.parametrize("name", ["cumsum", "cumprod", "cummax", "cummin"])
 @pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.few(3)
 def test_scans(name, reverse):
     x, ct = rng_of(name).uniform(-2, 2, (3, 6)), rng_of(name + "ct").uniform(-1, 1, (3, 6))
     ours, theirs = (lambda v, m=m: getattr(m, name)(v, 1, reverse) for m in (lax, jax.lax))

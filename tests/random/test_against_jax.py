@@ -77,6 +77,7 @@ def test_split(num):
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32", "uint64"])
 @pytest.mark.parametrize("shape", [(), (1,), (7,), (3, 5), (2, 0, 3), (1025,)])
+@pytest.mark.few(6)
 def test_bits(dtype, shape):
     ours, theirs = both(7)
     assert_same_bits(random.bits(ours, shape, dtype), jax.random.bits(theirs, shape, dtype))
@@ -109,6 +110,7 @@ def test_randint(dtype, bounds):
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 10, 1000, 3000])
+@pytest.mark.few(2)
 def test_permutation_of_a_range(n):
     ours, theirs = both(5)
     theirs = jax.random.permutation(theirs, n)
@@ -117,6 +119,7 @@ def test_permutation_of_a_range(n):
 
 @pytest.mark.parametrize("axis", [0, 1, -1])
 @pytest.mark.parametrize("independent", [False, True])
+@pytest.mark.few(2)
 def test_permutation_of_an_array(axis, independent):
     x = np.arange(60, dtype="f4").reshape(3, 20)
     ours, theirs = both(5)
@@ -127,6 +130,7 @@ def test_permutation_of_an_array(axis, independent):
 
 @pytest.mark.parametrize("name", ["normal", "exponential", "gumbel", "laplace", "logistic"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.few(4)
 def test_distributions_agree_to_rounding(name, dtype):
     ours, theirs = both(11)
     x = np.asarray(getattr(random, name)(ours, (500,), dtype))

@@ -54,6 +54,7 @@ SAMPLERS = {
 
 
 @pytest.mark.parametrize("name", sorted(SAMPLERS))
+@pytest.mark.few(6)
 def test_eager_jit_and_vmap_have_the_same_bits(name):
     """One key gives one sample, however it is asked for (laws 2 and 3 of the contract)."""
     draw = SAMPLERS[name]
