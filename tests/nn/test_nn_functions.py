@@ -1,7 +1,6 @@
 """volta.nn against plain float64 NumPy, and against JAX (values, dtypes and gradients) where it is installed."""
 
 import math
-import re
 
 import numpy as np
 import pytest
@@ -300,7 +299,6 @@ def test_attention_with_a_bias_or_large_heads_agrees_with_the_kernels():
 
 @pytest.mark.parametrize("case", ["plain", "causal", "mask", "bias"])
 @pytest.mark.parametrize("heads", (2, pytest.param(4, marks=pytest.mark.slow)))
-@pytest.mark.few(2)
 def test_gradient_of_attention_equals_jax(case, heads):
     jax = pytest.importorskip("jax")
     args, options = qkv(K=heads), ATTENTION[case]
@@ -346,7 +344,7 @@ def test_gradients_of_attention_are_its_kernels():
     q, k, v = qkv(K=2)
     f = volta.grad(volta.checkpoint(lambda *a: vnp.sum(nn.dot_product_attention(*a))), (0, 1, 2))
     text = volta.jit(f).lower(q, k, v).compile().as_text()
-    assert all(re.search(rf"\b{name}\b", text) for name in ("attention", "attention_dq", "attention_dkv"))
+    assert {"attention", "attention_dq", "attention_dkv"} <= {*text.replace("(", " ").split()}
     alone = volta.jit(volta.grad(lambda q: vnp.sum(nn.dot_product_attention(q, k, v)))).lower(q).compile().as_text()
     assert "attention_dq" in alone and "attention_dkv" not in alone
 
