@@ -174,3 +174,23 @@ def test_a_product_that_is_only_used_transposed_is_computed_that_way() -> None:
     plan = volta.jit(pullback).lower(w, g).compile().plan
     assert [call.describe() for call in plan.calls] == ["dot"]
     assert_bits_equal(volta.jit(pullback)(w, g), pullback(w, g))
+
+
+REDUCTIONS_APART = {
+    "of pairs, and across them": lambda y: (vnp.sum(y, 1), vnp.sum(y, 0)),
+    "across pairs, and of them": lambda y: (vnp.sum(y, 0), vnp.sum(y, 1)),
+    "over other factors of the space": lambda y: vnp.sum(vnp.reshape(y, (3, -1)), 1),
+}
+
+
+@pytest.mark.parametrize("shape", [(6, 2), (2, 6), (6, 4)])
+@pytest.mark.parametrize("name", REDUCTIONS_APART)
+def test_a_reduction_joins_where_the_space_has_its_factors(name, shape) -> None:
+    """An operand that is transposed gives the space factors of its own; a reduction over others runs by itself."""
+
+    def f(x, y):
+        return REDUCTIONS_APART[name](vnp.exp(x.T) * y)
+
+    x, y = vnp.asarray(fill("normal", shape[::-1])), vnp.asarray(fill("normal", shape, seed=1))
+    for found, want in zip(*(v if isinstance(v, tuple) else (v,) for v in (volta.jit(f)(x, y), f(x, y))), strict=True):
+        assert_bits_equal(found, want)
