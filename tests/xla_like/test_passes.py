@@ -82,3 +82,9 @@ def test_a_padding_that_is_read_elsewhere_stays():
         return left + padded(x, 8, 0), left * 2
 
     assert "pad" in names(f, NUMBERS[None])
+
+
+def test_programs_that_are_only_inlined_keep_what_passes_would_join() -> None:
+    program = volta.make_jaxpr(lambda x: volta.jit(vnp.sin)(x) + volta.jit(vnp.sin)(x))(np.float32(1))
+    names = [[e.primitive.name for e in optimize(program, only_inline=only).eqns] for only in (True, False)]
+    assert names == [["sin", "sin", "add"], ["sin", "add"]]
