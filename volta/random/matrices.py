@@ -53,11 +53,11 @@ def multivariate_normal(
     shape = batch_shape("multivariate_normal", shape, mean.shape[:-1], cov.shape[:-2])
     if method == "cholesky":
         factor = vnp.linalg.cholesky(cov)
-    elif method == "eigh":
-        values, vectors = vnp.linalg.eigh(cov)
-        factor = vectors * vnp.sqrt(values[..., None, :])
     else:
-        vectors, values, _ = vnp.linalg.svd(cov)
+        if method == "eigh":
+            values, vectors = vnp.linalg.eigh(cov)
+        else:
+            vectors, values, _ = vnp.linalg.svd(cov)
         factor = vectors * vnp.sqrt(values[..., None, :])
     drawn = normal(check_key("multivariate_normal", key), (*shape, mean.shape[-1]), dtype)
     return mean + vnp.einsum("...ij,...j->...i", factor, drawn)

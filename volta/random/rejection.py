@@ -115,10 +115,6 @@ def _one_gamma(key: Any, a: Any, log: bool) -> Any:
 # -- counts ------------------------------------------------------------------------------------------------------------
 
 
-def _all(done: Any) -> Any:
-    return vnp.all(done)
-
-
 def poisson(key: Any, lam: ArrayLike, shape: Any = None, dtype: Any = np.int32) -> Array:
     """Poisson counts of mean ``lam``: products of uniform numbers below 10, transformed rejection above.
 
@@ -154,7 +150,7 @@ def _few_events(key: Any, lam: Any, dtype: np.dtype) -> Any:
         return key, count, total + vnp.log(uniform(own, lam.shape))
 
     start = (key, vnp.zeros(lam.shape, dtype), vnp.zeros(lam.shape, np.float32))
-    _, count, _ = _until(lambda key, count, total: _all(vnp.logical_not(total > -lam)), draw, start)
+    _, count, _ = _until(lambda key, count, total: vnp.all(vnp.logical_not(total > -lam)), draw, start)
     return count - 1
 
 
@@ -178,7 +174,7 @@ def _many_events(key: Any, lam: Any) -> Any:
         return key, vnp.where(now, k, found), vnp.logical_or(accepted, now)
 
     start = (key, vnp.full(lam.shape, -1, np.float32), vnp.zeros(lam.shape, bool))
-    return _until(lambda key, found, accepted: _all(accepted), propose, start)[1]
+    return _until(lambda key, found, accepted: vnp.all(accepted), propose, start)[1]
 
 
 def binomial(key: Any, n: ArrayLike, p: ArrayLike, shape: Any = None, dtype: Any = np.float32) -> Array:
@@ -227,7 +223,7 @@ def _few_successes(key: Any, n: Any, q: Any) -> Any:
         return key, count, trials + vnp.ceil(vnp.log(uniform(own, q.shape, q.dtype)) / rate)
 
     start = (key, vnp.zeros(q.shape, q.dtype), vnp.zeros(q.shape, q.dtype))
-    _, count, _ = _until(lambda key, count, trials: _all(vnp.logical_not(trials <= n)), draw, start)
+    _, count, _ = _until(lambda key, count, trials: vnp.all(vnp.logical_not(trials <= n)), draw, start)
     return count - 1
 
 
@@ -275,4 +271,4 @@ def _many_successes(key: Any, n: Any, p: Any) -> Any:
         return key, vnp.where(now, k, found), vnp.logical_or(accepted, now)
 
     start = (key, vnp.full(p.shape, -1, p.dtype), vnp.zeros(p.shape, bool))
-    return _until(lambda key, found, accepted: _all(accepted), propose, start)[1]
+    return _until(lambda key, found, accepted: vnp.all(accepted), propose, start)[1]

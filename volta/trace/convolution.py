@@ -144,19 +144,24 @@ def _stored(conv: Convolution, lhs: Any, parts: int) -> Named:
     }
     places = {"n": [0], "c": [1], "s": list(range(2, 2 + len(space)))}
     x = base.permute(lhs, [i for role in conv.layout for i in places[role]])
-    sizes = {name: size for role in conv.layout for name, size in axes[role].items()}
-    return Named(base.reshape_to(x, tuple(sizes.values())), tuple(sizes))
+    named = {name: size for role in conv.layout for name, size in axes[role].items()}
+    return Named(base.reshape_to(x, tuple(named.values())), tuple(named))
 
 
 def _axis_names(kind: str, axes: Sequence[Any]) -> tuple[str, ...]:
     return tuple(f"{kind}{i}" for i in range(len(axes)))
 
 
+def _terms(conv: Convolution) -> tuple[str, ...]:
+    """The axes of a sum, in the order of its terms."""
+    w = _axis_names("w", conv.axes)
+    return ("c", *w) if conv.features_first else (*w, "c")
+
+
 def _side_by_side(conv: Convolution, x: Named, windows: Shape) -> Named:
     """All windows' elements: those of a sum in its order, and the innermost axis where it was in memory."""
     z, w = _axis_names("z", windows), _axis_names("w", windows)
-    terms = ("c", *w) if conv.features_first else (*w, "c")
-    terms, batch = (("g", *terms), ("n",)) if conv.groups > 1 else (terms, ("g", "n"))
+    terms, batch = (("g", *_terms(conv)), ("n",)) if conv.groups > 1 else (_terms(conv), ("g", "n"))
     innermost = conv.layout[-1]
     if innermost == "c":
         order = (*batch, *z, *terms)
@@ -200,9 +205,7 @@ def _gathered(conv: Convolution, x: Named, windows: Shape) -> Named:
 
 
 def _product(conv: Convolution, lines: Named, weights: Named) -> Named:
-    w = tuple(n for n in weights.names if n[0] == "w")
-    terms = ("c", *w) if conv.features_first else (*w, "c")
-    shared = ["g"]
+    terms, shared = _terms(conv), ["g"]
     if conv.layout[-1] == "s" and not conv.features_first:  # the batch lies around the sums: a product for each of it
         n = shape_of(lines.x)[lines.names.index("n")]
         shape = shape_of(weights.x)
@@ -234,9 +237,8 @@ def _chain(conv: Convolution, x: Named, weights: Named, windows: Shape) -> Named
     total: Any = 0.0
     places = itertools.product(*map(range, sizes(conv.axes)))
     for place, box in zip(places, by_element(x.x, conv.axes, windows, _first(x)), strict=True):
-        given = Named(box, _with_axes(x, z)).permuted(
-            [n if n != "o" else "c" for n in order]
-        )  # its one feature is spread
+        single_feature = [n if n != "o" else "c" for n in order]  # which is spread over those of the result
+        given = Named(box, _with_axes(x, z)).permuted(single_feature)
         shape = tuple(o if n == "o" else s for n, s in zip(order, shape_of(given.x), strict=True))
         single = lax.squeeze(given.x, given.at("c"))
         term = base.broadcast_to(single, shape, [i for i, n in enumerate(order) if n != "o"])
@@ -254,20 +256,14 @@ def _chain(conv: Convolution, x: Named, weights: Named, windows: Shape) -> Named
 def _left_cotangent(conv: Convolution, ct: Any, lhs: ShapedArray, rhs: Any) -> Any:
     """The windows that an element is in, each with the weight it has there: a convolution with the window reversed."""
     parts = conv.groups * conv.batch_groups
-    o, i, *places = shape_of(rhs)
-    turned = base.reshape_to(rhs, (parts, o // parts, i, *places))
-    turned = base.reshape_to(base.move_axis(turned, 1, 2), (parts * i, o // parts, *places))
+    turned = _merged(base.move_axis(_apart(rhs, 0, parts), 1, 2), 0)
     axes = reversed_axes(conv.axes, lhs.shape[2:])
     back = attrs.evolve(conv, axes=axes, groups=parts, batch_groups=1, features_first=False, dtype=None)
     out = back(ct, lax.rev(turned, tuple(range(2, 2 + len(axes)))))
-    if conv.batch_groups == 1:
-        return out
-    shape = shape_of(out)
-    apart = base.move_axis(base.reshape_to(out, (shape[0], parts, shape[1] // parts, *shape[2:])), 1, 0)
-    return base.reshape_to(apart, lhs.shape)
+    return out if conv.batch_groups == 1 else _merged(base.move_axis(_apart(out, 1, parts), 1, 0), 0)
 
 
-def _right_cotangent(conv: Convolution, ct: Any, lhs: Any, rhs: ShapedArray) -> Any:
+def _right_cotangent(conv: Convolution, ct: Any, rhs: ShapedArray, lhs: Any) -> Any:
     """What each weight was multiplied by, with the cotangents there: batch and features change places.
 
     Its terms go through the batch, and through the windows of each of it: a part of the batch is a range of them.
@@ -319,13 +315,9 @@ def _transpose(cts: Sequence[Any], x: Any, y: Any, *, convolution: Convolution, 
     left = isinstance(x, Linear)
     linear, other = (x.aval, y) if left else (y.aval, x)
     other = lax.convert_element_type(other, base.dtype_of(ct))
-    share = (_left_cotangent if left else _swapped_right)(convolution, ct, linear, other)
+    share = (_left_cotangent if left else _right_cotangent)(convolution, ct, linear, other)
     share = lax.convert_element_type(share, linear.dtype)
     return [share, None] if left else [None, share]
-
-
-def _swapped_right(conv: Convolution, ct: Any, rhs: ShapedArray, lhs: Any) -> Any:
-    return _right_cotangent(conv, ct, lhs, rhs)
 
 
 def _batch(

@@ -41,9 +41,8 @@ class Pooling:
 
     def __call__(self, x: Any, *places: Any) -> Any:
         avals = tuple(get_aval(v).strip_weak() for v in (x, *places))
-        return pooling_p.bind(x, *places, jaxpr=_program(self, avals), name=f"reduce_window_{self.kind}", pooling=self)[
-            0
-        ]
+        program = _program(self, avals)
+        return pooling_p.bind(x, *places, jaxpr=program, name=f"reduce_window_{self.kind}", pooling=self)[0]
 
     @property
     def is_linear(self) -> bool:
