@@ -293,6 +293,7 @@ CALLS = {
     "ravel": lambda x: x.ravel(),
     "squeeze": lambda x: x[:1].squeeze(0),
     "swapaxes": lambda x: x.swapaxes(0, 1),
+    "to_device": lambda x: x if isinstance(x, np.ndarray) else x.to_device("cpu"),
     "repeat": lambda x: x.repeat(2, 1),
     "nonzero": lambda x: (x + 9).nonzero()[0] if isinstance(x, np.ndarray) else (x + 9).nonzero(size=20)[0],
     "diagonal": lambda x: x.diagonal(1),

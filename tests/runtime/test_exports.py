@@ -9,7 +9,7 @@ import pytest
 
 import volta
 import volta.numpy as vnp
-from volta.core.errors import DTypeError
+from volta.core.errors import DeviceError, DTypeError
 from volta.runtime import array
 from volta.testing.bits import assert_bits_equal
 
@@ -194,9 +194,11 @@ def test_true_is_one_byte(name) -> None:
     assert vnp.asarray(x[3]).tobytes() == b"\1"
 
 
-def test_our_own_export_comes_back_as_a_copy() -> None:
+def test_our_own_arrays_are_not_copied() -> None:
+    """They are immutable, as everywhere in Volta."""
     x = vnp.ones(3)
-    assert not np.shares_memory(np.asarray(vnp.from_dlpack(x)), np.asarray(x))
+    assert all(vnp.from_dlpack(x, **how) is x for how in ({}, {"copy": False}, {"copy": None}))
+    assert vnp.from_dlpack(x, device="cpu").tobytes() == vnp.from_dlpack(np.ones(3, "f"), device="cpu").tobytes()
 
 
 @pytest.mark.parametrize(
@@ -211,6 +213,12 @@ def test_our_own_export_comes_back_as_a_copy() -> None:
 def test_imports_that_are_refused(x, words) -> None:
     with pytest.raises(DTypeError, match=words):
         vnp.from_dlpack(x)
-    for refused in ({"device": "cpu"}, {"copy": False}):
-        with pytest.raises(ValueError, match="always makes a copy"):
-            vnp.from_dlpack(np.ones(2), **refused)
+
+
+def test_memory_of_others_is_always_copied() -> None:
+    with pytest.raises(BufferError, match="another library may write to its memory"):
+        vnp.from_dlpack(np.ones(2), copy=False)
+    with pytest.raises(ValueError, match="elements of anything but an array of its own dtype are copied"):
+        vnp.asarray(np.ones(2), copy=False)
+    with pytest.raises(DeviceError, match="no device 'tpu'"):
+        vnp.from_dlpack(np.ones(2), device="tpu")

@@ -160,7 +160,9 @@ class Array:
         def tobytes(self) -> bytes: ...
 
         # -- methods ---------------------------------------------------------------------------------------------------
-        def astype(self, dtype: Any) -> Array: ...
+        def astype(self, dtype: Any, copy: bool = False, device: Any = None) -> Array: ...
+        def to_device(self, device: Any, /, *, stream: Any = None) -> Array: ...
+        def __array_namespace__(self, /, *, api_version: str | None = None) -> Any: ...
         def view(self, dtype: Any) -> Array: ...
         def copy(self) -> Array: ...
         def reshape(self, *shape: Any, order: str = "C") -> Array: ...
@@ -201,10 +203,26 @@ class Array:
         ) -> Array: ...
         def mean(self, axis: Axis = None, dtype: Any = None, *, keepdims: bool = False, where: Any = None) -> Array: ...
         def var(
-            self, axis: Axis = None, dtype: Any = None, *, ddof: int = 0, keepdims: bool = False, where: Any = None
+            self,
+            axis: Axis = None,
+            dtype: Any = None,
+            *,
+            ddof: float = 0,
+            keepdims: bool = False,
+            where: Any = None,
+            mean: Any = None,
+            correction: float | None = None,
         ) -> Array: ...
         def std(
-            self, axis: Axis = None, dtype: Any = None, *, ddof: int = 0, keepdims: bool = False, where: Any = None
+            self,
+            axis: Axis = None,
+            dtype: Any = None,
+            *,
+            ddof: float = 0,
+            keepdims: bool = False,
+            where: Any = None,
+            mean: Any = None,
+            correction: float | None = None,
         ) -> Array: ...
         def max(
             self, axis: Axis = None, *, keepdims: bool = False, initial: Any = None, where: Any = None

@@ -13,7 +13,6 @@ Array(3., dtype=float32)
 from typing import TYPE_CHECKING
 
 from volta.core.absent import namespace as _namespace
-from volta.core.dtypes import finfo, iinfo
 from volta.core.array import Array as ndarray
 from volta.numpy import linalg, methods, ufunc_methods  # noqa: F401  (these two put operators on arrays, and methods on functions)
 from volta.numpy.binary import (
@@ -27,8 +26,8 @@ from volta.numpy.contractions import (
     convolve, correlate, cross, dot, inner, kron, matmul, matvec, outer, tensordot, vdot, vecdot, vecmat,
 )
 from volta.numpy.creation import (
-    arange, array, asarray, copy, diag, diagflat, diagonal, empty, empty_like, eye, full, full_like, geomspace,
-    identity, linspace, logspace, ones, ones_like, trace, tri, tril, triu, vander, zeros, zeros_like,
+    arange, array, asarray, copy, empty, empty_like, full, full_like, geomspace, linspace, logspace, ones, ones_like,
+    zeros, zeros_like,
 )
 from volta.numpy.division import divmod, floor_divide, fmod, mod, remainder
 from volta.numpy.editing import block, choose, fill_diagonal, insert, packbits, place, put, resize, unpackbits
@@ -41,6 +40,9 @@ from volta.numpy.histograms import histogram, histogram2d, histogram_bin_edges, 
 from volta.numpy.ignoring_nan import (
     nanargmax, nanargmin, nancumprod, nancumsum, nanmax, nanmean, nanmin, nanprod, nanstd, nansum, nanvar,
 )
+from volta.numpy.inspection import __array_namespace_info__ as __array_namespace_info__
+from volta.numpy.inspection import finfo, iinfo
+from volta.numpy.matrices import diag, diagflat, diagonal, eye, identity, trace, tri, tril, triu, vander
 from volta.numpy.numbers import (
     angle, bartlett, blackman, conj, conjugate, frexp, gcd, hamming, hanning, imag, iscomplex, iscomplexobj,
     isreal, isrealobj, kaiser, lcm, real, spacing,
@@ -131,6 +133,8 @@ __all__ = [
     "unravel_index", "unsignedinteger", "unstack", "unwrap", "vander", "var", "vdot", "vecdot", "vecmat",
     "vectorize", "vsplit", "vstack", "where", "zeros", "zeros_like",
 ]
+
+__array_api_version__ = "2025.12"
 
 if not TYPE_CHECKING:  # so that a type checker still knows which names there are
     __getattr__, __dir__ = _namespace(__name__)

@@ -19,17 +19,15 @@ from volta.core.interp import Tracer
 from volta.core.source import at_user_line
 from volta.numpy import binary, powers, shaping
 from volta.numpy.binary import operands
+from volta.numpy.placing import lying
 from volta.numpy.promotion import (
     as_value,
     aval_of,
-    broadcast_array,
     canonical_axis,
     common_dtype,
     convert,
     promote_floats,
-    zero_like,
 )
-from volta.numpy.reductions import sum as _sum
 from volta.numpy.ufuncs import astype
 from volta.ops import lax
 from volta.runtime.array import ConcreteArray, plain
@@ -38,26 +36,35 @@ from volta.trace.tracer import setting_of
 Shape = int | Sequence[int]
 
 
-def array(object: Any, dtype: Any = None, copy: bool = True, ndmin: int = 0) -> Array:
+def array(
+    object: Any, dtype: Any = None, copy: bool = True, order: Any = None, ndmin: int = 0, *, device: Any = None
+) -> Array:
     """An array of a number, a NumPy array, or nested lists of them and of arrays.
 
     Python floats become float32 and ints int32 (a number by itself stays weakly typed); NumPy arrays keep their dtype,
-    float64 included. ``copy`` is accepted for NumPy's sake: arrays are immutable.
+    float64 included. ``copy`` and ``order`` are accepted for NumPy's sake: arrays are immutable, and have one layout.
+    ``device``, here and in its like, is a device's name or a sharding: where the result lies.
 
     >>> volta.numpy.array([1, 2.5])
     Array([1. , 2.5], dtype=float32)
     """
     out = _array(object, None if dtype is None else dtypes.canonicalize(dtype))
-    return out if out.ndim >= ndmin else lax.reshape(out, (1,) * (ndmin - out.ndim) + out.shape)
+    return lying(out if out.ndim >= ndmin else lax.reshape(out, (1,) * (ndmin - out.ndim) + out.shape), device)
 
 
-def asarray(a: Any, dtype: Any = None, copy: bool | None = None) -> Array:
-    """``a`` as an array; arrays pass through, and a Python number stays weakly typed."""
-    return _array(a, None if dtype is None else dtypes.canonicalize(dtype))
+def asarray(a: Any, dtype: Any = None, order: Any = None, *, copy: bool | None = None, device: Any = None) -> Array:
+    """``a`` as an array; arrays pass through, and a Python number stays weakly typed.
+
+    Raises:
+        ValueError: ``copy`` is False where the elements must be copied: those of anything but an array of Volta's.
+    """
+    if copy is False and not (isinstance(a, Array) and dtype in (None, a.dtype)):
+        raise ValueError(at_user_line("asarray: the elements of anything but an array of its own dtype are copied"))
+    return lying(_array(a, None if dtype is None else dtypes.canonicalize(dtype)), device)
 
 
-def copy(a: Any) -> Array:
-    """The same values as ``a``."""
+def copy(a: Any, order: Any = None) -> Array:
+    """The same values as ``a``. ``order`` is accepted for NumPy's sake."""
     return asarray(a)
 
 
@@ -108,7 +115,7 @@ def _from_nested(x: Any, dtype: np.dtype | None) -> Array:
 # -- filled ------------------------------------------------------------------------------------------------------------
 
 
-def full(shape: Shape, fill_value: Any, dtype: Any = None) -> Array:
+def full(shape: Shape, fill_value: Any, dtype: Any = None, *, device: Any = None) -> Array:
     """An array of ``shape`` filled with ``fill_value`` (which may be an array that broadcasts).
 
     >>> volta.numpy.full((2,), 7)
@@ -117,43 +124,44 @@ def full(shape: Shape, fill_value: Any, dtype: Any = None) -> Array:
     shape = as_shape("full", shape)
     aval = aval_of("full", fill_value)
     if dtype is None:
-        return shaping.broadcast_to(fill_value, shape)
+        return lying(shaping.broadcast_to(fill_value, shape), device)
     dtype = dtypes.canonicalize(dtype)
     if aval.shape:
-        return shaping.broadcast_to(astype(fill_value, dtype), shape)
-    return as_value(lax.full(shape, convert(fill_value, dtype), dtype))
+        return lying(shaping.broadcast_to(astype(fill_value, dtype), shape), device)
+    return lying(as_value(lax.full(shape, convert(fill_value, dtype), dtype)), device)
 
 
-def zeros(shape: Shape, dtype: Any = None) -> Array:
+def zeros(shape: Shape, dtype: Any = None, *, device: Any = None) -> Array:
     """An array of zeros, float32 unless ``dtype`` says otherwise."""
-    return full(as_shape("zeros", shape), 0, dtypes.DEFAULT_FLOAT if dtype is None else dtype)
+    return full(as_shape("zeros", shape), 0, dtypes.DEFAULT_FLOAT if dtype is None else dtype, device=device)
 
 
-def ones(shape: Shape, dtype: Any = None) -> Array:
+def ones(shape: Shape, dtype: Any = None, *, device: Any = None) -> Array:
     """An array of ones, float32 unless ``dtype`` says otherwise."""
-    return full(as_shape("ones", shape), 1, dtypes.DEFAULT_FLOAT if dtype is None else dtype)
+    return full(as_shape("ones", shape), 1, dtypes.DEFAULT_FLOAT if dtype is None else dtype, device=device)
 
 
-def empty(shape: Shape, dtype: Any = None) -> Array:
+def empty(shape: Shape, dtype: Any = None, *, device: Any = None) -> Array:
     """The same as :func:`zeros`: no memory is ever left undefined."""
-    return zeros(shape, dtype)
+    return zeros(shape, dtype, device=device)
 
 
-def full_like(a: ArrayLike, fill_value: Any, dtype: Any = None, shape: Any = None) -> Array:
+def full_like(a: ArrayLike, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Array:
     """:func:`full` with the shape and dtype of ``a``, weak where ``a`` is weak."""
     aval = aval_of("full_like", a)
     out = full(aval.shape if shape is None else shape, fill_value, aval.dtype if dtype is None else dtype)
-    return lax.convert_element_type(out, aval.dtype, weak_type=True) if dtype is None and aval.weak_type else out
+    weak = dtype is None and aval.weak_type
+    return lying(lax.convert_element_type(out, aval.dtype, weak_type=True) if weak else out, device)
 
 
-def zeros_like(a: ArrayLike, dtype: Any = None, shape: Any = None) -> Array:
+def zeros_like(a: ArrayLike, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Array:
     """Zeros with the shape and dtype of ``a``."""
-    return full_like(a, 0, dtype, shape)
+    return full_like(a, 0, dtype, shape, device=device)
 
 
-def ones_like(a: ArrayLike, dtype: Any = None, shape: Any = None) -> Array:
+def ones_like(a: ArrayLike, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Array:
     """Ones with the shape and dtype of ``a``."""
-    return full_like(a, 1, dtype, shape)
+    return full_like(a, 1, dtype, shape, device=device)
 
 
 empty_like = zeros_like
@@ -175,7 +183,7 @@ def _concrete_number(name: str, x: Any) -> Any:
 
 
 @standard
-def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None) -> Array:
+def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None) -> Array:
     """Evenly spaced values in ``[start, stop)``; one argument counts from 0.
 
     Element i is ``start + i * step`` computed in the result's dtype.
@@ -195,11 +203,11 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None) ->
         raise ValueError(at_user_line("arange: step must not be 0"))
     size = builtins.max(0, math.ceil((stop - start) / step))
     if dtype == dtypes.bool_:
-        return astype(arange(start, stop, step, dtypes.int32), dtype)
+        return lying(astype(arange(start, stop, step, dtypes.int32), dtype), device)
     out = lax.iota(dtype, size)
     if step != 1:
         out = lax.mul(out, convert(step, dtype))
-    return out if start == 0 else lax.add(out, convert(start, dtype))
+    return lying(out if start == 0 else lax.add(out, convert(start, dtype)), device)
 
 
 @overload
@@ -211,6 +219,8 @@ def linspace(
     retstep: Literal[False] = False,
     dtype: Any = None,
     axis: int = 0,
+    *,
+    device: Any = None,
 ) -> Array: ...
 @overload
 def linspace(
@@ -222,12 +232,21 @@ def linspace(
     retstep: Literal[True],
     dtype: Any = None,
     axis: int = 0,
+    device: Any = None,
 ) -> tuple[Array, Array]: ...
 
 
 @standard
 def linspace(
-    start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None, axis: int = 0
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: Any = None,
+    axis: int = 0,
+    *,
+    device: Any = None,
 ) -> Any:
     """``num`` evenly spaced values from ``start`` to ``stop`` (included when ``endpoint``), along a new ``axis``.
 
@@ -261,7 +280,7 @@ def linspace(
         out = lax.select_n(lax.eq(index, work.type(num - 1)), out, spread(stop))
     if dtypes.is_integer(out_dtype):
         out = lax.floor(out)
-    out = convert(out, out_dtype)
+    out = lying(convert(out, out_dtype), device)
     if not retstep:
         return out
     return out, lax.div(lax.sub(stop, start), work.type(intervals if intervals > 0 else math.nan))
@@ -301,95 +320,3 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
         out = binary.where_three(lax.eq(places, np.int32(place)), shaping.expand_dims(end, -1), out)
     out = shaping.moveaxis(out, -1, axis)
     return out if dtype is None else astype(out, dtype)
-
-
-# -- matrices with a name ----------------------------------------------------------------------------------------------
-
-
-def _band(rows: int, columns: int, k: int, compare: Any) -> Array:
-    """The mask ``compare(i + k, j)`` over a matrix."""
-    shape = (rows, columns)
-    i = lax.broadcasted_iota(dtypes.int32, shape, 0)
-    j = lax.broadcasted_iota(dtypes.int32, shape, 1)
-    return compare(lax.add(i, np.int32(k)) if k else i, j)
-
-
-def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Array:
-    """Ones on the ``k``-th diagonal of an N by M matrix."""
-    dtype = dtypes.DEFAULT_FLOAT if dtype is None else dtypes.canonicalize(dtype)
-    return convert(_band(N, N if M is None else M, k, lax.eq), dtype)
-
-
-def identity(n: int, dtype: Any = None) -> Array:
-    """The n by n identity matrix."""
-    return eye(n, dtype=dtype)
-
-
-def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Array:
-    """Ones at and below the ``k``-th diagonal of an N by M matrix."""
-    dtype = dtypes.DEFAULT_FLOAT if dtype is None else dtypes.canonicalize(dtype)
-    return convert(_band(N, N if M is None else M, k, lax.ge), dtype)
-
-
-def _triangle(name: str, m: Array, k: int, lower: bool) -> Array:
-    aval = aval_of(name, m)
-    if aval.ndim < 2:
-        raise ShapeError(at_user_line(f"{name}: needs a matrix, got shape {aval.shape}"))
-    mask = broadcast_array(_band(aval.shape[-2], aval.shape[-1], k if lower else k - 1, lax.ge), aval.shape)
-    zero = zero_like(m)
-    return lax.select_n(mask, zero, m) if lower else lax.select_n(mask, m, zero)
-
-
-def tril(m: ArrayLike, k: int = 0) -> Array:
-    """``m`` with zeros above the ``k``-th diagonal of its last two axes."""
-    return _triangle("tril", m, k, True)
-
-
-def triu(m: ArrayLike, k: int = 0) -> Array:
-    """``m`` with zeros below the ``k``-th diagonal of its last two axes."""
-    return _triangle("triu", m, k, False)
-
-
-def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
-    """The diagonal ``a[i, i + offset]`` of two axes, as the last axis."""
-    aval = aval_of("diagonal", a)
-    axis1, axis2 = (canonical_axis("diagonal", v, aval.ndim) for v in (axis1, axis2))
-    if axis1 == axis2:
-        raise ShapeError(at_user_line("diagonal: axis1 and axis2 must differ"))
-    rows = np.arange(
-        builtins.max(0, -offset), builtins.min(aval.shape[axis1], aval.shape[axis2] - offset), dtype=np.int32
-    )
-    index = {axis1: rows, axis2: rows + np.int32(offset)}
-    axes = tuple(sorted(index))
-    out = lax.gather(a, [index[v] for v in axes], axes=axes, batch_dims=0, mode="clip")
-    return shaping.moveaxis(out, 0, -1)
-
-
-def diag(v: ArrayLike, k: int = 0) -> Array:
-    """A matrix with ``v`` on its ``k``-th diagonal, or that diagonal of the matrix ``v``."""
-    aval = aval_of("diag", v)
-    if aval.ndim == 2:
-        return diagonal(v, k)
-    if aval.ndim != 1:
-        raise ShapeError(at_user_line(f"diag: needs 1 or 2 dimensions, got shape {aval.shape}"))
-    n = aval.shape[0] + builtins.abs(k)
-    rows = lax.pad(v, zero_like(v), ((builtins.max(0, -k), builtins.max(0, k), 0),)) if k else v
-    return lax.select_n(_band(n, n, k, lax.eq), zero_like(v), lax.broadcast_in_dim(rows, (n, n), (0,)))
-
-
-def diagflat(v: ArrayLike, k: int = 0) -> Array:
-    """:func:`diag` of the flat array."""
-    return diag(shaping.ravel(v), k)
-
-
-def trace(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Array:
-    """The sum of a diagonal."""
-    return _sum(diagonal(a, offset, axis1, axis2), -1, dtype)
-
-
-def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Array:
-    """The Vandermonde matrix: columns are powers of ``x``."""
-    aval = aval_of("vander", x)
-    columns = aval.shape[0] if N is None else N
-    powers = [lax.integer_pow(x, p) for p in range(columns)]
-    return shaping.stack(powers if increasing else powers[::-1], axis=1)

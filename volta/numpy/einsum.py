@@ -11,7 +11,7 @@ from volta.core.errors import ShapeError
 from volta.core.source import at_user_line
 from volta.numpy import shaping
 from volta.numpy.contractions import contract
-from volta.numpy.creation import diagonal
+from volta.numpy.matrices import diagonal
 from volta.numpy.promotion import aval_of, promote_dtypes
 from volta.numpy.reductions import sum as _sum
 from volta.ops import lax

@@ -21,7 +21,7 @@ from volta.numpy.taking import nonzero
 from volta.ops import lax
 
 
-def meshgrid(*xi: ArrayLike, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> list[Array]:
+def meshgrid(*xi: ArrayLike, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> tuple[Array, ...]:
     """Coordinate matrices from coordinate vectors; ``indexing`` is 'xy' (columns first) or 'ij'."""
     if indexing not in ("xy", "ij"):
         raise ValueError(at_user_line(f"meshgrid: indexing must be 'xy' or 'ij', not {indexing!r}"))
@@ -36,7 +36,7 @@ def meshgrid(*xi: ArrayLike, copy: bool = True, sparse: bool = False, indexing: 
     for x, place in zip(flat, places, strict=True):
         shape = tuple(x.size if sparse and i == place else 1 if sparse else n for i, n in enumerate(sizes))
         out.append(lax.broadcast_in_dim(x, shape, (place,)))
-    return out
+    return tuple(out)
 
 
 def indices(dimensions: Sequence[int], dtype: Any = None, sparse: bool = False) -> Any:

@@ -104,9 +104,7 @@ def _expand_mask(mask: Any) -> list[MaskPart]:
         )
     mask = np.asarray(mask)
     if mask.ndim == 0:
-        raise DTypeError(
-            at_user_line("True and False are no indices here; use volta.numpy.where, or None for a new axis")
-        )
+        raise DTypeError(at_user_line("True and False are no indices of updates: use volta.numpy.where"))
     return [MaskPart(v, n) for v, n in zip(np.nonzero(mask), mask.shape, strict=True)]
 
 
@@ -350,12 +348,37 @@ def gather_order(plan: Plan) -> tuple[int, ...]:
     return tuple(range(n, n + plan.place)) + tuple(range(n)) + tuple(range(n + plan.place, n + w))
 
 
+def _is_truth(item: Any) -> bool:
+    return isinstance(item, bool) or (_is_bool(item) and not item.ndim)
+
+
+def _truths_as_axes(x: Array, index: Any) -> tuple[Array, Any]:
+    """True and False as indices: a new axis each, of which all is taken or nothing."""
+    items = list(index) if isinstance(index, tuple) else [index]
+    places = [i for i, item in enumerate(items) if _is_truth(item)]
+    if not places:
+        return x, index
+    items = [_as_array(item) for item in items]
+    axes = [
+        0 if item is None else np.ndim(item) if _is_bool(item) and i not in places else 1
+        for i, item in enumerate(items)
+    ]
+    end = next((i for i, item in enumerate(items) if item is Ellipsis), len(items))
+    for i in reversed(places):
+        if isinstance(items[i], Tracer):
+            _expand_mask(items[i])  # which says that it cannot be
+        axis = sum(axes[j] for j in range(i) if j not in places) if i < end else x.ndim - sum(axes[i + 1 :])
+        x = reshaped(x, (*x.shape[:axis], 1, *x.shape[axis:]))
+        items[i] = np.zeros(1 if items[i] else 0, np.int32)
+    return x, tuple(items)
+
+
 def getitem(x: ArrayLike, index: Any, mode: str | None = None) -> Array:
     """``x[index]``. Positions out of bounds: ``mode`` 'clip' clamps them, 'fill' gives NaN, 'zero' 0.
 
     Without a mode they are clamped, but a Python int out of bounds is an error.
     """
-    x = as_value(x)
+    x, index = _truths_as_axes(as_value(x), index)
     plan = parse(x.shape, index, mode is not None)
     x = take_static(x, plan)
     if plan.is_static:

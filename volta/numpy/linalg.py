@@ -11,11 +11,11 @@ from volta.core.absent import namespace as _namespace
 from volta.core.array import Array, ArrayLike
 from volta.core.errors import ShapeError
 from volta.core.source import at_user_line
-from volta.numpy import creation, powers, reductions, ufuncs
+from volta.numpy import matrices, powers, reductions, ufuncs
 from volta.numpy.contractions import cross, matmul, multi_dot, outer, tensordot, vecdot
-from volta.numpy.creation import eye
 from volta.numpy.decompositions import eigh, eigvalsh, lstsq, matrix_rank, pinv, qr, svd, svdvals
 from volta.numpy.linear_systems import cholesky, det, inv, slogdet, solve, tensorinv, tensorsolve
+from volta.numpy.matrices import eye
 from volta.numpy.promotion import aval_of, canonical_axes, convert, promote_floats, scalar_like
 from volta.numpy.shaping import matrix_transpose
 from volta.numpy.smooth import root_of_squares
@@ -31,12 +31,12 @@ __all__ = [
 
 def diagonal(x: ArrayLike, /, *, offset: int = 0) -> Array:
     """The diagonals of the matrices in the last two axes."""
-    return creation.diagonal(x, offset, -2, -1)
+    return matrices.diagonal(x, offset, -2, -1)
 
 
 def trace(x: ArrayLike, /, *, offset: int = 0, dtype: Any = None) -> Array:
     """The sums of the diagonals of the matrices in the last two axes."""
-    return creation.trace(x, offset, -2, -1, dtype)
+    return matrices.trace(x, offset, -2, -1, dtype)
 
 
 def norm(x: ArrayLike, ord: Any = None, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Array:

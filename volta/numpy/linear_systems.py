@@ -15,7 +15,7 @@ from volta.core.array import Array, ArrayLike
 from volta.core.errors import ShapeError
 from volta.core.source import at_user_line
 from volta.lax import linalg as decompositions
-from volta.numpy.creation import diagonal
+from volta.numpy.matrices import diagonal
 from volta.numpy.promotion import aval_of, broadcast_array, broadcast_shapes_of, promote_floats
 from volta.numpy.shaping import matrix_transpose, moveaxis, ravel
 from volta.ops import base, lax

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,6 +21,8 @@ from volta.numpy import (
     creation,
     division,
     indexing,
+    matrices,
+    placing,
     powers,
     reductions,
     shaping,
@@ -30,6 +33,9 @@ from volta.numpy import (
 from volta.numpy.dispatch import array_ufunc
 from volta.numpy.updates import IndexUpdateHelper
 from volta.ops import lax
+
+API_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
+"""Those of the array API, of which each has what those before it have."""
 
 _OPERANDS = (Array, np.ndarray, np.generic, bool, int, float)
 
@@ -164,6 +170,21 @@ def _as_numpy_calls(name: str, function: Callable[..., Any]) -> Callable[..., An
     return method
 
 
+def _to_device(self: Array, device: Any, /, *, stream: Any = None) -> Any:
+    """The array on a device, by its name or a sharding, as the array API has it."""
+    if stream is not None:
+        raise ValueError(at_user_line("to_device: programs order themselves, there are no streams to give"))
+    return placing.lying(self, device)
+
+
+def _array_namespace(self: Array, /, *, api_version: str | None = None) -> Any:
+    """``volta.numpy``, the namespace that has the array API's functions."""
+    namespace = sys.modules["volta.numpy"]
+    if api_version not in (None, *API_VERSIONS):
+        raise ValueError(at_user_line(f"there is no version {api_version!r} of the array API here: {API_VERSIONS[-1]}"))
+    return namespace
+
+
 def _need_concrete(name: str) -> Callable[..., Any]:
     def method(self: Array, *args: Any) -> Any:
         raise ConcretizationTypeError(
@@ -188,11 +209,12 @@ METHODS: dict[str, Callable[..., Any]] = {
     "swapaxes": shaping.swapaxes,
     "repeat": taking.repeat,
     "nonzero": taking.nonzero,
-    "diagonal": creation.diagonal,
+    "diagonal": matrices.diagonal,
     "dot": contractions.dot,
     "sort": sorting.sort,
     "argsort": sorting.argsort,
     "searchsorted": sorting.searchsorted,
+    "to_device": _to_device,
     "item": _need_concrete("item"),
     "tolist": _need_concrete("tolist"),
 }
@@ -201,7 +223,7 @@ METHODS_WITH_OUT: dict[str, Callable[..., Any]] = {
     "round": _round,
     "take": taking.take,
     "compress": lambda self, condition, axis=None: taking.compress(condition, self, axis),
-    "trace": creation.trace,
+    "trace": matrices.trace,
     "clip": binary.clip,
     "sum": reductions.sum,
     "prod": reductions.prod,
@@ -246,6 +268,7 @@ def install(cls: type) -> None:
         ("__iter__", _iter),
         ("__contains__", _contains),
         ("__round__", _round),
+        ("__array_namespace__", _array_namespace),
         ("__array_ufunc__", array_ufunc),
         *METHODS.items(),
         *((name, _as_numpy_calls(name, function)) for name, function in METHODS_WITH_OUT.items()),

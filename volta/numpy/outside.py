@@ -15,6 +15,7 @@ from volta.core.errors import DTypeError
 from volta.core.source import at_user_line
 from volta.numpy.creation import array, asarray
 from volta.numpy.grids import indices
+from volta.numpy.placing import lying
 from volta.numpy.shaping import unstack
 
 # Arrays print as NumPy's do, so that NumPy's settings are theirs.
@@ -70,15 +71,21 @@ def load(file: Any, mmap_mode: Any = None, allow_pickle: bool = False) -> Any:
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
     """An array of another library, through DLPack: a copy, which that library's later writes do not reach.
 
+    ``device`` is where the result is to lie. An array of Volta's own is immutable, and stays itself.
+
     Raises:
         DTypeError: for what has no ``__dlpack__``, lies on a device, or has a dtype that NumPy cannot take.
-        ValueError: for a ``device``, or where no copy is allowed.
+        BufferError: where no copy is allowed, and the memory is another library's.
 
     >>> from_dlpack(np.float32([1, 2]))
     Array([1., 2.], dtype=float32)
     """
-    if device is not None or copy is False:
-        raise ValueError(at_user_line("from_dlpack: always makes a copy, on the CPU"))
+    if isinstance(x, Array):
+        return lying(x, device)
+    if copy is False:
+        raise BufferError(
+            at_user_line("from_dlpack: another library may write to its memory, so its elements are always copied")
+        )
     if not hasattr(x, "__dlpack__"):
         raise DTypeError(at_user_line(f"from_dlpack: a {type(x).__name__} has no __dlpack__; try vnp.asarray"))
     try:
@@ -86,7 +93,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
     except (BufferError, RuntimeError) as error:
         message = f"from_dlpack: {error} Bring it to the host, or to another dtype, first."
         raise DTypeError(at_user_line(message)) from error
-    return array(view)
+    return array(view, device=device)
 
 
 def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = float, **kwargs: Any) -> Array:

@@ -174,7 +174,7 @@ def any(a: ArrayLike, axis: Axis = None, *, keepdims: bool = False, where: Any =
     return _reduce("any", lax.reduce_or, _masked("any", to_bool("any", a), where, False), axis, keepdims)
 
 
-def count_nonzero(a: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Array:
+def count_nonzero(a: ArrayLike, axis: Axis = None, keepdims: bool = False) -> Array:
     """How many elements are nonzero, as int32."""
     return sum(to_bool("count_nonzero", a), axis, keepdims=keepdims)
 
@@ -249,27 +249,60 @@ def mean(a: ArrayLike, axis: Axis = None, dtype: Any = None, *, keepdims: bool =
     return convert(_mean(a, axes, keepdims, where), out)
 
 
+def _less(count: Any, ddof: float, correction: float | None) -> Any:
+    """How many elements a variance is divided by: the array API says ``correction`` for what NumPy calls ``ddof``."""
+    less = ddof if correction is None else correction
+    if ddof and correction is not None:
+        raise ValueError(at_user_line("ddof and correction are two names for one number: give one of them"))
+    if not isinstance(count, Array):
+        return count - less
+    return lax.sub(count, np.int32(less)) if less == int(less) else lax.sub(convert(count, dtypes.float32), less)
+
+
 def var(
-    a: ArrayLike, axis: Axis = None, dtype: Any = None, *, ddof: int = 0, keepdims: bool = False, where: Any = None
+    a: ArrayLike,
+    axis: Axis = None,
+    dtype: Any = None,
+    *,
+    ddof: float = 0,
+    keepdims: bool = False,
+    where: Any = None,
+    mean: ArrayLike | None = None,
+    correction: float | None = None,
 ) -> Array:
-    """Variance in two passes: the mean, then SUM(d*d) / (n - ddof) of the distances d from it."""
+    """Variance in two passes: the mean, then SUM(d*d) / (n - ddof) of the distances d from it.
+
+    ``mean`` is the mean where it is known, with the reduced axes as 1; ``correction`` another name of ``ddof``.
+
+    >>> var(np.float32([1, 3]), correction=1)
+    Array(2., dtype=float32)
+    """
     a, out = _moment_operand("var", a, dtype)
     axes = canonical_axes("var", axis, get_aval(a).ndim)
     if where is not None:
         a = _masked("var", a, where, 0)  # now, so that a NaN left out cannot come back through the gradient of d * d
-    center = _mean(a, axes, True, where)
+    center = _mean(a, axes, True, where) if mean is None else convert(mean, get_aval(a).dtype)
     d = lax.sub(a, broadcast_array(center, get_aval(a).shape)) if get_aval(center).shape else lax.sub(a, center)
     count = _count("var", get_aval(a).shape, axes, keepdims, where)
     total = sum(lax.mul(d, d), axes, keepdims=keepdims, where=where)
-    return convert(_divide(total, lax.sub(count, np.int32(ddof)) if isinstance(count, Array) else count - ddof), out)
+    return convert(_divide(total, _less(count, ddof, correction)), out)
 
 
 def std(
-    a: ArrayLike, axis: Axis = None, dtype: Any = None, *, ddof: int = 0, keepdims: bool = False, where: Any = None
+    a: ArrayLike,
+    axis: Axis = None,
+    dtype: Any = None,
+    *,
+    ddof: float = 0,
+    keepdims: bool = False,
+    where: Any = None,
+    mean: ArrayLike | None = None,
+    correction: float | None = None,
 ) -> Array:
     """Standard deviation: the square root of :func:`var`. Of equal elements its gradient is 0."""
     a, out = _moment_operand("std", a, dtype)
-    return convert(root_of_squares(var(a, axis, ddof=ddof, keepdims=keepdims, where=where)), out)
+    square = var(a, axis, ddof=ddof, keepdims=keepdims, where=where, mean=mean, correction=correction)
+    return convert(root_of_squares(square), out)
 
 
 def average(
@@ -336,6 +369,8 @@ def cumulative_sum(
 ) -> Array:
     """:func:`cumsum` of the array API standard: ``axis`` may be left out for vectors only.
 
+    Small integers are added as 32-bit integers.
+
     >>> cumulative_sum(np.int32([1, 2, 3]), include_initial=True)
     Array([0, 1, 3, 6], dtype=int32)
     """
@@ -358,7 +393,7 @@ def _cumulative(name: str, scan: Any, first: int, x: Array, axis: int | None, dt
     if axis is None and len(shape) != 1:
         raise ShapeError(at_user_line(f"{name}: an array of shape {shape} needs an axis"))
     axis = canonical_axis(name, 0 if axis is None else axis, len(shape))
-    out = scan(x, axis, dtype)
+    out = scan(x, axis, _sum_dtype(aval_of(name, x).dtype) if dtype is None else dtype)
     if not initial:
         return out
     ends = tuple((1, 0, 0) if i == axis else (0, 0, 0) for i in range(len(shape)))

@@ -196,10 +196,10 @@ def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
     return broadcast_shapes_of("broadcast_shapes", [as_shape("broadcast_shapes", s) for s in shapes])
 
 
-def broadcast_arrays(*args: ArrayLike) -> list[Array]:
+def broadcast_arrays(*args: ArrayLike) -> tuple[Array, ...]:
     """The arrays expanded to their common shape."""
     target = broadcast_shapes_of("broadcast_arrays", [aval_of("broadcast_arrays", a).shape for a in args])
-    return [as_value(broadcast_array(a, target)) for a in args]
+    return tuple(as_value(broadcast_array(a, target)) for a in args)
 
 
 # -- joining and splitting ---------------------------------------------------------------------------------------------

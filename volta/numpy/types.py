@@ -36,7 +36,7 @@ integer, signedinteger, unsignedinteger = np.integer, np.signedinteger, np.unsig
 floating, inexact, number, generic = np.floating, np.inexact, np.number, np.generic
 complexfloating, flexible, character, object_ = np.complexfloating, np.flexible, np.character, np.object_
 
-_KINDS = {
+KINDS = {
     "bool": (dtypes.bool_,),
     "signed integer": dtypes.SIGNED,
     "unsigned integer": dtypes.UNSIGNED,
@@ -85,11 +85,11 @@ def isdtype(dtype: Any, kind: Any) -> builtins.bool:
     """Whether ``dtype`` is of a kind of the array API standard ('real floating', 'integral', …), or equals a dtype."""
     own = dtypes.canonicalize(dtype)
     for k in kind if isinstance(kind, tuple) else (kind,):
-        if isinstance(k, str) and k in _KINDS:
-            if own in _KINDS[k]:
+        if isinstance(k, str) and k in KINDS:
+            if own in KINDS[k]:
                 return True
         elif isinstance(k, str):
-            raise DTypeError(at_user_line(f"isdtype: unknown kind {k!r}; known are {', '.join(_KINDS)}"))
+            raise DTypeError(at_user_line(f"isdtype: unknown kind {k!r}; known are {', '.join(KINDS)}"))
         elif own == dtypes.canonicalize(k):
             return True
     return False

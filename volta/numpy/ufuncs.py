@@ -12,6 +12,7 @@ import numpy as np
 from volta.core import dtypes
 from volta.core.array import Array, ArrayLike
 from volta.core.floats import standard
+from volta.numpy.placing import lying
 from volta.numpy.promotion import as_value, aval_of, convert, promote_floats, scalar_like, zero_like
 from volta.ops import lax
 
@@ -124,9 +125,10 @@ def fabs(x: ArrayLike) -> Array:
 
 
 def sign(x: ArrayLike) -> Array:
-    """-1, 0 or 1; NaN stays NaN, and a zero keeps its sign."""
-    aval_of("sign", x)
-    return lax.sign(as_value(x))
+    """-1, 0 or 1; NaN stays NaN, and of -0 the sign is 0."""
+    floats = dtypes.is_float(aval_of("sign", x).dtype)
+    out = lax.sign(as_value(x))
+    return lax.add(out, scalar_like(out, 0.0)) if floats else out  # -0 + 0 is +0
 
 
 def square(x: ArrayLike) -> Array:
@@ -254,15 +256,17 @@ def modf(x: ArrayLike) -> tuple[Array, Array]:
     return lax.select_n(infinite, lax.sub(x, whole), scalar_like(x, 0.0)), whole
 
 
-def astype(x: ArrayLike, dtype: Any) -> Array:
+def astype(x: ArrayLike, dtype: Any, copy: bool = False, device: Any = None) -> Array:
     """``x`` cast to ``dtype``. Float to integer truncates and saturates (NaN becomes 0); to bool means ``x != 0``.
+
+    ``copy`` is accepted for the array API's sake: arrays are immutable. ``device`` is where the result is to lie.
 
     >>> volta.numpy.astype(volta.numpy.array([1.5, -2.5]), 'int32')
     Array([ 1, -2], dtype=int32)
     """
     aval, dtype = aval_of("astype", x), dtypes.canonicalize(dtype)
     if aval.dtype == dtype and not aval.weak_type:
-        return as_value(x)
+        return lying(as_value(x), device)
     if dtype == dtypes.bool_ and aval.dtype != dtype:
-        return lax.ne(x, zero_like(x))
-    return lax.convert_element_type(x, dtype, weak_type=False)
+        return lying(lax.ne(x, zero_like(x)), device)
+    return lying(lax.convert_element_type(x, dtype, weak_type=False), device)
