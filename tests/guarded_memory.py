@@ -14,7 +14,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import attrs
@@ -23,6 +23,7 @@ import pytest
 
 from volta.core.errors import VerificationError
 from volta.numba_cpu import backend, launch, launch_ir, threads, threads_ir, unit
+from volta.numba_source import backend as source_backend
 from volta.runtime import executable, memory
 from volta.xla_like.control_calls import While
 from volta.xla_like.kernels import KernelCall
@@ -280,10 +281,10 @@ def install(side: str) -> None:
     memory._default_pool = GuardedPool(side)
     executable._SLAB_LIMIT = -1
 
-    prepare, begin = backend.prepare, executable.Executable.__init__
+    begin = executable.Executable.__init__
 
-    def spread_out(plan: ExecutionPlan, *rest: Any) -> launch.Executable:
-        return prepare(spread(plan, side)[0], *rest)
+    def spreading(prepare: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda plan, *rest: prepare(spread(plan, side)[0], *rest)
 
     def with_arena(self: executable.Executable, plan: ExecutionPlan, *rest: Any) -> None:
         begin(self, plan, *rest)
@@ -292,7 +293,9 @@ def install(side: str) -> None:
             self._arena = Arena(plan.arena_bytes)
             self._arena.layout = where
 
-    backend.prepare = spread_out
+    backend.prepare = spreading(backend.prepare)
+    for kind, generated in source_backend.KERNELS.items():
+        source_backend.KERNELS[kind] = attrs.evolve(generated, prepare=spreading(generated.prepare))
     executable.Executable.__init__ = with_arena
 
     def words(count: int) -> np.ndarray:

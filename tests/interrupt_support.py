@@ -74,6 +74,8 @@ def at_every_step(
     before, number = sys.gettrace(), first
     while True:
         given, interrupted = prepare(), False
+        # Python 3.12 tells of instructions only if a frame asked for it before the trace function was set.
+        sys._getframe().f_trace_opcodes = True
         sys.settrace(_At(number, where))
         try:
             act(given)
