@@ -22,7 +22,7 @@ from volta.lax.solves import custom_linear_solve
 from volta.ops import base, lax
 from volta.ops.base import shape_of
 from volta.trace import factors, orthogonal, spectra
-from volta.trace.decomposition import check_floats, check_square, lower_part, product, turned, turns, upper_part
+from volta.trace.decomposition import check_floats, check_square, fori, matmul, transposed, tril, triu
 from volta.trace.triangular import Triangular
 
 __all__ = ["cholesky", "cholesky_update", "eigh", "lu", "lu_pivots_to_permutation", "qr", "svd", "triangular_solve"]
@@ -76,12 +76,12 @@ def cholesky_update(r_matrix: ArrayLike, w_vector: ArrayLike) -> Array:
         new = lax.fma(c, line, lax.mul(s, w))
         return [lax.dynamic_update_index_in_dim(factor, new, i, 0), lax.fma(c, w, lax.neg(lax.mul(s, line)))]
 
-    return upper_part(turns(r.shape[0], step, upper_part(r_matrix), w_vector)[0])
+    return triu(fori(r.shape[0], step, triu(r_matrix), w_vector)[0])
 
 
 def symmetrized(x: Any) -> Any:
     """(x + xᵀ) / 2."""
-    return lax.mul(lax.add(x, turned(x)), 0.5)
+    return lax.mul(lax.add(x, transposed(x)), 0.5)
 
 
 def triangular_solve(
@@ -168,7 +168,7 @@ def lu_pivots_to_permutation(pivots: ArrayLike, permutation_size: int) -> Array:
         here = base.spread(i, shape_of(at))
         return [lax.select(lax.eq(at, here), wide[2], lax.select(lax.eq(at, wide[0]), wide[1], order))]
 
-    return turns(count, step, order)[0]
+    return fori(count, step, order)[0]
 
 
 def qr(x: ArrayLike, *, pivoting: bool = False, full_matrices: bool = True, use_magma: bool | None = None) -> Any:
@@ -223,8 +223,8 @@ def eigh(
     if symmetrize_input:
         x = symmetrized(x)
     else:
-        half = lower_part(x if lower else turned(x))
-        x = lax.add(half, turned(lower_part(half, 1)))
+        half = tril(x if lower else transposed(x))
+        x = lax.add(half, transposed(tril(half, -1)))
     w, v = spectra.eigh(x)
     if subset_by_index is not None:
         (first, end), last = _subset("eigh", subset_by_index, shape_of(w)[-1]), len(shape_of(v)) - 1
@@ -277,7 +277,7 @@ def solved(a: Any, b: Any) -> Any:
     """The x of ``a x = b`` for matrices whose axes in front are equal, differentiated as a solution."""
     packed, _, order = factors.lu(lax.stop_gradient(a))
     return custom_linear_solve(
-        lambda x: product(a, x),
+        lambda x: matmul(a, x),
         b,
         lambda _, b: lu_substitute(packed, order, b),
         lambda _, b: lu_substitute(packed, order, b, transposed=True),

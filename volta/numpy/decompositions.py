@@ -17,7 +17,7 @@ from volta.numpy.linear_systems import square
 from volta.numpy.promotion import aval_of, convert, promote_floats
 from volta.numpy.shaping import matrix_transpose
 from volta.ops import base, lax
-from volta.trace.decomposition import check_floats, product
+from volta.trace.decomposition import check_floats, matmul
 
 __all__ = [
     "EighResult", "QRResult", "SVDResult", "eigh", "eigvalsh", "lstsq", "matrix_rank", "pinv", "qr", "svd", "svdvals",
@@ -190,18 +190,18 @@ def pinv(
             matrix_transpose(vt),
             base.broadcast_to(factor, (*s.shape[:-1], a.shape[-1], s.shape[-1]), (*range(s.ndim - 1), s.ndim)),
         )
-        return product(right, u, turn_b=True)
+        return matmul(right, u, transpose_b=True)
 
     @inverse.defjvp
     def rule(primals: Any, tangents: Any) -> Any:
         """Golub and Pereyra's."""
         (a,), (da,) = primals, tangents
         p, dt = inverse(a), matrix_transpose(da)
-        own = product(product(p, da), p)
-        s = product(product(p, p, turn_b=True), dt)
-        t = product(dt, product(p, p, turn_a=True))
-        share = lax.sub(s, product(product(s, a), p))
-        other = lax.sub(t, product(p, product(a, t)))
+        own = matmul(matmul(p, da), p)
+        s = matmul(matmul(p, p, transpose_b=True), dt)
+        t = matmul(dt, matmul(p, p, transpose_a=True))
+        share = lax.sub(s, matmul(matmul(s, a), p))
+        other = lax.sub(t, matmul(p, matmul(a, t)))
         return p, lax.add(lax.sub(share, own), other)
 
     return jit(inverse)(a)
@@ -266,9 +266,9 @@ def lstsq(
         there = lax.bitwise_and(lax.gt(s, 0.0), lax.ge(s, base.broadcast_to(limit, s.shape)))
         rank = lax.reduce_sum(lax.convert_element_type(there, dtypes.int32), (0,))
         factor = lax.select(there, lax.div(1.0, lax.select(there, s, 1.0)), 0.0)
-        along = product(u, b, turn_a=True)
-        x = product(vt, lax.mul(along, base.broadcast_to(factor, along.shape, (0,))), turn_a=True)
-    rest = lax.sub(b, product(a, x))
+        along = matmul(u, b, transpose_a=True)
+        x = matmul(vt, lax.mul(along, base.broadcast_to(factor, along.shape, (0,))), transpose_a=True)
+    rest = lax.sub(b, matmul(a, x))
     residuals = lax.reduce_sum(lax.mul(rest, rest), (0,))
     if numpy_resid and (m <= n or int(rank) < n):
         residuals = base.fill((0,), 0, dtype)

@@ -19,7 +19,7 @@ from volta.numpy.matrices import diagonal
 from volta.numpy.promotion import aval_of, broadcast_array, broadcast_shapes_of, promote_floats
 from volta.numpy.shaping import matrix_transpose, moveaxis, ravel
 from volta.ops import base, lax
-from volta.trace.decomposition import check_floats, identity
+from volta.trace.decomposition import check_floats, eye
 from volta.trace.factors import rows_in_order
 from volta.trace.triangular import Triangular
 
@@ -106,7 +106,7 @@ def inv(a: ArrayLike) -> Array:
     """
     a = square("inv", a)
     aval = aval_of("inv", a)
-    return _solve(a, identity(aval.shape, aval.dtype))
+    return _solve(a, eye(aval.shape, aval.dtype))
 
 
 @custom_jvp
@@ -145,7 +145,7 @@ def _cofactors_times(a: Any, b: Any) -> Any:
         lax.eq(row, np.int32(n - 1)), *(base.broadcast_to(x, a.shape, range(last - 1)) for x in (partial, whole))
     )
     none = base.broadcast_to(lax.eq(partial, 0.0), a.shape, range(last - 1))
-    x = Triangular(lower=False)(lax.select(none, identity(a.shape, a.dtype), upper), lax.mul(y, factor))
+    x = Triangular(lower=False)(lax.select(none, eye(a.shape, a.dtype), upper), lax.mul(y, factor))
     return lax.select(none, 0.0, x)
 
 

@@ -25,7 +25,7 @@ from volta.numpy.promotion import aval_of, broadcast_array, broadcast_shapes_of,
 from volta.numpy.shaping import matrix_transpose
 from volta.ops import lax
 from volta.scipy.matrix_functions import expm
-from volta.trace.decomposition import identity, lower_part, product, upper_part
+from volta.trace.decomposition import eye, matmul, tril, triu
 from volta.trace.factors import rows_in_order
 
 __all__ = [
@@ -171,12 +171,12 @@ def lu(
     aval = aval_of("lu", packed)
     *front, m, n = aval.shape
     k, last = min(m, n), aval.ndim - 1
-    ones = lower_part(identity((*front, m, k), aval.dtype))
-    left = lax.add(lower_part(lax.slice_in_dim(packed, 0, k, axis=last), 1), ones)
-    right = upper_part(lax.slice_in_dim(packed, 0, k, axis=last - 1))
-    turned = rows_in_order(identity((*front, m, m), aval.dtype), order)
+    ones = tril(eye((*front, m, k), aval.dtype))
+    left = lax.add(tril(lax.slice_in_dim(packed, 0, k, axis=last), -1), ones)
+    right = triu(lax.slice_in_dim(packed, 0, k, axis=last - 1))
+    turned = rows_in_order(eye((*front, m, m), aval.dtype), order)
     permutation = matrix_transpose(turned)
-    return (product(permutation, left), right) if permute_l else (permutation, left, right)
+    return (matmul(permutation, left), right) if permute_l else (permutation, left, right)
 
 
 def det(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> Array:

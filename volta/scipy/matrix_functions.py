@@ -14,7 +14,7 @@ from volta.core.source import at_user_line
 from volta.lax import linalg as decompositions
 from volta.numpy.linear_systems import square
 from volta.ops import base, lax
-from volta.trace.decomposition import identity, over, product, turns, upper_part, where
+from volta.trace.decomposition import broadcast, eye, fori, matmul, triu, where
 
 # Padé approximants of the exponential: coefficients, and the norm up to which they are exact to rounding (Higham).
 _SINGLE = ((17297280.0, 8648640.0, 1995840.0, 277200.0, 25200.0, 1512.0, 56.0, 1.0), 3.925724783138660)
@@ -43,7 +43,7 @@ def expm(A: ArrayLike, *, upper_triangular: bool = False, max_squarings: int = 1
     a = square("expm", A)
     if max_squarings < 0:
         raise ShapeError(at_user_line(f"expm: max_squarings must not be negative, got {max_squarings}"))
-    return _expm(upper_part(a) if upper_triangular else a, int(max_squarings))
+    return _expm(triu(a) if upper_triangular else a, int(max_squarings))
 
 
 def _exponential(a: Any, most: int) -> Any:
@@ -58,24 +58,24 @@ def _exponential(a: Any, most: int) -> Any:
         above = lax.gt(norm, reach * 2.0**k)
         scale, count = where(above, 2.0 ** -(k + 1), scale), where(above, k + 1, count)
     axes = range(len(front))
-    a = lax.mul(a, over(scale, a, *axes))
-    one = identity(a.shape, a.dtype)
-    squared = product(a, a)
+    a = lax.mul(a, broadcast(scale, a, *axes))
+    one = eye(a.shape, a.dtype)
+    squared = matmul(a, a)
     even, odd, power = lax.mul(one, coefficients[0]), lax.mul(one, coefficients[1]), squared
     for k in range(2, len(coefficients), 2):
         even = lax.fma(power, base.fill(a.shape, coefficients[k], a.dtype), even)
         odd = lax.fma(power, base.fill(a.shape, coefficients[k + 1], a.dtype), odd)
-        power = product(power, squared) if k + 2 < len(coefficients) else power
-    odd = product(a, odd)
+        power = matmul(power, squared) if k + 2 < len(coefficients) else power
+    odd = matmul(a, odd)
     x = decompositions.solved(lax.sub(even, odd), lax.add(even, odd))
 
     def square_again(k: Any, x: Any) -> list[Any]:
-        on = over(lax.lt(base.spread(k, count.shape), count), x, *axes)
+        on = broadcast(lax.lt(base.spread(k, count.shape), count), x, *axes)
         given = where(on, x, 0)
-        return [where(on, product(given, given), x)]
+        return [where(on, matmul(given, given), x)]
 
-    (x,) = turns(most, square_again, x)
-    return where(over(lax.gt(norm, reach * 2.0**most), x, *axes), np.nan, x)
+    (x,) = fori(most, square_again, x)
+    return where(broadcast(lax.gt(norm, reach * 2.0**most), x, *axes), np.nan, x)
 
 
 _expm = jit(_exponential, static_argnums=1)

@@ -108,18 +108,18 @@ def program_of(name: str, value: Callable[..., Sequence[Any]], avals: Sequence[S
     return ClosedJaxpr(program.jaxpr.replace(eqns=tuple(e.replace(source=None) for e in program.eqns)), program.consts)
 
 
-# -- words of programs -------------------------------------------------------------------------------------------------
+# -- what programs are written with ------------------------------------------------------------------------------------
 
 
-def turns(count: int, body: Callable[..., Sequence[Any]], *start: Any, unroll: int = 1) -> list[Any]:
-    """``body(i, *values)`` for each i below ``count``, from values to the next ones."""
+def fori(count: int, body: Callable[..., Sequence[Any]], *start: Any, unroll: int = 1) -> list[Any]:
+    """A loop of ``count`` iterations: ``body(i, *values)`` gives the next values."""
     if not count:
         return list(start)
 
-    def turn(i: Any, *values: Any) -> tuple[list[Any], None]:
+    def step(i: Any, *values: Any) -> tuple[list[Any], None]:
         return [lax.add(i, np.int32(1)), *body(i, *values)], None
 
-    program, _ = trace_to_jaxpr(turn, [ShapedArray((), dtypes.int32), *map(get_aval, start)], "turn")
+    program, _ = trace_to_jaxpr(step, [ShapedArray((), dtypes.int32), *map(get_aval, start)], "iteration")
     return run_scan(program, [], [np.int32(0), *start], [], length=count, reverse=False, unroll=min(unroll, count))[1:]
 
 
@@ -129,7 +129,7 @@ def iota(like: Any, axis: int) -> Any:
     return lax.broadcasted_iota(np.int32, shape, axis % len(shape))
 
 
-def over(x: Any, like: Any, *axes: int) -> Any:
+def broadcast(x: Any, like: Any, *axes: int) -> Any:
     """``x`` in the shape of ``like``, its axes at these places."""
     shape = like if isinstance(like, tuple) else shape_of(like)
     return base.broadcast_to(x, shape, axes)
@@ -140,48 +140,49 @@ def where(test: Any, x: Any, y: Any) -> Any:
     return lax.select(test, x, y)
 
 
-def minus(x: Any, a: Any, b: Any) -> Any:
+def subtract_product(x: Any, a: Any, b: Any) -> Any:
     """x − a b, with one rounding."""
     return lax.fma(lax.neg(a), b, x)
 
 
-def product(a: Any, b: Any, turn_a: bool = False, turn_b: bool = False) -> Any:
+def matmul(a: Any, b: Any, transpose_a: bool = False, transpose_b: bool = False) -> Any:
     """The matrices' product, of either one transposed, for each element of the axes in front: DOT in float32."""
     n = len(shape_of(a))
     front = tuple(range(n - 2))
-    contracted = ((n - 2 if turn_a else n - 1,), (n - 1 if turn_b else n - 2,))
+    contracted = ((n - 2 if transpose_a else n - 1,), (n - 1 if transpose_b else n - 2,))
     return lax.dot_general(a, b, (contracted, (front, front)), precision="float32")
 
 
-def turned(x: Any) -> Any:
+def transposed(x: Any) -> Any:
     """The matrices transposed."""
     n = len(shape_of(x))
     return base.permute(x, (*range(n - 2), n - 1, n - 2))
 
 
-def part(x: Any, start: Any, size: int, axis: int) -> Any:
+def slice_at(x: Any, start: Any, size: int, axis: int) -> Any:
     return lax.dynamic_slice_in_dim(x, start, size, axis)
 
 
-def row(x: Any, i: Any, axis: int = 1) -> Any:
+def row_at(x: Any, i: Any, axis: int = 1) -> Any:
     """One position of an axis, without the axis."""
-    return lax.squeeze(part(x, i, 1, axis), (axis,))
+    return lax.squeeze(slice_at(x, i, 1, axis), (axis,))
 
 
-def put(x: Any, new: Any, start: Any, axis: int) -> Any:
+def update_at(x: Any, new: Any, start: Any, axis: int) -> Any:
     return lax.dynamic_update_slice_in_dim(x, new, start, axis)
 
 
-def lower_part(x: Any, below: int = 0) -> Any:
-    """The elements on and below a diagonal, 0 elsewhere; ``below`` 1 leaves out the main one."""
-    return where(lax.ge(iota(x, -2), lax.add(iota(x, -1), np.int32(below))), x, 0)
+def tril(x: Any, k: int = 0) -> Any:
+    """The elements on and below the diagonal ``k`` (0 the main one, -1 the next below), 0 elsewhere."""
+    return where(lax.ge(iota(x, -2), lax.sub(iota(x, -1), np.int32(k))), x, 0)
 
 
-def upper_part(x: Any, above: int = 0) -> Any:
-    return turned(lower_part(turned(x), above))
+def triu(x: Any, k: int = 0) -> Any:
+    """The elements on and above the diagonal ``k``, 0 elsewhere."""
+    return transposed(tril(transposed(x), -k))
 
 
-def identity(shape: tuple[int, ...], dtype: Any) -> Any:
+def eye(shape: tuple[int, ...], dtype: Any) -> Any:
     return lax.convert_element_type(lax.eq(iota(shape, -2), iota(shape, -1)), dtype)
 
 
@@ -198,6 +199,6 @@ def bordered(x: Any, rows: int, columns: int, diagonal: bool = False) -> Any:
     return where(new, 1, out)
 
 
-def whole_blocks(n: int) -> int:
+def padded_size(n: int) -> int:
     """The size in which a matrix is worked on: up to a block as it is, else in whole blocks."""
     return n if n <= BLOCK else -(-n // BLOCK) * BLOCK

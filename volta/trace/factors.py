@@ -14,20 +14,20 @@ from volta.trace.decomposition import (
     BLOCK,
     Decomposition,
     bordered,
-    identity,
+    broadcast,
+    eye,
+    fori,
     iota,
-    lower_part,
-    minus,
-    over,
-    part,
-    product,
-    put,
-    row,
-    turned,
-    turns,
-    upper_part,
+    matmul,
+    padded_size,
+    row_at,
+    slice_at,
+    subtract_product,
+    transposed,
+    tril,
+    triu,
+    update_at,
     where,
-    whole_blocks,
 )
 from volta.trace.triangular import Triangular, forward_block
 
@@ -42,22 +42,22 @@ def _cholesky(a: Any) -> list[Any]:
     batch, n, _ = shape_of(a)
     if not batch * n:
         return [a]
-    size = whole_blocks(n)
-    a = lower_part(bordered(a, size, size, True))
+    size = padded_size(n)
+    a = tril(bordered(a, size, size, True))
     done: list[Any] = []
     for start in range(0, size, GROUP):
         end = min(start + GROUP, size)
         x = lax.slice(a, (0, start, start), (batch, size, end))
         if done:
             left = lax.concatenate([lax.slice_in_dim(y, start, size, axis=1) for y in done], 2)
-            x = lax.sub(x, product(left, lax.slice_in_dim(left, 0, end - start, axis=1), turn_b=True))
+            x = lax.sub(x, matmul(left, lax.slice_in_dim(left, 0, end - start, axis=1), transpose_b=True))
         x = _cholesky_group(x)
         above = base.fill((batch, start, end - start), 0, base.dtype_of(a))
         done.append(lax.concatenate([above, x], 1) if start else x)
     out = lax.slice(done[0] if len(done) == 1 else lax.concatenate(done, 2), (0, 0, 0), (batch, n, n))
     off = lax.ne(iota(out, 1), iota(out, 2))
     good = lax.reduce_and(lax.bitwise_or(off, lax.gt(out, 0)), (1, 2))
-    return [lower_part(where(over(good, out, 0), out, np.nan))]
+    return [tril(where(broadcast(good, out, 0), out, np.nan))]
 
 
 def _cholesky_group(x: Any) -> Any:
@@ -68,10 +68,10 @@ def _cholesky_group(x: Any) -> Any:
 
     def block(p: Any, found: Any) -> list[Any]:
         start = lax.mul(p, BLOCK)
-        before = product(found, part(found, start, BLOCK, 1), turn_b=True)
-        return [put(found, _cholesky_block(lax.sub(part(x, start, BLOCK, 2), before), start), start, 2)]
+        before = matmul(found, slice_at(found, start, BLOCK, 1), transpose_b=True)
+        return [update_at(found, _cholesky_block(lax.sub(slice_at(x, start, BLOCK, 2), before), start), start, 2)]
 
-    return turns(width // BLOCK, block, base.fill((batch, rows, width), 0, base.dtype_of(x)))[0]
+    return fori(width // BLOCK, block, base.fill((batch, rows, width), 0, base.dtype_of(x)))[0]
 
 
 def _cholesky_block(x: Any, start: Any) -> Any:
@@ -79,26 +79,26 @@ def _cholesky_block(x: Any, start: Any) -> Any:
     width = shape_of(x)[2]
 
     def step(j: Any, x: Any) -> list[Any]:
-        column, at = row(x, j), lax.add(start, j)
-        root = lax.sqrt(row(column, at))
-        number, here = iota(column, 1), over(at, column)
-        below = lax.div(column, over(root, column, 0))
-        column = where(lax.gt(number, here), below, where(lax.eq(number, here), over(root, column, 0), 0))
-        number, here = iota(x, 1), over(j, x)
-        after = minus(x, over(part(column, start, width, 1), x, 0, 1), over(column, x, 0, 2))
-        return [where(lax.gt(number, here), after, where(lax.eq(number, here), over(column, x, 0, 2), x))]
+        column, at = row_at(x, j), lax.add(start, j)
+        root = lax.sqrt(row_at(column, at))
+        number, here = iota(column, 1), broadcast(at, column)
+        below = lax.div(column, broadcast(root, column, 0))
+        column = where(lax.gt(number, here), below, where(lax.eq(number, here), broadcast(root, column, 0), 0))
+        number, here = iota(x, 1), broadcast(j, x)
+        after = subtract_product(x, broadcast(slice_at(column, start, width, 1), x, 0, 1), broadcast(column, x, 0, 2))
+        return [where(lax.gt(number, here), after, where(lax.eq(number, here), broadcast(column, x, 0, 2), x))]
 
-    return turned(turns(width, step, turned(x))[0])
+    return transposed(fori(width, step, transposed(x))[0])
 
 
 def _cholesky_rule(primals: Sequence[Any], outs: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
     """dL = L Φ(L⁻¹ da L⁻ᵀ), with Φ the lower triangle and half the diagonal; da is taken as symmetric."""
     (factor,), (da,) = outs, tangents
-    da = lax.mul(lax.add(da, turned(da)), 0.5)
+    da = lax.mul(lax.add(da, transposed(da)), 0.5)
     inner = Triangular(left_side=False, transpose_a=True)(factor, Triangular()(factor, da))
     diagonal = lax.eq(iota(inner, -2), iota(inner, -1))
-    phi = lower_part(where(diagonal, lax.mul(inner, 0.5), inner))
-    return [product(factor, phi)]
+    phi = tril(where(diagonal, lax.mul(inner, 0.5), inner))
+    return [matmul(factor, phi)]
 
 
 cholesky = Decomposition("cholesky", _cholesky, _cholesky_rule)
@@ -122,20 +122,22 @@ def _lu(a: Any) -> list[Any]:
 
     def block(p: Any, a: Any, order: Any, pivots: Any) -> list[Any]:
         start = lax.mul(p, width)
-        panel, moved, chosen = _lu_block(turned(part(a, start, width, 2)), start)
-        panel, pivots = turned(panel), put(pivots, chosen, start, 1)
+        panel, moved, chosen = _lu_block(transposed(slice_at(a, start, width, 2)), start)
+        panel, pivots = transposed(panel), update_at(pivots, chosen, start, 1)
         order = lax.gather(order, [moved], (1,), 1, "clip")
         if shape_of(a)[2] == width:
             return [panel, order, pivots]
         a = lax.gather(a, [moved], (1,), 1, "clip")
-        top = part(a, start, width, 1)
+        top = slice_at(a, start, width, 1)
         end = lax.add(start, np.int32(width))
-        top = where(lax.ge(iota(top, 2), over(end, top)), forward_block(part(panel, start, width, 1), top, True), top)
-        rest = lax.bitwise_and(lax.ge(iota(a, 1), over(end, a)), lax.ge(iota(a, 2), over(end, a)))
-        a = put(where(rest, lax.sub(a, product(panel, top)), a), top, start, 1)
-        return [put(a, panel, start, 2), order, pivots]
+        top = where(
+            lax.ge(iota(top, 2), broadcast(end, top)), forward_block(slice_at(panel, start, width, 1), top, True), top
+        )
+        rest = lax.bitwise_and(lax.ge(iota(a, 1), broadcast(end, a)), lax.ge(iota(a, 2), broadcast(end, a)))
+        a = update_at(where(rest, lax.sub(a, matmul(panel, top)), a), top, start, 1)
+        return [update_at(a, panel, start, 2), order, pivots]
 
-    a, order, pivots = turns(count, block, a, order, pivots)
+    a, order, pivots = fori(count, block, a, order, pivots)
     return [
         lax.slice(a, (0, 0, 0), (batch, m, n)),
         lax.slice(pivots, (0, 0), (batch, k)),
@@ -149,30 +151,30 @@ def _lu_block(x: Any, start: Any) -> list[Any]:
     batch, width, rows = shape_of(x)
 
     def step(j: Any, x: Any, moved: Any, chosen: Any) -> list[Any]:
-        column, at = row(x, j), lax.add(start, j)
+        column, at = row_at(x, j), lax.add(start, j)
         number = iota(column, 1)
-        open_ = lax.ge(number, over(at, column))
+        open_ = lax.ge(number, broadcast(at, column))
         best = lax.argmax(where(open_, lax.abs(column), -1), 1, np.int32)
-        here, there = lax.eq(number, over(at, number)), lax.eq(number, over(best, number, 0))
+        here, there = lax.eq(number, broadcast(at, number)), lax.eq(number, broadcast(best, number, 0))
 
         def exchanged(values: Any, first: Any, other: Any) -> Any:
             last = len(shape_of(values)) - 1
-            at, to = (over(t, values, 0, last) for t in (here, there))
+            at, to = (broadcast(t, values, 0, last) for t in (here, there))
             axes = range(last)
-            return where(at, over(other, values, *axes), where(to, over(first, values, *axes), values))
+            return where(at, broadcast(other, values, *axes), where(to, broadcast(first, values, *axes), values))
 
-        first, other = row(x, at, 2), lax.gather(x, [best], (2,), 1, "clip")
+        first, other = row_at(x, at, 2), lax.gather(x, [best], (2,), 1, "clip")
         x = exchanged(x, first, other)
-        moved = exchanged(moved, row(moved, at), lax.gather(moved, [best], (1,), 1, "clip"))
-        column, pivot = row(x, j), over(row(other, j), column, 0)
-        divided = lax.bitwise_and(lax.gt(number, over(at, number)), lax.ne(pivot, 0))
+        moved = exchanged(moved, row_at(moved, at), lax.gather(moved, [best], (1,), 1, "clip"))
+        column, pivot = row_at(x, j), broadcast(row_at(other, j), column, 0)
+        divided = lax.bitwise_and(lax.gt(number, broadcast(at, number)), lax.ne(pivot, 0))
         column = where(divided, lax.div(column, pivot), column)
-        after = lax.bitwise_and(lax.gt(iota(x, 1), over(j, x)), lax.gt(iota(x, 2), over(at, x)))
-        left = minus(x, over(other, x, 0, 1), over(column, x, 0, 2))
-        x = where(after, left, where(lax.eq(iota(x, 1), over(j, x)), over(column, x, 0, 2), x))
-        return [x, moved, put(chosen, base.reshape_to(best, (batch, 1)), j, 1)]
+        after = lax.bitwise_and(lax.gt(iota(x, 1), broadcast(j, x)), lax.gt(iota(x, 2), broadcast(at, x)))
+        left = subtract_product(x, broadcast(other, x, 0, 1), broadcast(column, x, 0, 2))
+        x = where(after, left, where(lax.eq(iota(x, 1), broadcast(j, x)), broadcast(column, x, 0, 2), x))
+        return [x, moved, update_at(chosen, base.reshape_to(best, (batch, 1)), j, 1)]
 
-    return turns(width, step, x, iota((batch, rows), 1), base.fill((batch, width), 0, np.dtype("int32")))
+    return fori(width, step, x, iota((batch, rows), 1), base.fill((batch, width), 0, np.dtype("int32")))
 
 
 def rows_in_order(x: Any, order: Any) -> Any:
@@ -194,13 +196,13 @@ def _lu_rule(primals: Sequence[Any], outs: Sequence[Any], tangents: Sequence[Any
     k = min(m, n)
     if not k:
         return [da]
-    left = lower_part(part(packed, 0, k, -1), 1)
-    below = lax.add(bordered(left, m, m), identity((*front, m, m), base.dtype_of(packed)))
-    right = upper_part(part(packed, 0, k, len(front)))
+    left = tril(slice_at(packed, 0, k, -1), -1)
+    below = lax.add(bordered(left, m, m), eye((*front, m, m), base.dtype_of(packed)))
+    right = triu(slice_at(packed, 0, k, len(front)))
     above = bordered(right, n, n, True)
     inner = Triangular(unit_diagonal=True)(below, rows_in_order(da, order))
     inner = Triangular(left_side=False, lower=False)(above, inner)
-    return [lax.add(product(below, lower_part(inner, 1)), product(upper_part(inner), above))]
+    return [lax.add(matmul(below, tril(inner, -1)), matmul(triu(inner), above))]
 
 
 lu = Decomposition("lu", _lu, _lu_rule)

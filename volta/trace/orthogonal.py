@@ -15,24 +15,24 @@ from volta.trace.decomposition import (
     BLOCK,
     Decomposition,
     bordered,
-    identity,
+    broadcast,
+    eye,
+    fori,
     iota,
-    lower_part,
-    minus,
-    over,
-    part,
-    product,
-    put,
-    row,
-    turned,
-    turns,
-    upper_part,
+    matmul,
+    row_at,
+    slice_at,
+    subtract_product,
+    transposed,
+    tril,
+    triu,
+    update_at,
     where,
 )
 from volta.trace.triangular import Triangular, substituted
 
 
-def reflections(a: Any) -> tuple[Any, Any]:
+def householder(a: Any) -> tuple[Any, Any]:
     """R on the diagonal and above, the reflections' vectors below (their first element is 1), and their factors.
 
     Rows and columns of zeros are added, so that there are whole blocks of them.
@@ -44,74 +44,74 @@ def reflections(a: Any) -> tuple[Any, Any]:
 
     def block(p: Any, a: Any, factors: Any) -> list[Any]:
         start = lax.mul(p, np.int32(width))
-        panel, own = _reflected(turned(part(a, start, width, 2)), start)
-        panel, factors = turned(panel), put(factors, own, start, 1)
+        panel, own = _householder_block(transposed(slice_at(a, start, width, 2)), start)
+        panel, factors = transposed(panel), update_at(factors, own, start, 1)
         if shape_of(a)[2] > width:
-            behind = lax.ge(iota(a, 2), over(lax.add(start, np.int32(width)), a))
-            a = where(behind, _applied(_vectors(panel, start), own, a, True), a)
-        return [put(a, panel, start, 2), factors]
+            behind = lax.ge(iota(a, 2), broadcast(lax.add(start, np.int32(width)), a))
+            a = where(behind, _apply_block(_vectors(panel, start), own, a, True), a)
+        return [update_at(a, panel, start, 2), factors]
 
-    a, factors = turns(count, block, a, base.fill((batch, count * width), 0, base.dtype_of(a)))
+    a, factors = fori(count, block, a, base.fill((batch, count * width), 0, base.dtype_of(a)))
     return a, factors
 
 
-def _reflected(x: Any, start: Any) -> list[Any]:
+def _householder_block(x: Any, start: Any) -> list[Any]:
     """A block, whose columns are the rows of ``x``: each is reflected onto its diagonal element, with those behind."""
     batch, width, _ = shape_of(x)
 
     def step(j: Any, x: Any, factors: Any) -> list[Any]:
-        column, at = row(x, j), lax.add(start, j)
-        number, here = iota(column, 1), over(at, column)
+        column, at = row_at(x, j), lax.add(start, j)
+        number, here = iota(column, 1), broadcast(at, column)
         open_ = where(lax.ge(number, here), column, 0)
         size = lax.reduce_max(lax.abs(open_), (1,))
         size = where(lax.eq(size, 0), 1, size)
-        scaled = lax.div(open_, over(size, column, 0))  # so that no reflection is of subnormal numbers
-        below, first = where(lax.gt(number, here), scaled, 0), row(scaled, at)
+        scaled = lax.div(open_, broadcast(size, column, 0))  # so that no reflection is of subnormal numbers
+        below, first = where(lax.gt(number, here), scaled, 0), row_at(scaled, at)
         length = lax.sqrt(lax.reduce_sum(lax.mul(scaled, scaled), (1,)))
-        still = lax.reduce_and(lax.eq(below, 0), (1,))
-        last = where(still, first, where(lax.lt(first, 0), length, lax.neg(length)))
-        gap = where(still, 1, lax.sub(first, last))
-        factor = where(still, 0, lax.div(lax.sub(last, first), where(still, 1, last)))
-        vector = where(lax.eq(number, here), 1, lax.div(below, over(gap, below, 0)))
-        last = where(still, row(column, at), lax.mul(last, size))
-        along = lax.reduce_sum(lax.mul(x, over(vector, x, 0, 2)), (2,))
-        share = lax.mul(along, over(factor, along, 0))
-        after = minus(x, over(share, x, 0, 1), over(vector, x, 0, 2))
-        own = where(lax.gt(number, here), vector, where(lax.eq(number, here), over(last, column, 0), column))
-        number, here = iota(x, 1), over(j, x)
-        x = where(lax.gt(number, here), after, where(lax.eq(number, here), over(own, x, 0, 2), x))
-        return [x, put(factors, base.reshape_to(factor, (batch, 1)), j, 1)]
+        done = lax.reduce_and(lax.eq(below, 0), (1,))
+        last = where(done, first, where(lax.lt(first, 0), length, lax.neg(length)))
+        gap = where(done, 1, lax.sub(first, last))
+        factor = where(done, 0, lax.div(lax.sub(last, first), where(done, 1, last)))
+        vector = where(lax.eq(number, here), 1, lax.div(below, broadcast(gap, below, 0)))
+        last = where(done, row_at(column, at), lax.mul(last, size))
+        along = lax.reduce_sum(lax.mul(x, broadcast(vector, x, 0, 2)), (2,))
+        share = lax.mul(along, broadcast(factor, along, 0))
+        after = subtract_product(x, broadcast(share, x, 0, 1), broadcast(vector, x, 0, 2))
+        own = where(lax.gt(number, here), vector, where(lax.eq(number, here), broadcast(last, column, 0), column))
+        number, here = iota(x, 1), broadcast(j, x)
+        x = where(lax.gt(number, here), after, where(lax.eq(number, here), broadcast(own, x, 0, 2), x))
+        return [x, update_at(factors, base.reshape_to(factor, (batch, 1)), j, 1)]
 
-    return turns(width, step, x, base.fill((batch, width), 0, base.dtype_of(x)))
+    return fori(width, step, x, base.fill((batch, width), 0, base.dtype_of(x)))
 
 
 def _vectors(panel: Any, start: Any) -> Any:
     """The reflections' vectors of a block as columns."""
-    at = lax.sub(iota(panel, 1), over(start, panel))
+    at = lax.sub(iota(panel, 1), broadcast(start, panel))
     column = iota(panel, 2)
     return where(lax.gt(at, column), panel, lax.convert_element_type(lax.eq(at, column), base.dtype_of(panel)))
 
 
-def _applied(vectors: Any, factors: Any, x: Any, back: bool) -> Any:
+def _apply_block(vectors: Any, factors: Any, x: Any, transpose: bool) -> Any:
     """x − V T Vᵀ x: the block's reflections of x, from the last to the first; ``back`` with Tᵀ, from the first."""
-    inner = upper_part(product(vectors, vectors, turn_a=True), 1)
-    scale = over(factors, inner, 0, 1)
+    inner = triu(matmul(vectors, vectors, transpose_a=True), 1)
+    scale = broadcast(factors, inner, 0, 1)
     diagonal = where(lax.eq(iota(inner, 1), iota(inner, 2)), scale, 0)
     t = substituted(Triangular(lower=False, unit_diagonal=True), lax.mul(scale, inner), diagonal)
-    return lax.sub(x, product(vectors, product(t, product(vectors, x, turn_a=True), turn_a=back)))
+    return lax.sub(x, matmul(vectors, matmul(t, matmul(vectors, x, transpose_a=True), transpose_a=transpose)))
 
 
-def reflected(packed: Any, factors: Any, x: Any) -> Any:
+def apply_q(packed: Any, factors: Any, x: Any) -> Any:
     """The product of all reflections times ``x``, from the last block to the first."""
     count = shape_of(factors)[1]
     width = min(count, BLOCK)
 
     def block(p: Any, x: Any) -> list[Any]:
         start = lax.sub(np.int32(count - width), lax.mul(p, np.int32(width)))
-        vectors = _vectors(part(packed, start, width, 2), start)
-        return [_applied(vectors, part(factors, start, width, 1), x, False)]
+        vectors = _vectors(slice_at(packed, start, width, 2), start)
+        return [_apply_block(vectors, slice_at(factors, start, width, 1), x, False)]
 
-    return turns(count // width, block, x)[0]
+    return fori(count // width, block, x)[0]
 
 
 def qr_of(a: Any, full: bool) -> list[Any]:
@@ -119,11 +119,11 @@ def qr_of(a: Any, full: bool) -> list[Any]:
     batch, m, n = shape_of(a)
     k = m if full else min(m, n)
     if not batch * m * n:
-        return [identity((batch, m, k), base.dtype_of(a)), base.fill((batch, k, n), 0, base.dtype_of(a))]
-    packed, factors = reflections(a)
+        return [eye((batch, m, k), base.dtype_of(a)), base.fill((batch, k, n), 0, base.dtype_of(a))]
+    packed, factors = householder(a)
     rows = shape_of(packed)[1]
-    q = reflected(packed, factors, identity((batch, rows, k), base.dtype_of(a)))
-    r = upper_part(lax.slice(packed, (0, 0, 0), (batch, min(k, rows), n)))
+    q = apply_q(packed, factors, eye((batch, rows, k), base.dtype_of(a)))
+    r = triu(lax.slice(packed, (0, 0, 0), (batch, min(k, rows), n)))
     return [lax.slice(q, (0, 0, 0), (batch, m, k)), r]
 
 
@@ -140,10 +140,10 @@ def _rule(full: bool) -> Any:
                 )
             )
         moved = Triangular(left_side=False, lower=False)(r, da)
-        inner = product(q, moved, turn_a=True)
-        below = lower_part(inner, 1)
-        turn = lax.sub(below, turned(below))
-        return [lax.add(product(q, lax.sub(turn, inner)), moved), product(lax.sub(inner, turn), r)]
+        inner = matmul(q, moved, transpose_a=True)
+        below = tril(inner, -1)
+        rotation = lax.sub(below, transposed(below))
+        return [lax.add(matmul(q, lax.sub(rotation, inner)), moved), matmul(lax.sub(inner, rotation), r)]
 
     return rule
 

@@ -18,7 +18,7 @@ from volta.core.interp import get_aval
 from volta.core.source import at_user_line
 from volta.ops import base, lax
 from volta.ops.base import shape_of
-from volta.trace.decomposition import Decomposition, identity, iota, over, product, turned, turns, where
+from volta.trace.decomposition import Decomposition, broadcast, eye, fori, iota, matmul, transposed, where
 from volta.trace.factors import rows_in_order
 from volta.trace.jaxpr_trace import trace_to_jaxpr
 from volta.trace.orthogonal import qr_of
@@ -28,16 +28,16 @@ SWEEPS = 40
 """More are not made; matrices need about ten."""
 
 
-def _sweeps(count: int, meet: Callable[..., tuple[list[Any], Any]], *start: Any) -> list[Any]:
+def _sweeps(count: int, rotate_pairs: Callable[..., tuple[list[Any], Any]], *start: Any) -> list[Any]:
     """Sweeps of ``count`` rounds as long as a pair of some matrix is rotated. ``meet`` gives values and who rotated."""
 
     def round_(i: Any, moved: Any, *values: Any) -> list[Any]:
-        found, rotated = meet(*values)
+        found, rotated = rotate_pairs(*values)
         return [lax.bitwise_or(moved, lax.reduce_or(rotated, (1,))), *found]
 
     def sweep(number: Any, moved: Any, *values: Any) -> tuple[list[Any], None]:
         none = base.fill(shape_of(moved), False, np.dtype(bool))
-        return [lax.add(number, np.int32(1)), *turns(count, round_, none, *values)], None
+        return [lax.add(number, np.int32(1)), *fori(count, round_, none, *values)], None
 
     def going_on(number: Any, moved: Any, *values: Any) -> tuple[list[Any], None]:
         return [lax.bitwise_and(lax.lt(number, np.int32(SWEEPS)), lax.reduce_or(moved, (0,)))], None
@@ -48,7 +48,7 @@ def _sweeps(count: int, meet: Callable[..., tuple[list[Any], Any]], *start: Any)
     return run_while(programs[0], [], programs[1], [], begin)[2:]
 
 
-def _seated(x: Any, axis: int) -> Any:
+def _next_round(x: Any, axis: int) -> Any:
     """Everybody but the first moves on by one seat."""
     n = shape_of(x)[axis]
     half = n // 2
@@ -58,11 +58,11 @@ def _seated(x: Any, axis: int) -> Any:
     return lax.concatenate([lax.slice_in_dim(x, i, j, axis=axis) for i, j in cuts if i < j], axis)
 
 
-def _turn(c: Any, s: Any, rotated: Any, x: Any, axis: int) -> Any:
+def _rotated(c: Any, s: Any, rotated: Any, x: Any, axis: int) -> Any:
     """The pairs of an axis, rotated."""
     half = shape_of(x)[axis] // 2
     x, y = (lax.slice_in_dim(x, i, i + half, axis=axis) for i in (0, half))
-    c, s, rotated = (over(v, x, 0, axis) for v in (c, s, rotated))
+    c, s, rotated = (broadcast(v, x, 0, axis) for v in (c, s, rotated))
     first = lax.fma(c, x, lax.neg(lax.mul(s, y)))
     second = lax.fma(c, y, lax.mul(s, x))
     return lax.concatenate([where(rotated, first, x), where(rotated, second, y)], axis)
@@ -81,7 +81,7 @@ def _angle(xx: Any, yy: Any, xy: Any, rotated: Any) -> tuple[Any, Any, Any]:
     return t, c, lax.mul(t, c)
 
 
-def _lengths(x: Any) -> Any:
+def _row_norms(x: Any) -> Any:
     """Of rows. Many rotations change them by a rounding each, and what they rotate alike: division mends both."""
     return lax.sqrt(lax.reduce_sum(lax.mul(x, x), (2,)))
 
@@ -96,7 +96,7 @@ def _scale(a: Any) -> Any:
     return where(usual, power, 1)
 
 
-def _strided(a: Any, offset: int, count: int) -> Any:
+def _diagonal(a: Any, offset: int, count: int) -> Any:
     """Elements of a diagonal: ``count`` of them from column ``offset`` of the first row."""
     batch, n, _ = shape_of(a)
     flat = base.reshape_to(a, (batch, n * n))
@@ -110,52 +110,52 @@ def _eigh(a: Any) -> list[Any]:
     if not batch * n:
         return [base.fill((batch, n), 0, dtype), a]
     scale = _scale(a)
-    x = lax.div(a, over(scale, a, 0))
+    x = lax.div(a, broadcast(scale, a, 0))
     norm = lax.sqrt(lax.reduce_sum(lax.mul(x, x), (1, 2)))
     least = lax.mul(norm, float(np.finfo(dtype).eps) / (4 * n))
     size = n + n % 2
     x = lax.pad(x, np.zeros((), dtype), [(0, 0, 0), (0, size - n, 0), (0, size - n, 0)])
     half = size // 2
 
-    def meet(x: Any, v: Any) -> tuple[list[Any], Any]:
-        whole = _strided(x, 0, size)
+    def rotate_pairs(x: Any, v: Any) -> tuple[list[Any], Any]:
+        whole = _diagonal(x, 0, size)
         xx, yy = (lax.slice_in_dim(whole, i, i + half, axis=1) for i in (0, half))
-        xy = _strided(x, half, half)
-        rotated = lax.gt(lax.abs(xy), over(least, xy, 0))
+        xy = _diagonal(x, half, half)
+        rotated = lax.gt(lax.abs(xy), broadcast(least, xy, 0))
         t, c, s = _angle(xx, yy, xy, rotated)
         change = where(rotated, lax.mul(t, xy), 0)
         diagonal = lax.concatenate([lax.sub(xx, change), lax.add(yy, change)], 1)
-        x = _turn(c, s, rotated, _turn(c, s, rotated, x, 1), 2)
+        x = _rotated(c, s, rotated, _rotated(c, s, rotated, x, 1), 2)
         row, column = iota(x, 1), iota(x, 2)
         met = lax.concatenate([rotated, rotated], 1)
-        pair = lax.bitwise_and(lax.eq(lax.abs(lax.sub(row, column)), np.int32(half)), over(met, x, 0, 1))
-        x = where(lax.eq(row, column), over(diagonal, x, 0, 1), where(pair, 0, x))
-        return [_seated(_seated(x, 1), 2), _seated(_turn(c, s, rotated, v, 1), 1)], rotated
+        pair = lax.bitwise_and(lax.eq(lax.abs(lax.sub(row, column)), np.int32(half)), broadcast(met, x, 0, 1))
+        x = where(lax.eq(row, column), broadcast(diagonal, x, 0, 1), where(pair, 0, x))
+        return [_next_round(_next_round(x, 1), 2), _next_round(_rotated(c, s, rotated, v, 1), 1)], rotated
 
-    x, v = _sweeps(size - 1, meet, x, identity((batch, size, size), dtype))
-    values = lax.slice_in_dim(_strided(x, 0, size), 0, n, axis=1)
-    order = _order(values)
-    values = lax.mul(rows_in_order(values, order), over(scale, values, 0))
+    x, v = _sweeps(size - 1, rotate_pairs, x, eye((batch, size, size), dtype))
+    values = lax.slice_in_dim(_diagonal(x, 0, size), 0, n, axis=1)
+    order = _ascending(values)
+    values = lax.mul(rows_in_order(values, order), broadcast(scale, values, 0))
     v = lax.slice(v, (0, 0, 0), (batch, n, n))
-    vectors = turned(rows_in_order(lax.div(v, over(_lengths(v), v, 0, 1)), order))
+    vectors = transposed(rows_in_order(lax.div(v, broadcast(_row_norms(v), v, 0, 1)), order))
     good = lax.lt(norm, np.inf)
-    return [where(over(good, values, 0), values, np.nan), where(over(good, vectors, 0), vectors, np.nan)]
+    return [where(broadcast(good, values, 0), values, np.nan), where(broadcast(good, vectors, 0), vectors, np.nan)]
 
 
-def _order(values: Any) -> Any:
+def _ascending(values: Any) -> Any:
     return lax.sort_key_val(values, iota(values, 1), 1)[1]
 
 
 def _eigh_rule(primals: Sequence[Any], outs: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
     """dw is the diagonal of Vᵀ da V; V turns by what is beside it, divided by the distances of eigenvalues."""
     (w, v), (da,) = outs, tangents
-    inner = product(v, product(da, v), turn_a=True)
+    inner = matmul(v, matmul(da, v), transpose_a=True)
     last = len(shape_of(inner)) - 1
     front = tuple(range(last - 1))
     same = lax.eq(iota(inner, -2), iota(inner, -1))
-    gaps = lax.sub(over(w, inner, *front, last), over(w, inner, *front, last - 1))
-    turn = where(same, 0, lax.div(inner, where(same, 1, gaps)))
-    return [lax.reduce_sum(where(same, inner, 0), (last,)), product(v, turn)]
+    gaps = lax.sub(broadcast(w, inner, *front, last), broadcast(w, inner, *front, last - 1))
+    rotation = where(same, 0, lax.div(inner, where(same, 1, gaps)))
+    return [lax.reduce_sum(where(same, inner, 0), (last,)), matmul(v, rotation)]
 
 
 eigh = Decomposition("eigh", _eigh, _eigh_rule)
@@ -166,41 +166,41 @@ def _svd_tall(a: Any, full: bool) -> list[Any]:
     batch, m, n = shape_of(a)
     dtype = base.dtype_of(a)
     scale = _scale(a)
-    x = lax.div(a, over(scale, a, 0))
+    x = lax.div(a, broadcast(scale, a, 0))
     finite = lax.reduce_and(lax.lt(lax.abs(x), np.inf), (1, 2))
     outer = None
     if m > n:
         outer, x = qr_of(x, full)
         x = lax.slice(x, (0, 0, 0), (batch, n, n))
     size = n + n % 2
-    x = lax.pad(turned(x), np.zeros((), dtype), [(0, 0, 0), (0, size - n, 0), (0, 0, 0)])
+    x = lax.pad(transposed(x), np.zeros((), dtype), [(0, 0, 0), (0, size - n, 0), (0, 0, 0)])
     half, least = size // 2, float(np.finfo(dtype).eps) * max(n, 4) ** 0.5
 
-    def meet(x: Any, v: Any) -> tuple[list[Any], Any]:
+    def rotate_pairs(x: Any, v: Any) -> tuple[list[Any], Any]:
         first, second = (lax.slice_in_dim(x, i, i + half, axis=1) for i in (0, half))
         xx, yy, xy = (
             lax.reduce_sum(lax.mul(p, q), (2,)) for p, q in ((first, first), (second, second), (first, second))
         )
         rotated = lax.gt(lax.abs(xy), lax.mul(lax.mul(lax.sqrt(xx), lax.sqrt(yy)), least))
         _, c, s = _angle(xx, yy, xy, rotated)
-        return [_seated(_turn(c, s, rotated, y, 1), 1) for y in (x, v)], rotated
+        return [_next_round(_rotated(c, s, rotated, y, 1), 1) for y in (x, v)], rotated
 
-    x, v = _sweeps(size - 1, meet, x, identity((batch, size, size), dtype))
+    x, v = _sweeps(size - 1, rotate_pairs, x, eye((batch, size, size), dtype))
     x, v = (lax.slice(y, (0, 0, 0), (batch, n, n)) for y in (x, v))
-    length = over(_lengths(v), x, 0, 1)
+    length = broadcast(_row_norms(v), x, 0, 1)
     x, v = lax.div(x, length), lax.div(v, length)
-    values = _lengths(x)
-    order = _order(lax.neg(values))
+    values = _row_norms(x)
+    order = _ascending(lax.neg(values))
     values, x, v = (rows_in_order(y, order) for y in (values, x, v))
-    there = lax.gt(values, 0)
-    length = over(where(there, values, 1), x, 0, 1)
-    u, r = qr_of(turned(where(over(there, x, 0, 1), lax.div(x, length), 0)), False)
-    u = where(lax.lt(over(_strided(r, 0, n), u, 0, 2), 0), lax.neg(u), u)
+    nonzero = lax.gt(values, 0)
+    length = broadcast(where(nonzero, values, 1), x, 0, 1)
+    u, r = qr_of(transposed(where(broadcast(nonzero, x, 0, 1), lax.div(x, length), 0)), False)
+    u = where(lax.lt(broadcast(_diagonal(r, 0, n), u, 0, 2), 0), lax.neg(u), u)
     if outer is not None:
-        inner = product(lax.slice(outer, (0, 0, 0), (batch, m, n)), u)
+        inner = matmul(lax.slice(outer, (0, 0, 0), (batch, m, n)), u)
         u = lax.concatenate([inner, lax.slice(outer, (0, 0, n), (batch, m, m))], 2) if full else inner
-    outs = [u, lax.mul(values, over(scale, values, 0)), v]
-    return [where(over(finite, y, 0), y, np.nan) for y in outs]
+    outs = [u, lax.mul(values, broadcast(scale, values, 0)), v]
+    return [where(broadcast(finite, y, 0), y, np.nan) for y in outs]
 
 
 def svd_of(a: Any, full: bool) -> list[Any]:
@@ -209,12 +209,12 @@ def svd_of(a: Any, full: bool) -> list[Any]:
     dtype = base.dtype_of(a)
     k = min(m, n)
     if not batch * k:
-        u, v = (identity((batch, x, x if full else k), dtype) for x in (m, n))
-        return [u, base.fill((batch, k), 0, dtype), turned(v)]
+        u, v = (eye((batch, x, x if full else k), dtype) for x in (m, n))
+        return [u, base.fill((batch, k), 0, dtype), transposed(v)]
     if m >= n:
         return _svd_tall(a, full)
-    u, s, v = _svd_tall(turned(a), full)
-    return [turned(v), s, turned(u)]
+    u, s, v = _svd_tall(transposed(a), full)
+    return [transposed(v), s, transposed(u)]
 
 
 def _svd_rule(full: bool) -> Any:
@@ -229,25 +229,25 @@ def _svd_rule(full: bool) -> Any:
                     "determine them. Pass full_matrices=False"
                 )
             )
-        v = turned(vt)
-        inner = product(product(u, da, turn_a=True), v)
+        v = transposed(vt)
+        inner = matmul(matmul(u, da, transpose_a=True), v)
         last = len(shape_of(inner)) - 1
         front = tuple(range(last - 1))
         same = lax.eq(iota(inner, -2), iota(inner, -1))
-        column, line = over(s, inner, *front, last), over(s, inner, *front, last - 1)
-        gaps = where(same, 1, lax.mul(lax.sub(column, line), lax.add(column, line)))
-        right, left = lax.mul(column, inner), lax.mul(line, inner)
-        turn_u, turn_v = (where(same, 0, lax.div(lax.add(x, turned(x)), gaps)) for x in (right, left))
-        du, dv = product(u, turn_u), product(v, turn_v)
+        column, row = broadcast(s, inner, *front, last), broadcast(s, inner, *front, last - 1)
+        gaps = where(same, 1, lax.mul(lax.sub(column, row), lax.add(column, row)))
+        right, left = lax.mul(column, inner), lax.mul(row, inner)
+        rotation_u, rotation_v = (where(same, 0, lax.div(lax.add(x, transposed(x)), gaps)) for x in (right, left))
+        du, dv = matmul(u, rotation_u), matmul(v, rotation_v)
         if m > n:
-            moved = product(da, v)
-            rest = lax.sub(moved, product(u, product(u, moved, turn_a=True)))
-            du = lax.add(du, lax.div(rest, over(s, rest, *front, last)))
+            moved = matmul(da, v)
+            rest = lax.sub(moved, matmul(u, matmul(u, moved, transpose_a=True)))
+            du = lax.add(du, lax.div(rest, broadcast(s, rest, *front, last)))
         elif n > m:
-            moved = product(da, u, turn_a=True)
-            rest = lax.sub(moved, product(v, product(v, moved, turn_a=True)))
-            dv = lax.add(dv, lax.div(rest, over(s, rest, *front, last)))
-        return [du, lax.reduce_sum(where(same, inner, 0), (last,)), turned(dv)]
+            moved = matmul(da, u, transpose_a=True)
+            rest = lax.sub(moved, matmul(v, matmul(v, moved, transpose_a=True)))
+            dv = lax.add(dv, lax.div(rest, broadcast(s, rest, *front, last)))
+        return [du, lax.reduce_sum(where(same, inner, 0), (last,)), transposed(dv)]
 
     return rule
 

@@ -17,22 +17,22 @@ from volta.ops.primitive import Family, Linear, Primitive, Zero, register
 from volta.trace.decomposition import (
     BLOCK,
     bordered,
+    broadcast,
     check_floats,
     check_square,
+    fori,
     iota,
-    lower_part,
-    minus,
-    over,
-    part,
-    product,
+    matmul,
+    padded_size,
     program_of,
-    put,
-    row,
-    turned,
-    turns,
-    upper_part,
+    row_at,
+    slice_at,
+    subtract_product,
+    transposed,
+    tril,
+    triu,
+    update_at,
     where,
-    whole_blocks,
 )
 
 _CACHED = 1024  # programs kept
@@ -61,7 +61,7 @@ class Triangular:
 
     def triangle(self, x: Any) -> Any:
         """What is read of a matrix."""
-        return (lower_part if self.lower else upper_part)(x, int(self.unit_diagonal))
+        return (tril if self.lower else triu)(x, int(self.unit_diagonal))
 
     def back(self) -> Triangular:
         return attrs.evolve(self, transpose_a=not self.transpose_a)
@@ -75,15 +75,15 @@ def _program(of: Triangular, avals: tuple[ShapedArray, ...]) -> ClosedJaxpr:
 def substituted(of: Triangular, a: Any, b: Any) -> Any:
     """Forward substitution: other cases are transposed, or read from the end."""
     if not of.left_side:
-        a, b = turned(a), turned(b)
+        a, b = transposed(a), transposed(b)
     lower = of.lower == of.left_side
     if of.transpose_a:
-        a, lower = turned(a), not lower
+        a, lower = transposed(a), not lower
     if not lower:
         a, b = lax.rev(a, (1, 2)), lax.rev(b, (1,))
     x = forward(a, b, of.unit_diagonal)
     x = x if lower else lax.rev(x, (1,))
-    return x if of.left_side else turned(x)
+    return x if of.left_side else transposed(x)
 
 
 def forward(a: Any, b: Any, unit: bool) -> Any:
@@ -91,18 +91,18 @@ def forward(a: Any, b: Any, unit: bool) -> Any:
     batch, n, m = shape_of(b)
     if not batch * n * m:
         return b
-    size = whole_blocks(n)
-    a, b = lower_part(bordered(a, size, size, True)), bordered(b, size, m)
+    size = padded_size(n)
+    a, b = tril(bordered(a, size, size, True)), bordered(b, size, m)
     if size <= BLOCK:
         return forward_block(a, b, unit)
 
     def block(p: Any, x: Any) -> list[Any]:
         start = lax.mul(p, BLOCK)
-        rows = part(a, start, BLOCK, 1)
-        rest = lax.sub(part(b, start, BLOCK, 1), product(rows, x))
-        return [put(x, forward_block(part(rows, start, BLOCK, 2), rest, unit), start, 1)]
+        rows = slice_at(a, start, BLOCK, 1)
+        rest = lax.sub(slice_at(b, start, BLOCK, 1), matmul(rows, x))
+        return [update_at(x, forward_block(slice_at(rows, start, BLOCK, 2), rest, unit), start, 1)]
 
-    (x,) = turns(size // BLOCK, block, base.fill((batch, size, m), 0, base.dtype_of(b)))
+    (x,) = fori(size // BLOCK, block, base.fill((batch, size, m), 0, base.dtype_of(b)))
     return lax.slice(x, (0, 0, 0), (batch, n, m))
 
 
@@ -110,14 +110,14 @@ def forward_block(a: Any, b: Any, unit: bool) -> Any:
     """Row by row: a row that is known is taken from those below it."""
 
     def step(j: Any, x: Any) -> list[Any]:
-        found, column = row(x, j), row(a, j, 2)
+        found, column = row_at(x, j), row_at(a, j, 2)
         if not unit:
-            found = lax.div(found, over(row(column, j), found, 0))
-        number, at = iota(x, 1), over(j, x)
-        below = minus(x, over(column, x, 0, 1), over(found, x, 0, 2))
-        return [where(lax.gt(number, at), below, where(lax.eq(number, at), over(found, x, 0, 2), x))]
+            found = lax.div(found, broadcast(row_at(column, j), found, 0))
+        number, at = iota(x, 1), broadcast(j, x)
+        below = subtract_product(x, broadcast(column, x, 0, 1), broadcast(found, x, 0, 2))
+        return [where(lax.gt(number, at), below, where(lax.eq(number, at), broadcast(found, x, 0, 2), x))]
 
-    return turns(shape_of(a)[1], step, b)[0]
+    return fori(shape_of(a)[1], step, b)[0]
 
 
 # -- its rules ---------------------------------------------------------------------------------------------------------
@@ -132,7 +132,9 @@ def _tangent(of: Triangular, a: Any, out: Any, da: Any, db: Any) -> Any:
     if not isinstance(da, Zero):
         da = of.triangle(da)
         factors = (da, out) if of.left_side else (out, da)
-        moved = product(*factors, turn_a=of.left_side and of.transpose_a, turn_b=not of.left_side and of.transpose_a)
+        moved = matmul(
+            *factors, transpose_a=of.left_side and of.transpose_a, transpose_b=not of.left_side and of.transpose_a
+        )
         db = lax.neg(moved) if isinstance(db, Zero) else lax.sub(db, moved)
     return of(a, db)
 
