@@ -144,7 +144,7 @@ DECLARED: tuple[Difference, ...] = (
                lambda f: any(0 < abs(float(x)) < 1e-40 for x in f.operands)),
     Difference("rows with an infinity are NaN, as in JAX", "value", "numpy", "softmax log_softmax",
                lambda f: np.isposinf(f.operands[0].astype(np.float64)).any()),
-    Difference("sign keeps the sign of a zero, as in JAX", "value", "numpy", "sign", _zeros),
+    Difference("the sign of a zero is 0, as in NumPy; JAX keeps its sign", "value", "jax", "sign", _zeros),
     Difference("64-bit integers are there without a switch", "dtype", "jax",
                when=lambda f: f.got == np.int64 and f.want == np.int32),
     Difference("the slope of the quantile at 0 and 1 is infinite; JAX has 0", "derivative", "jax", "ndtri",

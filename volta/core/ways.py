@@ -96,7 +96,9 @@ WAYS: dict[str, dict[str, str]] = {
         **_each(_COMPLEX, "complex conj fft FftType"),
         **{f"scatter_{op}": f"it is x.at[indices].{op}(updates)" for op in ("add", "mul", "min", "max", "apply")},
         **_each("it is x.at[indices].add(-updates)", "scatter_sub"),
-        **_each(_SPECIAL, "bessel_* betainc igamma* polygamma random_gamma_grad zeta cumlogsumexp mulhi"),
+        **_each("it is volta.scipy.special.gammainc, and for igammac gammaincc", "igamma igammac igamma_grad_a"),
+        **_each("it is volta.scipy.special.i0e or i1e", "bessel_i0e bessel_i1e"),
+        **_each(_SPECIAL, "random_gamma_grad cumlogsumexp mulhi"),
         **_each("it is volta.numpy.matmul for each group", "ragged_dot ragged_dot_general Ragged*"),
         **_each("programs have no effects, so nothing orders them", "after_all create_token dce_sink"),
         **_each(
@@ -183,12 +185,10 @@ WAYS: dict[str, dict[str, str]] = {
         "circulant companion convolution_matrix dft fiedler fiedler_companion hadamard hankel helmert hilbert "
         "invhilbert invpascal leslie pascal",
     ),
-    "volta.scipy.special": _each(
-        _SPECIAL,
-        "bernoulli bessel_jn beta betainc betaln boxcox boxcox1p comb dawsn erfcx exp1 expi expn factorial fresnel "
-        "gamma gammainc gammaincc gammasgn hyp1f1 hyp2f1 i0e i1 i1e log_ndtr loggamma multigammaln owens_t poch "
-        "polygamma sici spence sph_harm_y sph_harm wofz zeta lpmn lpmn_values",
-    ),
+    "volta.scipy.special": {
+        **_each(_COMPLEX, "sph_harm_y sph_harm wofz"),
+        **_each(_SPECIAL, "lpmn lpmn_values"),
+    },
     "volta.optim": {
         **_each(_OPTIMIZER, "adabelief adadelta adafactor adamax adamaxw adan amsgrad fromage lamb lars lbfgs nadam"),
         **_each(

@@ -22,12 +22,31 @@ from volta.numpy.promotion import aval_of, convert, float_operands, promote_floa
 from volta.numpy.smooth import i0, sinc
 from volta.numpy.ufuncs import isnan
 from volta.ops import lax
+from volta.scipy.bessel import bessel_jn, i0e, i1, i1e
+from volta.scipy.gamma_functions import (
+    beta,
+    betaln,
+    comb,
+    factorial,
+    gamma,
+    gammasgn,
+    loggamma,
+    multigammaln,
+    poch,
+)  # fmt: skip
+from volta.scipy.gaussians import dawsn, erfcx, log_ndtr, owens_t
+from volta.scipy.incomplete import betainc, gammainc, gammaincc
+from volta.scipy.integrals import exp1, expi, expn, fresnel, sici, spence
+from volta.scipy.sums import bernoulli, boxcox, boxcox1p, hyp1f1, hyp2f1, polygamma, zeta
 from volta.trace.composite import with_partials
 
 __all__ = [
-    "digamma", "entr", "erf", "erfc", "erfinv", "exp2", "expit", "expm1", "gammaln", "i0", "kl_div", "log1p",
-    "log_expit", "log_softmax", "logit", "logsumexp", "ndtr", "ndtri", "psi", "rel_entr", "sinc",
-    "softmax", "xlog1py", "xlogy",
+    "bernoulli", "bessel_jn", "beta", "betainc", "betaln", "boxcox", "boxcox1p", "comb", "dawsn", "digamma",
+    "entr", "erf", "erfc", "erfcx", "erfinv", "exp1", "exp2", "expi", "expit", "expm1", "expn", "factorial",
+    "fresnel", "gamma", "gammainc", "gammaincc", "gammaln", "gammasgn", "hyp1f1", "hyp2f1", "i0", "i0e", "i1",
+    "i1e", "kl_div", "log1p", "log_expit", "log_ndtr", "log_softmax", "loggamma", "logit", "logsumexp",
+    "multigammaln", "ndtr", "ndtri", "owens_t", "poch", "polygamma", "psi", "rel_entr", "sici", "sinc",
+    "softmax", "spence", "xlog1py", "xlogy", "zeta",
 ]  # fmt: skip
 
 
