@@ -20,6 +20,7 @@ from volta.xla_like.memory import assign_memory, verify_allocation, without_memo
 from volta.xla_like.nodes import Lowered, Ref, Val
 from volta.xla_like.opaque import Context, opaque_calls
 from volta.xla_like.passes import Evaluate, inline_calls, optimize
+from volta.xla_like.placing import places
 from volta.xla_like.plan import Buffer, ExecutionPlan
 from volta.xla_like.precisions import round_operands
 from volta.xla_like.recompute import recompute
@@ -32,7 +33,7 @@ from volta.xla_like.verify import verify_graph, verify_schedule
 class CompileOptions:
     """What may change a plan but, in strict mode, never a bit: tests turn these off and compare.
 
-    ``epilogues``: what reads a product runs with it.
+    ``epilogues``: what reads a product runs with it. ``placing``: parts of a concatenation are computed in their place.
     ``processors``: for how many multiprocessors of a GPU work is shared out (None: as many as its kind has).
     """
 
@@ -40,6 +41,7 @@ class CompileOptions:
     passes: bool = True
     recompute: bool = True
     epilogues: bool = True
+    placing: bool = True
     reuse_memory: bool = True
     processors: int | None = None
 
@@ -141,15 +143,22 @@ def _assemble(
             buffers.add(ShapedArray(val.shape, val.dtype), "output", "device_output", f"out{i}", val)
 
     stored = _stored(groups, lowered)
+    placed = places(groups, lowered) if options.fusion and options.placing else {}
     calls: list[KernelCall] = []
     for group in groups:
         for node in group.nodes:
             for val in node.outputs:
-                if val in stored and val not in buffers.ids:
+                place = placed.get(val)
+                if place is not None and place.whole in buffers.ids:
+                    buffers.ids[val] = buffers.ids[place.whole]
+                elif val in stored and val not in buffers.ids:
                     label = "" if node.source is None else str(node.source)
                     backward = node.source is not None and node.source.gradient
                     placement = "gradient" if backward else "device_temporary"
-                    buffers.add(ShapedArray(val.shape, val.dtype), "temp", placement, label, val)
+                    whole = val if place is None else place.whole
+                    buffers.ids[val] = buffers.add(
+                        ShapedArray(whole.shape, whole.dtype), "temp", placement, label, whole
+                    )
 
         def workspace(aval: ShapedArray) -> int:
             return buffers.add(aval, "temp", "accumulation_workspace")
@@ -157,9 +166,9 @@ def _assemble(
         if group.fusible:
             kept = [v for n in group.nodes for v in n.outputs if v in stored]
             if kept:
-                calls += loop_calls(group, kept, buffers.of, workspace)
+                calls += loop_calls(group, kept, buffers.of, workspace, placed)
         else:
-            context = Context(buffers.of, workspace, level, build.scheduler.tensor_cores)
+            context = Context(buffers.of, workspace, level, build.scheduler.tensor_cores, placed)
             node = group.nodes[0]
             if node.kind in control_calls.KINDS:
                 calls += control_calls.control_calls(node, context, build.nested)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -28,6 +28,7 @@ from volta.xla_like.kernels import (
     Store,
 )
 from volta.xla_like.nodes import Const, Iota, Node, Operand, Ref, Val
+from volta.xla_like.placing import NOWHERE, Place
 from volta.xla_like.plan import Buffer
 from volta.xla_like.views import Ints, merge, prod, row_major, strides_over
 
@@ -159,9 +160,13 @@ def pattern_of(stride: int, size: int) -> str:
 
 
 def loop_calls(
-    group: Group, stored: Sequence[Val], buffer_of: Callable[[Val], int], new_temp: Callable[[ShapedArray], int]
-) -> list[KernelCall]:
-    """The calls that compute a fused group: one loop kernel, and combines where long rows are reduced by blocks."""
+    group: Group, stored: Sequence[Val], buffer_of: Callable[[Val], int], new_temp: Callable[[ShapedArray], int],
+    placed: Mapping[Val, Place] = NOWHERE,
+) -> list[KernelCall]:  # fmt: skip
+    """The calls that compute a fused group: one loop kernel, and combines where long rows are reduced by blocks.
+
+    Of values that are ``placed`` in another one, ``buffer_of`` gives that one's.
+    """
     body = _Body(group)
     for node in group.nodes:
         body.node(node)
@@ -180,7 +185,10 @@ def loop_calls(
         instr = body.instrs[value]
         parts = 2 if by_blocks and isinstance(instr, Reduce) and instr.kind.startswith("arg") else 1
         stores.extend(_Stored(val, level, value, part) for part in range(parts))
-    strides = [p.strides for _, p in loads] + [full if s.level == "elem" else row for s in stores]
+    strides = [p.strides for _, p in loads]
+    for s in stores:
+        of_all = strides_over(placed[s.val].view, group.dims) if s.val in placed else full
+        strides.append(of_all if s.level == "elem" else row)
 
     kept_dims = tuple(d for d, m in zip(group.dims, mask, strict=True) if not m)
     red_dims = tuple(d for d, m in zip(group.dims, mask, strict=True) if m)
@@ -229,7 +237,8 @@ def loop_calls(
             accesses.append(Access(temp, 0, tuple(n * state.itemsize for n in (*row_major(kept), rows))))
             continue
         kernel_stores.append(Store(s.value, s.val.dtype, pattern(k), s.level, s.part))
-        accesses.append(Access(buffer_of(s.val), 0, tuple(n * s.val.dtype.itemsize for n in walk[k])))
+        item, start = s.val.dtype.itemsize, placed[s.val].view.offset if s.val in placed else 0
+        accesses.append(Access(buffer_of(s.val), start * item, tuple(n * item for n in walk[k])))
     for val in stored:
         if (val, 0) in partials:
             combines.append(_combine(val, instrs[body.values[val]], partials, rows, blocks, buffer_of))
@@ -243,7 +252,7 @@ def loop_calls(
         reads=unique(a.buffer for a in accesses[: len(loads)]),
         writes=unique(a.buffer for a in accesses[len(loads) :]),
         label=_label(group),
-        inplace=_inplace(loads, stores, accesses),
+        inplace=_inplace(loads, stores, accesses, placed),
         sources=tuple(body.sources.get(i) for i in range(len(instrs))),
     )
     return [call, *combines]
@@ -297,13 +306,14 @@ def _label(group: Group) -> str:
 
 
 def _inplace(
-    loads: Sequence[tuple[int, _Place]], stores: Sequence[_Stored], accesses: Sequence[Access]
-) -> tuple[tuple[int, int], ...]:
+    loads: Sequence[tuple[int, _Place]], stores: Sequence[_Stored], accesses: Sequence[Access],
+    placed: Mapping[Val, Place],
+) -> tuple[tuple[int, int], ...]:  # fmt: skip
     """Pairs (read buffer, written buffer) where element i is read only to compute what is written to element i."""
     pairs: list[tuple[int, int]] = []
     reads, writes = accesses[: len(loads)], accesses[len(loads) :]
     for stored, write in zip(stores, writes, strict=True):
-        if stored.level != "elem" or write.buffer is None:
+        if stored.level != "elem" or write.buffer is None or stored.val in placed:
             continue
         for (_, place), read in zip(loads, reads, strict=True):
             source = place.val

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -24,6 +24,7 @@ from volta.xla_like.kernels import Access, KernelCall, Load, LoopKernel, Store
 from volta.xla_like.loops import MAP_CHUNK, pattern_of, unique
 from volta.xla_like.nodes import Const, Iota, Node, Operand, Ref, Val
 from volta.xla_like.ordering import Scan, ScanSpec, Scatter, ScatterSpec, Sort, SortSpec
+from volta.xla_like.placing import NOWHERE, Place, parts, place_of
 from volta.xla_like.precisions import allows_tensor_cores
 from volta.xla_like.views import Ints, View, merge, prod, row_major
 
@@ -36,6 +37,7 @@ class Context:
     new_temp: Callable[[ShapedArray], int]
     level: DeterminismLevel = DeterminismLevel.STRICT
     tensor_cores: bool = False  # whether the backend has kernels for precisions below float32
+    placed: Mapping[Val, Place] = NOWHERE  # values that are computed where they belong
 
 
 def opaque_calls(node: Node, ctx: Context) -> list[KernelCall]:
@@ -202,11 +204,10 @@ def written(x: Operand, buffer: int, shape: Ints, dtype: np.dtype, ctx: Context)
 
 
 def _concatenate(node: Node, ctx: Context) -> list[KernelCall]:
-    out, axis = node.outputs[0], node.params["dimension"]
-    strides, at, calls = row_major(out.shape), 0, []
-    for x in node.operands:
-        calls += copy_call(x, x.view.shape, ctx.buffer_of(out), out.dtype, strides, at * strides[axis], ctx)
-        at += x.view.shape[axis]
+    out, calls = node.outputs[0], []
+    for x, part in zip(node.operands, parts(node, place_of(out, ctx.placed).view), strict=True):
+        if not isinstance(x, Ref) or x.val not in ctx.placed:
+            calls += copy_call(x, part.shape, ctx.buffer_of(out), out.dtype, part.strides, part.offset, ctx)
     return calls
 
 
