@@ -44,10 +44,13 @@ def _first_eighth(r: np.ndarray, n: int) -> tuple[_Pair, _Pair]:
     """cos and sin of r/8n of a turn, for r from 0 to n."""
     step = isqrt(n) + 1
     high, low = np.divmod(r, step)
-    (a, b), (c, d) = _powers(8 * n, step, n // step + 1), _powers(8 * n, 1, step)
-    a, b, c, d = (tuple(x[i] for x in pair) for pair, i in ((a, high), (b, high), (c, low), (d, low)))  # type: ignore
-    minus = tuple(-x for x in b)
-    return _sum(_product(a, c), _product(minus, d)), _sum(_product(a, d), _product(b, c))
+    a, b = (_at(x, high) for x in _powers(8 * n, step, n // step + 1))
+    c, d = (_at(x, low) for x in _powers(8 * n, 1, step))
+    return _sum(_product(a, c), _product((-b[0], -b[1]), d)), _sum(_product(a, d), _product(b, c))
+
+
+def _at(x: _Pair, i: np.ndarray) -> _Pair:
+    return x[0][i], x[1][i]
 
 
 @functools.lru_cache(8)

@@ -20,7 +20,6 @@ from volta.core.ir import ClosedJaxpr
 from volta.core.recent import Recent
 from volta.ops import base, lax
 from volta.ops.base import shape_of
-from volta.ops.primitive import Zero
 from volta.runtime import devices
 from volta.runtime.array import ConcreteArray
 from volta.trace.fourier import Table, factors, from_real, half_turns, to_real, transform
@@ -50,7 +49,7 @@ class Fourier:
         avals = tuple(get_aval(x).strip_weak() for x in parts)
         table = _table(self.kind == "complex", self.n, dtype, _device(parts[0]))
         program = _program(self, (*avals, get_aval(table)))
-        return fft_p.bind(*parts, table, jaxpr=program, name=_NAME, fourier=self)  # type: ignore[no-any-return]
+        return fft_p.bind(*parts, table, jaxpr=program, name=_NAME, fourier=self)
 
     def transposed(self, *cts: Any) -> list[Any]:
         if self.kind == "complex":

@@ -22,7 +22,7 @@ from volta.ops import base, lax
 from volta.ops.base import shape_of
 from volta.trace.butterflies import Complex, times, transformed
 
-COSTS = {16: 26, 13: 60, 12: 22, 11: 45, 10: 22, 9: 19, 8: 12, 7: 19, 6: 11, 5: 10, 4: 6, 3: 6, 2: 4}
+COSTS = {13: 60, 11: 45, 10: 22, 9: 19, 8: 12, 7: 19, 6: 11, 5: 10, 4: 6, 3: 6, 2: 4}
 """The radices, and the arithmetic of each. It decides into which a length is divided, and with them the order of its
 sums (docs/determinism.md)."""
 
@@ -36,7 +36,7 @@ def radices(n: int) -> tuple[int, ...] | None:
     if n == 1:
         return ()
     found = []
-    for r, cost in COSTS.items():
+    for r in COSTS:
         rest = radices(n // r) if n % r == 0 else None
         if rest is not None:
             given = tuple(sorted((r, *rest), reverse=True))
@@ -123,16 +123,13 @@ def transform(x: Complex, axis: int, table: Table, scale: float | None = None) -
     if radices(n) is not None:
         return _passes(x, axis, table, lambda pieces: [scaled(y, scale) for y in pieces])
     size = chirp_length(n)
-    chirp: Complex = tuple(_line(v, shape, axis) for v in table.complex(n))  # type: ignore[assignment]
+    chirp: Complex = tuple(_line(v, shape, axis) for v in table.complex(n))
     spectrum, start = table.complex(size), table.at
 
     def weighted(pieces: Pieces) -> Pieces:
         like = shape_of(pieces[0][0])
         weights = zip(*(lax.split(v, (like[1],) * len(pieces), 0) for v in spectrum), strict=True)
-        return [
-            times(y, (_line(re, like, 1), _line(im, like, 1)))
-            for y, (re, im) in zip(pieces, weights, strict=True)
-        ]
+        return [times(y, (_line(re, like, 1), _line(im, like, 1))) for y, (re, im) in zip(pieces, weights, strict=True)]
 
     zeros = base.fill((*front, size - n, *behind), 0, base.dtype_of(x[0]))
     long: Complex = tuple(lax.concatenate([v, zeros], axis) for v in times(x, chirp))  # type: ignore[assignment]
@@ -154,7 +151,9 @@ def _passes(x: Complex, axis: int, table: Table, then: Callable[[Pieces], Pieces
         out = transformed(list(zip(*given, strict=True)))
         if rest > 1:
             weights = zip(*(lax.split(v, (1,) * (r - 1), 0) for v in table.complex(r - 1, rest)), strict=True)
-            out[1:] = [times(y, (_line(a, like, 2), _line(b, like, 2))) for y, (a, b) in zip(out[1:], weights, strict=True)]
+            out[1:] = [
+                times(y, (_line(a, like, 2), _line(b, like, 2))) for y, (a, b) in zip(out[1:], weights, strict=True)
+            ]
         else:
             out = then([reshaped(y, (outer, inner // behind, behind)) for y in out])
         x = joined([reshaped(y, (outer, rest, 1, inner)) for y in out], 2)

@@ -12,7 +12,8 @@ from volta.core.ir import ClosedJaxpr
 from volta.core.policy import DeterminismLevel
 from volta.xla_like import control_calls, user
 from volta.xla_like.attention_calls import join_cotangents
-from volta.xla_like.fusion import Group, fuse
+from volta.xla_like.fusion import fuse
+from volta.xla_like.groups import Group
 from volta.xla_like.kernels import KernelCall, LoopKernel
 from volta.xla_like.loops import loop_calls
 from volta.xla_like.lowering import lower_to_nodes
@@ -143,12 +144,12 @@ def _assemble(
             buffers.add(ShapedArray(val.shape, val.dtype), "output", "device_output", f"out{i}", val)
 
     stored = _stored(groups, lowered)
-    placed = places(groups, lowered) if options.fusion and options.placing else {}
+    inside = places(groups, lowered) if options.fusion and options.placing else {}
     calls: list[KernelCall] = []
     for group in groups:
         for node in group.nodes:
             for val in node.outputs:
-                place = placed.get(val)
+                place = inside.get(val)
                 if place is not None and place.whole in buffers.ids:
                     buffers.ids[val] = buffers.ids[place.whole]
                 elif val in stored and val not in buffers.ids:
@@ -166,9 +167,9 @@ def _assemble(
         if group.fusible:
             kept = [v for n in group.nodes for v in n.outputs if v in stored]
             if kept:
-                calls += loop_calls(group, kept, buffers.of, workspace, placed)
+                calls += loop_calls(group, kept, buffers.of, workspace, inside)
         else:
-            context = Context(buffers.of, workspace, level, build.scheduler.tensor_cores, placed)
+            context = Context(buffers.of, workspace, level, build.scheduler.tensor_cores, inside)
             node = group.nodes[0]
             if node.kind in control_calls.KINDS:
                 calls += control_calls.control_calls(node, context, build.nested)

@@ -10,92 +10,15 @@ from __future__ import annotations
 
 import attrs
 
-from volta.xla_like.nodes import Const, Lowered, Node, Ref, Val
-from volta.xla_like.views import Ints, merge, prod, refine, row_major, strides_over
+from volta.xla_like.groups import Group, reads, squeezed, walks, with_kept
+from volta.xla_like.nodes import Lowered, Node, Ref, Val
+from volta.xla_like.views import Ints, prod, refine, strides_over
 
 MAX_NODES = 160
 """Nodes a kernel may hold: beyond this, compile time and register pressure cost more than memory traffic."""
 
-LONG_ROW = 1 << 14
-"""Rows longer than this, where there are few of them, are reduced block by block by many tasks."""
-
-FEW_ROWS = 32
-
-
-@attrs.define(eq=False, slots=True)
-class Group:
-    """Nodes of one kernel.
-
-    ``dims`` factor the space; ``reduced`` elements are reduced, and ``inner`` ones lie inside them.
-    """
-
-    index: int
-    nodes: list[Node]
-    dims: Ints
-    reduced: int = 1
-    inner: int = 1
-    fusible: bool = True
-    levels: dict[Val, str] = attrs.field(factory=dict)
-
-    @property
-    def size(self) -> int:
-        return prod(self.dims)
-
-    @property
-    def rows(self) -> int:
-        return self.size // self.reduced
-
-    @property
-    def by_blocks(self) -> bool:
-        """Whether reductions are cut into blocks that different tasks sum (few long rows)."""
-        return self.reduced > LONG_ROW and self.rows < FEW_ROWS
-
-    def mask(self) -> tuple[bool, ...]:
-        """For each of ``dims``, whether it is reduced."""
-        out, n = [], 1
-        for d in reversed(self.dims):
-            out.append(self.inner <= n < self.inner * self.reduced)
-            n *= d
-        return tuple(reversed(out))
-
-    def kept_dims(self) -> Ints:
-        return tuple(d for d, m in zip(self.dims, self.mask(), strict=True) if not m)
-
-    def row_strides(self) -> Ints:
-        """Strides over ``dims`` of a stored 'row' value."""
-        kept = iter(row_major(self.kept_dims()))
-        return tuple(0 if m else next(kept) for m in self.mask())
-
-
-def _with_kept(group: Group, kept: Ints) -> Ints:
-    """Full dims from refined kept dims."""
-    out: list[int] = []
-    n, placed = 1, group.reduced == 1
-    for d in reversed(kept):
-        if not placed and n == group.inner:
-            out.extend(d2 for d2, m in zip(reversed(group.dims), reversed(group.mask()), strict=True) if m)
-            placed = True
-        out.append(d)
-        n *= d
-    if not placed:
-        out.extend(d2 for d2, m in zip(reversed(group.dims), reversed(group.mask()), strict=True) if m)
-    return tuple(reversed(out))
-
-
-def _squeezed(shape: Ints) -> Ints:
-    return tuple(d for d in shape if d != 1)
-
-
-def _walks(node: Node, group: Group, dims: Ints, mask: tuple[bool, ...]) -> bool:
-    """Whether one stride walks the reduced elements of each operand from outside the group."""
-    for x in node.operands:
-        if isinstance(x, Const) or (isinstance(x, Ref) and x.val in group.levels):
-            continue
-        strides = strides_over(x.view, dims)
-        reduced = tuple(d for d, m in zip(dims, mask, strict=True) if m)
-        if len(merge(reduced, [tuple(s for s, m in zip(strides, mask, strict=True) if m)])[0]) > 1:
-            return False
-    return True
+MAX_PARTS = 2 * MAX_NODES
+"""Nodes of a kernel that computes several parts of one array: what they have in common is read once."""
 
 
 class Fuser:
@@ -121,11 +44,13 @@ class Fuser:
         if node.kind in ("elem", "gather", "reduce") and prod(node.shape):
             group = self._join(node, producers)
             if group is None:
-                group = self.new_group(_squeezed(node.shape), True)
+                group = self.new_group(squeezed(node.shape), True)
                 if node.kind == "reduce":
                     self._reduce(group, node)
         if group is None:
             group = self.new_group(node.shape, False)
+            if node.kind == "concatenate":
+                self._join_parts(node)
         self._place(group, node, self._producers(node))  # a merge may have replaced some of them
 
     def _producers(self, node: Node) -> list[Group]:
@@ -188,6 +113,19 @@ class Fuser:
         chosen.dims = dims
         return chosen
 
+    def _join_parts(self, node: Node) -> None:
+        """Let the groups that compute parts of a concatenation, and read the same, be one."""
+        joined: list[Group] = []
+        for group in self._producers(node):
+            if not group.fusible or group.reduced > 1:
+                continue
+            for i, other in enumerate(joined):
+                if not reads(group).isdisjoint(reads(other)) and self._mergeable(other, group, MAX_PARTS):
+                    joined[i] = self._merge(other, group)
+                    break
+            else:
+                joined.append(group)
+
     def _reaches(self, source: Group, target: Group) -> bool:
         return bool(self.ancestors[target.index] >> source.index & 1)
 
@@ -207,7 +145,7 @@ class Fuser:
             return dims
         if prod(node.shape) == group.rows:
             kept = refine(group.kept_dims(), node.shape)
-            return None if kept is None else _with_kept(group, kept)
+            return None if kept is None else with_kept(group, kept)
         return None
 
     def _fits(self, group: Group, node: Node) -> bool:
@@ -235,7 +173,7 @@ class Fuser:
         if trial_group.reduced > 1 and not row_level:
             mask = trial_group.mask()
             others = group.nodes if node.kind == "reduce" and group.reduced == 1 else []
-            if not all(_walks(n, group, dims, mask) for n in (node, *others) if prod(n.shape) == size):
+            if not all(walks(n, group, dims, mask) for n in (node, *others) if prod(n.shape) == size):
                 return False
         return self._reads_fit(node, trial_group, dims, row_level, group.levels)
 
@@ -267,8 +205,8 @@ class Fuser:
         # Work after a reduction stays in the kernel only where rows are whole tasks.
         return not (uses_rows and (group.by_blocks or (group.inner > 1 and not row_level)))
 
-    def _mergeable(self, a: Group, b: Group) -> bool:
-        if a is b or a.size != b.size or len(a.nodes) + len(b.nodes) > MAX_NODES:
+    def _mergeable(self, a: Group, b: Group, most: int = MAX_NODES) -> bool:
+        if a is b or a.size != b.size or len(a.nodes) + len(b.nodes) > most:
             return False
         if a.reduced > 1 and b.reduced > 1 and (a.reduced, a.inner) != (b.reduced, b.inner):
             return False
@@ -285,7 +223,7 @@ class Fuser:
         if reduced > 1:
             # One of the two may read in an order that suited it as long as nothing was reduced there.
             mask = trial.mask()
-            if not all(_walks(n, trial, joint, mask) for n in nodes if prod(n.shape) == a.size):
+            if not all(walks(n, trial, joint, mask) for n in nodes if prod(n.shape) == a.size):
                 return False
         # What one read of the other's results in memory, it must be able to read in the common loop.
         if not all(self._reads_fit(n, trial, joint, prod(n.shape) != a.size, trial.levels) for n in nodes):
@@ -339,7 +277,7 @@ class Fuser:
         outside = attrs.evolve(group, dims=dims, levels={**group.levels, **dict.fromkeys(renamed, "elem")})
         if any(isinstance(x, Ref) and group.levels.get(x.val) == "row" for x in node.operands):
             return False
-        return group.reduced == 1 or _walks(node, outside, dims, outside.mask())
+        return group.reduced == 1 or walks(node, outside, dims, outside.mask())
 
     def insert_clones(self, group: Group, copies: list[Node]) -> None:
         """Put copies in front of a group's nodes."""
@@ -369,7 +307,7 @@ def fuse(lowered: Lowered, enabled: bool = True) -> tuple[Fuser, list[Group]]:
             fuser.add(node)
         else:
             fusible = node.kind in ("elem", "gather", "reduce")
-            group = fuser.new_group(_squeezed(node.shape) if fusible else node.shape, fusible)
+            group = fuser.new_group(squeezed(node.shape) if fusible else node.shape, fusible)
             if node.kind == "reduce":
                 fuser._reduce(group, node)
                 group.dims = fuser._dims_with(group, node) or group.dims

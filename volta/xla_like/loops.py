@@ -13,7 +13,7 @@ from volta.core.contract import DEFINITIONS
 from volta.core.source import Source
 from volta.ops.primitive import REGISTRY
 from volta.xla_like.constants import constant_of
-from volta.xla_like.fusion import Group
+from volta.xla_like.groups import Group
 from volta.xla_like.kernels import (
     Access,
     CombineKernel,

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
-from volta.xla_like.fusion import Group
+from volta.xla_like.groups import Group
 from volta.xla_like.nodes import Lowered, Node, Ref, Val
 from volta.xla_like.views import View
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import attrs
 
 from volta.ops.primitive import REGISTRY
-from volta.xla_like.fusion import Fuser, Group
+from volta.xla_like.fusion import Fuser
+from volta.xla_like.groups import Group
 from volta.xla_like.nodes import Lowered, Node, Ref, Val
 
 BUDGET = 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
-from volta.xla_like.fusion import Group
+from volta.xla_like.groups import Group
 from volta.xla_like.nodes import Ref, Val
 
 
