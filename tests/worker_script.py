@@ -1,4 +1,6 @@
-"""What MPI workers run in `tests/runtime/test_mpi.py`: each prints a line that the test reads. Not a test itself."""
+"""What workers in processes run in `tests/runtime/test_mpi.py` and `test_nccl_workers.py`: each prints a line that the
+test reads. Not a test itself. Workers of NCCL have GPUs; or stand-ins for GPUs and for NCCL, where the test says so.
+"""
 
 import json
 import os
@@ -12,7 +14,8 @@ import pytest
 import volta
 import volta.numpy as vnp
 from volta import io
-from volta.runtime import spread, workers
+from volta.numba_cuda.device.driver import counters
+from volta.runtime import nccl, rounds, workers
 from volta.sharding import NamedSharding, PartitionSpec, make_mesh
 from volta.testing import digest
 
@@ -33,21 +36,42 @@ def shared():
     mesh = make_mesh((volta.process_count(),), ("data",))
     rows = NamedSharding(mesh, P("data"))
     x = data()
-    mine = rows.devices_indices_map(x.shape)[f"cpu:{volta.process_index()}"]
+    mine = rows.devices_indices_map(x.shape)[mesh.ranks[volta.process_index()]]
     placed = volta.make_array_from_process_local_data(rows, x[mine], x.shape)
     f = volta.jit(program)
     plan = f.lower(placed).compile().plan
-    before = spread.TRAFFIC.sent, spread.TRAFFIC.received
+    f(placed)  # when a program is compiled, workers compare it
+    me, (sent, received) = volta.process_index(), (rounds.TRAFFIC.sent, rounds.TRAFFIC.received)
+    moved, copied = dict(FAKE.bytes) if FAKE else {}, (counters.host_to_device, counters.device_to_host)
     out = f(placed)
-    me = volta.process_index()
-    moved = spread.TRAFFIC.sent - before[0], spread.TRAFFIC.received - before[1]
-    assert moved == (plan.bytes_sent(me), plan.bytes_received(me)), (moved, plan.bytes_sent(me))
+    moved = {name: FAKE.bytes[name] - n for name, n in moved.items()}
+    want = plan.bytes_sent(me), plan.bytes_received(me)
+    assert (rounds.TRAFFIC.sent - sent, rounds.TRAFFIC.received - received) == want
+    assert not FAKE or tuple(moved.values()) == want, "what NCCL has moved is what the plan says"
+    assert (counters.host_to_device, counters.device_to_host) == copied, "nothing goes through the host"
     assert volta.process_count() == 1 or not out[2].is_fully_addressable
     return mesh, placed, volta.distributed.process_allgather(out)
 
 
+FAKE = None
+
+
+def stand_in():
+    """Stand-ins for a driver of three GPUs and for NCCL."""
+    global FAKE
+    from tests.numba_cuda.fake_driver import FakeDriver
+    from tests.runtime.fake_nccl import FakeNccl
+
+    driver = FakeDriver(devices=3).install(pytest.MonkeyPatch())
+    FAKE = FakeNccl(driver)
+    nccl.source.append(lambda: FAKE.functions)
+    return driver
+
+
 def main(what, place=""):
-    if what == "version" and os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK")) == "1":
+    driver = stand_in() if os.environ.get("VOLTA_TEST_STAND_IN") else None
+    names = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "VOLTA_PROCESS_ID")
+    if what == "version" and "1" in [os.environ.get(name) for name in names]:
         volta.distributed.__version__ = "0.0"
     volta.distributed.initialize(4 if what == "missing" else None, timeout=120.0)
     me = volta.process_index()
@@ -80,6 +104,7 @@ def main(what, place=""):
     if what == "unwritable":
         with pytest.raises(volta.errors.DistributedError if me else FileNotFoundError):
             io.save(os.path.join(place, "absent", "file"), {"x": placed})
+    assert driver is None or not driver.violations
     print("RESULT " + json.dumps({"worker": me, "of": volta.process_count(), "digest": digest(out)}), flush=True)
     volta.distributed.shutdown()
 

@@ -11,7 +11,7 @@ import pytest
 import volta
 import volta.numpy as vnp
 from tests.workers import simulated
-from volta.runtime import spread
+from volta.runtime import rounds
 from volta.sharding import Mesh, NamedSharding, PartitionSpec, make_mesh
 from volta.testing import assert_bits_equal
 
@@ -118,9 +118,9 @@ def test_what_was_moved_is_what_was_planned(mesh) -> None:
     compiled = lowered.compile()
     plan = compiled.plan
     assert [plan.bytes_sent(r) for r in range(4)] == [plan.bytes_received(r) for r in range(4)] == [48] * 4
-    before = spread.TRAFFIC.sent
+    before = rounds.TRAFFIC.sent
     assert_bits_equal(compiled(X), X)
-    assert spread.TRAFFIC.sent - before == sum(plan.bytes_sent(r) for r in range(4))
+    assert rounds.TRAFFIC.sent - before == sum(plan.bytes_sent(r) for r in range(4))
     assert "all-gather" in plan.as_text() and f"rank 0 peak={plan.peak_of(0)}" in plan.as_text()
     assert compiled.peak_live_bytes >= X.nbytes and "all-gather" in plan._repr_html_()
 

@@ -22,7 +22,7 @@ from volta.emit.cache import DiskCache
 from volta.numba_cuda import turns
 from volta.numba_cuda.codegen import modules
 from volta.numba_cuda.codegen.ptx import KernelSource
-from volta.numba_cuda.device import cuda_api, driver
+from volta.numba_cuda.device import boxes, cuda_api, driver
 from volta.numba_cuda.device import graph as graphs
 from volta.numba_cuda.host.host import HostModule, Range
 from volta.numba_cuda.host.host_runtime import READ, WRITE
@@ -189,6 +189,24 @@ class FakeDriver(FakeStreams):
         if not self._inside(source, nbytes) or not self._inside(to, nbytes):
             return 1
         return self.push(stream, lambda: self._copy(to, source, nbytes))
+
+    def cuMemcpy3DAsync(self, params: int, stream: int) -> int:
+        call = boxes.Copy3D.from_buffer_copy(ctypes.string_at(params, ctypes.sizeof(boxes.Copy3D)))
+        rows, planes, pairs = call.rows, call.planes, []
+        for side in (call.source, call.to):
+            if side.kind != 2 or side.pitch < call.width or side.height < rows or side.pitch >= 1 << 31:
+                return 1
+            at = [side.device + (p * side.height + r) * side.pitch for p in range(planes) for r in range(rows)]
+            if not self._inside(at[0], at[-1] + call.width - at[0]):
+                return 1
+            pairs.append(at)
+
+        def run() -> int:
+            for source, to in zip(*pairs, strict=True):
+                ctypes.memmove(to, source, call.width)
+            return 0
+
+        return self.push(stream, run)
 
     def cuMemcpyPeerAsync(self, to: int, there: int, source: int, here: int, nbytes: int, stream: int) -> int:
         return self.cuMemcpyDtoDAsync(to, source, nbytes, stream)

@@ -45,7 +45,7 @@ def devices(backend: str | None = None) -> list[str]:
             text = f"devices: {backend!r} is one device, no backend; devices({kind!r}) lists those of its backend"
             raise DeviceError(at_user_line(text))
         raise DeviceError(at_user_line(f"devices: there is no backend {backend!r}; there are 'cpu' and 'cuda'"))
-    return workers.names() if backend == "cpu" else _runtime.names(backend)
+    return workers.names() if backend == workers.engine().kind else _runtime.names(backend)
 
 
 def device_count(backend: str | None = None) -> int:

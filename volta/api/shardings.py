@@ -121,11 +121,14 @@ def make_array_from_process_local_data(
     if data.aval.shape != held:
         text = f"make_array_from_process_local_data: this process has {held} of the {shape} array, not {data.shape}"
         raise ShardingError(at_user_line(text))
-    parts = {}
-    for rank, box in zip(ranks, boxes, strict=True):
-        inner = tuple((a - first, b - first) for (a, b), (first, _) in zip(box, outer, strict=True))
-        parts[rank] = sharded.part_of(data, inner)
-    return ShardedArray(data.aval.update(shape=shape), sharding, parts)
+
+    def part(rank: int) -> ConcreteArray:
+        box = boxes[ranks.index(rank)]
+        return sharded.part_of(
+            data, tuple((a - first, b - first) for (a, b), (first, _) in zip(box, outer, strict=True))
+        )
+
+    return sharded.spread_over(sharding, data.aval.update(shape=shape), part)
 
 
 def _whole_shape(sharding: NamedSharding, local: ShapedArray, ranks: Sequence[int]) -> tuple[int, ...]:
@@ -150,17 +153,19 @@ def make_array_from_callback(shape: Sequence[int], sharding: NamedSharding, data
     """
     shape, mesh = tuple(shape), sharding.mesh
     layout = sharding.layout(shape, "make_array_from_callback: an array")
-    parts: dict[int, ConcreteArray] = {}
-    for rank in sharded.local_ranks(mesh):
+
+    def part_of(rank: int) -> ConcreteArray:
         box = box_of(mesh, layout, shape, rank)
         part = as_array(np.asarray(data_callback(tuple(slice(a, b) for a, b in box))))
         want = local_shape(mesh, layout, shape, rank)
         if part.shape != want:
             text = f"make_array_from_callback: the part of {mesh.ranks[rank]} is of shape {want}, not {part.shape}"
             raise ShardingError(at_user_line(text))
-        parts[rank] = part
+        return part
+
+    parts = {rank: part_of(rank) for rank in sharded.local_ranks(mesh)}
     (first, *_) = parts.values()
-    return ShardedArray(first.aval.update(shape=shape), sharding, parts)
+    return sharded.spread_over(sharding, first.aval.update(shape=shape), parts.__getitem__)
 
 
 def make_mesh(axis_shapes: Sequence[int], axis_names: Sequence[str], *, devices: Sequence[str] | None = None) -> Mesh:

@@ -1,10 +1,12 @@
-"""Start workers that run one script together, through MPI's own launcher.
+"""Start workers that run one script together: through MPI's own launcher, or for NCCL one process a GPU.
 
     volta launch -n 4 train.py --steps 100
+    volta launch -n 2 --engine nccl train.py --steps 100
 
 Each worker runs `python train.py --steps 100`, and becomes a worker by `volta.distributed.initialize()`. Where one
-fails, the launcher ends the others. What the launcher is told besides goes before the script:
-`volta launch -n 4 --mpi=--oversubscribe train.py`. Needs pip install 'volta[mpi]' and an MPI library.
+fails, the launcher ends the others. What MPI's launcher is told besides goes before the script:
+`volta launch -n 4 --mpi=--oversubscribe train.py`. Needs pip install 'volta[mpi]' and an MPI library, or 'volta[nccl]'
+and as many GPUs as workers.
 """
 
 from __future__ import annotations
@@ -12,17 +14,26 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
+import secrets
 import shlex
 import shutil
+import signal
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from volta.core.errors import DistributedError
+from volta.runtime.meeting import Launched
+
+_LAST_WORDS = 20.0
+"""Seconds that the others have to say what they miss, once a worker has failed, and to end once they are told to."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-n", type=int, required=True, metavar="WORKERS", help="how many workers")
+    parser.add_argument("--engine", choices=("mpi", "nccl"), default="mpi", help="what moves bytes between them")
     parser.add_argument("--mpi", default="", metavar="OPTIONS", help="options for MPI's launcher, in one text")
     parser.add_argument("script", help="a Python file")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the script")
@@ -31,17 +42,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if options.n < 1:
         raise DistributedError(f"there must be one worker at least, not {options.n}")
-    if importlib.util.find_spec("mpi4py") is None:
-        raise DistributedError("mpi4py is not installed: pip install 'volta[mpi]'")
     if not Path(options.script).is_file():
         raise DistributedError(f"there is no file {options.script!r}")
-    command = [launcher(), "-n", str(options.n), *shlex.split(options.mpi)]
-    # mpi4py's own runner ends all workers where one ends by an error
-    command += [sys.executable, "-m", "mpi4py", options.script, *options.arguments]
-    status = subprocess.run(command, env=environment(options.n), check=False).returncode
+    status = _with_mpi(options) if options.engine == "mpi" else _one_a_gpu(options)
     if status:
         print(f"volta launch: workers ended with status {status}", file=sys.stderr)
     return status
+
+
+def _with_mpi(options: argparse.Namespace) -> int:
+    if importlib.util.find_spec("mpi4py") is None:
+        raise DistributedError("mpi4py is not installed: pip install 'volta[mpi]'")
+    command = [launcher(), "-n", str(options.n), *shlex.split(options.mpi)]
+    # mpi4py's own runner ends all workers where one ends by an error
+    command += [sys.executable, "-m", "mpi4py", options.script, *options.arguments]
+    return subprocess.run(command, env=environment(options.n), check=False).returncode
 
 
 def launcher() -> str:
@@ -62,3 +77,45 @@ def environment(workers: int) -> dict[str, str]:
     there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     own.setdefault("VOLTA_NUM_THREADS", str(max(1, there // workers)))
     return own
+
+
+def _one_a_gpu(options: argparse.Namespace) -> int:
+    """Start the workers as processes of this one, and wait; the status of the first that failed."""
+    command = [sys.executable, options.script, *options.arguments]
+    door = socket.create_server(("127.0.0.1", 0), backlog=max(16, options.n))  # the first worker listens at it
+    address, secret = "127.0.0.1:{}".format(door.getsockname()[1]), secrets.token_hex(16)
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        with door:
+            for number in range(options.n):
+                mine = (door.fileno(),) if number == 0 else ()
+                told = Launched(address, options.n, number, secret, *mine)
+                env = {**environment(options.n), **told.environment("nccl")}
+                started.append(subprocess.Popen(command, env=env, pass_fds=mine))
+        return _watched(started)
+    finally:
+        _ended(started)
+
+
+def _watched(started: list[subprocess.Popen[bytes]]) -> int:
+    """Wait until all have ended, or for a while after one has failed; the status of that."""
+    failed, until = 0, float("inf")
+    while time.monotonic() < until and any(worker.poll() is None for worker in started):
+        for number, worker in enumerate(started):
+            if worker.poll() and not failed:
+                failed, until = worker.returncode, time.monotonic() + _LAST_WORDS
+                how = signal.Signals(-failed).name if failed < 0 else f"status {failed}"
+                print(f"volta launch: worker {number} ended with {how}; the others are ended", file=sys.stderr)
+        time.sleep(0.02)
+    failed = failed or next((w.returncode for w in started if w.returncode), 0)
+    return 128 - failed if failed < 0 else failed
+
+
+def _ended(started: list[subprocess.Popen[bytes]]) -> None:
+    for end in (subprocess.Popen.terminate, subprocess.Popen.kill):
+        for worker in started:
+            if worker.poll() is None:
+                end(worker)
+        until = time.monotonic() + _LAST_WORDS
+        while time.monotonic() < until and any(worker.poll() is None for worker in started):
+            time.sleep(0.02)

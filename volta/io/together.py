@@ -23,7 +23,7 @@ from volta.io import format as fmt
 from volta.io import structure
 from volta.runtime import workers
 from volta.runtime.array import ConcreteArray, plain
-from volta.runtime.sharded import ShardedArray, local_ranks
+from volta.runtime.sharded import ShardedArray, spread_over
 
 _PIECE = 1 << 22
 
@@ -127,13 +127,14 @@ def _own_parts(view: np.ndarray, x: ShardedArray) -> None:
 def cut_as(value: np.ndarray, template: ShardedArray) -> ShardedArray:
     """An array of a file as one that lies as ``template`` does: only this process's parts are read."""
     sharding, shape = template.sharding, value.shape
-    parts: dict[int, ConcreteArray] = {}
-    for rank in local_ranks(sharding.mesh):
+
+    def part(rank: int) -> ConcreteArray:
         box = box_of(sharding.mesh, sharding.layout(shape), shape, rank)
-        part = np.asarray(value[tuple(slice(a, b) for a, b in box)])
-        parts[rank] = ConcreteArray.from_numpy(part.astype(part.dtype.newbyteorder("="), copy=False))
+        x = np.asarray(value[tuple(slice(a, b) for a, b in box)])
+        return ConcreteArray.from_numpy(x.astype(x.dtype.newbyteorder("="), copy=False))
+
     aval = ShapedArray(shape, template.aval.dtype, template.aval.weak_type)
-    return ShardedArray(aval, sharding, parts)
+    return spread_over(sharding, aval, part)
 
 
 def mapped(file: BinaryIO, size: int) -> memoryview:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from volta.numba_cuda import device_plan, kernels
 from volta.numba_cuda.codegen import modules
-from volta.numba_cuda.device import driver, launch, pool, profile
+from volta.numba_cuda.device import boxes, driver, launch, pool, profile
 from volta.numba_cuda.schedule import Schedule
 from volta.xla_like.plan import ExecutionPlan
 
@@ -32,4 +32,4 @@ def prepare(
     return launch.Executable(plan, const_addresses, device, keep)
 
 
-__all__ = ["KERNEL_CLASSES", "NAME", "complete", "driver", "pool", "prepare", "profile", "scheduler"]
+__all__ = ["KERNEL_CLASSES", "NAME", "boxes", "complete", "driver", "pool", "prepare", "profile", "scheduler"]

@@ -15,6 +15,7 @@ from mpi4py import MPI
 
 from volta.core.errors import DistributedError
 from volta.core.source import at_user_line
+from volta.runtime.devices import HOST
 
 _MOST = 1 << 30
 """Bytes of one message: counts of older libraries end at 2^31."""
@@ -26,13 +27,16 @@ _PATIENCE = 1e-3
 class Mpi:
     """One worker a process, of those that an MPI launcher has started."""
 
-    name = "mpi"
+    name, kind = "mpi", "cpu"
 
     def __init__(self, timeout: float):
         self._world = MPI.COMM_WORLD.Dup()  # messages of the program's own do not meet these
         self.size: int = self._world.Get_size()
         self.here: tuple[int, ...] = (self._world.Get_rank(),)
         self._timeout = timeout
+
+    def device(self, worker: int) -> str:
+        return HOST
 
     def swap(self, outgoing: Mapping[int, np.ndarray], incoming: Mapping[int, np.ndarray], what: str) -> None:
         """Send and receive; raises DistributedError where a worker stays silent."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from volta.core.avals import ShapedArray
 from volta.core.errors import DonatedBufferError, ShardingError
 from volta.core.sharding import Box, Layout, Mesh, NamedSharding, Shard, box_of, index_boxes
 from volta.core.source import at_user_line
-from volta.runtime import workers
+from volta.runtime import devices, workers
 from volta.runtime.array import ConcreteArray, SpreadArray, intern_aval
 from volta.runtime.memory import as_numpy, default_pool
 
@@ -199,7 +199,14 @@ def cut(x: ConcreteArray, sharding: NamedSharding, what: str = "an array") -> Sh
     """An array that every process has, cut: each keeps its parts."""
     shape, mesh = x.aval.shape, sharding.mesh
     layout = sharding.layout(shape, what)
-    return ShardedArray(x.aval, sharding, {r: part_of(x, box_of(mesh, layout, shape, r)) for r in local_ranks(mesh)})
+    return spread_over(sharding, x.aval, lambda rank: part_of(x, box_of(mesh, layout, shape, rank)))
+
+
+def spread_over(sharding: NamedSharding, aval: ShapedArray, part: Callable[[int], ConcreteArray]) -> ShardedArray:
+    """An array whose parts a function gives, by rank; each comes to lie on the device of its worker."""
+    mesh, names = sharding.mesh, workers.names()
+    where = {rank: workers.engine().device(names.index(mesh.ranks[rank])) for rank in local_ranks(mesh)}
+    return ShardedArray(aval, sharding, {rank: devices.put(part(rank), device) for rank, device in where.items()})
 
 
 def part_of(x: ConcreteArray, box: Box) -> ConcreteArray:

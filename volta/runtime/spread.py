@@ -1,7 +1,7 @@
 """Programs that several workers run together: cut for the ranks, compiled for those here, and run round by round.
 
-Each segment of a rank goes through the gateway like any other program. Between two segments bytes move, as the
-exchanges of the round say: within the process by copying, to other processes by the engine.
+Each segment of a rank goes through the gateway like any other program, on the device of its worker. Between two
+segments bytes move: a round of exchanges.
 """
 
 from __future__ import annotations
@@ -9,39 +9,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import attrs
-import numpy as np
-
 from volta.core.avals import ShapedArray
 from volta.core.errors import ShardingError, UnsupportedOperationError
 from volta.core.ir import Atom, ClosedJaxpr, Jaxpr, Literal, Var, subjaxprs
 from volta.core.recent import Recent
-from volta.core.sharding import Box, Layout, Mesh, NamedSharding, box_of, sharding_of
+from volta.core.sharding import Layout, Mesh, NamedSharding, box_of, sharding_of
 from volta.core.source import at_user_line
 from volta.ops.callbacks import calls_python
-from volta.runtime import gateway, workers
+from volta.runtime import devices, gateway, workers
 from volta.runtime.array import ConcreteArray, as_array
-from volta.runtime.context import current_context
-from volta.runtime.sharded import ShardedArray, common_mesh, empty, local_ranks, part_of
+from volta.runtime.context import current_context, use_backend
+from volta.runtime.rounds import Held, Rounds, read
+from volta.runtime.sharded import ShardedArray, common_mesh, local_ranks, part_of
 from volta.runtime.spread_plan import SpreadPlan
-from volta.xla_like.partition.exchange import Exchange, Transfer
 from volta.xla_like.partition.local import LocalProgram
 from volta.xla_like.partition.partition import CONSTRAINT, partition
 from volta.xla_like.passes import optimize
 
 Shardings = Sequence[NamedSharding | None]
-
-
-@attrs.define
-class Traffic:
-    """What a process has moved since it was started, in bytes: counted where it is moved, not planned."""
-
-    sent: int = 0
-    received: int = 0
-    rounds: int = 0
-
-
-TRAFFIC = Traffic()
 
 
 def constraints(program: ClosedJaxpr) -> list[NamedSharding]:
@@ -137,8 +122,10 @@ class SpreadExecutable:
         wished = _layouts("argument", name, program.in_avals[: len(wishes)], wishes)
         self.partition = partition(program, mesh, layouts, wanted, name, wished)
         self._ranks = local_ranks(mesh)
-        self._workers = [workers.names().index(device) for device in mesh.ranks]
-        workers.agree(self.partition.as_text(), f"the program `{name}`", self._workers)
+        numbers = [workers.names().index(device) for device in mesh.ranks]
+        workers.agree(self.partition.as_text(), f"the program `{name}`", numbers)
+        self._devices = {r: workers.engine().device(numbers[r]) for r in self._ranks}
+        self._rounds = Rounds(self.partition, self._ranks, numbers)
         self._segments = {r: self._compiled(self.partition.locals[r]) for r in self._ranks}
         plans = {r: [None if e is None else e.plan for e in made] for r, made in self._segments.items()}
         self.plan = SpreadPlan(self.partition, plans, current_context().level)
@@ -148,10 +135,12 @@ class SpreadExecutable:
         ]
 
     def _compiled(self, local: LocalProgram) -> list[Any]:
-        return [
-            gateway.compile(segment, name=f"{self.name}.{i}") if segment.eqns else None
-            for i, segment in enumerate(local.segments)
-        ]
+        kind, number = self._devices[local.rank].split(":")
+        with use_backend(kind, int(number)):
+            return [
+                gateway.compile(segment, name=f"{self.name}.{i}") if segment.eqns else None
+                for i, segment in enumerate(local.segments)
+            ]
 
     @property
     def peak_live_bytes(self) -> int:
@@ -170,26 +159,26 @@ class SpreadExecutable:
             if isinstance(x, ShardedArray) and (x.layout != layout or x.sharding.mesh != self.mesh):
                 raise TypeError(f"`{self.name}` was compiled for arguments that lie in another way")
         held = {r: self._arguments(values, r) for r in self._ranks}
-        for i in range(len(self.partition.exchanges) + 1):
+        for i in range(len(self._rounds) + 1):
             for r in self._ranks:
                 self._segment(r, i, held[r])
-            if i < len(self.partition.exchanges):
-                self._round(i, held)
+            if i < len(self._rounds):
+                self._rounds.run(i, held, f"round {i} of `{self.name}`")
             for r in self._ranks:
                 for var in self.partition.locals[r].drops[i]:
                     del held[r][var]
         results = []
         for k, sharding in enumerate(self._out_shardings):
             aval = self.partition.out_avals[k]
-            parts = {r: _read(held[r], self.partition.locals[r].outputs[k]) for r in self._ranks}
+            parts = {r: self._placed(r, read(held[r], self.partition.locals[r].outputs[k])) for r in self._ranks}
             results.append(ShardedArray(aval, sharding, parts))
         for d in self.donated:
             if isinstance(values[d], (ShardedArray, ConcreteArray)):
                 values[d].delete()
         return results
 
-    def _arguments(self, values: Sequence[Any], rank: int) -> dict[Var, ConcreteArray]:
-        held: dict[Var, ConcreteArray] = {}
+    def _arguments(self, values: Sequence[Any], rank: int) -> Held:
+        held: Held = {}
         layouts = zip(
             self.partition.locals[rank].inputs, (*values, *self.consts), self.partition.in_layouts, strict=True
         )
@@ -199,49 +188,18 @@ class SpreadExecutable:
                 held[var] = x.parts()[rank]
             else:
                 x = as_array(x)
-                held[var] = part_of(x, box_of(self.mesh, layout, x.aval.shape, rank))
+                held[var] = self._placed(rank, part_of(x, box_of(self.mesh, layout, x.aval.shape, rank)))
         return held
 
-    def _segment(self, rank: int, i: int, held: dict[Var, ConcreteArray]) -> None:
+    def _placed(self, rank: int, x: ConcreteArray) -> ConcreteArray:
+        """A rank's value on its device."""
+        return devices.put(x, self._devices[rank])
+
+    def _segment(self, rank: int, i: int, held: Held) -> None:
         run, jaxpr = self._segments[rank][i], self.partition.locals[rank].segments[i].jaxpr
         if run is not None:
             outs = run([held[v] for v in jaxpr.invars])
             held.update(zip(jaxpr.outvars, outs, strict=True))  # type: ignore[arg-type]
-
-    def _round(self, i: int, held: dict[int, dict[Var, ConcreteArray]]) -> None:
-        """All exchanges of a round: what stays in the process is copied, the rest is one message a pair of workers."""
-        views: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
-        for r in self._ranks:
-            for k, g in enumerate(self.partition.locals[r].rounds[i]):
-                out, view = empty(g.got.aval)
-                views[r, k] = _read(held[r], g.given)._view(), view
-                held[r][g.got] = out
-        here, outgoing, incoming = set(self._ranks), {}, {}
-        later: list[tuple[np.ndarray, np.ndarray]] = []
-        for pair, pieces in _pieces(self.partition.exchanges[i]).items():
-            source, target = pair
-            sizes = [t.nbytes(e.aval.dtype.itemsize) for _, e, t in pieces]
-            if source in here and target in here:
-                for k, _, t in pieces:
-                    views[target, k][1][_index(t.put)] = views[source, k][0][_index(t.taken)]
-            elif source in here:
-                data = [np.ascontiguousarray(views[source, k][0][_index(t.taken)]) for k, _, t in pieces]
-                outgoing[self._workers[target]] = np.concatenate([x.reshape(-1).view(np.uint8) for x in data])
-            elif target in here:
-                message = np.empty(sum(sizes), np.uint8)
-                incoming[self._workers[source]] = message
-                at = 0
-                for (k, e, t), n in zip(pieces, sizes, strict=True):
-                    piece = message[at : at + n].view(e.aval.dtype).reshape([b - a for a, b in t.taken])
-                    later.append((views[target, k][1][_index(t.put)], piece))
-                    at += n
-            if source != target:
-                TRAFFIC.sent += sum(sizes) * (source in here)
-                TRAFFIC.received += sum(sizes) * (target in here)
-        TRAFFIC.rounds += 1
-        workers.engine().swap(outgoing, incoming, f"round {i} of `{self.name}`")
-        for place, piece in later:
-            place[...] = piece
 
 
 def _refuse_calls(program: ClosedJaxpr, name: str) -> None:
@@ -260,20 +218,3 @@ def _layouts(
         None if s is None else s.layout(a.shape, f"{what} {i} of `{name}`")
         for i, (a, s) in enumerate(zip(avals, shardings, strict=True))
     ]
-
-
-def _read(held: dict[Var, ConcreteArray], atom: Atom) -> ConcreteArray:
-    return as_array(atom.value) if isinstance(atom, Literal) else held[atom]
-
-
-def _index(box: Box) -> tuple[slice, ...]:
-    return tuple(slice(a, b) for a, b in box)
-
-
-def _pieces(exchanges: Sequence[Exchange]) -> dict[tuple[int, int], list[tuple[int, Exchange, Transfer]]]:
-    """What each pair of ranks moves in a round, in one order that both know."""
-    found: dict[tuple[int, int], list[tuple[int, Exchange, Transfer]]] = {}
-    for k, e in enumerate(exchanges):
-        for t in e.transfers:
-            found.setdefault((t.source, t.target), []).append((k, e, t))
-    return found

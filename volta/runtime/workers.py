@@ -1,7 +1,7 @@
 """The workers that run one program together, and the engine that moves bytes between them.
 
-Workers are numbered, and have the names of their devices: ``cpu:0``, ``cpu:1``, … A process has one of them, or all of
-them (`Simulated`: in lock-step, for tests and laptops). Engines only move bytes.
+Workers are numbered, and have the names of their devices: ``cpu:0``, ``cpu:1``, …, or on GPUs ``cuda:0``, … A process
+has one of them, or all of them (`Simulated`: in lock-step, for tests and laptops). Engines only move bytes.
 """
 
 from __future__ import annotations
@@ -9,13 +9,18 @@ from __future__ import annotations
 import hashlib
 import importlib
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import attrs
 import numpy as np
 
 from volta.core.errors import DistributedError
 from volta.core.source import at_user_line
+from volta.runtime import devices
+
+
+Spans = Sequence[tuple[int, int]]
+"""Pieces of a device's memory: address and bytes of each."""
 
 
 class Engine(Protocol):
@@ -31,10 +36,24 @@ class Engine(Protocol):
     def here(self) -> tuple[int, ...]:
         """The workers of this process."""
 
+    @property
+    def kind(self) -> str:
+        """What workers compute on, "cpu" or "cuda": there their arrays lie, and the engine takes bytes from there."""
+
+    def device(self, worker: int) -> str:
+        """The device of this process that a worker of it has, by the name that it has here."""
+
     def swap(self, outgoing: Mapping[int, np.ndarray], incoming: Mapping[int, np.ndarray], what: str) -> None:
         """Send bytes to workers of other processes, and fill arrays with what they send; ``what`` is for errors."""
 
     def close(self) -> None: ...
+
+
+class DeviceEngine(Engine, Protocol):
+    """What moves bytes between workers on GPUs, from one's memory to another's."""
+
+    def move(self, outgoing: Mapping[int, Spans], incoming: Mapping[int, Spans], stream: Any, what: str) -> None:
+        """As `swap`, of pieces of a device's memory, in order with a stream's work. Returns when all is there."""
 
 
 @attrs.frozen
@@ -42,13 +61,22 @@ class Simulated:
     """All workers in this process, in lock-step. Nothing leaves the process, so nothing is ever sent."""
 
     size: int = 1
+    kind: str = "cpu"
     name: str = "simulated"
 
     @property
     def here(self) -> tuple[int, ...]:
         return tuple(range(self.size))
 
+    def device(self, worker: int) -> str:
+        """Workers on GPUs take turns at those that there are."""
+        there = devices.names(self.kind)
+        return there[worker % len(there)]
+
     def swap(self, outgoing: Mapping[int, np.ndarray], incoming: Mapping[int, np.ndarray], what: str) -> None:
+        assert not outgoing and not incoming, "all workers are here"
+
+    def move(self, outgoing: Mapping[int, Spans], incoming: Mapping[int, Spans], stream: Any, what: str) -> None:
         assert not outgoing and not incoming, "all workers are here"
 
     def close(self) -> None:
@@ -150,4 +178,4 @@ def tell(text: str, what: str, workers: Sequence[int]) -> str:
 
 def names() -> list[str]:
     """The devices of all workers."""
-    return [f"cpu:{i}" for i in range(_engine.size)]
+    return [f"{_engine.kind}:{i}" for i in range(_engine.size)]

@@ -34,6 +34,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuMemcpyHtoDAsync_v2": (_D, _P, _Z, _P),
     "cuMemcpyDtoHAsync_v2": (_P, _D, _Z, _P),
     "cuMemcpyDtoDAsync_v2": (_D, _D, _Z, _P),
+    "cuMemcpy3DAsync_v2": (_P, _P),
     "cuMemcpyPeerAsync": (_D, _P, _D, _P, _Z, _P),
     "cuStreamCreate": (_P, _U),
     "cuStreamDestroy_v2": (_P,),

@@ -306,6 +306,12 @@ class Device:
             self.check(self.api.cuMemcpyDtoDAsync(to, source, nbytes, stream.handle))
         counters.device_to_device += nbytes
 
+    def copy_rows(self, call: ctypes.Structure, nbytes: int, stream: Stream) -> None:
+        """Copy rows of bytes within the device, as `boxes` says, in order with the stream's work."""
+        self.enter()
+        self.check(self.api.cuMemcpy3DAsync(ctypes.byref(call), stream.handle))
+        counters.device_to_device += nbytes
+
     def copy_from(self, other: Device, to: int, source: int, nbytes: int, stream: Stream) -> None:
         """Copy from another device's memory, in order with this one's stream."""
         self.enter()
