@@ -1,4 +1,4 @@
-"""Programs on several GPUs of one host beside one of them: the same bits, and what exchanges cost beside NCCL's own sum.
+"""Programs on several GPUs of one host beside one of them: the bits, the time, and exchanges beside NCCL's own sum.
 
     python benchmarks/distributed.py                       on all GPUs, through NCCL
     python benchmarks/distributed.py --json record.json    write a record too
@@ -35,8 +35,8 @@ LONG = 125_000_000
 
 
 def gpt2(steps: int = STEPS) -> dict[str, Any]:
-    """Steps of Adam on the GPT-2-small shape, the batch cut over the workers: seconds of one, and the bits after one
-    and after all."""
+    """Steps of Adam on the GPT-2-small shape, the batch and Adam's state cut over the workers (ZeRO): seconds of one,
+    and the bits after one and after all."""
     import volta
     from volta.sharding import NamedSharding, make_mesh
     from volta.sharding import PartitionSpec as P
@@ -47,10 +47,13 @@ def gpt2(steps: int = STEPS) -> dict[str, Any]:
     if several:
         mesh = make_mesh((volta.process_count(),), ("data",))
         whole, rows = NamedSharding(mesh, P()), NamedSharding(mesh, P("data"))
-        p, m, v, x, y = volta.device_put((p, m, v), whole) + volta.device_put((x, y), rows)
+        cut = volta.train.shardings(m, mesh, "data")
+        places = (volta.tree.map(lambda x: whole, p), cut, cut)
+        p, m, v = volta.device_put((p, m, v), places)
+        x, y = volta.device_put((x, y), rows)
         step = volta.jit(
             programs.transformer_step(fw, GPT2_SMALL),
-            out_shardings=(whole, whole, whole, whole),
+            out_shardings=(*places, whole),
             donate_argnums=(0, 1, 2),
         )
     else:
@@ -141,8 +144,7 @@ def all_reduced(engine: Any) -> float:
 
     def call() -> None:
         engine._gpu.enter()
-        code = function(given.address, got.address, LONG, 7, 0, engine._comm, stream.handle)
-        engine._settled(code, (), "ncclAllReduce")
+        engine._check(function(given.address, got.address, LONG, 7, 0, engine._comm, stream.handle))
 
     return timed(call, lambda _: stream.synchronize())
 

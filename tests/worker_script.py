@@ -85,6 +85,7 @@ def main(what, place=""):
             time.sleep(60)
         volta.distributed.process_allgather(placed)
     if what == "dies":
+        volta.distributed.process_allgather(placed)
         if me == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         volta.distributed.process_allgather(placed)

@@ -1,8 +1,9 @@
 """A stand-in for NCCL beside the stand-in for NVIDIA's driver: what the engine does can be tested without GPUs.
 
-Messages are files in a folder, whose name is the unique id. As in NCCL, nothing waits: what was asked for is under way
-some questions later, on the stream, and what a stream receives is there once the other side's stream has sent it. Who
-calls in another order, sends other sizes than are received, or names memory that is none, is told so.
+Messages are files in a folder, whose name is the unique id. As in NCCL, who joins waits for all, and the first word
+with another waits for its answer; else calls only put work on the stream, and what a stream receives is there once the
+other side's stream has sent it. Who calls in another order, sends other sizes than are received, or names memory that
+is none, is told so.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import ctypes
 import itertools
 import os
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +22,7 @@ from typing import Any
 from tests.numba_cuda.fake_driver import FakeDriver
 from volta.runtime import nccl_api
 
-INVALID_ARGUMENT, INVALID_USAGE = 4, 5
+SYSTEM_ERROR, INVALID_ARGUMENT, INVALID_USAGE = 2, 4, 5
 
 
 class FakeNccl:
@@ -30,9 +33,8 @@ class FakeNccl:
         self.log: list[str] = []
         self.fail: dict[str, int] = {}
         self.bytes = {"ncclSend": 0, "ncclRecv": 0}
-        self.state, self.questions, self.aborted = 0, 0, False
-        self.after: Any = None  # what happens once it has been asked for often enough
-        self.group: list[tuple[str, int, int, int, int]] | None = None
+        self.state, self.aborted = 0, False
+        self.local = threading.local()
         self.numbers: dict[tuple[int, int], Iterator[int]] = {}  # of messages, by sender and receiver
         found = {
             name: ctypes.CFUNCTYPE(ctypes.c_int, *arguments)(self._watched(name))
@@ -46,7 +48,10 @@ class FakeNccl:
         def call(*args: Any) -> int:
             if name != "ncclCommGetAsyncError":
                 self.log.append(name)
-            return self.fail.pop(name) if name in self.fail else function(*args)
+            if name not in self.fail:
+                return function(*args)
+            self.local.wrong = self.fail.pop(name)
+            return self.local.wrong
 
         return call
 
@@ -59,24 +64,23 @@ class FakeNccl:
         ctypes.memmove(out, folder.ljust(nccl_api.ID_BYTES, b"\0"), nccl_api.ID_BYTES)
         return 0
 
-    def ncclCommInitRankConfig(self, out: int, size: int, id_: nccl_api.UniqueId, rank: int, config: int) -> int:
-        given = nccl_api.Config.from_address(config)
-        if (given.size, given.magic, given.blocking) != (ctypes.sizeof(given), 0xCAFEBEEF, 0):
-            return INVALID_ARGUMENT
+    def ncclCommInitRank(self, out: int, size: int, id_: nccl_api.UniqueId, rank: int) -> int:
         self.folder, self.size, self.rank = Path(bytes(id_.data).rstrip(b"\0").decode()), size, rank
         self.device = self.driver.local.device  # that of the context that is current
         (self.folder / f"joined-{rank}").touch()
         ctypes.c_void_p.from_address(out).value = 0xC0DE + rank
-        return self._under_way(lambda: all((self.folder / f"joined-{r}").exists() for r in range(size)))
+        return self._come([f"joined-{r}" for r in range(size)])
 
-    def _under_way(self, after: Any) -> int:
-        self.state, self.questions, self.after = nccl_api.IN_PROGRESS, 0, after
-        return nccl_api.IN_PROGRESS
+    def _come(self, names: list[str]) -> int:
+        """Wait for files."""
+        until = time.monotonic() + 30
+        while not all((self.folder / name).exists() for name in names):
+            if self.aborted or time.monotonic() > until:
+                return SYSTEM_ERROR
+            time.sleep(0.001)
+        return 0
 
     def ncclCommGetAsyncError(self, comm: int, out: int) -> int:
-        self.questions += 1
-        if self.state == nccl_api.IN_PROGRESS and self.questions > 2 and self.after():
-            self.state = 0
         ctypes.c_int.from_address(out).value = self.state
         return 0
 
@@ -85,27 +89,29 @@ class FakeNccl:
         return 0
 
     def ncclGroupStart(self) -> int:
-        if self.group is not None or self.state:
+        if getattr(self.local, "group", None) is not None:
             return INVALID_USAGE
-        self.group = []
+        self.local.group = []
         return 0
 
     def ncclGroupEnd(self) -> int:
-        if self.group is None:
+        """A group is of the thread that has begun it."""
+        if getattr(self.local, "group", None) is None:
             return INVALID_USAGE
-        group, self.group = self.group, None
-
-        def launch() -> bool:
-            for name, address, nbytes, peer, stream in group:
-                pair = (self.rank, peer) if name == "ncclSend" else (peer, self.rank)
-                number = next(self.numbers.setdefault(pair, itertools.count()))
-                file = self.folder / "{}-{}-{}".format(*pair, number)
-                work = self._send if name == "ncclSend" else self._receive
-                self.driver.push(stream, lambda w=work, f=file, a=address, n=nbytes: w(f, a, n))
-                self.bytes[name] += nbytes
-            return True
-
-        return self._under_way(launch)
+        group, self.local.group = self.local.group, None
+        if getattr(self.local, "wrong", 0):
+            return self.local.wrong
+        pairs = [(self.rank, peer) if name == "ncclSend" else (peer, self.rank) for name, _, _, peer, _ in group]
+        for a, b in pairs:
+            (self.folder / f"{a}-{b}-from-{self.rank}").touch()
+        code = self._come([f"{a}-{b}-from-{r}" for a, b in pairs for r in (a, b)])
+        for (name, address, nbytes, _, stream), pair in zip(group if not code else (), pairs, strict=False):
+            number = next(self.numbers.setdefault(pair, itertools.count()))
+            file = self.folder / "{}-{}-{}".format(*pair, number)
+            work = self._send if name == "ncclSend" else self._receive
+            self.driver.push(stream, lambda w=work, f=file, a=address, n=nbytes: w(f, a, n))
+            self.bytes[name] += nbytes
+        return code
 
     def _asked(self, name: str, address: int, nbytes: int, kind: int, peer: int, stream: int) -> int:
         own = self.driver.objects[stream].device == self.device
@@ -119,9 +125,9 @@ class FakeNccl:
             or not nbytes
         ):
             return INVALID_ARGUMENT
-        if self.group is None:
+        if getattr(self.local, "group", None) is None:
             return INVALID_USAGE
-        self.group.append((name, address, nbytes, peer, stream))
+        self.local.group.append((name, address, nbytes, peer, stream))
         return 0
 
     def ncclSend(self, address: int, nbytes: int, kind: int, peer: int, comm: int, stream: int) -> int:

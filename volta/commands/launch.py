@@ -83,8 +83,9 @@ def _one_a_gpu(options: argparse.Namespace) -> int:
     """Start the workers as processes of this one, and wait; the status of the first that failed."""
     command = [sys.executable, options.script, *options.arguments]
     door = socket.create_server(("127.0.0.1", 0), backlog=max(16, options.n))  # the first worker listens at it
-    address, secret = "127.0.0.1:{}".format(door.getsockname()[1]), secrets.token_hex(16)
+    address, secret = f"127.0.0.1:{door.getsockname()[1]}", secrets.token_hex(16)
     started: list[subprocess.Popen[bytes]] = []
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the workers end too
     try:
         with door:
             for number in range(options.n):
@@ -95,6 +96,7 @@ def _one_a_gpu(options: argparse.Namespace) -> int:
         return _watched(started)
     finally:
         _ended(started)
+        signal.signal(signal.SIGTERM, before)
 
 
 def _watched(started: list[subprocess.Popen[bytes]]) -> int:

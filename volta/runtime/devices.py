@@ -14,6 +14,7 @@ import numpy as np
 from volta.core.avals import ShapedArray
 from volta.core.errors import CutShortError, DeviceError, OutOfMemoryError
 from volta.core.policy import DeterminismLevel
+from volta.core.sharding import Box
 from volta.core.source import at_user_line
 from volta.runtime.array import ConcreteArray, SharedBuffer
 from volta.runtime.context import use_backend
@@ -254,6 +255,20 @@ def place(x: ConcreteArray, device: str = "cuda:0", on: Any = None) -> ConcreteA
         target.copy_from(gpu(buffer.device), out.address, buffer.address, x.aval.nbytes, to)
         to.synchronize()  # the other device may reuse the memory
     return ConcreteArray(x.aval, out, 0)
+
+
+def part_of(x: ConcreteArray, box: Box, aval: ShapedArray) -> ConcreteArray:
+    """A box of an array on a GPU as an array there."""
+    buffer, boxes = x.buffer(), cuda().boxes
+    stream = buffer.stream
+    refuse_lost(buffer, x.aval)
+    out = empty(aval.nbytes, stream)
+    boxes.copy(
+        stream.device, out.address, boxes.whole(aval.shape), buffer.address, boxes.Box(x.aval.shape, box),
+        aval.dtype.itemsize, stream,
+    )  # fmt: skip
+    out.stretch = buffer.stretch
+    return ConcreteArray(aval, out, 0)
 
 
 _NUMBERS = 1024

@@ -7,6 +7,7 @@ here: every addition is a kernel of Volta's. No call of NCCL waits; the worker d
 from __future__ import annotations
 
 import ctypes
+import functools
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -47,6 +48,8 @@ class Nccl:
         """
         self.size, self.here = launched.size, (launched.number,)
         self._api, self._timeout, self._broken = source[-1](), timeout, ""
+        self._comm = ctypes.c_void_p()
+        self._known: set[tuple[str, int]] = set()  # who has been sent to, and heard from
         version = ctypes.c_int()
         self._check(self._api.ncclGetVersion(ctypes.byref(version)))
         if version.value < nccl_api.OLDEST:
@@ -81,15 +84,12 @@ class Nccl:
         return there[place]
 
     def _joined(self, launched: Launched) -> None:
-        self._comm = ctypes.c_void_p()
         id_ = nccl_api.UniqueId.from_buffer_copy(bytes.fromhex(self._meeting.brought))
-        config = nccl_api.not_blocking()
-        self._gpu.enter()
+        comm = ctypes.c_void_p()
         others = [w for w in range(self.size) if w != launched.number]
-        code = self._api.ncclCommInitRankConfig(
-            ctypes.byref(self._comm), self.size, id_, launched.number, ctypes.byref(config)
-        )
-        self._settled(code, others, "joining the others")
+        join = functools.partial(self._api.ncclCommInitRank, ctypes.byref(comm), self.size, id_, launched.number)
+        self._beside(join, others, "joining the others")
+        self._comm = comm
 
     def device(self, worker: int) -> str:
         return str(self._gpu.name)
@@ -108,19 +108,26 @@ class Nccl:
         if self._broken:
             raise DistributedError(at_user_line(f"in {what}: this worker has given up before: {self._broken}"))
         stream.mark().wait()  # for this worker's own work nobody else is to blame
-        self._gpu.enter()
-        self._check(self._api.ncclGroupStart())
-        codes = [
-            function(address, nbytes, nccl_api.BYTE, worker, self._comm, stream.handle)
-            for function, found in ((self._api.ncclSend, outgoing), (self._api.ncclRecv, incoming))
-            for worker, spans in sorted(found.items())
-            for address, nbytes in spans
-            if nbytes
-        ]
-        codes.append(self._api.ncclGroupEnd())
-        for code in codes:
-            self._settled(code, peers, what)
+        new = {("to", w) for w in outgoing} | {("from", w) for w in incoming}
+        call = functools.partial(self._group, outgoing, incoming, stream)
+        if new <= self._known:
+            self._check(call(), f"in {what}: ")
+        else:  # with whom it has had no word yet, NCCL connects, and waits
+            self._beside(call, peers, what)
+            self._known |= new
         self._until(stream.mark().passed, peers, what)
+
+    def _group(self, outgoing: Mapping[int, Spans], incoming: Mapping[int, Spans], stream: Any) -> int:
+        """Have NCCL put all of it on the stream; what it answers."""
+        self._gpu.enter()
+        codes = [self._api.ncclGroupStart()]
+        for function, found in ((self._api.ncclSend, outgoing), (self._api.ncclRecv, incoming)):
+            for worker, spans in sorted(found.items()):
+                for address, nbytes in spans:
+                    if nbytes:
+                        codes.append(function(address, nbytes, nccl_api.BYTE, worker, self._comm, stream.handle))
+        codes.append(self._api.ncclGroupEnd())
+        return next((code for code in codes if code), nccl_api.SUCCESS)
 
     def swap(self, outgoing: Mapping[int, np.ndarray], incoming: Mapping[int, np.ndarray], what: str) -> None:
         """As `move`, of the host's memory: by way of the GPU's, so for few bytes."""
@@ -141,14 +148,22 @@ class Nccl:
 
     # -- waiting -------------------------------------------------------------------------------------------------------
 
-    def _settled(self, code: int, peers: Iterable[int], what: str) -> None:
-        """Wait until what NCCL was asked for is under way on the GPU."""
-        if code == nccl_api.IN_PROGRESS:
-            self._until(lambda: self._state() == nccl_api.SUCCESS, peers, what)
-        elif code:
-            self._give_up(f"in {what}: {_said(code)}")
+    def _beside(self, call: Callable[[], int], peers: Iterable[int], what: str) -> None:
+        """Make a call of NCCL's that may wait for others, while this thread looks after these."""
+        answers: list[int] = []
+
+        def work() -> None:
+            self._gpu.enter()
+            answers.append(call())
+
+        threading.Thread(target=work, daemon=True).start()
+        self._until(lambda: bool(answers), peers, what)
+        self._check(answers[0], f"in {what}: ")
 
     def _state(self) -> int:
+        """What NCCL knows of what it has put on the stream."""
+        if not self._comm:
+            return nccl_api.SUCCESS
         state = ctypes.c_int()
         self._check(self._api.ncclCommGetAsyncError(self._comm, ctypes.byref(state)))
         return state.value
@@ -162,9 +177,8 @@ class Nccl:
             time.sleep(_PATIENCE)
             if looks % 64:
                 continue
-            state, now = self._state(), time.monotonic()
-            if state not in (nccl_api.SUCCESS, nccl_api.IN_PROGRESS):
-                self._give_up(f"in {what}: {_said(state)}")
+            now = time.monotonic()
+            self._check(self._state(), f"in {what}: ")
             gone = sorted(self._meeting.ended().intersection(peers))
             if gone:
                 ended = min(ended, now)
@@ -176,9 +190,9 @@ class Nccl:
                 way = "it has ended, hangs or runs something else; initialize(timeout=...) sets how long is too long"
                 self._give_up(f"{mine} has waited {self._timeout:g} s {names}, in {what}: {way}")
 
-    def _check(self, code: int) -> None:
+    def _check(self, code: int, where: str = "") -> None:
         if code not in (nccl_api.SUCCESS, nccl_api.IN_PROGRESS):
-            self._give_up(_said(code))
+            self._give_up(where + _said(code))
 
     def _give_up(self, why: str) -> None:
         """End what is under way, and raise the error."""
@@ -187,7 +201,7 @@ class Nccl:
         raise DistributedError(at_user_line(why))
 
     def _abort(self) -> None:
-        comm, self._comm = getattr(self, "_comm", None), None
+        comm, self._comm = self._comm, ctypes.c_void_p()
         if comm:  # beside us, as it might wait for ever: the process is to say why and end
             ending = threading.Thread(target=self._aborted, args=(comm,), daemon=True)
             ending.start()

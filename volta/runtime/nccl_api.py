@@ -19,25 +19,12 @@ class UniqueId(ctypes.Structure):
     _fields_ = [("data", ctypes.c_ubyte * ID_BYTES)]
 
 
-class Config(ctypes.Structure):
-    """The settings of a communicator as they were in 2.14, which every later version reads."""
-
-    _fields_ = [
-        ("size", ctypes.c_size_t), ("magic", ctypes.c_uint), ("version", ctypes.c_uint), ("blocking", ctypes.c_int),
-    ]  # fmt: skip
-
-
-def not_blocking() -> Config:
-    """Settings with which no call waits for others: who asks is told that it is under way."""
-    return Config(ctypes.sizeof(Config), 0xCAFEBEEF, 21400, 0)
-
-
 _I, _Z, _P = ctypes.c_int, ctypes.c_size_t, ctypes.c_void_p
 
 SIGNATURES: dict[str, tuple[Any, ...]] = {
     "ncclGetVersion": (_P,),
     "ncclGetUniqueId": (_P,),
-    "ncclCommInitRankConfig": (_P, _I, UniqueId, _I, _P),
+    "ncclCommInitRank": (_P, _I, UniqueId, _I),
     "ncclCommGetAsyncError": (_P, _P),
     "ncclCommAbort": (_P,),
     "ncclGroupStart": (),
@@ -62,7 +49,7 @@ ERRORS = {
 }
 
 OLDEST = 21400
-"""The version that can be asked without waiting, as NCCL counts them: 2.14."""
+"""The oldest version that is used, as NCCL counts them: 2.14."""
 
 
 def library() -> str:

@@ -210,11 +210,14 @@ def spread_over(sharding: NamedSharding, aval: ShapedArray, part: Callable[[int]
 
 
 def part_of(x: ConcreteArray, box: Box) -> ConcreteArray:
-    """A box of an array as an array."""
+    """A box of an array as an array, on the same device."""
     shape = x.aval.shape
     if all((a, b) == (0, n) for (a, b), n in zip(box, shape, strict=True)):
         return x
-    out, view = empty(x.aval.update(shape=tuple(b - a for a, b in box)))
+    aval = x.aval.update(shape=tuple(b - a for a, b in box))
+    if x.buffer().stream is not None:
+        return devices.part_of(x, box, aval)
+    out, view = empty(aval)
     view[...] = x._view()[tuple(slice(a, b) for a, b in box)]
     return out
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from volta.core.avals import ShapedArray
 from volta.core.errors import ShardingError, UnsupportedOperationError
-from volta.core.ir import Atom, ClosedJaxpr, Jaxpr, Literal, Var, subjaxprs
+from volta.core.ir import ClosedJaxpr, Jaxpr, Var, subjaxprs
 from volta.core.recent import Recent
 from volta.core.sharding import Layout, Mesh, NamedSharding, box_of, sharding_of
 from volta.core.source import at_user_line
@@ -19,7 +19,8 @@ from volta.ops.callbacks import calls_python
 from volta.runtime import devices, gateway, workers
 from volta.runtime.array import ConcreteArray, as_array
 from volta.runtime.context import current_context, use_backend
-from volta.runtime.rounds import Held, Rounds, read
+from volta.runtime.device_round import DeviceRound
+from volta.runtime.rounds import Held, HostRound, pieces_of, read
 from volta.runtime.sharded import ShardedArray, common_mesh, local_ranks, part_of
 from volta.runtime.spread_plan import SpreadPlan
 from volta.xla_like.partition.local import LocalProgram
@@ -125,7 +126,7 @@ class SpreadExecutable:
         numbers = [workers.names().index(device) for device in mesh.ranks]
         workers.agree(self.partition.as_text(), f"the program `{name}`", numbers)
         self._devices = {r: workers.engine().device(numbers[r]) for r in self._ranks}
-        self._rounds = Rounds(self.partition, self._ranks, numbers)
+        self._rounds = self._planned(numbers)
         self._segments = {r: self._compiled(self.partition.locals[r]) for r in self._ranks}
         plans = {r: [None if e is None else e.plan for e in made] for r, made in self._segments.items()}
         self.plan = SpreadPlan(self.partition, plans, current_context().level)
@@ -133,6 +134,15 @@ class SpreadExecutable:
             sharding_of(mesh, layout, a.shape) if s is None else s
             for layout, a, s in zip(self.partition.out_layouts, self.partition.out_avals, outputs, strict=True)
         ]
+
+    def _planned(self, numbers: Sequence[int]) -> list[HostRound | DeviceRound]:
+        """The rounds, between the memories of the workers with these numbers, by rank."""
+        kind = DeviceRound if workers.engine().kind == "cuda" else HostRound
+        found: list[HostRound | DeviceRound] = []
+        for i, exchanges in enumerate(self.partition.exchanges):
+            met = {r: self.partition.locals[r].rounds[i] for r in self._ranks}
+            found.append(kind(met, pieces_of(exchanges, frozenset(met)), numbers))
+        return found
 
     def _compiled(self, local: LocalProgram) -> list[Any]:
         kind, number = self._devices[local.rank].split(":")
@@ -163,7 +173,7 @@ class SpreadExecutable:
             for r in self._ranks:
                 self._segment(r, i, held[r])
             if i < len(self._rounds):
-                self._rounds.run(i, held, f"round {i} of `{self.name}`")
+                self._rounds[i].run(held, f"round {i} of `{self.name}`")
             for r in self._ranks:
                 for var in self.partition.locals[r].drops[i]:
                     del held[r][var]

@@ -18,7 +18,6 @@ from volta.core.errors import DistributedError
 from volta.core.source import at_user_line
 from volta.runtime import devices
 
-
 Spans = Sequence[tuple[int, int]]
 """Pieces of a device's memory: address and bytes of each."""
 

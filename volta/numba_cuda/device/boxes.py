@@ -57,6 +57,9 @@ class Box:
         """Bytes before the first element."""
         return sum(a * step for (a, _), step in zip(self.bounds, self.steps(itemsize), strict=True))
 
+    def nbytes(self, itemsize: int) -> int:
+        return itemsize * math.prod(self.sizes)
+
     @property
     def in_one_piece(self) -> bool:
         """Whether its elements follow each other in memory."""
@@ -86,34 +89,58 @@ def _merged(
     return outer, outer_steps, width
 
 
+@attrs.frozen(eq=False)
+class Step:
+    """One call of the driver's: bytes in one piece, or rows of them; offsets are from where the arrays begin."""
+
+    to: int
+    source: int
+    nbytes: int
+    rows: Copy3D | None = None
+
+
+def steps(put: Box, taken: Box, itemsize: int) -> tuple[Step, ...]:
+    """How a box of one array is copied to a box of as many elements in another."""
+    if 0 in taken.sizes:
+        return ()
+    assert taken.sizes == put.sizes, (taken, put)
+    outer, (to_steps, source_steps), width = _merged(
+        taken.sizes, [put.steps(itemsize), taken.steps(itemsize)], itemsize
+    )
+    found: list[Step] = []
+    _add(found, put.start(itemsize), to_steps, taken.start(itemsize), source_steps, outer, width)
+    return tuple(found)
+
+
+def _add(
+    found: list[Step], to: int, to_steps: list[int], source: int, source_steps: list[int], outer: list[int], width: int
+) -> None:
+    if not outer:
+        found.append(Step(to, source, width))
+    elif len(outer) > 2 or max(to_steps[-1], source_steps[-1]) > _MOST_PITCH:
+        for i in range(outer[0]):
+            at = to + i * to_steps[0], source + i * source_steps[0]
+            _add(found, at[0], to_steps[1:], at[1], source_steps[1:], outer[1:], width)
+    else:
+        sides = []
+        for apart in (source_steps, to_steps):
+            rows_apart = apart[0] // apart[1] if len(outer) == 2 else outer[0]
+            sides.append(_Side(kind=_DEVICE, pitch=apart[-1], height=rows_apart))
+        rows = Copy3D(sides[0], sides[1], width, outer[-1], outer[0] if len(outer) == 2 else 1)
+        found.append(Step(to, source, width * math.prod(outer), rows))
+
+
+def run(device: Device, found: Sequence[Step], to: int, source: int, stream: Stream) -> None:
+    """Make the copies, from the array at one address to that at another, in order with a stream's work."""
+    for step in found:
+        if step.rows is None:
+            device.copy(to + step.to, source + step.source, step.nbytes, stream)
+        else:
+            call = Copy3D.from_buffer_copy(step.rows)
+            call.to.device, call.source.device = to + step.to, source + step.source
+            device.copy_rows(call, step.nbytes, stream)
+
+
 def copy(device: Device, to: int, put: Box, source: int, taken: Box, itemsize: int, stream: Stream) -> None:
     """Copy a box of the array at one address to a box of as many elements in the array at another."""
-    if 0 in taken.sizes:
-        return
-    assert taken.sizes == put.sizes, (taken, put)
-    outer, (to_steps, steps), width = _merged(taken.sizes, [put.steps(itemsize), taken.steps(itemsize)], itemsize)
-    _copy(
-        device, to + put.start(itemsize), to_steps, source + taken.start(itemsize), steps, outer, width, stream
-    )  # fmt: skip
-
-
-def _copy(
-    device: Device, to: int, to_steps: list[int], source: int, steps: list[int], outer: list[int], width: int,
-    stream: Stream,
-) -> None:  # fmt: skip
-    if not outer:
-        device.copy(to, source, width, stream)
-    elif len(outer) > 2 or max(to_steps[-1], steps[-1]) > _MOST_PITCH:
-        for i in range(outer[0]):
-            at = to + i * to_steps[0], source + i * steps[0]
-            _copy(device, at[0], to_steps[1:], at[1], steps[1:], outer[1:], width, stream)
-    else:
-        device.copy_rows(_call(to, to_steps, source, steps, outer, width), width * math.prod(outer), stream)
-
-
-def _call(to: int, to_steps: list[int], source: int, steps: list[int], outer: list[int], width: int) -> Copy3D:
-    sides = []
-    for address, step in ((source, steps), (to, to_steps)):
-        rows_apart = step[0] // step[1] if len(outer) == 2 else outer[0]
-        sides.append(_Side(kind=_DEVICE, device=address, pitch=step[-1], height=rows_apart))
-    return Copy3D(sides[0], sides[1], width, outer[-1], outer[0] if len(outer) == 2 else 1)
+    run(device, steps(put, taken, itemsize), to, source, stream)

@@ -25,6 +25,9 @@ from volta.xla_like.partition.factors import Factor, free_dims
 from volta.xla_like.partition.trees import Cover, Node, join
 
 _COMBINES = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "and": "and", "or": "or"}
+_LEVEL = 8
+"""Elements a part from which on parts that differ by one are as good as equal."""
+
 _BLOCKS = {"sum": DEFINITIONS.sum_block, "prod": DEFINITIONS.sum_block, "dot": DEFINITIONS.dot_block}
 
 
@@ -124,7 +127,8 @@ def _places(aval: ShapedArray, layout: Layout, cut: Cut, wanted: Layout | None) 
     free = [d for d, c in enumerate(layout) if c is None and aval.shape[d] >= cut.parts]
     if aval.nbytes < SMALL or not free:
         return layout, None
-    d = max(free, key=lambda d: (aval.shape[d], -d))
+    level = [d for d in free if aval.shape[d] >= _LEVEL * cut.parts]  # of the first such, parts are in one piece
+    d = level[0] if level else max(free, key=lambda d: (aval.shape[d], -d))
     spread = (*layout[:d], Cut(cut.axes, even_bounds(aval.shape[d], cut.parts)), *layout[d + 1 :])
     return spread, wanted
 
