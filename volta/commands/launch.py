@@ -101,15 +101,15 @@ def _one_a_gpu(options: argparse.Namespace) -> int:
 
 def _watched(started: list[subprocess.Popen[bytes]]) -> int:
     """Wait until all have ended, or for a while after one has failed; the status of that."""
-    failed, until = 0, float("inf")
-    while time.monotonic() < until and any(worker.poll() is None for worker in started):
+    failed, until, running = 0, float("inf"), True
+    while running and time.monotonic() < until:
+        time.sleep(0.02)
+        running = any(worker.poll() is None for worker in started)
         for number, worker in enumerate(started):
-            if worker.poll() and not failed:
+            if worker.returncode and not failed:
                 failed, until = worker.returncode, time.monotonic() + _LAST_WORDS
                 how = signal.Signals(-failed).name if failed < 0 else f"status {failed}"
                 print(f"volta launch: worker {number} ended with {how}; the others are ended", file=sys.stderr)
-        time.sleep(0.02)
-    failed = failed or next((w.returncode for w in started if w.returncode), 0)
     return 128 - failed if failed < 0 else failed
 
 
