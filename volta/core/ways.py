@@ -23,6 +23,9 @@ _SCIPY = (
     "of SciPy there are volta.scipy.special and linalg so far. Outside of traced functions use SciPy's on "
     "numpy.asarray(x), and pass the result in"
 )
+_DISTRIBUTION = (
+    "this distribution is planned. volta.scipy.stats has those of jax.scipy.stats, volta.random draws from more"
+)
 _CONVOLUTION = "volta.lax.conv_general_dilated has all convolutions"
 _SPECIAL = (
     "this function is planned. Outside of traced functions use SciPy's on numpy.asarray(x), and pass the result in"
@@ -164,7 +167,6 @@ WAYS: dict[str, dict[str, str]] = {
     "volta.scipy": {
         **_each(_CONVOLUTION, "signal"),
         **_each("there is volta.optim, and volta.grad for SciPy's optimizers: jac=volta.grad(f)", "optimize"),
-        **_each("there are volta.random for sampling and volta.scipy.special for densities", "stats"),
         **_each(_COMPLEX, "fft"),
         **_each(_SCIPY, "cluster integrate interpolate ndimage sparse spatial"),
     },
@@ -184,6 +186,9 @@ WAYS: dict[str, dict[str, str]] = {
         "SciPy's of numbers is a NumPy array: volta.numpy.asarray makes it one of Volta's",
         "circulant companion convolution_matrix dft fiedler fiedler_companion hadamard hankel helmert hilbert "
         "invhilbert invpascal leslie pascal",
+    ),
+    "volta.scipy.stats": _each(
+        _DISTRIBUTION, "lognorm weibull_min weibull_max skewnorm halfnorm rayleigh f invgamma triang randint hypergeom"
     ),
     "volta.scipy.special": {
         **_each(_COMPLEX, "sph_harm_y sph_harm wofz"),
