@@ -23,7 +23,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "numba_source",
         "runtime",
         "trace",
-        "api numpy lax random nn optim scipy io testing numba offline tree tree_util flatten_util "
+        "api interop numpy lax random nn optim scipy io testing numba offline tree tree_util flatten_util "
         "ad_checkpoint custom_batching custom_derivatives debug experimental distributed sharding train typing errors "
         "volta",
         "verify commands __main__",
@@ -37,8 +37,11 @@ NO_COMPILER = ("core", "ops", "xla_like")
 COMPILERS = ("numba", "llvmlite")
 # The imports inside functions that are allowed: the runtime loads these backends on their first use, and the engine
 # whose import starts MPI where a program asks for it.
-LAZY_IMPORTER = "runtime"
-LAZY_TARGETS = ("volta.numba_cuda", "volta.numba_source", "volta.runtime.mpi")
+# JAX is imported where from_jax or to_jax is called.
+LAZY = {
+    "runtime": ("volta.numba_cuda", "volta.numba_source", "volta.runtime.mpi"),
+    "interop": ("jax", "volta.interop.jaxprs"),
+}
 
 
 class Import(NamedTuple):
@@ -109,7 +112,7 @@ def own() -> list[Import]:
 
 
 def is_allowed_lazy(found: Import) -> bool:
-    return room(found.importer) == LAZY_IMPORTER and found.target.startswith(LAZY_TARGETS)
+    return found.target.startswith(LAZY.get(room(found.importer), ()))
 
 
 def test_every_room_has_a_place_in_the_order() -> None:
@@ -182,6 +185,18 @@ def test_only_the_cuda_backend_imports_cuda(name: str) -> None:
         if (found.target == name or found.target.startswith(name + ".")) and room(found.importer) != "numba_cuda"
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def test_only_one_folder_imports_jax() -> None:
+    """And nothing imports that folder but where a program asks for it."""
+    users = {m for found in imports() if found.target.split(".")[0] == "jax" for m in (found.importer,)}
+    assert users and all(m.startswith("volta.interop.jaxprs") or m == "volta.interop.bridge" for m in users)
+    inside = "volta.interop.jaxprs"
+    wrong = [f.where for f in own() if f.target.startswith(inside) and not f.importer.startswith(inside)]
+    lazy = [
+        f.where for f in own() if f.target.startswith(inside) and f.importer == "volta.interop.bridge" and f.in_function
+    ]
+    assert wrong == lazy
 
 
 def test_files_stay_short() -> None:

@@ -64,6 +64,7 @@ from volta.core.array import Array
 from volta.core.floats import imported as _imported
 from volta.core.interp import Tracer
 from volta.core.policy import DeterminismLevel
+from volta.interop.bridge import from_jax, to_jax
 from volta.numba_cpu.threads import get_num_threads, set_num_threads
 from volta.runtime.compile_log import log_compiles
 from volta.runtime.context import ExecutionContext, current_context, default_matmul_precision, execution_context
@@ -111,6 +112,7 @@ __all__ = [
     "experimental",
     "flatten_util",
     "float0",
+    "from_jax",
     "fwd_and_bwd",
     "get_num_threads",
     "grad",
@@ -145,6 +147,7 @@ __all__ = [
     "set_num_threads",
     "shard_map",
     "sharding",
+    "to_jax",
     "train",
     "tree",
     "tree_util",

@@ -1,0 +1,54 @@
+"""Decompositions of matrices, under JAX's names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from volta import lax
+from volta.interop.jaxprs.equations import Equation, Rule
+
+
+def _triangular_solve(e: Equation, a: Any, b: Any) -> Any:
+    words = "left_side", "lower", "transpose_a", "conjugate_a", "unit_diagonal"
+    return lax.linalg.triangular_solve(a, b, **{word: e.params[word] for word in words})
+
+
+def _qr(e: Equation, x: Any) -> Any:
+    return lax.linalg.qr(x, pivoting=e.params.get("pivoting", False), full_matrices=e.params["full_matrices"])
+
+
+def _eigh(e: Equation, x: Any) -> Any:
+    return lax.linalg.eigh(
+        x,
+        lower=e.params["lower"],
+        symmetrize_input=False,
+        sort_eigenvalues=e.params.get("sort_eigenvalues", True),
+        subset_by_index=e.params.get("subset_by_index"),
+    )
+
+
+def _svd(e: Equation, x: Any) -> Any:
+    vectors = e.params["compute_uv"]
+    found = lax.linalg.svd(
+        x,
+        full_matrices=e.params["full_matrices"],
+        compute_uv=vectors,
+        subset_by_index=e.params.get("subset_by_index"),
+    )
+    return (found[1], found[0], found[2]) if vectors else [found]
+
+
+def _lu_pivots(e: Equation, pivots: Any) -> Any:
+    return lax.linalg.lu_pivots_to_permutation(pivots, e.params["permutation_size"])
+
+
+RULES: dict[str, Rule] = {
+    "cholesky": lambda e, x: lax.linalg.cholesky(x, symmetrize_input=False),
+    "cholesky_update": lambda e, r, w: lax.linalg.cholesky_update(r, w),
+    "eigh": _eigh,
+    "lu": lambda e, x: lax.linalg.lu(x),
+    "lu_pivots_to_permutation": _lu_pivots,
+    "qr": _qr,
+    "svd": _svd,
+    "triangular_solve": _triangular_solve,
+}
