@@ -14,7 +14,7 @@ import numpy as np
 import scipy.special
 
 from tests import attention_float64
-from volta.core import contract
+from volta.core import contract, dtypes
 
 HALF = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
 REFERENCE: dict[str, Callable[..., Any]] = {}
@@ -42,6 +42,10 @@ def wide(f: Callable[..., Any]) -> Callable[..., Any]:
         arrays = [np.asarray(a) for a in args]
         dtype = arrays[-1].dtype
         with np.errstate(all="ignore"):
+            if np.issubdtype(dtype, np.complexfloating):
+                out = np.asarray(f(*(a.astype(np.complex128) for a in arrays), **params))
+                real = out.astype(dtypes.part_dtype(dtype)) if out.dtype == np.float64 else out
+                return out.astype(dtype) if np.iscomplexobj(out) else real
             if is_float(dtype):
                 arrays = [a.astype(np.float64) if is_float(a.dtype) else a for a in arrays]
                 out = np.asarray(f(*arrays, **params))
@@ -61,7 +65,7 @@ def _int_div(x: Any, y: Any) -> Any:
 
 
 def _div(x: Any, y: Any) -> Any:
-    return np.divide(x, y) if is_float(x.dtype) else _int_div(x, y)
+    return _int_div(x, y) if np.issubdtype(x.dtype, np.integer) else np.divide(x, y)
 
 
 def _rem(x: Any, y: Any) -> Any:
@@ -113,7 +117,7 @@ def _fma(x: Any, y: Any, z: Any) -> Any:
 
 
 def _integer_pow(x: Any, *, y: int) -> Any:
-    return np.power(x, float(y)) if is_float(x.dtype) else np.power(x, y)
+    return np.power(x, y) if np.issubdtype(x.dtype, np.integer) else np.power(x, float(y))
 
 
 _WIDE = {
@@ -133,6 +137,7 @@ _WIDE = {
     "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.invert,
 }  # fmt: skip
 REFERENCE.update({name: wide(f) for name, f in _WIDE.items()})
+REFERENCE.update({"real": np.real, "imag": np.imag, "conj": np.conj})
 _EXACT = {
     "fma": _fma, "nextafter": _nextafter, "population_count": _population_count, "clz": _clz,
     "shift_left": _shift("left"), "shift_right_logical": _shift("logical"),
@@ -150,6 +155,13 @@ def _pow_int(x: Any, n: Any) -> Any:
     return np.where(n < 0, inverse, wrapped.reshape(np.broadcast_shapes(x.shape, n.shape)))
 
 
+@reference("complex")
+def _complex(x: Any, y: Any) -> Any:
+    out = np.empty(np.broadcast_shapes(x.shape, y.shape), dtypes.complex_dtype(x.dtype))
+    out.real, out.imag = x, y
+    return out
+
+
 @reference("select_n")
 def _select_n(which: Any, case0: Any, case1: Any) -> Any:
     return np.where(which, case1, case0)
@@ -158,6 +170,8 @@ def _select_n(which: Any, case0: Any, case1: Any) -> Any:
 @reference("convert_element_type")
 def _convert(x: Any, *, new_dtype: Any, weak_type: bool = False) -> Any:
     x = np.asarray(x)
+    if np.iscomplexobj(x) and new_dtype not in (*dtypes.COMPLEX, np.bool_):
+        x = x.real
     if is_float(x.dtype) and np.issubdtype(new_dtype, np.integer):
         limits = np.iinfo(new_dtype)
         whole = np.trunc(np.where(np.isnan(x), 0, x).astype(np.float64))

@@ -7,19 +7,20 @@ import volta  # noqa: F401  (installs the runtime)
 from tests.reference import REFERENCE
 from volta.core import dtypes
 from volta.core.interp import get_aval
-from volta.testing.cases import DTYPES, cases, dtypes_of, vocabulary
+from volta.testing.cases import DTYPES, cases, dtypes_of, kinds_of, vocabulary
 
 CASES = [c for p in vocabulary() for d in dtypes_of(p) for c in cases(p, d)]
 MORE = [
     c
     for p in vocabulary()
     if p.domain is not None
-    for kind in p.domain.kinds
+    for kind in kinds_of(p)
     for d in DTYPES[kind][1:]
     for c in cases(p, d)[:2]
 ]
 # Absolute and relative: one ulp of a result of the reference, which is rounded once; sums have a few more.
 TOLERANCE = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 5e-7, "float64": 4e-15}
+TOLERANCE |= {"complex64": 1e-6, "complex128": 1e-14}  # NumPy's own errors are several ulps
 
 
 def check(case):
@@ -34,9 +35,10 @@ def check(case):
         e, a = np.asarray(e), np.asarray(a)
         assert aval.shape == e.shape == a.shape
         assert aval.dtype == e.dtype == a.dtype
-        if dtypes.is_float(e.dtype):
+        if dtypes.is_inexact(e.dtype):
             tolerance = TOLERANCE[e.dtype.name]
-            np.testing.assert_allclose(a.astype(np.float64), e.astype(np.float64), rtol=tolerance, atol=tolerance)
+            wide = np.complex128 if dtypes.is_complex(e.dtype) else np.float64
+            np.testing.assert_allclose(a.astype(wide), e.astype(wide), rtol=tolerance, atol=tolerance)
         else:
             np.testing.assert_array_equal(a, e)
 

@@ -119,7 +119,8 @@ def check_like(x: Any, aval: ShapedArray, what: str) -> Any:
         raise ShapeError(at_user_line(f"{what} is {value.aval.short()}, but the value is {aval.short()}"))
     if value.aval.dtype != aval.dtype:
         if value.aval.weak_type and value.aval.shape == () and not isinstance(x, np.ndarray):
-            return value_of(np.asarray(x, dtype=aval.dtype)) if type(x) in (int, float) else value.astype(aval.dtype)
+            number = type(x) in (int, float, complex)
+            return value_of(np.asarray(x, dtype=aval.dtype)) if number else value.astype(aval.dtype)
         raise DTypeError(
             at_user_line(f"{what} is {value.aval.short()}, but the value is {aval.short()}; convert it first")
         )
@@ -220,8 +221,6 @@ def _value_and_grad(
     fun: Callable[..., Any], argnums: Any, has_aux: bool, holomorphic: bool, allow_int: bool, transform: str
 ) -> Callable[..., Any]:
     check_callable(fun, transform)
-    if holomorphic:
-        raise DTypeError(at_user_line(f"{transform}: Volta has no complex dtypes, so holomorphic=True has no meaning"))
 
     @functools.wraps(fun, updated=())
     @boundary
@@ -238,8 +237,11 @@ def _value_and_grad(
         selected = [args[i] for i in chosen]
         if not allow_int:
             check_inexact(fun, chosen, selected, transform)
+        if holomorphic:
+            check_complex(fun, selected, transform, "inputs")
         outs, pullback, aux = vjp_of(of_chosen, selected, has_aux, transform)
         _check_scalar(fun, outs, pullback.out_tree, transform)
+        check_output(fun, get_aval(outs[0]), transform, holomorphic)
         one = np.ones((), outs[0].aval.dtype)[()]
         cts = [cotangent_value(ct) for ct in pullback.pull([one])]
         cts = [_weak_like(ct, aval) for ct, aval in zip(cts, pullback.in_avals, strict=True)]
@@ -282,11 +284,15 @@ def grad(
 
     Args:
         has_aux: ``fun`` returns ``(scalar, aux)``; the answer is ``(gradient, aux)``.
+        holomorphic: arguments and output are complex and the function is complex differentiable: the answer is its
+            complex derivative. Without it the output must be real; the gradient of a complex argument x + iy is
+            df/dx - i df/dy then (JAX's convention; a step down is along its conjugate).
         allow_int: integer arguments get a gradient of dtype ``volta.float0`` instead of an error.
 
     Raises:
         NonScalarGradError: the output is no float scalar.
-        IntegerGradError: an argument to differentiate is not of a float dtype.
+        IntegerGradError: an argument to differentiate is not of a float or complex dtype.
+        DTypeError: the output is complex, or with ``holomorphic`` an argument or the output is not.
         NotDifferentiableError: an operation on the way has no derivative.
 
     >>> import volta
@@ -336,7 +342,7 @@ def _check_scalar(fun: Any, outs: Sequence[Any], tree: PyTreeDef, transform: str
             at_user_line(f"{transform} needs a scalar output, but `{name_of(fun)}` returned {aval.short()}")
             + f"{place_of(fun)}\n{advice}"
         )
-    if not dtypes.is_float(aval.dtype):
+    if not dtypes.is_inexact(aval.dtype):
         raise NonScalarGradError(
             at_user_line(
                 f"{transform} needs a float output, but `{name_of(fun)}` returned {aval.short()}: "
@@ -344,3 +350,30 @@ def _check_scalar(fun: Any, outs: Sequence[Any], tree: PyTreeDef, transform: str
             )
             + place_of(fun)
         )
+
+
+def check_output(fun: Any, aval: ShapedArray, transform: str, holomorphic: bool) -> None:
+    """Refuse an output that is complex where the function is not said to be holomorphic, and the other way round."""
+    if holomorphic:
+        check_complex(fun, [aval], transform, "outputs")
+    elif dtypes.is_complex(aval.dtype):
+        raise DTypeError(
+            at_user_line(
+                f"{transform} needs real outputs, but `{name_of(fun)}` returned {aval.short()}. If the function is "
+                "holomorphic, pass holomorphic=True; else differentiate its real and imaginary part, or use volta.vjp."
+            )
+            + place_of(fun)
+        )
+
+
+def check_complex(fun: Any, values: Sequence[Any], transform: str, what: str) -> None:
+    """Refuse arguments or results of a holomorphic function that are not complex."""
+    for x in pytrees.leaves(list(values)):
+        aval = x if isinstance(x, ShapedArray) else value_of(x).aval
+        if not dtypes.is_complex(aval.dtype):
+            raise DTypeError(
+                at_user_line(
+                    f"{transform} of `{name_of(fun)}` with holomorphic=True needs complex {what}, not {aval.short()}"
+                )
+                + place_of(fun)
+            )

@@ -308,4 +308,4 @@ def _result(what: str, x: Any, aval: ShapedArray) -> np.ndarray:
     return array.astype(aval.dtype, copy=False)
 
 
-_KINDS = dtypes.is_float, dtypes.is_integer
+_KINDS = dtypes.is_float, dtypes.is_integer, dtypes.is_complex

@@ -80,7 +80,7 @@ class Call:
         """The arguments that may be differentiated. A Python number that is still itself is one to the function."""
         given = list(leaves)
         for i, (value, leaf) in self._numbers.items():
-            if given[i] is value and type(leaf) in (bool, int, float):
+            if given[i] is value and type(leaf) in (bool, int, float, complex):
                 given[i] = leaf
         return tuple(pytrees.unflatten(self.tree, given))
 
@@ -133,7 +133,7 @@ def _fitted(x: Any, aval: ShapedArray) -> Any:
     if own == aval:
         return x
     number = any(dtypes.is_number(a.dtype, a.weak_type) for a in (own, aval))
-    kinds = dtypes.is_float(own.dtype) == dtypes.is_float(aval.dtype) or dtypes.is_float(aval.dtype)
+    kinds = dtypes.promote((own.dtype, True), (aval.dtype, False))[0] == aval.dtype
     if own.shape != aval.shape or (own.dtype != aval.dtype and not (number and kinds)):
         return None
     return bind_named("convert_element_type", x, new_dtype=aval.dtype, weak_type=aval.weak_type)

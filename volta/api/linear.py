@@ -40,7 +40,7 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any) -> Callable[[Any], 
 def _zero(x: Any) -> Any:
     aval = x if isinstance(x, ShapeDtypeStruct) else aval_of(x)
     if not isinstance(x, ShapeDtypeStruct) and aval.weak_type and not aval.shape:
-        return type(x)(0) if type(x) in (int, float) else 0.0
+        return type(x)(0) if type(x) in (int, float, complex) else 0.0
     return np.zeros(aval.shape, aval.dtype)
 
 

@@ -78,7 +78,7 @@ def vmap(
         dims = [_normalize(a, x.aval.ndim, x.aval.short(), "in_axes", name) for a, x in zip(axes, values, strict=True)]
         size = _mapped_size(values, dims, axis_size, lambda: call_paths(args, kwargs), name)
 
-        numbers = [d is None and type(x) in (bool, int, float) for x, d in zip(leaves, dims, strict=True)]
+        numbers = [d is None and type(x) in (bool, int, float, complex) for x, d in zip(leaves, dims, strict=True)]
 
         def flat_fun(*flat: Any) -> Any:
             # A Python number that is not mapped stays one, with its value: as in a call without vmap.

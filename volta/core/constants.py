@@ -14,7 +14,7 @@ from volta.core.floats import standard
 @standard
 def cast(x: Any, dtype: np.dtype) -> np.ndarray:
     """A NumPy value or a Python number in ``dtype``, rounded once to nearest even; a float becomes an integer by
-    truncation and saturation, NaN 0.
+    truncation and saturation, NaN 0; of a complex number the real part is left.
 
     >>> cast(3e9, dtypes.int32)[()]
     np.int32(2147483647)
@@ -23,6 +23,8 @@ def cast(x: Any, dtype: np.dtype) -> np.ndarray:
     x = np.asarray(x, own)
     if x.dtype == dtype:
         return x
+    if x.dtype.kind == "c" and not (dtypes.is_complex(dtype) or dtype == dtypes.bool_):
+        x = x.real
     if dtypes.is_integer(dtype) and x.dtype.kind in "fV":
         return _saturated(x, dtype)
     with np.errstate(over="ignore"):

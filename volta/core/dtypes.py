@@ -23,18 +23,30 @@ bool_ = np.dtype(np.bool_)
 int8, int16, int32, int64 = (np.dtype(t) for t in (np.int8, np.int16, np.int32, np.int64))
 uint8, uint16, uint32, uint64 = (np.dtype(t) for t in (np.uint8, np.uint16, np.uint32, np.uint64))
 float16, float32, float64 = (np.dtype(t) for t in (np.float16, np.float32, np.float64))
+complex64, complex128 = (np.dtype(t) for t in (np.complex64, np.complex128))
 bfloat16 = np.dtype(ml_dtypes.bfloat16)
 
 SIGNED = (int8, int16, int32, int64)
 UNSIGNED = (uint8, uint16, uint32, uint64)
 INTEGERS = SIGNED + UNSIGNED
 FLOATS = (float16, bfloat16, float32, float64)
-ALL = (bool_, *INTEGERS, *FLOATS)
+COMPLEX = (complex64, complex128)
+INEXACT = FLOATS + COMPLEX
+ALL = (bool_, *INTEGERS, *INEXACT)
 
 DEFAULT_FLOAT = float32
 DEFAULT_INT = int32
+DEFAULT_COMPLEX = complex64
 
-_SHORT = {bool_: "bool", float16: "f16", bfloat16: "bf16", float32: "f32", float64: "f64"}
+_SHORT = {
+    bool_: "bool",
+    float16: "f16",
+    bfloat16: "bf16",
+    float32: "f32",
+    float64: "f64",
+    complex64: "c64",
+    complex128: "c128",
+}
 _SHORT.update({d: f"i{8 * d.itemsize}" for d in SIGNED})
 _SHORT.update({d: f"u{8 * d.itemsize}" for d in UNSIGNED})
 
@@ -46,6 +58,25 @@ def short_name(dtype: np.dtype) -> str:
 
 def is_float(dtype: np.dtype) -> bool:
     return dtype in FLOATS
+
+
+def is_complex(dtype: np.dtype) -> bool:
+    return dtype in COMPLEX
+
+
+def is_inexact(dtype: np.dtype) -> bool:
+    """Whether values of a dtype have tangents: floats and complex numbers do."""
+    return dtype in INEXACT
+
+
+def part_dtype(dtype: np.dtype) -> np.dtype:
+    """The dtype of the real and the imaginary part of a complex dtype; any other is its own."""
+    return {complex64: float32, complex128: float64}.get(dtype, dtype)
+
+
+def complex_dtype(dtype: np.dtype) -> np.dtype:
+    """The complex dtype whose parts hold values of a dtype: complex128 for float64, complex64 for the other floats."""
+    return dtype if dtype in COMPLEX else complex128 if dtype == float64 else complex64
 
 
 def is_integer(dtype: np.dtype) -> bool:
@@ -79,7 +110,7 @@ def compute_dtype(dtype: np.dtype) -> np.dtype:
     return float32 if dtype in (float16, bfloat16) else dtype
 
 
-_PYTHON = {bool: bool_, int: DEFAULT_INT, float: DEFAULT_FLOAT}
+_PYTHON = {bool: bool_, int: DEFAULT_INT, float: DEFAULT_FLOAT, complex: DEFAULT_COMPLEX}
 
 
 @lru_cache(maxsize=512)
@@ -104,7 +135,7 @@ def canonicalize(dtype: Any) -> np.dtype:
     """Any spelling of a dtype (``'float32'``, ``np.int8``, ``float``, ``vnp.bfloat16``) as Volta's own.
 
     Raises:
-        DTypeError: for complex, object, string, datetime and other dtypes that Volta does not compute with.
+        DTypeError: for object, string, datetime and other dtypes that Volta does not compute with.
     """
     try:
         return _canonical(dtype)
@@ -119,12 +150,14 @@ def of_python_scalar(value: Any) -> np.dtype | None:
     kind = type(value)
     if kind is float:
         return float64
+    if kind is complex:
+        return complex128
     if kind is int and -(2**63) <= value < 2**64:
         return int64 if value < 2**63 else uint64
     return bool_ if kind is bool else None
 
 
-_NUMBERS = (float64, int64, uint64)
+_NUMBERS = (complex128, float64, uint64, int64)
 
 
 def is_wide(x: Any) -> bool:
@@ -133,7 +166,7 @@ def is_wide(x: Any) -> bool:
 
 
 def is_number(dtype: np.dtype, weak: bool) -> bool:
-    """Whether a type is that of a Python number which has met no array: weak, and of 64 bits."""
+    """Whether a type is that of a Python number which has met no array: weak, and of 64 bits (each part of them)."""
     return weak and dtype in _NUMBERS
 
 
@@ -141,10 +174,10 @@ def settled(dtype: np.dtype, weak: bool) -> np.dtype:
     """The dtype that a value has as an array: a Python number's is the default of its kind."""
     if not is_number(dtype, weak):
         return dtype
-    return DEFAULT_FLOAT if dtype == float64 else DEFAULT_INT
+    return DEFAULT_COMPLEX if dtype == complex128 else DEFAULT_FLOAT if dtype == float64 else DEFAULT_INT
 
 
-# The lattice: an edge leads to a type that both ends promote to. 'i*' and 'f*' are the weak int and float.
+# The lattice: an edge leads to a type that both ends promote to. 'i*', 'f*' and 'c*' are the weak numbers.
 _LATTICE: dict[Any, tuple[Any, ...]] = {
     bool_: ("i*",),
     "i*": (uint8, int8),
@@ -156,11 +189,14 @@ _LATTICE: dict[Any, tuple[Any, ...]] = {
     int16: (int32,),
     int32: (int64,),
     int64: ("f*",),
-    "f*": (bfloat16, float16),
+    "f*": (bfloat16, float16, "c*"),
     bfloat16: (float32,),
     float16: (float32,),
-    float32: (float64,),
-    float64: (),
+    float32: (float64, complex64),
+    float64: (complex128,),
+    "c*": (complex64,),
+    complex64: (complex128,),
+    complex128: (),
 }
 
 
@@ -170,8 +206,8 @@ def _above(node: Any) -> frozenset[Any]:
 
 
 def _node(dtype: np.dtype, weak: bool) -> Any:
-    if weak and dtype in FLOATS:
-        return "f*"
+    if weak and dtype in INEXACT:
+        return "f*" if dtype in FLOATS else "c*"
     return "i*" if weak and dtype in INTEGERS else dtype
 
 
@@ -188,7 +224,7 @@ def promote(*types: tuple[np.dtype, bool]) -> tuple[np.dtype, bool]:
     (dtype('float64'), True)
     """
     if all(is_number(*t) for t in types):
-        return next(d for d in (float64, uint64, int64) if (d, True) in types), True
+        return next(d for d in _NUMBERS if (d, True) in types), True
     types = tuple((settled(*t), t[1]) for t in types)
     all_weak = all(w for _, w in types)
     if len({d for d, _ in types}) == 1:
@@ -196,18 +232,22 @@ def promote(*types: tuple[np.dtype, bool]) -> tuple[np.dtype, bool]:
     nodes = {d if all_weak else _node(d, w) for d, w in types}
     common = frozenset.intersection(*(_above(n) for n in nodes))
     (join,) = (n for n in common if common <= _above(n))  # the least common upper bound is the one below all others
-    if join not in ("i*", "f*"):
-        return join, all_weak
-    return (DEFAULT_INT if join == "i*" else DEFAULT_FLOAT), True
+    default = _DEFAULT.get(join)
+    return (join, all_weak) if default is None else (default, True)
+
+
+_DEFAULT = {"i*": DEFAULT_INT, "f*": DEFAULT_FLOAT, "c*": DEFAULT_COMPLEX}
 
 
 def to_float(dtype: np.dtype) -> np.dtype:
-    """What NumPy's ``sin`` or ``mean`` would compute an argument of ``dtype`` in: floats stay, the rest is float32."""
-    return dtype if dtype in FLOATS else DEFAULT_FLOAT
+    """What NumPy's ``sin`` or ``mean`` would compute an argument of ``dtype`` in: floats and complex dtypes stay, the
+    rest is float32."""
+    return dtype if dtype in INEXACT else DEFAULT_FLOAT
 
 
 def finfo(dtype: Any) -> Any:
-    """Machine limits of a float dtype, as :func:`numpy.finfo` gives them (``ml_dtypes.finfo`` for bfloat16)."""
+    """Machine limits of a float dtype, or of a complex one's parts, as :func:`numpy.finfo` gives them
+    (``ml_dtypes.finfo`` for bfloat16)."""
     return ml_dtypes.finfo(canonicalize(dtype))
 
 

@@ -98,7 +98,7 @@ def get_aval(x: Any) -> ShapedArray:
     That is a tracer, an array, a NumPy array or scalar, or a Python number.
 
     Raises:
-        DTypeError: for anything else (a list, a string, a complex number).
+        DTypeError: for anything else (a list, a string).
     """
     if isinstance(x, Array):
         return x.aval

@@ -52,7 +52,7 @@ class Literal:
     @standard
     def __str__(self) -> str:
         kind = self.aval.dtype
-        value = float(self.value) if dtypes.is_float(kind) else self.value.item()
+        value = float(self.value) if dtypes.is_float(kind) else self.value.item()  # complex numbers too
         return f"{value}:{self.aval.short()}"
 
 

@@ -13,7 +13,6 @@ _SWITCHES = "there are no global switches; docs/settings.md lists the settings, 
 _FLOAT64 = "float64 is always there: ask for it by dtype"
 _PROMOTION = "there is one rule of promotion, JAX's standard one; volta.lax promotes nothing"
 _INTEGERS = "integers have no tangents: name the float arguments with argnums"
-_COMPLEX = "there are no complex dtypes; keep the real and the imaginary part as two arrays"
 _NARROW = "there are no dtypes below 8 bits and no float8; volta.numpy.int8, float16 and bfloat16 are the narrowest"
 _MATRICES = (
     "this decomposition is planned. Outside of traced functions use NumPy's or SciPy's on numpy.asarray(x), "
@@ -96,7 +95,7 @@ WAYS: dict[str, dict[str, str]] = {
         **_each(_CONVOLUTION, "conv_*"),
         **_each("it is volta.lax.reduce_window, whose extremes have derivatives", "reduce_window_* select_and_*"),
         **_each(_COLLECTIVE, "pbroadcast pcast precv psend ragged_all_to_all"),
-        **_each(_COMPLEX, "complex conj fft FftType"),
+        **_each("Fourier transforms are planned", "fft FftType"),
         **{f"scatter_{op}": f"it is x.at[indices].{op}(updates)" for op in ("add", "mul", "min", "max", "apply")},
         **_each("it is x.at[indices].add(-updates)", "scatter_sub"),
         **_each("it is volta.scipy.special.gammainc, and for igammac gammaincc", "igamma igammac igamma_grad_a"),
@@ -119,8 +118,6 @@ WAYS: dict[str, dict[str, str]] = {
         "broadcast_to_rank": "it is volta.numpy.expand_dims, or x[None]",
         "dtype": "it is x.dtype",
         "empty": "it is volta.numpy.zeros",
-        "imag": _COMPLEX,
-        "real": _COMPLEX,
         "reduce_xor": "it is volta.lax.associative_scan(volta.lax.bitwise_xor, x)[-1]",
         "scaled_dot": _NARROW,
         "shape_as_value": "it is x.shape",
@@ -137,7 +134,7 @@ WAYS: dict[str, dict[str, str]] = {
         "it is Q of volta.numpy.linalg.qr of a normal matrix", "orthogonal delta_orthogonal"
     ),
     "volta.numpy": {
-        **_each(_COMPLEX, "complex64 complex128 csingle cdouble complex_ fft sort_complex ComplexWarning"),
+        **_each("Fourier transforms are planned", "fft"),
         "polyfit": "it is volta.numpy.linalg.lstsq(volta.numpy.vander(x, deg + 1), y)[0]",
         "roots": "general eigenvalues are planned; outside of traced functions numpy.roots has them",
         **_each("arrays have one layout: it is volta.numpy.asarray", "asanyarray ascontiguousarray asfortranarray"),
@@ -167,7 +164,7 @@ WAYS: dict[str, dict[str, str]] = {
     "volta.scipy": {
         **_each(_CONVOLUTION, "signal"),
         **_each("there is volta.optim, and volta.grad for SciPy's optimizers: jac=volta.grad(f)", "optimize"),
-        **_each(_COMPLEX, "fft"),
+        **_each("Fourier transforms are planned", "fft"),
         **_each(_SCIPY, "cluster integrate interpolate ndimage sparse spatial"),
     },
     "volta.lax.linalg": _each(
@@ -236,6 +233,6 @@ KEYWORDS: dict[str, dict[str, str]] = {
         "concrete": "mark settings with static_argnums",
     },
     **{name: {"reduce_axes": _AXIS} for name in ("grad", "value_and_grad", "vjp")},
-    **{name: {"holomorphic": _COMPLEX, "allow_int": _INTEGERS} for name in ("jacfwd", "jacrev", "hessian")},
+    **{name: {"allow_int": _INTEGERS} for name in ("jacfwd", "jacrev", "hessian")},
     "make_jaxpr": {"abstracted_axes": _SHAPES},
 }

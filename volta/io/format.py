@@ -115,6 +115,8 @@ def _pieces(x: np.ndarray) -> Iterator[memoryview]:
 
 def standard_copy(x: np.ndarray) -> np.ndarray:
     """A copy as files have it: little-endian, with one NaN, and 1 for True."""
+    if dtypes.is_complex(x.dtype):
+        return standard_copy(x.view(dtypes.part_dtype(x.dtype))).view(x.dtype.newbyteorder("<"))
     piece = np.array(x, dtype=x.dtype.newbyteorder("<"), copy=True, order="C")
     plain = np.dtype(f"<u{x.dtype.itemsize}")
     if dtypes.is_float(x.dtype):

@@ -36,6 +36,8 @@ NAMES = {
     dtypes.bfloat16: "BF16",
     dtypes.float32: "F32",
     dtypes.float64: "F64",
+    dtypes.complex64: "C64",
+    dtypes.complex128: "C128",
     **{d: f"I{8 * d.itemsize}" for d in dtypes.SIGNED},
     **{d: f"U{8 * d.itemsize}" for d in dtypes.UNSIGNED},
 }

@@ -59,7 +59,7 @@ def _as_carried(x: Any, aval: ShapedArray) -> Any:
     own = get_aval(x)
     if not dtypes.is_number(own.dtype, own.weak_type) or dtypes.is_number(aval.dtype, aval.weak_type):
         return x
-    if dtypes.is_float(own.dtype) and not dtypes.is_float(aval.dtype):
+    if dtypes.promote((own.dtype, True), (aval.dtype, False))[0] != aval.dtype:
         return x  # refused where types are compared
     return bind_named("convert_element_type", x, new_dtype=aval.dtype, weak_type=aval.weak_type)
 

@@ -68,7 +68,7 @@ def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     held = (False,) * len(over["names"])
 
     def summed(leaf: Any) -> Any:
-        if type(leaf) in (bool, int, float):
+        if type(leaf) in (bool, int, float, complex):
             for size in over["sizes"]:
                 leaf = leaf * size
             return leaf
@@ -88,7 +88,7 @@ def pmean(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
 
     def mean(leaf: Any) -> Any:
         leaf = base.settled(value_of(leaf))
-        if not dtypes.is_float(leaf.dtype):
+        if not dtypes.is_inexact(leaf.dtype):
             leaf = lax.convert_element_type(leaf, dtypes.DEFAULT_FLOAT)
         return lax.div(psum(leaf, axis_name), float(count))
 

@@ -22,6 +22,9 @@ from volta.numpy.binary import (
     nextafter, not_equal, piecewise, right_shift, select, subtract, true_divide,
 )
 from volta.numpy.calculus import diff, ediff1d, gradient, interp, trapezoid, unwrap
+from volta.numpy.complexes import (
+    angle, conj, conjugate, imag, iscomplex, iscomplexobj, isreal, isrealobj, real, sort_complex,
+)
 from volta.numpy.contractions import (
     convolve, correlate, cross, dot, inner, kron, matmul, matvec, outer, tensordot, vdot, vecdot, vecmat,
 )
@@ -43,10 +46,7 @@ from volta.numpy.ignoring_nan import (
 from volta.numpy.inspection import __array_namespace_info__ as __array_namespace_info__
 from volta.numpy.inspection import finfo, iinfo
 from volta.numpy.matrices import diag, diagflat, diagonal, eye, identity, trace, tri, tril, triu, vander
-from volta.numpy.numbers import (
-    angle, bartlett, blackman, conj, conjugate, frexp, gcd, hamming, hanning, imag, iscomplex, iscomplexobj,
-    isreal, isrealobj, kaiser, lcm, real, spacing,
-)
+from volta.numpy.numbers import bartlett, blackman, frexp, gcd, hamming, hanning, kaiser, lcm, spacing
 from volta.numpy.outside import (
     array_repr, array_str, can_cast, from_dlpack, frombuffer, fromfile, fromfunction, fromiter, fromstring,
     get_printoptions, iterable, load, printoptions, save, savez, set_printoptions,
@@ -76,14 +76,14 @@ from volta.numpy.taking import (
     where,
 )
 from volta.numpy.types import (
-    bfloat16, bool, bool_, character, complexfloating, double, dtype, e, euler_gamma, flexible, float16, float32,
-    float64, float_, floating, generic, inexact, inf, int16, int32, int64, int8, int_, integer, isdtype, isscalar,
-    issubdtype, nan, newaxis, number, object_, pi, promote_types, result_type, signedinteger, single, uint, uint16,
-    uint32, uint64, uint8, unsignedinteger,
+    bfloat16, bool, bool_, cdouble, character, complex128, complex64, complex_, complexfloating, csingle, double,
+    dtype, e, euler_gamma, flexible, float16, float32, float64, float_, floating, generic, inexact, inf, int16, int32,
+    int64, int8, int_, integer, isdtype, isscalar, issubdtype, nan, newaxis, number, object_, pi, promote_types,
+    result_type, signedinteger, single, uint, uint16, uint32, uint64, uint8, unsignedinteger,
 )
 from volta.numpy.ufuncs import (
-    abs, absolute, acos, acosh, arccos, arccosh, arcsin, arcsinh, arctan, arctanh, around, asin, asinh, astype,
-    atan, atanh, bitwise_count, bitwise_invert, bitwise_not, cbrt, ceil, cos, cosh, deg2rad, degrees, exp, exp2,
+    ComplexWarning, abs, absolute, acos, acosh, arccos, arccosh, arcsin, arcsinh, arctan, arctanh, around, asin, asinh,
+    astype, atan, atanh, bitwise_count, bitwise_invert, bitwise_not, cbrt, ceil, cos, cosh, deg2rad, degrees, exp, exp2,
     expm1, fabs, fix, floor, invert, isfinite, isinf, isnan, isneginf, isposinf, log, log10, log1p, log2,
     logical_not, modf, nan_to_num, negative, positive, rad2deg, radians, reciprocal, rint, round, sign, signbit,
     sin, sinh, sqrt, square, tan, tanh, trunc,
@@ -91,19 +91,20 @@ from volta.numpy.ufuncs import (
 from volta.numpy.vectorizing import apply_along_axis, apply_over_axes, vectorize
 
 __all__ = [
-    "abs", "absolute", "acos", "acosh", "add", "all", "allclose", "amax", "amin", "angle", "any", "append",
-    "apply_along_axis", "apply_over_axes", "arange", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2",
-    "arctanh", "argmax", "argmin", "argpartition", "argsort", "argwhere", "around", "array", "array_equal",
-    "array_equiv", "array_repr", "array_split", "array_str", "asarray", "asin", "asinh", "astype", "atan", "atan2",
-    "atanh", "atleast_1d", "atleast_2d", "atleast_3d", "average", "bartlett", "bfloat16", "bincount", "bitwise_and",
-    "bitwise_count", "bitwise_invert", "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift",
-    "bitwise_xor", "blackman", "block", "bool", "bool_", "broadcast_arrays", "broadcast_shapes", "broadcast_to",
-    "c_", "can_cast", "cbrt", "ceil", "character", "choose", "clip", "column_stack", "complexfloating", "compress",
-    "concat", "concatenate", "conj", "conjugate", "convolve", "copy", "copysign", "corrcoef", "correlate", "cos",
-    "cosh", "count_nonzero", "cov", "cross", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "deg2rad",
-    "degrees", "delete", "diag", "diag_indices", "diag_indices_from", "diagflat", "diagonal", "diff", "digitize",
-    "divide", "divmod", "dot", "double", "dsplit", "dstack", "dtype", "e", "ediff1d", "einsum", "einsum_path",
-    "empty", "empty_like", "equal", "euler_gamma", "exp", "exp2", "expand_dims", "expm1", "extract", "eye", "fabs",
+    "ComplexWarning", "abs", "absolute", "acos", "acosh", "add", "all", "allclose", "amax", "amin", "angle", "any",
+    "append", "apply_along_axis", "apply_over_axes", "arange", "arccos", "arccosh", "arcsin", "arcsinh", "arctan",
+    "arctan2", "arctanh", "argmax", "argmin", "argpartition", "argsort", "argwhere", "around", "array",
+    "array_equal", "array_equiv", "array_repr", "array_split", "array_str", "asarray", "asin", "asinh", "astype",
+    "atan", "atan2", "atanh", "atleast_1d", "atleast_2d", "atleast_3d", "average", "bartlett", "bfloat16",
+    "bincount", "bitwise_and", "bitwise_count", "bitwise_invert", "bitwise_left_shift", "bitwise_not", "bitwise_or",
+    "bitwise_right_shift", "bitwise_xor", "blackman", "block", "bool", "bool_", "broadcast_arrays",
+    "broadcast_shapes", "broadcast_to", "c_", "can_cast", "cbrt", "cdouble", "ceil", "character", "choose", "clip",
+    "column_stack", "complex128", "complex64", "complex_", "complexfloating", "compress", "concat", "concatenate",
+    "conj", "conjugate", "convolve", "copy", "copysign", "corrcoef", "correlate", "cos", "cosh", "count_nonzero",
+    "cov", "cross", "csingle", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "deg2rad", "degrees",
+    "delete", "diag", "diag_indices", "diag_indices_from", "diagflat", "diagonal", "diff", "digitize", "divide",
+    "divmod", "dot", "double", "dsplit", "dstack", "dtype", "e", "ediff1d", "einsum", "einsum_path", "empty",
+    "empty_like", "equal", "euler_gamma", "exp", "exp2", "expand_dims", "expm1", "extract", "eye", "fabs",
     "fill_diagonal", "finfo", "fix", "flatnonzero", "flexible", "flip", "fliplr", "flipud", "float16", "float32",
     "float64", "float_", "float_power", "floating", "floor", "floor_divide", "fmax", "fmin", "fmod", "frexp",
     "from_dlpack", "frombuffer", "fromfile", "fromfunction", "fromiter", "fromstring", "full", "full_like", "gcd",
@@ -125,13 +126,13 @@ __all__ = [
     "r_", "rad2deg", "radians", "ravel", "ravel_multi_index", "real", "reciprocal", "remainder", "repeat",
     "reshape", "resize", "result_type", "right_shift", "rint", "roll", "rollaxis", "rot90", "round", "s_", "save",
     "savez", "searchsorted", "select", "set_printoptions", "setdiff1d", "setxor1d", "shape", "sign", "signbit",
-    "signedinteger", "sin", "sinc", "single", "sinh", "size", "sort", "spacing", "split", "sqrt", "square",
-    "squeeze", "stack", "std", "subtract", "sum", "swapaxes", "take", "take_along_axis", "tan", "tanh", "tensordot",
-    "tile", "trace", "transpose", "trapezoid", "tri", "tril", "tril_indices", "tril_indices_from", "trim_zeros",
-    "triu", "triu_indices", "triu_indices_from", "true_divide", "trunc", "uint", "uint16", "uint32", "uint64",
-    "uint8", "union1d", "unique", "unique_all", "unique_counts", "unique_inverse", "unique_values", "unpackbits",
-    "unravel_index", "unsignedinteger", "unstack", "unwrap", "vander", "var", "vdot", "vecdot", "vecmat",
-    "vectorize", "vsplit", "vstack", "where", "zeros", "zeros_like",
+    "signedinteger", "sin", "sinc", "single", "sinh", "size", "sort", "sort_complex", "spacing", "split", "sqrt",
+    "square", "squeeze", "stack", "std", "subtract", "sum", "swapaxes", "take", "take_along_axis", "tan", "tanh",
+    "tensordot", "tile", "trace", "transpose", "trapezoid", "tri", "tril", "tril_indices", "tril_indices_from",
+    "trim_zeros", "triu", "triu_indices", "triu_indices_from", "true_divide", "trunc", "uint", "uint16", "uint32",
+    "uint64", "uint8", "union1d", "unique", "unique_all", "unique_counts", "unique_inverse", "unique_values",
+    "unpackbits", "unravel_index", "unsignedinteger", "unstack", "unwrap", "vander", "var", "vdot", "vecdot",
+    "vecmat", "vectorize", "vsplit", "vstack", "where", "zeros", "zeros_like",
 ]
 
 __array_api_version__ = "2025.12"

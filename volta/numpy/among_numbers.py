@@ -43,7 +43,7 @@ def operate(function: Function, *xs: Any) -> Any:
     if function is powers.power:
         return _power(xs[0], xs[1], dtype)
     if function is binary.true_divide:
-        dtype = dtypes.float64
+        dtype = dtypes.complex128 if dtypes.is_complex(dtype) else dtypes.float64
     if function in _PLAIN:
         return _PLAIN[function](*(convert(x, dtype, weak=True) for x in xs))
     return _weak(function(*(convert(x, dtype) for x in xs)))
@@ -52,7 +52,8 @@ def operate(function: Function, *xs: Any) -> Any:
 def _power(x: Any, y: Any, dtype: Any) -> Any:
     """The exponent stays a number: what ``power`` does depends on its value."""
     is_inverse = type(y) is int and y < 0
-    return _weak(powers.power(convert(x, dtypes.float64 if is_inverse else dtype), y))
+    real = not dtypes.is_complex(dtype)
+    return _weak(powers.power(convert(x, dtypes.float64 if is_inverse and real else dtype), y))
 
 
 def _weak(out: Any) -> Any:

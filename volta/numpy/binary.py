@@ -126,7 +126,7 @@ def ldexp(x: ArrayLike, exponent: ArrayLike) -> Array:
 
 def _whole_operands(name: str, x: Any, y: Any) -> list[Any]:
     x, y = operands(name, x, y)
-    if dtypes.is_float(dtype := aval_of(name, x).dtype):
+    if dtypes.is_inexact(dtype := aval_of(name, x).dtype):
         raise DTypeError(at_user_line(f"{name}: operands must be integers or booleans, not {dtype}"))
     return [x, y]
 
@@ -166,7 +166,8 @@ def isclose(x: ArrayLike, y: ArrayLike, rtol: float = 1e-5, atol: float = 1e-8, 
     if _is_bool(x):
         return lax.eq(x, y)
     x, y = float_operands("isclose", x, y)
-    bound = lax.add(lax.mul(lax.abs(y), scalar_like(y, rtol)), scalar_like(y, atol))
+    size = lax.abs(y)
+    bound = lax.add(lax.mul(size, scalar_like(size, rtol)), scalar_like(size, atol))
     near = lax.bitwise_and(lax.le(lax.abs(lax.sub(x, y)), bound), lax.is_finite(y))
     near = lax.bitwise_or(lax.eq(x, y), near)
     return lax.bitwise_or(near, lax.bitwise_and(isnan(x), isnan(y))) if equal_nan else near
@@ -183,7 +184,7 @@ def array_equal(x: ArrayLike, y: ArrayLike, equal_nan: bool = False) -> Array:
         return as_value(np.bool_(False))
     x, y = operands("array_equal", x, y)
     same = lax.eq(x, y)
-    if equal_nan and dtypes.is_float(aval_of("array_equal", x).dtype):
+    if equal_nan and dtypes.is_inexact(aval_of("array_equal", x).dtype):
         same = lax.bitwise_or(same, lax.bitwise_and(isnan(x), isnan(y)))
     return _all(same)
 

@@ -13,7 +13,7 @@ from volta.core.avals import ShapedArray
 from volta.core.errors import ShapeError
 from volta.core.interp import get_aval
 from volta.core.source import at_user_line
-from volta.numpy import binary, shaping
+from volta.numpy import binary, complexes, shaping
 from volta.numpy.promotion import aval_of, canonical_axis, promote_dtypes, promote_floats
 from volta.numpy.reductions import sum as _sum
 from volta.ops import lax
@@ -150,14 +150,16 @@ def tensordot(
 
 
 def vdot(a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
-    """The sum of products of all elements."""
+    """The sum of products of all elements, of ``a`` their conjugates."""
+    a = complexes.conjugate(a)
     return dot(shaping.ravel(a), shaping.ravel(b), precision=precision, preferred_element_type=preferred_element_type)
 
 
 def vecdot(
     x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1, precision: Any = None, preferred_element_type: Any = None
 ) -> Array:
-    """The sum of products along one axis; the others broadcast."""
+    """The sum of products along one axis, of ``x1`` the conjugates; the others broadcast."""
+    x1 = complexes.conjugate(x1)
     x1, x2 = shaping.moveaxis(x1, axis, -1), shaping.moveaxis(x2, axis, -1)
     A, B = aval_of("vecdot", x1), aval_of("vecdot", x2)
     if A.shape[-1] != B.shape[-1]:

@@ -259,7 +259,7 @@ def linspace(
     start, stop = operands("linspace", start, stop)
     own = aval_of("linspace", start)
     out_dtype = dtypes.to_float(own.dtype) if dtype is None else dtypes.canonicalize(dtype)
-    work = dtypes.compute_dtype(out_dtype) if dtypes.is_float(out_dtype) else dtypes.float64
+    work = dtypes.compute_dtype(out_dtype) if dtypes.is_inexact(out_dtype) else dtypes.float64
     start, stop = convert(start, work), convert(stop, work)
     shape = np.broadcast_shapes(aval_of("", start).shape, aval_of("", stop).shape)
     axis = canonical_axis("linspace", axis, len(shape) + 1)

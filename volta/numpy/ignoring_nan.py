@@ -35,7 +35,7 @@ from volta.ops import lax
 
 def _without_nan(x: Array, neutral: Any) -> Array:
     dtype, x = aval_of("", x).dtype, as_value(x)
-    return lax.select_n(isnan(x), x, convert(neutral, dtype)) if dtypes.is_float(dtype) else x
+    return lax.select_n(isnan(x), x, convert(neutral, dtype)) if dtypes.is_inexact(dtype) else x
 
 
 def nansum(
@@ -67,7 +67,7 @@ def nanprod(
 def _nan_extreme(x: Array, axis: Axis, keepdims: bool, initial: Any, where: Any, reduce: Any, worst: Any) -> Array:
     filled = _without_nan(x, worst(aval_of("", x).dtype))
     out = reduce(filled, axis, keepdims=keepdims, initial=initial, where=where)
-    if not dtypes.is_float(get_aval(x).dtype) or initial is not None:
+    if not dtypes.is_inexact(get_aval(x).dtype) or initial is not None:
         return out
     empty = all(isnan(x), axis, keepdims=keepdims, where=where)
     return lax.select_n(empty, out, scalar_like(out, math.nan))
@@ -119,7 +119,7 @@ def nanargmin(a: ArrayLike, axis: int | None = None, *, keepdims: bool = False) 
 
 def _nan_position(x: Array, axis: int | None, keepdims: bool, position: Any, worst: Any) -> Array:
     out = position(_without_nan(x, worst(aval_of("", x).dtype)), axis, keepdims=keepdims)
-    if not dtypes.is_float(get_aval(x).dtype):
+    if not dtypes.is_inexact(get_aval(x).dtype):
         return out
     return lax.select_n(all(isnan(x), axis, keepdims=keepdims), out, np.int32(-1))
 

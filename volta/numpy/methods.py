@@ -17,6 +17,7 @@ from volta.core.source import at_user_line
 from volta.numpy import (
     among_numbers,
     binary,
+    complexes,
     contractions,
     creation,
     division,
@@ -37,7 +38,7 @@ from volta.ops import lax
 API_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
 """Those of the array API, of which each has what those before it have."""
 
-_OPERANDS = (Array, np.ndarray, np.generic, bool, int, float)
+_OPERANDS = (Array, np.ndarray, np.generic, bool, int, float, complex)
 
 
 def _operator(function: Callable[[Any, Any], Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -203,6 +204,8 @@ METHODS: dict[str, Callable[..., Any]] = {
     "view": _view,
     "astype": ufuncs.astype,
     "copy": creation.copy,
+    "conj": complexes.conjugate,
+    "conjugate": complexes.conjugate,
     "flatten": shaping.ravel,
     "ravel": shaping.ravel,
     "squeeze": shaping.squeeze,
@@ -247,7 +250,8 @@ _PROPERTIES: dict[str, Callable[[Any], Any]] = {
     "at": lambda self: IndexUpdateHelper(self),
     "nbytes": lambda self: self.aval.nbytes,
     "itemsize": lambda self: self.aval.dtype.itemsize,
-    "real": ufuncs.positive,
+    "real": complexes.real,
+    "imag": complexes.imag,
 }
 
 

@@ -1,4 +1,4 @@
-"""Integers' divisors, the parts of a float, the real side of complex functions, and window functions."""
+"""Integers' divisors, the parts of a float, and window functions."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from volta.core.avals import ShapedArray
 from volta.core.errors import DTypeError
 from volta.core.floats import standard
 from volta.core.source import at_user_line
-from volta.numpy import binary, shaping, ufuncs
+from volta.numpy import binary, ufuncs
 from volta.numpy.creation import arange
-from volta.numpy.promotion import as_value, aval_of, convert, operands, promote_floats, scalar_like, zero_like
+from volta.numpy.promotion import aval_of, convert, operands, promote_floats, scalar_like, zero_like
 from volta.numpy.smooth import i0
 from volta.ops import lax
 
@@ -107,55 +107,6 @@ def spacing(x: ArrayLike) -> Array:
     x = promote_floats("spacing", x)[0]
     further = lax.nextafter(x, binary.copysign(scalar_like(x, math.inf), x))
     return lax.sub(further, x)
-
-
-# -- the real side of complex functions --------------------------------------------------------------------------------
-
-
-def real(val: ArrayLike) -> Array:
-    """The real part: the array itself, for Volta has no complex numbers."""
-    return ufuncs.positive(val)
-
-
-def imag(val: ArrayLike) -> Array:
-    """The imaginary part: zeros."""
-    return shaping.broadcast_to(scalar_like(val, 0), aval_of("imag", val).shape)
-
-
-def conjugate(x: ArrayLike) -> Array:
-    """The complex conjugate: the array itself."""
-    return ufuncs.positive(x)
-
-
-conj = conjugate
-
-
-def angle(z: ArrayLike, deg: bool = False) -> Array:
-    """The angle in the complex plane: 0 for positive numbers and pi (180 with ``deg``) for negative ones."""
-    x = promote_floats("angle", z)[0]
-    half = scalar_like(x, 180.0 if deg else math.pi)
-    out = lax.select_n(lax.lt(x, zero_like(x)), zero_like(x), half)
-    return binary.where_three(ufuncs.isnan(x), x, out)
-
-
-def iscomplex(x: ArrayLike) -> Array:
-    """Which elements have an imaginary part: none."""
-    return as_value(lax.full(aval_of("iscomplex", x).shape, False, dtypes.bool_))
-
-
-def isreal(x: ArrayLike) -> Array:
-    """Which elements are real: all."""
-    return as_value(lax.full(aval_of("isreal", x).shape, True, dtypes.bool_))
-
-
-def iscomplexobj(x: Any) -> bool:
-    """Whether ``x`` is a complex number or array of NumPy's or Python's."""
-    return bool(np.iscomplexobj(x)) if isinstance(x, (complex, np.ndarray, np.generic, list, tuple)) else False
-
-
-def isrealobj(x: Any) -> bool:
-    """Whether ``x`` is no complex number or array."""
-    return not iscomplexobj(x)
 
 
 # -- windows -----------------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ def power(x: ArrayLike, y: ArrayLike) -> Array:
         DTypeError: for an integer to a negative Python integer.
     """
     dtype = aval_of("power", x).dtype
-    if type(y) is int and y < 0 and not dtypes.is_float(dtype):
+    if type(y) is int and y < 0 and not dtypes.is_inexact(dtype):
         raise DTypeError(
             at_user_line(
                 f"power: {dtype} ** {y}: integers have no negative integer powers; make one a float: x ** {y}.0"
@@ -35,12 +35,12 @@ def power(x: ArrayLike, y: ArrayLike) -> Array:
         )
     if type(y) is int and dtype != dtypes.bool_:
         return lax.integer_pow(as_value(x), y)
-    if type(y) is float and dtypes.is_float(dtype) and y in _SPECIAL:
+    if type(y) is float and dtypes.is_inexact(dtype) and y in _SPECIAL:
         return _SPECIAL[y](as_value(x))
     if is_number(y) and isinstance(y, Array):
         if dtypes.is_integer(get_aval(y).dtype):
             return _to_an_integer(as_value(x), y)
-        if dtypes.is_float(dtype):
+        if dtypes.is_inexact(dtype) and not dtypes.is_complex(get_aval(y).dtype):
             return _to_a_number(as_value(x), y)
     x, y = operands("power", x, y)
     is_bool = aval_of("power", x).dtype == dtypes.bool_

@@ -23,7 +23,7 @@ from volta.ops import lax
 from volta.runtime.array import ConcreteArray, as_array
 
 Shape = tuple[int, ...]
-NUMBERS = (bool, int, float)
+NUMBERS = (bool, int, float, complex)
 
 
 def aval_of(name: str, x: Any) -> ShapedArray:
@@ -42,9 +42,7 @@ def aval_of(name: str, x: Any) -> ShapedArray:
         aval = get_aval(x)
     except DTypeError:
         kind = x.dtype if isinstance(x, (np.ndarray, np.generic)) else type(x).__name__
-        raise DTypeError(
-            at_user_line(f"{name}: operands must be real arrays or numbers, not {kind}: {x!r:.80}")
-        ) from None
+        raise DTypeError(at_user_line(f"{name}: operands must be arrays or numbers, not {kind}: {x!r:.80}")) from None
     if not dtypes.is_number(aval.dtype, aval.weak_type):
         return aval
     return ShapedArray(aval.shape, dtypes.settled(aval.dtype, True), True)
@@ -54,7 +52,7 @@ def is_number(x: Any) -> bool:
     """Whether ``x`` is a Python number that has met no array: known, or traced as one."""
     if isinstance(x, Array):
         return dtypes.is_number(x.aval.dtype, x.aval.weak_type)
-    return type(x) in (int, float)
+    return type(x) in (int, float, complex)
 
 
 def convert(x: Any, dtype: np.dtype, weak: bool = False) -> Any:
@@ -80,7 +78,7 @@ def convert(x: Any, dtype: np.dtype, weak: bool = False) -> Any:
                 )
             )
     if weak and dtypes.is_number(dtype, True):
-        return cast(x, dtype).item() if dtypes.is_float(dtype) else x
+        return cast(x, dtype).item() if dtypes.is_inexact(dtype) else x
     number = cast(x, dtype)[()]
     return ConcreteArray.from_numpy(number, weak_type=True) if weak else number
 
@@ -108,7 +106,7 @@ def promote_dtypes(name: str, *xs: Any) -> list[Any]:
 
 
 def promote_floats(name: str, *xs: Any) -> list[Any]:
-    """The operands in their common float dtype: integers and booleans count as the default float."""
+    """The operands in their common float or complex dtype: integers and booleans count as the default float."""
     dtype, weak = common_dtype(name, *xs)
     dtype = dtypes.to_float(dtype)
     return [convert(x, dtype, weak) for x in xs]

@@ -212,8 +212,8 @@ def _moment_operand(name: str, x: Array, dtype: Any) -> tuple[Array, np.dtype]:
     """``x`` in the dtype to compute in, and the dtype of the answer."""
     own = aval_of(name, x).dtype
     out = dtypes.canonicalize(dtype) if dtype is not None else dtypes.to_float(own)
-    if not dtypes.is_float(out):
-        raise DTypeError(at_user_line(f"{name}: dtype must be a float dtype, not {out}"))
+    if not dtypes.is_inexact(out):
+        raise DTypeError(at_user_line(f"{name}: dtype must be a float or complex dtype, not {out}"))
     return convert(x, dtypes.compute_dtype(out)), out
 
 
@@ -226,6 +226,8 @@ def _count(name: str, shape: tuple[int, ...], axes: tuple[int, ...], keepdims: b
 
 def _divide(total: Array, count: Any) -> Array:
     dtype = get_aval(total).dtype
+    if dtypes.is_complex(dtype):
+        return lax.complex(*(_divide(part(total), count) for part in (lax.real, lax.imag)))
     return lax.div(total, lax.convert_element_type(count, dtype) if isinstance(count, Array) else dtype.type(count))
 
 
@@ -270,7 +272,8 @@ def var(
     mean: ArrayLike | None = None,
     correction: float | None = None,
 ) -> Array:
-    """Variance in two passes: the mean, then SUM(d*d) / (n - ddof) of the distances d from it.
+    """Variance in two passes: the mean, then SUM(d*d) / (n - ddof) of the distances d from it; of complex numbers the
+    squares of their sizes, which are real.
 
     ``mean`` is the mean where it is known, with the reduced axes as 1; ``correction`` another name of ``ddof``.
 
@@ -284,8 +287,15 @@ def var(
     center = _mean(a, axes, True, where) if mean is None else convert(mean, get_aval(a).dtype)
     d = lax.sub(a, broadcast_array(center, get_aval(a).shape)) if get_aval(center).shape else lax.sub(a, center)
     count = _count("var", get_aval(a).shape, axes, keepdims, where)
-    total = sum(lax.mul(d, d), axes, keepdims=keepdims, where=where)
-    return convert(_divide(total, _less(count, ddof, correction)), out)
+    total = sum(_square_of_size(d), axes, keepdims=keepdims, where=where)
+    return convert(_divide(total, _less(count, ddof, correction)), dtypes.part_dtype(out))
+
+
+def _square_of_size(d: Array) -> Array:
+    if not dtypes.is_complex(get_aval(d).dtype):
+        return lax.mul(d, d)
+    re, im = lax.real(d), lax.imag(d)
+    return lax.add(lax.mul(re, re), lax.mul(im, im))
 
 
 def std(
@@ -302,7 +312,7 @@ def std(
     """Standard deviation: the square root of :func:`var`. Of equal elements its gradient is 0."""
     a, out = _moment_operand("std", a, dtype)
     square = var(a, axis, ddof=ddof, keepdims=keepdims, where=where, mean=mean, correction=correction)
-    return convert(root_of_squares(square), out)
+    return convert(root_of_squares(square), dtypes.part_dtype(out))
 
 
 def average(

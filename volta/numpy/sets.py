@@ -107,7 +107,7 @@ def _unique(flat: Array, wanted: Any, equal_nan: bool, size: int | None, fill_va
         ordered = sort(flat)
     after, sooner = lax.slice(ordered, (1,), (n,)), lax.slice(ordered, (0,), (n - 1,))
     new = lax.ne(after, sooner)
-    if dtypes.is_float(dtype) and equal_nan:  # all NaN count as one
+    if dtypes.is_inexact(dtype) and equal_nan:  # all NaN count as one
         new = lax.bitwise_and(new, lax.bitwise_not(lax.bitwise_and(isnan(after), isnan(sooner))))
     new = lax.concatenate([lax.full((1,), True, dtypes.bool_), new], 0)
     slot = lax.sub(lax.cumsum(lax.convert_element_type(new, dtypes.int32), 0), np.int32(1))

@@ -31,6 +31,8 @@ uint8, uint16, uint32, uint64 = np.uint8, np.uint16, np.uint32, np.uint64
 float16, float32, float64 = np.float16, np.float32, np.float64
 bfloat16 = ml_dtypes.bfloat16
 int_, uint, float_, single, double = np.int32, np.uint32, np.float32, np.float32, np.float64
+complex64, complex128 = np.complex64, np.complex128
+complex_, csingle, cdouble = np.complex64, np.complex64, np.complex128
 
 integer, signedinteger, unsignedinteger = np.integer, np.signedinteger, np.unsignedinteger
 floating, inexact, number, generic = np.floating, np.inexact, np.number, np.generic
@@ -42,9 +44,12 @@ KINDS = {
     "unsigned integer": dtypes.UNSIGNED,
     "integral": dtypes.INTEGERS,
     "real floating": dtypes.FLOATS,
-    "complex floating": (),
-    "numeric": dtypes.INTEGERS + dtypes.FLOATS,
+    "complex floating": dtypes.COMPLEX,
+    "numeric": dtypes.INTEGERS + dtypes.INEXACT,
 }
+
+
+_WEAK = (int, float, complex)
 
 
 def result_type(*args: Any) -> np.dtype:
@@ -57,17 +62,17 @@ def result_type(*args: Any) -> np.dtype:
         raise ValueError(at_user_line("result_type: needs at least one argument"))
     pairs = []
     for x in args:
-        if isinstance(x, (Array, np.ndarray, np.generic)) or type(x) in (builtins.bool, int, float):
+        if isinstance(x, (Array, np.ndarray, np.generic)) or type(x) in (builtins.bool, int, float, complex):
             aval = aval_of("result_type", x)
             pairs.append((aval.dtype, aval.weak_type))
         else:
-            pairs.append((dtypes.canonicalize(x), x in (int, float)))
+            pairs.append((dtypes.canonicalize(x), x in _WEAK))
     return dtypes.promote(*pairs)[0]
 
 
 def promote_types(a: Any, b: Any) -> np.dtype:
     """The dtype that two dtypes promote to."""
-    return dtypes.promote((dtypes.canonicalize(a), a in (int, float)), (dtypes.canonicalize(b), b in (int, float)))[0]
+    return dtypes.promote((dtypes.canonicalize(a), a in _WEAK), (dtypes.canonicalize(b), b in _WEAK))[0]
 
 
 def issubdtype(arg1: Any, arg2: Any) -> builtins.bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -12,11 +13,13 @@ import numpy as np
 from volta.core import dtypes
 from volta.core.array import Array, ArrayLike
 from volta.core.floats import standard
+from volta.core.source import at_user_line
 from volta.numpy.placing import lying
 from volta.numpy.promotion import as_value, aval_of, convert, promote_floats, scalar_like, zero_like
 from volta.ops import lax
 
 F = TypeVar("F", bound=Callable[..., Any])
+ComplexWarning = np.exceptions.ComplexWarning
 
 
 def _document(name: str, f: F, doc: str) -> F:
@@ -69,8 +72,20 @@ def _rounding(name: str, primitive: Callable[[Any], Array], what: str) -> Callab
 floor = _rounding("floor", lax.floor, "The largest integer not above ``x``")
 ceil = _rounding("ceil", lax.ceil, "The smallest integer not below ``x``")
 trunc = _rounding("trunc", lax.trunc, "The integer part, towards 0")
-rint = _float_unary("rint", lax.round, "The nearest integer, halves to even, as a float")
+
+
+def rint(x: ArrayLike) -> Array:
+    """The nearest integer, halves to even, as a float; of complex numbers for each part."""
+    return round(promote_floats("rint", x)[0])
+
+
 fix = trunc
+
+
+def of_parts(function: Callable[[Array], Array], x: ArrayLike) -> Array:
+    """A function of the real and of the imaginary part."""
+    x = as_value(x)
+    return lax.complex(function(lax.real(x)), function(lax.imag(x)))
 
 
 def round(x: ArrayLike, decimals: int = 0) -> Array:
@@ -80,6 +95,8 @@ def round(x: ArrayLike, decimals: int = 0) -> Array:
     Array([0., 2., 2.], dtype=float32)
     """
     dtype = aval_of("round", x).dtype
+    if dtypes.is_complex(dtype):
+        return of_parts(lambda part: round(part, decimals), x)
     if not dtypes.is_float(dtype):
         if decimals >= 0:
             return as_value(x)
@@ -166,21 +183,21 @@ def _constant(shape: tuple[int, ...], value: bool) -> Array:
 def isfinite(x: ArrayLike) -> Array:
     """True where ``x`` is neither infinite nor NaN; integers are always finite."""
     aval = aval_of("isfinite", x)
-    return lax.is_finite(x) if dtypes.is_float(aval.dtype) else _constant(aval.shape, True)
+    return lax.is_finite(x) if dtypes.is_inexact(aval.dtype) else _constant(aval.shape, True)
 
 
 def isnan(x: ArrayLike) -> Array:
     """True where ``x`` is NaN."""
     aval = aval_of("isnan", x)
-    return lax.ne(x, x) if dtypes.is_float(aval.dtype) else _constant(aval.shape, False)
+    return lax.ne(x, x) if dtypes.is_inexact(aval.dtype) else _constant(aval.shape, False)
 
 
 def isinf(x: ArrayLike) -> Array:
     """True where ``x`` is infinite."""
     aval = aval_of("isinf", x)
-    if not dtypes.is_float(aval.dtype):
+    if not dtypes.is_inexact(aval.dtype):
         return _constant(aval.shape, False)
-    return lax.eq(lax.abs(x), aval.dtype.type(np.inf))
+    return lax.eq(lax.abs(x), dtypes.part_dtype(aval.dtype).type(np.inf))
 
 
 def isposinf(x: ArrayLike) -> Array:
@@ -214,6 +231,8 @@ def nan_to_num(x: ArrayLike, copy: bool = True, nan: Any = 0.0, posinf: Any = No
     ``copy`` is accepted for NumPy's sake: arrays are immutable.
     """
     dtype = aval_of("nan_to_num", x).dtype
+    if dtypes.is_complex(dtype):
+        return of_parts(lambda part: nan_to_num(part, copy, nan, posinf, neginf), x)
     if not dtypes.is_float(dtype):
         return as_value(x)
     x, limits = as_value(x), dtypes.finfo(dtype)
@@ -269,4 +288,7 @@ def astype(x: ArrayLike, dtype: Any, copy: bool = False, device: Any = None) -> 
         return lying(as_value(x), device)
     if dtype == dtypes.bool_ and aval.dtype != dtype:
         return lying(lax.ne(x, zero_like(x)), device)
+    if dtypes.is_complex(aval.dtype) and not dtypes.is_complex(dtype):
+        text = at_user_line(f"astype: the imaginary part is dropped where {aval.dtype} becomes {dtype}: say x.real")
+        warnings.warn(text, ComplexWarning, stacklevel=2)
     return lying(lax.convert_element_type(x, dtype, weak_type=False), device)

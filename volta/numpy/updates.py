@@ -160,6 +160,8 @@ def _mode(name: str, mode: str | None, known: dict[str, str]) -> str | None:
 
 
 def _kind(dtype: np.dtype) -> int:
+    if dtypes.is_complex(dtype):
+        return 3
     return 2 if dtypes.is_float(dtype) else int(dtypes.is_integer(dtype))
 
 

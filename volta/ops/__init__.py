@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from volta.core.absent import namespace as _namespace
+from volta.ops import complexes as _complexes  # noqa: F401 (it completes records)
 from volta.ops import lax
 from volta.ops.primitive import REGISTRY, Primitive
 

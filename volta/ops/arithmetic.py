@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from volta.core import dtypes
 from volta.core.array import Array
+from volta.core.errors import DTypeError
 from volta.core.interp import bind, get_aval
+from volta.core.source import at_user_line
 from volta.ops import base, scalar
-from volta.ops.elementwise import ANY, BITS, NUMBER, Function, elementwise
+from volta.ops.elementwise import ANY, BITS, COMPLEX, NUMBER, Function, elementwise
 from volta.ops.primitive import FUNCTION, REGISTRY
-from volta.ops.selection import select
+from volta.ops.selection import convert_element_type, select
 
 __all__ = [
-    "abs", "add", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "ceil", "clamp", "clz", "copy", "div",
-    "eq", "floor", "fma", "ge", "gt", "integer_pow", "is_finite", "le", "lt", "max", "min", "mul", "ne", "neg",
-    "nextafter", "population_count", "reciprocal", "rem", "round", "shift_left", "shift_right_arithmetic",
-    "shift_right_logical", "sign", "square", "stop_gradient", "sub", "trunc",
+    "abs", "add", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "ceil", "clamp", "clz", "complex",
+    "conj", "copy", "div", "eq", "floor", "fma", "ge", "gt", "imag", "integer_pow", "is_finite", "le", "lt", "max",
+    "min", "mul", "ne", "neg", "nextafter", "population_count", "real", "reciprocal", "rem", "round", "shift_left",
+    "shift_right_arithmetic", "shift_right_logical", "sign", "square", "stop_gradient", "sub", "trunc",
 ]  # fmt: skip
 
 _STEPS = "piecewise constant"
@@ -27,13 +31,41 @@ _DISCRETE = "integers and booleans have no derivative"
 neg: Function = elementwise(
     "neg", "Elementwise negation.", lambda t, ans, x: neg(t), kinds=NUMBER, transposed=(lambda ct, x: neg(ct),)
 )
-sign = elementwise("sign", "Elementwise sign: -1, 0 or 1 (NaN for NaN).", kinds=NUMBER, zero=_STEPS)
+
+
+def _sign_partial(t: Any, ans: Any, x: Any) -> Any:
+    """0; of a complex number z / |z| turns with it: the part of the tangent across z, over |z|."""
+    if not dtypes.is_complex(base.dtype_of(x)):
+        return base.zero_like(ans)
+    size = abs(x)
+    across = imag(mul(t, conj(ans)))
+    return mul(mul(ans, 1j), convert_element_type(div(across, _no_zero(size)), base.dtype_of(ans)))
+
+
+def _no_zero(x: Any) -> Any:
+    return select(eq(x, 0.0), base.scalar_like(1.0, get_aval(x)), x)
+
+
+sign: Function = elementwise(
+    "sign", "Elementwise sign: -1, 0 or 1 (NaN for NaN); of complex numbers x / abs(x).", _sign_partial, kinds=NUMBER
+)
 floor = elementwise("floor", "Elementwise largest integer not above.", zero=_STEPS)
 ceil = elementwise("ceil", "Elementwise smallest integer not below.", zero=_STEPS)
 round = elementwise("round", "Elementwise nearest integer, halves to even.", zero=_STEPS)
 trunc = elementwise("trunc", "Elementwise integer part.", zero=_STEPS)
 is_finite = elementwise("is_finite", "Elementwise: neither infinite nor NaN.", zero=_STEPS, out_dtype=dtypes.bool_)
-abs = elementwise("abs", "Elementwise absolute value.", lambda t, ans, x: mul(t, sign(x)), kinds=NUMBER)
+
+
+def _abs_partial(t: Any, ans: Any, x: Any) -> Any:
+    if dtypes.is_complex(base.dtype_of(x)):
+        return real(mul(t, conj(sign(x))))
+    return mul(t, sign(x))
+
+
+abs = elementwise(
+    "abs", "Elementwise absolute value, that of complex numbers real.", _abs_partial, kinds=NUMBER,
+    out_dtype=dtypes.part_dtype,
+)  # fmt: skip
 copy = elementwise(
     "copy",
     "Elementwise identity.",
@@ -49,6 +81,48 @@ stop_gradient = elementwise(
     zero="asked for",
     emit=lambda b, x: x,
 )
+
+# -- complex numbers and their parts -----------------------------------------------------------------------------------
+
+
+def _of_a_pair(b: Any, *values: Any) -> Any:
+    raise NotImplementedError("complex values are pairs of real ones before kernels are written")
+
+
+def _complex_of_parts(dtype: np.dtype) -> np.dtype:
+    if dtypes.part_dtype(dtypes.complex_dtype(dtype)) != dtype:
+        raise DTypeError(
+            at_user_line(f"complex: parts are float32 or float64, not {dtype}: use convert_element_type first.")
+        )
+    return dtypes.complex_dtype(dtype)
+
+
+complex: Function = elementwise(
+    "complex", "Elementwise complex number of a real and an imaginary part.",
+    lambda t, ans, x, y: _complex_of(t, None), lambda t, ans, x, y: _complex_of(None, t),
+    arity=2, out_dtype=_complex_of_parts, emit=_of_a_pair,
+    transposed=(lambda ct, x, y: real(ct), lambda ct, x, y: neg(imag(ct))),
+)  # fmt: skip
+
+
+def _complex_of(x: Any, y: Any) -> Any:
+    """A complex number of which one part is 0."""
+    zero = base.fill((), 0, base.dtype_of(y if x is None else x))
+    return complex(zero if x is None else x, zero if y is None else y)
+
+
+real: Function = elementwise(
+    "real", "Elementwise real part.", lambda t, ans, x: real(t), kinds=COMPLEX, out_dtype=dtypes.part_dtype,
+    emit=_of_a_pair, transposed=(lambda ct, x: _complex_of(ct, None),),
+)  # fmt: skip
+imag: Function = elementwise(
+    "imag", "Elementwise imaginary part.", lambda t, ans, x: imag(t), kinds=COMPLEX, out_dtype=dtypes.part_dtype,
+    emit=_of_a_pair, transposed=(lambda ct, x: _complex_of(None, neg(ct)),),
+)  # fmt: skip
+conj: Function = elementwise(
+    "conj", "Elementwise complex conjugate.", lambda t, ans, x: conj(t), kinds=COMPLEX, emit=_of_a_pair,
+    transposed=(lambda ct, x: conj(ct),),
+)  # fmt: skip
 
 # -- the four operations and their fused form --------------------------------------------------------------------------
 

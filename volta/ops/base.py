@@ -41,13 +41,17 @@ def scalar_like(value: Any, aval: ShapedArray, name: str = "convert") -> Any:
     """A Python number as a scalar of ``aval``'s dtype; it stays weak where ``aval`` is weak.
 
     Raises:
-        DTypeError: for a float met by an integer array, or an integer that the dtype cannot hold.
+        DTypeError: for a float met by an integer array, a complex number by a real one, or an integer that the dtype
+            cannot hold.
     """
     dtype, kind = aval.dtype, type(value)
     fits = (
         kind is bool
         if dtype == dtypes.bool_
-        else kind is int or kind is bool or (kind is float and dtypes.is_float(dtype))
+        else kind is int
+        or kind is bool
+        or (kind is float and dtypes.is_inexact(dtype))
+        or (kind is complex and dtypes.is_complex(dtype))
     )
     if fits and kind is int and dtypes.is_integer(dtype):
         limits = np.iinfo(dtype)
@@ -61,9 +65,14 @@ def scalar_like(value: Any, aval: ShapedArray, name: str = "convert") -> Any:
         )
     if aval.weak_type:
         if dtypes.is_number(dtype, True):
-            return float(value) if dtypes.is_float(dtype) else value
+            return python_number(value, dtype)
         return bind_named("convert_element_type", value, new_dtype=dtype, weak_type=True)
     return constant(value, dtype)
+
+
+def python_number(value: Any, dtype: np.dtype) -> Any:
+    """A Python number of the kind that a dtype holds."""
+    return complex(value) if dtypes.is_complex(dtype) else float(value) if dtypes.is_float(dtype) else value
 
 
 def operands(name: str, *args: Any) -> tuple[Any, ...]:
@@ -93,7 +102,7 @@ def _number_like(x: Any, aval: ShapedArray, name: str) -> Any:
         return scalar_like(x, aval, name)
     if x.aval.dtype == aval.dtype and aval.weak_type:
         return x
-    if dtypes.is_float(x.aval.dtype) and not dtypes.is_float(aval.dtype):
+    if dtypes.promote((x.aval.dtype, True), (aval.dtype, False))[0] != aval.dtype:
         raise dtype_error(
             name, (x.aval, aval), "volta.numpy promotes; volta.lax does not: use convert_element_type on one of them."
         )

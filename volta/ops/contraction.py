@@ -69,7 +69,7 @@ def _abstract(
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
     (x, y), (dx, dy) = primals, tangents
     out = bind(dot_general_p, x, y, **params)
-    if not dtypes.is_float(base.dtype_of(out)):
+    if not dtypes.is_inexact(base.dtype_of(out)):
         return out, base.zero_like(out)
     shares = [] if isinstance(dx, Zero) else [bind(dot_general_p, dx, y, **params)]
     shares += [] if isinstance(dy, Zero) else [bind(dot_general_p, x, dy, **params)]

@@ -18,21 +18,32 @@ from volta.core.avals import ShapedArray
 from volta.core.interp import bind
 from volta.ops import base, scalar
 from volta.ops.base import dtype_error, shape_error
-from volta.ops.primitive import Domain, Family, Linear, NoDerivative, Primitive, Rule, Zero, register
+from volta.ops.primitive import REGISTRY, Domain, Family, Linear, NoDerivative, Primitive, Rule, Zero, register
 
 FLOAT = ("float",)
 NUMBER = ("float", "int")
 BITS = ("int", "bool")
+COMPLEX = ("complex",)
 ANY = ("float", "int", "bool")
 
 Function = Callable[..., Array]
+
+OutDtype = np.dtype | Callable[[np.dtype], np.dtype] | None
 
 # One an operand: (tangent, answer, *operands, **params) -> its share of the output's tangent. None: it has no share.
 Partial = Callable[..., Any] | None
 
 
 def kind_of(dtype: np.dtype) -> str:
+    if dtypes.is_complex(dtype):
+        return "complex"
     return "float" if dtypes.is_float(dtype) else "bool" if dtype == dtypes.bool_ else "int"
+
+
+def takes(name: str, dtype: np.dtype, kinds: Sequence[str]) -> bool:
+    """Whether a primitive of ``kinds`` takes a dtype: a complex one, where its record says what it means for pairs."""
+    kind = kind_of(dtype)
+    return kind in kinds or (kind == "complex" and REGISTRY[name].pairs is not None)
 
 
 def common_shape(name: str, avals: Sequence[ShapedArray]) -> tuple[int, ...]:
@@ -52,7 +63,7 @@ def common_shape(name: str, avals: Sequence[ShapedArray]) -> tuple[int, ...]:
 
 
 def check_dtypes(name: str, avals: Sequence[ShapedArray], kinds: Sequence[str]) -> np.dtype:
-    """The one dtype of the operands, which must be of one of ``kinds``."""
+    """The one dtype of the operands, which must be of one of ``kinds``, or complex where the record has that."""
     dtype = avals[0].dtype
     for aval in avals:
         if aval.dtype != dtype:
@@ -62,20 +73,27 @@ def check_dtypes(name: str, avals: Sequence[ShapedArray], kinds: Sequence[str]) 
                 "operands must have one dtype. volta.numpy promotes; volta.lax does not: "
                 "use convert_element_type on one of them.",
             )
-    if kind_of(dtype) not in kinds:
-        raise dtype_error(name, avals, f"takes {' or '.join(kinds)} operands; use convert_element_type first.")
+    if not takes(name, dtype, kinds):
+        raise dtype_error(name, avals, refusal(dtype, kinds))
     return dtype
 
 
-def _shape_rule(name: str, arity: int, kinds: Sequence[str], out_dtype: np.dtype | None) -> Rule:
+def refusal(dtype: np.dtype, kinds: Sequence[str]) -> str:
+    """Why operands of ``dtype`` are not taken, and what to do."""
+    if dtypes.is_complex(dtype):
+        return f"takes {' or '.join(kinds)} operands, and has no meaning for complex numbers; use real, imag or abs."
+    return f"takes {' or '.join(kinds)} operands; use convert_element_type first."
+
+
+def _shape_rule(name: str, arity: int, kinds: Sequence[str], out_dtype: OutDtype) -> Rule:
     def abstract(*avals: ShapedArray, **params: Any) -> ShapedArray:
         if len(avals) != arity:
             raise shape_error(name, avals, f"takes {arity} operands, got {len(avals)}")
         dtype = check_dtypes(name, avals, kinds)
         shape = avals[0].shape if arity == 1 else common_shape(name, avals)
-        if out_dtype is not None:
+        if isinstance(out_dtype, np.dtype):
             return ShapedArray(shape, out_dtype)
-        return ShapedArray(shape, dtype, all(a.weak_type for a in avals))
+        return ShapedArray(shape, out_dtype(dtype) if out_dtype else dtype, all(a.weak_type for a in avals))
 
     return abstract
 
@@ -157,7 +175,7 @@ def aligned(args: Sequence[Any], dims: Sequence[int | None], size: int) -> tuple
 
 def _docstring(name: str, doc: str, kinds: Sequence[str], arity: int) -> str:
     operands = "The operand may be of any shape" if arity == 1 else "Operands have one shape, or rank 0, and one dtype"
-    dtype = "np.float32" if "float" in kinds else "np.int32"
+    dtype = "np.float32" if "float" in kinds else "np.int32" if "int" in kinds else "np.complex64"
     example = f">>> lax.{name}({', '.join([f'np.ones((2, 3), {dtype})'] * arity)}).shape\n(2, 3)"
     taken = f"{operands}; dtypes: {', '.join(kinds)}."
     return "\n\n".join((doc, taken, "Raises:\n    ShapeError, DTypeError: for others.", example))
@@ -173,14 +191,15 @@ def elementwise(
     high: float = 10.0,
     zero: str | None = None,
     transposed: Sequence[Transposed] | None = None,
-    out_dtype: np.dtype | None = None,
+    out_dtype: OutDtype = None,
     emit: Rule | None = None,
     cost: int = 1,
 ) -> Function:
     """Define an elementwise primitive and give its function.
 
     ``partials``, one an operand, make the derivative; or ``zero`` says why it is zero everywhere. ``low`` and ``high``
-    bound the operands in tests. ``cost`` is counted in plain operations.
+    bound the operands in tests. ``cost`` is counted in plain operations. ``out_dtype`` is the result's, where it is not
+    the operands': a dtype, or a function of theirs.
     """
     if len(partials) != (0 if zero else arity):
         raise ValueError(f"{name}: give one partial an operand, or say why the derivative is zero")

@@ -176,6 +176,8 @@ def _scatter_abstract(
         raise dtype_error("scatter", avals, "updates must have the operand's dtype; use convert_element_type.")
     if mode not in SCATTER_MODES or op not in SCATTER_OPS:
         raise shape_error("scatter", avals, f"mode in {SCATTER_MODES}, op in {SCATTER_OPS}; got {mode!r} and {op!r}")
+    if dtypes.is_complex(operand.dtype) and op in ("mul", "min", "max"):
+        raise dtype_error("scatter", avals, f"complex numbers are set or added, there is no {op} of them")
     if operand.dtype == dtypes.bool_ and op in ("add", "mul"):
         raise dtype_error("scatter", avals, f"booleans have no {op}; use 'max' or 'min'")
     return ShapedArray(operand.shape, operand.dtype, operand.weak_type and updates.weak_type)

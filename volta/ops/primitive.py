@@ -26,6 +26,10 @@ Families derive most of a record (see the modules of this package); what each ru
     variable are one and the same marker.
 ``emit(b, *values, **params)``
     An elementwise primitive's meaning for one element, over the builder vocabulary of ``volta.emit.builder``.
+``pairs(*operands, **params)``
+    Its meaning for complex numbers: a complex operand is a `volta.ops.complexes.Pair` of real arrays, so is a complex
+    answer. Written with ``volta.ops.lax`` functions; a list when ``multiple_results``. A primitive without it takes no
+    complex operands. The modules of ``volta.ops.complexes`` give it.
 ``reduction``
     Of the reduction family: how elements combine, and what none of them give.
 ``kernels``
@@ -150,6 +154,7 @@ class Primitive:
     cost: int = 1
     reduction: Reduction | None = None
     doc: str = ""
+    pairs: Rule | None = None
     kernels: tuple[str, ...] = attrs.field(default=attrs.Factory(lambda self: _KERNELS[self.family], takes_self=True))
     on_tensor_cores: tuple[str, str] | None = None
 
@@ -182,8 +187,9 @@ def register(primitive: Primitive) -> Primitive:
     return primitive
 
 
-def complete(primitive: Primitive, *, linearize: Rule) -> None:
-    """Give a record the rule that records programs, which only a layer above this one can; once."""
-    if primitive.linearize is not None:
-        raise ValueError(f"primitive {primitive.name!r} has a linearize rule")
-    object.__setattr__(primitive, "linearize", linearize)
+def complete(primitive: Primitive, **rules: Rule) -> None:
+    """Give a record a rule that only a module above its own can write (``linearize``, ``pairs``); once."""
+    for name, rule in rules.items():
+        if getattr(primitive, name) is not None:
+            raise ValueError(f"primitive {primitive.name!r} has a {name} rule")
+        object.__setattr__(primitive, name, rule)

@@ -14,7 +14,7 @@ from volta.core.interp import bind
 from volta.ops import base
 from volta.ops.arithmetic import add, div, eq, mul
 from volta.ops.base import canonical_axes, canonical_axis, dtype_error, shape_error, shape_of
-from volta.ops.elementwise import ANY, BITS, NUMBER, kind_of
+from volta.ops.elementwise import ANY, BITS, NUMBER, refusal, takes
 from volta.ops.movement import pad
 from volta.ops.primitive import REGISTRY, Family, Linear, NoDerivative, Primitive, Reduction, Rule, Zero, register
 from volta.ops.selection import convert_element_type
@@ -37,8 +37,8 @@ def reduction(
     """Define a reduction over ``axes`` and give its function. ``empty`` says whether it has an identity."""
 
     def abstract(x: ShapedArray, *, axes: Axes) -> ShapedArray:
-        if kind_of(x.dtype) not in kinds:
-            raise dtype_error(name, (x,), f"takes {' or '.join(kinds)} operands; use convert_element_type first.")
+        if not takes(name, x.dtype, kinds):
+            raise dtype_error(name, (x,), refusal(x.dtype, kinds))
         canonical_axes(name, axes, x.ndim)
         if not empty and any(x.shape[a] == 0 for a in axes):
             raise shape_error(name, (x,), f"there is no such value of no elements (axes {axes})")
@@ -166,6 +166,8 @@ reduce_or = reduction(
 def _arg_reduction(name: str, doc: str) -> Callable[..., Array]:
     def abstract(x: ShapedArray, *, axis: int, index_dtype: np.dtype) -> ShapedArray:
         axis = canonical_axis(name, axis, x.ndim)
+        if not takes(name, x.dtype, ANY):
+            raise dtype_error(name, (x,), refusal(x.dtype, ANY))
         if not dtypes.is_integer(index_dtype):
             raise dtype_error(name, (x,), f"index_dtype must be an integer dtype, got {index_dtype.name}")
         if x.shape[axis] == 0:

@@ -104,7 +104,7 @@ def _convert_abstract(x: ShapedArray, *, new_dtype: np.dtype, weak_type: bool) -
 
 def _convert_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
     out = bind(convert_element_type_p, *primals, **params)
-    both = dtypes.is_float(params["new_dtype"]) and dtypes.is_float(base.dtype_of(primals[0]))
+    both = dtypes.is_inexact(params["new_dtype"]) and dtypes.is_inexact(base.dtype_of(primals[0]))
     if isinstance(tangents[0], Zero) or not both:
         return out, base.zero_like(out)
     return out, convert_element_type(tangents[0], params["new_dtype"])
@@ -130,7 +130,8 @@ convert_element_type_p = register(
 
 
 def convert_element_type(x: Any, new_dtype: Any, weak_type: bool = False) -> Array:
-    """``x`` in another dtype: floats round to nearest even, float to integer saturates and takes NaN to 0.
+    """``x`` in another dtype: floats round to nearest even, float to integer saturates and takes NaN to 0. Of a complex
+    number that becomes a real one the real part is left; as a bool it says whether the number is not 0.
 
     Raises:
         DTypeError: where ``new_dtype`` is not a dtype that Volta computes with.
@@ -149,6 +150,8 @@ def _bitcast_abstract(x: ShapedArray, *, new_dtype: np.dtype, old_dtype: np.dtyp
         raise dtype_error(
             "bitcast_convert_type", (x,), f"{new_dtype.name} has another item size, or one of them is bool"
         )
+    if dtypes.is_complex(x.dtype) or dtypes.is_complex(new_dtype):
+        raise dtype_error("bitcast_convert_type", (x,), "complex numbers have two parts: use real and imag")
     return ShapedArray(x.shape, new_dtype)
 
 

@@ -15,7 +15,7 @@ from volta.ops import base
 from volta.ops.arithmetic import add, ge, le, max, min, mul
 from volta.ops.assembly import broadcasted_iota
 from volta.ops.base import canonical_axis, dtype_error, shape_error, shape_of
-from volta.ops.elementwise import NUMBER, kind_of
+from volta.ops.elementwise import NUMBER, refusal, takes
 from volta.ops.indexing import gather
 from volta.ops.movement import pad, rev
 from volta.ops.primitive import Family, Linear, Primitive, Rule, Zero, register
@@ -123,8 +123,8 @@ def scan_primitive(name: str, doc: str, jvp: Rule, transpose: Rule | None = None
     """Define a scan along ``axis`` (from the end where ``reverse``) and give its function."""
 
     def abstract(x: ShapedArray, *, axis: int, reverse: bool) -> ShapedArray:
-        if kind_of(x.dtype) not in NUMBER:
-            raise dtype_error(name, (x,), "takes float or int operands; use convert_element_type first.")
+        if not takes(name, x.dtype, NUMBER):
+            raise dtype_error(name, (x,), refusal(x.dtype, NUMBER))
         canonical_axis(name, axis, x.ndim)
         return x
 

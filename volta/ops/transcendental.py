@@ -6,9 +6,10 @@ import math
 from functools import partial
 from typing import Any
 
+from volta.core import dtypes
 from volta.core.interp import get_aval
 from volta.ops import base
-from volta.ops.arithmetic import add, bitwise_and, div, eq, fma, ge, integer_pow, lt, mul, neg, round, sub
+from volta.ops.arithmetic import add, bitwise_and, div, eq, fma, ge, integer_pow, lt, mul, neg, real, round, sub
 from volta.ops.elementwise import NUMBER, Function, elementwise
 from volta.ops.primitive import FUNCTION
 from volta.ops.selection import select
@@ -54,9 +55,10 @@ def _pow_base(t: Any, ans: Any, x: Any, y: Any) -> Any:
 
 def _pow_exponent(t: Any, ans: Any, x: Any, y: Any) -> Any:
     """log(x) * x**y, and 0 where x is 0 and y is not negative."""
-    none = bitwise_and(eq(x, 0.0), ge(y, 0.0))
-    positive = select(none, base.scalar_like(1.0, get_aval(x)), x)
-    return mul(t, mul(log(positive), ans))
+    positive = ge(real(y) if dtypes.is_complex(base.dtype_of(y)) else y, 0.0)
+    none = bitwise_and(eq(x, 0.0), positive)
+    not_zero = select(none, base.scalar_like(1.0, get_aval(x)), x)
+    return mul(t, mul(log(not_zero), ans))
 
 
 pow = _function(
@@ -104,7 +106,10 @@ atan2 = _function(
 
 
 def _complement(x: Any) -> Any:
-    """1 - x * x, rounded once. As (1 - x) * (1 + x) it had a factor 0 at the ends, times an infinite cotangent."""
+    """1 - x * x, rounded once. As (1 - x) * (1 + x) it had a factor 0 at the ends, times an infinite cotangent; so
+    has a complex one, which has no fused product."""
+    if dtypes.is_complex(base.dtype_of(x)):
+        return mul(sub(1.0, x), add(x, 1.0))
     return fma(neg(x), x, 1.0)
 
 

@@ -53,7 +53,7 @@ _scalars: Recent[tuple[Any, Any], ConcreteArray] = Recent(2048)
 
 def _operand(x: Any) -> ConcreteArray:
     """An operand as an array. Scalars are kept: they recur, and eager operations never donate."""
-    if not isinstance(x, (np.generic, int, float)):
+    if not isinstance(x, (np.generic, int, float, complex)):
         return as_array(x)
     key = (type(x), x.tobytes() if isinstance(x, np.generic) else repr(x))
     found = _scalars.get(key)

@@ -65,7 +65,7 @@ def _looking_for(kind: str, enabled: bool) -> Iterator[None]:
 
 def _kind(x: Any, refused: Sequence[str]) -> str | None:
     """What of ``refused`` an array has."""
-    if not isinstance(x, ConcreteArray) or not dtypes.is_float(x.aval.dtype):
+    if not isinstance(x, ConcreteArray) or not dtypes.is_inexact(x.aval.dtype):
         return None
     elements = fetch(x).numpy()
     if elements.dtype.itemsize == 2:  # bfloat16 is no dtype of NumPy's own

@@ -13,6 +13,8 @@ from volta.core import contract, dtypes, pytrees
 def _plain(x: Any) -> np.ndarray:
     """An array of unsigned integers with the bits of ``x``, its NaNs made one."""
     a = np.array(x, order="C")
+    if dtypes.is_complex(a.dtype):  # both parts along a last axis
+        a = np.stack([a.real, a.imag], -1)
     if a.dtype.kind == "b":
         return a.view(np.uint8)
     plain = a.view(np.dtype(f"u{a.dtype.itemsize}"))
@@ -22,7 +24,8 @@ def _plain(x: Any) -> np.ndarray:
 
 
 def differing(x: Any, y: Any) -> np.ndarray:
-    """The positions, in the flat order, at which two arrays of one shape and dtype have different bits.
+    """The positions, in the flat order, at which two arrays of one shape and dtype have different bits; of complex
+    arrays the positions of parts, two an element.
 
     >>> differing(np.float32([0.0, 1.0]), np.float32([-0.0, 1.0]))
     array([0])

@@ -43,8 +43,8 @@ def zero_tangent(primal: Any) -> Zero:
 
 
 def has_tangent(dtype: Any) -> bool:
-    """Whether values of this dtype can carry a tangent: floats do."""
-    return dtypes.is_float(dtype)
+    """Whether values of this dtype can carry a tangent: floats and complex numbers do."""
+    return dtypes.is_inexact(dtype)
 
 
 class JVPTrace(Trace):

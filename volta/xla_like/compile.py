@@ -12,6 +12,7 @@ from volta.core.ir import ClosedJaxpr
 from volta.core.policy import DeterminismLevel
 from volta.xla_like import control_calls, user
 from volta.xla_like.attention_calls import join_cotangents
+from volta.xla_like.complex_pairs import has_complex, to_pairs
 from volta.xla_like.fusion import fuse
 from volta.xla_like.groups import Group
 from volta.xla_like.kernels import KernelCall, LoopKernel
@@ -68,6 +69,9 @@ def build_plan(
     """
     verify_graph(program)
     out_avals = tuple(program.out_avals)
+    if has_complex(program):
+        program = to_pairs(program)
+        verify_graph(program)
     if scheduler.tensor_cores and level is not DeterminismLevel.STRICT:
         program = round_operands(inline_calls(program))
         verify_graph(program)
