@@ -312,7 +312,7 @@ def endless():
         ({True: 3}, TreeError, "must be str or int"),
         ({1: np.ones(1), "1": np.ones(1)}, TreeError, "two leaves would have the name '1'"),
         ({"\ud800": np.ones(1)}, TreeError, "Unicode"),
-        ({"c": np.ones(1, complex)}, DTypeError, "at 'c'"),
+        ({"c": np.ones(1, np.longdouble)}, DTypeError, "at 'c'"),
         ({"s": np.array(["text"])}, DTypeError, "at 's'"),
         ({"m": np.ma.masked_array([1.0, 2.0], [0, 1])}, DTypeError, "at 'm': a masked array"),
         ({"n": [10**5000]}, TreeError, "at 'n.0': an int of more than 4000 digits"),

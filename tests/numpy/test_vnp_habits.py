@@ -289,6 +289,8 @@ CALLS = {
     "view": lambda x: x.view(np.int32),
     "astype": lambda x: x.astype(np.float16),
     "copy": lambda x: x.copy(),
+    "conj": lambda x: x.conj(),
+    "conjugate": lambda x: x.conjugate(),
     "flatten": lambda x: x.flatten(),
     "ravel": lambda x: x.ravel(),
     "squeeze": lambda x: x[:1].squeeze(0),

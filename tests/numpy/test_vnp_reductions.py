@@ -85,7 +85,7 @@ def test_reduction_errors():
         vnp.sum(X, (0, -3))
     with pytest.raises(ValueError, match="needs `initial`"):
         vnp.max(X, where=B)
-    with pytest.raises(DTypeError, match="float dtype"):
+    with pytest.raises(DTypeError, match="float or complex dtype"):
         vnp.mean(X, dtype="int32")
 
 
@@ -160,14 +160,12 @@ def test_creation_errors():
         vnp.array([[1, 2], [3]])
     with pytest.raises(DTypeError, match="cannot make an array of|not supported"):
         vnp.array("text")
-    with pytest.raises(DTypeError, match="complex"):
-        vnp.array(1j)
     with pytest.raises(ShapeError, match="negative size"):
         vnp.zeros((2, -1))
     with pytest.raises(ShapeError, match="an int or a tuple of ints"):
         vnp.zeros(2.5)
-    with pytest.raises(DTypeError, match="complex64 is not supported"):
-        vnp.zeros(2, "complex64")
+    with pytest.raises(DTypeError, match="S3 is not supported|bytes24 is not supported"):
+        vnp.zeros(2, "S3")
 
 
 def test_triangles_and_diagonals():

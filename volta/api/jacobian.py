@@ -79,7 +79,7 @@ def _check_real(fun: Any, x: Any) -> None:
             raise DTypeError(
                 at_user_line(
                     f"jacfwd of `{name_of(fun)}` needs real inputs, not {aval.short()}. If the function is "
-                    "holomorphic, pass holomorphic=True; else use volta.jvp, whose tangents have a direction in the complex plane."
+                    "holomorphic, pass holomorphic=True; else use volta.jvp, whose tangents have directions."
                 )
             )
 

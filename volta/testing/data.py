@@ -68,6 +68,10 @@ def fill(kind: str, shape: tuple[int, ...], dtype: Any = np.float32, seed: int =
     dtype = dtypes.canonicalize(dtype)
     rng = np.random.default_rng([seed, sorted(FILLS).index(kind)])
     n = int(np.prod(shape))
+    if dtypes.is_complex(dtype):
+        out = np.empty(shape, dtype)
+        out.real, out.imag = (fill(kind, shape, dtypes.part_dtype(dtype), seed + k) for k in (0, 1000))
+        return out
     if dtype.kind == "b":
         return rng.integers(0, 2, n).astype(bool).reshape(shape)
     if dtypes.is_integer(dtype):

@@ -366,6 +366,8 @@ def _place(
     rights: dict[int, int] = {}
     for number, value in zip((*plan.inputs, *plan.consts), (*inputs, *consts), strict=True):
         buffer = plan.buffers[number]
+        if np.iscomplexobj(value):  # plans know both parts, along a last axis
+            value = np.stack([value.real, value.imag], -1)
         value = np.asarray(value, buffer.aval.dtype, order="C")
         if value.shape != tuple(buffer.aval.shape):
             raise ValueError(f"b{number} has shape {tuple(buffer.aval.shape)}, not {value.shape}")

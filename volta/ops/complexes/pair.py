@@ -2,7 +2,8 @@
 
 Programs are traced, differentiated and batched over complex values as they are; then
 ``volta/xla_like/complex_pairs.py`` rewrites them to programs over pairs, by the rule that each primitive's record has
-for that. So kernels, backends and passes know real numbers only, and what a complex operation computes, and in which order, stands in these rules.
+for that. So kernels, backends and passes know real numbers only, and what a complex operation computes, and in which
+order, stands in these rules.
 """
 
 from __future__ import annotations

@@ -18,8 +18,15 @@ from volta.ops.shaping import slice_in_dim
 
 by_parts(
     "reshape", "transpose", "broadcast_in_dim", "slice", "rev", "pad", "concatenate", "split",
-    "dynamic_slice", "dynamic_update_slice", "gather", "scatter", "reduce_sum", "cumsum",
+    "dynamic_slice", "dynamic_update_slice", "scatter", "reduce_sum", "cumsum",
 )  # fmt: skip
+
+
+@means("gather")
+def _gather(z: Pair, *indices: Any, mode: str, **params: Any) -> Pair:
+    """What is out of range is NaN + 0i where it is filled."""
+    re = base.bind_named("gather", z.re, *indices, mode=mode, **params)
+    return Pair(re, base.bind_named("gather", z.im, *indices, mode="zero" if mode == "fill" else mode, **params))
 
 
 @means("optimization_barrier")
