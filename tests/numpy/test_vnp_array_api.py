@@ -18,7 +18,7 @@ def test_inspection():
     assert vnp.ones(2).device == INFO.default_device() in INFO.devices()
     assert INFO.capabilities() == {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
     defaults = INFO.default_dtypes(device="cpu")
-    for kind, number in {"real floating": 1.0, "integral": 1}.items():
+    for kind, number in {"real floating": 1.0, "complex floating": 1j, "integral": 1}.items():
         assert defaults[kind] == vnp.asarray(number).dtype
     assert defaults["indexing"] == vnp.argsort(vnp.ones(2)).dtype
     assert {name: d.name for name, d in INFO.dtypes().items()} == {name: name for name in INFO.dtypes()}

@@ -188,7 +188,7 @@ WAYS: dict[str, dict[str, str]] = {
         _DISTRIBUTION, "lognorm weibull_min weibull_max skewnorm halfnorm rayleigh f invgamma triang randint hypergeom"
     ),
     "volta.scipy.special": {
-        **_each(_COMPLEX, "sph_harm_y sph_harm wofz"),
+        **_each(_SPECIAL, "sph_harm_y sph_harm wofz"),
         **_each(_SPECIAL, "lpmn lpmn_values"),
     },
     "volta.optim": {

@@ -19,8 +19,6 @@ from volta.numpy.reductions import (
     argmin,
     cumprod,
     cumsum,
-    highest,
-    lowest,
     max,
     mean,
     min,
@@ -75,12 +73,12 @@ def _nan_extreme(x: Array, axis: Axis, keepdims: bool, initial: Any, where: Any,
 
 def nanmax(a: ArrayLike, axis: Axis = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Array:
     """:func:`max` of the elements that are not NaN; NaN where there are none."""
-    return _nan_extreme(a, axis, keepdims, initial, where, max, lowest)
+    return _nan_extreme(a, axis, keepdims, initial, where, max, dtypes.lowest)
 
 
 def nanmin(a: ArrayLike, axis: Axis = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Array:
     """:func:`min` of the elements that are not NaN; NaN where there are none."""
-    return _nan_extreme(a, axis, keepdims, initial, where, min, highest)
+    return _nan_extreme(a, axis, keepdims, initial, where, min, dtypes.highest)
 
 
 def _not_nan(x: Array, where: Any) -> Array:
@@ -109,12 +107,12 @@ def nanstd(
 
 def nanargmax(a: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> Array:
     """:func:`argmax` of the elements that are not NaN; -1 where there are none."""
-    return _nan_position(a, axis, keepdims, argmax, lowest)
+    return _nan_position(a, axis, keepdims, argmax, dtypes.lowest)
 
 
 def nanargmin(a: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> Array:
     """:func:`argmin` of the elements that are not NaN; -1 where there are none."""
-    return _nan_position(a, axis, keepdims, argmin, highest)
+    return _nan_position(a, axis, keepdims, argmin, dtypes.highest)
 
 
 def _nan_position(x: Array, axis: int | None, keepdims: bool, position: Any, worst: Any) -> Array:

@@ -54,7 +54,8 @@ def _dtype_of(x: Any) -> np.dtype:
 
 
 def finfo(type: Any) -> FloatLimits:
-    """Machine limits of a float dtype, or of an array's: Python numbers, so that they keep the dtype they meet.
+    """Machine limits of a float dtype, of a complex one's parts, or of an array's: Python numbers, which keep the dtype
+    they meet.
 
     Raises:
         DTypeError: for what is no dtype.
@@ -67,7 +68,7 @@ def finfo(type: Any) -> FloatLimits:
     found = dtypes.finfo(dtype)
     number: dict[Any, Any] = {"int": int, "float": float}
     limits = {f.name: number[f.type](getattr(found, f.name)) for f in attrs.fields(FloatLimits)[1:]}
-    return FloatLimits(dtype, **limits)
+    return FloatLimits(dtypes.part_dtype(dtype), **limits)
 
 
 def iinfo(type: Any) -> IntegerLimits:
@@ -106,6 +107,7 @@ class NamespaceInfo:
             resolve(device)
         return {
             "real floating": dtypes.DEFAULT_FLOAT,
+            "complex floating": dtypes.DEFAULT_COMPLEX,
             "integral": dtypes.DEFAULT_INT,
             "indexing": dtypes.DEFAULT_INT,
         }

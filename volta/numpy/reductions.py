@@ -110,16 +110,6 @@ def prod(
     return out if initial is None else lax.mul(out, convert(initial, get_aval(out).dtype))
 
 
-def lowest(dtype: np.dtype) -> Any:
-    """What every other element of ``dtype`` is larger than."""
-    return False if dtype == dtypes.bool_ else -math.inf if dtypes.is_float(dtype) else dtypes.iinfo(dtype).min
-
-
-def highest(dtype: np.dtype) -> Any:
-    """What every other element of ``dtype`` is smaller than."""
-    return True if dtype == dtypes.bool_ else math.inf if dtypes.is_float(dtype) else dtypes.iinfo(dtype).max
-
-
 def _extreme(
     name: str, x: Array, axis: Axis, keepdims: bool, initial: Any, where: Any, reduce: Any, pair: Any, worst: Any
 ) -> Array:
@@ -148,12 +138,12 @@ def max(a: ArrayLike, axis: Axis = None, *, keepdims: bool = False, initial: Any
     >>> volta.numpy.max(volta.numpy.array([3, 1, 2]))
     Array(3, dtype=int32)
     """
-    return _extreme("max", a, axis, keepdims, initial, where, lax.reduce_max, lax.max, lowest)
+    return _extreme("max", a, axis, keepdims, initial, where, lax.reduce_max, lax.max, dtypes.lowest)
 
 
 def min(a: ArrayLike, axis: Axis = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Array:
     """The smallest element over ``axis`` (None: all); NaN wins."""
-    return _extreme("min", a, axis, keepdims, initial, where, lax.reduce_min, lax.min, highest)
+    return _extreme("min", a, axis, keepdims, initial, where, lax.reduce_min, lax.min, dtypes.highest)
 
 
 amax, amin = max, min
