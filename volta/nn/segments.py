@@ -14,7 +14,6 @@ from volta.core.interp import Tracer
 from volta.core.source import at_user_line
 from volta.numpy.indexing import as_positions
 from volta.numpy.promotion import as_value, aval_of
-from volta.numpy.reductions import highest, lowest
 from volta.ops import lax
 
 
@@ -83,7 +82,7 @@ def _reduce(name: str, data: Array, segment_ids: Array, num_segments: int | None
                 at_user_line(f"{name}: how many segments there are is not known while tracing; give num_segments")
             )
         num_segments = int(vnp.max(segment_ids, initial=-1)) + 1
-    start = {"add": 0, "mul": 1, "max": lowest(rows.dtype), "min": highest(rows.dtype)}[op]
+    start = {"add": 0, "mul": 1, "max": dtypes.lowest(rows.dtype), "min": dtypes.highest(rows.dtype)}[op]
     empty = vnp.full((num_segments, *rows.shape[1:]), start, rows.dtype)
     index = as_positions(as_value(segment_ids), num_segments)
     return lax.scatter(empty, as_value(data), [index], axes=(0,), mode="drop", op=op)
