@@ -10,7 +10,6 @@ import volta.numpy as vnp
 from tests.user_kernels import move, smooth
 from volta.errors import KernelError, NotDifferentiableError, UnsupportedOperationError
 from volta.numba_cuda import device_plan
-from volta.numba_cuda.codegen import user_ptx
 from volta.numba_cuda.schedule import Schedule
 from volta.testing import assert_bits_equal
 from volta.xla_like.compile import build_plan
@@ -226,8 +225,8 @@ def test_without_numba_cuda_it_says_what_to_install(monkeypatch) -> None:
     def missing(name: str) -> None:
         raise ImportError(f"no {name}")
 
-    monkeypatch.setattr(user_ptx.importlib, "import_module", missing)
-    user_ptx._tools.cache_clear()
+    monkeypatch.setattr(numba_tools.importlib, "import_module", missing)
+    numba_tools.tools.cache_clear()
     kernel = volta.kernel(out=lambda x: x, grid=1)(CUDADispatcher())
     plan, _ = build_plan(volta.make_jaxpr(kernel)(X), scheduler=Schedule())
     with pytest.raises(UnsupportedOperationError, match=r"needs numba-cuda, .*pip install 'volta\[numba-cuda\]'"):

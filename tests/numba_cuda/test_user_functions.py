@@ -89,7 +89,7 @@ def test_its_ptx_has_no_operation_that_is_not_strict() -> None:
     assert labels[at - 1] == "clear" and labels[-1] == "map(mul)" and len(labels) == len(set(labels))
     own = found[at]
     assert (own.grid, own.threads, own.alone) == (8, 128, True)
-    (text,) = own.source.linked
+    (text,) = own.source.linked_texts()
     assert not ptx.violations(text) and "fma" not in text and ".rn.f32" in text
     entry = ptx.compile_ptx([own.source], "9.0")
     assert f".extern .func  (.param .b64 func_retval0) {own.source.name.rpartition('_')[0]}" in entry.replace("\n", "")
@@ -101,13 +101,13 @@ def test_entry_and_function_link() -> None:
         library = nvjitlink.library_for("9.0")
     except volta.errors.DeviceError as reason:
         pytest.skip(str(reason))
-    code = library.assemble(ptx.compile_ptx([own], "9.0"), "9.0", *own.linked).code
+    code = library.assemble(ptx.compile_ptx([own], "9.0"), "9.0", *own.linked_texts()).code
     assert code[:4] == b"\x7fELF" and own.name.encode() in code
 
 
 def test_voltas_functions_are_those_of_its_kernels() -> None:
     (own,) = [x.source for x in launches(softplus, X[0]) if x.label == "softplus"]
-    text, functions = own.linked
+    text, functions = own.linked_texts()
     for name in ("exp", "log1p", "tanh"):
         symbol = f"volta_function_{name}_float32"
         assert f".visible .func  (.param .b32 func_retval0) {symbol}" in functions.replace("\n", "")
@@ -117,7 +117,7 @@ def test_voltas_functions_are_those_of_its_kernels() -> None:
         library = nvjitlink.library_for("9.0")
     except volta.errors.DeviceError as reason:
         pytest.skip(str(reason))
-    assert own.name.encode() in library.assemble(ptx.compile_ptx([own], "9.0"), "9.0", *own.linked).code
+    assert own.name.encode() in library.assemble(ptx.compile_ptx([own], "9.0"), "9.0", *own.linked_texts()).code
 
 
 def test_the_mathematics_library_is_refused_at_level_strict() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import attrs
 
@@ -112,7 +112,11 @@ def _listed(launches: Sequence[Launch], margin: str) -> list[str]:
     return lines
 
 
-def device_plan(plan: ExecutionPlan, capability: str = "9.0") -> DevicePlan:
+Launching = Callable[[ExecutionPlan, str], Sequence[Launch]]
+"""``launching(plan, capability)``: what runs a plan on a GPU."""
+
+
+def device_plan(plan: ExecutionPlan, capability: str = "9.0", launching: Launching = launches_of) -> DevicePlan:
     """The plan with its launches on a GPU of a compute capability.
 
     Raises:
@@ -120,9 +124,9 @@ def device_plan(plan: ExecutionPlan, capability: str = "9.0") -> DevicePlan:
     """
     fields = {f.name: getattr(plan, f.name) for f in attrs.fields(ExecutionPlan)}
     user.check(plan, capability)
-    launches = launches_of(plan, capability)
+    launches = list(launching(plan, capability))
     # A function of the user's gets the address of the args, so they would be copied to a thread's own memory.
-    few = len(launches) <= _FEW and not any(x.mapped or x.inside or x.source.linked for x in launches)
+    few = len(launches) <= _FEW and not any(x.mapped or x.inside or x.source.linked is not None for x in launches)
     by_value = few and all(x.calls == 1 and x.grid <= _SHORT and len(x.words) <= _MOST_WORDS for x in launches)
     if by_value:
         launches = [attrs.evolve(x, source=x.source.by_value(len(x.words))) for x in launches]

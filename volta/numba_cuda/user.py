@@ -79,8 +79,10 @@ def launches(call: KernelCall, nbytes: Callable[[int], int], capability: str) ->
     reads, writes = touched(call, nbytes)
     addresses = tuple((HEADER + k, a.buffer, a.offset) for k, a in enumerate(call.accesses) if a.buffer is not None)
     words_of_call = (call.tasks, 0, 0, 0, *[0] * len(call.accesses), *call.sizes)
-    linked = (text, *called_in(text, capability))
-    source = KernelSource(f"{symbol}_{block}", text, partial(_build, symbol=symbol, block=block), linked)
+    source = KernelSource(
+        f"{symbol}_{block}", text, partial(_build, symbol=symbol, block=block),
+        lambda: (text, *called_in(text, capability)),
+    )  # fmt: skip
     yield Launch(
         source, grid, block, words_of_call, addresses, 0, call.describe(), 0, reads, writes, alone=True
     )  # fmt: skip

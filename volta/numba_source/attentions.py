@@ -32,9 +32,13 @@ class _Words:
         self.item, self.size = item_size(spec.dtype), item_size(spec.accumulator)
         b = TextBuilder(Lines(), module)
         self.zero, self.least = (text_of(b.const(self.kind, x).ir) for x in (0.0, float("-inf")))
-        self.array, self.real = array_dtype(self.kind), "f64" if self.kind == "float64" else "f32"
+        self.real = "f64" if self.kind == "float64" else "f32"
         self.memory = memory_word(spec.dtype)
         self.b = b
+
+    def array(self, size: int, dtype: str = "") -> str:
+        """A new array, of the accumulator's dtype where nothing is said."""
+        return self.module.dialect.array(size, dtype or array_dtype(self.kind))
 
     def exp(self, x: str) -> str:
         meaning = REGISTRY["exp"].emit
@@ -122,11 +126,9 @@ class _Words:
         """The function of one row of the result."""
         body = f"""
             {{begin}}
-            total = np.empty({self.spec.value_head}, {self.array})
-            part = np.empty_like(total)
-            score, weight = np.empty({BLOCK}, {self.array}), np.empty({BLOCK}, {self.array})
-            lanes = np.empty({LANES}, {self.array})
-            seen = np.empty({BLOCK}, np.bool_)
+            total, part = {self.array(self.spec.value_head)}, {self.array(self.spec.value_head)}
+            score, weight = {self.array(BLOCK)}, {self.array(BLOCK)}
+            lanes, seen = {self.array(LANES)}, {self.array(BLOCK, "np.bool_")}
             total[:] = {self.zero}
             largest, divisor = {self.least}, {self.zero}
             for block in range(0, count, {BLOCK}):
@@ -184,10 +186,8 @@ class _Words:
         """The function of one row of the queries' cotangent."""
         body = f"""
             {{begin}}
-            total = np.empty({self.spec.head}, {self.array})
-            part = np.empty_like(total)
-            slope = np.empty({BLOCK}, {self.array})
-            seen = np.empty({BLOCK}, np.bool_)
+            total, part = {self.array(self.spec.head)}, {self.array(self.spec.head)}
+            slope, seen = {self.array(BLOCK)}, {self.array(BLOCK, "np.bool_")}
             total[:] = {self.zero}
             for block in range(0, count, {BLOCK}):
                 width, some = min({BLOCK}, count - block), False
@@ -217,10 +217,10 @@ class _Words:
         """The function of the cotangents of one key and its value."""
         body = f"""
             {{begin}}
-            total, values = np.empty({self.spec.head}, {self.array}), np.empty({self.spec.value_head}, {self.array})
-            part, value_part = np.empty_like(total), np.empty_like(values)
-            slope, weight = np.empty({BLOCK}, {self.array}), np.empty({BLOCK}, {self.array})
-            seen = np.empty({BLOCK}, np.bool_)
+            total, part = {self.array(self.spec.head)}, {self.array(self.spec.head)}
+            values, value_part = {self.array(self.spec.value_head)}, {self.array(self.spec.value_head)}
+            slope, weight = {self.array(BLOCK)}, {self.array(BLOCK)}
+            seen = {self.array(BLOCK, "np.bool_")}
             total[:], values[:] = {self.zero}, {self.zero}
             for block in range(0, rows, {BLOCK}):
                 width, some = min({BLOCK}, rows - block), False
@@ -256,13 +256,13 @@ class _Words:
         return self.function("keys", body, more, "The cotangents of key j and its value: blocks of rows, ascending.")
 
 
-def _in_tasks(function: str, count: Arg) -> list[str]:
+def _in_tasks(function: str, count: Arg, tasks: str) -> list[str]:
     """A task is a few rows (or keys) of one head of one batch item."""
     return (
         dedent(f"""
         heads, total, size = args[{int(Arg.N)}], args[{int(count)}], args[{int(Tasks.TASK_ROWS)}]
         per_head = (total + size - 1) // size
-        for task in range(begin, end):
+        for task in {tasks}:
             item, low = task // per_head, task % per_head * size
             for row in range(low, min(low + size, total)):
                 {function}(args, item // heads, item % heads, row)
@@ -280,7 +280,7 @@ def attention_text(spec: AttentionSpec, module: Module, notes: Notes) -> list[st
         if args[{int(Arg.T)}] == 1:  # one row a head: the heads that share a key head are the rows of a task
             heads, group, size = args[{int(Arg.N)}], args[{int(Arg.GROUP)}], args[{int(Tasks.TASK_ROWS)}]
             per_head = (group + size - 1) // size
-            for task in range(begin, end):
+            for task in {module.dialect.tasks}:
                 item, low = task // per_head, task % per_head * size
                 for row in range(low, min(low + size, group)):
                     head = item * group + row
@@ -290,17 +290,17 @@ def attention_text(spec: AttentionSpec, module: Module, notes: Notes) -> list[st
         .strip()
         .splitlines()
     )
-    return [*one_row, *_in_tasks(function, Arg.T)]
+    return [*one_row, *_in_tasks(function, Arg.T, module.dialect.tasks)]
 
 
 def attention_dq_text(spec: AttentionSpec, module: Module, notes: Notes) -> list[str]:
     """The cotangent of the queries."""
-    return _in_tasks(_Words(spec, module).queries(), Arg.T)
+    return _in_tasks(_Words(spec, module).queries(), Arg.T, module.dialect.tasks)
 
 
 def attention_dkv_text(spec: AttentionSpec, module: Module, notes: Notes) -> list[str]:
     """The cotangents of keys and values, one for each query head."""
-    return _in_tasks(_Words(spec, module).keys(), Arg.S)
+    return _in_tasks(_Words(spec, module).keys(), Arg.S, module.dialect.tasks)
 
 
 def attention_backward_text(spec: AttentionSpec, module: Module, notes: Notes) -> list[str]:
@@ -309,7 +309,7 @@ def attention_backward_text(spec: AttentionSpec, module: Module, notes: Notes) -
     return (
         dedent(f"""
         heads, rows, count = args[{int(Arg.N)}], args[{int(Arg.T)}], args[{int(Arg.S)}]
-        for task in range(begin, end):
+        for task in {module.dialect.tasks}:
             for row in range(rows):
                 {words.queries()}(args, task // heads, task % heads, row)
             for key in range(count):

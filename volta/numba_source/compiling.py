@@ -55,31 +55,32 @@ _kernels: Recent[Any, CompiledKernel] = Recent(256)
 """Numba keeps machine code for as long as the process lives: what is dropped here is compiled again, not freed."""
 
 
-def dispatcher_of(text: KernelText) -> Any:
-    """The kernel as a Numba dispatcher. The functions that it calls are shared with all kernels that call the same."""
+def dispatcher_of(text: KernelText, names: Mapping[str, Any] = NAMES, kind: str = "njit") -> Any:
+    """The kernel as a Numba dispatcher. The functions that it calls are shared with all kernels that call the same and
+    are of one ``kind``: for the words whose ``names`` are given."""
     known: dict[str, Any] = {}
     for name, source in text.tables.items():
-        exec(source, made := dict(NAMES))
+        exec(source, made := dict(names))
         known[name] = made[name]
     for name, source in text.functions.items():
-        known[name] = _function(name, source, known)
-    return _new(text.name, text.function, _used(text.function, known))
+        known[name] = _function(name, source, known, names, kind)
+    return _new(text.name, text.function, _used(text.function, known), names)
 
 
 def _used(source: str, known: Mapping[str, Any]) -> dict[str, Any]:
     return {name: known[name] for name in dict.fromkeys(re.findall(r"\w+", source)) if name in known}
 
 
-def _function(name: str, source: str, known: Mapping[str, Any]) -> Any:
+def _function(name: str, source: str, known: Mapping[str, Any], names: Mapping[str, Any], kind: str) -> Any:
     used = _used(source, known)
-    key = (source, *(used[n] if callable(used[n]) else used[n].tobytes() for n in used))
+    key = (kind, source, *(used[n] if callable(used[n]) else used[n].tobytes() for n in used))
     found = _functions.find(key)
-    return _functions.keep(key, _new(name, source, used)) if found is None else found
+    return _functions.keep(key, _new(name, source, used, names)) if found is None else found
 
 
-def _new(name: str, source: str, used: Mapping[str, Any]) -> Any:
+def _new(name: str, source: str, used: Mapping[str, Any], names: Mapping[str, Any]) -> Any:
     """A dispatcher. Numba names machine code after its function, and joins what has one name: so that says it all."""
-    found = execute(source, name, {**NAMES, **used, "__name__": numba_words.__name__})
+    found = execute(source, name, {**names, **used, "__name__": numba_words.__name__})
     parts = [x.py_func.__qualname__.encode() if callable(x) else x.tobytes() for x in used.values()]
     digest = hashlib.sha256(b"\0".join([source.encode(), *parts])).hexdigest()[:16]
     found.py_func.__qualname__ = f"{name}_{digest}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from volta.emit.builder import HALF_DTYPES, Value, compute_dtype, is_float
 from volta.emit.dot_args import Arg
@@ -12,7 +12,7 @@ from volta.numba_source.bodies import calculated_read
 from volta.numba_source.builder import TextBuilder, array_dtype
 from volta.numba_source.functions import calculated, expression
 from volta.numba_source.python_ir import text_of
-from volta.numba_source.reductions import ReductionText
+from volta.numba_source.reductions import TREE, ReductionText
 from volta.numba_source.text import Lines, Module
 from volta.xla_like.dot import BLOCK, CHUNK, DotSpec, item_size
 
@@ -37,20 +37,17 @@ def dot_text(spec: DotSpec, module: Module, notes: Mapping[int, str]) -> list[st
     kind = spec.accumulator
     zero = text_of(b.const(kind, 0).ir)
     reduction = ReductionText(module, Reducer("sum", kind))
-    for what, names in _WORDS.items():
-        right = ", ".join(f"args[{_PLACES[name]}]" for name in names.split())
-        lines.line(f"{names.replace(' ', ', ')} = {right}", what)
+    _name_words(lines, list(_WORDS))
     array = array_dtype(kind)
     lines.line(f"chain, panel = np.empty({_COLUMNS}, {array}), np.empty(({CHUNK}, {_COLUMNS}), {array})")
     lines.line("depth = 2", "how many blocks wait at once, at most")
     with lines.block(f"while {BLOCK} << (depth - 2) < k:"):
         lines.line("depth += 1")
     lines.line("row_tasks, col_tasks = (m + task_rows - 1) // task_rows, (n + task_cols - 1) // task_cols")
-    with lines.block("for task in range(begin, end):"):
+    with lines.block(f"for task in {module.dialect.tasks}:"):
         lines.line("band, low = task // row_tasks, task % row_tasks * task_rows")
         lines.line("item, left = band // col_tasks, band % col_tasks * task_cols")
-        for name in ("lhs", "rhs", "out"):
-            lines.line(f"{name}_item = {name} + item // batch1 * {name}_batch0 + item % batch1 * {name}_batch1")
+        _name_items(lines)
         lines.line("rows = min(task_rows, m - low)")
         lines.line(f"total = np.empty((rows, {_COLUMNS}), {array})")
         lines.line(f"waiting = np.empty((rows, {_COLUMNS}, depth), {array})")
@@ -71,18 +68,66 @@ def dot_text(spec: DotSpec, module: Module, notes: Mapping[int, str]) -> list[st
                                 values = [x, b.token("panel[p, j]", kind), b.token("chain[j]", kind)]
                                 calculated(b, "multiply_add", _multiply_add, values, ["chain[j]"])
                         with lines.block("for j in range(width):"):
-                            sums = [b.token(f"{name}[{at}]", kind) for name, at in (("total", "i, j"), ("chain", "j"))]
-                            both = expression(b, "add", lambda b, x, y: x + y, sums)
+                            both = _sum(b, "total[i, j]", "chain[j]", kind)
                             lines.line(f"total[i, j] = chain[j] if chunk == block else {both}")
                 with lines.block("for i in range(rows):"), lines.block("for j in range(width):"):
                     lines.line(f"after = {reduction.pushed(f'block // {BLOCK}', ['total[i, j]'], ['waiting[i, j]'])}")
                 lines.line("top = after")
             with lines.block("for i in range(rows):"), lines.block("for j in range(width):"):
                 (total,) = reduction.states(b, reduction.finished(["waiting[i, j]"]), "s")
-                if compute_dtype(spec.out) != kind or spec.out in HALF_DTYPES:
-                    (total,) = calculated(b, "rounded", lambda b, v: b.cast(v, spec.out), [total], ["result"])
-                b.write(total, "out_item", f"(low + i) * out_m + (first + j) * {item_size(spec.out)}", spec.out)
+                _write(b, total, "(low + i) * out_m + (first + j)", spec)
     return lines.lines
+
+
+def dot_element_text(spec: DotSpec, module: Module, notes: Mapping[int, str]) -> list[str]:
+    """The same, an element of the result a task: what has no cache of its own to keep operands in."""
+    lines = Lines()
+    b = TextBuilder(lines, module)
+    kind = spec.accumulator
+    zero = text_of(b.const(kind, 0).ir)
+    reduction = ReductionText(module, Reducer("sum", kind))
+    _name_words(lines, list(_WORDS)[:-1])
+    lines.line(f"waiting = {module.dialect.array(TREE, array_dtype(kind))}", "blocks that wait for their neighbours")
+    with lines.block(f"for task in {module.dialect.tasks}:"):
+        lines.line("item, i, j = task // (m * n), task // n % m, task % n")
+        _name_items(lines)
+        lines.line("top = 0")
+        with lines.block(f"for block in range(0, max(k, 1), {BLOCK}):"):
+            lines.line(f"total = {zero}")
+            with lines.block(f"for chunk in range(block, min(block + {BLOCK}, k), {CHUNK}):"):
+                lines.line(f"chain = {zero}")
+                with lines.block(f"for p in range(chunk, min(chunk + {CHUNK}, k)):"):
+                    x = _operand(b, "x", "lhs_item", "i * lhs_m + p * lhs_k", spec.lhs, kind)
+                    y = _operand(b, "y", "rhs_item", "p * rhs_k + j * rhs_n", spec.rhs, kind)
+                    calculated(b, "multiply_add", _multiply_add, [x, y, b.token("chain", kind)], ["chain"])
+                lines.line(f"total = chain if chunk == block else {_sum(b, 'total', 'chain', kind)}")
+            lines.line(f"top = {reduction.pushed(f'block // {BLOCK}', ['total'], ['waiting'])}")
+        (total,) = reduction.states(b, reduction.finished(["waiting"]), "s")
+        _write(b, total, "i * out_m + j", spec)
+    return lines.lines
+
+
+def _name_words(lines: Lines, which: Sequence[str]) -> None:
+    for what in which:
+        names = _WORDS[what].split()
+        lines.line(f"{', '.join(names)} = {', '.join(f'args[{_PLACES[name]}]' for name in names)}", what)
+
+
+def _name_items(lines: Lines) -> None:
+    """Where each operand of the batch item begins."""
+    for name in ("lhs", "rhs", "out"):
+        lines.line(f"{name}_item = {name} + item // batch1 * {name}_batch0 + item % batch1 * {name}_batch1")
+
+
+def _sum(b: TextBuilder, x: str, y: str, kind: str) -> str:
+    return expression(b, "add", lambda b, x, y: x + y, [b.token(x, kind), b.token(y, kind)])
+
+
+def _write(b: TextBuilder, total: Value, place: str, spec: DotSpec) -> None:
+    """A sum as an element of the result, at so many elements of a row (``... + j``)."""
+    if compute_dtype(spec.out) != spec.accumulator or spec.out in HALF_DTYPES:
+        (total,) = calculated(b, "rounded", lambda b, v: b.cast(v, spec.out), [total], ["result"])
+    b.write(total, "out_item", f"{place} * {item_size(spec.out)}", spec.out)
 
 
 def _multiply_add(b: TextBuilder, x: Value, y: Value, chain: Value) -> Value:

@@ -30,7 +30,8 @@ def listing(plan: HostPlan) -> PythonText:
         )
         kernels.append("\n".join([*(f"# {line}" for line in _runs(plan, name)), function]))
     heading = "".join(f"# {line}\n" for line in ExecutionPlan.as_text(plan).splitlines())
-    return PythonText(heading + module_text([*module.tables.values()], [*module.functions.values(), *kernels]))
+    functions = [*module.functions.values(), *kernels]
+    return PythonText(heading + module_text(module.dialect, [*module.tables.values()], functions))
 
 
 def source(plan: HostPlan, kernel: str) -> PythonText:

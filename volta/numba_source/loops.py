@@ -14,7 +14,6 @@ from volta.numba_source.functions import calculated, function_name
 from volta.numba_source.reductions import ReductionText
 from volta.numba_source.text import Lines, Module
 from volta.xla_like.kernels import CombineKernel, LoopKernel, Reduce
-from volta.xla_like.loops import COLUMNS
 from volta.xla_like.phases import store_pass, targets_of
 
 
@@ -64,7 +63,7 @@ class LoopText:
         """A task is a chunk of the last axis."""
         lines, body = self.lines, self.body
         *outer, n, chunk = body.sizes
-        with lines.block("for task in range(begin, end):"):
+        with lines.block(f"for task in {self.module.dialect.tasks}:"):
             if outer:
                 lines.line(f"chunks = ({n} + {chunk} - 1) // {chunk}")
                 lines.line(f"row, start = task // chunks, task % chunks * {chunk}")
@@ -83,7 +82,7 @@ class LoopText:
     def _row(self) -> None:
         """A task is a row of the reduced axis, or a block of one."""
         lines, body = self.lines, self.body
-        with lines.block("for task in range(begin, end):"):
+        with lines.block(f"for task in {self.module.dialect.tasks}:"):
             if self.kernel.by_blocks:
                 lines.line(f"blocks = (length + {BLOCK - 1}) // {BLOCK}")
                 lines.line("row, block = task // blocks, task % blocks")
@@ -94,18 +93,19 @@ class LoopText:
         """A task is a few columns, each reduced by itself, or a block of them."""
         lines, body = self.lines, self.body
         *outer, columns, _ = body.sizes
-        with lines.block("for task in range(begin, end):"):
+        with lines.block(f"for task in {self.module.dialect.tasks}:"):
             unit = "task"
             if self.kernel.by_blocks:
                 lines.line(f"blocks = (length + {BLOCK - 1}) // {BLOCK}")
                 lines.line("unit, block = task // blocks, task % blocks")
                 unit = "unit"
-            lines.line(f"groups = ({columns} + {COLUMNS - 1}) // {COLUMNS}", f"of {COLUMNS} columns")
+            width = self.module.dialect.columns
+            lines.line(f"groups = ({columns} + {width - 1}) // {width}", f"of {width} columns")
             if outer:
                 lines.line(f"row = {unit} // groups")
-            lines.line(f"first = {unit} % groups * {COLUMNS}")
+            lines.line(f"first = {unit} % groups * {width}")
             body.rows(body.unravel("row", outer))
-            with lines.block(f"for c in range(first, min(first + {COLUMNS}, {columns})):"):
+            with lines.block(f"for c in range(first, min(first + {width}, {columns})):"):
                 self._phases(Index("c"), lambda position: Index("c", position))
 
     def _phases(self, row: Index, at: Callable[[str], Index]) -> None:
@@ -198,7 +198,7 @@ def combine_text(kernel: CombineKernel, module: Module, notes: Mapping[int, str]
         lines.line(f"{name} = args[{2 + p}]", "of each block, each row: loads what the blocks gave")
     lines.line(f"out = args[{2 + len(parts)}]", f"stores {kernel.out_dtype.name}, once a row")
     reduction.arrays(lines)
-    with lines.block("for row in range(begin, end):"):
+    with lines.block(f"for row in {module.dialect.tasks}:"):
         lines.line("top = 0")
         with lines.block("for block in range(blocks):"):
             reads = [

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from volta.core.contract import DEFINITIONS
 from volta.emit.builder import Value, compute_dtype, is_float
 from volta.emit.reducers import BLOCK, LANES, Reducer
-from volta.numba_cpu.ordering_schedule import SCATTER_SLOTS
+from volta.numba_cpu.ordering_schedule import FEW_UPDATES, SCATTER_SLOTS
 from volta.numba_source.bodies import calculated_read
 from volta.numba_source.builder import HALVES, TextBuilder
 from volta.numba_source.functions import Meaning, calculated, expression
@@ -35,7 +35,7 @@ def scan_text(spec: ScanSpec, module: Module, notes: Notes) -> list[str]:
     item = spec.dtype.itemsize
     place = "length - 1 - i" if spec.reverse else "i"
     lines.line("source, out, length = args[0], args[1], args[3]")
-    with lines.block("for row in range(begin, end):"):
+    with lines.block(f"for row in {module.dialect.tasks}:"):
         lines.line(f"start = row * length * {item}")
         identity = text_of(reducer.identity(b)[0].ir)
         lines.line(f"before = {identity}", "all blocks that came before")
@@ -61,8 +61,9 @@ def sort_text(spec: SortSpec, module: Module, notes: Notes) -> list[str]:
     words = [f"args[{i}]" for i in range(len(names))]
     lines.line(f"{', '.join(names)} = {', '.join(words)}")
     lines.line(f"length = args[{len(names) + 1}]")
+    lines.lines += module.dialect.own_scratch
     before = _before(module, spec)
-    with lines.block("for row in range(begin, end):"):
+    with lines.block(f"for row in {module.dialect.tasks}:"):
         lines.line("here, there = scratch, scratch + 8 * length", "positions in sorted runs, and merged")
         with lines.block("for i in range(length):"):
             lines.line("store_i64(here, i * 8, i)")
@@ -134,10 +135,10 @@ def _less(b: TextBuilder, x: Value, y: Value) -> Value:
 
 def scatter_order_text(spec: object, module: Module, notes: Notes) -> list[str]:
     """A stable counting sort of the targets: the end of each slot's run, then the updates slot by slot."""
-    return """
+    return f"""
 targets, order = args[0], args[1]
 slots, count = args[3], args[4]
-for item in range(begin, end):
+for item in {module.dialect.tasks}:
     target = targets + item * count * 8
     ends = order + item * (slots + count) * 8
     positions = ends + slots * 8
@@ -208,7 +209,7 @@ def scatter_text(spec: ScatterSpec, module: Module, notes: Notes) -> list[str]:
     lines.line("updates, order, out = args[0], args[1], args[2]")
     lines.line("slots, width, count = args[4], args[5], args[6]")
     lines.line(f"chunks = (slots + {SCATTER_SLOTS - 1}) // {SCATTER_SLOTS}")
-    with lines.block("for task in range(begin, end):"):
+    with lines.block(f"for task in {module.dialect.tasks}:"):
         lines.line("item, chunk = task // chunks, task % chunks")
         lines.line("ends = order + item * (slots + count) * 8")
         lines.line("positions = ends + slots * 8")
@@ -229,8 +230,8 @@ def scatter_few_text(spec: ScatterSpec, module: Module, notes: Notes) -> list[st
     lines = slot.lines
     lines.line("updates, targets, out = args[0], args[1], args[2]")
     lines.line("slots, width, count = args[4], args[5], args[6]")
-    lines.line("rows = np.empty(count, np.int64)", "the updates of one slot")
-    with lines.block("for item in range(begin, end):"):
+    lines.line(f"rows = {module.dialect.array(FEW_UPDATES, 'np.int64')}", "the updates of one slot")
+    with lines.block(f"for item in {module.dialect.tasks}:"):
         lines.line("target = targets + item * count * 8")
         lines.line(f"updates_at = updates + item * count * width * {slot.item}")
         with lines.block("for u in range(count):"):

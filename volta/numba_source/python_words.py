@@ -15,14 +15,14 @@ import numpy as np
 from volta.core import dtypes
 from volta.numba_source.words import BITS, CASTS, MATH, MEMORY, ROUNDED, WORDS
 
-_TYPES: dict[str, Any] = {
+TYPES: dict[str, Any] = {
     **{f"{sign}{bits}": np.dtype(f"{sign}{bits // 8}").type for sign in "iu" for bits in (8, 16, 32, 64)},
     "f32": np.float32, "f64": np.float64, "f16": np.float16, "bf16": dtypes.bfloat16.type,
 }  # fmt: skip
 
 
 def _cast(kind: str) -> Callable[[Any], Any]:
-    type_ = _TYPES[kind]
+    type_ = TYPES[kind]
     if kind[0] == "f":  # a loop's index is an int64: a Python integer would be rounded to float64 on its way
         return lambda x: type_(np.int64(x) if type(x) is int else x)
     bits = int(kind[1:])
@@ -32,8 +32,8 @@ def _cast(kind: str) -> Callable[[Any], Any]:
 
 def _element(kind: str, address: int) -> np.ndarray:
     """The array of one element over the memory at an address."""
-    memory = (ctypes.c_char * np.dtype(_TYPES[kind]).itemsize).from_address(int(address))
-    return np.frombuffer(memory, _TYPES[kind])
+    memory = (ctypes.c_char * np.dtype(TYPES[kind]).itemsize).from_address(int(address))
+    return np.frombuffer(memory, TYPES[kind])
 
 
 def _load(kind: str) -> Callable[[int, int], Any]:
@@ -50,11 +50,11 @@ def _store(kind: str) -> Callable[[int, int, Any], None]:
 
 
 def _bits(kind: str) -> Callable[[Any], Any]:
-    return lambda x: (np.int64(x) if type(x) is int else x).view(_TYPES[kind])
+    return lambda x: (np.int64(x) if type(x) is int else x).view(TYPES[kind])
 
 
 def _round(kind: str) -> Callable[[Any], Any]:
-    return lambda x: np.float32(_TYPES[kind](x))
+    return lambda x: np.float32(TYPES[kind](x))
 
 
 _libm = ctypes.CDLL(None)

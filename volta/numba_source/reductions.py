@@ -35,7 +35,7 @@ class ReductionText:
         """Make the arrays; without blocks there is no tree."""
         for stem, size in (("lanes", LANES), *((("tree", TREE),) if tree else ())):
             for name, dtype in zip(self._arrays(stem), self.reducer.state_dtypes, strict=True):
-                lines.line(f"{name} = np.empty({size}, {array_dtype(dtype)})")
+                lines.line(f"{name} = {self.module.dialect.array(size, array_dtype(dtype))}")
 
     def clear(self, b: TextBuilder) -> None:
         """Every lane begins as what changes nothing."""

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 
 import attrs
 
-from volta.numba_source.words import WORDS
+from volta.numba_source.dialects import NJIT, Dialect
+from volta.numba_source.words import ON_GRIDS, WORDS
 
 STATEMENTS = "    "
 
@@ -47,6 +48,7 @@ class Lines:
 class Module:
     """What a kernel's text consists of: tables and functions by name, in the order in which they were asked for."""
 
+    dialect: Dialect = NJIT
     tables: dict[str, str] = attrs.field(factory=dict)
     functions: dict[str, str] = attrs.field(factory=dict)
 
@@ -62,18 +64,18 @@ class Module:
 
         ``comment`` is its docstring.
         """
-        if keyword.iskeyword(name) or hasattr(builtins, name) or name in WORDS:
+        if keyword.iskeyword(name) or hasattr(builtins, name) or name in WORDS | ON_GRIDS:
             name += "_of"
         number, chosen = 1, name
         while True:
-            text = function_text(chosen, parameters, body, comment)
+            text = function_text(self.dialect.function, chosen, parameters, body, comment)
             if self.functions.setdefault(chosen, text) == text:
                 return chosen
             number += 1
             chosen = f"{name}_{number}"
 
 
-def function_text(name: str, parameters: Sequence[str], body: Sequence[str], comment: str) -> str:
-    """A function for Numba to compile; where it is run as it stands, ``njit`` leaves it as it is."""
-    head = ["@njit", f"def {name}({', '.join(parameters)}):", f'{STATEMENTS}"""{comment}"""']
+def function_text(decorator: str, name: str, parameters: Sequence[str], body: Sequence[str], comment: str) -> str:
+    """A function for Numba to compile; where it is run as it stands, the decorator leaves it as it is."""
+    head = [decorator, f"def {name}({', '.join(parameters)}):", f'{STATEMENTS}"""{comment}"""']
     return "\n".join([*head, *(STATEMENTS + line for line in body)])

@@ -1,4 +1,4 @@
-"""From a kernel's description to its text, in the ABI of the launch table: ``(args, begin, end, scratch)``."""
+"""From a kernel's description to its text: for a launch table, or for the grid of a GPU (`dialects`)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ import attrs
 
 from volta.core.errors import UnsupportedOperationError
 from volta.numba_source import attentions, dots, ordering
+from volta.numba_source.dialects import NJIT, Dialect
 from volta.numba_source.loops import combine_text, loop_text
 from volta.numba_source.text import Module, function_text
 from volta.xla_like.kernels import CombineKernel, Kernel, KernelCall, LibraryKernel, LoopKernel, kernel_name
-
-PARAMETERS = ("args", "begin", "end", "scratch")
-
-IMPORT = "from volta.numba_source.numba_words import *  # python_words has the same, without compiling"
 
 
 @attrs.frozen(eq=False)
@@ -27,16 +24,18 @@ class KernelText:
     function: str
     functions: Mapping[str, str]
     tables: Mapping[str, str]
+    dialect: Dialect = NJIT
 
     @property
     def source(self) -> str:
         """Everything, as a module that can be run: tables, functions, then the kernel."""
-        return module_text([*self.tables.values()], [*self.functions.values(), self.function])
+        return module_text(self.dialect, [*self.tables.values()], [*self.functions.values(), self.function])
 
 
-def module_text(tables: Sequence[str], functions: Sequence[str]) -> str:
+def module_text(dialect: Dialect, tables: Sequence[str], functions: Sequence[str]) -> str:
     """A module of these tables and functions."""
-    return "\n\n\n".join(["\n".join([IMPORT, *tables]), *functions]) + "\n"
+    words = f"from volta.numba_source.{dialect.words}"
+    return "\n\n\n".join(["\n".join([words, *tables]), *functions]) + "\n"
 
 
 LIBRARY: dict[str, Callable[[Any, Module, Mapping[int, str]], list[str]]] = {
@@ -56,9 +55,13 @@ LIBRARY: dict[str, Callable[[Any, Module, Mapping[int, str]], list[str]]] = {
 }
 """Library kernels by name: ``text(spec, module, notes)`` gives the lines of the function."""
 
+ON_GRIDS = {"dot_element": dots.dot_element_text}
+"""Those that grids alone run."""
+
 
 def text_of_kernel(call: KernelCall, module: Module | None = None) -> KernelText:
-    """The text of a call's kernel; beside its operations stand the user's lines. ``module`` collects what it calls.
+    """The text of a call's kernel; beside its operations stand the user's lines. ``module`` collects what it calls, and
+    says in which dialect it is.
 
     Raises:
         UnsupportedOperationError: for a library kernel that has no text.
@@ -72,8 +75,9 @@ def text_of_kernel(call: KernelCall, module: Module | None = None) -> KernelText
     else:
         assert isinstance(kernel, LibraryKernel)
         body = _library(kernel, call.label)(kernel.spec, module, notes)
-    function = function_text(name, PARAMETERS, body, _said(kernel))
-    return KernelText(name, kernel.text(), function, module.functions, module.tables)
+    dialect = module.dialect
+    function = function_text(dialect.kernel, name, dialect.parameters, body, _said(kernel))
+    return KernelText(name, kernel.text(), function, module.functions, module.tables, dialect)
 
 
 def _notes(call: KernelCall) -> dict[int, str]:
@@ -83,7 +87,7 @@ def _notes(call: KernelCall) -> dict[int, str]:
 
 
 def _library(kernel: LibraryKernel, label: str) -> Callable[[Any, Module, Mapping[int, str]], list[str]]:
-    found = LIBRARY.get(kernel.name)
+    found = LIBRARY.get(kernel.name) or ON_GRIDS.get(kernel.name)
     if found is None:
         raise UnsupportedOperationError(
             f"kernel {kernel.name!r}{f' of {label}' if label else ''} has no text for Numba: leave the execution "

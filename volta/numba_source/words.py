@@ -1,6 +1,7 @@
 """The words that generated kernels are written in: what each means is said once here, for Numba and for Python.
 
-`numba_words` has them as Numba functions, `python_words` as Python functions of NumPy scalars.
+`numba_words` has them as Numba functions, `cuda.words` as those of numba-cuda, `python_words` as Python functions of
+NumPy scalars.
 """
 
 from __future__ import annotations
@@ -44,3 +45,7 @@ WORDS = frozenset(
         *OTHER,
     ]
 )
+
+ON_GRIDS = WORDS - {"njit", "run_kernel"} | {"cuda", "cuda_jit"}
+"""The words of kernels for GPUs: no kernel runs another there, and ``cuda`` is Numba's, with threads and local memory;
+``cuda_jit`` is ``cuda.jit`` that contracts nothing."""

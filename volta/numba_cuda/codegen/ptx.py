@@ -11,7 +11,7 @@ import ctypes
 import functools
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import attrs
 import llvmlite.binding as llvm
@@ -52,13 +52,17 @@ _FORBIDDEN = (
 
 @attrs.frozen
 class KernelSource:
-    """A kernel to compile: its symbol, its canonical text, what adds it to a module, and PTX of functions that it
-    calls (which its text tells too)."""
+    """A kernel to compile: its symbol, its canonical text, what adds it to a module, and where there is PTX that it is
+    linked with, what gives that (its text tells of it too): only kernels that are compiled need it."""
 
     name: str
     text: str
     build: Callable[[ir.Module, str], object] = attrs.field(eq=False, repr=False)
-    linked: tuple[str, ...] = attrs.field(default=(), eq=False, repr=False)
+    linked: Callable[[], Sequence[str]] | None = attrs.field(default=None, eq=False, repr=False)
+
+    def linked_texts(self) -> Sequence[str]:
+        """The PTX that it is linked with."""
+        return () if self.linked is None else self.linked()
 
     def for_many(self) -> KernelSource:
         """The same kernel for merged launches: its blocks find their call's args in a table."""

@@ -1,63 +1,24 @@
 """A user's ``@cuda.jit`` function as PTX: compiled by numba-cuda as a device function that an entry of Volta's calls.
 
-All that touches numba-cuda's inside is here. It is imported when the first such function is compiled: no plan of
-Volta's own needs it, nor a GPU.
+numba-cuda itself (`numba_tools`) is loaded when the first such function is compiled.
 """
 
 from __future__ import annotations
 
-import functools
 import hashlib
-import importlib
 from collections.abc import Sequence
 from typing import Any
 
-import attrs
 import numpy as np
 
-from volta.core.errors import KernelError, UnsupportedOperationError
+from volta.core.errors import KernelError
 from volta.core.source import at_user_line
 from volta.emit.functions import called
 from volta.numba_cuda.codegen import ptx
+from volta.numba_cuda.codegen.numba_tools import OPTIONS, tools
 from volta.numba_cuda.codegen.threads import HEADER
 from volta.numba_cuda.codegen.user_functions import let_call
 from volta.xla_like.user import UserSpec
-
-_OPTIONS = {"opt": 3, "fma": 0}
-"""NVVM may contract no product with a sum; without, it writes the rounding of every operation, as Volta does."""
-
-
-@attrs.frozen
-class _Tools:
-    """What is used of numba-cuda."""
-
-    cuda: Any
-    types: Any
-    cgutils: Any
-    compiler: Any
-    arrayobj: Any
-    from_dtype: Any
-    intrinsic: Any
-    typing: Any
-    lowering: Any
-    target: Any
-
-
-@functools.cache
-def _tools() -> _Tools:
-    load = importlib.import_module
-    try:
-        return _Tools(
-            load("numba.cuda"), load("numba.core.types"), load("numba.cuda.cgutils"), load("numba.cuda.compiler"),
-            load("numba.cuda.np.arrayobj"), load("numba.cuda.np.numpy_support").from_dtype,
-            load("numba.cuda.extending").intrinsic, load("numba.cuda.typing.templates"),
-            load("numba.cuda.core.imputils"), load("numba.cuda.descriptor").cuda_target,
-        )  # fmt: skip
-    except ImportError as error:
-        raise UnsupportedOperationError(
-            f"a kernel written with @cuda.jit needs numba-cuda, which is not there ({error}): "
-            "pip install 'volta[numba-cuda]'"
-        ) from error
 
 
 def symbol_of(text: str) -> str:
@@ -89,11 +50,11 @@ _PLACEHOLDER = "volta_user_function_of_numba"
 
 
 def _compile(function: Any, spec: UserSpec, capability: str) -> str:
-    tools = _tools()
-    types, from_dtype = tools.types, tools.from_dtype
+    numba = tools()
+    types, from_dtype = numba.types, numba.from_dtype
     for one in called(function):
         if hasattr(one, "volta_primitive"):
-            let_call(one, tools)
+            let_call(one, numba)
     kinds = [
         from_dtype(np.dtype(dtype)) if k < spec.reads and not rank
         else types.Array(from_dtype(np.dtype(dtype)), rank, "C", readonly=k < spec.reads)
@@ -101,8 +62,8 @@ def _compile(function: Any, spec: UserSpec, capability: str) -> str:
     ]  # fmt: skip
     entry = _entry(function, spec, kinds)
     try:
-        found = tools.compiler.compile_cuda(
-            entry, types.void, (types.int64,), nvvm_options=_OPTIONS, cc=ptx.level_of(capability), abi="c",
+        found = numba.compiler.compile_cuda(
+            entry, types.void, (types.int64,), nvvm_options=OPTIONS, cc=ptx.level_of(capability), abi="c",
             abi_info={"abi_name": _PLACEHOLDER},
         )  # fmt: skip
     except Exception as error:  # numba-cuda has error classes of its own, and of Numba's
@@ -115,7 +76,7 @@ def _compile(function: Any, spec: UserSpec, capability: str) -> str:
 
 def _entry(function: Any, spec: UserSpec, kinds: Sequence[Any]) -> Any:
     """The function around the user's: a few lines of Python that take the words apart."""
-    cuda = _tools().cuda
+    cuda = tools().cuda
     device = cuda.jit(device=True, inline="always")(
         function.py_func
     )  # by itself it would be compiled for a GPU at hand
@@ -144,10 +105,10 @@ def _entry(function: Any, spec: UserSpec, kinds: Sequence[Any]) -> Any:
 
 
 def _word() -> Any:
-    tools = _tools()
-    types = tools.types
+    numba = tools()
+    types = numba.types
 
-    @tools.intrinsic
+    @numba.intrinsic
     def word(typingctx: Any, address: Any, i: Any) -> Any:
         def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
             place = b.add(args[0], b.mul(args[1], args[1].type(8)))
@@ -160,10 +121,10 @@ def _word() -> Any:
 
 def _maker(kind: Any, rank: int) -> Any:
     """``make(address, shape)``: an array there, or of rank 0 and read the number there."""
-    tools = _tools()
-    types, cgutils, arrayobj = tools.types, tools.cgutils, tools.arrayobj
+    numba = tools()
+    types, cgutils, arrayobj = numba.types, numba.cgutils, numba.arrayobj
 
-    @tools.intrinsic
+    @numba.intrinsic
     def make(typingctx: Any, address: Any, shape: Any) -> Any:
         def number(context: Any, b: Any, signature: Any, args: Any) -> Any:
             pointer = b.inttoptr(args[0], context.get_data_type(kind).as_pointer())
