@@ -31,7 +31,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 # The two backends are one layer, yet neither knows the other.
-STRANGERS = {("numba_cpu", "numba_cuda"), ("numba_cuda", "numba_cpu"), ("numba_source", "numba_cuda")}
+STRANGERS = {("numba_cpu", "numba_cuda"), ("numba_cuda", "numba_cpu")}
 # Plans, programs and passes are pure data: whoever reads them needs no compiler.
 NO_COMPILER = ("core", "ops", "xla_like")
 COMPILERS = ("numba", "llvmlite")

@@ -10,6 +10,7 @@ import volta.numpy as vnp
 from tests.user_kernels import move, smooth
 from volta.errors import KernelError, NotDifferentiableError, UnsupportedOperationError
 from volta.numba_cuda import device_plan
+from volta.numba_cuda.codegen import numba_tools
 from volta.numba_cuda.schedule import Schedule
 from volta.testing import assert_bits_equal
 from volta.xla_like.compile import build_plan

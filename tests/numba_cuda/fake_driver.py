@@ -26,6 +26,8 @@ from volta.numba_cuda.device import boxes, cuda_api, driver
 from volta.numba_cuda.device import graph as graphs
 from volta.numba_cuda.host.host import HostModule, Range
 from volta.numba_cuda.host.host_runtime import READ, WRITE
+from volta.numba_source.cuda.host import TextKernels
+from volta.numba_source.cuda.launches import TextSource
 
 ERRORS = {
     0: "SUCCESS", 1: "INVALID_VALUE", 2: "OUT_OF_MEMORY", 100: "NO_DEVICE", 101: "INVALID_DEVICE",
@@ -34,7 +36,9 @@ ERRORS = {
 }  # fmt: skip
 
 
-_compiled: dict[str, HostModule] = {}
+_TEXTS = TextKernels()
+
+_compiled: dict[str, Any] = {}
 """Kernels by name, whichever stand-in they were compiled for."""
 
 
@@ -296,7 +300,10 @@ class FakeDriver(FakeStreams):
             return 0
         if name not in _compiled:
             fresh = [s for s in self.sources.values() if s.name not in _compiled and s is not turns.TURN]
-            _compiled.update(dict.fromkeys((s.name for s in fresh), HostModule(fresh)))
+            texts = [s for s in fresh if isinstance(s, TextSource)]
+            others = [s for s in fresh if not isinstance(s, TextSource)]
+            _compiled.update(_TEXTS.of(texts))
+            _compiled.update(dict.fromkeys((s.name for s in others), HostModule(others) if others else None))
         ranges = [Range(f"{a:#x}", a, n, READ | WRITE) for a, (_, n, _) in self.allocations.items()]
         ranges.append(Range("args", ctypes.addressof(args), ctypes.sizeof(args), READ))
         wrong = _compiled[name].run(name, ctypes.addressof(args), grid, threads, ranges, dynamic=shared)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 from volta.core.errors import ArgumentError
 from volta.core.source import at_user_line
@@ -18,6 +19,8 @@ from volta.xla_like.kernels import CombineKernel, IndexValue, KernelCall, Load, 
 from volta.xla_like.plan import ExecutionPlan
 from volta.xla_like.user import is_user
 
+Named = TypeVar("Named")
+
 
 def listing(plan: HostPlan) -> PythonText:
     """The plan as comments, then every kernel behind the calls that run it: a module of Python."""
@@ -29,7 +32,12 @@ def listing(plan: HostPlan) -> PythonText:
             else text_of_kernel(call, module).function
         )
         kernels.append("\n".join([*(f"# {line}" for line in _runs(plan, name)), function]))
-    heading = "".join(f"# {line}\n" for line in ExecutionPlan.as_text(plan).splitlines())
+    return listed(ExecutionPlan.as_text(plan), module, kernels)
+
+
+def listed(plan: str, module: Module, kernels: Sequence[str]) -> PythonText:
+    """A plan's text, what its kernels call, and these."""
+    heading = "".join(f"# {line}\n" for line in plan.splitlines())
     functions = [*module.functions.values(), *kernels]
     return PythonText(heading + module_text(module.dialect, [*module.tables.values()], functions))
 
@@ -56,13 +64,21 @@ def _own(call: KernelCall) -> Any:
 
 def _call(plan: HostPlan, kernel: str) -> KernelCall:
     """The first call of a kernel that is named, or whose name alone has this part."""
-    calls = kernel_calls(plan)
-    found = [name for name in calls if kernel == name] or [name for name in calls if kernel in name]
+    return named(plan, kernel, kernel_calls(plan))
+
+
+def named(plan: ExecutionPlan, kernel: str, kernels: Mapping[str, Named]) -> Named:
+    """That of a plan's kernels, by name, which has this name, or alone has this part in it.
+
+    Raises:
+        ArgumentError: none has, or several have.
+    """
+    found = [name for name in kernels if kernel == name] or [name for name in kernels if kernel in name]
     if len(found) != 1:
         problem = f"{len(found)} kernels whose names have {kernel!r} in them" if found else f"no kernel {kernel!r}"
-        there = ", ".join(calls) or "none"
+        there = ", ".join(kernels) or "none"
         raise ArgumentError(at_user_line(f"plan {plan.name!r} has {problem}; there are {there}"))
-    return calls[found[0]]
+    return kernels[found[0]]
 
 
 def _runs(plan: HostPlan, name: str) -> list[str]:
@@ -71,12 +87,16 @@ def _runs(plan: HostPlan, name: str) -> list[str]:
     for number, launches in enumerate(plan.launches):
         for x in (part for launch in launches for part in launch.each() if not part.functions):
             if kernel_name(x.kernel) == name:
-                lines.append(f"call {number}{f', {x.call.label}' if x.call.label else ''}: {_operands(plan, x.call)}")
+                lines.append(described(f"call {number}", plan, x.call))
     return lines
 
 
-def _operands(plan: HostPlan, call: KernelCall) -> str:
-    """The buffers of a call under the names that the text has for them."""
+def described(what: str, plan: ExecutionPlan, call: KernelCall) -> str:
+    """What a call gives its kernel: its buffers under the names that the text has for them."""
+    return f"{what}{f', {call.label}' if call.label else ''}: {_operands(plan, call)}"
+
+
+def _operands(plan: ExecutionPlan, call: KernelCall) -> str:
 
     def buffer(number: int) -> str:
         b = plan.buffers[number]

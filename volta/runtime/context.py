@@ -23,7 +23,7 @@ class ExecutionContext:
 
     ``memory_budget`` bounds a plan's peak live bytes (None: no bound), ``device`` is the number of the GPU where the
     backend is 'cuda', ``matmul_precision`` is that of products that name none (`default_matmul_precision`), ``kernels``
-    is how the CPU's are made, one of `KERNELS`, ``refused`` is what no result may have (`debug_nans`, `debug_infs`).
+    is how they are made, one of `KERNELS`, ``refused`` is what no result may have (`debug_nans`, `debug_infs`).
     """
 
     level: DeterminismLevel = DeterminismLevel.STRICT
@@ -36,8 +36,9 @@ class ExecutionContext:
     refused: tuple[str, ...] = ()
 
 
-KERNELS = ("llvm", "njit", "python")
-"""How a plan's kernels are made on the CPU: as LLVM, as Numba functions, or as the Python that these are written in."""
+KERNELS = {"llvm": ("cpu", "cuda"), "njit": ("cpu",), "python": ("cpu",), "cuda.jit": ("cuda",)}
+"""How a plan's kernels are made, with the backends whose are: as LLVM, as Numba functions, as the Python that these are
+written in, or as functions of numba-cuda."""
 
 
 def _checked_kernels(kernels: Any, asked: str) -> str:
@@ -88,9 +89,10 @@ def execution_context(
 ) -> Iterator[ExecutionContext]:
     """Use another determinism level, memory budget (bytes), compile options or kernels inside the block.
 
-    What is not given stays as it is outside. ``kernels`` says how plans are run on the CPU, with the same bits: by
-    ``"llvm"`` that Volta writes (the default, and the fast way), as ``"njit"`` functions that Numba compiles, or by
-    ``"python"``, which runs the text of these as it stands, for a debugger (docs/numba.md).
+    What is not given stays as it is outside. ``kernels`` says how plans are run, with the same bits: by ``"llvm"`` that
+    Volta writes (the default, and the fast way); on the CPU as ``"njit"`` functions that Numba compiles, or by
+    ``"python"``, which runs the text of these as it stands, for a debugger; on a GPU as ``"cuda.jit"`` functions, which
+    numba-cuda compiles (docs/numba.md). Kernels of one kind run no plan for the other kind of device.
 
     Raises:
         ContextError: a level that is none, a budget that is no number of bytes, or kernels that are none. A ValueError

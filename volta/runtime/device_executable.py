@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any
 
-from volta.core.errors import DeviceError, OutOfMemoryError, UnsupportedOperationError
+from volta.core.errors import DeviceError, OutOfMemoryError
 from volta.core.ir import ClosedJaxpr
 from volta.core.source import at_user_line
 from volta.emit import arrays as taking
@@ -26,7 +27,7 @@ class DeviceExecutable(Executable):
     """A program compiled for a GPU: arguments in host memory are copied there, results stay there. Where arguments lie
     on another GPU, it runs there."""
 
-    __slots__ = ("_device", "_fresh", "_kernels", "_loops", "_sizes")
+    __slots__ = ("_as_texts", "_device", "_fresh", "_kernels", "_loops", "_sizes")
 
     def __init__(
         self,
@@ -35,10 +36,13 @@ class DeviceExecutable(Executable):
         native: Any,
         elsewhere: Callable[[int], Executable],
         device: Any,
+        as_texts: Callable[[], ExecutionPlan],
     ) -> None:
+        """``as_texts`` gives the plan as ``kernels="cuda.jit"`` runs it, to be read."""
         super().__init__(plan, program, native, elsewhere)
         self._device = device
         self._kernels = native
+        self._as_texts = as_texts
         self._loops: bool = native.loops
         self._arena = plan.device_arena_bytes  # type: ignore[attr-defined]
         # Results where each is an output of its own, as most are: (aval, bytes, position).
@@ -186,13 +190,17 @@ class DeviceExecutable(Executable):
             )
         )
 
-    def _generated(self) -> Any:
-        raise UnsupportedOperationError(
-            at_user_line(
-                f"plan {self.plan.name!r} is for a GPU; texts for Numba are of plans for the CPU: compile it there, "
-                'with volta.default_device("cpu"), or for arguments that lie there'
-            )
-        )
+    def _generated(self) -> tuple[Any, ExecutionPlan]:
+        return import_module("volta.numba_source.cuda.listing"), self._as_texts()
+
+    def kernel(self, kernel: str) -> Any:
+        """One kernel as a dispatcher of numba-cuda: ``kernel[blocks, threads](args)``, without contraction.
+
+        ``args`` is an array of int64 on the device, with the words that its text reads. The name, and what is raised,
+        are as for :meth:`source`; numba-cuda must be installed.
+        """
+        listing, plan = self._generated()
+        return import_module("volta.numba_source.cuda.compiling").dispatcher(listing.found(plan, kernel))
 
     def llvm_ir(self, symbol: str) -> str:
         """The LLVM IR that is emitted for one kernel."""

@@ -207,7 +207,8 @@ class Executable:
         store_f32(out0, i * 4, v2)
         """
         if dialect == "numba":
-            found: str = self._generated().listing(self.plan)
+            texts, plan = self._generated()
+            found: str = texts.listing(plan)
             return found
         if dialect is not None:
             raise ArgumentError(at_user_line(f"as_text: there is no text {dialect!r}; there are 'numba' and None"))
@@ -228,7 +229,8 @@ class Executable:
         >>> "for i in range(" in compiled.source("map")
         True
         """
-        found: str = self._generated().source(self.plan, kernel)
+        texts, plan = self._generated()
+        found: str = texts.source(plan, kernel)
         return found
 
     def kernel(self, kernel: str) -> Any:
@@ -242,10 +244,12 @@ class Executable:
         >>> compiled.kernel("map").signatures
         [(int64*, int64, int64, int64)]
         """
-        return self._generated().dispatcher(self.plan, kernel)
+        texts, plan = self._generated()
+        return texts.dispatcher(plan, kernel)
 
-    def _generated(self) -> Any:
-        return import_module("volta.numba_source.listing")
+    def _generated(self) -> tuple[Any, ExecutionPlan]:
+        """What lists kernels as texts, and the plan that it is to list."""
+        return import_module("volta.numba_source.listing"), self.plan
 
 
 def refuse_repeated(arrays: Sequence[ConcreteArray], donated: Sequence[int]) -> None:

@@ -26,7 +26,7 @@ from volta.runtime import devices
 from volta.runtime.array import ConcreteArray, as_array
 from volta.runtime.capabilities import BackendCapabilities
 from volta.runtime.compile_log import Watch
-from volta.runtime.context import ExecutionContext, current_context
+from volta.runtime.context import KERNELS, ExecutionContext, current_context
 from volta.runtime.device_executable import DeviceExecutable
 from volta.runtime.executable import Executable, passed
 from volta.runtime.nans import Watched
@@ -48,7 +48,7 @@ Place = tuple[str, int]
 
 def _backend(name: str, kernels: str = "llvm") -> tuple[Any, BackendCapabilities]:
     if kernels != "llvm":
-        return _generated(name, kernels), CPU
+        return _generated(name, kernels)
     if name == "cuda" and name not in BACKENDS:
         BACKENDS["cuda"] = (devices.cuda(), cuda_capabilities())
     if name not in BACKENDS:
@@ -56,18 +56,31 @@ def _backend(name: str, kernels: str = "llvm") -> tuple[Any, BackendCapabilities
     return BACKENDS[name]
 
 
-def _generated(name: str, kernels: str) -> Any:
-    """The CPU backend with kernels of another kind."""
-    if name != "cpu":
-        raise DeviceError(
-            at_user_line(f"kernels={kernels!r} runs plans on the CPU; leave it at 'llvm' for what runs on a GPU")
+def _generated(name: str, kernels: str) -> tuple[Any, BackendCapabilities]:
+    """A backend with kernels of another kind."""
+    if name not in KERNELS[kernels]:
+        way = (
+            "runs plans on the CPU; leave it at 'llvm' for what runs on a GPU"
+            if kernels != "cuda.jit"
+            else "runs plans on a GPU; move the arguments there (volta.device_put, volta.default_device), or leave it "
+            "at 'llvm' for what runs on the CPU"
         )
-    return import_module("volta.numba_source.backend").KERNELS[kernels]
+        raise DeviceError(at_user_line(f"kernels={kernels!r} {way}"))
+    if kernels == "cuda.jit":
+        devices.cuda()
+        return import_module("volta.numba_source.cuda.backend"), texts_on_cuda()
+    return import_module("volta.numba_source.backend").KERNELS[kernels], CPU
 
 
 def cuda_capabilities() -> BackendCapabilities:
     """What the CUDA backend can run; asking needs no GPU."""
     return BackendCapabilities("cuda", devices.cuda_kernel_classes())
+
+
+def texts_on_cuda() -> BackendCapabilities:
+    """What the CUDA backend can run on generated kernels: nothing that is not strict."""
+    classes = devices.cuda_kernel_classes()
+    return BackendCapabilities("cuda", tuple(c for c in classes if c[1] is DeterminismLevel.STRICT))
 
 
 _lock = threading.RLock()
@@ -118,7 +131,8 @@ def compile(  # noqa: A001 - the gateway's one verb
         def build(
             part: ClosedJaxpr, name: str, donated: Sequence[int], evaluate: Evaluate | None, where: Place
         ) -> Executable:
-            backend, capabilities = _backend(where[0], context.kernels)
+            own = where[0] == context.backend  # constants are computed on the CPU, whatever for
+            backend, capabilities = _backend(where[0], context.kernels if own else "llvm")
             plan, optimised = _planned(part, name, donated, context, backend, capabilities, evaluate)
             watch.planned = perf_counter()
             gpu = devices.gpu(f"cuda:{where[1]}") if where[0] == "cuda" else None
@@ -131,7 +145,15 @@ def compile(  # noqa: A001 - the gateway's one verb
             native = backend.prepare(plan, tuple(c.buffer().address if gpu else c.address for c in consts), consts, gpu)
             if gpu is None:
                 return Executable(plan, bound, native, elsewhere)
-            return DeviceExecutable(plan, bound, native, elsewhere, gpu)
+
+            def as_texts() -> ExecutionPlan:
+                if context.kernels == "cuda.jit":
+                    return plan
+                texts = import_module("volta.numba_source.cuda.planning")
+                found, _ = _planned(part, name, donated, context, texts, texts_on_cuda(), evaluate)
+                return texts.text_plan(found)
+
+            return DeviceExecutable(plan, bound, native, elsewhere, gpu, as_texts)
 
         def evaluate(constants: ClosedJaxpr) -> list[Any]:
             return [x.numpy() for x in build(constants, "constants", (), None, ("cpu", 0))([])]

@@ -147,7 +147,8 @@ def _compile(device: Device, sources: Sequence[KernelSource]) -> Iterator[cache.
     ordered = sorted(sources, key=lambda s: s.name.startswith(_LAST) - s.name.startswith(_FIRST))
 
     def compiled(s: KernelSource, text: str, linked: Sequence[str]) -> cache.StoredUnit:
-        return cache.StoredUnit({s.name: s.text}, (link(device, ptx.assemble(text, capability), *linked),))
+        own = () if s.build is None else (ptx.assemble(text, capability),)
+        return cache.StoredUnit({s.name: s.text}, (link(device, *own, *linked),))
 
     calls = ((s, ptx.emit_text([s], capability), s.linked_texts()) for s in ordered)
     yield from in_threads(compiled, calls, ptx.workers(len(ordered)) if len(ordered) > 1 else 1)

@@ -52,13 +52,21 @@ _FORBIDDEN = (
 
 @attrs.frozen
 class KernelSource:
-    """A kernel to compile: its symbol, its canonical text, what adds it to a module, and where there is PTX that it is
-    linked with, what gives that (its text tells of it too): only kernels that are compiled need it."""
+    """A kernel to compile: its symbol, its canonical text, and what adds it to a module.
+
+    Where it is linked with PTX, its text tells of that too, and ``linked`` gives it, for kernels that are compiled. It
+    may be all there is of the kernel: ``build`` is None then.
+    """
 
     name: str
     text: str
-    build: Callable[[ir.Module, str], object] = attrs.field(eq=False, repr=False)
+    build: Callable[[ir.Module, str], object] | None = attrs.field(eq=False, repr=False)
     linked: Callable[[], Sequence[str]] | None = attrs.field(default=None, eq=False, repr=False)
+
+    def add_to(self, module: ir.Module, name: str) -> None:
+        """Add the kernel to a module, under a name."""
+        if self.build is not None:
+            self.build(module, name)
 
     def linked_texts(self) -> Sequence[str]:
         """The PTX that it is linked with."""
@@ -68,7 +76,7 @@ class KernelSource:
         """The same kernel for merged launches: its blocks find their call's args in a table."""
 
         def build(module: ir.Module, name: str) -> None:
-            self.build(module, name)
+            self.add_to(module, name)
             merge_entry(module, name)
 
         return KernelSource(f"{self.name}_many", self.text, build, self.linked)
@@ -77,7 +85,7 @@ class KernelSource:
         """The same kernel, given its args themselves and not their address: launched with no memory of their own."""
 
         def build(module: ir.Module, name: str) -> None:
-            self.build(module, name)
+            self.add_to(module, name)
             by_value_entry(module, name, words)
 
         return KernelSource(f"{self.name}_v{words}", self.text, build, self.linked)
@@ -136,7 +144,7 @@ def emit_module(sources: Iterable[KernelSource], capability: str) -> ir.Module:
     module.triple = TRIPLE
     module.data_layout = _data_layout(capability)
     for source in sources:
-        source.build(module, source.name)
+        source.add_to(module, source.name)
     return module
 
 

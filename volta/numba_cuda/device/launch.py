@@ -69,12 +69,15 @@ class Executable:
         return {x.source.name: x.source for x in every(self._plan.launches)}[symbol]
 
     def llvm_ir(self, symbol: str) -> str:
-        """The LLVM IR that is emitted for a kernel; ``KeyError`` for one that the plan has not."""
+        """The LLVM IR that is emitted for a kernel: nothing where all of it is PTX. ``KeyError`` for one that the plan
+        has not."""
         return str(ptx.emit_module([self._source(symbol)], modules.capability_of(self._device)))
 
     def ptx(self, symbol: str) -> str:
         """A kernel as PTX; ``KeyError`` for one that the plan has not."""
-        return ptx.compile_ptx([self._source(symbol)], modules.capability_of(self._device))
+        source = self._source(symbol)
+        own = () if source.build is None else (ptx.compile_ptx([source], modules.capability_of(self._device)),)
+        return "\n".join([*own, *source.linked_texts()])
 
     def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
         """Constants and args tables are given back in the order of their own stream: other streams must be done."""

@@ -73,7 +73,7 @@ def launches_of(plan: ExecutionPlan, capability: str, compile_text: Compile) -> 
             yield from user.launches(call, nbytes, capability)
         else:
             for row in rows_of(call):
-                yield _launch(row, regions, nbytes, partial(compile_text, capability=capability))
+                yield _launch(row, regions, nbytes, lambda s: compile_text(s, capability))
 
     return merge(plan, [found for call in plan.calls for found in of(call)], regions)
 
@@ -90,7 +90,7 @@ def _launch(row: Row, regions: Regions, nbytes: Callable[[int], int], compiled: 
         words += [0, row.scratch_bytes]
         writes += ((region, 0, nbytes(region)),)
     source = TextSource(
-        f"{kernel_name(row.kernel)}_jit", f"{row.kernel.text()}\n{_compiler()}", lambda module, name: None,
+        f"{kernel_name(row.kernel)}_jit", f"{row.kernel.text()}\n{_compiler()}", None,
         lambda: (compiled(source),), call=attrs.evolve(call, kernel=row.kernel), dialect=cuda_jit(len(row.words)),
     )  # fmt: skip
     return Launch(

@@ -114,7 +114,7 @@ def _copysign(b: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
     return b.bitcast(b.or_(b.and_(number, bits(sign - 1)), b.and_(other, bits(sign))), x.type)
 
 
-_OWN = {
+_OWN: dict[str, Callable[..., ir.Value]] = {
     "copysign": _copysign,
     "fabs": lambda b, x: _copysign(b, x, x.type(0.0)),
     "sqrt": _instruction("sqrt.rn.{f}"),
