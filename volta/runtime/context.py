@@ -36,9 +36,12 @@ class ExecutionContext:
     refused: tuple[str, ...] = ()
 
 
-KERNELS = {"llvm": ("cpu", "cuda"), "njit": ("cpu",), "python": ("cpu",), "cuda.jit": ("cuda",)}
-"""How a plan's kernels are made, with the backends whose are: as LLVM, as Numba functions, as the Python that these are
-written in, or as functions of numba-cuda."""
+ON_GPUS = "cuda.jit"
+"""Kernels that are functions of numba-cuda, and run plans on GPUs alone."""
+
+KERNELS = ("llvm", "njit", "python", ON_GPUS)
+"""How a plan's kernels are made: as LLVM; on the CPU as Numba functions, or as the Python that these are written in; on
+a GPU as functions of numba-cuda."""
 
 
 def _checked_kernels(kernels: Any, asked: str) -> str:

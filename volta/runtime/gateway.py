@@ -26,10 +26,11 @@ from volta.runtime import devices
 from volta.runtime.array import ConcreteArray, as_array
 from volta.runtime.capabilities import BackendCapabilities
 from volta.runtime.compile_log import Watch
-from volta.runtime.context import KERNELS, ExecutionContext, current_context
+from volta.runtime.context import ON_GPUS, ExecutionContext, current_context
 from volta.runtime.device_executable import DeviceExecutable
 from volta.runtime.executable import Executable, passed
 from volta.runtime.nans import Watched
+from volta.runtime.not_here import NotHere, refuse
 from volta.runtime.parts import Parts, in_parts
 from volta.runtime.plan_cache import PLAN_CACHE, has_constants, program_key
 from volta.xla_like.compile import build_plan
@@ -47,29 +48,17 @@ Place = tuple[str, int]
 
 
 def _backend(name: str, kernels: str = "llvm") -> tuple[Any, BackendCapabilities]:
-    if kernels != "llvm":
-        return _generated(name, kernels)
+    if name == "cuda" and kernels not in ("llvm", ON_GPUS):
+        refuse(kernels, "the CPU", "use 'cuda.jit' on a GPU")
+    if name == "cpu" and kernels not in ("llvm", ON_GPUS):
+        return import_module("volta.numba_source.backend").KERNELS[kernels], CPU
     if name == "cuda" and name not in BACKENDS:
         BACKENDS["cuda"] = (devices.cuda(), cuda_capabilities())
     if name not in BACKENDS:
         raise DeviceError(f"no backend {name!r}; there are 'cpu' and 'cuda'")
-    return BACKENDS[name]
-
-
-def _generated(name: str, kernels: str) -> tuple[Any, BackendCapabilities]:
-    """A backend with kernels of another kind."""
-    if name not in KERNELS[kernels]:
-        way = (
-            "runs plans on the CPU; leave it at 'llvm' for what runs on a GPU"
-            if kernels != "cuda.jit"
-            else "runs plans on a GPU; move the arguments there (volta.device_put, volta.default_device), or leave it "
-            "at 'llvm' for what runs on the CPU"
-        )
-        raise DeviceError(at_user_line(f"kernels={kernels!r} {way}"))
-    if kernels == "cuda.jit":
-        devices.cuda()
+    if name == "cuda" and kernels == ON_GPUS:
         return import_module("volta.numba_source.cuda.backend"), texts_on_cuda()
-    return import_module("volta.numba_source.backend").KERNELS[kernels], CPU
+    return BACKENDS[name]
 
 
 def cuda_capabilities() -> BackendCapabilities:
@@ -131,8 +120,7 @@ def compile(  # noqa: A001 - the gateway's one verb
         def build(
             part: ClosedJaxpr, name: str, donated: Sequence[int], evaluate: Evaluate | None, where: Place
         ) -> Executable:
-            own = where[0] == context.backend  # constants are computed on the CPU, whatever for
-            backend, capabilities = _backend(where[0], context.kernels if own else "llvm")
+            backend, capabilities = _backend(where[0], context.kernels)
             plan, optimised = _planned(part, name, donated, context, backend, capabilities, evaluate)
             watch.planned = perf_counter()
             gpu = devices.gpu(f"cuda:{where[1]}") if where[0] == "cuda" else None
@@ -142,12 +130,14 @@ def compile(  # noqa: A001 - the gateway's one verb
             # Arrays of the plan's own: its kernels are bound to this memory, whatever becomes of the user's arrays.
             consts = tuple(passed(x.aval, x) for x in consts)
             bound = ClosedJaxpr(optimised.jaxpr, consts)
+            if gpu is None and context.kernels == ON_GPUS and evaluate is not None:  # constants are the CPU's, always
+                return NotHere(plan, bound, elsewhere)
             native = backend.prepare(plan, tuple(c.buffer().address if gpu else c.address for c in consts), consts, gpu)
             if gpu is None:
                 return Executable(plan, bound, native, elsewhere)
 
             def as_texts() -> ExecutionPlan:
-                if context.kernels == "cuda.jit":
+                if context.kernels == ON_GPUS:
                     return plan
                 texts = import_module("volta.numba_source.cuda.planning")
                 found, _ = _planned(part, name, donated, context, texts, texts_on_cuda(), evaluate)

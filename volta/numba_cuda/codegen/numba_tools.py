@@ -50,6 +50,6 @@ def tools() -> Tools:
         )  # fmt: skip
     except ImportError as error:
         raise UnsupportedOperationError(
-            f"kernels written with @cuda.jit need numba-cuda, which is not there ({error}): "
+            f"a kernel written with @cuda.jit needs numba-cuda, which is not there ({error}): "
             "pip install 'volta[numba-cuda]'"
         ) from error

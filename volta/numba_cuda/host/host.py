@@ -20,8 +20,8 @@ import itertools
 import random
 import threading
 import weakref
-from collections.abc import Iterable, Sequence
-from typing import Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, Protocol
 
 import attrs
 import llvmlite.binding as llvm
@@ -254,6 +254,13 @@ def _nearest(start: int, nbytes: int, ranges: Sequence[Range]) -> str:
     return f"byte {start - near.start} of {near.name}, which has {near.nbytes}"
 
 
+class Kernels(Protocol):
+    """What runs kernels on the host."""
+
+    def of(self, sources: Iterable[KernelSource]) -> Mapping[str, Any]:
+        """What runs each kernel, by name, as a `HostModule` does."""
+
+
 class HostKernels:
     """Kernels compiled for the host so far, by name; one that changed needs a new one of these."""
 
@@ -283,7 +290,7 @@ def run_plan(
     consts: Sequence[np.ndarray] = (),
     *,
     order: Order = "ascending",
-    kernels: HostKernels | None = None,
+    kernels: Kernels | None = None,
     launches: Sequence[Launch] | None = None,
     races: bool = True,
     capability: str = "9.0",

@@ -100,9 +100,10 @@ def _launch(row: Row, regions: Regions, nbytes: Callable[[int], int], compiled: 
 
 def _shape(tasks: int, scratch: int) -> tuple[int, int]:
     """Blocks, and threads of each: fewer than tasks where a thread's scratch memory is large."""
-    most = max(1, _MOST_SCRATCH // scratch) if scratch else tasks
-    threads = min(THREADS, tasks, most)
-    return min(-(-tasks // threads), max(1, most // threads), _MOST_BLOCKS), threads
+    together = min(tasks, max(1, _MOST_SCRATCH // scratch)) if scratch else tasks
+    threads = min(THREADS, together)
+    blocks = together // threads if scratch else -(-together // threads)
+    return min(blocks, _MOST_BLOCKS), threads
 
 
 @functools.cache
