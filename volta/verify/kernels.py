@@ -1,49 +1,77 @@
-"""Plans on generated kernels: as Numba functions, and as the Python that these are written in, beside LLVM's."""
+"""Plans on generated kernels: as Numba functions, as the Python that these are written in, and on a GPU as functions of
+numba-cuda, beside LLVM's."""
 
 from __future__ import annotations
 
+import importlib.util
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import volta.numpy as vnp
-from volta.runtime.context import execution_context
+from volta.runtime.context import KERNELS, ON_GPUS, execution_context
 from volta.testing.cases import cases, dtypes_of, vocabulary
 from volta.testing.data import fill
 from volta.testing.kernel_kinds import GENERATED, with_kernels
 from volta.testing.loops import loop_programs
-from volta.verify.checks import Check, Named, Setting, same
+from volta.verify.checks import Check, Named, Setting, on_device, same
 from volta.verify.laws import PROGRAMS
 from volta.verify.model import train
 
 
 def kernels(setting: Setting) -> Iterator[Check]:
-    """A few programs with each kind of kernels, and every primitive's text as Python runs it, on the CPU.
+    """A few programs with each kind of kernels, and every primitive's text: on the CPU as Python runs it, on a GPU as
+    numba-cuda compiles it.
 
-    Full: with each kind the cases of every dtype, loops, and a hundred steps of training on Numba functions.
+    Full: with each kind the cases of every dtype, loops, and a hundred steps of training on functions of Numba.
     """
+    yield from _on_the_cpu(setting)
+    if setting.device != "cpu":
+        yield from _on_a_gpu(setting)
+
+
+def _on_the_cpu(setting: Setting) -> Iterator[Check]:
     for (name, f, args), kinds in _programs(setting):
         try:
-            want = with_kernels("llvm", f, *args)
+            want = with_kernels(KERNELS[0], f, *args)
             for kind in kinds:
                 yield same(f"{name}: {kind}", with_kernels(kind, f, *args), want)
         except Exception as error:  # one failure must not hide the others
             yield Check(name, problem=f"{type(error).__name__}: {error}")
     if setting.full:
-        yield _training(100)
+        yield _training("cpu", "njit", 100)
 
 
-def _training(steps: int) -> Check:
+def _on_a_gpu(setting: Setting) -> Iterator[Check]:
+    if importlib.util.find_spec("numba_cuda") is None:
+        yield Check(f"{ON_GPUS}: nothing, as numba-cuda is not installed")
+        return
+    for (name, f, args), _ in _programs(setting):
+        yield on_gpu(setting.device, name, f, args)
+    yield _training(setting.device, ON_GPUS, 100 if setting.full else 3)
+
+
+def on_gpu(device: str, name: str, f: Callable[..., Any], args: tuple[Any, ...]) -> Check:
+    """A program on a GPU's generated kernels, beside LLVM's on the CPU."""
+    try:
+        want = with_kernels(KERNELS[0], f, *args)
+        with execution_context(kernels=ON_GPUS):
+            return same(f"{name}: {ON_GPUS}", on_device(f, args, device), want)
+    except Exception as error:
+        return Check(name, problem=f"{type(error).__name__}: {error}")
+
+
+def _training(device: str, kernels: str, steps: int) -> Check:
     files = []
     with tempfile.TemporaryDirectory() as folder:
-        for kind in ("llvm", "njit"):
+        for where, kind in (("cpu", KERNELS[0]), (device, kernels)):
             path = Path(folder) / kind
-            with execution_context(kernels=kind):
-                train("cpu", steps, path)
+            train(where, steps, path, kind)
             files.append(np.frombuffer(path.read_bytes(), np.uint8))
-    return same(f"checkpoint file after {steps} steps: njit", files[1], files[0])
+    return same(f"checkpoint file after {steps} steps: {kernels}", files[1], files[0])
 
 
 def _programs(setting: Setting) -> Iterator[tuple[Named, Sequence[str]]]:

@@ -13,6 +13,7 @@ import numpy as np
 from volta import io, optim, random
 from volta.api.devices import device_put
 from volta.core import pytrees
+from volta.runtime.context import execution_context
 from volta.testing.transformer import Transformer
 from volta.verify.checks import Check, Named, Setting, compare, same
 
@@ -54,19 +55,23 @@ def training(setting: Setting) -> Iterator[Check]:
     yield same(name, raw[setting.device], raw["cpu"], np.frombuffer(repr((_MODEL, steps)).encode(), np.uint8))
 
 
-def train(device: str, steps: int, path: Path) -> dict[str, Any]:
-    """Train the tiny transformer and save it with the optimizer's state; gives figures for the record."""
+def train(device: str, steps: int, path: Path, kernels: str | None = None) -> dict[str, Any]:
+    """Train the tiny transformer and save it with the optimizer's state; gives figures for the record.
+
+    ``kernels`` are those of the steps (`volta.execution_context`).
+    """
     optimizer = optim.chain(optim.clip_by_global_norm(1.0), optim.adam(1e-3))
     params = device_put(_fresh(), device)
     state = device_put(optimizer.init(_fresh()), device)
     key = device_put(random.key(2), device)
     step, losses = _MODEL.make_step(optimizer), []
     start = time.perf_counter()
-    for i in range(steps):
-        params, state, loss = step(params, state, random.fold_in(key, i))
-        if i == 0:
-            losses.append(float(loss))
-            first = time.perf_counter() - start
+    with execution_context(kernels=kernels):
+        for i in range(steps):
+            params, state, loss = step(params, state, random.fold_in(key, i))
+            if i == 0:
+                losses.append(float(loss))
+                first = time.perf_counter() - start
     losses.append(float(loss))
     each = (time.perf_counter() - start - first) / max(1, steps - 1)
     io.save(path, {"params": params, "optimizer": state})

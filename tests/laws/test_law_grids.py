@@ -1,0 +1,183 @@
+"""S13 on a GPU: plans on ``cuda.jit`` functions have the bits of LLVM's kernels on the CPU.
+
+Without a GPU the same texts run on the host, thread by thread, in an order of threads that is no grid's own.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+
+import attrs
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import volta
+from tests.laws.test_law_kernels import DTYPES, FIRST, LOOPS, PAIRS, SMOOTH, of_dtype, taken
+from tests.sampling import sampled
+from volta import nn
+from volta import numpy as vnp
+from volta.core import dtypes
+from volta.testing import FILLS, assert_bits_equal, fill
+from volta.testing.cases import cases
+from volta.testing.loops import total
+from volta.testing.strategies import programs
+from volta.testing.text_grid import check_texts
+from volta.verify.checks import on_device
+from volta.verify.kernels import _training as training
+from volta.verify.laws import PROGRAMS
+
+
+def bound(case):
+    return lambda *args: case.primitive.bind(*args, **case.params)
+
+
+@sampled("name", list(PAIRS), quick=FIRST[:: len(FIRST) // 8])
+def test_the_text_of_every_primitive(name) -> None:
+    for case in taken(*PAIRS[name]):
+        check_texts(bound(case), *case.args)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(SMOOTH))
+def test_rare_branches_of_functions(name) -> None:
+    primitive, dtype = SMOOTH[name]
+    case = cases(primitive, dtype)[0]
+    for data in ("ladder", "specials", "subnormal"):
+        args = [fill(data, (50,), x.dtype.name, seed=i) if dtypes.is_float(x.dtype) else
+                np.resize(x, 50) for i, x in enumerate(case.args)]  # fmt: skip
+        check_texts(bound(attrs.evolve(case, args=tuple(args))), *args)
+
+
+@sampled("dtype", DTYPES, quick=("bfloat16", "int64"))
+def test_every_dtype(dtype) -> None:
+    x = fill("specials" if "float" in dtype else "normal", (4, 9), dtype)
+    check_texts(of_dtype, x, np.array([3, -9], np.int32))
+
+
+@pytest.mark.slow
+def test_long_sums_and_products() -> None:
+    x = fill("ladder", (3 * 4096 + 5, 3))
+    check_texts(lambda x: (vnp.sum(x, 0), vnp.sum(x.T, 1), vnp.sum(x), vnp.argmax(x, 0)), x)
+    check_texts(lambda x: (x.T @ x, x[:, 0] @ x), x)
+    check_texts(lambda x: vnp.matmul(x[:700].T, x[:700], precision="highest"), x)
+    many, rows = fill("ladder", (5000, 2)), np.arange(5000, dtype=np.int32) % 3
+    check_texts(lambda t, x, i: t.at[i].add(x), x[:3, :2], many, rows)
+
+
+@sampled("name", list(LOOPS), quick=("swapped",))
+def test_loops_and_choices(name) -> None:
+    p = LOOPS[name]
+    check_texts(p.f, *map(np.asarray, p.args))
+    if p.differentiable:
+        check_texts(volta.grad(total(p.f), p.floats), *map(np.asarray, p.args))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_attention_and_its_gradients(dtype) -> None:
+    q = fill("normal", (2, 3, 4, 3), dtype)
+    k, v = (fill("normal", (2, 70, 2, 3), dtype, seed=i) for i in (1, 2))
+    mask = fill("normal", (2, 1, 3, 70), seed=3) > -0.5
+    mask[:, :, 1] = False
+    starts = np.array([3, 66], np.int32)
+
+    def attend(**options):
+        def value(q, k, v):
+            return vnp.sum(nn.dot_product_attention(q, k, v, **options).astype(np.float32) ** 2)
+
+        return lambda q, k, v: (nn.dot_product_attention(q, k, v, **options), volta.grad(value, (0, 1, 2))(q, k, v))
+
+    check_texts(attend(mask=mask, is_causal=True, query_start=starts), q, k, v)
+    check_texts(attend(), q[:, :1], k, v)
+
+
+def test_attention_of_a_row() -> None:
+    q, k, v = (fill("normal", (1, n, 2, 3), seed=n) for n in (1, 66, 66))
+    f = nn.dot_product_attention
+    check_texts(lambda q, k, v: (f(q, k, v), volta.grad(lambda q: vnp.sum(f(q, k, v)))(q)), q, k, v)
+
+
+few = settings(max_examples=max(4, settings().max_examples // 4), suppress_health_check=list(HealthCheck))
+
+
+@pytest.mark.slow
+@given(programs(), st.sampled_from(sorted(FILLS)))
+@few
+def test_random_programs(p, data) -> None:
+    check_texts(p, *[fill(data if "float" in d else "normal", shape, d, i) for i, (shape, d) in enumerate(p.inputs)])
+
+
+# -- on a GPU ----------------------------------------------------------------------------------------------------------
+
+on_gpus = pytest.mark.skipif(
+    importlib.util.find_spec("numba_cuda") is None,
+    reason="numba-cuda is not installed (pip install 'volta[numba-cuda]')",
+)
+
+
+def agree_on_a_gpu(f, *args) -> None:
+    want = volta.jit(f)(*args)
+    with volta.execution_context(kernels="cuda.jit"):
+        assert_bits_equal(on_device(f, args, "cuda"), want)
+
+
+@pytest.mark.gpu
+@on_gpus
+@pytest.mark.parametrize("name", list(PROGRAMS))
+def test_programs_on_a_gpu(name) -> None:
+    agree_on_a_gpu(PROGRAMS[name], fill("normal", (66, 64)), fill("normal", (64, 66), seed=1))
+
+
+@pytest.mark.gpu
+@on_gpus
+@sampled("name", list(PAIRS), quick=FIRST)
+def test_the_text_of_every_primitive_on_a_gpu(name) -> None:
+    for case in taken(*PAIRS[name]):
+        agree_on_a_gpu(bound(case), *case.args)
+
+
+@pytest.mark.gpu
+@on_gpus
+@sampled("name", list(LOOPS), quick=("swapped", "choosing"))
+def test_loops_and_choices_on_a_gpu(name) -> None:
+    p = LOOPS[name]
+    agree_on_a_gpu(p.f, *map(np.asarray, p.args))
+
+
+@pytest.mark.gpu
+@on_gpus
+@pytest.mark.slow
+def test_a_transformers_training_on_a_gpu() -> None:
+    """A hundred steps of Adam: equal checkpoint files."""
+    check = training("cuda", "cuda.jit", 100)
+    assert not check.problem
+
+
+@pytest.mark.gpu
+@on_gpus
+def test_a_dispatcher_is_launched_by_itself() -> None:
+    """`compiled.kernel` on the words that its text reads."""
+    from numba import cuda
+
+    with volta.default_device("cuda"), volta.execution_context(kernels="cuda.jit"):
+        kernel = volta.jit(lambda x: x * 2 + 1).lower(vnp.ones(100)).compile().kernel("map")
+    x, out = cuda.to_device(np.arange(100, dtype=np.float32)), cuda.device_array(100, np.float32)
+    words = {"n0": 100, "chunk": 1, "in0": x.device_ctypes_pointer.value, "out0": out.device_ctypes_pointer.value}
+    lines = [line.split("#")[0].strip() for line in __import__("inspect").getsource(kernel.py_func).splitlines()]
+    args = np.zeros(64, np.int64)
+    for line in (x for x in lines if " = args[" in x):
+        left, right = line.split(" = ")
+        for name, place in zip(left.split(", "), right.split(", "), strict=True):
+            number = int(place[5:-1])
+            if name in words:
+                args[number] = words[name]
+            elif name.startswith("in"):  # a constant: 2, then 1
+                args[number] = np.float32(2 if name == "in1" else 1).view(np.int32)
+            else:
+                raise AssertionError(line)
+    tasks = next(line for line in lines if line.startswith("for task in"))
+    args[int(tasks.split("args[")[1].split("]")[0])] = 100
+    kernel[2, 64](cuda.to_device(args))
+    np.testing.assert_array_equal(out.copy_to_host(), np.arange(100) * 2 + 1)
