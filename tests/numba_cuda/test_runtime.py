@@ -53,16 +53,6 @@ def since(before):
     return {name: n - before[name] for name, n in moved().items()}
 
 
-def test_a_plan_on_a_gpu_has_no_text_for_numba(gpu):
-    with volta.default_device("cuda"):
-        compiled = volta.jit(lambda x: x + 1).lower(normal(3)).compile()
-    for ask in (lambda: compiled.as_text("numba"), lambda: compiled.source("map"), lambda: compiled.kernel("map")):
-        with pytest.raises(
-            errors.UnsupportedOperationError, match="is for a GPU; texts for Numba are of plans for the"
-        ):
-            ask()
-
-
 # -- transfers ---------------------------------------------------------------------------------------------------------
 
 

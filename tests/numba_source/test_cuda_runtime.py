@@ -3,6 +3,7 @@ the kernels' texts. What numba-cuda makes of them is checked where it is install
 
 from __future__ import annotations
 
+import importlib
 import sys
 from types import SimpleNamespace
 
@@ -126,3 +127,23 @@ def test_its_memory_is_counted(texts) -> None:
         plan = volta.jit(lambda x: vnp.sort(x, 1)).lower(fill("normal", (3, 100))).compile().plan
     assert plan.workspace_bytes >= 3 * 16 * 100
     assert plan.bytes_by_class()["workspace"] == plan.workspace_bytes
+
+
+def test_a_dispatcher_needs_numba_cuda(texts) -> None:
+    found = compiled("cuda.jit")
+    try:
+        importlib.import_module("numba.cuda.np.arrayobj")
+    except ImportError:
+        with pytest.raises(errors.UnsupportedOperationError, match=r"pip install 'volta\[numba-cuda\]'"):
+            found.kernel("dot_element")
+    else:
+        assert found.kernel("dot_element").py_func.__name__.startswith("volta_dot_element_")
+
+
+def test_what_is_compiled_for_the_cpu_has_no_text_there(texts) -> None:
+    with volta.execution_context(kernels="cuda.jit"):
+        found = volta.jit(lambda x: x + 1).lower(fill("normal", (3,))).compile()
+    for ask in (lambda: found.as_text("numba"), lambda: found.source("map"), lambda: found.kernel("map")):
+        with pytest.raises(errors.DeviceError, match="runs plans on a GPU; move"):
+            ask()
+    assert "plan" in found.as_text()

@@ -195,7 +195,8 @@ class Executable:
         return unit.asm(symbol)
 
     def as_text(self, dialect: str | None = None) -> str:
-        """The plan, then the text of every kernel; with ``"numba"`` as Python functions that Numba compiles.
+        """The plan, then the text of every kernel; with ``"numba"`` as Python functions that Numba compiles: of a
+        program for a GPU as ``kernels="cuda.jit"`` runs it.
 
         Raises:
             ArgumentError: for another dialect.
@@ -215,7 +216,8 @@ class Executable:
         return self.plan.as_text() + "\n\n" + "\n\n".join(f"{k}:\n{v}" for k, v in self.kernel_texts().items())
 
     def source(self, kernel: str) -> str:
-        """One kernel as Python that can be run: the function that ``kernels="njit"`` compiles, and what it calls.
+        """One kernel as Python that can be run: the function that ``kernels="njit"`` compiles, on a GPU ``"cuda.jit"``,
+        and what it calls.
 
         Args:
             kernel: its name, as the plan's text has it, or a part of it that no other kernel's name has.

@@ -72,6 +72,11 @@ def texts_on_cuda() -> BackendCapabilities:
     return BackendCapabilities("cuda", tuple(c for c in classes if c[1] is DeterminismLevel.STRICT))
 
 
+def _texts() -> Any:
+    """What plans for generated kernels on a GPU; it needs neither one nor what compiles them."""
+    return import_module("volta.numba_source.cuda.planning")
+
+
 _lock = threading.RLock()
 free_in_children(globals(), "_lock")
 
@@ -139,7 +144,7 @@ def compile(  # noqa: A001 - the gateway's one verb
             def as_texts() -> ExecutionPlan:
                 if context.kernels == ON_GPUS:
                     return plan
-                texts = import_module("volta.numba_source.cuda.planning")
+                texts = _texts()
                 found, _ = _planned(part, name, donated, context, texts, texts_on_cuda(), evaluate)
                 return texts.text_plan(found)
 
@@ -155,9 +160,11 @@ def compile(  # noqa: A001 - the gateway's one verb
         return executable
 
 
-def plan_on_cuda(program: ClosedJaxpr, name: str, donated: Sequence[int]) -> tuple[ExecutionPlan, ClosedJaxpr]:
+def plan_on_cuda(
+    program: ClosedJaxpr, name: str, donated: Sequence[int], texts: bool = False
+) -> tuple[ExecutionPlan, ClosedJaxpr]:
     """The plan that a program has on a GPU in the current context, and the program that it implements. Asking needs no
-    GPU; how it runs on one of a compute capability is `volta.numba_cuda`'s.
+    GPU; how it runs on one of a compute capability is `volta.numba_cuda`'s, or that of generated ``texts``.
 
     Raises:
         UnsupportedOperationError: the backend has no kernel for an operation at the context's level.
@@ -168,7 +175,9 @@ def plan_on_cuda(program: ClosedJaxpr, name: str, donated: Sequence[int]) -> tup
         return [x.numpy() for x in compile(constants, name="constants")([])]
 
     context = current_context()
-    found = _planned(program, name, donated, context, devices.cuda_backend(), cuda_capabilities(), evaluate)
+    scheduling = _texts() if texts else devices.cuda_backend()
+    capabilities = texts_on_cuda() if texts else cuda_capabilities()
+    found = _planned(program, name, donated, context, scheduling, capabilities, evaluate)
     _check_budget(found[0], context.memory_budget)
     return found
 

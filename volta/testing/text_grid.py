@@ -16,20 +16,16 @@ from volta.core import pytrees
 from volta.numba_cuda.device_plan import DevicePlan
 from volta.numba_cuda.host.host import Order, run_plan
 from volta.numba_source.cuda.host import TextKernels
-from volta.numba_source.cuda.planning import scheduler, text_plan
-from volta.runtime.context import current_context
+from volta.numba_source.cuda.planning import text_plan
+from volta.runtime import gateway
 from volta.testing.bits import assert_bits_equal
-from volta.xla_like.compile import build_plan
 
 
 def plan_of_texts(
     f: Callable[..., Any], *args: Any, donated: Sequence[int] = ()
 ) -> tuple[DevicePlan, list[np.ndarray]]:
     """The plan that ``f(*args)`` has on a GPU with generated kernels, and its constants."""
-    context = current_context()
-    plan, program = build_plan(
-        make_jaxpr(f)(*args), donated=donated, level=context.level, options=context.options, scheduler=scheduler()
-    )
+    plan, program = gateway.plan_on_cuda(make_jaxpr(f)(*args), "main", donated, texts=True)
     return text_plan(plan), [np.asarray(c) for c in program.consts]
 
 
