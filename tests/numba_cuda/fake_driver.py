@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from tests.numba_cuda import host_turn
+from tests.numba_cuda.fake_kernels import kernel_of
 from tests.numba_cuda.fake_streams import FakeStreams, Stream, finished, put
 from volta.emit.cache import DiskCache
 from volta.numba_cuda import turns
@@ -24,22 +25,14 @@ from volta.numba_cuda.codegen import modules
 from volta.numba_cuda.codegen.ptx import KernelSource
 from volta.numba_cuda.device import boxes, cuda_api, driver
 from volta.numba_cuda.device import graph as graphs
-from volta.numba_cuda.host.host import HostModule, Range
+from volta.numba_cuda.host.host import Range
 from volta.numba_cuda.host.host_runtime import READ, WRITE
-from volta.numba_source.cuda.host import TextKernels
-from volta.numba_source.cuda.launches import TextSource
 
 ERRORS = {
     0: "SUCCESS", 1: "INVALID_VALUE", 2: "OUT_OF_MEMORY", 100: "NO_DEVICE", 101: "INVALID_DEVICE",
     200: "INVALID_IMAGE", 201: "INVALID_CONTEXT", 218: "INVALID_PTX", 222: "UNSUPPORTED_PTX_VERSION",
     400: "INVALID_HANDLE", 500: "NOT_FOUND", 600: "NOT_READY", 700: "ILLEGAL_ADDRESS",
 }  # fmt: skip
-
-
-_TEXTS = TextKernels()
-
-_compiled: dict[str, Any] = {}
-"""Kernels by name, whichever stand-in they were compiled for."""
 
 
 class FakeDriver(FakeStreams):
@@ -298,15 +291,9 @@ class FakeDriver(FakeStreams):
     def _run(self, name: str, args: Any, grid: int, threads: int, shared: int) -> int:
         if not self.run_kernels:
             return 0
-        if name not in _compiled:
-            fresh = [s for s in self.sources.values() if s.name not in _compiled and s is not turns.TURN]
-            texts = [s for s in fresh if isinstance(s, TextSource)]
-            others = [s for s in fresh if not isinstance(s, TextSource)]
-            _compiled.update(_TEXTS.of(texts))
-            _compiled.update(dict.fromkeys((s.name for s in others), HostModule(others) if others else None))
         ranges = [Range(f"{a:#x}", a, n, READ | WRITE) for a, (_, n, _) in self.allocations.items()]
         ranges.append(Range("args", ctypes.addressof(args), ctypes.sizeof(args), READ))
-        wrong = _compiled[name].run(name, ctypes.addressof(args), grid, threads, ranges, dynamic=shared)
+        wrong = kernel_of(self.sources, name).run(name, ctypes.addressof(args), grid, threads, ranges, dynamic=shared)
         self.violations += wrong
         return 700 if wrong else 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import importlib
 
 import attrs
 import numpy as np
@@ -129,6 +130,7 @@ def compiling():
     return compiling
 
 
+@pytest.mark.slow
 def test_their_ptx_has_no_operation_that_is_not_strict(compiling) -> None:
     """Where it has, `ptx_of` raises; here is what it makes."""
     for source in texts(model, *ARGS):
@@ -171,3 +173,15 @@ def test_a_dispatcher_is_numba_cudas(compiling) -> None:
     (source,) = texts(lambda x: x * 2, ARGS[0])
     found = compiling.dispatcher(source)
     assert type(found).__mro__[1].__name__ == "CUDADispatcher" and found.py_func.__name__ == source.kernel().name
+    assert found.targetoptions["lto"] is False  # the linker would contract products and sums, whatever NVVM is told
+
+
+def test_the_compiler_is_told_to_contract_nothing_where_it_is_called_by_numba_cuda(compiling, monkeypatch) -> None:
+    """For a dispatcher that somebody launches; afterwards numba-cuda is as it was."""
+    told: list[dict] = []
+    words = importlib.import_module("volta.numba_source.cuda.words")
+    usual = lambda *_, **options: told.append(options["nvvm_options"])  # noqa: E731
+    monkeypatch.setattr(words._numba.dispatcher, "compile_cuda", usual)
+    with words._uncontracted():
+        words._numba.dispatcher.compile_cuda(model, nvvm_options={"fastmath": False, "opt": 3})
+    assert told == [{"fastmath": False, "opt": 3, "fma": 0}] and words._numba.dispatcher.compile_cuda is usual

@@ -87,10 +87,11 @@ def _uncontracted() -> Iterator[None]:
 
 
 def cuda_jit(function: Callable[..., Any] | None = None, *, device: bool = False, level: Level | None = None) -> Any:
-    """``numba.cuda.jit`` of a kernel, or with ``device`` of what kernels call, without contraction."""
+    """``numba.cuda.jit`` of a kernel, or with ``device`` of what kernels call, without contraction: nor by the linker,
+    which would contract what it optimises itself."""
     if function is None:
         return partial(cuda_jit, device=device, level=level)
-    usual = _numba.cuda.jit(device=device, **_OPTION)(function)
+    usual = _numba.cuda.jit(function, device=device, lto=False, **_OPTION)
     found = Uncontracted(function, targetoptions=usual.targetoptions)
     found.level = level
     return found
