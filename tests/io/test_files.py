@@ -1,5 +1,6 @@
 """What is saved comes back, as the same bytes each time; like=; what cannot be saved; atomic replacement."""
 
+import hashlib
 import inspect
 import math
 import os
@@ -185,41 +186,66 @@ def test_another_process_writes_the_same_file(tmp_path):
 
 
 def test_golden_bytes(path):
-    """Format v1 is frozen: this file must be written and read as it is here, by every later version."""
+    """Format v2 is frozen: this file must be written and read as it is here, by every later version."""
     io.save(path, {"w": np.array([1, 2], "f4"), "n": 3}, {"note": "golden"})
     raw = path.read_bytes()
     digest = re.search(rb'"volta.sha256":"([0-9a-f]{64})"', raw).group(1).decode()
     header = (
-        '{"__metadata__":{"note":"golden","volta.contract":"' + fmt.CONTRACT + '","volta.format":"1",'
+        '{"__metadata__":{"note":"golden","volta.contract":"' + fmt.CONTRACT + '","volta.format":"2",'
         '"volta.sha256":"' + digest + '","volta.structure":"[\\"dict\\",[[\\"n\\",[\\"scalar\\",3]],'
         '[\\"w\\",[\\"array\\",\\"w\\"]]]]","volta.version":"' + __version__ + '"},'
         '"w":{"data_offsets":[0,8],"dtype":"F32","shape":[2]}}'
     )
     header += " " * (-len(header) % 8)
-    assert raw == struct.pack("<Q", len(header)) + header.encode() + struct.pack("<ff", 1, 2)
+    data = struct.pack("<ff", 1, 2)
+    assert raw == struct.pack("<Q", len(header)) + header.encode() + data
+    before = header.replace(digest, "0" * 64).encode()
+    assert digest == hashlib.sha256(before + hashlib.sha256(data).digest()).hexdigest()
+
+
+@pytest.mark.parametrize("size", [0, 1, (1 << 22) - 1, 1 << 22, (1 << 22) + 1, (3 << 22) + 5])
+def test_each_four_megabytes_have_a_hash(path, size):
+    io.save(path, {"a": np.arange(size, dtype=np.uint8), "b": np.arange(3, dtype="f8")})
+    raw = path.read_bytes()
+    length = 8 + int.from_bytes(raw[:8], "little")
+    digest = re.search(rb'"volta.sha256":"([0-9a-f]{64})"', raw).group(1)
+    data, leaf = raw[length:], 1 << 22
+    hashes = [hashlib.sha256(data[i : i + leaf]).digest() for i in range(0, len(data), leaf)]
+    assert hashlib.sha256(raw[8:length].replace(digest, b"0" * 64) + b"".join(hashes)).hexdigest().encode() == digest
+    assert io.load(path)["b"].tolist() == [0, 1, 2]
+    for at in {length, length + leaf - 1, len(raw) - 1} if data else ():
+        spoilt = bytearray(raw)
+        spoilt[min(at, len(raw) - 1)] ^= 1
+        path.write_bytes(spoilt)
+        with pytest.raises(volta.errors.FormatError, match="SHA-256"):
+            io.load(path)
 
 
 def test_metadata(path):
     io.save(path, {"w": np.zeros((2, 3), "f4")}, {"author": "me", "quote": 'a "b" \\ é'})
     info = io.load_metadata(path)
-    assert (info.format, info.volta_version, info.contract) == (1, __version__, fmt.CONTRACT)
+    assert (info.format, info.volta_version, info.contract) == (2, __version__, fmt.CONTRACT)
     assert info.contract.startswith("strict-v2")
     assert info.metadata == {"author": "me", "quote": 'a "b" \\ é'}
     assert str(info.arrays["w"]) == "f32[2,3]"
 
 
-def test_a_file_made_under_strict_v1_loads_and_is_named_so(path):
-    """These bytes were written before the contract changed."""
+def test_a_file_of_format_v1_made_under_strict_v1_loads_and_is_named_so(path):
+    """These bytes were written before the contract and the format changed: they are read by every later version."""
     path.write_bytes(
         b'P\x01\x00\x00\x00\x00\x00\x00{"__metadata__":{"note":"golden","volta.contract":"strict-v1-e71ff13f",'
         b'"volta.format":"1","volta.sha256":"e33e564a7642b4554e67556fd3f18307d239eea12dec32c7fb60e79e71808861",'
         b'"volta.structure":"[\\"dict\\",[[\\"n\\",[\\"scalar\\",3]],[\\"w\\",[\\"array\\",\\"w\\"]]]]",'
         b'"volta.version":"0.1.0"},"w":{"data_offsets":[0,8],"dtype":"F32","shape":[2]}}    \x00\x00\x80?\x00\x00\x00@'
     )
-    assert io.load_metadata(path).contract == "strict-v1-e71ff13f" != fmt.CONTRACT
+    info = io.load_metadata(path)
+    assert info.contract == "strict-v1-e71ff13f" != fmt.CONTRACT and info.format == 1
     tree = io.load(path)
     assert tree["n"] == 3
     np.testing.assert_array_equal(tree["w"], np.array([1, 2], "f4"))
+    path.write_bytes(path.read_bytes()[:-1] + b"A")
+    with pytest.raises(volta.errors.FormatError, match="SHA-256"):
+        io.load(path)
 
 
 def test_files_of_an_earlier_contract_load(path, monkeypatch):

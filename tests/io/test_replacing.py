@@ -37,6 +37,9 @@ def test_memory_that_changes_while_it_is_saved(path, monkeypatch):
             self.hash.update(data)
             x[:] += 1
 
+        def digest(self):
+            return self.hash.digest()
+
         def hexdigest(self):
             return self.hash.hexdigest()
 

@@ -42,7 +42,7 @@ class FileInfo:
 
 @standard
 def save(path: Path, tree: PyTree, metadata: Mapping[str, str] | None = None) -> None:
-    """Write a pytree of arrays (and Python numbers and texts) to a file, in model format v1.
+    """Write a pytree of arrays (and Python numbers and texts) to a file, in model format v2.
 
     The same tree gives the same bytes. The file appears all at once: it is written beside its place, flushed to the
     disk and renamed, so a crash leaves either the old file or the new one. What a process that was killed has left
@@ -97,7 +97,7 @@ def load(path: Path, like: PyTree = None) -> PyTree:
         path: the file.
         like: a tree of the same structure, whose arrays (or anything with ``shape`` and ``dtype``) the file must fit.
             Needed for registered dataclasses; otherwise the file knows its own structure. Where one of its arrays lies
-            on several workers, so does what is loaded.
+            on several workers, so does what is loaded; where these are processes, all of them call this.
 
     Returns:
         The tree that was saved, with its arrays as :class:`volta.Array`.
@@ -112,12 +112,13 @@ def load(path: Path, like: PyTree = None) -> PyTree:
         cut = {} if like is None else structure.named(like, ShardedArray)
         if cut:  # only parts are needed here
             data = together.mapped(file, size)
+            together.check(header, raw_header, data, cut.values())
         else:
             raw = np.empty(size, np.uint8)
             data = memoryview(raw)  # type: ignore[arg-type]  # an array is a buffer
             if file.readinto(data) < size:
                 raise FormatError("truncated: the file became shorter while it was read")
-        fmt.check(header, raw_header, data)
+            fmt.check(header, raw_header, data)
         views = {name: fmt.view(entry, data, name) for name, entry in header.entries.items()}
         arrays = {name: _loaded(x, cut.get(name)) for name, x in views.items()}
         stored: structure.Node

@@ -1,4 +1,4 @@
-"""Model format v1: the bytes of a file, and the checks that refuse any other bytes.
+"""Model format v2: the bytes of a file, and the checks that refuse any other bytes.
 
 A file has the layout of the safetensors format, so other programs can read the arrays::
 
@@ -11,7 +11,9 @@ arrays ordered by falling item size, then by name (so each lies at a multiple of
 written as the one of the bit contract, and True as 1.
 
 Volta's own entries in ``__metadata__`` begin with ``volta.``: format version, contract id, the version of Volta,
-the pytree's structure, and a SHA-256 over the header (with the checksum itself written as zeros) and the data.
+the pytree's structure, and a checksum: the SHA-256 of the header, with the checksum itself written as zeros, and behind
+it the SHA-256 of each 4 MiB of the data, of which the last may be shorter. So several workers can each look at a part
+of a file. In v1, which is read still, the data stood there themselves.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ CONTRACT = contract.ID
 
 _ZEROS = "0" * 64
 _PIECE = 1 << 20  # bytes of an array that are hashed and written at a time
+_LEAF = 1 << 22  # bytes of the data that have a hash of their own
 
 
 def compact(value: Any) -> str:
@@ -49,13 +52,37 @@ def write(file: BinaryIO, arrays: Mapping[str, np.ndarray], structure: Any, user
     """
     names, header, checksum_at = prepare(arrays, structure, user)
     file.write(len(header).to_bytes(8, "little") + header)
-    digest = hashlib.sha256(header)
+    checksum = Checksum(header)
     for name in names:
         for piece in _pieces(arrays[name]):
-            digest.update(piece)
+            checksum.update(piece)
             file.write(piece)
     file.seek(8 + checksum_at)
-    file.write(digest.hexdigest().encode())
+    file.write(checksum.hexdigest().encode())
+
+
+class Checksum:
+    """The checksum of a file with this header, whose data come piece by piece."""
+
+    def __init__(self, header: bytes):
+        self._root, self._leaf, self._left = hashlib.sha256(header), hashlib.sha256(b""), _LEAF
+
+    def update(self, data: memoryview) -> None:
+        while len(data):
+            part, data = data[: self._left], data[self._left :]
+            self._leaf.update(part)
+            self._left -= len(part)
+            if not self._left:
+                self._end_leaf()
+
+    def _end_leaf(self) -> None:
+        self._root.update(self._leaf.digest())
+        self._leaf, self._left = hashlib.sha256(b""), _LEAF
+
+    def hexdigest(self) -> str:
+        if self._left < _LEAF:
+            self._end_leaf()
+        return self._root.hexdigest()
 
 
 def prepare(arrays: Mapping[str, np.ndarray], structure: Any, user: Mapping[str, str]) -> tuple[list[str], bytes, int]:
@@ -139,11 +166,39 @@ def check(header: Header, raw_header: bytes, data: memoryview) -> None:
     """Compare the checksum; raises FormatError when header or data are not what was written."""
     if header.checksum is None:
         return
+    if header.format == 1:
+        digest = hashlib.sha256(unsigned(header, raw_header))
+        digest.update(data)
+        compare(header, digest.hexdigest())
+    else:
+        compare(header, checksum_of(unsigned(header, raw_header), leaves(data, 0, leaf_count(len(data)))))
+
+
+def unsigned(header: Header, raw_header: bytes) -> bytes:
+    """A header as it was before it had its checksum."""
     at = header.checksum_at
-    digest = hashlib.sha256(raw_header[:at] + _ZEROS.encode() + raw_header[at + len(_ZEROS) :])
-    digest.update(data)
-    if digest.hexdigest() != header.checksum:
+    return raw_header[:at] + _ZEROS.encode() + raw_header[at + len(_ZEROS) :]
+
+
+def compare(header: Header, checksum: str) -> None:
+    """Raise FormatError where the header has another checksum."""
+    if checksum != header.checksum:
         raise FormatError("corrupt: the SHA-256 of the contents differs from the one in the header")
+
+
+def leaf_count(size: int) -> int:
+    """How many parts of so many bytes of data have a hash of their own."""
+    return -(-size // _LEAF)
+
+
+def leaves(data: memoryview, first: int, last: int) -> bytes:
+    """The hashes of parts ``first`` to ``last - 1`` of a file's data, 32 bytes each."""
+    return b"".join(hashlib.sha256(data[i * _LEAF : (i + 1) * _LEAF]).digest() for i in range(first, last))
+
+
+def checksum_of(header: bytes, found: bytes) -> str:
+    """The checksum of a file with this header, which has zeros for it, and with these hashes of its data."""
+    return hashlib.sha256(header + found).hexdigest()
 
 
 def view(entry: Entry, data: memoryview, name: str) -> np.ndarray:

@@ -18,7 +18,7 @@ from volta.core.errors import FormatError
 from volta.io.reading import Reader
 from volta.version import __version__
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 PREFIX = "volta."
 VERSION, CONTRACT, WRITER, STRUCTURE, CHECKSUM = (
     PREFIX + key for key in ("format", "contract", "version", "structure", "sha256")

@@ -5,10 +5,10 @@ The bytes are those that one worker would have written, so a file does not say h
 
 from __future__ import annotations
 
-import hashlib
 import mmap
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -17,15 +17,14 @@ from volta.core import pytrees
 from volta.core.avals import ShapedArray
 from volta.core.errors import DistributedError, FormatError
 from volta.core.replacing import replacing, sweep
-from volta.core.sharding import box_of, index_boxes
+from volta.core.sharding import box_of, even_bounds, index_boxes
 from volta.core.source import at_user_line
 from volta.io import format as fmt
 from volta.io import structure
+from volta.io.header import Header
 from volta.runtime import workers
 from volta.runtime.array import ConcreteArray, plain
 from volta.runtime.sharded import ShardedArray, spread_over
-
-_PIECE = 1 << 22
 
 
 def is_shared(tree: Any) -> bool:
@@ -63,7 +62,8 @@ def save(place: str, tree: Any, metadata: Mapping[str, str]) -> None:
     with open(temporary, "r+b") as file:
         _parts(file, names, arrays, own, len(header) + 8, mine_alone=False)
         os.fsync(file.fileno())
-    workers.agree("written", "saving", all_of_them)
+        workers.agree("written", "saving", all_of_them)
+        _hashes(file, len(header) + 8, all_of_them, "saving")
     workers.agree("renamed", "saving", all_of_them)
 
 
@@ -83,17 +83,41 @@ def _first(
                 told = bool(workers.tell(os.path.abspath(str(file.name)), "saving", all_of_them))
                 _parts(both, names, arrays, own, len(header) + 8, mine_alone=True)
                 workers.agree("written", "saving", all_of_them)
-                digest = hashlib.sha256()
-                both.seek(8)
-                while piece := both.read(_PIECE):
-                    digest.update(piece)
+                found = _hashes(both, len(header) + 8, all_of_them, "saving")
             file.seek(8 + checksum_at)
-            file.write(digest.hexdigest().encode())
+            file.write(fmt.checksum_of(header, found or b"").encode())
     except OSError:
         if not told:
             workers.tell("", "saving", all_of_them)
         raise
     workers.agree("renamed", "saving", all_of_them)
+
+
+def _hashes(file: BinaryIO, start: int, all_of_them: Sequence[int], what: str) -> bytes | None:
+    """The hashes of a file's data, which begin at ``start``, on the first worker: each has looked at a part of them."""
+    file.seek(0, os.SEEK_END)
+    size = file.tell() - start
+    file.seek(start)
+    return _shared(mapped(file, size), all_of_them, what)
+
+
+def _shared(data: memoryview, all_of_them: Sequence[int], what: str) -> bytes | None:
+    count, place = fmt.leaf_count(len(data)), sorted(all_of_them).index(workers.engine().here[0])
+    cuts = even_bounds(count, len(all_of_them))
+    mine = fmt.leaves(data, cuts[place], cuts[place + 1])
+    return workers.bring(mine, [32 * (b - a) for a, b in pairwise(cuts)], what, all_of_them)
+
+
+def check(header: Header, raw_header: bytes, data: memoryview, templates: Iterable[ShardedArray]) -> None:
+    """Compare the checksum of a file that several workers read, of which each looks at a part; as `format.check`."""
+    all_of_them = sorted({w for x in templates for w in _workers(x)})
+    alone = len(workers.engine().here) > 1 or len(all_of_them) == 1
+    if alone or header.checksum is None or header.format == 1:
+        fmt.check(header, raw_header, data)
+        return
+    found = _shared(data, all_of_them, "loading")
+    made = "" if found is None else fmt.checksum_of(fmt.unsigned(header, raw_header), found)
+    fmt.compare(header, workers.tell(made, "loading", all_of_them))
 
 
 def _workers(x: ShardedArray) -> list[int]:

@@ -175,6 +175,20 @@ def tell(text: str, what: str, workers: Sequence[int]) -> str:
     return data.tobytes().decode()
 
 
+def bring(data: bytes, sizes: Sequence[int], what: str, workers: Sequence[int]) -> bytes | None:
+    """What all workers have, one after the other, on the first of them; None on the others. All know the sizes."""
+    mine, order = _engine.here[0], sorted(workers)
+    if len(order) == 1:
+        return data
+    if mine != order[0]:
+        if data:
+            _engine.swap({order[0]: np.frombuffer(data, np.uint8)}, {}, what)
+        return None
+    found = {w: np.empty(n, np.uint8) for w, n in zip(order, sizes, strict=True) if n}
+    _engine.swap({}, {w: x for w, x in found.items() if w != mine}, what)
+    return b"".join(data if w == mine else x.tobytes() for w, x in found.items())
+
+
 def names() -> list[str]:
     """The devices of all workers."""
     return [f"{_engine.kind}:{i}" for i in range(_engine.size)]
