@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from volta.core import pytrees
 from volta.core.absent import namespace as _namespace
@@ -17,8 +17,9 @@ from volta.core.contract import DEFINITIONS
 from volta.core.errors import DistributedError, FormatError
 from volta.core.sharding import Mesh, NamedSharding, PartitionSpec
 from volta.core.source import at_user_line
-from volta.io import files
+from volta.io import files, saving
 from volta.io import format as fmt
+from volta.io.saving import Saving
 from volta.runtime import workers
 from volta.runtime.sharded import ShardedArray
 
@@ -26,8 +27,14 @@ _NAME = re.compile(r"step-(\d{9})\.safetensors")
 
 BLOCK = DEFINITIONS.sum_block
 
+Folder = str | os.PathLike[str]
 
-def save(folder: str | os.PathLike[str], step: int, state: Any, *, keep: int = 2) -> str:
+
+@overload
+def save(folder: Folder, step: int, state: Any, *, keep: int = ..., asynchronous: Literal[False] = ...) -> str: ...
+@overload
+def save(folder: Folder, step: int, state: Any, *, keep: int = ..., asynchronous: Literal[True]) -> Saving: ...
+def save(folder: Folder, step: int, state: Any, *, keep: int = 2, asynchronous: bool = False) -> str | Saving:
     """Write a state into a folder, as that after so many steps, and return the file's path.
 
     All workers that have arrays of the state call this, and write one file together. It appears all at once.
@@ -37,6 +44,9 @@ def save(folder: str | os.PathLike[str], step: int, state: Any, *, keep: int = 2
         step: how many steps have been done.
         state: a pytree, as ``volta.io.save`` takes it.
         keep: how many of the newest files stay.
+        asynchronous: return a `Saving` at once, and write beside the program. The state is saved as it is now: it may
+            be donated to the next step. What lies on GPUs is copied from there first. The next ``save``, and the end of
+            the program, wait for the file; ``saving.result()`` does so, on all workers, and raises what went wrong.
 
     Raises:
         ValueError: a step or a number of files to keep that is none.
@@ -49,21 +59,50 @@ def save(folder: str | os.PathLike[str], step: int, state: Any, *, keep: int = 2
     >>> _ = train.save(folder, 3, {"w": vnp.ones(2)})
     >>> train.resume(folder, {"w": vnp.zeros(2)})
     ({'w': Array([1., 1.], dtype=float32)}, 3)
+    >>> saving = train.save(folder, 4, {"w": vnp.ones(2)}, asynchronous=True)
+    >>> saving.result().endswith("step-000000004.safetensors")
+    True
     """
     if not 0 <= step < 10**9 or keep < 1:
         raise ValueError(at_user_line(f"train.save: step {step} is to be from 0 to 10^9, keep {keep} one at least"))
+    _finish()
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(os.fsdecode(folder), f"step-{step:09d}.safetensors")
-    together = _together(state)
-    if len(together) > 1 or workers.engine().here[0] == 0:
+    together, here = _together(state), workers.engine().here[0]
+    writes = len(together) > 1 or here == 0
+
+    def drop_old() -> None:
+        if here == together[0]:
+            for old in _steps(folder)[:-keep]:
+                os.unlink(os.path.join(os.fsdecode(folder), f"step-{old:09d}.safetensors"))
+
+    if asynchronous:
+        writes = len(together) > 1 or here == 0
+        _unfinished.append(
+            saving.begin(os.path.realpath(path), state, {"step": str(step)}, drop_old)
+            if writes
+            else saving.nothing(path)
+        )
+        return _unfinished[-1]
+    if len(together) > 1 or here == 0:
         files.save(path, state, {"step": str(step)})
-    if workers.engine().here[0] == together[0]:
-        for old in _steps(folder)[:-keep]:
-            os.unlink(os.path.join(os.fsdecode(folder), f"step-{old:09d}.safetensors"))
+    drop_old()
     return path
 
 
-def resume(folder: str | os.PathLike[str], state: Any) -> tuple[Any, int]:
+_unfinished: list[Saving] = []
+"""What is being saved beside the program, one file at most."""
+
+
+def _finish() -> None:
+    """Wait for what is being saved."""
+    while _unfinished:
+        before = _unfinished.pop()
+        if not before.asked:
+            before.result()
+
+
+def resume(folder: Folder, state: Any) -> tuple[Any, int]:
     """The newest state that a folder has, and after how many steps it was; ``(state, 0)`` where it has none.
 
     Args:
@@ -74,6 +113,7 @@ def resume(folder: str | os.PathLike[str], state: Any) -> tuple[Any, int]:
         FormatError: the file is damaged, of another contract, or does not fit ``state``.
         DistributedError: workers do not see the same files.
     """
+    _finish()
     steps = _steps(folder)
     step = steps[-1] if steps else 0
     together = _together(state)
@@ -120,7 +160,7 @@ def shardings(state: Any, mesh: Mesh, axis: str) -> Any:
     return pytrees.map(one, state)
 
 
-def _steps(folder: str | os.PathLike[str]) -> list[int]:
+def _steps(folder: Folder) -> list[int]:
     """The steps that a folder has states of."""
     try:
         names = os.listdir(folder)
@@ -135,7 +175,7 @@ def _together(state: Any) -> list[int]:
     return sorted(workers.names().index(d) for d in devices) or [workers.engine().here[0]]
 
 
-__all__ = ["resume", "save", "shardings"]
+__all__ = ["Saving", "resume", "save", "shardings"]
 
 if not TYPE_CHECKING:  # so that a type checker still knows which names there are
     __getattr__, __dir__ = _namespace(__name__)

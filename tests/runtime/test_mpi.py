@@ -14,11 +14,12 @@ import pytest
 
 import volta
 import volta.numpy as vnp
-from tests.worker_script import data, program
+from tests.worker_script import LEAF, data, program
 from tests.workers import launch_settings, needs_mpi
 from volta import io
 from volta.commands import launch
 from volta.commands.main import main
+from volta.io import format as fmt
 from volta.testing import digest
 
 SCRIPT = Path(__file__).parent.parent / "worker_script.py"
@@ -47,16 +48,24 @@ def test_processes_have_one_workers_bits(workers: int) -> None:
     assert results(done) == [{"worker": i, "of": workers, "digest": want} for i in range(workers)]
 
 
+def assert_written_as_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What several workers have written, at once and beside the program, are the bytes that one writes."""
+    monkeypatch.setattr(fmt, "_LEAF", LEAF)
+    tree = {"rows": data(), "columns": data(), "plain": vnp.ones(3), "n": 0}
+    for name, metadata in (("together", {}), ("together-run/step-000000001.safetensors", {"step": "1"})):
+        io.save(folder / "alone", tree, metadata)
+        assert (folder / name).read_bytes() == (folder / "alone").read_bytes()
+
+
 @needs_mpi
 @pytest.mark.slow
-def test_workers_write_one_file_together(tmp_path) -> None:
+def test_workers_write_one_file_together(tmp_path, monkeypatch) -> None:
     done = launched(3, "save", str(tmp_path / "together"))
     assert done.returncode == 0 and len(results(done)) == 3, done.stdout + done.stderr
-    io.save(tmp_path / "alone", {"rows": data(), "columns": data(), "plain": vnp.ones(3), "n": 0})
-    assert (tmp_path / "together").read_bytes() == (tmp_path / "alone").read_bytes()
+    assert_written_as_alone(tmp_path, monkeypatch)
     done = launched(2, "unwritable", str(tmp_path))
     assert done.returncode == 0 and len(results(done)) == 2, done.stdout + done.stderr
-    assert sorted(os.listdir(tmp_path)) == ["alone", "together"], "nothing is left behind"
+    assert sorted(os.listdir(tmp_path)) == ["alone", "together", "together-run"], "nothing is left behind"
 
 
 @needs_mpi

@@ -9,11 +9,9 @@ import sys
 import pytest
 
 import volta
-import volta.numpy as vnp
-from tests.runtime.test_mpi import SCRIPT, results
+from tests.runtime.test_mpi import SCRIPT, assert_written_as_alone, results
 from tests.worker_script import data, program
 from tests.workers import launch_settings
-from volta import io
 from volta.commands.main import main
 from volta.numba_cuda.device import driver
 from volta.testing import digest
@@ -45,11 +43,10 @@ def test_gpus_have_one_workers_bits(kind: str, workers: int) -> None:
 
 
 @pytest.mark.slow
-def test_gpus_write_one_file_together(kind: str, tmp_path) -> None:
+def test_gpus_write_one_file_together(kind: str, tmp_path, monkeypatch) -> None:
     done = launched(kind, 2, "save", str(tmp_path / "together"))
     assert done.returncode == 0 and len(results(done)) == 2, done.stdout + done.stderr
-    io.save(tmp_path / "alone", {"rows": data(), "columns": data(), "plain": vnp.ones(3), "n": 0})
-    assert (tmp_path / "together").read_bytes() == (tmp_path / "alone").read_bytes()
+    assert_written_as_alone(tmp_path, monkeypatch)
 
 
 @pytest.mark.slow

@@ -48,7 +48,7 @@ def test_programs_have_the_cpus_bits(gpus, name: str, count: int) -> None:
     found = volta.jit(f)(*placed)
     assert_bits_equal(found, want)
     for x in (*placed, *volta.tree.leaves(found)):
-        assert [s.data.device for s in x.addressable_shards] == [f"cuda:{i % count}" for i in range(3)]
+        assert [s.data.device for s in x.addressable_shards] == [f"cuda:{i % driver.count()}" for i in range(3)]
 
 
 def test_bytes_stay_on_the_devices(gpus) -> None:

@@ -105,11 +105,11 @@ def _watched(started: list[subprocess.Popen[bytes]]) -> int:
     while running and time.monotonic() < until:
         time.sleep(0.02)
         running = any(worker.poll() is None for worker in started)
-        for number, worker in enumerate(started):
-            if worker.returncode and not failed:
-                failed, until = worker.returncode, time.monotonic() + _LAST_WORDS
-                how = signal.Signals(-failed).name if failed < 0 else f"status {failed}"
-                print(f"volta launch: worker {number} ended with {how}; the others are ended", file=sys.stderr)
+        found = [(worker.returncode, number) for number, worker in enumerate(started) if worker.returncode]
+        if found and not failed:  # of several at one look, who was killed came first: the others miss it
+            (failed, number), until = min(found), time.monotonic() + _LAST_WORDS
+            how = signal.Signals(-failed).name if failed < 0 else f"status {failed}"
+            print(f"volta launch: worker {number} ended with {how}; the others are ended", file=sys.stderr)
     return 128 - failed if failed < 0 else failed
 
 

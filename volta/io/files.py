@@ -17,7 +17,7 @@ from volta.core.floats import standard
 from volta.core.replacing import replacing, sweep
 from volta.io import format as fmt
 from volta.io import header as head
-from volta.io import structure, together
+from volta.io import saving, structure, together
 from volta.runtime.array import ConcreteArray
 from volta.runtime.sharded import ShardedArray
 
@@ -77,7 +77,7 @@ def save(path: Path, tree: PyTree, metadata: Mapping[str, str] | None = None) ->
     place = os.path.realpath(os.fsdecode(path))  # through a symbolic link, replace what it points at
     if together.is_shared(tree):
         with _enough_stack():
-            together.save(place, tree, dict(metadata or {}))
+            saving.begin(place, tree, dict(metadata or {})).result()
         return
     with _enough_stack():
         stored, arrays = structure.describe(tree)
