@@ -13,10 +13,12 @@ import pytest
 
 import volta
 import volta.numpy as vnp
+from tests.workers import mesh_of, simulated
 from volta import io, train
 from volta.core.errors import DistributedError
 from volta.io import format as fmt
 from volta.io import saving, structure
+from volta.sharding import NamedSharding, PartitionSpec
 
 
 def test_a_state_is_saved_as_it_was(tmp_path) -> None:
@@ -77,6 +79,24 @@ def test_a_program_that_ends_waits_for_its_file(tmp_path, how: str) -> None:
         assert train.resume(tmp_path, {"w": vnp.ones(1 << 22)})[1] == 1
     else:
         assert os.listdir(tmp_path) == [] and "was not saved: OSError('no space')" in done.stderr
+
+
+def test_of_what_is_cut_each_worker_writes_its_parts() -> None:
+    with simulated(3):
+        rows = NamedSharding(mesh_of(3), PartitionSpec("data"))
+        x = np.arange(14.0, dtype=np.float32).reshape(7, 2)
+        tree = {"b": volta.device_put(x, rows), "a": vnp.ones(2), "c": [volta.device_put(x + 1, rows)]}
+        _, arrays, own = saving.described(tree)
+        assert list(arrays) == ["a", "b", "c.0"] and list(own) == ["b", "c.0"] and own["b"] is tree["b"]
+        assert arrays["c.0"].shape == (7, 2) and arrays["c.0"].strides == (0, 0)
+        shared = saving._Shared("path", b"header", [(arrays[n], own.get(n)) for n in arrays], (0, 1, 2), 0)
+        (at, _, _, part), *found = shared._pieces
+        assert at == 14 and part.tolist() == [1, 1]
+        boxes = [((a, b), (0, 2)) for a, b in ((0, 2), (2, 4), (4, 7))]
+        assert [(at, box) for at, _, box, _ in found] == [(at, box) for at in (22, 22 + 56) for box in boxes]
+        assert all((part == x[a:b]).all() for (_, _, ((a, b), _), part) in found[:3])
+        other = saving._Shared("path", b"header", [(arrays["a"], None)], (0, 1, 2), 1)
+        assert other._pieces == [], "what all have the first one writes"
 
 
 # -- several workers ---------------------------------------------------------------------------------------------------

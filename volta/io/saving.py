@@ -141,13 +141,11 @@ def begin(path: str, tree: Any, metadata: Mapping[str, str], then: Then = _nothi
                 fmt.write(file, arrays, stored, metadata)
 
         return Saving(path, work, then)
-    cut: dict[int, ShardedArray] = {}
-    stored, arrays = structure.describe(tree, lambda x: _shape_of(x, cut))
-    own = {name: cut.get(id(x)) for name, x in arrays.items()}
-    everyone = sorted({w for x in cut.values() for w in workers_of(x)})
+    stored, arrays, own = described(tree)
+    everyone = sorted({w for x in own.values() for w in workers_of(x)})
     names, header, checksum_at = fmt.prepare(arrays, stored, metadata)
     place = everyone.index(workers.engine().here[0])
-    shared = _Shared(path, header, [(arrays[name], own[name]) for name in names], everyone, place)
+    shared = _Shared(path, header, [(arrays[name], own.get(name)) for name in names], everyone, place)
     if place:
         temporary = workers.tell("", "saving", everyone)
         if not temporary:
@@ -162,13 +160,18 @@ def _kept(x: Any) -> np.ndarray:
     return np.array(x) if isinstance(x, (np.ndarray, np.generic)) and not np.ma.isMaskedArray(x) else plain(x)
 
 
-def _shape_of(x: Any, cut: dict[int, ShardedArray]) -> np.ndarray:
-    """The elements; of what is cut the shape and dtype alone, which take no memory."""
-    if not isinstance(x, ShardedArray):
-        return _kept(x)
-    like = np.broadcast_to(np.zeros((), x.dtype), x.shape)
-    cut[id(like)] = x
-    return like
+def described(tree: Any) -> tuple[Any, dict[str, np.ndarray], dict[str, ShardedArray]]:
+    """The structure of a tree, its arrays by name, and those of them that are cut: of these there stand the shape and
+    dtype alone, which take no memory."""
+    leaves: list[Any] = []
+
+    def elements(x: Any) -> np.ndarray:
+        leaves.append(x)
+        return np.broadcast_to(np.zeros((), x.dtype), x.shape) if isinstance(x, ShardedArray) else _kept(x)
+
+    stored, arrays = structure.describe(tree, elements)
+    own = {name: x for name, x in zip(arrays, leaves, strict=True) if isinstance(x, ShardedArray)}
+    return stored, arrays, own
 
 
 class _Shared:
