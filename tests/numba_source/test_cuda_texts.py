@@ -10,6 +10,7 @@ import attrs
 import numpy as np
 import pytest
 
+import volta
 import volta.numpy as vnp
 from volta import errors, lax, nn
 from volta.numba_cuda.codegen import nvjitlink, ptx
@@ -65,6 +66,13 @@ def test_a_row_too_long_for_many_threads_of_its_kind() -> None:
     (launch,) = (x for x in plan.launches if x.label == "sort")
     assert launch.grid * launch.threads < 9
     assert plan.workspace_bytes <= 1 << 29
+
+
+def test_a_context_for_gpus_plans_with_constants_of_the_cpu() -> None:
+    with volta.execution_context(kernels="cuda.jit"):
+        plan, _ = plan_of_texts(lambda x: x * vnp.exp(vnp.float32(2)), ARGS[0])
+    (launch,) = plan.launches
+    assert launch.label == "map(mul)"
 
 
 # -- the host ----------------------------------------------------------------------------------------------------------
@@ -157,6 +165,26 @@ def test_what_is_not_strict_is_refused(compiling, monkeypatch) -> None:
 class _Wrong:
     def ptx(self, name: str) -> str:
         return "ex2.approx.f32 %f1, %f2;"
+
+
+def test_a_kernel_of_the_users_own_runs_beside_texts(compiling) -> None:
+    """It is a function of numba-cuda already; before it a text computes its operand, behind it one reads its result."""
+    cuda = importlib.import_module("numba.cuda")
+
+    @volta.kernel(out=lambda x: x, grid=2, block=64)
+    @cuda.jit
+    def twice(x, out):
+        i = cuda.grid(1)
+        if i < x.size:
+            out[i] = x[i] * 2
+
+    plan, _ = plan_of_texts(lambda x: vnp.exp(twice(vnp.sin(x))), ARGS[0][0])
+    labels = [x.label for x in plan.launches]
+    assert labels.index("map(sin)") < labels.index("twice") < labels.index("map(exp)")
+    assert [isinstance(x.source, TextSource) for x in plan.launches if x.label in ("map(sin)", "twice")] == [
+        True,
+        False,
+    ]
 
 
 def test_ptx_links(compiling) -> None:

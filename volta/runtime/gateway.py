@@ -171,10 +171,12 @@ def plan_on_cuda(
         MemoryBudgetError: the plan's peak exceeds the context's budget.
     """
 
-    def evaluate(constants: ClosedJaxpr) -> list[Any]:
-        return [x.numpy() for x in compile(constants, name="constants")([])]
-
     context = current_context()
+
+    def evaluate(constants: ClosedJaxpr) -> list[Any]:
+        here = attrs.evolve(context, kernels="llvm")
+        return [x.numpy() for x in compile(constants, name="constants", context=here)([])]
+
     scheduling = _texts() if texts else devices.cuda_backend()
     capabilities = texts_on_cuda() if texts else cuda_capabilities()
     found = _planned(program, name, donated, context, scheduling, capabilities, evaluate)
