@@ -17,11 +17,14 @@ def listing(plan: DevicePlan) -> PythonText:
     What decides about loops, and functions of the user's own, have no text: they are named.
     """
     module, kernels = Module(cuda_jit(0)), []
-    for source in {x.source.name: x.source for x in every(plan.launches)}.values():
-        runs = [(i, x.source) for i, x in enumerate(plan.launches) if x.source.name == source.name]
-        said = [described(f"launch {i}", plan, x.call) for i, x in runs if isinstance(x, TextSource)]
-        text = source.kernel(module).function if isinstance(source, TextSource) else f"# {source.name}: not a text"
-        kernels.append("\n".join([*(f"# {line}" for line in said), text]))
+    for launch in {x.source.name: x for x in every(plan.launches)}.values():
+        source = launch.source
+        if isinstance(source, TextSource):
+            runs = [(i, x.source) for i, x in enumerate(plan.launches) if x.source.name == source.name]
+            said = [described(f"launch {i}", plan, x.call) for i, x in runs if isinstance(x, TextSource)]
+            kernels.append("\n".join([*(f"# {line}" for line in said), source.kernel(module).function]))
+        else:
+            kernels.append(f"# {launch.label}: {source.name}, which has no text")
     return listed(plan.as_text(), module, kernels)
 
 
