@@ -11,7 +11,7 @@ from numba import extending, types
 from numba.core.errors import TypingError
 
 from volta.core.avals import ShapedArray
-from volta.core.errors import DTypeError
+from volta.core.errors import DTypeError, ShapeError
 from volta.core.source import at_user_line
 from volta.emit.builder import Builder
 from volta.ops import lax  # noqa: F401 - all of the vocabulary
@@ -46,7 +46,7 @@ def arity(primitive: Primitive) -> int | None:
         return None
     try:
         _result(primitive, "float64", len(parameters))
-    except DTypeError:  # one of its operands is an integer
+    except (DTypeError, ShapeError):  # an operand is an integer, or what it means is said of its parts (complex)
         return None
     return len(parameters)
 
