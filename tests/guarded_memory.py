@@ -186,7 +186,7 @@ def spread(plan: ExecutionPlan, side: str) -> tuple[ExecutionPlan, Layout | None
         calls.append(call)
     same: dict[int, int] = {}  # a copy that need not run, as its two sides share memory: they must go on to
     for call in calls:
-        if not call.tasks:
+        if call.elided:
             same.update((written, same.get(read, read)) for read, written in call.inplace)
     temps = [b for b in plan.buffers if b.kind == "temp" and b.id not in same]
     if not plan.arena_bytes:

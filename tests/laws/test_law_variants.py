@@ -11,13 +11,16 @@ import volta
 import volta.numpy as vnp
 from tests.sampling import sampled
 from volta import nn
+from volta.core.policy import DeterminismLevel
 from volta.numba_cuda import kernels
+from volta.numba_cuda.schedule import KERNEL_CLASSES
 from volta.offline import plan_on_cuda
 from volta.runtime.context import current_context
 from volta.testing.data import fill
 from volta.testing.host_grid import HostKernels, check_on_host
 from volta.verify import checks, variants
 from volta.xla_like.control_calls import KINDS
+from volta.xla_like.kernels import kernel_class
 from volta.xla_like.user import NAME
 
 KERNELS = HostKernels()
@@ -34,10 +37,6 @@ def plans(f, args):
             yield plan_on_cuda(volta.make_jaxpr(f)(*args))[0]
 
 
-def class_of(kernel):
-    return getattr(kernel, "name", type(kernel).__name__.removesuffix("Kernel").lower())
-
-
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_of_the_suite_has_several_ways(name):
     """A suite that ran the same launches twice would compare nothing."""
@@ -47,9 +46,10 @@ def test_a_program_of_the_suite_has_several_ways(name):
 
 def test_the_suite_has_every_class_of_kernels():
     calls = [call for f, args in PROGRAMS.values() for plan in plans(f, args) for call in plan.calls]
-    found = {class_of(part.kernel) for call in calls for part in (call, *call.each())}
+    found = {kernel_class(part.kernel) for call in calls for part in (call, *call.each())}
     one_way = {NAME, *KINDS}  # a kernel of the user's own is shared out as its author says
-    assert set(kernels.KERNEL_CLASSES) - one_way <= found
+    strict = {name for name, level in KERNEL_CLASSES.items() if level is DeterminismLevel.STRICT}
+    assert strict - one_way <= found
 
 
 @pytest.mark.gpu

@@ -12,7 +12,7 @@ from llvmlite import ir
 from tests.sampling import sampled
 from volta.numba_cpu import target
 from volta.numba_cpu.dot_schedule import TileSpec
-from volta.numba_cpu.lower import LIBRARY
+from volta.numba_cpu.schedule import KERNELS
 from volta.xla_like.dot import DotSpec, fold_batch
 
 F32 = TileSpec("float32", "float32", "float32")
@@ -298,5 +298,5 @@ def test_kernels_of_several_specs_share_a_module():
     module = ir.Module("unit")
     for one in (F32, spec("bfloat16", out="float32"), spec("float64"), spec(precision="highest")):
         for which in ("dot", "dot_pack", "dot_row"):
-            LIBRARY[which](module, f"{which}_{one.lhs}_{one.out}_{one.precision}", one)
+            KERNELS[which](module, f"{which}_{one.lhs}_{one.out}_{one.precision}", one)
     llvm.parse_assembly(str(module)).verify()

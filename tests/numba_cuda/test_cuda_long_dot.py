@@ -62,7 +62,7 @@ def test_blocks_of_k_are_joined_in_pairs_in_every_way(monkeypatch, kind, way, k)
     args = operands(kind, 40, k, 70)
     check_on_host(product("NN", kind), *args, orders=("shuffled",), kernels=KERNELS)
     (call,) = plan_on_cuda(volta.make_jaxpr(product("NN", kind))(*args))[0].calls
-    v = dot.prepare(call, Regions(), "9.0")[-1].kernel.spec[1]
+    v = dot.planned(call, Regions(), "9.0")[-1].variant
     assert v.long and (v.turns, v.halves, v.split, v.slices > 1) == (
         way in ("turns", "halves"), way == "halves", way.startswith("parts"), way.endswith("groups"),
     )  # fmt: skip

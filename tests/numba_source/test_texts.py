@@ -11,13 +11,13 @@ import volta
 import volta.numpy as vnp
 from volta import lax, nn
 from volta.core.errors import UnsupportedOperationError
-from volta.numba_cpu import lower
+from volta.numba_cpu import schedule
 from volta.numba_source import numba_words, python_words
 from volta.numba_source.compiling import dispatcher_of
 from volta.numba_source.listing import listing
 from volta.numba_source.numba_words import KERNEL
 from volta.numba_source.text import Module
-from volta.numba_source.texts import LIBRARY, text_of_kernel
+from volta.numba_source.texts import KERNELS, text_of_kernel
 from volta.numba_source.words import WORDS
 from volta.testing import fill
 from volta.xla_like import user
@@ -103,7 +103,7 @@ def test_functions_that_kernels_share_are_compiled_once() -> None:
 
 
 def test_a_kernel_without_a_text_is_named() -> None:
-    call = KernelCall(LibraryKernel("weave", "cloth"), (), (), 1, (), (), label="mine.py:3 (f)")
+    call = KernelCall(LibraryKernel("weave", "cloth"), (), (), (), (), label="mine.py:3 (f)")
     with pytest.raises(UnsupportedOperationError, match=r"'weave' of mine.py:3 \(f\) has no text for Numba"):
         text_of_kernel(call)
 
@@ -113,10 +113,11 @@ def test_a_dispatcher_is_called_inspected_and_compiled_for_the_launch_table() ->
     assert found.signatures == [tuple(KERNEL.args)]
     x, out = np.arange(5, dtype=np.float32), np.zeros(5, np.float32)
     lines = inspect.getsource(found.py_func).splitlines()
-    words = {name: x for x in lines if " = args[" in x for name in ("in0", "out0") if x.strip().startswith(name)}
+    names = ("n0", "chunk", "in0", "out0")
+    words = {name: x for x in lines if " = args[" in x for name in names if x.strip().startswith(name)}
     at = {name: int(line.split("args[")[1].split("]")[0]) for name, line in words.items()}
     args = np.zeros(16, np.int64)
-    args[:2], args[at["in0"]], args[at["out0"]] = (5, 5), x.ctypes.data, out.ctypes.data
+    args[at["n0"]], args[at["chunk"]], args[at["in0"]], args[at["out0"]] = 5, 5, x.ctypes.data, out.ctypes.data
     found(args, 0, 1, 0)
     np.testing.assert_array_equal(out, x * 2 + 1)
 
@@ -137,7 +138,7 @@ def test_notebooks_show_a_text_in_colour() -> None:
 
 def test_every_kernel_of_the_cpu_has_a_text() -> None:
     """One that is added has none at first; a user's own is a Numba function as it is."""
-    assert set(lower.LIBRARY) == {*LIBRARY, user.NAME}
+    assert set(schedule.KERNELS) == {*KERNELS, user.NAME}
 
 
 def test_an_expression_is_one_line() -> None:

@@ -103,7 +103,7 @@ def test_schedule_mutants_are_rejected(name) -> None:
 
 
 def nothing(reads, writes, inplace=()) -> KernelCall:
-    return KernelCall(LibraryKernel("none", ""), (), (), 1, tuple(reads), tuple(writes), inplace=tuple(inplace))
+    return KernelCall(LibraryKernel("none", ""), (), (), tuple(reads), tuple(writes), inplace=tuple(inplace))
 
 
 @st.composite

@@ -56,11 +56,12 @@ class BodyEmitter:
     # -- the args block ------------------------------------------------------------------------------------------------
 
     def _read_args(self) -> None:
-        """Sizes, then for each access: base, strides, and (stride, largest index) per term (see lower.py)."""
+        """Sizes, then for each access: base, strides, and (stride, largest index) per term. What a backend has besides
+        stands behind: from ``words`` on."""
         b, k = self.b, self.kernel
         n_dims = k.rank + (k.mode != "map")
-        self.sizes = [load_arg(b, self.args, i) for i in range(k.rank + 1)]
-        at = k.rank + 1
+        self.sizes = [load_arg(b, self.args, i) for i in range(n_dims)]
+        at = n_dims
         self.places: list[Place] = []
         for x in [*(k.body[i] for i in self.memory), *k.stores]:
             assert isinstance(x, (Load, Store, IndexValue))
@@ -73,6 +74,7 @@ class BodyEmitter:
                 terms.append((load_arg(b, self.args, at), load_arg(b, self.args, at + 1)))
                 at += 2
             self.places.append(Place(base, strides, terms))
+        self.words = at
 
     def pointer(self, at: int) -> ir.Value:
         """The address at a position of the args block."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 
 import attrs
 
+from volta.emit.args import laid_out
 from volta.emit.attention_args import Arg, attention_words
-from volta.numba_cpu.launches import Launch, operand_words
+from volta.numba_cpu.launches import Launch
 from volta.xla_like.attention import BLOCK, Attention, AttentionSpec, KernelName
 from volta.xla_like.dot import item_size
 from volta.xla_like.kernels import KernelCall, LibraryKernel
+from volta.xla_like.plan import Buffer
 
 
 @attrs.frozen
@@ -99,7 +102,7 @@ def row_elements(count: int) -> int:
     return -(-count // 16) * 16
 
 
-def launches(call: KernelCall, vector_bits: int) -> list[Launch]:
+def launches(call: KernelCall, vector_bits: int, buffers: Sequence[Buffer]) -> list[Launch]:
     """One launch, of both cotangents too: a task of theirs is a head, for which scores are computed once."""
     op = call.kernel
     assert isinstance(op, Attention)
@@ -111,5 +114,5 @@ def launches(call: KernelCall, vector_bits: int) -> list[Launch]:
     else:
         tasks = tasks_of(name, op.batch, op.heads, key_heads, op.queries, op.keys)
         nbytes, rows = scratch(op.spec, name).total, task_rows(name, op.queries)
-    words = operand_words(call.accesses, (*attention_words(call), rows))
+    words = laid_out((*call.accesses, *attention_words(call), rows))
     return [Launch(LibraryKernel(name, VectorSpec.of(op.spec, vector_bits)), call, *words, tasks, nbytes)]

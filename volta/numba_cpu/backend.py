@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from volta.numba_cpu import host_plan, launch, lower, target
 from volta.numba_cpu.schedule import HANDLERS, Schedule
-from volta.xla_like import control_calls, user
 from volta.xla_like.plan import ExecutionPlan
 
 NAME = "cpu"
 
-KERNEL_CLASSES = ("loop", "combine", *HANDLERS, user.NAME, *control_calls.KINDS)
-"""Every one of them is strict on the CPU."""
+KERNEL_CLASSES = {name: handler.level for name, handler in HANDLERS.items()}
+"""Classes of kernels, each with the strongest level at which it is deterministic."""
 
 
 def scheduler() -> Schedule:

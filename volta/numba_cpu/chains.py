@@ -12,10 +12,11 @@ from collections.abc import Sequence
 import attrs
 from llvmlite import ir
 
+from volta.emit.args import Address
 from volta.emit.loops import I64, KERNEL_TYPE, for_range, load_args, minimum, new_kernel, offset
 from volta.numba_cpu import dot_schedule, loop_schedule
 from volta.numba_cpu.dot_schedule import Mode, Tiling
-from volta.numba_cpu.launches import Address, Launch
+from volta.numba_cpu.launches import Launch
 from volta.xla_like.dot import Dot, item_size
 from volta.xla_like.kernels import Joined, KernelCall, LibraryKernel, LoopKernel
 from volta.xla_like.loops import reads_in_order
@@ -63,28 +64,27 @@ def _band(call: KernelCall, buffers: Sequence[Buffer], vector_bits: int) -> _Ban
     return _Band(out, elements, step)
 
 
-def _follows(call: KernelCall, band: _Band, buffers: Sequence[Buffer], written: Sequence[int]) -> KernelCall | None:
-    """The call with its tasks aligned to the band's, or None where it reads other rows than its task's own."""
+def _follows(call: KernelCall, band: _Band, buffers: Sequence[Buffer], written: Sequence[int]) -> bool:
+    """Whether tasks of a loop can be aligned to the band's: each reads the rows of its own task only."""
     kernel = call.kernel
     if not isinstance(kernel, LoopKernel) or kernel.mode == "col" or kernel.by_blocks or band.buffer not in call.reads:
-        return None
-    size = buffers[band.buffer].aval.size
-    if prod(call.sizes[: kernel.rank + (kernel.mode == "row")]) != size:
-        return None
-    dims = call.sizes if kernel.mode == "row" else call.sizes[: kernel.rank]
-    if not reads_in_order(call, dims, buffers[band.buffer]) or any(a.buffer in written for a in call.accesses):
-        return None
-    if kernel.mode == "row":
-        return call if band.elements % dims[-1] == 0 else None
-    if kernel.rank == 1:
-        return with_chunk(call, band.elements)
-    return with_chunk(call, dims[-1]) if band.elements % dims[-1] == 0 else None
+        return False
+    if prod(call.sizes) != buffers[band.buffer].aval.size:
+        return False
+    if not reads_in_order(call, call.sizes, buffers[band.buffer]) or any(a.buffer in written for a in call.accesses):
+        return False
+    return _is_flat(call) or band.elements % call.sizes[-1] == 0
 
 
-def with_chunk(call: KernelCall, chunk: int) -> KernelCall:
-    """A 'map' call whose tasks are ``chunk`` elements of the innermost dimension each."""
-    *outer, inner, _ = call.sizes
-    return attrs.evolve(call, sizes=(*outer, inner, chunk), tasks=prod(outer) * -(-inner // chunk))
+def _is_flat(call: KernelCall) -> bool:
+    """Whether a loop runs over elements without rows, so that any number of them may be a task."""
+    assert isinstance(call.kernel, LoopKernel)
+    return call.kernel.mode == "map" and call.kernel.rank == 1
+
+
+def _aligned(loop: KernelCall, band: _Band) -> Launch:
+    """The launch of a loop that follows a product, its tasks aligned to the band's."""
+    return loop_schedule.launch(loop, band.elements if _is_flat(loop) else loop.sizes[-1])
 
 
 def join(calls: Sequence[KernelCall], buffers: Sequence[Buffer], vector_bits: int) -> list[KernelCall]:
@@ -98,8 +98,10 @@ def join(calls: Sequence[KernelCall], buffers: Sequence[Buffer], vector_bits: in
         parts = [head]
         while band is not None and i < len(calls) and len(parts) < MAX_PARTS:
             written = [b for p in parts for b in p.writes]
-            follower = _follows(calls[i], band, buffers, [b for b in written if b != band.buffer])
-            if follower is None or any(b in parts[0].reads for b in follower.writes):
+            follower = calls[i]
+            if any(b in parts[0].reads for b in follower.writes):
+                break
+            if not _follows(follower, band, buffers, [b for b in written if b != band.buffer]):
                 break
             parts.append(follower)
             i += 1
@@ -118,7 +120,6 @@ def _joined(parts: list[KernelCall]) -> KernelCall:
         kernel=Joined(),
         sizes=(),
         accesses=(),
-        tasks=1,
         reads=tuple(reads),
         writes=tuple(written),
         label=parts[0].label,
@@ -127,14 +128,19 @@ def _joined(parts: list[KernelCall]) -> KernelCall:
     )
 
 
-def launches(
-    call: KernelCall, heads: Sequence[Launch], buffers: Sequence[Buffer], vector_bits: int
-) -> list[Launch]:  # fmt: skip
+def workspace(call: KernelCall, vector_bits: int) -> int:
+    """Bytes for the packed right operand of a joined call's product."""
+    return dot_schedule.workspace(call.parts[0], vector_bits)
+
+
+def launches(call: KernelCall, vector_bits: int, buffers: Sequence[Buffer]) -> list[Launch]:
     """Of a joined call: those of its product, the last of which takes the loops behind it along, band by band."""
-    (product, *loops), (*before, head) = call.parts, heads
+    product, *loops = call.parts
     band = _band(product, buffers, vector_bits)
     assert band is not None
-    parts = [head, *map(loop_schedule.launch, loops)]
+    product = attrs.evolve(product, workspace=call.workspace)
+    *before, head = dot_schedule.launches(product, vector_bits, buffers)
+    parts = [head, *(_aligned(loop, band) for loop in loops)]
     header, words = [band.step], [0] * _HEADER
     addresses: list[Address] = []
     functions: list[tuple[int, Launch]] = []

@@ -8,7 +8,7 @@ from llvmlite import ir
 
 from volta.emit.bodies import BodyEmitter
 from volta.emit.builder import Builder, Value
-from volta.emit.loops import I32, I64, for_range, minimum, new_kernel
+from volta.emit.loops import I32, I64, for_range, load_arg, minimum, new_kernel
 from volta.numba_cpu import target
 from volta.numba_cpu.loop_schedule import VectorLoop
 from volta.xla_like.kernels import Compute, IndexValue, Load, Store
@@ -86,7 +86,7 @@ class KernelEmitter(BodyEmitter):
 
     def emit_map(self) -> None:
         b = self.b
-        n, chunk = self.sizes[-2:]
+        n, chunk = self.sizes[-1], load_arg(b, self.args, self.words)
         chunks = b.sdiv(b.sub(b.add(n, chunk), I64(1)), chunk)
         targets = [s.value for s in self.kernel.stores]
         which = self.pass_values(0, targets)
@@ -94,7 +94,7 @@ class KernelEmitter(BodyEmitter):
             row_number = b.udiv(task, chunks)
             start = b.mul(b.urem(task, chunks), chunk)
             stop = minimum(b, b.add(start, chunk), n)
-            row, stores = self.row_bases(self.unravel(row_number, self.sizes[:-2]))
+            row, stores = self.row_bases(self.unravel(row_number, self.sizes[:-1]))
             once: dict[int, Value] = {}
             self.evaluate(self.invariant(), once, 1, row, None)
 

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import enum
 import functools
+from collections.abc import Sequence
 from typing import Literal
 
 import attrs
 
+from volta.emit.args import laid_out
 from volta.emit.dot_args import Arg, dot_words
-from volta.numba_cpu.launches import Launch, operand_words
+from volta.numba_cpu.launches import Launch
 from volta.xla_like.dot import CHUNK, Dot, DotSpec, DotStrides, item_size, levels_of, strides_of
 from volta.xla_like.kernels import Access, KernelCall, LibraryKernel
+from volta.xla_like.plan import Buffer
 from volta.xla_like.views import Ints
 
 _PAGE = 4096
@@ -232,7 +235,7 @@ def workspace(call: KernelCall, vector_bits: int) -> int:
     return plan_of(call, vector_bits).workspace_bytes
 
 
-def launches(call: KernelCall, vector_bits: int) -> list[Launch]:
+def launches(call: KernelCall, vector_bits: int, buffers: Sequence[Buffer]) -> list[Launch]:
     """What packs the right operand of a call, where that pays, and what multiplies."""
     assert isinstance(call.kernel, Dot)
     spec, plan = TileSpec.of(call.kernel.spec, vector_bits), plan_of(call, vector_bits)
@@ -243,7 +246,7 @@ def launches(call: KernelCall, vector_bits: int) -> list[Launch]:
     found = []
     for launch in plan.launches:
         arrays = (absent, rhs, absent) if launch.kernel == "pack" else (lhs, rhs, out)
-        words, addresses = operand_words((*arrays, packed), (launch.batch1, *sizes[1:], *launch.tiling))
+        words, addresses = laid_out((*arrays, packed, launch.batch1, *sizes[1:], *launch.tiling))
         kernel = LibraryKernel(launch.name, spec)
         found.append(Launch(kernel, call, words, addresses, launch.tasks, plan.scratch_bytes))
     return found

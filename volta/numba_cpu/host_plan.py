@@ -11,7 +11,8 @@ from volta.xla_like.attention import Attention
 from volta.xla_like.dot import Dot
 from volta.xla_like.kernels import kernel_name
 from volta.xla_like.plan import ExecutionPlan, aligned
-from volta.xla_like.user import is_user
+from volta.xla_like.user import User
+from volta.xla_like.views import prod
 
 PARALLEL_WORK = 1 << 17
 """Plans that touch fewer bytes (or do fewer operations in products) run on the calling thread alone."""
@@ -73,7 +74,7 @@ def host_plan(plan: ExecutionPlan, schedule: Schedule) -> HostPlan:
     calls = tuple(
         attrs.evolve(c, plans=tuple(host_plan(p, schedule) for p in c.plans)) if c.plans else c for c in plan.calls
     )
-    launches = tuple(tuple(schedule.launches(c, plan.buffers)) if c.tasks and not c.plans else () for c in plan.calls)
+    launches = tuple(() if c.elided else tuple(schedule.launches(c, plan.buffers)) for c in plan.calls)
     return HostPlan(**fields | {"calls": calls}, launches=launches)
 
 
@@ -82,7 +83,8 @@ def work_of(plan: ExecutionPlan) -> int:
     total = 0
     for call in plan.calls:
         touched = sum(plan.buffers[b].nbytes for b in (*call.reads, *call.writes))
-        total += touched * _USER_WORK if is_user(call) and call.tasks > 1 else touched
+        several = isinstance(call.kernel, User) and prod(call.kernel.batch) > 1
+        total += touched * _USER_WORK if several else touched
         for part in call.each():
             if isinstance(part.kernel, Dot):
                 total += part.kernel.m * part.kernel.n * part.kernel.k // 4

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
 import attrs
 
-from volta.xla_like.kernels import Access, Kernel, KernelCall, LibraryKernel, describe, kernel_name
-
-Address = tuple[int, int, int]
-"""A word that is an address: its position, a buffer, and how many bytes into that."""
+from volta.emit.args import Address
+from volta.xla_like.kernels import Kernel, KernelCall, describe, kernel_name
 
 
 @attrs.frozen
@@ -37,46 +33,3 @@ class Launch:
         behind = "".join(f" → {describe(other.kernel)}" for _, other in self.functions)
         scratch = f" scratch={self.scratch_bytes}" if self.scratch_bytes else ""
         return f"{describe(self.kernel)}{behind} tasks={self.tasks}{scratch} {kernel_name(self.kernel)}"
-
-
-class _Words:
-    def __init__(self) -> None:
-        self.words: list[int] = []
-        self.addresses: list[Address] = []
-
-    def address(self, access: Access) -> None:
-        if access.buffer is None:
-            self.words.append(access.offset)
-        else:
-            self.addresses.append((len(self.words), access.buffer, access.offset))
-            self.words.append(0)
-
-    def found(self) -> tuple[tuple[int, ...], tuple[Address, ...]]:
-        return tuple(self.words), tuple(self.addresses)
-
-
-def operand_words(accesses: Iterable[Access], sizes: Sequence[int]) -> tuple[tuple[int, ...], tuple[Address, ...]]:
-    """The args block of a library kernel: addresses, then integers."""
-    w = _Words()
-    for access in accesses:
-        w.address(access)
-    w.words.extend(sizes)
-    return w.found()
-
-
-def loop_words(call: KernelCall) -> tuple[tuple[int, ...], tuple[Address, ...]]:
-    """The args block of a loop or combine kernel: sizes, then each access with its strides and terms."""
-    w = _Words()
-    w.words.extend(call.sizes)
-    for access in call.accesses:
-        w.address(access)
-        w.words.extend(access.strides)
-        for stride, largest in access.terms:
-            w.words.extend((stride, largest))
-    return w.found()
-
-
-def plain(call: KernelCall) -> Launch:
-    """The launch of a call that one kernel runs as it is."""
-    words = operand_words(call.accesses, call.sizes) if isinstance(call.kernel, LibraryKernel) else loop_words(call)
-    return Launch(call.kernel, call, *words, call.tasks)

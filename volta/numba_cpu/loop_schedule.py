@@ -1,13 +1,24 @@
-"""Loops on the CPU: where vectors are long, and what a row keeps between its passes."""
+"""Loops on the CPU: how they are cut into tasks, where vectors are long, and what a row keeps between its passes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import attrs
 
-from volta.numba_cpu.launches import Launch, loop_words
-from volta.xla_like.kernels import KernelCall, LoopKernel
+from volta.emit.args import laid_out, loop_words
+from volta.numba_cpu.launches import Launch
+from volta.xla_like.kernels import CombineKernel, KernelCall, LoopKernel
+from volta.xla_like.loops import BLOCK
 from volta.xla_like.phases import choose_spills
+from volta.xla_like.plan import Buffer
 from volta.xla_like.views import prod
+
+MAP_CHUNK = 8192
+"""Elements of the vector dimension in one task of a 'map' kernel."""
+
+COLUMNS = 32
+"""Kept elements in one task of a 'col' kernel."""
 
 MAX_SPILL_ROW = 1 << 15
 """Elements of the longest row of which values are kept: they should still be in the nearest cache."""
@@ -37,14 +48,37 @@ class VectorLoop(LoopKernel):
         return LoopKernel.text(self) + wide + keeping
 
 
-def launch(call: KernelCall) -> Launch:
+def launches(call: KernelCall, vector_bits: int, buffers: Sequence[Buffer]) -> list[Launch]:
     """The launch of a call of a loop."""
+    return [launch(call)]
+
+
+def launch(call: KernelCall, chunk: int = MAP_CHUNK) -> Launch:
+    """The launch of a call of a loop; of a 'map', a task is a ``chunk`` of the innermost dimension."""
     kernel = call.kernel
     assert isinstance(kernel, LoopKernel)
     length = call.sizes[-1]
     spills: tuple[int, ...] = ()
     if kernel.mode == "row" and not kernel.by_blocks and length <= MAX_SPILL_ROW:
         spills = choose_spills(kernel.mode, kernel.body, [s.value for s in kernel.stores if s.level == "elem"])
-    wide = kernel.mode == "map" and prod(call.sizes[: kernel.rank]) >= LARGE
+    wide = kernel.mode == "map" and prod(call.sizes) >= LARGE
     scratch = len(spills) * 8 * length + 64 if spills else 0
-    return Launch(VectorLoop.of(kernel, wide, spills), call, *loop_words(call), call.tasks, scratch)
+    words = laid_out((*loop_words(call), *([chunk] if kernel.mode == "map" else [])))
+    return Launch(VectorLoop.of(kernel, wide, spills), call, *words, _tasks(call, kernel, chunk), scratch)
+
+
+def _tasks(call: KernelCall, kernel: LoopKernel, chunk: int) -> int:
+    """Chunks of a 'map', rows, or groups of columns; by blocks, the blocks of these."""
+    if kernel.mode == "map":
+        return prod(call.sizes[:-1]) * -(-call.sizes[-1] // chunk)
+    *kept, length = call.sizes
+    blocks = -(-length // BLOCK) if kernel.by_blocks else 1
+    rows = prod(kept) if kernel.mode == "row" else prod(kept[:-1]) * -(-kept[-1] // COLUMNS)
+    return rows * blocks
+
+
+def combine(call: KernelCall, vector_bits: int, buffers: Sequence[Buffer]) -> list[Launch]:
+    """What finishes a reduction by blocks: a task is a row."""
+    assert isinstance(call.kernel, CombineKernel)
+    rows, _ = call.sizes
+    return [Launch(call.kernel, call, *laid_out(loop_words(call)), rows)]

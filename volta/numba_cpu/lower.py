@@ -3,63 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import attrs
-from llvmlite import ir
 
 from volta.core.errors import UnsupportedOperationError
-from volta.numba_cpu import target, user_entry
-from volta.numba_cpu.attention import build_attention, build_attention_backward, build_attention_dkv, build_attention_dq
-from volta.numba_cpu.chains import build_chain
-from volta.numba_cpu.combining import build_combine
-from volta.numba_cpu.dot import build_dot, build_dot_pack
-from volta.numba_cpu.dot_row import build_dot_row
+from volta.numba_cpu import user_entry
 from volta.numba_cpu.host_plan import HostPlan
 from volta.numba_cpu.launch import Executable, LaunchTable
 from volta.numba_cpu.launches import Launch
-from volta.numba_cpu.loop_schedule import VectorLoop
-from volta.numba_cpu.nests import build_loop
-from volta.numba_cpu.scatter import build_scatter, build_scatter_few, build_scatter_order
-from volta.numba_cpu.sorting import build_scan, build_sort
+from volta.numba_cpu.schedule import KERNELS
 from volta.numba_cpu.unit import KernelSource, compile_kernels
 from volta.numba_cpu.user import native_function, reporting
-from volta.numba_cpu.user_entry import REPORT, build_user
+from volta.numba_cpu.user_entry import REPORT
 from volta.numba_cpu.user_store import NativeFunction
 from volta.xla_like.control_calls import Around, While, bound
-from volta.xla_like.kernels import CombineKernel, Kernel, KernelCall, LibraryKernel, describe, kernel_name
+from volta.xla_like.kernels import Kernel, KernelCall, LibraryKernel, describe, kernel_class, kernel_name
 from volta.xla_like.plan import ExecutionPlan
 from volta.xla_like.user import is_user
-
-LIBRARY: dict[str, Callable[[ir.Module, str, Any], object]] = {
-    "attention": build_attention,
-    "attention_backward": build_attention_backward,
-    "attention_dkv": build_attention_dkv,
-    "attention_dq": build_attention_dq,
-    "chain": build_chain,
-    "dot": build_dot,
-    "dot_pack": build_dot_pack,
-    "dot_row": build_dot_row,
-    "scan": build_scan,
-    "scatter": lambda m, n, spec: build_scatter(m, n, spec, target.vector_bits() // 32),
-    "scatter_few": lambda m, n, spec: build_scatter_few(m, n, spec, target.vector_bits() // 32),
-    "scatter_order": build_scatter_order,
-    "sort": build_sort,
-    "user": build_user,
-}
-"""Library kernels by name: ``build(module, symbol, spec)``."""
 
 
 def source_of(kernel: Kernel) -> KernelSource:
     """A kernel as text and builder for the compilation unit."""
-    if isinstance(kernel, VectorLoop):
-        return KernelSource(kernel_name(kernel), kernel.text(), lambda m, n: build_loop(m, n, kernel))
-    if isinstance(kernel, CombineKernel):
-        return KernelSource(kernel_name(kernel), kernel.text(), lambda m, n: build_combine(m, n, kernel))
-    if not isinstance(kernel, LibraryKernel) or kernel.name not in LIBRARY:
+    build = KERNELS.get(kernel_class(kernel))
+    if build is None:
         raise UnsupportedOperationError(f"the CPU backend has no kernel for {describe(kernel)!r}")
-    build = LIBRARY[kernel.name]
-    return KernelSource(kernel_name(kernel), kernel.text(), lambda m, n: build(m, n, kernel.spec))
+    spec = kernel.spec if isinstance(kernel, LibraryKernel) else kernel
+    return KernelSource(kernel_name(kernel), kernel.text(), lambda m, n: build(m, n, spec))
 
 
 Place = Callable[[int, int], tuple[int | None, int]]
@@ -83,7 +52,7 @@ class _Rows:
             for launch in launches:
                 row = self._launch(launch, place)
                 if is_user(call):
-                    self._go_on_unless_raised(call, row, place)
+                    self._go_on_unless_raised(launch, row, place)
 
     def _launch(self, launch: Launch, place: Place) -> int:
         words = list(launch.words)
@@ -108,11 +77,12 @@ class _Rows:
         self._put(row, 0, *place(flag.buffer, flag.offset))
         return row
 
-    def _go_on_unless_raised(self, call: KernelCall, row: int, place: Place) -> None:
-        function = native_function(call.kernel.spec)  # type: ignore[union-attr]
+    def _go_on_unless_raised(self, launch: Launch, row: int, place: Place) -> None:
+        assert isinstance(launch.kernel, LibraryKernel)
+        function = native_function(launch.kernel.spec)
         self.table.set_arg(row, user_entry.FUNCTION, function.address)
         self.table.set_arg(row, user_entry.NUMBER, len(self.user_calls))
-        self.user_calls.append(call)
+        self.user_calls.append(launch.call)
         self.functions.append(function)
         test = self.table.jump_unless(0)
         self._put(test, 0, *place(REPORT, 8 * user_entry.FLAG))

@@ -12,9 +12,8 @@ from volta.emit.loops import I64, for_range, loop, minimum, offset
 from volta.emit.passes import Pass, passes_of, result_of
 from volta.emit.reducers import BLOCK, LANES, BlockTree, State, StateArray, across_lanes, columns_block
 from volta.numba_cpu.codegen import KernelEmitter
-from volta.numba_cpu.loop_schedule import VectorLoop
+from volta.numba_cpu.loop_schedule import COLUMNS, VectorLoop
 from volta.xla_like.kernels import Compute, Reduce
-from volta.xla_like.loops import COLUMNS
 from volta.xla_like.phases import needed
 
 LIGHT = 4

@@ -1,40 +1,91 @@
 """What the CPU decides about a plan: which calls run as one, what memory they need besides, and their launches.
 
-A plan's calls say what is computed; `HANDLERS` has an entry for each class of operation.
+A plan's calls say what is computed; `HANDLERS` has an entry for each class of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import attrs
+from llvmlite import ir
 
-from volta.numba_cpu import attention_schedule, chains, dot_schedule, loop_schedule, ordering_schedule, user_entry
-from volta.numba_cpu.launches import Launch, plain
-from volta.xla_like.kernels import Joined, KernelCall, LoopKernel, Operation
+from volta.core.policy import DeterminismLevel
+from volta.numba_cpu import (
+    attention,
+    attention_schedule,
+    chains,
+    combining,
+    dot,
+    dot_row,
+    dot_schedule,
+    loop_schedule,
+    nests,
+    ordering_schedule,
+    scatter,
+    sorting,
+    target,
+    user_entry,
+)
+from volta.numba_cpu.launches import Launch
+from volta.xla_like import control_calls, user
+from volta.xla_like.kernels import KernelCall, kernel_class
 from volta.xla_like.plan import Buffer
-from volta.xla_like.user import is_user
+
+Build = Callable[[ir.Module, str, Any], object]
+"""Adds a kernel to a module, by its symbol and what it is for."""
 
 
 @attrs.frozen
 class Handler:
-    """How an operation runs. ``launches`` and ``workspace`` are functions of a call and of the width of registers; the
-    latter is the bytes of memory that its launches share."""
+    """How a class of calls runs: its launches, of a call for registers of so many bits; the kernels of these, by name;
+    the bytes of memory that they share; and the strongest level at which they are deterministic."""
 
-    launches: Callable[[KernelCall, int], list[Launch]]
+    launches: Callable[[KernelCall, int, Sequence[Buffer]], list[Launch]]
+    kernels: Mapping[str, Build]
     workspace: Callable[[KernelCall, int], int] = lambda call, vector_bits: 0
+    level: DeterminismLevel = DeterminismLevel.STRICT
 
+
+def _attention(name: str, build: Build) -> dict[str, Handler]:
+    return {name: Handler(attention_schedule.launches, {name: build})}
+
+
+_IN_PLACE = Handler(lambda call, vector_bits, buffers: [], {})
+"""Of a loop or a choice `lower` writes the rows of its plans, between rows that jump."""
 
 HANDLERS: dict[str, Handler] = {
-    **dict.fromkeys(
-        ("attention", "attention_dq", "attention_dkv", "attention_backward"), Handler(attention_schedule.launches)
+    "loop": Handler(loop_schedule.launches, {"loop": nests.build_loop}),
+    "combine": Handler(loop_schedule.combine, {"combine": combining.build_combine}),
+    "joined": Handler(chains.launches, {"chain": chains.build_chain}, chains.workspace),
+    "dot": Handler(
+        dot_schedule.launches,
+        {"dot": dot.build_dot, "dot_pack": dot.build_dot_pack, "dot_row": dot_row.build_dot_row},
+        dot_schedule.workspace,
     ),
-    "dot": Handler(dot_schedule.launches, dot_schedule.workspace),
-    "scan": Handler(ordering_schedule.scan),
-    "scatter": Handler(ordering_schedule.scatter, ordering_schedule.order_bytes),
-    "sort": Handler(ordering_schedule.sort),
+    **_attention("attention", attention.build_attention),
+    **_attention("attention_dq", attention.build_attention_dq),
+    **_attention("attention_dkv", attention.build_attention_dkv),
+    **_attention("attention_backward", attention.build_attention_backward),
+    "scan": Handler(ordering_schedule.scan, {"scan": sorting.build_scan}),
+    "sort": Handler(ordering_schedule.sort, {"sort": sorting.build_sort}),
+    "scatter": Handler(
+        ordering_schedule.scatter,
+        {
+            "scatter": lambda m, n, spec: scatter.build_scatter(m, n, spec, target.vector_bits() // 32),
+            "scatter_few": lambda m, n, spec: scatter.build_scatter_few(m, n, spec, target.vector_bits() // 32),
+            "scatter_order": scatter.build_scatter_order,
+        },
+        ordering_schedule.order_bytes,
+    ),
+    user.NAME: Handler(user_entry.launches, {user.NAME: user_entry.build_user}),
+    **dict.fromkeys(control_calls.KINDS, _IN_PLACE),
 }
-"""By `Operation.name`."""
+"""By `kernel_class`."""
+
+KERNELS: dict[str, Build] = {name: build for handler in HANDLERS.values() for name, build in handler.kernels.items()}
+"""Every kernel by its class."""
 
 
 @attrs.frozen
@@ -50,19 +101,9 @@ class Schedule:
 
     def workspace(self, call: KernelCall) -> int:
         """Bytes that a call's launches share."""
-        head = call.parts[0] if isinstance(call.kernel, Joined) else call
-        if not isinstance(head.kernel, Operation):
-            return 0
-        return HANDLERS[head.kernel.name].workspace(head, self.vector_bits) if head.kernel.name in HANDLERS else 0
+        handler = HANDLERS.get(kernel_class(call.kernel))
+        return 0 if handler is None else handler.workspace(call, self.vector_bits)
 
     def launches(self, call: KernelCall, buffers: Sequence[Buffer]) -> list[Launch]:
-        """What runs a call of kernels."""
-        kernel = call.kernel
-        if isinstance(kernel, Joined):
-            heads = self.launches(attrs.evolve(call.parts[0], workspace=call.workspace), buffers)
-            return chains.launches(call, heads, buffers, self.vector_bits)
-        if isinstance(kernel, Operation):
-            return HANDLERS[kernel.name].launches(call, self.vector_bits)
-        if is_user(call):
-            return user_entry.launches(call, self.vector_bits)
-        return [loop_schedule.launch(call) if isinstance(kernel, LoopKernel) else plain(call)]
+        """What runs a call."""
+        return HANDLERS[kernel_class(call.kernel)].launches(call, self.vector_bits, buffers)

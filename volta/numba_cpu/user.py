@@ -18,12 +18,13 @@ from volta.core.errors import KernelError, UnsupportedOperationError
 from volta.core.locks import free_in_children
 from volta.core.source import at_user_line
 from volta.emit import arrays
+from volta.emit.user_args import UserSpec
 from volta.numba_cpu import target
 from volta.numba_cpu.user_entry import CALL, CAUSE, CODE, FLAG, REPORT_WORDS, TASK
 from volta.numba_cpu.user_store import NativeFunction, native
 from volta.ops.user import UserKernel
 from volta.xla_like.kernels import KernelCall
-from volta.xla_like.user import UserSpec
+from volta.xla_like.user import User
 
 _lock = threading.RLock()
 free_in_children(globals(), "_lock")
@@ -136,13 +137,13 @@ def reporting(call: Callable[..., Any], count: int, calls: Sequence[KernelCall])
 
 
 def _error(report: np.ndarray, call: KernelCall) -> KernelError:
-    spec: UserSpec = call.kernel.spec  # type: ignore[union-attr]
+    op = call.kernel
+    assert isinstance(op, User)
     cause = _exception(int(report[CAUSE])) if report[CODE] > 0 else None
     what = "an exception that Numba does not describe" if cause is None else f"{type(cause).__name__}: {cause}"
-    batch = call.sizes[: spec.batch]
-    where = f", for element {_place(int(report[TASK]), batch)} of its batch {batch}" if batch else ""
+    where = f", for element {_place(int(report[TASK]), op.batch)} of its batch {op.batch}" if op.batch else ""
     line = f"\nIt is called at {call.label}." if call.label else ""
-    error = KernelError(at_user_line(f"kernel `{spec.kernel.name}` raised {what}{where}.{line}"))
+    error = KernelError(at_user_line(f"kernel `{op.kernel.name}` raised {what}{where}.{line}"))
     error.__cause__ = cause
     return error
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
+from volta.emit.args import laid_out
 from volta.emit.loops import (
     I1,
     I8,
@@ -29,10 +30,13 @@ from volta.emit.loops import (
     offset,
     while_loop,
 )
+from volta.emit.user_args import UserSpec, user_words
 from volta.emit.values import item_size, scalar_type
-from volta.numba_cpu.launches import Launch, operand_words
-from volta.xla_like.kernels import Access, KernelCall
-from volta.xla_like.user import UserSpec
+from volta.numba_cpu.launches import Launch
+from volta.xla_like.kernels import Access, KernelCall, LibraryKernel
+from volta.xla_like.plan import Buffer
+from volta.xla_like.user import NAME, User
+from volta.xla_like.views import prod
 
 FLAG, LOCK, TASK, CAUSE, CODE, CALL = range(6)
 """Words of a report: whether a kernel has raised; a lock; by which task, with which exception (as Numba describes it)
@@ -53,10 +57,12 @@ _OK, _OK_NONE = 0, -2
 """What functions of Numba's return where nothing was raised."""
 
 
-def launches(call: KernelCall, vector_bits: int) -> list[Launch]:
-    """The launch of a call; what its table fills in is 0."""
-    words, addresses = operand_words((_ABSENT, Access(REPORT, 0, ()), _ABSENT, *call.accesses), call.sizes)
-    return [Launch(call.kernel, call, words, addresses, call.tasks)]
+def launches(call: KernelCall, vector_bits: int, buffers: Sequence[Buffer]) -> list[Launch]:
+    """A task is an element of the batch; what the table fills in is 0."""
+    op = call.kernel
+    assert isinstance(op, User)
+    words = laid_out((_ABSENT, Access(REPORT, 0, ()), _ABSENT, *call.accesses, *user_words(call)))
+    return [Launch(LibraryKernel(NAME, UserSpec.of(op)), call, *words, prod(op.batch))]
 
 
 def build_user(module: ir.Module, name: str, spec: UserSpec) -> ir.Function:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from volta.numba_cuda import device_plan, kernels
+from volta.numba_cuda import device_plan
 from volta.numba_cuda.codegen import modules
 from volta.numba_cuda.device import boxes, driver, launch, pool, profile
-from volta.numba_cuda.schedule import Schedule
+from volta.numba_cuda.schedule import KERNEL_CLASSES, Schedule
 from volta.xla_like.plan import ExecutionPlan
 
 NAME = "cuda"
-
-KERNEL_CLASSES = kernels.KERNEL_CLASSES
 
 
 def scheduler() -> Schedule:

@@ -99,8 +99,6 @@ def touched(call: KernelCall, nbytes: Callable[[int], int]) -> tuple[tuple[Range
         end = out.offset + call.sizes[0] * kernel.out_dtype.itemsize
         return tuple(whole(a) for a in parts), ((out.buffer, out.offset, end),)
     found = dict.fromkeys(whole(a) for a in call.accesses if a.buffer is not None)
-    for loop in call.parts[1:]:  # of an epilogue
-        found.update(dict.fromkeys(r for ranges in touched(loop, nbytes) for r in ranges))
     return tuple(r for r in found if r[0] in call.reads), tuple(r for r in found if r[0] in call.writes)
 
 

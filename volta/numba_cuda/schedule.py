@@ -1,17 +1,61 @@
-"""What CUDA decides about a plan before its memory is planned."""
+"""What CUDA decides about a plan: which calls run as one, what memory they need besides, and their launches.
+
+A plan's calls say what is computed; `HANDLERS` has an entry for each class of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import attrs
 
-from volta.numba_cuda.ordering import steps
-from volta.numba_cuda.products import epilogues
-from volta.xla_like.kernels import KernelCall, Operation
+from volta.core.policy import DeterminismLevel
+from volta.numba_cuda import turns, user
+from volta.numba_cuda.attention import attention_choice, attention_tensor_choice
+from volta.numba_cuda.launch_context import LaunchContext
+from volta.numba_cuda.launches import Launch
+from volta.numba_cuda.loops import combining, nests
+from volta.numba_cuda.ordering import scan_steps, steps
+from volta.numba_cuda.products import dot, epilogues
+from volta.xla_like.control_calls import KINDS
+from volta.xla_like.kernels import KernelCall, kernel_class
 from volta.xla_like.plan import Buffer
+from volta.xla_like.user import NAME as USER
 
-_WORKSPACES: dict[str, Callable[[KernelCall], int]] = {"scatter": steps.order_bytes}
+
+@attrs.frozen
+class Handler:
+    """How a class of calls runs: its launches, with the kernels that these build; the bytes of the arena that they
+    share; and the strongest level at which they are deterministic. At level device the bits are the same from run to
+    run and batch to batch on one architecture."""
+
+    launches: Callable[[KernelCall, LaunchContext], Iterator[Launch]]
+    workspace: Callable[[KernelCall], int] = lambda call: 0
+    level: DeterminismLevel = DeterminismLevel.STRICT
+
+
+HANDLERS: dict[str, Handler] = {
+    "loop": Handler(nests.launches),
+    "combine": Handler(combining.launches),
+    "joined": Handler(dot.launches),
+    "dot": Handler(dot.launches),
+    "dot_tc": Handler(dot.launches, level=DeterminismLevel.DEVICE),
+    **dict.fromkeys(attention_choice.KERNELS, Handler(attention_choice.launches)),
+    attention_choice.BACKWARD: Handler(attention_choice.backward),
+    **dict.fromkeys(
+        attention_tensor_choice.TENSOR_KERNELS,
+        Handler(attention_tensor_choice.launches, level=DeterminismLevel.DEVICE),
+    ),
+    "scan": Handler(scan_steps.scan),
+    "sort": Handler(steps.sort),
+    "scatter": Handler(steps.scatter, steps.order_bytes),
+    USER: Handler(user.launches),
+    **dict.fromkeys(KINDS, Handler(turns.launches)),
+}
+"""By `kernel_class`."""
+
+KERNEL_CLASSES = {name: handler.level for name, handler in HANDLERS.items()}
+"""Classes of kernels, each with the strongest level at which it is deterministic."""
 
 
 @attrs.frozen
@@ -27,5 +71,5 @@ class Schedule:
 
     def workspace(self, call: KernelCall) -> int:
         """Bytes that a call's launches share, and that lie in the arena."""
-        workspace = _WORKSPACES.get(call.kernel.name) if isinstance(call.kernel, Operation) else None
-        return 0 if workspace is None else workspace(call)
+        handler = HANDLERS.get(kernel_class(call.kernel))
+        return 0 if handler is None else handler.workspace(call)

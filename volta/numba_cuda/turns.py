@@ -11,7 +11,7 @@ device takes a microsecond to read; so it has a copy in its own, and now and the
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import attrs
 import numpy as np
@@ -21,10 +21,10 @@ from volta.emit.loops import I1, I32, I64, PTR, VOID, load_args, offset
 from volta.numba_cuda.codegen.ptx import KernelSource
 from volta.numba_cuda.codegen.ptx_ops import Op, assembly, call
 from volta.numba_cuda.codegen.threads import HEADER
-from volta.numba_cuda.launches import Launch, Range, Regions
+from volta.numba_cuda.launch_context import LaunchContext
+from volta.numba_cuda.launches import Launch, Range
 from volta.xla_like.control_calls import Around, bound
 from volta.xla_like.kernels import KernelCall
-from volta.xla_like.plan import ExecutionPlan
 
 _OFTEN = 1 << 21
 """Cycles of a multiprocessor after which a copy of a stop word is brought up to date: about a millisecond. Counts of
@@ -95,22 +95,20 @@ def holds(words: np.ndarray) -> bool:
 TURN = KernelSource("volta_turn", "turn: whether an int32 is a number, and nobody says stop", build_turn)
 
 
-def launches(
-    call: KernelCall, regions: Regions, nbytes: Callable[[int], int], nested: Callable[[ExecutionPlan], list[Launch]]
-) -> Iterator[Launch]:
-    """The launches of a call that runs plans; ``nested`` gives those of a plan."""
+def launches(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
+    """The launches of a call that runs plans."""
     flag = call.accesses[0]
     assert flag.buffer is not None
     repeats = call.kernel.name == "while"  # type: ignore[union-attr]
     for number, (plan, around) in enumerate(bound(call)):
-        found = nested(plan)
+        found = ctx.nested(plan)
         if not found:
             continue
         scratch = max(x.scratch for x in found)
-        region = regions.new(scratch) if scratch else 0
+        region = ctx.regions.new(scratch) if scratch else 0
         inside = tuple(_moved(x, around, region) for x in found)
-        reads: list[Range] = [(b, 0, nbytes(b)) for b in call.reads]
-        writes: list[Range] = [(b, 0, nbytes(b)) for b in (*call.writes, *([region] if region else []))]
+        reads: list[Range] = [(b, 0, ctx.nbytes(b)) for b in call.reads]
+        writes: list[Range] = [(b, 0, ctx.nbytes(b)) for b in (*call.writes, *([region] if region else []))]
         yield Launch(
             TURN, 1, 1, (1, 0, 0, 0, 0, 1 if repeats else number), ((HEADER, flag.buffer, flag.offset),), 0,
             call.kernel.name if repeats else f"{call.kernel.name} {number}",  # type: ignore[union-attr]

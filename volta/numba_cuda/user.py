@@ -6,7 +6,7 @@ thread runs it for each element of the batch, one after the other. Results are z
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from math import prod
 
@@ -18,16 +18,18 @@ from volta.core.errors import KernelError, UnsupportedOperationError
 from volta.core.policy import DeterminismLevel
 from volta.core.source import at_user_line
 from volta.emit.loops import I64
+from volta.emit.user_args import UserSpec, user_words
 from volta.numba_cuda.codegen import ptx
 from volta.numba_cuda.codegen.ptx import KernelSource
 from volta.numba_cuda.codegen.ptx_turns import CLEAR_THREADS, build_clear
 from volta.numba_cuda.codegen.threads import HEADER, new_entry
 from volta.numba_cuda.codegen.user_functions import called_in
 from volta.numba_cuda.codegen.user_ptx import user_ptx
-from volta.numba_cuda.launches import Launch, touched
+from volta.numba_cuda.launch_context import LaunchContext
+from volta.numba_cuda.launches import Launch
 from volta.xla_like.kernels import KernelCall
 from volta.xla_like.plan import ExecutionPlan
-from volta.xla_like.user import UserSpec, is_user
+from volta.xla_like.user import User
 
 _MOST_THREADS = 1024
 
@@ -39,8 +41,8 @@ def check(plan: ExecutionPlan, capability: str) -> None:
         UnsupportedOperationError: a kernel has no function for GPUs, or its PTX breaks the rules of strict kernels.
     """
     for call in plan.all_calls():
-        if is_user(call) and call.tasks:
-            spec: UserSpec = call.kernel.spec  # type: ignore[union-attr]
+        if isinstance(call.kernel, User):
+            spec = UserSpec.of(call.kernel)
             wrong = ptx.violations(_ptx_of(spec, capability)[0])
             if wrong and plan.level is DeterminismLevel.STRICT:
                 raise UnsupportedOperationError(
@@ -65,9 +67,11 @@ def _ptx_of(spec: UserSpec, capability: str) -> tuple[str, str]:
     return user_ptx(gpu.function, spec, capability)
 
 
-def launches(call: KernelCall, nbytes: Callable[[int], int], capability: str) -> Iterator[Launch]:
+def launches(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
     """Launches that clear the results, and the kernel's own."""
-    spec: UserSpec = call.kernel.spec  # type: ignore[union-attr]
+    op, capability, nbytes = call.kernel, ctx.capability, ctx.nbytes
+    assert isinstance(op, User)
+    spec = UserSpec.of(op)
     for buffer in call.writes:
         words = -(-nbytes(buffer) // 4)
         if words:
@@ -75,17 +79,12 @@ def launches(call: KernelCall, nbytes: Callable[[int], int], capability: str) ->
             grid, place, region = -(-words // CLEAR_THREADS), ((HEADER, buffer, 0),), ((buffer, 0, nbytes(buffer)),)
             yield Launch(source, grid, CLEAR_THREADS, (1, 0, 0, 0, 0, words), place, 0, "clear", writes=region)
     text, symbol = _ptx_of(spec, capability)
-    grid, block = _shape_of_launch(spec, call)
-    reads, writes = touched(call, nbytes)
-    addresses = tuple((HEADER + k, a.buffer, a.offset) for k, a in enumerate(call.accesses) if a.buffer is not None)
-    words_of_call = (call.tasks, 0, 0, 0, *[0] * len(call.accesses), *call.sizes)
+    grid, block = _shape_of_launch(op)
     source = KernelSource(
         f"{symbol}_{block}", text, partial(_build, symbol=symbol, block=block),
         lambda: (text, *called_in(text, capability)),
     )  # fmt: skip
-    yield Launch(
-        source, grid, block, words_of_call, addresses, 0, call.describe(), 0, reads, writes, alone=True
-    )  # fmt: skip
+    yield ctx.launch(source, grid, block, [*call.accesses, *user_words(call)], alone=True)
 
 
 def _build(module: ir.Module, name: str, symbol: str, block: int) -> ir.Function:
@@ -97,18 +96,15 @@ def _build(module: ir.Module, name: str, symbol: str, block: int) -> ir.Function
     return function
 
 
-def _shape_of_launch(spec: UserSpec, call: KernelCall) -> tuple[int, int]:
+def _shape_of_launch(op: User) -> tuple[int, int]:
     """Blocks of the grid and threads of a block, as the user says for the operands of one element."""
-    gpu, at, avals = spec.kernel.gpu["cuda"], spec.batch, []
-    for dtype, rank in spec.arrays[: spec.reads]:
-        at += spec.batch
-        avals.append(ShapedArray(tuple(call.sizes[at : at + rank]), np.dtype(dtype)))
-        at += rank
+    gpu = op.kernel.gpu["cuda"]
+    avals = [ShapedArray(shape, np.dtype(dtype)) for dtype, shape in op.arrays[: op.reads]]
     grid, block = gpu.grid(avals), gpu.block(avals)
     if not (0 < prod(grid) < 1 << 31 and 0 < prod(block) <= _MOST_THREADS) or len(grid) != 1 or len(block) != 1:
         raise KernelError(
             at_user_line(
-                f"kernel `{spec.kernel.name}`: grid={grid} and block={block}: a block has 1 to {_MOST_THREADS} threads "
+                f"kernel `{op.kernel.name}`: grid={grid} and block={block}: a block has 1 to {_MOST_THREADS} threads "
                 "and a grid at least a block, each along one dimension (cuda.grid(1))"
             )
         )

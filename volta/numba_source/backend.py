@@ -56,7 +56,6 @@ class Backend:
 
     prepare: Callable[..., Any]
     NAME: str = cpu.NAME
-    KERNEL_CLASSES: tuple[str, ...] = cpu.KERNEL_CLASSES
     scheduler: Callable[[], Schedule] = cpu.scheduler
     complete: Callable[..., HostPlan] = cpu.complete
 

@@ -68,8 +68,7 @@ class BodyText:
 
     def _name_args(self) -> None:
         k = self.kernel
-        last = "chunk" if k.mode == "map" else "length"
-        self.sizes = [*(f"n{d}" for d in range(k.rank)), last]
+        self.sizes = [*(f"n{d}" for d in range(k.rank)), *(("length",) if k.mode != "map" else ())]
         self.args.append(self.sizes)
         axes = [*(f"d{d}" for d in range(k.rank)), *(("dr",) if k.mode != "map" else ())]
         self.places: list[Place] = []
@@ -83,6 +82,7 @@ class BodyText:
             terms = tuple((f"{base}_t{t}", f"{base}_top{t}") for t in range(count))
             self.places.append(Place(base, strides, terms))
             self.args.append([base, *strides, *(name for pair in terms for name in pair)])
+        self.args.append(["chunk"] if k.mode == "map" else [])
 
     def header(self, body: Sequence[str]) -> list[str]:
         """Lines that name the words of the args block which the body reads."""
@@ -90,6 +90,7 @@ class BodyText:
         lines, at = [], 0
         what = [f"sizes{' (the last one is that of the reduced axis)' if self.kernel.mode != 'map' else ''}"]
         what += [_said(self.kernel.body[i]) for i in self.memory] + [_said(s) for s in self.kernel.stores]
+        what.append("elements of a task")
         for names, said in zip(self.args, what, strict=True):
             read = [(name, at + i) for i, name in enumerate(names) if name in used]
             at += len(names)

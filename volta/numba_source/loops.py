@@ -62,7 +62,7 @@ class LoopText:
     def _map(self) -> None:
         """A task is a chunk of the last axis."""
         lines, body = self.lines, self.body
-        *outer, n, chunk = body.sizes
+        (*outer, n), chunk = body.sizes, "chunk"
         with lines.block(f"for task in {self.module.dialect.tasks}:"):
             if outer:
                 lines.line(f"chunks = ({n} + {chunk} - 1) // {chunk}")

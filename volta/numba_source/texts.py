@@ -12,7 +12,7 @@ from volta.numba_source import attentions, dots, ordering
 from volta.numba_source.dialects import NJIT, Dialect
 from volta.numba_source.loops import combine_text, loop_text
 from volta.numba_source.text import Module, function_text
-from volta.xla_like.kernels import CombineKernel, Kernel, KernelCall, LibraryKernel, LoopKernel, kernel_name
+from volta.xla_like.kernels import Kernel, KernelCall, LibraryKernel, kernel_class, kernel_name
 
 
 @attrs.frozen(eq=False)
@@ -38,7 +38,11 @@ def module_text(dialect: Dialect, tables: Sequence[str], functions: Sequence[str
     return "\n\n\n".join(["\n".join([words, *tables]), *functions]) + "\n"
 
 
-LIBRARY: dict[str, Callable[[Any, Module, Mapping[int, str]], list[str]]] = {
+Text = Callable[[Any, Module, Mapping[int, str]], list[str]]
+
+KERNELS: dict[str, Text] = {
+    "loop": loop_text,
+    "combine": combine_text,
     "attention": attentions.attention_text,
     "attention_backward": attentions.attention_backward_text,
     "attention_dkv": attentions.attention_dkv_text,
@@ -53,9 +57,9 @@ LIBRARY: dict[str, Callable[[Any, Module, Mapping[int, str]], list[str]]] = {
     "scatter_order": ordering.scatter_order_text,
     "sort": ordering.sort_text,
 }
-"""Library kernels by name: ``text(spec, module, notes)`` gives the lines of the function."""
+"""By class of kernel: ``text(spec, module, notes)`` gives the lines of the function."""
 
-ON_GRIDS = {"dot_element": dots.dot_element_text}
+ON_GRIDS: dict[str, Text] = {"dot_element": dots.dot_element_text}
 """Those that grids alone run."""
 
 
@@ -64,18 +68,12 @@ def text_of_kernel(call: KernelCall, module: Module | None = None) -> KernelText
     says in which dialect it is.
 
     Raises:
-        UnsupportedOperationError: for a library kernel that has no text.
+        UnsupportedOperationError: for a kernel that has no text.
     """
     kernel, module = call.kernel, Module() if module is None else module
     name, notes = kernel_name(kernel), _notes(call)
-    if isinstance(kernel, LoopKernel):
-        body = loop_text(kernel, module, notes)
-    elif isinstance(kernel, CombineKernel):
-        body = combine_text(kernel, module, notes)
-    else:
-        assert isinstance(kernel, LibraryKernel)
-        body = _library(kernel, call.label)(kernel.spec, module, notes)
-    dialect = module.dialect
+    spec, dialect = kernel.spec if isinstance(kernel, LibraryKernel) else kernel, module.dialect
+    body = _text(kernel, call.label)(spec, module, notes)
     function = function_text(dialect.kernel, name, dialect.parameters, body, _said(kernel))
     return KernelText(name, kernel.text(), function, module.functions, module.tables, dialect)
 
@@ -86,11 +84,12 @@ def _notes(call: KernelCall) -> dict[int, str]:
     return {i: f"{source}{': ' + source.text() if source.text() else ''}" for i, source in found}
 
 
-def _library(kernel: LibraryKernel, label: str) -> Callable[[Any, Module, Mapping[int, str]], list[str]]:
-    found = LIBRARY.get(kernel.name) or ON_GRIDS.get(kernel.name)
+def _text(kernel: Kernel, label: str) -> Text:
+    name = kernel_class(kernel)
+    found = KERNELS.get(name) or ON_GRIDS.get(name)
     if found is None:
         raise UnsupportedOperationError(
-            f"kernel {kernel.name!r}{f' of {label}' if label else ''} has no text for Numba: leave the execution "
+            f"kernel {name!r}{f' of {label}' if label else ''} has no text for Numba: leave the execution "
             "context's kernels at 'llvm' for it"
         )
     return found

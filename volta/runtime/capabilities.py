@@ -7,7 +7,7 @@ import attrs
 from volta.core.errors import UnsupportedOperationError
 from volta.core.policy import DeterminismLevel
 from volta.ops.primitive import REGISTRY
-from volta.xla_like.kernels import CombineKernel, Kernel, LoopKernel
+from volta.xla_like.kernels import kernel_class
 from volta.xla_like.plan import ExecutionPlan
 
 LEVELS = (DeterminismLevel.RELAXED, DeterminismLevel.DEVICE, DeterminismLevel.STRICT)
@@ -35,13 +35,6 @@ class BackendCapabilities:
                     f"{plan.level.value!r}{' (from ' + call.label + ')' if call.label else ''}. "
                     "Use another operation, another backend, or a weaker level (volta.execution_context)."
                 )
-
-
-def kernel_class(kernel: Kernel) -> str:
-    """The class a kernel belongs to in capability records: 'loop', 'combine' or the library kernel's name."""
-    if isinstance(kernel, LoopKernel):
-        return "loop"
-    return "combine" if isinstance(kernel, CombineKernel) else kernel.name
 
 
 def matrix_rows(capabilities: tuple[BackendCapabilities, ...]) -> list[tuple[str, ...]]:

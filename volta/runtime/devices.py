@@ -43,11 +43,8 @@ def cuda_backend() -> Any:
 
 def cuda_kernel_classes() -> tuple[tuple[str, DeterminismLevel], ...]:
     """The classes of kernels that the CUDA backend has, each with its level; asking needs no GPU."""
-    kernels = importlib.import_module("volta.numba_cuda.kernels")
-    return (
-        *((name, DeterminismLevel.STRICT) for name in kernels.KERNEL_CLASSES),
-        *((name, DeterminismLevel.DEVICE) for name in kernels.DEVICE_CLASSES),
-    )
+    schedule = importlib.import_module("volta.numba_cuda.schedule")
+    return tuple(schedule.KERNEL_CLASSES.items())
 
 
 def names(backend: str) -> list[str]:

@@ -19,7 +19,6 @@ from volta.core.errors import DeviceError, MemoryBudgetError
 from volta.core.floats import standard
 from volta.core.ir import ClosedJaxpr
 from volta.core.locks import free_in_children
-from volta.core.policy import DeterminismLevel
 from volta.core.source import at_user_line
 from volta.numba_cpu import backend as cpu
 from volta.runtime import devices
@@ -37,7 +36,7 @@ from volta.xla_like.compile import build_plan
 from volta.xla_like.passes import Evaluate
 from volta.xla_like.plan import ExecutionPlan
 
-CPU = BackendCapabilities("cpu", tuple((k, DeterminismLevel.STRICT) for k in cpu.KERNEL_CLASSES))
+CPU = BackendCapabilities("cpu", tuple(cpu.KERNEL_CLASSES.items()))
 
 BACKENDS: dict[str, tuple[Any, BackendCapabilities]] = {"cpu": (cpu, CPU)}
 """Backends that are loaded; CUDA's is by the first program that asks for it."""

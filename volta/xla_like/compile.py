@@ -227,7 +227,7 @@ def _with_workspace(call: KernelCall, nbytes: int, buffers: _Buffers) -> KernelC
 
 
 def _elided(call: KernelCall, buffers: tuple[Buffer, ...]) -> KernelCall:
-    """A copy from memory onto itself keeps its place in the schedule, but has no tasks.
+    """A copy from memory onto itself keeps its place in the schedule, but nothing runs.
 
     An update of a few elements of an array that nobody else needs (a cache, an optimizer's table) costs those elements.
     """
@@ -235,7 +235,7 @@ def _elided(call: KernelCall, buffers: tuple[Buffer, ...]) -> KernelCall:
         return call
     read, written = (buffers[a.buffer] for a in call.accesses if a.buffer is not None)
     same = written.alias == read.id if written.alias is not None else None not in (read.offset, written.offset)
-    return attrs.evolve(call, tasks=0) if same and read.offset == written.offset else call
+    return attrs.evolve(call, elided=True) if same and read.offset == written.offset else call
 
 
 def _stored(groups: list[Group], lowered: Lowered) -> dict[Val, None]:

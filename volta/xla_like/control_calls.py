@@ -97,7 +97,7 @@ def _while(node: Node, ctx: Context, nested: NestedPlan) -> list[KernelCall]:
     writes = tuple(dict.fromkeys([*carried, tested, *arena]))
     loop = While(tested, tuple(read), tuple(carried), arena[0] if arena else None)
     accesses = tuple(Access(b, 0, ()) for b in (tested, *addresses))
-    return [*calls, KernelCall(loop, (), accesses, 1, reads, writes, plans=(plan,))]
+    return [*calls, KernelCall(loop, (), accesses, reads, writes, plans=(plan,))]
 
 
 def _switch(node: Node, ctx: Context, nested: NestedPlan) -> list[KernelCall]:
@@ -116,7 +116,7 @@ def _switch(node: Node, ctx: Context, nested: NestedPlan) -> list[KernelCall]:
     reads = unique([chosen, *read])
     choice = Switch(chosen, tuple(read), tuple(results), arena[0] if arena else None)
     accesses = tuple(Access(b, 0, ()) for b in (chosen, *places))
-    call = KernelCall(choice, (), accesses, 1, reads, (*results, *arena), plans=tuple(plans))
+    call = KernelCall(choice, (), accesses, reads, (*results, *arena), plans=tuple(plans))
     return [*calls, call]
 
 

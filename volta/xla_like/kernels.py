@@ -127,8 +127,7 @@ class LoopKernel:
 
     mode 'map': the last kept dimension is the vector dimension. 'row': the reduced dimension is innermost and the
     vector dimension. 'col': the last kept dimension is the vector dimension, inside the reduced one. ``by_blocks``:
-    tasks are (row, block of 4096) pairs and reductions give one partial result a block, finished by a
-    :class:`CombineKernel`.
+    a row is reduced in blocks of 4096, each of which gives a partial result; a :class:`CombineKernel` finishes them.
     """
 
     mode: str
@@ -176,7 +175,7 @@ class CombineKernel:
 
 @attrs.frozen(slots=True, cache_hash=True)
 class LibraryKernel:
-    """A kernel that a backend writes by hand, named by what it computes: a matrix product, a sort, a scatter."""
+    """A kernel that a backend writes by hand, as its schedule names it. Plans have operations, not these."""
 
     name: str
     spec: Any  # hashable; its text is canonical
@@ -196,6 +195,11 @@ class Operation:
     def name(self) -> str:
         """The class of kernels that it needs, by which a backend finds its handler."""
         raise NotImplementedError
+
+    @property
+    def shown(self) -> str:
+        """How reports name it."""
+        return self.name
 
     def details(self) -> str:
         """Sizes and properties, as a plan's text has them."""
@@ -223,8 +227,13 @@ def kernel_name(kernel: Kernel) -> str:
 
 
 def _stem(kernel: Kernel) -> str:
+    return kernel.mode if isinstance(kernel, LoopKernel) else kernel_class(kernel)
+
+
+def kernel_class(kernel: Kernel) -> str:
+    """The class of a kernel, by which backends find its handler: 'loop', 'combine', or the operation's name."""
     if isinstance(kernel, LoopKernel):
-        return kernel.mode
+        return "loop"
     return "combine" if isinstance(kernel, CombineKernel) else kernel.name
 
 
@@ -237,7 +246,7 @@ def describe(kernel: Kernel) -> str:
     if isinstance(kernel, CombineKernel):
         return kernel.text()
     if isinstance(kernel, Operation):
-        return kernel.name
+        return kernel.shown
     return str(getattr(kernel.spec, "shown", kernel.name))
 
 
@@ -254,18 +263,18 @@ class Access:
 
 @attrs.frozen(slots=True)
 class KernelCall:
-    """One run of a kernel: sizes, accesses (loads and indices in body order, then stores), and tasks.
+    """One run of a kernel, or one operation: sizes, and accesses (of a loop the loads and indices in body order, then
+    the stores; of an operation its operands, then its results).
 
-    ``sizes`` are the sizes of the kept dimensions, then the reduced one's ('row', 'col') or the elements of the last
-    dimension in one task ('map'). For a LibraryKernel they are its integer arguments, and ``accesses`` its operands; an
-    `Operation` has its sizes itself. ``workspace`` is a buffer of as many bytes as the backend's schedule asked for.
+    ``sizes`` are those of a loop's kept dimensions, then the reduced one's ('row', 'col'); an `Operation` has its sizes
+    itself. How work is cut into tasks, blocks and tiles is each backend's affair. ``workspace`` is a buffer of as many
+    bytes as the backend's schedule asked for. ``elided``: what is to be copied is there already, nothing runs.
     ``sources`` says of each value of a loop kernel's body where the user asks for it; no code depends on it.
     """
 
     kernel: Kernel
     sizes: Ints
     accesses: tuple[Access, ...]
-    tasks: int
     reads: Ints  # buffer ids
     writes: Ints
     label: str = ""
@@ -273,6 +282,7 @@ class KernelCall:
     parts: tuple[KernelCall, ...] = ()  # calls that run as one: see `Joined`
     plans: tuple[ExecutionPlan, ...] = ()  # of a loop or a choice (see control.py): what it runs
     workspace: int | None = None
+    elided: bool = False
     sources: tuple[Source | None, ...] = attrs.field(default=(), eq=False)
 
     def each(self) -> tuple[KernelCall, ...]:
@@ -306,4 +316,4 @@ class KernelCall:
         if operations:
             return " ".join(operations)
         given = f" given={self.given()}" if self.given() else ""
-        return f"sizes={self.sizes}{given} tasks={self.tasks} {kernel_name(self.kernel)}"
+        return f"sizes={self.sizes}{given}{' elided' * self.elided} {kernel_name(self.kernel)}"

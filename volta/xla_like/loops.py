@@ -32,12 +32,6 @@ from volta.xla_like.placing import NOWHERE, Place
 from volta.xla_like.plan import Buffer
 from volta.xla_like.views import Ints, merge, prod, row_major, strides_over
 
-MAP_CHUNK = 8192
-"""Elements of the vector dimension in one task of a 'map' kernel."""
-
-COLUMNS = 32
-"""Kept elements in one task of a 'col' kernel."""
-
 BLOCK = DEFINITIONS.sum_block
 """Elements of one block of SUM: part of its definition (docs/determinism.md)."""
 
@@ -246,9 +240,8 @@ def loop_calls(
     kernel = LoopKernel(mode, len(kept), tuple(instrs), tuple(kernel_stores), by_blocks)
     call = KernelCall(
         kernel=kernel,
-        sizes=kept + ((length,) if reduced else (MAP_CHUNK,)),
+        sizes=kept + ((length,) if reduced else ()),
         accesses=tuple(accesses),
-        tasks=_tasks(mode, kept, blocks if by_blocks else 1),
         reads=unique(a.buffer for a in accesses[: len(loads)]),
         writes=unique(a.buffer for a in accesses[len(loads) :]),
         label=_label(group),
@@ -269,19 +262,10 @@ def _combine(
         kernel=CombineKernel(instr.kind, instr.dtype, val.dtype),
         sizes=(rows, blocks),
         accesses=tuple(Access(b, 0, ()) for b in (*sources, out)),
-        tasks=rows,
         reads=tuple(sources),
         writes=(out,),
         label=f"combine {instr.kind}",
     )
-
-
-def _tasks(mode: str, kept: Ints, blocks: int) -> int:
-    if mode == "map":
-        return prod(kept[:-1]) * -(-kept[-1] // MAP_CHUNK)
-    if mode == "row":
-        return prod(kept) * blocks
-    return prod(kept[:-1]) * -(-kept[-1] // COLUMNS) * blocks
 
 
 def reads_in_order(call: KernelCall, dims: Ints, buffer: Buffer) -> bool:

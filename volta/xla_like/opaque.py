@@ -21,7 +21,7 @@ from volta.xla_like.attention import (
 from volta.xla_like.constants import constant_of
 from volta.xla_like.dot import Dot, DotSpec, DotStrides, Precision, canonical, column_as_row, fold_batch
 from volta.xla_like.kernels import Access, KernelCall, Load, LoopKernel, Store
-from volta.xla_like.loops import MAP_CHUNK, pattern_of, unique
+from volta.xla_like.loops import pattern_of, unique
 from volta.xla_like.nodes import Const, Iota, Node, Operand, Ref, Val
 from volta.xla_like.ordering import Scan, ScanSpec, Scatter, ScatterSpec, Sort, SortSpec
 from volta.xla_like.placing import NOWHERE, Place, parts, place_of
@@ -91,7 +91,7 @@ def _product(
         Access(right, b.view.offset * b.dtype.itemsize, strides.rhs),
         Access(out, offset, strides.out),
     )
-    return [KernelCall(dot, (), accesses, 1, unique((left, right)), (out,))]
+    return [KernelCall(dot, (), accesses, unique((left, right)), (out,))]
 
 
 def _at(view: View, i: int) -> View:
@@ -140,7 +140,7 @@ def _attention(node: Node, ctx: Context) -> list[KernelCall]:
     op = Attention(name, spec, b, n, n // heads if heads else 1, t, s, params["scale"])
     reads = unique([i for a in inputs if (i := places[a].buffer) is not None])
     writes = tuple(ctx.buffer_of(val) for val in node.outputs)
-    return [KernelCall(op, (), tuple(places.get(a, absent) for a in Array), 1, reads, writes)]
+    return [KernelCall(op, (), tuple(places.get(a, absent) for a in Array), reads, writes)]
 
 
 def _strides(array: Array, strides: Sequence[int]) -> Ints:
@@ -191,8 +191,7 @@ def copy_call(
     item = dtype.itemsize
     moved = tuple((s * item, top) for _, s, top in starts)
     accesses.append(Access(out, offset * item, tuple(s * item for s in write), moved))
-    tasks = prod(dims[:-1]) * -(-dims[-1] // MAP_CHUNK)
-    return [KernelCall(kernel, (*dims, MAP_CHUNK), tuple(accesses), tasks, tuple(dict.fromkeys(reads)), (out,))]
+    return [KernelCall(kernel, dims, tuple(accesses), tuple(dict.fromkeys(reads)), (out,))]
 
 
 def written(x: Operand, buffer: int, shape: Ints, dtype: np.dtype, ctx: Context) -> list[KernelCall]:
@@ -260,7 +259,7 @@ def _scan(node: Node, ctx: Context) -> list[KernelCall]:
     a, b = ctx.buffer_of(x.val), ctx.buffer_of(out)
     scan = Scan(ScanSpec(node.name, out.dtype, node.params["reverse"]), rows, n)
     accesses = (_contiguous(a, (rows, n), out.dtype), _contiguous(b, (rows, n), out.dtype))
-    return [KernelCall(scan, (), accesses, 1, (a,), (b,))]
+    return [KernelCall(scan, (), accesses, (a,), (b,))]
 
 
 def _contiguous(buffer: int, shape: Ints, dtype: np.dtype) -> Access:
@@ -277,7 +276,7 @@ def _sort(node: Node, ctx: Context) -> list[KernelCall]:
     reads, writes = (tuple(map(ctx.buffer_of, vals)) for vals in (arrays, node.outputs))
     pairs = zip((*reads, *writes), (*arrays, *node.outputs), strict=True)
     accesses = tuple(_contiguous(b, (rows, n), v.dtype) for b, v in pairs)
-    return [KernelCall(Sort(spec, rows, n), (), accesses, 1, tuple(dict.fromkeys(reads)), writes)]
+    return [KernelCall(Sort(spec, rows, n), (), accesses, tuple(dict.fromkeys(reads)), writes)]
 
 
 def _scatter(node: Node, ctx: Context) -> list[KernelCall]:
@@ -299,7 +298,7 @@ def _scatter(node: Node, ctx: Context) -> list[KernelCall]:
         _contiguous(t, (batch, count), targets.dtype),
         _contiguous(buffer, (batch, slots, width), out.dtype),
     )
-    return [*calls, KernelCall(scatter, (), accesses, 1, (u, t, buffer), (buffer,))]
+    return [*calls, KernelCall(scatter, (), accesses, (u, t, buffer), (buffer,))]
 
 
 _HANDLERS: dict[str, Callable[[Node, Context], list[KernelCall]]] = {

@@ -54,12 +54,12 @@ def _text(x: float, y: float, text: str, anchor: str, more: str = "") -> str:
 
 def _table(plan: ExecutionPlan) -> str:
     rows = "".join(
-        f"<tr><td>{i}</td><td style='text-align:left'>{html.escape(c.describe())}</td><td>{c.tasks}</td>"
+        f"<tr><td>{i}</td><td style='text-align:left'>{html.escape(c.describe())}</td>"
         f"<td style='text-align:left'>{html.escape(c.label)}</td></tr>"
         for i, c in enumerate(plan.calls)
     )
     unfolded = " open" if len(plan.calls) <= SHOWN else ""
     return (
         f"<details{unfolded}><summary>kernel calls: {len(plan.calls)}</summary>"
-        f"<table><tr><th>#</th><th>kernel</th><th>tasks</th><th>from</th></tr>{rows}</table></details>"
+        f"<table><tr><th>#</th><th>kernel</th><th>from</th></tr>{rows}</table></details>"
     )

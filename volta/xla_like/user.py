@@ -1,4 +1,4 @@
-"""Calls of the user's own kernels: one task an element of the batch, over whole contiguous arrays."""
+"""Calls of the user's own kernels: what runs for each element of a batch, over whole contiguous arrays."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from volta.core.errors import NotDifferentiableError, UnsupportedOperationError
 from volta.core.policy import DeterminismLevel
 from volta.core.source import at_user_line
 from volta.ops.user import UserKernel
-from volta.xla_like.kernels import Access, KernelCall, LibraryKernel
+from volta.xla_like.kernels import Access, KernelCall, Operation, kernel_class
 from volta.xla_like.loops import unique
 from volta.xla_like.nodes import Node, Ref
 from volta.xla_like.opaque import Context
@@ -20,33 +20,35 @@ NAME = "user"
 
 
 @attrs.frozen
-class UserSpec:
-    """A user's kernel, the dtype and rank of each of its arrays (operands, then results), how many of them are read,
-    and how many dimensions the batch has.
+class User(Operation):
+    """A user's kernel, the sizes of the batch, the dtype and shape of an element's part of each array (operands, then
+    results), and how many of them are read.
 
-    A call's sizes are those of the batch, then for each array its batch strides in bytes (0: the same for the whole
-    dimension) and its shape.
+    An access's strides are those of the batch (0: the same for the whole dimension), then the array's own.
     """
 
     kernel: UserKernel
-    arrays: tuple[tuple[str, int], ...]
+    batch: Ints
+    arrays: tuple[tuple[str, Ints], ...]
     reads: int
-    batch: int
+
+    @property
+    def name(self) -> str:
+        return NAME
 
     @property
     def shown(self) -> str:
-        """How reports name the kernel."""
         return self.kernel.name
 
-    def __str__(self) -> str:
-        shown = [f"{dtype}[{rank}]" for dtype, rank in self.arrays]
+    def details(self) -> str:
+        shown = [f"{dtype}[{','.join(map(str, shape))}]" for dtype, shape in self.arrays]
         operands, results = ", ".join(shown[: self.reads]), ", ".join(shown[self.reads :])
-        return f"{self.kernel.name}({operands}) -> ({results}) batch={self.batch}"
+        return f"({operands}) -> ({results}) batch={self.batch}"
 
 
 def is_user(call: KernelCall) -> bool:
     """Whether a call is of a kernel of the user's own."""
-    return isinstance(call.kernel, LibraryKernel) and call.kernel.name == NAME
+    return kernel_class(call.kernel) == NAME
 
 
 def user_calls(node: Node, ctx: Context) -> list[KernelCall]:
@@ -77,21 +79,18 @@ def user_calls(node: Node, ctx: Context) -> list[KernelCall]:
     whole = (True,) * len(batch)
     # An operand is the memory of a Val, which may have another shape: the same elements in the same order.
     read = [(x.val, x.view.shape, mask) for x, mask in zip(node.operands, mapped, strict=True) if isinstance(x, Ref)]
-    sizes: list[int] = [*batch]
-    arrays, buffers = [], []
+    arrays, accesses = [], []
     for val, shape, mask in (*read, *((val, val.shape, whole) for val in node.outputs)):
-        own = shape[sum(mask) :]
-        sizes += [*_batch_strides(shape, mask, val.dtype.itemsize), *own]
-        arrays.append((val.dtype.name, len(own)))
-        buffers.append(ctx.buffer_of(val))
-    spec = UserSpec(kernel, tuple(arrays), len(read), len(batch))
-    accesses = tuple(Access(b, 0, ()) for b in buffers)
-    inputs, outputs = unique(buffers[: len(read)]), tuple(buffers[len(read) :])
+        arrays.append((val.dtype.name, shape[sum(mask) :]))
+        accesses.append(Access(ctx.buffer_of(val), 0, _strides(shape, mask, val.dtype.itemsize)))
+    buffers = [a.buffer for a in accesses]
+    inputs, outputs = unique(buffers[: len(read)]), unique(buffers[len(read) :])
     label = "" if node.source is None else str(node.source)
-    return [KernelCall(LibraryKernel(NAME, spec), tuple(sizes), accesses, prod(batch), inputs, outputs, label=label)]
+    op = User(kernel, batch, tuple(arrays), len(read))
+    return [KernelCall(op, (), tuple(accesses), inputs, outputs, label=label)]
 
 
-def _batch_strides(shape: Ints, mask: tuple[bool, ...], itemsize: int) -> list[int]:
-    """Bytes from one element of the batch to the next along each of its dimensions; an array's own come first."""
+def _strides(shape: Ints, mask: tuple[bool, ...], itemsize: int) -> Ints:
+    """Bytes from one element of the batch to the next along each of its dimensions, then the array's own."""
     strides = iter(row_major(shape))
-    return [next(strides) * itemsize if m else 0 for m in mask]
+    return tuple(n * itemsize for n in (*(next(strides) if m else 0 for m in mask), *strides))

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import attrs
 
-from volta.emit.attention_args import OPERANDS, Arg, attention_words
+from volta.emit.args import Word
+from volta.emit.attention_args import attention_words
 from volta.numba_cuda.attention.attention import build_attention, forward_bytes
 from volta.numba_cuda.attention.attention_backward import backward_bytes, build_attention_dkv, build_attention_dq
 from volta.numba_cuda.attention.attention_fused import build_attention_backward, fused_bytes
@@ -16,12 +17,12 @@ from volta.numba_cuda.attention.attention_split import build_split, split_blocks
 from volta.numba_cuda.attention.attention_turns import turn_words
 from volta.numba_cuda.codegen.ptx import KernelSource, level_of, shared_of
 from volta.numba_cuda.codegen.ptx_turns import CLEAR_THREADS, build_clear
+from volta.numba_cuda.launch_context import LaunchContext
 from volta.numba_cuda.launches import Launch
-from volta.numba_cuda.ordering.call_steps import Steps
 from volta.numba_cuda.processors import filling
-from volta.xla_like.attention import BLOCK, Attention, AttentionSpec
+from volta.xla_like.attention import BLOCK, Array, Attention, AttentionSpec
 from volta.xla_like.dot import item_size
-from volta.xla_like.kernels import Access, KernelCall, LibraryKernel, kernel_name
+from volta.xla_like.kernels import KernelCall, LibraryKernel, kernel_name
 
 KERNELS = ("attention", "attention_dq", "attention_dkv")
 
@@ -70,26 +71,44 @@ class Chosen:
     shared: int
 
 
+def op_of(call: KernelCall) -> Attention:
+    """What a call of attention computes."""
+    assert isinstance(call.kernel, Attention)
+    return call.kernel
+
+
+def words_of(call: KernelCall) -> list[Word]:
+    """The args of a call's kernels: see `Arg`."""
+    return [*call.accesses, *attention_words(call)]
+
+
 def choose(call: KernelCall, capability: str) -> Chosen:
     """The kernel of an attention call on a GPU of a compute capability."""
-    kernel = call.kernel
-    assert isinstance(kernel, LibraryKernel)
-    spec = kernel.spec
-    word = words_of(call)
-    heads, t, s = word[Arg.B] * word[Arg.N], word[Arg.T], word[Arg.S]
-    rows = s if kernel.name == "attention_dkv" else t
-    stem = kernel_name(LibraryKernel(kernel.name, spec))
-    whole = in_groups(call, spec)
-    tile = tile_of(kernel.name, spec, rows, heads, whole, capability) if t and s else None
+    op = op_of(call)
+    name, spec, heads = op.name, op.spec, op.batch * op.heads
+    rows = op.keys if name == "attention_dkv" else op.queries
+    stem = kernel_name(LibraryKernel(name, spec))
+    whole = in_groups(call)
+    tile = tile_of(name, spec, rows, heads, whole, capability) if op.queries and op.keys else None
     if tile is None:
         source = KernelSource(
             f"{stem}_rows{'w' * whole}",
-            f"{kernel.name} {spec} rows {whole}",
-            lambda m, n: build_attention_rows(m, n, kernel.name, spec, whole),
+            f"{name} {spec} rows {whole}",
+            lambda m, n: build_attention_rows(m, n, name, spec, whole),
         )
-        return Chosen(source, row_blocks(kernel.name, heads, t, s), THREADS, 0)
-    return Chosen(tile_source(kernel.name, spec, tile), heads * -(-rows // tile.rows), tile.threads,
-                  tile_bytes(kernel.name, spec, tile))  # fmt: skip
+        return Chosen(source, row_blocks(name, heads, op.queries, op.keys), THREADS, 0)
+    return Chosen(tile_source(name, spec, tile), heads * -(-rows // tile.rows), tile.threads,
+                  tile_bytes(name, spec, tile))  # fmt: skip
+
+
+def launches(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
+    """The launches of an attention, or of one kind of cotangents."""
+    ctx = ctx.of(call)
+    if is_split(call):
+        yield from split(call, ctx)
+        return
+    found = choose(call, ctx.capability)
+    yield ctx.launch(found.source, found.grid, found.threads, words_of(call), found.shared, alone=True)
 
 
 def tile_source(kernel: str, spec: AttentionSpec, tile: AttentionTile) -> KernelSource:
@@ -136,29 +155,25 @@ def tile_of(
 
 def is_split(call: KernelCall) -> bool:
     """Whether a call has few rows, each of many keys."""
-    assert isinstance(call.kernel, LibraryKernel)
-    word = words_of(call)
-    rows = word[Arg.B] * word[Arg.N] * word[Arg.T]
-    few = word[Arg.T] <= FEW_ROWS and rows < 4 * filling(_FEW_BLOCKS)
-    return call.kernel.name == "attention" and few and word[Arg.S] >= _MANY_KEYS
+    op = op_of(call)
+    few = op.queries <= FEW_ROWS and op.batch * op.heads * op.queries < 4 * filling(_FEW_BLOCKS)
+    return op.name == "attention" and few and op.keys >= _MANY_KEYS
 
 
-def split(call: KernelCall, steps: Steps) -> Iterator[Launch]:
+def split(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
     """The launches of few rows of many keys: every key block, then each row's merged in order."""
-    kernel, word = call.kernel, words_of(call)
-    assert isinstance(kernel, LibraryKernel)
-    spec, whole = kernel.spec, in_groups(call, kernel.spec)
-    rows = word[Arg.B] * word[Arg.N] * word[Arg.T]
-    results = steps.scratch(split_bytes(spec, rows, word[Arg.S]))
-    words: list[Access | int] = [*call.accesses, *call.sizes, results]
+    op = op_of(call)
+    spec, whole, rows = op.spec, in_groups(call), op.batch * op.heads * op.queries
+    results = ctx.scratch(split_bytes(spec, rows, op.keys))
+    words = [*words_of(call), results]
     reads = [x for x in call.accesses if x.buffer in call.reads]
     writes = [x for x in call.accesses if x.buffer in call.writes]
     stem, text = kernel_name(LibraryKernel("attention", spec)), f"attention {spec} {whole}"
-    yield steps.launch(
+    yield ctx.step(
         f"{stem}_blocks{'w' * whole}", f"{text} blocks", lambda m, n: build_split(m, n, spec, whole, False),
-        split_blocks(rows, word[Arg.S]), THREADS, words, reads, [results],
+        split_blocks(rows, op.keys), THREADS, words, reads, [results],
     )  # fmt: skip
-    yield steps.launch(
+    yield ctx.step(
         f"{stem}_merge{'w' * whole}", f"{text} merge", lambda m, n: build_split(m, n, spec, whole, True),
         rows, THREADS, words, [*reads, results], writes,
     )  # fmt: skip
@@ -172,25 +187,17 @@ AT_ONCE = 264
 """Blocks of threads that a large GPU runs at once, with heads of up to 64 elements; of larger ones it runs half."""
 
 
-def parts_of(call: KernelCall, capability: str) -> tuple[KernelCall, ...]:
-    """A call, or the calls that it consists of where the GPU has no kernel for them all."""
-    if isinstance(call.kernel, LibraryKernel) and call.kernel.name == BACKWARD and fused_tile(call, capability):
-        return (attrs.evolve(call, parts=()),)
-    return call.each()
-
-
 def fused_tile(call: KernelCall, capability: str) -> AttentionTile | None:
     """The tile for both cotangents of a call; None: there is none, or the call is too small."""
-    assert isinstance(call.kernel, LibraryKernel)
-    spec, word = call.kernel.spec, words_of(call)
-    width = max(spec.head, spec.value_head)
-    keys, queries = (-(-word[a] // BLOCK) for a in (Arg.S, Arg.T))
-    work = word[Arg.B] * word[Arg.N] * keys * queries // (1 + spec.causal)
+    op = op_of(call)
+    spec, width = op.spec, max(op.spec.head, op.spec.value_head)
+    keys, queries = (-(-n // BLOCK) for n in (op.keys, op.queries))
+    work = op.batch * op.heads * keys * queries // (1 + spec.causal)
     # Since blocks take turns, a head takes as many steps as it has blocks of keys and of queries. Where all pairs of
     # blocks, shared out, are fewer than 1.5 times that, waiting costs more than computing scores twice.
     if 2 * work < 3 * filling(AT_ONCE if width <= 64 else AT_ONCE // 2) * (keys + queries):
         return None
-    if spec.dtype != "float32" or width > 128 or min(word[Arg.T], word[Arg.S]) <= FEW_ROWS or not in_groups(call, spec):
+    if spec.dtype != "float32" or width > 128 or min(op.queries, op.keys) <= FEW_ROWS or not in_groups(call):
         return None
     copies, room = level_of(capability) >= (8, 0), shared_of(capability)
     across, warps = (8, 2) if width <= 64 else (16, 4)
@@ -198,52 +205,42 @@ def fused_tile(call: KernelCall, capability: str) -> AttentionTile | None:
     return tile if fused_bytes(spec, tile) <= room else None
 
 
-def backward(call: KernelCall, steps: Steps, capability: str) -> Iterator[Launch]:
-    """The launches of both cotangents: blocks of keys take turns, so what counts the turns is made 0 first."""
-    kernel, tile = call.kernel, fused_tile(call, capability)
-    assert isinstance(kernel, LibraryKernel) and tile is not None
-    spec, word = kernel.spec, words_of(call)
-    heads = word[Arg.B] * word[Arg.N]
-    count = turn_words(heads, word[Arg.T])
-    turns = steps.scratch(4 * count)
-    yield steps.launch(
+def backward(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
+    """The launches of both cotangents: of one kernel, or where the GPU has none for them those of each.
+
+    Blocks of keys take turns, so what counts the turns is made 0 first.
+    """
+    op, tile = op_of(call), fused_tile(call, ctx.capability)
+    if tile is None:
+        for part in call.parts:
+            yield from launches(part, ctx)
+        return
+    spec, ctx, heads = op.spec, ctx.of(attrs.evolve(call, parts=())), op.batch * op.heads
+    count = turn_words(heads, op.queries)
+    turns = ctx.scratch(4 * count)
+    yield ctx.step(
         "volta_clear_turns", "clear", build_clear, -(-count // CLEAR_THREADS), CLEAR_THREADS, (turns, count),
         (), (turns,),
     )  # fmt: skip
     name = f"{kernel_name(LibraryKernel(BACKWARD, spec))}_{tile.suffix()}"
-    launch = steps.launch(
+    launch = ctx.step(
         name, f"{BACKWARD} {spec} {tile}", lambda m, n: build_attention_backward(m, n, spec, tile),
-        heads * -(-word[Arg.S] // tile.rows), tile.threads, (*call.accesses, *call.sizes, turns),
+        heads * -(-op.keys // tile.rows), tile.threads, [*words_of(call), turns],
         [x for x in call.accesses if x.buffer in call.reads],
         [*(x for x in call.accesses if x.buffer in call.writes), turns],
     )  # fmt: skip
     yield attrs.evolve(launch, shared=fused_bytes(spec, tile), alone=True)
 
 
-def with_words(call: KernelCall) -> KernelCall:
-    """A call of `Attention`, and its parts, with the words of their args; other calls as they are."""
-    op = call.kernel
-    if not isinstance(op, Attention):
-        return call
-    parts = tuple(map(with_words, call.parts))
-    return attrs.evolve(call, kernel=LibraryKernel(op.name, op.spec), sizes=attention_words(call), parts=parts)
-
-
-def words_of(call: KernelCall) -> dict[Arg, int]:
-    """A call's args behind the addresses."""
-    return dict(zip((a for a in Arg if a not in OPERANDS), call.sizes, strict=True))
-
-
-def in_groups(call: KernelCall, spec: AttentionSpec) -> bool:
+def in_groups(call: KernelCall) -> bool:
     """Whether every operand with heads can be copied 16 bytes at a time."""
+    spec = op_of(call).spec
     item = item_size(spec.dtype)
     if any(width * item % WIDE for width in (spec.head, spec.value_head)):
         return False
-    word = words_of(call)
-    for arg, access in zip(OPERANDS, call.accesses, strict=True):
-        first = {a.name: a for a in Arg}.get(f"{arg.name}_B")
-        if access.buffer is None or first is None or arg in (Arg.START, Arg.MASK):
+    for array, access in zip(Array, call.accesses, strict=True):
+        if access.buffer is None or array in (Array.START, Array.MASK):
             continue
-        if access.offset % WIDE or any(word[Arg(first + i)] % WIDE for i in range(3)):
+        if access.strides and any(n % WIDE for n in (access.offset, *access.strides)):
             return False
     return True

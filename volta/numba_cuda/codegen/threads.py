@@ -15,7 +15,7 @@ CONSTANT_SPACE = 4
 _GLOBAL_SPACE, _SHARED_SPACE = 1, 3
 
 HEADER = 4
-"""Words before a call's own in its args block: tasks, scratch address, scratch bytes a task, blocks a thread takes."""
+"""Words before a call's own in its args block: its blocks of threads; no kernel reads them."""
 
 TABLE_WORDS = 5
 """Of a merged launch: shift, offset of the calls' first blocks, offset and bytes of their args, number of calls."""
@@ -116,10 +116,6 @@ def block_count(b: ir.IRBuilder) -> ir.Value:
 def own_args(b: ir.IRBuilder, args: ir.Value) -> ir.Value:
     """The call's own words, behind the header."""
     return offset(b, args, 8 * HEADER)
-
-
-def header(b: ir.IRBuilder, args: ir.Value, index: int) -> ir.Value:
-    return load_arg(b, args, index)
 
 
 def device_pointer(b: ir.IRBuilder, address: ir.Value) -> ir.Value:

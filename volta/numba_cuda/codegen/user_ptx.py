@@ -14,11 +14,11 @@ import numpy as np
 from volta.core.errors import KernelError
 from volta.core.source import at_user_line
 from volta.emit.functions import called
+from volta.emit.user_args import UserSpec
 from volta.numba_cuda.codegen import ptx
 from volta.numba_cuda.codegen.numba_tools import OPTIONS, tools
 from volta.numba_cuda.codegen.threads import HEADER
 from volta.numba_cuda.codegen.user_functions import let_call
-from volta.xla_like.user import UserSpec
 
 
 def symbol_of(text: str) -> str:

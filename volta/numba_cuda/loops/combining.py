@@ -6,12 +6,17 @@ neighbours join, in their warp and after that between warps.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
+
 import attrs
 from llvmlite import ir
 
+from volta.emit.args import loop_words
 from volta.emit.builder import compute_dtype, item_size
 from volta.emit.loops import I64, for_range, if_then, load_arg, load_args, offset
 from volta.emit.reducers import BlockTree, Reducer, State
+from volta.numba_cuda.codegen.ptx import KernelSource
 from volta.numba_cuda.codegen.threads import (
     WARP,
     barrier,
@@ -23,9 +28,11 @@ from volta.numba_cuda.codegen.threads import (
     shuffle_xor,
     thread_index,
 )
+from volta.numba_cuda.launch_context import LaunchContext
+from volta.numba_cuda.launches import Launch
 from volta.numba_cuda.loops.scalars import ThreadBuilder
 from volta.numba_cuda.loops.teams import pairs_tree
-from volta.xla_like.kernels import CombineKernel
+from volta.xla_like.kernels import CombineKernel, KernelCall, kernel_name
 
 THREADS = 128
 MOST_THREADS = 1024
@@ -65,6 +72,16 @@ def choose_combine(parts: int) -> CombineVariant:
 def _power(n: int) -> int:
     """The least power of two that is not below n."""
     return 1 << (n - 1).bit_length()
+
+
+def launches(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
+    """The launch of what finishes a reduction by blocks."""
+    kernel, (rows, parts) = call.kernel, call.sizes
+    assert isinstance(kernel, CombineKernel)
+    v = choose_combine(parts)
+    build = partial(build_combine, kernel=kernel, v=v)
+    source = KernelSource(f"{kernel_name(kernel)}_{v.suffix()}", f"{kernel.text()}\n{v.suffix()}", build)
+    yield ctx.launch(source, -(-rows // v.rows), v.threads, loop_words(call))
 
 
 def build_combine(module: ir.Module, name: str, kernel: CombineKernel, v: CombineVariant) -> ir.Function:

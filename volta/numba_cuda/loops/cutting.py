@@ -43,7 +43,7 @@ def cut(calls: Sequence[KernelCall], regions: Regions, capability: str) -> Itera
 def _cut(call: KernelCall, regions: Regions, capability: str) -> list[KernelCall]:
     """A reduction of few long rows as its partial results by blocks and what combines them; other calls as they are."""
     kernel = call.kernel
-    if not isinstance(kernel, LoopKernel) or kernel.mode == "map" or kernel.by_blocks or not call.tasks:
+    if not isinstance(kernel, LoopKernel) or kernel.mode == "map" or kernel.by_blocks:
         return [call]
     blocks = -(-call.sizes[-1] // BLOCK)
     values = [kernel.body[s.value] for s in kernel.stores]
@@ -67,7 +67,7 @@ def _cut(call: KernelCall, regions: Regions, capability: str) -> list[KernelCall
             parts.append(Access(region, 0, ()))
         out = attrs.evolve(access, strides=())
         combine = CombineKernel(x.kind, x.dtype, store.dtype)
-        combines.append(KernelCall(combine, (rows, blocks), (*parts, out), rows, (), call.writes, label=call.label))
+        combines.append(KernelCall(combine, (rows, blocks), (*parts, out), (), call.writes, label=call.label))
     cut = attrs.evolve(kernel, stores=tuple(stores), by_blocks=True)
-    first = attrs.evolve(call, kernel=cut, accesses=tuple(accesses), tasks=call.tasks * blocks, inplace=())
+    first = attrs.evolve(call, kernel=cut, accesses=tuple(accesses), inplace=())
     return [first, *combines]

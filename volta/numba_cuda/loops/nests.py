@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 
 import attrs
 
+from volta.emit.args import loop_words
 from volta.emit.reducers import BLOCK
 from volta.numba_cuda.codegen.ptx import KernelSource
+from volta.numba_cuda.launch_context import LaunchContext
+from volta.numba_cuda.launches import Launch
 from volta.numba_cuda.loops import nests_col, nests_map, nests_row, nests_turned, row_variants
 from volta.xla_like.kernels import KernelCall, LoopKernel, kernel_name
 
@@ -57,3 +61,9 @@ def parts_of(call: KernelCall, capability: str) -> int:
     if kernel.mode == "row":
         return -(-call.sizes[-1] // (BLOCK * row_variants.choose_row(call, capability).shape.blocks))
     return nests_col.parts_of_col(call, nests_col.choose_col(call))
+
+
+def launches(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
+    """The launch of a loop."""
+    x = plan_loop(call, ctx.capability)
+    yield ctx.launch(x.source, x.grid, x.threads, [*loop_words(call), *x.words], x.shared)

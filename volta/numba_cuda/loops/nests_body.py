@@ -120,7 +120,8 @@ def words_of(kernel: LoopKernel) -> int:
     """Words of a call's args: sizes, and bases, strides and terms of accesses."""
     accesses = [x for x in (*kernel.body, *kernel.stores) if isinstance(x, (Load, IndexValue, Store))]
     terms = sum(len(x.terms) for x in accesses if not isinstance(x, IndexValue))
-    return kernel.rank + 1 + len(accesses) * (1 + kernel.rank + (kernel.mode != "map")) + 2 * terms
+    dims = kernel.rank + (kernel.mode != "map")
+    return dims + len(accesses) * (1 + dims) + 2 * terms
 
 
 def division_words(sizes: Sequence[int]) -> list[int]:

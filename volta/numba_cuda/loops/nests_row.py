@@ -37,10 +37,10 @@ def build_row(module: ir.Module, name: str, kernel: LoopKernel, v: RowVariant) -
         row, part = b.udiv(row, parts), b.urem(row, parts)
     elif v.teams > 1:
         row = b.add(b.mul(row, I64(v.teams)), team.slot)
-        active = b.icmp_signed("<", row, load_arg(b, function.args[0], 0))
+        active = b.icmp_signed("<", row, load_arg(b, e.args, words_of(kernel)))
         row = b.select(active, row, I64(0))
     if v.narrow:
-        outer = unravel(b, e.args, words_of(kernel), row, e.sizes[:-1])
+        outer = unravel(b, e.args, words_of(kernel) + 1, row, e.sizes[:-1])
     else:
         outer = e.unravel(row, e.sizes[:-1])
     nest = RegisterRow if v.length else LongRow

@@ -209,4 +209,5 @@ def grid_of_row(call: KernelCall, v: RowVariant) -> int:
 
 
 def extra_words(call: KernelCall, v: RowVariant) -> list[int]:
-    return division_words(call.sizes[:-1]) if v.narrow else []
+    """The number of rows, then how to divide by the kept sizes."""
+    return [prod(call.sizes[:-1]), *(division_words(call.sizes[:-1]) if v.narrow else [])]

@@ -15,9 +15,9 @@ import attrs
 
 from volta.emit.builder import compute_dtype, item_size
 from volta.numba_cuda.codegen.threads import WARP
+from volta.numba_cuda.launch_context import LaunchContext
 from volta.numba_cuda.launches import Launch, Range
 from volta.numba_cuda.ordering import chains, scanning
-from volta.numba_cuda.ordering.call_steps import Steps
 from volta.numba_cuda.processors import filling
 from volta.xla_like.kernels import Access, KernelCall
 from volta.xla_like.ordering import Scan, ScanSpec
@@ -35,7 +35,7 @@ _NOTHING = Access(None, 0, ())
 class _Scan:
     """A scan's rows, and the kernels that read or write their elements."""
 
-    steps: Steps
+    ctx: LaunchContext
     spec: ScanSpec
     source: Access
     out: Access
@@ -60,17 +60,17 @@ class _Scan:
             self.source, self.out, totals, leaves, self.rows, self.length, first, span, self.blocks, share, pitch,
         )  # fmt: skip
         stem = f"{way}{'_long' * long}_{spec.kind}_{spec.dtype.name}{'_reverse' * spec.reverse}"
-        return self.steps.launch(
+        return self.ctx.step(
             f"volta_scan_{stem}", f"scan {way} {long} {spec}", partial(build, spec=spec),
             -(-self.rows * span // (share * scanning.WARPS)), scanning.THREADS, words, reads, writes,
         )  # fmt: skip
 
 
-def scan(call: KernelCall, steps: Steps) -> Iterator[Launch]:
+def scan(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
     """The launches of a scan."""
     op, (source, out) = call.kernel, call.accesses
     assert isinstance(op, Scan)
-    s = _Scan(steps, op.spec, source, out, op.rows, op.length)
+    s = _Scan(ctx, op.spec, source, out, op.rows, op.length)
     if s.blocks <= WARP:
         share = min(s.rows, WARP // s.blocks) * s.blocks
         yield s.step("rows", scanning.build_scan, _NOTHING, _NOTHING, 0, 0, s.blocks, share, (s.source,), (s.out,))
@@ -82,11 +82,11 @@ def scan(call: KernelCall, steps: Steps) -> Iterator[Launch]:
 
 def _by_blocks(s: _Scan) -> Iterator[Launch]:
     kind, pitch = s.spec.kind, chains.totals_of(s.blocks, s.spec.kind, s.kind)
-    totals = s.steps.scratch(item_size(s.kind) * s.rows * pitch)
+    totals = s.ctx.scratch(item_size(s.kind) * s.rows * pitch)
     share = WARP if s.rows * s.blocks >= filling(ENOUGH_BLOCKS) else WARP // 4
     blocks = (totals, _NOTHING, pitch, 0, s.blocks, share)
     yield s.step("totals", partial(scanning.build_totals, long=False), *blocks, (s.source,), (totals,))
-    yield s.steps.launch(
+    yield s.ctx.step(
         f"volta_scan_chain_{kind}_{s.kind}", f"scan chain {kind} {s.kind}",
         partial(chains.build_chain, kind=kind, dtype=s.kind), -(-s.rows // chains.WARPS), chains.THREADS,
         (totals, s.rows, pitch), (totals,), (totals,),
@@ -107,15 +107,15 @@ def parts_of(rows: int, pieces: int) -> list[tuple[int, int]]:
 
 
 def _long(s: _Scan) -> Iterator[Launch]:
-    kind, rows, size, steps = s.spec.kind, s.rows, item_size(s.kind), s.steps
+    kind, rows, size, ctx = s.spec.kind, s.rows, item_size(s.kind), s.ctx
     pitch = chains.totals_of(s.blocks, kind, s.kind)
     pieces = pitch // chains.PIECE
     record = chains.record_bytes(s.kind) if kind == "cumsum" else 0
-    totals, leaves = steps.scratch(size * rows * pitch), size * rows * pieces * WARP
-    records = steps.scratch(rows * pieces * record) if record else _NOTHING
+    totals, leaves = ctx.scratch(size * rows * pitch), size * rows * pieces * WARP
+    records = ctx.scratch(rows * pieces * record) if record else _NOTHING
     parts = parts_of(rows, pieces)
     # One piece of memory: what comes to lie where something else was would have to wait for what used that.
-    sums = steps.scratch(2 * leaves + size * rows)
+    sums = ctx.scratch(2 * leaves + size * rows)
     begins, ends = (attrs.evolve(sums, offset=k * leaves) for k in (1, 2))
 
     def of(array: Access, nbytes: int, first: int, stop: int) -> tuple[Access | Range, ...]:
@@ -133,7 +133,7 @@ def _long(s: _Scan) -> Iterator[Launch]:
             (stop - first) * chains.PIECE, WARP, (s.source, *before), (*here, *leaves),
         )  # fmt: skip
         if record:
-            yield steps.launch(
+            yield ctx.step(
                 f"volta_scan_jumps_{s.kind}", f"scan jumps {s.kind}", partial(chains.build_jumps, dtype=s.kind),
                 rows * -(-(stop - first) // chains.WARPS), chains.THREADS,
                 (totals, sums, records, first, stop, pieces), (*here, *leaves, *before),
@@ -147,7 +147,7 @@ def _long(s: _Scan) -> Iterator[Launch]:
         own = attrs.evolve(begins, offset=begins.offset + first * size * WARP)
         here, known = of(totals, size * chains.PIECE, first, stop), of(begins, size * WARP, first, stop)
         end = of(ends, size, 0, 1)
-        yield steps.launch(
+        yield ctx.step(
             f"volta_scan_long_chain_{kind}_{s.kind}", f"scan long chain {kind} {s.kind}",
             partial(chains.build_long_chain, kind=kind, dtype=s.kind), rows, WARP,
             (totals, records, own, ends, first, stop, pieces), (*here, *of(records, record, first, stop), *end),

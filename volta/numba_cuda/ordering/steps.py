@@ -9,9 +9,9 @@ import numpy as np
 from llvmlite import ir
 
 from volta.core.errors import UnsupportedOperationError
+from volta.numba_cuda.launch_context import MOST, LaunchContext
 from volta.numba_cuda.launches import Launch
-from volta.numba_cuda.ordering import indexing, long_runs, narrow_runs, ordering, radix, scan_steps, scattering, sorting
-from volta.numba_cuda.ordering.call_steps import MOST, Steps
+from volta.numba_cuda.ordering import indexing, long_runs, narrow_runs, ordering, radix, scattering, sorting
 from volta.numba_cuda.ordering.sorting import SLOT, PassSpec
 from volta.numba_cuda.processors import filling
 from volta.xla_like.kernels import Access, KernelCall
@@ -21,7 +21,7 @@ QUADRATIC = 16384
 """Up to this many updates a batch item are ranked by comparing all with all."""
 
 
-def scatter(call: KernelCall, steps: Steps) -> Iterator[Launch]:
+def scatter(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
     """Updates sorted by target; short runs, blocks of long ones, and what combines these; of few updates all in one.
 
     Many single numbers are sorted with their targets: to look them up by position would read memory at random, a line
@@ -39,7 +39,7 @@ def scatter(call: KernelCall, steps: Steps) -> Iterator[Launch]:
         grid = indexing.blocks_of(batch * count, width, lanes, shift, each)
         words = (updates, order, out, batch, slots, width, count, shift, nothing)
         name = f"volta_scatter_{stem}_{spec.op}_{spec.dtype.name}_{lanes}x{each}"
-        return steps.launch(name, text, build, grid, scattering.THREADS, words, (updates, order, out), (out,))
+        return ctx.step(name, text, build, grid, scattering.THREADS, words, (updates, order, out), (out,))
 
     if count <= scattering.FEW_UPDATES:
         order = targets
@@ -48,17 +48,17 @@ def scatter(call: KernelCall, steps: Steps) -> Iterator[Launch]:
     assert call.workspace is not None
     order = Access(call.workspace, 0, ())
     carried = _may_carry(op)
-    yield from _order(op, targets, order, [updates] if carried else [], steps)
+    yield from _order(op, targets, order, [updates] if carried else [], ctx)
     if carried:
         updates = nothing
     partials = nothing
     nbytes = long_runs.partial_bytes(spec, batch, width, count)
     if nbytes:
-        partials = steps.scratch(nbytes)
+        partials = ctx.scratch(nbytes)
     narrow = spec.op != "set" and width <= long_runs.NARROW
     if narrow:
         words = (updates, order, out, batch, slots, width, count, 0, partials)
-        yield steps.launch(
+        yield ctx.step(
             f"volta_scatter_narrow{'_carried' * carried}_{spec.op}_{spec.dtype.name}", f"{text} carried {carried}",
             partial(narrow_runs.build_narrow, spec=spec, carried=carried),
             batch * width * narrow_runs.windows_of(count), scattering.THREADS, words, (updates, order, out),
@@ -75,7 +75,7 @@ def scatter(call: KernelCall, steps: Steps) -> Iterator[Launch]:
         share, whole = long_runs.windows_at_once(windows, chunks), long_runs.are_whole(width, count)
         long = -(-windows // share) * chunks
         more = (updates, order, out, batch, slots, width, count, shift, partials, share, long)
-        yield steps.launch(
+        yield ctx.step(
             f"volta_scatter_wide{'_whole' * whole}_{spec.op}_{spec.dtype.name}_{lanes}x{each}", f"{text} whole {whole}",
             partial(long_runs.build_wide, spec=spec, lanes=lanes, each=each, whole=whole),
             long + indexing.blocks_of(batch * count, width, lanes, shift, each), scattering.THREADS, more,
@@ -84,7 +84,7 @@ def scatter(call: KernelCall, steps: Steps) -> Iterator[Launch]:
     if nbytes:
         grid = batch * -(-count // long_runs.BLOCK) * -(-width // long_runs.FINISH_COLUMNS)
         words = (updates, order, out, batch, slots, width, count, 0, partials)
-        yield steps.launch(
+        yield ctx.step(
             f"volta_scatter_finish_{spec.op}_{spec.dtype.name}", text,
             partial(long_runs.build_finish, spec=spec), grid, scattering.THREADS, words,
             (order, partials, out), (out,),
@@ -110,31 +110,31 @@ def _may_carry(op: Scatter) -> bool:
 
 
 def _order(
-    op: Scatter, targets: Access, order: Access, carried: Sequence[Access], steps: Steps
+    op: Scatter, targets: Access, order: Access, carried: Sequence[Access], ctx: LaunchContext
 ) -> Iterator[Launch]:  # fmt: skip
     """Updates sorted by target: all compared with all, or by digits; these may carry the updates themselves."""
     batch, slots, count = op.batch, op.slots, op.count
     if count <= filling(QUADRATIC):
         words: tuple[Access | int, ...] = (targets, order, batch, slots, count)
         grid = ordering.blocks_of(batch, count)
-        yield steps.launch(
+        yield ctx.step(
             "volta_scatter_rank", "rank", ordering.build_rank, grid, ordering.THREADS, words, (targets,), (order,)
         )
         return
-    keys = [steps.scratch(4 * batch * count) for _ in range(2)]
-    positions = [steps.scratch(4 * batch * count) for _ in range(2)]
+    keys = [ctx.scratch(4 * batch * count) for _ in range(2)]
+    positions = [ctx.scratch(4 * batch * count) for _ in range(2)]
     yield from _passes(
-        steps, SLOT, slots.bit_length(), (batch, count), targets, keys, positions, order, slots, carried=carried
+        ctx, SLOT, slots.bit_length(), (batch, count), targets, keys, positions, order, slots, carried=carried
     )
     grid = -(-batch * count // ordering.THREADS)
     words = (order, batch, slots, count)
-    yield steps.launch(
+    yield ctx.step(
         "volta_scatter_edges", "edges", ordering.build_edges, grid, ordering.THREADS, words, (order,), (order,)
     )
 
 
 def _passes(
-    steps: Steps, dtype: str, bits: int, shape: tuple[int, int], source: Access, keys: Sequence[Access],
+    ctx: LaunchContext, dtype: str, bits: int, shape: tuple[int, int], source: Access, keys: Sequence[Access],
     positions: Sequence[Access], out: Access, slots: int = 0, first: bool = True, carried: Sequence[Access] = (),
 ) -> Iterator[Launch]:  # fmt: skip
     """Radix passes over ``bits`` of elements [rows, length]: from ``source``, by way of ``keys``, to ``out``.
@@ -146,7 +146,7 @@ def _passes(
     """
     rows, length = shape
     tiles = sorting.tiles_of(length)
-    counts = steps.scratch(sorting.counts_bytes(rows, length))
+    counts = ctx.scratch(sorting.counts_bytes(rows, length))
     nothing = Access(None, 0, ())
     number = radix.passes_of(bits)
     for i in range(number):
@@ -164,23 +164,23 @@ def _passes(
         text = f"sort pass {spec}"
         counting = PassSpec(dtype, False, spec.first and dtype == SLOT)
         count_name = f"volta_sort_count_{dtype}{'_first' * counting.first}"
-        yield steps.launch(
+        yield ctx.step(
             count_name, f"sort count {counting}", partial(sorting.build_count, spec=counting),
             rows * tiles, radix.THREADS, words, (source,), (counts,),
         )  # fmt: skip
         together = sorting.line_threads(tiles)
-        yield steps.launch(
+        yield ctx.step(
             f"volta_sort_offsets_{together}", f"offsets {together}", partial(sorting.build_offsets, together=together),
             rows * radix.DIGITS * together // radix.THREADS, radix.THREADS, words, (counts,), (counts,),
         )  # fmt: skip
-        yield steps.launch(
+        yield ctx.step(
             f"volta_sort_move_{stem}{'_carried' * spec.carried}", text, partial(sorting.build_move, spec=spec),
             rows * tiles, radix.THREADS, words, (source, held, counts), (to, held_to),
         )  # fmt: skip
         source = to
 
 
-def sort(call: KernelCall, steps: Steps) -> Iterator[Launch]:
+def sort(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
     """Rows in shared memory, or by passes over device memory: by the last key first."""
     op = call.kernel
     assert isinstance(op, Sort)
@@ -190,51 +190,51 @@ def sort(call: KernelCall, steps: Steps) -> Iterator[Launch]:
     read = len(spec.read)
     inputs, outputs = dict(zip(spec.read, call.accesses[:read], strict=True)), call.accesses[read:]
     if length <= sorting.TILE:
-        yield _sort_rows(op, steps, inputs, outputs)
+        yield _sort_rows(op, ctx, inputs, outputs)
         return
     names = [d.name for d in spec.dtypes]
     bits = [1 if d.name == "bool" else 8 * d.itemsize for d in spec.dtypes]
     largest = max(d.itemsize for d in spec.dtypes[: spec.num_keys])
-    temporary = [steps.scratch(largest * rows * length) for _ in range(2 if spec.num_keys > 1 else 1)]
+    temporary = [ctx.scratch(largest * rows * length) for _ in range(2 if spec.num_keys > 1 else 1)]
     if number == 1:
         yield from _passes(
-            steps, names[0], bits[0], (rows, length), inputs[0], (outputs[0], temporary[0]), (), outputs[0]
+            ctx, names[0], bits[0], (rows, length), inputs[0], (outputs[0], temporary[0]), (), outputs[0]
         )
         return
-    positions = [steps.scratch(4 * rows * length)]
+    positions = [ctx.scratch(4 * rows * length)]
     # They end where they began after an even number of passes: there they are a result, if they are one.
     ends = sum(map(radix.passes_of, bits[: spec.num_keys])) % 2
-    kept = steps.scratch(4 * rows * length) if spec.positions is None else outputs[spec.positions]
+    kept = ctx.scratch(4 * rows * length) if spec.positions is None else outputs[spec.positions]
     positions.insert(ends, kept)
     for k in reversed(range(spec.num_keys)):
         first = k == spec.num_keys - 1
         source = inputs[k]
         if not first:
             source = temporary[1]
-            yield _take(steps, spec.dtypes[k], (rows, length), inputs[k], positions[0], source)
+            yield _take(ctx, spec.dtypes[k], (rows, length), inputs[k], positions[0], source)
         ways = (outputs[k], temporary[0])
-        yield from _passes(steps, names[k], bits[k], (rows, length), source, ways, positions, outputs[k], first=first)
+        yield from _passes(ctx, names[k], bits[k], (rows, length), source, ways, positions, outputs[k], first=first)
         if radix.passes_of(bits[k]) % 2:
             positions = positions[::-1]
     for k in spec.read[1:]:
-        yield _take(steps, spec.dtypes[k], (rows, length), inputs[k], positions[0], outputs[k])
+        yield _take(ctx, spec.dtypes[k], (rows, length), inputs[k], positions[0], outputs[k])
 
 
 def _take(
-    steps: Steps, dtype: np.dtype, shape: tuple[int, ...], source: Access, positions: Access, out: Access
+    ctx: LaunchContext, dtype: np.dtype, shape: tuple[int, ...], source: Access, positions: Access, out: Access
 ) -> Launch:
     rows, length = shape
     size = dtype.itemsize
     grid = -(-rows * length // (sorting.TAKE_EACH * radix.THREADS))
     words = (source, positions, out, rows, length)
-    return steps.launch(
+    return ctx.step(
         f"volta_sort_take_{size}", f"take {size}", partial(sorting.build_take, nbytes=size), grid, radix.THREADS,
         words, (source, positions), (out,),
     )  # fmt: skip
 
 
 def _sort_rows(
-    op: Sort, steps: Steps, inputs: Mapping[int, Access], outputs: Sequence[Access]
+    op: Sort, ctx: LaunchContext, inputs: Mapping[int, Access], outputs: Sequence[Access]
 ) -> Launch:  # fmt: skip
     spec, rows, length = op.spec, op.rows, op.length
     for items in (1, 4, sorting.ITEMS):
@@ -243,7 +243,7 @@ def _sort_rows(
             break
     words: tuple[Access | int, ...] = (*inputs.values(), *outputs, rows, length, group)
     names = "_".join("positions" if k == spec.positions else d.name for k, d in enumerate(spec.dtypes))
-    return steps.launch(
+    return ctx.step(
         f"volta_sort_rows_{names}_{spec.num_keys}_{items}", f"sort rows {spec} {items}",
         partial(sorting.build_rows, spec=spec, items=items), -(-rows // group), radix.THREADS, words,
         tuple(dict.fromkeys(inputs.values())), tuple(outputs),
@@ -252,7 +252,3 @@ def _sort_rows(
 
 _ENOUGH_BLOCKS = 264
 """Small tiles are taken while there are no more of them than this: a GPU runs so many at once."""
-
-STEPS: dict[str, Callable[[KernelCall, Steps], Iterator[Launch]]] = {
-    "scatter": scatter, "sort": sort, "scan": scan_steps.scan,
-}  # fmt: skip

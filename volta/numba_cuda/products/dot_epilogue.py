@@ -62,7 +62,7 @@ def epilogue_of(call: KernelCall) -> tuple[Epilogue, tuple[KernelCall, ...]]:
 
 def fits(calls: Sequence[KernelCall], neighbours: int) -> bool:
     """Whether every access of these loops reads or writes so many neighbours of a row as one."""
-    return all(widest(x, x.sizes[-2], len(x.sizes) - 2, neighbours) == neighbours for x in calls)
+    return all(widest(x, x.sizes[-1], len(x.sizes) - 1, neighbours) == neighbours for x in calls)
 
 
 @attrs.define

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 
 from volta.numba_cuda.products.dot_epilogue import Epilogue
-from volta.xla_like.dot import Dot
+from volta.xla_like.dot import Dot, DotStrides
 from volta.xla_like.kernels import Access, KernelCall
 
 
@@ -19,6 +19,10 @@ class Problem:
     out: Access
     epilogue: Epilogue | None = None
     loops: tuple[KernelCall, ...] = ()
+
+    @property
+    def strides(self) -> DotStrides:
+        return DotStrides(self.lhs.strides, self.rhs.strides, self.out.strides)
 
     def aligned(self, nbytes: int, array: Access, stride: int) -> bool:
         """Whether an array begins at multiples of `nbytes`, in all items of the batch, and a stride is such."""

@@ -15,8 +15,9 @@ import attrs
 from llvmlite import ir
 
 from volta.core.errors import UnsupportedOperationError
+from volta.emit.args import Word
 from volta.numba_cuda.codegen.ptx import CAPABILITIES, KernelSource, level_of
-from volta.numba_cuda.codegen.ptx_tensor_map import MAP_WORDS, map_words
+from volta.numba_cuda.codegen.ptx_tensor_map import map_words
 from volta.numba_cuda.codegen.threads import HEADER, new_entry
 from volta.numba_cuda.processors import H200, filling
 from volta.numba_cuda.products.dot_epilogue import fits
@@ -26,7 +27,7 @@ from volta.numba_cuda.products.dot_tensor_piped import PipedProduct
 from volta.numba_cuda.products.dot_tensor_product import Product
 from volta.numba_cuda.products.dot_tensor_variant import TensorVariant
 from volta.xla_like.dot import DotSpec, item_size
-from volta.xla_like.kernels import Access, KernelCall, LibraryKernel
+from volta.xla_like.kernels import Access
 
 
 @attrs.frozen
@@ -73,56 +74,49 @@ OLDEST = (8, 0)
 """The oldest compute capability whose tensor cores take these precisions."""
 
 
-def launch_of(call: KernelCall, capability: str) -> tuple[KernelSource, int, TensorVariant]:
-    """The kernel of a prepared call on tensor cores, its blocks, and how it runs, for a GPU of this compute capability.
+def chosen(problem: Problem, capability: str, label: str) -> tuple[TensorVariant, int, int]:
+    """The kernel for a product on a GPU of this compute capability, its tiles, and the blocks that compute them.
 
     Raises UnsupportedOperationError where the GPU has no tensor cores for it.
     """
-    problem = problem_of(call)
-    dot, spec, epilogue = problem.dot, problem.dot.spec, problem.epilogue
+    dot, spec = problem.dot, problem.dot.spec
     if level_of(capability) < OLDEST:
         newer = " ".join(c for c in CAPABILITIES if level_of(c) >= OLDEST and not c.endswith("a"))
         raise UnsupportedOperationError(
-            f"{call.describe()} at precision {spec.precision!r} needs a GPU of compute capability 8.0 or newer, not "
+            f"{label} at precision {spec.precision!r} needs a GPU of compute capability 8.0 or newer, not "
             f"{capability}; leave the precision at None, or compile for newer GPUs only (volta offline: --capability "
             f"{newer})"
         )
     variant = choose(problem, capability)
+    tiles = dot.batches * -(-dot.m // variant.rows) * -(-dot.n // variant.cols)
+    return variant, tiles, min(tiles, variant.resident * filling(H200)) if variant.mapped else tiles
+
+
+def kernel_of(spec: DotSpec, variant: TensorVariant) -> tuple[KernelSource, int, int]:
+    """A variant's kernel, the threads of a block, and their dynamic shared memory."""
     name = f"dot_tc_{spec.lhs}_{spec.out}_{variant.suffix()}"
-    if epilogue:
-        name += f"{variant.together}_{hashlib.sha256(repr(epilogue).encode()).hexdigest()[:16]}"
+    if variant.epilogue:
+        name += f"{variant.together}_{hashlib.sha256(repr(variant.epilogue).encode()).hexdigest()[:16]}"
     source = KernelSource(
         name, f"dot_tc {spec.lhs} {spec.out} {variant}", lambda module, s: build_tensor_dot(module, s, spec, variant)
     )
-    tiles = dot.batches * -(-dot.m // variant.rows) * -(-dot.n // variant.cols)
-    return source, min(tiles, variant.resident * filling(H200)) if variant.mapped else tiles, variant
+    return source, variant.threads, variant.shared_bytes(item_size(spec.out))
 
 
-def problem_of(call: KernelCall) -> Problem:
-    """Of a prepared call on tensor cores."""
-    assert isinstance(call.kernel, LibraryKernel)
-    problem: Problem = call.kernel.spec
-    return problem
-
-
-def maps_of(problem: Problem, variant: TensorVariant) -> tuple[list[int], list[tuple[int, int, int]]]:
-    """The operands' tensor maps, as words from `TensorVariant.maps` on of a call's args block, and their addresses as
-    those of `Launch`, from the call's first word on."""
-    first = variant.maps - HEADER
-    words: list[int] = []
-    addresses = []
-    for i, (side, operand, length) in enumerate(
-        zip(_sides(problem), (variant.lhs, variant.rhs), (variant.rows, variant.cols), strict=True)
+def maps_of(problem: Problem, variant: TensorVariant, before: int) -> list[Word]:
+    """The operands' tensor maps, as words behind so many of a launch: they begin at `TensorVariant.maps`."""
+    words: list[Word] = [0] * (variant.maps - HEADER - before)
+    for side, operand, length in zip(
+        _sides(problem), (variant.lhs, variant.rhs), (variant.rows, variant.cols), strict=True
     ):
         along_k = line_along(operand, variant.kind) == "k"
         (outer, inner), batch = problem.dot.batch, side.array.strides[:2]
         steps = [(side.count, side.own) if along_k else (problem.dot.k, side.k), (inner, batch[1]), (outer, batch[0])]
         steps = [(n, step) if n > 1 and step else (1, PIECE) for n, step in steps]
         sizes = [problem.dot.k if along_k else side.count, *(n for n, _ in steps)]
-        words += map_words(item_size(operand.dtype), sizes, [step for _, step in steps], length if along_k else BLOCK)
-        assert side.array.buffer is not None
-        addresses.append((first + i * MAP_WORDS, side.array.buffer, side.array.offset))
-    return words, addresses
+        found = map_words(item_size(operand.dtype), sizes, [step for _, step in steps], length if along_k else BLOCK)
+        words += [side.array, *found[1:]]  # the first word is the address
+    return words
 
 
 @attrs.frozen

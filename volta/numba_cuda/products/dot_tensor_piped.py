@@ -15,7 +15,7 @@ from llvmlite import ir
 
 from volta.emit.loops import I32, I64, if_else, if_then, loop, offset
 from volta.numba_cuda.codegen import ptx_mbarrier, ptx_tensor_map, ptx_wgmma
-from volta.numba_cuda.codegen.threads import WARP, barrier, block_count, block_index, header, warp_barrier
+from volta.numba_cuda.codegen.threads import WARP, barrier, block_count, block_index, warp_barrier
 from volta.numba_cuda.products.dot_tensor_epilogue import Room
 from volta.numba_cuda.products.dot_tensor_load import BLOCK, LINE, line_along
 from volta.numba_cuda.products.dot_tensor_product import Product
@@ -38,12 +38,11 @@ class PipedProduct(Product):
 
     def emit(self) -> None:
         b, v = self.b, self.v
-        items = header(b, self.block_args, 0)
         bringing = b.icmp_signed("==", self.thread, I64(v.multiplying + v.writing))
         with if_then(b, bringing):
             for tensor in self.maps:
                 ptx_tensor_map.acquire_map(b, tensor)
-        tiles = b.mul(items, self._tiles_of_item())
+        tiles = self.args.WHOLE
         with if_then(b, b.icmp_signed("==", self.thread, I64(0))):
             for slot in range(v.stages):
                 ptx_mbarrier.begin(b, self._full(I32(slot)), 1)

@@ -83,11 +83,6 @@ class Product:
         b0, b1, row, col = (b.zext(x, I64) for x in (b.udiv(item, inner), b.urem(item, inner), row, col))
         return (b0, b1), b.mul(row, I64(v.rows)), b.mul(col, I64(v.cols))
 
-    def _tiles_of_item(self) -> ir.Value:
-        """Tiles of an item of the batch."""
-        b, a, v = self.b, self.args, self.v
-        return b.mul(ceil_div(b, a.M, v.rows), ceil_div(b, a.N, v.cols))
-
     def _tiles(self, slot: ir.Value) -> tuple[ir.Value, ir.Value]:
         """The operands' tiles at a slot of shared memory."""
         left = at(self.b, self.shared, (slot, I64(self.v.stage_bytes)))

@@ -92,7 +92,7 @@ def _in_rows(call: KernelCall, n: int, product: Buffer) -> KernelCall | None:
     kernel = call.kernel
     if not isinstance(kernel, LoopKernel) or kernel.mode != "map":
         return None
-    dims = call.sizes[:-1]
+    dims = call.sizes
     if prod(dims) != product.aval.size or dims[-1] % n or not reads_in_order(call, dims, product):
         return None
     if n > 1 and any(a.buffer is not None and abs(a.strides[-1]) > NEAR for a in call.accesses):
@@ -102,7 +102,7 @@ def _in_rows(call: KernelCall, n: int, product: Buffer) -> KernelCall | None:
     accesses = tuple(
         attrs.evolve(a, strides=(*a.strides[:-1], a.strides[-1] * n, a.strides[-1])) for a in call.accesses
     )
-    sizes = (*dims[:-1], dims[-1] // n, n, call.sizes[-1])
+    sizes = (*dims[:-1], dims[-1] // n, n)
     return attrs.evolve(call, kernel=attrs.evolve(kernel, rank=kernel.rank + 1), sizes=sizes, accesses=accesses)
 
 
@@ -125,7 +125,6 @@ def _joined(head: KernelCall, loops: Sequence[KernelCall], product: int, stored:
         kernel=Joined(),
         sizes=(),
         accesses=(),
-        tasks=1,
         reads=tuple(reads),
         writes=tuple(written),
         label=head.label,

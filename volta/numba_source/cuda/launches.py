@@ -17,6 +17,7 @@ from volta.emit import cache
 from volta.numba_cpu.launches import Launch as Row
 from volta.numba_cuda import turns, user
 from volta.numba_cuda.codegen.ptx import KernelSource
+from volta.numba_cuda.launch_context import LaunchContext
 from volta.numba_cuda.launches import Launch, Regions, touched
 from volta.numba_cuda.merging import merge
 from volta.numba_source.cuda.schedule import launches_of as rows_of
@@ -65,13 +66,12 @@ def launches_of(plan: ExecutionPlan, capability: str, compile_text: Compile) -> 
     nested = partial(launches_of, capability=capability, compile_text=compile_text)
 
     def of(call: KernelCall) -> Iterator[Launch]:
-        if not call.tasks:
-            return
+        ctx = LaunchContext(call, regions, nbytes, capability, nested)
         if call.plans:
-            yield from turns.launches(call, regions, nbytes, nested)
+            yield from turns.launches(call, ctx)
         elif is_user(call):
-            yield from user.launches(call, nbytes, capability)
-        else:
+            yield from user.launches(call, ctx)
+        elif not call.elided:
             for row in rows_of(call):
                 yield _launch(row, regions, nbytes, lambda s: compile_text(s, capability))
 

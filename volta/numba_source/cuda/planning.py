@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from volta.numba_cuda import kernels
 from volta.numba_cuda.device_plan import DevicePlan, device_plan
 from volta.numba_source.cuda.launches import Compile, TextSource, launches_of
-from volta.numba_source.cuda.schedule import Schedule
+from volta.numba_source.cuda.schedule import KERNEL_CLASSES, Schedule
 from volta.xla_like.plan import ExecutionPlan
 
-NAME = "cuda"
+__all__ = ["KERNEL_CLASSES", "NAME", "scheduler", "text_plan"]
 
-KERNEL_CLASSES = kernels.KERNEL_CLASSES
-"""The strict ones: what asks for tensor cores runs on plain kernels."""
+NAME = "cuda"
 
 scheduler: Callable[[], Schedule] = Schedule
 
