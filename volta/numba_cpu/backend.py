@@ -8,8 +8,8 @@ from volta.xla_like.plan import ExecutionPlan
 
 NAME = "cpu"
 
-KERNEL_CLASSES = {name: handler.level for name, handler in HANDLERS.items()}
-"""Classes of kernels, each with the strongest level at which it is deterministic."""
+KERNEL_CLASSES = {name: handler.level for name, handler in HANDLERS.items() if name != "joined"}
+"""Classes of kernels, each with the strongest level at which it is deterministic; of joined calls, their parts have one."""
 
 
 def scheduler() -> Schedule:

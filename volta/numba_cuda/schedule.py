@@ -54,8 +54,8 @@ HANDLERS: dict[str, Handler] = {
 }
 """By `kernel_class`."""
 
-KERNEL_CLASSES = {name: handler.level for name, handler in HANDLERS.items()}
-"""Classes of kernels, each with the strongest level at which it is deterministic."""
+KERNEL_CLASSES = {name: handler.level for name, handler in HANDLERS.items() if name != "joined"}
+"""Classes of kernels, each with the strongest level at which it is deterministic; of joined calls, their parts have one."""
 
 
 @attrs.frozen

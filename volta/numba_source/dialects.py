@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from volta.xla_like.loops import COLUMNS
+from volta.numba_cpu.loop_schedule import COLUMNS
 
 
 @attrs.frozen

@@ -19,6 +19,7 @@ from volta.core.errors import DeviceError, MemoryBudgetError
 from volta.core.floats import standard
 from volta.core.ir import ClosedJaxpr
 from volta.core.locks import free_in_children
+from volta.core.policy import DeterminismLevel
 from volta.core.source import at_user_line
 from volta.numba_cpu import backend as cpu
 from volta.runtime import devices
