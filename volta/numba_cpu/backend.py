@@ -9,7 +9,7 @@ from volta.xla_like.plan import ExecutionPlan
 NAME = "cpu"
 
 KERNEL_CLASSES = {name: handler.level for name, handler in HANDLERS.items() if name != "joined"}
-"""Classes of kernels, each with the strongest level at which it is deterministic; of joined calls, their parts have one."""
+"""Classes of kernels, each with the strongest level at which it is deterministic: joined calls have their parts'."""
 
 
 def scheduler() -> Schedule:

@@ -55,7 +55,7 @@ HANDLERS: dict[str, Handler] = {
 """By `kernel_class`."""
 
 KERNEL_CLASSES = {name: handler.level for name, handler in HANDLERS.items() if name != "joined"}
-"""Classes of kernels, each with the strongest level at which it is deterministic; of joined calls, their parts have one."""
+"""Classes of kernels, each with the strongest level at which it is deterministic: joined calls have their parts'."""
 
 
 @attrs.frozen
