@@ -27,7 +27,7 @@ from volta.testing.loops import total
 from volta.testing.strategies import programs
 from volta.testing.text_grid import check_texts
 from volta.verify.checks import on_device
-from volta.verify.kernels import _training as training
+from volta.verify.kernels import training
 from volta.verify.laws import PROGRAMS
 
 

@@ -4,6 +4,7 @@ the kernels' texts. What numba-cuda makes of them is checked where it is install
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from types import SimpleNamespace
 
@@ -17,6 +18,7 @@ from volta import errors, lax, nn
 from volta.numba_cuda.backend import prepare
 from volta.numba_source.cuda import planning
 from volta.testing import assert_bits_equal, fill
+from volta.verify import checks, kernels
 
 
 def named(source, capability):
@@ -147,3 +149,18 @@ def test_what_is_compiled_for_the_cpu_has_no_text_there(texts) -> None:
         with pytest.raises(errors.DeviceError, match="runs plans on a GPU; move"):
             ask()
     assert "plan" in found.as_text()
+
+
+def test_volta_verify_compares_them(texts, monkeypatch) -> None:
+    setting = checks.Setting("cuda:0")
+    if importlib.util.find_spec("numba_cuda") is None:
+        (said,) = kernels.kernels(setting)
+        assert "numba-cuda is not installed" in said.name and not said.problem
+    x = fill("normal", (3, 5))
+    good = kernels.on_gpu("cuda:0", "rows", lambda x: nn.softmax(x, -1), (x,))
+    assert (good.name, good.elements, good.problem) == ("rows: cuda.jit", 15, "")
+    with monkeypatch.context() as patched:
+        patched.setattr(kernels, "with_kernels", lambda kind, f, x: np.nextafter(np.asarray(f(x)), np.float32(2)))
+        wrong = kernels.on_gpu("cuda:0", "rows", lambda x: nn.softmax(x, -1), (x,))
+    assert "15 of 15 elements differ" in wrong.problem
+    assert "ZeroDivisionError" in kernels.on_gpu("cuda:0", "error", lambda x: 1 // 0, (x,)).problem

@@ -23,14 +23,12 @@ from volta.verify.model import train
 
 
 def kernels(setting: Setting) -> Iterator[Check]:
-    """A few programs with each kind of kernels, and every primitive's text: on the CPU as Python runs it, on a GPU as
-    numba-cuda compiles it.
+    """A few programs with each kind of kernels that the device has, and every primitive's text: on the CPU as Python
+    runs it, on a GPU as numba-cuda compiles it.
 
     Full: with each kind the cases of every dtype, loops, and a hundred steps of training on functions of Numba.
     """
-    yield from _on_the_cpu(setting)
-    if setting.device != "cpu":
-        yield from _on_a_gpu(setting)
+    yield from _on_the_cpu(setting) if setting.device == "cpu" else _on_a_gpu(setting)
 
 
 def _on_the_cpu(setting: Setting) -> Iterator[Check]:
@@ -42,7 +40,7 @@ def _on_the_cpu(setting: Setting) -> Iterator[Check]:
         except Exception as error:  # one failure must not hide the others
             yield Check(name, problem=f"{type(error).__name__}: {error}")
     if setting.full:
-        yield _training("cpu", "njit", 100)
+        yield training("cpu", "njit", 100)
 
 
 def _on_a_gpu(setting: Setting) -> Iterator[Check]:
@@ -51,7 +49,7 @@ def _on_a_gpu(setting: Setting) -> Iterator[Check]:
         return
     for (name, f, args), _ in _programs(setting):
         yield on_gpu(setting.device, name, f, args)
-    yield _training(setting.device, ON_GPUS, 100 if setting.full else 3)
+    yield training(setting.device, ON_GPUS, 100 if setting.full else 3)
 
 
 def on_gpu(device: str, name: str, f: Callable[..., Any], args: tuple[Any, ...]) -> Check:
@@ -64,7 +62,8 @@ def on_gpu(device: str, name: str, f: Callable[..., Any], args: tuple[Any, ...])
         return Check(name, problem=f"{type(error).__name__}: {error}")
 
 
-def _training(device: str, kernels: str, steps: int) -> Check:
+def training(device: str, kernels: str, steps: int) -> Check:
+    """Steps of Adam on a device's generated kernels: the checkpoint file is that of LLVM's on the CPU."""
     files = []
     with tempfile.TemporaryDirectory() as folder:
         for where, kind in (("cpu", KERNELS[0]), (device, kernels)):
