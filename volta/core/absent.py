@@ -24,8 +24,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _PLACES = (
-    "numpy lax nn random scipy.special numpy.linalg scipy.linalg lax.linalg nn.initializers optim io tree "
-    "flatten_util sharding"
+    "numpy lax nn random scipy.special numpy.linalg numpy.fft scipy.linalg scipy.fft lax.linalg nn.initializers optim "
+    "io tree flatten_util sharding"
 )
 """Where a name is looked for that is not where it was asked for, the most usual place first."""
 

@@ -95,7 +95,6 @@ WAYS: dict[str, dict[str, str]] = {
         **_each(_CONVOLUTION, "conv_*"),
         **_each("it is volta.lax.reduce_window, whose extremes have derivatives", "reduce_window_* select_and_*"),
         **_each(_COLLECTIVE, "pbroadcast pcast precv psend ragged_all_to_all"),
-        **_each("Fourier transforms are planned", "fft FftType"),
         **{f"scatter_{op}": f"it is x.at[indices].{op}(updates)" for op in ("add", "mul", "min", "max", "apply")},
         **_each("it is x.at[indices].add(-updates)", "scatter_sub"),
         **_each("it is volta.scipy.special.gammainc, and for igammac gammaincc", "igamma igammac igamma_grad_a"),
@@ -134,7 +133,6 @@ WAYS: dict[str, dict[str, str]] = {
         "it is Q of volta.numpy.linalg.qr of a normal matrix", "orthogonal delta_orthogonal"
     ),
     "volta.numpy": {
-        **_each("Fourier transforms are planned", "fft"),
         "polyfit": "it is volta.numpy.linalg.lstsq(volta.numpy.vander(x, deg + 1), y)[0]",
         "roots": "general eigenvalues are planned; outside of traced functions numpy.roots has them",
         **_each("arrays have one layout: it is volta.numpy.asarray", "asanyarray ascontiguousarray asfortranarray"),
@@ -164,7 +162,6 @@ WAYS: dict[str, dict[str, str]] = {
     "volta.scipy": {
         **_each(_CONVOLUTION, "signal"),
         **_each("there is volta.optim, and volta.grad for SciPy's optimizers: jac=volta.grad(f)", "optimize"),
-        **_each("Fourier transforms are planned", "fft"),
         **_each(_SCIPY, "cluster integrate interpolate ndimage sparse spatial"),
     },
     "volta.lax.linalg": _each(

@@ -22,6 +22,8 @@ from volta.lax.constraints import *  # noqa: F403
 from volta.lax.constraints import __all__ as _constraints
 from volta.lax.convolution import *  # noqa: F403
 from volta.lax.convolution import __all__ as _convolution
+from volta.lax.fourier import *  # noqa: F403
+from volta.lax.fourier import __all__ as _fourier
 from volta.lax.loops import *  # noqa: F403
 from volta.lax.loops import __all__ as _loops
 from volta.lax.parallel import *  # noqa: F403
@@ -33,7 +35,17 @@ from volta.lax.solves import __all__ as _solves
 
 if not TYPE_CHECKING:  # so that a type checker still knows which names there are
     __all__ = sorted(
-        {*_lax.__all__, *_composites, *_branches, *_constraints, *_convolution, *_loops, *_parallel, *_pooling}
+        {
+            *_lax.__all__,
+            *_composites,
+            *_branches,
+            *_constraints,
+            *_convolution,
+            *_fourier,
+            *_loops,
+            *_parallel,
+            *_pooling,
+        }
         | {*_solves, "linalg"}
     )
     __getattr__, __dir__ = _namespace(__name__)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from volta.core.absent import namespace as _namespace
 from volta.core.array import Array as ndarray
-from volta.numpy import linalg, methods, ufunc_methods  # noqa: F401  (these two put operators on arrays, and methods on functions)
+from volta.numpy import fft, linalg, methods, ufunc_methods  # noqa: F401  (these two put operators on arrays, and methods on functions)
 from volta.numpy.binary import (
     add, allclose, arctan2, array_equal, array_equiv, atan2, bitwise_and, bitwise_left_shift, bitwise_or,
     bitwise_right_shift, bitwise_xor, clip, copysign, divide, equal, fmax, fmin, greater, greater_equal, heaviside,
@@ -104,7 +104,7 @@ __all__ = [
     "cov", "cross", "csingle", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "deg2rad", "degrees",
     "delete", "diag", "diag_indices", "diag_indices_from", "diagflat", "diagonal", "diff", "digitize", "divide",
     "divmod", "dot", "double", "dsplit", "dstack", "dtype", "e", "ediff1d", "einsum", "einsum_path", "empty",
-    "empty_like", "equal", "euler_gamma", "exp", "exp2", "expand_dims", "expm1", "extract", "eye", "fabs",
+    "empty_like", "equal", "euler_gamma", "exp", "exp2", "expand_dims", "expm1", "extract", "eye", "fabs", "fft",
     "fill_diagonal", "finfo", "fix", "flatnonzero", "flexible", "flip", "fliplr", "flipud", "float16", "float32",
     "float64", "float_", "float_power", "floating", "floor", "floor_divide", "fmax", "fmin", "fmod", "frexp",
     "from_dlpack", "frombuffer", "fromfile", "fromfunction", "fromiter", "fromstring", "full", "full_like", "gcd",

@@ -1,8 +1,8 @@
-"""The discrete Fourier transform as one equation, of pairs of real arrays.
+"""The discrete Fourier transform along one axis, as one equation that means a program of a few passes.
 
-It is linear in them, and its matrix is symmetric: so tangents are transformed, and a cotangent by the transform in the
-other direction. That of real numbers to half of their transform has the one back as its transpose, up to the weights of
-the half that is not there.
+It is linear and its matrix is symmetric, so tangents and cotangents are transformed as the values are. That of real
+numbers to half of their transform has the one back as its transpose, up to conjugation and to the weights of the half
+that is not there.
 """
 
 from __future__ import annotations
@@ -14,27 +14,28 @@ from typing import Any
 import attrs
 import numpy as np
 
+from volta.core import dtypes
 from volta.core.avals import ShapedArray
 from volta.core.interp import get_aval
 from volta.core.ir import ClosedJaxpr
 from volta.core.recent import Recent
 from volta.ops import base, lax
 from volta.ops.base import shape_of
+from volta.ops.primitive import Zero
 from volta.runtime import devices
 from volta.runtime.array import ConcreteArray
 from volta.trace.fourier import Table, factors, from_real, half_turns, to_real, transform
-from volta.trace.jaxpr_trace import trace_to_jaxpr
-from volta.trace.meaning import CACHED, means_its_program
+from volta.trace.meaning import CACHED, meaning, means_its_program
 
 _NAME = "fft"
 
 
 @attrs.frozen
 class Fourier:
-    """A transform along an axis.
+    """A transform of n elements along an axis.
 
-    ``complex``: (re, im) to (re, im), ``back`` with exp(+2πi…). ``half``: real numbers to elements 0 to n // 2 of their
-    transform. ``real``: back from these to real numbers.
+    ``complex``: of complex numbers, ``back`` with exp(+2πi…). ``half``: of real numbers to elements 0 to n // 2.
+    ``real``: back from these to real numbers.
     """
 
     kind: str
@@ -44,20 +45,18 @@ class Fourier:
     scale: float | None = None
     """What the sums are multiplied by."""
 
-    def __call__(self, *parts: Any) -> list[Any]:
-        dtype = base.dtype_of(parts[0])
-        avals = tuple(get_aval(x).strip_weak() for x in parts)
-        table = _table(self.kind == "complex", self.n, dtype, _device(parts[0]))
-        program = _program(self, (*avals, get_aval(table)))
-        return fft_p.bind(*parts, table, jaxpr=program, name=_NAME, fourier=self)
+    def __call__(self, x: Any) -> Any:
+        aval = get_aval(x).strip_weak()
+        table = _table(self.kind == "complex", self.n, dtypes.part_dtype(aval.dtype), _device(x))
+        program = _program(self, (aval, get_aval(table)))
+        return fft_p.bind(x, table, jaxpr=program, name=_NAME, fourier=self)[0]
 
-    def transposed(self, *cts: Any) -> list[Any]:
+    def transposed(self, ct: Any) -> Any:
         if self.kind == "complex":
-            return attrs.evolve(self, back=not self.back)(*cts)
+            return self(ct)
         if self.kind == "half":
-            return attrs.evolve(self, kind="real")(*(_weighted(x, self, 0.5) for x in cts))
-        re, im = attrs.evolve(self, kind="half")(*cts)
-        return [_weighted(re, self, 2.0), _weighted(im, self, 2.0)]
+            return attrs.evolve(self, kind="real")(_weighted(lax.conj(ct), self, 0.5))
+        return _weighted(lax.conj(attrs.evolve(self, kind="half")(ct)), self, 2.0)
 
 
 def _weighted(x: Any, of: Fourier, weight: float) -> Any:
@@ -67,7 +66,7 @@ def _weighted(x: Any, of: Fourier, weight: float) -> Any:
     own = lax.eq(at, np.int32(0))
     if of.n % 2 == 0:
         own = lax.bitwise_or(own, lax.eq(at, np.int32(size - 1)))
-    return lax.select(own, x, lax.mul(x, weight))
+    return lax.select(own, x, lax.mul(x, np.asarray(weight, base.dtype_of(x))[()]))
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
@@ -97,49 +96,38 @@ def _device(x: Any) -> str:
 
 @lru_cache(maxsize=CACHED)
 def _program(of: Fourier, avals: tuple[ShapedArray, ...]) -> ClosedJaxpr:
-    def run(*operands: Any) -> tuple[list[Any], None]:
-        *parts, numbers = operands
+    def value(x: Any, numbers: Any) -> Any:
         table = Table(numbers)
         if of.kind == "half":
-            return list(from_real(parts[0], of.axis, table, of.scale)), None
+            return lax.complex(*from_real(x, of.axis, table, of.scale))
+        re, im = lax.real(x), lax.imag(x)
         if of.kind == "real":
-            return [to_real((parts[0], parts[1]), of.axis, of.n, table, of.scale)], None
-        x = transform((parts[1], parts[0]) if of.back else (parts[0], parts[1]), of.axis, table, of.scale)
-        return list(reversed(x) if of.back else x), None
+            return to_real((re, im), of.axis, of.n, table, of.scale)
+        if of.back:
+            im, re = transform((im, re), of.axis, table, of.scale)
+        else:
+            re, im = transform((re, im), of.axis, table, of.scale)
+        return lax.complex(re, im)
 
-    program, _ = trace_to_jaxpr(run, avals, _NAME)
-    return ClosedJaxpr(program.jaxpr.replace(eqns=tuple(e.replace(source=None) for e in program.eqns)), program.consts)
+    return meaning(value, avals, _NAME)
 
 
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, fourier: Fourier, **params: Any) -> Any:
-    outs = fourier(*primals[:-1])
-    if base.all_zero(tangents[:-1]):
-        return outs, [base.zero_like(x) for x in outs]
-    return outs, fourier(*map(base.instantiate, tangents[:-1]))
+    out, t = fourier(primals[0]), tangents[0]
+    return [out], [base.zero_like(out) if isinstance(t, Zero) else fourier(t)]
 
 
 def _linearize(nonzero: Sequence[bool], *primals: Any, fourier: Fourier, **params: Any) -> Any:
-    outs = fourier(*primals[:-1])
-
-    def linear(*live: Any) -> list[Any]:
-        given = iter(live)
-        pairs = zip(nonzero[:-1], primals[:-1], strict=True)
-        return fourier(*(next(given) if m else base.instantiate(base.zero_like(x)) for m, x in pairs))
-
-    return outs, (True,) * len(outs), linear
+    return [fourier(primals[0])], (True,), lambda t: [fourier(t)]
 
 
 def _transpose(cts: Sequence[Any], *operands: Any, fourier: Fourier, **params: Any) -> list[Any]:
-    if base.all_zero(cts):
-        return [None] * len(operands)
-    return [*fourier.transposed(*map(base.instantiate, cts)), None]
+    return [None if isinstance(cts[0], Zero) else fourier.transposed(cts[0]), None]
 
 
 def _batch(args: Sequence[Any], dims: Sequence[int | None], trace: Any, *, fourier: Fourier, **params: Any) -> Any:
-    outs = attrs.evolve(fourier, axis=fourier.axis + 1)(
-        *(base.to_front(x, d, trace.axis.size) for x, d in zip(args[:-1], dims[:-1], strict=True))
-    )
-    return outs, [0] * len(outs)
+    x = base.to_front(args[0], dims[0], trace.axis.size)
+    return [attrs.evolve(fourier, axis=fourier.axis + 1)(x)], [0]
 
 
 fft_p = means_its_program(
@@ -148,5 +136,5 @@ fft_p = means_its_program(
     batch=_batch,
     transpose=_transpose,
     linearize=_linearize,
-    doc="Discrete Fourier transform along an axis, of real and imaginary parts: means exactly its program.",
+    doc="Discrete Fourier transform along an axis: means exactly its program.",
 )
