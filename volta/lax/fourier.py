@@ -12,6 +12,7 @@ from volta.core.array import Array, ArrayLike
 from volta.core.interp import get_aval
 from volta.core.source import at_user_line
 from volta.ops.base import canonical_ints, dtype_error, shape_error
+from volta.runtime.array import as_array
 from volta.trace.fft import Fourier
 
 __all__ = ["FftType", "fft"]
@@ -48,7 +49,7 @@ def fft(x: ArrayLike, fft_type: FftType | str | int, fft_lengths: Sequence[int])
         asked = "float32 or float64" if kind is FftType.RFFT else "complex64 or complex128"
         raise dtype_error("fft", (aval,), f"{kind.name} takes {asked}; use convert_element_type on the operand")
     if not lengths:
-        return x  # type: ignore[return-value]
+        return x if isinstance(x, Array) else as_array(x)
     last = lengths[-1] // 2 + 1 if kind is FftType.IRFFT else lengths[-1]
     if len(lengths) > aval.ndim or min(lengths) < 1 or aval.shape[aval.ndim - len(lengths) :] != (*lengths[:-1], last):
         raise shape_error("fft", (aval,), f"{kind.name} of lengths {lengths} takes last axes {(*lengths[:-1], last)}")
@@ -63,7 +64,7 @@ def fft(x: ArrayLike, fft_type: FftType | str | int, fft_lengths: Sequence[int])
         x = Fourier("complex", axis, n, back, None if behind or axis != pairs[0][0] else scale)(x)
     for axis, n in behind:
         x = Fourier("real", axis, n, scale=scale)(x)
-    return x  # type: ignore[return-value]
+    return x
 
 
 def _kind(fft_type: Any) -> FftType:

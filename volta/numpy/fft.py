@@ -297,13 +297,15 @@ def _scale(name: str, norm: Any, n: int, back: bool) -> float | None:
 # -- several axes ------------------------------------------------------------------------------------------------------
 
 
-def _axes(name: str, a: Any, s: Any, axes: Any, half: bool = False) -> tuple[list[int], list[int | None]]:
+def several_axes(name: str, a: Any, s: Any, axes: Any, half: bool = False) -> tuple[list[int], list[int | None]]:
     """Axes counted from the front, and the length asked for along each (None: as it is)."""
     ndim = aval_of(name, a).ndim
     if axes is None:
         axes = range(ndim) if s is None else range(ndim - len(s), ndim)
     found = [canonical_axis(name, axis, ndim) for axis in axes]
-    lengths = [None] * len(found) if s is None else [None if operator.index(n) == -1 else _length(name, n) for n in s]
+    lengths: list[int | None] = [None] * len(found)
+    if s is not None:
+        lengths = [None if operator.index(n) == -1 else _length(name, n) for n in s]
     if len(lengths) != len(found):
         raise ShapeError(
             at_user_line(f"{name}: {len(lengths)} lengths s={tuple(s)} for {len(found)} axes {tuple(axes)}")
@@ -314,7 +316,7 @@ def _axes(name: str, a: Any, s: Any, axes: Any, half: bool = False) -> tuple[lis
 
 
 def _over(name: str, a: Any, s: Any, axes: Any, norm: Any, back: bool) -> Any:
-    found, lengths = _axes(name, a, s, axes)
+    found, lengths = several_axes(name, a, s, axes)
     out = _in_complex(_wide(name, a))
     for axis, n in zip(reversed(found), reversed(lengths), strict=True):
         out = _complex(name, out, n, axis, norm, back)
@@ -322,7 +324,7 @@ def _over(name: str, a: Any, s: Any, axes: Any, norm: Any, back: bool) -> Any:
 
 
 def _half_over(name: str, a: Any, s: Any, axes: Any, norm: Any) -> Any:
-    found, lengths = _axes(name, a, s, axes, half=True)
+    found, lengths = several_axes(name, a, s, axes, half=True)
     out = _half(name, a, lengths[-1], found[-1], norm, back=False)
     for axis, n in zip(reversed(found[:-1]), reversed(lengths[:-1]), strict=True):
         out = _complex(name, out, n, axis, norm, back=False)
@@ -330,7 +332,7 @@ def _half_over(name: str, a: Any, s: Any, axes: Any, norm: Any) -> Any:
 
 
 def _real_over(name: str, a: Any, s: Any, axes: Any, norm: Any) -> Any:
-    found, lengths = _axes(name, a, s, axes, half=True)
+    found, lengths = several_axes(name, a, s, axes, half=True)
     out = a
     for axis, n in zip(found[:-1], lengths[:-1], strict=True):
         out = _complex(name, out, n, axis, norm, back=True)

@@ -73,15 +73,9 @@ def idctn(x: ArrayLike, type: int = 2, s: Axes = None, axes: Axes = None, norm: 
 
 
 def _over(name: str, x: Any, kind: int, s: Axes, axes: Axes, norm: Any, back: bool) -> Any:
-    lengths = s if s is None or isinstance(s, (tuple, list)) else (s,)
-    ndim = aval_of(name, x).ndim
-    given = axes if axes is None or isinstance(axes, (tuple, list)) else (axes,)
-    if given is None:
-        given = range(ndim) if lengths is None else range(ndim - len(lengths), ndim)  # type: ignore[arg-type]
-    lengths = [None] * len(given) if lengths is None else lengths  # type: ignore
-    if len(lengths) != len(given):  # type: ignore
-        raise ShapeError(at_user_line(f"{name}: {len(lengths)} lengths s={s} for {len(given)} axes {axes}"))  # type: ignore
-    for axis, n in zip(given, lengths, strict=True):  # type: ignore
+    lengths, given = (v if v is None or isinstance(v, (tuple, list)) else (v,) for v in (s, axes))
+    found, sizes = fourier.several_axes(name, x, lengths, given)
+    for axis, n in zip(found, sizes, strict=True):
         x = _transformed(name, x, kind, n, axis, norm, back)
     return x
 
