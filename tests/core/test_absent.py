@@ -67,8 +67,8 @@ def test_what_the_ways_name_is_there():
 
 
 NAMESPACES = (
-    "numpy lax nn nn.initializers random scipy scipy.special scipy.linalg scipy.fft numpy.linalg numpy.fft lax.linalg tree "
-    "tree_util"
+    "numpy lax nn nn.initializers random scipy scipy.special scipy.linalg scipy.fft numpy.linalg numpy.fft lax.linalg "
+    "tree tree_util"
 )
 INTERNALS_OF_JAX = "Format|TransferGuard.*|.*Numbers|.*Mode"
 
