@@ -80,12 +80,17 @@ def test_bytes_move_from_memory_to_memory(several) -> None:
             for x, buffer in zip(data[w], out[w], strict=True):
                 gpu.to_device(buffer.address, x.ctypes.data, x.nbytes, stream)
         spans = [{w: [(b.address, b.nbytes) for b in bs] for w, bs in found.items()} for found in (out, got)]
-        engine.move(*spans, stream, "a test")
+        wait = engine.move(*spans, stream, "a test")
+        later = devices.empty(4097, stream)
+        gpu.copy(later.address, got[others[0]][3].address, 4097, stream)  # work behind comes after
+        wait()
         host = np.empty(4097, np.uint8)
         for w in others:
             for n, buffer in zip(sizes, got[w], strict=True):
                 gpu.to_host(host.ctypes.data, buffer.address, n, stream)
                 assert (host[:n] == 16 * w + me).all()
+        gpu.to_host(host.ctypes.data, later.address, 4097, stream)
+        assert (host == 16 * others[0] + me).all()
         return engine.device(me), several.fake(engine).bytes, [x for x in several.fake(engine).log if "Comm" not in x]
 
     found = several.run(3, work)

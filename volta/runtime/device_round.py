@@ -14,7 +14,7 @@ import attrs
 from volta.core.sharding import Box
 from volta.runtime import devices, workers
 from volta.runtime.array import ConcreteArray, intern_aval
-from volta.runtime.rounds import TRAFFIC, Held, Met, Pair, Piece, read
+from volta.runtime.rounds import TRAFFIC, Held, Met, Pair, Piece, Wait, read
 
 Place = tuple[int, int]
 """A rank, and the number of an exchange in the round."""
@@ -85,8 +85,11 @@ class DeviceRound:
 
     # -- running -------------------------------------------------------------------------------------------------------
 
-    def run(self, held: Mapping[int, Held], what: str) -> None:
-        """Make the exchanges, from and into what ranks hold; ``what`` is for errors."""
+    def run(self, held: Mapping[int, Held], what: str) -> Wait | None:
+        """Have the exchanges made, from and into what ranks hold, before what their streams are given later.
+
+        ``what`` is for errors. Returns what waits until all is there, if other processes take part.
+        """
         given: dict[Place, ConcreteArray] = {}
         got: dict[Place, ConcreteArray] = {}
         for r, met in self._met.items():
@@ -99,17 +102,18 @@ class DeviceRound:
             self._copy(c, given[c.taken.place], got[c.put.place])
         TRAFFIC.rounds += 1
         if not self._sent and not self._got:
-            return
-        kept: list[Any] = []  # until the engine has moved what is in it
+            return None
+        kept: list[Any] = []  # until the stream has been given what moves it
         outgoing = {w: [self._packed(x, given[x.place], kept) for x in parts] for w, parts in self._sent.items()}
         landed: list[tuple[_Part, Any]] = []
         incoming = {w: [self._landing(x, got[x.place], landed) for x in parts] for w, parts in self._got.items()}
         (gpu,) = dict.fromkeys(self._gpus.values())  # a process that has something for another has one worker
-        self._engine.move(outgoing, incoming, gpu.stream(), what)
+        wait: Wait = self._engine.move(outgoing, incoming, gpu.stream(), what)
         TRAFFIC.sent += sum(n for spans in outgoing.values() for _, n in spans)
         TRAFFIC.received += sum(n for spans in incoming.values() for _, n in spans)
         for part, buffer in landed:
             self._unpack(part, got[part.place], buffer)
+        return wait
 
     def _packed(self, part: _Part, x: ConcreteArray, kept: list[Any]) -> tuple[int, int]:
         """Where a part's bytes are in one piece, and how many."""

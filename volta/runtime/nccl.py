@@ -96,26 +96,33 @@ class Nccl:
 
     # -- moving bytes --------------------------------------------------------------------------------------------------
 
-    def move(self, outgoing: Mapping[int, Spans], incoming: Mapping[int, Spans], stream: Any, what: str) -> None:
-        """Send and receive pieces of the GPU's memory, after a stream's work; returns when all is there.
+    def move(
+        self, outgoing: Mapping[int, Spans], incoming: Mapping[int, Spans], stream: Any, what: str
+    ) -> Callable[[], None]:
+        """Have pieces of the GPU's memory sent and received after a stream's work, and before what it is given later.
 
-        Raises:
-            DistributedError: a worker stays silent or has ended, or NCCL fails. From then on nothing is moved.
+        Returns what waits until all is there. It raises DistributedError where a worker stays silent or has ended, or
+        NCCL fails; from then on nothing is moved.
         """
         peers = sorted({*outgoing, *incoming})
-        if not peers:
-            return
         if self._broken:
             raise DistributedError(at_user_line(f"in {what}: this worker has given up before: {self._broken}"))
-        stream.mark().wait()  # for this worker's own work nobody else is to blame
+        before = stream.mark()
         new = {("to", w) for w in outgoing} | {("from", w) for w in incoming}
         call = functools.partial(self._group, outgoing, incoming, stream)
         if new <= self._known:
             self._check(call(), f"in {what}: ")
         else:  # with whom it has had no word yet, NCCL connects, and waits
+            before.wait()
             self._beside(call, peers, what)
             self._known |= new
-        self._until(stream.mark().passed, peers, what)
+        after = stream.mark()
+
+        def wait() -> None:
+            before.wait()  # for this worker's own work nobody else is to blame
+            self._until(after.passed, peers, what)
+
+        return wait
 
     def _group(self, outgoing: Mapping[int, Spans], incoming: Mapping[int, Spans], stream: Any) -> int:
         """Have NCCL put all of it on the stream; what it answers."""
@@ -140,7 +147,7 @@ class Nccl:
         for worker, data in kept.items():
             self._gpu.to_device(there[0][worker].address, data.ctypes.data, data.nbytes, stream)
         spans = [{worker: [(x.address, x.nbytes)] for worker, x in found.items()} for found in there]
-        self.move(spans[0], spans[1], stream, what)
+        self.move(spans[0], spans[1], stream, what)()
         for worker, data in incoming.items():
             out = np.empty(data.nbytes, np.uint8)
             self._gpu.to_host(out.ctypes.data, there[1][worker].address, data.nbytes, stream)

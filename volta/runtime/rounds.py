@@ -6,7 +6,7 @@ message for each pair of workers that have something for each other; `device_rou
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 
 import attrs
@@ -36,6 +36,9 @@ class Traffic:
 TRAFFIC = Traffic()
 
 
+Wait = Callable[[], None]
+"""Waits until a round's bytes are there; raises DistributedError where they are not to come."""
+
 Pair = tuple[int, int]
 """The rank that something comes from, and that it goes to."""
 
@@ -62,8 +65,8 @@ class HostRound:
     def __init__(self, met: Met, pairs: Mapping[Pair, list[Piece]], numbers: Sequence[int]):
         self._met, self._pairs, self._numbers = met, pairs, numbers
 
-    def run(self, held: Mapping[int, Held], what: str) -> None:
-        """Make the exchanges, from and into what ranks hold; ``what`` is for errors."""
+    def run(self, held: Mapping[int, Held], what: str) -> Wait | None:
+        """Make the exchanges, from and into what ranks hold; ``what`` is for errors. Nothing is left to be waited for."""
         views: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
         for r, met in self._met.items():
             for k, g in enumerate(met):
@@ -93,6 +96,7 @@ class HostRound:
         workers.engine().swap(outgoing, incoming, what)
         for place, piece in later:
             place[...] = piece
+        return None
 
 
 def read(held: Held, atom: Atom) -> ConcreteArray:

@@ -20,7 +20,7 @@ from volta.runtime import devices, gateway, workers
 from volta.runtime.array import ConcreteArray, as_array
 from volta.runtime.context import current_context, use_backend
 from volta.runtime.device_round import DeviceRound
-from volta.runtime.rounds import Held, HostRound, pieces_of, read
+from volta.runtime.rounds import Held, HostRound, Wait, pieces_of, read
 from volta.runtime.sharded import ShardedArray, common_mesh, local_ranks, part_of
 from volta.runtime.spread_plan import SpreadPlan
 from volta.xla_like.partition.local import LocalProgram
@@ -169,11 +169,13 @@ class SpreadExecutable:
             if isinstance(x, ShardedArray) and (x.layout != layout or x.sharding.mesh != self.mesh):
                 raise TypeError(f"`{self.name}` was compiled for arguments that lie in another way")
         held = {r: self._arguments(values, r) for r in self._ranks}
+        wait: Wait | None = None
         for i in range(len(self._rounds) + 1):
             for r in self._ranks:
                 self._segment(r, i, held[r])
-            if i < len(self._rounds):
-                self._rounds[i].run(held, f"round {i} of `{self.name}`")
+            if wait is not None:  # on GPUs the next segment is launched by then
+                wait()
+            wait = self._rounds[i].run(held, f"round {i} of `{self.name}`") if i < len(self._rounds) else None
             for r in self._ranks:
                 for var in self.partition.locals[r].drops[i]:
                     del held[r][var]

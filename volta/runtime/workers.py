@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import attrs
@@ -51,8 +51,10 @@ class Engine(Protocol):
 class DeviceEngine(Engine, Protocol):
     """What moves bytes between workers on GPUs, from one's memory to another's."""
 
-    def move(self, outgoing: Mapping[int, Spans], incoming: Mapping[int, Spans], stream: Any, what: str) -> None:
-        """As `swap`, of pieces of a device's memory, in order with a stream's work. Returns when all is there."""
+    def move(
+        self, outgoing: Mapping[int, Spans], incoming: Mapping[int, Spans], stream: Any, what: str
+    ) -> Callable[[], None]:
+        """As `swap`, of pieces of a device's memory, in order with a stream's work. Returns what waits for it."""
 
 
 @attrs.frozen
@@ -73,9 +75,6 @@ class Simulated:
         return there[worker % len(there)]
 
     def swap(self, outgoing: Mapping[int, np.ndarray], incoming: Mapping[int, np.ndarray], what: str) -> None:
-        assert not outgoing and not incoming, "all workers are here"
-
-    def move(self, outgoing: Mapping[int, Spans], incoming: Mapping[int, Spans], stream: Any, what: str) -> None:
         assert not outgoing and not incoming, "all workers are here"
 
     def close(self) -> None:
