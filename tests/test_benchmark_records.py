@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import gpu
+from benchmarks import distributed, distributed_model, gpu
 
 RECORD = Path(gpu.__file__).parent / "results" / "gpu.json"
 
@@ -37,3 +37,25 @@ def test_a_group_that_fails_keeps_the_rows_before(monkeypatch, tmp_path):
 @pytest.mark.parametrize("row", json.loads(RECORD.read_text(encoding="utf-8"))["rows"], ids=lambda x: x["name"])
 def test_every_row_of_the_record_says_what_was_measured_when(row):
     assert row["group"] in gpu.GROUPS and row["commit"] and ("error" in row or min(row["seconds"].values()) > 0)
+
+
+SEVERAL = Path(gpu.__file__).parent / "results" / "distributed.json"
+
+
+def test_the_record_of_several_gpus_has_equal_bits_and_is_shown():
+    rows = json.loads(SEVERAL.read_text(encoding="utf-8"))["rows"]
+    assert all(row["commit"] and min(row["seconds"].values()) > 0 for row in rows)
+    assert rows[0]["same bits"] is True and rows[0]["same bits as on the CPU"] is True
+    assert [len(line) > 0 for line in distributed.show(rows).splitlines()] == [True] * (len(rows) + 2)
+
+
+def test_the_page_has_the_models_table():
+    page = (Path(gpu.__file__).parent.parent / "docs" / "distributed.md").read_text(encoding="utf-8")
+    assert "\n".join(distributed_model.rows()) in page
+
+
+def test_an_exchange_costs_a_ring_and_little_more_within_a_host():
+    for workers in (2, 4, 8):
+        mine, ring = distributed_model.exchange(1e10, 100, workers), distributed_model.ring(1e10, workers)
+        assert ring < mine < 1.2 * ring
+    assert distributed_model.exchange(1e10, 100, 64) > 2 * distributed_model.ring(1e10, 64)

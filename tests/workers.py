@@ -68,6 +68,8 @@ def assert_same_on_workers(
     placed = [x if s is None else volta.device_put(x, s) for x, s in zip(args, shardings, strict=True)]
     found = volta.jit(lambda *xs: f(*xs), out_shardings=out_shardings)(*placed)
     assert_bits_equal(found, want, f"{message}: {[None if s is None else (s.spec, s.bounds) for s in shardings]}")
+    for x in volta.tree.leaves(found):
+        assert x.layout == x.sharding.layout(x.shape), "how it lies is what its sharding says"
     return found
 
 

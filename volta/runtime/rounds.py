@@ -66,7 +66,7 @@ class HostRound:
         self._met, self._pairs, self._numbers = met, pairs, numbers
 
     def run(self, held: Mapping[int, Held], what: str) -> Wait | None:
-        """Make the exchanges, from and into what ranks hold; ``what`` is for errors. Nothing is left to be waited for."""
+        """Make the exchanges, from and into what ranks hold; ``what`` is for errors. Nothing is left to wait for."""
         views: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
         for r, met in self._met.items():
             for k, g in enumerate(met):

@@ -22,11 +22,12 @@ Parts = Mapping[int, ConcreteArray]
 class ShardedArray(SpreadArray):
     """An array that is cut over the devices of a mesh. Users know it as :class:`volta.Array`."""
 
-    __slots__ = ("__weakref__", "_parts", "_sharding", "aval")
+    __slots__ = ("__weakref__", "_layout", "_parts", "_sharding", "aval")
 
-    def __init__(self, aval: ShapedArray, sharding: NamedSharding, parts: Parts):
+    def __init__(self, aval: ShapedArray, sharding: NamedSharding, parts: Parts, layout: Layout | None = None):
+        """``layout``: what the sharding makes of the shape, where that is known."""
         self.aval = intern_aval(aval)
-        self._sharding = sharding
+        self._sharding, self._layout = sharding, layout
         self._parts: Parts | None = dict(parts)
 
     # -- how it lies ---------------------------------------------------------------------------------------------------
@@ -37,7 +38,9 @@ class ShardedArray(SpreadArray):
 
     @property
     def layout(self) -> Layout:
-        return self._sharding.layout(self.aval.shape)
+        if self._layout is None:
+            self._layout = self._sharding.layout(self.aval.shape)
+        return self._layout
 
     def parts(self) -> Parts:
         """The parts that are here; DonatedBufferError where the array is gone."""

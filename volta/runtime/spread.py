@@ -183,7 +183,7 @@ class SpreadExecutable:
         for k, sharding in enumerate(self._out_shardings):
             aval = self.partition.out_avals[k]
             parts = {r: self._placed(r, read(held[r], self.partition.locals[r].outputs[k])) for r in self._ranks}
-            results.append(ShardedArray(aval, sharding, parts))
+            results.append(ShardedArray(aval, sharding, parts, self.partition.out_layouts[k]))
         for d in self.donated:
             if isinstance(values[d], (ShardedArray, ConcreteArray)):
                 values[d].delete()
