@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from tests.numba_cuda import host_turn
+from tests.numba_cuda import host_condition
 from tests.numba_cuda.fake_kernels import kernel_of
 from tests.numba_cuda.fake_streams import FakeStreams, Stream, finished, put
 from volta.emit.cache import DiskCache
-from volta.numba_cuda import turns
+from volta.numba_cuda import conditional_nodes
 from volta.numba_cuda.codegen import modules
 from volta.numba_cuda.codegen.ptx import KernelSource
 from volta.numba_cuda.device import boxes, cuda_api, driver
@@ -50,7 +50,7 @@ class FakeDriver(FakeStreams):
         self.sources: dict[str, KernelSource] = {}
         self.violations: list[Any] = []
         self._bodies: list[Any] = []
-        self.turns = 0  # how often loops and choices were decided about
+        self.iterations = 0  # how often loops and choices were decided about
         self.conditions: dict[int, bool] = {}  # of a graph's nodes, by their handles
         self.priorities: dict[int, int] = {}  # of a graph's kernels, by their number of blocks
         self.lock = threading.RLock()
@@ -266,10 +266,10 @@ class FakeDriver(FakeStreams):
         if not gx or tx > 1024 or shared > limit[0]:
             return 1
         (value,) = (ctypes.c_void_p * 1).from_address(params)
-        if name == turns.TURN.name:  # it has two more params, the condition and where the stop word's copy is
+        if name == conditional_nodes.CONDITION.name:  # it has two more params: condition, copy of the stop word
             found = (ctypes.c_void_p * 3).from_address(params)
             args, condition, stop = (ctypes.c_uint64.from_address(x).value for x in found)
-            return self.push(stream, lambda: self._turn(args, condition, stop))
+            return self.push(stream, lambda: self._condition(args, condition, stop))
         by_value = re.search(r"_v(\d+)$", name)
         if by_value:  # the args are read now
             kept = (ctypes.c_int64 * int(by_value[1])).from_buffer_copy(ctypes.string_at(value, 8 * int(by_value[1])))
@@ -279,13 +279,13 @@ class FakeDriver(FakeStreams):
             return 700
         return self.push(stream, lambda: self._run(name, args, gx, tx, shared))
 
-    def _turn(self, args: int, condition: int, stop: int) -> int:
+    def _condition(self, args: int, condition: int, stop: int) -> int:
         if not self._inside(args, 48) or (stop and not self._inside(stop, 24)):
             return 700
-        turn = host_turn.turn()
-        turn.pass_time(10_000)
-        self.turns += 1
-        self.conditions[condition] = turn.run(args, condition, stop)
+        iteration = host_condition.condition()
+        iteration.pass_time(10_000)
+        self.iterations += 1
+        self.conditions[condition] = iteration.run(args, condition, stop)
         return 0
 
     def _run(self, name: str, args: Any, grid: int, threads: int, shared: int) -> int:
@@ -331,7 +331,7 @@ class FakeDriver(FakeStreams):
         handle, repeats = int(node.handle), bool(node.repeats)
 
         def run() -> Iterator[int]:
-            """Yields once a turn."""
+            """Yields once a iteration."""
             while self.conditions[handle]:
                 works: list[Any] = []
                 self._launch(body, works.append)

@@ -1,6 +1,6 @@
 """Streams and events of the stand-in for NVIDIA's driver: queues whose work runs when somebody waits for it.
 
-Who asks the same question twice, with no call of another kind in between, waits: a few turns of loops run then.
+Who asks the same question twice, with no call of another kind in between, waits: a few iterations of loops run then.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 _TURNS = 50
-"""Turns of loops that run each time that somebody asks again."""
+"""Iterations of loops that run each time that somebody asks again."""
 
 
 def finished(result: Any) -> Iterator[int]:
-    """What work gave: a status, or for loops one a turn."""
+    """What work gave: a status, or for loops one a iteration."""
     if isinstance(result, int):
         yield result
     elif result is not None:

@@ -13,7 +13,7 @@ from tests.sampling import sampled
 from volta import errors, lax, nn
 from volta.core.policy import DeterminismLevel
 from volta.numba_cuda.attention import attention_tensor_choice as choice
-from volta.numba_cuda.attention.attention_tensor_fed import Fed
+from volta.numba_cuda.attention.attention_tensor_specialized import Fed
 from volta.numba_cuda.codegen import ptx, ptx_mbarrier
 from volta.numba_cuda.host import host
 from volta.numba_cuda.kernels import launches_of

@@ -87,16 +87,16 @@ def test_tiles_in_parts_of_k_have_the_same_bits(monkeypatch, kind, per, whole):
         check_on_host(product("TN", kind), *LAYOUTS["TN"](*operands(kind, 40, k, 70)), kernels=KERNELS)
 
 
-def take_turns(monkeypatch, halves=False):
-    """Have the blocks of every product of several chunks take turns, or (``halves``) those of half of its tiles."""
+def compute_serially(monkeypatch, halves=False):
+    """Have the blocks of every product of several chunks run serially, or (``halves``) those of half of its tiles."""
     choose = dot.choose
 
     def chosen(problem, capability):
         found = choose(problem, capability)
-        variant = attrs.evolve(found.variant, turns=problem.dot.k > CHUNK, split=False, slices=1)
-        variant = attrs.evolve(variant, halves=variant.turns and halves)
+        variant = attrs.evolve(found.variant, serial=problem.dot.k > CHUNK, split=False, slices=1)
+        variant = attrs.evolve(variant, halves=variant.serial and halves)
         tiles = dot.blocks_of(variant.tile, problem.dot)
-        return dot_choice.DotChoice(variant, tiles if not variant.turns else tiles // 2 if halves else 0)
+        return dot_choice.DotChoice(variant, tiles if not variant.serial else tiles // 2 if halves else 0)
 
     monkeypatch.setattr(dot, "choose", chosen)
 
@@ -106,11 +106,11 @@ def take_turns(monkeypatch, halves=False):
     itertools.product((*KINDS, "int32"), (CHUNK + 1, 4 * CHUNK, 4 * CHUNK + 37)),
     quick=[("float32", 4 * CHUNK + 37), ("highest", CHUNK + 1)],
 )
-def test_blocks_that_take_turns_at_a_tile_have_the_same_bits(monkeypatch, kind, k):
+def test_blocks_that_add_to_a_tile_serially_have_the_same_bits(monkeypatch, kind, k):
     table = TABLES.get(kind, "_FMA")
     small = next(x for x in getattr(dot_choice, table).items() if x[0].rows == 32)
     monkeypatch.setattr(dot_choice, table, dict([small]))
-    take_turns(monkeypatch)
+    compute_serially(monkeypatch)
     for layout in ("TN", "NT"):
         check_on_host(product(layout, kind), *LAYOUTS[layout](*operands(kind, 40, k, 70)), kernels=KERNELS)
 
@@ -124,7 +124,7 @@ def test_tiles_that_are_taken_by_halves_have_the_same_bits(monkeypatch, kind, k)
     table = TABLES.get(kind, "_FMA")
     small = next(x for x in getattr(dot_choice, table).items() if x[0].rows == 32)
     monkeypatch.setattr(dot_choice, table, dict([small]))
-    take_turns(monkeypatch, halves=True)
+    compute_serially(monkeypatch, halves=True)
     for layout in ("TN", "NT"):
         check_on_host(product(layout, kind), *LAYOUTS[layout](*operands(kind, 40, k, 70)), kernels=KERNELS)
 
@@ -169,7 +169,7 @@ def slice_chunks(monkeypatch, slices):
 
     def chosen(problem, capability):
         found = choose(problem, capability)
-        variant = attrs.evolve(found.variant, slices=slices, split=False, turns=False, halves=False)
+        variant = attrs.evolve(found.variant, slices=slices, split=False, serial=False, halves=False)
         return dot_choice.DotChoice(variant, found.whole)
 
     monkeypatch.setattr(dot, "choose", chosen)
@@ -205,19 +205,19 @@ def test_groups_of_every_tile_have_room_for_their_sums(monkeypatch, kind, tile):
 
 
 @pytest.mark.slow
-def test_items_of_a_batch_take_turns_by_themselves(monkeypatch):
-    take_turns(monkeypatch)
+def test_items_of_a_batch_are_added_serially_by_themselves(monkeypatch):
+    compute_serially(monkeypatch)
     a, b = (fill("normal", shape, "float32", i) for i, shape in enumerate([(3, 40, 600), (3, 600, 36)]))
     check_on_host(lambda a, b: a @ b, a, b, kernels=KERNELS)
 
 
-def test_tiles_that_nearly_fill_the_gpu_are_computed_in_turns():
+def test_tiles_that_nearly_fill_the_gpu_are_computed_serially():
     """The weight gradient of GPT-2's attention has 108 tiles; few tiles are joined, many filled waves left whole."""
-    assert dot_choice.choose(plain(768, 2304, 8192), "9.0").variant.turns
+    assert dot_choice.choose(plain(768, 2304, 8192), "9.0").variant.serial
     assert dot_choice.choose(plain(256, 256, 8192), "9.0").variant.split
     for m, n, k in ((2048, 2048, 2048), (8192, 8192, 256), (768, 2304, 256)):
         v = dot_choice.choose(plain(m, n, k), "9.0").variant
-        assert not v.turns and not v.split
+        assert not v.serial and not v.split
 
 
 def test_the_last_tiles_of_many_are_taken_by_halves():

@@ -9,7 +9,7 @@ import pytest
 
 import volta
 import volta.numpy as vnp
-from tests.numba_cuda.test_cuda_dot import KINDS, TABLES, operands, product, slice_chunks, take_turns
+from tests.numba_cuda.test_cuda_dot import KINDS, TABLES, compute_serially, operands, product, slice_chunks
 from tests.sampling import sampled
 from volta import nn
 from volta.numba_cuda.kernels import launches_of
@@ -32,7 +32,7 @@ def run_in(monkeypatch, kind, way):
         dot_choice, table, dict([next(x for x in getattr(dot_choice, table).items() if x[0].rows == 32)])
     )
     if way == "turns" or way == "halves":
-        take_turns(monkeypatch, way == "halves")
+        compute_serially(monkeypatch, way == "halves")
     elif way.startswith("parts"):
         per = int(way.split()[-1])
         monkeypatch.setattr(dot_choice, "_cut", lambda *args: (0.0, 1, per))
@@ -43,7 +43,7 @@ def run_in(monkeypatch, kind, way):
 
         def chosen(problem, capability):
             found = choose(problem, capability)
-            variant = attrs.evolve(found.variant, slices=1, split=False, turns=False, halves=False, least_shared=0)
+            variant = attrs.evolve(found.variant, slices=1, split=False, serial=False, halves=False, least_shared=0)
             tiles = dot.blocks_of(variant.tile, problem.dot)
             return dot_choice.DotChoice(variant, tiles)
 
@@ -63,7 +63,7 @@ def test_blocks_of_k_are_joined_in_pairs_in_every_way(monkeypatch, kind, way, k)
     check_on_host(product("NN", kind), *args, orders=("shuffled",), kernels=KERNELS)
     (call,) = plan_on_cuda(volta.make_jaxpr(product("NN", kind))(*args))[0].calls
     v = dot.planned(call, Regions(), "9.0")[-1].variant
-    assert v.long and (v.turns, v.halves, v.split, v.slices > 1) == (
+    assert v.long and (v.serial, v.halves, v.split, v.slices > 1) == (
         way in ("turns", "halves"), way == "halves", way.startswith("parts"), way.endswith("groups"),
     )  # fmt: skip
 
@@ -103,14 +103,14 @@ def test_few_rows_times_a_long_matrix(kind, rows):
 
 
 @sampled("kind", KINDS, quick=["float32"])
-def test_tiles_before_those_in_turns_share_rooms(monkeypatch, kind):
+def test_tiles_before_those_in_series_share_slots_of_the_tree(monkeypatch, kind):
     """All tiles of a long product, several of them in the same room one after the other, none taken by halves."""
     run_in(monkeypatch, kind, "halves")
     taken = dot.choose
 
     def chosen(problem, capability):
         found = taken(problem, capability)
-        return attrs.evolve(found, whole=dot.blocks_of(found.variant.tile, problem.dot), rooms=2)
+        return attrs.evolve(found, whole=dot.blocks_of(found.variant.tile, problem.dot), tree_slots=2)
 
     monkeypatch.setattr(dot, "choose", chosen)
     args = operands(kind, 80, 2 * BLOCK + 300, 70)

@@ -15,7 +15,7 @@ from volta.numba_cuda.codegen import ptx, ptx_mbarrier
 from volta.numba_cuda.host import host
 from volta.numba_cuda.kernels import launches_of
 from volta.numba_cuda.products import dot_tensor
-from volta.numba_cuda.products.dot_tensor_piped import PipedProduct
+from volta.numba_cuda.products.dot_tensor_persistent import PersistentProduct
 from volta.numba_cuda.schedule import Schedule
 from volta.testing.bits import assert_bits_equal
 from volta.testing.host_grid import HostKernels
@@ -142,7 +142,7 @@ MANY = integers(264, 328, dtype="bfloat16"), integers(328, 200, dtype="bfloat16"
 
 def run_many(monkeypatch, shape, kernels):
     """Run that product with so few blocks that each has many tiles, of one shape."""
-    monkeypatch.setitem(dot_tensor._SHAPES, "piped", (shape,))
+    monkeypatch.setitem(dot_tensor._SHAPES, "persistent", (shape,))
     options = attrs.evolve(OPTIONS, processors=1)
     plan, program = planned(volta.make_jaxpr(product("bf16"))(*MANY), options=options, scheduler=Schedule())
     (found,) = launches_of(plan, "9.0a")
@@ -150,7 +150,7 @@ def run_many(monkeypatch, shape, kernels):
     return host.run_plan(plan, MANY, program.consts, kernels=kernels, launches=[found], order="shuffled", races=False)
 
 
-@pytest.mark.parametrize("shape", dot_tensor._SHAPES["piped"], ids=lambda s: f"{s.rows}x{s.cols}")
+@pytest.mark.parametrize("shape", dot_tensor._SHAPES["persistent"], ids=lambda s: f"{s.rows}x{s.cols}")
 @pytest.mark.few(2)
 def test_a_block_computes_one_tile_after_another(monkeypatch, shape):
     found = run_many(monkeypatch, shape, KERNELS)
@@ -165,18 +165,18 @@ def test_who_does_not_wait_is_caught(monkeypatch, forgotten):
     wait = ptx_mbarrier.wait
     names = {}
     for name in ("_full", "_empty"):
-        method = getattr(PipedProduct, name)
+        method = getattr(PersistentProduct, name)
 
         def noted(self, slot, name=name, method=method):
             found = method(self, slot)
             names[id(found)] = name, found
             return found
 
-        monkeypatch.setattr(PipedProduct, name, noted)
+        monkeypatch.setattr(PersistentProduct, name, noted)
     monkeypatch.setattr(
         ptx_mbarrier, "wait", lambda b, x, parity: None if names[id(x)][0] == forgotten else wait(b, x, parity)
     )
-    found = run_many(monkeypatch, dot_tensor._SHAPES["piped"][-1], HostKernels())
+    found = run_many(monkeypatch, dot_tensor._SHAPES["persistent"][-1], HostKernels())
     with volta.execution_context(level="device"):
         right = np.asarray(product("bf16")(*MANY))
     assert found.violations or not np.array_equal(found.outputs[0], right)

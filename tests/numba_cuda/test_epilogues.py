@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import volta
 import volta.numpy as vnp
-from tests.numba_cuda.test_cuda_dot import TABLES, TILES, take_turns
+from tests.numba_cuda.test_cuda_dot import TABLES, TILES, compute_serially
 from tests.numba_cuda.test_gpu import needs_gpu
 from tests.sampling import sampled
 from volta import nn
@@ -147,7 +147,7 @@ def test_older_gpus_have_epilogues(capability, precision):
 
 @sampled("n", (140, 139), quick=(139,))
 def test_the_last_turn_at_a_tile_has_the_epilogue(monkeypatch, n):
-    take_turns(monkeypatch)
+    compute_serially(monkeypatch)
     x, w, c = normal(70, 700), normal(700, n, seed=1), normal(n, seed=2)
     check_fused(dense, x, w, c, launches=2)
 

@@ -10,7 +10,7 @@ from volta import nn
 from volta.api.arguments import ShapeDtypeStruct
 from volta.numba_cuda import kernels
 from volta.numba_cuda.launches import Regions
-from volta.numba_cuda.loops import combining, nests_col, nests_map, nests_turned, row_variants
+from volta.numba_cuda.loops import combining, nests_col, nests_map, nests_transposed, row_variants
 from volta.numba_cuda.loops.row_variants import RowVariant, kept_slots
 from volta.numba_cuda.loops.teams import TeamShape
 from volta.testing import fill
@@ -37,7 +37,7 @@ def variants(f, *shapes, dtype="float32"):
 
 CHOICES = {
     "map": (lambda x: x + 1, ((1 << 18, 1024),), ("4x1n", 262144, 256, 0)),
-    "turned map": (lambda x: x.T + 1, ((1 << 18, 1024),), ("turned0of0x64x64", 65536, 256, 0)),
+    "transposed map": (lambda x: x.T + 1, ((1 << 18, 1024),), ("transposed0of0x64x64", 65536, 256, 0)),
     "dear map": (vnp.exp, ((1 << 18, 1024),), ("4x4nb128x12", 131072, 128, 0)),
     "small map": (lambda x: x + 1, ((1000,),), ("4x1n", 1, 256, 0)),
     "map with a tail": (lambda x: x + 1, ((1003,),), ("4x1nt", 1, 256, 0)),
@@ -91,10 +91,10 @@ def reductions(x, axis):
 PROGRAMS = {
     "maps": (lambda x: (nn.gelu(x), x.T * 2, x / 3.1, vnp.maximum(x, 0), x[::-1]), (normal(33, 36),)),
     "map with a tail": (lambda x: vnp.tanh(x), (normal(1031),)),
-    "turned map": (lambda x, y: x.T * 2 + y, (normal(161, 131), normal(131, 161))),
-    "turned heads": (lambda x: vnp.transpose(x, (0, 2, 3, 1)) + 1, (normal(3, 70, 2, 40),)),
-    "turned twice": (lambda x, y: x.T * y.T, (normal(130, 130), normal(130, 130, seed=1))),
-    "turned narrow": (lambda x: x.T + 1, (normal(700, 30),)),
+    "transposed map": (lambda x, y: x.T * 2 + y, (normal(161, 131), normal(131, 161))),
+    "transposed heads": (lambda x: vnp.transpose(x, (0, 2, 3, 1)) + 1, (normal(3, 70, 2, 40),)),
+    "transposed twice": (lambda x, y: x.T * y.T, (normal(130, 130), normal(130, 130, seed=1))),
+    "transposed narrow": (lambda x: x.T + 1, (normal(700, 30),)),
     "rows of 10": (lambda x: reductions(x, 1), (normal(9, 10),)),
     "rows of 2": (lambda x: reductions(x, 1), (normal(70, 2),)),
     "rows of 28": (lambda x: reductions(x, 1), (normal(40, 28),)),
@@ -120,7 +120,7 @@ PROGRAMS = {
 
 
 QUICK = (
-    "maps", "turned map", "rows of 10", "rows of 101", "rows of 1537", "norms", "odd columns", "short columns",
+    "maps", "transposed map", "rows of 10", "rows of 101", "rows of 1537", "norms", "odd columns", "short columns",
     "one long row", "bfloat16",
 )  # fmt: skip
 
@@ -231,7 +231,7 @@ def test_what_two_passes_read_or_compute_dearly_is_kept():
 
 @pytest.mark.parametrize("name", ["maps", "rows of 101", "odd columns", "short columns"])
 def test_indices_of_64_bits_find_the_same_elements(monkeypatch, name):
-    for module in (nests_map, row_variants, nests_col, nests_turned):
+    for module in (nests_map, row_variants, nests_col, nests_transposed):
         monkeypatch.setattr(module, "is_narrow", lambda call: False)
     f, args = PROGRAMS[name]
     check_on_host(f, *args, orders=("shuffled",), kernels=KERNELS)

@@ -193,8 +193,8 @@ def test_powers_and_logarithms_are_near_on_the_host(name):
 
 WITH_THEIR_KERNELS = (
     "multiply_group", "fence_tensor", "mbarrier", "copy_box", "acquire_map",
-    "await_turn", "turn_come", "pass_turn", "read_in_turn", "write_in_turn", "pin_reads", "near_", "bring_near",
-    "registers_",
+    "await_semaphore", "semaphore_is", "release_semaphore", "read_serial", "write_serial", "pin_reads", "near_",
+    "prefetch", "registers_",
 )  # fmt: skip
 """Operations that mean something only among others: the kernels that use them are compared."""
 

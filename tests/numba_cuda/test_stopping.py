@@ -109,7 +109,7 @@ def test_a_scan_of_many_turns_ends_in_the_middle(interrupt, fake):
     with pytest.raises(Interrupt):
         np.asarray(y)
     assert_bits_equal(np.asarray(counted(x)), np.full(5, 51, np.float32))
-    assert fake.turns < 10**5
+    assert fake.iterations < 10**5
 
 
 def test_a_loop_that_is_not_interrupted_is_right_and_nothing_is_kept_of_it(interrupt, gpu):

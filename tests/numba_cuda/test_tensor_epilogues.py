@@ -16,7 +16,7 @@ from volta.numba_cuda.codegen import ptx_mbarrier
 from volta.numba_cuda.host import host
 from volta.numba_cuda.kernels import launches_of
 from volta.numba_cuda.products import dot_tensor, epilogues
-from volta.numba_cuda.products.dot_tensor_piped import PipedProduct
+from volta.numba_cuda.products.dot_tensor_persistent import PersistentProduct
 from volta.numba_cuda.schedule import Schedule
 from volta.testing.bits import assert_bits_equal
 from volta.testing.host_grid import HostKernels
@@ -103,7 +103,7 @@ def dense(x, w, c):
     return nn.gelu(product(x, w) + c)
 
 
-TILES = [(engine, x) for engine, shapes in dot_tensor._SHAPES.items() if engine != "piped" for x in shapes]
+TILES = [(engine, x) for engine, shapes in dot_tensor._SHAPES.items() if engine != "persistent" for x in shapes]
 
 
 @sampled(
@@ -164,13 +164,13 @@ def test_who_does_not_wait_is_caught(monkeypatch, forgotten):
     x, w, c, *_ = operands(264, 72, 264, "bfloat16")
     options = attrs.evolve(FUSED, **FEW)
     right = run(dense, (x, w, c), options=options)[0][0]
-    wait, method, places = ptx_mbarrier.wait, getattr(PipedProduct, forgotten), []
+    wait, method, places = ptx_mbarrier.wait, getattr(PersistentProduct, forgotten), []
 
     def noted(self):
         places.append(method(self))
         return places[-1]
 
-    monkeypatch.setattr(PipedProduct, forgotten, noted)
+    monkeypatch.setattr(PersistentProduct, forgotten, noted)
     monkeypatch.setattr(ptx_mbarrier, "wait", lambda b, x, parity: x in places or wait(b, x, parity))
     plan, program = planned(volta.make_jaxpr(dense)(x, w, c), options=options)
     launches = launches_of(plan, "9.0a")

@@ -146,7 +146,7 @@ class _Kernel:
                 b.call(fetch, [offset(b, line, at), i32(0), i32(2), i32(1)])
 
     def packed(self, rows: _Rows, name: str, count: ir.Value, elements: int) -> _Rows:
-        """Rows (keys) turned: for each element of a head, one row of 64 keys."""
+        """Rows (keys) transposed: for each element of a head, one row of 64 keys."""
         b = self.b
         function = pack(self.module, self.spec.dtype, self.dtype, self.lanes)
         to = self.scratch[name]
@@ -172,11 +172,11 @@ class _Kernel:
         found: ir.Value = b.call(function, [self.scratch[name], count, width, position, step, *mask])
         return found
 
-    def scores(self, name: str, left: _Rows, turned: _Rows, rows: ir.Value, depth: int) -> None:
+    def scores(self, name: str, left: _Rows, transposed: _Rows, rows: ir.Value, depth: int) -> None:
         """Chains over the elements of a head, for rows by 64 keys."""
         function = product(self.module, self.dtype, self.bits, BLOCK // self.lanes, depth)
         to = [self.scratch[name], I64(self.row_bytes)]
-        source = [left.pointer, left.stride, I64(self.size), turned.pointer, turned.stride]
+        source = [left.pointer, left.stride, I64(self.size), transposed.pointer, transposed.stride]
         self.b.call(function, [*to, *source, rows, self.scratch["seen"]])
 
     def values(self, name: str, right: _Rows, rows: ir.Value, elements: int, seen: str = "seen") -> None:
@@ -251,13 +251,13 @@ def build_attention(module: ir.Module, name: str, spec: VectorSpec) -> ir.Functi
             with if_then(b, b.icmp_signed("<", count, I64(FEW_ROWS))):  # memory is all that such rows wait for
                 k.ahead(values.from_row(b, key), width, hv)
                 k.ahead(keys.from_row(b, b.add(key, width)), minimum(b, b.sub(last, b.add(key, width)), BLOCK), h)
-            turned = k.packed(keys.from_row(b, key), "kt", width, h)
+            transposed = k.packed(keys.from_row(b, key), "kt", width, h)
             held = k.right(values.from_row(b, key), "v", width, hv)
             with for_range(b, 0, count, BLOCK) as row:
                 rows = minimum(b, b.sub(count, row), BLOCK)
                 some = k.seen("seen", b.add(first, row), rows, key, width)
                 with if_then(b, b.icmp_signed("!=", some, I64(0))):
-                    k.scores("scores", queries.from_row(b, row), turned, rows, h)
+                    k.scores("scores", queries.from_row(b, row), transposed, rows, h)
                     block = [k.scratch["block_m"], k.scratch["block_l"]]
                     b.call(weights, [k.scratch["scores"], k.scratch["seen"], *block, k.args[Arg.SCALE], rows])
                     k.values("scores", held, rows, hv)
@@ -292,15 +292,15 @@ def build_attention_dq(module: ir.Module, name: str, spec: VectorSpec) -> ir.Fun
         k.clear("sum", count, h)
         with for_range(b, 0, k.last_key(b.add(first, count)), BLOCK) as key:
             width = minimum(b, b.sub(k.args[Arg.S], key), BLOCK)
-            turned = k.packed(keys.from_row(b, key), "kt", width, h)
-            values_turned = k.packed(values.from_row(b, key), "vt", width, hv)
+            transposed = k.packed(keys.from_row(b, key), "kt", width, h)
+            values_transposed = k.packed(values.from_row(b, key), "vt", width, hv)
             held = k.right(keys.from_row(b, key), "k", width, h)
             with for_range(b, 0, count, BLOCK) as row:
                 rows = minimum(b, b.sub(count, row), BLOCK)
                 some = k.seen("seen", b.add(first, row), rows, key, width)
                 with if_then(b, b.icmp_signed("!=", some, I64(0))):
-                    k.scores("scores", queries.from_row(b, row), turned, rows, h)
-                    k.scores("weights", outs.from_row(b, row), values_turned, rows, hv)
+                    k.scores("scores", queries.from_row(b, row), transposed, rows, h)
+                    k.scores("weights", outs.from_row(b, row), values_transposed, rows, hv)
                     stats = [k.statistics(x, b.add(first, row)) for x in (Arg.M, Arg.L, Arg.DELTA)]
                     matrices = [k.scratch[x] for x in ("scores", "weights", "seen")]
                     b.call(cotangents, [*matrices, *stats, k.args[Arg.SCALE], rows])
@@ -340,8 +340,8 @@ def _key_block(k: _Kernel, key: ir.Value, width: ir.Value, query_sum: str | None
     h, hv = spec.head, spec.value_head
     cotangents = back(k.module, k.dtype, k.bits)
     keys, values = (k.rows_of(x, s, k.key_head) for x, s in ((Arg.K, Arg.K_B), (Arg.V, Arg.V_B)))
-    turned = k.packed(keys.from_row(b, key), "kt", width, h)
-    values_turned = k.packed(values.from_row(b, key), "vt", width, hv)
+    transposed = k.packed(keys.from_row(b, key), "kt", width, h)
+    values_transposed = k.packed(values.from_row(b, key), "vt", width, hv)
     held = None if query_sum is None else k.right(keys.from_row(b, key), "k", width, h)
     k.clear("sum", width, h)
     k.clear("value_sum", width, hv)
@@ -358,8 +358,8 @@ def _key_block(k: _Kernel, key: ir.Value, width: ir.Value, query_sum: str | None
             k.seen("seen_by", row, rows, key, width)
             query_rows = k.right(queries.from_row(b, row), "q", rows, h)
             out_rows = k.right(outs.from_row(b, row), "do", rows, hv)
-            k.scores("scores", query_rows, turned, rows, h)
-            k.scores("weights", out_rows, values_turned, rows, hv)
+            k.scores("scores", query_rows, transposed, rows, h)
+            k.scores("weights", out_rows, values_transposed, rows, hv)
             stats = [k.statistics(x, row) for x in (Arg.M, Arg.L, Arg.DELTA)]
             matrices = [k.scratch[x] for x in ("scores", "weights", "seen")]
             b.call(cotangents, [*matrices, *stats, k.args[Arg.SCALE], rows])

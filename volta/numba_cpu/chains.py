@@ -1,8 +1,8 @@
 """Matrix-product epilogues: a kernel that reads a product row by row runs band by band behind it.
 
-A chain is one launch whose parts run in turn on one band of rows after the other, so the second part finds its rows in
-the cache and no thread waits in between. The parts are the kernels that would have run one after the other, over the
-same elements, so nothing about the bits changes.
+A chain is one launch whose parts run one after the other on one band of rows after the other, so the second part finds
+its rows in the cache and no thread waits in between. The parts are the kernels that would have run one after the other,
+over the same elements, so nothing about the bits changes.
 """
 
 from __future__ import annotations
@@ -159,8 +159,8 @@ def launches(call: KernelCall, vector_bits: int, buffers: Sequence[Buffer]) -> l
 
 
 def build_chain(module: ir.Module, name: str, parts: int) -> ir.Function:
-    """Run kernels in turn on bands of tasks. Args: tasks a band, then for each part its address, the first word of its
-    args and its tasks per task of the chain."""
+    """Run kernels one after the other on bands of tasks. Args: tasks a band, then for each part its address, the first
+    word of its args and its tasks per task of the chain."""
     function, b = new_kernel(module, name)
     args, begin, end, scratch = function.args
     step, *words = load_args(b, args, 1 + 3 * parts)

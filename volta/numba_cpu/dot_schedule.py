@@ -46,7 +46,7 @@ class TileSpec(DotSpec):
 
     @property
     def tile_rows(self) -> int:
-        """Rows of the largest register tile; 32 registers leave room for 28 accumulators, 16 for 12."""
+        """Rows of the largest register tile; 32 registers hold 28 accumulators, 16 for 12."""
         return 14 if self.vector_bits == 512 else 6
 
     @property

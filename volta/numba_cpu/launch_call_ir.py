@@ -287,8 +287,8 @@ begin:
   br i1 %busy, label %queue, label %locked
 queue:
   %waited = call i64 @wait_for(ptr %d, ptr %lock)
-  %turn = icmp eq i64 %waited, 0
-  br i1 %turn, label %locked, label %finish
+  %available = icmp eq i64 %waited, 0
+  br i1 %available, label %locked, label %finish
 locked:
   %found = call i64 @read(ptr %d, ptr %arguments, i64 %inputs, ptr %holds)
   %fine = icmp eq i64 %found, -1

@@ -26,7 +26,7 @@ def scan(call: KernelCall, vector_bits: int, buffers: Sequence[Buffer]) -> list[
 
 
 def sort(call: KernelCall, vector_bits: int, buffers: Sequence[Buffer]) -> list[Launch]:
-    """A task is a row, whose positions are merged to and fro in two arrays of the thread's own."""
+    """A task is a row, whose positions are merged between two arrays of the thread's own (double buffering)."""
     op = call.kernel
     assert isinstance(op, Sort)
     words = laid_out((*call.accesses, op.rows, op.length))

@@ -173,7 +173,7 @@ def _load_or_compile(missing: Sequence[KernelSource]) -> dict[str, Unit]:
 def _loaded(stored: cache.StoredUnit) -> Unit:
     unit = Unit(target.MachineCode(stored.objects, stored.kernels), stored.kernels)
     for name in stored.kernels:
-        _units.setdefault(name, unit)  # a unit on disk may repeat a kernel that another unit brought
+        _units.setdefault(name, unit)  # a unit on disk may repeat a kernel of another unit
     return unit
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 import attrs
 
 from volta.core.policy import DeterminismLevel
-from volta.numba_cuda import turns, user
+from volta.numba_cuda import conditional_nodes, user
 from volta.numba_cuda.attention import attention_choice, attention_tensor_choice
 from volta.numba_cuda.launch_context import LaunchContext
 from volta.numba_cuda.launches import Launch
@@ -50,7 +50,7 @@ HANDLERS: dict[str, Handler] = {
     "sort": Handler(steps.sort),
     "scatter": Handler(steps.scatter, steps.order_bytes),
     USER: Handler(user.launches),
-    **dict.fromkeys(KINDS, Handler(turns.launches)),
+    **dict.fromkeys(KINDS, Handler(conditional_nodes.launches)),
 }
 """By `kernel_class`."""
 

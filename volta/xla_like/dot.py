@@ -154,8 +154,8 @@ def column_as_row(dot: Dot, strides: DotStrides) -> tuple[Dot, DotStrides] | Non
     lb0, lb1, lm, lk = strides.lhs
     rb0, rb1, rk, rn = strides.rhs
     spec = attrs.evolve(dot.spec, lhs=dot.spec.rhs, rhs=dot.spec.lhs)
-    turned = attrs.evolve(dot, spec=spec, m=1, n=dot.m)
-    return canonical(turned, DotStrides((rb0, rb1, rn, rk), (lb0, lb1, lk, lm), strides.out))
+    transposed = attrs.evolve(dot, spec=spec, m=1, n=dot.m)
+    return canonical(transposed, DotStrides((rb0, rb1, rn, rk), (lb0, lb1, lk, lm), strides.out))
 
 
 def fold_batch(

@@ -82,9 +82,9 @@ def _product(
     spec = DotSpec(a.dtype.name, b.dtype.name, dtype.name, precision)
     lhs, rhs, result = (*a_strides, a_m, a_k), (*b_strides, b_k, b_n), (*out_strides, out_m, item)
     dot, strides = canonical(Dot(spec, sizes, m, n, k), DotStrides(lhs, rhs, result))
-    turned = column_as_row(dot, strides) if dot.name == "dot" else None
-    if turned is not None:
-        (dot, strides), a, b = turned, b, a
+    transposed = column_as_row(dot, strides) if dot.name == "dot" else None
+    if transposed is not None:
+        (dot, strides), a, b = transposed, b, a
     left, right = (ctx.buffer_of(r.val) for r in (a, b))
     accesses = (
         Access(left, a.view.offset * a.dtype.itemsize, strides.lhs),

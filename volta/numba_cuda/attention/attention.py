@@ -133,17 +133,17 @@ class _Forward(QueryTiles):
         k = self.of_head(Arg.K, self.item, self.head)
         v = self.of_head(Arg.V, self.item, self.head)
         k_line, v_line = a(Arg.K_S), a(Arg.V_S)
-        self.bring(self.queries, tile.rows, q, a(Arg.Q_T), self.first, self.t)
-        self.bring(self.keys, BLOCK, k, k_line, I64(0), self.s)
+        self.copy_rows(self.queries, tile.rows, q, a(Arg.Q_T), self.first, self.t)
+        self.copy_rows(self.keys, BLOCK, k, k_line, I64(0), self.s)
         groups = self.groups_of(spec.value_head) * self.group
         zeros = [self.zero] * (tile.rows_each * groups)
         with loop(b, 0, self.stop, BLOCK, [self.constant(float("-inf")), self.zero, *zeros]) as it:
             self.arrived()
-            self.bring(self.values, BLOCK, v, v_line, it.index, self.s)
+            self.copy_rows(self.values, BLOCK, v, v_line, it.index, self.s)
             top, total, *out = it.values
             weighted = self._weigh(it.index, top, total)
             self.arrived()
-            self.bring(self.keys, BLOCK, k, k_line, b.add(it.index, I64(BLOCK)), self.s)
+            self.copy_rows(self.keys, BLOCK, k, k_line, b.add(it.index, I64(BLOCK)), self.s)
             it.advance(*self._merge(it.index, weighted, top, total, out))
         self.arrived()
         self._write(it.results[0], it.results[1], it.results[2:])

@@ -72,14 +72,16 @@ class _Backward(Products):
         self.pairs = Matrix(space, tile.rows, pairs_line(tile, size))
         self.rest = offset(b, space, pairs_bytes(tile, size))
 
-    def streamed(self, turn: ir.Value) -> Matrix:
-        """The place of the turn's block of the operand that may have two."""
+    def streamed(self, iteration: ir.Value) -> Matrix:
+        """The place of the iteration's block of the operand that may have two."""
         first = self.other[0]
         if self.tile.places == 1:
             return first
         b = self.b
         distance = matrix_bytes(BLOCK, first.width, self.size)
-        return Matrix(offset(b, first.pointer, b.mul(b.and_(turn, I64(1)), I64(distance))), first.width, first.line)
+        return Matrix(
+            offset(b, first.pointer, b.mul(b.and_(iteration, I64(1)), I64(distance))), first.width, first.line
+        )
 
     def gradient(self, sums: list[ir.Value], parts: list[ir.Value]) -> list[ir.Value]:
         return [self.b.fadd(x, y) for x, y in zip(sums, parts, strict=True)]
@@ -107,10 +109,10 @@ class _QueryGradient(QueryTiles, _Backward):
         self.allot(space)
         self.locate()
         q, k, v, do = (self.of_head(x, self.item, self.head) for x in (Arg.Q, Arg.K, Arg.V, Arg.DO))
-        self.bring(self.own, tile.rows, q, a(Arg.Q_T), self.first, self.t)
-        self.bring(self.own_values, tile.rows, do, a(Arg.DO_T), self.first, self.t)
-        self.bring(self.streamed(I64(0)), BLOCK, k, a(Arg.K_S), I64(0), self.s)
-        self.bring(self.other_values, BLOCK, v, a(Arg.V_S), I64(0), self.s)
+        self.copy_rows(self.own, tile.rows, q, a(Arg.Q_T), self.first, self.t)
+        self.copy_rows(self.own_values, tile.rows, do, a(Arg.DO_T), self.first, self.t)
+        self.copy_rows(self.streamed(I64(0)), BLOCK, k, a(Arg.K_S), I64(0), self.s)
+        self.copy_rows(self.other_values, BLOCK, v, a(Arg.V_S), I64(0), self.s)
         stats = self.stats(self.item, self.head)
         last = b.sub(self.t, I64(1))
         rows = [b.mul(minimum(b, b.add(self.first, self.row(r)), last), I64(self.size)) for r in range(tile.rows_each)]
@@ -119,11 +121,11 @@ class _QueryGradient(QueryTiles, _Backward):
             for x in STATS
         )
         with loop(b, 0, self.stop, BLOCK, self.zeros(spec.head)) as it:
-            turn, following = b.lshr(it.index, I64(6)), b.add(it.index, I64(BLOCK))
-            keys = self.streamed(turn)
+            iteration, following = b.lshr(it.index, I64(6)), b.add(it.index, I64(BLOCK))
+            keys = self.streamed(iteration)
             self.arrived()
             if tile.places == 2:
-                self.bring(self.streamed(b.add(turn, I64(1))), BLOCK, k, a(Arg.K_S), following, self.s)
+                self.copy_rows(self.streamed(b.add(iteration, I64(1))), BLOCK, k, a(Arg.K_S), following, self.s)
             scores = self.scaled(self.scores(self.own, keys))
             c = self.columns
             weights = self.weights(
@@ -132,7 +134,7 @@ class _QueryGradient(QueryTiles, _Backward):
             weights = self.park(self.pairs, weights)
             slopes = self.scores(self.own_values, self.other_values)
             self.meet()
-            self.bring(self.other_values, BLOCK, v, a(Arg.V_S), following, self.s)
+            self.copy_rows(self.other_values, BLOCK, v, a(Arg.V_S), following, self.s)
             weights = self.unpark(self.pairs, weights)
             slopes = [
                 b.fmul(p, b.fsub(x, deltas[i // c])) for i, (p, x) in enumerate(zip(weights, slopes, strict=True))
@@ -144,7 +146,7 @@ class _QueryGradient(QueryTiles, _Backward):
             parts = self.apply_present(self.pairs, keys, whole, stop, parts)
             if tile.places == 1:
                 self.meet()
-                self.bring(keys, BLOCK, k, a(Arg.K_S), following, self.s)
+                self.copy_rows(keys, BLOCK, k, a(Arg.K_S), following, self.s)
             it.advance(*self.gradient(list(it.values), parts))
         self.arrived()
         self.write(Arg.DQ, self.scaled(it.results), spec.head, self.t)
@@ -229,10 +231,10 @@ class _KeyGradient(KeyTiles):
         self.allot(space)
         self.locate(block_index(b))
         q, k, v, do = (self.of_head(x, self.item, self.head) for x in (Arg.Q, Arg.K, Arg.V, Arg.DO))
-        self.bring(self.own, tile.rows, k, a(Arg.K_S), self.first, self.s)
-        self.bring(self.own_values, tile.rows, v, a(Arg.V_S), self.first, self.s)
-        self.bring(self.streamed(b.lshr(self.begin, I64(6))), BLOCK, q, a(Arg.Q_T), self.begin, self.t)
-        self.bring(self.other_values, BLOCK, do, a(Arg.DO_T), self.begin, self.t)
+        self.copy_rows(self.own, tile.rows, k, a(Arg.K_S), self.first, self.s)
+        self.copy_rows(self.own_values, tile.rows, v, a(Arg.V_S), self.first, self.s)
+        self.copy_rows(self.streamed(b.lshr(self.begin, I64(6))), BLOCK, q, a(Arg.Q_T), self.begin, self.t)
+        self.copy_rows(self.other_values, BLOCK, do, a(Arg.DO_T), self.begin, self.t)
         sums = [*self.zeros(spec.head), *self.zeros(spec.value_head)]
         with loop(b, self.begin, self.t, BLOCK, sums) as it:
             it.advance(*self._block(it.index, list(it.values), q, do))
@@ -243,12 +245,12 @@ class _KeyGradient(KeyTiles):
 
     def _block(self, block: ir.Value, sums: list[ir.Value], q: ir.Value, do: ir.Value) -> list[ir.Value]:
         b, spec, tile, a, c = self.b, self.spec, self.tile, self.arg, self.columns
-        turn, following = b.lshr(block, I64(6)), b.add(block, I64(BLOCK))
-        queries = self.streamed(turn)
+        iteration, following = b.lshr(block, I64(6)), b.add(block, I64(BLOCK))
+        queries = self.streamed(iteration)
         tops, totals, deltas = self._columns(block)
         self.arrived()
         if tile.places == 2:
-            self.bring(self.streamed(b.add(turn, I64(1))), BLOCK, q, a(Arg.Q_T), following, self.t)
+            self.copy_rows(self.streamed(b.add(iteration, I64(1))), BLOCK, q, a(Arg.Q_T), following, self.t)
         scores = self.scaled(self.scores(self.own, queries))
         weights = self.weights(
             [b.fsub(x, tops[i % c]) for i, x in enumerate(scores)], [totals[i % c] for i in range(len(scores))]
@@ -264,11 +266,11 @@ class _KeyGradient(KeyTiles):
         slopes = [b.fmul(p, b.fsub(x, deltas[i % c])) for i, (p, x) in enumerate(zip(weights, slopes, strict=True))]
         self.put(self.pair_places(self.pairs), slopes, mixed, lambda: self.visible(block))
         self.meet()
-        self.bring(self.other_values, BLOCK, do, a(Arg.DO_T), following, self.t)
+        self.copy_rows(self.other_values, BLOCK, do, a(Arg.DO_T), following, self.t)
         key_sums = self.gradient(sums[:count], self.parts(block, self.pairs, queries))
         if tile.places == 1:
             self.meet()
-            self.bring(queries, BLOCK, q, a(Arg.Q_T), following, self.t)
+            self.copy_rows(queries, BLOCK, q, a(Arg.Q_T), following, self.t)
         return [*key_sums, *value_sums]
 
     def _columns(self, block: ir.Value) -> list[list[ir.Value]]:

@@ -1,4 +1,5 @@
-"""Which attention kernel a call runs: tiles by what the GPU has room for, rows one by one where there are few."""
+"""Which attention kernel a call runs: tiles by what fits the GPU's shared memory, rows one by one where there are
+few."""
 
 from __future__ import annotations
 
@@ -13,10 +14,10 @@ from volta.numba_cuda.attention.attention_backward import backward_bytes, build_
 from volta.numba_cuda.attention.attention_fused import build_attention_backward, fused_bytes
 from volta.numba_cuda.attention.attention_layout import WIDE, AttentionTile
 from volta.numba_cuda.attention.attention_rows import THREADS, build_attention_rows, row_blocks
+from volta.numba_cuda.attention.attention_serial import semaphore_words
 from volta.numba_cuda.attention.attention_split import build_split, split_blocks, split_bytes
-from volta.numba_cuda.attention.attention_turns import turn_words
 from volta.numba_cuda.codegen.ptx import KernelSource, level_of, shared_of
-from volta.numba_cuda.codegen.ptx_turns import CLEAR_THREADS, build_clear
+from volta.numba_cuda.codegen.ptx_semaphore import CLEAR_THREADS, build_clear
 from volta.numba_cuda.launch_context import LaunchContext
 from volta.numba_cuda.launches import Launch
 from volta.numba_cuda.processors import filling
@@ -128,7 +129,7 @@ def tile_of(
     if rows <= FEW_ROWS:
         return None
     words = max(spec.head, spec.value_head) * item_size(spec.accumulator) // 4
-    copies, room = level_of(capability) >= (8, 0), shared_of(capability)
+    copies, most = level_of(capability) >= (8, 0), shared_of(capability)
     for shape in _SHAPES[kernel]:
         parked = shape.rows_each == 8 and kernel != "attention"
         ahead = shape.rows_each == 8 and kernel == "attention" and spec.accumulator == "float32"
@@ -136,7 +137,7 @@ def tile_of(
         for warps in shape.warps if words <= shape.most else ():
             for places in range(shape.places, 0, -1):
                 tile = AttentionTile(shape.rows_each, shape.across, warps, whole, copies, places, parked, ahead=ahead)
-                if tile_bytes(kernel, spec, tile) <= room:
+                if tile_bytes(kernel, spec, tile) <= most:
                     fitting.append(tile)
                     break
         while len(fitting) > 1:
@@ -193,22 +194,22 @@ def fused_tile(call: KernelCall, capability: str) -> AttentionTile | None:
     spec, width = op.spec, max(op.spec.head, op.spec.value_head)
     keys, queries = (-(-n // BLOCK) for n in (op.keys, op.queries))
     work = op.batch * op.heads * keys * queries // (1 + spec.causal)
-    # Since blocks take turns, a head takes as many steps as it has blocks of keys and of queries. Where all pairs of
+    # Since blocks add serially, a head takes as many steps as it has blocks of keys and of queries. Where all pairs of
     # blocks, shared out, are fewer than 1.5 times that, waiting costs more than computing scores twice.
     if 2 * work < 3 * filling(AT_ONCE if width <= 64 else AT_ONCE // 2) * (keys + queries):
         return None
     if spec.dtype != "float32" or width > 128 or min(op.queries, op.keys) <= FEW_ROWS or not in_groups(call):
         return None
-    copies, room = level_of(capability) >= (8, 0), shared_of(capability)
+    copies, most = level_of(capability) >= (8, 0), shared_of(capability)
     across, warps = (8, 2) if width <= 64 else (16, 4)
     tile = AttentionTile(8, across, warps, True, copies, teams=2, ahead=True, both=width > 64)
-    return tile if fused_bytes(spec, tile) <= room else None
+    return tile if fused_bytes(spec, tile) <= most else None
 
 
 def backward(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
     """The launches of both cotangents: of one kernel, or where the GPU has none for them those of each.
 
-    Blocks of keys take turns, so what counts the turns is made 0 first.
+    Blocks of keys take semaphores, so what counts the semaphores is made 0 first.
     """
     op, tile = op_of(call), fused_tile(call, ctx.capability)
     if tile is None:
@@ -216,18 +217,18 @@ def backward(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
             yield from launches(part, ctx)
         return
     spec, ctx, heads = op.spec, ctx.of(attrs.evolve(call, parts=())), op.batch * op.heads
-    count = turn_words(heads, op.queries)
-    turns = ctx.scratch(4 * count)
+    count = semaphore_words(heads, op.queries)
+    semaphores = ctx.scratch(4 * count)
     yield ctx.step(
-        "volta_clear_turns", "clear", build_clear, -(-count // CLEAR_THREADS), CLEAR_THREADS, (turns, count),
-        (), (turns,),
+        "volta_clear_semaphores", "clear", build_clear, -(-count // CLEAR_THREADS), CLEAR_THREADS, (semaphores, count),
+        (), (semaphores,),
     )  # fmt: skip
     name = f"{kernel_name(LibraryKernel(BACKWARD, spec))}_{tile.suffix()}"
     launch = ctx.step(
         name, f"{BACKWARD} {spec} {tile}", lambda m, n: build_attention_backward(m, n, spec, tile),
-        heads * -(-op.keys // tile.rows), tile.threads, [*words_of(call), turns],
+        heads * -(-op.keys // tile.rows), tile.threads, [*words_of(call), semaphores],
         [x for x in call.accesses if x.buffer in call.reads],
-        [*(x for x in call.accesses if x.buffer in call.writes), turns],
+        [*(x for x in call.accesses if x.buffer in call.writes), semaphores],
     )  # fmt: skip
     yield attrs.evolve(launch, shared=fused_bytes(spec, tile), alone=True)
 

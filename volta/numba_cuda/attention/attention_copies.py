@@ -38,7 +38,9 @@ class Copies(AttentionKernel):
         self.group = WIDE // self.size
         self.thread = thread_index(b)
 
-    def bring(self, to: Matrix, rows: int, base: ir.Value, stride: ir.Value, first: ir.Value, size: ir.Value) -> None:
+    def copy_rows(
+        self, to: Matrix, rows: int, base: ir.Value, stride: ir.Value, first: ir.Value, size: ir.Value
+    ) -> None:
         """Copy rows ``first ..`` of an operand; beyond its ``size`` rows come copies of the last."""
         b, tile, dtype = self.b, self.tile, self.spec.dtype
         item = item_size(dtype)
@@ -50,9 +52,9 @@ class Copies(AttentionKernel):
             if tile.copies:
                 commit_copies(b)
             return
-        turns = -(-total // tile.threads)
-        for turn in range(turns):
-            number = b.add(self.thread, I64(turn * tile.threads))
+        iterations = -(-total // tile.threads)
+        for iteration in range(iterations):
+            number = b.add(self.thread, I64(iteration * tile.threads))
 
             def copy(number: ir.Value = number) -> None:
                 row, part = b.udiv(number, I64(parts)), b.urem(number, I64(parts))
@@ -61,7 +63,7 @@ class Copies(AttentionKernel):
                 place = offset(b, to.pointer, b.mul(row, I64(to.line)))
                 self.copy(source, offset(b, place, b.mul(part, I64(each * self.size))), each)
 
-            if (turn + 1) * tile.threads > total:
+            if (iteration + 1) * tile.threads > total:
                 with if_then(b, b.icmp_unsigned("<", number, I64(total))):
                     copy()
             else:
@@ -81,23 +83,23 @@ class Copies(AttentionKernel):
         with if_else(b, b.icmp_signed("<=", b.add(first, I64(rows)), size)) as branch:
             with branch.then():
                 source, step = offset(b, offset(b, base, b.mul(start, stride)), along), b.mul(stride, I64(at_once))
-                for turn in range(rows // at_once):
-                    self.copy(source, offset(b, target, turn * at_once * to.line), each)
+                for iteration in range(rows // at_once):
+                    self.copy(source, offset(b, target, iteration * at_once * to.line), each)
                     source = offset(b, source, step)
                 branch.give()
             with branch.otherwise():
                 last = b.sub(size, I64(1))
-                for turn in range(rows // at_once):
-                    row = minimum(b, b.add(start, I64(turn * at_once)), last)
+                for iteration in range(rows // at_once):
+                    row = minimum(b, b.add(start, I64(iteration * at_once)), last)
                     source = offset(b, offset(b, base, b.mul(row, stride)), along)
-                    self.copy(source, offset(b, target, turn * at_once * to.line), each)
+                    self.copy(source, offset(b, target, iteration * at_once * to.line), each)
                 branch.give()
 
     def spread(
         self, to: Matrix, rows: int, base: ir.Value, stride: ir.Value, first: ir.Value, size: ir.Value, times: int
     ) -> Spread | None:
-        """What `bring` copies, but so many times a part of it, while something else is computed (None: it has no such
-        parts). Beyond the operand's rows come copies of some row."""
+        """What `copy_rows` copies, but so many times a part of it, while something else is computed (None: it has no
+        such parts). Beyond the operand's rows come copies of some row."""
         b, item = self.b, item_size(self.spec.dtype)
         each = WIDE // item
         parts = to.width // each

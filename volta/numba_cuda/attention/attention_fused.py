@@ -6,8 +6,8 @@ So a thread has many pairs of each matrix, and reads less from shared memory for
 scores both teams find, each for half of the rows.
 
 The block's part of the queries' gradients, one block of keys, both teams add to what the blocks of keys before it have
-added: they take turns at each block of queries, so the order is that of the definition. The last to add multiplies by
-the scale.
+added: at each block of queries they add one after the other, so the order is that of the definition. The last to add
+multiplies by the scale.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from volta.numba_cuda.attention.attention_layout import (
     pairs_bytes,
     pairs_line,
 )
-from volta.numba_cuda.attention.attention_turns import KEYS, QueryTurns
+from volta.numba_cuda.attention.attention_serial import KEYS, SerialQueries
 from volta.numba_cuda.codegen.ptx_ops import settle
 from volta.numba_cuda.codegen.threads import (
     dynamic_shared,
@@ -54,7 +54,8 @@ def fused_bytes(spec: AttentionSpec, tile: AttentionTile) -> int:
 
 
 def build_attention_backward(module: ir.Module, name: str, spec: AttentionSpec, tile: AttentionTile) -> ir.Function:
-    """Add the kernel to a module; its grid is (tiles of 64 keys) x batch x heads; its args end with where turns are."""
+    """Add the kernel to a module; its grid is (tiles of 64 keys) x batch x heads; its args end with where its
+    semaphores are."""
     function, b = new_entry(module, name, tile.threads)
     _Gradients(b, function, spec, tile).emit(dynamic_shared(module, b))
     b.ret_void()
@@ -89,7 +90,7 @@ class _Queries:
     stats: Sequence[ir.Value]
 
 
-class _Gradients(QueryTurns):
+class _Gradients(SerialQueries):
     """The first team multiplies keys by queries, which gives scores; the second values by cotangents of the output."""
 
     residents: _Two
@@ -124,8 +125,8 @@ class _Gradients(QueryTurns):
         self.locate(self.number())
         self.words = self.words_place
         keys, values = self._operand(Arg.K, Arg.K_S), self._operand(Arg.V, Arg.V_S)
-        self._bring_two(self.residents, (keys, values), self.first, self.s)
-        self._bring_queries(self._queries(), self.begin)
+        self._load_two(self.residents, (keys, values), self.first, self.s)
+        self._load_queries(self._queries(), self.begin)
         with loop(b, self.begin, self.t, BLOCK, self.zeros(self.residents.first.width)) as it:
             it.advance(*self._block(it.index, list(it.values)))
         self.arrived()
@@ -139,7 +140,7 @@ class _Gradients(QueryTurns):
                 branch.give()
 
     def _keep_args(self) -> None:
-        """Copy the args to shared memory: each block of queries needs some that registers have no room for."""
+        """Copy the args to shared memory: each block of queries needs some that registers cannot hold."""
         b = self.b
         with if_then(b, b.icmp_signed("<", self.thread, I64(len(Arg) + 1))):
             number = b.mul(self.thread, I64(8))
@@ -155,12 +156,12 @@ class _Gradients(QueryTurns):
         q, do, dq = (self._operand(x, Arg[f"{x.name}_T"]) for x in (Arg.Q, Arg.DO, Arg.DQ))
         return _Queries(q, do, dq, [offset(b, self.base(x), stats) for x in STATS])
 
-    def _bring_two(
+    def _load_two(
         self, to: _Two, operands: Sequence[tuple[ir.Value, ir.Value]], first: ir.Value, size: ir.Value
     ) -> None:
         widths = (self.spec.head, self.spec.value_head)
         for i, ((base, stride), width) in enumerate(zip(operands, widths, strict=True)):
-            self.bring(attrs.evolve(to.of(self.b, I64(i)), width=width), BLOCK, base, stride, first, size)
+            self.copy_rows(attrs.evolve(to.of(self.b, I64(i)), width=width), BLOCK, base, stride, first, size)
 
     def _spread_two(self, queries: _Queries, block: ir.Value) -> list[Spread]:
         """The copies of a block's queries and their cotangents for a loop over keys; none if they cannot be spread."""
@@ -170,11 +171,11 @@ class _Gradients(QueryTurns):
             found.append(self.spread(to, BLOCK, base, stride, block, self.t, BLOCK // KEYS))
         return [x for x in found if x is not None] if None not in found else []
 
-    def _bring_queries(self, queries: _Queries, block: ir.Value) -> None:
-        self._bring_stats(queries, block)
-        self._bring_two(self.arriving, (queries.q, queries.do), block, self.t)
+    def _load_queries(self, queries: _Queries, block: ir.Value) -> None:
+        self._load_stats(queries, block)
+        self._load_two(self.arriving, (queries.q, queries.do), block, self.t)
 
-    def _bring_stats(self, queries: _Queries, block: ir.Value) -> None:
+    def _load_stats(self, queries: _Queries, block: ir.Value) -> None:
         b = self.b
         number = b.sub(self.thread, I64(self.tile.threads - BLOCK))
         with if_then(b, b.icmp_signed(">=", number, I64(0))):
@@ -197,13 +198,13 @@ class _Gradients(QueryTurns):
         sums = [settle(b, x) for x in self.gradient(sums, parts)]
         self.await_others(block, come)
         following = b.add(block, I64(BLOCK))
-        self._bring_stats(queries, following)
+        self._load_stats(queries, following)
         found = self._spread_two(queries, following)
 
-        def bring() -> None:
-            self._bring_two(self.arriving, (queries.q, queries.do), following, self.t)
+        def copy_all() -> None:
+            self._load_two(self.arriving, (queries.q, queries.do), following, self.t)
 
-        self.add_queries(queries.dq, block, slopes, found, bring)
+        self.add_queries(queries.dq, block, slopes, found, copy_all)
         return sums
 
     def _weigh(self, block: ir.Value, weights: Matrix, slopes: Matrix, products: list[ir.Value]) -> None:

@@ -17,11 +17,11 @@ class AttentionTile:
     """How a kernel runs: rows of a thread, lanes across, warps of a team; how operands are copied.
 
     ``whole``: every operand can be copied in groups of 16 bytes; ``copies``: copies may run on by themselves (8.0 and
-    up). In the kernels for gradients ``places`` is how many blocks of the operand that is needed last have room, and
-    ``parked`` says that weights wait in shared memory for their cotangents, not in registers. A block has as many
-    ``teams``, each with warps for all the tile's rows; they compute different products of them at one time. ``ahead``:
-    what a step of a product needs is read in the step before it, which takes registers. ``both``: cotangents of
-    scores lie in either order, so that queries' gradients find neighbouring queries too.
+    up). In the kernels for gradients ``places`` is how many blocks of the operand that is needed last lie there at once
+    (pipeline stages), and ``parked`` says that weights wait in shared memory for their cotangents, not in registers. A
+    block has as many ``teams``, each with warps for all the tile's rows; they compute different products of them at one
+    time. ``ahead``: what a step of a product needs is read in the step before it, which takes registers. ``both``:
+    cotangents of scores lie in either order, so that queries' gradients find neighbouring queries too.
     """
 
     rows_each: int

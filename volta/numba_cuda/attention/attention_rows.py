@@ -1,4 +1,4 @@
-"""Attention row by row: for few queries, as when a model writes word by word, and for sizes that no tile has room for.
+"""Attention row by row: for few queries, as when a model writes word by word, and for sizes that fit no tile.
 
 A warp scores one row against a block of 64 of the other side, two to a lane; then a lane has every 32nd element of a
 head. Forward, the warps of a block of threads share out one row's key blocks and all merge what they found, in order;
@@ -288,7 +288,7 @@ class _RowGradient(_Rows):
         return WARPS * self.size * (self.spec.head + self.spec.value_head)
 
     def locate(self, size: ir.Value, own: tuple[Arg, Arg], strides: tuple[Arg, Arg]) -> tuple[ir.Value, ir.Value]:
-        """Find the warp's row and bring it; returns its number (it may lie beyond the end) and the operands' place."""
+        """Find the warp's row and load it; returns its number (it may lie beyond the end) and the operands' place."""
         b, spec = self.b, self.spec
         warp_rows = self.find_head(block_index(b))
         row = b.add(b.mul(warp_rows, I64(WARPS)), self.warp)

@@ -35,9 +35,9 @@ def aligned(b: ir.IRBuilder, pointer: ir.Value) -> ir.Value:
     return offset(b, pointer, b.zext(beyond, I64))
 
 
-def shared_bytes(tile: TensorTile, *rooms: tuple[int, int]) -> int:
+def shared_bytes(tile: TensorTile, *arrays: tuple[int, int]) -> int:
     """Shared memory for so many rows of so many elements each."""
-    return sum(rows_bytes(rows, width) for rows, width in rooms) + (ALIGN if tile.together > 1 else 0)
+    return sum(rows_bytes(rows, width) for rows, width in arrays) + (ALIGN if tile.together > 1 else 0)
 
 
 class TensorAttention(AttentionKernel):
@@ -58,7 +58,7 @@ class TensorAttention(AttentionKernel):
         self.lane = b.trunc(lane, I32)
         self.warp = b.lshr(self.thread, I64(5))
         self.warp_first = b.mul(self.warp, I64(tile.warp_rows))
-        self.bringing, self.bringers = self.thread, tile.multiplying  # which of how many threads copies
+        self.copier, self.copying = self.thread, tile.multiplying  # which of how many threads copies
         self.down, self.right = b.lshr(lane, I64(2)), b.shl(b.and_(lane, I64(3)), I64(1))  # of a result's first pair
         self.products: Any = PRODUCTS[tile.instruction](b, tile, self.thread)
         together = b.and_(self.warp, I64(-tile.together))  # blocks of which these see nothing are left out
@@ -67,29 +67,29 @@ class TensorAttention(AttentionKernel):
     # -- shared memory -----------------------------------------------------------------------------------------------
 
     def allot(self, rows: int, width: int) -> Rows:
-        """Room for so many rows."""
+        """Shared memory for so many rows."""
         found = Rows(self.space, width, rows)
         self.space = offset(self.b, self.space, rows_bytes(rows, width))
         return found
 
-    def slot(self, pair: Sequence[Rows], turn: ir.Value) -> Rows:
-        """Of room for two blocks, that of the one whose turn it is."""
+    def stage(self, pair: Sequence[Rows], iteration: ir.Value) -> Rows:
+        """Of the buffers of two blocks (double buffering), that of an iteration."""
         first, second = pair
-        odd = self.b.icmp_signed("!=", self.b.and_(turn, I64(1)), I64(0))
+        odd = self.b.icmp_signed("!=", self.b.and_(iteration, I64(1)), I64(0))
         return attrs.evolve(first, pointer=self.b.select(odd, second.pointer, first.pointer))
 
-    def bring(self, to: Rows, base: ir.Value, stride: ir.Value, first: ir.Value, size: ir.Value) -> None:
+    def copy_rows(self, to: Rows, base: ir.Value, stride: ir.Value, first: ir.Value, size: ir.Value) -> None:
         """Copy rows ``first ..`` of an operand; beyond its ``size`` rows come zeros."""
         b, pieces = self.b, to.width * 2 // WIDE
-        line, number = b.udiv(self.bringing, I64(pieces)), b.urem(self.bringing, I64(pieces))
+        line, number = b.udiv(self.copier, I64(pieces)), b.urem(self.copier, I64(pieces))
         block, piece = b.lshr(number, I64(3)), b.and_(number, I64(7))
-        step = self.bringers // pieces
+        step = self.copying // pieces
         here = b.add(b.mul(line, stride), b.mul(number, I64(WIDE)))
         start = offset(b, base, b.mul(first, stride))
-        for turn in range(to.count // step):
-            row = b.add(line, I64(turn * step))
+        for iteration in range(to.count // step):
+            row = b.add(line, I64(iteration * step))
             inside = b.icmp_signed("<", b.add(first, row), size)
-            source = offset(b, start, b.add(here, b.mul(stride, I64(turn * step))))
+            source = offset(b, start, b.add(here, b.mul(stride, I64(iteration * step))))
             below = b.mul(b.add(row, b.mul(block, I64(to.count))), I64(LINE))
             swizzled = b.mul(b.xor(piece, b.and_(row, I64(7))), I64(WIDE))
             place = offset(b, to.pointer, b.add(below, swizzled))

@@ -10,9 +10,9 @@ from llvmlite import ir
 from volta.core.errors import UnsupportedOperationError
 from volta.numba_cuda.attention import attention_choice
 from volta.numba_cuda.attention.attention_choice import Chosen
-from volta.numba_cuda.attention.attention_tensor_fed import build_fed
 from volta.numba_cuda.attention.attention_tensor_keys import build_dkv, dkv_bytes
 from volta.numba_cuda.attention.attention_tensor_queries import build_dq, build_forward, dq_bytes, forward_bytes
+from volta.numba_cuda.attention.attention_tensor_specialized import build_specialized
 from volta.numba_cuda.attention.attention_tensor_tile import TensorTile
 from volta.numba_cuda.codegen.ptx import KernelSource, level_of
 from volta.numba_cuda.launch_context import LaunchContext
@@ -36,7 +36,7 @@ _KERNELS = {
         ("mma", 64): TensorTile("mma", 4, 2, 1, 2, kept=True),
         ("mma", 128): TensorTile("mma", 8, 1, 1, 1, kept=True),
         ("wgmma", 64): TensorTile("wgmma", 8, 1, 1, 2),
-        ("wgmma", 128): TensorTile("wgmma", 8, 1, 1, 1, feeders=4, slots=3),
+        ("wgmma", 128): TensorTile("wgmma", 8, 1, 1, 1, producers=4, stages=3),
     }),
     "attention_dq_tc": _Kernel(build_dq, dq_bytes, {
         ("mma", 64): TensorTile("mma", 4, 1, 1, 3, kept=True),
@@ -87,7 +87,7 @@ def choose(call: KernelCall, capability: str) -> Chosen:
     instruction = "wgmma" if capability == "9.0a" else "mma"
     tile = kernel.tiles[instruction, max(spec.head, spec.value_head)]
     tile = attrs.evolve(tile, whole=attention_choice.in_groups(call))
-    build = build_fed if tile.feeders else kernel.build
+    build = build_specialized if tile.producers else kernel.build
     source = KernelSource(
         f"{kernel_name(LibraryKernel(name, spec))}_{tile.suffix()}", f"{name} {spec} {tile}",
         lambda module, symbol: build(module, symbol, spec, tile),

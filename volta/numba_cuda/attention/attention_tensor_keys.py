@@ -59,14 +59,14 @@ class _KeyGradient(TensorAttention):
         self.locate()
         self.exponent = b.fmul(self.scale, self.constant(LOG2E))
         keys, values = self.allot(tile.rows, spec.head), self.allot(tile.rows, spec.value_head)
-        self.slots = [[self.allot(BLOCK, w) for _ in range(2)] for w in (spec.head, spec.value_head)]
+        self.stages = [[self.allot(BLOCK, w) for _ in range(2)] for w in (spec.head, spec.value_head)]
         for to, address in ((keys, Arg.K), (values, Arg.V)):
             base = self.of_head(address, self.item, self.head)
-            self.bring(to, base, self.arg(Arg[f"{address.name}_S"]), self.first, self.s)
+            self.copy_rows(to, base, self.arg(Arg[f"{address.name}_S"]), self.first, self.s)
         self.streamed = [(self.of_head(x, self.item, self.head), self.arg(Arg[f"{x.name}_T"])) for x in (Arg.Q, Arg.DO)]
         stats = self.stats(self.item, self.head)
         self.stats_bases = [offset(b, self.base(x), stats) for x in self.STATS]
-        self._bring_block(self.begin)
+        self._load_block(self.begin)
         self._put_stats(self.begin, self._read_stats(self.begin))
         self.arrived()
         self.keys, self.values = self.products.left(keys), self.products.left(values)
@@ -75,7 +75,7 @@ class _KeyGradient(TensorAttention):
             self.arrived()
             following = b.add(it.index, I64(BLOCK))
             with if_then(b, b.icmp_signed("<", following, self.t)):
-                self._bring_block(following)
+                self._load_block(following)
             stats = self._read_stats(following)
             ptx_ops.pin_reads(b)
             it.advance(*self._seen_block(it.index, list(it.values)))
@@ -87,10 +87,10 @@ class _KeyGradient(TensorAttention):
 
     # -- blocks of queries -------------------------------------------------------------------------------------------
 
-    def _bring_block(self, block: ir.Value) -> None:
-        b, turn = self.b, self.b.lshr(block, I64(6))
-        for slots, (base, stride) in zip(self.slots, self.streamed, strict=True):
-            self.bring(self.slot(slots, turn), base, stride, block, self.t)
+    def _load_block(self, block: ir.Value) -> None:
+        b, iteration = self.b, self.b.lshr(block, I64(6))
+        for stages, (base, stride) in zip(self.stages, self.streamed, strict=True):
+            self.copy_rows(self.stage(stages, iteration), base, stride, block, self.t)
         ptx_ops.commit_copies(b)
 
     def _read_stats(self, block: ir.Value) -> list[ir.Value]:
@@ -130,8 +130,8 @@ class _KeyGradient(TensorAttention):
 
     def _block(self, block: ir.Value, state: list[ir.Value]) -> list[ir.Value]:
         b, spec, columns = self.b, self.spec, BLOCK // self.tile.parts
-        turn = b.lshr(block, I64(6))
-        queries, cotangents = (self.slot(slots, turn) for slots in self.slots)
+        iteration = b.lshr(block, I64(6))
+        queries, cotangents = (self.stage(stages, iteration) for stages in self.stages)
         count = len(self.zeros(spec.head))
         dk, dv = state[:count], state[count:]
         stats = offset(b, self._stats_of(block), b.mul(self.right, I64(4)))

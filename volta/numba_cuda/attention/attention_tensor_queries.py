@@ -19,8 +19,8 @@ from volta.xla_like.attention import BLOCK, TensorSpec
 
 def forward_bytes(spec: TensorSpec, tile: TensorTile) -> int:
     """Shared memory of a block of threads."""
-    barriers = 2 * BARRIER_BYTES * tile.slots * (tile.feeders > 0)
-    return shared_bytes(tile, (tile.rows, spec.head), (tile.slots * BLOCK, spec.head + spec.value_head)) + barriers
+    barriers = 2 * BARRIER_BYTES * tile.stages * (tile.producers > 0)
+    return shared_bytes(tile, (tile.rows, spec.head), (tile.stages * BLOCK, spec.head + spec.value_head)) + barriers
 
 
 def dq_bytes(spec: TensorSpec, tile: TensorTile) -> int:
@@ -53,19 +53,19 @@ class Queries(TensorAttention):
         self.first, self.position, self.stop = self.tile_of_queries(self.tile.rows)
         self.keys = self.of_head(Arg.K, self.item, self.head), self.arg(Arg.K_S)
         self.values = self.of_head(Arg.V, self.item, self.head), self.arg(Arg.V_S)
-        widths, slots = (self.spec.head, self.spec.value_head), range(self.tile.slots)
-        self.slots = [[self.allot(BLOCK, w) for _ in slots] for w in widths]
+        widths, stages = (self.spec.head, self.spec.value_head), range(self.tile.stages)
+        self.stages = [[self.allot(BLOCK, w) for _ in stages] for w in widths]
 
-    def bring_rows(self, to: Rows, address: Arg) -> None:
+    def copy_own_rows(self, to: Rows, address: Arg) -> None:
         """Begin to copy an operand's resident rows."""
         base = self.of_head(address, self.item, self.head)
-        self.bring(to, base, self.arg(Arg[f"{address.name}_T"]), self.first, self.t)
+        self.copy_rows(to, base, self.arg(Arg[f"{address.name}_T"]), self.first, self.t)
 
     def bring_block(self, block: ir.Value) -> None:
         """Begin to copy a block's keys and values."""
-        b, turn = self.b, self.b.lshr(block, I64(6))
-        for slots, (base, stride) in zip(self.slots, (self.keys, self.values), strict=True):
-            self.bring(self.slot(slots, turn), base, stride, block, self.s)
+        b, iteration = self.b, self.b.lshr(block, I64(6))
+        for stages, (base, stride) in zip(self.stages, (self.keys, self.values), strict=True):
+            self.copy_rows(self.stage(stages, iteration), base, stride, block, self.s)
         ptx_ops.commit_copies(b)
 
     def walk(self, state: Sequence[ir.Value]) -> list[ir.Value]:
@@ -76,8 +76,8 @@ class Queries(TensorAttention):
             following = b.add(it.index, I64(BLOCK))
             with if_then(b, b.icmp_signed("<", following, self.stop)):
                 self.bring_block(following)
-            turn = b.lshr(it.index, I64(6))
-            keys, values = (self.slot(slots, turn) for slots in self.slots)
+            iteration = b.lshr(it.index, I64(6))
+            keys, values = (self.stage(stages, iteration) for stages in self.stages)
             it.advance(*self.seen_block(it.index, keys, values, list(it.values)))
         return it.results
 
@@ -150,7 +150,7 @@ class Forward(Queries):
         queries = self.allot(tile.rows, spec.head)
         self.locate()
         self.exponent = b.fmul(self.scale, self.constant(LOG2E))
-        self.bring_rows(queries, Arg.Q)
+        self.copy_own_rows(queries, Arg.Q)
         self.bring_block(I64(0))
         self.arrived()
         self.multiply(queries)
@@ -219,8 +219,8 @@ class _QueryGradient(Queries):
         queries, cotangents = self.allot(tile.rows, spec.head), self.allot(tile.rows, spec.value_head)
         self.locate()
         self.exponent = b.fmul(self.scale, self.constant(LOG2E))
-        self.bring_rows(queries, Arg.Q)
-        self.bring_rows(cotangents, Arg.DO)
+        self.copy_own_rows(queries, Arg.Q)
+        self.copy_own_rows(cotangents, Arg.DO)
         self.bring_block(I64(0))
         self.rows = [
             self.prepared([b.load(offset(b, self.base(x), place), typ=self.kind, align=4) for x in self.STATS])

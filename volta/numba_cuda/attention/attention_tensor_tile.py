@@ -35,8 +35,8 @@ class TensorTile:
 
     ``kept`` (``mma``): the resident operands stay in registers, instead of being read again for each block. A block of
     streamed rows is computed in so many ``parts``. A multiprocessor is to hold ``resident`` blocks of threads.
-    ``whole``: every operand can be copied 16 bytes at a time. Streamed rows may have warps of their own that bring them
-    (``feeders``), for so many blocks in ``slots`` of shared memory.
+    ``whole``: every operand can be copied 16 bytes at a time. Streamed rows may have ``producers``, warps of their own
+    that copy them, and so many pipeline ``stages``, of a block each.
     """
 
     instruction: Literal["mma", "wgmma"]
@@ -45,8 +45,8 @@ class TensorTile:
     parts: int
     resident: int
     kept: bool = False
-    feeders: int = 0
-    slots: int = 2
+    producers: int = 0
+    stages: int = 2
     whole: bool = True
 
     @property
@@ -56,7 +56,7 @@ class TensorTile:
 
     @property
     def threads(self) -> int:
-        return self.multiplying + self.feeders * WARP
+        return self.multiplying + self.producers * WARP
 
     @property
     def warp_rows(self) -> int:
@@ -73,7 +73,9 @@ class TensorTile:
 
     def suffix(self) -> str:
         shape = f"{self.instruction}_{self.warps}x{self.bands}x{self.parts}x{self.resident}"
-        return f"{shape}{'k' * self.kept}{f'f{self.feeders}x{self.slots}' if self.feeders else ''}{'w' * self.whole}"
+        return (
+            f"{shape}{'k' * self.kept}{f'f{self.producers}x{self.stages}' if self.producers else ''}{'w' * self.whole}"
+        )
 
 
 @attrs.frozen
@@ -106,25 +108,25 @@ class WarpProducts:
         self.b, self.tile = b, tile
         self.first = b.mul(b.lshr(thread, I64(5)), I64(tile.warp_rows))
         lane = b.and_(thread, I64(WARP - 1))
-        self.places = {turned: self._places(lane, turned) for turned in (False, True)}
+        self.places = {swapped: self._places(lane, swapped) for swapped in (False, True)}
 
-    def _places(self, lane: ir.Value, turned: bool) -> list[ir.Value]:
+    def _places(self, lane: ir.Value, swapped: bool) -> list[ir.Value]:
         """Where this lane's rows of four 8 x 8 matrices begin: 16 rows by 32 bytes, for each 32 bytes of a line.
 
-        The second matrix lies below the first, and the third beside it; ``turned``: the other way round.
+        The second matrix lies below the first, and the third beside it; ``swapped``: the other way round.
         """
         b = self.b
         i, second, third = b.and_(lane, I64(7)), b.and_(b.lshr(lane, I64(3)), I64(1)), b.lshr(lane, I64(4))
-        below, beside = (third, second) if turned else (second, third)
+        below, beside = (third, second) if swapped else (second, third)
         row = b.mul(b.add(i, b.mul(below, I64(8))), I64(LINE))
         return [b.add(row, b.mul(b.xor(b.add(I64(2 * n), beside), i), I64(16))) for n in range(4)]
 
     def _matrices(
-        self, rows: Rows, group: int, pair: int, turned: bool = False, transposed: bool = False
+        self, rows: Rows, group: int, pair: int, swapped: bool = False, transposed: bool = False
     ) -> list[ir.Value]:  # fmt: skip
         """The `group`-th 16 rows, columns ``16 * pair ..``, as four words."""
         b = self.b
-        place = offset(b, rows.pointer, self.places[turned][pair % 4])
+        place = offset(b, rows.pointer, self.places[swapped][pair % 4])
         return ptx_mma.load_matrices(b, offset(b, place, (group * BAND + pair // 4 * rows.count) * LINE), 4, transposed)
 
     def left(self, rows: Rows) -> Left:
@@ -149,7 +151,7 @@ class WarpProducts:
         for step in range(right.width // BAND):
             lefts = [left(band, step) for band in range(self.tile.bands)]
             for group in range(groups):
-                rights = self._matrices(right, part * groups + group, step, turned=True)
+                rights = self._matrices(right, part * groups + group, step, swapped=True)
                 for band, words in enumerate(lefts):
                     self._multiply(words, rights, sums, 8 * (band * groups + group))
         return sums

@@ -4,8 +4,8 @@ A block of threads owns a tile of *resident* rows (queries, or keys in the kerne
 the other side in blocks of 64 *streamed* rows. A warp's lanes form `down` rows of ``across``; a thread has `rows_each`
 of the tile's rows, `beside` of them neighbours, and of the 64 streamed rows every ``across``-th: so SUM's halving of 64
 lanes runs in registers first and between neighbouring threads last. What a warp computes of a matrix of pairs it keeps
-in a part of shared memory of its own, where it is the left operand of the next product. There it lies turned, a line
-for each streamed row, so that a thread reads and writes the pairs of neighbouring rows at once.
+in a part of shared memory of its own, where it is the left operand of the next product. There it lies transposed, a
+line for each streamed row, so that a thread reads and writes the pairs of neighbouring rows at once.
 """
 
 from __future__ import annotations

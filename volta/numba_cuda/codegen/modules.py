@@ -137,7 +137,7 @@ def _loaded(device: Device, stored: cache.StoredUnit) -> Unit:
     module = Module(device, code)
     unit = Unit(module, stored.kernels, {name: module.function(name) for name in stored.kernels})
     for name in stored.kernels:
-        device.units.setdefault(name, unit)  # a unit on disk may repeat a kernel that another unit brought
+        device.units.setdefault(name, unit)  # a unit on disk may repeat a kernel of another unit
     return unit
 
 

@@ -1,4 +1,4 @@
-"""From LLVM IR to PTX, by the NVPTX target of the LLVM that Numba brings; no GPU and no driver are needed.
+"""From LLVM IR to PTX, by the NVPTX target of Numba's LLVM; no GPU and no driver are needed.
 
 Numba's CUDA package would compile through NVVM, which contracts products and sums unless told otherwise and needs the
 toolkit's library. LLVM's own NVPTX target contracts nothing that is not marked, writes the rounding of every operation

@@ -110,7 +110,7 @@ def arrive(b: ir.IRBuilder, barrier: ir.Value, which: ir.Value) -> None:
 
 
 def expect(b: ir.IRBuilder, barrier: ir.Value, nbytes: int) -> None:
-    """Arrive, and announce bytes that copies will bring: the phase ends when they are there."""
+    """Arrive, and announce bytes that copies will write: the phase ends when they are there."""
     call(b, _EXPECT, [barrier, I32(nbytes)])
 
 

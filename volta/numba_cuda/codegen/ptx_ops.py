@@ -221,7 +221,7 @@ def _pin(b: ir.IRBuilder, _: Sequence[ir.Value]) -> None:
 
 _NEAR = register(
     Op(
-        "bring_near", VOID, (PTR,),
+        "prefetch", VOID, (PTR,),
         lambda b, args: assembly(b, "prefetch.global.L2 [$0];", "l", VOID, [b.ptrtoint(args[0], I64)]) and None,
         lambda b, args: None,
     )
@@ -235,8 +235,8 @@ _SETTLE = register(
 )  # fmt: skip
 
 
-def bring_near(b: ir.IRBuilder, pointer: ir.Value) -> None:
-    """Ask for 128 bytes of device memory to be brought to the second-level cache."""
+def prefetch(b: ir.IRBuilder, pointer: ir.Value) -> None:
+    """Ask for 128 bytes of device memory to be loaded into the second-level cache."""
     call(b, _NEAR, [pointer])
 
 

@@ -73,7 +73,7 @@ def _host_copy(b: ir.IRBuilder, args: Sequence[ir.Value]) -> None:
             inside = here if inside is None else b.and_(inside, here)
     line_stride = b.or_(b.shl(field(3), I64(4)), b.shl(field(7, 0, 15), I64(36)))
     lines = b.add(field(14, 0, 255), I64(1))
-    bring = intrinsic(b.module, "volta.host.bring", VOID, [PTR, PTR, I64, I64])
+    padded = intrinsic(b.module, "volta.host.copy_padded", VOID, [PTR, PTR, I64, I64])
     with for_range(b, 0, lines) as line:
         there = b.and_(inside, b.icmp_unsigned("<", b.add(where[1], line), sizes[1]))
         for piece in range(LINE // _PIECE):
@@ -83,7 +83,7 @@ def _host_copy(b: ir.IRBuilder, args: Sequence[ir.Value]) -> None:
             at = offset(b, offset(b, source, b.mul(line, line_stride)), first)
             exchanged = b.xor(b.and_(line, I64(7)), I64(piece))
             own = offset(b, to, b.add(b.mul(line, I64(LINE)), b.mul(exchanged, I64(_PIECE))))
-            b.call(bring, [own, at, valid, I64(_PIECE)])
+            b.call(padded, [own, at, valid, I64(_PIECE)])
     host_complete(b, barrier, b.mul(lines, I64(LINE)))
 
 

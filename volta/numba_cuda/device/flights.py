@@ -4,8 +4,8 @@ A loop on a device may run for ever, and in the driver's own waits the interpret
 given loops remembers them: each begins a *stretch* of its work, which ends at an event. As long as there is one that is
 not over, the host waits by asking again and again, and between two questions handlers run. Where one raises, and the
 loop that is running does not end by itself soon, the stream's stop word is set, which its loops look at between two
-turns (`numba_cuda.turns`), so they fall through; and what the stretches would have made is marked as lost, before the
-word is set. The word is cleared when the stream is idle, before anything else is launched on it.
+iterations (`numba_cuda.conditional_nodes`), so they fall through; and what the stretches would have made is marked as
+lost, before the word is set. The word is cleared when the stream is idle, before anything else is launched on it.
 
 Of a stream that never had a loop, and follows none that has, nothing is remembered, and waits are the driver's.
 """
@@ -38,7 +38,7 @@ _PATIENCE = 0.5
 """Seconds that the end of the process waits for loops to end."""
 
 WORDS = 3
-"""Words of a stop word's copy on the device: a multiprocessor's cycles when it was brought up to date; what it was; and
+"""Words of a stop word's copy on the device: a multiprocessor's cycles when it was updated; what it was; and
 the address of the word itself, an int64 in page-locked memory of the host."""
 
 _COPY = 64

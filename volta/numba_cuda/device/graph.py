@@ -274,7 +274,7 @@ class Launches:
     def graph_if_room(self) -> Callable[[Taking], int] | None:
         """A function that launches all kernels, with the params of now, as one graph; returns the driver's status.
 
-        None where there is no room for it: the kernels can be launched without.
+        None where memory is short: the kernels can be launched without.
         """
         counted = self._device.graphs
         if len(counted) >= ROOM:

@@ -41,7 +41,7 @@ class Stream:
         self._wait = waiter(self.words(device.api.cuStreamSynchronize), device.api)
 
     def words(self, function: Any, more: int = 0) -> np.ndarray:
-        """The words of a native call (see `launcher`): a function of the driver's, the stream, room for ``more``."""
+        """The words of a native call (see `launcher`): a function of the driver's, the stream, places for ``more``."""
         api, device = self.device.api, self.device
         first = cuda_api.address_of(function), cuda_api.address_of(api.cuCtxSetCurrent), device.context, self.handle
         return np.array([*first, *[0] * more], np.int64)

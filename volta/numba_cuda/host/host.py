@@ -6,7 +6,7 @@ and atomic operation is checked: it must lie in one range of memory that the lau
 may be written. What breaks that is recorded and does nothing. Memory that nobody wrote holds NaN (and -1 as integers),
 shared memory at the start of every block.
 
-A multiply-add is fused here as on the GPU, so results have the CPU's bits, or the kernel is wrong. Threads take turns
+A multiply-add is fused here as on the GPU, so results have the CPU's bits, or the kernel is wrong. Threads are fibers
 in ascending, descending or shuffled order; in any of them, two accesses to a byte that no barrier orders are recorded
 as a race. In device memory a read that races gives NaN instead: it is an error only if what was read is used, and then
 the bits say so in one of two opposite orders.
@@ -29,7 +29,7 @@ import numpy as np
 
 from volta.core.errors import DeviceError
 from volta.core.locks import free_in_children
-from volta.numba_cuda import turns
+from volta.numba_cuda import conditional_nodes
 from volta.numba_cuda.codegen.ptx import KernelSource, emit_module
 from volta.numba_cuda.host import host_rewrite, host_runtime, host_tables
 from volta.numba_cuda.host.host_runtime import READ, WRITE
@@ -195,14 +195,14 @@ class HostModule:
             "threads": threads, "blocks": grid,
         }.items():  # fmt: skip
             self._set(key, value)
-        turns, blocks = list(range(threads)), list(range(grid))
+        fibers, blocks = list(range(threads)), list(range(grid))
         if order == "descending":
-            turns, blocks = turns[::-1], blocks[::-1]
+            fibers, blocks = fibers[::-1], blocks[::-1]
         elif order == "shuffled":
             rng = random.Random(0)
-            rng.shuffle(turns)
+            rng.shuffle(fibers)
             rng.shuffle(blocks)
-        t.order[:threads] = turns
+        t.order[:threads] = fibers
         start_block = t.starter(threads, self._engine.get_function_address("volta.host.fiber"))
         wrong: list[tuple[int, int, str]] = []
         for block in blocks:
@@ -318,7 +318,7 @@ def run_plan(
         for word, buffer, distance in launch.addresses:
             words[word] = memory[buffer].ctypes.data + distance
         if launch.inside:
-            while turns.holds(words):
+            while conditional_nodes.holds(words):
                 for x in launch.inside:
                     run(x)
                 if not launch.repeats:

@@ -148,7 +148,7 @@ def _calls(function: ir.Function) -> list[ins.CallInstr]:
 
 
 def _open(g: ir.GlobalVariable) -> Global:
-    """Make a global one that the runner finds, with room behind it."""
+    """Make a global one that the runner finds, with memory behind it."""
     nbytes, shared = size_of(g.value_type), g.addrspace == 3
     if shared:
         dynamic = nbytes == 0

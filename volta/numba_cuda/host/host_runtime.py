@@ -1,7 +1,7 @@
-"""What a kernel needs to run on the host, as LLVM: threads of a block that take turns, and checks of what they touch.
+"""What a kernel needs to run on the host, as LLVM: threads of a block that take rounds, and checks of what they touch.
 
 A block's threads are fibers on one thread of the machine: each runs until it waits for others, and then the next one
-does. A wait is for a counter to move: that of the block's barrier or of the warp's. The order of turns is an argument,
+does. A wait is for a counter to move: that of the block's barrier or of the warp's. The order of rounds is an argument,
 so that what depends on it shows. x86-64 only: exchanging stacks is assembly.
 """
 
@@ -35,7 +35,7 @@ MOST_RECORDS, MOST_COPIES, SINK_BYTES = 64, 512, 64
 
 STATE = (
     "kernel", "args", "thread", "block", "threads", "blocks", "launch",  # what runs
-    "scheduler", "stacks", "order", "waits", "values", "done",  # fibers: stack pointers, turns, what each waits for
+    "scheduler", "stacks", "order", "waits", "values", "done",  # fibers: stack pointers, rounds, what each waits for
     "alive", "arrived", "passed",  # of the block, then of each warp: threads, threads at the barrier, barriers passed
     "ranges", "range_count", "last", "records", "record_count", "nothing", "sink", "spoilt",  # checks
     "lanes", "copies", "copy_counts", "groups",  # exchange between lanes; asynchronous copies
@@ -87,7 +87,7 @@ class _Runtime:
         self._add("meet_block", VOID, [], lambda b, _: self._call(b, "meet", I64(0)))
         self._add("meet_warp", VOID, [], lambda b, _: self._call(b, "meet", self._warp(b)))
         self._add("wait_for_change", VOID, [PTR], self._wait_for_change)
-        self._add("bring", VOID, [PTR, PTR, I64, I64], self._bring)
+        self._add("copy_padded", VOID, [PTR, PTR, I64, I64], self._copy_padded)
         self._add("copy_async", VOID, [PTR, PTR, I32, I32], self._copy)
         self._add("commit_copies", VOID, [], self._commit)
         self._add("wait_copies", VOID, [I32], self._wait)
@@ -131,7 +131,7 @@ class _Runtime:
         b.unreachable()
 
     def _leave(self, b: ir.IRBuilder) -> None:
-        """Back to the scheduler, until it is this fiber's turn again."""
+        """Back to the scheduler, until this fiber runs again."""
         self._call(b, "switch", self._word(b, "stacks", self._get(b, "thread")), self._get(b, "scheduler"))
 
     def _fiber(self, b: ir.IRBuilder, _: list[ir.Value]) -> None:
@@ -150,11 +150,12 @@ class _Runtime:
         b.unreachable()
 
     def _run_block(self, b: ir.IRBuilder, _: list[ir.Value]) -> None:
-        """Give every fiber its turns until all are done (0), or until all that are left wait for each other (1)."""
-        turns, end = b.append_basic_block("turns"), b.append_basic_block("end")
+        """Run every fiber, round after round, until all are done (0), or until all that are left wait for each other
+        (1)."""
+        rounds, end = b.append_basic_block("rounds"), b.append_basic_block("end")
         moved, left = b.alloca(I64), b.alloca(I64)
-        b.branch(turns)
-        b.position_at_end(turns)
+        b.branch(rounds)
+        b.position_at_end(rounds)
         b.store(I64(0), moved)
         b.store(I64(0), left)
         with for_range(b, 0, self._get(b, "threads")) as i:
@@ -170,7 +171,7 @@ class _Runtime:
                     b.store(I64(0), self._word(b, "waits", t))
                     self._set(b, "thread", t)
                     self._call(b, "switch", state_word(b, "scheduler"), self._load(b, "stacks", t))
-        b.cbranch(b.icmp_signed("!=", b.load(moved, typ=I64), I64(0)), turns, end)
+        b.cbranch(b.icmp_signed("!=", b.load(moved, typ=I64), I64(0)), rounds, end)
         b.position_at_end(end)
         b.ret(b.load(left, typ=I64))
 
@@ -335,8 +336,8 @@ class _Runtime:
         b.store(b.load(args[0], typ=I64), self._word(b, "values", t))
         self._leave(b)
 
-    def _bring(self, b: ir.IRBuilder, args: list[ir.Value]) -> None:
-        """``bring(to, source, valid, bytes)``: copy valid bytes, zeros behind them.
+    def _copy_padded(self, b: ir.IRBuilder, args: list[ir.Value]) -> None:
+        """``copy_padded(to, source, valid, bytes)``: copy valid bytes, zeros behind them.
 
         What orders this is no barrier that `track` knows: it is not told of what is written.
         """
@@ -387,8 +388,8 @@ class _Runtime:
         with for_range(b, 0, count) as i:
             place = offset(b, first, b.mul(i, I64(8 * COPY_WORDS)))
             to, size, group, *data = (b.load(offset(b, place, 8 * w), typ=I64) for w in range(COPY_WORDS))
-            with b.if_else(b.icmp_signed("<", group, limit)) as (brought, waiting):
-                with brought, for_range(b, 0, size) as n:
+            with b.if_else(b.icmp_signed("<", group, limit)) as (arrived, waiting):
+                with arrived, for_range(b, 0, size) as n:
                     b.store(b.load(offset(b, offset(b, place, 24), n), typ=I8), offset(b, b.inttoptr(to, PTR), n))
                 with waiting:
                     n = b.load(kept, typ=I64)

@@ -12,7 +12,7 @@ from volta.emit.reducers import BLOCK
 from volta.numba_cuda.codegen.ptx import KernelSource
 from volta.numba_cuda.launch_context import LaunchContext
 from volta.numba_cuda.launches import Launch
-from volta.numba_cuda.loops import nests_col, nests_map, nests_row, nests_turned, row_variants
+from volta.numba_cuda.loops import nests_col, nests_map, nests_row, nests_transposed, row_variants
 from volta.xla_like.kernels import KernelCall, LoopKernel, kernel_name
 
 
@@ -32,11 +32,11 @@ def plan_loop(call: KernelCall, capability: str) -> LoopLaunch:
     kernel = call.kernel
     assert isinstance(kernel, LoopKernel)
     shared = 0
-    turned = nests_turned.choose_turned(call) if kernel.mode == "map" else None
-    if turned is not None:
-        build, suffix = partial(nests_turned.build_turned, kernel=kernel, v=turned), turned.suffix()
-        grid, threads = nests_turned.grid_of_turned(call, turned), nests_turned.THREADS
-        words = nests_turned.extra_words(call, turned)
+    transposed = nests_transposed.choose_transposed(call) if kernel.mode == "map" else None
+    if transposed is not None:
+        build, suffix = partial(nests_transposed.build_transposed, kernel=kernel, v=transposed), transposed.suffix()
+        grid, threads = nests_transposed.grid_of_transposed(call, transposed), nests_transposed.THREADS
+        words = nests_transposed.extra_words(call, transposed)
     elif kernel.mode == "map":
         m = nests_map.choose_map(call)
         build, suffix = partial(nests_map.build_map, kernel=kernel, v=m), m.suffix()

@@ -301,8 +301,8 @@ class TiledColumns(ColumnNest):
         with loop(b, first, stop, LANES * ahead, identity) as it:
             totals = _states(many, reducers, it.values)
             steps = []
-            for turn in range(ahead):
-                walk, inside = b.add(it.index, b.add(self.member, I64(LANES * turn))), None
+            for group in range(ahead):
+                walk, inside = b.add(it.index, b.add(self.member, I64(LANES * group))), None
                 if guarded:
                     inside = b.icmp_signed("<", walk, stop)
                     walk = b.select(inside, walk, b.sub(stop, I64(1)))

@@ -97,7 +97,7 @@ class RowNest:
         self, p: Pass, reducers: Sequence[Reducer], totals: list[list[State]],
         places: Sequence[tuple[int, ir.Value, ir.Value | None]], kept: Sequence[dict[int, Value]],
     ) -> list[list[State]]:  # fmt: skip
-        """Go on over some groups of elements: ``places`` are (turn, index, whether inside or None), in order."""
+        """Go on over some groups of elements: ``places`` are (group, index, whether inside or None), in order."""
         e, b, lanes = self.e, self.b, self.shape.lanes
         loads = [i for i, x in enumerate(e.kernel.body) if i in p.which and isinstance(x, Load) and not x.terms]
         for (_, walk, inside), values in zip(places, kept, strict=True):
@@ -108,18 +108,18 @@ class RowNest:
             else:
                 e.evaluate(loads, values, lanes, self.row, walk)
         many = ThreadBuilder(b, lanes)
-        for (turn, walk, inside), values in zip(places, kept, strict=True):
+        for (group, walk, inside), values in zip(places, kept, strict=True):
             e.evaluate(p.which, values, lanes, self.row, walk)
             for n, i in enumerate(p.reduces):
                 x = e.kernel.body[i]
                 assert isinstance(x, Reduce)
                 element = reducers[n].element(many, e._widened(values[x.arg], many), partial(position, b, walk, lanes))
-                old = totals[turn][n]
+                old = totals[group][n]
                 new = reducers[n].combine(many, old, element)
                 if inside is not None:
                     keep = many.splat(Builder(b, 1).value(inside, "bool"))
                     new = tuple(many.select(keep, y, z) for y, z in zip(new, old, strict=True))
-                totals[turn][n] = new
+                totals[group][n] = new
         if p.stores:
             for (_, walk, inside), values in zip(places, kept, strict=True):
                 self.store_elements(p, values, walk, inside)
@@ -150,17 +150,17 @@ class RegisterRow(RowNest):
         """A thread's groups among the elements 64 row … 64 row + 63 of its block."""
         b, s, n = self.b, self.shape, self.v.length
         last = BLOCK * (s.blocks - 1) + LANES * row
-        for turn in range(s.share):
-            if last + s.lanes * s.threads * turn >= n:
+        for group in range(s.share):
+            if last + s.lanes * s.threads * group >= n:
                 break
-            walk = b.add(self.team.place(turn), I64(LANES * row))
+            walk = b.add(self.team.place(group), I64(LANES * row))
             if s.blocks > 1:
                 walk = b.add(walk, b.shl(self.team.block, I64(BLOCK.bit_length() - 1)))
-            if last + s.lanes * s.threads * (turn + 1) <= n:
-                yield turn, walk, None
+            if last + s.lanes * s.threads * (group + 1) <= n:
+                yield group, walk, None
             else:
                 walk, inside = self.bounded(walk, I64(n))
-                yield turn, walk, inside
+                yield group, walk, inside
 
     def run(self, p: Pass) -> list[State]:
         reducers = [p.reducers[i] for i in p.reduces]
@@ -236,12 +236,12 @@ class LongRow(RowNest):
             places: list[tuple[int, ir.Value, ir.Value | None]] = []
             kept: list[dict[int, Value]] = []
             for row in range(ahead):
-                for turn in range(self.shape.share):
-                    walk = b.add(it.index, b.add(self.team.place(turn), I64(LANES * row)))
+                for group in range(self.shape.share):
+                    walk = b.add(it.index, b.add(self.team.place(group), I64(LANES * row)))
                     inside = None
                     if guarded:
                         walk, inside = self.bounded(walk, stop)
-                    places.append((turn, walk, inside))
+                    places.append((group, walk, inside))
                     kept.append(self._recall(b.add(it.index, I64(LANES * row)), first))
             totals = self.step(p, reducers, totals, places, kept)
             for row, values in enumerate(kept):
@@ -266,7 +266,7 @@ class LongRow(RowNest):
         }
 
     def _keep(self, index: ir.Value, first: ir.Value, stop: ir.Value | None, values: dict[int, Value]) -> None:
-        """Store what this pass is the first to compute; only below ``stop`` there is room."""
+        """Store what this pass is the first to compute; only below ``stop`` is there memory."""
         b, found = self.b, [s for s in self.v.slots if s.first == self.phase]
         if found:
             with if_then(b, ir.Constant(ir.IntType(1), 1) if stop is None else b.icmp_signed("<", index, stop)):

@@ -28,7 +28,7 @@ SHORT = 8
 """Elements of a short row that a thread takes: the fewer threads share a row, the less they have to exchange."""
 
 GUARDED = 2
-"""Rows of 64 elements that a thread takes at once where a block is not whole; what is kept has room for them all."""
+"""Rows of 64 elements that a thread takes at once where a block is not whole; what is kept has places for them all."""
 
 FEW = 2048
 """Blocks of a sum below which each is shared out to as many threads as can be."""
@@ -46,7 +46,7 @@ class RowVariant:
 
     ``length``: that of rows which are kept in registers (0: rows of any length). ``single``: the blocks of 4096 side by
     side are all there are. ``slots``: values that are kept in shared memory, with their places; ``rows``: of 64
-    elements that a place has room for. ``careful``: threads beyond an edge read nothing, since what they would read in
+    elements that fit a place. ``careful``: threads beyond an edge read nothing, since what they would read in
     place of their own may be written by then.
     """
 

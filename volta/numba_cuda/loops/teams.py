@@ -52,16 +52,16 @@ class RowTeam:
         self.first = b.icmp_signed("==", self.member if shape.blocks == 1 else thread, I64(0))
         self._exchanges = 0
 
-    def place(self, turn: int) -> ir.Value:
-        """The first of the lanes of a thread's group number `turn`."""
+    def place(self, group: int) -> ir.Value:
+        """The first of the lanes of a thread's group number `group`."""
         b, s = self.b, self.shape
         start = b.shl(self.member, I64(s.lanes.bit_length() - 1))
-        return b.add(start, I64(turn * s.lanes * s.threads)) if turn else start
+        return b.add(start, I64(group * s.lanes * s.threads)) if group else start
 
     # -- lanes of a block ----------------------------------------------------------------------------------------------
 
     def across(self, reducers: Sequence[Reducer], groups: Sequence[Sequence[State]]) -> list[State]:
-        """The states of a block, which every thread of it gets; ``groups[turn][n]`` are a thread's own.
+        """The states of a block, which every thread of it gets; ``groups[group][n]`` are a thread's own.
 
         Groups that got no element are left out: they would be the last.
         """
@@ -116,15 +116,15 @@ class RowTeam:
         return kept, given
 
     def _area(self, number: int, count: int, dtype: str) -> ir.Value:
-        """Room for a state of each thread or block; its name holds its size, so that equal ones share it."""
+        """Shared memory for a state of each thread or block; its name holds its size, so that equal ones share it."""
         nbytes = count * item_size(dtype)
         return shared_memory(self.b.module, self.b, f"{self.b.function.name}_exchange{number}_{nbytes}", nbytes)
 
     def _through_memory(self, states: Sequence[State], distance: int) -> list[State]:
-        """Like a shuffle, between warps: two sets of areas take turns, so that one barrier is enough."""
+        """Like a shuffle, between warps: two sets of areas (double buffering), so that one barrier is enough."""
         b = self.b
-        turn, self._exchanges = self._exchanges % 2, self._exchanges + 1
-        areas = iter(range(turn * 100, turn * 100 + 100))
+        group, self._exchanges = self._exchanges % 2, self._exchanges + 1
+        areas = iter(range(group * 100, group * 100 + 100))
         places = [[self._area(next(areas), self.count, x.dtype) for x in state] for state in states]
         other = b.xor(self.thread, I64(distance))
         for state, areas_of in zip(states, places, strict=True):
@@ -152,8 +152,8 @@ class RowTeam:
         b, s = self.b, self.shape
         if s.blocks == 1:
             return list(states)
-        turn, self._exchanges = self._exchanges % 2, self._exchanges + 1
-        areas = iter(range(turn * 100 + 200, turn * 100 + 300))
+        group, self._exchanges = self._exchanges % 2, self._exchanges + 1
+        areas = iter(range(group * 100 + 200, group * 100 + 300))
         places = [[self._area(next(areas), s.blocks, x.dtype) for x in state] for state in states]
         with if_then(b, b.icmp_signed("==", self.member, I64(0))):
             for state, areas_of in zip(states, places, strict=True):

@@ -60,7 +60,7 @@ def totals_of(blocks: int, kind: str, dtype: str) -> int:
 
 
 def build_chain(module: ir.Module, name: str, kind: str, dtype: str) -> ir.Function:
-    """Turn the totals of a row's blocks into what comes before each; a warp a row. Words: totals, rows, totals a row.
+    """From the totals of a row's blocks, what comes before each; a warp a row. Words: totals, rows, totals a row.
 
     A piece of the totals lies in shared memory, four for each lane. Sums of floats are one chain, which all lanes walk
     alike; otherwise each lane combines its own, and lanes combine what they have.
@@ -194,7 +194,7 @@ class _LongChain:
         place = b.add(place, I64(self.stage))
         return b.select(b.icmp_signed("==", place, I64(self.stages * self.stage)), I64(0), place)
 
-    def bring(self, piece: ir.Value, place: ir.Value) -> None:
+    def load(self, piece: ir.Value, place: ir.Value) -> None:
         """Send for a piece; beyond the end for the last one, in vain."""
         b = self.b
         to, piece = offset(b, self.space, place), minimum(b, piece, self.last)
@@ -252,7 +252,7 @@ def build_long_chain(module: ir.Module, name: str, kind: str, dtype: str) -> ir.
         with begun.otherwise():
             begun.give(c.one.load(c.end, dtype).ir)
     for k in range(c.stages - 1):
-        c.bring(b.add(c.first, I64(k)), I64(k * c.stage))
+        c.load(b.add(c.first, I64(k)), I64(k * c.stage))
     ptx_ops.wait_copies(b, c.stages - 2)
     warp_barrier(b)
     known = _jumper(c, I64(0)).over_all() if c.jumps else []
@@ -261,7 +261,7 @@ def build_long_chain(module: ir.Module, name: str, kind: str, dtype: str) -> ir.
         here, after, free = it.values[1:4]
         ptx_ops.wait_copies(b, c.stages - 3)
         warp_barrier(b)  # the next piece is there, and the one before this is not needed any more
-        c.bring(b.add(it.index, I64(c.stages - 1)), free)
+        c.load(b.add(it.index, I64(c.stages - 1)), free)
         if c.jumps:
             known = _jumper(c, after).over_all()
             begin, running = _jumper(c, here).walk(it.values[0], it.values[4:])

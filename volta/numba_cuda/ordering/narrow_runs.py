@@ -42,7 +42,7 @@ def windows_of(count: int) -> int:
 def build_narrow(module: ir.Module, name: str, spec: ScatterSpec, carried: bool) -> ir.Function:
     """All runs, where there are few columns: a block of threads has `WINDOW` sorted updates of one column.
 
-    It brings their values, and some more, into shared memory. A thread whose update is alone combines it; runs of up to
+    It copies their values, and some more, into shared memory. A thread whose update is alone combines it; runs of up to
     64 that begin in the window are listed, and teams of `TEAM` lanes sum them; so are the blocks of longer ones, which
     warps sum. What threads read of several updates is on its way at once.
     """
@@ -58,9 +58,9 @@ def build_narrow(module: ir.Module, name: str, spec: ScatterSpec, carried: bool)
     places = [b.add(first, x) for x in own]
     values = _Values(u, shared_memory(module, b, f"{name}_values", 8 * (WINDOW + LANES)))
     short, long = _Listed(b, f"{name}_short", WINDOW // 2), _Listed(b, f"{name}_long", 2 * WINDOW // LANES)
-    values.bring(own, [minimum(b, i, last) for i in places])
+    values.load(own, [minimum(b, i, last) for i in places])
     with if_then(b, b.icmp_signed("<", thread, I64(LANES))):
-        values.bring([b.add(thread, I64(WINDOW))], [minimum(b, b.add(places[0], I64(WINDOW)), last)])
+        values.load([b.add(thread, I64(WINDOW))], [minimum(b, b.add(places[0], I64(WINDOW)), last)])
     slots = [u.record(minimum(b, i, last))[1] for i in places]
     there = [
         b.and_(b.icmp_signed("<", i, u.count), b.icmp_signed("<", slot, u.slots))
@@ -107,7 +107,7 @@ class _Values:
     def _place(self, index: ir.Value) -> ir.Value:
         return offset(self.u.b, self.space, self.u.b.shl(index, I64(3)))
 
-    def bring(self, indices: Sequence[ir.Value], updates: Sequence[ir.Value]) -> None:
+    def load(self, indices: Sequence[ir.Value], updates: Sequence[ir.Value]) -> None:
         for index, x in zip(indices, [self.u.load(i) for i in updates], strict=True):
             self.u.builder.store(x, self._place(index))
 

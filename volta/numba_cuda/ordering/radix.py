@@ -128,7 +128,7 @@ class Places:
         return places
 
     def _sum_digits(self) -> None:
-        """Turn the warps' counts into where each warp's elements of each digit begin."""
+        """From the warps' counts, where each warp's elements of each digit begin."""
         b, running, places = self.b, I32(0), []
         for w in range(WARPS):
             place = self.at(self.counters, b.add(self.thread, I32(w * DIGITS)))

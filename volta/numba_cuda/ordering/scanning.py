@@ -202,16 +202,16 @@ def build_scan(module: ir.Module, name: str, spec: ScanSpec) -> ir.Function:
     rows are one block, once."""
     function, b = new_entry(module, name, THREADS)
     s = _Scan(b, name, spec, function.args[0])
-    with loop(b, b.select(s.several, I64(0), I64(1)), 2, 1, [s.identity().ir]) as turn:
-        before = s.one.value(turn.values[0], s.kind)
-        writes = b.icmp_signed("==", turn.index, I64(1))
+    with loop(b, b.select(s.several, I64(0), I64(1)), 2, 1, [s.identity().ir]) as it:
+        before = s.one.value(it.values[0], s.kind)
+        writes = b.icmp_signed("==", it.index, I64(1))
         total = s.walk(s.after(before), writes)
         with if_else(b, writes) as branch:
             with branch.then():
                 branch.give(before.ir)
             with branch.otherwise():
                 branch.give(_before(s, total).ir)
-        turn.advance(branch.results[0])
+        it.advance(branch.results[0])
     b.ret_void()
     return function
 

@@ -61,7 +61,7 @@ class Updates:
         )
 
     def item(self, batch: ir.Value, column: ir.Value) -> None:
-        """Turn to a batch item and a column."""
+        """Go to a batch item and a column."""
         b, size = self.b, I64(self.spec.dtype.itemsize)
         self.runs = offset(b, self.order, b.shl(b.mul(batch, b.add(self.slots, self.count)), I64(3)))
         self.records = offset(b, self.runs, b.shl(self.slots, I64(3)))
@@ -234,8 +234,8 @@ def short_run(u: Updates, start: ir.Value, end: ir.Value) -> State:
     as halving leaves them, in a loop, so that fewer lie in registers at once."""
     b, last = u.b, u.b.sub(end, I64(1))
     assert u.reducer is not None
-    turns = minimum(b, b.sub(end, start), I64(2))  # two, which LLVM does not know
-    with loop(b, 0, turns, 1, [u.identity().ir]) as it:
+    iterations = minimum(b, b.sub(end, start), I64(2))  # two, which LLVM does not know
+    with loop(b, 0, iterations, 1, [u.identity().ir]) as it:
         first = b.add(start, it.index)
         places = [b.add(first, I64(k)) for k in range(0, SHORT, 2)]
         total = u.tree([u.among(b.icmp_signed("<", at, end), u.load(minimum(b, at, last))) for at in places])

@@ -157,12 +157,13 @@ def build_count(module: ir.Module, name: str, spec: PassSpec) -> ir.Function:
 
 
 def line_threads(tiles: int) -> int:
-    """Threads that have one digit of a row in `build_offsets`: a warp, or a block where it would take several turns."""
+    """Threads that have one digit of a row in `build_offsets`: a warp, or a block where it would take several
+    iterations."""
     return WARP if tiles <= WARP * OFFSET_COLUMNS else THREADS
 
 
 def build_offsets(module: ir.Module, name: str, together: int) -> ir.Function:
-    """Turn the counts of each digit into where its elements of each tile begin: ``together`` threads have one digit of
+    """From the counts of each digit, where its elements of each tile begin: ``together`` threads have one digit of
     a row (`line_threads`)."""
     function, b = new_entry(module, name, THREADS)
     p = _Pass(b, PassSpec("uint32", False, False), function.args[0])

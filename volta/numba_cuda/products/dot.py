@@ -16,7 +16,7 @@ import attrs
 from volta.emit.args import Word, loop_words
 from volta.emit.dot_args import Arg, dot_words
 from volta.numba_cuda.codegen.ptx import KernelSource
-from volta.numba_cuda.codegen.ptx_turns import CLEAR_THREADS, build_clear
+from volta.numba_cuda.codegen.ptx_semaphore import CLEAR_THREADS, build_clear
 from volta.numba_cuda.launch_context import LaunchContext
 from volta.numba_cuda.launches import Launch, Regions, aligned, touched
 from volta.numba_cuda.products import dot_tensor
@@ -25,10 +25,10 @@ from volta.numba_cuda.products.dot_build import build_dot, build_join, shared_by
 from volta.numba_cuda.products.dot_choice import blocks_of, choose, choose_vector
 from volta.numba_cuda.products.dot_epilogue import epilogue_of
 from volta.numba_cuda.products.dot_problem import Problem
+from volta.numba_cuda.products.dot_serial import semaphore_words, serial_blocks, serial_bytes
 from volta.numba_cuda.products.dot_sharing import Sharing, with_words
 from volta.numba_cuda.products.dot_split import slots_of
 from volta.numba_cuda.products.dot_tensor_variant import TensorVariant
-from volta.numba_cuda.products.dot_turns import turn_bytes, turn_words, turns_of
 from volta.numba_cuda.products.dot_vector import VectorVariant, build_vector
 from volta.xla_like.dot import CHUNK, Dot, DotSpec, item_size
 from volta.xla_like.kernels import Access, Joined, KernelCall
@@ -66,8 +66,8 @@ def problem_of(call: KernelCall) -> Problem:
 
 
 def planned(call: KernelCall, regions: Regions, capability: str) -> list[DotLaunch]:
-    """A product's launches by name: 'dot', 'dot_join', 'dot_vector' or 'dot_tc', and 'clear_turns', which comes before
-    blocks that take turns."""
+    """A product's launches by name: 'dot', 'dot_join', 'dot_vector' or 'dot_tc', and 'clear_semaphores', which comes
+    before serial split-K."""
     problem = problem_of(call)
     dot, spec, loops = problem.dot, problem.dot.spec, problem.loops
     out = problem.out if problem.epilogue is None or problem.epilogue.stored else _NOTHING
@@ -86,11 +86,11 @@ def planned(call: KernelCall, regions: Regions, capability: str) -> list[DotLaun
     v, tiles = found.variant, blocks_of(found.variant.tile, dot)
     first = attrs.evolve(first, kernel="dot", variant=v, grid=tiles)
     nbytes = tile_bytes(v.tile, item_size(spec.accumulator))
-    if v.turns:
-        taken, rooms = tiles - found.whole, found.rooms if v.rooms else 0
-        tree = tree_bytes(taken + rooms, dot.k, nbytes)
-        first = _with_room(first, regions, dot.k, tree, turn_bytes(max(1, taken), nbytes, rooms))
-        return _in_turn(first, found.whole, taken * turns_of(dot.k, v.halves), max(1, taken), rooms)
+    if v.serial:
+        taken, tree_slots = tiles - found.whole, found.tree_slots if v.tree_slots else 0
+        tree = tree_bytes(taken + tree_slots, dot.k, nbytes)
+        first = _with_room(first, regions, dot.k, tree, serial_bytes(max(1, taken), nbytes, tree_slots))
+        return _serial(first, found.whole, taken * serial_blocks(dot.k, v.halves), max(1, taken), tree_slots)
     if not found.per:
         return [_with_room(first, regions, dot.k, tree_bytes(tiles, dot.k, nbytes))]
     chunks, cut = -(-dot.k // CHUNK), tiles - found.whole
@@ -117,14 +117,15 @@ def _with_room(launch: DotLaunch, regions: Regions, k: int, tree: int, before: i
     return attrs.evolve(launch, sizes=sizes, accesses=accesses, writes=(*launch.writes, region))
 
 
-def _in_turn(product: DotLaunch, whole: int, turns: int, taken: int, rooms: int) -> list[DotLaunch]:
-    """What clears the turns in a product's scratch memory, and the product, with so many turns at its last tiles."""
-    place, count = product.accesses[Arg.WORKSPACE], turn_words(taken, rooms)
+def _serial(product: DotLaunch, whole: int, serial: int, taken: int, tree_slots: int) -> list[DotLaunch]:
+    """What clears the semaphores in a product's scratch memory, and the product, with so many blocks in series at its
+    last tiles."""
+    place, count = product.accesses[Arg.WORKSPACE], semaphore_words(taken, tree_slots)
     region = place.buffer
     assert region is not None
-    sizes = with_words(product.sizes, {Sharing.TILES: taken, Sharing.WHOLE: whole, Sharing.ROOMS: rooms})
-    clear = DotLaunch("clear_turns", None, -(-count // CLEAR_THREADS), (place,), (count,), (), (), (region,))
-    return [clear, attrs.evolve(product, sizes=sizes, grid=whole + turns)]
+    sizes = with_words(product.sizes, {Sharing.TILES: taken, Sharing.WHOLE: whole, Sharing.TREE_SLOTS: tree_slots})
+    clear = DotLaunch("clear_semaphores", None, -(-count // CLEAR_THREADS), (place,), (count,), (), (), (region,))
+    return [clear, attrs.evolve(product, sizes=sizes, grid=whole + serial)]
 
 
 def launches(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
@@ -141,18 +142,18 @@ def launches(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
             words += dot_tensor.maps_of(problem, x.variant, len(words))
         yield ctx.launch(
             source, x.grid, threads, words, shared, label=_label(call, x.kernel), touched=(reads, writes),
-            alone=x.kernel != "clear_turns", mapped=mapped,
+            alone=x.kernel != "clear_semaphores", mapped=mapped,
         )  # fmt: skip
 
 
 def _label(call: KernelCall, kernel: str) -> str:
-    return call.describe() if call.parts and kernel != "clear_turns" else kernel
+    return call.describe() if call.parts and kernel != "clear_semaphores" else kernel
 
 
 def _kernel_of(launch: DotLaunch, spec: DotSpec) -> tuple[KernelSource, int, int]:
     """The kernel of a launch, the threads of a block, and their dynamic shared memory."""
-    if launch.kernel == "clear_turns":
-        return KernelSource("volta_clear_turns", "clear", build_clear), CLEAR_THREADS, 0
+    if launch.kernel == "clear_semaphores":
+        return KernelSource("volta_clear_semaphores", "clear", build_clear), CLEAR_THREADS, 0
     if launch.kernel == "dot_tc":
         return dot_tensor.kernel_of(spec, launch.variant)
     v, text = launch.variant, f"{launch.kernel} {spec} {launch.variant}"

@@ -2,7 +2,7 @@
 
 While a block of k is computed nothing of this takes registers: its total is in shared memory, where it is joined with
 those before it. A tile has a place there for each level of the tree, so memory grows with the logarithm of k. Each
-thread reads what it wrote itself, or, where blocks of threads take turns, what the thread in its place wrote before.
+thread reads what it wrote itself, or, in serial split-K, what the thread in its place wrote before.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from llvmlite import ir
 from volta.emit.dot_args import Args
 from volta.emit.loops import I64, if_then, offset
 from volta.emit.pairs import joined_levels, level_of
-from volta.numba_cuda.codegen.ptx_turns import QUAD, read_in_turn, write_in_turn
+from volta.numba_cuda.codegen.ptx_semaphore import QUAD, read_serial, write_serial
 from volta.numba_cuda.codegen.threads import device_pointer
 from volta.numba_cuda.launches import aligned
 from volta.numba_cuda.products.dot_sharing import Sharing
@@ -38,10 +38,10 @@ class Levels:
         nbytes: int,
         first: ir.Value,
         step: int,
-        in_turn: bool = False,
+        serial: bool = False,
     ) -> None:
         self.b, self.args, self.owner, self.nbytes = b, args, owner, nbytes
-        self.first, self.step, self.in_turn = first, step, in_turn
+        self.first, self.step, self.serial = first, step, serial
 
     def places(self, level: ir.Value, numbers: Sequence[int | ir.Value]) -> list[ir.Value]:
         """Where the sums with these numbers, of this thread, wait at a level."""
@@ -54,12 +54,12 @@ class Levels:
 
     def read(self, place: ir.Value, kind: ir.Type) -> ir.Value:
         b = self.b
-        return b.bitcast(read_in_turn(b, place), kind) if self.in_turn else b.load(place, typ=kind, align=16)
+        return b.bitcast(read_serial(b, place), kind) if self.serial else b.load(place, typ=kind, align=16)
 
     def write(self, place: ir.Value, vector: ir.Value) -> None:
         b = self.b
-        if self.in_turn:
-            write_in_turn(b, place, b.bitcast(vector, QUAD))
+        if self.serial:
+            write_serial(b, place, b.bitcast(vector, QUAD))
         else:
             b.store(vector, place, align=16)
 

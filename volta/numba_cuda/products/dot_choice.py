@@ -78,7 +78,7 @@ _BYTES_A_SECOND, _LAUNCH = 2.5e12, 4e-6
 """What the scratch memory of a product in parts and its second launch cost."""
 
 _HANDED_A_SECOND, _HANDOVER = 7e12, 3e-6
-"""What it costs that blocks take turns: totals are read and written, and a tile's blocks wait for each other."""
+"""What serial split-K costs: totals are read and written, and a tile's blocks wait for each other."""
 
 _HALVED = 20e-6
 """What it costs besides that tiles are computed by halves."""
@@ -110,12 +110,13 @@ def blocks_of(tile: Tile, dot: Dot) -> int:
 @attrs.frozen
 class DotChoice:
     """How a product runs: its kernel, tiles that one block computes each, and of the others the chunks of a part (0:
-    there are no others, or they are computed in turns). Such whole tiles share ``rooms``, where they need any."""
+    there are no others, or they are computed by serial split-K). Such whole tiles share ``tree_slots``, where they need
+    any."""
 
     variant: DotVariant
     whole: int
     per: int = 0
-    rooms: int = 1
+    tree_slots: int = 1
 
 
 def choose_vector(problem: Problem, capability: str) -> VectorVariant | None:
@@ -180,10 +181,10 @@ def _ways(
     if waves and rest and many:
         last = held  # blocks that began together end together, and the next begin where these have ended
     ends = _ENDS if many or held == 1 else 0.0
-    most = slots + slots // 2  # rooms: nobody waits for a block that began a wave and a half before
+    most = slots + slots // 2  # tree_slots: nobody waits for a block that began a wave and a half before
     alone = DotChoice(v, blocks)
     if v.long and blocks > most:
-        alone = DotChoice(attrs.evolve(v, turns=True, halves=True), blocks, rooms=most)
+        alone = DotChoice(attrs.evolve(v, serial=True, halves=True), blocks, tree_slots=most)
     yield (waves * held + last) * chunk * (max(1, chunks) + ends), alone
     for slices in _slices(spec, tile, dot.k, blocks, chip):
         sliced = attrs.evolve(v, tile=attrs.evolve(tile, stages=3), slices=slices)
@@ -196,9 +197,9 @@ def _ways(
         taken = rest + min(slots, blocks - rest)
         cost = (blocks * (chunks + ends) / slots + 0.5) * held * chunk  # no wave but the last one ends early
         moved = 2 * taken * (chunks.bit_length() - 1) * tile.rows * tile.cols * size
-        halved = attrs.evolve(v, turns=True, halves=True)
-        rooms = max(1, min(blocks - taken, most))
-        yield cost + moved / _HANDED_A_SECOND + _HALVED, DotChoice(halved, blocks - taken, rooms=rooms)
+        halved = attrs.evolve(v, serial=True, halves=True)
+        tree_slots = max(1, min(blocks - taken, most))
+        yield cost + moved / _HANDED_A_SECOND + _HALVED, DotChoice(halved, blocks - taken, tree_slots=tree_slots)
     # Not two warps with 64 float64 sums a thread where k is several blocks with a ragged end: that kernel spills 35
     # registers, and gave wrong sums on an H200 (driver 580), whose place moved with the code around them.
     crowded = tile.mma and tile.threads == 64 and v.long and not v.whole
@@ -209,8 +210,8 @@ def _ways(
         split = attrs.evolve(v, split=True, least_shared=min(least, chip.block_bytes))
         yield _CUT * cost, DotChoice(split, whole, per)
     if many and slots <= _AT_ONCE * blocks:
-        cost = _in_turns(chip, tile, blocks, held, chunks, chunk)
-        yield _CUT * cost, DotChoice(attrs.evolve(v, turns=True), 0)
+        cost = _in_series(chip, tile, blocks, held, chunks, chunk)
+        yield _CUT * cost, DotChoice(attrs.evolve(v, serial=True), 0)
 
 
 def _sums(tile: Tile) -> int:
@@ -228,8 +229,8 @@ def _slices(spec: DotSpec, tile: Tile, k: int, blocks: int, chip: _Chip) -> list
     return [n for n in range(min(8, most), 1, -1) if k // CHUNK % n == whole % n == 0 and n * tile.threads >= 128]
 
 
-def _in_turns(chip: _Chip, tile: Tile, blocks: int, held: int, chunks: int, chunk: float) -> float:
-    """Seconds that a product takes whose blocks of one chunk take turns."""
+def _in_series(chip: _Chip, tile: Tile, blocks: int, held: int, chunks: int, chunk: float) -> float:
+    """Seconds that a product takes in serial split-K with blocks of one chunk."""
     slots = held * chip.processors
     waves, rest = divmod(blocks * chunks, slots)
     beside = -(-rest // chip.processors)
@@ -328,6 +329,6 @@ def _operand(
         if along == "line":
             width = most if count % most == 0 else 1
         elif tile.mma if direct else problem.dot.k % most == 0:
-            width = most  # direct copies that turn an operand copy element by element
+            width = most  # direct copies that transpose an operand copy element by element
     near = min(own, k) >= 0 and length * own + tile.depth * k < 1 << 32
     return Operand(along, width, dtype, staged, direct, near)

@@ -10,7 +10,7 @@ from llvmlite import ir
 from volta.emit.builder import HALF_DTYPES, Value
 from volta.emit.dot_args import Args, at
 from volta.emit.loops import I32, I64, if_then, offset
-from volta.numba_cuda.codegen.ptx_ops import bring_near
+from volta.numba_cuda.codegen.ptx_ops import prefetch
 from volta.numba_cuda.codegen.threads import CONSTANT_SPACE
 from volta.numba_cuda.loops.nests_body import ThreadEmitter, is_narrow, widest, words_of
 from volta.numba_cuda.loops.nests_map import is_dear
@@ -122,14 +122,14 @@ class Writer:
         for cell in begun:
             self._store(cell)
 
-    def bring_near(self, row: ir.Value, col: ir.Value) -> None:
+    def prefetch(self, row: ir.Value, col: ir.Value) -> None:
         """Ask for what the loops read beside these elements, of what lies along rows."""
         for e, given in self.loops:
             bases, _ = e.row_bases(e.unravel(self.b.add(self.above, row), e.sizes[: e.kernel.rank - 1]))
             for i in self._needed(e):
                 x = e.kernel.body[i]
                 if isinstance(x, Load) and i not in given and not x.terms and x.pattern[0] == "1":
-                    bring_near(self.b, offset(self.b, bases[i], self.b.mul(col, I64(x.dtype.itemsize))))
+                    prefetch(self.b, offset(self.b, bases[i], self.b.mul(col, I64(x.dtype.itemsize))))
 
     def _read(self, row: ir.Value, col: ir.Value, result: Value) -> _Cell:
         cell = _Cell(row, col, result, [])

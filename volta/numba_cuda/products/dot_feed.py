@@ -46,7 +46,7 @@ class _Copy:
 
 
 class Feed:
-    """The copies that bring an operand's tile of `length` rows or columns to a stage at byte `region` of shared memory.
+    """The copies of an operand's tile of `length` rows or columns to a stage at byte `region` of shared memory.
 
     ``first`` is the tile's pointer for the first stage, ``step`` the bytes to the next stage. All threads share the
     pointer; how far behind it a thread's copies read never changes, and is in 32 bits where the operand is near: then a
@@ -70,7 +70,7 @@ class Feed:
         if self.along_k:
             runs = depth // width
             if layout.k != item_size(operand.staged):
-                runs = min(runs, _RUN)  # what is turned is copied in short runs, which end in different banks
+                runs = min(runs, _RUN)  # what is transposed is copied in short runs, which end in different banks
             lines = threads // runs
             line, k = b.udiv(thread, I32(runs)), b.mul(b.urem(thread, I32(runs)), I32(width))
             moves = [(j, i) for i in range(0, depth, runs * width) for j in range(0, length, lines)]

@@ -22,7 +22,7 @@ class FmaNest(Nest):
     @staticmethod
     def layout(tile: Tile, operand: Operand, length: int) -> Layout:
         size = item_size(operand.staged)
-        # What lies along k is turned on the way: 16 bytes between lines keep the lanes that write them in other banks.
+        # What lies along k is transposed on the way: with 16 bytes between lines, lanes write to different banks.
         return lines_of_k(size, length, tile.depth, 16 if operand.along == "k" else 0)
 
     def threads(self) -> None:

@@ -12,7 +12,7 @@ from volta.emit.loops import I32, I64, if_else, loop, minimum, offset
 from volta.emit.pairs import join_block
 from volta.numba_cuda.codegen.threads import block_index
 from volta.numba_cuda.products.dot_nest import Nest
-from volta.numba_cuda.products.dot_place import Place
+from volta.numba_cuda.products.dot_position import TilePosition
 from volta.numba_cuda.products.dot_split import block_slots, slot_at
 from volta.xla_like.dot import CHUNK, CHUNKS
 
@@ -26,7 +26,7 @@ def emit_join(nest: Nest) -> None:
     number = b.trunc(block_index(b), I32)
     split, cell = b.udiv(number, cells), b.urem(number, cells)
     chunks, per = b.trunc(ceil_div(b, a.K, CHUNK), I32), b.trunc(a.PER, I32)
-    place = Place(b, nest.spec, nest.variant, a, b.add(b.trunc(a.WHOLE, I32), split))
+    place = TilePosition(b, nest.spec, nest.variant, a, b.add(b.trunc(a.WHOLE, I32), split))
     nest.threads()
     nbytes = t.rows * t.cols * nest.size
     here = slot_at(b, a, split, chunks, per, I32(0), nbytes, nest.variant.long)

@@ -16,12 +16,12 @@ from volta.numba_cuda.codegen.ptx_ops import commit_copies, wait_copies
 from volta.numba_cuda.codegen.threads import barrier, block_index, dynamic_shared, own_args, thread_index
 from volta.numba_cuda.products.dot_blocks import Levels, tile_bytes
 from volta.numba_cuda.products.dot_feed import CastFeed, Feed, Layout
-from volta.numba_cuda.products.dot_place import Place
+from volta.numba_cuda.products.dot_position import TilePosition
+from volta.numba_cuda.products.dot_serial import SerialPart
 from volta.numba_cuda.products.dot_sharing import Sharing
 from volta.numba_cuda.products.dot_split import Part, Share
 from volta.numba_cuda.products.dot_tile import DotVariant, Operand, Tile
 from volta.numba_cuda.products.dot_totals import Totals
-from volta.numba_cuda.products.dot_turns import Turn
 from volta.xla_like.dot import CHUNK, DotSpec, item_size
 
 _PARTS = 4  # in which the copies of a stage begin
@@ -43,7 +43,7 @@ class Nest(Totals):
         self.count = self.tile.thread_rows * self.tile.thread_cols
         self.direct = variant.lhs.direct or variant.rhs.direct
         self.part: Part | None = None
-        self.turn: Turn | None = None
+        self.serial: SerialPart | None = None
         self.levels: Levels | None = None
 
     # -- what engines say ----------------------------------------------------------------------------------------------
@@ -78,27 +78,27 @@ class Nest(Totals):
         b, a, v = self.b, self.args, self.variant
         self.shared = dynamic_shared(b.module, b)
         self.part = Part(b, a, v.long) if v.split else None
-        self.turn = Turn(b, a, self.thread, self.shared, v.halves, v.rooms) if v.turns else None
-        share = self.part or self.turn
+        self.serial = SerialPart(b, a, self.thread, self.shared, v.halves, v.tree_slots) if v.serial else None
+        share = self.part or self.serial
         number = share.tile if share else b.trunc(block_index(b), I32)
-        self.place = Place(b, self.spec, v, a, number)
+        self.place = TilePosition(b, self.spec, v, a, number)
         if v.long:
-            owner = self.turn.room if self.turn else number
-            self.levels = self.levels_of(owner, b.mul(b.zext(self.thread, I64), I64(16)), v.turns)
+            owner = self.serial.tree_slot if self.serial else number
+            self.levels = self.levels_of(owner, b.mul(b.zext(self.thread, I64), I64(16)), v.serial)
         self.chunks_of(share)
-        if self.turn and not v.halves:
-            self._take_turn(self.turn)
+        if self.serial and not v.halves:
+            self._add_serially(self.serial)
             return
         if v.long:
             self._end_long()
             return
         totals = self._totals()
-        if self.turn:
-            with if_else(b, self.turn.ends) as branch:
+        if self.serial:
+            with if_else(b, self.serial.ends) as branch:
                 with branch.then():
                     self._write(totals)
                 with branch.otherwise():
-                    self.turn.leave(self._turn_places(self.turn), self.vectors_of(totals))
+                    self.serial.leave(self._serial_places(self.serial), self.vectors_of(totals))
             return
         if self.part is None:
             self._write(totals)
@@ -192,15 +192,15 @@ class Nest(Totals):
             self._begin(self.ahead)
             self.copy(0, 1)
             self._finish()
-        if self.turn and v.halves:
-            self.turn.fetch(self._turn_places(self.turn), self.slots())
+        if self.serial and v.halves:
+            self.serial.fetch(self._serial_places(self.serial), self.slots())
         self._meet()
         fragments = self.fragments(I32(0), 0)
         step = tiles if v.one_chunk else I32(per_chunk)
         stop = minimum(b, tiles, 1) if v.one_chunk else tiles
         self.many = b.and_(b.icmp_signed(">", tiles, I32(per_chunk)), b.not_(separate))
-        if self.turn:
-            self.many = b.or_(self.many, self.turn.follows)
+        if self.serial:
+            self.many = b.or_(self.many, self.serial.follows)
         with loop(b, I32(0), stop, step, [*zeros, *fragments, *self.ahead, I32(0)]) as chunk:
             sums, state = list(chunk.values[: self.count]), list(chunk.values[self.count :])
             end = full
@@ -229,8 +229,8 @@ class Nest(Totals):
             self._keep(self.levels, sums, b.add(self.share.first, ended) if self.share else ended)
             return
         first = b.icmp_signed("==", index, I32(per_chunk))
-        if self.turn:
-            first = b.and_(first, b.not_(self.turn.follows))
+        if self.serial:
+            first = b.and_(first, b.not_(self.serial.follows))
         if self.part is None:
             self.absorb(sums, first)
             return
@@ -241,10 +241,10 @@ class Nest(Totals):
             with branch.otherwise():
                 self.absorb(sums, first)
 
-    def levels_of(self, tile: ir.Value, first: ir.Value, in_turn: bool = False) -> Levels:
+    def levels_of(self, tile: ir.Value, first: ir.Value, serial: bool = False) -> Levels:
         """Where a tile's blocks of k wait; of a level this thread's vectors begin at ``first``, as slots do."""
         nbytes = tile_bytes(self.tile, self.size)
-        return Levels(self.b, self.args, tile, nbytes, first, 16 * self.tile.threads, in_turn)
+        return Levels(self.b, self.args, tile, nbytes, first, 16 * self.tile.threads, serial)
 
     def _keep(self, levels: Levels, sums: Sequence[ir.Value], chunk: ir.Value) -> None:
         """Add a chunk's sums to the total of its block of k. Where that is complete it is joined with those before it,
@@ -255,8 +255,8 @@ class Nest(Totals):
 
         def join() -> None:
             with if_then(b, here.ends):
-                if self.turn:
-                    self.turn.enter_room(here.block)
+                if self.serial:
+                    self.serial.enter_slot(here.block)
                 levels.join(self.slots(), here.block, here.last, kind, self.add)
 
         if part is None:
@@ -284,13 +284,15 @@ class Nest(Totals):
         chunks = b.trunc(ceil_div(b, self.args.K, CHUNK), I32)
         chunk = b.sub(self.share.last if self.share else chunks, I32(1))
         self._keep(self.levels, self.sums, chunk)
-        if self.turn:
-            with if_else(b, self.turn.ends) as branch:
+        if self.serial:
+            with if_else(b, self.serial.ends) as branch:
                 with branch.then():
-                    self.turn.leave_room()
+                    self.serial.leave_slot()
                     self.write_waiting()
                 with branch.otherwise():
-                    self.turn.leave_block(self._turn_places(self.turn), self.slots(), ChunkAt(b, chunk, chunks).ends)
+                    self.serial.leave_block(
+                        self._serial_places(self.serial), self.slots(), ChunkAt(b, chunk, chunks).ends
+                    )
         elif self.part:
             with if_then(b, self.part.whole):
                 self.write_waiting()
@@ -342,22 +344,22 @@ class Nest(Totals):
             out += self.values_of(b.select(self.many, self.add(b.load(slot, typ=kind, align=16), vector), vector))
         return out
 
-    def _take_turn(self, turn: Turn) -> None:
+    def _add_serially(self, serial: SerialPart) -> None:
         """Add the chunk's sums, which wait in shared memory, to the tile's total. The last block writes it."""
         b, kind = self.b, ir.VectorType(self.kind, 16 // self.size)
         self.store(self.vectors_of(self.sums))
         if self.levels:
-            turn.add_to_block(self._turn_places(turn), self.slots(), kind, self.add, self.levels)
+            serial.add_to_block(self._serial_places(serial), self.slots(), kind, self.add, self.levels)
         else:
-            turn.add(self._turn_places(turn), self.slots(), kind, self.add)
-        with if_then(b, turn.ends):
+            serial.add(self._serial_places(serial), self.slots(), kind, self.add)
+        with if_then(b, serial.ends):
             self.write_waiting()
 
-    def _turn_places(self, turn: Turn) -> list[ir.Value]:
-        """Where this thread's totals are for the next turn."""
+    def _serial_places(self, serial: SerialPart) -> list[ir.Value]:
+        """Where this thread's totals are for the next block."""
         b, t = self.b, self.tile
-        own = b.mul(b.zext(turn.own, I64), I64(t.rows * t.cols * self.size))
-        start = at(b, turn.totals, (own, I64(1)), (b.zext(self.thread, I64), I64(16)))
+        own = b.mul(b.zext(serial.own, I64), I64(t.rows * t.cols * self.size))
+        start = at(b, serial.totals, (own, I64(1)), (b.zext(self.thread, I64), I64(16)))
         return [offset(b, start, i * t.threads * 16) for i in range(self.count * self.size // 16)]
 
     def _write(self, totals: Sequence[ir.Value]) -> None:

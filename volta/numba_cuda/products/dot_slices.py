@@ -19,7 +19,7 @@ from volta.emit.pairs import join_block
 from volta.numba_cuda.codegen.ptx_ops import wait_copies
 from volta.numba_cuda.codegen.threads import barrier, block_index, dynamic_shared
 from volta.numba_cuda.products.dot_nest import Nest
-from volta.numba_cuda.products.dot_place import Place
+from volta.numba_cuda.products.dot_position import TilePosition
 from volta.numba_cuda.products.dot_tile import Tile
 from volta.xla_like.dot import CHUNK, CHUNKS
 
@@ -43,7 +43,7 @@ def emit_slices(nest: Nest) -> None:
     b, a, t, v = nest.b, nest.args, nest.tile, nest.variant
     shared = dynamic_shared(b.module, b)
     group, nest.thread = b.udiv(nest.thread, I32(t.threads)), b.urem(nest.thread, I32(t.threads))
-    nest.place = place = Place(b, nest.spec, v, a, b.trunc(block_index(b), I32))
+    nest.place = place = TilePosition(b, nest.spec, v, a, b.trunc(block_index(b), I32))
     own = group_bytes(t, sum(layout.bytes for layout in nest.layouts()), nest.size)
     nest.shared = at(b, shared, (b.zext(group, I64), I64(own)))
     rounds = b.trunc(b.udiv(a.K, I64(CHUNK * v.slices)), I32)
@@ -60,10 +60,10 @@ def emit_slices(nest: Nest) -> None:
     tile, behind = b.trunc(block_index(b), I32), b.mul(b.zext(nest.thread, I64), I64(16))
     levels = nest.levels_of(tile, behind) if v.long else None
 
-    def begins(turn: ir.Value) -> ir.Value:
-        return b.icmp_signed("==", b.urem(turn, I32(each)) if v.long else turn, I32(0))
+    def begins(iteration: ir.Value) -> ir.Value:
+        return b.icmp_signed("==", b.urem(iteration, I32(each)) if v.long else iteration, I32(0))
 
-    def joined(turn: ir.Value, totals: list[ir.Value]) -> list[ir.Value]:
+    def joined(iteration: ir.Value, totals: list[ir.Value]) -> list[ir.Value]:
         """The totals behind a round: where it ends a block of k, joined with those that wait."""
         assert levels is not None
         exist = [b.icmp_unsigned("<", n, I32(vectors)) for n in numbers]
@@ -77,11 +77,11 @@ def emit_slices(nest: Nest) -> None:
                 with if_then(b, x):
                     levels.write(place, vector)
 
-        last = b.icmp_signed("==", turn, b.sub(rounds, I32(1)))
-        ends = b.or_(last, b.icmp_signed("==", b.urem(turn, I32(each)), I32(each - 1)))
+        last = b.icmp_signed("==", iteration, b.sub(rounds, I32(1)))
+        ends = b.or_(last, b.icmp_signed("==", b.urem(iteration, I32(each)), I32(each - 1)))
         with if_else(b, ends) as branch:
             with branch.then():
-                branch.give(*join_block(b, totals, b.udiv(turn, I32(each)), last, read, leave, nest.add))
+                branch.give(*join_block(b, totals, b.udiv(iteration, I32(each)), last, read, leave, nest.add))
             with branch.otherwise():
                 branch.give(*totals)
         return branch.results

@@ -23,7 +23,7 @@ from volta.numba_cuda.processors import H200, filling
 from volta.numba_cuda.products.dot_epilogue import fits
 from volta.numba_cuda.products.dot_problem import Problem
 from volta.numba_cuda.products.dot_tensor_load import BLOCK, LINE, PIECE, Operand, line_along
-from volta.numba_cuda.products.dot_tensor_piped import PipedProduct
+from volta.numba_cuda.products.dot_tensor_persistent import PersistentProduct
 from volta.numba_cuda.products.dot_tensor_product import Product
 from volta.numba_cuda.products.dot_tensor_variant import TensorVariant
 from volta.xla_like.dot import DotSpec, item_size
@@ -54,7 +54,7 @@ class Shape:
 
 
 _SHAPES: dict[str, tuple[Shape, ...]] = {
-    "piped": (
+    "persistent": (
         Shape(128, 256, 4, 1, 0.69, 0.69, 1.45), Shape(128, 192, 5, 1, 0.535, 0.535, 1.2),
         Shape(128, 128, 6, 1, 0.37, 0.37, 0.8), Shape(64, 128, 4, 2, 0.22, 0.41, 0.6),
         Shape(128, 64, 8, 1, 0.26, 0.26, 0.3), Shape(64, 64, 6, 2, 0.17, 0.34, 0.2),
@@ -156,7 +156,7 @@ def choose(problem: Problem, capability: str) -> TensorVariant:
         tiles = dot.batches * -(-dot.m // shape.rows) * -(-dot.n // shape.cols)
         return shape.time(tiles, depth)
 
-    shapes = {"map": "writing" if problem.epilogue else "piped", "async": instruction}.get(lhs.load, "staged")
+    shapes = {"map": "writing" if problem.epilogue else "persistent", "async": instruction}.get(lhs.load, "staged")
     best = min(_SHAPES[shapes], key=time)
     v = TensorVariant(instruction, kind, best.rows, best.cols, best.stages, lhs, rhs, store, best.resident)
     if problem.epilogue is None:
@@ -190,7 +190,7 @@ def _has_maps(lhs: Operand, rhs: Operand, problem: Problem) -> bool:
 
 
 def _operand(dtype: str, side: _Side) -> Operand:
-    """How an operand is brought."""
+    """How an operand is loaded."""
     item = item_size(dtype)
     along: Literal["k", "mn"] = "k" if side.k == item else "mn"
     inner, outer = (side.k, side.own) if along == "k" else (side.own, side.k)
@@ -212,6 +212,6 @@ def _through_registers(operand: Operand, size: int, k: int) -> Operand:
 def build_tensor_dot(module: ir.Module, name: str, spec: DotSpec, variant: TensorVariant) -> ir.Function:
     """Add a kernel; its args are those of `Arg` and `Sharing`, with the operands' maps behind them."""
     function, b = new_entry(module, name, variant.threads, variant.resident)
-    (PipedProduct if variant.mapped else Product)(module, b, spec, variant, function).emit()
+    (PersistentProduct if variant.mapped else Product)(module, b, spec, variant, function).emit()
     b.ret_void()
     return function

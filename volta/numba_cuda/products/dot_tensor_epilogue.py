@@ -1,7 +1,7 @@
 """The epilogue of a product on tensor cores: a tile of sums, rounded to the output's dtype, goes through shared memory.
 
 Who multiplies has two neighbours in a row here and there; epilogues read and write rows of several arrays. So sums are
-left in shared memory, and taken from there row by row: by the threads that multiplied, or (`dot_tensor_piped`) by
+left in shared memory, and taken from there row by row: by the threads that multiplied, or (`dot_tensor_persistent`) by
 others, while those go on with the next tile.
 
 A row lies in lines of 128 bytes, all rows of a column of lines one after the other; pieces of 16 bytes are exchanged
@@ -32,7 +32,7 @@ _AT_ONCE = 2
 """Times as many elements are under way at once as where more threads have epilogues."""
 
 
-class Room:
+class StagingTile:
     """A tile of the output in shared memory, `TensorVariant.room_bytes` from ``start`` on."""
 
     def __init__(self, b: ir.IRBuilder, spec: DotSpec, variant: TensorVariant, args: Args, start: ir.Value) -> None:
@@ -57,8 +57,8 @@ class Room:
     def _place(self, row: ir.Value, byte: ir.Value) -> ir.Value:
         """A byte of a row of the tile (i32s)."""
         b = self.b
-        turn = b.and_(b.mul(row, I32(self.size // 2)), I32(PIECES - 1))
-        piece = b.xor(b.and_(b.lshr(byte, I32(4)), I32(PIECES - 1)), turn)
+        rotation = b.and_(b.mul(row, I32(self.size // 2)), I32(PIECES - 1))
+        piece = b.xor(b.and_(b.lshr(byte, I32(4)), I32(PIECES - 1)), rotation)
         line = b.add(b.mul(b.lshr(byte, I32(7)), I32(self.v.rows)), row)
         here = b.add(b.mul(line, I32(LINE)), b.add(b.mul(piece, I32(PIECE)), b.and_(byte, I32(PIECE - 1))))
         return offset(b, self.start, b.zext(here, I64))
@@ -69,13 +69,13 @@ class Room:
         below, beside = b.add(row, I64(v.rows)), b.add(col, I64(v.cols))
         return b.and_(b.icmp_signed("<=", below, a.M), b.icmp_signed("<=", beside, a.N))
 
-    def bring_near(self, writer: Writer, row: ir.Value, col: ir.Value, thread: ir.Value, threads: int) -> None:
+    def prefetch(self, writer: Writer, row: ir.Value, col: ir.Value, thread: ir.Value, threads: int) -> None:
         """Ask for what an epilogue will read beside a whole tile: `write` comes later."""
         b, beside = self.b, self.v.cols // _NEAR
         with if_then(b, self._whole(row, col)), loop(b, I32(0), I32(self.v.rows * beside // threads), I32(1)) as it:
             place = b.add(b.mul(it.index, I32(threads)), thread)
             down, right = b.udiv(place, I32(beside)), b.mul(b.urem(place, I32(beside)), I32(_NEAR))
-            writer.bring_near(b.add(row, b.zext(down, I64)), b.add(col, b.zext(right, I64)))
+            writer.prefetch(b.add(row, b.zext(down, I64)), b.add(col, b.zext(right, I64)))
 
     def write(self, writer: Writer, row: ir.Value, col: ir.Value, thread: ir.Value, threads: int) -> None:
         """Write the tile whose first row and column are given: this thread (an i32) of so many its part."""

@@ -26,7 +26,7 @@ BLOCK = 64
 
 @attrs.frozen
 class Operand:
-    """How an operand lies in memory, and how it is brought.
+    """How an operand lies in memory, and how it is loaded.
 
     ``along``: the dimension in which neighbours lie next to each other ("k", or "mn": its rows or columns). ``load``:
     "map" and "async" copy as they are, boxes by the copy engine or pieces; "whole" loads pieces, "single" elements, and
@@ -53,7 +53,7 @@ def swizzled(b: ir.IRBuilder, line: ir.Value, piece: ir.Value) -> ir.Value:
 
 
 class Loader:
-    """Brings tiles of one operand: `length` rows or columns, 128 bytes of k."""
+    """Loads tiles of one operand: `length` rows or columns, 128 bytes of k."""
 
     def __init__(
         self, b: ir.IRBuilder, operand: Operand, kind: str, length: int, threads: int, thread: ir.Value,
@@ -66,7 +66,7 @@ class Loader:
         self.depth = LINE // self.item
         self.stride, self.k_stride, self.base = stride, k_stride, base
         self.places = [
-            self._place(b.add(thread, I64(turn * threads)), start, length) for turn in range(length * PIECES // threads)
+            self._place(b.add(thread, I64(step * threads)), start, length) for step in range(length * PIECES // threads)
         ]
 
     def _place(self, number: ir.Value, start: ir.Value, length: int) -> tuple[ir.Value, ir.Value, list[ir.Value]]:
@@ -138,7 +138,7 @@ class Loader:
         return found
 
     def put(self, values: list[ir.Value], tile: ir.Value) -> None:
-        """Store what `fetch` brought, as the tensor cores take it."""
+        """Store what `fetch` loaded, as the tensor cores take it."""
         b = self.b
         for number, (_, _, to) in enumerate(self.places):
             own = values[number * self.group : (number + 1) * self.group]

@@ -18,9 +18,9 @@ from volta.numba_cuda.codegen.threads import (
 )
 from volta.numba_cuda.products.dot_epilogue import Writer
 from volta.numba_cuda.products.dot_sharing import Sharing
-from volta.numba_cuda.products.dot_tensor_epilogue import Room
+from volta.numba_cuda.products.dot_tensor_epilogue import StagingTile
 from volta.numba_cuda.products.dot_tensor_load import LINE, PIECE, Loader, line_along
-from volta.numba_cuda.products.dot_tensor_tile import TILES, Place
+from volta.numba_cuda.products.dot_tensor_tile import TILES, Pair
 from volta.numba_cuda.products.dot_tensor_variant import ALIGN, TensorVariant
 from volta.xla_like.dot import DotSpec, item_size
 
@@ -32,7 +32,7 @@ Item = tuple[ir.Value, ir.Value]
 
 
 class Product:
-    """A block has one tile; its threads bring what they multiply."""
+    """A block has one tile; its threads load what they multiply."""
 
     def __init__(
         self, module: ir.Module, b: ir.IRBuilder, spec: DotSpec, variant: TensorVariant, function: ir.Function
@@ -62,10 +62,10 @@ class Product:
         if v.asynchronous:
             ptx_ops.wait_copies(b, 0)  # what is copied behind the last stage is zeros
         barrier(b)
-        room = Room(b, self.spec, v, a, self.shared)  # in place of the stages
-        room.leave(self.tile, self.thread, sums, self._pair)
+        staging = StagingTile(b, self.spec, v, a, self.shared)  # in place of the stages
+        staging.leave(self.tile, self.thread, sums, self._pair)
         barrier(b)
-        room.write(self._writer((b0, b1)), row, col, b.trunc(self.thread, I32), v.threads)
+        staging.write(self._writer((b0, b1)), row, col, b.trunc(self.thread, I32), v.threads)
 
     def _zeros(self) -> list[ir.Value]:
         return [ir.Constant(ir.FloatType(), 0.0)] * (self.v.rows * self.v.cols // self.v.multiplying)
@@ -83,17 +83,17 @@ class Product:
         b0, b1, row, col = (b.zext(x, I64) for x in (b.udiv(item, inner), b.urem(item, inner), row, col))
         return (b0, b1), b.mul(row, I64(v.rows)), b.mul(col, I64(v.cols))
 
-    def _tiles(self, slot: ir.Value) -> tuple[ir.Value, ir.Value]:
-        """The operands' tiles at a slot of shared memory."""
-        left = at(self.b, self.shared, (slot, I64(self.v.stage_bytes)))
+    def _tiles(self, stage: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """The operands' tiles at a stage of shared memory."""
+        left = at(self.b, self.shared, (stage, I64(self.v.stage_bytes)))
         return left, offset(self.b, left, self.v.rows * LINE)
 
     def _streamed(self, loaders: tuple[Loader, Loader], zeros: list[ir.Value]) -> list[ir.Value]:
         """Copies run by themselves, all but one stage ahead of the products."""
         b, stages = self.b, self.v.stages
 
-        def begin(k: ir.Value, slot: ir.Value) -> None:
-            for loader, tile in zip(loaders, self._tiles(slot), strict=True):
+        def begin(k: ir.Value, stage: ir.Value) -> None:
+            for loader, tile in zip(loaders, self._tiles(stage), strict=True):
                 loader.begin(k, tile)
             ptx_ops.commit_copies(b)
 
@@ -102,16 +102,16 @@ class Product:
             begin(b.mul(I64(stage), self.depth), I64(stage))
         ahead = b.mul(I64(distance), self.depth)
         with loop(b, 0, self.args.K, self.depth, [*zeros, I64(0), I64(distance)]) as it:
-            *sums, slot, free = it.values
+            *sums, stage, free = it.values
             ptx_ops.wait_copies(b, distance - 1)
             self._meet()
-            sums = self.tile.begin(*self._tiles(slot), list(sums))
+            sums = self.tile.begin(*self._tiles(stage), list(sums))
             begin(b.add(it.index, ahead), free)
-            it.advance(*self.tile.end(sums), self._next(slot), self._next(free))
+            it.advance(*self.tile.end(sums), self._next(stage), self._next(free))
         return it.results[: len(zeros)]
 
-    def _next(self, slot: ir.Value) -> ir.Value:
-        following = self.b.add(slot, I64(1))
+    def _next(self, stage: ir.Value) -> ir.Value:
+        following = self.b.add(stage, I64(1))
         return self.b.select(self.b.icmp_signed("==", following, I64(self.v.stages)), I64(0), following)
 
     def _staged(self, loaders: tuple[Loader, Loader], zeros: list[ir.Value]) -> list[ir.Value]:
@@ -128,15 +128,15 @@ class Product:
             with branch.then():
                 first = fetch(I64(0))
                 with loop(b, 0, self.args.K, self.depth, [*zeros, *first, I64(0)]) as it:
-                    *values, slot = it.values
-                    sums, brought = list(values[: len(zeros)]), list(values[len(zeros) :])
-                    tiles = self._tiles(slot)
-                    loaders[0].put(brought[: counts[0]], tiles[0])
-                    loaders[1].put(brought[counts[0] :], tiles[1])
+                    *values, stage = it.values
+                    sums, loaded = list(values[: len(zeros)]), list(values[len(zeros) :])
+                    tiles = self._tiles(stage)
+                    loaders[0].put(loaded[: counts[0]], tiles[0])
+                    loaders[1].put(loaded[counts[0] :], tiles[1])
                     self._meet()
                     following = fetch(b.add(it.index, self.depth))
                     sums = self.tile.end(self.tile.begin(*tiles, sums))
-                    it.advance(*sums, *following, self._next(slot))
+                    it.advance(*sums, *following, self._next(stage))
                 branch.give(*it.results[: len(zeros)])
             with branch.otherwise():
                 branch.give(*zeros)
@@ -177,7 +177,7 @@ class Product:
         pair = ir.Constant(ir.VectorType(ir.FloatType(), 2), ir.Undefined)
         return b.insert_element(b.insert_element(pair, low, I32(0)), high, I32(1))
 
-    def _write_pair(self, out: ir.Value, row: ir.Value, col: ir.Value, place: Place, sums: list[ir.Value]) -> None:
+    def _write_pair(self, out: ir.Value, row: ir.Value, col: ir.Value, place: Pair, sums: list[ir.Value]) -> None:
         b, a, size = self.b, self.args, item_size(self.spec.out)
         down, right, first = place
         r, c = b.add(row, down), b.add(col, right)
@@ -196,7 +196,7 @@ class Product:
                 b.store(value, offset(b, here, i * size), align=size)
 
     def _write_pieces(
-        self, out: ir.Value, row: ir.Value, col: ir.Value, places: list[Place], sums: list[ir.Value]
+        self, out: ir.Value, row: ir.Value, col: ir.Value, places: list[Pair], sums: list[ir.Value]
     ) -> None:  # fmt: skip
         """Four threads have two columns each of four times eight: they exchange them, and each writes eight."""
         b, a = self.b, self.args

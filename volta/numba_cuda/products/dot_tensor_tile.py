@@ -17,7 +17,7 @@ MMA = {"bfloat16": ptx_mma.MMA_BF16, "float16": ptx_mma.MMA_F16, "tf32": ptx_mma
 BAND = 16
 """Rows of which a warp's threads have the sums of a step: two in each eight columns, and two eight rows below."""
 
-Place = tuple[ir.Value, ir.Value, int]
+Pair = tuple[ir.Value, ir.Value, int]
 
 
 class GroupTile:
@@ -48,7 +48,7 @@ class GroupTile:
     def end(self, sums: list[ir.Value]) -> list[ir.Value]:
         return ptx_wgmma.multiply_group_wait(self.b, sums)
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[Pair]:
         """Pairs of neighbouring sums: row and column in the tile, and the position of the first."""
         b = self.b
         return [
@@ -125,7 +125,7 @@ class WarpTile:
         here = offset(self.b, offset(self.b, tile, self.parts[side][part]), 16 * LINE * further)
         return ptx_mma.load_matrices(self.b, here, 4, not along_k)
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[Pair]:
         """Pairs of neighbouring sums: row and column in the tile, and the position of the first."""
         b = self.b
         row = b.add(self.first_row, b.udiv(self.lane, I64(4)))

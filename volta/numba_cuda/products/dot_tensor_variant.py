@@ -39,7 +39,7 @@ class TensorVariant:
     lhs: Operand
     rhs: Operand
     store: Literal["pieces", "pairs", "single"]  # the output takes 16 bytes, two columns, or one at once
-    resident: int = 1  # blocks that a multiprocessor must have room for: bounds the registers
+    resident: int = 1  # blocks that a multiprocessor must have staging for: bounds the registers
     epilogue: Epilogue | None = None
     together: int = 1
 
@@ -49,7 +49,8 @@ class TensorVariant:
 
     @property
     def mapped(self) -> bool:
-        """Whether a warp of its own has the operands brought, by tensor maps."""
+        """Whether the kernel is persistent and warp-specialized: a producer warp loads operands by tensor maps
+        (TMA)."""
         return self.lhs.load == self.rhs.load == "map"
 
     @property
@@ -63,13 +64,13 @@ class TensorVariant:
         return self.multiplying if self.mapped and self.epilogue else 0
 
     @property
-    def bringing(self) -> int:
-        """Threads beside one that has operands brought: a warp, or the four that share registers out together."""
+    def producing(self) -> int:
+        """Threads of the producer warp, or the four that share registers out together."""
         return self.mapped * (GROUP if self.writing else WARP)
 
     @property
     def threads(self) -> int:
-        return self.multiplying + self.writing + self.bringing
+        return self.multiplying + self.writing + self.producing
 
     @property
     def stage_bytes(self) -> int:
@@ -78,12 +79,12 @@ class TensorVariant:
     def shared_bytes(self, out: int) -> int:
         """Dynamic shared memory of a block, where an element of the output has so many bytes.
 
-        Behind the stages and their barriers comes room for a tile with an epilogue, with two barriers more. Where
+        Behind the stages and their barriers comes staging for a tile with an epilogue, with two barriers more. Where
         blocks have one tile alone, it takes the place of the stages.
         """
         stages = self.stages * (self.stage_bytes + 2 * BARRIER_BYTES * self.mapped)
-        room = self.rows * self.cols * out + 2 * BARRIER_BYTES if self.writing else 0
-        return stages + room + ALIGN
+        staging = self.rows * self.cols * out + 2 * BARRIER_BYTES if self.writing else 0
+        return stages + staging + ALIGN
 
     @property
     def maps(self) -> int:

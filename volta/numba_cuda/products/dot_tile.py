@@ -67,9 +67,9 @@ class DotVariant:
 
     ``whole``: k is whole stages. ``short``: k is at most one chunk; ``long``: it is more than one block. ``wide``:
     neighbours of a row of the output can be written at once. ``split``: some tiles are computed in parts of k (see
-    dot_split.py). ``turns``: blocks take turns at a tile, each with one chunk, or (``halves``) with half of those that
-    are left (see dot_turns.py). ``slices``: groups of a block's threads that compute chunks side by side (see
-    dot_slices.py). ``least_shared`` is asked for as dynamic shared memory even where less is used: then a
+    dot_split.py). ``serial``: blocks add to a tile one after the other, each one chunk, or (``halves``) with half of
+    those that are left (see dot_serial.py). ``slices``: groups of a block's threads that compute chunks side by side
+    (see dot_slices.py). ``least_shared`` is asked for as dynamic shared memory even where less is used: then a
     multiprocessor holds no more blocks at once than it should, and those of a launch are spread evenly. ``epilogue``:
     what becomes of the elements.
     """
@@ -82,7 +82,7 @@ class DotVariant:
     long: bool = False
     wide: bool = False
     split: bool = False
-    turns: bool = False
+    serial: bool = False
     halves: bool = False
     slices: int = 1
     least_shared: int = 0
@@ -91,11 +91,11 @@ class DotVariant:
     @property
     def one_chunk(self) -> bool:
         """Whether a block has no more than one chunk of k."""
-        return self.short or (self.turns and not self.halves) or self.slices > 1
+        return self.short or (self.serial and not self.halves) or self.slices > 1
 
     @property
-    def rooms(self) -> bool:
-        """Whether tiles share the memory in which blocks of k wait (see dot_turns.py)."""
+    def tree_slots(self) -> bool:
+        """Whether tiles share the memory in which blocks of k wait (see dot_serial.py)."""
         return self.long and self.halves
 
     @property

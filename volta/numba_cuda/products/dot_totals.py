@@ -8,7 +8,7 @@ from llvmlite import ir
 
 from volta.emit.builder import is_float
 from volta.emit.loops import I1, I32, I64, if_else, loop, offset
-from volta.numba_cuda.products.dot_place import Place
+from volta.numba_cuda.products.dot_position import TilePosition
 from volta.numba_cuda.products.dot_tile import DotVariant, Tile
 from volta.xla_like.dot import DotSpec
 
@@ -25,7 +25,7 @@ class Totals:
     shared: ir.Value
     thread: ir.Value
     stage: int
-    place: Place
+    place: TilePosition
 
     count: int
     """A thread's sums."""

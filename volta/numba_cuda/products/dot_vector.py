@@ -2,7 +2,7 @@
 
 A warp computes neighbouring columns over one chunk of k, a lane one or several of them; other warps of the block take
 the chunks behind, and one of them adds the chunks' sums in ascending order, and joins blocks of k in pairs. Where the
-matrix lies along k a warp brings pieces of its columns to shared memory first, so that neighbouring lanes read
+matrix lies along k a warp copies pieces of its columns to shared memory first, so that neighbouring lanes read
 neighbours of memory.
 """
 
@@ -127,7 +127,7 @@ class _Vector:
             start = b.mul(b.add(it.index, part), I64(CHUNK))
             depth = minimum(b, b.sub(a.K, start), CHUNK)
             depth = b.select(b.icmp_signed(">", depth, I64(0)), depth, I64(0))  # warps may be more than chunks
-            self._bring_rows(start, depth)
+            self._load_rows(start, depth)
             sums = self._along_k(start, depth) if v.along == "k" else self._lines(start, depth)
             totals = self._together(sums, list(it.values), it.index, chunks)
             it.advance(*(self._joined(totals, it.index, chunks, part) if v.long else totals))
@@ -190,7 +190,7 @@ class _Vector:
     def _link(self, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
         return fma(self.b, x, y, z) if is_float(self.spec.accumulator) else self.b.add(z, self.b.mul(x, y))
 
-    def _bring_rows(self, start: ir.Value, depth: ir.Value) -> None:
+    def _load_rows(self, start: ir.Value, depth: ir.Value) -> None:
         """The rows' values of a chunk to shared memory, each warp its own."""
         b, v = self.b, self.v
         region = v.warps * v.rows * WARP * v.wide * self.size
@@ -231,7 +231,7 @@ class _Vector:
         many = 32 // v.wide
         whole = b.and_(depth, I64(-many))
 
-        def bring(k: ir.Value, count: int) -> list[ir.Value]:
+        def load(k: ir.Value, count: int) -> list[ir.Value]:
             line = at(b, here, (k, a.RHS_K))
             steps = [at(b, line, (I64(i), a.RHS_K)) for i in range(count)]
             return [self.lanes.load(x, spec.rhs, v.wide * item_size(spec.rhs)).ir for x in steps]
@@ -243,16 +243,16 @@ class _Vector:
 
         with if_else(b, b.icmp_signed(">", whole, I64(0))) as branch:
             with branch.then():
-                with loop(b, I64(0), whole, many, [*sums, *bring(I64(0), many)]) as it:
+                with loop(b, I64(0), whole, many, [*sums, *load(I64(0), many)]) as it:
                     now, lines = list(it.values[: len(sums)]), list(it.values[len(sums) :])
                     following = minimum(b, b.add(it.index, I64(many)), b.sub(whole, I64(many)))
-                    ahead = bring(following, many)  # while these are multiplied
+                    ahead = load(following, many)  # while these are multiplied
                     it.advance(*multiply(it.index, lines, now), *ahead)
                 branch.give(*it.results[: len(sums)])
             with branch.otherwise():
                 branch.give(*sums)
         with loop(b, whole, depth, 1, branch.results) as rest:
-            rest.advance(*multiply(rest.index, bring(rest.index, 1), list(rest.values)))
+            rest.advance(*multiply(rest.index, load(rest.index, 1), list(rest.values)))
         return list(rest.results)
 
     def _lanes_of(self, x: Value) -> list[ir.Value]:
@@ -261,17 +261,17 @@ class _Vector:
         return [y.ir] if lanes == 1 else [self.b.extract_element(y.ir, I32(i)) for i in range(lanes)]
 
     def _along_k(self, start: ir.Value, depth: ir.Value) -> list[ir.Value]:
-        """The chains of a chunk, the matrix lying along k: a piece of each column is brought to shared memory."""
+        """The chains of a chunk, the matrix lying along k: a piece of each column is copied to shared memory."""
         b, a, v, spec = self.b, self.args, self.v, self.spec
         size = item_size(spec.rhs)
         length, once = _PIECE // size, 16 // size
         region = v.warps * v.rows * (WARP + CHUNK) * self.size
         mine = offset(b, self.shared, b.add(I64(region), b.mul(self.warp, I64(v.pieces * WARP * _PITCH))))
-        down, right = b.lshr(self.lane, I64(3)), b.and_(self.lane, I64(7))  # eight lanes bring a column's piece
+        down, right = b.lshr(self.lane, I64(3)), b.and_(self.lane, I64(7))  # eight lanes load a column's piece
         source = at(b, self.matrix, (start, I64(size)))
         pieces = ceil_div(b, depth, length)
 
-        def bring(piece: ir.Value) -> None:
+        def load(piece: ir.Value) -> None:
             k = b.add(b.mul(piece, I64(length)), b.mul(right, I64(once)))
             left = b.mul(minimum(b, b.sub(depth, k), once), I64(size))
             valid = b.trunc(b.select(b.icmp_signed(">", left, I64(0)), left, I64(0)), I32)
@@ -283,14 +283,14 @@ class _Vector:
                 copy_async(b, to, at(b, source, (column, a.RHS_N), (k, I64(size))), 16, valid)
 
         for i in range(v.pieces - 1):
-            bring(I64(i))
+            load(I64(i))
             commit_copies(b)
         sums = [self.zero] * v.rows
         lanes = Builder(b, once)
         with loop(b, 0, pieces, 1, sums) as it:
             wait_copies(b, v.pieces - 2)
             warp_barrier(b)
-            bring(b.add(it.index, I64(v.pieces - 1)))
+            load(b.add(it.index, I64(v.pieces - 1)))
             commit_copies(b)
             stage = offset(b, mine, b.mul(b.urem(it.index, I64(v.pieces)), I64(WARP * _PITCH)))
             column = at(b, stage, (self.lane, I64(_PITCH)))

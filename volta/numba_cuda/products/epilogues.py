@@ -28,7 +28,7 @@ MAX_LOOPS = 3
 
 NEAR = 32
 """Bytes up to which neighbours of a row may lie apart, a sector of memory: what reads or writes across rows is better
-turned by a kernel of its own."""
+transposed by a kernel of its own."""
 
 
 def join(calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelCall]:

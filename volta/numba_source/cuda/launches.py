@@ -15,7 +15,7 @@ import attrs
 
 from volta.emit import cache
 from volta.numba_cpu.launches import Launch as Row
-from volta.numba_cuda import turns, user
+from volta.numba_cuda import conditional_nodes, user
 from volta.numba_cuda.codegen.ptx import KernelSource
 from volta.numba_cuda.launch_context import LaunchContext
 from volta.numba_cuda.launches import Launch, Regions, touched
@@ -68,7 +68,7 @@ def launches_of(plan: ExecutionPlan, capability: str, compile_text: Compile) -> 
     def of(call: KernelCall) -> Iterator[Launch]:
         ctx = LaunchContext(call, regions, nbytes, capability, nested)
         if call.plans:
-            yield from turns.launches(call, ctx)
+            yield from conditional_nodes.launches(call, ctx)
         elif is_user(call):
             yield from user.launches(call, ctx)
         elif not call.elided:

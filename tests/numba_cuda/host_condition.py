@@ -1,5 +1,5 @@
-"""The kernel that decides whether a loop goes on (`volta.numba_cuda.turns`), compiled for the host: the same LLVM, but
-for the device's clock and for what the driver has for setting a condition."""
+"""The kernel that decides whether a loop goes on (`volta.numba_cuda.conditional_nodes`), compiled for the host: the
+same LLVM, but for the device's clock and for what the driver has for setting a condition."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from llvmlite import ir
 
 from volta.emit.loops import I32, I64, VOID
 from volta.numba_cuda.codegen.ptx_ops import PREFIX
-from volta.numba_cuda.turns import CLOCK, TURN
+from volta.numba_cuda.conditional_nodes import CLOCK, CONDITION
 
 
-class Turn:
+class HostCondition:
     """``run(args, condition, stop)``: what the kernel is given; it returns what the condition becomes. The ``clock``
     counts cycles."""
 
@@ -23,7 +23,7 @@ class Turn:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
-        module = ir.Module("turn")
+        module = ir.Module("condition")
         clock = _number(module, "clock")
         b = _function(module, PREFIX + CLOCK.name, ir.FunctionType(I64, []))
         b.ret(b.load(clock, typ=I64))
@@ -33,7 +33,7 @@ class Turn:
         b.store(b.function.args[0], module.get_global("handle"))
         b.store(b.zext(b.function.args[1], I64), module.get_global("condition"))
         b.ret_void()
-        TURN.build(module, TURN.name)
+        CONDITION.build(module, CONDITION.name)
         text = str(module).replace("ptx_kernel ", "")
         declared = 'declare void @"cudaGraphSetConditional"(i64 %".1", i32 %".2")'
         assert declared in text
@@ -41,7 +41,7 @@ class Turn:
         self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(text), machine)
         self._engine.finalize_object()
         prototype = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
-        self._run = prototype(self._engine.get_function_address(TURN.name))
+        self._run = prototype(self._engine.get_function_address(CONDITION.name))
         self._words = {
             name: ctypes.c_int64.from_address(self._engine.get_global_value_address(name))
             for name in ("clock", "handle", "condition")
@@ -66,4 +66,4 @@ def _function(module: ir.Module, name: str, kind: ir.FunctionType) -> ir.IRBuild
     return ir.IRBuilder(ir.Function(module, kind, name).append_basic_block("entry"))
 
 
-turn: Callable[[], Turn] = functools.cache(Turn)
+condition: Callable[[], HostCondition] = functools.cache(HostCondition)

@@ -5,7 +5,7 @@ by a kernel of one thread, which compares a flag in device memory with a number.
 branch.
 
 A loop also ends where the host says so, by a stop word (`device.flights`). That lies in the host's memory, which the
-device takes a microsecond to read; so it has a copy in its own, and now and then the thread brings that up to date.
+device takes a microsecond to read; so it has a copy in its own, and now and then the thread updates that.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from volta.xla_like.control_calls import Around, bound
 from volta.xla_like.kernels import KernelCall
 
 _OFTEN = 1 << 21
-"""Cycles of a multiprocessor after which a copy of a stop word is brought up to date: about a millisecond. Counts of
+"""Cycles of a multiprocessor after which a copy of a stop word is updated: about a millisecond. Counts of
 two multiprocessors differ, but none stands still: however the kernel moves between them, it is not much longer."""
 
 
@@ -39,7 +39,7 @@ CLOCK = Op("cycles", I64, (), _clock, lambda b, args: I64(0))
 """The device's clock. It is not registered, as this kernel alone asks for it, which no host runs."""
 
 
-def build_turn(module: ir.Module, name: str) -> None:
+def build_condition(module: ir.Module, name: str) -> None:
     """Args: the address of an int32, a number; the handle of a condition, which is whether they are equal; and where
     the copy of a stop word is (`flights.WORDS`), or 0: unless the word is 0, the condition is false.
 
@@ -92,7 +92,9 @@ def holds(words: np.ndarray) -> bool:
     return ctypes.c_int32.from_address(address).value == number
 
 
-TURN = KernelSource("volta_turn", "turn: whether an int32 is a number, and nobody says stop", build_turn)
+CONDITION = KernelSource(
+    "volta_condition", "condition: whether an int32 is a number, and nobody says stop", build_condition
+)
 
 
 def launches(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
@@ -110,7 +112,7 @@ def launches(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
         reads: list[Range] = [(b, 0, ctx.nbytes(b)) for b in call.reads]
         writes: list[Range] = [(b, 0, ctx.nbytes(b)) for b in (*call.writes, *([region] if region else []))]
         yield Launch(
-            TURN, 1, 1, (1, 0, 0, 0, 0, 1 if repeats else number), ((HEADER, flag.buffer, flag.offset),), 0,
+            CONDITION, 1, 1, (1, 0, 0, 0, 0, 1 if repeats else number), ((HEADER, flag.buffer, flag.offset),), 0,
             call.kernel.name if repeats else f"{call.kernel.name} {number}",  # type: ignore[union-attr]
             0, tuple(reads), tuple(writes), alone=True, inside=inside, repeats=repeats,
         )  # fmt: skip

@@ -14,7 +14,7 @@ from volta.xla_like.dot import DotSpec
 _BAND = 8  # tiles below each other that blocks of neighbouring numbers compute, so that they share what they read
 
 
-class Place:
+class TilePosition:
     """A tile by its number (i32): columns of `_BAND` tiles, band after band, item after item of the batch."""
 
     def __init__(self, b: ir.IRBuilder, spec: DotSpec, variant: DotVariant, args: Args, number: ir.Value) -> None:

@@ -1,4 +1,5 @@
-"""The queries' gradients from blocks of keys that take turns: each adds its part to what those before it have added.
+"""The queries' gradients accumulated serially over blocks of keys: each adds its part to what those before it have
+added.
 
 An integer for each block of queries counts the blocks of keys that have added to it. So the order is that of the
 definition, and no float is added atomically. The last to add multiplies by the scale.
@@ -17,13 +18,13 @@ from volta.numba_cuda.attention.attention_backward import KeyTiles
 from volta.numba_cuda.attention.attention_copies import Spread
 from volta.numba_cuda.attention.attention_layout import WIDE, AttentionTile, Matrix
 from volta.numba_cuda.codegen.ptx_ops import commit_copies, pin_reads
-from volta.numba_cuda.codegen.ptx_turns import (
-    await_turn,
-    pass_turn,
-    read_in_turn,
-    take_number,
-    turn_has_come,
-    write_in_turn,
+from volta.numba_cuda.codegen.ptx_semaphore import (
+    await_semaphore,
+    read_serial,
+    release_semaphore,
+    semaphore_is,
+    take_ticket,
+    write_serial,
 )
 from volta.numba_cuda.codegen.threads import barrier, device_pointer
 from volta.xla_like.attention import BLOCK, AttentionSpec
@@ -32,12 +33,12 @@ KEYS = 8
 """Keys of an iteration of the queries' gradients."""
 
 
-def turn_words(heads: int, t: int) -> int:
-    """Words of 4 bytes, 0 at the start, by which blocks take turns: one for numbers, one for each block of queries."""
+def semaphore_words(heads: int, t: int) -> int:
+    """Words of 4 bytes, 0 at the start, the semaphores: one for tickets, one for each block of queries."""
     return 1 + heads * -(-t // BLOCK)
 
 
-class QueryTurns(KeyTiles):
+class SerialQueries(KeyTiles):
     """A block of threads with keys, and the cotangents of their scores with a block of queries in shared memory."""
 
     keys: Matrix
@@ -46,33 +47,33 @@ class QueryTurns(KeyTiles):
 
     def __init__(self, b: ir.IRBuilder, args: ir.Value, spec: AttentionSpec, tile: AttentionTile) -> None:
         super().__init__(b, args, spec, tile)
-        self.turns = device_pointer(b, load_arg(b, self.words, len(Arg)))
+        self.semaphores = device_pointer(b, load_arg(b, self.words, len(Arg)))
 
-    # -- turns -------------------------------------------------------------------------------------------------------
+    # -- semaphores ----------------------------------------------------------------------------------------------------
 
-    def _turn(self) -> ir.Value:
+    def _ticket(self) -> ir.Value:
         """How many blocks of keys add before this one."""
         return self.b.lshr(self.first, I64(6))
 
     def _place(self, block: ir.Value) -> ir.Value:
-        """Where the turns of a block of queries are counted."""
+        """The semaphore of a block of queries: how many blocks of keys have added to it."""
         b = self.b
         head = b.add(b.mul(self.item, self.arg(Arg.N)), self.head)
         index = b.add(b.mul(head, ceil_div(b, self.t, BLOCK)), b.lshr(block, I64(6)))
-        return offset(b, self.turns, b.mul(b.add(index, I64(1)), I64(4)))
+        return offset(b, self.semaphores, b.mul(b.add(index, I64(1)), I64(4)))
 
     def pass_on(self, block: ir.Value) -> None:
         b = self.b
         before = b.icmp_signed(">=", block, self.begin)
         with if_then(b, b.and_(before, b.icmp_signed("==", self.thread, I64(self.tile.threads - 1)))):
-            pass_turn(b, self._place(block), b.trunc(b.add(self._turn(), I64(1)), I32))
+            release_semaphore(b, self._place(block), b.trunc(b.add(self._ticket(), I64(1)), I32))
 
     def ask(self, block: ir.Value) -> ir.Value:
-        """Whether it is the block's turn already; only the thread knows that is going to wait for it."""
+        """Whether all blocks before this one have added already; only the thread knows that is going to wait for it."""
         b = self.b
         with if_else(b, self._waits()) as branch:
             with branch.then():
-                branch.give(turn_has_come(b, self._place(block), b.trunc(self._turn(), I32)))
+                branch.give(semaphore_is(b, self._place(block), b.trunc(self._ticket(), I32)))
             with branch.otherwise():
                 branch.give(I1(1))
         return branch.results[0]
@@ -81,22 +82,23 @@ class QueryTurns(KeyTiles):
         return self.b.icmp_signed("==", self.thread, I64(self.tile.threads - 1))
 
     def await_others(self, block: ir.Value, come: ir.Value) -> None:
-        """All threads meet, see all cotangents of scores, and it is the block's turn; ``come``: what `ask` said."""
+        """All threads meet, see all cotangents of scores, and all blocks before this one have added; ``come``: what
+        `ask` said."""
         b = self.b
         with if_then(b, b.not_(come)):
-            await_turn(b, self._place(block), b.trunc(self._turn(), I32))
+            await_semaphore(b, self._place(block), b.trunc(self._ticket(), I32))
         self.meet()
 
     def number(self) -> ir.Value:
         """The block's number, in the order in which blocks begin."""
         b = self.b
         with if_then(b, b.icmp_signed("==", self.thread, I64(0))):
-            b.store(take_number(b, self.turns), self.rest, align=4)
+            b.store(take_ticket(b, self.semaphores), self.rest, align=4)
         barrier(b)
         return b.zext(b.load(self.rest, typ=I32, align=4), I64)
 
     def finish(self) -> None:
-        """Pass the last turn on; rows of queries that see no key at all are the first block's to write."""
+        """Release the last semaphore; rows of queries that see no key at all are the first block's to write."""
         b = self.b
         blocks = b.mul(ceil_div(b, self.t, BLOCK), I64(BLOCK))
         with if_then(b, b.icmp_signed("<", self.begin, self.t)):
@@ -143,26 +145,26 @@ class QueryTurns(KeyTiles):
 
     def add_queries(
         self, dq: tuple[ir.Value, ir.Value], block: ir.Value, slopes: Matrix, spreads: Sequence[Spread],
-        bring: Callable[[], None],
+        copy_all: Callable[[], None],
     ) -> None:  # fmt: skip
-        """Add the block's part, in turn; ``dq``: where a head's gradients begin, and bytes from row to row. Meanwhile
-        copy what `spreads` say, or all at once by `bring`."""
+        """Add the block's part, after those before it; ``dq``: where a head's gradients begin, and bytes from row to
+        row. Meanwhile copy what `spreads` say, or all at once by `copy_rows`."""
         b, spec = self.b, self.spec
         places = self._places(*dq, block)
-        before = [v for place, _ in places for v in self._elements(read_in_turn(b, place))]
+        before = [v for place, _ in places for v in self._elements(read_serial(b, place))]
         mixed = self._any_mixed(block)
         if spreads:
             with if_then(b, mixed):
-                bring()
+                copy_all()
         else:
-            bring()
+            copy_all()
         parts = self._across(slopes, b.select(mixed, I64(0), I64(BLOCK)), [self.zero] * len(before), spreads)
         commit_copies(b)
         parts = self._across_present(slopes, b.select(mixed, I64(BLOCK), I64(0)), parts)
         last = b.sub(ceil_div(b, self.s, BLOCK), I64(1))
         if spec.causal:
             last = minimum(b, last, b.ashr(b.add(self.position, b.add(block, I64(BLOCK - 1))), I64(6)))
-        factor = b.select(b.icmp_signed("==", self._turn(), last), self.scale, self.constant(1.0))
+        factor = b.select(b.icmp_signed("==", self._ticket(), last), self.scale, self.constant(1.0))
         first = b.icmp_signed("==", self.first, I64(0))
         sums = [b.fmul(b.fadd(b.select(first, self.zero, x), y), factor) for x, y in zip(before, parts, strict=True)]
         for n, (place, inside) in enumerate(places):
@@ -170,7 +172,7 @@ class QueryTurns(KeyTiles):
             for e in range(self.group):
                 value = b.insert_element(value, sums[n * self.group + e], I32(e))
             with if_then(b, inside):
-                write_in_turn(b, place, value)
+                write_serial(b, place, value)
 
     def _elements(self, vector: ir.Value) -> list[ir.Value]:
         return [self.b.extract_element(vector, I32(e)) for e in range(self.group)]

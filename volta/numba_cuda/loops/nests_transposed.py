@@ -1,4 +1,5 @@
-"""Maps that read an operand across its rows: a tile of it turns in shared memory, so that neighbours are read together.
+"""Maps that read an operand across its rows: a tile of it is transposed in shared memory, so that neighbours are read
+together.
 
 A transposed operand lies along another dimension than the one the map writes along. A block of threads reads a tile
 along the operand's own dimension, and computes it along the map's.
@@ -46,19 +47,19 @@ LEAST = 1 << 14
 
 
 @attrs.frozen
-class TurnedVariant:
-    """Which of the map's dimensions the loads ``turned`` (by their value) lie along, and a tile's sizes."""
+class TransposedVariant:
+    """Which of the map's dimensions the loads ``transposed`` (by their value) lie along, and a tile's sizes."""
 
     dim: int
-    turned: tuple[int, ...]
+    transposed: tuple[int, ...]
     across: int
     along: int
 
     def suffix(self) -> str:
-        return f"turned{self.dim}of{'_'.join(map(str, self.turned))}x{self.across}x{self.along}"
+        return f"transposed{self.dim}of{'_'.join(map(str, self.transposed))}x{self.across}x{self.along}"
 
 
-def choose_turned(call: KernelCall) -> TurnedVariant | None:
+def choose_transposed(call: KernelCall) -> TransposedVariant | None:
     """The variant for a map that reads something large across its rows; None if it does not."""
     kernel = call.kernel
     assert isinstance(kernel, LoopKernel)
@@ -80,27 +81,27 @@ def choose_turned(call: KernelCall) -> TurnedVariant | None:
     for across, along in TILES:
         spare = (across > _WIDTH and sizes[dim] <= _WIDTH) or (along > _WIDTH and sizes[-1] <= _WIDTH)
         if along * (across + 1) * element <= _SHARED and not spare:
-            return TurnedVariant(dim, tuple(found[dim]), across, along)
+            return TransposedVariant(dim, tuple(found[dim]), across, along)
     return None
 
 
-def _tiles(call: KernelCall, v: TurnedVariant) -> list[int]:
+def _tiles(call: KernelCall, v: TransposedVariant) -> list[int]:
     """The map's sizes without the tile's, then tiles of the operand's dimension and of the last."""
     sizes = call.sizes[: call.kernel.rank]  # type: ignore[union-attr]  # a loop kernel
     others = [n for d, n in enumerate(sizes[:-1]) if d != v.dim]
     return [*others, -(-sizes[v.dim] // v.across), -(-sizes[-1] // v.along)]
 
 
-def grid_of_turned(call: KernelCall, v: TurnedVariant) -> int:
+def grid_of_transposed(call: KernelCall, v: TransposedVariant) -> int:
     return prod(_tiles(call, v))
 
 
-def extra_words(call: KernelCall, v: TurnedVariant) -> list[int]:
+def extra_words(call: KernelCall, v: TransposedVariant) -> list[int]:
     tiles = _tiles(call, v)
     return [*tiles[-2:], *division_words(tiles)]
 
 
-def build_turned(module: ir.Module, name: str, kernel: LoopKernel, v: TurnedVariant) -> ir.Function:
+def build_transposed(module: ir.Module, name: str, kernel: LoopKernel, v: TransposedVariant) -> ir.Function:
     function, b = new_entry(module, name, THREADS)
     e = ThreadEmitter(b, own_args(b, function.args[0]), kernel, narrow=True)
     words, sizes, one = words_of(kernel), e.sizes[: kernel.rank], ThreadBuilder(b, 1)
@@ -117,9 +118,9 @@ def build_turned(module: ir.Module, name: str, kernel: LoopKernel, v: TurnedVari
     def slot(area: ir.Value, dtype: str, last: ir.Value, own: ir.Value) -> ir.Value:
         return offset(b, area, b.mul(b.add(b.mul(last, I64(v.across + 1)), own), I64(item_size(dtype))))
 
-    dtypes = [compute_dtype(kernel.body[i].dtype.name) for i in v.turned]
+    dtypes = [compute_dtype(kernel.body[i].dtype.name) for i in v.transposed]
     areas = [shared_memory(module, b, f"{name}_tile{i}", v.along * (v.across + 1) * item_size(d)) for i, d in
-             zip(v.turned, dtypes, strict=True)]  # fmt: skip
+             zip(v.transposed, dtypes, strict=True)]  # fmt: skip
     loaded: list[tuple[ir.Value, ir.Value, dict[int, Value]]] = []
     for part in range(v.across // 32):
         own = b.add(column, I64(32 * part))
@@ -128,9 +129,9 @@ def build_turned(module: ir.Module, name: str, kernel: LoopKernel, v: TurnedVari
             place = b.add(row, I64(k * _ROWS))
             loaded.append((place, own, {}))
             last = minimum(b, b.add(start, place), b.sub(sizes[-1], I64(1)))
-            e.evaluate(v.turned, loaded[-1][2], 1, here, last)
+            e.evaluate(v.transposed, loaded[-1][2], 1, here, last)
     for place, own, values in loaded:
-        for i, area, dtype in zip(v.turned, areas, dtypes, strict=True):
+        for i, area, dtype in zip(v.transposed, areas, dtypes, strict=True):
             one.store(values[i], slot(area, dtype, place, own))
     barrier(b)
     which = e.pass_values(0, [s.value for s in kernel.stores])
@@ -145,7 +146,7 @@ def build_turned(module: ir.Module, name: str, kernel: LoopKernel, v: TurnedVari
         def compute() -> None:
             values = {
                 i: one.value(one.load(slot(area, d, place, own), d).ir, d)
-                for i, area, d in zip(v.turned, areas, dtypes, strict=True)
+                for i, area, d in zip(v.transposed, areas, dtypes, strict=True)
             }
             e.evaluate(e.invariant(), values, 1, memory, None)
             e.evaluate(which, values, 1, memory, last)

@@ -1,4 +1,4 @@
-"""Loops and choices on a device: one graph for all turns, other arguments, what a profile says, older drivers."""
+"""Loops and choices on a device: one graph for all iterations, other arguments, what a profile says, older drivers."""
 
 import ctypes
 
@@ -7,13 +7,13 @@ import pytest
 
 import volta
 import volta.numpy as vnp
-from tests.numba_cuda import host_turn
+from tests.numba_cuda import host_condition
 from volta import errors, lax
-from volta.numba_cuda import turns
+from volta.numba_cuda import conditional_nodes
+from volta.numba_cuda.conditional_nodes import CONDITION
 from volta.numba_cuda.device.driver import counters
 from volta.numba_cuda.device.flights import WORDS
 from volta.numba_cuda.launches import every
-from volta.numba_cuda.turns import TURN
 from volta.runtime import devices
 from volta.testing.bits import assert_bits_equal
 from volta.testing.loops import loop_programs
@@ -33,14 +33,14 @@ def test_a_loop_on_a_device_has_the_bits_of_the_cpu(gpu, name):
     assert_bits_equal(f(*map(put, p.args)), want)
 
 
-def test_a_call_is_one_launch_whatever_its_turns(gpu):
+def test_a_call_is_one_launch_whatever_its_iterations(gpu):
     f = volta.jit(lambda n, x: lax.fori_loop(0, n, lambda i, x: x * 1.5 + 1, x))
     x = put(np.ones(100, np.float32))
     f(put(np.int32(1)), x).block_until_ready()
     for n in (0, 3, 40):
-        turns = put(np.int32(n))
+        iterations = put(np.int32(n))
         before = counters.launches
-        got = f(turns, x)
+        got = f(iterations, x)
         assert counters.launches == before + 1
         want = np.ones(100, np.float32)
         for _ in range(n):
@@ -64,30 +64,30 @@ def test_a_plan_lists_and_a_profile_times_a_loop(gpu):
     with volta.default_device("cuda"):
         plan = f.lower(x).compile().plan
     assert "    launch 0: " in plan.as_text() and len(list(every(plan.launches))) > len(plan.launches)
-    assert TURN.name in plan.kernel_texts()
+    assert CONDITION.name in plan.kernel_texts()
     with devices.profile() as found:
         assert_bits_equal(f(x), want)
     assert [r.label for r in found.rows] == [x.label for x in plan.launches]
     assert all(r.microseconds > 0 for r in found.rows)
 
 
-def test_a_turn_reads_the_stop_word_itself_only_now_and_then():
-    turn, flag, word = host_turn.turn(), ctypes.c_int32(1), ctypes.c_int64(0)
+def test_an_iteration_reads_the_stop_word_itself_only_now_and_then():
+    kernel, flag, word = host_condition.condition(), ctypes.c_int32(1), ctypes.c_int64(0)
     args = (ctypes.c_int64 * 6)(1, 0, 0, 0, ctypes.addressof(flag), 1)
     copy = (ctypes.c_int64 * WORDS)(0, 0, ctypes.addressof(word))
 
     def holds(stop=copy):
-        return turn.run(ctypes.addressof(args), 7, ctypes.addressof(stop) if stop is not None else 0)
+        return kernel.run(ctypes.addressof(args), 7, ctypes.addressof(stop) if stop is not None else 0)
 
-    turn.pass_time(turns._OFTEN + 1)
+    kernel.pass_time(conditional_nodes._OFTEN + 1)
     assert holds() and copy[0] > 0
     word.value = 1
-    turn.pass_time(turns._OFTEN)
+    kernel.pass_time(conditional_nodes._OFTEN)
     assert holds()  # it has been read not long ago
-    turn.pass_time(1)
+    kernel.pass_time(1)
     assert not holds() and copy[1] == 1 and holds(None)
     word.value = 0
-    turn.pass_time(1)
+    kernel.pass_time(1)
     assert not holds()
     copy[0] += 1 << 40  # of a multiprocessor that has counted more
     assert holds() and copy[0] < 1 << 40

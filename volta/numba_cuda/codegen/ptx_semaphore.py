@@ -1,6 +1,6 @@
-"""Blocks of threads that take turns: each adds its part to memory that another wrote before, in a fixed order.
+"""Semaphores between blocks of threads: each adds its part to memory that another wrote before, in a fixed order.
 
-A block takes a number when it begins, so that whoever waits does so for blocks that are running already. On the host,
+A block takes a ticket when it begins, so that whoever waits does so for blocks that are running already. On the host,
 where blocks run one after the other, nobody has to wait.
 """
 
@@ -15,7 +15,7 @@ from volta.numba_cuda.codegen.ptx_ops import Op, assembly, call, register
 from volta.numba_cuda.codegen.threads import block_index, device_pointer, new_entry, own_args, thread_index
 
 CLEAR_THREADS = 256
-"""Threads of a block that clears the words of turns."""
+"""Threads of a block that clears semaphores."""
 
 _F32 = ir.FloatType()
 QUAD = ir.VectorType(_F32, 4)
@@ -23,31 +23,31 @@ QUAD = ir.VectorType(_F32, 4)
 
 
 def _await(b: ir.IRBuilder, args: Sequence[ir.Value]) -> None:
-    place, turn = args
+    place, count = args
     again, done = b.append_basic_block("again"), b.append_basic_block("done")
     b.branch(again)
     b.position_at_end(again)
     found = assembly(b, "ld.acquire.gpu.global.u32 $0, [$1];", "=r,l,~{memory}", I32, [place])
-    b.cbranch(b.icmp_unsigned("==", found, turn), done, again)
+    b.cbranch(b.icmp_unsigned("==", found, count), done, again)
     b.position_at_end(done)
 
 
-def _come(b: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
+def _is(b: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
     found = assembly(b, "ld.acquire.gpu.global.u32 $0, [$1];", "=r,l,~{memory}", I32, args[:1])
     return b.icmp_unsigned("==", found, args[1])
 
 
-def _pass(b: ir.IRBuilder, args: Sequence[ir.Value]) -> None:
+def _release(b: ir.IRBuilder, args: Sequence[ir.Value]) -> None:
     assembly(b, "st.release.gpu.global.u32 [$0], $1;", "l,r,~{memory}", VOID, args)
 
 
-_AWAIT = register(Op("await_turn", VOID, (PTR, I32), _await, lambda b, args: None))
-_COME = register(Op("turn_come", I1, (PTR, I32), _come, lambda b, args: I1(1)))
-_PASS = register(Op("pass_turn", VOID, (PTR, I32), _pass, lambda b, args: None))
+_AWAIT = register(Op("await_semaphore", VOID, (PTR, I32), _await, lambda b, args: None))
+_IS = register(Op("semaphore_is", I1, (PTR, I32), _is, lambda b, args: I1(1)))
+_RELEASE = register(Op("release_semaphore", VOID, (PTR, I32), _release, lambda b, args: None))
 
 
 def _host_read(b: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
-    """By atomic operations, since blocks that take turns do not race."""
+    """By atomic operations, since blocks in series do not race."""
     found: ir.Value = ir.Constant(QUAD, ir.Undefined)
     for i in range(4):
         word = b.atomic_rmw("add", offset(b, args[0], 4 * i), I32(0), "monotonic")
@@ -61,44 +61,46 @@ def _host_write(b: ir.IRBuilder, args: Sequence[ir.Value]) -> None:
         b.atomic_rmw("xchg", offset(b, args[0], 4 * i), word, "monotonic")
 
 
-_READ = register(Op("read_in_turn", QUAD, (PTR,), lambda b, args: b.load(args[0], align=16, typ=QUAD), _host_read))
+_READ = register(Op("read_serial", QUAD, (PTR,), lambda b, args: b.load(args[0], align=16, typ=QUAD), _host_read))
 _WRITE = register(
-    Op("write_in_turn", VOID, (PTR, QUAD), lambda b, args: b.store(args[1], args[0], align=16) and None, _host_write)
+    Op("write_serial", VOID, (PTR, QUAD), lambda b, args: b.store(args[1], args[0], align=16) and None, _host_write)
 )
 
 
-def take_number(b: ir.IRBuilder, place: ir.Value) -> ir.Value:
+def take_ticket(b: ir.IRBuilder, place: ir.Value) -> ir.Value:
     """The number (i32) of how many blocks came here before; one thread of a block asks."""
     return b.atomic_rmw("add", place, I32(1), "monotonic")
 
 
-def await_turn(b: ir.IRBuilder, place: ir.Value, turn: ir.Value) -> None:
-    """Wait until the i32 at a place is ``turn``. What was written before `pass_turn` is seen after a barrier."""
-    call(b, _AWAIT, [place, turn])
+def await_semaphore(b: ir.IRBuilder, place: ir.Value, count: ir.Value) -> None:
+    """Wait until the i32 at a place is ``count``. What was written before `release_semaphore` is seen after a
+    barrier."""
+    call(b, _AWAIT, [place, count])
 
 
-def turn_has_come(b: ir.IRBuilder, place: ir.Value, turn: ir.Value) -> ir.Value:
-    """Whether the i32 at a place is ``turn``: if so, there is nothing to wait for. Reading takes long, so ask early."""
-    return call(b, _COME, [place, turn])
+def semaphore_is(b: ir.IRBuilder, place: ir.Value, count: ir.Value) -> ir.Value:
+    """Whether the i32 at a place is ``count``: if so, there is nothing to wait for. Reading takes long, so ask
+    early."""
+    return call(b, _IS, [place, count])
 
 
-def pass_turn(b: ir.IRBuilder, place: ir.Value, turn: ir.Value) -> None:
-    """Let ``turn`` begin, after a barrier behind what the block wrote."""
-    call(b, _PASS, [place, turn])
+def release_semaphore(b: ir.IRBuilder, place: ir.Value, count: ir.Value) -> None:
+    """Let the block with ticket ``count`` begin, after a barrier behind what the block wrote."""
+    call(b, _RELEASE, [place, count])
 
 
-def read_in_turn(b: ir.IRBuilder, place: ir.Value) -> ir.Value:
+def read_serial(b: ir.IRBuilder, place: ir.Value) -> ir.Value:
     """A `QUAD` that a block before this one may have written."""
     return call(b, _READ, [place])
 
 
-def write_in_turn(b: ir.IRBuilder, place: ir.Value, value: ir.Value) -> None:
+def write_serial(b: ir.IRBuilder, place: ir.Value, value: ir.Value) -> None:
     """A `QUAD` for the blocks behind this one."""
     call(b, _WRITE, [place, value])
 
 
 def build_clear(module: ir.Module, name: str) -> ir.Function:
-    """Add the kernel that makes the words of turns 0; its args: where they are, and how many."""
+    """Add the kernel that makes semaphores 0; its args: where they are, and how many."""
     function, b = new_entry(module, name, CLEAR_THREADS)
     address, count = load_args(b, own_args(b, function.args[0]), 2)
     place = b.add(b.mul(block_index(b), I64(CLEAR_THREADS)), thread_index(b))
