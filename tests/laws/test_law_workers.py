@@ -65,6 +65,24 @@ PROGRAMS = {
     "pieces": (lambda x: vnp.concatenate([x[:, 3:], vnp.flip(x, 0)[:, :4], x[:, ::2]], 1), [(40, 11)]),
     "turned": (lambda x: (x.transpose(2, 0, 1).reshape(6, -1), x.reshape(-1, 6)), [(40, 12, 6)]),
     "loop": (lambda x: lax.fori_loop(0, 3, lambda i, c: vnp.tanh(c + vnp.sum(x)), x), [(40, 12)]),
+    "recurrent": (
+        lambda x, w: lax.scan(lambda h, row: ((h := vnp.tanh(row + h @ w)), h * 2), x[:, 0] * 0, x.swapaxes(0, 1)),
+        [(40, 7, 12), (12, 12)],
+    ),
+    "layers": (lambda x, w: lax.scan(lambda h, w: (vnp.tanh(h @ w), None), x, w)[0], [(40, 12), (5, 12, 12)]),
+    "until": (
+        lambda x: lax.while_loop(lambda c: c[1] < 4, lambda c: (vnp.tanh(c[0] - vnp.flip(c[0], 1)), c[1] + 1), (x, 0)),
+        [(40, 12)],
+    ),
+    "until small": (lambda x: lax.while_loop(lambda c: vnp.max(c) > 0.1, lambda c: c / 2, x), [(40, 12)]),
+    "choice": (
+        lambda x, y: lax.cond(vnp.sum(y) > 0, lambda a, b: a * b, lambda a, b: a - b, x, y),
+        [(40, 12), (40, 12)],
+    ),
+    "learned loop": (
+        lambda x, w: volta.grad(lambda w: vnp.sum(lax.fori_loop(0, 3, lambda i, h: vnp.tanh(h @ w), x)))(w),
+        [(40, 12), (12, 12)],
+    ),
     "random": (lambda x: x + random.normal(random.key(3), x.shape), [(40, 12)]),
 }  # fmt: skip
 

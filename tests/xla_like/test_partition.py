@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import volta
 import volta.numpy as vnp
 from tests.workers import draw_sharding, mesh_of, simulated
+from volta import lax
 from volta.core.errors import VerificationError
 from volta.core.sharding import Cut, box_of
 from volta.xla_like.partition.exchange import is_local, transfers
@@ -124,11 +125,10 @@ def test_rows_move_so_that_blocks_are_whole() -> None:
 
 
 def test_what_has_no_rule_is_gathered() -> None:
-    def loop(x):
-        return volta.lax.fori_loop(0, 3, lambda i, c: c * 2, x)
-
-    found = _cut(loop, [(20, 8)], [_rows(20)])
-    assert [e.kind for e in found.exchanges[0]] == ["all-gather"]
+    """As loops whose parts need each other: ranks do not meet within them."""
+    for body in (lambda i, h: h - vnp.mean(h), lambda i, h: h[::-1] * 2, lambda i, h: h @ h):
+        found = _cut(lambda x, body=body: lax.fori_loop(0, 3, body, x), [(40, 40)], [_rows(40)])
+        assert [e.kind for together in found.exchanges for e in together] == ["all-gather"]
 
 
 def test_scattered_updates_move_to_columns() -> None:
@@ -212,3 +212,22 @@ def test_a_batch_is_cut_between_blocks_once_rather_than_at_every_sum() -> None:
     few = _cut(volta.grad(f), [(32, 32), (5000, 32)], [None, _rows(5000)])
     kept = [e for e in few.exchanges[0] if e.aval.shape == (5000, 32)]
     assert len(kept) > 1, "two blocks on four ranks would leave half of them idle: the cut stays"
+
+
+# -- loops -------------------------------------------------------------------------------------------------------------
+
+
+def test_loops_without_a_word_between_parts_need_no_exchange() -> None:
+    """What begins whole is carried as it comes out; each rank's body has its own rows."""
+
+    def run(x, w):
+        y = lax.scan(lambda h, row: ((h := vnp.tanh(row @ w + h)), h), vnp.zeros((40, 12)), x)[1]
+        z = lax.while_loop(lambda c: c[1] < 9, lambda c: (c[0] * 2, c[1] + 1), (y, 0))[0]
+        return lax.cond(w[0, 0] > 0, lambda a: a + 1, lambda a: a - 1, z)
+
+    found = _cut(run, [(7, 40, 12), (12, 12)], [(None, *_rows(40)), None])
+    assert not any(found.exchanges) and len(found.locals[0].segments) == 1
+    (layout,) = found.out_layouts
+    assert layout[0] is None and layout[1] is not None
+    names = [eqn.primitive.name for eqn in found.locals[0].segments[0].eqns]
+    assert {"scan", "while", "cond"} <= set(names)

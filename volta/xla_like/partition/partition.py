@@ -12,6 +12,7 @@ from volta.xla_like.partition.building import Building, Value
 from volta.xla_like.partition.choosing import Moves, better_cuts, choose
 from volta.xla_like.partition.factors import factors_of, params_of_part
 from volta.xla_like.partition.local import Partitioned, collect
+from volta.xla_like.partition.loops import own_loop
 from volta.xla_like.partition.sums import SharedSum, shared_sum, unit_of
 from volta.xla_like.partition.verify import verify_partition
 
@@ -108,6 +109,11 @@ class _Walk:
         return self.build.every(eqn.primitive, operands, outs, lambda rank: eqn.params)
 
     def _cut(self, eqn: Eqn, operands: Sequence[Value]) -> list[Value]:
+        loop = own_loop(eqn, [v.layout for v in operands], self._cut_body)
+        if loop is not None:
+            moved = [self.build.recut(v, layout) for v, layout in zip(operands, loop.operands, strict=True)]
+            made = [(v.aval, layout) for v, layout in zip(eqn.outputs, loop.results, strict=True)]
+            return self.build.every(eqn.primitive, moved, made, loop.params)
         factors = factors_of(eqn)
         units = [unit_of(eqn, f) for f in factors]
         choice = choose(self.mesh, eqn, factors, [v.layout for v in operands], units, self.moves)
@@ -123,6 +129,14 @@ class _Walk:
             return params_of_part(eqn, shapes, [self.build.shape(*out, rank) for out in outs])
 
         return self.build.every(eqn.primitive, moved, outs, params)
+
+    def _cut_body(self, body: ClosedJaxpr, layouts: Sequence[Layout]) -> Partitioned | None:
+        outputs = [None] * len(body.out_avals)
+        found, build = _walked(body, self.mesh, layouts, outputs, "body", (), {}, {})
+        if body.consts or any(found.exchanges):
+            return None
+        verify_partition(found, build)
+        return found
 
 
 def _wanted(program: ClosedJaxpr, outputs: Sequence[Layout | None]) -> dict[Var, Layout]:
