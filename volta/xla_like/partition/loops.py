@@ -47,6 +47,11 @@ def _body_of(found: Partitioned, rank: int) -> ClosedJaxpr:
     return ClosedJaxpr(Jaxpr((), inputs, segment.jaxpr.eqns, local.outputs), ())
 
 
+def _params(eqn: Eqn, **bodies: Partitioned) -> Callable[[int], dict[str, Any]]:
+    """The params of a loop on each rank, from its bodies cut for all."""
+    return lambda rank: {**eqn.params, **{name: _body_of(found, rank) for name, found in bodies.items()}}
+
+
 def _scan(eqn: Eqn, layouts: tuple[Layout, ...], cut_body: CutBody) -> OwnLoop | None:
     """The iterations are whole on every rank; what each of them reads and gives may be cut."""
     params = eqn.params
@@ -59,10 +64,8 @@ def _scan(eqn: Eqn, layouts: tuple[Layout, ...], cut_body: CutBody) -> OwnLoop |
             return None
         out, made = body.out_layouts[: m - n], body.out_layouts[m - n :]
         if out == carry:
-            return OwnLoop(
-                (*consts, *carry, *((None, *x) for x in rows)), (*carry, *((None, *x) for x in made)),
-                lambda rank, body=body: {**params, "jaxpr": _body_of(body, rank)},
-            )  # fmt: skip
+            operands = (*consts, *carry, *((None, *x) for x in rows))
+            return OwnLoop(operands, (*carry, *((None, *x) for x in made)), _params(eqn, jaxpr=body))
         carry = out
     return None
 
@@ -79,12 +82,7 @@ def _while(eqn: Eqn, layouts: tuple[Layout, ...], cut_body: CutBody) -> OwnLoop 
             cond = cut_body(params["cond_jaxpr"], (*asked, *carry))
             if cond is None:
                 return None
-            return OwnLoop(
-                (*asked, *consts, *carry), carry,
-                lambda rank, body=body, cond=cond: {
-                    **params, "body_jaxpr": _body_of(body, rank), "cond_jaxpr": _body_of(cond, rank)
-                },
-            )  # fmt: skip
+            return OwnLoop((*asked, *consts, *carry), carry, _params(eqn, body_jaxpr=body, cond_jaxpr=cond))
         carry = body.out_layouts
     return None
 
