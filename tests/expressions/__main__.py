@@ -16,6 +16,9 @@ from tests.expressions.comparing import run
 from tests.expressions.differences import DECLARED, declared
 from tests.expressions.drawing import draw
 
+KEPT = 500
+"""Expressions of which JAX keeps its programs: it forgets none by itself, and 1,000 have some gigabytes."""
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.expressions", description=__doc__)
@@ -26,6 +29,8 @@ def main() -> int:
     given = parser.parse_args()
     started, seen, unmet = time.monotonic(), Counter[str](), Counter[str]()
     for number in range(given.start, given.start + given.cases):
+        if number % KEPT == 0 and references.jax:
+            references.jax.clear_caches()
         expression = draw(given.seed, number)
         try:
             findings = run(expression, references.jax is not None)

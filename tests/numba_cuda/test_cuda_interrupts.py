@@ -1,6 +1,7 @@
 """A call on a device that is interrupted has changed nothing, or has run; and no memory is lost, at whatever step."""
 
 import gc
+import sys
 
 import numpy as np
 import pytest
@@ -80,3 +81,23 @@ def test_a_copy_that_is_interrupted_anywhere_holds_nothing(fake, monkeypatch):
         assert_bits_equal(np.asarray(volta.device_put(want, "cuda")), want)
 
     assert at_every_step(lambda: None, lambda _: np.asarray(volta.device_put(want, "cuda")), check, *DEVICE) > 100
+
+
+def test_dropping_what_a_device_holds_runs_no_python(fake):
+    """What a signal's handler raises within a destructor would be lost: none can run there."""
+    f = volta.jit(lambda x: (x + 1, x * 2))
+    x = put(1)
+    f(x)
+    before, ran = live(), []
+    with devices.stream("cuda:0"):
+        held = [f(x), put(3)]  # beside what another stream made: events, and memory that two streams use
+        held += [f(held[1]), held[1].share()]
+    held.append(held)
+    sys.setprofile(lambda frame, event, arg: ran.append(frame.f_code) if event == "call" else None)
+    try:
+        del held
+        gc.collect()
+    finally:
+        sys.setprofile(None)
+    assert not [code for code in ran if code.co_filename.startswith(folder())]
+    assert live() == before

@@ -43,6 +43,23 @@ ONE_KERNEL = {
 }
 
 
+TABLES_OF_ONE = {
+    "a row": (lambda x, i: vnp.exp(x).at[i].get(mode="fill"), vnp.ones((1, 6)), vnp.array([0])),
+    "a sum": (lambda x, i: vnp.sum(x, keepdims=True).at[i].get(mode="fill") * x, vnp.ones(6), vnp.arange(6) // 4),
+}
+
+
+@pytest.mark.parametrize("name", TABLES_OF_ONE)
+def test_a_table_is_complete_before_it_is_read(name) -> None:
+    """Also where its only element is read by the strides that the loop has for it anyway."""
+    f, *args = TABLES_OF_ONE[name]
+    assert_bits_equal(volta.jit(f)(*args), f(*args))
+
+
+def test_indices_are_computed_where_they_are_used() -> None:
+    assert kernels(lambda t, i: t[vnp.minimum(i * 2, 5)], B, struct(40, dtype=np.int32)) == ["map"]
+
+
 @pytest.mark.parametrize("name", ONE_KERNEL)
 def test_one_kernel(name) -> None:
     f, *args = ONE_KERNEL[name]

@@ -11,6 +11,7 @@ import functools
 import os
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -83,7 +84,8 @@ _free_lock = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(("PyThread_free_lock", cty
 class _Plan:
     """What native code reads through a plan's descriptor: kept alive by the callable that runs it."""
 
-    __slots__ = ("__weakref__", "args", "descriptor", "patches", "table")
+    __slots__ = ("__del__", "__weakref__", "args", "descriptor", "patches", "table")
+    __del__: Callable[[], None]
 
     def __init__(self, table: np.ndarray, args: np.ndarray, patches: np.ndarray, descriptor: np.ndarray) -> None:
         self.table = table
@@ -99,9 +101,7 @@ class _Plan:
         if not lock:
             raise MemoryError("the system has no more locks to give")
         self.descriptor[8] = lock
-
-    def __del__(self, free: Callable[[int], None] = _free_lock) -> None:
-        free(int(self.descriptor[8]))
+        self.__del__ = partial(_free_lock, lock)
 
 
 _plans: "weakref.WeakSet[_Plan]" = weakref.WeakSet()

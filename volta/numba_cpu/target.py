@@ -11,6 +11,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import attrs
@@ -196,24 +197,19 @@ class MachineCode:
     LLVM or on the interpreter's way out, when threads may still be in the code.
     """
 
-    __slots__ = ("__weakref__", "_owner", "addresses")
+    __slots__ = ("__del__", "__weakref__", "_owner", "addresses")
+    __del__: Callable[[], None]
 
     @shielded
     def __init__(self, objects: Iterable[bytes], names: Iterable[str]) -> None:
         self._owner = new_codegen("volta.unit")  # its engine owns the code
+        self.__del__ = partial(_unused.append, self._owner)
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._owner))
         engine = self._owner._engine._ee
         for code in objects:
             engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         engine.finalize_object()
         self.addresses = {name: engine.get_function_address(name) for name in names}
-
-    def __del__(self, unused: Callable[[JITCPUCodegen], None] = _unused.append) -> None:
-        try:
-            owner = self._owner
-        except AttributeError:  # an interrupt came before it had one
-            return
-        unused(owner)
 
 
 def free_unused() -> int:

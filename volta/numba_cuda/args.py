@@ -118,11 +118,15 @@ class Tables:
     """Tables in one piece of device memory, kept by the addresses in them: memory is reused, so most calls find theirs
     and copy nothing. The kernels that read a table become a graph."""
 
+    __slots__ = ("__del__", "_kept", "_lock", "_spare", "_stream", "_template")
+    __del__: Callable[[], None]
+
     def __init__(self, template: Template, stream: Stream) -> None:
         self._template, self._stream = template, stream
         nbytes, kept = template.words.nbytes, template.plan.kept_tables
-        self._memory: Block = stream.device.pool.take(kept * nbytes, stream)
-        self._spare = [self._memory.address + i * nbytes for i in range(kept)]
+        memory: Block = stream.device.pool.take(kept * nbytes, stream)
+        self.__del__ = memory.give_back
+        self._spare = [memory.address + i * nbytes for i in range(kept)]
         self._kept: OrderedDict[tuple[int, ...], _Kept] = OrderedDict()
         self._lock = threading.Lock()  # held while work is queued, never while it is waited for
 
@@ -166,7 +170,3 @@ class Tables:
         counters.args += nbytes
         counters.tables += 1
         return kept
-
-    def __del__(self) -> None:
-        if hasattr(self, "_memory"):
-            self._memory.give_back()

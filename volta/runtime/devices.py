@@ -5,8 +5,9 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -72,9 +73,13 @@ def gpu(name: str) -> Any:
 
 
 class DeviceBuffer(Buffer):
-    """A range of a GPU's memory, which goes back to its pool when the last reference is dropped."""
+    """A range of a GPU's memory, which goes back to its pool when the last reference is dropped.
 
-    __slots__ = ("ready", "seen", "stream", "stretch")
+    That takes no step of Python's, as with the host's (see `memory`).
+    """
+
+    __slots__ = ("__del__", "ready", "seen", "stream", "stretch")
+    __del__: Callable[[], None]
     owner: Any
 
     def __init__(self, block: Any, nbytes: int, stream: Any) -> None:
@@ -85,6 +90,7 @@ class DeviceBuffer(Buffer):
         self.ready: Any = None  # an event: what the stream was given later need not be waited for
         self.seen: tuple[Any, ...] = ()  # other streams that have waited for the value
         self.stretch: Any = None  # of the stream's work: where a loop in it is cut short, the value is not there
+        self.__del__ = partial(block.pool.returned.append, block)
 
     def written_by(self, stream: Any) -> None:
         """A stream is about to write another value: after what other streams read of this one."""
@@ -119,13 +125,6 @@ class DeviceBuffer(Buffer):
         self.stream.synchronize()
         if self.stretch is not None:
             refuse_lost(self, aval)
-
-    def __del__(self) -> None:
-        try:
-            block = self.owner
-        except AttributeError:  # an interrupt came before it had one
-            return
-        block.give_back()
 
 
 def refuse_lost(buffer: Buffer, aval: ShapedArray) -> None:

@@ -67,18 +67,13 @@ class Block:
         self.left: Block | None = None
         self.right: Block | None = None
         self.free = False  # in the store's sorted list
-        self.home: list[Block] = []  # where it goes when it is given back: the quick list of its size
+        self.home: list[Block] = []  # where it waits when it was given back: the quick list of its size
         self.others: dict[Any, None] | None = None  # streams, besides the store's, whose work touches it
         self.marks: list[Any] | None = None  # given back: what these streams have to pass before it is used again
 
     def give_back(self) -> None:
-        """Return to the pool. Only attributes and appends, with no switch of threads between: safe in a destructor."""
-        pool = self.pool
-        pool.taken = pool.taken - self.size
-        if self.others is None:
-            self.home.append(self)
-        else:
-            pool.foreign.append(self)
+        """Return to the pool, which looks at it later."""
+        self.pool.returned.append(self)
 
 
 def _references(blocks: list[Any], i: int) -> int:

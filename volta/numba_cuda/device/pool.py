@@ -85,8 +85,9 @@ class Pool:
         self._stores: dict[Any, Store] = {}
         self._fresh = ctypes.c_uint64()  # the segment that was allocated last, also where an interrupt came then
         self._inside = self._torn = False  # who has the lock is changing the books; has begun to, and has not ended
+        self.returned: deque[Block] = deque()  # given back, by destructors too, since somebody looked
         self.foreign: deque[Block] = deque()  # given back, touched by other streams
-        self.taken = self._peak = self._reserved = self._reserved_peak = 0
+        self._taken = self._peak = self._reserved = self._reserved_peak = 0
         self._segments = self._allocations = self._reuses = 0
 
     def take(self, nbytes: int, stream: Any) -> Block:
@@ -96,15 +97,37 @@ class Pool:
             OutOfDeviceMemory: the limit or the device's memory is met, with everything unused given back.
         """
         try:
-            block = self._stores[stream].by_request[nbytes].pop()
+            home = self._stores[stream].by_request[nbytes]
+            if self.returned:
+                block = self.returned.pop()
+                if block.home is home and block.others is None:  # the last one fits, as it often does
+                    self._reuses += 1
+                    return block
+                self.returned.append(block)
+                self._sort_in()
+            block = home.pop()
         except (KeyError, IndexError):
             block = self._slow(nbytes, stream)
         else:
             self._reuses += 1
-        self.taken = live = self.taken + block.size
+        self._taken = live = self._taken + block.size
         if live > self._peak:
             self._peak = live
         return block
+
+    def _sort_in(self) -> None:
+        """Blocks that were given back to where they wait."""
+        returned = self.returned
+        try:
+            while returned:
+                block = returned.popleft()
+                self._taken = self._taken - block.size
+                if block.others is None:
+                    block.home.append(block)
+                else:
+                    self.foreign.append(block)
+        except IndexError:  # another thread had the last
+            pass
 
     def _slow(self, nbytes: int, stream: Any) -> Block:
         if nbytes < 0:
@@ -127,15 +150,16 @@ class Pool:
 
     def _mend(self) -> None:
         """Make the books from what is there: whatever nobody holds is free."""
-        before = self.taken, self._allocations, self._reuses
+        self._sort_in()
+        before = self._taken, self._allocations, self._reuses
         held = sum(store.mend() for store in self._stores.values()) - sum(x.size for x in tuple(self.foreign))
         segments = [x for store in self._stores.values() for x in store.segments]
         fresh, self._fresh.value = self._fresh.value, 0
         if fresh and all(x.address != fresh for x in segments):
             self._release(fresh)
         self._segments, self._reserved = len(segments), sum(x.size for x in segments)
-        if before == (self.taken, self._allocations, self._reuses):  # no other thread came in
-            self.taken = held
+        if before == (self._taken, self._allocations, self._reuses):  # no other thread came in
+            self._taken = held
 
     def _find(self, size: int, nbytes: int, stream: Any) -> Block:
         store = self._stores.get(stream)
@@ -165,6 +189,7 @@ class Pool:
 
     def _collect(self, wait: bool = False) -> None:
         """Take back blocks whose other streams are done with them, or wait until they are."""
+        self._sort_in()
         for _ in range(len(self.foreign)):
             block = self.foreign.popleft()
             if block.marks is None:
@@ -218,7 +243,8 @@ class Pool:
     @property
     def live(self) -> int:
         """Bytes in use now."""
-        return self.taken
+        self._sort_in()
+        return self._taken
 
     def trim(self) -> int:
         """Give segments of which nothing is in use back to the driver; returns their bytes. Waits for other streams."""
@@ -248,10 +274,10 @@ class Pool:
             store.flush()
         free = [x[-1][0] for s in self._stores.values() for x in (s.free, s.alone) if x]
         return PoolStats(
-            self.taken, self._peak, self._reserved, self._reserved_peak, max(free, default=0),
+            self._taken, self._peak, self._reserved, self._reserved_peak, max(free, default=0),
             sum(block.size for block in self.foreign), self._segments, self._allocations, self._reuses,
         )  # fmt: skip
 
     def reset_peak(self) -> None:
         """Start measuring the peaks anew from what is there now."""
-        self._peak, self._reserved_peak = self.taken, self._reserved
+        self._peak, self._reserved_peak = self.live, self._reserved

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,13 +33,15 @@ thread = _Thread()
 class Stream:
     """A queue of a device's work, done in its order."""
 
-    __slots__ = ("__weakref__", "_wait", "device", "flight", "handle")
+    __slots__ = ("__del__", "__weakref__", "_wait", "device", "flight", "handle")
+    __del__: Callable[[], None]  # no step of Python's (see `DeviceBuffer`); of an event, too
 
     def __init__(self, device: Device) -> None:
         self.device = device
         self.flight: Flight | None = None  # what is remembered of its loops, from the first one on
         device.enter()
         self.handle = device.runtime.number(device.api.cuStreamCreate, _NON_BLOCKING, kind=ctypes.c_void_p)
+        self.__del__ = partial(device.api.cuStreamDestroy, self.handle)
         self._wait = waiter(self.words(device.api.cuStreamSynchronize), device.api)
 
     def words(self, function: Any, more: int = 0) -> np.ndarray:
@@ -83,21 +87,16 @@ class Stream:
         if event.stream.flying():
             self.watched().follow(event.stream.watched())
 
-    def __del__(self) -> None:
-        handle, self.handle = getattr(self, "handle", 0), 0
-        if handle:
-            self.device.api.cuStreamDestroy(handle)
-
 
 class Event:
     """A point in a stream's work. With ``timing``, the time between two can be asked."""
 
-    __slots__ = ("device", "handle", "stream", "timing")
+    __slots__ = ("__del__", "device", "handle", "stream")
+    __del__: Callable[[], None]
 
     def __init__(self, stream: Stream, timing: bool = False) -> None:
         self.stream = stream
         device = self.device = stream.device
-        self.timing = timing
         self.handle = 0
         device.enter()
         try:
@@ -107,6 +106,7 @@ class Event:
         if not self.handle:
             flags = 0 if timing else _NO_TIMING
             self.handle = device.runtime.number(device.api.cuEventCreate, flags, kind=ctypes.c_void_p)
+        self.__del__ = partial(device.api.cuEventDestroy if timing else device._events.append, self.handle)
         device.check(device.api.cuEventRecord(self.handle, stream.handle))
 
     def passed(self) -> bool:
@@ -127,10 +127,3 @@ class Event:
         out = ctypes.c_float()
         self.device.check(self.device.api.cuEventElapsedTime(ctypes.byref(out), earlier.handle, self.handle))
         return 1e3 * out.value
-
-    def __del__(self) -> None:
-        if getattr(self, "handle", 0):  # an interrupt may come before there is one
-            if self.timing:
-                self.device.api.cuEventDestroy(self.handle)
-            else:
-                self.device._events.append(self.handle)
