@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import volta
+from tests.sampling import sampled
 from volta import random
 from volta.core.errors import ArgumentError, DTypeError, NotDifferentiableError, ShapeError
 from volta.testing import assert_bits_equal
@@ -108,6 +109,29 @@ def test_small_gammas_are_there_as_logarithms() -> None:
     assert np.isfinite(np.asarray(logs)).all() and (np.asarray(logs) < -100).any()
     drawn = random.gamma(random.key(0), 2.0, (50,))
     np.testing.assert_allclose(random.loggamma(random.key(0), 2.0, (50,)), np.log(drawn), rtol=1e-5, atol=1e-6)
+
+
+EDGES = np.float32([np.nan, -1, -np.inf, -0.5, 0, 1e-30, 2, 1e30, np.inf])
+SHAPED = "gamma loggamma beta chisquare t dirichlet generalized_normal poisson wald pareto geometric binomial f".split()
+
+
+@sampled("name", SHAPED, quick=["gamma"])
+def test_every_draw_ends_whatever_the_parameters(name: str) -> None:
+    """A loop over proposals never accepts one by a comparison with NaN."""
+    f = getattr(random, name)
+    if name in ("beta", "binomial", "f"):
+        a, b = np.meshgrid(EDGES, EDGES)
+        found, wrong = f(random.key(3), a, b), ~((a >= 0) & (b >= 0))
+        assert found.shape == a.shape
+    elif name == "dirichlet":
+        found, wrong = f(random.key(3), np.stack([EDGES, np.ones_like(EDGES)], 1))[:, 0], ~(EDGES >= 0)
+    elif name == "generalized_normal":
+        edges = EDGES[EDGES != 0]
+        found, wrong = np.float32([f(random.key(3), float(p)) for p in edges]), np.isnan(edges)
+    else:
+        found, wrong = f(random.key(3), EDGES), ~(EDGES >= 0)
+    if name not in ("poisson", "geometric", "wald", "pareto"):
+        assert np.isnan(np.asarray(found)[wrong]).all()
 
 
 def test_a_derivative_that_is_not_there_is_said() -> None:

@@ -37,7 +37,7 @@ def gamma(key: Any, a: ArrayLike, shape: Any = None, dtype: Any = np.float32) ->
     """Gamma values of shape parameter ``a`` and scale 1, by Marsaglia and Tsang's method (doi:10.1145/358407.358414).
 
     ``a`` is a positive number or an array; ``shape`` defaults to its shape. For small ``a`` values may underflow to 0:
-    :func:`loggamma` gives their logarithms. There is no derivative by ``a`` yet.
+    :func:`loggamma` gives their logarithms. A negative or NaN ``a`` gives NaN. There is no derivative by ``a`` yet.
 
     >>> from volta import random
     >>> bool((random.gamma(random.key(0), 2.5, (100,)) > 0).all())
@@ -84,7 +84,8 @@ def _gammas(key: Any, a: Any, shape: Shape, log: bool) -> Any:
 
 
 def _one_gamma(key: Any, a: Any, log: bool) -> Any:
-    dtype = a.dtype
+    dtype, asked = a.dtype, a
+    a = vnp.where(a >= 0, a, 1)  # with others the loops would not end
     large = a >= 1
     d = vnp.where(large, a, a + 1) - np.asarray(1 / 3, dtype)  # below 1: gamma(a) ~ gamma(a + 1) * u ** (1 / a)
     c = np.asarray(1 / 3, dtype) / vnp.sqrt(d)
@@ -108,8 +109,10 @@ def _one_gamma(key: Any, a: Any, log: bool) -> Any:
     _, _, cubed, _ = _until(accepted, propose, (key, zero, one, 2 * one))
     if log:
         drawn = -exponential(own, (), dtype)
-        return vnp.log(d) + vnp.log(cubed) + vnp.where(vnp.logical_or(large, drawn == 0), 0, drawn * (1 / a))
-    return d * cubed * vnp.where(large, 1, (1 - uniform(own, (), dtype)) ** (1 / a))
+        found = vnp.log(d) + vnp.log(cubed) + vnp.where(vnp.logical_or(large, drawn == 0), 0, drawn * (1 / a))
+    else:
+        found = d * cubed * vnp.where(large, 1, (1 - uniform(own, (), dtype)) ** (1 / a))
+    return vnp.where(asked >= 0, found, np.nan)
 
 
 # -- counts ------------------------------------------------------------------------------------------------------------
@@ -207,7 +210,7 @@ def _binomial(key: Any, n: Any, p: Any, shape: Shape) -> Any:
     found = vnp.where(
         few,
         _few_successes(key, vnp.where(few, n, 0), q),
-        _many_successes(key, many, vnp.where(few, np.asarray(0.5, p.dtype), q)),
+        _many_successes(key, many, vnp.where(vnp.logical_or(few, endless), np.asarray(0.5, p.dtype), q)),
     )
     found = vnp.where(rare, found, n - found)
     return vnp.where(bad, np.nan, vnp.where(endless, np.inf, found))
