@@ -56,6 +56,19 @@ def test_a_table_is_complete_before_it_is_read(name) -> None:
     assert_bits_equal(volta.jit(f)(*args), f(*args))
 
 
+ROWS_ELSEWHERE = {
+    "reversed": lambda x: vnp.exp(vnp.sum(x, 1))[::-1] * 2,
+    "reversed, beside themselves": lambda x: vnp.sum(x, 1)[::-1] + vnp.sum(x, 1),
+    "one of them": lambda x: vnp.broadcast_to(vnp.sum(x, 1)[:1], (6,)) * 3 + vnp.sum(x, 1),
+}
+
+
+@pytest.mark.parametrize("name", ROWS_ELSEWHERE)
+def test_results_of_other_rows_are_read_when_they_are_there(name) -> None:
+    x, f = fill("normal", (6, 40)), ROWS_ELSEWHERE[name]
+    assert_bits_equal(volta.jit(f)(x), f(vnp.asarray(x)))
+
+
 def test_indices_are_computed_where_they_are_used() -> None:
     assert kernels(lambda t, i: t[vnp.minimum(i * 2, 5)], B, struct(40, dtype=np.int32)) == ["map"]
 

@@ -200,8 +200,6 @@ class Fuser:
                         return False
                 elif strides_over(x.view, dims) != group.row_strides() or x.view.offset:
                     return False
-        if row_level and not uses_rows:
-            return False
         # Work after a reduction stays in the kernel only where rows are whole tasks.
         return not (uses_rows and (group.by_blocks or (group.inner > 1 and not row_level)))
 
