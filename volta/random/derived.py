@@ -67,7 +67,7 @@ def f(key: Any, dfnum: ArrayLike, dfden: ArrayLike, shape: Any = None, dtype: An
     """F values: the quotient of two chi-square values, each divided by its degrees of freedom."""
     dtype = _float_dtype("f", dtype)
     shape, (dfnum, dfden) = parameters("f", shape, dtype, dfnum, dfden)
-    above, below = split(check_key("f", key))
+    below, above = split(check_key("f", key))
     return (chisquare(above, dfnum, shape, dtype) / dfnum) / (chisquare(below, dfden, shape, dtype) / dfden)
 
 
