@@ -215,6 +215,27 @@ def test_effects_that_would_be_there_too_often(f) -> None:
     assert not seen
 
 
+def test_calls_in_a_loop_of_examples_are_as_many_as_those_of_jax() -> None:
+    """The condition is asked twice a turn: whether any example goes on, and which do."""
+    jax = pytest.importorskip("jax")
+
+    def seen_by(t):
+        seen = []
+
+        def told(name, x):
+            t.debug.callback(lambda v: seen.append((name, int(v))), x)
+            return x
+
+        def until(n):
+            return t.lax.while_loop(lambda c: told("condition", c) < n, lambda c: told("body", c) + 1, 0)
+
+        t.vmap(until)(np.array([1, 3]))
+        t.effects_barrier()
+        return sorted(seen)
+
+    assert seen_by(volta) == seen_by(jax) and len(seen_by(volta)) == 2 * (2 + 3 * (2 + 1) - 1)
+
+
 def test_a_program_in_parts_has_no_one_plan() -> None:
     compiled = volta.jit(lambda x: watched(volta, vnp, x)).lower(F(1)).compile()
     assert_bits_equal(compiled(F(1)), vnp.sin(F(1)))
