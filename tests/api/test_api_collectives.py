@@ -23,6 +23,7 @@ def over(f, *args, t=volta, **axes):
 
 PROGRAMS = {
     "psum": lambda t, n: over(lambda x: t.lax.psum({"a": x, "b": 2.5, "c": 1}, "i"), X, t=t),
+    "psum of booleans": lambda t, n: over(lambda x: (t.lax.psum(x, "i"), t.lax.psum_scatter(x, "i")), Q > 0, t=t),
     "pmean": lambda t, n: over(lambda x: x - t.lax.pmean(x, "i"), X, t=t),
     "extrema": lambda t, n: over(lambda x: (t.lax.pmax(x, "i"), t.lax.pmin(x, "i")), X, t=t, out_axes=None),
     "all_gather": lambda t, n: over(

@@ -111,7 +111,8 @@ DECLARED: tuple[Difference, ...] = (
     Difference("booleans are never weak, as weakness means nothing for them", "weak type", "jax", _COMPARISONS),
     Difference("JAX forgets that the operand was weak", "weak type", "jax",
                "log_softmax softmax ptp logsumexp ndtr ndtri rint hypot sum gelu log2 log10 logaddexp2 deg2rad rad2deg "
-               "spacing max min nanmax nanmin nansum heaviside kl_div rel_entr sinc logit", lambda f: f.got and not f.want),
+               "spacing max min nanmax nanmin nansum heaviside kl_div rel_entr sinc logit",
+               lambda f: f.got and not f.want),
     Difference("a Python int that the dtype does not hold is an error here; JAX wraps it around", "error", "jax",
                when=_number_too_large),
     Difference("i0 computes in float32 only, and says so", "error", "jax", "i0", lambda f: "float32 only" in f.got),

@@ -84,3 +84,26 @@ def test_data_in_a_foreign_byte_order(dtype):
     np.testing.assert_array_equal(vnp.sum(foreign), native.sum())
     np.testing.assert_array_equal(volta.jit(lambda x: x + x)(foreign), native + native)
     np.testing.assert_array_equal(volta.vmap(lambda x: x * x)(foreign), native * native)
+
+
+HOLDING = {
+    "asarray": lambda i: vnp.asarray(i, np.int8),
+    "array of a list": lambda i: vnp.array([i, 1], np.int8),
+    "full": lambda i: vnp.full(2, i * 2**40),
+    "full of a dtype": lambda i: vnp.full(2, i, np.int8),
+    "full_like": lambda i: vnp.full_like(np.ones(2, np.int8), i),
+    "broadcast_to": lambda i: vnp.broadcast_to(i * 2**40, (2,)),
+    "lax.full": lambda i: volta.lax.full((2,), i * 2**40),
+    "lax.full of a dtype": lambda i: volta.lax.full((2,), i, np.int8),
+    "lax.full_like": lambda i: volta.lax.full_like(np.ones(2, np.int8), i),
+    "convert_element_type": lambda i: volta.lax.convert_element_type(i, np.int8),
+    "add": lambda i: np.ones(2, np.int8) + vnp.asarray(np.int8(1)) + i,
+}
+
+
+@pytest.mark.parametrize("name", HOLDING)
+def test_an_integer_is_never_cut_to_what_is_to_hold_it(name):
+    for i in (300, -129):
+        with pytest.raises(OverflowError, match="does not fit int"):
+            HOLDING[name](i)
+    HOLDING[name](0)

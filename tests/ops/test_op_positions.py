@@ -7,6 +7,7 @@ import volta
 import volta.numpy as vnp
 from volta import lax
 from volta.nn import segment_sum
+from volta.testing import assert_bits_equal
 
 BEYOND = [2**63, 2**64 - 1]
 X = np.arange(300, dtype=np.float32)
@@ -90,3 +91,28 @@ def test_indices_beyond_int64_go_around(index):
 def test_narrow_indices_into_long_axes():
     assert vnp.take(vnp.arange(301), np.uint8([200]), mode="clip").tolist() == [200]
     assert vnp.ravel_multi_index((np.uint8([200]), np.uint8([3])), (300, 300)).tolist() == [60003]
+
+
+COUNTED = {
+    "pad": lambda v: lax.pad(vnp.arange(3), v[0], [(1, 1, 1)]),
+    "pad with a negative edge": lambda v: lax.pad(vnp.arange(6).reshape(2, 3), v[0], [(-1, 1, 0), (0, 0, 1)]),
+    "concatenate": lambda v: vnp.concatenate([vnp.arange(3), v, vnp.arange(3)[::-1]]),
+    "dynamic_update_slice": lambda v: (
+        lax.dynamic_update_slice(vnp.arange(5), v, (1,)),
+        lax.dynamic_update_slice(v, vnp.arange(1), (1,)),
+    ),
+    "scatter": lambda v: vnp.arange(5).at[v].add(vnp.arange(2)),
+    "loop": lambda v: lax.while_loop(lambda c: c.sum() < 9, lambda c: c + v[0], vnp.arange(3)),
+    "cond": lambda v: lax.cond(v[0] > 0, lambda: vnp.arange(3), lambda: vnp.arange(3)[::-1]),
+    "scan": lambda v: lax.scan(lambda c, x: (c + x, c), v[0], vnp.arange(4)),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_numbers_that_only_count_may_stand_anywhere(name):
+    """They have no memory of their own: what reads memory writes them out first."""
+    v = vnp.asarray(np.int32([1, 2]))
+    for got, want in zip(
+        volta.tree.leaves(volta.jit(COUNTED[name])(v)), volta.tree.leaves(COUNTED[name](v)), strict=True
+    ):
+        assert_bits_equal(got, want)

@@ -10,6 +10,7 @@ import volta.numpy as vnp
 from volta import random
 from volta.core.errors import DTypeError, ShapeError
 from volta.random.threefry import threefry2x32
+from volta.testing import assert_bits_equal
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -201,3 +202,19 @@ def test_threads_change_no_bit(name):
     finally:
         volta.set_num_threads(before)
     assert samples[0] == samples[1] == samples[2]
+
+
+SEEDS = [0, 7, -7, 2**31 - 1, 2**31, -(2**31), -(2**31) - 1, 2**40, -(2**40), 2**63 - 1, -(2**63), 2**63, 2**64 - 1]
+
+
+@pytest.mark.parametrize("function", [random.key, lambda i: random.fold_in(random.key(1), i)], ids=["key", "fold_in"])
+def test_python_integers_mean_the_same_as_arguments_of_jit(function):
+    compiled = volta.jit(function)
+    for seed in SEEDS:
+        try:
+            want = function(seed)
+        except OverflowError:
+            with pytest.raises(OverflowError):
+                compiled(seed)
+        else:
+            assert_bits_equal(compiled(seed), want)

@@ -9,6 +9,7 @@ import numpy as np
 
 from volta.core import dtypes
 from volta.core.floats import standard
+from volta.core.source import at_user_line
 
 
 @standard
@@ -31,6 +32,26 @@ def cast(x: Any, dtype: np.dtype) -> np.ndarray:
         if dtype in (dtypes.float16, dtypes.bfloat16):
             x = _odd_float32(x) if x.dtype == dtypes.float64 else x.astype(dtypes.float32)
         return x.astype(dtype)
+
+
+def check_held(x: Any, dtype: np.dtype) -> None:
+    """Refuse a Python integer that an integer dtype cannot hold.
+
+    >>> check_held(300, dtypes.int8)
+    Traceback (most recent call last):
+    ...
+    OverflowError: 300 does not fit int8, which holds -128 to 127; use a wider dtype: x.astype('int64'), or \
+numpy.int64 for a number by itself
+    """
+    if type(x) is int and dtypes.is_integer(dtype):
+        limits = dtypes.iinfo(dtype)
+        if not limits.min <= x <= limits.max:
+            raise OverflowError(
+                at_user_line(
+                    f"{x} does not fit {dtype}, which holds {limits.min} to {limits.max}; "
+                    "use a wider dtype: x.astype('int64'), or numpy.int64 for a number by itself"
+                )
+            )
 
 
 def constant(x: Any, dtype: np.dtype) -> Any:

@@ -46,6 +46,12 @@ def _reduced(operation: str, x: Any, axis_name: Any, axis_index_groups: Any) -> 
     return pytrees.map(lambda leaf: bind_named(operation, base.settled(value_of(leaf)), held=held, **over), x)
 
 
+def _summable(leaf: Any) -> Any:
+    """An array to add up: of booleans those that are true are counted."""
+    x = base.settled(value_of(leaf))
+    return x.astype(dtypes.int32) if x.dtype == dtypes.bool_ else x
+
+
 def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     """The sum over the examples along a named axis, which all of them get.
 
@@ -72,7 +78,7 @@ def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
             for size in over["sizes"]:
                 leaf = leaf * size
             return leaf
-        return bind_named("psum", base.settled(value_of(leaf)), held=held, **over)
+        return bind_named("psum", _summable(leaf), held=held, **over)
 
     return pytrees.map(summed, x)
 
@@ -153,7 +159,7 @@ def psum_scatter(
     over = _one("psum_scatter", axis_name, axis_index_groups)
 
     def scattered(leaf: Any) -> Array:
-        x = base.settled(value_of(leaf))
+        x = _summable(leaf)
         place = base.canonical_axis("psum_scatter", scatter_dimension, x.ndim)
         x = _parts("psum_scatter", x, place, axis_name, over["sizes"][0], tiled)
         return bind_named("psum_scatter", x, dimension=place, **over)

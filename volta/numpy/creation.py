@@ -12,7 +12,7 @@ import numpy as np
 from volta.core import dtypes
 from volta.core.array import Array, ArrayLike
 from volta.core.avals import as_shape
-from volta.core.constants import cast
+from volta.core.constants import cast, check_held
 from volta.core.errors import ConcretizationTypeError, DTypeError, ShapeError
 from volta.core.floats import standard
 from volta.core.interp import Tracer
@@ -82,6 +82,7 @@ def _array(x: Any, dtype: np.dtype | None) -> Array:
         dtype = dtypes.of_python_scalar(x)
     if dtype is None:
         return as_value(x)
+    check_held(x, dtype)
     return ConcreteArray.from_numpy(cast(plain(x), dtype))
 
 
@@ -103,6 +104,8 @@ def _from_nested(x: Any, dtype: np.dtype | None) -> Array:
     if not builtins.any(isinstance(leaf, Array) for leaf in leaves):
         if dtype is None:
             dtype = _common(leaves)
+        for leaf in leaves:
+            check_held(leaf, dtype)
         try:
             return ConcreteArray.from_numpy(cast(np.array(x), dtype))
         except ValueError as e:

@@ -15,7 +15,7 @@ import numpy as np
 from volta.core import dtypes
 from volta.core.array import Array
 from volta.core.avals import ShapedArray
-from volta.core.constants import cast
+from volta.core.constants import cast, check_held
 from volta.core.errors import DTypeError, ShapeError, VoltaError
 from volta.core.interp import get_aval
 from volta.core.source import at_user_line
@@ -68,15 +68,7 @@ def convert(x: Any, dtype: np.dtype, weak: bool = False) -> Any:
     if isinstance(x, (np.ndarray, np.generic)):
         known = x if x.dtype == dtype else cast(x, dtype)[()]
         return ConcreteArray.from_numpy(known, weak_type=True) if weak else known
-    if type(x) is int and dtypes.is_integer(dtype):
-        limits = dtypes.iinfo(dtype)
-        if not limits.min <= x <= limits.max:
-            raise OverflowError(
-                at_user_line(
-                    f"{x} does not fit {dtype}, which holds {limits.min} to {limits.max}; "
-                    "use a wider dtype: x.astype('int64'), or numpy.int64 for a number by itself"
-                )
-            )
+    check_held(x, dtype)
     if weak and dtypes.is_number(dtype, True):
         return cast(x, dtype).item() if dtypes.is_inexact(dtype) else x
     number = cast(x, dtype)[()]

@@ -188,7 +188,7 @@ def broadcast_to(array: ArrayLike, shape: Any) -> Array:
                 f"broadcast_to: shape {own} does not expand to {target}: from the right, sizes must be equal or 1"
             )
         )
-    return as_value(broadcast_array(array, target))
+    return as_value(broadcast_array(as_value(array), target))
 
 
 def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ import numpy as np
 from volta.core import dtypes
 from volta.core.array import Array
 from volta.core.avals import Shape, ShapedArray
-from volta.core.constants import constant
+from volta.core.constants import check_held, constant
 from volta.core.interp import bind, get_aval
 from volta.ops import base
 from volta.ops.base import canonical_axis, canonical_ints, dtype_error, shape_error, shape_of
@@ -207,6 +207,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None) -> Array:
         return base.broadcast_to(base.settled(fill_value), sizes)
     kind = dtypes.canonicalize(dtype)
     if isinstance(fill_value, (bool, int, float, np.generic)):
+        check_held(fill_value, kind)
         fill_value = constant(fill_value, kind)
     elif aval.dtype != kind or aval.weak_type:
         fill_value = base.bind_named("convert_element_type", fill_value, new_dtype=kind, weak_type=False)

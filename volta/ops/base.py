@@ -15,7 +15,7 @@ import numpy as np
 from volta.core import dtypes
 from volta.core.array import Array
 from volta.core.avals import Shape, ShapedArray
-from volta.core.constants import constant
+from volta.core.constants import check_held, constant
 from volta.core.errors import DTypeError, NotDifferentiableError, ShapeError
 from volta.core.interp import bind, get_aval
 from volta.core.source import at_user_line
@@ -114,7 +114,9 @@ def settled(x: Any) -> Any:
     aval = get_aval(x)
     if not dtypes.is_number(aval.dtype, aval.weak_type):
         return x
-    return bind_named("convert_element_type", x, new_dtype=dtypes.settled(aval.dtype, True), weak_type=True)
+    dtype = dtypes.settled(aval.dtype, True)
+    check_held(x, dtype)
+    return bind_named("convert_element_type", x, new_dtype=dtype, weak_type=True)
 
 
 def shape_of(x: Any) -> Shape:

@@ -10,6 +10,7 @@ import numpy as np
 from volta.core import contract, dtypes
 from volta.core.array import Array
 from volta.core.avals import ShapedArray
+from volta.core.constants import check_held
 from volta.core.interp import bind, get_aval
 from volta.ops import base, scalar
 from volta.ops.base import dtype_error, shape_error
@@ -142,6 +143,7 @@ def convert_element_type(x: Any, new_dtype: Any, weak_type: bool = False) -> Arr
     dtype, aval = dtypes.canonicalize(new_dtype), get_aval(x)
     if aval.dtype == dtype and aval.weak_type == weak_type:
         return x
+    check_held(x, dtype)
     return bind(convert_element_type_p, x, new_dtype=dtype, weak_type=weak_type)
 
 

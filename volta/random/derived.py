@@ -52,7 +52,7 @@ def dirichlet(key: Any, alpha: ArrayLike, shape: Any = None, dtype: Any = np.flo
         raise ShapeError(at_user_line("random.dirichlet: alpha must have an axis, one concentration an element"))
     shape = aval.shape[:-1] if shape is None else check_shape("dirichlet", shape)
     drawn = loggamma(check_key("dirichlet", key), alpha, (*shape, aval.shape[-1]), dtype)
-    weights = vnp.exp(drawn - drawn.max(-1, keepdims=True))
+    weights = vnp.exp(drawn - drawn.max(-1, keepdims=True, initial=-np.inf))
     return weights / weights.sum(-1, keepdims=True)
 
 

@@ -49,7 +49,7 @@ def key(seed: Any) -> Array:
         raise DTypeError(at_user_line(f"random.key: the seed must be an integer, got {aval}"))
     if aval.shape:
         raise ShapeError(at_user_line(f"random.key: the seed must be a scalar, got {aval}; use vmap(key)(seeds)"))
-    return _key(vnp.asarray(seed))
+    return _key(seed if aval.weak_type else vnp.asarray(seed))
 
 
 PRNGKey = key
@@ -83,6 +83,10 @@ def clone(key: Any) -> Array:
 
 @jit
 def _key(seed: Any) -> Any:
+    if get_aval(seed).weak_type:  # a traced Python int, of 64 bits, is narrow by its value
+        seed = lax.convert_element_type(seed, seed.dtype)
+        short = vnp.logical_and(seed >= -(2**31), seed < 0) if dtypes.is_signed(seed.dtype) else False
+        seed = vnp.where(short, vnp.bitwise_and(seed, 0xFFFFFFFF), seed)
     low = lax.convert_element_type(seed, np.uint32)
     if seed.dtype.itemsize < 8:  # the words above a narrow seed are zero, as in JAX, also below zero
         high = vnp.zeros((), np.uint32)
@@ -154,6 +158,8 @@ def fold_in(key: Any, data: Any) -> Array:
         raise DTypeError(
             at_user_line(f"random.fold_in: data must be an integer scalar, got {aval}; vmap maps over more")
         )
+    if aval.weak_type:  # a traced Python int, which must fit as well
+        data = lax.convert_element_type(data, np.uint32)
     return _fold_in(key, vnp.asarray(data))
 
 

@@ -153,7 +153,8 @@ class Lowering:
         return _view_of(operands[0], view)
 
     def _copies(self, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> Any:
-        """Loops that copy operands into parts of the result: they read any view, so nothing is copied before."""
+        """Loops that copy operands into parts of the result: they read any view, so no memory is copied before."""
+        operands = [self.copied(x) if isinstance(x, Iota) else x for x in operands]
         return self.add(eqn.primitive.name, eqn.primitive.name, eqn.params, operands, avals[0].shape, avals)
 
     _lower_concatenate = _lower_pad = _copies
