@@ -103,6 +103,22 @@ def test_few_long_rows_are_cut_into_blocks() -> None:
     assert kernels(lambda x: vnp.sum(x, 1), struct(64, 1 << 15)) == ["row"]
 
 
+@pytest.mark.parametrize(
+    "f, shape, found",
+    [
+        (lambda x: x - vnp.sum(x), (1 << 16,), ["row", "combine", "map"]),
+        (lambda x: vnp.exp(vnp.sum(x, 1)), (2, 1 << 16), ["row", "combine", "map"]),
+        (lambda x: x * vnp.sum(x, 1, keepdims=True), (8, 64, 2), ["col", "map"]),
+        (lambda x: vnp.exp(vnp.sum(x, 1)), (8, 64, 2), ["col"]),
+    ],
+    ids=["blocks", "of rows", "across", "of rows, across"],
+)
+def test_what_follows_a_reduction_waits_where_rows_are_no_whole_tasks(f, shape, found) -> None:
+    assert kernels(f, struct(*shape)) == found
+    x = fill("normal", shape)
+    assert_bits_equal(volta.jit(f)(x), f(vnp.asarray(x)))
+
+
 def test_the_joint_gradient_of_a_layer_norm_stores_nothing_an_element() -> None:
     """What both kinds of sums need is computed again in each: mean and factor of a row are all that lies between."""
 
