@@ -73,6 +73,15 @@ def test_what_is_kept_is_not_computed_again(name: str) -> None:
     assert name != "dots" or products(volta.make_jaxpr(volta.value_and_grad(many, (0, 1)))(W, X[None])) == DOTS[name]
 
 
+@sampled("name", POLICIES, ["dots"])
+def test_derivatives_of_gradients_forwards_have_the_bits(name: str) -> None:
+    """Backwards they go through what is computed again, and add other terms (docs/determinism.md)."""
+    along = lambda f: volta.jvp(volta.grad(f, (0, 1)), (W, X), (X[:1].T * W, X + 1))  # noqa: E731
+    found = along(volta.checkpoint(block, policy=POLICIES[name]))
+    for x, y in zip(volta.tree.leaves(found), volta.tree.leaves(along(block)), strict=True):
+        assert_bits_equal(x, y)
+
+
 def test_derivatives_of_gradients() -> None:
     f = lambda policy: volta.checkpoint(lambda x: vnp.sin(checkpoint_name(vnp.exp(x), "e")) * x, policy=policy)  # noqa: E731
     second = lambda g: volta.grad(volta.grad(g))(np.float32(0.3))  # noqa: E731
