@@ -78,7 +78,11 @@ def rows() -> Iterator[str]:
 
 
 def seconds(t: float) -> str:
-    return f"{t:.3g} s" if t >= 1 else f"{1e3 * t:.3g} ms"
+    return f"{t:,.0f} s" if t >= 100 else f"{t:.3g} s" if t >= 1 else f"{1e3 * t:.3g} ms"
+
+
+def share(part: float) -> str:
+    return f"{100 * part:.2g}%" if part < 0.1 else f"{100 * part:.0f}%"
 
 
 if __name__ == "__main__":
