@@ -8,9 +8,11 @@ is none, is told so.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import itertools
 import os
+import shutil
 import tempfile
 import threading
 import time
@@ -60,8 +62,9 @@ class FakeNccl:
         return 0
 
     def ncclGetUniqueId(self, out: int) -> int:
-        folder = tempfile.mkdtemp(prefix="fake-nccl-").encode()
-        ctypes.memmove(out, folder.ljust(nccl_api.ID_BYTES, b"\0"), nccl_api.ID_BYTES)
+        folder = tempfile.mkdtemp(prefix="fake-nccl-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        ctypes.memmove(out, folder.encode().ljust(nccl_api.ID_BYTES, b"\0"), nccl_api.ID_BYTES)
         return 0
 
     def ncclCommInitRank(self, out: int, size: int, id_: nccl_api.UniqueId, rank: int) -> int:
