@@ -144,7 +144,7 @@ REFUSED = {
     "a float bound": (lambda: lax.fori_loop(0, 2.5, lambda i, x: x, 0), errors.DTypeError, "upper must be an integer"),
     "no function": (lambda: lax.scan(3, 0, ones(3)), TypeError, "takes a function"),
     "backwards through a while": (lambda: volta.grad(lambda x: lax.while_loop(lambda x: x < 9, vnp.sin, x))(1.0),
-                                  errors.NotDifferentiableError, "how many turns .* volta.lax.scan"),
+                                  errors.NotDifferentiableError, "how many iterations .* volta.lax.scan"),
     "a leak": (lambda: lax.scan(lambda c, x: (leaked.append(c) or c, x), ones(2), ones(3)) and leaked[0] + 1,
                errors.UnexpectedTracerError, "outside of its trace"),
 }  # fmt: skip

@@ -16,7 +16,7 @@ import volta
 import volta.numpy as vnp
 from tests.sampling import sampled
 from volta import lax, nn, optim, random
-from volta.core.unforeseen import is_unforeseen
+from volta.core.internal_errors import is_internal
 from volta.errors import ArgumentError, DTypeError, MemoryBudgetError, ShapeError, VoltaError
 
 X = vnp.asarray(np.arange(1.0, 7.0, dtype="f4").reshape(2, 3))
@@ -115,7 +115,7 @@ def test_errors_are_voltas_with_the_users_line(name, patience):
         if error is None:
             continue
         shown = f"{name}{args, kwargs}: {type(error).__name__}: {error}"[:400]
-        assert not is_unforeseen(error), shown
+        assert not is_internal(error), shown
         if isinstance(error, VoltaError):
             assert __file__ in str(error), shown
 

@@ -10,27 +10,27 @@ import pytest
 
 import volta
 from volta.core.absent import way
-from volta.core.ways import KEYWORDS, WAYS
+from volta.core.hints import HINTS, KEYWORDS
 
-EXACT = [(module, name) for module, ways in WAYS.items() for name in ways if re.fullmatch(r"\w+", name)]
-EVERY_WAY = {way for table in (WAYS, KEYWORDS) for ways in table.values() for way in ways.values()}
+EXACT = [(module, name) for module, ways in HINTS.items() for name in ways if re.fullmatch(r"\w+", name)]
+EVERY_WAY = {way for table in (HINTS, KEYWORDS) for ways in table.values() for way in ways.values()}
 
 
 @pytest.mark.parametrize(("module", "name"), EXACT, ids=lambda text: text)
 def test_names_that_are_not_there_say_what_to_write(module, name):
     namespace = importlib.import_module(module)
-    assert name not in vars(namespace), "it is there now: take it out of WAYS"
+    assert name not in vars(namespace), "it is there now: take it out of HINTS"
     assert not hasattr(namespace, name)
     with pytest.raises(AttributeError) as caught:
         getattr(namespace, name)
-    assert str(caught.value) == f"module {module!r} has no attribute {name!r}: {WAYS[module][name]}"
-    said = re.escape(f"{module!r} has no {name!r}: {WAYS[module][name]}")
+    assert str(caught.value) == f"module {module!r} has no attribute {name!r}: {HINTS[module][name]}"
+    said = re.escape(f"{module!r} has no {name!r}: {HINTS[module][name]}")
     for statement in (f"from {module} import {name}", f"import {module}.{name}"):
         with pytest.raises(ImportError, match=f"^{said}$"):
             exec(statement)
 
 
-@pytest.mark.parametrize("module", WAYS)
+@pytest.mark.parametrize("module", HINTS)
 def test_other_names_fail_as_everywhere(module):
     namespace = importlib.import_module(module)
     with pytest.raises(AttributeError, match=f"^module {module!r} has no attribute 'misspelt'$") as caught:
@@ -50,8 +50,8 @@ def test_names_that_are_elsewhere_and_names_of_families():
         "volta.numpy.softmax": "it is volta.nn.softmax",
         "volta.numpy.norm": "it is volta.numpy.linalg.norm",
         "volta.scan": "it is volta.lax.scan",
-        "volta.lax.add_p": WAYS["volta.lax"]["*_p"],
-        "volta.optim.warmup_constant_schedule": WAYS["volta.optim"]["warmup_*"],
+        "volta.lax.add_p": HINTS["volta.lax"]["*_p"],
+        "volta.optim.warmup_constant_schedule": HINTS["volta.optim"]["warmup_*"],
     }.items():
         module, _, name = asked.rpartition(".")
         with pytest.raises(AttributeError, match=re.escape(f"has no attribute {name!r}: {said}")):

@@ -11,8 +11,8 @@ import volta
 import volta.numpy as vnp
 from volta import lax
 from volta.core.boundary import _BOUNDED, boundary
+from volta.core.hints import HINTS
 from volta.core.source import is_own
-from volta.core.ways import WAYS
 from volta.errors import ShapeError, TracerBoolConversionError, VerificationError
 
 X = np.float32([1, 2, 3])
@@ -139,7 +139,7 @@ def test_a_boundary_leaves_no_frame_of_its_own(monkeypatch):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("module", [m for m in WAYS if m != "volta.ops"])
+@pytest.mark.parametrize("module", [m for m in HINTS if m != "volta.ops"])
 def test_public_functions_stay_what_they_are(module):
     """They pickle by the name that users know, aliases are one function, and signatures are those written down."""
     namespace = importlib.import_module(module)

@@ -34,7 +34,7 @@ def pure_callback(
 
     The function must be pure: it may be called again, or not at all where nobody reads its results. What it computes is
     outside of the bit contract. A program that calls Python is compiled in parts, between the calls; so are the bodies
-    of its loops, which are then taken turn by turn.
+    of its loops, which are then run iteration by iteration.
 
     Args:
         callback: from arrays on the host, in the pytrees that are passed, to arrays or NumPy values like

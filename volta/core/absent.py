@@ -1,7 +1,7 @@
 """Names and keywords that people look for and that are not there: what to write instead, said where they look.
 
 A public namespace has ``__getattr__, __dir__ = namespace(__name__)``; transforms are under :func:`explains_keywords`.
-:mod:`volta.core.ways` holds what both say.
+:mod:`volta.core.hints` holds what both say.
 
 ``from volta import custom_vjp`` and ``import volta.scipy.linalg`` would lose what ``__getattr__`` says: Python then
 looks for a module of that name. So the last of the finders that it asks says it again. It is asked for modules that
@@ -17,8 +17,8 @@ from collections.abc import Callable
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from volta.core.boundary import bound_namespace, boundary
+from volta.core.hints import HINTS, KEYWORDS
 from volta.core.source import at_user_line
-from volta.core.ways import KEYWORDS, WAYS
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -32,7 +32,7 @@ _PLACES = (
 
 def way(module: str, name: str) -> str | None:
     """What to write instead of a name that a public namespace does not have; None where that is not known."""
-    ways = WAYS.get(module, {})
+    ways = HINTS.get(module, {})
     if name in ways:
         return ways[name]
     for place in ("volta", *(f"volta.{place}" for place in _PLACES.split())):
@@ -72,7 +72,7 @@ class _Finder:
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> None:
         module, _, last = name.rpartition(".")
-        if module in WAYS:
+        if module in HINTS:
             instead = way(module, last)
             if instead is not None:
                 # without its name: Python passes over an error that names the module which `from ... import` tried

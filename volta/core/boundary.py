@@ -14,8 +14,8 @@ from types import FunctionType, ModuleType, TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 from volta.core.errors import VerificationError, VoltaError
+from volta.core.internal_errors import is_internal, named
 from volta.core.source import is_own
-from volta.core.unforeseen import is_unforeseen, named
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -33,7 +33,7 @@ def boundary(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return function(*args, **kwargs)
         except Exception as error:
-            if is_unforeseen(error):
+            if is_internal(error):
                 try:
                     raise named(function.__name__, error, args, kwargs) from error
                 except VoltaError as said:

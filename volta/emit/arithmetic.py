@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from volta.emit.conversion import Conversion
-from volta.emit.values import Operand, Value
+from volta.emit.values import Value, ValueLike
 
 
 class Arithmetic(Conversion):
@@ -34,7 +34,7 @@ class Arithmetic(Conversion):
         limited = self.const("float64", limit)
         return self.select(abs(x) <= limit, x, self.copysign(limited, x))
 
-    def quotient(self, x: Operand, y: Value, far: bool = False) -> Value:
+    def quotient(self, x: ValueLike, y: Value, far: bool = False) -> Value:
         """x / y (or 1 / y) in float64, for functions of one float32: their results are compared for all of its values.
 
         Nearly rounded; for 2^-90 < y < 2^90, or `far` for any y above 0 as long as reciprocal and quotient are normal

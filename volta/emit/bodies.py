@@ -32,7 +32,7 @@ from volta.xla_like.phases import Analysis, analyse, needed
 
 
 @attrs.define(eq=False)
-class Place:
+class AccessArgs:
     """A load, index or store in a run of the kernel: its base (pointer, or number) and strides in bytes."""
 
     base: ir.Value
@@ -62,7 +62,7 @@ class BodyEmitter:
         n_dims = k.rank + (k.mode != "map")
         self.sizes = [load_arg(b, self.args, i) for i in range(n_dims)]
         at = n_dims
-        self.places: list[Place] = []
+        self.places: list[AccessArgs] = []
         for x in [*(k.body[i] for i in self.memory), *k.stores]:
             assert isinstance(x, (Load, Store, IndexValue))
             is_index = isinstance(x, IndexValue)
@@ -73,7 +73,7 @@ class BodyEmitter:
             for _ in () if isinstance(x, IndexValue) else x.terms:
                 terms.append((load_arg(b, self.args, at), load_arg(b, self.args, at + 1)))
                 at += 2
-            self.places.append(Place(base, strides, terms))
+            self.places.append(AccessArgs(base, strides, terms))
         self.words = at
 
     def pointer(self, at: int) -> ir.Value:
@@ -85,7 +85,7 @@ class BodyEmitter:
     def builder(self, lanes: int) -> Builder:
         return Builder(self.b, lanes, self.constant_space)
 
-    def at_row(self, place: Place, outer: Sequence[ir.Value]) -> ir.Value:
+    def at_row(self, place: AccessArgs, outer: Sequence[ir.Value]) -> ir.Value:
         """The base moved to an outer index (the kept dims that ``outer`` covers)."""
         b, total = self.b, None
         for index, stride in zip(outer, place.strides, strict=False):
@@ -174,7 +174,7 @@ class BodyEmitter:
         """Position of the vector dimension among the strides."""
         return self.kernel.rank - 1 if self.kernel.mode != "row" else self.kernel.rank
 
-    def _clamped(self, values: dict[int, Value], x: Load | Store, place: Place, b: Builder) -> tuple[Value, Value]:
+    def _clamped(self, values: dict[int, Value], x: Load | Store, place: AccessArgs, b: Builder) -> tuple[Value, Value]:
         """The byte offset of the index terms, and whether every index is in range."""
         total, inside = None, b.const("bool", True)
         scalar = Builder(self.b, 1)

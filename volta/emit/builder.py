@@ -29,7 +29,7 @@ from volta.emit.values import (
     item_size,
     scalar_type,
 )
-from volta.emit.values import Operand as Operand
+from volta.emit.values import ValueLike as ValueLike
 
 __all__ = [
     "HALF_DTYPES",
@@ -307,7 +307,7 @@ class Builder(Arithmetic):
             return x.ir
         return self.intrinsic("vector.reduce.or", "bool", x.ir, result=ir.IntType(1))
 
-    def rem(self, x: Operand, y: Operand) -> Value:
+    def rem(self, x: ValueLike, y: ValueLike) -> Value:
         """Remainder of the truncated quotient, exact, with the sign of x; of integers x rem 0 = x."""
         x, y = self._pair(x, y)
         return self._rem_floats(x, y) if is_float(x.dtype) else self.divide_integers(x, y)[1]

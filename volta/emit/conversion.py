@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from volta.emit.values import HALF_DTYPES, Operand, Value, bit_width, compute_dtype, is_float, is_signed
+from volta.emit.values import HALF_DTYPES, Value, ValueLike, bit_width, compute_dtype, is_float, is_signed
 from volta.emit.vocabulary import Vocabulary
 
 
@@ -53,7 +53,7 @@ class Conversion(Vocabulary):
         extend = self.irbuilder.sext if is_signed(x.dtype) else self.irbuilder.zext
         return Value(extend(x.ir, target), dtype, self)
 
-    def mulhi(self, x: Operand, y: Operand) -> Value:
+    def mulhi(self, x: ValueLike, y: ValueLike) -> Value:
         """The upper half of the product of two uint32 or uint64 values."""
         x, y = self._pair(x, y)
         if x.dtype == "uint32":

@@ -63,7 +63,7 @@ class Literal(ir.Constant):
         return str(self.constant)
 
 
-Operand = Any  # a Value, or a Python number that becomes a constant of the other operand's kind
+ValueLike = Any  # a Value, or a Python number that becomes a constant of the other operand's kind
 
 
 class Value:
@@ -79,28 +79,28 @@ class Value:
     def __repr__(self) -> str:
         return f"Value({self.dtype}, {self.ir.get_reference()})"
 
-    def __add__(self, other: Operand) -> Value:
+    def __add__(self, other: ValueLike) -> Value:
         return self.builder.add(self, other)
 
-    def __radd__(self, other: Operand) -> Value:
+    def __radd__(self, other: ValueLike) -> Value:
         return self.builder.add(other, self)
 
-    def __sub__(self, other: Operand) -> Value:
+    def __sub__(self, other: ValueLike) -> Value:
         return self.builder.sub(self, other)
 
-    def __rsub__(self, other: Operand) -> Value:
+    def __rsub__(self, other: ValueLike) -> Value:
         return self.builder.sub(other, self)
 
-    def __mul__(self, other: Operand) -> Value:
+    def __mul__(self, other: ValueLike) -> Value:
         return self.builder.mul(self, other)
 
-    def __rmul__(self, other: Operand) -> Value:
+    def __rmul__(self, other: ValueLike) -> Value:
         return self.builder.mul(other, self)
 
-    def __truediv__(self, other: Operand) -> Value:
+    def __truediv__(self, other: ValueLike) -> Value:
         return self.builder.div(self, other)
 
-    def __rtruediv__(self, other: Operand) -> Value:
+    def __rtruediv__(self, other: ValueLike) -> Value:
         return self.builder.div(other, self)
 
     def __neg__(self) -> Value:
@@ -112,39 +112,39 @@ class Value:
     def __invert__(self) -> Value:
         return self.builder.not_(self)
 
-    def __and__(self, other: Operand) -> Value:
+    def __and__(self, other: ValueLike) -> Value:
         return self.builder.and_(self, other)
 
-    def __or__(self, other: Operand) -> Value:
+    def __or__(self, other: ValueLike) -> Value:
         return self.builder.or_(self, other)
 
-    def __xor__(self, other: Operand) -> Value:
+    def __xor__(self, other: ValueLike) -> Value:
         return self.builder.xor(self, other)
 
-    def __lshift__(self, other: Operand) -> Value:
+    def __lshift__(self, other: ValueLike) -> Value:
         return self.builder.shl(self, other)
 
-    def __rshift__(self, other: Operand) -> Value:
+    def __rshift__(self, other: ValueLike) -> Value:
         """Arithmetic for signed integers, logical for unsigned ones, as in C and NumPy."""
         shift = self.builder.shr_arithmetic if is_signed(self.dtype) else self.builder.shr_logical
         return shift(self, other)
 
-    def __lt__(self, other: Operand) -> Value:
+    def __lt__(self, other: ValueLike) -> Value:
         return self.builder.lt(self, other)
 
-    def __le__(self, other: Operand) -> Value:
+    def __le__(self, other: ValueLike) -> Value:
         return self.builder.le(self, other)
 
-    def __gt__(self, other: Operand) -> Value:
+    def __gt__(self, other: ValueLike) -> Value:
         return self.builder.gt(self, other)
 
-    def __ge__(self, other: Operand) -> Value:
+    def __ge__(self, other: ValueLike) -> Value:
         return self.builder.ge(self, other)
 
-    def __eq__(self, other: Operand) -> Value:  # type: ignore[override]
+    def __eq__(self, other: ValueLike) -> Value:  # type: ignore[override]
         return self.builder.eq(self, other)
 
-    def __ne__(self, other: Operand) -> Value:  # type: ignore[override]
+    def __ne__(self, other: ValueLike) -> Value:  # type: ignore[override]
         return self.builder.ne(self, other)
 
     __hash__ = object.__hash__

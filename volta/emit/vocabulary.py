@@ -10,8 +10,8 @@ from llvmlite import ir
 from volta.emit.values import (
     HALF_DTYPES,
     Literal,
-    Operand,
     Value,
+    ValueLike,
     bit_width,
     float_text,
     is_float,
@@ -57,7 +57,7 @@ class Vocabulary:
             text = f"splat ({scalar} {text})"
         return Value(Literal(self.widen(scalar), text), dtype, self)
 
-    def _pair(self, x: Operand, y: Operand) -> tuple[Value, Value]:
+    def _pair(self, x: ValueLike, y: ValueLike) -> tuple[Value, Value]:
         if not isinstance(x, Value):
             x = self.const(y.dtype, x)
         if not isinstance(y, Value):
@@ -80,7 +80,7 @@ class Vocabulary:
             function = ir.Function(self.irbuilder.module, signature, full_name)
         return self.irbuilder.call(function, arguments)
 
-    def add(self, x: Operand, y: Operand) -> Value:
+    def add(self, x: ValueLike, y: ValueLike) -> Value:
         """Sum; integers wrap around, bools join (or)."""
         x, y = self._pair(x, y)
         if x.dtype == "bool":
@@ -88,19 +88,19 @@ class Vocabulary:
         emit = self.irbuilder.fadd if is_float(x.dtype) else self.irbuilder.add
         return Value(emit(x.ir, y.ir), x.dtype, self)
 
-    def sub(self, x: Operand, y: Operand) -> Value:
+    def sub(self, x: ValueLike, y: ValueLike) -> Value:
         """Difference; integers wrap around, bools differ (xor)."""
         x, y = self._pair(x, y)
         emit = self.irbuilder.fsub if is_float(x.dtype) else self.irbuilder.sub
         return Value(emit(x.ir, y.ir), x.dtype, self)
 
-    def mul(self, x: Operand, y: Operand) -> Value:
+    def mul(self, x: ValueLike, y: ValueLike) -> Value:
         """Product; integers wrap around, bools meet (and)."""
         x, y = self._pair(x, y)
         emit = self.irbuilder.fmul if is_float(x.dtype) else self.irbuilder.mul
         return Value(emit(x.ir, y.ir), x.dtype, self)
 
-    def fma(self, x: Operand, y: Operand, z: Operand) -> Value:
+    def fma(self, x: ValueLike, y: ValueLike, z: ValueLike) -> Value:
         """x * y + z with one rounding (floats)."""
         dtype = next(v.dtype for v in (x, y, z) if isinstance(v, Value))
         x, y, z = (v if isinstance(v, Value) else self.const(dtype, v) for v in (x, y, z))
@@ -108,7 +108,7 @@ class Vocabulary:
             raise TypeError(f"fma of {x.dtype}, {y.dtype} and {z.dtype}")
         return Value(self.intrinsic("fma", dtype, x.ir, y.ir, z.ir), dtype, self)
 
-    def div(self, x: Operand, y: Operand) -> Value:
+    def div(self, x: ValueLike, y: ValueLike) -> Value:
         """Quotient; of integers truncated toward zero, with x / 0 = -1 (all bits) and minimum / -1 = minimum."""
         x, y = self._pair(x, y)
         if is_float(x.dtype):
@@ -159,18 +159,18 @@ class Vocabulary:
         """The nearest integer, ties to even (the rounding mode is never changed)."""
         return Value(self.intrinsic("rint", x.dtype, x.ir), x.dtype, self) if is_float(x.dtype) else x
 
-    def copysign(self, x: Operand, y: Operand) -> Value:
+    def copysign(self, x: ValueLike, y: ValueLike) -> Value:
         x, y = self._pair(x, y)
         return Value(self.intrinsic("copysign", x.dtype, x.ir, y.ir), x.dtype, self)
 
-    def min(self, x: Operand, y: Operand) -> Value:
+    def min(self, x: ValueLike, y: ValueLike) -> Value:
         """The smaller; a NaN wins (as the canonical NaN) and -0 < +0, whatever the order of the operands."""
         x, y = self._pair(x, y)
         if not is_float(x.dtype):
             return self.select(x < y, x, y)
         return self._extreme(self.select(x < y, x, y), self.select(y < x, y, x), x, y, self.or_)
 
-    def max(self, x: Operand, y: Operand) -> Value:
+    def max(self, x: ValueLike, y: ValueLike) -> Value:
         """The larger; a NaN wins (as the canonical NaN) and +0 > -0, whatever the order of the operands."""
         x, y = self._pair(x, y)
         if not is_float(x.dtype):
@@ -186,7 +186,7 @@ class Vocabulary:
 
     # Comparison and choice.
 
-    def _compare(self, operator: str, x: Operand, y: Operand) -> Value:
+    def _compare(self, operator: str, x: ValueLike, y: ValueLike) -> Value:
         x, y = self._pair(x, y)
         if is_float(x.dtype):
             emit = self.irbuilder.fcmp_unordered if operator == "!=" else self.irbuilder.fcmp_ordered
@@ -194,23 +194,23 @@ class Vocabulary:
             emit = self.irbuilder.icmp_signed if is_signed(x.dtype) else self.irbuilder.icmp_unsigned
         return Value(emit(operator, x.ir, y.ir), "bool", self)
 
-    def eq(self, x: Operand, y: Operand) -> Value:
+    def eq(self, x: ValueLike, y: ValueLike) -> Value:
         return self._compare("==", x, y)
 
-    def ne(self, x: Operand, y: Operand) -> Value:
+    def ne(self, x: ValueLike, y: ValueLike) -> Value:
         """Unequal; true if either is NaN."""
         return self._compare("!=", x, y)
 
-    def lt(self, x: Operand, y: Operand) -> Value:
+    def lt(self, x: ValueLike, y: ValueLike) -> Value:
         return self._compare("<", x, y)
 
-    def le(self, x: Operand, y: Operand) -> Value:
+    def le(self, x: ValueLike, y: ValueLike) -> Value:
         return self._compare("<=", x, y)
 
-    def gt(self, x: Operand, y: Operand) -> Value:
+    def gt(self, x: ValueLike, y: ValueLike) -> Value:
         return self._compare(">", x, y)
 
-    def ge(self, x: Operand, y: Operand) -> Value:
+    def ge(self, x: ValueLike, y: ValueLike) -> Value:
         return self._compare(">=", x, y)
 
     def isnan(self, x: Value) -> Value:
@@ -219,29 +219,29 @@ class Vocabulary:
     def is_finite(self, x: Value) -> Value:
         return abs(x) < float("inf")
 
-    def select(self, condition: Value, x: Operand, y: Operand) -> Value:
+    def select(self, condition: Value, x: ValueLike, y: ValueLike) -> Value:
         """x where the condition holds, else y."""
         x, y = self._pair(x, y)
         return Value(self.irbuilder.select(condition.ir, x.ir, y.ir), x.dtype, self)
 
     # Bits.
 
-    def and_(self, x: Operand, y: Operand) -> Value:
+    def and_(self, x: ValueLike, y: ValueLike) -> Value:
         x, y = self._pair(x, y)
         return Value(self.irbuilder.and_(x.ir, y.ir), x.dtype, self)
 
-    def or_(self, x: Operand, y: Operand) -> Value:
+    def or_(self, x: ValueLike, y: ValueLike) -> Value:
         x, y = self._pair(x, y)
         return Value(self.irbuilder.or_(x.ir, y.ir), x.dtype, self)
 
-    def xor(self, x: Operand, y: Operand) -> Value:
+    def xor(self, x: ValueLike, y: ValueLike) -> Value:
         x, y = self._pair(x, y)
         return Value(self.irbuilder.xor(x.ir, y.ir), x.dtype, self)
 
     def not_(self, x: Value) -> Value:
         return self.xor(x, True if x.dtype == "bool" else -1)
 
-    def _shift(self, emit: Callable[..., ir.Value], x: Value, amount: Operand) -> tuple[Value, Value | None]:
+    def _shift(self, emit: Callable[..., ir.Value], x: Value, amount: ValueLike) -> tuple[Value, Value | None]:
         """The shift by an amount made legal, and for an amount that is not a constant whether it was legal."""
         bits = bit_width(x.dtype)
         if not isinstance(amount, Value):
@@ -254,17 +254,17 @@ class Vocabulary:
         safe = self.select(legal, amount, bits - 1)
         return Value(emit(x.ir, safe.ir), x.dtype, self), legal
 
-    def shl(self, x: Value, amount: Operand) -> Value:
+    def shl(self, x: Value, amount: ValueLike) -> Value:
         """Left shift; by the width or more, or by a negative amount, it is 0."""
         shifted, legal = self._shift(self.irbuilder.shl, x, amount)
         return shifted if legal is None else self.select(legal, shifted, 0)
 
-    def shr_logical(self, x: Value, amount: Operand) -> Value:
+    def shr_logical(self, x: Value, amount: ValueLike) -> Value:
         """Right shift that fills with zeros; out of range it is 0."""
         shifted, legal = self._shift(self.irbuilder.lshr, x, amount)
         return shifted if legal is None else self.select(legal, shifted, 0)
 
-    def shr_arithmetic(self, x: Value, amount: Operand) -> Value:
+    def shr_arithmetic(self, x: Value, amount: ValueLike) -> Value:
         """Right shift that fills with the sign; out of range it is the sign in every bit."""
         return self._shift(self.irbuilder.ashr, x, amount)[0]
 

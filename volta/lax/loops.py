@@ -61,7 +61,7 @@ def _settled(what: str, init: list[Any], tree: PyTreeDef, trace: Tracing) -> tup
         rows = "\n".join(f"  carry{path}: goes in as {before}, comes out as {after}" for path, before, after in wrong)
         error = ShapeError if any(x.aval.shape != a.shape for x, a in zip(init, outs, strict=True)) else DTypeError
         raise error(
-            at_user_line(f"{what}: what is carried must keep its shape and dtype from turn to turn, but")
+            at_user_line(f"{what}: what is carried must keep its shape and dtype from iteration to iteration, but")
             + f"\n{rows}\nGive the first value the type that the function returns, or convert the result (x.astype)."
         )
     return traced, init
@@ -86,18 +86,14 @@ def scan(
 
     ``carry, y = f(carry, x)``: the same values as a Python loop that calls ``f``, and the same bits.
 
-    Args:
-        f: from what is carried and one element (pytrees of arrays) to what is carried next, of the same shapes and
-            dtypes, and a result.
-        init: what is carried into the first turn.
-        xs: arrays with one length along axis 0, or None.
-        length: how many turns; needed only where ``xs`` has no arrays.
-        reverse: from the last element to the first; each result has the place of its element.
-        unroll: how many turns may run between two looks at how far the scan is (True or 0: all); where turns are short,
-            more of them are faster. It changes no bit.
+        Args: f: from what is carried and one element (pytrees of arrays) to what is carried next, of the same shapes
+        and dtypes, and a result. init: what is carried into the first iteration. xs: arrays with one length along axis
+        0, or None. length: how many iterations; needed only where ``xs`` has no arrays. reverse: from the last element
+        to the first; each result has the place of its element. unroll: how many iterations may run between two looks at
+        how far the scan is (True or 0: all); where iterations are short, more of them are faster. It changes no bit.
 
     Returns:
-        What is carried after the last turn, and the results stacked along a new axis 0.
+        What is carried after the last iteration, and the results stacked along a new axis 0.
 
     Raises:
         ShapeError: lengths that differ, or a carried value that changes its shape.
@@ -145,7 +141,7 @@ def scan(
 
 
 def _scan_apart(f: Callable[..., Any], carry: Any, xs: list[Any], reverse: bool) -> tuple[Any, Any]:
-    """A scan turn by turn, where programs are looked at."""
+    """A scan iteration by iteration, where programs are looked at."""
     ys: dict[int, Any] = {}
     for i in reversed(range(len(xs))) if reverse else range(len(xs)):
         carry, ys[i] = f(carry, xs[i])
@@ -163,7 +159,7 @@ def _length(name: str, xs: Sequence[Any], tree: PyTreeDef, length: int | None) -
         sizes.append(operator.index(length))
     if not sizes:
         raise ShapeError(
-            at_user_line(f"{name}: xs has no arrays, so it does not say how many turns to run; pass length")
+            at_user_line(f"{name}: xs has no arrays, so it does not say how many iterations to run; pass length")
         )
     if len(set(sizes)) > 1:
         rows = [f"xs{path} has {x.aval.shape[0]}" for path, x in zip(bodies.paths(tree), xs, strict=True)]
@@ -278,12 +274,12 @@ def fori_loop(
     if all(known):
         count = max(0, int(upper) - int(lower))
 
-        def turn(carry: Any, _: Any) -> Any:
+        def iteration(carry: Any, _: Any) -> Any:
             i, value = carry
             return (lax.add(i, 1), body_fun(i, value)), None
 
-        turn.__name__ = name_of(body_fun)
-        return scan(turn, (first, init_val), None, count, unroll=unroll or 1)[0][1]
+        iteration.__name__ = name_of(body_fun)
+        return scan(iteration, (first, init_val), None, count, unroll=unroll or 1)[0][1]
     end = lax.convert_element_type(upper, strong[0])
 
     def step(carry: Any) -> Any:

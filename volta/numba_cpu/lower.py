@@ -31,7 +31,7 @@ def source_of(kernel: Kernel) -> KernelSource:
     return KernelSource(kernel_name(kernel), kernel.text(), lambda m, n: build(m, n, spec))
 
 
-Place = Callable[[int, int], tuple[int | None, int]]
+Locate = Callable[[int, int], tuple[int | None, int]]
 """Where a buffer's byte lies: (the number of an address of the call, distance), or (None, address)."""
 
 
@@ -44,23 +44,23 @@ class _Rows:
         self.functions: list[NativeFunction] = []
         self._stops: list[int] = []
 
-    def add(self, plan: ExecutionPlan, place: Place) -> None:
+    def add(self, plan: ExecutionPlan, locate: Locate) -> None:
         assert isinstance(plan, HostPlan)
         for call, launches in zip(plan.calls, plan.launches, strict=True):
             if call.plans:
-                (self._loop if isinstance(call.kernel, While) else self._choice)(call, place)
+                (self._loop if isinstance(call.kernel, While) else self._choice)(call, locate)
             for launch in launches:
-                row = self._launch(launch, place)
+                row = self._launch(launch, locate)
                 if is_user(call):
-                    self._go_on_unless_raised(launch, row, place)
+                    self._go_on_unless_raised(launch, row, locate)
 
-    def _launch(self, launch: Launch, place: Place) -> int:
+    def _launch(self, launch: Launch, locate: Locate) -> int:
         words = list(launch.words)
         for word, other in launch.functions:
             words[word] = self._kernels[kernel_name(other.kernel)]
         row = self.table.append(self._kernels[kernel_name(launch.kernel)], words, launch.tasks)
         for word, buffer, distance in launch.addresses:
-            self._put(row, word, *place(buffer, distance))
+            self._put(row, word, *locate(buffer, distance))
         return row
 
     def _put(self, row: int, word: int, position: int | None, at: int) -> None:
@@ -69,15 +69,15 @@ class _Rows:
         else:
             self.table.patch(row, word, position, at)
 
-    def _unless(self, call: KernelCall, number: int, place: Place) -> int:
+    def _unless(self, call: KernelCall, number: int, locate: Locate) -> int:
         """A row that goes on only if the call's flag is a number; where else to go is still to be said."""
         flag = call.accesses[0]
         assert flag.buffer is not None
         row = self.table.jump_unless(number)
-        self._put(row, 0, *place(flag.buffer, flag.offset))
+        self._put(row, 0, *locate(flag.buffer, flag.offset))
         return row
 
-    def _go_on_unless_raised(self, launch: Launch, row: int, place: Place) -> None:
+    def _go_on_unless_raised(self, launch: Launch, row: int, locate: Locate) -> None:
         assert isinstance(launch.kernel, LibraryKernel)
         function = native_function(launch.kernel.spec)
         self.table.set_arg(row, user_entry.FUNCTION, function.address)
@@ -85,7 +85,7 @@ class _Rows:
         self.user_calls.append(launch.call)
         self.functions.append(function)
         test = self.table.jump_unless(0)
-        self._put(test, 0, *place(REPORT, 8 * user_entry.FLAG))
+        self._put(test, 0, *locate(REPORT, 8 * user_entry.FLAG))
         self._stops.append(test)
 
     def end(self) -> None:
@@ -93,33 +93,33 @@ class _Rows:
         for row in self._stops:
             self.table.set_target(row, len(self.table))
 
-    def _loop(self, call: KernelCall, place: Place) -> None:
+    def _loop(self, call: KernelCall, locate: Locate) -> None:
         ((plan, around),) = bound(call)
-        start = self._unless(call, 1, place)
-        self.add(plan, _inside(around, place))
-        again = self._unless(call, 0, place)
+        start = self._unless(call, 1, locate)
+        self.add(plan, _inside(around, locate))
+        again = self._unless(call, 0, locate)
         self.table.set_target(again, start + 1)
         self.table.set_target(start, len(self.table))
 
-    def _choice(self, call: KernelCall, place: Place) -> None:
+    def _choice(self, call: KernelCall, locate: Locate) -> None:
         ends = []
         for number, (plan, around) in enumerate(bound(call)):
-            test = self._unless(call, number, place)
-            self.add(plan, _inside(around, place))
-            ends.append(self._unless(call, -1, place))  # it never is: on to the end
+            test = self._unless(call, number, locate)
+            self.add(plan, _inside(around, locate))
+            ends.append(self._unless(call, -1, locate))  # it never is: on to the end
             self.table.set_target(test, len(self.table))
         for row in ends:
             self.table.set_target(row, len(self.table))
 
 
-def _inside(around: Around, place: Place) -> Place:
+def _inside(around: Around, locate: Locate) -> Locate:
     """Where the bytes of a nested plan's buffers lie."""
 
     def inside(buffer: int, distance: int) -> tuple[int | None, int]:
         if buffer == REPORT:
-            return place(buffer, distance)
+            return locate(buffer, distance)
         outer, at = around(buffer)
-        return place(outer, at + distance)
+        return locate(outer, at + distance)
 
     return inside
 
@@ -153,7 +153,7 @@ def lower(
     slots, count = plan.address_slots()
     fixed = dict(zip(plan.consts, const_addresses, strict=True))
 
-    def place(buffer: int, distance: int) -> tuple[int | None, int]:
+    def locate(buffer: int, distance: int) -> tuple[int | None, int]:
         if buffer == REPORT:
             return count, distance
         if buffer in fixed:
@@ -163,7 +163,7 @@ def lower(
 
     kernels = addresses(kernel_calls(plan))
     rows = _Rows(kernels)
-    rows.add(plan, place)
+    rows.add(plan, locate)
     rows.end()
     own = rows.user_calls
     brief = plan.work < 1 << 12 and not own and not any(c.plans for c in plan.calls)  # how long these take is unknown

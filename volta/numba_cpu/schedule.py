@@ -15,11 +15,11 @@ from volta.core.policy import DeterminismLevel
 from volta.numba_cpu import (
     attention,
     attention_schedule,
-    chains,
     combining,
     dot,
     dot_row,
     dot_schedule,
+    epilogues,
     loop_schedule,
     nests,
     ordering_schedule,
@@ -58,7 +58,7 @@ _IN_PLACE = Handler(lambda call, vector_bits, buffers: [], {})
 HANDLERS: dict[str, Handler] = {
     "loop": Handler(loop_schedule.launches, {"loop": nests.build_loop}),
     "combine": Handler(loop_schedule.combine, {"combine": combining.build_combine}),
-    "joined": Handler(chains.launches, {"chain": chains.build_chain}, chains.workspace),
+    "joined": Handler(epilogues.launches, {"epilogue": epilogues.build_epilogue}, epilogues.workspace),
     "dot": Handler(
         dot_schedule.launches,
         {"dot": dot.build_dot, "dot_pack": dot.build_dot_pack, "dot_row": dot_row.build_dot_row},
@@ -97,7 +97,7 @@ class Schedule:
 
     def joined(self, calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelCall]:
         """Products with the loops that run band by band behind them."""
-        return chains.join(calls, buffers, self.vector_bits)
+        return epilogues.join(calls, buffers, self.vector_bits)
 
     def workspace(self, call: KernelCall) -> int:
         """Bytes that a call's launches share."""

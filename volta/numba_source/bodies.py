@@ -32,7 +32,7 @@ from volta.xla_like.phases import analyse, needed
 
 
 @attrs.frozen
-class Place:
+class AccessNames:
     """The names of what an access of the kernel is given: its address (or number), strides in bytes, index terms."""
 
     base: str
@@ -71,7 +71,7 @@ class BodyText:
         self.sizes = [*(f"n{d}" for d in range(k.rank)), *(("length",) if k.mode != "map" else ())]
         self.args.append(self.sizes)
         axes = [*(f"d{d}" for d in range(k.rank)), *(("dr",) if k.mode != "map" else ())]
-        self.places: list[Place] = []
+        self.places: list[AccessNames] = []
         inputs = 0
         for x in [*(k.body[i] for i in self.memory), *k.stores]:
             number = len(self.places) - len(self.memory) if isinstance(x, Store) else inputs
@@ -80,7 +80,7 @@ class BodyText:
             strides = tuple(f"{base}_{axis}" for axis in axes)
             count = 0 if isinstance(x, IndexValue) else len(x.terms)  # type: ignore[union-attr]
             terms = tuple((f"{base}_t{t}", f"{base}_top{t}") for t in range(count))
-            self.places.append(Place(base, strides, terms))
+            self.places.append(AccessNames(base, strides, terms))
             self.args.append([base, *strides, *(name for pair in terms for name in pair)])
         self.args.append(["chunk"] if k.mode == "map" else [])
 
@@ -179,7 +179,7 @@ class BodyText:
         given = self.b.token(word, "int64")
         return calculated(self.b, function_name("constant", (), dtype), meaning, [given], [name])[0]
 
-    def _distance(self, i: int, place: Place, pattern: str, itemsize: int, at: Index) -> list[str]:
+    def _distance(self, i: int, place: AccessNames, pattern: str, itemsize: int, at: Index) -> list[str]:
         """What is added to a row's address, as terms of a sum."""
         steps = []
         if at.walk is not None and pattern[-1] != "0":
@@ -198,7 +198,9 @@ class BodyText:
         label = function_name("convert_element_type", (("new_dtype", x.dtype),), "int64")
         return calculated(self.b, label, lambda b, v: b.cast(v, x.dtype.name), [value], [name])[0]
 
-    def _clamped(self, name: str, x: Load | Store, place: Place, values: dict[int, Value]) -> tuple[list[str], str]:
+    def _clamped(
+        self, name: str, x: Load | Store, place: AccessNames, values: dict[int, Value]
+    ) -> tuple[list[str], str]:
         """The steps of index terms, and whether every index is in range."""
         steps, inside = [], []
         for t, (stride, top) in zip(x.terms, place.terms, strict=True):

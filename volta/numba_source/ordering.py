@@ -247,8 +247,8 @@ def scatter_few_text(spec: ScatterSpec, module: Module, notes: Notes) -> list[st
     return lines.lines
 
 
-def chain_text(parts: int, module: Module, notes: Notes) -> list[str]:
-    """Kernels in turn on bands of tasks: a band of the first one's results is read while it is near."""
+def epilogue_text(parts: int, module: Module, notes: Notes) -> list[str]:
+    """Kernels one after the other on bands of tasks: a band of the first one's results is read while it is near."""
     lines = Lines()
     lines.line("step = args[0]", "tasks in a band")
     with lines.block("for low in range(begin, end, step):"):

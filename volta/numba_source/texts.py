@@ -47,7 +47,7 @@ KERNELS: dict[str, Text] = {
     "attention_backward": attentions.attention_backward_text,
     "attention_dkv": attentions.attention_dkv_text,
     "attention_dq": attentions.attention_dq_text,
-    "chain": ordering.chain_text,
+    "epilogue": ordering.epilogue_text,
     "dot": dots.dot_text,
     "dot_pack": dots.dot_pack_text,
     "dot_row": dots.dot_text,

@@ -16,7 +16,7 @@ from volta.runtime import devices, workers
 from volta.runtime.array import ConcreteArray, intern_aval
 from volta.runtime.rounds import TRAFFIC, Held, Met, Pair, Piece, Wait, read
 
-Place = tuple[int, int]
+ExchangeKey = tuple[int, int]
 """A rank, and the number of an exchange in the round."""
 
 
@@ -24,7 +24,7 @@ Place = tuple[int, int]
 class _Part:
     """A part of an array that is moved: its bytes begin at ``start``, or are packed and unpacked by ``steps``."""
 
-    place: Place
+    place: ExchangeKey
     start: int
     nbytes: int
     steps: tuple[Any, ...] | None
@@ -61,11 +61,11 @@ class DeviceRound:
                 elif put:
                     self._got.setdefault(numbers[source], []).append(put)
 
-    def _box(self, place: Place, box: Box, given: bool) -> Any:
+    def _box(self, place: ExchangeKey, box: Box, given: bool) -> Any:
         met = self._met[place[0]][place[1]]
         return devices.cuda().boxes.Box((met.given if given else met.got).aval.shape, box)
 
-    def _part(self, place: Place, box: Box, given: bool) -> _Part:
+    def _part(self, place: ExchangeKey, box: Box, given: bool) -> _Part:
         boxes, found, itemsize = devices.cuda().boxes, self._box(place, box, given), self._itemsize(place)
         packed = boxes.whole(found.sizes)
         steps = None
@@ -73,7 +73,7 @@ class DeviceRound:
             steps = boxes.steps(packed, found, itemsize) if given else boxes.steps(found, packed, itemsize)
         return _Part(place, found.start(itemsize), found.nbytes(itemsize), steps)
 
-    def _itemsize(self, place: Place) -> int:
+    def _itemsize(self, place: ExchangeKey) -> int:
         return self._avals[place].dtype.itemsize
 
     def _direct(self, taken: _Part, taken_box: Box, put: _Part, put_box: Box) -> tuple[Any, ...] | None:
@@ -90,8 +90,8 @@ class DeviceRound:
 
         ``what`` is for errors. Returns what waits until all is there, if other processes take part.
         """
-        given: dict[Place, ConcreteArray] = {}
-        got: dict[Place, ConcreteArray] = {}
+        given: dict[ExchangeKey, ConcreteArray] = {}
+        got: dict[ExchangeKey, ConcreteArray] = {}
         for r, met in self._met.items():
             gpu, stream = self._gpus[r], self._gpus[r].stream()
             for k, g in enumerate(met):

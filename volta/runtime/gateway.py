@@ -43,7 +43,7 @@ BACKENDS: dict[str, tuple[Any, BackendCapabilities]] = {"cpu": (cpu, CPU)}
 """Backends that are loaded; CUDA's is by the first program that asks for it."""
 
 
-Place = tuple[str, int]
+DeviceKey = tuple[str, int]
 """A backend and the number of its device."""
 
 
@@ -123,7 +123,7 @@ def compile(  # noqa: A001 - the gateway's one verb
             return compile(program, donated=donated, name=name, context=there)
 
         def build(
-            part: ClosedJaxpr, name: str, donated: Sequence[int], evaluate: Evaluate | None, where: Place
+            part: ClosedJaxpr, name: str, donated: Sequence[int], evaluate: Evaluate | None, where: DeviceKey
         ) -> Executable:
             backend, capabilities = _backend(where[0], context.kernels)
             plan, optimised = _planned(part, name, donated, context, backend, capabilities, evaluate)

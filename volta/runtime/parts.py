@@ -1,7 +1,8 @@
 """Programs that call Python functions: what is between the calls is compiled, and the calls are made in their order.
 
 The parts of such a program are programs of their own, through the gateway like any other, so they have the bits that
-the whole would have. A loop that calls Python in its body, or a choice that does in a branch, is taken turn by turn.
+the whole would have. A loop that calls Python in its body, or a choice that does in a branch, is run iteration by
+iteration.
 """
 
 from __future__ import annotations

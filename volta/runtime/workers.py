@@ -70,7 +70,7 @@ class Simulated:
         return tuple(range(self.size))
 
     def device(self, worker: int) -> str:
-        """Workers on GPUs take turns at those that there are."""
+        """Workers on GPUs share those that there are."""
         there = devices.names(self.kind)
         return there[worker % len(there)]
 

@@ -45,7 +45,7 @@ def _normal(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 def written_scan(f: Callable[..., Any], init: Any, xs: Any, reverse: bool = False) -> tuple[Any, Any]:
-    """`scan` as a Python loop, over one array; ``f`` gives one array a turn."""
+    """`scan` as a Python loop, over one array; ``f`` gives one array an iteration."""
     n, ys, carry = xs.shape[0], {}, init
     for i in reversed(range(n)) if reverse else range(n):
         carry, ys[i] = f(carry, xs[i])
@@ -110,7 +110,7 @@ def _table_written_out(rows: Any, values: Any) -> Any:
 
 
 def _choosing(xs: Any) -> Any:
-    """A choice in each turn of a loop."""
+    """A choice in each iteration of a loop."""
     step = lambda c, x: (lax.cond(c.sum() > 0, lambda c: c - x * x, lambda c: c + vnp.exp(x), c), c)  # noqa: E731
     return lax.scan(step, vnp.zeros_like(xs[0]), xs)
 
@@ -173,7 +173,7 @@ def loop_programs() -> tuple[LoopProgram, ...]:
             (_normal(4),),
         ),
         LoopProgram(
-            "no turns",
+            "no iterations",
             lambda x: lax.scan(lambda c, x: (c + x, c), x[0], x[:0]),
             lambda x: (x[0], x[:0]),
             (xs,),

@@ -91,7 +91,7 @@ def select_outputs(program: ClosedJaxpr, places: Sequence[Atom]) -> ClosedJaxpr:
 def carried_tangents(
     body: ClosedJaxpr, consts: Mask, carry: Mask, rest: Mask, name: str, reverse: bool = False
 ) -> Mask:
-    """Which carried values have a tangent in some turn: those that have one at first, or come to one.
+    """Which carried values have a tangent in some iteration: those that have one at first, or come to one.
 
     In ``reverse`` a body is asked that may have no forward derivative.
     """

@@ -1,9 +1,9 @@
 """``scan``: a program for each element of arrays. ``volta.lax.scan``, ``map``, and ``fori_loop`` with known bounds.
 
-A scan's length is known, so it can be run backwards: its derivative is a scan over the residuals that each turn leaves,
-and the transpose of that is one from the last turn to the first. What all turns read gathers its cotangent from turn to
-turn, beginning with what the program around the loop has gathered: the order of accumulation is that of the loop
-written out.
+A scan's length is known, so it can be run backwards: its derivative is a scan over the residuals that each iteration
+leaves, and the transpose of that is one from the last iteration to the first. What all iterations read gathers its
+cotangent from iteration to iteration, beginning with what the program around the loop has gathered: the order of
+accumulation is that of the loop written out.
 """
 
 from __future__ import annotations
@@ -32,15 +32,17 @@ from volta.trace.transpose import add_cotangents, transpose_by
 
 
 def run_scan(
-    body: ClosedJaxpr, consts: Sequence[Any], carry: Sequence[Any], xs: Sequence[Any], **turns: Any
+    body: ClosedJaxpr, consts: Sequence[Any], carry: Sequence[Any], xs: Sequence[Any], **iterations: Any
 ) -> list[Any]:
     """Bind a scan; what the program has as constants become operands.
 
-    ``turns``: their number (``length``), whether from the last to the first (``reverse``), and how many may run between
-    two looks at how far the scan is (``unroll``).
+    ``iterations``: their number (``length``), whether from the last to the first (``reverse``), and how many may run
+    between two looks at how far the scan is (``unroll``).
     """
     given = [*body.consts, *consts]
-    return scan_p.bind(*given, *carry, *xs, jaxpr=opened(body), num_consts=len(given), num_carry=len(carry), **turns)
+    return scan_p.bind(
+        *given, *carry, *xs, jaxpr=opened(body), num_consts=len(given), num_carry=len(carry), **iterations
+    )
 
 
 def _scan_abstract(
@@ -52,7 +54,7 @@ def _scan_abstract(
 
 def _scan_jvp(
     primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: ClosedJaxpr, num_consts: int,
-    num_carry: int, **turns: Any,
+    num_carry: int, **iterations: Any,
 ) -> Any:  # fmt: skip
     sizes = num_consts, num_carry
     consts, carry, xs = (tuple(m) for m in masks.parts(masks.nonzero(tangents), *sizes))
@@ -80,16 +82,16 @@ def _scan_jvp(
         [*given, *masks.live(const_tangents)],
         [*start, *begin],
         [*read, *masks.live(read_tangents)],
-        **turns,
+        **iterations,
     )
     out, out_t, ys, ys_t = masks.parts(outs, num_carry, live, n_out - num_carry)
-    avals = _scan_abstract(jaxpr=jaxpr, num_carry=num_carry, **turns)
+    avals = _scan_abstract(jaxpr=jaxpr, num_carry=num_carry, **iterations)
     return [*out, *ys], masks.spread(want, [*out_t, *ys_t], masks.zeros(avals))
 
 
 def _scan_batch(
     args: Sequence[Any], dims: Sequence[int | None], trace: Any, *, jaxpr: ClosedJaxpr, num_consts: int,
-    num_carry: int, **turns: Any,
+    num_carry: int, **iterations: Any,
 ) -> Any:  # fmt: skip
     consts, carry, xs = masks.parts([d is not None for d in dims], num_consts, num_carry)
     axis, size = trace.axis, trace.axis.size
@@ -102,13 +104,13 @@ def _scan_batch(
     given, start, read = masks.parts(list(zip(args, dims, strict=True)), num_consts, num_carry)
     given = [x if d is None else to_front(x, d, size) for x, d in given]
     start = [to_front(x, d, size) if m else x for (x, d), m in zip(start, mapped, strict=True)]
-    read = [x if d is None else move_axis(x, d, 1) for x, d in read]  # the axis of the turns stays first
-    outs = run_scan(body, given, start, read, **turns)
+    read = [x if d is None else move_axis(x, d, 1) for x, d in read]  # the axis of the iterations stays first
+    outs = run_scan(body, given, start, read, **iterations)
     return outs, [(0 if k < num_carry else 1) if m else None for k, m in enumerate(out)]
 
 
 def _linearize_scan(
-    nonzero: Mask, *primals: Any, jaxpr: ClosedJaxpr, num_consts: int, num_carry: int, **turns: Any
+    nonzero: Mask, *primals: Any, jaxpr: ClosedJaxpr, num_consts: int, num_carry: int, **iterations: Any
 ) -> Any:
     sizes = num_consts, num_carry
     consts, carry, xs = (tuple(m) for m in masks.parts(nonzero, *sizes))
@@ -117,7 +119,7 @@ def _linearize_scan(
     want = (*carry, *split.nonzero_out[num_carry:])
     linear = with_zeros(split.linear, 0, split.nonzero_out, want, tuple(jaxpr.out_avals), "jvp(scan)")
 
-    # A residual is an operand of all turns, an array that the scan reads, or stacked by the scan.
+    # A residual is an operand of all iterations, an array that the scan reads, or stacked by the scan.
     inputs, results = split.forward.jaxpr.invars, list(split.forward.jaxpr.outvars)
     stacked: dict[Any, int] = {v: k for k, v in reversed(list(enumerate(results))) if k >= num_carry}
     fixed: list[tuple[int, int]] = []  # number among the residuals, operand
@@ -134,13 +136,13 @@ def _linearize_scan(
                 results.append(v)
             moving.append((number, -stacked[v]))
     given, start, read = masks.parts(primals, *sizes)
-    outs = run_scan(select_outputs(split.forward, results), given, start, read, **turns)
+    outs = run_scan(select_outputs(split.forward, results), given, start, read, **iterations)
     kept = [outs[-i] if i < 0 else primals[i] for _, i in moving]
 
     at = len(split.residuals)
     t_consts, t_carry, t_xs = masks.parts(range(at, len(linear.in_avals)), sum(consts), sum(carry))
     order = (*(k for k, _ in fixed), *t_consts, *t_carry, *(k for k, _ in moving), *t_xs)
-    turn, known = reordered(linear, order), [primals[i] for _, i in fixed]
+    iteration, known = reordered(linear, order), [primals[i] for _, i in fixed]
 
     def linear_part(*tangents: Any) -> list[Any]:
         live = iter(tangents)
@@ -151,16 +153,17 @@ def _linearize_scan(
             for x, t, c in zip(start, begun, carry, strict=True)
             if c
         ]
-        return run_scan(turn, [*known, *of_consts], begin, [*kept, *live], **turns)
+        return run_scan(iteration, [*known, *of_consts], begin, [*kept, *live], **iterations)
 
     return outs[:n_out], want, linear_part
 
 
 def _accumulate(
     cts: Sequence[Any], held: Sequence[Any], *operands: Any, jaxpr: ClosedJaxpr, num_consts: int,
-    num_carry: int, reverse: bool, **turns: Any,
+    num_carry: int, reverse: bool, **iterations: Any,
 ) -> list[Any]:  # fmt: skip
-    """From the last turn to the first; it carries the cotangents of what is carried and of what all turns read."""
+    """From the last iteration to the first; it carries the cotangents of what is carried and of what all iterations
+    read."""
     sizes = num_consts, num_carry
     consts, carry, xs = masks.parts(operands, *sizes)
     linear = tuple(isinstance(x, LinearOperand) for x in operands)
@@ -188,7 +191,7 @@ def _accumulate(
     groups = masks.parts(range(len(body.in_avals)), *sizes_in)
     body = reordered(body, tuple(i for k in (0, 4, 2, 1, 3) for i in groups[k]))
     start = [*begin, *(instantiate(ct) for ct in ct_carry)]
-    outs = iter(run_scan(body, known_consts, start, [*known_xs, *masks.live(ct_ys)], reverse=not reverse, **turns))
+    outs = iter(run_scan(body, known_consts, start, [*known_xs, *masks.live(ct_ys)], reverse=not reverse, **iterations))
 
     seen: set[int] = set()
     for k, (x, m) in enumerate(zip(operands, mask, strict=True)):

@@ -134,7 +134,7 @@ def _linearize_while(
     if any(carried_tangents(body_jaxpr, tuple(consts), tuple(carry), (), "while", reverse=True)):
         raise NotDifferentiableError(
             at_user_line(
-                "grad cannot run a `while` backwards: how many turns it takes is not known before it runs. Use "
+                "grad cannot run a `while` backwards: how many iterations it takes is not known before it runs. Use "
                 "volta.lax.scan, or volta.lax.fori_loop with bounds that are known when it is traced; volta.jvp works."
             )
         )

@@ -1,8 +1,9 @@
 """Loops and choices as nodes: what a ``while``, ``scan`` or ``cond`` equation runs, as programs of their own.
 
-A loop is turned so that its condition comes last: ``flag = condition(first)``, then, while the flag is not 0, one
-program gives the flag and the values of the next turn. So a turn is one plan, in which the condition is fused with what
-it reads. A scan is such a loop: it counts, takes slices of what it reads, and writes into parts of what it stacks.
+A loop is rotated so that its condition comes last: ``flag = condition(first)``, then, while the flag is not 0, one
+program gives the flag and the values of the next iteration. So an iteration is one plan, in which the condition is
+fused with what it reads. A scan is such a loop: it counts, takes slices of what it reads, and writes into parts of what
+it stacks.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Lowering(Protocol):
 
 
 def lower_while(low: Lowering, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> Sequence[Val]:
-    """The first test runs before the loop, each other at the end of a turn."""
+    """The first test runs before the loop, each other at the end of an iteration."""
     params, count = eqn.params, eqn.params["cond_nconsts"]
     condition, body = params["cond_jaxpr"], params["body_jaxpr"]
     tested, used, carried = operands[:count], operands[count : len(operands) - len(avals)], operands[-len(avals) :]
@@ -47,15 +48,17 @@ def lower_while(low: Lowering, eqn: Eqn, operands: list[Operand], avals: list[Sh
         "elem", "convert_element_type", {"new_dtype": dtypes.int32, "weak_type": False}, [test], (), [_INT32]
     )
 
-    turn = _Program([*(a.aval for a in eqn.inputs)])
-    consts, values = turn.inputs[: len(turn.inputs) - len(avals)], turn.inputs[-len(avals) :]
-    following = turn.call(body, [*consts[count:], *values])
-    (again,) = turn.call(condition, [*consts[:count], *following])
-    return _loop(low, low.whole(flag), [*tested, *used], carried, turn.close([turn.flag(again), *following]), avals)
+    iteration = _Program([*(a.aval for a in eqn.inputs)])
+    consts, values = iteration.inputs[: len(iteration.inputs) - len(avals)], iteration.inputs[-len(avals) :]
+    following = iteration.call(body, [*consts[count:], *values])
+    (again,) = iteration.call(condition, [*consts[:count], *following])
+    return _loop(
+        low, low.whole(flag), [*tested, *used], carried, iteration.close([iteration.flag(again), *following]), avals
+    )
 
 
 def lower_scan(low: Lowering, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> Sequence[Val | Operand]:
-    """A loop that carries the number of the turn and the stacked results besides."""
+    """A loop that carries the number of the iteration and the stacked results besides."""
     params, body = eqn.params, eqn.params["jaxpr"]
     n, n_consts, n_carry = params["length"], params["num_consts"], params["num_carry"]
     consts, carried, xs = operands[:n_consts], operands[n_consts : n_consts + n_carry], operands[n_consts + n_carry :]
@@ -64,28 +67,28 @@ def lower_scan(low: Lowering, eqn: Eqn, operands: list[Operand], avals: list[Sha
 
     given = [a.aval for a in eqn.inputs]
     read, first = [*given[:n_consts], *given[n_consts + n_carry :]], given[n_consts : n_consts + n_carry]
-    turn = _Program([*read, _INT32, *first, *avals[n_carry:]])
-    inputs = iter(turn.inputs)
-    turn_consts, turn_xs, (number,), values, stacks = (
+    iteration = _Program([*read, _INT32, *first, *avals[n_carry:]])
+    inputs = iter(iteration.inputs)
+    iteration_consts, iteration_xs, (number,), values, stacks = (
         [next(inputs) for _ in range(k)] for k in (n_consts, len(xs), 1, n_carry, len(avals) - n_carry)
     )
     step, end = (-1, -1) if params["reverse"] else (1, n)
     for _ in range(_together(n, params["unroll"])):
-        slices = [turn.part(x, number) for x in turn_xs]
-        results = turn.call(body, [*turn_consts, *values, *slices])
+        slices = [iteration.part(x, number) for x in iteration_xs]
+        results = iteration.call(body, [*iteration_consts, *values, *slices])
         values = results[:n_carry]
-        stacks = [turn.replace_part(s, y, number) for s, y in zip(stacks, results[n_carry:], strict=True)]
-        number = turn.emit("add", number, _int32(step))
-    flag = turn.flag(turn.emit("ne", number, _int32(end)))
-    program = turn.close([flag, number, *values, *stacks])
+        stacks = [iteration.replace_part(s, y, number) for s, y in zip(stacks, results[n_carry:], strict=True)]
+        number = iteration.emit("add", number, _int32(step))
+    flag = iteration.flag(iteration.emit("ne", number, _int32(end)))
+    program = iteration.close([flag, number, *values, *stacks])
     start = _constant(n - 1 if params["reverse"] else 0)
     outs = _loop(low, _constant(1), [*consts, *xs], [start, *carried], program, [_INT32, *avals])
     return outs[1:]
 
 
-def _together(turns: int, unroll: int) -> int:
-    """How many turns run between two tests: the most, up to ``unroll``, that divide all turns."""
-    return next(k for k in range(min(turns, unroll), 0, -1) if turns % k == 0)
+def _together(iterations: int, unroll: int) -> int:
+    """How many iterations run between two tests: the most, up to ``unroll``, that divide all iterations."""
+    return next(k for k in range(min(iterations, unroll), 0, -1) if iterations % k == 0)
 
 
 def lower_cond(low: Lowering, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> Sequence[Val | Operand]:
@@ -119,7 +122,7 @@ def _constant(number: int) -> Const:
 
 
 class _Program:
-    """Writes the program of a turn."""
+    """Writes the program of an iteration."""
 
     def __init__(self, avals: Sequence[ShapedArray]) -> None:
         self.inputs = [Var(a) for a in avals]
@@ -133,7 +136,7 @@ class _Program:
 
     def call(self, program: ClosedJaxpr, inputs: Sequence[Atom]) -> list[Var]:
         outputs = [Var(a) for a in program.out_avals]
-        self.eqns.append(Eqn(REGISTRY["jit"], tuple(inputs), tuple(outputs), {"jaxpr": program, "name": "turn"}))
+        self.eqns.append(Eqn(REGISTRY["jit"], tuple(inputs), tuple(outputs), {"jaxpr": program, "name": "iteration"}))
         return outputs
 
     def flag(self, test: Var) -> Var:

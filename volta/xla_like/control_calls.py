@@ -1,7 +1,7 @@
 """Calls that run plans: a loop, as often as a flag says; a choice, one of several.
 
-What a loop carries stays in one place: each turn's plan takes over the memory of its inputs, and where a value is still
-read after its successor is there, the successor waits beside it and is copied when the turn ends.
+What a loop carries stays in one place: each iteration's plan takes over the memory of its inputs, and where a value is
+still read after its successor is there, the successor waits beside it and is copied when the iteration ends.
 """
 
 from __future__ import annotations

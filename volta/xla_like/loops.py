@@ -37,7 +37,7 @@ BLOCK = DEFINITIONS.sum_block
 
 
 @attrs.frozen
-class _Place:
+class _ElementAccess:
     """What a load or an index (``val`` None) touches: offset and strides over the group's dims, in elements."""
 
     val: Val | None
@@ -63,7 +63,7 @@ class _Body:
 
     group: Group
     instrs: list[Instr] = attrs.field(factory=list)
-    accesses: dict[int, _Place] = attrs.field(factory=dict)  # by position of the load or index
+    accesses: dict[int, _ElementAccess] = attrs.field(factory=dict)  # by position of the load or index
     values: dict[Val, int] = attrs.field(factory=dict)
     sources: dict[int, Source | None] = attrs.field(factory=dict)  # by position
     _known: dict[Any, int] = attrs.field(factory=dict)
@@ -88,7 +88,7 @@ class _Body:
         instr, bits = constant_of(x.value, x.dtype, reader)
         known = ("const", instr, bits)
         if bits is not None and known not in self._known:
-            self.accesses[len(self.instrs)] = _Place(None, 1, bits, (0,) * len(self.group.dims))
+            self.accesses[len(self.instrs)] = _ElementAccess(None, 1, bits, (0,) * len(self.group.dims))
         return self.emit(instr, known)
 
     def operand(self, x: Operand, reader: str = "") -> int:
@@ -99,7 +99,7 @@ class _Body:
             strides = self.strides(x)
             known = ("iota", x.dtype, strides, x.view.offset)
             if known not in self._known:
-                self.accesses[len(self.instrs)] = _Place(None, 1, x.view.offset, strides)
+                self.accesses[len(self.instrs)] = _ElementAccess(None, 1, x.view.offset, strides)
             return self.emit(IndexValue(x.dtype, ""), known)
         if x.val in self.values:
             value = self.values[x.val]
@@ -114,7 +114,7 @@ class _Body:
         strides = self.strides(x)
         known = ("load", x.val, strides, x.view.offset, terms, scale, fill)
         if known not in self._known:
-            self.accesses[len(self.instrs)] = _Place(x.val, x.dtype.itemsize, x.view.offset, strides, scale)
+            self.accesses[len(self.instrs)] = _ElementAccess(x.val, x.dtype.itemsize, x.view.offset, strides, scale)
         return self.emit(Load(x.dtype, "", terms, fill), known)
 
     def node(self, node: Node) -> None:
@@ -290,7 +290,7 @@ def _label(group: Group) -> str:
 
 
 def _inplace(
-    loads: Sequence[tuple[int, _Place]], stores: Sequence[_Stored], accesses: Sequence[Access],
+    loads: Sequence[tuple[int, _ElementAccess]], stores: Sequence[_Stored], accesses: Sequence[Access],
     placed: Mapping[Val, Place],
 ) -> tuple[tuple[int, int], ...]:  # fmt: skip
     """Pairs (read buffer, written buffer) where element i is read only to compute what is written to element i."""

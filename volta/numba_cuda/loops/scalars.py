@@ -7,7 +7,7 @@ import struct
 from llvmlite import ir
 
 from volta.emit.builder import Builder, Value, is_signed, item_size
-from volta.emit.values import Operand
+from volta.emit.values import ValueLike
 from volta.numba_cuda.codegen.ptx_round import round_bfloat16
 from volta.ops.scalar.parts import horner
 
@@ -52,13 +52,13 @@ class ThreadBuilder(Builder):
         emit = self.irbuilder.sdiv if is_signed(x.dtype) else self.irbuilder.udiv
         return Value(emit(x.ir, y.ir), x.dtype, self)
 
-    def max(self, x: Operand, y: Operand) -> Value:
+    def max(self, x: ValueLike, y: ValueLike) -> Value:
         x, y = self._pair(x, y)
         if x.dtype != "float32":
             return super().max(x, y)
         return Value(self.intrinsic("maximum", x.dtype, x.ir, y.ir), x.dtype, self)
 
-    def min(self, x: Operand, y: Operand) -> Value:
+    def min(self, x: ValueLike, y: ValueLike) -> Value:
         x, y = self._pair(x, y)
         if x.dtype != "float32":
             return super().min(x, y)
@@ -104,7 +104,7 @@ class ThreadBuilder(Builder):
         x = x if high is None else self.min(x, high)
         return x if low is None else self.max(x, low)
 
-    def quotient(self, x: Operand, y: Value, far: bool = False) -> Value:
+    def quotient(self, x: ValueLike, y: Value, far: bool = False) -> Value:
         """As a division, but without its branches: by one step of the third order from an estimate of the reciprocal.
 
         The estimate is within 2^-19, so what the step leaves is below 2^-57, and the error that of two roundings.

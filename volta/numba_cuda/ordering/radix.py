@@ -64,7 +64,7 @@ def digit_of(b: ir.IRBuilder, key: ir.Value, shift: ir.Value) -> ir.Value:
     return b.and_(b.trunc(found, I32) if width > 32 else found, I32(DIGITS - 1))
 
 
-class Places:
+class Staging:
     """A tile's threads: which elements are whose, and the shared memory in which they are ranked and exchanged."""
 
     def __init__(self, b: ir.IRBuilder, name: str, items: int, nbytes: int) -> None:

@@ -25,7 +25,7 @@ from volta.numba_cuda.ordering.indexing import divide
 from volta.numba_cuda.ordering.radix import (
     DIGITS,
     THREADS,
-    Places,
+    Staging,
     digit_of,
     inclusive_sum,
     ordered,
@@ -233,7 +233,7 @@ def build_move(module: ir.Module, name: str, spec: PassSpec) -> ir.Function:
     p.tile()
     kind = spec.kind
     size = kind.width // 8
-    places = Places(b, name, ITEMS, max(size, 4) if spec.positions else size)
+    places = Staging(b, name, ITEMS, max(size, 4) if spec.positions else size)
     base = b.add(p.base, p.start)
     before = shared_memory(module, b, f"{name}_before", 4 * DIGITS)
     total = b.load(p.total(p.row, thread_index(b)), align=4, typ=I32)
@@ -331,7 +331,7 @@ def build_rows(module: ir.Module, name: str, spec: SortSpec, items: int) -> ir.F
         return b.load(at, align=spec.dtypes[k].itemsize, typ=raw_type(spec.dtypes[k].name))
 
     largest = max(4, *(d.itemsize for d in spec.dtypes[: spec.num_keys]))
-    places = Places(b, name, items, largest)
+    places = Staging(b, name, items, largest)
     order = [places.index(r) for r in range(items)]
     inside = [b.icmp_unsigned("<", i, b.trunc(size, I32)) for i in order]
     positions = [b.select(valid, i, I32(0)) for i, valid in zip(order, inside, strict=True)]

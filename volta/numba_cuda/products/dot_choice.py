@@ -11,7 +11,7 @@ from volta.numba_cuda.products.dot_build import shared_bytes
 from volta.numba_cuda.products.dot_epilogue import fits
 from volta.numba_cuda.products.dot_problem import Problem
 from volta.numba_cuda.products.dot_split import slots_of
-from volta.numba_cuda.products.dot_tile import Along, DotVariant, Operand, Tile
+from volta.numba_cuda.products.dot_tile import Along, DotVariant, OperandLayout, Tile
 from volta.numba_cuda.products.dot_vector import VectorVariant
 from volta.xla_like.dot import BLOCK, CHUNK, CHUNKS, Dot, DotSpec, item_size
 from volta.xla_like.kernels import Access
@@ -312,7 +312,7 @@ def _together(problem: Problem, neighbours: int) -> bool:
 
 def _operand(
     problem: Problem, chip: _Chip, tile: Tile, array: Access, dtype: str, length: int, count: int, own: int, k: int,
-) -> Operand:  # fmt: skip
+) -> OperandLayout:  # fmt: skip
     """How an operand of ``count`` rows or columns gets into tiles of ``length`` of them; ``own`` and ``k`` are its
     strides over these and over k."""
     nbytes = item_size(dtype)
@@ -331,4 +331,4 @@ def _operand(
         elif tile.mma if direct else problem.dot.k % most == 0:
             width = most  # direct copies that transpose an operand copy element by element
     near = min(own, k) >= 0 and length * own + tile.depth * k < 1 << 32
-    return Operand(along, width, dtype, staged, direct, near)
+    return OperandLayout(along, width, dtype, staged, direct, near)

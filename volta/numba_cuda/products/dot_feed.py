@@ -10,7 +10,7 @@ from llvmlite import ir
 from volta.emit.builder import Builder
 from volta.emit.loops import I32, I64, minimum, offset
 from volta.numba_cuda.codegen.ptx_ops import copy_async
-from volta.numba_cuda.products.dot_tile import Operand, Tile
+from volta.numba_cuda.products.dot_tile import OperandLayout, Tile
 from volta.xla_like.dot import item_size
 
 _RUN = 8
@@ -54,7 +54,7 @@ class Feed:
     """
 
     def __init__(
-        self, b: ir.IRBuilder, thread: ir.Value, tile: Tile, operand: Operand, length: int, layout: Layout,
+        self, b: ir.IRBuilder, thread: ir.Value, tile: Tile, operand: OperandLayout, length: int, layout: Layout,
         region: int, base: ir.Value, start: ir.Value, total: ir.Value, stride: ir.Value, stride_k: ir.Value,
     ) -> None:  # fmt: skip
         """The tile's lines begin at element `start` of `total`; strides in bytes."""

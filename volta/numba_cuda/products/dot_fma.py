@@ -10,7 +10,7 @@ from volta.emit.builder import is_float
 from volta.emit.loops import I32, I64, fma, offset
 from volta.numba_cuda.products.dot_feed import Layout, lines_of_k, vectors
 from volta.numba_cuda.products.dot_nest import Nest
-from volta.numba_cuda.products.dot_tile import Operand, Tile
+from volta.numba_cuda.products.dot_tile import OperandLayout, Tile
 from volta.xla_like.dot import item_size
 
 _GROUP = 4  # neighbouring rows or columns of a thread, where they lie side by side in a stage
@@ -20,7 +20,7 @@ class FmaNest(Nest):
     step, cell = 1, _GROUP
 
     @staticmethod
-    def layout(tile: Tile, operand: Operand, length: int) -> Layout:
+    def layout(tile: Tile, operand: OperandLayout, length: int) -> Layout:
         size = item_size(operand.staged)
         # What lies along k is transposed on the way: with 16 bytes between lines, lanes write to different banks.
         return lines_of_k(size, length, tile.depth, 16 if operand.along == "k" else 0)

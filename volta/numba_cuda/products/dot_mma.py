@@ -11,7 +11,7 @@ from volta.emit.loops import I32, I64, offset
 from volta.numba_cuda.codegen.ptx_mma import MMA_F64, mma
 from volta.numba_cuda.products.dot_feed import Layout, lines_along_k, lines_of_k
 from volta.numba_cuda.products.dot_nest import Nest
-from volta.numba_cuda.products.dot_tile import Operand, Tile
+from volta.numba_cuda.products.dot_tile import OperandLayout, Tile
 from volta.xla_like.dot import item_size
 
 _F64 = ir.DoubleType()
@@ -23,7 +23,7 @@ class MmaNest(Nest):
     cell = 2
 
     @staticmethod
-    def layout(tile: Tile, operand: Operand, length: int) -> Layout:
+    def layout(tile: Tile, operand: OperandLayout, length: int) -> Layout:
         # Lanes of a warp read 8 lines and 4 neighbours along k: pads keep them in different banks.
         size = item_size(operand.staged)
         if operand.along == "k":

@@ -20,7 +20,7 @@ from volta.numba_cuda.products.dot_position import TilePosition
 from volta.numba_cuda.products.dot_serial import SerialPart
 from volta.numba_cuda.products.dot_sharing import Sharing
 from volta.numba_cuda.products.dot_split import Part, Share
-from volta.numba_cuda.products.dot_tile import DotVariant, Operand, Tile
+from volta.numba_cuda.products.dot_tile import DotVariant, OperandLayout, Tile
 from volta.numba_cuda.products.dot_totals import Totals
 from volta.xla_like.dot import CHUNK, DotSpec, item_size
 
@@ -49,7 +49,7 @@ class Nest(Totals):
     # -- what engines say ----------------------------------------------------------------------------------------------
 
     @staticmethod
-    def layout(tile: Tile, operand: Operand, length: int) -> Layout:
+    def layout(tile: Tile, operand: OperandLayout, length: int) -> Layout:
         raise NotImplementedError
 
     def threads(self) -> None:
@@ -134,7 +134,7 @@ class Nest(Totals):
         self._run()
 
     @staticmethod
-    def _feed(operand: Operand) -> type[Feed]:
+    def _feed(operand: OperandLayout) -> type[Feed]:
         return Feed if operand.direct else CastFeed
 
     def _after(self, stage: ir.Value) -> ir.Value:

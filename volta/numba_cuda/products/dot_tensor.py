@@ -22,7 +22,7 @@ from volta.numba_cuda.codegen.threads import HEADER, new_entry
 from volta.numba_cuda.processors import H200, filling
 from volta.numba_cuda.products.dot_epilogue import fits
 from volta.numba_cuda.products.dot_problem import Problem
-from volta.numba_cuda.products.dot_tensor_load import BLOCK, LINE, PIECE, Operand, line_along
+from volta.numba_cuda.products.dot_tensor_load import BLOCK, LINE, PIECE, OperandLayout, line_along
 from volta.numba_cuda.products.dot_tensor_persistent import PersistentProduct
 from volta.numba_cuda.products.dot_tensor_product import Product
 from volta.numba_cuda.products.dot_tensor_variant import TensorVariant
@@ -174,7 +174,7 @@ def _together(problem: Problem, steps: Sequence[int]) -> int:
     return 1
 
 
-def _has_maps(lhs: Operand, rhs: Operand, problem: Problem) -> bool:
+def _has_maps(lhs: OperandLayout, rhs: OperandLayout, problem: Problem) -> bool:
     """Whether tensor maps can describe operands whose pieces lie as they should: no step is negative, and only one
     between the items of a batch is 0."""
     dot = problem.dot
@@ -189,20 +189,20 @@ def _has_maps(lhs: Operand, rhs: Operand, problem: Problem) -> bool:
     return True
 
 
-def _operand(dtype: str, side: _Side) -> Operand:
+def _operand(dtype: str, side: _Side) -> OperandLayout:
     """How an operand is loaded."""
     item = item_size(dtype)
     along: Literal["k", "mn"] = "k" if side.k == item else "mn"
     inner, outer = (side.k, side.own) if along == "k" else (side.own, side.k)
     pieces = inner == item and not any(step % PIECE for step in (*side.array.strides[:2], side.array.offset, outer))
     if not pieces:
-        return Operand(dtype, along, "single")
+        return OperandLayout(dtype, along, "single")
     if item == 4 and along == "mn":
-        return Operand(dtype, along, "whole")  # to lie along k in shared memory it has to be turned
-    return Operand(dtype, along, "async")
+        return OperandLayout(dtype, along, "whole")  # to lie along k in shared memory it has to be turned
+    return OperandLayout(dtype, along, "async")
 
 
-def _through_registers(operand: Operand, size: int, k: int) -> Operand:
+def _through_registers(operand: OperandLayout, size: int, k: int) -> OperandLayout:
     """The same operand with loads that convert, and that read no byte beyond its end."""
     neighbours = k if operand.along == "k" else size
     whole = operand.load != "single" and neighbours % (PIECE // item_size(operand.dtype)) == 0

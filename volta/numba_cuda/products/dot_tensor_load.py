@@ -25,7 +25,7 @@ BLOCK = 64
 
 
 @attrs.frozen
-class Operand:
+class OperandLayout:
     """How an operand lies in memory, and how it is loaded.
 
     ``along``: the dimension in which neighbours lie next to each other ("k", or "mn": its rows or columns). ``load``:
@@ -41,7 +41,7 @@ class Operand:
         return f"{self.along}{self.load[0]}"
 
 
-def line_along(operand: Operand, kind: str) -> str:
+def line_along(operand: OperandLayout, kind: str) -> str:
     """What the lines of a tile run along: as in memory, but 4-byte elements always along k."""
     return "k" if kind == "tf32" else operand.along
 
@@ -56,7 +56,7 @@ class Loader:
     """Loads tiles of one operand: `length` rows or columns, 128 bytes of k."""
 
     def __init__(
-        self, b: ir.IRBuilder, operand: Operand, kind: str, length: int, threads: int, thread: ir.Value,
+        self, b: ir.IRBuilder, operand: OperandLayout, kind: str, length: int, threads: int, thread: ir.Value,
         base: ir.Value, start: ir.Value, size: ir.Value, stride: ir.Value, k_size: ir.Value, k_stride: ir.Value,
     ) -> None:  # fmt: skip
         """`start` is the tile's first row or column, of `size`; `kind` is what the tensor cores multiply."""

@@ -13,7 +13,7 @@ from volta.numba_cuda.codegen.threads import HEADER, WARP
 from volta.numba_cuda.loops.nests_body import words_of
 from volta.numba_cuda.products.dot_epilogue import Epilogue
 from volta.numba_cuda.products.dot_sharing import Sharing
-from volta.numba_cuda.products.dot_tensor_load import LINE, Operand
+from volta.numba_cuda.products.dot_tensor_load import LINE, OperandLayout
 from volta.numba_cuda.products.dot_tensor_tile import TILES
 
 GROUP = 4 * WARP
@@ -36,8 +36,8 @@ class TensorVariant:
     rows: int
     cols: int
     stages: int
-    lhs: Operand
-    rhs: Operand
+    lhs: OperandLayout
+    rhs: OperandLayout
     store: Literal["pieces", "pairs", "single"]  # the output takes 16 bytes, two columns, or one at once
     resident: int = 1  # blocks that a multiprocessor must have staging for: bounds the registers
     epilogue: Epilogue | None = None

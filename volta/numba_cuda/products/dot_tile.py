@@ -45,7 +45,7 @@ class Tile:
 
 
 @attrs.frozen
-class Operand:
+class OperandLayout:
     """How an operand lies, and how it is staged.
 
     Where its neighbours are, how many of them are copied at once (up to 16 bytes), the dtype it has in memory and in a
@@ -75,8 +75,8 @@ class DotVariant:
     """
 
     tile: Tile
-    lhs: Operand
-    rhs: Operand
+    lhs: OperandLayout
+    rhs: OperandLayout
     whole: bool = False
     short: bool = False
     long: bool = False

@@ -18,15 +18,15 @@ from volta.core.avals import Shape
 from volta.core.ir import Eqn
 from volta.ops.primitive import Family
 
-Place = tuple[int, int]
+DimFactor = tuple[int, int]
 """A dimension, and how many of its elements are one element of the factor."""
 
 
 @attrs.frozen
 class Factor:
     size: int
-    operands: tuple[Place | None, ...]
-    results: tuple[Place | None, ...]
+    operands: tuple[DimFactor | None, ...]
+    results: tuple[DimFactor | None, ...]
     reduces: bool = False
 
 
@@ -178,7 +178,7 @@ def _attention(eqn: Eqn, q: Shape, k: Shape, v: Shape, *rest: Shape) -> list[Fac
     heads = q[1] // k[1] if k[1] else 1
 
     def places(dim: int, scale: int, keyed: bool) -> Factor:
-        own: list[Place | None] = [
+        own: list[DimFactor | None] = [
             (dim, scale),
             *[(dim, 1) if keyed else None] * 2,
             *[(dim, scale) for _ in statistics],
@@ -187,7 +187,7 @@ def _attention(eqn: Eqn, q: Shape, k: Shape, v: Shape, *rest: Shape) -> list[Fac
             own.append((0, 1) if dim == 0 else None)
         if masked:
             own.append((dim, scale) if rest[-1][dim] != 1 else None)
-        results: list[Place | None] = [(dim, scale)] * len(eqn.outputs)
+        results: list[DimFactor | None] = [(dim, scale)] * len(eqn.outputs)
         return Factor(q[dim] // scale, tuple(own), tuple(results))
 
     found = [places(0, 1, True), places(1, heads, True)] if k[1] else []

@@ -56,7 +56,7 @@ def _each(way: str, names: str) -> dict[str, str]:
     return dict.fromkeys(names.split(), way)
 
 
-WAYS: dict[str, dict[str, str]] = {
+HINTS: dict[str, dict[str, str]] = {
     "volta": {
         **_each(_DEVICES, "pmap smap set_mesh P reshard"),
         **_each(_DEVICES, "Device make_array_from_single_* host_count host_id host_ids process_indices auto_pcast"),

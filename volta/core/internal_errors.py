@@ -18,7 +18,7 @@ from volta.core.source import at_user_line, is_own
 _KINDS = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, MemoryError)
 
 
-def is_unforeseen(error: BaseException) -> bool:
+def is_internal(error: BaseException) -> bool:
     """Whether an error that has reached a public function came from within Volta, and not on purpose."""
     if not isinstance(error, _KINDS) or isinstance(error, VoltaError) or "\n  at " in str(error):  # has the user's line
         return False

@@ -1,8 +1,8 @@
 """Matrix-product epilogues: a kernel that reads a product row by row runs band by band behind it.
 
-A chain is one launch whose parts run one after the other on one band of rows after the other, so the second part finds
-its rows in the cache and no thread waits in between. The parts are the kernels that would have run one after the other,
-over the same elements, so nothing about the bits changes.
+An epilogue is one launch whose parts run one after the other on one band of rows after the other, so the second part
+finds its rows in the cache and no thread waits in between. The parts are the kernels that would have run one after the
+other, over the same elements, so nothing about the bits changes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BAND_BYTES = 1 << 17
 MAX_PARTS = 4
 
 _HEADER = 16
-"""Words of a chain's args block before those of its parts."""
+"""Words of an epilogue's args block before those of its parts."""
 
 
 @attrs.frozen
@@ -151,16 +151,16 @@ def launches(call: KernelCall, vector_bits: int, buffers: Sequence[Buffer]) -> l
         addresses += [(at + word, buffer, distance) for word, buffer, distance in part.addresses]
         words += part.words
     words[: len(header)] = header
-    chain = Launch(
-        LibraryKernel("chain", len(parts)), call, tuple(words), tuple(addresses), head.tasks,
+    whole = Launch(
+        LibraryKernel("epilogue", len(parts)), call, tuple(words), tuple(addresses), head.tasks,
         max(part.scratch_bytes for part in parts), tuple(functions),
     )  # fmt: skip
-    return [*before, chain]
+    return [*before, whole]
 
 
-def build_chain(module: ir.Module, name: str, parts: int) -> ir.Function:
+def build_epilogue(module: ir.Module, name: str, parts: int) -> ir.Function:
     """Run kernels one after the other on bands of tasks. Args: tasks a band, then for each part its address, the first
-    word of its args and its tasks per task of the chain."""
+    word of its args and its tasks per task of the whole."""
     function, b = new_kernel(module, name)
     args, begin, end, scratch = function.args
     step, *words = load_args(b, args, 1 + 3 * parts)
