@@ -11,7 +11,10 @@ import numpy as np
 
 import volta
 import volta.numpy as vnp
+import volta.scipy.linalg
+import volta.scipy.special
 from volta import Array, lax, nn, optim, random
+from volta.sharding import NamedSharding, PartitionSpec
 
 # -- arrays ------------------------------------------------------------------------------------------------------------
 
@@ -163,6 +166,95 @@ def mistakes(x: Array) -> None:
     x + "1"  # refused
     x.summ()  # refused
     x.at[0].sett(1)  # refused
+    clipped(x, x)  # refused
+    volta.checkpoint(layer, policy=3)(x, x)  # refused
+    vnp.linalg.solve(x)  # refused
+    random.gamma(x, shap=(3,))  # refused
+
+
+# -- rules of one's own, kept values, calls, workers -------------------------------------------------------------------
+
+
+@volta.custom_jvp
+def clipped(x: Array) -> Array:
+    return vnp.clip(x, 0, 1)
+
+
+@clipped.defjvp
+def _clipped(primals: Any, tangents: Any) -> Any:
+    return clipped(*primals), tangents[0]
+
+
+@volta.custom_vjp
+def scaled(x: Array, s: float) -> Array:
+    return x * s
+
+
+def _forwards(x: Array, s: float) -> tuple[Array, Any]:
+    return x * s, s
+
+
+def _backwards(s: Any, g: Array) -> tuple[Array, Any]:
+    return g * s, None
+
+
+scaled.defvjp(_forwards, _backwards)
+
+
+@volta.checkpoint(policy=volta.checkpoint_policies.dots_saveable)
+def layer(x: Array, w: Array) -> Array:
+    return vnp.tanh(x @ w)
+
+
+def rules_and_calls(x: Array) -> None:
+    for y in (clipped(x), scaled(x, 2.0), layer(x, x), volta.vmap(clipped, axis_name="i")(x), lax.axis_index("i")):
+        assert_type(y, Array)
+    mean: Array = lax.pmean(x, axis_name="i")
+    host: Array = volta.pure_callback(np.sin, volta.ShapeDtypeStruct(x.shape, x.dtype), x)
+    told: Array = volta.experimental.io_callback(np.sin, x, x)
+    root: Array = lax.custom_root(lambda v: v**2 - 2, x, lambda f, v: v, lambda g, v: v / g(1.0))
+    volta.debug.print("{} {}", mean, host)
+    volta.debug.callback(lambda v: None, told, ordered=True)
+    with volta.debug_nans(True):
+        clipped(root)
+
+
+def workers(x: Array) -> None:
+    mesh = volta.make_mesh((1,), ("data",))
+    sharding = NamedSharding(mesh, PartitionSpec("data"))
+    placed: Array = volta.device_put(x, sharding)
+    assert_type(volta.jit(clipped, in_shardings=sharding, out_shardings=sharding)(placed), Array)
+    data = PartitionSpec("data")
+    shared: Array = volta.shard_map(clipped, mesh=mesh, in_specs=data, out_specs=data)(x)
+    print(shared.sum())
+
+
+def newer_functions(x: Array, key: Array) -> None:
+    for y in (
+        lax.conv_general_dilated(x, x, (1, 1), "SAME"),
+        nn.max_pool(x, (2, 2), strides=(2, 2), padding="SAME"),
+        vnp.linalg.solve(x, x),
+        vnp.linalg.norm(x),
+        vnp.linalg.cholesky(x),
+        vnp.linalg.eigh(x).eigenvalues,
+        vnp.linalg.slogdet(x).logabsdet,
+        volta.scipy.linalg.expm(x),
+        volta.scipy.linalg.cho_solve(volta.scipy.linalg.cho_factor(x), x),
+        volta.scipy.special.gammaln(x),
+        vnp.fft.fft(x),
+    ):
+        assert_type(y, Array)
+    u, s, vh = vnp.linalg.svd(x)
+    again: Array = u @ vnp.diag(s) @ vh
+    print(again)
+    for y in (
+        random.gamma(key, 2.0, (3,)),
+        random.poisson(key, 3.0),
+        random.categorical(key, x),
+        random.choice(key, x, (2,)),
+        random.split(key, 3),
+    ):
+        assert_type(y, Array)
 
 
 # -- a model -----------------------------------------------------------------------------------------------------------
@@ -238,6 +330,9 @@ def main() -> None:
     print({k: v.shape for k, v in params._asdict().items()})
     methods(x)
     transforms(params.w[:, 0], x)
+    rules_and_calls_of = volta.vmap(lambda v: lax.pmean(clipped(v), "i"), axis_name="i")
+    print(rules_and_calls_of(x).shape, scaled(x, 2.0).shape, layer(x, params.w).shape)
+    workers(x)
     print(cumulate(x[0]), newton(vnp.asarray(2.0)), Model(2.0).apply(x).sum(), power_too(x, 2).sum())
 
 

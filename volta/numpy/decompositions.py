@@ -27,23 +27,23 @@ __all__ = [
 class QRResult(NamedTuple):
     """Orthogonal columns, and the upper triangle."""
 
-    Q: Any
-    R: Any
+    Q: Array
+    R: Array
 
 
 class EighResult(NamedTuple):
     """Eigenvalues, ascending, and the eigenvectors as columns."""
 
-    eigenvalues: Any
-    eigenvectors: Any
+    eigenvalues: Array
+    eigenvectors: Array
 
 
 class SVDResult(NamedTuple):
     """Left vectors as columns, singular values, descending, and right vectors as rows."""
 
-    U: Any
-    S: Any
-    Vh: Any
+    U: Array
+    S: Array
+    Vh: Array
 
 
 def _matrices(name: str, x: Any) -> Any:

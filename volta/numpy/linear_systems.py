@@ -29,8 +29,8 @@ __all__ = ["SlogdetResult", "cholesky", "det", "inv", "slogdet", "solve", "tenso
 class SlogdetResult(NamedTuple):
     """The sign of a determinant and the logarithm of its size."""
 
-    sign: Any
-    logabsdet: Any
+    sign: Array
+    logabsdet: Array
 
 
 def square(name: str, x: Any) -> Any:
