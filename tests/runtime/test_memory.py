@@ -115,6 +115,15 @@ def test_blocks_that_wait_are_bounded_before_anybody_looks():
     assert pool.stats().live == 0
 
 
+def test_a_peak_begins_at_what_is_there():
+    pool = HostPool()
+    lost, kept = pool.allocate(100_000), pool.allocate(1000)
+    lost.__del__ = lambda: None  # an interrupt came before the block had a way back
+    del lost
+    pool.reset_peak()
+    assert pool.stats().peak == pool.stats().live == size_class(kept.nbytes)
+
+
 def test_peak_and_reset():
     pool = HostPool()
     a, b = pool.allocate(1024), pool.allocate(1024)

@@ -301,6 +301,7 @@ class HostPool:
     def reset_peak(self) -> None:
         """Start measuring `PoolStats.peak` anew from what is live now."""
         self._sort_in()
+        self._recount()  # what an interrupt let go of is no longer there, and must not count as the peak
         self._peak = self._live
 
 
