@@ -167,7 +167,7 @@ def test_without_fusion_every_operation_is_a_kernel() -> None:
 def test_groups_form_no_cycle(p) -> None:
     args = [struct(*shape, dtype=vnp.dtype(dtype)) for shape, dtype in p.inputs]
     lowered = lower_to_nodes(optimize(program_of(p, *args)).jaxpr)
-    _, groups = fuse(lowered)
+    _, groups = fuse(lowered, True)
     made = {*lowered.inputs, *lowered.consts}
     for group in groups:
         inside = {v for n in group.nodes for v in n.outputs}

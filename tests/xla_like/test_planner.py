@@ -142,7 +142,7 @@ def test_ancestors_in_any_order_of_growing_and_merging(seed):
 def test_fusion_knows_who_waits_for_whom(name):
     """The ancestors that grouping keeps up to date are those of the finished groups."""
     f, *args = PROGRAMS[name]
-    fuser, groups = fuse(lower_to_nodes(optimize(program_of(f, *args)).jaxpr))
+    fuser, groups = fuse(lower_to_nodes(optimize(program_of(f, *args)).jaxpr), True)
     known: dict[int, int] = {}
     for g in groups:  # in an order that respects dependencies
         known[g.index] = 0
@@ -158,7 +158,7 @@ def test_fusion_knows_who_waits_for_whom(name):
 def test_the_schedule_takes_what_changes_memory_least(name):
     f, *args = PROGRAMS[name]
     lowered = lower_to_nodes(optimize(program_of(f, *args)).jaxpr)
-    fuser, groups = fuse(lowered)
+    fuser, groups = fuse(lowered, True)
     home = {val: g for g in groups for n in g.nodes for val in n.outputs}
     operands = {
         g.index: {x.val for n in g.nodes for x in n.operands if isinstance(x, Ref) and home.get(x.val, g) is not g}

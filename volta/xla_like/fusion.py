@@ -292,7 +292,7 @@ class Fuser:
         self._depend(group.index, on)
 
 
-def fuse(lowered: Lowered, enabled: bool = True) -> tuple[Fuser, list[Group]]:
+def fuse(lowered: Lowered, enabled: bool) -> tuple[Fuser, list[Group]]:
     """Group the nodes of a program into kernels, in an order that respects every dependency.
 
     With ``enabled`` False each node is a kernel of its own (the bits are the same: a test compares them).
@@ -308,7 +308,6 @@ def fuse(lowered: Lowered, enabled: bool = True) -> tuple[Fuser, list[Group]]:
             group = fuser.new_group(squeezed(node.shape) if fusible else node.shape, fusible)
             if node.kind == "reduce":
                 fuser._reduce(group, node)
-                group.dims = fuser._dims_with(group, node) or group.dims
             fuser._place(group, node, fuser._producers(node))
     return fuser, _ordered(fuser)
 
