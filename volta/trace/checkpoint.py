@@ -15,7 +15,6 @@ from volta.core.avals import ShapedArray
 from volta.core.interp import bind, current_trace, get_aval
 from volta.core.ir import ClosedJaxpr, Jaxpr, Var, used_vars
 from volta.ops.callbacks import refuse_io
-from volta.ops.primitive import Family, Primitive, register
 from volta.trace import masks
 from volta.trace.batch import BatchTrace
 from volta.trace.calls import call, call_primitive, jit_p
@@ -23,6 +22,7 @@ from volta.trace.jaxpr_trace import attributed_to, eval_closed, literal_value, t
 from volta.trace.jvp import JVPTracer
 from volta.trace.linearize import linearize_flat
 from volta.trace.masks import Mask
+from volta.trace.meaning import means_its_program
 
 Policy = Callable[..., bool]
 
@@ -128,10 +128,6 @@ def named(x: Any, name: str) -> Any:
     return name_p.bind(x, jaxpr=_same(get_aval(x)), name=name)[0]
 
 
-def _abstract(aval: ShapedArray, **params: Any) -> list[ShapedArray]:
-    return [aval]
-
-
 def _name_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, name: str, **params: Any) -> Any:
     return [named(primals[0], name)], list(tangents)
 
@@ -144,15 +140,10 @@ def _name_linearize(nonzero: Sequence[bool], x: Any, *, name: str, **params: Any
     return [named(x, name)], tuple(nonzero), lambda *tangents: list(tangents)
 
 
-name_p = register(
-    Primitive(
-        "name",
-        Family.CALL,
-        _abstract,
-        _name_jvp,
-        _name_batch,
-        linearize=_name_linearize,
-        multiple_results=True,
-        doc="Its operand, which policies of checkpoint know by a name.",
-    )
+name_p = means_its_program(
+    "name",
+    jvp=_name_jvp,
+    batch=_name_batch,
+    linearize=_name_linearize,
+    doc="Its operand, which policies of checkpoint know by a name.",
 )

@@ -13,7 +13,8 @@ from volta.core.avals import ShapedArray
 from volta.core.interp import get_aval
 from volta.core.ir import ClosedJaxpr, Jaxpr, Var
 from volta.core.sharding import NamedSharding, PartitionSpec
-from volta.ops.primitive import Family, Linear, Primitive, Zero, register
+from volta.ops.primitive import Linear, Zero
+from volta.trace.meaning import means_its_program
 from volta.xla_like.partition.partition import CONSTRAINT
 
 
@@ -29,10 +30,6 @@ def constrain(x: Any, sharding: NamedSharding) -> Any:
     sharding.layout(aval.shape, "with_sharding_constraint: an array")
     (out,) = constraint_p.bind(x, jaxpr=_same(aval), name=CONSTRAINT, sharding=sharding)
     return out
-
-
-def _abstract(*avals: ShapedArray, **params: Any) -> list[ShapedArray]:
-    return list(avals)
 
 
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, sharding: NamedSharding, **params: Any) -> Any:
@@ -61,16 +58,11 @@ def _linearize(nonzero: Sequence[bool], x: Any, *, sharding: NamedSharding, **pa
     return [constrain(x, sharding)], tuple(nonzero), lambda *live: [constrain(t, sharding) for t in live]
 
 
-constraint_p = register(
-    Primitive(
-        CONSTRAINT,
-        Family.CALL,
-        _abstract,
-        _jvp,
-        _batch,
-        _transpose,
-        linearize=_linearize,
-        multiple_results=True,
-        doc="Its operand, which is to lie on the devices of a mesh in a given way.",
-    )
+constraint_p = means_its_program(
+    CONSTRAINT,
+    jvp=_jvp,
+    batch=_batch,
+    linearize=_linearize,
+    transpose=_transpose,
+    doc="Its operand, which is to lie on the devices of a mesh in a given way.",
 )

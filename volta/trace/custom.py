@@ -29,6 +29,7 @@ from volta.trace.jaxpr_trace import eval_closed, trace_to_jaxpr
 from volta.trace.jvp import has_tangent
 from volta.trace.linearize import linearize_flat
 from volta.trace.masks import Mask
+from volta.trace.meaning import means_its_program
 from volta.trace.tracer import closed_over
 
 Linearized = tuple[Sequence[Any], Sequence[bool], Callable[..., Sequence[Any]]]
@@ -221,10 +222,6 @@ class Batched(Derivative):
 # -- the records -------------------------------------------------------------------------------------------------------
 
 
-def _abstract(*avals: ShapedArray, jaxpr: ClosedJaxpr, **params: Any) -> list[ShapedArray]:
-    return jaxpr.out_avals
-
-
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, num_consts: int, rule: Derivative, **params: Any) -> Any:
     _refuse_constants(primals[:num_consts], masks.nonzero(tangents), rule)
     outs, tangents_out = rule.jvp(primals[num_consts:], tangents[num_consts:])
@@ -248,17 +245,12 @@ def _batch(
     return rule.batch(args, dims, trace, params)
 
 
-custom_p = register(
-    Primitive(
-        "custom_derivative",
-        Family.CALL,
-        _abstract,
-        _jvp,
-        _batch,
-        linearize=_linearize,
-        multiple_results=True,
-        doc="Calls a function that has derivative rules of its own: means exactly its program.",
-    )
+custom_p = means_its_program(
+    "custom_derivative",
+    jvp=_jvp,
+    batch=_batch,
+    linearize=_linearize,
+    doc="Calls a function that has derivative rules of its own: means exactly its program.",
 )
 
 

@@ -13,7 +13,7 @@ from volta.core.interp import get_aval
 from volta.core.ir import ClosedJaxpr
 from volta.ops import base, lax
 from volta.ops.base import shape_error, shape_of
-from volta.ops.primitive import Family, Linear, Primitive, Zero, register
+from volta.ops.primitive import Linear, Zero
 from volta.trace.decomposition import (
     BLOCK,
     bordered,
@@ -34,6 +34,7 @@ from volta.trace.decomposition import (
     update_at,
     where,
 )
+from volta.trace.meaning import means_its_program
 
 _CACHED = 1024  # programs kept
 _NAME = "triangular_solve"
@@ -123,10 +124,6 @@ def forward_block(a: Any, b: Any, unit: bool) -> Any:
 # -- its rules ---------------------------------------------------------------------------------------------------------
 
 
-def _abstract(*avals: ShapedArray, jaxpr: ClosedJaxpr, **params: Any) -> list[ShapedArray]:
-    return jaxpr.out_avals
-
-
 def _tangent(of: Triangular, a: Any, out: Any, da: Any, db: Any) -> Any:
     """a dx = db − da x."""
     if not isinstance(da, Zero):
@@ -167,16 +164,11 @@ def _batch(
     return [triangular(*(base.to_front(x, d, trace.axis.size) for x, d in zip(args, dims, strict=True)))], [0]
 
 
-triangular_solve_p = register(
-    Primitive(
-        _NAME,
-        Family.CALL,
-        _abstract,
-        _jvp,
-        _batch,
-        _transpose,
-        linearize=_linearize,
-        multiple_results=True,
-        doc="The solution of triangular equations, by substitution in blocks: means exactly its program.",
-    )
+triangular_solve_p = means_its_program(
+    _NAME,
+    jvp=_jvp,
+    batch=_batch,
+    linearize=_linearize,
+    transpose=_transpose,
+    doc="The solution of triangular equations, by substitution in blocks: means exactly its program.",
 )
