@@ -25,10 +25,11 @@ from volta.nn.losses import (
     squared_error,
 )
 from volta.nn.normalization import (
-    embedding, layer_norm, log_softmax, logmeanexp, logsumexp, one_hot, rms_norm, softmax, standardize,
+    embedding, layer_norm, log_softmax, logmeanexp, logsumexp, one_hot, rms_norm, standardize,
 )
 from volta.nn.pooling import avg_pool, max_pool, min_pool
 from volta.nn.segments import segment_max, segment_min, segment_prod, segment_sum
+from volta.numpy.normalizing import softmax
 
 __all__ = [
     "avg_pool", "celu", "dot_product_attention", "elu", "embedding", "gelu", "glu", "hard_sigmoid", "hard_silu",

@@ -14,8 +14,8 @@ from volta.core.errors import DTypeError, ShapeError
 from volta.core.floats import standard
 from volta.core.interp import get_aval
 from volta.core.source import at_user_line
-from volta.nn.normalization import softmax
 from volta.numpy.contractions import contract
+from volta.numpy.normalizing import softmax
 from volta.numpy.promotion import broadcast_array, convert, promote_floats, scalar_like
 from volta.ops import lax
 from volta.ops.attention import MAX_HEAD

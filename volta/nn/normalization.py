@@ -16,6 +16,7 @@ from volta.core.array import Array, ArrayLike
 from volta.core.errors import DTypeError, ShapeError
 from volta.core.interp import get_aval
 from volta.core.source import at_user_line
+from volta.numpy.normalizing import Axis, axes_of, spread, sum_over, top_of
 from volta.numpy.promotion import (
     as_value,
     aval_of,
@@ -28,70 +29,21 @@ from volta.numpy.promotion import (
 )
 from volta.ops import lax
 
-Axis = int | tuple[int, ...] | None
-
-
-def _spread(reduced: Array, x: Array, axes: tuple[int, ...]) -> Array:
-    """A reduction of ``x`` over ``axes``, ready to meet ``x`` again."""
-    shape = get_aval(x).shape
-    if len(axes) == len(shape):
-        return reduced
-    return lax.broadcast_in_dim(reduced, shape, tuple(i for i in range(len(shape)) if i not in axes))
-
-
-def _axes(name: str, x: Array, axis: Axis) -> tuple[int, ...]:
-    """The axes to reduce, none of them empty."""
-    shape = get_aval(x).shape
-    axes = canonical_axes(name, axis, len(shape))
-    if any(shape[a] == 0 for a in axes):
-        raise ShapeError(at_user_line(f"{name}: axis {axis} of shape {shape} is empty"))
-    return axes
-
-
-def _sum(x: Array, axes: tuple[int, ...]) -> Array:
-    return lax.reduce_sum(x, axes) if axes else x
-
 
 def _mean(x: Array, axes: tuple[int, ...]) -> Array:
     shape = get_aval(x).shape
-    return lax.div(_sum(x, axes), scalar_like(x, math.prod(shape[a] for a in axes)))
-
-
-def _maximum(x: Array, axes: tuple[int, ...]) -> Array:
-    """The maximum over ``axes``, a constant for derivatives."""
-    return lax.stop_gradient(lax.reduce_max(x, axes) if axes else x)
-
-
-def softmax(x: ArrayLike, axis: Axis = -1, where: Any = None) -> Array:
-    """exp(x - max(x)) / SUM(exp(x - max(x))) over ``axis``. With a mask ``where``, the rest counts as -inf.
-
-    >>> import volta.numpy as vnp
-    >>> softmax(vnp.array([1.0, 1.0, 1.0, 1.0]))
-    Array([0.25, 0.25, 0.25, 0.25], dtype=float32)
-    """
-    x = promote_floats("softmax", x)[0]
-    axes = _axes("softmax", x, axis)
-    if where is not None:
-        x = vnp.where(where, x, scalar_like(x, -math.inf))
-    top = _maximum(x, axes)
-    if where is not None:  # a row with nothing selected is all zeros, not NaN
-        top = lax.select_n(vnp.isneginf(top), top, zero_like(top))
-    e = lax.exp(lax.sub(x, _spread(top, x, axes)))
-    total = _sum(e, axes)
-    if where is not None:
-        total = lax.select_n(lax.eq(total, zero_like(total)), total, scalar_like(total, 1.0))
-    return lax.div(e, _spread(total, e, axes))
+    return lax.div(sum_over(x, axes), scalar_like(x, math.prod(shape[a] for a in axes)))
 
 
 def log_softmax(x: ArrayLike, axis: Axis = -1, where: Any = None) -> Array:
     """x - max(x) - log(SUM(exp(x - max(x)))) over ``axis``."""
     x = promote_floats("log_softmax", x)[0]
-    axes = _axes("log_softmax", x, axis)
+    axes = axes_of("log_softmax", x, axis)
     if where is not None:
         x = vnp.where(where, x, scalar_like(x, -math.inf))
-    shifted = lax.sub(x, _spread(_maximum(x, axes), x, axes))
-    total = lax.log(_sum(lax.exp(shifted), axes))
-    return lax.sub(shifted, _spread(total, shifted, axes))
+    shifted = lax.sub(x, spread(top_of(x, axes), x, axes))
+    total = lax.log(sum_over(lax.exp(shifted), axes))
+    return lax.sub(shifted, spread(total, shifted, axes))
 
 
 @overload
@@ -128,7 +80,7 @@ def logsumexp(
     axes = canonical_axes("logsumexp", axis, get_aval(x).ndim)
     top = lax.stop_gradient(vnp.max(x, axes, where=where, initial=-math.inf))
     top = lax.select_n(lax.is_finite(top), zero_like(top), top)
-    e = lax.exp(lax.sub(x, _spread(top, x, axes)))
+    e = lax.exp(lax.sub(x, spread(top, x, axes)))
     total = vnp.sum(e if b is None else lax.mul(b, e), axis, keepdims=keepdims, where=where)
     sign = lax.sign(total)
     out = lax.log(lax.abs(total) if return_sign else total)
@@ -176,21 +128,21 @@ def layer_norm(x: ArrayLike, scale: Any = None, bias: Any = None, axis: Axis = -
     Array([[-1.,  1.]], dtype=float32)
     """
     x, out_dtype = _compute("layer_norm", x)
-    axes = _axes("layer_norm", x, axis)
-    d = lax.sub(x, _spread(_mean(x, axes), x, axes))
+    axes = axes_of("layer_norm", x, axis)
+    d = lax.sub(x, spread(_mean(x, axes), x, axes))
     variance = _mean(lax.mul(d, d), axes)
     factor = lax.rsqrt(lax.add(variance, scalar_like(variance, eps)))
-    y = lax.mul(d, _spread(factor, d, axes))
+    y = lax.mul(d, spread(factor, d, axes))
     return convert(_affine("layer_norm", y, scale, bias, axes), out_dtype)
 
 
 def rms_norm(x: ArrayLike, scale: Any = None, axis: Axis = -1, eps: float = 1e-6) -> Array:
     """x * (1 / sqrt(SUM(x * x) / n + eps)) over ``axis``, times ``scale``."""
     x, out_dtype = _compute("rms_norm", x)
-    axes = _axes("rms_norm", x, axis)
+    axes = axes_of("rms_norm", x, axis)
     square = _mean(lax.mul(x, x), axes)
     factor = lax.rsqrt(lax.add(square, scalar_like(square, eps)))
-    y = lax.mul(x, _spread(factor, x, axes))
+    y = lax.mul(x, spread(factor, x, axes))
     return convert(_affine("rms_norm", y, scale, None, axes), out_dtype)
 
 

@@ -14,6 +14,7 @@ from volta.core.array import Array, ArrayLike
 from volta.core.errors import DTypeError, ShapeError
 from volta.core.interp import get_aval
 from volta.core.source import at_user_line
+from volta.numpy.normalizing import softmax
 from volta.random.distributions import exponential, normal, rademacher
 from volta.random.keys import check_key, check_shape, split
 from volta.random.rejection import gamma, loggamma
@@ -52,8 +53,7 @@ def dirichlet(key: Any, alpha: ArrayLike, shape: Any = None, dtype: Any = np.flo
         raise ShapeError(at_user_line("random.dirichlet: alpha must have an axis, one concentration an element"))
     shape = aval.shape[:-1] if shape is None else check_shape("dirichlet", shape)
     drawn = loggamma(check_key("dirichlet", key), alpha, (*shape, aval.shape[-1]), dtype)
-    weights = vnp.exp(drawn - drawn.max(-1, keepdims=True, initial=-np.inf))
-    return weights / weights.sum(-1, keepdims=True)
+    return softmax(drawn) if drawn.shape[-1] else drawn
 
 
 def chisquare(key: Any, df: ArrayLike, shape: Any = None, dtype: Any = np.float32) -> Array:

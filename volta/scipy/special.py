@@ -17,7 +17,7 @@ from volta.core.array import Array, ArrayLike
 from volta.core.floats import standard
 from volta.nn import normalization
 from volta.nn.normalization import logsumexp
-from volta.numpy import binary
+from volta.numpy import binary, normalizing
 from volta.numpy.promotion import aval_of, convert, float_operands, promote_floats, scalar_like
 from volta.numpy.smooth import i0, sinc
 from volta.numpy.ufuncs import isnan
@@ -78,7 +78,7 @@ def softmax(x: ArrayLike, axis: int | tuple[int, ...] | None = None) -> Array:
     >>> softmax(vnp.zeros((2, 2))).tolist()
     [[0.25, 0.25], [0.25, 0.25]]
     """
-    return normalization.softmax(x, axis)
+    return normalizing.softmax(x, axis)
 
 
 def log_softmax(x: ArrayLike, axis: int | tuple[int, ...] | None = None) -> Array:

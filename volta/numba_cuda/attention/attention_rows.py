@@ -32,7 +32,7 @@ WARPS = 8
 THREADS = WARPS * WARP
 _EACH = BLOCK // WARP
 _AT_ONCE = 8
-"""Rows whose elements are on their way at once."""
+"""Rows whose elements are in flight at once."""
 
 
 def build_attention_rows(module: ir.Module, name: str, kernel: str, spec: AttentionSpec, whole: bool) -> ir.Function:

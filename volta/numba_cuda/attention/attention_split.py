@@ -16,7 +16,7 @@ from volta.numba_cuda.codegen.threads import WARP, barrier, block_index, device_
 from volta.xla_like.attention import BLOCK, AttentionSpec
 
 _AHEAD = 32
-"""Blocks whose results are on their way while one is merged."""
+"""Blocks whose results are in flight while one is merged."""
 
 
 def split_bytes(spec: AttentionSpec, rows: int, s: int) -> int:

@@ -93,7 +93,7 @@ class Specialized(Forward):
         ptx_ops.commit_copies(self.b)
 
     def _produce(self) -> None:
-        """While a block is on its way, the one before it is handed over; the first is on its way already."""
+        """While a block is in flight, the one before it is handed over; the first is in flight already."""
         b = self.b
         with loop(b, 0, self.stop, BLOCK, [I64(0), I32(0)]) as it:
             stage, parity = it.values

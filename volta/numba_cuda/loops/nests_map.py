@@ -31,10 +31,10 @@ LANES = 4
 LIGHT = 40
 """Bodies of at most this many operations are emitted for all groups of a thread at once, others in a loop."""
 
-DEAR = 12
-"""Bodies of more operations than this may take longer than reading and writing, and those with a dear operation."""
+COSTLY = 12
+"""Bodies of more operations than this may take longer than reading and writing, and those with a costly operation."""
 
-DEAR_GROUPS = 4
+COSTLY_GROUPS = 4
 """Groups that a thread computes where that takes longer than reading and writing them."""
 
 FILLED = 1 << 20
@@ -43,7 +43,7 @@ FILLED = 1 << 20
 
 @attrs.frozen
 class Bound:
-    """How many registers a dear body may have: those of `resident` blocks of `threads` fill a multiprocessor.
+    """How many registers a costly body may have: those of `resident` blocks of `threads` fill a multiprocessor.
 
     Left to itself the driver's assembler takes as many as let it do the most at once, and one or two blocks remain.
     ``groups`` for a thread, emitted at once, or ``looped``.
@@ -55,7 +55,7 @@ class Bound:
     looped: bool = False
 
 
-LEAN = Bound(128, 12, DEAR_GROUPS)
+LEAN = Bound(128, 12, COSTLY_GROUPS)
 """40 registers: with 32 the next group's read would not begin before the last result."""
 
 WIDE = Bound(256, 6, 2)
@@ -64,7 +64,7 @@ WIDE = Bound(256, 6, 2)
 HEAVY = Bound(256, 4, 2)
 """64."""
 
-LOOPED, LONG = Bound(256, 4, DEAR_GROUPS, looped=True), Bound(256, 3, DEAR_GROUPS, looped=True)
+LOOPED, LONG = Bound(256, 4, COSTLY_GROUPS, looped=True), Bound(256, 3, COSTLY_GROUPS, looped=True)
 """64 and 80."""
 
 _NAMES = {
@@ -75,7 +75,7 @@ _NAMES = {
     LONG: "lgamma digamma",
 }
 BOUNDS = {name: bound for bound, names in _NAMES.items() for name in names.split()}
-"""By a body's dear operations; each measured on an H200."""
+"""By a body's costly operations; each measured on an H200."""
 
 
 @attrs.frozen
@@ -110,7 +110,7 @@ def choose_map(call: KernelCall) -> MapVariant:
     lanes = widest(call, inner - inner % LANES if tail else inner, kernel.rank - 1, LANES) if narrow else 1
     tail = tail and lanes > 1
     loads = sum(isinstance(x, Load) for x in kernel.body)
-    groups = max(1, (DEAR_GROUPS if is_dear(kernel) or not loads else 4 // lanes) // max(1, loads))
+    groups = max(1, (COSTLY_GROUPS if is_costly(kernel) or not loads else 4 // lanes) // max(1, loads))
     if total < filling(FILLED):
         groups = 1
     bound = bound_of(kernel) if groups > 1 else None
@@ -121,27 +121,27 @@ def operations(kernel: LoopKernel) -> list[str]:
     return [x.name for x in kernel.body if isinstance(x, Compute)]
 
 
-def dear_operations(kernel: LoopKernel) -> list[str]:
+def costly_operations(kernel: LoopKernel) -> list[str]:
     return [x.name for x in kernel.body if isinstance(x, Compute) and is_expensive(x)]
 
 
-def is_dear(kernel: LoopKernel) -> bool:
+def is_costly(kernel: LoopKernel) -> bool:
     """Whether computing an element may take longer than reading and writing it."""
-    return len(operations(kernel)) > DEAR or bool(dear_operations(kernel))
+    return len(operations(kernel)) > COSTLY or bool(costly_operations(kernel))
 
 
 def bound_of(kernel: LoopKernel) -> Bound | None:
-    """The bound for a dear body of moderate length, in float32 throughout but for what functions do inside."""
-    dear = dear_operations(kernel)
+    """The bound for a costly body of moderate length, in float32 throughout but for what functions do inside."""
+    costly = costly_operations(kernel)
     loads = sum(isinstance(x, Load) for x in kernel.body)
     plain = all(x.dtype.name in ("float32", "bool") for x in kernel.body)
-    more = [x for x in dear if BOUNDS.get(x) != LEAN]
-    if not is_dear(kernel) or not plain or len(operations(kernel)) > LIGHT:
+    more = [x for x in costly if BOUNDS.get(x) != LEAN]
+    if not is_costly(kernel) or not plain or len(operations(kernel)) > LIGHT:
         return None
     if len(more) > 1:  # computed at once they need more than one after the other
         return None
     found = BOUNDS.get(more[0]) if more else LEAN
-    if found == WIDE and len(dear) > 1:
+    if found == WIDE and len(costly) > 1:
         found = HEAVY
     return found if loads < 2 or found in (HEAVY, LONG) else None  # the others are too tight for two operands
 
@@ -200,7 +200,7 @@ def build_map(module: ir.Module, name: str, kernel: LoopKernel, v: MapVariant) -
             element(start, v.lanes)()
     elif len(operations(kernel)) > LIGHT or (v.bound and v.bound.looped):
         one_by_one()
-    else:  # loads of several groups are on their way at once; stores come last, since they may be in place
+    else:  # loads of several groups are in flight at once; stores come last, since they may be in place
         ends = b.add(start, I64(v.threads * (v.groups - 1)))
         with if_else(b, b.icmp_signed("<", ends, whole)) as branch:
             with branch.then():

@@ -161,7 +161,7 @@ def build_transposed(module: ir.Module, name: str, kernel: LoopKernel, v: Transp
         b.icmp_signed("<=", b.add(start, I64(v.along)), sizes[-1]),
     )
     with if_else(b, whole) as branch:
-        with branch.then():  # what several elements read is on its way at once
+        with branch.then():  # what several elements read is in flight at once
             for n in range(0, len(elements), _AHEAD):
                 for k, half in elements[n : n + _AHEAD]:
                     element(k, half)[0]()

@@ -105,7 +105,7 @@ def _shared_out(call: KernelCall, capability: str) -> RowVariant:
             shape = TeamShape(1, 64, 1)
         teams = _teams(shape, rows)
         return RowVariant(_exchanging(shape, teams, state), teams, length, narrow)
-    for slots in (kept_slots(kernel), kept_slots(kernel, dear=False)):
+    for slots in (kept_slots(kernel), kept_slots(kernel, costly=False)):
         for width in (1, 2, 4) if slots else ():
             shape = TeamShape(width, LANES // width, _even(blocks, LANES // width))
             found = RowVariant(shape, 1, 0, narrow, True, slots, min(LANES, _multiple(-(-length // LANES), GUARDED)))
@@ -171,14 +171,14 @@ def width_of(slots: Sequence[Slot]) -> int:
 
 
 @lru_cache(1024)
-def kept_slots(kernel: LoopKernel, dear: bool = True) -> tuple[Slot, ...]:
+def kept_slots(kernel: LoopKernel, costly: bool = True) -> tuple[Slot, ...]:
     """What is read, or computed dearly, and needed by more than one pass.
 
-    A place is free again after its value's last pass. ``dear`` False: what is computed is computed again.
+    A place is free again after its value's last pass. ``costly`` False: what is computed is computed again.
     """
     body, analysis = kernel.body, analyse(kernel.mode, kernel.body)
     stored = [s.value for s in kernel.stores if s.level == "elem"]
-    spilled = choose_spills(kernel.mode, body, stored) if dear else ()
+    spilled = choose_spills(kernel.mode, body, stored) if costly else ()
     spans: dict[int, list[int]] = {}
     for p in range(analysis.last + 1):
         there = [v for v in spilled if v in spans]

@@ -239,7 +239,7 @@ def _jumper(c: _LongChain, place: ir.Value) -> Jumper:
 
 
 def build_long_chain(module: ir.Module, name: str, kind: str, dtype: str) -> ir.Function:
-    """What comes before each leaf of 32 totals of rows; a warp has a row, and some pieces are on their way to it.
+    """What comes before each leaf of 32 totals of rows; a warp has a row, and some pieces are in flight to it.
 
     Words: totals, records, begins [rows, leaves], ends [rows], first piece, piece behind the last, pieces of a row.
     What the row amounts to behind the last piece is left in ``ends``, where the next part of it is taken up.

@@ -44,7 +44,7 @@ def build_narrow(module: ir.Module, name: str, spec: ScatterSpec, carried: bool)
 
     It copies their values, and some more, into shared memory. A thread whose update is alone combines it; runs of up to
     64 that begin in the window are listed, and teams of `TEAM` lanes sum them; so are the blocks of longer ones, which
-    warps sum. What threads read of several updates is on its way at once.
+    warps sum. What threads read of several updates is in flight at once.
     """
     function, b = new_entry(module, name, THREADS)
     u = Updates(b, spec, own_args(b, function.args[0]), 1, carried)

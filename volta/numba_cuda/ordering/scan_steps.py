@@ -51,17 +51,17 @@ class _Scan:
         return -(-self.length // scanning.BLOCK)
 
     def step(
-        self, way: str, build: Callable[..., object], totals: Access, leaves: Access, pitch: int, first: int, span: int,
-        share: int, reads: tuple[Access | Range, ...], writes: tuple[Access | Range, ...],
+        self, part: str, build: Callable[..., object], totals: Access, leaves: Access, pitch: int, first: int,
+        span: int, share: int, reads: tuple[Access | Range, ...], writes: tuple[Access | Range, ...],
     ) -> Launch:  # fmt: skip
         """``span`` numbers of blocks a row, from the ``first`` on; a warp has a ``share`` of them."""
         spec, long = self.spec, leaves.buffer is not None
         words = (
             self.source, self.out, totals, leaves, self.rows, self.length, first, span, self.blocks, share, pitch,
         )  # fmt: skip
-        stem = f"{way}{'_long' * long}_{spec.kind}_{spec.dtype.name}{'_reverse' * spec.reverse}"
+        stem = f"{part}{'_long' * long}_{spec.kind}_{spec.dtype.name}{'_reverse' * spec.reverse}"
         return self.ctx.step(
-            f"volta_scan_{stem}", f"scan {way} {long} {spec}", partial(build, spec=spec),
+            f"volta_scan_{stem}", f"scan {part} {long} {spec}", partial(build, spec=spec),
             -(-self.rows * span // (share * scanning.WARPS)), scanning.THREADS, words, reads, writes,
         )  # fmt: skip
 

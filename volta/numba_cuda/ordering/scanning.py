@@ -33,7 +33,7 @@ WARPS = THREADS // WARP
 BLOCK = DEFINITIONS.scan_block
 TRUE = I1(1)
 AHEAD = 1
-"""Pieces of neighbouring blocks that are on their way while one is walked along."""
+"""Pieces of neighbouring blocks that are in flight while one is walked along."""
 
 PITCH = WARP + 1  # of a piece's lines in shared memory: lanes that walk along lines hit different banks
 
@@ -131,7 +131,7 @@ class _Scan:
         return self.one.value(it.results[0], self.kind)
 
     def _walk_neighbours(self, result: Callable[[Value], Value] | None, writes: ir.Value) -> Value:
-        """Along 32 whole blocks that lie one behind the other: a piece is on its way while the one before is walked."""
+        """Along 32 whole blocks that lie one behind the other: a piece is in flight while the one before is walked."""
         b, n = self.b, self.spec.dtype.itemsize
         sign = -n if self.spec.reverse else n
         first = b.add(b.mul(self.first_origin, I64(n)), b.mul(self.lane, I64(sign)))

@@ -212,8 +212,8 @@ def sort(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
         if not first:
             source = temporary[1]
             yield _take(ctx, spec.dtypes[k], (rows, length), inputs[k], positions[0], source)
-        ways = (outputs[k], temporary[0])
-        yield from _passes(ctx, names[k], bits[k], (rows, length), source, ways, positions, outputs[k], first=first)
+        buffers = (outputs[k], temporary[0])
+        yield from _passes(ctx, names[k], bits[k], (rows, length), source, buffers, positions, outputs[k], first=first)
         if radix.passes_of(bits[k]) % 2:
             positions = positions[::-1]
     for k in spec.read[1:]:

@@ -13,7 +13,7 @@ from volta.emit.loops import I32, I64, if_then, offset
 from volta.numba_cuda.codegen.ptx_ops import prefetch
 from volta.numba_cuda.codegen.threads import CONSTANT_SPACE
 from volta.numba_cuda.loops.nests_body import ThreadEmitter, is_narrow, widest, words_of
-from volta.numba_cuda.loops.nests_map import is_dear
+from volta.numba_cuda.loops.nests_map import is_costly
 from volta.numba_cuda.loops.scalars import ThreadBuilder
 from volta.xla_like.dot import DotSpec, item_size
 from volta.xla_like.kernels import Access, IndexValue, KernelCall, Load, LoopKernel
@@ -33,7 +33,7 @@ class Epilogue:
     @property
     def together(self) -> int:
         """Elements that a thread has under way at once: their reads, unless it is their computing that takes long."""
-        return 8 if any(is_dear(kernel) for kernel in self.loops) else 16
+        return 8 if any(is_costly(kernel) for kernel in self.loops) else 16
 
     def __repr__(self) -> str:
         """The canonical text: it is a part of the kernel's identity."""

@@ -173,7 +173,7 @@ class Nest(Totals):
         barrier(self.b)
 
     def _run(self) -> None:
-        """All of k, or this part of it. While a stage is multiplied, those after it are on their way."""
+        """All of k, or this part of it. While a stage is multiplied, those after it are in flight."""
         b, a, t, v = self.b, self.args, self.tile, self.variant
         zeros = [self.zero] * self.count
         per_chunk = CHUNK // t.depth

@@ -3,7 +3,7 @@ loads as tensor maps describe them.
 
 A producer warp has tiles loaded, consumer warps multiply them and write sums out. Barriers in shared memory say of
 each stage when it is full, and when it may be filled again. A block computes one tile of the output after another, so
-what is multiplied next is on its way while sums are written. There is something to multiply: no size is 0.
+what is multiplied next is in flight while sums are written. There is something to multiply: no size is 0.
 
 With an epilogue there are epilogue warps too: sums are left for them in shared memory, and two more barriers say when a
 tile is there and when there is staging for the next one. So tensor cores and ordinary units work at one time, each on a

@@ -115,7 +115,7 @@ class Product:
         return self.b.select(self.b.icmp_signed("==", following, I64(self.v.stages)), I64(0), following)
 
     def _staged(self, loaders: tuple[Loader, Loader], zeros: list[ir.Value]) -> list[ir.Value]:
-        """While one tile is multiplied, the next one is on its way to registers."""
+        """While one tile is multiplied, the next one is in flight to registers."""
         b = self.b
         counts = [0]
 

@@ -224,7 +224,7 @@ class _Vector:
         return [self._link(x, y, sums[r * len(ys) + i]) for r, x in enumerate(xs) for i, y in enumerate(ys)]
 
     def _lines(self, start: ir.Value, depth: ir.Value) -> list[ir.Value]:
-        """The chains of a chunk, the matrix lying along its columns: several lines are on their way at once."""
+        """The chains of a chunk, the matrix lying along its columns: several lines are in flight at once."""
         b, a, v, spec = self.b, self.args, self.v, self.spec
         here = at(b, self.matrix, (start, a.RHS_K), (self.column, a.RHS_N))
         sums = [self.zero] * (v.rows * v.wide)
