@@ -14,11 +14,9 @@ from volta.emit.builder import item_size
 from volta.emit.loops import I1, I32, I64, fma, if_else, if_then, loop, minimum, offset
 from volta.numba_cuda.attention.attention_layout import (
     AttentionTile,
-    Matrix,
-    line_of,
-    matrix_bytes,
-    pairs_bytes,
-    pairs_line,
+    Shapes,
+    shared_bytes,
+    shared_matrices,
 )
 from volta.numba_cuda.attention.attention_products import Products
 from volta.numba_cuda.codegen.threads import dynamic_shared, new_entry, warp_barrier
@@ -27,9 +25,12 @@ from volta.xla_like.attention import BLOCK, AttentionSpec
 
 def forward_bytes(spec: AttentionSpec, tile: AttentionTile) -> int:
     """Shared memory of a block of threads."""
-    size = item_size(spec.accumulator)
-    keys, values = matrix_bytes(BLOCK, spec.head, size), matrix_bytes(BLOCK, spec.value_head, size)
-    return matrix_bytes(tile.rows, spec.head, size) + keys + values + pairs_bytes(tile, size)
+    return shared_bytes(_shapes(spec, tile), tile, item_size(spec.accumulator))
+
+
+def _shapes(spec: AttentionSpec, tile: AttentionTile) -> Shapes:
+    """Of queries, keys and values."""
+    return (tile.rows, spec.head), (BLOCK, spec.head), (BLOCK, spec.value_head)
 
 
 def build_attention(module: ir.Module, name: str, spec: AttentionSpec, tile: AttentionTile) -> ir.Function:
@@ -117,14 +118,8 @@ class _Forward(QueryTiles):
         self, b: ir.IRBuilder, function: ir.Function, spec: AttentionSpec, tile: AttentionTile, space: ir.Value
     ) -> None:
         super().__init__(b, function.args[0], spec, tile)
-        size = self.size
-        self.queries = Matrix(space, spec.head, line_of(spec.head, size))
-        space = offset(b, space, matrix_bytes(tile.rows, spec.head, size))
-        self.keys = Matrix(space, spec.head, line_of(spec.head, size))
-        space = offset(b, space, matrix_bytes(BLOCK, spec.head, size))
-        self.values = Matrix(space, spec.value_head, line_of(spec.value_head, size))
-        space = offset(b, space, matrix_bytes(BLOCK, spec.value_head, size))
-        self.pairs = Matrix(space, tile.rows, pairs_line(tile, size))
+        found, self.pairs = shared_matrices(b, space, _shapes(spec, tile), tile, self.size)
+        self.queries, self.keys, self.values = found
 
     def emit(self) -> None:
         b, spec, tile, a = self.b, self.spec, self.tile, self.arg

@@ -16,10 +16,11 @@ from volta.numba_cuda.attention.attention import QueryTiles
 from volta.numba_cuda.attention.attention_layout import (
     AttentionTile,
     Matrix,
-    line_of,
+    Shapes,
     matrix_bytes,
     pairs_bytes,
-    pairs_line,
+    shared_bytes,
+    shared_matrices,
 )
 from volta.numba_cuda.attention.attention_products import Products
 from volta.numba_cuda.codegen.threads import block_index, dynamic_shared, new_entry, warp_barrier
@@ -31,10 +32,13 @@ STATS = (Arg.M, Arg.L, Arg.DELTA)
 
 def backward_bytes(spec: AttentionSpec, tile: AttentionTile) -> int:
     """Shared memory of a block of threads."""
-    size = item_size(spec.accumulator)
-    resident = matrix_bytes(tile.rows, spec.head, size) + matrix_bytes(tile.rows, spec.value_head, size)
-    streamed = tile.places * matrix_bytes(BLOCK, spec.head, size) + matrix_bytes(BLOCK, spec.value_head, size)
-    return resident + streamed + pairs_bytes(tile, size)
+    return shared_bytes(_shapes(spec, tile), tile, item_size(spec.accumulator))
+
+
+def _shapes(spec: AttentionSpec, tile: AttentionTile) -> Shapes:
+    """Of the resident rows' two operands, then of a block's: of the first, needed last, there may be several."""
+    resident = (tile.rows, spec.head), (tile.rows, spec.value_head)
+    return *resident, *[(BLOCK, spec.head)] * tile.places, (BLOCK, spec.value_head)
 
 
 def build_attention_dq(module: ir.Module, name: str, spec: AttentionSpec, tile: AttentionTile) -> ir.Function:
@@ -59,18 +63,9 @@ class _Backward(Products):
     def allot(self, space: ir.Value) -> None:
         b, spec, tile, size = self.b, self.spec, self.tile, self.size
 
-        def matrix(rows: int, width: int) -> Matrix:
-            nonlocal space
-            found = Matrix(space, width, line_of(width, size))
-            space = offset(b, space, matrix_bytes(rows, width, size))
-            return found
-
-        self.own = matrix(tile.rows, spec.head)
-        self.own_values = matrix(tile.rows, spec.value_head)
-        self.other = [matrix(BLOCK, spec.head) for _ in range(tile.places)]
-        self.other_values = matrix(BLOCK, spec.value_head)
-        self.pairs = Matrix(space, tile.rows, pairs_line(tile, size))
-        self.rest = offset(b, space, pairs_bytes(tile, size))
+        found, self.pairs = shared_matrices(b, space, _shapes(spec, tile), tile, size)
+        self.own, self.own_values, *self.other, self.other_values = found
+        self.rest = offset(b, self.pairs.pointer, pairs_bytes(tile, size))
 
     def streamed(self, iteration: ir.Value) -> Matrix:
         """The place of the iteration's block of the operand that may have two."""

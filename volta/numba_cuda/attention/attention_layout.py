@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import attrs
 from llvmlite import ir
 
+from volta.emit.loops import offset
 from volta.numba_cuda.codegen.threads import WARP
 from volta.xla_like.attention import BLOCK
 
@@ -70,6 +73,26 @@ def line_of(width: int, size: int) -> int:
 def matrix_bytes(rows: int, width: int, size: int) -> int:
     """Bytes of a matrix, with what the last row's reader of whole groups may touch beyond it."""
     return rows * line_of(width, size) + 256
+
+
+Shapes = Sequence[tuple[int, int]]
+"""Rows and columns of the matrices that lie one behind the other in shared memory."""
+
+
+def shared_bytes(shapes: Shapes, tile: AttentionTile, size: int) -> int:
+    """Bytes of what `shared_matrices` lays out."""
+    return sum(matrix_bytes(rows, width, size) for rows, width in shapes) + pairs_bytes(tile, size)
+
+
+def shared_matrices(
+    b: ir.IRBuilder, space: ir.Value, shapes: Shapes, tile: AttentionTile, size: int
+) -> tuple[list[Matrix], Matrix]:
+    """Matrices from the start of shared memory on, and one of pairs behind them."""
+    found = []
+    for rows, width in shapes:
+        found.append(Matrix(space, width, line_of(width, size)))
+        space = offset(b, space, matrix_bytes(rows, width, size))
+    return found, Matrix(space, tile.rows, pairs_line(tile, size))
 
 
 def pairs_bytes(tile: AttentionTile, size: int) -> int:
