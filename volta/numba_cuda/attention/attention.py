@@ -11,7 +11,7 @@ from llvmlite import ir
 
 from volta.emit.attention_args import Arg
 from volta.emit.builder import item_size
-from volta.emit.loops import I1, I32, I64, fma, if_else, if_then, loop, minimum, offset
+from volta.emit.loops import I1, I32, I64, if_else, if_then, loop, minimum, offset
 from volta.numba_cuda.attention.attention_layout import (
     AttentionTile,
     Shapes,
@@ -164,15 +164,12 @@ class _Forward(QueryTiles):
         weights = [self.exp_down(b.fsub(x, tops[i // columns])) for i, x in enumerate(scores)]
         self.put(self.pair_places(self.pairs), weights, mixed, lambda: self.visible(block))
         block_total = self.combine_rows(weights, b.fadd)
-        new_top = self.maximum(top, block_top)
-        old = self.exp_down(b.fsub(top, new_top))
-        old = b.select(b.fcmp_ordered("==", top, low), self.zero, old)
-        new = self.exp_down(b.fsub(block_top, new_top))
+        new_top, old, new = self.merge_factors(top, block_top)
         # A row that sees no key of the block stays as it is: its sums are +0, and fma(x, 1, -0) is x.
         old = b.select(any_visible, old, self.constant(1.0))
         new = b.select(any_visible, new, self.constant(-0.0))
         new_top = b.select(any_visible, new_top, top)
-        new_total = fma(b, total, old, b.fmul(block_total, new))
+        new_total = self.merged(total, old, block_total, new)
         return [new_top, new_total, old, new]
 
     def _merge(
@@ -188,8 +185,7 @@ class _Forward(QueryTiles):
         sums = self.apply_present(self.pairs, self.values, whole, stop, sums)
         olds, news = self.spread_rows(old), self.spread_rows(new)
         merged = [
-            fma(b, x, olds[i // each], b.fmul(y, news[i // each]))
-            for i, (x, y) in enumerate(zip(out, sums, strict=True))
+            self.merged(x, olds[i // each], y, news[i // each]) for i, (x, y) in enumerate(zip(out, sums, strict=True))
         ]
         return [new_top, new_total, *merged]
 

@@ -122,6 +122,19 @@ class AttentionKernel:
         found: Value = exp(self.one, self.one.value(x, self.dtype))
         return found.ir
 
+    def merge_factors(self, top: ir.Value, block_top: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
+        """How a block's results join those before it: the largest score of both, and the factors of what was before (0
+        if nothing was) and of the block's own. See `merged`."""
+        b = self.b
+        new_top = self.maximum(top, block_top)
+        nothing = b.fcmp_ordered("==", top, self.constant(float("-inf")))
+        old = b.select(nothing, self.zero, self.exp_down(b.fsub(top, new_top)))
+        return new_top, old, self.exp_down(b.fsub(block_top, new_top))
+
+    def merged(self, before: ir.Value, old: ir.Value, own: ir.Value, new: ir.Value) -> ir.Value:
+        """A sum before a block, and the block's own, by their factors: one rounding of the product, one of the rest."""
+        return fma(self.b, before, old, self.b.fmul(own, new))
+
     def exp_down(self, x: ir.Value) -> ir.Value:
         """exp of a number that is not above 0."""
         if self.size != 4:

@@ -272,11 +272,8 @@ class RowForward(_Rows):
     ) -> list[ir.Value]:
         b = self.b
         top, total, value = state
-        low = self.constant(float("-inf"))
-        new_top = self.maximum(top, block_top)
-        old = b.select(b.fcmp_ordered("==", top, low), self.zero, self.exp_down(b.fsub(top, new_top)))
-        new = self.exp_down(b.fsub(block_top, new_top))
-        merged = [new_top, fma(b, total, old, b.fmul(block_total, new)), fma(b, value, old, b.fmul(part, new))]
+        new_top, old, new = self.merge_factors(top, block_top)
+        merged = [new_top, self.merged(total, old, block_total, new), self.merged(value, old, part, new)]
         some = b.fcmp_ordered("!=", there, self.zero)
         return [b.select(some, x, y) for x, y in zip(merged, state, strict=True)]
 

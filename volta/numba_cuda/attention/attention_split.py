@@ -125,9 +125,7 @@ class _Merging(_Split):
             warp_top = b.load(self._place(3, I64(warp)), typ=self.kind, align=self.size)
             before = b.select(b.icmp_signed("<", I64(warp), self.warp), self.maximum(before, warp_top), before)
             all_tops = self.maximum(all_tops, warp_top)
-        after = self.maximum(before, own)
-        old = b.select(b.fcmp_ordered("==", before, low), self.zero, self.exp_down(b.fsub(before, after)))
-        new = self.exp_down(b.fsub(block_top, after))
+        _, old, new = self.merge_factors(before, own)
         # Without a visible key all stays as it is: its sums are +0, and fma(x, 1, -0) is x.
         absent = self.constant(-0.0)
         factors = (self.constant(1.0), old), (absent, new), (absent, b.fmul(block_total, new))
@@ -151,5 +149,5 @@ class _Merging(_Split):
                 b.load(self._place(i, b.sub(n, first)), typ=self.kind, align=self.size) for i in range(3)
             )
             part = b.select(b.icmp_signed("<", n, count), part, self.zero)
-            total, value = fma(b, total, old, weight), fma(b, value, old, b.fmul(part, new))
+            total, value = fma(b, total, old, weight), self.merged(value, old, part, new)
         return [total, value]
