@@ -217,7 +217,7 @@ def test_donated_memory_is_reused_where_nobody_else_reads_it() -> None:
     assert a.address == where and a[0] == 4
 
 
-@pytest.mark.parametrize("value", [[1, 2], "text", 1j, None, object()])
+@pytest.mark.parametrize("value", [[1, 2], "text", None, object()])
 def test_what_is_no_operand(value) -> None:
     with pytest.raises((VoltaError, TypeError)):
         volta.lax.add(value, 1)
