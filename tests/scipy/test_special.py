@@ -106,3 +106,10 @@ def test_reductions_are_those_of_nn():
 
 def test_examples():
     assert doctest.testmod(special).failed == 0
+
+
+def test_owens_t_of_infinite_operands():
+    h, a = np.meshgrid(
+        np.float64([0, 1, -2, np.inf, -np.inf, np.nan]), np.float64([0, 0.5, 3, np.inf, -np.inf, np.nan])
+    )
+    np.testing.assert_allclose(volta.scipy.special.owens_t(h, a), scipy.special.owens_t(h, a), rtol=1e-12, atol=1e-300)

@@ -240,3 +240,18 @@ def test_a_reduction_joins_where_the_space_has_its_factors(name, shape) -> None:
     x, y = vnp.asarray(fill("normal", shape[::-1])), vnp.asarray(fill("normal", shape, seed=1))
     for found, want in zip(*(v if isinstance(v, tuple) else (v,) for v in (volta.jit(f)(x, y), f(x, y))), strict=True):
         assert_bits_equal(found, want)
+
+
+@pytest.mark.parametrize(
+    "f, args, pairs",
+    [
+        (lambda x: vnp.sin(x) * 2, [B], 1),
+        (lambda x: vnp.sin(x[:200]), [B], 0),  # of another size
+        (lambda x: vnp.sin(x).astype(np.float64), [struct()], 0),  # of another item size
+        (lambda x: x[::-1] + x, [B], 0),  # read elsewhere, too
+        (lambda x, r: vnp.sum(x * r[:, None], 1), [X, struct(64)], 0),  # a row's operand is read for each element
+    ],
+    ids=["whole", "a part", "narrower", "reversed", "rows"],
+)
+def test_results_take_the_place_of_what_is_read_only_there(f, args, pairs) -> None:
+    assert sum(len(call.inplace) for call in plan_of(f, *args).calls) == pairs

@@ -132,9 +132,9 @@ def _upper_share(x: Any) -> Any:
     ),
 )
 def _owens_t(h: Array, a: Array) -> Array:
-    h, b = lax.add(lax.abs(h), lax.mul(a, 0.0)), lax.add(lax.abs(a), lax.mul(h, 0.0))
+    h, b = lax.abs(h), lax.abs(a)
     turned = lax.gt(b, 1.0)
-    product = lax.mul(h, lax.select(turned, b, 1.0))
+    product = lax.select(lax.eq(h, 0.0), h, lax.mul(h, lax.select(turned, b, 1.0)))  # 0 also of an infinite a
     upper, other = _upper_share(h), _upper_share(product)
     shares = lax.sub(lax.mul(lax.add(upper, other), 0.5), lax.mul(upper, other))
     area = _owens_area(lax.select(turned, product, h), lax.select(turned, lax.div(1.0, b), b))
