@@ -98,7 +98,7 @@ class _Stepped:
         wrong: list[Wrong] = []
         block = ctypes.cast(args, _WORDS)
         with np.errstate(all="ignore"):
-            for thread in _turns(grid * threads, order):
+            for thread in _in_order(grid * threads, order):
                 try:
                     self._function(block)
                 except _Refused as error:
@@ -120,20 +120,20 @@ class _Compiled:
     ) -> list[Wrong]:  # fmt: skip
         """The same, unchecked."""
         block = ctypes.cast(args, _WORDS)
-        for _ in _turns(grid * threads, order):
+        for _ in _in_order(grid * threads, order):
             self._entry.ctypes(block)
         return []
 
 
-def _turns(threads: int, order: Order) -> Iterable[int]:
-    """The threads of a grid, each while it has its turn."""
-    turns = list(range(threads))
+def _in_order(threads: int, order: Order) -> Iterable[int]:
+    """The threads of a grid, one after the other."""
+    numbers = list(range(threads))
     if order == "descending":
-        turns.reverse()
+        numbers.reverse()
     elif order == "shuffled":
-        random.Random(0).shuffle(turns)
+        random.Random(0).shuffle(numbers)
     _place[1] = threads
-    for thread in turns:
+    for thread in numbers:
         _place[0] = thread
         yield thread
 
