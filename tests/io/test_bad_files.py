@@ -1,6 +1,7 @@
 """Damaged, newer, foreign and hostile files: each is refused, by an error that names the file and what is wrong."""
 
 import json
+import re
 import resource
 import struct
 import sys
@@ -13,9 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import volta
+from tests.workers import mesh_of, simulated
 from volta import io
 from volta.core.errors import FormatError, TreeError
 from volta.io import format as fmt
+from volta.io import structure
+from volta.sharding import NamedSharding, PartitionSpec
 
 Point = namedtuple("Point", "x y")
 
@@ -295,6 +300,30 @@ def test_too_long_a_header_is_not_written(path, monkeypatch):
     with pytest.raises(ValueError, match="1,000 is the format's limit; keep many numbers in arrays"):
         io.save(path, list(range(100)))
     assert not path.exists()
+
+
+def test_a_header_may_be_as_long_as_the_limit(path, monkeypatch):
+    io.save(path, [1, 2])
+    length = struct.unpack("<Q", path.read_bytes()[:8])[0]
+    monkeypatch.setattr(fmt.head, "MAX_HEADER", length)
+    assert io.load(path) == [1, 2]
+    monkeypatch.setattr(fmt.head, "MAX_HEADER", length - 1)
+    with pytest.raises(FormatError, match=f"a header of {length} bytes"):
+        io.load(path)
+
+
+@pytest.mark.parametrize("count, said", [(5, "'4'$"), (6, "'4' and 1 more$")])
+def test_of_many_names_some_are_said(count, said):
+    assert re.search(said, structure._some([str(i) for i in range(count)]))
+
+
+def test_what_does_not_fit_arrays_that_are_cut(path):
+    with simulated(2):
+        rows = NamedSharding(mesh_of(2), PartitionSpec("data"))
+        io.save(path, {"x": np.zeros(4, np.float32)})
+        for wrong in (np.zeros(6, np.float32), np.zeros((4, 2), np.float32), np.zeros(4)):
+            with pytest.raises(FormatError, match="does not fit like= at 'x': it has float32\\[4\\]"):
+                io.load(path, like={"x": volta.device_put(wrong, rows)})
 
 
 def test_a_header_that_ends_behind_the_file(path):
