@@ -13,7 +13,7 @@ from tests.sampling import sampled
 from volta import errors, lax, nn
 from volta.core.policy import DeterminismLevel
 from volta.numba_cuda.attention import attention_tensor_choice as choice
-from volta.numba_cuda.attention.attention_tensor_specialized import Fed
+from volta.numba_cuda.attention.attention_tensor_specialized import Specialized
 from volta.numba_cuda.codegen import ptx, ptx_mbarrier
 from volta.numba_cuda.host import host
 from volta.numba_cuda.kernels import launches_of
@@ -294,17 +294,17 @@ def test_float32_operands_are_rounded_and_results_are_not():
 
 
 @pytest.mark.parametrize("forgotten", ["_full", "_empty"])
-def test_who_does_not_wait_for_who_brings_is_caught(monkeypatch, forgotten):
-    """A slot that is read before it is full, or filled before it is empty, shows in the result."""
+def test_a_consumer_that_does_not_wait_for_producers_is_caught(monkeypatch, forgotten):
+    """A stage that is read before it is full, or filled before it is empty, shows in the result."""
     given = operands(1, 1, 1, 64, 400, 128, 128)[:3]
     right = run(attention(), *given, capability="9.0a")
-    wait, method, places = ptx_mbarrier.wait, getattr(Fed, forgotten), []
+    wait, method, places = ptx_mbarrier.wait, getattr(Specialized, forgotten), []
 
     def noted(self, slot):
         places.append(method(self, slot))
         return places[-1]
 
-    monkeypatch.setattr(Fed, forgotten, noted)
+    monkeypatch.setattr(Specialized, forgotten, noted)
     monkeypatch.setattr(ptx_mbarrier, "wait", lambda b, x, parity: x in places or wait(b, x, parity))
     monkeypatch.setitem(globals(), "KERNELS", HostKernels())
     try:

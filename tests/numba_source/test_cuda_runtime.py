@@ -61,7 +61,7 @@ def test_loops_and_choices_run_on_the_device(texts) -> None:
 
     x = np.arange(5, dtype=np.float32)
     assert_bits_equal(on_gpu(f, x), volta.jit(f)(x))
-    assert texts.turns > 3
+    assert texts.iterations > 3
 
 
 def test_donated_memory_is_used(texts) -> None:
