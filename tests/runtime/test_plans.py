@@ -168,6 +168,8 @@ def test_a_budget_that_is_no_number_of_bytes_is_refused(budget) -> None:
             pass
     with volta.execution_context(memory_budget=np.int64(10**9)) as inner:
         assert type(inner.memory_budget) is int
+    with volta.execution_context(memory_budget=0) as inner:
+        assert inner.memory_budget == 0
 
 
 # -- planned bytes are measured bytes ----------------------------------------------------------------------------------
