@@ -31,7 +31,7 @@ def looped(t, n, x):
     return t.lax.scan(body, x, np.arange(4, dtype=np.int32), reverse=True)
 
 
-def waiting(t, n, x, end=3, by=F(1)):
+def waiting(t, n, x, end=3, by=1):
     def body(c):
         t.debug.print("at {}", c)
         return c + by
@@ -64,14 +64,14 @@ PROGRAMS = {
     "scan": lambda t, n: t.jit(lambda x: looped(t, n, x))(F(1)),
     "grad of scan": lambda t, n: t.grad(lambda x: n.sum(looped(t, n, x)[1]))(F(1)),
     "while": lambda t, n: t.jit(lambda x: waiting(t, n, x))(F(0)),
-    "while of values from outside": lambda t, n: t.jit(lambda *xs: waiting(t, n, *xs))(F(0), F(5), F(2)),
+    "while of values outside": lambda t, n: t.jit(lambda *xs: waiting(t, n, *xs))(F(0), F(5), F(2)),
     "ordered": lambda t, n: t.jit(lambda x: ordered(t, n, x))(F(0)),
     "dead": lambda t, n: t.jit(lambda x: (watched(t, n, x), 0)[1])(F(1)),
     "no arguments": lambda t, n: t.jit(lambda: t.debug.print("here"))(),
 }
 
 
-@sampled("name", PROGRAMS, ["jit of grad", "jit of vmap", "scan", "grad of scan", "dead", "while of values from outside"])
+@sampled("name", PROGRAMS, ["jit of grad", "jit of vmap", "scan", "grad of scan", "dead", "while of values outside"])
 def test_what_is_printed_and_computed_is_jax(name: str, capsys) -> None:
     jax = pytest.importorskip("jax")
     found = PROGRAMS[name](volta, vnp)
