@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from volta.api.stages import Compiled
+from volta.core import dtypes
 from volta.core.boundary import boundary
 from volta.core.errors import DeviceError, KernelError
 from volta.core.source import at_user_line
@@ -28,7 +29,8 @@ def njit(compiled: Compiled) -> Callable[..., Any]:
         compiled: what ``volta.jit(f).lower(*args).compile()`` gives, for the CPU and without donated arguments.
 
     Raises:
-        KernelError: it is no compiled program, donates arguments, or takes or gives float16 or bfloat16.
+        KernelError: it is no compiled program, donates arguments, or takes or gives float16, bfloat16 or complex
+            numbers.
         DeviceError: it is compiled for a GPU.
 
     >>> import numba
@@ -65,6 +67,13 @@ def njit(compiled: Compiled) -> Callable[..., Any]:
             )
         )
     for aval in (*compiled.traced.jaxpr.in_avals, *compiled.traced.jaxpr.out_avals):
+        if dtypes.is_complex(aval.dtype):
+            raise KernelError(
+                at_user_line(
+                    f"`{name}` takes or gives {aval.short()}, of which programs know the parts: let it take and give "
+                    "x.real and x.imag, and put numbers together by lax.complex inside"
+                )
+            )
         if aval.dtype.name in ("float16", "bfloat16"):
             raise KernelError(
                 at_user_line(

@@ -22,18 +22,27 @@ from volta.lax.solves import custom_linear_solve
 from volta.ops import base, lax
 from volta.ops.base import shape_of
 from volta.trace import factors, orthogonal, spectra
-from volta.trace.decomposition import check_floats, check_square, fori, matmul, transposed, tril, triu
+from volta.trace.decomposition import (
+    check_floats,
+    check_square,
+    conjugated,
+    fori,
+    matmul,
+    transposed,
+    tril,
+    triu,
+)
 from volta.trace.triangular import Triangular
 
 __all__ = ["cholesky", "cholesky_update", "eigh", "lu", "lu_pivots_to_permutation", "qr", "svd", "triangular_solve"]
 
 
 def cholesky(x: ArrayLike, /, *, symmetrize_input: bool = True) -> Array:
-    """The lower triangular L of symmetric positive definite matrices, ``x = L Lᵀ``.
+    """The lower triangular L of symmetric (Hermitian) positive definite matrices, ``x = L Lᴴ``.
 
     Args:
-        x: (…, n, n), float32 or float64.
-        symmetrize_input: take (x + xᵀ) / 2; otherwise the lower triangle alone is read.
+        x: (…, n, n), float32, float64 or complex numbers of these.
+        symmetrize_input: take (x + xᴴ) / 2; otherwise the lower triangle alone is read.
 
     Returns:
         (…, n, n), with zeros above the diagonal; NaN on and below it for a matrix that is not positive definite.
@@ -44,7 +53,7 @@ def cholesky(x: ArrayLike, /, *, symmetrize_input: bool = True) -> Array:
     >>> lax.linalg.cholesky(np.float64([[9.0]])).tolist()
     [[3.0]]
     """
-    check_floats("cholesky", (get_aval(x),))
+    check_floats("cholesky", (get_aval(x),), or_complex=True)
     check_square("cholesky", get_aval(x))
     return factors.cholesky(symmetrized(x) if symmetrize_input else x)[0]
 
@@ -80,8 +89,8 @@ def cholesky_update(r_matrix: ArrayLike, w_vector: ArrayLike) -> Array:
 
 
 def symmetrized(x: Any) -> Any:
-    """(x + xᵀ) / 2."""
-    return lax.mul(lax.add(x, transposed(x)), 0.5)
+    """(x + xᴴ) / 2."""
+    return lax.mul(lax.add(x, conjugated(transposed(x))), 0.5)
 
 
 def triangular_solve(
@@ -99,7 +108,7 @@ def triangular_solve(
     Args:
         a: (…, n, n); the triangle that ``lower`` names is read, without its diagonal if that is a ``unit_diagonal``.
         b: (…, n, m), or (…, m, n) unless ``left_side``; or of one axis less, as a column (a row).
-        transpose_a: op(a) is aᵀ. ``conjugate_a`` changes nothing, as numbers are real.
+        transpose_a: op(a) is aᵀ. ``conjugate_a``: of the conjugates.
 
     Returns:
         An array of ``b``'s shape. A zero on the diagonal divides: infinities and NaN.
@@ -112,6 +121,7 @@ def triangular_solve(
     [[1.0], [2.0]]
     """
     check_square("triangular_solve", get_aval(a))
+    a = conjugated(a) if conjugate_a else a
     vector = len(shape_of(b)) == len(shape_of(a)) - 1
     if vector:
         b = lax.expand_dims(b, (-1 if left_side else -2,))
@@ -123,7 +133,7 @@ def lu(x: ArrayLike) -> tuple[Array, Array, Array]:
     """Gaussian elimination with partial pivoting: ``P x = L U``, of the first largest element of each column.
 
     Args:
-        x: (…, m, n), float32 or float64.
+        x: (…, m, n), float32, float64 or complex numbers of these.
 
     Returns:
         L below the diagonal and U on it and above (…, m, n); int32 (…, min(m, n)): the row that changed places with

@@ -11,11 +11,16 @@ from typing import Any
 
 from volta.core import dtypes
 from volta.core.interp import get_aval
-from volta.numpy import binary, powers, ufuncs
+from volta.numpy import binary, complexes, powers, ufuncs
 from volta.numpy.promotion import convert, is_number
 from volta.ops import lax
 
 Function = Callable[..., Any]
+
+
+def _is_complex(x: Any) -> bool:
+    return dtypes.is_complex(get_aval(x).dtype)
+
 
 # The functions that are one operation, whatever the dtype.
 _PLAIN: dict[Function, Function] = {
@@ -32,6 +37,9 @@ _PLAIN: dict[Function, Function] = {
     ufuncs.negative: lax.neg,
     ufuncs.absolute: lax.abs,
     ufuncs.positive: lambda x: x,
+    complexes.real: lambda x: lax.real(x) if _is_complex(x) else x,
+    complexes.imag: lambda x: lax.imag(x) if _is_complex(x) else lax.mul(x, 0),
+    complexes.conjugate: lambda x: lax.conj(x) if _is_complex(x) else x,
 }
 
 

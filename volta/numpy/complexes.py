@@ -9,6 +9,8 @@ import numpy as np
 
 from volta.core import dtypes
 from volta.core.array import Array, ArrayLike
+from volta.core.errors import DTypeError
+from volta.core.source import at_user_line
 from volta.numpy import shaping, sorting, ufuncs
 from volta.numpy.promotion import as_value, aval_of, convert, promote_floats, scalar_like
 from volta.ops import lax
@@ -110,3 +112,20 @@ def sort_complex(a: ArrayLike) -> Array:
     """
     dtype = dtypes.complex_dtype(dtypes.to_float(aval_of("sort_complex", a).dtype))
     return sorting.sort(convert(as_value(a), dtype))
+
+
+def viewed(x: Array, dtype: np.dtype) -> Array:
+    """Complex numbers as their parts, one after the other along the last axis; or such parts as complex numbers."""
+    shape = x.aval.shape
+    apart = dtypes.is_complex(x.aval.dtype)
+    fits = dtypes.part_dtype(x.aval.dtype if apart else dtype) == (dtype if apart else x.aval.dtype)
+    if not fits or not shape or (not apart and shape[-1] % 2):
+        text = (
+            f"view: {x.aval.short()} is not viewed as {dtype}: a complex dtype's parts, two a number, are of one axis"
+        )
+        raise DTypeError(at_user_line(text))
+    if apart:
+        parts = [lax.expand_dims(part, (len(shape),)) for part in (lax.real(x), lax.imag(x))]
+        return lax.reshape(lax.concatenate(parts, len(shape)), (*shape[:-1], 2 * shape[-1]))
+    pairs = lax.reshape(x, (*shape[:-1], shape[-1] // 2, 2))
+    return lax.complex(*(lax.index_in_dim(pairs, k, len(shape), False) for k in (0, 1)))

@@ -248,8 +248,8 @@ def convolve(a: ArrayLike, v: ArrayLike, mode: str = "full", *, precision: Any =
 
 
 def correlate(a: ArrayLike, v: ArrayLike, mode: str = "valid", *, precision: Any = None) -> Array:
-    """The correlation of two vectors, in floats; ``mode`` is 'full', 'same' or 'valid'."""
-    return _slide("correlate", a, v, mode, precision)
+    """The correlation of two vectors, of ``v`` the conjugates, in floats; ``mode`` is 'full', 'same' or 'valid'."""
+    return _slide("correlate", a, complexes.conjugate(v), mode, precision)
 
 
 def _slide(name: str, a: Array, v: Array, mode: str, precision: Any) -> Array:

@@ -18,7 +18,7 @@ from volta.numpy.linear_systems import cholesky, det, inv, slogdet, solve, tenso
 from volta.numpy.matrices import eye
 from volta.numpy.promotion import aval_of, canonical_axes, convert, promote_floats, scalar_like
 from volta.numpy.shaping import matrix_transpose
-from volta.numpy.smooth import root_of_squares
+from volta.numpy.smooth import root_of_squares, square_of_size
 from volta.ops import lax
 
 __all__ = [
@@ -62,14 +62,14 @@ def vector_norm(x: ArrayLike, *, axis: Any = None, keepdims: bool = False, ord: 
     """The ``ord``-norm of the elements along ``axis`` (None: all). The gradient of the length of zeros is 0."""
     x = promote_floats("vector_norm", x)[0]
     if ord == 2:
-        return root_of_squares(reductions.sum(lax.mul(x, x), axis, keepdims=keepdims))
+        return root_of_squares(reductions.sum(square_of_size(x), axis, keepdims=keepdims))
     size = lax.abs(x)
     if ord == math.inf:
         return reductions.max(size, axis, keepdims=keepdims)
     if ord == -math.inf:
         return reductions.min(size, axis, keepdims=keepdims)
     if ord == 0:
-        return convert(reductions.count_nonzero(x, axis, keepdims=keepdims), aval_of("", x).dtype)
+        return convert(reductions.count_nonzero(x, axis, keepdims=keepdims), aval_of("", size).dtype)
     if ord == 1:
         return reductions.sum(size, axis, keepdims=keepdims)
     total = reductions.sum(powers.power(size, ord), axis, keepdims=keepdims)

@@ -11,6 +11,7 @@ import numpy as np
 
 from volta.api.custom_derivatives import custom_jvp
 from volta.api.jit import jit
+from volta.core import dtypes
 from volta.core.array import Array, ArrayLike
 from volta.core.errors import ShapeError
 from volta.core.source import at_user_line
@@ -19,7 +20,7 @@ from volta.numpy.matrices import diagonal
 from volta.numpy.promotion import aval_of, broadcast_array, broadcast_shapes_of, promote_floats
 from volta.numpy.shaping import matrix_transpose, moveaxis, ravel
 from volta.ops import base, lax
-from volta.trace.decomposition import check_floats, eye
+from volta.trace.decomposition import check_floats, conjugated, eye
 from volta.trace.factors import rows_in_order
 from volta.trace.triangular import Triangular
 
@@ -39,16 +40,17 @@ def square(name: str, x: Any) -> Any:
     aval = aval_of(name, x)
     if aval.ndim < 2 or aval.shape[-1] != aval.shape[-2]:
         raise ShapeError(at_user_line(f"{name}: needs square matrices (…, n, n), got shape {aval.shape}"))
-    check_floats(name, (aval,))
+    check_floats(name, (aval,), or_complex=True)
     return x
 
 
 def cholesky(a: ArrayLike, *, upper: bool = False, symmetrize_input: bool = True) -> Array:
-    """The triangular factor of symmetric positive definite matrices: L with ``a = L Lᵀ``, or Lᵀ where ``upper``.
+    """The triangular factor of symmetric (Hermitian) positive definite matrices: L with ``a = L Lᴴ``, or Lᴴ where
+    ``upper``.
 
     Args:
         a: (…, n, n).
-        symmetrize_input: take (a + aᵀ) / 2; otherwise the lower triangle alone is read (the upper one if ``upper``).
+        symmetrize_input: take (a + aᴴ) / 2; otherwise the lower triangle alone is read (the upper one if ``upper``).
 
     Returns:
         (…, n, n). A matrix that is not positive definite gives NaN in its triangle.
@@ -61,9 +63,9 @@ def cholesky(a: ArrayLike, *, upper: bool = False, symmetrize_input: bool = True
     """
     a = square("cholesky", a)
     if upper and not symmetrize_input:
-        a = matrix_transpose(a)
+        a = conjugated(matrix_transpose(a))
     factor = decompositions.cholesky(a, symmetrize_input=symmetrize_input)
-    return matrix_transpose(factor) if upper else factor
+    return conjugated(matrix_transpose(factor)) if upper else factor
 
 
 @jit
@@ -195,7 +197,10 @@ def _slogdet_rule(primals: Any, tangents: Any) -> Any:
     (a,), (da,) = primals, tangents
     sign, size = _slogdet(a)
     share = lax.reduce_sum(diagonal(decompositions.solved(a, da), 0, -2, -1), (a.ndim - 2,))
-    return (sign, size), (lax.mul(sign, 0.0), share)
+    if not dtypes.is_complex(a.dtype):
+        return (sign, size), (lax.mul(sign, 0.0), share)
+    turn = lax.complex(lax.mul(lax.imag(share), 0.0), lax.imag(share))
+    return (sign, size), (lax.mul(sign, turn), lax.real(share))
 
 
 _slogdet_at_once = jit(_slogdet)

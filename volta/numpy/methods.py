@@ -150,8 +150,12 @@ def _transpose(self: Array, *axes: Any) -> Any:
 
 
 def _view(self: Array, dtype: Any) -> Any:
-    """The same bits as another dtype of the same size; every NaN has the bits of the one NaN."""
-    return lax.bitcast_convert_type(self, dtypes.canonicalize(dtype))
+    """The same bits as another dtype of the same size; every NaN has the bits of the one NaN. Complex numbers are
+    viewed as their parts, along the last axis, and the other way round."""
+    dtype = dtypes.canonicalize(dtype)
+    if dtypes.is_complex(dtype) != dtypes.is_complex(self.aval.dtype):
+        return complexes.viewed(self, dtype)
+    return self if self.aval.dtype == dtype else lax.bitcast_convert_type(self, dtype)
 
 
 def _round(self: Array, decimals: int | None = None) -> Any:
@@ -204,8 +208,8 @@ METHODS: dict[str, Callable[..., Any]] = {
     "view": _view,
     "astype": ufuncs.astype,
     "copy": creation.copy,
-    "conj": complexes.conjugate,
-    "conjugate": complexes.conjugate,
+    "conj": _unary(complexes.conjugate),
+    "conjugate": _unary(complexes.conjugate),
     "flatten": shaping.ravel,
     "ravel": shaping.ravel,
     "squeeze": shaping.squeeze,
@@ -250,8 +254,8 @@ _PROPERTIES: dict[str, Callable[[Any], Any]] = {
     "at": lambda self: IndexUpdateHelper(self),
     "nbytes": lambda self: self.aval.nbytes,
     "itemsize": lambda self: self.aval.dtype.itemsize,
-    "real": complexes.real,
-    "imag": complexes.imag,
+    "real": _unary(complexes.real),
+    "imag": _unary(complexes.imag),
 }
 
 

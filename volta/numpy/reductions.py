@@ -26,7 +26,7 @@ from volta.numpy.promotion import (
     common_dtype,
     convert,
 )
-from volta.numpy.smooth import root_of_squares
+from volta.numpy.smooth import root_of_squares, square_of_size
 from volta.numpy.ufuncs import to_bool
 from volta.ops import lax
 
@@ -277,15 +277,8 @@ def var(
     center = _mean(a, axes, True, where) if mean is None else convert(mean, get_aval(a).dtype)
     d = lax.sub(a, broadcast_array(center, get_aval(a).shape)) if get_aval(center).shape else lax.sub(a, center)
     count = _count("var", get_aval(a).shape, axes, keepdims, where)
-    total = sum(_square_of_size(d), axes, keepdims=keepdims, where=where)
+    total = sum(square_of_size(d), axes, keepdims=keepdims, where=where)
     return convert(_divide(total, _less(count, ddof, correction)), dtypes.part_dtype(out))
-
-
-def _square_of_size(d: Array) -> Array:
-    if not dtypes.is_complex(get_aval(d).dtype):
-        return lax.mul(d, d)
-    re, im = lax.real(d), lax.imag(d)
-    return lax.add(lax.mul(re, re), lax.mul(im, im))
 
 
 def std(

@@ -96,6 +96,14 @@ def root_of_squares(x: Array) -> Array:
     return lax.sqrt(x)
 
 
+def square_of_size(x: Array) -> Array:
+    """``x * x``; of a complex number the sum of its parts' squares, which is real."""
+    if not dtypes.is_complex(aval_of("", x).dtype):
+        return lax.mul(x, x)
+    re, im = lax.real(x), lax.imag(x)
+    return lax.add(lax.mul(re, re), lax.mul(im, im))
+
+
 def _slope_by_share(t: Array, ans: Array, below: Array, above: Array, share: Array) -> Array:
     same_infinity = lax.bitwise_and(lax.eq(below, above), lax.eq(lax.abs(below), math.inf))
     return lax.mul(t, lax.select(same_infinity, 0.0, lax.sub(above, below)))

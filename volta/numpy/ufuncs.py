@@ -64,7 +64,7 @@ asin, acos, atan, asinh, acosh, atanh = arcsin, arccos, arctan, arcsinh, arccosh
 
 def _rounding(name: str, primitive: Callable[[Any], Array], what: str) -> Callable[[ArrayLike], Array]:
     def f(x: ArrayLike) -> Array:
-        return primitive(as_value(x)) if dtypes.is_float(aval_of(name, x).dtype) else as_value(x)
+        return primitive(as_value(x)) if dtypes.is_inexact(aval_of(name, x).dtype) else as_value(x)
 
     return _document(name, f, f"{what}, element by element. Integers stay as they are; dtype and shape stay.")
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import volta.numpy as vnp
 from volta.core import pytrees
+from volta.numpy.smooth import square_of_size
 
 PyTree = Any
 Schedule = Callable[[Any], Any]
@@ -80,7 +81,7 @@ def apply_updates(params: PyTree, updates: PyTree) -> PyTree:
 
 def global_norm(tree: PyTree) -> Any:
     """The Euclidean norm of all leaves taken as one vector; leaves are added in pytree order. 0.0 for an empty tree."""
-    squares = [vnp.sum(leaf * leaf) for leaf in pytrees.leaves(tree)]
+    squares = [vnp.sum(square_of_size(leaf)) for leaf in pytrees.leaves(tree)]
     if not squares:
         return vnp.zeros((), vnp.float32)
     total = squares[0]

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import volta.numpy as vnp
 from volta.core import pytrees
 from volta.core.floats import standard
+from volta.numpy.smooth import square_of_size
 from volta.optim.base import (
     GradientTransformation,
     PyTree,
@@ -103,7 +104,7 @@ def scale_by_adam(
     def update(updates: PyTree, state: PyTree, params: PyTree = None) -> tuple[PyTree, PyTree]:
         count = next_count(state.count)
         mu = pytrees.map(lambda g, m: (1 - b1) * g + b1 * m, updates, state.mu)
-        nu = pytrees.map(lambda g, v: (1 - b2) * (g * g) + b2 * v, updates, state.nu)
+        nu = pytrees.map(lambda g, v: (1 - b2) * square_of_size(g) + b2 * v, updates, state.nu)
         mu_correction = 1 - b1 ** count.astype(vnp.float32)
         nu_correction = 1 - b2 ** count.astype(vnp.float32)
 
@@ -134,7 +135,7 @@ def scale_by_rms(decay: float = 0.9, eps: float = 1e-8, initial_scale: float = 0
 
     @standard
     def update(updates: PyTree, state: PyTree, params: PyTree = None) -> tuple[PyTree, PyTree]:
-        nu = pytrees.map(lambda g, v: (1 - decay) * (g * g) + decay * v, updates, state.nu)
+        nu = pytrees.map(lambda g, v: (1 - decay) * square_of_size(g) + decay * v, updates, state.nu)
         return pytrees.map(lambda g, v: g / vnp.sqrt(v + eps), updates, nu), ScaleByRmsState(nu)
 
     return GradientTransformation(init, update)
@@ -157,7 +158,7 @@ def scale_by_rss(initial_accumulator_value: float = 0.1, eps: float = 1e-7) -> G
 
     @standard
     def update(updates: PyTree, state: PyTree, params: PyTree = None) -> tuple[PyTree, PyTree]:
-        total = pytrees.map(lambda g, s: g * g + s, updates, state.sum_of_squares)
+        total = pytrees.map(lambda g, s: square_of_size(g) + s, updates, state.sum_of_squares)
         scaled = pytrees.map(lambda g, s: vnp.where(s > 0, g / vnp.sqrt(s + eps), 0.0), updates, total)
         return scaled, ScaleByRssState(total)
 

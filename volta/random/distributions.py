@@ -17,7 +17,7 @@ from volta.core.errors import DTypeError, ShapeError
 from volta.core.interp import get_aval
 from volta.core.source import at_user_line
 from volta.numpy.promotion import aval_of
-from volta.random.keys import check_key, check_shape
+from volta.random.keys import _split, check_key, check_shape
 from volta.random.samplers import Shape, _fits, _float_dtype, permutation, randint, scaled, unit
 
 
@@ -28,13 +28,23 @@ def _between(key: Any, shape: Shape, dtype: np.dtype, low: float, high: float) -
 
 
 def normal(key: Any, shape: Any = (), dtype: Any = np.float32) -> Array:
-    """Standard normal values: sqrt(2) * erf_inv(u) for u uniform in (-1, 1).
+    """Standard normal values: sqrt(2) * erf_inv(u) for u uniform in (-1, 1). Of a complex dtype both parts are, over
+    sqrt(2), so that the squares of sizes have mean 1.
 
     >>> from volta import random
     >>> random.normal(random.key(0), (2, 3)).shape
     (2, 3)
     """
-    return _normal(check_key("normal", key), check_shape("normal", shape), _float_dtype("normal", dtype))
+    dtype, shape = dtypes.canonicalize(dtype), check_shape("normal", shape)
+    if dtypes.is_complex(dtype):
+        return _complex_normal(check_key("normal", key), shape, dtype)
+    return _normal(check_key("normal", key), shape, _float_dtype("normal", dtype))
+
+
+@partial(jit, static_argnums=(1, 2))
+def _complex_normal(key: Any, shape: Shape, dtype: np.dtype) -> Any:
+    re, im = (_normal(k, shape, dtypes.part_dtype(dtype)) for k in _split(key, (2,)))
+    return lax.complex(re, im) / np.asarray(math.sqrt(2), dtype)
 
 
 @partial(jit, static_argnums=(1, 2))

@@ -189,6 +189,8 @@ class ConcreteArray(Array):
                     )
                 )
             raise TypeError(at_user_line(f"only scalar arrays convert to {kind}; this one has shape {self.shape}"))
+        if kind in ("int", "float") and dtypes.is_complex(self.aval.dtype):
+            raise TypeError(at_user_line(f"a complex number is no {kind}: take x.real, x.imag or abs(x)"))
         return self._view().item()
 
     def __bool__(self) -> bool:

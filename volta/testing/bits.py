@@ -12,15 +12,19 @@ from volta.core import contract, dtypes, pytrees
 
 def _plain(x: Any) -> np.ndarray:
     """An array of unsigned integers with the bits of ``x``, its NaNs made one."""
-    a = np.array(x, order="C")
-    if dtypes.is_complex(a.dtype):  # both parts along a last axis
-        a = np.stack([a.real, a.imag], -1)
+    a = np.array(_parts(x), order="C")
     if a.dtype.kind == "b":
         return a.view(np.uint8)
     plain = a.view(np.dtype(f"u{a.dtype.itemsize}"))
     if dtypes.is_float(a.dtype):
         return np.where(np.isnan(a), plain.dtype.type(contract.NAN_BITS[a.dtype.name]), plain)
     return plain
+
+
+def _parts(x: Any) -> np.ndarray:
+    """An array; of complex numbers both parts, along a last axis."""
+    a = np.asarray(x)
+    return np.stack([a.real, a.imag], -1) if dtypes.is_complex(a.dtype) else a
 
 
 def differing(x: Any, y: Any) -> np.ndarray:
@@ -71,12 +75,14 @@ def assert_bits_equal(actual: Any, expected: Any, message: str = "") -> None:
         a, b = np.asarray(x), np.asarray(y)
         if (a.shape, a.dtype) != (b.shape, b.dtype):
             raise AssertionError(f"{head}leaf {number} is {a.dtype}{list(a.shape)}, expected {b.dtype}{list(b.shape)}")
+        kind = f"{a.dtype}{list(a.shape)}"
+        a, b = _parts(a), _parts(b)
         p, q = _plain(a), _plain(b)
         wrong = differing(a, b)
         if wrong.size:
             at = np.unravel_index(int(wrong[0]), a.shape)
             shown = [f"{v[at]!r} (0x{int(raw[at]):0{2 * a.dtype.itemsize}x})" for v, raw in ((a, p), (b, q))]
             raise AssertionError(
-                f"{head}leaf {number} ({a.dtype}{list(a.shape)}) differs in {wrong.size} of {a.size} elements; the "
+                f"{head}leaf {number} ({kind}) differs in {wrong.size} of {a.size} elements; the "
                 f"first, {tuple(int(k) for k in at)}, is {shown[0]}, expected {shown[1]}"
             )

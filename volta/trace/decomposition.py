@@ -43,14 +43,15 @@ class Decomposition(Derivative):
     name: str
     value: Callable[..., Sequence[Any]]
     rule: Rule
+    of_complex: bool = False
 
     def __call__(self, *operands: Any) -> list[Any]:
         avals = tuple([get_aval(x).strip_weak() for x in operands])
-        check_floats(self.name, avals)
+        check_floats(self.name, avals, self.of_complex)
         return custom_p.bind(*operands, jaxpr=_program(self, avals), num_consts=0, rule=self)
 
     def _tangents(self, primals: Sequence[Any], outs: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
-        live = [dtypes.is_float(base.dtype_of(x)) for x in outs]
+        live = [dtypes.is_inexact(base.dtype_of(x)) for x in outs]
         given = iter(self.rule(primals, outs, tangents))
         return [next(given) if m else Zero(get_aval(x)) for m, x in zip(live, outs, strict=True)]
 
@@ -62,7 +63,7 @@ class Decomposition(Derivative):
 
     def linearize(self, nonzero: Sequence[bool], primals: Sequence[Any]) -> Linearized:
         outs = self(*primals)
-        live = tuple(dtypes.is_float(base.dtype_of(x)) for x in outs)
+        live = tuple(dtypes.is_inexact(base.dtype_of(x)) for x in outs)
 
         def linear(*given: Any) -> list[Any]:
             of = iter(given)
@@ -76,13 +77,15 @@ class Decomposition(Derivative):
         return outs, [0] * len(outs)
 
 
-def check_floats(name: str, avals: Sequence[ShapedArray]) -> None:
-    """Refuse what is no stack of matrices of float32 or float64, in one dtype."""
+def check_floats(name: str, avals: Sequence[ShapedArray], or_complex: bool = False) -> None:
+    """Refuse what is no stack of matrices of float32 or float64 (or complex numbers of these), in one dtype."""
     if any(a.ndim < 2 for a in avals):
         raise shape_error(name, avals, "takes matrices: arrays of two axes or more")
-    if any(a.dtype not in (dtypes.float32, dtypes.float64) for a in avals) or len({a.dtype for a in avals}) > 1:
+    taken = (dtypes.float32, dtypes.float64) + (dtypes.COMPLEX if or_complex else ())
+    if any(a.dtype not in taken for a in avals) or len({a.dtype for a in avals}) > 1:
+        kinds = " or ".join(("float32 or float64", "complex numbers of these")[: 1 + or_complex])
         raise dtype_error(
-            name, avals, "takes float32 or float64, and one of them; use convert_element_type (x.astype) on an operand"
+            name, avals, f"takes {kinds}, and one of them; use convert_element_type (x.astype) on an operand"
         )
 
 
@@ -151,6 +154,15 @@ def matmul(a: Any, b: Any, transpose_a: bool = False, transpose_b: bool = False)
     front = tuple(range(n - 2))
     contracted = ((n - 2 if transpose_a else n - 1,), (n - 1 if transpose_b else n - 2,))
     return lax.dot_general(a, b, (contracted, (front, front)), precision="float32")
+
+
+def conjugated(x: Any) -> Any:
+    """The complex conjugate; what is real is its own."""
+    return lax.conj(x) if dtypes.is_complex(base.dtype_of(x)) else x
+
+
+def real_part(x: Any) -> Any:
+    return lax.real(x) if dtypes.is_complex(base.dtype_of(x)) else x
 
 
 def transposed(x: Any) -> Any:

@@ -15,11 +15,13 @@ from volta.trace.decomposition import (
     Decomposition,
     bordered,
     broadcast,
+    conjugated,
     eye,
     fori,
     iota,
     matmul,
     padded_size,
+    real_part,
     row_at,
     slice_at,
     subtract_product,
@@ -38,7 +40,7 @@ GROUP = DEFINITIONS.dot_chunk
 
 
 def _cholesky(a: Any) -> list[Any]:
-    """L with a = L Lᵀ, from the lower triangle; NaN where there is none."""
+    """L with a = L Lᴴ, from the lower triangle; NaN where there is none."""
     batch, n, _ = shape_of(a)
     if not batch * n:
         return [a]
@@ -50,13 +52,13 @@ def _cholesky(a: Any) -> list[Any]:
         x = lax.slice(a, (0, start, start), (batch, size, end))
         if done:
             left = lax.concatenate([lax.slice_in_dim(y, start, size, axis=1) for y in done], 2)
-            x = lax.sub(x, matmul(left, lax.slice_in_dim(left, 0, end - start, axis=1), transpose_b=True))
+            x = lax.sub(x, matmul(left, conjugated(lax.slice_in_dim(left, 0, end - start, axis=1)), transpose_b=True))
         x = _cholesky_group(x)
         above = base.fill((batch, start, end - start), 0, base.dtype_of(a))
         done.append(lax.concatenate([above, x], 1) if start else x)
     out = lax.slice(done[0] if len(done) == 1 else lax.concatenate(done, 2), (0, 0, 0), (batch, n, n))
     off = lax.ne(iota(out, 1), iota(out, 2))
-    good = lax.reduce_and(lax.bitwise_or(off, lax.gt(out, 0)), (1, 2))
+    good = lax.reduce_and(lax.bitwise_or(off, lax.gt(real_part(out), 0)), (1, 2))
     return [tril(where(broadcast(good, out, 0), out, np.nan))]
 
 
@@ -68,7 +70,7 @@ def _cholesky_group(x: Any) -> Any:
 
     def block(p: Any, found: Any) -> list[Any]:
         start = lax.mul(p, BLOCK)
-        before = matmul(found, slice_at(found, start, BLOCK, 1), transpose_b=True)
+        before = matmul(found, conjugated(slice_at(found, start, BLOCK, 1)), transpose_b=True)
         return [update_at(found, _cholesky_block(lax.sub(slice_at(x, start, BLOCK, 2), before), start), start, 2)]
 
     return fori(width // BLOCK, block, base.fill((batch, rows, width), 0, base.dtype_of(x)))[0]
@@ -80,28 +82,29 @@ def _cholesky_block(x: Any, start: Any) -> Any:
 
     def step(j: Any, x: Any) -> list[Any]:
         column, at = row_at(x, j), lax.add(start, j)
-        root = lax.sqrt(row_at(column, at))
+        root = lax.convert_element_type(lax.sqrt(real_part(row_at(column, at))), base.dtype_of(column))
         number, here = iota(column, 1), broadcast(at, column)
         below = lax.div(column, broadcast(root, column, 0))
         column = where(lax.gt(number, here), below, where(lax.eq(number, here), broadcast(root, column, 0), 0))
         number, here = iota(x, 1), broadcast(j, x)
-        after = subtract_product(x, broadcast(slice_at(column, start, width, 1), x, 0, 1), broadcast(column, x, 0, 2))
+        above = conjugated(slice_at(column, start, width, 1))
+        after = subtract_product(x, broadcast(above, x, 0, 1), broadcast(column, x, 0, 2))
         return [where(lax.gt(number, here), after, where(lax.eq(number, here), broadcast(column, x, 0, 2), x))]
 
     return transposed(fori(width, step, transposed(x))[0])
 
 
 def _cholesky_rule(primals: Sequence[Any], outs: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
-    """dL = L Φ(L⁻¹ da L⁻ᵀ), with Φ the lower triangle and half the diagonal; da is taken as symmetric."""
+    """dL = L Φ(L⁻¹ da L⁻ᴴ), with Φ the lower triangle and half the diagonal; da is taken as symmetric (Hermitian)."""
     (factor,), (da,) = outs, tangents
-    da = lax.mul(lax.add(da, transposed(da)), 0.5)
-    inner = Triangular(left_side=False, transpose_a=True)(factor, Triangular()(factor, da))
+    da = lax.mul(lax.add(da, conjugated(transposed(da))), 0.5)
+    inner = Triangular(left_side=False, transpose_a=True)(conjugated(factor), Triangular()(factor, da))
     diagonal = lax.eq(iota(inner, -2), iota(inner, -1))
     phi = tril(where(diagonal, lax.mul(inner, 0.5), inner))
     return [matmul(factor, phi)]
 
 
-cholesky = Decomposition("cholesky", _cholesky, _cholesky_rule)
+cholesky = Decomposition("cholesky", _cholesky, _cholesky_rule, of_complex=True)
 
 # -- lu ----------------------------------------------------------------------------------------------------------------
 
@@ -205,4 +208,4 @@ def _lu_rule(primals: Sequence[Any], outs: Sequence[Any], tangents: Sequence[Any
     return [lax.add(matmul(below, tril(inner, -1)), matmul(triu(inner), above))]
 
 
-lu = Decomposition("lu", _lu, _lu_rule)
+lu = Decomposition("lu", _lu, _lu_rule, of_complex=True)

@@ -51,7 +51,7 @@ class Triangular:
 
     def __call__(self, a: Any, b: Any) -> Any:
         avals = (get_aval(a).strip_weak(), get_aval(b).strip_weak())
-        check_floats(_NAME, avals)
+        check_floats(_NAME, avals, or_complex=True)
         check_square(_NAME, avals[0])
         if avals[0].shape[:-2] != avals[1].shape[:-2] or avals[0].shape[-1] != avals[1].shape[-1 - self.left_side]:
             raise shape_error(

@@ -18,6 +18,7 @@ from volta.ops.arithmetic import (
     bitwise_or,
     div,
     eq,
+    fma,
     ge,
     is_finite,
     le,
@@ -83,6 +84,13 @@ def product(x: Pair, y: Pair) -> Pair:
     """(a + bi)(c + di) = (a c - b d) + (a d + b c) i, each product and sum rounded: so z conj(z) is real."""
     re = sub(mul(x.re, y.re), mul(x.im, y.im))
     return Pair(re, add(mul(x.re, y.im), mul(x.im, y.re)))
+
+
+@means("fma")
+def _fused(x: Pair, y: Pair, z: Pair) -> Pair:
+    """z + x y, each part by two fused products: first that with x's real part."""
+    re = fma(neg(x.im), y.im, fma(x.re, y.re, z.re))
+    return Pair(re, fma(x.im, y.re, fma(x.re, y.im, z.im)))
 
 
 @means("div")

@@ -57,7 +57,7 @@ def _axes(eqn: Eqn, operand: int) -> tuple[int, ...]:
 def _block(eqn: Eqn) -> int | None:
     """The length of a leaf; None where any order will do."""
     kind, aval = _kind(eqn), eqn.outputs[0].aval
-    return _BLOCKS[kind] if kind in _BLOCKS and dtypes.is_float(aval.dtype) else None
+    return _BLOCKS[kind] if kind in _BLOCKS and dtypes.is_inexact(aval.dtype) else None
 
 
 def _inner(eqn: Eqn, factor: Factor) -> int:
@@ -71,6 +71,8 @@ def unit_of(eqn: Eqn, factor: Factor) -> int:
     if not factor.reduces:
         return 1
     if eqn.params.get("precision") is not None:  # sums of another dtype, or in an order of their own
+        return 0
+    if _kind(eqn) == "prod" and dtypes.is_complex(eqn.outputs[0].aval.dtype):  # by halves of the whole
         return 0
     block = _block(eqn)
     return 1 if block is None else math.lcm(block, _inner(eqn, factor)) // _inner(eqn, factor)
