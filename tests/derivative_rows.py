@@ -84,6 +84,12 @@ def _frexp(x: Any) -> Any:
     return mp.frexp(x)[0]
 
 
+def _cube_turned(x: Any, y: Any) -> Any:
+    """The imaginary part of (x + iy)³: a real function in which both parts count, and not alike."""
+    z = lax.complex(x, y)
+    return lax.imag(lax.mul(z, lax.mul(z, z)))
+
+
 def _positive(x: Any, *_: Any) -> bool:
     return bool(x > 0)
 
@@ -121,6 +127,7 @@ SELU = (mp.mpf(1.6732632423543772848170429916717), mp.mpf(1.05070098735548049341
 PRIMITIVES = (
     Row("neg", lax.neg, lambda x: -x, jax=SAME),
     Row("abs", lax.abs, abs, jax=SAME),
+    Row("sign", lax.sign, mp.sign, jax=SAME),
     Row("copy", lax.copy, lambda x: x),
     Row("exp", lax.exp, mp.exp, jax=SAME),
     Row("exp2", lax.exp2, lambda x: mp.mpf(2) ** x, jax=SAME),
@@ -161,6 +168,7 @@ PRIMITIVES = (
     Row("pow_int -1", lambda x: lax.pow_int(x, -1), lambda x: 1 / x),
     Row("clamp", lambda x: lax.clamp(-1.0, x, 2.0), lambda x: _clip(x, -1, 2), jax="clamp"),
     Row("fma", lambda x, y: lax.fma(x, y, x), lambda x, y: x * y + x, arity=2),
+    Row("complex", _cube_turned, lambda x, y: 3 * x * x * y - y**3, arity=2),
     Row("add", lax.add, lambda x, y: x + y, arity=2, jax=SAME),
     Row("sub", lax.sub, lambda x, y: x - y, arity=2, jax=SAME),
     Row("mul", lax.mul, lambda x, y: x * y, arity=2, jax=SAME),
