@@ -25,7 +25,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "trace",
         "api interop numpy lax random nn optim scipy io testing numba offline tree tree_util flatten_util "
         "ad_checkpoint custom_batching custom_derivatives debug experimental distributed sharding train typing errors "
-        "volta",
+        "dlpack dtypes image volta",
         "verify commands __main__",
     )
 )

@@ -68,7 +68,8 @@ def test_what_the_ways_name_is_there():
 
 NAMESPACES = (
     "numpy lax nn nn.initializers random scipy scipy.special scipy.linalg scipy.fft numpy.linalg numpy.fft lax.linalg "
-    "tree tree_util"
+    "tree tree_util image dtypes dlpack scipy.signal scipy.optimize scipy.integrate scipy.interpolate scipy.ndimage "
+    "scipy.cluster.vq scipy.sparse.linalg"
 )
 INTERNALS_OF_JAX = "Format|TransferGuard.*|.*Numbers|.*Mode"
 

@@ -122,6 +122,7 @@ def test_the_sign_of_a_zero_is_zero():
             assert np.signbit(np.asarray(got.astype("float32"))).tolist()[:3] == [False, False, True]
             assert got.dtype == dtype and np.isnan(got[3])
     assert vnp.sign(vnp.asarray([-3, 0])).tolist() == [-1, 0] and volta.grad(vnp.sign)(0.0) == 0.0
+    assert str(vnp.sign(vnp.asarray(complex(-0.0, -0.0))).item()) == "0j"
 
 
 def test_several_results_are_tuples():

@@ -18,10 +18,6 @@ _MATRICES = (
     "this decomposition is planned. Outside of traced functions use NumPy's or SciPy's on numpy.asarray(x), "
     "and pass the result in"
 )
-_SCIPY = (
-    "of SciPy there are volta.scipy.special and linalg so far. Outside of traced functions use SciPy's on "
-    "numpy.asarray(x), and pass the result in"
-)
 _DISTRIBUTION = (
     "this distribution is planned. volta.scipy.stats has those of jax.scipy.stats, volta.random draws from more"
 )
@@ -79,12 +75,9 @@ HINTS: dict[str, dict[str, str]] = {
         **_each("volta.make_jaxpr gives programs; their parts are not public", "api_util extend interpreters lib"),
         **_each("volta.make_jaxpr gives programs; their parts are not public", "ad ds stages"),
         "copy_to_host_async": "numpy.asarray(x) copies to the host",
-        "dlpack": "arrays have __dlpack__; volta.numpy.from_dlpack reads what other libraries have",
-        "dtypes": "dtypes are NumPy's: volta.numpy.float32, volta.numpy.result_type, volta.numpy.finfo",
         "ensure_compile_time_eval": "what NumPy computes from Python numbers is computed while tracing",
         "explain_cache_misses": "volta.log_compiles() says what is compiled and why again",
         "export": "a jitted function's .lower(*args) gives its program and plan; `volta offline` writes GPU kernels",
-        "image": "functions on images are planned; volta.numpy.interp interpolates in one dimension",
         "named_call": "it is volta.named_scope",
         "typeof": "it is volta.eval_shape(lambda: x)",
     },
@@ -160,10 +153,22 @@ HINTS: dict[str, dict[str, str]] = {
         "*_p": _PRIMITIVE,
     },
     "volta.scipy": {
-        **_each(_CONVOLUTION, "signal"),
-        **_each("there is volta.optim, and volta.grad for SciPy's optimizers: jac=volta.grad(f)", "optimize"),
-        **_each(_SCIPY, "cluster integrate interpolate ndimage sparse spatial"),
+        "spatial": "rotations are matrices: write them with volta.numpy",
     },
+    "volta.dtypes": _each("a key is a uint32 array of shape (2,), no dtype is the keys' own", "extended prng_key"),
+    "volta.scipy.signal": {
+        **_each("spectra are volta.numpy.fft.rfft of windows, and its irfft goes back", "csd istft stft welch"),
+        "fftconvolve": "it is volta.scipy.signal.convolve, or irfft of a product of spectra, of volta.numpy.fft",
+    },
+    "volta.scipy.optimize": _each(
+        "there is volta.scipy.optimize.minimize; for others use SciPy's with jac=volta.grad(f)",
+        "OptimizeResult brentq curve_fit fsolve least_squares linprog minimize_scalar root",
+    ),
+    "volta.scipy.ndimage": _each("there is volta.scipy.ndimage.map_coordinates", "rotate shift zoom affine_transform"),
+    "volta.scipy.integrate": _each(
+        "volta.experimental.ode.odeint solves differential equations; sums of samples are quadratures",
+        "odeint solve_ivp quad",
+    ),
     "volta.lax.linalg": _each(
         _MATRICES,
         "eig hessenberg householder_product ormqr qdwh schur symmetric_product tridiagonal tridiagonal_solve",

@@ -143,7 +143,7 @@ def fabs(x: ArrayLike) -> Array:
 
 def sign(x: ArrayLike) -> Array:
     """-1, 0 or 1; NaN stays NaN, and of -0 the sign is 0."""
-    floats = dtypes.is_float(aval_of("sign", x).dtype)
+    floats = dtypes.is_inexact(aval_of("sign", x).dtype)
     out = lax.sign(as_value(x))
     return lax.add(out, scalar_like(out, 0.0)) if floats else out  # -0 + 0 is +0
 

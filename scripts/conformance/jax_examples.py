@@ -1,0 +1,104 @@
+"""Runs the examples in the docstrings of the installed JAX's public functions with Volta's functions.
+
+    JAX_PLATFORMS=cpu python scripts/conformance/jax_examples.py [--json FILE] [numpy lax random …]
+
+Only the texts come from JAX; ``import jax`` in an example means ``import volta``. Numbers may differ by 1e-4. Prints
+how many functions pass, and of each of the others why not, as ``declared.py`` has it. Exits 0 if all are declared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import doctest
+import importlib
+import inspect
+import json
+import re
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from declared import JAX_EXAMPLES, reason
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT))
+
+AREAS = """jax numpy numpy.linalg numpy.fft lax random nn nn.initializers tree tree_util scipy.special scipy.linalg
+    debug errors"""
+NUMBER = re.compile(r"-?\d+\.?\d*(?:e[-+]?\d+)?|nan|inf")
+FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL
+SHORT = {"jnp": "numpy", "lax": "lax", "random": "random"}
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\bArray\(", "A(", re.sub(r"\s+", "", text))
+
+
+class Checker(doctest.OutputChecker):
+    """Equal texts, in which numbers may differ a little."""
+
+    def check_output(self, want: str, got: str, flags: int) -> bool:
+        if super().check_output(want, got, flags):
+            return True
+        left, right = _plain(want), _plain(got)
+        if NUMBER.sub("#", left) != NUMBER.sub("#", right):
+            return False
+        pairs = zip(NUMBER.findall(left), NUMBER.findall(right), strict=True)
+        return all(a == b or abs(float(a) - float(b)) <= 1e-4 * (1 + abs(float(a))) for a, b in pairs)
+
+
+def examples(area: str) -> dict[str, str]:
+    """The docstrings with examples of an area's functions, by name."""
+    source = importlib.import_module("jax" if area == "jax" else f"jax.{area}")
+    found: dict[str, str] = {}
+    seen: set[int] = set()
+    for name in sorted(dir(source)):
+        thing = getattr(source, name)
+        if name.startswith("_") or inspect.ismodule(thing) or id(thing) in seen:
+            continue
+        seen.add(id(thing))
+        if ">>>" in (text := getattr(thing, "__doc__", None) or ""):
+            found[f"{area}.{name}"] = re.sub(r"(>>> (?:from|import) )jax\b", r"\1volta", text)
+    return found
+
+
+def passes(name: str, text: str) -> bool | None:
+    """Whether all examples of a docstring pass; None where it is no doctest."""
+    volta = importlib.import_module("volta")
+    names: dict[str, Any] = {"jax": volta, "np": np}
+    names.update({short: importlib.import_module(f"volta.{module}") for short, module in SHORT.items()})
+    try:
+        test = doctest.DocTestParser().get_doctest(text, names, name, None, 0)
+    except ValueError:
+        return None
+    runner = doctest.DocTestRunner(Checker(), verbose=False, optionflags=FLAGS)
+    return runner.run(test, out=lambda said: None).failed == 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("areas", nargs="*", default=AREAS.split())
+    parser.add_argument("--json", type=Path, help="where to write the outcomes")
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    failed, total = [], 0
+    for area in given.areas:
+        outcomes = {name: passes(name, text) for name, text in examples(area).items()}
+        known = {name: o for name, o in outcomes.items() if o is not None}
+        total += len(known)
+        failed += [name for name, o in known.items() if not o]
+        print(f"{area:16} {sum(map(bool, known.values())):4} of {len(known):4}", flush=True)
+    for name in failed:
+        print(f"{name}: {reason(JAX_EXAMPLES, name) or 'NOT DECLARED'}")
+    print(f"JAX's examples: {total - len(failed)} of {total} functions pass")
+    if given.json is not None:
+        given.json.write_text(
+            json.dumps({"passed": total - len(failed), "functions": total, "failed": failed}, indent=1)
+        )
+    return any(reason(JAX_EXAMPLES, name) is None for name in failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
