@@ -10,6 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 import volta.numpy as vnp
 from volta import lax
 from volta.api.autodiff import vjp
@@ -19,6 +21,7 @@ from volta.core import pytrees
 from volta.core.absent import namespace as _namespace
 from volta.core.array import ArrayLike
 from volta.core.errors import DTypeError, ShapeError, TreeError
+from volta.core.interp import Tracer
 from volta.core.source import at_user_line
 from volta.flatten_util import ravel_pytree
 
@@ -114,7 +117,8 @@ def _solution(f: Any, y0: Any, ts: Any, rtol: float, atol: float, mxstep: float,
         out = lax.while_loop(going, advance, (vnp.int32(0), *carry))[1:]
         y, _, t, _, (begin, h, *rest) = out
         share = (target - begin) / vnp.where(h > 0, h, 1)
-        value = vnp.where(t < target, vnp.nan, _between(share, h, *rest))  # it gave up
+        missed = (t < target) | (target < begin)  # it gave up, or times do not ascend
+        value = vnp.where(missed, vnp.nan, _between(share, h, *rest))
         return out, value
 
     slope = f(y0, ts[0])
@@ -190,7 +194,7 @@ def odeint(
     Args:
         func: gives the slope, a pytree like ``y0``.
         y0: a pytree of float arrays.
-        t: (n,) ascending times.
+        t: (n,) ascending times. Of traced ones that descend the states are NaN.
         args: pytrees of float arrays, which have derivatives; settings that are none are closed over.
         rtol, atol: the error that a step may have, beside the state's size and by itself.
         mxstep: of steps from one time to the next; beyond it the states are NaN.
@@ -204,6 +208,7 @@ def odeint(
         ShapeError: ``t`` is no vector of times, or the slope has other shapes than the state.
         DTypeError: states and arguments that are not floats.
         TreeError: the slope has another structure than the state.
+        ValueError: known times that do not ascend.
 
     >>> y = odeint(lambda y, t: -y, vnp.asarray(1.0), vnp.asarray([0.0, 1.0]))
     >>> [round(x, 4) for x in y.tolist()]
@@ -212,6 +217,8 @@ def odeint(
     ts = vnp.asarray(t)
     if ts.ndim != 1 or not ts.shape[0]:
         raise ShapeError(at_user_line(f"odeint: the times must be a vector, got shape {ts.shape}"))
+    if not isinstance(ts, Tracer) and not np.all(np.diff(np.asarray(ts)) >= 0):
+        raise ValueError(at_user_line(f"odeint: the times must ascend, got {np.asarray(ts)}"))
     flat, unravel = ravel_pytree(pytrees.map(vnp.asarray, y0))
     arrays = pytrees.map(vnp.asarray, args)
     for x in (flat, ts, *pytrees.leaves(arrays)):
