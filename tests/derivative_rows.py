@@ -244,4 +244,8 @@ COMPOSITES = (
     Row("special.log_expit", special.log_expit, lambda x: -_softplus(-x)),
     Row("special.ndtr", special.ndtr, _ndtr, jax=SAME),
     Row("special.ndtri", special.ndtri, _ndtri, only=(0.5, 0.0, 1.0, 0.25, 0.75, 0.01, 1e-4), jax=SAME),
+    Row("special.dawsn", special.dawsn, lambda x: mp.sqrt(mp.pi) / 2 * mp.exp(-x * x) * mp.erfi(x)),
+    Row("special.erfcx", special.erfcx, lambda x: mp.exp(x * x) * mp.erfc(x)),
+    Row("special.exp1", special.exp1, real(mp.e1, _positive)),
+    Row("special.factorial", special.factorial, real(mp.factorial, _positive), (1.5, 8.0)),
 )  # fmt: skip
