@@ -11,7 +11,7 @@ import volta
 import volta.numpy as vnp
 from volta import lax, nn
 from volta.core.errors import UnsupportedOperationError
-from volta.numba_cpu import schedule
+from volta.numba_cpu import schedule, small_loops
 from volta.numba_source import numba_words, python_words
 from volta.numba_source.compiling import dispatcher_of
 from volta.numba_source.listing import listing
@@ -137,8 +137,8 @@ def test_notebooks_show_a_text_in_colour() -> None:
 
 
 def test_every_kernel_of_the_cpu_has_a_text() -> None:
-    """One that is added has none at first; a user's own is a Numba function as it is."""
-    assert set(schedule.KERNELS) == {*KERNELS, user.NAME}
+    """One that is added has none at first; a user's own is a Numba function, a small loop its body's kernels."""
+    assert set(schedule.KERNELS) == {*KERNELS, user.NAME, small_loops.NAME}
 
 
 def test_an_expression_is_one_line() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from volta.xla_like.kernels import Access, KernelCall
+from volta.xla_like.kernels import Access, GivenValue, IndexValue, KernelCall, Load, LoopKernel
 
 Word = Access | int
 
@@ -37,3 +37,15 @@ def loop_words(call: KernelCall) -> list[Word]:
     for access in call.accesses:
         words += [access, *access.strides, *(n for term in access.terms for n in term)]
     return words
+
+
+def given_words(kernel: LoopKernel) -> list[int]:
+    """Where `loop_words` has the constants that a call gives to its kernel."""
+    dims = kernel.rank + (kernel.mode != "map")
+    found, at = [], dims
+    for x in kernel.body:
+        if isinstance(x, GivenValue):
+            found.append(at)
+        if isinstance(x, (Load, IndexValue)):
+            at += 1 + dims + (2 * len(x.terms) if isinstance(x, Load) else 0)
+    return found

@@ -58,23 +58,27 @@ class BodyEmitter:
     def _read_args(self) -> None:
         """Sizes, then for each access: base, strides, and (stride, largest index) per term. What a backend has besides
         stands behind: from ``words`` on."""
-        b, k = self.b, self.kernel
+        k = self.kernel
         n_dims = k.rank + (k.mode != "map")
-        self.sizes = [load_arg(b, self.args, i) for i in range(n_dims)]
+        self.sizes = [self.word(i) for i in range(n_dims)]
         at = n_dims
         self.places: list[AccessArgs] = []
         for x in [*(k.body[i] for i in self.memory), *k.stores]:
             assert isinstance(x, (Load, Store, IndexValue))
             is_index = isinstance(x, IndexValue)
-            base = load_arg(b, self.args, at) if is_index else self.pointer(at)
-            strides = [load_arg(b, self.args, at + 1 + d) for d in range(n_dims)]
+            base = self.word(at) if is_index else self.pointer(at)
+            strides = [self.word(at + 1 + d) for d in range(n_dims)]
             at += 1 + n_dims
             terms = []
             for _ in () if isinstance(x, IndexValue) else x.terms:
-                terms.append((load_arg(b, self.args, at), load_arg(b, self.args, at + 1)))
+                terms.append((self.word(at), self.word(at + 1)))
                 at += 2
             self.places.append(AccessArgs(base, strides, terms))
         self.words = at
+
+    def word(self, at: int) -> ir.Value:
+        """The integer at a position of the args block."""
+        return load_arg(self.b, self.args, at)
 
     def pointer(self, at: int) -> ir.Value:
         """The address at a position of the args block."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import attrs
+
 from volta.numba_cpu import host_plan, launch, lower, target
 from volta.numba_cpu.schedule import HANDLERS, Schedule
 from volta.xla_like.plan import ExecutionPlan
@@ -17,9 +19,9 @@ def scheduler() -> Schedule:
     return Schedule(target.vector_bits())
 
 
-def complete(plan: ExecutionPlan, device: None = None) -> host_plan.HostPlan:
+def complete(plan: ExecutionPlan, device: None = None, small_loops: bool = True) -> host_plan.HostPlan:
     """The plan with its launches."""
-    return host_plan.host_plan(plan, scheduler())
+    return host_plan.host_plan(plan, attrs.evolve(scheduler(), small_loops=small_loops))
 
 
 def prepare(

@@ -24,7 +24,18 @@ def lanes_for(kernel: VectorLoop) -> int:
     return register * 2 if kernel.mode == "map" and heavy <= 24 else target.vector_bits() // 32
 
 
-class KernelEmitter(BodyEmitter):
+class HostBody(BodyEmitter):
+    """Emits bodies for vectors of some lanes."""
+
+    def _value(
+        self, i: int, values: dict[int, Value], lanes: int, row: dict[int, ir.Value], index: ir.Value | None,
+        walk: ir.Value | None,
+    ) -> Value:  # fmt: skip
+        """What is the same in all lanes is computed in one: an index then moves whole vectors, not each lane."""
+        return super()._value(i, values, lanes if self.analysis.spread[i] else 1, row, index, walk)
+
+
+class KernelEmitter(HostBody):
     """Emits one loop kernel into a module."""
 
     def __init__(self, module: ir.Module, name: str, kernel: VectorLoop) -> None:
@@ -46,13 +57,6 @@ class KernelEmitter(BodyEmitter):
             isinstance(x, Load) and (x.pattern[0] == "?" or any(spread[t] for t in x.terms))
             for x in (self.kernel.body[i] for i in which)
         )
-
-    def _value(
-        self, i: int, values: dict[int, Value], lanes: int, row: dict[int, ir.Value], index: ir.Value | None,
-        walk: ir.Value | None,
-    ) -> Value:  # fmt: skip
-        """What is the same in all lanes is computed in one: an index then moves whole vectors, not each lane."""
-        return super()._value(i, values, lanes if self.analysis.spread[i] else 1, row, index, walk)
 
     def vector_loop(
         self, start: ir.Value, stop: ir.Value, body: Callable[[ir.Value, int], object], masked: bool = False

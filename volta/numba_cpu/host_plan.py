@@ -28,11 +28,11 @@ class HostPlan(ExecutionPlan):
     launches: tuple[tuple[Launch, ...], ...] = ()
 
     def all_launches(self) -> list[Launch]:
-        """Every launch, those inside of loops and choices too, in order."""
+        """Every launch, those inside of loops and choices too, in order; a loop's own stand for its body's."""
         found: list[Launch] = []
         for call, launches in zip(self.calls, self.launches, strict=True):
             found += launches
-            for plan in call.plans:
+            for plan in () if launches else call.plans:
                 assert isinstance(plan, HostPlan)
                 found += plan.all_launches()
         return found
@@ -74,7 +74,7 @@ def host_plan(plan: ExecutionPlan, schedule: Schedule) -> HostPlan:
     calls = tuple(
         attrs.evolve(c, plans=tuple(host_plan(p, schedule) for p in c.plans)) if c.plans else c for c in plan.calls
     )
-    launches = tuple(() if c.elided else tuple(schedule.launches(c, plan.buffers)) for c in plan.calls)
+    launches = tuple(() if c.elided else tuple(schedule.launches(c, plan.buffers)) for c in calls)
     return HostPlan(**fields | {"calls": calls}, launches=launches)
 
 

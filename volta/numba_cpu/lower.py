@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import attrs
 
@@ -47,8 +47,11 @@ class _Rows:
     def add(self, plan: ExecutionPlan, locate: Locate) -> None:
         assert isinstance(plan, HostPlan)
         for call, launches in zip(plan.calls, plan.launches, strict=True):
+            if isinstance(call.kernel, While):
+                self._loop(call, launches, locate)
+                continue
             if call.plans:
-                (self._loop if isinstance(call.kernel, While) else self._choice)(call, locate)
+                self._choice(call, locate)
             for launch in launches:
                 row = self._launch(launch, locate)
                 if is_user(call):
@@ -93,10 +96,14 @@ class _Rows:
         for row in self._stops:
             self.table.set_target(row, len(self.table))
 
-    def _loop(self, call: KernelCall, locate: Locate) -> None:
+    def _loop(self, call: KernelCall, launches: Sequence[Launch], locate: Locate) -> None:
+        """Rows that run again: those of the body's plan, or the launches that stand for many iterations of it."""
         ((plan, around),) = bound(call)
         start = self._unless(call, 1, locate)
-        self.add(plan, _inside(around, locate))
+        for launch in launches:
+            self._launch(launch, locate)
+        if not launches:
+            self.add(plan, _inside(around, locate))
         again = self._unless(call, 0, locate)
         self.table.set_target(again, start + 1)
         self.table.set_target(start, len(self.table))

@@ -24,6 +24,8 @@ from volta.numba_cpu import (
     nests,
     ordering_schedule,
     scatter,
+    small_loop_code,
+    small_loops,
     sorting,
     target,
     user_entry,
@@ -53,7 +55,7 @@ def _attention(name: str, build: Build) -> dict[str, Handler]:
 
 
 _IN_PLACE = Handler(lambda call, vector_bits, buffers: [], {})
-"""Of a loop or a choice `lower` writes the rows of its plans, between rows that jump."""
+"""Of a choice, and of a loop that is not small, `lower` writes the rows of its plans, between rows that jump."""
 
 HANDLERS: dict[str, Handler] = {
     "loop": Handler(loop_schedule.launches, {"loop": nests.build_loop}),
@@ -81,6 +83,7 @@ HANDLERS: dict[str, Handler] = {
     ),
     user.NAME: Handler(user_entry.launches, {user.NAME: user_entry.build_user}),
     **dict.fromkeys(control_calls.KINDS, _IN_PLACE),
+    "while": Handler(small_loops.launches, {small_loops.NAME: small_loop_code.build_small_loop}),
 }
 """By `kernel_class`."""
 
@@ -90,9 +93,13 @@ KERNELS: dict[str, Build] = {name: build for handler in HANDLERS.values() for na
 
 @attrs.frozen
 class Schedule:
-    """The CPU's, for registers of ``vector_bits``. It changes no bit."""
+    """The CPU's, for registers of ``vector_bits``. It changes no bit.
+
+    With ``small_loops`` a loop of a small body runs as one native function.
+    """
 
     vector_bits: int
+    small_loops: bool = True
     tensor_cores = False
 
     def joined(self, calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelCall]:
@@ -105,5 +112,7 @@ class Schedule:
         return 0 if handler is None else handler.workspace(call, self.vector_bits)
 
     def launches(self, call: KernelCall, buffers: Sequence[Buffer]) -> list[Launch]:
-        """What runs a call."""
+        """What runs a call; of a loop or a choice nothing, if the launches of its plans do, again and again."""
+        if isinstance(call.kernel, control_calls.While) and not self.small_loops:
+            return []
         return HANDLERS[kernel_class(call.kernel)].launches(call, self.vector_bits, buffers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -57,7 +58,7 @@ class Backend:
     prepare: Callable[..., Any]
     NAME: str = cpu.NAME
     scheduler: Callable[[], Schedule] = cpu.scheduler
-    complete: Callable[..., HostPlan] = cpu.complete
+    complete: Callable[..., HostPlan] = functools.partial(cpu.complete, small_loops=False)
 
 
 KERNELS = {"njit": Backend(_njit), "python": Backend(_python)}

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from volta.core.errors import ArgumentError
 from volta.core.source import at_user_line
+from volta.numba_cpu import backend as cpu
 from volta.numba_cpu.host_plan import HostPlan
 from volta.numba_cpu.lower import kernel_calls
 from volta.numba_source.compiling import dispatcher_of
@@ -24,7 +25,7 @@ Named = TypeVar("Named")
 
 def listing(plan: HostPlan) -> PythonText:
     """The plan as comments, then every kernel behind the calls that run it: a module of Python."""
-    module, kernels = Module(), []
+    plan, module, kernels = _kernel_by_kernel(plan), Module(), []
     for name, call in kernel_calls(plan).items():
         function = (
             f"# {name}: {call.kernel.text()}, a function of your own"
@@ -44,18 +45,23 @@ def listed(plan: str, module: Module, kernels: Sequence[str]) -> PythonText:
 
 def source(plan: HostPlan, kernel: str) -> PythonText:
     """The text of one kernel, as a module of its own; of a kernel of the user's own, his function's."""
-    call = _call(plan, kernel)
+    call = _call(_kernel_by_kernel(plan), kernel)
     return PythonText(inspect.getsource(_own(call).py_func) if is_user(call) else text_of_kernel(call).source)
 
 
 def dispatcher(plan: HostPlan, kernel: str) -> Any:
     """One kernel as Numba's dispatcher, compiled as a plan runs it; of a kernel of the user's own, his."""
-    call = _call(plan, kernel)
+    call = _call(_kernel_by_kernel(plan), kernel)
     if is_user(call):
         return _own(call)
     found = dispatcher_of(text_of_kernel(call))
     found.compile(KERNEL)
     return found
+
+
+def _kernel_by_kernel(plan: HostPlan) -> HostPlan:
+    """The plan as generated kernels run it: small loops too are the kernels of their bodies."""
+    return cpu.complete(plan, small_loops=False)
 
 
 def _own(call: KernelCall) -> Any:

@@ -1,0 +1,126 @@
+"""Code for loops of small bodies: see `volta.numba_cpu.small_loops`."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from itertools import product
+
+from llvmlite import ir
+
+from volta.emit.builder import Value
+from volta.emit.loops import I8, I32, I64, KERNEL_TYPE, PTR, VOID, intrinsic, load_arg, load_pointer, new_kernel, offset
+from volta.numba_cpu.codegen import HostBody
+from volta.numba_cpu.loop_schedule import VectorLoop
+from volta.numba_cpu.small_loops import ITERATIONS, SmallLoop, Step, pieces, register_lanes
+
+_ALIGNED = 64
+
+
+class _Folding(ir.IRBuilder):
+    """Computes with constant integers itself: an access at a known place becomes one without instructions."""
+
+    def add(self, lhs: ir.Value, rhs: ir.Value, name: str = "", flags: Sequence[str] = ()) -> ir.Value:
+        return _folded(operator.add, lhs, rhs) or super().add(lhs, rhs, name, flags)
+
+    def mul(self, lhs: ir.Value, rhs: ir.Value, name: str = "", flags: Sequence[str] = ()) -> ir.Value:
+        return _folded(operator.mul, lhs, rhs) or super().mul(lhs, rhs, name, flags)
+
+
+def _folded(function: Callable[[int, int], int], lhs: ir.Value, rhs: ir.Value) -> ir.Value | None:
+    known = lhs.type == I64 and isinstance(lhs, ir.Constant) and isinstance(rhs, ir.Constant)
+    return I64(function(lhs.constant, rhs.constant)) if known else None
+
+
+class _WrittenOut(HostBody):
+    """A map element by element: its sizes, strides and constants are numbers, its addresses those of slots."""
+
+    def __init__(self, b: ir.IRBuilder, step: Step, kernel: VectorLoop, words: Sequence[ir.Value]) -> None:
+        self._step, self._words = step, words
+        super().__init__(b, None, kernel)
+
+    def word(self, at: int) -> ir.Value:
+        return self._words[at]
+
+    def pointer(self, at: int) -> ir.Value:
+        return self._words[at]
+
+    def emit(self, vector_bits: int) -> None:
+        kernel = self.kernel
+        *outer, n = self._step.words[: kernel.rank]
+        which = self.pass_values(0, [s.value for s in kernel.stores])
+        for index in product(*map(range, outer)):
+            row, stores = self.row_bases([I64(i) for i in index])
+            once: dict[int, Value] = {}
+            self.evaluate(self.invariant(), once, 1, row, None)
+            for first, lanes in pieces(n, register_lanes(kernel, vector_bits)):
+                values = dict(once)
+                self.evaluate(which, values, lanes, row, I64(first))
+                for k, s in enumerate(kernel.stores):
+                    self.store(k, s, values[s.value], lanes, stores[k], I64(first), values)
+
+
+def build_small_loop(module: ir.Module, name: str, spec: SmallLoop) -> ir.Function:
+    """Add the function to a module."""
+    function, start = new_kernel(module, name)
+    b = _Folding(start.block)
+    args, _, _, scratch = function.args
+    given = [None if s.word is None else load_pointer(b, args, s.word) for s in spec.slots]
+    slots = [_own(b, s.nbytes) if s.own else at for s, at in zip(spec.slots, given, strict=True)]
+    words = [_words(b, args, s, slots) for s in spec.steps]
+    blocks = [None if s.callee is None else _args_block(b, w) for s, w in zip(spec.steps, words, strict=True)]
+    copy = intrinsic(module, "llvm.memcpy.p0.p0.i64", VOID, [PTR, PTR, I64, ir.IntType(1)])
+    kept = [(own, at, s) for own, at, s in zip(slots, given, spec.slots, strict=True) if s.own and at is not None]
+    for own, at, s in kept:
+        b.call(copy, [own, at, I64(s.nbytes), ir.IntType(1)(0)])
+
+    entry, body, end = b.block, b.append_basic_block("iteration"), b.append_basic_block("end")
+    b.branch(body)
+    b.position_at_end(body)
+    left = b.phi(I64)
+    left.add_incoming(I64(ITERATIONS), entry)
+    for step, known, block in zip(spec.steps, words, blocks, strict=True):
+        if block is None:
+            assert isinstance(step.kernel, VectorLoop)
+            _WrittenOut(b, step, step.kernel, known).emit(spec.vector_bits)
+        else:
+            kernel = b.inttoptr(load_arg(b, args, step.callee), KERNEL_TYPE.as_pointer())
+            b.call(kernel, [block, I64(0), I64(step.tasks), scratch])
+    fewer = b.sub(left, I64(1))
+    left.add_incoming(fewer, b.block)
+    goes_on = b.icmp_signed("!=", b.load(slots[spec.flag], align=4, typ=I32), I32(0))
+    b.cbranch(b.and_(goes_on, b.icmp_signed("!=", fewer, I64(0))), body, end)
+
+    b.position_at_end(end)
+    for own, at, s in kept:
+        if s.written:
+            b.call(copy, [at, own, I64(s.nbytes), ir.IntType(1)(0)])
+    b.ret_void()
+    return function
+
+
+def _own(b: ir.IRBuilder, nbytes: int) -> ir.Value:
+    """Memory of the function's own."""
+    slot = b.alloca(ir.ArrayType(I8, max(nbytes, 1)))
+    slot.align = _ALIGNED
+    return slot
+
+
+def _words(b: ir.IRBuilder, args: ir.Value, step: Step, slots: Sequence[ir.Value]) -> list[ir.Value]:
+    """The words of a kernel's args: addresses as pointers."""
+    words: list[ir.Value] = [I64(w) for w in step.words]
+    for word, slot, distance in step.addresses:
+        words[word] = offset(b, slots[slot], distance)
+    for word, at in step.passed:
+        words[word] = load_arg(b, args, at)
+    return words
+
+
+def _args_block(b: ir.IRBuilder, words: Sequence[ir.Value]) -> ir.Value:
+    """The args block of a kernel that is called: it stays the same from iteration to iteration."""
+    block = b.alloca(I64, len(words))
+    block.align = _ALIGNED
+    for i, word in enumerate(words):
+        number = word if word.type == I64 else b.ptrtoint(word, I64)
+        b.store(number, b.gep(block, [I64(i)], inbounds=True, source_etype=I64), align=8)
+    return block
