@@ -1,0 +1,166 @@
+"""Loops whose body is small run as one native function, with the bits of their kernels one by one."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import volta
+import volta.numpy as vnp
+from tests.sampling import sampled
+from volta import lax
+from volta.numba_cpu import small_loops, unit
+from volta.runtime.plan_cache import PLAN_CACHE
+from volta.testing import FILLS, assert_bits_equal, fill
+from volta.testing.cases import cases, dtypes_of, vocabulary
+from volta.testing.strategies import programs
+
+ROWS = {f"{p.name} {d.name}": (p, d) for p in vocabulary() for d in dtypes_of(p)}
+QUICK = ("add float32", "tanh float32", "sin float16", "sort float32", "reduce_sum float32", "dot_general float32",
+         "gather float32", "scatter int32", "argmax int32", "cumsum float32", "select_n float32", "rev bool")  # fmt: skip
+
+
+@pytest.fixture
+def kernel_by_kernel(monkeypatch):
+    """Runs a function with every loop's body as kernels of the launch table."""
+
+    def run(f, *args):
+        with monkeypatch.context() as patch:
+            patch.setattr(small_loops, "SMALL", -1)
+            PLAN_CACHE.clear()
+            found = volta.jit(lambda *a: f(*a))(*args)
+        PLAN_CACHE.clear()
+        return found
+
+    return run
+
+
+def launches(f, *args) -> list[str]:
+    """The names of the kernels that a program's plan launches."""
+    plan = volta.jit(f).lower(*args).compile().executable.plan
+    return [getattr(x.kernel, "name", x.kernel.__class__.__name__) for x in plan.all_launches()]
+
+
+def lorenz(state, _):
+    x, y, z = state
+    rate = vnp.stack([10.0 * (y - x), x * (28.0 - z) - y, x * y - 8.0 / 3 * z])
+    state = state + 0.01 * rate
+    return state, state
+
+
+START = np.array([1, 2, 3], np.float32)
+
+
+def test_a_small_body_is_one_kernel() -> None:
+    names = launches(lambda s: lax.scan(lorenz, s, None, length=100), START)
+    assert names.count("small_loop") == 1 and len(names) <= 5
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, small_loops.ITERATIONS - 1, small_loops.ITERATIONS,
+                                   small_loops.ITERATIONS + 1, 2 * small_loops.ITERATIONS + 7])  # fmt: skip
+def test_any_number_of_iterations(count) -> None:
+    """A launch makes some, and the table launches it again."""
+
+    @volta.jit
+    def run(n):
+        return lax.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, c[1] * 3 + 1), (np.int32(0), np.uint32(1)))
+
+    value = 1
+    for _ in range(count):
+        value = (value * 3 + 1) % 2**32
+    found = run(count)
+    assert (found[0].item(), found[1].item()) == (count, value)
+
+
+def test_the_bits_of_kernel_by_kernel(kernel_by_kernel) -> None:
+    def f(s):
+        return lax.scan(lorenz, s, None, length=3000)
+
+    assert_bits_equal(volta.jit(f)(START), kernel_by_kernel(f, START))
+
+
+@sampled("name", ROWS, quick=QUICK)
+def test_every_primitive_in_a_body(name, kernel_by_kernel) -> None:
+    """Each iteration computes it of another slice."""
+    primitive, dtype = ROWS[name]
+    for case in cases(primitive, dtype)[:3]:
+        args = [np.stack([x, np.flip(x), x]) for x in case.args]
+
+        def f(*args, case=case):
+            step = lambda c, xs: (c + 1, case.primitive.bind(*xs, **case.params))  # noqa: E731 (one line is all of it)
+            return lax.scan(step, 0, args)
+
+        assert_bits_equal(volta.jit(f)(*args), kernel_by_kernel(f, *args), str(case))
+
+
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(programs(), st.sampled_from(sorted(FILLS)))
+def test_random_bodies(kernel_by_kernel, p, data) -> None:
+    args = [fill(data if "float" in dtype else "normal", shape, dtype, i) for i, (shape, dtype) in enumerate(p.inputs)]
+    stacked = [np.stack([x, np.flip(x)]) for x in args]
+
+    def f(*args):
+        return lax.scan(lambda c, xs: (c + 1, p(*xs)), 0, args)
+
+    assert_bits_equal(volta.jit(f)(*stacked), kernel_by_kernel(f, *stacked))
+
+
+def test_another_constant_and_another_length_compile_nothing() -> None:
+    def run(c, n):
+        return volta.jit(lambda x: lax.fori_loop(0, n, lambda i, x: x * c + 0.25, x))(START)
+
+    run(0.3, 7)
+    before = unit.stats().compiled
+    run(0.7, 9)
+    assert unit.stats().compiled == before
+
+
+def test_what_is_not_small_is_not_one_kernel() -> None:
+    wide = np.ones((200, 200), np.float32)
+    assert "small_loop" not in launches(lambda x: lax.fori_loop(0, 3, lambda i, x: vnp.tanh(x) @ x, x), wide)
+
+
+def test_of_nested_loops_the_inner_one_is() -> None:
+    def f(x):
+        return lax.fori_loop(0, 4, lambda i, x: lax.fori_loop(0, i, lambda j, x: x * 0.5 + 1, x) - i, x)
+
+    assert launches(f, START).count("small_loop") == 1
+    x = START
+    for i in range(4):
+        for _ in range(i):
+            x = x * np.float32(0.5) + np.float32(1)
+        x = x - np.float32(i)
+    assert_bits_equal(volta.jit(f)(START), x)
+
+
+def test_bodies_with_kernels_of_the_users_own_are_not() -> None:
+    @volta.kernel(out=lambda x: x)
+    @numba.njit
+    def double(x, y):
+        for i in range(x.size):
+            y[i] = 2 * x[i]
+
+    def f(x):
+        return lax.fori_loop(0, 3, lambda i, x: double(x) + 1, x)
+
+    assert "small_loop" not in launches(f, START)
+    assert_bits_equal(volta.jit(f)(START), ((START * 2 + 1) * 2 + 1) * 2 + 1)
+
+
+def test_large_arrays_around_a_small_body_stay_where_they_are() -> None:
+    """The body reads and writes one row each time; the array is in no iteration's way."""
+    x = fill("normal", (3000, 4))
+
+    def f(x):
+        return lax.scan(lambda c, row: (c + row, c * row), np.zeros(4, np.float32), x)
+
+    assert launches(f, x).count("small_loop") == 1
+    total, rows = np.zeros(4, np.float32), []
+    for row in x:
+        rows.append(total * row)
+        total = total + row
+    assert_bits_equal(volta.jit(f)(x), (total, np.stack(rows)))
