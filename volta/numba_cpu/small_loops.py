@@ -96,7 +96,7 @@ def pieces(n: int, register: int) -> Iterator[tuple[int, int]]:
         first += lanes
 
 
-def register_lanes(kernel: VectorLoop, vector_bits: int) -> int:
+def register_lanes(kernel: LoopKernel, vector_bits: int) -> int:
     """Elements of one register."""
     return vector_bits // (8 * max([4, *(x.dtype.itemsize for x in kernel.body if isinstance(x, Compute))]))
 
