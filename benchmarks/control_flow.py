@@ -9,6 +9,23 @@ def counting(fw: Any) -> Callable[..., Any]:
     return lambda x: fw.lax.while_loop(lambda s: s[0] < 10_000, lambda s: (s[0] + 1, s[1] * 1.0001), (0, x))
 
 
+def lorenz(fw: Any) -> Callable[..., Any]:
+    """5,000 Runge-Kutta steps of the Lorenz system, three numbers: an ordinary differential equation."""
+
+    def rate(s: Any) -> Any:
+        x, y, z = s[0], s[1], s[2]
+        return fw.xp.stack([10.0 * (y - x), x * (28.0 - z) - y, x * y - 8.0 / 3 * z])
+
+    def step(s: Any, _: None) -> Any:
+        a = rate(s)
+        b = rate(s + 0.005 * a)
+        c = rate(s + 0.005 * b)
+        s = s + 0.01 / 6 * (a + 2 * b + 2 * c + rate(s + 0.01 * c))
+        return s, s
+
+    return lambda s: fw.lax.scan(step, s, None, length=5000)
+
+
 def recurrent(fw: Any) -> Callable[..., Any]:
     """(weights, weights, bias, first state, inputs) to the last state and all states."""
 
@@ -34,6 +51,7 @@ def _shapes(width: int, batch: int, length: int) -> list[tuple[int, ...]]:
 
 PROGRAMS: list[tuple[str, Callable[[Any], Callable[..., Any]], list[tuple[int, ...]]]] = [
     ("while, 10,000 turns", counting, [(8,)]),
+    ("scan of 5,000, Lorenz", lorenz, [(3,)]),
     ("scan of 100, width 128, batch 64", recurrent, _shapes(128, 64, 100)),
     ("scan of 100, width 128, batch 64: gradient", recurrent_gradient, _shapes(128, 64, 100)),
     ("scan of 100, width 1024, batch 256", recurrent, _shapes(1024, 256, 100)),

@@ -172,7 +172,7 @@ def control(bench: Bench) -> None:
     import numpy as np
     import programs
 
-    for name, program, shapes in control_flow.PROGRAMS[:3]:
+    for name, program, shapes in control_flow.PROGRAMS[:4]:
         data = [np.random.RandomState(i).randn(*shape).astype("f4") for i, shape in enumerate(shapes)]
 
         def make(fw: Any, program: Any = program, data: Any = data) -> Any:

@@ -87,10 +87,10 @@ def as_shape(name: str, shape: Any) -> Shape:
 
 
 def _check(name: str, shape: Shape, itemsize: int) -> None:
-    if any(n < 0 for n in shape):
+    if shape and min(shape) < 0:
         raise ShapeError(at_user_line(f"{name}: shape {shape} has a negative size"))
     if len(shape) > MOST_DIMENSIONS:
         text = f"{name}: an array has at most {MOST_DIMENSIONS} dimensions, not {len(shape)}"
         raise ShapeError(at_user_line(text))
-    if math.prod(n or 1 for n in shape) * itemsize > MOST_BYTES:
+    if math.prod(filter(None, shape)) * itemsize > MOST_BYTES:
         raise ShapeError(at_user_line(f"{name}: an array of shape {shape} has 2^63 bytes or more"))

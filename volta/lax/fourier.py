@@ -19,7 +19,11 @@ __all__ = ["FftType", "fft"]
 
 
 class FftType(enum.IntEnum):
-    """What :func:`fft` does: complex numbers there and back, real numbers to half of their transform and back."""
+    """What :func:`fft` does: complex numbers there and back, real numbers to half of their transform and back.
+
+    >>> lax.FftType["RFFT"]
+    <FftType.RFFT: 2>
+    """
 
     FFT = 0
     IFFT = 1

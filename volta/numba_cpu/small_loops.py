@@ -104,7 +104,8 @@ def register_lanes(kernel: LoopKernel, vector_bits: int) -> int:
 def launches(call: KernelCall, vector_bits: int, buffers: Sequence[Buffer]) -> list[Launch]:
     """The launch of a loop whose body is small; of others none."""
     (plan,) = call.plans
-    body = plan.all_launches()  # type: ignore[attr-defined] (a `HostPlan`: bodies have their launches first)
+    # A `HostPlan`: bodies have their launches first. Its module imports the schedule, which imports this one.
+    body = plan.all_launches()  # type: ignore[attr-defined]
     if not body or any(c.plans or is_user(c) for c in plan.calls) or _touched(plan) > SMALL:
         return []
     return [_Maker(call, body, vector_bits).launch()]

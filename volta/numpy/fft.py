@@ -3,8 +3,8 @@
 Any length, along any axes, of float32 and float64 (complex64 and complex128); the other dtypes count as float32. A
 transform has the bits of its definition (docs/determinism.md), whatever is beside it in a batch.
 
->>> from volta.numpy import fft
->>> fft.fft(np.float32([1, 0, 0, 0])).tolist()
+>>> import volta.numpy as vnp
+>>> vnp.fft.fft(np.float32([1, 0, 0, 0])).tolist()
 [(1+0j), (1+0j), (1+0j), (1+0j)]
 """
 
@@ -51,7 +51,7 @@ def fft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = N
     Raises:
         ShapeError: for an axis that is not there, or no elements. ValueError: for another ``norm``.
 
-    >>> fft.fft(np.float32([1, 2, 1, 0])).tolist()
+    >>> vnp.fft.fft(np.float32([1, 2, 1, 0])).tolist()
     [(4+0j), -2j, 0j, 2j]
     """
     return _complex("fft", a, n, axis, norm, back=False)
@@ -60,7 +60,7 @@ def fft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = N
 def ifft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """The inverse of :func:`fft`: sums with ``exp(2πi k c / n)``, times 1/n ("backward"), 1/√n or 1 ("forward").
 
-    >>> fft.ifft(np.complex64([4, -2j, 0, 2j])).real.tolist()
+    >>> vnp.fft.ifft(np.complex64([4, -2j, 0, 2j])).real.tolist()
     [1.0, 2.0, 1.0, 0.0]
     """
     return _complex("ifft", a, n, axis, norm, back=True)
@@ -77,7 +77,7 @@ def rfft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = 
     Raises:
         DTypeError: for complex ``a``. As :func:`fft`.
 
-    >>> fft.rfft(np.float32([1, 2, 1, 0])).tolist()
+    >>> vnp.fft.rfft(np.float32([1, 2, 1, 0])).tolist()
     [(4+0j), -2j, 0j]
     """
     return _half("rfft", a, n, axis, norm, back=False)
@@ -90,7 +90,7 @@ def irfft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None =
         a: (…, m, …).
         n: how many numbers: 2 (m - 1) where it is not given. ``a`` is cut to n // 2 + 1 elements, or gets zeros.
 
-    >>> fft.irfft(np.complex64([4, -2j, 0])).tolist()
+    >>> vnp.fft.irfft(np.complex64([4, -2j, 0])).tolist()
     [1.0, 2.0, 1.0, 0.0]
     """
     return _real("irfft", a, n, axis, norm, back=True)
@@ -99,7 +99,7 @@ def irfft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None =
 def hfft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """The n real numbers that are :func:`fft` of a signal that mirrors itself, of which ``a`` is the first half.
 
-    >>> fft.hfft(np.complex64([1, 2, 1])).tolist()
+    >>> vnp.fft.hfft(np.complex64([1, 2, 1])).tolist()
     [6.0, 0.0, -2.0, 0.0]
     """
     return _real("hfft", _conj("hfft", a), n, axis, norm, back=False)
@@ -108,7 +108,7 @@ def hfft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = 
 def ihfft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """The inverse of :func:`hfft`: of n real numbers, n // 2 + 1 elements.
 
-    >>> fft.ihfft(np.float32([6, 0, -2, 0])).real.tolist()
+    >>> vnp.fft.ihfft(np.float32([6, 0, -2, 0])).real.tolist()
     [1.0, 2.0, 1.0]
     """
     return lax.conj(_half("ihfft", a, n, axis, norm, back=True))
@@ -124,7 +124,7 @@ def fftn(a: ArrayLike, s: Axes = None, axes: Axes = None, norm: str | None = Non
     Raises:
         ShapeError: where ``s`` and ``axes`` are not of one length. As :func:`fft`.
 
-    >>> fft.fftn(np.ones((2, 2), np.float32)).real.tolist()
+    >>> vnp.fft.fftn(np.ones((2, 2), np.float32)).real.tolist()
     [[4.0, 0.0], [0.0, 0.0]]
     """
     return _over("fftn", a, s, axes, norm, back=False)
@@ -148,7 +148,7 @@ def ifft2(a: ArrayLike, s: Axes = None, axes: Axes = (-2, -1), norm: str | None 
 def rfftn(a: ArrayLike, s: Axes = None, axes: Axes = None, norm: str | None = None) -> Array:
     """:func:`rfft` along the last of several axes, then :func:`fft` along the others, the last one first.
 
-    >>> fft.rfftn(np.ones((2, 2), np.float32)).real.tolist()
+    >>> vnp.fft.rfftn(np.ones((2, 2), np.float32)).real.tolist()
     [[4.0, 0.0], [0.0, 0.0]]
     """
     return _half_over("rfftn", a, s, axes, norm)
@@ -162,7 +162,7 @@ def rfft2(a: ArrayLike, s: Axes = None, axes: Axes = (-2, -1), norm: str | None 
 def irfftn(a: ArrayLike, s: Axes = None, axes: Axes = None, norm: str | None = None) -> Array:
     """The inverse of :func:`rfftn`: :func:`ifft` along all axes but the last, then :func:`irfft` along that one.
 
-    >>> fft.irfftn(np.complex64([[4, 0], [0, 0]])).tolist()
+    >>> vnp.fft.irfftn(np.complex64([[4, 0], [0, 0]])).tolist()
     [[1.0, 1.0], [1.0, 1.0]]
     """
     return _real_over("irfftn", a, s, axes, norm)
@@ -176,7 +176,7 @@ def irfft2(a: ArrayLike, s: Axes = None, axes: Axes = (-2, -1), norm: str | None
 def fftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
     """The frequencies of :func:`fft`'s elements, in cycles per unit of the spacing ``d``: 0, 1, …, -2, -1 over n d.
 
-    >>> fft.fftfreq(5, 0.2).tolist()
+    >>> vnp.fft.fftfreq(5, 0.2).tolist()
     [0.0, 1.0, 2.0, -2.0, -1.0]
     """
     n = _length("fftfreq", n)
@@ -186,7 +186,7 @@ def fftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> A
 def rfftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
     """The frequencies of :func:`rfft`'s elements: 0, 1, …, n // 2 over n d.
 
-    >>> fft.rfftfreq(4, 0.25).tolist()
+    >>> vnp.fft.rfftfreq(4, 0.25).tolist()
     [0.0, 1.0, 2.0]
     """
     n = _length("rfftfreq", n)
@@ -196,7 +196,7 @@ def rfftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> 
 def fftshift(x: ArrayLike, axes: Any = None) -> Array:
     """Each of ``axes`` (None: all) rolled by half of its length: frequency 0 comes to the middle.
 
-    >>> fft.fftshift(np.float32([0, 1, 2, -2, -1])).tolist()
+    >>> vnp.fft.fftshift(np.float32([0, 1, 2, -2, -1])).tolist()
     [-2.0, -1.0, 0.0, 1.0, 2.0]
     """
     return _shifted("fftshift", x, axes, lambda n: n // 2)
@@ -205,7 +205,7 @@ def fftshift(x: ArrayLike, axes: Any = None) -> Array:
 def ifftshift(x: ArrayLike, axes: Any = None) -> Array:
     """What :func:`fftshift` has shifted, back.
 
-    >>> fft.ifftshift(np.float32([-2, -1, 0, 1, 2])).tolist()
+    >>> vnp.fft.ifftshift(np.float32([-2, -1, 0, 1, 2])).tolist()
     [0.0, 1.0, 2.0, -2.0, -1.0]
     """
     return _shifted("ifftshift", x, axes, lambda n: -(n // 2))
