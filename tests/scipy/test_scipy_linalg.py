@@ -74,5 +74,7 @@ def test_matrices_from_parts() -> None:
     close(ours.block_diag(*parts), scipy_linalg.block_diag(*parts))
     close(ours.toeplitz(B[:, 0], A[0]), scipy_linalg.toeplitz(B[:, 0], A[0]))
     close(ours.toeplitz(B[:, 0]), scipy_linalg.toeplitz(B[:, 0]))
+    assert ours.toeplitz(np.complex64([1, 2 + 1j])).tolist() == [[1, 2 - 1j], [2 + 1j, 1]]  # Hermitian
+    assert ours.toeplitz(np.int32([1, 2])).dtype == "int32"
     with pytest.raises(ShapeError, match="block_diag: takes arrays of at most two axes"):
         ours.block_diag(np.ones((1, 1, 1)))

@@ -18,7 +18,7 @@ from volta.core.array import Array, ArrayLike
 from volta.core.errors import ShapeError
 from volta.core.source import at_user_line
 from volta.lax import linalg as decompositions
-from volta.numpy import creation, linear_systems, shaping
+from volta.numpy import complexes, creation, linear_systems, shaping
 from volta.numpy import decompositions as spectral
 from volta.numpy.linear_systems import square
 from volta.numpy.promotion import aval_of, broadcast_array, broadcast_shapes_of, promote_dtypes, promote_floats
@@ -264,12 +264,12 @@ def block_diag(*arrs: ArrayLike) -> Array:
 
 
 def toeplitz(c: ArrayLike, r: ArrayLike | None = None) -> Array:
-    """The matrices whose first column is ``c`` and first row ``r`` (``c`` by default), constant along diagonals.
+    """The matrices whose first column is ``c`` and first row ``r`` (``conj(c)`` by default), constant along diagonals.
 
     >>> volta.scipy.linalg.toeplitz(np.int32([1, 2]), np.int32([1, 5, 6])).tolist()
     [[1, 5, 6], [2, 1, 5]]
     """
-    c, r = promote_dtypes("toeplitz", c, c if r is None else r)
+    c, r = promote_dtypes("toeplitz", c, complexes.conjugate(c) if r is None else r)
     c, r = shaping.atleast_1d(c), shaping.atleast_1d(r)
     front = broadcast_shapes_of("toeplitz", [aval_of("", x).shape[:-1] for x in (c, r)])
     m, n = (aval_of("", x).shape[-1] for x in (c, r))
