@@ -104,8 +104,9 @@ def _nextafter(x: Any, y: Any, *, dtype: Any) -> Any:
 
 def _fma(x: Any, y: Any, z: Any) -> Any:
     """In long double, which holds float32's products exactly and float64's closely."""
-    a, b, c = (np.asarray(v).astype(np.longdouble) for v in (x, y, z))
-    return np.asarray(a * b + c).astype(np.float64).astype(np.asarray(x).dtype)
+    long, double = (np.clongdouble, np.complex128) if np.iscomplexobj(x) else (np.longdouble, np.float64)
+    a, b, c = (np.asarray(v).astype(long) for v in (x, y, z))
+    return np.asarray(a * b + c).astype(double).astype(np.asarray(x).dtype)
 
 
 def _integer_pow(x: Any, *, y: int) -> Any:
