@@ -98,7 +98,7 @@ def _flax_step(name: str) -> Any:
     optimizer = {"mlp": optax.adamw(1e-3), "cnn": optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rates))}
     x, y = MODELS[name][2]()
     params = model.init({"params": jax.random.key(1), "dropout": jax.random.key(2)}, x)
-    state = TrainState.create(apply_fn=model.apply, params=params, tx=optimizer.get(name, optax.lamb(1e-2)))
+    state = TrainState.create(apply_fn=model.apply, params=params, tx=optimizer.get(name, optax.lamb(1e-3)))
 
     def step(state, x, y, key):
         def loss(params):
