@@ -24,8 +24,8 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "runtime",
         "trace",
         "api interop numpy lax random nn optim scipy io testing numba offline tree tree_util flatten_util "
-        "ad_checkpoint custom_batching custom_derivatives debug experimental distributed sharding train typing errors "
-        "dlpack dtypes image volta",
+        "ad_checkpoint as_jax custom_batching custom_derivatives debug experimental distributed sharding train typing "
+        "errors dlpack dtypes image volta",
         "verify commands __main__",
     )
 )
@@ -37,10 +37,10 @@ NO_COMPILER = ("core", "ops", "xla_like")
 COMPILERS = ("numba", "llvmlite")
 # The imports inside functions that are allowed: the runtime loads these backends on their first use, and the engine
 # whose import starts MPI where a program asks for it.
-# JAX is imported where from_jax or to_jax is called.
+# JAX is imported where from_jax or to_jax is called; modules under JAX's names are made when they are asked for.
 LAZY = {
     "runtime": ("volta.numba_cuda", "volta.numba_source", "volta.runtime.mpi"),
-    "interop": ("jax", "volta.interop.jaxprs"),
+    "interop": ("jax", "volta.interop.jaxprs", "(computed at run time)"),
 }
 
 

@@ -43,7 +43,7 @@ class NonScalarGradError(VoltaError, TypeError):
     """``grad`` of a function whose output is not a real scalar."""
 
 
-class TreeError(VoltaError, TypeError):
+class TreeError(VoltaError, TypeError, ValueError):
     """Pytree structures that should agree do not, or a node is no valid pytree."""
 
 

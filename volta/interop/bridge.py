@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -77,6 +78,10 @@ def to_jax(fun: Callable[..., Any], *, vmap_method: str = "sequential") -> Calla
 
 def _jaxprs(name: str) -> Any:
     """The package that imports JAX."""
+    if any(getattr(each, "__module__", None) == "volta.interop.jax_names.finder" for each in sys.meta_path):
+        raise ModuleNotFoundError(
+            at_user_line(f"{name} needs JAX itself, and in this process `import jax` means Volta (volta.as_jax)")
+        )
     try:
         importlib.import_module("jax")
     except ModuleNotFoundError as missing:

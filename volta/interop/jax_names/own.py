@@ -1,0 +1,235 @@
+"""Names of JAX's that stand in none of Volta's namespaces, since only programs written for JAX ask for them."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import functools
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import attrs
+import numpy as np
+
+import volta
+from volta.api.arguments import aval_of, float0
+from volta.core import dtypes
+from volta.core.array import Array
+from volta.core.avals import ShapedArray
+from volta.core.errors import ArgumentError, DeviceError
+from volta.core.interp import Tracer, get_aval
+from volta.core.ir import ClosedJaxpr, Eqn, Jaxpr, Literal, Var
+from volta.core.sharding import PartitionSpec
+from volta.core.source import at_user_line
+from volta.interop.jax_names import scalars
+from volta.interop.jax_names.settings import config, switch
+from volta.trace.jaxpr_trace import eval_jaxpr
+
+VERSION = (0, 10, 2)
+"""The version of JAX whose names these are."""
+
+
+@attrs.frozen
+class NoMesh:
+    """The mesh of a type: types say nothing of where arrays lie."""
+
+    axis_names: tuple[str, ...] = ()
+    empty: bool = True
+    are_all_axes_explicit: bool = False
+
+
+@attrs.frozen
+class NoSharding:
+    """The sharding of a type."""
+
+    mesh: NoMesh = NoMesh()
+    spec: PartitionSpec = PartitionSpec()
+
+
+@attrs.frozen
+class Type:
+    """What ``jax.typeof`` gives: the shape and the dtype of an array."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    weak_type: bool = False
+    sharding: NoSharding = NoSharding()
+    vma: frozenset[str] = frozenset()
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    def __str__(self) -> str:
+        return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
+
+
+def typeof(x: Any) -> Type:
+    """The shape and the dtype of an array or a number, as one value."""
+    aval = aval_of(x)
+    return Type(aval.shape, aval.dtype, aval.weak_type)
+
+
+def _placed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A product with JAX's keyword that says how its result lies."""
+
+    @functools.wraps(function)
+    def product(*args: Any, out_sharding: Any = None, **kwargs: Any) -> Any:
+        out = function(*args, **kwargs)
+        return out if out_sharding is None else volta.lax.with_sharding_constraint(out, out_sharding)
+
+    return product
+
+
+def set_mesh(mesh: Any) -> Any:
+    """Accepted for programs that name a mesh around them: arrays say themselves where they lie."""
+    return contextlib.nullcontext(mesh)
+
+
+@contextlib.contextmanager
+def ensure_compile_time_eval() -> Iterator[None]:
+    """What is computed from known numbers inside is computed while tracing."""
+    yield
+
+
+def named_call(fun: Callable[..., Any] | None = None, *, name: str | None = None) -> Any:
+    """``fun``, under a name in JAX's profiles: it is the function itself."""
+    return functools.partial(named_call, name=name) if fun is None else fun
+
+
+def pmap(fun: Callable[..., Any], axis_name: Any = None, *, in_axes: Any = 0, out_axes: Any = 0, **kwargs: Any) -> Any:
+    """``fun`` over the devices of this process, of which Volta computes on one: axes that are mapped have size 1.
+
+    Raises:
+        ArgumentError: called with a keyword that is not there.
+        DeviceError: an axis that is mapped is longer than there are devices.
+    """
+    if any(kwargs[word] not in (None, (), False) for word in kwargs):
+        raise ArgumentError(
+            at_user_line(f"pmap: {', '.join(kwargs)} are not there under volta.as_jax; use jit and vmap")
+        )
+    mapped = volta.jit(volta.vmap(fun, in_axes, out_axes, axis_name=axis_name))
+
+    @functools.wraps(fun, updated=())
+    def called(*args: Any) -> Any:
+        places = (in_axes,) * len(args) if not isinstance(in_axes, (tuple, list)) else in_axes
+        for x, axis in zip(args, places, strict=False):
+            sizes = [np.shape(leaf)[axis] for leaf in volta.tree.leaves(x)] if isinstance(axis, int) else []
+            if any(size > volta.device_count() for size in sizes):
+                raise DeviceError(
+                    at_user_line(f"pmap over an axis of {max(sizes)}: there is 1 device; jax.vmap maps on one")
+                )
+        return mapped(*args)
+
+    return called
+
+
+def clear_caches() -> None:
+    """Accepted: what is kept is bounded."""
+
+
+class extended:  # noqa: N801 - JAX's name
+    """The dtypes that NumPy does not know, such as JAX's of keys: here there are none."""
+
+
+class prng_key(extended):  # noqa: N801 - JAX's name
+    """The dtype of JAX's typed keys. Volta's keys are uint32 arrays, so no dtype is one."""
+
+
+def issubdtype(a: Any, b: Any) -> bool:
+    """``numpy.issubdtype``, where bfloat16 is a float and no dtype is that of keys."""
+    if any(isinstance(x, type) and issubclass(x, extended) for x in (a, b)):
+        return a is b
+    return bool(volta.numpy.issubdtype(a, b))
+
+
+def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> np.dtype:
+    """The dtype that arrays have: 64 bits are always there, as in JAX with ``jax_enable_x64``."""
+    return dtypes.canonicalize(dtype)
+
+
+def scalar_type_of(x: Any) -> type:
+    """The type of Python's that a number counts as."""
+    dtype = get_aval(x).dtype
+    return bool if dtype == dtypes.bool_ else int if dtypes.is_integer(dtype) else float
+
+
+def concrete_or_error(force: Callable[..., Any] | None, x: Any, context: str = "") -> Any:
+    """``force(x)``, an error where ``x`` is traced."""
+    return x if force is None else force(x)
+
+
+def jaxpr_as_fun(closed: ClosedJaxpr) -> Callable[..., list[Any]]:
+    """A program as a function of its flat arguments."""
+    return lambda *args: eval_jaxpr(closed.jaxpr, closed.consts, *args)
+
+
+NUMPY: dict[str, Any] = {
+    **scalars.NAMES,
+    **{name: _placed(getattr(volta.numpy, name)) for name in ("dot", "einsum", "matmul", "tensordot")},
+}
+
+JAX: dict[str, Any] = {
+    "Device": object,
+    "NamedSharding": volta.sharding.NamedSharding,
+    "P": PartitionSpec,
+    "__version__": ".".join(map(str, VERSION)),
+    "__version_info__": VERSION,
+    "checking_leaks": switch("jax_check_tracer_leaks"),
+    "clear_caches": clear_caches,
+    "config": config,
+    "enable_x64": switch("jax_enable_x64"),
+    "ensure_compile_time_eval": ensure_compile_time_eval,
+    "local_device_count": volta.device_count,
+    "named_call": named_call,
+    "numpy_dtype_promotion": switch("jax_numpy_dtype_promotion"),
+    "numpy_rank_promotion": switch("jax_numpy_rank_promotion"),
+    "pmap": pmap,
+    "set_mesh": set_mesh,
+    "typeof": typeof,
+}
+
+CORE: dict[str, Any] = {
+    "AbstractValue": ShapedArray,
+    "Atom": Any,
+    "ClosedJaxpr": ClosedJaxpr,
+    "Jaxpr": Jaxpr,
+    "JaxprEqn": Eqn,
+    "Literal": Literal,
+    "ShapedArray": ShapedArray,
+    "Tracer": Tracer,
+    "Var": Var,
+    "concrete_or_error": concrete_or_error,
+    "eval_jaxpr": lambda jaxpr, consts, *args: eval_jaxpr(jaxpr, consts, *args),
+    "get_aval": get_aval,
+    "jaxpr_as_fun": jaxpr_as_fun,
+}
+
+DTYPES: dict[str, Any] = {
+    "bfloat16": scalars.SCALARS["bfloat16"],
+    "canonicalize_dtype": canonicalize_dtype,
+    "extended": extended,
+    "float0": float0,
+    "issubdtype": issubdtype,
+    "prng_key": prng_key,
+    "result_type": volta.numpy.result_type,
+    "scalar_type_of": scalar_type_of,
+}
+
+TYPING: dict[str, Any] = {"DTypeLike": Any, "ArrayLike": volta.typing.ArrayLike, "Array": Array}
+
+
+class AxisType(enum.Enum):
+    """How JAX treats an axis of a mesh; here all are Auto."""
+
+    Auto = "auto"
+    Explicit = "explicit"
+    Manual = "manual"
+
+
+SHARDING: dict[str, Any] = {"AbstractMesh": NoMesh, "AxisType": AxisType, "Sharding": volta.sharding.NamedSharding}
