@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from xml.etree import ElementTree
 
-FOLDERS = "losses projections schedules transforms tree tree_utils".split()
+FOLDERS = "losses projections schedules transforms tree_utils".split()
 DECLARED = Path(__file__).with_name("optax_differences.txt")
 
 

@@ -100,6 +100,7 @@ def test_types_and_kinds_of_dtypes() -> None:
     assert (kind.shape, kind.dtype, kind.ndim, kind.size, str(kind)) == ((2, 3), np.float32, 2, 6, "float32[2,3]")
     assert not own.issubdtype(np.uint32, own.prng_key) and own.issubdtype(SCALARS["bfloat16"], np.floating)
     assert own.canonicalize_dtype("float64") == np.float64 and own.scalar_type_of(1.0) is float
+    assert [own.scalar_type_of(x) for x in (True, 1, 1j)] == [bool, int, complex]
     assert own.NUMPY["tensordot"](vnp.ones(2), vnp.ones(2), 1, out_sharding=None) == 2.0
 
 
@@ -138,6 +139,19 @@ def test_check_grads_finds_wrong_derivatives() -> None:
     for modes in (("fwd",), ("rev",)):
         with pytest.raises(AssertionError):
             gradients.check_grads(wrong, (np.float64([1.0, 2.0]),), order=1, modes=modes)
+
+
+@pytest.mark.parametrize("mode", gradients.MODES)
+def test_check_grads_refuses_what_has_no_real_differences(mode: str) -> None:
+    for x, f in ((np.complex64([1j]), vnp.abs), (np.int32([1]), vnp.sin), (np.float32([1]), lambda x: x * 1j)):
+        with pytest.raises(volta.errors.DTypeError, match="arguments and results must be floats, got (complex|int)"):
+            gradients.check_grads(f, (x,), order=1, modes=(mode,), eps=1e-2)
+
+
+def test_trees_that_do_not_fit_are_the_errors_that_jax_has() -> None:
+    for kind in (TypeError, ValueError):
+        with pytest.raises(kind):
+            volta.tree.map(lambda a, b: a, {"w": 1.0}, {"b": 2.0})
 
 
 # -- in place ----------------------------------------------------------------------------------------------------------

@@ -11,6 +11,8 @@ from volta.api.arguments import value_of
 from volta.api.autodiff import vjp
 from volta.api.forward import jvp
 from volta.core import pytrees
+from volta.core.errors import DTypeError
+from volta.core.source import at_user_line
 
 MODES = "fwd", "rev"
 
@@ -40,6 +42,18 @@ def _narrowest(args: Any) -> str:
     return min((value_of(x).dtype for x in pytrees.leaves(args)), key=lambda d: (d.itemsize, d.name)).name
 
 
+def _real(what: str, *trees: Any) -> None:
+    """An error where a leaf is no float: its differences are not those of a float."""
+    for x in pytrees.leaves(trees):
+        if (dtype := value_of(x).dtype).name not in _BY_DTYPE:
+            raise DTypeError(
+                at_user_line(
+                    f"{what}: arguments and results must be floats, got {dtype.name}; check a function of their real "
+                    "and imaginary parts, or with integers held from outside"
+                )
+            )
+
+
 def _difference(f: Callable[..., Any], args: Any, tangents: Any, eps: float) -> Any:
     ahead, behind = f(*_plus(args, eps / 2, tangents)), f(*_plus(args, -eps / 2, tangents))
     return pytrees.map(lambda a, b: (np.asarray(a, np.float64) - np.asarray(b, np.float64)) / eps, ahead, behind)
@@ -55,8 +69,10 @@ def check_jvp(
 ) -> None:  # fmt: skip
     """Assert that ``f_jvp(args, tangents)`` gives ``f`` and its differences along random tangents."""
     args = tuple(args)
+    _real("check_jvp", args)
     tangents = _random_like(np.random.default_rng(0), args)
     out, found = f_jvp(args, tangents)
+    _real("check_jvp", out)
     _close(f"jvp's output {err_msg}", args, out, f(*args), atol, rtol)
     _close(f"jvp's tangent {err_msg}", args, found, _difference(f, args, tangents, _step(args, eps)), atol, rtol)
 
@@ -67,7 +83,9 @@ def check_vjp(
 ) -> None:  # fmt: skip
     """Assert that ``f_vjp(*args)`` gives ``f`` and what its differences along random tangents give, transposed."""
     args, draw = tuple(args), np.random.default_rng(0)
+    _real("check_vjp", args)
     out, pull = f_vjp(*args)
+    _real("check_vjp", out)
     _close(f"vjp's output {err_msg}", args, out, f(*args), atol, rtol)
     tangents, cts = _random_like(draw, args), _random_like(draw, out)
     along = _difference(f, args, tangents, _step(args, eps))

@@ -156,6 +156,8 @@ def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> np.dty
 def scalar_type_of(x: Any) -> type:
     """The type of Python's that a number counts as."""
     dtype = get_aval(x).dtype
+    if dtypes.is_complex(dtype):
+        return complex
     return bool if dtype == dtypes.bool_ else int if dtypes.is_integer(dtype) else float
 
 
