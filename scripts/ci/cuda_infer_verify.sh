@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # Milestone: inference on an NVIDIA GPU with the CPU's bits. Exits 0 if every check passed, or if there is no GPU (it says so).
 #   scripts/ci/cuda_infer_verify.sh          a few minutes
-#   scripts/ci/cuda_infer_verify.sh --full   more data, and every float32 function over all 2^32 inputs
+#   scripts/ci/cuda_infer_verify.sh --full   more data, every float32 function over all 2^32 inputs, and kernels by numba-cuda
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 . scripts/cuda.sh
 
 suites=(functions primitives reductions products indexing attention laws variants levels inference memory)
 if [ "${1:-}" = --full ]; then
+    need test,numba-cuda
+    "$VENV/bin/python" -m volta verify --device cuda --full kernels
     "$VENV/bin/python" -m volta verify --device cuda --exhaustive "${suites[@]}"
     VOLTA_HYPOTHESIS_PROFILE=nightly "$VENV/bin/python" -m pytest -m gpu </dev/null
     if command -v compute-sanitizer >/dev/null; then
