@@ -21,11 +21,13 @@ from tests.sampling import sampled
 from volta import nn
 from volta import numpy as vnp
 from volta.core import dtypes
+from volta.numba_cuda.launches import every
+from volta.numba_source.cuda.launches import TextSource
 from volta.testing import FILLS, assert_bits_equal, fill
 from volta.testing.cases import cases
 from volta.testing.loops import total
 from volta.testing.strategies import programs
-from volta.testing.text_grid import check_texts
+from volta.testing.text_grid import check_texts, plan_of_texts
 from volta.verify.checks import on_device
 from volta.verify.kernels import training
 from volta.verify.laws import PROGRAMS
@@ -111,12 +113,25 @@ def test_random_programs(p, data) -> None:
     check_texts(p, *[fill(data if "float" in d else "normal", shape, d, i) for i, (shape, d) in enumerate(p.inputs)])
 
 
-# -- on a GPU ----------------------------------------------------------------------------------------------------------
+# -- by numba-cuda, and on a GPU ---------------------------------------------------------------------------------------
 
-on_gpus = pytest.mark.skipif(
+by_numba_cuda = pytest.mark.skipif(
     importlib.util.find_spec("numba_cuda") is None,
     reason="numba-cuda is not installed (pip install 'volta[numba-cuda]')",
 )
+
+
+@pytest.mark.slow
+@by_numba_cuda
+@pytest.mark.parametrize("name", list(PAIRS))
+def test_numba_cuda_makes_strict_ptx_of_every_text(name) -> None:
+    """Where it does not, `ptx_of` raises. It needs no GPU."""
+    compiling = importlib.import_module("volta.numba_source.cuda.compiling")
+    case = taken(*PAIRS[name])[0]
+    sources = [x.source for x in every(plan_of_texts(bound(case), *case.args)[0].launches)]
+    for source in sources:
+        if isinstance(source, TextSource):
+            assert f".entry {source.name}(" in compiling.ptx_of(source, "9.0")
 
 
 def agree_on_a_gpu(f, *args) -> None:
@@ -126,14 +141,14 @@ def agree_on_a_gpu(f, *args) -> None:
 
 
 @pytest.mark.gpu
-@on_gpus
+@by_numba_cuda
 @pytest.mark.parametrize("name", list(PROGRAMS))
 def test_programs_on_a_gpu(name) -> None:
     agree_on_a_gpu(PROGRAMS[name], fill("normal", (66, 64)), fill("normal", (64, 66), seed=1))
 
 
 @pytest.mark.gpu
-@on_gpus
+@by_numba_cuda
 @sampled("name", list(PAIRS), quick=FIRST)
 def test_the_text_of_every_primitive_on_a_gpu(name) -> None:
     for case in taken(*PAIRS[name]):
@@ -141,7 +156,7 @@ def test_the_text_of_every_primitive_on_a_gpu(name) -> None:
 
 
 @pytest.mark.gpu
-@on_gpus
+@by_numba_cuda
 @sampled("name", list(LOOPS), quick=("swapped", "choosing"))
 def test_loops_and_choices_on_a_gpu(name) -> None:
     p = LOOPS[name]
@@ -149,7 +164,7 @@ def test_loops_and_choices_on_a_gpu(name) -> None:
 
 
 @pytest.mark.gpu
-@on_gpus
+@by_numba_cuda
 @pytest.mark.slow
 def test_a_transformers_training_on_a_gpu() -> None:
     """A hundred steps of Adam: equal checkpoint files."""
@@ -158,7 +173,7 @@ def test_a_transformers_training_on_a_gpu() -> None:
 
 
 @pytest.mark.gpu
-@on_gpus
+@by_numba_cuda
 @pytest.mark.filterwarnings("ignore:.*Grid size")
 def test_a_dispatcher_is_launched_by_itself() -> None:
     """`compiled.kernel` on the words that its text reads: a product and a sum, which nothing contracts."""
