@@ -6,7 +6,6 @@ Without a GPU the same texts run on the host, thread by thread, in an order of t
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import re
 
 import attrs
@@ -25,6 +24,7 @@ from volta.numba_cuda.launches import every
 from volta.numba_source.cuda.launches import TextSource
 from volta.testing import FILLS, assert_bits_equal, fill
 from volta.testing.cases import cases
+from volta.testing.kernel_kinds import has_numba_cuda
 from volta.testing.loops import total
 from volta.testing.strategies import programs
 from volta.testing.text_grid import check_texts, plan_of_texts
@@ -116,7 +116,7 @@ def test_random_programs(p, data) -> None:
 # -- by numba-cuda, and on a GPU ---------------------------------------------------------------------------------------
 
 by_numba_cuda = pytest.mark.skipif(
-    importlib.util.find_spec("numba_cuda") is None,
+    not has_numba_cuda(),
     reason="numba-cuda is not installed (pip install 'volta[numba-cuda]')",
 )
 

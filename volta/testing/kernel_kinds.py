@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +14,15 @@ from volta.testing.bits import assert_bits_equal
 
 GENERATED = tuple(kind for kind in KERNELS[1:] if kind != ON_GPUS)
 """The kinds on the CPU that are compared with the first."""
+
+
+def has_numba_cuda() -> bool:
+    """Whether numba-cuda is installed. (Its files are asked, not its module's name, which a folder may have too.)"""
+    try:
+        importlib.metadata.version("numba-cuda")
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def with_kernels(kind: str, f: Callable[..., Any], *args: Any) -> Any:

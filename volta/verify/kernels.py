@@ -3,7 +3,6 @@ numba-cuda, beside LLVM's."""
 
 from __future__ import annotations
 
-import importlib.util
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ import volta.numpy as vnp
 from volta.runtime.context import KERNELS, ON_GPUS, execution_context
 from volta.testing.cases import cases, dtypes_of, vocabulary
 from volta.testing.data import fill
-from volta.testing.kernel_kinds import GENERATED, with_kernels
+from volta.testing.kernel_kinds import GENERATED, has_numba_cuda, with_kernels
 from volta.testing.loops import loop_programs
 from volta.verify.checks import Check, Named, Setting, on_device, same
 from volta.verify.laws import PROGRAMS
@@ -44,7 +43,7 @@ def _on_the_cpu(setting: Setting) -> Iterator[Check]:
 
 
 def _on_a_gpu(setting: Setting) -> Iterator[Check]:
-    if importlib.util.find_spec("numba_cuda") is None:
+    if not has_numba_cuda():
         yield Check(f"{ON_GPUS}: nothing, as numba-cuda is not installed")
         return
     for (name, f, args), _ in _programs(setting):
