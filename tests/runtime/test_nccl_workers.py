@@ -80,7 +80,8 @@ def test_the_launcher_waits_for_all_and_says_which_failed(tmp_path, capfd) -> No
     script.write_text(
         "import os, sys, time\n"
         "me = os.environ['VOLTA_PROCESS_ID']\n"
-        "print(me, os.environ['VOLTA_ENGINE'], os.environ['VOLTA_NUM_PROCESSES'], sys.argv[1], flush=True)\n"
+        "words = me, os.environ['VOLTA_ENGINE'], os.environ['VOLTA_NUM_PROCESSES'], sys.argv[1]\n"
+        "os.write(1, (' '.join(words) + '\\n').encode())\n"  # at once, so that no other worker's line comes between
         "sys.exit(int(sys.argv[1]) if me == '1' else 0)\n"
     )
     for status in (0, 3):
