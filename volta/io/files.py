@@ -17,7 +17,7 @@ from volta.core.floats import standard
 from volta.core.replacing import replacing, sweep
 from volta.io import format as fmt
 from volta.io import header as head
-from volta.io import saving, structure, together
+from volta.io import mapping, saving, structure, together
 from volta.runtime.array import ConcreteArray
 from volta.runtime.sharded import ShardedArray
 
@@ -87,7 +87,7 @@ def save(path: Path, tree: PyTree, metadata: Mapping[str, str] | None = None) ->
 
 
 @standard
-def load(path: Path, like: PyTree = None) -> PyTree:
+def load(path: Path, like: PyTree = None, *, mmap: bool = False) -> PyTree:
     """Read a file that :func:`save` wrote, or any safetensors file (as a dict of its names).
 
     The whole file is checked before anything is returned, and nothing but the result is changed. No code is run that a
@@ -98,6 +98,8 @@ def load(path: Path, like: PyTree = None) -> PyTree:
         like: a tree of the same structure, whose arrays (or anything with ``shape`` and ``dtype``) the file must fit.
             Needed for registered dataclasses; otherwise the file knows its own structure. Where one of its arrays lies
             on several workers, so does what is loaded; where these are processes, all of them call this.
+        mmap: the arrays are the file's own pages, where its layout allows that, instead of copies; nobody may change
+            the file as long as they are used.
 
     Returns:
         The tree that was saved, with its arrays as :class:`volta.Array`.
@@ -113,6 +115,9 @@ def load(path: Path, like: PyTree = None) -> PyTree:
         if cut:  # only parts are needed here
             data = together.mapped(file, size)
             together.check(header, raw_header, data, cut.values())
+        elif mmap:
+            data = together.mapped(file, size)
+            fmt.check(header, raw_header, data)
         else:
             raw = np.empty(size, np.uint8)
             data = memoryview(raw)  # type: ignore[arg-type]  # an array is a buffer
@@ -120,7 +125,7 @@ def load(path: Path, like: PyTree = None) -> PyTree:
                 raise FormatError("truncated: the file became shorter while it was read")
             fmt.check(header, raw_header, data)
         views = {name: fmt.view(entry, data, name) for name, entry in header.entries.items()}
-        arrays = {name: _loaded(x, cut.get(name)) for name, x in views.items()}
+        arrays = {name: _loaded(x, cut.get(name), mmap) for name, x in views.items()}
         stored: structure.Node
         if header.structure is None:  # another program's file: it is a dict of its names
             stored = "dict", [(name, ("array", name)) for name in sorted(arrays)]
@@ -164,9 +169,9 @@ def _read_header(file: BinaryIO) -> tuple[head.Header, bytes, int]:
     return head.decode_header(raw, size - 8 - length), raw, size - 8 - length
 
 
-def _loaded(x: np.ndarray, template: ShardedArray | None) -> Array:
+def _loaded(x: np.ndarray, template: ShardedArray | None, mmap: bool) -> Array:
     if template is None or (x.shape, x.dtype) != (template.shape, template.dtype):
-        return ConcreteArray.from_numpy(x)
+        return mapping.array_of(x) if mmap else ConcreteArray.from_numpy(x)
     return together.cut_as(x, template)
 
 

@@ -28,14 +28,15 @@ from volta.nn.normalization import (
     embedding, layer_norm, log_softmax, logmeanexp, logsumexp, one_hot, rms_norm, standardize,
 )
 from volta.nn.pooling import avg_pool, max_pool, min_pool
+from volta.nn.quantized import QuantizedArray, linear
 from volta.nn.segments import segment_max, segment_min, segment_prod, segment_sum
 from volta.numpy.normalizing import softmax
 
 __all__ = [
-    "avg_pool", "celu", "dot_product_attention", "elu", "embedding", "gelu", "glu", "hard_sigmoid", "hard_silu",
-    "hard_swish", "hard_tanh", "identity", "initializers", "l2_loss", "layer_norm", "leaky_relu", "log1mexp",
-    "log_sigmoid", "log_softmax", "logmeanexp", "logsumexp", "max_pool", "min_pool", "mish", "one_hot", "relu",
-    "relu6", "rms_norm", "segment_max", "segment_min", "segment_prod", "segment_sum", "selu", "sigmoid",
+    "QuantizedArray", "avg_pool", "celu", "dot_product_attention", "elu", "embedding", "gelu", "glu", "hard_sigmoid",
+    "hard_silu", "hard_swish", "hard_tanh", "identity", "initializers", "l2_loss", "layer_norm", "leaky_relu", "linear",
+    "log1mexp", "log_sigmoid", "log_softmax", "logmeanexp", "logsumexp", "max_pool", "min_pool", "mish", "one_hot",
+    "relu", "relu6", "rms_norm", "segment_max", "segment_min", "segment_prod", "segment_sum", "selu", "sigmoid",
     "sigmoid_binary_cross_entropy", "silu", "soft_sign", "softmax", "softmax_cross_entropy",
     "softmax_cross_entropy_with_integer_labels", "softplus", "sparse_plus", "sparse_sigmoid", "squared_error",
     "squareplus", "standardize", "swish", "tanh",

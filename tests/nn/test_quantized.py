@@ -1,0 +1,145 @@
+"""Weights in blocks: their numbers are the public package's, and products with them those of the numbers."""
+
+import gguf
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import volta
+import volta.numpy as vnp
+from volta import nn, tree
+from volta.core.block_formats import FORMATS
+from volta.core.errors import ArgumentError, DTypeError, ShapeError
+from volta.nn import quantized
+from volta.testing import assert_bits_equal
+from volta.testing.host_grid import check_on_host
+
+NAMES = tuple(FORMATS)
+
+
+def random_blocks(name, *shape, seed=0):
+    """Random bytes, with float16 numbers of moderate size where a block's scales stand."""
+    fmt, rng = FORMATS[name], np.random.default_rng(seed)
+    *rows, blocks = shape
+    packed = rng.integers(0, 256, (*rows, blocks, fmt.nbytes), dtype=np.uint8)
+    for halves in (fmt.scale, fmt.offset):
+        if halves is not None:
+            numbers = (rng.standard_normal((*rows, blocks, 1)) / 64).astype(np.float16)
+            packed[..., halves.at : halves.at + 2] = numbers.view(np.uint8)
+    return packed.reshape(*rows, blocks * fmt.nbytes)
+
+
+def public(packed, name):
+    with np.errstate(invalid="ignore"):
+        return gguf.quants.dequantize(packed, getattr(gguf.GGMLQuantizationType, name))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_numbers_are_those_of_the_public_package(name):
+    """Of any bytes, so with infinite, huge and NaN scales too; eager and compiled."""
+    packed = np.random.default_rng(1).integers(0, 256, (7, 3 * FORMATS[name].nbytes), dtype=np.uint8)
+    for blocks in (packed, random_blocks(name, 7, 3)):
+        w = nn.QuantizedArray(blocks, name)
+        assert_bits_equal(w.dequantize(), public(blocks, name))
+        assert_bits_equal(volta.jit(nn.QuantizedArray.dequantize)(w), public(blocks, name))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_bit_counts(name):
+    """A definition that ignores a bit, or takes it for another, gives other numbers for one of these blocks."""
+    fmt = FORMATS[name]
+    blocks = np.tile(random_blocks(name, 1, 1), (8 * fmt.nbytes, 1))
+    for bit in range(8 * fmt.nbytes):
+        blocks[bit, bit // 8] ^= np.uint8(1 << bit % 8)
+    assert_bits_equal(nn.QuantizedArray(blocks, name).dequantize(), public(blocks, name))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_formats_are_numbered_as_in_files(name):
+    code = getattr(gguf.GGMLQuantizationType, name)
+    assert FORMATS[name].code == code
+    assert (FORMATS[name].elements, FORMATS[name].nbytes) == gguf.GGML_QUANT_SIZES[code]
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("name", NAMES)
+def test_product_has_the_bits_of_the_product_with_numbers(name, monkeypatch):
+    packed = random_blocks(name, 11, 2)
+    x = np.random.default_rng(2).standard_normal((3, 2 * FORMATS[name].elements)).astype(np.float32)
+    wanted = vnp.matmul(x, public(packed, name).T)
+    for at_once in (1 << 18, 4 * x.shape[1]):  # all rows together; four at a time, and three that are left
+        monkeypatch.setattr(quantized, "_AT_ONCE", at_once)
+        w = nn.QuantizedArray(packed, name)
+        assert_bits_equal(nn.linear(x, w), wanted)
+        assert_bits_equal(volta.jit(nn.linear)(x, w), wanted)
+        assert_bits_equal(volta.vmap(nn.linear, in_axes=(0, None))(x, w), wanted)
+        assert_bits_equal(nn.linear(x[0], w), wanted[0])
+
+
+@given(st.integers(1, 9), st.integers(0, 5), st.integers(1, 3), st.integers(1, 12), st.sampled_from(NAMES))
+@settings(max_examples=8)
+def test_product_of_any_sizes(outputs, rows, blocks, at_once, name):
+    packed = random_blocks(name, outputs, blocks, seed=outputs)
+    k = blocks * FORMATS[name].elements
+    x = np.random.default_rng(rows).standard_normal((rows, k)).astype(np.float32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(quantized, "_AT_ONCE", at_once * k)
+        assert_bits_equal(nn.linear(x, nn.QuantizedArray(packed, name)), vnp.matmul(x, public(packed, name).T))
+
+
+def test_gradient_is_that_of_the_numbers(monkeypatch):
+    monkeypatch.setattr(quantized, "_AT_ONCE", 4 * 64)
+    packed = random_blocks("Q8_0", 8, 2)
+    w, numbers = nn.QuantizedArray(packed, "Q8_0"), public(packed, "Q8_0")
+    x, ct = np.random.default_rng(3).standard_normal((2, 3, 64)).astype(np.float32), np.float32(2.0)
+    gradient = volta.grad(lambda x: vnp.sum(nn.linear(x, w) * ct))(x)
+    np.testing.assert_allclose(gradient, np.broadcast_to(ct * numbers.sum(0), x.shape), rtol=1e-5)  # other sums
+
+
+def test_products_of_many_rows_never_hold_all_numbers():
+    w = nn.QuantizedArray(random_blocks("Q4_K", 4096, 2), "Q4_K")
+    compiled = volta.jit(nn.linear).lower(np.zeros((1, 512), np.float32), w).compile()
+    assert compiled.peak_live_bytes < 4096 * 512 * 4 / 2
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("name", NAMES)
+def test_kernels_for_gpus_have_the_bits(name, monkeypatch):
+    x = np.random.default_rng(4).standard_normal((2, FORMATS[name].elements)).astype(np.float32)
+    monkeypatch.setattr(quantized, "_AT_ONCE", 3 * x.shape[1])
+    check_on_host(nn.linear, x, nn.QuantizedArray(random_blocks(name, 7, 1), name), orders=("shuffled",))
+
+
+def test_bias_and_dtypes():
+    w, b = nn.QuantizedArray(random_blocks("Q4_0", 5, 1), "Q4_0"), np.arange(5, dtype=np.float32)
+    x = np.ones((2, 32), np.float32)
+    assert_bits_equal(nn.linear(x, w, b), vnp.matmul(x, w.dequantize().T) + b)
+    half = nn.linear(x.astype(np.float16), w)
+    assert half.dtype == np.float16
+    assert_bits_equal(half, nn.linear(x, w).astype(np.float16))
+    assert_bits_equal(nn.linear(x, np.ones((5, 32), np.float32)), np.full((2, 5), 32, np.float32))
+
+
+def test_a_quantized_array_is_a_tree():
+    w = nn.QuantizedArray(vnp.asarray(random_blocks("Q6_K", 4, 3)), "Q6_K")
+    assert (w.shape, w.ndim, w.dtype, w.nbytes) == ((4, 768), 2, np.float32, 4 * 630)
+    assert repr(w) == "QuantizedArray(shape=(4, 768), format=Q6_K)"
+    again = tree.map(lambda x: x, {"w": w})["w"]
+    assert again.format == "Q6_K" and again.packed is w.packed
+    assert_bits_equal(w[vnp.array([2, 0])].dequantize(), w.dequantize()[np.array([2, 0])])
+    assert_bits_equal(volta.vmap(lambda row: row.dequantize())(w), w.dequantize())
+
+
+def test_what_is_refused():
+    with pytest.raises(ArgumentError, match=r"no format 'Q9'; there are Q4_0"):
+        nn.QuantizedArray(np.zeros((1, 34), np.uint8), "Q9")
+    with pytest.raises(DTypeError, match=r"uint8, not int8"):
+        nn.QuantizedArray(np.zeros((1, 34), np.int8), "Q8_0")
+    with pytest.raises(ShapeError, match=r"blocks of 34 bytes; got uint8 of shape \(1, 33\)"):
+        nn.QuantizedArray(np.zeros((1, 33), np.uint8), "Q8_0")
+    w = nn.QuantizedArray(np.zeros((2, 34), np.uint8), "Q8_0")
+    with pytest.raises(ShapeError, match="only the axes before the last"):
+        w[0, 1]
+    with pytest.raises(ShapeError, match=r"x \(3, 31\) and weight \(2, 32\) do not fit"):
+        nn.linear(np.zeros((3, 31), np.float32), w)

@@ -1,0 +1,227 @@
+"""Weights in blocks of few bits: what they stand for, and products with them that never hold a whole matrix in float32.
+
+The formats are GGUF's (``volta.core.block_formats``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+
+import volta.numpy as vnp
+from volta import lax as loops
+from volta.api.checkpointing import checkpoint
+from volta.core import dtypes, pytrees
+from volta.core.array import Array, ArrayLike
+from volta.core.block_formats import FORMATS, Bits, BlockFormat, Halves, Pieces
+from volta.core.errors import ArgumentError, DTypeError, ShapeError
+from volta.core.interp import get_aval
+from volta.core.source import at_user_line
+from volta.numpy.promotion import promote_floats
+from volta.ops import lax
+
+_AT_ONCE = 1 << 18
+"""Numbers that a product holds in float32 at once, about."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class QuantizedArray:
+    """A float32 array (..., n) that is kept as blocks of few bits along its last axis.
+
+    A pytree: ``packed``, a uint8 array (..., bytes of a row), is its leaf, ``format`` a part of the structure. So it
+    goes through ``jit``, ``vmap`` and ``scan`` as any parameter does.
+
+    Args:
+        packed: uint8, whole blocks along the last axis.
+        format: a name of GGUF's: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K or Q6_K.
+
+    Raises:
+        ArgumentError: for a format that there is not.
+        ShapeError, DTypeError: ``packed`` are no such blocks.
+
+    >>> from volta import nn
+    >>> block = np.uint8([0, 60] + [1] * 32)  # Q8_0: the float16 number 1, then 32 int8
+    >>> w = nn.QuantizedArray(block[None], "Q8_0")
+    >>> w.shape, float(w.dequantize().sum())
+    ((1, 32), 32.0)
+    """
+
+    packed: Any
+    format: str
+
+    def __attrs_post_init__(self) -> None:
+        if self.format not in FORMATS:
+            text = f"QuantizedArray: no format {self.format!r:.40}; there are {', '.join(FORMATS)}"
+            raise ArgumentError(at_user_line(text))
+        shape, dtype = getattr(self.packed, "shape", None), getattr(self.packed, "dtype", None)
+        if shape is None or dtype is None:
+            return  # structure only: what stands where an array would
+        if dtype != dtypes.uint8:
+            raise DTypeError(at_user_line(f"QuantizedArray: blocks are bytes, of dtype uint8, not {dtype}"))
+        size = FORMATS[self.format].nbytes
+        if not shape or shape[-1] % size:
+            text = f"QuantizedArray: rows of {self.format} are blocks of {size} bytes; got uint8 of shape {shape}"
+            raise ShapeError(at_user_line(text))
+
+    @property
+    def _blocks(self) -> BlockFormat:
+        return FORMATS[self.format]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of the array of numbers."""
+        *leading, size = self.packed.shape
+        return (*leading, size // self._blocks.nbytes * self._blocks.elements)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.packed.shape)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of the numbers: float32."""
+        return dtypes.float32
+
+    @property
+    def nbytes(self) -> int:
+        """What the blocks take."""
+        return int(np.prod(self.packed.shape))
+
+    def __repr__(self) -> str:
+        return f"QuantizedArray(shape={self.shape}, format={self.format})"
+
+    def __getitem__(self, index: Any) -> QuantizedArray:
+        """Parts along the axes before the last one, as of any array; the last one stays whole."""
+        leading = index if isinstance(index, tuple) else (index,)
+        if len(leading) >= self.ndim or any(i is None or i is Ellipsis for i in leading):
+            text = f"QuantizedArray: only the axes before the last of {self.shape} are indexed; dequantize() first"
+            raise ShapeError(at_user_line(text))
+        return QuantizedArray(vnp.asarray(self.packed)[index], self.format)
+
+    def dequantize(self) -> Array:
+        """All numbers, as a float32 array."""
+        fmt, packed = self._blocks, vnp.asarray(self.packed)
+        blocks = packed.reshape(*packed.shape[:-1], packed.shape[-1] // fmt.nbytes, fmt.nbytes)
+        return _numbers(fmt, blocks).reshape(self.shape)
+
+
+def _flatten(w: QuantizedArray) -> tuple[tuple[Any], str]:
+    return (w.packed,), w.format
+
+
+def _unflatten(fmt: str, children: Sequence[Any]) -> QuantizedArray:
+    made = object.__new__(QuantizedArray)  # a leaf may be anything on the way through a transformation
+    object.__setattr__(made, "packed", children[0])
+    object.__setattr__(made, "format", fmt)
+    return made
+
+
+pytrees.register_node(QuantizedArray, _flatten, _unflatten)
+
+
+def _numbers(fmt: BlockFormat, blocks: Array) -> Array:
+    """Blocks (..., bytes) as numbers (..., elements): the definition, in ordinary operations."""
+    leading = blocks.shape[:-1]
+    q = None
+    for bits, left in fmt.parts:
+        part = _bits(blocks, bits, fmt.elements)
+        q = part << np.uint8(left) if q is None else q | (part << np.uint8(left))
+    assert q is not None
+    scale, offset = _halves(blocks, fmt.scale), None if fmt.offset is None else _halves(blocks, fmt.offset)
+    groups = max(scale.shape[-1], 1 if offset is None else offset.shape[-1])
+    q = _integers(q, fmt.bias, fmt.signed).reshape(*leading, groups, fmt.elements // groups)
+    y = scale[..., None] * q
+    if offset is not None:
+        y = y - offset[..., None] if fmt.subtracts else y + offset[..., None]
+    return y.reshape(*leading, fmt.elements)
+
+
+def _integers(q: Array, bias: int, signed: bool) -> Array:
+    """Bytes as the integers that they are, in float32."""
+    if signed or bias:
+        q = lax.bitcast_convert_type(q, np.int8)  # with a bias they are below 128
+        q = q - np.int8(bias) if bias else q
+    return q.astype(np.float32)
+
+
+def _bits(blocks: Array, bits: Bits, elements: int) -> Array:
+    """The integer of each element that these bits make."""
+    leading, end = blocks.shape[:-1], bits.offset + bits.nbytes(elements)
+    x = blocks[..., bits.offset : end].reshape(*leading, -1, 1, bits.run)
+    if bits.shared > 1:
+        shifts = (np.arange(bits.shared) * bits.width).astype(np.uint8)
+        x = (x >> shifts[:, None]) & np.uint8((1 << bits.width) - 1)
+    return x.reshape(*leading, elements)
+
+
+def _halves(blocks: Array, halves: Halves) -> Array:
+    """The float16 number of each block, or its products with the groups' integers: (..., 1 or groups)."""
+    low, high = (blocks[..., i : i + 1].astype(np.uint16) for i in (halves.at, halves.at + 1))
+    one = lax.bitcast_convert_type(low | (high << np.uint16(8)), np.float16).astype(np.float32)
+    if not halves.groups:
+        return one
+    integers = vnp.concatenate([_piece(blocks, pieces) for pieces in halves.groups], axis=-1)
+    return one * _integers(integers, halves.bias, halves.signed)
+
+
+def _piece(blocks: Array, pieces: Pieces) -> Array:
+    total = None
+    for p in pieces:
+        x = ((blocks[..., p.byte : p.byte + 1] >> np.uint8(p.shift)) & np.uint8((1 << p.width) - 1)) << np.uint8(p.left)
+        total = x if total is None else total | x
+    assert total is not None
+    return total
+
+
+def linear(x: ArrayLike, weight: ArrayLike | QuantizedArray, bias: ArrayLike | None = None) -> Array:
+    """x weightᵀ + bias: the layer of models whose weights are kept as (outputs, inputs), quantized ones among them.
+
+    The bits are those of ``x @ weight.T``, of a quantized weight those of ``x @ weight.dequantize().T``. Of such a one
+    some rows at a time are dequantized, never all; in the gradient they are dequantized once more.
+
+    Args:
+        x: (..., inputs), any float array; computed in float32 where the weight is quantized.
+        weight: (outputs, inputs).
+        bias: (outputs,), or None.
+
+    Raises:
+        ShapeError: where the sizes do not fit.
+
+    >>> linear(np.float32([1, 2]), np.float32([[1, 0], [0, 1], [1, 1]]))
+    Array([1., 2., 3.], dtype=float32)
+    """
+    shape = tuple(np.shape(x)) if not hasattr(x, "shape") else tuple(x.shape)
+    other = tuple(weight.shape)
+    if not shape or len(other) != 2 or shape[-1] != other[1]:
+        text = f"linear: x {shape} and weight {other} do not fit. Wanted: x (..., inputs), weight (outputs, inputs)."
+        raise ShapeError(at_user_line(text))
+    if isinstance(weight, QuantizedArray):
+        y = _product(promote_floats("linear", x)[0], weight)
+    else:
+        x, weight = promote_floats("linear", x, weight)
+        y = vnp.matmul(x, vnp.transpose(weight))
+    return y if bias is None else y + bias
+
+
+def _product(x: Array, weight: QuantizedArray) -> Array:
+    own, (outputs, inputs) = get_aval(x).dtype, weight.shape
+    out_dtype = own if own != dtypes.float64 else dtypes.float32
+    x = x.astype(np.float32)
+    rows = max(1, _AT_ONCE // max(1, inputs))
+    if outputs <= rows:
+        return vnp.matmul(x, weight.dequantize().T).astype(out_dtype)
+    steps, packed = outputs // rows, vnp.asarray(weight.packed)
+
+    @checkpoint  # so that a gradient keeps blocks, not numbers
+    def some(x: Array, packed: Array) -> Array:
+        return vnp.matmul(x, QuantizedArray(packed, weight.format).dequantize().T)
+
+    blocks = packed[: steps * rows].reshape(steps, rows, packed.shape[1])
+    _, found = loops.scan(lambda _, part: (None, some(x, part)), None, blocks)
+    y = vnp.moveaxis(found, 0, -2).reshape(*x.shape[:-1], steps * rows)
+    if steps * rows < outputs:
+        y = vnp.concatenate([y, some(x, packed[steps * rows :])], axis=-1)
+    return y.astype(out_dtype)
