@@ -111,6 +111,13 @@ def test_kernels_for_gpus_have_the_bits(name, monkeypatch):
     check_on_host(nn.linear, x, nn.QuantizedArray(random_blocks(name, 7, 1), name), orders=("shuffled",))
 
 
+@pytest.mark.parametrize("shape", [(0, 32), (3, 0), (0, 0)])
+def test_no_rows_or_columns(shape):
+    w = nn.QuantizedArray(np.zeros((shape[0], shape[1] // 32 * 18), np.uint8), "Q4_0")
+    assert w.dequantize().shape == w.shape == shape
+    assert_bits_equal(nn.linear(np.ones((2, shape[1]), np.float32), w), np.zeros((2, shape[0]), np.float32))
+
+
 def test_bias_and_dtypes():
     w, b = nn.QuantizedArray(random_blocks("Q4_0", 5, 1), "Q4_0"), np.arange(5, dtype=np.float32)
     x = np.ones((2, 32), np.float32)

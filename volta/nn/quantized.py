@@ -149,8 +149,8 @@ def _integers(q: Array, bias: int, signed: bool) -> Array:
 
 def _bits(blocks: Array, bits: Bits, elements: int) -> Array:
     """The integer of each element that these bits make."""
-    leading, end = blocks.shape[:-1], bits.offset + bits.nbytes(elements)
-    x = blocks[..., bits.offset : end].reshape(*leading, -1, 1, bits.run)
+    leading, size = blocks.shape[:-1], bits.nbytes(elements)
+    x = blocks[..., bits.offset : bits.offset + size].reshape(*leading, size // bits.run, 1, bits.run)
     if bits.shared > 1:
         shifts = (np.arange(bits.shared) * bits.width).astype(np.uint8)
         x = (x >> shifts[:, None]) & np.uint8((1 << bits.width) - 1)
