@@ -19,7 +19,18 @@ import optree
 from volta.core import pytrees
 from volta.core.absent import namespace as _namespace
 from volta.core.errors import TreeError
-from volta.core.pytrees import PyTreeDef, flatten, leaves, structure, unflatten
+from volta.core.pytrees import (
+    KEYS,
+    DictKey,
+    FlattenedIndexKey,
+    GetAttrKey,
+    PyTreeDef,
+    SequenceKey,
+    flatten,
+    leaves,
+    structure,
+    unflatten,
+)
 from volta.core.source import at_user_line
 
 _MISSING = object()
@@ -111,51 +122,11 @@ def transpose(outer_treedef: PyTreeDef, inner_treedef: PyTreeDef | None, pytree_
 # -- paths -------------------------------------------------------------------------------------------------------------
 
 
-@attrs.frozen
-class SequenceKey:
-    """A place in a list or a tuple."""
-
-    idx: int
-
-    def __str__(self) -> str:
-        return f"[{self.idx}]"
-
-
-@attrs.frozen
-class DictKey:
-    """A key of a dict."""
-
-    key: Any
-
-    def __str__(self) -> str:
-        return f"[{self.key!r}]"
-
-
-@attrs.frozen
-class GetAttrKey:
-    """A field of a dataclass, an attrs class or a named tuple."""
-
-    name: str
-
-    def __str__(self) -> str:
-        return f".{self.name}"
-
-
-@attrs.frozen
-class FlattenedIndexKey:
-    """A child of a registered class that says no more of it than its number."""
-
-    key: Any
-
-    def __str__(self) -> str:
-        return f"[<flat index {self.key}>]"
-
-
 KeyPath = tuple[SequenceKey | DictKey | GetAttrKey | FlattenedIndexKey, ...]
 
 
 def _key(entry: Any) -> Any:
-    if isinstance(entry.entry, (SequenceKey, DictKey, GetAttrKey, FlattenedIndexKey)):
+    if isinstance(entry.entry, KEYS):
         return entry.entry  # of classes registered with keys
     if isinstance(entry, optree.NamedTupleEntry):
         return GetAttrKey(entry.field)

@@ -104,6 +104,14 @@ def test_names_change_nothing() -> None:
     assert_bits_equal(volta.jvp(lambda x: checkpoint_name(x, "n"), (X,), (X,))[1], X)
 
 
+def test_static_arguments_that_cannot_be_compared_have_it_traced_anew() -> None:
+    f = volta.checkpoint(lambda settings, x: settings["scale"] * x * x, static_argnums=0)
+    settings = {"scale": 2.0}
+    assert volta.grad(lambda x: f(settings, x))(3.0) == 12.0
+    settings["scale"] = 3.0
+    assert volta.grad(lambda x: f(settings, x))(3.0) == 18.0
+
+
 def test_what_is_refused() -> None:
     with pytest.raises(TypeError, match="checkpoint's policy takes a function"):
         volta.checkpoint(block, policy="dots")

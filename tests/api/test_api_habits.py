@@ -66,6 +66,13 @@ class Keyed:
 tree_util.register_pytree_with_keys_class(Keyed)
 
 
+def test_paths_of_classes_with_keys_are_spelled_by_them():
+    with pytest.raises(volta.errors.VoltaError, match=r"args\[0\]\.y\[0\]"):
+        volta.jit(lambda k: k)(Keyed(1.0, ["text"]))
+    with pytest.raises(volta.errors.VmapAxesError, match=r"args\[0\]\.x: axis 0 of f64\[2\]"):
+        volta.vmap(lambda k: k.x)(Keyed(np.ones(2), np.ones(3)))
+
+
 def test_trees():
     paths = [tree.keystr(path) for path, _ in tree.leaves_with_path({"k": Keyed(1, [2])})]
     assert paths == ["['k'].x", "['k'].y[0]"]

@@ -15,7 +15,7 @@ import pytest
 import volta
 import volta.numpy as vnp
 from volta.interop import bridge
-from volta.interop.jax_names import finder, gradients, internals, own
+from volta.interop.jax_names import finder, gradients, internals, own, partial, primitives
 from volta.interop.jax_names.finder import Finder
 from volta.interop.jax_names.modules import ANSWERS
 from volta.interop.jax_names.scalars import SCALARS
@@ -53,7 +53,7 @@ def test_every_name_of_every_module_is_there() -> None:
 
 
 def test_modules_are_voltas_namespaces() -> None:
-    assert module("jax").jit is volta.jit and module("jax.lax").scan is volta.lax.scan
+    assert module("jax").jit is volta.jit and module("jax.lax").cond is volta.lax.cond
     assert module("jax.numpy").sin is vnp.sin and module("jax.scipy.stats.norm").pdf is not None
     assert not {"jax.optim", "jax.io", "jax.train"} & ANSWERS.keys()
 
@@ -118,7 +118,8 @@ def test_internals_are_stand_ins_that_say_so_where_they_are_used() -> None:
     mine = core.Primitive("mine")
     ad.primitive_jvps[mine] = lambda *args: args
     mlir.register_lowering(mine, lambda *args: args)
-    assert mine.def_impl(len) is len and not isinstance(3, ad.JVPTracer) and repr(module("jax.lax").add_p) == "add"
+    assert core.Primitive("other").def_impl(len) is len and repr(module("jax.lax").add_p) == "add"
+    assert not isinstance(3, ad.JVPTracer)
     with pytest.raises(volta.errors.UnsupportedOperationError, match="the primitive 'mine' is one of JAX's internals"):
         mine.bind(1)
     with pytest.raises(volta.errors.UnsupportedOperationError, match=r"jax.interpreters.ad.backward_pass is one of"):
@@ -126,6 +127,93 @@ def test_internals_are_stand_ins_that_say_so_where_they_are_used() -> None:
     with pytest.raises(volta.errors.UnsupportedOperationError, match=r"jax._src.core.Trace is one of JAX's internals"):
         module("jax._src").core.Trace()
     assert internals.accepted(len) is len
+
+
+def test_classes_derived_from_internals_have_instances() -> None:
+    base = module("jax._src.dtypes").ExtendedDType
+    mine = type("Mine", (base,), {"bits": 8})
+    assert mine().bits == 8 and isinstance(mine(), base)
+    with pytest.raises(volta.errors.UnsupportedOperationError, match=r"jax._src.dtypes.ExtendedDType is one of JAX's"):
+        base()
+
+
+def test_narrow_dtypes_have_names_and_no_arrays() -> None:
+    narrow = module("jax.numpy").float8_e4m3fn
+    assert np.dtype(narrow.dtype).itemsize == 1
+    for use in (lambda: narrow(3), lambda: vnp.zeros(2, narrow)):
+        with pytest.raises(volta.errors.DTypeError, match="float8_e4m3fn is not supported"):
+            use()
+
+
+def test_products_are_those_of_dot_general() -> None:
+    x, einsum = np.ones((2, 2), np.float32), own.NUMPY["einsum"]
+    assert einsum("ij,jk->ik", x, x, _dot_general=volta.lax.dot_general).tolist() == [[2, 2], [2, 2]]
+    with pytest.raises(volta.errors.ArgumentError, match="einsum: products are lax.dot_general's, not those of"):
+        einsum("ij,jk->ik", x, x, _dot_general=lambda *args: None)
+
+
+def test_what_is_at_work_can_be_compared() -> None:
+    seen = []
+    volta.jit(lambda x: seen.append(own.get_opaque_trace_state()) or x)(1.0)
+    assert own.get_opaque_trace_state("flax") == own.get_opaque_trace_state() != seen[0]
+
+
+def test_types_of_jaxs_name_are_voltas() -> None:
+    shaped = own.CORE["ShapedArray"]((2, 3), "float32", sharding=None)
+    assert isinstance(shaped, own.CORE["AbstractValue"]) and shaped == vnp.ones((2, 3)).aval and shaped.sharding is None
+
+
+# -- partial evaluation ------------------------------------------------------------------------------------------------
+
+
+def test_what_is_known_is_computed_and_the_rest_is_recorded() -> None:
+    f = partial.wrap_init(lambda known, unknown: {"k": vnp.sin(known), "u": known * unknown})
+    structure = volta.tree.structure((0, 0))
+    flat, out_tree = partial.flatten_fun_nokwargs(f, structure)
+    aval = own.CORE["ShapedArray"]((3,), np.float32)
+    given = [partial.PartialVal.known(vnp.float32(2)), partial.PartialVal.unknown(aval)]
+    program, outs, consts = partial.trace_to_jaxpr_nounits(flat, given)
+    assert [p.is_known() for p in outs] == [True, False] and outs[1].pv == aval
+    assert outs[0].const == vnp.sin(vnp.float32(2)) and out_tree() == volta.tree.structure({"k": 0, "u": 0})
+    (doubled,) = own.CORE["eval_jaxpr"](program, consts, np.float32([1, 2, 3]))
+    assert doubled.tolist() == [2, 4, 6]
+    named, _ = partial.flatten_fun(partial.wrap_init(lambda x, *, y: x - y), volta.tree.structure(((0,), {"y": 0})))
+    assert named.call_wrapped(5, 3) == [2]
+
+
+def test_transformations_of_a_librarys_own_are_refused_where_they_are_used() -> None:
+    mine = module("jax.extend.linear_util").transformation(lambda x: (yield x))
+    with pytest.raises(volta.errors.UnsupportedOperationError, match="the transformation .* of jax.extend.linear_util"):
+        mine(1)
+
+
+# -- primitives of a library's own -------------------------------------------------------------------------------------
+
+
+def test_a_primitive_is_its_function_with_the_rules_that_are_given() -> None:
+    any_p = primitives.Primitive("any_of_all")
+    any_p.def_impl(lambda x, *, scale: scale * vnp.sum(x))
+    assert any_p.bind(np.float32([1, 2]), scale=2) == 6.0
+    x = np.ones((4, 3), np.float32)
+    mapped = volta.vmap(lambda x: any_p.bind(x, scale=1))
+    assert mapped(x).tolist() == [3, 3, 3, 3]
+    primitives.BATCHERS[any_p] = lambda args, dims, scale: (any_p.bind(*args, scale=scale), None)
+    assert mapped(x).tolist() == [12, 12, 12, 12]
+    assert volta.grad(lambda x: any_p.bind(x, scale=2))(x[0]).tolist() == [2, 2, 2]
+    primitives.standard_jvp(any_p, lambda t, x, scale: 10 * vnp.sum(t))
+    assert volta.jit(volta.grad(lambda x: any_p.bind(x, scale=2)))(x[0]).tolist() == [10, 10, 10]
+
+
+def test_a_primitive_of_several_results_and_of_a_named_axis() -> None:
+    two_p = primitives.Primitive("two")
+    two_p.multiple_results = True
+    two_p.def_impl(lambda x: [x, -x])
+    primitives.NAMED_BATCHERS[two_p] = lambda size, name, trace, args, dims: (
+        [vnp.moveaxis(args[0], 0, -1) * size, vnp.sum(args[0], 0)],
+        [1, None],
+    )
+    first, second = volta.vmap(lambda x: two_p.bind(x))(np.float32([[1, 2], [3, 4], [5, 6]]))
+    assert first.tolist() == [[3, 6], [9, 12], [15, 18]] and second.tolist() == [[9, 12]] * 3
 
 
 def test_check_grads_finds_wrong_derivatives() -> None:
@@ -204,58 +292,18 @@ def test_a_program_runs_as_it_is(tmp_path: Path) -> None:
     assert "'jax.experimental' has no 'pallas' under volta.as_jax" in done.stdout
 
 
-EQUINOX = """
-import volta.as_jax
-import equinox as eqx, jax, jax.numpy as jnp, optax
-model = eqx.nn.MLP(2, 3, 8, 2, key=jax.random.PRNGKey(1))
-x, y = jax.random.normal(jax.random.key(2), (16, 2)), jnp.zeros((16, 3))
-optimizer = optax.adam(1e-2)
-state = optimizer.init(eqx.filter(model, eqx.is_array))
-
-@eqx.filter_jit
-def step(model, state):
-    loss = lambda model: jnp.mean((jax.vmap(model)(x) - y) ** 2)
-    value, grads = eqx.filter_value_and_grad(loss)(model)
-    updates, state = optimizer.update(grads, state, model)
-    return eqx.apply_updates(model, updates), state, value
-
-losses = []
-for _ in range(20):
-    model, state, value = step(model, state)
-    losses.append(float(value))
-print(losses[-1] < 0.5 * losses[0])
-"""
+LIBRARIES = (
+    "optax_optimizers flax_mlp flax_cnn flax_transformer flax_scan flax_recurrent haiku_cnn haiku_transformer "
+    "haiku_recurrent haiku_stacked equinox_mlp equinox_cnn equinox_rnn equinox_filters"
+).split()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("library", ["equinox", "optax"])
-def test_equinox_and_optax_train(library: str) -> None:
-    for needed in ("equinox", "optax"):
+@pytest.mark.parametrize("program", LIBRARIES)
+def test_libraries_train_as_they_are(program: str) -> None:
+    library = program.partition("_")[0]
+    for needed in ("optax", library):
         if importlib.util.find_spec(needed) is None:
-            pytest.skip(f"{needed} is not installed (pip install {needed})")
-    done = answered(EQUINOX if library == "equinox" else OPTAX)
-    assert done.stdout == "True\n", done.stderr
-
-
-OPTAX = """
-import volta.as_jax
-import optax, jax, jax.numpy as jnp
-x = jax.random.normal(jax.random.key(0), (16, 4))
-ok = []
-for make in (optax.adam, optax.adamw, optax.sgd, optax.lamb, optax.lion, optax.adafactor, optax.rmsprop, optax.nadam):
-    optimizer = optax.chain(optax.clip_by_global_norm(1.0), make(optax.cosine_decay_schedule(1e-1, 50)))
-    params = {"w": jnp.ones((4, 2)), "b": jnp.zeros(2)}
-    loss = lambda p: optax.squared_error(x @ p["w"] + p["b"], jnp.ones((16, 2))).mean()
-    state = optimizer.init(params)
-
-    @jax.jit
-    def step(params, state):
-        updates, state = optimizer.update(jax.grad(loss)(params), state, params)
-        return optax.apply_updates(params, updates), state
-
-    first = loss(params)
-    for _ in range(30):
-        params, state = step(params, state)
-    ok.append(bool(loss(params) < 0.8 * first))
-print(all(ok))
-"""
+            pytest.skip(f"{needed} is not installed (pip install {'dm-' * (needed == 'haiku')}{needed})")
+    done = answered(program, arguments=("-m", "tests.interop.jax_libraries"))
+    assert done.stdout == f"{program} True\n", done.stderr

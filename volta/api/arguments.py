@@ -13,7 +13,7 @@ import numpy as np
 from volta.core import dtypes, pytrees
 from volta.core.array import Array
 from volta.core.avals import ShapedArray, as_shape
-from volta.core.errors import ArgumentNumberError, DTypeError, StaticArgumentError
+from volta.core.errors import ArgumentError, ArgumentNumberError, DTypeError, StaticArgumentError
 from volta.core.pytrees import PyTreeDef
 from volta.core.source import Source, at_user_line
 from volta.runtime.array import as_array, intern_aval
@@ -119,7 +119,14 @@ class ShapeDtypeStruct:
 
     aval: ShapedArray
 
-    def __init__(self, shape: Any, dtype: Any, weak_type: bool = False):
+    def __init__(self, shape: Any, dtype: Any, weak_type: bool = False, *, sharding: None = None):
+        if sharding is not None:
+            raise ArgumentError(
+                at_user_line(
+                    f"ShapeDtypeStruct: sharding={sharding!r}, but types say nothing of where arrays lie; "
+                    "volta.device_put lays them out"
+                )
+            )
         aval = ShapedArray(as_shape("ShapeDtypeStruct", shape), dtypes.canonicalize(dtype), bool(weak_type))
         aval.check("ShapeDtypeStruct")
         self.__attrs_init__(intern_aval(aval))
@@ -135,6 +142,10 @@ class ShapeDtypeStruct:
     @property
     def weak_type(self) -> bool:
         return self.aval.weak_type
+
+    @property
+    def sharding(self) -> None:
+        return self.aval.sharding
 
     @property
     def ndim(self) -> int:
@@ -205,18 +216,24 @@ def resolve_positions(fun: Any, nums: Any, names: Any, what: str) -> Positions:
     return Positions(tuple(sorted(all_nums)), tuple(dict.fromkeys(all_names)))
 
 
-def check_static(fun_name: str, label: str, value: Any) -> None:
-    """Refuse a static value that cannot be a key."""
+def hashable(value: Any) -> bool:
     try:
         hash(value)
     except TypeError:
+        return False
+    return True
+
+
+def check_static(fun_name: str, label: str, value: Any) -> None:
+    """Refuse a static value that cannot be a key."""
+    if not hashable(value):
         raise StaticArgumentError(
             at_user_line(
                 f"the static argument {label} of `{fun_name}` is {value!r:.60} of type {type(value).__name__}, which "
                 "cannot be hashed, so it cannot be told whether the function was traced for it before. "
                 "Pass a tuple instead of a list, a frozen dataclass instead of a dict; pass arrays as normal arguments."
             )
-        ) from None
+        )
 
 
 def select_argnums(argnums: int | Sequence[int], n_args: int, transform: str, fun: Any) -> tuple[int, ...]:

@@ -60,6 +60,8 @@ def checkpoint(
         policy: which values are kept all the same; one of ``volta.checkpoint_policies``, or a function
             ``policy(primitive, *avals, **params) -> bool``. None keeps none. It changes no bit. A loop is one operation
             to it.
+        static_argnums, static_argnames: arguments that are no data, as of :func:`volta.jit`; one that cannot be
+            hashed has the function traced anew at each call.
         prevent_cse: accepted for programs written for JAX: what is computed again is always kept apart from the first
             time.
 
@@ -76,7 +78,7 @@ def checkpoint(
     if policy is not None:
         check_callable(policy, "checkpoint's policy")
     static = resolve_positions(fun, static_argnums, static_argnames, "static_argnums")
-    calls = CallCache(fun, name_of(fun), static, "checkpoint traces")
+    calls = CallCache(fun, name_of(fun), static, "checkpoint traces", comparable=False)
 
     @functools.wraps(fun, updated=())
     @boundary

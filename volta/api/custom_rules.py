@@ -315,7 +315,7 @@ def _cotangents(call: Call, what: str, result: Any) -> list[Any]:
     for i, (ct, aval) in enumerate(zip(spread, call.avals, strict=True)):
         own = _cotangent(ct, aval)
         if own is None:
-            path = optree.treespec_accessors(call.tree)[i].codify("")
+            path = pytrees.structure_paths(call.tree)[i]
             raise _mismatch(
                 [ct if _is_zero(ct) else get_aval(ct)],
                 [aval],

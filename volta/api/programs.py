@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from volta.api.arguments import Positions, call_paths, check_static, flat_outputs, values_of
+from volta.api.arguments import Positions, call_paths, check_static, flat_outputs, hashable, values_of
 from volta.api.limits import Limits, limits_of
 from volta.api.limits import check as check_limits
 from volta.core import pytrees
@@ -63,7 +63,10 @@ class FlatCall:
         return fun(*args, **kwargs, **self.static_kwargs)
 
 
-def flatten_call(name: str, static: Positions, args: tuple[Any, ...], kwargs: dict[str, Any]) -> FlatCall:
+def flatten_call(
+    name: str, static: Positions, args: tuple[Any, ...], kwargs: dict[str, Any], comparable: bool = True
+) -> FlatCall:
+    """A call's arguments; where static ones need not be ``comparable``, one that is not is like no other."""
     static_args: tuple[tuple[int, Any], ...] = ()
     static_kwargs: dict[str, Any] = {}
     statics: list[Any] = []
@@ -72,8 +75,9 @@ def flatten_call(name: str, static: Positions, args: tuple[Any, ...], kwargs: di
         static_args = tuple((i, args[i]) for i in nums)
         static_kwargs = {k: v for k, v in kwargs.items() if k in static.names}
         for label, value in (*static_args, *sorted(static_kwargs.items())):
-            check_static(name, f"{label!r}" if isinstance(label, str) else f"number {label}", value)
-            statics += [label, pytrees.exact(value)]
+            if comparable:
+                check_static(name, f"{label!r}" if isinstance(label, str) else f"number {label}", value)
+            statics += [label, pytrees.exact(value) if comparable or hashable(value) else object()]
         args = tuple(x for i, x in enumerate(args) if i not in nums)
         kwargs = {k: v for k, v in kwargs.items() if k not in static_kwargs}
     leaves, tree = pytrees.flatten((args, kwargs) if kwargs else args)
@@ -118,12 +122,12 @@ def trace_call(
 class CallCache:
     """The programs of one function, by tree, avals and static values (compared whole)."""
 
-    def __init__(self, fun: Callable[..., Any], name: str, static: Positions, doing: str):
-        self.fun, self.name, self.static, self.doing = fun, name, static, doing
+    def __init__(self, fun: Callable[..., Any], name: str, static: Positions, doing: str, comparable: bool = True):
+        self.fun, self.name, self.static, self.doing, self.comparable = fun, name, static, doing, comparable
         self._traced: Recent[tuple[Any, ...], TracedCall] = Recent(KINDS)
 
     def flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> FlatCall:
-        return flatten_call(self.name, self.static, args, kwargs)
+        return flatten_call(self.name, self.static, args, kwargs, self.comparable)
 
     def trace(self, call: FlatCall, avals: list[ShapedArray]) -> TracedCall:
         key = call.key(avals)

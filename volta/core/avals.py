@@ -41,6 +41,11 @@ class ShapedArray:
     def nbytes(self) -> int:
         return self.size * self.dtype.itemsize
 
+    @property
+    def sharding(self) -> None:
+        """Types say nothing of where arrays lie; programs written for JAX ask."""
+        return None
+
     def check(self, name: str) -> None:
         """Refuse what no array can be.
 

@@ -122,9 +122,7 @@ HINTS: dict[str, dict[str, str]] = {
         **_each("it is volta.numpy.where(volta.random.bernoulli(key, keep, x.shape), x / keep, 0)", "dropout Dropout"),
         **_each("it is volta.nn.softmax_cross_entropy", "cross_entropy CrossEntropyLoss"),
     },
-    "volta.nn.initializers": _each(
-        "it is Q of volta.numpy.linalg.qr of a normal matrix", "orthogonal delta_orthogonal"
-    ),
+    "volta.nn.initializers": {},
     "volta.numpy": {
         "polyfit": "it is volta.numpy.linalg.lstsq(volta.numpy.vander(x, deg + 1), y)[0]",
         "roots": "general eigenvalues are planned; outside of traced functions numpy.roots has them",

@@ -74,9 +74,62 @@ def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: Callable[[Any], b
     return treedef.unflatten([f(*xs) for xs in zip(items, *others, strict=True)])
 
 
+@attrs.frozen
+class SequenceKey:
+    """A place in a list or a tuple."""
+
+    idx: int
+
+    def __str__(self) -> str:
+        return f"[{self.idx}]"
+
+
+@attrs.frozen
+class DictKey:
+    """A key of a dict."""
+
+    key: Any
+
+    def __str__(self) -> str:
+        return f"[{self.key!r}]"
+
+
+@attrs.frozen
+class GetAttrKey:
+    """A field of a dataclass, an attrs class or a named tuple."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f".{self.name}"
+
+
+@attrs.frozen
+class FlattenedIndexKey:
+    """A child of a registered class that says no more of it than its number."""
+
+    key: Any
+
+    def __str__(self) -> str:
+        return f"[<flat index {self.key}>]"
+
+
+KEYS = SequenceKey, DictKey, GetAttrKey, FlattenedIndexKey
+"""What paths are made of, and what classes that are registered with keys name their children by."""
+
+
 def leaf_paths(tree: Any) -> list[str]:
     """The path of each leaf as Python would write it: ``['layers'][0].w``."""
-    return [optree.treespec_accessors(structure(tree))[i].codify("") for i in range(len(leaves(tree)))]
+    return structure_paths(structure(tree))
+
+
+def structure_paths(treedef: PyTreeDef) -> list[str]:
+    """The path of each leaf of a structure, as :func:`leaf_paths`."""
+    return ["".join([_spelled(key) for key in path]) for path in optree.treespec_accessors(treedef)]
+
+
+def _spelled(entry: Any) -> str:
+    return str(entry.entry) if isinstance(entry.entry, KEYS) else entry.codify("")
 
 
 def exact(value: Any) -> Any:

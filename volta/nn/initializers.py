@@ -133,6 +133,63 @@ def variance_scaling(
     return init
 
 
+def orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: Any = dtypes.DEFAULT_FLOAT) -> Initializer:
+    """Matrices whose rows or columns, whichever are fewer, are orthonormal, times ``scale``.
+
+    Columns lie along ``column_axis``; the other axes together count the rows. The signs are drawn too, so that every
+    orthogonal matrix is as likely as any other.
+
+    Raises:
+        ShapeError: the shape that is asked for has fewer than two axes.
+    """
+
+    @standard
+    def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
+        shape = tuple(shape)
+        if len(shape) < 2:
+            raise ShapeError(
+                at_user_line(f"orthogonal: matrices have at least two axes, got shape {shape}; use normal")
+            )
+        columns = shape[column_axis]
+        if not math.prod(shape):
+            return vnp.zeros(shape, dtype)
+        rest = [n for i, n in enumerate(shape) if i != column_axis % len(shape)]
+        drawn = random.orthogonal(key, math.prod(rest), (), dtype, columns)
+        return vnp.multiply(vnp.moveaxis(vnp.reshape(drawn, (*rest, columns)), -1, column_axis), scale)
+
+    return init
+
+
+def delta_orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: Any = dtypes.DEFAULT_FLOAT) -> Initializer:
+    """Kernels of convolutions (of one to three dimensions, channels last) that are an :func:`orthogonal` matrix in the
+    middle and zero around it, so that a deep stack of them keeps lengths.
+
+    Raises:
+        ShapeError: the shape that is asked for has another number of axes than 3, 4 or 5, or more channels go in than
+            out.
+    """
+    matrix = orthogonal(scale, column_axis, dtype)
+
+    @standard
+    def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
+        shape = tuple(shape)
+        if len(shape) not in (3, 4, 5):
+            raise ShapeError(
+                at_user_line(f"delta_orthogonal: kernels have 3, 4 or 5 axes, got shape {shape}; use orthogonal")
+            )
+        if shape[-1] < shape[-2]:
+            raise ShapeError(
+                at_user_line(
+                    f"delta_orthogonal: {shape[-2]} channels into {shape[-1]} cannot keep lengths, got shape {shape}; "
+                    "use orthogonal"
+                )
+            )
+        middle = tuple((n - 1) // 2 for n in shape[:-2])
+        return vnp.zeros(shape, dtype).at[middle].set(matrix(key, shape[-2:], dtype))
+
+    return init
+
+
 def _named(name: str, scale: float, mode: str, distribution: str, what: str) -> Callable[..., Initializer]:
     def make(
         in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = dtypes.DEFAULT_FLOAT
@@ -155,17 +212,23 @@ kaiming_uniform, kaiming_normal = he_uniform, he_normal
 
 __all__ = [
     "constant",
+    "delta_orthogonal",
     "glorot_normal",
     "glorot_uniform",
     "he_normal",
     "he_uniform",
+    "kaiming_normal",
+    "kaiming_uniform",
     "lecun_normal",
     "lecun_uniform",
     "normal",
     "ones",
+    "orthogonal",
     "truncated_normal",
     "uniform",
     "variance_scaling",
+    "xavier_normal",
+    "xavier_uniform",
     "zeros",
 ]
 

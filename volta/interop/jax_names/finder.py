@@ -9,8 +9,9 @@ from types import ModuleType
 from typing import Any
 
 from volta.core.source import at_user_line
-from volta.interop.jax_names.internals import Primitive, absent
+from volta.interop.jax_names.internals import absent
 from volta.interop.jax_names.modules import ANSWERS, Answer, missing
+from volta.interop.jax_names.primitives import Primitive
 
 
 class Answered(ModuleType):

@@ -10,7 +10,7 @@ import attrs
 
 import volta
 from volta.core.absent import way
-from volta.interop.jax_names import gradients, internals, own
+from volta.interop.jax_names import gradients, internals, own, partial, primitives
 from volta.scipy.stats.distribution import Distribution
 
 
@@ -55,27 +55,32 @@ ANSWERS: dict[str, Answer] = {
     "jax._src.dtypes": Answer({"TypePromotionError": volta.errors.DTypeError}, internal=True),
     "jax._src.traceback_util": Answer(internals.TRACEBACKS, internal=True),
     "jax.ad_checkpoint": Answer({"checkpoint": volta.checkpoint, "remat": volta.remat}, volta.ad_checkpoint),
-    "jax.api_util": Answer({}, internal=True),
+    "jax.api_util": Answer(partial.API_UTIL, internal=True),
     "jax.core": Answer(own.CORE, internal=True),
     "jax.dtypes": Answer(own.DTYPES, getattr(volta, "dtypes", None)),
+    "jax.experimental.hijax": Answer({}, internal=True),
     "jax.experimental.layout": Answer({}, internal=True),
+    "jax.experimental.pjit": Answer({"pjit": volta.jit}),
     "jax.experimental.shard_map": Answer({"shard_map": volta.shard_map}),
     "jax.extend": Answer({}),
-    "jax.extend.core": Answer({**own.CORE, **internals.CORE}, internal=True),
-    "jax.extend.linear_util": Answer({}, internal=True),
+    "jax.extend.core": Answer({**own.CORE, **primitives.CORE}, internal=True),
+    "jax.extend.linear_util": Answer(partial.LINEAR_UTIL, internal=True),
     "jax.extend.source_info_util": Answer(internals.TRACEBACKS, internal=True),
     "jax.interpreters": Answer({}),
-    "jax.interpreters.ad": Answer(internals.AD, internal=True),
-    "jax.interpreters.batching": Answer(internals.BATCHING, internal=True),
+    "jax.interpreters.ad": Answer(primitives.AD, internal=True),
+    "jax.interpreters.batching": Answer(primitives.BATCHING, internal=True),
     "jax.interpreters.mlir": Answer(internals.MLIR, internal=True),
-    "jax.interpreters.partial_eval": Answer(internals.PARTIAL_EVAL, internal=True),
+    "jax.interpreters.partial_eval": Answer({**internals.PARTIAL_EVAL, **partial.PARTIAL_EVAL}, internal=True),
     "jax.interpreters.xla": Answer({}, internal=True),
+    "jax.lax": Answer(own.LAX, volta.lax),
+    "jax.monitoring": Answer(dict.fromkeys(("record_event", "record_event_duration_secs"), internals.accepted)),
     "jax.nn.initializers": Answer({"Initializer": Callable}, volta.nn.initializers),
     "jax.numpy": Answer(own.NUMPY, volta.numpy),
     "jax.sharding": Answer(own.SHARDING, volta.sharding),
     "jax.stages": Answer({}, internal=True),
     "jax.test_util": Answer(gradients.NAMES),
     "jax.typing": Answer(own.TYPING, volta.typing),
+    "jax.version": Answer({"__version__": own.JAX["__version__"], "__version_info__": own.VERSION}),
 }
 
 

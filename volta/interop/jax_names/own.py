@@ -18,7 +18,7 @@ from volta.core import dtypes
 from volta.core.array import Array
 from volta.core.avals import ShapedArray
 from volta.core.errors import ArgumentError, DeviceError
-from volta.core.interp import Tracer, get_aval
+from volta.core.interp import Trace, Tracer, current_trace, get_aval
 from volta.core.ir import ClosedJaxpr, Eqn, Jaxpr, Literal, Var
 from volta.core.sharding import PartitionSpec
 from volta.core.source import at_user_line
@@ -75,15 +75,47 @@ def typeof(x: Any) -> Type:
     return Type(aval.shape, aval.dtype, aval.weak_type)
 
 
+class ShapedArrayMeta(type):
+    """The type of JAX's name of types of arrays: what it makes are Volta's types."""
+
+    def __call__(
+        cls, shape: Any, dtype: Any, weak_type: bool = False, *, sharding: Any = None, vma: Any = frozenset()
+    ) -> ShapedArray:
+        return ShapedArray(tuple(shape), dtypes.canonicalize(dtype), weak_type)
+
+    def __instancecheck__(cls, x: Any) -> bool:
+        return isinstance(x, ShapedArray)
+
+
+class AbstractValue(metaclass=ShapedArrayMeta):
+    """JAX's ``ShapedArray`` and what it is derived from."""
+
+
 def _placed(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A product with JAX's keyword that says how its result lies."""
+    """A product with JAX's keywords that say how its result lies, and what multiplies.
+
+    Raises:
+        ArgumentError: another function than ``dot_general`` is to multiply.
+    """
 
     @functools.wraps(function)
-    def product(*args: Any, out_sharding: Any = None, **kwargs: Any) -> Any:
+    def product(*args: Any, out_sharding: Any = None, _dot_general: Any = None, **kwargs: Any) -> Any:
+        if _dot_general not in (None, volta.lax.dot_general):
+            raise ArgumentError(
+                at_user_line(
+                    f"{function.__name__}: products are lax.dot_general's, not those of {_dot_general!r}; write the "
+                    "contraction with that function itself"
+                )
+            )
         out = function(*args, **kwargs)
         return out if out_sharding is None else volta.lax.with_sharding_constraint(out, out_sharding)
 
     return product
+
+
+@functools.wraps(volta.lax.scan)
+def scan(*args: Any, _split_transpose: bool = False, **kwargs: Any) -> Any:
+    return volta.lax.scan(*args, **kwargs)  # the keyword says how XLA computes a gradient
 
 
 def set_mesh(mesh: Any) -> Any:
@@ -166,6 +198,18 @@ def concrete_or_error(force: Callable[..., Any] | None, x: Any, context: str = "
     return x if force is None else force(x)
 
 
+@attrs.frozen
+class TraceState:
+    """Which transforms are at work, to be compared with another time."""
+
+    trace: Trace
+
+
+def get_opaque_trace_state(convention: str = "") -> TraceState:
+    """What is at work now; libraries compare it with what was when they made something."""
+    return TraceState(current_trace())
+
+
 def jaxpr_as_fun(closed: ClosedJaxpr) -> Callable[..., list[Any]]:
     """A program as a function of its flat arguments."""
     return lambda *args: eval_jaxpr(closed.jaxpr, closed.consts, *args)
@@ -176,12 +220,15 @@ NUMPY: dict[str, Any] = {
     **{name: _placed(getattr(volta.numpy, name)) for name in ("dot", "einsum", "matmul", "tensordot")},
 }
 
+LAX: dict[str, Any] = {"scan": scan}
+
 JAX: dict[str, Any] = {
     "Device": object,
     "NamedSharding": volta.sharding.NamedSharding,
     "P": PartitionSpec,
     "__version__": ".".join(map(str, VERSION)),
     "__version_info__": VERSION,
+    "check_tracer_leaks": switch("jax_check_tracer_leaks"),
     "checking_leaks": switch("jax_check_tracer_leaks"),
     "clear_caches": clear_caches,
     "config": config,
@@ -197,18 +244,19 @@ JAX: dict[str, Any] = {
 }
 
 CORE: dict[str, Any] = {
-    "AbstractValue": ShapedArray,
+    "AbstractValue": AbstractValue,
     "Atom": Any,
     "ClosedJaxpr": ClosedJaxpr,
     "Jaxpr": Jaxpr,
     "JaxprEqn": Eqn,
     "Literal": Literal,
-    "ShapedArray": ShapedArray,
+    "ShapedArray": AbstractValue,
     "Tracer": Tracer,
     "Var": Var,
     "concrete_or_error": concrete_or_error,
     "eval_jaxpr": lambda jaxpr, consts, *args: eval_jaxpr(jaxpr, consts, *args),
     "get_aval": get_aval,
+    "get_opaque_trace_state": get_opaque_trace_state,
     "jaxpr_as_fun": jaxpr_as_fun,
 }
 
@@ -234,4 +282,9 @@ class AxisType(enum.Enum):
     Manual = "manual"
 
 
-SHARDING: dict[str, Any] = {"AbstractMesh": NoMesh, "AxisType": AxisType, "Sharding": volta.sharding.NamedSharding}
+SHARDING: dict[str, Any] = {
+    "AbstractMesh": NoMesh,
+    "AxisType": AxisType,
+    "Sharding": volta.sharding.NamedSharding,
+    "get_abstract_mesh": NoMesh,
+}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 import volta.numpy as vnp
@@ -40,7 +41,14 @@ def _scalar(dtype: np.dtype) -> ScalarMeta:
 SCALARS: dict[str, Any] = {scalar.__name__: scalar for scalar in map(_scalar, dtypes.ALL)}
 """By their names in ``jax.numpy``."""
 
+_NARROW = """
+float4_e2m1fn float8_e3m4 float8_e4m3 float8_e4m3b11fnuz float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz
+float8_e8m0fnu int2 int4 uint2 uint4
+""".split()
+"""Libraries name these when they are imported; an array of one is a DTypeError."""
+
 NAMES: dict[str, Any] = {
+    **{name: _scalar(np.dtype(getattr(ml_dtypes, name))) for name in _NARROW if hasattr(ml_dtypes, name)},
     **SCALARS,
     "bool": SCALARS["bool_"],
     "double": SCALARS["float64"],

@@ -1,0 +1,48 @@
+"""Initializers that are matrices, beside JAX's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import volta
+from volta import nn
+
+KEY = volta.random.key(5)
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((3, 3), -1), ((5, 3), -1), ((3, 5), -1), ((2, 3, 4), 0), ((4, 2, 3), 1)])
+def test_rows_or_columns_are_orthonormal(shape: tuple[int, ...], axis: int) -> None:
+    w = np.asarray(nn.initializers.orthogonal(2.0, axis)(KEY, shape))
+    assert w.shape == shape and w.dtype == np.float32
+    matrix = np.moveaxis(w, axis, -1).reshape(-1, shape[axis])
+    matrix = matrix if matrix.shape[0] >= matrix.shape[1] else matrix.T
+    np.testing.assert_allclose(matrix.T @ matrix, 4 * np.eye(matrix.shape[1]), atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(3, 2, 4), (3, 2, 2, 4), (1, 2, 3, 2, 5)])
+def test_delta_kernels_are_a_matrix_in_the_middle(shape: tuple[int, ...]) -> None:
+    w = np.array(nn.initializers.delta_orthogonal()(KEY, shape))
+    middle = tuple((n - 1) // 2 for n in shape[:-2])
+    np.testing.assert_array_equal(w[middle], nn.initializers.orthogonal()(KEY, shape[-2:]))
+    w[middle] = 0
+    assert not w.any()
+
+
+@pytest.mark.parametrize(("name", "shape"), [("orthogonal", (4, 6)), ("delta_orthogonal", (3, 3, 4, 6))])
+def test_they_are_jaxs(name: str, shape: tuple[int, ...]) -> None:
+    jax = pytest.importorskip("jax")
+    got = getattr(nn.initializers, name)()(np.asarray(jax.random.key_data(jax.random.key(5))), shape)
+    np.testing.assert_allclose(got, getattr(jax.nn.initializers, name)()(jax.random.key(5), shape), atol=2e-6)
+
+
+def test_shapes_that_are_none_of_theirs_are_named() -> None:
+    init = nn.initializers
+    assert init.orthogonal()(KEY, (0, 3)).shape == (0, 3)
+    for make, shape, says in (
+        (init.orthogonal, (3,), "orthogonal: matrices have at least two axes"),
+        (init.delta_orthogonal, (3, 3), "delta_orthogonal: kernels have 3, 4 or 5 axes"),
+        (init.delta_orthogonal, (3, 4, 2), "4 channels into 2 cannot keep lengths"),
+    ):
+        with pytest.raises(volta.errors.ShapeError, match=says):
+            make()(KEY, shape)
