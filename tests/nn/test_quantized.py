@@ -8,43 +8,30 @@ from hypothesis import strategies as st
 
 import volta
 import volta.numpy as vnp
+from tests.block_weights import numbers_of, random_blocks
 from volta import nn, tree
 from volta.core.block_formats import FORMATS
 from volta.core.errors import ArgumentError, DTypeError, ShapeError
 from volta.nn import quantized
 from volta.testing import assert_bits_equal
 from volta.testing.host_grid import check_on_host
+from volta.xla_like.compile import CompileOptions
 
 NAMES = tuple(FORMATS)
 
 
-def random_blocks(name, *shape, seed=0):
-    """Random bytes, with float16 numbers of moderate size where a block's scales stand."""
-    fmt, rng = FORMATS[name], np.random.default_rng(seed)
-    *rows, blocks = shape
-    packed = rng.integers(0, 256, (*rows, blocks, fmt.nbytes), dtype=np.uint8)
-    for halves in (fmt.scale, fmt.offset):
-        if halves is not None:
-            numbers = (rng.standard_normal((*rows, blocks, 1)) / 64).astype(np.float16)
-            packed[..., halves.at : halves.at + 2] = numbers.view(np.uint8)
-    return packed.reshape(*rows, blocks * fmt.nbytes)
-
-
-def public(packed, name):
-    with np.errstate(invalid="ignore"):
-        return gguf.quants.dequantize(packed, getattr(gguf.GGMLQuantizationType, name))
-
-
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_numbers_are_those_of_the_public_package(name):
     """Of any bytes, so with infinite, huge and NaN scales too; eager and compiled."""
     packed = np.random.default_rng(1).integers(0, 256, (7, 3 * FORMATS[name].nbytes), dtype=np.uint8)
     for blocks in (packed, random_blocks(name, 7, 3)):
         w = nn.QuantizedArray(blocks, name)
-        assert_bits_equal(w.dequantize(), public(blocks, name))
-        assert_bits_equal(volta.jit(nn.QuantizedArray.dequantize)(w), public(blocks, name))
+        assert_bits_equal(w.dequantize(), numbers_of(blocks, name))
+        assert_bits_equal(volta.jit(nn.QuantizedArray.dequantize)(w), numbers_of(blocks, name))
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_bit_counts(name):
     """A definition that ignores a bit, or takes it for another, gives other numbers for one of these blocks."""
@@ -52,7 +39,7 @@ def test_every_bit_counts(name):
     blocks = np.tile(random_blocks(name, 1, 1), (8 * fmt.nbytes, 1))
     for bit in range(8 * fmt.nbytes):
         blocks[bit, bit // 8] ^= np.uint8(1 << bit % 8)
-    assert_bits_equal(nn.QuantizedArray(blocks, name).dequantize(), public(blocks, name))
+    assert_bits_equal(nn.QuantizedArray(blocks, name).dequantize(), numbers_of(blocks, name))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -67,7 +54,7 @@ def test_formats_are_numbered_as_in_files(name):
 def test_product_has_the_bits_of_the_product_with_numbers(name, monkeypatch):
     packed = random_blocks(name, 11, 2)
     x = np.random.default_rng(2).standard_normal((3, 2 * FORMATS[name].elements)).astype(np.float32)
-    wanted = vnp.matmul(x, public(packed, name).T)
+    wanted = vnp.matmul(x, numbers_of(packed, name).T)
     for at_once in (1 << 18, 4 * x.shape[1]):  # all rows together; four at a time, and three that are left
         monkeypatch.setattr(quantized, "_AT_ONCE", at_once)
         w = nn.QuantizedArray(packed, name)
@@ -75,6 +62,39 @@ def test_product_has_the_bits_of_the_product_with_numbers(name, monkeypatch):
         assert_bits_equal(volta.jit(nn.linear)(x, w), wanted)
         assert_bits_equal(volta.vmap(nn.linear, in_axes=(0, None))(x, w), wanted)
         assert_bits_equal(nn.linear(x[0], w), wanted[0])
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"options": CompileOptions(fusion=False)}, pytest.param({"kernels": "njit"}, marks=pytest.mark.slow)],
+    ids=str,
+)
+def test_both_ways_to_compute_a_product_agree(other):
+    """The program that it means, and the kernel that a backend may have for it."""
+    x, w = np.random.default_rng(5).standard_normal((3, 512)).astype(np.float32), random_blocks("Q5_K", 700, 2)
+    f = volta.jit(lambda x, w: nn.linear(x, nn.QuantizedArray(w, "Q5_K")))
+    wanted, plan = f(x, w), f.lower(x, w).compile().plan
+    with volta.execution_context(**other):
+        assert_bits_equal(f(x, w), wanted)
+        assert "while(" in str(f.lower(x, w).compile().plan) and "while(" not in str(plan)
+
+
+def test_a_batch_of_weights():
+    x, w = np.random.default_rng(6).standard_normal((3, 2, 256)).astype(np.float32), random_blocks("Q4_K", 3, 5, 1)
+    found = volta.jit(volta.vmap(nn.linear))(x, nn.QuantizedArray(w, "Q4_K"))
+    for i in range(3):
+        assert_bits_equal(found[i], nn.linear(x[i], nn.QuantizedArray(w[i], "Q4_K")))
+    same = volta.vmap(nn.linear, in_axes=(None, 0))(x[0], nn.QuantizedArray(w, "Q4_K"))
+    assert_bits_equal(same[2], nn.linear(x[0], nn.QuantizedArray(w[2], "Q4_K")))
+
+
+def test_derivatives_forwards():
+    w = nn.QuantizedArray(random_blocks("Q4_0", 5, 1), "Q4_0")
+    x, t = np.random.default_rng(7).standard_normal((2, 3, 32)).astype(np.float32)
+    y, dy = volta.jvp(lambda x: nn.linear(x, w), (x,), (t,))
+    assert_bits_equal((y, dy), (nn.linear(x, w), nn.linear(t, w)))
+    hessian = volta.hessian(lambda x: vnp.sum(nn.linear(x, w) ** 2))(x[0])
+    assert hessian.shape == (32, 32)
 
 
 @given(st.integers(1, 9), st.integers(0, 5), st.integers(1, 3), st.integers(1, 12), st.sampled_from(NAMES))
@@ -85,16 +105,16 @@ def test_product_of_any_sizes(outputs, rows, blocks, at_once, name):
     x = np.random.default_rng(rows).standard_normal((rows, k)).astype(np.float32)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(quantized, "_AT_ONCE", at_once * k)
-        assert_bits_equal(nn.linear(x, nn.QuantizedArray(packed, name)), vnp.matmul(x, public(packed, name).T))
+        assert_bits_equal(nn.linear(x, nn.QuantizedArray(packed, name)), vnp.matmul(x, numbers_of(packed, name).T))
 
 
-def test_gradient_is_that_of_the_numbers(monkeypatch):
-    monkeypatch.setattr(quantized, "_AT_ONCE", 4 * 64)
+def test_gradient_is_that_of_the_numbers():
     packed = random_blocks("Q8_0", 8, 2)
-    w, numbers = nn.QuantizedArray(packed, "Q8_0"), public(packed, "Q8_0")
+    w, numbers = nn.QuantizedArray(packed, "Q8_0"), numbers_of(packed, "Q8_0")
     x, ct = np.random.default_rng(3).standard_normal((2, 3, 64)).astype(np.float32), np.float32(2.0)
-    gradient = volta.grad(lambda x: vnp.sum(nn.linear(x, w) * ct))(x)
-    np.testing.assert_allclose(gradient, np.broadcast_to(ct * numbers.sum(0), x.shape), rtol=1e-5)  # other sums
+    functions = (lambda x: nn.linear(x, w)), (lambda x: vnp.matmul(x, numbers.T))
+    gradient, plain = (volta.grad(lambda x, f=f: vnp.sum(f(x) * ct))(x) for f in functions)
+    assert_bits_equal(gradient, plain)
 
 
 def test_products_of_many_rows_never_hold_all_numbers():

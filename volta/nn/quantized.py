@@ -5,7 +5,9 @@ The formats are GGUF's (``volta.core.block_formats``).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import attrs
@@ -13,15 +15,18 @@ import numpy as np
 
 import volta.numpy as vnp
 from volta import lax as loops
-from volta.api.checkpointing import checkpoint
 from volta.core import dtypes, pytrees
 from volta.core.array import Array, ArrayLike
+from volta.core.avals import ShapedArray
 from volta.core.block_formats import FORMATS, Bits, BlockFormat, Halves, Pieces
 from volta.core.errors import ArgumentError, DTypeError, ShapeError
 from volta.core.interp import get_aval
+from volta.core.ir import ClosedJaxpr
 from volta.core.source import at_user_line
 from volta.numpy.promotion import promote_floats
 from volta.ops import lax
+from volta.trace.block_product import block_product
+from volta.trace.meaning import CACHED, meaning
 
 _AT_ONCE = 1 << 18
 """Numbers that a product holds in float32 at once, about."""
@@ -208,20 +213,54 @@ def linear(x: ArrayLike, weight: ArrayLike | QuantizedArray, bias: ArrayLike | N
 
 def _product(x: Array, weight: QuantizedArray) -> Array:
     own, (outputs, inputs) = get_aval(x).dtype, weight.shape
-    out_dtype = own if own != dtypes.float64 else dtypes.float32
-    x = x.astype(np.float32)
-    rows = max(1, _AT_ONCE // max(1, inputs))
-    if outputs <= rows:
-        return vnp.matmul(x, weight.dequantize().T).astype(out_dtype)
-    steps, packed = outputs // rows, vnp.asarray(weight.packed)
+    rows = math.prod(x.shape[:-1])
+    flat = x.reshape(rows, inputs).astype(np.float32)
+    if rows and outputs and inputs:
+        y = block_product(flat, vnp.asarray(weight.packed), _Products(weight.format, _AT_ONCE), weight.format)
+    else:
+        y = vnp.zeros((rows, outputs), np.float32)
+    return y.reshape(*x.shape[:-1], outputs).astype(dtypes.float32 if own == dtypes.float64 else own)
 
-    @checkpoint  # so that a gradient keeps blocks, not numbers
-    def some(x: Array, packed: Array) -> Array:
-        return vnp.matmul(x, QuantizedArray(packed, weight.format).dequantize().T)
 
-    blocks = packed[: steps * rows].reshape(steps, rows, packed.shape[1])
-    _, found = loops.scan(lambda _, part: (None, some(x, part)), None, blocks)
-    y = vnp.moveaxis(found, 0, -2).reshape(*x.shape[:-1], steps * rows)
-    if steps * rows < outputs:
-        y = vnp.concatenate([y, some(x, packed[steps * rows :])], axis=-1)
-    return y.astype(out_dtype)
+@attrs.frozen
+class _Products:
+    """Products with weights of a format, of which so many numbers are held in float32 at once, about."""
+
+    format: str
+    at_once: int
+
+    def program(self, rows: int, packed: tuple[int, ...]) -> ClosedJaxpr:
+        return _program(self, rows, packed)
+
+    def numbers(self, packed: Array) -> Array:
+        return QuantizedArray(packed, self.format).dequantize()
+
+    def forth(self, x: Array, packed: Array) -> Array:
+        """Some rows of the weights at a time."""
+        outputs, nbytes = packed.shape
+        some = max(1, self.at_once // x.shape[1])
+        steps = outputs // some
+        rest = vnp.matmul(x, self.numbers(packed[steps * some :]).T)
+        if not steps:
+            return rest
+        parts = packed[: steps * some].reshape(steps, some, nbytes)
+        _, found = loops.scan(lambda _, part: (None, vnp.matmul(x, self.numbers(part).T)), None, parts)
+        y = vnp.moveaxis(found, 0, 1).reshape(x.shape[0], steps * some)
+        return vnp.concatenate([y, rest], axis=1) if steps * some < outputs else y
+
+    def back(self, ct: Array, packed: Array) -> Array:
+        """A block of every row at a time: its columns of the result are DOT over all rows."""
+        fmt = FORMATS[self.format]
+        parts = packed.reshape(packed.shape[0], packed.shape[1] // fmt.nbytes, fmt.nbytes)
+        _, found = loops.scan(
+            lambda _, part: (None, vnp.matmul(ct, self.numbers(part))), None, vnp.moveaxis(parts, 1, 0)
+        )
+        return vnp.moveaxis(found, 0, 1).reshape(ct.shape[0], -1)
+
+
+@lru_cache(CACHED)
+def _program(products: _Products, rows: int, packed: tuple[int, ...]) -> ClosedJaxpr:
+    fmt = FORMATS[products.format]
+    inputs = packed[1] // fmt.nbytes * fmt.elements
+    avals = (ShapedArray((rows, inputs), dtypes.float32), ShapedArray(packed, dtypes.uint8))
+    return meaning(products.forth, avals, "linear")

@@ -18,7 +18,8 @@ from volta.emit.loops import (
     new_kernel,
     offset,
 )
-from volta.numba_cpu.dot_pack import pack
+from volta.numba_cpu.dot_blocks import unpack
+from volta.numba_cpu.dot_pack import PACK_TYPE, pack
 from volta.numba_cpu.dot_schedule import Mode, TileSpec, Tiling
 from volta.numba_cpu.dot_tile import panel, store_sums
 from volta.numba_cpu.dot_tree import join
@@ -72,7 +73,10 @@ class _DotKernel:
         self.vector_bytes = spec.vector_bits // 8
         self.lhs_k_bytes = -(-spec.tile_rows // spec.lanes) * self.vector_bytes  # one k of the packed left tile
         self.pack_lhs = pack(module, spec.lhs, spec.accumulator, spec.lanes)
-        self.pack_rhs = pack(module, spec.rhs, spec.accumulator, spec.lanes)
+        if spec.blocks is None:
+            self.pack_rhs = pack(module, spec.rhs, spec.accumulator, spec.lanes)
+        else:
+            self.pack_rhs = unpack(module, spec.rhs, spec.lanes, PACK_TYPE)
         self.panel = panel(module, spec)
         self.join = join(module, spec)
 
@@ -131,7 +135,8 @@ class _DotKernel:
     def _rhs(self, k: ir.Value, depth: ir.Value, j: ir.Value, columns: ir.Value) -> list[ir.Value]:
         """Where the tile reads the right operand: pointer, stride of k, stride of vectors."""
         b, args, spec = self.b, self.args, self.spec
-        source = at(b, self.rhs, (k, args.RHS_K), (j, args.RHS_N))
+        step = k if spec.blocks is None else b.sdiv(k, I64(CHUNK))
+        source = at(b, self.rhs, (step, args.RHS_K), (j, args.RHS_N))
         strip_bytes = b.mul(round_up(b, depth, spec.lanes), I64(self.vector_bytes))
         local = offset(b, self.scratch, args.SCRATCH_RHS)
         with if_then(b, b.icmp_signed("==", args.RHS_MODE, I64(Mode.SCRATCH))):

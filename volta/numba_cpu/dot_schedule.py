@@ -145,6 +145,8 @@ def dot_plan(dot: Dot, strides: DotStrides, vector_bits: int) -> DotPlan:
     batches = dot.batches
     if batches * m * n == 0:
         return DotPlan((), 0, 0)
+    if spec.blocks is not None:
+        return _blocks_plan(spec, dot, _copy_pays(dot, strides.lhs))
     along_n, along_k = (stride == item_size(spec.rhs) for stride in reversed(strides.rhs[2:]))
     if m == 1 and k > 0 and n >= spec.tile_cols and (along_n or along_k):
         return _row_plan(spec, dot)
@@ -196,6 +198,21 @@ def dot_plan(dot: Dot, strides: DotStrides, vector_bits: int) -> DotPlan:
         inner = 1 if packed_strides[1] == 0 else dot.batch[1]
         launches.insert(0, DotLaunch("pack", (temp // rhs_bytes) * (padded_n // spec.tile_cols), inner, tiling))
     return DotPlan(tuple(launches), temp, scratch_tree + levels_of(k) * block_bytes)
+
+
+def _blocks_plan(spec: TileSpec, dot: Dot, copies_lhs: bool) -> DotPlan:
+    """Rows times weights in blocks: tasks are columns, whose weights are unpacked once, a chunk at a time."""
+    size, block_rows, columns = item_size(spec.accumulator), _round_up(dot.m, spec.tile_rows), spec.tile_cols
+    scratch_lhs = spec.tile_rows * columns * size
+    scratch_rhs = scratch_lhs + CHUNK * _round_up(spec.tile_rows, spec.lanes) * size * copies_lhs
+    scratch_tree = scratch_rhs + CHUNK * columns * size
+    lhs_mode = Mode.SCRATCH if copies_lhs else Mode.DIRECT
+    tiling = (
+        0, 0, dot.m, columns, block_rows, columns, int(lhs_mode), int(Mode.SCRATCH), scratch_lhs, scratch_rhs,
+        scratch_tree, scratch_tree,
+    )  # fmt: skip
+    launch = DotLaunch("dot", -(-dot.n // columns), 1, tiling)
+    return DotPlan((launch,), 0, scratch_tree + levels_of(dot.k) * block_rows * columns * size)
 
 
 def _copy_pays(dot: Dot, lhs: Ints) -> bool:

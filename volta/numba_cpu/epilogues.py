@@ -44,7 +44,7 @@ class _Band:
 def _band(call: KernelCall, buffers: Sequence[Buffer], vector_bits: int) -> _Band | None:
     """How a product's tasks tile its result, or None where a task is not whole rows of contiguous memory."""
     dot = call.kernel
-    if not isinstance(dot, Dot):
+    if not isinstance(dot, Dot) or dot.spec.blocks is not None:
         return None
     *_, launch = dot_schedule.plan_of(call, vector_bits).launches
     if launch.kernel != "dot":

@@ -32,6 +32,7 @@ from volta.numba_cpu import (
 )
 from volta.numba_cpu.launches import Launch
 from volta.xla_like import control_calls, user
+from volta.xla_like.dot import BLOCK_PRODUCT
 from volta.xla_like.kernels import KernelCall, kernel_class
 from volta.xla_like.plan import Buffer
 
@@ -95,12 +96,13 @@ KERNELS: dict[str, Build] = {name: build for handler in HANDLERS.values() for na
 class Schedule:
     """The CPU's, for registers of ``vector_bits``. It changes no bit.
 
-    With ``small_loops`` a loop of a small body runs as one native function.
+    With ``small_loops`` a loop of a small body runs as one native function. ``kept``: see `Scheduler`.
     """
 
     vector_bits: int
     small_loops: bool = True
     tensor_cores = False
+    kept: tuple[str, ...] = (BLOCK_PRODUCT,)
 
     def joined(self, calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelCall]:
         """Products with the loops that run band by band behind them."""

@@ -64,6 +64,7 @@ class Schedule:
     themselves depends on it, and lies behind the arena (`merging.place_scratch`)."""
 
     tensor_cores = True
+    kept: tuple[str, ...] = ()
 
     def joined(self, calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelCall]:
         """Products with the loops that their kernels compute where they write tiles."""

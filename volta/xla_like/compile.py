@@ -90,7 +90,8 @@ class _Build:
     evaluate: Evaluate | None
 
     def optimized(self, program: ClosedJaxpr) -> ClosedJaxpr:
-        return optimize(program, only_inline=not self.options.passes, evaluate=self.evaluate)
+        kept = self.scheduler.kept if self.options.fusion else ()
+        return optimize(program, only_inline=not self.options.passes, evaluate=self.evaluate, kept=kept)
 
     def prepared(self, program: ClosedJaxpr) -> ClosedJaxpr:
         """A program that an equation carries, after the passes."""

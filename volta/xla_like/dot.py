@@ -12,6 +12,7 @@ from typing import Literal, get_args
 
 import attrs
 
+from volta.core.block_formats import FORMATS, BlockFormat
 from volta.core.contract import DEFINITIONS
 from volta.core.policy import TENSOR_PRECISIONS
 from volta.xla_like.kernels import KernelCall, Operation
@@ -25,6 +26,10 @@ BLOCK = DEFINITIONS.dot_block
 
 CHUNKS = BLOCK // CHUNK
 """Chunks of a block."""
+
+BLOCK_PRODUCT = "block_product"
+"""The primitive whose right operand is kept in blocks of few bits: it means a program, which backends may have a kernel
+for."""
 
 Precision = Literal["default", "highest", "tf32", "bf16"]
 
@@ -50,7 +55,8 @@ class DotSpec:
     """The dtypes of a product and its precision: what a kernel for products of any sizes is compiled for.
 
     `precision` "highest" takes float16, bfloat16 or float32 operands, multiplies and adds in float64, and rounds once.
-    "tf32" and "bf16" are for tensor cores alone: no definition says their bits.
+    "tf32" and "bf16" are for tensor cores alone: no definition says their bits. `rhs` may name a format of blocks,
+    whose numbers are float32.
     Raises ``ValueError`` for a combination that DOT does not define.
     """
 
@@ -60,6 +66,10 @@ class DotSpec:
     precision: Precision = "default"
 
     def __attrs_post_init__(self) -> None:
+        if self.blocks is not None:
+            if (self.lhs, self.out, self.precision) != ("float32", "float32", "default"):
+                raise ValueError(f"products with {self.rhs} are of float32, got {self.lhs} to {self.out}")
+            return
         for dtype in (self.lhs, self.rhs, self.out):
             if dtype not in _ITEM_SIZES:
                 raise ValueError(f"dot is not defined for {dtype}")
@@ -74,6 +84,12 @@ class DotSpec:
             )
         if all(floats) and "float64" in (self.lhs, self.rhs) and self.out != "float64":
             raise ValueError(f"a float64 product must have a float64 result, got {self.out}")
+
+    @property
+    def blocks(self) -> BlockFormat | None:
+        """The format of the right operand, if it is kept in blocks: rows of them, each a column of it. Its stride of k
+        is that of whole chunks."""
+        return FORMATS.get(self.rhs)
 
     @property
     def accumulator(self) -> str:

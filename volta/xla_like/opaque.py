@@ -19,7 +19,17 @@ from volta.xla_like.attention import (
     fits_tensor_cores,
 )
 from volta.xla_like.constants import constant_of
-from volta.xla_like.dot import Dot, DotSpec, DotStrides, Precision, canonical, column_as_row, fold_batch
+from volta.xla_like.dot import (
+    BLOCK_PRODUCT,
+    CHUNK,
+    Dot,
+    DotSpec,
+    DotStrides,
+    Precision,
+    canonical,
+    column_as_row,
+    fold_batch,
+)
 from volta.xla_like.kernels import Access, KernelCall, Load, LoopKernel, Store
 from volta.xla_like.loops import pattern_of, unique
 from volta.xla_like.nodes import Const, Iota, Node, Operand, Ref, Val
@@ -92,6 +102,22 @@ def _product(
         Access(out, offset, strides.out),
     )
     return [KernelCall(dot, (), accesses, unique((left, right)), (out,))]
+
+
+def _block_product(node: Node, ctx: Context) -> list[KernelCall]:
+    """Rows (m, k) times the transpose of weights in blocks, whose bytes are (n, bytes of a row)."""
+    x, packed = node.operands
+    assert isinstance(x, Ref) and isinstance(packed, Ref)
+    (m, k), (n, nbytes) = x.view.shape, packed.view.shape
+    spec = DotSpec("float32", node.params["format"], "float32")
+    assert spec.blocks is not None
+    chunk = CHUNK // spec.blocks.elements * spec.blocks.nbytes
+    arrays = [(x, (0, 0, 4 * k, 4)), (packed, (0, 0, chunk, nbytes))]
+    accesses = [Access(ctx.buffer_of(a.val), 0, strides) for a, strides in arrays]
+    out = ctx.buffer_of(node.outputs[0])
+    accesses.append(Access(out, 0, (0, 0, 4 * n, 4)))
+    reads = unique([ctx.buffer_of(a.val) for a, _ in arrays])
+    return [KernelCall(Dot(spec, (1, 1), m, n, k), (), tuple(accesses), reads, (out,))]
 
 
 def _at(view: View, i: int) -> View:
@@ -303,6 +329,7 @@ def _scatter(node: Node, ctx: Context) -> list[KernelCall]:
 
 _HANDLERS: dict[str, Callable[[Node, Context], list[KernelCall]]] = {
     "dot_general": _dot,
+    BLOCK_PRODUCT: _block_product,
     **dict.fromkeys(("attention", "attention_dq", "attention_dkv"), _attention),
     "concatenate": _concatenate,
     "pad": _pad,

@@ -18,6 +18,10 @@ class Scheduler(Protocol):
     def tensor_cores(self) -> bool:
         """Whether there are kernels for precisions below float32."""
 
+    @property
+    def kept(self) -> Sequence[str]:
+        """Primitives that mean a program, and for which there are kernels besides."""
+
     def joined(self, calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelCall]:
         """The calls, in an order that is as good, with those that run as one in a call of `Joined`."""
 
@@ -30,6 +34,7 @@ class Unscheduled:
     """Of no backend: every call runs by itself, and nobody says what memory it takes."""
 
     tensor_cores: bool = False
+    kept: tuple[str, ...] = ()
 
     def joined(self, calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelCall]:
         return list(calls)

@@ -1,0 +1,71 @@
+"""Products with weights in blocks have the bits of DOT over their numbers: any format, width, size, cut into tasks."""
+
+import numpy as np
+import pytest
+from dot_oracle import aligned, bits, kernel, oracle
+
+from tests.block_weights import numbers_of, random_blocks
+from volta.core.block_formats import FORMATS
+from volta.emit.dot_args import dot_words
+from volta.numba_cpu import target
+from volta.numba_cpu.dot_schedule import TileSpec, dot_plan
+from volta.xla_like.dot import CHUNK, Dot, DotSpec, DotStrides
+
+WIDTHS = [bits_ for bits_ in (512, 256, 128) if bits_ <= target.vector_bits()]
+
+
+def product(name, x, packed, width, parts):
+    """By the kernel, its tasks in so many parts, the last one first."""
+    spec, fmt = DotSpec("float32", name, "float32"), FORMATS[name]
+    (m, k), (n, nbytes) = x.shape, packed.shape
+    out = np.full((m, n), 77, np.float32)
+    dot = Dot(spec, (1, 1), m, n, k)
+    chunk = CHUNK // fmt.elements * fmt.nbytes
+    strides = DotStrides((0, 0, *x.strides), (0, 0, chunk, nbytes), (0, 0, *out.strides))
+    plan = dot_plan(dot, strides, width)
+    scratch = aligned(plan.scratch_bytes)
+    (launch,) = plan.launches
+    addresses = [a.ctypes.data for a in (x, packed, out)]
+    args = np.array([*addresses, 0, launch.batch1, *dot_words(dot, strides)[1:], *launch.tiling], np.int64)
+    for part in reversed(range(parts)):
+        begin, end = launch.tasks * part // parts, launch.tasks * (part + 1) // parts
+        kernel(launch.name, TileSpec.of(spec, width))(args.ctypes.data, begin, end, scratch.ctypes.data)
+    assert (scratch[plan.scratch_bytes :] == 0xFF).all()
+    return out
+
+
+def check(name, m, n, blocks, width, parts=1):
+    rng = np.random.default_rng(m + n)
+    packed = random_blocks(name, n, blocks, seed=n)
+    x = rng.standard_normal((m, blocks * FORMATS[name].elements)).astype(np.float32)
+    numbers = numbers_of(packed, name)
+    wanted = oracle(DotSpec("float32", "float32", "float32"), x[None, None], numbers.T[None, None])[0, 0]
+    np.testing.assert_array_equal(
+        bits(product(name, x, packed, width, parts)), bits(wanted), f"{name} {m} {n} {blocks}"
+    )
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.few(3)
+def test_sizes(name, width):
+    for m in (1, 2, 5, 15, 31):
+        for n in (1, 7, 16, 17, 33, 66):
+            check(name, m, n, 1 + n % 3, width)
+    check(name, 3, 70, 2, width, parts=3)
+
+
+@pytest.mark.parametrize("name", ["Q4_0", "Q8_0", "Q5_1", "Q4_K"])
+@pytest.mark.few(1)
+def test_long_sums_and_parts_of_chunks(name):
+    """Sums of more blocks than one; of small blocks also chunks that are not full."""
+    per = 4096 // FORMATS[name].elements
+    for blocks in (per, per + 1, 2 * per + 3, 5 * per - 1):
+        for m in (1, 20):
+            check(name, m, 40, blocks, WIDTHS[0], parts=2)
+
+
+@pytest.mark.parametrize("spec", [("float64", "Q4_K", "float64"), ("float32", "Q4_K", "float32", "highest")])
+def test_other_products_with_blocks_are_not_defined(spec):
+    with pytest.raises(ValueError, match="products with Q4_K are of float32"):
+        DotSpec(*spec)
