@@ -138,6 +138,15 @@ def test_no_rows_or_columns(shape):
     assert_bits_equal(nn.linear(np.ones((2, shape[1]), np.float32), w), np.zeros((2, shape[0]), np.float32))
 
 
+def test_eager_products_are_compiled_once(caplog):
+    w = nn.QuantizedArray(random_blocks("Q4_K", 3, 1), "Q4_K")
+    x = np.ones((2, 256), np.float32)
+    nn.linear(x, w), w.dequantize()
+    with volta.log_compiles():
+        nn.linear(x, w), w.dequantize()
+    assert not caplog.messages
+
+
 def test_bias_and_dtypes():
     w, b = nn.QuantizedArray(random_blocks("Q4_0", 5, 1), "Q4_0"), np.arange(5, dtype=np.float32)
     x = np.ones((2, 32), np.float32)

@@ -157,8 +157,9 @@ def _bits(blocks: Array, bits: Bits, elements: int) -> Array:
     leading, size = blocks.shape[:-1], bits.nbytes(elements)
     x = blocks[..., bits.offset : bits.offset + size].reshape(*leading, size // bits.run, 1, bits.run)
     if bits.shared > 1:
-        shifts = (np.arange(bits.shared) * bits.width).astype(np.uint8)
-        x = (x >> shifts[:, None]) & np.uint8((1 << bits.width) - 1)
+        # counted, not kept as a constant: a program with constants is compiled anew at each eager call
+        shifts = lax.broadcasted_iota(np.uint8, (bits.shared, 1), 0) * np.uint8(bits.width)
+        x = (x >> shifts) & np.uint8((1 << bits.width) - 1)
     return x.reshape(*leading, elements)
 
 
