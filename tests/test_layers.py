@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -206,6 +207,11 @@ def test_files_stay_short() -> None:
         if (lines := len(path.read_text(encoding="utf-8").splitlines())) > MAX_LINES
     }
     assert not long, f"longer than {MAX_LINES} lines, so more than one subject: {long}"
+
+
+def test_no_folder_of_tests_is_taken_for_the_module_of_its_name() -> None:
+    """Others ask whether there is a scipy, or where numba_cuda is: tests/scipy and tests/numba_cuda are neither."""
+    assert not [folder for folder in sys.path if (ROOT / "tests") in (Path(folder).resolve() / "_").parents]
 
 
 def test_the_reader_of_imports_sees_each_form() -> None:

@@ -4,8 +4,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 from llvmlite import ir
-from scalar_support import Compiled, ulp
 
+from tests.scalar_support import Compiled, ulp
 from volta.emit.builder import Builder
 from volta.emit.values import round_to_half
 from volta.ops import scalar

@@ -13,9 +13,9 @@ from pathlib import Path
 import mpmath as mp
 import numpy as np
 import pytest
-from scalar_support import Compiled, ulp
 
 from tests.sampling import sampled
+from tests.scalar_support import Compiled, ulp
 from volta.core import contract
 from volta.ops import scalar
 
@@ -223,7 +223,7 @@ def test_sign_and_magnitude_of_integers(dtype):
 _OTHER_PROCESSOR = """
 import sys
 sys.path.insert(0, {tests!r})
-from scalar_support import ulp
+from tests.scalar_support import ulp
 from volta.numba_cpu import target
 assert not target.machine().has("avx512f")
 print(*[ulp.digest(name, ulp.QUICK_STRIDE) for name in {names!r}])

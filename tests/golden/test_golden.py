@@ -10,10 +10,10 @@ import re
 from pathlib import Path
 
 import pytest
-from golden_programs import PROGRAMS
 
 import volta
 import volta.numpy as vnp
+from tests.golden.golden_programs import PROGRAMS
 from volta.numba_cpu.schedule import Schedule
 from volta.testing import digest
 from volta.xla_like.compile import build_plan

@@ -7,10 +7,10 @@ import functools
 
 import numpy as np
 import pytest
-from law_orders import BLOCK, declared_dot, in_turn, joined_dot, masks
 
 import volta
 import volta.numpy as vnp
+from tests.laws.law_orders import BLOCK, declared_dot, in_turn, joined_dot, masks
 from tests.sampling import sampled
 from volta.ops import lax
 from volta.testing import assert_bits_equal, fill

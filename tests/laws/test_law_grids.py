@@ -20,6 +20,7 @@ from tests.sampling import sampled
 from volta import nn
 from volta import numpy as vnp
 from volta.core import dtypes
+from volta.numba_cuda.codegen.numba_tools import tools
 from volta.numba_cuda.launches import every
 from volta.numba_source.cuda.launches import TextSource
 from volta.testing import FILLS, assert_bits_equal, fill
@@ -177,7 +178,7 @@ def test_a_transformers_training_on_a_gpu() -> None:
 @pytest.mark.filterwarnings("ignore:.*Grid size")
 def test_a_dispatcher_is_launched_by_itself() -> None:
     """`compiled.kernel` on the words that its text reads: a product and a sum, which nothing contracts."""
-    cuda = importlib.import_module("numba.cuda")
+    cuda = tools().cuda
     with volta.default_device("cuda"), volta.execution_context(kernels="cuda.jit"):
         compiled = volta.jit(lambda x: x * x + x).lower(vnp.ones(100)).compile()
     x, out = fill("normal", (100,)), cuda.device_array(100, np.float32)

@@ -19,25 +19,27 @@ from volta.numba_source import dots, loops, ordering, python_ir, python_words, r
 from volta.ops.primitive import Family
 from volta.runtime import plan_cache
 from volta.testing import FILLS, fill
-from volta.testing.cases import cases, dtypes_of, vocabulary
+from volta.testing.cases import cases, dtypes_of, kinds_of, vocabulary
 from volta.testing.kernel_kinds import GENERATED, assert_kernels_agree
 from volta.testing.loops import loop_programs, total
 from volta.testing.strategies import programs
 from volta.verify.model import train
 
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64",
-          "uint64", "bool")  # fmt: skip
+          "uint64", "bool", "complex64", "complex128")  # fmt: skip
 LOOPS = {p.name: p for p in loop_programs()}
 
 
 def kind_of(dtype) -> str:
-    return "float" if dtypes.is_float(dtype) else "bool" if dtype.kind == "b" else "int"
+    kinds = {"b": "bool", "c": "complex"}
+    return "float" if dtypes.is_float(dtype) else kinds.get(dtype.kind, "int")
 
 
 def taken(primitive, dtype) -> list:
-    """The cases of a primitive for a dtype: those that its domain, or its shape rule, takes."""
-    if primitive.domain is not None:
-        return cases(primitive, dtype) if kind_of(dtype) in primitive.domain.kinds else []
+    """The cases of a primitive for a dtype: those that its domain and its shape rule take."""
+    kind = kind_of(dtype)
+    if (primitive.domain is not None or kind == "complex") and kind not in kinds_of(primitive):
+        return []
 
     def fits(case) -> bool:
         try:
@@ -89,10 +91,14 @@ def test_rare_branches_of_functions(name, kind) -> None:
 
 def of_dtype(x, i):
     """An operation of each kind of kernels, for any dtype: map, gather, row, column, scan, sort, scatter, product."""
-    sums = (vnp.sum(x, 0), vnp.max(x, 1), vnp.argmin(x, 0), vnp.cumsum(x, 1))
-    moved = (x[i], x.at[i].set(x[:2]), x.at[i].max(x[:2]), vnp.sort(x, 1), vnp.concatenate([x, x[::-1]]))
+    sums = (vnp.sum(x, 0), vnp.sum(x, 1), vnp.cumsum(x, 1))
+    moved = (x[i], x.at[i].set(x[:2]), vnp.sort(x, 1), vnp.concatenate([x, x[::-1]]))
     product = () if x.dtype == bool else (x @ x.T, x[0] @ x.T, x * x + x)
-    return sums, moved, product, x.astype(np.float32), x.astype(np.int32), vnp.where(x == x[0], x, x[1])
+    chosen = vnp.where(x == x[0], x, x[1])
+    if dtypes.is_complex(x.dtype):
+        return sums, moved, product, x.astype(np.complex64), chosen
+    ordered = (vnp.max(x, 1), vnp.argmin(x, 0), x.at[i].max(x[:2]))
+    return sums, moved, product, ordered, x.astype(np.float32), x.astype(np.int32), chosen
 
 
 @pytest.mark.parametrize("kind", ["python", pytest.param("njit", marks=pytest.mark.slow)])

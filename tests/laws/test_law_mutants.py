@@ -6,11 +6,11 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from law_orders import declared_dot, declared_sum, joined, joined_dot, masks, some_pairs
 
 import volta
 import volta.numpy as vnp
 from tests import attention_reference
+from tests.laws.law_orders import declared_dot, declared_sum, joined, joined_dot, masks, some_pairs
 from volta import lax
 from volta.core.recent import Recent
 from volta.emit import pairs, reducers

@@ -6,12 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import law_child
 import numpy as np
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 import volta
 import volta.numpy as vnp
+from tests.laws import law_child
 from volta.testing import assert_bits_equal, digest, fill
 from volta.testing.strategies import programs
 

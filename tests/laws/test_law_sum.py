@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from law_orders import declared_cumsum, declared_sum, in_turn, joined, masks, neighbours, register, some_pairs
 
 import volta
 import volta.numpy as vnp
+from tests.laws.law_orders import (
+    declared_cumsum,
+    declared_sum,
+    in_turn,
+    joined,
+    masks,
+    neighbours,
+    register,
+    some_pairs,
+)
 from volta.core import dtypes
 from volta.ops import lax
 from volta.testing import assert_bits_equal, fill

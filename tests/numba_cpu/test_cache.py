@@ -17,7 +17,7 @@ UNIT = StoredUnit({"k1": "text one", "k2": "text two"}, (b"\x7fELF object code" 
 
 _PROGRAM = """
 import sys; sys.path.insert(0, {path!r})
-from kernels import scale_kernel; from volta.numba_cpu import unit, launch
+from tests.numba_cpu.kernels import scale_kernel; from volta.numba_cpu import unit, launch
 import numpy as np
 sources = [scale_kernel(1.0 + n) for n in range({count})]
 addresses = unit.compile_kernels(sources)

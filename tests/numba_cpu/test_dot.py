@@ -6,9 +6,9 @@ import llvmlite.binding as llvm
 import ml_dtypes
 import numpy as np
 import pytest
-from dot_oracle import bits, oracle, run
 from llvmlite import ir
 
+from tests.numba_cpu.dot_oracle import bits, oracle, run
 from tests.sampling import sampled
 from volta.numba_cpu import target
 from volta.numba_cpu.dot_schedule import TileSpec

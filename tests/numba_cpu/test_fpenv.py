@@ -4,8 +4,8 @@ import ctypes
 
 import numpy as np
 import pytest
-from kernels import scale_kernel
 
+from tests.numba_cpu.kernels import scale_kernel
 from volta.numba_cpu import fpenv, launch, threads, unit
 
 TINY = 2.0**-1070  # a subnormal; its half has the bits below

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kernels import add_kernel, follow_kernel, scratch_kernel, spin_kernel
 
+from tests.numba_cpu.kernels import add_kernel, follow_kernel, scratch_kernel, spin_kernel
 from tests.thread_support import run_threads
 from volta.numba_cpu import launch, unit
 from volta.numba_cpu.launch import LaunchTable

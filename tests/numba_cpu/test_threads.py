@@ -9,8 +9,8 @@ import time
 
 import numpy as np
 import pytest
-from kernels import add_kernel, follow_kernel, spin_kernel
 
+from tests.numba_cpu.kernels import add_kernel, follow_kernel, spin_kernel
 from tests.sampling import sampled
 from tests.thread_support import run_threads, running
 from volta.numba_cpu import threads, unit
@@ -209,7 +209,7 @@ for text in (
 _PLAN = """
 import os, threading, time
 import numpy as np
-from kernels import *
+from tests.numba_cpu.kernels import *
 from volta.numba_cpu import threads, unit
 from volta.numba_cpu.launch import LaunchTable
 threads.set_num_threads(3)

@@ -8,8 +8,8 @@ import weakref
 import attrs
 import numpy as np
 import pytest
-from kernels import F64, add_kernel, element, kernel, scale_kernel
 
+from tests.numba_cpu.kernels import F64, add_kernel, element, kernel, scale_kernel
 from tests.thread_support import run_threads, running
 from volta.numba_cpu import launch, target, unit
 from volta.numba_cpu.unit import KernelSource, compile_kernels

@@ -4,10 +4,10 @@ import ctypes
 
 import numpy as np
 import pytest
-from test_gpu import needs_gpu, normal
 
 import volta
 import volta.numpy as vnp
+from tests.numba_cuda.test_gpu import needs_gpu, normal
 from volta import errors, nn
 from volta.numba_cuda.codegen.ptx_tensor_map import map_words
 from volta.runtime import devices

@@ -6,10 +6,10 @@ import attrs
 import numpy as np
 import pytest
 from llvmlite import ir
-from test_ptx import program_of
 
 import volta
 import volta.numpy as vnp
+from tests.numba_cuda.test_ptx import program_of
 from tests.sampling import sampled
 from volta import nn, optim
 from volta.core.errors import DeviceError

@@ -12,15 +12,16 @@ import volta.numpy as vnp
 from volta.errors import KernelError, UnsupportedOperationError
 from volta.numba_cuda import device_plan
 from volta.numba_cuda.codegen import nvjitlink, ptx
+from volta.numba_cuda.codegen.numba_tools import tools
 from volta.numba_cuda.launches import every
 from volta.numba_cuda.schedule import Schedule
 from volta.testing import assert_bits_equal
+from volta.testing.kernel_kinds import has_numba_cuda
 from volta.xla_like.compile import build_plan
 
-if not hasattr(np, "row_stack"):  # NumPy 2.5 has no longer what numba-cuda up to 0.30 asks for when it is imported
-    np.row_stack = np.vstack  # type: ignore[attr-defined]
-pytest.importorskip("numba.cuda.np.arrayobj", reason="numba-cuda is not installed (pip install 'volta[numba-cuda]')")
-cuda = pytest.importorskip("numba.cuda")
+if not has_numba_cuda():
+    pytest.skip("numba-cuda is not installed (pip install 'volta[numba-cuda]')", allow_module_level=True)
+cuda = tools().cuda
 X = np.random.default_rng(0).standard_normal((5, 1000)).astype(np.float32)
 
 

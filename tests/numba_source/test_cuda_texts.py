@@ -14,6 +14,7 @@ import volta
 import volta.numpy as vnp
 from volta import errors, lax, nn
 from volta.numba_cuda.codegen import nvjitlink, ptx
+from volta.numba_cuda.codegen.numba_tools import tools
 from volta.numba_cuda.host.host import run_plan
 from volta.numba_cuda.launches import every
 from volta.numba_source import dialects, dots
@@ -21,6 +22,7 @@ from volta.numba_source.cuda.host import TextKernels
 from volta.numba_source.cuda.launches import TextSource
 from volta.numba_source.words import ON_GRIDS
 from volta.testing import fill
+from volta.testing.kernel_kinds import has_numba_cuda
 from volta.testing.text_grid import check_texts, plan_of_texts
 
 
@@ -118,21 +120,16 @@ def test_a_mutant_of_the_product_is_caught(monkeypatch, name, wrong) -> None:
 # -- numba-cuda --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.skipif(has_numba_cuda(), reason="numba-cuda is installed")
 def test_without_numba_cuda_it_says_what_to_install() -> None:
-    try:
-        import numba.cuda.np.arrayobj  # noqa: F401
-    except ImportError:
-        with pytest.raises(errors.UnsupportedOperationError, match=r"pip install 'volta\[numba-cuda\]'"):
-            import volta.numba_source.cuda.backend  # noqa: F401
-    else:
-        pytest.skip("numba-cuda is installed")
+    with pytest.raises(errors.UnsupportedOperationError, match=r"pip install 'volta\[numba-cuda\]'"):
+        import volta.numba_source.cuda.backend  # noqa: F401
 
 
 @pytest.fixture
 def compiling():
-    pytest.importorskip(
-        "numba.cuda.np.arrayobj", reason="numba-cuda is not installed (pip install 'volta[numba-cuda]')"
-    )
+    if not has_numba_cuda():
+        pytest.skip("numba-cuda is not installed (pip install 'volta[numba-cuda]')")
     from volta.numba_source.cuda import compiling
 
     return compiling
@@ -169,7 +166,7 @@ class _Wrong:
 
 def test_a_kernel_of_the_users_own_runs_beside_texts(compiling) -> None:
     """It is a function of numba-cuda already; before it a text computes its operand, behind it one reads its result."""
-    cuda = importlib.import_module("numba.cuda")
+    cuda = tools().cuda
 
     @volta.kernel(out=lambda x: x, grid=2, block=64)
     @cuda.jit

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from vnp_compare import assert_same, floats, same_as_numpy
 
 import volta.numpy as vnp
+from tests.numpy.vnp_compare import assert_same, floats, same_as_numpy
 from volta.api.tracing import make_jaxpr
 from volta.errors import ShapeError
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from vnp_compare import assert_same, floats, ints, same_as_numpy, same_types_as_jax
 
 import volta
 import volta.numpy as vnp
+from tests.numpy.vnp_compare import assert_same, floats, ints, same_as_numpy, same_types_as_jax
 from volta.errors import DTypeError, ShapeError
 
 X, Y = floats(3, 4), floats(3, 4)[::-1] * 0.7

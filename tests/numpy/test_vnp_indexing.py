@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from vnp_compare import assert_same, floats, same_as_numpy
 
 import volta
 import volta.numpy as vnp
+from tests.numpy.vnp_compare import assert_same, floats, same_as_numpy
 from volta.api.jit import jit
 from volta.api.tracing import make_jaxpr
 from volta.errors import ConcretizationTypeError, DTypeError, ShapeError

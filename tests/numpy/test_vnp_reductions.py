@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from vnp_compare import assert_same, floats, ints, same_as_numpy
 
 import volta
 import volta.numpy as vnp
+from tests.numpy.vnp_compare import assert_same, floats, ints, same_as_numpy
 from volta.api.tracing import make_jaxpr
 from volta.errors import ConcretizationTypeError, DTypeError, ShapeError
 

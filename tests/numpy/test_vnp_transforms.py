@@ -6,11 +6,11 @@ import pkgutil
 
 import numpy as np
 import pytest
-from vnp_compare import floats, leaves
 
 import volta
 import volta.nn
 import volta.numpy as vnp
+from tests.numpy.vnp_compare import floats, leaves
 
 X = floats(4, 5)
 P = np.abs(X) + np.float32(0.3)

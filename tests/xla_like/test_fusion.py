@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
-from xla_support import kernels, plan_of, program_of, struct
 
 import volta
 import volta.numpy as vnp
+from tests.xla_like.xla_support import kernels, plan_of, program_of, struct
 from volta import nn, optim
 from volta.ops import lax
 from volta.testing import assert_bits_equal, fill

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from xla_support import program_of, struct
 
 import volta
 import volta.numpy as vnp
+from tests.xla_like.xla_support import program_of, struct
 from volta.core.avals import ShapedArray
 from volta.core.errors import VerificationError
 from volta.xla_like.fusion import Fuser, fuse

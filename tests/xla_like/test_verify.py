@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from xla_support import plan_of, program_of, struct
 
 import volta.numpy as vnp
+from tests.xla_like.xla_support import plan_of, program_of, struct
 from volta.core.avals import ShapedArray
 from volta.core.errors import VerificationError
 from volta.core.ir import ClosedJaxpr, Literal, Var
