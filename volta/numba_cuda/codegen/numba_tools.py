@@ -44,12 +44,12 @@ def _loading() -> Iterator[None]:
         warnings.simplefilter("ignore")
         gone = not hasattr(np, "row_stack")
         if gone:
-            np.row_stack = np.vstack  # type: ignore[attr-defined]
+            vars(np)["row_stack"] = np.vstack
         try:
             yield
         finally:
             if gone:
-                del np.row_stack  # type: ignore[attr-defined]
+                del vars(np)["row_stack"]
 
 
 @functools.cache
