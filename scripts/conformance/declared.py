@@ -7,8 +7,6 @@ import fnmatch
 _IMMUTABLE = "arrays are immutable: x[i] = v is x = x.at[i].set(v), as in JAX"
 _NAN = "there is one NaN, which is positive: results have the same bits on every machine"
 _FLOORED = "of an infinite operand the result is NumPy's and Python's, NaN or -1, which the standard allows"
-_EIG = "eigenvalues of general matrices are planned"
-_SINGULAR = "singular values of complex matrices are planned"
 
 ARRAY_API: dict[str, str] = {
     "test_array_object.py::test_setitem*": _IMMUTABLE,
@@ -18,11 +16,6 @@ ARRAY_API: dict[str, str] = {
         for kind, name in (("binary", "floor_divide"), ("binary", "__floordiv__"), ("iop", "__ifloordiv__"))
         for case in ("x1_i is ?infinity and isfinite(x2_i)", "isfinite(x1_i) and x1_i ? 0 and x2_i is ?infinity")
     },
-    "test_has_names.py::test_has_names?linalg-eig*": _EIG,
-    "test_signatures.py::test_extension_func_signature?linalg.eig*": _EIG,
-    "test_linalg.py::test_pinv": _SINGULAR,
-    "test_linalg.py::test_eig": _EIG,
-    "test_linalg.py::test_eigvals": _EIG,
 }
 """Tests of data-apis/array-api-tests."""
 

@@ -23,8 +23,13 @@ def definite(n: int) -> Any:
     return a @ a.transpose(0, 2, 1) + np.eye(n, dtype="f4")
 
 
+def hermitian(n: int) -> Any:
+    a = (RNG.standard_normal((2, n, n)) + 1j * RNG.standard_normal((2, n, n))).astype("c8")
+    return a @ a.conj().transpose(0, 2, 1) + np.eye(n, dtype="c8")
+
+
 def slope(f: Any) -> Any:
-    return volta.grad(lambda a: sum(vnp.sum(vnp.sin(x)) for x in f(a)))
+    return volta.grad(lambda a: sum(vnp.sum(vnp.sin(abs(x))) for x in f(a)))
 
 
 PROGRAMS: dict[str, Any] = {
@@ -35,22 +40,26 @@ PROGRAMS: dict[str, Any] = {
     "qr": lambda a: list(vnp.linalg.qr(a)),
     "eigh": lambda a: list(vnp.linalg.eigh(a)),
     "svd": lambda a: list(vnp.linalg.svd(a)),
+    "eig": lambda a: list(vnp.linalg.eig(a + vnp.triu(a))),
 }
 
 
+MATRICES: dict[str, Any] = {"real": definite, "complex": hermitian}
+
+
 @sampled(
-    "name,n,derivative",
-    [(name, n, d) for name in PROGRAMS for n in (4, 35) for d in (False, True)],
-    [("cholesky", 4, False), ("lu", 4, False), ("eigh", 4, False)],
+    "name,n,derivative,of",
+    [(name, n, d, of) for name in PROGRAMS for n in (4, 35) for d in (False, True) for of in MATRICES],
+    [("cholesky", 4, False, "real"), ("lu", 4, False, "real"), ("eigh", 4, False, "real")],
 )
-def test_cuda_kernels_have_the_bits_of_the_cpu(name: str, n: int, derivative: bool) -> None:
+def test_cuda_kernels_have_the_bits_of_the_cpu(name: str, n: int, derivative: bool, of: str) -> None:
     f = slope(PROGRAMS[name]) if derivative else PROGRAMS[name]
-    check_on_host(f, definite(n), orders=("shuffled",), kernels=KERNELS)
+    check_on_host(f, MATRICES[of](n), orders=("shuffled",), kernels=KERNELS)
 
 
-@sampled("name", PROGRAMS, ["qr"])
-def test_the_number_of_threads_changes_no_bit(name: str) -> None:
-    a = definite(70)
+@sampled("name,of", [(name, of) for name in PROGRAMS for of in MATRICES], [("qr", "real")])
+def test_the_number_of_threads_changes_no_bit(name: str, of: str) -> None:
+    a = MATRICES[of](70)
     f = volta.jit(PROGRAMS[name])
     found, before = [], threads.get_num_threads()
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,23 @@ def test_eager_jitted_and_batched_ones_have_the_same_bits(name: str, n: int) -> 
     assert_bits_equal(volta.jit(f)(a), whole)
     assert_bits_equal(volta.vmap(f)(a), whole)
     assert_bits_equal(f(a[1]), whole[1])
+
+
+@sampled(
+    "left,lower,transposed,unit",
+    list(itertools.product((False, True), repeat=4)),
+    [(True, True, False, True), (True, False, False, True)],
+)
+def test_what_triangular_equations_do_not_read_has_no_derivative(
+    left: bool, lower: bool, transposed: bool, unit: bool
+) -> None:
+    """As JAX's derivatives say: of the other triangle, and of the diagonal where it counts as ones."""
+    words = {"left_side": left, "lower": lower, "transpose_a": transposed, "unit_diagonal": unit}
+    a, b = general(4) / 4 + 2 * np.eye(4), general(4)
+    found = volta.jit(volta.grad(lambda a: (lax.linalg.triangular_solve(a, b, **words) ** 2).sum()))(a)
+    with jax.enable_x64(True):
+        want = jax.grad(lambda a: (jax.lax.linalg.triangular_solve(a, b, **words) ** 2).sum())(a)
+    np.testing.assert_allclose(found, want, rtol=1e-10, atol=1e-12)
 
 
 def residual(product: Any, a: Any) -> float:

@@ -125,7 +125,6 @@ HINTS: dict[str, dict[str, str]] = {
     "volta.nn.initializers": {},
     "volta.numpy": {
         "polyfit": "it is volta.numpy.linalg.lstsq(volta.numpy.vander(x, deg + 1), y)[0]",
-        "roots": "general eigenvalues are planned; outside of traced functions numpy.roots has them",
         **_each("arrays have one layout: it is volta.numpy.asarray", "asanyarray ascontiguousarray asfortranarray"),
         **_each(_NARROW, "float4_* float6_* float8_* int1 int2 int4 uint1 uint2 uint4"),
         "frompyfunc": "write the function with volta.numpy; volta.numpy.vectorize maps one of scalars",
@@ -135,12 +134,6 @@ HINTS: dict[str, dict[str, str]] = {
         "trapz": "it is volta.numpy.trapezoid",
         "in1d": "it is volta.numpy.isin",
         "row_stack": "it is volta.numpy.vstack",
-    },
-    "volta.numpy.linalg": {
-        **_each(
-            _MATRICES,
-            "eig eigvals",
-        ),
     },
     "volta.random": {
         "multinomial": "draws of a few categories are counts of volta.random.categorical",
@@ -169,7 +162,7 @@ HINTS: dict[str, dict[str, str]] = {
     ),
     "volta.lax.linalg": _each(
         _MATRICES,
-        "eig hessenberg householder_product ormqr qdwh schur symmetric_product tridiagonal tridiagonal_solve",
+        "hessenberg householder_product ormqr qdwh symmetric_product tridiagonal tridiagonal_solve",
     )
     | _each(
         "there is one algorithm, stated in docs/determinism.md", "EigImplementation EighImplementation SvdAlgorithm"
@@ -177,7 +170,7 @@ HINTS: dict[str, dict[str, str]] = {
     | {"*_p": _PRIMITIVE},
     "volta.scipy.linalg": _each(
         _MATRICES,
-        "eigh_tridiagonal expm_frechet funm hessenberg polar qr_multiply rsf2csf schur solve_sylvester sqrtm",
+        "eigh_tridiagonal expm_frechet funm polar qr_multiply rsf2csf solve_sylvester",
     )
     | _each(
         "SciPy's of numbers is a NumPy array: volta.numpy.asarray makes it one of Volta's",

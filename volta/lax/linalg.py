@@ -21,20 +21,26 @@ from volta.core.source import at_user_line
 from volta.lax.solves import custom_linear_solve
 from volta.ops import base, lax
 from volta.ops.base import shape_of
-from volta.trace import factors, orthogonal, spectra
+from volta.trace import eigen, factors, orthogonal, spectra
+from volta.trace import schur as forms
 from volta.trace.decomposition import (
+    adjoint,
     check_floats,
     check_square,
     conjugated,
     fori,
+    iota,
     matmul,
-    transposed,
+    real_part,
     tril,
     triu,
 )
 from volta.trace.triangular import Triangular
 
-__all__ = ["cholesky", "cholesky_update", "eigh", "lu", "lu_pivots_to_permutation", "qr", "svd", "triangular_solve"]
+__all__ = [
+    "cholesky", "cholesky_update", "eig", "eigh", "lu", "lu_pivots_to_permutation", "qr", "schur", "svd",
+    "triangular_solve",
+]  # fmt: skip
 
 
 def cholesky(x: ArrayLike, /, *, symmetrize_input: bool = True) -> Array:
@@ -90,7 +96,7 @@ def cholesky_update(r_matrix: ArrayLike, w_vector: ArrayLike) -> Array:
 
 def symmetrized(x: Any) -> Any:
     """(x + xᴴ) / 2."""
-    return lax.mul(lax.add(x, conjugated(transposed(x))), 0.5)
+    return lax.mul(lax.add(x, adjoint(x)), 0.5)
 
 
 def triangular_solve(
@@ -185,7 +191,7 @@ def qr(x: ArrayLike, *, pivoting: bool = False, full_matrices: bool = True, use_
     """Q and R with ``x = Q R``, by Householder reflections; ``volta.numpy.linalg.qr`` says more.
 
     Args:
-        x: (…, m, n), float32 or float64.
+        x: (…, m, n), float32, float64 or complex numbers of these.
         full_matrices: Q (…, m, m) and R (…, m, n), otherwise those of min(m, n).
         use_magma: means nothing. ``pivoting`` is refused by ValueError: it is planned.
 
@@ -216,10 +222,11 @@ def eigh(
     subset_by_index: tuple[int, int] | None = None,
     implementation: Any = None,
 ) -> tuple[Array, Array]:
-    """Eigenvectors, as columns, and eigenvalues, ascending, of symmetric matrices; in this order, as in JAX.
+    """Eigenvectors, as columns, and eigenvalues, ascending, of symmetric (Hermitian) matrices; in this order, as in
+    JAX.
 
     Args:
-        x: (…, n, n), float32 or float64.
+        x: (…, n, n), float32, float64 or complex numbers of these.
         lower: the triangle that is read where the input is not symmetrized.
         sort_eigenvalues: means nothing: they are sorted. ``implementation`` neither: there is one.
         subset_by_index: ``(first, end)`` of the eigenvalues that are wanted.
@@ -228,18 +235,69 @@ def eigh(
     >>> w.tolist()
     [2.0, 3.0]
     """
-    check_floats("eigh", (get_aval(x),))
+    check_floats("eigh", (get_aval(x),), or_complex=True)
     check_square("eigh", get_aval(x))
     if symmetrize_input:
         x = symmetrized(x)
     else:
-        half = tril(x if lower else transposed(x))
-        x = lax.add(half, transposed(tril(half, -1)))
+        half, diagonal = tril(x if lower else adjoint(x)), lax.eq(iota(x, -2), iota(x, -1))
+        own = lax.convert_element_type(real_part(x), base.dtype_of(x))
+        x = lax.select(diagonal, own, lax.add(half, adjoint(tril(half, -1))))
     w, v = spectra.eigh(x)
     if subset_by_index is not None:
         (first, end), last = _subset("eigh", subset_by_index, shape_of(w)[-1]), len(shape_of(v)) - 1
         w, v = (lax.slice_in_dim(y, first, end, axis=axis) for y, axis in ((w, last - 1), (v, last)))
     return v, w
+
+
+def eig(
+    x: ArrayLike,
+    *,
+    compute_left_eigenvectors: bool = True,
+    compute_right_eigenvectors: bool = True,
+    enable_eigvec_derivs: bool = True,
+    implementation: Any = None,
+    use_magma: bool | None = None,
+) -> list[Array]:
+    """Eigenvalues of general matrices, then left and right eigenvectors, where wanted: ``x v = v w``, ``vᴴ x = w vᴴ``.
+
+    ``volta.numpy.linalg.eig`` says more.
+
+    Args:
+        x: (…, n, n), float32, float64 or complex numbers of these.
+        enable_eigvec_derivs: means nothing, nor do ``implementation`` and ``use_magma``: derivatives are there.
+
+    Returns:
+        A list of complex arrays: (…, n), and (…, n, n) with eigenvectors as columns.
+
+    >>> lax.linalg.eig(np.float32([[0, -1], [1, 0]]), compute_left_eigenvectors=False)[0].tolist()
+    [1j, -1j]
+    """
+    check_square("eig", get_aval(x))
+    return eigen.eig[bool(compute_left_eigenvectors), bool(compute_right_eigenvectors)](x)
+
+
+def schur(
+    x: ArrayLike, *, compute_schur_vectors: bool = True, sort_eig_vals: bool = False, select_callable: Any = None
+) -> Any:
+    """T, upper triangular, and unitary Z with ``x = Z T Zᴴ``, by QR iterations; complex numbers, of real matrices too.
+
+    Args:
+        x: (…, n, n), float32, float64 or complex numbers of these. Where it is not finite, the results are NaN.
+        compute_schur_vectors: False: T alone.
+        sort_eig_vals: is refused by ValueError, as ``select_callable`` is: eigenvalues come in the order of iterations.
+
+    Raises:
+        NotDifferentiableError: for derivatives, which the forms have none of.
+
+    >>> lax.linalg.schur(np.complex64([[2, 1], [0, 3]]))[0].tolist()
+    [[(2+0j), (1+0j)], [0j, (3+0j)]]
+    """
+    if sort_eig_vals or select_callable is not None:
+        raise ValueError(at_user_line("schur: eigenvalues are not sorted; take their order from T's diagonal"))
+    check_square("schur", get_aval(x))
+    t, z = forms.schur(x)
+    return (t, z) if compute_schur_vectors else t
 
 
 def svd(
@@ -250,10 +308,10 @@ def svd(
     subset_by_index: tuple[int, int] | None = None,
     algorithm: Any = None,
 ) -> Any:
-    """U, the singular values, descending, and Vᵀ; ``volta.numpy.linalg.svd`` says more.
+    """U, the singular values, descending, and Vᴴ; ``volta.numpy.linalg.svd`` says more.
 
     Args:
-        x: (…, m, n), float32 or float64.
+        x: (…, m, n), float32, float64 or complex numbers of these.
         compute_uv: False: the singular values alone.
         subset_by_index: ``(first, end)`` of those that are wanted, without ``full_matrices``.
         algorithm: means nothing: there is one.
@@ -275,22 +333,14 @@ def svd(
 # -- equations, for the namespaces above -------------------------------------------------------------------------------
 
 
-def lu_substitute(packed: Any, order: Any, b: Any, transposed: bool = False) -> Any:
-    """The x of ``a x = b`` (``aᵀ x = b``) from the factors of ``a``."""
-    lower, upper = Triangular(unit_diagonal=True), Triangular(lower=False)
-    if not transposed:
-        return upper(packed, lower(packed, factors.rows_in_order(b, order)))
-    return factors.rows_in_order(lower.back()(packed, upper.back()(packed, b)), factors.inverse_order(order))
-
-
 def solved(a: Any, b: Any) -> Any:
     """The x of ``a x = b`` for matrices whose axes in front are equal, differentiated as a solution."""
     packed, _, order = factors.lu(lax.stop_gradient(a))
     return custom_linear_solve(
         lambda x: matmul(a, x),
         b,
-        lambda _, b: lu_substitute(packed, order, b),
-        lambda _, b: lu_substitute(packed, order, b, transposed=True),
+        lambda _, b: factors.lu_substitute(packed, order, b),
+        lambda _, b: factors.lu_substitute(packed, order, b, transposed=True),
     )
 
 

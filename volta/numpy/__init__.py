@@ -52,7 +52,9 @@ from volta.numpy.outside import (
     get_printoptions, iterable, load, printoptions, save, savez, set_printoptions,
 )
 from volta.numpy.padding import pad
-from volta.numpy.polynomials import poly, polyadd, polyder, polydiv, polyint, polymul, polysub, polyval, trim_zeros
+from volta.numpy.polynomials import (
+    poly, polyadd, polyder, polydiv, polyint, polymul, polysub, polyval, roots, trim_zeros,
+)  # fmt: skip
 from volta.numpy.powers import float_power, pow, power
 from volta.numpy.reductions import (
     all, amax, amin, any, argmax, argmin, average, count_nonzero, cumprod, cumsum, cumulative_prod, cumulative_sum,
@@ -124,8 +126,8 @@ __all__ = [
     "piecewise", "place", "poly", "polyadd", "polyder", "polydiv", "polyint", "polymul", "polysub", "polyval",
     "positive", "pow", "power", "printoptions", "prod", "promote_types", "ptp", "put", "put_along_axis", "quantile",
     "r_", "rad2deg", "radians", "ravel", "ravel_multi_index", "real", "reciprocal", "remainder", "repeat",
-    "reshape", "resize", "result_type", "right_shift", "rint", "roll", "rollaxis", "rot90", "round", "s_", "save",
-    "savez", "searchsorted", "select", "set_printoptions", "setdiff1d", "setxor1d", "shape", "sign", "signbit",
+    "reshape", "resize", "result_type", "right_shift", "rint", "roll", "rollaxis", "roots", "rot90", "round", "s_",
+    "save", "savez", "searchsorted", "select", "set_printoptions", "setdiff1d", "setxor1d", "shape", "sign", "signbit",
     "signedinteger", "sin", "sinc", "single", "sinh", "size", "sort", "sort_complex", "spacing", "split", "sqrt",
     "square", "squeeze", "stack", "std", "subtract", "sum", "swapaxes", "take", "take_along_axis", "tan", "tanh",
     "tensordot", "tile", "trace", "transpose", "trapezoid", "tri", "tril", "tril_indices", "tril_indices_from",

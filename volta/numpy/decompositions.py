@@ -15,20 +15,27 @@ from volta.core.source import at_user_line
 from volta.lax import linalg as lax_linalg
 from volta.numpy.linear_systems import square
 from volta.numpy.promotion import aval_of, convert, promote_floats
-from volta.numpy.shaping import matrix_transpose
 from volta.ops import base, lax
-from volta.trace.decomposition import check_floats, matmul
+from volta.trace.decomposition import adjoint, check_floats, conjugated, matmul, square_of_size, times
 
 __all__ = [
-    "EighResult", "QRResult", "SVDResult", "eigh", "eigvalsh", "lstsq", "matrix_rank", "pinv", "qr", "svd", "svdvals",
+    "EigResult", "EighResult", "QRResult", "SVDResult", "eig", "eigh", "eigvals", "eigvalsh", "lstsq", "matrix_rank",
+    "pinv", "qr", "svd", "svdvals",
 ]  # fmt: skip
 
 
 class QRResult(NamedTuple):
-    """Orthogonal columns, and the upper triangle."""
+    """Orthonormal columns, and the upper triangle."""
 
     Q: Array
     R: Array
+
+
+class EigResult(NamedTuple):
+    """Eigenvalues, and the eigenvectors as columns."""
+
+    eigenvalues: Array
+    eigenvectors: Array
 
 
 class EighResult(NamedTuple):
@@ -48,7 +55,7 @@ class SVDResult(NamedTuple):
 
 def _matrices(name: str, x: Any) -> Any:
     x = promote_floats(name, x)[0]
-    check_floats(name, (aval_of(name, x),))
+    check_floats(name, (aval_of(name, x),), or_complex=True)
     return x
 
 
@@ -61,12 +68,12 @@ def qr(a: ArrayLike, mode: str = "reduced") -> Any:
             'r': R of the reduced one alone.
 
     Returns:
-        ``QRResult(Q, R)``, or R. Signs are LAPACK's: an element of R's diagonal has the other sign than
-        what it is from.
+        ``QRResult(Q, R)``, or R. Signs are LAPACK's: an element of R's diagonal is real, and has the other sign than
+        the real part of what it is from.
 
     Raises:
         ValueError: for other modes ('raw' too: its packed reflections are not public).
-        NotDifferentiableError: for derivatives where m < n, and of complete ones where m != n.
+        NotDifferentiableError: for derivatives of complete ones where m > n.
 
     >>> vnp.linalg.qr(np.float32([[3, 0], [4, 5]])).R.tolist()
     [[-5.0, -4.0], [0.0, 3.0]]
@@ -77,12 +84,43 @@ def qr(a: ArrayLike, mode: str = "reduced") -> Any:
     return r if mode == "r" else QRResult(q, r)
 
 
+def eig(a: ArrayLike) -> EigResult:
+    """Eigenvalues and eigenvectors of general matrices (…, n, n), by QR iterations.
+
+    Returns:
+        ``EigResult``: (…, n), in the order in which the iterations leave them, and (…, n, n): columns of length 1 whose
+        largest element is positive. Both are complex, of real matrices too, whose eigenvalues are real, or conjugates
+        of each other, up to rounding. NaN for matrices with infinities or NaN.
+
+    Raises:
+        ShapeError, DTypeError: for what are no square matrices of floats or complex numbers.
+
+    Derivatives, of eigenvectors too, are those for eigenvalues that differ. A matrix that cannot be made diagonal has
+    eigenvectors that are all but equal.
+
+    >>> vnp.linalg.eig(np.float32([[2, 1], [0, 3]])).eigenvalues.tolist()
+    [(2+0j), (3+0j)]
+    """
+    w, v = lax_linalg.eig(square("eig", a), compute_left_eigenvectors=False)
+    return EigResult(w, v)
+
+
+def eigvals(a: ArrayLike) -> Array:
+    """The eigenvalues of :func:`eig`.
+
+    >>> vnp.linalg.eigvals(np.float32([[0, -1], [1, 0]])).tolist()
+    [1j, -1j]
+    """
+    a = square("eigvals", a)
+    return lax_linalg.eig(a, compute_left_eigenvectors=False, compute_right_eigenvectors=False)[0]
+
+
 def eigh(a: ArrayLike, UPLO: str | None = None, symmetrize_input: bool = True) -> EighResult:
-    """Eigenvalues and eigenvectors of symmetric matrices (…, n, n), by Jacobi's rotations.
+    """Eigenvalues and eigenvectors of symmetric (Hermitian) matrices (…, n, n), by Jacobi's rotations.
 
     Args:
         UPLO: the triangle that is read: 'L' (or None) or 'U'.
-        symmetrize_input: take (a + aᵀ) / 2, which reads both.
+        symmetrize_input: take (a + aᴴ) / 2, which reads both.
 
     Returns:
         ``EighResult``: (…, n), ascending, and (…, n, n). NaN for matrices with infinities or NaN.
@@ -120,7 +158,7 @@ def svd(
     Args:
         full_matrices: U (…, m, m) and Vh (…, n, n); otherwise (…, m, k) and (…, k, n) with k = min(m, n).
         compute_uv: False: the singular values alone.
-        hermitian: ``a`` is symmetric; it changes nothing here but that it must be square.
+        hermitian: ``a`` is symmetric (Hermitian); it changes nothing here but that it must be square.
         subset_by_index: ``(first, end)`` of the singular values that are wanted.
 
     Returns:
@@ -183,23 +221,21 @@ def pinv(
 
     @custom_jvp
     def inverse(a: Any) -> Any:
-        u, s, vt = lax_linalg.svd(a, full_matrices=False)
+        u, s, vh = lax_linalg.svd(a, full_matrices=False)
         there = _cut(s, rtol, max(a.shape[-2:]))
         factor = lax.select(there, lax.div(1.0, lax.select(there, s, 1.0)), 0.0)
-        right = lax.mul(
-            matrix_transpose(vt),
-            base.broadcast_to(factor, (*s.shape[:-1], a.shape[-1], s.shape[-1]), (*range(s.ndim - 1), s.ndim)),
-        )
-        return matmul(right, u, transpose_b=True)
+        right = adjoint(vh)
+        right = times(right, base.broadcast_to(factor, right.shape, (*range(s.ndim - 1), s.ndim)))
+        return matmul(right, conjugated(u), transpose_b=True)
 
     @inverse.defjvp
     def rule(primals: Any, tangents: Any) -> Any:
         """Golub and Pereyra's."""
         (a,), (da,) = primals, tangents
-        p, dt = inverse(a), matrix_transpose(da)
-        own = matmul(matmul(p, da), p)
-        s = matmul(matmul(p, p, transpose_b=True), dt)
-        t = matmul(dt, matmul(p, p, transpose_a=True))
+        p, dh = inverse(a), adjoint(da)
+        own, back = matmul(matmul(p, da), p), conjugated(p)
+        s = matmul(matmul(p, back, transpose_b=True), dh)
+        t = matmul(dh, matmul(back, p, transpose_a=True))
         share = lax.sub(s, matmul(matmul(s, a), p))
         other = lax.sub(t, matmul(p, matmul(a, t)))
         return p, lax.add(lax.sub(share, own), other)
@@ -256,20 +292,20 @@ def lstsq(
         raise ShapeError(at_user_line(f"lstsq: takes a (m, n) and b (m,) or (m, k), got shapes {left} and {right}"))
     (m, n), dtype = left, aval_of("", a).dtype
     if not m * n:
-        x, s = base.fill((n, right[1]), 0, dtype), base.fill((0,), 0, dtype)
+        x, s = base.fill((n, right[1]), 0, dtype), base.fill((0,), 0, dtypes.part_dtype(dtype))
         rank: Any = base.fill((), 0, np.dtype(np.int32))
     else:
-        u, s, vt = lax_linalg.svd(a, full_matrices=False)
+        u, s, vh = lax_linalg.svd(a, full_matrices=False)
         if rcond is not None and rcond < 0:
             rcond = _eps(a)
         limit = lax.mul(lax.index_in_dim(s, 0, 0, False), max(m, n) * _eps(a) if rcond is None else rcond)
         there = lax.bitwise_and(lax.gt(s, 0.0), lax.ge(s, base.broadcast_to(limit, s.shape)))
         rank = lax.reduce_sum(lax.convert_element_type(there, dtypes.int32), (0,))
         factor = lax.select(there, lax.div(1.0, lax.select(there, s, 1.0)), 0.0)
-        along = matmul(u, b, transpose_a=True)
-        x = matmul(vt, lax.mul(along, base.broadcast_to(factor, along.shape, (0,))), transpose_a=True)
+        along = matmul(conjugated(u), b, transpose_a=True)
+        x = matmul(conjugated(vh), times(along, base.broadcast_to(factor, along.shape, (0,))), transpose_a=True)
     rest = lax.sub(b, matmul(a, x))
-    residuals = lax.reduce_sum(lax.mul(rest, rest), (0,))
+    residuals = lax.reduce_sum(square_of_size(rest), (0,))
     if numpy_resid and (m <= n or int(rank) < n):
-        residuals = base.fill((0,), 0, dtype)
+        residuals = base.fill((0,), 0, s.dtype)
     return lax.squeeze(x, (1,)) if vector else x, residuals, rank, s

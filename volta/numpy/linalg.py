@@ -13,7 +13,7 @@ from volta.core.errors import ShapeError
 from volta.core.source import at_user_line
 from volta.numpy import matrices, powers, reductions, ufuncs
 from volta.numpy.contractions import cross, matmul, multi_dot, outer, tensordot, vecdot
-from volta.numpy.decompositions import eigh, eigvalsh, lstsq, matrix_rank, pinv, qr, svd, svdvals
+from volta.numpy.decompositions import eig, eigh, eigvals, eigvalsh, lstsq, matrix_rank, pinv, qr, svd, svdvals
 from volta.numpy.linear_systems import cholesky, det, inv, slogdet, solve, tensorinv, tensorsolve
 from volta.numpy.matrices import eye
 from volta.numpy.promotion import aval_of, canonical_axes, convert, promote_floats, scalar_like
@@ -22,8 +22,8 @@ from volta.numpy.smooth import root_of_squares, square_of_size
 from volta.ops import lax
 
 __all__ = [
-    "cholesky", "cond", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "lstsq", "matmul", "matrix_norm",
-    "matrix_rank", "pinv", "qr", "svd", "svdvals", "matrix_power", "matrix_transpose",
+    "cholesky", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "inv", "lstsq", "matmul",
+    "matrix_norm", "matrix_rank", "pinv", "qr", "svd", "svdvals", "matrix_power", "matrix_transpose",
     "multi_dot", "norm", "outer", "slogdet", "solve", "tensordot", "tensorinv", "tensorsolve", "trace", "vecdot",
     "vector_norm",
 ]  # fmt: skip

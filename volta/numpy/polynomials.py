@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from volta.api.jit import jit
 from volta.core.array import Array, ArrayLike
 from volta.core.errors import ShapeError
 from volta.core.source import at_user_line
 from volta.numpy import binary, shaping
 from volta.numpy.contractions import convolve
 from volta.numpy.creation import array
+from volta.numpy.decompositions import eigvals
 from volta.numpy.promotion import as_value, canonical_axes, convert, promote_dtypes, promote_floats
 from volta.ops import lax
 
@@ -133,13 +135,18 @@ def polyint(p: ArrayLike, m: int = 1, k: Any = None) -> Array:
 
 
 def poly(seq_of_zeros: ArrayLike) -> Array:
-    """The coefficients of the polynomial with the given zeros.
+    """The coefficients of the polynomial with the given zeros, or with the eigenvalues of a square matrix.
 
-    A matrix, whose characteristic polynomial NumPy would give, needs eigenvalues and is refused.
+    Those of a matrix are complex, as its eigenvalues are.
+
+    Raises ShapeError for what is neither a vector nor a square matrix.
 
     >>> poly(np.float32([1, 2]))
     Array([ 1., -3.,  2.], dtype=float32)
     """
+    seq_of_zeros = shaping.atleast_1d(array(seq_of_zeros) if isinstance(seq_of_zeros, (list, tuple)) else seq_of_zeros)
+    if seq_of_zeros.ndim == 2:
+        seq_of_zeros = eigvals(seq_of_zeros)
     zeros = promote_floats("poly", _coefficients("poly", seq_of_zeros))[0]
     out = lax.full((1,), 1, zeros.dtype)
     one = lax.full((1,), 1, zeros.dtype)
@@ -147,6 +154,41 @@ def poly(seq_of_zeros: ArrayLike) -> Array:
         zero = lax.slice(zeros, (i,), (i + 1,))
         out = convolve(out, lax.concatenate([one, lax.neg(zero)], 0))
     return as_value(out)
+
+
+def roots(p: ArrayLike, *, strip_zeros: bool = True) -> Array:
+    """The zeros of the polynomial with the coefficients ``p``, as complex numbers: eigenvalues of its companion matrix.
+
+    Args:
+        strip_zeros: leading zeros are dropped, which needs values (not traced). False: each gives a NaN at the end.
+
+    >>> roots(np.float32([1, -3, 2])).tolist()
+    [(1+0j), (2+0j)]
+    """
+    p = promote_floats("roots", _coefficients("roots", p))[0]
+    p = trim_zeros(p, "f") if strip_zeros else p
+    n = p.shape[0] - 1
+    if n < 1:
+        return lax.full((0,), 0, np.result_type(p.dtype, np.complex64))
+    return _roots(p)
+
+
+@jit
+def _roots(p: Array) -> Array:
+    """Zeros at the ends make no part of the matrix: roots that are 0 would be far from it there."""
+    n = p.shape[0] - 1
+    place, last = np.arange(n + 1, dtype=np.int32), np.int32(n)
+    there = lax.ne(p, lax.full(p.shape, 0, p.dtype))
+    first = lax.reduce_min(lax.select(there, place, last), (0,))
+    degree = lax.sub(last, first)
+    inner = lax.sub(lax.reduce_max(lax.select(there, place, np.int32(0)), (0,)), first)
+    p = lax.gather(p, [lax.rem(lax.add(place, first), np.int32(n + 1))], (0,), 0, "clip")
+    row = lax.neg(lax.div(lax.slice_in_dim(p, 1, n + 1, axis=0), lax.index_in_dim(p, 0, 0, False)))
+    row = lax.select(lax.lt(place[:n], inner), row, 0.0)
+    rows, ones = np.broadcast_to(place[1:n, None], (n - 1, n)), np.eye(n - 1, n, dtype=bool)
+    below = lax.convert_element_type(lax.bitwise_and(lax.lt(rows, inner), ones), p.dtype)
+    found = eigvals(lax.concatenate([lax.expand_dims(row, (0,)), below], 0))
+    return lax.select(lax.lt(place[:n], degree), found, complex(np.nan, np.nan))
 
 
 def trim_zeros(filt: ArrayLike, trim: str = "fb", axis: int | tuple[int, ...] | None = None) -> Array:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from volta.core import dtypes
 from volta.core.absent import namespace as _namespace
 from volta.core.array import Array, ArrayLike
 from volta.core.errors import ShapeError
@@ -24,18 +25,19 @@ from volta.numpy.linear_systems import square
 from volta.numpy.promotion import aval_of, broadcast_array, broadcast_shapes_of, promote_dtypes, promote_floats
 from volta.numpy.shaping import matrix_transpose
 from volta.ops import lax
-from volta.scipy.matrix_functions import expm
-from volta.trace.decomposition import eye, matmul, tril, triu
-from volta.trace.factors import rows_in_order
+from volta.scipy.matrix_functions import expm, sqrtm
+from volta.trace import schur as schur_forms
+from volta.trace.decomposition import adjoint, conjugated, eye, matmul, tril, triu
+from volta.trace.factors import lu_substitute, rows_in_order
 
 __all__ = [
-    "block_diag", "cho_factor", "cho_solve", "cholesky", "det", "eigh", "expm", "inv", "lu", "lu_factor", "lu_solve",
-    "qr", "solve", "solve_triangular", "svd", "toeplitz",
+    "block_diag", "cho_factor", "cho_solve", "cholesky", "det", "eigh", "expm", "hessenberg", "inv", "lu", "lu_factor",
+    "lu_solve", "qr", "schur", "solve", "solve_triangular", "sqrtm", "svd", "toeplitz",
 ]  # fmt: skip
 
 
 def cholesky(a: ArrayLike, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Array:
-    """The factor U with ``a = Uᵀ U``, or L with ``a = L Lᵀ`` where ``lower``; NaN where there is none.
+    """The factor U with ``a = Uᴴ U``, or L with ``a = L Lᴴ`` where ``lower``; NaN where there is none.
 
     >>> volta.scipy.linalg.cholesky(np.float32([[4, 2], [2, 5]])).tolist()
     [[2.0, 1.0], [0.0, 2.0]]
@@ -55,8 +57,8 @@ def cho_solve(
 ) -> Array:
     """The x of ``a x = b`` from what :func:`cho_factor` gives for ``a``; ``b`` is (n,) or (…, n, m)."""
     factor, lower = c_and_lower
-    first = solve_triangular(factor, b, trans=0 if lower else 1, lower=lower)
-    return solve_triangular(factor, first, trans=1 if lower else 0, lower=lower)
+    first = solve_triangular(factor, b, trans=0 if lower else 2, lower=lower)
+    return solve_triangular(factor, first, trans=2 if lower else 0, lower=lower)
 
 
 def _operands(name: str, a: Any, b: Any) -> tuple[Any, Any, bool]:
@@ -76,13 +78,15 @@ def _result(x: Any, vector: bool) -> Array:
     return lax.squeeze(x, (aval_of("", x).ndim - 1,)) if vector else x
 
 
-_TRANSPOSED = {0: False, "N": False, 1: True, "T": True, 2: True, "C": True}
+_TRANSPOSED = {0: 0, "N": 0, 1: 1, "T": 1, 2: 2, "C": 2}
 
 
-def _is_transposed(name: str, trans: Any) -> bool:
+def _operator(name: str, a: Any, trans: Any) -> tuple[Any, bool]:
+    """The matrix as ``trans`` wants it but for being transposed, and whether it is to be."""
     if trans not in _TRANSPOSED:
         raise ValueError(at_user_line(f"{name}: trans is 0, 1, 2, 'N', 'T' or 'C', not {trans!r}"))
-    return _TRANSPOSED[trans]
+    kind = _TRANSPOSED[trans]
+    return conjugated(a) if kind == 2 else a, kind > 0
 
 
 def solve_triangular(
@@ -95,13 +99,14 @@ def solve_triangular(
     debug: Any = None,
     check_finite: bool = True,
 ) -> Array:
-    """The x of ``a x = b`` (of ``aᵀ x = b`` where ``trans`` is 1, 2, 'T' or 'C') with triangular ``a``.
+    """The x of ``a x = b`` with triangular ``a``, of ``aᵀ x = b`` where ``trans`` is 1 or 'T', of ``aᴴ x = b`` where it
+    is 2 or 'C'.
 
     >>> volta.scipy.linalg.solve_triangular(np.float32([[2, 0], [1, 4]]), np.float32([2, 9]), lower=True).tolist()
     [1.0, 2.0]
     """
     a, b, vector = _operands("solve_triangular", a, b)
-    turned = _is_transposed("solve_triangular", trans)
+    a, turned = _operator("solve_triangular", a, trans)
     out = decompositions.triangular_solve(
         a, b, left_side=True, lower=lower, transpose_a=turned, unit_diagonal=unit_diagonal
     )
@@ -127,7 +132,7 @@ def solve(
         raise ValueError(at_user_line(f"solve: assume_a is 'gen', 'sym', 'her' or 'pos', not {assume_a!r}"))
     a, b, vector = _operands("solve", a, b)
     if assume_a == "pos":
-        factor = decompositions.cholesky(a if lower else matrix_transpose(a), symmetrize_input=False)
+        factor = decompositions.cholesky(a if lower else adjoint(a), symmetrize_input=False)
         return _result(cho_solve((factor, True), b), vector)
     return _result(linear_systems.solve(a, b), vector)
 
@@ -145,7 +150,7 @@ def lu_solve(
     overwrite_b: bool = False,
     check_finite: bool = True,
 ) -> Array:
-    """The x of ``a x = b`` (``aᵀ x = b`` for ``trans`` of 1 and 2) from what :func:`lu_factor` gives for ``a``.
+    """The x of ``a x = b`` (of ``aᵀ x = b`` for ``trans`` of 1, of ``aᴴ x = b`` for 2) from :func:`lu_factor`'s.
 
     >>> factors = volta.scipy.linalg.lu_factor(np.float32([[0, 2], [4, 0]]))
     >>> volta.scipy.linalg.lu_solve(factors, np.float32([4, 4])).tolist()
@@ -155,7 +160,8 @@ def lu_solve(
     packed, b, vector = _operands("lu_solve", packed, b)
     front, n = aval_of("", packed).shape[:-2], aval_of("", packed).shape[-1]
     order = decompositions.lu_pivots_to_permutation(broadcast_array(pivots, (*front, n)), n)
-    return _result(decompositions.lu_substitute(packed, order, b, _is_transposed("lu_solve", trans)), vector)
+    packed, turned = _operator("lu_solve", packed, trans)
+    return _result(lu_substitute(packed, order, b, turned), vector)
 
 
 def lu(
@@ -218,6 +224,32 @@ def svd(
 ) -> Any:
     """:func:`volta.numpy.linalg.svd`; ``lapack_driver`` means nothing."""
     return spectral.svd(a, full_matrices, compute_uv)
+
+
+def schur(a: ArrayLike, output: str = "real") -> tuple[Array, Array]:
+    """T, upper triangular, and unitary Z with ``a = Z T Zᴴ``, as complex numbers: of real matrices with 'complex'.
+
+    Raises ValueError for another ``output``, and for 'real' of a real matrix, whose T would have blocks of two.
+
+    >>> volta.scipy.linalg.schur(np.float32([[2, 1], [0, 3]]), "complex")[0].tolist()
+    [[(2+0j), (1+0j)], [0j, (3+0j)]]
+    """
+    if output not in ("real", "complex"):
+        raise ValueError(at_user_line(f"schur: output is 'real' or 'complex', not {output!r}"))
+    a = square("schur", a)
+    if output == "real" and not dtypes.is_complex(aval_of("schur", a).dtype):
+        raise ValueError(at_user_line("schur: the real form of a real matrix is not there; pass output='complex'"))
+    return decompositions.schur(a)
+
+
+def hessenberg(a: ArrayLike, *, calc_q: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Any:
+    """H with zeros below its first lower diagonal, and with ``calc_q`` unitary Q: ``a = Q H Qᴴ``, by reflections.
+
+    >>> np.tril(volta.scipy.linalg.hessenberg(np.float32([[1, 2, 3], [4, 5, 6], [0, 8, 9]])), -2).any()
+    np.False_
+    """
+    h, q = schur_forms.hessenberg(square("hessenberg", a))
+    return (h, q) if calc_q else h
 
 
 def eigh(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,23 @@ from volta.core.source import at_user_line
 from volta.lax import linalg as decompositions
 from volta.numpy.linear_systems import square
 from volta.ops import base, lax
-from volta.trace.decomposition import broadcast, eye, fori, matmul, triu, where
+from volta.trace.decomposition import (
+    broadcast,
+    conjugated,
+    diagonal_of,
+    eye,
+    fori,
+    iota,
+    matmul,
+    part_dtype,
+    row_at,
+    slice_at,
+    times,
+    triu,
+    update_at,
+    where,
+)
+from volta.trace.triangular import Triangular
 
 # Padé approximants of the exponential: coefficients, and the norm up to which they are exact to rounding (Higham).
 _SINGLE = ((17297280.0, 8648640.0, 1995840.0, 277200.0, 25200.0, 1512.0, 56.0, 1.0), 3.925724783138660)
@@ -50,15 +67,15 @@ def _exponential(a: Any, most: int) -> Any:
     *front, n, _ = a.shape
     if not n:
         return a
-    coefficients, reach = _SINGLE if a.dtype == dtypes.float32 else _DOUBLE
+    coefficients, reach = _SINGLE if part_dtype(a) == dtypes.float32 else _DOUBLE
     norm = lax.stop_gradient(lax.reduce_max(lax.reduce_sum(lax.abs(a), (a.ndim - 2,)), (a.ndim - 2,)))
-    scale = base.fill(tuple(front), 1, a.dtype)
+    scale = base.fill(tuple(front), 1, part_dtype(a))
     count = base.fill(tuple(front), 0, dtypes.int32)
     for k in range(most):
         above = lax.gt(norm, reach * 2.0**k)
         scale, count = where(above, 2.0 ** -(k + 1), scale), where(above, k + 1, count)
     axes = range(len(front))
-    a = lax.mul(a, broadcast(scale, a, *axes))
+    a = times(a, broadcast(scale, a, *axes))
     one = eye(a.shape, a.dtype)
     squared = matmul(a, a)
     even, odd, power = lax.mul(one, coefficients[0]), lax.mul(one, coefficients[1]), squared
@@ -76,6 +93,49 @@ def _exponential(a: Any, most: int) -> Any:
 
     (x,) = fori(most, square_again, x)
     return where(broadcast(lax.gt(norm, reach * 2.0**most), x, *axes), np.nan, x)
+
+
+def sqrtm(A: ArrayLike, blocksize: int = 1) -> Array:  # noqa: N803 - SciPy's name
+    """The principal square roots of matrices (…, n, n), as complex numbers, from Schur's form (Björck, Hammarling).
+
+    Of a negative eigenvalue both roots are as near: rounding decides.
+
+    ``blocksize`` means nothing. A matrix with several eigenvalues of 0 may have no root: infinities or NaN.
+
+    Raises:
+        ShapeError: for what are no square matrices. NotDifferentiableError: for derivatives.
+
+    >>> volta.scipy.linalg.sqrtm(np.float32([[4, 0], [0, 9]])).tolist()
+    [[(2+0j), 0j], [0j, (3+0j)]]
+    """
+    return _sqrtm(square("sqrtm", A))
+
+
+@jit
+def _sqrtm(a: Any) -> Any:
+    t, z = decompositions.schur(a)
+    front, n = a.shape[:-2], a.shape[-1]
+    if not t.size:
+        return t
+    t = lax.reshape(t, (prod(front), n, n))
+    root = lax.sqrt(diagonal_of(t, 0, n))
+    own = lax.eq(iota(t, 1), iota(t, 2))
+
+    def row(i: Any, x: Any) -> list[Any]:
+        """From the last row up: what is right of row k's diagonal solves x (U + u I) = t, of the rows below it."""
+        k = lax.sub(np.int32(n - 1), i)
+        sums = lax.add(root, broadcast(row_at(root, k), root, 0))
+        sums = where(lax.eq(sums, 0), float(np.finfo(t.dtype).tiny), sums)
+        behind = lax.gt(iota(t, 2), broadcast(k, t))
+        triangle = where(own, broadcast(sums, t, 0, 2), x)
+        right = where(lax.slice_in_dim(behind, 0, 1, axis=1), slice_at(t, k, 1, 1), 0)
+        found = Triangular(left_side=False, lower=False)(triangle, right)
+        here = lax.eq(iota(found, 2), broadcast(k, found))
+        return [update_at(x, where(here, broadcast(root, found, 0, 2), found), k, 1)]
+
+    (x,) = fori(n, row, base.fill(t.shape, 0, t.dtype))
+    x = lax.reshape(x, (*front, n, n))
+    return matmul(matmul(z, x), conjugated(z), transpose_b=True)
 
 
 _expm = jit(_exponential, static_argnums=1)

@@ -165,10 +165,48 @@ def real_part(x: Any) -> Any:
     return lax.real(x) if dtypes.is_complex(base.dtype_of(x)) else x
 
 
+def part_dtype(x: Any) -> np.dtype:
+    """The dtype of real parts."""
+    return dtypes.part_dtype(base.dtype_of(x))
+
+
+def times(x: Any, real: Any) -> Any:
+    """x times real numbers, part by part."""
+    if not dtypes.is_complex(base.dtype_of(x)):
+        return lax.mul(x, real)
+    return lax.complex(lax.mul(lax.real(x), real), lax.mul(lax.imag(x), real))
+
+
+def over(x: Any, real: Any) -> Any:
+    """x divided by real numbers, part by part."""
+    if not dtypes.is_complex(base.dtype_of(x)):
+        return lax.div(x, real)
+    return lax.complex(lax.div(lax.real(x), real), lax.div(lax.imag(x), real))
+
+
+def square_of_size(x: Any) -> Any:
+    """|x|², of what is scaled: nothing is done against overflow."""
+    if not dtypes.is_complex(base.dtype_of(x)):
+        return lax.mul(x, x)
+    return lax.add(lax.mul(lax.real(x), lax.real(x)), lax.mul(lax.imag(x), lax.imag(x)))
+
+
+def larger_part(x: Any) -> Any:
+    """|x|, of complex numbers the larger one of |re| and |im|: a scale."""
+    if not dtypes.is_complex(base.dtype_of(x)):
+        return lax.abs(x)
+    return lax.max(lax.abs(lax.real(x)), lax.abs(lax.imag(x)))
+
+
 def transposed(x: Any) -> Any:
     """The matrices transposed."""
     n = len(shape_of(x))
     return base.permute(x, (*range(n - 2), n - 1, n - 2))
+
+
+def adjoint(x: Any) -> Any:
+    """The matrices transposed and conjugated."""
+    return conjugated(transposed(x))
 
 
 def slice_at(x: Any, start: Any, size: int, axis: int) -> Any:
@@ -182,6 +220,23 @@ def row_at(x: Any, i: Any, axis: int = 1) -> Any:
 
 def update_at(x: Any, new: Any, start: Any, axis: int) -> Any:
     return lax.dynamic_update_slice_in_dim(x, new, start, axis)
+
+
+def scale_of(a: Any) -> Any:
+    """The power of two at or below the largest element, 1 for zeros and for what is not finite."""
+    size = lax.reduce_max(larger_part(a), (1, 2))
+    dtype = part_dtype(a)
+    integer, mask = (np.int32, 0x7F800000) if dtype.itemsize == 4 else (np.int64, 0x7FF0000000000000)
+    power = lax.bitcast_convert_type(lax.bitwise_and(lax.bitcast_convert_type(size, integer), integer(mask)), dtype)
+    usual = lax.bitwise_and(lax.gt(power, 0), lax.lt(size, float(np.finfo(dtype).max)))
+    return where(usual, power, 1)
+
+
+def diagonal_of(a: Any, offset: int, count: int) -> Any:
+    """Elements of a diagonal of square matrices: ``count`` of them from the one that is ``offset`` behind the first."""
+    batch, n, _ = shape_of(a)
+    flat = base.reshape_to(a, (batch, n * n))
+    return lax.slice(flat, (0, offset), (batch, offset + (count - 1) * (n + 1) + 1), (1, n + 1))
 
 
 def tril(x: Any, k: int = 0) -> Any:

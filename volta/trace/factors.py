@@ -192,6 +192,14 @@ def inverse_order(order: Any) -> Any:
     return lax.scatter(order, iota(order, -1), [order], (front,), front, "clip", "set")
 
 
+def lu_substitute(packed: Any, order: Any, b: Any, transposed: bool = False) -> Any:
+    """The x of ``a x = b`` (``aᵀ x = b``) from the factors of ``a``."""
+    lower, upper = Triangular(unit_diagonal=True), Triangular(lower=False)
+    if not transposed:
+        return upper(packed, lower(packed, rows_in_order(b, order)))
+    return rows_in_order(lower.back()(packed, upper.back()(packed, b)), inverse_order(order))
+
+
 def _lu_rule(primals: Sequence[Any], outs: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
     """With P da = dL U + L dU: L⁻¹ P da U⁻¹ has L⁻¹ dL below its diagonal, and dU U⁻¹ on it and above."""
     (packed, _, order), (da,) = outs, tangents

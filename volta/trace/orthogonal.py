@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from volta.core import dtypes
 from volta.core.errors import NotDifferentiableError
 from volta.core.source import at_user_line
 from volta.ops import base, lax
@@ -14,14 +15,20 @@ from volta.ops.base import shape_of
 from volta.trace.decomposition import (
     BLOCK,
     Decomposition,
+    adjoint,
     bordered,
     broadcast,
+    conjugated,
     eye,
     fori,
     iota,
+    larger_part,
     matmul,
+    over,
+    real_part,
     row_at,
     slice_at,
+    square_of_size,
     subtract_product,
     transposed,
     tril,
@@ -55,6 +62,28 @@ def householder(a: Any) -> tuple[Any, Any]:
     return a, factors
 
 
+def reflection(column: Any, at: Any) -> tuple[Any, Any, Any]:
+    """What reflects a column's elements from ``at`` on onto the one there: I − factor v vᴴ, whose adjoint does it.
+
+    The vector (1 at ``at``, 0 before it), the factor, and what the element becomes: a real number, of the other sign.
+    """
+    number, here, dtype = iota(column, 1), broadcast(at, column), base.dtype_of(column)
+    open_ = where(lax.ge(number, here), column, 0)
+    size = lax.reduce_max(larger_part(open_), (1,))
+    size = where(lax.eq(size, 0), 1, size)
+    scaled = over(open_, broadcast(size, column, 0))  # so that no reflection is of subnormal numbers
+    below, first = where(lax.gt(number, here), scaled, 0), row_at(scaled, at)
+    length = lax.sqrt(lax.reduce_sum(square_of_size(scaled), (1,)))
+    done = lax.reduce_and(lax.eq(below, 0), (1,))
+    if dtypes.is_complex(dtype):
+        done = lax.bitwise_and(done, lax.eq(lax.imag(first), 0))
+    last = where(done, real_part(first), where(lax.lt(real_part(first), 0), length, lax.neg(length)))
+    gap = lax.sub(first, lax.convert_element_type(last, dtype))
+    factor = where(done, 0, over(lax.neg(gap), where(done, 1, last)))
+    vector = where(lax.eq(number, here), 1, lax.div(below, broadcast(where(done, 1, gap), below, 0)))
+    return vector, factor, where(done, row_at(column, at), lax.convert_element_type(lax.mul(last, size), dtype))
+
+
 def _householder_block(x: Any, start: Any) -> list[Any]:
     """A block, whose columns are the rows of ``x``: each is reflected onto its diagonal element, with those behind."""
     batch, width, _ = shape_of(x)
@@ -62,20 +91,9 @@ def _householder_block(x: Any, start: Any) -> list[Any]:
     def step(j: Any, x: Any, factors: Any) -> list[Any]:
         column, at = row_at(x, j), lax.add(start, j)
         number, here = iota(column, 1), broadcast(at, column)
-        open_ = where(lax.ge(number, here), column, 0)
-        size = lax.reduce_max(lax.abs(open_), (1,))
-        size = where(lax.eq(size, 0), 1, size)
-        scaled = lax.div(open_, broadcast(size, column, 0))  # so that no reflection is of subnormal numbers
-        below, first = where(lax.gt(number, here), scaled, 0), row_at(scaled, at)
-        length = lax.sqrt(lax.reduce_sum(lax.mul(scaled, scaled), (1,)))
-        done = lax.reduce_and(lax.eq(below, 0), (1,))
-        last = where(done, first, where(lax.lt(first, 0), length, lax.neg(length)))
-        gap = where(done, 1, lax.sub(first, last))
-        factor = where(done, 0, lax.div(lax.sub(last, first), where(done, 1, last)))
-        vector = where(lax.eq(number, here), 1, lax.div(below, broadcast(gap, below, 0)))
-        last = where(done, row_at(column, at), lax.mul(last, size))
-        along = lax.reduce_sum(lax.mul(x, broadcast(vector, x, 0, 2)), (2,))
-        share = lax.mul(along, broadcast(factor, along, 0))
+        vector, factor, last = reflection(column, at)
+        along = lax.reduce_sum(lax.mul(x, broadcast(conjugated(vector), x, 0, 2)), (2,))
+        share = lax.mul(along, broadcast(conjugated(factor), along, 0))
         after = subtract_product(x, broadcast(share, x, 0, 1), broadcast(vector, x, 0, 2))
         own = where(lax.gt(number, here), vector, where(lax.eq(number, here), broadcast(last, column, 0), column))
         number, here = iota(x, 1), broadcast(j, x)
@@ -92,13 +110,15 @@ def _vectors(panel: Any, start: Any) -> Any:
     return where(lax.gt(at, column), panel, lax.convert_element_type(lax.eq(at, column), base.dtype_of(panel)))
 
 
-def _apply_block(vectors: Any, factors: Any, x: Any, transpose: bool) -> Any:
-    """x − V T Vᵀ x: the block's reflections of x, from the last to the first; ``back`` with Tᵀ, from the first."""
-    inner = triu(matmul(vectors, vectors, transpose_a=True), 1)
+def _apply_block(vectors: Any, factors: Any, x: Any, back: bool) -> Any:
+    """x − V T Vᴴ x: the block's reflections of x, from the last to the first; ``back`` with Tᴴ, from the first."""
+    onto = conjugated(vectors)
+    inner = triu(matmul(onto, vectors, transpose_a=True), 1)
     scale = broadcast(factors, inner, 0, 1)
     diagonal = where(lax.eq(iota(inner, 1), iota(inner, 2)), scale, 0)
     t = substituted(Triangular(lower=False, unit_diagonal=True), lax.mul(scale, inner), diagonal)
-    return lax.sub(x, matmul(vectors, matmul(t, matmul(vectors, x, transpose_a=True), transpose_a=transpose)))
+    t = conjugated(t) if back else t
+    return lax.sub(x, matmul(vectors, matmul(t, matmul(onto, x, transpose_a=True), transpose_a=back)))
 
 
 def apply_q(packed: Any, factors: Any, x: Any) -> Any:
@@ -127,25 +147,42 @@ def qr_of(a: Any, full: bool) -> list[Any]:
     return [lax.slice(q, (0, 0, 0), (batch, m, k)), r]
 
 
+def _turning(q: Any, r: Any, da: Any) -> tuple[Any, Any]:
+    """Of a = q r with square r. The part below the diagonal of Qᴴ da R⁻¹ says how Q turns; R's diagonal stays real."""
+    moved = Triangular(left_side=False, lower=False)(r, da)
+    inner = matmul(conjugated(q), moved, transpose_a=True)
+    below = tril(inner, -1)
+    rotation = lax.sub(below, adjoint(below))
+    if dtypes.is_complex(base.dtype_of(inner)):
+        phases = lax.complex(lax.mul(lax.real(inner), 0.0), lax.imag(inner))
+        rotation = where(lax.eq(iota(inner, -2), iota(inner, -1)), phases, rotation)
+    return lax.add(matmul(q, lax.sub(rotation, inner)), moved), matmul(lax.sub(inner, rotation), r)
+
+
 def _rule(full: bool) -> Any:
     def rule(primals: Sequence[Any], outs: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
-        """With da R⁻¹ = dQ Qᵀ Q + …: the part below the diagonal of Qᵀ da R⁻¹ says how Q turns."""
+        """A wide matrix turns Q by its first columns."""
         (a,), (q, r), (da,) = primals, outs, tangents
-        m, n = shape_of(a)[-2:]
-        if m < n or (full and m != n):
+        *front, m, n = shape_of(a)
+        last = len(front) + 1
+        if full and m > n:
             raise NotDifferentiableError(
                 at_user_line(
-                    f"qr of matrices {m} x {n}{' with all columns of Q' if full else ''} has no derivative: Q is not "
-                    "determined by the matrix. Take the reduced one of matrices that are not wide"
+                    f"qr of matrices {m} x {n} with all columns of Q has no derivative: the matrix does not determine "
+                    "them. Take the reduced one"
                 )
             )
-        moved = Triangular(left_side=False, lower=False)(r, da)
-        inner = matmul(q, moved, transpose_a=True)
-        below = tril(inner, -1)
-        rotation = lax.sub(below, transposed(below))
-        return [lax.add(matmul(q, lax.sub(rotation, inner)), moved), matmul(lax.sub(inner, rotation), r)]
+        dq, dr = _turning(q, *(lax.slice_in_dim(x, 0, min(m, n), axis=last) for x in (r, da)))
+        if m < n:
+            rest, moved = (lax.slice_in_dim(x, m, n, axis=last) for x in (a, da))
+            more = lax.add(*(matmul(conjugated(x), y, transpose_a=True) for x, y in ((dq, rest), (q, moved))))
+            dr = lax.concatenate([dr, more], last)
+        return [dq, dr]
 
     return rule
 
 
-qr = {full: Decomposition("qr", lambda a, full=full: qr_of(a, full), _rule(full)) for full in (False, True)}
+qr = {
+    full: Decomposition("qr", lambda a, full=full: qr_of(a, full), _rule(full), of_complex=True)
+    for full in (False, True)
+}

@@ -1,4 +1,4 @@
-"""Eigenvalues of symmetric matrices and singular values, by Jacobi's rotations.
+"""Eigenvalues of symmetric (Hermitian) matrices and singular values, by Jacobi's rotations.
 
 Half of the rows meets the other half, pair by pair; then they change places as in a tournament, so that in one sweep
 each meets each. A matrix whose pairs are all orthogonal already is left as it is, bit for bit, while others of its
@@ -12,13 +12,33 @@ from typing import Any
 
 import numpy as np
 
+from volta.core import dtypes
 from volta.core.avals import ShapedArray
 from volta.core.errors import NotDifferentiableError
 from volta.core.interp import get_aval
 from volta.core.source import at_user_line
 from volta.ops import base, lax
 from volta.ops.base import shape_of
-from volta.trace.decomposition import Decomposition, broadcast, eye, fori, iota, matmul, transposed, where
+from volta.trace.decomposition import (
+    Decomposition,
+    adjoint,
+    broadcast,
+    conjugated,
+    diagonal_of,
+    eye,
+    fori,
+    iota,
+    larger_part,
+    matmul,
+    over,
+    part_dtype,
+    real_part,
+    scale_of,
+    square_of_size,
+    times,
+    transposed,
+    where,
+)
 from volta.trace.factors import rows_in_order
 from volta.trace.jaxpr_trace import trace_to_jaxpr
 from volta.trace.orthogonal import qr_of
@@ -59,13 +79,27 @@ def _next_round(x: Any, axis: int) -> Any:
 
 
 def _rotated(c: Any, s: Any, rotated: Any, x: Any, axis: int) -> Any:
-    """The pairs of an axis, rotated."""
+    """The pairs of an axis, rotated: c x − s y and c y + conj(s) x, with real c."""
     half = shape_of(x)[axis] // 2
     x, y = (lax.slice_in_dim(x, i, i + half, axis=axis) for i in (0, half))
     c, s, rotated = (broadcast(v, x, 0, axis) for v in (c, s, rotated))
-    first = lax.fma(c, x, lax.neg(lax.mul(s, y)))
-    second = lax.fma(c, y, lax.mul(s, x))
+    if dtypes.is_complex(base.dtype_of(x)):
+        first = lax.sub(times(x, c), lax.mul(s, y))
+        second = lax.add(times(y, c), lax.mul(lax.conj(s), x))
+    else:
+        first = lax.fma(c, x, lax.neg(lax.mul(s, y)))
+        second = lax.fma(c, y, lax.mul(s, x))
     return lax.concatenate([where(rotated, first, x), where(rotated, second, y)], axis)
+
+
+def _turn(xy: Any) -> tuple[Any, Any]:
+    """What two rows have in common, as a real number, and the unit that takes it there: 1 of real rows (None)."""
+    if not dtypes.is_complex(base.dtype_of(xy)):
+        return xy, None
+    scale = larger_part(xy)
+    xy = over(xy, where(lax.gt(scale, 0), scale, 1))  # so that it is a unit also of numbers whose squares vanish
+    size = lax.sqrt(square_of_size(xy))
+    return lax.mul(scale, size), over(xy, where(lax.gt(size, 0), size, 1))
 
 
 def _angle(xx: Any, yy: Any, xy: Any, rotated: Any) -> tuple[Any, Any, Any]:
@@ -83,24 +117,7 @@ def _angle(xx: Any, yy: Any, xy: Any, rotated: Any) -> tuple[Any, Any, Any]:
 
 def _row_norms(x: Any) -> Any:
     """Of rows. Many rotations change them by a rounding each, and what they rotate alike: division mends both."""
-    return lax.sqrt(lax.reduce_sum(lax.mul(x, x), (2,)))
-
-
-def _scale(a: Any) -> Any:
-    """The power of two at or below the largest element, 1 for zeros and for what is not finite."""
-    size = lax.reduce_max(lax.abs(a), (1, 2))
-    dtype = base.dtype_of(a)
-    integer, mask = (np.int32, 0x7F800000) if dtype.itemsize == 4 else (np.int64, 0x7FF0000000000000)
-    power = lax.bitcast_convert_type(lax.bitwise_and(lax.bitcast_convert_type(size, integer), integer(mask)), dtype)
-    usual = lax.bitwise_and(lax.gt(power, 0), lax.lt(size, float(np.finfo(dtype).max)))
-    return where(usual, power, 1)
-
-
-def _diagonal(a: Any, offset: int, count: int) -> Any:
-    """Elements of a diagonal: ``count`` of them from column ``offset`` of the first row."""
-    batch, n, _ = shape_of(a)
-    flat = base.reshape_to(a, (batch, n * n))
-    return lax.slice(flat, (0, offset), (batch, offset + (count - 1) * (n + 1) + 1), (1, n + 1))
+    return lax.sqrt(lax.reduce_sum(square_of_size(x), (2,)))
 
 
 def _eigh(a: Any) -> list[Any]:
@@ -108,24 +125,25 @@ def _eigh(a: Any) -> list[Any]:
     batch, n, _ = shape_of(a)
     dtype = base.dtype_of(a)
     if not batch * n:
-        return [base.fill((batch, n), 0, dtype), a]
-    scale = _scale(a)
-    x = lax.div(a, broadcast(scale, a, 0))
-    norm = lax.sqrt(lax.reduce_sum(lax.mul(x, x), (1, 2)))
+        return [base.fill((batch, n), 0, part_dtype(a)), a]
+    scale = scale_of(a)
+    x = over(a, broadcast(scale, a, 0))
+    norm = lax.sqrt(lax.reduce_sum(square_of_size(x), (1, 2)))
     least = lax.mul(norm, float(np.finfo(dtype).eps) / (4 * n))
     size = n + n % 2
     x = lax.pad(x, np.zeros((), dtype), [(0, 0, 0), (0, size - n, 0), (0, size - n, 0)])
     half = size // 2
 
     def rotate_pairs(x: Any, v: Any) -> tuple[list[Any], Any]:
-        whole = _diagonal(x, 0, size)
+        whole = real_part(diagonal_of(x, 0, size))
         xx, yy = (lax.slice_in_dim(whole, i, i + half, axis=1) for i in (0, half))
-        xy = _diagonal(x, half, half)
+        xy, unit = _turn(diagonal_of(x, half, half))
         rotated = lax.gt(lax.abs(xy), broadcast(least, xy, 0))
         t, c, s = _angle(xx, yy, xy, rotated)
         change = where(rotated, lax.mul(t, xy), 0)
-        diagonal = lax.concatenate([lax.sub(xx, change), lax.add(yy, change)], 1)
-        x = _rotated(c, s, rotated, _rotated(c, s, rotated, x, 1), 2)
+        diagonal = lax.convert_element_type(lax.concatenate([lax.sub(xx, change), lax.add(yy, change)], 1), dtype)
+        s = s if unit is None else times(unit, s)
+        x = _rotated(c, conjugated(s), rotated, _rotated(c, s, rotated, x, 1), 2)
         row, column = iota(x, 1), iota(x, 2)
         met = lax.concatenate([rotated, rotated], 1)
         pair = lax.bitwise_and(lax.eq(lax.abs(lax.sub(row, column)), np.int32(half)), broadcast(met, x, 0, 1))
@@ -133,11 +151,11 @@ def _eigh(a: Any) -> list[Any]:
         return [_next_round(_next_round(x, 1), 2), _next_round(_rotated(c, s, rotated, v, 1), 1)], rotated
 
     x, v = _sweeps(size - 1, rotate_pairs, x, eye((batch, size, size), dtype))
-    values = lax.slice_in_dim(_diagonal(x, 0, size), 0, n, axis=1)
+    values = real_part(lax.slice_in_dim(diagonal_of(x, 0, size), 0, n, axis=1))
     order = _ascending(values)
     values = lax.mul(rows_in_order(values, order), broadcast(scale, values, 0))
     v = lax.slice(v, (0, 0, 0), (batch, n, n))
-    vectors = transposed(rows_in_order(lax.div(v, broadcast(_row_norms(v), v, 0, 1)), order))
+    vectors = adjoint(rows_in_order(over(v, broadcast(_row_norms(v), v, 0, 1)), order))
     good = lax.lt(norm, np.inf)
     return [where(broadcast(good, values, 0), values, np.nan), where(broadcast(good, vectors, 0), vectors, np.nan)]
 
@@ -147,26 +165,26 @@ def _ascending(values: Any) -> Any:
 
 
 def _eigh_rule(primals: Sequence[Any], outs: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
-    """dw is the diagonal of Vᵀ da V; V turns by what is beside it, divided by the distances of eigenvalues."""
+    """dw is the diagonal of Vᴴ da V; V turns by what is beside it, divided by the distances of eigenvalues."""
     (w, v), (da,) = outs, tangents
-    inner = matmul(v, matmul(da, v), transpose_a=True)
+    inner = matmul(conjugated(v), matmul(da, v), transpose_a=True)
     last = len(shape_of(inner)) - 1
     front = tuple(range(last - 1))
     same = lax.eq(iota(inner, -2), iota(inner, -1))
     gaps = lax.sub(broadcast(w, inner, *front, last), broadcast(w, inner, *front, last - 1))
-    rotation = where(same, 0, lax.div(inner, where(same, 1, gaps)))
-    return [lax.reduce_sum(where(same, inner, 0), (last,)), matmul(v, rotation)]
+    rotation = where(same, 0, over(inner, where(same, 1, gaps)))
+    return [lax.reduce_sum(where(same, real_part(inner), 0), (last,)), matmul(v, rotation)]
 
 
-eigh = Decomposition("eigh", _eigh, _eigh_rule)
+eigh = Decomposition("eigh", _eigh, _eigh_rule, of_complex=True)
 
 
 def _svd_tall(a: Any, full: bool) -> list[Any]:
     """Columns are made orthogonal: U s, and V's rotations, of (batch, m, n) with m >= n."""
     batch, m, n = shape_of(a)
     dtype = base.dtype_of(a)
-    scale = _scale(a)
-    x = lax.div(a, broadcast(scale, a, 0))
+    scale = scale_of(a)
+    x = over(a, broadcast(scale, a, 0))
     finite = lax.reduce_and(lax.lt(lax.abs(x), np.inf), (1, 2))
     outer = None
     if m > n:
@@ -178,24 +196,24 @@ def _svd_tall(a: Any, full: bool) -> list[Any]:
 
     def rotate_pairs(x: Any, v: Any) -> tuple[list[Any], Any]:
         first, second = (lax.slice_in_dim(x, i, i + half, axis=1) for i in (0, half))
-        xx, yy, xy = (
-            lax.reduce_sum(lax.mul(p, q), (2,)) for p, q in ((first, first), (second, second), (first, second))
-        )
+        xx, yy = (lax.reduce_sum(square_of_size(p), (2,)) for p in (first, second))
+        xy, unit = _turn(lax.reduce_sum(lax.mul(first, conjugated(second)), (2,)))
         rotated = lax.gt(lax.abs(xy), lax.mul(lax.mul(lax.sqrt(xx), lax.sqrt(yy)), least))
         _, c, s = _angle(xx, yy, xy, rotated)
+        s = s if unit is None else times(unit, s)
         return [_next_round(_rotated(c, s, rotated, y, 1), 1) for y in (x, v)], rotated
 
     x, v = _sweeps(size - 1, rotate_pairs, x, eye((batch, size, size), dtype))
     x, v = (lax.slice(y, (0, 0, 0), (batch, n, n)) for y in (x, v))
     length = broadcast(_row_norms(v), x, 0, 1)
-    x, v = lax.div(x, length), lax.div(v, length)
+    x, v = over(x, length), conjugated(over(v, length))
     values = _row_norms(x)
     order = _ascending(lax.neg(values))
     values, x, v = (rows_in_order(y, order) for y in (values, x, v))
     nonzero = lax.gt(values, 0)
     length = broadcast(where(nonzero, values, 1), x, 0, 1)
-    u, r = qr_of(transposed(where(broadcast(nonzero, x, 0, 1), lax.div(x, length), 0)), False)
-    u = where(lax.lt(broadcast(_diagonal(r, 0, n), u, 0, 2), 0), lax.neg(u), u)
+    u, r = qr_of(transposed(where(broadcast(nonzero, x, 0, 1), over(x, length), 0)), False)
+    u = where(lax.lt(broadcast(real_part(diagonal_of(r, 0, n)), u, 0, 2), 0), lax.neg(u), u)
     if outer is not None:
         inner = matmul(lax.slice(outer, (0, 0, 0), (batch, m, n)), u)
         u = lax.concatenate([inner, lax.slice(outer, (0, 0, n), (batch, m, m))], 2) if full else inner
@@ -204,22 +222,22 @@ def _svd_tall(a: Any, full: bool) -> list[Any]:
 
 
 def svd_of(a: Any, full: bool) -> list[Any]:
-    """U, the singular values, descending, and Vᵀ."""
+    """U, the singular values, descending, and Vᴴ."""
     batch, m, n = shape_of(a)
     dtype = base.dtype_of(a)
     k = min(m, n)
     if not batch * k:
         u, v = (eye((batch, x, x if full else k), dtype) for x in (m, n))
-        return [u, base.fill((batch, k), 0, dtype), transposed(v)]
+        return [u, base.fill((batch, k), 0, part_dtype(a)), transposed(v)]
     if m >= n:
         return _svd_tall(a, full)
-    u, s, v = _svd_tall(transposed(a), full)
-    return [transposed(v), s, transposed(u)]
+    u, s, v = _svd_tall(adjoint(a), full)
+    return [adjoint(v), s, adjoint(u)]
 
 
 def _svd_rule(full: bool) -> Any:
     def rule(primals: Sequence[Any], outs: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
-        """ds is the diagonal of Uᵀ da V; U and V turn by what is beside it."""
+        """ds is the diagonal of Uᴴ da V; U and V turn by what is beside it, and U by the phases on it."""
         (a,), (u, s, vt), (da,) = primals, outs, tangents
         m, n = shape_of(a)[-2:]
         if full and m != n:
@@ -229,27 +247,34 @@ def _svd_rule(full: bool) -> Any:
                     "determine them. Pass full_matrices=False"
                 )
             )
-        v = transposed(vt)
-        inner = matmul(matmul(u, da, transpose_a=True), v)
+        v, onto = adjoint(vt), conjugated(u)
+        inner = matmul(matmul(onto, da, transpose_a=True), v)
         last = len(shape_of(inner)) - 1
         front = tuple(range(last - 1))
         same = lax.eq(iota(inner, -2), iota(inner, -1))
         column, row = broadcast(s, inner, *front, last), broadcast(s, inner, *front, last - 1)
         gaps = where(same, 1, lax.mul(lax.sub(column, row), lax.add(column, row)))
-        right, left = lax.mul(column, inner), lax.mul(row, inner)
-        rotation_u, rotation_v = (where(same, 0, lax.div(lax.add(x, transposed(x)), gaps)) for x in (right, left))
+        right, left = times(inner, column), times(inner, row)
+        rotation_u, rotation_v = (where(same, 0, over(lax.add(x, adjoint(x)), gaps)) for x in (right, left))
+        if dtypes.is_complex(base.dtype_of(inner)):
+            angle = lax.div(lax.imag(inner), where(lax.eq(column, 0), 1, column))
+            phases = lax.complex(lax.mul(angle, 0.0), where(lax.eq(column, 0), 0, angle))
+            rotation_u = where(same, phases, rotation_u)
         du, dv = matmul(u, rotation_u), matmul(v, rotation_v)
         if m > n:
             moved = matmul(da, v)
-            rest = lax.sub(moved, matmul(u, matmul(u, moved, transpose_a=True)))
-            du = lax.add(du, lax.div(rest, broadcast(s, rest, *front, last)))
+            rest = lax.sub(moved, matmul(u, matmul(onto, moved, transpose_a=True)))
+            du = lax.add(du, over(rest, broadcast(s, rest, *front, last)))
         elif n > m:
-            moved = matmul(da, u, transpose_a=True)
-            rest = lax.sub(moved, matmul(v, matmul(v, moved, transpose_a=True)))
-            dv = lax.add(dv, lax.div(rest, broadcast(s, rest, *front, last)))
-        return [du, lax.reduce_sum(where(same, inner, 0), (last,)), transposed(dv)]
+            moved = matmul(conjugated(da), u, transpose_a=True)
+            rest = lax.sub(moved, matmul(v, matmul(vt, moved)))
+            dv = lax.add(dv, over(rest, broadcast(s, rest, *front, last)))
+        return [du, lax.reduce_sum(where(same, real_part(inner), 0), (last,)), adjoint(dv)]
 
     return rule
 
 
-svd = {full: Decomposition("svd", lambda a, full=full: svd_of(a, full), _svd_rule(full)) for full in (False, True)}
+svd = {
+    full: Decomposition("svd", lambda a, full=full: svd_of(a, full), _svd_rule(full), of_complex=True)
+    for full in (False, True)
+}

@@ -62,7 +62,8 @@ class Triangular:
 
     def triangle(self, x: Any) -> Any:
         """What is read of a matrix."""
-        return (tril if self.lower else triu)(x, int(self.unit_diagonal))
+        beside = int(self.unit_diagonal)
+        return tril(x, -beside) if self.lower else triu(x, beside)
 
     def back(self) -> Triangular:
         return attrs.evolve(self, transpose_a=not self.transpose_a)

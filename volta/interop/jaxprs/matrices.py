@@ -17,6 +17,11 @@ def _qr(e: Equation, x: Any) -> Any:
     return lax.linalg.qr(x, pivoting=e.params.get("pivoting", False), full_matrices=e.params["full_matrices"])
 
 
+def _eig(e: Equation, x: Any) -> Any:
+    words = "compute_left_eigenvectors", "compute_right_eigenvectors"
+    return lax.linalg.eig(x, **{word: e.params[word] for word in words})
+
+
 def _eigh(e: Equation, x: Any) -> Any:
     return lax.linalg.eigh(
         x,
@@ -45,6 +50,7 @@ def _lu_pivots(e: Equation, pivots: Any) -> Any:
 RULES: dict[str, Rule] = {
     "cholesky": lambda e, x: lax.linalg.cholesky(x, symmetrize_input=False),
     "cholesky_update": lambda e, r, w: lax.linalg.cholesky_update(r, w),
+    "eig": _eig,
     "eigh": _eigh,
     "lu": lambda e, x: lax.linalg.lu(x),
     "lu_pivots_to_permutation": _lu_pivots,

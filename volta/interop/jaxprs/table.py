@@ -55,7 +55,7 @@ REFUSED: dict[str, str] = {
         **_each(_GENERATOR, "rng_bit_generator rng_uniform"),
         **_each(_REFERENCE, "get swap addupdate new_ref free_ref run_state for"),
         **_each(_ORDER, "after_all create_token dce_sink"),
-        **_each(_MATRIX, "eig hessenberg householder_product ormqr schur tridiagonal tridiagonal_solve geqrf geqp3"),
+        **_each(_MATRIX, "hessenberg householder_product ormqr schur tridiagonal tridiagonal_solve geqrf geqp3"),
         **_each(_COMPLEX, "complex conj fft imag real"),
         **_each(_FUNCTION, "bessel_i0e bessel_i1e igamma igammac igamma_grad_a polygamma random_gamma_grad zeta"),
         **_each(_FUNCTION, "regularized_incomplete_beta mulhi"),
