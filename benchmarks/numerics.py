@@ -16,6 +16,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +160,7 @@ def group_segments(s: Setting) -> Iterator[Row]:
             words = {"num_segments": segments, "indices_are_sorted": ordered}
 
             def function(fw: Any, words: Any = words) -> Any:
-                return lambda data, places: _named(fw).ops.segment_sum(data, places, **words)
+                return partial(_named(fw).ops.segment_sum, **words)
 
             yield f"segment_sum 1M in {segments}{name}", s.contenders(function, x, places)
 
