@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from dot_oracle import aligned, bits, kernel, oracle
 
 from tests.block_weights import numbers_of, random_blocks
+from tests.numba_cpu.dot_oracle import aligned, bits, kernel, oracle
 from volta.core.block_formats import FORMATS
 from volta.emit.dot_args import dot_words
 from volta.numba_cpu import target

@@ -3,12 +3,14 @@
 import ast
 import builtins
 import inspect
+import re
 
 import numpy as np
 import pytest
 
 import volta
 import volta.numpy as vnp
+from tests.user_kernels import smooth
 from volta import lax, nn
 from volta.core.errors import UnsupportedOperationError
 from volta.numba_cpu import schedule, small_loops
@@ -127,6 +129,36 @@ def test_listing_names_the_buffers_of_calls() -> None:
     text = listing(plan)
     assert text.startswith("# plan model ")
     assert "in0 = b0 in0 f32[4,70]" in text
+
+
+def test_listing_says_which_call_of_a_loop_or_choice_runs_a_kernel() -> None:
+    def f(x):
+        x = lax.fori_loop(0, 3, lambda i, x: vnp.sort(x * 2), x)
+        return lax.cond(x[0] > 0, lambda x: vnp.cumsum(x), lambda x: x[1:] @ x[:-1] + x, x)
+
+    text = volta.jit(f).lower(fill("normal", (70,))).compile().as_text("numba")
+    functions = ast.parse(text).body
+    lines = text.splitlines()
+    kernels = [x for x in functions if isinstance(x, ast.FunctionDef) and x.name.startswith("volta_")]
+    assert all(lines[x.decorator_list[0].lineno - 2].startswith("# ") for x in kernels)
+    number = re.search(r"#   (\d+): .* = while\(", text)[1]
+    choice = re.search(r"#   (\d+): .* = switch\(", text)[1]
+    assert f"# call {number}.2, test_texts.py" in text
+    assert f"# call {choice}[0].0, " in text and f"# call {choice}[1].0, " in text
+
+
+def test_listing_says_where_in_a_buffer_a_view_begins() -> None:
+    text = volta.jit(lambda x: x[1:] * x[:-1]).lower(vnp.ones(9)).compile().as_text("numba")
+    assert "in0 = b0 in0 f32[9] + 4 bytes, in1 = b0 in0 f32[9], out0 = b1 f32[8]" in text
+
+
+def test_a_kernel_of_ones_own_is_listed_with_its_source_and_found_by_its_name() -> None:
+    compiled = volta.jit(lambda x: smooth(smooth(vnp.sin(x)))).lower(vnp.ones(9)).compile()
+    text = compiled.as_text("numba")
+    assert "# def smooth(x, out):" in text and "a function of your own" in text
+    ast.parse(text)
+    assert "def smooth(x, out):" in compiled.source("smooth")
+    assert compiled.kernel("smooth").py_func.__name__ == "smooth"
 
 
 def test_notebooks_show_a_text_in_colour() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from volta.core.errors import ArgumentError
@@ -26,14 +27,22 @@ Named = TypeVar("Named")
 def listing(plan: HostPlan) -> PythonText:
     """The plan as comments, then every kernel behind the calls that run it: a module of Python."""
     plan, module, kernels = _kernel_by_kernel(plan), Module(), []
+    runs = list(_runs(plan))
     for name, call in kernel_calls(plan).items():
-        function = (
-            f"# {name}: {call.kernel.text()}, a function of your own"
-            if is_user(call)
-            else text_of_kernel(call, module).function
-        )
-        kernels.append("\n".join([*(f"# {line}" for line in _runs(plan, name)), function]))
+        said = [x for which, x in runs if which == name]
+        if is_user(call):
+            said += [f"{name}: {call.kernel.text()}, a function of your own", *_own_lines(call)]
+        function = [] if is_user(call) else [text_of_kernel(call, module).function]
+        kernels.append("\n".join([*comments(said), *function]))
     return listed(ExecutionPlan.as_text(plan), module, kernels)
+
+
+def comments(said: Sequence[str]) -> list[str]:
+    """What is said above a function, as lines of comments."""
+    folded = textwrap.TextWrapper(
+        118, initial_indent="# ", subsequent_indent="#     ", break_long_words=False, break_on_hyphens=False
+    )
+    return [line for x in said for line in folded.wrap(x)]
 
 
 def listed(plan: str, module: Module, kernels: Sequence[str]) -> PythonText:
@@ -50,7 +59,7 @@ def source(plan: HostPlan, kernel: str) -> PythonText:
 
 
 def dispatcher(plan: HostPlan, kernel: str) -> Any:
-    """One kernel as Numba's dispatcher, compiled as a plan runs it; of a kernel of the user's own, his."""
+    """One kernel as Numba's dispatcher, compiled as a plan runs it; of a kernel of the user's own, theirs."""
     call = _call(_kernel_by_kernel(plan), kernel)
     if is_user(call):
         return _own(call)
@@ -68,9 +77,23 @@ def _own(call: KernelCall) -> Any:
     return call.kernel.spec.kernel.cpu  # type: ignore[union-attr]
 
 
+def _own_name(call: KernelCall) -> str:
+    return str(call.kernel.spec.kernel.name)  # type: ignore[union-attr]
+
+
+def _own_lines(call: KernelCall) -> list[str]:
+    """The source of a function of the user's own, where it is known."""
+    try:
+        return inspect.getsource(_own(call).py_func).splitlines()
+    except (OSError, TypeError):
+        return []
+
+
 def _call(plan: HostPlan, kernel: str) -> KernelCall:
     """The first call of a kernel that is named, or whose name alone has this part."""
-    return named(plan, kernel, kernel_calls(plan))
+    calls = kernel_calls(plan)
+    own = {_own_name(call): call for call in calls.values() if is_user(call)}
+    return own[kernel] if kernel in own else named(plan, kernel, calls)
 
 
 def named(plan: ExecutionPlan, kernel: str, kernels: Mapping[str, Named]) -> Named:
@@ -87,14 +110,15 @@ def named(plan: ExecutionPlan, kernel: str, kernels: Mapping[str, Named]) -> Nam
     return kernels[found[0]]
 
 
-def _runs(plan: HostPlan, name: str) -> list[str]:
-    """What each call of a kernel gives it, for the lines above its function; of a nested plan the kernel alone."""
-    lines = []
-    for number, launches in enumerate(plan.launches):
+def _runs(plan: HostPlan, around: str = "call ") -> Iterator[tuple[str, str]]:
+    """The name of each kernel that runs, and what a call gives it: call 5.2 is the third of the plan that call 5 runs,
+    or in a choice of the plan in brackets."""
+    for number, (call, launches) in enumerate(zip(plan.calls, plan.launches, strict=True)):
         for x in (part for launch in launches for part in launch.each() if not part.functions):
-            if kernel_name(x.kernel) == name:
-                lines.append(described(f"call {number}", plan, x.call))
-    return lines
+            yield kernel_name(x.kernel), described(f"{around}{number}", plan, x.call)
+        for i, nested in enumerate(call.plans):
+            assert isinstance(nested, HostPlan)
+            yield from _runs(nested, f"{around}{number}{f'[{i}]' if len(call.plans) > 1 else ''}.")
 
 
 def described(what: str, plan: ExecutionPlan, call: KernelCall) -> str:
@@ -103,10 +127,12 @@ def described(what: str, plan: ExecutionPlan, call: KernelCall) -> str:
 
 
 def _operands(plan: ExecutionPlan, call: KernelCall) -> str:
+    """The buffers; behind a view's how many bytes in it begins, where it begins within."""
 
-    def buffer(number: int) -> str:
+    def buffer(number: int, distance: int = 0) -> str:
         b = plan.buffers[number]
-        return f"b{number}{f' {b.label}' if b.kind == 'input' and b.label else ''} {b.aval.strip_weak()}"
+        label = f" {b.label}" if b.kind == "input" and b.label else ""
+        return f"b{number}{label} {b.aval.strip_weak()}{f' + {distance} bytes' if distance else ''}"
 
     if not isinstance(call.kernel, LoopKernel):
         names = "part" if isinstance(call.kernel, CombineKernel) else "from"
@@ -114,4 +140,5 @@ def _operands(plan: ExecutionPlan, call: KernelCall) -> str:
     count = sum(isinstance(x, (Load, IndexValue)) for x in call.kernel.body)
     inputs = [(f"in{i}", a) for i, a in enumerate(call.accesses[:count])]
     outputs = [(f"out{i}", a) for i, a in enumerate(call.accesses[count:])]
-    return ", ".join(f"{name} = {buffer(a.buffer)}" for name, a in (*inputs, *outputs) if a.buffer is not None)
+    given = ((name, a) for name, a in (*inputs, *outputs) if a.buffer is not None)
+    return ", ".join(f"{name} = {buffer(a.buffer, a.offset)}" for name, a in given)

@@ -7,7 +7,7 @@ from volta.numba_cuda.launches import every
 from volta.numba_source.cuda.launches import TextSource
 from volta.numba_source.dialects import cuda_jit
 from volta.numba_source.highlighted import PythonText
-from volta.numba_source.listing import described, listed, named
+from volta.numba_source.listing import comments, described, listed, named
 from volta.numba_source.text import Module
 
 
@@ -22,7 +22,7 @@ def listing(plan: DevicePlan) -> PythonText:
         if isinstance(source, TextSource):
             runs = [(i, x.source) for i, x in enumerate(plan.launches) if x.source.name == source.name]
             said = [described(f"launch {i}", plan, x.call) for i, x in runs if isinstance(x, TextSource)]
-            kernels.append("\n".join([*(f"# {line}" for line in said), source.kernel(module).function]))
+            kernels.append("\n".join([*comments(said), source.kernel(module).function]))
         else:
             kernels.append(f"# {launch.label}: {source.name}, which has no text")
     return listed(plan.as_text(), module, kernels)

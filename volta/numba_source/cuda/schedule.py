@@ -82,6 +82,7 @@ class Schedule:
     """What is decided before memory is planned: every call runs by itself."""
 
     tensor_cores = False
+    kept: tuple[str, ...] = ()
 
     def joined(self, calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelCall]:
         """The calls as they are."""
