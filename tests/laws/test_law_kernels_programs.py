@@ -10,9 +10,10 @@ import pytest
 
 import volta
 import volta.numpy as vnp
+from tests.block_weights import random_blocks
 from tests.sampling import sampled
 from tests.workers import mesh_of, simulated
-from volta import lax, random
+from volta import lax, nn, random
 from volta.numba_cpu import lower
 from volta.runtime import plan_cache
 from volta.sharding import NamedSharding, PartitionSpec
@@ -22,6 +23,7 @@ from volta.testing.kernel_kinds import GENERATED, assert_kernels_agree
 X = fill("normal", (12, 12))
 C = (X + 1j * fill("normal", (12, 12), seed=2)).astype(np.complex64)
 SPD = X @ X.T + 12 * np.eye(12, dtype=np.float32)
+BLOCKS = random_blocks("Q4_0", 5, 2)
 
 
 def lorenz(v):
@@ -52,6 +54,10 @@ PROGRAMS = {
         X[0, :3],
     ),
     "order": (lambda x: (vnp.median(x, 0), vnp.quantile(x, 0.3), lax.top_k(x, 3), vnp.cumprod(x, 0)), X),
+    "weights in blocks": (
+        lambda w: nn.linear(vnp.ones((2, 64)), nn.QuantizedArray(w, "Q4_0")),
+        BLOCKS,
+    ),
     "associative scan": (lambda x: lax.associative_scan(vnp.add, x), X),
 }
 

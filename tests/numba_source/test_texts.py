@@ -10,13 +10,13 @@ import pytest
 
 import volta
 import volta.numpy as vnp
+from tests.block_weights import random_blocks
 from tests.user_kernels import smooth
 from volta import lax, nn
 from volta.core.errors import UnsupportedOperationError
 from volta.numba_cpu import schedule, small_loops
 from volta.numba_source import numba_words, python_words
 from volta.numba_source.compiling import dispatcher_of
-from volta.numba_source.listing import listing
 from volta.numba_source.numba_words import KERNEL
 from volta.numba_source.text import Module
 from volta.numba_source.texts import KERNELS, text_of_kernel
@@ -125,8 +125,7 @@ def test_a_dispatcher_is_called_inspected_and_compiled_for_the_launch_table() ->
 
 
 def test_listing_names_the_buffers_of_calls() -> None:
-    plan = compiled().plan
-    text = listing(plan)
+    text = compiled().as_text("numba")
     assert text.startswith("# plan model ")
     assert "in0 = b0 in0 f32[4,70]" in text
 
@@ -150,6 +149,12 @@ def test_listing_says_which_call_of_a_loop_or_choice_runs_a_kernel() -> None:
 def test_listing_says_where_in_a_buffer_a_view_begins() -> None:
     text = volta.jit(lambda x: x[1:] * x[:-1]).lower(vnp.ones(9)).compile().as_text("numba")
     assert "in0 = b0 in0 f32[9] + 4 bytes, in1 = b0 in0 f32[9], out0 = b1 f32[8]" in text
+
+
+def test_what_llvm_alone_has_kernels_for_is_shown_as_the_program_that_it_means() -> None:
+    w = random_blocks("Q4_0", 5, 2)
+    compiled = volta.jit(lambda x, w: nn.linear(x, nn.QuantizedArray(w, "Q4_0"))).lower(vnp.ones((2, 64)), w).compile()
+    assert "rhs='Q4_0'" in compiled.as_text() and "rhs='float32'" in compiled.as_text("numba")
 
 
 def test_a_kernel_of_ones_own_is_listed_with_its_source_and_found_by_its_name() -> None:

@@ -8,25 +8,30 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from volta.core.errors import ArgumentError
+from volta.core.ir import ClosedJaxpr
 from volta.core.source import at_user_line
-from volta.numba_cpu import backend as cpu
 from volta.numba_cpu.host_plan import HostPlan
 from volta.numba_cpu.lower import kernel_calls
+from volta.numba_source.backend import KERNELS
 from volta.numba_source.compiling import dispatcher_of
 from volta.numba_source.highlighted import PythonText
 from volta.numba_source.numba_words import KERNEL
 from volta.numba_source.text import Module
 from volta.numba_source.texts import module_text, text_of_kernel
+from volta.xla_like.compile import build_plan
+from volta.xla_like.dot import Dot
 from volta.xla_like.kernels import CombineKernel, IndexValue, KernelCall, Load, LoopKernel, kernel_name
 from volta.xla_like.plan import ExecutionPlan
 from volta.xla_like.user import is_user
+
+BACKEND = KERNELS["njit"]
 
 Named = TypeVar("Named")
 
 
 def listing(plan: HostPlan) -> PythonText:
     """The plan as comments, then every kernel behind the calls that run it: a module of Python."""
-    plan, module, kernels = _kernel_by_kernel(plan), Module(), []
+    module, kernels = Module(), []
     runs = list(_runs(plan))
     for name, call in kernel_calls(plan).items():
         said = [x for which, x in runs if which == name]
@@ -54,13 +59,13 @@ def listed(plan: str, module: Module, kernels: Sequence[str]) -> PythonText:
 
 def source(plan: HostPlan, kernel: str) -> PythonText:
     """The text of one kernel, as a module of its own; of a kernel of the user's own, his function's."""
-    call = _call(_kernel_by_kernel(plan), kernel)
+    call = _call(plan, kernel)
     return PythonText(inspect.getsource(_own(call).py_func) if is_user(call) else text_of_kernel(call).source)
 
 
 def dispatcher(plan: HostPlan, kernel: str) -> Any:
     """One kernel as Numba's dispatcher, compiled as a plan runs it; of a kernel of the user's own, theirs."""
-    call = _call(_kernel_by_kernel(plan), kernel)
+    call = _call(plan, kernel)
     if is_user(call):
         return _own(call)
     found = dispatcher_of(text_of_kernel(call))
@@ -68,9 +73,15 @@ def dispatcher(plan: HostPlan, kernel: str) -> Any:
     return found
 
 
-def _kernel_by_kernel(plan: HostPlan) -> HostPlan:
-    """The plan as generated kernels run it: small loops too are the kernels of their bodies."""
-    return cpu.complete(plan, small_loops=False)
+def text_plan(plan: HostPlan, program: ClosedJaxpr) -> HostPlan:
+    """The plan as generated kernels run it. Small loops are the kernels of their bodies; what LLVM alone has kernels
+    for, as it means a program of others, is that program."""
+    found: ExecutionPlan = plan
+    if any(isinstance(c.kernel, Dot) and c.kernel.spec.blocks for call in plan.calls for c in call.nested()):
+        found, _ = build_plan(
+            program, name=plan.name, donated=plan.donated, level=plan.level, scheduler=BACKEND.scheduler()
+        )
+    return BACKEND.complete(found)
 
 
 def _own(call: KernelCall) -> Any:
@@ -140,5 +151,5 @@ def _operands(plan: ExecutionPlan, call: KernelCall) -> str:
     count = sum(isinstance(x, (Load, IndexValue)) for x in call.kernel.body)
     inputs = [(f"in{i}", a) for i, a in enumerate(call.accesses[:count])]
     outputs = [(f"out{i}", a) for i, a in enumerate(call.accesses[count:])]
-    given = ((name, a) for name, a in (*inputs, *outputs) if a.buffer is not None)
-    return ", ".join(f"{name} = {buffer(a.buffer, a.offset)}" for name, a in given)
+    given = ((name, a.buffer, a.offset) for name, a in (*inputs, *outputs))
+    return ", ".join(f"{name} = {buffer(number, at)}" for name, number, at in given if number is not None)

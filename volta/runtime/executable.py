@@ -251,7 +251,8 @@ class Executable:
 
     def _generated(self) -> tuple[Any, ExecutionPlan]:
         """What lists kernels as texts, and the plan that it is to list."""
-        return import_module("volta.numba_source.listing"), self.plan
+        listing = import_module("volta.numba_source.listing")
+        return listing, listing.text_plan(self.plan, self.program)
 
 
 def refuse_repeated(arrays: Sequence[ConcreteArray], donated: Sequence[int]) -> None:
