@@ -69,6 +69,7 @@ from volta.core.interp import Tracer
 from volta.core.policy import DeterminismLevel
 from volta.interop.bridge import from_jax, to_jax
 from volta.numba_cpu.threads import get_num_threads, set_num_threads
+from volta.programs.exported import Exported, export, load_program
 from volta.runtime.compile_log import log_compiles
 from volta.runtime.context import ExecutionContext, current_context, default_matmul_precision, execution_context
 from volta.runtime.devices import default_device
@@ -82,6 +83,7 @@ __all__ = [
     "Array",
     "DeterminismLevel",
     "ExecutionContext",
+    "Exported",
     "ShapeDtypeStruct",
     "Tracer",
     "__version__",
@@ -115,6 +117,7 @@ __all__ = [
     "eval_shape",
     "execution_context",
     "experimental",
+    "export",
     "flatten_util",
     "float0",
     "from_jax",
@@ -133,6 +136,7 @@ __all__ = [
     "lax",
     "linear_transpose",
     "linearize",
+    "load_program",
     "local_devices",
     "log_compiles",
     "make_array_from_callback",

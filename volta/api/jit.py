@@ -220,7 +220,7 @@ class JitFunction(Generic[P, R]):
         self._refuse_tracers(traced.hoisted)
         donated = self._donated_leaves(call)
         spread = functools.partial(self._shardings.compiled, traced, call, call.leaves, donated)
-        return Traced(traced.program, call.tree, traced.out_tree, self._name, donated, spread)
+        return Traced(traced.program, call.tree, traced.out_tree, self._name, donated, spread, bool(call.kwargs))
 
     @boundary
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:

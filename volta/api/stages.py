@@ -32,6 +32,7 @@ class Traced:
     name: str
     donated: tuple[int, ...]
     spread: Callable[[], Any] = lambda: None  # compiles it for several workers, if it is theirs
+    keywords: bool = False  # whether the tree is one of arguments and keywords
 
     @property
     def out_info(self) -> Any:
