@@ -192,7 +192,7 @@ llvm.initialize_all_targets()
 llvm.initialize_all_asmprinters()
 machine = llvm.Target.from_triple("aarch64-unknown-linux-gnu").create_target_machine(cpu="neoverse-n1")
 for text in (
-    fpenv._text(x86=False),
+    fpenv.text(x86=False),
     threads_ir.text(256, x86=False),
     watch.text(x86=False),
     launch.text(),

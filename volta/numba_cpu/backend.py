@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 
 from volta.numba_cpu import host_plan, launch, lower, target
+from volta.numba_cpu.library import compile_library as library  # noqa: F401 - part of the backend
 from volta.numba_cpu.schedule import HANDLERS, Schedule
 from volta.xla_like.plan import ExecutionPlan
 

@@ -113,15 +113,16 @@ def control_bits() -> ControlBits:
     return _X86_BITS if target.is_x86() else _AARCH64_BITS
 
 
-def _text(x86: bool) -> str:
-    head, bits = (_X86, _X86_BITS) if x86 else (_AARCH64, _AARCH64_BITS)
+def text(x86: bool | None = None) -> str:
+    """The IR of this module's functions, for this machine or for either architecture."""
+    head, bits = (_X86, _X86_BITS) if (target.is_x86() if x86 is None else x86) else (_AARCH64, _AARCH64_BITS)
     return head + _SHARED.replace("MASK", str(bits.mask)).replace("STANDARD", str(bits.standard))
 
 
 @functools.cache
 def native() -> dict[str, int]:
     """Addresses of this module's compiled functions by name; other runtime loops may call them by name."""
-    addresses = unit.compile_module(_text(target.is_x86()), _EXPORTS)
+    addresses = unit.compile_module(text(), _EXPORTS)
     target.export_symbols(addresses)
     return addresses
 

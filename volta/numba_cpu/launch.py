@@ -152,13 +152,13 @@ class LaunchTable:
     """Collects the launches of a plan: kernels, their args blocks, and which args change from call to call."""
 
     def __init__(self) -> None:
-        self._rows: list[tuple[int, int, int, int]] = []  # kernel, first word of its args, tasks, flags
-        self._args: list[int] = []
-        self._patches: list[tuple[int, int, int]] = []
+        self.rows: list[tuple[int, int, int, int]] = []  # kernel, first word of its args, tasks, flags
+        self.args: list[int] = []
+        self.patches: list[tuple[int, int, int]] = []  # word, number of an input, bytes behind its address
         self._counts: list[int] = []
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self.rows)
 
     def append(self, address: int, args: Sequence[int], n_tasks: int = 1, barrier: bool = True) -> int:
         """Add a launch; returns its number.
@@ -168,11 +168,11 @@ class LaunchTable:
         """
         if n_tasks < 0:
             raise ValueError(f"a launch cannot have {n_tasks} tasks")
-        self._args.extend([0] * (-len(self._args) % 8))  # blocks begin on cache lines
-        self._rows.append((address, len(self._args), n_tasks, BARRIER if barrier else 0))
+        self.args.extend([0] * (-len(self.args) % 8))  # blocks begin on cache lines
+        self.rows.append((address, len(self.args), n_tasks, BARRIER if barrier else 0))
         self._counts.append(len(args))
-        self._args.extend(args)
-        return len(self._rows) - 1
+        self.args.extend(args)
+        return len(self.rows) - 1
 
     def jump_unless(self, number: int) -> int:
         """Add a row that goes on only if an int32, whose address is its word 0, is `number`; returns the row's number.
@@ -186,19 +186,19 @@ class LaunchTable:
         self.set_arg(jump, 2, row)
 
     def _word(self, launch: int, slot: int) -> int:
-        if not 0 <= launch < len(self._rows) or not 0 <= slot < self._counts[launch]:
-            raise IndexError(f"no args slot {slot} of launch {launch} in a table of {len(self._rows)} launches")
-        return self._rows[launch][1] + slot
+        if not 0 <= launch < len(self.rows) or not 0 <= slot < self._counts[launch]:
+            raise IndexError(f"no args slot {slot} of launch {launch} in a table of {len(self.rows)} launches")
+        return self.rows[launch][1] + slot
 
     def set_arg(self, launch: int, slot: int, value: int) -> None:
         """Set one word of a launch's args block."""
-        self._args[self._word(launch, slot)] = value
+        self.args[self._word(launch, slot)] = value
 
     def patch(self, launch: int, slot: int, input_index: int, offset: int = 0) -> None:
         """At every call, set this word to the address of input `input_index` plus `offset` bytes."""
         if input_index < 0:
             raise ValueError(f"an input's number cannot be {input_index}")
-        self._patches.append((self._word(launch, slot), input_index, offset))
+        self.patches.append((self._word(launch, slot), input_index, offset))
 
     def build(
         self,
@@ -220,15 +220,15 @@ class LaunchTable:
         With a `walker`, the address of a kernel, native code does what a call needs but runs only that one, on the
         calling thread: it walks the table itself, with kernels of its own.
         """
-        if scratch_bytes < 0 or any(number >= n_inputs for _, number, _ in self._patches):
+        if scratch_bytes < 0 or any(number >= n_inputs for _, number, _ in self.patches):
             raise ValueError(f"patches name inputs beyond the {n_inputs} given, or scratch_bytes={scratch_bytes} < 0")
-        args = _aligned(len(self._args))
-        args[:] = self._args
-        table = _aligned(4 * len(self._rows)).reshape(-1, 4)
-        if self._rows:
-            table[:] = self._rows
+        args = _aligned(len(self.args))
+        args[:] = self.args
+        table = _aligned(4 * len(self.rows)).reshape(-1, 4)
+        if self.rows:
+            table[:] = self.rows
             table[:, 1] = table[:, 1] * 8 + args.ctypes.data
-        patches = np.array(self._patches, np.int64).reshape(-1, 3)
+        patches = np.array(self.patches, np.int64).reshape(-1, 3)
         descriptor = _aligned(launch_call_ir.HEADER_WORDS + n_inputs)
         walked = table
         if walker:

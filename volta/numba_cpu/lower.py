@@ -35,7 +35,7 @@ Locate = Callable[[int, int], tuple[int | None, int]]
 """Where a buffer's byte lies: (the number of an address of the call, distance), or (None, address)."""
 
 
-class _Rows:
+class Rows:
     """Writes the rows of a plan, and those of the plans that its loops and choices run, into one launch table."""
 
     def __init__(self, kernels: Mapping[str, int]) -> None:
@@ -169,7 +169,7 @@ def lower(
         return position, base + distance
 
     kernels = addresses(kernel_calls(plan))
-    rows = _Rows(kernels)
+    rows = Rows(kernels)
     rows.add(plan, locate)
     rows.end()
     own = rows.user_calls

@@ -10,7 +10,7 @@ import functools
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -129,7 +129,7 @@ def _parse(text: str, codegen: JITCPUCodegen) -> llvm.ModuleRef:
     return module
 
 
-def _optimise(module: llvm.ModuleRef, codegen: JITCPUCodegen) -> None:
+def _optimise(module: llvm.ModuleRef, generator: llvm.TargetMachine) -> None:
     """Run the clean-up passes over every function of `module`, in place.
 
     Registers for stack slots, instruction combining, simpler control flow: kernels arrive as loops over vectors with
@@ -137,7 +137,7 @@ def _optimise(module: llvm.ModuleRef, codegen: JITCPUCodegen) -> None:
     reduces strength and schedules.  LLVM's O1 and O2 took three and four times as long and gave kernels of the same
     speed.  Nothing here reassociates or contracts floating-point arithmetic.
     """
-    builder = llvm.create_pass_builder(codegen._tm, llvm.create_pipeline_tuning_options(1))
+    builder = llvm.create_pass_builder(generator, llvm.create_pipeline_tuning_options(1))
     passes = llvm.create_new_function_pass_manager()
     passes.add_sroa_pass()
     passes.add_instruction_combine_pass()
@@ -156,9 +156,38 @@ def compile_object(text: str) -> bytes:
     codegen = new_codegen("volta.compile")
     codegen._check_llvm_bugs()
     module = _parse(text, codegen)
-    _optimise(module, codegen)
+    _optimise(module, codegen._tm)
+    return _emitted(module, codegen._tm)
+
+
+@shielded
+def compile_shared(texts: Sequence[str], exports: Sequence[str]) -> tuple[bytes, set[str]]:
+    """LLVM IR texts to one object file for a shared library, which defines the named functions and hides all others.
+
+    Returns it with the names of the functions that it needs from elsewhere.
+    """
+    here, context = machine(), llvm.create_context()
+    generator = llvm.Target.from_triple(here.triple).create_target_machine(
+        here.cpu_name, here.features, opt=3, reloc="pic", codemodel="default"
+    )
+    module, *others = (llvm.parse_assembly(text, context=context) for text in texts)
+    for other in others:
+        module.link_in(other)
+    module.triple, module.data_layout = here.triple, str(generator.target_data)
+    module.verify()
+    needed = set()
+    for function in module.functions:
+        if not function.is_declaration:
+            function.linkage = "external" if function.name in exports else "internal"
+        elif not function.name.startswith("llvm."):
+            needed.add(function.name)
+    _optimise(module, generator)
+    return _emitted(module, generator), needed
+
+
+def _emitted(module: llvm.ModuleRef, generator: llvm.TargetMachine) -> bytes:
     with ffi.OutputString() as error:
-        memory = unlocked("LLVMPY_TargetMachineEmitToMemory", codegen._tm, module, 1, error)
+        memory = unlocked("LLVMPY_TargetMachineEmitToMemory", generator, module, 1, error)
         if not memory:
             raise RuntimeError(f"LLVM could not generate code: {error}")
     try:
@@ -173,7 +202,7 @@ def optimised_ir(text: str) -> str:
     """LLVM IR text after the passes that kernels go through."""
     codegen = new_codegen("volta.inspect")
     module = _parse(text, codegen)
-    _optimise(module, codegen)
+    _optimise(module, codegen._tm)
     return str(module)
 
 
@@ -182,7 +211,7 @@ def assembly(text: str) -> str:
     """The assembly text that LLVM IR text becomes."""
     codegen = new_codegen("volta.inspect")
     module = _parse(text, codegen)
-    _optimise(module, codegen)
+    _optimise(module, codegen._tm)
     return codegen._tm.emit_assembly(module)
 
 

@@ -22,6 +22,7 @@ from volta.core.locks import free_in_children
 from volta.core.policy import DeterminismLevel
 from volta.core.source import at_user_line
 from volta.numba_cpu import backend as cpu
+from volta.numba_cpu.library import Library
 from volta.runtime import devices
 from volta.runtime.array import ConcreteArray, as_array
 from volta.runtime.capabilities import BackendCapabilities
@@ -182,6 +183,21 @@ def plan_on_cuda(
     found = _planned(program, name, donated, context, scheduling, capabilities, evaluate)
     _check_budget(found[0], context.memory_budget)
     return found
+
+
+def c_library(program: ClosedJaxpr, name: str) -> Library:
+    """A program as one C function ``name`` for processors like this one, see `volta.numba_cpu.library`.
+
+    Raises:
+        UnsupportedOperationError: the backend has no kernel for an operation at the context's level.
+    """
+    context = attrs.evolve(current_context(), kernels="llvm", backend="cpu")
+
+    def evaluate(constants: ClosedJaxpr) -> list[Any]:
+        return [x.numpy() for x in compile(constants, name="constants", context=context)([])]
+
+    plan, optimised = _planned(program, name, (), context, cpu, CPU, evaluate)
+    return cpu.library(cpu.complete(plan), [devices.fetch(as_array(x)).numpy() for x in optimised.consts], name)
 
 
 def _planned(
