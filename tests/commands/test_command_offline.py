@@ -11,7 +11,7 @@ import pytest
 import volta
 from volta import offline
 from volta.commands.main import main
-from volta.commands.offline import TargetError, functions_of
+from volta.commands.targets import TargetError, functions_of
 from volta.numba_cuda.codegen import nvjitlink, ptx
 
 MODEL = """

@@ -11,37 +11,13 @@ cubins need NVIDIA's nvJitLink: pip install 'volta[offline]'.
 from __future__ import annotations
 
 import argparse
-import inspect
-import os
-import pkgutil
-import re
-import runpy
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-import attrs
 
 from volta import offline
-from volta.api.arguments import ShapeDtypeStruct
-from volta.core import dtypes
-from volta.core.errors import VoltaError
+from volta.commands.targets import FilesError, TargetError, check_folder, check_names, functions_of
 from volta.core.policy import DeterminismLevel
 from volta.numba_cuda.codegen import ptx
 from volta.runtime.context import execution_context
-
-_TARGET = re.compile(r"(?:(?P<name>\w+)=)?(?P<where>[^()=]+):(?P<item>\w+)(?:\((?P<args>.*)\))?\Z")
-_ARGUMENT = re.compile(r"\s*(\w+)\[([\d,\s]*)\]\s*(?:,|\Z)")
-_DTYPES = {dtypes.short_name(d): d for d in dtypes.ALL}
-
-
-class TargetError(VoltaError, ValueError):
-    """A target of `volta offline` that cannot be read or found."""
-
-
-class FilesError(VoltaError, OSError):
-    """The files of `volta offline` cannot be written."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,8 +43,8 @@ def run(options: argparse.Namespace) -> int:
     if not targets:
         raise TargetError("nothing to compile: name FILE_OR_MODULE:FUNCTION(f32[2,3], …)")
     functions = [f for target in targets for f in functions_of(target)]
-    _check_names(functions)
-    _check_folder(options.out)  # before the work, which would be lost
+    check_names([f.name for f in functions])
+    check_folder(options.out)  # before the work, which would be lost
     with execution_context(level=options.level):
         done = offline.compile_functions(functions, capabilities, cubin=options.cubin)
     try:
@@ -86,86 +62,3 @@ def run(options: argparse.Namespace) -> int:
                 print(f"  {x.capability}: {len(x.ptx):,} bytes of PTX")
     print(path)
     return 0
-
-
-def _check_folder(folder: Path) -> None:
-    """Raise FilesError where there is no such folder and none can be made."""
-    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK):
-        raise FilesError(f"the files cannot be written: {there} is no folder, or none to write in")
-
-
-def _check_names(functions: list[offline.Function]) -> None:
-    """Raise TargetError where two functions have one name, which is that of their files."""
-    names = [f.name for f in functions]
-    for name in names:
-        if names.count(name) > 1:
-            raise TargetError(
-                f"two functions are named {name!r}: write NAME=FILE_OR_MODULE:FUNCTION(…), as in "
-                f"other=model.py:{name}(f32[8]), or give the volta.offline.Function another name"
-            )
-
-
-def functions_of(target: str) -> list[offline.Function]:
-    """The functions that a target names.
-
-    Raises:
-        TargetError: it is not written as a target is, or names nothing that can be compiled.
-    """
-    match = _TARGET.match(target)
-    if not match:
-        raise TargetError(f"{target!r} is no target; write FILE_OR_MODULE:FUNCTION(f32[2,3], …)")
-    found = _load(match["where"]).get(match["item"])
-    if match["args"] is not None:
-        if not callable(found):
-            raise TargetError(f"{match['where']} has no function {match['item']}")
-        args = _arguments(match["args"])
-        _check_arguments(match["item"], found, args)
-        return [offline.Function(found, args, match["name"] or match["item"])]
-    several = [found] if isinstance(found, offline.Function) else found
-    if not isinstance(several, (list, tuple)) or not all(isinstance(f, offline.Function) for f in several):
-        raise TargetError(f"{target!r} is no volta.offline.Function nor a list of these; a function needs shapes")
-    if match["name"]:
-        if isinstance(found, (list, tuple)):
-            raise TargetError(f"{target!r} is a list: its functions have names of their own")
-        return [attrs.evolve(several[0], name=match["name"])]
-    return list(several)
-
-
-def _check_arguments(name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):
-        return  # functions of other languages need not say what they take
-    try:
-        signature.bind(*args)
-    except TypeError as error:
-        raise TargetError(f"{name}{signature} is given {len(args)} shapes: {error}") from None
-
-
-def _load(where: str) -> dict[str, Any]:
-    """The names that a file or module defines."""
-    path = Path(where)
-    if path.suffix == ".py":
-        if not path.exists():
-            raise TargetError(f"there is no file {where}")
-        sys.path.insert(0, str(path.resolve().parent))
-        return runpy.run_path(str(path))
-    sys.path.insert(0, "")
-    try:
-        return vars(pkgutil.resolve_name(where))
-    except (ImportError, AttributeError, ValueError) as error:
-        raise TargetError(f"module {where} cannot be imported: {error}") from None
-
-
-def _arguments(text: str) -> tuple[Any, ...]:
-    """``f32[2,3], i32[]`` as shapes and dtypes."""
-    found, at = [], 0
-    while at < len(text.rstrip()):
-        match = _ARGUMENT.match(text, at)
-        if not match or match[1] not in _DTYPES:
-            raise TargetError(f"{text[at:]!r} is no list of shapes as f32[2,3], i32[]; dtypes: {', '.join(_DTYPES)}")
-        shape = tuple(int(n) for n in match[2].split(",") if n.strip())
-        found.append(ShapeDtypeStruct(shape, _DTYPES[match[1]]))
-        at = match.end()
-    return tuple(found)

@@ -165,9 +165,7 @@ class _Writer:
 
     def _words(self, name: str, words: Sequence[int]) -> ir.GlobalVariable:
         """Integers and kernels' addresses as constant data."""
-        values = [
-            self._module.get_global(w.name).ptrtoint(_I64) if isinstance(w, _Symbol) else _I64(w) for w in words
-        ]
+        values = [self._module.get_global(w.name).ptrtoint(_I64) if isinstance(w, _Symbol) else _I64(w) for w in words]
         return self._global(name, ir.Constant(ir.ArrayType(_I64, len(values)), values))
 
     def _data(self, name: str, x: np.ndarray) -> ir.Value:

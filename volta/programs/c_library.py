@@ -11,13 +11,12 @@ from pathlib import Path
 
 import attrs
 
-from volta.api.arguments import call_paths
-from volta.core import dtypes, pytrees
+from volta.core import contract, dtypes
 from volta.core.avals import ShapedArray
 from volta.core.errors import ArgumentError, DeviceError, UnsupportedOperationError
+from volta.core.ir import ClosedJaxpr
 from volta.core.replacing import replacing
 from volta.core.source import at_user_line
-from volta.programs.exported import Exported
 from volta.runtime import gateway
 from volta.version import __version__
 
@@ -69,68 +68,50 @@ int32_t {name}(
 
 @attrs.frozen
 class LibraryFiles:
-    """What `write_library` has written; a call needs ``workspace_bytes``."""
+    """Where a program's C library is; a call of it needs ``workspace_bytes``."""
 
     header: Path
     library: Path
     workspace_bytes: int
 
 
-def write_library(program: Exported, folder: str | Path, name: str | None = None, cc: str = "cc") -> LibraryFiles:
-    """Write ``name.h`` and ``libname.so``: the program as one C function for processors like this one.
-
-    The function takes a pointer for each leaf of the arguments and each of the results, and one to a workspace; the
-    header says all of it. It runs on the calling thread and gives the program's bits.
-
-    Args:
-        folder: where to; it must exist.
-        name: of the function and the files (default: the function's name).
-        cc: the C compiler that links the library.
-
-    Raises:
-        ArgumentError: the name is none in C.
-        UnsupportedOperationError: an operation needs a part of Volta's runtime.
-        DeviceError: there is no such compiler, or it could not link.
-        OSError: the files cannot be written.
-    """
-    name = name or program.fun_name
+def write_library(
+    program: ClosedJaxpr, name: str, inputs: Sequence[str], outputs: Sequence[str], folder: str | Path, cc: str
+) -> LibraryFiles:
+    """Write ``name.h`` and ``libname.so``; ``inputs`` and ``outputs`` say how leaves are written in Python."""
     if not _WORD.match(name) or name in _RESERVED:
-        raise ArgumentError(at_user_line(f"write_library: {name!r} is no name of a function in C; pass name="))
+        raise ArgumentError(at_user_line(f"save_library: {name!r} is no name of a function in C; pass name="))
     linker = shutil.which(cc)
     if linker is None:
-        raise DeviceError(at_user_line(f"write_library: there is no C compiler {cc!r} to link with; pass cc="))
+        raise DeviceError(at_user_line(f"save_library: there is no C compiler {cc!r} to link with; pass cc="))
     if any(0 in a.shape for a in (*program.in_avals, *program.out_avals)):
-        raise UnsupportedOperationError(at_user_line("write_library: an array without elements has no address in C"))
-    library = gateway.c_library(program.program, name)
-    folder = Path(folder)
+        raise UnsupportedOperationError(at_user_line("save_library: an array without elements has no address in C"))
+    library = gateway.c_library(program, name)
     with tempfile.TemporaryDirectory() as scratch:
         code, linked = Path(scratch, "code.o"), Path(scratch, "linked.so")
         code.write_bytes(library.code)
         done = subprocess.run([linker, "-shared", "-o", linked, code], capture_output=True, text=True)
         if done.returncode:
-            raise DeviceError(at_user_line(f"write_library: {cc} could not link the library:\n{done.stderr[-2000:]}"))
+            raise DeviceError(at_user_line(f"save_library: {cc} could not link the library:\n{done.stderr[-2000:]}"))
         data = linked.read_bytes()
     header = HEADER.format(
-        name=name, macro=name.upper(), version=__version__, contract=program.contract, target=library.target,
-        workspace=library.workspace_bytes, parameters="\n".join(_parameters(program)),
+        name=name, macro=name.upper(), version=__version__, contract=contract.ID, target=library.target,
+        workspace=library.workspace_bytes, parameters="\n".join(_parameters(program, inputs, outputs)),
     )  # fmt: skip
-    files = LibraryFiles(folder / f"{name}.h", folder / f"lib{name}.so", library.workspace_bytes)
+    files = LibraryFiles(Path(folder, f"{name}.h"), Path(folder, f"lib{name}.so"), library.workspace_bytes)
     for path, content in ((files.header, header.encode()), (files.library, data)):
         with replacing(str(path)) as file:
             file.write(content)
     return files
 
 
-def _parameters(program: Exported) -> list[str]:
-    args, kwargs = program.inputs if program.keywords else (program.inputs, {})
-    inputs = [path.removeprefix("kwargs") for path in call_paths(args, kwargs)]
-    outputs = [f"out{path}" for path in pytrees.leaf_paths(program.outputs)]
+def _parameters(program: ClosedJaxpr, inputs: Sequence[str], outputs: Sequence[str]) -> list[str]:
     names = _identifiers([*inputs, *outputs])
     lines = []
-    for i, (aval, path) in enumerate(zip([*program.in_avals, *program.out_avals], names, strict=True)):
+    for i, (aval, name) in enumerate(zip([*program.in_avals, *program.out_avals], names, strict=True)):
         const = "const " if i < len(inputs) else ""
         meaning = f", {_MEANING[aval.dtype]}" if aval.dtype in _MEANING else ""
-        lines.append(f"    {const}{_TYPES[aval.dtype]} *{path}, /* {_shape(aval)}{meaning} */")
+        lines.append(f"    {const}{_TYPES[aval.dtype]} *{name}, /* {_shape(aval)}{meaning} */")
     return lines
 
 

@@ -23,6 +23,7 @@ from volta.core.source import at_user_line
 from volta.io import files, structure
 from volta.io.format import compact
 from volta.ops import lax
+from volta.programs.c_library import LibraryFiles, write_library
 from volta.programs.document import Reader, Writer, has_rules
 from volta.trace.calls import call as call_program
 from volta.trace.calls import jit_p
@@ -149,6 +150,32 @@ class Exported:
             "inputs": self.inputs, "outputs": self.outputs, "donated": list(self.donated), "keywords": self.keywords,
             "rules": self.rules,
         })  # fmt: skip
+
+    def save_library(self, folder: files.Path, name: str | None = None, *, cc: str = "cc") -> LibraryFiles:
+        """Write ``name.h`` and ``libname.so``: the program as one C function, for processors like this one.
+
+        The function takes a pointer for each leaf of the arguments and of the results, and one to a workspace, of as
+        many bytes as the header says. It needs no Python, allocates nothing, runs on the calling thread, and gives the
+        program's bits.
+
+        Args:
+            folder: where to; it must be there.
+            name: of the function and of the files (default: the function's own).
+            cc: the C compiler, which links the library.
+
+        Returns:
+            The files' paths, ``header`` and ``library``, and ``workspace_bytes``.
+
+        Raises:
+            ArgumentError: the name is none in C.
+            UnsupportedOperationError: an array without elements, or an operation that needs a part of Volta's runtime.
+            DeviceError: there is no such compiler, or it could not link.
+            OSError: the files cannot be written.
+        """
+        args, kwargs = self.inputs if self.keywords else (self.inputs, {})
+        inputs = [path.removeprefix("kwargs") for path in call_paths(args, kwargs)]
+        outputs = [f"out{path}" for path in pytrees.leaf_paths(self.outputs)]
+        return write_library(self.program, name or self.fun_name, inputs, outputs, os.fspath(folder), cc)
 
 
 @boundary

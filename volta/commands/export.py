@@ -1,0 +1,54 @@
+"""Write functions as programs that travel, or as C libraries.
+
+    volta export 'model.py:predict(f32[8,128], i32[8])' --out programs
+    volta export 'model.py:predict(f32[8,128])' --c --out native
+    volta export --c predict.volta
+
+A target is a file or module, and a function in it with the shapes of its arguments; or the name of a
+`volta.offline.Function` (or of a list of these), whose arguments may be any pytrees; or a file that
+`volta.Exported.save` wrote. volta.load_program reads NAME.volta; with --c there are NAME.h and libNAME.so.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from volta.commands.targets import TargetError, check_folder, check_names, functions_of
+from volta.programs.exported import Exported, export, load_program
+
+ENDING = ".volta"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("targets", nargs="+", metavar="TARGET", help="[NAME=]FILE_OR_MODULE:FUNCTION(SHAPE, …) or FILE")
+    parser.add_argument("--c", action="store_true", help="as a C header and a shared library")
+    parser.add_argument("--out", type=Path, default=Path("."), help="folder for the files (default: this one)")
+
+
+def run(options: argparse.Namespace) -> int:
+    programs: list[tuple[str, Exported]] = []
+    for target in options.targets:
+        if target.endswith(ENDING):
+            programs.append((Path(target).stem, _loaded(target)))
+        else:
+            programs += [(f.name, export(f.function, *f.args)) for f in functions_of(target)]
+    check_names([name for name, _ in programs])
+    check_folder(options.out)
+    options.out.mkdir(parents=True, exist_ok=True)
+    for name, program in programs:
+        if options.c:
+            files = program.save_library(options.out, name)
+            print(f"{files.header} {files.library}: {files.workspace_bytes:,} bytes of workspace")
+        else:
+            path = options.out / f"{name}{ENDING}"
+            program.save(path)
+            print(f"{path}: {len(program.program.eqns)} operations, contract {program.contract}")
+    return 0
+
+
+def _loaded(target: str) -> Exported:
+    try:
+        return load_program(target)
+    except OSError as error:
+        raise TargetError(f"{target} cannot be read: {error}") from None
