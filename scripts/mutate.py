@@ -279,7 +279,7 @@ class Workshop:
         """Whether the tests pass; if they take too long they do not."""
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", "-n", "0"]
         env = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
-        env |= {"VOLTA_HYPOTHESIS_PROFILE": "ci", "VOLTA_TEST_CACHE": str(copy / ".cache")}
+        env |= {"VOLTA_HYPOTHESIS_PROFILE": "ci", "VOLTA_TEST_CACHE": str(copy / ".cache"), "VOLTA_TEST_TURN": "all"}
         with (copy / ".said").open("wb") as said, subprocess.Popen(
             [*command, *tests], cwd=copy, env=env, start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=said, stderr=said,

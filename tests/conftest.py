@@ -9,8 +9,10 @@ import tempfile
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
-from tests.sampling import mark_few
+from tests.costs import Costs
+from tests.sampling import commit_number, mark_few, mark_turns
 
 # Before anything imports volta: tests never read or write the user's kernel cache, and start from an empty one, which
 # the processes of a run (pytest -n 2) share. VOLTA_TEST_CACHE=<folder> keeps it between runs instead.
@@ -23,6 +25,7 @@ elif "PYTEST_XDIST_WORKER" not in os.environ:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Costs())
     if side := os.environ.get("VOLTA_TEST_GUARD"):
         from tests import guarded_memory
 
@@ -35,7 +38,12 @@ _common = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("ci", derandomize=True, database=None, max_examples=20, print_blob=True, **_common)
 settings.register_profile("dev", max_examples=20, **_common)
 settings.register_profile("nightly", max_examples=400, print_blob=True, **_common)
-settings.load_profile(os.environ.get("VOLTA_HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "dev"))
+PROFILE = os.environ.get("VOLTA_HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "dev")
+settings.load_profile(PROFILE)
+if PROFILE == "ci" and hasattr(providers, "_get_local_constants"):
+    # hypothesis reads all of Volta's source for constants to try: seconds for each process of a fresh checkout, and
+    # other examples everywhere when a constant changes anywhere. The other profiles do it.
+    providers._get_local_constants = providers.Constants
 
 
 def _why_no_gpu() -> str | None:
@@ -67,6 +75,7 @@ def _earlier_modules_are_not_garbage() -> None:
 @pytest.hookimpl(tryfirst=True)  # before what is slow is deselected
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     mark_few(items)
+    mark_turns(items, commit_number())
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked and (reason := _why_no_gpu()):
         for item in marked:

@@ -1,9 +1,20 @@
-"""Large families of tests: the quick set runs the members that stand for the law, the whole run all of them."""
+"""Large families of tests: the quick set runs the members that stand for the law, the whole run all of them.
 
+`sampled` and ``few(n)`` name the same members every time. ``turns(n)`` takes turns: each commit runs one part in n, and
+which part it is depends on the commit alone, so that a failure comes back wherever that commit is tested.
+"""
+
+import os
+import re
+import subprocess
+import zlib
 from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+_FIRST_WORD = re.compile(r"[^- ]*")
 
 
 def sampled(
@@ -34,13 +45,50 @@ def sampled(
 
 def mark_few(items: Iterable[pytest.Item]) -> None:
     """Mark slow all but n cases, evenly spread, of each parametrised test that is marked ``few(n)``."""
-    families: dict[Any, list[pytest.Item]] = {}
-    for item in items:
-        if item.get_closest_marker("few") and not item.get_closest_marker("slow"):
-            families.setdefault((item.path, getattr(item, "originalname", item.name)), []).append(item)
-    for cases in families.values():
+    for cases in _families(items, "few").values():
         (n,) = cases[0].get_closest_marker("few").args  # type: ignore[union-attr]
         quick = {round(i * (len(cases) - 1) / max(n - 1, 1)) for i in range(n)}
         for i, case in enumerate(cases):
             if i not in quick:
                 case.add_marker(pytest.mark.slow)
+
+
+def mark_turns(items: Iterable[pytest.Item], commit: int | None) -> None:
+    """Mark slow what has not its turn at this commit: of a test that is marked ``turns(n)`` all but every n-th case.
+
+    Of n cases or more some have their turn at each commit; of fewer, and of a test without cases, one in n commits.
+    With ``turns(n, each=True)`` the cases whose ids begin alike (up to the first dash or space) are a family of their own, of
+    which one case at least has its turn: that of every primitive, say.
+    """
+    for name, cases in _families(items, "turns").items():
+        mark = cases[0].get_closest_marker("turns")
+        assert mark is not None
+        n = min(mark.args[0], len(cases)) if mark.kwargs.get("each") else mark.args[0]
+        first = commit + zlib.crc32(repr(name).encode())
+        for i, case in enumerate(cases):
+            if (first + i) % n:
+                case.add_marker(pytest.mark.slow)
+
+
+def _families(items: Iterable[pytest.Item], marker: str) -> dict[tuple[str, ...], list[pytest.Item]]:
+    """The cases of each test with this marker that are not slow."""
+    found: dict[tuple[str, ...], list[pytest.Item]] = {}
+    for item in items:
+        mark = item.get_closest_marker(marker)
+        if mark and not item.get_closest_marker("slow") and not (marker == "turns" and item.get_closest_marker("gpu")):
+            test, _, case = item.nodeid.partition("[")
+            name = (test, _FIRST_WORD.match(case)[0]) if mark.kwargs.get("each") else (test,)  # type: ignore[index]
+            found.setdefault(name, []).append(item)
+    return found
+
+
+def commit_number() -> int | None:
+    """A number of the commit that is tested, 0 outside of a repository; or what ``VOLTA_TEST_TURN`` says instead: a
+    number, or ``all``, which is None."""
+    if given := os.environ.get("VOLTA_TEST_TURN"):
+        return None if given == "all" else int(given)
+    asked = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=8", "HEAD"]
+    try:
+        return int(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()[:8], 16)
+    except (OSError, ValueError, subprocess.CalledProcessError):
+        return 0

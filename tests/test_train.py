@@ -67,6 +67,7 @@ def _bytes(folder, steps):
     return Path(folder, f"step-{steps:09d}.safetensors").read_bytes()
 
 
+@pytest.mark.turns(2)
 def test_a_run_goes_on_with_other_workers_to_the_same_bytes(tmp_path) -> None:
     assert _run(tmp_path / "alone", 3, 1) == 0
     assert _run(tmp_path / "several", 1, 3) == 0

@@ -158,6 +158,7 @@ print(sorted((f.name, hashlib.sha256(f.targets[0].ptx.encode()).hexdigest()) for
 """
 
 
+@pytest.mark.turns(2)
 def test_ptx_is_the_same_in_any_process_and_order():
     seen = set()
     for seed, names in (("1", "ab"), ("2", "ba")):

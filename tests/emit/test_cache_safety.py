@@ -287,6 +287,7 @@ PLANTED = {
 
 
 @sampled("how", PLANTED, quick=["in a folder that all may write"])
+@pytest.mark.turns(2)
 def test_planted_code_never_runs(tmp_path, how) -> None:
     folder = tmp_path / "cache"
     run(folder)

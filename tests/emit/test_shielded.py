@@ -49,6 +49,7 @@ def compile_and_load(_: object = None) -> None:
     target.free_unused()
 
 
+@pytest.mark.turns(2)
 def test_an_interrupt_anywhere_leaves_llvmlites_lock_free() -> None:
     """An exception before each instruction of Volta's and llvmlite's that the main thread runs."""
     compile_and_load()
@@ -62,6 +63,7 @@ def test_an_interrupt_anywhere_leaves_llvmlites_lock_free() -> None:
 
 @with_timers
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.turns(2)
 def test_signals_without_end_while_compiling() -> None:
     """Each is heard, and after each everything can be compiled."""
     heard = list[int]()

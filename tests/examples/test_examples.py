@@ -26,6 +26,7 @@ def example(name):
     return module
 
 
+@pytest.mark.turns(3)
 def test_tiny_transformer_learns_and_repeats_its_bits(tmp_path, capsys):
     module = example("tiny_transformer")
     runs = []
@@ -55,6 +56,7 @@ def test_elastic_training_ends_in_one_workers_bytes(capfd, monkeypatch):
         assert line in text
 
 
+@pytest.mark.turns(2)
 def test_tiny_transformer_without_rich(tmp_path, capsys):
     module = example("tiny_transformer")
     module.Progress = None
@@ -106,6 +108,7 @@ def test_digits(network, capsys):
     assert "bits identical: True" in capsys.readouterr().out
 
 
+@pytest.mark.turns(2)
 def test_digits_says_what_to_install():
     program = f"import runpy, sys; sys.modules['sklearn'] = None; runpy.run_path({str(EXAMPLES / 'digits.py')!r})"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=EXAMPLES.parent)

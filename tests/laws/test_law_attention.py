@@ -17,6 +17,8 @@ from volta.runtime.plan_cache import PlanCache
 from volta.testing import assert_bits_equal, fill
 from volta.xla_like.compile import CompileOptions, build_plan
 
+pytestmark = pytest.mark.turns(3)
+
 SWITCHES = [f.name for f in attrs.fields(CompileOptions) if isinstance(f.default, bool)]
 OPTIONS = {
     "plain": attrs.evolve(CompileOptions(), **dict.fromkeys(SWITCHES, False)),

@@ -24,6 +24,8 @@ from tests.sampling import sampled
 from volta.ops.primitive import REGISTRY, Family, NoDerivative
 from volta.testing import assert_bits_equal
 
+pytestmark = pytest.mark.turns(3)
+
 ROWS = PRIMITIVES + COMPOSITES
 QUICK = ("numpy.hypot", "nn.softplus", "cbrt", "special.entr")
 TOLERANCE = {"float64": 1e-9, "float32": 2e-4}

@@ -15,6 +15,8 @@ from tests.sampling import sampled
 from volta.ops import lax
 from volta.testing import assert_bits_equal, fill
 
+pytestmark = pytest.mark.turns(3)
+
 LAYOUTS = {
     "plain": lambda a, b: vnp.matmul(a, b),
     "left transposed": lambda a, b: vnp.matmul(vnp.asarray(np.asarray(a).T.copy()).T, b),

@@ -17,6 +17,8 @@ from volta import lax, nn, random
 from volta.scipy import linalg
 from volta.testing import assert_bits_equal
 
+pytestmark = pytest.mark.turns(3)
+
 RNG = np.random.default_rng(0)
 KEY = np.asarray(random.key(3))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 import volta
 import volta.numpy as vnp
@@ -14,6 +15,8 @@ from volta.numba_cpu import threads
 from volta.numpy import fft
 from volta.testing import assert_bits_equal
 from volta.testing.host_grid import HostKernels, check_on_host
+
+pytestmark = pytest.mark.turns(3)
 
 KERNELS = HostKernels()
 RNG = np.random.default_rng(0)

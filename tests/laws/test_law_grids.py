@@ -33,6 +33,8 @@ from volta.verify.checks import on_device
 from volta.verify.kernels import training
 from volta.verify.laws import PROGRAMS
 
+pytestmark = pytest.mark.turns(2)
+
 
 def bound(case):
     return lambda *args: case.primitive.bind(*args, **case.params)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 import volta
 import volta.numpy as vnp
@@ -52,6 +53,7 @@ MATRICES: dict[str, Any] = {"real": definite, "complex": hermitian}
     [(name, n, d, of) for name in PROGRAMS for n in (4, 35) for d in (False, True) for of in MATRICES],
     [("cholesky", 4, False, "real"), ("lu", 4, False, "real"), ("eigh", 4, False, "real")],
 )
+@pytest.mark.turns(2)
 def test_cuda_kernels_have_the_bits_of_the_cpu(name: str, n: int, derivative: bool, of: str) -> None:
     f = slope(PROGRAMS[name]) if derivative else PROGRAMS[name]
     check_on_host(f, MATRICES[of](n), orders=("shuffled",), kernels=KERNELS)

@@ -13,6 +13,8 @@ from volta.testing.host_grid import HostKernels, check_on_host
 from volta.testing.loops import loop_programs, total
 from volta.xla_like.compile import CompileOptions
 
+pytestmark = pytest.mark.turns(3)
+
 PROGRAMS = {p.name: p for p in loop_programs()}
 DIFFERENTIABLE = [name for name, p in PROGRAMS.items() if p.differentiable]
 QUICK = ("recurrent", "swapped", "nested", "newton", "table", "choosing", "sorting", "switch 1")

@@ -17,6 +17,8 @@ from volta import lax
 from volta.core import dtypes
 from volta.testing import assert_bits_equal
 
+pytestmark = pytest.mark.turns(3)
+
 few = settings(max_examples=max(8, settings().max_examples // 2), suppress_health_check=list(HealthCheck))
 
 FLOATS = [0.0, -0.0, 1.0, 0.1, -2.5, 3.0, 0.5, 1e300, 1e-310, 1 / 3, 2.0**-149, 65504.1, math.inf, math.nan]

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 import volta
@@ -40,6 +41,7 @@ def run_child(folder: Path, programs: Path, hash_seed: int, saved: Path) -> tupl
     return lines, int(compiled)
 
 
+@pytest.mark.turns(2)
 def test_other_processes_give_the_same_bits_plans_and_files(tmp_path) -> None:
     chosen = some_programs(10)
     (tmp_path / "programs").write_bytes(pickle.dumps(chosen))

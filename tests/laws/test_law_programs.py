@@ -124,6 +124,7 @@ PARALLEL = {
 
 
 @pytest.mark.parametrize("name", PARALLEL)
+@pytest.mark.turns(3)
 def test_threads_change_no_bit(name, threads) -> None:
     f = volta.jit(PARALLEL[name])
     x = fill("cancel", (301, 257), np.float32, seed=3)

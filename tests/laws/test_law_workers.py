@@ -25,6 +25,8 @@ from volta.testing.strategies import programs
 from volta.testing.transformer import Transformer
 from volta.xla_like.partition import choosing, sums, trees
 
+pytestmark = pytest.mark.turns(3)
+
 P = PartitionSpec
 few = settings(
     max_examples=max(4, settings().max_examples // 4), suppress_health_check=list(HealthCheck), deadline=None

@@ -194,6 +194,7 @@ def test_a_second_process_loads_what_the_first_compiled(tmp_path):
     assert run(tmp_path, 5) == (0, 5, 2)
 
 
+@pytest.mark.turns(2)
 def test_a_process_compiles_again_what_is_damaged(tmp_path):
     run(tmp_path, 3)
     for path in files(tmp_path, ".unit"):
@@ -208,6 +209,7 @@ def test_without_the_cache_a_process_compiles(tmp_path):
     assert not files(tmp_path, ".unit")
 
 
+@pytest.mark.turns(2)
 def test_concurrent_processes(tmp_path):
     running = [run(tmp_path, 8, wait=False) for _ in range(3)]
     for process in running:

@@ -15,6 +15,8 @@ from volta.numba_cpu.dot_schedule import TileSpec
 from volta.numba_cpu.schedule import KERNELS
 from volta.xla_like.dot import DotSpec, fold_batch
 
+pytestmark = pytest.mark.turns(3)
+
 F32 = TileSpec("float32", "float32", "float32")
 WIDTHS = [bits_ for bits_ in (512, 256, 128) if bits_ <= target.vector_bits()][:2]
 

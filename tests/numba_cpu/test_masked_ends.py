@@ -17,6 +17,8 @@ from volta.numba_cpu import codegen, target
 from volta.runtime import memory
 from volta.runtime.plan_cache import PLAN_CACHE
 
+pytestmark = pytest.mark.turns(3)
+
 ROWS, LENGTH = 6, 5
 
 # How a table (rows, length, columns) is read by an index (length, columns): the same for all, another one at each step

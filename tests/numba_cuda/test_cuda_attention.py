@@ -13,6 +13,8 @@ from volta.offline import plan_on_cuda
 from volta.testing.host_grid import ORDERS, HostKernels, check_on_host
 from volta.xla_like.attention import AttentionSpec
 
+pytestmark = pytest.mark.turns(2)
+
 KERNELS = HostKernels()
 
 

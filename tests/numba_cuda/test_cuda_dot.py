@@ -15,6 +15,8 @@ from volta.testing.host_grid import HostKernels, check_on_host
 from volta.xla_like.dot import CHUNK, Dot, DotSpec
 from volta.xla_like.kernels import Access
 
+pytestmark = pytest.mark.turns(3)
+
 KERNELS = HostKernels()
 FLOAT32 = DotSpec("float32", "float32", "float32")
 TABLES = {"float32": "_FMA", "highest": "_MMA", "float64": "_MMA_LONG", "int64": "_FMA_LONG"}

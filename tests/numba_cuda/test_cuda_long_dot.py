@@ -20,6 +20,8 @@ from volta.testing import fill
 from volta.testing.host_grid import HostKernels, check_on_host
 from volta.xla_like.dot import BLOCK, CHUNKS
 
+pytestmark = pytest.mark.turns(4)
+
 KERNELS = HostKernels()
 LONG = (BLOCK + 1, 2 * BLOCK, 3 * BLOCK + 1, 5 * BLOCK + 700)
 WAYS = ("whole", "turns", "halves", *(f"parts of {per}" for per in (1, 4, 16, 32)), *(f"{n} groups" for n in (2, 8)))

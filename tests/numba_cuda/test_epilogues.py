@@ -21,6 +21,8 @@ from volta.testing import assert_bits_equal, fill
 from volta.testing.host_grid import HostKernels, check_on_host
 from volta.xla_like.compile import CompileOptions
 
+pytestmark = pytest.mark.turns(3)
+
 KERNELS = HostKernels()
 
 

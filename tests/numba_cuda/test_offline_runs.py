@@ -19,6 +19,8 @@ from volta.numba_cuda.device_plan import device_plan
 from volta.runtime import devices
 from volta.testing.bits import assert_bits_equal
 
+pytestmark = pytest.mark.turns(3)
+
 
 def normal(*shape, seed=0):
     return np.random.default_rng((seed, *shape)).standard_normal(shape).astype(np.float32)

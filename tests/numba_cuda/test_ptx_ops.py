@@ -15,6 +15,8 @@ from volta.numba_cuda.host.host import Range
 from volta.numba_cuda.host.host_runtime import READ, WRITE
 from volta.runtime import devices
 
+pytestmark = pytest.mark.turns(2)
+
 F32, F64 = ir.FloatType(), ir.DoubleType()
 NUMPY = {str(I1): np.int32, str(I32): np.int32, str(I64): np.int64, str(F32): np.float32, str(F64): np.float64}
 SIMPLE = {name: op for name, op in ptx_ops.OPS.items() if op.result != VOID and all(str(a) in NUMPY for a in op.args)}

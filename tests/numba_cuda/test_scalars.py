@@ -11,6 +11,8 @@ from volta.numba_cuda.loops.scalars import ThreadBuilder
 from volta.ops import scalar
 from volta.testing import assert_bits_equal, fill
 
+pytestmark = pytest.mark.turns(2)
+
 RECORDS = json.loads((ulp.DIGESTS / "float32.json").read_text())["functions"]
 
 

@@ -17,6 +17,8 @@ from volta.numba_cuda.device.driver import counters
 from volta.runtime import devices
 from volta.testing.bits import assert_bits_equal
 
+pytestmark = pytest.mark.turns(2)
+
 BOTH = ("cuda:0", "cuda:1")
 
 

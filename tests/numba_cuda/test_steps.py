@@ -15,6 +15,8 @@ from volta.testing.host_grid import check_on_host
 from volta.xla_like.compile import build_plan
 from volta.xla_like.ordering import ScatterSpec
 
+pytestmark = pytest.mark.turns(3)
+
 
 def normal(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)

@@ -1,5 +1,7 @@
 """The memory suite of `volta verify` passes on a GPU, and on the stand-in for the driver."""
 
+import pytest
+
 from volta.runtime.plan_cache import PLAN_CACHE
 from volta.testing.transformer import Transformer
 from volta.verify import checks, memory
@@ -15,6 +17,7 @@ class Old:
         self.tables.give_back()
 
 
+@pytest.mark.turns(3)
 def test_memory_is_as_planned_whatever_other_suites_left(gpu, monkeypatch):
     """A full cache drops the oldest executable for each new one; pooled memory serves what should find none."""
     for number in range(1000):

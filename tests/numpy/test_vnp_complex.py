@@ -39,6 +39,7 @@ class Theirs:
 
 
 @sampled("name", VALUES, quick=("real", "moments", "slides", "ranges", "order"))
+@pytest.mark.turns(2)
 def test_values_are_numpys(name):
     with np.errstate(all="ignore"):
         want = VALUES[name](Theirs())

@@ -81,6 +81,7 @@ def test_reading_with_arrays_as_indices(index):
 
 @pytest.mark.parametrize("index", INDICES, ids=[str(i) for i in range(len(INDICES))])
 @pytest.mark.parametrize("op", ["set", "add", "multiply", "min", "max"])
+@pytest.mark.turns(3)
 def test_updating(op, index):
     x, value = vnp.asarray(X), floats(*X[index].shape[-1:], low=0.5, high=2.0)
     want = X.copy()
@@ -315,6 +316,7 @@ def test_places_beyond_32_bits() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64", "uint64"])
+@pytest.mark.turns(2)
 def test_roll_by_a_traced_shift(dtype):
     """As by a known one: also by more than the axis has, and by more than int32 holds."""
     x = np.arange(300 * 2, dtype=np.float32).reshape(300, 2)

@@ -19,6 +19,7 @@ AXES = (None, 0, 1, -1, (0, 2), (1, 0), ())
 
 @pytest.mark.parametrize("axis", AXES, ids=str)
 @pytest.mark.parametrize("name", "sum prod mean var std max min any all amax count_nonzero".split())
+@pytest.mark.turns(2)
 def test_reductions(name, axis):
     for keepdims in (False, True):
         same_as_numpy(lambda np, x: getattr(np, name)(x, axis=axis, keepdims=keepdims), X, rtol=2e-5, atol=2e-6)  # noqa: B023

@@ -143,6 +143,7 @@ def training(model, policy, first_scale, steps, level="strict", precision=None):
     return losses, scales, params
 
 
+@pytest.mark.turns(2)
 def test_training_in_bfloat16_falls_and_repeats_its_bits():
     policy = "params=float32,compute=bfloat16,output=float32"
     losses, _, params = training(transformer, policy, optim.NoOpLossScale(), 20)

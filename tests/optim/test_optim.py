@@ -11,6 +11,8 @@ import volta
 import volta.numpy as vnp
 from volta import optim
 
+pytestmark = pytest.mark.turns(2)
+
 RNG = np.random.default_rng(0)
 PARAMS = {"w": RNG.standard_normal((5, 3)), "b": [RNG.standard_normal(3), None, RNG.standard_normal(())]}
 GRADIENTS = [volta.tree.map(lambda x: RNG.standard_normal(np.shape(x)), PARAMS) for _ in range(6)]

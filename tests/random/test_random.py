@@ -12,6 +12,8 @@ from volta.core.errors import DTypeError, ShapeError
 from volta.random.threefry import threefry2x32
 from volta.testing import assert_bits_equal
 
+pytestmark = pytest.mark.turns(2)
+
 SEEDS = st.integers(0, 2**32 - 1)
 
 

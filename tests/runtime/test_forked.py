@@ -53,6 +53,7 @@ print("right")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.turns(2)
 def test_a_child_waits_for_no_thread_of_its_parent_and_copies_nothing_for_one() -> None:
     command = [sys.executable, "-W", "ignore", "-c", FORK_IN_THE_MIDDLE]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)

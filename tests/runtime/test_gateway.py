@@ -21,9 +21,10 @@ PACKAGE = Path(volta.__file__).parent
 EXECUTES = {"volta.numba_cpu.backend", "volta.numba_cpu.lower", "volta.numba_cpu.launch", "volta.numba_cpu.dot"}
 
 
-def imports_of(path: Path) -> set[str]:
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+def imports_of(path: Path, word: str) -> set[str]:
+    """What a file imports; nothing of one that does not even contain a word."""
+    text, found = path.read_text(encoding="utf-8"), set()
+    for node in ast.walk(ast.parse(text if word in text else "")):
         if isinstance(node, ast.Import):
             found |= {a.name for a in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -35,7 +36,7 @@ def test_only_the_gateway_imports_a_backend() -> None:
     doors = {
         path.relative_to(PACKAGE).as_posix()
         for path in PACKAGE.rglob("*.py")
-        if not {"numba_cpu", "numba_source"} & set(path.parts) and imports_of(path) & EXECUTES
+        if not {"numba_cpu", "numba_source"} & set(path.parts) and imports_of(path, "numba_cpu") & EXECUTES
     }
     assert doors == {"runtime/gateway.py"}
 
@@ -45,7 +46,7 @@ def test_only_the_gateway_makes_plans() -> None:
     makers = {
         path.relative_to(PACKAGE).as_posix()
         for path in PACKAGE.rglob("*.py")
-        if "xla_like" not in path.parts and "volta.xla_like.compile.build_plan" in imports_of(path)
+        if "xla_like" not in path.parts and "volta.xla_like.compile.build_plan" in imports_of(path, "build_plan")
     }
     assert makers == {"runtime/gateway.py"}
 

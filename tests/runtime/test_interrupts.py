@@ -29,6 +29,7 @@ def live() -> int:
 
 
 @pytest.mark.parametrize("size", SIZES)
+@pytest.mark.turns(2)
 def test_a_call_that_is_interrupted_anywhere_holds_nothing(size: int) -> None:
     f = volta.jit(lambda x, y: (x + y, x * 2, x))
     x, y = ones(size, 2)

@@ -104,6 +104,7 @@ def test_reductions_are_those_of_nn():
             np.testing.assert_allclose(ours(table, axis), theirs(table, axis), rtol=1e-5)
 
 
+@pytest.mark.turns(3)
 def test_examples():
     assert doctest.testmod(special).failed == 0
 

@@ -16,6 +16,8 @@ from volta.scipy.stats import continuous, discrete, samples, several
 from volta.scipy.stats.distribution import Distribution
 from volta.testing.bits import assert_bits_equal
 
+pytestmark = pytest.mark.turns(3)
+
 R = np.random.default_rng(3)
 REAL = np.concatenate([R.normal(size=20) * 3, [0.0, 1.0, -1.0]]).astype("float32")
 UNIT = np.concatenate([R.uniform(0, 1, 18), [0.0, 1.0, -0.5, 1.5, 0.5]]).astype("float32")

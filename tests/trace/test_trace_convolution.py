@@ -15,6 +15,8 @@ from volta import lax
 from volta.core.errors import DTypeError, ShapeError
 from volta.testing import assert_bits_equal
 
+pytestmark = pytest.mark.turns(2)
+
 jax = pytest.importorskip("jax")
 
 RNG = np.random.default_rng(0)

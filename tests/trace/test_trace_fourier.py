@@ -12,6 +12,8 @@ from volta.testing import assert_bits_equal
 from volta.trace.butterflies import transformed
 from volta.trace.fourier import COSTS, Table, chirp_length, factors, radices, transform
 
+pytestmark = pytest.mark.turns(2)
+
 RNG = np.random.default_rng(1)
 EPS = {"f4": 2.0**-24, "f8": 2.0**-53}
 LENGTHS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 16, 22, 26, 27, 97, 101, 194, 1000, 1024, 4096 * 3)

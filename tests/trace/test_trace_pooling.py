@@ -14,6 +14,8 @@ from volta import lax
 from volta.core.errors import ShapeError
 from volta.testing import assert_bits_equal
 
+pytestmark = pytest.mark.turns(2)
+
 jax = pytest.importorskip("jax")
 
 RNG = np.random.default_rng(0)

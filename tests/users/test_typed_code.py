@@ -25,6 +25,7 @@ def test_the_program_runs() -> None:
     runpy.run_path(str(PROGRAM), run_name="__main__")
 
 
+@pytest.mark.turns(3)
 def test_mypy_accepts_the_program_and_refuses_the_mistakes() -> None:
     """With the project's settings, and with its cache: `scripts/test` has just filled it."""
     if importlib.util.find_spec("mypy") is None:
