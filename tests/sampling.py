@@ -57,9 +57,11 @@ def mark_turns(items: Iterable[pytest.Item], commit: int | None) -> None:
     """Mark slow what has not its turn at this commit: of a test that is marked ``turns(n)`` all but every n-th case.
 
     Of n cases or more some have their turn at each commit; of fewer, and of a test without cases, one in n commits.
-    With ``turns(n, each=True)`` the cases whose ids begin alike (up to the first dash or space) are a family of their own, of
-    which one case at least has its turn: that of every primitive, say.
+    With ``turns(n, each=True)`` the cases whose ids begin alike (up to a dash or a space) are a family of their own, of
+    which one case at least has its turn: those of a primitive, say. Without a commit all have; on a GPU, too.
     """
+    if commit is None:
+        return
     for name, cases in _families(items, "turns").items():
         mark = cases[0].get_closest_marker("turns")
         assert mark is not None
