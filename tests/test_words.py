@@ -37,7 +37,11 @@ def test_a_word_of_the_glossary_is_defined_once(name, where):
 @pytest.mark.parametrize("folder", ["numba_cuda", "numba_cpu", "numba_source", "emit", "xla_like"])
 def test_kernels_are_described_in_the_words_of_the_field(folder):
     """Iterations, producer warps, double buffering, serial split-K; nothing that a reader of CUTLASS must decode."""
-    own = re.compile(r"\b(to and fro|in turns?|takes? turns|taking turns|turn by turn|bring(s|ers|ing)?|feeders?)\b")
+    own = re.compile(
+        r"\b(to and fro|in turns?|takes? turns|taking turns|turn by turn|bring(s|ers|ing)?|feeders?|teams?|"
+        r"walk(s|ed|ing)? (along|over))\b",
+        re.IGNORECASE,
+    )
     bad = {}
     for path in (ROOT / "volta" / folder).rglob("*.py"):
         lines = [line.strip() for line in path.read_text().splitlines() if own.search(line)]

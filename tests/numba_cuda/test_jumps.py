@@ -77,9 +77,11 @@ def test_wrong_guesses_move_no_bit(monkeypatch, wrong):
 
 def test_most_leaves_are_jumped_over(monkeypatch):
     """Walking along a leaf is made to be wrong: only those in which the sum leaves its binade show it."""
-    walked = chains._LongChain.walked
+    traversed = chains._LongChain.traversed
     monkeypatch.setattr(
-        chains._LongChain, "walked", lambda self, *args: self.b.fadd(walked(self, *args), self.identity().type(2.0**-9))
+        chains._LongChain,
+        "traversed",
+        lambda self, *args: self.b.fadd(traversed(self, *args), self.identity().type(2.0**-9)),
     )
     x = np.full((1, 256 * 2048), 2.0**-8, np.float32)
     plan = run_on_host(lambda x: lax.cumsum(x, 1), x)
@@ -89,7 +91,7 @@ def test_most_leaves_are_jumped_over(monkeypatch):
 
 @sampled("rows, pieces", [(1, 5), (1, 40), (1, 64), (3, 20)], quick=[(1, 40), (3, 20)])
 def test_a_long_row_is_scanned_in_parts(rows, pieces):
-    """The first chain waits for the first part's totals alone, and is walked while the others are found."""
+    """The first chain waits for the first part's totals alone, and is traversed while the others are found."""
     plan, _ = build_plan(volta.make_jaxpr(lambda x: lax.cumsum(x, 1))(np.zeros((rows, pieces << 18), np.float32)))
     launches = kernels.launches_of(plan)
     names = [x.source.name.split("_")[2] for x in launches]

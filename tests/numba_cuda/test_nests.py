@@ -12,7 +12,7 @@ from volta.numba_cuda import kernels
 from volta.numba_cuda.launches import Regions
 from volta.numba_cuda.loops import combining, nests_col, nests_map, nests_transposed, row_variants
 from volta.numba_cuda.loops.row_variants import RowVariant, kept_slots
-from volta.numba_cuda.loops.teams import TeamShape
+from volta.numba_cuda.loops.thread_groups import ThreadGroupShape
 from volta.testing import fill
 from volta.testing.host_grid import HostKernels, check_on_host
 from volta.xla_like.compile import build_plan
@@ -146,12 +146,12 @@ def test_threads_beyond_an_edge_read_nothing_that_is_written_in_place(name):
     check_on_host(f, x, orders=("shuffled",), donated=(0,), kernels=KERNELS)
 
 
-def rows(lanes, threads, blocks, teams, length, single=True):
-    return lambda call, capability: RowVariant(TeamShape(lanes, threads, blocks), teams, length, True, single)
+def rows(lanes, threads, blocks, groups, length, single=True):
+    return lambda call, capability: RowVariant(ThreadGroupShape(lanes, threads, blocks), groups, length, True, single)
 
 
 def kept(lanes, threads, blocks, elements):
-    shape = TeamShape(lanes, threads, blocks)
+    shape = ThreadGroupShape(lanes, threads, blocks)
     return lambda call, capability: RowVariant(shape, 1, 0, True, True, kept_slots(call.kernel), elements)
 
 

@@ -204,7 +204,7 @@ def test_more_scans(case):
 
 
 @sampled("rows, blocks, rest, reverse", [(1, 812, 77, False), (2, 512, 5, True)], quick=[(1, 812, 77, False)])
-def test_a_long_chain_is_walked_piece_by_piece(rows, blocks, rest, reverse):
+def test_a_long_chain_is_traversed_piece_by_piece(rows, blocks, rest, reverse):
     check_on_host(lambda x: lax.cumsum(x, 1, reverse=reverse), normal(rows, 256 * blocks + rest), orders=("shuffled",))
 
 

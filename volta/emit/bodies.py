@@ -101,23 +101,23 @@ class BodyEmitter:
 
     def evaluate(
         self, which: Sequence[int], values: dict[int, Value], lanes: int, row: dict[int, ir.Value],
-        vector_index: ir.Value | None, walk_index: ir.Value | None = None,
+        vector_index: ir.Value | None, reduced_index: ir.Value | None = None,
     ) -> None:  # fmt: skip
         """Compute values ``which`` (ascending) into ``values``, with ``lanes`` lanes.
 
         ``row`` holds bases at the current outer index. ``vector_index`` is the index of lane 0 in the vector dimension
-        (None for once-a-row values), ``walk_index`` that of the reduced dimension of a 'col' kernel.
+        (None for once-a-row values), ``reduced_index`` that of the reduced dimension of a 'col' kernel.
         """
         for i in which:
             if i not in values:
-                values[i] = self._value(i, values, lanes, row, vector_index, walk_index)
+                values[i] = self._value(i, values, lanes, row, vector_index, reduced_index)
 
     def _widened(self, x: Value, b: Builder) -> Value:
         return x if x.builder.lanes == b.lanes else b.splat(x)
 
     def _value(
         self, i: int, values: dict[int, Value], lanes: int, row: dict[int, ir.Value], index: ir.Value | None,
-        walk: ir.Value | None,
+        reduced: ir.Value | None,
     ) -> Value:  # fmt: skip
         x: Instr = self.kernel.body[i]
         b = self.builder(lanes)
@@ -129,9 +129,9 @@ class BodyEmitter:
         if isinstance(x, GivenValue):
             return b.splat(self._given(x, row[i]))
         if isinstance(x, IndexValue):
-            return self._index(i, x, b, row, index, walk)
+            return self._index(i, x, b, row, index, reduced)
         assert isinstance(x, Load)
-        return self._load(i, x, values, b, row, index, walk)
+        return self._load(i, x, values, b, row, index, reduced)
 
     def _compute(self, x: Compute, args: list[Value], b: Builder) -> Value:
         emit = REGISTRY[x.name].emit
@@ -158,12 +158,18 @@ class BodyEmitter:
         return one.from_memory(self.b.bitcast(raw, one.memory_type(x.dtype.name)), x.dtype.name)
 
     def _index(
-        self, i: int, x: IndexValue, b: Builder, row: dict[int, ir.Value], index: ir.Value | None, walk: ir.Value | None
+        self,
+        i: int,
+        x: IndexValue,
+        b: Builder,
+        row: dict[int, ir.Value],
+        index: ir.Value | None,
+        reduced: ir.Value | None,
     ) -> Value:
         place = self.places[self.memory.index(i)]
         start = row[i]
-        if walk is not None:
-            start = self.b.add(start, self.b.mul(walk, place.strides[-1]))
+        if reduced is not None:
+            start = self.b.add(start, self.b.mul(reduced, place.strides[-1]))
         value = b.splat(Builder(self.b, 1).value(start, "int64"))
         if index is not None and x.pattern[0] != "0":
             stride = place.strides[self.vector_dim]
@@ -200,13 +206,13 @@ class BodyEmitter:
 
     def _load(
         self, i: int, x: Load, values: dict[int, Value], b: Builder, row: dict[int, ir.Value], index: ir.Value | None,
-        walk: ir.Value | None,
+        reduced: ir.Value | None,
     ) -> Value:  # fmt: skip
         place = self.places[self.memory.index(i)]
         pointer, inside = row[i], None
         dtype = x.dtype.name
-        if walk is not None and x.pattern[-1] != "0":
-            pointer = offset(self.b, pointer, self.b.mul(walk, place.strides[-1]))
+        if reduced is not None and x.pattern[-1] != "0":
+            pointer = offset(self.b, pointer, self.b.mul(reduced, place.strides[-1]))
         moves = index is not None and x.pattern[0] != "0"
         if x.terms:
             one = Builder(self.b, 1)
@@ -249,7 +255,7 @@ class BodyEmitter:
 
     def store(
         self, number: int, s: Store, value: Value, lanes: int, base: ir.Value, index: ir.Value | None,
-        values: dict[int, Value], walk: ir.Value | None = None,
+        values: dict[int, Value], reduced: ir.Value | None = None,
     ) -> None:  # fmt: skip
         """Write a value; ``base`` is the place at the current outer index."""
         b = self.builder(lanes)
@@ -261,8 +267,8 @@ class BodyEmitter:
         if s.terms:
             total, _ = self._clamped(values, s, place, Builder(self.b, 1))
             base = offset(self.b, base, total.ir)
-        if walk is not None:
-            base = offset(self.b, base, self.b.mul(walk, place.strides[-1]))
+        if reduced is not None:
+            base = offset(self.b, base, self.b.mul(reduced, place.strides[-1]))
         if index is None:
             b.store(value, base, dtype)
         elif s.pattern[0] == "1":

@@ -156,7 +156,7 @@ class DiskCache:
             _warn(f"Volta keeps no compiled kernels in {self.folder}: {error.strerror or error}.")
 
     def _evict(self, place: str, keep: str) -> None:
-        """Bring the folder below the limit: the cache's files there, except what other processes are writing."""
+        """Keep the folder below the limit: remove the cache's files there, except what other processes are writing."""
         sweep(place)
         files = {name: (date, size) for name, date, size in _scan(place)}
         now = files[keep][0] if keep in files else time.time()  # by the clock that dates these files

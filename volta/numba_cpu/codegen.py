@@ -29,10 +29,10 @@ class HostBody(BodyEmitter):
 
     def _value(
         self, i: int, values: dict[int, Value], lanes: int, row: dict[int, ir.Value], index: ir.Value | None,
-        walk: ir.Value | None,
+        reduced: ir.Value | None,
     ) -> Value:  # fmt: skip
         """What is the same in all lanes is computed in one: an index then moves whole vectors, not each lane."""
-        return super()._value(i, values, lanes if self.analysis.spread[i] else 1, row, index, walk)
+        return super()._value(i, values, lanes if self.analysis.spread[i] else 1, row, index, reduced)
 
 
 class KernelEmitter(HostBody):

@@ -250,13 +250,13 @@ class ColNest:
         e, b = self.e, self.b
         builder = Builder(b, lanes)
 
-        def elements(walk: ir.Value) -> list[State]:
+        def elements(reduced: ir.Value) -> list[State]:
             values = dict(once)
-            e.evaluate(p.which, values, lanes, self.row, index, walk)
+            e.evaluate(p.which, values, lanes, self.row, index, reduced)
             for k in p.stores:
                 s = e.kernel.stores[k]
-                e.store(k, s, values[s.value], lanes, self.stores[k], index, values, walk)
-            position = builder.splat(Builder(b, 1).value(walk, "int64"))
+                e.store(k, s, values[s.value], lanes, self.stores[k], index, values, reduced)
+            position = builder.splat(Builder(b, 1).value(reduced, "int64"))
             out = []
             for i in p.reduces:
                 x = e.kernel.body[i]

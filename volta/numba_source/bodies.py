@@ -42,10 +42,11 @@ class AccessNames:
 
 @attrs.frozen
 class Index:
-    """Where in the loops a value is computed: names of the indices along the vector axis and a 'col' kernel's walk."""
+    """Where in the loops a value is computed: names of the indices along the vector axis and a 'col' kernel's
+    reduced one."""
 
     vector: str | None = None
-    walk: str | None = None
+    reduced: str | None = None
 
 
 ONCE = Index()
@@ -182,8 +183,8 @@ class BodyText:
     def _distance(self, i: int, place: AccessNames, pattern: str, itemsize: int, at: Index) -> list[str]:
         """What is added to a row's address, as terms of a sum."""
         steps = []
-        if at.walk is not None and pattern[-1] != "0":
-            steps.append(f"{at.walk} * {place.strides[-1]}")
+        if at.reduced is not None and pattern[-1] != "0":
+            steps.append(f"{at.reduced} * {place.strides[-1]}")
         if at.vector is not None and pattern[0] != "0":
             near = pattern[0] == "1" and itemsize
             steps.append(f"{at.vector} * {itemsize if near else place.strides[self.vector_axis]}")

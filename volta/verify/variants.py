@@ -1,4 +1,4 @@
-"""Kernels shared out in other ways, by other tiles and teams on grids of other sizes, have the same bits.
+"""Kernels shared out in other ways, by other tiles and thread groups on grids of other sizes, have the same bits.
 
 On a GPU work is shared out as for one multiprocessor, for those that there are, and for a hundred thousand; on the CPU
 among as many threads.

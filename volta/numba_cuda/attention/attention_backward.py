@@ -1,6 +1,6 @@
 """Gradients of attention on a GPU: one kernel for queries, one for keys and values; scores are computed again.
 
-Both hold a tile of rows with two operands (queries with cotangents of the output, or keys with values) and walk over
+Both hold a tile of rows with two operands (queries with cotangents of the output, or keys with values) and traverse
 blocks of 64 of the other side. A block gives two matrices of pairs, p and ds, and these give parts of gradients, which
 are added block by block. The operand that is needed last may have two places, so that its next block arrives early.
 """

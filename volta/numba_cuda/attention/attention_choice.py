@@ -202,7 +202,7 @@ def fused_tile(call: KernelCall, capability: str) -> AttentionTile | None:
         return None
     copies, most = level_of(capability) >= (8, 0), shared_of(capability)
     across, warps = (8, 2) if width <= 64 else (16, 4)
-    tile = AttentionTile(8, across, warps, True, copies, teams=2, ahead=True, both=width > 64)
+    tile = AttentionTile(8, across, warps, True, copies, warp_groups=2, ahead=True, both=width > 64)
     return tile if fused_bytes(spec, tile) <= most else None
 
 

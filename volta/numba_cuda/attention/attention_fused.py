@@ -1,13 +1,13 @@
 """All gradients of attention in one kernel: scores are computed again once instead of twice.
 
-A block of threads has 64 keys, and gives their gradients as `attention_dkv` does, in two teams of warps: one has the
+A block of threads has 64 keys, and gives their gradients as `attention_dkv` does, in two warp groups: one has the
 products of scores and the gradients of values; the other those of the weights' cotangents, and the gradients of keys.
 So a thread has many pairs of each matrix, and reads less from shared memory for each product. Weights and cotangents of
-scores both teams find, each for half of the rows.
+scores both warp groups find, each for half of the rows.
 
-The block's part of the queries' gradients, one block of keys, both teams add to what the blocks of keys before it have
-added: at each block of queries they add one after the other, so the order is that of the definition. The last to add
-multiplies by the scale.
+The block's part of the queries' gradients, one block of keys, both warp groups add to what the blocks of keys before it
+have added: at each block of queries they add one after the other, so the order is that of the definition. The last to
+add multiplies by the scale.
 """
 
 from __future__ import annotations
@@ -71,13 +71,15 @@ _TOP, _TOTAL, _DELTA, _RATIO = range(4)
 
 @attrs.frozen
 class _Two:
-    """Two matrices in shared memory, so many bytes apart; the first is the first team's."""
+    """Two matrices in shared memory, so many bytes apart; the first is the first warp group's."""
 
     first: Matrix
     apart: int
 
-    def of(self, b: ir.IRBuilder, team: ir.Value) -> Matrix:
-        return Matrix(offset(b, self.first.pointer, b.mul(team, I64(self.apart))), self.first.width, self.first.line)
+    def of(self, b: ir.IRBuilder, warp_group: ir.Value) -> Matrix:
+        return Matrix(
+            offset(b, self.first.pointer, b.mul(warp_group, I64(self.apart))), self.first.width, self.first.line
+        )
 
 
 @attrs.frozen
@@ -91,18 +93,18 @@ class _Queries:
 
 
 class _Gradients(SerialQueries):
-    """The first team multiplies keys by queries, which gives scores; the second values by cotangents of the output."""
+    """One warp group multiplies keys by queries, which gives scores; the other values by cotangents of the output."""
 
     residents: _Two
     arriving: _Two
     matrices: _Two  # weights, and cotangents of scores
 
     def __init__(self, b: ir.IRBuilder, function: ir.Function, spec: AttentionSpec, tile: AttentionTile) -> None:
-        if (tile.rows, tile.teams) != (BLOCK, 2) or spec.dtype != "float32" or not tile.whole:
+        if (tile.rows, tile.warp_groups) != (BLOCK, 2) or spec.dtype != "float32" or not tile.whole:
             raise ValueError(f"no kernel for all gradients of {spec} in tiles {tile}")
         super().__init__(b, function.args[0], spec, tile)
-        self.other_team = b.xor(self.team, I64(1))
-        self.scoring = b.icmp_signed("==", self.team, I64(0))
+        self.other_group = b.xor(self.warp_group, I64(1))
+        self.scoring = b.icmp_signed("==", self.warp_group, I64(0))
 
     def allot(self, space: ir.Value) -> None:
         b, spec, pairs = self.b, self.spec, pairs_bytes(self.tile, 4)
@@ -189,12 +191,14 @@ class _Gradients(SerialQueries):
         self.arrived()
         self.pass_on(b.sub(block, I64(BLOCK)))
         self._find_ratios()
-        products = self.scores(self.residents.of(b, self.team), self.arriving.of(b, self.team), self._groups())
+        products = self.scores(
+            self.residents.of(b, self.warp_group), self.arriving.of(b, self.warp_group), self._groups()
+        )
         weights, slopes = (self.matrices.of(b, I64(i)) for i in range(2))
         self._weigh(block, weights, slopes, products)
         come = self.ask(block)
         queries = self._queries()  # read from device memory while there is something to do
-        parts = self.parts(block, self.matrices.of(b, self.team), self.arriving.of(b, self.other_team))
+        parts = self.parts(block, self.matrices.of(b, self.warp_group), self.arriving.of(b, self.other_group))
         sums = [settle(b, x) for x in self.gradient(sums, parts)]
         self.await_others(block, come)
         following = b.add(block, I64(BLOCK))
@@ -208,7 +212,7 @@ class _Gradients(SerialQueries):
         return sums
 
     def _weigh(self, block: ir.Value, weights: Matrix, slopes: Matrix, products: list[ir.Value]) -> None:
-        """Weights, and cotangents of scores: each team those of half of its rows, once they have exchanged products."""
+        """Weights, and cotangents of scores: of half of its rows in each warp group, which have exchanged products."""
         b, c = self.b, self.columns
         half = len(products) // 2
         lent, borrowed = self.pair_places(slopes)[:half], self.pair_places(weights)[half:]
@@ -230,7 +234,7 @@ class _Gradients(SerialQueries):
         tops, totals, deltas, ratios = (self._stats_of(x) for x in (_TOP, _TOTAL, _DELTA, _RATIO))
         shifted = [b.fsub(x, tops[i % c]) for i, x in enumerate(scores)]
         found = self.weights(shifted, [totals[i % c] for i in range(half)], [ratios[i % c] for i in range(half)])
-        behind = b.mul(self.team, I64(self.step(self.tile.rows_each // 2) * 4))
+        behind = b.mul(self.warp_group, I64(self.step(self.tile.rows_each // 2) * 4))
 
         def seen() -> list[ir.Value]:
             both = self.visible(block)
@@ -242,7 +246,7 @@ class _Gradients(SerialQueries):
             places = [offset(b, place, behind) for place in self.pair_places(matrix)[:half]]
             self.put(places, values, mixed, seen)
         if self.tile.both:
-            row = b.add(self.row(0), b.mul(self.team, I64(self.step(self.tile.rows_each // 2))))
+            row = b.add(self.row(0), b.mul(self.warp_group, I64(self.step(self.tile.rows_each // 2))))
             self.put(self.crossed_places(row, half), cotangents, mixed, seen, self.write_crossed)
         self.meet()
 
@@ -264,6 +268,6 @@ class _Gradients(SerialQueries):
         return offset(self.b, self.stats_place, which * BLOCK * 4)
 
     def _groups(self) -> ir.Value | None:
-        """Groups of columns of the team's operands, where the teams' differ."""
+        """Groups of columns of the warp group's operands, where the groups' differ."""
         head, value_head = (I64(width // self.group) for width in (self.spec.head, self.spec.value_head))
         return None if head == value_head else self.b.select(self.scoring, head, value_head)

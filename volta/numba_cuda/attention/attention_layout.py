@@ -17,14 +17,14 @@ WIDE = 16
 
 @attrs.frozen
 class AttentionTile:
-    """How a kernel runs: rows of a thread, lanes across, warps of a team; how operands are copied.
+    """How a kernel runs: rows of a thread, lanes across, warps of a warp group; how operands are copied.
 
     ``whole``: every operand can be copied in groups of 16 bytes; ``copies``: copies may run on by themselves (8.0 and
     up). In the kernels for gradients ``places`` is how many blocks of the operand that is needed last lie there at once
     (pipeline stages), and ``parked`` says that weights wait in shared memory for their cotangents, not in registers. A
-    block has as many ``teams``, each with warps for all the tile's rows; they compute different products of them at one
-    time. ``ahead``: what a step of a product needs is read in the step before it, which takes registers. ``both``:
-    cotangents of scores lie in either order, so that queries' gradients find neighbouring queries too.
+    block has as many ``warp_groups``, each with warps for all the tile's rows; they compute different products of them
+    at one time. ``ahead``: what a step of a product needs is read in the step before it, which takes registers.
+    ``both``: cotangents of scores lie in either order, so that queries' gradients find neighbouring queries too.
     """
 
     rows_each: int
@@ -34,13 +34,13 @@ class AttentionTile:
     copies: bool
     places: int = 1
     parked: bool = False
-    teams: int = 1
+    warp_groups: int = 1
     ahead: bool = False
     both: bool = False
 
     @property
     def threads(self) -> int:
-        return self.teams * self.warps * WARP
+        return self.warp_groups * self.warps * WARP
 
     @property
     def warp_rows(self) -> int:
@@ -53,7 +53,7 @@ class AttentionTile:
     def suffix(self) -> str:
         flags = f"{'w' * self.whole}{'c' * self.copies}{'p' * self.parked}"
         flags += f"{'a' * self.ahead}{'b' * self.both}"
-        return f"{self.rows_each}x{self.across}x{self.warps}{flags}{self.places}{self.teams}"
+        return f"{self.rows_each}x{self.across}x{self.warps}{flags}{self.places}{self.warp_groups}"
 
 
 @attrs.frozen

@@ -92,7 +92,7 @@ class Products(Tiles):
         """Go on with chains over rows ``0 .. stop``, so many in an iteration: each row adds the products of all that
         `left` gives of it with all that `right` gives. A row is read while the one before it is multiplied.
 
-        To and fro: so one operand of a product is the one before it's, and is not read again from the registers.
+        Every other one backwards: an operand of a product is then the last one's, and is not read again from registers.
         """
         b = self.b
         xs, ys = left(I64(0)), right(I64(0))

@@ -196,7 +196,7 @@ class RowForward(_Rows):
         self.finish(row, *it.results)
 
     def locate(self, row: ir.Value) -> ir.Value:
-        """Bring a row to shared memory; the keys that it sees end at the result."""
+        """Copy a row to shared memory; the keys that it sees end at the result."""
         b, a = self.b, self.arg
         q = self.of_head(Arg.Q, self.item, self.head)
         self.keep(self.space, offset(b, q, b.mul(row, a(Arg.Q_T))), self.spec.head, self.thread, THREADS)

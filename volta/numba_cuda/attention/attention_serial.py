@@ -197,8 +197,8 @@ class SerialQueries(KeyTiles):
 
     @property
     def queries_each(self) -> int:
-        """Queries of a thread: the teams share out the block's."""
-        return self.tile.rows_each // self.tile.teams
+        """Queries of a thread: the warp groups share out the block's."""
+        return self.tile.rows_each // self.tile.warp_groups
 
     @property
     def _apart(self) -> int:
@@ -208,7 +208,7 @@ class SerialQueries(KeyTiles):
     def _query(self) -> ir.Value:
         """The thread's first query of a block."""
         b, tile = self.b, self.tile
-        warp = b.add(b.mul(self.team, I64(tile.warps)), self.warp)
+        warp = b.add(b.mul(self.warp_group, I64(tile.warps)), self.warp)
         number = b.add(b.mul(warp, I64(self.down)), self.ty)
         return b.mul(number, I64(self.queries_each)) if self.tile.both else number
 

@@ -1,7 +1,7 @@
 """Attention on tensor cores, for levels below strict: what its kernels share.
 
 A block of threads owns *resident* rows (queries, or keys in the kernel for their gradients), each warp bands of 16 of
-them, and walks over the other side in blocks of 64 *streamed* rows, copied while the block before is computed.
+them, and traverses the other side in blocks of 64 *streamed* rows, copied while the block before is computed.
 Products are of bfloat16 with sums in float32; matrices of pairs are in registers only.
 
 Every sum goes over its streamed rows in ascending order, 16 at a time from row 0 on, and warps leave out blocks of

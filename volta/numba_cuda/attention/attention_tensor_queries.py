@@ -68,7 +68,7 @@ class Queries(TensorAttention):
             self.copy_rows(self.stage(stages, iteration), base, stride, block, self.s)
         ptx_ops.commit_copies(b)
 
-    def walk(self, state: Sequence[ir.Value]) -> list[ir.Value]:
+    def traverse(self, state: Sequence[ir.Value]) -> list[ir.Value]:
         """Every block of keys of which the warp's rows see something, one after the other."""
         b = self.b
         with loop(b, 0, self.stop, BLOCK, state) as it:
@@ -156,11 +156,11 @@ class Forward(Queries):
         self.multiply(queries)
 
     def multiply(self, queries: Rows) -> None:
-        """Walk over the keys, and write the result."""
+        """Traverse the keys, and write the result."""
         self.queries = self.products.left(queries)
         rows = 2 * self.tile.bands
         low = self.constant(float("-inf"))
-        found = self.walk([*[low] * rows, *[self.zero] * rows, *self.zeros(self.spec.value_head)])
+        found = self.traverse([*[low] * rows, *[self.zero] * rows, *self.zeros(self.spec.value_head)])
         self._write(found[:rows], found[rows : 2 * rows], found[2 * rows :])
 
     def block(self, block: ir.Value, keys: Rows, values: Rows, state: list[ir.Value]) -> list[ir.Value]:
@@ -228,7 +228,7 @@ class _QueryGradient(Queries):
         ]
         self.arrived()
         self.queries, self.cotangents = self.products.left(queries), self.products.left(cotangents)
-        found = self.walk(self.zeros(spec.head))
+        found = self.traverse(self.zeros(spec.head))
         self.write(Arg.DQ, found, spec.head, self.t, [self.scale] * (2 * tile.bands))
 
     def block(self, block: ir.Value, keys: Rows, values: Rows, state: list[ir.Value]) -> list[ir.Value]:

@@ -109,7 +109,7 @@ class Specialized(Forward):
             ptx_mbarrier.arrive(b, self._full(stage), I1(1))
             it.advance(*then)
 
-    def walk(self, state: Sequence[ir.Value]) -> list[ir.Value]:
+    def traverse(self, state: Sequence[ir.Value]) -> list[ir.Value]:
         b, count = self.b, len(state)
         first = b.icmp_signed("==", b.and_(self.thread, I64(WARP - 1)), I64(0))
         with loop(b, 0, self.stop, BLOCK, [*state, I64(0), I32(0)]) as it:

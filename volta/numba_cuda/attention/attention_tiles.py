@@ -1,6 +1,6 @@
 """What the attention kernels share: tiles in shared memory, and matrices of pairs.
 
-A block of threads owns a tile of *resident* rows (queries, or keys in the kernel for their gradients) and walks over
+A block of threads owns a tile of *resident* rows (queries, or keys in the kernel for their gradients) and traverses
 the other side in blocks of 64 *streamed* rows. A warp's lanes form `down` rows of ``across``; a thread has `rows_each`
 of the tile's rows, `beside` of them neighbours, and of the 64 streamed rows every ``across``-th: so SUM's halving of 64
 lanes runs in registers first and between neighbouring threads last. What a warp computes of a matrix of pairs it keeps
@@ -28,8 +28,8 @@ ABSENT = {4: 0x7FA5F00D, 8: 0x7FF5A5A5F00DF00D}
 class Tiles(Copies):
     """Emits what one block of threads of an attention kernel does; see the module's first lines."""
 
-    team: ir.Value  # of several
-    warp: ir.Value  # within the team
+    warp_group: ir.Value  # of several
+    warp: ir.Value  # within the warp group
 
     def __init__(self, b: ir.IRBuilder, args: ir.Value, spec: AttentionSpec, tile: AttentionTile) -> None:
         super().__init__(b, args, spec, tile)
@@ -39,8 +39,8 @@ class Tiles(Copies):
         lane = b.and_(self.thread, I64(WARP - 1))
         self.lane = b.trunc(lane, I32)
         self.warp = b.lshr(self.thread, I64(5))
-        if tile.teams > 1:
-            self.team, self.warp = b.udiv(self.warp, I64(tile.warps)), b.urem(self.warp, I64(tile.warps))
+        if tile.warp_groups > 1:
+            self.warp_group, self.warp = b.udiv(self.warp, I64(tile.warps)), b.urem(self.warp, I64(tile.warps))
         # Two neighbouring lanes are one above the other: so half a warp reads 128 bytes of each operand, not 256.
         upper = b.lshr(lane, I64(tile.across.bit_length()))
         self.tx = b.and_(b.lshr(lane, I64(1)), I64(tile.across - 1))

@@ -378,7 +378,7 @@ class _Runtime:
         b.store(b.add(b.load(place, typ=I64), I64(1)), place)
 
     def _wait(self, b: ir.IRBuilder, args: list[ir.Value]) -> None:
-        """Bring the copies of all groups but the last few, and close ranks."""
+        """Make the copies of all groups but the last few, and close ranks."""
         t = self._get(b, "thread")
         limit = b.sub(self._load(b, "groups", t), b.zext(args[0], I64))
         counter = self._word(b, "copy_counts", t)

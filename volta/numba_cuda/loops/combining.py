@@ -31,7 +31,7 @@ from volta.numba_cuda.codegen.threads import (
 from volta.numba_cuda.launch_context import LaunchContext
 from volta.numba_cuda.launches import Launch
 from volta.numba_cuda.loops.scalars import ThreadBuilder
-from volta.numba_cuda.loops.teams import pairs_tree
+from volta.numba_cuda.loops.thread_groups import pairs_tree
 from volta.xla_like.kernels import CombineKernel, KernelCall, kernel_name
 
 THREADS = 128

@@ -39,14 +39,14 @@ class ThreadEmitter(BodyEmitter):
 
     def read_if(
         self, condition: ir.Value, which: Sequence[int], values: dict[int, Value], lanes: int,
-        row: dict[int, ir.Value], index: ir.Value | None, walk: ir.Value | None = None,
+        row: dict[int, ir.Value], index: ir.Value | None, reduced: ir.Value | None = None,
     ) -> None:  # fmt: skip
         """Evaluate loads where a condition holds; elsewhere they touch no memory, and give zeros."""
         b, found = self.b, dict(values)
         wanted = [i for i in which if i not in values]
         with if_else(b, condition) as branch:
             with branch.then():
-                self.evaluate(wanted, found, lanes, row, index, walk)
+                self.evaluate(wanted, found, lanes, row, index, reduced)
                 branch.give(*[found[i].ir for i in wanted])
             with branch.otherwise():
                 branch.give(*[ir.Constant(found[i].ir.type, None) for i in wanted])
@@ -55,7 +55,7 @@ class ThreadEmitter(BodyEmitter):
 
     def _value(
         self, i: int, values: dict[int, Value], lanes: int, row: dict[int, ir.Value], index: ir.Value | None,
-        walk: ir.Value | None,
+        reduced: ir.Value | None,
     ) -> Value:  # fmt: skip
         x = self.kernel.body[i]
         varies = self.analysis.varies
@@ -63,7 +63,7 @@ class ThreadEmitter(BodyEmitter):
             top, bottom = (values[a] for a in x.args)
             if top.dtype == "float32":
                 return self._divided(x, top, bottom, lanes)
-        return super()._value(i, values, lanes, row, index, walk)
+        return super()._value(i, values, lanes, row, index, reduced)
 
     def _divided(self, x: Compute, top: Value, bottom: Value, lanes: int) -> Value:
         """A quotient by what is the same for many elements: LLVM takes the reciprocal out of the loop."""
@@ -149,8 +149,8 @@ def unravel(b: ir.IRBuilder, args: ir.Value, first: int, linear: ir.Value, sizes
     return [*([linear] if sizes else []), *reversed(out)]
 
 
-def position(b: ir.IRBuilder, walk: ir.Value, lanes: int) -> Value:
+def position(b: ir.IRBuilder, reduced: ir.Value, lanes: int) -> Value:
     """The int64 positions of a thread's neighbouring elements."""
     many, one = ThreadBuilder(b, lanes), Builder(b, 1)
-    start = many.splat(one.value(walk, "int64"))
+    start = many.splat(one.value(reduced, "int64"))
     return start + many.iota("int64") if lanes > 1 else start

@@ -30,7 +30,7 @@ from volta.numba_cuda.codegen.threads import (
 from volta.numba_cuda.loops.nests_body import ThreadEmitter, division_words, is_narrow, unravel, widest, words_of
 from volta.numba_cuda.loops.row_variants import state_bytes
 from volta.numba_cuda.loops.scalars import ThreadBuilder, builder_of
-from volta.numba_cuda.loops.teams import pairs_tree
+from volta.numba_cuda.loops.thread_groups import pairs_tree
 from volta.numba_cuda.processors import filling
 from volta.xla_like.kernels import KernelCall, Load, LoopKernel, Reduce
 from volta.xla_like.phases import operands
@@ -191,30 +191,32 @@ class ColumnNest:
     def _once(self, phase: int) -> None:
         self.e.evaluate(self.e.invariant(phase), self.once, self.v.lanes, self.row, self.column)
 
-    def _values(self, p: Pass, values: dict[int, Value], walk: ir.Value) -> dict[int, Value]:
+    def _values(self, p: Pass, values: dict[int, Value], reduced: ir.Value) -> dict[int, Value]:
         values.update(self.once)
-        self.e.evaluate(p.which, values, self.v.lanes, self.row, self.column, walk)
+        self.e.evaluate(p.which, values, self.v.lanes, self.row, self.column, reduced)
         return values
 
-    def _elements(self, p: Pass, reducers: Sequence[Reducer], values: dict[int, Value], walk: ir.Value) -> list[State]:
+    def _elements(
+        self, p: Pass, reducers: Sequence[Reducer], values: dict[int, Value], reduced: ir.Value
+    ) -> list[State]:
         many, out = ThreadBuilder(self.b, self.v.lanes), []
         for r, i in zip(reducers, p.reduces, strict=True):
             x = self.e.kernel.body[i]
             assert isinstance(x, Reduce)
-            place = partial(self._position, walk)
+            place = partial(self._position, reduced)
             out.append(r.element(many, self.e._widened(values[x.arg], many), place))
         return out
 
-    def _position(self, walk: ir.Value) -> Value:
-        return ThreadBuilder(self.b, self.v.lanes).splat(Builder(self.b, 1).value(walk, "int64"))
+    def _position(self, reduced: ir.Value) -> Value:
+        return ThreadBuilder(self.b, self.v.lanes).splat(Builder(self.b, 1).value(reduced, "int64"))
 
-    def _store_elements(self, p: Pass, values: dict[int, Value], walk: ir.Value, wanted: ir.Value | None) -> None:
+    def _store_elements(self, p: Pass, values: dict[int, Value], reduced: ir.Value, wanted: ir.Value | None) -> None:
         if not p.stores:
             return
         with if_then(self.b, ir.Constant(ir.IntType(1), 1) if wanted is None else wanted):
             for k in p.stores:
                 s = self.e.kernel.stores[k]
-                self.e.store(k, s, values[s.value], self.v.lanes, self.stores[k], self.column, values, walk)
+                self.e.store(k, s, values[s.value], self.v.lanes, self.stores[k], self.column, values, reduced)
 
 
 class ShortColumns(ColumnNest):
@@ -302,30 +304,30 @@ class TiledColumns(ColumnNest):
             totals = _states(many, reducers, it.values)
             steps = []
             for group in range(ahead):
-                walk, inside = b.add(it.index, b.add(self.member, I64(LANES * group))), None
+                reduced, inside = b.add(it.index, b.add(self.member, I64(LANES * group))), None
                 if guarded:
-                    inside = b.icmp_signed("<", walk, stop)
-                    walk = b.select(inside, walk, b.sub(stop, I64(1)))
-                steps.append((walk, inside, self._values(p, self._read(p, walk, inside), walk)))
-            for walk, inside, values in steps:
-                for n, element in enumerate(self._elements(p, reducers, values, walk)):
+                    inside = b.icmp_signed("<", reduced, stop)
+                    reduced = b.select(inside, reduced, b.sub(stop, I64(1)))
+                steps.append((reduced, inside, self._values(p, self._read(p, reduced, inside), reduced)))
+            for reduced, inside, values in steps:
+                for n, element in enumerate(self._elements(p, reducers, values, reduced)):
                     new = reducers[n].combine(many, totals[n], element)
                     if inside is not None:
                         keep = many.splat(Builder(b, 1).value(inside, "bool"))
                         new = tuple(many.select(keep, y, z) for y, z in zip(new, totals[n], strict=True))
                     totals[n] = new
-            for walk, inside, values in steps:
-                self._store_elements(p, values, walk, self.active if inside is None else b.and_(inside, self.active))
+            for reduced, inside, values in steps:
+                self._store_elements(p, values, reduced, self.active if inside is None else b.and_(inside, self.active))
             it.advance(*[x.ir for state in totals for x in state])
         return it.results
 
-    def _read(self, p: Pass, walk: ir.Value, inside: ir.Value | None) -> dict[int, Value]:
+    def _read(self, p: Pass, reduced: ir.Value, inside: ir.Value | None) -> dict[int, Value]:
         """What a careful thread reads ahead of computing: nothing beyond an edge."""
         values, e = dict(self.once), self.e
         if self.v.careful:
             loads = [i for i in p.which if isinstance(e.kernel.body[i], Load) and not operands(e.kernel.body[i])]
             wanted = self.active if inside is None else self.b.and_(inside, self.active)
-            e.read_if(wanted, loads, values, self.v.lanes, self.row, self.column, walk)
+            e.read_if(wanted, loads, values, self.v.lanes, self.row, self.column, reduced)
         return values
 
     # -- through shared memory -----------------------------------------------------------------------------------------

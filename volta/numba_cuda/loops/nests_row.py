@@ -1,4 +1,4 @@
-"""Row kernels on a GPU: a team of threads reads a row once and keeps it from one phase to the next.
+"""Row kernels on a GPU: a group of threads reads a row once and keeps it from one phase to the next.
 
 In registers, if it is short, else in shared memory. Rows that fit neither are read again in each phase.
 """
@@ -18,7 +18,7 @@ from volta.numba_cuda.codegen.threads import barrier, block_index, dynamic_share
 from volta.numba_cuda.loops.nests_body import ThreadEmitter, position, unravel, words_of
 from volta.numba_cuda.loops.row_variants import GUARDED, RowVariant, Slot, width_of
 from volta.numba_cuda.loops.scalars import ThreadBuilder
-from volta.numba_cuda.loops.teams import RowTeam
+from volta.numba_cuda.loops.thread_groups import ThreadGroup
 from volta.xla_like.kernels import Load, LoopKernel, Reduce
 
 AHEAD = 16
@@ -26,17 +26,17 @@ AHEAD = 16
 
 
 def build_row(module: ir.Module, name: str, kernel: LoopKernel, v: RowVariant) -> ir.Function:
-    """A team computes a row of a 'row' kernel, or reduces a few blocks of one."""
+    """A thread group computes a row of a 'row' kernel, or reduces a few blocks of one."""
     function, b = new_entry(module, name, v.threads)
     e = ThreadEmitter(b, own_args(b, function.args[0]), kernel, v.narrow)
-    team = RowTeam(b, v.shape, thread_index(b), v.threads)
+    threads = ThreadGroup(b, v.shape, thread_index(b), v.threads)
     part, active = None, ir.Constant(ir.IntType(1), 1)
     row = block_index(b)
     if kernel.by_blocks:
         parts = b.udiv(b.add(e.sizes[-1], I64(BLOCK * v.shape.blocks - 1)), I64(BLOCK * v.shape.blocks))
         row, part = b.udiv(row, parts), b.urem(row, parts)
-    elif v.teams > 1:
-        row = b.add(b.mul(row, I64(v.teams)), team.slot)
+    elif v.groups > 1:
+        row = b.add(b.mul(row, I64(v.groups)), threads.slot)
         active = b.icmp_signed("<", row, load_arg(b, e.args, words_of(kernel)))
         row = b.select(active, row, I64(0))
     if v.narrow:
@@ -44,17 +44,19 @@ def build_row(module: ir.Module, name: str, kernel: LoopKernel, v: RowVariant) -
     else:
         outer = e.unravel(row, e.sizes[:-1])
     nest = RegisterRow if v.length else LongRow
-    nest(e, team, outer, active, v, part).emit()
+    nest(e, threads, outer, active, v, part).emit()
     b.ret_void()
     return function
 
 
 class RowNest:
-    """A row, as one thread of its team runs it."""
+    """A row, as one thread of its group runs it."""
 
-    def __init__(self, e: ThreadEmitter, team: RowTeam, outer: Sequence[ir.Value], active: ir.Value, v: RowVariant,
-                 part: ir.Value | None) -> None:  # fmt: skip
-        self.e, self.b, self.team, self.active, self.v, self.part = e, e.b, team, active, v, part
+    def __init__(
+        self, e: ThreadEmitter, threads: ThreadGroup, outer: Sequence[ir.Value], active: ir.Value, v: RowVariant,
+        part: ir.Value | None,
+    ) -> None:  # fmt: skip
+        self.e, self.b, self.threads, self.active, self.v, self.part = e, e.b, threads, active, v, part
         self.shape = v.shape
         self.passes = passes_of(e)
         self.row, self.stores = e.row_bases(outer)
@@ -71,7 +73,7 @@ class RowNest:
                 states[i] = state
                 self.once[i] = result_of(e, p, i, state)
             self._once(phase + 1)
-        with if_then(b, b.and_(self.active, self.team.first)):
+        with if_then(b, b.and_(self.active, self.threads.first)):
             for k, s in enumerate(e.kernel.stores):
                 if s.level == "row":
                     base, value = self.stores[k], self.once[s.value]
@@ -100,20 +102,22 @@ class RowNest:
         """Go on over some groups of elements: ``places`` are (group, index, whether inside or None), in order."""
         e, b, lanes = self.e, self.b, self.shape.lanes
         loads = [i for i, x in enumerate(e.kernel.body) if i in p.which and isinstance(x, Load) and not x.terms]
-        for (_, walk, inside), values in zip(places, kept, strict=True):
+        for (_, reduced, inside), values in zip(places, kept, strict=True):
             values.update(self.once)
             if self.v.careful:
                 wanted = self.active if inside is None else b.and_(inside, self.active)
-                e.read_if(wanted, loads, values, lanes, self.row, walk)
+                e.read_if(wanted, loads, values, lanes, self.row, reduced)
             else:
-                e.evaluate(loads, values, lanes, self.row, walk)
+                e.evaluate(loads, values, lanes, self.row, reduced)
         many = ThreadBuilder(b, lanes)
-        for (group, walk, inside), values in zip(places, kept, strict=True):
-            e.evaluate(p.which, values, lanes, self.row, walk)
+        for (group, reduced, inside), values in zip(places, kept, strict=True):
+            e.evaluate(p.which, values, lanes, self.row, reduced)
             for n, i in enumerate(p.reduces):
                 x = e.kernel.body[i]
                 assert isinstance(x, Reduce)
-                element = reducers[n].element(many, e._widened(values[x.arg], many), partial(position, b, walk, lanes))
+                element = reducers[n].element(
+                    many, e._widened(values[x.arg], many), partial(position, b, reduced, lanes)
+                )
                 old = totals[group][n]
                 new = reducers[n].combine(many, old, element)
                 if inside is not None:
@@ -121,22 +125,22 @@ class RowNest:
                     new = tuple(many.select(keep, y, z) for y, z in zip(new, old, strict=True))
                 totals[group][n] = new
         if p.stores:
-            for (_, walk, inside), values in zip(places, kept, strict=True):
-                self.store_elements(p, values, walk, inside)
+            for (_, reduced, inside), values in zip(places, kept, strict=True):
+                self.store_elements(p, values, reduced, inside)
         return totals
 
-    def store_elements(self, p: Pass, values: dict[int, Value], walk: ir.Value, inside: ir.Value | None) -> None:
+    def store_elements(self, p: Pass, values: dict[int, Value], reduced: ir.Value, inside: ir.Value | None) -> None:
         e, b = self.e, self.b
         wanted = self.active if inside is None else b.and_(inside, self.active)
         with if_then(b, wanted):
             for k in p.stores:
                 s = e.kernel.stores[k]
-                e.store(k, s, values[s.value], self.shape.lanes, self.stores[k], walk, values)
+                e.store(k, s, values[s.value], self.shape.lanes, self.stores[k], reduced, values)
 
-    def bounded(self, walk: ir.Value, stop: ir.Value) -> tuple[ir.Value, ir.Value]:
+    def bounded(self, reduced: ir.Value, stop: ir.Value) -> tuple[ir.Value, ir.Value]:
         """An index and whether it is below ``stop``; beyond that the last group is computed, and forgotten."""
-        inside = self.b.icmp_signed("<", walk, stop)
-        return self.b.select(inside, walk, self.b.sub(stop, I64(self.shape.lanes))), inside
+        inside = self.b.icmp_signed("<", reduced, stop)
+        return self.b.select(inside, reduced, self.b.sub(stop, I64(self.shape.lanes))), inside
 
 
 class RegisterRow(RowNest):
@@ -153,14 +157,14 @@ class RegisterRow(RowNest):
         for group in range(s.share):
             if last + s.lanes * s.threads * group >= n:
                 break
-            walk = b.add(self.team.place(group), I64(LANES * row))
+            reduced = b.add(self.threads.place(group), I64(LANES * row))
             if s.blocks > 1:
-                walk = b.add(walk, b.shl(self.team.block, I64(BLOCK.bit_length() - 1)))
+                reduced = b.add(reduced, b.shl(self.threads.block, I64(BLOCK.bit_length() - 1)))
             if last + s.lanes * s.threads * (group + 1) <= n:
-                yield group, walk, None
+                yield group, reduced, None
             else:
-                walk, inside = self.bounded(walk, I64(n))
-                yield group, walk, inside
+                reduced, inside = self.bounded(reduced, I64(n))
+                yield group, reduced, inside
 
     def run(self, p: Pass) -> list[State]:
         reducers = [p.reducers[i] for i in p.reduces]
@@ -179,12 +183,12 @@ class RegisterRow(RowNest):
         if not p.reduces:
             return []
         there = -(-self.v.length // (self.shape.lanes * self.shape.threads))  # groups that got an element
-        states = self.team.across(reducers, totals[:there])
-        return self.team.tree(reducers, states, None)
+        states = self.threads.across(reducers, totals[:there])
+        return self.threads.tree(reducers, states, None)
 
 
 class LongRow(RowNest):
-    """A row of any length, or a part of one: the team's blocks side by side, then the next ones.
+    """A row of any length, or a part of one: the group's blocks side by side, then the next ones.
 
     If it is a single round, values may be kept in shared memory; each thread reads only what it wrote there.
     """
@@ -212,7 +216,7 @@ class LongRow(RowNest):
     def _blocks(self, p: Pass, reducers: Sequence[Reducer], start: ir.Value, length: ir.Value) -> list[State]:
         """The states of up to `blocks` blocks from an element on."""
         b = self.b
-        first = b.add(start, b.mul(self.team.block, I64(BLOCK)))
+        first = b.add(start, b.mul(self.threads.block, I64(BLOCK)))
         stop = minimum(b, b.add(first, I64(BLOCK)), length)
         identity = self._flat(self.identities(reducers))
         ahead = max(1, AHEAD // (self.shape.lanes * self.shape.share))
@@ -224,9 +228,9 @@ class LongRow(RowNest):
                 branch.give(*self._walk(p, reducers, first, stop, identity, GUARDED, True))
         if not p.reduces:
             return []
-        states = self.team.across(reducers, self._deep(reducers, branch.results))
+        states = self.threads.across(reducers, self._deep(reducers, branch.results))
         count = b.lshr(b.add(b.sub(length, start), I64(BLOCK - 1)), I64(BLOCK.bit_length() - 1))
-        return self.team.tree(reducers, states, count)
+        return self.threads.tree(reducers, states, count)
 
     def _walk(self, p: Pass, reducers: Sequence[Reducer], first: ir.Value, stop: ir.Value,
               identity: Sequence[ir.Value], ahead: int, guarded: bool) -> list[ir.Value]:  # fmt: skip
@@ -237,11 +241,11 @@ class LongRow(RowNest):
             kept: list[dict[int, Value]] = []
             for row in range(ahead):
                 for group in range(self.shape.share):
-                    walk = b.add(it.index, b.add(self.team.place(group), I64(LANES * row)))
+                    reduced = b.add(it.index, b.add(self.threads.place(group), I64(LANES * row)))
                     inside = None
                     if guarded:
-                        walk, inside = self.bounded(walk, stop)
-                    places.append((group, walk, inside))
+                        reduced, inside = self.bounded(reduced, stop)
+                    places.append((group, reduced, inside))
                     kept.append(self._recall(b.add(it.index, I64(LANES * row)), first))
             totals = self.step(p, reducers, totals, places, kept)
             for row, values in enumerate(kept):
@@ -254,7 +258,7 @@ class LongRow(RowNest):
         b, v = self.b, self.v
         width = width_of(v.slots) * self.shape.lanes
         row = b.add(b.lshr(b.sub(index, first), I64(LANES.bit_length() - 1)), I64(slot.place * v.rows))
-        at = b.mul(b.add(b.mul(row, I64(v.threads)), self.team.thread), I64(width))
+        at = b.mul(b.add(b.mul(row, I64(v.threads)), self.threads.thread), I64(width))
         return offset(b, dynamic_shared(b.module, b), at)
 
     def _recall(self, index: ir.Value, first: ir.Value) -> dict[int, Value]:

@@ -12,7 +12,7 @@ from volta.emit.reducers import BLOCK, LANES, Reducer
 from volta.numba_cuda.codegen import ptx
 from volta.numba_cuda.codegen.threads import WARP
 from volta.numba_cuda.loops.nests_body import division_words, is_narrow, widest
-from volta.numba_cuda.loops.teams import TeamShape
+from volta.numba_cuda.loops.thread_groups import ThreadGroupShape
 from volta.numba_cuda.processors import H200, filling
 from volta.xla_like.kernels import KernelCall, Load, LoopKernel, Reduce
 from volta.xla_like.phases import analyse, choose_spills, needed, targets_of
@@ -42,7 +42,7 @@ EXCHANGED = 40 << 10
 
 @attrs.frozen
 class RowVariant:
-    """How rows are shared out: a team's shape, teams in a block of threads, and how rows are kept between phases.
+    """How rows are shared out: a thread group's shape, groups in a block, and how rows are kept between phases.
 
     ``length``: that of rows which are kept in registers (0: rows of any length). ``single``: the blocks of 4096 side by
     side are all there are. ``slots``: values that are kept in shared memory, with their places; ``rows``: of 64
@@ -50,8 +50,8 @@ class RowVariant:
     place of their own may be written by then.
     """
 
-    shape: TeamShape
-    teams: int
+    shape: ThreadGroupShape
+    groups: int
     length: int
     narrow: bool
     single: bool = True
@@ -61,7 +61,7 @@ class RowVariant:
 
     @property
     def threads(self) -> int:
-        return self.shape.size * self.teams
+        return self.shape.size * self.groups
 
     @property
     def shared(self) -> int:
@@ -72,12 +72,12 @@ class RowVariant:
     def suffix(self) -> str:
         kept = f"_{self.length}" if self.length else f"_kept{self.rows}" if self.slots else ""
         flags = f"{'n' * self.narrow}{'s' * self.single}{'c' * self.careful}"
-        return f"{self.shape.suffix()}x{self.teams}{kept}{flags}"
+        return f"{self.shape.suffix()}x{self.groups}{kept}{flags}"
 
 
 def choose_row(call: KernelCall, capability: str) -> RowVariant:
     v = _shared_out(call, capability)
-    edges = prod(call.sizes[:-1]) % v.teams > 0 or call.sizes[-1] % LANES > 0
+    edges = prod(call.sizes[:-1]) % v.groups > 0 or call.sizes[-1] % LANES > 0
     return attrs.evolve(v, careful=edges and bool(call.inplace))
 
 
@@ -91,23 +91,23 @@ def _shared_out(call: KernelCall, capability: str) -> RowVariant:
     state = state_bytes(kernel)
     if kernel.by_blocks:
         side = blocks_of_partial(rows, blocks)
-        shape = TeamShape(lanes, 16, side) if lanes == 4 and side == 16 else TeamShape(1, 64, side)
+        shape = ThreadGroupShape(lanes, 16, side) if lanes == 4 and side == 16 else ThreadGroupShape(1, 64, side)
         return RowVariant(_exchanging(shape, 1, state), 1, 0, narrow, False)
     if length <= (IN_REGISTERS if kept_slots(kernel) else 64 * KEPT):
         if length <= 256:
             most = 16 if lanes == 4 else WARP
-            shape = TeamShape(lanes, min(most, 1 << (-(-length // SHORT) - 1).bit_length()), 1)
+            shape = ThreadGroupShape(lanes, min(most, 1 << (-(-length // SHORT) - 1).bit_length()), 1)
         elif lanes == 4 and length <= 512:
-            shape = TeamShape(4, 16, 1)
+            shape = ThreadGroupShape(4, 16, 1)
         elif length <= 32 * KEPT:
-            shape = TeamShape(min(2, lanes), 32, 1)
+            shape = ThreadGroupShape(min(2, lanes), 32, 1)
         else:
-            shape = TeamShape(1, 64, 1)
-        teams = _teams(shape, rows)
-        return RowVariant(_exchanging(shape, teams, state), teams, length, narrow)
+            shape = ThreadGroupShape(1, 64, 1)
+        groups = _groups(shape, rows)
+        return RowVariant(_exchanging(shape, groups, state), groups, length, narrow)
     for slots in (kept_slots(kernel), kept_slots(kernel, costly=False)):
         for width in (1, 2, 4) if slots else ():
-            shape = TeamShape(width, LANES // width, _even(blocks, LANES // width))
+            shape = ThreadGroupShape(width, LANES // width, _even(blocks, LANES // width))
             found = RowVariant(shape, 1, 0, narrow, True, slots, min(LANES, _multiple(-(-length // LANES), GUARDED)))
             exchanged = shape.size * state + 1024
             if (
@@ -119,15 +119,15 @@ def _shared_out(call: KernelCall, capability: str) -> RowVariant:
         lanes = 1
     threads = LANES // lanes
     side = min(16, _even(blocks, threads))
-    shape = TeamShape(lanes, threads, side)
-    teams = _teams(shape, rows) if side == 1 else 1
-    return RowVariant(_exchanging(shape, teams, state), teams, 0, narrow, blocks <= side)
+    shape = ThreadGroupShape(lanes, threads, side)
+    groups = _groups(shape, rows) if side == 1 else 1
+    return RowVariant(_exchanging(shape, groups, state), groups, 0, narrow, blocks <= side)
 
 
-def _exchanging(shape: TeamShape, teams: int, state: int) -> TeamShape:
+def _exchanging(shape: ThreadGroupShape, groups: int, state: int) -> ThreadGroupShape:
     """A shape whose states fit the memory they are exchanged through: within a warp they need none."""
-    fits = shape.threads <= WARP or shape.size * teams * state <= EXCHANGED
-    return shape if fits else TeamShape(1, WARP, shape.blocks)
+    fits = shape.threads <= WARP or shape.size * groups * state <= EXCHANGED
+    return shape if fits else ThreadGroupShape(1, WARP, shape.blocks)
 
 
 @lru_cache(1024)
@@ -146,12 +146,12 @@ def _even(blocks: int, threads: int) -> int:
     return _multiple(blocks, max(1, WARP // threads))
 
 
-def _teams(shape: TeamShape, rows: int) -> int:
-    """Teams in a block of threads: few where there are few rows."""
-    teams = THREADS // shape.size
-    while teams > max(1, WARP // shape.size) and rows < teams * filling(H200):
-        teams //= 2
-    return max(1, teams)
+def _groups(shape: ThreadGroupShape, rows: int) -> int:
+    """Thread groups in a block of threads: few where there are few rows."""
+    groups = THREADS // shape.size
+    while groups > max(1, WARP // shape.size) and rows < groups * filling(H200):
+        groups //= 2
+    return max(1, groups)
 
 
 @attrs.frozen
@@ -205,7 +205,7 @@ def grid_of_row(call: KernelCall, v: RowVariant) -> int:
     rows = prod(call.sizes[:-1])
     if call.kernel.by_blocks:  # type: ignore[union-attr]  # a loop kernel
         return rows * -(-call.sizes[-1] // (BLOCK * v.shape.blocks))
-    return -(-rows // v.teams)
+    return -(-rows // v.groups)
 
 
 def extra_words(call: KernelCall, v: RowVariant) -> list[int]:

@@ -1,8 +1,8 @@
 """What comes before each block of a row that is scanned: the chain of the blocks' totals, each added to all before it.
 
 Integers, maxima and minima may be combined in any order. Sums and products of floats are one chain, in which each
-rounding depends on the one before. Where it is long, a warp walks along it from leaf to leaf of 32 totals, and finds
-what comes before each leaf; what reads that walks along the leaves. Of sums it can skip most leaves, with the same bits
+rounding depends on the one before. Where it is long, a warp traverses it from leaf to leaf of 32 totals, and finds
+what comes before each leaf; what reads that traverses the leaves. Of sums it can skip most leaves, with the same bits
 (jumps.py): other warps, which have the sums of leaves to go by, prepare that.
 """
 
@@ -62,7 +62,7 @@ def totals_of(blocks: int, kind: str, dtype: str) -> int:
 def build_chain(module: ir.Module, name: str, kind: str, dtype: str) -> ir.Function:
     """From the totals of a row's blocks, what comes before each; a warp a row. Words: totals, rows, totals a row.
 
-    A piece of the totals lies in shared memory, four for each lane. Sums of floats are one chain, which all lanes walk
+    A piece of the totals lies in shared memory, four for each lane. Sums of floats are one chain; all lanes traverse it
     alike; otherwise each lane combines its own, and lanes combine what they have.
     """
     function, b = new_entry(module, name, THREADS)
@@ -210,7 +210,7 @@ class _LongChain:
             to = offset(b, to, nbytes)
         ptx_ops.commit_copies(b)
 
-    def walked(self, piece: ir.Value, leaf: ir.Value, running: ir.Value) -> ir.Value:
+    def traversed(self, piece: ir.Value, leaf: ir.Value, running: ir.Value) -> ir.Value:
         """What the totals of a leaf (i32) of a piece, one after the other, add up to behind a number."""
         four = Builder(self.b, EACH)
         own = offset(self.b, piece, self.b.mul(self.b.zext(leaf, I64), I64(LEAF * self.size)))
@@ -222,12 +222,12 @@ class _LongChain:
         return here.ir
 
     def all_walked(self, piece: ir.Value, running: ir.Value) -> tuple[ir.Value, ir.Value]:
-        """What comes before the lane's leaf, and behind the last, by walking along all."""
+        """What comes before the lane's leaf, and behind the last, by traversing all."""
         b = self.b
         with loop(b, 0, WARP, 1, [running, running], some=True) as it:
             here, begin = it.values
             begin = b.select(b.icmp_signed("==", it.index, self.lane), here, begin)
-            it.advance(self.walked(piece, b.trunc(it.index, I32), here), begin)
+            it.advance(self.traversed(piece, b.trunc(it.index, I32), here), begin)
         return it.results[1], it.results[0]
 
 
@@ -235,7 +235,7 @@ def _jumper(c: _LongChain, place: ir.Value) -> Jumper:
     """What jumps along the piece at a place in shared memory."""
     piece = offset(c.b, c.space, place)
     record = offset(c.b, piece, PIECE * c.size)
-    return Jumper(c.b, c.dtype, c.b.trunc(c.lane, I32), record, lambda leaf, x: c.walked(piece, leaf, x))
+    return Jumper(c.b, c.dtype, c.b.trunc(c.lane, I32), record, lambda leaf, x: c.traversed(piece, leaf, x))
 
 
 def build_long_chain(module: ir.Module, name: str, kind: str, dtype: str) -> ir.Function:
@@ -264,7 +264,7 @@ def build_long_chain(module: ir.Module, name: str, kind: str, dtype: str) -> ir.
         c.load(b.add(it.index, I64(c.stages - 1)), free)
         if c.jumps:
             known = _jumper(c, after).over_all()
-            begin, running = _jumper(c, here).walk(it.values[0], it.values[4:])
+            begin, running = _jumper(c, here).traverse(it.values[0], it.values[4:])
         else:
             begin, running = c.all_walked(offset(b, c.space, here), it.values[0])
         leaf = b.add(b.mul(b.sub(it.index, c.first), I64(WARP)), c.lane)

@@ -2,15 +2,15 @@
 
 A chain p, p + x1, (p + x1) + x2, … rounds at each step, so it seems that nobody can begin in its middle. But all
 numbers of one binade (of one sign and exponent) are multiples of one unit, and rounding to a multiple of the unit, ties
-to even multiples, commutes with a shift by an even number of units. So if a walk along x1, …, xn from r stays inside
-r's binade, and p, of the same binade, is an even number of units away, then the walk from p has the same steps, each
+to even multiples, commutes with a shift by an even number of units. So if a traversal of x1, …, xn from r stays inside
+r's binade, and p, of the same binade, is an even number of units away, then that from p has the same steps, each
 shifted by p - r, as long as the shifted ones are inside the binade as well. Inside means: behind its first number and
 not beyond its last, so that what is rounded lies in the binade too.
 
-So each thread walks along its neighbouring numbers, a leaf, from two guesses of what comes before them: one is an even,
+So each thread traverses its neighbouring numbers, a leaf, from two guesses of what comes before them: one is an even,
 the other an odd multiple of the unit. That gives two `_Jump`s: how far the leaf goes, and between which p. Jumps over
 neighbouring leaves make one over them all. Where p is not between those (a sum that leaves its binade; a NaN), the leaf
-is walked along. A guess may be as wrong as it likes: then there is more to walk, and the bits are the same.
+is traversed. A guess may be as wrong as it likes: then there is more to traverse, and the bits are the same.
 
 A warp's lanes have a leaf each. A record of their jumps holds, for each level (over the lane's own leaf, over those of
 its group up to it, over those of the warp up to it) and parity, distances, least and largest p, lane by lane.
@@ -112,7 +112,7 @@ class Maker(_Lane):
                     b.store(number, self.place(level, k, part), align=self.size)
 
     def _over(self, numbers: Sequence[ir.Value], start: ir.Value) -> _Jump:
-        """A jump over numbers, found by walking along them from ``start``; none if that leaves the binade."""
+        """A jump over numbers, found by traversing them from ``start``; none if that leaves the binade."""
         b, ones = self.b, (1 << _FRACTION[self.dtype]) - 1
         binade = b.and_(b.bitcast(start, self.word), self.word(~ones))
         ends = [b.bitcast(b.or_(binade, self.word(k)), self.kind) for k in (1, ones)]
@@ -168,14 +168,14 @@ class Jumper(_Lane):
 
     def __init__(
         self, b: ir.IRBuilder, dtype: str, lane: ir.Value, record: ir.Value,
-        walked: Callable[[ir.Value, ir.Value], ir.Value],
+        traversed: Callable[[ir.Value, ir.Value], ir.Value],
     ) -> None:  # fmt: skip
-        """``walked`` walks along a leaf of the warp (an i32) from a number; all lanes walk along the same one."""
+        """``traversed`` traverses a leaf of the warp (an i32) from a number; all lanes traverse the same one."""
         super().__init__(b, dtype, lane, record)
-        self.walked = walked
+        self.traversed = traversed
 
     def over_all(self) -> list[ir.Value]:
-        """What `walk` needs to know to jump over all leaves: the lane's even and odd jump, the last lane's distances.
+        """What `traverse` needs to know to jump over all leaves: a lane's even and odd jump, the last one's distances.
 
         It is read early, since the chain waits for nothing as long as for memory.
         """
@@ -183,7 +183,7 @@ class Jumper(_Lane):
         last = [offset(self.b, self.line(OVER_ALL, odd, 0), (WARP - 1) * self.size) for odd in (0, 1)]
         return found + [self.b.load(at, align=self.size, typ=self.kind) for at in last]
 
-    def walk(self, running: ir.Value, over_all: Sequence[ir.Value]) -> tuple[ir.Value, ir.Value]:
+    def traverse(self, running: ir.Value, over_all: Sequence[ir.Value]) -> tuple[ir.Value, ir.Value]:
         """What comes before the lane's leaf, and behind the warp's last, if ``running`` comes before its first."""
         b = self.b
         odd = b.trunc(b.bitcast(running, self.word), I1)
@@ -223,7 +223,7 @@ class Jumper(_Lane):
     def _leaf_by_leaf(self, begin: ir.Value, first: ir.Value, end: ir.Value) -> tuple[ir.Value, ir.Value]:
         """From leaf ``first``, over which there is no jump, to ``end``: what is reached, and what comes before each."""
         b = self.b
-        here = self.walked(first, self.of_lane("idx", begin, first))
+        here = self.traversed(first, self.of_lane("idx", begin, first))
         with loop(b, b.zext(b.add(first, I32(1)), I64), b.zext(end, I64), 1, [here, begin]) as it:
             here, begin = it.values
             leaf = b.trunc(it.index, I32)
@@ -234,7 +234,7 @@ class Jumper(_Lane):
                 with branch.then():
                     branch.give(self.of_lane("idx", reached, leaf))
                 with branch.otherwise():
-                    branch.give(self.walked(leaf, here))
+                    branch.give(self.traversed(leaf, here))
             it.advance(branch.results[0], begin)
         return it.results[0], it.results[1]
 

@@ -30,7 +30,7 @@ EACH = 4
 """Updates of a thread."""
 
 WINDOW = EACH * THREADS
-TEAM = 8
+TOGETHER = 8
 """Lanes that sum a run of up to 64 updates together."""
 
 
@@ -43,8 +43,8 @@ def build_narrow(module: ir.Module, name: str, spec: ScatterSpec, carried: bool)
     """All runs, where there are few columns: a block of threads has `WINDOW` sorted updates of one column.
 
     It copies their values, and some more, into shared memory. A thread whose update is alone combines it; runs of up to
-    64 that begin in the window are listed, and teams of `TEAM` lanes sum them; so are the blocks of longer ones, which
-    warps sum. What threads read of several updates is in flight at once.
+    64 that begin in the window are listed, and groups of `TOGETHER` lanes sum them; so are the blocks of longer
+    ones, which warps sum. What threads read of several updates is in flight at once.
     """
     function, b = new_entry(module, name, THREADS)
     u = Updates(b, spec, own_args(b, function.args[0]), 1, carried)
@@ -147,20 +147,20 @@ class _Listed:
 
 
 def _sum_short(u: Updates, listed: _Listed, values: _Values, thread: ir.Value) -> None:
-    """Sum the listed runs, of up to 64 updates each: a member of a team has every `TEAM`-th."""
+    """Sum the listed runs, of up to 64 updates each: a member of a group has every `TOGETHER`-th."""
     b, count = u.b, listed.count()
     assert u.reducer is not None
-    member = b.and_(thread, I64(TEAM - 1))
-    first = b.lshr(b.and_(thread, I64(-WARP)), I64(TEAM.bit_length() - 1))  # the same for all threads of a warp
-    with for_range(b, first, count, THREADS // TEAM) as base:
-        i = b.add(base, b.lshr(b.and_(thread, I64(WARP - 1)), I64(TEAM.bit_length() - 1)))
+    member = b.and_(thread, I64(TOGETHER - 1))
+    first = b.lshr(b.and_(thread, I64(-WARP)), I64(TOGETHER.bit_length() - 1))  # the same for all threads of a warp
+    with for_range(b, first, count, THREADS // TOGETHER) as base:
+        i = b.add(base, b.lshr(b.and_(thread, I64(WARP - 1)), I64(TOGETHER.bit_length() - 1)))
         there = b.icmp_signed("<", i, count)
         begin, number, slot = listed.run(b.select(there, i, base))
         writes = b.and_(there, b.icmp_signed("==", member, I64(0)))
         old = _old(u, writes, slot)
 
         def own(lanes: int, begin: ir.Value = begin, number: ir.Value = number) -> Value:
-            places = [b.add(member, I64(k)) for k in range(0, lanes, TEAM)]
+            places = [b.add(member, I64(k)) for k in range(0, lanes, TOGETHER)]
             return u.tree([u.among(b.icmp_signed("<", k, number), values.get(b.add(begin, k))) for k in places])[0]
 
         long = ptx_ops.ballot(b, b.icmp_signed(">", number, I64(SHORT)))

@@ -2,7 +2,7 @@
 
 Rows of up to 32 blocks take one kernel. Of others the blocks' totals are found, what comes before each block, and the
 results; of long sums and products of floats what comes before each leaf of 32 blocks (chains.py). A long row by itself
-goes in parts: while a warp walks along the chain of one, the totals of others are found, and the results of those
+goes in parts: while a warp traverses the chain of one, the totals of others are found, and the results of those
 before it are written.
 """
 
@@ -97,7 +97,7 @@ def _by_blocks(s: _Scan) -> Iterator[Launch]:
 def parts_of(rows: int, pieces: int) -> list[tuple[int, int]]:
     """The parts of rows' chains: first piece, and that behind the last.
 
-    The chain of the first is walked while the others' totals are found; the last are short, since what is left to do
+    The chain of the first is traversed while the others' totals are found; the last are short, since what is left to do
     behind a chain is the results of its part.
     """
     if rows > 1 or pieces < filling(ENOUGH_PIECES) or pieces < 8:

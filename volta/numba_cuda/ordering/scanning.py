@@ -1,6 +1,6 @@
 """Running sums, products, maxima and minima: blocks of 256 elements, each by one lane, 32 of them by a warp.
 
-The order of a scan is fixed: within a block from its first element on, and block after block. So a lane walks along a
+The order of a scan is fixed: within a block from its first element on, and block after block. So a lane traverses a
 block of its own, through shared memory, where a warp puts 32 pieces of 32 elements, read and written by whole lines.
 """
 
@@ -33,9 +33,9 @@ WARPS = THREADS // WARP
 BLOCK = DEFINITIONS.scan_block
 TRUE = I1(1)
 AHEAD = 1
-"""Pieces of neighbouring blocks that are in flight while one is walked along."""
+"""Pieces of neighbouring blocks that are in flight while one is traversed."""
 
-PITCH = WARP + 1  # of a piece's lines in shared memory: lanes that walk along lines hit different banks
+PITCH = WARP + 1  # of a piece's lines in shared memory: lanes that traverse lines hit different banks
 
 
 class _Scan:
@@ -99,8 +99,8 @@ class _Scan:
         at = b.sub(origin, i) if self.spec.reverse else b.add(origin, i)
         return b.mul(b.select(inside, at, I64(0)), I64(self.spec.dtype.itemsize)), inside
 
-    def walk(self, result: Callable[[Value], Value] | None, writes: ir.Value = TRUE) -> Value:
-        """Walk along all blocks, and write each element's ``result``, if ``writes``; returns the totals."""
+    def traverse(self, result: Callable[[Value], Value] | None, writes: ir.Value = TRUE) -> Value:
+        """Traverse all blocks, and write each element's ``result``, if ``writes``; returns the totals."""
         with if_else(self.b, self.neighbours) as branch:
             with branch.then():
                 branch.give(self._walk_neighbours(result, writes).ir)
@@ -131,7 +131,7 @@ class _Scan:
         return self.one.value(it.results[0], self.kind)
 
     def _walk_neighbours(self, result: Callable[[Value], Value] | None, writes: ir.Value) -> Value:
-        """Along 32 whole blocks that lie one behind the other: a piece is in flight while the one before is walked."""
+        """Along 32 whole blocks that lie one behind the other: a piece is in flight while the last is traversed."""
         b, n = self.b, self.spec.dtype.itemsize
         sign = -n if self.spec.reverse else n
         first = b.add(b.mul(self.first_origin, I64(n)), b.mul(self.lane, I64(sign)))
@@ -198,14 +198,14 @@ class _Scan:
 
 
 def build_scan(module: ir.Module, name: str, spec: ScanSpec) -> ir.Function:
-    """Rows of up to 32 blocks: a warp has all blocks of its rows. It walks twice, the first time for the totals; where
+    """Rows of up to 32 blocks: a warp has all blocks of its rows. It traverses them twice, first for totals; where
     rows are one block, once."""
     function, b = new_entry(module, name, THREADS)
     s = _Scan(b, name, spec, function.args[0])
     with loop(b, b.select(s.several, I64(0), I64(1)), 2, 1, [s.identity().ir]) as it:
         before = s.one.value(it.values[0], s.kind)
         writes = b.icmp_signed("==", it.index, I64(1))
-        total = s.walk(s.after(before), writes)
+        total = s.traverse(s.after(before), writes)
         with if_else(b, writes) as branch:
             with branch.then():
                 branch.give(before.ir)
@@ -234,7 +234,7 @@ def build_totals(module: ir.Module, name: str, spec: ScanSpec, long: bool) -> ir
     """The total of each block and, of a long chain, about the sum of each leaf's."""
     function, b = new_entry(module, name, THREADS)
     s = _Scan(b, name, spec, function.args[0])
-    total = s.walk(None)
+    total = s.traverse(None)
     with if_then(b, s.valid):
         s.one.store(total, s.total_place())
     if long:
@@ -256,7 +256,7 @@ def build_apply(module: ir.Module, name: str, spec: ScanSpec, long: bool) -> ir.
         leaf = b.select(s.valid, s.number, I64(0))
         running = shuffle(b, "idx", s.one.load(s.leaf_place(leaf), s.kind), I32(0))  # the first lane is there if any is
         before = _along_leaf(s, before, running)
-    s.walk(s.after(before))
+    s.traverse(s.after(before))
     b.ret_void()
     return function
 

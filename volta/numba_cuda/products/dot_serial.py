@@ -142,7 +142,7 @@ class SerialPart:
             release_semaphore(b, self.place, self.last)
 
     def fetch(self, places: Sequence[ir.Value], slots: Sequence[ir.Value]) -> None:
-        """Bring what the blocks before have added up to this thread's slots."""
+        """Load what the blocks before have added up into this thread's slots."""
         b = self.b
         with if_then(b, self.follows):
             with if_then(b, self.leads):

@@ -1,4 +1,4 @@
-"""The walk over a program: each equation is cut as its operands lie, and becomes equations of the ranks."""
+"""The pass over a program: each equation is cut as its operands lie, and becomes equations of the ranks."""
 
 from __future__ import annotations
 

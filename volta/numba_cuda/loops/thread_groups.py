@@ -20,7 +20,7 @@ from volta.numba_cuda.loops.scalars import ThreadBuilder, builder_of
 
 
 @attrs.frozen
-class TeamShape:
+class ThreadGroupShape:
     """Neighbours in a group, threads that own a block's 64 lanes, and blocks that are summed side by side."""
 
     lanes: int
@@ -40,10 +40,10 @@ class TeamShape:
         return f"{self.lanes}x{self.threads}x{self.blocks}"
 
 
-class RowTeam:
-    """A thread's place in its team. ``count`` threads are in a block of threads; `slot` is the team's number there."""
+class ThreadGroup:
+    """A thread's place in its group. ``count`` threads are in a block; `slot` is the group's number there."""
 
-    def __init__(self, b: ir.IRBuilder, shape: TeamShape, thread: ir.Value, count: int) -> None:
+    def __init__(self, b: ir.IRBuilder, shape: ThreadGroupShape, thread: ir.Value, count: int) -> None:
         self.b, self.shape, self.thread, self.count = b, shape, thread, count
         self.member = b.and_(thread, I64(shape.threads - 1))
         self.group = b.lshr(thread, I64(shape.threads.bit_length() - 1))  # of the threads that share a block's lanes
