@@ -10,6 +10,7 @@ busy machine disturbs less. A framework that is not installed shows as '-'.
 """
 
 import argparse
+import functools
 import json
 import os
 import statistics
@@ -24,6 +25,7 @@ from typing import Any
 import harness
 
 Row = dict[str, Any]  # name, unit, and a value for each framework
+PEERS = ("volta", "jax", "numpy")
 PAIRS = (("volta", "jax"), ("volta", "numpy"))
 
 
@@ -193,23 +195,23 @@ def _configs(bench: Bench) -> dict[str, Any]:
 
 def step(bench: Bench) -> None:
     """A training step of the tiny transformer, with Adam."""
+    for name, config in _configs(bench).items():
+        bench.time("training step", name, functools.partial(_step, config))
+
+
+def _step(config: Any, fw: Any) -> Callable[[], None] | None:
     import programs
 
-    for name, config in _configs(bench).items():
+    if fw.value_and_grad is None:
+        return None
+    f = fw.jit(programs.transformer_step(fw, config), donate_argnums=(0, 1, 2))
+    *state, x, y = programs.step_arguments(fw, config)
 
-        def make(fw: Any, config: Any = config) -> Any:
-            if fw.value_and_grad is None:
-                return None
-            f = fw.jit(programs.transformer_step(fw, config), donate_argnums=(0, 1, 2))
-            *state, x, y = programs.step_arguments(fw, config)
+    def run() -> None:
+        *state[:], loss = f(*state, x, y)
+        programs.wait(loss)
 
-            def run() -> None:
-                *state[:], loss = f(*state, x, y)
-                programs.wait(loss)
-
-            return run
-
-        bench.time("training step", name, make)
+    return run
 
 
 def compile(bench: Bench) -> None:
@@ -281,7 +283,58 @@ def memory(bench: Bench) -> None:
         bench.add("peak bytes of the step", name, "bytes", values, **facts)
 
 
-SECTIONS = {f.__name__: f for f in (call, array, matmul, attention, control, step, compile, memory)}
+THREADS = (1, 2, 4, 8, 16, 32)
+
+
+def threads(bench: Bench) -> None:
+    """The same programs on more and more threads, as many as there are processors. XLA's are fixed when it is imported, so
+    each number has a process of its own."""
+    for count in THREADS:
+        if count <= (os.cpu_count() or 1):
+            without = [x for name in set(PEERS) - set(bench.frameworks) for x in ("--without", name)]
+            command = [sys.executable, __file__, "--threads", str(count), "--shared-work", *without]
+            answer = subprocess.run(command, stdout=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL, check=True)
+            bench.rows += json.loads(answer.stdout.splitlines()[-1])
+
+
+def shared_work(bench: Bench, count: int) -> None:
+    """What `threads` runs in each of its processes."""
+    import numpy as np
+    import programs
+
+    r = np.random.RandomState(0)
+    rows, long = r.randn(4096, 1024).astype("f4"), r.randn(1 << 22).astype("f4")
+    heads = [r.randn(4, 512, 8, 64).astype("f4") for _ in range(3)]
+    functions: list[tuple[str, Callable[..., Any], list[Any]]] = [
+        *((f"matmul {n}", lambda fw, a, b: fw.xp.matmul(a, b), [rows[:n, :n], rows[-n:, :n]]) for n in (512, 1024)),
+        ("matmul 2048", lambda fw, a, b: fw.xp.matmul(a, b), [long.reshape(2048, 2048), rows.reshape(2048, 2048)]),
+        ("tanh of 4M", lambda fw, x: fw.xp.tanh(x), [rows]),
+        ("softmax, rows of 1024", lambda fw, x: fw.softmax(x), [rows]),
+        ("sum of columns", lambda fw, x: fw.xp.sum(x, axis=0), [rows]),
+        ("sort 4M", lambda fw, x: fw.xp.sort(x), [long]),
+    ]
+    for name, function, data in functions:
+
+        def make(fw: Any, function: Callable[..., Any] = function, data: Any = data) -> Any:
+            f, operands = (fw.jit or (lambda f: f))(functools.partial(function, fw)), fw.arrays(data)
+            return lambda: programs.wait(f(*operands))
+
+        bench.time(f"{count} threads", name, make)
+
+    def attention(fw: Any) -> Any:
+        def loss(q: Any, k: Any, v: Any) -> Any:
+            return fw.xp.sum(fw.attention(q, k, v, is_causal=True) * q)
+
+        if fw.attention is None:
+            return None
+        f, operands = fw.jit(fw.value_and_grad(loss, argnums=(0, 1, 2))), fw.arrays(heads)
+        return lambda: programs.wait(f(*operands))
+
+    bench.time(f"{count} threads", "attention 4 x 512 causal, with gradient", attention)
+    bench.time(f"{count} threads", "training step, width 128, 4 layers", functools.partial(_step, programs.LARGE))
+
+
+SECTIONS = {f.__name__: f for f in (call, array, matmul, attention, control, step, compile, memory, threads)}
 
 
 def main() -> None:
@@ -292,7 +345,10 @@ def main() -> None:
     parser.add_argument("--without", action="append", default=[], metavar="FRAMEWORK")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--first-step", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--shared-work", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.shared_work and hasattr(os, "sched_setaffinity"):  # not only those that the parent keeps to
+        os.sched_setaffinity(0, range(os.cpu_count() or 1))
     harness.use_threads(options.threads)
     if options.first_step:
         first_step_child(*options.first_step)
@@ -300,7 +356,12 @@ def main() -> None:
 
     import programs
 
-    names = [name for name in ("volta", "jax", "numpy") if name not in options.without]
+    names = [name for name in PEERS if name not in options.without]
+    if options.shared_work:
+        bench = Bench(programs.available(*names), seconds=0.6, full=True)
+        shared_work(bench, options.threads)
+        print(json.dumps(bench.rows))
+        return
     bench = Bench(programs.available(*names), seconds=0.6 if options.quick else 4.0, full=not options.quick)
     for name in options.only or SECTIONS:
         SECTIONS[name](bench)
