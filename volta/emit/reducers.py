@@ -133,22 +133,26 @@ def across_lanes(b: ir.IRBuilder, reducer: Reducer, state: State) -> State:
 
 def columns_block(
     b: ir.IRBuilder, reducers: Sequence[Reducer], arrays: Sequence[StateArray], lanes: int, start: ir.Value,
-    stop: ir.Value, elements: Callable[[ir.Value], Sequence[State]],
+    stop: ir.Value, elements: Callable[[ir.Value], Sequence[State]], lane_by_lane: bool = False,
 ) -> list[State]:  # fmt: skip
     """Reduce elements start..stop of one block, in each of ``lanes`` columns by itself.
 
-    ``elements(index)`` gives one element's state for each reducer; ``arrays`` hold 64 states of ``lanes`` columns.
+    ``elements(index)`` gives one element's state for each reducer; ``arrays`` hold 64 states of ``lanes`` columns. With
+    ``lane_by_lane`` one of the 64 is finished after the other, in registers, and elements are visited in steps of 64.
     """
     builder = Builder(b, lanes)
     width = I64(lanes)
     count = minimum(b, b.sub(stop, start), I64(LANES))
-    with for_range(b, 0, count) as lane:
-        for reducer, array in zip(reducers, arrays, strict=True):
-            array.store(b.mul(lane, width), reducer.identity(builder))
-    with for_range(b, start, stop) as index:
-        slot = b.mul(b.and_(index, I64(LANES - 1)), width)
-        for reducer, array, state in zip(reducers, arrays, elements(index), strict=True):
-            array.store(slot, reducer.combine(builder, array.load(slot, lanes), state))
+    if lane_by_lane:
+        _lane_by_lane(b, reducers, arrays, lanes, start, stop, elements, count)
+    else:
+        with for_range(b, 0, count) as lane:
+            for reducer, array in zip(reducers, arrays, strict=True):
+                array.store(b.mul(lane, width), reducer.identity(builder))
+        with for_range(b, start, stop) as index:
+            slot = b.mul(b.and_(index, I64(LANES - 1)), width)
+            for reducer, array, state in zip(reducers, arrays, elements(index), strict=True):
+                array.store(slot, reducer.combine(builder, array.load(slot, lanes), state))
     # Lanes that got no element hold the identity, and combining with it changes nothing: they are skipped.
     with loop(b, 0, LANES.bit_length() - 1) as it:
         half = b.lshr(I64(LANES // 2), it.index)
@@ -157,6 +161,25 @@ def columns_block(
             for reducer, array in zip(reducers, arrays, strict=True):
                 array.store(low, reducer.combine(builder, array.load(low, lanes), array.load(high, lanes)))
     return [array.load(0, lanes) for array in arrays]
+
+
+def _lane_by_lane(
+    b: ir.IRBuilder, reducers: Sequence[Reducer], arrays: Sequence[StateArray], lanes: int, start: ir.Value,
+    stop: ir.Value, elements: Callable[[ir.Value], Sequence[State]], count: ir.Value,
+) -> None:  # fmt: skip
+    """Fill the first ``count`` states of a block's 64; blocks begin at multiples of 64."""
+    builder = Builder(b, lanes)
+    identities = [v.ir for reducer in reducers for v in reducer.identity(builder)]
+    with for_range(b, 0, count) as lane:
+        with loop(b, b.add(start, lane), stop, LANES, identities) as it:
+            carried, following = list(it.values), []
+            for reducer, state in zip(reducers, elements(it.index), strict=True):
+                before = tuple(builder.value(carried.pop(0), d) for d in reducer.state_dtypes)
+                following += [v.ir for v in reducer.combine(builder, before, state)]
+            it.advance(*following)
+        results = list(it.results)
+        for reducer, array in zip(reducers, arrays, strict=True):
+            array.store(b.mul(lane, I64(lanes)), tuple(builder.value(results.pop(0), d) for d in reducer.state_dtypes))
 
 
 class BlockTree:

@@ -19,7 +19,7 @@ def lanes_for(kernel: VectorLoop) -> int:
     sizes = [x.dtype.itemsize for x in kernel.body if type(x) is not IndexValue]
     register = target.vector_bits() // (8 * max([4, *sizes]))
     if kernel.wide:
-        return register * 4
+        return register * kernel.wide
     heavy = sum(isinstance(x, Compute) for x in kernel.body)
     return register * 2 if kernel.mode == "map" and heavy <= 24 else target.vector_bits() // 32
 
@@ -67,7 +67,7 @@ class KernelEmitter(HostBody):
             whole = b.add(start, b.and_(b.sub(stop, start), I64(-lanes)))
             with for_range(b, start, whole, lanes) as i:
                 body(i, lanes)
-            start, lanes = whole, lanes // 4
+            start, lanes = whole, lanes // self.wide
         if masked:
             with for_range(b, start, stop, lanes) as i:
                 wide = self.builder(lanes)

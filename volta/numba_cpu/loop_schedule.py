@@ -8,7 +8,7 @@ import attrs
 
 from volta.emit.args import laid_out, loop_words
 from volta.numba_cpu.launches import Launch
-from volta.xla_like.kernels import CombineKernel, KernelCall, LoopKernel
+from volta.xla_like.kernels import CombineKernel, KernelCall, Load, LoopKernel
 from volta.xla_like.loops import BLOCK
 from volta.xla_like.phases import choose_spills
 from volta.xla_like.plan import Buffer
@@ -18,33 +18,39 @@ MAP_CHUNK = 8192
 """Elements of the vector dimension in one task of a 'map' kernel."""
 
 COLUMNS = 32
-"""Kept elements in one task of a 'col' kernel."""
+"""Kept elements in one task of a 'col' kernel; of a wide one one vector's."""
 
 MAX_SPILL_ROW = 1 << 15
 """Elements of the longest row of which values are kept: they should still be in the nearest cache."""
 
 LARGE = 1 << 18
-"""Elements from which a 'map' kernel is worth the longer code of its wide form."""
+"""Elements from which a kernel is worth the longer code of its wide form."""
+
+LIGHT = 4
+"""Operations up to which the vectors of a wide 'col' kernel may be very long: it has registers for little else."""
 
 
 @attrs.frozen(slots=True, cache_hash=True)
 class VectorLoop(LoopKernel):
     """A loop as the CPU runs it.
 
-    ``wide``, for large arrays: longer vectors and a loop for the rest, at the price of more code. ``spills`` are values
+    ``wide`` is for large arrays: so many registers in a vector, and a loop for the rest, at the price of more code (0:
+    vectors as usual). A 'col' kernel then reads more of a row before it moves on to the next, which usually lies in
+    another page, and has its sums in registers. ``spills`` are values
     of each element that scratch memory keeps between the passes over a row, instead of computing them again.
     """
 
-    wide: bool = False
+    wide: int = 0
     spills: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, kernel: LoopKernel, wide: bool = False, spills: tuple[int, ...] = ()) -> VectorLoop:
+    def of(cls, kernel: LoopKernel, wide: int = 0, spills: tuple[int, ...] = ()) -> VectorLoop:
         return cls(kernel.mode, kernel.rank, kernel.body, kernel.stores, kernel.by_blocks, wide, spills)
 
     def text(self) -> str:
         keep = "".join(f" %{v}" for v in self.spills)
-        wide, keeping = "\n  in wide vectors" * self.wide, f"\n  keep{keep}" if keep else ""
+        wide = f"\n  in vectors of {self.wide} registers" if self.wide else ""
+        keeping = f"\n  keep{keep}" if keep else ""
         return LoopKernel.text(self) + wide + keeping
 
 
@@ -61,19 +67,40 @@ def launch(call: KernelCall, chunk: int = MAP_CHUNK) -> Launch:
     spills: tuple[int, ...] = ()
     if kernel.mode == "row" and not kernel.by_blocks and length <= MAX_SPILL_ROW:
         spills = choose_spills(kernel.mode, kernel.body, [s.value for s in kernel.stores if s.level == "elem"])
-    wide = kernel.mode == "map" and prod(call.sizes) >= LARGE
+    wide = _registers(call, kernel) if prod(call.sizes) >= LARGE else 0
     scratch = len(spills) * 8 * length + 64 if spills else 0
     words = laid_out((*loop_words(call), *([chunk] if kernel.mode == "map" else [])))
-    return Launch(VectorLoop.of(kernel, wide, spills), call, *words, _tasks(call, kernel, chunk), scratch)
+    chosen = VectorLoop.of(kernel, wide, spills)
+    return Launch(chosen, call, *words, _tasks(call, chosen, chunk), scratch)
 
 
-def _tasks(call: KernelCall, kernel: LoopKernel, chunk: int) -> int:
+def columns_of(kernel: LoopKernel) -> int:
+    """Kept elements in one task of a 'col' kernel."""
+    return COLUMNS // 2 * kernel.wide if isinstance(kernel, VectorLoop) and kernel.wide else COLUMNS
+
+
+def _registers(call: KernelCall, kernel: LoopKernel) -> int:
+    """Registers in a vector of a kernel's wide form; 0 where it has none."""
+    if kernel.mode != "col":
+        return 4 if kernel.mode == "map" else 0
+    loads = [x for x in kernel.body if isinstance(x, Load)]
+    if any(x.terms or x.pattern[0] not in "01" for x in loads):
+        return 0  # lanes that lie apart are loaded one by one
+    light = len(kernel.body) - len(loads) <= LIGHT
+    for registers in (16, 8, 4) if light else (4,):
+        least = 4 if registers > 8 else 1  # tasks: for so many threads at least there should be some
+        if call.sizes[-2] >= least * COLUMNS // 2 * registers:
+            return registers
+    return 0
+
+
+def _tasks(call: KernelCall, kernel: VectorLoop, chunk: int) -> int:
     """Chunks of a 'map', rows, or groups of columns; by blocks, the blocks of these."""
     if kernel.mode == "map":
         return prod(call.sizes[:-1]) * -(-call.sizes[-1] // chunk)
     *kept, length = call.sizes
     blocks = -(-length // BLOCK) if kernel.by_blocks else 1
-    rows = prod(kept) if kernel.mode == "row" else prod(kept[:-1]) * -(-kept[-1] // COLUMNS)
+    rows = prod(kept) if kernel.mode == "row" else prod(kept[:-1]) * -(-kept[-1] // columns_of(kernel))
     return rows * blocks
 
 

@@ -12,7 +12,7 @@ from volta.emit.loops import I64, for_range, loop, minimum, offset
 from volta.emit.passes import Pass, passes_of, result_of
 from volta.emit.reducers import BLOCK, LANES, BlockTree, State, StateArray, across_lanes, columns_block
 from volta.numba_cpu.codegen import KernelEmitter
-from volta.numba_cpu.loop_schedule import COLUMNS, VectorLoop
+from volta.numba_cpu.loop_schedule import VectorLoop, columns_of
 from volta.xla_like.kernels import Compute, Reduce
 from volta.xla_like.phases import needed
 
@@ -190,15 +190,16 @@ class ColNest:
 
     def emit(self) -> None:
         e, b = self.e, self.b
-        chunks = b.sdiv(b.add(self.columns, I64(COLUMNS - 1)), I64(COLUMNS))
+        columns = columns_of(e.kernel)
+        chunks = b.sdiv(b.add(self.columns, I64(columns - 1)), I64(columns))
         blocks = b.sdiv(b.add(self.length, I64(BLOCK - 1)), I64(BLOCK)) if e.kernel.by_blocks else None
         with for_range(b, e.begin, e.end) as task:
             block = None
             if blocks is not None:
                 task, block = b.udiv(task, blocks), b.urem(task, blocks)
             outer = e.unravel(b.udiv(task, chunks), e.sizes[:-2])
-            start = b.mul(b.urem(task, chunks), I64(COLUMNS))
-            stop = minimum(b, b.add(start, I64(COLUMNS)), self.columns)
+            start = b.mul(b.urem(task, chunks), I64(columns))
+            stop = minimum(b, b.add(start, I64(columns)), self.columns)
             self.row, self.stores = e.row_bases(outer)
             which = [i for p in self.passes for i in p.which] + e.invariant()
             masked = e.maskable(which, e.kernel.stores)
@@ -267,7 +268,7 @@ class ColNest:
             return out
 
         reducers, states = [p.reducers[i] for i in p.reduces], [arrays[i] for i in p.reduces]
-        found = columns_block(b, reducers, states, lanes, start, stop, elements)
+        found = columns_block(b, reducers, states, lanes, start, stop, elements, lane_by_lane=bool(e.kernel.wide))
         return dict(zip(p.reduces, found, strict=True))
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import attrs
 
-from volta.numba_cpu.loop_schedule import COLUMNS
+from volta.numba_cpu.loop_schedule import columns_of
+from volta.xla_like.kernels import LoopKernel
 
 
 @attrs.frozen
@@ -13,7 +16,7 @@ class Dialect:
 
     ``kernel`` and ``function`` are the decorators of kernels and of what these call, ``tasks`` is what a kernel's loop
     over its tasks goes through, ``own_scratch`` are lines that a kernel begins with which needs scratch memory of its
-    thread's own. A task of a 'col' kernel is so many ``columns``.
+    thread's own. A task of a 'col' kernel is its so many ``columns``.
     """
 
     words: str
@@ -22,7 +25,7 @@ class Dialect:
     parameters: tuple[str, ...]
     tasks: str
     empty: str
-    columns: int
+    columns: Callable[[LoopKernel], int]
     own_scratch: tuple[str, ...] = ()
 
     def array(self, shape: int, dtype: str) -> str:
@@ -32,7 +35,7 @@ class Dialect:
 
 NJIT = Dialect(
     "numba_words import *  # python_words has the same, without compiling", "@njit", "@njit",
-    ("args", "begin", "end", "scratch"), "range(begin, end)", "np.empty", COLUMNS,
+    ("args", "begin", "end", "scratch"), "range(begin, end)", "np.empty", columns_of,
 )  # fmt: skip
 """For the launch table: a kernel is given its args, the tasks from ``begin`` to ``end``, and scratch memory."""
 
@@ -46,5 +49,5 @@ def cuda_jit(words: int) -> Dialect:
     scratch = f"scratch = args[{words + 1}] + cuda.grid(1) * args[{words + 2}]  # of this thread's own"
     return Dialect(
         "cuda.words import *", "@cuda_jit", "@cuda_jit(device=True)", ("args",),
-        f"range(cuda.grid(1), args[{words}], cuda.gridsize(1))", "cuda.local.array", 1, (scratch,),
+        f"range(cuda.grid(1), args[{words}], cuda.gridsize(1))", "cuda.local.array", lambda kernel: 1, (scratch,),
     )  # fmt: skip

@@ -99,7 +99,7 @@ class LoopText:
                 lines.line(f"blocks = (length + {BLOCK - 1}) // {BLOCK}")
                 lines.line("unit, block = task // blocks, task % blocks")
                 unit = "unit"
-            width = self.module.dialect.columns
+            width = self.module.dialect.columns(self.kernel)
             lines.line(f"groups = ({columns} + {width - 1}) // {width}", f"of {width} columns")
             if outer:
                 lines.line(f"row = {unit} // groups")
