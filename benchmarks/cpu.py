@@ -287,8 +287,9 @@ THREADS = (1, 2, 4, 8, 16, 32)
 
 
 def threads(bench: Bench) -> None:
-    """The same programs on more and more threads, as many as there are processors. XLA's are fixed when it is imported, so
-    each number has a process of its own."""
+    """The same programs on more and more threads, as many as there are processors.
+
+    XLA's are fixed when it is imported, so each number has a process of its own."""
     for count in THREADS:
         if count <= (os.cpu_count() or 1):
             without = [x for name in set(PEERS) - set(bench.frameworks) for x in ("--without", name)]

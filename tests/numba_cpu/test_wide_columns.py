@@ -30,7 +30,12 @@ SHAPES = [(2, 64), (64, 130), (130, 300), (4098, 257), (9000, 128), (200, 1500)]
 CASES = {f"{name} {shape} {dtype}": (f, shape, dtype)
          for name, f in REDUCTIONS.items() for shape in SHAPES for dtype in ("float32", "float64", "float16", "int32")
          if dtype != "int32" or name in ("sum", "prod", "max", "argmax")}  # fmt: skip
-QUICK = ("sum (4098, 257) float32", "argmax (130, 300) int32", "two (200, 1500) float16", "a later pass (64, 130) float64")
+QUICK = (
+    "sum (4098, 257) float32",
+    "argmax (130, 300) int32",
+    "two (200, 1500) float16",
+    "a later pass (64, 130) float64",
+)
 
 
 @pytest.fixture
