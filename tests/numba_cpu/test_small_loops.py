@@ -41,10 +41,14 @@ def kernel_by_kernel(monkeypatch):
     return run
 
 
+def all_launches(f, *args):
+    """What a program's plan launches."""
+    return volta.jit(f).lower(*args).compile().executable.plan.all_launches()
+
+
 def launches(f, *args) -> list[str]:
     """The names of the kernels that a program's plan launches."""
-    plan = volta.jit(f).lower(*args).compile().executable.plan
-    return [getattr(x.kernel, "name", x.kernel.__class__.__name__) for x in plan.all_launches()]
+    return [getattr(x.kernel, "name", x.kernel.__class__.__name__) for x in all_launches(f, *args)]
 
 
 def lorenz(state, _):
@@ -110,6 +114,76 @@ def test_random_bodies(kernel_by_kernel, p, data) -> None:
         return lax.scan(lambda c, xs: (c + 1, p(*xs)), 0, args)
 
     assert_bits_equal(volta.jit(f)(*stacked), kernel_by_kernel(f, *stacked))
+
+
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(programs(), programs(), st.sampled_from(sorted(FILLS)))
+def test_random_choices_and_inner_loops(kernel_by_kernel, p, q, data) -> None:
+    """In an iteration one program is run or not, and another some times over."""
+    shapes = [*p.inputs, *q.inputs]
+    args = [fill(data if "float" in dtype else "normal", shape, dtype, i) for i, (shape, dtype) in enumerate(shapes)]
+    ps, qs = args[: len(p.inputs)], args[len(p.inputs) :]
+
+    def f(ps, qs):
+        def step(i, _):
+            chosen = lax.cond(
+                i % 2 == 0, lambda: p(*ps), lambda: volta.tree.map(lambda x: x[::-1] if x.ndim else x, p(*ps))
+            )
+            inner = lax.scan(lambda k, _: (k + 1, q(*qs)), i, None, length=3)
+            return inner[0], (chosen, inner[1])
+
+        return lax.scan(step, 0, None, length=4)
+
+    assert_bits_equal(volta.jit(f)(ps, qs), kernel_by_kernel(f, ps, qs))
+
+
+def sorted_table(c):
+    return vnp.sort(vnp.outer(c, vnp.arange(99.0)), 0)
+
+
+CONTROL = {
+    "cond": lambda c, x: lax.cond(x[0] > 0, lambda c: vnp.tanh(c) + x, lambda c: c * x, c),
+    "a branch that is its operand": lambda c, x: lax.cond(x[0] > 0, lambda c: c, lambda c: c * x, c),
+    "branches that exchange": lambda c, x: sum(lax.cond(x[0] > 0, lambda a, b: (a, b * 2), lambda a, b: (b, a), c, x)),
+    "switch": lambda c, x: lax.switch((x[0] * 3).astype("int32"), [lambda c: c * 2, lambda c: c - x, lambda c: -c], c),
+    "cond in cond": lambda c, x: lax.cond(x[0] > 0, lambda c: lax.cond(x[1] > 0, vnp.sin, vnp.cos, c), lambda c: c, c),
+    "fori": lambda c, x: lax.fori_loop(0, 5, lambda i, c: c * 0.5 + x + i, c),
+    "scan": lambda c, x: lax.scan(lambda c, y: (c * 0.5 + y, c), c, x)[1].sum(0),
+    "cond in fori": lambda c, x: lax.fori_loop(0, 5, lambda i, c: lax.cond(i > 2, vnp.exp, lambda c: c - x, c), c),
+    "fori in cond": lambda c, x: lax.cond(x[0] > 0, lambda c: lax.fori_loop(0, 3, lambda i, c: -c / 2, c), vnp.sin, c),
+    "a large temporary": lambda c, x: lax.cond(x[0] > 0, lambda c: sorted_table(c)[:, 7], vnp.sin, c),
+    "products": lambda c, x: lax.fori_loop(0, 3, lambda i, c: vnp.tanh(vnp.outer(x, c) @ c), c),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONTROL)
+def test_choices_and_counted_loops_in_a_body_are_in_its_kernel(name, kernel_by_kernel) -> None:
+    def f(c, xs):
+        def step(c, x):
+            c = CONTROL[name](c, x)
+            return c, c
+
+        return lax.scan(step, c, xs)
+
+    c, xs = fill("normal", (6,), "float32"), fill("normal", (40, 6), "float32", 1)
+    names = launches(f, c, xs)
+    assert names.count("small_loop") == 1
+    assert len(names) <= 6
+    assert_bits_equal(volta.jit(f)(c, xs), kernel_by_kernel(f, c, xs))
+
+
+def test_of_inner_loops_that_may_run_for_long_the_table_decides() -> None:
+    """Between its rows it looks for signals."""
+
+    def counted(n):
+        return lambda x: lax.fori_loop(0, 9, lambda i, x: lax.fori_loop(0, n, lambda j, x: x * 0.5 + 1, x) - i, x)
+
+    (few,), (many,) = (
+        [n for n in all_launches(counted(k), START) if getattr(n.kernel, "name", "") == "small_loop"] for k in (2, 600)
+    )
+    assert "while" in few.kernel.text() and f"most={small_loops.ITERATIONS // 2}" in few.kernel.text()
+    assert "while" not in many.kernel.text()
 
 
 def test_another_constant_and_another_length_compile_nothing() -> None:

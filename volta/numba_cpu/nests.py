@@ -268,7 +268,7 @@ class ColNest:
             return out
 
         reducers, states = [p.reducers[i] for i in p.reduces], [arrays[i] for i in p.reduces]
-        found = columns_block(b, reducers, states, lanes, start, stop, elements, lane_by_lane=bool(e.kernel.wide))
+        found = columns_block(b, reducers, states, lanes, start, stop, elements, lane_by_lane=bool(e.wide))
         return dict(zip(p.reduces, found, strict=True))
 
 

@@ -12,7 +12,7 @@ from volta.emit.builder import Value
 from volta.emit.loops import I8, I32, I64, KERNEL_TYPE, PTR, VOID, intrinsic, load_arg, load_pointer, new_kernel, offset
 from volta.numba_cpu.codegen import HostBody
 from volta.numba_cpu.loop_schedule import VectorLoop
-from volta.numba_cpu.small_loops import ITERATIONS, SmallLoop, Step, pieces, register_lanes
+from volta.numba_cpu.small_loops import Choice, Inner, SmallLoop, Step, Steps, flat, pieces, register_lanes
 
 _ALIGNED = 64
 
@@ -64,32 +64,25 @@ def build_small_loop(module: ir.Module, name: str, spec: SmallLoop) -> ir.Functi
     """Add the function to a module."""
     function, start = new_kernel(module, name)
     b = _Folding(start.block)
-    args, _, _, scratch = function.args
+    args = function.args[0]
     given = [None if s.word is None else load_pointer(b, args, s.word) for s in spec.slots]
     slots = [_own(b, s.nbytes) if s.own else at for s, at in zip(spec.slots, given, strict=True)]
-    words = [_words(b, args, s, slots) for s in spec.steps]
-    blocks = [None if s.callee is None else _args_block(b, w) for s, w in zip(spec.steps, words, strict=True)]
+    body = _Body(b, function, spec, slots)
     copy = intrinsic(module, "llvm.memcpy.p0.p0.i64", VOID, [PTR, PTR, I64, ir.IntType(1)])
     kept = [(own, at, s) for own, at, s in zip(slots, given, spec.slots, strict=True) if s.own and at is not None]
     for own, at, s in kept:
         b.call(copy, [own, at, I64(s.nbytes), ir.IntType(1)(0)])
 
-    entry, body, end = b.block, b.append_basic_block("iteration"), b.append_basic_block("end")
-    b.branch(body)
-    b.position_at_end(body)
+    entry, iteration, end = b.block, b.append_basic_block("iteration"), b.append_basic_block("end")
+    b.branch(iteration)
+    b.position_at_end(iteration)
     left = b.phi(I64)
-    left.add_incoming(I64(ITERATIONS), entry)
-    for step, known, block in zip(spec.steps, words, blocks, strict=True):
-        if block is None:
-            assert isinstance(step.kernel, VectorLoop)
-            _WrittenOut(b, step, step.kernel, known).emit(spec.vector_bits)
-        else:
-            kernel = b.inttoptr(load_arg(b, args, step.callee), KERNEL_TYPE.as_pointer())
-            b.call(kernel, [block, I64(0), I64(step.tasks), scratch])
+    left.add_incoming(I64(spec.most), entry)
+    body.emit(spec.steps)
     fewer = b.sub(left, I64(1))
     left.add_incoming(fewer, b.block)
-    goes_on = b.icmp_signed("!=", b.load(slots[spec.flag], align=4, typ=I32), I32(0))
-    b.cbranch(b.and_(goes_on, b.icmp_signed("!=", fewer, I64(0))), body, end)
+    goes_on = b.icmp_signed("!=", body.flag(spec.flag), I32(0))
+    b.cbranch(b.and_(goes_on, b.icmp_signed("!=", fewer, I64(0))), iteration, end)
 
     b.position_at_end(end)
     for own, at, s in kept:
@@ -97,6 +90,62 @@ def build_small_loop(module: ir.Module, name: str, spec: SmallLoop) -> ir.Functi
             b.call(copy, [at, own, I64(s.nbytes), ir.IntType(1)(0)])
     b.ret_void()
     return function
+
+
+class _Body:
+    """Writes the steps of an iteration. The args of kernels, which stay the same, are laid out at once."""
+
+    def __init__(self, b: ir.IRBuilder, function: ir.Function, spec: SmallLoop, slots: Sequence[ir.Value]) -> None:
+        self._b, self._spec, self._slots = b, spec, slots
+        self._args, _, _, self._scratch = function.args
+        steps = list(flat(spec.steps))
+        self._words = {id(s): _words(b, self._args, s, slots) for s in steps}
+        self._blocks = {id(s): _args_block(b, self._words[id(s)]) for s in steps if s.callee is not None}
+
+    def flag(self, slot: int) -> ir.Value:
+        """The int32 of a slot."""
+        return self._b.load(self._slots[slot], align=4, typ=I32)
+
+    def emit(self, steps: Steps) -> None:
+        for step in steps:
+            if isinstance(step, Inner):
+                self._inner(step)
+            elif isinstance(step, Choice):
+                self._choice(step)
+            else:
+                self._step(step)
+
+    def _step(self, step: Step) -> None:
+        b = self._b
+        if step.callee is None:
+            assert isinstance(step.kernel, VectorLoop)
+            _WrittenOut(b, step, step.kernel, self._words[id(step)]).emit(self._spec.vector_bits)
+        else:
+            kernel = b.inttoptr(load_arg(b, self._args, step.callee), KERNEL_TYPE.as_pointer())
+            b.call(kernel, [self._blocks[id(step)], I64(0), I64(step.tasks), self._scratch])
+
+    def _inner(self, step: Inner) -> None:
+        b = self._b
+        test, body, after = (b.append_basic_block(name) for name in ("test", "inner", "after"))
+        b.branch(test)
+        b.position_at_end(test)
+        b.cbranch(b.icmp_signed("!=", self.flag(step.flag), I32(0)), body, after)
+        b.position_at_end(body)
+        self.emit(step.steps)
+        b.branch(test)
+        b.position_at_end(after)
+
+    def _choice(self, step: Choice) -> None:
+        b = self._b
+        after = b.append_basic_block("chosen")
+        switch = b.switch(self.flag(step.flag), after)
+        for number, branch in enumerate(step.branches):
+            block = b.append_basic_block("branch")
+            switch.add_case(I32(number), block)
+            b.position_at_end(block)
+            self.emit(branch)
+            b.branch(after)
+        b.position_at_end(after)
 
 
 def _own(b: ir.IRBuilder, nbytes: int) -> ir.Value:

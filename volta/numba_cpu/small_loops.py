@@ -2,7 +2,8 @@
 
 Between two kernels of a launch table lie about 12 ns: more than a body of a few numbers computes in. So where a body is
 small, all of its kernels become the iteration of one kernel. Maps of few elements are written out in it, element by
-element; what else there is, it calls. Small buffers are its own: LLVM keeps them in registers from one map to the next.
+element; what else there is, it calls. Choices become branches of it, and inner loops that count loops of it. Small
+buffers are its own: LLVM keeps them in registers from one map to the next.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from volta.emit.args import Address, given_words
 from volta.numba_cpu.launches import Launch
 from volta.numba_cpu.loop_schedule import VectorLoop
 from volta.ops.primitive import REGISTRY
-from volta.xla_like.control_calls import bound
+from volta.xla_like.control_calls import Around, Control, While, bound
 from volta.xla_like.kernels import Compute, Kernel, KernelCall, LibraryKernel, LoopKernel, kernel_name
 from volta.xla_like.plan import Buffer, ExecutionPlan
 from volta.xla_like.user import is_user
@@ -25,10 +26,12 @@ from volta.xla_like.views import Ints
 NAME = "small_loop"
 
 ITERATIONS = 1024
-"""Of one launch: between launches the table is asked whether to stop, and a body takes microseconds at most."""
+"""Of one launch, those of inner loops counted: between launches the table is asked whether to stop, and a body takes
+microseconds at most."""
 
 SMALL = 1 << 14
-"""Bytes that a small body touches: a few hundred nanoseconds, in which no second thread could help."""
+"""Bytes that a small body touches, inner loops as often as they run: a few hundred nanoseconds, in which no second
+thread could help."""
 
 OWN = 256
 """Bytes of the largest buffer that the function keeps to itself: four registers of AVX-512."""
@@ -72,19 +75,59 @@ class Step:
 
 
 @attrs.frozen
+class Inner:
+    """A loop in the body: it runs ``steps`` while the int32 of slot ``flag`` is not 0."""
+
+    flag: int
+    steps: Steps
+
+    def __str__(self) -> str:
+        return f"while {self.flag}\n{_indented(self.steps)}"
+
+
+@attrs.frozen
+class Choice:
+    """A choice in the body: of ``branches`` it runs the one whose number the int32 of slot ``flag`` is."""
+
+    flag: int
+    branches: tuple[Steps, ...]
+
+    def __str__(self) -> str:
+        return "\n".join([f"switch {self.flag}", *(f"case\n{_indented(x)}" for x in self.branches)])
+
+
+Steps = tuple[Step | Inner | Choice, ...]
+
+
+def _indented(steps: Steps) -> str:
+    return "\n".join(map(str, steps)).replace("\n", "\n  ")
+
+
+def flat(steps: Steps) -> Iterator[Step]:
+    """The kernels among steps, those of loops and choices too."""
+    for step in steps:
+        if isinstance(step, Step):
+            yield step
+        else:
+            for inner in (step.steps,) if isinstance(step, Inner) else step.branches:
+                yield from flat(inner)
+
+
+@attrs.frozen
 class SmallLoop:
-    """The body that one function runs until the int32 of slot ``flag`` is 0, `ITERATIONS` times at most."""
+    """The body that one function runs until the int32 of slot ``flag`` is 0, ``most`` times at most."""
 
     slots: tuple[Slot, ...]
-    steps: tuple[Step, ...]
+    steps: Steps
     flag: int
+    most: int
     vector_bits: int
 
     def __str__(self) -> str:
         """The kernel's text: all that its code depends on."""
         slots = "\n".join(str(attrs.astuple(s)) for s in self.slots)
         steps = "\n".join(map(str, self.steps))
-        return f"{self.vector_bits} flag={self.flag} most={ITERATIONS}\n{slots}\n{steps}"
+        return f"{self.vector_bits} flag={self.flag} most={self.most}\n{slots}\n{steps}"
 
 
 def pieces(n: int, register: int) -> Iterator[tuple[int, int]]:
@@ -104,50 +147,124 @@ def register_lanes(kernel: LoopKernel, vector_bits: int) -> int:
 def launches(call: KernelCall, vector_bits: int, buffers: Sequence[Buffer]) -> list[Launch]:
     """The launch of a loop whose body is small; of others none."""
     (plan,) = call.plans
-    # A `HostPlan`: bodies have their launches first. Its module imports the schedule, which imports this one.
-    body = plan.all_launches()  # type: ignore[attr-defined]
-    if not body or any(c.plans or is_user(c) for c in plan.calls) or _touched(plan) > SMALL:
+    touched, turns = _weight(plan)
+    if not touched or touched > SMALL or turns > ITERATIONS:
         return []
-    return [_Maker(call, body, vector_bits).launch()]
+    return [_Maker(call, vector_bits, ITERATIONS // turns).launch()]
 
 
-def _touched(plan: ExecutionPlan) -> int:
-    """Bytes that a run of a plan reads and writes: of a large array those that a map reaches."""
-    total = 0
+_NEVER = 1 << 62
+
+
+def _weight(plan: ExecutionPlan) -> tuple[int, int]:
+    """What a run of a plan touches in bytes, of a large array what a map reaches, and how often its kernels may run.
+
+    Nothing is small that has an inner loop of which that is unknown, or code of the user's own.
+    """
+    total, most = 0, 1
     for call in plan.calls:
-        if not call.elided:
+        if is_user(call):
+            return _NEVER, _NEVER
+        if call.plans:
+            weights = [_weight(p) for p in call.plans]
+            turns = 1
+            if isinstance(call.kernel, While):
+                turns = call.kernel.turns or _NEVER
+            total += turns * max(touched for touched, _ in weights)
+            most = max(most, turns * max(often for _, often in weights))
+        elif not call.elided:
             reached = 1 << 62
             if isinstance(call.kernel, LoopKernel):
                 reached = 8 * prod(call.sizes[: call.kernel.rank + (call.kernel.mode != "map")])
             total += sum(min(plan.buffers[b].nbytes, reached) for b in (*call.reads, *call.writes))
-    return total
+    return total, most
+
+
+class _Scope:
+    """A plan that the function runs: the loop's, or one inside of it. What its buffers are, and where they lie."""
+
+    def __init__(self, plan: ExecutionPlan, around: Around, parent: _Scope | None = None) -> None:
+        self.plan, self._around, self._parent = plan, around, parent
+        self._positions, _ = plan.address_slots()
+        self._shared: dict[int, int] = {}  # temporaries that a copy which need not run makes one
+        for inner in plan.calls:
+            if inner.elided:
+                self._shared.update((to, self._shared.get(of, of)) for of, to in inner.inplace)
+
+    def find(self, buffer: int) -> tuple[_Scope, int]:
+        """The buffer that stands for one, and the plan it is of: for what an inner plan is given, one further out."""
+        buffer = self._shared.get(buffer, buffer)
+        if self._parent is None or self.plan.buffers[buffer].kind == "temp":
+            return self, buffer
+        outer, at = self._around(buffer)
+        assert at == 0, "plans are given whole buffers"
+        return self._parent.find(outer)
+
+    def key(self, buffer: int) -> object:
+        """The same for buffers that share memory by what they are, not only in this layout of temporaries."""
+        scope, buffer = self.find(buffer)
+        if scope.plan.buffers[buffer].kind == "temp":
+            return id(scope), buffer
+        return scope._positions[buffer]
+
+    def place(self, buffer: int) -> tuple[int, int]:
+        """The buffer of the loop's call that one lies in, and how far into it."""
+        outer, at = self._around(buffer)
+        if self._parent is None:
+            return outer, at
+        further, start = self._parent.place(outer)
+        return further, start + at
+
+    def inner(self, call: KernelCall) -> list[_Scope]:
+        """The plans that a call runs."""
+        return [_Scope(plan, around, self) for plan, around in bound(call)]
+
+    def written(self) -> set[object]:
+        """The keys of what the plan's calls write."""
+        return {self.key(b) for x in self.plan.calls if not x.elided for b in x.writes}
 
 
 class _Maker:
     """Numbers the buffers, addresses and functions that the kernels of a body need."""
 
-    def __init__(self, call: KernelCall, launches: Sequence[Launch], vector_bits: int) -> None:
-        self._call, self._launches, self._bits = call, launches, vector_bits
-        ((self._plan, self._around),) = bound(call)
-        self._positions, _ = self._plan.address_slots()
-        self._shared: dict[int, int] = {}  # temporaries that a copy which need not run makes one
-        for inner in self._plan.calls:
-            if inner.elided:
-                self._shared.update((to, self._shared.get(of, of)) for of, to in inner.inplace)
-        self._written = {self._key(b) for x in self._plan.calls if not x.elided for b in x.writes}
+    def __init__(self, call: KernelCall, vector_bits: int, most: int) -> None:
+        self._call, self._bits, self._most = call, vector_bits, most
+        ((plan, around),) = bound(call)
+        self._body = _Scope(plan, around)
+        self._scopes = [self._body]  # they are told apart by what they are, so none may go
+        self._written = self._body.written()
         self._numbers: dict[object, int] = {}
         self._slots: list[Slot] = []
         self._addresses: list[Address] = []
         self._functions: list[tuple[int, Launch]] = []
         self._words: list[int] = []
-        self._cost = 0
+        self._cost = self._scratch = 0
 
     def launch(self) -> Launch:
-        steps = [self._step(x, self._is_written_out(x)) for x in self._launches]
-        spec = SmallLoop(tuple(self._slots), tuple(steps), self._slot(self._plan.outputs[0]), self._bits)
-        scratch = max(x.scratch_bytes for x in self._launches)
+        steps = self._steps(self._body)
+        flag = self._slot(self._body, self._body.plan.outputs[0])
+        spec = SmallLoop(tuple(self._slots), steps, flag, self._most, self._bits)
         kernel, words = LibraryKernel(NAME, spec), tuple(self._words)
-        return Launch(kernel, self._call, words, tuple(self._addresses), 1, scratch, tuple(self._functions))
+        return Launch(kernel, self._call, words, tuple(self._addresses), 1, self._scratch, tuple(self._functions))
+
+    def _steps(self, scope: _Scope) -> Steps:
+        found: list[Step | Inner | Choice] = []
+        # A `HostPlan`: it has the launches of its calls. Its module imports the schedule, which imports this one.
+        for call, launches in zip(scope.plan.calls, scope.plan.launches, strict=True):  # type: ignore[attr-defined]
+            if call.plans:
+                found.append(self._control(scope, call))
+            else:
+                found += [self._step(scope, x, self._is_written_out(x)) for x in launches]
+        return tuple(found)
+
+    def _control(self, scope: _Scope, call: KernelCall) -> Inner | Choice:
+        scopes = scope.inner(call)
+        self._scopes += scopes
+        self._written |= {key for inner in scopes for key in inner.written()}
+        branches = tuple(self._steps(inner) for inner in scopes)
+        assert isinstance(call.kernel, Control)
+        flag = self._slot(scope, call.kernel.flag)
+        return Inner(flag, branches[0]) if isinstance(call.kernel, While) else Choice(flag, branches)
 
     def _is_written_out(self, x: Launch) -> bool:
         """Whether a launch is: a map of few elements, while there is room."""
@@ -163,8 +280,9 @@ class _Maker:
         self._cost += cost
         return True
 
-    def _step(self, x: Launch, written_out: bool) -> Step:
-        addresses = tuple((word, self._slot(buffer), distance) for word, buffer, distance in x.addresses)
+    def _step(self, scope: _Scope, x: Launch, written_out: bool) -> Step:
+        self._scratch = max(self._scratch, x.scratch_bytes)
+        addresses = tuple((word, self._slot(scope, buffer), distance) for word, buffer, distance in x.addresses)
         given = given_words(x.kernel) if isinstance(x.kernel, LoopKernel) else []
         passed = [(word, self._word(x.words[word])) for word in given]
         passed += [(word, self._function(other)) for word, other in x.functions]
@@ -188,20 +306,15 @@ class _Maker:
         self._functions.append((self._word(), attrs.evolve(x, functions=())))
         return self._functions[-1][0]
 
-    def _key(self, buffer: int) -> object:
-        """The same for buffers that share memory by what they are, not only in this layout of temporaries."""
-        buffer = self._shared.get(buffer, buffer)
-        return buffer if self._plan.buffers[buffer].kind == "temp" else self._positions[buffer]
-
-    def _slot(self, buffer: int) -> int:
-        key = self._key(buffer)
+    def _slot(self, scope: _Scope, buffer: int) -> int:
+        key = scope.key(buffer)
         if key not in self._numbers:
-            buffer = self._shared.get(buffer, buffer)
-            described = self._plan.buffers[buffer]
+            scope, buffer = scope.find(buffer)
+            described = scope.plan.buffers[buffer]
             own, word = described.nbytes <= OWN, None
             if not own or described.kind != "temp":
                 word = self._word()
-                self._addresses.append((word, *self._around(buffer)))
+                self._addresses.append((word, *scope.place(buffer)))
             self._numbers[key] = len(self._slots)
             self._slots.append(Slot(described.nbytes, word, own, key in self._written))
         return self._numbers[key]

@@ -73,7 +73,8 @@ def lower_scan(low: Lowering, eqn: Eqn, operands: list[Operand], avals: list[Sha
         [next(inputs) for _ in range(k)] for k in (n_consts, len(xs), 1, n_carry, len(avals) - n_carry)
     )
     step, end = (-1, -1) if params["reverse"] else (1, n)
-    for _ in range(_together(n, params["unroll"])):
+    together = _together(n, params["unroll"])
+    for _ in range(together):
         slices = [iteration.part(x, number) for x in iteration_xs]
         results = iteration.call(body, [*iteration_consts, *values, *slices])
         values = results[:n_carry]
@@ -82,7 +83,7 @@ def lower_scan(low: Lowering, eqn: Eqn, operands: list[Operand], avals: list[Sha
     flag = iteration.flag(iteration.emit("ne", number, _int32(end)))
     program = iteration.close([flag, number, *values, *stacks])
     start = _constant(n - 1 if params["reverse"] else 0)
-    outs = _loop(low, _constant(1), [*consts, *xs], [start, *carried], program, [_INT32, *avals])
+    outs = _loop(low, _constant(1), [*consts, *xs], [start, *carried], program, [_INT32, *avals], n // together)
     return outs[1:]
 
 
@@ -102,13 +103,14 @@ def lower_cond(low: Lowering, eqn: Eqn, operands: list[Operand], avals: list[Sha
 
 def _loop(
     low: Lowering, flag: Operand, consts: Sequence[Operand], carried: Sequence[Operand], program: ClosedJaxpr,
-    avals: Sequence[ShapedArray],
+    avals: Sequence[ShapedArray], turns: int | None = None,
 ) -> tuple[Val, ...]:  # fmt: skip
-    """``program`` takes the constants and the carried values, and gives the flag and the carried values that follow.
+    """``program`` takes the constants and the carried values, and gives the flag and the carried values that follow. It
+    runs ``turns`` times, where that is known.
 
     Values that are carried but have no operand are written before they are read: they begin as they are.
     """
-    params = {"program": program, "consts": len(consts)}
+    params = {"program": program, "consts": len(consts), "turns": turns}
     first = [low.contiguous(x) if isinstance(x, Iota) else x for x in carried]
     return low.add("while", "while", params, [flag, *(low.contiguous(x) for x in consts), *first], (), avals)
 

@@ -52,7 +52,12 @@ class Control(Operation):
 
 @attrs.frozen
 class While(Control):
-    """Its plan runs while the flag is not 0; it writes the flag, and takes over the memory of what it carries."""
+    """Its plan runs while the flag is not 0; it writes the flag, and takes over the memory of what it carries.
+
+    ``turns``: how often that is, where it is known.
+    """
+
+    turns: int | None = None
 
     @property
     def name(self) -> str:
@@ -95,7 +100,7 @@ def _while(node: Node, ctx: Context, nested: NestedPlan) -> list[KernelCall]:
     addresses, arena = _addresses(plan, [*read, *carried], [tested, *carried], ctx)
     reads = unique([tested, *read, *carried[: len(first)]])  # what has no first value is written first
     writes = tuple(dict.fromkeys([*carried, tested, *arena]))
-    loop = While(tested, tuple(read), tuple(carried), arena[0] if arena else None)
+    loop = While(tested, tuple(read), tuple(carried), arena[0] if arena else None, node.params["turns"])
     accesses = tuple(Access(b, 0, ()) for b in (tested, *addresses))
     return [*calls, KernelCall(loop, (), accesses, reads, writes, plans=(plan,))]
 
