@@ -173,6 +173,42 @@ def test_choices_and_counted_loops_in_a_body_are_in_its_kernel(name, kernel_by_k
     assert_bits_equal(volta.jit(f)(c, xs), kernel_by_kernel(f, c, xs))
 
 
+SIZES = [(1, 8, 8), (4, 4, 4), (3, 5, 7), (6, 1, 9), (1, 1, 128), (2, 17, 3), (1, 3, 257), (1, 16, 0), (5, 16, 33)]
+PRODUCTS = {f"{m}x{k}x{n} {how} {dtype}": (m, n, k, how, dtype)
+            for m, n, k in SIZES for how in ("plain", "transposed", "batched", "with a map", "of a row")
+            for dtype in ("float32", "float64", "float16", "int32", "uint8")}  # fmt: skip
+
+
+@sampled("name", PRODUCTS, quick=("4x4x4 with a map float32", "3x7x5 transposed float64", "1x257x3 of a row float32"))
+def test_small_products_in_a_body(name, kernel_by_kernel) -> None:
+    m, n, k, how, dtype = PRODUCTS[name]
+    flipped, batch = how == "transposed", (3,) if how == "batched" else ()
+    xs = fill("normal", (20, *batch, *((k, m) if flipped else (m, k))), dtype)
+    w = fill("normal", (*batch, *((n, k) if flipped else (k, n))), dtype, 1)
+
+    def f(w, xs):
+        def step(c, x):
+            x, y = (x.T, w.T) if flipped else (x, w)
+            y = (x[0] if how == "of a row" else x) @ y
+            y = vnp.maximum(y, 0) + c.astype(y.dtype) if how == "with a map" else y
+            return c + 1, y
+
+        return lax.scan(step, np.float32(0), xs)
+
+    assert "small_loop" in launches(f, w, xs) or w.nbytes > 4000
+    assert_bits_equal(volta.jit(f)(w, xs), kernel_by_kernel(f, w, xs))
+
+
+def test_small_products_are_written_out() -> None:
+    def f(x, w):
+        return lax.fori_loop(0, 9, lambda i, x: vnp.tanh(x @ w), x)
+
+    for n, called in ((8, False), (48, True)):
+        found = all_launches(f, np.ones((2, n), "f4"), np.ones((n, n), "f4"))
+        (loop,) = [x for x in found if getattr(x.kernel, "name", "") == "small_loop"]
+        assert any(x.kernel.name.startswith(("dot", "epilogue")) for _, x in loop.functions) == called
+
+
 def test_of_inner_loops_that_may_run_for_long_the_table_decides() -> None:
     """Between its rows it looks for signals."""
 

@@ -8,11 +8,38 @@ from itertools import product
 
 from llvmlite import ir
 
-from volta.emit.builder import Value
-from volta.emit.loops import I8, I32, I64, KERNEL_TYPE, PTR, VOID, intrinsic, load_arg, load_pointer, new_kernel, offset
+from volta.emit.builder import Builder, Value
+from volta.emit.dot_args import Arg
+from volta.emit.loops import (
+    I8,
+    I32,
+    I64,
+    KERNEL_TYPE,
+    PTR,
+    VOID,
+    intrinsic,
+    load_arg,
+    load_pointer,
+    new_kernel,
+    offset,
+)
 from volta.numba_cpu.codegen import HostBody
+from volta.numba_cpu.dot_schedule import TileSpec
+from volta.numba_cpu.dot_tile import multiply_add
 from volta.numba_cpu.loop_schedule import VectorLoop
-from volta.numba_cpu.small_loops import Choice, Inner, SmallLoop, Step, Steps, flat, pieces, register_lanes
+from volta.numba_cpu.small_loops import (
+    Choice,
+    Inner,
+    SmallLoop,
+    Step,
+    Steps,
+    flat,
+    pieces,
+    product_of,
+    register_lanes,
+    runs,
+)
+from volta.xla_like.dot import item_size
 
 _ALIGNED = 64
 
@@ -58,6 +85,32 @@ class _WrittenOut(HostBody):
                 self.evaluate(which, values, lanes, row, I64(first))
                 for k, s in enumerate(kernel.stores):
                     self.store(k, s, values[s.value], lanes, stores[k], I64(first), values)
+
+
+def _multiply(b: ir.IRBuilder, spec: TileSpec, words: Sequence[ir.Value]) -> None:
+    """A product element by element: each is one chain of fused multiply-adds, as DOT has it."""
+    number = {arg: words[arg].constant for arg in Arg if arg > Arg.WORKSPACE}
+    dtype, size, one = spec.accumulator, item_size(spec.accumulator), Builder(b, 1)
+    lhs, rhs, out = words[Arg.LHS], words[Arg.RHS], words[Arg.OUT]
+
+    def columns(distance: int, many: Builder) -> ir.Value:
+        """Neighbouring columns of the right operand."""
+        stride = number[Arg.RHS_N]
+        if many.lanes == 1 or stride == size:
+            return many.load(offset(b, rhs, distance), dtype).ir
+        return many.load_at(rhs, [I64(distance + lane * stride) for lane in range(many.lanes)], dtype).ir
+
+    for item, row in product(range(number[Arg.BATCH1]), range(number[Arg.M])):
+        left = item * number[Arg.LHS_BATCH1] + row * number[Arg.LHS_M]
+        to = item * number[Arg.OUT_BATCH1] + row * number[Arg.OUT_M]
+        for column, lanes in runs(number[Arg.N], spec.lanes):
+            many = Builder(b, lanes)
+            total = many.const(dtype, 0).ir
+            for k in range(number[Arg.K]):
+                x = many.splat(one.load(offset(b, lhs, left + k * number[Arg.LHS_K]), dtype)).ir
+                right = item * number[Arg.RHS_BATCH1] + k * number[Arg.RHS_K] + column * number[Arg.RHS_N]
+                total = multiply_add(b, x, columns(right, many), total)
+            many.store(many.value(total, dtype), offset(b, out, to + column * size))
 
 
 def build_small_loop(module: ir.Module, name: str, spec: SmallLoop) -> ir.Function:
@@ -117,7 +170,10 @@ class _Body:
 
     def _step(self, step: Step) -> None:
         b = self._b
-        if step.callee is None:
+        spec = product_of(step.kernel)
+        if step.callee is None and spec is not None:
+            _multiply(b, spec, self._words[id(step)])
+        elif step.callee is None:
             assert isinstance(step.kernel, VectorLoop)
             _WrittenOut(b, step, step.kernel, self._words[id(step)]).emit(self._spec.vector_bits)
         else:

@@ -1,9 +1,9 @@
 """Loops of small bodies: which of them run as one native function, and what that function does.
 
 Between two kernels of a launch table lie about 12 ns: more than a body of a few numbers computes in. So where a body is
-small, all of its kernels become the iteration of one kernel. Maps of few elements are written out in it, element by
-element; what else there is, it calls. Choices become branches of it, and inner loops that count loops of it. Small
-buffers are its own: LLVM keeps them in registers from one map to the next.
+small, all of its kernels become the iteration of one kernel. Maps and products of few elements are written out in it,
+element by element; what else there is, it calls. Choices become branches of it, and inner loops that count loops of it.
+Small buffers are its own: LLVM keeps them in registers from one map to the next.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from math import prod
 import attrs
 
 from volta.emit.args import Address, given_words
+from volta.numba_cpu.dot_schedule import TileSpec
 from volta.numba_cpu.launches import Launch
 from volta.numba_cpu.loop_schedule import VectorLoop
 from volta.ops.primitive import REGISTRY
 from volta.xla_like.control_calls import Around, Control, While, bound
+from volta.xla_like.dot import CHUNK, Dot
 from volta.xla_like.kernels import Compute, Kernel, KernelCall, LibraryKernel, LoopKernel, kernel_name
 from volta.xla_like.plan import Buffer, ExecutionPlan
 from volta.xla_like.user import is_user
@@ -38,6 +40,9 @@ OWN = 256
 
 WRITTEN_OUT = 2000
 """Operations written out in one function, functions counted by their cost: LLVM takes about 0.1 ms for ten."""
+
+PRODUCT = 128
+"""Fused multiply-adds of a product that is written out."""
 
 _SCALARS = 4
 """Up to so many elements are computed one by one: a vector of them would be taken apart again by what reads one."""
@@ -139,6 +144,20 @@ def pieces(n: int, register: int) -> Iterator[tuple[int, int]]:
         first += lanes
 
 
+def runs(n: int, register: int) -> Iterator[tuple[int, int]]:
+    """Columns 0 … n-1 of a product as (first, lanes) of vectors: as few as may be."""
+    first = 0
+    while first < n:
+        lanes = min(register, 1 << ((n - first).bit_length() - 1))
+        yield first, lanes
+        first += lanes
+
+
+def product_of(kernel: Kernel) -> TileSpec | None:
+    """What a kernel that multiplies matrices is for; None of others."""
+    return kernel.spec if isinstance(kernel, LibraryKernel) and kernel.name in ("dot", "dot_row") else None
+
+
 def register_lanes(kernel: LoopKernel, vector_bits: int) -> int:
     """Elements of one register."""
     return vector_bits // (8 * max([4, *(x.dtype.itemsize for x in kernel.body if isinstance(x, Compute))]))
@@ -157,7 +176,7 @@ _NEVER = 1 << 62
 
 
 def _weight(plan: ExecutionPlan) -> tuple[int, int]:
-    """What a run of a plan touches in bytes, of a large array what a map reaches, and how often its kernels may run.
+    """What a run of a plan touches in bytes, of a large array what is reached, and how often its kernels may run.
 
     Nothing is small that has an inner loop of which that is unknown, or code of the user's own.
     """
@@ -173,11 +192,18 @@ def _weight(plan: ExecutionPlan) -> tuple[int, int]:
             total += turns * max(touched for touched, _ in weights)
             most = max(most, turns * max(often for _, often in weights))
         elif not call.elided:
-            reached = 1 << 62
-            if isinstance(call.kernel, LoopKernel):
-                reached = 8 * prod(call.sizes[: call.kernel.rank + (call.kernel.mode != "map")])
-            total += sum(min(plan.buffers[b].nbytes, reached) for b in (*call.reads, *call.writes))
+            total += sum(_touched(part, plan.buffers) for part in call.each())
     return total, most
+
+
+def _touched(call: KernelCall, buffers: Sequence[Buffer]) -> int:
+    reached = _NEVER
+    if isinstance(call.kernel, LoopKernel):
+        reached = 8 * prod(call.sizes[: call.kernel.rank + (call.kernel.mode != "map")])
+    elif isinstance(call.kernel, Dot):
+        dot = call.kernel
+        reached = 8 * dot.batches * max(dot.m * dot.n, dot.m * dot.k, dot.k * dot.n)
+    return sum(min(buffers[b].nbytes, reached) for b in (*call.reads, *call.writes))
 
 
 class _Scope:
@@ -254,8 +280,15 @@ class _Maker:
             if call.plans:
                 found.append(self._control(scope, call))
             else:
-                found += [self._step(scope, x, self._is_written_out(x)) for x in launches]
+                for launch in launches:
+                    for x in self._apart(launch):
+                        found.append(self._step(scope, x, self._is_written_out(x)))
         return tuple(found)
+
+    def _apart(self, x: Launch) -> list[Launch]:
+        """A product and the loops behind it, one by one, if the product may be written out; else the launch itself."""
+        parts = [other for _, other in x.functions]
+        return parts if parts and self._product_cost(parts[0]) is not None else [x]
 
     def _control(self, scope: _Scope, call: KernelCall) -> Inner | Choice:
         scopes = scope.inner(call)
@@ -267,18 +300,32 @@ class _Maker:
         return Inner(flag, branches[0]) if isinstance(call.kernel, While) else Choice(flag, branches)
 
     def _is_written_out(self, x: Launch) -> bool:
-        """Whether a launch is: a map of few elements, while there is room."""
+        """Whether a launch is: a map or a product of few elements, while there is room."""
+        cost = self._map_cost(x) if product_of(x.kernel) is None else self._product_cost(x)
+        if cost is None or self._cost + cost > WRITTEN_OUT:
+            return False
+        self._cost += cost
+        return True
+
+    def _product_cost(self, x: Launch) -> int | None:
+        """Operations of a product that is written out: one chain for each element."""
+        spec, dot = product_of(x.kernel), x.call.kernel
+        if spec is None or not isinstance(dot, Dot) or dot.batch[0] > 1 or not 0 < dot.k <= CHUNK:
+            return None
+        if spec.converts_lhs or spec.converts_rhs or spec.converts_out:
+            return None
+        links = dot.batches * dot.m * dot.k * sum(1 for _ in runs(dot.n, spec.lanes))
+        return 3 * links if links <= PRODUCT else None
+
+    def _map_cost(self, x: Launch) -> int | None:
         kernel = x.kernel
         if not isinstance(kernel, VectorLoop) or kernel.mode != "map" or prod(x.words[: kernel.rank]) > OWN:
-            return False
+            return None
         lanes = register_lanes(kernel, self._bits)
         copies = prod(x.words[: kernel.rank - 1]) * sum(1 for _ in pieces(x.words[kernel.rank - 1], lanes))
         body = (REGISTRY[i.name].cost if isinstance(i, Compute) else 1 for i in kernel.body)
         cost = copies * (sum(body) + len(kernel.stores))
-        if copies > 8 or self._cost + cost > WRITTEN_OUT:
-            return False
-        self._cost += cost
-        return True
+        return None if copies > 8 else cost
 
     def _step(self, scope: _Scope, x: Launch, written_out: bool) -> Step:
         self._scratch = max(self._scratch, x.scratch_bytes)
