@@ -23,6 +23,7 @@ from volta import (
     image,
     io,
     lax,
+    models,
     nn,
     numpy,
     optim,
@@ -68,6 +69,7 @@ from volta.core.floats import imported as _imported
 from volta.core.interp import Tracer
 from volta.core.policy import DeterminismLevel
 from volta.interop.bridge import from_jax, to_jax
+from volta.models.generation import generate
 from volta.numba_cpu.threads import get_num_threads, set_num_threads
 from volta.programs.exported import Exported, export, load_program
 from volta.runtime.compile_log import log_compiles
@@ -122,6 +124,7 @@ __all__ = [
     "float0",
     "from_jax",
     "fwd_and_bwd",
+    "generate",
     "get_num_threads",
     "grad",
     "hessian",
@@ -143,6 +146,7 @@ __all__ = [
     "make_array_from_process_local_data",
     "make_jaxpr",
     "make_mesh",
+    "models",
     "named_scope",
     "njit",
     "nn",

@@ -203,6 +203,15 @@ def squareplus(x: ArrayLike, b: Any = 4) -> Array:
     return vnp.multiply(vnp.add(x, vnp.sqrt(vnp.add(lax.mul(x, x), b))), 0.5)
 
 
+def swiglu(gate: ArrayLike, up: ArrayLike) -> Array:
+    """silu(gate) times ``up``: the gated layer of Llama's kind of models.
+
+    >>> swiglu(np.float32([0.0, 100.0]), np.float32([3.0, 3.0])).tolist()
+    [0.0, 300.0]
+    """
+    return vnp.multiply(silu(gate), up)
+
+
 def glu(x: ArrayLike, axis: int = -1) -> Array:
     """The first half along ``axis`` times the sigmoid of the second half."""
     aval = aval_of("glu", x)

@@ -16,6 +16,7 @@ from volta.core.array import Array, ArrayLike
 from volta.core.errors import DTypeError, ShapeError
 from volta.core.interp import get_aval
 from volta.core.source import at_user_line
+from volta.nn.quantized import QuantizedArray
 from volta.numpy.normalizing import Axis, axes_of, spread, sum_over, top_of
 from volta.numpy.promotion import (
     as_value,
@@ -187,12 +188,17 @@ def one_hot(x: ArrayLike, num_classes: int, *, dtype: Any = None, axis: int = -1
     return lax.convert_element_type(lax.eq(x, lax.broadcasted_iota(aval.dtype, shape, place)), dtype)
 
 
-def embedding(table: ArrayLike, ids: ArrayLike) -> Array:
+def embedding(table: ArrayLike | QuantizedArray, ids: ArrayLike) -> Array:
     """The rows ``ids`` of a table of shape (vocabulary, features): shape ``ids.shape + (features,)``.
 
     Ids count from 0; one out of range (also a negative one) gives a row of NaN, so that a bad tokenizer shows.
-    The gradient of the table is summed in a fixed order.
+    The gradient of the table is summed in a fixed order. Of a quantized table only these rows are dequantized.
     """
+    if isinstance(table, QuantizedArray):
+        known = vnp.asarray(ids)
+        rows = table[vnp.clip(known, 0, table.shape[0] - 1)].dequantize()
+        inside = (known >= 0) & (known < table.shape[0])
+        return vnp.where(inside[..., None], rows, math.nan)
     t, i = aval_of("embedding", table), aval_of("embedding", ids)
     if t.ndim < 1 or not dtypes.is_integer(i.dtype):
         raise DTypeError(at_user_line(f"embedding: needs a table and integer ids, got {t.short()} and {i.short()}"))

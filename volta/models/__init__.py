@@ -1,0 +1,22 @@
+"""Decoder models as people run them: weights from GGUF and safetensors files, text token by token.
+
+>>> from volta import models
+>>> config = models.Config(vocabulary=11, width=8, layers=1, heads=2, key_heads=1, head_size=4, hidden=16)
+>>> model = models.random_decoder(config, seed=0)
+>>> tokens = models.generate(model, [1, 2, 3], max_tokens=4)  # an iterator: tokens come as they are made
+>>> len(list(tokens))
+4
+"""
+
+from typing import TYPE_CHECKING
+
+from volta.core.absent import namespace as _namespace
+from volta.models.batching import Batch, Request
+from volta.models.decoder import Config, Decoder, random_decoder
+from volta.models.generation import generate
+from volta.models.loading import load
+
+__all__ = ["Batch", "Config", "Decoder", "Request", "generate", "load", "random_decoder"]
+
+if not TYPE_CHECKING:  # so that a type checker still knows which names there are
+    __getattr__, __dir__ = _namespace(__name__)
