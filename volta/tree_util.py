@@ -91,6 +91,19 @@ def all_leaves(iterable: Iterable[Any], is_leaf: Callable[[Any], bool] | None = 
     return len(flat) == len(items) and all(a is b for a, b in zip(items, flat, strict=True))
 
 
+def flatten_one_level(tree: Any) -> tuple[tuple[Any, ...], Any]:
+    """What a container has right inside, and what its class keeps besides: a dict's keys, a registered class's data.
+
+    Raises:
+        TreeError: ``tree`` is no container (a ValueError too).
+
+    >>> from volta import tree_util
+    >>> tree_util.flatten_one_level({"a": [1, 2], "b": {"c": 3}})
+    (([1, 2], {'c': 3}), ('a', 'b'))
+    """
+    return pytrees.flatten_one_level(tree)
+
+
 def treedef_is_leaf(treedef: PyTreeDef) -> bool:
     """Whether a structure is that of a single leaf."""
     return bool(treedef.is_leaf())
@@ -165,6 +178,7 @@ __all__ = [
     "GetAttrKey",
     "KeyPath",
     "Partial",
+    "flatten_one_level",
     "PyTreeDef",
     "SequenceKey",
     "all_leaves",

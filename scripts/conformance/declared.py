@@ -7,6 +7,12 @@ import fnmatch
 _IMMUTABLE = "arrays are immutable: x[i] = v is x = x.at[i].set(v), as in JAX"
 _NAN = "there is one NaN, which is positive: results have the same bits on every machine"
 _FLOORED = "of an infinite operand the result is NumPy's and Python's, NaN or -1, which the standard allows"
+_C99 = "the zero has the sign of sin(2 y), as C99, NumPy and Python have it; the standard leaves that out"
+_WRITABLE = (
+    "before DLPack 1.0 nothing tells a library not to write to an immutable array, so without a version that says so "
+    "it gets a copy, and is refused one without a copy"
+)
+_EXPM1 = "the sign of a zero stays, as in C99 and NumPy"
 
 ARRAY_API: dict[str, str] = {
     "test_array_object.py::test_setitem*": _IMMUTABLE,
@@ -16,10 +22,59 @@ ARRAY_API: dict[str, str] = {
         for kind, name in (("binary", "floor_divide"), ("binary", "__floordiv__"), ("iop", "__ifloordiv__"))
         for case in ("x1_i is ?infinity and isfinite(x2_i)", "isfinite(x1_i) and x1_i ? 0 and x2_i is ?infinity")
     },
+    "test_special_cases.py::test_unary?tanh(real(x_i) is +infinity and isfinite(imag(x_i))*": _C99,
+    "test_dlpack.py::test_dunder_dlpack": _WRITABLE,
+    "test_creation_functions.py::test_asarray_arrays": _IMMUTABLE,
+    "test_special_cases.py::test_unary?expm1((real(x_i) is +0 or real(x_i) == -0) and*": _EXPM1,
 }
 """Tests of data-apis/array-api-tests."""
 
-JAX_EXAMPLES: dict[str, str] = {}
+_TREES = "structures print as optree prints them, PyTreeSpec"
+_WEAK = "comparisons of two Python numbers give a bool that is not weak, and prints so"
+_NUMBERS = "Python numbers among themselves are held in 64 bits, as Python holds them, and print so"
+_KEPT = "a NumPy array keeps float64; JAX makes it float32"
+_ERRORS = "the example shows JAX's own class or text of an error"
+_DEVICES = "the example needs several devices, pmap or a mesh of eight"
+_NAMES = "the example uses a name that it does not import"
+_TEXTS = "the example shows JAX's text of a program, a tracer or a path"
+_ORDER = "all elements are in order, which is one of the arrangements that are allowed"
+_NUMPY = "NumPy's dtype of the result: counts of histograms are floats"
+_ZEROS = "the sign of a zero imaginary part, or a last bit"
+_STRINGS = "the directives 'r' and 'c' make matrices, which there are none of"
+_DIMENSIONS = "no dimension numbers of gathers and scatters: indices say it, x[...] and x.at[...]"
+
+
+def _each(why: str, names: str) -> dict[str, str]:
+    return dict.fromkeys(names.split(), why)
+
+
+JAX_EXAMPLES: dict[str, str] = {
+    **_each(_TREES, "tree.flatten tree.flatten_with_path tree.static tree.structure tree_util.register_dataclass"),
+    **_each(_TREES, "tree_util.register_pytree_node tree_util.treedef_children"),
+    **_each(_WEAK, "numpy.equal numpy.greater numpy.greater_equal numpy.isfinite numpy.isnan numpy.less"),
+    **_each(_WEAK, "numpy.less_equal numpy.not_equal"),
+    **_each(_NUMBERS, "jax.checkpoint jax.custom_gradient jax.linearize lax.nextafter lax.optimization_barrier"),
+    **_each(_NUMBERS, "lax.stop_gradient tree_util.register_static numpy.heaviside"),
+    **_each(_KEPT, "numpy.array numpy.asarray"),
+    **_each(
+        _ERRORS, "errors.* numpy.broadcast_shapes lax.broadcast_shapes numpy.squeeze numpy.vectorize numpy.polyadd"
+    ),
+    **_each(_ERRORS, "numpy.copy"),
+    **_each(_DEVICES, "jax.make_array_from_callback jax.make_array_from_process_local_data lax.all_gather lax.pmean"),
+    **_each(_DEVICES, "lax.axis_index lax.axis_size lax.psum lax.psum_scatter"),
+    **_each(_NAMES, "jax.vmap numpy.interp lax.reshape tree_util.Partial numpy.save"),
+    **_each(_TEXTS, "jax.disable_jit jax.make_jaxpr numpy.einsum_path numpy.linalg.multi_dot"),
+    **_each(_ORDER, "numpy.argpartition numpy.partition"),
+    **_each(_NUMPY, "numpy.histogram2d"),
+    **_each(_ZEROS, "numpy.cosh numpy.fft.hfft numpy.fft.ihfft scipy.linalg.eigh"),
+    **_each(_STRINGS, "numpy.c_ numpy.r_"),
+    **_each(_DIMENSIONS, "lax.gather lax.scatter"),
+    **_each(_KEPT, "numpy.polymul"),
+    **_each(_ERRORS, "numpy.polysub"),
+    "numpy.signbit": _NAN,
+    "numpy.broadcast_arrays": "a tuple, as the array API and NumPy have it; JAX's is a list",
+    "random.wrap_key_data": "keys have no dtype of their own: they are uint32 arrays of shape (2,)",
+}
 """Functions of JAX whose docstrings' examples do not all pass."""
 
 

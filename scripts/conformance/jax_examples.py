@@ -10,12 +10,14 @@ says. Exits 0 if there is a reason for each.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import doctest
 import importlib
 import inspect
 import json
 import re
 import sys
+import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,12 @@ def _plain(text: str) -> str:
     return re.sub(r"\bArray\(", "A(", re.sub(r"\s+", "", text))
 
 
+def _bases(error: str) -> list[str]:
+    """The names of what an error of Volta's is as well: who expects a ValueError catches a ShapeError."""
+    found = getattr(importlib.import_module("volta.errors"), error, None)
+    return [base.__name__ for base in getattr(found, "__mro__", ())]
+
+
 class Checker(doctest.OutputChecker):
     """Equal texts, in which numbers may differ a little."""
 
@@ -44,6 +52,8 @@ class Checker(doctest.OutputChecker):
         if super().check_output(want, got, flags):
             return True
         left, right = _plain(want), _plain(got)
+        if left in _bases(right):
+            return True
         if NUMBER.sub("#", left) != NUMBER.sub("#", right):
             return False
         pairs = zip(NUMBER.findall(left), NUMBER.findall(right), strict=True)
@@ -97,7 +107,8 @@ def main() -> int:
     warnings.simplefilter("ignore")
     failed, total = [], 0
     for area in given.areas:
-        outcomes = {name: passes(name, text) for name, text in examples(area).items()}
+        with tempfile.TemporaryDirectory() as scratch, contextlib.chdir(scratch):  # some write files where they run
+            outcomes = {name: passes(name, text) for name, text in examples(area).items()}
         known = {name: o for name, o in outcomes.items() if o is not None}
         total += len(known)
         failed += [name for name, o in known.items() if not o]

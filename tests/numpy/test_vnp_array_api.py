@@ -125,6 +125,28 @@ def test_the_sign_of_a_zero_is_zero():
     assert str(vnp.sign(vnp.asarray(complex(-0.0, -0.0))).item()) == "0j"
 
 
+def test_axes_that_are_not_there_are_index_errors():
+    for call in (lambda: vnp.expand_dims(vnp.ones((2, 3)), 3), lambda: vnp.sum(vnp.ones(2), 1)):
+        with pytest.raises(IndexError, match="axis . does not exist"):
+            call()
+
+
+@pytest.mark.parametrize("k", [2**31, -(2**40), 3, -2, 1, 0])
+def test_diagonals_far_out(k):
+    for f in (vnp.eye, vnp.tri):
+        assert f(2, 3, k).tolist() == getattr(np, f.__name__)(2, 3, k).tolist()
+    for f in (vnp.tril, vnp.triu):
+        assert f(vnp.ones((2, 3)), k).tolist() == getattr(np, f.__name__)(np.ones((2, 3)), k).tolist()
+
+
+def test_numbers_among_wide_integers_and_empty_masks():
+    assert vnp.isin(np.uint32([2**31, 1]), 2**31).tolist() == [True, False]
+    assert vnp.isin(2**31, np.uint32([2**31])).item() is True
+    assert vnp.ones((3, 2))[np.zeros(0, bool)].shape == (0, 2) and vnp.ones((3, 2))[np.zeros((3, 0), bool)].shape == (
+        0,
+    )
+
+
 def test_several_results_are_tuples():
     assert type(vnp.broadcast_arrays(1.0, vnp.ones(2))) is type(vnp.meshgrid(vnp.ones(2))) is tuple
 

@@ -11,6 +11,10 @@ class ShapeError(VoltaError, TypeError, ValueError):
     """Operand shapes do not fit the operation. A ValueError too, which is what NumPy raises."""
 
 
+class AxisError(ShapeError, IndexError):
+    """An array has no such axis. An IndexError too, as NumPy's is."""
+
+
 class DTypeError(VoltaError, TypeError):
     """Operand dtypes do not fit the operation, or a dtype is not supported."""
 
@@ -21,6 +25,10 @@ class TracerError(VoltaError, TypeError):
 
 class ConcretizationTypeError(TracerError):
     """A traced value was used where a concrete Python value is needed."""
+
+
+class NonConcreteBooleanIndexError(ConcretizationTypeError, IndexError):
+    """A traced boolean mask was used as an index: how many elements it selects is not known while tracing."""
 
 
 class TracerBoolConversionError(ConcretizationTypeError):

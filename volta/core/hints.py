@@ -106,7 +106,7 @@ HINTS: dict[str, dict[str, str]] = {
         **_each("precision is a name, 'highest' or 'bfloat16'; docs/from_jax.md lists them", "PrecisionLike Tolerance"),
         **_each("indices say it: volta.numpy.take, x[...] and x.at[...]", "Gather* Scatter* index_take"),
         **_each("it is a tuple, ((contracted, contracted), (batch, batch))", "DotDimensionNumbers"),
-        **_each("all backends have one program", "platform_dependent composite stage"),
+        **_each("all backends have one program", "platform_dependent stage"),
         "broadcast_to_rank": "it is volta.numpy.expand_dims, or x[None]",
         "dtype": "it is x.dtype",
         "empty": "it is volta.numpy.zeros",
@@ -200,7 +200,7 @@ HINTS: dict[str, dict[str, str]] = {
     },
     "volta.tree_util": _each(
         "it is volta.tree_util.tree_flatten with is_leaf",
-        "flatten_one_level flatten_one_level_with_keys is_tree_node default_registry KeyEntry",
+        "flatten_one_level_with_keys is_tree_node default_registry KeyEntry",
     ),
     "volta.tree": {},
     "volta.io": {

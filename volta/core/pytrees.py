@@ -63,6 +63,21 @@ def structure(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> PyTree
     return optree.tree_structure(tree, is_leaf, namespace=NAMESPACE)
 
 
+def flatten_one_level(tree: Any) -> tuple[tuple[Any, ...], Any]:
+    """The children of a container and what else it is made of.
+
+    Raises:
+        TreeError: ``tree`` is no container.
+    """
+    if tree is None:
+        return (), None
+    try:
+        children, aux, *_ = optree.tree_flatten_one_level(tree, namespace=NAMESPACE)
+    except (ValueError, TypeError):
+        raise TreeError(at_user_line(f"flatten_one_level: a value of type {type(tree).__name__} is a leaf")) from None
+    return tuple(children), aux.value if isinstance(aux, _Static) else tuple(aux) if isinstance(aux, list) else aux
+
+
 def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
     """``f`` of each leaf, and of what the other trees have at its place.
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from volta.core.interp import get_aval
 from volta.core.source import at_user_line
 from volta.ops import base, lax
 
+T = TypeVar("T")
+
 __all__ = [
     "RoundingMethod",
     "approx_max_k",
@@ -24,6 +27,7 @@ __all__ = [
     "broadcast_in_dim",
     "broadcast_like",
     "broadcast_shapes",
+    "composite",
     "optimization_barrier",
     "round",
     "stack",
@@ -67,6 +71,23 @@ def broadcast_in_dim(operand: ArrayLike, shape: Sequence[int], broadcast_dimensi
     if order != tuple(range(len(places))) and len(order) == get_aval(operand).ndim:
         operand, places = lax.transpose(operand, order), tuple(sorted(places))
     return lax.broadcast_in_dim(operand, tuple(shape), places)
+
+
+def composite(decomposition: Callable[..., T], name: str, version: int = 0) -> Callable[..., T]:
+    """``decomposition`` with a name for readers: every backend runs what it is made of.
+
+    ``name`` and ``version`` are there for JAX's sake, where a backend may have an implementation of its own.
+
+    >>> tangent = lax.composite(lambda x: lax.div(lax.sin(x), lax.cos(x)), name="my.tangent")
+    >>> tangent(np.float32(0))
+    Array(0., dtype=float32)
+    """
+
+    @functools.wraps(decomposition)
+    def named(*args: Any, **attributes: Any) -> T:
+        return decomposition(*args, **attributes)
+
+    return named
 
 
 def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from volta.core.array import Array, ArrayLike
 from volta.core.errors import ShapeError
 from volta.core.source import at_user_line
 from volta.numpy import binary, division, shaping
+from volta.numpy.complexes import imag, real
 from volta.numpy.creation import asarray
 from volta.numpy.indexing import getitem
 from volta.numpy.promotion import (
@@ -173,13 +174,22 @@ def interp(
 ) -> Array:
     """Linear interpolation of the points ``(xp, fp)``, ``xp`` ascending; outside the first and last value hold.
 
-    ``left`` and ``right`` are the values outside instead. With a ``period`` the curve repeats, and ``xp`` may be in any
-    order.
+    ``left`` and ``right`` are the values outside instead, or 'extrapolate': the line goes on. With a ``period`` the
+    curve repeats, and ``xp`` may be in any order. Values ``fp`` may be complex.
 
     >>> interp(np.float32([0.5, 9]), np.float32([0, 1, 2]), np.float32([5, 7, 8]))
     Array([6., 8.], dtype=float32)
     """
+    x, xp = promote_floats("interp", x, xp)
+    fp = promote_floats("interp", fp)[0]
+    if dtypes.is_complex(aval_of("interp", fp).dtype):  # the parts are interpolated each
+        part = lambda f, end: end if end is None or isinstance(end, str) else f(end)  # noqa: E731
+        re, im = (interp(x, xp, f(fp), part(f, left), part(f, right), period) for f in (real, imag))
+        return lax.complex(re, im)
     x, xp, fp = promote_floats("interp", x, xp, fp)
+    for end in (left, right):
+        if isinstance(end, str) and end != "extrapolate":
+            raise ValueError(at_user_line(f"interp: left and right are values or 'extrapolate', not {end!r}"))
     if aval_of("interp", xp).ndim != 1 or aval_of("interp", xp).shape != aval_of("interp", fp).shape:
         raise ShapeError(at_user_line("interp: xp and fp must be vectors of one length"))
     if period is not None:
@@ -203,7 +213,10 @@ def interp(
         return out
     lowest, highest = (lax.index_in_dim(xp, k, 0, False) for k in (0, n - 1))
     dtype = aval_of("interp", fp).dtype
-    low = lax.index_in_dim(fp, 0, 0, False) if left is None else convert(asarray(left), dtype)
-    high = lax.index_in_dim(fp, n - 1, 0, False) if right is None else convert(asarray(right), dtype)
-    out = binary.where_three(binary.less(x, lowest), low, out)
-    return binary.where_three(binary.greater(x, highest), high, out)
+    if not isinstance(left, str):
+        low = lax.index_in_dim(fp, 0, 0, False) if left is None else convert(asarray(left), dtype)
+        out = binary.where_three(binary.less(x, lowest), low, out)
+    if not isinstance(right, str):
+        high = lax.index_in_dim(fp, n - 1, 0, False) if right is None else convert(asarray(right), dtype)
+        out = binary.where_three(binary.greater(x, highest), high, out)
+    return out

@@ -42,13 +42,15 @@ def array(
     """An array of a number, a NumPy array, or nested lists of them and of arrays.
 
     Python floats become float32 and ints int32 (a number by itself stays weakly typed); NumPy arrays keep their dtype,
-    float64 included. ``copy`` and ``order`` are accepted for NumPy's sake: arrays are immutable, and have one layout.
+    float64 included. An array of Volta's comes out as another, so that donating either leaves the other there, unless
+    ``copy`` is False. ``order`` is accepted for NumPy's sake: arrays have one layout.
     ``device``, here and in its like, is a device's name or a sharding: where the result lies.
 
     >>> volta.numpy.array([1, 2.5])
     Array([1. , 2.5], dtype=float32)
     """
     out = _array(object, None if dtype is None else dtypes.canonicalize(dtype))
+    out = _another(out) if copy and out is object else out
     return lying(out if out.ndim >= ndmin else lax.reshape(out, (1,) * (ndmin - out.ndim) + out.shape), device)
 
 
@@ -64,8 +66,16 @@ def asarray(a: Any, dtype: Any = None, order: Any = None, *, copy: bool | None =
 
 
 def copy(a: Any, order: Any = None) -> Array:
-    """The same values as ``a``. ``order`` is accepted for NumPy's sake."""
-    return asarray(a)
+    """The same values as ``a``, in an array of their own: who donates one still has the other.
+
+    ``order`` is accepted for NumPy's sake.
+    """
+    out = asarray(a)
+    return _another(out) if out is a else out
+
+
+def _another(x: Array) -> Array:
+    return x.another() if isinstance(x, ConcreteArray) else x
 
 
 @standard
@@ -75,15 +85,21 @@ def _array(x: Any, dtype: np.dtype | None) -> Array:
     if isinstance(x, (list, tuple, range)):
         return _from_nested(list(x), dtype)
     if not isinstance(x, (np.ndarray, np.generic)) and dtypes.of_python_scalar(x) is None:
-        if not (hasattr(x, "__array__") or hasattr(x, "__array_interface__") or hasattr(x, "__buffer__")):
-            raise DTypeError(at_user_line(f"array: cannot make an array of {type(x).__name__}: {x!r:.80}"))
-        x = np.asarray(x)
+        x = np.asarray(x if hasattr(x, "__array__") or hasattr(x, "__array_interface__") else _bytes_of(x))
     if dtype is None and dtypes.is_wide(x):
         dtype = dtypes.of_python_scalar(x)
     if dtype is None:
         return as_value(x)
     check_held(x, dtype)
     return ConcreteArray.from_numpy(cast(plain(x), dtype))
+
+
+def _bytes_of(x: Any) -> memoryview:
+    """The memory of an object that shows it, as ``array.array`` does."""
+    try:
+        return memoryview(x)
+    except TypeError:
+        raise DTypeError(at_user_line(f"array: cannot make an array of {type(x).__name__}: {x!r:.80}")) from None
 
 
 def _leaves(x: Any) -> list[Any]:

@@ -30,7 +30,7 @@ def einsum(
     Axes may also be numbered: ``einsum(x, (0, 1), y, (1, 2), (0, 2))``.
 
     More than two operands are contracted in pairs, in the order that ``numpy.einsum_path`` finds for ``optimize``: it
-    depends on the shapes alone.
+    depends on the shapes alone. ``optimize`` may be what :func:`einsum_path` gave, the order itself.
 
     Raises:
         ShapeError: when the subscripts do not fit the operands, or an index has two sizes.
@@ -110,7 +110,9 @@ def _reduce_pairs(
     path: list[Any] = [(0, 1)]
     if len(items) > 2:
         path = [(0, 1)] * (len(items) - 1)
-        if optimize not in (False, None):
+        if isinstance(optimize, (list, tuple)) and all(isinstance(step, tuple) for step in optimize):
+            path = list(optimize)
+        elif optimize not in (False, None):
             # np.einsum_path reads shapes only: views of one element stand for the operands
             views = [np.broadcast_to(np.float32(0), tuple(sizes[v] for v in term)) for _, term in items]
             names = {v: chr(97 + i) if i < 26 else chr(65 + i - 26) for i, v in enumerate(sizes)}

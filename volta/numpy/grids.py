@@ -189,7 +189,7 @@ class _Grid:
         axes = [_axis_of(self._name, k) for k in key]
         dtype, _ = common_dtype(self._name, *axes)
         mesh = meshgrid(*(convert(a, dtype) for a in axes), sparse=self._sparse, indexing="ij")
-        return mesh if self._sparse else shaping.stack(mesh)
+        return list(mesh) if self._sparse else shaping.stack(mesh)
 
 
 class _Concatenator:
@@ -204,6 +204,7 @@ class _Concatenator:
     def __getitem__(self, key: Any) -> Array:
         axis, ndmin, trans1d = self._directive
         items = list(key) if isinstance(key, tuple) else [key]
+        matrix = items.pop(0) if items and isinstance(items[0], str) and items[0] in ("r", "c") else None
         if items and isinstance(items[0], str):
             try:
                 given = [int(v) for v in items.pop(0).split(",")]
@@ -224,7 +225,9 @@ class _Concatenator:
                     at = trans1d if trans1d >= 0 else trans1d + ndmin - low + 1
                     x = shaping.transpose(x, new[:at] + own + new[at:])
             parts.append(shaping.atleast_1d(x))
-        return shaping.concatenate(parts, axis)
+        out = shaping.concatenate(parts, axis)
+        # a vector comes out as a matrix of one row or column
+        return out if not matrix or out.ndim > 1 else shaping.reshape(out, (1, -1) if matrix == "r" else (-1, 1))
 
 
 class _Index:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from volta.core import dtypes
 from volta.core.array import Array, ArrayLike
 from volta.core.errors import ShapeError
 from volta.core.source import at_user_line
@@ -69,7 +70,7 @@ def histogram(
         None if weights is None else shaping.ravel(shaping.broadcast_to(weights, shaping.shape(a))),
         density,
     )
-    return counts, edges
+    return convert(counts, edges.dtype), edges
 
 
 def histogram2d(
@@ -95,7 +96,10 @@ def histogramdd(
     weights: ArrayLike | None = None,
     density: bool | None = None,
 ) -> tuple[Array, list[Array]]:
-    """The histogram of points, one a row of ``sample``, and the edges of each axis; ``bins`` is one, or one an axis."""
+    """The histogram of points, one a row of ``sample``, and the edges of each axis; ``bins`` is one, or one an axis.
+
+    Counts are int32, as in JAX; with ``weights`` or ``density`` they are floats.
+    """
     sample = promote_floats("histogramdd", sample)[0]
     aval = aval_of("histogramdd", sample)
     if aval.ndim != 2:
@@ -116,7 +120,8 @@ def histogramdd(
         inside = ok if inside is None else lax.bitwise_and(inside, ok)
         places.append(lax.min(lax.sub(searchsorted(axis, x, "right"), np.int32(1)), np.int32(size - 1)))
         edges.append(axis)
-    one = lax.full((n,), 1, sample.dtype) if weights is None else convert(as_value(weights), sample.dtype)
+    dtype = sample.dtype if weights is not None or density else dtypes.int32
+    one = lax.full((n,), 1, dtype) if weights is None else convert(as_value(weights), dtype)
     value = lax.select_n(inside, lax.full((n,), 0, one.dtype), one)
     shape = tuple(e.shape[0] - 1 for e in edges)
     counts = lax.scatter(lax.full(shape, 0, one.dtype), value, places, axes=tuple(np.arange(dims).tolist()), op="add")

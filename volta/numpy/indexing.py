@@ -18,7 +18,7 @@ import numpy as np
 
 from volta.core import dtypes
 from volta.core.array import Array, ArrayLike
-from volta.core.errors import ConcretizationTypeError, DTypeError, ShapeError
+from volta.core.errors import ConcretizationTypeError, DTypeError, NonConcreteBooleanIndexError, ShapeError
 from volta.core.interp import Tracer
 from volta.core.recent import Recent
 from volta.core.source import at_user_line
@@ -94,7 +94,7 @@ def _as_array(item: Any) -> Any:
 def _expand_mask(mask: Any) -> list[MaskPart]:
     """A boolean mask as arrays of positions, one for each axis that it covers."""
     if isinstance(mask, Tracer):
-        raise ConcretizationTypeError(
+        raise NonConcreteBooleanIndexError(
             at_user_line(
                 "a traced boolean mask cannot index an array: how many elements it selects, and so the result's shape, "
                 f"is not known while tracing ({mask.aval.short()}). Keep the shape and select: "
@@ -246,7 +246,7 @@ def _parse(shape: tuple[int, ...], index: Any, open_bounds: bool) -> Plan:
             advanced.append(place)
             layout.append("int")
         elif number or isinstance(item, (Array, np.ndarray, MaskPart)):
-            if isinstance(item, MaskPart) and item.length != size:
+            if isinstance(item, MaskPart) and item.length not in (size, 0):  # an empty mask selects nothing
                 raise IndexError(at_user_line(f"a mask of length {item.length} meets axis {axis} of size {size}"))
             cuts.append(Cut(0, size, 1, False))
             arrays[axis] = item.positions if isinstance(item, MaskPart) else item

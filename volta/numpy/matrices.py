@@ -20,7 +20,7 @@ from volta.ops import lax
 
 def _band(rows: int, columns: int, k: int, compare: Any) -> Array:
     """The mask ``compare(i + k, j)`` over a matrix."""
-    shape = (rows, columns)
+    shape, k = (rows, columns), builtins.max(-rows, builtins.min(k, columns))  # diagonals further out are as empty
     i = lax.broadcasted_iota(dtypes.int32, shape, 0)
     j = lax.broadcasted_iota(dtypes.int32, shape, 1)
     return compare(lax.add(i, np.int32(k)) if k else i, j)

@@ -9,9 +9,7 @@ import math
 from typing import Any
 
 from volta.core.array import Array, ArrayLike
-from volta.core.errors import ShapeError
 from volta.core.interp import get_aval
-from volta.core.source import at_user_line
 from volta.numpy.promotion import canonical_axes, promote_floats, scalar_like, zero_like
 from volta.numpy.taking import where as choose
 from volta.numpy.ufuncs import isneginf
@@ -29,12 +27,8 @@ def spread(reduced: Array, x: Array, axes: tuple[int, ...]) -> Array:
 
 
 def axes_of(name: str, x: Array, axis: Axis) -> tuple[int, ...]:
-    """The axes to reduce, none of them empty."""
-    shape = get_aval(x).shape
-    axes = canonical_axes(name, axis, len(shape))
-    if any(shape[a] == 0 for a in axes):
-        raise ShapeError(at_user_line(f"{name}: axis {axis} of shape {shape} is empty"))
-    return axes
+    """The axes to reduce."""
+    return canonical_axes(name, axis, get_aval(x).ndim)
 
 
 def sum_over(x: Array, axes: tuple[int, ...]) -> Array:
@@ -42,7 +36,10 @@ def sum_over(x: Array, axes: tuple[int, ...]) -> Array:
 
 
 def top_of(x: Array, axes: tuple[int, ...]) -> Array:
-    """The maximum over ``axes``, a constant for derivatives."""
+    """The maximum over ``axes``, a constant for derivatives; of no elements -inf."""
+    shape = get_aval(x).shape
+    if any(not shape[a] for a in axes):
+        return lax.full([n for a, n in enumerate(shape) if a not in axes], -math.inf, get_aval(x).dtype)
     return lax.stop_gradient(lax.reduce_max(x, axes) if axes else x)
 
 

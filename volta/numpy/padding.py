@@ -16,6 +16,7 @@ from volta.numpy.creation import linspace
 from volta.numpy.promotion import as_value, convert
 from volta.numpy.statistics import median
 from volta.numpy.taking import take
+from volta.numpy.vectorizing import apply_along_axis
 from volta.ops import lax
 
 _STATISTICS: dict[str, Callable[..., Any]] = {
@@ -46,7 +47,7 @@ def pad(
     Array([1, 1, 2, 2, 2], dtype=int32)
     """
     if callable(mode):
-        raise NotImplementedError(at_user_line("pad: functions as modes write in place, which arrays cannot"))
+        return _by_function(as_value(array), pad_width, mode, kwargs)
     if kwargs or reflect_type != "even":
         raise NotImplementedError(at_user_line(f"pad: unknown settings {list(kwargs) or 'reflect_type'}"))
     x = as_value(array)
@@ -82,6 +83,22 @@ def pad(
             # NumPy pads the positions; one gather then reads them
             places = np.pad(np.arange(x.shape[axis], dtype=np.int32), (low, high), mode=mode)  # type: ignore[call-overload]
             x = take(x, places, axis, mode="clip")
+    return x
+
+
+def _by_function(x: Array, pad_width: Any, mode: Callable[..., Any], settings: dict[str, Any]) -> Array:
+    """Of each axis in turn, each vector of the array with zeros around it becomes what the function makes of it."""
+    widths = _pairs("pad_width", pad_width, x.ndim)
+    x = pad(x, widths)
+    for axis, pair in enumerate(widths):
+        shape, out = x.shape, apply_along_axis(mode, axis, x, pair, axis, settings)
+        if out is None or shaping.shape(out) != shape:
+            raise ShapeError(
+                at_user_line(
+                    "pad: the function must return its vector, changed by .at[...].set(...), of the same length"
+                )
+            )
+        x = out
     return x
 
 

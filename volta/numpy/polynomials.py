@@ -18,9 +18,9 @@ from volta.numpy.promotion import as_value, canonical_axes, convert, promote_dty
 from volta.ops import lax
 
 
-def _coefficients(name: str, p: ArrayLike) -> Array:
+def _coefficients(name: str, p: ArrayLike, several: bool = False) -> Array:
     p = shaping.atleast_1d(array(p) if isinstance(p, (list, tuple)) else p)
-    if p.ndim != 1:
+    if p.ndim != 1 and not several:
         raise ShapeError(at_user_line(f"{name}: the coefficients must be a vector, got shape {p.shape}"))
     return p
 
@@ -39,15 +39,18 @@ def polyval(p: ArrayLike, x: ArrayLike, *, unroll: int = 16) -> Array:
 
 
 def _aligned(name: str, a1: Array, a2: Array) -> tuple[Array, Array]:
-    a1, a2 = promote_dtypes(name, _coefficients(name, a1), _coefficients(name, a2))
-    n = max(a1.shape[0], a2.shape[0])
-    zero = a1.dtype.type(0)
-    a1, a2 = (lax.pad(a, zero, ((n - a.shape[0], 0, 0),)) if a.shape[0] < n else a for a in (a1, a2))
+    a1, a2 = promote_dtypes(name, _coefficients(name, a1, True), _coefficients(name, a2, True))
+    n, shape = max((a.shape[0], a.shape) for a in (a1, a2))
+    zero, flat = a1.dtype.type(0), ((0, 0, 0),) * (len(shape) - 1)
+    if any(a.ndim > len(shape) for a in (a1, a2)):
+        raise ShapeError(at_user_line(f"{name}: coefficients of shapes {a1.shape} and {a2.shape} do not fit"))
+    a1, a2 = (shaping.broadcast_to(a, (a.shape[0], *shape[1:])) for a in (a1, a2))
+    a1, a2 = (lax.pad(a, zero, ((n - a.shape[0], 0, 0), *flat)) if a.shape[0] < n else a for a in (a1, a2))
     return a1, a2
 
 
 def polyadd(a1: ArrayLike, a2: ArrayLike) -> Array:
-    """The sum of two polynomials.
+    """The sum of two polynomials; with more axes, of many: the powers are along the first.
 
     >>> polyadd(np.int32([1, 2]), np.int32([9, 5, 4]))
     Array([9, 6, 6], dtype=int32)
@@ -56,7 +59,7 @@ def polyadd(a1: ArrayLike, a2: ArrayLike) -> Array:
 
 
 def polysub(a1: ArrayLike, a2: ArrayLike) -> Array:
-    """The difference of two polynomials.
+    """The difference of two polynomials, or of many as :func:`polyadd` takes them.
 
     >>> polysub(np.int32([1, 2]), np.int32([9, 5, 4]))
     Array([-9, -4, -2], dtype=int32)

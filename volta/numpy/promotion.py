@@ -16,7 +16,7 @@ from volta.core import dtypes
 from volta.core.array import Array
 from volta.core.avals import ShapedArray
 from volta.core.constants import cast, check_held
-from volta.core.errors import DTypeError, ShapeError, VoltaError
+from volta.core.errors import AxisError, DTypeError, ShapeError, VoltaError
 from volta.core.interp import get_aval
 from volta.core.source import at_user_line
 from volta.ops import lax
@@ -199,7 +199,7 @@ def canonical_axis(name: str, axis: Any, ndim: int) -> int:
             raise
         raise ShapeError(at_user_line(f"{name}: axis must be an int, not {axis!r:.80}")) from None
     if not -ndim <= index < ndim:
-        raise ShapeError(
+        raise AxisError(
             at_user_line(
                 f"{name}: axis {index} does not exist in an array of {ndim} dimensions (-{ndim} to {ndim - 1})"
             )

@@ -173,7 +173,8 @@ def isin(
     >>> isin(np.int32([1, 2, 3]), np.int32([3, 1]))
     Array([ True, False,  True], dtype=bool)
     """
-    element, test = promote_dtypes("isin", as_value(element), shaping.ravel(test_elements))
+    element, test = promote_dtypes("isin", element, test_elements)  # numbers meet arrays first: they take their dtype
+    element, test = as_value(element), shaping.ravel(test)
     if test.shape[0] <= _FEW:
         found = _any(binary.equal(shaping.expand_dims(element, -1), test), -1)
     else:

@@ -369,11 +369,24 @@ def _shifts(shift: Any, count: int) -> list[Any]:
     return shifts * count if len(shifts) == 1 else shifts
 
 
-def delete(arr: ArrayLike, obj: Any, axis: int | None = None) -> Array:
-    """A copy without the elements at the static positions ``obj`` along ``axis``."""
+def delete(arr: ArrayLike, obj: Any, axis: int | None = None, *, assume_unique_indices: bool = False) -> Array:
+    """A copy without the elements at the static positions ``obj`` along ``axis``.
+
+    With ``assume_unique_indices`` positions may be traced: none comes twice, so that their number says how many go.
+
+    >>> volta.jit(lambda i: delete(np.int32([4, 5, 6]), i, assume_unique_indices=True))(np.int32([-1]))
+    Array([4, 5], dtype=int32)
+    """
     if axis is None:
         arr, axis = shaping.ravel(arr), 0
     axis = canonical_axis("delete", axis, aval_of("delete", arr).ndim)
+    if isinstance(obj, Tracer) and assume_unique_indices:
+        n, gone = shaping.shape(arr)[axis], shaping.ravel(obj)
+        gone = lax.sort(binary.where_three(binary.less(gone, 0), binary.add(gone, n), gone), 0)
+        # the k-th that goes stands before what is left of the k-th place on
+        places = lax.iota(gone.dtype, n - gone.shape[0])
+        earlier = binary.less_equal(lax.sub(gone, lax.iota(gone.dtype, gone.shape[0])), shaping.expand_dims(places, 1))
+        return take(arr, lax.add(places, _sum(earlier, 1, dtype=gone.dtype)), axis, mode="clip")
     if isinstance(obj, Tracer):
         raise ConcretizationTypeError(
             at_user_line("delete: the positions decide the shape, so they must be known while tracing")

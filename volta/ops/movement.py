@@ -76,8 +76,10 @@ reshape_p = movement(
 )
 
 
-def reshape(x: Any, new_sizes: Any) -> Array:
+def reshape(x: Any, new_sizes: Any, dimensions: Sequence[int] | None = None) -> Array:
     """``x``'s elements, in row-major order, in the shape ``new_sizes`` (all sizes given).
+
+    With ``dimensions`` the order is that of ``x`` with its axes permuted so.
 
     Raises:
         ShapeError: where the number of elements differs.
@@ -86,6 +88,8 @@ def reshape(x: Any, new_sizes: Any) -> Array:
     Array([[0, 1],
            [2, 3]], dtype=int64)
     """
+    if dimensions is not None:
+        x = transpose(x, dimensions)
     return base.reshape_to(x, canonical_ints("reshape", "new_sizes", new_sizes))
 
 

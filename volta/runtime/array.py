@@ -93,6 +93,10 @@ class ConcreteArray(Array):
             buffer = self._buffer = SharedBuffer(buffer.address, buffer.nbytes, buffer)
         return buffer
 
+    def another(self) -> ConcreteArray:
+        """The same elements as an array that stays where this one is donated or deleted."""
+        return ConcreteArray(self.aval, self.share(), self.address)
+
     def is_deleted(self) -> bool:
         return self._buffer is None
 
@@ -285,7 +289,7 @@ class ConcreteArray(Array):
         return self._view().tobytes()
 
     def __copy__(self) -> ConcreteArray:
-        return self
+        return self.another()
 
     def __deepcopy__(self, memo: Any) -> ConcreteArray:
         return ConcreteArray.from_numpy(self._view(), self.aval.weak_type)
