@@ -77,7 +77,6 @@ HINTS: dict[str, dict[str, str]] = {
         "copy_to_host_async": "numpy.asarray(x) copies to the host",
         "ensure_compile_time_eval": "what NumPy computes from Python numbers is computed while tracing",
         "explain_cache_misses": "volta.log_compiles() says what is compiled and why again",
-        "export": "a jitted function's .lower(*args) gives its program and plan; `volta offline` writes GPU kernels",
         "named_call": "it is volta.named_scope",
         "typeof": "it is volta.eval_shape(lambda: x)",
     },
