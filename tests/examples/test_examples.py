@@ -72,6 +72,13 @@ def test_the_corpus_is_the_same_at_each_reading():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_models_from_files_give_one_text_in_every_way(name, capsys):
+    text, equal = example(name).main(["--tokens", "6"])
+    assert equal and len(text) == 6
+    assert "the same tokens: True" in capsys.readouterr().out
+
+
 def test_heat_finds_the_plate_and_repeats_its_bits(capsys):
     module = example("heat")
     losses = module.main(["--rounds", "60"])

@@ -9,7 +9,7 @@ import volta
 import volta.numpy as vnp
 from volta import nn, random
 from volta.core.errors import ArgumentError, ShapeError
-from volta.nn.sampling import penalized
+from volta.nn.sampling import penalized, sample_tokens
 from volta.testing import assert_bits_equal
 
 LOGITS = np.log(np.float32([0.05, 0.4, 0.05, 0.3, 0.2]))
@@ -67,6 +67,17 @@ def test_a_row_draws_as_it_does_alone(seed, rows):
     for i in range(rows):
         own = volta.tree.map(lambda x, i=i: x[i], settings_)
         assert_bits_equal(nn.sample_token(keys[i], logits[i], own, seen[i]), together[i])
+
+
+@given(st.integers(0, 99), st.booleans())
+@settings(max_examples=6)
+def test_rows_that_want_the_most_probable_token_alone_or_not(seed, mixed):
+    rng = np.random.default_rng(seed)
+    logits = vnp.asarray(rng.integers(0, 4, (3, 9)).astype(np.float32))  # with equal ones
+    cold = np.float32([0, 0, 1 if mixed else 0])
+    s = nn.Sampling(cold, np.int32([0, 2, 3]), np.float32([1, 0.5, 1]), np.float32([1, 2, 1.5]))
+    seen, keys = vnp.asarray(rng.integers(0, 2, (3, 9)) > 0), random.split(random.key(seed), 3)
+    assert_bits_equal(sample_tokens(keys, logits, s, seen), volta.vmap(nn.sample_token)(keys, logits, s, seen))
 
 
 def test_infinite_logits():

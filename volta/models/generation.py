@@ -15,7 +15,7 @@ from volta.core.array import Array
 from volta.core.errors import ArgumentError
 from volta.core.source import at_user_line
 from volta.models.decoder import Caches, Config, Decoder, Params, apply
-from volta.nn.sampling import GREEDY, Sampling, sample_token
+from volta.nn.sampling import GREEDY, Sampling, sample_tokens
 
 PIECE = 256
 """Tokens of a prompt that are taken at once, at most."""
@@ -91,9 +91,7 @@ def draw(
     the row's, folded with the token's position: what was drawn before is not asked.
     """
     logits, caches = apply(config, params, tokens, caches, start, count - 1)
-    drawn = vmap(lambda key, at, y, s, own: sample_token(random.fold_in(key, at), y, s, own))(
-        keys, start + count, logits, sampling, seen
-    )
+    drawn = sample_tokens(vmap(random.fold_in)(keys, start + count), logits, sampling, seen)
     new = vnp.arange(config.vocabulary) == drawn[:, None]
     return drawn, caches, seen | (new & draws[:, None])
 

@@ -10,10 +10,12 @@ import numpy as np
 
 import volta.numpy as vnp
 from volta import random
+from volta.api.vmap import vmap
 from volta.core import pytrees
 from volta.core.array import Array, ArrayLike
 from volta.core.errors import ArgumentError, ShapeError
 from volta.core.source import at_user_line
+from volta.lax import cond
 from volta.ops import lax
 
 
@@ -51,6 +53,19 @@ class Sampling:
 
 
 GREEDY = Sampling(temperature=0.0)
+
+
+def sample_tokens(keys: Any, logits: Array, sampling: Sampling, seen: Array) -> Array:
+    """One token a row, each as :func:`sample_token` has it; of rows that all want the most probable one, at once."""
+
+    def by_chance() -> Array:
+        return vmap(sample_token)(keys, logits, sampling, seen)
+
+    def without() -> Array:
+        by = sampling.repetition_penalty[:, None]
+        return vnp.argmax(penalized(logits, seen, by), axis=-1).astype(np.int32)
+
+    return cond(vnp.all(sampling.temperature <= 0), without, by_chance)
 
 
 def sample_token(
@@ -92,7 +107,7 @@ def sample_token(
     before = vnp.cumsum(p) - p
     kept = kept & ((before < vnp.asarray(sampling.top_p, np.float32)) | (rank == 0))
     drawn = random.categorical(key, vnp.where(kept, y, -math.inf))
-    return order[vnp.where(cold, 0, drawn)]
+    return vnp.where(cold, vnp.argmax(logits).astype(np.int32), order[drawn])
 
 
 def penalized(logits: ArrayLike, seen: ArrayLike, penalty: ArrayLike) -> Array:

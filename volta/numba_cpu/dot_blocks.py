@@ -15,9 +15,14 @@ from volta.core.block_formats import FORMATS, BlockFormat, Halves, Piece, Pieces
 from volta.emit.builder import Builder
 from volta.emit.loops import I16, I32, I64, PTR, VOID, for_range, if_else, if_then, loop, minimum, offset
 from volta.numba_cpu.dot_pack import transpose
+from volta.numba_cpu.dot_tile import prefetch
 from volta.xla_like.dot import CHUNK
 
-_WORD = 4  # bytes
+_WORD, _LINE = 4, 64  # bytes
+_TILE_STRIPS = 2
+"""Strips of a register tile: what lies so many behind is read next, and asked for now. No processor would see it
+coming, as rows are far apart."""
+
 _TURN_TYPE = ir.FunctionType(VOID, [PTR, PTR, I64, I64, I64])
 """``turn(words, source, source_row, width, nbytes)``: the words of `width` rows, whose bytes are an even number."""
 
@@ -149,6 +154,10 @@ def _turn(module: ir.Module, lanes: int) -> ir.Function:
     vector, square = ir.VectorType(I32, lanes), lanes * _WORD
     last = b.sub(width, I64(1))
     rows = [offset(b, source, b.mul(row, minimum(b, last, lane))) for lane in range(lanes)]
+    ahead = b.mul(row, I64(_TILE_STRIPS * lanes))
+    with for_range(b, 0, nbytes, _LINE) as at:
+        for x in rows:
+            prefetch(b, offset(b, offset(b, x, ahead), at))
     whole = b.and_(nbytes, I64(-_WORD))
     with if_else(b, b.icmp_signed(">=", whole, I64(square))) as branch:
         with branch.then():

@@ -12,14 +12,12 @@ from llvmlite import ir
 from volta.emit.builder import Builder, Value, is_float, scalar_type
 from volta.emit.dot_args import Args, ChunkAt, at, ceil_div
 from volta.emit.loops import (
-    I32,
     I64,
     PTR,
     VOID,
     for_range,
     if_else,
     if_then,
-    intrinsic,
     loop,
     minimum,
     new_kernel,
@@ -29,7 +27,7 @@ from volta.emit.loops import (
 from volta.emit.pairs import join_block
 from volta.numba_cpu.dot_pack import pack, transpose
 from volta.numba_cpu.dot_schedule import TileSpec, Tiling
-from volta.numba_cpu.dot_tile import multiply_add, new_internal, store_sums
+from volta.numba_cpu.dot_tile import multiply_add, new_internal, prefetch, store_sums
 from volta.numba_cpu.dot_tree import join
 from volta.xla_like.dot import CHUNK, item_size
 
@@ -78,13 +76,6 @@ def build_dot_row(module: ir.Module, name: str, spec: TileSpec) -> ir.Function:
             store_sums(b, spec, totals, I64(size), to, I64(0), I64(1), columns)
     b.ret_void()
     return function
-
-
-def _prefetch(b: ir.IRBuilder, pointer: ir.Value) -> None:
-    """Ask for the line of an address that will be read; it may lie beyond the end of the array."""
-    reading, keep_near, data = I32(0), I32(3), I32(1)
-    prefetch = intrinsic(b.module, "llvm.prefetch.p0", VOID, [PTR, I32, I32, I32])
-    b.call(prefetch, [pointer, reading, keep_near, data])
 
 
 def _as_accumulator(builder: Builder, value: Value, spec: TileSpec) -> ir.Value:
@@ -175,7 +166,7 @@ def _by_columns(module: ir.Module, spec: TileSpec) -> ir.Function:
             with loop(b, start, squares, lanes, [zero]) as it:
                 total, line, square = it.values[0], at(b, strip, (it.index, b_k)), []
                 for _ in range(lanes):
-                    _prefetch(b, offset(b, line, _AHEAD))
+                    prefetch(b, offset(b, line, _AHEAD))
                     square.append(_as_accumulator(builder, builder.load(line, spec.rhs), spec))
                     line = offset(b, line, b_n)
                 for i, row in enumerate(transpose(b, square)):

@@ -48,6 +48,13 @@ def masked_store(b: ir.IRBuilder, value: ir.Value, pointer: ir.Value, mask: ir.V
     b.call(intrinsic(b.module, name, VOID, [kind, PTR, I32, mask.type]), [value, pointer, I32(align), mask])
 
 
+def prefetch(b: ir.IRBuilder, pointer: ir.Value) -> None:
+    """Ask for the line of an address that will be read; it may lie beyond the end of the array."""
+    reading, keep_near, data = I32(0), I32(3), I32(1)
+    prefetch = intrinsic(b.module, "llvm.prefetch.p0", VOID, [PTR, I32, I32, I32])
+    b.call(prefetch, [pointer, reading, keep_near, data])
+
+
 def multiply_add(b: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
     """One link of the chain: a fused multiply-add, or wrap-around integer arithmetic."""
     kind = x.type.element if isinstance(x.type, ir.VectorType) else x.type
