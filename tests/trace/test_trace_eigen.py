@@ -74,7 +74,7 @@ def are_equal_sets(x: Any, y: Any, within: float) -> bool:
 
 @sampled("n,dtype", [(n, t) for n in (1, 2, 3, 8, 40) for t in DTYPES], [(3, "f4"), (8, "c8")])
 def test_residuals_on_hard_matrices_are_small_multiples_of_lapacks(n: int, dtype: str) -> None:
-    bound = 8 + 2 * n**0.5
+    bound = 10 + 5 * n**0.5  # Z is a product of some n n rotations
     for name, a in hard(n, dtype).items():
         t, z = SCHUR(a)
         assert not np.tril(t, -1).any(), name

@@ -27,7 +27,7 @@ CASES = {
     "side by side": (lambda x: vnp.concatenate(both(x), 1), 1),
     "stacked": (lambda x: vnp.stack(both(x), 2), 1),
     "a part of a part": (lambda x: vnp.concatenate([vnp.stack(both(x), 2), vnp.ones((4, 6, 1), "float32")], 2), 2),
-    "interleaved": (lambda x: vnp.stack([vnp.concatenate(both(x)), vnp.concatenate(both(-x))], 2), 2),
+    "interleaved": (lambda x: vnp.stack([vnp.concatenate(both(x)), vnp.concatenate(both(-x))], 2), 1),
     "reshaped before": (lambda x: vnp.concatenate([y.reshape(4, 2, 3) for y in both(x)], 1), 1),
     "in other pieces": (lambda x: vnp.concatenate([y.reshape(2, 12) for y in both(x)], 1), 3),
     "copied as well": (lambda x: vnp.concatenate([*both(x), x]), 2),

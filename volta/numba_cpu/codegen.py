@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from llvmlite import ir
 
 from volta.emit.bodies import BodyEmitter
-from volta.emit.builder import Builder, Value
-from volta.emit.loops import I32, I64, for_range, load_arg, minimum, new_kernel
-from volta.numba_cpu import target
+from volta.emit.builder import Builder, Value, compute_dtype
+from volta.emit.loops import I32, I64, for_range, load_arg, minimum, new_kernel, offset
+from volta.numba_cpu import target, weaving
 from volta.numba_cpu.loop_schedule import VectorLoop
 from volta.xla_like.kernels import Compute, IndexValue, Load, Store
 
@@ -41,7 +41,9 @@ class KernelEmitter(HostBody):
     def __init__(self, module: ir.Module, name: str, kernel: VectorLoop) -> None:
         self.function, b = new_kernel(module, name)
         args, self.begin, self.end, self.scratch = self.function.args
-        self.lanes, self.wide, self.spills = lanes_for(kernel), kernel.wide, kernel.spills
+        self.lanes, self.wide, self.spills, self.weave = lanes_for(kernel), kernel.wide, kernel.spills, kernel.weave
+        self._woven = {i: group for group in self.weave.loads for i in group}
+        self.few: ir.Value | None = None  # how many lanes are in range, where there is a mask
         super().__init__(b, args, kernel)
 
     def maskable(self, which: Sequence[int], stores: Sequence[Store]) -> bool:
@@ -50,13 +52,56 @@ class KernelEmitter(HostBody):
         Then there is no scalar copy of it for the rest, which halves the code. Needs cheap masks (AVX-512), and that
         the lanes of every access are neighbours, or share one address.
         """
-        if target.vector_bits() != 512 or any(s.pattern[0] != "1" for s in stores):
+        together = {k for group in self.weave.stores for k in group}
+        apart = [s for k, s in enumerate(self.kernel.stores) if s.pattern[0] != "1" and k not in together]
+        if target.vector_bits() != 512 or any(s in apart for s in stores):
             return False
         spread = self.analysis.spread
         return not any(
-            isinstance(x, Load) and (x.pattern[0] == "?" or any(spread[t] for t in x.terms))
-            for x in (self.kernel.body[i] for i in which)
+            isinstance(x, Load) and (x.pattern[0] == "?" and i not in self._woven or any(spread[t] for t in x.terms))
+            for i, x in ((i, self.kernel.body[i]) for i in which)
         )
+
+    def _value(
+        self, i: int, values: dict[int, Value], lanes: int, row: dict[int, ir.Value], index: ir.Value | None,
+        walk: ir.Value | None,
+    ) -> Value:  # fmt: skip
+        """What is the same in all lanes is computed in one: an index then moves whole vectors, not each lane.
+
+        Interleaved loads are done together, with the first one.
+        """
+        group = self._woven.get(i) if lanes > 1 else None
+        if group is not None and index is not None:
+            x = self.kernel.body[group[0]]
+            assert isinstance(x, Load)
+            found = weaving.load(
+                self.builder(lanes), self._at(group[0], row[group[0]], index), x.dtype.name, len(group), self.few
+            )
+            values.update(zip(group, found, strict=True))
+            return values[i]
+        return super()._value(i, values, lanes if self.analysis.spread[i] else 1, row, index, walk)
+
+    def _at(self, access: int, base: ir.Value, index: ir.Value) -> ir.Value:
+        """Where a load (by its place in the body) reads the element at an index of the vector dimension."""
+        stride = self.places[self.memory.index(access)].strides[self.vector_dim]
+        return offset(self.b, base, self.b.mul(index, stride))
+
+    def write(self, values: dict[int, Value], lanes: int, stores: Sequence[ir.Value], index: ir.Value) -> None:
+        """All stores of a 'map' kernel: interleaved ones together."""
+        done: set[int] = set()
+        for group in self.weave.stores if lanes > 1 else ():
+            first, b = self.kernel.stores[group[0]], self.builder(lanes)
+            stride = self.places[len(self.memory) + group[0]].strides[self.vector_dim]
+            given = [self._widened(values[self.kernel.stores[k].value], b) for k in group]
+            if given[0].dtype != compute_dtype(first.dtype.name):
+                given = [b.cast(x, first.dtype.name) for x in given]
+            weaving.store(
+                b, given, offset(self.b, stores[group[0]], self.b.mul(index, stride)), first.dtype.name, self.few
+            )
+            done.update(group)
+        for k, s in enumerate(self.kernel.stores):
+            if k not in done:
+                self.store(k, s, values[s.value], lanes, stores[k], index, values)
 
     def vector_loop(
         self, start: ir.Value, stop: ir.Value, body: Callable[[ir.Value, int], object], masked: bool = False
@@ -74,9 +119,9 @@ class KernelEmitter(HostBody):
                 left = b.sub(stop, i)
                 few = b.trunc(b.select(b.icmp_signed("<", left, I64(lanes)), left, I64(lanes)), I32)
                 limit = wide.splat(Builder(b, 1).value(few, "int32"))
-                self.mask = wide.lt(wide.iota("int32"), limit).ir
+                self.mask, self.few = wide.lt(wide.iota("int32"), limit).ir, few
                 body(i, lanes)
-                self.mask = None
+                self.mask = self.few = None
             return
         whole = start
         if lanes > 1 and not self.wide:
@@ -105,8 +150,7 @@ class KernelEmitter(HostBody):
             def body(index: ir.Value, lanes: int) -> None:
                 values = dict(once)
                 self.evaluate(which, values, lanes, row, index)
-                for k, s in enumerate(self.kernel.stores):
-                    self.store(k, s, values[s.value], lanes, stores[k], index, values)
+                self.write(values, lanes, stores, index)
 
             self.vector_loop(start, stop, body, self.maskable(which, self.kernel.stores))
         b.ret_void()

@@ -8,6 +8,7 @@ import attrs
 
 from volta.emit.args import laid_out, loop_words
 from volta.numba_cpu.launches import Launch
+from volta.numba_cpu.weaving import PLAIN, Weave, weave_of
 from volta.xla_like.kernels import CombineKernel, KernelCall, Load, LoopKernel
 from volta.xla_like.loops import BLOCK
 from volta.xla_like.phases import choose_spills
@@ -38,20 +39,22 @@ class VectorLoop(LoopKernel):
     vectors as usual). A 'col' kernel then reads more of a row before it moves on to the next, which usually lies in
     another page, and has its sums in registers. ``spills`` are values
     of each element that scratch memory keeps between the passes over a row, instead of computing them again.
+    ``weave``: accesses that are interleaved.
     """
 
     wide: int = 0
     spills: tuple[int, ...] = ()
+    weave: Weave = PLAIN
 
     @classmethod
-    def of(cls, kernel: LoopKernel, wide: int = 0, spills: tuple[int, ...] = ()) -> VectorLoop:
-        return cls(kernel.mode, kernel.rank, kernel.body, kernel.stores, kernel.by_blocks, wide, spills)
+    def of(cls, kernel: LoopKernel, wide: int = 0, spills: tuple[int, ...] = (), weave: Weave = PLAIN) -> VectorLoop:
+        return cls(kernel.mode, kernel.rank, kernel.body, kernel.stores, kernel.by_blocks, wide, spills, weave)
 
     def text(self) -> str:
         keep = "".join(f" %{v}" for v in self.spills)
         wide = f"\n  in vectors of {self.wide} registers" if self.wide else ""
         keeping = f"\n  keep{keep}" if keep else ""
-        return LoopKernel.text(self) + wide + keeping
+        return LoopKernel.text(self) + wide + keeping + self.weave.text()
 
 
 def launches(call: KernelCall, vector_bits: int, buffers: Sequence[Buffer]) -> list[Launch]:
@@ -70,7 +73,7 @@ def launch(call: KernelCall, chunk: int = MAP_CHUNK) -> Launch:
     wide = _registers(call, kernel) if prod(call.sizes) >= LARGE else 0
     scratch = len(spills) * 8 * length + 64 if spills else 0
     words = laid_out((*loop_words(call), *([chunk] if kernel.mode == "map" else [])))
-    chosen = VectorLoop.of(kernel, wide, spills)
+    chosen = VectorLoop.of(kernel, wide, spills, weave_of(call))
     return Launch(chosen, call, *words, _tasks(call, chosen, chunk), scratch)
 
 

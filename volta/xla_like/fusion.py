@@ -114,9 +114,9 @@ class Fuser:
         return chosen
 
     def _join_parts(self, node: Node) -> None:
-        """Let the groups that compute parts of a concatenation, and read the same, be one."""
+        """Let the groups that compute parts of a concatenation, and read the same, be one; also parts of its parts."""
         joined: list[Group] = []
-        for group in self._producers(node):
+        for group in self._computing(node):
             if not group.fusible or group.reduced > 1:
                 continue
             for i, other in enumerate(joined):
@@ -125,6 +125,14 @@ class Fuser:
                     break
             else:
                 joined.append(group)
+
+    def _computing(self, node: Node) -> list[Group]:
+        """The groups of a concatenation's operands; in place of one that is made of parts, the groups of these."""
+        found: dict[int, Group] = {}
+        for group in self._producers(node):
+            made = group.nodes[0].kind == "concatenate"
+            found.update((g.index, g) for g in (self._computing(group.nodes[0]) if made else [group]))
+        return list(found.values())
 
     def _reaches(self, source: Group, target: Group) -> bool:
         return bool(self.ancestors[target.index] >> source.index & 1)
