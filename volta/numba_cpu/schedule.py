@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 from llvmlite import ir
 
+from volta.core.ir import Eqn
 from volta.core.policy import DeterminismLevel
 from volta.numba_cpu import (
     attention,
@@ -96,13 +97,18 @@ KERNELS: dict[str, Build] = {name: build for handler in HANDLERS.values() for na
 class Schedule:
     """The CPU's, for registers of ``vector_bits``. It changes no bit.
 
-    With ``small_loops`` a loop of a small body runs as one native function. ``kept``: see `Scheduler`.
+    With ``small_loops`` a loop of a small body runs as one native function. Where it ``unpacks``
+    there is a kernel for products with weights in blocks.
     """
 
     vector_bits: int
     small_loops: bool = True
     tensor_cores = False
-    kept: tuple[str, ...] = (BLOCK_PRODUCT,)
+    unpacks: bool = True
+
+    def keeps(self, eqn: Eqn) -> bool:
+        """Products with weights in blocks."""
+        return self.unpacks and eqn.primitive.name == BLOCK_PRODUCT
 
     def joined(self, calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelCall]:
         """Products with the loops that run band by band behind them."""

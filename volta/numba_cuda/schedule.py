@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import attrs
 
+from volta.core.ir import Eqn
 from volta.core.policy import DeterminismLevel
 from volta.numba_cuda import conditional_nodes, user
 from volta.numba_cuda.attention import attention_choice, attention_tensor_choice
@@ -17,7 +18,9 @@ from volta.numba_cuda.launches import Launch
 from volta.numba_cuda.loops import combining, nests
 from volta.numba_cuda.ordering import scan_steps, steps
 from volta.numba_cuda.products import dot, epilogues
+from volta.numba_cuda.products.dot_unpack import UNPACKED_ROWS
 from volta.xla_like.control_calls import KINDS
+from volta.xla_like.dot import BLOCK_PRODUCT
 from volta.xla_like.kernels import KernelCall, kernel_class
 from volta.xla_like.plan import Buffer
 from volta.xla_like.user import NAME as USER
@@ -64,7 +67,10 @@ class Schedule:
     themselves depends on it, and lies behind the arena (`merging.place_scratch`)."""
 
     tensor_cores = True
-    kept: tuple[str, ...] = ()
+
+    def keeps(self, eqn: Eqn) -> bool:
+        """Products of few rows with weights in blocks; for many, weights are unpacked once for all of them."""
+        return eqn.primitive.name == BLOCK_PRODUCT and eqn.inputs[0].aval.shape[0] <= UNPACKED_ROWS
 
     def joined(self, calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelCall]:
         """Products with the loops that their kernels compute where they write tiles."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from volta.core.avals import ShapedArray
 from volta.core.errors import ShardingError, UnsupportedOperationError
-from volta.core.ir import ClosedJaxpr, Jaxpr, Var, subjaxprs
+from volta.core.ir import ClosedJaxpr, Eqn, Jaxpr, Var, subjaxprs
 from volta.core.recent import Recent
 from volta.core.sharding import Layout, Mesh, NamedSharding, box_of, sharding_of
 from volta.core.source import at_user_line
@@ -103,6 +103,10 @@ def run(
     return found(values)
 
 
+def _is_constraint(eqn: Eqn) -> bool:
+    return eqn.primitive.name == CONSTRAINT
+
+
 class SpreadExecutable:
     """A program compiled for the ranks of a mesh that are in this process."""
 
@@ -114,7 +118,7 @@ class SpreadExecutable:
         self.mesh, self.name = mesh, name
         self.donated = tuple(donated)
         _refuse_calls(program, name)
-        program = optimize(program, only_inline=not current_context().options.passes, kept=(CONSTRAINT,))
+        program = optimize(program, only_inline=not current_context().options.passes, kept=_is_constraint)
         self.consts = program.consts
         placed = [*inputs, *(x.sharding if isinstance(x, ShardedArray) else None for x in program.consts)]
         avals = [*program.in_avals, *(v.aval for v in program.jaxpr.constvars)]

@@ -90,7 +90,7 @@ class _Build:
     evaluate: Evaluate | None
 
     def optimized(self, program: ClosedJaxpr) -> ClosedJaxpr:
-        kept = self.scheduler.kept if self.options.fusion else ()
+        kept = self.scheduler.keeps if self.options.fusion else None
         return optimize(program, only_inline=not self.options.passes, evaluate=self.evaluate, kept=kept)
 
     def prepared(self, program: ClosedJaxpr) -> ClosedJaxpr:

@@ -20,13 +20,17 @@ Evaluate = Callable[[ClosedJaxpr], Sequence[Any]]
 """Runs a program without inputs through Volta's own kernels; its results as NumPy values."""
 
 
+Kept = Callable[[Eqn], bool]
+"""Which calls are not replaced by what they mean."""
+
+
 def optimize(
-    program: ClosedJaxpr, only_inline: bool = False, evaluate: Evaluate | None = None, kept: Sequence[str] = ()
+    program: ClosedJaxpr, only_inline: bool = False, evaluate: Evaluate | None = None, kept: Kept | None = None
 ) -> ClosedJaxpr:
     """Inline calls, fold constants, simplify, join common subexpressions, drop dead code.
 
-    Constants are folded by ``evaluate``, where it is given: by the kernels that would compute them. Calls of primitives
-    that are ``kept`` stay.
+    Constants are folded by ``evaluate``, where it is given: by the kernels that would compute them. Calls that are
+    ``kept`` stay.
     """
     program = inline_calls(program, kept)
     verify_graph(program, types=False)
@@ -41,11 +45,11 @@ def optimize(
     return program
 
 
-def inline_calls(program: ClosedJaxpr, kept: Sequence[str] = ()) -> ClosedJaxpr:
-    """Replace call equations (jit, checkpoint) by the programs they stand for, but those of primitives to be kept."""
+def inline_calls(program: ClosedJaxpr, kept: Kept | None = None) -> ClosedJaxpr:
+    """Replace call equations (jit, checkpoint) by the programs they stand for, but those to be kept."""
 
     def is_inlined(eqn: Eqn) -> bool:
-        return eqn.primitive.family is Family.CALL and eqn.primitive.name not in kept
+        return eqn.primitive.family is Family.CALL and not (kept is not None and kept(eqn))
 
     if not any(map(is_inlined, program.eqns)):
         return program

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import attrs
 
+from volta.core.ir import Eqn
 from volta.xla_like.kernels import KernelCall
 from volta.xla_like.plan import Buffer
 
@@ -18,9 +19,8 @@ class Scheduler(Protocol):
     def tensor_cores(self) -> bool:
         """Whether there are kernels for precisions below float32."""
 
-    @property
-    def kept(self) -> Sequence[str]:
-        """Primitives that mean a program, and for which there are kernels besides."""
+    def keeps(self, eqn: Eqn) -> bool:
+        """Whether there is a kernel for an equation that means a program, which is then not put in its place."""
 
     def joined(self, calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelCall]:
         """The calls, in an order that is as good, with those that run as one in a call of `Joined`."""
@@ -34,7 +34,9 @@ class Unscheduled:
     """Of no backend: every call runs by itself, and nobody says what memory it takes."""
 
     tensor_cores: bool = False
-    kept: tuple[str, ...] = ()
+
+    def keeps(self, eqn: Eqn) -> bool:
+        return False
 
     def joined(self, calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelCall]:
         return list(calls)

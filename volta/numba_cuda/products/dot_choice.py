@@ -122,6 +122,8 @@ class DotChoice:
 def choose_vector(problem: Problem, capability: str) -> VectorVariant | None:
     """The kernel for few rows times a matrix of many columns, where the matrix lies so that it can be read at speed."""
     dot, (*_, rhs_k, rhs_n) = problem.dot, problem.rhs.strides
+    if dot.spec.blocks is not None:
+        return _choose_blocks(problem, _chip(capability))
     chip, chunks, size = _chip(capability), -(-dot.k // CHUNK), item_size(dot.spec.rhs)
     if dot.m > 8 or not dot.k or dot.n < 32:
         return None
@@ -142,6 +144,15 @@ def choose_vector(problem: Problem, capability: str) -> VectorVariant | None:
     if found is not None and (found.blocks(dot.n, dot.batches) >= 16 or chunks <= 8):
         return attrs.evolve(found, together=_together(problem, found.wide))
     return None
+
+
+def _choose_blocks(problem: Problem, chip: _Chip) -> VectorVariant:
+    """Weights in blocks of few bits: as many warps as leave room for a second block beside."""
+    dot = problem.dot
+    rows, chunks = 1 << (dot.m - 1).bit_length(), -(-dot.k // CHUNK)
+    options = [VectorVariant(rows, 1, 1, "blocks", long=dot.k > BLOCK, most=most) for most in (16, 8, 4)]
+    v = next((v for v in options if 2 * v.shared_bytes(dot.spec) <= chip.block_bytes), options[-1])
+    return attrs.evolve(v, beside=min(v.warps, 1 << (chunks - 1).bit_length()))
 
 
 def choose(problem: Problem, capability: str) -> DotChoice:

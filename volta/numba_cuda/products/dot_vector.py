@@ -33,6 +33,7 @@ from volta.numba_cuda.codegen.threads import (
 from volta.numba_cuda.products.dot_blocks import Levels
 from volta.numba_cuda.products.dot_epilogue import Epilogue, Writer
 from volta.numba_cuda.products.dot_sharing import Sharing
+from volta.numba_cuda.products.dot_unpack import pitch, unpacked
 from volta.xla_like.dot import CHUNK, CHUNKS, DotSpec, item_size
 
 _PIECE = 128  # bytes along k of each column in one piece
@@ -48,16 +49,17 @@ class VectorVariant:
     rows: int
     beside: int
     wide: int
-    along: Literal["k", "line"]
+    along: Literal["k", "line", "blocks"]
     pieces: int = 0
     long: bool = False
     epilogue: Epilogue | None = None
     together: bool = False
+    most: int = 16
 
     @property
     def warps(self) -> int:
-        """Of a block: fewer where each needs more shared memory."""
-        return 16 if self.rows <= 2 else 8
+        """Of a block: fewer where each needs more shared memory, at `most` so many."""
+        return min(self.most, 16 if self.rows <= 2 else 8)
 
     @property
     def threads(self) -> int:
@@ -78,7 +80,8 @@ class VectorVariant:
 
     def shared_bytes(self, spec: DotSpec) -> int:
         sums = self.rows * WARP * self.wide
-        return self.warps * ((sums + self.rows * CHUNK) * item_size(spec.accumulator) + self.pieces * WARP * _PITCH)
+        matrix = self.pieces * WARP * _PITCH if spec.blocks is None else WARP * pitch(spec.blocks)
+        return self.warps * ((sums + self.rows * CHUNK) * item_size(spec.accumulator) + matrix)
 
 
 def build_vector(module: ir.Module, name: str, spec: DotSpec, variant: VectorVariant) -> ir.Function:
@@ -128,7 +131,7 @@ class _Vector:
             depth = minimum(b, b.sub(a.K, start), CHUNK)
             depth = b.select(b.icmp_signed(">", depth, I64(0)), depth, I64(0))  # warps may be more than chunks
             self._load_rows(start, depth)
-            sums = self._along_k(start, depth) if v.along == "k" else self._lines(start, depth)
+            sums = self._WAYS[v.along](self, start, depth)
             totals = self._together(sums, list(it.values), it.index, chunks)
             it.advance(*(self._joined(totals, it.index, chunks, part) if v.long else totals))
         with if_then(b, b.icmp_signed("==", part, I64(0))):
@@ -311,3 +314,14 @@ class _Vector:
         wait_copies(b, 0)
         warp_barrier(b)  # before the next chunk's pieces take the place of these
         return list(it.results)
+
+    def _unpacked(self, start: ir.Value, depth: ir.Value) -> list[ir.Value]:
+        """The chains of a chunk, the matrix being kept in blocks of few bits."""
+        b, v, fmt = self.b, self.v, self.spec.blocks
+        assert fmt is not None
+        region = v.warps * v.rows * (WARP + CHUNK) * self.size
+        mine = offset(b, self.shared, b.add(I64(region), b.mul(self.warp, I64(WARP * pitch(fmt)))))
+        place = self.args, self.matrix, mine, self.lane, self.first, start, depth
+        return unpacked(b, fmt, *place, [self.zero] * v.rows, self._row_values, self._products)
+
+    _WAYS = {"k": _along_k, "line": _lines, "blocks": _unpacked}

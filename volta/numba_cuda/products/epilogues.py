@@ -67,7 +67,7 @@ def _product(
 ) -> tuple[Buffer | None, int]:  # fmt: skip
     """The buffer that a product fills, item after item, row after row, and its columns; None where there is no such."""
     dot = call.kernel
-    if not isinstance(dot, Dot) or writers[call.writes[0]] > 1:
+    if not isinstance(dot, Dot) or dot.spec.blocks is not None or writers[call.writes[0]] > 1:
         return None, 0
     out, (outer, inner), result = buffers[call.writes[0]], dot.batch, call.accesses[2]
     row = dot.n * out.aval.dtype.itemsize

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
+from volta.core.ir import Eqn
 from volta.core.policy import DeterminismLevel
 from volta.emit.args import laid_out, loop_words
 from volta.emit.attention_args import attention_words
@@ -82,7 +83,10 @@ class Schedule:
     """What is decided before memory is planned: every call runs by itself."""
 
     tensor_cores = False
-    kept: tuple[str, ...] = ()
+
+    def keeps(self, eqn: Eqn) -> bool:
+        """No equation: the texts are of programs."""
+        return False
 
     def joined(self, calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelCall]:
         """The calls as they are."""
