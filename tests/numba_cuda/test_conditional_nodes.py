@@ -73,7 +73,7 @@ def test_a_plan_lists_and_a_profile_times_a_loop(gpu):
 
 def test_an_iteration_reads_the_stop_word_itself_only_now_and_then():
     kernel, flag, word = host_condition.condition(), ctypes.c_int32(1), ctypes.c_int64(0)
-    args = (ctypes.c_int64 * 6)(1, 0, 0, 0, ctypes.addressof(flag), 1)
+    args = (ctypes.c_int64 * 2)(ctypes.addressof(flag), 1)
     copy = (ctypes.c_int64 * WORDS)(0, 0, ctypes.addressof(word))
 
     def holds(stop=copy):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
+from volta.emit import attention_merge
 from volta.emit.builder import Builder, Value, item_size
 from volta.emit.loops import I1, I64, PTR, VOID, for_range, if_else, if_then, load_arg, offset
 from volta.emit.reducers import Reducer, across_lanes
@@ -157,11 +158,9 @@ def merge(module: ir.Module, dtype: str, vector_bits: int, vectors: int) -> ir.F
         at = b.mul(i, I64(row.size))
         old, new, count, added = (builder.load(offset(b, p, at), dtype) for p in (m, block_m, l, block_l))
         top = builder.max(old, new)
-        none = old == float("-inf")
-        keep = builder.select(none, 0.0, _exp(builder, old - top))
-        take = _exp(builder, new - top)
+        keep, take = attention_merge.factors(builder, old, new, top, lambda x: _exp(builder, x))
         live = builder.load(offset(b, seen, b.shl(i, I64(3))), "int64") != 0
-        joined = builder.fma(count, keep, added * take)
+        joined = attention_merge.merged(builder, count, keep, added, take)
         builder.store(builder.select(live, top, old), offset(b, m, at))
         builder.store(builder.select(live, joined, count), offset(b, l, at))
         builder.store(keep, offset(b, block_m, at))
@@ -174,7 +173,7 @@ def merge(module: ir.Module, dtype: str, vector_bits: int, vectors: int) -> ir.F
             for v in range(vectors):
                 here = offset(b, to, v * vector_bits // 8)
                 x = builder.load(offset(b, source, v * vector_bits // 8), dtype)
-                builder.store(builder.fma(builder.load(here, dtype), keep, x * take), here)
+                builder.store(attention_merge.merged(builder, builder.load(here, dtype), keep, x, take), here)
     b.ret_void()
     return function
 

@@ -20,7 +20,6 @@ from llvmlite import ir
 from volta.emit.loops import I1, I32, I64, PTR, VOID, load_args, offset
 from volta.numba_cuda.codegen.ptx import KernelSource
 from volta.numba_cuda.codegen.ptx_ops import Op, assembly, call
-from volta.numba_cuda.codegen.threads import HEADER
 from volta.numba_cuda.launch_context import LaunchContext
 from volta.numba_cuda.launches import Launch, Range
 from volta.xla_like.control_calls import Around, bound
@@ -49,7 +48,7 @@ def build_condition(module: ir.Module, name: str) -> None:
     function.calling_convention = "ptx_kernel"
     args, handle, stop = function.args
     b = ir.IRBuilder(function.append_basic_block("entry"))
-    address, number = load_args(b, offset(b, args, HEADER * 8), 2)
+    address, number = load_args(b, args, 2)
     flag = b.load(b.inttoptr(address, PTR), typ=I32, align=4)
     holds = b.icmp_signed("==", b.sext(flag, I64), number)
     entered, ask, decide = b.block, b.append_basic_block("ask"), b.append_basic_block("decide")
@@ -88,7 +87,7 @@ def _goes_on(b: ir.IRBuilder, stop: ir.Value) -> ir.Value:
 
 def holds(words: np.ndarray) -> bool:
     """What the kernel finds, on the host."""
-    address, number = words[HEADER : HEADER + 2].tolist()
+    address, number = words[:2].tolist()
     return ctypes.c_int32.from_address(address).value == number
 
 
@@ -112,7 +111,7 @@ def launches(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
         reads: list[Range] = [(b, 0, ctx.nbytes(b)) for b in call.reads]
         writes: list[Range] = [(b, 0, ctx.nbytes(b)) for b in (*call.writes, *([region] if region else []))]
         yield Launch(
-            CONDITION, 1, 1, (1, 0, 0, 0, 0, 1 if repeats else number), ((HEADER, flag.buffer, flag.offset),), 0,
+            CONDITION, 1, 1, (0, 1 if repeats else number), ((0, flag.buffer, flag.offset),), 0,
             call.kernel.name if repeats else f"{call.kernel.name} {number}",  # type: ignore[union-attr]
             0, tuple(reads), tuple(writes), alone=True, inside=inside, repeats=repeats,
         )  # fmt: skip

@@ -10,7 +10,6 @@ from llvmlite import ir
 from volta.core.errors import UnsupportedOperationError
 from volta.emit.args import Word, laid_out
 from volta.numba_cuda.codegen.ptx import KernelSource
-from volta.numba_cuda.codegen.threads import HEADER
 from volta.numba_cuda.launches import Launch, Range, Regions, touched
 from volta.xla_like.kernels import Access, KernelCall
 from volta.xla_like.plan import ExecutionPlan
@@ -58,9 +57,8 @@ class LaunchContext:
         numbers, addresses = laid_out(words)
         reads, writes = self.touched() if touched is None else touched
         return Launch(
-            source, grid, threads, (grid, 0, 0, 0, *numbers), tuple((i + HEADER, b, n) for i, b, n in addresses), 0,
-            label, shared, reads, writes, alone=alone, mapped=mapped,
-        )  # fmt: skip
+            source, grid, threads, numbers, addresses, 0, label, shared, reads, writes, alone=alone, mapped=mapped
+        )
 
     def touched(self) -> tuple[tuple[Range, ...], tuple[Range, ...]]:
         """What the call reads and what it writes."""

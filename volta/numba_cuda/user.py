@@ -22,7 +22,7 @@ from volta.emit.user_args import UserSpec, user_words
 from volta.numba_cuda.codegen import ptx
 from volta.numba_cuda.codegen.ptx import KernelSource
 from volta.numba_cuda.codegen.ptx_semaphore import CLEAR_THREADS, build_clear
-from volta.numba_cuda.codegen.threads import HEADER, new_entry
+from volta.numba_cuda.codegen.threads import new_entry
 from volta.numba_cuda.codegen.user_functions import called_in
 from volta.numba_cuda.codegen.user_ptx import user_ptx
 from volta.numba_cuda.launch_context import LaunchContext
@@ -76,8 +76,8 @@ def launches(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
         words = -(-nbytes(buffer) // 4)
         if words:
             source = KernelSource("volta_clear_semaphores", "clear", build_clear)
-            grid, place, region = -(-words // CLEAR_THREADS), ((HEADER, buffer, 0),), ((buffer, 0, nbytes(buffer)),)
-            yield Launch(source, grid, CLEAR_THREADS, (1, 0, 0, 0, 0, words), place, 0, "clear", writes=region)
+            grid, place, region = -(-words // CLEAR_THREADS), ((0, buffer, 0),), ((buffer, 0, nbytes(buffer)),)
+            yield Launch(source, grid, CLEAR_THREADS, (0, words), place, 0, "clear", writes=region)
     text, symbol = _ptx_of(spec, capability)
     grid, block = _shape_of_launch(op)
     source = KernelSource(

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from textwrap import dedent
+from typing import Any
 
+from volta.emit import attention_merge
 from volta.emit.attention_args import Arg
-from volta.emit.builder import item_size
+from volta.emit.builder import Value, item_size
 from volta.emit.reducers import LANES, Reducer
 from volta.numba_cpu.attention_schedule import Tasks
 from volta.numba_source.builder import TextBuilder, array_dtype, memory_word
-from volta.numba_source.functions import expression
+from volta.numba_source.functions import calculated, expression
 from volta.numba_source.python_ir import text_of
 from volta.numba_source.reductions import ReductionText
 from volta.numba_source.text import Lines, Module
@@ -43,12 +45,35 @@ class _Words:
     def exp(self, x: str) -> str:
         meaning = REGISTRY["exp"].emit
         assert meaning is not None
-        label = "exp" if self.kind == "float32" else "exp_f64"
-        return expression(self.b, label, meaning, [self.b.token(x, self.kind)])
+        return expression(self.b, self.named("exp"), meaning, [self.b.token(x, self.kind)])
 
     def larger(self, x: str, y: str) -> str:
         values = [self.b.token(v, self.kind) for v in (x, y)]
-        return expression(self.b, "max" if self.kind == "float32" else "max_f64", lambda b, x, y: b.max(x, y), values)
+        return expression(self.b, self.named("max"), lambda b, x, y: b.max(x, y), values)
+
+    def factors(self, before: str, own: str) -> str:
+        """The line that gives the largest score of blocks before and of one more, ``both``, and the factors of their
+        sums, ``keep`` and ``take``."""
+
+        def one(b: TextBuilder, name: str, meaning: Any, *values: Value) -> Value:
+            return calculated(b, self.named(name), meaning, values, [b.lines.new_name()])[0]
+
+        def meaning(b: TextBuilder, x: Value, y: Value) -> Sequence[Value]:
+            both = one(b, "max", lambda b, x, y: b.max(x, y), x, y)
+            return both, *attention_merge.factors(b, x, y, both, lambda v: one(b, "exp", REGISTRY["exp"].emit, v))
+
+        inside, values = TextBuilder(Lines(), self.module), [self.b.token(v, self.kind) for v in (before, own)]
+        calculated(inside, self.named("merge_factors"), meaning, values, ["both", "keep", "take"])
+        return inside.lines.lines[0]
+
+    def merged(self, before: str, own: str) -> str:
+        """A sum over the blocks before and one over one more, as one."""
+        values = [self.b.token(v, self.kind) for v in (before, "keep", own, "take")]
+        return expression(self.b, self.named("merged"), attention_merge.merged, values)
+
+    def named(self, name: str) -> str:
+        """What a function of the accumulator's dtype is called."""
+        return name if self.kind == "float32" else f"{name}_f64"
 
     def folded(self) -> str:
         """The sum of 64 lanes, which must have the name ``lanes``."""
@@ -134,7 +159,7 @@ class _Words:
             for block in range(0, count, {BLOCK}):
                 width, some = min({BLOCK}, count - block), False
                 top = {self.least}
-                for n in range(width):
+                for n in range(width):  # the scores of a block of keys, and the largest
                     j = block + n
                     seen[n] = {self.visible()}
                     if seen[n]:
@@ -144,21 +169,19 @@ class _Words:
                         some = True
                 if some:
                     weight[:], lanes[:] = {self.zero}, {self.zero}
-                    for n in range(width):
+                    for n in range(width):  # their weights; each key has a lane of the sum
                         if seen[n]:
                             weight[n] = {self.exp("score[n] - top")}
                             lanes[n] = weight[n]
-                    both = {self.larger("largest", "top")}
-                    keep = {self.zero} if largest == {self.least} else {self.exp("largest - both")}
-                    take = {self.exp("top - both")}
-                    divisor = fma(divisor, keep, {self.folded()} * take)
+                    {self.factors("largest", "top")}  # the block joins those before it
+                    divisor = {self.merged("divisor", self.folded())}
                     part[:] = {self.zero}
                     for n in range(width):
                         if seen[n]:
                             for e in range({self.spec.value_head}):
                                 part[e] = fma(weight[n], {self.load("v", "(block + n)", "e")}, part[e])
                     for e in range({self.spec.value_head}):
-                        total[e] = fma(total[e], keep, part[e] * take)
+                        total[e] = {self.merged("total[e]", "part[e]")}
                     largest = both
             for e in range({self.spec.value_head}):
                 value = total[e] / divisor if divisor != {self.zero} else {self.zero}

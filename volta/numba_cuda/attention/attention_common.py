@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
+from volta.emit import attention_merge
 from volta.emit.attention_args import Arg
 from volta.emit.builder import Builder, Value, item_size, scalar_type
 from volta.emit.dot_args import ceil_div
 from volta.emit.loops import I8, I32, I64, fma, if_else, intrinsic, load_arg, minimum
 from volta.numba_cuda.codegen.ptx_ops import shuffle
-from volta.numba_cuda.codegen.threads import block_index, device_pointer, own_args
+from volta.numba_cuda.codegen.threads import block_index, device_pointer
 from volta.ops.scalar.exponential import exp, exp_moderate, exp_of_negative
 from volta.xla_like.attention import AttentionSpec
 
@@ -35,7 +36,7 @@ class AttentionKernel:
         self.kind = scalar_type(self.dtype)
         self.bits = ir.IntType(8 * self.size)
         self.zero = ir.Constant(self.kind, 0.0)
-        self.words = own_args(b, args)
+        self.words = args
         self.t, self.s = self.arg(Arg.T), self.arg(Arg.S)
         scale = self.arg(Arg.SCALE)
         self.scale = b.bitcast(scale if self.size == 8 else b.trunc(scale, self.bits), self.kind)
@@ -123,17 +124,19 @@ class AttentionKernel:
         return found.ir
 
     def merge_factors(self, top: ir.Value, block_top: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
-        """How a block's results join those before it: the largest score of both, and the factors of what was before (0
-        if nothing was) and of the block's own. See `merged`."""
-        b = self.b
-        new_top = self.maximum(top, block_top)
-        nothing = b.fcmp_ordered("==", top, self.constant(float("-inf")))
-        old = b.select(nothing, self.zero, self.exp_down(b.fsub(top, new_top)))
-        return new_top, old, self.exp_down(b.fsub(block_top, new_top))
+        """How a block's results join those before it: see `attention_merge.factors`."""
+        both = self.maximum(top, block_top)
+        x, y, z = (self.value(x) for x in (top, block_top, both))
+        old, new = attention_merge.factors(self.one, x, y, z, lambda x: self.value(self.exp_down(x.ir)))
+        return both, old.ir, new.ir
 
     def merged(self, before: ir.Value, old: ir.Value, own: ir.Value, new: ir.Value) -> ir.Value:
-        """A sum before a block, and the block's own, by their factors: one rounding of the product, one of the rest."""
-        return fma(self.b, before, old, self.b.fmul(own, new))
+        """A sum before a block, and the block's own, by their factors."""
+        return attention_merge.merged(self.one, *(self.value(x) for x in (before, old, own, new))).ir
+
+    def value(self, x: ir.Value) -> Value:
+        """A number of the accumulator's dtype, in the vocabulary."""
+        return self.one.value(x, self.dtype)
 
     def exp_down(self, x: ir.Value) -> ir.Value:
         """exp of a number that is not above 0."""

@@ -13,6 +13,7 @@ add multiplies by the scale.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 import attrs
 from llvmlite import ir
@@ -39,18 +40,24 @@ from volta.numba_cuda.codegen.threads import (
 from volta.xla_like.attention import BLOCK, AttentionSpec
 
 
+def _layout(spec: AttentionSpec, tile: AttentionTile) -> dict[str, int]:
+    """Where in shared memory what a block of threads keeps begins, by name, in this order; "end" is behind all."""
+    matrix = matrix_bytes(BLOCK, max(spec.head, spec.value_head), 4)
+    sizes = {
+        "residents": 2 * matrix,
+        "arriving": 2 * matrix,
+        "matrices": 2 * pairs_bytes(tile, 4),
+        "stats": (_RATIO + 1) * BLOCK * 4,
+        "rest": WIDE,
+        "words": _WORDS * 8,
+        "crossed": BLOCK * line_of(BLOCK, 4) if tile.both else 0,
+    }
+    return dict(zip((*sizes, "end"), accumulate(sizes.values(), initial=0), strict=True))
+
+
 def fused_bytes(spec: AttentionSpec, tile: AttentionTile) -> int:
     """Shared memory of a block of threads."""
-    widest = max(spec.head, spec.value_head)
-    crossed = BLOCK * line_of(BLOCK, 4) if tile.both else 0
-    return (
-        4 * matrix_bytes(BLOCK, widest, 4)
-        + 2 * pairs_bytes(tile, 4)
-        + crossed
-        + (_RATIO + 1) * BLOCK * 4
-        + WIDE
-        + _WORDS * 8
-    )
+    return _layout(spec, tile)["end"]
 
 
 def build_attention_backward(module: ir.Module, name: str, spec: AttentionSpec, tile: AttentionTile) -> ir.Function:
@@ -107,18 +114,18 @@ class _Gradients(SerialQueries):
         self.scoring = b.icmp_signed("==", self.warp_group, I64(0))
 
     def allot(self, space: ir.Value) -> None:
-        b, spec, pairs = self.b, self.spec, pairs_bytes(self.tile, 4)
+        b, spec = self.b, self.spec
         widest = max(spec.head, spec.value_head)
+        places = {name: offset(b, space, at) for name, at in _layout(spec, self.tile).items()}
         nbytes = matrix_bytes(BLOCK, widest, 4)
         self.residents, self.arriving = (
-            _Two(Matrix(offset(b, space, 2 * i * nbytes), widest, line_of(widest, 4)), nbytes) for i in range(2)
+            _Two(Matrix(places[name], widest, line_of(widest, 4)), nbytes) for name in ("residents", "arriving")
         )
-        self.matrices = _Two(Matrix(offset(b, space, 4 * nbytes), BLOCK, pairs_line(self.tile, 4)), pairs)
+        pairs = Matrix(places["matrices"], BLOCK, pairs_line(self.tile, 4))
+        self.matrices = _Two(pairs, pairs_bytes(self.tile, 4))
         self.keys = attrs.evolve(self.residents.first, width=spec.head)
-        self.stats_place = offset(b, space, 4 * nbytes + 2 * pairs)
-        self.rest = offset(b, self._stats(_RATIO), BLOCK * 4)
-        self.words_place = offset(b, self.rest, WIDE)
-        self.crossed = Matrix(offset(b, self.words_place, _WORDS * 8), BLOCK, line_of(BLOCK, 4))
+        self.stats_place, self.rest, self.words_place = places["stats"], places["rest"], places["words"]
+        self.crossed = Matrix(places["crossed"], BLOCK, line_of(BLOCK, 4))
 
     def emit(self, space: ir.Value) -> None:
         b, spec = self.b, self.spec

@@ -12,7 +12,7 @@ from llvmlite import ir
 
 from volta.emit.loops import I1, I32, I64, PTR, VOID, if_then, load_args, offset
 from volta.numba_cuda.codegen.ptx_ops import Op, assembly, call, register
-from volta.numba_cuda.codegen.threads import block_index, device_pointer, new_entry, own_args, thread_index
+from volta.numba_cuda.codegen.threads import block_index, device_pointer, new_entry, thread_index
 
 CLEAR_THREADS = 256
 """Threads of a block that clears semaphores."""
@@ -102,7 +102,7 @@ def write_serial(b: ir.IRBuilder, place: ir.Value, value: ir.Value) -> None:
 def build_clear(module: ir.Module, name: str) -> ir.Function:
     """Add the kernel that makes semaphores 0; its args: where they are, and how many."""
     function, b = new_entry(module, name, CLEAR_THREADS)
-    address, count = load_args(b, own_args(b, function.args[0]), 2)
+    address, count = load_args(b, function.args[0], 2)
     place = b.add(b.mul(block_index(b), I64(CLEAR_THREADS)), thread_index(b))
     with if_then(b, b.icmp_signed("<", place, count)):
         b.store(I32(0), offset(b, device_pointer(b, address), b.mul(place, I64(4))), align=4)

@@ -14,9 +14,6 @@ WARP = 32
 CONSTANT_SPACE = 4
 _GLOBAL_SPACE, _SHARED_SPACE = 1, 3
 
-HEADER = 4
-"""Words before a call's own in its args block: its blocks of threads; no kernel reads them."""
-
 TABLE_WORDS = 5
 """Of a merged launch: shift, offset of the calls' first blocks, offset and bytes of their args, number of calls."""
 
@@ -111,11 +108,6 @@ def block_index(b: ir.IRBuilder) -> ir.Value:
 def block_count(b: ir.IRBuilder) -> ir.Value:
     """The blocks of a launch that is not merged with others, as an i64."""
     return _register(b, "nctaid.x")
-
-
-def own_args(b: ir.IRBuilder, args: ir.Value) -> ir.Value:
-    """The call's own words, behind the header."""
-    return offset(b, args, 8 * HEADER)
 
 
 def device_pointer(b: ir.IRBuilder, address: ir.Value) -> ir.Value:

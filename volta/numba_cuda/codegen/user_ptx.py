@@ -17,7 +17,6 @@ from volta.emit.functions import called
 from volta.emit.user_args import UserSpec
 from volta.numba_cuda.codegen import ptx
 from volta.numba_cuda.codegen.numba_tools import OPTIONS, tools
-from volta.numba_cuda.codegen.threads import HEADER
 from volta.numba_cuda.codegen.user_functions import let_call
 
 
@@ -32,7 +31,7 @@ _compiled: dict[Any, str] = {}
 def user_ptx(function: Any, spec: UserSpec, capability: str) -> tuple[str, str]:
     """PTX of ``void symbol(int64 args)``, which runs the function for each element of the batch, and its symbol.
 
-    Args hold a header, the arrays' addresses, then the sizes of the call: see `UserSpec`.
+    Args hold the arrays' addresses, then the sizes of the call: see `UserSpec`.
 
     Raises:
         KernelError: numba-cuda cannot compile it for these dtypes and ranks.
@@ -81,7 +80,7 @@ def _entry(function: Any, spec: UserSpec, kinds: Sequence[Any]) -> Any:
         function.py_func
     )  # by itself it would be compiled for a GPU at hand
     names: dict[str, Any] = {"function": device, "word": _word(), "syncthreads": cuda.syncthreads}
-    at = HEADER + len(spec.arrays)
+    at = len(spec.arrays)
     lines = ["def entry(args):"]
     sizes = [f"n{d}" for d in range(spec.batch)]
     lines += [f"    {n} = word(args, {at + d})" for d, n in enumerate(sizes)]
@@ -92,7 +91,7 @@ def _entry(function: Any, spec: UserSpec, kinds: Sequence[Any]) -> Any:
         lines += [f"        i{d} = rest % {sizes[d]}", f"        rest = rest // {sizes[d]}"]
     for k, ((_, rank), kind) in enumerate(zip(spec.arrays, kinds, strict=True)):
         names[f"make{k}"] = _maker(kind, rank)
-        place = " + ".join([f"word(args, {HEADER + k})", *(f"i{d} * word(args, {at + d})" for d in range(spec.batch))])
+        place = " + ".join([f"word(args, {k})", *(f"i{d} * word(args, {at + d})" for d in range(spec.batch))])
         at += spec.batch
         shape = ", ".join(f"word(args, {at + d})" for d in range(rank))
         at += rank

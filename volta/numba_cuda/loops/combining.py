@@ -23,7 +23,6 @@ from volta.numba_cuda.codegen.threads import (
     block_index,
     device_pointer,
     new_entry,
-    own_args,
     shared_memory,
     shuffle_xor,
     thread_index,
@@ -87,7 +86,7 @@ def launches(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
 def build_combine(module: ir.Module, name: str, kernel: CombineKernel, v: CombineVariant) -> ir.Function:
     """Args: rows, partial results in each, the address of [parts, rows] for each part of a state, and the results'."""
     function, b = new_entry(module, name, v.threads)
-    own = own_args(b, function.args[0])
+    own = function.args[0]
     reducer, one = Reducer(kernel.kind, compute_dtype(kernel.dtype.name)), ThreadBuilder(b, 1)
     rows, parts = load_args(b, own, 2)
     sources = [device_pointer(b, load_arg(b, own, 2 + p)) for p in range(len(reducer.state_dtypes))]

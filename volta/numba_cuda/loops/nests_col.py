@@ -21,7 +21,6 @@ from volta.numba_cuda.codegen.threads import (
     barrier,
     block_index,
     new_entry,
-    own_args,
     product,
     shared_memory,
     shuffle_xor,
@@ -136,7 +135,7 @@ def extra_words(call: KernelCall, v: ColVariant) -> list[int]:
 def build_col(module: ir.Module, name: str, kernel: LoopKernel, v: ColVariant) -> ir.Function:
     """A block of threads reduces the columns of a tile (or some blocks of their rows); a thread, if they are short."""
     function, b = new_entry(module, name, v.threads)
-    e = ThreadEmitter(b, own_args(b, function.args[0]), kernel, v.narrow)
+    e = ThreadEmitter(b, function.args[0], kernel, v.narrow)
     words = words_of(kernel)
     thread = thread_index(b)
     parts, last = load_args(b, e.args, 2, words)

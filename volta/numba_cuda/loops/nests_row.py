@@ -14,7 +14,7 @@ from volta.emit.builder import Builder, Value
 from volta.emit.loops import I64, for_range, if_else, if_then, load_arg, loop, minimum, offset
 from volta.emit.passes import Pass, passes_of, result_of
 from volta.emit.reducers import BLOCK, LANES, BlockTree, Reducer, State
-from volta.numba_cuda.codegen.threads import barrier, block_index, dynamic_shared, new_entry, own_args, thread_index
+from volta.numba_cuda.codegen.threads import barrier, block_index, dynamic_shared, new_entry, thread_index
 from volta.numba_cuda.loops.nests_body import ThreadEmitter, position, unravel, words_of
 from volta.numba_cuda.loops.row_variants import GUARDED, RowVariant, Slot, width_of
 from volta.numba_cuda.loops.scalars import ThreadBuilder
@@ -28,7 +28,7 @@ AHEAD = 16
 def build_row(module: ir.Module, name: str, kernel: LoopKernel, v: RowVariant) -> ir.Function:
     """A thread group computes a row of a 'row' kernel, or reduces a few blocks of one."""
     function, b = new_entry(module, name, v.threads)
-    e = ThreadEmitter(b, own_args(b, function.args[0]), kernel, v.narrow)
+    e = ThreadEmitter(b, function.args[0], kernel, v.narrow)
     threads = ThreadGroup(b, v.shape, thread_index(b), v.threads)
     part, active = None, ir.Constant(ir.IntType(1), 1)
     row = block_index(b)

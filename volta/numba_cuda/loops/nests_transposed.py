@@ -15,7 +15,7 @@ from llvmlite import ir
 
 from volta.emit.builder import Value, compute_dtype, item_size
 from volta.emit.loops import I64, if_else, if_then, load_args, minimum, offset
-from volta.numba_cuda.codegen.threads import barrier, block_index, new_entry, own_args, shared_memory, thread_index
+from volta.numba_cuda.codegen.threads import barrier, block_index, new_entry, shared_memory, thread_index
 from volta.numba_cuda.loops.nests_body import (
     SMALL,
     ThreadEmitter,
@@ -103,7 +103,7 @@ def extra_words(call: KernelCall, v: TransposedVariant) -> list[int]:
 
 def build_transposed(module: ir.Module, name: str, kernel: LoopKernel, v: TransposedVariant) -> ir.Function:
     function, b = new_entry(module, name, THREADS)
-    e = ThreadEmitter(b, own_args(b, function.args[0]), kernel, narrow=True)
+    e = ThreadEmitter(b, function.args[0], kernel, narrow=True)
     words, sizes, one = words_of(kernel), e.sizes[: kernel.rank], ThreadBuilder(b, 1)
     tiles = load_args(b, e.args, 2, words)
     others = [n for d, n in enumerate(sizes[:-1]) if d != v.dim]

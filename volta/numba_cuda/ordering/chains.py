@@ -22,7 +22,6 @@ from volta.numba_cuda.codegen.threads import (
     block_index,
     device_pointer,
     new_entry,
-    own_args,
     shared_memory,
     shuffle,
     thread_index,
@@ -67,7 +66,7 @@ def build_chain(module: ir.Module, name: str, kind: str, dtype: str) -> ir.Funct
     """
     function, b = new_entry(module, name, THREADS)
     one, four, reducer = Builder(b, 1), Builder(b, EACH), Reducer(SCANS[kind], dtype)
-    totals0, rows, pitch = load_args(b, own_args(b, function.args[0]), 3)
+    totals0, rows, pitch = load_args(b, function.args[0], 3)
     thread = thread_index(b)
     lane, warp = b.and_(thread, I64(WARP - 1)), b.lshr(thread, I64(WARP.bit_length() - 1))
     row = b.add(b.mul(block_index(b), I64(WARPS)), warp)
@@ -111,7 +110,7 @@ def build_jumps(module: ir.Module, name: str, dtype: str) -> ir.Function:
     before a leaf is what the leaves' sums before it amount to, in any order.
     """
     function, b = new_entry(module, name, THREADS)
-    totals, sums, records, begin, stop, pieces = load_args(b, own_args(b, function.args[0]), 6)
+    totals, sums, records, begin, stop, pieces = load_args(b, function.args[0], 6)
     totals, sums, records = (device_pointer(b, x) for x in (totals, sums, records))
     thread, size, kind = thread_index(b), item_size(dtype), scalar_type(dtype)
     lane, warp = b.trunc(b.and_(thread, I64(WARP - 1)), I32), b.lshr(thread, I64(WARP.bit_length() - 1))
@@ -168,7 +167,7 @@ class _LongChain:
     def __init__(self, b: ir.IRBuilder, name: str, kind: str, dtype: str, args: ir.Value) -> None:
         self.b, self.dtype, self.size, self.one = b, dtype, item_size(dtype), Builder(b, 1)
         self.reducer, self.jumps = Reducer(SCANS[kind], dtype), kind == "cumsum"
-        words = load_args(b, own_args(b, args), 7)
+        words = load_args(b, args, 7)
         totals, records, begins, ends = (device_pointer(b, x) for x in words[:4])
         self.first, self.stop, pieces = words[4:]
         self.last = b.sub(self.stop, I64(1))

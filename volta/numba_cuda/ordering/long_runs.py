@@ -12,7 +12,6 @@ from volta.numba_cuda.codegen.threads import (
     barrier,
     block_index,
     new_entry,
-    own_args,
     shared_memory,
     shuffle_xor,
     thread_index,
@@ -84,7 +83,7 @@ def build_wide(module: ir.Module, name: str, spec: ScatterSpec, lanes: int, each
     Words behind those of `Updates`: windows of a block of threads with long runs, and how many such blocks there are.
     """
     function, b = new_entry(module, name, THREADS, RESIDENT)
-    args = own_args(b, function.args[0])
+    args = function.args[0]
     block, windows, long = block_index(b), load_arg(b, args, WORDS), load_arg(b, args, WORDS + 1)
     with if_else(b, b.icmp_signed("<", block, long)) as branch:
         with branch.then():
@@ -246,7 +245,7 @@ def build_finish(module: ir.Module, name: str, spec: ScatterSpec) -> ir.Function
     A block of threads has one window of 4096 sorted updates, in which at most one such run begins: its last one's.
     """
     function, b = new_entry(module, name, THREADS)
-    u = Updates(b, spec, own_args(b, function.args[0]), 1)
+    u = Updates(b, spec, function.args[0], 1)
     reducer, one = u.reducer, u.builder
     assert reducer is not None
     shift = BLOCK.bit_length() - 1

@@ -15,7 +15,6 @@ from volta.numba_cuda.codegen.threads import (
     barrier,
     block_index,
     new_entry,
-    own_args,
     shared_memory,
     shuffle_xor,
     thread_index,
@@ -47,7 +46,7 @@ def build_narrow(module: ir.Module, name: str, spec: ScatterSpec, carried: bool)
     ones, which warps sum. What threads read of several updates is in flight at once.
     """
     function, b = new_entry(module, name, THREADS)
-    u = Updates(b, spec, own_args(b, function.args[0]), 1, carried)
+    u = Updates(b, spec, function.args[0], 1, carried)
     thread = thread_index(b)
     per_item = b.udiv(b.add(u.count, I64(WINDOW - 1)), I64(WINDOW))
     row, window = divide(b, block_index(b), per_item)

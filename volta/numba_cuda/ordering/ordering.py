@@ -18,7 +18,6 @@ from volta.numba_cuda.codegen.threads import (
     block_index,
     device_pointer,
     new_entry,
-    own_args,
     shared_memory,
     thread_index,
 )
@@ -43,7 +42,7 @@ def blocks_of(batch: int, count: int) -> int:
 def build_rank(module: ir.Module, name: str) -> ir.Function:
     """Args: targets [B, I], order [B, S + I], B, S, I (all int64)."""
     function, b = new_entry(module, name, THREADS)
-    targets0, order0, _, slots, count = load_args(b, own_args(b, function.args[0]), 5)
+    targets0, order0, _, slots, count = load_args(b, function.args[0], 5)
     thread = thread_index(b)
     lane, warp = b.and_(thread, I64(WARP - 1)), b.lshr(thread, I64(WARP.bit_length() - 1))
     batch, group = divide(b, block_index(b), b.udiv(b.add(count, I64(WARP - 1)), I64(WARP)))
@@ -132,7 +131,7 @@ def _count(
 def build_edges(module: ir.Module, name: str) -> ir.Function:
     """Where runs begin and end, from sorted records. Args: order [B, S + I], B, S, I."""
     function, b = new_entry(module, name, THREADS)
-    order0, batches, slots, count = load_args(b, own_args(b, function.args[0]), 4)
+    order0, batches, slots, count = load_args(b, function.args[0], 4)
     linear = b.add(b.mul(block_index(b), I64(THREADS)), thread_index(b))
     with if_then(b, b.icmp_signed("<", linear, b.mul(batches, count))):
         batch, i = divide(b, linear, count)

@@ -20,7 +20,6 @@ from volta.numba_cuda.codegen.threads import (
     block_index,
     device_pointer,
     new_entry,
-    own_args,
     shared_memory,
     shuffle,
     thread_index,
@@ -51,7 +50,7 @@ class _Scan:
         self.b, self.spec, self.one = b, spec, Builder(b, 1)
         self.dtype, self.kind = spec.dtype.name, compute_dtype(spec.dtype.name)
         self.reducer = Reducer(SCANS[spec.kind], self.kind)
-        words = load_args(b, own_args(b, args), 11)
+        words = load_args(b, args, 11)
         rows, length, first, span, blocks, each, pitch = words[4:]
         self.source, self.to, self.totals, self.leaves = (device_pointer(b, x) for x in words[:4])
         thread = thread_index(b)

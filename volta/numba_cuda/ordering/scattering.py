@@ -16,7 +16,7 @@ from llvmlite import ir
 from volta.emit.builder import Builder, Value, compute_dtype
 from volta.emit.loops import I32, I64, for_range, if_else, if_then, load_args, loop, minimum, offset
 from volta.emit.reducers import Reducer, State
-from volta.numba_cuda.codegen.threads import device_pointer, new_entry, own_args
+from volta.numba_cuda.codegen.threads import device_pointer, new_entry
 from volta.numba_cuda.ordering.indexing import TILE_THREADS as THREADS
 from volta.numba_cuda.ordering.indexing import Tile, divide, halves, word
 from volta.xla_like.ordering import SCATTERS, ScatterSpec
@@ -126,7 +126,7 @@ class Updates:
 def build_few(module: ir.Module, name: str, spec: ScatterSpec, lanes: int) -> ir.Function:
     """For few updates, whose targets lie unsorted where the order would be: rows of the tiles are updates."""
     function, b = new_entry(module, name, THREADS)
-    u = Updates(b, spec, own_args(b, function.args[0]), lanes)
+    u = Updates(b, spec, function.args[0], lanes)
     tile = Tile(b, u.layout, u.width, lanes)
     column, inside = tile.group(0)
     with if_then(b, b.and_(inside, b.icmp_signed("<", tile.row, b.mul(u.batches, u.count)))):
@@ -173,7 +173,7 @@ def _of_mask(u: Updates, mask: ir.Value) -> list[Value]:
 def build_short(module: ir.Module, name: str, spec: ScatterSpec, lanes: int, each: int) -> ir.Function:
     """Runs of which the last update wins, of any length."""
     function, b = new_entry(module, name, THREADS)
-    short_rows(Updates(b, spec, own_args(b, function.args[0]), lanes), each)
+    short_rows(Updates(b, spec, function.args[0], lanes), each)
     b.ret_void()
     return function
 

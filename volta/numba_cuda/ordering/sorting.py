@@ -16,7 +16,6 @@ from volta.numba_cuda.codegen.threads import (
     block_index,
     device_pointer,
     new_entry,
-    own_args,
     shared_memory,
     thread_index,
 )
@@ -100,7 +99,7 @@ class _Pass:
 
     def __init__(self, b: ir.IRBuilder, spec: PassSpec, args: ir.Value) -> None:
         self.b, self.spec = b, spec
-        words = load_args(b, own_args(b, args), 11)
+        words = load_args(b, args, 11)
         self.source, self.positions, self.to, self.positions_to, self.counts = (device_pointer(b, w) for w in words[:5])
         self.rows, self.length, self.tiles, self.padded, shift, self.slots = words[5:]
         self.shift = b.trunc(shift, I32)
@@ -285,7 +284,7 @@ def _record_place(b: ir.IRBuilder, p: _Pass, place: ir.Value) -> ir.Value:
 def build_take(module: ir.Module, name: str, nbytes: int) -> ir.Function:
     """Words: from, positions, to, rows, length. Elements of `nbytes` from their positions in their rows."""
     function, b = new_entry(module, name, THREADS)
-    source, positions, to, rows, length = load_args(b, own_args(b, function.args[0]), 5)
+    source, positions, to, rows, length = load_args(b, function.args[0], 5)
     source, positions, to = (device_pointer(b, x) for x in (source, positions, to))
     kind = ir.IntType(8 * nbytes)
     start = b.add(b.mul(block_index(b), I64(TAKE_EACH * THREADS)), thread_index(b))
@@ -313,7 +312,7 @@ def build_rows(module: ir.Module, name: str, spec: SortSpec, items: int) -> ir.F
     """
     function, b = new_entry(module, name, THREADS, radix.RESIDENT)
     number = len(spec.dtypes)
-    words = load_args(b, own_args(b, function.args[0]), len(spec.read) + number + 3)
+    words = load_args(b, function.args[0], len(spec.read) + number + 3)
     inputs, outputs = words[: len(spec.read)], words[len(spec.read) : -3]
     rows, length, group = words[-3:]
     first = b.mul(block_index(b), group)

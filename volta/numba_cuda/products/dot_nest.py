@@ -13,7 +13,7 @@ from volta.emit.builder import is_float, scalar_type
 from volta.emit.dot_args import Args, ChunkAt, at, ceil_div
 from volta.emit.loops import I1, I32, I64, if_else, if_then, loop, minimum, offset
 from volta.numba_cuda.codegen.ptx_ops import commit_copies, wait_copies
-from volta.numba_cuda.codegen.threads import barrier, block_index, dynamic_shared, own_args, thread_index
+from volta.numba_cuda.codegen.threads import barrier, block_index, dynamic_shared, thread_index
 from volta.numba_cuda.products.dot_blocks import Levels, tile_bytes
 from volta.numba_cuda.products.dot_feed import CastFeed, Feed, Layout
 from volta.numba_cuda.products.dot_position import TilePosition
@@ -35,7 +35,7 @@ class Nest(Totals):
 
     def __init__(self, b: ir.IRBuilder, spec: DotSpec, variant: DotVariant, function: ir.Function) -> None:
         self.b, self.spec, self.tile, self.variant = b, spec, variant.tile, variant
-        self.args = Args(b, own_args(b, function.args[0]), Sharing)
+        self.args = Args(b, function.args[0], Sharing)
         self.size = item_size(spec.accumulator)
         self.kind = scalar_type(spec.accumulator)
         self.zero = ir.Constant(self.kind, 0.0 if is_float(spec.accumulator) else 0)

@@ -18,7 +18,7 @@ from volta.core.errors import UnsupportedOperationError
 from volta.emit.args import Word
 from volta.numba_cuda.codegen.ptx import CAPABILITIES, KernelSource, level_of
 from volta.numba_cuda.codegen.ptx_tensor_map import map_words
-from volta.numba_cuda.codegen.threads import HEADER, new_entry
+from volta.numba_cuda.codegen.threads import new_entry
 from volta.numba_cuda.processors import H200, filling
 from volta.numba_cuda.products.dot_epilogue import fits
 from volta.numba_cuda.products.dot_problem import Problem
@@ -105,7 +105,7 @@ def kernel_of(spec: DotSpec, variant: TensorVariant) -> tuple[KernelSource, int,
 
 def maps_of(problem: Problem, variant: TensorVariant, before: int) -> list[Word]:
     """The operands' tensor maps, as words behind so many of a launch: they begin at `TensorVariant.maps`."""
-    words: list[Word] = [0] * (variant.maps - HEADER - before)
+    words: list[Word] = [0] * (variant.maps - before)
     for side, operand, length in zip(
         _sides(problem), (variant.lhs, variant.rhs), (variant.rows, variant.cols), strict=True
     ):

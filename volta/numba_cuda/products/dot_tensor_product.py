@@ -13,7 +13,6 @@ from volta.numba_cuda.codegen.threads import (
     block_index,
     device_pointer,
     dynamic_shared,
-    own_args,
     thread_index,
 )
 from volta.numba_cuda.products.dot_epilogue import Writer
@@ -38,7 +37,7 @@ class Product:
         self, module: ir.Module, b: ir.IRBuilder, spec: DotSpec, variant: TensorVariant, function: ir.Function
     ) -> None:
         self.b, self.spec, self.v = b, spec, variant
-        self.args = Args(b, own_args(b, function.args[0]), Sharing)
+        self.args = Args(b, function.args[0], Sharing)
         self.thread = thread_index(b)
         self.depth = I64(LINE // (4 if variant.kind == "tf32" else 2))
         along = line_along(variant.lhs, variant.kind), line_along(variant.rhs, variant.kind)

@@ -9,7 +9,7 @@ import attrs
 from volta.emit.dot_args import Arg
 from volta.numba_cuda.codegen.ptx_mbarrier import BARRIER_BYTES
 from volta.numba_cuda.codegen.ptx_tensor_map import MAP_WORDS
-from volta.numba_cuda.codegen.threads import HEADER, WARP
+from volta.numba_cuda.codegen.threads import WARP
 from volta.numba_cuda.loops.nests_body import words_of
 from volta.numba_cuda.products.dot_epilogue import Epilogue
 from volta.numba_cuda.products.dot_sharing import Sharing
@@ -88,10 +88,10 @@ class TensorVariant:
 
     @property
     def maps(self) -> int:
-        """The word of the args block, header included, where the operands' tensor maps begin: a multiple of their own
+        """The word of the args block where the operands' tensor maps begin: a multiple of their own
         size, behind the args of the product and of its epilogue."""
         loops = self.epilogue.loops if self.epilogue else ()
-        return -(-(HEADER + len(Arg) + len(Sharing) + sum(words_of(x) for x in loops)) // MAP_WORDS) * MAP_WORDS
+        return -(-(len(Arg) + len(Sharing) + sum(words_of(x) for x in loops)) // MAP_WORDS) * MAP_WORDS
 
     def suffix(self) -> str:
         shape = f"{self.instruction}_{self.kind}_{self.rows}x{self.cols}x{self.stages}x{self.resident}"

@@ -26,7 +26,6 @@ from volta.numba_cuda.codegen.threads import (
     device_pointer,
     dynamic_shared,
     new_entry,
-    own_args,
     thread_index,
     warp_barrier,
 )
@@ -95,7 +94,7 @@ def build_vector(module: ir.Module, name: str, spec: DotSpec, variant: VectorVar
 class _Vector:
     def __init__(self, b: ir.IRBuilder, spec: DotSpec, variant: VectorVariant, function: ir.Function) -> None:
         self.b, self.spec, self.v = b, spec, variant
-        self.args = Args(b, own_args(b, function.args[0]), Sharing)
+        self.args = Args(b, function.args[0], Sharing)
         self.one, self.lanes = Builder(b, 1), Builder(b, variant.wide)
         self.kind = scalar_type(spec.accumulator)
         self.size = item_size(spec.accumulator)
