@@ -127,10 +127,14 @@ def compile(  # noqa: A001 - the gateway's one verb
             part: ClosedJaxpr, name: str, donated: Sequence[int], evaluate: Evaluate | None, where: DeviceKey
         ) -> Executable:
             backend, capabilities = _backend(where[0], context.kernels)
-            plan, optimised = _planned(part, name, donated, context, backend, capabilities, evaluate)
-            watch.planned = perf_counter()
             gpu = devices.gpu(f"cuda:{where[1]}") if where[0] == "cuda" else None
-            plan = backend.complete(plan, gpu)
+
+            def complete(plan: ExecutionPlan) -> ExecutionPlan:
+                return backend.complete(plan, gpu)
+
+            plan, optimised = _planned(part, name, donated, context, backend, capabilities, evaluate, complete)
+            watch.planned = perf_counter()
+            plan = complete(plan)
             _check_budget(plan, context.memory_budget)
             consts = tuple(_resident(as_array(c), gpu) for c in optimised.consts)
             # Arrays of the plan's own: its kernels are bound to this memory, whatever becomes of the user's arrays.
@@ -203,10 +207,17 @@ def c_library(program: ClosedJaxpr, name: str) -> Library:
 def _planned(
     program: ClosedJaxpr, name: str, donated: Sequence[int], context: ExecutionContext, backend: Any,
     capabilities: BackendCapabilities, evaluate: Evaluate | None,
+    complete: Callable[[ExecutionPlan], ExecutionPlan] = lambda plan: plan,
 ) -> tuple[ExecutionPlan, ClosedJaxpr]:  # fmt: skip
+    """The plan, before the backend completes it; within the budget, if values that are computed again bring it there."""
+    budget = context.memory_budget
+
+    def excess(plan: ExecutionPlan) -> int:
+        return complete(plan).peak_live_bytes - (budget or 0)
+
     plan, optimised = build_plan(
         program, name=name, donated=donated, level=context.level, options=context.options,
-        scheduler=backend.scheduler(), evaluate=evaluate,
+        scheduler=backend.scheduler(), evaluate=evaluate, excess=None if budget is None else excess,
     )  # fmt: skip
     capabilities.check(plan)
     return plan, optimised

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import attrs
 
@@ -26,6 +26,7 @@ from volta.xla_like.placing import places
 from volta.xla_like.plan import Buffer, ExecutionPlan
 from volta.xla_like.precisions import round_operands
 from volta.xla_like.recompute import recompute
+from volta.xla_like.rematerialize import ROUNDS, Scheduled, rematerialize
 from volta.xla_like.schedule import schedule
 from volta.xla_like.scheduler import Scheduler, Unscheduled
 from volta.xla_like.verify import verify_graph, verify_schedule
@@ -57,11 +58,13 @@ def build_plan(
     options: CompileOptions = CompileOptions(),  # noqa: B008 - frozen
     scheduler: Scheduler = Unscheduled(),  # noqa: B008 - frozen
     evaluate: Evaluate | None = None,
+    excess: Callable[[ExecutionPlan], int] | None = None,
 ) -> tuple[ExecutionPlan, ClosedJaxpr]:
     """Compile a program to a plan; returns it with the optimised program that it implements.
 
     ``donated`` are positions of inputs whose memory outputs may take over; ``scheduler`` is the backend's; ``evaluate``
-    runs scalar programs of constants, so that they are folded (None: they are left to run time).
+    runs scalar programs of constants, so that they are folded (None: they are left to run time). ``excess`` says by how
+    many bytes a plan passes the budget: values are then computed again until none does, or nothing more can be spared.
 
     Raises:
         VerificationError: when a pass, the schedule or the planner broke a rule (a bug of Volta's).
@@ -76,8 +79,10 @@ def build_plan(
         program = round_operands(inline_calls(program))
         verify_graph(program)
     build = _Build(level, options, scheduler, evaluate)
-    program = build.optimized(program)
-    return build.plan(program, name, tuple(donated), out_avals), program
+    scheduled = build.scheduled(build.optimized(program), name, tuple(donated), out_avals)
+    if excess is not None and options.recompute:
+        scheduled = build.within(scheduled, excess, tuple(donated), out_avals)
+    return scheduled.plan, scheduled.program
 
 
 @attrs.frozen
@@ -104,13 +109,40 @@ class _Build:
         carried: int | None = None,
     ) -> ExecutionPlan:  # fmt: skip
         """``carried`` (None: not the plan of a loop or a choice): how many results take over memory of inputs."""
+        return self.scheduled(program, name, donated, out_avals, carried).plan
+
+    def scheduled(
+        self, program: ClosedJaxpr, name: str, donated: tuple[int, ...], out_avals: tuple[ShapedArray, ...],
+        carried: int | None = None,
+    ) -> Scheduled:  # fmt: skip
         lowered = lower_to_nodes(program.jaxpr, self.prepared, own_results=carried is not None)
         fuser, groups = fuse(lowered, self.options.fusion)
         if self.options.fusion and self.options.recompute:
             recompute(fuser, groups, lowered)
         pairs = zip(lowered.inputs[-carried:], lowered.outputs[-carried:], strict=True) if carried else ()
         groups = schedule(groups, lowered.outputs, tuple(pairs))
-        return _assemble(lowered, groups, name, donated, self, out_avals, carried or 0)
+        plan, buffer_of, call_of = _assemble(lowered, groups, name, donated, self, out_avals, carried or 0)
+        return Scheduled(program, plan, lowered, buffer_of, call_of)
+
+    def within(
+        self, scheduled: Scheduled, excess: Callable[[ExecutionPlan], int], donated: tuple[int, ...],
+        out_avals: tuple[ShapedArray, ...],
+    ) -> Scheduled:  # fmt: skip
+        """A plan that passes the budget less, where there is one; see `rematerialize`."""
+        best, least = scheduled, excess(scheduled.plan)
+        over = least
+        for _ in range(ROUNDS):
+            if least <= 0:
+                break
+            program = rematerialize(scheduled, scheduled.plan.arena_bytes - over)
+            if program is None:
+                break
+            verify_graph(program)
+            scheduled = self.scheduled(program, scheduled.plan.name, donated, out_avals)
+            over = excess(scheduled.plan)
+            if over < least:
+                best, least = scheduled, over
+        return best
 
     def nested(self, program: ClosedJaxpr, carried: int) -> ExecutionPlan:
         """The plan of a program that a call runs; see `NestedPlan`."""
@@ -136,7 +168,8 @@ class _Buffers:
 def _assemble(
     lowered: Lowered, groups: list[Group], name: str, donated: tuple[int, ...], build: _Build,
     out_avals: tuple[ShapedArray, ...], carried: int,
-) -> ExecutionPlan:  # fmt: skip
+) -> tuple[ExecutionPlan, dict[Val, int], dict[int, int]]:  # fmt: skip
+    """The plan, the buffer of each stored value, and the number of the last call of each node."""
     level, options = build.level, build.options
     buffers = _Buffers()
     for i, val in enumerate(lowered.inputs):
@@ -217,7 +250,13 @@ def _assemble(
     )
     verify_schedule(plan)
     verify_allocation(plan.buffers, plan.calls, plan.arena_bytes)
-    return attrs.evolve(plan, calls=tuple(_elided(c, plan.buffers) for c in plan.calls))
+    writer = {number: i for i, call in enumerate(calls) for number in call.writes}
+    call_of = {}
+    for group in groups:
+        own = [writer[b] for n in group.nodes for v in n.outputs if (b := buffers.ids.get(v)) in writer]
+        call_of.update({n.index: max(own) for n in group.nodes} if own else {})
+    plan = attrs.evolve(plan, calls=tuple(_elided(c, plan.buffers) for c in plan.calls))
+    return plan, buffers.ids, call_of
 
 
 def _with_workspace(call: KernelCall, nbytes: int, buffers: _Buffers) -> KernelCall:

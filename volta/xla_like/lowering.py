@@ -382,8 +382,10 @@ def lower_to_nodes(jaxpr: Jaxpr, prepare: Prepare = inline_calls, own_results: b
     low = Lowering(prepare)
     consts = tuple(low.bind_input(v, f"const{i}") for i, v in enumerate(jaxpr.constvars))
     inputs = tuple(low.bind_input(v, f"in{i}") for i, v in enumerate(jaxpr.invars))
+    ends = []
     for eqn in jaxpr.eqns:
         low.lower(eqn)
+        ends.append(len(low.nodes))
     low._source = None
     outputs: list[Val] = []
     for atom in jaxpr.outvars:
@@ -391,4 +393,4 @@ def lower_to_nodes(jaxpr: Jaxpr, prepare: Prepare = inline_calls, own_results: b
         if own_results and (val.producer is None or val in outputs):
             val = low.copied(low.whole(val)).val
         outputs.append(val)
-    return Lowered(tuple(low.nodes), inputs, consts, tuple(outputs))
+    return Lowered(tuple(low.nodes), inputs, consts, tuple(outputs), low.env, tuple(ends))

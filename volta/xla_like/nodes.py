@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 import numpy as np
 
+from volta.core.ir import Var
 from volta.core.source import Source
 from volta.xla_like.views import Ints, View, prod
 
@@ -99,9 +100,15 @@ class Node:
 
 @attrs.frozen(eq=False)
 class Lowered:
-    """Nodes in order, with the program's inputs, constants and results."""
+    """Nodes in order, with the program's inputs, constants and results.
+
+    ``operands`` are the program's variables as operands of nodes; ``ends`` says of each equation how many nodes there
+    are when it is lowered.
+    """
 
     nodes: tuple[Node, ...]
     inputs: tuple[Val, ...]
     consts: tuple[Val, ...]
     outputs: tuple[Val, ...]
+    operands: dict[Var, Operand]
+    ends: tuple[int, ...]
