@@ -59,6 +59,7 @@ from volta.api.jit import disable_jit, jit
 from volta.api.kernel import kernel
 from volta.api.linear import fwd_and_bwd, linear_transpose
 from volta.api.njit import njit
+from volta.api.planning import plan_for
 from volta.api.shard_map import shard_map
 from volta.api.shardings import make_array_from_callback, make_array_from_process_local_data, make_mesh
 from volta.api.tracing import eval_shape, make_jaxpr
@@ -152,6 +153,7 @@ __all__ = [
     "nn",
     "numpy",
     "optim",
+    "plan_for",
     "process_count",
     "process_index",
     "pure_callback",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import attrs
 import numpy as np
@@ -42,6 +43,30 @@ def test_compiling_changes_no_bit(p, kind, seed) -> None:
     for name, options in VARIANTS.items():
         with volta.execution_context(options=options):
             assert_bits_equal(volta.jit(lambda *a: p(*a))(*xs), want, name)
+
+
+@given(programs(), kinds, st.sampled_from([0.8, 0.4]))
+@few
+def test_a_memory_budget_changes_no_bit(p, kind, share) -> None:
+    xs = operands(p, kind)
+
+    def summed(*xs: Any) -> Any:
+        return [vnp.sum(y * y) for y in p(*xs) if vnp.issubdtype(y.dtype, vnp.floating)]
+
+    inexact = tuple(i for i, x in enumerate(xs) if x.dtype.kind == "f")
+    total = lambda *xs: sum((y.astype("float32") for y in summed(*xs)), vnp.float32(0))  # noqa: E731
+    for f in (p, volta.grad(total, inexact)) if inexact else (p,):
+        try:
+            want = volta.jit(f)(*xs)
+        except volta.errors.NotDifferentiableError:
+            continue
+        plan = volta.plan_for(f, xs)[0].plan
+        budget = plan.peak_live_bytes - int((1 - share) * plan.arena_bytes)
+        try:
+            got = volta.jit(f, memory_budget=budget)(*xs)
+        except volta.errors.MemoryBudgetError:
+            continue
+        assert_bits_equal(got, want, f"within {budget} of {plan.peak_live_bytes} bytes")
 
 
 @given(programs(), kinds)

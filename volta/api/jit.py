@@ -26,7 +26,7 @@ from volta.core.recent import Recent
 from volta.core.source import at_user_line
 from volta.runtime import gateway
 from volta.runtime.array import ConcreteArray
-from volta.runtime.context import ExecutionContext, current_context
+from volta.runtime.context import ExecutionContext, bytes_of, current_context, execution_context
 from volta.runtime.sharded import ShardedArray
 from volta.trace.calls import jit_p
 from volta.trace.tracer import TransformTracer
@@ -96,6 +96,7 @@ class JitFunction(Generic[P, R]):
         donate_argnames: Any = None,
         in_shardings: Any = None,
         out_shardings: Any = None,
+        memory_budget: Any = None,
     ):
         functools.update_wrapper(self, fun, updated=())
         self._fun = fun
@@ -108,7 +109,8 @@ class JitFunction(Generic[P, R]):
                 at_user_line(f"argument {min(both)} of `{self._name}` is both static and donated")
             )
         self._shardings = Shardings(self._name, in_shardings, out_shardings)
-        self._plain = not self._static.any and not self._shardings.given
+        self._budget = None if memory_budget is None else bytes_of(memory_budget, "jit")
+        self._plain = not self._static.any and not self._shardings.given and self._budget is None
         self._calls = CallCache(fun, self._name, self._static, "jit traces")
         self._entries: Recent[tuple[Any, ...], _Entry] = Recent(KINDS)
         # Those of arrays alone: to flatten and hash their tree would cost a µs. And of these the one that was called
@@ -155,6 +157,12 @@ class JitFunction(Generic[P, R]):
             return self._fun(*args, **kwargs)
         if _state.trace is not None:
             return self._calls.bind(jit_p, args, kwargs)
+        if self._budget is None:
+            return self._run(args, kwargs)
+        with execution_context(memory_budget=self._budget):
+            return self._run(args, kwargs)
+
+    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         call = self._calls.flatten(args, kwargs)
         self._refuse_tracers(call.leaves)
         values = call.values(self._name)
@@ -220,7 +228,9 @@ class JitFunction(Generic[P, R]):
         self._refuse_tracers(traced.hoisted)
         donated = self._donated_leaves(call)
         spread = functools.partial(self._shardings.compiled, traced, call, call.leaves, donated)
-        return Traced(traced.program, call.tree, traced.out_tree, self._name, donated, spread, bool(call.kwargs))
+        return Traced(
+            traced.program, call.tree, traced.out_tree, self._name, donated, spread, bool(call.kwargs), self._budget
+        )
 
     @boundary
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
@@ -273,6 +283,7 @@ def jit(
     donate_argnames: str | Sequence[str] | None = None,
     in_shardings: Any = None,
     out_shardings: Any = None,
+    memory_budget: int | str | None = None,
     keep_unused: bool = False,
     inline: bool = False,
 ) -> JitFunction[P, R]: ...
@@ -286,6 +297,7 @@ def jit(
     donate_argnames: str | Sequence[str] | None = None,
     in_shardings: Any = None,
     out_shardings: Any = None,
+    memory_budget: int | str | None = None,
     keep_unused: bool = False,
     inline: bool = False,
 ) -> Callable[[Callable[P, R]], JitFunction[P, R]]: ...
@@ -299,6 +311,7 @@ def jit(
     donate_argnames: str | Sequence[str] | None = None,
     in_shardings: Any = None,
     out_shardings: Any = None,
+    memory_budget: int | str | None = None,
     keep_unused: bool = False,
     inline: bool = False,
 ) -> Any:
@@ -315,6 +328,10 @@ def jit(
         in_shardings: how arguments are to lie on the devices of a mesh: a ``NamedSharding``, None for as they do, or a
             pytree prefix of the positional arguments of these. Arrays that lie on a mesh need none.
         out_shardings: how results are to lie; None for as they come out.
+        memory_budget: bytes, or a text as ``"8 GiB"``, that a call may take at its peak, arguments and results included
+            (None: what :func:`volta.execution_context` says). A plan that would take more computes values again, so
+            that it does not; no bit moves. Of a function that is called inside of another jitted one, only the outer
+            one's counts.
         keep_unused, inline: accepted for programs written for JAX. Neither changes a result: arguments that a program
             does not read are never copied, and a jitted function inside of another becomes a part of its program.
 
@@ -322,6 +339,7 @@ def jit(
         TracerBoolConversionError: ``fun`` branches in Python on a traced value (and the like for ``int``, NumPy).
         StaticArgumentError: a static argument cannot be hashed, or the function has no such argument.
         ShardingError: arguments cannot be cut so, or lie on several meshes.
+        MemoryBudgetError: the plan needs more than its budget, whatever is computed again.
 
     >>> import volta
     >>> @volta.jit
@@ -339,8 +357,10 @@ def jit(
             donate_argnames=donate_argnames,
             in_shardings=in_shardings,
             out_shardings=out_shardings,
+            memory_budget=memory_budget,
         )
     check_callable(fun, "jit")
     return JitFunction(
-        fun, static_argnums, static_argnames, donate_argnums, donate_argnames, in_shardings, out_shardings
-    )
+        fun, static_argnums, static_argnames, donate_argnums, donate_argnames, in_shardings, out_shardings,
+        memory_budget,
+    )  # fmt: skip

@@ -18,7 +18,7 @@ from volta.core.pytrees import PyTreeDef
 from volta.core.source import at_user_line
 from volta.runtime import gateway
 from volta.runtime.capabilities import LEVELS
-from volta.runtime.context import current_context
+from volta.runtime.context import current_context, execution_context
 from volta.runtime.parts import Parts
 
 
@@ -33,6 +33,7 @@ class Traced:
     donated: tuple[int, ...]
     spread: Callable[[], Any] = lambda: None  # compiles it for several workers, if it is theirs
     keywords: bool = False  # whether the tree is one of arguments and keywords
+    budget: int | None = None  # of memory; None: the context's
 
     @property
     def out_info(self) -> Any:
@@ -88,7 +89,8 @@ class Lowered:
             MemoryBudgetError: the plan's peak exceeds the context's budget.
         """
         traced = self.traced
-        executable = traced.spread() or gateway.compile(traced.jaxpr, donated=traced.donated, name=traced.name)
+        with execution_context(memory_budget=traced.budget):
+            executable = traced.spread() or gateway.compile(traced.jaxpr, donated=traced.donated, name=traced.name)
         return Compiled(traced, executable)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from fractions import Fraction
 from typing import Any
 
 import attrs
@@ -86,12 +88,14 @@ def use_backend(backend: str, device: int = 0) -> Iterator[None]:
 @contextmanager
 def execution_context(
     level: DeterminismLevel | str | None = None,
-    memory_budget: int | None = None,
+    memory_budget: int | str | None = None,
     options: CompileOptions | None = None,
     kernels: str | None = None,
 ) -> Iterator[ExecutionContext]:
-    """Use another determinism level, memory budget (bytes), compile options or kernels inside the block.
+    """Use another determinism level, memory budget, compile options or kernels inside the block.
 
+    ``memory_budget`` is a number of bytes, or a text as ``"8 GiB"``: a plan that would need more computes values again
+    until it does not (docs/budgets.md), and is refused where that is not enough.
     What is not given stays as it is outside. ``kernels`` says how plans are run, with the same bits: by ``"llvm"`` that
     Volta writes (the default, and the fast way); on the CPU as ``"njit"`` functions that Numba compiles, or by
     ``"python"``, which runs the text of these as it stands, for a debugger; on a GPU as ``"cuda.jit"`` functions, which
@@ -110,7 +114,7 @@ def execution_context(
     if level is not None:
         changes["level"] = _level(level)
     if memory_budget is not None:
-        changes["memory_budget"] = _bytes(memory_budget)
+        changes["memory_budget"] = bytes_of(memory_budget, "execution_context")
     if options is not None:
         changes["options"] = options
     if kernels is not None:
@@ -131,10 +135,25 @@ def _level(level: Any) -> DeterminismLevel:
         raise ContextError(at_user_line(text)) from None
 
 
-def _bytes(budget: Any) -> int:
+_UNITS = {
+    "B": 1, **{f"{p}B": 1000 ** (i + 1) for i, p in enumerate("kMGT")}, "KB": 1000,
+    **{f"{p}iB": 1024 ** (i + 1) for i, p in enumerate("KMGT")},
+}  # fmt: skip
+_AMOUNT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*\Z")
+
+
+def bytes_of(budget: Any, what: str) -> int:
+    """A number of bytes, or a text as ``"8 GiB"``, as an integer.
+
+    Raises:
+        ContextError: it is neither; ``what`` says whose budget it is.
+    """
     if isinstance(budget, (int, np.integer)) and not isinstance(budget, bool) and budget >= 0:
         return int(budget)
-    text = f"execution_context: memory_budget must be a number of bytes, as 10**9, not {budget!r}"
+    match = _AMOUNT.match(budget) if isinstance(budget, str) else None
+    if match and match[2] in _UNITS:
+        return int(Fraction(match[1]) * _UNITS[match[2]])
+    text = f"{what}: memory_budget must be a number of bytes, as 10**9 or '8 GiB', not {budget!r}"
     raise ContextError(at_user_line(text))
 
 

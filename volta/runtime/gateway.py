@@ -189,6 +189,24 @@ def plan_on_cuda(
     return found
 
 
+def plan_here(program: ClosedJaxpr, name: str, donated: Sequence[int] = ()) -> ExecutionPlan:
+    """The plan that a program would have in the current context, whether or not that passes its budget; no kernel is
+    compiled. On a GPU without the tables of one of a kind, which asking for needs none.
+
+    Raises:
+        UnsupportedOperationError: the backend has no kernel for an operation at the context's level.
+    """
+    context = current_context()
+
+    def evaluate(constants: ClosedJaxpr) -> list[Any]:
+        here = attrs.evolve(context, kernels="llvm", backend="cpu", memory_budget=None)
+        return [x.numpy() for x in compile(constants, name="constants", context=here)([])]
+
+    if context.backend == "cuda":
+        return _planned(program, name, donated, context, devices.cuda_backend(), cuda_capabilities(), evaluate)[0]
+    return cpu.complete(_planned(program, name, donated, context, cpu, CPU, evaluate, cpu.complete)[0])
+
+
 def c_library(program: ClosedJaxpr, name: str) -> Library:
     """A program as one C function ``name`` for processors like this one, see `volta.numba_cpu.library`.
 
@@ -209,7 +227,7 @@ def _planned(
     capabilities: BackendCapabilities, evaluate: Evaluate | None,
     complete: Callable[[ExecutionPlan], ExecutionPlan] = lambda plan: plan,
 ) -> tuple[ExecutionPlan, ClosedJaxpr]:  # fmt: skip
-    """The plan, before the backend completes it; within the budget, if values that are computed again bring it there."""
+    """The plan before the backend completes it; within the budget, if values that are computed again bring it there."""
     budget = context.memory_budget
 
     def excess(plan: ExecutionPlan) -> int:
@@ -236,6 +254,7 @@ def _check_budget(plan: ExecutionPlan, budget: int | None) -> None:
         raise MemoryBudgetError(
             at_user_line(
                 f"plan {plan.name!r} needs {plan.peak_live_bytes:,} bytes at its peak; the budget is {budget:,}.\n"
-                f"{plan.memory_report()}\nRaise the budget, use smaller shapes, or recompute with volta.checkpoint."
+                f"{plan.memory_report()}\nValues are computed again already where that spares memory. Raise the "
+                "budget, use smaller shapes, or put volta.checkpoint around the body of a scan."
             )
         )

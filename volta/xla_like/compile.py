@@ -26,7 +26,7 @@ from volta.xla_like.placing import places
 from volta.xla_like.plan import Buffer, ExecutionPlan
 from volta.xla_like.precisions import round_operands
 from volta.xla_like.recompute import recompute
-from volta.xla_like.rematerialize import ROUNDS, Scheduled, rematerialize
+from volta.xla_like.rematerialize import ROUNDS, STEPS, Scheduled, rematerialize
 from volta.xla_like.schedule import schedule
 from volta.xla_like.scheduler import Scheduler, Unscheduled
 from volta.xla_like.verify import verify_graph, verify_schedule
@@ -128,21 +128,26 @@ class _Build:
         self, scheduled: Scheduled, excess: Callable[[ExecutionPlan], int], donated: tuple[int, ...],
         out_avals: tuple[ShapedArray, ...],
     ) -> Scheduled:  # fmt: skip
-        """A plan that passes the budget less, where there is one; see `rematerialize`."""
+        """The plan that passes the budget least, at best not at all; see `rematerialize`."""
         best, least = scheduled, excess(scheduled.plan)
-        over = least
-        for _ in range(ROUNDS):
-            if least <= 0:
-                break
-            program = rematerialize(scheduled, scheduled.plan.arena_bytes - over)
-            if program is None:
-                break
-            verify_graph(program)
-            scheduled = self.scheduled(program, scheduled.plan.name, donated, out_avals)
-            over = excess(scheduled.plan)
-            if over < least:
-                best, least = scheduled, over
-        return best
+        for step in STEPS:
+            found, over = scheduled, excess(scheduled.plan)
+            for _ in range(ROUNDS if least > 0 else 0):
+                arena = found.plan.arena_bytes
+                program = rematerialize(found, max(arena - over, int(arena * step)))
+                if program is None:
+                    break
+                verify_graph(program)
+                found = self.scheduled(program, scheduled.plan.name, donated, out_avals)
+                before, over = over, excess(found.plan)
+                if over < least:
+                    best, least = found, over
+                if over <= 0 or over >= before:
+                    break
+        if best is scheduled:
+            return best
+        again = len(best.program.eqns) - len(scheduled.program.eqns), best.work / max(scheduled.work, 1) - 1
+        return attrs.evolve(best, plan=attrs.evolve(best.plan, computed_again=again))
 
     def nested(self, program: ClosedJaxpr, carried: int) -> ExecutionPlan:
         """The plan of a program that a call runs; see `NestedPlan`."""

@@ -47,7 +47,8 @@ class Buffer:
 @attrs.frozen
 class ExecutionPlan:
     """What a backend runs. ``outputs`` are buffer ids; an id may repeat, or be an input's. ``processors``: for how many
-    multiprocessors of a GPU work is shared out (None: as many as its kind has)."""
+    multiprocessors of a GPU work is shared out (None: as many as its kind has). ``computed_again``: how many operations
+    run a second time to keep to a budget, and their work as a share of all (see `volta.xla_like.rematerialize`)."""
 
     name: str
     buffers: tuple[Buffer, ...]
@@ -60,6 +61,7 @@ class ExecutionPlan:
     donated: Ints = ()
     level: DeterminismLevel = DeterminismLevel.STRICT
     processors: int | None = None
+    computed_again: tuple[int, float] = (0, 0.0)
     contract: str = contract.ID
 
     def all_calls(self) -> Iterator[KernelCall]:
@@ -147,6 +149,8 @@ class ExecutionPlan:
             f"plan {self.name} level={self.level.value} contract={self.contract}{processors}",
             f"bytes peak={self.peak_live_bytes} {by_class}",
         ]
+        if self.computed_again[0]:
+            lines.append(self._said_again())
         for b in self.buffers:
             where = f" @{b.offset}" if b.offset is not None else f" = b{b.alias}" if b.alias is not None else ""
             lines.append(f"  b{b.id}: {b.aval.strip_weak()} {b.placement}{where}{'  # ' + b.label if b.label else ''}")
@@ -159,6 +163,10 @@ class ExecutionPlan:
         return "\n".join(lines)
 
     __str__ = as_text
+
+    def _said_again(self) -> str:
+        operations, share = self.computed_again
+        return f"computed again, for the budget: {operations} operations, {100 * share:.1f}% more work"
 
     def kernel_texts(self) -> dict[str, str]:
         """The readable text of each distinct kernel, by symbol, in order of first use. How operations become kernels is
@@ -173,6 +181,8 @@ class ExecutionPlan:
         lines += [f"  on the {where:<9}{n:>16,}" for where, n in self.partitions().items() if n]
         for name, n in self.bytes_by_class().items():
             lines.append(f"  {name:<8}{n:>16,}  {100 * n / total if total else 0:5.1f}%")
+        if self.computed_again[0]:
+            lines.append(self._said_again())
         lines.append("by placement, where the arena is fullest")
         for name, n in self.bytes_by_placement().items():
             lines.append(f"  {name:<24}{n:>16,}")

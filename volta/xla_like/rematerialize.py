@@ -11,15 +11,17 @@ Checkpoint Search for Arbitrary Computation Graphs" (2021), and XLA's HloRemater
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Mapping, Sequence
 
 import attrs
 
-from volta.core.ir import Atom, ClosedJaxpr, Eqn, Var
+from volta.core.ir import ClosedJaxpr, Eqn, Var
 from volta.ops.primitive import REGISTRY, Family
 from volta.xla_like.nodes import Lowered, Ref, Val
-from volta.xla_like.plan import ExecutionPlan, lifetimes
+from volta.xla_like.passes import drop_dead
+from volta.xla_like.plan import ExecutionPlan
 
 _AGAIN = {
     Family.ELEMENTWISE, Family.REDUCTION, Family.MOVEMENT, Family.CONTRACTION, Family.ATTENTION, Family.INDEXING,
@@ -30,7 +32,11 @@ _AGAIN = {
 _SMALL = 16
 """A value of at most 1/SMALL of the bytes that it helps to spare may be kept longer for that."""
 
-ROUNDS = 12
+STEPS = (0.85, 0.0)
+"""Each round goes to this share of the temporaries of the one before, or to the goal: by small steps first, which know
+better what is in memory when; if these end too early, at once."""
+
+ROUNDS = 24
 """How often a program is planned anew, each time with more values computed again."""
 
 _CHAIN = 256
@@ -46,6 +52,11 @@ class Scheduled:
     lowered: Lowered
     buffer_of: Mapping[Val, int]
     call_of: Mapping[int, int]
+
+    @property
+    def work(self) -> int:
+        """Floating-point operations, or what takes as long, of the whole program."""
+        return sum(map(work_of, self.program.eqns))
 
 
 def work_of(eqn: Eqn) -> int:
@@ -64,60 +75,56 @@ def work_of(eqn: Eqn) -> int:
 def rematerialize(scheduled: Scheduled, goal: int) -> ClosedJaxpr | None:
     """The program with values computed again where more than ``goal`` bytes of temporaries would be live; None where no
     value can be spared."""
-    found = _Analysis(scheduled)
-    victims = found.victims(goal)
-    return _Rewriting(found, victims).program() if victims else None
+    timeline = _Timeline(scheduled)
+    timeline.choose(goal)
+    return drop_dead(_Rewriting(timeline).program()) if timeline.dropped else None
 
 
-@attrs.frozen(eq=False)
-class _Use:
-    """An equation that reads a stored value, by the variable that it reads, and the call in which it does."""
-
-    call: int
-    equation: int
-    var: Var
-
-
-class _Analysis:
-    """When each stored value is computed and read."""
+class _Timeline:
+    """When each value is computed and read, by the numbers of the plan's calls; and which values are dropped."""
 
     def __init__(self, scheduled: Scheduled) -> None:
-        self.eqns: Sequence[Eqn] = scheduled.program.eqns
-        self.scheduled = scheduled
-        self.home: dict[Var, int] = {v: i for i, e in enumerate(self.eqns) for v in e.outputs}
-        lowered, plan = scheduled.lowered, scheduled.plan
-        _, self._last = lifetimes(plan.buffers, plan.calls)
+        lowered, self.plan, self.buffer_of = scheduled.lowered, scheduled.plan, scheduled.buffer_of
+        self.program = scheduled.program
+        self.home: dict[Var, int] = {v: i for i, e in enumerate(self.program.eqns) for v in e.outputs}
         self.val_of: dict[Var, Val] = {v: x.val for v, x in lowered.operands.items() if isinstance(x, Ref)}
-        self.made: dict[Val, int] = {}  # the call that computes it
-        self.uses: dict[Val, list[_Use]] = {}
+        self.reads: dict[int, list[int]] = {}  # of a buffer: the calls
+        for i, each in enumerate(self.plan.calls):
+            for number in dict.fromkeys(each.reads):
+                self.reads.setdefault(number, []).append(i)
+        self.call_of: list[int | None] = []  # of an equation; None of one that only looks at its operands otherwise
+        self.made: dict[Val, int] = {}
+        self.name_of: dict[Val, Var] = {}
         begin = 0
-        for i, (eqn, end) in enumerate(zip(self.eqns, lowered.ends, strict=True)):
-            calls = [scheduled.call_of[n] for n in range(begin, end) if n in scheduled.call_of]
-            for node in lowered.nodes[begin:end]:
-                for val in node.outputs:
-                    self.made[val] = max(calls, default=0)
-            for var in dict.fromkeys(x for x in eqn.inputs if isinstance(x, Var)) if calls else ():
+        for eqn, end in zip(self.program.eqns, lowered.ends, strict=True):
+            nodes = lowered.nodes[begin:end]
+            call = max((scheduled.call_of[n.index] for n in nodes if n.index in scheduled.call_of), default=None)
+            self.call_of.append(call)
+            if call is not None:
+                self.made.update((val, call) for node in nodes for val in node.outputs)
+            for var in eqn.outputs:
                 if var in self.val_of:
-                    self.uses.setdefault(self.val_of[var], []).append(_Use(min(calls), i, var))
+                    self.name_of.setdefault(self.val_of[var], var)
             begin = end
-        self.candidates = [v for v in self.uses if self._may_go(v)]
-        self.dropped: dict[Val, int] = {}  # and the first call that reads it then
+        self.dropped: dict[Val, int] = {}
+        """And the first call for which it is computed again."""
 
-    def _may_go(self, val: Val) -> bool:
-        number = self.scheduled.buffer_of.get(val)
-        return val in self.made and number is not None and self.scheduled.plan.buffers[number].kind == "temp"
+    def is_stored(self, val: Val) -> bool:
+        """Whether a value is in memory of its own."""
+        number = self.buffer_of.get(val)
+        return number is not None and self.plan.buffers[number].kind != "unstored"
 
-    def is_there(self, val: Val, call: int, spares: int) -> bool:
-        """Whether a value is in memory at a call anyway, or is too small to matter beside the bytes that are spared."""
-        if val.producer is None:
+    def is_there(self, var: Var, call: int, spares: int) -> bool:
+        """Whether a call may read a variable that an earlier one has computed: what is in memory then anyway, or is too
+        small to matter beside the bytes that are spared."""
+        val = self.val_of.get(var)
+        if var not in self.home or (val is not None and val.producer is None):
             return True
-        number = self.scheduled.buffer_of.get(val)
-        if number is None or val in self.dropped:
+        if val is None or not self.is_stored(val) or val in self.dropped or self.made.get(val, call) >= call:
             return False
-        buffer = self.scheduled.plan.buffers[number]
-        if buffer.kind != "temp" or self._last[number] >= call:
-            return buffer.kind in ("temp", "input", "const", "output") and self.made.get(val, 0) < call
-        return val.nbytes * _SMALL <= spares
+        buffer = self.plan.buffers[self.buffer_of[val]]
+        kept = buffer.kind != "temp" or self.reads.get(buffer.id, [0])[-1] >= call
+        return kept or val.nbytes * _SMALL <= spares
 
     def work(self, var: Var, call: int, spares: int) -> float:
         """The work of computing a variable again at a call, from what is there; infinite where it cannot be."""
@@ -125,111 +132,146 @@ class _Analysis:
         total, waiting = 0.0, [var]
         while waiting:
             x = waiting.pop()
-            val = self.val_of.get(x)
-            if x is not var and (x not in self.home or (val is not None and self.is_there(val, call, spares))):
+            if x is not var and self.is_there(x, call, spares):
                 continue
-            i = self.home.get(x)
-            if i is None or self.eqns[i].primitive.family not in _AGAIN or len(seen) > _CHAIN:
+            i = self.home[x]
+            eqn = self.program.eqns[i]
+            if eqn.primitive.family not in _AGAIN or len(seen) > _CHAIN:
                 return math.inf
             if i not in seen:
                 seen.add(i)
-                total += work_of(self.eqns[i])
-                waiting += [a for a in self.eqns[i].inputs if isinstance(a, Var)]
+                total += work_of(eqn)
+                waiting += [a for a in eqn.inputs if isinstance(a, Var)]
         return total
 
-    def victims(self, goal: int) -> list[tuple[Val, list[_Use]]]:
-        """Values to drop, each with the readers for which it is computed again."""
-        live = self.scheduled.plan.live_temp_bytes()
-        chosen: list[tuple[Val, list[_Use]]] = []
+    def choose(self, goal: int) -> None:
+        """Choose the values to drop."""
+        live = self.plan.live_temp_bytes()
+        temps = [
+            (val, self.reads[number])
+            for val, number in self.buffer_of.items()
+            if val in self.made and val in self.name_of and self.plan.buffers[number].kind == "temp"
+            and number in self.reads
+        ]  # fmt: skip
         while live and (most := max(live)) > goal:
             at = live.index(most)
             best = None
-            for val in self.candidates:
-                early = max([self.made[val], *(u.call for u in self.uses[val] if u.call <= at)])
-                late = [u for u in self.uses[val] if u.call > at]
-                if val in self.dropped or not late or early >= at or self.made[val] >= at:
+            for val, reads in temps:
+                early = max([self.made[val], *(i for i in reads if i <= at)])
+                first = next((i for i in reads if i > at), None)
+                if val in self.dropped or first is None or early >= at:
                     continue
-                first = min(u.call for u in late)
-                work = self.work(late[0].var, first, val.nbytes)
+                work = self.work(self.name_of[val], first, val.nbytes)
                 score = val.nbytes * (first - early - 1) / (work + 1)
                 if work < math.inf and (best is None or score > best[0]):
-                    best = score, val, late, early, first
+                    best = score, val, early, first
             if best is None:
                 break
-            _, val, late, early, first = best
-            chosen.append((val, late))
+            _, val, early, first = best
             self.dropped[val] = first
             for i in range(early + 1, first):
                 live[i] -= val.nbytes
-        return chosen
 
 
 class _Rewriting:
-    """The program with clones for late readers."""
+    """The program, in the order of its calls, with clones of what is dropped for those that read it late."""
 
-    def __init__(self, found: _Analysis, victims: Sequence[tuple[Val, list[_Use]]]) -> None:
-        self._found = found
-        self._late: dict[int, list[tuple[Var, Val]]] = {}
-        for val, uses in victims:
-            for use in uses:
-                self._late.setdefault(use.equation, []).append((use.var, val))
+    def __init__(self, timeline: _Timeline) -> None:
+        self._timeline = timeline
+        self._old = timeline.program.eqns
+        self._lost: dict[tuple[Var, int], int] = {}
         self._clones: dict[Var, Var] = {}
         self._eqns: list[Eqn] = []
+        self._defined: dict[Var, None] = {}
 
     def program(self) -> ClosedJaxpr:
-        program = self._found.scheduled.program
-        for i, eqn in enumerate(self._found.eqns):
-            late = self._late.get(i, [])
-            new = [(var, val) for var, val in late if var not in self._clones]
-            if new:
-                self._compute_again(new, eqn)
-            renamed = {var: self._clones[var] for var, _ in late}
-            inputs = tuple(renamed.get(a, a) if isinstance(a, Var) else a for a in eqn.inputs)
-            self._eqns.append(eqn.replace(inputs=inputs) if renamed else eqn)
+        timeline = self._timeline
+        program = timeline.program
+        for i in self._order():
+            eqn, call = self._old[i], timeline.call_of[i]
+            lost = [] if call is None else [x for x in eqn.inputs if isinstance(x, Var) and self._spares(x, call)]
+            if lost and call is not None:
+                self._compute_again([x for x in lost if x not in self._clones], call, eqn)
+                renamed = {x: self._clones[x] for x in lost}
+                eqn = eqn.replace(inputs=tuple(renamed.get(x, x) if isinstance(x, Var) else x for x in eqn.inputs))
+            self._eqns.append(eqn)
+            self._defined.update(dict.fromkeys(eqn.outputs))
         return ClosedJaxpr(program.jaxpr.replace(eqns=tuple(self._eqns)), program.consts)
 
-    def _compute_again(self, wanted: Sequence[tuple[Var, Val]], reader: Eqn) -> None:
-        """Clones of variables in front of the equation that reads them first."""
-        needed: list[int] = []
+    def _order(self) -> list[int]:
+        """The equations' numbers: operands first, and else by the call in which they run."""
+        home, calls = self._timeline.home, self._timeline.call_of
+        waits = [{home[x] for x in e.inputs if isinstance(x, Var) and x in home} for e in self._old]
+        readers: list[list[int]] = [[] for _ in self._old]
+        for i, needed in enumerate(waits):
+            for n in needed:
+                readers[n].append(i)
+        ready = [(calls[i] or 0, i) for i, needed in enumerate(waits) if not needed]
+        heapq.heapify(ready)
+        order = []
+        while ready:
+            _, i = heapq.heappop(ready)
+            order.append(i)
+            for r in readers[i]:
+                waits[r].discard(i)
+                if not waits[r]:
+                    heapq.heappush(ready, (calls[r] or 0, r))
+        return order
+
+    def _spares(self, var: Var, call: int) -> int:
+        """The bytes of the largest dropped value that a call would keep alive by reading a variable: itself, or by way
+        of values that are in no memory and come with their reader; 0 where there is none."""
+        timeline = self._timeline
+        known = self._lost.get((var, call))
+        if known is not None:
+            return known
+        val = timeline.val_of.get(var)
+        found = 0
+        if val is not None and val in timeline.dropped:
+            found = val.nbytes if timeline.dropped[val] <= call else 0
+        elif var in timeline.home and (val is None or not timeline.is_stored(val)):
+            eqn = self._old[timeline.home[var]]
+            found = max((self._spares(x, call) for x in eqn.inputs if isinstance(x, Var)), default=0)
+        self._lost[var, call] = found
+        return found
+
+    def _compute_again(self, wanted: Sequence[Var], call: int, reader: Eqn) -> None:
+        """Clones of variables in front of an equation that reads them in a call."""
+        timeline = self._timeline
+        needed: dict[int, None] = {}
         anchors: dict[Var, None] = {}
-        for var, val in wanted:
-            self._collect(var, self._found.dropped[val], val.nbytes, needed, anchors)
+        for var in wanted:
+            spares, waiting = self._spares(var, call), [var]
+            while waiting:
+                x = waiting.pop()
+                if x in self._clones or x in anchors:
+                    continue
+                if x is not var and timeline.is_there(x, call, spares) and not self._spares(x, call):
+                    anchors[x] = None
+                elif timeline.home[x] not in needed:
+                    needed[timeline.home[x]] = None
+                    waiting += [a for a in self._old[timeline.home[x]].inputs if isinstance(a, Var)]
         names: dict[Var, Var] = {}
         if anchors:
-            trigger = self._trigger(reader, {var for var, _ in wanted})
-            held = (*anchors, *trigger)
+            held = tuple(dict.fromkeys((*anchors, *self._trigger(call))))
             results = tuple([Var(v.aval) for v in held])
-            barrier = REGISTRY["optimization_barrier"]
-            self._eqns.append(Eqn(barrier, held, results, {}, reader.source))
-            names = dict(zip(anchors, results, strict=False))
+            self._eqns.append(Eqn(REGISTRY["optimization_barrier"], held, results, {}, reader.source))
+            names = dict(zip(held, results, strict=True))
         for i in sorted(needed):
-            eqn = self._found.eqns[i]
+            eqn = self._old[i]
             outputs = tuple([Var(v.aval) for v in eqn.outputs])
-            inputs = tuple(self._named(a, names) for a in eqn.inputs)
+            inputs = tuple(self._clones.get(a, names.get(a, a)) if isinstance(a, Var) else a for a in eqn.inputs)
             self._eqns.append(eqn.replace(inputs=inputs, outputs=outputs))
             self._clones.update(zip(eqn.outputs, outputs, strict=True))
 
-    def _named(self, atom: Atom, names: Mapping[Var, Var]) -> Atom:
-        if not isinstance(atom, Var):
-            return atom
-        return names[atom] if atom in names else self._clones[atom]
-
-    def _collect(self, var: Var, call: int, spares: int, needed: list[int], anchors: dict[Var, None]) -> None:
-        found, waiting = self._found, [var]
-        while waiting:
-            x = waiting.pop()
-            if x in self._clones or x in anchors:
-                continue
-            val = found.val_of.get(x)
-            if x is not var and (x not in found.home or (val is not None and found.is_there(val, call, spares))):
-                anchors[x] = None
-            elif found.home[x] not in needed:
-                needed.append(found.home[x])
-                waiting += [a for a in found.eqns[found.home[x]].inputs if isinstance(a, Var)]
-
-    def _trigger(self, reader: Eqn, dropped: set[Var]) -> tuple[Var, ...]:
-        """What the reader waits for, of its other operands the one that is computed last."""
-        home = self._found.home
-        others = [a for a in reader.inputs if isinstance(a, Var) and a in home and a not in dropped]
-        return (max(others, key=home.__getitem__),) if others else ()
-
+    def _trigger(self, call: int) -> tuple[Var, ...]:
+        """What a call waits for: of the values that it reads the one that is computed last."""
+        timeline = self._timeline
+        read = {*timeline.plan.calls[call].reads}
+        found = [
+            (made, var)
+            for val, made in timeline.made.items()
+            if made < call and timeline.buffer_of.get(val) in read and val not in timeline.dropped
+            and (var := timeline.name_of.get(val)) in self._defined
+        ]  # fmt: skip
+        return (max(found, key=lambda pair: pair[0])[1],) if found else ()

@@ -1,0 +1,120 @@
+"""Plans that keep to a memory budget by computing values again: they keep to it, and no bit moves."""
+
+from typing import Any
+
+import attrs
+import numpy as np
+import pytest
+
+import volta
+import volta.numpy as vnp
+from volta import lax, nn
+from volta.core import pytrees
+from volta.testing.bits import bits
+from volta.testing.transformer import Transformer
+from volta.xla_like.compile import CompileOptions
+
+LAYERS, WIDTH = 12, 64
+
+
+def chain(ws: Any, x: Any) -> Any:
+    for w in ws:
+        x = vnp.tanh(x @ w)
+    return vnp.sum(x * x)
+
+
+def chained() -> tuple[Any, Any]:
+    rng = np.random.default_rng(0)
+    ws = [vnp.asarray(rng.normal(size=(WIDTH, WIDTH)).astype(np.float32) / 8) for _ in range(LAYERS)]
+    return ws, vnp.asarray(rng.normal(size=(256, WIDTH)).astype(np.float32))
+
+
+def plan_of(f: Any, args: Any, budget: int | None = None) -> Any:
+    return volta.plan_for(f, args, [budget])[0].plan
+
+
+def within(f: Any, args: Any, share: float) -> Any:
+    """The plan of ``f`` whose temporaries have this share of the bytes that they take, after its bits were compared."""
+    free = plan_of(f, args)
+    budget = free.peak_live_bytes - int(free.arena_bytes * (1 - share))
+    jitted = volta.jit(lambda *xs: f(*xs), memory_budget=budget)
+    compiled = jitted.lower(*args).compile()
+    assert compiled.plan.peak_live_bytes <= budget < free.peak_live_bytes
+    assert compiled.plan.computed_again[0] > 0 == free.computed_again[0]
+    assert bits(jitted(*args)) == bits(volta.jit(f)(*args))
+    return compiled.plan
+
+
+def test_a_chain_of_layers_keeps_to_budgets() -> None:
+    f, args = volta.value_and_grad(chain), chained()
+    plans = [within(f, args, share) for share in (0.75, 0.5, 0.3)]
+    work = [plan.computed_again[1] for plan in plans]
+    assert 0 < work[0] < work[1] < work[2] < 1.5  # a forward pass more is a third
+    assert "computed again, for the budget: " in plans[0].as_text() and "more work" in plans[0].memory_report()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.8, 0.5, 0.3])
+def test_a_transformer_keeps_to_budgets(share: float) -> None:
+    model = attrs.evolve(Transformer(), layers=4)
+    params = model.init(volta.random.key(0))
+    within(volta.value_and_grad(model.loss), (params, *model.draw(volta.random.key(1))), share)
+
+
+def test_what_is_dropped_is_known_by_what_is_read() -> None:
+    """Readers that come with a later kernel (gelu's derivative, which is in no memory) wait for the second time too."""
+
+    def loss(ws: Any, x: Any) -> Any:
+        for w in ws:
+            x = x + nn.gelu(x @ w) @ w.T
+        return vnp.sum(x * x)
+
+    within(volta.grad(loss, (0, 1)), chained(), 0.5)
+
+
+def test_loops_and_calls_of_python_run_once() -> None:
+    ws, x = chained()
+
+    def f(x: Any) -> Any:
+        big = lax.fori_loop(0, 3, lambda i, y: vnp.tanh(y @ ws[0]), x)
+        small = vnp.sum(vnp.sin(vnp.concatenate([x, x, x])) @ ws[1])
+        return big * small
+
+    free = plan_of(f, (x,))
+    plan = plan_of(f, (x,), free.peak_live_bytes - 1)
+    assert str(plan).count("while") == str(free).count("while")
+
+
+def test_a_budget_that_nothing_keeps_to_is_refused_with_the_least_that_is_needed() -> None:
+    args = chained()
+    forecast = volta.plan_for(volta.grad(chain), args, [1000])[0]
+    assert not forecast.fits and forecast.again > 0
+    with pytest.raises(volta.errors.MemoryBudgetError, match=f"needs {forecast.peak:,} bytes at its peak"):
+        volta.jit(volta.grad(lambda *xs: chain(*xs)), memory_budget=1000)(*args)
+
+
+def test_the_option_turns_it_off() -> None:
+    args = chained()
+    free = plan_of(volta.grad(chain), args)
+    with volta.execution_context(options=CompileOptions(recompute=False)):
+        assert plan_of(volta.grad(chain), args, free.peak_live_bytes // 2).computed_again == (0, 0.0)
+
+
+def test_budgets_are_read_as_people_write_them() -> None:
+    f = volta.jit(lambda x: x + 1, memory_budget="1.5 KiB")
+    assert f(vnp.ones(8)).shape == (8,)
+    with pytest.raises(volta.errors.MemoryBudgetError, match="the budget is 1,536"):
+        f(vnp.ones(1000))
+    for wrong in ("8", "8 bytes", "-1 GB", -1, 1.5, True):
+        with pytest.raises(volta.errors.ContextError, match="jit: memory_budget must be a number of bytes"):
+            volta.jit(lambda x: x, memory_budget=wrong)
+
+
+def test_forecasts_are_a_table() -> None:
+    shapes = {f"batch {n}": pytrees.map(lambda x: x, (chained()[0], volta.ShapeDtypeStruct((n, WIDTH), "float32")))
+              for n in (64, 256)}  # fmt: skip
+    found = volta.plan_for(volta.grad(chain), shapes, [None, "700 kB"])
+    assert [x.profile for x in found] == ["batch 64", "batch 64", "batch 256", "batch 256"]
+    lines = str(found).splitlines()
+    assert lines[0].split() == ["profile", "budget", "peak", "fits", "kernels", "again", "more", "work"]
+    assert len(lines) == 5 and "700,000" in lines[2] and "<td>700,000</td>" in found._repr_html_()
