@@ -7,11 +7,13 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
-from volta.commands import export, launch, offline, run, verify
+from volta.commands import export, launch, offline, run, serve, verify
 from volta.core.errors import VoltaError
 from volta.version import __version__
 
-COMMANDS: dict[str, ModuleType] = {"export": export, "launch": launch, "offline": offline, "run": run, "verify": verify}
+COMMANDS: dict[str, ModuleType] = {
+    "export": export, "launch": launch, "offline": offline, "run": run, "serve": serve, "verify": verify,
+}  # fmt: skip
 """Each module has a docstring, ``add_arguments(parser)`` and ``run(options)``, which returns the exit status."""
 
 

@@ -15,8 +15,9 @@ from volta.models.batching import Batch, Request
 from volta.models.decoder import Config, Decoder, random_decoder
 from volta.models.generation import generate
 from volta.models.loading import load
+from volta.models.server import serve
 
-__all__ = ["Batch", "Config", "Decoder", "Request", "generate", "load", "random_decoder"]
+__all__ = ["Batch", "Config", "Decoder", "Request", "generate", "load", "random_decoder", "serve"]
 
 if not TYPE_CHECKING:  # so that a type checker still knows which names there are
     __getattr__, __dir__ = _namespace(__name__)

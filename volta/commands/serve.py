@@ -1,0 +1,46 @@
+"""Serve a model's completions over HTTP, with OpenAI's interface.
+
+    volta serve model.gguf --port 8000 --rows 8
+    curl localhost:8000/v1/completions -d '{"prompt": [1, 2, 3], "max_tokens": 16, "seed": 7}'
+
+The model is a GGUF file or a folder of transformers. Prompts are lists of tokens. Requests run together, and each has
+the answer that it has alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from volta import models
+from volta.core.errors import ArgumentError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", help="a GGUF file, or a folder of config.json and safetensors")
+    parser.add_argument("--host", default="127.0.0.1", help="whom it listens to: 0.0.0.0 for other machines too")
+    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--rows", type=int, default=8, help="requests that run at once; further ones wait")
+    parser.add_argument("--length", type=int, help="the longest text in tokens; the model's context where not given")
+
+
+def run(options: argparse.Namespace) -> int:
+    try:
+        model = models.load(options.model)
+    except OSError as error:
+        raise ArgumentError(f"{options.model}: {error.strerror or error}") from None
+    name = Path(options.model).stem
+    try:
+        server = models.serve(
+            model, host=options.host, port=options.port, rows=options.rows, length=options.length, name=name
+        )
+    except OSError as error:
+        raise ArgumentError(f"{options.host}:{options.port}: {error.strerror or error}") from None
+    print(f"{name} at http://{options.host}:{server.server_address[1]}/v1/completions", flush=True)
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        server.server_close()
+    return 0
