@@ -167,15 +167,7 @@ HINTS: dict[str, dict[str, str]] = {
         "there is one algorithm, stated in docs/determinism.md", "EigImplementation EighImplementation SvdAlgorithm"
     )
     | {"*_p": _PRIMITIVE},
-    "volta.scipy.linalg": _each(
-        _MATRICES,
-        "eigh_tridiagonal expm_frechet funm polar qr_multiply rsf2csf solve_sylvester",
-    )
-    | _each(
-        "SciPy's of numbers is a NumPy array: volta.numpy.asarray makes it one of Volta's",
-        "circulant companion convolution_matrix dft fiedler fiedler_companion hadamard hankel helmert hilbert "
-        "invhilbert invpascal leslie pascal",
-    ),
+    "volta.scipy.linalg": {},
     "volta.scipy.stats": _each(
         _DISTRIBUTION, "lognorm weibull_min weibull_max skewnorm halfnorm rayleigh f invgamma triang randint hypergeom"
     ),

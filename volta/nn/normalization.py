@@ -71,7 +71,8 @@ def logsumexp(
 ) -> Any:
     """log(SUM(b * exp(a))) over ``axis`` (None: all), without overflow; infinities give infinities, not NaN.
 
-    With ``return_sign`` the logarithm of the absolute value and the sign; without it a negative sum gives NaN.
+    With ``return_sign`` the logarithm of the absolute value and the sign; without it a negative sum gives NaN, and a
+    sum of complex numbers its complex logarithm.
     """
     x = promote_floats("logsumexp", a)[0]
     if b is not None:
@@ -79,12 +80,15 @@ def logsumexp(
         # a weight of 0 leaves its element out, also an infinite one
         x = lax.select_n(lax.eq(b, zero_like(b)), x, scalar_like(x, -math.inf))
     axes = canonical_axes("logsumexp", axis, get_aval(x).ndim)
-    top = lax.stop_gradient(vnp.max(x, axes, where=where, initial=-math.inf))
+    in_parts = dtypes.is_complex(get_aval(x).dtype)
+    top = lax.stop_gradient(vnp.max(lax.real(x) if in_parts else x, axes, where=where, initial=-math.inf))
     top = lax.select_n(lax.is_finite(top), zero_like(top), top)
+    top = lax.complex(top, zero_like(top)) if in_parts else top
     e = lax.exp(lax.sub(x, spread(top, x, axes)))
     total = vnp.sum(e if b is None else lax.mul(b, e), axis, keepdims=keepdims, where=where)
     sign = lax.sign(total)
     out = lax.log(lax.abs(total) if return_sign else total)
+    top = lax.real(top) if in_parts and return_sign else top
     out = lax.add(out, lax.reshape(top, get_aval(out).shape))
     return (out, sign) if return_sign else out
 

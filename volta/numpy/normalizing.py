@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from volta.core import dtypes
 from volta.core.array import Array, ArrayLike
 from volta.core.interp import get_aval
 from volta.numpy.promotion import canonical_axes, promote_floats, scalar_like, zero_like
@@ -36,10 +37,13 @@ def sum_over(x: Array, axes: tuple[int, ...]) -> Array:
 
 
 def top_of(x: Array, axes: tuple[int, ...]) -> Array:
-    """The maximum over ``axes``, a constant for derivatives; of no elements -inf."""
+    """The maximum (of complex numbers: of real parts) over ``axes``, -inf of none, a constant for derivatives."""
     shape = get_aval(x).shape
     if any(not shape[a] for a in axes):
         return lax.full([n for a, n in enumerate(shape) if a not in axes], -math.inf, get_aval(x).dtype)
+    if dtypes.is_complex(get_aval(x).dtype):  # the sizes of exponentials go by the real parts
+        top = top_of(lax.real(x), axes)
+        return lax.complex(top, zero_like(top))
     return lax.stop_gradient(lax.reduce_max(x, axes) if axes else x)
 
 

@@ -53,13 +53,37 @@ def lexsort(keys: Any, axis: int = -1) -> Array:
     return lax.sort((*reversed(items), places), axis, num_keys=len(items))[-1]
 
 
+def _ordered(x: Any) -> list[tuple[Any, Any]]:
+    """What an order goes by, and which of it is NaN (None: nothing can be): the number; of a complex one, as NumPy has
+    it, how much of it is NaN (the imaginary part, the real one, both), then its parts."""
+    dtype = aval_of("searchsorted", x).dtype
+    if dtypes.is_complex(dtype):
+        parts = [(part, isnan(part)) for part in (lax.real(x), lax.imag(x))]
+        real, imag = (lax.convert_element_type(bad, dtypes.int32) for _, bad in parts)
+        return [(lax.add(lax.add(real, real), imag), None), *parts]
+    return [(x, isnan(x) if dtypes.is_float(dtype) else None)]
+
+
+def _less(x: list[tuple[Any, Any]], y: list[tuple[Any, Any]]) -> Any:
+    """Whether x comes before y: NaN come last, and equal first parts leave it to the second ones."""
+    (a, a_nan), (b, b_nan) = x[0], y[0]
+    less = lax.lt(a, b)
+    if a_nan is not None:
+        less = lax.bitwise_or(less, lax.bitwise_and(b_nan, lax.bitwise_not(a_nan)))
+    if len(x) == 1:
+        return less
+    alike = lax.eq(a, b) if a_nan is None else lax.bitwise_or(lax.eq(a, b), lax.bitwise_and(a_nan, b_nan))
+    return lax.bitwise_or(less, lax.bitwise_and(alike, _less(x[1:], y[1:])))
+
+
 def searchsorted(
     a: ArrayLike, v: ArrayLike, side: str = "left", sorter: ArrayLike | None = None, *, method: str = "scan"
 ) -> Array:
     """Where elements of ``v`` belong in the sorted vector ``a``, before ('left') or after ('right') equal ones.
 
     ``sorter`` are the positions that sort ``a``, where it is not sorted. A binary search with one round a bit of the
-    length, so its cost in the program is log2(len(a)), whatever ``method``.
+    length, so its cost in the program is log2(len(a)), whatever ``method``. NaN come last, complex numbers in the order
+    of :func:`sort`.
 
     >>> searchsorted(np.float32([1, 2, 3]), np.float32(2.5))
     Array(2, dtype=int32)
@@ -76,20 +100,13 @@ def searchsorted(
     count: Any = lax.full(shape, 0, dtypes.int32)
     if not n:
         return as_value(count)
-    is_nan = isnan(v) if dtypes.is_float(aval.dtype) else None
+    wanted = _ordered(v)
     step = 1 << (n.bit_length() - 1)
     while step:  # `count` elements lie before v; try `step` more
         probe = lax.add(count, np.int32(step - 1))
         element = lax.gather(a, [probe], axes=(0,), mode="clip")
-        before = lax.lt(element, v) if side == "left" else lax.bitwise_not(lax.lt(v, element))
-        if is_nan is not None:  # NaN sort last: a NaN is before v only if v is NaN and equals count as before
-            nan_element = isnan(element)
-            number = lax.bitwise_not(nan_element)
-            before = (
-                lax.bitwise_or(before, lax.bitwise_and(is_nan, number))
-                if side == "left"
-                else lax.bitwise_or(lax.bitwise_and(before, number), is_nan)
-            )
+        found = _ordered(element)
+        before = _less(found, wanted) if side == "left" else lax.bitwise_not(_less(wanted, found))
         fits = lax.lt(probe, np.int32(n))
         count = lax.select_n(lax.bitwise_and(fits, before), count, lax.add(count, np.int32(step)))
         step >>= 1

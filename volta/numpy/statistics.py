@@ -240,10 +240,28 @@ def median(
 ) -> Array:
     """The middle element along ``axis``, or the mean of the two middle ones.
 
+    Complex numbers have the order of :func:`sort`, as in NumPy.
+
     >>> median(np.float32([7, 1, 3]))
     Array(3., dtype=float32)
     """
+    if dtypes.is_complex(aval_of("median", a).dtype) and out is None:
+        return _complex_median(a, axis, keepdims)
     return quantile(a, 0.5, axis, out, method="midpoint", keepdims=keepdims)
+
+
+def _complex_median(a: ArrayLike, axis: Axis, keepdims: bool) -> Array:
+    a = as_value(a)
+    lanes, axes = _lanes("median", a, axis)
+    n, bad = lanes.shape[-1], isnan(lanes)
+    ordered = sort(lanes)
+    if not n:
+        out = lax.full(lanes.shape[:-1], complex(math.nan, math.nan), lanes.dtype)
+    else:
+        low, high = (lax.index_in_dim(ordered, k, lanes.ndim - 1, False) for k in ((n - 1) // 2, n // 2))
+        out = low if n % 2 else lax.mul(lax.add(low, high), scalar_like(low, 0.5))
+        out = lax.select_n(_any(bad, -1), out, lax.full(out.shape, complex(math.nan, math.nan), out.dtype))
+    return _kept(out, (), a.shape, axes) if keepdims else out
 
 
 def nanmedian(

@@ -19,20 +19,41 @@ from volta.core.array import Array, ArrayLike
 from volta.core.errors import ShapeError
 from volta.core.source import at_user_line
 from volta.lax import linalg as decompositions
-from volta.numpy import complexes, creation, linear_systems, shaping
+from volta.numpy import complexes, contractions, creation, linear_systems, shaping
 from volta.numpy import decompositions as spectral
 from volta.numpy.linear_systems import square
 from volta.numpy.promotion import aval_of, broadcast_array, broadcast_shapes_of, promote_dtypes, promote_floats
 from volta.numpy.shaping import matrix_transpose
 from volta.ops import lax
+from volta.scipy.matrix_equations import expm_frechet, funm, polar, rsf2csf, solve_sylvester
 from volta.scipy.matrix_functions import expm, sqrtm
+from volta.scipy.named_matrices import (
+    circulant,
+    companion,
+    convolution_matrix,
+    dft,
+    fiedler,
+    fiedler_companion,
+    hadamard,
+    hankel,
+    helmert,
+    hilbert,
+    invhilbert,
+    invpascal,
+    leslie,
+    pascal,
+    toeplitz,
+)
 from volta.trace import schur as schur_forms
 from volta.trace.decomposition import adjoint, conjugated, eye, matmul, tril, triu
 from volta.trace.factors import lu_substitute, rows_in_order
 
 __all__ = [
-    "block_diag", "cho_factor", "cho_solve", "cholesky", "det", "eigh", "expm", "hessenberg", "inv", "lu", "lu_factor",
-    "lu_solve", "qr", "schur", "solve", "solve_triangular", "sqrtm", "svd", "toeplitz",
+    "block_diag", "cho_factor", "cho_solve", "cholesky", "circulant", "companion", "convolution_matrix", "det", "dft",
+    "eigh", "eigh_tridiagonal", "expm", "expm_frechet", "fiedler", "fiedler_companion", "funm", "hadamard", "hankel",
+    "helmert", "hessenberg", "hilbert", "inv", "invhilbert", "invpascal", "leslie", "lu", "lu_factor", "lu_solve",
+    "pascal", "polar", "qr", "qr_multiply", "rsf2csf", "schur", "solve", "solve_sylvester", "solve_triangular", "sqrtm",
+    "svd", "toeplitz",
 ]  # fmt: skip
 
 
@@ -214,6 +235,29 @@ def qr(
     return (r,) if mode == "r" else (q, r)
 
 
+def qr_multiply(
+    a: ArrayLike,
+    c: ArrayLike,
+    mode: str = "right",
+    pivoting: bool = False,
+    conjugate: bool = False,
+    overwrite_a: bool = False,
+    overwrite_c: bool = False,
+) -> tuple[Array, Array]:
+    """``c Q`` (``mode`` 'right') or ``Q c`` ('left'), and R, of ``a = Q R`` with as few columns of Q as there are rows
+    of R; ``conjugate`` takes conj(Q). A vector ``c`` is a row on the left of Q or a column, and comes out as one.
+
+    >>> volta.scipy.linalg.qr_multiply(np.float32([[3], [4]]), np.float32([5, 5]))[0].tolist()
+    [-7.0]
+    """
+    if mode not in ("right", "left"):
+        raise ValueError(at_user_line(f"qr_multiply: mode is 'right' or 'left', not {mode!r}"))
+    a, c = promote_floats("qr_multiply", a, c)
+    q, r = decompositions.qr(a, pivoting=pivoting, full_matrices=False)
+    q = complexes.conjugate(q) if conjugate else q
+    return contractions.matmul(*((c, q) if mode == "right" else (q, c))), r
+
+
 def svd(
     a: ArrayLike,
     full_matrices: bool = True,
@@ -277,6 +321,44 @@ def eigh(
     return w if eigvals_only else (w, v)
 
 
+def eigh_tridiagonal(
+    d: ArrayLike,
+    e: ArrayLike,
+    *,
+    eigvals_only: bool = False,
+    select: str = "a",
+    select_range: tuple[int, int] | None = None,
+    tol: Any = None,
+    key: Any = None,
+) -> Any:
+    """Eigenvalues, ascending, and eigenvectors of the symmetric matrices with ``d`` (…, n) on the diagonal and ``e``
+    (…, n - 1) beside it. It costs what :func:`eigh` of the whole matrix costs. ``tol`` and ``key`` mean nothing.
+
+    Args:
+        select: 'a': all; 'i': those from the first to the last place in ``select_range``, counted from 0.
+
+    >>> volta.scipy.linalg.eigh_tridiagonal(np.float32([2, 2]), np.float32([1]), eigvals_only=True).tolist()
+    [1.0, 3.0]
+    """
+    d, e = promote_floats("eigh_tridiagonal", d, e)
+    sizes = [aval_of("", x).shape[-1:] for x in (d, e)]
+    if () in sizes or sizes[0][0] != sizes[1][0] + 1:
+        raise ShapeError(at_user_line(f"eigh_tridiagonal: takes n and n - 1 numbers, got the lengths {sizes}"))
+    if select not in ("a", "i") or (select == "i") != (select_range is not None):
+        raise ValueError(at_user_line("eigh_tridiagonal: select is 'a', or 'i' with a select_range of two places"))
+    (n,) = sizes[0]
+    front = broadcast_shapes_of("eigh_tridiagonal", [aval_of("", x).shape[:-1] for x in (d, e)])
+    d, e = broadcast_array(d, (*front, n)), broadcast_array(e, (*front, n - 1))
+    every = lax.concatenate([d, e, creation.zeros((*front, 1), aval_of("", d).dtype)], len(front))
+    at = np.full((n, n), 2 * n - 1)
+    at[range(n), range(n)] = np.arange(n)
+    at[range(n - 1), range(1, n)] = at[range(1, n), range(n - 1)] = n + np.arange(n - 1)
+    first, last = (0, n - 1) if select_range is None else select_range
+    w, v = spectral.eigh(creation.asarray(every)[..., at])
+    w, v = w[..., first : last + 1], v[..., first : last + 1]
+    return w if eigvals_only else (w, v)
+
+
 def block_diag(*arrs: ArrayLike) -> Array:
     """The matrices along the diagonal of one that is 0 elsewhere. Numbers and vectors count as rows.
 
@@ -293,22 +375,6 @@ def block_diag(*arrs: ArrayLike) -> Array:
         rows.append(lax.pad(x, np.zeros((), own.dtype), [(0, 0, 0), (before, width - before - own.shape[1], 0)]))
         before += own.shape[1]
     return lax.concatenate(rows, 0)
-
-
-def toeplitz(c: ArrayLike, r: ArrayLike | None = None) -> Array:
-    """The matrices whose first column is ``c`` and first row ``r`` (``conj(c)`` by default), constant along diagonals.
-
-    >>> volta.scipy.linalg.toeplitz(np.int32([1, 2]), np.int32([1, 5, 6])).tolist()
-    [[1, 5, 6], [2, 1, 5]]
-    """
-    c, r = promote_dtypes("toeplitz", c, complexes.conjugate(c) if r is None else r)
-    c, r = shaping.atleast_1d(c), shaping.atleast_1d(r)
-    front = broadcast_shapes_of("toeplitz", [aval_of("", x).shape[:-1] for x in (c, r)])
-    m, n = (aval_of("", x).shape[-1] for x in (c, r))
-    c, r = broadcast_array(c, (*front, m)), broadcast_array(r, (*front, n))
-    every = lax.concatenate([lax.rev(c, (len(front),)), lax.slice_in_dim(r, 1, n, axis=len(front))], len(front))
-    at = m - 1 - np.arange(m)[:, None] + np.arange(n)
-    return creation.asarray(every)[..., at]
 
 
 if not TYPE_CHECKING:  # so that a type checker still knows which names there are
