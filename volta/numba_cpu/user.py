@@ -118,6 +118,10 @@ def _not_compiled(spec: UserSpec, text: str) -> str:
 # -- what they raise ---------------------------------------------------------------------------------------------------
 
 
+_Report = ctypes.c_int64 * REPORT_WORDS
+"""Zeros at first. (An array of NumPy's, and its address, take longer than the call.)"""
+
+
 def reporting(call: Callable[..., Any], count: int, calls: Sequence[KernelCall]) -> Callable[..., Any]:
     """A plan's native callable, which takes ``count`` addresses and then that of a report, with a new report each run.
 
@@ -125,8 +129,8 @@ def reporting(call: Callable[..., Any], count: int, calls: Sequence[KernelCall])
     """
 
     def run(*given: Any) -> Any:
-        report = np.zeros(REPORT_WORDS, np.int64)
-        answer = call(*given[:count], report.ctypes.data, *given[count:])
+        report = _Report()
+        answer = call(*given[:count], ctypes.addressof(report), *given[count:])
         if report[FLAG]:
             if len(given) > count:
                 arrays.give_back(given[count], answer)
@@ -136,7 +140,7 @@ def reporting(call: Callable[..., Any], count: int, calls: Sequence[KernelCall])
     return run
 
 
-def _error(report: np.ndarray, call: KernelCall) -> KernelError:
+def _error(report: ctypes.Array[ctypes.c_int64], call: KernelCall) -> KernelError:
     op = call.kernel
     assert isinstance(op, User)
     cause = _exception(int(report[CAUSE])) if report[CODE] > 0 else None
