@@ -17,6 +17,8 @@ from volta.io import format as fmt
 from volta.sharding import NamedSharding, PartitionSpec
 from volta.testing import assert_bits_equal
 
+pytestmark = pytest.mark.turns(2)
+
 P = PartitionSpec
 ADAM = optim.adam(1e-2)
 BATCH, WIDTH = 4096 + 100, 2048  # matrices of four blocks each

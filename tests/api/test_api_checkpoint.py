@@ -13,6 +13,8 @@ from volta.ad_checkpoint import checkpoint_name
 from volta.testing import assert_bits_equal
 from volta.xla_like.passes import inline_calls
 
+pytestmark = pytest.mark.turns(2)
+
 RNG = np.random.default_rng(0)
 W = RNG.standard_normal((4, 4)).astype(np.float32)
 X = RNG.standard_normal((3, 4)).astype(np.float32)

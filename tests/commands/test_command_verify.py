@@ -9,6 +9,8 @@ from volta.commands.main import main
 from volta.core import contract
 from volta.verify import checks, parity
 
+pytestmark = pytest.mark.turns(2)
+
 
 def test_the_cpu_has_the_bits_on_record(capsys, tmp_path):
     path = tmp_path / "record.json"

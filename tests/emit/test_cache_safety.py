@@ -372,6 +372,7 @@ def test_what_is_being_written_is_left_alone(tmp_path) -> None:
     assert (tmp_path / "theirs").read_bytes() == b"x"
 
 
+@pytest.mark.turns(2)
 def test_several_processes_keep_to_the_bound(tmp_path) -> None:
     """Each knows of its own files alone, until it looks."""
     limit, caches = 400_000, [DiskCache(tmp_path, 400_000) for _ in range(8)]

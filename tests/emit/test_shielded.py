@@ -21,6 +21,8 @@ from volta.emit import jobs
 from volta.emit.jobs import in_threads, shielded
 from volta.numba_cpu import target
 
+pytestmark = pytest.mark.turns(2)
+
 LLVMLITE = str(Path(llvmlite.__file__).parent)
 TEXT = "define i64 @volta_test_shielded(i64 %x) {\n %y = add i64 %x, 1\n ret i64 %y\n}\n"
 

@@ -25,6 +25,8 @@ from volta.testing.loops import loop_programs, total
 from volta.testing.strategies import programs
 from volta.verify.model import train
 
+pytestmark = pytest.mark.turns(2)
+
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64",
           "uint64", "bool", "complex64", "complex128")  # fmt: skip
 LOOPS = {p.name: p for p in loop_programs()}

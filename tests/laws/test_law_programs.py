@@ -18,6 +18,8 @@ from volta.testing import FILLS, Program, assert_bits_equal, fill
 from volta.testing.strategies import programs
 from volta.xla_like.compile import CompileOptions
 
+pytestmark = pytest.mark.turns(2)
+
 few = settings(max_examples=max(6, settings().max_examples // 3), suppress_health_check=list(HealthCheck))
 kinds = st.sampled_from(sorted(FILLS))
 

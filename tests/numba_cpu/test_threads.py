@@ -16,6 +16,8 @@ from tests.thread_support import run_threads, running
 from volta.numba_cpu import threads, unit
 from volta.numba_cpu.launch import LaunchTable
 
+pytestmark = pytest.mark.turns(2)
+
 HERE = os.path.dirname(__file__)
 
 

@@ -14,6 +14,8 @@ from tests.thread_support import run_threads, running
 from volta.numba_cpu import launch, target, unit
 from volta.numba_cpu.unit import KernelSource, compile_kernels
 
+pytestmark = pytest.mark.turns(2)
+
 
 @pytest.fixture
 def fresh_cache(tmp_path, monkeypatch):

@@ -14,6 +14,8 @@ from volta.numba_cuda.device import cuda_api, driver
 from volta.numba_cuda.device.graph import Launches, Module, Row, allow_shared
 from volta.runtime import devices
 
+pytestmark = pytest.mark.turns(2)
+
 
 def put(x):
     return volta.device_put(x, "cuda")

@@ -21,6 +21,8 @@ from volta.numba_cuda.schedule import Schedule
 from volta.testing.transformer import Transformer
 from volta.xla_like.compile import build_plan
 
+pytestmark = pytest.mark.turns(2)
+
 BASELINE = Path(__file__).resolve().parents[1] / "golden" / "device_peak_bytes.json"
 TOLERANCE = 0.02
 """How much a class of memory may grow, as a share of it or of half the peak, before somebody has to look: tables and

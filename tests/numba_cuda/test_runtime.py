@@ -20,6 +20,8 @@ from volta.runtime import devices
 from volta.runtime.plan_cache import PLAN_CACHE
 from volta.testing.bits import assert_bits_equal
 
+pytestmark = pytest.mark.turns(2)
+
 
 def normal(*shape):
     return np.random.default_rng(len(shape)).standard_normal(shape).astype(np.float32)

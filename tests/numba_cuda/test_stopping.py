@@ -15,6 +15,8 @@ from volta.numba_cuda.device import flights
 from volta.runtime import devices
 from volta.testing.bits import assert_bits_equal
 
+pytestmark = pytest.mark.turns(2)
+
 
 def put(x):
     return volta.device_put(x, "cuda")

@@ -6,6 +6,8 @@ from volta.runtime.plan_cache import PLAN_CACHE
 from volta.testing.transformer import Transformer
 from volta.verify import checks, memory
 
+pytestmark = pytest.mark.turns(2)
+
 
 class Old:
     """An executable of another suite: its tables are given back when the plan cache drops it."""

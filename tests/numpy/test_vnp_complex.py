@@ -10,6 +10,8 @@ from volta import lax, nn, optim
 from volta.core.errors import DTypeError
 from volta.testing.data import fill
 
+pytestmark = pytest.mark.turns(2)
+
 Z = fill("normal", (7,), "complex128")
 A = fill("normal", (4, 4), "complex128", 1)
 H = A @ A.conj().T + np.eye(4)

@@ -10,6 +10,8 @@ from volta.core.array import Array
 from volta.errors import ConcretizationTypeError, DTypeError, ShapeError
 from volta.numpy import methods
 
+pytestmark = pytest.mark.turns(2)
+
 V = floats(7)
 M = floats(4, 5)
 C = floats(3, 4, 5)

@@ -13,6 +13,8 @@ from volta.api.jit import jit
 from volta.api.tracing import make_jaxpr
 from volta.errors import ConcretizationTypeError, DTypeError, ShapeError
 
+pytestmark = pytest.mark.turns(2)
+
 X = floats(4, 5, 6)
 M = np.int32([[0, 3], [-1, 2]])
 MASK = X[..., 0] > 0

@@ -9,6 +9,8 @@ from tests.numpy.vnp_compare import assert_same, floats, ints, same_as_numpy
 from volta.api.tracing import make_jaxpr
 from volta.errors import ConcretizationTypeError, DTypeError, ShapeError
 
+pytestmark = pytest.mark.turns(2)
+
 X = floats(3, 4, 5)
 N = ints(3, 4, 5)
 B = X > 0

@@ -11,6 +11,8 @@ from volta.ops import REGISTRY
 from volta.ops.primitive import Family
 from volta.testing.cases import cases, draw, rng_of, vocabulary
 
+pytestmark = pytest.mark.turns(2)
+
 jax = pytest.importorskip("jax")
 
 COMPLEX = np.dtype(np.complex128)

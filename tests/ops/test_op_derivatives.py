@@ -67,6 +67,7 @@ def test_jvp_against_finite_differences(case):
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if len(c.args) > 1], ids=str)
+@pytest.mark.turns(3, each=True)
 def test_jvp_by_one_operand(case):
     tangents = directions(case)
     for i, tangent in enumerate(tangents):

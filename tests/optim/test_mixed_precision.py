@@ -9,6 +9,8 @@ from benchmarks import programs
 from volta import nn, optim
 from volta.testing.bits import assert_bits_equal
 
+pytestmark = pytest.mark.turns(2)
+
 CONFIG = programs.TransformerConfig(vocabulary=40, width=16, heads=2, layers=1, length=8, batch=4)
 PARAMS, X, Y = programs.transformer_data(CONFIG)
 FRAMEWORK = programs.volta()

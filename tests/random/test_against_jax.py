@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 import volta
 from volta import random
 
+pytestmark = pytest.mark.turns(2)
+
 jax = pytest.importorskip("jax", reason="compares with jax.random, which is not installed")
 
 SEEDS = st.integers(0, 2**32 - 1)

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.turns(2)
+
 FORK_IN_THE_MIDDLE = """
 import os, signal, threading, time
 import volta, volta.numpy as vnp

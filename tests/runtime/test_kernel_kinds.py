@@ -13,6 +13,8 @@ from volta.core.errors import ArgumentError, ContextError, DeviceError
 from volta.runtime import gateway
 from volta.runtime.context import ExecutionContext
 
+pytestmark = pytest.mark.turns(2)
+
 
 def run(code: str, **environment: str) -> subprocess.CompletedProcess:
     return subprocess.run(

@@ -17,6 +17,8 @@ from volta.numpy import indexing
 from volta.runtime import array, eager, plan_cache
 from volta.testing import assert_bits_equal
 
+pytestmark = pytest.mark.turns(2)
+
 KEPT = 5
 X = np.linspace(-2, 2, 24, dtype=np.float32).reshape(4, 6)
 

@@ -13,7 +13,7 @@ import volta.numpy as vnp
 from volta import lax
 from volta.numba_cpu import threads, watch
 
-pytestmark = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs setitimer")
+pytestmark = [pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs setitimer"), pytest.mark.turns(2)]
 
 COUNTING = """
 import signal, sys, threading, time, os

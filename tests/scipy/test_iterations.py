@@ -12,6 +12,8 @@ from volta.scipy.optimize import minimize
 from volta.scipy.sparse import linalg
 from volta.testing.bits import assert_bits_equal
 
+pytestmark = pytest.mark.turns(2)
+
 R = np.random.default_rng(5)
 SQUARE = R.normal(size=(12, 12))
 POSITIVE = SQUARE @ SQUARE.T + np.eye(12)

@@ -17,6 +17,8 @@ from volta.core.errors import ConcretizationTypeError, ShapeError
 from volta.scipy import cluster, interpolate, ndimage, signal
 from volta.testing.bits import assert_bits_equal
 
+pytestmark = pytest.mark.turns(2)
+
 R = np.random.default_rng(7)
 METHODS = ["nearest", "linear", "cubic", "lanczos3", "lanczos5", "cubic-pytorch", "area"]
 

@@ -13,6 +13,8 @@ from tests.sampling import sampled
 from volta.core.errors import DTypeError, ShapeError
 from volta.scipy import fft
 
+pytestmark = pytest.mark.turns(2)
+
 scipy_fft = pytest.importorskip("scipy.fft")
 
 RNG = np.random.default_rng(3)

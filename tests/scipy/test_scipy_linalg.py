@@ -8,6 +8,8 @@ import pytest
 import volta
 from volta.core.errors import ShapeError
 
+pytestmark = pytest.mark.turns(2)
+
 scipy_linalg = pytest.importorskip("scipy.linalg")
 
 RNG = np.random.default_rng(1)

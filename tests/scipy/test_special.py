@@ -9,6 +9,8 @@ import scipy.special
 import volta
 from volta.scipy import special
 
+pytestmark = pytest.mark.turns(2)
+
 X = np.random.default_rng(5).uniform(-3, 3, 50)
 P = np.random.default_rng(6).uniform(0.01, 0.99, 50)
 DOMAIN = {

@@ -12,6 +12,8 @@ import pytest
 import volta
 import volta.numpy as vnp
 
+pytestmark = pytest.mark.turns(2)
+
 HERE = Path(__file__).resolve().parent
 CELLS = (
     "import volta, volta.numpy as vnp",

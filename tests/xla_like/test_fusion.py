@@ -17,6 +17,8 @@ from volta.xla_like.lowering import lower_to_nodes
 from volta.xla_like.nodes import Ref
 from volta.xla_like.passes import optimize
 
+pytestmark = pytest.mark.turns(2)
+
 X, W, B = struct(64, 300), struct(300, 50), struct(300)
 
 
