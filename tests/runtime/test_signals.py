@@ -208,12 +208,16 @@ def test_children_compile_that_are_forked_while_other_threads_do(count: int) -> 
 def test_a_child_that_a_handler_forks_does_not_go_on_without_its_workers() -> None:
     done = python("""
 volta.numba_cpu.threads.set_num_threads(3)
+wide.lower(big).compile()  # or the timer strikes while it is compiled, on a busy machine
 def handler(*_):
-    if not os.fork(): return
+    if not os.fork():
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(60)  # a child that goes on does not go on for ever
+        return
     print("parent", os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
     raise KeyboardInterrupt
 signal.signal(signal.SIGALRM, handler)
-signal.setitimer(signal.ITIMER_REAL, 0.1)
+signal.setitimer(signal.ITIMER_REAL, 0.3)
 try: wide(big)
 except KeyboardInterrupt: pass
 except RuntimeError as error: print("child:", "forked by a signal handler" in str(error), flush=True); os._exit(5)
