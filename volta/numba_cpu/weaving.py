@@ -114,7 +114,7 @@ def _factor(n: int) -> int:
 
 
 def _together(b: ir.IRBuilder, xs: Sequence[ir.Value], lanes: int) -> list[ir.Value]:
-    """Element after element of all vectors in turn, in as many vectors."""
+    """The first elements of all vectors, then the second ones, and so on, in as many vectors."""
     if len(xs) == 1:
         return list(xs)
     p = _factor(len(xs))
