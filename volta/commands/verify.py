@@ -25,7 +25,7 @@ import numpy as np
 from volta.core import contract
 from volta.core.errors import DeviceError, VoltaError
 from volta.runtime import devices
-from volta.verify import checks, kernels, laws, levels, loops, memory, model, parity, variants
+from volta.verify import budget, checks, kernels, laws, levels, loops, memory, model, parity, variants
 from volta.version import __version__
 
 SUITES: dict[str, checks.Suite] = {
@@ -43,6 +43,7 @@ SUITES: dict[str, checks.Suite] = {
     "inference": model.inference,
     "training": model.training,
     "memory": memory.memory,
+    "budget": budget.budget,
 }
 
 

@@ -86,6 +86,7 @@ class _Timeline:
     def __init__(self, scheduled: Scheduled) -> None:
         lowered, self.plan, self.buffer_of = scheduled.lowered, scheduled.plan, scheduled.buffer_of
         self.program = scheduled.program
+        self._work = list(map(work_of, self.program.eqns))
         self.home: dict[Var, int] = {v: i for i, e in enumerate(self.program.eqns) for v in e.outputs}
         self.val_of: dict[Var, Val] = {v: x.val for v, x in lowered.operands.items() if isinstance(x, Ref)}
         self.reads: dict[int, list[int]] = {}  # of a buffer: the calls
@@ -140,7 +141,7 @@ class _Timeline:
                 return math.inf
             if i not in seen:
                 seen.add(i)
-                total += work_of(eqn)
+                total += self._work[i]
                 waiting += [a for a in eqn.inputs if isinstance(a, Var)]
         return total
 
@@ -153,18 +154,25 @@ class _Timeline:
             if val in self.made and val in self.name_of and self.plan.buffers[number].kind == "temp"
             and number in self.reads
         ]  # fmt: skip
+        least: dict[tuple[Val, int], float] = {}  # the work may only grow, as more is dropped
         while live and (most := max(live)) > goal:
             at = live.index(most)
-            best = None
+            candidates: list[tuple[float, int, int, Val, int, int]] = []
             for val, reads in temps:
                 early = max([self.made[val], *(i for i in reads if i <= at)])
                 first = next((i for i in reads if i > at), None)
                 if val in self.dropped or first is None or early >= at:
                     continue
-                work = self.work(self.name_of[val], first, val.nbytes)
-                score = val.nbytes * (first - early - 1) / (work + 1)
-                if work < math.inf and (best is None or score > best[0]):
-                    best = score, val, early, first
+                gain = val.nbytes * (first - early - 1)
+                bound = gain / (least.get((val, first), self._work[self.home[self.name_of[val]]]) + 1)
+                candidates.append((bound, len(candidates), gain, val, early, first))
+            best: tuple[float, Val, int, int] | None = None
+            for bound, _, gain, val, early, first in sorted(candidates, reverse=True):
+                if best is not None and bound <= best[0]:
+                    break
+                work = least[val, first] = self.work(self.name_of[val], first, val.nbytes)
+                if work < math.inf and (best is None or gain / (work + 1) > best[0]):
+                    best = gain / (work + 1), val, early, first
             if best is None:
                 break
             _, val, early, first = best
