@@ -87,6 +87,30 @@ def scratch_kernel() -> KernelSource:
     return kernel("args[0][i] = scratch", emit)
 
 
+def last_kernel() -> KernelSource:
+    """args[0][i] = how many others had ended when task i did. Task args[1] waits until all the other args[2] have, or
+    args[3] looks long; args[4] points to their number."""
+
+    def emit(b, arg, task, scratch):
+        count = b.inttoptr(arg(4), PTR)
+        function = b.function
+        look, end = function.append_basic_block("look"), function.append_basic_block("end")
+        before = b.block
+        b.cbranch(b.icmp_signed("==", task, arg(1)), look, end)
+        b.position_at_end(look)
+        looks = b.phi(I64)
+        looks.add_incoming(I64(0), before)
+        more = b.add(looks, I64(1))
+        looks.add_incoming(more, look)
+        found = b.load_atomic(count, "acquire", 8, typ=I64)
+        waits = b.and_(b.icmp_signed("<", found, arg(2)), b.icmp_signed("<", more, arg(3)))
+        b.cbranch(waits, look, end)
+        b.position_at_end(end)
+        b.store(b.atomic_rmw("add", count, I64(1), "acq_rel"), element(b, arg(0), task))
+
+    return kernel("tasks that note how many ended before", emit)
+
+
 def spin_kernel() -> KernelSource:
     """Keeps a processor busy for args[0] steps."""
 

@@ -59,19 +59,14 @@ def test_random_tables_equal_a_plain_loop(data):
     arrays = [np.zeros(size, np.int64) for _ in range(3)]
     expected = [a.copy() for a in arrays]
     launches = []
-    unordered = set()  # arrays that launches without a barrier behind them write: what follows may run beside these
     for _ in range(data.draw(st.integers(0, 12))):
         which, value = data.draw(st.integers(0, 2)), data.draw(st.integers(-9, 9))
         start = data.draw(st.integers(0, size - 1))
-        n_tasks, barrier = data.draw(st.integers(0, size - start)), data.draw(st.booleans())
-        if which in unordered:
-            launches[-1][-1] = True
-            unordered.clear()
-        launches.append([which, value, start, n_tasks, barrier])
-        unordered = set() if barrier else {*unordered, which}
+        n_tasks, pieces = data.draw(st.integers(0, size - start)), data.draw(st.integers(1, 9))
+        launches.append((which, value, start, n_tasks, pieces))
     table = LaunchTable()
-    for which, value, start, n_tasks, barrier in launches:
-        row = table.append(add, [0, 0], n_tasks, barrier=barrier)
+    for which, value, start, n_tasks, pieces in launches:
+        row = table.append(add, [0, 0], n_tasks, pieces)
         table.patch(row, 0, which, offset=8 * start)
         table.set_arg(row, 1, value)
         expected[which][start : start + n_tasks] += value
@@ -205,7 +200,7 @@ def test_a_callable_keeps_the_method_that_the_cache_lost(kernels):
 def test_run_plan_walks_a_table_by_address(kernels):
     x = np.zeros(4, np.int64)
     args = np.array([x.ctypes.data, 3])
-    table = np.array([[kernels[0], args.ctypes.data, 4, launch.BARRIER]] * 2)
+    table = np.array([[kernels[0], args.ctypes.data, 4, 1]] * 2)
     launch.run_plan(table.ctypes.data, 2)
     assert x.tolist() == [6] * 4
     launch.run_plan(table.ctypes.data, 0)

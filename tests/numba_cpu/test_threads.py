@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from tests.numba_cpu.kernels import add_kernel, follow_kernel, spin_kernel
+from tests.numba_cpu.kernels import add_kernel, follow_kernel, last_kernel, spin_kernel
 from tests.sampling import sampled
 from tests.thread_support import run_threads, running
 from volta.numba_cpu import threads, unit
@@ -30,8 +30,8 @@ def restore_threads():
 
 @pytest.fixture(scope="module")
 def kernels():
-    """Addresses: add, follow, spin."""
-    sources = [add_kernel(), follow_kernel(), spin_kernel()]
+    """Addresses: add, follow, spin, last."""
+    sources = [add_kernel(), follow_kernel(), spin_kernel(), last_kernel()]
     addresses = unit.compile_kernels(sources)
     return [addresses[source.name] for source in sources]
 
@@ -68,6 +68,20 @@ def test_every_task_runs_exactly_once(kernels, n_tasks):
         table.append(kernels[0], [x.ctypes.data, 1], n_tasks=n_tasks)
         table.build(0, parallel=True).call()
         assert x.tolist() == [1] * n_tasks + [0] * (10 - n_tasks)
+
+
+@pytest.mark.parametrize("slow", [4, 6, 14, 19])
+def test_threads_that_have_done_their_share_take_from_the_slow(kernels, slow):
+    """A task that waits for all others ends, though some of them are in its thread's share, behind its piece of that."""
+    threads.set_num_threads(2)
+    tasks = 20
+    for _ in range(5):
+        order, ended = np.full(tasks, -1), np.zeros(1, np.int64)
+        table = LaunchTable()
+        table.append(kernels[3], [order.ctypes.data, slow, tasks - 1, 1 << 31, ended.ctypes.data], tasks, pieces=tasks)
+        table.build(0, parallel=True).call()
+        assert order[slow] == tasks - 1
+        assert sorted(order) == list(range(tasks))
 
 
 def test_single_task_launches_between_parallel_ones(kernels):

@@ -23,6 +23,9 @@ from volta.xla_like.views import Ints
 
 _PAGE = 4096
 
+PIECES = 2
+"""Of a thread's rows: each piece reads the whole right operand."""
+
 
 @attrs.frozen
 class TileSpec(DotSpec):
@@ -265,5 +268,5 @@ def launches(call: KernelCall, vector_bits: int, buffers: Sequence[Buffer]) -> l
         arrays = (absent, rhs, absent) if launch.kernel == "pack" else (lhs, rhs, out)
         words, addresses = laid_out((*arrays, packed, launch.batch1, *sizes[1:], *launch.tiling))
         kernel = LibraryKernel(launch.name, spec)
-        found.append(Launch(kernel, call, words, addresses, launch.tasks, plan.scratch_bytes))
+        found.append(Launch(kernel, call, words, addresses, launch.tasks, plan.scratch_bytes, pieces=PIECES))
     return found

@@ -153,7 +153,7 @@ def launches(call: KernelCall, vector_bits: int, buffers: Sequence[Buffer]) -> l
     words[: len(header)] = header
     whole = Launch(
         LibraryKernel("epilogue", len(parts)), call, tuple(words), tuple(addresses), head.tasks,
-        max(part.scratch_bytes for part in parts), tuple(functions),
+        max(part.scratch_bytes for part in parts), tuple(functions), head.pieces,
     )  # fmt: skip
     return [*before, whole]
 

@@ -1,9 +1,9 @@
 """The launch table: a plan as rows of integers, and the compiled loop that walks it.
 
-A row is (kernel address, address of its args block, number of tasks, flags).  A row without a kernel is a jump: its
-args are the address of an int32, a number and a row, which comes next where the two differ.  One native call from
-Python patches the pointers that change from call to call (inputs and outputs), walks the table without the GIL and
-returns: about 0.1 µs besides the kernels themselves.
+A row is (kernel address, address of its args block, number of tasks, pieces of a thread's share).  A row without a
+kernel is a jump: its args are the address of an int32, a number and a row, which comes next where the two differ.  One
+native call from Python patches the pointers that change from call to call (inputs and outputs), walks the table without
+the GIL and returns: about 0.1 µs besides the kernels themselves.
 """
 
 import ctypes
@@ -19,9 +19,7 @@ import numpy as np
 from volta.emit import arrays
 from volta.emit.builtins import METH_FASTCALL, MethodDef, new_function, python_symbols
 from volta.numba_cpu import fpenv, launch_call_ir, launch_ir, target, threads, unit, watch
-
-BARRIER = 1
-"""Row flag: later launches may read what this one writes (threads meet before they go on)."""
+from volta.numba_cpu.launches import PIECES
 
 _PARALLEL, _KEEP_GIL = 1, 2
 
@@ -152,7 +150,7 @@ class LaunchTable:
     """Collects the launches of a plan: kernels, their args blocks, and which args change from call to call."""
 
     def __init__(self) -> None:
-        self.rows: list[tuple[int, int, int, int]] = []  # kernel, first word of its args, tasks, flags
+        self.rows: list[tuple[int, int, int, int]] = []  # kernel, first word of its args, tasks, pieces
         self.args: list[int] = []
         self.patches: list[tuple[int, int, int]] = []  # word, number of an input, bytes behind its address
         self._counts: list[int] = []
@@ -160,16 +158,16 @@ class LaunchTable:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def append(self, address: int, args: Sequence[int], n_tasks: int = 1, barrier: bool = True) -> int:
+    def append(self, address: int, args: Sequence[int], n_tasks: int = 1, pieces: int = PIECES) -> int:
         """Add a launch; returns its number.
 
-        `n_tasks` follows from the problem's sizes alone.  Without `barrier`, the next launch may begin before this
-        one has ended everywhere: right only where the next one touches nothing that this one writes.
+        `n_tasks` follows from the problem's sizes alone.  A thread takes its share in up to about so many `pieces`,
+        between which another, that has done its own, may take one: any range of tasks may be run at once.
         """
         if n_tasks < 0:
             raise ValueError(f"a launch cannot have {n_tasks} tasks")
         self.args.extend([0] * (-len(self.args) % 8))  # blocks begin on cache lines
-        self.rows.append((address, len(self.args), n_tasks, BARRIER if barrier else 0))
+        self.rows.append((address, len(self.args), n_tasks, pieces))
         self._counts.append(len(args))
         self.args.extend(args)
         return len(self.rows) - 1
@@ -233,7 +231,7 @@ class LaunchTable:
         walked = table
         if walker:
             walked = _aligned(4).reshape(1, 4)
-            walked[:] = walker, args.ctypes.data, 1, BARRIER
+            walked[:] = walker, args.ctypes.data, 1, 1
             parallel, keep = False, (keep, walked)
         flags = (_PARALLEL if parallel else 0) | (_KEEP_GIL if keep_gil else 0)
         descriptor[:8] = (

@@ -7,13 +7,17 @@ import attrs
 from volta.emit.args import Address
 from volta.xla_like.kernels import Kernel, KernelCall, describe, kernel_name
 
+PIECES = 8
+"""Of a thread's share of a launch. More would let threads end closer together, and cost more where each begins anew."""
+
 
 @attrs.frozen
 class Launch:
     """A kernel of a call, its args block, and its tasks, each of which any thread may run.
 
     ``scratch_bytes`` is the memory that each thread needs for itself. ``functions`` are words that are addresses of
-    kernels which this one runs: (position, the launch that it would be by itself).
+    kernels which this one runs: (position, the launch that it would be by itself). A thread takes its share of
+    the tasks in about so many ``pieces``, of which others may take some.
     """
 
     kernel: Kernel
@@ -23,6 +27,7 @@ class Launch:
     tasks: int
     scratch_bytes: int = 0
     functions: tuple[tuple[int, Launch], ...] = ()
+    pieces: int = PIECES
 
     def each(self) -> tuple[Launch, ...]:
         """The launch, and those whose kernels it runs."""

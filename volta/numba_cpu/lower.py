@@ -61,7 +61,7 @@ class Rows:
         words = list(launch.words)
         for word, other in launch.functions:
             words[word] = self._kernels[kernel_name(other.kernel)]
-        row = self.table.append(self._kernels[kernel_name(launch.kernel)], words, launch.tasks)
+        row = self.table.append(self._kernels[kernel_name(launch.kernel)], words, launch.tasks, launch.pieces)
         for word, buffer, distance in launch.addresses:
             self._put(row, word, *locate(buffer, distance))
         return row

@@ -1,10 +1,11 @@
 """The worker threads that share a plan's launches.
 
-Every launch is cut into tasks by the problem's sizes alone; thread t of T runs tasks ``[n*t//T, n*(t+1)//T)``, so the
-thread count moves work between threads and never changes a bit.  The caller is one of the T threads.  Workers are
-native threads without Python state: they need no GIL, and interpreter shutdown has nothing to wait for in Python.
-After a plan a worker spins for some tens of microseconds, because the next plan usually follows at once, then parks on
-a lock.  Only one plan at a time uses the workers; a second caller meanwhile runs its plan alone, to the same bits.
+Every launch is cut into tasks by the problem's sizes alone; thread t of T has tasks ``[n*t//T, n*(t+1)//T)``, which it
+takes piece by piece, and who has done its own takes pieces of the others'.  So threads move work and never a bit.
+The caller is one of the T threads.  Workers are native threads without Python state: they need no GIL, and interpreter
+shutdown has nothing to wait for in Python.  After a plan a worker spins for some tens of microseconds, because the next
+plan usually follows at once, then parks on a lock.  Only one plan at a time uses the workers; a second caller meanwhile
+runs its plan alone, to the same bits.
 """
 
 import atexit

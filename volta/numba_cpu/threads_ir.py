@@ -4,13 +4,14 @@ They need atomics, the processor's pause instruction and calls by address, and t
 """
 
 from volta.numba_cpu import fpenv
+from volta.numba_cpu.threads_part_ir import PART
 from volta.numba_cpu.threads_worker_ir import WORKER
 
 _STRIDE = 16  # words between workers: two cache lines, as processors fetch them in pairs
 _WORKERS = 96
 
-# Words of the pool, by what shares a cache line. A worker's slot: mailbox, parked, lock, index, scratch, scratch size,
-# processor it is kept off (plus 1), thread id.
+# Words of the pool, by what shares a cache line. A thread's slot: mailbox, parked, lock, index, scratch, scratch size,
+# processor it is kept off (plus 1), thread id; then, in a line of its own, what is taken of its share of a launch.
 WORDS = {
     "LOCK": 0,
     "THREADS": 16,
@@ -150,76 +151,6 @@ gather:
 }
 """
 
-# One thread's share of a plan. The caller (index 0) takes the last share, so launches of one task are its own; between
-# two of those no barrier is needed. At a jump all threads meet twice: what it reads must be there, and must stay until
-# all have read it.
-_PART = """
-define internal void @part(ptr %table, i64 %count, i64 %scratch, i64 %index, i64 %width, ptr %watch) {
-  %empty = icmp eq i64 %count, 0
-  br i1 %empty, label %done, label %start
-start:
-  %saved = call i64 @volta_fp_enter()
-  %after = sub i64 %width, %index
-  %share = sub i64 %after, 1
-  br label %loop
-loop:
-  %i = phi i64 [ 0, %start ], [ %next, %go ], [ %target, %leap ]
-  %row = getelementptr [4 x i64], ptr %table, i64 %i
-  %kernel = load ptr, ptr %row
-  %args_at = getelementptr i64, ptr %row, i64 1
-  %args = load ptr, ptr %args_at
-  %next = add i64 %i, 1
-  %jumps = icmp eq ptr %kernel, null
-  br i1 %jumps, label %jump, label %work
-jump:
-  %ends = call i1 @meet(i64 %width, ptr %watch)
-  br i1 %ends, label %finish, label %leap
-leap:
-  %target = call i64 @volta_jump(ptr %args, i64 %next)
-  %met = call i64 @barrier(i64 %width)
-  %beyond = icmp uge i64 %target, %count
-  br i1 %beyond, label %finish, label %loop
-work:
-  %tasks_at = getelementptr i64, ptr %row, i64 2
-  %tasks = load i64, ptr %tasks_at
-  %flags_at = getelementptr i64, ptr %row, i64 3
-  %flags = load i64, ptr %flags_at
-  %low = mul i64 %tasks, %share
-  %begin = udiv i64 %low, %width
-  %high = mul i64 %tasks, %after
-  %end = udiv i64 %high, %width
-  %some = icmp ult i64 %begin, %end
-  br i1 %some, label %run, label %ran
-run:
-  call void %kernel(ptr %args, i64 %begin, i64 %end, i64 %scratch)
-  br label %ran
-ran:
-  %last = icmp eq i64 %next, %count
-  br i1 %last, label %finish, label %ordered
-ordered:
-  %flag = and i64 %flags, 1
-  %free = icmp eq i64 %flag, 0
-  br i1 %free, label %go, label %single
-single:
-  %next_tasks_at = getelementptr i64, ptr %row, i64 6
-  %next_tasks = load i64, ptr %next_tasks_at
-  %most = call i64 @llvm.umax.i64(i64 %tasks, i64 %next_tasks)
-  %serial = icmp ule i64 %most, 1
-  br i1 %serial, label %go, label %wait
-wait:
-  %over = call i1 @meet(i64 %width, ptr %watch)
-  br i1 %over, label %finish, label %go
-go:
-  br label %loop
-finish:
-  call void @volta_fp_leave(i64 %saved)
-  br label %done
-done:
-  ret void
-}
-declare i64 @llvm.umax.i64(i64, i64)
-"""
-
 # Workers are made ready (started, given scratch memory) while the pool is locked: they are idle, none can fail later.
 _RUN = """
 define internal i1 @ready(i64 %number, i64 %scratch_bytes) {
@@ -305,6 +236,9 @@ ready:
   %generation = add i64 %last, 1
   store i64 %generation, ptr @pool[GENERATION]
   store atomic i64 -1, ptr @pool[END] monotonic, align 8
+  %phase = load i64, ptr @pool[PHASE]
+  %phase1 = add i64 %phase, 1
+  store atomic i64 %phase1, ptr @pool[PHASE] monotonic, align 8
   call void @post_all(i64 %width, i64 %generation)
   call void @part(ptr %table, i64 %count, i64 %scratch, i64 0, i64 %width, ptr %watch)
   call void @drain()
@@ -360,7 +294,7 @@ define i64 @volta_pool_forked() {
 
 def text(max_threads: int, x86: bool) -> str:
     """The module's IR, with its constants filled in."""
-    ir = fpenv.DECLARATIONS + _HEAD + _PART + WORKER + _RUN
+    ir = fpenv.DECLARATIONS + _HEAD + PART + WORKER + _RUN
     for name, word in WORDS.items():
         ir = ir.replace(f"@pool[{name}]", f"getelementptr (i64, ptr @pool, i64 {word})")
     if x86:
