@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
+import attrs
 import numpy as np
 
 from volta.core import dtypes
@@ -19,6 +21,7 @@ from volta.numpy.reductions import sum as _sum
 from volta.ops import lax
 
 Labels = Sequence[Any]
+Axes = tuple[int, ...]
 
 
 def contract(
@@ -28,8 +31,34 @@ def contract(
 
     Labels in both operands and in ``out`` are batch axes. A label of one operand that ``out`` lacks is summed first.
     """
-    x, xs = _sum_lonely(x, xs, ys, out)
-    y, ys = _sum_lonely(y, ys, xs, out)
+    paired = _pair(tuple(xs), tuple(ys), tuple(out))
+    x, y = (_sum(v, lonely) if lonely else v for v, lonely in zip((x, y), paired.lonely, strict=True))
+    if get_aval(x).dtype == dtypes.bool_:
+        x, y = (lax.convert_element_type(v, dtypes.int32) for v in (x, y))
+        result = lax.dot_general(x, y, paired.numbers, precision, preferred_element_type)
+        result = lax.ne(result, np.int32(0))
+    else:
+        result = lax.dot_general(x, y, paired.numbers, precision, preferred_element_type)
+    return result if paired.order is None else shaping.transpose(result, paired.order)
+
+
+@attrs.frozen
+class _Paired:
+    """Axes of two operands: those that are summed first in each, the dimension numbers of their product, and the order
+    of its axes in the result (None: as they are)."""
+
+    lonely: tuple[Axes, Axes]
+    numbers: tuple[tuple[Axes, Axes], tuple[Axes, Axes]]
+    order: Axes | None
+
+
+@functools.lru_cache(512)
+def _pair(xs: tuple[Any, ...], ys: tuple[Any, ...], out: tuple[Any, ...]) -> _Paired:
+    """What labels mean. It depends on nothing else, and eager products ask again and again."""
+    lonely_x = tuple(i for i, v in enumerate(xs) if v not in ys and v not in out)
+    lonely_y = tuple(i for i, v in enumerate(ys) if v not in xs and v not in out)
+    xs = tuple(v for i, v in enumerate(xs) if i not in lonely_x)
+    ys = tuple(v for i, v in enumerate(ys) if i not in lonely_y)
     shared = [v for v in xs if v in ys]
     batch = [v for v in shared if v in out]
     over = [v for v in shared if v not in out]
@@ -37,19 +66,9 @@ def contract(
         (tuple(xs.index(v) for v in over), tuple(ys.index(v) for v in over)),
         (tuple(xs.index(v) for v in batch), tuple(ys.index(v) for v in batch)),
     )
-    if get_aval(x).dtype == dtypes.bool_:
-        x, y = (lax.convert_element_type(v, dtypes.int32) for v in (x, y))
-        result = lax.dot_general(x, y, numbers, precision, preferred_element_type)
-        result = lax.ne(result, np.int32(0))
-    else:
-        result = lax.dot_general(x, y, numbers, precision, preferred_element_type)
     have = batch + [v for v in xs if v not in shared] + [v for v in ys if v not in shared]
-    return shaping.transpose(result, [have.index(v) for v in out])
-
-
-def _sum_lonely(x: Array, xs: Labels, other: Labels, out: Labels) -> tuple[Array, list[Any]]:
-    lonely = tuple(i for i, v in enumerate(xs) if v not in other and v not in out)
-    return (_sum(x, lonely) if lonely else x), [v for i, v in enumerate(xs) if i not in lonely]
+    order = tuple(have.index(v) for v in out)
+    return _Paired((lonely_x, lonely_y), numbers, None if order == tuple(range(len(order))) else order)
 
 
 def _misfit(name: str, a: ShapedArray, b: ShapedArray, i: int, j: int) -> ShapeError:
@@ -70,12 +89,26 @@ def matmul(a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_eleme
     (2, 1)
     """
     A, B = aval_of("matmul", a), aval_of("matmul", b)
+    kept_a, xs, kept_b, ys, out = _matmul_labels(A, B)
+    a, b = promote_dtypes("matmul", a, b)
+    if kept_a is not None:
+        a = lax.reshape(a, kept_a)
+    if kept_b is not None:
+        b = lax.reshape(b, kept_b)
+    return contract(a, xs, b, ys, out, precision, preferred_element_type)
+
+
+_Shape = tuple[int, ...] | None
+
+
+@functools.lru_cache(512)
+def _matmul_labels(A: ShapedArray, B: ShapedArray) -> tuple[_Shape, Labels, _Shape, Labels, Labels]:
+    """Of each operand the shape without axes that broadcast (None: as it is) and the labels; those of the result."""
     if A.ndim == 0 or B.ndim == 0:
         raise ShapeError(at_user_line(f"matmul: shapes {A.shape} and {B.shape}: scalars are multiplied with *, not @"))
     k = -2 if B.ndim > 1 else -1
     if A.shape[-1] != B.shape[k]:
         raise _misfit("matmul", A, B, -1, k)
-    a, b = promote_dtypes("matmul", a, b)
     ra, rb = A.shape[:-2], B.shape[:-2]
     nb = max(len(ra), len(rb))
     xs: list[Any] = []
@@ -97,14 +130,12 @@ def matmul(a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_eleme
             (drop_a if na == 1 and n not in (None, 1) else xs).append(i)
         if n is not None:
             (drop_b if n == 1 and na not in (None, 1) else ys).append(i)
-    if drop_a:
-        a = lax.reshape(a, tuple(n for i, n in enumerate(A.shape) if i - len(ra) not in drop_a or i >= len(ra)))
-    if drop_b:
-        b = lax.reshape(b, tuple(n for i, n in enumerate(B.shape) if i - len(rb) not in drop_b or i >= len(rb)))
+    kept_a = tuple(n for i, n in enumerate(A.shape) if i - len(ra) not in drop_a or i >= len(ra))
+    kept_b = tuple(n for i, n in enumerate(B.shape) if i - len(rb) not in drop_b or i >= len(rb))
     xs += (["m"] if A.ndim > 1 else []) + ["k"]
     ys += ["k"] + (["n"] if B.ndim > 1 else [])
     out += (["m"] if A.ndim > 1 else []) + (["n"] if B.ndim > 1 else [])
-    return contract(a, xs, b, ys, out, precision, preferred_element_type)
+    return kept_a if drop_a else None, tuple(xs), kept_b if drop_b else None, tuple(ys), tuple(out)
 
 
 def dot(a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
