@@ -72,7 +72,7 @@ def test_every_task_runs_exactly_once(kernels, n_tasks):
 
 @pytest.mark.parametrize("slow", [4, 6, 14, 19])
 def test_threads_that_have_done_their_share_take_from_the_slow(kernels, slow):
-    """A task that waits for all others ends, though some of them are in its thread's share, behind its piece of that."""
+    """A task that waits for all others ends, though some of them are in its thread's share, behind its piece."""
     threads.set_num_threads(2)
     tasks = 20
     for _ in range(5):

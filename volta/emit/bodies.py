@@ -240,8 +240,12 @@ class BodyEmitter:
             else:
                 self._whole(x)
                 here = offset(self.b, pointer, self.b.mul(index, stride))
-                value = b.load_strided(here, stride, dtype)
+                value = self.load_apart(x, here, stride, b)
         return self._filled(value, inside, x, b)
+
+    def load_apart(self, x: Load, first: ir.Value, stride: ir.Value, b: Builder) -> Value:
+        """Lanes that are not neighbours, or in another order; ``first`` is the place of the first."""
+        return b.load_strided(first, stride, x.dtype.name)
 
     def _whole(self, x: Load | Store) -> None:
         """Lanes that are not neighbours are read and written one by one, whatever the mask: there must be none."""

@@ -10,7 +10,7 @@ from volta.emit.bodies import BodyEmitter
 from volta.emit.builder import Builder, Value, compute_dtype
 from volta.emit.loops import I32, I64, for_range, load_arg, minimum, new_kernel, offset
 from volta.numba_cpu import target, weaving
-from volta.numba_cpu.loop_schedule import VectorLoop
+from volta.numba_cpu.loop_schedule import BACKWARDS, VectorLoop
 from volta.xla_like.kernels import Compute, IndexValue, Load, Store
 
 
@@ -33,6 +33,14 @@ class HostBody(BodyEmitter):
     ) -> Value:  # fmt: skip
         """What is the same in all lanes is computed in one: an index then moves whole vectors, not each lane."""
         return super()._value(i, values, lanes if self.analysis.spread[i] else 1, row, index, reduced)
+
+    def load_apart(self, x: Load, first: ir.Value, stride: ir.Value, b: Builder) -> Value:
+        """Neighbours from the last to the first are one vector, turned round."""
+        if x.pattern[0] != BACKWARDS or b.lanes == 1:
+            return super().load_apart(x, first, stride, b)
+        found = b.load(offset(self.b, first, -(b.lanes - 1) * x.dtype.itemsize), x.dtype.name)
+        turned = ir.Constant(ir.VectorType(I32, b.lanes), list(range(b.lanes))[::-1])
+        return b.value(self.b.shuffle_vector(found.ir, found.ir, turned), found.dtype)
 
 
 class KernelEmitter(HostBody):
@@ -58,7 +66,8 @@ class KernelEmitter(HostBody):
             return False
         spread = self.analysis.spread
         return not any(
-            isinstance(x, Load) and (x.pattern[0] == "?" and i not in self._woven or any(spread[t] for t in x.terms))
+            isinstance(x, Load)
+            and (x.pattern[0] in ("?", BACKWARDS) and i not in self._woven or any(spread[t] for t in x.terms))
             for i, x in ((i, self.kernel.body[i]) for i in which)
         )
 

@@ -9,7 +9,7 @@ import attrs
 from volta.emit.args import laid_out, loop_words
 from volta.numba_cpu.launches import Launch
 from volta.numba_cpu.weaving import PLAIN, Weave, weave_of
-from volta.xla_like.kernels import CombineKernel, KernelCall, Load, LoopKernel
+from volta.xla_like.kernels import CombineKernel, IndexValue, KernelCall, Load, LoopKernel
 from volta.xla_like.loops import BLOCK
 from volta.xla_like.phases import choose_spills
 from volta.xla_like.plan import Buffer
@@ -29,6 +29,9 @@ LARGE = 1 << 18
 
 LIGHT = 4
 """Operations up to which the vectors of a wide 'col' kernel may be very long: it has registers for little else."""
+
+BACKWARDS = "-"
+"""The pattern of a load whose lanes are neighbours from the last to the first, as in what is flipped."""
 
 
 @attrs.frozen(slots=True, cache_hash=True)
@@ -73,8 +76,20 @@ def launch(call: KernelCall, chunk: int = MAP_CHUNK) -> Launch:
     wide = _registers(call, kernel) if prod(call.sizes) >= LARGE else 0
     scratch = len(spills) * 8 * length + 64 if spills else 0
     words = laid_out((*loop_words(call), *([chunk] if kernel.mode == "map" else [])))
-    chosen = VectorLoop.of(kernel, wide, spills, weave_of(call))
+    chosen = VectorLoop.of(_told_apart(kernel, call), wide, spills, weave_of(call))
     return Launch(chosen, call, *words, _tasks(call, chosen, chunk), scratch)
+
+
+def _told_apart(kernel: LoopKernel, call: KernelCall) -> LoopKernel:
+    """The kernel with loads that go `BACKWARDS` marked as such: in the plan their stride is like any other."""
+    vector_dim = kernel.rank - (kernel.mode != "row")
+    body = list(kernel.body)
+    memory = [i for i, x in enumerate(body) if isinstance(x, (Load, IndexValue))]
+    for i, access in zip(memory, call.accesses, strict=False):  # behind them come those of stores
+        x = body[i]
+        if isinstance(x, Load) and x.pattern[0] == "?" and access.strides[vector_dim] == -x.dtype.itemsize:
+            body[i] = attrs.evolve(x, pattern=BACKWARDS + x.pattern[1:])
+    return attrs.evolve(kernel, body=tuple(body))
 
 
 def columns_of(kernel: LoopKernel) -> int:
