@@ -2,10 +2,14 @@
 
 import http.client
 import json
+import signal
+import subprocess
+import sys
 import threading
 
 import pytest
 
+from tests.models.model_files import weights, write_gguf
 from volta import models, nn, random
 from volta.commands.main import main
 from volta.core.errors import ArgumentError
@@ -169,3 +173,21 @@ def test_the_command_says_what_it_cannot_serve(tmp_path, capsys):
     assert "No such file" in capsys.readouterr().err
     with pytest.raises(ArgumentError, match="rows must be positive"):
         models.serve(MODEL, port=0, rows=0)
+
+
+@pytest.mark.slow
+def test_the_command_serves_a_file(tmp_path):
+    """As people run it: a process of its own, which an interrupt ends."""
+    write_gguf(tmp_path / "m.gguf", "llama", weights("llama"))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "volta", "serve", str(tmp_path / "m.gguf"), "--port", "0"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    port = int(process.stdout.readline().split(":")[2].split("/")[0])
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+    connection.request("POST", "/v1/completions", json.dumps({"prompt": [1, 2], "max_tokens": 3, "temperature": 0}))
+    found = json.loads(connection.getresponse().read())
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert found["model"] == "m" and len(found["choices"][0]["tokens"]) == 3
+    assert process.returncode == 0 and said.startswith("prompts are lists of tokens: ")

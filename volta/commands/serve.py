@@ -1,19 +1,20 @@
 """Serve a model's completions over HTTP, with OpenAI's interface.
 
     volta serve model.gguf --port 8000 --rows 8
-    curl localhost:8000/v1/completions -d '{"prompt": [1, 2, 3], "max_tokens": 16, "seed": 7}'
+    curl localhost:8000/v1/completions -d '{"prompt": "Once upon a time", "max_tokens": 16, "seed": 7}'
 
-The model is a GGUF file or a folder of transformers. Prompts are lists of tokens. Requests run together, and each has
-the answer that it has alone.
+The model is a GGUF file or a folder of transformers. Prompts are texts where the file has a vocabulary that Volta
+reads, else lists of tokens. Requests run together, and each has the answer that it has alone.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from volta import models
-from volta.core.errors import ArgumentError
+from volta.core.errors import ArgumentError, FormatError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,8 +32,21 @@ def run(options: argparse.Namespace) -> int:
         raise ArgumentError(f"{options.model}: {error.strerror or error}") from None
     name = Path(options.model).stem
     try:
+        vocabulary = models.vocabulary(options.model) if Path(options.model).is_file() else None
+    except FormatError as error:
+        print(f"prompts are lists of tokens: {error}", file=sys.stderr)
+        vocabulary = None
+    stop = [] if vocabulary is None or vocabulary.end is None else [vocabulary.end]
+    try:
         server = models.serve(
-            model, host=options.host, port=options.port, rows=options.rows, length=options.length, name=name
+            model,
+            host=options.host,
+            port=options.port,
+            rows=options.rows,
+            length=options.length,
+            name=name,
+            vocabulary=vocabulary,
+            stop=stop,
         )
     except OSError as error:
         raise ArgumentError(f"{options.host}:{options.port}: {error.strerror or error}") from None

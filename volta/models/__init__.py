@@ -16,8 +16,20 @@ from volta.models.decoder import Config, Decoder, random_decoder
 from volta.models.generation import generate
 from volta.models.loading import load
 from volta.models.server import serve
+from volta.models.vocabulary import Vocabulary, vocabulary
 
-__all__ = ["Batch", "Config", "Decoder", "Request", "generate", "load", "random_decoder", "serve"]
+__all__ = [
+    "Batch",
+    "Config",
+    "Decoder",
+    "Request",
+    "Vocabulary",
+    "generate",
+    "load",
+    "random_decoder",
+    "serve",
+    "vocabulary",
+]
 
 if not TYPE_CHECKING:  # so that a type checker still knows which names there are
     __getattr__, __dir__ = _namespace(__name__)

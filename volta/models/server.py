@@ -6,7 +6,7 @@ import json
 import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Protocol
 
@@ -25,8 +25,8 @@ _SECONDS = 60.0
 """For a request to be read: who sends no more than its beginning holds no thread for ever."""
 
 
-class Vocabulary(Protocol):
-    """What tokens stand for."""
+class Texts(Protocol):
+    """What tokens stand for; :class:`volta.models.Vocabulary` is such."""
 
     def encode(self, text: str) -> list[int]:
         """Tokens of a text, with what a text begins with."""
@@ -48,7 +48,8 @@ class _Asked:
 class Engine:
     """One thread that runs a :class:`volta.models.Batch`; other threads ask it."""
 
-    def __init__(self, model: Decoder, rows: int, length: int | None) -> None:
+    def __init__(self, model: Decoder, rows: int, length: int | None, stop: frozenset[int] = frozenset()) -> None:
+        self._stop = stop
         self._settings = model, rows, length
         self._batch = Batch(*self._settings)
         self._new: queue.SimpleQueue[_Asked | None] = queue.SimpleQueue()
@@ -107,7 +108,7 @@ class Engine:
                 a = asked.ask
                 key = random.key(a.seed)
                 asked.request = self._batch.add(
-                    a.prompt, max_tokens=a.max_tokens, sampling=a.sampling, key=key, stop=a.stop
+                    a.prompt, max_tokens=a.max_tokens, sampling=a.sampling, key=key, stop=a.stop | self._stop
                 )
                 self._asked.append(asked)
             except VoltaError as error:
@@ -128,19 +129,20 @@ class Engine:
 
 def serve(
     model: Decoder, *, host: str = "127.0.0.1", port: int = 8000, rows: int = 8, length: int | None = None,
-    name: str = "volta", vocabulary: Vocabulary | None = None,
+    name: str = "volta", vocabulary: Texts | None = None, stop: Collection[int] = (),
 ) -> ThreadingHTTPServer:  # fmt: skip
     """A server, to be run by its ``serve_forever``: ``POST /v1/completions`` and ``GET /v1/models``.
 
     Requests are continued together, in ``rows`` rows of up to ``length`` tokens. A request with a seed (0 where it has
-    none) has the same answer at any time, whoever asks besides. ``server_close`` ends it.
+    none) has the same answer at any time, whoever asks besides. Tokens in ``stop`` end every text. ``server_close``
+    ends it.
 
     >>> from volta import models
     >>> config = models.Config(vocabulary=7, width=8, layers=1, heads=1, key_heads=1, head_size=8, hidden=8)
     >>> server = models.serve(models.random_decoder(config), port=0)  # any port that is free
     >>> server.server_close()
     """
-    engine = Engine(model, rows, length)
+    engine = Engine(model, rows, length, frozenset(stop))
     try:
         return _Server((host, port), engine, name, vocabulary)
     except BaseException:
@@ -151,7 +153,7 @@ def serve(
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, place: tuple[str, int], engine: Engine, name: str, vocabulary: Vocabulary | None) -> None:
+    def __init__(self, place: tuple[str, int], engine: Engine, name: str, vocabulary: Texts | None) -> None:
         self.engine, self.name, self.vocabulary = engine, name, vocabulary
         super().__init__(place, _Handler)
 
