@@ -187,6 +187,7 @@ def test_the_command_serves_a_file(tmp_path):
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     connection.request("POST", "/v1/completions", json.dumps({"prompt": [1, 2], "max_tokens": 3, "temperature": 0}))
     found = json.loads(connection.getresponse().read())
+    connection.close()
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert found["model"] == "m" and len(found["choices"][0]["tokens"]) == 3
