@@ -270,8 +270,8 @@ def eig(
     Returns:
         A list of complex arrays: (…, n), and (…, n, n) with eigenvectors as columns.
 
-    >>> lax.linalg.eig(np.float32([[0, -1], [1, 0]]), compute_left_eigenvectors=False)[0].tolist()
-    [1j, -1j]
+    >>> lax.linalg.eig(np.float32([[0, -4], [1, 0]]), compute_left_eigenvectors=False)[0].tolist()
+    [2j, -2j]
     """
     check_square("eig", get_aval(x))
     return eigen.eig[bool(compute_left_eigenvectors), bool(compute_right_eigenvectors)](x)

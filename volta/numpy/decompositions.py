@@ -108,8 +108,8 @@ def eig(a: ArrayLike) -> EigResult:
 def eigvals(a: ArrayLike) -> Array:
     """The eigenvalues of :func:`eig`.
 
-    >>> vnp.linalg.eigvals(np.float32([[0, -1], [1, 0]])).tolist()
-    [1j, -1j]
+    >>> vnp.linalg.eigvals(np.float32([[0, -4], [1, 0]])).tolist()
+    [2j, -2j]
     """
     a = square("eigvals", a)
     return lax_linalg.eig(a, compute_left_eigenvectors=False, compute_right_eigenvectors=False)[0]
