@@ -123,11 +123,8 @@ HINTS: dict[str, dict[str, str]] = {
     },
     "volta.nn.initializers": {},
     "volta.numpy": {
-        "polyfit": "it is volta.numpy.linalg.lstsq(volta.numpy.vander(x, deg + 1), y)[0]",
         **_each("arrays have one layout: it is volta.numpy.asarray", "asanyarray ascontiguousarray asfortranarray"),
         **_each(_NARROW, "float4_* float6_* float8_* int1 int2 int4 uint1 uint2 uint4"),
-        "frompyfunc": "write the function with volta.numpy; volta.numpy.vectorize maps one of scalars",
-        "ufunc": "functions are plain functions; add.reduce, add.accumulate, add.outer and add.at are there",
         "random": "random numbers come from keys: volta.random.normal(volta.random.key(0), (3,))",
         "copyto": "arrays are immutable: x = x.at[...].set(y), or volta.numpy.where(mask, y, x)",
         "trapz": "it is volta.numpy.trapezoid",

@@ -35,6 +35,8 @@ from volta.numpy.creation import (
 from volta.numpy.division import divmod, floor_divide, fmod, mod, remainder
 from volta.numpy.editing import block, choose, fill_diagonal, insert, packbits, place, put, resize, unpackbits
 from volta.numpy.einsum import einsum, einsum_path
+from volta.numpy.elementwise import frompyfunc, ufunc
+from volta.numpy.fitting import polyfit
 from volta.numpy.grids import (
     c_, diag_indices, diag_indices_from, index_exp, indices, ix_, mask_indices, meshgrid, mgrid, ogrid, r_,
     ravel_multi_index, s_, tril_indices, tril_indices_from, triu_indices, triu_indices_from, unravel_index,
@@ -109,7 +111,8 @@ __all__ = [
     "empty_like", "equal", "euler_gamma", "exp", "exp2", "expand_dims", "expm1", "extract", "eye", "fabs", "fft",
     "fill_diagonal", "finfo", "fix", "flatnonzero", "flexible", "flip", "fliplr", "flipud", "float16", "float32",
     "float64", "float_", "float_power", "floating", "floor", "floor_divide", "fmax", "fmin", "fmod", "frexp",
-    "from_dlpack", "frombuffer", "fromfile", "fromfunction", "fromiter", "fromstring", "full", "full_like", "gcd",
+    "from_dlpack", "frombuffer", "fromfile", "fromfunction", "fromiter", "frompyfunc", "fromstring", "full",
+    "full_like", "gcd",
     "generic", "geomspace", "get_printoptions", "gradient", "greater", "greater_equal", "hamming", "hanning",
     "heaviside", "histogram", "histogram2d", "histogram_bin_edges", "histogramdd", "hsplit", "hstack", "hypot",
     "i0", "identity", "iinfo", "imag", "index_exp", "indices", "inexact", "inf", "inner", "insert", "int16",
@@ -123,7 +126,8 @@ __all__ = [
     "nanmax", "nanmean", "nanmedian", "nanmin", "nanpercentile", "nanprod", "nanquantile", "nanstd", "nansum",
     "nanvar", "ndarray", "ndim", "negative", "newaxis", "nextafter", "nonzero", "not_equal", "number", "object_",
     "ogrid", "ones", "ones_like", "outer", "packbits", "pad", "partition", "percentile", "permute_dims", "pi",
-    "piecewise", "place", "poly", "polyadd", "polyder", "polydiv", "polyint", "polymul", "polysub", "polyval",
+    "piecewise", "place", "poly", "polyadd", "polyder", "polydiv", "polyfit", "polyint", "polymul", "polysub",
+    "polyval",
     "positive", "pow", "power", "printoptions", "prod", "promote_types", "ptp", "put", "put_along_axis", "quantile",
     "r_", "rad2deg", "radians", "ravel", "ravel_multi_index", "real", "reciprocal", "remainder", "repeat",
     "reshape", "resize", "result_type", "right_shift", "rint", "roll", "rollaxis", "roots", "rot90", "round", "s_",
@@ -131,7 +135,8 @@ __all__ = [
     "signedinteger", "sin", "sinc", "single", "sinh", "size", "sort", "sort_complex", "spacing", "split", "sqrt",
     "square", "squeeze", "stack", "std", "subtract", "sum", "swapaxes", "take", "take_along_axis", "tan", "tanh",
     "tensordot", "tile", "trace", "transpose", "trapezoid", "tri", "tril", "tril_indices", "tril_indices_from",
-    "trim_zeros", "triu", "triu_indices", "triu_indices_from", "true_divide", "trunc", "uint", "uint16", "uint32",
+    "trim_zeros", "triu", "triu_indices", "triu_indices_from", "true_divide", "trunc", "ufunc", "uint", "uint16",
+    "uint32",
     "uint64", "uint8", "union1d", "unique", "unique_all", "unique_counts", "unique_inverse", "unique_values",
     "unpackbits", "unravel_index", "unsignedinteger", "unstack", "unwrap", "vander", "var", "vdot", "vecdot",
     "vecmat", "vectorize", "vsplit", "vstack", "where", "zeros", "zeros_like",

@@ -11,19 +11,10 @@ from typing import Any
 
 from volta.core.array import Array
 from volta.core.source import at_user_line
-from volta.numpy import binary, division, powers, reductions, shaping, smooth
+from volta.numpy import binary, division, elementwise, powers, reductions, smooth
 from volta.numpy.creation import asarray
 from volta.numpy.promotion import canonical_axis
 from volta.ops import lax
-
-
-def _outer(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    def outer(a: Array, b: Array) -> Array:
-        a, b = asarray(a), asarray(b)
-        return function(shaping.reshape(a, a.shape + (1,) * b.ndim), b)
-
-    outer.__doc__ = f"``{function.__name__}(x, y)`` for every element x of ``a`` and y of ``b``."
-    return outer
 
 
 def _reduce(function: Callable[[Any, Any], Any], reduction: Callable[..., Any]) -> Callable[..., Any]:
@@ -87,9 +78,10 @@ for _name in _OUTER.split():
     _function = getattr(_module, _name)
     for _key, _value in (("nin", 2), ("nout", 1), ("nargs", 3), ("identity", _IDENTITY.get(_name))):
         setattr(_function, _key, _value)
-    setattr(_function, "outer", _outer(_function))  # noqa: B010
+    setattr(_function, "outer", elementwise.outer(_function))  # noqa: B010
 for _function, _what in _REDUCE.items():
     setattr(_function, "reduce", _reduce(_function, _what))  # noqa: B010
+    setattr(_function, "reduceat", elementwise.reduceat(_function))  # noqa: B010
 for _function, _what in _ACCUMULATE.items():
     setattr(_function, "accumulate", _accumulate(_function, _what))  # noqa: B010
 for _function, _how in _AT.items():
