@@ -13,9 +13,8 @@ import attrs
 from llvmlite import ir
 
 from volta.emit.builder import Builder, Value, compute_dtype
+from volta.emit.loop_body import LoopBody, given, in_range
 from volta.emit.loops import I64, PTR, load_arg, load_pointer, offset
-from volta.ops.primitive import REGISTRY
-from volta.ops.scalar.narrower import DEPTH, narrower
 from volta.xla_like.kernels import (
     Compute,
     ConstValue,
@@ -24,11 +23,9 @@ from volta.xla_like.kernels import (
     Instr,
     Load,
     LoopKernel,
-    Reduce,
     Store,
     fill_value,
 )
-from volta.xla_like.phases import Analysis, analyse, needed
 
 
 @attrs.define(eq=False)
@@ -40,16 +37,15 @@ class AccessArgs:
     terms: list[tuple[ir.Value, ir.Value]]  # (byte stride, largest index)
 
 
-class BodyEmitter:
+class BodyEmitter(LoopBody):
     """Emits the body of one loop kernel at the position of ``b``; ``args`` points to the args block of a call.
 
     ``constant_space`` is LLVM's address space for tables of constants.
     """
 
     def __init__(self, b: ir.IRBuilder, args: ir.Value, kernel: LoopKernel, constant_space: int = 0) -> None:
-        self.b, self.args, self.kernel, self.constant_space = b, args, kernel, constant_space
-        self.analysis: Analysis = analyse(kernel.mode, kernel.body)
-        self.memory = [i for i, x in enumerate(kernel.body) if isinstance(x, (Load, IndexValue))]
+        super().__init__(kernel)
+        self.b, self.args, self.constant_space = b, args, constant_space
         self.mask: ir.Value | None = None  # lanes in range, while the body of a masked loop is emitted
         self._read_args()
 
@@ -125,37 +121,13 @@ class BodyEmitter:
             return b.const(x.dtype.name, x.number)
         if isinstance(x, Compute):
             args = [self._widened(values[a], b) for a in x.args]
-            return self._compute(x, args, b)
+            return self.computed(x, b, args)
         if isinstance(x, GivenValue):
-            return b.splat(self._given(x, row[i]))
+            return b.splat(given(x, Builder(self.b, 1), row[i]))
         if isinstance(x, IndexValue):
             return self._index(i, x, b, row, index, reduced)
         assert isinstance(x, Load)
         return self._load(i, x, values, b, row, index, reduced)
-
-    def _compute(self, x: Compute, args: list[Value], b: Builder) -> Value:
-        emit = REGISTRY[x.name].emit
-        if x.dtype.name == "float32":
-            emit = narrower(self._chain(x)) or emit
-        assert emit is not None
-        result: Value = emit(b, *args, **dict(x.params))
-        if x.dtype.name in ("float16", "bfloat16"):  # computed in float32, rounded after every operation
-            result = b.round_to_half(result, x.dtype.name)
-        return result
-
-    def _chain(self, x: Instr) -> list[str]:
-        """The name of a float32 operation, of what its only operand comes from, and so on."""
-        names: list[str] = []
-        while isinstance(x, Compute) and x.dtype.name == "float32" and len(x.args) == 1 and len(names) < DEPTH:
-            names.append(x.name)
-            x = self.kernel.body[x.args[0]]
-        return names
-
-    def _given(self, x: GivenValue, word: ir.Value) -> Value:
-        """A constant from its bits."""
-        one = Builder(self.b, 1)
-        raw = self.b.trunc(word, ir.IntType(8 * x.dtype.itemsize)) if x.dtype.itemsize < 8 else word
-        return one.from_memory(self.b.bitcast(raw, one.memory_type(x.dtype.name)), x.dtype.name)
 
     def _index(
         self,
@@ -172,17 +144,12 @@ class BodyEmitter:
             start = self.b.add(start, self.b.mul(reduced, place.strides[-1]))
         value = b.splat(Builder(self.b, 1).value(start, "int64"))
         if index is not None and x.pattern[0] != "0":
-            stride = place.strides[self.vector_dim]
+            stride = place.strides[self.vector_axis]
             first = self.b.add(start, self.b.mul(index, stride))
             value = b.splat(Builder(self.b, 1).value(first, "int64"))
             if b.lanes > 1:
                 value = value + b.iota("int64") * b.splat(Builder(self.b, 1).value(stride, "int64"))
         return b.cast(value, x.dtype.name)
-
-    @property
-    def vector_dim(self) -> int:
-        """Position of the vector dimension among the strides."""
-        return self.kernel.rank - 1 if self.kernel.mode != "row" else self.kernel.rank
 
     def _clamped(self, values: dict[int, Value], x: Load | Store, place: AccessArgs, b: Builder) -> tuple[Value, Value]:
         """The byte offset of the index terms, and whether every index is in range."""
@@ -190,15 +157,8 @@ class BodyEmitter:
         scalar = Builder(self.b, 1)
         for t, (stride, top) in zip(x.terms, place.terms, strict=True):
             term = self._widened(values[t], b)
-            if term.dtype == "uint64":  # beyond int64 is out of range as well
-                huge = term >= 1 << 63
-                number = b.select(huge, -1, b.cast(term, "int64"))
-                index = b.select(huge, (1 << 63) - 1, b.cast(term, "int64"))
-            else:
-                number = index = b.cast(term, "int64")
-            largest = b.splat(scalar.value(top, "int64"))
-            inside = inside & (number >= 0) & (number <= largest)
-            index = b.select(index < 0, 0, b.select(index > largest, largest, index))
+            index, fits = in_range(b, term, b.splat(scalar.value(top, "int64")))
+            inside = inside & fits
             step = index * b.splat(scalar.value(stride, "int64"))
             total = step if total is None else total + step
         assert total is not None
@@ -222,7 +182,7 @@ class BodyEmitter:
             else:
                 total, inside = self._clamped(values, x, place, b)
                 if moves:
-                    stride = place.strides[self.vector_dim]
+                    stride = place.strides[self.vector_axis]
                     pointer = offset(self.b, pointer, self.b.mul(index, stride))
                     if b.lanes > 1:
                         total = total + b.iota("int64") * b.splat(one.value(stride, "int64"))
@@ -233,7 +193,7 @@ class BodyEmitter:
             value = b.splat(Builder(self.b, 1).load(pointer, dtype)) if b.lanes > 1 else b.load(pointer, dtype)
         else:
             assert index is not None
-            stride = place.strides[self.vector_dim]
+            stride = place.strides[self.vector_axis]
             if x.pattern[0] == "1":
                 here = offset(self.b, pointer, self.b.mul(index, I64(x.dtype.itemsize)))
                 value = b.load(here, dtype) if self.mask is None else b.load_masked(here, dtype, self.mask)
@@ -283,7 +243,7 @@ class BodyEmitter:
                 b.store_masked(value, here, self.mask, dtype)
         else:
             self._whole(s)
-            stride = place.strides[self.vector_dim]
+            stride = place.strides[self.vector_axis]
             b.store_strided(value, offset(self.b, base, self.b.mul(index, stride)), stride, dtype)
 
     # -- loop pieces ---------------------------------------------------------------------------------------------------
@@ -301,16 +261,3 @@ class BodyEmitter:
         bases = [self.at_row(p, outer) for p in self.places]
         n = len(self.memory)
         return dict(zip(self.memory, bases[:n], strict=True)), bases[n:]
-
-    def invariant(self, phase: int | None = None) -> list[int]:
-        """Values computed once a row (in one phase, or in all)."""
-        a = self.analysis
-        return [
-            i
-            for i, x in enumerate(self.kernel.body)
-            if not a.varies[i] and not isinstance(x, Reduce) and (phase is None or a.phase[i] == phase)
-        ]
-
-    def pass_values(self, phase: int, targets: Sequence[int], stop: Sequence[int] = ()) -> list[int]:
-        """Per-element values that a pass computes for its targets."""
-        return [i for i in needed(self.kernel.body, targets, stop) if self.analysis.varies[i]]

@@ -35,7 +35,7 @@ def passes_of(e: BodyEmitter) -> list[Pass]:
             x = kernel.body[i]
             assert isinstance(x, Reduce)
             reducers[i] = Reducer(x.kind, compute_dtype(x.dtype.name))
-        out.append(Pass(reduces, e.pass_values(phase, targets), stores, reducers))
+        out.append(Pass(reduces, e.pass_values(targets), stores, reducers))
     return out
 
 

@@ -92,7 +92,7 @@ class KernelEmitter(HostBody):
 
     def _at(self, access: int, base: ir.Value, index: ir.Value) -> ir.Value:
         """Where a load (by its place in the body) reads the element at an index of the vector dimension."""
-        stride = self.places[self.memory.index(access)].strides[self.vector_dim]
+        stride = self.places[self.memory.index(access)].strides[self.vector_axis]
         return offset(self.b, base, self.b.mul(index, stride))
 
     def write(self, values: dict[int, Value], lanes: int, stores: Sequence[ir.Value], index: ir.Value) -> None:
@@ -100,7 +100,7 @@ class KernelEmitter(HostBody):
         done: set[int] = set()
         for group in self.weave.stores if lanes > 1 else ():
             first, b = self.kernel.stores[group[0]], self.builder(lanes)
-            stride = self.places[len(self.memory) + group[0]].strides[self.vector_dim]
+            stride = self.places[len(self.memory) + group[0]].strides[self.vector_axis]
             given = [self._widened(values[self.kernel.stores[k].value], b) for k in group]
             if given[0].dtype != compute_dtype(first.dtype.name):
                 given = [b.cast(x, first.dtype.name) for x in given]
@@ -147,7 +147,7 @@ class KernelEmitter(HostBody):
         n, chunk = self.sizes[-1], load_arg(b, self.args, self.words)
         chunks = b.sdiv(b.sub(b.add(n, chunk), I64(1)), chunk)
         targets = [s.value for s in self.kernel.stores]
-        which = self.pass_values(0, targets)
+        which = self.pass_values(targets)
         with for_range(b, self.begin, self.end) as task:
             row_number = b.udiv(task, chunks)
             start = b.mul(b.urem(task, chunks), chunk)

@@ -75,7 +75,7 @@ class _WrittenOut(HostBody):
     def emit(self, vector_bits: int) -> None:
         kernel = self.kernel
         *outer, n = self._step.words[: kernel.rank]
-        which = self.pass_values(0, [s.value for s in kernel.stores])
+        which = self.pass_values([s.value for s in kernel.stores])
         for index in product(*map(range, outer)):
             row, stores = self.row_bases([I64(i) for i in index])
             once: dict[int, Value] = {}

@@ -7,15 +7,13 @@ from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 
 import attrs
-from llvmlite import ir
 
 from volta.emit.builder import Value, compute_dtype
+from volta.emit.loop_body import LoopBody, given, in_range
 from volta.numba_source.builder import HALVES, TextBuilder
 from volta.numba_source.functions import calculated, function_name
 from volta.numba_source.python_ir import Token, text_of
 from volta.numba_source.text import Lines, Module
-from volta.ops.primitive import REGISTRY
-from volta.ops.scalar.narrower import DEPTH, narrower
 from volta.xla_like.kernels import (
     Compute,
     ConstValue,
@@ -24,11 +22,9 @@ from volta.xla_like.kernels import (
     Instr,
     Load,
     LoopKernel,
-    Reduce,
     Store,
     fill_value,
 )
-from volta.xla_like.phases import analyse, needed
 
 
 @attrs.frozen
@@ -52,15 +48,14 @@ class Index:
 ONCE = Index()
 
 
-class BodyText:
+class BodyText(LoopBody):
     """Writes the body of one kernel; ``notes`` says of values by number what is written beside them."""
 
     def __init__(self, kernel: LoopKernel, module: Module, notes: Mapping[int, str]) -> None:
-        self.kernel, self.module, self.notes = kernel, module, notes
+        super().__init__(kernel)
+        self.module, self.notes = module, notes
         self.lines = Lines()
         self.b = TextBuilder(self.lines, module)
-        self.analysis = analyse(kernel.mode, kernel.body)
-        self.memory = [i for i, x in enumerate(kernel.body) if isinstance(x, (Load, IndexValue))]
         self.said = ""  # the note of the line before
         self.args: list[list[str]] = []  # names of the args block, in lines that belong together
         self._name_args()
@@ -125,11 +120,6 @@ class BodyText:
             if i not in values:
                 values[i] = self._value(i, values, at)
 
-    @property
-    def vector_axis(self) -> int:
-        """Position of the vector axis among the strides."""
-        return self.kernel.rank - 1 if self.kernel.mode != "row" else self.kernel.rank
-
     def _value(self, i: int, values: dict[int, Value], at: Index) -> Value:
         x: Instr = self.kernel.body[i]
         name = f"v{i}"
@@ -143,42 +133,18 @@ class BodyText:
         return self._index(i, x, name, at) if isinstance(x, IndexValue) else self._load(i, x, name, values, at)
 
     def _compute(self, x: Compute, args: list[Value], name: str, note: str) -> Value:
-        dtype = x.dtype.name
-        meaning = REGISTRY[x.name].emit
+        dtype, special = x.dtype.name, self.special(x)
         label = function_name(x.name, x.params, args[0].dtype if args else compute_dtype(dtype))
-        if dtype == "float32":
-            narrow = narrower(self._chain(x))
-            meaning, label = (narrow, narrow.__name__) if narrow else (meaning, label)
-        assert meaning is not None
-
-        def rounded(b: TextBuilder, *operands: Value) -> Value:
-            result: Value = meaning(b, *operands, **dict(x.params))
-            return b.round_to_half(result, dtype) if dtype in HALVES else result
-
+        label = special.__name__ if special is not None else label
         if dtype in HALVES:
             label += f"_{HALVES[dtype]}"
-        return calculated(self.b, label, rounded, args, [name], note)[0]
-
-    def _chain(self, x: Instr) -> list[str]:
-        """The name of a float32 operation, of what its only operand comes from, and so on."""
-        names: list[str] = []
-        while isinstance(x, Compute) and x.dtype.name == "float32" and len(x.args) == 1 and len(names) < DEPTH:
-            names.append(x.name)
-            x = self.kernel.body[x.args[0]]
-        return names
+        return calculated(self.b, label, lambda b, *operands: self.computed(x, b, operands), args, [name], note)[0]
 
     def _given(self, x: GivenValue, word: str, name: str) -> Value:
         """A constant from its bits."""
-        dtype = x.dtype.name
-
-        def meaning(b: TextBuilder, word: Value) -> Value:
-            raw: object = word.ir
-            if x.dtype.itemsize < 8:
-                raw = b.irbuilder.trunc(raw, ir.IntType(8 * x.dtype.itemsize))
-            return b.from_memory(b.irbuilder.bitcast(raw, b.memory_type(dtype)), dtype)
-
-        given = self.b.token(word, "int64")
-        return calculated(self.b, function_name("constant", (), dtype), meaning, [given], [name])[0]
+        values = [self.b.token(word, "int64")]
+        label = function_name("constant", (), x.dtype.name)
+        return calculated(self.b, label, lambda b, word: given(x, b, word.ir), values, [name])[0]
 
     def _distance(self, i: int, place: AccessNames, pattern: str, itemsize: int, at: Index) -> list[str]:
         """What is added to a row's address, as terms of a sum."""
@@ -208,7 +174,7 @@ class BodyText:
             term = values[t]
             results = [f"{name}_at{t}", f"{name}_in{t}"]
             label = function_name("in_range", (), term.dtype)
-            calculated(self.b, label, _in_range, [term, self.b.token(top, "int64")], results)
+            calculated(self.b, label, in_range, [term, self.b.token(top, "int64")], results)
             steps.append(f"{results[0]} * {stride}")
             inside.append(results[1])
         return steps, " & ".join(inside)
@@ -248,19 +214,6 @@ class BodyText:
             self.lines.line(f"i0 = {number}")
         return names
 
-    def invariant(self, phase: int | None = None) -> list[int]:
-        """Values computed once a row (in one phase, or in all)."""
-        a = self.analysis
-        return [
-            i
-            for i, x in enumerate(self.kernel.body)
-            if not a.varies[i] and not isinstance(x, Reduce) and (phase is None or a.phase[i] == phase)
-        ]
-
-    def pass_values(self, targets: Sequence[int]) -> list[int]:
-        """Per-element values that a pass computes for its targets."""
-        return [i for i in needed(self.kernel.body, targets) if self.analysis.varies[i]]
-
 
 def calculated_read(b: TextBuilder, base: str, distance: str, dtype: str) -> tuple[Value]:
     """An element of memory, as the expression that reads it."""
@@ -270,18 +223,6 @@ def calculated_read(b: TextBuilder, base: str, distance: str, dtype: str) -> tup
     if rest:  # a bool is a byte in memory
         first = f"{first} != i8(0)"
     return (Value(Token(first, x.ir.type), x.dtype, b),)
-
-
-def _in_range(b: TextBuilder, term: Value, largest: Value) -> tuple[Value, Value]:
-    """An index clamped to 0..largest, and whether it was there already."""
-    if term.dtype == "uint64":  # beyond int64 is out of range as well
-        huge = term >= 1 << 63
-        number = b.select(huge, -1, b.cast(term, "int64"))
-        index = b.select(huge, (1 << 63) - 1, b.cast(term, "int64"))
-    else:
-        number = index = b.cast(term, "int64")
-    inside = (number >= 0) & (number <= largest)
-    return b.select(index < 0, 0, b.select(index > largest, largest, index)), inside
 
 
 def _said(x: Instr | Store) -> str:

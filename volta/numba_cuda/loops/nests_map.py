@@ -167,7 +167,7 @@ def build_map(module: ir.Module, name: str, kernel: LoopKernel, v: MapVariant) -
         dims[-1] = b.lshr(dims[-1], I64(v.lanes.bit_length() - 1))
     whole = product(b, dims)
     start = b.add(b.mul(block_index(b), I64(v.threads * v.groups)), thread_index(b))
-    which = e.pass_values(0, [s.value for s in kernel.stores])
+    which = e.pass_values([s.value for s in kernel.stores])
 
     def element(linear: ir.Value, lanes: int) -> Callable[[], None]:
         """Compute the group with a number (an element, if ``lanes`` is 1); what is returned writes it."""

@@ -134,7 +134,7 @@ def build_transposed(module: ir.Module, name: str, kernel: LoopKernel, v: Transp
         for i, area, dtype in zip(v.transposed, areas, dtypes, strict=True):
             one.store(values[i], slot(area, dtype, place, own))
     barrier(b)
-    which = e.pass_values(0, [s.value for s in kernel.stores])
+    which = e.pass_values([s.value for s in kernel.stores])
 
     def element(k: int, half: int) -> tuple[Callable[[], None], ir.Value]:
         """Compute an element; what writes it, and whether there is one."""

@@ -146,7 +146,7 @@ class Writer:
 
     @staticmethod
     def _needed(e: ThreadEmitter) -> list[int]:
-        return e.pass_values(0, [s.value for s in e.kernel.stores])
+        return e.pass_values([s.value for s in e.kernel.stores])
 
     def _compute(self, cell: _Cell) -> None:
         for (e, _), (values, bases, _) in zip(self.loops, cell.loops, strict=True):
