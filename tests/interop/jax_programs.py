@@ -72,6 +72,58 @@ def second_derivatives(x):
     return jax.hessian(lambda x: jnp.sum(jnp.tanh(x) ** 3))(x)
 
 
+# -- complex numbers and Fourier transforms ----------------------------------------------------------------------------
+
+Z = (X + 1j * X[::-1, ::-1]).astype(np.complex64)
+
+
+@_program(Z)
+def complex_elements(z):
+    parts = jnp.real(z), jnp.imag(z), jnp.conj(z), jnp.abs(z), jnp.angle(z), lax.complex(z.real, z.imag), z == z[0]
+    whole = jnp.exp(z), jnp.log(z), jnp.sin(z), jnp.tanh(z), jnp.sqrt(z), z / (z + 2), z**3, z ** (1 + 2j), jnp.sign(z)
+    return parts, whole, jnp.cumsum(z, 1), jnp.prod(z, 0), jnp.sort(z, 1), jnp.var(z), z.at[1].add(1j), z.real + 0j
+
+
+@_program(Z)
+def complex_products(z):
+    return z @ z.conj().T, jnp.vdot(z, z), jnp.einsum("ij,kj->ik", z, z), jnp.take(z, jnp.array([0, 9]), 0)
+
+
+@_program(Z)
+def complex_gradient(z):
+    holomorphic = jax.vmap(jax.grad(lambda z: jnp.exp(z) * z**3, holomorphic=True))(z[0])
+    return jax.grad(lambda z: jnp.sum(jnp.abs(jnp.sin(z) * (z + 2))))(z), holomorphic
+
+
+@_program(Z)
+def complex_loops(z):
+    turned = lax.while_loop(lambda c: jnp.abs(c) < 10, lambda c: c * (1 + 1j), jnp.complex64(1))
+    return lax.scan(lambda c, x: (c * x, c), jnp.ones(4, jnp.complex64), z), turned, lax.cond(True, jnp.sin, jnp.cos, z)
+
+
+@_program(Z)
+def fourier(z):
+    there = jnp.fft.fft(z), jnp.fft.fft2(z), jnp.fft.rfft(z.real), jnp.fft.rfft2(z.real)
+    return there, jnp.fft.ifft(z, axis=0), jnp.fft.irfft(z, 7), jnp.fft.fftshift(z)
+
+
+@_program(X)
+def fourier_gradient(x):
+    return jax.grad(lambda x: jnp.sum(jnp.abs(jnp.fft.rfft(x)) ** 2))(x)
+
+
+@_program(Z)
+def complex_equations(z):
+    h = z @ z.conj().T + 4 * jnp.eye(3)
+    return jnp.linalg.solve(h, z), jnp.linalg.inv(h), jnp.linalg.cholesky(h), jnp.linalg.eigh(h)[0]
+
+
+@_program(np.float32([0.0, -0.0, np.nan, np.inf, -np.inf, 1, -1]), np.int32([-5, 2**31 - 1, 7, -(2**31)]))
+def orders_and_upper_halves(x, i):
+    u = lax.bitcast_convert_type(i, jnp.uint32)
+    return jnp.sort(x), lax.mulhi(i, i[::-1]), lax.mulhi(u, u[::-1])
+
+
 # -- movement and products ---------------------------------------------------------------------------------------------
 
 

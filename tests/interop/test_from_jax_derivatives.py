@@ -103,3 +103,15 @@ def test_a_policy_moves_no_bit() -> None:
     plain = lambda x: jnp.sum(jnp.sin(jnp.sin(x @ x.T) @ x))  # noqa: E731
     x = vnp.asarray(X)
     assert digest(volta.grad(volta.from_jax(recomputed))(x)) == digest(volta.grad(volta.from_jax(plain))(x))
+
+
+def test_batches_by_volta_are_those_of_the_functions_rule() -> None:
+    @jax.custom_batching.custom_vmap
+    def scaled(x, y):
+        return x * 2 + y
+
+    scaled.def_vmap(lambda size, mapped, x, y: (x * 3 + y, True))
+    f = volta.from_jax(lambda x: scaled(x, jnp.float32(1)))
+    x = np.float32([1, 2, 3])
+    assert f(x).tolist() == [3, 5, 7] and volta.vmap(f)(x).tolist() == [4, 7, 10]
+    assert volta.grad(f)(np.float32(1)) == 2.0

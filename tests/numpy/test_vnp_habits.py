@@ -376,3 +376,13 @@ def test_arrays_of_ranges():
 def test_there_is_no_out():
     with pytest.raises(TypeError, match=r"sum: arrays are immutable, so there is no out="):
         np.sum(vnp.asarray(M), out=np.zeros(()))
+
+
+def test_types_without_elements_are_enough_for_what_reads_types() -> None:
+    kind = volta.ShapeDtypeStruct((2, 3), "float16")
+    for like, value in ((vnp.zeros_like, 0), (vnp.ones_like, 1), (vnp.empty_like, 0)):
+        out = like(kind)
+        assert out.shape == (2, 3) and out.dtype == np.float16 and float(out[1, 2]) == value
+    assert (vnp.shape(kind), vnp.ndim(kind), vnp.size(kind)) == ((2, 3), 2, 6)
+    with pytest.raises(volta.errors.DTypeError, match="operands must be arrays or numbers, not ShapeDtypeStruct"):
+        vnp.sin(kind)

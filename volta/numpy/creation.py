@@ -27,6 +27,7 @@ from volta.numpy.promotion import (
     common_dtype,
     convert,
     promote_floats,
+    type_of,
 )
 from volta.numpy.ufuncs import astype
 from volta.ops import lax
@@ -166,8 +167,8 @@ def empty(shape: Shape, dtype: Any = None, *, device: Any = None) -> Array:
 
 
 def full_like(a: ArrayLike, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Array:
-    """:func:`full` with the shape and dtype of ``a``, weak where ``a`` is weak."""
-    aval = aval_of("full_like", a)
+    """:func:`full` with the shape and dtype of ``a``, weak where ``a`` is weak; a ``ShapeDtypeStruct`` will do."""
+    aval = type_of("full_like", a)
     out = full(aval.shape if shape is None else shape, fill_value, aval.dtype if dtype is None else dtype)
     weak = dtype is None and aval.weak_type
     return lying(lax.convert_element_type(out, aval.dtype, weak_type=True) if weak else out, device)

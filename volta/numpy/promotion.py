@@ -26,6 +26,13 @@ Shape = tuple[int, ...]
 NUMBERS = (bool, int, float, complex)
 
 
+def type_of(name: str, x: Any) -> ShapedArray:
+    """As :func:`aval_of`, where the type alone is asked for: what has one and no elements will do
+    (``volta.ShapeDtypeStruct``)."""
+    aval = getattr(x, "aval", None)
+    return aval if isinstance(aval, ShapedArray) and not isinstance(x, Array) else aval_of(name, x)
+
+
 def aval_of(name: str, x: Any) -> ShapedArray:
     """The type that an operand of ``name`` has as an array; says how to mend what is no operand. A Python number,
     known or traced, counts as a weak array of its kind's default dtype."""

@@ -24,23 +24,24 @@ from volta.numpy.promotion import (
     canonical_axis,
     convert,
     promote_dtypes,
+    type_of,
 )
 from volta.ops import lax
 
 
 def shape(a: ArrayLike) -> tuple[int, ...]:
     """The shape of an array or number."""
-    return aval_of("shape", a).shape
+    return type_of("shape", a).shape
 
 
 def ndim(a: ArrayLike) -> int:
     """The number of dimensions."""
-    return aval_of("ndim", a).ndim
+    return type_of("ndim", a).ndim
 
 
 def size(a: ArrayLike, axis: int | Sequence[int] | None = None) -> int:
     """The number of elements, or of those along one axis or several."""
-    aval = aval_of("size", a)
+    aval = type_of("size", a)
     return math.prod(aval.shape[i] for i in canonical_axes("size", axis, aval.ndim))
 
 

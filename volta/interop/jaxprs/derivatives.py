@@ -1,7 +1,8 @@
-"""Functions with derivative rules of their own: Volta keeps JAX's rules, which JAX itself writes out as programs.
+"""Functions with rules of their own: Volta keeps JAX's rules, which JAX itself writes out as programs.
 
-The equation alone is a function of JAX's. What ``jax.jvp`` and ``jax.vjp`` make of it is traced, where Volta wants a
-derivative, and translated as any other program: so rules may be of any kind that JAX takes, today's or tomorrow's.
+The equation alone is a function of JAX's. What ``jax.jvp``, ``jax.vjp`` and ``jax.vmap`` make of it is traced, where
+Volta wants a derivative or a batch, and translated as any other program: so rules may be of any kind that JAX takes,
+today's or tomorrow's.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from volta.interop.jaxprs.equations import Equation, Rule
 from volta.ops.base import instantiate
 from volta.ops.primitive import Zero
 from volta.trace.custom import CustomCall, ForwardRule, Pull, ReverseRule
+from volta.trace.custom_batch import BatchRule, call
 
 
 def _alone(eqn: Any) -> Callable[..., list[Any]]:
@@ -50,7 +52,7 @@ def _zero(x: Any) -> Zero:
 
 
 def _program(e: Equation) -> JaxProgram:
-    closed = e.params.get("call_jaxpr") or e.params.get("fun_jaxpr")
+    closed = e.params.get("call_jaxpr") or e.params.get("fun_jaxpr") or e.params.get("call")
     return closed if isinstance(closed, JaxProgram) else JaxProgram(closed, ())
 
 
@@ -72,7 +74,7 @@ def _custom_jvp(e: Equation, *values: Any) -> Any:
         found = e.run(program, *primals, *dots)
         count = len(e.outs)
         outs, rest = found[:count], iter(found[count:])
-        return outs, [next(rest) if dtypes.is_float(get_aval(x).dtype) else _zero(x) for x in outs]
+        return outs, [next(rest) if dtypes.is_inexact(get_aval(x).dtype) else _zero(x) for x in outs]
 
     run = CustomCall(lambda *xs: e.run(_program(e), *xs), ForwardRule(_named(e), rule, e.eqn))
     return current_trace().process_custom(run, values)
@@ -115,6 +117,21 @@ def _custom_vjp(e: Equation, *values: Any) -> Any:
     return current_trace().process_custom(run, values)
 
 
+def _custom_vmap(e: Equation, *values: Any) -> Any:
+    function, structs, program = _alone(e.eqn), _structs(e.eqn), e.program(e.params["call"])
+    count = len(program.consts)
+
+    def rule(size: int, mapped: Sequence[bool], args: Sequence[Any]) -> tuple[list[Any], list[bool]]:
+        mapped = list(mapped)[count:]
+        of_batch = [
+            jax.ShapeDtypeStruct((size, *s.shape), s.dtype) if m else s for s, m in zip(structs, mapped, strict=True)
+        ]
+        batched = _traced(jax.vmap(function, in_axes=[0 if m else None for m in mapped]), *of_batch)
+        return e.run(batched, *list(args)[count:]), [True] * len(e.outs)
+
+    return call(program, values, BatchRule(_named(e), rule))
+
+
 def _named(e: Equation) -> str:
     return str(e.params.get("name") or getattr(_program(e).jaxpr.debug_info, "func_name", None) or e.name)
 
@@ -131,4 +148,5 @@ RULES: dict[str, Rule] = {
     "custom_jvp_call": _custom_jvp,
     "custom_vjp_call": _custom_vjp,
     "custom_vjp_call_jaxpr": _custom_vjp,
+    "custom_vmap_call": _custom_vmap,
 }

@@ -184,7 +184,7 @@ def _filled(e: Equation, boxes: Boxes, out: Any, inside: Any) -> Any:
 def _no_value(dtype: np.dtype) -> Any:
     if dtypes.is_integer(dtype):
         return np.iinfo(dtype).max if dtypes.is_unsigned(dtype) else np.iinfo(dtype).min
-    return np.nan if dtypes.is_float(dtype) else True
+    return np.nan if dtypes.is_inexact(dtype) else True
 
 
 # -- scatter -----------------------------------------------------------------------------------------------------------

@@ -97,6 +97,10 @@ def _conv_general_dilated(e: Equation, lhs: Any, rhs: Any) -> Any:
     )
 
 
+def _fft(e: Equation, x: Any) -> Any:
+    return lax.fft(x, e.params["fft_type"].name, e.params["fft_lengths"])
+
+
 RULES: dict[str, Rule] = {
     "broadcast_in_dim": _broadcast,
     "concatenate": lambda e, *xs: lax.concatenate(xs, e.params["dimension"]),
@@ -107,6 +111,7 @@ RULES: dict[str, Rule] = {
     "dynamic_update_slice": lambda e, x, update, *starts: lax.dynamic_update_slice(x, update, starts),
     "empty": _empty,
     "empty2": _empty,
+    "fft": _fft,
     "iota": _iota,
     "layout_constraint": _same,
     "optimization_barrier": lambda e, *xs: base.bind_named("optimization_barrier", *xs),
@@ -114,6 +119,7 @@ RULES: dict[str, Rule] = {
     "pvary": _same,
     "reshape": _reshape,
     "rev": lambda e, x: lax.rev(x, e.params["dimensions"]),
+    "reshard": _same,
     "sharding_constraint": _same,
     "slice": _slice,
     "split": lambda e, x: lax.split(x, e.params["sizes"], e.params["axis"]),
@@ -121,5 +127,6 @@ RULES: dict[str, Rule] = {
     "stack": lambda e, *xs: lax.stack(xs, e.params["axis"]),
     "tile": lambda e, x: lax.tile(x, e.params["reps"]),
     "transpose": lambda e, x: base.permute(x, e.params["permutation"]),
+    "zeros_like": _empty,
     "unstack": lambda e, x: lax.unstack(x, e.params["axis"]),
 }

@@ -69,7 +69,7 @@ def _differentiable(fun: Callable[..., Any], method: str) -> Callable[..., Any]:
 
 def _floats(out: Any) -> list[Any]:
     """The leaves of a result that have derivatives."""
-    return [x for x in map(value_of, jax.tree.leaves(out)) if dtypes.is_float(x.dtype)]
+    return [x for x in map(value_of, jax.tree.leaves(out)) if dtypes.is_inexact(x.dtype)]
 
 
 def _call(fun: Callable[..., Any], method: str, *args: Any) -> Any:
