@@ -24,6 +24,14 @@ _NO_MASS = Difference(
     "where p or q is 0 it is a constant, as in JAX: a probability that underflowed must not make a gradient infinite",
     lambda point, by: 0 in point,
 )
+_POLES_OF_GAMMA = Difference(
+    "at a pole of gamma there is no derivative: the limits beside it are those of a residue, which may be tiny",
+    lambda point, by: any(p <= 0 and p == int(p) for p in (*point, sum(point))),
+)
+_AT_0 = Difference(
+    "where x is 0 the logarithm counts as 0, as of powers; (0, 0) is no point of the domain",
+    lambda point, by: point[1] == 0 and (0 in by or point[0] == 0),
+)
 
 FROM_LIMITS = {
     "pow": _LOG_OF_0,
@@ -31,6 +39,13 @@ FROM_LIMITS = {
     "numpy.hypot": Difference("the origin is a kink, as of abs, and counts as flat", lambda point, by: not any(point)),
     "numpy.frexp": Difference("0 has the exponent 0, as in NumPy and JAX", lambda point, by: point == (0.0,)),
     "numpy.heaviside": Difference("y counts where x is 0 and nowhere beside", lambda point, by: point[0] == 0),
+    "special.beta": _POLES_OF_GAMMA,
+    "special.betaln": _POLES_OF_GAMMA,
+    "special.boxcox": _LOG_OF_0,
+    "special.boxcox1p": Difference(_LOG_OF_0.reason, lambda point, by: point[0] == -1 and 1 in by),
+    "special.gamma": _POLES_OF_GAMMA,
+    "special.gammainc": _AT_0,
+    "special.gammaincc": _AT_0,
     "special.rel_entr": _NO_MASS,
     "special.kl_div": _NO_MASS,
 }
@@ -42,7 +57,6 @@ _POWER = Difference(
     "at base 0 JAX multiplies 0 by infinity",
     lambda point, by: point[0] == 0,
 )
-
 FROM_JAX = {
     "abs": _FLAT,
     "numpy.copysign": _FLAT,
@@ -65,6 +79,7 @@ FROM_JAX = {
         lambda point, by: point[0] == 0,
     ),
     "nn.log1mexp": Difference(_NAN_IN_JAX, lambda point, by: point[0] in (0, 100)),
+    "special.log_ndtr": Difference("far below JAX cancels", lambda point, by: point[0] <= -20 and by != ()),
     "special.xlogy": Difference(_NAN_IN_JAX, lambda point, by: point[1] == 0),
     "special.xlog1py": Difference(_NAN_IN_JAX, lambda point, by: point[1] == -1),
     "special.logit": Difference(_NAN_IN_JAX, lambda point, by: point[0] == 0),

@@ -36,6 +36,7 @@ class Row:
     jax: str = ""  # JAX's name of it, if it is to be compared
     only: tuple[float, ...] = ()  # these points instead of the common ones
     dtypes: tuple[str, ...] = ("float32", "float64")
+    most: tuple[int, ...] = (3, 3)  # how often it can be differentiated by each operand
 
     def __str__(self) -> str:
         return self.name
@@ -120,6 +121,31 @@ def _ndtri(x: Any) -> Any:
 
 def _log1mexp(x: Any) -> Any:
     return mp.log(-mp.expm1(-x)) if x > 0 else mp.nan
+
+
+def _boxcox(x: Any, power: Any) -> Any:
+    return (x**power - 1) / power if x > 0 else mp.nan
+
+
+def _owens_t(h: Any, a: Any) -> Any:
+    """By the powers of a, whose factors vanish as an exponential series does; their differences from 1 cancel."""
+    least = +mp.eps
+    with mp.workprec(2 * mp.mp.prec + 600):
+        half = h * h / 2
+        term = partial = mp.exp(-half)
+        total, power, change, j = mp.atan(a), a, mp.inf, 0
+        while abs(change) > least * abs(total) or j < half * a * a:
+            change = power * (1 - partial) / (2 * j + 1)
+            total -= change
+            j += 1
+            term *= half / j
+            partial += term
+            power *= -a * a
+        return total / (2 * mp.pi)
+
+
+def _share(a: Any, x: Any) -> Any:
+    return mp.gammainc(a, 0, x, regularized=True) if a > 0 and x > 0 else mp.nan
 
 
 SELU = (mp.mpf(1.6732632423543772848170429916717), mp.mpf(1.0507009873554804934193349852946))
@@ -246,6 +272,22 @@ COMPOSITES = (
     Row("special.ndtri", special.ndtri, _ndtri, only=(0.5, 0.0, 1.0, 0.25, 0.75, 0.01, 1e-4), jax=SAME),
     Row("special.dawsn", special.dawsn, lambda x: mp.sqrt(mp.pi) / 2 * mp.exp(-x * x) * mp.erfi(x)),
     Row("special.erfcx", special.erfcx, lambda x: mp.exp(x * x) * mp.erfc(x)),
+    Row("special.log_ndtr", special.log_ndtr, lambda x: mp.log(_ndtr(x)), jax=SAME),
     Row("special.exp1", special.exp1, real(mp.e1, _positive)),
+    Row("special.expi", special.expi, mp.ei),
+    Row("special.spence", special.spence, real(lambda x: mp.re(mp.polylog(2, 1 - x)), _positive)),
+    Row("special.gamma", special.gamma, mp.gamma, (1.5, -0.25, -7.5)),
+    Row("special.loggamma", special.loggamma, real(mp.loggamma, _positive), (1.5, 8.0)),
     Row("special.factorial", special.factorial, real(mp.factorial, _positive), (1.5, 8.0)),
+    Row("special.i0e", special.i0e, lambda x: mp.besseli(0, x) * mp.exp(-abs(x)), (8.0, -8.0)),
+    Row("special.i1", special.i1, lambda x: mp.besseli(1, x), (8.0, -8.0)),
+    Row("special.i1e", special.i1e, lambda x: mp.besseli(1, x) * mp.exp(-abs(x)), (8.0, -8.0)),
+    Row("special.boxcox", special.boxcox, _boxcox, arity=2),
+    Row("special.boxcox1p", special.boxcox1p, lambda x, y: _boxcox(1 + x, y), arity=2),
+    Row("special.beta", special.beta, mp.beta, arity=2),
+    Row("special.betaln", special.betaln, lambda x, y: mp.log(abs(mp.beta(x, y))), arity=2),
+    Row("special.poch", special.poch, mp.rf, arity=2),
+    Row("special.owens_t", special.owens_t, _owens_t, only=(0.0, 1.0, -0.5, 2.0), arity=2),
+    Row("special.gammainc", special.gammainc, _share, (20.0,), arity=2, most=(1, 3)),
+    Row("special.gammaincc", special.gammaincc, lambda a, x: 1 - _share(a, x), (20.0,), arity=2, most=(1, 3)),
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 import dis
 import functools
+import gc
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -69,13 +70,16 @@ def at_every_step(
     """Run ``act(prepare())`` again and again, interrupted ``stride`` instructions later each time, and ``check``.
 
     ``where`` are the folders and files of which each instruction counts; returns how many there were. The error, and
-    with it the frames that it came through, is gone when ``check`` is called.
+    with it the frames that it came through, is gone when ``check`` is called. No garbage is collected meanwhile: that
+    runs callbacks of weak references, other tests' among them, at steps that change from run to run, and what is raised
+    in one Python reports and drops, so that the run would seem to have come to its end.
     """
-    before, number = sys.gettrace(), first
+    before, number, collects = sys.gettrace(), first, gc.isenabled()
     while True:
         given, interrupted = prepare(), False
         # Python 3.12 tells of instructions only if a frame asked for it before the trace function was set.
         sys._getframe().f_trace_opcodes = True
+        gc.disable()
         sys.settrace(_At(number, where))
         try:
             act(given)
@@ -83,6 +87,8 @@ def at_every_step(
             interrupted = True
         finally:
             sys.settrace(before)
+            if collects:
+                gc.enable()
         if not interrupted:
             return number
         check(given)

@@ -14,7 +14,6 @@ import volta
 import volta.numpy as vnp
 from tests.sampling import sampled
 from volta import lax
-from volta.core import dtypes
 from volta.testing import assert_bits_equal
 
 pytestmark = pytest.mark.turns(3)
@@ -57,19 +56,11 @@ expressions = st.recursive(
 )
 
 
-class Wide(Exception):
-    """An integer that Python computed and int32 does not hold: by itself it makes an int64 array, where a traced one
-    wraps around as it becomes an array."""
-
-
 def evaluate(e: Any, env: dict[str, Any]) -> Any:
     if isinstance(e, str):
         return env[e]
     function = UNARY[e[0]] if len(e) == 2 else BINARY[e[0]]
-    found = function(*(evaluate(part, env) for part in e[1:]))
-    if isinstance(found, int) and not -(2**31) <= found < 2**31:
-        raise Wide
-    return found
+    return function(*(evaluate(part, env) for part in e[1:]))
 
 
 def scanned(f: Any) -> Any:
@@ -111,17 +102,12 @@ def test_a_number_is_the_same_known_and_traced(name, e, x, s, t, n) -> None:
 
     try:
         want = f(x, s, t, n)
-    except (OverflowError, Wide):  # an integer that does not fit what it meets: refused, or computed modulo
+    except OverflowError:  # an integer that does not fit what it meets: refused, or computed modulo
         return
-    if isinstance(want, volta.Array) and want.dtype == np.int64 and not -(2**31) <= n < 2**31:
-        return  # written out it makes an int64 array by itself; traced it cannot, whatever its value
-    try:
-        found = TRANSFORMS[name](f)(x, s, t, n)
-    except OverflowError:  # a known integer that int32 does not hold makes an int64 array; a traced one is refused
-        assert not -(2**31) <= n < 2**31
-        return
-    if name in ARRAYS_COME_OUT and dtypes.is_wide(want):
+    is_wide = type(want) is int and not -(2**31) <= want < 2**31
+    if name in ARRAYS_COME_OUT and is_wide:
         return  # what a program computes wraps around where it becomes an array
+    found = TRANSFORMS[name](f)(x, s, t, n)
     if name in ARRAYS_COME_OUT:  # a number that comes out of a loop is an array of the default dtype
         want = vnp.asarray(want)
     assert_bits_equal(np.asarray(found), np.asarray(want), f"{e} of {x.dtype}, {s}, {t}, {n}")
@@ -197,6 +183,44 @@ def test_integers_that_do_not_fit_are_refused_traced_or_not() -> None:
         volta.vmap(f, in_axes=(0, None))(x, 300)
     with pytest.raises(OverflowError, match="does not fit int32"):
         volta.jit(lambda n: vnp.asarray(n))(2**40)
+
+
+WIDE = {
+    "asarray": vnp.asarray,
+    "array": vnp.array,
+    "list": lambda n: vnp.array([n, 1]),
+    "nested": lambda n: vnp.asarray([[n], [1]]),
+    "add": lambda n: vnp.add(n, 1),
+    "full": lambda n: vnp.full((2,), n),
+    "stack": lambda n: vnp.stack([n, n]),
+    "abs": vnp.abs,
+    "fori_loop": lambda n: lax.fori_loop(n, n, lambda i, c: c, 0.0),
+}
+
+
+@pytest.mark.parametrize("name", WIDE)
+@pytest.mark.parametrize("n", [2**31, -(2**31) - 1, 2**40, 2**63])
+def test_an_integer_by_itself_has_int32_known_or_traced(name, n) -> None:
+    f = WIDE[name]
+    for call in (lambda: f(n), lambda: volta.jit(f)(n), volta.jit(lambda: f(n)), lambda: volta.checkpoint(f)(n)):
+        with pytest.raises(OverflowError, match=f"{n} does not fit int32"):
+            call()
+
+
+def test_a_dtype_takes_wide_integers() -> None:
+    for make in (lambda n: vnp.asarray(n, "int64"), lambda n: vnp.full((), n, "int64"), lambda n: vnp.int64(n)):
+        assert make(2**40).tolist() == 2**40
+    assert volta.jit(lambda n: vnp.asarray(n, "int64"))(2**40).tolist() == 2**40
+    assert vnp.array([2**63], "uint64").tolist() == volta.jit(lambda n: vnp.array([n], "uint64"))(2**63).tolist()
+
+
+def test_integers_from_2_to_the_63_meet_arrays_only() -> None:
+    x = np.uint64([1, 2])
+    assert volta.jit(lambda x, n: x + n)(x, 2**63).tolist() == (vnp.asarray(x) + 2**63).tolist()
+    assert volta.jit(lambda n: n)(2**63).tolist() == 2**63
+    for f in (lambda n: n + 1, lambda n: -n, lambda n: n > 5, lambda n: n - n, lambda n: lax.add(n, 1)):
+        with pytest.raises(OverflowError, match=r"does not fit int64, .*: args\[0\] of `<lambda>` meets other numbers"):
+            volta.jit(f)(2**63)
 
 
 # Where an integer meets a uint8 array within a loop or a branch: carried, read from around it, or handed on.

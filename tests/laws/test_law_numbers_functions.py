@@ -115,3 +115,56 @@ def test_numbers_by_themselves_count_as_arrays_of_the_default_dtypes(name: str, 
             continue
         wide = [x.aval for x in results if isinstance(x, volta.Array) and x.dtype.itemsize == 8]
         assert not wide, (args, wide)
+
+
+APART = {"numpy.broadcast_arrays", "numpy.meshgrid", "numpy.ix_"}  # each array keeps a dtype of its own
+
+
+def _rounded(f: Any, args: tuple[Any, ...], **keywords: Any) -> str | None:
+    """Whether numbers count for less than their 64 bits."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            want = f(*(np.float64(x) if type(x) is float else x for x in args), **keywords)
+            found = f(*args, **keywords)
+        except Exception:  # not a call of this function
+            return None
+    for a, b in zip(volta.tree.leaves(want), volta.tree.leaves(found), strict=True):
+        a, b = np.asarray(a), np.asarray(b)
+        if a.dtype == b.dtype == np.float64 and not np.array_equal(a, b, equal_nan=True):
+            return f"{args}, {keywords}: {a} is {b}"
+    return None
+
+
+@sampled(
+    "name,f",
+    [pair for pair in _functions() if pair[0] not in APART],
+    lambda pair: pair[0] in {*QUICK, "numpy.linspace", "numpy.insert", "numpy.hstack"},
+    ids=lambda pair: pair[0],
+)
+def test_a_number_is_rounded_once_to_the_64_bits_that_it_meets(name: str, f: Any) -> None:
+    """Beside an array of float64, and where ``dtype`` says so."""
+    choices = (X64, X64[:1], np.float64(0.7), np.int32([1]), np.int32(1), 0.1, 0.7, 3)
+    calls = itertools.chain.from_iterable(itertools.product(choices, repeat=n) for n in (1, 2, 3))
+    wrong = []
+    for args in calls:
+        if float not in map(type, args) or (name.startswith("nn.") and type(args[0]) is float):
+            continue  # functions of nn are of one array, by itself
+        beside = any(isinstance(x, (np.ndarray, np.generic)) and x.dtype == np.float64 for x in args)
+        wrong += [_rounded(f, args)] if beside else []
+        wrong += [_rounded(f, args, dtype="float64")] if "dtype" in inspect.signature(f).parameters else []
+    assert not any(wrong), "\n".join([text for text in wrong if text][:5])
+
+
+def test_joined_numbers_are_rounded_once() -> None:
+    for f in (vnp.stack, vnp.hstack, vnp.vstack, vnp.dstack, vnp.block, vnp.column_stack):
+        for numbers in ([np.float64(1), 0.1], [0.1, vnp.ones((), "float64")]):
+            assert 0.1 in np.asarray(f(numbers)).ravel().tolist(), f
+    for f in (vnp.stack, vnp.hstack, vnp.vstack, vnp.dstack):
+        assert np.asarray(f([0.1, 0.7], dtype="float64")).ravel().tolist() == [0.1, 0.7]
+        assert np.asarray(volta.jit(lambda x, f=f: f([x, 0.7], dtype="float64"))(0.1)).ravel().tolist() == [0.1, 0.7]
+    for f in (vnp.linspace, vnp.geomspace):
+        assert f(0.1, 0.7, 3, dtype="float64").tolist()[::2] == [0.1, 0.7]
+    assert vnp.add.outer(0.1, X64).tolist() == vnp.add.outer(X64, 0.1).tolist() == (0.1 + X64).tolist()
+    edges = vnp.histogram(X64, bins=2, range=(0.1, 0.7))[1]
+    assert edges.tolist()[0] == 0.1

@@ -3,6 +3,7 @@
 import gc
 import signal
 import sys
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import volta
 import volta.numpy as vnp
 from tests.interrupt_support import Interrupt, at_every_step, folder
+from volta.runtime import memory
 from volta.runtime.memory import HostPool, default_pool
 
 RUNTIME = folder("runtime")
@@ -23,9 +25,46 @@ def ones(size: int, count: int = 1) -> list[Any]:
     return [vnp.ones(size) for _ in range(count)]
 
 
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What other tests left behind is not of this pool, whenever it goes."""
+    monkeypatch.setattr(memory, "_default_pool", HostPool())
+
+
 def live() -> int:
-    gc.collect()
+    while gc.collect():  # what one collection lets go of may hold more
+        pass
     return default_pool().stats().live
+
+
+def test_a_collection_of_garbage_takes_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Callbacks of weak references run wherever the collector does: an interrupt in one would be dropped."""
+
+    class Node:
+        itself: Any
+
+    def callback(_: Any) -> None:
+        called.append(len(called))
+
+    def act(_: Any) -> None:
+        for _ in range(3):
+            node = Node()
+            node.itself = node
+            kept.append(weakref.ref(node, callback))
+            del node
+
+    called: list[int] = []
+    kept: list[Any] = []
+    dropped: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", dropped.append)
+    before = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        at_every_step(lambda: None, act, lambda _: None, __file__)
+    finally:
+        gc.set_threshold(*before)
+    gc.collect()
+    assert called and not dropped
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -178,3 +178,20 @@ def test_what_is_refused(call, error, words):
 def test_examples(module):
     done = doctest.testmod(module, extraglobs={"vnp": vnp, "volta": volta})
     assert done.attempted >= 4 and not done.failed
+
+
+WHOLE = [0.0, -0.0, 1.0, -1.0, 0.5, 2.0, -3.0, -10.0, -2.5, 3.0, 12.0, -20.0, 1e3]
+
+
+@pytest.mark.parametrize("name", ["beta", "betaln", "poch"])
+def test_values_at_poles(name):
+    """Where gamma has poles above and below they are reflected away. A pole of beta has no sign: SciPy's depends on the
+    order of the operands."""
+    a, b = np.meshgrid(WHOLE, WHOLE)
+    got, want = np.asarray(getattr(special, name)(a, b)), getattr(scipy.special, name)(a, b)
+    if name == "beta":
+        poles = np.isinf(got)
+        assert (np.isinf(want) == poles).all()
+        got, want = got[~poles], want[~poles]
+    np.testing.assert_allclose(got, want, rtol=1e-9)
+    assert special.betaln(-10.0, -10.0).item() == np.inf

@@ -74,9 +74,10 @@ def check(leaves: Sequence[Any], limits: Limits, name: str, paths: Callable[[], 
         for dtype in wanted:
             held = dtypes.iinfo(dtype)
             if not held.min <= x <= held.max:
-                raise OverflowError(
-                    at_user_line(
-                        f"{x} does not fit {dtype}, which holds {held.min} to {held.max}: {paths()[i]} of `{name}` "
-                        "meets an array of that dtype. Use a wider dtype, x.astype('int64'), or pass numpy.int64(...)"
-                    )
+                what = f"{x} does not fit {dtype}, which holds {held.min} to {held.max}: {paths()[i]} of `{name}` "
+                why = (
+                    "meets other numbers, and operators between numbers have int64. Pass numpy.uint64(...)"
+                    if dtype == dtypes.int64
+                    else "meets an array of that dtype. Use a wider dtype, x.astype('int64'), or pass numpy.int64(...)"
                 )
+                raise OverflowError(at_user_line(what + why))

@@ -160,11 +160,6 @@ def of_python_scalar(value: Any) -> np.dtype | None:
 _NUMBERS = (complex128, float64, uint64, int64)
 
 
-def is_wide(x: Any) -> bool:
-    """Whether ``x`` is a Python integer that the default dtype does not hold: written out, it makes a wider array."""
-    return type(x) is int and not -(2**31) <= x < 2**31
-
-
 def is_number(dtype: np.dtype, weak: bool) -> bool:
     """Whether a type is that of a Python number which has met no array: weak, and of 64 bits (each part of them)."""
     return weak and dtype in _NUMBERS
@@ -224,7 +219,8 @@ def promote(*types: tuple[np.dtype, bool]) -> tuple[np.dtype, bool]:
     (dtype('float64'), True)
     """
     if all(is_number(*t) for t in types):
-        return next(d for d in _NUMBERS if (d, True) in types), True
+        widest = next(d for d in _NUMBERS if (d, True) in types)
+        return int64 if widest == uint64 else widest, True  # operators between numbers are of signed integers
     types = tuple((settled(*t), t[1]) for t in types)
     all_weak = all(w for _, w in types)
     if len({d for d, _ in types}) == 1:

@@ -13,6 +13,7 @@ from volta.api.limits import check as check_limits
 from volta.api.vmap import vmap
 from volta.core import dtypes, pytrees
 from volta.core.avals import ShapedArray
+from volta.core.constants import check_held
 from volta.core.errors import DTypeError, ShapeError, TreeError
 from volta.core.interp import get_aval
 from volta.core.pytrees import PyTreeDef
@@ -264,11 +265,12 @@ def fori_loop(
     for what, aval in zip(("lower", "upper"), bounds, strict=True):
         if aval.shape or not dtypes.is_integer(aval.dtype):
             raise DTypeError(at_user_line(f"fori_loop: {what} must be an integer of rank 0, got {aval.short()}"))
-    wide = any(dtypes.is_wide(x) for x in (lower, upper))
-    strong = [a.dtype for a in bounds if not a.weak_type] or [dtypes.int64 if wide else dtypes.DEFAULT_INT]
+    strong = [a.dtype for a in bounds if not a.weak_type] or [dtypes.DEFAULT_INT]
     if len(set(strong)) > 1:
         names = " and ".join(d.name for d in strong)
         raise DTypeError(at_user_line(f"fori_loop: lower and upper must have one dtype, got {names}"))
+    for x in (lower, upper):
+        check_held(x, strong[0])
     known = [bodies.known(x) for x in (lower, upper)]
     first = lax.convert_element_type(lower, strong[0])
     if all(known):

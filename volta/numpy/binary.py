@@ -251,4 +251,5 @@ def clip(x: ArrayLike, min: Any = None, max: Any = None) -> Array:
         return as_value(x)
     if min is None or max is None:
         return minimum(x, max) if min is None else maximum(x, min)
+    x, min, max = promote_dtypes("clip", x, min, max)
     return minimum(maximum(x, min), max)

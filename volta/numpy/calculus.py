@@ -23,6 +23,7 @@ from volta.numpy.promotion import (
     canonical_axes,
     canonical_axis,
     convert,
+    promote_dtypes,
     promote_floats,
     scalar_like,
 )
@@ -48,12 +49,10 @@ def diff(
     if n < 0:
         raise ValueError(at_user_line(f"diff: the order must not be negative, got {n}"))
     axis = canonical_axis("diff", axis, a.ndim)
-    parts = []
-    for part in (prepend, a, append):
-        if part is not None:
-            one = tuple(1 if i == axis else m for i, m in enumerate(a.shape))
-            parts.append(shaping.broadcast_to(part, one) if aval_of("diff", part).ndim == 0 else part)
-    a = shaping.concatenate(parts, axis) if len(parts) > 1 else a
+    parts = promote_dtypes("diff", *(part for part in (prepend, a, append) if part is not None))
+    if len(parts) > 1:
+        one = tuple(1 if i == axis else m for i, m in enumerate(a.shape))
+        a = shaping.concatenate([shaping.broadcast_to(p, one) if shaping.ndim(p) == 0 else p for p in parts], axis)
     for _ in range(n):
         size = a.shape[axis]
         later, sooner = _part(a, axis, slice(1, None)), _part(a, axis, slice(None, builtins.max(size - 1, 0)))
@@ -68,7 +67,7 @@ def ediff1d(ary: ArrayLike, to_end: ArrayLike | None = None, to_begin: ArrayLike
     Array([3, 5, 0], dtype=int32)
     """
     out = diff(shaping.ravel(ary))
-    ends = [None if v is None else convert(shaping.ravel(asarray(v)), out.dtype) for v in (to_begin, to_end)]
+    ends = [None if v is None else shaping.ravel(asarray(v, out.dtype)) for v in (to_begin, to_end)]
     return lax.concatenate([v for v in (ends[0], out, ends[1]) if v is not None], 0)
 
 
@@ -104,7 +103,7 @@ def _slope(f: Array, axis: int, h: Any) -> Array:
     if n < 2:
         raise ShapeError(at_user_line(f"gradient: axis {axis} of shape {f.shape} needs at least 2 samples"))
     cut = lambda a, b: _part(f, axis, slice(a, b))  # noqa: E731
-    h = convert(asarray(h), f.dtype)
+    h = asarray(h, f.dtype)
     if h.ndim == 0:
         middle = binary.divide(lax.sub(cut(2, None), cut(None, -2)), lax.mul(h, scalar_like(h, 2.0)))
         first = binary.divide(lax.sub(cut(1, 2), cut(0, 1)), h)
@@ -193,7 +192,7 @@ def interp(
     if aval_of("interp", xp).ndim != 1 or aval_of("interp", xp).shape != aval_of("interp", fp).shape:
         raise ShapeError(at_user_line("interp: xp and fp must be vectors of one length"))
     if period is not None:
-        period = lax.abs(convert(asarray(period), aval_of("interp", xp).dtype))
+        period = lax.abs(asarray(period, aval_of("interp", xp).dtype))
         x, xp = division.remainder(x, period), division.remainder(xp, period)
         xp, fp = lax.sort((xp, fp), 0)
         ends = lambda v: (lax.slice_in_dim(v, -1, None, axis=0), lax.slice_in_dim(v, 0, 1, axis=0))  # noqa: E731
@@ -214,9 +213,9 @@ def interp(
     lowest, highest = (lax.index_in_dim(xp, k, 0, False) for k in (0, n - 1))
     dtype = aval_of("interp", fp).dtype
     if not isinstance(left, str):
-        low = lax.index_in_dim(fp, 0, 0, False) if left is None else convert(asarray(left), dtype)
+        low = lax.index_in_dim(fp, 0, 0, False) if left is None else asarray(left, dtype)
         out = binary.where_three(binary.less(x, lowest), low, out)
     if not isinstance(right, str):
-        high = lax.index_in_dim(fp, n - 1, 0, False) if right is None else convert(asarray(right), dtype)
+        high = lax.index_in_dim(fp, n - 1, 0, False) if right is None else asarray(right, dtype)
         out = binary.where_three(binary.greater(x, highest), high, out)
     return out

@@ -182,6 +182,7 @@ def tensordot(
 
 def vdot(a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
     """The sum of products of all elements, of ``a`` their conjugates."""
+    a, b = promote_dtypes("vdot", a, b)
     a = complexes.conjugate(a)
     return dot(shaping.ravel(a), shaping.ravel(b), precision=precision, preferred_element_type=preferred_element_type)
 
@@ -232,11 +233,13 @@ def inner(a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_elemen
 
 def outer(a: ArrayLike, b: ArrayLike) -> Array:
     """Every product of an element of ``a`` with one of ``b``, as a matrix."""
+    a, b = promote_dtypes("outer", a, b)
     return binary.multiply(shaping.reshape(a, (-1, 1)), shaping.reshape(b, (1, -1)))
 
 
 def kron(a: ArrayLike, b: ArrayLike) -> Array:
     """The Kronecker product."""
+    a, b = promote_dtypes("kron", a, b)
     nd = max(aval_of("kron", a).ndim, aval_of("kron", b).ndim)
     a = shaping.reshape(a, (1,) * (nd - shaping.ndim(a)) + shaping.shape(a))
     b = shaping.reshape(b, (1,) * (nd - shaping.ndim(b)) + shaping.shape(b))

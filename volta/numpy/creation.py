@@ -18,11 +18,11 @@ from volta.core.floats import standard
 from volta.core.interp import Tracer
 from volta.core.source import at_user_line
 from volta.numpy import binary, powers, shaping
-from volta.numpy.binary import operands
 from volta.numpy.placing import lying
 from volta.numpy.promotion import (
     as_value,
     aval_of,
+    broadcast,
     canonical_axis,
     common_dtype,
     convert,
@@ -87,8 +87,6 @@ def _array(x: Any, dtype: np.dtype | None) -> Array:
         return _from_nested(list(x), dtype)
     if not isinstance(x, (np.ndarray, np.generic)) and dtypes.of_python_scalar(x) is None:
         x = np.asarray(x if hasattr(x, "__array__") or hasattr(x, "__array_interface__") else _bytes_of(x))
-    if dtype is None and dtypes.is_wide(x):
-        dtype = dtypes.of_python_scalar(x)
     if dtype is None:
         return as_value(x)
     check_held(x, dtype)
@@ -112,8 +110,7 @@ def _leaves(x: Any) -> list[Any]:
 def _common(leaves: list[Any]) -> np.dtype:
     if not leaves:
         return dtypes.DEFAULT_FLOAT
-    wide = [np.int64(0) if x < 2**63 else np.uint64(0) for x in leaves if dtypes.is_wide(x)]
-    return common_dtype("array", *(x for x in leaves if not dtypes.is_wide(x)), *wide)[0]
+    return common_dtype("array", *leaves)[0]
 
 
 def _from_nested(x: Any, dtype: np.dtype | None) -> Array:
@@ -230,6 +227,12 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *,
     return lying(out if start == 0 else lax.add(out, convert(start, dtype)), device)
 
 
+def _computed_in(dtype: Any) -> np.dtype:
+    """What a range of ``dtype`` is computed in, before it is rounded once."""
+    dtype = dtypes.canonicalize(dtype)
+    return dtypes.compute_dtype(dtype) if dtypes.is_inexact(dtype) else dtypes.float64
+
+
 @overload
 def linspace(
     start: ArrayLike,
@@ -276,11 +279,10 @@ def linspace(
     num = int(_concrete_number("linspace", num))
     if num < 0:
         raise ValueError(at_user_line(f"linspace: num must not be negative, got {num}"))
-    start, stop = operands("linspace", start, stop)
-    own = aval_of("linspace", start)
-    out_dtype = dtypes.to_float(own.dtype) if dtype is None else dtypes.canonicalize(dtype)
-    work = dtypes.compute_dtype(out_dtype) if dtypes.is_inexact(out_dtype) else dtypes.float64
-    start, stop = convert(start, work), convert(stop, work)
+    own, _ = common_dtype("linspace", start, stop)
+    out_dtype = dtypes.to_float(own) if dtype is None else dtypes.canonicalize(dtype)
+    work = _computed_in(out_dtype)
+    start, stop = broadcast("linspace", convert(start, work), convert(stop, work))
     shape = np.broadcast_shapes(aval_of("", start).shape, aval_of("", stop).shape)
     axis = canonical_axis("linspace", axis, len(shape) + 1)
     intervals = num - 1 if endpoint else num
@@ -317,10 +319,11 @@ def logspace(
     axis: int = 0,
 ) -> Array:
     """``base`` to the powers :func:`linspace` gives."""
-    exponents = linspace(start, stop, num, endpoint, dtype=None, axis=axis)
-    if aval_of("logspace", base).shape:
+    exponents = linspace(start, stop, num, endpoint, dtype=None if dtype is None else _computed_in(dtype), axis=axis)
+    base = convert(base, exponents.dtype)
+    if shaping.ndim(base):
         base = shaping.expand_dims(base, axis)
-    out = powers.power(convert(base, exponents.dtype), exponents)
+    out = powers.power(base, exponents)
     return out if dtype is None else astype(out, dtype)
 
 
@@ -331,7 +334,10 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
     >>> volta.numpy.round(volta.numpy.geomspace(1, 8, 4))
     Array([1., 2., 4., 8.], dtype=float32)
     """
-    start, stop = shaping.broadcast_arrays(*promote_floats("geomspace", start, stop))
+    ends = promote_floats("geomspace", start, stop)
+    if dtype is not None:
+        ends = [convert(x, _computed_in(dtype)) for x in (start, stop)]
+    start, stop = shaping.broadcast_arrays(*ends)
     sign = lax.sign(start)
     out = lax.exp(linspace(lax.log(lax.div(start, sign)), lax.log(lax.div(stop, sign)), num, endpoint, axis=-1))
     out = binary.multiply(shaping.expand_dims(sign, -1), out)

@@ -53,7 +53,7 @@ def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike, mode: str | None = None, *, 
     count = aval_of("put", index).shape[0]
     if not count:
         return as_value(a)
-    values = _as_many(convert(asarray(v), flat.dtype), count)
+    values = _as_many(asarray(v, flat.dtype), count)
     out = lax.scatter(flat, values, [index], axes=(0,), mode="clip", op="set")
     return shaping.reshape(out, aval_of("put", a).shape)
 
@@ -68,7 +68,7 @@ def place(arr: ArrayLike, mask: ArrayLike, vals: ArrayLike, *, inplace: bool = T
     arr, mask = as_value(arr), to_bool("place", asarray(mask))
     if aval_of("place", mask).size != arr.size:
         raise ShapeError(at_user_line(f"place: mask of shape {mask.shape} for an array of shape {arr.shape}"))
-    mask, vals = shaping.ravel(mask), convert(shaping.ravel(asarray(vals)), arr.dtype)
+    mask, vals = shaping.ravel(mask), shaping.ravel(asarray(vals, arr.dtype))
     if not vals.shape[0]:
         raise ShapeError(at_user_line("place: there are no values to put"))
     rank = lax.sub(cumsum(convert(mask, dtypes.int32), 0), np.int32(1))
@@ -93,7 +93,7 @@ def fill_diagonal(a: ArrayLike, val: ArrayLike, wrap: bool = False, *, inplace: 
     if not n:
         return a
     places = np.arange(n, dtype=np.int32)
-    values = _as_many(convert(asarray(val), a.dtype), n)
+    values = _as_many(asarray(val, a.dtype), n)
     return lax.scatter(a, values, [places] * a.ndim, axes=tuple(range(a.ndim)), op="set")
 
 
@@ -118,7 +118,7 @@ def insert(arr: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None)
     where = where.reshape(-1)
     if where.size and (where.min() < -n or where.max() > n):
         raise ValueError(at_user_line(f"insert: position {where} is out of bounds for axis {axis} of size {n}"))
-    values = convert(asarray(values), arr.dtype)
+    values = asarray(values, arr.dtype)
     if single:  # one position takes all values along the axis
         values = shaping.reshape(values, (1,) * (arr.ndim - values.ndim) + values.shape)
         values = shaping.moveaxis(values, 0, axis)
@@ -185,15 +185,15 @@ def block(arrays: Any) -> Array:
         return 1 + depths.pop()
 
     def leaves(x: Any) -> list[Any]:
-        return [leaf for item in x for leaf in leaves(item)] if isinstance(x, list) else [asarray(x)]
+        return [leaf for item in x for leaf in leaves(item)] if isinstance(x, list) else [x]
 
-    levels = depth(arrays)
-    ndim = max(levels, *(leaf.ndim for leaf in leaves(arrays)), 0)
+    levels, promoted = depth(arrays), promote_dtypes("block", *leaves(arrays))
+    ndim, blocks = max(levels, *map(shaping.ndim, promoted), 0), iter(promoted)
 
     def join(x: Any, level: int) -> Array:
         if not isinstance(x, list):
-            x = asarray(x)
-            return shaping.reshape(x, (1,) * (ndim - x.ndim) + x.shape)
+            x = next(blocks)
+            return shaping.reshape(x, (1,) * (ndim - shaping.ndim(x)) + shaping.shape(x))
         return shaping.concatenate([join(item, level + 1) for item in x], axis=level - levels)
 
     return join(arrays, 0)

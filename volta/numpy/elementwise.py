@@ -13,7 +13,7 @@ from volta.core.source import at_user_line
 from volta.lax.loops import scan
 from volta.numpy import binary, shaping
 from volta.numpy.creation import array, asarray, full
-from volta.numpy.promotion import canonical_axis
+from volta.numpy.promotion import canonical_axis, is_number
 from volta.numpy.taking import where
 from volta.numpy.vectorizing import vectorize
 
@@ -130,8 +130,8 @@ def outer(function: Function) -> Callable[[Array, Array], Any]:
     """``function.outer``."""
 
     def outer(a: Array, b: Array) -> Array:
-        a, b = asarray(a), asarray(b)
-        return function(shaping.reshape(a, a.shape + (1,) * b.ndim), b)
+        a, b = (x if is_number(x) else asarray(x) for x in (a, b))  # a number takes the dtype of what it meets
+        return function(a if is_number(a) else shaping.reshape(a, a.shape + (1,) * shaping.ndim(b)), b)
 
     outer.__doc__ = f"``{_name(function)}(x, y)`` for every element x of ``a`` and y of ``b``."
     return outer

@@ -36,9 +36,9 @@ def histogram_bin_edges(
     if isinstance(bins, Array) and not bins.shape:
         bins = bins.__index__()
     if not isinstance(bins, (int, np.integer)):
-        return convert(asarray(bins), a.dtype)
+        return asarray(bins, a.dtype)
     if range is not None:
-        low, high = (convert(asarray(v), a.dtype) for v in range)
+        low, high = (asarray(v, a.dtype) for v in range)
     elif a.shape[0]:
         low, high = _min(a), _max(a)
     else:

@@ -11,7 +11,7 @@ from volta.core import dtypes
 from volta.core.array import Array, ArrayLike
 from volta.core.interp import get_aval
 from volta.numpy import binary
-from volta.numpy.promotion import as_value, aval_of, convert, scalar_like
+from volta.numpy.promotion import as_value, aval_of, convert, is_number, scalar_like
 from volta.numpy.reductions import (
     Axis,
     all,
@@ -31,7 +31,9 @@ from volta.numpy.ufuncs import isnan
 from volta.ops import lax
 
 
-def _without_nan(x: Array, neutral: Any) -> Array:
+def _without_nan(x: Array, neutral: Any, wanted: Any = None) -> Array:
+    if wanted is not None and is_number(x) and dtypes.is_inexact(dtypes.canonicalize(wanted)):
+        x = as_value(convert(x, dtypes.canonicalize(wanted)))  # a number is rounded once
     dtype, x = aval_of("", x).dtype, as_value(x)
     return lax.select_n(isnan(x), x, convert(neutral, dtype)) if dtypes.is_inexact(dtype) else x
 
@@ -46,7 +48,7 @@ def nansum(
     where: Any = None,
 ) -> Array:
     """:func:`sum` with NaN counted as 0."""
-    return sum(_without_nan(a, 0), axis, dtype, keepdims=keepdims, initial=initial, where=where)
+    return sum(_without_nan(a, 0, dtype), axis, dtype, keepdims=keepdims, initial=initial, where=where)
 
 
 def nanprod(
@@ -59,7 +61,7 @@ def nanprod(
     where: Any = None,
 ) -> Array:
     """:func:`prod` with NaN counted as 1."""
-    return prod(_without_nan(a, 1), axis, dtype, keepdims=keepdims, initial=initial, where=where)
+    return prod(_without_nan(a, 1, dtype), axis, dtype, keepdims=keepdims, initial=initial, where=where)
 
 
 def _nan_extreme(x: Array, axis: Axis, keepdims: bool, initial: Any, where: Any, reduce: Any, worst: Any) -> Array:
@@ -124,9 +126,9 @@ def _nan_position(x: Array, axis: int | None, keepdims: bool, position: Any, wor
 
 def nancumsum(a: ArrayLike, axis: int | None = None, dtype: Any = None) -> Array:
     """:func:`cumsum` with NaN counted as 0."""
-    return cumsum(_without_nan(a, 0), axis, dtype)
+    return cumsum(_without_nan(a, 0, dtype), axis, dtype)
 
 
 def nancumprod(a: ArrayLike, axis: int | None = None, dtype: Any = None) -> Array:
     """:func:`cumprod` with NaN counted as 1."""
-    return cumprod(_without_nan(a, 1), axis, dtype)
+    return cumprod(_without_nan(a, 1, dtype), axis, dtype)

@@ -18,11 +18,20 @@ from volta.numpy.promotion import as_value, canonical_axes, convert, promote_dty
 from volta.ops import lax
 
 
+def _known(p: ArrayLike) -> ArrayLike:
+    return array(p) if isinstance(p, (list, tuple)) else p
+
+
 def _coefficients(name: str, p: ArrayLike, several: bool = False) -> Array:
-    p = shaping.atleast_1d(array(p) if isinstance(p, (list, tuple)) else p)
+    p = shaping.atleast_1d(_known(p))
     if p.ndim != 1 and not several:
         raise ShapeError(at_user_line(f"{name}: the coefficients must be a vector, got shape {p.shape}"))
     return p
+
+
+def _together(name: str, *ps: ArrayLike, several: bool = False) -> list[Array]:
+    """Coefficients of one dtype: a number is rounded once, to that of the others."""
+    return [_coefficients(name, p, several) for p in promote_dtypes(name, *map(_known, ps))]
 
 
 def polyval(p: ArrayLike, x: ArrayLike, *, unroll: int = 16) -> Array:
@@ -31,6 +40,7 @@ def polyval(p: ArrayLike, x: ArrayLike, *, unroll: int = 16) -> Array:
     >>> polyval(np.float32([1, 0, -2]), np.float32(3))
     Array(7., dtype=float32)
     """
+    p, x = promote_dtypes("polyval", _known(p), x)
     p = _coefficients("polyval", p)
     out: Any = binary.multiply(x, convert(0, p.dtype))
     for c in p:
@@ -39,7 +49,7 @@ def polyval(p: ArrayLike, x: ArrayLike, *, unroll: int = 16) -> Array:
 
 
 def _aligned(name: str, a1: Array, a2: Array) -> tuple[Array, Array]:
-    a1, a2 = promote_dtypes(name, _coefficients(name, a1, True), _coefficients(name, a2, True))
+    a1, a2 = _together(name, a1, a2, several=True)
     n, shape = max((a.shape[0], a.shape) for a in (a1, a2))
     zero, flat = a1.dtype.type(0), ((0, 0, 0),) * (len(shape) - 1)
     if any(a.ndim > len(shape) for a in (a1, a2)):
@@ -73,7 +83,7 @@ def polymul(a1: ArrayLike, a2: ArrayLike, *, trim_leading_zeros: bool = False) -
     >>> polymul(np.float32([1, 2]), np.float32([1, -2]))
     Array([ 1.,  0., -4.], dtype=float32)
     """
-    a1, a2 = promote_floats("polymul", _coefficients("polymul", a1), _coefficients("polymul", a2))
+    a1, a2 = promote_floats("polymul", *_together("polymul", a1, a2))
     if trim_leading_zeros:
         a1, a2 = trim_zeros(a1, "f"), trim_zeros(a2, "f")
     a1, a2 = (a if a.shape[0] else lax.full((1,), 0, a.dtype) for a in (a1, a2))
@@ -86,7 +96,7 @@ def polydiv(u: ArrayLike, v: ArrayLike, *, trim_leading_zeros: bool = False) -> 
     >>> polydiv(np.float32([1, 0, -4]), np.float32([1, 2]))
     (Array([ 1., -2.], dtype=float32), Array([0., 0., 0.], dtype=float32))
     """
-    u, v = promote_floats("polydiv", _coefficients("polydiv", u), _coefficients("polydiv", v))
+    u, v = promote_floats("polydiv", *_together("polydiv", u, v))
     m, n = u.shape[0] - 1, v.shape[0] - 1
     if m < n:
         return lax.full((1,), 0, u.dtype), u
@@ -126,10 +136,10 @@ def polyint(p: ArrayLike, m: int = 1, k: Any = None) -> Array:
     """
     if m < 0:
         raise ValueError(at_user_line(f"polyint: the order must not be negative, got {m}"))
-    constants = _coefficients("polyint", 0 if k is None else k)
+    p, constants = _together("polyint", p, 0 if k is None else k)
     if constants.shape[0] not in (1, m):
         raise ShapeError(at_user_line(f"polyint: order {m} needs 1 or {m} constants, got {constants.shape[0]}"))
-    p, constants = promote_floats("polyint", _coefficients("polyint", p), constants)
+    p, constants = promote_floats("polyint", p, constants)
     for i in range(m):
         n = p.shape[0]
         constant = lax.slice(constants, (i % constants.shape[0],), (i % constants.shape[0] + 1,))

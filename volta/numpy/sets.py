@@ -211,8 +211,8 @@ def union1d(ar1: ArrayLike, ar2: ArrayLike, *, size: int | None = None, fill_val
     >>> union1d(np.int32([1, 2]), np.int32([2, 3]))
     Array([1, 2, 3], dtype=int32)
     """
-    both = promote_dtypes("union1d", shaping.ravel(ar1), shaping.ravel(ar2))
-    return unique(lax.concatenate(both, 0), size=size, fill_value=fill_value)
+    both = promote_dtypes("union1d", ar1, ar2)
+    return unique(lax.concatenate([shaping.ravel(x) for x in both], 0), size=size, fill_value=fill_value)
 
 
 def intersect1d(
@@ -231,7 +231,7 @@ def intersect1d(
     >>> intersect1d(np.int32([1, 2, 3]), np.int32([2, 3, 4]))
     Array([2, 3], dtype=int32)
     """
-    ar1, ar2 = promote_dtypes("intersect1d", shaping.ravel(ar1), shaping.ravel(ar2))
+    ar1, ar2 = map(shaping.ravel, promote_dtypes("intersect1d", ar1, ar2))
     values, index1, real1 = _distinct("intersect1d", ar1, size)
     mask1 = lax.bitwise_and(real1, isin(values, ar2))
     out = _keep(values, mask1, size, fill_value)
@@ -267,7 +267,7 @@ def setxor1d(
     >>> setxor1d(np.int32([1, 2, 3]), np.int32([3, 4]))
     Array([1, 2, 4], dtype=int32)
     """
-    ar1, ar2 = promote_dtypes("setxor1d", shaping.ravel(ar1), shaping.ravel(ar2))
+    ar1, ar2 = map(shaping.ravel, promote_dtypes("setxor1d", ar1, ar2))
     union, _, real = _distinct("setxor1d", lax.concatenate([ar1, ar2], 0), size)
     one = lax.ne(isin(union, ar1), isin(union, ar2))
     return _keep(union, lax.bitwise_and(real, one), size, fill_value)

@@ -206,11 +206,13 @@ def broadcast_arrays(*args: ArrayLike) -> tuple[Array, ...]:
 # -- joining and splitting ---------------------------------------------------------------------------------------------
 
 
-def _sequence(name: str, arrays: Any) -> list[Any]:
+def _sequence(name: str, arrays: Any, dtype: Any = None) -> list[Any]:
+    """The arrays in their common dtype, or in ``dtype``: a number is rounded once, to that."""
     out = list(arrays)
     if not out:
         raise ValueError(at_user_line(f"{name}: needs at least one array"))
-    return out
+    promoted = promote_dtypes(name, *out)
+    return promoted if dtype is None else [convert(a, dtypes.canonicalize(dtype)) for a in out]
 
 
 def concatenate(arrays: Sequence[ArrayLike], axis: int | None = 0, dtype: Any = None) -> Array:
@@ -219,12 +221,9 @@ def concatenate(arrays: Sequence[ArrayLike], axis: int | None = 0, dtype: Any = 
     Raises:
         ShapeError: when they differ in rank, or in another axis.
     """
-    items = _sequence("concatenate", arrays)
+    items = _sequence("concatenate", arrays, dtype)
     if axis is None:
         items, axis = [ravel(a) for a in items], 0
-    items = promote_dtypes("concatenate", *items)
-    if dtype is not None:
-        items = [convert(a, dtypes.canonicalize(dtype)) for a in items]
     first = shape(items[0])
     axis = canonical_axis("concatenate", axis, len(first))
     for a in items:
@@ -243,28 +242,28 @@ concat = concatenate
 
 def stack(arrays: Sequence[ArrayLike], axis: int = 0, dtype: Any = None) -> Array:
     """Arrays of one shape joined along a new ``axis``."""
-    items = _sequence("stack", arrays)
+    items = _sequence("stack", arrays, dtype)
     first = shape(items[0])
     for a in items:
         if shape(a) != first:
             raise ShapeError(at_user_line(f"stack: all shapes must be equal, got {first} and {shape(a)}"))
-    return concatenate([expand_dims(a, axis) for a in items], canonical_axis("stack", axis, len(first) + 1), dtype)
+    return concatenate([expand_dims(a, axis) for a in items], canonical_axis("stack", axis, len(first) + 1))
 
 
 def vstack(tup: Sequence[ArrayLike], dtype: Any = None) -> Array:
     """Arrays joined along the first axis; vectors are rows."""
-    return concatenate([atleast_2d(a) for a in _sequence("vstack", tup)], 0, dtype)
+    return concatenate([atleast_2d(a) for a in _sequence("vstack", tup, dtype)], 0)
 
 
 def hstack(tup: Sequence[ArrayLike], dtype: Any = None) -> Array:
     """Arrays joined along the second axis; vectors along their only one."""
-    items = [atleast_1d(a) for a in _sequence("hstack", tup)]
-    return concatenate(items, 0 if items[0].ndim == 1 else 1, dtype)
+    items = [atleast_1d(a) for a in _sequence("hstack", tup, dtype)]
+    return concatenate(items, 0 if items[0].ndim == 1 else 1)
 
 
 def dstack(tup: Sequence[ArrayLike], dtype: Any = None) -> Array:
     """Arrays joined along the third axis."""
-    return concatenate([atleast_3d(a) for a in _sequence("dstack", tup)], 2, dtype)
+    return concatenate([atleast_3d(a) for a in _sequence("dstack", tup, dtype)], 2)
 
 
 def column_stack(tup: Sequence[ArrayLike]) -> Array:

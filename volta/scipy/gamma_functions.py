@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from volta.core.array import Array, ArrayLike
 from volta.core.errors import DTypeError
@@ -21,12 +22,19 @@ _STIRLING = (-691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12)
 # -- the gamma function ------------------------------------------------------------------------------------------------
 
 
+def _odd(whole: Array) -> Array:
+    return lax.ne(lax.sub(whole, lax.mul(lax.floor(lax.mul(whole, 0.5)), 2.0)), 0.0)
+
+
+def _pole(x: Array) -> Array:
+    return lax.bitwise_and(lax.eq(x, lax.floor(x)), lax.le(x, 0.0))
+
+
 @with_partials(lambda t, ans, x: lax.mul(t, 0.0))
 def _gammasgn(x: Array) -> Array:
     floor = lax.floor(x)
     pole = lax.bitwise_and(lax.eq(x, floor), lax.lt(x, 0.0))
-    odd = lax.ne(lax.sub(floor, lax.mul(lax.floor(lax.mul(floor, 0.5)), 2.0)), 0.0)
-    sign = lax.select(lax.bitwise_and(lax.lt(x, 0.0), odd), -1.0, lax.select(lax.ne(x, x), math.nan, 1.0))
+    sign = lax.select(lax.bitwise_and(lax.lt(x, 0.0), _odd(floor)), -1.0, lax.select(lax.ne(x, x), math.nan, 1.0))
     negative_zero = lax.lt(lax.bitcast_convert_type(x, "int64"), 0)
     sign = lax.select(lax.bitwise_and(lax.eq(x, 0.0), negative_zero), -1.0, sign)
     return lax.select(lax.bitwise_or(pole, lax.eq(x, -math.inf)), math.nan, lax.add(sign, lax.zeros_like(x)))
@@ -91,17 +99,58 @@ def factorial(n: ArrayLike, exact: bool = False) -> Array:
     return binary.where_three(lax.lt(x, 0.0), 0.0, gamma(lax.add(lax.select(lax.lt(x, 0.0), 0.0, x), 1.0)))
 
 
-@with_partials(
-    lambda t, ans, z, m: lax.mul(t, lax.mul(ans, lax.sub(lax.digamma(lax.add(z, m)), lax.digamma(z)))),
-    lambda t, ans, z, m: lax.mul(t, lax.mul(ans, lax.digamma(lax.add(z, m)))),
-)
-def _poch(z: Array, m: Array) -> Array:
+def _one_over_gamma(z: Array) -> tuple[Any, Any]:
+    """1 / gamma(z) and its slope, also at poles: left of 1/2 by the reflection formula, sin(pi z) gamma(1 - z) / pi."""
+    low = lax.lt(z, 0.5)
+    left, right = lax.select(low, z, 0.0), lax.select(low, 1.0, z)
+    whole, mirror = lax.round(left), lax.sub(1.0, left)
+    angle, other = lax.mul(lax.sub(left, whole), math.pi), _gamma(mirror)
+    other = lax.mul(other, lax.select(_odd(whole), -1.0, 1.0))
+    share = lax.mul(lax.mul(lax.sin(angle), 1 / math.pi), other)
+    inverse = lax.div(1.0, _gamma(right))
+    slope = lax.sub(lax.mul(lax.cos(angle), other), lax.mul(share, lax.digamma(mirror)))
+    return lax.select(low, share, inverse), lax.select(low, slope, lax.neg(lax.mul(inverse, lax.digamma(right))))
+
+
+def _near_and_far(z: Array, m: Array) -> tuple[Any, Any, Any, Any, Any]:
+    """Whether gamma of z + m and of z can be multiplied as they are; both, where they can, and where they cannot."""
     end = lax.add(z, m)
     small = lax.bitwise_and(lax.lt(lax.abs(z), 20.0), lax.lt(lax.abs(end), 20.0))
+    near = lax.select(small, end, 1.0), lax.select(small, z, 1.0)
+    return small, *near, lax.select(small, 1.0, end), lax.select(small, 1.0, z)
+
+
+def _poch_by_z(t: Array, ans: Array, z: Array, m: Array) -> Any:
+    """Where z is a pole gamma(z + m) (1 / gamma)'(z): the function is 0 there, its slope is not."""
+    small, end, start, far_end, far_start = _near_and_far(z, m)
+    inverse, slope = _one_over_gamma(start)
+    near = lax.mul(_gamma(end), lax.add(slope, lax.mul(inverse, lax.digamma(end))))
+    far = lax.mul(ans, lax.sub(lax.digamma(far_end), lax.digamma(far_start)))
+    return lax.mul(t, lax.select(small, near, far))
+
+
+def _poch_by_m(t: Array, ans: Array, z: Array, m: Array) -> Any:
+    small, end, start, far_end, _ = _near_and_far(z, m)
+    near = lax.mul(lax.mul(_gamma(end), lax.digamma(end)), _one_over_gamma(start)[0])
+    return lax.mul(t, lax.select(small, near, lax.mul(ans, lax.digamma(far_end))))
+
+
+@with_partials(_poch_by_z, _poch_by_m)
+def _poch(z: Array, m: Array) -> Array:
+    """At poles of both (1 - z - m)_m with the sign of -1 to the power m, by reflection; at one it is 0 or infinite."""
+    end = lax.add(z, m)
+    above, below = _pole(end), _pole(z)
+    both = lax.bitwise_and(above, below)
+    sign = lax.select(lax.bitwise_and(both, _odd(m)), -1.0, 1.0)
+    z, end = lax.select(both, lax.sub(1.0, end), z), lax.select(both, lax.sub(1.0, z), end)
+    small = lax.bitwise_and(lax.lt(lax.abs(z), 20.0), lax.lt(lax.abs(end), 20.0))
     quotient = lax.div(_gamma(lax.select(small, end, 1.0)), _gamma(lax.select(small, z, 1.0)))
-    sign = lax.mul(_gammasgn(end), _gammasgn(z))
-    far = lax.mul(sign, lax.exp(lax.sub(lax.lgamma(end), lax.lgamma(z))))
-    return lax.select(lax.eq(m, 0.0), 1.0, lax.select(small, quotient, far))
+    signs = lax.mul(_gammasgn(end), _gammasgn(z))
+    far = lax.mul(signs, lax.exp(lax.sub(lax.lgamma(end), lax.lgamma(z))))
+    out = lax.mul(sign, lax.select(small, quotient, far))
+    at_pole = lax.add(lax.select(above, math.inf, 0.0), lax.mul(m, 0.0))
+    out = lax.select(lax.bitwise_xor(above, below), at_pole, out)
+    return lax.select(lax.eq(m, 0.0), 1.0, out)
 
 
 def poch(z: ArrayLike, m: ArrayLike) -> Array:
@@ -150,9 +199,20 @@ def _by_first(t: Array, ans: Array, a: Array, b: Array) -> Array:
     return lax.mul(t, lax.sub(lax.digamma(a), lax.digamma(lax.add(a, b))))
 
 
+def _reflected(a: Array, b: Array, pole: Array, total: Array) -> Any:
+    turned = lax.bitwise_and(pole, lax.bitwise_and(_pole(total), lax.bitwise_not(_pole(b))))
+    return lax.select(turned, lax.sub(1.0, total), a)
+
+
 @with_partials(_by_first, lambda t, ans, a, b: _by_first(t, ans, b, a))
 def log_of_beta(a: Array, b: Array) -> Array:
-    """By differences of Stirling's series where a term is large: those of logarithms of gamma would cancel."""
+    """By differences of Stirling's series where a term is large: those of logarithms of gamma would cancel.
+
+    A pole of ``a`` beside one of a + b is that of 1 - a - b, by reflection; poles of both make it infinite.
+    """
+    total, poles = lax.add(a, b), (_pole(a), _pole(b))
+    infinite = lax.bitwise_and(*poles)
+    a, b = _reflected(a, b, poles[0], total), _reflected(b, a, poles[1], total)
     near = lax.sub(lax.add(lax.lgamma(a), lax.lgamma(b)), lax.lgamma(lax.add(a, b)))
     small, large = lax.min(a, b), lax.max(a, b)
     far = lax.bitwise_and(lax.ge(large, 10.0), lax.bitwise_and(lax.gt(small, 0.0), lax.lt(large, math.inf)))
@@ -168,7 +228,7 @@ def log_of_beta(a: Array, b: Array) -> Array:
     of_both = lax.sub(of_both, lax.mul(large, lax.log1p(ratio)))
     of_one = lax.add(lax.add(lax.lgamma(small), corrections), lax.sub(small, lax.mul(small, lax.log(total))))
     of_one = lax.sub(of_one, lax.mul(lax.sub(large, 0.5), lax.log1p(ratio)))
-    return lax.select(far, lax.select(both, of_both, of_one), near)
+    return lax.select(infinite, math.inf, lax.select(far, lax.select(both, of_both, of_one), near))
 
 
 def betaln(a: ArrayLike, b: ArrayLike) -> Array:
@@ -180,9 +240,17 @@ def betaln(a: ArrayLike, b: ArrayLike) -> Array:
     return in_float64("betaln", log_of_beta, a, b)
 
 
+def _sign_of_beta(a: Array, b: Array) -> Any:
+    total = lax.add(a, b)
+    sign = lax.mul(lax.mul(_gammasgn(a), _gammasgn(b)), _gammasgn(total))
+    poles = lax.bitwise_or(lax.bitwise_or(_pole(a), _pole(b)), _pole(total))
+    reflected = lax.bitwise_and(_pole(total), lax.bitwise_xor(_pole(a), _pole(b)))
+    odd = lax.bitwise_and(reflected, _odd(lax.max(a, b)))
+    return lax.select(odd, -1.0, lax.select(lax.bitwise_and(poles, lax.ne(sign, sign)), 1.0, sign))
+
+
 def _beta(a: Array, b: Array) -> Array:
-    sign = lax.mul(lax.mul(_gammasgn(a), _gammasgn(b)), _gammasgn(lax.add(a, b)))
-    return lax.mul(sign, lax.exp(log_of_beta(a, b)))
+    return lax.mul(_sign_of_beta(a, b), lax.exp(log_of_beta(a, b)))
 
 
 def beta(a: ArrayLike, b: ArrayLike) -> Array:

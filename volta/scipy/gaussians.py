@@ -63,11 +63,22 @@ def erfcx(x: ArrayLike) -> Array:
     return in_float64("erfcx", _erfcx, x)
 
 
-@with_partials(
-    lambda t, ans, x: lax.mul(
-        t, lax.exp(lax.sub(lax.sub(lax.mul(lax.mul(x, x), -0.5), 0.5 * math.log(2 * math.pi)), ans))
-    )
-)
+@with_partials(lambda t, ans, x: lax.neg(lax.mul(t, lax.mul(ans, lax.select(lax.eq(ans, 0.0), 0.0, lax.add(x, ans))))))
+def _near_hazard(x: Array) -> Array:
+    return lax.div(math.sqrt(2 / math.pi), _erfcx(lax.mul(x, -math.sqrt(0.5))))
+
+
+def _hazard(x: Array) -> Any:
+    """The normal density over its share below. Far below a continued fraction, whose derivatives cancel nothing."""
+    far = lax.lt(x, -8.0)
+    size = lax.neg(lax.select(far, x, -8.0))
+    fraction = size
+    for k in range(24, 0, -1):
+        fraction = lax.add(size, lax.div(float(k), fraction))
+    return lax.select(far, fraction, _near_hazard(lax.select(far, 0.0, x)))
+
+
+@with_partials(lambda t, ans, x: lax.mul(t, _hazard(x)))
 def _log_ndtr(x: Array) -> Array:
     below, above = lax.min(x, -1.0), lax.max(x, -1.0)
     far = lax.select(lax.lt(x, -1e150), -1e150, below)

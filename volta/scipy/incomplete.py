@@ -8,6 +8,7 @@ from typing import Any
 from volta.core.array import Array, ArrayLike
 from volta.ops import lax
 from volta.scipy.gamma_functions import log_of_beta, stirling
+from volta.scipy.integrals import exp1_in_float64
 from volta.scipy.series import EPS, in_float64, polynomial, refuse_slope, settled
 from volta.trace.composite import with_partials
 
@@ -116,16 +117,61 @@ def _edges(a: Array, x: Array, inside: Any, whole: float) -> Array:
     return lax.select(both, inside, lax.select(outside, math.nan, lax.select(none, 1.0 - whole, whole)))
 
 
-def _by_a(t: Array, ans: Array, a: Array, x: Array) -> Array:
+@with_partials(
+    lambda t, ans, a, x: lax.mul(t, _slope_by_a(ans, a, x)),
+    lambda t, ans, a, x: lax.mul(t, _slope_by_x(ans, a, x)),
+)
+def _peak(a: Array, x: Array) -> Any:
+    """x^(a - 1) exp(-x) / gamma(a): the derivative by ``x``. At x = 0 it is that of a power."""
+    both, safe_a, safe_x = _ordinary(a, x)
+    at_zero = lax.select(lax.lt(a, 1.0), math.inf, lax.select(lax.eq(a, 1.0), 1.0, 0.0))
+    edge = lax.select(lax.bitwise_and(lax.eq(x, 0.0), lax.gt(a, 0.0)), at_zero, 0.0)
+    return lax.select(both, lax.div(lax.mul(_density(safe_a, safe_x), safe_a), safe_x), edge)
+
+
+def _slope_by_a(peak: Any, a: Array, x: Array) -> Any:
+    """As of powers, the logarithm counts as 0 at x = 0. At a = 0, where 1 / gamma(a) is 0, its slope is 1."""
+    both, safe_a, safe_x = _ordinary(a, x)
+    inside = lax.mul(lax.select(both, peak, 0.0), lax.sub(lax.log(safe_x), lax.digamma(safe_a)))
+    start, safe_x = _start(a, x)
+    return lax.select(both, inside, lax.select(start, lax.div(lax.exp(lax.neg(safe_x)), safe_x), 0.0))
+
+
+def _start(a: Array, x: Array) -> tuple[Any, Array]:
+    """Where ``a`` is 0 and x > 0, and an ``x`` that is so everywhere."""
+    start = lax.bitwise_and(lax.eq(a, 0.0), lax.gt(x, 0.0))
+    return start, lax.select(start, x, lax.add(lax.ones_like(x), lax.zeros_like(a)))
+
+
+def _slope_by_x(peak: Any, a: Array, x: Array) -> Any:
+    """The difference of the densities of a - 1 and ``a``."""
+    both, safe_a, safe_x = _ordinary(a, x)
+    inside = lax.mul(lax.select(both, peak, 0.0), lax.sub(lax.div(lax.sub(safe_a, 1.0), safe_x), 1.0))
+    less = lax.sub(a, 1.0)
+    edge = lax.sub(lax.select(lax.eq(less, 0.0), 0.0, _peak(less, x)), peak)
+    steep = lax.lt(less, 0.0)
+    at_steep = lax.mul(peak, lax.div(lax.select(steep, less, -1.0), lax.select(steep, x, 1.0)))
+    edge = lax.select(steep, at_steep, edge)
+    at_zero = lax.bitwise_and(lax.eq(x, 0.0), lax.gt(a, 0.0))
+    return lax.select(both, inside, lax.select(at_zero, edge, 0.0))
+
+
+@with_partials(
+    refuse_slope("gammainc", "a, a second time"),
+    lambda t, ans, a, x: lax.mul(t, _slope_by_a(_peak(a, x), a, x)),
+)
+def _share_by_a(a: Array, x: Array) -> Any:
+    start, after = _start(a, x)
     both, a, x = _ordinary(a, x)
-    return lax.mul(t, lax.select(both, _parts(a, x)[2], 0.0))
+    return lax.select(both, _parts(a, x)[2], lax.select(start, lax.neg(exp1_in_float64(after)), 0.0))
+
+
+def _by_a(t: Array, ans: Array, a: Array, x: Array) -> Array:
+    return lax.mul(t, _share_by_a(a, x))
 
 
 def _by_x(t: Array, ans: Array, a: Array, x: Array) -> Array:
-    at_zero = lax.select(lax.lt(a, 1.0), math.inf, lax.select(lax.eq(a, 1.0), 1.0, 0.0))
-    edge = lax.select(lax.eq(x, 0.0), at_zero, 0.0)
-    both, a, x = _ordinary(a, x)
-    return lax.mul(t, lax.select(both, lax.div(lax.mul(_density(a, x), a), x), edge))
+    return lax.mul(t, _peak(a, x))
 
 
 @with_partials(_by_a, _by_x)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any
 
 from volta.core.array import Array, ArrayLike
 from volta.ops import lax
 from volta.scipy import series_tables as tables
 from volta.scipy.series import EPS, chebyshev, in_float64, polynomial, refuse_slope, settled
-from volta.trace.composite import with_partials
+from volta.trace.composite import Composite, with_partials
 
 __all__ = ["exp1", "expi", "expn", "fresnel", "sici", "spence"]
 
@@ -29,7 +30,7 @@ def within(x: Array, low: float, high: float) -> Array:
 
 
 @with_partials(lambda t, ans, x: lax.neg(lax.mul(t, lax.div(lax.exp(lax.neg(x)), x))))
-def _exp1(x: Array) -> Array:
+def exp1_in_float64(x: Array) -> Array:
     small = within(x, 0.0, 1.0)
     logarithm = lax.log(lax.select(lax.eq(small, 0.0), 1.0, small))
     near = lax.sub(lax.mul(small, chebyshev(small, 0.0, 1.0, tables.EXP1_NEAR)), lax.add(logarithm, _EULER))
@@ -48,7 +49,7 @@ def exp1(x: ArrayLike) -> Array:
     >>> round(exp1(1.0).item(), 4)
     0.2194
     """
-    return in_float64("exp1", _exp1, x)
+    return in_float64("exp1", exp1_in_float64, x)
 
 
 @with_partials(lambda t, ans, x: lax.mul(t, lax.div(lax.exp(x), x)))
@@ -62,7 +63,7 @@ def _expi(x: Array) -> Array:
     middle = chebyshev(within(w, 1 / 16, 1 / 6), 1 / 16, 1 / 6, tables.EXPI_MIDDLE)
     scaled = lax.select(lax.lt(w, 1 / 48), far, lax.select(lax.lt(w, 1 / 16), farther, middle))
     large = lax.select(lax.eq(x, math.inf), math.inf, lax.mul(lax.mul(lax.exp(x), w), scaled))
-    negative = lax.neg(_exp1(lax.abs(x)))
+    negative = lax.neg(exp1_in_float64(lax.abs(x)))
     return lax.select(lax.le(x, 0.0), negative, lax.select(lax.le(x, 6.0), near, large))
 
 
@@ -255,14 +256,33 @@ def _dilogarithm(u: Any) -> Any:
     return lax.add(lax.sub(u, lax.mul(square, 0.25)), tail)
 
 
-def _slope_of_spence(t: Array, ans: Array, x: Array) -> Array:
-    near = lax.lt(lax.abs(lax.sub(x, 1.0)), 1e-5)
-    safe, d = lax.select(near, 2.0, x), lax.sub(x, 1.0)
-    quotient = lax.div(lax.log(safe), lax.sub(1.0, safe))
-    return lax.mul(t, lax.select(near, lax.sub(lax.mul(d, 0.5), 1.0), quotient))
+@cache
+def _slope_of_spence(k: int) -> Composite:
+    """The derivative of order ``k`` of log(x) / (1 - x): near 1 a power series, further out by the product rule.
+
+    There it is computed times x^k, so that at 0 nothing is taken from an infinity.
+    """
+    series = [(-1) ** (n + 1) / (n + 1) * math.perm(n, k) for n in range(k, k + 45)]
+
+    def value(x: Array) -> Array:
+        d = lax.sub(x, 1.0)
+        close = lax.lt(lax.abs(d), 0.3)
+        near = polynomial(lax.select(close, d, 0.0), tuple(reversed(series)))
+        x, d = lax.select(close, 2.0, x), lax.select(close, 1.0, d)
+        x, d = lax.min(x, 1e75), lax.min(d, 1e75)
+        zero = lax.eq(x, 0.0)
+        logarithm = lax.select(lax.bitwise_and(zero, bool(k)), 0.0, lax.log(x))  # times x it is 0
+        far, power = lax.div(logarithm, d), lax.ones_like(x)
+        for j in range(1, k + 1):
+            power = lax.mul(power, x)
+            of_log = (-1.0) ** (j - 1) * math.factorial(j - 1)
+            far = lax.div(lax.sub(of_log, lax.mul(lax.mul(far, x), float(j))), d)
+        return lax.select(close, near, lax.neg(lax.div(far, power)))
+
+    return Composite(f"spence_{k + 1}", value, (lambda t, ans, x: lax.mul(t, _slope_of_spence(k + 1)(x)),))
 
 
-@with_partials(_slope_of_spence)
+@with_partials(lambda t, ans, x: lax.mul(t, _slope_of_spence(0)(x)))
 def _spence(x: Array) -> Array:
     """By Li2's identities for z and 1 / z, and for z and 1 - z, which leave |log(1 - z)| <= log 2."""
     inverted = lax.gt(x, 2.0)

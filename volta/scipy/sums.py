@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,8 @@ from volta.core.source import at_user_line
 from volta.numpy.creation import asarray
 from volta.numpy.promotion import broadcast_array
 from volta.ops import lax
-from volta.scipy.series import EPS, in_float64, refuse_slope, settled
-from volta.trace.composite import with_partials
+from volta.scipy.series import EPS, in_float64, polynomial, refuse_slope, settled
+from volta.trace.composite import Composite, with_partials
 
 __all__ = ["bernoulli", "boxcox", "boxcox1p", "hyp1f1", "hyp2f1", "polygamma", "zeta"]
 
@@ -128,13 +129,54 @@ def _power_less_one(lam: Array, logarithm: Array) -> Array:
     return lax.select(zero, logarithm, lax.div(lax.expm1(lax.mul(lam, logarithm)), lax.select(zero, 1.0, lam)))
 
 
+def _slope_by_power(k: int, lam: Array, logarithm: Array) -> Array:
+    """The derivative of order ``k`` of (exp(lam L) - 1) / lam by lam: near 0 a power series, further out by parts.
+
+    It is L^(k+1) times the integral of s^k exp(s lam L) from 0 to 1.
+    """
+    exponent = lax.mul(lam, logarithm)
+    radius, series = float(max(2, k)), [1.0 / (k + 1)]
+    while radius ** len(series) * series[-1] > 1e-18:
+        n = len(series)
+        series.append(1.0 / (math.factorial(n) * (n + k + 1)))
+    close = lax.bitwise_or(lax.eq(lam, 0.0), lax.lt(lax.abs(exponent), radius))
+    small = lax.select(lax.bitwise_and(close, lax.ne(lam, 0.0)), exponent, 0.0)
+    near = lax.mul(lax.integer_pow(logarithm, k + 1), polynomial(small, tuple(reversed(series))))
+    lam, exponent = lax.select(close, 1.0, lam), lax.select(close, 1.0, exponent)
+    parts = lax.ones_like(exponent)
+    for j in range(1, k + 1):
+        parts = lax.sub(1.0, lax.mul(lax.div(float(j), exponent), parts))
+    power = lax.exp(exponent)
+    upper = lax.mul(lax.div(lax.mul(lax.integer_pow(logarithm, k), power), lam), parts)
+    lower = lax.div((-1.0) ** k * math.factorial(k), lax.integer_pow(lam, k + 1))
+    return lax.select(close, near, lax.sub(lax.select(lax.eq(power, 0.0), 0.0, upper), lower))
+
+
+@cache
+def _boxcox(k: int, past: float) -> Composite:
+    """The derivative of order ``k`` by the power, of ``past`` + x. By x it is that of (past + x)^(lam - 1)."""
+    log = lax.log1p if past else lax.log
+
+    def value(x: Array, lam: Array) -> Array:
+        return _slope_by_power(k, lam, log(x)) if k else _power_less_one(lam, log(x))
+
+    def by_x(t: Array, ans: Array, x: Array, lam: Array) -> Any:
+        base = lax.add(x, past)
+        outside = lax.lt(base, 0.0)
+        logarithm = lax.select(lax.eq(base, 0.0), 0.0, log(x))  # as of powers
+        power = lax.pow(lax.select(outside, math.nan, base), lax.sub(lam, 1.0))
+        return lax.mul(t, lax.mul(power, lax.integer_pow(logarithm, k)))
+
+    return Composite(f"boxcox_{k}", value, (by_x, lambda t, ans, x, lam: lax.mul(t, _boxcox(k + 1, past)(x, lam))))
+
+
 def boxcox(x: ArrayLike, lmbda: ArrayLike) -> Array:
     """(x^lmbda - 1) / lmbda, and log(x) where ``lmbda`` is 0.
 
     >>> boxcox(3.0, 2.0).item()
     4.0
     """
-    return in_float64("boxcox", lambda x, lam: _power_less_one(lam, lax.log(x)), x, lmbda)
+    return in_float64("boxcox", _boxcox(0, 0.0), x, lmbda)
 
 
 def boxcox1p(x: ArrayLike, lmbda: ArrayLike) -> Array:
@@ -143,7 +185,7 @@ def boxcox1p(x: ArrayLike, lmbda: ArrayLike) -> Array:
     >>> boxcox1p(2.0, 2.0).item()
     4.0
     """
-    return in_float64("boxcox1p", lambda x, lam: _power_less_one(lam, lax.log1p(x)), x, lmbda)
+    return in_float64("boxcox1p", _boxcox(0, 1.0), x, lmbda)
 
 
 # -- hypergeometric functions ------------------------------------------------------------------------------------------
