@@ -145,7 +145,7 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = np.int3
         if not dtypes.is_integer(get_aval(bound).dtype):
             raise DTypeError(at_user_line(f"random.randint: bounds must be integers, got {get_aval(bound)}"))
     _fits("randint", shape, minval, maxval)
-    return _randint(check_key("randint", key), vnp.asarray(minval), vnp.asarray(maxval), shape, dtype)
+    return _randint(check_key("randint", key), _bound(minval), _bound(maxval), shape, dtype)
 
 
 def _clip_to(x: Any, dtype: np.dtype) -> Any:
@@ -153,6 +153,13 @@ def _clip_to(x: Any, dtype: np.dtype) -> Any:
     here, there = dtypes.iinfo(x.dtype), dtypes.iinfo(dtype)
     low, high = max(here.min, there.min), min(here.max, there.max)
     return vnp.clip(x, np.asarray(low, x.dtype), np.asarray(high, x.dtype)).astype(dtype)
+
+
+def _bound(x: Any) -> Array:
+    """One beyond int32 is legal: a number counts for all of its 64 bits."""
+    aval = get_aval(x)
+    known = type(x) is int and -(2**31) <= x < 2**31
+    return vnp.asarray(x, aval.dtype if not known and dtypes.is_number(aval.dtype, aval.weak_type) else None)
 
 
 @partial(jit, static_argnums=(3, 4))
