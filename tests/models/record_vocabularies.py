@@ -11,12 +11,18 @@ import tempfile
 from pathlib import Path
 
 import sentencepiece
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers.pre_tokenizers import Split
 
+MODERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|NUMBERS| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+    r"|\s+(?!\S)|\s+"
+)
 TEXTS = [
     "Hello world", "  two  spaces ", "naïve café 日本語 🎉", "a\n\n b\t c   ", "it's they'll WE'RE 12345 x1y2", "", " ",
     "foo_bar(baz)[0] += 'x'", "été\u00a0x \u3000y ١٢٣ ²³ Ⅷ", "\x1c\x1dq", "<s></s><|endoftext|>", "'S 's",
     "def f(self):",
+    "a xylophone, zebra zebras", "IT'S It'Ll 'ſ x\r\n\r\ny  \n z !!\n\n", "1234567 ½ 12a", "\t\tif x:\n",
 ]  # fmt: skip
 
 
@@ -37,8 +43,20 @@ def main():
     kinds = [2 if s.is_unknown(i) else 3 if s.is_control(i) else 6 if s.is_byte(i) else 1 for i in every]
     pieces = {"model": "llama", "tokens": [s.id_to_piece(i) for i in every], "token_type": kinds}
     pieces |= {"scores": [s.get_score(i) for i in every], "bos_token_id": s.bos_id(), "eos_token_id": s.eos_id()}
-    t = Tokenizer(models.BPE())
+    found = {"llama": {"metadata": pieces, "texts": [[x, s.encode(x), s.decode(s.encode(x))] for x in texts]}}
+    for rules in (None, "llama-bpe", "qwen2"):
+        found[rules or "gpt-2"] = learned_pairs(corpus, texts, rules)
+    (Path(__file__).parent / "vocabularies.json").write_text(json.dumps(found, separators=(",", ":")) + "\n")
+
+
+def learned_pairs(corpus, texts, rules):
+    """Byte pairs, of words that are cut by GPT-2's rules or those of a later model."""
+    t = Tokenizer(models.BPE(ignore_merges=rules == "llama-bpe"))
     t.pre_tokenizer, t.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    if rules is not None:
+        cut = Split(Regex(MODERN.replace("NUMBERS", r"\p{N}{1,3}" if rules == "llama-bpe" else r"\p{N}")), "isolated")
+        byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        t.pre_tokenizer = pre_tokenizers.Sequence([cut, byte_level])
     letters, end = pre_tokenizers.ByteLevel.alphabet(), "<|endoftext|>"
     t.train_from_iterator(
         [corpus], trainers.BpeTrainer(vocab_size=420, initial_alphabet=sorted(letters), special_tokens=[end])
@@ -47,15 +65,18 @@ def main():
     tokens = sorted(learned["vocab"], key=learned["vocab"].get)
     merges = [m if isinstance(m, str) else " ".join(m) for m in learned["merges"]]
     pairs = {"model": "gpt2", "tokens": tokens, "token_type": [3] + [1] * (len(tokens) - 1), "merges": merges}
-    pairs |= {"pre": "gpt-2", "eos_token_id": 0}
-    texts_of_pairs = [x for x in texts if end not in x]
-    found = {
-        "llama": {"metadata": pieces, "texts": [[x, s.encode(x), s.decode(s.encode(x))] for x in texts]},
-        "gpt2": {
-            "metadata": pairs, "texts": [[x, t.encode(x).ids, t.decode(t.encode(x).ids)] for x in texts_of_pairs]
-        },
-    }  # fmt: skip
-    (Path(__file__).parent / "vocabularies.json").write_text(json.dumps(found, separators=(",", ":")) + "\n")
+    pairs |= {"pre": rules or "gpt-2", "eos_token_id": 0}
+    # beside the pairs some words that no pairs make, for rules that take whole words first
+    if rules == "llama-bpe":
+        words = ["\N{LATIN CAPITAL LETTER G WITH DOT ABOVE}xylophone", "zebra"]
+        pairs["tokens"] = tokens = [*tokens, *words]
+        pairs["token_type"] = [3] + [1] * (len(tokens) - 1)
+        made = Tokenizer.from_str(t.to_str())
+        state = json.loads(made.to_str())
+        state["model"]["vocab"] |= {word: len(tokens) - 2 + i for i, word in enumerate(words)}
+        t = Tokenizer.from_str(json.dumps(state))
+    texts = [x for x in texts if end not in x]
+    return {"metadata": pairs, "texts": [[x, t.encode(x).ids, t.decode(t.encode(x).ids)] for x in texts]}
 
 
 if __name__ == "__main__":

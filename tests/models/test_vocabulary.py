@@ -48,11 +48,12 @@ def test_texts_begin_as_models_want_it():
     v = made("llama", add_bos_token=None)
     assert (v.begin, v.end) == (1, 2)
     assert v.encode("ab") == [1, *VOCABULARIES["llama"].encode("ab")] and v.decode(v.encode("ab")) == "ab"
-    assert made("gpt2", add_bos_token=None).encode("ab") == VOCABULARIES["gpt2"].encode("ab")
+    assert made("gpt-2", add_bos_token=None).encode("ab") == VOCABULARIES["gpt-2"].encode("ab")
+    assert made("llama-bpe", add_bos_token=None, bos_token_id=7).encode("ab")[0] == 7
 
 
 def test_tokens_that_steer_are_not_made_of_text():
-    for kind, text in (("llama", "<s>"), ("gpt2", "<|endoftext|>")):
+    for kind, text in (("llama", "<s>"), ("gpt-2", "<|endoftext|>")):
         assert len(VOCABULARIES[kind].encode(text)) > 2
 
 
@@ -81,12 +82,12 @@ def test_of_files(tmp_path):
 )
 def test_vocabularies_that_are_not_there(changed, why):
     with pytest.raises(ArgumentError, match=why):
-        made("gpt2", **changed)
+        made("gpt-2", **changed)
 
 
 def test_other_rules_are_refused_and_files_named(tmp_path):
-    with pytest.raises(ArgumentError, match="cut by the rules 'llama-bpe', and Volta has GPT-2's"):
-        made("gpt2", pre="llama-bpe").encode("x")
+    with pytest.raises(ArgumentError, match="cut by the rules 'bloom', and Volta has gpt-2, llama-bpe, qwen2"):
+        made("gpt-2", pre="bloom").encode("x")
     gguf_of_nothing = gguf.GGUFWriter(tmp_path / "m", "llama")
     gguf_of_nothing.write_header_to_file()
     gguf_of_nothing.write_kv_data_to_file()

@@ -49,10 +49,11 @@ def from_metadata(metadata: dict[str, Any]) -> Vocabulary:
     merges = own.get("merges", [])
     if not all(isinstance(x, list) for x in (kinds, scores, merges)) or {len(kinds), len(scores)} != {many}:
         raise ArgumentError(f"its {many} tokens have {len(kinds)} kinds and {len(scores)} scores")
+    pre = str(own.get("pre", ""))
+    begins = own.get("add_bos_token", kind == "llama" or pre == "llama-bpe")
     return Vocabulary(
-        kind, tuple(tokens), tuple(kinds), tuple(scores), tuple(merges), str(own.get("pre", "")),
-        begin=own.get("bos_token_id"), end=own.get("eos_token_id"),
-        begins=bool(own.get("add_bos_token", kind == "llama")), spaced=bool(own.get("add_space_prefix", True)),
+        kind, tuple(tokens), tuple(kinds), tuple(scores), tuple(merges), pre, begin=own.get("bos_token_id"),
+        end=own.get("eos_token_id"), begins=bool(begins), spaced=bool(own.get("add_space_prefix", True)),
     )  # fmt: skip
 
 
@@ -81,7 +82,7 @@ class Vocabulary:
         """Tokens of a text, after the one that a text begins with, where the model wants it.
 
         Raises:
-            ArgumentError: byte pairs are cut by rules that Volta does not have (only GPT-2's).
+            ArgumentError: for byte pairs, where texts are cut by other rules than GPT-2's, Llama 3's and Qwen's.
         """
         found = [] if not self.begins or self.begin is None else [self.begin]
         return found + list(self._pieces(text) if self.kind == "llama" else self._pairs(text))
@@ -127,11 +128,16 @@ class Vocabulary:
 
     def _pairs(self, text: str) -> Iterator[int]:
         """Words by themselves; in each, neighbours are joined in the order of the merges."""
-        if self.pre != "gpt-2":
-            raise ArgumentError(f"texts are cut by the rules {self.pre!r:.40}, and Volta has GPT-2's: give numbers")
+        if self.pre not in _CUTS:
+            have = ", ".join(_CUTS)
+            raise ArgumentError(f"texts are cut by the rules {self.pre!r:.40}, and Volta has {have}: give numbers")
         known, ranks, letters = self._numbers, self._ranks, _letters()
-        for word in _words().findall(text):
+        for word in _words(_CUTS[self.pre]).findall(text):
             parts = [letters[byte] for byte in word.encode("utf-8", "surrogatepass")]
+            whole = known.get("".join(parts)) if self.pre in _WHOLE else None
+            if whole is not None:
+                yield whole
+                continue
             for piece in _joined(parts, lambda a, b: ranks.get(f"{a} {b}")):
                 yield from (known[piece],) if piece in known else (known[c] for c in piece if c in known)
 
@@ -183,14 +189,25 @@ def _of_letters() -> dict[str, int]:
     return {letter: byte for byte, letter in enumerate(_letters())}
 
 
+_ENDS, _REST = "'s|'t|'re|'ve|'m|'ll|'d", "[S]+(?![^S])|[S]+"
+_MODERN = rf"(?i:{_ENDS})|[^\r\nLN]?[L]+|NUMBERS| ?[^SLN]+[\r\n]*|[S]*[\r\n]+|{_REST}"
+_CUTS = {
+    "gpt-2": rf"{_ENDS}| ?[L]+| ?[N]+| ?[^SLN]+|{_REST}",
+    "llama-bpe": _MODERN.replace("NUMBERS", "[N]{1,3}"),
+    "qwen2": _MODERN.replace("NUMBERS", "[N]"),
+}
+"""How texts are cut into words before bytes are paired, by the names that files have for it: regular expressions in
+which L, N and S are letters, numbers and spaces."""
+
+_WHOLE = ("llama-bpe",)
+"""Where a word that is a token is this token, whatever pairs would make of it."""
+
+
 @functools.cache
-def _words() -> re.Pattern[str]:
-    """GPT-2's cut of a text into words: letters, numbers or others behind a space, some endings, and spaces."""
-    letter, number = _class("L"), _class("N")
+def _words(cut: str) -> re.Pattern[str]:
     space = "\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
-    ends = "'s|'t|'re|'ve|'m|'ll|'d"
-    rest = rf"[{space}]+(?![^{space}])|[{space}]+"
-    return re.compile(rf"{ends}| ?[{letter}]+| ?[{number}]+| ?[^{space}{letter}{number}]+|{rest}")
+    classes = {"L": _class("L"), "N": _class("N"), "S": space}
+    return re.compile(re.sub("[LNS]", lambda x: classes[x[0]], cut))
 
 
 def _class(kind: str) -> str:
