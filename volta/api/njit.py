@@ -22,8 +22,8 @@ def njit(compiled: Compiled) -> Callable[..., Any]:
     It takes the leaves of the program's arguments, in their order, as NumPy arrays (any layout; what is not contiguous
     is copied) and, where they have rank 0, as numbers; it gives a new array for each leaf of the output, a number where
     that has rank 0, and a tuple where there are several. Another dtype or rank is an error when Numba compiles the
-    call, another shape a ValueError when it is called. It runs on the calling thread, with the program's bits; what
-    your code computes around it has the bits of Numba and of your machine.
+    call, another shape a ValueError when it is called. It runs LLVM's kernels on the calling thread, with the program's
+    bits; what your code computes around it has the bits of Numba and of your machine.
 
     Args:
         compiled: what ``volta.jit(f).lower(*args).compile()`` gives, for the CPU and without donated arguments.
