@@ -56,6 +56,62 @@ def test_elastic_training_ends_in_one_workers_bytes(capfd, monkeypatch):
         assert line in text
 
 
+def repeated(name, arguments, capsys):
+    """What an example returns, and prints; a second run is the same to the last digit."""
+    results, texts = [], []
+    for _ in range(2):
+        results.append(example(name).main(arguments))
+        texts.append(capsys.readouterr().out)
+    assert results[0] == results[1] and texts[0] == texts[1]
+    return results[0], texts[0]
+
+
+@pytest.mark.slow
+def test_a_gaussian_process_finds_the_curve(capsys):
+    (values, inside), text = repeated("gaussian_process", ["--steps", "60"], capsys)
+    assert values[-1] < 0.6 * values[0] and inside > 0.9 and "learned {'length'" in text
+
+
+@pytest.mark.slow
+def test_a_neural_ode_learns_the_spiral(capsys):
+    (first, last), text = repeated("neural_ode", ["--steps", "100"], capsys)
+    assert last < 0.01 * first and text.count("#") > 3
+
+
+@pytest.mark.slow
+def test_hamiltonian_samples_have_the_moments(capsys):
+    (mean, spread, accepted), _ = repeated("hamiltonian", ["--moves", "300"], capsys)
+    np.testing.assert_allclose(mean, [0, 0], atol=0.1)
+    np.testing.assert_allclose(spread, [1, 0.866], atol=0.1)
+    assert accepted > 0.9
+
+
+def test_an_implicit_layer_learns_roots(capsys):
+    values, text = repeated("fixed_point", ["--steps", "60"], capsys)
+    assert values[-1] < 0.05 * values[0] and "at rest after" in text
+
+
+def test_an_implicit_layers_gradient_is_the_unrolled_ones():
+    module = example("fixed_point")
+    params, x = module.initial(volta.random.key(1), 4), np.float32([[0.5], [2.0]])
+
+    def unrolled(params):
+        z = np.zeros((2, 4), np.float32)
+        for _ in range(60):
+            z = module.layer(params, x, z)
+        return (z**2).sum()
+
+    implicit = volta.jit(volta.grad(lambda params: (module.rest(params, x) ** 2).sum()))(params)
+    for name, wanted in volta.grad(unrolled)(params).items():
+        np.testing.assert_allclose(implicit[name], wanted, atol=1e-4, err_msg=name)
+
+
+def test_solitons_pass_through_one_another(capsys):
+    (before, after, crest), text = repeated("spectral", ["--pictures", "16"], capsys)
+    np.testing.assert_allclose(after, before, rtol=1e-4)
+    assert abs(crest - 3) < 0.05 and text.count("t = ") == 17
+
+
 @pytest.mark.turns(2)
 def test_tiny_transformer_without_rich(tmp_path, capsys):
     module = example("tiny_transformer")

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import volta
+from tests.numba_cuda.test_gpu import needs_gpu
 from volta.testing.bits import digest
 from volta.testing.host_grid import check_on_host
 
@@ -60,6 +61,16 @@ def test_another_process_has_the_same_bits(name: str) -> None:
 def test_cudas_kernels_of_a_step_have_the_cpus_bits(name: str) -> None:
     step, state, (x, y) = step_of(name)
     check_on_host(lambda *args: volta.from_jax(step)(*args), state, x, y, orders=("shuffled",))
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("name", MODELS)
+def test_a_gpu_trains_to_the_cpus_bits(name: str) -> None:
+    final, losses = trained(name, 100, volta.from_jax)
+    with volta.default_device("cuda"):
+        on_gpu, losses_on_gpu = trained(name, 100, volta.from_jax)
+    assert digest(final) == digest(on_gpu) and losses == losses_on_gpu
 
 
 # -- flax and optax ----------------------------------------------------------------------------------------------------
