@@ -49,6 +49,7 @@ def whole(name):
     return WHOLE[name]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", MODELS)
 @given(st.data())
 @settings(max_examples=4)
@@ -72,6 +73,7 @@ def test_pieces_beside_strangers_have_the_bits_of_all_at_once(name, data):
         at += count
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", MODELS)
 def test_later_tokens_change_nothing_before_them(name):
     for n in (1, 64, 65, 129):
@@ -107,7 +109,7 @@ def check_batch(model, requests, rows, steps):
 
 
 @given(st.lists(REQUESTS, min_size=1, max_size=6), st.integers(1, 3), st.lists(st.integers(0, 3), min_size=6))
-@settings(max_examples=3)
+@settings(max_examples=2)
 def test_a_request_is_continued_as_it_is_alone(requests, rows, steps):
     check_batch(MODELS["blocks"], requests, rows, steps)
 

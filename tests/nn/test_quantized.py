@@ -98,7 +98,7 @@ def test_derivatives_forwards():
 
 
 @given(st.integers(1, 9), st.integers(0, 5), st.integers(1, 3), st.integers(1, 12), st.sampled_from(NAMES))
-@settings(max_examples=8)
+@settings(max_examples=4)
 def test_product_of_any_sizes(outputs, rows, blocks, at_once, name):
     packed = random_blocks(name, outputs, blocks, seed=outputs)
     k = blocks * FORMATS[name].elements

@@ -21,7 +21,7 @@ def operands(name, m, n, blocks):
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_every_format_has_the_cpus_bits(name):
     for m, n, blocks in ((1, 70, 3), (3, 33, 1), (8, 5, 2)):
         check_on_host(nn.linear, *operands(name, m, n, blocks), orders=("shuffled",), kernels=KERNELS)
