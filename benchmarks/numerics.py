@@ -24,16 +24,17 @@ import harness
 
 Contenders = dict[str, Callable[[], object]]
 SIZES = (256, 512, 1024, 2048)
+SPECTRA = (256, 512)
 BATCHES = ((1000, 8), (1000, 32))
 
 
 class Setting:
     """Where rows are measured, and how long each may take."""
 
-    def __init__(self, device: str, sizes: list[int], seconds: float) -> None:
+    def __init__(self, device: str, sizes: list[int], spectra: list[int], seconds: float) -> None:
         import numpy as np
 
-        self.device, self.sizes, self.seconds = device, sizes, seconds
+        self.device, self.sizes, self.spectra, self.seconds = device, sizes, spectra, seconds
         self.random = np.random.default_rng(0)
 
     def normal(self, *shape: int, complex_numbers: bool = False) -> Any:
@@ -108,9 +109,11 @@ def _problems(s: Setting, shape: tuple[int, ...]) -> Iterator[tuple[str, Any, An
 
 
 def group_decompositions(s: Setting) -> Iterator[Row]:
-    """One large matrix."""
-    for n in s.sizes:
+    """One large matrix; those whose time is cubic with a large factor (``--spectra``) of other sizes."""
+    for n in sorted({*s.sizes, *s.spectra}):
         for name, data, function, numpy in _problems(s, (n, n)):
+            if n not in (s.spectra if name in ("eigh", "svd", "eig") else s.sizes):
+                continue
             yield f"{name} {n}", s.contenders(function, *data, numpy=numpy)
 
 
@@ -248,6 +251,7 @@ def main() -> None:
     parser.add_argument("groups", nargs="*", help=", ".join(GROUPS))
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
+    parser.add_argument("--spectra", type=int, nargs="+", default=SPECTRA, help="sizes for eigh, svd and eig")
     parser.add_argument("--seconds", type=float, default=2.0, help="for each row")
     parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--json", type=Path)
@@ -262,7 +266,8 @@ def main() -> None:
     import jax
 
     jax.config.update("jax_default_matmul_precision", "highest")
-    rows = measured(options.groups or list(GROUPS), Setting(options.device, options.sizes, options.seconds))
+    setting = Setting(options.device, options.sizes, options.spectra, options.seconds)
+    rows = measured(options.groups or list(GROUPS), setting)
     print(show(rows))
     if options.json:
         record = {"machine": harness.machine(options.threads), "device": options.device, "rows": rows}
