@@ -3,7 +3,7 @@
     python benchmarks/numerics.py                            every group on the CPU
     python benchmarks/numerics.py --device cuda              on the first GPU, beside JAX there
     python benchmarks/numerics.py decompositions --sizes 256 512
-    python benchmarks/numerics.py --json results.json        also keep the record
+    python benchmarks/numerics.py --json results.json        also keep the record; groups in it that are not measured stay
     python benchmarks/numerics.py --show results.json        print a record again
 
 Contenders take turns; the table compares minima, which a busy machine disturbs least. float32 and complex64. Arguments
@@ -210,9 +210,9 @@ GROUPS: dict[str, Callable[[Setting], Iterator[Row]]] = {
 }
 
 
-def measured(groups: list[str], s: Setting) -> list[dict[str, Any]]:
-    """A row that fails says so, and the others are measured."""
-    rows = []
+def measured(groups: list[str], s: Setting, keep: Callable[[list[dict[str, Any]]], None]) -> list[dict[str, Any]]:
+    """A row that fails says so, and the others are measured; ``keep`` takes what is there after each."""
+    rows: list[dict[str, Any]] = []
     for group in groups:
         found = GROUPS[group](s)
         while True:
@@ -228,6 +228,7 @@ def measured(groups: list[str], s: Setting) -> list[dict[str, Any]]:
             except Exception as problem:
                 row["error"] = f"{type(problem).__name__}: {problem}"[:300]
             rows.append(row)
+            keep(rows)
             print(show([row]).splitlines()[-1], file=sys.stderr, flush=True)
     return rows
 
@@ -267,13 +268,19 @@ def main() -> None:
 
     jax.config.update("jax_default_matmul_precision", "highest")
     setting = Setting(options.device, options.sizes, options.spectra, options.seconds)
-    rows = measured(options.groups or list(GROUPS), setting)
-    print(show(rows))
-    if options.json:
-        record = {"machine": harness.machine(options.threads), "device": options.device, "rows": rows}
-        if options.device == "cuda":
-            record["gpu"] = jax.devices()[0].device_kind
-        harness.save(options.json, record)
+    about = {"machine": harness.machine(options.threads), "device": options.device}
+    if options.device == "cuda":
+        about["gpu"] = jax.devices()[0].device_kind
+    groups = options.groups or list(GROUPS)
+    before = (
+        json.loads(options.json.read_text(encoding="utf-8"))["rows"] if options.json and options.json.exists() else []
+    )
+
+    def keep(rows: list[dict[str, Any]]) -> None:
+        if options.json:
+            harness.save(options.json, {**about, "rows": [*(x for x in before if x["group"] not in groups), *rows]})
+
+    print(show(measured(groups, setting, keep)))
 
 
 if __name__ == "__main__":

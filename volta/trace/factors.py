@@ -167,9 +167,10 @@ def _lu_block(x: Any, start: Any) -> list[Any]:
             return where(at, broadcast(other, values, *axes), where(to, broadcast(first, values, *axes), values))
 
         first, other = row_at(x, at, 2), lax.gather(x, [best], (2,), 1, "clip")
-        x = exchanged(x, first, other)
+        chosen_one = row_at(other, j)
+        column, pivot = exchanged(column, row_at(first, j), chosen_one), broadcast(chosen_one, column, 0)
+        x = exchanged(x, first, other)  # read element by element only, so that it is never in memory
         moved = exchanged(moved, row_at(moved, at), lax.gather(moved, [best], (1,), 1, "clip"))
-        column, pivot = row_at(x, j), broadcast(row_at(other, j), column, 0)
         divided = lax.bitwise_and(lax.gt(number, broadcast(at, number)), lax.ne(pivot, 0))
         column = where(divided, lax.div(column, pivot), column)
         after = lax.bitwise_and(lax.gt(iota(x, 1), broadcast(j, x)), lax.gt(iota(x, 2), broadcast(at, x)))
