@@ -3,7 +3,8 @@
     python benchmarks/numerics.py                            every group on the CPU
     python benchmarks/numerics.py --device cuda              on the first GPU, beside JAX there
     python benchmarks/numerics.py decompositions --sizes 256 512
-    python benchmarks/numerics.py --json results.json        also keep the record; groups in it that are not measured stay
+    python benchmarks/numerics.py --json results.json        also keep the record; groups in it that
+                                                             are not measured now stay
     python benchmarks/numerics.py --show results.json        print a record again
 
 Contenders take turns; the table compares minima, which a busy machine disturbs least. float32 and complex64. Arguments
@@ -72,15 +73,14 @@ class Setting:
 Row = tuple[str, Contenders]
 
 
-def _named(framework: Any) -> Any:
-    """The framework's own namespaces, beside ``xp`` and ``lax``."""
+def _segment_sum(framework: Any) -> Any:
     if framework.name == "volta":
         import volta
 
-        return volta
+        return volta.nn.segment_sum
     import jax
 
-    return jax
+    return jax.ops.segment_sum
 
 
 def _problems(s: Setting, shape: tuple[int, ...]) -> Iterator[tuple[str, Any, Any, Any]]:
@@ -163,7 +163,7 @@ def group_segments(s: Setting) -> Iterator[Row]:
             words = {"num_segments": segments, "indices_are_sorted": ordered}
 
             def function(fw: Any, words: Any = words) -> Any:
-                return partial(_named(fw).ops.segment_sum, **words)
+                return partial(_segment_sum(fw), **words)
 
             yield f"segment_sum 1M in {segments}{name}", s.contenders(function, x, places)
 
