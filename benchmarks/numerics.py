@@ -159,11 +159,10 @@ def group_segments(s: Setting) -> Iterator[Row]:
     x = s.normal(count)
     for segments in (1000, 100_000):
         at = s.random.integers(0, segments, count).astype("i4")
-        for name, places, ordered in (("", at, False), (", sorted", np.sort(at), True)):
-            words = {"num_segments": segments, "indices_are_sorted": ordered}
+        for name, places in (("", at), (", sorted", np.sort(at))):
 
-            def function(fw: Any, words: Any = words) -> Any:
-                return partial(_segment_sum(fw), **words)
+            def function(fw: Any, segments: int = segments) -> Any:
+                return partial(_segment_sum(fw), num_segments=segments)
 
             yield f"segment_sum 1M in {segments}{name}", s.contenders(function, x, places)
 
