@@ -219,7 +219,7 @@ def measured(groups: list[str], s: Setting, keep: Callable[[list[dict[str, Any]]
                 name, contenders = next(found)
             except StopIteration:
                 break
-            row: dict[str, Any] = {"group": group, "name": name}
+            row: dict[str, Any] = {"group": group, "name": name, "commit": harness.commit()}
             try:
                 values = harness.alternate(contenders, s.seconds, min_rounds=2, sample=0.003)
                 row["seconds"] = {who: value["min"] for who, value in values.items()}
