@@ -263,6 +263,46 @@ def equinox_filters() -> bool:
     return of_each.shape == (5, 1) and grad.tolist() == [1.0] and float(jax.grad(power)(2.0)) == 80.0 and said
 
 
+# -- libraries of the array API ----------------------------------------------------------------------------------------
+
+
+def arrays_scipy() -> bool:
+    """SciPy's array-API mode."""
+    import os
+
+    os.environ["SCIPY_ARRAY_API"] = "1"
+    from scipy import fft, ndimage, special, stats
+
+    x = jr.normal(jr.key(0), (4, 5))
+    results = (
+        special.logsumexp(x, axis=0), special.log_softmax(x), special.rel_entr(x**2, x**2), stats.zscore(x), fft.dct(x),
+        stats.tmean(x), stats.pearsonr(x[0], x[1]).statistic, ndimage.gaussian_filter(x, 1.0),
+    )  # fmt: skip
+    near = jnp.allclose(results[0], jax.nn.logsumexp(x, axis=0)) and jnp.allclose(results[5], x.mean())
+    return all(isinstance(y, jax.Array) for y in results) and bool(near)
+
+
+def arrays_extra() -> bool:
+    """array-api-extra, which changes arrays by x.at[...]."""
+    import array_api_extra as xpx
+
+    x = jnp.arange(6.0).reshape(2, 3)
+    changed = xpx.at(x)[0, 0].set(9.0)
+    chosen = jax.jit(lambda x: xpx.apply_where(x > 1, x, lambda a: a * 2, fill_value=0.0, xp=jnp))(x)
+    results = (changed, chosen, xpx.pad(x, 1), xpx.create_diagonal(x[0]), xpx.isclose(x, x), xpx.nunique(x))
+    right = changed[0, 0] == 9 and chosen.tolist() == [[0, 0, 4], [6, 8, 10]] and x[0, 0] == 0
+    return all(isinstance(y, jax.Array) for y in results) and bool(right)
+
+
+def arrays_einops() -> bool:
+    import einops
+
+    x = jnp.arange(6.0).reshape(2, 3)
+    turned = jax.jit(lambda x: einops.rearrange(x, "a b -> (b a)"))(x)
+    means = einops.reduce(x, "a b -> a", "mean")
+    return turned.tolist() == [0, 3, 1, 4, 2, 5] and means.tolist() == [1, 4]
+
+
 FLAX = "mlp cnn transformer scan recurrent".split()
 HAIKU = "cnn transformer recurrent stacked".split()
 PROGRAMS: dict[str, Callable[[], bool]] = {
@@ -273,6 +313,9 @@ PROGRAMS: dict[str, Callable[[], bool]] = {
     "equinox_cnn": equinox_cnn,
     "equinox_rnn": equinox_rnn,
     "equinox_filters": equinox_filters,
+    "arrays_scipy": arrays_scipy,
+    "arrays_extra": arrays_extra,
+    "arrays_einops": arrays_einops,
 }
 
 if __name__ == "__main__":

@@ -54,6 +54,7 @@ def test_every_name_of_every_module_is_there() -> None:
 
 def test_modules_are_voltas_namespaces() -> None:
     assert module("jax").jit is volta.jit and module("jax.lax").cond is volta.lax.cond
+    assert module("jax.experimental.array_api").sin is vnp.sin  # array_api_compat asks for it
     assert module("jax.numpy").sin is vnp.sin and module("jax.scipy.stats.norm").pdf is not None
     assert not {"jax.optim", "jax.io", "jax.train"} & ANSWERS.keys()
 
@@ -290,6 +291,18 @@ def test_a_program_runs_as_it_is(tmp_path: Path) -> None:
     done = answered("run", str(program), "3", arguments=("-m", "volta"))
     assert done.stdout.splitlines()[0] == "jax True True __main__", done.stderr
     assert "'jax.experimental' has no 'pallas' under volta.as_jax" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("program", "library"),
+    [("arrays_scipy", "scipy"), ("arrays_extra", "array_api_extra"), ("arrays_einops", "einops")],
+)
+def test_libraries_of_the_array_api_take_arrays(program: str, library: str) -> None:
+    if importlib.util.find_spec(library) is None:
+        pytest.skip(f"{library} is not installed (pip install {library})")
+    done = answered(program, arguments=("-m", "tests.interop.jax_libraries"))
+    assert done.stdout == f"{program} True\n", done.stderr
 
 
 LIBRARIES = (

@@ -8,7 +8,7 @@ import pytest
 
 import volta
 import volta.numpy as vnp
-from volta.core.errors import ConcretizationTypeError, DeviceError, DTypeError
+from volta.core.errors import ConcretizationTypeError, DeviceError, DTypeError, ShapeError
 
 INFO = vnp.__array_namespace_info__()
 
@@ -89,8 +89,21 @@ def test_truths_as_indices(index):
 def test_truths_as_indices_that_are_refused():
     with pytest.raises(ConcretizationTypeError, match="a traced boolean mask cannot index"):
         volta.jit(lambda x: x[x[0] > 1])(vnp.ones(2))
-    with pytest.raises(DTypeError, match="no indices of updates"):
-        vnp.ones(2).at[True].set(0.0)
+    with pytest.raises(DTypeError, match="indices of updates by themselves only"):
+        vnp.ones(2).at[True, 0].set(0.0)
+    with pytest.raises(ShapeError, match="values of shape .3,. do not broadcast"):
+        vnp.ones(2).at[True].set(np.ones(3, np.float32))
+
+
+@pytest.mark.parametrize("truth", [True, False, np.bool_(True), np.array(False)])
+def test_truths_as_indices_of_updates(truth):
+    for x in (np.float32(3), np.arange(3, dtype=np.float32), np.ones((2, 3), np.float32)):
+        for value in (7.0, np.float32([9, 8, 7]) if x.ndim else 9.0):
+            want = np.asarray(x).copy()
+            want[()] = np.where(truth, value, want)
+            for f in (lambda t: vnp.asarray(x).at[t].set(value), volta.jit(lambda t: vnp.asarray(x).at[t].set(value))):  # noqa: B023
+                assert f(truth).tolist() == f(vnp.asarray(truth)).tolist() == want.tolist()
+    assert vnp.ones(2).at[truth].add(1.0).tolist() == [1.0 + bool(truth)] * 2
 
 
 @pytest.mark.parametrize("name", ["var", "std"])

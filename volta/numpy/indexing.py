@@ -104,7 +104,7 @@ def _expand_mask(mask: Any) -> list[MaskPart]:
         )
     mask = np.asarray(mask)
     if mask.ndim == 0:
-        raise DTypeError(at_user_line("True and False are no indices of updates: use volta.numpy.where"))
+        raise DTypeError(at_user_line("True and False are indices of updates by themselves only: volta.numpy.where"))
     return [MaskPart(v, n) for v, n in zip(np.nonzero(mask), mask.shape, strict=True)]
 
 
@@ -348,14 +348,14 @@ def gather_order(plan: Plan) -> tuple[int, ...]:
     return tuple(range(n, n + plan.place)) + tuple(range(n)) + tuple(range(n + plan.place, n + w))
 
 
-def _is_truth(item: Any) -> bool:
+def is_truth(item: Any) -> bool:
     return isinstance(item, bool) or (_is_bool(item) and not item.ndim)
 
 
 def _truths_as_axes(x: Array, index: Any) -> tuple[Array, Any]:
     """True and False as indices: a new axis each, of which all is taken or nothing."""
     items = list(index) if isinstance(index, tuple) else [index]
-    places = [i for i, item in enumerate(items) if _is_truth(item)]
+    places = [i for i, item in enumerate(items) if is_truth(item)]
     if not places:
         return x, index
     items = [_as_array(item) for item in items]

@@ -19,6 +19,7 @@ from volta.numpy.indexing import (
     check_sizes,
     gather_order,
     getitem,
+    is_truth,
     parse,
     reshaped,
     shifted_axes,
@@ -189,13 +190,7 @@ def _update(x: Array, index: Any, values: Any, op: str, mode: str | None) -> Arr
     plan = parse(x.shape, index, mode is not None)
     check_sizes(plan)
     own = _strip(_shape(values), len(plan.result))
-    if len(own) > len(plan.result) or any(d not in (1, n) for d, n in zip(own[::-1], plan.result[::-1], strict=False)):
-        raise ShapeError(
-            at_user_line(
-                f".at[...].{op}: values of shape {_shape(values)} do not broadcast to the indexed part, {plan.result} "
-                f"(array of shape {x.shape})"
-            )
-        )
+    _check_fits(x, own, plan.result, _shape(values), op)
     values = reshaped(values, own)
     part = take_static(x, plan)
     if plan.is_static:
@@ -208,6 +203,16 @@ def _update(x: Array, index: Any, values: Any, op: str, mode: str | None) -> Arr
     inner = reshaped(part, without_dropped(plan))
     new = _scatter(inner, plan, broadcast_array(values, plan.result), op, mode or "drop")
     return new if plan.whole and not plan.dropped else _put_static(x, plan, reshaped(new, plan.kept))
+
+
+def _check_fits(x: Array, own: tuple[int, ...], part: tuple[int, ...], given: tuple[int, ...], op: str) -> None:
+    if len(own) > len(part) or any(d not in (1, n) for d, n in zip(own[::-1], part[::-1], strict=False)):
+        raise ShapeError(
+            at_user_line(
+                f".at[...].{op}: values of shape {given} do not broadcast to the indexed part, {part} "
+                f"(array of shape {x.shape})"
+            )
+        )
 
 
 def _shape(x: Any) -> tuple[int, ...]:
@@ -224,9 +229,14 @@ def _strip(shape: tuple[int, ...], ndim: int) -> tuple[int, ...]:
 def _mask_update(x: Array, index: Any, values: Any, op: str) -> Array | None:
     """An update of one value through one boolean mask keeps its shape, so it is a select; also for traced masks."""
     mask = index[0] if isinstance(index, tuple) and len(index) == 1 else index
+    if is_truth(mask):  # all of the array or nothing
+        whole, own = (1, *x.shape), _strip(_shape(values), x.ndim)
+        _check_fits(x, own, whole, _shape(values), op)
+        new = broadcast_array(_COMBINE[op](x, reshaped(values, own)), x.shape)
+        return lax.select_n(mask if isinstance(mask, Array) else np.bool_(mask), x, new)
     if not isinstance(mask, (Array, np.ndarray)) or mask.dtype != dtypes.bool_ or _shape(values) != ():
         return None
-    if mask.ndim == 0 or mask.shape != x.shape[: mask.ndim]:
+    if mask.shape != x.shape[: mask.ndim]:
         return None
     if mask.ndim < x.ndim:
         mask = lax.broadcast_in_dim(mask, x.shape, tuple(range(mask.ndim)))

@@ -59,6 +59,7 @@ ANSWERS: dict[str, Answer] = {
     "jax.core": Answer(own.CORE, internal=True),
     "jax.dtypes": Answer(own.DTYPES, getattr(volta, "dtypes", None)),
     "jax.experimental.hijax": Answer({}, internal=True),
+    "jax.experimental.array_api": Answer({}, volta.numpy),
     "jax.experimental.layout": Answer({}, internal=True),
     "jax.experimental.pjit": Answer({"pjit": volta.jit}),
     "jax.experimental.shard_map": Answer({"shard_map": volta.shard_map}),
