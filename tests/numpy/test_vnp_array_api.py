@@ -103,6 +103,8 @@ def test_truths_as_indices_of_updates(truth):
             want[()] = np.where(truth, value, want)
             for f in (lambda t: vnp.asarray(x).at[t].set(value), volta.jit(lambda t: vnp.asarray(x).at[t].set(value))):  # noqa: B023
                 assert f(truth).tolist() == f(vnp.asarray(truth)).tolist() == want.tolist()
+    if not truth:
+        assert vnp.ones(2).at[truth].set(np.ones((0, 2), np.float32)).tolist() == [1, 1]
     assert vnp.ones(2).at[truth].add(1.0).tolist() == [1.0 + bool(truth)] * 2
 
 

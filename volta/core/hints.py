@@ -85,6 +85,7 @@ HINTS: dict[str, dict[str, str]] = {
     },
     "volta.lax": {
         **_each(_CONVOLUTION, "conv_*"),
+        "ConvGeneralDilatedDimensionNumbers": "it is a tuple of three layouts: ('NHWC', 'HWIO', 'NHWC')",
         **_each("it is volta.lax.reduce_window, whose extremes have derivatives", "reduce_window_* select_and_*"),
         **_each(_COLLECTIVE, "pbroadcast pcast precv psend ragged_all_to_all"),
         **{f"scatter_{op}": f"it is x.at[indices].{op}(updates)" for op in ("add", "mul", "min", "max", "apply")},
@@ -141,6 +142,37 @@ HINTS: dict[str, dict[str, str]] = {
     },
     "volta.scipy": {
         "spatial": "rotations are matrices: write them with volta.numpy",
+    },
+    "volta.debug": {
+        **_each("callbacks have no types of effects: debug.callback(..., ordered=True) keeps their order", "*Effect"),
+        **_each("x.sharding.spec says how an array is cut", "inspect_array_sharding visualize_*"),
+    },
+    "volta.experimental": {
+        **_each("docs/settings.md has the disk cache's settings", "compilation_cache"),
+        **_each("volta.make_jaxpr gives programs; their types are shapes and dtypes", "cur_qdd primal_tangent_dtype"),
+        "EArray": "a key is a uint32 array of shape (2,), no dtype is the keys' own",
+    },
+    "volta.errors": {
+        **_each("sizes are numbers here: a program is traced for each shape", "InconclusiveDimensionOperation"),
+        **_each("it is volta.errors.VoltaError, which all errors are", "JAXTypeError JaxRuntimeError"),
+        **_each("indices out of range are an IndexError", "JAXIndexError"),
+        **_each("it is volta.errors.VerificationError", "JaxprTypeError"),
+        **_each("keys are arrays, and nothing watches how often one is used", "KeyReuseError"),
+    },
+    "volta.custom_derivatives": _each(
+        "it is volta.lax.custom_linear_solve for equations, or volta.custom_vjp with a rule that calls the transpose",
+        "linear_call",
+    ),
+    "volta.ad_checkpoint": {
+        **_each("what a policy answers is True or False: volta.checkpoint_policies", "Offloadable Recompute Saveable"),
+        "print_saved_residuals": "print(volta.make_jaxpr(lambda x: volta.vjp(f, x)[1])(x)): its results are saved",
+    },
+    "volta.sharding": {
+        **_each("a mesh is of devices that are there: volta.sharding.make_mesh", "Abstract* *_abstract_mesh"),
+        **_each("the compiler says how results are cut, from how arguments are", "*AxisType *_axes reshard"),
+        **_each("arrays carry their mesh: x.sharding.mesh", "get_mesh set_mesh"),
+        "Sharding": "it is NamedSharding or SingleDeviceSharding",
+        "make_single_device_sharding": "it is volta.sharding.SingleDeviceSharding(device)",
     },
     "volta.dtypes": _each("a key is a uint32 array of shape (2,), no dtype is the keys' own", "extended prng_key"),
     "volta.scipy.signal": {

@@ -11,6 +11,7 @@ from volta.core import dtypes
 from volta.core.array import Array
 from volta.core.boundary import boundary
 from volta.core.errors import DTypeError, ShapeError
+from volta.core.interp import Tracer
 from volta.core.source import at_user_line
 from volta.numpy import binary, powers
 from volta.numpy.indexing import (
@@ -230,6 +231,8 @@ def _mask_update(x: Array, index: Any, values: Any, op: str) -> Array | None:
     """An update of one value through one boolean mask keeps its shape, so it is a select; also for traced masks."""
     mask = index[0] if isinstance(index, tuple) and len(index) == 1 else index
     if is_truth(mask):  # all of the array or nothing
+        if _shape(values)[:1] == (0,) and not isinstance(mask, Tracer) and not bool(mask):
+            return x  # no values for no elements
         whole, own = (1, *x.shape), _strip(_shape(values), x.ndim)
         _check_fits(x, own, whole, _shape(values), op)
         new = broadcast_array(_COMBINE[op](x, reshaped(values, own)), x.shape)

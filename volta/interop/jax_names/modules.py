@@ -47,6 +47,8 @@ def _namespaces(module: str, namespace: Any) -> dict[str, Answer]:
     return found
 
 
+_ARRAY_API = {name: getattr(volta.numpy, name) for name in ("__array_api_version__", "__array_namespace_info__")}
+
 ANSWERS: dict[str, Answer] = {
     **_namespaces("jax", volta),
     "jax": Answer(own.JAX, volta),
@@ -59,7 +61,7 @@ ANSWERS: dict[str, Answer] = {
     "jax.core": Answer(own.CORE, internal=True),
     "jax.dtypes": Answer(own.DTYPES, getattr(volta, "dtypes", None)),
     "jax.experimental.hijax": Answer({}, internal=True),
-    "jax.experimental.array_api": Answer({}, volta.numpy),
+    "jax.experimental.array_api": Answer(_ARRAY_API, volta.numpy),
     "jax.experimental.layout": Answer({}, internal=True),
     "jax.experimental.pjit": Answer({"pjit": volta.jit}),
     "jax.experimental.shard_map": Answer({"shard_map": volta.shard_map}),
@@ -76,7 +78,7 @@ ANSWERS: dict[str, Answer] = {
     "jax.lax": Answer(own.LAX, volta.lax),
     "jax.monitoring": Answer(dict.fromkeys(("record_event", "record_event_duration_secs"), internals.accepted)),
     "jax.nn.initializers": Answer({"Initializer": Callable}, volta.nn.initializers),
-    "jax.numpy": Answer(own.NUMPY, volta.numpy),
+    "jax.numpy": Answer({**own.NUMPY, **_ARRAY_API}, volta.numpy),
     "jax.sharding": Answer(own.SHARDING, volta.sharding),
     "jax.stages": Answer({}, internal=True),
     "jax.test_util": Answer(gradients.NAMES),
