@@ -62,6 +62,8 @@ def test_modules_are_voltas_namespaces() -> None:
 def test_what_is_missing_says_so_by_name_and_with_the_way_out() -> None:
     with pytest.raises(AttributeError, match="'jax.numpy' has no 'trapz' under volta.as_jax: it is volta.numpy.trapez"):
         module("jax.numpy").trapz  # noqa: B018 - it is asked for
+    with pytest.raises(ModuleNotFoundError, match="has no 'jet' under volta.as_jax: .* nest volta.jvp"):
+        Finder.find_spec("jax.experimental.jet")
     with pytest.raises(ModuleNotFoundError, match="'jax.experimental' has no 'pallas' under volta.as_jax") as error:
         Finder.find_spec("jax.experimental.pallas")
     assert error.value.name is None  # or Python would pass over it
