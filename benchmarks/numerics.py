@@ -21,7 +21,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import harness
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks import harness  # noqa: E402  (the path above comes first)
 
 Contenders = dict[str, Callable[[], object]]
 SIZES = (256, 512, 1024, 2048)
@@ -44,7 +46,7 @@ class Setting:
 
     def contenders(self, function: Callable[[Any], Any], *data: Any, numpy: Callable[[], Any] | None = None) -> Any:
         """``function(framework)`` is the program; NumPy's and SciPy's own is a call, where there is one."""
-        import programs
+        from benchmarks import programs
 
         found: Contenders = {}
         for name in ("volta", "jax"):
@@ -55,7 +57,7 @@ class Setting:
         return found
 
     def _call(self, framework: Any, function: Callable[..., Any], data: Any) -> Callable[[], object]:
-        import programs
+        from benchmarks import programs
 
         run, operands = framework.jit(function), [self._placed(framework.name, x) for x in data]
         return lambda: programs.wait(run(*operands))

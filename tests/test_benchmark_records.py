@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import distributed, distributed_model, gpu
+from benchmarks import distributed, distributed_model, gpu, numerics
 
 RECORD = Path(gpu.__file__).parent / "results" / "gpu.json"
 
@@ -59,3 +59,27 @@ def test_an_exchange_costs_a_ring_and_little_more_within_a_host():
         mine, ring = distributed_model.exchange(1e10, 100, workers), distributed_model.ring(1e10, workers)
         assert ring < mine < 1.2 * ring
     assert distributed_model.exchange(1e10, 100, 64) > 2 * distributed_model.ring(1e10, 64)
+
+
+NUMERICS = Path(gpu.__file__).parent / "results" / "numerics.json"
+
+
+def test_the_record_of_numerics_has_each_group_and_says_of_each_row_what_was_measured():
+    rows = json.loads(NUMERICS.read_text(encoding="utf-8"))["rows"]
+    assert {row["group"] for row in rows} == set(numerics.GROUPS)
+    assert all(row["commit"] and min(row["seconds"].values()) > 0 for row in rows)
+    assert len(numerics.show(rows).splitlines()) == len(rows) + 2
+
+
+def test_a_row_of_numerics_that_fails_says_so_and_the_others_are_measured(monkeypatch):
+    def group(setting):
+        def fails():
+            raise RuntimeError("no more")
+
+        yield "first", {"volta": fails}
+        yield "second", {"volta": lambda: None}
+
+    monkeypatch.setitem(numerics.GROUPS, "products", group)
+    kept = []
+    rows = numerics.measured(["products"], numerics.Setting("cpu", [], [], 0.0), lambda rows: kept.append(len(rows)))
+    assert rows[0]["error"] == "RuntimeError: no more" and rows[1]["seconds"]["volta"] > 0 and kept == [1, 2]
