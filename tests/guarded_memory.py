@@ -23,6 +23,7 @@ import pytest
 
 from volta.core.errors import VerificationError
 from volta.numba_cpu import backend, launch, launch_ir, threads, threads_ir, unit
+from volta.numba_cpu.host_plan import HostPlan
 from volta.numba_source import backend as source_backend
 from volta.runtime import executable, memory
 from volta.xla_like.control_calls import While
@@ -173,12 +174,14 @@ class GuardedPool(memory.HostPool):
 def spread(plan: ExecutionPlan, side: str) -> tuple[ExecutionPlan, Layout | None]:
     """The plan with each temporary in pages of its own, and how its arena is laid out (None: it has none).
 
-    The arena of a loop's body is laid out likewise; choices share theirs, which stays as it is.
+    The arena of a loop's body is laid out likewise; choices share theirs, which stays as it is, and so does that of a
+    loop that is one native function (`volta.numba_cpu.small_loops`), in whose code the places are.
     """
     calls: list[KernelCall] = []
     inner: dict[int | None, Layout] = {}
-    for call in plan.calls:
-        if isinstance(call.kernel, While):
+    launches = plan.launches if isinstance(plan, HostPlan) else ((),) * len(plan.calls)
+    for call, own in zip(plan.calls, launches, strict=True):
+        if isinstance(call.kernel, While) and not own:
             body, where = spread(call.plans[0], side)
             if where is not None:
                 inner[call.accesses[-1].buffer] = where

@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from tests.guarded_memory import PAGE, SIDES, Layout, Region, broken, layout
+import volta
+from tests.guarded_memory import PAGE, SIDES, Layout, Region, broken, layout, spread
+from volta import lax
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -129,3 +132,13 @@ def test_a_region_notes_what_was_written_around_its_buffers(monkeypatch) -> None
     del region
     assert broken[count:] == ["memory before a buffer of 8 bytes was written"]
     del broken[count:]
+
+
+def test_a_loop_in_one_native_function_keeps_its_places() -> None:
+    """They are in its code: its arena is one piece."""
+    scanned = volta.jit(lambda x: lax.scan(lambda c, p: (c + 1, p * 2), 0, x))
+    plan = scanned.lower(np.ones((2, 8, 32), np.float32)).compile().plan
+    (loop,) = [call for call in plan.calls if call.plans]
+    assert any(plan.launches[-1]) and loop.plans[0].arena_bytes
+    apart, where = spread(plan, "over")
+    assert where is not None and apart.calls[-1].plans == loop.plans and len(where.pieces) == 3
