@@ -95,7 +95,13 @@ def call(bench: Bench) -> None:
         return lambda: wait(f(xs))
 
     bench.time("call", "1 argument", one)
+
+    def eager(fw: Any) -> Any:
+        x = fw.array(np.ones((8, 8), "f4"))
+        return lambda: wait(x @ x)
+
     bench.time("call", "list of 20", twenty)
+    bench.time("call", "eager product, 8 x 8", eager)
 
 
 def array(bench: Bench) -> None:
@@ -110,6 +116,8 @@ def array(bench: Bench) -> None:
         "tanh": lambda fw, x, g: fw.xp.tanh(x),
         "gelu": lambda fw, x, g: fw.gelu(x),
         "sum": lambda fw, x, g: fw.xp.sum(x),
+        "sum of columns": lambda fw, x, g: fw.xp.sum(x, axis=0),
+        "turned round": lambda fw, x, g: fw.xp.flip(x) * 2 + x,
         "softmax, rows of 1024": lambda fw, x, g: fw.softmax(x),
         "layer norm, rows of 1024": layer_norm,
     }
@@ -171,10 +179,22 @@ def attention(bench: Bench) -> None:
 def control(bench: Bench) -> None:
     """Compiled loops: turns of almost nothing, and a recurrent network."""
     import control_flow
+
+    _loops(bench, "control", control_flow.PROGRAMS[:4])
+
+
+def loops(bench: Bench) -> None:
+    """Loops of small bodies, as in the sciences."""
+    import control_flow
+
+    _loops(bench, "small loops", control_flow.SMALL)
+
+
+def _loops(bench: Bench, section: str, chosen: list[Any]) -> None:
     import numpy as np
     import programs
 
-    for name, program, shapes in control_flow.PROGRAMS[:4]:
+    for name, program, shapes in chosen:
         data = [np.random.RandomState(i).randn(*shape).astype("f4") for i, shape in enumerate(shapes)]
 
         def make(fw: Any, program: Any = program, data: Any = data) -> Any:
@@ -183,7 +203,7 @@ def control(bench: Bench) -> None:
             f, operands = fw.jit(program(fw)), fw.arrays(data)
             return lambda: programs.wait(f(*operands))
 
-        bench.time("control", name, make)
+        bench.time(section, name, make)
 
 
 def _configs(bench: Bench) -> dict[str, Any]:
@@ -335,7 +355,7 @@ def shared_work(bench: Bench, count: int) -> None:
     bench.time(f"{count} threads", "training step, width 128, 4 layers", functools.partial(_step, programs.LARGE))
 
 
-SECTIONS = {f.__name__: f for f in (call, array, matmul, attention, control, step, compile, memory, threads)}
+SECTIONS = {f.__name__: f for f in (call, array, matmul, attention, control, loops, step, compile, memory, threads)}
 
 
 def main() -> None:
