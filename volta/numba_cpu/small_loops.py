@@ -14,13 +14,14 @@ from math import prod
 import attrs
 
 from volta.emit.args import Address, given_words
+from volta.emit.dot_args import Arg
 from volta.numba_cpu.dot_schedule import TileSpec
 from volta.numba_cpu.launches import Launch
 from volta.numba_cpu.loop_schedule import VectorLoop
 from volta.ops.primitive import REGISTRY
 from volta.xla_like.control_calls import Around, Control, While, bound
-from volta.xla_like.dot import CHUNK, Dot
-from volta.xla_like.kernels import Compute, Kernel, KernelCall, LibraryKernel, LoopKernel, kernel_name
+from volta.xla_like.dot import CHUNK, Dot, item_size
+from volta.xla_like.kernels import Compute, Kernel, KernelCall, LibraryKernel, LoopKernel, Operation, kernel_name
 from volta.xla_like.plan import Buffer, ExecutionPlan
 from volta.xla_like.user import is_user
 from volta.xla_like.views import Ints
@@ -42,7 +43,7 @@ WRITTEN_OUT = 2000
 """Operations written out in one function, functions counted by their cost: LLVM takes about 0.1 ms for ten."""
 
 PRODUCT = 128
-"""Fused multiply-adds of a product that is written out."""
+"""Fused multiply-adds of a product that is written out, each counted by the numbers that are read for it one by one."""
 
 _SCALARS = 4
 """Up to so many elements are computed one by one: a vector of them would be taken apart again by what reads one."""
@@ -192,16 +193,21 @@ def _weight(plan: ExecutionPlan) -> tuple[int, int]:
             total += turns * max(touched for touched, _ in weights)
             most = max(most, turns * max(often for _, often in weights))
         elif not call.elided:
-            total += sum(_touched(part, plan.buffers) for part in call.each())
+            apart = call.parts and _is_small(call.parts[0].kernel)
+            total += sum(_touched(part, plan.buffers) for part in (call.parts if apart else (call,)))
     return total, most
+
+
+def _is_small(kernel: Kernel | Operation) -> bool:
+    """Whether a kernel is a product that may be written out; beside others the time between kernels matters little."""
+    return isinstance(kernel, Dot) and kernel.batches * kernel.m * kernel.k * -(-kernel.n // 8) <= PRODUCT
 
 
 def _touched(call: KernelCall, buffers: Sequence[Buffer]) -> int:
     reached = _NEVER
     if isinstance(call.kernel, LoopKernel):
         reached = 8 * prod(call.sizes[: call.kernel.rank + (call.kernel.mode != "map")])
-    elif isinstance(call.kernel, Dot):
-        dot = call.kernel
+    elif isinstance(dot := call.kernel, Dot) and _is_small(dot):
         reached = 8 * dot.batches * max(dot.m * dot.n, dot.m * dot.k, dot.k * dot.n)
     return sum(min(buffers[b].nbytes, reached) for b in (*call.reads, *call.writes))
 
@@ -314,7 +320,8 @@ class _Maker:
             return None
         if spec.converts_lhs or spec.converts_rhs or spec.converts_out:
             return None
-        links = dot.batches * dot.m * dot.k * sum(1 for _ in runs(dot.n, spec.lanes))
+        neighbours = x.words[Arg.RHS_N] == item_size(spec.rhs)  # else a vector of columns is read number by number
+        links = dot.batches * dot.m * dot.k * sum(1 if neighbours else lanes for _, lanes in runs(dot.n, spec.lanes))
         return 3 * links if links <= PRODUCT else None
 
     def _map_cost(self, x: Launch) -> int | None:
