@@ -46,6 +46,8 @@ def _enter(module: str, names: str, kinds: str, accuracy: str, arity: int = 1, *
             given["numpy"] = getattr(np, name)
         if "numpy" not in given and module == "special":
             given["numpy"] = getattr(scipy.special, name)
+        if "numpy" not in given and module in ("fft", "linalg"):
+            given["numpy"] = getattr(getattr(np, module), name)
         full = f"{module}.{name}"
         FUNCTIONS[full] = Function(full, kinds, arity, accuracy=accuracy, **given)
 
@@ -101,6 +103,8 @@ _enter("nn", "soft_sign", "f", "near", numpy=lambda x: x / (1.0 + np.abs(x)), sm
 _enter("nn", "elu", "f", "near", numpy=lambda x: np.where(x > 0, x, np.expm1(np.where(x > 0, 0, x))), smooth=True)
 _enter("nn", "selu celu gelu hard_tanh hard_sigmoid leaky_relu mish squareplus", "f", "far", smooth=True)
 
+_enter("special", "dawsn erfcx exp1 expi gamma loggamma i0e i1 i1e log_ndtr spence", "f", "far")
+
 # -- several operands --------------------------------------------------------------------------------------------------
 
 _enter("numpy", "add multiply", "fib", "exact", 2, smooth=True)
@@ -122,6 +126,8 @@ _enter("numpy", "nextafter", "f", "exact", 2, own=True)
 _enter("special", "xlogy xlog1py", "f", "far", 2, smooth=True)
 _enter("special", "rel_entr", "f", "far", 2, smooth=True)
 _enter("special", "kl_div", "f", "far", 2, numpy=_kl_div, smooth=True)
+_enter("special", "beta betaln boxcox boxcox1p poch gammainc gammaincc owens_t", "f", "far", 2)
+_enter("numpy", "float_power", "f", "near", 2, numpy=_power)
 _enter("numpy", "clip", "fi", "exact", 3, smooth=True)
 _enter("numpy", "where", "fib", "exact", 3)
 
@@ -143,3 +149,8 @@ _enter(
     "numpy", "percentile", "f", "far", rows=True,
     params=lambda rng: {"q": float(rng.choice([0.0, 10.0, 37.0, 50.0, 99.9, 100.0]))},
 )  # fmt: skip
+_enter("numpy", "cumsum cumprod", "fi", "far", params=lambda rng: {"axis": -1}, rows=True, smooth=True)
+_enter("numpy", "diff", "fi", "exact", rows=True, smooth=True)
+_enter("numpy", "trapezoid", "f", "far", rows=True, smooth=True)
+_enter("fft", "irfft hfft", "f", "far", params=lambda rng: {"n": int(rng.choice([2, 3, 4, 6]))}, rows=True, smooth=True)
+_enter("linalg", "norm", "f", "far", params=_axis, rows=True)

@@ -22,6 +22,7 @@ except ImportError:
     jax = None  # type: ignore[assignment]
 
 MODULES = {"numpy": "numpy", "lax": "lax", "nn": "nn", "special": "scipy.special"}
+MODULES |= {"fft": "numpy.fft", "linalg": "numpy.linalg"}
 
 
 def function_of(package: Any, step: Step) -> Callable[..., Any]:

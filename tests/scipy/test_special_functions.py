@@ -195,3 +195,15 @@ def test_values_at_poles(name):
         got, want = got[~poles], want[~poles]
     np.testing.assert_allclose(got, want, rtol=1e-9)
     assert special.betaln(-10.0, -10.0).item() == np.inf
+
+
+@pytest.mark.parametrize("name", ["boxcox", "boxcox1p"])
+def test_powers_next_to_0_lose_no_digits(name):
+    x, powers = np.meshgrid([5e-324, 1e-5, 0.5, 3.0, 1e300], [5e-324, 3e-320, -1e-310, 1e-300, 1e-9])
+    np.testing.assert_allclose(getattr(special, name)(x, powers), getattr(scipy.special, name)(x, powers), rtol=1e-9)
+
+
+def test_beta_of_an_infinite_operand():
+    for a in (0.3, 2.0, 100.0, np.inf):
+        assert special.beta(a, np.inf).item() == special.beta(np.inf, a).item() == 0.0
+        assert special.betaln(a, np.inf).item() == special.betaln(np.inf, a).item() == -np.inf

@@ -215,7 +215,8 @@ def log_of_beta(a: Array, b: Array) -> Array:
     a, b = _reflected(a, b, poles[0], total), _reflected(b, a, poles[1], total)
     near = lax.sub(lax.add(lax.lgamma(a), lax.lgamma(b)), lax.lgamma(lax.add(a, b)))
     small, large = lax.min(a, b), lax.max(a, b)
-    far = lax.bitwise_and(lax.ge(large, 10.0), lax.bitwise_and(lax.gt(small, 0.0), lax.lt(large, math.inf)))
+    positive = lax.gt(small, 0.0)
+    far = lax.bitwise_and(lax.ge(large, 10.0), lax.bitwise_and(positive, lax.lt(large, math.inf)))
     small, large = lax.select(far, small, 1.0), lax.select(far, large, 10.0)
     both = lax.ge(small, 10.0)
     ten = lax.select(both, small, 10.0)
@@ -228,7 +229,8 @@ def log_of_beta(a: Array, b: Array) -> Array:
     of_both = lax.sub(of_both, lax.mul(large, lax.log1p(ratio)))
     of_one = lax.add(lax.add(lax.lgamma(small), corrections), lax.sub(small, lax.mul(small, lax.log(total))))
     of_one = lax.sub(of_one, lax.mul(lax.sub(large, 0.5), lax.log1p(ratio)))
-    return lax.select(infinite, math.inf, lax.select(far, lax.select(both, of_both, of_one), near))
+    out = lax.select(infinite, math.inf, lax.select(far, lax.select(both, of_both, of_one), near))
+    return lax.select(lax.bitwise_and(positive, lax.eq(lax.max(a, b), math.inf)), -math.inf, out)
 
 
 def betaln(a: ArrayLike, b: ArrayLike) -> Array:

@@ -125,8 +125,9 @@ def _as_float(x: Fraction) -> float:
 
 
 def _power_less_one(lam: Array, logarithm: Array) -> Array:
-    zero = lax.eq(lam, 0.0)
-    return lax.select(zero, logarithm, lax.div(lax.expm1(lax.mul(lam, logarithm)), lax.select(zero, 1.0, lam)))
+    exponent = lax.mul(lam, logarithm)
+    none = lax.bitwise_or(lax.eq(lam, 0.0), lax.lt(lax.abs(exponent), 1e-290))  # a subnormal one has few digits
+    return lax.select(none, logarithm, lax.div(lax.expm1(exponent), lax.select(none, 1.0, lam)))
 
 
 def _slope_by_power(k: int, lam: Array, logarithm: Array) -> Array:
