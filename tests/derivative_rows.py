@@ -247,6 +247,7 @@ COMPOSITES = (
     Row("nn.gelu", nn.gelu, _gelu_tanh, jax=SAME),
     Row("nn.gelu exact", lambda x: nn.gelu(x, False), lambda x: x * _ndtr(x)),
     Row("nn.silu", nn.silu, lambda x: x * _sigmoid(x), jax=SAME),
+    Row("nn.swiglu", nn.swiglu, lambda x, y: x * _sigmoid(x) * y, arity=2),
     Row("nn.mish", nn.mish, lambda x: x * mp.tanh(_softplus(x)), jax=SAME),
     Row("nn.softplus", nn.softplus, _softplus, jax=SAME),
     Row("nn.log_sigmoid", nn.log_sigmoid, lambda x: -_softplus(-x), jax=SAME),

@@ -103,7 +103,7 @@ _COMPARISONS += " logical_not isnan isinf isfinite signbit isposinf isneginf all
 
 DECLARED: tuple[Difference, ...] = (
     Difference("at poles and ends of its domain JAX has NaN, where SciPy has a value", "value", "jax",
-               "special.loggamma special.expi special.poch special.beta special.betaln special.gamma", _nan_beside),
+               "special.loggamma special.expi special.gamma", _nan_beside),
     Difference("JAX does not take float16 and bfloat16", "taken", "jax", "special.log_ndtr special.spence", _half),
     Difference("JAX gives float32", "dtype", "jax", "special.owens_t", lambda f: f.got == dtypes.bfloat16),
     Difference("JAX takes subnormal numbers for zeros on CPUs, here they are kept", "value", "jax", when=_subnormal),

@@ -141,7 +141,7 @@ def _poch(z: Array, m: Array) -> Array:
     end = lax.add(z, m)
     above, below = _pole(end), _pole(z)
     both = lax.bitwise_and(above, below)
-    sign = lax.select(lax.bitwise_and(both, _odd(m)), -1.0, 1.0)
+    sign = lax.select(lax.bitwise_and(both, _odd(lax.round(m))), -1.0, 1.0)
     z, end = lax.select(both, lax.sub(1.0, end), z), lax.select(both, lax.sub(1.0, z), end)
     small = lax.bitwise_and(lax.lt(lax.abs(z), 20.0), lax.lt(lax.abs(end), 20.0))
     quotient = lax.div(_gamma(lax.select(small, end, 1.0)), _gamma(lax.select(small, z, 1.0)))
