@@ -5,7 +5,7 @@
     python benchmarks/cpu.py --only matmul         one section (may be given more than once)
     python benchmarks/cpu.py --json results.json   also keep the record; scripts/docs.py makes docs/performance.md of it
 
-`results/cpu_small.json` has `--quick --threads 1 --only call --only loops`, on a machine that others used too: its minima count.
+`results/cpu_small.json` is of `--quick --threads 1 --only call --only loops`, on a busy machine: its minima count.
 
 `volta/jax` below 1.00 means that Volta took less. The columns compare medians; the last ratios compare minima, which a
 busy machine disturbs less. A framework that is not installed shows as '-'.
