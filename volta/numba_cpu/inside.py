@@ -20,13 +20,13 @@ from numba.core.errors import TypingError
 
 from volta.core.avals import ShapedArray
 from volta.core.errors import KernelError
-from volta.numba_cpu import launch, unit
+from volta.numba_cpu import launch, launch_ir, unit
 from volta.numba_cpu.host_plan import HostPlan
 from volta.numba_cpu.lower import lower
 from volta.numba_cpu.user_entry import FLAG, REPORT_WORDS
 from volta.xla_like.plan import ALIGNMENT, ExecutionPlan, aligned
 
-_IR = r"""
+_IR = launch_ir.PATCH + r"""
 ; Run a launch table on the calling thread. The image: table, rows, args, words, patches, their number, volta_run_plan.
 ; Memory: for the args, then for the table, then scratch. Bases: the addresses that the plan is given.
 define void @volta_run_inside(ptr %image, ptr %bases, ptr %memory, i64 %scratch) {
@@ -56,7 +56,7 @@ entry:
 move_test:
   %r = phi i64 [ 0, %entry ], [ %r1, %move ]
   %all_moved = icmp eq i64 %r, %rows
-  br i1 %all_moved, label %patch_test, label %move
+  br i1 %all_moved, label %ready, label %move
 move:
   %row = getelementptr [4 x i64], ptr %own, i64 %r
   %place = getelementptr i64, ptr %row, i64 1
@@ -65,25 +65,8 @@ move:
   store i64 %new, ptr %place
   %r1 = add i64 %r, 1
   br label %move_test
-patch_test:
-  %p = phi i64 [ 0, %move_test ], [ %p1, %patch ]
-  %all_patched = icmp eq i64 %p, %count
-  br i1 %all_patched, label %go, label %patch
-patch:
-  %this = getelementptr [3 x i64], ptr %patches, i64 %p
-  %word = load i64, ptr %this
-  %input_at = getelementptr i64, ptr %this, i64 1
-  %input = load i64, ptr %input_at
-  %offset_at = getelementptr i64, ptr %this, i64 2
-  %offset = load i64, ptr %offset_at
-  %base_at = getelementptr i64, ptr %bases, i64 %input
-  %base = load i64, ptr %base_at
-  %address = add i64 %base, %offset
-  %target = getelementptr i64, ptr %memory, i64 %word
-  store i64 %address, ptr %target
-  %p1 = add i64 %p, 1
-  br label %patch_test
-go:
+ready:
+  call void @patch(ptr %bases, ptr %patches, i64 %count, ptr %memory)
   call void %run(ptr %own, i64 %rows, i64 %scratch, ptr null)
   ret void
 }

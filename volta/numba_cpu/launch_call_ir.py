@@ -124,7 +124,7 @@ out:
   ret void
 }
 
-define internal void @patch(ptr %d) {
+define internal void @patch_own(ptr %d) {
   %bases = getelementptr i64, ptr %d, i64 12
   %patches_at = getelementptr i64, ptr %d, i64 4
   %patches = load ptr, ptr %patches_at
@@ -132,26 +132,7 @@ define internal void @patch(ptr %d) {
   %count = load i64, ptr %count_at
   %args_at = getelementptr i64, ptr %d, i64 6
   %args = load ptr, ptr %args_at
-  br label %test
-test:
-  %p = phi i64 [ 0, %0 ], [ %p1, %apply ]
-  %done = icmp eq i64 %p, %count
-  br i1 %done, label %out, label %apply
-apply:
-  %entry = getelementptr [3 x i64], ptr %patches, i64 %p
-  %word = load i64, ptr %entry
-  %input_at = getelementptr i64, ptr %entry, i64 1
-  %input = load i64, ptr %input_at
-  %offset_at = getelementptr i64, ptr %entry, i64 2
-  %offset = load i64, ptr %offset_at
-  %from = getelementptr i64, ptr %bases, i64 %input
-  %origin = load i64, ptr %from
-  %address = add i64 %origin, %offset
-  %to = getelementptr i64, ptr %args, i64 %word
-  store i64 %address, ptr %to
-  %p1 = add i64 %p, 1
-  br label %test
-out:
+  call void @patch(ptr %bases, ptr %patches, i64 %count, ptr %args)
   ret void
 }
 
@@ -299,7 +280,7 @@ unlock:
   %mistake = select i1 %failed, i64 1, i64 3
   br label %finish
 prepare:
-  call void @patch(ptr %d)
+  call void @patch_own(ptr %d)
   %rest = getelementptr ptr, ptr %arguments, i64 %inputs
   %taking = select i1 %plain, ptr null, ptr %rest
   %ran = call i64 @run(ptr %d, ptr %taking, ptr %lock, ptr %result_at)

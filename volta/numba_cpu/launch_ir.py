@@ -1,6 +1,34 @@
 """The loop that walks a launch table, as LLVM IR: what `volta.numba_cpu.launch` compiles, with `launch_call_ir`."""
 
-IR = r"""
+PATCH = r"""
+; Write the addresses of this call into args. A patch: the number of the word, of the base, and bytes behind it.
+define internal void @patch(ptr %bases, ptr %patches, i64 %count, ptr %args) {
+  br label %test
+test:
+  %p = phi i64 [ 0, %0 ], [ %p1, %apply ]
+  %done = icmp eq i64 %p, %count
+  br i1 %done, label %out, label %apply
+apply:
+  %entry = getelementptr [3 x i64], ptr %patches, i64 %p
+  %word = load i64, ptr %entry
+  %input_at = getelementptr i64, ptr %entry, i64 1
+  %input = load i64, ptr %input_at
+  %offset_at = getelementptr i64, ptr %entry, i64 2
+  %offset = load i64, ptr %offset_at
+  %from = getelementptr i64, ptr %bases, i64 %input
+  %origin = load i64, ptr %from
+  %address = add i64 %origin, %offset
+  %to = getelementptr i64, ptr %args, i64 %word
+  store i64 %address, ptr %to
+  %p1 = add i64 %p, 1
+  br label %test
+out:
+  ret void
+}
+"""
+"""What every call of a launch table begins with; a part of `IR`."""
+
+IR = PATCH + r"""
 declare i64 @PyLong_AsLongLong(ptr)
 declare ptr @PyLong_AsVoidPtr(ptr)
 declare ptr @PyErr_Occurred()
