@@ -8,6 +8,11 @@ PACKAGE = Path(__file__).resolve().parent.parent / "volta"
 FEW = {
     "_bessel": "orders of derivatives",
     "_bits_of": "names of primitives",
+    "_boxcox": "orders of derivatives, by two functions",
+    "_i1_slope": "orders of derivatives",
+    "_scaled_slope": "orders of derivatives",
+    "_slope_of_spence": "orders of derivatives",
+    "_words": "rules by which texts are cut",
     "_slope_of_sine_over": "orders of derivatives",
     "_data_layout": "compute capabilities",
     "source_version": "layers of the package",

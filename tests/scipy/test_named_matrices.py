@@ -9,6 +9,8 @@ import volta
 import volta.numpy as vnp
 from volta.core.errors import ShapeError
 
+pytestmark = pytest.mark.turns(3)
+
 scipy_linalg = pytest.importorskip("scipy.linalg")
 OURS = volta.scipy.linalg
 
