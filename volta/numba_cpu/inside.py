@@ -26,7 +26,9 @@ from volta.numba_cpu.lower import lower
 from volta.numba_cpu.user_entry import FLAG, REPORT_WORDS
 from volta.xla_like.plan import ALIGNMENT, ExecutionPlan, aligned
 
-_IR = launch_ir.PATCH + r"""
+_IR = (
+    launch_ir.PATCH
+    + r"""
 ; Run a launch table on the calling thread. The image: table, rows, args, words, patches, their number, volta_run_plan.
 ; Memory: for the args, then for the table, then scratch. Bases: the addresses that the plan is given.
 define void @volta_run_inside(ptr %image, ptr %bases, ptr %memory, i64 %scratch) {
@@ -72,6 +74,7 @@ ready:
 }
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 """
+)
 
 intrinsic: Any = extending.intrinsic
 

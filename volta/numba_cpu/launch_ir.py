@@ -28,7 +28,9 @@ out:
 """
 """What every call of a launch table begins with; a part of `IR`."""
 
-IR = PATCH + r"""
+IR = (
+    PATCH
+    + r"""
 declare i64 @PyLong_AsLongLong(ptr)
 declare ptr @PyLong_AsVoidPtr(ptr)
 declare ptr @PyErr_Occurred()
@@ -155,3 +157,4 @@ done:
   ret void
 }
 """
+)
