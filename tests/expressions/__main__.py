@@ -15,6 +15,7 @@ from tests.expressions import references
 from tests.expressions.comparing import run
 from tests.expressions.differences import DECLARED, declared
 from tests.expressions.drawing import draw
+from tests.expressions.families import FAMILIES
 
 KEPT = 500
 """Expressions of which JAX keeps its programs: it forgets none by itself, and 1,000 have some gigabytes."""
@@ -26,12 +27,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of all of them (0)")
     parser.add_argument("--start", type=int, default=0, help="the first one's number (0)")
     parser.add_argument("--show", type=int, default=3, help="how many findings of one kind are shown (3)")
+    parser.add_argument("--family", default="", choices=FAMILIES, help="of all of them (any)")
     given = parser.parse_args()
     started, seen, unmet = time.monotonic(), Counter[str](), Counter[str]()
     for number in range(given.start, given.start + given.cases):
         if number % KEPT == 0 and references.jax:
             references.jax.clear_caches()
-        expression = draw(given.seed, number)
+        expression = draw(given.seed, number, given.family)
         try:
             findings = run(expression, references.jax is not None)
         except Exception:

@@ -55,7 +55,18 @@ def ulp(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def same(got: np.ndarray, want: np.ndarray, dtype: np.dtype, ulps: float, size: float, signs: bool) -> np.ndarray:
-    """Where a result is the wanted one: equal but for some ULP; NaN, infinities and (for ``signs``) zeros alike."""
+    """Where a result is the wanted one: equal but for some ULP; NaN, infinities and (for ``signs``) zeros alike.
+
+    A complex one is as far off as the wanted one is large; where it is not finite, neither is the other, and near the
+    end of the range the other may be infinite.
+    """
+    if kind_of(dtype) == "c":
+        parts = np.finfo(dtype).dtype
+        with np.errstate(all="ignore"):
+            slack = max(ulps, 16.0) * ulp(np.maximum(np.abs(want), size), parts)
+            near, most = np.abs(got - want) <= slack, float(np.finfo(dtype).max)
+            end = (np.abs(want) >= most / 4) & ~(np.abs(got) < most / 8)
+            return near | end | ~(np.isfinite(got) | np.isfinite(want.astype(dtype)))
     if kind_of(dtype) != "f":
         return np.asarray(got == want)
     limits = ml_dtypes.finfo(dtype)
@@ -99,13 +110,20 @@ def run(expression: Expression, with_jax: bool) -> list[Finding]:
 def _fits(step: Step, operands: Sequence[Any]) -> bool:
     kinds = [kind_of(np.asarray(x).dtype) for x in operands]
     shapes = [np.shape(x) for x in operands]
+    if not step.function.shapes(*shapes) or not all(_usual(x, step.function.most) for x in operands):
+        return False
+    if step.function.rows and (shapes[0] == () or 0 in shapes[0]):
+        return False
     try:
         np.broadcast_shapes(*shapes)
     except ValueError:
         return False
-    if step.function.rows and (shapes[0] == () or 0 in shapes[0]):
-        return False
-    return all(k in step.function.kinds for k in kinds) and any(not isinstance(x, (bool, int, float)) for x in operands)
+    return all(k in step.function.kinds for k in kinds) and any(not references.is_number(x) for x in operands)
+
+
+def _usual(x: Any, most: float) -> bool:
+    """Whether the operand is finite and at most that large; all are where there is no limit."""
+    return most == np.inf or bool(np.all(np.abs(np.asarray(x).astype(np.complex128)) <= most))
 
 
 def _refused(e: Expression, step: Step, operands: Sequence[Any], error: Exception, with_jax: bool) -> list[Finding]:

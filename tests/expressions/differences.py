@@ -35,7 +35,9 @@ def _arrays(f: Finding) -> list[np.ndarray]:
 
 
 def _floats(f: Finding) -> list[np.ndarray]:
-    return [x for x in _arrays(f) if dtypes.is_float(x.dtype)]
+    """Those among operands and results, of complex numbers the parts."""
+    parts = (p for x in _arrays(f) for p in ((x.real, x.imag) if dtypes.is_complex(x.dtype) else (x,)))
+    return [x for x in parts if dtypes.is_float(x.dtype)]
 
 
 def _subnormal(f: Finding) -> bool:
@@ -51,9 +53,8 @@ def _zeros(f: Finding) -> bool:
 
 def _nan_beside(f: Finding) -> bool:
     """JAX has NaN where here is a number or an infinity."""
-    return bool(
-        np.all(np.isnan(np.asarray(f.want, np.float64))) and not np.any(np.isnan(np.asarray(f.got, np.float64)))
-    )
+    got, want = np.asarray(f.got), np.asarray(f.want)
+    return bool(np.all(want != want) and not np.any(got != got))
 
 
 def _half(f: Finding) -> bool:
@@ -98,6 +99,13 @@ def _nearly(f: Finding) -> bool:
     return bool(f.got.dtype == np.float64 and abs(f.got - f.want) <= 2.0**-40 * abs(f.want))
 
 
+def _on_a_cut(f: Finding) -> bool:
+    """A part of the operand is zero, and the results differ in the signs of parts."""
+    z, parts = np.asarray(f.operands[0]), [(np.abs(np.real(x)), np.abs(np.imag(x))) for x in (f.got, f.want)]
+    return dtypes.is_complex(z.dtype) and (z.real == 0 or z.imag == 0) and np.allclose(*parts, rtol=1e-5, atol=1e-6)
+
+
+_CUT = "sqrt log log2 log10 log1p arcsin arccos arctan arcsinh arccosh arctanh angle power"
 _COMPARISONS = "equal not_equal less less_equal greater greater_equal logical_and logical_or logical_xor"
 _COMPARISONS += " logical_not isnan isinf isfinite signbit isposinf isneginf all any"
 
@@ -174,12 +182,24 @@ DECLARED: tuple[Difference, ...] = (
     Difference("between infinity and a number, and at the ends, NumPy computes inf - inf", "value", "numpy",
                "percentile", lambda f: np.isnan(f.want) & ~np.isnan(f.got) & np.isinf(f.operands[0]).any()),
     Difference("what is summed and multiplied can leave the range on the way, in each one's order", "value", "numpy",
-               "sum mean nansum nanmean prod std var", _leaves_the_range),
+               "sum mean nansum nanmean prod std var irfft hfft", _leaves_the_range),
     Difference("a bound that the dtype does not hold bounds nothing; NumPy and JAX wrap it around", "value",
                "numpy jax", "clip", _bound_is_not_held),
     Difference("JAX's are good to some digits less in float64", "value", "jax", "exp2 cosh sinh arctanh", _nearly),
     Difference("lgamma of subnormal numbers is -log|x|; SciPy has infinity", "value", "numpy", "gammaln",
                lambda f: 0 < abs(f.operands[0]) < np.finfo(np.float64).tiny and np.isposinf(f.want)),
+    Difference("linear algebra refuses half floats; JAX does so later, where it compiles", "error", "jax",
+               "solve inv det cholesky eigvalsh qr matrix_power slogdet",
+               lambda f: "DTypeError" in f.got and _half(attrs.evolve(f, got=f.operands[0]))),
+    Difference("JAX's transform of real numbers does not take half floats", "taken", "jax", "rfft",
+               lambda f: _half(attrs.evolve(f, got=f.operands[0]))),
+    Difference("on a cut of a complex function the sign of a zero says which side, as in C and NumPy", "value", "jax",
+               _CUT, _on_a_cut),
+    Difference("so it does for derivatives", "derivative", "jax", _CUT, _on_a_cut),
+    Difference("JAX's slope of arccosh has the wrong sign left of the imaginary axis", "derivative", "jax", "arccosh",
+               lambda f: np.iscomplexobj(f.operands[0]) and f.operands[0].real < 0),
+    Difference("a complex number is true where a part is; JAX looks at the real part", "value", "jax", "all any",
+               lambda f: np.iscomplexobj(f.operands[0])),
     Difference("the sign of a NaN counts as positive", "value", "numpy jax", "signbit",
                lambda f: np.isnan(f.operands[0])),
 )  # fmt: skip

@@ -11,17 +11,9 @@ import attrs
 import ml_dtypes
 import numpy as np
 
+from tests.expressions.families import FAMILIES
 from tests.expressions.functions import FUNCTIONS, Function, Params
 from volta.core import dtypes
-
-SHAPES = ((5,), (2, 3), (), (2, 1), (0,))
-SHAPE_ODDS = (0.45, 0.35, 0.1, 0.08, 0.02)
-DTYPE_ODDS = {
-    "float32": 30, "float64": 14, "float16": 8, "bfloat16": 8, "int32": 10, "int8": 5, "uint8": 5, "int16": 3,
-    "uint16": 3, "int64": 4, "uint32": 4, "uint64": 3, "bool": 5,
-}  # fmt: skip
-NUMBERS = (0, 1, -1, 2, 3, 7, 64, 100, 300, -5, 0.0, -0.0, 1.0, 0.5, 0.1, 2.0, -1.5, 3.0, 1e10, 1e300, 1e-300)
-NUMBERS += (float("inf"), float("nan"), True, False)
 
 
 @attrs.frozen(eq=False)
@@ -70,6 +62,11 @@ def edges(dtype: np.dtype) -> list[Any]:
 def array(rng: np.random.Generator, dtype: np.dtype, shape: tuple[int, ...], regular: bool) -> np.ndarray:
     n = int(np.prod(shape))
     kind = rng.integers(3)
+    if dtypes.is_complex(dtype):
+        parts = [array(rng, np.dtype(np.float64), shape, regular) for _ in range(2)]
+        values = np.empty(shape, dtype)  # not a sum, in which zeros would lose their signs
+        values.real, values.imag = parts
+        return values
     if not dtypes.is_float(dtype) and dtype != np.bool_:
         low = 0 if dtypes.is_unsigned(dtype) else -9
         values: Any = rng.integers(low, 10, n)
@@ -91,44 +88,67 @@ def array(rng: np.random.Generator, dtype: np.dtype, shape: tuple[int, ...], reg
 
 
 def kind_of(dtype: np.dtype) -> str:
+    if dtypes.is_complex(dtype):
+        return "c"
     return "f" if dtypes.is_float(dtype) else "b" if dtype == np.bool_ else "i"
 
 
 def _kind(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return kind_of(value.dtype)
-    return "b" if isinstance(value, bool) else "i" if isinstance(value, int) else "f"
+    return (
+        "b"
+        if isinstance(value, bool)
+        else "i"
+        if isinstance(value, int)
+        else "c"
+        if isinstance(value, complex)
+        else "f"
+    )
 
 
-def draw(seed: int, number: int) -> Expression:
-    """The expression of that number: leaves that broadcast, and one to three steps over what they may take."""
+def _one_of(rng: np.random.Generator, odds: dict[Any, float]) -> Any:
+    share = np.array(list(odds.values()), float)
+    return list(odds)[rng.choice(len(odds), p=share / share.sum())]
+
+
+def draw(seed: int, number: int, name: str = "") -> Expression:
+    """The expression of that number: leaves that broadcast, and one to three steps over what they may take.
+
+    ``name``: the family, if not drawn.
+    """
     rng = np.random.default_rng([seed, number])
-    regular = bool(rng.random() < 0.4)
-    shape = SHAPES[rng.choice(len(SHAPES), p=SHAPE_ODDS)]
-    names, odds = list(DTYPE_ODDS), np.array(list(DTYPE_ODDS.values()), float)
+    name = name or _one_of(rng, {name: family.odds for name, family in FAMILIES.items()})
+    family = FAMILIES[name]
+    regular = bool(rng.random() < family.regular)
+    shape = _one_of(rng, family.shapes)
     leaves: list[Any] = []
-    first = names[rng.choice(len(names), p=odds / odds.sum())]
+    first = _one_of(rng, family.dtypes)
     for i in range(3):
-        name = first if rng.random() < 0.6 else names[rng.choice(len(names), p=odds / odds.sum())]
+        dtype = first if rng.random() < 0.6 else _one_of(rng, family.dtypes)
         own = shape if i == 0 or rng.random() < 0.6 else shape[-1:] if rng.random() < 0.5 else ()
-        leaves.append(array(rng, dtypes.canonicalize(name), own, regular))
-    leaves += [NUMBERS[i] for i in rng.choice(len(NUMBERS), 2)]
+        leaves.append(array(rng, dtypes.canonicalize(dtype), own, regular))
+    leaves += [family.numbers[i] for i in rng.choice(len(family.numbers), 2)]
     kinds = [_kind(v) for v in leaves]
     steps: list[Step] = []
+    functions = [
+        f
+        for f in FUNCTIONS.values()
+        if f.family == name or name == "complex" and "c" in f.kinds and f.family == "general"
+    ]
     while len(steps) < 1 + rng.integers(3):
-        step = _step(rng, kinds, len(leaves))
+        step = _step(rng, functions, [np.shape(x) for x in leaves], kinds)
         steps.append(step)
-        kinds.append("f" if "f" in (kinds[i] for i in step.operands) else kinds[step.operands[0]])
+        kinds.append(next((k for k in "cf" if k in (kinds[i] for i in step.operands)), kinds[step.operands[0]]))
     return Expression(number, tuple(leaves), tuple(steps), regular)
 
 
-def _step(rng: np.random.Generator, kinds: list[str], leaves: int) -> Step:
-    """One whose function takes the kinds of its operands, at least one of which is no Python number."""
-    names = list(FUNCTIONS)
+def _step(rng: np.random.Generator, functions: list[Function], shapes: list[tuple[int, ...]], kinds: list[str]) -> Step:
+    """One whose function takes the kinds of its operands and the shapes of leaves, and of which one is an array."""
     while True:
-        function = FUNCTIONS[names[rng.integers(len(names))]]
+        function = functions[rng.integers(len(functions))]
         taken = [i for i, k in enumerate(kinds) if k in function.kinds]
-        arrays = [i for i in taken if i < 3 or i >= leaves]
+        arrays = [i for i in taken if i < 3 or i >= len(shapes)]
         if not arrays:
             continue
         operands = [int(rng.choice(taken)) for _ in range(function.arity)]
@@ -136,4 +156,5 @@ def _step(rng: np.random.Generator, kinds: list[str], leaves: int) -> Step:
             operands[rng.integers(function.arity)] = int(rng.choice(arrays))
         if function.name == "numpy.where":
             operands[0] = int(rng.choice(arrays))
-        return Step(function, tuple(operands), function.params(rng))
+        if max(operands) >= len(shapes) or function.shapes(*(shapes[i] for i in operands)):
+            return Step(function, tuple(operands), function.params(rng))

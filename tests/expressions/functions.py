@@ -9,6 +9,8 @@ import attrs
 import numpy as np
 import scipy.special
 
+from tests.expressions import families
+
 Params = dict[str, Any]
 
 
@@ -16,9 +18,11 @@ Params = dict[str, Any]
 class Function:
     """A function of arrays.
 
-    ``kinds``: the kinds of dtypes that all operands may have, of "f", "i" and "b". ``numpy`` computes in float64 on
-    operands of the common dtype, or, where ``own``, in that dtype itself. ``accuracy``: results are ``exact`` (rounded
-    once), ``near`` (within some ULP of themselves) or ``far`` (within some ULP of the largest operand).
+    ``kinds``: the kinds of dtypes that all operands may have, of "f", "i", "b" and "c". ``numpy`` computes in float64
+    (or complex128) on operands of the common dtype, or, where ``own``, in that dtype itself. ``accuracy``: results are
+    ``exact`` (rounded once; complex ones some times), ``near`` (within some ULP of themselves) or ``far`` (within some
+    ULP of the largest operand).
+    A function of a ``family`` is drawn in it alone, and those of complex numbers also in theirs.
     """
 
     name: str
@@ -30,6 +34,10 @@ class Function:
     rows: bool = False  # works along the last axis rather than element by element
     own: bool = False
     mixed: bool = False  # operands keep their dtypes
+    family: str = "general"
+    made: Callable[[Any], Callable[..., Any]] | None = None  # of a package that has no function of this name
+    shapes: Callable[..., bool] = lambda *shapes: True  # of the operands, whether it takes them
+    most: float = np.inf  # operands are finite and no larger
     params: Callable[[np.random.Generator], Params] = lambda rng: {}
 
     def __str__(self) -> str:
@@ -42,6 +50,8 @@ FUNCTIONS: dict[str, Function] = {}
 def _enter(module: str, names: str, kinds: str, accuracy: str, arity: int = 1, **more: Any) -> None:
     for name in names.split():
         given = dict(more)
+        if "numpy" not in given and "made" in given:
+            given["numpy"] = given["made"](families.NUMPY)
         if "numpy" not in given and module == "numpy":
             given["numpy"] = getattr(np, name)
         if "numpy" not in given and module == "special":
@@ -72,18 +82,21 @@ def _axis(rng: np.random.Generator) -> Params:
 
 _enter(
     "numpy",
-    "exp exp2 expm1 log log2 log10 log1p sqrt cbrt sin cos tan arcsin arccos arctan",
-    "fib",
+    "exp exp2 expm1 log log2 log10 log1p sqrt sin cos tan arcsin arccos arctan",
+    "fibc",
     "near",
     smooth=True,
 )
-_enter("numpy", "sinh cosh tanh arcsinh arccosh arctanh deg2rad rad2deg", "fib", "near", smooth=True)
+_enter("numpy", "sinh cosh tanh arcsinh arccosh arctanh", "fibc", "near", smooth=True)
+_enter("numpy", "cbrt deg2rad rad2deg", "fib", "near", smooth=True)
 _enter("numpy", "sinc i0", "f", "far", smooth=True)
-_enter("numpy", "negative abs square positive", "fi", "exact", smooth=True)
-_enter("numpy", "reciprocal fabs", "f", "exact", smooth=True)
+_enter("numpy", "negative abs square positive", "fic", "exact", smooth=True)
+_enter("numpy", "reciprocal", "fc", "exact", smooth=True)
+_enter("numpy", "fabs", "f", "exact", smooth=True)
 _enter("numpy", "sign floor ceil trunc rint", "fi", "exact", smooth=True)
-_enter("numpy", "isnan isinf isfinite signbit isposinf isneginf", "f", "exact")
-_enter("numpy", "logical_not", "fib", "exact")
+_enter("numpy", "isnan isinf isfinite", "fc", "exact")
+_enter("numpy", "signbit isposinf isneginf", "f", "exact")
+_enter("numpy", "logical_not", "fibc", "exact")
 _enter("numpy", "invert", "ib", "exact")
 _enter("numpy", "bitwise_count", "i", "exact")
 _enter("numpy", "spacing", "f", "exact", own=True)
@@ -107,17 +120,18 @@ _enter("special", "dawsn erfcx exp1 expi gamma loggamma i0e i1 i1e log_ndtr spen
 
 # -- several operands --------------------------------------------------------------------------------------------------
 
-_enter("numpy", "add multiply", "fib", "exact", 2, smooth=True)
-_enter("numpy", "subtract", "fi", "exact", 2, smooth=True)
-_enter("numpy", "divide", "fi", "exact", 2, smooth=True)
+_enter("numpy", "add multiply", "fibc", "exact", 2, smooth=True)
+_enter("numpy", "subtract", "fic", "exact", 2, smooth=True)
+_enter("numpy", "divide", "fic", "exact", 2, smooth=True)
 _enter("numpy", "floor_divide remainder fmod", "fi", "exact", 2, smooth=True, own=True)
 _enter("numpy", "maximum minimum", "fib", "exact", 2, smooth=True)
 _enter("numpy", "fmax fmin", "fib", "exact", 2)
-_enter("numpy", "equal not_equal less less_equal greater greater_equal", "fib", "exact", 2, own=True)
+_enter("numpy", "equal not_equal", "fibc", "exact", 2, own=True)
+_enter("numpy", "less less_equal greater greater_equal", "fib", "exact", 2, own=True)
 _enter("numpy", "logical_and logical_or logical_xor", "fib", "exact", 2)
 _enter("numpy", "bitwise_and bitwise_or bitwise_xor", "ib", "exact", 2)
 _enter("numpy", "gcd lcm", "i", "exact", 2, own=True)
-_enter("numpy", "power", "f", "near", 2, numpy=_power, smooth=True)
+_enter("numpy", "power", "fc", "near", 2, numpy=_power, smooth=True)
 _enter("numpy", "arctan2", "f", "near", 2, smooth=True)
 _enter("numpy", "hypot", "f", "near", 2, smooth=True)
 _enter("numpy", "logaddexp logaddexp2", "f", "far", 2, smooth=True)
@@ -129,17 +143,17 @@ _enter("special", "kl_div", "f", "far", 2, numpy=_kl_div, smooth=True)
 _enter("special", "boxcox boxcox1p gammainc gammaincc owens_t", "f", "far", 2)
 _enter("numpy", "float_power", "f", "near", 2, numpy=_power)
 _enter("numpy", "clip", "fi", "exact", 3, smooth=True)
-_enter("numpy", "where", "fib", "exact", 3)
+_enter("numpy", "where", "fibc", "exact", 3)
 
 # -- along rows --------------------------------------------------------------------------------------------------------
 
-_enter("numpy", "sum prod mean", "fi", "far", params=_axis, smooth=True, rows=True)
-_enter("numpy", "var std", "f", "far", params=_axis, rows=True)
+_enter("numpy", "sum prod mean", "fic", "far", params=_axis, smooth=True, rows=True)
+_enter("numpy", "var std", "fc", "far", params=_axis, rows=True)
 _enter("numpy", "max min", "fib", "exact", params=_axis, smooth=True, rows=True, own=True)
 _enter("numpy", "argmax argmin", "fi", "exact", params=_axis, rows=True, own=True)
-_enter("numpy", "all any count_nonzero", "fib", "exact", params=_axis, rows=True, own=True)
+_enter("numpy", "all any count_nonzero", "fibc", "exact", params=_axis, rows=True, own=True)
 _enter("numpy", "ptp", "f", "exact", params=_axis, rows=True, own=True)
-_enter("numpy", "sort", "fib", "exact", rows=True, own=True, smooth=True)
+_enter("numpy", "sort", "fibc", "exact", rows=True, own=True, smooth=True)
 _enter("numpy", "nansum nanmean", "f", "far", params=_axis, rows=True)
 _enter("numpy", "nanmax nanmin", "f", "exact", params=_axis, rows=True, own=True)
 _enter("numpy", "median", "f", "far", params=_axis, rows=True)
@@ -149,8 +163,69 @@ _enter(
     "numpy", "percentile", "f", "far", rows=True,
     params=lambda rng: {"q": float(rng.choice([0.0, 10.0, 37.0, 50.0, 99.9, 100.0]))},
 )  # fmt: skip
-_enter("numpy", "cumsum cumprod", "fi", "far", params=lambda rng: {"axis": -1}, rows=True, smooth=True)
-_enter("numpy", "diff", "fi", "exact", rows=True, smooth=True)
+_enter("numpy", "cumsum cumprod", "fic", "far", params=lambda rng: {"axis": -1}, rows=True, smooth=True)
+_enter("numpy", "diff", "fic", "exact", rows=True, smooth=True)
 _enter("numpy", "trapezoid", "f", "far", rows=True, smooth=True)
 _enter("fft", "irfft hfft", "f", "far", params=lambda rng: {"n": int(rng.choice([2, 3, 4, 6]))}, rows=True, smooth=True)
 _enter("linalg", "norm", "f", "far", params=_axis, rows=True)
+
+# -- families ----------------------------------------------------------------------------------------------------------
+
+_enter("numpy", "real imag conj angle", "fc", "near", family="complex", smooth=True)
+
+_enter("numpy", "argsort", "fc", "exact", family="complex", rows=True, own=True)
+
+
+def _matrix(first: tuple[int, ...], *more: tuple[int, ...]) -> bool:
+    return first[-2:] == (3, 3) and all(second[-2:] in ((3,), (3, 3)) for second in more)
+
+
+def _matrices(names: str, made: Callable[[str], Any], arity: int = 1, **more: Any) -> None:
+    """Linear algebra of matrices whose condition is good."""
+    for name in names.split():
+        _enter("linalg", name, "fic", "far", arity, family="matrices", rows=True, smooth=True, shapes=_matrix, most=3.0,
+               made=made(name), **more)  # fmt: skip
+
+
+_matrices("inv det", families.of_regular)
+_matrices("solve", families.of_regular, 2)
+_matrices("matrix_power", families.of_regular, params=lambda rng: {"n": int(rng.integers(-2, 6))})
+_matrices("cholesky eigvalsh", families.of_definite)
+_matrices("slogdet", lambda name: families.log_of_det)
+_matrices("qr", lambda name: families.triangle_of_qr)
+
+
+def _norm(rng: np.random.Generator) -> Params:
+    return {"norm": str(rng.choice(["backward", "ortho", "forward"]))}
+
+
+def _length(rng: np.random.Generator) -> Params:
+    return _norm(rng) if rng.random() < 0.5 else {"n": int(rng.integers(1, 8))}
+
+
+def _mode(rng: np.random.Generator) -> Params:
+    return {"mode": str(rng.choice(["full", "same", "valid"]))}
+
+
+def _window(rng: np.random.Generator) -> Params:
+    return {"stride": int(rng.integers(1, 3)), "padding": str(rng.choice(["SAME", "VALID"]))}
+
+
+_signals = {"family": "signals", "rows": True, "smooth": True, "most": 1e3}
+_enter("fft", "fft ifft", "fic", "far", params=_length, **_signals)
+_enter("fft", "rfft", "fi", "far", params=_length, **_signals)
+_enter("fft", "fft2 ifft2", "fic", "far", params=_norm, shapes=lambda x: len(x) >= 2, **_signals)
+_enter(
+    "numpy", "convolve correlate", "fic", "far", 2, params=_mode, shapes=lambda x, y: len(x) == len(y) == 1, **_signals
+)
+_enter("lax", "conv", "fi", "far", 2, made=families.conv, numpy=families.conv_by_numpy, params=_window,
+       shapes=lambda x, y: len(x) == len(y) == 2 and x[0] == y[0], **_signals)  # fmt: skip
+
+
+def _wrapped(rng: np.random.Generator) -> Params:
+    return {"of": str(rng.choice(["sin", "tanh", "exp", "square", "arctan"]))}
+
+
+for rule in ("custom_jvp", "custom_vjp"):
+    _enter("rules", rule, "f", "far", family="rules", smooth=True, params=_wrapped, most=4.0,
+           made=getattr(families, rule), numpy=lambda x, of: getattr(np, of)(x) * x)  # fmt: skip

@@ -28,7 +28,8 @@ MODULES |= {"fft": "numpy.fft", "linalg": "numpy.linalg"}
 def function_of(package: Any, step: Step) -> Callable[..., Any]:
     """The function of that name in Volta or in JAX, its params given."""
     module, name = step.function.name.split(".")
-    found = functools.reduce(getattr, [*MODULES[module].split("."), name], package)
+    made = step.function.made
+    found = made(package) if made else functools.reduce(getattr, [*MODULES[module].split("."), name], package)
     return functools.partial(found, **step.params) if step.params else found
 
 
@@ -57,6 +58,8 @@ def by_numpy(step: Step, operands: Sequence[Any], dtype: np.dtype) -> tuple[np.n
         common = dtypes.to_float(common)
     with np.errstate(all="ignore"):
         own = [*xs[:mixed], *(np.asarray(x).astype(common) for x in xs[mixed:])]
+        if dtypes.is_complex(common) and not function.own:
+            own = [*own[:mixed], *(x.astype(np.complex128) for x in own[mixed:])]
         if dtypes.is_float(common):
             wide = np.float32 if function.own and common == ml_dtypes.bfloat16 else np.float64
             wide = common if function.own and function.name in ("numpy.nextafter", "numpy.spacing") else wide
@@ -65,17 +68,20 @@ def by_numpy(step: Step, operands: Sequence[Any], dtype: np.dtype) -> tuple[np.n
         result = np.asarray(function.numpy(*own, **step.params))
         if dtypes.is_integer(result.dtype) and dtypes.is_integer(dtype):
             result = result.astype(dtype)  # sums and products wrap around in the dtype
-        return (result.astype(np.float64) if kind_of(result.dtype) == "f" else result), _size(step, own, dtype)
+        kept = {"f": np.float64, "c": np.complex128}.get(kind_of(result.dtype), result.dtype)
+        return result.astype(kept), _size(step, own, dtype)
 
 
 def _size(step: Step, xs: Sequence[np.ndarray], dtype: np.dtype) -> float:
     if step.function.accuracy != "far":
         return 0.0
-    sizes = [np.abs(x.astype(np.float64)) for x in xs if x.size]
+    sizes = [np.abs(x).astype(np.float64) for x in xs if x.size]
     finite = [s[np.isfinite(s)] for s in sizes]
     most = max([1.0, *(float(s.max()) for s in finite if s.size)])
     if step.function.name in ("numpy.sum", "numpy.mean", "numpy.nansum", "numpy.nanmean"):
         return max([1.0, *(float(s.sum()) for s in finite)])
+    if step.function.family == "signals":
+        return max(float(s.sum()) for s in sizes) ** len(xs)
     if step.function.name in ("numpy.var", "numpy.std", "numpy.prod"):
         return most * most
     return most
@@ -87,11 +93,11 @@ LENGTH = 8  # of the vectors that JAX's elementwise functions run on, so that fe
 
 
 def is_number(x: Any) -> bool:
-    return isinstance(x, (bool, int, float))
+    return isinstance(x, (bool, int, float, complex))
 
 
 def needs_wide_jax(operands: Sequence[Any]) -> bool:
-    return any(not is_number(x) and x.dtype.itemsize == 8 for x in operands)
+    return any(not is_number(x) and x.dtype.itemsize == (16 if dtypes.is_complex(x.dtype) else 8) for x in operands)
 
 
 def jax_has(step: Step) -> bool:
@@ -169,19 +175,27 @@ def by_jax(step: Step, operands: Sequence[Any]) -> np.ndarray:
 
 
 def differentiable(step: Step, operands: Sequence[Any]) -> list[int]:
-    """The operands to differentiate by: all floats have one dtype, float32 or float64, and there is an array."""
+    """The operands to differentiate by: all floats have one dtype, no half, and there is an array."""
     if not step.function.smooth:
         return []
     xs = [x for x in operands if not is_number(x)]
-    if len({x.dtype for x in xs}) != 1 or xs[0].dtype not in (dtypes.float32, dtypes.float64):
+    if len({x.dtype for x in xs}) != 1 or xs[0].dtype not in SMOOTH:
         return []
     if any(getattr(x, "weak_type", False) or x.size == 0 for x in xs):
         return []
     return [i for i, x in enumerate(operands) if not is_number(x)]
 
 
-def _weights(shape: tuple[int, ...], dtype: Any, seed: int) -> np.ndarray:
-    return np.random.default_rng(seed).uniform(0.5, 1.5, shape).astype(dtype)
+SMOOTH = (dtypes.float32, dtypes.float64, dtypes.complex64, dtypes.complex128)
+
+
+def _weighted(vnp: Any, x: Any, seed: int) -> Any:
+    """A weighted sum of floats, or of the parts of complex numbers."""
+    parts = 2 if dtypes.is_complex(x.dtype) else 1
+    weights = np.random.default_rng(seed).uniform(0.5, 1.5, (parts, *x.shape)).astype(np.finfo(x.dtype).dtype)
+    if parts == 1:
+        return vnp.sum(x * weights[0])
+    return vnp.sum(vnp.real(x) * weights[0]) + vnp.sum(vnp.imag(x) * weights[1])
 
 
 def _derivatives(package: Any, f: Callable[..., Any], by: Sequence[int]) -> Callable[..., Any]:
@@ -193,11 +207,10 @@ def _derivatives(package: Any, f: Callable[..., Any], by: Sequence[int]) -> Call
             given = list(operands)
             for i, x in zip(by, xs, strict=True):
                 given[i] = x
-            result = f(*given)
-            return vnp.sum(result * _weights(result.shape, result.dtype, 0))
+            return _weighted(vnp, f(*given), 0)
 
         def along(*xs: Any) -> Any:
-            return sum(vnp.sum(g * _weights(g.shape, g.dtype, 1 + i)) for i, g in enumerate(first(*xs)))
+            return sum(_weighted(vnp, g, 1 + i) for i, g in enumerate(first(*xs)))
 
         places = tuple(range(len(by)))
         first = package.grad(of, argnums=places)

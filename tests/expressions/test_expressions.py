@@ -4,12 +4,14 @@ import attrs
 import numpy as np
 import pytest
 
+import volta
 import volta.numpy as vnp
 from tests.expressions import __main__ as campaign
 from tests.expressions import references
 from tests.expressions.comparing import run, same
 from tests.expressions.differences import declared
 from tests.expressions.drawing import Expression, Step, draw
+from tests.expressions.families import FAMILIES
 from tests.expressions.functions import FUNCTIONS
 from volta import lax
 
@@ -44,6 +46,30 @@ def test_a_seed_and_a_number_are_one_expression():
 def test_every_function_is_drawn():
     drawn = {step.function.name for n in range(1200) for step in draw(0, n).steps}
     assert drawn == set(FUNCTIONS)
+
+
+@pytest.mark.parametrize("family, count", [("complex", 12), ("matrices", 6), ("signals", 12), ("rules", 12)])
+def test_a_sample_of_each_family(family, count):
+    with np.errstate(all="ignore"):
+        for number in range(count):
+            expression = draw(0, number, family)
+            assert not undeclared(expression, False), expression
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_more_of_each_family_beside_jax(family):
+    pytest.importorskip("jax")
+    with np.errstate(all="ignore"):
+        for number in range(60):
+            expression = draw(1, number, family)
+            assert not undeclared(expression, True), expression
+
+
+def test_conditions_of_a_family_are_kept():
+    """Matrices are square and of usual size, a number of a rule is small: what else comes out of a step is left out."""
+    large = np.full((3, 3), 1e6, np.float32)
+    assert not run(expression_of("linalg.inv", large), False) and not run(expression_of("linalg.inv", X), False)
 
 
 def expression_of(name, *leaves, regular=False, number=0, **params):
@@ -111,6 +137,50 @@ def test_wrong_derivatives_are_found(monkeypatch):
     assert ("first derivative by 0", "jax") in found and ("second derivative by 0", "jax") in found
 
 
+def test_rules_that_are_not_followed_are_found(monkeypatch):
+    """The derivative of what a rule stands for is another than the rule's."""
+    pytest.importorskip("jax")
+    monkeypatch.setattr(volta, "custom_jvp", Ruleless)
+    monkeypatch.setattr(volta, "custom_vjp", Ruleless)
+    for rule in ("rules.custom_jvp", "rules.custom_vjp"):
+        found = run(expression_of(rule, np.float32([0.5, 1.0, 2.0]), regular=True, of="tanh"), True)
+        assert {f.what for f in found} == {"first derivative by 0", "second derivative by 0"}, rule
+
+
+class Ruleless:
+    """A function whose rules are not heard."""
+
+    def __init__(self, f):
+        self.f = f
+
+    def __call__(self, *xs):
+        return self.f(*xs)
+
+    def defjvp(self, rule):
+        return rule
+
+    def defvjp(self, forward, backward):
+        pass
+
+
+def test_wrong_matrices_and_signals_are_found(monkeypatch):
+    x = np.float32([[0.5, 1.0, 2.0], [-1.0, 0.25, 0.5], [0.0, 1.0, -2.0]])
+    monkeypatch.setattr(vnp.linalg, "inv", lambda x: x)
+    monkeypatch.setattr(vnp.fft, "fft", lambda x: vnp.fft.ifft(x))
+    assert [f.what for f in run(expression_of("linalg.inv", x), False)] == ["value"]
+    assert [f.what for f in run(expression_of("fft.fft", x), False)] == ["value"]
+
+
+def test_complex_numbers_are_compared_by_their_distance():
+    one, dtype = np.complex64([1 + 1j]), np.dtype("complex64")
+    assert same(one * np.complex64(1 + 2**-22), one.astype(complex), dtype, 4.0, 0.0, True).all()
+    assert not same(one.conj(), one.astype(complex), dtype, 4.0, 0.0, True).any()
+    assert not same(one + np.complex64(2**-17 * 1j), one.astype(complex), dtype, 4.0, 0.0, True).any()
+    assert not same(one, one * np.nan, dtype, 4.0, 0.0, True).any()
+    assert not same(one * np.complex64(np.nan), one.astype(complex), dtype, 4.0, 0.0, True).any()
+    assert same(one * np.complex64(np.nan), one * np.inf, dtype, 4.0, 0.0, True).all()
+
+
 def test_numbers_are_compared_in_units_in_the_last_place():
     one = np.float32([1.0])
     assert same(one + np.float32(2**-22), one, F32, 4.0, 0.0, True).all()
@@ -130,7 +200,9 @@ def test_the_command(monkeypatch, capsys):
         assert campaign.main() == 0
     assert "5 expressions beside NumPy (JAX is not installed): 0 undeclared" in capsys.readouterr().out
     wrong = attrs.evolve(FUNCTIONS["numpy.abs"], numpy=np.negative)
-    monkeypatch.setattr(campaign, "draw", lambda seed, n: Expression(n, (X + 1,), (Step(wrong, (0,), {}),), False))
+    monkeypatch.setattr(
+        campaign, "draw", lambda seed, n, family: Expression(n, (X + 1,), (Step(wrong, (0,), {}),), False)
+    )
     with np.errstate(all="ignore"):
         assert campaign.main() == 1
     out = capsys.readouterr().out
