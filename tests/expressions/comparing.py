@@ -73,7 +73,9 @@ def same(got: np.ndarray, want: np.ndarray, dtype: np.dtype, ulps: float, size: 
     got, want = got.astype(np.float64), np.asarray(want, np.float64)
     with np.errstate(all="ignore"):
         rounded = want.astype(dtype).astype(np.float64)
-        slack = ulps * np.maximum(ulp(want, dtype), ulp(np.full_like(want, size), dtype) if size else 0.0)
+        slack = ulps * np.maximum(
+            ulp(want, dtype), ulp(np.full_like(want, min(size, float(limits.max))), dtype) if size else 0.0
+        )
         near = np.abs(got - want) <= slack
         # at the end of the range a result may be rounded to infinity or not
         end = (np.abs(want) >= float(limits.max) * (1 - 2.0 ** (2 - limits.nmant))) & (np.sign(got) == np.sign(want))

@@ -171,6 +171,12 @@ def test_wrong_matrices_and_signals_are_found(monkeypatch):
     assert [f.what for f in run(expression_of("fft.fft", x), False)] == ["value"]
 
 
+def test_results_beside_sums_that_leave_the_range():
+    far = np.float64([1.9])
+    assert same(far, np.array([0.0]), far.dtype, 64.0, np.inf, True).all()
+    assert not same(far, np.array([0.0]), far.dtype, 64.0, 1e10, True).any()
+
+
 def test_complex_numbers_are_compared_by_their_distance():
     one, dtype = np.complex64([1 + 1j]), np.dtype("complex64")
     assert same(one * np.complex64(1 + 2**-22), one.astype(complex), dtype, 4.0, 0.0, True).all()

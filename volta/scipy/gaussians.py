@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 from volta.core.array import Array, ArrayLike
@@ -40,9 +41,9 @@ def dawsn(x: ArrayLike) -> Array:
 @with_partials(lambda t, ans, x: lax.mul(t, lax.sub(lax.mul(lax.mul(x, ans), 2.0), 2.0 / math.sqrt(math.pi))))
 def _erfcx(x: Array) -> Array:
     a = lax.abs(x)
-    finite = lax.min(a, 1e300)
+    finite = lax.min(a, sys.float_info.max)
     t = lax.div(lax.sub(finite, 3.75), lax.add(finite, 3.75))
-    positive = lax.div(chebyshev(t, -1.0, 1.0, tables.ERFCX), lax.add(lax.mul(finite, 2.0), 1.0))
+    positive = lax.div(lax.mul(chebyshev(t, -1.0, 1.0, tables.ERFCX), 0.5), lax.add(finite, 0.5))
     positive = lax.select(lax.eq(a, math.inf), 0.0, positive)
     # exp(x^2) with the square's rounding made good
     below = lax.clamp(-30.0, x, 0.0)
@@ -81,12 +82,11 @@ def _hazard(x: Array) -> Any:
 @with_partials(lambda t, ans, x: lax.mul(t, _hazard(x)))
 def _log_ndtr(x: Array) -> Array:
     below, above = lax.min(x, -1.0), lax.max(x, -1.0)
-    far = lax.select(lax.lt(x, -1e150), -1e150, below)
+    far = lax.select(lax.lt(x, -1e150), -1e150, below)  # of it the logarithm alone: beside the square it is nothing
     tail = lax.log(lax.mul(_erfcx(lax.mul(far, -math.sqrt(0.5))), 0.5))
-    tail = lax.sub(tail, lax.mul(lax.mul(far, far), 0.5))
+    tail = lax.sub(tail, lax.mul(lax.mul(below, 0.5), below))
     rest = lax.mul(lax.erfc(lax.mul(above, math.sqrt(0.5))), 0.5)
-    out = lax.select(lax.lt(x, -1.0), tail, lax.log1p(lax.neg(rest)))
-    return lax.select(lax.eq(x, -math.inf), -math.inf, out)
+    return lax.select(lax.lt(x, -1.0), tail, lax.log1p(lax.neg(rest)))
 
 
 def log_ndtr(x: ArrayLike) -> Array:

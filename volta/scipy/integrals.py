@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from functools import cache
 from typing import Any
 
@@ -141,7 +142,7 @@ def _sici(x: Array) -> tuple[Any, Any]:
     si = lax.mul(small, chebyshev(square, 0.0, 16.0, tables.SI_NEAR))
     logarithm = lax.log(lax.select(lax.eq(small, 0.0), 1.0, small))
     ci = lax.add(lax.mul(square, chebyshev(square, 0.0, 16.0, tables.CI_NEAR)), lax.add(logarithm, _EULER))
-    large = lax.clamp(4.0, a, 1e150)
+    large = lax.clamp(4.0, a, sys.float_info.max)
     w = lax.div(1.0, large)
     u = lax.mul(w, w)
     far, near_u, far_u = lax.lt(u, 1 / 64), within(u, 1 / 64, 1 / 16), within(u, 0.0, 1 / 64)
@@ -262,6 +263,7 @@ def _slope_of_spence(k: int) -> Composite:
 
     There it is computed times x^k, so that at 0 nothing is taken from an infinity.
     """
+    most = 1e308 ** (1 / max(k, 1))  # whose power of k is finite
     series = [(-1) ** (n + 1) / (n + 1) * math.perm(n, k) for n in range(k, k + 45)]
 
     def value(x: Array) -> Array:
@@ -269,7 +271,7 @@ def _slope_of_spence(k: int) -> Composite:
         close = lax.lt(lax.abs(d), 0.3)
         near = polynomial(lax.select(close, d, 0.0), tuple(reversed(series)))
         x, d = lax.select(close, 2.0, x), lax.select(close, 1.0, d)
-        x, d = lax.min(x, 1e75), lax.min(d, 1e75)
+        x, d = lax.min(x, most), lax.min(d, most)
         zero = lax.eq(x, 0.0)
         logarithm = lax.select(lax.bitwise_and(zero, bool(k)), 0.0, lax.log(x))  # times x it is 0
         far, power = lax.div(logarithm, d), lax.ones_like(x)
