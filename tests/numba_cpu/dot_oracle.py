@@ -20,8 +20,14 @@ KERNEL = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 
 def compile_one(name: str, text: str, build) -> object:
     """Compile one kernel and give it as a Python callable."""
-    address = unit.compile_kernels([unit.KernelSource(name, text, build)])[name]
-    return KERNEL(address)
+    return _callable(unit.KernelSource(name, text, build))
+
+
+def _callable(source: unit.KernelSource) -> object:
+    addresses = unit.compile_kernels([source])
+    kernel = KERNEL(addresses[source.name])
+    kernel.code = addresses  # type: ignore[attr-defined]  # machine code lives as long as somebody holds it
+    return kernel
 
 
 def _build_chain(module, name, dtype):
@@ -88,7 +94,7 @@ def in_pairs(blocks: list[np.ndarray]) -> np.ndarray:
 def kernel(which: str, spec: TileSpec) -> object:
     """One of the kernels of a spec, by name."""
     source = source_of(LibraryKernel(which, spec))
-    return KERNEL(unit.compile_kernels([source])[source.name])
+    return _callable(source)
 
 
 def aligned(nbytes: int) -> np.ndarray:
