@@ -83,7 +83,7 @@ def _leaves_the_range(f: Finding) -> bool:
 def _infinite_products(f: Finding) -> bool:
     p, q = (x.astype(f.got.dtype) for x in f.operands)
     with np.errstate(all="ignore"):
-        return bool(np.isnan(f.want) and np.isinf(p * np.log(p)) and not np.isnan(p * np.log(q)))
+        return bool(np.isnan(f.want) and np.isinf(p * np.log(p)) and (q == 1 or not np.isnan(p * np.log(q))))
 
 
 def _bound_is_not_held(f: Finding) -> bool:
