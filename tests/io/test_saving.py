@@ -146,8 +146,15 @@ def test_a_worker_that_fails_or_is_silent_leaves_the_old_file(tmp_path, monkeypa
     silent = threading.Event()
 
     def fails(place, shared):
+        said = shared._say
+
+        def say(file, word):  # that it has failed it says still; had it said more, another could have done its part
+            if word == saving._WRITTEN:
+                raise OSError("the disk is gone")
+            said(file, word)
+
         if place == 1:
-            shared._wait = lambda *args: (_ for _ in ()).throw(OSError("the disk is gone"))
+            shared._say = say
 
     found = together(path, monkeypatch, 3, fails)
     assert "the disk is gone" in str(found[1])
