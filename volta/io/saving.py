@@ -243,10 +243,15 @@ class _Shared:
                 found = fmt.leaves(mapped(file, self._words - self._data), mine.start, mine.stop)
                 os.pwrite(file.fileno(), found, self._hashes + 32 * mine.start)
                 self._say(file, _HASHED)
+        except FileNotFoundError:
+            raise self._given_up() from None
         except BaseException:
             with contextlib.suppress(OSError), open(temporary, "r+b") as file:
                 self._say(file, _FAILED)
             raise
+
+    def _given_up(self) -> DistributedError:
+        return DistributedError(f"{self._path}: worker {self._everyone[0]} has given the file up")
 
     def _say(self, file: BinaryIO, word: int) -> None:
         os.fsync(file.fileno())
@@ -260,7 +265,7 @@ class _Shared:
                 with open(temporary, "rb") as file:
                     said = os.pread(file.fileno(), len(self._everyone), self._words)
             except FileNotFoundError:
-                raise DistributedError(f"{self._path}: worker {self._everyone[0]} has given the file up") from None
+                raise self._given_up() from None
             failed = [w for w, x in zip(self._everyone, said, strict=True) if x == _FAILED]
             if failed:
                 raise DistributedError(f"{self._path}: worker {failed[0]} could not write its part, and says why")
