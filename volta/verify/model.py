@@ -40,19 +40,22 @@ def inference(setting: Setting) -> Iterator[Check]:
 
 
 def training(setting: Setting) -> Iterator[Check]:
-    """Steps of Adam with clipping: equal checkpoint files from the CPU and from the device."""
+    """Steps of Adam with clipping: equal checkpoint files from the CPU and from the device, with the numbers on record
+    (a file names its format and its contract, so its own bytes may change while no number does)."""
     steps = 1000 if setting.full else 100
     files: dict[str, bytes] = {}
+    trees: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         for device in dict.fromkeys(("cpu", setting.device)):
             path = Path(folder) / f"{device.replace(':', '_')}.safetensors"
             figures = train(device, steps, path)
-            files[device] = path.read_bytes()
+            files[device], trees[device] = path.read_bytes(), pytrees.map(np.asarray, io.load(path))
             falls = figures["last_loss"] < 0.8 * figures["first_loss"]
             yield Check(f"loss falls on {device}", problem="" if falls else f"losses {figures}", figures=figures)
     raw = {device: np.frombuffer(data, np.uint8) for device, data in files.items()}
-    name = f"checkpoint file after {steps} steps"
-    yield same(name, raw[setting.device], raw["cpu"], np.frombuffer(repr((_MODEL, steps)).encode(), np.uint8))
+    yield same(f"checkpoint file after {steps} steps", raw[setting.device], raw["cpu"])
+    program = np.frombuffer(repr((_MODEL, steps)).encode(), np.uint8)
+    yield same(f"numbers after {steps} steps", trees[setting.device], trees["cpu"], program)
 
 
 def train(device: str, steps: int, path: Path, kernels: str | None = None) -> dict[str, Any]:
