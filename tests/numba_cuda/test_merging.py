@@ -81,9 +81,22 @@ def test_adam_is_few_launches():
 def test_every_launch_runs_once_and_in_order(plan):
     launches, regions = raw(plan)
     memory = Memory(plan, regions)
-    groups = schedule(launches, predecessors(launches, memory))
+    groups = schedule(launches, predecessors(launches, memory), regions)
     assert sorted(itertools.chain(*groups)) == list(range(len(launches)))
     verify_order(launches, groups, memory)
+
+
+def test_products_in_parts_share_their_scratch_memory():
+    """Each frees its own before the next takes it: nothing that waits for a part of one comes between its parts."""
+
+    def step(params, x):
+        loss = lambda params: sum(vnp.sum((x @ w) ** 2) for w in params)  # noqa: E731
+        return [w - 0.1 * dw for w, dw in zip(params, volta.grad(loss)(params), strict=True)]
+
+    plan = plan_of(step, [zeros(64, 256)] * 6, zeros(1024, 64), donated=tuple(range(6)))
+    _, regions = raw(plan)
+    parts = [x for x in kernels.launches_of(plan) if x.scratch]
+    assert len(parts) > 6 and max(x.scratch for x in parts) <= 2 * max(regions.sizes) < sum(regions.sizes)
 
 
 def conflict(x, y, memory):

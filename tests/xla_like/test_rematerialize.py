@@ -10,6 +10,7 @@ import volta
 import volta.numpy as vnp
 from volta import lax, nn
 from volta.core import pytrees
+from volta.runtime.context import use_backend
 from volta.testing.bits import bits
 from volta.testing.transformer import Transformer
 from volta.xla_like.compile import CompileOptions
@@ -118,3 +119,14 @@ def test_forecasts_are_a_table() -> None:
     lines = str(found).splitlines()
     assert lines[0].split() == ["profile", "budget", "peak", "fits", "kernels", "again", "more", "work"]
     assert len(lines) == 5 and "700,000" in lines[2] and "<td>700,000</td>" in found._repr_html_()
+
+
+def test_a_forecast_for_a_gpu_counts_what_its_launches_need() -> None:
+    """Scratch memory and the tables of args too; no GPU is asked."""
+    shapes = chained()[0], volta.ShapeDtypeStruct((2048, WIDTH), "float32")
+    with use_backend("cuda"):
+        (free,) = volta.plan_for(volta.grad(chain), shapes)
+        taken = free.plan.bytes_by_class()
+        (kept,) = volta.plan_for(volta.grad(chain), shapes, [free.peak // 2])
+    assert taken["workspace"] > 0 < taken["args"] and sum(taken.values()) == free.peak
+    assert kept.fits and kept.again > 0 and kept.plan.bytes_by_class()["workspace"] > 0

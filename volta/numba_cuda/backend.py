@@ -18,9 +18,13 @@ def scheduler() -> Schedule:
     return Schedule()
 
 
-def complete(plan: ExecutionPlan, device: driver.Device) -> device_plan.DevicePlan:
-    """The plan with its launches on a device, its workspace and its transfers."""
-    return device_plan.device_plan(plan, modules.capability_of(device))
+def complete(plan: ExecutionPlan, device: driver.Device | None) -> device_plan.DevicePlan:
+    """The plan with its launches on a device, its workspace and its transfers; without one, on an H100 or H200."""
+    return (
+        device_plan.device_plan(plan)
+        if device is None
+        else device_plan.device_plan(plan, modules.capability_of(device))
+    )
 
 
 def prepare(

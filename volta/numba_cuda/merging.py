@@ -14,6 +14,7 @@ A merged launch has the blocks of all its calls. Its args block begins with a ta
 from __future__ import annotations
 
 import bisect
+import itertools
 from collections.abc import Sequence
 
 import attrs
@@ -36,7 +37,7 @@ def merge(plan: ExecutionPlan, launches: Sequence[Launch], regions: Regions) -> 
     """The launches of a plan, merged and in order, their scratch memory laid out."""
     memory = Memory(plan, regions)
     before = predecessors(launches, memory)
-    groups = schedule(launches, before)
+    groups = schedule(launches, before, regions)
     verify_order(launches, groups, memory)
     placed = place_scratch([merged([launches[i] for i in group]) for group in groups], regions)
     return [attrs.evolve(x, after=after) for x, after in zip(placed, needed(predecessors(placed, memory)), strict=True)]
@@ -95,18 +96,27 @@ def _meeting(spans: np.ndarray, others: np.ndarray) -> np.ndarray:
     return found
 
 
-def schedule(launches: Sequence[Launch], before: Sequence[Sequence[int]]) -> list[list[int]]:
+def schedule(launches: Sequence[Launch], before: Sequence[Sequence[int]], regions: Regions) -> list[list[int]]:
     """Groups of launches to merge, in order.
 
     Of the launches that are ready the one with the longest way to the end comes next, with all that are ready and can
     be merged with it; so what nothing waits for, an optimizer's updates say, is put off, and meets more of its kind.
+    A region of scratch memory is taken from the first launch that touches it to the last. So the last comes as soon as
+    it can, the first not before the others can, and one launch clears semaphores in as many regions as together are no
+    larger than the largest, though it waits for nothing.
     """
+    users = _users(launches)
+    ends = {found[-1] for found in users}
+    awaited = [set(earlier) for earlier in before]
+    for first, *others in users:
+        awaited[first].update(p for i in others for p in before[i] if p < first)
+    room = max(regions.sizes, default=0)
     after: list[list[int]] = [[] for _ in launches]
     waits = [0] * len(launches)
     latest: list[int] = []
     for i, launch in enumerate(launches):
         large = launch.grid >= LARGE
-        for p in {*before[i], *(latest if large else ())}:
+        for p in {*awaited[i], *(latest if large else ())}:
             after[p].append(i)
             waits[i] += 1
         latest = [i] if large else latest
@@ -116,9 +126,11 @@ def schedule(launches: Sequence[Launch], before: Sequence[Sequence[int]]) -> lis
     ready = [i for i, n in enumerate(waits) if not n]
     groups = []
     while ready:
-        first = min(ready, key=lambda i: (-height[i], i))
+        first = min(ready, key=lambda i: (i not in ends, -height[i], i))
         key = _key(launches[first], first)
         group = sorted(i for i in ready if _key(launches[i], i) == key)
+        if _clears(launches[first]):
+            group = _within(room, sorted(group, key=lambda i: (-height[i], i)), launches, regions)
         ready = [i for i in ready if i not in group]
         for i in group:
             for j in after[i]:
@@ -127,6 +139,25 @@ def schedule(launches: Sequence[Launch], before: Sequence[Sequence[int]]) -> lis
                     ready.append(j)
         groups.append(group)
     return groups
+
+
+def _clears(launch: Launch) -> bool:
+    return not launch.reads and all(b < 0 for b, _, _ in launch.writes)
+
+
+def _users(launches: Sequence[Launch]) -> list[list[int]]:
+    """Of each region of scratch memory the launches that touch it, but for those that clear it."""
+    found: dict[int, list[int]] = {}
+    for i, launch in enumerate(launches):
+        for region in {b for b, _, _ in (*launch.reads, *launch.writes) if b < 0 and not _clears(launch)}:
+            found.setdefault(region, []).append(i)
+    return list(found.values())
+
+
+def _within(room: int, group: Sequence[int], launches: Sequence[Launch], regions: Regions) -> list[int]:
+    """The first of a group, while the regions that they write take no more than ``room``, in the plan's order."""
+    ends = itertools.accumulate(sum(regions.size(b) for b, _, _ in launches[i].writes) for i in group)
+    return sorted(i for i, end in zip(group, ends, strict=True) if end <= room)
 
 
 def _key(launch: Launch, number: int) -> tuple[str, int, int, int]:

@@ -203,7 +203,13 @@ def plan_here(program: ClosedJaxpr, name: str, donated: Sequence[int] = ()) -> E
         return [x.numpy() for x in compile(constants, name="constants", context=here)([])]
 
     if context.backend == "cuda":
-        return _planned(program, name, donated, context, devices.cuda_backend(), cuda_capabilities(), evaluate)[0]
+        cuda = devices.cuda_backend()
+
+        def on_device(plan: ExecutionPlan) -> ExecutionPlan:
+            return cuda.complete(plan, None)
+
+        found, _ = _planned(program, name, donated, context, cuda, cuda_capabilities(), evaluate, on_device)
+        return on_device(found)
     return cpu.complete(_planned(program, name, donated, context, cpu, CPU, evaluate, cpu.complete)[0])
 
 

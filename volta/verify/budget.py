@@ -61,9 +61,10 @@ def budget(setting: Setting) -> Iterator[Check]:
             return digest(pytrees.map(np.asarray, (params, loss))), most, min(seconds[1:])
 
     jitted = jit(lambda *xs: step(*xs), donate_argnums=(0, 1))
-    (free,) = plan_for(jitted, start)
-    limit = free.peak // TIMES
-    (kept,) = plan_for(jitted, start, [limit])
+    with devices.default_device(setting.device):
+        (free,) = plan_for(jitted, start)
+        limit = free.peak // TIMES
+        (kept,) = plan_for(jitted, start, [limit])
     plain, live, seconds = trained(None)
     if not kept.fits:
         yield Check("a quarter of the memory", problem=f"the plan needs {kept.peak:,} bytes of {limit:,}")
