@@ -1,68 +1,28 @@
-"""Scatter: a stable counting sort of the targets, then each target combines its updates in their order.
+"""Scatter: each target combines its updates in their order.
 
-No target is written by two tasks, so there are no atomics and no dependence on threads.
+Many updates are sorted by target first (`scatter_sorting`). No target is written by two tasks, so there are no atomics
+and no dependence on threads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 from llvmlite import ir
 
 from volta.emit.builder import Builder, Value, compute_dtype
-from volta.emit.loops import I64, PTR, for_range, if_else, if_then, load_args, minimum, new_kernel, offset
-from volta.emit.reducers import BLOCK, LANES, BlockTree, Reducer, StateArray, columns_block
-from volta.numba_cpu.ordering_schedule import FEW_UPDATES, SCATTER_SLOTS
+from volta.emit.loops import I64, PTR, for_range, if_else, if_then, load_args, loop, minimum, new_kernel, offset
+from volta.emit.reducers import BLOCK, LANES, BlockTree, Reducer, State, StateArray, across_lanes, columns_block
+from volta.numba_cpu.ordering_schedule import FEW_UPDATES, SCATTER_SLOTS, SortedUpdates
+from volta.numba_cpu.scatter_sorting import Words
 from volta.xla_like.ordering import SCATTERS, ScatterSpec
+
+SHORT = 16
+"""Updates of a run of single numbers that are combined in so many lanes; the others of SUM's 64 have none."""
 
 
 def _word(b: ir.IRBuilder, base: ir.Value, index: ir.Value) -> ir.Value:
     return offset(b, base, b.shl(index, I64(3)))
-
-
-def build_scatter_order(module: ir.Module, name: str, spec: object) -> ir.Function:
-    """A task is one batch item. Args: targets [B, I], order [B, S + I], B, S, I (all int64).
-
-    Writes, for each slot, the end of its run, then the positions of the updates, slot by slot and in their order.
-    A target of -1 is in no run.
-    """
-    function, b = new_kernel(module, name)
-    args, begin, end, _ = function.args
-    targets0, order0, _, slots, count = load_args(b, args, 5)
-    with for_range(b, begin, end) as item:
-        targets = offset(b, b.inttoptr(targets0, PTR), b.shl(b.mul(item, count), I64(3)))
-        stride = b.add(slots, count)
-        ends = offset(b, b.inttoptr(order0, PTR), b.shl(b.mul(item, stride), I64(3)))
-        positions = _word(b, ends, slots)
-        with for_range(b, 0, slots) as s:
-            b.store(I64(0), _word(b, ends, s))
-
-        def each_target(act: object) -> None:
-            with for_range(b, 0, count) as i:
-                slot = b.load(_word(b, targets, i), typ=I64)
-                with if_then(b, b.icmp_signed(">=", slot, I64(0))):
-                    act(i, _word(b, ends, slot))  # type: ignore[operator]
-
-        def tally(i: ir.Value, where: ir.Value) -> None:
-            b.store(b.add(b.load(where, typ=I64), I64(1)), where)
-
-        def place(i: ir.Value, where: ir.Value) -> None:
-            at = b.load(where, typ=I64)
-            b.store(i, _word(b, positions, at))
-            b.store(b.add(at, I64(1)), where)
-
-        each_target(tally)
-        with b.goto_entry_block():
-            running = b.alloca(I64)
-        b.store(I64(0), running)
-        with for_range(b, 0, slots) as s:
-            number, before = b.load(_word(b, ends, s), typ=I64), b.load(running, typ=I64)
-            b.store(before, _word(b, ends, s))
-            b.store(b.add(before, number), running)
-        each_target(place)
-    b.ret_void()
-    return function
 
 
 class Combiner:
@@ -108,51 +68,133 @@ class Combiner:
             stop = minimum(b, b.add(start, I64(BLOCK)), number)
             (state,) = columns_block(b, [self.reducer], [array], lanes, start, stop, lambda i: [(update(i),)])
             tree.push(state, b.sdiv(start, I64(BLOCK)))
-        total = tree.finish()
-        if dtype in ("float16", "bfloat16"):  # the sum is a value of the dtype before it is added
-            total = (builder.round_to_half(total[0], dtype),)
-        builder.store(self.reducer.combine(builder, (builder.load(place, dtype),), total)[0], place, dtype)
+        join_slot(builder, self.reducer, tree.finish(), place, dtype)
 
 
-def run_of(b: ir.IRBuilder, ends: ir.Value, slot: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """Where the run of a slot begins and ends among the positions."""
-    with if_else(b, b.icmp_signed(">", slot, I64(0))) as before:
-        with before.then():
-            before.give(b.load(_word(b, ends, b.sub(slot, I64(1))), typ=I64))
-        with before.otherwise():
-            before.give(I64(0))
-    return before.results[0], b.load(_word(b, ends, slot), typ=I64)
+def join_slot(builder: Builder, reducer: Reducer, total: State, place: ir.Value, dtype: str) -> None:
+    """Combine what the updates of a slot amount to with what is there."""
+    if dtype in ("float16", "bfloat16"):  # the sum is a value of the dtype before it is added
+        total = (builder.round_to_half(total[0], dtype),)
+    builder.store(reducer.combine(builder, (builder.load(place, dtype),), total)[0], place, dtype)
 
 
-def _position(b: ir.IRBuilder, positions: ir.Value, low: ir.Value, i: ir.Value) -> ir.Value:
-    return b.load(_word(b, positions, b.add(low, i)), typ=I64)
+class NumberCombiner:
+    """Combines sorted updates of one element each: they are neighbours, and lanes of vectors.
 
-
-def build_scatter(module: ir.Module, name: str, spec: ScatterSpec, lanes: int) -> ir.Function:
-    """``lanes`` columns at a time. A task is up to 256 slots of one batch item.
-
-    Args: updates [B, I, W], order, out [B, S, W], B, S, W, I.
+    Up to 64 elements behind a run are read, and do not count.
     """
+
+    def __init__(self, b: ir.IRBuilder, spec: ScatterSpec) -> None:
+        self.b, self.dtype, self.item = b, spec.dtype.name, spec.dtype.itemsize
+        if spec.op != "set":
+            self.reducer = Reducer(SCATTERS[spec.op], compute_dtype(self.dtype))
+            self.tree = BlockTree(b, self.reducer, 1)
+        self.sets = spec.op == "set"
+
+    def slot(self, here: ir.Value, run: ir.Value, number: ir.Value) -> None:
+        """Combine ``number`` updates (at least one) from ``run`` on into the element at ``here``."""
+        b, one = self.b, Builder(self.b, 1)
+        if self.sets:
+            one.store(one.load(self._at(run, b.sub(number, I64(1))), self.dtype), here, self.dtype)
+            return
+        with if_else(b, b.icmp_signed("<=", number, I64(SHORT))) as branch:
+            with branch.then():
+                branch.give(across_lanes(b, self.reducer, self._some(run, number, SHORT))[0].ir)
+            with branch.otherwise():
+                branch.give(self._long(run, number).ir)
+        total = one.value(branch.results[0], self.reducer.dtype)
+        join_slot(one, self.reducer, (total,), here, self.dtype)
+
+    def _at(self, run: ir.Value, index: ir.Value) -> ir.Value:
+        return offset(self.b, run, self.b.mul(index, I64(self.item)))
+
+    def _some(self, run: ir.Value, number: ir.Value, lanes: int) -> State:
+        """The first ``number`` elements, each in its lane; the others are what changes nothing."""
+        b, builder = self.b, Builder(self.b, lanes)
+        there = builder.iota("int32") < builder.splat(Builder(b, 1).value(b.trunc(number, ir.IntType(32)), "int32"))
+        (nothing,) = self.reducer.identity(builder)
+        return (builder.select(there, builder.load(run, self.dtype), nothing),)
+
+    def _long(self, run: ir.Value, number: ir.Value) -> Value:
+        """By blocks, which make a tree."""
+        b, full = self.b, Builder(self.b, LANES)
+        self.tree.start()
+        with for_range(b, 0, number, BLOCK) as start:
+            stop = minimum(b, b.add(start, I64(BLOCK)), number)
+            whole = b.add(start, b.and_(b.sub(stop, start), I64(-LANES)))
+            with loop(b, start, whole, LANES, init=[v.ir for v in self.reducer.identity(full)]) as it:
+                state = (full.value(it.values[0], self.reducer.dtype),)
+                new = self.reducer.combine(full, state, (full.load(self._at(run, it.index), self.dtype),))
+                it.advance(new[0].ir)
+            state: State = (full.value(it.results[0], self.reducer.dtype),)
+            state = self.reducer.combine(full, state, self._some(self._at(run, whole), b.sub(stop, whole), LANES))
+            self.tree.push(across_lanes(b, self.reducer, state), b.sdiv(start, I64(BLOCK)))
+        return self.tree.finish()[0]
+
+
+def build_scatter(module: ir.Module, name: str, what: SortedUpdates, lanes: int) -> ir.Function:
+    """``lanes`` columns at a time. A task is a bucket of a batch item, or a few slots. Args: those of `Words`."""
     function, b = new_kernel(module, name)
-    args, begin, end, _ = function.args
-    updates0, order0, out0, _, slots, width, count = load_args(b, args, 7)
-    combiner = Combiner(b, spec, width, lanes)
-    chunks = b.sdiv(b.add(slots, I64(SCATTER_SLOTS - 1)), I64(SCATTER_SLOTS))
-    row_bytes = b.mul(width, combiner.item)
+    args, begin, end, scratch = function.args
+    w = Words(b, what, args)
+    numbers = NumberCombiner(b, what.scatter) if what.carries else None
+    rows = None if what.carries else Combiner(b, what.scatter, w.width, lanes)
+    row_bytes = b.mul(w.width, I64(what.scatter.dtype.itemsize))
+    groups = w.buckets if what.coarse else b.sdiv(b.add(w.slots, I64(SCATTER_SLOTS - 1)), I64(SCATTER_SLOTS))
     with for_range(b, begin, end) as task:
-        batch, chunk = b.udiv(task, chunks), b.urem(task, chunks)
-        ends = offset(b, b.inttoptr(order0, PTR), b.shl(b.mul(batch, b.add(slots, count)), I64(3)))
-        positions = _word(b, ends, slots)
-        updates = offset(b, b.inttoptr(updates0, PTR), b.mul(b.mul(batch, count), row_bytes))
-        out = offset(b, b.inttoptr(out0, PTR), b.mul(b.mul(batch, slots), row_bytes))
-        first = b.mul(chunk, I64(SCATTER_SLOTS))
-        with for_range(b, first, minimum(b, b.add(first, I64(SCATTER_SLOTS)), slots)) as slot:
-            low, high = run_of(b, ends, slot)
-            row_of = partial(_position, b, positions, low)
+        item, group = b.udiv(task, groups), b.urem(task, groups)
+        ends, placed, out = w.counts(item, b.sub(w.chunks, I64(1))), w.sorted(item), w.out(item)
+
+        def combine(slot: ir.Value, low: ir.Value, high: ir.Value) -> None:
+            here = offset(b, out, b.mul(slot, row_bytes))  # noqa: B023  (called at once)
             with if_then(b, b.icmp_signed("<", low, high)):
-                combiner.slot(offset(b, out, b.mul(slot, row_bytes)), updates, b.sub(high, low), row_of)
+                if numbers is not None:
+                    numbers.slot(here, w.value(placed, low), b.sub(high, low))  # noqa: B023
+                elif rows is not None:
+                    at = placed  # noqa: B023
+                    rows.slot(here, w.updates(item), b.sub(high, low), lambda i: w.number(at, b.add(low, i)))  # noqa: B023
+
+        if what.coarse:
+            low, high = w.run(ends, group, I64(0))
+            with if_then(b, b.icmp_signed("<", low, high)):
+                first = b.shl(group, w.shift)
+                own = minimum(b, b.shl(I64(1), w.shift), b.sub(w.slots, first))
+                local = b.inttoptr(scratch, PTR)
+                _sort_bucket(w, item, local, first, own, low, high)
+                with for_range(b, 0, own) as s:
+                    combine(b.add(first, s), *w.run(local, s, low))
+        else:
+            first = b.mul(group, I64(SCATTER_SLOTS))
+            with for_range(b, first, minimum(b, b.add(first, I64(SCATTER_SLOTS)), w.slots)) as slot:
+                combine(slot, *w.run(ends, slot, I64(0)))
     b.ret_void()
     return function
+
+
+def _sort_bucket(
+    w: Words, item: ir.Value, ends: ir.Value, first: ir.Value, own: ir.Value, low: ir.Value, high: ir.Value
+) -> None:
+    """A bucket's records, of ``own`` slots from ``first`` on, by slots: their values, and where each slot ``ends``."""
+    b, records, placed = w.b, w.records(item), w.sorted(item)
+    with for_range(b, 0, own) as s:
+        w.write_number(I64(0), ends, s)
+
+    def slot_of(i: ir.Value) -> tuple[ir.Value, ir.Value]:
+        at, value = w.record(records, i)
+        return b.sub(w.number(at, I64(0)), first), value
+
+    with for_range(b, low, high) as i:
+        slot, _ = slot_of(i)
+        w.write_number(b.add(w.number(ends, slot), I64(1)), ends, slot)
+    with loop(b, 0, own, init=[low]) as it:
+        number = w.number(ends, it.index)
+        w.write_number(it.values[0], ends, it.index)
+        it.advance(b.add(it.values[0], number))
+    with for_range(b, low, high) as i:
+        slot, value = slot_of(i)
+        at = w.number(ends, slot)
+        w.write_number(b.add(at, I64(1)), ends, slot)
+        w.copy(value, w.value(placed, at))
 
 
 def build_scatter_few(module: ir.Module, name: str, spec: ScatterSpec, lanes: int) -> ir.Function:

@@ -25,6 +25,7 @@ from volta.numba_cpu import (
     nests,
     ordering_schedule,
     scatter,
+    scatter_sorting,
     small_loop_code,
     small_loops,
     sorting,
@@ -79,7 +80,9 @@ HANDLERS: dict[str, Handler] = {
         {
             "scatter": lambda m, n, spec: scatter.build_scatter(m, n, spec, target.vector_bits() // 32),
             "scatter_few": lambda m, n, spec: scatter.build_scatter_few(m, n, spec, target.vector_bits() // 32),
-            "scatter_order": scatter.build_scatter_order,
+            "scatter_count": scatter_sorting.build_count,
+            "scatter_starts": scatter_sorting.build_starts,
+            "scatter_place": scatter_sorting.build_place,
         },
         ordering_schedule.order_bytes,
     ),

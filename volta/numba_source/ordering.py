@@ -1,4 +1,4 @@
-"""Scans, sorts and scatters as text: one task a row, one element after the other, in the order of the definition."""
+"""Scans and sorts as text: one task a row, one element after the other, in the order of the definition."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from volta.core.contract import DEFINITIONS
 from volta.emit.builder import Value, compute_dtype, is_float
-from volta.emit.reducers import BLOCK, LANES, Reducer
-from volta.numba_cpu.ordering_schedule import FEW_UPDATES, SCATTER_SLOTS
+from volta.emit.reducers import Reducer
 from volta.numba_source.bodies import calculated_read
-from volta.numba_source.builder import HALVES, TextBuilder
-from volta.numba_source.functions import Meaning, calculated, expression
+from volta.numba_source.builder import TextBuilder
+from volta.numba_source.functions import expression
 from volta.numba_source.python_ir import text_of
-from volta.numba_source.reductions import ReductionText
 from volta.numba_source.text import Lines, Module
-from volta.xla_like.ordering import SCANS, SCATTERS, ScanSpec, ScatterSpec, SortSpec
+from volta.xla_like.ordering import SCANS, ScanSpec, SortSpec
 
 Notes = Mapping[int, str]
 
@@ -131,120 +129,6 @@ def _less(b: TextBuilder, x: Value, y: Value) -> Value:
         return ~x & y
     less = x < y
     return less | (~b.isnan(x) & b.isnan(y)) if is_float(x.dtype) else less
-
-
-def scatter_order_text(spec: object, module: Module, notes: Notes) -> list[str]:
-    """A stable counting sort of the targets: the end of each slot's run, then the updates slot by slot."""
-    return f"""
-targets, order = args[0], args[1]
-slots, count = args[3], args[4]
-for item in {module.dialect.tasks}:
-    target = targets + item * count * 8
-    ends = order + item * (slots + count) * 8
-    positions = ends + slots * 8
-    for slot in range(slots):
-        store_i64(ends, slot * 8, 0)
-    for i in range(count):  # how many updates each slot has; a target of -1 has none
-        slot = load_i64(target, i * 8)
-        if slot >= 0:
-            store_i64(ends, slot * 8, load_i64(ends, slot * 8) + 1)
-    running = 0
-    for slot in range(slots):  # where its run begins
-        number = load_i64(ends, slot * 8)
-        store_i64(ends, slot * 8, running)
-        running += number
-    for i in range(count):  # the updates in their order; ends moves from a run's beginning to its end
-        slot = load_i64(target, i * 8)
-        if slot >= 0:
-            at = load_i64(ends, slot * 8)
-            store_i64(positions, at * 8, i)
-            store_i64(ends, slot * 8, at + 1)
-""".strip().splitlines()
-
-
-class _Slot:
-    """Combines the updates of one slot, in order, and then with the slot, column by column."""
-
-    def __init__(self, spec: ScatterSpec, module: Module) -> None:
-        self.lines, self.dtype, self.item = Lines(), spec.dtype.name, spec.dtype.itemsize
-        self.b = TextBuilder(self.lines, module)
-        kind = compute_dtype(self.dtype)
-        self.reduction = None if spec.op == "set" else ReductionText(module, Reducer(SCATTERS[spec.op], kind))
-        if self.reduction is not None:
-            self.reduction.arrays(self.lines)
-
-    def write(self, number: str, row_of: str) -> None:
-        """``number`` updates into the row at ``here``; ``row_of`` is an expression in i: the i-th one's row."""
-        b, lines, dtype = self.b, self.lines, self.dtype
-        update = f"({row_of} * width + column) * {self.item}"
-        with lines.block("for column in range(width):"):
-            if self.reduction is None:
-                lines.line(f"i = {number} - 1", "the last one stays")
-                x = b.named("x", *calculated_read(b, "updates_at", update, dtype))
-                b.write(x, "here", f"column * {self.item}", dtype)
-                return
-            r = self.reduction
-            lines.line("top = 0")
-            with lines.block(f"for start in range(0, {number}, {BLOCK}):"):
-                r.clear(b)
-                with lines.block(f"for i in range(start, min(start + {BLOCK}, {number})):"):
-                    x = b.named("x", *calculated_read(b, "updates_at", update, dtype))
-                    r.absorb(b, f"i % {LANES}", x, "i")
-                (found,) = r.states(b, r.folded(), "s")
-                lines.line(f"top = {r.pushed(f'start // {BLOCK}', [text_of(found.ir)])}")
-            (total,) = r.states(b, r.finished(), "s")
-            if dtype in HALVES:  # the sum is a value of the dtype before it is added
-                (total,) = calculated(b, "round", lambda b, v: b.round_to_half(v, dtype), [total], ["s"])
-            old = b.named("old", *calculated_read(b, "here", f"column * {self.item}", dtype))
-            label = r.label
-            meaning: Meaning = lambda b, x, y: r.reducer.combine(b, (x,), (y,))[0]  # noqa: E731
-            (value,) = calculated(b, label, meaning, [old, total], ["value"])
-            b.write(value, "here", f"column * {self.item}", dtype)
-
-
-def scatter_text(spec: ScatterSpec, module: Module, notes: Notes) -> list[str]:
-    """The runs of `scatter_order`, slot by slot. A task is up to 256 slots of one batch item."""
-    slot = _Slot(spec, module)
-    lines = slot.lines
-    lines.line("updates, order, out = args[0], args[1], args[2]")
-    lines.line("slots, width, count = args[4], args[5], args[6]")
-    lines.line(f"chunks = (slots + {SCATTER_SLOTS - 1}) // {SCATTER_SLOTS}")
-    with lines.block(f"for task in {module.dialect.tasks}:"):
-        lines.line("item, chunk = task // chunks, task % chunks")
-        lines.line("ends = order + item * (slots + count) * 8")
-        lines.line("positions = ends + slots * 8")
-        lines.line(f"updates_at = updates + item * count * width * {slot.item}")
-        first = f"chunk * {SCATTER_SLOTS}"
-        with lines.block(f"for slot in range({first}, min({first} + {SCATTER_SLOTS}, slots)):"):
-            lines.line("low = load_i64(ends, (slot - 1) * 8) if slot > 0 else 0")
-            lines.line("number = load_i64(ends, slot * 8) - low")
-            lines.line(f"here = out + (item * slots + slot) * width * {slot.item}")
-            with lines.block("if number > 0:"):
-                slot.write("number", "load_i64(positions, (low + i) * 8)")
-    return lines.lines
-
-
-def scatter_few_text(spec: ScatterSpec, module: Module, notes: Notes) -> list[str]:
-    """Few updates: each slot's are found by comparing targets. A task is a batch item."""
-    slot = _Slot(spec, module)
-    lines = slot.lines
-    lines.line("updates, targets, out = args[0], args[1], args[2]")
-    lines.line("slots, width, count = args[4], args[5], args[6]")
-    lines.line(f"rows = {module.dialect.array(FEW_UPDATES, 'np.int64')}", "the updates of one slot")
-    with lines.block(f"for item in {module.dialect.tasks}:"):
-        lines.line("target = targets + item * count * 8")
-        lines.line(f"updates_at = updates + item * count * width * {slot.item}")
-        with lines.block("for u in range(count):"):
-            lines.line("wanted = load_i64(target, u * 8)")
-            lines.line("number, seen = 0, 0")
-            with lines.block("for v in range(count):"), lines.block("if load_i64(target, v * 8) == wanted:"):
-                lines.line("seen += v < u", "an earlier update has combined all of this slot")
-                lines.line("rows[number] = v")
-                lines.line("number += 1")
-            lines.line(f"here = out + (item * slots + wanted) * width * {slot.item}")
-            with lines.block("if wanted >= 0 and seen == 0:"):
-                slot.write("number", "rows[i]")
-    return lines.lines
 
 
 def epilogue_text(parts: int, module: Module, notes: Notes) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from volta.core.errors import UnsupportedOperationError
-from volta.numba_source import attentions, dots, ordering
+from volta.numba_source import attentions, dots, ordering, scatters
 from volta.numba_source.dialects import NJIT, Dialect
 from volta.numba_source.loops import combine_text, loop_text
 from volta.numba_source.text import Module, function_text
@@ -52,9 +52,11 @@ KERNELS: dict[str, Text] = {
     "dot_pack": dots.dot_pack_text,
     "dot_row": dots.dot_text,
     "scan": ordering.scan_text,
-    "scatter": ordering.scatter_text,
-    "scatter_few": ordering.scatter_few_text,
-    "scatter_order": ordering.scatter_order_text,
+    "scatter": scatters.scatter_text,
+    "scatter_count": scatters.scatter_count_text,
+    "scatter_few": scatters.scatter_few_text,
+    "scatter_place": scatters.scatter_place_text,
+    "scatter_starts": scatters.scatter_starts_text,
     "sort": ordering.sort_text,
 }
 """By class of kernel: ``text(spec, module, notes)`` gives the lines of the function."""
