@@ -123,12 +123,13 @@ class NumberCombiner:
             stop = minimum(b, b.add(start, I64(BLOCK)), number)
             whole = b.add(start, b.and_(b.sub(stop, start), I64(-LANES)))
             with loop(b, start, whole, LANES, init=[v.ir for v in self.reducer.identity(full)]) as it:
-                state = (full.value(it.values[0], self.reducer.dtype),)
-                new = self.reducer.combine(full, state, (full.load(self._at(run, it.index), self.dtype),))
+                before = (full.value(it.values[0], self.reducer.dtype),)
+                new = self.reducer.combine(full, before, (full.load(self._at(run, it.index), self.dtype),))
                 it.advance(new[0].ir)
-            state: State = (full.value(it.results[0], self.reducer.dtype),)
-            state = self.reducer.combine(full, state, self._some(self._at(run, whole), b.sub(stop, whole), LANES))
-            self.tree.push(across_lanes(b, self.reducer, state), b.sdiv(start, I64(BLOCK)))
+            rows = (full.value(it.results[0], self.reducer.dtype),)
+            last = self._some(self._at(run, whole), b.sub(stop, whole), LANES)
+            found = across_lanes(b, self.reducer, self.reducer.combine(full, rows, last))
+            self.tree.push(found, b.sdiv(start, I64(BLOCK)))
         return self.tree.finish()[0]
 
 
