@@ -82,6 +82,34 @@ def test_each_of_jaxs_primitives_is_translated_or_refused_by_name() -> None:
     assert len(RULES) >= 185 and not RULES.keys() & REFUSED.keys()
 
 
+NEWER = "log2 one_minus_square program_order relayout unreduced_pmax unreduced_pmin with_memory_space_constraint"
+
+
+def test_primitives_that_a_newer_jax_has_besides() -> None:
+    """Those of JAX 0.11; the one that is installed may not have them."""
+    assert all(name in RULES or name in REFUSED for name in NEWER.split())
+
+
+def newer(name: str) -> Any:
+    """A function that binds a primitive which a newer JAX has, of one operand and with its type."""
+    primitive = jax.extend.core.Primitive(name)
+    primitive.def_abstract_eval(lambda aval, **params: jax.core.ShapedArray(aval.shape, aval.dtype))
+    return lambda x, **params: primitive.bind(x, **params)
+
+
+def test_one_minus_square_keeps_its_digits_near_1_and_those_of_its_derivative_near_0() -> None:
+    f = volta.from_jax(newer("one_minus_square"))
+    x = np.float32([0.5, -2.0, 1 - 2.0**-20, 1e-30, 0.0])
+    np.testing.assert_array_equal(f(x), np.float32((1 + np.float64(x)) * (1 - np.float64(x))))
+    slope = volta.grad(lambda x: vnp.sum(f(x)))
+    assert digest(slope(x)) == digest(-2 * x)
+    assert digest(volta.grad(lambda x: vnp.sum(slope(x)))(x)) == digest(np.full(5, -2, np.float32))
+    assert digest(volta.vmap(f)(x)) == digest(f(x)) == digest(volta.jit(f)(x))
+    assert f(np.int32([3, -4])).tolist() == [-8, -15]
+    np.testing.assert_array_equal(f(np.complex64([1 + 1j])), np.complex64([1 - 2j]))
+    np.testing.assert_allclose(volta.from_jax(newer("log2"))(np.float32([8, 0.5])), [3, -1])
+
+
 def test_upper_halves_of_products_of_64_bits() -> None:
     edges = [0, 1, -1, 2**63 - 1, -(2**63), 12345678901234567, -98765432109876543]
     x, y = np.int64(edges), np.int64(edges[::-1])

@@ -102,6 +102,7 @@ RULES: dict[str, Rule] = {
     "cond": _cond,
     "core_call": _inline,
     "call": _inline,
+    "program_order": _inline,
     "custom_linear_solve": _linear_solve,
     "jit": _inline,
     "name": lambda e, x: checkpoint_name(x, e.params["name"]),

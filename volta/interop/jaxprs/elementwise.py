@@ -12,10 +12,11 @@ from volta.core import dtypes
 from volta.interop.jaxprs.equations import Equation, Rule
 from volta.ops.base import dtype_of, shape_of
 from volta.scipy import special
+from volta.trace.composite import with_partials
 
 _SAME_NAME = """
 abs acos acosh add asin asinh atan atan2 atanh cbrt ceil clamp clz complex conj copy cos cosh digamma div eq erf
-erf_inv erfc exp exp2 expm1 floor ge gt imag is_finite le lgamma log log1p logistic lt max min mul ne neg nextafter
+erf_inv erfc exp exp2 expm1 floor ge gt imag is_finite le lgamma log log1p log2 logistic lt max min mul ne neg nextafter
 population_count real rem rsqrt shift_left shift_right_arithmetic shift_right_logical sign sin sinh sqrt square
 stop_gradient sub tan tanh
 """.split()
@@ -80,6 +81,12 @@ def _conj(equation: Equation, x: Any) -> Any:
     return lax.conj(x) if dtypes.is_complex(dtype_of(x)) else lax.convert_element_type(x, equation.outs[0].dtype)
 
 
+@with_partials(lambda t, ans, x: lax.mul(lax.mul(t, -2), x))
+def _one_minus_square(x: Any) -> Any:
+    """1 - x², which keeps its digits near 1, and whose derivative keeps its own near 0."""
+    return lax.mul(lax.add(1, x), lax.sub(1, x))
+
+
 def _total(compare: Callable[..., Any]) -> Rule:
     """A comparison of floats by the order of their bits, from -NaN over -0 and 0 to NaN."""
 
@@ -133,6 +140,7 @@ RULES: dict[str, Rule] = {
     "le_to": _total(lax.le),
     "lt_to": _total(lax.lt),
     "mulhi": plain(_mulhi),
+    "one_minus_square": lambda e, x: _one_minus_square(x),
     "pow": _pow,
     "reduce_precision": _reduce_precision,
     "select_n": _select_n,

@@ -120,6 +120,7 @@ RULES: dict[str, Rule] = {
     "reshape": _reshape,
     "rev": lambda e, x: lax.rev(x, e.params["dimensions"]),
     "reshard": _same,
+    "relayout": _same,
     "sharding_constraint": _same,
     "slice": _slice,
     "split": lambda e, x: lax.split(x, e.params["sizes"], e.params["axis"]),
