@@ -28,6 +28,8 @@ def test_functions_become_files(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert f"{out / 'predict.volta'}: 2 operations, contract strict" in capsys.readouterr().out
     assert volta.load_program(out / "predict.volta")(vnp.ones((4, 3)), vnp.ones((3, 2))).shape == (4, 2)
     assert volta.load_program(out / "predict_3.volta")(vnp.ones(3), vnp.ones((3, 2))).shape == (2,)
+    assert main(["export", "--stablehlo", str(out / "predict.volta"), "--out", str(out)]) == 0
+    assert (out / "predict.mlir").read_text().startswith('module @"predict" {')
     if shutil.which("cc"):
         assert main(["export", "--c", str(out / "predict.volta"), "--out", str(out)]) == 0
         assert {x.name for x in out.iterdir()} >= {"predict.h", "libpredict.so"}

@@ -3,10 +3,12 @@
     volta export 'model.py:predict(f32[8,128], i32[8])' --out programs
     volta export 'model.py:predict(f32[8,128])' --c --out native
     volta export --c predict.volta
+    volta export --stablehlo predict.volta
 
 A target is a file or module, and a function in it with the shapes of its arguments; or the name of a
 `volta.offline.Function` (or of a list of these), whose arguments may be any pytrees; or a file that
-`volta.Exported.save` wrote. volta.load_program reads NAME.volta; with --c there are NAME.h and libNAME.so.
+`volta.Exported.save` wrote. volta.load_program reads NAME.volta; with --c there are NAME.h and libNAME.so,
+with --stablehlo NAME.mlir, for other compilers.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ ENDING = ".volta"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("targets", nargs="+", metavar="TARGET", help="[NAME=]FILE_OR_MODULE:FUNCTION(SHAPE, …) or FILE")
-    parser.add_argument("--c", action="store_true", help="as a C header and a shared library")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--c", action="store_true", help="as a C header and a shared library")
+    form.add_argument("--stablehlo", action="store_true", help="as text for other compilers")
     parser.add_argument("--out", type=Path, default=Path("."), help="folder for the files (default: this one)")
 
 
@@ -40,6 +44,10 @@ def run(options: argparse.Namespace) -> int:
         if options.c:
             files = program.save_library(options.out, name)
             print(f"{files.header} {files.library}: {files.workspace_bytes:,} bytes of workspace")
+        elif options.stablehlo:
+            path = options.out / f"{name}.mlir"
+            path.write_text(program.mlir_module() + "\n", encoding="utf-8")
+            print(f"{path}: {len(program.program.eqns)} operations")
         else:
             path = options.out / f"{name}{ENDING}"
             program.save(path)

@@ -88,6 +88,8 @@ class Matrix:
     v: Any
     scale: Any
     weights: Any
+    top: Any = None  # the largest score of each row, where there are keys
+    total: Any = None  # the sum of exp(score - top) of each row
 
     @staticmethod
     def of(q: Any, k: Any, v: Any, rest: Rest, scale: float, causal: bool) -> Matrix:
@@ -109,8 +111,9 @@ class Matrix:
             weights = select(keep, weights, base.fill(shape, 0, work))
         total = base.sum_axes(weights, (3,))
         none = base.bind_named("eq", total, work.type(0))  # rows that see no key
-        total = select(none, base.fill(shape[:3], 1, work), total)
-        return Matrix(q, k, v, factor, base.bind_named("div", weights, _along_row(total, shape)))
+        divisor = select(none, base.fill(shape[:3], 1, work), total)
+        weights = base.bind_named("div", weights, _along_row(divisor, shape))
+        return Matrix(q, k, v, factor, weights, top, total)
 
     def moved(self, dq: Any, dk: Any) -> Any:
         """The tangent of the weights."""
@@ -216,3 +219,27 @@ def dkv_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> A
         for o, t in zip(outs, (dk, dv), strict=True)
     ]
     return outs, moved
+
+
+# -- attention itself --------------------------------------------------------------------------------------------------
+
+
+def written_out(name: str, operands: Sequence[Any], params: dict[str, Any]) -> list[Any]:
+    """``attention``, ``attention_dq`` or ``attention_dkv`` of these operands as ordinary operations, to within
+    rounding: for what runs elsewhere."""
+    q, k, v = operands[:3]
+    dtype = params.get("preferred_element_type") or base.dtype_of(q)
+    if name == "attention":
+        rest = Rest.of(operands[3:], params["started"], params["masked"])
+        matrix = Matrix.of(q, k, v, rest, params["scale"], params["causal"])
+        out, rows = _times_rows(matrix.weights, matrix.v), shape_of(q)[:3]
+        nothing = base.fill(rows, 0, base.dtype_of(matrix.q))
+        statistics = [nothing if x is None else x for x in (matrix.top, matrix.total)]
+        return [convert_element_type(out, dtype), *statistics]
+    zeros = [Zero(get_aval(x)) for x in operands]
+    x = _Backward.of(operands, zeros, params)
+    if name == "attention_dq":
+        return [convert_element_type(mul(_times_rows(x.scores, x.matrix.k), x.matrix.scale), dtype)]
+    dk = mul(_transposed_times_rows(x.scores, x.matrix.q), x.matrix.scale)
+    dv = _transposed_times_rows(x.matrix.weights, x.do)
+    return [convert_element_type(dk, dtype), convert_element_type(dv, dtype)]

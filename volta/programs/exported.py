@@ -25,6 +25,7 @@ from volta.io.format import compact
 from volta.ops import lax
 from volta.programs.c_library import LibraryFiles, write_library
 from volta.programs.document import Reader, Writer, has_rules
+from volta.programs.stablehlo.module import module_text
 from volta.trace.calls import call as call_program
 from volta.trace.calls import jit_p
 
@@ -77,6 +78,28 @@ class Exported:
     def as_text(self) -> str:
         """The program as text."""
         return str(self.program)
+
+    def mlir_module(self) -> str:
+        """The program as StableHLO text, for other compilers: XLA, IREE, or what reads these. Its numbers are theirs
+        then, equal to Volta's to within rounding.
+
+        Functions that StableHLO lacks are those of its library CHLO; attention is written out.
+
+        Raises:
+            UnsupportedOperationError: an operation means something in Volta alone; it is named.
+
+        >>> import volta
+        >>> print(volta.export(lambda x: x + 1, volta.ShapeDtypeStruct((3,), "float32")).mlir_module())
+        module @"<lambda>" {
+          func.func public @main(%0: tensor<3xf32>) -> (tensor<3xf32>) {
+            %1 = "stablehlo.constant"() {value = dense<1.0> : tensor<f32>} : () -> tensor<f32>
+            %2 = "stablehlo.broadcast_in_dim"(%1) {broadcast_dimensions = array<i64>} : (tensor<f32>) -> tensor<3xf32>
+            %3 = "stablehlo.add"(%0, %2) : (tensor<3xf32>, tensor<3xf32>) -> tensor<3xf32>
+            "func.return"(%3) : (tensor<3xf32>) -> ()
+          }
+        }
+        """
+        return module_text(self.program, self.fun_name)
 
     def __repr__(self) -> str:
         types = ", ".join(map(str, self.in_avals))

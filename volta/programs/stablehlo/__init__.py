@@ -1,0 +1,1 @@
+"""Programs as StableHLO text, for other compilers."""
