@@ -139,7 +139,6 @@ def test_what_is_refused_is_named_with_its_line_and_the_way_out() -> None:
         (lambda x: jax.random.key(1, impl="rbg"), "those of threefry"),
         (lambda x: jax.random.split(jax.random.key(1)) == jax.random.key(1), "take jax.random.key_data"),
         (lambda x: x.astype("float8_e5m2"), "there are no such dtypes"),
-        (lambda x: jnp.float32(1.0).at[()].set(x[0]), "give it an axis"),
     ],
 )
 def test_parts_of_operations_that_are_refused(function, says) -> None:

@@ -147,3 +147,30 @@ def test_a_traced_mask_is_no_index():
     with pytest.raises(IndexError) as caught:
         volta.jit(lambda x: x[x > 0])(vnp.arange(3.0))
     assert isinstance(caught.value, volta.errors.NonConcreteBooleanIndexError)
+
+
+def test_what_is_behind_a_partition_falls_as_in_jax():
+    x = np.int32([6, 8, 4, 3, 1, 9, 7, 5, 2, 3])
+    assert vnp.partition(x, 4).tolist() == [1, 2, 3, 3, 4, 9, 8, 7, 6, 5]
+    assert vnp.argpartition(x, 4).tolist() == [4, 8, 3, 9, 2, 0, 1, 5, 6, 7]
+    assert vnp.partition(np.stack([x, -x]), -1, axis=0).tolist() == np.sort(np.stack([x, -x]), axis=0).tolist()
+    assert vnp.partition(F([2, np.nan, 1]), 0)[0] == 1
+
+
+def test_what_is_asked_of_python_numbers_alone_is_weak():
+    weak = [vnp.equal(5, vnp.array(5)), vnp.less(1, 2.0), vnp.isnan(6), vnp.isnan(6.0), vnp.isfinite(1), vnp.isinf(2)]
+    assert all(x.weak_type and x.dtype == bool for x in weak)
+    strict = [vnp.equal(5, np.int32(5)), vnp.isnan(np.int32(6)), vnp.isfinite(F(1)), vnp.heaviside(np.int32([1]), 0.5)]
+    assert not any(x.weak_type for x in strict)
+    for done, number in (  # flags of loops and choices may be of either kind
+        lax.while_loop(lambda c: ~c[0], lambda c: (c[1] > 2, c[1] + 1), (False, 0)),
+        lax.while_loop(lambda c: ~c[0], lambda c: (c[1] > 2, c[1] + 1), (vnp.zeros((), bool), np.int32(0))),
+    ):
+        assert bool(done) and int(number) == 4
+    assert lax.cond(True, lambda x: x < 3, lambda x: vnp.array(False), 2)
+
+
+def test_the_derivative_of_what_counts_as_a_number_does_so_too():
+    f = lambda x: 3 * vnp.sin(x)  # noqa: E731
+    assert all(x.weak_type and x.dtype == F for x in volta.jvp(f, (2.0,), (3.0,)))
+    assert volta.linearize(f, 2.0)[1](3.0).weak_type and not volta.jvp(f, (F(2),), (F(3),))[1].weak_type

@@ -94,8 +94,9 @@ def cotangent_value(ct: Any) -> Any:
     return value_of(instantiate(ct))
 
 
-def _weak_like(ct: Any, aval: ShapedArray) -> Any:
-    """The gradient of a Python number is weakly typed too: an update with it does not change the number's type."""
+def weak_like(ct: Any, aval: ShapedArray) -> Any:
+    """A derivative of what counts as a Python number, or at one, is weakly typed too: an update with it does not change
+    the number's type."""
     if aval.weak_type and has_tangent(aval.dtype) and not get_aval(ct).weak_type:
         return convert_element_type(ct, aval.dtype, weak_type=True)
     return ct
@@ -244,7 +245,7 @@ def _value_and_grad(
         check_output(fun, get_aval(outs[0]), transform, holomorphic)
         one = np.ones((), outs[0].aval.dtype)[()]
         cts = [cotangent_value(ct) for ct in pullback.pull([one])]
-        cts = [_weak_like(ct, aval) for ct, aval in zip(cts, pullback.in_avals, strict=True)]
+        cts = [weak_like(ct, aval) for ct, aval in zip(cts, pullback.in_avals, strict=True)]
         grads = _unflatten_args(pullback.in_trees, cts)
         value = value_of(outs[0])
         gradient = grads if isinstance(argnums, (tuple, list)) else grads[0]

@@ -8,11 +8,13 @@ from typing import Any, Literal, TypeVar, overload
 import attrs
 
 from volta.api.arguments import check_callable, name_of, value_of
-from volta.api.autodiff import check_like, cotangent_value, flat_fun, flatten_args, vjp_of
+from volta.api.autodiff import check_like, cotangent_value, flat_fun, flatten_args, vjp_of, weak_like
 from volta.core import pytrees
 from volta.core.absent import explains_keywords
+from volta.core.avals import ShapedArray
 from volta.core.boundary import boundary
 from volta.core.errors import TreeError
+from volta.core.interp import get_aval
 from volta.core.pytrees import PyTreeDef
 from volta.core.source import at_user_line
 from volta.ops.base import instantiate
@@ -56,7 +58,8 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
     flat = flat_fun(fun, trees, has_aux, "jvp")
     outs, tangents_out, (tree, aux) = jvp_flat(flat, values, flat_tangents, name_of(fun))
     out = pytrees.unflatten(tree, [value_of(x) for x in outs])
-    out_dot = pytrees.unflatten(tree, [cotangent_value(t) for t in tangents_out])
+    moved = [weak_like(cotangent_value(t), get_aval(x)) for t, x in zip(tangents_out, outs, strict=True)]
+    out_dot = pytrees.unflatten(tree, moved)
     return (out, out_dot, aux) if has_aux else (out, out_dot)
 
 
@@ -84,16 +87,20 @@ class Pushforward:
     in_trees: tuple[PyTreeDef, ...]
     primals: tuple[Any, ...]
     out_tree: PyTreeDef
+    out_avals: tuple[ShapedArray, ...]
     name: str
 
     @boundary
     def __call__(self, *tangents: Any) -> Any:
         flat = _like_primals(self.name, "linearize", tangents, self.in_trees, self.primals)
         outs = self.linear([instantiate(t) for t in flat])
-        pairs = zip(outs, self.linear.out_avals, strict=True)
+        pairs = zip(outs, self.out_avals, strict=True)
         return pytrees.unflatten(
             self.out_tree,
-            [value_of(x) if has_tangent(aval.dtype) else cotangent_value(Zero(aval)) for x, aval in pairs],
+            [
+                weak_like(value_of(x), aval) if has_tangent(aval.dtype) else cotangent_value(Zero(aval))
+                for x, aval in pairs
+            ],
         )
 
 
@@ -116,6 +123,8 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
     check_callable(fun, "linearize")
     outs, pullback, aux = vjp_of(fun, primals, has_aux, "linearize")
     values, trees = flatten_args(fun, primals)
-    pushforward = Pushforward(pullback.linear, tuple(trees), tuple(values), pullback.out_tree, name_of(fun))
+    pushforward = Pushforward(
+        pullback.linear, tuple(trees), tuple(values), pullback.out_tree, tuple(map(get_aval, outs)), name_of(fun)
+    )
     out = pytrees.unflatten(pullback.out_tree, [value_of(x) for x in outs])
     return (out, pushforward, aux) if has_aux else (out, pushforward)

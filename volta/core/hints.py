@@ -88,8 +88,7 @@ HINTS: dict[str, dict[str, str]] = {
         "ConvGeneralDilatedDimensionNumbers": "it is a tuple of three layouts: ('NHWC', 'HWIO', 'NHWC')",
         **_each("it is volta.lax.reduce_window, whose extremes have derivatives", "reduce_window_* select_and_*"),
         **_each(_COLLECTIVE, "pbroadcast pcast precv psend ragged_all_to_all"),
-        **{f"scatter_{op}": f"it is x.at[indices].{op}(updates)" for op in ("add", "mul", "min", "max", "apply")},
-        **_each("it is x.at[indices].add(-updates)", "scatter_sub"),
+        "scatter_apply": "it is x.at[indices].apply(f)",
         **_each("it is volta.scipy.special.gammainc, and for igammac gammaincc", "igamma igammac igamma_grad_a"),
         **_each("it is volta.scipy.special.i0e or i1e", "bessel_i0e bessel_i1e"),
         **_each(_SPECIAL, "random_gamma_grad cumlogsumexp mulhi"),
@@ -104,7 +103,7 @@ HINTS: dict[str, dict[str, str]] = {
             "precision is a name, 'highest' or 'bfloat16'; docs/from_jax.md lists them", "DotAlgorithm* AccuracyMode"
         ),
         **_each("precision is a name, 'highest' or 'bfloat16'; docs/from_jax.md lists them", "PrecisionLike Tolerance"),
-        **_each("indices say it: volta.numpy.take, x[...] and x.at[...]", "Gather* Scatter* index_take"),
+        **_each("indices say it: volta.numpy.take, x[...] and x.at[...]", "index_take"),
         **_each("it is a tuple, ((contracted, contracted), (batch, batch))", "DotDimensionNumbers"),
         **_each("all backends have one program", "platform_dependent stage"),
         "broadcast_to_rank": "it is volta.numpy.expand_dims, or x[None]",

@@ -24,6 +24,8 @@ from volta.lax.convolution import *  # noqa: F403
 from volta.lax.convolution import __all__ as _convolution
 from volta.lax.fourier import *  # noqa: F403
 from volta.lax.fourier import __all__ as _fourier
+from volta.lax.indexing import *  # type: ignore[assignment]  # noqa: F403
+from volta.lax.indexing import __all__ as _indexing
 from volta.lax.loops import *  # noqa: F403
 from volta.lax.loops import __all__ as _loops
 from volta.lax.parallel import *  # noqa: F403
@@ -42,6 +44,7 @@ if not TYPE_CHECKING:  # so that a type checker still knows which names there ar
             *_constraints,
             *_convolution,
             *_fourier,
+            *_indexing,
             *_loops,
             *_parallel,
             *_pooling,

@@ -159,18 +159,25 @@ def bincount(x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0,
 def partition(a: ArrayLike, kth: int, axis: int | None = -1) -> Array:
     """The elements with the one of rank ``kth`` in its sorted place: smaller ones before it, larger ones behind.
 
-    All are put in order, which is one such arrangement.
+    What is before rises, what is behind falls, as in JAX.
 
-    >>> partition(np.int32([3, 1, 2]), 1)
-    Array([1, 2, 3], dtype=int32)
+    >>> partition(np.int32([3, 5, 1, 4, 2]), 1)
+    Array([1, 2, 5, 4, 3], dtype=int32)
     """
     a, axis = _axis("partition", a, axis)
-    canonical_axis("partition: kth as an", kth, a.shape[axis])
-    return sort(a, axis)
+    kth = canonical_axis("partition: kth as an", kth, a.shape[axis])
+    smaller, larger = shaping.split(sort(a, axis), [kth + 1], axis)
+    return shaping.concatenate([smaller, shaping.flip(larger, axis)], axis)
 
 
 def argpartition(a: ArrayLike, kth: int, axis: int | None = -1) -> Array:
-    """The positions that :func:`partition` takes elements from."""
+    """Positions of elements with the one of rank ``kth`` in its sorted place: those of smaller ones before it, as they
+    rise; those of larger ones behind, in ascending order of positions.
+
+    >>> argpartition(np.int32([3, 5, 1, 4, 2]), 1)
+    Array([2, 4, 0, 1, 3], dtype=int32)
+    """
     a, axis = _axis("argpartition", a, axis)
-    canonical_axis("argpartition: kth as an", kth, a.shape[axis])
-    return argsort(a, axis)
+    kth = canonical_axis("argpartition: kth as an", kth, a.shape[axis])
+    smaller, larger = shaping.split(argsort(a, axis), [kth + 1], axis)
+    return shaping.concatenate([smaller, sort(larger, axis)], axis)

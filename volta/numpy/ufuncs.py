@@ -12,6 +12,7 @@ import numpy as np
 
 from volta.core import dtypes
 from volta.core.array import Array, ArrayLike
+from volta.core.avals import ShapedArray
 from volta.core.floats import standard
 from volta.core.source import at_user_line
 from volta.numpy.placing import lying
@@ -176,27 +177,29 @@ def rad2deg(x: ArrayLike) -> Array:
 radians, degrees = deg2rad, rad2deg
 
 
-def _constant(shape: tuple[int, ...], value: bool) -> Array:
-    return as_value(lax.full(shape, value, dtypes.bool_))
+def _constant(like: ShapedArray, value: bool) -> Array:
+    """The same of each element, weak where ``like`` is, as a comparison would give it."""
+    out = lax.full(like.shape, value, dtypes.bool_)
+    return as_value(lax.convert_element_type(out, dtypes.bool_, weak_type=like.weak_type))
 
 
 def isfinite(x: ArrayLike) -> Array:
     """True where ``x`` is neither infinite nor NaN; integers are always finite."""
     aval = aval_of("isfinite", x)
-    return lax.is_finite(x) if dtypes.is_inexact(aval.dtype) else _constant(aval.shape, True)
+    return lax.is_finite(x) if dtypes.is_inexact(aval.dtype) else _constant(aval, True)
 
 
 def isnan(x: ArrayLike) -> Array:
     """True where ``x`` is NaN."""
     aval = aval_of("isnan", x)
-    return lax.ne(x, x) if dtypes.is_inexact(aval.dtype) else _constant(aval.shape, False)
+    return lax.ne(x, x) if dtypes.is_inexact(aval.dtype) else _constant(aval, False)
 
 
 def isinf(x: ArrayLike) -> Array:
     """True where ``x`` is infinite."""
     aval = aval_of("isinf", x)
     if not dtypes.is_inexact(aval.dtype):
-        return _constant(aval.shape, False)
+        return _constant(aval, False)
     return lax.eq(lax.abs(x), dtypes.part_dtype(aval.dtype).type(np.inf))
 
 
@@ -219,7 +222,7 @@ def signbit(x: ArrayLike) -> Array:
     """True where the sign bit is set: negative numbers and -0.0. A NaN counts as positive."""
     aval = aval_of("signbit", x)
     if not (dtypes.is_float(aval.dtype) or dtypes.is_signed(aval.dtype)):
-        return _constant(aval.shape, False)
+        return _constant(aval, False)
     if dtypes.is_float(aval.dtype):
         x = lax.bitcast_convert_type(x, _SAME_SIZE_INT[aval.dtype.itemsize])
     return lax.lt(x, zero_like(x))

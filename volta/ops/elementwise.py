@@ -91,9 +91,8 @@ def _shape_rule(name: str, arity: int, kinds: Sequence[str], out_dtype: OutDtype
             raise shape_error(name, avals, f"takes {arity} operands, got {len(avals)}")
         dtype = check_dtypes(name, avals, kinds)
         shape = avals[0].shape if arity == 1 else common_shape(name, avals)
-        if isinstance(out_dtype, np.dtype):
-            return ShapedArray(shape, out_dtype)
-        return ShapedArray(shape, out_dtype(dtype) if out_dtype else dtype, all(a.weak_type for a in avals))
+        out = out_dtype if isinstance(out_dtype, np.dtype) else out_dtype(dtype) if out_dtype else dtype
+        return ShapedArray(shape, out, all(a.weak_type for a in avals))
 
     return abstract
 
