@@ -24,6 +24,7 @@ from volta.numba_cpu import (
     loop_schedule,
     nests,
     ordering_schedule,
+    panels,
     scatter,
     scatter_sorting,
     small_loop_code,
@@ -36,6 +37,7 @@ from volta.numba_cpu.launches import Launch
 from volta.xla_like import control_calls, user
 from volta.xla_like.dot import BLOCK_PRODUCT
 from volta.xla_like.kernels import KernelCall, kernel_class
+from volta.xla_like.panels import PANEL
 from volta.xla_like.plan import Buffer
 
 Build = Callable[[ir.Module, str, Any], object]
@@ -86,6 +88,7 @@ HANDLERS: dict[str, Handler] = {
         },
         ordering_schedule.order_bytes,
     ),
+    PANEL: Handler(panels.launches, {"panel": panels.build_panel}),
     user.NAME: Handler(user_entry.launches, {user.NAME: user_entry.build_user}),
     **dict.fromkeys(control_calls.KINDS, _IN_PLACE),
     "while": Handler(small_loops.launches, {small_loops.NAME: small_loop_code.build_small_loop}),
@@ -100,18 +103,18 @@ KERNELS: dict[str, Build] = {name: build for handler in HANDLERS.values() for na
 class Schedule:
     """The CPU's, for registers of ``vector_bits``. It changes no bit.
 
-    With ``small_loops`` a loop of a small body runs as one native function. Where it ``unpacks``
-    there is a kernel for products with weights in blocks.
+    With ``small_loops`` a loop of a small body runs as one native function. Where it is ``keeping``, equations that
+    mean a program stay if there is a kernel for them.
     """
 
     vector_bits: int
     small_loops: bool = True
     tensor_cores = False
-    unpacks: bool = True
+    keeping: bool = True
 
     def keeps(self, eqn: Eqn) -> bool:
-        """Products with weights in blocks."""
-        return self.unpacks and eqn.primitive.name == BLOCK_PRODUCT
+        """Products with weights in blocks, and panels."""
+        return self.keeping and eqn.primitive.name in (BLOCK_PRODUCT, PANEL)
 
     def joined(self, calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelCall]:
         """Products with the loops that run band by band behind them."""

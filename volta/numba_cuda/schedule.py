@@ -11,7 +11,7 @@ import attrs
 
 from volta.core.ir import Eqn
 from volta.core.policy import DeterminismLevel
-from volta.numba_cuda import conditional_nodes, user
+from volta.numba_cuda import conditional_nodes, panels, user
 from volta.numba_cuda.attention import attention_choice, attention_tensor_choice
 from volta.numba_cuda.launch_context import LaunchContext
 from volta.numba_cuda.launches import Launch
@@ -22,6 +22,7 @@ from volta.numba_cuda.products.dot_unpack import UNPACKED_ROWS
 from volta.xla_like.control_calls import KINDS
 from volta.xla_like.dot import BLOCK_PRODUCT
 from volta.xla_like.kernels import KernelCall, kernel_class
+from volta.xla_like.panels import PANEL
 from volta.xla_like.plan import Buffer
 from volta.xla_like.user import NAME as USER
 
@@ -52,6 +53,7 @@ HANDLERS: dict[str, Handler] = {
     "scan": Handler(scan_steps.scan),
     "sort": Handler(steps.sort),
     "scatter": Handler(steps.scatter, steps.order_bytes),
+    PANEL: Handler(panels.launches),
     USER: Handler(user.launches),
     **dict.fromkeys(KINDS, Handler(conditional_nodes.launches)),
 }
@@ -69,7 +71,10 @@ class Schedule:
     tensor_cores = True
 
     def keeps(self, eqn: Eqn) -> bool:
-        """Products of few rows with weights in blocks; for many, weights are unpacked once for all of them."""
+        """Panels, and products of few rows with weights in blocks; for many, weights are unpacked once for all of
+        them."""
+        if eqn.primitive.name == PANEL:
+            return True
         return eqn.primitive.name == BLOCK_PRODUCT and eqn.inputs[0].aval.shape[0] <= UNPACKED_ROWS
 
     def joined(self, calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelCall]:

@@ -57,7 +57,7 @@ class Backend:
 
     prepare: Callable[..., Any]
     NAME: str = cpu.NAME
-    scheduler: Callable[[], Schedule] = lambda: attrs.evolve(cpu.scheduler(), unpacks=False)
+    scheduler: Callable[[], Schedule] = lambda: attrs.evolve(cpu.scheduler(), keeping=False)
     complete: Callable[..., HostPlan] = functools.partial(cpu.complete, small_loops=False)
 
 

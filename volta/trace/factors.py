@@ -31,6 +31,7 @@ from volta.trace.decomposition import (
     update_at,
     where,
 )
+from volta.trace.panels import PanelProgram
 from volta.trace.triangular import Triangular, forward_block
 
 GROUP = DEFINITIONS.dot_chunk
@@ -77,21 +78,39 @@ def _cholesky_group(x: Any) -> Any:
 
 
 def _cholesky_block(x: Any, start: Any) -> Any:
-    """Column by column: a column that is known is taken from those after it. The diagonal begins at row ``start``."""
+    """Columns of L: the square whose diagonal begins at row ``start``, column by column, then the rows below by it."""
+    width = shape_of(x)[2]
+    (columns,) = _cholesky_panel(transposed(slice_at(x, start, width, 1)))
+    square = transposed(columns)
+    if shape_of(x)[1] == width:
+        return square
+    across = conjugated(square)
+    if across is not square:
+        across = where(lax.eq(iota(square, 1), iota(square, 2)), square, across)
+    below = transposed(forward_block(across, transposed(x), False))
+    end = lax.add(start, np.int32(width))
+    inside = update_at(base.fill(shape_of(x), 0, base.dtype_of(x)), square, start, 1)
+    return where(lax.ge(iota(x, 1), broadcast(end, x)), below, inside)
+
+
+def _cholesky_columns(x: Any, unit: bool) -> list[Any]:
+    """The columns of L from those of a square (both as rows): one that is known is taken from those after it."""
     width = shape_of(x)[2]
 
     def step(j: Any, x: Any) -> list[Any]:
-        column, at = row_at(x, j), lax.add(start, j)
-        root = lax.convert_element_type(lax.sqrt(real_part(row_at(column, at))), base.dtype_of(column))
-        number, here = iota(column, 1), broadcast(at, column)
+        column = row_at(x, j)
+        root = lax.convert_element_type(lax.sqrt(real_part(row_at(column, j))), base.dtype_of(column))
+        number, here = iota(column, 1), broadcast(j, column)
         below = lax.div(column, broadcast(root, column, 0))
         column = where(lax.gt(number, here), below, where(lax.eq(number, here), broadcast(root, column, 0), 0))
         number, here = iota(x, 1), broadcast(j, x)
-        above = conjugated(slice_at(column, start, width, 1))
-        after = subtract_product(x, broadcast(above, x, 0, 1), broadcast(column, x, 0, 2))
+        after = subtract_product(x, broadcast(conjugated(column), x, 0, 1), broadcast(column, x, 0, 2))
         return [where(lax.gt(number, here), after, where(lax.eq(number, here), broadcast(column, x, 0, 2), x))]
 
-    return transposed(fori(width, step, transposed(x))[0])
+    return fori(width, step, x)
+
+
+_cholesky_panel = PanelProgram("cholesky", _cholesky_columns)
 
 
 def _cholesky_rule(primals: Sequence[Any], outs: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
@@ -125,7 +144,7 @@ def _lu(a: Any) -> list[Any]:
 
     def block(p: Any, a: Any, order: Any, pivots: Any) -> list[Any]:
         start = lax.mul(p, width)
-        panel, moved, chosen = _lu_block(transposed(slice_at(a, start, width, 2)), start)
+        panel, moved, chosen = _lu_panel(transposed(slice_at(a, start, width, 2)), start)
         panel, pivots = transposed(panel), update_at(pivots, chosen, start, 1)
         order = lax.gather(order, [moved], (1,), 1, "clip")
         if shape_of(a)[2] == width:
@@ -148,7 +167,7 @@ def _lu(a: Any) -> list[Any]:
     ]
 
 
-def _lu_block(x: Any, start: Any) -> list[Any]:
+def _lu_columns(x: Any, start: Any, unit: bool) -> list[Any]:
     """Column by column, the largest element first; the columns are the rows of ``x``. Also the order of what were rows,
     and what each step has chosen."""
     batch, width, rows = shape_of(x)
@@ -179,6 +198,9 @@ def _lu_block(x: Any, start: Any) -> list[Any]:
         return [x, moved, update_at(chosen, base.reshape_to(best, (batch, 1)), j, 1)]
 
     return fori(width, step, x, iota((batch, rows), 1), base.fill((batch, width), 0, np.dtype("int32")))
+
+
+_lu_panel = PanelProgram("lu", _lu_columns)
 
 
 def rows_in_order(x: Any, order: Any) -> Any:

@@ -35,6 +35,7 @@ from volta.trace.decomposition import (
     where,
 )
 from volta.trace.meaning import means_its_program
+from volta.trace.panels import PanelProgram
 
 _CACHED = 1024  # programs kept
 _NAME = "triangular_solve"
@@ -109,6 +110,11 @@ def forward(a: Any, b: Any, unit: bool) -> Any:
 
 
 def forward_block(a: Any, b: Any, unit: bool) -> Any:
+    """Of at most a block of rows."""
+    return _panel(a, b, unit=unit)[0]
+
+
+def _forward_rows(a: Any, b: Any, unit: bool) -> list[Any]:
     """Row by row: a row that is known is taken from those below it."""
 
     def step(j: Any, x: Any) -> list[Any]:
@@ -119,7 +125,10 @@ def forward_block(a: Any, b: Any, unit: bool) -> Any:
         below = subtract_product(x, broadcast(column, x, 0, 1), broadcast(found, x, 0, 2))
         return [where(lax.gt(number, at), below, where(lax.eq(number, at), broadcast(found, x, 0, 2), x))]
 
-    return fori(shape_of(a)[1], step, b)[0]
+    return fori(shape_of(a)[1], step, b)
+
+
+_panel = PanelProgram("substitute", _forward_rows)
 
 
 # -- its rules ---------------------------------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ from volta.xla_like.kernels import Access, KernelCall, Load, LoopKernel, Store
 from volta.xla_like.loops import pattern_of, unique
 from volta.xla_like.nodes import Const, Iota, Node, Operand, Ref, Val
 from volta.xla_like.ordering import Scan, ScanSpec, Scatter, ScatterSpec, Sort, SortSpec
+from volta.xla_like.panels import PANEL, Panel, PanelSpec
 from volta.xla_like.placing import NOWHERE, Place, parts, place_of
 from volta.xla_like.precisions import allows_tensor_cores
 from volta.xla_like.views import Ints, View, merge, prod, row_major
@@ -327,10 +328,22 @@ def _scatter(node: Node, ctx: Context) -> list[KernelCall]:
     return [*calls, KernelCall(scatter, (), accesses, (u, t, buffer), (buffer,))]
 
 
+def _panel(node: Node, ctx: Context) -> list[KernelCall]:
+    """Its program's operands and results as they are, each an array of its own."""
+    arrays = [x for x in node.operands if isinstance(x, Ref)]
+    batch, width, length = node.outputs[0].shape
+    reads, writes = [ctx.buffer_of(x.val) for x in arrays], [ctx.buffer_of(v) for v in node.outputs]
+    vals = (*(x.val for x in arrays), *node.outputs)
+    accesses = tuple(_contiguous(i, v.shape, v.dtype) for i, v in zip((*reads, *writes), vals, strict=True))
+    spec = PanelSpec(node.params["kind"], node.outputs[0].dtype, node.params["unit"])
+    return [KernelCall(Panel(spec, batch, width, length), (), accesses, unique(reads), tuple(writes))]
+
+
 _HANDLERS: dict[str, Callable[[Node, Context], list[KernelCall]]] = {
     "dot_general": _dot,
     BLOCK_PRODUCT: _block_product,
     **dict.fromkeys(("attention", "attention_dq", "attention_dkv"), _attention),
+    PANEL: _panel,
     "concatenate": _concatenate,
     "pad": _pad,
     "dynamic_update_slice": _dynamic_update_slice,

@@ -1,0 +1,182 @@
+"""Panels on the CPU: a task is a matrix, or some columns of right sides, and a thread works on vectors of a column."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import attrs
+from llvmlite import ir
+
+from volta.emit import panels
+from volta.emit.args import laid_out
+from volta.emit.builder import Builder, Value, item_size
+from volta.emit.loops import I64, PTR, for_range, if_then, load_args, minimum, new_kernel, offset
+from volta.emit.panels import TOGETHER, Lanes, at
+from volta.emit.reducers import Reducer, across_lanes
+from volta.numba_cpu import target
+from volta.numba_cpu.launches import Launch
+from volta.xla_like.kernels import KernelCall, LibraryKernel
+from volta.xla_like.panels import WIDTH, Panel, PanelSpec
+from volta.xla_like.plan import Buffer
+
+COLUMNS = 256
+"""Right sides in a task."""
+
+
+def launches(call: KernelCall, vector_bits: int, buffers: Sequence[Buffer]) -> list[Launch]:
+    op = call.kernel
+    assert isinstance(op, Panel)
+    words = laid_out((*call.accesses, op.batch, op.width, op.length))
+    each = -(-op.length // COLUMNS) if op.spec.kind == "substitute" else 1
+    return [Launch(LibraryKernel("panel", op.spec), call, *words, op.batch * each)]
+
+
+@attrs.frozen
+class _Vector:
+    """A vector of a column's elements, of which a mask may leave out the last."""
+
+    builder: Builder
+    index: ir.Value
+    mask: ir.Value | None
+    space: ir.Value | None
+
+    @property
+    def number(self) -> Value:
+        scalar = self.builder.splat(Builder(self.builder.irbuilder, 1).value(self.index, "int64"))
+        return scalar + self.builder.iota("int64") if self.builder.lanes > 1 else scalar
+
+    def _place(self, column: ir.Value, dtype: str) -> ir.Value:
+        return at(self.builder.irbuilder, column, self.index, dtype)
+
+    def load(self, column: ir.Value, dtype: str) -> Value:
+        if self.mask is None:
+            return self.builder.load(self._place(column, dtype), dtype)
+        return self.builder.load_masked(self._place(column, dtype), dtype, self.mask)
+
+    def store(self, x: Value, column: ir.Value) -> None:
+        if self.mask is None:
+            self.builder.store(x, self._place(column, x.dtype))
+        else:
+            self.builder.store_masked(x, self._place(column, x.dtype), self.mask)
+
+    def kept(self, k: ir.Value) -> ir.Value:
+        assert self.space is not None
+        return offset(self.builder.irbuilder, self.space, self.builder.irbuilder.mul(k, I64(_ROW)))
+
+
+_ROW = TOGETHER * 64
+"""Bytes that a thread keeps of a column."""
+
+
+class _Thread:
+    """A thread of the CPU as a crew of one."""
+
+    def __init__(self, b: ir.IRBuilder, dtype: str) -> None:
+        self.b, self.lanes = b, target.vector_bits() // (8 * item_size(dtype))
+        with b.goto_entry_block():
+            self.space = b.alloca(ir.ArrayType(ir.IntType(8), WIDTH * _ROW))
+            self.space.align = 64
+
+    def each(
+        self, start: ir.Value | int, stop: ir.Value, body: Callable[[Sequence[Lanes]], None], together: int = 1
+    ) -> None:
+        b, lanes = self.b, self.lanes
+        begin: ir.Value = I64(start) if isinstance(start, int) else start
+        wide, nbytes = Builder(b, lanes), target.vector_bits() // 8
+        for count in (together, 1) if together > 1 else (1,):
+            step = count * lanes
+            end = b.add(begin, b.and_(b.sub(stop, begin), I64(-step)))
+            with for_range(b, begin, end, step) as i:
+                body([
+                    _Vector(wide, b.add(i, I64(k * lanes)), None, offset(b, self.space, k * nbytes))
+                    for k in range(count)
+                ])  # fmt: skip
+            begin = end
+        if target.vector_bits() == 512:
+            with if_then(b, b.icmp_signed("<", begin, stop)):
+                rest = wide.splat(Builder(b, 1).value(b.sub(stop, begin), "int64"))
+                body([_Vector(wide, begin, (wide.iota("int64") < rest).ir, self.space)])
+        else:
+            with for_range(b, begin, stop) as i:
+                body([_Vector(Builder(b, 1), i, None, self.space)])
+
+    def some(self, count: ir.Value, body: Callable[[ir.Value], None]) -> None:
+        with for_range(self.b, 0, count) as i:
+            body(i)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        yield
+
+    def meet(self) -> None:
+        pass
+
+    def near(self, array: ir.Value, count: ir.Value, most: int, dtype: str, filled: bool) -> ir.Value:
+        return array
+
+    def settle(self, near: ir.Value, array: ir.Value, count: ir.Value, dtype: str) -> None:
+        pass
+
+    def first_largest(self, start: ir.Value, stop: ir.Value, column: ir.Value, dtype: str) -> ir.Value:
+        b, reducer = self.b, Reducer("argmax", dtype)
+        kinds = [Builder(b, self.lanes), Builder(b, 1)]
+        with b.goto_entry_block():
+            slots = [[b.alloca(kind.type_of(d)) for d in reducer.state_dtypes] for kind in kinds]
+        for kind, places in zip(kinds, slots, strict=True):
+            for x, place in zip(reducer.identity(kind), places, strict=True):
+                b.store(x.ir, place)
+
+        def state(k: int) -> tuple[Value, ...]:
+            pairs = zip(slots[k], reducer.state_dtypes, strict=True)
+            return tuple(kinds[k].value(b.load(p, typ=kinds[k].type_of(d)), d) for p, d in pairs)
+
+        def joined(group: Sequence[Lanes]) -> None:
+            (lanes,) = group
+            assert isinstance(lanes, _Vector)
+            k, x = int(lanes.builder.lanes == 1), abs(lanes.load(column, dtype))
+            if lanes.mask is not None:
+                x = lanes.builder.select(lanes.builder.value(lanes.mask, "bool"), x, lanes.builder.const(dtype, -1))
+            found = reducer.combine(kinds[k], state(k), (x, lanes.number))
+            for y, place in zip(found, slots[k], strict=True):
+                b.store(y.ir, place)
+
+        self.each(start, stop, joined)
+        whole = reducer.combine(kinds[1], across_lanes(b, reducer, state(0)), state(1))
+        return reducer.result(whole).ir
+
+
+def build_panel(module: ir.Module, name: str, spec: PanelSpec) -> ir.Function:
+    """Args: the arrays, then batch, width and length."""
+    function, b = new_kernel(module, name)
+    args, begin, end, _ = function.args
+    dtype, crew = spec.dtype.name, _Thread(b, spec.dtype.name)
+    count = {"cholesky": 2, "substitute": 3, "lu": 5}[spec.kind]
+    *addresses, _, width, length = load_args(b, args, count + 3)
+    arrays = [b.inttoptr(x, PTR) for x in addresses]
+
+    def of(array: ir.Value, item: ir.Value, rows: ir.Value, columns: ir.Value, kind: str = dtype) -> ir.Value:
+        return at(b, array, b.mul(item, b.mul(rows, columns)), kind)
+
+    with for_range(b, begin, end) as task:
+        if spec.kind == "cholesky":
+            source, out = (of(x, task, width, width) for x in arrays)
+            panels.cholesky(crew, dtype, source, out, width)
+        elif spec.kind == "substitute":
+            each = b.sdiv(b.add(length, I64(COLUMNS - 1)), I64(COLUMNS))
+            item = b.sdiv(task, each)
+            start = b.mul(b.sub(task, b.mul(item, each)), I64(COLUMNS))
+            triangle = of(arrays[0], item, width, width)
+            source, out = (of(x, item, width, length) for x in arrays[1:])
+            stop = minimum(b, b.add(start, I64(COLUMNS)), length)
+            panels.substitute(crew, dtype, spec.unit, triangle, source, out, width, length, start, stop)
+        else:
+            source, first, out, moved, chosen = arrays
+            start = b.sext(b.load(first, align=4, typ=ir.IntType(32)), I64)
+            one = I64(1)
+            panels.lu(
+                crew, dtype, of(source, task, width, length), start, of(out, task, width, length),
+                of(moved, task, one, length, "int32"), of(chosen, task, one, width, "int32"), width, length,
+            )  # fmt: skip
+    b.ret_void()
+    return function

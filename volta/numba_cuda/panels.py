@@ -1,0 +1,192 @@
+"""Panels on a GPU: a block of threads works on a matrix, a thread on every so many-th element of a column.
+
+Squares lie in shared memory meanwhile, and what a thread has found of its own right side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+import attrs
+from llvmlite import ir
+
+from volta.emit import panels
+from volta.emit.builder import Builder, Value, item_size
+from volta.emit.loops import I32, I64, if_then, load_args, loop, minimum
+from volta.emit.panels import Lanes, at
+from volta.emit.reducers import Reducer, State
+from volta.numba_cuda.codegen.ptx import KernelSource
+from volta.numba_cuda.codegen.threads import (
+    WARP,
+    barrier,
+    block_index,
+    device_pointer,
+    new_entry,
+    shared_memory,
+    shuffle_xor,
+    thread_index,
+    warp_barrier,
+)
+from volta.numba_cuda.launch_context import LaunchContext
+from volta.numba_cuda.launches import Launch
+from volta.xla_like.kernels import KernelCall
+from volta.xla_like.panels import WIDTH, Panel, PanelSpec
+
+_MOST = {"cholesky": WARP, "substitute": 128, "lu": 1024}
+"""Threads of a block at most."""
+
+
+def launches(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
+    """A block of threads a matrix, or as many right sides as it has threads."""
+    op = call.kernel
+    assert isinstance(op, Panel)
+    spec, threads = op.spec, WARP
+    while threads < min(op.length, _MOST[spec.kind]):
+        threads *= 2
+    each = -(-op.length // threads) if spec.kind == "substitute" else 1
+    name = f"volta_panel_{spec.kind}_{spec.dtype.name}{'_unit' * spec.unit}_{threads}"
+    source = KernelSource(name, f"{spec} {threads}", partial(build_panel, spec=spec, threads=threads))
+    yield ctx.launch(source, op.batch * each, threads, (*call.accesses, op.width, op.length))
+
+
+@attrs.frozen
+class _Element:
+    """A thread's element of a column."""
+
+    builder: Builder
+    index: ir.Value
+    place: Callable[[ir.Value], ir.Value]
+
+    @property
+    def number(self) -> Value:
+        return self.builder.value(self.index, "int64")
+
+    def load(self, column: ir.Value, dtype: str) -> Value:
+        return self.builder.load(at(self.builder.irbuilder, column, self.index, dtype), dtype)
+
+    def store(self, x: Value, column: ir.Value) -> None:
+        self.builder.store(x, at(self.builder.irbuilder, column, self.index, x.dtype))
+
+    def kept(self, k: ir.Value) -> ir.Value:
+        return self.place(k)
+
+
+class _Block:
+    """A block of threads as a crew."""
+
+    def __init__(self, b: ir.IRBuilder, name: str, threads: int, dtype: str) -> None:
+        self.b, self.name, self.threads, self.dtype = b, name, threads, dtype
+        self.one, self.thread = Builder(b, 1), thread_index(b)
+
+    def _kept(self, k: ir.Value) -> ir.Value:
+        """Memory that only this thread reads: neighbouring threads' elements are neighbours."""
+        b, size = self.b, item_size(self.dtype)
+        space = shared_memory(b.module, b, f"{self.name}_kept", WIDTH * self.threads * size)
+        return at(b, space, b.add(b.mul(k, I64(self.threads)), self.thread), self.dtype)
+
+    def each(
+        self, start: ir.Value | int, stop: ir.Value, body: Callable[[Sequence[Lanes]], None], together: int = 1
+    ) -> None:
+        first = self.b.add(self.thread, I64(start) if isinstance(start, int) else start)
+        with loop(self.b, first, stop, self.threads) as it:
+            body([_Element(self.one, it.index, self._kept)])
+
+    def some(self, count: ir.Value, body: Callable[[ir.Value], None]) -> None:
+        with loop(self.b, self.thread, count, self.threads) as it:
+            body(it.index)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        with if_then(self.b, self.b.icmp_signed("==", self.thread, I64(0))):
+            yield
+
+    def meet(self) -> None:
+        (warp_barrier if self.threads == WARP else barrier)(self.b)
+
+    def _copied(self, source: ir.Value, to: ir.Value, count: ir.Value, dtype: str) -> None:
+        def one(i: ir.Value) -> None:
+            self.one.store(self.one.load(at(self.b, source, i, dtype), dtype), at(self.b, to, i, dtype))
+
+        self.some(count, one)
+        self.meet()
+
+    def near(self, array: ir.Value, count: ir.Value, most: int, dtype: str, filled: bool) -> ir.Value:
+        near = shared_memory(self.b.module, self.b, f"{self.name}_near", most * item_size(dtype))
+        if filled:
+            self._copied(array, near, count, dtype)
+        return near
+
+    def settle(self, near: ir.Value, array: ir.Value, count: ir.Value, dtype: str) -> None:
+        self._copied(near, array, count, dtype)
+
+    def _best_of_warp(self, reducer: Reducer, state: State) -> State:
+        distance = WARP // 2
+        while distance:
+            other = tuple(shuffle_xor(self.b, x, distance) for x in state)
+            state, distance = reducer.combine(self.one, state, other), distance // 2
+        return state
+
+    def first_largest(self, start: ir.Value, stop: ir.Value, column: ir.Value, dtype: str) -> ir.Value:
+        b, one, reducer = self.b, self.one, Reducer("argmax", dtype)
+        nothing = reducer.identity(one)
+        with loop(b, b.add(start, self.thread), stop, self.threads, [x.ir for x in nothing]) as it:
+            lanes = _Element(one, it.index, self._kept)
+            before = tuple(one.value(x, d) for x, d in zip(it.values, reducer.state_dtypes, strict=True))
+            it.advance(*(x.ir for x in reducer.combine(one, before, (abs(lanes.load(column, dtype)), lanes.number))))
+        own = tuple(one.value(x, d) for x, d in zip(it.results, reducer.state_dtypes, strict=True))
+        found = self._best_of_warp(reducer, own)
+        if self.threads > WARP:
+            found = self._best_of_block(reducer, found)
+        return reducer.result(found).ir
+
+    def _best_of_block(self, reducer: Reducer, found: State) -> State:
+        """Each warp leaves what it has found; each looks at all."""
+        b, one, warps = self.b, self.one, self.threads // WARP
+        lane, warp = b.and_(self.thread, I64(WARP - 1)), b.lshr(self.thread, I64(WARP.bit_length() - 1))
+        spaces = [
+            shared_memory(b.module, b, f"{self.name}_best_{d}", warps * item_size(d)) for d in reducer.state_dtypes
+        ]
+        with if_then(b, b.icmp_signed("==", lane, I64(0))):
+            for x, space in zip(found, spaces, strict=True):
+                one.store(x, at(b, space, warp, x.dtype))
+        barrier(b)
+        there = minimum(b, lane, warps - 1)  # those beyond are the last once more, which changes nothing
+        pairs = zip(spaces, reducer.state_dtypes, strict=True)
+        return self._best_of_warp(reducer, tuple(one.load(at(b, space, there, d), d) for space, d in pairs))
+
+
+def build_panel(module: ir.Module, name: str, spec: PanelSpec, threads: int) -> ir.Function:
+    """Args: the arrays, then width and length."""
+    function, b = new_entry(module, name, threads)
+    dtype, crew = spec.dtype.name, _Block(b, name, threads, spec.dtype.name)
+    count = {"cholesky": 2, "substitute": 3, "lu": 5}[spec.kind]
+    *addresses, width, length = load_args(b, function.args[0], count + 2)
+    arrays = [device_pointer(b, x) for x in addresses]
+    block = block_index(b)
+
+    def of(array: ir.Value, item: ir.Value, rows: ir.Value, columns: ir.Value, kind: str = dtype) -> ir.Value:
+        return at(b, array, b.mul(item, b.mul(rows, columns)), kind)
+
+    if spec.kind == "cholesky":
+        source, out = (of(x, block, width, width) for x in arrays)
+        panels.cholesky(crew, dtype, source, out, width)
+    elif spec.kind == "substitute":
+        each = b.sdiv(b.add(length, I64(threads - 1)), I64(threads))
+        item = b.sdiv(block, each)
+        start = b.mul(b.sub(block, b.mul(item, each)), I64(threads))
+        source, out = (of(x, item, width, length) for x in arrays[1:])
+        stop = minimum(b, b.add(start, I64(threads)), length)
+        panels.substitute(
+            crew, dtype, spec.unit, of(arrays[0], item, width, width), source, out, width, length, start, stop
+        )
+    else:
+        source, first, out, moved, chosen = arrays
+        start = b.sext(b.load(first, align=4, typ=I32), I64)
+        panels.lu(
+            crew, dtype, of(source, block, width, length), start, of(out, block, width, length),
+            of(moved, block, I64(1), length, "int32"), of(chosen, block, I64(1), width, "int32"), width, length,
+        )  # fmt: skip
+    b.ret_void()
+    return function
