@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+import volta
 from tests.numba_cpu.panels import FUNCTIONS, matrices
 from tests.sampling import sampled
+from volta.numba_cuda import kernels
+from volta.numba_cuda.codegen import ptx
+from volta.numba_cuda.launches import every
+from volta.offline import plan_on_cuda
 from volta.testing.host_grid import HostKernels, check_on_host
 
 KERNELS = HostKernels()
@@ -19,3 +26,17 @@ pytestmark = pytest.mark.turns(2)
 )
 def test_cuda_panels_have_the_bits_of_the_cpu(name, n, dtype):
     check_on_host(FUNCTIONS[name], matrices(n, dtype), kernels=KERNELS)
+
+
+@pytest.mark.parametrize("dtype", ["f4", pytest.param("f8", marks=pytest.mark.slow)])
+def test_kernels_of_panels_compile_and_keep_the_rules(dtype):
+    """Their static shared memory is what every GPU since 2014 has."""
+    for f in FUNCTIONS.values():
+        plan, _ = plan_on_cuda(volta.make_jaxpr(f)(matrices(70, dtype)))
+        sources = {x.source.name: x.source for x in every(kernels.launches_of(plan, "9.0")) if "panel" in x.source.name}
+        assert sources
+        text = ptx.compile_ptx(list(sources.values()))
+        assert not ptx.violations(text)
+        for entry in text.split(".visible .entry")[1:]:
+            used = {name: int(n) for name, n in re.findall(r"(\w+)\[(\d+)\];", text) if name in entry}
+            assert sum(used.values()) <= 48 << 10
