@@ -71,6 +71,10 @@ class NotFiniteError(VoltaError, FloatingPointError):
     """A result has a NaN or an infinity, inside of ``debug_nans`` or ``debug_infs``."""
 
 
+class CheckError(VoltaError, ValueError):
+    """A check failed (``volta.experimental.checkify``)."""
+
+
 class MemoryBudgetError(VoltaError, MemoryError):
     """A plan or an allocation needs more memory than its budget allows."""
 

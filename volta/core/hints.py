@@ -147,8 +147,6 @@ HINTS: dict[str, dict[str, str]] = {
         **_each("x.sharding.spec says how an array is cut", "inspect_array_sharding visualize_*"),
     },
     "volta.experimental": {
-        "checkify": "volta.debug_nans() names the first operation that makes a NaN; what volta.debug.callback calls "
-        "may look at values and raise",
         "jet": "derivatives of higher order are those of derivatives: nest volta.jvp",
         **_each("docs/settings.md has the disk cache's settings", "compilation_cache"),
         **_each("volta.make_jaxpr gives programs; their types are shapes and dtypes", "cur_qdd primal_tangent_dtype"),

@@ -138,14 +138,17 @@ def calls_python(eqn: Eqn) -> bool:
     )
 
 
-def refuse_io(programs: Iterable[ClosedJaxpr], why: str) -> None:
-    """Refuse programs with an ``io_callback`` where it would be called though the user's program does not come to it.
+def refuse_io(programs: Iterable[ClosedJaxpr], why: str, kinds: Sequence[str] = ("io_callback", "check")) -> None:
+    """Refuse programs with an ``io_callback`` or a check where it would be called though the user's program does not
+    come to it.
 
     Raises:
         UnsupportedOperationError: with ``why`` that is so.
     """
     for program in programs:
         for eqn in program.eqns:
-            if eqn.primitive is callback_p and eqn.params["call"].kind == "io_callback":
-                raise UnsupportedOperationError(at_user_line(f"io_callback of `{eqn.params['call'].name}`: {why}"))
-            refuse_io(subjaxprs(eqn.params), why)
+            kind = eqn.params["call"].kind if eqn.primitive is callback_p else None
+            if kind in kinds:
+                way = ". Map the checked function: vmap(checkify(f))" if kind == "check" else ""
+                raise UnsupportedOperationError(at_user_line(f"{kind} of `{eqn.params['call'].name}`: {why}{way}"))
+            refuse_io(subjaxprs(eqn.params), why, kinds)

@@ -96,7 +96,11 @@ def _split(
 
 
 def _linearize(nonzero: Mask, *primals: Any, jaxpr: ClosedJaxpr, name: str, policy: Policy | None) -> Any:
-    refuse_io((jaxpr,), "checkpoint would call it again where it computes values again; take it out of the function")
+    refuse_io(
+        (jaxpr,),
+        "checkpoint would call it again where it computes values again; take it out of the function",
+        ("io_callback",),
+    )
     forward, tangent, nonzero_out = _split(jaxpr, nonzero, name, policy)
     outs, kept = masks.parts(call(checkpoint_p, forward, primals, name, policy=policy), len(nonzero_out))
 
