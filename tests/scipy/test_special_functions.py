@@ -228,3 +228,40 @@ def test_beta_of_an_infinite_operand():
     for a in (0.3, 2.0, 100.0, np.inf):
         assert special.beta(a, np.inf).item() == special.beta(np.inf, a).item() == 0.0
         assert special.betaln(a, np.inf).item() == special.betaln(np.inf, a).item() == -np.inf
+
+
+@pytest.mark.parametrize("a", [1e6, 1e7, 1e10, 1e15, 1e20, 1e38, 1e300])
+def test_shares_of_gamma_distributions_with_large_parameters(a) -> None:
+    """At the mean and above SciPy's are good; below it, near to the normal distribution."""
+    x = a + np.float64([0.0, 0.1, 1.0, 5.0, 20.0, 35.0]) * np.sqrt(a)
+    np.testing.assert_allclose(special.gammaincc(a, x), scipy.special.gammaincc(a, x), rtol=1e-11)
+    np.testing.assert_allclose(special.gammainc(a, x), scipy.special.gammainc(a, x), rtol=1e-13)
+    below = a - np.float64([0.1, 1.0, 5.0]) * np.sqrt(a)
+    normal = scipy.special.ndtr((below - a) / np.sqrt(a))
+    np.testing.assert_allclose(special.gammainc(a, below), normal, rtol=100 / np.sqrt(a) + 1e-12)
+
+
+def test_shares_of_gamma_distributions_go_on_where_the_expansion_begins() -> None:
+    a, t = np.float64([1e6 * (1 - 2.0**-50), 1e6]), np.float64([-6.0, -1.0, 0.0, 0.5, 6.0])[:, None]
+    x = a + t * np.sqrt(a)
+    for f in (special.gammainc, special.gammaincc, volta.vmap(volta.vmap(volta.grad(special.gammainc)))):
+        below, above = np.asarray(f(np.broadcast_to(a, x.shape), x)).T
+        np.testing.assert_allclose(above, below, rtol=1e-10)
+
+
+@pytest.mark.parametrize("a", [1e9, 1e12, 1e15])
+def test_shares_of_beta_distributions_with_large_parameters(a) -> None:
+    """Against the normal distribution, to which a distribution with equal parameters is near to order 1 / a."""
+    z = np.float64([-5.0, -1.0, 0.0, 0.5])
+    x = 0.5 + z * np.sqrt(1 / (8 * a))
+    z = (x - 0.5) * np.sqrt(8 * a)
+    np.testing.assert_allclose(special.betainc(a, a, x), scipy.special.ndtr(z), rtol=1e3 / a + 1e-12)
+    assert abs(special.betainc(a, a, 0.5).item() - 0.5) < 1e-15
+
+
+def test_gamma_is_good_to_some_units_up_to_the_ends_of_its_range() -> None:
+    x = np.concatenate([R.uniform(-170, 171.6, 400), 10.0 ** R.uniform(-305, 0, 100), [1e-300, -1e-300, 171.6, -170.5]])
+    np.testing.assert_allclose(special.gamma(x), scipy.special.gamma(x), rtol=6e-15)
+    edges = np.float64([np.inf, -np.inf, 0.0, -0.0, -11.0, -180.0, -180.5, 201.0, 1e300, -1e300, 5e-324, np.nan])
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(special.gamma(edges), scipy.special.gamma(edges))

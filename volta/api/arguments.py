@@ -47,6 +47,24 @@ def value_of(x: Any) -> Any:
     return x if isinstance(x, Array) else as_array(x)
 
 
+Numbers = dict[int, tuple[Any, Any]]
+"""The Python numbers among leaves, by place, each after its value as an operand."""
+
+
+def numbers_among(leaves: Sequence[Any], values: Sequence[Any]) -> Numbers:
+    pairs = enumerate(zip(values, leaves, strict=True))
+    return {i: (x, leaf) for i, (x, leaf) in pairs if type(leaf) in (bool, int, float, complex)}
+
+
+def with_numbers(given: Sequence[Any], numbers: Numbers) -> list[Any]:
+    """What a function is given: a Python number whose value a transform has not touched is itself again."""
+    seen = list(given)
+    for i, (value, number) in numbers.items():
+        if seen[i] is value:
+            seen[i] = number
+    return seen
+
+
 def call_paths(args: Sequence[Any], kwargs: dict[str, Any], numbers: Sequence[int] | None = None) -> list[str]:
     """How each leaf of a call is written: ``args[0]['w']``, ``kwargs['x']``. ``numbers`` are the places of ``args``."""
     places = range(len(args)) if numbers is None else numbers

@@ -16,10 +16,12 @@ from volta.api.arguments import (
     flat_outputs,
     float0,
     name_of,
+    numbers_among,
     place_of,
     select_argnums,
     value_of,
     values_of,
+    with_numbers,
 )
 from volta.core import dtypes, pytrees
 from volta.core.absent import explains_keywords
@@ -43,17 +45,16 @@ A = TypeVar("A")
 
 
 def flat_fun(
-    fun: Callable[..., Any], trees: Sequence[PyTreeDef], has_aux: bool, transform: str
-) -> Callable[..., tuple[list[Any], tuple[PyTreeDef, Any]]]:
-    """``fun`` over flat leaves: ``(output leaves, (output tree, aux))``. ``trees`` has one tree an argument."""
+    fun: Callable[..., Any], given: Sequence[Any], values: Sequence[Any], trees: Sequence[PyTreeDef], has_aux: bool,
+    transform: str,
+) -> Callable[..., tuple[list[Any], tuple[PyTreeDef, Any]]]:  # fmt: skip
+    """``fun`` over flat leaves: ``(output leaves, (output tree, aux))``. ``values`` are the leaves of the arguments
+    ``given``; ``trees`` has one tree an argument."""
     name = name_of(fun)
+    numbers = numbers_among([x for arg in given for x in pytrees.leaves(arg)], values)
 
-    def flat(*leaves: Any) -> tuple[list[Any], tuple[PyTreeDef, Any]]:
-        args, start = [], 0
-        for tree in trees:
-            args.append(pytrees.unflatten(tree, leaves[start : start + tree.num_leaves]))
-            start += tree.num_leaves
-        out, aux = fun(*args), None
+    def flat(*own: Any) -> tuple[list[Any], tuple[PyTreeDef, Any]]:
+        out, aux = fun(*_unflatten_args(trees, with_numbers(own, numbers))), None
         if has_aux:
             if not isinstance(out, tuple) or len(out) != 2:
                 raise TreeError(
@@ -165,7 +166,7 @@ class Pullback:
 def vjp_of(fun: Callable[..., Any], args: Sequence[Any], has_aux: bool, transform: str) -> tuple[Any, Pullback, Any]:
     values, trees = flatten_args(fun, args)
     nonzero = [has_tangent(x.aval.dtype) for x in values]
-    flat = flat_fun(fun, trees, has_aux, transform)
+    flat = flat_fun(fun, args, values, trees, has_aux, transform)
     outs, linear, (out_tree, aux) = linearize_flat(flat, values, nonzero, name_of(fun))
     pullback = Pullback(linear, tuple(trees), tuple(x.aval for x in values), out_tree, name_of(fun))
     return outs, pullback, aux

@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 import optree
 
-from volta.api.arguments import flat_outputs, float0, name_of, value_of, values_of
+from volta.api.arguments import flat_outputs, float0, name_of, numbers_among, value_of, values_of, with_numbers
 from volta.core import dtypes, pytrees
 from volta.core.avals import ShapedArray
 from volta.core.errors import DTypeError, ShapeError, TreeError, VoltaError
@@ -72,17 +72,13 @@ class Call:
     def __init__(self, name: str, tree: PyTreeDef, leaves: Sequence[Any], values: Sequence[Any], fixed: dict[int, Any]):
         self.name, self.tree, self.fixed = name, tree, fixed
         self.avals = tuple(get_aval(x) for x in values)
-        self._numbers = {i: (x, leaf) for i, (x, leaf) in enumerate(zip(values, leaves, strict=True)) if x is not leaf}
+        self._numbers = numbers_among(leaves, values)
         self.out_tree: Any = None
         self.out_avals: Sequence[ShapedArray] | None = None
 
     def arguments(self, leaves: Sequence[Any]) -> tuple[Any, ...]:
         """The arguments that may be differentiated. A Python number that is still itself is one to the function."""
-        given = list(leaves)
-        for i, (value, leaf) in self._numbers.items():
-            if given[i] is value and type(leaf) in (bool, int, float, complex):
-                given[i] = leaf
-        return tuple(pytrees.unflatten(self.tree, given))
+        return tuple(pytrees.unflatten(self.tree, with_numbers(leaves, self._numbers)))
 
     def whole(self, leaves: Sequence[Any]) -> list[Any]:
         """All arguments, in their places."""

@@ -95,13 +95,14 @@ def device_put(x: Any, device: Any = None) -> Any:
     where = None if device is None else _runtime.resolve(device)
 
     def put(leaf: Any) -> Any:
+        leaf = leaf if isinstance(leaf, ShardedArray) else settled(leaf)
         if isinstance(leaf, Tracer):
             return leaf
         if isinstance(leaf, ShardedArray):
             if where is None:
                 return leaf
             leaf = leaf.assembled()
-        array = as_array(settled(leaf))
+        array = as_array(leaf)
         return array if where is None else _runtime.put(array, where)
 
     return pytrees.map(put, x)

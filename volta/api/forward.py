@@ -55,7 +55,7 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
         raise TreeError(at_user_line("jvp takes primals and tangents as tuples with one entry an argument"))
     values, trees = flatten_args(fun, primals)
     flat_tangents = _like_primals(name_of(fun), "jvp", tuple(tangents), trees, values)
-    flat = flat_fun(fun, trees, has_aux, "jvp")
+    flat = flat_fun(fun, primals, values, trees, has_aux, "jvp")
     outs, tangents_out, (tree, aux) = jvp_flat(flat, values, flat_tangents, name_of(fun))
     out = pytrees.unflatten(tree, [value_of(x) for x in outs])
     moved = [weak_like(cotangent_value(t), get_aval(x)) for t, x in zip(tangents_out, outs, strict=True)]

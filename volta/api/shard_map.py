@@ -11,9 +11,9 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from volta.api.arguments import check_callable, name_of, value_of
+from volta.api.arguments import check_callable, name_of, numbers_among, value_of, with_numbers
 from volta.api.shardings import prefix, put
-from volta.core import pytrees
+from volta.core import dtypes, pytrees
 from volta.core.absent import explains_keywords
 from volta.core.axes import Axis
 from volta.core.boundary import boundary
@@ -63,11 +63,18 @@ def shard_map(
         leaves, tree = pytrees.flatten(args)
         specs = in_specs if isinstance(in_specs, PartitionSpec) or not isinstance(in_specs, list) else tuple(in_specs)
         given = [_known(s, mesh) for s in prefix(_shardings(mesh, specs), args, f"in_specs of `{name}`")]
-        parts = [_parted(put(value_of(x), s), s, name) for x, s in zip(leaves, given, strict=True)]
+        values = [value_of(x) for x in leaves]
+        numbers = numbers_among(leaves, values)
+        # A Python number, known or traced, lies nowhere and stays one.
+        placed = [
+            x if i in numbers or dtypes.is_number(x.aval.dtype, x.aval.weak_type) else put(x, s)
+            for i, (x, s) in enumerate(zip(values, given, strict=True))
+        ]
+        parts = [_parted(x, s, name) for x, s in zip(placed, given, strict=True)]
         seen: list[Any] = []
 
         def flat(*own: Any) -> list[Any]:
-            out = f(*pytrees.unflatten(tree, own))
+            out = f(*pytrees.unflatten(tree, with_numbers(own, numbers)))
             values, out_tree = pytrees.flatten(out)
             wanted = prefix(_shardings(mesh, out_specs), out, f"out_specs of `{name}`")
             seen[:] = [out_tree, [_known(s, mesh) for s in wanted]]

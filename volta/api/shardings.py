@@ -79,13 +79,14 @@ def prefix(shardings: Any, tree: Any, what: str) -> list[NamedSharding | None]:
 
 def put(x: Any, sharding: NamedSharding) -> Any:
     """One leaf, on the devices of a mesh. Tracers become constrained."""
+    x = x if isinstance(x, ShardedArray) else settled(x)
     if isinstance(x, Tracer):
         return constrain(x, sharding)
     if isinstance(x, ShardedArray):
         if x.sharding.mesh == sharding.mesh:
             return spread.put(x, sharding)
         x = x.assembled()
-    return sharded.cut(as_array(settled(x)), sharding, "device_put: an array")
+    return sharded.cut(as_array(x), sharding, "device_put: an array")
 
 
 def make_array_from_process_local_data(

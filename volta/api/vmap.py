@@ -8,7 +8,16 @@ from typing import Any, ParamSpec, TypeVar
 
 import optree
 
-from volta.api.arguments import call_paths, check_callable, flat_outputs, name_of, value_of, values_of
+from volta.api.arguments import (
+    call_paths,
+    check_callable,
+    flat_outputs,
+    name_of,
+    numbers_among,
+    value_of,
+    values_of,
+    with_numbers,
+)
 from volta.core import pytrees
 from volta.core.absent import explains_keywords
 from volta.core.axes import Axis
@@ -78,12 +87,10 @@ def vmap(
         dims = [_normalize(a, x.aval.ndim, x.aval.short(), "in_axes", name) for a, x in zip(axes, values, strict=True)]
         size = _mapped_size(values, dims, axis_size, lambda: call_paths(args, kwargs), name)
 
-        numbers = [d is None and type(x) in (bool, int, float, complex) for x, d in zip(leaves, dims, strict=True)]
+        numbers = numbers_among(leaves, values)
 
         def flat_fun(*flat: Any) -> Any:
-            # A Python number that is not mapped stays one, with its value: as in a call without vmap.
-            seen = [leaf if number else x for leaf, number, x in zip(leaves, numbers, flat, strict=True)]
-            inner_args, inner_kwargs = pytrees.unflatten(tree, seen)
+            inner_args, inner_kwargs = pytrees.unflatten(tree, with_numbers(flat, numbers))
             return flat_outputs(fun(*inner_args, **inner_kwargs), name)
 
         outs, out_dims, out_tree = batch_flat(flat_fun, Axis(size, axis_name), values, dims, name)

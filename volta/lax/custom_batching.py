@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from volta.api.arguments import call_paths, check_callable, flat_outputs, name_of, value_of, values_of
 from volta.api.custom_derivatives import inner_rule, positional
+from volta.api.limits import check as check_limits
+from volta.api.limits import limits_of
 from volta.core import pytrees
 from volta.core.boundary import boundary
 from volta.core.errors import ShapeError, TreeError
@@ -74,6 +76,8 @@ class custom_vmap(Generic[P, R]):  # noqa: N801 - JAX's name
             return flat_outputs(function(*pytrees.unflatten(tree, xs)), name)
 
         program, out_tree = trace_to_jaxpr(flat, [get_aval(x) for x in values], name, "custom_vmap traces")
+        limits = limits_of(program)[len(program.consts) :]
+        check_limits(leaves, limits, name, lambda: call_paths(given, {}))
         rule = functools.partial(_apply, self.vmap_rule, name, program, tree, out_tree)
         return pytrees.unflatten(out_tree, call(program, values, BatchRule(name, rule)))
 

@@ -57,6 +57,11 @@ def operate(function: Function, *xs: Any) -> Any:
     return _weak(function(*(convert(x, dtype) for x in xs)))
 
 
+def to_integer(x: Any) -> Any:
+    """The Python integer that a number is; arrays stay."""
+    return convert(x, dtypes.int64, weak=True) if is_number(x) else x
+
+
 def _power(x: Any, y: Any, dtype: Any) -> Any:
     """The exponent stays a number: what ``power`` does depends on its value."""
     is_inverse = type(y) is int and y < 0

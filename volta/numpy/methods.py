@@ -159,8 +159,9 @@ def _view(self: Array, dtype: Any) -> Any:
 
 
 def _round(self: Array, decimals: int | None = None) -> Any:
-    """``round(x, decimals)``."""
-    return ufuncs.round(self, decimals or 0)
+    """``round(x, decimals)``; of a traced Python number without decimals an integer, as Python has it."""
+    rounded = among_numbers.operate(lambda x: ufuncs.round(x, decimals or 0), self)
+    return among_numbers.to_integer(rounded) if decimals is None else rounded
 
 
 def _as_numpy_calls(name: str, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -43,13 +43,33 @@ def _gammasgn(x: Array) -> Array:
 @with_partials(lambda t, ans, x: lax.mul(t, lax.mul(ans, lax.digamma(x))))
 def _gamma(x: Array) -> Array:
     """Whole numbers up to 22! exactly: the nearest float to their product."""
-    out = lax.mul(_gammasgn(x), lax.exp(lax.lgamma(x)))
+    size, sign = lax.abs(x), _gammasgn(x)
+    out = lax.mul(sign, lax.exp(lax.lgamma(x)))
+    small = lax.bitwise_and(lax.lt(size, 0.125), lax.ne(x, 0.0))  # 1 / x has no logarithm that is rounded
+    near = lax.select(small, x, 0.125)
+    out = lax.select(small, lax.div(lax.exp(lax.lgamma(lax.add(near, 1.0))), near), out)
+    large = lax.bitwise_and(lax.gt(size, 10.0), lax.lt(size, 200.0))
+    out = lax.select(large, _large_gamma(lax.select(large, x, 10.5), sign), out)
     whole = lax.bitwise_and(lax.eq(x, lax.floor(x)), lax.bitwise_and(lax.ge(x, 1.0), lax.le(x, 23.0)))
     exact = lax.ones_like(x)
     for n in range(2, 23):
         exact = lax.mul(exact, lax.select(lax.gt(x, float(n)), float(n), 1.0))
     out = lax.select(whole, exact, out)
     return lax.select(lax.eq(x, -math.inf), math.nan, out)
+
+
+def _large_gamma(x: Array, sign: Any) -> Any:
+    """Stirling's formula with the power in two halves: that of a whole one would be rounded before it is an exponent's.
+
+    Below 0 by reflection: gamma(x) gamma(-x) = -pi / (x sin(pi x)).
+    """
+    size = lax.abs(x)
+    half = lax.pow(size, lax.sub(lax.mul(size, 0.5), 0.25))
+    other = lax.mul(half, lax.exp(lax.neg(size)))
+    other = lax.mul(other, lax.mul(lax.exp(stirling(size)), math.sqrt(2 * math.pi)))
+    away = lax.mul(lax.abs(lax.sub(size, lax.round(size))), math.pi)
+    below = lax.div(lax.div(lax.div(math.pi, lax.mul(size, lax.sin(away))), other), half)
+    return lax.select(lax.lt(x, 0.0), lax.mul(sign, below), lax.mul(half, other))
 
 
 def gamma(x: ArrayLike) -> Array:

@@ -9,7 +9,8 @@ from volta.core.array import Array, ArrayLike
 from volta.ops import lax
 from volta.scipy.gamma_functions import log_of_beta, stirling
 from volta.scipy.integrals import exp1_in_float64
-from volta.scipy.series import EPS, in_float64, polynomial, refuse_slope, settled
+from volta.scipy.series import EPS, in_float64, refuse_slope, settled
+from volta.scipy.uniform import LARGE_BETA, LARGE_GAMMA, beta_density, large_beta, large_gamma, log1p_less
 from volta.trace.composite import with_partials
 
 __all__ = ["betainc", "gammainc", "gammaincc", "random_gamma_grad"]
@@ -20,23 +21,11 @@ _TINY = 1e-300
 # -- the incomplete gamma functions ------------------------------------------------------------------------------------
 
 
-def _log1p_less(m: Array) -> Array:
-    """log(1 + m) - m, without cancelling near 0."""
-    near = lax.lt(lax.abs(m), 0.5)
-    small = lax.select(near, m, 0.0)
-    r = lax.div(small, lax.add(small, 2.0))
-    square = lax.mul(r, r)
-    rest = polynomial(square, tuple(1.0 / (2 * k + 1) for k in range(17, 0, -1)))
-    series = lax.sub(lax.mul(lax.mul(lax.mul(r, square), 2.0), rest), lax.mul(small, r))
-    safe = lax.select(near, 1.0, m)
-    return lax.select(near, series, lax.sub(lax.log1p(safe), safe))
-
-
 def _density(a: Array, x: Array) -> Array:
     """x^a exp(-x) / gamma(a + 1)."""
     large = lax.ge(a, 10.0)
     ten, one = lax.select(large, a, 10.0), lax.select(large, 1.0, a)
-    away = _log1p_less(lax.div(lax.sub(x, ten), ten))
+    away = log1p_less(lax.div(lax.sub(x, ten), ten))
     of_large = lax.exp(lax.sub(lax.mul(ten, away), stirling(ten)))
     of_large = lax.div(of_large, lax.sqrt(lax.mul(ten, 2 * math.pi)))
     of_small = lax.exp(lax.sub(lax.sub(lax.mul(one, lax.log(x)), x), lax.lgamma(lax.add(one, 1.0))))
@@ -93,6 +82,15 @@ def _from_above(a: Array, x: Array, active: Any) -> tuple[Any, Any]:
 def _parts(a: Array, x: Array) -> tuple[Any, Any, Any]:
     """P(a, x), Q(a, x) and dP/da of ordinary operands."""
     a, x = lax.add(a, lax.zeros_like(x)), lax.add(x, lax.zeros_like(a))
+    large = lax.ge(a, LARGE_GAMMA)
+    of_large = large_gamma(lax.select(large, a, LARGE_GAMMA), lax.select(large, x, LARGE_GAMMA))
+    of_others = _summed(lax.select(large, 1.0, a), lax.select(large, 1.0, x))
+    p, q, by_a = (lax.select(large, one, other) for one, other in zip(of_large, of_others, strict=True))
+    return p, q, by_a
+
+
+def _summed(a: Array, x: Array) -> tuple[Any, Any, Any]:
+    """The same by a sum or a continued fraction."""
     above = lax.gt(x, lax.add(a, 1.0))
     density, log = _density(a, x), lax.log(x)
     total, slopes = _from_below(a, x, lax.bitwise_not(above))
@@ -267,10 +265,22 @@ def _betainc(a: Array, b: Array, x: Array) -> Array:
     rest = lax.sub(1.0, x)
     first, second = lax.select(turned, b, a), lax.select(turned, a, b)
     share = lax.select(turned, rest, x)
+    large = lax.ge(lax.min(a, b), LARGE_BETA)
+    summed = lax.bitwise_and(inside, lax.bitwise_not(large))
+    part = lax.mul(lax.div(_beta_power(a, b, x), first), _beta_fraction(first, second, share, summed))
+    safe_a, safe_b = lax.select(large, a, LARGE_BETA), lax.select(large, b, LARGE_BETA)
+    of_large = large_beta(safe_a, safe_b, lax.select(large, x, 0.5))
+    part = lax.select(large, of_large, lax.select(turned, lax.sub(1.0, part), part))
+    return lax.select(inside, part, edge)
+
+
+def _beta_power(a: Array, b: Array, x: Array) -> Any:
+    """x^a (1 - x)^b / beta(a, b)."""
+    both = lax.ge(lax.min(a, b), 10.0)
     power = lax.add(lax.mul(a, lax.log(x)), lax.mul(b, lax.log1p(lax.neg(x))))
-    front = lax.div(lax.exp(lax.sub(power, log_of_beta(a, b))), first)
-    part = lax.mul(front, _beta_fraction(first, second, share, inside))
-    return lax.select(inside, lax.select(turned, lax.sub(1.0, part), part), edge)
+    of_small = lax.exp(lax.sub(power, log_of_beta(a, b)))
+    of_both = beta_density(lax.select(both, a, 10.0), lax.select(both, b, 10.0), lax.select(both, x, 0.5))
+    return lax.select(both, of_both, of_small)
 
 
 def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from volta.core import dtypes
 from volta.core.avals import ShapedArray
 from volta.core.interp import get_aval
 from volta.core.ir import ClosedJaxpr
@@ -49,7 +50,8 @@ def _scan_abstract(
     *avals: ShapedArray, jaxpr: ClosedJaxpr, length: int, num_carry: int, **params: Any
 ) -> list[ShapedArray]:
     carry, ys = masks.parts(jaxpr.out_avals, num_carry)
-    return [*carry, *(a.update(shape=(length, *a.shape), weak_type=False) for a in ys)]
+    weak = (a.weak_type and not dtypes.is_number(a.dtype, True) for a in ys)  # an array of numbers is no number
+    return [*carry, *(a.update(shape=(length, *a.shape), weak_type=w) for a, w in zip(ys, weak, strict=True))]
 
 
 def _scan_jvp(
