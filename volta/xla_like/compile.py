@@ -13,6 +13,7 @@ from volta.core.policy import DeterminismLevel
 from volta.xla_like import control_calls, user
 from volta.xla_like.attention_calls import join_cotangents
 from volta.xla_like.complex_pairs import has_complex, to_pairs
+from volta.xla_like.dropping import Scheduled
 from volta.xla_like.fusion import fuse
 from volta.xla_like.groups import Group
 from volta.xla_like.kernels import KernelCall, LoopKernel
@@ -26,7 +27,7 @@ from volta.xla_like.placing import places
 from volta.xla_like.plan import Buffer, ExecutionPlan
 from volta.xla_like.precisions import round_operands
 from volta.xla_like.recompute import recompute
-from volta.xla_like.rematerialize import ROUNDS, STEPS, Scheduled, rematerialize
+from volta.xla_like.rematerialize import ROUNDS, STEPS, rematerialize
 from volta.xla_like.schedule import schedule
 from volta.xla_like.scheduler import Scheduler, Unscheduled
 from volta.xla_like.verify import verify_graph, verify_schedule
@@ -129,9 +130,10 @@ class _Build:
         out_avals: tuple[ShapedArray, ...],
     ) -> Scheduled:  # fmt: skip
         """The plan that passes the budget least, at best not at all; see `rematerialize`."""
-        best, least = scheduled, excess(scheduled.plan)
+        plain = excess(scheduled.plan)
+        best, least = scheduled, plain
         for step in STEPS:
-            found, over = scheduled, excess(scheduled.plan)
+            found, over = scheduled, plain
             for _ in range(ROUNDS if least > 0 else 0):
                 arena = found.plan.arena_bytes
                 program = rematerialize(found, max(arena - over, int(arena * step)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import attrs
@@ -115,18 +116,21 @@ class ExecutionPlan:
 
     def live_temp_bytes(self) -> list[int]:
         """Arena bytes in use at each call."""
-        return [sum(n for n, _ in blocks.values()) for blocks in self._live_temps()]
+        change = [0] * (len(self.calls) + 1)
+        for begin, end, nbytes, _ in self._live_temps():
+            change[begin] += nbytes
+            change[end] -= nbytes
+        return list(itertools.accumulate(change[:-1]))
 
-    def _live_temps(self) -> list[dict[int | None, tuple[int, str]]]:
-        """At each call, the bytes and the placement of what lies at each offset of the arena; in place, of the last."""
+    def _live_temps(self) -> Iterator[tuple[int, int, int, str]]:
+        """What lies in the arena: from which call on, up to which one it does not, bytes and placement. What is
+        computed in place of an operand counts from that call on, and its operand up to there."""
         first, last = lifetimes(self.buffers, self.calls)
-        live: list[dict[int | None, tuple[int, str]]] = [{} for _ in self.calls]
-        for b in self.buffers:
-            if b.kind == "temp":
-                for i in range(first[b.id], last[b.id] + 1):
-                    most = max(live[i].get(b.offset, (0, ""))[0], aligned(b.nbytes))
-                    live[i][b.offset] = most, b.placement
-        return live
+        temps = [b for b in self.buffers if b.kind == "temp" and b.nbytes and first[b.id] <= last[b.id]]
+        began = {(b.offset, first[b.id]): b.id for b in temps}
+        for b in temps:
+            replaced = began.get((b.offset, last[b.id]), b.id) != b.id
+            yield first[b.id], last[b.id] + (not replaced), aligned(b.nbytes), b.placement
 
     def bytes_by_placement(self) -> dict[str, int]:
         """Bytes of inputs, constants and outputs by placement, and of temporaries where the arena is fullest."""
@@ -134,9 +138,11 @@ class ExecutionPlan:
         for b in self.buffers:
             if b.kind not in ("temp", "unstored") and b.alias is None:
                 out[b.placement] = out.get(b.placement, 0) + aligned(b.nbytes)
-        fullest = max(self._live_temps(), key=lambda blocks: sum(n for n, _ in blocks.values()), default={})
-        for n, placement in fullest.values():
-            out[placement] = out.get(placement, 0) + n
+        live = self.live_temp_bytes()
+        fullest = live.index(max(live)) if live else 0
+        for begin, end, n, placement in self._live_temps():
+            if begin <= fullest < end:
+                out[placement] = out.get(placement, 0) + n
         return out
 
     # -- text ----------------------------------------------------------------------------------------------------------

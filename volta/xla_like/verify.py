@@ -86,8 +86,9 @@ def verify_schedule(plan: ExecutionPlan) -> None:
             if kinds[b] in ("input", "const"):
                 raise VerificationError(f"call {i} writes {kinds[b]} b{b}\n{plan}")
             written.add(b)
+    overwritten = {b.alias for b in plan.buffers}
     for b in plan.outputs:
-        if any(other.alias == b for other in plan.buffers):
+        if b in overwritten:
             raise VerificationError(f"result b{b} is an input that another result overwrites\n{plan}")
         if b not in written and plan.buffers[b].nbytes:
             raise VerificationError(f"result b{b} is never written\n{plan}")

@@ -1,0 +1,311 @@
+"""What a plan drops to keep to a budget: values that wait long for their next readers, and cost little to get back.
+
+A `Timeline` is a model of the finished plan: when each value is computed and touched, and the bytes that are live at
+each call. Where most are live, the value is dropped whose bytes, over all calls beyond the goal, cost the least work.
+Each choice keeps the model true: what a value will be computed from again is touched then, so it stays in memory
+until there; values that are dropped already and needed on the way come back then, and cost no work of their own. So a
+stretch of layers costs one more pass, whoever of them is dropped first.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+
+import attrs
+import numpy as np
+
+from volta.core.ir import ClosedJaxpr, Eqn, Var
+from volta.ops.primitive import Family
+from volta.xla_like.nodes import Lowered, Ref, Val
+from volta.xla_like.plan import ExecutionPlan
+
+_AGAIN = {
+    Family.ELEMENTWISE, Family.REDUCTION, Family.MOVEMENT, Family.CONTRACTION, Family.ATTENTION, Family.INDEXING,
+    Family.SORTING,
+}  # fmt: skip
+"""What may run twice: a loop, a user's kernel and a call of Python run once."""
+
+_SMALL = 16
+"""A value of at most 1/SMALL of the bytes that it helps to spare may be kept longer for that."""
+
+_CHAIN = 256
+"""Operations that one value may take to compute again."""
+
+_HELD = 0.25
+"""What a value is computed from may be kept longer, each for this share of what is spared; what it costs to compute
+that again too is looked at besides."""
+
+_LOOKED_AT = 8
+"""Of the values that were looked at before, so many are at each choice: the best, if they cost as much still."""
+
+
+@attrs.frozen(eq=False)
+class Scheduled:
+    """A program, its plan, and how they belong together: the buffer of each stored value, the call of each node."""
+
+    program: ClosedJaxpr
+    plan: ExecutionPlan
+    lowered: Lowered
+    buffer_of: Mapping[Val, int]
+    call_of: Mapping[int, int]
+
+    @property
+    def work(self) -> int:
+        """Floating-point operations, or what takes as long, of the whole program."""
+        return sum(map(work_of, self.program.eqns))
+
+
+def work_of(eqn: Eqn) -> int:
+    """Floating-point operations, or what takes as long, that an equation costs."""
+    size = sum(v.aval.size for v in eqn.outputs)
+    if eqn.primitive.family is Family.CONTRACTION:
+        (contracted, _), _ = eqn.params["dimension_numbers"]
+        return 2 * size * math.prod(eqn.inputs[0].aval.shape[d] for d in contracted)
+    if eqn.primitive.family is Family.ATTENTION:
+        return 4 * size * eqn.inputs[1].aval.shape[1]  # two products over the keys
+    if eqn.primitive.family is Family.REDUCTION:
+        size = sum(x.aval.size for x in eqn.inputs)
+    return size * eqn.primitive.cost
+
+
+@attrs.frozen(eq=False)
+class _Return:
+    """How a value comes back for a call: at what ``work``, by which ``equations``, of which some are ``shared`` with
+    other values' returns; read from which values (``held``); which dropped ones come back with it (``earlier``); and
+    the bytes of the largest that is stored on the way (``passing``)."""
+
+    work: float
+    equations: tuple[int, ...] = ()
+    shared: tuple[int, ...] = ()
+    held: tuple[Val, ...] = ()
+    earlier: tuple[Val, ...] = ()
+    passing: int = 0
+
+
+_NEVER = _Return(math.inf)
+
+
+class Timeline:
+    """When each value is computed and read, by the numbers of the plan's calls; and which values are dropped."""
+
+    def __init__(self, scheduled: Scheduled) -> None:
+        lowered, self.plan, self.buffer_of = scheduled.lowered, scheduled.plan, scheduled.buffer_of
+        self.program = scheduled.program
+        self._work = list(map(work_of, self.program.eqns))
+        self.home: dict[Var, int] = {v: i for i, e in enumerate(self.program.eqns) for v in e.outputs}
+        self.val_of: dict[Var, Val] = {v: x.val for v, x in lowered.operands.items() if isinstance(x, Ref)}
+        self._reads: dict[int, list[int]] = {}  # of a buffer: the calls
+        for i, each in enumerate(self.plan.calls):
+            for number in dict.fromkeys(each.reads):
+                self._reads.setdefault(number, []).append(i)
+        self.call_of: list[int | None] = []  # of an equation; None of one that only looks at its operands otherwise
+        self.made: dict[Val, int] = {}
+        self.name_of: dict[Val, Var] = {}
+        begin = 0
+        for eqn, end in zip(self.program.eqns, lowered.ends, strict=True):
+            nodes = lowered.nodes[begin:end]
+            call = max((scheduled.call_of[n.index] for n in nodes if n.index in scheduled.call_of), default=None)
+            self.call_of.append(call)
+            if call is not None:
+                self.made.update((val, call) for node in nodes for val in node.outputs)
+            for var in eqn.outputs:
+                if var in self.val_of:
+                    self.name_of.setdefault(self.val_of[var], var)
+            begin = end
+        self.dropped: dict[Val, int] = {}
+        """And the first call for which it is computed again."""
+        self._touched: dict[Val, list[int]] = {}
+        self._again: dict[int, int] = {}  # the equations that run twice, and for which call
+        self._over: np.ndarray | None = None  # how many calls before each are beyond the goal
+        self._until: dict[Val, float] = {}  # the last call that a stored value is in memory for
+        for val, number in self.buffer_of.items():
+            kind = self.plan.buffers[number].kind
+            if kind != "unstored":
+                self._until[val] = self._reads.get(number, [0])[-1] if kind == "temp" else math.inf
+
+    def is_stored(self, val: Val) -> bool:
+        """Whether a value is in memory of its own."""
+        return val in self._until
+
+    def is_there(self, var: Var, call: int, spares: int, longer: float = -1.0) -> bool:
+        """Whether a call may read a variable that an earlier one has computed: what is in memory then anyway, or is too
+        small to matter beside the bytes that are spared."""
+        val = self.val_of.get(var)
+        if var not in self.home or (val is not None and val.producer is None):
+            return True
+        if val is None or val not in self._until or val in self.dropped or self.made.get(val, call) >= call:
+            return False
+        last = self._until[val]
+        return last >= call or val.nbytes * _SMALL <= spares or self._longer(val, int(last), call) <= longer
+
+    def _longer(self, val: Val, last: int, call: int) -> float:
+        """The bytes that a value takes longer than to its last call, over the calls that are beyond the goal."""
+        return val.nbytes * int(self._over[call + 1] - self._over[last + 1]) if self._over is not None else math.inf
+
+    def _return(self, val: Val, call: int, longer: float) -> _Return:
+        """How a value would come back for a call; what it is read from may be kept for ``longer``."""
+        work, passing = 0, 0
+        seen: dict[int, None] = {}
+        shared: dict[int, None] = {}
+        held: dict[Val, None] = {}
+        earlier: dict[Val, None] = {}
+        wanted = self.name_of[val]
+        waiting = [wanted]
+        while waiting:
+            x = waiting.pop()
+            stored = self.val_of.get(x)
+            if x is not wanted and self.is_there(x, call, val.nbytes, longer):
+                if stored in self._touched:
+                    held[stored] = None
+                continue
+            returns = None if stored is None else self.dropped.get(stored)
+            if stored is not None and returns is not None and returns <= call:
+                held[stored] = None
+                continue
+            i = self.home[x]
+            if i in seen:
+                continue
+            if self.program.eqns[i].primitive.family not in _AGAIN or len(seen) > _CHAIN:
+                return _NEVER
+            seen[i] = None
+            if stored is not None and returns is not None:
+                earlier[stored] = None
+            elif x is not wanted and i in self._again:
+                shared[i] = None
+                if self._again[i] <= call:
+                    continue
+            else:
+                work += self._work[i]
+                if x is not wanted and stored in self._until:
+                    passing = max(passing, stored.nbytes)
+            waiting += [a for a in self.program.eqns[i].inputs if isinstance(a, Var)]
+        return _Return(work, tuple(seen), tuple(shared), tuple(held), tuple(earlier), passing)
+
+    def choose(self, goal: int) -> None:
+        """Choose the values to drop."""
+        temps = [
+            val for val, number in self.buffer_of.items()
+            if val in self.made and val in self.name_of and self.plan.buffers[number].kind == "temp"
+            and number in self._reads
+        ]  # fmt: skip
+        self._touched = {v: sorted({self.made[v], *self._reads[self.buffer_of[v]]}) for v in temps}
+        live = np.asarray(self.plan.live_temp_bytes(), np.int64)
+        passing = np.zeros_like(live)  # the part of them that is only on the way
+        gaps = _Gaps(self._touched, {v: self._work[self.home[self.name_of[v]]] for v in temps})
+        while live.size and live[at := int(live.argmax())] > goal:
+            self._over = np.append(0, np.cumsum(live > goal))
+            found = self._best(gaps, at, live)
+            if found is None:
+                break
+            gap, back = found
+            val, early, first = gaps.vals[gap], gaps.early[gap], gaps.first[gap]
+            live[early + 1 : first] -= val.nbytes
+            live[first] += max(0, back.passing - passing[first])
+            passing[first] = max(back.passing, passing[first])
+            gaps.end(val)
+            for u in back.earlier:
+                live[first : self.dropped[u]] += u.nbytes
+                self.dropped[u] = first
+            for u in back.held:
+                live[self._touched[u][-1] + 1 : first + 1] += u.nbytes
+                gaps.touch(u, self._touched[u], first)
+                self._until[u] = max(self._until[u], first)
+            self.dropped[val] = first
+            self._again.update((i, min(first, self._again.get(i, first))) for i in back.equations)
+        self._over = None
+
+    def _best(self, gaps: _Gaps, at: int, live: np.ndarray) -> tuple[int, _Return] | None:
+        """Which gap over a call spares most bytes for the work, and how its value comes back; None where none does."""
+        assert self._over is not None
+        best: tuple[float, int, _Return] | None = None
+        for n, (gap, gain, seems) in enumerate(gaps.over(at, self._over)):
+            if best is not None and (seems <= best[0] or (n >= _LOOKED_AT and gap in gaps.known)):
+                break
+            val, first = gaps.vals[gap], gaps.first[gap]
+            ways = [self._return(val, first, _HELD * gain)]
+            if any(self._until[u] < first for u in ways[0].held):
+                ways.append(self._return(val, first, 0.0))
+            gaps.costs(gap, min(back.work for back in ways))
+            for back in ways:
+                if live[first] + back.passing < live[at] and (worth := self._worth(gain, back, first)) > 0:
+                    if best is None or worth > best[0]:
+                        best = worth, gap, back
+        return best and best[1:]
+
+    def _worth(self, gain: float, back: _Return, call: int) -> float:
+        """The bytes that are spared over all calls that are beyond the goal, for a unit of work."""
+        over = self._over
+        assert over is not None
+        for u in back.earlier:
+            gain -= u.nbytes * int(over[self.dropped[u]] - over[call])
+        for u in back.held:
+            gain -= u.nbytes * int(over[call + 1] - over[min(call, self._touched[u][-1]) + 1])
+        for i in back.shared:
+            gain -= self.program.eqns[i].outputs[0].aval.nbytes * abs(int(over[self._again[i]] - over[call]))
+        return gain / (back.work + 1)
+
+
+class _Gaps:
+    """Stretches of calls for which values wait in memory, touched before and after but not within."""
+
+    def __init__(self, touched: Mapping[Val, list[int]], least: Mapping[Val, int]) -> None:
+        self.vals: list[Val] = []
+        self.early: list[int] = []
+        self.first: list[int] = []
+        self._of: dict[Val, list[int]] = {}
+        self._least = least
+        self.known: set[int] = set()
+        self._columns = np.zeros((4, 1024))  # early, first, bytes, work
+        for val, calls in touched.items():
+            for early, first in itertools.pairwise(calls):
+                self._add(val, early, first)
+
+    def _add(self, val: Val, early: int, first: int) -> None:
+        if first - early < 2:
+            return
+        gap = len(self.vals)
+        if gap == self._columns.shape[1]:
+            self._columns = np.concatenate([self._columns, np.zeros_like(self._columns)], axis=1)
+        self._columns[:, gap] = early, first, val.nbytes, self._least[val]
+        self.vals.append(val)
+        self.early.append(early)
+        self.first.append(first)
+        self._of.setdefault(val, []).append(gap)
+
+    def over(self, at: int, over: np.ndarray) -> Iterator[tuple[int, float, float]]:
+        """The gaps over a call; the bytes that each spares, over the calls that are beyond the goal; and that for a
+        unit of work, by what it is known to cost. Those come first that look best."""
+        early, first, nbytes, work = self._columns[:, : len(self.vals)]
+        here = np.flatnonzero((early < at) & (at < first) & (work < math.inf))
+        gain = nbytes[here] * (over[first[here].astype(np.int64)] - over[early[here].astype(np.int64) + 1])
+        seems = gain / (work[here] + 1)
+        order = np.argsort(-seems, kind="stable")
+        return zip(here[order].tolist(), gain[order].tolist(), seems[order].tolist(), strict=True)
+
+    def costs(self, gap: int, work: float) -> None:
+        self._columns[3, gap] = work
+        self.known.add(gap)
+
+    def end(self, val: Val) -> None:
+        for gap in self._of.pop(val, ()):
+            self.costs(gap, math.inf)
+
+    def touch(self, val: Val, calls: list[int], call: int) -> None:
+        """A value is read at one more call."""
+        i = bisect.bisect_left(calls, call)
+        if i < len(calls) and calls[i] == call:
+            return
+        calls.insert(i, call)
+        if val not in self._of:
+            return
+        for gap in self._of[val]:
+            if self.early[gap] < call < self.first[gap]:
+                self.costs(gap, math.inf)
+                self._of[val].remove(gap)
+                self._add(val, self.early[gap], call)
+                self._add(val, call, self.first[gap])
+                return
+        self._add(val, calls[i - 1], call)
