@@ -6,13 +6,14 @@ import gc
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
 from tests.costs import Costs
-from tests.sampling import commit_number, mark_few, mark_turns
+from tests.sampling import commit_number, mark_cases, mark_turns
 
 # Before anything imports volta: tests never read or write the user's kernel cache, and start from an empty one, which
 # the processes of a run (pytest -n 2) share. VOLTA_TEST_CACHE=<folder> keeps it between runs instead.
@@ -73,10 +74,30 @@ def _earlier_modules_are_not_garbage() -> None:
     gc.freeze()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[object]:
+    """What is made while tests are found stays, like what modules import: walking it over and over finds no garbage."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+COMMIT = commit_number()
+
+
+@pytest.hookimpl(wrapper=True)  # after everything that gives a test its cases
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[object]:
+    result = yield
+    mark_cases(metafunc, COMMIT, only_quick=metafunc.config.option.markexpr == "not slow")
+    return result
+
+
 @pytest.hookimpl(tryfirst=True)  # before what is slow is deselected
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    mark_few(items)
-    mark_turns(items, commit_number())
+    mark_turns([item for item in items if not hasattr(item, "callspec")], COMMIT)
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked and (reason := _why_no_gpu()):
         for item in marked:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 _FIRST_WORD = re.compile(r"[^- ]*")
@@ -43,7 +44,7 @@ def sampled(
     )
 
 
-def mark_few(items: Iterable[pytest.Item]) -> None:
+def mark_few(items: Iterable[Any]) -> None:
     """Mark slow all but n cases, evenly spread, of each parametrised test that is marked ``few(n)``."""
     for cases in _families(items, "few").values():
         (n,) = cases[0].get_closest_marker("few").args  # type: ignore[union-attr]
@@ -53,7 +54,7 @@ def mark_few(items: Iterable[pytest.Item]) -> None:
                 case.add_marker(pytest.mark.slow)
 
 
-def mark_turns(items: Iterable[pytest.Item], commit: int | None) -> None:
+def mark_turns(items: Iterable[Any], commit: int | None) -> None:
     """Mark slow what has not its turn at this commit: of a test that is marked ``turns(n)`` all but every n-th case.
 
     Of n cases or more some have their turn at each commit; of fewer, and of a test without cases, one in n commits.
@@ -72,9 +73,39 @@ def mark_turns(items: Iterable[pytest.Item], commit: int | None) -> None:
                 case.add_marker(pytest.mark.slow)
 
 
-def _families(items: Iterable[pytest.Item], marker: str) -> dict[tuple[str, ...], list[pytest.Item]]:
+@attrs.frozen
+class _Case:
+    """A case of a parametrised test that pytest has not made an item of yet: enough of an item to be marked."""
+
+    nodeid: str
+    test: pytest.Item
+    spec: Any
+
+    def get_closest_marker(self, name: str) -> pytest.Mark | None:
+        return next((mark for mark in self.spec.marks if mark.name == name), None) or self.test.get_closest_marker(name)
+
+    def add_marker(self, marker: pytest.MarkDecorator) -> None:
+        self.spec.marks.append(marker.mark)
+
+
+def mark_cases(metafunc: pytest.Metafunc, commit: int | None, only_quick: bool) -> None:
+    """Mark the cases of a parametrised test before pytest makes items of them; with ``only_quick`` of no others.
+
+    The quick set is a quarter of all cases, and every process of a run collects them: making an item of each case only
+    to deselect it took a third of the time. One slow case is left where all are, so that the test is known as slow.
+    """
+    specs = metafunc._calls
+    test = metafunc.definition
+    cases = [_Case(f"{test.nodeid}[{spec.id}]", test, spec) for spec in specs]
+    mark_few(cases)
+    mark_turns(cases, commit)
+    if only_quick:
+        specs[:] = [case.spec for case in cases if not case.get_closest_marker("slow")] or specs[:1]
+
+
+def _families(items: Iterable[Any], marker: str) -> dict[tuple[str, ...], list[Any]]:
     """The cases of each test with this marker that are not slow."""
-    found: dict[tuple[str, ...], list[pytest.Item]] = {}
+    found: dict[tuple[str, ...], list[Any]] = {}
     for item in items:
         mark = item.get_closest_marker(marker)
         if mark and not item.get_closest_marker("slow") and not (marker == "turns" and item.get_closest_marker("gpu")):

@@ -1,5 +1,7 @@
 """A text taken at once, in pieces or token by token, alone or beside strangers, has the same bits."""
 
+import functools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -19,7 +21,7 @@ SHAPES = {
     "window": models.Config(VOCABULARY, 64, 1, 4, 1, 16, 96, CONTEXT, window=5),
     "gpt2": models.Config(VOCABULARY, 64, 2, 4, 4, 16, 96, CONTEXT, kind="gpt2"),
 }
-MODELS = {name: models.random_decoder(config) for name, config in SHAPES.items()}
+NAMES = (*SHAPES, "blocks")
 
 
 def quantized(x):
@@ -29,7 +31,13 @@ def quantized(x):
     return nn.QuantizedArray(random_blocks("Q4_1", x.shape[0], x.shape[1] // FORMATS["Q4_1"].elements), "Q4_1")
 
 
-MODELS["blocks"] = models.Decoder(SHAPES["llama"], tree.map(quantized, MODELS["llama"].params))
+@functools.cache
+def model_of(name):
+    if name == "blocks":
+        return models.Decoder(SHAPES["llama"], tree.map(quantized, model_of("llama").params))
+    return models.random_decoder(SHAPES[name])
+
+
 TOKENS = np.random.default_rng(0).integers(0, VOCABULARY, 150)
 run = volta.jit(apply, static_argnums=0)
 
@@ -39,23 +47,19 @@ def at_once(model, n):
     return np.asarray(found)[0]
 
 
-WHOLE = {}
-
-
+@functools.cache
 def whole(name):
     """Logits after each of all tokens; whoever takes fewer of them has the first ones (tested below)."""
-    if name not in WHOLE:
-        WHOLE[name] = at_once(MODELS[name], len(TOKENS))
-    return WHOLE[name]
+    return at_once(model_of(name), len(TOKENS))
 
 
 @pytest.mark.few(2)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", NAMES)
 @given(st.data())
 @settings(max_examples=4)
 def test_pieces_beside_strangers_have_the_bits_of_all_at_once(name, data):
     """Rows of other texts, at other positions, in a cache of another size that held other things; sizes are padded."""
-    model = MODELS[name]
+    model = model_of(name)
     rows, n = data.draw(st.integers(1, 3), "rows"), data.draw(st.integers(1, 70), "tokens")
     place = data.draw(st.integers(0, rows - 1), "row")
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
@@ -74,10 +78,10 @@ def test_pieces_beside_strangers_have_the_bits_of_all_at_once(name, data):
 
 
 @pytest.mark.few(1)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", NAMES)
 def test_later_tokens_change_nothing_before_them(name):
     for n in (1, 64, 65, 129):
-        assert_bits_equal(at_once(MODELS[name], n), whole(name)[:n])
+        assert_bits_equal(at_once(model_of(name), n), whole(name)[:n])
 
 
 REQUESTS = st.fixed_dictionaries(
@@ -111,20 +115,20 @@ def check_batch(model, requests, rows, steps):
 @given(st.lists(REQUESTS, min_size=1, max_size=6), st.integers(1, 3), st.lists(st.integers(0, 3), min_size=6))
 @settings(max_examples=2)
 def test_a_request_is_continued_as_it_is_alone(requests, rows, steps):
-    check_batch(MODELS["blocks"], requests, rows, steps)
+    check_batch(model_of("blocks"), requests, rows, steps)
 
 
 @pytest.mark.slow
 @given(st.lists(REQUESTS, min_size=64, max_size=64))
 @settings(max_examples=2)
 def test_sixty_four_requests_are_continued_as_they_are_alone(requests):
-    check_batch(MODELS["llama"], requests, 16, [i % 2 for i in range(64)])
+    check_batch(model_of("llama"), requests, 16, [i % 2 for i in range(64)])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", NAMES)
 def test_kernels_for_gpus_have_the_bits(name):
-    model = MODELS[name]
+    model = model_of(name)
 
     def f(tokens, start):
         found, caches = model(tokens, model.caches(2, 80), start)

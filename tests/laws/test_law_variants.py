@@ -24,7 +24,13 @@ from volta.xla_like.kernels import kernel_class
 from volta.xla_like.user import NAME
 
 KERNELS = HostKernels()
-PROGRAMS = {name: (f, args) for name, f, args in variants.programs()}
+
+
+def shape_of(kind, shape, dtype, seed):
+    return volta.ShapeDtypeStruct(shape, dtype)
+
+
+PROGRAMS = {name: (f, args) for name, f, args in variants.programs(shape_of)}
 
 
 def shared_out_for(processors):

@@ -27,11 +27,14 @@ PROCESSORS = (None, 1, 100_000)
 THREADS = (1, 2, 7)
 
 
-def programs() -> Iterator[Named]:
-    """Each class of kernels that is shared out in several ways, over data that shows an order of additions."""
+def programs(data: Callable[..., Any] = fill) -> Iterator[Named]:
+    """Each class of kernels that is shared out in several ways, over data that shows an order of additions.
 
-    def x(*shape: int, dtype: str = "float32", seed: int = 0) -> np.ndarray:
-        return fill("ladder", shape, dtype, seed)
+    Who only looks at the programs says with ``data`` that operands are shapes, say.
+    """
+
+    def x(*shape: int, dtype: str = "float32", seed: int = 0) -> Any:
+        return data("ladder", shape, dtype, seed)
 
     slots = np.random.default_rng(0).integers(0, 300, 5000).astype(np.int32)
     product, highest = (lambda x, w: x @ w), (lambda x, w: vnp.matmul(x, w, precision="highest"))
@@ -51,17 +54,17 @@ def programs() -> Iterator[Named]:
     yield "long product, highest", highest, (x(100, 9000), x(9000, 130, seed=1))
     yield "long product of few rows", lambda x, w: (x @ w, x[0] @ w), (x(3, 9000), x(9000, 256, seed=1))
     yield "product of few rows", lambda x, w: (x @ w, x[0] @ w), (x(3, 1000), x(1000, 4096, seed=1))
-    yield "attention", *_attention(8, 130, 130)
-    yield "attention of one token", *_attention(2, 1, 3000)
+    yield "attention", *_attention(data, 8, 130, 130)
+    yield "attention of one token", *_attention(data, 2, 1, 3000)
     yield "scatter", lambda t, u, i: t.at[i].add(u), (x(300, 40), x(5000, 40, seed=1), slots)
     yield "scatter of few columns", lambda t, u, i: t.at[i % 3].add(u), (x(3, 4), x(5000, 4, seed=1), slots)
     yield "sort", lambda x: (vnp.sort(x, 1), vnp.argsort(x, 1)), (x(900, 100),)
     yield "scan", lambda x: (vnp.cumsum(x, 1), vnp.cumprod(x, 1)), (x(8, 40_000),)
 
 
-def _attention(heads: int, queries: int, keys: int) -> tuple[Callable[..., Any], tuple[np.ndarray, ...]]:
-    q = fill("normal", (1, queries, heads, 64))
-    k, v = (fill("normal", (1, keys, heads, 64), seed=i) for i in (1, 2))
+def _attention(data: Callable[..., Any], heads: int, queries: int, keys: int) -> tuple[Callable[..., Any], Any]:
+    q = data("normal", (1, queries, heads, 64), "float32", 0)
+    k, v = (data("normal", (1, keys, heads, 64), "float32", i) for i in (1, 2))
 
     def value(q: Any, k: Any, v: Any) -> Any:
         return vnp.sum(nn.dot_product_attention(q, k, v) ** 2)
