@@ -22,10 +22,11 @@ def undeclared(expression, with_jax):
     return [str(f) for f in run(expression, with_jax) if declared(f) is None]
 
 
-@pytest.mark.parametrize("first", [0, pytest.param(60, marks=pytest.mark.slow)])
-def test_a_sample_beside_numpy(first):
+@pytest.mark.parametrize("first, count", [(0, 30), (30, 30), pytest.param(60, 1000, marks=pytest.mark.slow)])
+@pytest.mark.turns(2)
+def test_a_sample_beside_numpy(first, count):
     with np.errstate(all="ignore"):
-        for number in range(first, first + (60 if first == 0 else 1000)):
+        for number in range(first, first + count):
             assert not undeclared(draw(0, number), False), draw(0, number)
 
 
@@ -49,6 +50,7 @@ def test_every_function_is_drawn():
 
 
 @pytest.mark.parametrize("family, count", [("complex", 12), ("matrices", 6), ("signals", 12), ("rules", 12)])
+@pytest.mark.turns(2)
 def test_a_sample_of_each_family(family, count):
     with np.errstate(all="ignore"):
         for number in range(count):

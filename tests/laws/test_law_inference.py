@@ -15,6 +15,8 @@ from volta.models.decoder import apply
 from volta.testing import assert_bits_equal
 from volta.testing.host_grid import check_on_host
 
+pytestmark = pytest.mark.turns(2)
+
 VOCABULARY, CONTEXT = 61, 160
 SHAPES = {
     "llama": models.Config(VOCABULARY, 64, 2, 4, 2, 16, 96, CONTEXT),

@@ -43,7 +43,7 @@ def run_child(folder: Path, programs: Path, hash_seed: int, saved: Path) -> tupl
 
 @pytest.mark.turns(2)
 def test_other_processes_give_the_same_bits_plans_and_files(tmp_path) -> None:
-    chosen = some_programs(10)
+    chosen = some_programs(6)
     (tmp_path / "programs").write_bytes(pickle.dumps(chosen))
     here = law_child.digests(chosen)
     cold, compiled = run_child(tmp_path / "cache", tmp_path / "programs", 1, tmp_path / "first")

@@ -1,6 +1,8 @@
-"""Initializers that are matrices, beside JAX's."""
+"""Initializers: their variances; those that are matrices and uniform ones beside JAX's."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import pytest
@@ -46,3 +48,36 @@ def test_shapes_that_are_none_of_theirs_are_named() -> None:
     ):
         with pytest.raises(volta.errors.ShapeError, match=says):
             make()(KEY, shape)
+
+
+@pytest.mark.parametrize("name", "glorot_uniform glorot_normal lecun_uniform lecun_normal he_uniform he_normal".split())
+def test_initializers_have_the_declared_variance(name: str) -> None:
+    w = np.asarray(getattr(nn.initializers, name)()(KEY, (100, 300)))
+    fan = {"g": 200, "l": 100, "h": 50}[name[0]]
+    assert w.dtype == np.float32
+    assert w.var() * fan == pytest.approx(1, rel=0.05)
+    assert abs(w.mean()) < 0.01
+    bound = math.sqrt(3 / fan) if name.endswith("uniform") else 2 / math.sqrt(fan) / 0.8796
+    assert abs(w).max() <= bound * 1.001
+
+
+def test_uniform_initializers_equal_jax() -> None:
+    jax = pytest.importorskip("jax")
+    key = jax.random.key_data(jax.random.key(5))
+    for name in ("glorot_uniform", "he_uniform"):
+        want = getattr(jax.nn.initializers, name)()(jax.random.key(5), (7, 9))
+        found = getattr(nn.initializers, name)()(np.asarray(key), (7, 9))
+        np.testing.assert_allclose(found, want, rtol=1e-6, atol=1e-6)
+
+
+def test_simple_initializers() -> None:
+    init = nn.initializers
+    assert init.zeros(KEY, (2,)).tolist() == [0, 0] and init.ones(KEY, (2,)).tolist() == [1, 1]
+    assert init.constant(3)(KEY, (2,), "int32").tolist() == [3, 3]
+    assert np.asarray(init.normal(0.5)(KEY, (10000,))).std() == pytest.approx(0.5, rel=0.05)
+    assert np.asarray(init.truncated_normal(0.5)(KEY, (1000,))).max() <= 1.0
+    assert 0 <= np.asarray(init.uniform(0.5)(KEY, (1000,))).max() <= 0.5
+    with pytest.raises(volta.errors.ShapeError, match="at least two axes"):
+        init.glorot_uniform()(KEY, (3,))
+    with pytest.raises(ValueError, match="mode must be"):
+        init.variance_scaling(1.0, "fan", "normal")

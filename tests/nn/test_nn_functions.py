@@ -12,6 +12,8 @@ from volta import nn
 from volta.errors import DTypeError, ShapeError
 from volta.testing import assert_bits_equal, fill
 
+pytestmark = pytest.mark.turns(2)
+
 RNG = np.random.default_rng(3)
 X = RNG.normal(0, 2, (4, 6)).astype(np.float32)
 WIDE = np.float32([-1e4, -90, -20, -3, -1e-3, 0, 1e-3, 1, 3, 20, 90, 1e4])
@@ -361,40 +363,3 @@ def test_attention_errors():
         nn.dot_product_attention(q, k, v, query_start=3)
     with pytest.raises(ShapeError, match=r"query_start \(3,\) must be an integer or \(2,\)"):
         nn.dot_product_attention(q, k, v, query_start=np.int32([1, 2, 3]), is_causal=True)
-
-
-# -- initializers ------------------------------------------------------------------------------------------------------
-
-KEY = volta.random.key(0)
-
-
-@pytest.mark.parametrize("name", "glorot_uniform glorot_normal lecun_uniform lecun_normal he_uniform he_normal".split())
-def test_initializers_have_the_declared_variance(name):
-    w = np.asarray(getattr(nn.initializers, name)()(KEY, (100, 300)))
-    fan = {"g": 200, "l": 100, "h": 50}[name[0]]
-    assert w.dtype == np.float32
-    assert w.var() * fan == pytest.approx(1, rel=0.05)
-    assert abs(w.mean()) < 0.01
-    bound = math.sqrt(3 / fan) if name.endswith("uniform") else 2 / math.sqrt(fan) / 0.8796
-    assert abs(w).max() <= bound * 1.001
-
-
-def test_uniform_initializers_equal_jax():
-    jax = pytest.importorskip("jax")
-    key = jax.random.key_data(jax.random.key(5))
-    for name in ("glorot_uniform", "he_uniform"):
-        want = getattr(jax.nn.initializers, name)()(jax.random.key(5), (7, 9))
-        close(getattr(nn.initializers, name)()(np.asarray(key), (7, 9)), np.asarray(want), rtol=1e-6)
-
-
-def test_simple_initializers():
-    init = nn.initializers
-    assert init.zeros(KEY, (2,)).tolist() == [0, 0] and init.ones(KEY, (2,)).tolist() == [1, 1]
-    assert init.constant(3)(KEY, (2,), "int32").tolist() == [3, 3]
-    assert np.asarray(init.normal(0.5)(KEY, (10000,))).std() == pytest.approx(0.5, rel=0.05)
-    assert np.asarray(init.truncated_normal(0.5)(KEY, (1000,))).max() <= 1.0
-    assert 0 <= np.asarray(init.uniform(0.5)(KEY, (1000,))).max() <= 0.5
-    with pytest.raises(ShapeError, match="at least two axes"):
-        init.glorot_uniform()(KEY, (3,))
-    with pytest.raises(ValueError, match="mode must be"):
-        init.variance_scaling(1.0, "fan", "normal")

@@ -74,7 +74,7 @@ def in_another_process(program: Any, args: Any, folder: Path) -> str:
 ELSEWHERE = [*PROGRAMS, *(loop.name for loop in loop_programs())]
 
 
-@pytest.mark.few(2)
+@pytest.mark.turns(len(ELSEWHERE))
 @pytest.mark.parametrize("name", ELSEWHERE)
 def test_another_process_gives_the_same_bits(name: str, tmp_path: Path) -> None:
     if name in PROGRAMS:

@@ -17,6 +17,8 @@ from volta.testing import assert_bits_equal
 jax = pytest.importorskip("jax")
 scipy_linalg = pytest.importorskip("scipy.linalg")
 
+pytestmark = pytest.mark.turns(3)
+
 RNG = np.random.default_rng(0)
 DTYPES = ("f4", "f8", "c8", "c16")
 EIG = volta.jit(vnp.linalg.eig)

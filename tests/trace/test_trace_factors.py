@@ -17,6 +17,8 @@ from volta.testing import assert_bits_equal
 
 jax = pytest.importorskip("jax")
 
+pytestmark = pytest.mark.turns(2)
+
 RNG = np.random.default_rng(0)
 
 

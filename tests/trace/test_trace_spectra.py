@@ -16,6 +16,8 @@ from volta.testing import assert_bits_equal
 
 jax = pytest.importorskip("jax")
 
+pytestmark = pytest.mark.turns(2)
+
 RNG = np.random.default_rng(0)
 COMPLEX = ("c8", "c16")
 QR = volta.jit(vnp.linalg.qr, static_argnums=1)

@@ -19,6 +19,8 @@ from volta.testing.transformer import Transformer
 from volta.xla_like.compile import CompileOptions, _Build, build_plan
 from volta.xla_like.plan import aligned, lifetimes
 
+pytestmark = pytest.mark.turns(2)
+
 LAYERS, WIDTH = 12, 64
 
 
