@@ -14,7 +14,6 @@ minutes on an H200; ``--seconds`` bounds the timing.
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -24,7 +23,8 @@ from typing import Any
 
 sys.path.insert(1, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import harness  # noqa: E402  (the path above comes first)
+from benchmarks import checkouts, harness  # noqa: E402  (the path above comes first)
+from benchmarks.checkouts import Contender  # noqa: E402
 
 Case = tuple[str, int, int, int, str, str]  # name, m, n, k, layout (T: stored transposed), float32, float64 or highest
 
@@ -89,100 +89,23 @@ def _contender(framework: str, device: str, case: Case) -> Any:
 
 
 def child(framework: str, checkout: str, device: str, threads: int) -> None:
-    """Answers each line of the input, a case or how long a sample takes, with a line: ready, or seconds of a call."""
-    sys.path.insert(0, checkout)
-    if framework == "volta":
-        import volta
-
-        if not Path(volta.__file__).is_relative_to(checkout):
-            raise SystemExit(f"volta comes from {volta.__file__}, not from {checkout}")
-    clock = time.process_time if device == "cpu" and threads == 1 else time.perf_counter
-    run: Any = None
-    wait: Any = None
-    for line in sys.stdin:
-        asked = json.loads(line)
-        try:
-            if isinstance(asked, list):
-                run = None  # before the next operands are made
-                run, wait = _contender(framework, device, tuple(asked))
-                wait(run())
-                answer: Any = "ready"
-            else:
-                wait(run())
-                start, calls = clock(), 0
-                while not calls or clock() - start < asked:
-                    repeat = max(1, calls)
-                    for _ in range(repeat):
-                        out = run()
-                    wait(out)
-                    calls += repeat
-                answer = (clock() - start) / calls
-        except Exception as error:  # a contender that cannot must not stop the others
-            answer = f"{type(error).__name__}: {error}"
-        print(json.dumps(answer), flush=True)
-
-
-class Contender:
-    def __init__(self, name: str, framework: str, checkout: Path, device: str, threads: int) -> None:
-        self.name = name
-        environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-        command = [sys.executable, __file__, "--child", framework, str(checkout), "--device", device]
-        command += ["--threads", str(threads)]
-        pipe = subprocess.PIPE
-        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment)
-
-    def ask(self, question: Any) -> Any:
-        assert self.process.stdin is not None and self.process.stdout is not None
-        print(json.dumps(question), file=self.process.stdin, flush=True)
-        return json.loads(self.process.stdout.readline())
-
-    def end(self) -> None:
-        assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.close()
-        self.process.stdout.close()
-        self.process.wait()
+    checkouts.use(framework, checkout)
+    checkouts.serve(lambda case: _contender(framework, device, tuple(case)), checkouts.clock_of(device, threads))
 
 
 # -- the run -----------------------------------------------------------------------------------------------------------
 
 
-def checkout_of(beside: str, folder: Path) -> Path:
-    """A folder that is a checkout, or a commit's files put into a folder."""
-    if (Path(beside) / "volta").is_dir():
-        return Path(beside).resolve()
-    archive = subprocess.run(["git", "archive", beside, "volta"], cwd=harness.ROOT, check=True, capture_output=True)
-    subprocess.run(["tar", "-x", "-C", str(folder)], input=archive.stdout, check=True)
-    return folder
-
-
-def measure(contenders: list[Contender], case: Case, rounds: int, sample: float) -> dict[str, Any]:
-    """Seconds of each contender, and the ratio of the first to the second of every round."""
-    said = {c.name: c.ask(list(case)) for c in contenders}
-    able = [c for c in contenders if said[c.name] == "ready"]
-    taken: dict[str, list[float]] = {c.name: [] for c in able}
-    for i in range(rounds):
-        for c in able if i % 2 == 0 else reversed(able):
-            taken[c.name].append(c.ask(sample))
-    row: dict[str, Any] = {"name": case[0], "flops": 2 * case[1] * case[2] * case[3]}
-    row["seconds"] = {name: statistics.median(x) for name, x in taken.items()}
-    row["least"] = {name: min(x) for name, x in taken.items()}
-    row["errors"] = {name: text for name, text in said.items() if text != "ready"}
-    if "this" in taken and "beside" in taken:
-        ratios = [a / b for a, b in zip(taken["this"], taken["beside"], strict=True)]
-        row["ratio"], row["ratio of the least"] = (
-            statistics.median(ratios),
-            row["least"]["this"] / row["least"]["beside"],
-        )
-    return row
+def measure(contenders: list[Any], case: Case, rounds: int, sample: float) -> dict[str, Any]:
+    return {**checkouts.measure(contenders, case, rounds, sample), "flops": 2 * case[1] * case[2] * case[3]}
 
 
 def show(rows: list[dict[str, Any]], names: list[str]) -> str:
     lines = []
     for row in rows:
         times = [harness.seconds_text(row["seconds"].get(name)) for name in names]
-        ratios = [f"{row[key]:.3f}" if key in row else "-" for key in ("ratio", "ratio of the least")]
         rate = f"{row['flops'] / row['seconds']['this'] / 1e12:.2f}" if "this" in row["seconds"] else "-"
-        lines.append([row["name"], *times, *ratios, rate])
+        lines.append([row["name"], *times, *checkouts.ratio_texts(row), rate])
     return harness.table(["medians", *names, "this/beside", "of the least", "TFLOP/s"], lines)
 
 
@@ -231,11 +154,12 @@ def main() -> None:
         record["verify"] = verify(options.device)
     with tempfile.TemporaryDirectory() as folder:
         common = options.device, options.threads
-        contenders = [Contender("this", "volta", harness.ROOT, *common)]
+        contenders = [Contender(__file__, "this", "volta", harness.ROOT, *common)]
         if options.beside:
-            contenders.append(Contender("beside", "volta", checkout_of(options.beside, Path(folder)), *common))
+            other = checkouts.checkout_of(options.beside, Path(folder))
+            contenders.append(Contender(__file__, "beside", "volta", other, *common))
         if options.device == "cuda":
-            contenders += [Contender(x, x, harness.ROOT, *common) for x in ("torch", "jax")]
+            contenders += [Contender(__file__, x, x, harness.ROOT, *common) for x in ("torch", "jax")]
         start = time.perf_counter()
         for case in cases(options.device):
             if options.only and options.only not in case[0] or time.perf_counter() - start > options.seconds:
