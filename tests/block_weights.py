@@ -1,6 +1,5 @@
-"""Weights in blocks, and the public package's word for what they stand for."""
+"""Weights in blocks, of random bytes."""
 
-import gguf
 import numpy as np
 
 from volta.core.block_formats import FORMATS
@@ -16,9 +15,3 @@ def random_blocks(name, *shape, seed=0):
             numbers = (rng.standard_normal((*rows, blocks, 1)) / 64).astype(np.float16)
             packed[..., halves.at : halves.at + 2] = numbers.view(np.uint8)
     return packed.reshape(*rows, blocks * fmt.nbytes)
-
-
-def numbers_of(packed, name):
-    """What the blocks stand for, as float32."""
-    with np.errstate(invalid="ignore"):
-        return gguf.quants.dequantize(packed, getattr(gguf.GGMLQuantizationType, name))

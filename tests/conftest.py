@@ -19,6 +19,7 @@ from tests.sampling import commit_number, mark_cases, mark_turns
 # the processes of a run (pytest -n 2) share. VOLTA_TEST_CACHE=<folder> keeps it between runs instead.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # JAX leaves a GPU's memory to the tests beside it
 os.environ.setdefault("VOLTA_TRACEBACKS", "all")  # who reads a failed test wants to see where it failed
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # JAX, the reference, leaves a GPU's memory to others
 if "VOLTA_TEST_CACHE" in os.environ:
     os.environ["VOLTA_CACHE_DIR"] = os.path.abspath(os.environ["VOLTA_TEST_CACHE"])
 elif "PYTEST_XDIST_WORKER" not in os.environ:

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 import volta
 import volta.numpy as vnp
-from tests.block_weights import numbers_of, random_blocks
+from tests.block_reference import numbers_of
+from tests.block_weights import random_blocks
 from volta import nn, tree
 from volta.core.block_formats import FORMATS
 from volta.core.errors import ArgumentError, DTypeError, ShapeError

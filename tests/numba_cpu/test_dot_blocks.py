@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from tests.block_weights import numbers_of, random_blocks
+from tests.block_reference import numbers_of
+from tests.block_weights import random_blocks
 from tests.numba_cpu.dot_oracle import aligned, bits, kernel, oracle
 from volta.core.block_formats import FORMATS
 from volta.emit.dot_args import dot_words

@@ -9,6 +9,9 @@ import pytest
 import volta
 import volta.numba as vn
 import volta.numpy as vnp
+from tests.numba.test_numba_functions import FUNCTIONS as PRIMITIVES
+from tests.numba.test_numba_functions import numbers
+from tests.sampling import sampled
 from volta.errors import KernelError, UnsupportedOperationError
 from volta.numba_cuda import device_plan
 from volta.numba_cuda.codegen import nvjitlink, ptx
@@ -119,6 +122,53 @@ def test_voltas_functions_are_those_of_its_kernels() -> None:
     except volta.errors.DeviceError as reason:
         pytest.skip(str(reason))
     assert own.name.encode() in library.assemble(ptx.compile_ptx([own], "9.0"), "9.0", *own.linked_texts()).code
+
+
+FUNCTIONS = {name: getattr(vn, name) for name in vn.__all__ if hasattr(getattr(vn, name), "volta_primitive")}
+
+
+def elementwise(name):
+    """A kernel that applies a function of `volta.numba`, and numbers for it."""
+    function, (_, count) = FUNCTIONS[name], FUNCTIONS[name].volta_primitive
+
+    def one(x, out):
+        i = cuda.grid(1)
+        if i < x.size:
+            out[i] = function(x[i])
+
+    def two(x, y, out):
+        i = cuda.grid(1)
+        if i < x.size:
+            out[i] = function(x[i], y[i])
+
+    def three(x, y, z, out):
+        i = cuda.grid(1)
+        if i < x.size:
+            out[i] = function(x[i], y[i], z[i])
+
+    kernel = volta.kernel(out=lambda *xs: xs[0], grid=lambda *xs: -(-xs[0].size // 128), block=128)
+    return kernel(cuda.jit((one, two, three)[count - 1])), [np.float32, np.float64], count
+
+
+@sampled("name", sorted(FUNCTIONS), quick=("atan2",))
+def test_every_function_of_volta_numba_is_strict_in_cuda_code(name) -> None:
+    kernel, dtypes, count = elementwise(name)
+    for dtype in dtypes:
+        own = next(x.source for x in launches(kernel, *[np.ones(3, dtype)] * count) if x.label == kernel.__name__)
+        texts = own.linked_texts()
+        assert not any(map(ptx.violations, texts))
+        assert f"volta_function_{name}_{np.dtype(dtype).name}" in "".join(texts)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+def test_every_function_of_volta_numba_has_the_cpus_bits_on_a_gpu(name) -> None:
+    kernel, dtypes, count = elementwise(name)
+    for dtype in dtypes:
+        operands = [numbers(dtype, 300, seed) for seed in range(count)]
+        want = np.asarray(PRIMITIVES[name].bind(*operands))
+        with volta.default_device("cuda"):
+            assert_bits_equal(np.asarray(kernel(*map(volta.device_put, operands))), want)
 
 
 def test_the_mathematics_library_is_refused_at_level_strict() -> None:
