@@ -84,7 +84,7 @@ def _step(fw: Any, config: str) -> Call:
 def calls(fw: Any, device: str) -> dict[str, Callable[[], Call]]:
     """What is measured, by name: a function that makes the call."""
     large = device != "cpu"
-    rows, sizes = (1 << 15, 1 << 11) if large else (1 << 10, 1 << 10), (1024, 4096) if large else (256, 1024)
+    rows, sizes = (1 << 14, 1 << 11) if large else (1 << 10, 1 << 10), (1024, 4096) if large else (256, 1024)
     length, batch = (1024, 8) if large else (512, 2)
     found: dict[str, Callable[[], Call]] = {
         "call of one argument": partial(_compiled, fw, lambda x: x + 1, (8,)),
