@@ -1,6 +1,8 @@
 """What goes wrong with users' kernels: exceptions in them, functions that do not compile, declarations and rules that
 do not fit."""
 
+import random
+
 import numba
 import numpy as np
 import pytest
@@ -76,6 +78,78 @@ def test_a_function_that_returns_something() -> None:
 
     with pytest.raises(KernelError, match="returns float32; a kernel fills its results"):
         returns(X)
+
+
+def kernel_of(function):
+    return volta.kernel(out=lambda x: x)(numba.njit(function))
+
+
+def test_an_exception_without_a_message_and_one_that_ends_with_a_dot() -> None:
+    def bare(x, out):
+        raise KeyError
+
+    def dotted(x, out):
+        raise ValueError("too large.")
+
+    with pytest.raises(KernelError, match=r"kernel `bare` raised KeyError\.\n"):
+        kernel_of(bare)(X)
+    with pytest.raises(KernelError, match=r"kernel `dotted` raised ValueError: too large\.\n"):
+        kernel_of(dotted)(X)
+
+
+def test_what_numba_fails_at_in_its_own_way_is_named_too() -> None:
+    def python(x, out):
+        with numba.objmode():
+            print(x)
+
+    with pytest.raises(
+        KernelError,
+        match=r"does not compile for operands float32 of rank 1; results float32 of rank 1: .*numba.objmode",
+    ) as e:
+        kernel_of(python)(X)
+    assert e.value.__cause__ is not None
+
+
+def test_random_numbers_of_numbas_own_are_refused() -> None:
+    """The same program would give other bits."""
+
+    @numba.njit
+    def draw():
+        return random.random()
+
+    def directly(x, out):
+        out[0] = np.random.normal()
+
+    def called(x, out):
+        out[0] = draw()
+
+    def shuffled(x, out):
+        np.random.shuffle(out)
+
+    for function in (directly, called, shuffled):
+        with pytest.raises(KernelError, match=f"`{function.__name__}`.* draws random numbers .*volta.random"):
+            kernel_of(function)(X)
+
+
+def test_operands_by_name_and_complex_ones() -> None:
+    with pytest.raises(KernelError, match="kernel `smooth` takes its operands by position, got x by name"):
+        smooth(x=X)
+    with pytest.raises(KernelError, match="kernel `smooth` is called with complex64 or gives it.*x.real and x.imag"):
+        smooth(X + 1j)
+    real = volta.kernel(out=volta.ShapeDtypeStruct((3,), np.complex128))(numba.njit(lambda x, out: None))
+    with pytest.raises(KernelError, match="complex128 or gives it"):
+        volta.jit(real)(X)
+
+
+def test_a_python_integer_that_int32_does_not_hold_is_refused() -> None:
+    @volta.kernel(out=lambda x: x)
+    @numba.njit
+    def doubled(x, out):
+        out[()] = x * 2
+
+    with pytest.raises(OverflowError, match="1099511627776 does not fit int32"):
+        doubled(2**40)
+    assert int(doubled(np.int64(2**40))) == 2**41 and int(doubled(2**30 - 1)) == 2**31 - 2
 
 
 def test_only_functions_of_numbas_are_decorated() -> None:

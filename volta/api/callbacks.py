@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from volta.api.arguments import aval_of, check_callable, name_of, value_of
+from volta.api.arguments import aval_of, check_callable, name_of, operand_of, value_of
 from volta.core import dtypes, pytrees
 from volta.core.avals import ShapedArray
 from volta.core.errors import ArgumentError, DTypeError, ShapeError, TreeError
 from volta.core.interp import get_aval
 from volta.core.pytrees import PyTreeDef
 from volta.core.source import at_user_line, is_own
-from volta.ops.base import settled
 from volta.ops.callbacks import VMAP_METHODS, HostCall, callback_p
 from volta.runtime.array import as_array
 
@@ -268,7 +267,7 @@ def _called(
     **settings: Any,
 ) -> Any:
     leaves, tree = pytrees.flatten((args, kwargs))
-    operands = [settled(value_of(x)) for x in leaves]
+    operands = [operand_of(x) for x in leaves]
     wanted, out_tree = pytrees.flatten(likes)
     avals = tuple(aval_of(x).strip_weak() for x in wanted)
     methods = settings.get("vmap_method")

@@ -9,14 +9,13 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 import attrs
 
-from volta.api.arguments import check_callable, name_of, resolve_positions, value_of
+from volta.api.arguments import check_callable, name_of, operand_of, resolve_positions
 from volta.api.programs import CallCache
 from volta.core import pytrees
 from volta.core.absent import explains_keywords
 from volta.core.boundary import boundary
 from volta.core.errors import ArgumentError
 from volta.core.source import at_user_line
-from volta.ops.base import settled
 from volta.ops.contraction import dot_general_p
 from volta.trace.checkpoint import Policy, checkpoint_p, name_p, named
 
@@ -101,7 +100,7 @@ def checkpoint_name(x: Any, name: str) -> Any:
     >>> float(volta.grad(f)(0.0))
     -0.0
     """
-    return pytrees.map(lambda leaf: named(settled(value_of(leaf)), name), x)
+    return pytrees.map(lambda leaf: named(operand_of(leaf), name), x)
 
 
 # -- policies ----------------------------------------------------------------------------------------------------------

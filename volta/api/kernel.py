@@ -8,14 +8,13 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from volta.api.arguments import ShapeDtypeStruct, aval_of, values_of
-from volta.core import pytrees
+from volta.api.arguments import ShapeDtypeStruct, aval_of, operand_of, values_of
+from volta.core import dtypes, pytrees
 from volta.core.avals import ShapedArray
 from volta.core.boundary import boundary
 from volta.core.errors import KernelError, VoltaError
 from volta.core.source import at_user_line
 from volta.emit.functions import called, is_dispatcher
-from volta.ops.base import settled
 from volta.ops.user import GpuFunction, Results, UserKernel
 from volta.trace.user import user_kernel_p
 
@@ -29,15 +28,21 @@ class Kernel:
         self.__name__ = record.name
 
     @boundary
-    def __call__(self, *operands: Any) -> Any:
-        """The results for operands (arrays or numbers), as ``out`` declares them.
+    def __call__(self, *operands: Any, **named: Any) -> Any:
+        """The results for operands (arrays or numbers), by position, as ``out`` declares them.
 
         Raises:
-            KernelError: the function raised, does not compile for these dtypes, or does not take so many arrays.
+            KernelError: the function raised, does not compile for these dtypes, does not take so many arrays or complex
+                ones, or draws random numbers.
             DTypeError: an operand is no array and no number.
+            OverflowError: an operand is a Python integer that int32, as which it counts among arrays, does not hold.
         """
         name = self._record.name
-        values = [settled(x) for x in values_of(operands, f"an operand of `{name}`:", lambda: _places(operands))]
+        if named:
+            raise KernelError(
+                at_user_line(f"kernel `{name}` takes its operands by position, got {', '.join(named)} by name")
+            )
+        values = [operand_of(x) for x in values_of(operands, f"an operand of `{name}`:", lambda: _places(operands))]
         results = self._record.results(tuple(x.aval.strip_weak() for x in values))
         outs = user_kernel_p.bind(*values, kernel=self._record, batch=(), mapped=((),) * len(values))
         return pytrees.unflatten(results.tree, outs)
@@ -222,6 +227,13 @@ def _declared(out: Any, name: str, avals: Sequence[ShapedArray], arity: int) -> 
         ) from error
     if not results:
         raise KernelError(at_user_line(f"kernel `{name}`: out declares no results"))
+    if found := next((a for a in (*avals, *results) if dtypes.is_complex(a.dtype)), None):
+        raise KernelError(
+            at_user_line(
+                f"kernel `{name}` is called with {found.dtype} or gives it, and kernels know real numbers only: hand "
+                "it x.real and x.imag, and put its results together with volta.lax.complex(real, imag)"
+            )
+        )
     if arity != len(avals) + len(results):
         raise KernelError(
             at_user_line(

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from volta.api.arguments import check_callable, name_of, numbers_among, value_of, with_numbers
+from volta.api.arguments import check_callable, name_of, numbers_among, operand_of, value_of, with_numbers
 from volta.api.shardings import prefix, put
 from volta.core import dtypes, pytrees
 from volta.core.absent import explains_keywords
@@ -78,7 +78,7 @@ def shard_map(
             values, out_tree = pytrees.flatten(out)
             wanted = prefix(_shardings(mesh, out_specs), out, f"out_specs of `{name}`")
             seen[:] = [out_tree, [_known(s, mesh) for s in wanted]]
-            return [base.settled(value_of(x)) for x in values]
+            return [operand_of(x) for x in values]
 
         run: Run = flat
         for axis in reversed(mesh.axis_names):

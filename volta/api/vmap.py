@@ -14,6 +14,7 @@ from volta.api.arguments import (
     flat_outputs,
     name_of,
     numbers_among,
+    operand_of,
     value_of,
     values_of,
     with_numbers,
@@ -25,7 +26,7 @@ from volta.core.boundary import boundary
 from volta.core.errors import VmapAxesError
 from volta.core.interp import get_aval
 from volta.core.source import at_user_line
-from volta.ops.base import broadcast_to, move_axis, settled
+from volta.ops.base import broadcast_to, move_axis
 from volta.trace.batch import batch_flat
 
 P = ParamSpec("P")
@@ -208,7 +209,7 @@ def _place(x: Any, dim: int | None, wanted: int | None, size: int, name: str, pa
     target = _normalize(wanted, ndim, f"output{paths[i]} of {ndim} dimensions", "out_axes", name)
     assert target is not None
     if dim is None:
-        x = settled(x)
+        x = operand_of(x)
         shape = aval.shape[:target] + (size,) + aval.shape[target:]
         kept = [d for d in range(len(shape)) if d != target]
         return value_of(broadcast_to(x, shape, kept))

@@ -10,7 +10,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from volta.api.arguments import value_of
+from volta.api.arguments import operand_of
 from volta.core import axes, dtypes, pytrees
 from volta.core.array import Array
 from volta.core.errors import ShapeError, UnsupportedOperationError
@@ -43,12 +43,12 @@ def _one(operation: str, axis_name: Any, axis_index_groups: Any = None) -> dict[
 def _reduced(operation: str, x: Any, axis_name: Any, axis_index_groups: Any) -> Any:
     over = _axis(operation, axis_name, axis_index_groups)
     held = (False,) * len(over["names"])
-    return pytrees.map(lambda leaf: bind_named(operation, base.settled(value_of(leaf)), held=held, **over), x)
+    return pytrees.map(lambda leaf: bind_named(operation, operand_of(leaf), held=held, **over), x)
 
 
 def _summable(leaf: Any) -> Any:
     """An array to add up: of booleans those that are true are counted."""
-    x = base.settled(value_of(leaf))
+    x = operand_of(leaf)
     return x.astype(dtypes.int32) if x.dtype == dtypes.bool_ else x
 
 
@@ -93,7 +93,7 @@ def pmean(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     count = psum(1, axis_name, axis_index_groups=axis_index_groups)
 
     def mean(leaf: Any) -> Any:
-        leaf = base.settled(value_of(leaf))
+        leaf = operand_of(leaf)
         if not dtypes.is_inexact(leaf.dtype):
             leaf = lax.convert_element_type(leaf, dtypes.DEFAULT_FLOAT)
         return lax.div(psum(leaf, axis_name), float(count))
@@ -131,7 +131,7 @@ def all_gather(x: Any, axis_name: Any, *, axis_index_groups: Any = None, axis: i
     over = _axis("all_gather", axis_name, axis_index_groups)
 
     def gathered(leaf: Any) -> Array:
-        x = base.settled(value_of(leaf))
+        x = operand_of(leaf)
         place = base.canonical_axis("all_gather", axis, x.ndim + (not tiled))
         out = x
         for name, size in reversed(list(zip(over["names"], over["sizes"], strict=True))):
@@ -202,7 +202,7 @@ def ppermute(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
                     f"{axis_name!r}, got {list(pairs)}"
                 )
             )
-    return pytrees.map(lambda leaf: bind_named("ppermute", base.settled(value_of(leaf)), perm=pairs, **over), x)
+    return pytrees.map(lambda leaf: bind_named("ppermute", operand_of(leaf), perm=pairs, **over), x)
 
 
 def pshuffle(x: Any, axis_name: Any, perm: Sequence[int]) -> Any:
@@ -234,7 +234,7 @@ def all_to_all(
     over = _one("all_to_all", axis_name, axis_index_groups)
 
     def exchanged(leaf: Any) -> Array:
-        x = base.settled(value_of(leaf))
+        x = operand_of(leaf)
         split, concat = (base.canonical_axis("all_to_all", a, x.ndim) for a in (split_axis, concat_axis))
         x = _parts("all_to_all", x, split, axis_name, over["sizes"][0], tiled)
         out = bind_named("all_to_all", x, split=split, concat=concat, **over)

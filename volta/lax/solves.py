@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from volta.api.arguments import check_callable, flat_outputs, name_of, value_of
+from volta.api.arguments import check_callable, flat_outputs, name_of, operand_of, value_of
 from volta.api.custom_derivatives import custom_jvp
 from volta.api.custom_rules import zeros_like
 from volta.api.forward import linearize
@@ -19,7 +19,7 @@ from volta.core.interp import get_aval
 from volta.core.ir import ClosedJaxpr
 from volta.core.pytrees import PyTreeDef
 from volta.core.source import at_user_line
-from volta.ops.base import bind_named, instantiate, settled, zeros_of
+from volta.ops.base import bind_named, instantiate, zeros_of
 from volta.trace import linear_solve, masks
 from volta.trace.calls import jvp_program, opened
 from volta.trace.jaxpr_trace import eval_closed, trace_to_jaxpr
@@ -65,7 +65,7 @@ def _like(what: str, traced: _Traced, tree: PyTreeDef, avals: Sequence[ShapedArr
 
 def _values(tree: Any) -> tuple[list[Any], PyTreeDef, list[ShapedArray]]:
     leaves, structure = pytrees.flatten(tree)
-    values = [value_of(settled(value_of(x))) for x in leaves]
+    values = [value_of(operand_of(x)) for x in leaves]
     return values, structure, [get_aval(x).strip_weak() for x in values]
 
 

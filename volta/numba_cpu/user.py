@@ -11,6 +11,7 @@ from typing import Any
 import numba
 import numpy as np
 from numba.core import serialize, types
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import _FunctionCompiler  # type: ignore[attr-defined]  # not declared by its stub
 from numba.core.errors import NumbaError
 
@@ -62,9 +63,18 @@ def _compile(spec: UserSpec) -> NativeFunction:
 
     def compiled() -> Any:
         try:
-            return _Compiler.of(dispatcher).compile(kinds, None)
-        except NumbaError as error:
-            raise KernelError(_not_compiled(spec, str(error))) from error
+            result = _Compiler.of(dispatcher).compile(kinds, None)
+        except Exception as error:  # Numba's own errors, and others where it has not foreseen what is asked for
+            said = str(error) if isinstance(error, NumbaError) else f"{type(error).__name__}: {error}"
+            raise KernelError(_not_compiled(spec, said)) from error
+        if _draws(result):
+            raise KernelError(
+                at_user_line(
+                    f"kernel `{name}`, or a function that it calls, draws random numbers from a state of Numba's own, "
+                    "so it would give others each time: draw them with volta.random, and give them to it as an operand"
+                )
+            )
+        return result
 
     function = native(dispatcher, kinds, compiled)
     if function.returns != "none":
@@ -103,6 +113,16 @@ def _type_of(name: str, dtype: str, rank: int, is_read: bool) -> Any:
     return kind if is_read and not rank else types.Array(kind, rank, "C", readonly=is_read)
 
 
+def _draws(result: Any) -> bool:
+    """Whether a function, or one that it calls, refers to the state of Numba's random numbers."""
+    with global_compiler_lock:
+        result.library.get_pointer_to_function(result.fndesc.llvm_func_name)  # with all that it calls, from here on
+        return any(f.name in _RANDOM_STATES for f in result.library._final_module.functions)
+
+
+_RANDOM_STATES = frozenset({"numba_get_np_random_state", "numba_get_py_random_state"})
+
+
 def _not_compiled(spec: UserSpec, text: str) -> str:
     writes = "readonly array" in text
     why = (
@@ -110,9 +130,13 @@ def _not_compiled(spec: UserSpec, text: str) -> str:
         "results, which come last, or to a copy (operand.copy())."
         if writes
         else "Numba cannot compile it for these dtypes and ranks. A result of rank 0 is written with result[()] = …, "
-        "an operand of rank 0 is a number."
+        "an operand of rank 0 is a number, and Python takes no part (numba.objmode)."
     )
-    return at_user_line(f"kernel {spec} does not compile: {why}\nNumba says: {text.strip()}")
+    shown = [f"{dtype} of rank {rank}" for dtype, rank in spec.arrays]
+    given = f"{', '.join(shown[: spec.reads])}; results {', '.join(shown[spec.reads :])}"
+    return at_user_line(
+        f"kernel `{spec.kernel.name}` does not compile for operands {given}: {why}\nNumba says: {text.strip()}"
+    )
 
 
 # -- what they raise ---------------------------------------------------------------------------------------------------
@@ -144,12 +168,17 @@ def _error(report: ctypes.Array[ctypes.c_int64], call: KernelCall) -> KernelErro
     op = call.kernel
     assert isinstance(op, User)
     cause = _exception(int(report[CAUSE])) if report[CODE] > 0 else None
-    what = "an exception that Numba does not describe" if cause is None else f"{type(cause).__name__}: {cause}"
+    what = "an exception that Numba does not describe" if cause is None else _shown(cause)
     where = f", for element {_place(int(report[TASK]), op.batch)} of its batch {op.batch}" if op.batch else ""
     line = f"\nIt is called at {call.label}." if call.label else ""
     error = KernelError(at_user_line(f"kernel `{op.kernel.name}` raised {what}{where}.{line}"))
     error.__cause__ = cause
     return error
+
+
+def _shown(error: BaseException) -> str:
+    text = str(error).rstrip(".")
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _place(task: int, batch: Sequence[int]) -> tuple[int, ...]:
