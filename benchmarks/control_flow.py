@@ -5,7 +5,7 @@ from typing import Any
 
 
 def counting(fw: Any) -> Callable[..., Any]:
-    """10,000 turns of two small operations: what a turn costs."""
+    """10,000 iterations of two small operations: what an iteration costs."""
     return lambda x: fw.lax.while_loop(lambda s: s[0] < 10_000, lambda s: (s[0] + 1, s[1] * 1.0001), (0, x))
 
 
@@ -92,11 +92,11 @@ def recurrent(fw: Any) -> Callable[..., Any]:
     """(weights, weights, bias, first state, inputs) to the last state and all states."""
 
     def run(w: Any, u: Any, b: Any, h: Any, xs: Any) -> Any:
-        def turn(h: Any, x: Any) -> Any:
+        def step(h: Any, x: Any) -> Any:
             h = fw.xp.tanh(0.1 * (h @ w) + x @ u + b)
             return h, h
 
-        return fw.lax.scan(turn, h, xs)
+        return fw.lax.scan(step, h, xs)
 
     return run
 
@@ -112,7 +112,7 @@ def _shapes(width: int, batch: int, length: int) -> list[tuple[int, ...]]:
 
 
 PROGRAMS: list[tuple[str, Callable[[Any], Callable[..., Any]], list[tuple[int, ...]]]] = [
-    ("while, 10,000 turns", counting, [(8,)]),
+    ("while, 10,000 iterations", counting, [(8,)]),
     ("scan of 5,000, Lorenz", lorenz, [(3,)]),
     ("scan of 100, width 128, batch 64", recurrent, _shapes(128, 64, 100)),
     ("scan of 100, width 128, batch 64: gradient", recurrent_gradient, _shapes(128, 64, 100)),
@@ -123,7 +123,7 @@ PROGRAMS: list[tuple[str, Callable[[Any], Callable[..., Any]], list[tuple[int, .
 
 SMALL: list[tuple[str, Callable[[Any], Callable[..., Any]], list[tuple[int, ...]]]] = [
     *PROGRAMS[:2],
-    ("switch of three, 5,000 turns", chosen, [(4,)]),
+    ("switch of three, 5,000 iterations", chosen, [(4,)]),
     ("scan of 2,000 with a cond", thresholds, [(8,), (2000, 8)]),
     ("Kalman filter, 500 steps", kalman, [(4, 4), (2, 4), (4,), (500, 2)]),
     ("Hamiltonian Monte Carlo, 200 samples", hamiltonian, [(32, 4), (32,), (4,), (200, 4)]),

@@ -179,7 +179,7 @@ def attention(bench: Bench) -> None:
 
 
 def control(bench: Bench) -> None:
-    """Compiled loops: turns of almost nothing, and a recurrent network."""
+    """Compiled loops: iterations of almost nothing, and a recurrent network."""
     import control_flow
 
     _loops(bench, "control", control_flow.PROGRAMS[:4])

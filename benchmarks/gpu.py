@@ -196,7 +196,7 @@ def group_indexing() -> Iterator[Row]:
 
 
 def group_control() -> Iterator[Row]:
-    """Compiled loops: turns of almost nothing, and recurrent networks."""
+    """Compiled loops: iterations of almost nothing, and recurrent networks."""
     import jax
 
     import volta

@@ -219,7 +219,7 @@ def test_effects_that_would_be_there_too_often(f) -> None:
 
 
 def test_calls_in_a_loop_of_examples_are_as_many_as_those_of_jax() -> None:
-    """The condition is asked twice a turn: whether any example goes on, and which do."""
+    """The condition is asked twice in an iteration: whether any example goes on, and which do."""
     jax = pytest.importorskip("jax")
 
     def seen_by(t):

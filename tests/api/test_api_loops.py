@@ -19,10 +19,10 @@ def ones(*shape):
 def test_pytrees_go_through_and_none_is_a_tree():
     init = {"a": 1.0, "b": (ones(2), None)}
 
-    def turn(carry, x):
+    def step(carry, x):
         return {"a": carry["a"] * 2, "b": (carry["b"][0] + x["x"], None)}, {"y": carry["a"], "none": None}
 
-    carry, ys = lax.scan(turn, init, {"x": ones(3, 2)})
+    carry, ys = lax.scan(step, init, {"x": ones(3, 2)})
     assert float(carry["a"]) == 8.0 and carry["b"][0].tolist() == [4.0, 4.0] and carry["b"][1] is None
     assert ys["y"].tolist() == [1.0, 2.0, 4.0] and ys["none"] is None
     assert lax.cond(True, lambda x: {"a": x, "b": None}, lambda x: {"a": -x, "b": None}, 2.0)["b"] is None
@@ -99,14 +99,14 @@ def test_a_loop_is_one_program_whatever_its_length():
 
 
 def test_what_is_carried_keeps_its_place():
-    """No turn copies an array that it changes in part, or that it computes element by element."""
+    """No iteration copies an array that it changes in part, or that it computes element by element."""
 
     def f(table, xs):
         return lax.scan(lambda t, x: (t.at[0].add(x), t[0]), table, xs)
 
     (loop,) = [c for c in volta.jit(f).lower(ones(100, 8), ones(5, 8)).compile().plan.calls if c.plans]
-    (turn,) = loop.plans
-    copied = [c for c in turn.calls if not c.elided and c.describe() == "map(copy)" and len(c.accesses) == 2]
+    (iteration,) = loop.plans
+    copied = [c for c in iteration.calls if not c.elided and c.describe() == "map(copy)" and len(c.accesses) == 2]
     assert not [c for c in copied if np.prod(c.sizes) > 8]
 
 
@@ -115,7 +115,7 @@ def test_peaks_are_planned():
         return lax.scan(lambda c, _: (vnp.sort(vnp.sin(c) @ c), None), x, None, 5)[0]
 
     plan = volta.jit(f).lower(ones(64, 64)).compile().plan
-    assert plan.arena_bytes < 6 * 64 * 64 * 4  # not growing with the turns
+    assert plan.arena_bytes < 6 * 64 * 64 * 4  # not growing with the iterations
     with volta.execution_context(memory_budget=1000), pytest.raises(errors.MemoryBudgetError, match="needs"):
         volta.jit(lambda x: f(x) + 1)(ones(64, 64))
 
@@ -162,13 +162,13 @@ def test_what_is_refused_says_why_and_where(name):
 def test_without_jit_each_turn_runs_by_itself():
     seen = []
 
-    def turn(c, x):
+    def step(c, x):
         seen.append(float(c))
         return c + x, c * x
 
     programs = (
-        lambda: lax.scan(turn, np.float32(1), ones(3)),
-        lambda: lax.scan(turn, np.float32(1), ones(3), reverse=True),
+        lambda: lax.scan(step, np.float32(1), ones(3)),
+        lambda: lax.scan(step, np.float32(1), ones(3), reverse=True),
         lambda: lax.while_loop(lambda x: x < 5, lambda x: seen.append(float(x)) or x * 2, 1.0),
         lambda: lax.fori_loop(0, 3, lambda i, x: seen.append(float(x)) or x + i, 1.0),
         lambda: lax.cond(True, lambda x: seen.append(float(x)) or x + 1, lambda x: x, 1.0),
@@ -183,7 +183,7 @@ def test_without_jit_each_turn_runs_by_itself():
             program()
         del got
     with volta.disable_jit():
-        assert float(volta.grad(lambda x: lax.scan(turn, x, ones(3))[0])(1.0)) == 1.0
+        assert float(volta.grad(lambda x: lax.scan(step, x, ones(3))[0])(1.0)) == 1.0
 
 
 def pair_of(scan):

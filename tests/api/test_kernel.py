@@ -68,13 +68,13 @@ def test_views_are_made_contiguous_before_it_runs() -> None:
 
 
 def test_an_operand_of_another_shape_than_its_memory() -> None:
-    """A reshape moves nothing, so the kernel reads memory of another shape; a loop's turn reads a slice of it."""
+    """A reshape moves nothing, so the kernel reads memory of another shape; a loop's iteration reads a slice of it."""
     same = smooth_by_hand(X)
     assert_bits_equal(volta.jit(lambda x: smooth(x.reshape(100)))(X.reshape(4, 25)), same)
     halves = volta.jit(lambda x: volta.vmap(smooth)(x.reshape(2, 50)))
     assert_bits_equal(halves(X), volta.vmap(smooth)(X.reshape(2, 50)))
-    turns = volta.jit(lambda xs: volta.lax.scan(lambda c, x: (c, volta.vmap(smooth)(x)), 0, xs)[1])
-    assert_bits_equal(turns(XS), np.stack([volta.vmap(smooth)(xs) for xs in XS]))
+    looped = volta.jit(lambda xs: volta.lax.scan(lambda c, x: (c, volta.vmap(smooth)(x)), 0, xs)[1])
+    assert_bits_equal(looped(XS), np.stack([volta.vmap(smooth)(xs) for xs in XS]))
 
 
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])

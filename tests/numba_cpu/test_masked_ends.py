@@ -73,11 +73,11 @@ def test_reductions_along_rows_and_maps_that_an_index_moves(guarded, row, column
 @pytest.mark.parametrize("columns", [1, 17])
 def test_the_gradient_of_a_recurrent_scan(guarded, columns) -> None:
     def loss(w, h, xs):
-        def turn(h, x):
+        def step(h, x):
             h = h * w + x
             return h, vnp.max(h, axis=0)
 
-        return vnp.sum(lax.scan(turn, h, xs)[1])
+        return vnp.sum(lax.scan(step, h, xs)[1])
 
     w, h, xs = vnp.full((columns,), 2.0), vnp.zeros((3, columns)), vnp.ones((LENGTH, 3, columns))
     got = volta.jit(volta.grad(loss, (0, 1, 2)))(w, h, xs)

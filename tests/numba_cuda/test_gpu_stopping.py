@@ -177,11 +177,11 @@ t.join()
 assert found == [True]
 """,
     "in the middle of many short loops": """
-turns, y = put(np.int32(1000)), x
+count, y = put(np.int32(1000)), x
 send(0.5)
 def train():
     global y
-    while True: y = counted(turns, y)
+    while True: y = counted(count, y)
 interrupted(train)
 steps = (np.asarray(y)[0] - 1) / 1000  # nothing is lost
 assert steps == int(steps) and (np.asarray(y) == 1000 * steps + 1).all()

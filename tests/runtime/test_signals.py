@@ -67,7 +67,7 @@ def test_an_endless_loop_ends_with_what_a_handler_raises(size: int, count: int) 
 @pytest.mark.parametrize("count", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_handler_that_raises_nothing_lets_the_plan_go_on(count: int) -> None:
     threads.set_num_threads(count)
-    turns, size = (1_000_000, 2) if count == 1 else (1000, 400)
+    iterations, size = (1_000_000, 2) if count == 1 else (1000, 400)
     f = volta.jit(lambda x, n: lax.fori_loop(0, n, lambda i, c: c * 1.0000001, x))
     x = vnp.ones((size, size))
     f(x, 0), vnp.ones(3).sum()
@@ -82,11 +82,11 @@ def test_a_handler_that_raises_nothing_lets_the_plan_go_on(count: int) -> None:
             inside.append(str(error))
 
     signal.signal(signal.SIGALRM, hear)
-    while not inside:  # however fast the machine is, some number of turns takes long enough
-        turns *= 2
-        want = f(x, turns)
+    while not inside:  # however fast the machine is, some number of iterations takes long enough
+        iterations *= 2
+        want = f(x, iterations)
         signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
-        assert f(x, turns).tobytes() == want.tobytes()
+        assert f(x, iterations).tobytes() == want.tobytes()
         signal.setitimer(signal.ITIMER_REAL, 0)
     assert {*heard} == {3.0} and "while it runs" in inside[0]
 

@@ -75,11 +75,11 @@ def test_an_argument_that_is_given_up_is_read_before_its_memory_is_written():
 
 
 def test_what_a_loop_carries_is_put_together_in_place():
-    def turn(i, x):
+    def step(i, x):
         return vnp.concatenate([x[3:] * 2, x[:3] + x[3:]])
 
     def f(x):
-        return lax.fori_loop(0, 5, turn, x)
+        return lax.fori_loop(0, 5, step, x)
 
     with volta.execution_context(options=CompileOptions(placing=False)):
         want = volta.jit(f)(X.ravel()[:6])

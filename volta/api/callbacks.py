@@ -107,9 +107,9 @@ def debug_callback(
 
     It takes part in every transformation: under derivatives it gets values, under ``vmap`` it is called for each
     example, in their order. Calls keep the program's order, ``ordered`` or not. Where examples end a ``while_loop`` at
-    different turns, the condition runs twice a turn, as in JAX: to see whether any goes on, and which. Arguments that
-    are no arrays are handed on as they are. Without ``callback`` it gives a function that takes one, with these
-    settings.
+    different iterations, the condition runs twice in each, as in JAX: to see whether any goes on, and which.
+    Arguments that are no arrays are handed on as they are. Without ``callback`` it gives a function that takes one,
+    with these settings.
 
     >>> import volta
     >>> seen = []
