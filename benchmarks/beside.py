@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -109,30 +110,26 @@ def calls(fw: Any, device: str) -> dict[str, Callable[[], Call]]:
 
 def child(framework: str, checkout: str, device: str, threads: int) -> None:
     checkouts.use(framework, checkout)
+    fw = on(device)
+    checkouts.serve(lambda case: (calls(fw, device)[case[0]](), programs.wait), checkouts.clock_of(device, threads))
+
+
+def on(device: str) -> programs.Framework:
+    """Volta, whose arrays lie on a device: so programs run there."""
     import volta
 
-    fw = programs.volta()
-
-    def make(case: list[Any]) -> tuple[Call, Callable[[Any], Any]]:
-        with volta.default_device(device):
-            run = calls(fw, device)[case[0]]()
-        return run, programs.wait
-
-    checkouts.serve(make, checkouts.clock_of(device, threads))
+    return replace(programs.volta(), array=lambda x: volta.device_put(x, device))
 
 
 def first_step(checkout: str, config: str, device: str) -> None:
     """Runs in the fresh process. The clock starts when Volta has started: imported, one small call made."""
     checkouts.use("volta", checkout)
-    import volta
-
-    fw, clock = programs.volta(), checkouts.clock_of(device, 1)
-    with volta.default_device(device):
-        programs.wait(fw.jit(lambda x: x + 1)(fw.array(np.zeros(3, "f4"))))
-        arguments = programs.step_arguments(fw, CONFIGS[config])
-        start = clock()
-        programs.wait(fw.jit(programs.transformer_step(fw, CONFIGS[config]), donate_argnums=(0, 1, 2))(*arguments))
-        print(json.dumps(clock() - start))
+    fw, clock = on(device), checkouts.clock_of(device, 1)
+    programs.wait(fw.jit(lambda x: x + 1)(fw.array(np.zeros(3, "f4"))))
+    arguments = programs.step_arguments(fw, CONFIGS[config])
+    start = clock()
+    programs.wait(fw.jit(programs.transformer_step(fw, CONFIGS[config]), donate_argnums=(0, 1, 2))(*arguments))
+    print(json.dumps(clock() - start))
 
 
 def first_steps(found: dict[str, Path], config: str, device: str, rounds: int) -> dict[str, Any]:

@@ -1,8 +1,10 @@
 """Benchmarks of checkouts beside each other: they take turns, and one that cannot run does not stop the others."""
 
+import numpy as np
 import pytest
 
 from benchmarks import beside, checkouts, harness, long_products, programs
+from tests.numba_cuda.conftest import install  # noqa: F401
 
 CASE = ["8x16x4 NN float32", 8, 4, 16, "NN", "float32"]
 
@@ -39,6 +41,11 @@ def test_a_checkout_beside_this_one_is_a_folder_or_a_commit(tmp_path):
 def test_what_is_measured_has_a_name_of_its_own(device):
     found = beside.calls(programs.volta(), device)
     assert len(found) > 20 and len({name.split(",")[0] for name in found}) >= 19
+
+
+def test_arrays_lie_on_the_device_that_is_asked_for(install):  # noqa: F811
+    install()
+    assert [beside.on(device).array(np.ones(3)).device for device in ("cpu", "cuda")] == ["cpu:0", "cuda:0"]
 
 
 @pytest.mark.slow
