@@ -9,9 +9,11 @@ import pytest
 
 import volta
 import volta.numpy as vnp
-from volta.core.errors import ArgumentError, ContextError, DeviceError
+from tests.workers import mesh_of, simulated
+from volta.core.errors import ArgumentError, ContextError, DeviceError, UnsupportedOperationError
 from volta.runtime import gateway
 from volta.runtime.context import ExecutionContext
+from volta.sharding import NamedSharding, PartitionSpec
 
 pytestmark = pytest.mark.turns(2)
 
@@ -63,9 +65,10 @@ def test_a_gpu_runs_its_own_kernels() -> None:
 
 
 def test_importing_volta_loads_no_generator() -> None:
-    code = (  # Numba itself asks SciPy, where it is there, for its version
-        "import sys, volta; volta.jit(lambda x: x + 1)(1.0); "
-        "print([m for m in sys.modules if m.startswith(('volta.numba_source', 'numba.cuda', 'scipy.linalg'))])"
+    """Nor numba-cuda, nor anything of SciPy's: Numba itself asks SciPy, where it is there, for its version."""
+    code = (
+        "import sys, numba; before = set(sys.modules); import volta; volta.jit(lambda x: x + 1)(1.0); "
+        "print([m for m in set(sys.modules) - before if m.startswith(('volta.numba_source', 'numba.cuda', 'scipy'))])"
     )
     assert run(code, VOLTA_KERNELS="").stdout == "[]\n"
 
@@ -77,6 +80,30 @@ def test_a_kernel_that_is_not_there_is_named(ask) -> None:
         getattr(compiled, ask)("sort")
     with pytest.raises(ArgumentError, match="kernels whose names have 'volta' in them"):
         getattr(compiled, ask)("volta")
+    with pytest.raises(ArgumentError, match="a kernel is asked for by its name or a part of it, got None"):
+        getattr(compiled, ask)(None)
+
+
+def test_what_is_run_in_parts_or_by_several_workers_has_no_one_text() -> None:
+    called = volta.jit(lambda x: volta.pure_callback(lambda y: y, x, x) + 1).lower(np.ones(3, np.float32)).compile()
+    for ask in (lambda c: c.as_text("numba"), lambda c: c.source("map"), lambda c: c.peak_live_bytes):
+        with pytest.raises(
+            UnsupportedOperationError, match=": `<lambda>` calls Python functions, so it is run in"
+        ):
+            ask(called)
+    with simulated(2):
+        cut = volta.device_put(np.ones((4, 2), np.float32), NamedSharding(mesh_of(2), PartitionSpec("data")))
+        spread = volta.jit(lambda x: x * 2).lower(cut).compile()
+        assert spread.as_text() == spread.plan.as_text()
+        with pytest.raises(UnsupportedOperationError, match=r"as_text\('numba'\): `<lambda>` is compiled for several"):
+            spread.as_text("numba")
+        for ask in ("source", "kernel"):
+            with pytest.raises(UnsupportedOperationError, match=f"{ask}: `<lambda>` is compiled for several workers"):
+                getattr(spread, ask)("map")
+        with pytest.raises(DeviceError, match="is compiled for several workers, but code compiled by Numba"):
+            volta.njit(spread)
+    with pytest.raises(UnsupportedOperationError, match="no code that could be called without Python"):
+        volta.njit(called)
 
 
 def test_a_text_that_is_not_there_is_named() -> None:

@@ -12,7 +12,7 @@ from volta.core.errors import DeviceError, KernelError
 from volta.core.source import at_user_line
 from volta.numba_cpu.host_plan import HostPlan
 from volta.numba_cpu.inside import function_of
-from volta.runtime.executable import Executable
+from volta.runtime.spread import SpreadExecutable
 
 
 @boundary
@@ -31,7 +31,8 @@ def njit(compiled: Compiled) -> Callable[..., Any]:
     Raises:
         KernelError: it is no compiled program, donates arguments, or takes or gives float16, bfloat16 or complex
             numbers.
-        DeviceError: it is compiled for a GPU.
+        DeviceError: it is compiled for a GPU, or for several workers.
+        UnsupportedOperationError: it calls Python functions.
 
     >>> import numba
     >>> import numpy as np
@@ -53,13 +54,14 @@ def njit(compiled: Compiled) -> Callable[..., Any]:
             )
         )
     executable, name = compiled.executable, compiled.traced.name
-    if not isinstance(executable, Executable):
+    plan = executable.plan  # of a program that calls Python functions there is none, which it says
+    if not isinstance(plan, HostPlan):
+        place = "several workers" if isinstance(executable, SpreadExecutable) else "a GPU"
         raise DeviceError(
             at_user_line(
-                f"`{name}` is compiled for a GPU, but code compiled by Numba runs on the CPU: compile it there"
+                f"`{name}` is compiled for {place}, but code compiled by Numba runs on the CPU: compile it there"
             )
         )
-    plan = executable.plan
     if plan.donated:
         raise KernelError(
             at_user_line(
@@ -82,5 +84,4 @@ def njit(compiled: Compiled) -> Callable[..., Any]:
                 )
             )
     consts = tuple(c.numpy() for c in executable.program.consts)
-    assert isinstance(plan, HostPlan)  # its arguments lie in the host's memory
     return function_of(plan, consts, name, executable)

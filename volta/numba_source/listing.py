@@ -113,6 +113,8 @@ def named(plan: ExecutionPlan, kernel: str, kernels: Mapping[str, Named]) -> Nam
     Raises:
         ArgumentError: none has, or several have.
     """
+    if not isinstance(kernel, str):
+        raise ArgumentError(at_user_line(f"a kernel is asked for by its name or a part of it, got {kernel!r:.60}"))
     found = [name for name in kernels if kernel == name] or [name for name in kernels if kernel in name]
     if len(found) != 1:
         problem = f"{len(found)} kernels whose names have {kernel!r} in them" if found else f"no kernel {kernel!r}"

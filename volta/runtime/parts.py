@@ -20,6 +20,7 @@ from volta.core.source import at_user_line
 from volta.ops.callbacks import callback_p, calls_python
 from volta.runtime.array import ConcreteArray, as_array, intern_aval
 from volta.runtime.devices import fetch
+from volta.runtime.executable import Executable
 from volta.xla_like.passes import inline_calls
 
 Env = dict[Var, Any]
@@ -47,17 +48,18 @@ class Parts:
         with use_trace(eval_trace()):
             return self._run(arrays)
 
-    @property
-    def plan(self) -> Any:
-        """There is none.
+    def __getattr__(self, name: str) -> Any:
+        """What an executable of one plan knows (``plan``, ``as_text``, ``peak_live_bytes``, …) is not there.
 
         Raises:
-            UnsupportedOperationError: always.
+            UnsupportedOperationError: it is asked for.
         """
+        if name != "plan" and (name.startswith("_") or not hasattr(Executable, name)):
+            raise AttributeError(name)
         raise UnsupportedOperationError(
             at_user_line(
-                f"`{self.name}` calls Python functions, so it is run in parts, with a plan each: there is no one plan "
-                "to look at, and no code that could be called without Python"
+                f"{name}: `{self.name}` calls Python functions, so it is run in parts, with a plan each: there is no "
+                "one plan to look at, and no code that could be called without Python"
             )
         )
 

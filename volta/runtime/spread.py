@@ -20,6 +20,7 @@ from volta.runtime import devices, gateway, workers
 from volta.runtime.array import ConcreteArray, as_array
 from volta.runtime.context import current_context, use_backend
 from volta.runtime.device_round import DeviceRound
+from volta.runtime.executable import Executable
 from volta.runtime.rounds import Held, HostRound, Wait, pieces_of, read
 from volta.runtime.sharded import ShardedArray, common_mesh, local_ranks, part_of
 from volta.runtime.spread_plan import SpreadPlan
@@ -155,6 +156,30 @@ class SpreadExecutable:
                 gateway.compile(segment, name=f"{self.name}.{i}") if segment.eqns else None
                 for i, segment in enumerate(local.segments)
             ]
+
+    def __getattr__(self, name: str) -> Any:
+        """What an executable of one plan knows (``source``, ``kernel``, …) is not there.
+
+        Raises:
+            UnsupportedOperationError: it is asked for.
+        """
+        if name.startswith("_") or not hasattr(Executable, name):
+            raise AttributeError(name)
+        raise self._of_one_plan(name)
+
+    def _of_one_plan(self, name: str) -> UnsupportedOperationError:
+        return UnsupportedOperationError(
+            at_user_line(
+                f"{name}: `{self.name}` is compiled for several workers, with plans for each of them: their text is "
+                f"that of its plan, and {name} is there of what is compiled for arguments on one device"
+            )
+        )
+
+    def as_text(self, dialect: str | None = None) -> str:
+        """The text of its plan; there is no other."""
+        if dialect is not None:
+            raise self._of_one_plan(f"as_text({dialect!r})")
+        return self.plan.as_text()
 
     @property
     def peak_live_bytes(self) -> int:
