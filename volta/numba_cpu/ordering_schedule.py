@@ -24,7 +24,7 @@ CHUNK = 1 << 16
 """Updates that a task sorts."""
 
 ALONE = 4096
-"""Up to this many slots updates are sorted at once: as many places are written to in turn as the cache holds."""
+"""Up to this many slots updates are sorted at once: the cache holds as many places that are written to."""
 
 BUCKETS = 128
 """Of more slots, updates are sorted by so many buckets of slots first, and each bucket then: by more of them where a
