@@ -87,9 +87,7 @@ def test_a_kernel_that_is_not_there_is_named(ask) -> None:
 def test_what_is_run_in_parts_or_by_several_workers_has_no_one_text() -> None:
     called = volta.jit(lambda x: volta.pure_callback(lambda y: y, x, x) + 1).lower(np.ones(3, np.float32)).compile()
     for ask in (lambda c: c.as_text("numba"), lambda c: c.source("map"), lambda c: c.peak_live_bytes):
-        with pytest.raises(
-            UnsupportedOperationError, match=": `<lambda>` calls Python functions, so it is run in"
-        ):
+        with pytest.raises(UnsupportedOperationError, match=": `<lambda>` calls Python functions, so it is run in"):
             ask(called)
     with simulated(2):
         cut = volta.device_put(np.ones((4, 2), np.float32), NamedSharding(mesh_of(2), PartitionSpec("data")))
