@@ -23,6 +23,12 @@ FUNCTIONS: dict[str, Any] = {
     "solve": lambda a: [vnp.linalg.solve(a, a[..., :1])],
 }
 
+ROTATED: dict[str, Any] = {
+    "eigh": lambda a: list(vnp.linalg.eigh(a + vnp.swapaxes(a, -1, -2))),
+    "svd": lambda a: list(vnp.linalg.svd(a)),
+    "svd of tall ones": lambda a: list(vnp.linalg.svd(a[..., : max(1, a.shape[-1] // 2)], full_matrices=False)),
+}
+
 
 def matrices(n: int, dtype: str) -> Any:
     """Definite; of few small integers, so that pivots tie and vanish; with subnormal numbers; with NaN and infinity."""

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import volta
-from tests.numba_cpu.panels import FUNCTIONS, matrices
+from tests.numba_cpu.panels import FUNCTIONS, ROTATED, matrices
 from tests.sampling import sampled
 from volta import lax
 from volta.numba_cpu.schedule import Schedule
 from volta.testing import assert_bits_equal
 from volta.xla_like.compile import CompileOptions, build_plan
-from volta.xla_like.panels import Panel
+from volta.xla_like.panels import ROWS, Panel
 
 PROGRAMS = [{"options": CompileOptions(fusion=False)}, pytest.param({"kernels": "njit"}, marks=pytest.mark.slow)]
 
@@ -24,7 +24,30 @@ PROGRAMS = [{"options": CompileOptions(fusion=False)}, pytest.param({"kernels": 
     [("cholesky", 5, "f4"), ("lu", 33, "f4"), ("lower", 16, "f8")],
 )
 def test_a_panel_has_the_bits_of_its_program(name, n, dtype, settings):
-    f, a = volta.jit(FUNCTIONS[name]), matrices(n, dtype)
+    check(FUNCTIONS[name], matrices(n, dtype), settings)
+
+
+@pytest.mark.parametrize("settings", PROGRAMS)
+@sampled(
+    "name,n,dtype",
+    [(name, n, dtype) for name in ROTATED for n in (1, 2, 4, 17, 33, 49) for dtype in ("f4", "f8")],
+    [("eigh", 4, "f4")],
+)
+def test_rotations_have_the_bits_of_their_program(name, n, dtype, settings):
+    """Five matrices, which are not as many as a vector has lanes, and each of which ends in a sweep of its own."""
+    check(ROTATED[name], matrices(n, dtype), settings)
+
+
+def test_more_matrices_than_lanes_have_the_bits_that_each_has_alone():
+    a = np.concatenate([matrices(6, "f4") * np.float32(k + 1) for k in range(7)])
+    whole = volta.jit(ROTATED["eigh"])(a)
+    for i in (0, 15, 16, 34):
+        for x, y in zip(volta.jit(ROTATED["eigh"])(a[i]), whole, strict=True):
+            assert_bits_equal(x, y[i])
+
+
+def check(f, a, settings):
+    f = volta.jit(f)
     found = f(a)
     with volta.execution_context(**settings):
         wanted = f(a)
@@ -42,6 +65,12 @@ def test_columns_of_a_panel_are_one_kernel():
     below = "substitute f32 batch=5 width=32 length=64"
     assert calls(lax.linalg.cholesky, a) == ["cholesky f32 batch=5 width=32 length=32", below]
     assert calls(lambda a: lax.linalg.lu(a)[0], a) == ["lu f32 batch=5 width=32 length=64", f"{below} unit"]
+
+
+def test_small_matrices_are_rotated_by_one_kernel():
+    assert calls(ROTATED["eigh"], matrices(7, "f4")) == ["symmetric f32 batch=5 width=8 length=8"]
+    assert "rows f32 batch=5 width=8 length=7" in calls(ROTATED["svd"], matrices(7, "f4"))
+    assert not calls(ROTATED["eigh"], matrices(ROWS + 1, "f4"))
 
 
 def test_complex_panels_are_their_programs():

@@ -14,10 +14,10 @@ from volta.emit.builder import Builder, Value, item_size
 from volta.emit.loops import I64, PTR, for_range, if_then, load_args, minimum, new_kernel, offset
 from volta.emit.panels import TOGETHER, Lanes, at
 from volta.emit.reducers import Reducer, across_lanes
-from volta.numba_cpu import target
+from volta.numba_cpu import rotations, target
 from volta.numba_cpu.launches import Launch
 from volta.xla_like.kernels import KernelCall, LibraryKernel
-from volta.xla_like.panels import WIDTH, Panel, PanelSpec
+from volta.xla_like.panels import ROTATIONS, WIDTH, Panel, PanelSpec
 from volta.xla_like.plan import Buffer
 
 COLUMNS = 256
@@ -27,6 +27,8 @@ COLUMNS = 256
 def launches(call: KernelCall, vector_bits: int, buffers: Sequence[Buffer]) -> list[Launch]:
     op = call.kernel
     assert isinstance(op, Panel)
+    if op.spec.kind in ROTATIONS:
+        return rotations.launches(call, vector_bits)
     words = laid_out((*call.accesses, op.batch, op.width, op.length))
     each = -(-op.length // COLUMNS) if op.spec.kind == "substitute" else 1
     return [Launch(LibraryKernel("panel", op.spec), call, *words, op.batch * each)]
@@ -148,6 +150,8 @@ class _Thread:
 
 def build_panel(module: ir.Module, name: str, spec: PanelSpec) -> ir.Function:
     """Args: the arrays, then batch, width and length."""
+    if spec.kind in ROTATIONS:
+        return rotations.build(module, name, spec)
     function, b = new_kernel(module, name)
     args, begin, end, _ = function.args
     dtype, crew = spec.dtype.name, _Thread(b, spec.dtype.name)

@@ -37,7 +37,7 @@ from volta.numba_cpu.launches import Launch
 from volta.xla_like import control_calls, user
 from volta.xla_like.dot import BLOCK_PRODUCT
 from volta.xla_like.kernels import KernelCall, kernel_class
-from volta.xla_like.panels import PANEL
+from volta.xla_like.panels import PANEL, kept
 from volta.xla_like.plan import Buffer
 
 Build = Callable[[ir.Module, str, Any], object]
@@ -114,7 +114,8 @@ class Schedule:
 
     def keeps(self, eqn: Eqn) -> bool:
         """Products with weights in blocks, and panels."""
-        return self.keeping and eqn.primitive.name in (BLOCK_PRODUCT, PANEL)
+        name = eqn.primitive.name
+        return self.keeping and (name == BLOCK_PRODUCT or (name == PANEL and kept(eqn)))
 
     def joined(self, calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelCall]:
         """Products with the loops that run band by band behind them."""

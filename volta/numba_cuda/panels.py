@@ -17,6 +17,7 @@ from volta.emit.builder import Builder, Value, item_size
 from volta.emit.loops import I32, I64, if_then, load_args, loop, minimum
 from volta.emit.panels import Lanes, at
 from volta.emit.reducers import Reducer, State
+from volta.numba_cuda import rotations
 from volta.numba_cuda.codegen.ptx import KernelSource
 from volta.numba_cuda.codegen.threads import (
     WARP,
@@ -32,7 +33,7 @@ from volta.numba_cuda.codegen.threads import (
 from volta.numba_cuda.launch_context import LaunchContext
 from volta.numba_cuda.launches import Launch
 from volta.xla_like.kernels import KernelCall
-from volta.xla_like.panels import WIDTH, Panel, PanelSpec
+from volta.xla_like.panels import ROTATIONS, WIDTH, Panel, PanelSpec
 
 _MOST = {"cholesky": WARP, "substitute": 128, "lu": 1024}
 """Threads of a block at most."""
@@ -42,6 +43,9 @@ def launches(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
     """A block of threads a matrix, or as many right sides as it has threads."""
     op = call.kernel
     assert isinstance(op, Panel)
+    if op.spec.kind in ROTATIONS:
+        yield from rotations.launches(call, ctx)
+        return
     spec, threads = op.spec, WARP
     while threads < min(op.length, _MOST[spec.kind]):
         threads *= 2

@@ -22,7 +22,7 @@ from volta.numba_cuda.products.dot_unpack import UNPACKED_ROWS
 from volta.xla_like.control_calls import KINDS
 from volta.xla_like.dot import BLOCK_PRODUCT
 from volta.xla_like.kernels import KernelCall, kernel_class
-from volta.xla_like.panels import PANEL
+from volta.xla_like.panels import PANEL, kept
 from volta.xla_like.plan import Buffer
 from volta.xla_like.user import NAME as USER
 
@@ -74,7 +74,7 @@ class Schedule:
         """Panels, and products of few rows with weights in blocks; for many, weights are unpacked once for all of
         them."""
         if eqn.primitive.name == PANEL:
-            return True
+            return kept(eqn)
         return eqn.primitive.name == BLOCK_PRODUCT and eqn.inputs[0].aval.shape[0] <= UNPACKED_ROWS
 
     def joined(self, calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelCall]:

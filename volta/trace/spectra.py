@@ -42,10 +42,9 @@ from volta.trace.decomposition import (
 from volta.trace.factors import rows_in_order
 from volta.trace.jaxpr_trace import trace_to_jaxpr
 from volta.trace.orthogonal import qr_of
+from volta.trace.panels import PanelProgram
 from volta.trace.while_loop import run_while
-
-SWEEPS = 40
-"""More are not made; matrices need about ten."""
+from volta.xla_like.panels import SWEEPS
 
 
 def _sweeps(count: int, rotate_pairs: Callable[..., tuple[list[Any], Any]], *start: Any) -> list[Any]:
@@ -120,19 +119,10 @@ def _row_norms(x: Any) -> Any:
     return lax.sqrt(lax.reduce_sum(square_of_size(x), (2,)))
 
 
-def _eigh(a: Any) -> list[Any]:
-    """Eigenvalues, ascending, and the eigenvectors as columns."""
-    batch, n, _ = shape_of(a)
-    dtype = base.dtype_of(a)
-    if not batch * n:
-        return [base.fill((batch, n), 0, part_dtype(a)), a]
-    scale = scale_of(a)
-    x = over(a, broadcast(scale, a, 0))
-    norm = lax.sqrt(lax.reduce_sum(square_of_size(x), (1, 2)))
-    least = lax.mul(norm, float(np.finfo(dtype).eps) / (4 * n))
-    size = n + n % 2
-    x = lax.pad(x, np.zeros((), dtype), [(0, 0, 0), (0, size - n, 0), (0, size - n, 0)])
-    half = size // 2
+def _symmetric_sweeps(x: Any, least: Any, unit: bool) -> list[Any]:
+    """Pairs of rows and columns whose common element is above ``least`` are rotated: (batch, n, n) with even n."""
+    batch, size, _ = shape_of(x)
+    dtype, half = base.dtype_of(x), size // 2
 
     def rotate_pairs(x: Any, v: Any) -> tuple[list[Any], Any]:
         whole = real_part(diagonal_of(x, 0, size))
@@ -150,7 +140,25 @@ def _eigh(a: Any) -> list[Any]:
         x = where(lax.eq(row, column), broadcast(diagonal, x, 0, 1), where(pair, 0, x))
         return [_next_round(_next_round(x, 1), 2), _next_round(_rotated(c, s, rotated, v, 1), 1)], rotated
 
-    x, v = _sweeps(size - 1, rotate_pairs, x, eye((batch, size, size), dtype))
+    return _sweeps(size - 1, rotate_pairs, x, eye((batch, size, size), dtype))
+
+
+_symmetric = PanelProgram("symmetric", _symmetric_sweeps)
+
+
+def _eigh(a: Any) -> list[Any]:
+    """Eigenvalues, ascending, and the eigenvectors as columns."""
+    batch, n, _ = shape_of(a)
+    dtype = base.dtype_of(a)
+    if not batch * n:
+        return [base.fill((batch, n), 0, part_dtype(a)), a]
+    scale = scale_of(a)
+    x = over(a, broadcast(scale, a, 0))
+    norm = lax.sqrt(lax.reduce_sum(square_of_size(x), (1, 2)))
+    least = lax.mul(norm, float(np.finfo(dtype).eps) / (4 * n))
+    size = n + n % 2
+    x = lax.pad(x, np.zeros((), dtype), [(0, 0, 0), (0, size - n, 0), (0, size - n, 0)])
+    x, v = _symmetric(x, least)
     values = real_part(lax.slice_in_dim(diagonal_of(x, 0, size), 0, n, axis=1))
     order = _ascending(values)
     values = lax.mul(rows_in_order(values, order), broadcast(scale, values, 0))
@@ -179,6 +187,26 @@ def _eigh_rule(primals: Sequence[Any], outs: Sequence[Any], tangents: Sequence[A
 eigh = Decomposition("eigh", _eigh, _eigh_rule, of_complex=True)
 
 
+def _row_sweeps(x: Any, least: Any, unit: bool) -> list[Any]:
+    """Pairs of rows whose product is above ``least`` of their lengths are rotated: an even number of rows."""
+    batch, size, _ = shape_of(x)
+    dtype, half = base.dtype_of(x), size // 2
+
+    def rotate_pairs(x: Any, v: Any) -> tuple[list[Any], Any]:
+        first, second = (lax.slice_in_dim(x, i, i + half, axis=1) for i in (0, half))
+        xx, yy = (lax.reduce_sum(square_of_size(p), (2,)) for p in (first, second))
+        xy, unit = _turn(lax.reduce_sum(lax.mul(first, conjugated(second)), (2,)))
+        rotated = lax.gt(lax.abs(xy), lax.mul(lax.mul(lax.sqrt(xx), lax.sqrt(yy)), broadcast(least, xy, 0)))
+        _, c, s = _angle(xx, yy, xy, rotated)
+        s = s if unit is None else times(unit, s)
+        return [_next_round(_rotated(c, s, rotated, y, 1), 1) for y in (x, v)], rotated
+
+    return _sweeps(size - 1, rotate_pairs, x, eye((batch, size, size), dtype))
+
+
+_rows = PanelProgram("rows", _row_sweeps)
+
+
 def _svd_tall(a: Any, full: bool) -> list[Any]:
     """Columns are made orthogonal: U s, and V's rotations, of (batch, m, n) with m >= n."""
     batch, m, n = shape_of(a)
@@ -192,18 +220,8 @@ def _svd_tall(a: Any, full: bool) -> list[Any]:
         x = lax.slice(x, (0, 0, 0), (batch, n, n))
     size = n + n % 2
     x = lax.pad(transposed(x), np.zeros((), dtype), [(0, 0, 0), (0, size - n, 0), (0, 0, 0)])
-    half, least = size // 2, float(np.finfo(dtype).eps) * max(n, 4) ** 0.5
-
-    def rotate_pairs(x: Any, v: Any) -> tuple[list[Any], Any]:
-        first, second = (lax.slice_in_dim(x, i, i + half, axis=1) for i in (0, half))
-        xx, yy = (lax.reduce_sum(square_of_size(p), (2,)) for p in (first, second))
-        xy, unit = _turn(lax.reduce_sum(lax.mul(first, conjugated(second)), (2,)))
-        rotated = lax.gt(lax.abs(xy), lax.mul(lax.mul(lax.sqrt(xx), lax.sqrt(yy)), least))
-        _, c, s = _angle(xx, yy, xy, rotated)
-        s = s if unit is None else times(unit, s)
-        return [_next_round(_rotated(c, s, rotated, y, 1), 1) for y in (x, v)], rotated
-
-    x, v = _sweeps(size - 1, rotate_pairs, x, eye((batch, size, size), dtype))
+    least = float(np.finfo(dtype).eps) * max(n, 4) ** 0.5
+    x, v = _rows(x, base.fill((batch,), least, part_dtype(a)))
     x, v = (lax.slice(y, (0, 0, 0), (batch, n, n)) for y in (x, v))
     length = broadcast(_row_norms(v), x, 0, 1)
     x, v = over(x, length), conjugated(over(v, length))

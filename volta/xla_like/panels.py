@@ -6,6 +6,7 @@ import attrs
 import numpy as np
 
 from volta.core import dtypes
+from volta.core.ir import Eqn
 from volta.xla_like.kernels import Operation
 
 PANEL = "panel"
@@ -14,13 +15,28 @@ PANEL = "panel"
 WIDTH = 32
 """Columns of a panel at most."""
 
+ROTATIONS = ("symmetric", "rows")
+"""Jacobi's rotations: of the rows and columns of symmetric matrices, and of rows that are made orthogonal."""
+
+ROWS = 48
+"""Of a matrix that one kernel rotates, at most: so many lie near whoever does it."""
+
+SWEEPS = 40
+"""More are not made; matrices need about ten."""
+
+
+def kept(eqn: Eqn) -> bool:
+    """Whether there are kernels for an equation of this name."""
+    return eqn.params["kind"] not in ROTATIONS or eqn.inputs[0].aval.shape[1] <= ROWS
+
 
 @attrs.frozen
 class PanelSpec:
     """What is done with a panel, whose columns lie one behind the other.
 
     'cholesky': the columns of L from those of square matrices. 'substitute': the solutions of triangular equations.
-    'lu': elimination with pivots. ``unit``: diagonal elements of a triangle count as 1.
+    'lu': elimination with pivots. 'symmetric' and 'rows': Jacobi's rotations of small matrices. ``unit``: diagonal
+    elements of a triangle count as 1.
     """
 
     kind: str
