@@ -26,7 +26,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "trace",
         "api interop programs numpy lax random nn models optim scipy io testing numba offline tree tree_util "
         "flatten_util ad_checkpoint as_jax custom_batching custom_derivatives debug experimental distributed sharding "
-        "train typing errors dlpack dtypes image volta",
+        "scaling train typing errors dlpack dtypes image volta",
         "verify commands __main__",
     )
 )
