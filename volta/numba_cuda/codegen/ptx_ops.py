@@ -235,9 +235,33 @@ _SETTLE = register(
 )  # fmt: skip
 
 
+_BITS_OVER = register(
+    Op(
+        "bits_over", I32, (I32, I32, I32),
+        lambda b, args: assembly(b, "lop3.b32 $0, $1, $2, $3, 0x6a;", "=r,r,r,r", I32, args, effect=False),
+        lambda b, args: b.xor(b.and_(args[0], args[1]), args[2]),
+    )
+)  # fmt: skip
+
+
+def bits_over(b: ir.IRBuilder, word: ir.Value, mask: int, other: int) -> ir.Value:
+    """``word & mask ^ other`` of an i32, in one instruction: the assembler makes two of it where both are constants."""
+    return call(b, _BITS_OVER, [word, I32(mask), I32(other)])
+
+
 def prefetch(b: ir.IRBuilder, pointer: ir.Value) -> None:
     """Ask for 128 bytes of device memory to be loaded into the second-level cache."""
     call(b, _NEAR, [pointer])
+
+
+_ONCE = register(
+    Op("once", VOID, (), lambda b, _: assembly(b, ".pragma \\22nounroll\\22;", "", VOID, []) and None, lambda b, _: None)
+)
+
+
+def once(b: ir.IRBuilder) -> None:
+    """At the start of a loop's body: the assembler is not to write it out several times, as it is long."""
+    call(b, _ONCE)
 
 
 def settle(b: ir.IRBuilder, x: ir.Value) -> ir.Value:

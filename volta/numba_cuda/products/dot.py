@@ -22,19 +22,23 @@ from volta.numba_cuda.launches import Launch, Regions, aligned, touched
 from volta.numba_cuda.products import dot_tensor
 from volta.numba_cuda.products.dot_blocks import tile_bytes, tree_bytes, tree_words
 from volta.numba_cuda.products.dot_build import build_dot, build_join, shared_bytes
-from volta.numba_cuda.products.dot_choice import blocks_of, choose, choose_vector
+from volta.numba_cuda.products.dot_choice import blocks_of, choose, choose_unpack, choose_vector
 from volta.numba_cuda.products.dot_epilogue import epilogue_of
 from volta.numba_cuda.products.dot_problem import Problem
 from volta.numba_cuda.products.dot_serial import semaphore_words, serial_blocks, serial_bytes
 from volta.numba_cuda.products.dot_sharing import Sharing, with_words
 from volta.numba_cuda.products.dot_split import slots_of
 from volta.numba_cuda.products.dot_tensor_variant import TensorVariant
+from volta.numba_cuda.products.dot_unpack import UnpackVariant, build_unpack
 from volta.numba_cuda.products.dot_vector import VectorVariant, build_vector
 from volta.xla_like.dot import CHUNK, Dot, DotSpec, item_size
 from volta.xla_like.kernels import Access, Joined, KernelCall
 from volta.xla_like.views import Ints
 
 _NOTHING = Access(None, 0, ())
+
+_IN_COMPANY = ("clear_semaphores", "dot_unpack")
+"""Kernels of which several launches may become one: they read memory, and how fast does not depend on their order."""
 
 
 @attrs.frozen
@@ -66,8 +70,8 @@ def problem_of(call: KernelCall) -> Problem:
 
 
 def planned(call: KernelCall, regions: Regions, capability: str) -> list[DotLaunch]:
-    """A product's launches by name: 'dot', 'dot_join', 'dot_vector' or 'dot_tc', and 'clear_semaphores', which comes
-    before serial split-K."""
+    """A product's launches by name: 'dot', 'dot_join', 'dot_vector', 'dot_unpack' or 'dot_tc', and 'clear_semaphores',
+    which comes before serial split-K."""
     problem = problem_of(call)
     dot, spec, loops = problem.dot, problem.dot.spec, problem.loops
     out = problem.out if problem.epilogue is None or problem.epilogue.stored else _NOTHING
@@ -77,6 +81,9 @@ def planned(call: KernelCall, regions: Regions, capability: str) -> list[DotLaun
     if dot.name == "dot_tc":
         tensor, tiles, grid = dot_tensor.chosen(problem, capability, _label(call, "dot_tc"))
         return [attrs.evolve(first, variant=tensor, grid=grid, sizes=with_words(sizes, {Sharing.WHOLE: tiles}))]
+    if spec.blocks is not None:
+        unpack = choose_unpack(problem, capability)
+        return [attrs.evolve(first, kernel="dot_unpack", variant=unpack, grid=unpack.blocks(dot.n))]
     vector = choose_vector(problem, capability)
     if vector is not None:
         first = attrs.evolve(first, kernel="dot_vector", variant=vector, grid=vector.blocks(dot.n, dot.batches))
@@ -142,7 +149,7 @@ def launches(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
             words += dot_tensor.maps_of(problem, x.variant, len(words))
         yield ctx.launch(
             source, x.grid, threads, words, shared, label=_label(call, x.kernel), touched=(reads, writes),
-            alone=x.kernel != "clear_semaphores", mapped=mapped,
+            alone=x.kernel not in _IN_COMPANY, mapped=mapped,
         )  # fmt: skip
 
 
@@ -160,6 +167,9 @@ def _kernel_of(launch: DotLaunch, spec: DotSpec) -> tuple[KernelSource, int, int
     name = f"volta_{launch.kernel}_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     if isinstance(v, VectorVariant):
         source = KernelSource(name, text, lambda module, symbol: build_vector(module, symbol, spec, v))
+        return source, v.threads, v.shared_bytes(spec)
+    if isinstance(v, UnpackVariant):
+        source = KernelSource(name, text, lambda module, symbol: build_unpack(module, symbol, spec, v))
         return source, v.threads, v.shared_bytes(spec)
     build = build_join if launch.kernel == "dot_join" else build_dot
     source = KernelSource(name, text, lambda module, symbol: build(module, symbol, spec, v))

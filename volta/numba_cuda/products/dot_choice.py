@@ -12,8 +12,9 @@ from volta.numba_cuda.products.dot_epilogue import fits
 from volta.numba_cuda.products.dot_problem import Problem
 from volta.numba_cuda.products.dot_split import slots_of
 from volta.numba_cuda.products.dot_tile import Along, DotVariant, OperandLayout, Tile
+from volta.numba_cuda.products.dot_unpack import UnpackVariant, unit_of
 from volta.numba_cuda.products.dot_vector import VectorVariant
-from volta.xla_like.dot import BLOCK, CHUNK, CHUNKS, Dot, DotSpec, item_size
+from volta.xla_like.dot import BLOCK, CHUNK, CHUNKS, Dot, DotSpec, item_size, levels_of
 from volta.xla_like.kernels import Access
 
 
@@ -99,6 +100,9 @@ _OTHERS = 80
 _MANY = 128
 """Sums of a thread from which few warps keep a multiprocessor busy."""
 
+_HELD = 64
+"""Chunks of k of weights in blocks whose sums a block of threads holds at once, at most."""
+
 _CUT = 1.05
 """Tiles are cut only where that should be faster by this."""
 
@@ -122,8 +126,6 @@ class DotChoice:
 def choose_vector(problem: Problem, capability: str) -> VectorVariant | None:
     """The kernel for few rows times a matrix of many columns, where the matrix lies so that it can be read at speed."""
     dot, (*_, rhs_k, rhs_n) = problem.dot, problem.rhs.strides
-    if dot.spec.blocks is not None:
-        return _choose_blocks(problem, _chip(capability))
     chip, chunks, size = _chip(capability), -(-dot.k // CHUNK), item_size(dot.spec.rhs)
     if dot.m > 8 or not dot.k or dot.n < 32:
         return None
@@ -146,13 +148,26 @@ def choose_vector(problem: Problem, capability: str) -> VectorVariant | None:
     return None
 
 
-def _choose_blocks(problem: Problem, chip: _Chip) -> VectorVariant:
-    """Weights in blocks of few bits: as many warps as leave room for a second block beside."""
-    dot = problem.dot
+def choose_unpack(problem: Problem, capability: str) -> UnpackVariant:
+    """The kernel for few rows times weights in blocks of few bits: warps for all chunks, as many as leave room for a
+    second block beside; a warp that takes several has the next one's bytes copied meanwhile, where they find room."""
+    dot, chip, fmt = problem.dot, _chip(capability), problem.dot.spec.blocks
+    assert fmt is not None
     rows, chunks = 1 << (dot.m - 1).bit_length(), -(-dot.k // CHUNK)
-    options = [VectorVariant(rows, 1, 1, "blocks", long=dot.k > BLOCK, most=most) for most in (16, 8, 4)]
-    v = next((v for v in options if 2 * v.shared_bytes(dot.spec) <= chip.block_bytes), options[-1])
-    return attrs.evolve(v, beside=min(v.warps, 1 << (chunks - 1).bit_length()))
+    full, levels = dot.k % CHUNK == 0, levels_of(dot.k)
+    levels = levels and max(4, 1 << (levels - 1).bit_length())
+    unit = unit_of(fmt, problem.rhs.strides[3])
+    many = min(CHUNKS, 1 << (chunks - 1).bit_length())
+    held = many if chunks <= CHUNKS or rows > 2 else _HELD
+    options = [
+        UnpackVariant(rows, warps, stages, held, unit, full, levels, problem.epilogue)
+        for warps in (many, many // 2, many // 4, 1)
+        if warps
+        for stages in ((2, 1) if chunks > warps else (1,))
+    ]
+    blocks = -(-options[0].blocks(dot.n) // chip.processors)  # of a multiprocessor
+    beside = min(2, blocks)
+    return next((v for v in options if beside * v.shared_bytes(dot.spec) <= chip.block_bytes), options[-1])
 
 
 def choose(problem: Problem, capability: str) -> DotChoice:

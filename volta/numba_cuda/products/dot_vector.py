@@ -3,7 +3,7 @@
 A warp computes neighbouring columns over one chunk of k, a lane one or several of them; other warps of the block take
 the chunks behind, and one of them adds the chunks' sums in ascending order, and joins blocks of k in pairs. Where the
 matrix lies along k a warp copies pieces of its columns to shared memory first, so that neighbouring lanes read
-neighbours of memory.
+neighbours of memory. Weights in blocks of few bits have a kernel of their own (dot_unpack.py).
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from volta.numba_cuda.codegen.threads import (
 from volta.numba_cuda.products.dot_blocks import Levels
 from volta.numba_cuda.products.dot_epilogue import Epilogue, Writer
 from volta.numba_cuda.products.dot_sharing import Sharing
-from volta.numba_cuda.products.dot_unpack import pitch, unpacked
 from volta.xla_like.dot import CHUNK, CHUNKS, DotSpec, item_size
 
 _PIECE = 128  # bytes along k of each column in one piece
@@ -48,17 +47,16 @@ class VectorVariant:
     rows: int
     beside: int
     wide: int
-    along: Literal["k", "line", "blocks"]
+    along: Literal["k", "line"]
     pieces: int = 0
     long: bool = False
     epilogue: Epilogue | None = None
     together: bool = False
-    most: int = 16
 
     @property
     def warps(self) -> int:
-        """Of a block: fewer where each needs more shared memory, at `most` so many."""
-        return min(self.most, 16 if self.rows <= 2 else 8)
+        """Of a block: fewer where each needs more shared memory."""
+        return 16 if self.rows <= 2 else 8
 
     @property
     def threads(self) -> int:
@@ -79,8 +77,7 @@ class VectorVariant:
 
     def shared_bytes(self, spec: DotSpec) -> int:
         sums = self.rows * WARP * self.wide
-        matrix = self.pieces * WARP * _PITCH if spec.blocks is None else WARP * pitch(spec.blocks)
-        return self.warps * ((sums + self.rows * CHUNK) * item_size(spec.accumulator) + matrix)
+        return self.warps * ((sums + self.rows * CHUNK) * item_size(spec.accumulator) + self.pieces * WARP * _PITCH)
 
 
 def build_vector(module: ir.Module, name: str, spec: DotSpec, variant: VectorVariant) -> ir.Function:
@@ -314,13 +311,4 @@ class _Vector:
         warp_barrier(b)  # before the next chunk's pieces take the place of these
         return list(it.results)
 
-    def _unpacked(self, start: ir.Value, depth: ir.Value) -> list[ir.Value]:
-        """The chains of a chunk, the matrix being kept in blocks of few bits."""
-        b, v, fmt = self.b, self.v, self.spec.blocks
-        assert fmt is not None
-        region = v.warps * v.rows * (WARP + CHUNK) * self.size
-        mine = offset(b, self.shared, b.add(I64(region), b.mul(self.warp, I64(WARP * pitch(fmt)))))
-        place = self.args, self.matrix, mine, self.lane, self.first, start, depth
-        return unpacked(b, fmt, *place, [self.zero] * v.rows, self._row_values, self._products)
-
-    _WAYS = {"k": _along_k, "line": _lines, "blocks": _unpacked}
+    _WAYS = {"k": _along_k, "line": _lines}
