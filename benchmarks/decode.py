@@ -16,6 +16,7 @@ import volta
 import volta.numpy as vnp
 from volta import models, nn, random, tree
 from volta.core.block_formats import FORMATS
+from volta.runtime import devices
 
 
 def blocks(name, rows, columns, rng):
@@ -47,7 +48,7 @@ def model(options, make):
 
 def measure(what, decoder, options):
     """Seconds of a token, the best of several, and the bytes that it reads."""
-    made = models.generate(decoder, list(range(1, 65)), max_tokens=options.tokens + 2)
+    made = models.generate(decoder, list(range(1, 65)), max_tokens=options.tokens + 3)
     next(made), next(made)  # which compile
     seconds = []
     for _ in range(options.tokens):
@@ -56,6 +57,10 @@ def measure(what, decoder, options):
         seconds.append(time.perf_counter() - begin)
     nbytes = sum(x.nbytes for name, x in decoder.params.items() for x in tree.leaves(x) if name != "embedding")
     best = min(seconds)
+    if options.profile:
+        with devices.profile() as found:
+            next(made)
+        print(found.table(options.profile), flush=True)
     print(f"{what}: {1e3 * best:.2f} ms a token, {1 / best:.1f} tokens/s, {nbytes / best / 1e9:.1f} GB/s", flush=True)
 
 
@@ -72,7 +77,7 @@ def copy_speed():
 
 def differing(options, rng):
     """Elements of products on the GPU that are not the CPU's, by format."""
-    for name in FORMATS:
+    for name in options.compare:
         for rows, outputs, inputs in ((1, 1000, 2048), (5, 70, 512), (40, 100, 512), (1, 64, 8192)):
             w, x = blocks(name, outputs, inputs, rng), rng.standard_normal((rows, inputs)).astype(np.float32)
             there = nn.linear(*tree.map(lambda a: volta.device_put(a, options.device), (x, w)))
@@ -88,6 +93,8 @@ def main():
     shape = {"layers": 22, "width": 2048, "heads": 32, "key_heads": 4, "hidden": 5632, "vocabulary": 32000}
     for name, default in (shape | {"tokens": 16}).items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=default)
+    parser.add_argument("--compare", nargs="*", default=list(FORMATS), help="formats whose products are compared")
+    parser.add_argument("--profile", type=int, default=0, help="print so many of a token's kernels by time (CUDA)")
     parser.add_argument("--float32", action="store_true", help="the same shape in float32 too")
     options = parser.parse_args()
     rng = np.random.default_rng(0)

@@ -69,7 +69,7 @@ def _generated(
         at += len(tokens)
         given = (padded(tokens), caches, ints(at - len(tokens)), ints(len(tokens)), np.array([at == len(prompt)]))
         drawn, caches, seen = step(config, params, *given, *rest, seen)
-        token = int(drawn[0])
+        token = int(np.asarray(drawn)[0])
     for made in range(count):
         if token in stop:
             return
@@ -78,7 +78,7 @@ def _generated(
             given = (ints(token)[None], caches, ints(at), ints(1), np.array([True]))
             drawn, caches, seen = step(config, params, *given, *rest, seen)
             at += 1
-            token = int(drawn[0])
+            token = int(np.asarray(drawn)[0])
 
 
 def draw(

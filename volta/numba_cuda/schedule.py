@@ -18,6 +18,7 @@ from volta.numba_cuda.launches import Launch
 from volta.numba_cuda.loops import combining, nests
 from volta.numba_cuda.ordering import scan_steps, steps
 from volta.numba_cuda.products import dot, epilogues
+from volta.numba_cuda.products.beside import side_by_side
 from volta.numba_cuda.products.dot_unpack import UNPACKED_ROWS
 from volta.xla_like.control_calls import KINDS
 from volta.xla_like.dot import BLOCK_PRODUCT
@@ -78,8 +79,9 @@ class Schedule:
         return eqn.primitive.name == BLOCK_PRODUCT and eqn.inputs[0].aval.shape[0] <= UNPACKED_ROWS
 
     def joined(self, calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelCall]:
-        """Products with the loops that their kernels compute where they write tiles."""
-        return epilogues.join(calls, buffers)
+        """Products with the loops that their kernels compute where they write tiles, and those of the same rows beside
+        each other."""
+        return side_by_side(epilogues.join(calls, buffers))
 
     def workspace(self, call: KernelCall) -> int:
         """Bytes that a call's launches share, and that lie in the arena."""

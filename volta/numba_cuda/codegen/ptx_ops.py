@@ -255,7 +255,13 @@ def prefetch(b: ir.IRBuilder, pointer: ir.Value) -> None:
 
 
 _ONCE = register(
-    Op("once", VOID, (), lambda b, _: assembly(b, ".pragma \\22nounroll\\22;", "", VOID, []) and None, lambda b, _: None)
+    Op(
+        "once",
+        VOID,
+        (),
+        lambda b, _: assembly(b, ".pragma \\22nounroll\\22;", "", VOID, []) and None,
+        lambda b, _: None,
+    )
 )
 
 

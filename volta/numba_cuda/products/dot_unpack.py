@@ -1,9 +1,9 @@
 """Products of few rows with weights in blocks of few bits: each byte is read once, at the speed of memory.
 
-A warp computes 32 neighbouring columns over one chunk of k at a time, a lane one of them. Its bytes are copied to shared
-memory in parts, in the order in which they are needed, so that the first numbers are unpacked while the others are on
-their way, and where there is room those of the warp's next chunk too. The warps of a block take chunks of the same
-columns; they leave the chunks' sums in shared memory, where the first warp adds them in ascending order, and joins
+A warp computes 32 neighbouring columns over one chunk of k at a time, a lane one of them. Their bytes are copied to
+shared memory in parts, in the order in which they are needed, so that the first numbers are unpacked while the others
+are on their way, and where there is room those of the warp's next chunk too. The warps of a block take chunks of the
+same columns; they leave the chunks' sums in shared memory, where the first warp adds them in ascending order, and joins
 blocks of k in pairs.
 
 Columns lie in shared memory so far apart that lanes read them from different banks.

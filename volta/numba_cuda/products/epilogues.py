@@ -50,7 +50,7 @@ def join(calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelC
                 break
             written = [b for loop in loops for b in loop.writes]
             loop = _in_rows(rest[position], columns, product)
-            if loop is None or any(b in written for b in loop.reads) or not _moves_up(loop, rest[:position]):
+            if loop is None or any(b in written for b in loop.reads) or not moves_up(loop, rest[:position]):
                 break
             loops.append(loop)
             del rest[position]
@@ -106,7 +106,7 @@ def _in_rows(call: KernelCall, n: int, product: Buffer) -> KernelCall | None:
     return attrs.evolve(call, kernel=attrs.evolve(kernel, rank=kernel.rank + 1), sizes=sizes, accesses=accesses)
 
 
-def _moves_up(loop: KernelCall, above: Sequence[KernelCall]) -> bool:
+def moves_up(loop: KernelCall, above: Sequence[KernelCall]) -> bool:
     """Whether a call may run before those above it, and may still write over what it might have before."""
     mine = {*loop.writes, *(read for read, _ in loop.inplace)}
     return not any(
