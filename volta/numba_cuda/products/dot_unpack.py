@@ -58,9 +58,10 @@ def chunk_bytes(fmt: BlockFormat) -> int:
 
 def unit_of(fmt: BlockFormat, column_bytes: int) -> Unit:
     """In what units the chunks of columns can be copied that lie so far apart."""
-    for unit in (16, 4):
+    units: tuple[Unit, ...] = (16, 4)
+    for unit in units:
         if chunk_bytes(fmt) % unit == column_bytes % unit == 0:
-            return unit  # type: ignore[return-value]
+            return unit
     return 2
 
 
