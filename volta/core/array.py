@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 
 
 _OF_MEMORY = (
-    "numpy", "tobytes", "device", "block_until_ready", "is_deleted", "delete", "sharding", "addressable_shards",
-    "is_fully_addressable", "is_fully_replicated",
+    "numpy", "tobytes", "device", "block_until_ready", "copy_to_host_async", "is_deleted", "delete", "sharding",
+    "addressable_shards", "is_fully_addressable", "is_fully_replicated",
 )  # fmt: skip
 """What is public of arrays with elements besides."""
 
@@ -259,6 +259,7 @@ class Array:
         @property
         def device(self) -> str: ...
         def block_until_ready(self) -> Array: ...
+        def copy_to_host_async(self) -> None: ...
         def is_deleted(self) -> bool: ...
         def delete(self) -> None: ...
         @property

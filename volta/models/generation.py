@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 import volta.numpy as vnp
-from volta import random
+from volta import random, tree
+from volta.api.devices import device_put
 from volta.api.jit import jit
 from volta.api.vmap import vmap
 from volta.core.array import Array
@@ -64,21 +65,33 @@ def _generated(
     count = min(count, config.context - len(prompt) + 1)
     caches: Caches = model.caches(1, rounded(min(len(prompt) + count, config.context)))
     seen: Any = vnp.asarray(seen_of(config, prompt))[None]
-    rest, at, token = (vnp.asarray(key)[None], batched([sampling])), 0, -1
+    rest, at = (vnp.asarray(key)[None], batched([sampling])), 0
+    drawn: Any = None
     for tokens in pieces(prompt, piece):
         at += len(tokens)
         given = (padded(tokens), caches, ints(at - len(tokens)), ints(len(tokens)), np.array([at == len(prompt)]))
         drawn, caches, seen = step(config, params, *given, *rest, seen)
-        token = int(np.asarray(drawn)[0])
+    kept: tuple[Any, ...] = (ints(1), np.array([True]), *rest)
+    ahead = isinstance(drawn.device, str) and drawn.device.startswith("cuda")
+    if ahead:  # what no step changes is there for all of them
+        kept = tree.map(lambda x: device_put(x, drawn.device), kept)
+
+    def following() -> None:
+        nonlocal drawn, caches, seen, at
+        drawn, caches, seen = step(config, params, drawn, caches, ints(at), *kept, seen)
+        at += 1
+
     for made in range(count):
+        found, more = drawn, made + 1 < count
+        if ahead and more:  # so that the GPU has work while this token is read, and whoever asked for it has it
+            found.copy_to_host_async()
+            following()
+        token = int(np.asarray(found)[0])
         if token in stop:
             return
         yield token
-        if made + 1 < count:
-            given = (ints(token)[None], caches, ints(at), ints(1), np.array([True]))
-            drawn, caches, seen = step(config, params, *given, *rest, seen)
-            at += 1
-            token = int(np.asarray(drawn)[0])
+        if more and not ahead:
+            following()
 
 
 def draw(
@@ -86,11 +99,13 @@ def draw(
     sampling: Sampling, seen: Any,
 ) -> tuple[Array, Caches, Array]:  # fmt: skip
     """Take ``count`` (B,) of ``tokens`` (B, T) and draw the next one of each row: tokens (B,), caches, what was seen.
+    One token of each row may be (B,) as well, as they were drawn.
 
     Where ``draws`` (B,) is False the text goes on, and what was drawn is not seen. The key that a token is drawn by is
     the row's, folded with the token's position: what was drawn before is not asked.
     """
-    logits, caches = apply(config, params, tokens, caches, start, count - 1)
+    tokens = vnp.asarray(tokens)
+    logits, caches = apply(config, params, tokens.reshape(tokens.shape[0], -1), caches, start, count - 1)
     drawn = sample_tokens(vmap(random.fold_in)(keys, start + count), logits, sampling, seen)
     new = vnp.arange(config.vocabulary) == drawn[:, None]
     return drawn, caches, seen | (new & draws[:, None])

@@ -42,6 +42,10 @@ class SharedBuffer(Buffer):
         out: np.ndarray = self.owner.read(aval)  # type: ignore[attr-defined]
         return out
 
+    def mark(self) -> None:
+        """What a device's work is given from now on need not be waited for."""
+        self.owner.mark()  # type: ignore[attr-defined]
+
     def wait(self, aval: ShapedArray) -> None:
         """Until the memory of a device holds what was launched to write it."""
         self.owner.wait(aval)  # type: ignore[attr-defined]
@@ -280,6 +284,12 @@ class ConcreteArray(Array):
         if not self.address:
             buffer.wait(self.aval)  # type: ignore[attr-defined]
         return self
+
+    def copy_to_host_async(self) -> None:
+        """The host will read the value: it then waits for what was launched so far, not for what is launched later."""
+        buffer = self._buffer or self.buffer()
+        if not self.address:
+            buffer.mark()  # type: ignore[attr-defined]
 
     def __hash__(self) -> int:
         raise TypeError("arrays are compared by value and cannot be hashed; hash x.tobytes() or id(x) instead")

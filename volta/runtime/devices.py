@@ -114,9 +114,18 @@ class DeviceBuffer(Buffer):
         if out is None:  # fresh memory costs a page fault every 4 KB, more than the copy
             memory = default_pool().allocate(self.nbytes)
             out = as_numpy(memory, (self.nbytes,), None, np.uint8, writable=True)
-        self.stream.device.to_host(out.ctypes.data, self.address, self.nbytes, self.stream)
+        stream = self.stream
+        if self.ready is not None:
+            stream = stream.device.copies
+            stream.wait_for(self.ready)
+        stream.device.to_host(out.ctypes.data, self.address, self.nbytes, stream)
         refuse_lost(self, aval)
         return out
+
+    def mark(self) -> None:
+        """What the stream is given from now on need not be waited for."""
+        if self.ready is None:
+            self.ready = self.stream.mark()
 
     def wait(self, aval: ShapedArray) -> None:
         """Until the memory of an array holds what was launched to write it; CutShortError if that is not to come."""

@@ -164,6 +164,10 @@ class ShardedArray(SpreadArray):
         """As in JAX, the sharding of what lies on several devices."""
         return self._sharding
 
+    def copy_to_host_async(self) -> None:
+        for part in self.parts().values():
+            part.copy_to_host_async()
+
     def block_until_ready(self) -> ShardedArray:
         for part in self.parts().values():
             part.block_until_ready()
