@@ -78,7 +78,8 @@ def _generated(
 
     def following() -> None:
         nonlocal drawn, caches, seen, at
-        drawn, caches, seen = step(config, params, drawn, caches, ints(at), *kept, seen)
+        one, yes, *rest = kept
+        drawn, caches, seen = step(config, params, drawn, caches, ints(at), one, yes, *rest, seen)
         at += 1
 
     for made in range(count):
