@@ -78,8 +78,8 @@ def _generated(
 
     def following() -> None:
         nonlocal drawn, caches, seen, at
-        one, yes, *rest = kept
-        drawn, caches, seen = step(config, params, drawn, caches, ints(at), one, yes, *rest, seen)
+        one, yes, keys, settings = kept
+        drawn, caches, seen = step(config, params, drawn, caches, ints(at), one, yes, keys, settings, seen)
         at += 1
 
     for made in range(count):
