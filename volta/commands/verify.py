@@ -25,7 +25,7 @@ import numpy as np
 from volta.core import contract
 from volta.core.errors import DeviceError, VoltaError
 from volta.runtime import devices
-from volta.verify import budget, checks, kernels, laws, levels, loops, memory, model, parity, variants
+from volta.verify import budget, checks, kernels, laws, levels, loops, memory, model, parity, runtime, variants
 from volta.version import __version__
 
 SUITES: dict[str, checks.Suite] = {
@@ -44,6 +44,7 @@ SUITES: dict[str, checks.Suite] = {
     "training": model.training,
     "memory": memory.memory,
     "budget": budget.budget,
+    "runtime": runtime.runtime,
 }
 
 
@@ -115,6 +116,9 @@ def _say(name: str, found: list[checks.Check], seconds: float) -> None:
     elements, differ = sum(c.elements for c in found), sum(c.differ for c in found)
     line = f"{name:12s} {len(found):5d} checks  {elements:15,d} elements  {differ:6,d} differ  {seconds:7.1f} s"
     print(f"{line}  {'ok' if not failed else 'FAILED'}", flush=True)
+    for check in found:
+        if check.says:
+            print(f"    {check.says}", flush=True)
     for check in failed[:5]:
         print(f"    {check.name}: {check.problem}", flush=True)
     if len(failed) > 5:

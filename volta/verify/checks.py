@@ -36,7 +36,8 @@ class Setting:
 
 @attrs.frozen
 class Check:
-    """The outcome of one check: ``problem`` is empty if it passed. ``figures`` are measurements for the record."""
+    """The outcome of one check: ``problem`` is empty if it passed. ``figures`` are measurements for the record;
+    ``says`` is a line of a table, for a suite that is one."""
 
     name: str
     elements: int = 0
@@ -45,6 +46,7 @@ class Check:
     inputs: str = ""
     digest: str = ""
     figures: dict[str, Any] = attrs.field(factory=dict)
+    says: str = ""
 
 
 Suite = Callable[[Setting], Iterator[Check]]
