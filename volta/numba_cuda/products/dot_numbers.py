@@ -1,21 +1,18 @@
-"""The numbers of weights in blocks of few bits as a GPU's thread unpacks them: without conversions or shifts, where it
-can be.
+"""The numbers of weights in blocks of few bits as a GPU's thread unpacks them: without conversions.
 
 An integer below 2^23 is made a float by the bits of 2^23 above it, which a subtraction then takes away; both are exact.
-So bits may stay where they are in a word: the float is 2^p times the integer, and the scale, made smaller by as much,
-gives the same product. Conversions and shifts have a quarter and half of the rate of additions.
+Conversions have a quarter of the rate of additions.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 
 from llvmlite import ir
 
-from volta.core.block_formats import BlockFormat, Halves, Piece
+from volta.core.block_formats import BlockFormat, Piece, Pieces
 from volta.emit.block_numbers import WORD, BlockNumbers
-from volta.emit.loops import I32, fma, offset
+from volta.emit.loops import I32, offset
 from volta.numba_cuda.codegen.ptx_ops import bits_over
 
 _F32 = ir.FloatType()
@@ -31,35 +28,8 @@ class ThreadNumbers(BlockNumbers):
         super().__init__(b, fmt, words, start, 1)
         self.quads = quads
         self.halved: dict[int, ir.Value] = {}  # words moved to the right by 16 bits
-        self.scales: dict[tuple[int, int], ir.Value] = {}  # of a group, for bits that far to the left
 
-    def element(self, i: int) -> ir.Value:
-        """``scale * q`` is exact, as `_exact` says; so it is rounded once with the offset, as it is without."""
-        b, fmt = self.b, self.fmt
-        assert _exact(fmt)
-        q, left = self._integer(fmt.pieces(i), fmt.bias, fmt.signed)
-        scale = self._scale(i, left)
-        if fmt.offset is None:
-            return b.fmul(scale, q)
-        far = self._factor(fmt.offset, i)
-        return fma(b, scale, q, b.fneg(far) if fmt.subtracts else far)
-
-    def _scale(self, i: int, left: int) -> ir.Value:
-        assert self.fmt.scale is not None
-        group = i * max(1, len(self.fmt.scale.groups)) // self.fmt.elements
-        found = self.scales.get((group, left))
-        if found is None:
-            factor = self._factor(self.fmt.scale, i)
-            found = self.b.fmul(factor, ir.Constant(_F32, 2.0**-left)) if left else factor
-            self.scales[group, left] = found
-        return found
-
-    def _number(self, pieces: Sequence[Piece], bias: int, signed: bool) -> ir.Value:
-        q, left = self._integer(pieces, bias, signed)
-        return self.b.fmul(q, ir.Constant(_F32, 2.0**-left)) if left else q
-
-    def _integer(self, pieces: Sequence[Piece], bias: int, signed: bool) -> tuple[ir.Value, int]:
-        """2^p times the integer that some bits make, as a float, and p."""
+    def _integer(self, pieces: Pieces, bias: int, signed: bool) -> tuple[ir.Value, int]:
         b, top = self.b, 1 << (pieces[0].width - 1) if signed else 0  # that much is added by turning the sign over
         if len(pieces) == 1:
             word, left = self._within(pieces[0])
@@ -91,15 +61,3 @@ class ThreadNumbers(BlockNumbers):
             for i in range(_QUAD):
                 self.loaded[first + i] = self.b.extract_element(quad, I32(i))
         return super()._word(byte, shift)
-
-
-def _exact(fmt: BlockFormat) -> bool:
-    """Whether a scale, a float16 number times a group's integer, times q fits the 24 bits of a float32."""
-
-    def width(pieces: Sequence[Piece]) -> int:
-        return max(p.left + p.width for p in pieces)
-
-    def bits(halves: Halves) -> int:
-        return 11 + max((width(p) for p in halves.groups), default=0) - halves.signed
-
-    return bits(fmt.scale) + width(fmt.pieces(0)) - (fmt.signed or fmt.bias > 0) <= 24
