@@ -48,7 +48,7 @@ def model(options, make):
 
 def measure(what, decoder, options):
     """Seconds of a token, the best of several, and the bytes that it reads."""
-    made = models.generate(decoder, list(range(1, 65)), max_tokens=options.tokens + 3)
+    made = models.generate(decoder, list(range(1, 65)), max_tokens=options.tokens + 4)
     next(made), next(made)  # which compile
     seconds = []
     for _ in range(options.tokens):

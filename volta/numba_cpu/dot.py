@@ -18,7 +18,7 @@ from volta.emit.loops import (
     new_kernel,
     offset,
 )
-from volta.numba_cpu.dot_blocks import unpack
+from volta.numba_cpu.dot_blocks import row, unpack
 from volta.numba_cpu.dot_pack import PACK_TYPE, pack
 from volta.numba_cpu.dot_schedule import Mode, TileSpec, Tiling
 from volta.numba_cpu.dot_tile import panel, store_sums
@@ -77,6 +77,7 @@ class _DotKernel:
             self.pack_rhs = pack(module, spec.rhs, spec.accumulator, spec.lanes)
         else:
             self.pack_rhs = unpack(module, spec.rhs, spec.lanes, PACK_TYPE)
+            self.row = row(module, spec.rhs, spec.lanes)
         self.panel = panel(module, spec)
         self.join = join(module, spec)
 
@@ -120,17 +121,35 @@ class _DotKernel:
             here = ChunkAt(b, chunk, chunks)
             k = b.mul(chunk, I64(CHUNK))
             depth = minimum(b, b.sub(args.K, k), CHUNK)
-            rhs = self._rhs(k, depth, j, columns)
             lhs_from = at(b, self.lhs, (i, args.LHS_M), (k, args.LHS_K))
-            with for_range(b, 0, rows, spec.tile_rows) as row:
-                height = minimum(b, b.sub(rows, row), spec.tile_rows)
-                lhs = self._lhs(at(b, lhs_from, (row, args.LHS_M)), height, depth)
-                line = at(b, sums, (row, sums_row))
-                b.call(self.panel, [depth, *lhs, *rhs, line, sums_row, height, columns, here.begins, self.scratch])
+            if spec.blocks is None:
+                self._panels(lhs_from, sums, sums_row, rows, k, depth, j, columns, here.begins)
+            else:
+                with if_else(b, b.icmp_signed("==", rows, I64(1))) as branch:
+                    with branch.then():
+                        source = at(b, self.rhs, (chunk, args.RHS_K), (j, args.RHS_N))
+                        b.call(self.row, [sums, lhs_from, source, args.RHS_N, columns, depth, here.begins])
+                        branch.give()
+                    with branch.otherwise():
+                        self._panels(lhs_from, sums, sums_row, rows, k, depth, j, columns, here.begins)
+                        branch.give()
             with if_then(b, here.joins):
                 b.call(self.join, [sums, sums_row, *tree, rows, columns, here.block, here.last])
         if spec.converts_out:
             store_sums(b, spec, sums, sums_row, out, args.OUT_M, rows, columns)
+
+    def _panels(
+        self, lhs_from: ir.Value, sums: ir.Value, sums_row: ir.Value, rows: ir.Value, k: ir.Value, depth: ir.Value,
+        j: ir.Value, columns: ir.Value, begins: ir.Value,
+    ) -> None:  # fmt: skip
+        """One chunk of a block, some rows at a time."""
+        b, args = self.b, self.args
+        rhs = self._rhs(k, depth, j, columns)
+        with for_range(b, 0, rows, self.spec.tile_rows) as row:
+            height = minimum(b, b.sub(rows, row), self.spec.tile_rows)
+            lhs = self._lhs(at(b, lhs_from, (row, args.LHS_M)), height, depth)
+            line = at(b, sums, (row, sums_row))
+            b.call(self.panel, [depth, *lhs, *rhs, line, sums_row, height, columns, begins, self.scratch])
 
     def _rhs(self, k: ir.Value, depth: ir.Value, j: ir.Value, columns: ir.Value) -> list[ir.Value]:
         """Where the tile reads the right operand: pointer, stride of k, stride of vectors."""

@@ -1,7 +1,8 @@
-"""Packing for DOT of weights in blocks of few bits: a strip of `lanes` rows of them, k-major, as float32 numbers.
+"""DOT with weights in blocks of few bits: a strip of `lanes` rows of them becomes float32 numbers, k-major.
 
 A chunk's bytes of all rows are first turned so that a vector holds the same word (four bytes) of each row; from then on
-a lane is a row, and the bits of an element are a shift and a mask of a vector away.
+a lane is a row, and an element's integer is a mask of a vector away. For several rows of the left operand numbers are
+kept until all have been multiplied with them; for one they are links of its chains as soon as they are there.
 """
 
 from __future__ import annotations
@@ -13,9 +14,24 @@ from llvmlite import ir
 
 from volta.core.block_formats import FORMATS
 from volta.emit.block_numbers import WORD, BlockNumbers
-from volta.emit.loops import I16, I32, I64, PTR, VOID, for_range, if_else, if_then, loop, minimum, offset
+from volta.emit.loops import (
+    I1,
+    I16,
+    I32,
+    I64,
+    PTR,
+    VOID,
+    fma,
+    for_range,
+    if_else,
+    if_then,
+    loop,
+    minimum,
+    offset,
+    splat,
+)
 from volta.numba_cpu.dot_pack import transpose
-from volta.numba_cpu.dot_tile import prefetch
+from volta.numba_cpu.dot_tile import lane_mask, masked_load, masked_store, new_internal, prefetch
 from volta.xla_like.dot import CHUNK
 
 _LINE = 64  # bytes
@@ -35,10 +51,7 @@ def unpack(module: ir.Module, name: str, lanes: int, kind: ir.FunctionType) -> i
     if found is not None:
         return found
     turn = _turn(module, lanes)
-    function = ir.Function(module, kind, symbol)
-    function.linkage = "internal"
-    function.attributes.add("noinline")
-    b = ir.IRBuilder(function.append_basic_block("entry"))
+    function, b = new_internal(module, symbol, kind)
     to, to_k, to_strip, source, _, source_row, width, depth = function.args
     fmt = FORMATS[name]
     blocks = CHUNK // fmt.elements
@@ -55,6 +68,55 @@ def unpack(module: ir.Module, name: str, lanes: int, kind: ir.FunctionType) -> i
                     place = offset(b, strip, b.mul(to_k, I64(block * fmt.elements + element)))
                     b.store(numbers.element(element), place, align=4)
         strips.advance(offset(b, strip, to_strip), offset(b, rows, b.mul(source_row, I64(lanes))))
+    b.ret_void()
+    return function
+
+
+ROW_TYPE = ir.FunctionType(VOID, [PTR, PTR, PTR, I64, I64, I64, I1])
+"""``row(c, x, source, source_row, width, depth, first)``: x and c have neighbouring elements."""
+
+
+def row(module: ir.Module, name: str, lanes: int) -> ir.Function:
+    """The function (internal to the module, added once) for one row x and a chunk of up to two strips of a format.
+
+    It sets ``c`` to the chains over `depth` from +0.0 if `first`, else it adds these. Two strips go at once, so that a
+    link need not wait for the one before it.
+    """
+    symbol = f"volta_dot_blocks_row_{name}_{lanes}"
+    found = module.globals.get(symbol)
+    if found is not None:
+        return found
+    turn = _turn(module, lanes)
+    function, b = new_internal(module, symbol, ROW_TYPE)
+    c, x, source, source_row, width, depth, first = function.args
+    fmt, strips = FORMATS[name], range(_TILE_STRIPS)
+    blocks = CHUNK // fmt.elements
+    words, vector = ir.VectorType(I32, lanes), ir.VectorType(ir.FloatType(), lanes)
+    nbytes = b.mul(b.sdiv(depth, I64(fmt.elements)), I64(fmt.nbytes))
+    turned = [b.alloca(words, blocks * fmt.nbytes // WORD + 1) for _ in strips]
+    for strip in strips:
+        start = minimum(b, b.sub(width, I64(1)), strip * lanes)  # where there is no second one, something is read
+        rows = offset(b, source, b.mul(source_row, start))
+        b.call(turn, [turned[strip], rows, source_row, minimum(b, b.sub(width, start), lanes), nbytes])
+    sums = [ir.Constant(vector, None)] * len(strips)
+    for block in range(blocks):
+        with if_else(b, b.icmp_signed(">", depth, I64(block * fmt.elements))) as branch:
+            with branch.then():
+                numbers = [BlockNumbers(b, fmt, at, block * fmt.nbytes, lanes) for at in turned]
+                now = sums
+                for i in range(fmt.elements):
+                    place = offset(b, x, 4 * (block * fmt.elements + i))
+                    element = splat(b, b.load(place, align=4, typ=ir.FloatType()), lanes)
+                    now = [fma(b, element, y.element(i), total) for y, total in zip(numbers, now, strict=True)]
+                branch.give(*now)
+            with branch.otherwise():
+                branch.give(*sums)
+        sums = list(branch.results)
+    for strip, total in enumerate(sums):
+        to = offset(b, c, strip * lanes * 4)
+        mask = lane_mask(b, lanes, b.sub(width, I64(strip * lanes)))
+        before = masked_load(b, vector, to, mask, 4)
+        masked_store(b, b.select(first, total, b.fadd(before, total)), to, mask, 4)
     b.ret_void()
     return function
 
@@ -79,10 +141,7 @@ def _turn(module: ir.Module, lanes: int) -> ir.Function:
     found = module.globals.get(name)
     if found is not None:
         return found
-    function = ir.Function(module, _TURN_TYPE, name)
-    function.linkage = "internal"
-    function.attributes.add("noinline")
-    b = ir.IRBuilder(function.append_basic_block("entry"))
+    function, b = new_internal(module, name, _TURN_TYPE)
     words, source, row, width, nbytes = function.args
     vector, square = ir.VectorType(I32, lanes), lanes * WORD
     last = b.sub(width, I64(1))

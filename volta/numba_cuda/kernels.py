@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 from volta.core.errors import UnsupportedOperationError
@@ -11,8 +11,9 @@ from volta.numba_cuda.launches import Launch, Regions
 from volta.numba_cuda.loops import cutting
 from volta.numba_cuda.merging import merge
 from volta.numba_cuda.processors import shared_out_for
+from volta.numba_cuda.products.beside import weights_ahead
 from volta.numba_cuda.schedule import HANDLERS
-from volta.xla_like.kernels import KernelCall, kernel_class
+from volta.xla_like.kernels import kernel_class
 from volta.xla_like.plan import ExecutionPlan
 
 
@@ -32,19 +33,20 @@ def unmerged(plan: ExecutionPlan, regions: Regions, capability: str = "9.0") -> 
     def nbytes(buffer: int) -> int:
         return regions.size(buffer) if buffer < 0 else sizes[buffer]
 
+    nested = partial(launches_of, capability=capability)
     with shared_out_for(plan.processors):
-        calls = cutting.cut([call for call in plan.calls if not call.elided], regions, capability)
-        return [found for call in calls for found in _launches(call, regions, nbytes, capability)]
+        calls = list(cutting.cut([call for call in plan.calls if not call.elided], regions, capability))
+        make = partial(LaunchContext, regions=regions, nbytes=nbytes, capability=capability, nested=nested)
+        each = [make(call, ahead=weights) for call, weights in zip(calls, weights_ahead(calls), strict=True)]
+        return [found for ctx in each for found in _launches(ctx)]
 
 
-def _launches(
-    call: KernelCall, regions: Regions, nbytes: Callable[[int], int], capability: str
-) -> Iterator[Launch]:  # fmt: skip
+def _launches(ctx: LaunchContext) -> Iterator[Launch]:
+    call = ctx.call
     handler = HANDLERS.get(kernel_class(call.kernel))
     if handler is None:
         raise UnsupportedOperationError(
             f"operation {kernel_class(call.kernel)!r} has no kernel on backend 'cuda' at determinism level 'strict'"
             f"{' (from ' + call.label + ')' if call.label else ''}"
         )
-    nested = partial(launches_of, capability=capability)
-    return handler.launches(call, LaunchContext(call, regions, nbytes, capability, nested))
+    return handler.launches(call, ctx)

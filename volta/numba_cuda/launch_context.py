@@ -21,7 +21,8 @@ MOST = (1 << 31) - 1
 class LaunchContext:
     """Makes the launches of one call for a GPU of a compute capability, and asks for their scratch memory.
 
-    ``nbytes`` is the size of a buffer; ``nested`` gives the launches of a plan that the call runs.
+    ``nbytes`` is the size of a buffer; ``nested`` gives the launches of a plan that the call runs; ``ahead`` is what a
+    later call reads, where this one is to have it brought near.
     """
 
     call: KernelCall
@@ -29,6 +30,7 @@ class LaunchContext:
     nbytes: Callable[[int], int]
     capability: str
     nested: Callable[[ExecutionPlan], list[Launch]]
+    ahead: Access | None = None
 
     def of(self, call: KernelCall) -> LaunchContext:
         """The same for another call: a part of this one, or this one as the GPU runs it."""

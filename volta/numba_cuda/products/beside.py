@@ -1,16 +1,27 @@
-"""Products of the same rows with weights in blocks, side by side: so they can be one launch (merging.py).
+"""Products of few rows with weights in blocks, and those that come before and after them.
 
-Each alone is a few microseconds' work, and those of few columns leave most of a GPU idle. An order that is best for
-memory puts what reads a product between it and the next, whose result then lies where the first one's was.
+Those of the same rows stand side by side, so they can be one launch (merging.py): each alone is a few microseconds'
+work, and those of few columns leave most of a GPU idle. An order that is best for memory puts what reads a product
+between it and the next, whose result then lies where the first one's was.
+
+Between products stand kernels of a few blocks, during which memory would rest. So who has multiplied asks for the next
+ones' weights to be brought into the second-level cache.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 
+from volta.emit.args import Word
+from volta.emit.dot_args import Arg
+from volta.numba_cuda.launch_context import LaunchContext
 from volta.numba_cuda.products.epilogues import moves_up
 from volta.xla_like.dot import Dot
-from volta.xla_like.kernels import KernelCall
+from volta.xla_like.kernels import Access, KernelCall
+
+_AHEAD = 16 << 20
+"""Bytes of a product's weights that are asked for at most, so that they are still near when it begins."""
 
 
 def side_by_side(calls: Sequence[KernelCall]) -> list[KernelCall]:
@@ -23,6 +34,37 @@ def side_by_side(calls: Sequence[KernelCall]) -> list[KernelCall]:
             if others and moves_up(call, out[others[-1] + 1 :]):
                 place = others[-1] + 1
         out.insert(place, call)
+    return out
+
+
+class Ahead(enum.IntEnum):
+    """Positions in the args block behind those of `Arg`: what is asked for, and how many bytes of it."""
+
+    NEXT = len(Arg)
+    NEXT_BYTES = len(Arg) + 1
+
+
+def ahead_words(ctx: LaunchContext) -> list[Word]:
+    """The words of `Ahead`."""
+    if ctx.ahead is None or ctx.ahead.buffer is None:
+        return [0, 0]
+    return [ctx.ahead, min(_AHEAD, ctx.nbytes(ctx.ahead.buffer) - ctx.ahead.offset)]
+
+
+def weights_ahead(calls: Sequence[KernelCall]) -> list[Access | None]:
+    """For each call the weights that it is to ask for: the first product of some rows for the first product of the next
+    rows, the second for the second."""
+    out: list[Access | None] = [None] * len(calls)
+    before: list[int] = []
+    now: list[int] = []
+    for i, call in enumerate(calls):
+        if not _in_blocks(call):
+            continue
+        if now and not _alike(calls[now[-1]], call):
+            before, now = now, []
+        if len(now) < len(before):
+            out[before[len(now)]] = call.accesses[1]
+        now.append(i)
     return out
 
 

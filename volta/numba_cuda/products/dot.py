@@ -20,6 +20,7 @@ from volta.numba_cuda.codegen.ptx_semaphore import CLEAR_THREADS, build_clear
 from volta.numba_cuda.launch_context import LaunchContext
 from volta.numba_cuda.launches import Launch, Regions, aligned, touched
 from volta.numba_cuda.products import dot_tensor
+from volta.numba_cuda.products.beside import ahead_words
 from volta.numba_cuda.products.dot_blocks import tile_bytes, tree_bytes, tree_words
 from volta.numba_cuda.products.dot_build import build_dot, build_join, shared_bytes
 from volta.numba_cuda.products.dot_choice import blocks_of, choose, choose_unpack, choose_vector
@@ -83,7 +84,8 @@ def planned(call: KernelCall, regions: Regions, capability: str) -> list[DotLaun
         return [attrs.evolve(first, variant=tensor, grid=grid, sizes=with_words(sizes, {Sharing.WHOLE: tiles}))]
     if spec.blocks is not None:
         unpack = choose_unpack(problem, capability)
-        return [attrs.evolve(first, kernel="dot_unpack", variant=unpack, grid=unpack.blocks(dot.n))]
+        sizes = dot_words(dot, problem.strides)
+        return [attrs.evolve(first, kernel="dot_unpack", variant=unpack, grid=unpack.blocks(dot.n), sizes=sizes)]
     vector = choose_vector(problem, capability)
     if vector is not None:
         first = attrs.evolve(first, kernel="dot_vector", variant=vector, grid=vector.blocks(dot.n, dot.batches))
@@ -144,7 +146,8 @@ def launches(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
             found.update(dict.fromkeys(r for ranges in touched(loop, ctx.nbytes) for r in ranges))
         reads, writes = (tuple(r for r in found if r[0] in buffers) for buffers in (x.reads, x.writes))
         source, threads, shared = _kernel_of(x, problem.dot.spec)
-        words, mapped = x.words(), isinstance(x.variant, TensorVariant) and x.variant.mapped
+        words = x.words() + (ahead_words(ctx) if x.kernel == "dot_unpack" else [])
+        mapped = isinstance(x.variant, TensorVariant) and x.variant.mapped
         if mapped:
             words += dot_tensor.maps_of(problem, x.variant, len(words))
         yield ctx.launch(

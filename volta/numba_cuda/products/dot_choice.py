@@ -7,12 +7,13 @@ from collections.abc import Iterator
 import attrs
 
 from volta.numba_cuda.processors import filling
+from volta.numba_cuda.products.dot_block_parts import unit_of
 from volta.numba_cuda.products.dot_build import shared_bytes
 from volta.numba_cuda.products.dot_epilogue import fits
 from volta.numba_cuda.products.dot_problem import Problem
 from volta.numba_cuda.products.dot_split import slots_of
 from volta.numba_cuda.products.dot_tile import Along, DotVariant, OperandLayout, Tile
-from volta.numba_cuda.products.dot_unpack import UnpackVariant, unit_of
+from volta.numba_cuda.products.dot_unpack import UnpackVariant
 from volta.numba_cuda.products.dot_vector import VectorVariant
 from volta.xla_like.dot import BLOCK, CHUNK, CHUNKS, Dot, DotSpec, item_size, levels_of
 from volta.xla_like.kernels import Access

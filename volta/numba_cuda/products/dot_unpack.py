@@ -11,8 +11,7 @@ Columns lie in shared memory so far apart that lanes read them from different ba
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Literal
+from collections.abc import Sequence
 
 import attrs
 from llvmlite import ir
@@ -22,7 +21,7 @@ from volta.emit.block_numbers import WORD
 from volta.emit.dot_args import Args, at, ceil_div
 from volta.emit.loops import I16, I32, I64, fma, if_else, if_then, loop, minimum, offset
 from volta.emit.pairs import join_block
-from volta.numba_cuda.codegen.ptx_ops import commit_copies, copy_async, once, wait_copies
+from volta.numba_cuda.codegen.ptx_ops import commit_copies, copy_async, once, prefetch, wait_copies
 from volta.numba_cuda.codegen.threads import (
     WARP,
     barrier,
@@ -33,36 +32,20 @@ from volta.numba_cuda.codegen.threads import (
     thread_index,
     warp_barrier,
 )
+from volta.numba_cuda.products.beside import Ahead
+from volta.numba_cuda.products.dot_block_parts import Unit, chunk_bytes, parts, runs
 from volta.numba_cuda.products.dot_epilogue import Epilogue, Writer
 from volta.numba_cuda.products.dot_numbers import ThreadNumbers
-from volta.numba_cuda.products.dot_sharing import Sharing
 from volta.xla_like.dot import CHUNK, CHUNKS, DotSpec
 
 UNPACKED_ROWS = 8
 """Rows up to which weights are unpacked by each product that reads them."""
 
-_PARTS = 4  # of a chunk, by which copies are waited for
+_NEAR = 128  # bytes that are asked for at once
 _AT_ONCE = 16  # loads of a lane that are under way before the first is stored
 _VALUES = 4  # of a row, read at once
 _QUAD = 16  # bytes
 _LINE = 4 * WARP  # bytes of a sum of each lane
-
-Unit = Literal[16, 4, 2]
-"""Bytes that a lane copies at once: 2 by way of a register, others on their own."""
-
-
-def chunk_bytes(fmt: BlockFormat) -> int:
-    """What a chunk of one column takes."""
-    return CHUNK // fmt.elements * fmt.nbytes
-
-
-def unit_of(fmt: BlockFormat, column_bytes: int) -> Unit:
-    """In what units the chunks of columns can be copied that lie so far apart."""
-    units: tuple[Unit, ...] = (16, 4)
-    for unit in units:
-        if chunk_bytes(fmt) % unit == column_bytes % unit == 0:
-            return unit
-    return 2
 
 
 @attrs.frozen
@@ -104,7 +87,7 @@ class UnpackVariant:
 
 
 def build_unpack(module: ir.Module, name: str, spec: DotSpec, variant: UnpackVariant) -> ir.Function:
-    """Add the kernel; its args are those of `Arg` and `Sharing`."""
+    """Add the kernel; its args are those of `Arg` and `Ahead`."""
     resident = 2 if variant.threads == 512 and variant.rows <= 2 else None
     function, b = new_entry(module, name, variant.threads, resident)
     _Unpack(b, spec, variant, function).emit()
@@ -116,10 +99,10 @@ class _Unpack:
     def __init__(self, b: ir.IRBuilder, spec: DotSpec, variant: UnpackVariant, function: ir.Function) -> None:
         assert spec.blocks is not None
         self.b, self.spec, self.fmt, self.v = b, spec, spec.blocks, variant
-        self.args = Args(b, function.args[0], Sharing)
+        self.args = Args(b, function.args[0], Ahead)
         self.zero = ir.Constant(ir.FloatType(), 0.0)
         self.shared = dynamic_shared(b.module, b)
-        self.parts = _parts(self.fmt, variant.unit)
+        self.parts = parts(self.fmt, variant.unit)
 
     def emit(self) -> None:
         b, a, v = self.b, self.args, self.v
@@ -149,6 +132,10 @@ class _Unpack:
             writer = Writer(b, self.spec, a, v.epilogue, device_pointer(b, a.OUT), I64(0))
             for r in range(v.rows):
                 writer.write(I64(r), b.add(self.first, self.lane), [totals[r]], False)
+        each, lines = v.threads, ceil_div(b, a.NEXT_BYTES, _NEAR)
+        begin = b.add(b.mul(block_index(b), I64(each)), thread)
+        with loop(b, begin, lines, b.mul(ceil_div(b, a.N, WARP), I64(each))) as it:
+            prefetch(b, offset(b, device_pointer(b, a.NEXT), b.mul(it.index, I64(_NEAR))))
 
     def _segment(self, begin: ir.Value, end: ir.Value, totals: list[ir.Value]) -> list[ir.Value]:
         """The first warp's totals with the sums of chunks from `begin` to `end`."""
@@ -204,7 +191,7 @@ class _Unpack:
             with if_then(b, there):
                 if not number:
                     self._copy_rows(chunk, depth, self._rows_at(to))
-                for begin, count in _runs(units):
+                for begin, count in runs(units):
                     self._copy_units(source, to, depth, begin, count)
             commit_copies(b)
 
@@ -350,45 +337,3 @@ class _Unpack:
     def _level(self, level: ir.Value, r: int) -> ir.Value:
         """Where the sum of a level of the tree waits, behind those of chunks."""
         return self._sum(self.b.add(level, I64(self.v.held)), r)
-
-
-def _parts(fmt: BlockFormat, unit: Unit) -> list[list[int]]:
-    """The units of a chunk that its elements need, part by part, without those of the parts before."""
-    if unit == 2:
-        return [list(range(chunk_bytes(fmt) // unit))]
-    seen: set[int] = set()
-    parts = []
-    for part in range(_PARTS):
-        found = {
-            byte // unit
-            for element in range(part * CHUNK // _PARTS, (part + 1) * CHUNK // _PARTS)
-            for byte in _bytes_of(fmt, element)
-        } - seen
-        seen |= found
-        parts.append(sorted(found))
-    return parts
-
-
-def _bytes_of(fmt: BlockFormat, element: int) -> Iterator[int]:
-    """The bytes of a chunk that an element is made of."""
-    block, inside = divmod(element, fmt.elements)
-    start = block * fmt.nbytes
-    for piece in fmt.pieces(inside):
-        yield start + piece.byte
-    for halves in (fmt.scale, fmt.offset):
-        if halves is not None:
-            yield from (start + halves.at, start + halves.at + 1)
-            if halves.groups:
-                group = halves.groups[inside * len(halves.groups) // fmt.elements]
-                yield from (start + piece.byte for piece in group)
-
-
-def _runs(units: Sequence[int]) -> list[tuple[int, int]]:
-    """Neighbouring units: the first, and how many."""
-    runs: list[tuple[int, int]] = []
-    for unit in units:
-        if runs and sum(runs[-1]) == unit:
-            runs[-1] = runs[-1][0], runs[-1][1] + 1
-        else:
-            runs.append((unit, 1))
-    return runs
