@@ -8,6 +8,7 @@ from tests.block_weights import random_blocks
 from volta import nn
 from volta.core.block_formats import FORMATS
 from volta.numba_cuda.schedule import Schedule
+from volta.testing.bits import assert_bits_equal
 from volta.testing.host_grid import HostKernels, check_on_host
 from volta.xla_like.compile import build_plan
 from volta.xla_like.kernels import kernel_class
@@ -25,6 +26,26 @@ def operands(name, m, n, blocks):
 def test_every_format_has_the_cpus_bits(name):
     for m, n, blocks in ((1, 70, 3), (3, 33, 1), (8, 5, 2)):
         check_on_host(nn.linear, *operands(name, m, n, blocks), orders=("shuffled",), kernels=KERNELS)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.few(1)
+def test_scales_of_any_bits(name):
+    """Infinite scales, and none; subnormal ones; integers of every size: where the numbers are put together in another
+    order than the definition's, nothing is lost."""
+    fmt, rng = FORMATS[name], np.random.default_rng(1)
+    packed = rng.integers(0, 256, (40, 2, fmt.nbytes), dtype=np.uint8)
+    for halves in (fmt.scale, fmt.offset):
+        if halves is not None:
+            some = np.array([0x0001, 0x03FF, 0x8001, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7E00, 0x0000, 0x8000], np.uint16)
+            finite, which = rng.integers(0, 1 << 14, (40, 2, 1)), rng.random((40, 2, 1)) < 0.5
+            bits = np.where(which, rng.choice(some, (40, 2, 1)), finite)
+            packed[..., halves.at : halves.at + 2] = bits.astype(np.uint16).view(np.uint8)
+    w = nn.QuantizedArray(packed.reshape(40, -1), name)
+    for x in (np.eye(3, w.shape[1], dtype=np.float32), -np.eye(1, w.shape[1], 5, dtype=np.float32)):
+        with np.errstate(invalid="ignore"):
+            assert_bits_equal(np.asarray(nn.linear(x, w)), np.asarray(volta.numpy.matmul(x, w.dequantize().T)))
+        check_on_host(nn.linear, x, w, orders=("shuffled",), kernels=KERNELS)
 
 
 @pytest.mark.slow

@@ -74,3 +74,24 @@ def test_copies_of_several_chunks(gpu, monkeypatch, piece):
     monkeypatch.setattr("volta.numba_cuda.device.staging._PIECE", piece)
     host = normal(700, 611)
     assert_bits_equal(np.asarray(put(host)), host)
+
+
+def test_reading_waits_for_what_was_launched_before_it_was_announced(gpu):
+    f, g = volta.jit(lambda x: nn.softmax(x) + 1), volta.jit(lambda x: x * 0, donate_argnums=0)
+    y = f(put(normal(30, 40)))
+    want = np.asarray(f(put(normal(30, 40))))
+    y.copy_to_host_async()
+    z = f(y)
+    assert_bits_equal(np.asarray(y), want)
+    if hasattr(gpu.api, "fake"):
+        assert not gpu.main.idle()  # nobody has waited for it
+    y.copy_to_host_async()
+    with devices.stream():
+        again = f(y)  # another stream's
+    assert_bits_equal(np.asarray(again), np.asarray(z))
+    assert_bits_equal(np.asarray(y), want)
+    y.copy_to_host_async()
+    assert not np.asarray(g(y)).any()  # in place: it was another value that was announced
+    with pytest.raises(volta.errors.DonatedBufferError):
+        y.copy_to_host_async()
+    assert volta.numpy.ones(3).copy_to_host_async() is None  # the host's are there
