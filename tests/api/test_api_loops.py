@@ -8,7 +8,7 @@ import volta.numpy as vnp
 from volta import errors, lax
 from volta.core import pytrees
 from volta.runtime.plan_cache import PLAN_CACHE
-from volta.testing.bits import assert_bits_equal
+from volta.testing.bits import assert_bits_equal, digest
 from volta.testing.host_grid import HostKernels, check_on_host
 
 
@@ -143,7 +143,7 @@ REFUSED = {
     "no branches": (lambda: lax.switch(0, []), errors.ShapeError, "no branches"),
     "a float bound": (lambda: lax.fori_loop(0, 2.5, lambda i, x: x, 0), errors.DTypeError, "upper must be an integer"),
     "no function": (lambda: lax.scan(3, 0, ones(3)), TypeError, "takes a function"),
-    "backwards through a while": (lambda: volta.grad(lambda x: lax.while_loop(lambda x: x < 9, vnp.sin, x))(1.0),
+    "backwards through a while": (lambda: volta.grad(lambda x: lax.while_loop(lambda x: x < 9, abs, x))(9.0),
                                   errors.NotDifferentiableError, "how many iterations .* volta.lax.scan"),
     "a leak": (lambda: lax.scan(lambda c, x: (leaked.append(c) or c, x), ones(2), ones(3)) and leaked[0] + 1,
                errors.UnexpectedTracerError, "outside of its trace"),
@@ -230,3 +230,38 @@ def test_edges_are_the_same_eager_jitted_and_on_kernels_for_gpus(name):
 def test_what_does_not_change_is_right():
     (first, total), seen = pair_of(lax.scan)(np.arange(1, 7, dtype=np.float32))
     assert (float(first), float(total), seen.tolist()) == (1.0, 8.0, [2.0, 3.0, 4.0, 5.0, 6.0, 7.0])
+
+
+def test_a_loop_of_unknown_length_is_linearized_forwards():
+    """The linear part is the loop again, so its bits are those of jvp, in jitted functions, scans and choices too."""
+
+    def f(x):
+        grown = lambda c: (c[0] * c[0] + 1.5 * x, c[1] + 1)  # noqa: E731
+        return lax.while_loop(lambda c: vnp.sum(c[0]) < 100.0, grown, (x, 0))[0]
+
+    x, basis = vnp.asarray([1.0, 2.0], "float32"), vnp.eye(2)
+    functions = {
+        "plain": f,
+        "jit": volta.jit(f),
+        "checkpoint": volta.checkpoint(f),
+        "scan": lambda x: lax.scan(lambda c, v: (f(c / 10) + v, c), x, vnp.arange(3.0))[0],
+        "cond": lambda x: lax.cond(x[0] > 0, f, lambda x: x, x),
+    }
+    for name, function in functions.items():
+        columns = [volta.jvp(function, (x,), (t,))[1] for t in basis]
+        want = vnp.stack(columns, 1)
+        linear = volta.linearize(function, x)[1]
+        assert digest(volta.jacfwd(function)(x)) == digest(want), name
+        assert all(digest(linear(t)) == digest(column) for t, column in zip(basis, columns, strict=True)), name
+    second = volta.jacfwd(volta.jacfwd(f))(x)
+    assert digest(volta.jvp(volta.jacfwd(f), (x,), (basis[0],))[1]) == digest(second[..., 0])
+    for backwards in (
+        volta.jacrev(f),
+        volta.jit(volta.grad(lambda x: f(x)[0])),
+        volta.grad(lambda x: volta.jit(f)(x)[0]),
+    ):
+        with pytest.raises(
+            errors.NotDifferentiableError, match="cannot run a `while` backwards.*jacfwd work"
+        ) as caught:
+            backwards(x)
+        assert "lax.while_loop(lambda c: vnp.sum(c[0])" in str(caught.value)

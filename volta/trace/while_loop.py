@@ -7,6 +7,7 @@ from typing import Any
 
 from volta.core.avals import ShapedArray
 from volta.core.errors import NotDifferentiableError
+from volta.core.interp import get_aval
 from volta.core.ir import ClosedJaxpr, Var
 from volta.core.source import at_user_line
 from volta.ops.base import bind_named, instantiate, to_front
@@ -21,7 +22,7 @@ from volta.trace.control import (
     where,
     with_zeros,
 )
-from volta.trace.jaxpr_trace import eval_closed, trace_to_jaxpr
+from volta.trace.jaxpr_trace import eval_closed, here, trace_to_jaxpr
 from volta.trace.masks import Mask
 
 
@@ -127,21 +128,36 @@ def _going_on(condition: ClosedJaxpr, body: ClosedJaxpr, cond_nconsts: int) -> C
     return trace_to_jaxpr(run, [*tested, *body.in_avals], "while", "vmap maps")[0]
 
 
-def _linearize_while(
-    nonzero: Mask, *primals: Any, cond_jaxpr: ClosedJaxpr, body_jaxpr: ClosedJaxpr, cond_nconsts: int, body_nconsts: int
-) -> Any:
-    _, consts, carry = masks.parts(nonzero, cond_nconsts, body_nconsts)
-    if any(carried_tangents(body_jaxpr, tuple(consts), tuple(carry), (), "while", reverse=True)):
-        raise NotDifferentiableError(
-            at_user_line(
-                "grad cannot run a `while` backwards: how many iterations it takes is not known before it runs. Use "
-                "volta.lax.scan, or volta.lax.fori_loop with bounds that are known when it is traced; volta.jvp works."
-            )
-        )
-    outs = while_p.bind(
-        *primals, cond_jaxpr=cond_jaxpr, body_jaxpr=body_jaxpr, cond_nconsts=cond_nconsts, body_nconsts=body_nconsts
+def _linearize_while(nonzero: Mask, *primals: Any, **params: Any) -> Any:
+    """What is linear is the loop again, with tangents beside its values: how many iterations it takes they decide."""
+    _, consts, carry = masks.parts(nonzero, params["cond_nconsts"], params["body_nconsts"])
+    moving = carried_tangents(params["body_jaxpr"], tuple(consts), tuple(carry), (), "while", reverse=True)
+    outs = while_p.bind(*primals, **params)
+    if not any(moving):
+        return outs, moving, lambda *tangents: []
+    zeros = masks.zeros([get_aval(x) for x in primals])
+
+    def linear(*tangents: Any) -> list[Any]:
+        try:
+            moved = _while_jvp(primals, masks.spread(nonzero, tangents, zeros), **params)[1]
+        except NotDifferentiableError:  # something in it has a derivative backwards alone
+            raise _not_backwards() from None
+        return [instantiate(t) for t, m in zip(moved, moving, strict=True) if m]
+
+    return outs, moving, linear
+
+
+def _not_backwards() -> NotDifferentiableError:
+    source = here()
+    text = (
+        "grad cannot run a `while` backwards: how many iterations it takes is not known before it runs. Use "
+        "volta.lax.scan, or volta.lax.fori_loop with bounds known when it is traced; volta.jvp and jacfwd work."
     )
-    return outs, (False,) * len(outs), lambda *tangents: []
+    return NotDifferentiableError(at_user_line(text) if source is None else f"{text}\n{source.pointer()}")
+
+
+def _transpose_while(cts: Sequence[Any], *operands: Any, **params: Any) -> list[Any]:
+    raise _not_backwards()
 
 
 while_p = register(
@@ -152,6 +168,7 @@ while_p = register(
         jvp=_while_jvp,
         batch=_while_batch,
         linearize=_linearize_while,
+        transpose=_transpose_while,
         multiple_results=True,
         doc="A program again and again, from values to the next values, as long as a condition on them holds.",
     )
