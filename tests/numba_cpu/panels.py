@@ -20,6 +20,8 @@ FUNCTIONS: dict[str, Any] = {
     "upper, of ones": triangle(lower=False, unit_diagonal=True),
     "lu": lambda a: list(lax.linalg.lu(a)),
     "lu of tall ones": lambda a: list(lax.linalg.lu(a[..., : max(1, a.shape[-1] // 3)])),
+    "qr": lambda a: list(vnp.linalg.qr(a)),
+    "qr of tall ones": lambda a: list(vnp.linalg.qr(a[..., : max(1, a.shape[-1] // 3)], mode="complete")),
     "solve": lambda a: [vnp.linalg.solve(a, a[..., :1])],
 }
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.turns(2)
 @sampled(
     "name,n,dtype",
     [(name, n, dtype) for name in FUNCTIONS for n in (5, 40, 70) for dtype in ("f4", "f8")],
-    [("cholesky", 5, "f4"), ("lu", 5, "f8"), ("lower", 5, "f4")],
+    [("cholesky", 5, "f4"), ("lu", 5, "f8"), ("lower", 5, "f4"), ("qr", 5, "f4")],
 )
 def test_cuda_panels_have_the_bits_of_the_cpu(name, n, dtype):
     check_on_host(FUNCTIONS[name], matrices(n, dtype), kernels=KERNELS)

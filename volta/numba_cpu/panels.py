@@ -8,12 +8,12 @@ from contextlib import contextmanager
 import attrs
 from llvmlite import ir
 
-from volta.emit import panels
+from volta.emit import panels, reflections
 from volta.emit.args import laid_out
 from volta.emit.builder import Builder, Value, item_size
-from volta.emit.loops import I64, PTR, for_range, if_then, load_args, minimum, new_kernel, offset
+from volta.emit.loops import I64, PTR, for_range, if_then, load_args, loop, minimum, new_kernel, offset
 from volta.emit.panels import TOGETHER, Lanes, at
-from volta.emit.reducers import Reducer, across_lanes
+from volta.emit.reducers import LANES, Reducer, StateArray, across_lanes
 from volta.numba_cpu import rotations, target
 from volta.numba_cpu.launches import Launch
 from volta.xla_like.kernels import KernelCall, LibraryKernel
@@ -120,6 +120,59 @@ class _Thread:
     def settle(self, near: ir.Value, array: ir.Value, count: ir.Value, dtype: str) -> None:
         pass
 
+    def columns(self, start: ir.Value | int, stop: ir.Value, body: Callable[[ir.Value], None]) -> None:
+        with for_range(self.b, start, stop) as c:
+            body(c)
+
+    def along(self, length: ir.Value, body: Callable[[Lanes], None]) -> None:
+        self.each(0, length, lambda group: body(group[0]))
+
+    def sum(self, length: ir.Value, term: Callable[[Lanes], Value], dtype: str) -> Value:
+        """The 64 lanes of a SUM are some vectors, in memory of this thread's own."""
+        b, wide = self.b, Builder(self.b, self.lanes)
+        reducer, count = Reducer("sum", dtype), LANES // self.lanes
+        lanes = StateArray(b, reducer, count, self.lanes)
+        identity, whole = reducer.identity(wide), b.and_(length, I64(-LANES))
+        with loop(b, 0, whole, LANES, [identity[0].ir] * count) as it:
+            terms = [term(_Vector(wide, b.add(it.index, I64(k * self.lanes)), None, None)) for k in range(count)]
+            it.advance(*((wide.value(x, dtype) + y).ir for x, y in zip(it.values, terms, strict=True)))
+        for k, x in enumerate(it.results):
+            lanes.store(k * self.lanes, (wide.value(x, dtype),))
+
+        def joined(group: Sequence[Lanes]) -> None:
+            (x,) = group
+            assert isinstance(x, _Vector)
+            slot, few = b.sub(x.index, whole), x.builder.lanes
+            (before,) = lanes.load(slot, few)
+            after = before + term(x)
+            if x.mask is not None:
+                after = wide.select(wide.value(x.mask, "bool"), after, before)
+            lanes.store(slot, (after,))
+
+        self.each(whole, length, joined)
+        states = [lanes.load(k * self.lanes, self.lanes)[0] for k in range(count)]
+        while len(states) > 1:
+            half = len(states) // 2
+            states = [x + y for x, y in zip(states[:half], states[half:], strict=True)]
+        return across_lanes(b, reducer, (states[0],))[0]
+
+    def largest(self, length: ir.Value, values: Callable[[Lanes], Sequence[Value]], dtype: str) -> list[Value]:
+        b, reducer, wide = self.b, Reducer("max", dtype), Builder(self.b, self.lanes)
+        arrays = [StateArray(b, reducer, 1, self.lanes) for _ in range(2)]
+        for array in arrays:
+            array.store(0, reducer.identity(wide))
+
+        def joined(group: Sequence[Lanes]) -> None:
+            (x,) = group
+            assert isinstance(x, _Vector)
+            for y, array in zip(values(x), arrays, strict=True):
+                if x.mask is not None:
+                    y = wide.select(wide.value(x.mask, "bool"), y, wide.const(dtype, 0))
+                array.store(0, reducer.combine(x.builder, array.load(0, x.builder.lanes), (y,)))
+
+        self.each(0, length, joined)
+        return [across_lanes(b, reducer, array.load(0, self.lanes))[0] for array in arrays]
+
     def first_largest(self, start: ir.Value, stop: ir.Value, column: ir.Value, dtype: str) -> ir.Value:
         b, reducer = self.b, Reducer("argmax", dtype)
         kinds = [Builder(b, self.lanes), Builder(b, 1)]
@@ -155,7 +208,7 @@ def build_panel(module: ir.Module, name: str, spec: PanelSpec) -> ir.Function:
     function, b = new_kernel(module, name)
     args, begin, end, _ = function.args
     dtype, crew = spec.dtype.name, _Thread(b, spec.dtype.name)
-    count = {"cholesky": 2, "substitute": 3, "lu": 5}[spec.kind]
+    count = {"cholesky": 2, "substitute": 3, "lu": 5, "qr": 4}[spec.kind]
     *addresses, _, width, length = load_args(b, args, count + 3)
     arrays = [b.inttoptr(x, PTR) for x in addresses]
 
@@ -174,6 +227,13 @@ def build_panel(module: ir.Module, name: str, spec: PanelSpec) -> ir.Function:
             source, out = (of(x, item, width, length) for x in arrays[1:])
             stop = minimum(b, b.add(start, I64(COLUMNS)), length)
             panels.substitute(crew, dtype, spec.unit, triangle, source, out, width, length, start, stop)
+        elif spec.kind == "qr":
+            source, first, out, factors = arrays
+            start = b.sext(b.load(first, align=4, typ=ir.IntType(32)), I64)
+            reflections.reflect(
+                crew, dtype, of(source, task, width, length), start, of(out, task, width, length),
+                of(factors, task, I64(1), width), width, length,
+            )  # fmt: skip
         else:
             source, first, out, moved, chosen = arrays
             start = b.sext(b.load(first, align=4, typ=ir.IntType(32)), I64)

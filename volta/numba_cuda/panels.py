@@ -12,11 +12,11 @@ from functools import partial
 import attrs
 from llvmlite import ir
 
-from volta.emit import panels
+from volta.emit import panels, reflections
 from volta.emit.builder import Builder, Value, item_size
 from volta.emit.loops import I32, I64, if_then, load_args, loop, minimum
 from volta.emit.panels import Lanes, at
-from volta.emit.reducers import Reducer, State
+from volta.emit.reducers import LANES, Reducer, State
 from volta.numba_cuda import rotations
 from volta.numba_cuda.codegen.ptx import KernelSource
 from volta.numba_cuda.codegen.threads import (
@@ -35,7 +35,7 @@ from volta.numba_cuda.launches import Launch
 from volta.xla_like.kernels import KernelCall
 from volta.xla_like.panels import ROTATIONS, WIDTH, Panel, PanelSpec
 
-_MOST = {"cholesky": WARP, "substitute": 128, "lu": 1024}
+_MOST = {"cholesky": WARP, "substitute": 128, "lu": 1024, "qr": 1024}
 """Threads of a block at most."""
 
 
@@ -47,7 +47,8 @@ def launches(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
         yield from rotations.launches(call, ctx)
         return
     spec, threads = op.spec, WARP
-    while threads < min(op.length, _MOST[spec.kind]):
+    wanted = op.length if spec.kind != "qr" else max(op.length, WARP * op.width // 4)
+    while threads < min(wanted, _MOST[spec.kind]):
         threads *= 2
     each = -(-op.length // threads) if spec.kind == "substitute" else 1
     name = f"volta_panel_{spec.kind}_{spec.dtype.name}{'_unit' * spec.unit}_{threads}"
@@ -83,6 +84,7 @@ class _Block:
     def __init__(self, b: ir.IRBuilder, name: str, threads: int, dtype: str) -> None:
         self.b, self.name, self.threads, self.dtype = b, name, threads, dtype
         self.one, self.thread = Builder(b, 1), thread_index(b)
+        self.lane, self.warp = b.and_(self.thread, I64(WARP - 1)), b.lshr(self.thread, I64(WARP.bit_length() - 1))
 
     def _kept(self, k: ir.Value) -> ir.Value:
         """Memory that only this thread reads: neighbouring threads' elements are neighbours."""
@@ -125,6 +127,36 @@ class _Block:
     def settle(self, near: ir.Value, array: ir.Value, count: ir.Value, dtype: str) -> None:
         self._copied(near, array, count, dtype)
 
+    def columns(self, start: ir.Value | int, stop: ir.Value, body: Callable[[ir.Value], None]) -> None:
+        """A warp has a column."""
+        first = self.b.add(self.warp, I64(start) if isinstance(start, int) else start)
+        with loop(self.b, first, stop, self.threads // WARP) as it:
+            body(it.index)
+
+    def along(self, length: ir.Value, body: Callable[[Lanes], None]) -> None:
+        with loop(self.b, self.lane, length, WARP) as it:
+            body(_Element(self.one, it.index, self._kept))
+
+    def sum(self, length: ir.Value, term: Callable[[Lanes], Value], dtype: str) -> Value:
+        """A thread has two of the 64 lanes of a SUM; those that got no element hold what changes nothing."""
+        b, one, reducer = self.b, self.one, Reducer("sum", dtype)
+        nothing = reducer.identity(one)[0]
+        found = []
+        for k in range(LANES // WARP):
+            with loop(b, b.add(self.lane, I64(k * WARP)), length, LANES, [nothing.ir]) as it:
+                x = term(_Element(one, it.index, self._kept))
+                it.advance((one.value(it.values[0], dtype) + x).ir)
+            found.append(one.value(it.results[0], dtype))
+        return self._best_of_warp(reducer, (found[0] + found[1],))[0]
+
+    def largest(self, length: ir.Value, values: Callable[[Lanes], Sequence[Value]], dtype: str) -> list[Value]:
+        b, one, reducer = self.b, self.one, Reducer("max", dtype)
+        nothing = reducer.identity(one)
+        with loop(b, self.lane, length, WARP, [nothing[0].ir] * 2) as it:
+            pairs = zip(it.values, values(_Element(one, it.index, self._kept)), strict=True)
+            it.advance(*(reducer.combine(one, (one.value(x, dtype),), (y,))[0].ir for x, y in pairs))
+        return [self._best_of_warp(reducer, (one.value(x, dtype),))[0] for x in it.results]
+
     def _best_of_warp(self, reducer: Reducer, state: State) -> State:
         distance = WARP // 2
         while distance:
@@ -148,7 +180,7 @@ class _Block:
     def _best_of_block(self, reducer: Reducer, found: State) -> State:
         """Each warp leaves what it has found; each looks at all."""
         b, one, warps = self.b, self.one, self.threads // WARP
-        lane, warp = b.and_(self.thread, I64(WARP - 1)), b.lshr(self.thread, I64(WARP.bit_length() - 1))
+        lane, warp = self.lane, self.warp
         spaces = [
             shared_memory(b.module, b, f"{self.name}_best_{d}", warps * item_size(d)) for d in reducer.state_dtypes
         ]
@@ -165,7 +197,7 @@ def build_panel(module: ir.Module, name: str, spec: PanelSpec, threads: int) -> 
     """Args: the arrays, then width and length."""
     function, b = new_entry(module, name, threads)
     dtype, crew = spec.dtype.name, _Block(b, name, threads, spec.dtype.name)
-    count = {"cholesky": 2, "substitute": 3, "lu": 5}[spec.kind]
+    count = {"cholesky": 2, "substitute": 3, "lu": 5, "qr": 4}[spec.kind]
     *addresses, width, length = load_args(b, function.args[0], count + 2)
     arrays = [device_pointer(b, x) for x in addresses]
     block = block_index(b)
@@ -185,6 +217,13 @@ def build_panel(module: ir.Module, name: str, spec: PanelSpec, threads: int) -> 
         panels.substitute(
             crew, dtype, spec.unit, of(arrays[0], item, width, width), source, out, width, length, start, stop
         )
+    elif spec.kind == "qr":
+        source, first, out, factors = arrays
+        start = b.sext(b.load(first, align=4, typ=I32), I64)
+        reflections.reflect(
+            crew, dtype, of(source, block, width, length), start, of(out, block, width, length),
+            of(factors, block, I64(1), width), width, length,
+        )  # fmt: skip
     else:
         source, first, out, moved, chosen = arrays
         start = b.sext(b.load(first, align=4, typ=I32), I64)

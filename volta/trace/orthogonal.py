@@ -36,6 +36,7 @@ from volta.trace.decomposition import (
     update_at,
     where,
 )
+from volta.trace.panels import PanelProgram
 from volta.trace.triangular import Triangular, substituted
 
 
@@ -51,7 +52,7 @@ def householder(a: Any) -> tuple[Any, Any]:
 
     def block(p: Any, a: Any, factors: Any) -> list[Any]:
         start = lax.mul(p, np.int32(width))
-        panel, own = _householder_block(transposed(slice_at(a, start, width, 2)), start)
+        panel, own = _panel(transposed(slice_at(a, start, width, 2)), start)
         panel, factors = transposed(panel), update_at(factors, own, start, 1)
         if shape_of(a)[2] > width:
             behind = lax.ge(iota(a, 2), broadcast(lax.add(start, np.int32(width)), a))
@@ -84,7 +85,7 @@ def reflection(column: Any, at: Any) -> tuple[Any, Any, Any]:
     return vector, factor, where(done, row_at(column, at), lax.convert_element_type(lax.mul(last, size), dtype))
 
 
-def _householder_block(x: Any, start: Any) -> list[Any]:
+def _reflected_columns(x: Any, start: Any, unit: bool) -> list[Any]:
     """A block, whose columns are the rows of ``x``: each is reflected onto its diagonal element, with those behind."""
     batch, width, _ = shape_of(x)
 
@@ -101,6 +102,9 @@ def _householder_block(x: Any, start: Any) -> list[Any]:
         return [x, update_at(factors, base.reshape_to(factor, (batch, 1)), j, 1)]
 
     return fori(width, step, x, base.fill((batch, width), 0, base.dtype_of(x)))
+
+
+_panel = PanelProgram("qr", _reflected_columns)
 
 
 def _vectors(panel: Any, start: Any) -> Any:

@@ -8,6 +8,7 @@ import numpy as np
 from volta.core import dtypes
 from volta.core.ir import Eqn
 from volta.xla_like.kernels import Operation
+from volta.xla_like.loops import BLOCK
 
 PANEL = "panel"
 """The primitive's name, and the class of kernels."""
@@ -27,7 +28,8 @@ SWEEPS = 40
 
 def kept(eqn: Eqn) -> bool:
     """Whether there are kernels for an equation of this name."""
-    return eqn.params["kind"] not in ROTATIONS or eqn.inputs[0].aval.shape[1] <= ROWS
+    kind, (_, rows, length) = eqn.params["kind"], eqn.inputs[0].aval.shape
+    return rows <= ROWS if kind in ROTATIONS else kind != "qr" or length <= BLOCK
 
 
 @attrs.frozen
@@ -35,8 +37,8 @@ class PanelSpec:
     """What is done with a panel, whose columns lie one behind the other.
 
     'cholesky': the columns of L from those of square matrices. 'substitute': the solutions of triangular equations.
-    'lu': elimination with pivots. 'symmetric' and 'rows': Jacobi's rotations of small matrices. ``unit``: diagonal
-    elements of a triangle count as 1.
+    'qr': reflections. 'lu': elimination with pivots. 'symmetric' and 'rows': Jacobi's rotations of small matrices.
+    ``unit``: diagonal elements of a triangle count as 1.
     """
 
     kind: str
