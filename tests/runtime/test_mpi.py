@@ -70,6 +70,13 @@ def test_workers_write_one_file_together(tmp_path, monkeypatch) -> None:
 
 @needs_mpi
 @pytest.mark.slow
+def test_donated_state_is_written_over() -> None:
+    done = launched(2, "donating")
+    assert done.returncode == 0 and len(results(done)) == 2, done.stdout + done.stderr
+
+
+@needs_mpi
+@pytest.mark.slow
 def test_a_mesh_may_leave_workers_out() -> None:
     done = launched(3, "subset")
     assert done.returncode == 0 and len(results(done)) == 3, done.stdout + done.stderr

@@ -132,9 +132,11 @@ class SpreadExecutable:
         workers.agree(self.partition.as_text(), f"the program `{name}`", numbers)
         self._devices = {r: workers.engine().device(numbers[r]) for r in self._ranks}
         self._rounds = self._planned(numbers)
-        self._segments = {r: self._compiled(self.partition.locals[r]) for r in self._ranks}
+        # Ranks of one process may hold one array in common, so they keep their arguments.
+        given = self.donated if len(self._ranks) == 1 else ()
+        self._segments = {r: self._compiled(self.partition.locals[r], given) for r in self._ranks}
         plans = {r: [None if e is None else e.plan for e in made] for r, made in self._segments.items()}
-        self.plan = SpreadPlan(self.partition, plans, current_context().level)
+        self.plan = SpreadPlan(self.partition, plans, current_context().level, given)
         self._out_shardings = [
             sharding_of(mesh, layout, a.shape) if s is None else s
             for layout, a, s in zip(self.partition.out_layouts, self.partition.out_avals, outputs, strict=True)
@@ -149,12 +151,12 @@ class SpreadExecutable:
             found.append(kind(met, pieces_of(exchanges, frozenset(met)), numbers))
         return found
 
-    def _compiled(self, local: LocalProgram) -> list[Any]:
+    def _compiled(self, local: LocalProgram, given: Sequence[int]) -> list[Any]:
         kind, number = self._devices[local.rank].split(":")
         with use_backend(kind, int(number)):
             return [
-                gateway.compile(segment, name=f"{self.name}.{i}") if segment.eqns else None
-                for i, segment in enumerate(local.segments)
+                gateway.compile(segment, donated=over, name=f"{self.name}.{i}") if segment.eqns else None
+                for i, (segment, over) in enumerate(zip(local.segments, local.donated(given), strict=True))
             ]
 
     def __getattr__(self, name: str) -> Any:
@@ -198,6 +200,20 @@ class SpreadExecutable:
             if isinstance(x, ShardedArray) and (x.layout != layout or x.sharding.mesh != self.mesh):
                 raise TypeError(f"`{self.name}` was compiled for arguments that lie in another way")
         held = {r: self._arguments(values, r) for r in self._ranks}
+        try:
+            self._run(held)
+        except BaseException:  # what was overwritten by then is gone
+            self._delete([x for x in self._donations(values) if any(part.is_deleted() for part in _parts(x))])
+            raise
+        results = []
+        for k, sharding in enumerate(self._out_shardings):
+            aval = self.partition.out_avals[k]
+            parts = {r: self._placed(r, read(held[r], self.partition.locals[r].outputs[k])) for r in self._ranks}
+            results.append(ShardedArray(aval, sharding, parts, self.partition.out_layouts[k]))
+        self._delete(self._donations(values))
+        return results
+
+    def _run(self, held: dict[int, Held]) -> None:
         wait: Wait | None = None
         for i in range(len(self._rounds) + 1):
             for r in self._ranks:
@@ -208,15 +224,14 @@ class SpreadExecutable:
             for r in self._ranks:
                 for var in self.partition.locals[r].drops[i]:
                     del held[r][var]
-        results = []
-        for k, sharding in enumerate(self._out_shardings):
-            aval = self.partition.out_avals[k]
-            parts = {r: self._placed(r, read(held[r], self.partition.locals[r].outputs[k])) for r in self._ranks}
-            results.append(ShardedArray(aval, sharding, parts, self.partition.out_layouts[k]))
-        for d in self.donated:
-            if isinstance(values[d], (ShardedArray, ConcreteArray)):
-                values[d].delete()
-        return results
+
+    def _donations(self, values: Sequence[Any]) -> list[ShardedArray | ConcreteArray]:
+        return [x for d in self.donated if isinstance(x := values[d], (ShardedArray, ConcreteArray))]
+
+    @staticmethod
+    def _delete(arrays: Sequence[ShardedArray | ConcreteArray]) -> None:
+        for x in arrays:
+            x.delete()
 
     def _arguments(self, values: Sequence[Any], rank: int) -> Held:
         held: Held = {}
@@ -241,6 +256,10 @@ class SpreadExecutable:
         if run is not None:
             outs = run([held[v] for v in jaxpr.invars])
             held.update(zip(jaxpr.outvars, outs, strict=True))  # type: ignore[arg-type]
+
+
+def _parts(x: ShardedArray | ConcreteArray) -> Sequence[ConcreteArray]:
+    return [x] if isinstance(x, ConcreteArray) else [*x.parts().values()]
 
 
 def _refuse_calls(program: ClosedJaxpr, name: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import attrs
 
@@ -23,6 +23,7 @@ class SpreadPlan:
     partition: Partitioned
     plans: Mapping[int, Plans]
     level: DeterminismLevel
+    given: tuple[int, ...] = ()  # the arguments that segments may overwrite
 
     def bytes_sent(self, rank: int) -> int:
         """Bytes that a rank sends to others in one run."""
@@ -33,7 +34,7 @@ class SpreadPlan:
 
     def peak_of(self, rank: int) -> int:
         """The most bytes that a rank of this process holds at once."""
-        return peak(self.partition.locals[rank], self.plans[rank])
+        return peak(self.partition.locals[rank], self.plans[rank], self.given)
 
     @property
     def peak_live_bytes(self) -> int:
@@ -54,18 +55,21 @@ class SpreadPlan:
         return f'<pre style="{MONOSPACED}">{html.escape(self.as_text())}</pre>'
 
 
-def peak(local: LocalProgram, plans: Plans) -> int:
+def peak(local: LocalProgram, plans: Plans, given: Collection[int] = ()) -> int:
     """The most bytes that a rank holds: while a segment runs, what it needs and what waits for later ones; in a round,
-    what is given and got."""
+    what is given and got. Segments may overwrite the arguments that are ``given`` to them."""
     held = {v: aligned(v.aval.nbytes) for v in local.inputs if isinstance(v, Var)}
     most = sum(held.values())
-    for segment, plan, met, gone in zip(local.segments, plans, local.rounds, local.drops, strict=True):
+    steps = zip(local.segments, plans, local.rounds, local.drops, local.donated(given), strict=True)
+    for segment, plan, met, gone, over in steps:
         if plan is not None:
             waiting = sum(n for v, n in held.items() if v not in segment.jaxpr.invars)
             most = max(most, waiting + plan.peak_live_bytes)
+            for i in over:
+                del held[segment.jaxpr.invars[i]]
         made = [*segment.jaxpr.outvars, *(g.got for g in met)]
         held.update((v, aligned(v.aval.nbytes)) for v in made if isinstance(v, Var))
         most = max(most, sum(held.values()))
         for v in gone:
-            del held[v]
+            held.pop(v, None)
     return most

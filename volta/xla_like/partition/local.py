@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import attrs
 
@@ -37,6 +37,16 @@ class LocalProgram:
     rounds: tuple[tuple[Given, ...], ...]
     drops: tuple[tuple[Var, ...], ...]
     outputs: tuple[Atom, ...]
+
+    def donated(self, inputs: Collection[int]) -> list[tuple[int, ...]]:
+        """What each segment may overwrite, as positions among its operands: what nobody reads later, of values of the
+        program's own and of these ``inputs``."""
+        kept = {v for i, v in enumerate(self.inputs) if i not in inputs}
+        found = []
+        for segment, met, gone in zip(self.segments, self.rounds, self.drops, strict=True):
+            over = {*gone} - {g.given for g in met} - kept
+            found.append(tuple(i for i, v in enumerate(segment.jaxpr.invars) if v in over))
+        return found
 
 
 @attrs.frozen(eq=False)
