@@ -232,9 +232,9 @@ def test_beta_of_an_infinite_operand():
 
 @pytest.mark.parametrize("a", [1e6, 1e7, 1e10, 1e15, 1e20, 1e38, 1e300])
 def test_shares_of_gamma_distributions_with_large_parameters(a) -> None:
-    """At the mean and above SciPy's are good; below it, near to the normal distribution."""
+    """At the mean and above SciPy's are good, of 1e20 to 2e-11; below it, near to the normal distribution."""
     x = a + np.float64([0.0, 0.1, 1.0, 5.0, 20.0, 35.0]) * np.sqrt(a)
-    np.testing.assert_allclose(special.gammaincc(a, x), scipy.special.gammaincc(a, x), rtol=1e-11)
+    np.testing.assert_allclose(special.gammaincc(a, x), scipy.special.gammaincc(a, x), rtol=3e-11)
     np.testing.assert_allclose(special.gammainc(a, x), scipy.special.gammainc(a, x), rtol=1e-13)
     below = a - np.float64([0.1, 1.0, 5.0]) * np.sqrt(a)
     normal = scipy.special.ndtr((below - a) / np.sqrt(a))
