@@ -96,7 +96,10 @@ COMMIT = commit_number()
 @pytest.hookimpl(wrapper=True)  # after everything that gives a test its cases
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[object]:
     result = yield
-    mark_cases(metafunc, COMMIT, only_quick=metafunc.config.option.markexpr == "not slow")
+    config = metafunc.config
+    asked = config.option.keyword or any("::" in argument for argument in config.args)
+    quick = config.option.markexpr == "not slow"
+    mark_cases(metafunc, COMMIT, "quick" if quick else "asked" if asked else "whole")
     return result
 
 

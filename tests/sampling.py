@@ -1,7 +1,8 @@
 """Large families of tests: the quick set runs the members that stand for the law, the whole run all of them.
 
 `sampled` and ``few(n)`` name the same members every time. ``turns(n)`` takes turns: each commit runs one part in n, and
-which part it is depends on the commit alone, so that a failure comes back wherever that commit is tested.
+which part it is depends on the commit alone, so that a failure comes back wherever that commit is tested. At night all
+have it, and so have the slow cases of tests with more than `LARGE` of them, which take turns in the whole run by day.
 """
 
 import os
@@ -14,6 +15,9 @@ from typing import Any
 
 import attrs
 import pytest
+
+LARGE = 40
+"""Of more slow cases than these the whole run has a part at each commit."""
 
 _FIRST_WORD = re.compile(r"[^- ]*")
 
@@ -88,19 +92,33 @@ class _Case:
         self.spec.marks.append(marker.mark)
 
 
-def mark_cases(metafunc: pytest.Metafunc, commit: int | None, only_quick: bool) -> None:
-    """Mark the cases of a parametrised test before pytest makes items of them; with ``only_quick`` of no others.
+def mark_cases(metafunc: pytest.Metafunc, commit: int | None, run: str) -> None:
+    """Mark the cases of a parametrised test before pytest makes items of them, and leave out those of no part in a run.
 
-    The quick set is a quarter of all cases, and every process of a run collects them: making an item of each case only
-    to deselect it took a third of the time. One slow case is left where all are, so that the test is known as slow.
+    The run is of the ``quick`` tests, the ``whole``, or of what somebody ``asked`` for by name, who gets all of it. The
+    quick set is a quarter of all cases, and every process of a run collects them: making an item of each case only to
+    deselect it took a third of the time. One slow case is left where all are, so that the test is known as slow.
     """
     specs = metafunc._calls
     test = metafunc.definition
     cases = [_Case(f"{test.nodeid}[{spec.id}]", test, spec) for spec in specs]
     mark_few(cases)
     mark_turns(cases, commit)
-    if only_quick:
-        specs[:] = [case.spec for case in cases if not case.get_closest_marker("slow")] or specs[:1]
+    slow = [case.spec for case in cases if case.get_closest_marker("slow")]
+    if run == "quick":
+        left_out = slow[len(slow) == len(specs) :]
+    elif run == "whole" and commit is not None and not test.get_closest_marker("gpu"):
+        left_out = without_turn(slow, commit + zlib.crc32(test.nodeid.encode()))
+    else:
+        return
+    absent = set(map(id, left_out))
+    specs[:] = [spec for spec in specs if id(spec) not in absent]
+
+
+def without_turn(slow: list[Any], number: int) -> list[Any]:
+    """Of the slow cases of a test those that the whole run of a commit leaves out: none of few."""
+    parts = -(-len(slow) // LARGE)
+    return [case for i, case in enumerate(slow) if (number + i) % parts]
 
 
 def _families(items: Iterable[Any], marker: str) -> dict[tuple[str, ...], list[Any]]:
@@ -117,7 +135,9 @@ def _families(items: Iterable[Any], marker: str) -> dict[tuple[str, ...], list[A
 
 def commit_number() -> int | None:
     """A number of the commit that is tested, 0 outside of a repository; or what ``VOLTA_TEST_TURN`` says instead: a
-    number, or ``all``, which is None."""
+    number, or ``all``, which is None. So it is at night."""
+    if os.environ.get("VOLTA_HYPOTHESIS_PROFILE") == "nightly":
+        return None
     if given := os.environ.get("VOLTA_TEST_TURN"):
         return None if given == "all" else int(given)
     asked = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=8", "HEAD"]
