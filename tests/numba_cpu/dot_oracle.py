@@ -8,9 +8,10 @@ from llvmlite import ir
 
 from volta.emit.builder import Builder
 from volta.emit.dot_args import dot_words
-from volta.emit.loops import fma, for_range, load_args, load_pointer, loop, minimum, new_kernel, offset
+from volta.emit.loops import fma, for_range, load_args, load_pointer, loop, minimum, offset
 from volta.numba_cpu import unit
 from volta.numba_cpu.dot_schedule import TileSpec, dot_plan
+from volta.numba_cpu.kernel_abi import new_kernel
 from volta.numba_cpu.lower import source_of
 from volta.xla_like.dot import BLOCK, CHUNK, Dot, DotSpec, DotStrides, canonical, column_as_row
 from volta.xla_like.kernels import LibraryKernel

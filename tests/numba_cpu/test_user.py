@@ -13,10 +13,11 @@ from numba.core import registry, types
 
 import volta
 from tests.user_kernels import move
-from volta.emit.loops import load_args, new_kernel
+from volta.emit.loops import load_args
 from volta.emit.user_args import UserSpec
 from volta.emit.values import item_size, scalar_type
 from volta.numba_cpu import user, user_entry
+from volta.numba_cpu.kernel_abi import new_kernel
 
 
 def test_an_array_is_passed_as_numba_has_it() -> None:

@@ -17,24 +17,10 @@ I64 = ir.IntType(64)
 PTR = ir.PointerType()
 VOID = ir.VoidType()
 
-KERNEL_TYPE = ir.FunctionType(VOID, [PTR, I64, I64, I64])
-"""The CPU kernel ABI: ``void kernel(int64* args, int64 begin, int64 end, int64 scratch)``."""
-
 
 def as_i64(value: ir.Value | int) -> ir.Value:
     """An ``i64`` value: Python integers become constants, LLVM values pass through."""
     return I64(value) if isinstance(value, int) else value
-
-
-def new_kernel(module: ir.Module, name: str) -> tuple[ir.Function, ir.IRBuilder]:
-    """Add an empty function of the kernel ABI to `module`; returns it with a builder at its entry block.
-
-    The function's arguments are named ``args, begin, end, scratch``.  The caller ends it with ``ret_void``.
-    """
-    function = ir.Function(module, KERNEL_TYPE, name)
-    for argument, label in zip(function.args, ("args", "begin", "end", "scratch"), strict=True):
-        argument.name = label
-    return function, ir.IRBuilder(function.append_basic_block("entry"))
 
 
 def load_arg(b: ir.IRBuilder, args: ir.Value, index: ir.Value | int) -> ir.Value:

@@ -15,12 +15,13 @@ from llvmlite import ir
 from volta.emit.attention_args import Arg
 from volta.emit.builder import Builder, item_size
 from volta.emit.dot_args import ceil_div
-from volta.emit.loops import I32, I64, PTR, for_range, if_then, intrinsic, load_arg, loop, minimum, new_kernel, offset
+from volta.emit.loops import I32, I64, PTR, for_range, if_then, intrinsic, load_arg, loop, minimum, offset
 from volta.numba_cpu.attention_rows import Row, add_part, back, merge, weigh
 from volta.numba_cpu.attention_schedule import Tasks, VectorSpec, row_elements, scratch
 from volta.numba_cpu.attention_seen import copy_rows, seen_words
 from volta.numba_cpu.attention_tile import at_step, product, vectors_of
 from volta.numba_cpu.dot_pack import pack
+from volta.numba_cpu.kernel_abi import new_kernel
 from volta.xla_like.attention import BLOCK, KernelName
 
 NULL = ir.Constant(PTR, None)

@@ -8,8 +8,9 @@ from llvmlite import ir
 
 from volta.emit.bodies import BodyEmitter
 from volta.emit.builder import Builder, Value, compute_dtype
-from volta.emit.loops import I32, I64, for_range, load_arg, minimum, new_kernel, offset
+from volta.emit.loops import I32, I64, for_range, load_arg, minimum, offset
 from volta.numba_cpu import target, weaving
+from volta.numba_cpu.kernel_abi import new_kernel
 from volta.numba_cpu.loop_schedule import BACKWARDS, VectorLoop
 from volta.xla_like.kernels import Compute, IndexValue, Load, Store
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from llvmlite import ir
 
 from volta.emit.builder import Builder, compute_dtype, item_size
-from volta.emit.loops import I64, for_range, load_arg, load_pointer, new_kernel, offset
+from volta.emit.loops import I64, for_range, load_arg, load_pointer, offset
 from volta.emit.reducers import BlockTree, Reducer
+from volta.numba_cpu.kernel_abi import new_kernel
 from volta.xla_like.kernels import CombineKernel
 
 

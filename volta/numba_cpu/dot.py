@@ -7,22 +7,13 @@ element's bits are is said there; nothing in this file changes them.
 from llvmlite import ir
 
 from volta.emit.dot_args import Args, ChunkAt, at, ceil_div, round_up
-from volta.emit.loops import (
-    I64,
-    PTR,
-    for_range,
-    if_else,
-    if_then,
-    loop,
-    minimum,
-    new_kernel,
-    offset,
-)
+from volta.emit.loops import I64, PTR, for_range, if_else, if_then, loop, minimum, offset
 from volta.numba_cpu.dot_blocks import row, unpack
 from volta.numba_cpu.dot_pack import PACK_TYPE, pack
 from volta.numba_cpu.dot_schedule import Mode, TileSpec, Tiling
 from volta.numba_cpu.dot_tile import panel, store_sums
 from volta.numba_cpu.dot_tree import join
+from volta.numba_cpu.kernel_abi import new_kernel
 from volta.xla_like.dot import CHUNK, item_size
 
 

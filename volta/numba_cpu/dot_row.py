@@ -11,24 +11,13 @@ from llvmlite import ir
 
 from volta.emit.builder import Builder, Value, is_float, scalar_type
 from volta.emit.dot_args import Args, ChunkAt, at, ceil_div
-from volta.emit.loops import (
-    I64,
-    PTR,
-    VOID,
-    for_range,
-    if_else,
-    if_then,
-    loop,
-    minimum,
-    new_kernel,
-    offset,
-    splat,
-)
+from volta.emit.loops import I64, PTR, VOID, for_range, if_else, if_then, loop, minimum, offset, splat
 from volta.emit.pairs import join_block
 from volta.numba_cpu.dot_pack import pack, transpose
 from volta.numba_cpu.dot_schedule import TileSpec, Tiling
 from volta.numba_cpu.dot_tile import multiply_add, new_internal, prefetch, store_sums
 from volta.numba_cpu.dot_tree import join
+from volta.numba_cpu.kernel_abi import new_kernel
 from volta.xla_like.dot import CHUNK, item_size
 
 _ROWS = 8

@@ -13,9 +13,10 @@ import attrs
 from llvmlite import ir
 
 from volta.emit.args import Address
-from volta.emit.loops import I64, KERNEL_TYPE, for_range, load_args, minimum, new_kernel, offset
+from volta.emit.loops import I64, for_range, load_args, minimum, offset
 from volta.numba_cpu import dot_schedule, loop_schedule
 from volta.numba_cpu.dot_schedule import Mode, Tiling
+from volta.numba_cpu.kernel_abi import KERNEL_TYPE, new_kernel
 from volta.numba_cpu.launches import Launch
 from volta.xla_like.dot import Dot, item_size
 from volta.xla_like.kernels import Joined, KernelCall, LibraryKernel, LoopKernel

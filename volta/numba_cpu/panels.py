@@ -11,10 +11,11 @@ from llvmlite import ir
 from volta.emit import panels, reflections
 from volta.emit.args import laid_out
 from volta.emit.builder import Builder, Value, item_size
-from volta.emit.loops import I64, PTR, for_range, if_then, load_args, loop, minimum, new_kernel, offset
+from volta.emit.loops import I64, PTR, for_range, if_then, load_args, loop, minimum, offset
 from volta.emit.panels import TOGETHER, Lanes, at
 from volta.emit.reducers import LANES, Reducer, StateArray, across_lanes
 from volta.numba_cpu import rotations, target
+from volta.numba_cpu.kernel_abi import new_kernel
 from volta.numba_cpu.launches import Launch
 from volta.xla_like.kernels import KernelCall, LibraryKernel
 from volta.xla_like.panels import ROTATIONS, WIDTH, Panel, PanelSpec

@@ -9,10 +9,11 @@ from llvmlite import ir
 
 from volta.emit.args import laid_out
 from volta.emit.builder import Builder, Value, item_size
-from volta.emit.loops import I64, PTR, for_range, load_args, minimum, new_kernel, offset
+from volta.emit.loops import I64, PTR, for_range, load_args, minimum, offset
 from volta.emit.reducers import LANES
 from volta.emit.rotations import NOTES, Rotations
 from volta.numba_cpu import target
+from volta.numba_cpu.kernel_abi import new_kernel
 from volta.numba_cpu.launches import Launch
 from volta.xla_like.kernels import KernelCall, LibraryKernel
 from volta.xla_like.panels import Panel, PanelSpec

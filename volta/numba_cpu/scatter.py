@@ -11,8 +11,9 @@ from collections.abc import Callable
 from llvmlite import ir
 
 from volta.emit.builder import Builder, Value, compute_dtype
-from volta.emit.loops import I64, PTR, for_range, if_else, if_then, load_args, loop, minimum, new_kernel, offset
+from volta.emit.loops import I64, PTR, for_range, if_else, if_then, load_args, loop, minimum, offset
 from volta.emit.reducers import BLOCK, LANES, BlockTree, Reducer, State, StateArray, across_lanes, columns_block
+from volta.numba_cpu.kernel_abi import new_kernel
 from volta.numba_cpu.ordering_schedule import FEW_UPDATES, SCATTER_SLOTS, SortedUpdates
 from volta.numba_cpu.scatter_sorting import Words
 from volta.xla_like.ordering import SCATTERS, ScatterSpec

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from llvmlite import ir
 
 from volta.emit.builder import Builder
-from volta.emit.loops import I64, PTR, for_range, if_else, if_then, load_args, loop, minimum, new_kernel, offset
+from volta.emit.loops import I64, PTR, for_range, if_else, if_then, load_args, loop, minimum, offset
+from volta.numba_cpu.kernel_abi import new_kernel
 from volta.numba_cpu.ordering_schedule import CHUNK, SortedUpdates
 
 

@@ -10,22 +10,11 @@ from llvmlite import ir
 
 from volta.emit.builder import Builder, Value
 from volta.emit.dot_args import Arg
-from volta.emit.loops import (
-    I8,
-    I32,
-    I64,
-    KERNEL_TYPE,
-    PTR,
-    VOID,
-    intrinsic,
-    load_arg,
-    load_pointer,
-    new_kernel,
-    offset,
-)
+from volta.emit.loops import I8, I32, I64, PTR, VOID, intrinsic, load_arg, load_pointer, offset
 from volta.numba_cpu.codegen import HostBody
 from volta.numba_cpu.dot_schedule import TileSpec
 from volta.numba_cpu.dot_tile import multiply_add
+from volta.numba_cpu.kernel_abi import KERNEL_TYPE, new_kernel
 from volta.numba_cpu.loop_schedule import VectorLoop
 from volta.numba_cpu.small_loops import (
     Choice,

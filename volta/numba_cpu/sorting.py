@@ -12,8 +12,9 @@ from llvmlite import ir
 
 from volta.core.contract import DEFINITIONS
 from volta.emit.builder import Builder, Value, compute_dtype, is_float
-from volta.emit.loops import I64, PTR, for_range, load_args, minimum, new_kernel, offset, while_loop
+from volta.emit.loops import I64, PTR, for_range, load_args, minimum, offset, while_loop
 from volta.emit.reducers import Reducer
+from volta.numba_cpu.kernel_abi import new_kernel
 from volta.xla_like.ordering import SCANS, ScanSpec, SortSpec
 
 

@@ -15,23 +15,10 @@ from collections.abc import Sequence
 from llvmlite import ir
 
 from volta.emit.args import laid_out
-from volta.emit.loops import (
-    I1,
-    I8,
-    I32,
-    I64,
-    PTR,
-    VOID,
-    for_range,
-    if_then,
-    intrinsic,
-    load_args,
-    new_kernel,
-    offset,
-    while_loop,
-)
+from volta.emit.loops import I1, I8, I32, I64, PTR, VOID, for_range, if_then, intrinsic, load_args, offset, while_loop
 from volta.emit.user_args import UserSpec, user_words
 from volta.emit.values import item_size, scalar_type
+from volta.numba_cpu.kernel_abi import new_kernel
 from volta.numba_cpu.launches import Launch
 from volta.xla_like.kernels import Access, KernelCall, LibraryKernel
 from volta.xla_like.plan import Buffer

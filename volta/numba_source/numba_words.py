@@ -10,7 +10,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from volta.emit.loops import I8, I64, KERNEL_TYPE, PTR
+from volta.emit.loops import I8, I64, PTR
+from volta.numba_cpu.kernel_abi import KERNEL_TYPE
 from volta.numba_source.intrinsics import Intrinsics
 from volta.numba_source.words import WORDS
 
