@@ -8,6 +8,7 @@ bit besides.
 """
 
 import argparse
+import math
 import time
 
 import numpy as np
@@ -16,6 +17,7 @@ import volta
 import volta.numpy as vnp
 from volta import models, nn, random, tree
 from volta.core.block_formats import FORMATS
+from volta.models.decoder import apply
 from volta.runtime import devices
 
 
@@ -64,6 +66,24 @@ def measure(what, decoder, options):
     print(f"{what}: {1e3 * best:.2f} ms a token, {1 / best:.1f} tokens/s, {nbytes / best / 1e9:.1f} GB/s", flush=True)
 
 
+def prefill(what, decoder, options):
+    """Seconds in which a prompt is taken at once, the best of several, and the rate of its products."""
+    rows, config = options.prefill, decoder.config
+    step = volta.jit(lambda params, *rest: apply(config, params, *rest)[0])
+    given = np.arange(1, rows + 1, dtype=np.int32)[None] % config.vocabulary, decoder.caches(1, rows), np.array([0])
+    given = tree.map(lambda x: volta.device_put(x, options.device), (*given, np.array([rows - 1])))
+    seconds = []
+    for _ in range(4):
+        begin = time.perf_counter()
+        step(decoder.params, *given).block_until_ready()
+        seconds.append(time.perf_counter() - begin)
+    layers = decoder.params["layers"]
+    numbers = sum(math.prod(p["weight"].shape) for layer in layers for p in layer.values() if "weight" in p)
+    best = min(seconds[1:])
+    text = f"{1e3 * best:.1f} ms, {rows / best:.0f} tokens/s, {2e-12 * numbers * rows / best:.1f} TFLOP/s"
+    print(f"{what}: a prompt of {rows} tokens in {text}", flush=True)
+
+
 def copy_speed():
     """Bytes a second that a plain copy reads and writes."""
     x, add = vnp.zeros(1 << 27), volta.jit(lambda x: x + 1)
@@ -94,6 +114,7 @@ def main():
     for name, default in (shape | {"tokens": 16}).items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=default)
     parser.add_argument("--compare", nargs="*", default=list(FORMATS), help="formats whose products are compared")
+    parser.add_argument("--prefill", type=int, default=0, help="a prompt of so many tokens as well")
     parser.add_argument("--profile", type=int, default=0, help="print so many of a token's kernels by time (CUDA)")
     parser.add_argument("--float32", action="store_true", help="the same shape in float32 too")
     options = parser.parse_args()
@@ -103,7 +124,12 @@ def main():
             differing(options, rng)
         print(f"a copy reads and writes {copy_speed() / 1e9:.1f} GB/s on {options.device}", flush=True)
         put = lambda x: volta.device_put(x, options.device)  # noqa: E731
-        measure(options.format, model(options, lambda *s: tree.map(put, blocks(options.format, *s, rng))), options)
+        decoder = model(options, lambda *s: tree.map(put, blocks(options.format, *s, rng)))
+        measure(options.format, decoder, options)
+        if options.prefill:
+            prefill(options.format, decoder, options)
+            with volta.execution_context(level="device"), volta.default_matmul_precision("bf16"):
+                prefill(f"{options.format}, bfloat16 at level device", decoder, options)
         if options.float32:
             keys = iter(random.split(random.key(0), 8 * options.layers + 2))
             measure("float32", model(options, lambda *s: put(random.normal(next(keys), s) / 64)), options)

@@ -72,14 +72,30 @@ def test_product_has_the_bits_of_the_product_with_numbers(name, monkeypatch):
     [{"options": CompileOptions(fusion=False)}, pytest.param({"kernels": "njit"}, marks=pytest.mark.slow)],
     ids=str,
 )
-def test_both_ways_to_compute_a_product_agree(other):
+def test_both_ways_to_compute_a_product_agree(other, monkeypatch):
     """The program that it means, and the kernel that a backend may have for it."""
+    monkeypatch.setattr(quantized, "_AT_ONCE", 1 << 18)
     x, w = np.random.default_rng(5).standard_normal((3, 512)).astype(np.float32), random_blocks("Q5_K", 700, 2)
     f = volta.jit(lambda x, w: nn.linear(x, nn.QuantizedArray(w, "Q5_K")))
     wanted, plan = f(x, w), f.lower(x, w).compile().plan
     with volta.execution_context(**other):
         assert_bits_equal(f(x, w), wanted)
         assert "while(" in str(f.lower(x, w).compile().plan) and "while(" not in str(plan)
+
+
+def test_precisions_count():
+    """Whatever was asked for before: they are no part of what a program is kept by."""
+    x, packed = np.random.default_rng(8).standard_normal((3, 512)).astype(np.float32), random_blocks("Q4_K", 7, 2)
+    w, numbers = nn.QuantizedArray(packed, "Q4_K"), numbers_of(packed, "Q4_K")
+    for precision in ("default", "highest", "default"):
+        with volta.default_matmul_precision(precision):
+            for f in (nn.linear, volta.vmap(nn.linear, in_axes=(0, None)), volta.jit(nn.linear)):
+                assert_bits_equal(f(x, w), vnp.matmul(x, numbers.T))
+            back = volta.grad(lambda x: nn.linear(x, w).sum())(x)
+            assert_bits_equal(back, volta.grad(lambda x: vnp.matmul(x, numbers.T).sum())(x))
+    with volta.execution_context(level="device"), volta.default_matmul_precision("bf16"):
+        assert "bf16" in str(volta.make_jaxpr(nn.linear)(x, w))
+    assert "bf16" not in str(volta.make_jaxpr(nn.linear)(x, w))
 
 
 def test_a_batch_of_weights():

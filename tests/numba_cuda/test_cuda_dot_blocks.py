@@ -7,6 +7,7 @@ import volta
 from tests.block_weights import random_blocks
 from volta import nn
 from volta.core.block_formats import FORMATS
+from volta.nn import quantized
 from volta.numba_cuda.schedule import Schedule
 from volta.testing.bits import assert_bits_equal
 from volta.testing.host_grid import HostKernels, check_on_host
@@ -60,7 +61,8 @@ def test_long_sums():
     check_on_host(nn.linear, *operands("Q4_K", 2, 9, 37), orders=("shuffled",), kernels=KERNELS)
 
 
-def test_few_rows_are_unpacked_in_the_product_and_many_before_it():
+def test_few_rows_are_unpacked_in_the_product_and_many_before_it(monkeypatch):
+    monkeypatch.setattr(quantized, "_AT_ONCE", 1 << 18)
     for rows, kernels in ((1, ["dot"]), (8, ["dot"]), (9, None)):
         x, w = operands("Q4_K", rows, 600, 2)
         plan, _ = build_plan(volta.make_jaxpr(nn.linear)(x, w), scheduler=Schedule())

@@ -22,14 +22,15 @@ from volta.core.block_formats import FORMATS, Bits, BlockFormat, Halves, Pieces
 from volta.core.errors import ArgumentError, DTypeError, ShapeError
 from volta.core.interp import get_aval
 from volta.core.ir import ClosedJaxpr
+from volta.core.policy import default_precision, use_precision
 from volta.core.source import at_user_line
 from volta.numpy.promotion import promote_floats
 from volta.ops import lax
 from volta.trace.block_product import block_product
 from volta.trace.meaning import CACHED, meaning
 
-_AT_ONCE = 1 << 18
-"""Numbers that a product holds in float32 at once, about."""
+_AT_ONCE = 1 << 24
+"""Numbers that a product holds in float32 at once, about, where no kernel unpacks them: enough for a GPU."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -217,7 +218,9 @@ def _product(x: Array, weight: QuantizedArray) -> Array:
     rows = math.prod(x.shape[:-1])
     flat = x.reshape(rows, inputs).astype(np.float32)
     if rows and outputs and inputs:
-        y = block_product(flat, vnp.asarray(weight.packed), _Products(weight.format, _AT_ONCE), weight.format)
+        products, packed = _Products(weight.format, _AT_ONCE), vnp.asarray(weight.packed)
+        plain = default_precision() is None
+        y = block_product(flat, packed, products, weight.format) if plain else products.forth(flat, packed)
     else:
         y = vnp.zeros((rows, outputs), np.float32)
     return y.reshape(*x.shape[:-1], outputs).astype(dtypes.float32 if own == dtypes.float64 else own)
@@ -250,6 +253,10 @@ class _Products:
         return vnp.concatenate([y, rest], axis=1) if steps * some < outputs else y
 
     def back(self, ct: Array, packed: Array) -> Array:
+        with use_precision(None):  # that of the product, whenever its gradient is asked for
+            return self._back(ct, packed)
+
+    def _back(self, ct: Array, packed: Array) -> Array:
         """A block of every row at a time: its columns of the result are DOT over all rows."""
         fmt = FORMATS[self.format]
         parts = packed.reshape(packed.shape[0], packed.shape[1] // fmt.nbytes, fmt.nbytes)
@@ -264,4 +271,5 @@ def _program(products: _Products, rows: int, packed: tuple[int, ...]) -> ClosedJ
     fmt = FORMATS[products.format]
     inputs = packed[1] // fmt.nbytes * fmt.elements
     avals = (ShapedArray((rows, inputs), dtypes.float32), ShapedArray(packed, dtypes.uint8))
-    return meaning(products.forth, avals, "linear")
+    with use_precision(None):
+        return meaning(products.forth, avals, "linear")
