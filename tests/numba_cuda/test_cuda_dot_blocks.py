@@ -49,6 +49,19 @@ def test_scales_of_any_bits(name):
         check_on_host(nn.linear, x, w, orders=("shuffled",), kernels=KERNELS)
 
 
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.few(1)
+def test_rows_of_any_size(name):
+    """Rows that cannot be made larger, and such that are subnormal, infinite or no number."""
+    x, w = operands(name, 4, 40, 512 // FORMATS[name].elements)
+    x *= np.float32(2.0) ** np.array([[0], [90], [-140], [60]], np.float32)
+    x[3, 300] = np.float32(2.0) ** 79
+    x[2, 7::64] = 0
+    check_on_host(nn.linear, x, w, orders=("shuffled",), kernels=KERNELS)
+    x[0, 300], x[3, 9] = np.inf, np.nan
+    check_on_host(nn.linear, x[[0, 3]], w, orders=("shuffled",), kernels=KERNELS)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("capability", ["7.0", "7.5", "8.6", "9.0"])
 def test_every_gpu_has_room_for_it(capability):

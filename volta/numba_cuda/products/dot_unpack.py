@@ -19,9 +19,9 @@ from llvmlite import ir
 from volta.core.block_formats import BlockFormat
 from volta.emit.block_numbers import WORD
 from volta.emit.dot_args import Args, at, ceil_div
-from volta.emit.loops import I16, I32, I64, fma, if_else, if_then, loop, minimum, offset
+from volta.emit.loops import I1, I16, I32, I64, fma, if_else, if_then, loop, minimum, offset
 from volta.emit.pairs import join_block
-from volta.numba_cuda.codegen.ptx_ops import commit_copies, copy_async, once, prefetch, wait_copies
+from volta.numba_cuda.codegen.ptx_ops import ballot, commit_copies, copy_async, once, prefetch, wait_copies
 from volta.numba_cuda.codegen.threads import (
     WARP,
     barrier,
@@ -35,7 +35,7 @@ from volta.numba_cuda.codegen.threads import (
 from volta.numba_cuda.products.beside import Ahead
 from volta.numba_cuda.products.dot_block_parts import Unit, chunk_bytes, parts, runs
 from volta.numba_cuda.products.dot_epilogue import Epilogue, Writer
-from volta.numba_cuda.products.dot_numbers import ThreadNumbers
+from volta.numba_cuda.products.dot_numbers import SMALLER, ThreadNumbers, has_smaller
 from volta.xla_like.dot import CHUNK, CHUNKS, DotSpec
 
 UNPACKED_ROWS = 8
@@ -253,19 +253,57 @@ class _Unpack:
         else:
             self._copy(chunk)
         stage, depth = self._stage(chunk), self._depth(chunk)
-        column = at(b, stage, (self.lane, I64(v.pitch(fmt))))
-        rows = self._rows_at(stage)
+        if not has_smaller(fmt):
+            return self._chains(stage, depth, ahead, len(self.parts), False)
+        wait_copies(b, ahead + len(self.parts) - 1)
+        larger, overflows = self._larger(self._rows_at(stage))
+        with if_else(b, b.icmp_signed("!=", ballot(b, overflows), I32(0))) as branch:
+            with branch.then():
+                wait_copies(b, ahead)
+                branch.give(*self._chains(stage, depth, ahead, 0, False))
+            with branch.otherwise():
+                for place, value in larger:
+                    b.store(value, place, align=_QUAD)
+                branch.give(*self._chains(stage, depth, ahead, len(self.parts), True))
+        return list(branch.results)
+
+    def _larger(self, rows: ir.Value) -> tuple[list[tuple[ir.Value, ir.Value]], ir.Value]:
+        """The values that this lane copied, times 2^`SMALLER`, with their places; whether any is infinite then."""
+        b, kind = self.b, ir.VectorType(ir.FloatType(), _VALUES)
+        found, overflows = [], I1(0)
+        for r in range(self.v.rows):
+            for i in range(0, CHUNK, _VALUES * WARP):
+                k = b.add(b.mul(self.lane, I64(_VALUES)), I64(r * CHUNK + i))
+                place = offset(b, rows, b.mul(k, I64(4)))
+                value = b.load(place, typ=kind, align=_QUAD)
+                value = b.fmul(value, ir.Constant(kind, [2.0**SMALLER] * _VALUES))
+                bits = b.bitcast(value, ir.VectorType(I32, _VALUES))
+                for j in range(_VALUES):
+                    size = b.and_(b.extract_element(bits, I32(j)), I32(0x7FFFFFFF))
+                    overflows = b.or_(overflows, b.icmp_unsigned(">=", size, I32(0x7F800000)))
+                found.append((place, value))
+        return found, overflows
+
+    def _chains(
+        self, stage: ir.Value, depth: ir.Value, ahead: int, waiting: int, smaller: bool
+    ) -> list[ir.Value]:  # fmt: skip
+        """The chains of a chunk whose bytes are in shared memory, or come there in so many parts that are waited for.
+
+        `smaller`: the rows' values are 2^`SMALLER` times as large, and the numbers that much smaller."""
+        b, v, fmt = self.b, self.v, self.fmt
+        column, rows = at(b, stage, (self.lane, I64(v.pitch(fmt)))), self._rows_at(stage)
         sums = [self.zero] * v.rows
         numbers: ThreadNumbers | None = None
-        each = CHUNK // len(self.parts)
+        each = CHUNK // max(1, waiting)
         step = min(each, fmt.elements)  # a part is some blocks, or a block some parts
         for first in range(0, CHUNK, step):
             if first % each == 0:
-                wait_copies(b, ahead + len(self.parts) - 1 - first // each)
+                if waiting:
+                    wait_copies(b, ahead + waiting - 1 - first // each)
                 warp_barrier(b)
             block, inside = divmod(first, fmt.elements)
             if not inside:
-                numbers = ThreadNumbers(b, fmt, column, block * fmt.nbytes, v.unit == _QUAD)
+                numbers = ThreadNumbers(b, fmt, column, block * fmt.nbytes, v.unit == _QUAD, smaller)
             assert numbers is not None
             if v.full or not first:
                 sums = self._links(numbers, rows, first, range(inside, inside + step), sums)
