@@ -74,7 +74,7 @@ def by_numpy(step: Step, operands: Sequence[Any], dtype: np.dtype) -> tuple[np.n
 
 def _size(step: Step, xs: Sequence[np.ndarray], dtype: np.dtype) -> float:
     if step.function.accuracy != "far":
-        return 0.0
+        return float(step.function.accuracy == "one")
     sizes = [np.abs(x).astype(np.float64) for x in xs if x.size]
     finite = [s[np.isfinite(s)] for s in sizes]
     most = max([1.0, *(float(s.max()) for s in finite if s.size)])
@@ -148,7 +148,8 @@ def in_common_dtype(step: Step, operands: Sequence[Any]) -> list[np.ndarray]:
 def as_vectors(step: Step, xs: Sequence[np.ndarray]) -> tuple[list[np.ndarray], tuple[int, ...]]:
     """Operands of an elementwise function as vectors of one length, and the shape of its result."""
     spread = np.broadcast_arrays(*xs)
-    return [np.resize(x, LENGTH) for x in spread], spread[0].shape
+    whole = -(-spread[0].size // LENGTH) * LENGTH
+    return [np.resize(x, whole) for x in spread], spread[0].shape
 
 
 def _from_vector(y: Any, shape: tuple[int, ...]) -> np.ndarray:

@@ -215,3 +215,15 @@ def test_the_command(monkeypatch, capsys):
         assert campaign.main() == 1
     out = capsys.readouterr().out
     assert "undeclared: numpy.abs value numpy" in out and "0: numpy.abs(v0): value" in out
+
+
+def test_results_that_are_bounded_are_not_measured_by_their_operands():
+    step = Step(FUNCTIONS["special.gammainc"], (), {})
+    _, size = references.by_numpy(step, [np.float64(1e30), np.float64(1e30)], np.dtype("float64"))
+    assert size == 1.0 and not same(np.float64(0.4), np.float64(0.5), np.dtype("float64"), 64.0, size, False)
+
+
+def test_jax_has_vectors_of_any_length():
+    pytest.importorskip("jax")
+    step = Step(FUNCTIONS["numpy.sin"], (), {})
+    assert references.by_jax(step, [np.zeros((2, 6), "float32")]).shape == (2, 6)
