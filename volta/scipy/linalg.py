@@ -9,7 +9,7 @@ What SciPy has for memory and checks (``overwrite_a``, ``check_finite``, …) is
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
@@ -185,9 +185,15 @@ def lu_solve(
     return _result(lu_substitute(packed, order, b, turned), vector)
 
 
+@overload
+def lu(a: ArrayLike, permute_l: Literal[False] = False, overwrite_a: bool = False) -> tuple[Array, Array, Array]: ...
+@overload
+def lu(a: ArrayLike, permute_l: Literal[True], overwrite_a: bool = False) -> tuple[Array, Array]: ...
+@overload
+def lu(a: ArrayLike, permute_l: bool, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, ...]: ...
 def lu(
     a: ArrayLike, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True
-) -> tuple[Array, Array] | tuple[Array, Array, Array]:
+) -> tuple[Array, ...]:
     """P, L and U with ``a = P L U``, or P L and U where ``permute_l``.
 
     >>> p, l, u = volta.scipy.linalg.lu(np.float32([[0, 2], [4, 0]]))

@@ -93,7 +93,7 @@ class Distribution:
     def __dir__(self) -> list[str]:
         return [*self.functions(), "name", "shapes"]
 
-    def __getattr__(self, function: str) -> Any:
+    def __getattr__(self, function: str) -> Callable[..., Array]:
         if function.startswith("_"):
             raise AttributeError(function)
         standard = self.standard(function)
