@@ -13,7 +13,7 @@ from volta.core.policy import DeterminismLevel
 from volta.xla_like import control_calls, user
 from volta.xla_like.attention_calls import join_cotangents
 from volta.xla_like.complex_pairs import has_complex, to_pairs
-from volta.xla_like.dropping import Scheduled
+from volta.xla_like.dropping import Scheduled, operations
 from volta.xla_like.fusion import fuse
 from volta.xla_like.groups import Group
 from volta.xla_like.kernels import KernelCall, LoopKernel
@@ -30,6 +30,7 @@ from volta.xla_like.recompute import recompute
 from volta.xla_like.rematerialize import ROUNDS, STEPS, rematerialize
 from volta.xla_like.schedule import schedule
 from volta.xla_like.scheduler import Scheduler, Unscheduled
+from volta.xla_like.segments import cut_scans
 from volta.xla_like.verify import verify_graph, verify_schedule
 
 
@@ -130,6 +131,23 @@ class _Build:
         out_avals: tuple[ShapedArray, ...],
     ) -> Scheduled:  # fmt: skip
         """The plan that passes the budget least, at best not at all; see `rematerialize`."""
+        best, least = self._within(scheduled, excess, donated, out_avals)
+        if least > 0 and (cut := cut_scans(scheduled.program)) is not None:
+            verify_graph(cut)
+            in_segments = self.scheduled(cut, scheduled.plan.name, donated, out_avals)
+            other, its = self._within(in_segments, excess, donated, out_avals)
+            best = other if its < least else best
+        if best is scheduled:
+            return best
+        again = operations(best.program) - operations(scheduled.program)
+        share = best.work / max(scheduled.work, 1) - 1
+        return attrs.evolve(best, plan=attrs.evolve(best.plan, computed_again=(again, share)))
+
+    def _within(
+        self, scheduled: Scheduled, excess: Callable[[ExecutionPlan], int], donated: tuple[int, ...],
+        out_avals: tuple[ShapedArray, ...],
+    ) -> tuple[Scheduled, int]:  # fmt: skip
+        """The best plan with values of the program computed again, and by how much it passes the budget."""
         plain = excess(scheduled.plan)
         best, least = scheduled, plain
         for step in STEPS:
@@ -146,10 +164,7 @@ class _Build:
                     best, least = found, over
                 if over <= 0 or over >= before:
                     break
-        if best is scheduled:
-            return best
-        again = len(best.program.eqns) - len(scheduled.program.eqns), best.work / max(scheduled.work, 1) - 1
-        return attrs.evolve(best, plan=attrs.evolve(best.plan, computed_again=again))
+        return best, least
 
     def nested(self, program: ClosedJaxpr, carried: int) -> ExecutionPlan:
         """The plan of a program that a call runs; see `NestedPlan`."""

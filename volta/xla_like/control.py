@@ -48,7 +48,7 @@ def lower_while(low: Lowering, eqn: Eqn, operands: list[Operand], avals: list[Sh
         "elem", "convert_element_type", {"new_dtype": dtypes.int32, "weak_type": False}, [test], (), [_INT32]
     )
 
-    iteration = _Program([*(a.aval for a in eqn.inputs)])
+    iteration = Program([*(a.aval for a in eqn.inputs)])
     consts, values = iteration.inputs[: len(iteration.inputs) - len(avals)], iteration.inputs[-len(avals) :]
     following = iteration.call(body, [*consts[count:], *values])
     (again,) = iteration.call(condition, [*consts[:count], *following])
@@ -67,7 +67,7 @@ def lower_scan(low: Lowering, eqn: Eqn, operands: list[Operand], avals: list[Sha
 
     given = [a.aval for a in eqn.inputs]
     read, first = [*given[:n_consts], *given[n_consts + n_carry :]], given[n_consts : n_consts + n_carry]
-    iteration = _Program([*read, _INT32, *first, *avals[n_carry:]])
+    iteration = Program([*read, _INT32, *first, *avals[n_carry:]])
     inputs = iter(iteration.inputs)
     iteration_consts, iteration_xs, (number,), values, stacks = (
         [next(inputs) for _ in range(k)] for k in (n_consts, len(xs), 1, n_carry, len(avals) - n_carry)
@@ -79,8 +79,8 @@ def lower_scan(low: Lowering, eqn: Eqn, operands: list[Operand], avals: list[Sha
         results = iteration.call(body, [*iteration_consts, *values, *slices])
         values = results[:n_carry]
         stacks = [iteration.replace_part(s, y, number) for s, y in zip(stacks, results[n_carry:], strict=True)]
-        number = iteration.emit("add", number, _int32(step))
-    flag = iteration.flag(iteration.emit("ne", number, _int32(end)))
+        number = iteration.emit("add", number, int32(step))
+    flag = iteration.flag(iteration.emit("ne", number, int32(end)))
     program = iteration.close([flag, number, *values, *stacks])
     start = _constant(n - 1 if params["reverse"] else 0)
     outs = _loop(low, _constant(1), [*consts, *xs], [start, *carried], program, [_INT32, *avals], n // together)
@@ -115,7 +115,7 @@ def _loop(
     return low.add("while", "while", params, [flag, *(low.contiguous(x) for x in consts), *first], (), avals)
 
 
-def _int32(number: int) -> Literal:
+def int32(number: int) -> Literal:
     return Literal(np.int32(number), _INT32)
 
 
@@ -123,7 +123,7 @@ def _constant(number: int) -> Const:
     return Const(np.int32(number), dtypes.int32, View((), ()))
 
 
-class _Program:
+class Program:
     """Writes the program of an iteration."""
 
     def __init__(self, avals: Sequence[ShapedArray]) -> None:
@@ -149,7 +149,7 @@ class _Program:
         _, *rest = shape = x.aval.shape
         if shape[0] == 1:
             return self.emit("reshape", x, new_sizes=tuple(rest))
-        starts = [number, *(_int32(0) for _ in rest)]
+        starts = [number, *(int32(0) for _ in rest)]
         one = self.emit("dynamic_slice", x, *starts, slice_sizes=(1, *rest))
         return self.emit("reshape", one, new_sizes=tuple(rest))
 
@@ -159,7 +159,7 @@ class _Program:
         one = self.emit("reshape", y, new_sizes=(1, *rest))
         if stack.aval.shape[0] == 1:
             return one
-        return self.emit("dynamic_update_slice", stack, one, number, *(_int32(0) for _ in rest))
+        return self.emit("dynamic_update_slice", stack, one, number, *(int32(0) for _ in rest))
 
     def close(self, outputs: Sequence[Atom]) -> ClosedJaxpr:
         return ClosedJaxpr(Jaxpr((), tuple(self.inputs), tuple(self.eqns), tuple(outputs)), ())

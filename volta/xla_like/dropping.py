@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 import attrs
 import numpy as np
 
-from volta.core.ir import ClosedJaxpr, Eqn, Var
+from volta.core.ir import ClosedJaxpr, Eqn, Var, subjaxprs
 from volta.ops.primitive import Family
 from volta.xla_like.nodes import Lowered, Ref, Val
 from volta.xla_like.plan import ExecutionPlan
@@ -58,6 +58,11 @@ class Scheduled:
         return sum(map(work_of, self.program.eqns))
 
 
+def operations(program: ClosedJaxpr) -> int:
+    """How many operations a program has, those of programs that it carries too."""
+    return sum(1 + sum(map(operations, subjaxprs(e.params))) for e in program.eqns)
+
+
 def work_of(eqn: Eqn) -> int:
     """Floating-point operations, or what takes as long, that an equation costs."""
     size = sum(v.aval.size for v in eqn.outputs)
@@ -66,6 +71,10 @@ def work_of(eqn: Eqn) -> int:
         return 2 * size * math.prod(eqn.inputs[0].aval.shape[d] for d in contracted)
     if eqn.primitive.family is Family.ATTENTION:
         return 4 * size * eqn.inputs[1].aval.shape[1]  # two products over the keys
+    if eqn.primitive.name == "scan":
+        return eqn.params["length"] * sum(map(work_of, eqn.params["jaxpr"].eqns))
+    if "jaxpr" in eqn.params and eqn.primitive.family is Family.CALL:
+        return sum(map(work_of, eqn.params["jaxpr"].eqns))
     if eqn.primitive.family is Family.REDUCTION:
         size = sum(x.aval.size for x in eqn.inputs)
     return size * eqn.primitive.cost
