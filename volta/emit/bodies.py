@@ -169,16 +169,13 @@ class BodyEmitter(LoopBody):
         reduced: ir.Value | None,
     ) -> Value:  # fmt: skip
         place = self.places[self.memory.index(i)]
-        pointer, inside = row[i], None
+        pointer, inside = self._row(i, x, row, reduced), None
         dtype = x.dtype.name
-        if reduced is not None and x.pattern[-1] != "0":
-            pointer = offset(self.b, pointer, self.b.mul(reduced, place.strides[-1]))
         moves = index is not None and x.pattern[0] != "0"
         if x.terms:
             one = Builder(self.b, 1)
-            if all(values[t].builder.lanes == 1 for t in x.terms):
-                total, inside = self._clamped(values, x, place, one)
-                pointer = offset(self.b, pointer, total.ir)
+            if self._together(x, values):
+                pointer, inside, x = self._chosen(i, x, values, row, reduced)
             else:
                 total, inside = self._clamped(values, x, place, b)
                 if moves:
@@ -188,7 +185,7 @@ class BodyEmitter(LoopBody):
                         total = total + b.iota("int64") * b.splat(one.value(stride, "int64"))
                 self._whole(x)
                 value = b.load_at(pointer, b.offsets(total), dtype)
-                return self._filled(value, inside, x, b)
+                return self.filled(value, inside, x, b, values)
         if not moves:
             value = b.splat(Builder(self.b, 1).load(pointer, dtype)) if b.lanes > 1 else b.load(pointer, dtype)
         else:
@@ -201,7 +198,36 @@ class BodyEmitter(LoopBody):
                 self._whole(x)
                 here = offset(self.b, pointer, self.b.mul(index, stride))
                 value = self.load_apart(x, here, stride, b)
-        return self._filled(value, inside, x, b)
+        return self.filled(value, inside, x, b, values)
+
+    def _row(self, i: int, x: Load, row: dict[int, ir.Value], reduced: ir.Value | None) -> ir.Value:
+        """Where a load begins, but for its terms."""
+        if reduced is None or x.pattern[-1] == "0":
+            return row[i]
+        return offset(self.b, row[i], self.b.mul(reduced, self.places[self.memory.index(i)].strides[-1]))
+
+    def _together(self, x: Load, values: dict[int, Value]) -> bool:
+        """Whether the terms are the same for all lanes."""
+        return all(values[t].builder.lanes == 1 for t in x.terms)
+
+    def _chosen(
+        self, i: int, x: Load, values: dict[int, Value], row: dict[int, ir.Value], reduced: ir.Value | None
+    ) -> tuple[ir.Value, Value, Load]:
+        """Where a load reads whose terms are the same for all lanes, whether in range, and what it is otherwise.
+
+        Where another load stands in for it there, its place is chosen: so one of the two reads memory.
+        """
+        one = Builder(self.b, 1)
+        total, inside = self._clamped(values, x, self.places[self.memory.index(i)], one)
+        pointer = offset(self.b, self._row(i, x, row, reduced), total.ir)
+        y = None if x.other is None else self.kernel.body[x.other]
+        if not isinstance(y, Load) or not y.terms or (y.pattern, y.dtype) != (x.pattern, x.dtype):
+            return pointer, inside, x
+        if x.pattern[0] not in "01" or not self._together(y, values):
+            return pointer, inside, x
+        assert x.other is not None
+        place, there, y = self._chosen(x.other, y, values, row, reduced)
+        return self.b.select(inside.ir, pointer, place), inside | there, y
 
     def load_apart(self, x: Load, first: ir.Value, stride: ir.Value, b: Builder) -> Value:
         """Lanes that are not neighbours, or in another order; ``first`` is the place of the first."""
@@ -212,10 +238,12 @@ class BodyEmitter(LoopBody):
         if self.mask is not None:
             raise AssertionError(f"lanes past the end would touch memory: {x} under a mask, in\n{self.kernel.text()}")
 
-    def _filled(self, value: Value, inside: Value | None, x: Load, b: Builder) -> Value:
-        if not x.fill or inside is None:
+    def filled(self, value: Value, inside: Value | None, x: Load, b: Builder, values: dict[int, Value]) -> Value:
+        """What was read where it is ``inside``, and what stands there otherwise."""
+        if inside is None or x.fill in ("", "any") and x.other is None:
             return value
-        return b.select(self._widened(inside, b), value, b.const(value.dtype, fill_value(x.dtype, x.fill)))
+        fill = b.const(value.dtype, fill_value(x.dtype, x.fill)) if x.other is None else values[x.other]
+        return b.select(self._widened(inside, b), value, self._widened(fill, b))
 
     def store(
         self, number: int, s: Store, value: Value, lanes: int, base: ir.Value, index: ir.Value | None,

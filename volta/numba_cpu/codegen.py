@@ -8,10 +8,11 @@ from llvmlite import ir
 
 from volta.emit.bodies import BodyEmitter
 from volta.emit.builder import Builder, Value, compute_dtype
-from volta.emit.loops import I32, I64, for_range, load_arg, minimum, offset
+from volta.emit.loop_body import in_range
+from volta.emit.loops import I32, I64, for_range, if_else, load_arg, minimum, offset
 from volta.numba_cpu import target, weaving
 from volta.numba_cpu.kernel_abi import new_kernel
-from volta.numba_cpu.loop_schedule import BACKWARDS, VectorLoop
+from volta.numba_cpu.loop_schedule import BACKWARDS, SHIFTED, SHIFTED_BACKWARDS, VectorLoop
 from volta.xla_like.kernels import Compute, IndexValue, Load, Store
 
 
@@ -39,9 +40,60 @@ class HostBody(BodyEmitter):
         """Neighbours from the last to the first are one vector, turned round."""
         if x.pattern[0] != BACKWARDS or b.lanes == 1:
             return super().load_apart(x, first, stride, b)
-        found = b.load(offset(self.b, first, -(b.lanes - 1) * x.dtype.itemsize), x.dtype.name)
-        turned = ir.Constant(ir.VectorType(I32, b.lanes), list(range(b.lanes))[::-1])
-        return b.value(self.b.shuffle_vector(found.ir, found.ir, turned), found.dtype)
+        return self._turned(b.load(offset(self.b, first, -(b.lanes - 1) * x.dtype.itemsize), x.dtype.name))
+
+    def _load(
+        self, i: int, x: Load, values: dict[int, Value], b: Builder, row: dict[int, ir.Value], index: ir.Value | None,
+        reduced: ir.Value | None,
+    ) -> Value:  # fmt: skip
+        """Lanes that are neighbours by an index are one vector, of which lanes out of range touch no memory."""
+        if x.pattern[0] not in (SHIFTED, SHIFTED_BACKWARDS) or b.lanes == 1:
+            return super()._load(i, x, values, b, row, index, reduced)
+        place, one = self.places[self.memory.index(i)], Builder(self.b, 1)
+        pointer, fits = self._row(i, x, row, reduced), one.const("bool", True)
+        shift, count = one.const("int64", 0), one.const("int64", 0)
+        for t, (stride, top) in zip(x.terms, place.terms, strict=True):
+            largest = one.value(top, "int64")
+            if self.analysis.spread[t]:
+                term = self.kernel.body[t]
+                assert isinstance(term, IndexValue)
+                shift, count = self._index(t, term, one, row, index, reduced), largest + 1
+            else:
+                at, there = in_range(one, values[t], largest)
+                pointer, fits = offset(self.b, pointer, (at * one.value(stride, "int64")).ir), fits & there
+        # Beyond the last lane that could be in range nothing changes: so the address stays near the array.
+        shift = one.max(one.min(shift, count), -b.lanes)
+        first, end = one.max(-shift, 0), one.min(count - shift, b.lanes)
+        lane = b.iota("int32")
+        inside = b.splat(fits) & (lane >= b.splat(one.cast(first, "int32"))) & (lane < b.splat(one.cast(end, "int32")))
+        back = x.pattern[0] == SHIFTED_BACKWARDS
+        start = -(shift + (b.lanes - 1)) if back else shift
+        here = offset(self.b, pointer, (start * x.dtype.itemsize).ir)
+        if self.mask is not None:
+            return self._some(x, values, b, here, inside & b.value(self.mask, "bool"), inside, back)
+        # Most vectors are read as a whole. (Seen: of masked loads alone memory is prefetched late, at twice the time.)
+        every = (first == 0) & (end == b.lanes) & fits
+        with if_else(self.b, every.ir) as branch:
+            with branch.then():
+                found = b.load(here, x.dtype.name)
+                branch.give((self._turned(found) if back else found).ir)
+            with branch.otherwise():
+                branch.give(self._some(x, values, b, here, inside, inside, back).ir)
+        return b.value(branch.results[0], found.dtype)
+
+    def _some(
+        self, x: Load, values: dict[int, Value], b: Builder, here: ir.Value, reads: Value, inside: Value, back: bool
+    ) -> Value:
+        """A vector of which ``reads`` are read, and those that are not ``inside`` have another value."""
+        value = b.load_masked(here, x.dtype.name, (self._turned(reads) if back else reads).ir)
+        value = self._turned(value) if back else value
+        return value if x.fill in ("zero", "any") else self.filled(value, inside, x, b, values)
+
+    def _turned(self, x: Value) -> Value:
+        """The lanes from the last to the first."""
+        lanes = x.builder.lanes
+        order = ir.Constant(ir.VectorType(I32, lanes), list(range(lanes))[::-1])
+        return x.builder.value(self.b.shuffle_vector(x.ir, x.ir, order), x.dtype)
 
 
 class KernelEmitter(HostBody):
@@ -65,12 +117,14 @@ class KernelEmitter(HostBody):
         apart = [s for k, s in enumerate(self.kernel.stores) if s.pattern[0] != "1" and k not in together]
         if target.vector_bits() != 512 or any(s in apart for s in stores):
             return False
-        spread = self.analysis.spread
         return not any(
-            isinstance(x, Load)
-            and (x.pattern[0] in ("?", BACKWARDS) and i not in self._woven or any(spread[t] for t in x.terms))
+            isinstance(x, Load) and (x.pattern[0] in ("?", BACKWARDS) and i not in self._woven or self._apart(x))
             for i, x in ((i, self.kernel.body[i]) for i in which)
         )
+
+    def _apart(self, x: Load) -> bool:
+        """Whether lanes are loaded by indices of their own."""
+        return x.pattern[0] not in (SHIFTED, SHIFTED_BACKWARDS) and any(self.analysis.spread[t] for t in x.terms)
 
     def _value(
         self, i: int, values: dict[int, Value], lanes: int, row: dict[int, ir.Value], index: ir.Value | None,

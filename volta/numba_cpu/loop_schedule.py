@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 import attrs
 
+from volta.core import dtypes
 from volta.emit.args import laid_out, loop_words
 from volta.numba_cpu.launches import Launch
 from volta.numba_cpu.weaving import PLAIN, Weave, weave_of
 from volta.xla_like.kernels import CombineKernel, IndexValue, KernelCall, Load, LoopKernel
 from volta.xla_like.loops import BLOCK
-from volta.xla_like.phases import choose_spills
+from volta.xla_like.phases import analyse, choose_spills
 from volta.xla_like.plan import Buffer
 from volta.xla_like.views import prod
 
@@ -32,6 +33,10 @@ LIGHT = 4
 
 BACKWARDS = "-"
 """The pattern of a load whose lanes are neighbours from the last to the first, as in what is flipped."""
+
+SHIFTED, SHIFTED_BACKWARDS = ">", "<"
+"""The patterns of loads whose lanes are neighbours by an index of which some may be out of range: of parts of what is
+put together, such as what is rolled or padded."""
 
 
 @attrs.frozen(slots=True, cache_hash=True)
@@ -81,15 +86,30 @@ def launch(call: KernelCall, chunk: int = MAP_CHUNK) -> Launch:
 
 
 def _told_apart(kernel: LoopKernel, call: KernelCall) -> LoopKernel:
-    """The kernel with loads that go `BACKWARDS` marked as such: in the plan their stride is like any other."""
+    """The kernel with loads that go `BACKWARDS` or are `SHIFTED` marked as such: in the plan their stride, or that of
+    their index, is like any other."""
     vector_dim = kernel.rank - (kernel.mode != "row")
     body = list(kernel.body)
     memory = [i for i, x in enumerate(body) if isinstance(x, (Load, IndexValue))]
-    for i, access in zip(memory, call.accesses, strict=False):  # behind them come those of stores
+    accesses = dict(zip(memory, call.accesses, strict=False))  # behind them come those of stores
+    spread = analyse(kernel.mode, body).spread
+    for i, access in accesses.items():
         x = body[i]
-        if isinstance(x, Load) and x.pattern[0] == "?" and access.strides[vector_dim] == -x.dtype.itemsize:
+        if not isinstance(x, Load):
+            continue
+        if x.pattern[0] == "?" and access.strides[vector_dim] == -x.dtype.itemsize:
             body[i] = attrs.evolve(x, pattern=BACKWARDS + x.pattern[1:])
+        elif x.pattern[0] == "0" and (x.fill or x.other is not None):
+            moving = [(t, stride) for t, (stride, _) in zip(x.terms, access.terms, strict=True) if spread[t]]
+            if len(moving) == 1 and isinstance(body[moving[0][0]], IndexValue):
+                t, stride = moving[0]
+                found = _SHIFTS.get(accesses[t].strides[vector_dim] * stride // x.dtype.itemsize)
+                if found is not None and abs(stride) == x.dtype.itemsize and body[t].dtype == dtypes.int64:
+                    body[i] = attrs.evolve(x, pattern=found + x.pattern[1:])
     return attrs.evolve(kernel, body=tuple(body))
+
+
+_SHIFTS = {1: SHIFTED, -1: SHIFTED_BACKWARDS}
 
 
 def columns_of(kernel: LoopKernel) -> int:

@@ -185,9 +185,9 @@ class BodyText(LoopBody):
         steps += self._distance(i, place, x.pattern, x.dtype.itemsize, at)
         distance = " + ".join(steps) or "0"
         found = self.b.named(name, *calculated_read(self.b, self.row[i], distance, dtype), self.note(i))
-        if not x.fill or not inside:
+        if not inside or x.fill in ("", "any") and x.other is None:
             return found
-        fill = self.b.const(found.dtype, fill_value(x.dtype, x.fill))
+        fill = self.b.const(found.dtype, fill_value(x.dtype, x.fill)) if x.other is None else values[x.other]
         return self.b.named(name, self.b.token(f"where({inside}, {name}, {text_of(fill.ir)})", found.dtype))
 
     def store(self, number: int, value: Value, values: dict[int, Value], at: Index, row: str | None = None) -> None:

@@ -27,12 +27,14 @@ if TYPE_CHECKING:
 @attrs.frozen(slots=True)
 class Load:
     """Read memory. ``terms`` are values added to the address as clamped indices; ``fill``: out of range
-    is NaN or an extreme integer ('fill'), 0 ('zero'), or the clamped element (empty)."""
+    is NaN or an extreme integer ('fill'), 0 ('zero'), whatever there is, as nobody looks ('any'), the value ``other``,
+    or (all empty) the clamped element."""
 
     dtype: np.dtype
     pattern: str  # of the vector dimension and, in 'col' kernels, of the reduced one after it
     terms: tuple[int, ...] = ()
     fill: str = ""
+    other: int | None = None
 
 
 @attrs.frozen(slots=True)
@@ -143,7 +145,8 @@ class LoopKernel:
             if isinstance(x, Reduce):
                 what = f"{x.kind} {dtypes.short_name(x.dtype)} %{x.arg}"
             elif isinstance(x, Load):
-                what = f"load {dtypes.short_name(x.dtype)} [{x.pattern}]{_terms(x.terms)}{x.fill and ' ' + x.fill}"
+                fill = f" else %{x.other}" if x.other is not None else x.fill and " " + x.fill
+                what = f"load {dtypes.short_name(x.dtype)} [{x.pattern}]{_terms(x.terms)}{fill}"
             elif isinstance(x, GivenValue):
                 what = f"given {dtypes.short_name(x.dtype)}"
             elif isinstance(x, IndexValue):

@@ -110,12 +110,14 @@ class _Body:
             return value
         return self.load(x, (), (), "")
 
-    def load(self, x: Ref, terms: tuple[int, ...], scale: tuple[tuple[int, int], ...], fill: str) -> int:
+    def load(
+        self, x: Ref, terms: tuple[int, ...], scale: tuple[tuple[int, int], ...], fill: str, other: int | None = None
+    ) -> int:
         strides = self.strides(x)
-        known = ("load", x.val, strides, x.view.offset, terms, scale, fill)
+        known = ("load", x.val, strides, x.view.offset, terms, scale, fill, other)
         if known not in self._known:
             self.accesses[len(self.instrs)] = _ElementAccess(x.val, x.dtype.itemsize, x.view.offset, strides, scale)
-        return self.emit(Load(x.dtype, "", terms, fill), known)
+        return self.emit(Load(x.dtype, "", terms, fill, other), known)
 
     def node(self, node: Node) -> None:
         before = len(self.instrs)
@@ -126,8 +128,12 @@ class _Body:
         if node.kind == "gather":
             table = node.operands[0]
             assert isinstance(table, Ref)
-            terms = tuple(self.operand(i) for i in node.operands[1:])
-            result = self.load(table, terms, node.params["terms"], node.params["fill"])
+            scale, fill = node.params["terms"], node.params["fill"]
+            terms = tuple(self.operand(i) for i in node.operands[1 : 1 + len(scale)])
+            if fill == "other":
+                result = self.load(table, terms, scale, "", self.operand(node.operands[-1]))
+            else:
+                result = self.load(table, terms, scale, fill)
         elif node.kind == "reduce":
             arg = self.operand(node.operands[0])
             meaning = REGISTRY[node.name].reduction

@@ -6,17 +6,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
-import numpy as np
 
 from volta.core.avals import ShapedArray
 from volta.core.ir import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var
 from volta.core.source import Source
 from volta.ops.primitive import Family
+from volta.xla_like import moving
 from volta.xla_like.control import lower_cond, lower_scan, lower_while
 from volta.xla_like.kernels import fill_value
 from volta.xla_like.nodes import Const, Iota, Lowered, Node, Operand, Ref, Val, is_positions
 from volta.xla_like.passes import inline_calls
-from volta.xla_like.views import Ints, View, prod, row_major
+from volta.xla_like.scattering import lower_scatter
+from volta.xla_like.views import Ints, View, prod
 
 Prepare = Callable[[ClosedJaxpr], ClosedJaxpr]
 """Makes a program flat, and as the passes leave it."""
@@ -35,6 +36,7 @@ class Lowering:
         self.env: dict[Var, Operand] = {}
         self._source: Source | None = None
         self._written: dict[object, Ref] = {}
+        self._looped: set[Var] = set()
 
     # -- values --------------------------------------------------------------------------------------------------------
 
@@ -99,15 +101,21 @@ class Lowering:
     def inline(self, program: ClosedJaxpr, operands: Sequence[Operand]) -> list[Operand]:
         """A program without constants, in the place of an equation that carries it."""
         jaxpr, source = self._prepare(program).jaxpr, self._source
+        self.look(jaxpr)
         self.env.update(zip(jaxpr.invars, operands, strict=True))
         for eqn in jaxpr.eqns:
             self.lower(eqn)
         self._source = source
         return [self.read(a) for a in jaxpr.outvars]
 
+    def look(self, jaxpr: Jaxpr) -> None:
+        """Note what loops will read of a program that is lowered next."""
+        self._looped |= moving.read_by_loops(jaxpr)
+
     _lower_while = lower_while
     _lower_scan = lower_scan
     _lower_cond = lower_cond
+    _lower_scatter = lower_scatter
 
     def _elementwise(self, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> Any:
         shape = avals[0].shape
@@ -123,7 +131,7 @@ class Lowering:
         meaning = eqn.primitive.reduction
         is_arg = meaning.combine.startswith("arg")
         if all(x.view.shape[a] == 1 for a in axes) and not is_arg:
-            return self._reshape(x, avals[0].shape)  # a sum of one element is that element
+            return self.reshaped(x, avals[0].shape)  # a sum of one element is that element
         if prod(x.view.shape) == 0 or all(x.view.shape[a] == 1 for a in axes):
             return Const(meaning.of_nothing(x.dtype), avals[0].dtype, View((), ()).broadcast(avals[0].shape, ()))
         if axes != tuple(range(axes[0], axes[0] + len(axes))):  # scattered axes: bring them to the end
@@ -134,7 +142,7 @@ class Lowering:
         params = {**eqn.params, "axes": tuple(axes)}
         return self.add("reduce", eqn.primitive.name, params, [x], x.view.shape, avals)
 
-    def _reshape(self, x: Operand, shape: Ints) -> Operand:
+    def reshaped(self, x: Operand, shape: Ints) -> Operand:
         view = x.view.reshape(shape)
         if view is None:
             x = self.copied(x)
@@ -143,7 +151,7 @@ class Lowering:
         return _view_of(x, view)
 
     def _lower_reshape(self, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> Operand:
-        return self._reshape(operands[0], avals[0].shape)
+        return self.reshaped(operands[0], avals[0].shape)
 
     def _lower_transpose(self, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> Operand:
         return _view_of(operands[0], operands[0].view.transpose(eqn.params["permutation"]))
@@ -157,7 +165,14 @@ class Lowering:
         operands = [self.copied(x) if isinstance(x, Iota) else x for x in operands]
         return self.add(eqn.primitive.name, eqn.primitive.name, eqn.params, operands, avals[0].shape, avals)
 
-    _lower_concatenate = _lower_pad = _copies
+    def _lower_concatenate(self, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> Any:
+        found = moving.concatenated(self, eqn, operands, avals[0].shape) if eqn.outputs[0] in self._looped else None
+        return self._copies(eqn, operands, avals) if found is None else found
+
+    def _lower_pad(self, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> Any:
+        x, value = operands
+        found = moving.padded(self, eqn, x, value, avals[0].shape) if eqn.outputs[0] in self._looped else None
+        return self._copies(eqn, operands, avals) if found is None else found
 
     def _lower_slice(self, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> Operand:
         p = eqn.params
@@ -195,68 +210,39 @@ class Lowering:
         strides += [table.view.strides[d] for d in range(batch, len(table.view.shape)) if d not in axes]
         terms = tuple((table.view.strides[a], table.view.shape[a] - 1) for a in axes)
         fill = "" if eqn.params["mode"] == "clip" else eqn.params["mode"]
-        return self._gather(table, tuple(strides), indices, terms, fill, shape, avals)
+        return self.gathered(table, tuple(strides), indices, terms, fill, shape)
 
     def _lower_dynamic_slice(self, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> Any:
         table, sizes = self.stored(operands[0]), eqn.params["slice_sizes"]
         picked = [d for d, (n, k) in enumerate(zip(table.view.shape, sizes, strict=True)) if n != k]
         terms = tuple((table.view.strides[d], table.view.shape[d] - sizes[d]) for d in picked)
         starts = [operands[1 + d] for d in picked]
-        return self._gather(table, table.view.strides, starts, terms, "", avals[0].shape, avals)
+        return self.gathered(table, table.view.strides, starts, terms, "", avals[0].shape)
 
     def _lower_dynamic_update_slice(self, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> Any:
         """Where the update fills an axis, its start says nothing."""
         x, update, *starts = operands
-        moving = tuple(d for d, (n, k) in enumerate(zip(x.view.shape, update.view.shape, strict=True)) if n != k)
+        if eqn.outputs[0] in self._looped and (found := moving.updated(self, x, update, starts)) is not None:
+            return found
+        places = tuple(d for d, (n, k) in enumerate(zip(x.view.shape, update.view.shape, strict=True)) if n != k)
         read = [
             x if isinstance(x, Const) else self.contiguous(x),
             update if isinstance(update, Const) else self.stored(update),
         ]
-        read += [self.contiguous(starts[d]) for d in moving]
-        return self.add(eqn.primitive.name, eqn.primitive.name, {"moving": moving}, read, avals[0].shape, avals)
+        read += [self.contiguous(starts[d]) for d in places]
+        return self.add(eqn.primitive.name, eqn.primitive.name, {"moving": places}, read, avals[0].shape, avals)
 
-    def _gather(
+    def gathered(
         self, table: Ref, strides: Ints, indices: Sequence[Operand], terms: tuple[tuple[int, int], ...], fill: str,
-        shape: Ints, avals: list[ShapedArray],
-    ) -> Any:  # fmt: skip
+        shape: Ints, other: Operand | None = None,
+    ) -> Ref:  # fmt: skip
+        """What a node of kind 'gather' reads; ``strides`` are those over the result's ``shape``."""
         index_rank = len(indices[0].view.shape) if indices else 0
-        wide = [_view_of(i, i.view.broadcast(shape, tuple(range(index_rank)))) for i in indices]
+        read = [_view_of(i, i.view.broadcast(shape, tuple(range(index_rank)))) for i in indices]
         base = attrs.evolve(table, view=View(shape, strides, table.view.offset))
-        return self.add("gather", "gather", {"terms": terms, "fill": fill}, [base, *wide], shape, avals)
-
-    def _op(self, name: str, operands: Sequence[Operand], dtype: np.dtype, **params: Any) -> Ref:
-        """An elementwise node over operands of one shape (constants are broadcast)."""
-        shape = next(x.view.shape for x in operands if x.view.shape)
-        wide = [x if x.view.shape == shape else _view_of(x, x.view.broadcast(shape, ())) for x in operands]
-        (val,) = self.add("elem", name, params, wide, shape, [ShapedArray(shape, dtype)])
+        params, read = {"terms": terms, "fill": fill}, [*read, *([] if other is None else [other])]
+        (val,) = self.add("gather", "gather", params, [base, *read], shape, [ShapedArray(shape, table.dtype)])
         return self.whole(val)
-
-    def _lower_scatter(self, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> Operand:
-        table, updates, *indices = operands
-        nb, axes = eqn.params["batch_dims"], eqn.params["axes"]
-        rank = len(table.view.shape)
-        rest = tuple(d for d in range(nb, rank) if d not in axes)
-        order = tuple(range(nb)) + tuple(axes) + rest
-        table = _view_of(table, table.view.transpose(order))
-        if not isinstance(table, Const):  # a constant is written where the result will be
-            table = self.contiguous(table)
-        shape = table.view.shape
-        picked, index_shape = shape[nb : nb + len(axes)], indices[0].view.shape
-        batch, width = prod(shape[:nb]), prod(shape[nb + len(axes) :])
-        count = prod(index_shape[nb:])
-
-        flat = [self._as_vector(x, batch * count) for x in indices]
-        target, inside = self._targets(flat, picked, eqn.params["mode"] == "clip")
-        if inside is not None:
-            minus = Const(-1, target.dtype, View((), ()))
-            target = self._op("select_n", [inside, minus, target], target.dtype)
-        sizes = (batch, prod(picked), width, count)
-        (out,) = self.add(
-            "scatter", "scatter", {"op": eqn.params["op"], "sizes": sizes},
-            [table, self.contiguous(updates), target], shape, [ShapedArray(shape, table.dtype)],
-        )  # fmt: skip
-        back = tuple(order.index(d) for d in range(rank))
-        return Ref(out, View.of(shape).transpose(back))
 
     def _along_last(
         self, eqn: Eqn, operands: list[Operand], axis: int, avals: list[ShapedArray], **more: Any
@@ -284,33 +270,6 @@ class Lowering:
         return self._along_last(eqn, operands, eqn.params["axis"], avals)
 
     _lower_cumsum = _lower_cumprod = _lower_cummax = _lower_cummin = _scan
-
-    def _as_vector(self, x: Operand, n: int) -> Operand:
-        return self._reshape(x, (n,))
-
-    def _targets(self, indices: Sequence[Operand], sizes: Ints, clip: bool) -> tuple[Ref, Ref | None]:
-        """Indices along several dimensions as one row-major index, and (unless clipped) whether all are in range."""
-        int64, boolean = np.dtype(np.int64), np.dtype(np.bool_)
-
-        def const(n: int) -> Const:
-            return Const(n, int64, View((), ()))
-
-        total: Ref | None = None
-        inside: Ref | None = None
-        for x, size, step in zip(indices, sizes, row_major(sizes), strict=True):
-            if x.dtype == np.uint64:  # what is beyond int64 is out of range as well
-                x = self._op("min", [x, Const(2**63 - 1, x.dtype, View((), ()))], x.dtype)
-            i = self._op("convert_element_type", [x], int64, new_dtype=int64)
-            if clip:
-                i = self._op("max", [const(0), self._op("min", [i, const(size - 1)], int64)], int64)
-            else:
-                low, high = self._op("ge", [i, const(0)], boolean), self._op("lt", [i, const(size)], boolean)
-                both = self._op("and", [low, high], boolean)
-                inside = both if inside is None else self._op("and", [inside, both], boolean)
-            i = self._op("mul", [i, const(step)], int64)
-            total = i if total is None else self._op("add", [total, i], int64)
-        assert total is not None
-        return total, inside
 
     # -- contraction ---------------------------------------------------------------------------------------------------
 
@@ -380,6 +339,7 @@ def lower_to_nodes(jaxpr: Jaxpr, prepare: Prepare = inline_calls, own_results: b
     input and no other result.
     """
     low = Lowering(prepare)
+    low.look(jaxpr)
     consts = tuple(low.bind_input(v, f"const{i}") for i, v in enumerate(jaxpr.constvars))
     inputs = tuple(low.bind_input(v, f"in{i}") for i, v in enumerate(jaxpr.invars))
     ends = []

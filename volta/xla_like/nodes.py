@@ -85,7 +85,8 @@ class Node:
 
     All operands of an 'elem' node are viewed in the node's own shape. A 'gather' node (also dynamic slices) has its
     table first, viewed as ``strides over the node's shape``, then one index operand per term; ``params['terms']`` holds
-    ``(table stride, bound)`` per term and ``params['fill']`` says what out-of-range elements are (see ``Load``).
+    ``(table stride, bound)`` per term and ``params['fill']`` says what out-of-range elements are (see ``Load``): those
+    of a last operand where it is 'other'.
     """
 
     index: int

@@ -35,7 +35,7 @@ class Analysis:
 
 def operands(x: Instr) -> Sequence[int]:
     if isinstance(x, Load):
-        return x.terms
+        return x.terms if x.other is None else (*x.terms, x.other)
     if isinstance(x, Compute):
         return x.args
     return (x.arg,) if isinstance(x, Reduce) else ()
