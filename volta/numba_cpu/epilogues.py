@@ -14,10 +14,10 @@ from llvmlite import ir
 
 from volta.emit.args import Address
 from volta.emit.loops import I64, for_range, load_args, minimum, offset
-from volta.numba_cpu import dot_schedule, loop_schedule
+from volta.numba_cpu import bands, dot_schedule, loop_schedule
 from volta.numba_cpu.dot_schedule import Mode, Tiling
 from volta.numba_cpu.kernel_abi import KERNEL_TYPE, new_kernel
-from volta.numba_cpu.launches import Launch
+from volta.numba_cpu.launches import PIECES, Launch
 from volta.xla_like.dot import Dot, item_size
 from volta.xla_like.kernels import Joined, KernelCall, LibraryKernel, LoopKernel
 from volta.xla_like.loops import reads_in_order
@@ -29,7 +29,7 @@ BAND_BYTES = 1 << 17
 
 MAX_PARTS = 4
 
-_HEADER = 16
+_HEADER = 40
 """Words of an epilogue's args block before those of its parts."""
 
 
@@ -131,32 +131,41 @@ def _joined(parts: list[KernelCall]) -> KernelCall:
 
 def workspace(call: KernelCall, vector_bits: int) -> int:
     """Bytes for the packed right operand of a joined call's product."""
+    if isinstance(call.parts[0].kernel, LoopKernel):
+        return 0
     return dot_schedule.workspace(call.parts[0], vector_bits)
 
 
 def launches(call: KernelCall, vector_bits: int, buffers: Sequence[Buffer]) -> list[Launch]:
     """Of a joined call: those of its product, the last of which takes the loops behind it along, band by band."""
+    if isinstance(call.parts[0].kernel, LoopKernel):
+        return [_together(call, *bands.launches(call, buffers), PIECES)]
     product, *loops = call.parts
     band = _band(product, buffers, vector_bits)
     assert band is not None
     product = attrs.evolve(product, workspace=call.workspace)
     *before, head = dot_schedule.launches(product, vector_bits, buffers)
     parts = [head, *(_aligned(loop, band) for loop in loops)]
-    header, words = [band.step], [0] * _HEADER
+    return [*before, _together(call, parts, head.tasks, band.step, head.pieces)]
+
+
+def _together(call: KernelCall, parts: Sequence[Launch], tasks: int, step: int, pieces: int) -> Launch:
+    """Launches as one, which runs them one after the other on ``step`` of its tasks."""
+    header, words = [step], [0] * _HEADER
     addresses: list[Address] = []
     functions: list[tuple[int, Launch]] = []
     for part in parts:
         at = len(words)
         functions.append((len(header), part))
-        header += [0, at, part.tasks // head.tasks]
+        header += [0, at, part.tasks // tasks]
         addresses += [(at + word, buffer, distance) for word, buffer, distance in part.addresses]
         words += part.words
+    assert len(header) <= _HEADER
     words[: len(header)] = header
-    whole = Launch(
-        LibraryKernel("epilogue", len(parts)), call, tuple(words), tuple(addresses), head.tasks,
-        max(part.scratch_bytes for part in parts), tuple(functions), head.pieces,
+    return Launch(
+        LibraryKernel("epilogue", len(parts)), call, tuple(words), tuple(addresses), tasks,
+        max(part.scratch_bytes for part in parts), tuple(functions), pieces,
     )  # fmt: skip
-    return [*before, whole]
 
 
 def build_epilogue(module: ir.Module, name: str, parts: int) -> ir.Function:

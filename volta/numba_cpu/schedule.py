@@ -16,6 +16,7 @@ from volta.core.policy import DeterminismLevel
 from volta.numba_cpu import (
     attention,
     attention_schedule,
+    bands,
     combining,
     dot,
     dot_row,
@@ -118,8 +119,8 @@ class Schedule:
         return self.keeping and (name == BLOCK_PRODUCT or (name == PANEL and kept(eqn)))
 
     def joined(self, calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelCall]:
-        """Products with the loops that run band by band behind them."""
-        return epilogues.join(calls, buffers, self.vector_bits)
+        """Products with the loops that run band by band behind them, and loops that do so behind each other."""
+        return bands.join(epilogues.join(calls, buffers, self.vector_bits), buffers)
 
     def workspace(self, call: KernelCall) -> int:
         """Bytes that a call's launches share."""
