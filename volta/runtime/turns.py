@@ -50,7 +50,8 @@ class Turns:
 
     def __call__(self, values: Sequence[Any]) -> list[ConcreteArray]:
         """Run, on whole arguments; the results are whole."""
-        found = self.partition
+        found, values = self.partition, [as_array(x) for x in values]
+        device = _device_of(values)
         held = [self._arguments(values, rank) for rank in range(found.mesh.size)]
         for i in range(len(found.exchanges) + 1):
             for local, own in zip(found.locals, held, strict=True):
@@ -60,11 +61,11 @@ class Turns:
                     if var in own and var not in waiting:
                         del own[var]
             if i < len(found.exchanges):
-                self._meet(i, held)
+                self._meet(i, held, device)
                 for local, own in zip(found.locals, held, strict=True):
                     for var in local.drops[i]:
                         own.pop(var, None)
-        return [self._result(k, held) for k in range(len(found.out_avals))]
+        return [devices.put(self._result(k, held), device) for k in range(len(found.out_avals))]
 
     def _arguments(self, values: Sequence[Any], rank: int) -> Held:
         found = self.partition
@@ -79,7 +80,7 @@ class Turns:
             outs = self._segments[segment]([held[v] for v in segment.jaxpr.invars])
             held.update(zip(segment.jaxpr.outvars, outs, strict=True))  # type: ignore[arg-type]
 
-    def _meet(self, i: int, held: Sequence[Held]) -> None:
+    def _meet(self, i: int, held: Sequence[Held], device: str) -> None:
         """A round of exchanges, within this process."""
         locals_ = self.partition.locals
         met = [local.rounds[i] for local in locals_]
@@ -89,7 +90,7 @@ class Turns:
             for k, t in pieces:
                 made[target][k][1][_index(t.put)] = sources[source][k][_index(t.taken)]
         for own, m, arrays in zip(held, met, made, strict=True):
-            own.update((g.got, _here(x)) for g, (x, _) in zip(m, arrays, strict=True))
+            own.update((g.got, devices.put(x, device)) for g, (x, _) in zip(m, arrays, strict=True))
 
     def _result(self, k: int, held: Sequence[Held]) -> ConcreteArray:
         found = self.partition
@@ -100,13 +101,14 @@ class Turns:
         out, view = empty(aval)
         for rank, x in enumerate(parts):
             view[_index(box_of(found.mesh, layout, aval.shape, rank))] = devices.fetch(x)._view()
-        return _here(out)
+        return out
 
 
-def _here(x: ConcreteArray) -> ConcreteArray:
-    """An array of the host on the context's device."""
+def _device_of(values: Sequence[ConcreteArray]) -> str:
+    """Where a program runs: where an argument lies that is on a GPU, or else the context's device."""
     context = current_context()
-    return devices.put(x, f"{context.backend}:{context.device}") if context.backend == "cuda" else x
+    own = f"{context.backend}:{context.device}" if context.backend == "cuda" else devices.HOST
+    return next((d for x in values if (d := x.buffer().device) != devices.HOST), own)
 
 
 def _index(box: Sequence[tuple[int, int]]) -> tuple[slice, ...]:
