@@ -23,6 +23,7 @@ RNG = np.random.default_rng(0)
 DTYPES = ("f4", "f8", "c8", "c16")
 EIG = volta.jit(vnp.linalg.eig)
 SCHUR = volta.jit(lax.linalg.schur)
+REAL_SCHUR = volta.jit(lambda a: volta.scipy.linalg.schur(a, "real"))
 
 
 def normal(shape: tuple[int, ...], dtype: str) -> Any:
@@ -218,3 +219,37 @@ def test_what_is_not_there_is_refused() -> None:
         volta.scipy.linalg.schur(a, "diagonal")
     with pytest.raises(ValueError, match="the real form of a real matrix is not there; pass output='complex'"):
         volta.scipy.linalg.schur(a)
+
+
+@sampled("n,dtype", [(n, t) for n in (1, 2, 3, 8, 40) for t in ("f4", "f8")], [(2, "f4"), (8, "f8")])
+def test_of_real_matrices_everything_comes_in_conjugate_pairs_to_the_bit(n: int, dtype: str) -> None:
+    bound = 10 + 5 * n**0.5
+    for name, a in hard(n, dtype).items():
+        t, z = map(np.asarray, REAL_SCHUR(a))
+        assert t.dtype == z.dtype == dtype
+        assert ulps(wide(z) @ wide(t) @ wide(z).T - a, a) <= bound, name
+        assert np.abs(wide(z).T @ wide(z) - np.eye(n)).max() <= bound * np.finfo(dtype).eps, name
+        below, above = np.diag(t, -1), np.diag(t, 1)
+        (blocks,) = np.nonzero(below)
+        assert not np.tril(t, -2).any() and not (below[1:] * below[:-1]).any(), name
+        assert (np.diag(t)[blocks] == np.diag(t)[blocks + 1]).all(), name
+        assert (np.sign(above[blocks]) == -np.sign(below[blocks])).all(), name
+        w, v = map(np.asarray, EIG(a))
+        (first,) = np.nonzero(w.imag > 0)
+        assert (w.imag != 0).sum() == 2 * len(first), name
+        assert_bits_equal(w[first + 1], w[first].conj())
+        assert_bits_equal(v[:, first + 1], v[:, first].conj())
+        assert not v[:, w.imag == 0].imag.any(), name
+
+
+def test_a_batch_has_the_real_forms_of_its_matrices() -> None:
+    a = np.stack([*hard(5, "f8").values()])
+    for together, each in zip(REAL_SCHUR(a), zip(*map(REAL_SCHUR, a), strict=True), strict=True):
+        assert_bits_equal(together, np.stack([np.asarray(x) for x in each]))
+    odd = a.copy()
+    odd[3, 1, 1] = np.inf
+    assert np.isnan(REAL_SCHUR(odd)[0][3]).all() and np.isnan(EIG(odd)[1][3]).all()
+    assert_bits_equal(REAL_SCHUR(odd)[0][4:], REAL_SCHUR(a)[0][4:])
+    assert volta.scipy.linalg.schur(np.zeros((2, 0, 0)))[0].shape == (2, 0, 0)
+    with pytest.raises(NotDifferentiableError, match="schur has no derivative"):
+        volta.grad(lambda a: vnp.sum(volta.scipy.linalg.schur(a)[0]))(a[0])

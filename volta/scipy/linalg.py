@@ -47,6 +47,7 @@ from volta.scipy.named_matrices import (
 from volta.trace import schur as schur_forms
 from volta.trace.decomposition import adjoint, conjugated, eye, matmul, tril, triu
 from volta.trace.factors import lu_substitute, rows_in_order
+from volta.trace.real_schur import real_schur
 
 __all__ = [
     "block_diag", "cho_factor", "cho_solve", "cholesky", "circulant", "companion", "convolution_matrix", "det", "dft",
@@ -277,10 +278,13 @@ def svd(
 
 
 def schur(a: ArrayLike, output: str = "real") -> tuple[Array, Array]:
-    """T, upper triangular, and unitary Z with ``a = Z T Zᴴ``, as complex numbers: of real matrices with 'complex'.
+    """T and Z with ``a = Z T Zᴴ``: T upper triangular and Z unitary, as complex numbers; or, with 'real' of a real
+    matrix, both real, where T has blocks of two rows on its diagonal for pairs of conjugate eigenvalues.
 
-    Raises ValueError for another ``output``, and for 'real' of a real matrix, whose T would have blocks of two.
+    Raises ValueError for another ``output``.
 
+    >>> volta.scipy.linalg.schur(np.float32([[2, 1], [0, 3]]))[0].tolist()
+    [[2.0, 1.0], [0.0, 3.0]]
     >>> volta.scipy.linalg.schur(np.float32([[2, 1], [0, 3]]), "complex")[0].tolist()
     [[(2+0j), (1+0j)], [0j, (3+0j)]]
     """
@@ -288,7 +292,8 @@ def schur(a: ArrayLike, output: str = "real") -> tuple[Array, Array]:
         raise ValueError(at_user_line(f"schur: output is 'real' or 'complex', not {output!r}"))
     a = square("schur", a)
     if output == "real" and not dtypes.is_complex(aval_of("schur", a).dtype):
-        raise ValueError(at_user_line("schur: the real form of a real matrix is not there; pass output='complex'"))
+        t, z = real_schur(a)
+        return t, z
     return decompositions.schur(a)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from volta.core import dtypes
 from volta.ops import base, lax
 from volta.ops.base import shape_of
 from volta.trace.decomposition import (
@@ -28,6 +29,7 @@ from volta.trace.decomposition import (
     where,
 )
 from volta.trace.factors import lu, lu_substitute
+from volta.trace.real_schur import complex_schur_of
 from volta.trace.schur import schur_of
 
 _FAR = 2.0**40
@@ -71,10 +73,11 @@ def _normalized(v: Any) -> Any:
 
 def _eig(a: Any, left: bool, right: bool) -> list[Any]:
     """Eigenvalues, and the left and right eigenvectors that are wanted."""
-    (batch, n, _) = shape_of(a)
-    t, z = schur_of(a)
+    (batch, n, _), real = shape_of(a), not dtypes.is_complex(base.dtype_of(a))
     if not batch * n:
+        t, _ = schur_of(a)
         return [base.fill((batch, n), 0, base.dtype_of(t)), *[t] * (left + right)]
+    t, z = complex_schur_of(a) if real else schur_of(a)
     values = diagonal_of(t, 0, n)
     found = lax.reduce_and(lax.lt(larger_part(t), np.inf), (1, 2))
     t = where(broadcast(found, t, 0), t, 0)
@@ -85,7 +88,16 @@ def _eig(a: Any, left: bool, right: bool) -> list[Any]:
         outs.append(_normalized(matmul(z, x)))
     if right:
         outs.append(_normalized(matmul(z, _vectors_of_triangle(t))))
+    outs = [_in_pairs(v, values) for v in outs] if real else outs
     return [values, *(where(broadcast(found, v, 0), v, np.nan) for v in outs)]
+
+
+def _in_pairs(v: Any, values: Any) -> Any:
+    """Of a real matrix: eigenvectors of real eigenvalues are real, those of conjugate ones conjugate."""
+    before = lax.concatenate([lax.slice_in_dim(v, 0, 1, axis=2), lax.slice_in_dim(v, 0, -1, axis=2)], 2)
+    part = broadcast(lax.imag(values), v, 0, 2)
+    v = where(lax.lt(part, 0), lax.conj(before), v)
+    return where(lax.eq(part, 0), lax.convert_element_type(lax.real(v), base.dtype_of(v)), v)
 
 
 def _solution(a: Any, b: Any) -> Any:

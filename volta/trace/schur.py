@@ -82,7 +82,7 @@ def _spread(x: Any, like: Any) -> Any:
     return broadcast(x, like, 1)
 
 
-def _turned(p: Any, q: Any, x: Any, y: Any) -> tuple[Any, Any]:
+def turned(p: Any, q: Any, x: Any, y: Any) -> tuple[Any, Any]:
     """p x + q y, and conj(p) y − conj(q) x, for each matrix."""
     p, q = broadcast(p, x, 0), broadcast(q, x, 0)
     return (
@@ -114,7 +114,7 @@ def _rows_rotated(rows: Any, on: Any) -> list[Any]:
         on = lax.bitwise_and(on, lax.gt(length, 0))
         length = where(on, length, 1)
         p, q = where(on, over(lax.conj(f), length), 1), where(on, over(lax.conj(g), length), 0)
-        first, second = _turned(p, q, row, below)
+        first, second = turned(p, q, row, below)
         second = where(lax.eq(iota(row, 1), broadcast(k, row)), 0, second)
         wide = broadcast(on, row, 0)
         return [where(wide, second, below), where(wide, first, row), p, q, on]
@@ -129,7 +129,7 @@ def _columns_rotated(columns: Any, p: Any, q: Any, on: Any) -> Any:
     n = shape_of(columns)[0]
 
     def step(k: Any, column: Any, behind: Any, p: Any, q: Any, on: Any) -> list[Any]:
-        first, second = _turned(lax.conj(p), lax.conj(q), column, behind)
+        first, second = turned(lax.conj(p), lax.conj(q), column, behind)
         wide = broadcast(on, column, 0)
         return [where(wide, second, behind), where(wide, first, column)]
 
@@ -242,7 +242,7 @@ def schur_of(a: Any) -> list[Any]:
     return [where(broadcast(found, x, 0), x, np.nan) for x in (times(t, scale), z)]
 
 
-def _no_rule(name: str) -> Any:
+def no_rule(name: str) -> Any:
     def rule(primals: Sequence[Any], outs: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
         raise NotDifferentiableError(
             at_user_line(
@@ -254,5 +254,5 @@ def _no_rule(name: str) -> Any:
     return rule
 
 
-hessenberg = Decomposition("hessenberg", hessenberg_of, _no_rule("hessenberg"), of_complex=True)
-schur = Decomposition("schur", schur_of, _no_rule("schur"), of_complex=True)
+hessenberg = Decomposition("hessenberg", hessenberg_of, no_rule("hessenberg"), of_complex=True)
+schur = Decomposition("schur", schur_of, no_rule("schur"), of_complex=True)
