@@ -161,6 +161,7 @@ def test_what_is_asked_of_python_numbers_alone_is_weak():
     weak = [vnp.equal(5, vnp.array(5)), vnp.less(1, 2.0), vnp.isnan(6), vnp.isnan(6.0), vnp.isfinite(1), vnp.isinf(2)]
     assert all(x.weak_type and x.dtype == bool for x in weak)
     strict = [vnp.equal(5, np.int32(5)), vnp.isnan(np.int32(6)), vnp.isfinite(F(1)), vnp.heaviside(np.int32([1]), 0.5)]
+    strict += [vnp.isposinf(5), vnp.isneginf(vnp.inf), vnp.allclose(1, 1.0), vnp.array_equal(1, 1)]
     assert not any(x.weak_type for x in strict)
     for done, number in (  # flags of loops and choices may be of either kind
         lax.while_loop(lambda c: ~c[0], lambda c: (c[1] > 2, c[1] + 1), (False, 0)),

@@ -11,6 +11,7 @@ from volta.core import dtypes
 from volta.core.array import Array, ArrayLike
 from volta.core.errors import DTypeError
 from volta.core.source import at_user_line
+from volta.numpy import reductions
 from volta.numpy.promotion import (
     as_value,
     aval_of,
@@ -23,7 +24,6 @@ from volta.numpy.promotion import (
     scalar_like,
     zero_like,
 )
-from volta.numpy.reductions import all as _all
 from volta.numpy.ufuncs import _document, isnan, signbit, to_bool
 from volta.ops import lax
 
@@ -161,6 +161,11 @@ logical_xor = _binary("logical_xor", lax.bitwise_xor, "True where exactly one is
 # -- closeness ---------------------------------------------------------------------------------------------------------
 
 
+def _every(x: Any) -> Array:
+    """Whether all are true, as an answer about arrays: never weak."""
+    return lax.convert_element_type(reductions.all(x), dtypes.bool_)
+
+
 def isclose(x: ArrayLike, y: ArrayLike, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Array:
     """True where ``abs(x - y) <= atol + rtol * abs(y)``, or where both are the same infinity."""
     x, y = operands("isclose", x, y)
@@ -176,7 +181,7 @@ def isclose(x: ArrayLike, y: ArrayLike, rtol: float = 1e-5, atol: float = 1e-8, 
 
 def allclose(x: ArrayLike, y: ArrayLike, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Array:
     """Whether :func:`isclose` holds everywhere: a boolean scalar."""
-    return _all(isclose(x, y, rtol, atol, equal_nan))
+    return _every(isclose(x, y, rtol, atol, equal_nan))
 
 
 def array_equal(x: ArrayLike, y: ArrayLike, equal_nan: bool = False) -> Array:
@@ -187,7 +192,7 @@ def array_equal(x: ArrayLike, y: ArrayLike, equal_nan: bool = False) -> Array:
     same = lax.eq(x, y)
     if equal_nan and dtypes.is_inexact(aval_of("array_equal", x).dtype):
         same = lax.bitwise_or(same, lax.bitwise_and(isnan(x), isnan(y)))
-    return _all(same)
+    return _every(same)
 
 
 def array_equiv(x: ArrayLike, y: ArrayLike) -> Array:
@@ -196,7 +201,7 @@ def array_equiv(x: ArrayLike, y: ArrayLike) -> Array:
         np.broadcast_shapes(aval_of("array_equiv", x).shape, aval_of("array_equiv", y).shape)
     except ValueError:
         return as_value(np.bool_(False))
-    return _all(equal(x, y))
+    return _every(equal(x, y))
 
 
 # -- choice ------------------------------------------------------------------------------------------------------------

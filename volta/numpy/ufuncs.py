@@ -206,13 +206,13 @@ def isinf(x: ArrayLike) -> Array:
 def isposinf(x: ArrayLike) -> Array:
     """True where ``x`` is +infinity."""
     x = promote_floats("isposinf", x)[0]
-    return lax.eq(x, scalar_like(x, math.inf))
+    return lax.eq(x, aval_of("isposinf", x).dtype.type(np.inf))
 
 
 def isneginf(x: ArrayLike) -> Array:
     """True where ``x`` is -infinity."""
     x = promote_floats("isneginf", x)[0]
-    return lax.eq(x, scalar_like(x, -math.inf))
+    return lax.eq(x, aval_of("isneginf", x).dtype.type(-np.inf))
 
 
 _SAME_SIZE_INT = {2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64}
