@@ -29,7 +29,6 @@ from volta.trace.decomposition import (
     scale_of,
     slice_at,
     times,
-    update_at,
     where,
 )
 from volta.trace.jaxpr_trace import trace_to_jaxpr
@@ -73,8 +72,15 @@ def _rows_reflected(h: Any, k: Any, v: Any, w: Any, t: Any) -> Any:
     a, b, c = (row_at(rows, np.int32(i), 1) for i in range(3))
     v, w, t = (broadcast(x, a, 0) for x in (v, w, t))
     share = mul(add(add(a, mul(v, b)), mul(w, c)), t)
-    new = [sub(a, share), sub(b, mul(v, share)), sub(c, mul(w, share))]
-    return update_at(h, lax.concatenate([lax.expand_dims(x, (1,)) for x in new], 1), k, 1)
+    return _with_rows(h, k, 1, sub(a, share), sub(b, mul(v, share)), sub(c, mul(w, share)))
+
+
+def _with_rows(x: Any, k: Any, axis: int, *rows: Any) -> Any:
+    """The matrices with these rows (columns: axis 2) from the k-th on."""
+    out, number = x, iota(x, axis)
+    for i, row in enumerate(rows):
+        out = where(lax.eq(number, broadcast(add(k, np.int32(i)), x)), broadcast(row, x, 0, 3 - axis), out)
+    return out
 
 
 def _columns_reflected(h: Any, k: Any, v: Any, w: Any, t: Any) -> Any:
@@ -208,8 +214,7 @@ def _pair_turned(x: Any, k: Any, p: Any, q: Any) -> Any:
     """Rows k and k + 1 of each matrix: p x + q y and p y − q x."""
     a, b = row_at(x, k, 1), row_at(x, add(k, np.int32(1)), 1)
     p, q = broadcast(p, a, 0), broadcast(q, a, 0)
-    new = [add(mul(p, a), mul(q, b)), sub(mul(p, b), mul(q, a))]
-    return update_at(x, lax.concatenate([lax.expand_dims(v, (1,)) for v in new], 1), k, 1)
+    return _with_rows(x, k, 1, add(mul(p, a), mul(q, b)), sub(mul(p, b), mul(q, a)))
 
 
 def _corner(h: Any, k: Any, after: Any) -> list[Any]:
@@ -323,8 +328,7 @@ def _complex_form(t: Any, z: Any) -> list[Any]:
 
 def _pair_rotated(x: Any, k: Any, p: Any, q: Any, axis: int) -> Any:
     """Rows or columns k and k + 1 of each matrix: p x + q y and conj(p) y − conj(q) x."""
-    new = turned(p, q, row_at(x, k, axis), row_at(x, add(k, np.int32(1)), axis))
-    return update_at(x, lax.concatenate([lax.expand_dims(v, (axis,)) for v in new], axis), k, axis)
+    return _with_rows(x, k, axis, *turned(p, q, row_at(x, k, axis), row_at(x, add(k, np.int32(1)), axis)))
 
 
 real_schur = Decomposition("schur", real_schur_of, no_rule("schur"))
