@@ -220,3 +220,19 @@ def test_a_plan_called_at_interpreter_exit():
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout, result.stderr) == (0, f"{[2] * 8}\n", "")
+
+
+def test_no_python_runs_where_a_plan_goes() -> None:
+    """An interrupt that Python hears there it reports and drops."""
+    words = np.zeros(16, np.int64)
+    plans = [launch._Plan(words, words, words, launch._aligned(16)) for _ in range(300)]
+    entered: list[str] = []
+    sys.setprofile(lambda frame, event, _: entered.append(frame.f_code.co_name) if event == "call" else None)
+    try:
+        plans.pop()
+    finally:
+        sys.setprofile(None)
+    assert not entered
+    plans.clear()
+    launch._Plan(words, words, words, launch._aligned(16))
+    assert len(launch._plans) < 800  # what is gone is not noted for ever

@@ -91,7 +91,7 @@ class _Plan:
         self.patches = patches
         self.descriptor = descriptor
         self.new_lock()
-        _plans.add(self)
+        _enter(self)
 
     def new_lock(self) -> None:
         """Give the plan a free lock (the old one, if any, may be held by a thread that a fork left behind)."""
@@ -102,7 +102,20 @@ class _Plan:
         self.__del__ = partial(_free_lock, lock)
 
 
-_plans: "weakref.WeakSet[_Plan]" = weakref.WeakSet()
+# Those that are alive, for a forked child. References without callbacks: these would run where a plan goes, and Python
+# drops an interrupt that it hears there.
+_plans: "set[weakref.ref[_Plan]]" = set()
+_most_plans = 64
+
+
+def _enter(plan: _Plan) -> None:
+    """Note a plan; from time to time those that are gone are taken out."""
+    global _most_plans
+    _plans.add(weakref.ref(plan))
+    if len(_plans) > _most_plans:
+        for reference in [r for r in tuple(_plans) if r() is None]:
+            _plans.discard(reference)
+        _most_plans = 2 * len(_plans) + 64
 
 
 class Executable:
@@ -255,8 +268,9 @@ def _aligned(words: int) -> np.ndarray:
 
 
 def _after_fork_in_child() -> None:
-    for plan in _plans:
-        plan.new_lock()
+    for plan in [reference() for reference in _plans]:
+        if plan is not None:
+            plan.new_lock()
     if native.cache_info().currsize:
         ctypes.CFUNCTYPE(ctypes.c_int64)(native()["volta_execute_forked"])()
 
