@@ -76,6 +76,7 @@ def primitives() -> list[str]:
 
 
 def test_each_of_jaxs_primitives_is_translated_or_refused_by_name() -> None:
+    importlib.import_module("jax.experimental.multihost_utils")  # has some, and is imported by none of the others
     found = primitives()
     unknown = [name for name in found if name not in RULES and name not in REFUSED]
     assert not unknown and len(found) >= 200

@@ -68,7 +68,8 @@ def total(np_, f):
 @pytest.mark.few(8)
 def test_gradients_equal_jax(name):
     jax = pytest.importorskip("jax")
-    want = jax.jit(jax.grad(total(jax.numpy, FUNCTIONS[name])))(jax.numpy.asarray(X))
+    theirs = jax.grad(total(jax.numpy, FUNCTIONS[name]))
+    want = (theirs if name == "mask" else jax.jit(theirs))(jax.numpy.asarray(X))  # JAX's masks are not traced
     got = volta.grad(total(vnp, FUNCTIONS[name]))(vnp.asarray(X))
     np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=2e-4, atol=2e-4)
 

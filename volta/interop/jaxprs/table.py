@@ -61,6 +61,7 @@ REFUSED: dict[str, str] = {
         **_each(_COLLECTIVE, "psum_invariant psum_scatter ragged_all_to_all reduce_scatter shard_map xla_pmap"),
         **_each(_COLLECTIVE, "all_gather_reduced preduced psend precv unreduced_psum unreduced_reduce_scatter"),
         **_each(_COLLECTIVE, "reduced_vary_cast_p vary_unreduced_cast_p unreduced_pmax unreduced_pmin"),
+        **_each(_COLLECTIVE, "global_array_to_host_local_array host_local_array_to_global_array"),
         **{f"{name}_{part}": _COLLECTIVE for name in _IN_TWO_PARTS for part in ("start", "done")},
         **_each(_GENERATOR, "rng_bit_generator rng_uniform philox2x32 philox4x32 threefry4x32"),
         **_each(_REFERENCE, "get swap addupdate new_ref empty_ref free_ref freeze accum_grad_in_ref run_state for"),
