@@ -333,6 +333,8 @@ def _half_over(name: str, a: Any, s: Any, axes: Any, norm: Any) -> Any:
 
 def _real_over(name: str, a: Any, s: Any, axes: Any, norm: Any) -> Any:
     found, lengths = several_axes(name, a, s, axes, half=True)
+    if s is not None and lengths[-1] is None:  # in NumPy and SciPy -1 says that there are as many results as operands
+        lengths[-1] = aval_of(name, a).shape[found[-1]]
     out = a
     for axis, n in zip(found[:-1], lengths[:-1], strict=True):
         out = _complex(name, out, n, axis, norm, back=True)
