@@ -9,6 +9,7 @@ import volta
 import volta.numpy as vnp
 from tests.workers import simulated
 from volta import lax
+from volta.errors import ShardingError
 from volta.sharding import PartitionSpec, make_mesh
 from volta.testing import assert_bits_equal, fill
 
@@ -105,3 +106,8 @@ def test_what_does_not_fit_is_refused(mesh) -> None:
     assert_bits_equal(run(lambda x: x, P("i"), P(), check_vma=False), X[:4])
     with pytest.raises(TypeError, match="no keyword 'axis_names'"):
         volta.shard_map(lambda x: x, mesh=mesh, in_specs=P(), out_specs=P(), axis_names={"i"})
+
+
+def test_a_mesh_is_asked_for_at_once():
+    with pytest.raises(ShardingError, match=r"shard_map: mesh must be a Mesh, such as .*, not None"):
+        volta.shard_map(lambda x: x, mesh=None, in_specs=P(), out_specs=P())

@@ -55,6 +55,9 @@ def shard_map(
     Array([1., 2.], dtype=float32)
     """
     check_callable(f, "shard_map")
+    if not isinstance(mesh, Mesh):
+        text = f"shard_map: mesh must be a Mesh, such as volta.make_mesh((2,), ('i',)), not {mesh!r:.60}"
+        raise ShardingError(at_user_line(text))
     name = name_of(f)
 
     @functools.wraps(f, updated=())
