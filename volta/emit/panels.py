@@ -157,12 +157,20 @@ def substitute(
     near = crew.near(triangle, b.mul(width, width), WIDTH * WIDTH, dtype, True)
 
     def solved(group: Sequence[Lanes]) -> None:
+        def read(indices: Sequence[ir.Value]) -> list[ir.Value]:
+            found = [[lanes.load(at(b, source, b.mul(k, length), dtype), dtype) for lanes in group] for k in indices]
+            for k, row in zip(indices, found, strict=True):
+                for lanes, x in zip(group, row, strict=True):
+                    lanes.builder.store(x, lanes.kept(k))
+            return []
+
+        _grouped(b, 0, width, read)
         with for_range(b, 0, width) as j:
             row, place = at(b, near, b.mul(j, width), dtype), b.mul(j, length)
             found = _without_products(
                 b, j, lambda k: one.load(at(b, row, k, dtype), dtype),
                 lambda k, lanes: lanes.builder.load(lanes.kept(k), dtype), group,
-                [lanes.load(at(b, source, place, dtype), dtype) for lanes in group],
+                [lanes.builder.load(lanes.kept(j), dtype) for lanes in group],
             )  # fmt: skip
             if not unit:
                 divisor = one.load(at(b, row, j, dtype), dtype)
