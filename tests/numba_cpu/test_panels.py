@@ -46,6 +46,15 @@ def test_more_matrices_than_lanes_have_the_bits_that_each_has_alone():
             assert_bits_equal(x, y[i])
 
 
+@sampled("name", [*FUNCTIONS, *ROTATED], ["cholesky"])
+def test_panels_in_a_loop_have_the_bits_that_they_have_outside(name):
+    """A loop of a small body is one native function, which calls their kernels."""
+    f = {**FUNCTIONS, **ROTATED}[name]
+    a = np.stack([matrices(4, "f4")] * 3)
+    for x, y in zip(volta.jit(lambda a: lax.map(f, a))(a), f(a), strict=True):
+        assert_bits_equal(x, y)
+
+
 def check(f, a, settings):
     f = volta.jit(f)
     found = f(a)
