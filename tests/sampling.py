@@ -16,7 +16,7 @@ from typing import Any
 import attrs
 import pytest
 
-LARGE = 40
+LARGE = 12
 """Of more slow cases than these the whole run has a part at each commit."""
 
 _FIRST_WORD = re.compile(r"[^- ]*")

@@ -53,7 +53,7 @@ def test_a_commit_chooses_the_same_each_time():
 @pytest.mark.parametrize("count", [1, LARGE, LARGE + 1, 1000])
 def test_slow_cases_of_large_families_take_turns_in_the_whole_run(count):
     slow = list(range(count))
-    ran = [set(slow) - set(without_turn(slow, commit)) for commit in range(50)]
+    ran = [set(slow) - set(without_turn(slow, commit)) for commit in range(100)]
     assert all(1 <= len(cases) <= LARGE for cases in ran) and set().union(*ran) == set(slow)
 
 
