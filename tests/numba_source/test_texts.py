@@ -24,6 +24,7 @@ from volta.numba_source.words import WORDS
 from volta.testing import fill
 from volta.xla_like import user
 from volta.xla_like.kernels import KernelCall, LibraryKernel
+from volta.xla_like.panels import PANEL
 
 
 def model(x, i):
@@ -174,8 +175,9 @@ def test_notebooks_show_a_text_in_colour() -> None:
 
 
 def test_every_kernel_of_the_cpu_has_a_text() -> None:
-    """One that is added has none at first; a user's own is a Numba function, a small loop its body's kernels."""
-    assert set(schedule.KERNELS) == {*KERNELS, user.NAME, small_loops.NAME}
+    """One that is added has none at first; a user's own is a Numba function, a small loop its body's kernels, a panel
+    those of the program that it means."""
+    assert set(schedule.KERNELS) == {*KERNELS, user.NAME, small_loops.NAME, PANEL}
 
 
 def test_an_expression_is_one_line() -> None:
