@@ -23,6 +23,8 @@ from volta.testing.cases import cases, dtypes_of, kinds_of, vocabulary
 from volta.testing.kernel_kinds import GENERATED, assert_kernels_agree
 from volta.testing.loops import loop_programs, total
 from volta.testing.strategies import programs
+from volta.testing.transformer import Transformer
+from volta.verify import model
 from volta.verify.model import train
 
 pytestmark = pytest.mark.turns(2)
@@ -164,6 +166,16 @@ def test_a_transformers_training_compiled(tmp_path) -> None:
             train("cpu", 100, tmp_path / kind)
         saved[kind] = (tmp_path / kind).read_bytes()
     assert saved["njit"] == saved["llvm"]
+
+
+@pytest.mark.slow
+def test_a_small_transformers_training_in_every_kind(tmp_path, monkeypatch) -> None:
+    """As Python runs the text, too, which takes minutes a step for the one above."""
+    monkeypatch.setattr(model, "_MODEL", Transformer(vocabulary=16, width=8, heads=2, layers=1, length=4, batch=2))
+    for kind in ("llvm", *GENERATED):
+        train("cpu", 3, tmp_path / kind, kind)
+    for kind in GENERATED:
+        assert (tmp_path / kind).read_bytes() == (tmp_path / "llvm").read_bytes()
 
 
 def agrees(p, data, kind) -> None:
