@@ -79,7 +79,7 @@ def main() -> None:
     for name, default in shape.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--batches", type=int, nargs="+", default=[12, 24])
-    parser.add_argument("--budget", default="130 GiB")
+    parser.add_argument("--budget", default="120 GiB")
     parser.add_argument("--same-bits", action="store_true", help="train the first batch within less than it needs too")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
