@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 . scripts/cuda.sh
 
-suites=(functions primitives reductions products indexing attention laws variants levels inference memory)
+suites=(functions primitives reductions products indexing attention laws variants levels inference memory runtime)
 if [ "${1:-}" = --full ]; then
     need test,numba-cuda
     "$VENV/bin/python" -m volta verify --device cuda --full kernels

@@ -150,7 +150,7 @@ def _transfers(setting: Setting, gpu: Any) -> Found:
 
 
 def _launch_time(setting: Setting, gpu: Any) -> Found:
-    cost = raw_launches.launch_microseconds(gpu)
+    cost = min(raw_launches.launch_microseconds(gpu) for _ in range(3))  # as beside C
     return Found(f"{cost:.2f} us", {"microseconds": cost}, met=cost <= 2)
 
 
