@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 
 import volta
@@ -12,6 +13,7 @@ from tests.sampling import sampled
 from volta.numba_cuda import kernels
 from volta.numba_cuda.codegen import ptx
 from volta.numba_cuda.launches import every
+from volta.numba_cuda.panels import REFLECTED
 from volta.offline import plan_on_cuda
 from volta.testing.host_grid import HostKernels, check_on_host
 from volta.xla_like.panels import ROWS
@@ -37,6 +39,13 @@ def test_cuda_panels_have_the_bits_of_the_cpu(name, n, dtype):
 def test_cuda_rotations_have_the_bits_of_the_cpu(name, n, dtype):
     """34 elements are more than a warp has lanes."""
     check_on_host(ROTATED[name], matrices(n, dtype), kernels=KERNELS)
+
+
+def test_long_columns_of_qr_are_reflected_by_the_whole_gpu():
+    for n, wanted in ((REFLECTED, True), (REFLECTED + 1, False)):
+        plan, _ = plan_on_cuda(volta.make_jaxpr(FUNCTIONS["qr"])(np.zeros((n, 40), np.float32)))
+        calls = [call.details() for top in plan.calls for call in top.nested()]
+        assert any(x.startswith("qr ") for x in calls) is wanted
 
 
 @pytest.mark.parametrize("dtype", ["f4", pytest.param("f8", marks=pytest.mark.slow)])

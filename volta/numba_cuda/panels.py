@@ -38,6 +38,10 @@ from volta.xla_like.panels import ROTATIONS, WIDTH, Panel, PanelSpec
 _MOST = {"cholesky": WARP, "substitute": 128, "lu": 1024, "qr": 1024}
 """Threads of a block at most."""
 
+REFLECTED = 512
+"""Elements of a column of QR at most: one block of threads reads longer ones more slowly than the loops of its program,
+which have the whole GPU (seen on an H200: 1024 take 1.2 times as long, 2048 twice)."""
+
 
 def launches(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
     """A block of threads a matrix, or as many right sides as it has threads."""

@@ -75,7 +75,8 @@ class Schedule:
         """Panels, and products of few rows with weights in blocks; for many, weights are unpacked once for all of
         them."""
         if eqn.primitive.name == PANEL:
-            return kept(eqn)
+            long = eqn.params["kind"] == "qr" and eqn.inputs[0].aval.shape[2] > panels.REFLECTED
+            return kept(eqn) and not long
         return eqn.primitive.name == BLOCK_PRODUCT and eqn.inputs[0].aval.shape[0] <= UNPACKED_ROWS
 
     def joined(self, calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelCall]:
