@@ -79,6 +79,7 @@ SAMPLES = {
     "loop": (lambda x: lax.while_loop(lambda x: x[0] < 9, lambda x: x * 2 + 1, x), zeros(300)),
     "choice": (lambda x: lax.cond(x[0] < 9, lambda x: x * 2, lambda x: x + 1, x), zeros(300)),
     "attention": (total(lambda x: nn.dot_product_attention(x, x, x)), zeros(2, 200, 4, 16)),
+    "panels": (vnp.linalg.cholesky, zeros(80, 80)),
 }
 
 

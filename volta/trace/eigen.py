@@ -93,11 +93,15 @@ def _eig(a: Any, left: bool, right: bool) -> list[Any]:
 
 
 def _in_pairs(v: Any, values: Any) -> Any:
-    """Of a real matrix: eigenvectors of real eigenvalues are real, those of conjugate ones conjugate."""
+    """Of a real matrix: eigenvectors of real eigenvalues are real, those of conjugate ones conjugate.
+
+    The real part of an eigenvector is one too; where eigenvalues are all but equal it may be shorter by some digits.
+    """
     before = lax.concatenate([lax.slice_in_dim(v, 0, 1, axis=2), lax.slice_in_dim(v, 0, -1, axis=2)], 2)
     part = broadcast(lax.imag(values), v, 0, 2)
     v = where(lax.lt(part, 0), lax.conj(before), v)
-    return where(lax.eq(part, 0), lax.convert_element_type(lax.real(v), base.dtype_of(v)), v)
+    real = _normalized(lax.convert_element_type(lax.real(v), base.dtype_of(v)))
+    return where(lax.eq(part, 0), lax.convert_element_type(lax.real(real), base.dtype_of(v)), v)
 
 
 def _solution(a: Any, b: Any) -> Any:
