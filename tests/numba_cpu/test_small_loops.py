@@ -199,6 +199,30 @@ def test_small_products_in_a_body(name, kernel_by_kernel) -> None:
     assert_bits_equal(volta.jit(f)(w, xs), kernel_by_kernel(f, w, xs))
 
 
+JOINED = {f"{rows} of {n} {dtype} {how}": (rows, n, dtype, how)
+          for rows in (2, 3, 5) for n in range(1, 21) for how in ("fori", "scan")
+          for dtype in ("float16", "float32", "float64", "int32", "complex64")}  # fmt: skip
+
+
+@sampled("name", JOINED, quick=("3 of 6 float64 fori", "3 of 6 float32 scan", "5 of 6 complex64 fori"))
+def test_rows_joined_in_a_body(name, kernel_by_kernel) -> None:
+    """They are stored piece by piece, and read as other pieces."""
+    rows, n, dtype, how = JOINED[name]
+    x, vs = fill("normal", (rows + 3, n), dtype), [fill("normal", (n,), dtype, 1 + i) for i in range(rows)]
+
+    def f(x, *vs):
+        def body(k, x):
+            joined = lax.concatenate([lax.expand_dims(v * x[k, 0], (0,)) for v in vs], 0)
+            return lax.dynamic_update_slice(x, joined, (k, 0))
+
+        if how == "fori":
+            return lax.fori_loop(0, 3, body, x)
+        return lax.scan(lambda x, k: (body(k, x), x[0]), x, np.arange(3))
+
+    assert launches(f, x, *vs).count("small_loop") == 1
+    assert_bits_equal(volta.jit(f)(x, *vs), kernel_by_kernel(f, x, *vs))
+
+
 def test_small_products_are_written_out() -> None:
     def f(x, w):
         return lax.fori_loop(0, 9, lambda i, x: vnp.tanh(x @ w), x)

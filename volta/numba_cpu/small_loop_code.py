@@ -194,9 +194,16 @@ class _Body:
 
 
 def _own(b: ir.IRBuilder, nbytes: int) -> ir.Value:
-    """Memory of the function's own."""
+    """Memory of the function's own.
+
+    That its lifetime starts says nothing new, but keeps LLVM 22 from a fault: where vectors are stored to parts of such
+    memory in one block, and one load reads it all, SROA joins them before the store that is last by address, be it the
+    first in time. Values are then used before they are computed, and the code generator ends the process. LLVM 23 has
+    that mended; memory with any other use is left to SROA's usual way, which comes to the same machine code.
+    """
     slot = b.alloca(ir.ArrayType(I8, max(nbytes, 1)))
     slot.align = _ALIGNED
+    b.call(intrinsic(b.module, "llvm.lifetime.start.p0", VOID, [PTR]), [slot])
     return slot
 
 
