@@ -115,7 +115,7 @@ def _enter(plan: _Plan) -> None:
     if len(_plans) > _most_plans:
         for reference in [r for r in tuple(_plans) if r() is None]:
             _plans.discard(reference)
-        _most_plans = 2 * len(_plans) + 64
+        _most_plans = len(_plans) + 64
 
 
 class Executable:
