@@ -12,7 +12,7 @@ import pytest
 
 import volta
 import volta.numpy as vnp
-from volta.numba_cpu import target, unit
+from volta.numba_cpu import launch, target, unit
 from volta.numpy import indexing
 from volta.runtime import array, eager, plan_cache
 from volta.testing import assert_bits_equal
@@ -30,6 +30,8 @@ def forgetful(monkeypatch):
     monkeypatch.setattr(plan_cache.PLAN_CACHE, "capacity", KEPT)
     for kept in (eager._executables, eager._scalars, unit._recent, array._interned, indexing._plans):
         monkeypatch.setattr(kept, "generation", KEPT)
+    monkeypatch.setattr(launch, "_plans", set())  # as in a process where no other test left some
+    monkeypatch.setattr(launch, "_most_plans", 64)
     plan_cache.PLAN_CACHE.clear()
     yield
     gc.collect()
