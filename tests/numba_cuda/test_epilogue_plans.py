@@ -50,7 +50,7 @@ PLANS = {
     "turned operand": (lambda x, w, t: x @ w + t.T, (X, W, struct(48, 64)), ["dot", "map"]),
     "mirrored operand": (lambda x, w, v: x @ w + v[:, ::-1], (X, W, V), ["dot+map"]),
     "a part of it": (lambda x, w, b: (x @ w)[:, :16] * 2, (X, W, B), ["dot", "map"]),
-    "repeated": (lambda x, w, v: (x @ w)[None] * vnp.stack([v, v]), (X, W, V), ["dot", "map", "map", "map"]),
+    "repeated": (lambda x, w, v: (x @ w)[None] * vnp.stack([v, v]), (X, W, V), ["dot", "map"]),
     "a product of an epilogue": (lambda x, w, b: vnp.tanh(x @ w) @ w.T + 1, (X, W, B), ["dot+map", "dot+map"]),
     "a vector": (lambda x, w, b: vnp.abs(x[0] @ w) + b, (X, W, B), ["dot+map"]),
     "nothing": (lambda x, w, b: x @ w, (X, W, B), ["dot"]),

@@ -175,7 +175,7 @@ def roots(p: ArrayLike, *, strip_zeros: bool = True) -> Array:
     Args:
         strip_zeros: leading zeros are dropped, which needs values (not traced). False: each gives a NaN at the end.
 
-    >>> roots(np.float32([1, -3, 2])).tolist()
+    >>> roots(np.float64([1, -3, 2])).tolist()
     [(2+0j), (1+0j)]
     """
     p = promote_floats("roots", _coefficients("roots", p))[0]
