@@ -95,8 +95,7 @@ def heaviside(x: ArrayLike, y: ArrayLike) -> Array:
     x, y = float_operands("heaviside", x, y)
     zero = zero_like(x)
     step = lax.select_n(lax.lt(x, zero), lax.select_n(lax.gt(x, zero), x, scalar_like(x, 1.0)), zero)
-    out = lax.select_n(lax.eq(x, zero), step, y)
-    return lax.convert_element_type(out, dtypes.settled(out.dtype, out.weak_type))
+    return lax.select_n(lax.eq(x, zero), step, y)
 
 
 def copysign(x: ArrayLike, y: ArrayLike) -> Array:

@@ -188,9 +188,9 @@ def zero_like(x: Any) -> Any:
 
 
 def scalar_like(x: Any, value: float) -> Any:
-    """A rank-0 constant of ``x``'s dtype; weak where ``x`` is weak, so that a weak type survives."""
+    """A number in ``x``'s dtype; weak where both are weak, so that a weak type survives."""
     aval = get_aval(x)
-    return convert(value, aval.dtype, aval.weak_type)
+    return convert(value, aval.dtype, aval.weak_type and get_aval(value).weak_type)
 
 
 def canonical_axis(name: str, axis: Any, ndim: int) -> int:

@@ -38,7 +38,8 @@ def dtype_error(name: str, avals: Sequence[ShapedArray], why: str) -> DTypeError
 
 
 def scalar_like(value: Any, aval: ShapedArray, name: str = "convert") -> Any:
-    """A Python number as a scalar of ``aval``'s dtype; it stays weak where ``aval`` is weak.
+    """A Python number as a scalar of ``aval``'s dtype; it stays weak where ``aval`` is weak. Booleans are never weak,
+    as where they are traced.
 
     Raises:
         DTypeError: for a float met by an integer array, a complex number by a real one, or an integer that the dtype
@@ -63,7 +64,7 @@ def scalar_like(value: Any, aval: ShapedArray, name: str = "convert") -> Any:
                 f"volta.numpy promotes; volta.lax does not: convert one of them with convert_element_type."
             )
         )
-    if aval.weak_type:
+    if aval.weak_type and dtype != dtypes.bool_:
         if dtypes.is_number(dtype, True):
             return python_number(value, dtype)
         return bind_named("convert_element_type", value, new_dtype=dtype, weak_type=True)
