@@ -92,10 +92,12 @@ def fmin(x: ArrayLike, y: ArrayLike) -> Array:
 
 def heaviside(x: ArrayLike, y: ArrayLike) -> Array:
     """0 where x < 0, ``y`` where x == 0, 1 where x > 0."""
+    weak = all(aval_of("heaviside", v).weak_type for v in (x, y))
     x, y = float_operands("heaviside", x, y)
     zero = zero_like(x)
     step = lax.select_n(lax.lt(x, zero), lax.select_n(lax.gt(x, zero), x, scalar_like(x, 1.0)), zero)
-    return lax.select_n(lax.eq(x, zero), step, y)
+    out = lax.select_n(lax.eq(x, zero), step, y)
+    return lax.convert_element_type(out, dtypes.settled(out.dtype, out.weak_type), weak_type=weak)
 
 
 def copysign(x: ArrayLike, y: ArrayLike) -> Array:
