@@ -20,11 +20,12 @@ from volta.programs import values
 from volta.xla_like.passes import inline_calls
 from volta.xla_like.verify import verify_graph
 
-_OF_ONE_PROCESS = {
+OF_ONE_PROCESS = {
     Family.CALLBACK: "calls a Python function",
     Family.USER: "is a kernel of the user's own",
     Family.COLLECTIVE: "means the workers of a mesh",
 }
+"""Why operations of a family mean something in one process alone."""
 MAX_DEPTH = 64
 """Programs within programs: more would need more of Python's stack than a caller may have left."""
 
@@ -83,10 +84,10 @@ class Writer:
 
     def _params(self, eqn: Eqn) -> dict[str, Any]:
         name = eqn.primitive.name
-        if eqn.primitive.family in _OF_ONE_PROCESS:
+        if eqn.primitive.family in OF_ONE_PROCESS:
             where = f"\n{eqn.source.pointer()}" if eqn.source is not None else ""
             raise UnsupportedOperationError(
-                f"export: {name} {_OF_ONE_PROCESS[eqn.primitive.family]}, which a file cannot hold; export what comes "
+                f"export: {name} {OF_ONE_PROCESS[eqn.primitive.family]}, which a file cannot hold; export what comes "
                 f"before and after it{where}"
             )
         return {
@@ -131,7 +132,7 @@ class Reader:
         for equation in equations:
             name, read, params, given = _list(equation, 4)
             primitive = REGISTRY.get(name) if isinstance(name, str) else None
-            if primitive is None or primitive.family in (*_OF_ONE_PROCESS, Family.CALL):
+            if primitive is None or primitive.family in (*OF_ONE_PROCESS, Family.CALL):
                 raise FormatError(f"corrupt, or of another version: there is no operation {name!r:.80} in files")
             if not isinstance(params, dict):
                 raise FormatError(f"corrupt: the parameters of {name} are none")

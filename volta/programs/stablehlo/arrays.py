@@ -106,7 +106,7 @@ def _extreme_place(word: str, nothing: Callable[[Any], Any]) -> Callable[..., li
         rest = [i for i in range(len(x.shape)) if i != axis]
         best = w.spread(reduced(w, x, (axis,), word, nothing(x.dtype)), x.shape, rest)
         won = applied(w, "or", w.compare(x, best, "EQ"), w.compare(x, x, "NE"))  # NaN wins
-        places = w.operation("stablehlo.iota", [], tensor(x.shape, np.int64), f"iota_dimension = {axis} : i64")
+        places = w.places(x.shape, axis)
         first = reduced(w, choose(w, won, places, like(w, places, x.shape[axis])), (axis,), "minimum", x.shape[axis])
         return [w.convert(first, index_dtype)]
 
@@ -156,9 +156,7 @@ def _cumulative(word: str, nothing: Callable[[Any], Any]) -> Callable[..., list[
 def _positions(w: Writer, indices: Sequence[Value], batch_dims: int, sizes: Sequence[int], clip: bool) -> Value:
     """Index arrays side by side, with the positions of batch axes before them; int64."""
     shape = indices[0].shape
-    found = []
-    for d in range(batch_dims):
-        found.append(w.operation("stablehlo.iota", [], tensor(shape, np.int64), f"iota_dimension = {d} : i64"))
+    found = [w.places(shape, d) for d in range(batch_dims)]
     for x, size in zip(indices, sizes, strict=True):
         if x.dtype == np.uint64:  # the large ones stay large
             x = applied(w, "minimum", x, like(w, x, 2**63 - 1))

@@ -13,6 +13,7 @@ from volta.core.ir import Atom, ClosedJaxpr, Eqn, Literal, Var
 from volta.core.source import at_user_line
 from volta.ops.attention_derivatives import written_out
 from volta.ops.primitive import Family
+from volta.programs.document import OF_ONE_PROCESS
 from volta.programs.stablehlo import arrays, elementwise
 from volta.programs.stablehlo.elementwise import applied
 from volta.programs.stablehlo.text import Value, Writer, ints, tensor, type_text
@@ -60,11 +61,7 @@ def _equation(w: Writer, eqn: Eqn, operands: Sequence[Value]) -> Sequence[Value]
         return _CONTROL[name](w, eqn, operands, **eqn.params)
     if eqn.primitive.family is Family.ATTENTION:
         return _program(w, lambda *xs: written_out(name, xs, eqn.params), operands)
-    why = {
-        Family.CALLBACK: "calls a Python function",
-        Family.USER: "is a kernel of the user's own",
-        Family.COLLECTIVE: "means the workers of a mesh",
-    }.get(eqn.primitive.family, "has no StableHLO")
+    why = OF_ONE_PROCESS.get(eqn.primitive.family, "has no StableHLO")
     where = "" if eqn.source is None else f" (at {eqn.source})"
     raise UnsupportedOperationError(at_user_line(f"to StableHLO: the operation `{name}`{where} {why}"))
 

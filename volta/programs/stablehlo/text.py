@@ -168,6 +168,10 @@ class Writer:
             return x
         return self.operation("stablehlo.reshape", [x], tensor(shape, x.dtype))
 
+    def places(self, shape: Sequence[int], axis: int) -> Value:
+        """Of each element its place along an axis, int64."""
+        return self.operation("stablehlo.iota", [], tensor(shape, np.int64), f"iota_dimension = {axis} : i64")
+
     def parts(self, x: Value) -> list[Value]:
         """A number, or the two parts of a complex one."""
         if not dtypes.is_complex(x.dtype):
