@@ -8,10 +8,10 @@ from contextlib import contextmanager
 import attrs
 from llvmlite import ir
 
-from volta.emit import panels, reflections
 from volta.emit.args import laid_out
 from volta.emit.builder import Builder, Value, item_size
-from volta.emit.loops import I64, PTR, for_range, if_then, load_args, loop, minimum, offset
+from volta.emit.loops import I64, PTR, for_range, if_then, load_args, loop, offset
+from volta.emit.panel_tasks import ARRAYS, run_task
 from volta.emit.panels import TOGETHER, Lanes, at
 from volta.emit.reducers import LANES, Reducer, StateArray, across_lanes
 from volta.numba_cpu import rotations, target
@@ -208,40 +208,10 @@ def build_panel(module: ir.Module, name: str, spec: PanelSpec) -> ir.Function:
         return rotations.build(module, name, spec)
     function, b = new_kernel(module, name)
     args, begin, end, _ = function.args
-    dtype, crew = spec.dtype.name, _Thread(b, spec.dtype.name)
-    count = {"cholesky": 2, "substitute": 3, "lu": 5, "qr": 4}[spec.kind]
-    *addresses, _, width, length = load_args(b, args, count + 3)
+    crew = _Thread(b, spec.dtype.name)
+    *addresses, _, width, length = load_args(b, args, ARRAYS[spec.kind] + 3)
     arrays = [b.inttoptr(x, PTR) for x in addresses]
-
-    def of(array: ir.Value, item: ir.Value, rows: ir.Value, columns: ir.Value, kind: str = dtype) -> ir.Value:
-        return at(b, array, b.mul(item, b.mul(rows, columns)), kind)
-
     with for_range(b, begin, end) as task:
-        if spec.kind == "cholesky":
-            source, out = (of(x, task, width, width) for x in arrays)
-            panels.cholesky(crew, dtype, source, out, width)
-        elif spec.kind == "substitute":
-            each = b.sdiv(b.add(length, I64(COLUMNS - 1)), I64(COLUMNS))
-            item = b.sdiv(task, each)
-            start = b.mul(b.sub(task, b.mul(item, each)), I64(COLUMNS))
-            triangle = of(arrays[0], item, width, width)
-            source, out = (of(x, item, width, length) for x in arrays[1:])
-            stop = minimum(b, b.add(start, I64(COLUMNS)), length)
-            panels.substitute(crew, dtype, spec.unit, triangle, source, out, width, length, start, stop)
-        elif spec.kind == "qr":
-            source, first, out, factors = arrays
-            start = b.sext(b.load(first, align=4, typ=ir.IntType(32)), I64)
-            reflections.reflect(
-                crew, dtype, of(source, task, width, length), start, of(out, task, width, length),
-                of(factors, task, I64(1), width), width, length,
-            )  # fmt: skip
-        else:
-            source, first, out, moved, chosen = arrays
-            start = b.sext(b.load(first, align=4, typ=ir.IntType(32)), I64)
-            one = I64(1)
-            panels.lu(
-                crew, dtype, of(source, task, width, length), start, of(out, task, width, length),
-                of(moved, task, one, length, "int32"), of(chosen, task, one, width, "int32"), width, length,
-            )  # fmt: skip
+        run_task(crew, spec, arrays, task, width, length, COLUMNS)
     b.ret_void()
     return function

@@ -12,9 +12,9 @@ from functools import partial
 import attrs
 from llvmlite import ir
 
-from volta.emit import panels, reflections
 from volta.emit.builder import Builder, Value, item_size
-from volta.emit.loops import I32, I64, if_then, load_args, loop, minimum
+from volta.emit.loops import I64, if_then, load_args, loop, minimum
+from volta.emit.panel_tasks import ARRAYS, run_task
 from volta.emit.panels import Lanes, at
 from volta.emit.reducers import LANES, Reducer, State
 from volta.numba_cuda import rotations
@@ -200,40 +200,9 @@ class _Block:
 def build_panel(module: ir.Module, name: str, spec: PanelSpec, threads: int) -> ir.Function:
     """Args: the arrays, then width and length."""
     function, b = new_entry(module, name, threads)
-    dtype, crew = spec.dtype.name, _Block(b, name, threads, spec.dtype.name)
-    count = {"cholesky": 2, "substitute": 3, "lu": 5, "qr": 4}[spec.kind]
-    *addresses, width, length = load_args(b, function.args[0], count + 2)
+    crew = _Block(b, name, threads, spec.dtype.name)
+    *addresses, width, length = load_args(b, function.args[0], ARRAYS[spec.kind] + 2)
     arrays = [device_pointer(b, x) for x in addresses]
-    block = block_index(b)
-
-    def of(array: ir.Value, item: ir.Value, rows: ir.Value, columns: ir.Value, kind: str = dtype) -> ir.Value:
-        return at(b, array, b.mul(item, b.mul(rows, columns)), kind)
-
-    if spec.kind == "cholesky":
-        source, out = (of(x, block, width, width) for x in arrays)
-        panels.cholesky(crew, dtype, source, out, width)
-    elif spec.kind == "substitute":
-        each = b.sdiv(b.add(length, I64(threads - 1)), I64(threads))
-        item = b.sdiv(block, each)
-        start = b.mul(b.sub(block, b.mul(item, each)), I64(threads))
-        source, out = (of(x, item, width, length) for x in arrays[1:])
-        stop = minimum(b, b.add(start, I64(threads)), length)
-        panels.substitute(
-            crew, dtype, spec.unit, of(arrays[0], item, width, width), source, out, width, length, start, stop
-        )
-    elif spec.kind == "qr":
-        source, first, out, factors = arrays
-        start = b.sext(b.load(first, align=4, typ=I32), I64)
-        reflections.reflect(
-            crew, dtype, of(source, block, width, length), start, of(out, block, width, length),
-            of(factors, block, I64(1), width), width, length,
-        )  # fmt: skip
-    else:
-        source, first, out, moved, chosen = arrays
-        start = b.sext(b.load(first, align=4, typ=I32), I64)
-        panels.lu(
-            crew, dtype, of(source, block, width, length), start, of(out, block, width, length),
-            of(moved, block, I64(1), length, "int32"), of(chosen, block, I64(1), width, "int32"), width, length,
-        )  # fmt: skip
+    run_task(crew, spec, arrays, block_index(b), width, length, threads)
     b.ret_void()
     return function
