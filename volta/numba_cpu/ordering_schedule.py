@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import attrs
 import numpy as np
 
-from volta.emit.args import laid_out
+from volta.emit.args import Word, laid_out
 from volta.emit.reducers import LANES
 from volta.numba_cpu.launches import Launch
 from volta.xla_like.kernels import Access, KernelCall, LibraryKernel
-from volta.xla_like.ordering import Scan, Scatter, ScatterSpec, Sort
+from volta.xla_like.ordering import Scan, Scatter, ScatterSpec, Sort, SortSpec
 from volta.xla_like.plan import Buffer
 
 FEW_UPDATES = 32
@@ -34,6 +34,45 @@ BUCKET_SLOTS = 1 << 14
 
 SMALL = 1 << 31
 """Fewer updates are counted in 32 bits."""
+
+
+DIGIT = 8
+"""Bits of a key by which a pass of a radix sort places records: 256 places written to fit into the nearest cache."""
+
+BUCKETS_OF_DIGIT = 1 << DIGIT
+
+SHORT_ROW = 6
+"""Rows of up to so many elements for each digit are merged: to count fewer costs more (measured, rows of 8 to 64)."""
+
+SORT_CHUNK = 1 << 16
+"""Records of a long row that a task counts and places."""
+
+FEW_ROWS = 16
+"""As many rows or more are a task each, of any length."""
+
+
+@attrs.frozen
+class RadixRecord:
+    """What a radix sort moves: a key and a position, of 64 bits each (``wide``) or of 32."""
+
+    wide: bool
+
+    @classmethod
+    def of(cls, spec: SortSpec) -> RadixRecord:
+        return cls(max(d.itemsize for d in spec.dtypes[: spec.num_keys]) > 4)
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return 16 if self.wide else 8
+
+
+@attrs.frozen
+class RadixKeys:
+    """The records of a sort get the elements of one of its keys."""
+
+    sort: SortSpec
+    key: int
 
 
 @attrs.frozen
@@ -92,11 +131,54 @@ def scan(call: KernelCall, vector_bits: int, buffers: Sequence[Buffer]) -> list[
 
 
 def sort(call: KernelCall, vector_bits: int, buffers: Sequence[Buffer]) -> list[Launch]:
-    """A task is a row, whose positions are merged between two arrays of the thread's own (double buffering)."""
+    """Short rows are merged, longer ones sorted by digits, in memory of the thread's own (double buffering); a few long
+    ones in chunks, by several threads."""
     op = call.kernel
     assert isinstance(op, Sort)
+    if call.workspace is not None:
+        return _sort_in_chunks(call, op, call.workspace)
     words = laid_out((*call.accesses, op.rows, op.length))
-    return [Launch(LibraryKernel("sort", op.spec), call, *words, op.rows, 16 * op.length + 64)]
+    digits = sum(8 * d.itemsize // DIGIT for d in op.spec.dtypes[: op.spec.num_keys])
+    if not SHORT_ROW * digits < op.length < SMALL:
+        return [Launch(LibraryKernel("sort", op.spec), call, *words, op.rows, 16 * op.length + 64)]
+    scratch = 8 * BUCKETS_OF_DIGIT + 2 * RadixRecord.of(op.spec).size * op.length
+    return [Launch(LibraryKernel("sort_rows", op.spec), call, *words, op.rows, scratch)]
+
+
+def _sort_in_chunks(call: KernelCall, op: Sort, workspace: int) -> list[Launch]:
+    spec, record = op.spec, RadixRecord.of(op.spec)
+    chunks, inputs = -(-op.length // SORT_CHUNK), call.accesses[: len(op.spec.read)]
+    at = _in_chunks(op)
+    counts, here, there = (Access(workspace, n, ()) for n in (0, at, at + record.size * op.rows * op.length))
+    found = []
+
+    def launch(name: str, what: object, tasks: int, *words: Word) -> None:
+        found.append(Launch(LibraryKernel(name, what), call, *laid_out(words), tasks))
+
+    for key in reversed(range(spec.num_keys)):
+        launch("sort_keys", RadixKeys(spec, key), op.rows * chunks, *inputs, op.length, chunks, here)
+        for shift in range(0, 8 * spec.dtypes[key].itemsize, DIGIT):
+            words = (op.length, chunks, counts, shift, here, there)
+            launch("sort_count", record, op.rows * chunks, *words)
+            launch("sort_starts", record, op.rows, *words)
+            launch("sort_place", record, op.rows * chunks, *words)
+            here, there = there, here
+    launch("sort_results", spec, op.rows * chunks, *call.accesses, op.length, chunks, here)
+    return found
+
+
+def _in_chunks(op: Sort) -> int:
+    """Bytes of what is counted of each chunk."""
+    return 8 * BUCKETS_OF_DIGIT * op.rows * -(-op.length // SORT_CHUNK)
+
+
+def sort_bytes(call: KernelCall, vector_bits: int) -> int:
+    """For the records of a few long rows, twice, and what is counted."""
+    op = call.kernel
+    assert isinstance(op, Sort)
+    if op.rows >= FEW_ROWS or not SORT_CHUNK < op.length < SMALL:
+        return 0
+    return _in_chunks(op) + 2 * RadixRecord.of(op.spec).size * op.rows * op.length
 
 
 def order_bytes(call: KernelCall, vector_bits: int) -> int:

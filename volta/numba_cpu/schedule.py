@@ -26,6 +26,7 @@ from volta.numba_cpu import (
     nests,
     ordering_schedule,
     panels,
+    radix_sorting,
     scatter,
     scatter_sorting,
     small_loop_code,
@@ -77,7 +78,19 @@ HANDLERS: dict[str, Handler] = {
     **_attention("attention_dkv", attention.build_attention_dkv),
     **_attention("attention_backward", attention.build_attention_backward),
     "scan": Handler(ordering_schedule.scan, {"scan": sorting.build_scan}),
-    "sort": Handler(ordering_schedule.sort, {"sort": sorting.build_sort}),
+    "sort": Handler(
+        ordering_schedule.sort,
+        {
+            "sort": sorting.build_sort,
+            "sort_rows": radix_sorting.build_rows,
+            "sort_keys": radix_sorting.build_keys,
+            "sort_count": radix_sorting.build_count,
+            "sort_starts": radix_sorting.build_starts,
+            "sort_place": radix_sorting.build_place,
+            "sort_results": radix_sorting.build_results,
+        },
+        ordering_schedule.sort_bytes,
+    ),
     "scatter": Handler(
         ordering_schedule.scatter,
         {

@@ -17,7 +17,9 @@ def _plain(x: Any) -> np.ndarray:
         return a.view(np.uint8)
     plain = a.view(np.dtype(f"u{a.dtype.itemsize}"))
     if dtypes.is_float(a.dtype):
-        return np.where(np.isnan(a), plain.dtype.type(contract.NAN_BITS[a.dtype.name]), plain)
+        with np.errstate(invalid="ignore"):  # a signalling NaN is one
+            nan = np.isnan(a)
+        return np.where(nan, plain.dtype.type(contract.NAN_BITS[a.dtype.name]), plain)
     return plain
 
 
