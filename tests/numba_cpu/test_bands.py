@@ -10,12 +10,13 @@ import volta.numpy as vnp
 from tests.sampling import sampled
 from tests.xla_like.xla_support import plan_of, struct
 from volta.numba_cpu import bands
+from volta.numba_cpu.dot_schedule import LARGE_ROWS, Tiling
 from volta.numpy import fft
 from volta.runtime.plan_cache import PLAN_CACHE
 from volta.testing import assert_bits_equal, fill
 from volta.testing.kernel_kinds import assert_kernels_agree
 from volta.xla_like.compile import CompileOptions
-from volta.xla_like.kernels import Joined
+from volta.xla_like.kernels import Joined, kernel_class
 
 pytestmark = pytest.mark.turns(2)
 
@@ -107,3 +108,17 @@ def test_an_argument_that_is_given_away_is_still_overwritten() -> None:
     x = np.ones((600, 512), np.float32)
     plan = plan_of(cumulated, x, donated=(0,))
     assert plan.peak_live_bytes <= plan_of(cumulated, x, donated=(0,), options=APART).peak_live_bytes
+
+
+def test_a_large_product_is_cut_by_columns_unless_loops_follow_it() -> None:
+    """Either way with the same bits: rows of a band are whole where a loop reads them, else tasks are some columns."""
+    m, k, n = LARGE_ROWS + 8, 270, 1100
+    x, w = fill("ladder", (m, k)), fill("ladder", (k, n))
+    alone, followed = (volta.jit(f) for f in (lambda x, w: x @ w, lambda x, w: vnp.tanh(x @ w)))
+    widths = []
+    for f in (alone, followed):
+        launches = f.lower(x, w).compile().plan.all_launches()
+        found = [part for launch in launches for part in launch.each() if kernel_class(part.kernel) == "dot"]
+        widths += [launch.words[Tiling.TASK_COLS] for launch in found]
+    assert widths[0] < n <= widths[1]
+    assert_bits_equal(vnp.tanh(alone(x, w)), followed(x, w))

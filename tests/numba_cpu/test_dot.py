@@ -129,7 +129,8 @@ def test_layouts(width, left, right):
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize(
-    "shape", [(300, 270, 600), (130, 33, 1500), (1, 513, 520), (513, 513, 1), (1, 600, 4), (30, 64, 700)]
+    "shape",
+    [(300, 270, 600), (130, 33, 1500), (1, 513, 520), (513, 513, 1), (1, 600, 4), (30, 64, 700), (530, 260, 1090)],
 )
 def test_large_shapes_use_every_path(width, shape):
     m, k, n = shape

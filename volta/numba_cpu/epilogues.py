@@ -47,7 +47,7 @@ def _band(call: KernelCall, buffers: Sequence[Buffer], vector_bits: int) -> _Ban
     dot = call.kernel
     if not isinstance(dot, Dot) or dot.spec.blocks is not None:
         return None
-    *_, launch = dot_schedule.plan_of(call, vector_bits).launches
+    *_, launch = dot_schedule.plan_of(call, vector_bits, whole_rows=True).launches
     if launch.kernel != "dot":
         return None
     out, access, itemsize = call.writes[0], call.accesses[2], item_size(dot.spec.out)
@@ -144,7 +144,7 @@ def launches(call: KernelCall, vector_bits: int, buffers: Sequence[Buffer]) -> l
     band = _band(product, buffers, vector_bits)
     assert band is not None
     product = attrs.evolve(product, workspace=call.workspace)
-    *before, head = dot_schedule.launches(product, vector_bits, buffers)
+    *before, head = dot_schedule.launches(product, vector_bits, buffers, whole_rows=True)
     parts = [head, *(_aligned(loop, band) for loop in loops)]
     return [*before, _together(call, parts, head.tasks, band.step, head.pieces)]
 
