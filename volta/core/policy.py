@@ -43,7 +43,7 @@ TENSOR_PRECISIONS = ("tf32", "bf16")
 """Precisions of tensor cores, which add in an order of their own: for levels below strict."""
 
 _PRECISIONS = {
-    "default": None, "float32": None, "high": None, "highest": "highest",
+    "default": None, "float32": None, "high": None, "highest": "highest", "exact": "exact",
     "tf32": "tf32", "tensorfloat32": "tf32", "bf16": "bf16", "bfloat16": "bf16",
 }  # fmt: skip
 
@@ -66,7 +66,7 @@ def use_precision(precision: str | None) -> Iterator[None]:
 
 
 def product_precision(name: str, precision: Any) -> str | None:
-    """A precision as users write it, as one of None (float32 chains), "highest", "tf32" and "bf16".
+    """A precision as users write it, as one of None (float32 chains), "highest", "exact", "tf32" and "bf16".
 
     None is the default of the context; a pair must be of one precision for both operands. Raises DTypeError for what is
     no precision.
@@ -82,7 +82,8 @@ def product_precision(name: str, precision: Any) -> str | None:
         raise DTypeError(
             at_user_line(
                 f"{name}: no precision {precision!r}. There are None, 'default' or 'float32' (chains of float32), "
-                "'highest' (accumulated in float64), and below strict 'tf32' and 'bf16' (tensor cores)."
+                "'highest' (accumulated in float64), 'exact' (integers, which add in any order), and below strict 'tf32' "
+                "and 'bf16' (tensor cores)."
             )
         )
     return _PRECISIONS[text.lower()]

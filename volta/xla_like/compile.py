@@ -14,6 +14,7 @@ from volta.xla_like import control_calls, user
 from volta.xla_like.attention_calls import join_cotangents
 from volta.xla_like.complex_pairs import has_complex, to_pairs
 from volta.xla_like.dropping import Scheduled, operations
+from volta.xla_like.exact import exact_products
 from volta.xla_like.fusion import fuse
 from volta.xla_like.groups import Group
 from volta.xla_like.kernels import KernelCall, LoopKernel
@@ -98,6 +99,7 @@ class _Build:
 
     def optimized(self, program: ClosedJaxpr) -> ClosedJaxpr:
         kept = self.scheduler.keeps if self.options.fusion else None
+        program = exact_products(inline_calls(program, kept))
         return optimize(program, only_inline=not self.options.passes, evaluate=self.evaluate, kept=kept)
 
     def prepared(self, program: ClosedJaxpr) -> ClosedJaxpr:

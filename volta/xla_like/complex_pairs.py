@@ -18,12 +18,13 @@ import attrs
 from volta.core import dtypes
 from volta.core.avals import ShapedArray
 from volta.core.errors import UnsupportedOperationError
-from volta.core.interp import Trace, Tracer, get_aval, use_trace
+from volta.core.interp import use_trace
 from volta.core.ir import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var, subjaxprs
-from volta.core.source import Source, at_user_line
+from volta.core.source import at_user_line
 from volta.ops.base import bind_named, reshape_to
 from volta.ops.complexes import Pair
 from volta.xla_like.passes import inline_calls
+from volta.xla_like.recorder import Recorded, Recorder
 
 
 def has_complex(program: ClosedJaxpr) -> bool:
@@ -49,12 +50,12 @@ def _nested(program: ClosedJaxpr) -> ClosedJaxpr:
     return _rewritten(inline_calls(program), _of_parts, lambda value: [value.re, value.im])
 
 
-Enter = Callable[["_Recorder", ShapedArray], tuple[list[Var], Pair]]
+Enter = Callable[["_PairRecorder", ShapedArray], tuple[list[Var], Pair]]
 Leave = Callable[[Pair], list[Any]]
 
 
 def _rewritten(program: ClosedJaxpr, enter: Enter, leave: Leave) -> ClosedJaxpr:
-    jaxpr, trace = program.jaxpr, _Recorder()
+    jaxpr, trace = program.jaxpr, _PairRecorder()
     env: dict[Var, Any] = {}
 
     def entered(variables: Sequence[Var], how: Enter) -> tuple[Var, ...]:
@@ -64,7 +65,7 @@ def _rewritten(program: ClosedJaxpr, enter: Enter, leave: Leave) -> ClosedJaxpr:
             if dtypes.is_complex(var.aval.dtype):
                 own, env[var] = how(trace, var.aval)
             else:
-                env[var] = _Recorded(trace, var)
+                env[var] = Recorded(trace, var)
             found += own
         return tuple(found)
 
@@ -91,11 +92,11 @@ class _Whole(Pair):
     whole: Any
 
 
-def _of_whole(trace: _Recorder, aval: ShapedArray) -> tuple[list[Var], Pair]:
+def _of_whole(trace: _PairRecorder, aval: ShapedArray) -> tuple[list[Var], Pair]:
     """One array of floats with the parts along its last axis."""
     shape, start = aval.shape, (0,) * aval.ndim
     var = Var(ShapedArray((*shape, 2), dtypes.part_dtype(aval.dtype)))
-    whole = _Recorded(trace, var)
+    whole = Recorded(trace, var)
     parts = [
         bind_named("slice", whole, start_indices=(*start, k), limit_indices=(*shape, k + 1), strides=None)
         for k in (0, 1)
@@ -103,9 +104,9 @@ def _of_whole(trace: _Recorder, aval: ShapedArray) -> tuple[list[Var], Pair]:
     return [var], _Whole(reshape_to(parts[0], shape), reshape_to(parts[1], shape), whole)
 
 
-def _of_parts(trace: _Recorder, aval: ShapedArray) -> tuple[list[Var], Pair]:
+def _of_parts(trace: _PairRecorder, aval: ShapedArray) -> tuple[list[Var], Pair]:
     variables = [Var(ShapedArray(aval.shape, dtypes.part_dtype(aval.dtype))) for _ in ("re", "im")]
-    return variables, Pair(*(_Recorded(trace, v) for v in variables))
+    return variables, Pair(*(Recorded(trace, v) for v in variables))
 
 
 def _joined(value: Pair) -> list[Any]:
@@ -123,38 +124,14 @@ _COUNTS = {"scan": ("num_consts", "num_carry"), "while": ("cond_nconsts", "body_
 """Equations that carry programs, and the params that say how many operands are of a kind, from the first one on."""
 
 
-class _Recorded(Tracer):
-    """A real value of the program that is written."""
-
-    __slots__ = ("aval", "atom")
-
-    def __init__(self, trace: _Recorder, atom: Atom):
-        self._trace, self.atom, self.aval = trace, atom, atom.aval
-
-
-class _Recorder(Trace):
-    """Writes the operations of rules down as equations."""
-
-    def __init__(self) -> None:
-        self.eqns: list[Eqn] = []
-        self.source: Source | None = None
+class _PairRecorder(Recorder):
+    """Writes the operations of rules for pairs down as equations."""
 
     def literal(self, atom: Literal) -> Any:
         if not dtypes.is_complex(atom.aval.dtype):
-            return _Recorded(self, atom)
+            return Recorded(self, atom)
         aval = ShapedArray((), dtypes.part_dtype(atom.aval.dtype))
-        return Pair(*(_Recorded(self, Literal(x, aval)) for x in (atom.value.real, atom.value.imag)))
-
-    def atom(self, x: Any) -> Atom:
-        return x.atom if isinstance(x, _Recorded) else Literal(x, get_aval(x))
-
-    def process_primitive(self, primitive: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        inputs = tuple(self.atom(x) for x in args)
-        found = primitive.abstract(*(a.aval for a in inputs), **params)
-        outs = tuple(Var(aval) for aval in (found if primitive.multiple_results else [found]))
-        self.eqns.append(Eqn(primitive, inputs, outs, params, self.source))
-        values = [_Recorded(self, v) for v in outs]
-        return values if primitive.multiple_results else values[0]
+        return Pair(*(Recorded(self, Literal(x, aval)) for x in (atom.value.real, atom.value.imag)))
 
     def apply(self, eqn: Eqn, values: list[Any]) -> Sequence[Any]:
         """The results of an equation of the program that is rewritten."""
@@ -162,7 +139,7 @@ class _Recorder(Trace):
         programs = tuple(subjaxprs(eqn.params))
         if not any(dtypes.is_complex(a.aval.dtype) for a in atoms) and not any(map(has_complex, programs)):
             self.eqns.append(eqn.replace(inputs=tuple(map(self.atom, values))))
-            return [_Recorded(self, v) for v in eqn.outputs]
+            return [Recorded(self, v) for v in eqn.outputs]
         if eqn.primitive.name in _COUNTS:
             return self._carrier(eqn, values)
         if eqn.primitive.pairs is None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from volta.core.ir import Atom, ClosedJaxpr, Eqn, Literal, Var
 from volta.core.sharding import Cut, Layout, Mesh, whole
+from volta.xla_like.exact import exact_products
 from volta.xla_like.partition.building import Building, Value
 from volta.xla_like.partition.choosing import Moves, better_cuts, choose
 from volta.xla_like.partition.factors import factors_of, params_of_part
@@ -51,6 +52,7 @@ def _walked(
     program: ClosedJaxpr, mesh: Mesh, inputs: Sequence[Layout | None], outputs: Sequence[Layout | None], name: str,
     wishes: Sequence[Layout | None], better: dict[Cut, Cut], moves: Moves,
 ) -> tuple[Partitioned, Building]:  # fmt: skip
+    program = exact_products(program)
     walk = _Walk(program, mesh, inputs, outputs, better, moves)
     for var, layout in zip_longest(program.jaxpr.invars, wishes):
         value = walk.values[var]
