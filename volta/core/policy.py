@@ -82,8 +82,8 @@ def product_precision(name: str, precision: Any) -> str | None:
         raise DTypeError(
             at_user_line(
                 f"{name}: no precision {precision!r}. There are None, 'default' or 'float32' (chains of float32), "
-                "'highest' (accumulated in float64), 'exact' (integers, which add in any order), and below strict 'tf32' "
-                "and 'bf16' (tensor cores)."
+                "'highest' (accumulated in float64), 'exact' (integers, which add in any order), and below strict "
+                "'tf32' and 'bf16' (tensor cores)."
             )
         )
     return _PRECISIONS[text.lower()]

@@ -71,8 +71,8 @@ def exact_products(program: ClosedJaxpr) -> ClosedJaxpr:
 
 @attrs.frozen
 class _Digits:
-    """An operand as batch axes, free axes, blocks of k, digits and k; without the last three, the scale of each row: what
-    its share of a joined sum is multiplied by, a power of two or NaN."""
+    """An operand as batch axes, free axes, blocks of k, digits and k; without the last three, the scale of each row: a
+    power of two that joined sums are multiplied by, or NaN."""
 
     numbers: Any
     scale: Any
@@ -86,8 +86,9 @@ def _product(eqn: Eqn, x: Any, y: Any) -> Any:
     else:
         left, right = _digits(x, lc, lb, k, False), _digits(y, rc, rb, k, True)
         batch, total = len(lb), None
-        for weight in range(DIGITS):
-            part = lax.convert_element_type(_sums(left.numbers, right.numbers, batch, weight), dtypes.int64)
+        # the shortest product comes last: what joins the sums runs with it
+        parts = [_sums(left.numbers, right.numbers, batch, weight) for weight in reversed(range(DIGITS))]
+        for part in reversed([lax.convert_element_type(x, dtypes.int64) for x in parts]):
             total = part if total is None else lax.add(lax.shift_left(total, 8), part)
         shape = out.shape
         rows = lax.broadcast_in_dim(left.scale, shape, tuple(range(len(shape_of(left.scale)))))
@@ -121,7 +122,8 @@ def _digits(x: Any, contract: Sequence[int], batch: Sequence[int], k: int, backw
     free = [d for d in range(rank) if d not in contract and d not in batch]
     x = lax.convert_element_type(x, dtypes.float32)
     size = lax.bitwise_and(lax.bitcast_convert_type(x, dtypes.int32), _SIZE)
-    field = lax.max(lax.shift_right_logical(lax.reduce_max(size, tuple(contract)), 23), 1)  # subnormal: the least normal
+    field = lax.shift_right_logical(lax.reduce_max(size, tuple(contract)), 23)
+    field = lax.max(field, 1)  # of subnormal numbers that of the least normal one
     left = sorted((*batch, *free))
     field = lax.transpose(field, tuple(left.index(d) for d in (*batch, *free)))
     x = lax.transpose(x, (*batch, *free, *contract))

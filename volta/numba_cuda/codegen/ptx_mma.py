@@ -9,11 +9,12 @@ m8n8k4 f64      (g, t)                                    (t, g)                
 m16n8k4…16 f64  (g + 8 (i % 2), t + 4 (i / 2))            (t + 4 i, g)                   (g + 8 (i / 2), 2t + i % 2)
 m16n8k8 tf32    (g + 8 (i % 2), t + 4 (i / 2))            (t + 4 i, g)                   as above
 m16n8k16 bf16, f16 (g + 8 (i % 2), 2t + {0, 1} + 8 (i / 2))  (2t + {0, 1} + 8 i, g)         as above
+m16n8k32 s8      (g + 8 (i % 2), 4t + {0…3} + 16 (i / 2))   (4t + {0…3} + 16 i, g)         as above
 ==============  ========================================  =============================  =========================
 
 In float64 each result is a chain of fused multiply-adds over ascending k that begins at C (measured, see
-docs/determinism.md): a strict operation. bf16 and tf32 sum in an order of the GPU's own, so they are below strict, and
-what the host computes for them has the right value but not the right bits.
+docs/determinism.md): a strict operation. So is s8, whose sums are integers. bf16 and tf32 sum in an order of the GPU's
+own, so they are below strict, and what the host computes for them has the right value but not the right bits.
 """
 
 from __future__ import annotations
@@ -53,10 +54,11 @@ def _mma_op(
 ) -> Op:  # fmt: skip
     """``left(half, k)`` and ``right(k)`` say where an element of A (row g or g + 8) or B lies: (lane of four, place).
 
-    A place is a register, or for packed operands twice its number plus which half; ``number`` takes the value out.
+    A place is a register, or for packed operands the number of elements in those before it plus which of its own;
+    ``number`` takes the value out.
     ``packed`` is LLVM's type of such a register where that is no i32.
     """
-    per = 2 if operand is I32 and depth == 16 else 1
+    per = {16: 2, 32: 4}.get(depth, 1) if operand is I32 else 1
 
     def ptx(b: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
         if packed is not None:
@@ -75,7 +77,7 @@ def _mma_op(
                     (t, place), (u, other) = left(i // 2, k), right(k)
                     x = number(b, read(b.add(b.shl(group, I32(2)), I32(t)), place // per), place % per)
                     y = number(b, read(b.add(b.shl(column, I32(2)), I32(u)), a + other // per), other % per)
-                    total = fma(b, x, y, total)
+                    total = b.add(total, b.mul(x, y)) if result is I32 else fma(b, x, y, total)
                 sums.append(total)
             return _pack(b, sums)
 
@@ -92,6 +94,11 @@ def _half_of(b: ir.IRBuilder, word: ir.Value, half: int) -> ir.Value:
 def _half_of_f16(b: ir.IRBuilder, word: ir.Value, half: int) -> ir.Value:
     """A float16 of a pair, as a float32."""
     return b.fpext(b.bitcast(b.trunc(b.lshr(word, I32(16 * half)), I16), ir.HalfType()), F32)
+
+
+def _byte(b: ir.IRBuilder, word: ir.Value, number: int) -> ir.Value:
+    """A signed byte of four, as an i32."""
+    return b.ashr(b.shl(word, I32(24 - 8 * number)), I32(24))
 
 
 def _tf32(b: ir.IRBuilder, word: ir.Value, _: int) -> ir.Value:
@@ -129,14 +136,20 @@ MMA_F16 = _mma_op(
     _half_of_f16, ir.VectorType(ir.HalfType(), 2),
 )  # fmt: skip
 
+MMA_S8 = _mma_op(
+    "mma_m16n8k32_s8", "llvm.nvvm.mma.m16n8k32.row.col.s8", 4, I32, 2, I32, 4, 32,
+    lambda half, k: (k % 16 // 4, 4 * (2 * (k // 16) + half) + k % 4), lambda k: (k % 16 // 4, 4 * (k // 16) + k % 4),
+    _byte,
+)  # fmt: skip
+
 
 def mma(
     b: ir.IRBuilder, op: Op, a: Sequence[ir.Value], other: Sequence[ir.Value], c: Sequence[ir.Value]
 ) -> list[ir.Value]:
     """D = A B + C, each matrix as this lane's registers of it.
 
-    ``MMA_F64[8, 8, 4]`` needs compute capability 8.0, as do `MMA_TF32`, `MMA_BF16` and `MMA_F16`; ``MMA_F64[16, 8, …]``
-    needs 9.0.
+    ``MMA_F64[8, 8, 4]`` needs compute capability 8.0, as do `MMA_TF32`, `MMA_BF16`, `MMA_F16` and `MMA_S8`;
+    ``MMA_F64[16, 8, …]`` needs 9.0.
     """
     return _unpack(b, call(b, op, [*a, *other, *c]))
 

@@ -21,7 +21,7 @@ LINE = 128
 """Bytes of a line of a box, whose pieces of 16 bytes are exchanged by the line's number modulo 8."""
 
 _PIECE = 16
-_ELEMENTS = {2: 1, 4: 2}  # codes of unsigned integers: elements are copied as they are
+_ELEMENTS = {1: 0, 2: 1, 4: 2}  # codes of unsigned integers: elements are copied as they are
 _SWIZZLE = 3  # over 128 bytes
 
 
@@ -61,7 +61,7 @@ def _host_copy(b: ir.IRBuilder, args: Sequence[ir.Value]) -> None:
         return b.zext(b.and_(b.lshr(word, I32(shift)), I32(mask)), I64)
 
     where = [b.sext(x, I64) for x in place]
-    item = b.mul(field(2, 7, 7), I64(2))
+    item = b.shl(I64(1), field(2, 7, 7))
     source = b.inttoptr(b.load(tensor, typ=I64, align=8), PTR)
     sizes = [b.add(field(8 + i), I64(1)) for i in range(RANK)]
     inside = None

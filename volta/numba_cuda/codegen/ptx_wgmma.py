@@ -1,7 +1,8 @@
 """Hopper's products by four warps at once (``wgmma``).
 
 As those of `ptx_mma`, products in bfloat16, float16 and tf32 are below strict: on the host they are added by FMAs in
-ascending k, which says where every element goes, not its last bits. Where all sums are exact the two agree.
+ascending k, which says where every element goes, not its last bits. Where all sums are exact the two agree. Sums of
+products of int8 are integers of 32 bits: strict.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 
-from volta.emit.loops import I16, I32, I64, PTR, VOID, fma, for_range, offset
+from volta.emit.loops import I8, I16, I32, I64, PTR, VOID, fma, for_range, offset
 from volta.numba_cuda.codegen.ptx_ops import (
     Op,
     assembly,
@@ -25,8 +26,10 @@ from volta.numba_cuda.codegen.ptx_ops import (
 
 F32 = ir.FloatType()
 
-MMA_TYPES = {"bfloat16": "bf16", "float16": "f16", "tf32": "tf32"}
-"""What the tensor cores multiply, by Volta's names; sums are float32."""
+MMA_TYPES = {"bfloat16": "bf16", "float16": "f16", "tf32": "tf32", "int8": "s8"}
+"""What the tensor cores multiply, by Volta's names; sums are float32, of int8 int32."""
+
+_ITEMS = {"bfloat16": 2, "float16": 2, "tf32": 4, "int8": 1}
 
 GROUP_COLUMNS = (32, 64, 128, 192, 256)
 """Columns of the tiles that `multiply_group` is there for."""
@@ -70,8 +73,9 @@ def _descriptor(b: ir.IRBuilder, pointer: ir.Value, along: str) -> ir.Value:
 def _tile_element(
     b: ir.IRBuilder, tile: ir.Value, along: str, dtype: str, own: ir.Value, k: ir.Value
 ) -> ir.Value:  # fmt: skip
-    """Element k of row (or column) `own` of a tile in shared memory, as a float32; i64 indices (host bodies only)."""
-    item = 4 if dtype == "tf32" else 2
+    """Element k of row (or column) `own` of a tile in shared memory, in the dtype of sums; i64 indices (host bodies
+    only)."""
+    item = _ITEMS[dtype]
     line, inner = (own, k)
     if along == "mn":
         line, inner = b.add(b.and_(own, I64(-64)), k), b.and_(own, I64(63))
@@ -81,17 +85,22 @@ def _tile_element(
     pointer = offset(b, tile, here)
     if dtype == "tf32":
         return b.load(pointer, typ=F32, align=4)
+    if dtype == "int8":
+        return b.sext(b.load(pointer, typ=I8, align=1), I32)
     return _widened(b, b.load(pointer, typ=I16, align=2), dtype)
 
 
 def _group_op(dtype: str, columns: int, along: tuple[str, str], first: bool = False) -> Op:
     """With ``first`` the sums begin at 0, and are not among the arguments."""
-    name, depth, count = MMA_TYPES[dtype], 8 if dtype == "tf32" else 16, columns // 2
+    name, depth, count = MMA_TYPES[dtype], LINE_BYTES // 4 // _ITEMS[dtype], columns // 2
     given = 0 if first else count
+    total, letter, result = (I32, "r", "s32") if dtype == "int8" else (F32, "f", "f32")
 
     def ptx(b: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
         d = ",".join(f"${i}" for i in range(count))
-        transposed = "" if dtype == "tf32" else f", {int(along[0] == 'mn')}, {int(along[1] == 'mn')}"
+        # what sides are multiplied by, and for elements of two bytes what lines run along
+        signs = "" if dtype == "int8" else ", 1, 1"
+        signs += f", {int(along[0] == 'mn')}, {int(along[1] == 'mn')}" if _ITEMS[dtype] == 2 else ""
         steps = [2048 >> 4 if x == "mn" else 32 >> 4 for x in along]
         # in one block, or the assembler puts a wait behind each instruction
         text = ["{ .reg .b64 a, b; wgmma.fence.sync.aligned;"]
@@ -99,19 +108,19 @@ def _group_op(dtype: str, columns: int, along: tuple[str, str], first: bool = Fa
             at = count + given
             text.append(f"add.u64 a, ${at}, {step * steps[0]}; add.u64 b, ${at + 1}, {step * steps[1]};")
             text.append(
-                f"wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.f32.{name}.{name} "
-                f"{{{d}}}, a, b, {int(step > 0 or not first)}, 1, 1{transposed};"
+                f"wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.{result}.{name}.{name} "
+                f"{{{d}}}, a, b, {int(step > 0 or not first)}{signs};"
             )
         text.append("wgmma.commit_group.sync.aligned; }")
-        constraints = ",".join(["=f"] * count + [str(i) for i in range(given)] + ["l", "l", "~{memory}"])
+        constraints = ",".join([f"={letter}"] * count + [str(i) for i in range(given)] + ["l", "l", "~{memory}"])
         places = [_descriptor(b, args[given + i], along[i]) for i in range(2)]
-        return assembly(b, " ".join(text), constraints, _struct(F32, count), [*args[:given], *places])
+        return assembly(b, " ".join(text), constraints, _struct(total, count), [*args[:given], *places])
 
     def host(b: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
-        kind = ir.ArrayType(F32, count)
+        kind = ir.ArrayType(total, count)
         space = b.inttoptr(b.ptrtoint(b.alloca(kind), I64), PTR)
         for i in range(count):
-            b.store(F32(0.0) if first else args[i], offset(b, space, 4 * i))
+            b.store(ir.Constant(total, None) if first else args[i], offset(b, space, 4 * i))
         thread = b.zext(b.urem(host_thread(b), I32(128)), I64)
         warp, lane = b.udiv(thread, I64(32)), b.urem(thread, I64(32))
         with for_range(b, 0, count) as i:
@@ -123,19 +132,20 @@ def _group_op(dtype: str, columns: int, along: tuple[str, str], first: bool = Fa
             with for_range(b, 0, 4 * depth) as k:
                 x = _tile_element(b, args[given], along[0], dtype, row, k)
                 y = _tile_element(b, args[given + 1], along[1], dtype, column, k)
-                b.store(fma(b, x, y, b.load(here, typ=F32)), here)
+                before = b.load(here, typ=total)
+                b.store(b.add(before, b.mul(x, y)) if total is I32 else fma(b, x, y, before), here)
         meet_warp(b)  # no lane says that the operands may be overwritten before all have read them
-        return _pack(b, [b.load(offset(b, space, 4 * i), typ=F32) for i in range(count)])
+        return _pack(b, [b.load(offset(b, space, 4 * i), typ=total) for i in range(count)])
 
     title = f"multiply_group_{name}_{columns}_{along[0]}_{along[1]}{'_first' * first}"
-    return register(Op(title, _struct(F32, count), (F32,) * given + (PTR, PTR), ptx, host))
+    return register(Op(title, _struct(total, count), (total,) * given + (PTR, PTR), ptx, host))
 
 
 _GROUPS = {
     (dtype, columns, along): _group_op(dtype, columns, along)
     for dtype in MMA_TYPES
     for columns in GROUP_COLUMNS
-    for along in ([("k", "k")] if dtype == "tf32" else [(x, y) for x in ("k", "mn") for y in ("k", "mn")])
+    for along in ([(x, y) for x in ("k", "mn") for y in ("k", "mn")] if _ITEMS[dtype] == 2 else [("k", "k")])
 }
 
 
@@ -159,28 +169,27 @@ def multiply_group_first(b: ir.IRBuilder, left: ir.Value, right: ir.Value, colum
     return _unpack(b, call(b, _FIRST[columns], [left, right]))
 
 
-def _wait_op(count: int) -> Op:
+def _wait_op(total: ir.Type, letter: str, count: int) -> Op:
+    kind = _struct(total, count)
+
     def ptx(b: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
-        constraints = ",".join(["=f"] * count + [str(i) for i in range(count)] + ["~{memory}"])
-        return assembly(b, "wgmma.wait_group.sync.aligned 0;", constraints, _struct(F32, count), list(args))
+        constraints = ",".join([f"={letter}"] * count + [str(i) for i in range(count)] + ["~{memory}"])
+        return assembly(b, "wgmma.wait_group.sync.aligned 0;", constraints, kind, list(args))
 
-    return register(
-        Op(
-            f"multiply_group_wait_{count}",
-            _struct(F32, count),
-            (F32,) * count,
-            ptx,
-            lambda b, args: _pack(b, args),
-        )
-    )
+    title = f"multiply_group_wait_{letter}_{count}"
+    return register(Op(title, kind, (total,) * count, ptx, lambda b, args: _pack(b, args)))
 
 
-_GROUP_WAITS = {columns // 2: _wait_op(columns // 2) for columns in GROUP_COLUMNS}
+_GROUP_WAITS = {
+    (total, columns // 2): _wait_op(total, letter, columns // 2)
+    for total, letter in ((F32, "f"), (I32, "r"))
+    for columns in GROUP_COLUMNS
+}
 
 
 def multiply_group_wait(b: ir.IRBuilder, sums: Sequence[ir.Value]) -> list[ir.Value]:
     """Wait for the products that `multiply_group` began; gives their sums."""
-    return _unpack(b, call(b, _GROUP_WAITS[len(sums)], list(sums)))
+    return _unpack(b, call(b, _GROUP_WAITS[sums[0].type, len(sums)], list(sums)))
 
 
 def _held_op(dtype: str, columns: int, steps: int) -> Op:

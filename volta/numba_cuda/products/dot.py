@@ -79,7 +79,7 @@ def planned(call: KernelCall, regions: Regions, capability: str) -> list[DotLaun
     sizes = (*dot_words(dot, problem.strides), *(0 for _ in Sharing))
     accesses = (problem.lhs, problem.rhs, out, _NOTHING)
     first = DotLaunch("dot_tc", None, 0, accesses, sizes, loops, call.reads, call.writes)
-    if dot.name == "dot_tc":
+    if dot.name == "dot_tc" or dot_tensor.takes_strictly(problem, capability):
         tensor, tiles, grid = dot_tensor.chosen(problem, capability, _label(call, "dot_tc"))
         return [attrs.evolve(first, variant=tensor, grid=grid, sizes=with_words(sizes, {Sharing.WHOLE: tiles}))]
     if spec.blocks is not None:

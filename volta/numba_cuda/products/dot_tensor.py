@@ -1,8 +1,8 @@
-"""Matrix products on tensor cores, for levels below strict.
+"""Matrix products on tensor cores: of floats for levels below strict; of int8, whose sums are exact, at any level.
 
 An element's sum goes through its instructions in ascending k, 128 bytes of operands at a time with zeros behind the
 last k, whatever the sizes of the other dimensions: so a row of a batch has the bits that it has alone. How one
-instruction adds is the hardware's: the bits are those of one architecture.
+instruction adds floats is the hardware's: the bits are those of one architecture.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from volta.numba_cuda.codegen.threads import new_entry
 from volta.numba_cuda.processors import H200, filling
 from volta.numba_cuda.products.dot_epilogue import fits
 from volta.numba_cuda.products.dot_problem import Problem
-from volta.numba_cuda.products.dot_tensor_load import BLOCK, LINE, PIECE, OperandLayout, line_along
+from volta.numba_cuda.products.dot_tensor_load import BLOCK, ITEMS, LINE, PIECE, OperandLayout, line_along
 from volta.numba_cuda.products.dot_tensor_persistent import PersistentProduct
 from volta.numba_cuda.products.dot_tensor_product import Product
 from volta.numba_cuda.products.dot_tensor_variant import TensorVariant
@@ -72,6 +72,20 @@ _SHAPES: dict[str, tuple[Shape, ...]] = {
 
 OLDEST = (8, 0)
 """The oldest compute capability whose tensor cores take these precisions."""
+
+
+_LEAST = 8
+"""Rows and columns of products of int8 from which on tensor cores have them."""
+
+
+def takes_strictly(problem: Problem, capability: str) -> bool:
+    """Whether tensor cores compute a product that is strict: one of int8 with sums in int32, of which both operands lie
+    along k in pieces of 16 bytes."""
+    dot, spec = problem.dot, problem.dot.spec
+    if (spec.lhs, spec.rhs, spec.out) != ("int8", "int8", "int32") or level_of(capability) < OLDEST:
+        return False
+    sides = [_operand("int8", side) for side in _sides(problem)]
+    return min(dot.m, dot.n) >= _LEAST and all((x.along, x.load) == ("k", "async") for x in sides)
 
 
 def chosen(problem: Problem, capability: str, label: str) -> tuple[TensorVariant, int, int]:
@@ -138,7 +152,7 @@ def choose(problem: Problem, capability: str) -> TensorVariant:
     """The kernel for a product. Nothing that is chosen here changes a bit."""
     dot, spec, sides = problem.dot, problem.dot.spec, _sides(problem)
     # float32 operands are rounded to tf32 when they come here (`round_operands`); doing it again changes nothing
-    kind = spec.lhs if item_size(spec.lhs) == 2 else {"bf16": "bfloat16", "tf32": "tf32"}[spec.precision]
+    kind = spec.lhs if item_size(spec.lhs) < 4 else {"bf16": "bfloat16", "tf32": "tf32"}[spec.precision]
     lhs, rhs = (_operand(dtype, side) for dtype, side in zip((spec.lhs, spec.rhs), sides, strict=True))
     if capability == "9.0a" and _has_maps(lhs, rhs, problem):
         lhs, rhs = (attrs.evolve(x, load="map") for x in (lhs, rhs))
@@ -150,7 +164,7 @@ def choose(problem: Problem, capability: str) -> TensorVariant:
         pieces = item_size(spec.out) == 2 and dot.n % 8 == 0 and not any(step % PIECE for step in steps)
         store = "pieces" if pieces else "pairs"
     instruction: Literal["mma", "wgmma"] = "wgmma" if capability == "9.0a" else "mma"
-    depth = -(-dot.k * (4 if kind == "tf32" else 2) // LINE)
+    depth = -(-dot.k * ITEMS[kind] // LINE)
 
     def time(shape: Shape) -> float:
         tiles = dot.batches * -(-dot.m // shape.rows) * -(-dot.n // shape.cols)

@@ -20,6 +20,8 @@ from volta.numba_cuda.codegen import ptx_ops, ptx_round
 LINE = 128
 PIECE = 16
 PIECES = LINE // PIECE
+ITEMS = {"tf32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
+"""Bytes of an element of a tile, by what the tensor cores multiply."""
 BLOCK = 64
 """Rows or columns in a line that runs along them; and lines in a block."""
 
@@ -42,8 +44,8 @@ class OperandLayout:
 
 
 def line_along(operand: OperandLayout, kind: str) -> str:
-    """What the lines of a tile run along: as in memory, but 4-byte elements always along k."""
-    return "k" if kind == "tf32" else operand.along
+    """What the lines of a tile run along: as in memory, but always along k where elements are not of 2 bytes."""
+    return operand.along if ITEMS[kind] == 2 else "k"
 
 
 def swizzled(b: ir.IRBuilder, line: ir.Value, piece: ir.Value) -> ir.Value:
@@ -61,7 +63,7 @@ class Loader:
     ) -> None:  # fmt: skip
         """`start` is the tile's first row or column, of `size`; `kind` is what the tensor cores multiply."""
         self.b, self.operand, self.kind, self.size, self.k_size = b, operand, kind, size, k_size
-        self.item = 4 if kind == "tf32" else 2  # bytes of an element of the tile
+        self.item = ITEMS[kind]
         self.group = PIECE // self.item  # elements of a piece
         self.depth = LINE // self.item
         self.stride, self.k_stride, self.base = stride, k_stride, base

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from volta.emit.builder import HALF_DTYPES
+from volta.emit.builder import HALF_DTYPES, scalar_type
 from volta.emit.dot_args import Args, at, ceil_div
 from volta.emit.loops import I16, I32, I64, if_else, if_then, loop, minimum, offset
 from volta.numba_cuda.codegen import ptx_mma, ptx_ops, ptx_round, ptx_wgmma
@@ -18,7 +18,7 @@ from volta.numba_cuda.codegen.threads import (
 from volta.numba_cuda.products.dot_epilogue import Writer
 from volta.numba_cuda.products.dot_sharing import Sharing
 from volta.numba_cuda.products.dot_tensor_epilogue import StagingTile
-from volta.numba_cuda.products.dot_tensor_load import LINE, PIECE, Loader, line_along
+from volta.numba_cuda.products.dot_tensor_load import ITEMS, LINE, PIECE, Loader, line_along
 from volta.numba_cuda.products.dot_tensor_tile import TILES, Pair
 from volta.numba_cuda.products.dot_tensor_variant import ALIGN, TensorVariant
 from volta.xla_like.dot import DotSpec, item_size
@@ -39,7 +39,7 @@ class Product:
         self.b, self.spec, self.v = b, spec, variant
         self.args = Args(b, function.args[0], Sharing)
         self.thread = thread_index(b)
-        self.depth = I64(LINE // (4 if variant.kind == "tf32" else 2))
+        self.depth = I64(LINE // ITEMS[variant.kind])
         along = line_along(variant.lhs, variant.kind), line_along(variant.rhs, variant.kind)
         self.tile = TILES[variant.instruction](b, variant.kind, along, self.thread, variant.rows, variant.cols)
         self.shared = _aligned(b, dynamic_shared(module, b))
@@ -67,7 +67,8 @@ class Product:
         staging.write(self._writer((b0, b1)), row, col, b.trunc(self.thread, I32), v.threads)
 
     def _zeros(self) -> list[ir.Value]:
-        return [ir.Constant(ir.FloatType(), 0.0)] * (self.v.rows * self.v.cols // self.v.multiplying)
+        count = self.v.rows * self.v.cols // self.v.multiplying
+        return [ir.Constant(scalar_type(self.spec.accumulator), None)] * count
 
     def _place(self, number: ir.Value) -> tuple[Item, ir.Value, ir.Value]:
         """A tile's batch item, and its first row and column. There are fewer than 2^31 tiles."""
@@ -173,7 +174,7 @@ class Product:
         b, low, high = self.b, sums[first], sums[first + 1]
         if self.spec.out in HALF_DTYPES:
             return ptx_round.round_pair(b, low, high, self.spec.out)
-        pair = ir.Constant(ir.VectorType(ir.FloatType(), 2), ir.Undefined)
+        pair = ir.Constant(ir.VectorType(low.type, 2), ir.Undefined)
         return b.insert_element(b.insert_element(pair, low, I32(0)), high, I32(1))
 
     def _write_pair(self, out: ir.Value, row: ir.Value, col: ir.Value, place: Pair, sums: list[ir.Value]) -> None:

@@ -12,7 +12,7 @@ from volta.numba_cuda.products.dot_tensor_load import BLOCK, LINE, PIECE
 STEPS = 4
 """Instructions over a line of 128 bytes of k, in ascending k."""
 
-MMA = {"bfloat16": ptx_mma.MMA_BF16, "float16": ptx_mma.MMA_F16, "tf32": ptx_mma.MMA_TF32}
+MMA = {"bfloat16": ptx_mma.MMA_BF16, "float16": ptx_mma.MMA_F16, "tf32": ptx_mma.MMA_TF32, "int8": ptx_mma.MMA_S8}
 
 BAND = 16
 """Rows of which a warp's threads have the sums of a step: two in each eight columns, and two eight rows below."""
