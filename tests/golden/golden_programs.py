@@ -66,6 +66,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "bfloat16": (lambda a, b: nn.gelu(a @ b), (x(6, 300, dtype="bfloat16"), x(300, 9, dtype="bfloat16", seed=1))),
     "matmul": (vnp.matmul, (x(17, 600), x(600, 40, seed=1))),
     "matmul_float64": (vnp.matmul, (x(5, 300, dtype="float64"), x(300, 6, dtype="float64", seed=1))),
+    "matmul_exact": (lambda a, b: vnp.matmul(a, b, precision="exact"), (x(17, 600, kind="ladder"), x(600, 40, seed=1))),
     "movement": (lambda v: vnp.sum(vnp.flip(v.T[2:9, ::2], 0)[None] + 1, 2), (x(8, 12),)),
     "gather_scatter": (
         lambda t, i, u: t.at[i].add(u)[i[::-1]],

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
+import math
 from collections.abc import Callable
 
 import ml_dtypes
@@ -132,6 +133,38 @@ def declared_dot(
                 total = chain if total is None else total + chain
             done.append(total)
         return np.asarray(above(done, np.add)).astype(out_dtype)
+
+
+def declared_exact(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """EXACT of (m, k) and (k, n), by Python's integers, term by term."""
+
+    def whole(row: np.ndarray) -> tuple[list[list[int]], int] | None:
+        row = row.astype(np.float64)
+        if not np.isfinite(row).all():
+            return None
+        exponent = max(math.frexp(max(map(abs, row), default=0.0))[1], -125)
+        found = []
+        for x in row:
+            rest, digits = round(math.ldexp(x, 30 - exponent)), []
+            for _ in range(4):
+                digits.insert(0, (rest + 128) % 256 - 128)
+                rest = (rest - digits[0]) >> 8
+            assert rest == 0
+            found.append(digits)
+        return found, exponent
+
+    rows, columns = [whole(x) for x in a], [whole(y) for y in b.T]
+    out = np.full((len(rows), len(columns)), np.nan, np.float64)
+    for i, left in enumerate(rows):
+        for j, right in enumerate(columns):
+            if left is None or right is None:
+                continue
+            pairs = [(x[p], y[q], 3 - p - q) for x, y in zip(left[0], right[0], strict=True)
+                     for p in range(4) for q in range(4 - p)]  # fmt: skip
+            total = sum(x * y << 8 * place for x, y, place in pairs)
+            out[i, j] = math.ldexp(float(total), left[1] + right[1] - 36)
+    with np.errstate(over="ignore"):
+        return out.astype(a.dtype)
 
 
 def joined_dot(n: int, i: int, j: int) -> int:

@@ -123,6 +123,7 @@ def test_long_sums_and_products(kind) -> None:
     assert_kernels_agree(lambda x: (vnp.sum(x, 0), vnp.sum(x.T, 1), vnp.sum(x), vnp.argmax(x, 0)), x, kinds=[kind])
     assert_kernels_agree(lambda x: (x.T @ x, x[:, 0] @ x), x, kinds=[kind])
     assert_kernels_agree(lambda x: vnp.matmul(x[:700].T, x[:700], precision="highest"), x, kinds=[kind])
+    assert_kernels_agree(lambda x: vnp.matmul(x[:700].T, x[:700], precision="exact"), x, kinds=[kind])
     many, rows = fill("ladder", (5000, 2)), np.arange(5000, dtype=np.int32) % 3
     assert_kernels_agree(lambda t, x, i: t.at[i].add(x), x[:3, :2], many, rows, kinds=[kind])
 

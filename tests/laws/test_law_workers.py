@@ -46,6 +46,7 @@ PROGRAMS = {
     "gram": (lambda x, y: x.T @ y, [(LONG, 5), (LONG, 3)]),
     "half gram": (lambda x, y: x.astype(vnp.bfloat16).T @ y.astype(vnp.bfloat16), [(LONG, 5), (LONG, 3)]),
     "highest": (lambda x, y: vnp.matmul(x.T, y, precision="highest"), [(LONG, 5), (LONG, 3)]),
+    "exact": (lambda x, y: vnp.matmul(x.T, y, precision="exact"), [(LONG, 5), (LONG, 3)]),
     "two axes": (lambda x, y: vnp.einsum("btd,bte->de", x, y), [(67, 129, 5), (67, 129, 3)]),
     "forward": (lambda x, w: nn.gelu(x @ w), [(131, 40), (40, 24)]),
     "deep": (lambda x, w: vnp.tanh(x @ w), [(7, LONG), (LONG, 6)]),

@@ -77,6 +77,7 @@ def test_below_strict_the_cpu_keeps_the_stronger_promise(name, level):
     [
         ("default", None), ("float32", None), ("high", None), ("highest", "highest"), ("HIGHEST", "highest"),
         (lax.Precision.DEFAULT, None), (lax.Precision.HIGHEST, "highest"), (("bf16", "bf16"), "bf16"),
+        ("exact", "exact"), ("Exact", "exact"),
         ("tf32", "tf32"), ("tensorfloat32", "tf32"), ("bf16", "bf16"), ("bfloat16", "bf16"), (None, None),
     ],
 )  # fmt: skip

@@ -46,9 +46,9 @@ DEFINITIONS = Definitions()
 ID = DEFINITIONS.contract_id()
 """Printed with plans, written into files."""
 
-EXACT_DIGITS = 4
-"""Digits of base 256 of an element, in products of precision "exact". It came later than the constants above and moved
-no bit of what was there, so it is none of those that give the contract its name."""
+EXACT_DIGITS, EXACT_TERMS = 4, 1 << 26
+"""Of products of precision "exact": an element's digits of base 256, and how many terms there may be. They came later
+than the constants above and moved no bit of what was there, so they are none of those that name the contract."""
 
 NAN_BITS = {"float16": 0x7E00, "bfloat16": 0x7FC0, "float32": 0x7FC00000, "float64": 0x7FF8000000000000}
 """The NaN that stands for all NaNs where bits become values: in comparisons, digests, files, and read as integers."""

@@ -83,7 +83,8 @@ def _misfit(name: str, a: ShapedArray, b: ShapedArray, i: int, j: int) -> ShapeE
 def matmul(a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
     """The matrix product; leading axes are batches and broadcast. A vector is a row on the left, a column on the right.
 
-    Shapes (…, M, K) and (…, K, N) give (…, M, N). ``precision='highest'`` adds float32 products up in float64.
+    Shapes (…, M, K) and (…, K, N) give (…, M, N). ``precision='highest'`` adds float32 products up in float64;
+    ``precision='exact'`` adds products of integers up, in any order.
 
     >>> volta.numpy.matmul(volta.numpy.ones((2, 3)), volta.numpy.ones((3, 1))).shape
     (2, 1)

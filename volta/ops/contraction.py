@@ -6,6 +6,7 @@ rule, which only adds a batch axis or a free axis, never changes a number.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 from volta.core import dtypes
 from volta.core.array import Array
 from volta.core.avals import ShapedArray
+from volta.core.contract import EXACT_TERMS
 from volta.core.interp import bind, get_aval
 from volta.core.policy import product_precision
 from volta.ops import base
@@ -58,6 +60,11 @@ def _abstract(
             raise shape_error(
                 "dot_general", avals, f"{what} axes {left} and {right} have sizes {sizes[0]} and {sizes[1]}"
             )
+    if precision == "exact" and math.prod(lhs.shape[d] for d in lc) > EXACT_TERMS:
+        raise shape_error(
+            "dot_general", avals, f"products of precision 'exact' have at most {EXACT_TERMS} terms: add up products of "
+            "parts, or leave the precision at None",
+        )  # fmt: skip
     shape = tuple(
         [lhs.shape[d] for d in lb]
         + [lhs.shape[d] for d in _free(lhs.ndim, lc, lb)]
@@ -159,7 +166,8 @@ def dot_general(
         lhs, rhs: arrays of one dtype (float or int).
         dimension_numbers: ``((lhs_contract, rhs_contract), (lhs_batch, rhs_batch))``, each a sequence of axes.
         precision: of products of float32 and narrower; float64 and integers have one precision. None or ``'float32'``:
-            chains of float32. ``'highest'``: summed in float64 and rounded once. Below determinism level strict also
+            chains of float32. ``'highest'``: summed in float64 and rounded once. ``'exact'``: operands as integers of
+            31 bits, whose products add up in any order, rounded once. Below determinism level strict also
             ``'tf32'`` and ``'bf16'``: float32 operands rounded to these, multiplied on tensor cores where there are
             any (chains of float32 elsewhere), summed in float32. None is :func:`volta.default_matmul_precision`'s.
         preferred_element_type: the result's dtype where it is not the operands'.
@@ -168,7 +176,7 @@ def dot_general(
         An array with the batch axes, then the free axes of ``lhs``, then those of ``rhs``.
 
     Raises:
-        ShapeError: where paired axes differ in size.
+        ShapeError: where paired axes differ in size, and for more than 2^26 terms of an exact product.
         DTypeError: where the dtypes differ, and for what is no precision.
         UnsupportedOperationError: for a precision of tensor cores at determinism level strict.
 

@@ -159,7 +159,7 @@ def bytes_of(budget: Any, what: str) -> int:
 
 @contextmanager
 def default_matmul_precision(precision: Any) -> Iterator[None]:
-    """The precision of products inside the block that name none; ``"bfloat16"``, ``"tensorfloat32"``, ``"highest"``, …
+    """The precision of products inside the block that name none; ``"bfloat16"``, ``"highest"``, ``"exact"``, …
 
     As in JAX it counts while a function is traced. ``"float32"`` is what Volta does without it. Precisions of tensor
     cores need a determinism level below strict (:func:`execution_context`).

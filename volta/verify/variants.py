@@ -49,6 +49,8 @@ def programs(data: Callable[..., Any] = fill) -> Iterator[Named]:
     yield "product and epilogue", lambda x, w, c: nn.gelu(x @ w + c), (x(300, 520), x(520, 500, seed=1), x(500, seed=2))
     yield "product of transposed operands", lambda x, w: x.T @ w.T, (x(1000, 200), x(130, 1000, seed=1))
     yield "product, highest", highest, (x(200, 600), x(600, 300, seed=1))
+    exact = lambda x, w: vnp.matmul(x, w, precision="exact")  # noqa: E731
+    yield "product, exact", exact, (x(300, 1040), x(1040, 520, seed=1))
     yield "product, float64", product, (x(200, 600, dtype="float64"), x(600, 100, dtype="float64", seed=1))
     yield "long product", product, (x(300, 9000), x(9000, 130, seed=1))
     yield "long product, highest", highest, (x(100, 9000), x(9000, 130, seed=1))

@@ -9,7 +9,6 @@ nothing but products of int8, and whoever has units for these (tensor cores, dot
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -22,6 +21,8 @@ from volta.core.ir import Atom, ClosedJaxpr, Eqn, Jaxpr, Var
 from volta.ops import lax
 from volta.ops.base import bind_named, shape_of
 from volta.xla_like.recorder import Recorded, Recorder
+
+Axes = tuple[int, ...]
 
 DIGITS = EXACT_DIGITS
 """Digits of an element; products of digits i and j are taken where i + j is below this."""
@@ -51,17 +52,18 @@ def exact_products(program: ClosedJaxpr) -> ClosedJaxpr:
     """The program with what products of precision "exact" mean in their place; programs that it carries stay."""
     if not any(map(is_exact, program.eqns)):
         return program
-    trace, env = Recorder(), dict[Var, Any]()
+    trace, env, known = Recorder(), dict[Var, Any](), dict[Any, _Digits]()
 
     def read(atom: Atom) -> Atom:
-        return env[atom].atom if atom in env else atom  # type: ignore[index]
+        return env[atom].atom if isinstance(atom, Var) and atom in env else atom
 
     with use_trace(trace):
         for eqn in program.eqns:
             trace.source = eqn.source
             eqn = eqn.replace(inputs=tuple(map(read, eqn.inputs)))
             if is_exact(eqn):
-                env[eqn.outputs[0]] = _product(eqn, *(Recorded(trace, a) for a in eqn.inputs))
+                left, right = (Recorded(trace, a) for a in eqn.inputs)
+                env[eqn.outputs[0]] = _product(eqn, left, right, known)
             else:
                 trace.eqns.append(eqn)
     jaxpr = program.jaxpr
@@ -78,13 +80,14 @@ class _Digits:
     scale: Any
 
 
-def _product(eqn: Eqn, x: Any, y: Any) -> Any:
+def _product(eqn: Eqn, x: Recorded, y: Recorded, known: dict[Any, _Digits]) -> Any:
+    """``known``: the digits of operands of other products of the program."""
     (lc, rc), (lb, rb) = eqn.params["dimension_numbers"]
     out, k = eqn.outputs[0].aval, math.prod(shape_of(x)[d] for d in lc)
     if k == 0 or 0 in out.shape:  # sums of nothing, or no sums
         found = lax.dot_general(x, y, ((lc, rc), (lb, rb)), "float32", out.dtype)
     else:
-        left, right = _digits(x, lc, lb, k, False), _digits(y, rc, rb, k, True)
+        left, right = _once(known, x, lc, lb, False), _once(known, y, rc, rb, True)
         batch, total = len(lb), None
         # the shortest product comes last: what joins the sums runs with it
         parts = [_sums(left.numbers, right.numbers, batch, weight) for weight in reversed(range(DIGITS))]
@@ -99,6 +102,14 @@ def _product(eqn: Eqn, x: Any, y: Any) -> Any:
     return found
 
 
+def _once(known: dict[Any, _Digits], x: Recorded, contract: Axes, batch: Axes, backwards: bool) -> _Digits:
+    """An operand's digits, made once for all products of it."""
+    key = x.atom, contract, batch, backwards
+    if key not in known:
+        known[key] = _digits(x, contract, batch, backwards)
+    return known[key]
+
+
 def _sums(left: Any, right: Any, batch: int, weight: int) -> Any:
     """The sums of the products of digits i and j with i + j = weight: a product over digits and k, for each block."""
     sides, numbers = [], []
@@ -110,15 +121,15 @@ def _sums(left: Any, right: Any, batch: int, weight: int) -> Any:
     if blocks == 1:
         sides = [lax.squeeze(x, (len(shape_of(x)) - 3,)) for x in sides]
         numbers = [((a - 1, b - 1), rest[1:]) for (a, b), rest in numbers]
-    found = lax.dot_general(*sides, tuple(zip(*numbers, strict=True)), None, dtypes.int32)
+    found = lax.dot_general(sides[0], sides[1], tuple(zip(*numbers, strict=True)), None, dtypes.int32)
     if blocks == 1:
         return found
     return lax.reduce_sum(lax.convert_element_type(found, dtypes.int64), (0,))
 
 
-def _digits(x: Any, contract: Sequence[int], batch: Sequence[int], k: int, backwards: bool) -> _Digits:
+def _digits(x: Any, contract: Axes, batch: Axes, backwards: bool) -> _Digits:
     """An operand's digits, of the right one the last one first, so that those that belong together meet."""
-    rank = len(shape_of(x))
+    rank, k = len(shape_of(x)), math.prod(shape_of(x)[d] for d in contract)
     free = [d for d in range(rank) if d not in contract and d not in batch]
     x = lax.convert_element_type(x, dtypes.float32)
     size = lax.bitwise_and(lax.bitcast_convert_type(x, dtypes.int32), _SIZE)
