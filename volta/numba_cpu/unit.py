@@ -22,6 +22,7 @@ from volta.core.locks import free_in_children
 from volta.core.recent import Recent
 from volta.emit import cache
 from volta.emit.jobs import in_threads
+from volta.emit.module_text import text_of
 from volta.numba_cpu import target
 
 _SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -199,10 +200,10 @@ def _emit_parts(sources: Iterable[KernelSource]) -> Iterator[str]:
     for source in sources:
         _emit_into(module, source)
         if sum(len(block.instructions) for function in module.functions for block in function.blocks) > _PART:
-            yield str(module)
+            yield text_of(module)
             module = _new_module()
     if module.functions:
-        yield str(module)
+        yield text_of(module)
 
 
 def _compile(sources: Sequence[KernelSource]) -> cache.StoredUnit:
@@ -241,7 +242,7 @@ def kernel_text(name: str) -> str:
 def _emit_alone(name: str) -> str:
     module = _new_module()
     _emit_into(module, _units[name].sources[name])
-    return str(module)
+    return text_of(module)
 
 
 def llvm_ir(name: str) -> str:

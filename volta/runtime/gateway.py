@@ -15,6 +15,7 @@ from typing import Any
 
 import attrs
 
+from volta.core.collector import uncollected
 from volta.core.errors import DeviceError, MemoryBudgetError
 from volta.core.floats import standard
 from volta.core.ir import ClosedJaxpr
@@ -83,6 +84,7 @@ free_in_children(globals(), "_lock")
 
 
 @standard
+@uncollected
 def compile(  # noqa: A001 - the gateway's one verb
     program: ClosedJaxpr,
     *,

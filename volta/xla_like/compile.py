@@ -8,6 +8,7 @@ import attrs
 
 from volta.core import dtypes
 from volta.core.avals import ShapedArray
+from volta.core.collector import uncollected
 from volta.core.ir import ClosedJaxpr
 from volta.core.policy import DeterminismLevel
 from volta.xla_like import control_calls, user
@@ -52,6 +53,7 @@ class CompileOptions:
     processors: int | None = None
 
 
+@uncollected
 def build_plan(
     program: ClosedJaxpr,
     *,

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import attrs
 
 from volta.core import contract
+from volta.core.collector import uncollected
 from volta.core.policy import DeterminismLevel
 from volta.emit.jobs import in_threads
 from volta.numba_cuda.codegen import nvjitlink, ptx
@@ -52,6 +53,7 @@ class Compiled:
         return list(dict.fromkeys(x.kernel for x in self.launches))
 
 
+@uncollected
 def compile_plan(
     plan: ExecutionPlan, capabilities: Sequence[str] = CAPABILITIES, *, cubin: bool = False
 ) -> list[Compiled]:

@@ -20,6 +20,7 @@ from llvmlite.binding import ffi
 
 from volta.emit.jobs import shielded
 from volta.emit.llvm_lanes import unlocked
+from volta.emit.module_text import text_of
 from volta.numba_cuda.codegen.threads import by_value_entry, merge_entry
 
 TRIPLE = "nvptx64-nvidia-cuda"
@@ -150,7 +151,7 @@ def emit_module(sources: Iterable[KernelSource], capability: str) -> ir.Module:
 
 def emit_text(sources: Iterable[KernelSource], capability: str) -> str:
     """The kernels as the text of one LLVM module."""
-    return str(emit_module(sources, capability))
+    return text_of(emit_module(sources, capability))
 
 
 def compile_ptx(sources: Iterable[KernelSource], capability: str = "9.0") -> str:
