@@ -30,6 +30,13 @@ def test_functions_become_files(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert volta.load_program(out / "predict_3.volta")(vnp.ones(3), vnp.ones((3, 2))).shape == (2,)
     assert main(["export", "--stablehlo", str(out / "predict.volta"), "--out", str(out)]) == 0
     assert (out / "predict.mlir").read_text().startswith('module @"predict" {')
+    targets = ["--target", "cpu", "--target", "sm_90"]
+    assert main(["export", *targets, str(out / "predict_3.volta"), "--out", str(out)]) == 0
+    assert "kernels for cpu, kernels for sm_90" in capsys.readouterr().out
+    program = volta.load_program(out / "predict_3.volta", machine_code=True)
+    assert [x.target for x in program.machine_code] == ["cpu", "sm_90"]
+    assert main(["export", "--target", "z80", str(out / "predict.volta"), "--out", str(out)]) == 2
+    assert "there is no target 'z80'; there are cpu, " in capsys.readouterr().err
     if shutil.which("cc"):
         assert main(["export", "--c", str(out / "predict.volta"), "--out", str(out)]) == 0
         assert {x.name for x in out.iterdir()} >= {"predict.h", "libpredict.so"}

@@ -136,7 +136,7 @@ def test_ir_text_and_object_code_are_the_same_in_every_process():
     code = (
         f"import sys, hashlib; sys.path.insert(0, {os.path.dirname(__file__)!r})\n"
         "from kernels import *; from volta.numba_cpu import unit\n"
-        "parts = unit._compile([scale_kernel(n / 3) for n in range(9)] + [add_kernel()]).objects\n"
+        "parts = unit.compile_unit([scale_kernel(n / 3) for n in range(9)] + [add_kernel()]).objects\n"
         "for data in [*parts, unit.environment().encode()]: print(hashlib.sha256(data).hexdigest())"
     )
     runs = [

@@ -187,8 +187,8 @@ def test_files_of_other_kinds_are_refused(tmp_path: Path) -> None:
     g = volta.export(vnp.tanh, VECTOR)
     g.save(tmp_path / "f")
     stored = io.load(tmp_path / "f")
-    io.save(tmp_path / "newer", {**stored, "format": 2})
-    with pytest.raises(volta.errors.FormatError, match="a program of format 2"):
+    io.save(tmp_path / "newer", {**stored, "format": 3})
+    with pytest.raises(volta.errors.FormatError, match="a program of format 3"):
         volta.load_program(tmp_path / "newer")
 
 

@@ -4,11 +4,12 @@
     volta export 'model.py:predict(f32[8,128])' --c --out native
     volta export --c predict.volta
     volta export --stablehlo predict.volta
+    volta export --target cpu --target sm_90a predict.volta
 
 A target is a file or module, and a function in it with the shapes of its arguments; or the name of a
 `volta.offline.Function` (or of a list of these), whose arguments may be any pytrees; or a file that
 `volta.Exported.save` wrote. volta.load_program reads NAME.volta; with --c there are NAME.h and libNAME.so,
-with --stablehlo NAME.mlir, for other compilers.
+with --stablehlo NAME.mlir, for other compilers. With --target the file holds compiled kernels too.
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--c", action="store_true", help="as a C header and a shared library")
     form.add_argument("--stablehlo", action="store_true", help="as text for other compilers")
+    form.add_argument(
+        "--target", action="append", default=[], dest="machines", metavar="MACHINE",
+        help="with kernels for cpu, cpu:x86-64-v3, sm_90a, sm_90a:cubin, …; may be given several times",
+    )  # fmt: skip
     parser.add_argument("--out", type=Path, default=Path("."), help="folder for the files (default: this one)")
 
 
@@ -50,8 +55,10 @@ def run(options: argparse.Namespace) -> int:
             print(f"{path}: {len(program.program.eqns)} operations")
         else:
             path = options.out / f"{name}{ENDING}"
+            program = program.compiled_for(*options.machines) if options.machines else program
             program.save(path)
-            print(f"{path}: {len(program.program.eqns)} operations, contract {program.contract}")
+            made = "".join(f", kernels for {code.target}" for code in program.machine_code)
+            print(f"{path}: {len(program.program.eqns)} operations, contract {program.contract}{made}")
     return 0
 
 

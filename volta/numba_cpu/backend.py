@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import attrs
 
-from volta.numba_cpu import host_plan, launch, lower, target
-from volta.numba_cpu.library import compile_library as library  # noqa: F401 - part of the backend
+from volta.numba_cpu import elsewhere, host_plan, launch, lower, target
+from volta.numba_cpu.library import compile_library as library
 from volta.numba_cpu.schedule import HANDLERS, Schedule
 from volta.xla_like.plan import ExecutionPlan
 
@@ -30,3 +30,6 @@ def prepare(
 ) -> launch.Executable:
     """Compile a plan and bind its constants; see :func:`volta.numba_cpu.lower.lower`."""
     return lower.lower(plan, const_addresses, keep)
+
+
+__all__ = ["KERNEL_CLASSES", "NAME", "complete", "elsewhere", "library", "prepare", "scheduler"]

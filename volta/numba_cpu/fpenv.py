@@ -91,7 +91,7 @@ declare void @volta_fp_leave(i64)
 """
 """What a loop that runs kernels declares to use this module's functions."""
 
-_EXPORTS = ("volta_fp_get", "volta_fp_set", "volta_fp_enter", "volta_fp_leave", "volta_fp_corrections")
+EXPORTS = ("volta_fp_get", "volta_fp_set", "volta_fp_enter", "volta_fp_leave", "volta_fp_corrections")
 
 
 @attrs.frozen
@@ -122,7 +122,7 @@ def text(x86: bool | None = None) -> str:
 @functools.cache
 def native() -> dict[str, int]:
     """Addresses of this module's compiled functions by name; other runtime loops may call them by name."""
-    addresses = unit.compile_module(text(), _EXPORTS)
+    addresses = unit.compile_module(text(), EXPORTS)
     target.export_symbols(addresses)
     return addresses
 

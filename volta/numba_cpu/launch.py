@@ -39,7 +39,7 @@ _PYTHON_FUNCTIONS = (
     "PyThread_acquire_lock_timed",
     "PyThread_get_thread_ident",
 )
-_EXPORTS = ("volta_execute", "volta_execute_forked", "volta_run_plan")
+EXPORTS = ("volta_execute", "volta_execute_forked", "volta_run_plan")
 
 
 @functools.cache
@@ -49,7 +49,7 @@ def native() -> dict[str, int]:
     threads.native()
     arrays.export()
     target.export_symbols({**python_symbols(_PYTHON_FUNCTIONS), **watch.errors()})
-    return unit.compile_module(text(), _EXPORTS)
+    return unit.compile_module(text(), EXPORTS)
 
 
 def text() -> str:

@@ -10,7 +10,9 @@ import functools
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
@@ -69,28 +71,66 @@ class Machine:
                 state = item[0] == "+"
         return state
 
+    @functools.cached_property
+    def vector_bits(self) -> int:
+        """The width of the widest vector registers that kernels should use: 512, 256 or 128."""
+        if not is_x86():
+            return 128
+        if not self.has("prefer-256-bit") and all(self.has(f) for f in ("avx512f", "avx512vl", "avx512dq")):
+            return 512
+        return 256 if self.has("avx2") else 128
+
 
 @functools.cache
 @shielded
-def machine() -> Machine:
+def host() -> Machine:
     """The machine of this process."""
     triple, cpu_name, features = new_codegen("volta.probe").magic_tuple()
     return Machine(triple, cpu_name, features)
 
 
+_made_for: ContextVar[Machine | None] = ContextVar("made_for", default=None)
+
+
+def machine() -> Machine:
+    """The machine that kernels are being made for: this process's own, but within `made_for`."""
+    return _made_for.get() or host()
+
+
+@contextmanager
+def made_for(other: Machine) -> Iterator[None]:
+    """Inside the block this thread emits and compiles for another machine of the same architecture, to be run there."""
+    before = _made_for.set(other)
+    try:
+        yield
+    finally:
+        _made_for.reset(before)
+
+
+_V2 = "+cx16,+popcnt,+sahf,+sse3,+sse4.1,+sse4.2,+ssse3"
+_V3 = f"{_V2},+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe,+xsave"
+LEVELS = {
+    "x86-64-v2": _V2,
+    "x86-64-v3": _V3,
+    "x86-64-v4": f"{_V3},+avx512bw,+avx512cd,+avx512dq,+avx512f,+avx512vl,-prefer-256-bit",
+}
+"""Processors that kernels may be made for elsewhere: the levels of x86-64, each with the features that it promises."""
+
+
+def named(name: str) -> Machine:
+    """A machine like this one with a processor of a level."""
+    return Machine(host().triple, name, LEVELS[name])
+
+
 @functools.cache
 def is_x86() -> bool:
     """Whether this is an x86-64 machine (the other one supported is aarch64)."""
-    return machine().triple.split("-")[0] in ("x86_64", "amd64")
+    return host().triple.split("-")[0] in ("x86_64", "amd64")
 
 
-@functools.cache
 def vector_bits() -> int:
     """The width of the widest vector registers that kernels should use: 512, 256 or 128."""
-    here = machine()
-    if is_x86() and not here.has("prefer-256-bit") and all(here.has(f) for f in ("avx512f", "avx512vl", "avx512dq")):
-        return 512
-    return 256 if is_x86() and here.has("avx2") else 128
+    return machine().vector_bits
 
 
 def available_processors() -> int:
@@ -100,9 +140,8 @@ def available_processors() -> int:
     return os.cpu_count() or 1
 
 
-def toolchain() -> dict[str, str]:
+def toolchain(here: Machine) -> dict[str, str]:
     """The versions and machine facts that decide which machine code comes out of a kernel's IR."""
-    here = machine()
     return {
         "numba": numba.__version__,
         "llvmlite": llvmlite.__version__,
@@ -123,7 +162,7 @@ def new_codegen(name: str) -> JITCPUCodegen:
 
 def _parse(text: str, codegen: JITCPUCodegen) -> llvm.ModuleRef:
     module = llvm.parse_assembly(text, context=llvm.create_context())
-    module.triple = machine().triple
+    module.triple = host().triple
     module.data_layout = str(codegen.target_data)
     module.verify()
     return module
@@ -158,16 +197,25 @@ def _optimise(module: llvm.ModuleRef, generator: llvm.TargetMachine) -> None:
 
 
 @shielded
-def compile_object(text: str) -> bytes:
-    """LLVM IR text to machine code, as a relocatable object file.
+def compile_object(text: str, other: Machine | None = None) -> bytes:
+    """LLVM IR text to machine code, as a relocatable object file, for this machine or another one like it.
 
     May be called by several threads at once: the two long calls are made without llvmlite's lock.
     """
     codegen = new_codegen("volta.compile")
     codegen._check_llvm_bugs()
+    generator = codegen._tm if other in (None, host()) else _generator(other)
     module = _parse(text, codegen)
-    _optimise(module, codegen._tm)
-    return _emitted(module, codegen._tm)
+    _optimise(module, generator)
+    return _emitted(module, generator)
+
+
+def _generator(other: Machine) -> llvm.TargetMachine:
+    """What Numba's code generator has for this machine, for another one."""
+    return llvm.Target.from_triple(other.triple).create_target_machine(
+        other.cpu_name, other.features, opt=int(_config.OPT), reloc="static" if is_x86() else "default",
+        codemodel="jitdefault", jit=True,
+    )  # fmt: skip
 
 
 @shielded

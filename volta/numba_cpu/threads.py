@@ -21,7 +21,7 @@ from volta.emit.builtins import python_symbols
 from volta.numba_cpu import fpenv, target, threads_ir, unit, watch
 
 MAX_THREADS = 256
-_EXPORTS = ("volta_pool", "volta_pool_run", "volta_pool_stop", "volta_pool_forked", "volta_allowed", "volta_jump")
+EXPORTS = ("volta_pool", "volta_pool_run", "volta_pool_stop", "volta_pool_forked", "volta_allowed", "volta_jump")
 _PYTHON_SYMBOLS = (
     "PyThread_allocate_lock",
     "PyThread_acquire_lock",
@@ -74,13 +74,18 @@ def _note_allowed(addresses: dict[str, int]) -> None:
             words[cpu // 64] |= 1 << (cpu % 64)
 
 
+def text() -> str:
+    """The IR of this module's functions."""
+    return threads_ir.text(MAX_THREADS, target.is_x86())
+
+
 @functools.cache
 def native() -> dict[str, int]:
     """Addresses of this module's compiled functions by name; other runtime loops may call them by name."""
     fpenv.native()
     watch.native()
     target.export_symbols({"volta_yield": _yield_address(), **_placement(), **python_symbols(_PYTHON_SYMBOLS)})
-    addresses = unit.compile_module(threads_ir.text(MAX_THREADS, target.is_x86()), _EXPORTS)
+    addresses = unit.compile_module(text(), EXPORTS)
     target.export_symbols(addresses)
     _note_allowed(addresses)
     _apply(addresses)

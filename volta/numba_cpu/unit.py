@@ -20,7 +20,7 @@ from llvmlite import ir
 
 from volta.core.locks import free_in_children
 from volta.core.recent import Recent
-from volta.emit import cache
+from volta.emit import cache, carried
 from volta.emit.jobs import in_threads
 from volta.emit.module_text import text_of
 from volta.numba_cpu import target
@@ -109,10 +109,14 @@ def emitter_version() -> str:
     return cache.source_version(_EMITTING)
 
 
-@functools.cache
 def environment() -> str:
     """Everything besides a kernel's text that decides its machine code, as canonical JSON."""
-    return json.dumps({"emitter": emitter_version(), **target.toolchain()}, sort_keys=True)
+    return _environment(target.machine())
+
+
+@functools.cache
+def _environment(machine: target.Machine) -> str:
+    return json.dumps({"emitter": emitter_version(), **target.toolchain(machine)}, sort_keys=True)
 
 
 def compile_kernels(sources: Iterable[KernelSource]) -> Addresses:
@@ -152,8 +156,10 @@ def _load_or_compile(missing: Sequence[KernelSource]) -> dict[str, Unit]:
     disk = cache.from_environment()
     found: dict[str, Unit] = {}
     for source in missing:
-        if disk is not None and source.name not in found:
-            stored = disk.load(environment(), source.name, source.text)
+        if source.name not in found:
+            stored = carried.find(environment(), source.name, source.text)
+            if stored is None and disk is not None:
+                stored = disk.load(environment(), source.name, source.text)
             if stored is not None:
                 unit = _loaded(stored)
                 found.update((s.name, unit) for s in missing if stored.kernels.get(s.name) == s.text)
@@ -161,7 +167,7 @@ def _load_or_compile(missing: Sequence[KernelSource]) -> dict[str, Unit]:
     remaining = [source for source in missing if source.name not in found]
     _count(loaded=len(found))
     if remaining:
-        stored = _compile(remaining)
+        stored = compile_unit(remaining)
         found.update(dict.fromkeys((source.name for source in remaining), _loaded(stored)))
         _count(compiled=len(remaining), units_compiled=1)
         if disk is not None:
@@ -206,9 +212,9 @@ def _emit_parts(sources: Iterable[KernelSource]) -> Iterator[str]:
         yield text_of(module)
 
 
-def _compile(sources: Sequence[KernelSource]) -> cache.StoredUnit:
+def compile_unit(sources: Sequence[KernelSource]) -> cache.StoredUnit:
     """Emit and compile kernels: several threads compile the parts, while this one is still emitting."""
-    parts = ((part,) for part in _emit_parts(sources))
+    parts = ((part, target.machine()) for part in _emit_parts(sources))
     most = min(len(sources), target.available_processors())
     objects = tuple(in_threads(target.compile_object, parts, most))
     return cache.StoredUnit({source.name: source.text for source in sources}, objects)
@@ -224,14 +230,21 @@ def compile_module(text: str, exports: Sequence[str]) -> dict[str, int]:
         unit = _units.get(exports[0])
         if unit is None or unit.texts != texts:
             disk = cache.from_environment()
-            stored = disk.load(environment(), exports[0], text) if disk is not None else None
+            stored = carried.find(environment(), exports[0], text)
+            if stored is None and disk is not None:
+                stored = disk.load(environment(), exports[0], text)
             if stored is None or set(stored.kernels) != set(exports):
-                stored = cache.StoredUnit(texts, (target.compile_object(text),))
+                stored = module_unit(text, exports)
                 if disk is not None:
                     disk.store(environment(), stored)
             unit = _loaded(stored)
             _forever.append(unit)
         return {name: unit.address(name) for name in exports}
+
+
+def module_unit(text: str, exports: Sequence[str]) -> cache.StoredUnit:
+    """LLVM IR text, compiled, as `compile_module` keeps it."""
+    return cache.StoredUnit(dict.fromkeys(exports, text), (target.compile_object(text, target.machine()),))
 
 
 def kernel_text(name: str) -> str:

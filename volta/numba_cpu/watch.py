@@ -162,7 +162,7 @@ _PATIENCE = {True: 1 << 29, False: 1 << 22}
 
 DECLARATIONS = "declare i64 @volta_watch(ptr)\ndeclare void @volta_watch_error()\n"
 
-_EXPORTS = ("volta_watch", "volta_watch_state", "volta_watch_error")
+EXPORTS = ("volta_watch", "volta_watch_state", "volta_watch_error")
 _PYTHON_FUNCTIONS = (
     "PyEval_SaveThread",
     "PyEval_RestoreThread",
@@ -194,7 +194,7 @@ def errors() -> dict[str, int]:
 def native() -> dict[str, int]:
     """Addresses of this module's compiled functions by name; other runtime loops may call them by name."""
     target.export_symbols({**python_symbols(_PYTHON_FUNCTIONS), **errors()})
-    addresses = unit.compile_module(text(target.is_x86()), _EXPORTS)
+    addresses = unit.compile_module(text(target.is_x86()), EXPORTS)
     target.export_symbols(addresses)
     _word(0, addresses).value = threading.main_thread().ident or 0
     return addresses

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from volta.numba_cuda import device_plan
+from volta.numba_cuda import device_plan, elsewhere
 from volta.numba_cuda.codegen import modules
 from volta.numba_cuda.device import boxes, driver, launch, pool, profile
 from volta.numba_cuda.schedule import KERNEL_CLASSES, Schedule
@@ -34,4 +34,6 @@ def prepare(
     return launch.Executable(plan, const_addresses, device, keep)
 
 
-__all__ = ["KERNEL_CLASSES", "NAME", "boxes", "complete", "driver", "pool", "prepare", "profile", "scheduler"]
+__all__ = [
+    "KERNEL_CLASSES", "NAME", "boxes", "complete", "driver", "elsewhere", "pool", "prepare", "profile", "scheduler",
+]  # fmt: skip

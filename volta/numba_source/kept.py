@@ -31,7 +31,8 @@ _WRITING = ("core", "ops", "emit", "xla_like", "numba_cpu", "numba_source")
 @functools.cache
 def _environment() -> str:
     versions = {"python": sys.version, "numpy": np.__version__, "numba": numba.__version__}
-    return json.dumps({"emitter": cache.source_version(_WRITING), **target.toolchain(), **versions}, sort_keys=True)
+    made_by = {"emitter": cache.source_version(_WRITING), **target.toolchain(target.host()), **versions}
+    return json.dumps(made_by, sort_keys=True)
 
 
 class _Kept:

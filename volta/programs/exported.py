@@ -6,11 +6,11 @@ import functools
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import attrs
 
-from volta.api.arguments import call_paths, values_of
+from volta.api.arguments import ShapeDtypeStruct, call_paths, values_of
 from volta.api.custom_derivatives import custom_jvp
 from volta.api.jit import JitFunction, jit
 from volta.core import contract, pytrees
@@ -25,12 +25,16 @@ from volta.io.format import compact
 from volta.ops import lax
 from volta.programs.c_library import LibraryFiles, write_library
 from volta.programs.document import Reader, Writer, has_rules
+from volta.programs.machine_code import MachineCode, admit, compiled_for, from_stored, to_stored
 from volta.programs.stablehlo.module import module_text
 from volta.trace.calls import call as call_program
 from volta.trace.calls import jit_p
 
-FORMAT = 1
+FORMAT = 2
+_PLAIN_FORMAT = 1
+"""Of a program alone: what has no use for a newer format is written in the oldest, for those that read no other."""
 _FIELDS = {"program", "constants", "inputs", "outputs", "name", "donated", "keywords", "rules", "format"}
+_MORE_FIELDS = {_PLAIN_FORMAT: frozenset[str](), FORMAT: frozenset({"machine_code"})}
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -41,6 +45,7 @@ class Exported:
     made. ``inputs`` and ``outputs`` are the trees of arguments (with keywords: of arguments and keywords) and of
     results, each leaf its number. ``donated`` are numbers of inputs whose memory a call takes over. ``rules``: the
     function had derivative rules of its own, which are not part of a program, so this one has no derivatives.
+    ``machine_code``: its compiled kernels, for each target of :meth:`compiled_for`.
     """
 
     fun_name: str
@@ -51,6 +56,7 @@ class Exported:
     keywords: bool = False
     rules: bool = False
     contract: str = contract.ID
+    machine_code: tuple[MachineCode, ...] = ()
 
     @property
     def in_avals(self) -> list[ShapedArray]:
@@ -159,19 +165,48 @@ class Exported:
             raise DTypeError(at_user_line(f"{what}: convert it with .astype"))
         return x
 
+    def compiled_for(self, *targets: str) -> Exported:
+        """The same program with its kernels compiled for targets, in the current context; ``save`` writes them too.
+
+        They are used where :func:`volta.load_program` is told that it may, and everything that decided them is the same
+        there: processor, versions of Volta and its tools.
+
+        Args:
+            targets: ``"cpu"`` (processors like this one), ``"cpu:x86-64-v4"`` (also ``-v3`` and ``-v2``: any whose best
+                level this is), ``"sm_90a"`` (PTX for a compute capability), ``"sm_90a:cubin"`` (its machine code).
+
+        Raises:
+            ArgumentError: there is no such target.
+            DeviceError: there is no nvJitLink for a cubin.
+            UnsupportedOperationError: an operation has no kernel there at the context's level.
+
+        >>> import volta
+        >>> f = volta.export(lambda x: x + 1, volta.ShapeDtypeStruct((3,), "float32")).compiled_for("cpu", "sm_90a")
+        >>> [code.target for code in f.machine_code]
+        ['cpu', 'sm_90a']
+        """
+        leaves = [ShapeDtypeStruct(a.shape, a.dtype, a.weak_type) for a in self.in_avals]
+        given = pytrees.unflatten(pytrees.structure(self.inputs), leaves)
+        args, kwargs = given if self.keywords else (given, {})
+        traced = cast(JitFunction[Any, Any], self._jitted).trace(*args, **kwargs)
+        codes = [compiled_for(traced.jaxpr, self.fun_name, traced.donated, target) for target in targets]
+        return attrs.evolve(self, machine_code=tuple(codes))
+
     def save(self, path: files.Path) -> None:
         """Write the program to a file, which :func:`volta.load_program` reads: a model file (see :mod:`volta.io`) whose
-        arrays are the program's constants. The same program gives the same bytes; no code is in it.
+        arrays are the program's constants, and its compiled kernels where it was :meth:`compiled_for` targets. The same
+        program gives the same bytes; without targets no code is in it.
 
         Raises:
             OSError: when it cannot be written; an old file is untouched.
         """
         writer = Writer()
         text = json.dumps(writer.program(self.program), separators=(",", ":"))
+        more = {"machine_code": [to_stored(code) for code in self.machine_code]} if self.machine_code else {}
         files.save(path, {
-            "format": FORMAT, "name": self.fun_name, "program": text, "constants": writer.constants,
-            "inputs": self.inputs, "outputs": self.outputs, "donated": list(self.donated), "keywords": self.keywords,
-            "rules": self.rules,
+            "format": FORMAT if more else _PLAIN_FORMAT, "name": self.fun_name, "program": text,
+            "constants": writer.constants, "inputs": self.inputs, "outputs": self.outputs,
+            "donated": list(self.donated), "keywords": self.keywords, "rules": self.rules, **more,
         })  # fmt: skip
 
     def save_library(self, folder: files.Path, name: str | None = None, *, cc: str = "cc") -> LibraryFiles:
@@ -247,12 +282,18 @@ def _check_containers(what: str, tree: Any) -> None:
 
 
 @boundary
-def load_program(path: files.Path) -> Exported:
+def load_program(path: files.Path, *, machine_code: bool = False) -> Exported:
     """Read a program that :meth:`volta.Exported.save` wrote: call the result like the function it was made from.
 
-    The whole file is checked first; nothing in it is run but operations of Volta's.
+    The whole file is checked first; nothing in it is run but operations of Volta's, whose kernels are compiled here.
+
+    Args:
+        path: the file.
+        machine_code: run the compiled kernels in the file instead of compiling any. They run as this user, and nothing
+            but their author's good will says what they do: ask for them of files that you trust like a program.
 
     Raises:
+        DeviceError: none of the ``machine_code`` fits; it says for each target what is different here.
         FormatError: the file is damaged, no program, of a newer format, or was made under another bit contract, whose
             numbers this version does not compute.
         TreeError: its arguments or results are in a namedtuple whose class is not imported.
@@ -269,22 +310,31 @@ def load_program(path: files.Path) -> Exported:
     if not (isinstance(stored, dict) and {*stored} >= {"program", "format"}):
         raise FormatError(f"{name!s}: no program: this file holds arrays; volta.io.load reads it")
     made_under = files.load_metadata(path).contract
-    if stored["format"] != FORMAT:
-        raise FormatError(f"{name!s}: a program of format {stored['format']!r:.40}; this version reads {FORMAT}")
+    if type(stored["format"]) is not int or stored["format"] not in _MORE_FIELDS:
+        raise FormatError(
+            f"{name!s}: a program of format {stored['format']!r:.40}; this version reads "
+            f"{' and '.join(map(str, _MORE_FIELDS))}"
+        )
     if made_under != contract.ID:
         raise FormatError(
             f"{name!s}: made under the bit contract {made_under}, and this version computes under {contract.ID}: the "
             "bits could differ. Export it anew, or run it with the version that wrote it"
         )
     try:
-        return _rebuilt(stored)
+        program = _rebuilt(stored)
     except FormatError as error:
         raise FormatError(f"{name!s}: {error}") from None
+    if machine_code:
+        admit(program.machine_code, f"{name!s}")
+    return program
 
 
 def _rebuilt(stored: dict[str, Any]) -> Exported:
-    if {*stored} != _FIELDS or not isinstance(stored["constants"], list):
+    more = {*stored} - _FIELDS
+    if not {*stored} >= _FIELDS or not more <= _MORE_FIELDS[stored["format"]]:
         raise FormatError(f"corrupt: a program has {', '.join(sorted(_FIELDS))}")
+    if not all(isinstance(stored.get(key, []), list) for key in ("constants", "machine_code")):
+        raise FormatError("corrupt: the constants or the machine code of a program are no list")
     if not all(isinstance(x, Array) for x in stored["constants"]):
         raise FormatError("corrupt: a constant of a program is no array")
     types = {"program": str, "name": str, "donated": list, "keywords": bool, "rules": bool}
@@ -306,5 +356,6 @@ def _rebuilt(stored: dict[str, Any]) -> Exported:
     if not {*stored["donated"]} <= {*range(len(program.in_avals))}:
         raise FormatError("corrupt: what is donated is no input")
     return Exported(
-        stored["name"], program, inputs, stored["outputs"], tuple(stored["donated"]), keywords, stored["rules"]
-    )
+        stored["name"], program, inputs, stored["outputs"], tuple(stored["donated"]), keywords, stored["rules"],
+        machine_code=tuple(from_stored(code) for code in stored.get("machine_code", [])),
+    )  # fmt: skip

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from time import perf_counter
 from typing import Any
@@ -22,6 +22,7 @@ from volta.core.ir import ClosedJaxpr
 from volta.core.locks import free_in_children
 from volta.core.policy import DeterminismLevel
 from volta.core.source import at_user_line
+from volta.emit.cache import StoredUnit
 from volta.numba_cpu import backend as cpu
 from volta.numba_cpu.library import Library
 from volta.runtime import devices
@@ -228,6 +229,63 @@ def c_library(program: ClosedJaxpr, name: str) -> Library:
 
     plan, optimised = _planned(program, name, (), context, cpu, CPU, evaluate)
     return cpu.library(cpu.complete(plan), [devices.fetch(as_array(x)).numpy() for x in optimised.consts], name)
+
+
+def machine_code(
+    program: ClosedJaxpr, name: str, donated: Sequence[int], target: str
+) -> tuple[dict[str, str], tuple[StoredUnit, ...]]:
+    """The kernels that running a program in the current context takes, compiled for a target of `machine_targets`, and
+    by what they were made.
+
+    Raises:
+        UnsupportedOperationError: the backend has no kernel for an operation at the context's level.
+        DeviceError: there is no assembler for a GPU's machine code.
+    """
+    context = attrs.evolve(current_context(), kernels="llvm", backend="cpu")
+    backend, capabilities = (cpu, CPU) if _on_cpu(target) else (devices.cuda_backend(), cuda_capabilities())
+    there = backend.elsewhere.processor(target)
+    plans: list[ExecutionPlan] = []
+
+    def add(part: ClosedJaxpr, name: str, donated: Sequence[int], evaluate: Evaluate | None) -> None:
+        plan, _ = _planned(part, name, donated, context, there, capabilities, evaluate, there.complete)
+        plans.append(there.complete(plan))
+
+    def evaluate(constants: ClosedJaxpr) -> list[Any]:
+        if _on_cpu(target):  # they are computed there again; on a machine with a GPU, on its CPU
+            add(constants, "constants", (), None)
+        return [x.numpy() for x in compile(constants, name="constants", context=context)([])]
+
+    add(program, name, donated, evaluate)
+    return there.made_by(), there.units(plans)
+
+
+def machine_targets() -> list[str]:
+    """What kernels can be compiled for, to run elsewhere."""
+    return [*cpu.elsewhere.names(), *devices.cuda_backend().elsewhere.names()]
+
+
+def admit_machine_code(target: str, made_by: Mapping[str, str], units: Sequence[StoredUnit]) -> str:
+    """Let the kernels of units be used in this process, as long as somebody holds these. Returns why they cannot be."""
+    if _on_cpu(target):
+        why = cpu.elsewhere.why_not(made_by)
+        if not why:
+            cpu.elsewhere.admit(units)
+        return why
+    try:
+        names = devices.names("cuda")
+    except DeviceError as error:
+        return str(error)
+    found, refused = devices.cuda_backend().elsewhere, ""
+    reasons = {name: found.why_not(made_by, devices.gpu(name)) for name in names}
+    for name, why in reasons.items():
+        refused = refused or why
+        if not why:
+            found.admit(units, devices.gpu(name))
+    return refused if all(reasons.values()) else ""
+
+
+def _on_cpu(target: str) -> bool:
+    return target.partition(":")[0] == cpu.NAME
 
 
 def _planned(

@@ -12,7 +12,7 @@ import llvmlite
 import llvmlite.binding as llvm
 
 from volta.core.locks import free_in_children
-from volta.emit import cache
+from volta.emit import cache, carried
 from volta.emit.cache import from_environment as disk_cache
 from volta.emit.jobs import in_threads
 from volta.numba_cuda.codegen import ptx
@@ -22,6 +22,7 @@ from volta.numba_cuda.device.graph import ErrorLog, Module
 
 _EMITTING = ("core", "ops", "emit", "xla_like", "numba_cuda")  # the layers whose source decides a kernel's machine code
 _PTX_INPUT = 1  # CUjitInputType
+_ELF = b"\x7fELF"  # how machine code begins; PTX is text
 
 _FIRST, _LAST = ("volta_attention",), ("volta_map_", "volta_row_", "volta_col_", "volta_combine_")
 """Names of kernels that take long to compile, and of those that do not: the longest first, so that all end together."""
@@ -29,10 +30,12 @@ _FIRST, _LAST = ("volta_attention",), ("volta_map_", "volta_row_", "volta_col_",
 
 @attrs.define
 class CompileStats:
-    """Counts since the process began: kernels compiled, and kernels that came from disk."""
+    """Counts since the process began: kernels compiled, kernels that came from disk or as a program's machine code, and
+    kernels whose PTX came with a program."""
 
     compiled: int = 0
     loaded: int = 0
+    assembled: int = 0
 
 
 stats = CompileStats()
@@ -106,28 +109,47 @@ def unload_unused(device: Device) -> None:
         device.unused.popleft().unload()
 
 
+def made_by(capability: str) -> dict[str, str]:
+    """Everything besides a kernel's text that decides its PTX."""
+    version = ".".join(map(str, llvm.llvm_version_info))
+    facts = {"backend": "cuda", "capability": capability, "emitter": cache.source_version(_EMITTING)}
+    return facts | {"llvm": version, "llvmlite": llvmlite.__version__}
+
+
 def environment(device: Device) -> str:
     """Everything besides a kernel's text that decides its machine code, as canonical JSON."""
-    version = ".".join(map(str, llvm.llvm_version_info))
-    facts = {"capability": device.info.capability, "driver": device.runtime.version, "llvm": version}
-    facts |= {"llvmlite": llvmlite.__version__, "emitter": cache.source_version(_EMITTING), "backend": "cuda"}
-    return json.dumps(facts, sort_keys=True)
+    facts = {"capability": device.info.capability, "driver": device.runtime.version}
+    return json.dumps(made_by(capability_of(device)) | facts, sort_keys=True)
+
+
+def carried_for(device: Device) -> str:
+    """Under what the kernels for a device that came with programs are found."""
+    return json.dumps(made_by(capability_of(device)), sort_keys=True)
 
 
 def _load_or_compile(device: Device, missing: Sequence[KernelSource]) -> dict[str, Unit]:
     disk, key = disk_cache(), environment(device)
     found: dict[str, Unit] = {}
+    texts: dict[str, str] = {}
     for s in missing:
-        stored = disk.load(key, s.name, s.text) if disk is not None and s.name not in found else None
+        if s.name in found:
+            continue
+        stored = carried.find(carried_for(device), s.name, s.text)
+        if stored is not None and not stored.objects[0].startswith(_ELF):
+            texts[s.name] = stored.objects[0].decode()
+            continue
+        if stored is None and disk is not None:
+            stored = disk.load(key, s.name, s.text)
         if stored is not None:
             unit = _loaded(device, stored)
             found.update((x.name, unit) for x in missing if stored.kernels.get(x.name) == x.text)
     remaining = [s for s in missing if s.name not in found]
     stats.loaded += len(found)
-    stats.compiled += len(remaining)
-    for stored in _compile(device, remaining):
+    stats.assembled += len(texts)
+    stats.compiled += len(remaining) - len(texts)
+    for stored in _compile(device, remaining, texts):
         found.update(dict.fromkeys(stored.kernels, _loaded(device, stored)))
-        if disk is not None:
+        if disk is not None and not {*stored.kernels} & {*texts}:
             disk.store(key, stored)
     return found
 
@@ -141,16 +163,17 @@ def _loaded(device: Device, stored: cache.StoredUnit) -> Unit:
     return unit
 
 
-def _compile(device: Device, sources: Sequence[KernelSource]) -> Iterator[cache.StoredUnit]:
-    """Kernels as machine code, each a module of its own: several threads compile, while this one is still emitting."""
+def _compile(device: Device, sources: Sequence[KernelSource], ready: Mapping[str, str]) -> Iterator[cache.StoredUnit]:
+    """Kernels as machine code, each a module of its own: several threads compile, while this one is still emitting.
+    Of some the PTX is ``ready``."""
     capability = capability_of(device)
     ordered = sorted(sources, key=lambda s: s.name.startswith(_LAST) - s.name.startswith(_FIRST))
 
     def compiled(s: KernelSource, text: str, linked: Sequence[str]) -> cache.StoredUnit:
-        own = () if s.build is None else (ptx.assemble(text, capability),)
+        own = (text,) if s.name in ready else () if s.build is None else (ptx.assemble(text, capability),)
         return cache.StoredUnit({s.name: s.text}, (link(device, *own, *linked),))
 
-    calls = ((s, ptx.emit_text([s], capability), s.linked_texts()) for s in ordered)
+    calls = ((s, ready.get(s.name) or ptx.emit_text([s], capability), s.linked_texts()) for s in ordered)
     yield from in_threads(compiled, calls, ptx.workers(len(ordered)) if len(ordered) > 1 else 1)
 
 
