@@ -103,8 +103,17 @@ def test_loops_choices_and_kernels_of_ones_own() -> None:
 
 def test_a_kernel_that_raises_in_it() -> None:
     program = volta.njit(volta.jit(lambda x: move(x, 1, 0)["moved"]).lower(X[0]).compile())
-    with pytest.raises(KernelError, match="a kernel of the user's own in `<lambda>` raised"):
-        program(X[0] + 1000)
+
+    @numba.njit
+    def caller(x):
+        return program(x)
+
+    for call in (program, caller):
+        with pytest.raises(
+            KernelError, match=r"kernel `move` raised ValueError: .*\n.*It is called at.*test_njit"
+        ) as seen:
+            call(X[0] + 1000)
+        assert isinstance(seen.value.__cause__, ValueError)
     assert_bits_equal(program(X[0]), X[0])
 
 

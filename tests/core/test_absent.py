@@ -43,6 +43,20 @@ def test_other_names_fail_as_everywhere(module):
     assert missing.value.name == f"{module}.misspelt"
 
 
+def test_misspelt_modules_and_names_say_what_may_be_meant():
+    for statement, said in {
+        "import volta.scipy.linalgx": "'volta.scipy' has no 'linalgx': did you mean volta.scipy.linalg?",
+        "import volta.nunpy": "'volta' has no 'nunpy': did you mean volta.numpy?",
+        "import volta.numpy.linalgs": "'volta.numpy' has no 'linalgs': did you mean volta.numpy.linalg?",
+        "from volta.scipy import specal": "'volta.scipy' has no 'specal': did you mean volta.scipy.special?",
+        "from volta.scipy.fft import dctt": "'volta.scipy.fft' has no 'dctt': did you mean volta.scipy.fft.dct?",
+        "import volta.numpy.linalg.norm2": "'volta.numpy.linalg' has no 'norm2': did you mean volta.numpy.linalg.norm?",
+        "import volta.flax.linen": f"'volta' has no 'flax': {HINTS['volta']['flax']}",
+    }.items():
+        with pytest.raises(ModuleNotFoundError, match=f"^{re.escape(said)}$"):
+            exec(statement)
+
+
 def test_names_that_are_elsewhere_and_names_of_families():
     for asked, said in {
         "volta.sin": "it is volta.numpy.sin",

@@ -214,6 +214,57 @@ def test_every_transform_refuses_an_integer_that_does_not_fit(name: str) -> None
     for s in (300, -1):
         with pytest.raises(OverflowError, match=f"{s} does not fit uint8"):
             through(x, s)
+        if name != "jvp":  # an array of integers has a tangent of float0, as a Python number of int has here
+            with pytest.raises(OverflowError, match=f"{s} does not fit uint8"):
+                through(x, volta.jit(lambda s: s)(s))
+
+
+ROADS: dict[str, Callable[[Any], Any]] = {
+    "asarray": vnp.asarray,
+    "array": vnp.array,
+    "asarray, int8": lambda y: vnp.asarray(y, "int8"),
+    "device_put": volta.device_put,
+    "device_put on a mesh": lambda y: volta.device_put(y, WHOLE),
+    "astype": lambda y: y.astype("int32"),
+    "abs": vnp.abs,
+    "stack": lambda y: vnp.stack([y, y]),
+    "reshape": lambda y: vnp.reshape(y, 1),
+    "sum": vnp.sum,
+    "where": lambda y: vnp.where(True, y, y),
+    "full": lambda y: vnp.full(2, y),
+    "full_like": lambda y: vnp.full_like(np.int32([1]), y),
+    "broadcast_to": lambda y: vnp.broadcast_to(y, (2,)),
+    "with an array": lambda y: vnp.arange(2) + y,
+    "set": lambda y: vnp.zeros(2, "int32").at[0].set(y),
+    "lax": lambda y: lax.convert_element_type(y, "int32"),
+    "lax.add": lambda y: lax.add(np.int32([1, 2]), y),
+    "stacked by scan": lambda y: lax.scan(lambda c, _: (c, y), 0, None, length=2)[1],
+    "vmap": lambda y: volta.vmap(lambda i: i + y)(np.int32([1, 2])),
+    "jit": lambda y: volta.jit(vnp.asarray)(y),
+    "jit, closed over": lambda y: volta.jit(lambda x: x + y)(np.int32([1])),
+    "grad, closed over": lambda y: volta.grad(lambda x: x * vnp.asarray(y))(1.0),
+    "compiled": lambda y: volta.jit(vnp.asarray).lower(3).compile()(y),
+}
+
+
+@pytest.mark.parametrize("road", ROADS)
+def test_a_number_that_a_program_gave_becomes_no_other_number(road: str) -> None:
+    """What a jitted function gave, or an operator of it, is known: it is refused where a Python number is."""
+    given = volta.jit(lambda n: n)
+    for make in (lambda n: n, given, volta.jit(lambda n: n * 2), lambda n: given(n) + 1):
+        if road == "astype" and type(make(3)) is int:
+            continue
+        ROADS[road](make(3))
+        with pytest.raises((OverflowError, volta.errors.DTypeError), match="does not fit"):
+            ROADS[road](make(2**40))
+
+
+def test_a_number_that_a_program_gave_is_kept_whole() -> None:
+    y = volta.jit(lambda n: n)(2**40)
+    for got in (y.item(), int(y), y.tolist(), np.asarray(y).item(), volta.device_get(y).item(), (y + 0).item()):
+        assert got == 2**40
+    assert vnp.asarray(y, "int64").tolist() == y.astype("int64").tolist() == 2**40
+    assert np.asarray(vnp.float64(1.0) * y) == 2.0**40
 
 
 def test_rounded_numbers() -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import volta
 import volta.numpy as vnp
+from tests.user_kernels import smooth
 from volta import io, lax, nn
 from volta.core import contract
 from volta.programs.document import Reader, Writer
@@ -150,8 +151,10 @@ def test_other_arguments_are_refused() -> None:
 
 
 def test_what_is_of_one_process_is_not_exported() -> None:
-    with pytest.raises(volta.errors.UnsupportedOperationError, match="calls a Python function"):
+    with pytest.raises(volta.errors.UnsupportedOperationError, match="pure_callback of `sin` calls a Python function"):
         volta.export(lambda x: volta.pure_callback(np.sin, VECTOR, x), VECTOR)
+    with pytest.raises(volta.errors.UnsupportedOperationError, match="export: `smooth` is a kernel of the user's own"):
+        volta.export(lambda x: smooth(x), VECTOR)
 
     @volta.tree_util.register_pytree_node_class
     class Own:

@@ -143,5 +143,7 @@ def test_what_has_no_text_is_named() -> None:
         return volta.pure_callback(lambda x: x, volta.ShapeDtypeStruct((3,), np.float32), x)
 
     program = volta.make_jaxpr(f)(np.zeros(3, np.float32))
-    with pytest.raises(volta.errors.UnsupportedOperationError, match="to StableHLO: the operation `callback`.*Python"):
+    with pytest.raises(
+        volta.errors.UnsupportedOperationError, match="to StableHLO: pure_callback of `<lambda>`.*Python"
+    ):
         module_text(program, "f")

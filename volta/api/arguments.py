@@ -13,12 +13,11 @@ import numpy as np
 from volta.core import dtypes, pytrees
 from volta.core.array import Array
 from volta.core.avals import ShapedArray, as_shape
-from volta.core.constants import check_held
 from volta.core.errors import ArgumentError, ArgumentNumberError, DTypeError, StaticArgumentError
 from volta.core.pytrees import PyTreeDef
 from volta.core.source import Source, at_user_line
 from volta.ops.base import settled
-from volta.runtime.array import ConcreteArray, as_array, intern_aval
+from volta.runtime.array import as_array, intern_aval
 
 # The dtype of tangents and cotangents of integers: no elements, so nothing can be computed with them (as in JAX).
 float0 = np.dtype([("float0", np.void, 0)])
@@ -55,11 +54,7 @@ def operand_of(x: Any) -> Any:
     Raises:
         OverflowError: for a Python integer that this cannot hold.
     """
-    x = value_of(x)
-    aval = x.aval
-    if isinstance(x, ConcreteArray) and dtypes.is_integer(aval.dtype) and dtypes.is_number(aval.dtype, aval.weak_type):
-        check_held(int(x), dtypes.DEFAULT_INT)
-    return settled(x)
+    return settled(value_of(x))
 
 
 Numbers = dict[int, tuple[Any, Any]]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from volta.core import dtypes
-from volta.core.avals import ShapedArray
+from volta.core.constants import known_integer, limit_of_conversion
 from volta.core.ir import ClosedJaxpr, Eqn, Literal
 from volta.core.source import at_user_line
 
@@ -35,12 +35,6 @@ def together(*limits: Limits) -> Limits:
     """What fits all of them."""
     columns = itertools.zip_longest(*limits, fillvalue=())
     return tuple(_both(*column) for column in columns)
-
-
-def limit_of_conversion(aval: ShapedArray, new: np.dtype) -> tuple[np.dtype, ...]:
-    """What a value of this type must fit where it is converted: a Python integer the integer dtype."""
-    is_number = dtypes.is_number(aval.dtype, aval.weak_type) and dtypes.is_integer(aval.dtype)
-    return (new,) if is_number and dtypes.is_integer(new) else ()
 
 
 def _both(*wanted: tuple[np.dtype, ...]) -> tuple[np.dtype, ...]:
@@ -69,12 +63,13 @@ def check(leaves: Sequence[Any], limits: Limits, name: str, paths: Callable[[], 
         OverflowError: naming the argument, its value and the dtype.
     """
     for i, (x, wanted) in enumerate(zip(leaves, limits, strict=False)):  # no limits: nothing is limited
-        if type(x) is not int:
+        number = known_integer(x) if wanted else None
+        if number is None:
             continue
         for dtype in wanted:
             held = dtypes.iinfo(dtype)
-            if not held.min <= x <= held.max:
-                what = f"{x} does not fit {dtype}, which holds {held.min} to {held.max}: {paths()[i]} of `{name}` "
+            if not held.min <= number <= held.max:
+                what = f"{number} does not fit {dtype}, which holds {held.min} to {held.max}: {paths()[i]} of `{name}` "
                 why = (
                     "meets other numbers, and operators between numbers have int64. Pass numpy.uint64(...)"
                     if dtype == dtypes.int64

@@ -5,11 +5,13 @@ A public namespace has ``__getattr__, __dir__ = namespace(__name__)``; transform
 
 ``from volta import custom_vjp`` and ``import volta.scipy.linalg`` would lose what ``__getattr__`` says: Python then
 looks for a module of that name. So the last of the finders that it asks says it again. It is asked for modules that
-nobody else has found, and answers for names in public namespaces only.
+nobody else has found, and answers for names in public namespaces only: those that it knows a way for, and those that
+nearly are public.
 """
 
 from __future__ import annotations
 
+import difflib
 import fnmatch
 import functools
 import sys
@@ -41,6 +43,15 @@ def way(module: str, name: str) -> str | None:
     return next((text for pattern, text in ways.items() if fnmatch.fnmatchcase(name, pattern)), None)
 
 
+def _nearly(module: str, name: str) -> str | None:
+    """Which public name was meant; None where that is not clear. (Of attributes Python itself says it.)"""
+    near = () if name.startswith("_") else difflib.get_close_matches(name, dir(sys.modules[module]), n=1, cutoff=0.75)
+    return next((f"did you mean {module}.{meant}?" for meant in near), None)
+
+
+_namespaces: set[str] = set()
+
+
 def namespace(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """A public module's ``__getattr__``, whose AttributeError says what to do instead, and its ``__dir__``: what is
     public, so that completion shows nothing else.
@@ -48,6 +59,7 @@ def namespace(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]
     Its functions are put under boundaries, so that errors show the user's frames alone.
     A module that is no package becomes one without submodules: only of packages Python asks the finders for a name.
     """
+    _namespaces.add(module)
     vars(sys.modules[module]).setdefault("__path__", [])
     bound_namespace(sys.modules[module])
 
@@ -72,8 +84,8 @@ class _Finder:
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> None:
         module, _, last = name.rpartition(".")
-        if module in HINTS:
-            instead = way(module, last)
+        if module in _namespaces:
+            instead = way(module, last) or _nearly(module, last)
             if instead is not None:
                 # without its name: Python passes over an error that names the module which `from ... import` tried
                 raise ModuleNotFoundError(f"{module!r} has no {last!r}: {instead}")

@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 
 from volta.core import dtypes
+from volta.core.array import Array
+from volta.core.avals import ShapedArray
 from volta.core.floats import standard
+from volta.core.interp import Tracer
 from volta.core.source import at_user_line
 
 
@@ -34,8 +37,22 @@ def cast(x: Any, dtype: np.dtype) -> np.ndarray:
         return x.astype(dtype)
 
 
+def limit_of_conversion(aval: ShapedArray, new: np.dtype) -> tuple[np.dtype, ...]:
+    """What a value of this type must fit where it is converted: a Python integer the integer dtype."""
+    is_number = dtypes.is_number(aval.dtype, aval.weak_type) and dtypes.is_integer(aval.dtype)
+    return (new,) if is_number and dtypes.is_integer(new) else ()
+
+
+def known_integer(x: Any) -> int | None:
+    """The Python integer that ``x`` is, or holds: a jitted function gives numbers back in 64 bits. Else None."""
+    if type(x) is int:
+        return x
+    held = isinstance(x, Array) and not isinstance(x, Tracer) and limit_of_conversion(x.aval, dtypes.DEFAULT_INT)
+    return int(x) if held else None
+
+
 def check_held(x: Any, dtype: np.dtype) -> None:
-    """Refuse a Python integer that an integer dtype cannot hold.
+    """Refuse a Python integer, known by itself or in an array, that an integer dtype cannot hold.
 
     >>> check_held(300, dtypes.int8)
     Traceback (most recent call last):
@@ -43,12 +60,12 @@ def check_held(x: Any, dtype: np.dtype) -> None:
     OverflowError: 300 does not fit int8, which holds -128 to 127; use a wider dtype: x.astype('int64'), or \
 numpy.int64 for a number by itself
     """
-    if type(x) is int and dtypes.is_integer(dtype):
+    if dtypes.is_integer(dtype) and (number := known_integer(x)) is not None:
         limits = dtypes.iinfo(dtype)
-        if not limits.min <= x <= limits.max:
+        if not limits.min <= number <= limits.max:
             raise OverflowError(
                 at_user_line(
-                    f"{x} does not fit {dtype}, which holds {limits.min} to {limits.max}; "
+                    f"{number} does not fit {dtype}, which holds {limits.min} to {limits.max}; "
                     "use a wider dtype: x.astype('int64'), or numpy.int64 for a number by itself"
                 )
             )

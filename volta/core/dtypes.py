@@ -209,7 +209,8 @@ def _node(dtype: np.dtype, weak: bool) -> Any:
 @lru_cache(maxsize=4096)
 def promote(*types: tuple[np.dtype, bool]) -> tuple[np.dtype, bool]:
     """Join ``(dtype, weak)`` pairs in the lattice. The result is weak when every input is, or when the join is no
-    array's dtype: integers that meet a Python float become the weak float32. Numbers among themselves stay numbers.
+    array's dtype: integers that meet a Python float become the weak float32. Numbers among themselves stay numbers;
+    booleans count as strong.
 
     >>> promote((float32, False), (float64, True))      # an array times a Python float
     (dtype('float32'), False)
@@ -221,7 +222,7 @@ def promote(*types: tuple[np.dtype, bool]) -> tuple[np.dtype, bool]:
     if all(is_number(*t) for t in types):
         widest = next(d for d in _NUMBERS if (d, True) in types)
         return int64 if widest == uint64 else widest, True  # operators between numbers are of signed integers
-    types = tuple((settled(*t), t[1]) for t in types)
+    types = tuple((settled(*t), t[1] and t[0] != bool_) for t in types)
     all_weak = all(w for _, w in types)
     if len({d for d, _ in types}) == 1:
         return types[0][0], all_weak

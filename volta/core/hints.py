@@ -45,6 +45,10 @@ _PROFILER = (
     "there is no profiler yet: jitted.lower(x).compile().memory_report() says what memory a program needs, "
     "volta.log_compiles() what is compiled and how long it takes"
 )
+_LIBRARY = (
+    "libraries on top of JAX are no part of Volta: volta.from_jax runs programs that use them (docs/jax.md), and "
+    "volta.nn and volta.optim hold functions on pytrees"
+)
 _CACHES = "jitted.clear_cache() forgets the programs of one function; docs/settings.md has the disk cache's settings"
 
 
@@ -74,6 +78,7 @@ HINTS: dict[str, dict[str, str]] = {
         ),
         **_each("volta.make_jaxpr gives programs; their parts are not public", "api_util extend interpreters lib"),
         **_each("volta.make_jaxpr gives programs; their parts are not public", "ad ds stages"),
+        **_each(_LIBRARY, "flax haiku equinox jraph trax objax optax chex orbax diffrax numpyro distrax brax jaxopt"),
         "copy_to_host_async": "numpy.asarray(x) copies to the host",
         "ensure_compile_time_eval": "what NumPy computes from Python numbers is computed while tracing",
         "explain_cache_misses": "volta.log_compiles() says what is compiled and why again",

@@ -10,9 +10,10 @@ import numpy as np
 from volta.api.arguments import check_callable, name_of
 from volta.api.jit import jit_is_disabled
 from volta.api.limits import check as check_limits
-from volta.api.limits import limit_of_conversion, limits_of
+from volta.api.limits import limits_of
 from volta.core import dtypes, pytrees
 from volta.core.avals import ShapedArray
+from volta.core.constants import limit_of_conversion
 from volta.core.errors import DTypeError, ShapeError, TreeError
 from volta.core.interp import get_aval
 from volta.core.ir import ClosedJaxpr, Literal

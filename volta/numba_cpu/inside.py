@@ -23,6 +23,7 @@ from volta.core.errors import KernelError
 from volta.numba_cpu import launch, launch_ir, unit
 from volta.numba_cpu.host_plan import HostPlan
 from volta.numba_cpu.lower import lower
+from volta.numba_cpu.user import raised
 from volta.numba_cpu.user_entry import FLAG, REPORT_WORDS
 from volta.xla_like.plan import ALIGNMENT, ExecutionPlan, aligned
 
@@ -157,12 +158,12 @@ def function_of(plan: HostPlan, consts: tuple[np.ndarray, ...], name: str, keep:
         [table.ctypes.data, len(table), args.ctypes.data, len(args), patches.ctypes.data, len(patches),
          launch.native()["volta_run_plan"]], np.int64,
     )  # fmt: skip
+    writer = _Writer(plan, name, executable, len(_running))
     _running.append((executable, image, consts, keep))
-    writer = _Writer(plan, name, executable.n_inputs)
     own = aligned(8 * (len(args) + 4 * len(table)))
     text = writer.text(own, aligned(executable.scratch_bytes))
     names: dict[str, Any] = {
-        "np": np, "contiguous": contiguous, "KernelError": KernelError,
+        "np": np, "contiguous": contiguous, "RaisedInside": RaisedInside,
         "run": _runner(_run_inside(), int(image.ctypes.data)), **writer.names,
         **{f"const{i}": c for i, c in enumerate(consts)},
     }  # fmt: skip
@@ -171,14 +172,27 @@ def function_of(plan: HostPlan, consts: tuple[np.ndarray, ...], name: str, keep:
     return found
 
 
+class RaisedInside(KernelError):
+    """What a kernel of the user's own raised in a program that code compiled by Numba called.
+
+    Numba makes exceptions of numbers, and not before they come to Python: the program's among `_running`, and the words
+    of the run's report.
+    """
+
+    def __init__(self, program: int, *report: int) -> None:
+        error = raised(report, _running[program][0].user_calls)
+        super().__init__(*error.args)
+        self.__cause__ = error.__cause__
+
+
 class _Writer:
     """The text of the function."""
 
-    def __init__(self, plan: ExecutionPlan, name: str, addresses: int) -> None:
-        self._plan, self._name = plan, name
+    def __init__(self, plan: ExecutionPlan, name: str, executable: launch.Executable, number: int) -> None:
+        self._plan, self._name, self._number = plan, name, number
         self._inputs = [plan.buffers[i].aval for i in plan.inputs]
         self._made = [b for b in plan.buffers if b.kind == "output"]
-        self._reports = addresses > plan.address_slots()[1]
+        self._reports = bool(executable.user_calls)
         self.names: dict[str, Any] = {f"in{i}": _operand(name, i, aval) for i, aval in enumerate(self._inputs)}
         self.names |= {f"dtype{i}": aval.dtype for i, aval in enumerate(self._inputs)}
         self.names |= {f"out{b.id}": b.aval.dtype for b in self._made}
@@ -211,8 +225,8 @@ class _Writer:
         words = ", ".join(f"np.int64({b})" for b in bases)
         lines.append(f"    run(({words},), low, low + {own})")
         if self._reports:
-            what = f"a kernel of the user's own in `{self._name}` raised"
-            lines += [f"    if report[{FLAG}]:", f"        raise KernelError({what!r})"]
+            words = ", ".join(f"report[{i}]" for i in range(REPORT_WORDS))
+            lines += [f"    if report[{FLAG}]:", f"        raise RaisedInside({self._number}, {words})"]
         return "\n".join([*lines, f"    return {self._returned()}"])
 
     def _returned(self) -> str:

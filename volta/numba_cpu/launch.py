@@ -126,7 +126,7 @@ class Executable:
     executable from several Python threads run one after the other, as they share one table.
     """
 
-    __slots__ = ("_keep", "_plan", "call", "n_inputs", "n_launches", "parallel", "scratch_bytes")
+    __slots__ = ("_keep", "_plan", "call", "n_inputs", "n_launches", "parallel", "scratch_bytes", "user_calls")
 
     def __init__(self, plan: _Plan, n_inputs: int, scratch_bytes: int, parallel: bool, keep: object) -> None:
         self._plan = plan
@@ -135,6 +135,7 @@ class Executable:
         self.n_launches = len(plan.table)
         self.scratch_bytes = scratch_bytes
         self.parallel = parallel
+        self.user_calls: tuple[Any, ...] = ()  # calls of kernels of the user's own, by their numbers in reports
         # The callable's self is the descriptor's address; its module slot holds what must stay alive.
         self.call: Callable[..., None] = new_function(_method(), plan.descriptor.ctypes.data, (plan, keep))
 

@@ -183,5 +183,6 @@ def lower(
         walker=getattr(kernels, "walker", 0),
     )
     if own:
+        executable.user_calls = tuple(own)
         executable.call = reporting(executable.call, count, own)
     return executable

@@ -158,13 +158,15 @@ def reporting(call: Callable[..., Any], count: int, calls: Sequence[KernelCall])
         if report[FLAG]:
             if len(given) > count:
                 arrays.give_back(given[count], answer)
-            raise _error(report, calls[report[CALL]])
+            raise raised(report, calls)
         return answer
 
     return run
 
 
-def _error(report: ctypes.Array[ctypes.c_int64], call: KernelCall) -> KernelError:
+def raised(report: Sequence[int] | ctypes.Array[ctypes.c_int64], calls: Sequence[KernelCall]) -> KernelError:
+    """The error of a run in which a kernel has raised, by the run's report."""
+    call = calls[report[CALL]]
     op = call.kernel
     assert isinstance(op, User)
     cause = _exception(int(report[CAUSE])) if report[CODE] > 0 else None

@@ -107,6 +107,7 @@ def _number_like(x: Any, aval: ShapedArray, name: str) -> Any:
         raise dtype_error(
             name, (x.aval, aval), "volta.numpy promotes; volta.lax does not: use convert_element_type on one of them."
         )
+    check_held(x, aval.dtype)
     return bind_named("convert_element_type", x, new_dtype=aval.dtype, weak_type=aval.weak_type)
 
 

@@ -104,7 +104,7 @@ def _convert_abstract(x: ShapedArray, *, new_dtype: np.dtype, weak_type: bool) -
 
 
 def _convert_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
-    out = bind(convert_element_type_p, *primals, **params)
+    out = convert_element_type(primals[0], **params)
     both = dtypes.is_inexact(params["new_dtype"]) and dtypes.is_inexact(base.dtype_of(primals[0]))
     if isinstance(tangents[0], Zero) or not both:
         return out, base.zero_like(out)

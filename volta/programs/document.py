@@ -15,7 +15,9 @@ import numpy as np
 from volta.core.avals import ShapedArray
 from volta.core.errors import DTypeError, FormatError, ShapeError, UnsupportedOperationError
 from volta.core.ir import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var, subjaxprs
+from volta.ops.callbacks import HostCall
 from volta.ops.primitive import REGISTRY, Family
+from volta.ops.user import UserKernel
 from volta.programs import values
 from volta.xla_like.passes import inline_calls
 from volta.xla_like.verify import verify_graph
@@ -26,6 +28,16 @@ OF_ONE_PROCESS = {
     Family.COLLECTIVE: "means the workers of a mesh",
 }
 """Why operations of a family mean something in one process alone."""
+
+
+def shown(eqn: Eqn) -> str:
+    """An operation by its name, or by that of the user's function that it is or calls."""
+    kernel, call = eqn.params.get("kernel"), eqn.params.get("call")
+    if isinstance(kernel, UserKernel):
+        return f"`{kernel.name}`"
+    return f"{call.kind} of `{call.name}`" if isinstance(call, HostCall) else f"`{eqn.primitive.name}`"
+
+
 MAX_DEPTH = 64
 """Programs within programs: more would need more of Python's stack than a caller may have left."""
 
@@ -83,15 +95,14 @@ class Writer:
         return len(self.constants) - 1
 
     def _params(self, eqn: Eqn) -> dict[str, Any]:
-        name = eqn.primitive.name
         if eqn.primitive.family in OF_ONE_PROCESS:
             where = f"\n{eqn.source.pointer()}" if eqn.source is not None else ""
             raise UnsupportedOperationError(
-                f"export: {name} {OF_ONE_PROCESS[eqn.primitive.family]}, which a file cannot hold; export what comes "
-                f"before and after it{where}"
+                f"export: {shown(eqn)} {OF_ONE_PROCESS[eqn.primitive.family]}, which a file cannot hold; "
+                f"export what comes before and after it{where}"
             )
         return {
-            key: values.encode(value, self.program, f"the parameter {key} of {name}", eqn.source)
+            key: values.encode(value, self.program, f"the parameter {key} of {eqn.primitive.name}", eqn.source)
             for key, value in eqn.params.items()
         }
 

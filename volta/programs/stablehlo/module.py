@@ -13,7 +13,7 @@ from volta.core.ir import Atom, ClosedJaxpr, Eqn, Literal, Var
 from volta.core.source import at_user_line
 from volta.ops.attention_derivatives import written_out
 from volta.ops.primitive import Family
-from volta.programs.document import OF_ONE_PROCESS
+from volta.programs.document import OF_ONE_PROCESS, shown
 from volta.programs.stablehlo import arrays, elementwise
 from volta.programs.stablehlo.elementwise import applied
 from volta.programs.stablehlo.text import Value, Writer, ints, tensor, type_text
@@ -63,7 +63,7 @@ def _equation(w: Writer, eqn: Eqn, operands: Sequence[Value]) -> Sequence[Value]
         return _program(w, lambda *xs: written_out(name, xs, eqn.params), operands)
     why = OF_ONE_PROCESS.get(eqn.primitive.family, "has no StableHLO")
     where = "" if eqn.source is None else f" (at {eqn.source})"
-    raise UnsupportedOperationError(at_user_line(f"to StableHLO: the operation `{name}`{where} {why}"))
+    raise UnsupportedOperationError(at_user_line(f"to StableHLO: {shown(eqn)}{where} {why}"))
 
 
 def _program(w: Writer, f: Callable[..., Any], operands: Sequence[Value]) -> list[Value]:
