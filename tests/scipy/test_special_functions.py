@@ -2,6 +2,7 @@
 
 import doctest
 
+import mpmath
 import numpy as np
 import pytest
 import scipy.special
@@ -257,6 +258,31 @@ def test_shares_of_beta_distributions_with_large_parameters(a) -> None:
     z = (x - 0.5) * np.sqrt(8 * a)
     np.testing.assert_allclose(special.betainc(a, a, x), scipy.special.ndtr(z), rtol=1e3 / a + 1e-12)
     assert abs(special.betainc(a, a, 0.5).item() - 0.5) < 1e-15
+
+
+def _share_by_a_sum(a: float, b: float, x: float) -> mpmath.mpf:
+    """The incomplete beta function, by a sum of positive terms that has few of them where ``a`` is small."""
+    with mpmath.workdps(50):
+        a, b, x = mpmath.mpf(a), mpmath.mpf(b), mpmath.mpf(x)
+        term, n = x**a * (1 - x) ** b / a / mpmath.beta(a, b), 0
+        total = term
+        while term > total * mpmath.mpf(10) ** -25:
+            term *= (a + b + n) / (a + 1 + n) * x
+            total, n = total + term, n + 1
+        return total
+
+
+@pytest.mark.parametrize(
+    "large, small", [(1e12, 30.0), (1e15, 3.0), (1e12, 0.5), (1e13, 300.0), (1e9, 5.0), (1e4, 5.0), (1e8, 0.01)]
+)
+def test_shares_of_beta_distributions_whose_parameters_lie_far_apart(large, small) -> None:
+    away = (small + np.float64([-0.9, -0.5, 0.0, 0.3, 1.0, 3.0]) * min(small, np.sqrt(small))) / (large + small)
+    away = 1.0 - (1.0 - away)  # a difference from 1 that a float64 has
+    below = [_share_by_a_sum(small, large, x) for x in away.tolist()]
+    np.testing.assert_allclose(special.betainc(small, large, away), np.float64(below), rtol=4e-13)
+    np.testing.assert_allclose(
+        special.betainc(large, small, 1.0 - away), np.float64([1 - p for p in below]), rtol=4e-13
+    )
 
 
 def test_gamma_is_good_to_some_units_up_to_the_ends_of_its_range() -> None:

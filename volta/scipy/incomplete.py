@@ -10,7 +10,7 @@ from volta.ops import lax
 from volta.scipy.gamma_functions import log_of_beta, stirling
 from volta.scipy.integrals import exp1_in_float64
 from volta.scipy.series import EPS, in_float64, refuse_slope, settled
-from volta.scipy.uniform import LARGE_BETA, LARGE_GAMMA, beta_density, large_beta, large_gamma, log1p_less
+from volta.scipy.uniform import LARGE_BETA, LARGE_GAMMA, beta_density, excess, large_beta, large_gamma, log1p_less
 from volta.trace.composite import with_partials
 
 __all__ = ["betainc", "gammainc", "gammaincc", "random_gamma_grad"]
@@ -224,26 +224,32 @@ def random_gamma_grad(a: ArrayLike, sample: ArrayLike) -> Array:
 # -- the incomplete beta function --------------------------------------------------------------------------------------
 
 
-def _beta_fraction(a: Array, b: Array, x: Array, active: Any) -> Any:
-    """The continued fraction of the incomplete beta function (Lentz's method), two turns at once."""
+def _beta_fraction(a: Array, b: Array, x: Array, rest: Array, below: Array, active: Any) -> Any:
+    """a times the incomplete beta function over x^a (1 - x)^b / beta(a, b), by a continued fraction (Lentz's method).
 
-    def turn(top: Any, c: Any, d: Any) -> tuple[Any, Any]:
-        return _nonzero(lax.add(lax.div(top, c), 1.0)), lax.div(1.0, _nonzero(lax.add(lax.mul(top, d), 1.0)))
+    1 - x is ``rest``, and a - (a + b) x is ``below``: as these are given, nothing cancels where x or 1 - x is small
+    (the form of Didonato and Morris).
+    """
+    start = _nonzero(lax.div(lax.add(below, 1.0), lax.add(a, 1.0)))
+    turns = lax.add(rest, 1.0)
 
-    def step(i: Any, c: Any, d: Any, h: Any) -> Any:
-        at = lax.add(a, lax.mul(i, 2.0))
-        even = lax.div(lax.mul(lax.mul(i, lax.sub(b, i)), x), lax.mul(lax.sub(at, 1.0), at))
-        c, d = turn(even, c, d)
-        h = lax.mul(h, lax.mul(c, d))
-        both = lax.add(a, i)
-        odd = lax.div(lax.neg(lax.mul(lax.mul(both, lax.add(both, b)), x)), lax.mul(at, lax.add(at, 1.0)))
-        c, d = turn(odd, c, d)
+    def step(n: Any, c: Any, d: Any, h: Any) -> Any:
+        ahead = lax.sub(lax.add(a, n), 1.0)  # a + n - 1
+        sum_ = lax.add(ahead, n)
+        here = lax.mul(lax.sub(b, n), x)
+        part = lax.div(n, sum_)
+        top = lax.mul(lax.mul(part, lax.mul(lax.add(ahead, b), x)), here)
+        top = lax.mul(top, lax.select(lax.eq(n, 1.0), lax.div(1.0, sum_), lax.div(ahead, sum_)))
+        share = lax.div(lax.add(a, n), lax.add(sum_, 2.0))
+        bottom = lax.add(lax.add(below, 1.0), lax.mul(n, turns))
+        bottom = lax.add(lax.add(lax.mul(part, here), n), lax.mul(share, bottom))
+        c = _nonzero(lax.add(bottom, lax.div(top, c)))
+        d = lax.div(1.0, _nonzero(lax.add(bottom, lax.mul(top, d))))
         factor = lax.mul(c, d)
         return (c, d, lax.mul(h, factor)), lax.gt(lax.abs(lax.sub(factor, 1.0)), 4 * EPS)
 
-    first = lax.sub(1.0, lax.div(lax.mul(lax.add(a, b), x), lax.add(a, 1.0)))
-    d = lax.div(1.0, _nonzero(first))
-    return settled(step, (lax.ones_like(d), d, d), active)[2]
+    state = (start, lax.zeros_like(start), start)
+    return lax.div(1.0, settled(step, state, active)[2])
 
 
 def _slope_of_betainc(t: Array, ans: Array, a: Array, b: Array, x: Array) -> Array:
@@ -262,12 +268,14 @@ def _betainc(a: Array, b: Array, x: Array) -> Array:
     edge = lax.select(known, lax.add(x, zero), math.nan)
     a, b, x = (lax.select(inside, lax.add(v, zero), 0.5) for v in (a, b, x))
     turned = lax.gt(x, lax.div(lax.add(a, 1.0), lax.add(lax.add(a, b), 2.0)))
-    rest = lax.sub(1.0, x)
+    other, above = lax.sub(1.0, x), excess(a, b, x)
     first, second = lax.select(turned, b, a), lax.select(turned, a, b)
-    share = lax.select(turned, rest, x)
+    share, rest = lax.select(turned, other, x), lax.select(turned, x, other)
+    below = lax.select(turned, above, lax.neg(above))
     large = lax.ge(lax.min(a, b), LARGE_BETA)
     summed = lax.bitwise_and(inside, lax.bitwise_not(large))
-    part = lax.mul(lax.div(_beta_power(a, b, x), first), _beta_fraction(first, second, share, summed))
+    part = lax.div(_beta_power(a, b, x), first)
+    part = lax.mul(part, _beta_fraction(first, second, share, rest, below, summed))
     safe_a, safe_b = lax.select(large, a, LARGE_BETA), lax.select(large, b, LARGE_BETA)
     of_large = large_beta(safe_a, safe_b, lax.select(large, x, 0.5))
     part = lax.select(large, of_large, lax.select(turned, lax.sub(1.0, part), part))

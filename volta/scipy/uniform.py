@@ -82,18 +82,26 @@ def _product(u: Any, v: Any) -> tuple[Any, Any]:
     return whole, lax.add(rest, lax.mul(b, d))
 
 
-def _distances(a: Array, b: Array, x: Array) -> tuple[Any, Any]:
-    """How far ``x`` and 1 - x are from the means a / (a + b) and b / (a + b), in parts of these.
-
-    The difference x b - (1 - x) a is of products that nearly cancel.
-    """
+def _excess(a: Array, b: Array, x: Array) -> tuple[Any, Any, Any, Any]:
+    """x b - (1 - x) a of products that nearly cancel, in units of a power of two; ``a`` and ``b`` in these; the unit."""
     most = lax.max(a, b)
     unit = lax.select(lax.gt(most, 1e280), 2.0**-200, 1.0)
     a, b = lax.mul(a, unit), lax.mul(b, unit)
     rest = lax.sub(1.0, x)
     lost = lax.sub(lax.sub(1.0, rest), x)
     (p, p_rest), (q, q_rest) = _product(x, b), _product(rest, a)
-    away = lax.sub(lax.add(lax.sub(p, q), lax.sub(p_rest, q_rest)), lax.mul(lost, a))
+    return lax.sub(lax.add(lax.sub(p, q), lax.sub(p_rest, q_rest)), lax.mul(lost, a)), a, b, unit
+
+
+def excess(a: Array, b: Array, x: Array) -> Any:
+    """x b - (1 - x) a: how far ``x`` is above the mean a / (a + b), times a + b."""
+    away, _, _, unit = _excess(a, b, x)
+    return lax.div(away, unit)
+
+
+def _distances(a: Array, b: Array, x: Array) -> tuple[Any, Any]:
+    """How far ``x`` and 1 - x are from the means a / (a + b) and b / (a + b), in parts of these."""
+    away, a, b, _ = _excess(a, b, x)
     return lax.div(away, a), lax.div(lax.neg(away), b)
 
 
