@@ -83,7 +83,7 @@ def _product(u: Any, v: Any) -> tuple[Any, Any]:
 
 
 def _excess(a: Array, b: Array, x: Array) -> tuple[Any, Any, Any, Any]:
-    """x b - (1 - x) a, of products that nearly cancel, and ``a`` and ``b``, in units of a power of two, and the unit."""
+    """x b - (1 - x) a, of products that nearly cancel, and ``a`` and ``b``, in units of a power of two; the unit."""
     most = lax.max(a, b)
     unit = lax.select(lax.gt(most, 1e280), 2.0**-200, 1.0)
     a, b = lax.mul(a, unit), lax.mul(b, unit)
