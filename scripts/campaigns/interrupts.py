@@ -31,12 +31,14 @@ class Stop(BaseException):
     """What the handler raises."""
 
 
-def _raise(*_: Any) -> None:
-    raise Stop
+def _raise(_: int, frame: Any) -> None:
+    if frame.f_code is not _interrupted.__code__:  # on a busy machine the next signal comes where the last is caught
+        raise Stop
 
 
 def _interrupted(after: float, run: Callable[[], Any]) -> bool:
-    """Run until a timer's handler raises, or to the end. What a destructor swallows comes again 50 ms later."""
+    """Run until a timer's handler raises, or to the end. What a destructor swallows, or what comes too early or too
+    late, comes again 50 ms later."""
     ended = False
     while True:
         try:
