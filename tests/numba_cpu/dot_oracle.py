@@ -10,7 +10,7 @@ from volta.emit.builder import Builder
 from volta.emit.dot_args import dot_words
 from volta.emit.loops import fma, for_range, load_args, load_pointer, loop, minimum, offset
 from volta.numba_cpu import unit
-from volta.numba_cpu.dot_schedule import TileSpec, dot_plan
+from volta.numba_cpu.dot_schedule import TileSpec, dot_plan, for_tiles
 from volta.numba_cpu.kernel_abi import new_kernel
 from volta.numba_cpu.lower import source_of
 from volta.xla_like.dot import BLOCK, CHUNK, Dot, DotSpec, DotStrides, canonical, column_as_row
@@ -124,7 +124,8 @@ def run(
     if turned is not None:
         product, lhs, rhs = turned, rhs, lhs
     dot, strides = product
-    plan, spec = dot_plan(dot, strides, spec.vector_bits), TileSpec.of(dot.spec, spec.vector_bits)
+    plan = dot_plan(dot, strides, spec.vector_bits)
+    spec, dot, strides = for_tiles(dot, strides, spec.vector_bits)
     workspace, scratch = aligned(plan.workspace_bytes), aligned(plan.scratch_bytes)
     addresses = [x.ctypes.data for x in (lhs, rhs, out, workspace)]
     for launch in plan.launches:

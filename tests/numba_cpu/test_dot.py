@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from llvmlite import ir
 
-from tests.numba_cpu.dot_oracle import bits, oracle, run
+from tests.numba_cpu.dot_oracle import bits, oracle, product_of, run
 from tests.sampling import sampled
-from volta.numba_cpu import target
-from volta.numba_cpu.dot_schedule import TileSpec
+from volta.numba_cpu import dot_schedule, target
+from volta.numba_cpu.dot_schedule import QuadSpec, TileSpec, dot_plan, for_tiles
 from volta.numba_cpu.schedule import KERNELS
 from volta.xla_like.dot import DotSpec, fold_batch
 
@@ -303,3 +303,34 @@ def test_kernels_of_several_specs_share_a_module():
         for which in ("dot", "dot_pack", "dot_row"):
             KERNELS[which](module, f"{which}_{one.lhs}_{one.out}_{one.precision}", one)
     llvm.parse_assembly(str(module)).verify()
+
+
+@pytest.mark.parametrize("flipped", [False, True])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_bytes_along_k_are_multiplied_four_at_a_time(width, flipped, monkeypatch):
+    """By the instruction for bytes, where it is there, and without it; extremes of sums and odd shapes among them."""
+    if flipped and not target.has_byte_products():
+        pytest.skip("this processor has no products of bytes")
+    monkeypatch.setattr(dot_schedule, "has_byte_products", lambda: flipped)
+    dot_plan.cache_clear()
+    rng, one = np.random.default_rng(6), spec("int8", None, "int32", width=width)
+    for batch, m, k, n in [((1, 1), 130, 300, 77), ((2, 3), 15, 1200, 40), ((1, 1), 1, 260, 99), ((1, 1), 70, 5000, 1)]:
+        lhs, rhs = (rng.integers(-128, 128, s).astype("i1") for s in ((*batch, m, k), (*batch, k, n)))
+        lhs[..., : m // 2, :], rhs[..., : n // 2] = -128, -128
+        right = laid_out(rhs, "transposed", rng)
+        dot, strides = product_of(one, lhs, right, np.empty((*batch, m, n), "i4"))
+        assert isinstance(for_tiles(dot, strides, width)[0], QuadSpec)
+        check(one, lhs, right, parts=(2,))
+    dot_plan.cache_clear()
+
+
+def test_words_of_bytes_need_both_operands_along_k():
+    rng, one = np.random.default_rng(6), spec("int8", None, "int32")
+    for m, k, n, left, right in [
+        (8, 64, 8, "plain", "plain"),
+        (8, 66, 8, "plain", "transposed"),
+        (2, 8, 2, "plain", "transposed"),
+    ]:
+        lhs, rhs = (laid_out(np.zeros(s, "i1"), how, rng) for s, how in (((1, 1, m, k), left), ((1, 1, k, n), right)))
+        found = for_tiles(*product_of(one, lhs, rhs, np.empty((1, 1, m, n), "i4")), 512)
+        assert type(found[0]) is TileSpec and found[1].k == k

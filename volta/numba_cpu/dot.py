@@ -9,6 +9,7 @@ from llvmlite import ir
 from volta.emit.dot_args import Args, ChunkAt, at, ceil_div, round_up
 from volta.emit.loops import I64, PTR, for_range, if_else, if_then, loop, minimum, offset
 from volta.numba_cpu.dot_blocks import row, unpack
+from volta.numba_cpu.dot_bytes import flips
 from volta.numba_cpu.dot_pack import PACK_TYPE, pack
 from volta.numba_cpu.dot_schedule import Mode, TileSpec, Tiling
 from volta.numba_cpu.dot_tile import panel, store_sums
@@ -29,7 +30,7 @@ def build_dot_pack(module: ir.Module, name: str, spec: TileSpec) -> ir.Function:
     """Add the kernel that packs the right operand for `spec`; a task is one panel of ``spec.tile_cols`` columns."""
     function, b = new_kernel(module, name)
     args = Args(b, function.args[0], Tiling)
-    pack_strips = pack(module, spec.rhs, spec.accumulator, spec.lanes)
+    pack_strips = pack(module, spec.right, spec.accumulator, spec.lanes)
     vector_bytes = spec.vector_bits // 8
     panels = ceil_div(b, args.N, spec.tile_cols)
     row_bytes = b.mul(panels, I64(spec.tile_cols * item_size(spec.accumulator)))
@@ -63,9 +64,9 @@ class _DotKernel:
         self.size = item_size(spec.accumulator)
         self.vector_bytes = spec.vector_bits // 8
         self.lhs_k_bytes = -(-spec.tile_rows // spec.lanes) * self.vector_bytes  # one k of the packed left tile
-        self.pack_lhs = pack(module, spec.lhs, spec.accumulator, spec.lanes)
+        self.pack_lhs = pack(module, spec.left, spec.accumulator, spec.lanes, flips(spec))
         if spec.blocks is None:
-            self.pack_rhs = pack(module, spec.rhs, spec.accumulator, spec.lanes)
+            self.pack_rhs = pack(module, spec.right, spec.accumulator, spec.lanes)
         else:
             self.pack_rhs = unpack(module, spec.rhs, spec.lanes, PACK_TYPE)
             self.row = row(module, spec.rhs, spec.lanes)

@@ -4,6 +4,7 @@ from llvmlite import ir
 
 from volta.emit.builder import Builder, Value, item_size, scalar_type
 from volta.emit.loops import I1, I32, I64, PTR, VOID, for_range, if_else, loop, minimum, offset
+from volta.numba_cpu.dot_bytes import flip
 from volta.numba_cpu.dot_tile import lane_mask, masked_load
 
 PACK_TYPE = ir.FunctionType(VOID, [PTR, I64, I64, PTR, I64, I64, I64, I64])
@@ -12,13 +13,14 @@ PACK_TYPE = ir.FunctionType(VOID, [PTR, I64, I64, PTR, I64, I64, I64, I64])
 _SQUARE = 4  # side of the squares that are transposed in registers
 
 
-def pack(module: ir.Module, dtype: str, accumulator: str, lanes: int) -> ir.Function:
+def pack(module: ir.Module, dtype: str, accumulator: str, lanes: int, flipped: bool = False) -> ir.Function:
     """The function (internal to the module, added once) that packs `width` columns, strip by strip.
 
     It reads ``source[lane, k]`` for ``lane < width`` and ``k < depth`` and writes vectors of `lanes` elements, `to_k`
-    apart, for each strip; strips lie `to_strip` apart. What lanes from `width` on hold is left open.
+    apart, for each strip; strips lie `to_strip` apart. What lanes from `width` on hold is left open. ``flipped``: words
+    of four bytes are written as `dot_bytes` has them.
     """
-    name = f"volta_dot_pack_{dtype}_{accumulator}_{lanes}"
+    name = f"volta_dot_pack_{dtype}_{accumulator}{'_flipped' * flipped}_{lanes}"
     found = module.globals.get(name)
     if found is not None:
         return found
@@ -33,7 +35,7 @@ def pack(module: ir.Module, dtype: str, accumulator: str, lanes: int) -> ir.Func
     with loop(b, 0, width, lanes, [to, source]) as strips:
         rest = b.sub(width, strips.index)
         arguments = [*strips.values, to_k, source_k, source_lane, minimum(b, rest, lanes), depth]
-        emit = _Packer(b, dtype, accumulator, lanes, arguments)
+        emit = _Packer(b, dtype, accumulator, lanes, arguments, flipped)
         with if_else(b, along_lanes) as branch:
             with branch.then():
                 if lanes * item_size(accumulator) == 64:  # masks cost nothing with AVX-512
@@ -59,13 +61,16 @@ def pack(module: ir.Module, dtype: str, accumulator: str, lanes: int) -> ir.Func
 class _Packer:
     """The three ways to copy a strip, by the stride that is contiguous."""
 
-    def __init__(self, b: ir.IRBuilder, dtype: str, accumulator: str, lanes: int, arguments: list[ir.Value]):
-        self.b, self.dtype, self.accumulator, self.lanes = b, dtype, accumulator, lanes
+    def __init__(
+        self, b: ir.IRBuilder, dtype: str, accumulator: str, lanes: int, arguments: list[ir.Value], flipped: bool
+    ) -> None:
+        self.b, self.dtype, self.accumulator, self.lanes, self.flipped = b, dtype, accumulator, lanes, flipped
         self.to, self.source, self.to_k, self.source_k, self.source_lane, self.width, self.depth = arguments
         self.size, self.out_size = item_size(dtype), item_size(accumulator)
 
     def convert(self, raw: Value, builder: Builder) -> ir.Value:
-        return builder.cast(raw, self.accumulator).ir
+        value = builder.cast(raw, self.accumulator).ir
+        return flip(self.b, value) if self.flipped else value
 
     def rows(self, mask: ir.Value | None) -> None:
         """Lanes are contiguous in the source."""

@@ -13,9 +13,10 @@ from volta.emit.builder import Builder, Value, is_float, scalar_type
 from volta.emit.dot_args import Args, ChunkAt, at, ceil_div
 from volta.emit.loops import I64, PTR, VOID, for_range, if_else, if_then, loop, minimum, offset, splat
 from volta.emit.pairs import join_block
+from volta.numba_cpu.dot_bytes import kind_of
 from volta.numba_cpu.dot_pack import pack, transpose
 from volta.numba_cpu.dot_schedule import TileSpec, Tiling
-from volta.numba_cpu.dot_tile import multiply_add, new_internal, prefetch, store_sums
+from volta.numba_cpu.dot_tile import link_of, new_internal, prefetch, store_sums
 from volta.numba_cpu.dot_tree import join
 from volta.numba_cpu.kernel_abi import new_kernel
 from volta.xla_like.dot import CHUNK, item_size
@@ -56,7 +57,7 @@ def build_dot_row(module: ir.Module, name: str, spec: TileSpec) -> ir.Function:
             matrix = at(b, rhs, (j, args.RHS_N))
             tree = [offset(b, totals, args.SCRATCH_TREE), b.mul(args.BLOCK_COLS, I64(size))]
             common = [args.K, lhs, args.LHS_K, matrix, args.RHS_K, args.RHS_N, totals, columns, further, *tree]
-            with if_else(b, b.icmp_signed("==", args.RHS_N, I64(item_size(spec.rhs)))) as branch:
+            with if_else(b, b.icmp_signed("==", args.RHS_N, I64(item_size(spec.right)))) as branch:
                 with branch.then():
                     b.call(by_rows, common)
                 with branch.otherwise():
@@ -73,7 +74,7 @@ def _as_accumulator(builder: Builder, value: Value, spec: TileSpec) -> ir.Value:
 
 def _by_rows(module: ir.Module, spec: TileSpec) -> ir.Function:
     """The matrix is contiguous along n."""
-    name = f"volta_dot_by_rows_{spec.lhs}_{spec.rhs}_{spec.accumulator}_{spec.vector_bits}"
+    name = f"volta_dot_by_rows_{spec.lhs}_{spec.rhs}_{kind_of(spec)}_{spec.vector_bits}"
     found = module.globals.get(name)
     if found is not None:
         return found
@@ -83,7 +84,7 @@ def _by_rows(module: ir.Module, spec: TileSpec) -> ir.Function:
     vector = ir.VectorType(scalar_type(spec.accumulator), spec.lanes)
     whole = b.and_(columns, I64(-spec.lanes))
     scalars, vectors = Builder(b), Builder(b, spec.lanes)
-    join_tree, chunks = join(module, spec), ceil_div(b, count, CHUNK)
+    join_tree, chunks, link = join(module, spec), ceil_div(b, count, CHUNK), link_of(spec)
     with for_range(b, 0, count, CHUNK) as start:
         place = ChunkAt(b, b.udiv(start, I64(CHUNK)), chunks)
         first = place.begins
@@ -97,7 +98,7 @@ def _by_rows(module: ir.Module, spec: TileSpec) -> ir.Function:
                 factors, lines = [], []
                 for row in range(rows):
                     index = b.add(k, I64(row))
-                    factors.append(_as_accumulator(scalars, scalars.load(at(b, a, (index, a_k)), spec.lhs), spec))
+                    factors.append(_as_accumulator(scalars, scalars.load(at(b, a, (index, a_k)), spec.left), spec))
                     lines.append(at(b, matrix, (index, b_k)))
                 for builder, low, high in ((vectors, I64(0), whole), (scalars, whole, columns)):
                     wide = [x if builder is scalars else splat(b, x, spec.lanes) for x in factors]
@@ -105,8 +106,8 @@ def _by_rows(module: ir.Module, spec: TileSpec) -> ir.Function:
                         to = at(b, sums, (column, I64(size)))
                         total = builder.load(to, spec.accumulator).ir
                         for x, line in zip(wide, lines, strict=True):
-                            y = builder.load(at(b, line, (column, I64(item_size(spec.rhs)))), spec.rhs)
-                            total = multiply_add(b, x, _as_accumulator(builder, y, spec), total)
+                            y = builder.load(at(b, line, (column, I64(item_size(spec.right)))), spec.right)
+                            total = link(b, x, _as_accumulator(builder, y, spec), total)
                         builder.store(builder.value(total, spec.accumulator), to)
         with if_then(b, b.not_(first)), for_range(b, 0, columns, spec.lanes) as column:
             here = b.mul(column, I64(size))
@@ -121,7 +122,7 @@ def _by_rows(module: ir.Module, spec: TileSpec) -> ir.Function:
 
 def _by_columns(module: ir.Module, spec: TileSpec) -> ir.Function:
     """The matrix is contiguous along k."""
-    name = f"volta_dot_by_columns_{spec.lhs}_{spec.rhs}_{spec.accumulator}_{spec.vector_bits}"
+    name = f"volta_dot_by_columns_{spec.lhs}_{spec.rhs}_{kind_of(spec)}_{spec.vector_bits}"
     found = module.globals.get(name)
     if found is not None:
         return found
@@ -129,11 +130,11 @@ def _by_columns(module: ir.Module, spec: TileSpec) -> ir.Function:
     count, a, a_k, matrix, b_k, b_n, totals, columns, buffer, tree, _ = function.args
     lanes, size = spec.lanes, item_size(spec.accumulator)
     builder, scalars = Builder(b, lanes), Builder(b)
-    pack_strip = pack(module, spec.rhs, spec.accumulator, lanes)
+    pack_strip = pack(module, spec.right, spec.accumulator, lanes)
     zero = ir.Constant(ir.VectorType(scalar_type(spec.accumulator), lanes), None)
     add = b.fadd if is_float(spec.accumulator) else b.add
 
-    chunks = ceil_div(b, count, CHUNK)
+    chunks, link = ceil_div(b, count, CHUNK), link_of(spec)
 
     def waiting(level: ir.Value) -> list[ir.Value]:
         return [b.load(at(b, tree, (level, I64(lanes * size))), typ=zero.type, align=size)]
@@ -142,7 +143,7 @@ def _by_columns(module: ir.Module, spec: TileSpec) -> ir.Function:
         b.store(sums[0], at(b, tree, (level, I64(lanes * size))), align=size)
 
     def factor(k: ir.Value) -> ir.Value:
-        return splat(b, _as_accumulator(scalars, scalars.load(at(b, a, (k, a_k)), spec.lhs), spec), lanes)
+        return splat(b, _as_accumulator(scalars, scalars.load(at(b, a, (k, a_k)), spec.left), spec), lanes)
 
     with for_range(b, 0, columns, lanes) as column:
         strip = at(b, matrix, (column, b_n))
@@ -156,10 +157,10 @@ def _by_columns(module: ir.Module, spec: TileSpec) -> ir.Function:
                 total, line, square = it.values[0], at(b, strip, (it.index, b_k)), []
                 for _ in range(lanes):
                     prefetch(b, offset(b, line, _AHEAD))
-                    square.append(_as_accumulator(builder, builder.load(line, spec.rhs), spec))
+                    square.append(_as_accumulator(builder, builder.load(line, spec.right), spec))
                     line = offset(b, line, b_n)
                 for i, row in enumerate(transpose(b, square)):
-                    total = multiply_add(b, factor(b.add(it.index, I64(i))), row, total)
+                    total = link(b, factor(b.add(it.index, I64(i))), row, total)
                 it.advance(total)
             rest = b.sub(b.add(start, depth), squares)
             with if_then(b, b.icmp_signed(">", rest, I64(0))):
@@ -167,7 +168,7 @@ def _by_columns(module: ir.Module, spec: TileSpec) -> ir.Function:
                 b.call(pack_strip, [*to, at(b, strip, (squares, b_k)), b_k, b_n, width, rest])
             with loop(b, 0, rest, init=[it.results[0]]) as tail:
                 row = builder.load(at(b, buffer, (tail.index, I64(lanes * size))), spec.accumulator).ir
-                tail.advance(multiply_add(b, factor(b.add(squares, tail.index)), row, tail.values[0]))
+                tail.advance(link(b, factor(b.add(squares, tail.index)), row, tail.values[0]))
             total = tail.results[0]
             place = ChunkAt(b, b.udiv(start, I64(CHUNK)), chunks)
             total = b.select(place.begins, total, add(chunk.values[0], total))

@@ -9,13 +9,14 @@ from __future__ import annotations
 import enum
 import functools
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import attrs
 
 from volta.emit.args import laid_out
 from volta.emit.dot_args import Arg, dot_words
 from volta.numba_cpu.launches import Launch
+from volta.numba_cpu.target import has_byte_products
 from volta.xla_like.dot import CHUNK, Dot, DotSpec, DotStrides, item_size, levels_of, strides_of
 from volta.xla_like.kernels import Access, KernelCall, LibraryKernel
 from volta.xla_like.plan import Buffer
@@ -54,6 +55,19 @@ class TileSpec(DotSpec):
     def of(cls, spec: DotSpec, vector_bits: int) -> TileSpec:
         return cls(spec.lhs, spec.rhs, spec.out, spec.precision, vector_bits)
 
+    quads: ClassVar[bool] = False
+    """Whether kernels read four bytes that are neighbours in k as one word; see `QuadSpec`."""
+
+    @property
+    def left(self) -> str:
+        """As what kernels read the left operand."""
+        return "int32" if self.quads else self.lhs
+
+    @property
+    def right(self) -> str:
+        """As what they read the right one."""
+        return "int32" if self.quads else self.rhs
+
     @property
     def lanes(self) -> int:
         """Accumulators in one vector register."""
@@ -72,17 +86,49 @@ class TileSpec(DotSpec):
     @property
     def converts_lhs(self) -> bool:
         """Whether elements of the left operand must be converted before they are multiplied."""
-        return _storage(self.lhs) != _storage(self.accumulator)
+        return _storage(self.left) != _storage(self.accumulator)
 
     @property
     def converts_rhs(self) -> bool:
         """Whether elements of the right operand must be converted before they are multiplied."""
-        return _storage(self.rhs) != _storage(self.accumulator)
+        return _storage(self.right) != _storage(self.accumulator)
 
     @property
     def converts_out(self) -> bool:
         """Whether sums are kept apart from the output, and converted when they are complete."""
         return _storage(self.out) != _storage(self.accumulator)
+
+
+@attrs.frozen
+class QuadSpec(TileSpec):
+    """A product of int8 with sums in int32, both operands along k: a word is four numbers of each, whose products
+    processors add up by themselves, those of the left operand `flipped` (`dot_bytes`). Sizes and strides of k are those
+    of words."""
+
+    flipped: bool = False
+    quads: ClassVar[bool] = True
+
+    @property
+    def tile_rows(self) -> int:
+        """Fewer: what words are taken apart to, or corrected by, is in registers as well."""
+        return 12 if self.vector_bits == 512 else 4
+
+
+_SHORT = 1 << 12
+"""Products up to which words do not pay."""
+
+
+def for_tiles(dot: Dot, strides: DotStrides, vector_bits: int) -> tuple[TileSpec, Dot, DotStrides]:
+    """What kernels are for, and the product as they see it."""
+    spec, (*_, lhs_k), (*_, rhs_k, _) = dot.spec, strides.lhs, strides.rhs
+    quads = (spec.lhs, spec.rhs, spec.accumulator) == ("int8", "int8", "int32") and lhs_k == rhs_k == 1
+    counts = (*dot.batch, dot.m, *dot.batch, dot.n)
+    steps = zip((*strides.lhs[:3], *strides.rhs[:2], strides.rhs[3]), counts, strict=True)
+    if not quads or dot.k % 4 or any(step % 4 for step, count in steps if count > 1) or dot.m * dot.n * dot.k < _SHORT:
+        return TileSpec.of(spec, vector_bits), dot, strides
+    words = DotStrides((*strides.lhs[:3], 4), (*strides.rhs[:2], 4, strides.rhs[3]), strides.out)
+    quad = QuadSpec(spec.lhs, spec.rhs, spec.out, spec.precision, vector_bits, has_byte_products())
+    return quad, attrs.evolve(dot, k=dot.k // 4), words
 
 
 def _storage(dtype: str) -> str:
@@ -159,13 +205,14 @@ def dot_plan(dot: Dot, strides: DotStrides, vector_bits: int, whole_rows: bool =
 
     Depends on sizes and strides only, never on the number of threads.
     """
-    spec, m, n, k = TileSpec.of(dot.spec, vector_bits), dot.m, dot.n, dot.k
+    spec, dot, strides = for_tiles(dot, strides, vector_bits)
+    m, n, k = dot.m, dot.n, dot.k
     batches = dot.batches
     if batches * m * n == 0:
         return DotPlan((), 0, 0)
     if spec.blocks is not None:
         return _blocks_plan(spec, dot, _copy_pays(dot, strides.lhs))
-    along_n, along_k = (stride == item_size(spec.rhs) for stride in reversed(strides.rhs[2:]))
+    along_n, along_k = (stride == item_size(spec.right) for stride in reversed(strides.rhs[2:]))
     if m == 1 and k > 0 and n >= spec.tile_cols and (along_n or along_k):
         return _row_plan(spec, dot)
     size, lanes = item_size(spec.accumulator), spec.lanes
@@ -196,7 +243,7 @@ def dot_plan(dot: Dot, strides: DotStrides, vector_bits: int, whole_rows: bool =
         rhs_mode = Mode.WORKSPACE
     if m <= 2 * spec.tile_rows:
         block_cols = min(block_cols, spec.tile_cols)
-    lhs_mode = Mode.SCRATCH if spec.converts_lhs or _copy_pays(dot, strides.lhs) else Mode.DIRECT
+    lhs_mode = Mode.SCRATCH if spec.converts_lhs or spec.quads or _copy_pays(dot, strides.lhs) else Mode.DIRECT
 
     scratch_lhs = spec.tile_rows * spec.tile_cols * size
     scratch_rhs = scratch_lhs + CHUNK * _round_up(spec.tile_rows, lanes) * size * (lhs_mode is Mode.SCRATCH)
@@ -277,8 +324,9 @@ def workspace(call: KernelCall, vector_bits: int) -> int:
 def launches(call: KernelCall, vector_bits: int, buffers: Sequence[Buffer], whole_rows: bool = False) -> list[Launch]:
     """What packs the right operand of a call, where that pays, and what multiplies."""
     assert isinstance(call.kernel, Dot)
-    spec, plan = TileSpec.of(call.kernel.spec, vector_bits), plan_of(call, vector_bits, whole_rows)
-    sizes = dot_words(call.kernel, strides_of(call))
+    plan = plan_of(call, vector_bits, whole_rows)
+    spec, dot, strides = for_tiles(call.kernel, strides_of(call), vector_bits)
+    sizes = dot_words(dot, strides)
     lhs, rhs, out = call.accesses
     absent = Access(None, 0, ())
     packed = absent if call.workspace is None else Access(call.workspace, 0, ())

@@ -1,12 +1,17 @@
 """The register tile of DOT: a few rows times two vectors of columns, over one chunk of k, in registers."""
 
+from collections.abc import Callable
+
 from llvmlite import ir
 
 from volta.emit.builder import HALF_DTYPES, Builder, is_float, scalar_type
 from volta.emit.dot_args import at
 from volta.emit.loops import I1, I32, I64, PTR, VOID, fma, for_range, if_then, intrinsic, loop, minimum, offset, splat
+from volta.numba_cpu import dot_bytes
 from volta.numba_cpu.dot_schedule import TileSpec
 from volta.xla_like.dot import item_size
+
+Link = Callable[[ir.IRBuilder, ir.Value, ir.Value, ir.Value], ir.Value]
 
 TILE_TYPE = ir.FunctionType(VOID, [I64, PTR, I64, I64, PTR, I64, I64, PTR, I64, I64])
 """``tile(depth, a, a_row, a_k, b, b_k, b_vector, c, c_row, columns)``; strides in bytes."""
@@ -63,12 +68,17 @@ def multiply_add(b: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.V
     return fma(b, x, y, z)
 
 
+def link_of(spec: TileSpec) -> Link:
+    """What goes on with a chain."""
+    return dot_bytes.multiply_add_words if spec.quads else multiply_add
+
+
 def tile(module: ir.Module, spec: TileSpec, rows: int, vectors: int) -> ir.Function:
     """The function (internal to the module, added once) for a tile of `rows` times `vectors`.
 
     It sets c to the chain over `depth` from +0.0. All columns of b are read, only the first `columns` of c are written.
     """
-    name = f"volta_dot_tile_{spec.accumulator}_{spec.vector_bits}_{rows}x{vectors}"
+    name = f"volta_dot_tile_{dot_bytes.kind_of(spec)}_{spec.vector_bits}_{rows}x{vectors}"
     found = module.globals.get(name)
     if found is not None:
         return found
@@ -77,7 +87,9 @@ def tile(module: ir.Module, spec: TileSpec, rows: int, vectors: int) -> ir.Funct
     element = scalar_type(spec.accumulator)
     lanes, size = spec.lanes, item_size(spec.accumulator)
     vector = ir.VectorType(element, lanes)
-    with loop(b, 0, depth, init=[b_pointer, a, *[ir.Constant(vector, None)] * (rows * vectors)]) as it:
+    flipped = dot_bytes.flips(spec)
+    link = dot_bytes.multiply_add_flipped if flipped else link_of(spec)
+    with loop(b, 0, depth, init=[b_pointer, a, *[ir.Constant(vector, None)] * ((rows + flipped) * vectors)]) as it:
         b_now, a_now, *sums = it.values
         columns_of_b, pointer = [], b_now
         for v in range(vectors):
@@ -89,12 +101,19 @@ def tile(module: ir.Module, spec: TileSpec, rows: int, vectors: int) -> ir.Funct
             x = splat(b, b.load(pointer, align=size, typ=element), lanes)
             for v in range(vectors):
                 at = row * vectors + v
-                sums[at] = multiply_add(b, x, columns_of_b[v], sums[at])
+                sums[at] = link(b, x, columns_of_b[v], sums[at])
+        for v in range(vectors if flipped else 0):  # a row of zeros
+            sums[rows * vectors + v] = link(
+                b, dot_bytes.flipped_zeros(vector), columns_of_b[v], sums[rows * vectors + v]
+            )
         it.advance(offset(b, b_now, b_k), offset(b, a_now, a_k), *sums)
     masks = [lane_mask(b, lanes, b.sub(columns, I64(v * lanes))) for v in range(vectors)]
+    totals = it.results[2:]
     for row in range(rows):
         for v in range(vectors):
-            masked_store(b, it.results[2 + row * vectors + v], offset(b, c, v * lanes * size), masks[v], size)
+            total = totals[row * vectors + v]
+            total = b.sub(total, totals[rows * vectors + v]) if flipped else total
+            masked_store(b, total, offset(b, c, v * lanes * size), masks[v], size)
         c = offset(b, c, c_row)
     b.ret_void()
     return function
@@ -128,7 +147,7 @@ def panel(module: ir.Module, spec: TileSpec) -> ir.Function:
 
     It sets ``c = sums`` if `first`, else ``c = c + sums``; the sums of a tile wait in `buffer` then.
     """
-    name = f"volta_dot_panel_{spec.accumulator}_{spec.vector_bits}"
+    name = f"volta_dot_panel_{dot_bytes.kind_of(spec)}_{spec.vector_bits}"
     found = module.globals.get(name)
     if found is not None:
         return found

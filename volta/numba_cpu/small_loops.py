@@ -318,7 +318,7 @@ class _Maker:
         spec, dot = product_of(x.kernel), x.call.kernel
         if spec is None or not isinstance(dot, Dot) or dot.batch[0] > 1 or not 0 < dot.k <= CHUNK:
             return None
-        if spec.converts_lhs or spec.converts_rhs or spec.converts_out:
+        if spec.quads or spec.converts_lhs or spec.converts_rhs or spec.converts_out:
             return None
         neighbours = x.words[Arg.RHS_N] == item_size(spec.rhs)  # else a vector of columns is read number by number
         links = dot.batches * dot.m * dot.k * sum(1 if neighbours else lanes for _, lanes in runs(dot.n, spec.lanes))

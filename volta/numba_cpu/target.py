@@ -133,6 +133,12 @@ def vector_bits() -> int:
     return machine().vector_bits
 
 
+@functools.cache
+def has_byte_products() -> bool:
+    """Whether one instruction adds up the products of four unsigned and four signed bytes, in each lane."""
+    return is_x86() and all(machine().has(f) for f in ("avx512vnni", "avx512vl"))
+
+
 def available_processors() -> int:
     """How many processors this process may run on."""
     if hasattr(os, "sched_getaffinity"):

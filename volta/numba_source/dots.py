@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from volta.emit.builder import HALF_DTYPES, Value, compute_dtype, is_float
 from volta.emit.dot_args import Arg
 from volta.emit.reducers import Reducer
-from volta.numba_cpu.dot_schedule import Tiling
+from volta.numba_cpu.dot_schedule import TileSpec, Tiling
 from volta.numba_source.bodies import calculated_read
 from volta.numba_source.builder import TextBuilder, array_dtype
 from volta.numba_source.functions import calculated, expression
@@ -38,6 +38,8 @@ def dot_text(spec: DotSpec, module: Module, notes: Mapping[int, str]) -> list[st
     zero = text_of(b.const(kind, 0).ir)
     reduction = ReductionText(module, Reducer("sum", kind))
     _name_words(lines, list(_WORDS))
+    if isinstance(spec, TileSpec) and spec.quads:
+        lines.line("k, lhs_k, rhs_k = 4 * k, 1, 1", "of words of four bytes each")
     array = array_dtype(kind)
     lines.line(f"chain, panel = np.empty({_COLUMNS}, {array}), np.empty(({CHUNK}, {_COLUMNS}), {array})")
     lines.line("depth = 2", "how many blocks wait at once, at most")
