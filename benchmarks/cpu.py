@@ -148,6 +148,15 @@ def matmul(bench: Bench) -> None:
 
         bench.time("matmul float32", str(n), make, flops=2 * n**3)
 
+        def exact(fw: Any, a: Any = a, b: Any = b) -> Any:
+            """Volta's products by integers, beside the others' float32."""
+            how = {"precision": "exact"} if fw.name == "volta" else {}
+            f = (fw.jit or (lambda f: f))(lambda a, b: fw.xp.matmul(a, b, **how))
+            x, y = fw.array(a), fw.array(b)
+            return lambda: wait(f(x, y))
+
+        bench.time("matmul float32 exact", str(n), exact, flops=2 * n**3)
+
 
 def attention(bench: Bench) -> None:
     """Attention of 8 heads of 64 elements over 2,048 positions in all, and with its gradient."""

@@ -10,7 +10,8 @@ import numpy as np
 from benchmarks import harness, programs
 
 Row = dict[str, Any]
-"""``name``, ``seconds`` {contender: median}, and ``bytes`` or ``flops`` of the task where a rate makes sense."""
+"""``name``, ``seconds`` {contender: median}, and ``bytes`` or ``flops`` of the task where a rate makes sense; ``errors``
+{contender: largest} where these are what it is about."""
 
 ROUNDS = 7
 
@@ -87,6 +88,11 @@ def train(
 PEERS = ("jax", "jax, bfloat16", "cublas", "torch", "serial", "apart")
 
 
+def _errors_text(errors: Mapping[str, float]) -> str:
+    """Volta's error and a peer's, as shares of the product of sizes."""
+    return ", ".join(f"{name} {error:.1e}" for name, error in errors.items())
+
+
 def show(rows: list[Row]) -> str:
     """A table: times, ratios (below 1.00 Volta took less) and rates."""
     peers = [p for p in PEERS if any(p in row.get("seconds", {}) for row in rows)]
@@ -101,6 +107,8 @@ def show(rows: list[Row]) -> str:
             rate = f"{row['bytes'] / taken['volta'] / 1e12:.2f} TB/s"
         elif "flops" in row:
             rate = f"{row['flops'] / taken['volta'] / 1e12:.1f} TFLOP/s"
+        if "errors" in row:
+            row = {**row, "name": f"{row['name']}, errors {_errors_text(row['errors'])}"}
         times = [harness.seconds_text(taken.get(p)) for p in ("volta", *peers)]
         lines.append([row["name"], *times, *(harness.ratio_text(taken["volta"], taken.get(p)) for p in peers), rate])
     return harness.table(["medians", "volta", *peers, *(f"volta/{p}" for p in peers), "volta's rate"], lines)

@@ -9,6 +9,7 @@ import ctypes
 import ctypes.util
 import math
 from collections.abc import Callable
+from fractions import Fraction
 
 import ml_dtypes
 import numpy as np
@@ -137,21 +138,29 @@ def declared_dot(
 
 def declared_exact(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """EXACT of (m, k) and (k, n), by Python's integers, term by term."""
+    count, least = (7, -1021) if a.dtype == np.float64 else (4, -125)
+    bits = 8 * count - 2
 
     def whole(row: np.ndarray) -> tuple[list[list[int]], int] | None:
         row = row.astype(np.float64)
         if not np.isfinite(row).all():
             return None
-        exponent = max(math.frexp(max(map(abs, row), default=0.0))[1], -125)
+        exponent = max(math.frexp(max(map(abs, row), default=0.0))[1], least)
         found = []
         for x in row:
-            rest, digits = round(math.ldexp(x, 30 - exponent)), []
-            for _ in range(4):
+            rest, digits = round(Fraction(float(x)) * Fraction(2) ** (bits - exponent)), []
+            for _ in range(count):
                 digits.insert(0, (rest + 128) % 256 - 128)
                 rest = (rest - digits[0]) >> 8
             assert rest == 0
             found.append(digits)
         return found, exponent
+
+    def scaled(total: float, *exponents: int) -> float:
+        near = [max(-600, min(600, e)) for e in exponents]
+        for e in (*near, *(e - n for e, n in zip(exponents, near, strict=True))):
+            total *= 2.0**e
+        return total
 
     rows, columns = [whole(x) for x in a], [whole(y) for y in b.T]
     out = np.full((len(rows), len(columns)), np.nan, np.float64)
@@ -159,10 +168,10 @@ def declared_exact(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         for j, right in enumerate(columns):
             if left is None or right is None:
                 continue
-            pairs = [(x[p], y[q], 3 - p - q) for x, y in zip(left[0], right[0], strict=True)
-                     for p in range(4) for q in range(4 - p)]  # fmt: skip
-            total = sum(x * y << 8 * place for x, y, place in pairs)
-            out[i, j] = math.ldexp(float(total), left[1] + right[1] - 36)
+            total = 0
+            for x, y in zip(left[0], right[0], strict=True):
+                total += sum(x[p] * y[q] << 8 * (count - 1 - p - q) for p in range(count) for q in range(count - p))
+            out[i, j] = scaled(float(total), left[1] - bits + 4 * count - 4, right[1] - bits + 4 * count - 4)
     with np.errstate(over="ignore"):
         return out.astype(a.dtype)
 

@@ -1,6 +1,6 @@
 """Products of precision "exact" are those of the definition, by Python's integers; no order of terms shows in them."""
 
-import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -25,9 +25,11 @@ def exact(a, b):
     "shape", [(3, 5, 4), (1, 1, 1), (6, 0, 3), (5, 63, 1), (1, 64, 9), (9, 270, 17)], quick=[(5, 63, 1), (9, 270, 17)]
 )
 @pytest.mark.parametrize("kind", ["normal", "ladder", "subnormal", "specials"])
-def test_every_bit_is_that_of_the_definition(shape, kind) -> None:
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.few(4)
+def test_every_bit_is_that_of_the_definition(shape, kind, dtype) -> None:
     m, k, n = shape
-    a, b = fill(kind, (m, k), "float32", seed=m), fill(kind, (k, n), "float32", seed=n)
+    a, b = fill(kind, (m, k), dtype, seed=m), fill(kind, (k, n), dtype, seed=n)
     want = declared_exact(a, b)
     assert_bits_equal(exact(a, b), want)
     assert_bits_equal(exact(b.T, a.T), want.T)
@@ -69,14 +71,29 @@ def test_zeros_infinities_and_nans() -> None:
     assert_bits_equal(exact(np.float32([[largest, -largest, 1]]), np.float32([[1], [1], [1]])), np.float32([[0]]))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("spread", [0, 8, 30])
-def test_errors_are_within_the_bound(spread) -> None:
+@pytest.mark.few(2)
+def test_errors_are_within_the_bound(spread, dtype) -> None:
     rng = np.random.default_rng(spread)
     a, b = (rng.standard_normal(s) * np.exp2(rng.integers(-spread, spread + 1, s)) for s in ((20, 300), (300, 20)))
-    a, b = a.astype(np.float32), b.astype(np.float32)
-    sums = np.array([[math.fsum(x * y) for y in b.T.astype(np.float64)] for x in a.astype(np.float64)])
-    bound = 300 * 2.0**-25 * np.abs(a).max(1)[:, None] * np.abs(b).max(0) + np.abs(sums) * 2.0**-24
-    assert (np.abs(np.asarray(exact(a, b), np.float64) - sums) <= bound).all()
+    a, b = a.astype(dtype), b.astype(dtype)
+    found = np.asarray(exact(a, b)).tolist()
+    share, ulp = (2.0**-25, 2.0**-24) if dtype == "float32" else (2.0**-49, 2.0**-53)
+    for i, x in enumerate(a.tolist()):
+        for j, y in enumerate(b.T.tolist()):
+            total = sum(Fraction(p) * Fraction(q) for p, q in zip(x, y, strict=True))
+            bound = 300 * share * max(map(abs, x)) * max(map(abs, y)) + abs(total) * Fraction(ulp)
+            assert abs(Fraction(found[i][j]) - total) <= bound
+
+
+def test_results_of_float64_at_the_ends_of_its_range() -> None:
+    """Powers of two beyond float64 are two factors, so that nothing is lost on the way."""
+    a, b = (fill("normal", s, "float64", seed=i) for i, s in enumerate(((3, 40), (40, 3))))
+    for left, right in ((1000, -1000), (-1000, 1000), (-500, -560), (-1060, 30), (500, 520), (900, 900)):
+        with np.errstate(over="ignore"):
+            x, y = a * 2.0**left if left > -1020 else a * 2.0**-1000 * 2.0**-60, b * 2.0**right
+        assert_bits_equal(exact(x, y), declared_exact(x, y))
 
 
 def test_small_integers_are_exact_where_chains_of_float32_are_not() -> None:
@@ -88,12 +105,12 @@ def test_small_integers_are_exact_where_chains_of_float32_are_not() -> None:
 
 
 def test_long_products_go_by_blocks_that_int32_holds(monkeypatch) -> None:
-    """Every digit at its largest: a term is 49152, and 2^15 of them are within 31 bits."""
-    digits = sum(128 * 128 if 0 < i < 3 else 64 * 128 for i in range(4))
-    assert digits == 49152 and definition.BLOCK * digits < 2**31
+    """Every digit at its largest: a term is 49152 (float64: 98304), and those of a block are within 31 bits."""
+    for digits, block in definition.BLOCK.items():
+        assert block * sum(128 * 128 if 0 < i < digits - 1 else 64 * 128 for i in range(digits)) < 2**31
     a, b = fill("ladder", (3, 300), "float32"), fill("normal", (300, 4), "float32")
     want = np.asarray(exact(a, b))
-    monkeypatch.setattr(definition, "BLOCK", 70)
+    monkeypatch.setattr(definition, "BLOCK", {4: 70})
     assert_bits_equal(volta.jit(lambda a, b: exact(a, b))(a, b), want)
 
 

@@ -46,7 +46,7 @@ DEFINITIONS = Definitions()
 ID = DEFINITIONS.contract_id()
 """Printed with plans, written into files."""
 
-EXACT_DIGITS, EXACT_TERMS = 4, 1 << 26
+EXACT_DIGITS, EXACT_TERMS = {"float32": 4, "float64": 7}, 1 << 26
 """Of products of precision "exact": an element's digits of base 256, and how many terms there may be. They came later
 than the constants above and moved no bit of what was there, so they are none of those that name the contract."""
 

@@ -165,9 +165,9 @@ def dot_general(
     Args:
         lhs, rhs: arrays of one dtype (float or int).
         dimension_numbers: ``((lhs_contract, rhs_contract), (lhs_batch, rhs_batch))``, each a sequence of axes.
-        precision: of products of float32 and narrower; float64 and integers have one precision. None or ``'float32'``:
-            chains of float32. ``'highest'``: summed in float64 and rounded once. ``'exact'``: operands as integers of
-            31 bits, whose products add up in any order, rounded once. Below determinism level strict also
+        precision: of products of floats; integers have one precision. ``'exact'``: operands as integers, whose products
+            add up in any order, rounded once. Of products of float32 and narrower also None or ``'float32'``: chains
+            of float32. ``'highest'``: summed in float64 and rounded once. Below determinism level strict also
             ``'tf32'`` and ``'bf16'``: float32 operands rounded to these, multiplied on tensor cores where there are
             any (chains of float32 elsewhere), summed in float32. None is :func:`volta.default_matmul_precision`'s.
         preferred_element_type: the result's dtype where it is not the operands'.
@@ -191,7 +191,8 @@ def dot_general(
     )
     dtype = None if preferred_element_type is None else dtypes.canonicalize(preferred_element_type)
     own = get_aval(lhs).dtype
-    if dtypes.float32 != dtypes.compute_dtype(own) or (dtype is not None and dtype == dtypes.float64):
+    single = dtypes.float32 == dtypes.compute_dtype(own) and dtype != dtypes.float64
+    if not (single or (precision == "exact" and dtypes.is_float(own))):
         precision = None
     if dtype is not None and dtype == own:
         dtype = None

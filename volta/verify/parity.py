@@ -157,8 +157,9 @@ def products(setting: Setting) -> Iterator[Check]:
         yield "highest", lambda a, b: vnp.matmul(a, b, precision="highest"), (a, b)
         for kind in ("normal", "ladder", "subnormal", "specials"):
             for m, k, n in ((33, 257, 65), (130, 600, 130), (9, 69633, 40)):
-                a, b = fill(kind, (m, k)), fill(kind, (k, n), seed=1)
-                yield f"{m}x{k}x{n} {kind} exact", lambda a, b: vnp.matmul(a, b, precision="exact"), (a, b)
+                for dtype in ("float32", "float64"):
+                    a, b = fill(kind, (m, k), dtype), fill(kind, (k, n), dtype, 1)
+                    yield f"{m}x{k}x{n} {kind} {dtype} exact", lambda a, b: vnp.matmul(a, b, precision="exact"), (a, b)
         for dtype in ("float64", "float16", "bfloat16", "int32", "int8"):
             pair = fill("normal", (3, 70, 300), dtype), fill("normal", (3, 65, 300), dtype, 1)
             yield dtype, lambda a, b: vnp.einsum("bij,bkj->bik", a, b), pair
