@@ -10,8 +10,8 @@ import numpy as np
 from benchmarks import harness, programs
 
 Row = dict[str, Any]
-"""``name``, ``seconds`` {contender: median}, and ``bytes`` or ``flops`` of the task where a rate makes sense, ``errors``
-{contender: largest} where those matter."""
+"""``name``, ``seconds`` {contender: median}, and ``bytes`` or ``flops`` of the task where a rate makes sense,
+``errors`` {contender: largest} where those matter."""
 
 ROUNDS = 7
 

@@ -11,7 +11,7 @@ from llvmlite import ir
 from tests.numba_cpu.dot_oracle import bits, oracle, product_of, run
 from tests.sampling import sampled
 from volta.numba_cpu import dot_schedule, target
-from volta.numba_cpu.dot_schedule import QuadSpec, TileSpec, dot_plan, for_tiles
+from volta.numba_cpu.dot_schedule import QuadSpec, TileSpec, for_tiles
 from volta.numba_cpu.schedule import KERNELS
 from volta.xla_like.dot import DotSpec, fold_batch
 
@@ -312,7 +312,6 @@ def test_bytes_along_k_are_multiplied_four_at_a_time(width, flipped, monkeypatch
     if flipped and not target.has_byte_products():
         pytest.skip("this processor has no products of bytes")
     monkeypatch.setattr(dot_schedule, "has_byte_products", lambda: flipped)
-    dot_plan.cache_clear()
     rng, one = np.random.default_rng(6), spec("int8", None, "int32", width=width)
     for batch, m, k, n in [((1, 1), 130, 300, 77), ((2, 3), 15, 1200, 40), ((1, 1), 1, 260, 99), ((1, 1), 70, 5000, 1)]:
         lhs, rhs = (rng.integers(-128, 128, s).astype("i1") for s in ((*batch, m, k), (*batch, k, n)))
@@ -321,7 +320,6 @@ def test_bytes_along_k_are_multiplied_four_at_a_time(width, flipped, monkeypatch
         dot, strides = product_of(one, lhs, right, np.empty((*batch, m, n), "i4"))
         assert isinstance(for_tiles(dot, strides, width)[0], QuadSpec)
         check(one, lhs, right, parts=(2,))
-    dot_plan.cache_clear()
 
 
 def test_words_of_bytes_need_both_operands_along_k():

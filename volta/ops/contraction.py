@@ -191,7 +191,7 @@ def dot_general(
     )
     dtype = None if preferred_element_type is None else dtypes.canonicalize(preferred_element_type)
     own = get_aval(lhs).dtype
-    single = dtypes.float32 == dtypes.compute_dtype(own) and dtype != dtypes.float64
+    single = dtypes.float32 == dtypes.compute_dtype(own) and (dtype is None or dtype != dtypes.float64)
     if not (single or (precision == "exact" and dtypes.is_float(own))):
         precision = None
     if dtype is not None and dtype == own:
