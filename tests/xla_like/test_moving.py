@@ -44,7 +44,23 @@ MOVED = {
         x, lax.slice_in_dim(x, 0, 4, axis=axis), tuple(999 * (d == axis) for d in range(x.ndim))
     ),
     "turned": lambda x, axis: vnp.roll(x.T, 2, x.ndim - 1 - axis),
+    "halves turned": lambda x, axis: vnp.concatenate(
+        [vnp.negative(y) for y in vnp.array_split(x, 2, axis)[::-1]], axis
+    ),
+    "join of computed parts": lambda x, axis: vnp.concatenate(
+        [vnp.asarray(x) * 2 + 1, vnp.asarray(x)[::-1] - x, x], axis
+    ),
+    "pad of a product": lambda x, axis: vnp.pad(vnp.asarray(x) * 3, [(4, 1)] * x.ndim, constant_values=2),
+    "replaced by a computed part": lambda x, axis: replaced(vnp.asarray(x), axis),
 }
+
+
+def replaced(x, axis):
+    """All but the ends along an axis by a sum of their neighbours."""
+    before, inner, after = ((slice(None),) * axis + (s,) for s in (slice(0, -2), slice(1, -1), slice(2, None)))
+    return x.at[inner].set(x[before] + x[after] * 3)
+
+
 READ = {
     "chosen": lambda y, x: vnp.where(y == y, y, 0 * y if y.dtype != bool else y),
     "map": lambda y, x: y * 2 - 1,
@@ -111,6 +127,22 @@ def test_a_gpus_kernels_and_texts_read_in_place_too(moved) -> None:
     f, x = program(moved, "with itself", 1), fill("normal", (2, 70))
     check_on_host(f, x)
     assert_kernels_agree(f, x, kinds=["python"])
+
+
+STENCILS = {
+    "four rolls": lambda x: vnp.roll(x, 1, 0) + vnp.roll(x, -1, 0) + vnp.roll(x, 1, 1) + vnp.roll(x, -1, 1) - 4 * x,
+    "far rolls": lambda x: vnp.roll(x, 5, 1) * vnp.roll(x, -7, 1) + vnp.roll(x, 36, 1),
+    "of a pad": lambda x: (lambda y: y[1:-1, :-2] + y[1:-1, 2:] - y[:-2, 1:-1])(vnp.pad(x, 1)),
+    "of an edge": lambda x: vnp.concatenate([x[:, :1], x[:, :-1]], 1) - x,
+    "a roll of a part": lambda x: vnp.asarray(x).at[:, 8:40].set(vnp.roll(x[:, 8:40], 2, 1)) * 3,
+}
+
+
+@sampled("name", list(STENCILS), quick=["four rolls", "of a pad"])
+@sampled("dtype", ["float32", "bfloat16", "int8", "float64"], quick=["float32", "int8"])
+def test_a_gpus_threads_branch_where_all_their_neighbours_are_in_range(name, dtype) -> None:
+    """Of four neighbours none, some or all are in range of each load."""
+    check_on_host(STENCILS[name], fill("normal", (3, 72), dtype))
 
 
 def test_derivatives_are_those_of_copies() -> None:

@@ -220,17 +220,20 @@ class Lowering:
         return self.gathered(table, table.view.strides, starts, terms, "", avals[0].shape)
 
     def _lower_dynamic_update_slice(self, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> Any:
-        """Where the update fills an axis, its start says nothing."""
+        """Where the update fills an axis, its start says nothing; a known start is a distance."""
         x, update, *starts = operands
         if eqn.outputs[0] in self._looped and (found := moving.updated(self, x, update, starts)) is not None:
             return found
-        places = tuple(d for d, (n, k) in enumerate(zip(x.view.shape, update.view.shape, strict=True)) if n != k)
+        known = moving.known_starts(x.view.shape, update.view.shape, starts)
+        moves = (d for d, (n, k) in enumerate(zip(x.view.shape, update.view.shape, strict=True)) if n != k)
+        places = tuple(d for d in moves if d not in known)
         read = [
             x if isinstance(x, Const) else self.contiguous(x),
             update if isinstance(update, Const) else self.stored(update),
         ]
         read += [self.contiguous(starts[d]) for d in places]
-        return self.add(eqn.primitive.name, eqn.primitive.name, {"moving": places}, read, avals[0].shape, avals)
+        params = {"moving": places, "known": tuple(known.items())}
+        return self.add(eqn.primitive.name, eqn.primitive.name, params, read, avals[0].shape, avals)
 
     def gathered(
         self, table: Ref, strides: Ints, indices: Sequence[Operand], terms: tuple[tuple[int, int], ...], fill: str,

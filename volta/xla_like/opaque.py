@@ -266,7 +266,8 @@ def _dynamic_update_slice(node: Node, ctx: Context) -> list[KernelCall]:
     calls = written(x, buffer, out.shape, out.dtype, ctx)
     places = zip(node.params["moving"], starts, strict=True)
     moving = [(s, strides[d], out.shape[d] - update.view.shape[d]) for d, s in places]
-    return calls + copy_call(update, update.view.shape, buffer, out.dtype, strides, 0, ctx, moving)  # type: ignore[arg-type]
+    at = sum(start * strides[d] for d, start in node.params["known"])
+    return calls + copy_call(update, update.view.shape, buffer, out.dtype, strides, at, ctx, moving)  # type: ignore[arg-type]
 
 
 # -- library kernels ---------------------------------------------------------------------------------------------------
