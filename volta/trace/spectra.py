@@ -43,8 +43,10 @@ from volta.trace.factors import rows_in_order
 from volta.trace.jaxpr_trace import trace_to_jaxpr
 from volta.trace.orthogonal import qr_of
 from volta.trace.panels import PanelProgram
+from volta.trace.reduction import tridiagonal, turned_back
+from volta.trace.tridiagonal import tridiagonal_eigh
 from volta.trace.while_loop import run_while
-from volta.xla_like.panels import SWEEPS
+from volta.xla_like.panels import ROWS, SWEEPS
 
 
 def _sweeps(count: int, rotate_pairs: Callable[..., tuple[list[Any], Any]], *start: Any) -> list[Any]:
@@ -149,9 +151,32 @@ _symmetric = PanelProgram("symmetric", _symmetric_sweeps)
 def _eigh(a: Any) -> list[Any]:
     """Eigenvalues, ascending, and the eigenvectors as columns."""
     batch, n, _ = shape_of(a)
-    dtype = base.dtype_of(a)
     if not batch * n:
         return [base.fill((batch, n), 0, part_dtype(a)), a]
+    return _rotated_eigh(a) if n <= ROWS else _divided_eigh(a)
+
+
+def _divided_eigh(a: Any) -> list[Any]:
+    """By the tridiagonal form."""
+    batch, n, _ = shape_of(a)
+    scale = scale_of(a)
+    x = over(a, broadcast(scale, a, 0))
+    good = lax.reduce_and(lax.lt(larger_part(x), np.inf), (1, 2))
+    d, e, groups = tridiagonal(where(broadcast(good, x, 0), x, 0))
+    size = lax.abs(e)
+    sides = [lax.pad(size, np.zeros((), base.dtype_of(e)), [(0, 0, 0), pad]) for pad in ((1, 0, 0), (0, 1, 0))]
+    rows = lax.add(lax.abs(d), lax.add(*sides))
+    own = scale_of(base.reshape_to(rows, (batch, 1, n)))
+    values, vectors = tridiagonal_eigh(*(lax.div(y, broadcast(own, y, 0)) for y in (d, e)), _rotated_eigh)
+    vectors = turned_back(groups, lax.convert_element_type(transposed(vectors), base.dtype_of(a)))
+    values = lax.mul(lax.mul(values, broadcast(own, values, 0)), broadcast(scale, values, 0))
+    return [where(broadcast(good, y, 0), y, np.nan) for y in (values, vectors)]
+
+
+def _rotated_eigh(a: Any) -> list[Any]:
+    """By rotations."""
+    batch, n, _ = shape_of(a)
+    dtype = base.dtype_of(a)
     scale = scale_of(a)
     x = over(a, broadcast(scale, a, 0))
     norm = lax.sqrt(lax.reduce_sum(square_of_size(x), (1, 2)))
