@@ -63,6 +63,15 @@ def householder(a: Any) -> tuple[Any, Any]:
     return a, factors
 
 
+def element_at(x: Any, at: Any) -> Any:
+    """One element of each row, as the largest of it and of nothing: so that a row is read and written by one kernel."""
+
+    def only(part: Any) -> Any:
+        return lax.reduce_max(where(lax.eq(iota(part, 1), broadcast(at, part)), part, -np.inf), (1,))
+
+    return lax.complex(only(lax.real(x)), only(lax.imag(x))) if dtypes.is_complex(base.dtype_of(x)) else only(x)
+
+
 def reflection(column: Any, at: Any) -> tuple[Any, Any, Any]:
     """What reflects a column's elements from ``at`` on onto the one there: I − factor v vᴴ, whose adjoint does it.
 
@@ -73,7 +82,7 @@ def reflection(column: Any, at: Any) -> tuple[Any, Any, Any]:
     size = lax.reduce_max(larger_part(open_), (1,))
     size = where(lax.eq(size, 0), 1, size)
     scaled = over(open_, broadcast(size, column, 0))  # so that no reflection is of subnormal numbers
-    below, first = where(lax.gt(number, here), scaled, 0), row_at(scaled, at)
+    below, first = where(lax.gt(number, here), scaled, 0), element_at(scaled, at)
     length = lax.sqrt(lax.reduce_sum(square_of_size(scaled), (1,)))
     done = lax.reduce_and(lax.eq(below, 0), (1,))
     if dtypes.is_complex(dtype):
@@ -82,7 +91,7 @@ def reflection(column: Any, at: Any) -> tuple[Any, Any, Any]:
     gap = lax.sub(first, lax.convert_element_type(last, dtype))
     factor = where(done, 0, over(lax.neg(gap), where(done, 1, last)))
     vector = where(lax.eq(number, here), 1, lax.div(below, broadcast(where(done, 1, gap), below, 0)))
-    return vector, factor, where(done, row_at(column, at), lax.convert_element_type(lax.mul(last, size), dtype))
+    return vector, factor, where(done, element_at(column, at), lax.convert_element_type(lax.mul(last, size), dtype))
 
 
 def _reflected_columns(x: Any, start: Any, unit: bool) -> list[Any]:

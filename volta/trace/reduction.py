@@ -6,26 +6,26 @@ from typing import Any
 
 import numpy as np
 
+from volta.core.interp import get_aval
 from volta.ops import base, lax
 from volta.ops.base import shape_of
 from volta.trace.decomposition import (
     BLOCK,
     broadcast,
     conjugated,
-    eye,
     fori,
     iota,
     matmul,
-    part_dtype,
     real_part,
     row_at,
-    square_of_size,
     times,
     triu,
     update_at,
     where,
 )
-from volta.trace.orthogonal import reflection
+from volta.trace.jaxpr_trace import trace_to_jaxpr
+from volta.trace.orthogonal import element_at, reflection
+from volta.trace.scan import run_scan
 from volta.trace.triangular import Triangular, substituted
 
 GROUP = 128
@@ -39,50 +39,63 @@ def _taken(a: Any, v: Any, w: Any) -> Any:
 
 
 def _group(a: Any, count: int) -> list[Any]:
-    """The first columns: what is left of the matrix behind them, the reflections' vectors as rows, their factors, the
-    diagonal and the elements beside it. A reflection is taken from the matrix together with the next one's product."""
-    batch, m, _ = shape_of(a)
-    dtype, part = base.dtype_of(a), part_dtype(a)
+    """The first columns: what is left of the matrix behind them, then as rows what they became (the diagonal, the real
+    element beside it, the reflections' vectors behind that) and the reflections' factors.
 
-    def step(j: Any, a: Any, v: Any, w: Any, vectors: Any, factors: Any, diagonal: Any, beside: Any) -> list[Any]:
-        shares = [lax.mul(broadcast(conjugated(row_at(x, j)), y, 0), y) for x, y in ((w, v), (v, w))]
-        column = lax.sub(conjugated(row_at(a, j)), lax.add(*shares))
-        vector, factor, last = reflection(column, lax.add(j, np.int32(1)))
+    A reflection is taken from the matrix together with the next one's product: each element is read once a column.
+    """
+    batch, m, _ = shape_of(a)
+    dtype = base.dtype_of(a)
+
+    def step(j: Any, at: Any, a: Any, v: Any, w: Any, shared: Any, packed: Any, factors: Any) -> tuple[list[Any], None]:
+        """``v`` and ``w`` are the last reflection's: of the elements at this column that of ``v`` is 1, the other
+        one ``shared``."""
+        column = lax.sub(conjugated(row_at(a, j)), lax.add(lax.mul(v, broadcast(conjugated(shared), v, 0)), w))
+        vector, factor, last = reflection(column, at)
+        number, here = iota(column, 1), broadcast(at, column)
+        own = where(lax.gt(number, here), vector, where(lax.eq(number, here), broadcast(last, column, 0), column))
         a = _taken(a, v, w)
         along = lax.reduce_sum(lax.mul(a, broadcast(vector, a, 0, 2)), (2,))
         share = lax.mul(along, broadcast(factor, along, 0))
         inner = lax.reduce_sum(lax.mul(conjugated(vector), share), (1,))
         half = times(lax.mul(conjugated(factor), inner), 0.5)
         w = lax.sub(share, lax.mul(vector, broadcast(half, vector, 0)))
-        one = (batch, 1)
-        return [
-            a, vector, w,
-            update_at(vectors, base.reshape_to(vector, (batch, 1, m)), j, 1),
-            update_at(factors, base.reshape_to(factor, one), j, 1),
-            update_at(diagonal, base.reshape_to(real_part(row_at(column, j)), one), j, 1),
-            update_at(beside, base.reshape_to(real_part(last), one), j, 1),
-        ]  # fmt: skip
+        packed = update_at(packed, base.reshape_to(own, (batch, 1, m)), j, 1)
+        factors = update_at(factors, base.reshape_to(factor, (batch, 1)), j, 1)
+        number = [lax.add(j, np.uint32(1)), lax.add(at, np.int32(1))]
+        return [*number, a, vector, w, element_at(w, at), packed, factors], None
 
-    zeros = [base.fill(shape, 0, kind) for shape, kind in (
-        ((batch, m), dtype), ((batch, m), dtype), ((batch, count, m), dtype), ((batch, count), dtype),
-        ((batch, count), part), ((batch, count), part),
-    )]  # fmt: skip
-    a, v, w, *found = fori(count, step, a, *zeros)
+    shapes = (batch, m), (batch, m), (batch,), (batch, count, m), (batch, count)
+    zeros = [base.fill(shape, 0, dtype) for shape in shapes]
+    start = [np.uint32(0), np.int32(1), a, *zeros]  # an unsigned place is never counted from the end
+    program, _ = trace_to_jaxpr(step, [get_aval(x).strip_weak() for x in start], "column")
+    _, _, a, v, w, _, packed, factors = run_scan(program, [], start, [], length=count, reverse=False, unroll=1)
     a, v, w = lax.slice(a, (0, count, count), (batch, m, m)), *(lax.slice_in_dim(x, count, m, axis=1) for x in (v, w))
-    return [_taken(a, v, w), *found]
+    return [_taken(a, v, w), packed, factors]
 
 
 def tridiagonal(a: Any) -> tuple[Any, Any, list[tuple[Any, Any]]]:
     """The diagonal, the (real) elements beside it, and reflections in groups, whose product Q has a = Q T Qᴴ."""
     batch, n, _ = shape_of(a)
-    groups, diagonals, besides = [], [], []
+    groups: list[tuple[Any, Any]] = []
+    diagonals, besides = [], []
     for start in range(0, n - 1, GROUP):
-        a, vectors, factors, diagonal, beside = _group(a, min(GROUP, n - 1 - start))
+        count = min(GROUP, n - 1 - start)
+        a, packed, factors = _group(a, count)
+        places = lax.sub(iota(packed, 2), iota(packed, 1))
+        diagonals.append(_along(packed, 0))
+        besides.append(_along(packed, 1))
+        vectors = where(lax.gt(places, np.int32(1)), packed, where(lax.eq(places, np.int32(1)), 1, 0))
         groups.append((vectors, factors))
-        diagonals.append(diagonal)
-        besides.append(beside)
     diagonals.append(base.reshape_to(real_part(a), (batch, 1)))
     return lax.concatenate(diagonals, 1), lax.concatenate(besides, 1), groups
+
+
+def _along(rows: Any, offset: int) -> Any:
+    """Of each row the (real) element as far behind the diagonal."""
+    batch, count, m = shape_of(rows)
+    flat = base.reshape_to(real_part(rows), (batch, count * m))
+    return lax.slice(flat, (0, offset), (batch, offset + (count - 1) * (m + 1) + 1), (1, m + 1))
 
 
 def turned_back(groups: list[tuple[Any, Any]], x: Any) -> Any:

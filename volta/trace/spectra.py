@@ -232,34 +232,52 @@ def _row_sweeps(x: Any, least: Any, unit: bool) -> list[Any]:
 _rows = PanelProgram("rows", _row_sweeps)
 
 
+def _rotated_columns(x: Any) -> tuple[Any, Any]:
+    """Columns of (batch, n, n) made orthogonal, as rows, and what has rotated them."""
+    batch, n, _ = shape_of(x)
+    size = n + n % 2
+    x = lax.pad(transposed(x), np.zeros((), base.dtype_of(x)), [(0, 0, 0), (0, size - n, 0), (0, 0, 0)])
+    least = float(np.finfo(base.dtype_of(x)).eps) * max(n, 4) ** 0.5
+    x, v = _rows(x, base.fill((batch,), least, part_dtype(x)))
+    x, v = (lax.slice(y, (0, 0, 0), (batch, n, n)) for y in (x, v))
+    length = broadcast(_row_norms(v), x, 0, 1)
+    return over(x, length), over(v, length)
+
+
+def _wide_columns(a: Any) -> tuple[Any, Any]:
+    """Columns times the eigenvectors of their products, in double precision: orthogonal in single precision."""
+    a = lax.convert_element_type(a, np.result_type(base.dtype_of(a), np.float64))
+    v = _divided_eigh(matmul(conjugated(a), a, transpose_a=True))[1]
+    return matmul(v, a, transpose_a=True, transpose_b=True), transposed(v)
+
+
 def _svd_tall(a: Any, full: bool) -> list[Any]:
     """Columns are made orthogonal: U s, and V's rotations, of (batch, m, n) with m >= n."""
     batch, m, n = shape_of(a)
     dtype = base.dtype_of(a)
     scale = scale_of(a)
     x = over(a, broadcast(scale, a, 0))
-    finite = lax.reduce_and(lax.lt(lax.abs(x), np.inf), (1, 2))
-    outer = None
-    if m > n:
+    finite = lax.reduce_and(lax.lt(larger_part(x), np.inf), (1, 2))
+    wide, outer = n > ROWS and part_dtype(a) == np.float32, None
+    if not wide and m > n:
         outer, x = qr_of(x, full)
         x = lax.slice(x, (0, 0, 0), (batch, n, n))
-    size = n + n % 2
-    x = lax.pad(transposed(x), np.zeros((), dtype), [(0, 0, 0), (0, size - n, 0), (0, 0, 0)])
-    least = float(np.finfo(dtype).eps) * max(n, 4) ** 0.5
-    x, v = _rows(x, base.fill((batch,), least, part_dtype(a)))
-    x, v = (lax.slice(y, (0, 0, 0), (batch, n, n)) for y in (x, v))
-    length = broadcast(_row_norms(v), x, 0, 1)
-    x, v = over(x, length), conjugated(over(v, length))
+    x, v = _wide_columns(where(broadcast(finite, x, 0), x, 0)) if wide else _rotated_columns(x)
+    v = conjugated(v)
     values = _row_norms(x)
     order = _ascending(lax.neg(values))
     values, x, v = (rows_in_order(y, order) for y in (values, x, v))
     nonzero = lax.gt(values, 0)
     length = broadcast(where(nonzero, values, 1), x, 0, 1)
-    u, r = qr_of(transposed(where(broadcast(nonzero, x, 0, 1), over(x, length), 0)), False)
-    u = where(lax.lt(broadcast(real_part(diagonal_of(r, 0, n)), u, 0, 2), 0), lax.neg(u), u)
+    u, r = qr_of(transposed(where(broadcast(nonzero, x, 0, 1), over(x, length), 0)), full and wide)
+    turned = lax.lt(real_part(diagonal_of(lax.slice(r, (0, 0, 0), (batch, n, n)), 0, n)), 0)
+    if shape_of(u)[2] > n:
+        turned = lax.pad(turned, np.zeros((), bool), [(0, 0, 0), (0, shape_of(u)[2] - n, 0)])
+    u = where(broadcast(turned, u, 0, 2), lax.neg(u), u)
     if outer is not None:
         inner = matmul(lax.slice(outer, (0, 0, 0), (batch, m, n)), u)
         u = lax.concatenate([inner, lax.slice(outer, (0, 0, n), (batch, m, m))], 2) if full else inner
+    u, values, v = (lax.convert_element_type(y, t) for y, t in ((u, dtype), (values, part_dtype(a)), (v, dtype)))
     outs = [u, lax.mul(values, broadcast(scale, values, 0)), v]
     return [where(broadcast(finite, y, 0), y, np.nan) for y in outs]
 
