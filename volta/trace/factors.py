@@ -66,31 +66,31 @@ def _cholesky(a: Any) -> list[Any]:
 def _cholesky_group(x: Any) -> Any:
     """The columns of L for a group of columns, whose first rows are the diagonal's."""
     batch, rows, width = shape_of(x)
-    if width <= BLOCK:
-        return _cholesky_block(x, np.int32(0))
+    found = base.fill((batch, rows, width), 0, base.dtype_of(x)) if width > BLOCK else None
+    for start in range(0, width, BLOCK):
+        end = min(start + BLOCK, width)
+        rest = lax.slice(x, (0, start, start), (batch, rows, end))
+        if start:
+            left = lax.slice(found, (0, start, 0), (batch, rows, start))
+            across = lax.slice(left, (0, 0, 0), (batch, end - start, start))
+            rest = lax.sub(rest, matmul(left, conjugated(across), transpose_b=True))
+        columns = _cholesky_block(rest)
+        found = columns if found is None else lax.dynamic_update_slice(found, columns, (0, start, start))
+    return found
 
-    def block(p: Any, found: Any) -> list[Any]:
-        start = lax.mul(p, BLOCK)
-        before = matmul(found, conjugated(slice_at(found, start, BLOCK, 1)), transpose_b=True)
-        return [update_at(found, _cholesky_block(lax.sub(slice_at(x, start, BLOCK, 2), before), start), start, 2)]
 
-    return fori(width // BLOCK, block, base.fill((batch, rows, width), 0, base.dtype_of(x)))[0]
-
-
-def _cholesky_block(x: Any, start: Any) -> Any:
-    """Columns of L: the square whose diagonal begins at row ``start``, column by column, then the rows below by it."""
-    width = shape_of(x)[2]
-    (columns,) = _cholesky_panel(transposed(slice_at(x, start, width, 1)))
+def _cholesky_block(x: Any) -> Any:
+    """Columns of L, whose first rows are the diagonal's: that square column by column, then the rows below by it."""
+    batch, rows, width = shape_of(x)
+    (columns,) = _cholesky_panel(transposed(lax.slice(x, (0, 0, 0), (batch, width, width))))
     square = transposed(columns)
-    if shape_of(x)[1] == width:
+    if rows == width:
         return square
     across = conjugated(square)
     if across is not square:
         across = where(lax.eq(iota(square, 1), iota(square, 2)), square, across)
-    below = transposed(forward_block(across, transposed(x), False))
-    end = lax.add(start, np.int32(width))
-    inside = update_at(base.fill(shape_of(x), 0, base.dtype_of(x)), square, start, 1)
-    return where(lax.ge(iota(x, 1), broadcast(end, x)), below, inside)
+    below = forward_block(across, transposed(lax.slice(x, (0, width, 0), (batch, rows, width))), False)
+    return lax.concatenate([square, transposed(below)], 1)
 
 
 def _cholesky_columns(x: Any, unit: bool) -> list[Any]:

@@ -28,6 +28,7 @@ from volta.trace.orthogonal import element_at, reflection
 from volta.trace.scan import run_scan
 from volta.trace.triangular import Triangular, substituted
 
+UNROLL = 1
 GROUP = 128
 """Columns in one loop: behind it the matrix is what is left of it."""
 
@@ -69,7 +70,7 @@ def _group(a: Any, count: int) -> list[Any]:
     zeros = [base.fill(shape, 0, dtype) for shape in shapes]
     start = [np.uint32(0), np.int32(1), a, *zeros]  # an unsigned place is never counted from the end
     program, _ = trace_to_jaxpr(step, [get_aval(x).strip_weak() for x in start], "column")
-    _, _, a, v, w, _, packed, factors = run_scan(program, [], start, [], length=count, reverse=False, unroll=1)
+    _, _, a, v, w, _, packed, factors = run_scan(program, [], start, [], length=count, reverse=False, unroll=UNROLL)
     a, v, w = lax.slice(a, (0, count, count), (batch, m, m)), *(lax.slice_in_dim(x, count, m, axis=1) for x in (v, w))
     return [_taken(a, v, w), packed, factors]
 
