@@ -135,36 +135,43 @@ def _lu(a: Any) -> list[Any]:
     if not batch * k:
         order = base.broadcast_to(lax.broadcasted_iota(np.int32, (m,), 0), (batch, m), (1,))
         return [a, base.fill((batch, k), 0, np.dtype("int32")), order]
-    width = min(k, BLOCK)
-    count = -(-k // width)
-    a = bordered(a, max(m, count * width), max(n, count * width))
-    rows = shape_of(a)[1]
-    pivots = base.fill((batch, count * width), 0, np.dtype("int32"))
-    order = iota((batch, rows), 1)
+    strips: list[tuple[Any, Any]] = []  # of each block its columns, and its rows behind them
+    moves, pivots = [], []
+    for start in range(0, k, BLOCK):
+        width, rows = min(k - start, BLOCK), m - start
+        columns, moved, chosen = _lu_panel(transposed(lax.slice_in_dim(a, 0, width, axis=2)), np.int32(0))
+        panel, rest = transposed(columns), lax.slice_in_dim(a, width, n - start, axis=2)
+        if n - start > width:
+            rest = lax.gather(rest, [moved], (1,), 1, "clip")
+            strip = forward_block(_rows(panel, 0, width), _rows(rest, 0, width), True)
+            a = lax.sub(_rows(rest, width, rows), matmul(_rows(panel, width, rows), strip)) if start + width < k else a
+            rest = strip
+        strips.append((panel, rest))
+        moves.append(moved)
+        pivots.append(lax.add(chosen, np.int32(start)))
+    packed, order = _packed(strips, moves, (batch, m, n))
+    return [packed, lax.concatenate(pivots, 1), order]
 
-    def block(p: Any, a: Any, order: Any, pivots: Any) -> list[Any]:
-        start = lax.mul(p, width)
-        panel, moved, chosen = _lu_panel(transposed(slice_at(a, start, width, 2)), start)
-        panel, pivots = transposed(panel), update_at(pivots, chosen, start, 1)
-        order = lax.gather(order, [moved], (1,), 1, "clip")
-        if shape_of(a)[2] == width:
-            return [panel, order, pivots]
-        a = lax.gather(a, [moved], (1,), 1, "clip")
-        top = slice_at(a, start, width, 1)
-        end = lax.add(start, np.int32(width))
-        top = where(
-            lax.ge(iota(top, 2), broadcast(end, top)), forward_block(slice_at(panel, start, width, 1), top, True), top
-        )
-        rest = lax.bitwise_and(lax.ge(iota(a, 1), broadcast(end, a)), lax.ge(iota(a, 2), broadcast(end, a)))
-        a = update_at(where(rest, lax.sub(a, matmul(panel, top)), a), top, start, 1)
-        return [update_at(a, panel, start, 2), order, pivots]
 
-    a, order, pivots = fori(count, block, a, order, pivots)
-    return [
-        lax.slice(a, (0, 0, 0), (batch, m, n)),
-        lax.slice(pivots, (0, 0), (batch, k)),
-        lax.slice(order, (0, 0), (batch, m)),
-    ]
+def _rows(x: Any, start: int, stop: int) -> Any:
+    return lax.slice_in_dim(x, start, stop, axis=1)
+
+
+def _packed(strips: Sequence[tuple[Any, Any]], moves: Sequence[Any], shape: tuple[int, ...]) -> tuple[Any, Any]:
+    """L and U, whose rows go where later blocks have moved them, and the order of all rows."""
+    packed, order = base.fill(shape, 0, base.dtype_of(strips[0][0])), None
+    for p in reversed(range(len(strips))):
+        (panel, strip), moved, start = strips[p], moves[p], p * BLOCK
+        _, rows, width = shape_of(panel)
+        if order is not None:
+            below = rows_in_order(_rows(panel, width, rows), order)
+            panel = lax.concatenate([_rows(panel, 0, width), below], 1)
+            later = rows_in_order(moved, lax.add(order, np.int32(width)))
+            moved = lax.concatenate([lax.slice_in_dim(moved, 0, width, axis=1), later], 1)
+        packed, order = lax.dynamic_update_slice(packed, panel, (0, start, start)), moved
+        if shape_of(strip)[2]:
+            packed = lax.dynamic_update_slice(packed, strip, (0, start, start + width))
+    return packed, order
 
 
 def _lu_columns(x: Any, start: Any, unit: bool) -> list[Any]:

@@ -16,22 +16,18 @@ from volta.ops.base import shape_error, shape_of
 from volta.ops.primitive import Linear, Zero
 from volta.trace.decomposition import (
     BLOCK,
-    bordered,
     broadcast,
     check_floats,
     check_square,
     fori,
     iota,
     matmul,
-    padded_size,
     program_of,
     row_at,
-    slice_at,
     subtract_product,
     transposed,
     tril,
     triu,
-    update_at,
     where,
 )
 from volta.trace.meaning import means_its_program
@@ -94,19 +90,18 @@ def forward(a: Any, b: Any, unit: bool) -> Any:
     batch, n, m = shape_of(b)
     if not batch * n * m:
         return b
-    size = padded_size(n)
-    a, b = tril(bordered(a, size, size, True)), bordered(b, size, m)
-    if size <= BLOCK:
+    if n <= BLOCK:
         return forward_block(a, b, unit)
-
-    def block(p: Any, x: Any) -> list[Any]:
-        start = lax.mul(p, BLOCK)
-        rows = slice_at(a, start, BLOCK, 1)
-        rest = lax.sub(slice_at(b, start, BLOCK, 1), matmul(rows, x))
-        return [update_at(x, forward_block(slice_at(rows, start, BLOCK, 2), rest, unit), start, 1)]
-
-    (x,) = fori(size // BLOCK, block, base.fill((batch, size, m), 0, base.dtype_of(b)))
-    return lax.slice(x, (0, 0, 0), (batch, n, m))
+    a, found = tril(a), base.fill(shape_of(b), 0, base.dtype_of(b))
+    for start in range(0, n, BLOCK):
+        end = min(start + BLOCK, n)
+        rest = lax.slice_in_dim(b, start, end, axis=1)
+        if start:
+            before = lax.slice_in_dim(found, 0, start, axis=1)
+            rest = lax.sub(rest, matmul(lax.slice(a, (0, start, 0), (batch, end, start)), before))
+        solved = forward_block(lax.slice(a, (0, start, start), (batch, end, end)), rest, unit)
+        found = lax.dynamic_update_slice(found, solved, (0, start, 0))
+    return found
 
 
 def forward_block(a: Any, b: Any, unit: bool) -> Any:

@@ -19,7 +19,7 @@ from volta.core.avals import ShapedArray
 from volta.core.interp import get_aval
 from volta.ops import base, lax
 from volta.ops.base import shape_of
-from volta.trace.decomposition import broadcast, eye, iota, matmul, where
+from volta.trace.decomposition import broadcast, iota, matmul, where
 from volta.trace.factors import inverse_order, rows_in_order
 from volta.trace.jaxpr_trace import trace_to_jaxpr
 from volta.trace.while_loop import run_while
@@ -77,9 +77,7 @@ class _Roots:
         inverse = lax.div(1.0, lax.sub(self.distance, broadcast(x, self.distance, 0, 1)))
         term = lax.mul(self.squares, inverse)
         slope = lax.mul(term, inverse)
-        sides = (
-            [where(self.before, y, 0), where(self.before, 0, y)] for y in (term, slope)
-        )
+        sides = ([where(self.before, y, 0), where(self.before, 0, y)] for y in (term, slope))
         return tuple(lax.reduce_sum(y, (2,)) for pair in sides for y in pair)
 
     def step(self, x: Any, low: Any, high: Any) -> tuple[Any, Any, Any, Any]:
@@ -183,9 +181,7 @@ def _exact_z(poles: Any, x: Any, origin: Any, z: Any) -> Any:
     following = lax.concatenate([lax.slice_in_dim(poles, 1, m, axis=1), _end(poles)], 1)
     left = lax.lt(root, iota(square, 1))
     pole = where(left, broadcast(poles, square, 0, 2), broadcast(following, square, 0, 2))
-    under = where(
-        _and(lax.eq(root, np.int32(m - 1)), lax.bitwise_not(left)), 1, _number(lax.sub(pole, own), dtype)
-    )
+    under = where(_and(lax.eq(root, np.int32(m - 1)), lax.bitwise_not(left)), 1, _number(lax.sub(pole, own), dtype))
     size = lax.sqrt(lax.reduce_prod(lax.abs(lax.div(over, under)), (2,)))
     return where(lax.lt(z, 0), lax.neg(size), size)
 
@@ -210,8 +206,10 @@ def _joined(poles: Any, vectors: Any, coupling: Any) -> tuple[Any, Any]:
     places = inverse_order(order)
     z, own = (rows_in_order(y, places) for y in (_exact_z(poles, x, origin, sorted_z), poles))
     square = (batch, m, m)
-    far = lax.sub(_number(lax.sub(broadcast(own, square, 0, 2), broadcast(origin, square, 0, 1)), dtype),
-                  broadcast(x, square, 0, 1))
+    far = lax.sub(
+        _number(lax.sub(broadcast(own, square, 0, 2), broadcast(origin, square, 0, 1)), dtype),
+        broadcast(x, square, 0, 1),
+    )
     u = lax.div(broadcast(z, square, 0, 2), far)
     u = lax.div(u, broadcast(lax.sqrt(lax.reduce_sum(lax.mul(u, u), (2,))), u, 0, 1))
     parts = base.permute(base.reshape_to(u, (batch, m, 2, h)), (0, 2, 1, 3))
@@ -250,7 +248,8 @@ def tridiagonal_eigh(d: Any, e: Any, rotated: Callable[[Any], list[Any]]) -> lis
         parts //= 2
         step = size // parts // h  # leaves of a part
         coupling = base.reshape_to(
-            lax.slice(couplings, (0, step // 2 - 1), (batch, (parts - 1) * step + step // 2), (1, step)), (batch * parts,)
+            lax.slice(couplings, (0, step // 2 - 1), (batch, (parts - 1) * step + step // 2), (1, step)),
+            (batch * parts,),
         )
         half = size // parts // 2
         poles = base.reshape_to(poles, (batch * parts, 2, half))
