@@ -16,7 +16,6 @@ from volta.trace.decomposition import (
     BLOCK,
     Decomposition,
     adjoint,
-    bordered,
     broadcast,
     conjugated,
     eye,
@@ -27,7 +26,6 @@ from volta.trace.decomposition import (
     over,
     real_part,
     row_at,
-    slice_at,
     square_of_size,
     subtract_product,
     transposed,
@@ -40,27 +38,23 @@ from volta.trace.panels import PanelProgram
 from volta.trace.triangular import Triangular, substituted
 
 
-def householder(a: Any) -> tuple[Any, Any]:
-    """R on the diagonal and above, the reflections' vectors below (their first element is 1), and their factors.
-
-    Rows and columns of zeros are added, so that there are whole blocks of them.
-    """
+def householder(a: Any) -> tuple[Any, list[tuple[Any, Any]]]:
+    """R, and of each block of reflections their vectors as columns, from its diagonal on, and T of I − V T Vᴴ."""
     batch, m, n = shape_of(a)
-    width = min(m, n, BLOCK)
-    count = -(-min(m, n) // width)
-    a = bordered(a, max(m, count * width), max(n, count * width))
-
-    def block(p: Any, a: Any, factors: Any) -> list[Any]:
-        start = lax.mul(p, np.int32(width))
-        panel, own = _panel(transposed(slice_at(a, start, width, 2)), start)
-        panel, factors = transposed(panel), update_at(factors, own, start, 1)
-        if shape_of(a)[2] > width:
-            behind = lax.ge(iota(a, 2), broadcast(lax.add(start, np.int32(width)), a))
-            a = where(behind, _apply_block(_vectors(panel, start), own, a, True), a)
-        return [update_at(a, panel, start, 2), factors]
-
-    a, factors = fori(count, block, a, base.fill((batch, count * width), 0, base.dtype_of(a)))
-    return a, factors
+    k, blocks = min(m, n), []
+    r = base.fill((batch, k, n), 0, base.dtype_of(a))
+    for start in range(0, k, BLOCK):
+        width = min(k - start, BLOCK)
+        columns, factors = _panel(transposed(lax.slice_in_dim(a, 0, width, axis=2)), np.int32(0))
+        panel = transposed(columns)
+        vectors = _vectors(panel)
+        blocks.append((vectors, triangle_of(vectors, factors)))
+        r = lax.dynamic_update_slice(r, triu(lax.slice_in_dim(panel, 0, width, axis=1)), (0, start, start))
+        if width < n - start:
+            a = apply_block(*blocks[-1], lax.slice_in_dim(a, width, n - start, axis=2), True)
+            r = lax.dynamic_update_slice(r, lax.slice_in_dim(a, 0, width, axis=1), (0, start, start + width))
+            a = lax.slice_in_dim(a, width, m - start, axis=1)
+    return r, blocks
 
 
 def element_at(x: Any, at: Any) -> Any:
@@ -116,35 +110,36 @@ def _reflected_columns(x: Any, start: Any, unit: bool) -> list[Any]:
 _panel = PanelProgram("qr", _reflected_columns)
 
 
-def _vectors(panel: Any, start: Any) -> Any:
+def _vectors(panel: Any) -> Any:
     """The reflections' vectors of a block as columns."""
-    at = lax.sub(iota(panel, 1), broadcast(start, panel))
-    column = iota(panel, 2)
-    return where(lax.gt(at, column), panel, lax.convert_element_type(lax.eq(at, column), base.dtype_of(panel)))
+    row, column = iota(panel, 1), iota(panel, 2)
+    return where(lax.gt(row, column), panel, lax.convert_element_type(lax.eq(row, column), base.dtype_of(panel)))
 
 
-def _apply_block(vectors: Any, factors: Any, x: Any, back: bool) -> Any:
-    """x − V T Vᴴ x: the block's reflections of x, from the last to the first; ``back`` with Tᴴ, from the first."""
-    onto = conjugated(vectors)
-    inner = triu(matmul(onto, vectors, transpose_a=True), 1)
+def triangle_of(vectors: Any, factors: Any) -> Any:
+    """T = (1 + D S)⁻¹ D of a block's reflections: D their factors, S = Vᴴ V above its diagonal."""
+    inner = triu(matmul(conjugated(vectors), vectors, transpose_a=True), 1)
     scale = broadcast(factors, inner, 0, 1)
     diagonal = where(lax.eq(iota(inner, 1), iota(inner, 2)), scale, 0)
-    t = substituted(Triangular(lower=False, unit_diagonal=True), lax.mul(scale, inner), diagonal)
+    return substituted(Triangular(lower=False, unit_diagonal=True), lax.mul(scale, inner), diagonal)
+
+
+def apply_block(vectors: Any, t: Any, x: Any, back: bool) -> Any:
+    """x − V T Vᴴ x: the block's reflections of x, from the last to the first; ``back`` with Tᴴ, from the first."""
+    onto = conjugated(vectors)
     t = conjugated(t) if back else t
     return lax.sub(x, matmul(vectors, matmul(t, matmul(onto, x, transpose_a=True), transpose_a=back)))
 
 
-def apply_q(packed: Any, factors: Any, x: Any) -> Any:
-    """The product of all reflections times ``x``, from the last block to the first."""
-    count = shape_of(factors)[1]
-    width = min(count, BLOCK)
-
-    def block(p: Any, x: Any) -> list[Any]:
-        start = lax.sub(np.int32(count - width), lax.mul(p, np.int32(width)))
-        vectors = _vectors(slice_at(packed, start, width, 2), start)
-        return [_apply_block(vectors, slice_at(factors, start, width, 1), x, False)]
-
-    return fori(count // width, block, x)[0]
+def _product(blocks: Sequence[tuple[Any, Any]], columns: int) -> Any:
+    """The first columns of the product of all reflections: of the identity's, those that a block meets."""
+    batch, m, _ = shape_of(blocks[0][0])
+    q = eye((batch, m, columns), base.dtype_of(blocks[0][0]))
+    for vectors, t in reversed(blocks):
+        start = m - shape_of(vectors)[1]
+        inside = apply_block(vectors, t, lax.slice(q, (0, start, start), (batch, m, columns)), False)
+        q = lax.dynamic_update_slice(q, inside, (0, start, start))
+    return q
 
 
 def qr_of(a: Any, full: bool) -> list[Any]:
@@ -153,11 +148,9 @@ def qr_of(a: Any, full: bool) -> list[Any]:
     k = m if full else min(m, n)
     if not batch * m * n:
         return [eye((batch, m, k), base.dtype_of(a)), base.fill((batch, k, n), 0, base.dtype_of(a))]
-    packed, factors = householder(a)
-    rows = shape_of(packed)[1]
-    q = apply_q(packed, factors, eye((batch, rows, k), base.dtype_of(a)))
-    r = triu(lax.slice(packed, (0, 0, 0), (batch, min(k, rows), n)))
-    return [lax.slice(q, (0, 0, 0), (batch, m, k)), r]
+    r, blocks = householder(a)
+    r = lax.pad(r, np.zeros((), base.dtype_of(a)), [(0, 0, 0), (0, k - shape_of(r)[1], 0), (0, 0, 0)])
+    return [_product(blocks, k), r]
 
 
 def _turning(q: Any, r: Any, da: Any) -> tuple[Any, Any]:

@@ -13,20 +13,17 @@ from volta.trace.decomposition import (
     BLOCK,
     broadcast,
     conjugated,
-    fori,
     iota,
-    matmul,
     real_part,
     row_at,
     times,
-    triu,
+    transposed,
     update_at,
     where,
 )
 from volta.trace.jaxpr_trace import trace_to_jaxpr
-from volta.trace.orthogonal import element_at, reflection
+from volta.trace.orthogonal import apply_block, element_at, reflection, triangle_of
 from volta.trace.scan import run_scan
-from volta.trace.triangular import Triangular, substituted
 
 UNROLL = 1
 GROUP = 128
@@ -102,26 +99,19 @@ def _along(rows: Any, offset: int) -> Any:
 def turned_back(groups: list[tuple[Any, Any]], x: Any) -> Any:
     """Q times ``x``: blocks of reflections I − V T Vᴴ, from the last to the first."""
     batch, n, columns = shape_of(x)
-    for vectors, factors in reversed(groups):
-        _, count, m = shape_of(vectors)
+    for rows, factors in reversed(groups):
+        _, count, m = shape_of(rows)
         blocks = -(-count // BLOCK)
-        more = blocks * BLOCK - count
-        zero = np.zeros((), base.dtype_of(x))
-        rows = lax.pad(vectors, zero, [(0, 0, 0), (0, more, 0), (0, 0, 0)])
-        rows = base.reshape_to(rows, (batch * blocks, BLOCK, m))
-        scale = base.reshape_to(lax.pad(factors, zero, [(0, 0, 0), (0, more, 0)]), (batch * blocks, BLOCK))
-        inner = triu(matmul(conjugated(rows), rows, transpose_b=True), 1)
-        scale = broadcast(scale, inner, 0, 1)
-        diagonal = where(lax.eq(iota(inner, 1), iota(inner, 2)), scale, 0)
-        t = substituted(Triangular(lower=False, unit_diagonal=True), lax.mul(scale, inner), diagonal)
-        onto = base.reshape_to(matmul(t, conjugated(rows)), (batch, blocks * BLOCK, m))
-        rows = base.reshape_to(rows, (batch, blocks * BLOCK, m))
-
-        def block(p: Any, x: Any, rows: Any = rows, onto: Any = onto, blocks: int = blocks) -> list[Any]:
-            start = lax.mul(lax.sub(np.int32(blocks - 1), p), np.int32(BLOCK))
-            vectors, factor = (lax.dynamic_slice_in_dim(y, start, BLOCK, 1) for y in (rows, onto))
-            return [lax.sub(x, matmul(vectors, matmul(factor, x), transpose_a=True))]
-
-        below = fori(blocks, block, lax.slice(x, (0, n - m, 0), (batch, n, columns)))[0]
-        x = lax.concatenate([lax.slice(x, (0, 0, 0), (batch, n - m, columns)), below], 1) if m < n else below
+        added, zero = [(0, 0, 0), (0, blocks * BLOCK - count, 0)], np.zeros((), base.dtype_of(x))
+        rows, factors = lax.pad(rows, zero, [*added, (0, 0, 0)]), lax.pad(factors, zero, added)
+        vectors = transposed(base.reshape_to(rows, (batch * blocks, BLOCK, m)))
+        t = base.reshape_to(
+            triangle_of(vectors, base.reshape_to(factors, (batch * blocks, BLOCK))), (batch, blocks, BLOCK, BLOCK)
+        )
+        for p in reversed(range(blocks)):
+            start = p * BLOCK  # rows before it no reflection of the block touches
+            vectors = transposed(lax.slice(rows, (0, start, start), (batch, start + BLOCK, m)))
+            own = lax.squeeze(lax.slice_in_dim(t, p, p + 1, axis=1), (1,))
+            below = apply_block(vectors, own, lax.slice_in_dim(x, n - m + start, n, axis=1), False)
+            x = lax.dynamic_update_slice(x, below, (0, n - m + start, 0))
     return x
