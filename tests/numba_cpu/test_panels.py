@@ -71,15 +71,18 @@ def calls(f, a):
 
 def test_columns_of_a_panel_are_one_kernel():
     a = matrices(64, "f4")
-    below = "substitute f32 batch=5 width=32 length=64"
-    assert calls(lax.linalg.cholesky, a) == ["cholesky f32 batch=5 width=32 length=32", below]
-    assert calls(lambda a: lax.linalg.lu(a)[0], a) == ["lu f32 batch=5 width=32 length=64", f"{below} unit"]
+    square, below = "cholesky f32 batch=5 width=32 length=32", "substitute f32 batch=5 width=32 length=32"
+    assert calls(lax.linalg.cholesky, a) == [square, below, square]
+    columns = [f"lu f32 batch=5 width=32 length={n}" for n in (64, 32)]
+    assert calls(lambda a: lax.linalg.lu(a)[0], a) == [columns[0], f"{below} unit", columns[1]]
 
 
 def test_small_matrices_are_rotated_by_one_kernel():
     assert calls(ROTATED["eigh"], matrices(7, "f4")) == ["symmetric f32 batch=5 width=8 length=8"]
     assert "rows f32 batch=5 width=8 length=7" in calls(ROTATED["svd"], matrices(7, "f4"))
-    assert not calls(ROTATED["eigh"], matrices(ROWS + 1, "f4"))
+    parts, *products = calls(ROTATED["eigh"], matrices(ROWS + 1, "f4"))
+    assert parts == "symmetric f32 batch=20 width=14 length=14"  # of the tridiagonal form
+    assert all(x.startswith("substitute") for x in products)
 
 
 def test_complex_panels_are_their_programs():

@@ -167,7 +167,8 @@ def _divided_eigh(a: Any) -> list[Any]:
     sides = [lax.pad(size, np.zeros((), base.dtype_of(e)), [(0, 0, 0), pad]) for pad in ((1, 0, 0), (0, 1, 0))]
     rows = lax.add(lax.abs(d), lax.add(*sides))
     own = scale_of(base.reshape_to(rows, (batch, 1, n)))
-    values, vectors = tridiagonal_eigh(*(lax.div(y, broadcast(own, y, 0)) for y in (d, e)), _rotated_eigh)
+    d, e = (lax.div(y, broadcast(own, y, 0)) for y in (d, e))
+    values, vectors = tridiagonal_eigh(d, e, _rotated_eigh)
     vectors = turned_back(groups, lax.convert_element_type(transposed(vectors), base.dtype_of(a)))
     values = lax.mul(lax.mul(values, broadcast(own, values, 0)), broadcast(scale, values, 0))
     return [where(broadcast(good, y, 0), y, np.nan) for y in (values, vectors)]

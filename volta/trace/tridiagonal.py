@@ -19,7 +19,7 @@ from volta.core.avals import ShapedArray
 from volta.core.interp import get_aval
 from volta.ops import base, lax
 from volta.ops.base import shape_of
-from volta.trace.decomposition import broadcast, iota, matmul, where
+from volta.trace.decomposition import broadcast, iota, matmul, transposed, where
 from volta.trace.factors import inverse_order, rows_in_order
 from volta.trace.jaxpr_trace import trace_to_jaxpr
 from volta.trace.while_loop import run_while
@@ -139,7 +139,7 @@ def _secular(poles: Any, z: Any, rho: Any) -> tuple[Any, Any]:
     dtype, square = base.dtype_of(z), (batch, m, m)
     squares, last = lax.mul(z, z), lax.eq(iota(z, 1), np.int32(m - 1))
     inverse = broadcast(lax.div(1.0, rho), z, 0)
-    following = lax.concatenate([lax.slice_in_dim(x, 1, m, axis=1) for x in (poles,)] + [_end(poles)], 1)
+    following = _following(poles)
     reach = lax.mul(lax.mul(lax.reduce_sum(squares, (1,)), rho), 1 + 8 * _eps(dtype))
     gap = where(last, broadcast(reach, z, 0), _number(lax.sub(following, poles), dtype))
     half = lax.mul(gap, 0.5)
@@ -155,8 +155,7 @@ def _secular(poles: Any, z: Any, rho: Any) -> tuple[Any, Any]:
     origin = where(turned, following, poles)
     left, right = where(turned, lax.neg(gap), 0), where(turned, 0, gap)
     low, high = where(turned, lax.neg(half), where(upper, half, 0)), where(turned, 0, where(upper, gap, half))
-    own = squares
-    other = where(last, 0, lax.concatenate([lax.slice_in_dim(squares, 1, m, axis=1), _end(squares)], 1))
+    own, other = squares, where(last, 0, _following(squares))
     at = where(turned, lax.neg(half), half)
     c = lax.sub(middle, lax.add(lax.div(own, lax.sub(left, at)), lax.div(other, lax.sub(right, at))))
     a = lax.add(lax.mul(c, lax.add(left, right)), lax.add(own, other))
@@ -166,19 +165,19 @@ def _secular(poles: Any, z: Any, rho: Any) -> tuple[Any, Any]:
     return x, origin
 
 
-def _end(x: Any) -> Any:
+def _following(x: Any) -> Any:
+    """Of each element the next one, of the last itself."""
     m = shape_of(x)[1]
-    return lax.slice_in_dim(x, m - 1, m, axis=1)
+    return lax.concatenate([lax.slice_in_dim(x, 1, m, axis=1), lax.slice_in_dim(x, m - 1, m, axis=1)], 1)
 
 
 def _exact_z(poles: Any, x: Any, origin: Any, z: Any) -> Any:
-    """The z, with these signs, whose equation has exactly these roots: z² = Π (λ − d) / Π (d' − d), factor by factor."""
+    """The z, with these signs, whose equation has exactly these roots: z² is the product of (λ − d) / (d' − d)."""
     batch, m = shape_of(x)
     square, dtype = (batch, m, m), base.dtype_of(x)
-    here, root = (broadcast(poles, square, 0, 1), iota(square, 2)), iota(square, 2)
-    own = here[0]
+    own, root = broadcast(poles, square, 0, 1), iota(square, 2)
     over = lax.add(_number(lax.sub(broadcast(origin, square, 0, 2), own), dtype), broadcast(x, square, 0, 2))
-    following = lax.concatenate([lax.slice_in_dim(poles, 1, m, axis=1), _end(poles)], 1)
+    following = _following(poles)
     left = lax.lt(root, iota(square, 1))
     pole = where(left, broadcast(poles, square, 0, 2), broadcast(following, square, 0, 2))
     under = where(_and(lax.eq(root, np.int32(m - 1)), lax.bitwise_not(left)), 1, _number(lax.sub(pole, own), dtype))
@@ -228,31 +227,34 @@ def tridiagonal_eigh(d: Any, e: Any, rotated: Callable[[Any], list[Any]]) -> lis
     size, zero = parts * h, np.zeros((), dtype)
     d = lax.pad(d, np.asarray(BEYOND, dtype), [(0, 0, 0), (0, size - n, 0)])
     e = lax.pad(e, zero, [(0, 0, 0), (0, size - n + 1, 0)])
-    e = base.reshape_to(e, (batch, parts, h))
-    couplings = lax.squeeze(lax.slice_in_dim(e, h - 1, h, axis=2), (2,))
-    sizes = lax.abs(couplings)
-    d = base.reshape_to(d, (batch, parts, h))
-    ends = iota(d, 2)
-    before = lax.pad(lax.slice_in_dim(sizes, 0, parts - 1, axis=1), zero, [(0, 0, 0), (1, 0, 0)])
-    d = lax.sub(d, where(lax.eq(ends, np.int32(h - 1)), broadcast(sizes, d, 0, 1), 0))
-    d = lax.sub(d, where(lax.eq(ends, 0), broadcast(before, d, 0, 1), 0))
+    d, e = (base.reshape_to(x, (batch, parts, h)) for x in (d, e))
+    couplings = lax.squeeze(lax.slice_in_dim(e, h - 1, h, axis=2), (2,))  # the last one is 0
+    poles, vectors = _parts(d, e, lax.abs(couplings), rotated)
+    step = 1  # parts that are one already
+    while step < parts:
+        count, half = parts // (2 * step), step * h
+        coupling = lax.slice(couplings, (0, step - 1), (batch, parts), (1, 2 * step))
+        poles, vectors = _joined(
+            base.reshape_to(poles, (batch * count, 2, half)),
+            base.reshape_to(vectors, (batch * count, 2, half, half)),
+            base.reshape_to(coupling, (batch * count,)),
+        )
+        step *= 2
+    return [_number(lax.slice_in_dim(poles, 0, n, axis=1), dtype), lax.slice(vectors, (0, 0, 0), (batch, n, n))]
+
+
+def _parts(d: Any, e: Any, taken: Any, rotated: Callable[[Any], list[Any]]) -> tuple[Any, Any]:
+    """Of (batch, parts, h) elements: the parts by themselves, of which both sides of a cut lose what is ``taken``."""
+    batch, parts, h = shape_of(d)
+    before = lax.pad(
+        lax.slice_in_dim(taken, 0, parts - 1, axis=1), np.zeros((), base.dtype_of(d)), [(0, 0, 0), (1, 0, 0)]
+    )
+    for place, sizes in ((h - 1, taken), (0, before)):
+        d = lax.sub(d, where(lax.eq(iota(d, 2), np.int32(place)), broadcast(sizes, d, 0, 1), 0))
     d, e = (base.reshape_to(x, (batch * parts, h)) for x in (d, e))
     shape = (batch * parts, h, h)
     row, column = iota(shape, 1), iota(shape, 2)
     beside = where(lax.eq(column, lax.add(row, np.int32(1))), broadcast(e, shape, 0, 1), 0)
     beside = where(lax.eq(row, lax.add(column, np.int32(1))), broadcast(e, shape, 0, 2), beside)
     values, vectors = rotated(where(lax.eq(row, column), broadcast(d, shape, 0, 1), beside))
-    vectors = base.permute(vectors, (0, 2, 1))
-    poles = lax.convert_element_type(lax.mul(values, 1 / UNIT), np.int64)
-    while parts > 1:
-        parts //= 2
-        step = size // parts // h  # leaves of a part
-        coupling = base.reshape_to(
-            lax.slice(couplings, (0, step // 2 - 1), (batch, (parts - 1) * step + step // 2), (1, step)),
-            (batch * parts,),
-        )
-        half = size // parts // 2
-        poles = base.reshape_to(poles, (batch * parts, 2, half))
-        vectors = base.reshape_to(vectors, (batch * parts, 2, half, half))
-        poles, vectors = _joined(poles, vectors, coupling)
-    return [_number(lax.slice_in_dim(poles, 0, n, axis=1), dtype), lax.slice(vectors, (0, 0, 0), (batch, n, n))]
+    return lax.convert_element_type(lax.mul(values, 1 / UNIT), np.int64), transposed(vectors)
