@@ -8,8 +8,6 @@ Nothing here can move a bit: every value is computed by the same operations from
 
 from __future__ import annotations
 
-import attrs
-
 from volta.xla_like.groups import Group, reads, squeezed, walks, with_kept
 from volta.xla_like.nodes import Lowered, Node, Ref, Val
 from volta.xla_like.views import Ints, prod, refine, strides_over
@@ -28,6 +26,7 @@ class Fuser:
         self.groups: dict[int, Group] = {}
         self.group_of: dict[Val, Group] = {}
         self.ancestors: dict[int, int] = {}
+        self._read: dict[int, int] = {}  # of each group, those whose values it reads itself
         self._followed: set[int] = set()  # groups that are ancestors of others
         self._count = 0
 
@@ -35,7 +34,7 @@ class Fuser:
         group = Group(self._count, [], dims, fusible=fusible)
         self._count += 1
         self.groups[group.index] = group
-        self.ancestors[group.index] = 0
+        self.ancestors[group.index] = self._read[group.index] = 0
         return group
 
     def add(self, node: Node) -> None:
@@ -74,6 +73,7 @@ class Fuser:
         new = 0
         for p in on:
             new |= self.ancestors[p] | (1 << p)
+            self._read[index] |= 1 << p
         self._followed.update(on)  # and what they follow is there already
         if new & ~self.ancestors[index]:
             self.ancestors[index] |= new
@@ -165,6 +165,7 @@ class Fuser:
         dims = self._dims_with(group, node)
         if dims is None:
             return False
+        structure = group.reduced, group.inner
         if node.kind == "reduce":
             if row_level:
                 return False
@@ -175,9 +176,7 @@ class Fuser:
             if trial is None:
                 return False
             dims = trial
-        trial_group = attrs.evolve(group, dims=dims)
-        if node.kind == "reduce":
-            trial_group.reduced, trial_group.inner = self._reduction_of(node)
+        trial_group = group.trial(dims, *structure)
         if trial_group.reduced > 1 and not row_level:
             mask = trial_group.mask()
             others = group.nodes if node.kind == "reduce" and group.reduced == 1 else []
@@ -224,7 +223,7 @@ class Fuser:
             joint = refine(joint, (a.size // reduced // inner, reduced, inner))
             if joint is None:
                 return False
-        trial = attrs.evolve(a, dims=joint, reduced=reduced, inner=inner, levels={**a.levels, **b.levels})
+        trial = a.trial(joint, reduced, inner, {**a.levels, **b.levels})
         nodes = (*a.nodes, *b.nodes)
         if reduced > 1:
             # One of the two may read in an order that suited it as long as nothing was reduced there.
@@ -240,10 +239,13 @@ class Fuser:
         """Whether another group lies on a way from ``first`` to ``last``: as one, the two would wait for themselves."""
         if not self._reaches(first, last):
             return False
-        between = self.ancestors[last.index]
-        return any(
-            (between >> g & 1) and (self.ancestors[g] >> first.index & 1) for g in self.groups if g != first.index
-        )
+        read = self._read[last.index]
+        while read:
+            g = read.bit_length() - 1
+            if g != first.index and self.ancestors[g] >> first.index & 1:
+                return True
+            read ^= 1 << g
+        return False
 
     def _merge(self, a: Group, b: Group) -> Group:
         if a.index > b.index:
@@ -264,11 +266,15 @@ class Fuser:
         if b.index in self._followed:
             self._followed.add(a.index)
         bit_a, bit_b = 1 << a.index, 1 << b.index
-        joined = (self.ancestors.pop(b.index) | self.ancestors[a.index]) & ~(bit_a | bit_b)
+        both, others = bit_a | bit_b, ~(bit_a | bit_b)
+        joined = (self.ancestors.pop(b.index) | self.ancestors[a.index]) & others
         self.ancestors[a.index] = joined
+        self._read[a.index] = (self._read.pop(b.index) | self._read[a.index]) & others
         for g, mask in self.ancestors.items():
-            if mask >> a.index & 1 or mask >> b.index & 1:
+            if mask & both:
                 self.ancestors[g] = (mask | bit_a | joined) & ~bit_b
+                if self._read[g] & bit_b:
+                    self._read[g] = (self._read[g] | bit_a) & ~bit_b
         return a
 
     # -- clones (see recompute.py) -------------------------------------------------------------------------------------
@@ -280,7 +286,8 @@ class Fuser:
         dims = self._dims_with(group, node)
         if dims is None:
             return False
-        outside = attrs.evolve(group, dims=dims, levels={**group.levels, **dict.fromkeys(renamed, "elem")})
+        levels = {**group.levels, **dict.fromkeys(renamed, "elem")}
+        outside = group.trial(dims, group.reduced, group.inner, levels)
         if any(isinstance(x, Ref) and group.levels.get(x.val) == "row" for x in node.operands):
             return False
         return group.reduced == 1 or walks(node, outside, dims, outside.mask())

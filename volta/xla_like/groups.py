@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 
 from volta.xla_like.nodes import Const, Node, Ref, Val
-from volta.xla_like.views import Ints, merge, prod, row_major, strides_over
+from volta.xla_like.views import Ints, prod, remembered, row_major, walked
 
 LONG_ROW = 1 << 14
 """Rows longer than this, where there are few of them, are reduced block by block by many tasks."""
@@ -27,10 +27,11 @@ class Group:
     inner: int = 1
     fusible: bool = True
     levels: dict[Val, str] = attrs.field(factory=dict)
+    size: int = attrs.field(init=False, default=attrs.Factory(lambda self: prod(self.dims), takes_self=True))
 
-    @property
-    def size(self) -> int:
-        return prod(self.dims)
+    def trial(self, dims: Ints, reduced: int, inner: int, levels: dict[Val, str] | None = None) -> Group:
+        """What the group would be with these."""
+        return Group(self.index, self.nodes, dims, reduced, inner, True, self.levels if levels is None else levels)
 
     @property
     def rows(self) -> int:
@@ -43,19 +44,34 @@ class Group:
 
     def mask(self) -> tuple[bool, ...]:
         """For each of ``dims``, whether it is reduced."""
-        out, n = [], 1
-        for d in reversed(self.dims):
-            out.append(self.inner <= n < self.inner * self.reduced)
-            n *= d
-        return tuple(reversed(out))
+        return _mask(self.dims, self.reduced, self.inner)
 
     def kept_dims(self) -> Ints:
-        return tuple(d for d, m in zip(self.dims, self.mask(), strict=True) if not m)
+        return _kept_dims(self.dims, self.reduced, self.inner)
 
     def row_strides(self) -> Ints:
         """Strides over ``dims`` of a stored 'row' value."""
-        kept = iter(row_major(self.kept_dims()))
-        return tuple(0 if m else next(kept) for m in self.mask())
+        return _row_strides(self.dims, self.reduced, self.inner)
+
+
+@remembered
+def _mask(dims: Ints, reduced: int, inner: int) -> tuple[bool, ...]:
+    out, n = [], 1
+    for d in reversed(dims):
+        out.append(inner <= n < inner * reduced)
+        n *= d
+    return tuple(reversed(out))
+
+
+@remembered
+def _kept_dims(dims: Ints, reduced: int, inner: int) -> Ints:
+    return tuple(d for d, m in zip(dims, _mask(dims, reduced, inner), strict=True) if not m)
+
+
+@remembered
+def _row_strides(dims: Ints, reduced: int, inner: int) -> Ints:
+    kept = iter(row_major(_kept_dims(dims, reduced, inner)))
+    return tuple(0 if m else next(kept) for m in _mask(dims, reduced, inner))
 
 
 def with_kept(group: Group, kept: Ints) -> Ints:
@@ -82,9 +98,7 @@ def walks(node: Node, group: Group, dims: Ints, mask: tuple[bool, ...]) -> bool:
     for x in node.operands:
         if isinstance(x, Const) or (isinstance(x, Ref) and x.val in group.levels):
             continue
-        strides = strides_over(x.view, dims)
-        reduced = tuple(d for d, m in zip(dims, mask, strict=True) if m)
-        if len(merge(reduced, [tuple(s for s, m in zip(strides, mask, strict=True) if m)])[0]) > 1:
+        if not walked(x.view.shape, x.view.strides, dims, mask):
             return False
     return True
 

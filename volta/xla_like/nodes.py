@@ -24,14 +24,8 @@ class Val:
     dtype: np.dtype
     producer: Node | None = None
     label: str = ""
-
-    @property
-    def size(self) -> int:
-        return prod(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        return self.size * self.dtype.itemsize
+    size: int = attrs.field(init=False, default=attrs.Factory(lambda self: prod(self.shape), takes_self=True))
+    nbytes: int = attrs.field(init=False, default=attrs.Factory(lambda self: self.size * self.dtype.itemsize, True))
 
 
 @attrs.frozen(eq=False, slots=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import attrs
@@ -30,18 +32,17 @@ def optimize(
     """Inline calls, fold constants, simplify, join common subexpressions, drop dead code.
 
     Constants are folded by ``evaluate``, where it is given: by the kernels that would compute them. Calls that are
-    ``kept`` stay.
+    ``kept`` stay. A pass that finds nothing to do gives back what it got.
     """
     program = inline_calls(program, kept)
     verify_graph(program, types=False)
     if only_inline:
         return program
-    if evaluate is not None:
-        program = fold_constants(program, evaluate)
-        verify_graph(program, types=False)
-    for a_pass in PASSES:
-        program = a_pass(program)
-        verify_graph(program, types=False)
+    folding = () if evaluate is None else (partial(fold_constants, evaluate=evaluate),)
+    for a_pass in (*folding, *PASSES):
+        before, program = program, a_pass(program)
+        if program is not before:
+            verify_graph(program, types=False)
     return program
 
 
@@ -83,18 +84,19 @@ def inline_calls(program: ClosedJaxpr, kept: Kept | None = None) -> ClosedJaxpr:
 
 def _rewrite(program: ClosedJaxpr, rule: Callable[[Eqn], list[Atom] | None]) -> ClosedJaxpr:
     """Drop equations for which ``rule`` names atoms that equal their outputs."""
-    env: dict[Var, Atom] = {}
+    env: dict[Atom, Atom] = {}
     eqns: list[Eqn] = []
     for eqn in program.eqns:
-        inputs = tuple(env.get(a, a) if isinstance(a, Var) else a for a in eqn.inputs)
-        if any(a is not b for a, b in zip(inputs, eqn.inputs, strict=True)):
-            eqn = eqn.replace(inputs=inputs)
+        if not env.keys().isdisjoint(eqn.inputs):
+            eqn = eqn.replace(inputs=tuple([env.get(a, a) for a in eqn.inputs]))
         same = rule(eqn)
         if same is None:
             eqns.append(eqn)
         else:
             env.update(zip(eqn.outputs, same, strict=True))
-    outs = tuple(env.get(a, a) if isinstance(a, Var) else a for a in program.jaxpr.outvars)
+    if len(eqns) == len(program.eqns):
+        return program
+    outs = tuple(env.get(a, a) for a in program.jaxpr.outvars)
     return ClosedJaxpr(program.jaxpr.replace(eqns=tuple(eqns), outvars=outs), program.consts)
 
 
@@ -200,6 +202,8 @@ def turn_products(program: ClosedJaxpr) -> ClosedJaxpr:
             params = {**product.params, "dimension_numbers": ((rc, lc), (rb, lb))}
             eqn = product.replace(inputs=product.inputs[::-1], outputs=eqn.outputs, params=params)
         eqns.append(eqn)
+    if all(map(operator.is_, eqns, program.eqns)):
+        return program
     return ClosedJaxpr(program.jaxpr.replace(eqns=tuple(eqns)), program.consts)
 
 
@@ -263,6 +267,8 @@ def lay_side_by_side(program: ClosedJaxpr) -> ClosedJaxpr:
     So are the cotangents of slices added up. An element is added to zeros alone: x + 0 is x but for -0 + 0, which is 0,
     and adding 0 once more changes nothing. So 0 is added once to each part.
     """
+    if not any(e.primitive.name == "pad" for e in program.eqns):
+        return program
     known: dict[Atom, _Padded] = {}
     uses, eqns = _uses(program), []
     for eqn in program.eqns:
@@ -319,13 +325,15 @@ def _uses(program: ClosedJaxpr) -> dict[Atom, int]:
 
 def drop_dead(program: ClosedJaxpr) -> ClosedJaxpr:
     """Remove equations whose results nobody needs, and constants that nobody reads."""
-    live = {a for a in program.jaxpr.outvars if isinstance(a, Var)}
+    live: set[Atom] = set(program.jaxpr.outvars)
     eqns: list[Eqn] = []
     for eqn in reversed(program.eqns):
-        if any(v in live for v in eqn.outputs):
+        if not live.isdisjoint(eqn.outputs):
             eqns.append(eqn)
-            live.update(a for a in eqn.inputs if isinstance(a, Var))
+            live.update(eqn.inputs)
     kept = [i for i, v in enumerate(program.jaxpr.constvars) if v in live]
+    if len(eqns) == len(program.eqns) and len(kept) == len(program.consts):
+        return program
     jaxpr = program.jaxpr.replace(eqns=tuple(reversed(eqns)), constvars=tuple(program.jaxpr.constvars[i] for i in kept))
     return ClosedJaxpr(jaxpr, tuple(program.consts[i] for i in kept))
 

@@ -6,7 +6,7 @@ A failure is a bug of Volta's, and names the equation or the call.
 from __future__ import annotations
 
 from volta.core.errors import VerificationError
-from volta.core.ir import ClosedJaxpr, Jaxpr, Literal, Var, print_jaxpr, subjaxprs
+from volta.core.ir import Atom, ClosedJaxpr, Jaxpr, Literal, Var, print_jaxpr, subjaxprs
 from volta.xla_like.plan import ExecutionPlan
 
 
@@ -19,18 +19,19 @@ def verify_graph(program: ClosedJaxpr, types: bool = True) -> None:
     jaxpr = program.jaxpr
     if len(program.consts) != len(jaxpr.constvars):
         raise VerificationError(f"{len(jaxpr.constvars)} constvars are bound to {len(program.consts)} constants")
-    defined: set[Var] = set()
+    defined: set[Atom] = set()
     for var in (*jaxpr.constvars, *jaxpr.invars):
         if var in defined:
             raise VerificationError(f"an argument is bound twice in\n{jaxpr}")
         defined.add(var)
     for i, eqn in enumerate(jaxpr.eqns):
         for atom in eqn.inputs:
-            if isinstance(atom, Literal):
-                if atom.aval.shape:
-                    _fail(jaxpr, i, f"literal {atom} is not a scalar")
-            elif atom not in defined:
+            if atom in defined:
+                continue
+            if not isinstance(atom, Literal):
                 _fail(jaxpr, i, "an operand is used before it is defined")
+            elif atom.aval.shape:
+                _fail(jaxpr, i, f"literal {atom} is not a scalar")
         for var in eqn.outputs:
             if var in defined:
                 _fail(jaxpr, i, "a variable is assigned twice")

@@ -6,14 +6,22 @@ reversals and most reshapes cost nothing: they only change the strides that a ke
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 
 import attrs
 
 Ints = tuple[int, ...]
 
+prod: Callable[[Iterable[int]], int] = math.prod
 
-def row_major(shape: Sequence[int]) -> Ints:
+remembered = lru_cache(1 << 13)
+"""For functions of shapes and strides: a program has few of them, and asks for the same again and again."""
+
+
+@remembered
+def row_major(shape: Ints) -> Ints:
     """Strides, in elements, of a contiguous array."""
     strides: list[int] = []
     step = 1
@@ -21,13 +29,6 @@ def row_major(shape: Sequence[int]) -> Ints:
         strides.append(step)
         step *= d
     return tuple(reversed(strides))
-
-
-def prod(xs: Sequence[int]) -> int:
-    n = 1
-    for x in xs:
-        n *= x
-    return n
 
 
 @attrs.frozen(slots=True)
@@ -45,9 +46,7 @@ class View:
     @property
     def is_linear(self) -> bool:
         """Whether element i (row-major) of the view is element i of the buffer, as far as the view reaches."""
-        if self.offset:
-            return False
-        return all(n == 1 or s == r for n, s, r in zip(self.shape, self.strides, row_major(self.shape), strict=True))
+        return not self.offset and _in_order(self.shape, self.strides)
 
     def transpose(self, permutation: Ints) -> View:
         return View(tuple(self.shape[p] for p in permutation), tuple(self.strides[p] for p in permutation), self.offset)
@@ -72,16 +71,22 @@ class View:
         """The reshaped view, or None where no strides can express it (the data must be copied)."""
         if shape == self.shape:
             return self
-        if prod(shape) == 0 or prod(shape) == 1:
-            return View(shape, (0,) * len(shape) if prod(shape) else row_major(shape), self.offset)
-        merged = merge(self.shape, (self.strides,))
-        parts = split(merged[0], shape)
-        if parts is None:
-            return None
-        strides = []
-        for dim, n in zip(parts, shape, strict=True):
-            strides.append(0 if n == 1 else merged[1][0][dim[0]] * dim[1])
-        return View(shape, tuple(strides), self.offset)
+        strides = _reshaped(self.shape, self.strides, shape)
+        return None if strides is None else View(shape, strides, self.offset)
+
+
+@remembered
+def _in_order(shape: Ints, strides: Ints) -> bool:
+    return all(n == 1 or s == r for n, s, r in zip(shape, strides, row_major(shape), strict=True))
+
+
+@remembered
+def _reshaped(shape: Ints, strides: Ints, to: Ints) -> Ints | None:
+    if prod(to) == 0 or prod(to) == 1:
+        return (0,) * len(to) if prod(to) else row_major(to)
+    dims, (steps,) = merge(shape, (strides,))
+    parts = split(dims, to)
+    return None if parts is None else tuple(0 if n == 1 else steps[d] * k for (d, k), n in zip(parts, to, strict=True))
 
 
 def merge(shape: Ints, strides: Sequence[Ints]) -> tuple[Ints, list[Ints]]:
@@ -125,6 +130,7 @@ def split(dims: Ints, shape: Ints) -> list[tuple[int, int]] | None:
     return out[::-1]
 
 
+@remembered
 def refine(a: Ints, b: Ints) -> Ints | None:
     """The coarsest dims that both factorizations of one linear space split into, or None.
 
@@ -149,9 +155,21 @@ def _cuts(dims: Ints) -> list[int]:
 
 def strides_over(view: View, dims: Ints) -> Ints:
     """The view's strides over refined ``dims`` (its own shape must be coarser than or equal to them)."""
-    shape = tuple(n for n in view.shape if n != 1)
-    strides = [s for n, s in zip(view.shape, view.strides, strict=True) if n != 1]
-    parts = split(shape, dims)
+    return _refined(view.shape, view.strides, dims)
+
+
+@remembered
+def _refined(shape: Ints, strides: Ints, dims: Ints) -> Ints:
+    steps = [s for n, s in zip(shape, strides, strict=True) if n != 1]
+    parts = split(tuple(n for n in shape if n != 1), dims)
     if parts is None:
-        raise AssertionError(f"{dims} does not refine {view.shape}")
-    return tuple(strides[d] * k if n != 1 else 0 for (d, k), n in zip(parts, dims, strict=True))
+        raise AssertionError(f"{dims} does not refine {shape}")
+    return tuple(steps[d] * k if n != 1 else 0 for (d, k), n in zip(parts, dims, strict=True))
+
+
+@remembered
+def walked(shape: Ints, strides: Ints, dims: Ints, mask: tuple[bool, ...]) -> bool:
+    """Whether one stride walks those of ``dims`` that are in the mask, in a view of this shape and these strides."""
+    chosen = tuple(d for d, m in zip(dims, mask, strict=True) if m)
+    steps = tuple(s for s, m in zip(_refined(shape, strides, dims), mask, strict=True) if m)
+    return len(merge(chosen, [steps])[0]) <= 1
