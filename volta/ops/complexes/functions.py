@@ -1,7 +1,8 @@
 """Exponentials, logarithms, powers, roots and hyperbolic functions of complex numbers.
 
 All are computed over float64: those of complex64 with its parts converted, and rounded once. Branch cuts and special
-values are those of C's Annex G, which NumPy has too: a cut is continuous from the side that the sign of a zero says.
+values are those of the Python array API: a cut is continuous from the side that the sign of a zero says. NumPy and C's
+Annex G have the same but for two signs of zeros: tanh's imaginary part where the real one is infinite, and expm1(-0).
 """
 
 from __future__ import annotations
@@ -110,9 +111,10 @@ def _exp2(z: Pair) -> Pair:
 
 @of_float64("expm1")
 def _expm1(z: Pair) -> Pair:
-    """(e^x - 1) cos y - 2 sin(y / 2)^2, and the imaginary part of e^z."""
+    """(e^x - 1) cos y - 2 sin(y / 2)^2, whose zero is positive, and the imaginary part of e^z."""
     whole, half = exponential(z), sin(mul(z.im, 0.5))
     less = sub(mul(expm1(z.re), cos(z.im)), mul(mul(half, half), 2.0))
+    less = select(eq(less, 0.0), 0.0, less)
     re = select(bitwise_or(gt(z.re, 709.0), bitwise_not(is_finite(z.im))), whole.re, less)
     return Pair(select(eq(z.re, -math.inf), -1.0, re), whole.im)
 
@@ -237,7 +239,7 @@ def _cosh(z: Pair) -> Pair:
 @of_float64("tanh")
 def _tanh(z: Pair) -> Pair:
     """Kahan's: with t = tan y, s = sinh x and d = 1 + (1 + t t) s s it is (1 + t t) cosh(x) s / d + i t / d; beyond
-    |x| = 22 it is 1 with x's sign + i 4 sin y cos y e^(-2|x|)."""
+    |x| = 22 it is 1 with x's sign + i 4 sin y cos y e^(-2|x|), and of an infinite x + i 0 with y's sign."""
     size = abs(z.re)
     t, s = tan(z.im), sinh(z.re)
     beta = add(mul(t, t), 1.0)
@@ -245,9 +247,7 @@ def _tanh(z: Pair) -> Pair:
     re, im = div(mul(mul(beta, cosh(z.re)), s), below), div(t, below)
     far, endless = gt(size, 22.0), eq(size, math.inf)
     vanishing = mul(mul(mul(sin(z.im), cos(z.im)), 4.0), exp(mul(size, -2.0)))
-    vanishing = select(
-        bitwise_and(endless, bitwise_not(is_finite(z.im))), with_sign(mul(_one(t), 0.0), z.im), vanishing
-    )
+    vanishing = select(endless, with_sign(mul(_one(t), 0.0), z.im), vanishing)
     lost = bitwise_and(far, bitwise_not(bitwise_or(endless, is_finite(z.im))))
     side = select(lost, math.nan, with_sign(_one(size), z.re))
     re = select(far, side, select(eq(z.re, 0.0), z.re, re))
