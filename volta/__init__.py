@@ -49,6 +49,7 @@ from volta.api.devices import (
     device_get,
     device_put,
     devices,
+    local_device_count,
     local_devices,
     named_scope,
     process_count,
@@ -62,7 +63,12 @@ from volta.api.linear import fwd_and_bwd, linear_transpose
 from volta.api.njit import njit
 from volta.api.planning import plan_for
 from volta.api.shard_map import shard_map
-from volta.api.shardings import make_array_from_callback, make_array_from_process_local_data, make_mesh
+from volta.api.shardings import (
+    make_array_from_callback,
+    make_array_from_process_local_data,
+    make_array_from_single_device_arrays,
+    make_mesh,
+)
 from volta.api.tracing import eval_shape, make_jaxpr
 from volta.api.vmap import vmap
 from volta.core.absent import namespace as _namespace
@@ -70,9 +76,12 @@ from volta.core.array import Array
 from volta.core.floats import imported as _imported
 from volta.core.interp import Tracer
 from volta.core.policy import DeterminismLevel
+from volta.core.sharding import NamedSharding
+from volta.core.sharding import PartitionSpec as P
 from volta.interop.bridge import from_jax, to_jax
 from volta.models.generation import generate
 from volta.numba_cpu.threads import get_num_threads, set_num_threads
+from volta.numpy.stretches import ds
 from volta.programs.exported import Exported, export, load_program
 from volta.runtime.compile_log import log_compiles
 from volta.runtime.context import ExecutionContext, current_context, default_matmul_precision, execution_context
@@ -88,6 +97,8 @@ __all__ = [
     "DeterminismLevel",
     "ExecutionContext",
     "Exported",
+    "NamedSharding",
+    "P",
     "ShapeDtypeStruct",
     "Tracer",
     "__version__",
@@ -116,6 +127,7 @@ __all__ = [
     "distributed",
     "dlpack",
     "dtypes",
+    "ds",
     "effects_barrier",
     "errors",
     "eval_shape",
@@ -142,10 +154,12 @@ __all__ = [
     "linear_transpose",
     "linearize",
     "load_program",
+    "local_device_count",
     "local_devices",
     "log_compiles",
     "make_array_from_callback",
     "make_array_from_process_local_data",
+    "make_array_from_single_device_arrays",
     "make_jaxpr",
     "make_mesh",
     "models",

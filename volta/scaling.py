@@ -217,7 +217,7 @@ def accumulate(fun: Callable[P, R], parts: int, argnums: int | Sequence[int]) ->
         turns = made.find(key)
         if turns is None:
             turns = made.keep(key, Turns(traced.jaxpr, parts, layouts, traced.name))
-        found: R = pytrees.unflatten(traced.out_tree, turns(leaves))
+        found: R = traced.out_tree.unflatten(turns(leaves))
         return found
 
     return accumulated

@@ -10,7 +10,7 @@ from __future__ import annotations
 import builtins
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -24,16 +24,48 @@ from volta.core.pytrees import (
     DictKey,
     FlattenedIndexKey,
     GetAttrKey,
-    PyTreeDef,
     SequenceKey,
-    flatten,
     leaves,
-    structure,
-    unflatten,
 )
 from volta.core.source import at_user_line
+from volta.core.treedefs import PyTreeDef, spec_of
 
 _MISSING = object()
+
+
+def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], PyTreeDef]:
+    """The leaves of a tree, and its structure.
+
+    >>> from volta import tree
+    >>> tree.flatten([1, {"a": 2}])
+    ([1, 2], PyTreeDef([*, {'a': *}]))
+    """
+    items, spec = pytrees.flatten(tree, is_leaf)
+    return items, PyTreeDef(spec)
+
+
+def structure(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> PyTreeDef:
+    """The structure of a tree.
+
+    >>> from volta import tree
+    >>> tree.structure([1, (2, None)])
+    PyTreeDef([*, (*, None)])
+    """
+    return PyTreeDef(pytrees.structure(tree, is_leaf))
+
+
+def unflatten(treedef: PyTreeDef, leaves: Iterable[Any]) -> Any:
+    """The tree of a structure and its leaves.
+
+    Raises:
+        TreeError: there are more or fewer leaves than the structure has.
+        TypeError: ``treedef`` is no structure.
+
+    >>> from volta import tree
+    >>> tree.unflatten(tree.structure([0, {"a": 0}]), [1, 2])
+    [1, {'a': 2}]
+    """
+    return pytrees.unflatten(spec_of("tree.unflatten", treedef), leaves)
 
 
 def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
@@ -104,18 +136,16 @@ def transpose(outer_treedef: PyTreeDef, inner_treedef: PyTreeDef | None, pytree_
 
     An inner structure of None is found out.
     """
-    flat = leaves(pytree_to_transpose)
+    flat, outer = leaves(pytree_to_transpose), spec_of("tree.transpose", outer_treedef)
     if inner_treedef is None:
-        parts = pytrees.flatten_up_to(outer_treedef, pytree_to_transpose, "tree.transpose: the tree")
+        parts = pytrees.flatten_up_to(outer, pytree_to_transpose, "tree.transpose: the tree")
         if not parts:
             raise TreeError(at_user_line("tree.transpose: an outer structure without leaves needs inner_treedef"))
         inner_treedef = structure(parts[0])
-    n = inner_treedef.num_leaves
-    if len(flat) != outer_treedef.num_leaves * n:
-        raise TreeError(
-            at_user_line(f"tree.transpose: {len(flat)} leaves are not {outer_treedef.num_leaves} times {n}")
-        )
-    rows = [unflatten(outer_treedef, flat[k::n]) for k in range(n)]
+    n = spec_of("tree.transpose", inner_treedef).num_leaves
+    if len(flat) != outer.num_leaves * n:
+        raise TreeError(at_user_line(f"tree.transpose: {len(flat)} leaves are not {outer.num_leaves} times {n}"))
+    rows = [pytrees.unflatten(outer, flat[k::n]) for k in range(n)]
     return unflatten(inner_treedef, rows)
 
 
@@ -140,7 +170,7 @@ def _key(entry: Any) -> Any:
 
 
 def _paths(treedef: PyTreeDef) -> list[KeyPath]:
-    return [tuple(_key(e) for e in accessor) for accessor in optree.treespec_accessors(treedef)]
+    return [tuple(_key(e) for e in accessor) for accessor in optree.treespec_accessors(treedef.spec)]
 
 
 def flatten_with_path(

@@ -10,7 +10,7 @@ import attrs
 
 from volta.core import pytrees
 from volta.core.absent import namespace as _namespace
-from volta.core.pytrees import PyTreeDef
+from volta.core.treedefs import PyTreeDef, spec_of
 from volta.tree import DictKey, FlattenedIndexKey, GetAttrKey, KeyPath, SequenceKey, keystr
 from volta.tree import all as tree_all
 from volta.tree import broadcast as tree_broadcast
@@ -106,12 +106,12 @@ def flatten_one_level(tree: Any) -> tuple[tuple[Any, ...], Any]:
 
 def treedef_is_leaf(treedef: PyTreeDef) -> bool:
     """Whether a structure is that of a single leaf."""
-    return bool(treedef.is_leaf())
+    return spec_of("treedef_is_leaf", treedef).is_leaf()
 
 
 def treedef_children(treedef: PyTreeDef) -> list[PyTreeDef]:
     """The structures right below the root."""
-    return list(treedef.children())
+    return treedef.children()
 
 
 def treedef_tuple(treedefs: Iterable[PyTreeDef]) -> PyTreeDef:

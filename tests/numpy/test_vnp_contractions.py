@@ -1,10 +1,13 @@
 """Sums of products, against NumPy."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import volta
 import volta.numpy as vnp
 from tests.numpy.vnp_compare import assert_same, floats, same_as_numpy
 from volta.api.tracing import make_jaxpr
@@ -77,6 +80,30 @@ def test_products():
         (lambda np, a, b: np.linalg.multi_dot([a, b.T, b]), (a, b)),
     ):
         same_as_numpy(expression, *args, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("sizes", [(3, 4, 2), (2, 9, 3, 8), (7, 2, 9, 3, 8, 4), (1, 6, 2, 5, 1), (5, 5, 5, 5)])
+def test_a_chain_of_products_takes_the_least_work(sizes):
+    """Of all ways to put brackets, counted one by one; and the product is NumPy's."""
+
+    def least(first, end):
+        if end - first == 1:
+            return 0
+        ends = sizes[first] * sizes[end]
+        return min(least(first, c) + least(c, end) + ends * sizes[c] for c in range(first + 1, end))
+
+    chain = [floats(a, b) for a, b in itertools.pairwise(sizes)]
+    found = volta.jit(vnp.linalg.multi_dot).lower(chain).cost_analysis()["flops"]
+    assert found == 2 * least(0, len(chain))
+    for arrays in (chain, [chain[0][0], *chain[1:]], [*chain[:-1], chain[-1][:, 0]]):
+        same_as_numpy(lambda np, *arrays: np.linalg.multi_dot(arrays), *arrays, rtol=1e-4, atol=1e-4)
+
+
+def test_chains_of_products_that_do_not_fit():
+    a, b = floats(2, 3), floats(4, 2)
+    for arrays, said in (([a], "two or more matrices"), ([a, a[0], b], "two or more matrices"), ([a, b], "must fit")):
+        with pytest.raises(ShapeError, match=f"multi_dot: .*{said}.*got shapes"):
+            vnp.linalg.multi_dot(arrays)
 
 
 def test_integers_and_booleans():

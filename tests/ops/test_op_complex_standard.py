@@ -29,8 +29,9 @@ KINDS = {
 }
 """Words of the table -> numbers. Of results a ``~`` leaves the sign open, and ``cis`` is a factor of both parts."""
 
-LOGARITHM = """finite inf: inf pi/2; finite nan: nan nan; -inf positive: inf pi; inf positive: inf +0; -inf inf: inf 3pi/4;
-    inf inf: inf pi/4; infs nan: inf nan; nan finite: nan nan; nan inf: inf nan; nan nan: nan nan"""
+LOGARITHM = """finite inf: inf pi/2; finite nan: nan nan; -inf positive: inf pi; inf positive: inf +0;
+    -inf inf: inf 3pi/4; inf inf: inf pi/4; infs nan: inf nan; nan finite: nan nan; nan inf: inf nan;
+    nan nan: nan nan"""
 TABLE = {
     "acos": """0 +0: pi/2 -0; 0 nan: pi/2 nan; finite inf: pi/2 -inf; nonzero nan: nan nan; -inf positive: pi -inf;
         inf positive: +0 -inf; -inf inf: 3pi/4 -inf; inf inf: pi/4 -inf; infs nan: nan ~inf; nan finite: nan nan;
@@ -54,7 +55,8 @@ TABLE = {
     "log": f"-0 +0: -inf pi; +0 +0: -inf +0; {LOGARITHM}",
     "log1p": f"-1 +0: -inf +0; {LOGARITHM}",
     "sign": "0 0: ~0 ~0; nan any: nan nan; any nan: nan nan",
-    "sinh": """+0 +0: +0 +0; +0 inf: ~0 nan; +0 nan: ~0 nan; positive inf: nan nan; positive nan: nan nan; inf +0: inf +0;
+    "sinh": """+0 +0: +0 +0; +0 inf: ~0 nan; +0 nan: ~0 nan; positive inf: nan nan; positive nan: nan nan;
+        inf +0: inf +0;
         inf positive: inf cis; inf inf: ~inf nan; inf nan: ~inf nan; nan +0: nan +0; nan nonzero: nan nan;
         nan nan: nan nan""",
     "sqrt": """0 +0: +0 +0; any inf: inf inf; finite nan: nan nan; -inf positive: +0 inf; inf positive: inf +0;

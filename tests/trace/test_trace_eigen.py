@@ -9,13 +9,14 @@ import pytest
 
 import volta
 import volta.numpy as vnp
+from tests.optional import Optional
 from tests.sampling import sampled
 from volta import lax
 from volta.core.errors import DTypeError, NotDifferentiableError, ShapeError
 from volta.testing import assert_bits_equal
 
-jax = pytest.importorskip("jax")
-scipy_linalg = pytest.importorskip("scipy.linalg")
+jax = Optional("jax")
+scipy_linalg = Optional("scipy.linalg")
 
 pytestmark = pytest.mark.turns(3)
 

@@ -10,12 +10,13 @@ import pytest
 
 import volta
 import volta.numpy as vnp
+from tests.optional import Optional
 from tests.sampling import sampled
 from volta import lax
 from volta.core.errors import DTypeError, ShapeError
 from volta.testing import assert_bits_equal
 
-jax = pytest.importorskip("jax")
+jax = Optional("jax")
 
 pytestmark = pytest.mark.turns(2)
 

@@ -14,7 +14,7 @@ from volta.core import dtypes, pytrees
 from volta.core.array import Array
 from volta.core.avals import ShapedArray, as_shape
 from volta.core.errors import ArgumentError, ArgumentNumberError, DTypeError, StaticArgumentError
-from volta.core.pytrees import PyTreeDef
+from volta.core.pytrees import TreeSpec
 from volta.core.source import Source, at_user_line
 from volta.ops.base import settled
 from volta.runtime.array import as_array, intern_aval
@@ -118,7 +118,7 @@ def output_paths(out: Any) -> list[str]:
     return [f"output{path}" for path in pytrees.leaf_paths(out)]
 
 
-def flat_outputs(out: Any, name: str) -> tuple[list[Any], PyTreeDef]:
+def flat_outputs(out: Any, name: str) -> tuple[list[Any], TreeSpec]:
     """What a traced function returned, as operands."""
     leaves, tree = pytrees.flatten(out)
     for x in leaves:

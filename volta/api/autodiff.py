@@ -29,7 +29,7 @@ from volta.core.avals import ShapedArray
 from volta.core.boundary import boundary
 from volta.core.errors import DTypeError, IntegerGradError, NonScalarGradError, ShapeError, TreeError
 from volta.core.interp import get_aval
-from volta.core.pytrees import PyTreeDef
+from volta.core.pytrees import TreeSpec
 from volta.core.source import at_user_line
 from volta.ops.base import instantiate
 from volta.ops.lax import convert_element_type
@@ -45,15 +45,15 @@ A = TypeVar("A")
 
 
 def flat_fun(
-    fun: Callable[..., Any], given: Sequence[Any], values: Sequence[Any], trees: Sequence[PyTreeDef], has_aux: bool,
+    fun: Callable[..., Any], given: Sequence[Any], values: Sequence[Any], trees: Sequence[TreeSpec], has_aux: bool,
     transform: str,
-) -> Callable[..., tuple[list[Any], tuple[PyTreeDef, Any]]]:  # fmt: skip
+) -> Callable[..., tuple[list[Any], tuple[TreeSpec, Any]]]:  # fmt: skip
     """``fun`` over flat leaves: ``(output leaves, (output tree, aux))``. ``values`` are the leaves of the arguments
     ``given``; ``trees`` has one tree an argument."""
     name = name_of(fun)
     numbers = numbers_among([x for arg in given for x in pytrees.leaves(arg)], values)
 
-    def flat(*own: Any) -> tuple[list[Any], tuple[PyTreeDef, Any]]:
+    def flat(*own: Any) -> tuple[list[Any], tuple[TreeSpec, Any]]:
         out, aux = fun(*_unflatten_args(trees, with_numbers(own, numbers))), None
         if has_aux:
             if not isinstance(out, tuple) or len(out) != 2:
@@ -74,7 +74,7 @@ def _paths_of(number: int, arg: Any) -> list[str]:
     return call_paths([arg], {}, [number])
 
 
-def flatten_args(fun: Any, args: Sequence[Any]) -> tuple[list[Any], list[PyTreeDef]]:
+def flatten_args(fun: Any, args: Sequence[Any]) -> tuple[list[Any], list[TreeSpec]]:
     values, trees = [], []
     for i, arg in enumerate(args):
         leaves, tree = pytrees.flatten(arg)
@@ -83,7 +83,7 @@ def flatten_args(fun: Any, args: Sequence[Any]) -> tuple[list[Any], list[PyTreeD
     return values, trees
 
 
-def _unflatten_args(trees: Sequence[PyTreeDef], leaves: Sequence[Any]) -> tuple[Any, ...]:
+def _unflatten_args(trees: Sequence[TreeSpec], leaves: Sequence[Any]) -> tuple[Any, ...]:
     it = iter(leaves)
     return tuple(pytrees.unflatten(tree, [next(it) for _ in range(tree.num_leaves)]) for tree in trees)
 
@@ -134,9 +134,9 @@ class Pullback:
     """What ``vjp`` gives back: from a cotangent of the output to a tuple with a cotangent an argument."""
 
     linear: Linear
-    in_trees: tuple[PyTreeDef, ...]
+    in_trees: tuple[TreeSpec, ...]
     in_avals: tuple[ShapedArray, ...]
-    out_tree: PyTreeDef
+    out_tree: TreeSpec
     name: str
 
     @boundary
@@ -145,8 +145,8 @@ class Pullback:
         if tree != self.out_tree:
             raise TreeError(
                 at_user_line(
-                    f"the cotangent given to the vjp of `{self.name}` has the structure {tree}, "
-                    f"but its output has {self.out_tree}"
+                    f"the cotangent given to the vjp of `{self.name}` has the structure {pytrees.text(tree)}, "
+                    f"but its output has {pytrees.text(self.out_tree)}"
                 )
             )
         what = f"a cotangent given to the vjp of `{self.name}`"
@@ -328,14 +328,17 @@ def check_inexact(fun: Any, chosen: Sequence[int], selected: Sequence[Any], tran
                 )
 
 
-def _check_scalar(fun: Any, outs: Sequence[Any], tree: PyTreeDef, transform: str) -> None:
+def _check_scalar(fun: Any, outs: Sequence[Any], tree: TreeSpec, transform: str) -> None:
     advice = (
         "Reduce it first (return y.sum() or y.mean()); for several outputs use volta.jacrev or volta.vjp; for extra "
         "outputs return (loss, extra) with has_aux=True."
     )
     if tree != pytrees.structure(0):
         raise NonScalarGradError(
-            at_user_line(f"{transform} needs a function with one scalar output, but `{name_of(fun)}` returned {tree}")
+            at_user_line(
+                f"{transform} needs a function with one scalar output, but `{name_of(fun)}` returned "
+                f"{pytrees.text(tree)}"
+            )
             + f"{place_of(fun)}\n{advice}"
         )
     aval = get_aval(outs[0])

@@ -15,7 +15,7 @@ from volta.core import dtypes, pytrees
 from volta.core.avals import ShapedArray
 from volta.core.errors import ArgumentError, DTypeError, ShapeError, TreeError
 from volta.core.interp import get_aval
-from volta.core.pytrees import PyTreeDef
+from volta.core.pytrees import TreeSpec
 from volta.core.source import at_user_line, is_own
 from volta.ops.callbacks import VMAP_METHODS, HostCall, callback_p
 from volta.runtime.array import as_array
@@ -289,11 +289,14 @@ def _batch_of(given: Sequence[np.ndarray], ranks: Sequence[int]) -> tuple[int, .
 
 
 def _results(
-    what: str, out: Any, tree: PyTreeDef, avals: Sequence[ShapedArray], batch: tuple[int, ...]
+    what: str, out: Any, tree: TreeSpec, avals: Sequence[ShapedArray], batch: tuple[int, ...]
 ) -> list[np.ndarray]:
     leaves, found = pytrees.flatten(out)
     if found != tree:
-        raise TreeError(f"{what} must return {tree}, as result_shape_dtypes says, but it returned {found}")
+        raise TreeError(
+            f"{what} must return {pytrees.text(tree)}, as result_shape_dtypes says, but it returned "
+            f"{pytrees.text(found)}"
+        )
     return [_result(what, x, aval.update(shape=(*batch, *aval.shape))) for x, aval in zip(leaves, avals, strict=True)]
 
 

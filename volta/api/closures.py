@@ -15,7 +15,7 @@ from volta.core.boundary import boundary
 from volta.core.errors import TreeError
 from volta.core.interp import Tracer, get_aval
 from volta.core.ir import ClosedJaxpr, Jaxpr
-from volta.core.pytrees import PyTreeDef
+from volta.core.pytrees import TreeSpec
 from volta.core.source import at_user_line
 from volta.trace.jaxpr_trace import eval_closed, trace_to_jaxpr
 from volta.trace.jvp import has_tangent
@@ -26,8 +26,8 @@ class _Closed:
     """A function that was traced once: its program, and the values that it closes over."""
 
     program: Jaxpr
-    in_tree: PyTreeDef
-    out_tree: PyTreeDef
+    in_tree: TreeSpec
+    out_tree: TreeSpec
     consts: tuple[Any, ...]
 
     def __call__(self, *leaves: Any) -> Any:
@@ -129,8 +129,9 @@ def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callab
         if tree != closed.in_tree:
             raise TreeError(
                 at_user_line(
-                    f"closure_convert: `{name_of(fun)}` was converted for arguments of the structure {closed.in_tree} "
-                    f"and {len(hoisted)} values behind them, but was called with {tree}"
+                    f"closure_convert: `{name_of(fun)}` was converted for arguments of the structure "
+                    f"{pytrees.text(closed.in_tree)} "
+                    f"and {len(hoisted)} values behind them, but was called with {pytrees.text(tree)}"
                 )
             )
         given = iter(args[split:])

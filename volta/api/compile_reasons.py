@@ -8,6 +8,7 @@ from typing import Any
 
 import attrs
 
+from volta.core import pytrees
 from volta.core.source import Source
 
 _seen: dict[Any, int] = {}
@@ -48,7 +49,7 @@ def _alike(key: Key, other: Key) -> int:
 def _settings(key: Key, other: Key) -> Iterable[str]:
     (tree, extra, context, *_), (old_tree, old_extra, old_context, *_) = key, other
     if tree != old_tree:
-        yield f"the arguments are {tree}, they were {old_tree}"
+        yield f"the arguments are {pytrees.text(tree)}, they were {pytrees.text(old_tree)}"
     now, then = _static(extra), _static(old_extra)
     for label in now:
         if label not in then or now[label] != then[label]:

@@ -14,7 +14,7 @@ from volta.core import dtypes, pytrees
 from volta.core.avals import ShapedArray
 from volta.core.errors import DTypeError, ShapeError, TreeError, VoltaError
 from volta.core.interp import get_aval
-from volta.core.pytrees import PyTreeDef
+from volta.core.pytrees import TreeSpec
 from volta.core.source import at_user_line
 from volta.ops.base import bind_named, zeros_of
 from volta.ops.primitive import Zero
@@ -69,7 +69,7 @@ class CustomVJPPrimal:
 class Call:
     """One call: its arguments' structure, those that are not differentiated, and the output as it becomes known."""
 
-    def __init__(self, name: str, tree: PyTreeDef, leaves: Sequence[Any], values: Sequence[Any], fixed: dict[int, Any]):
+    def __init__(self, name: str, tree: TreeSpec, leaves: Sequence[Any], values: Sequence[Any], fixed: dict[int, Any]):
         self.name, self.tree, self.fixed = name, tree, fixed
         self.avals = tuple(get_aval(x) for x in values)
         self._numbers = numbers_among(leaves, values)
@@ -87,11 +87,11 @@ class Call:
             args.insert(i, x)
         return args
 
-    def gave(self, tree: PyTreeDef, avals: Sequence[ShapedArray]) -> None:
+    def gave(self, tree: TreeSpec, avals: Sequence[ShapedArray]) -> None:
         """The function has run: what a rule's output must be like."""
         self.out_tree, self.out_avals = tree, avals
 
-    def check(self, what: str, tree: PyTreeDef, outs: list[Any]) -> list[Any]:
+    def check(self, what: str, tree: TreeSpec, outs: list[Any]) -> list[Any]:
         """A rule's outputs as the function's, if that has run."""
         if self.out_avals is None:
             self.out_tree = tree
@@ -99,8 +99,9 @@ class Call:
         if tree != self.out_tree:
             raise TreeError(
                 at_user_line(
-                    f"{what} must return first the output of `{self.name}`, which has the structure {self.out_tree}, "
-                    f"but it returned {tree}"
+                    f"{what} must return first the output of `{self.name}`, which has the structure "
+                    f"{pytrees.text(self.out_tree)}, "
+                    f"but it returned {pytrees.text(tree)}"
                 )
             )
         fitted = [_fitted(x, aval) for x, aval in zip(outs, self.out_avals, strict=True)]
@@ -114,7 +115,7 @@ class Call:
         return fitted
 
 
-def _shown(tree: PyTreeDef, avals: Sequence[ShapedArray]) -> str:
+def _shown(tree: TreeSpec, avals: Sequence[ShapedArray]) -> str:
     return str(pytrees.unflatten(tree, [a.short() for a in avals])).replace("'", "")
 
 
@@ -201,7 +202,8 @@ def forward(
     if dot_tree != tree:
         raise TreeError(
             at_user_line(
-                f"{what} must return an output and a tangent of one structure, but it returned {tree} and {dot_tree}"
+                f"{what} must return an output and a tangent of one structure, but it returned "
+                f"{pytrees.text(tree)} and {pytrees.text(dot_tree)}"
             )
         )
     found = [_tangent(t, get_aval(x).strip_weak()) for t, x in zip(dots, outs, strict=True)]
@@ -304,7 +306,7 @@ def _cotangents(call: Call, what: str, result: Any) -> list[Any]:
         raise TreeError(
             at_user_line(
                 f"{what} must return a tuple with a cotangent an argument, of the arguments' structure "
-                f"{call.tree} (None for 0), but it returned {seen}"
+                f"{pytrees.text(call.tree)} (None for 0), but it returned {pytrees.text(seen)}"
             )
         )
     found = []

@@ -11,6 +11,7 @@ import numpy as np
 from volta.api import shardings
 from volta.core import pytrees
 from volta.core.array import Array
+from volta.core.device import Device
 from volta.core.errors import DeviceError
 from volta.core.interp import Tracer
 from volta.core.sharding import NamedSharding, SingleDeviceSharding
@@ -28,8 +29,8 @@ def default_backend() -> str:
     return current_context().backend
 
 
-def devices(backend: str | None = None) -> list[str]:
-    """The devices of a backend ('cpu' or 'cuda') by name.
+def devices(backend: str | None = None) -> list[Device]:
+    """The devices of a backend ('cpu' or 'cuda'): their names, which know their ``platform``, ``id`` and process.
 
     Raises:
         DeviceError: there is no such backend, or no GPU.
@@ -45,7 +46,7 @@ def devices(backend: str | None = None) -> list[str]:
             text = f"devices: {backend!r} is one device, no backend; devices({kind!r}) lists those of its backend"
             raise DeviceError(at_user_line(text))
         raise DeviceError(at_user_line(f"devices: there is no backend {backend!r}; there are 'cpu' and 'cuda'"))
-    return workers.names() if backend == workers.engine().kind else _runtime.names(backend)
+    return list(map(Device, workers.names() if backend == workers.engine().kind else _runtime.names(backend)))
 
 
 def device_count(backend: str | None = None) -> int:
@@ -53,10 +54,14 @@ def device_count(backend: str | None = None) -> int:
     return len(devices(backend))
 
 
-def local_devices(backend: str | None = None) -> list[str]:
+def local_devices(backend: str | None = None) -> list[Device]:
     """The devices of a backend that belong to this process."""
-    found = devices(backend)
-    return [found[i] for i in workers.engine().here] if found == workers.names() else found
+    return [device for device in devices(backend) if device.is_local]
+
+
+def local_device_count(backend: str | None = None) -> int:
+    """How many of a backend's devices belong to this process."""
+    return len(local_devices(backend))
 
 
 def process_index() -> int:
@@ -92,7 +97,7 @@ def device_put(x: Any, device: Any = None) -> Any:
         wanted = shardings.prefix(device, x, "device_put")
         placed = [v if s is None else shardings.put(v, s) for v, s in zip(leaves, wanted, strict=True)]
         return pytrees.unflatten(tree, placed)
-    where = None if device is None else _runtime.resolve(device)
+    where = None if device is None else _resolved(device)
 
     def put(leaf: Any) -> Any:
         leaf = leaf if isinstance(leaf, ShardedArray) else settled(leaf)
@@ -106,6 +111,14 @@ def device_put(x: Any, device: Any = None) -> Any:
         return array if where is None else _runtime.put(array, where)
 
     return pytrees.map(put, x)
+
+
+def _resolved(device: Any) -> str:
+    """The device of this process's that a name means, be it a worker's."""
+    names = workers.names()
+    number = names.index(str(device)) if str(device) in names else None
+    here = number is not None and number in workers.engine().here
+    return workers.engine().device(number) if number is not None and here else _runtime.resolve(device)
 
 
 def device_get(x: Any) -> Any:

@@ -15,7 +15,7 @@ from volta.core.avals import ShapedArray
 from volta.core.boundary import boundary
 from volta.core.errors import TreeError
 from volta.core.interp import get_aval
-from volta.core.pytrees import PyTreeDef
+from volta.core.pytrees import TreeSpec
 from volta.core.source import at_user_line
 from volta.ops.base import instantiate
 from volta.ops.primitive import Zero
@@ -64,14 +64,16 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
 
 
 def _like_primals(
-    name: str, transform: str, tangents: tuple[Any, ...], trees: Sequence[PyTreeDef], primals: Sequence[Any]
+    name: str, transform: str, tangents: tuple[Any, ...], trees: Sequence[TreeSpec], primals: Sequence[Any]
 ) -> list[Any]:
     flat = [pytrees.flatten(t) for t in tangents]
     if [tree for _, tree in flat] != list(trees):
         raise TreeError(
             at_user_line(
                 f"the tangents given to the {transform} of `{name}` have the structure "
-                f"{tuple(tree for _, tree in flat)}, but the primals have {tuple(trees)}"
+                f"{', '.join(pytrees.text(tree) for _, tree in flat)}, but the primals have "
+                f"{', '.join(map(pytrees.text, trees))}"
+                f""
             )
         )
     leaves = [x for part, _ in flat for x in part]
@@ -84,9 +86,9 @@ class Pushforward:
     """What ``linearize`` gives back: from a tangent an argument to the tangent of the output."""
 
     linear: Linear
-    in_trees: tuple[PyTreeDef, ...]
+    in_trees: tuple[TreeSpec, ...]
     primals: tuple[Any, ...]
-    out_tree: PyTreeDef
+    out_tree: TreeSpec
     out_avals: tuple[ShapedArray, ...]
     name: str
 

@@ -24,6 +24,7 @@ from volta.core.errors import StaticArgumentError
 from volta.core.interp import _state
 from volta.core.recent import Recent
 from volta.core.source import at_user_line
+from volta.core.treedefs import PyTreeDef
 from volta.runtime import gateway
 from volta.runtime.array import ConcreteArray
 from volta.runtime.context import ExecutionContext, bytes_of, current_context, execution_context
@@ -229,7 +230,14 @@ class JitFunction(Generic[P, R]):
         donated = self._donated_leaves(call)
         spread = functools.partial(self._shardings.compiled, traced, call, call.leaves, donated)
         return Traced(
-            traced.program, call.tree, traced.out_tree, self._name, donated, spread, bool(call.kwargs), self._budget
+            traced.program,
+            PyTreeDef(call.tree),
+            PyTreeDef(traced.out_tree),
+            self._name,
+            donated,
+            spread,
+            bool(call.kwargs),
+            self._budget,
         )
 
     @boundary

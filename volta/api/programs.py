@@ -16,7 +16,7 @@ from volta.core.axes import in_scope
 from volta.core.interp import Tracer
 from volta.core.ir import ClosedJaxpr, Jaxpr
 from volta.core.policy import default_precision
-from volta.core.pytrees import PyTreeDef
+from volta.core.pytrees import TreeSpec
 from volta.core.recent import Recent
 from volta.trace.calls import call as call_program
 from volta.trace.jaxpr_trace import trace_to_jaxpr
@@ -33,7 +33,7 @@ class FlatCall:
     """One call's arguments: the array leaves, their tree, and what is static."""
 
     leaves: list[Any]
-    tree: PyTreeDef
+    tree: TreeSpec
     extra: Extra
     args: tuple[Any, ...]  # without the static ones
     kwargs: dict[str, Any]
@@ -92,7 +92,7 @@ class TracedCall:
 
     program: ClosedJaxpr
     hoisted: tuple[Any, ...]
-    out_tree: PyTreeDef
+    out_tree: TreeSpec
     limits: Limits = attrs.field(init=False)
 
     @limits.default

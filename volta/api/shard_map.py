@@ -29,9 +29,9 @@ Run = Callable[..., list[Any]]
 
 @explains_keywords
 def shard_map(
-    f: Callable[..., Any], *, mesh: Mesh, in_specs: Any, out_specs: Any, check_vma: bool = True
+    f: Callable[..., Any] | None = None, *, mesh: Mesh, in_specs: Any, out_specs: Any, check_vma: bool = True
 ) -> Callable[..., Any]:
-    """A function that runs ``f`` on each device's part of its arguments.
+    """A function that runs ``f`` on each device's part of its arguments. Without ``f`` it is a decorator.
 
     Args:
         f: takes parts and gives parts. ``volta.lax.psum``, ``all_gather``, ``psum_scatter``, ``ppermute`` and their
@@ -54,6 +54,8 @@ def shard_map(
     >>> volta.shard_map(lambda x: volta.lax.psum(x, "i"), mesh=mesh, in_specs=P("i"), out_specs=P())(np.float32([1, 2]))
     Array([1., 2.], dtype=float32)
     """
+    if f is None:
+        return functools.partial(shard_map, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=check_vma)
     check_callable(f, "shard_map")
     if not isinstance(mesh, Mesh):
         text = f"shard_map: mesh must be a Mesh, such as volta.make_mesh((2,), ('i',)), not {mesh!r:.60}"

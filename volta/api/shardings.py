@@ -14,7 +14,7 @@ from volta.core.array import Array
 from volta.core.avals import ShapedArray
 from volta.core.errors import ShardingError
 from volta.core.interp import Tracer
-from volta.core.sharding import Mesh, NamedSharding, box_of, local_shape
+from volta.core.sharding import Mesh, NamedSharding, SingleDeviceSharding, box_of, local_shape
 from volta.core.source import at_user_line
 from volta.ops.base import settled
 from volta.runtime import sharded, spread, workers
@@ -169,12 +169,52 @@ def make_array_from_callback(shape: Sequence[int], sharding: NamedSharding, data
     return sharded.spread_over(sharding, first.aval.update(shape=shape), parts.__getitem__)
 
 
-def make_mesh(axis_shapes: Sequence[int], axis_names: Sequence[str], *, devices: Sequence[str] | None = None) -> Mesh:
+def make_array_from_single_device_arrays(
+    shape: Sequence[int], sharding: NamedSharding | SingleDeviceSharding, arrays: Sequence[Any]
+) -> Any:
+    """An array of the parts that this process's devices have.
+
+    Args:
+        shape: the whole array's.
+        sharding: how it lies.
+        arrays: a part for each device of this process, in the order of ``sharding.addressable_devices_indices_map``.
+
+    Raises:
+        ShardingError: there are more or fewer parts than devices, or one has another shape than its device's part.
+
+    >>> import volta
+    >>> from volta.sharding import NamedSharding, PartitionSpec as P, make_mesh
+    >>> rows = NamedSharding(make_mesh((1,), ("data",)), P("data"))
+    >>> volta.make_array_from_single_device_arrays((2,), rows, [volta.numpy.arange(2)]).tolist()
+    [0, 1]
+    """
+    what, shape = "make_array_from_single_device_arrays", tuple(shape)
+    parts = [as_array(settled(x)) for x in arrays]
+    if isinstance(sharding, SingleDeviceSharding):
+        wanted = {0: shape}
+    else:
+        layout = sharding.layout(shape, f"{what}: an array")
+        wanted = {r: local_shape(sharding.mesh, layout, shape, r) for r in sharded.local_ranks(sharding.mesh)}
+    if [x.shape for x in parts] != list(wanted.values()):
+        text = f"parts of shapes {list(wanted.values())} are needed, got {[x.shape for x in parts]}"
+        raise ShardingError(at_user_line(f"{what}: {text}"))
+    if len({x.dtype for x in parts}) > 1:
+        text = f"{what}: the parts have dtypes {', '.join(x.dtype.name for x in parts)}, and an array has one"
+        raise ShardingError(at_user_line(text))
+    if isinstance(sharding, SingleDeviceSharding):
+        return parts[0]
+    found = dict(zip(wanted, parts, strict=True))
+    return sharded.spread_over(sharding, parts[0].aval.update(shape=shape), found.__getitem__)
+
+
+def make_mesh(
+    axis_shapes: Sequence[int], axis_names: str | Sequence[str], *, devices: Sequence[str] | None = None
+) -> Mesh:
     """A mesh of the given shape over the first devices that there are.
 
     Args:
         axis_shapes: the size of each axis.
-        axis_names: the name of each axis.
+        axis_names: the name of each axis (of a single one by itself).
         devices: which devices; all workers' (``volta.devices()``) where not given.
 
     Raises:
@@ -191,4 +231,4 @@ def make_mesh(axis_shapes: Sequence[int], axis_names: Sequence[str], *, devices:
         text = f"make_mesh: a mesh of shape {sizes} has {count} places, and there are {len(there)} devices"
         way = "volta.distributed.initialize makes this process one of several workers, or simulates several"
         raise ShardingError(at_user_line(f"{text}; {way}"))
-    return Mesh(np.array(there[:count], dtype=object).reshape(sizes), tuple(axis_names))
+    return Mesh(np.array(there[:count], dtype=object).reshape(sizes), axis_names)

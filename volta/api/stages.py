@@ -14,12 +14,14 @@ from volta.core.boundary import boundary
 from volta.core.errors import ContextError, TracerError, TreeError
 from volta.core.interp import Tracer
 from volta.core.ir import ClosedJaxpr
-from volta.core.pytrees import PyTreeDef
 from volta.core.source import at_user_line
+from volta.core.treedefs import PyTreeDef
 from volta.runtime import gateway
 from volta.runtime.capabilities import LEVELS
 from volta.runtime.context import current_context, execution_context
+from volta.runtime.executable import Executable
 from volta.runtime.parts import Parts
+from volta.xla_like.counting import counts
 
 
 @attrs.frozen(eq=False)
@@ -39,7 +41,7 @@ class Traced:
     def out_info(self) -> Any:
         """The output as a pytree of :class:`ShapeDtypeStruct`."""
         structs = [ShapeDtypeStruct(a.shape, a.dtype, a.weak_type) for a in self.jaxpr.out_avals]
-        return pytrees.unflatten(self.out_tree, structs)
+        return self.out_tree.unflatten(structs)
 
     def lower(self) -> Lowered:
         """The next stage."""
@@ -74,6 +76,18 @@ class Lowered:
         """The structure of the output."""
         return self.traced.out_tree
 
+    def cost_analysis(self) -> dict[str, float]:
+        """What the program costs as traced: ``flops``, ``transcendentals`` (exp, sin, …) and ``bytes accessed``.
+
+        The body of a scan counts for each iteration, that of another loop once, of a choice the dearest branch.
+
+        >>> import volta
+        >>> import volta.numpy as vnp
+        >>> volta.jit(vnp.matmul).lower(vnp.ones((3, 5)), vnp.ones((5, 2))).cost_analysis()["flops"]
+        60.0
+        """
+        return counts(self.traced.jaxpr).analysis()
+
     def as_text(self) -> str:
         """The program as traced, before any pass."""
         return self.traced.as_text()
@@ -92,6 +106,16 @@ class Lowered:
         with execution_context(memory_budget=traced.budget):
             executable = traced.spread() or gateway.compile(traced.jaxpr, donated=traced.donated, name=traced.name)
         return Compiled(traced, executable)
+
+
+@attrs.frozen
+class MemoryAnalysis:
+    """The bytes of a compiled function, under JAX's names."""
+
+    argument_size_in_bytes: int
+    output_size_in_bytes: int
+    alias_size_in_bytes: int
+    temp_size_in_bytes: int
 
 
 @attrs.frozen(eq=False)
@@ -128,10 +152,10 @@ class Compiled:
                 )
             )
         expected = self.traced.jaxpr.in_avals
-        if tree != self.traced.in_tree:
+        if tree != self.traced.in_tree.spec:
             raise TreeError(
                 at_user_line(
-                    f"`{self.traced.name}` was compiled for arguments {self.traced.in_tree}, got {tree}. "
+                    f"`{self.traced.name}` was compiled for arguments {self.traced.in_tree}, got {pytrees.text(tree)}. "
                     "Call the jitted function instead, which compiles for each kind of arguments."
                 )
             )
@@ -144,7 +168,31 @@ class Compiled:
                     )
                 )
         limits.check(leaves, self._limits, self.traced.name, lambda: call_paths(args, kwargs, range(len(args))))
-        return pytrees.unflatten(self.traced.out_tree, self.executable(values))
+        return self.traced.out_tree.unflatten(self.executable(values))
+
+    def cost_analysis(self) -> dict[str, float]:
+        """What the program costs after all passes, and the bytes that the calls of its plan read and write.
+
+        Keys and counts are those of :meth:`Lowered.cost_analysis`; a loop is one call of the plan.
+        """
+        found = counts(getattr(self.executable, "program", self.traced.jaxpr))
+        if isinstance(self.executable, Executable):  # one plan
+            plan = self.executable.plan
+            moved = sum(plan.buffers[b].nbytes for call in plan.calls for b in (*call.reads, *call.writes))
+            found = attrs.evolve(found, bytes_accessed=float(moved))
+        return found.analysis()
+
+    def memory_analysis(self) -> MemoryAnalysis:
+        """The bytes of arguments, results, results in arguments' place, and temporaries; ``memory_report`` says more.
+
+        >>> import volta
+        >>> volta.jit(lambda x: x + 1).lower(volta.numpy.ones(16)).compile().memory_analysis().output_size_in_bytes
+        64
+        """
+        plan = self.executable.plan
+        size = {kind: sum(b.nbytes for b in plan.buffers if b.kind == kind) for kind in ("input", "output")}
+        alias = sum(b.nbytes for b in plan.buffers if b.kind == "output" and b.alias is not None)
+        return MemoryAnalysis(size["input"], size["output"], alias, plan.arena_bytes)
 
     def _check_level(self) -> None:
         """The level of a run is that of its context, so what promises less does not run in it, whatever it would do."""

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 _OF_MEMORY = (
     "numpy", "tobytes", "device", "block_until_ready", "copy_to_host_async", "is_deleted", "delete", "sharding",
-    "addressable_shards", "is_fully_addressable", "is_fully_replicated",
+    "addressable_data", "addressable_shards", "devices", "is_fully_addressable", "is_fully_replicated",
 )  # fmt: skip
 """What is public of arrays with elements besides."""
 
@@ -266,6 +266,8 @@ class Array:
         def sharding(self) -> Any: ...
         @property
         def addressable_shards(self) -> list[Any]: ...
+        def addressable_data(self, index: int) -> Array: ...
+        def devices(self) -> frozenset[str]: ...
         @property
         def is_fully_addressable(self) -> bool: ...
         @property

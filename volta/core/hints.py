@@ -58,9 +58,9 @@ def _each(way: str, names: str) -> dict[str, str]:
 
 HINTS: dict[str, dict[str, str]] = {
     "volta": {
-        **_each(_DEVICES, "pmap smap set_mesh P reshard"),
-        **_each(_DEVICES, "Device make_array_from_single_* host_count host_id host_ids process_indices auto_pcast"),
-        **_each(_DEVICES, "local_device_count remove_size_one_mesh_axis_from_type"),
+        **_each(_DEVICES, "pmap smap set_mesh reshard"),
+        **_each(_DEVICES, "Device host_count host_id host_ids process_indices auto_pcast"),
+        **_each(_DEVICES, "remove_size_one_mesh_axis_from_type"),
         "ffi": "volta.pure_callback calls Python functions, volta.kernel makes operations of functions for Numba",
         **_each(_SWITCHES, "softmax_custom_jvp"),
         **_each(_SWITCHES, "config enable_checks enable_custom_prng default_prng_impl debug_key_reuse transfer_guard*"),
@@ -77,7 +77,7 @@ HINTS: dict[str, dict[str, str]] = {
             "it is volta.tree.map, volta.tree.leaves and so on", "tree_map tree_leaves tree_flatten tree_unflatten"
         ),
         **_each("volta.make_jaxpr gives programs; their parts are not public", "api_util extend interpreters lib"),
-        **_each("volta.make_jaxpr gives programs; their parts are not public", "ad ds stages"),
+        **_each("volta.make_jaxpr gives programs; their parts are not public", "ad stages"),
         **_each(_LIBRARY, "flax haiku equinox jraph trax objax optax chex orbax diffrax numpyro distrax brax jaxopt"),
         "copy_to_host_async": "numpy.asarray(x) copies to the host",
         "ensure_compile_time_eval": "what NumPy computes from Python numbers is computed while tracing",
@@ -104,9 +104,7 @@ HINTS: dict[str, dict[str, str]] = {
         ),
         **_each("random bits come from keys: volta.random.bits", "rng_bit_generator rng_uniform RandomAlgorithm"),
         **_each("it is x.astype('bfloat16').astype(x.dtype), or with float16", "reduce_precision"),
-        **_each(
-            "precision is a name, 'highest' or 'bfloat16'; docs/from_jax.md lists them", "DotAlgorithm* AccuracyMode"
-        ),
+        **_each("precision is a name, 'highest' or 'bfloat16'; docs/from_jax.md lists them", "AccuracyMode"),
         **_each("precision is a name, 'highest' or 'bfloat16'; docs/from_jax.md lists them", "PrecisionLike Tolerance"),
         **_each("indices say it: volta.numpy.take, x[...] and x.at[...]", "index_take"),
         **_each("it is a tuple, ((contracted, contracted), (batch, batch))", "DotDimensionNumbers"),

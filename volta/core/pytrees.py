@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Sized
 from typing import Any, TypeVar
 
@@ -14,15 +15,15 @@ from volta.core.errors import TreeError
 from volta.core.source import at_user_line
 
 NAMESPACE = "volta"
-PyTreeDef = optree.PyTreeSpec
+TreeSpec = optree.PyTreeSpec
 T = TypeVar("T", bound=type)
 
 
-def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], PyTreeDef]:
+def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], TreeSpec]:
     return optree.tree_flatten(tree, is_leaf, namespace=NAMESPACE)
 
 
-def unflatten(treedef: PyTreeDef, leaves: Any) -> Any:
+def unflatten(treedef: TreeSpec, leaves: Any) -> Any:
     """The tree of a structure and its leaves.
 
     Raises:
@@ -35,11 +36,11 @@ def unflatten(treedef: PyTreeDef, leaves: Any) -> Any:
         if count == treedef.num_leaves:
             raise  # by a registered class, which says itself what it is about
         raise TreeError(
-            at_user_line(f"unflatten: {count} leaves for the structure {treedef}, which has {treedef.num_leaves}")
+            at_user_line(f"unflatten: {count} leaves for the structure {text(treedef)}, which has {treedef.num_leaves}")
         ) from None
 
 
-def flatten_up_to(treedef: PyTreeDef, tree: Any, what: str) -> list[Any]:
+def flatten_up_to(treedef: TreeSpec, tree: Any, what: str) -> list[Any]:
     """What stands in ``tree`` where ``treedef`` has leaves.
 
     Raises:
@@ -50,7 +51,8 @@ def flatten_up_to(treedef: PyTreeDef, tree: Any, what: str) -> list[Any]:
     except (ValueError, TypeError) as reason:
         raise TreeError(
             at_user_line(
-                f"{what} has the structure {structure(tree)}, which does not begin as {treedef} ({reason!s:.200})"
+                f"{what} has the structure {text(structure(tree))}, which does not begin as {text(treedef)} "
+                f"({reason!s:.200})"
             )
         ) from None
 
@@ -59,8 +61,45 @@ def leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[Any]
     return optree.tree_leaves(tree, is_leaf, namespace=NAMESPACE)
 
 
-def structure(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> PyTreeDef:
+def structure(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> TreeSpec:
     return optree.tree_structure(tree, is_leaf, namespace=NAMESPACE)
+
+
+def root_of(treedef: TreeSpec) -> tuple[type, Any]:
+    """The type of a structure's root, and what it is made of besides its children."""
+    level = treedef.one_level()
+    assert level is not None, "a leaf has no root"
+    kind: type
+    data: Any
+    kind, data = level.walk([None] * treedef.num_children, lambda kind, data, _: (kind, data), None)
+    if optree.is_namedtuple_class(kind):
+        return kind, None  # its children are its fields
+    if kind is defaultdict:
+        return kind, (data[0], tuple(data[1]))
+    return kind, data.value if isinstance(data, _Static) else tuple(data) if kind is OrderedDict else data
+
+
+def text(treedef: TreeSpec) -> str:
+    """A structure as JAX writes it: containers of Python's as they are, of others the class with its data."""
+    return f"PyTreeDef({_inner_text(treedef)})"
+
+
+def _inner_text(treedef: TreeSpec) -> str:
+    if treedef.is_leaf():
+        return "*"
+    kind, data = root_of(treedef)
+    inside = [_inner_text(child) for child in treedef.children()]
+    if kind is type(None):
+        return "None"
+    if kind is tuple:
+        return f"({inside[0]},)" if len(inside) == 1 else f"({', '.join(inside)})"
+    if kind is dict:
+        return "{" + ", ".join(f"{key!r}: {child}" for key, child in zip(data, inside, strict=True)) + "}"
+    children = f"[{', '.join(inside)}]"
+    if kind is list:
+        return children
+    named = f"namedtuple[{kind.__name__}]" if optree.is_namedtuple_class(kind) else f"{kind.__name__}[{data}]"
+    return f"CustomNode({named}, {children})"
 
 
 def flatten_one_level(tree: Any) -> tuple[tuple[Any, ...], Any]:
@@ -138,7 +177,7 @@ def leaf_paths(tree: Any) -> list[str]:
     return structure_paths(structure(tree))
 
 
-def structure_paths(treedef: PyTreeDef) -> list[str]:
+def structure_paths(treedef: TreeSpec) -> list[str]:
     """The path of each leaf of a structure, as :func:`leaf_paths`."""
     return ["".join([_spelled(key) for key in path]) for path in optree.treespec_accessors(treedef)]
 

@@ -15,6 +15,7 @@ from typing import Any
 import attrs
 import numpy as np
 
+from volta.core.device import Device
 from volta.core.errors import ShardingError
 from volta.core.source import at_user_line
 
@@ -99,7 +100,12 @@ class Mesh:
     @property
     def devices(self) -> np.ndarray:
         """The devices' names as an array of the mesh's shape."""
-        return np.array(self.ranks, dtype=object).reshape(self.axis_sizes)
+        return np.array([Device(name) for name in self.ranks], dtype=object).reshape(self.axis_sizes)
+
+    @property
+    def local_devices(self) -> list[Device]:
+        """The devices that are in this process."""
+        return [device for device in map(Device, self.ranks) if device.is_local]
 
     def place(self, rank: int) -> dict[str, int]:
         """Where a rank, which is a position among the devices in row-major order, lies along each axis."""
@@ -209,6 +215,21 @@ class NamedSharding:
     def is_fully_replicated(self) -> bool:
         """Whether every device has the whole array."""
         return all(self.mesh.parts(self.spec.axes(dim)) == 1 for dim in range(len(self.spec)))
+
+    @property
+    def device_set(self) -> frozenset[Device]:
+        """The devices of the mesh."""
+        return frozenset(map(Device, self.mesh.ranks))
+
+    @property
+    def addressable_devices(self) -> frozenset[Device]:
+        """Those of them that are in this process."""
+        return frozenset(self.mesh.local_devices)
+
+    def addressable_devices_indices_map(self, global_shape: Shape) -> dict[str, tuple[slice, ...]]:
+        """Which part of an array of this shape each device of this process has."""
+        here = self.addressable_devices
+        return {device: part for device, part in self.devices_indices_map(global_shape).items() if device in here}
 
     def layout(self, shape: Shape, what: str = "an array") -> Layout:
         """The cuts of an array of this shape.

@@ -227,7 +227,8 @@ def odeint(
             raise DTypeError(at_user_line(text))
     slope = func(unravel(flat), ts[0], *arrays)
     if pytrees.structure(slope) != pytrees.structure(y0):
-        text = f"odeint: the slope has the structure {pytrees.structure(slope)}, the state {pytrees.structure(y0)}"
+        slopes, states = (pytrees.text(pytrees.structure(x)) for x in (slope, y0))
+        text = f"odeint: the slope has the structure {slopes}, the state {states}"
         raise TreeError(at_user_line(text))
     if ravel_pytree(slope)[0].shape != flat.shape:
         raise ShapeError(at_user_line("odeint: the slope must have the shapes of the state"))

@@ -15,7 +15,7 @@ from volta.core.array import Array
 from volta.core.avals import ShapedArray
 from volta.core.interp import get_aval
 from volta.core.ir import ClosedJaxpr
-from volta.core.pytrees import PyTreeDef
+from volta.core.pytrees import TreeSpec
 from volta.ops.base import bind_named, settled
 from volta.trace.jaxpr_trace import trace_to_jaxpr
 from volta.trace.tracer import concrete_of
@@ -24,12 +24,12 @@ from volta.trace.tracer import concrete_of
 @attrs.frozen(eq=False)
 class Traced:
     program: ClosedJaxpr
-    tree: PyTreeDef
+    tree: TreeSpec
 
 
 def trace(
     fun: Callable[..., Any],
-    tree: PyTreeDef,
+    tree: TreeSpec,
     avals: Sequence[ShapedArray],
     doing: str,
     carried: Sequence[ShapedArray] | None = None,
@@ -41,7 +41,7 @@ def trace(
     """
     name = name_of(fun)
 
-    def flat(*leaves: Any) -> tuple[list[Any], PyTreeDef]:
+    def flat(*leaves: Any) -> tuple[list[Any], TreeSpec]:
         returned = fun(*pytrees.unflatten(tree, leaves))
         outs, out_tree = flat_outputs(returned, name)
         if carried is not None:
@@ -64,12 +64,12 @@ def _as_carried(x: Any, aval: ShapedArray) -> Any:
     return bind_named("convert_element_type", x, new_dtype=aval.dtype, weak_type=aval.weak_type)
 
 
-def values(tree: Any, what: str) -> tuple[list[Any], PyTreeDef]:
+def values(tree: Any, what: str) -> tuple[list[Any], TreeSpec]:
     leaves, structure = pytrees.flatten(tree)
     return values_of(leaves, what, lambda: pytrees.leaf_paths(tree)), structure
 
 
-def paths(tree: PyTreeDef) -> list[str]:
+def paths(tree: TreeSpec) -> list[str]:
     return pytrees.leaf_paths(pytrees.unflatten(tree, list(range(tree.num_leaves))))
 
 

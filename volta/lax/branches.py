@@ -17,7 +17,7 @@ from volta.core.constants import limit_of_conversion
 from volta.core.errors import DTypeError, ShapeError, TreeError
 from volta.core.interp import get_aval
 from volta.core.ir import ClosedJaxpr, Literal
-from volta.core.pytrees import PyTreeDef
+from volta.core.pytrees import TreeSpec
 from volta.core.source import at_user_line
 from volta.lax import bodies
 from volta.ops import lax
@@ -95,7 +95,7 @@ def _choice(what: str, number: Any, branches: Sequence[Callable[..., Any]], oper
             raise TreeError(
                 at_user_line(
                     f"{what}: the branches must return one structure, but `{name_of(branches[0])}` returned "
-                    f"{first.tree} and `{name_of(branch)}` {other.tree}"
+                    f"{pytrees.text(first.tree)} and `{name_of(branch)}` {pytrees.text(other.tree)}"
                 )
             )
     names = [name_of(branch) for branch in branches]
@@ -105,7 +105,7 @@ def _choice(what: str, number: Any, branches: Sequence[Callable[..., Any]], oper
     return pytrees.unflatten(first.tree, choose(number, programs, values))
 
 
-def _agreed(what: str, names: list[str], programs: list[ClosedJaxpr], tree: PyTreeDef) -> tuple[ClosedJaxpr, ...]:
+def _agreed(what: str, names: list[str], programs: list[ClosedJaxpr], tree: TreeSpec) -> tuple[ClosedJaxpr, ...]:
     """The programs with results of one type each: Python numbers take the type that other branches give."""
     columns = list(zip(*(p.out_avals for p in programs), strict=True))
     wanted = [next((a for a in column if not a.weak_type), _joined(column)) for column in columns]

@@ -186,7 +186,7 @@ def conv_general_dilated(
     if any(a.length(s) < 0 for a, s in zip(axes, space, strict=True)):
         raise _error(name, f"padding {list(pads)} takes away more than there is of space {tuple(space)}")
     dtype = None if preferred_element_type is None else dtypes.canonicalize(preferred_element_type)
-    kind = product_precision(name, precision)
+    kind = product_precision(name, precision, left.dtype)
     if dtypes.compute_dtype(left.dtype) != dtypes.float32 or dtype == dtypes.float64:
         kind = None
     places = {"n": numbers.lhs_spec[0], "c": numbers.lhs_spec[1], "s": builtins.max(numbers.lhs_spec[2:], default=-1)}

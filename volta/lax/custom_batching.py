@@ -15,7 +15,7 @@ from volta.core.boundary import boundary
 from volta.core.errors import ShapeError, TreeError
 from volta.core.interp import get_aval
 from volta.core.ir import ClosedJaxpr
-from volta.core.pytrees import PyTreeDef
+from volta.core.pytrees import TreeSpec
 from volta.core.source import at_user_line
 from volta.lax.loops import map as lax_map
 from volta.trace.custom_batch import BatchRule, call
@@ -92,7 +92,7 @@ class custom_vmap(Generic[P, R]):  # noqa: N801 - JAX's name
 
 
 def _apply(
-    vmap_rule: Callable[..., Any], name: str, program: ClosedJaxpr, tree: PyTreeDef, out_tree: PyTreeDef, size: int,
+    vmap_rule: Callable[..., Any], name: str, program: ClosedJaxpr, tree: TreeSpec, out_tree: TreeSpec, size: int,
     mapped: Sequence[bool], args: Sequence[Any],
 ) -> tuple[list[Any], list[bool]]:  # fmt: skip
     """A user's rule over flat values. What the function closes over is no argument, so it must not be mapped."""
@@ -115,7 +115,10 @@ def _apply(
     for part, structure in (("its output", found), ("what it says is mapped", batched_tree)):
         if structure != out_tree:
             raise TreeError(
-                at_user_line(f"{what}: {part} has the structure {structure}, but the output of `{name}` has {out_tree}")
+                at_user_line(
+                    f"{what}: {part} has the structure "
+                    f"{pytrees.text(structure)}, but the output of `{name}` has {pytrees.text(out_tree)}"
+                )
             )
     for x, is_mapped, aval in zip(outs, batched, program.out_avals, strict=True):
         expected = aval.update(shape=(size, *aval.shape) if is_mapped else aval.shape)

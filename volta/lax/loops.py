@@ -16,7 +16,7 @@ from volta.core.avals import ShapedArray
 from volta.core.constants import check_held
 from volta.core.errors import DTypeError, ShapeError, TreeError
 from volta.core.interp import get_aval
-from volta.core.pytrees import PyTreeDef
+from volta.core.pytrees import TreeSpec
 from volta.core.source import at_user_line
 from volta.lax import bodies, composites
 from volta.ops import lax
@@ -27,11 +27,11 @@ from volta.trace.while_loop import run_while
 __all__ = ["fori_loop", "map", "scan", "while_loop"]
 
 
-Tracing = Callable[[Sequence[ShapedArray]], tuple[bodies.Traced, list[ShapedArray], PyTreeDef]]
+Tracing = Callable[[Sequence[ShapedArray]], tuple[bodies.Traced, list[ShapedArray], TreeSpec]]
 """Traces a loop's body for carried values of these types: the program, the types that come out, their structure."""
 
 
-def _settled(what: str, init: list[Any], tree: PyTreeDef, trace: Tracing) -> tuple[bodies.Traced, list[Any]]:
+def _settled(what: str, init: list[Any], tree: TreeSpec, trace: Tracing) -> tuple[bodies.Traced, list[Any]]:
     """The traced body of a loop, and the first values in the types that it carries.
 
     A Python number among the first values takes the type that the body gives it. Anything else must come out as it went
@@ -41,8 +41,8 @@ def _settled(what: str, init: list[Any], tree: PyTreeDef, trace: Tracing) -> tup
     if out_tree != tree:
         raise TreeError(
             at_user_line(
-                f"{what}: the function must return what it carries in the structure that it was given, {tree}, but it "
-                f"returned {out_tree}"
+                f"{what}: the function must return what it carries in the structure that it was given, "
+                f"{pytrees.text(tree)}, but it returned {pytrees.text(out_tree)}"
             )
         )
     if any(x.aval.weak_type and x.aval != a for x, a in zip(init, outs, strict=True)):
@@ -113,9 +113,9 @@ def scan(
         return _scan_apart(f, init, [pytrees.map(lambda x, i=i: x[i], xs) for i in range(n)], reverse)
     _, tree = pytrees.flatten((init, xs))
     slices = [x.aval.update(shape=x.aval.shape[1:]) for x in read]
-    ys_tree: list[PyTreeDef] = []
+    ys_tree: list[TreeSpec] = []
 
-    def trace(avals: Sequence[ShapedArray]) -> tuple[bodies.Traced, list[ShapedArray], PyTreeDef]:
+    def trace(avals: Sequence[ShapedArray]) -> tuple[bodies.Traced, list[ShapedArray], TreeSpec]:
         def pair(carry: Any, x: Any) -> Any:
             out = f(carry, x)
             if not isinstance(out, (tuple, list)) or len(out) != 2:
@@ -127,7 +127,7 @@ def scan(
             return tuple(out)
 
         pair.__name__ = name_of(f)
-        carried: list[PyTreeDef] = []
+        carried: list[TreeSpec] = []
         traced = bodies.trace(pair, tree, [*avals, *slices], "scan traces", carried=avals)
         return traced, traced.program.out_avals[: carried[0].num_leaves], carried[0]
 
@@ -151,7 +151,7 @@ def _scan_apart(f: Callable[..., Any], carry: Any, xs: list[Any], reverse: bool)
     )
 
 
-def _length(name: str, xs: Sequence[Any], tree: PyTreeDef, length: int | None) -> int:
+def _length(name: str, xs: Sequence[Any], tree: TreeSpec, length: int | None) -> int:
     scalars = [path for path, x in zip(bodies.paths(tree), xs, strict=True) if not x.aval.shape]
     if scalars:
         raise ShapeError(at_user_line(f"{name}: xs{scalars[0]} has no axis to run along (its rank is 0)"))
@@ -228,7 +228,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     start, carry_tree = bodies.values(init_val, f"{name}: the first value")
     _, tree = pytrees.flatten((init_val,))
 
-    def trace(avals: Sequence[ShapedArray]) -> tuple[bodies.Traced, list[ShapedArray], PyTreeDef]:
+    def trace(avals: Sequence[ShapedArray]) -> tuple[bodies.Traced, list[ShapedArray], TreeSpec]:
         traced = bodies.trace(body_fun, tree, avals, "while_loop traces", carried=avals)
         return traced, traced.program.out_avals, traced.tree
 
@@ -236,7 +236,9 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     condition = bodies.trace(cond_fun, tree, [x.aval for x in start], "while_loop traces")
     found = condition.program.out_avals
     if len(found) != 1 or condition.tree != pytrees.structure(0):
-        raise TreeError(at_user_line(f"{name}: the condition must return one value, got {condition.tree}"))
+        raise TreeError(
+            at_user_line(f"{name}: the condition must return one value, got {pytrees.text(condition.tree)}")
+        )
     _check_test(f"{name}: the condition", found[0])
     _check_numbers(name_of(body_fun), init_val, start, limits_of(body.program), limits_of(condition.program))
     return pytrees.unflatten(carry_tree, run_while(condition.program, [], body.program, [], start))

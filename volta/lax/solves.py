@@ -17,7 +17,7 @@ from volta.core.avals import ShapedArray
 from volta.core.errors import DTypeError, ShapeError, TreeError
 from volta.core.interp import get_aval
 from volta.core.ir import ClosedJaxpr
-from volta.core.pytrees import PyTreeDef
+from volta.core.pytrees import TreeSpec
 from volta.core.source import at_user_line
 from volta.ops.base import bind_named, instantiate, zeros_of
 from volta.trace import linear_solve, masks
@@ -34,12 +34,10 @@ class _Traced:
 
     program: ClosedJaxpr
     consts: tuple[Any, ...]
-    tree: PyTreeDef
+    tree: TreeSpec
 
 
-def _trace(
-    what: str, fun: Callable[..., Any], tree: PyTreeDef, avals: Sequence[ShapedArray], count: int = 1
-) -> _Traced:
+def _trace(what: str, fun: Callable[..., Any], tree: TreeSpec, avals: Sequence[ShapedArray], count: int = 1) -> _Traced:
     """``fun`` of ``count`` trees."""
 
     def flat(*leaves: Any) -> Any:
@@ -50,12 +48,14 @@ def _trace(
     return _Traced(opened(program), program.consts, out_tree)
 
 
-def _like(what: str, traced: _Traced, tree: PyTreeDef, avals: Sequence[ShapedArray], other: str, has_aux: bool) -> None:
+def _like(what: str, traced: _Traced, tree: TreeSpec, avals: Sequence[ShapedArray], other: str, has_aux: bool) -> None:
     """Refuse results that are not like the right side or the guess; behind them others may stand."""
-    wanted = f"({tree}, others)" if has_aux else f"{tree}"
+    wanted = f"({pytrees.text(tree)}, others)" if has_aux else pytrees.text(tree)
     parts = traced.tree.children() if has_aux else [traced.tree]
     if has_aux and (traced.tree.type is not tuple or len(parts) != 2) or parts[0] != tree:
-        raise TreeError(at_user_line(f"{what} must return {wanted}, like {other}, but it returned {traced.tree}"))
+        raise TreeError(
+            at_user_line(f"{what} must return {wanted}, like {other}, but it returned {pytrees.text(traced.tree)}")
+        )
     found = traced.program.out_avals[: len(avals)]
     for got, aval in zip(found, avals, strict=True):
         if got.shape != aval.shape or got.dtype != aval.dtype:
@@ -63,7 +63,7 @@ def _like(what: str, traced: _Traced, tree: PyTreeDef, avals: Sequence[ShapedArr
             raise error(at_user_line(f"{what} must return {aval.short()}, like {other}, but it returned {got.short()}"))
 
 
-def _values(tree: Any) -> tuple[list[Any], PyTreeDef, list[ShapedArray]]:
+def _values(tree: Any) -> tuple[list[Any], TreeSpec, list[ShapedArray]]:
     leaves, structure = pytrees.flatten(tree)
     values = [value_of(operand_of(x)) for x in leaves]
     return values, structure, [get_aval(x).strip_weak() for x in values]

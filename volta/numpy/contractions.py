@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -307,8 +308,46 @@ def _slide(name: str, a: Array, v: Array, mode: str, precision: Any) -> Array:
 
 
 def multi_dot(arrays: Sequence[ArrayLike], *, precision: Any = None) -> Array:
-    """A product of several matrices, from left to right."""
-    out, *rest = arrays
-    for item in rest:
-        out = matmul(out, item, precision=precision)
-    return out
+    """A product of several matrices, in the order of least work, which the shapes say alone.
+
+    The first may be a row vector and the last a column vector. Of orders that are as dear the one that begins most to
+    the left is taken.
+
+    Raises:
+        ShapeError: there are fewer than two arrays, one is no matrix, or neighbours do not fit.
+
+    >>> vnp.linalg.multi_dot([vnp.ones((3, 2)), vnp.ones((2, 4)), vnp.ones(4)]).tolist()
+    [8.0, 8.0, 8.0]
+    """
+    shapes = [aval_of("multi_dot", x).shape for x in arrays]
+    last = len(shapes) - 1
+    if last < 1 or any(len(s) != 2 and not (len(s) == 1 and i in (0, last)) for i, s in enumerate(shapes)):
+        text = f"needs two or more matrices, of which the first and the last may be vectors, got shapes {shapes}"
+        raise ShapeError(at_user_line(f"multi_dot: {text}"))
+    if any(a[-1] != b[0] for a, b in itertools.pairwise(shapes)):
+        raise ShapeError(at_user_line(f"multi_dot: neighbours must fit, got shapes {shapes}"))
+    rows = [1 if len(shapes[0]) == 1 else shapes[0][0], *(s[0] for s in shapes[1:])]
+    cuts = _cheapest_cuts((*rows, 1 if len(shapes[last]) == 1 else shapes[last][1]))
+
+    def product(first: int, end: int) -> Any:
+        if end - first == 1:
+            return arrays[first]
+        cut = cuts[first, end]
+        return matmul(product(first, cut), product(cut, end), precision=precision)
+
+    return product(0, len(arrays))
+
+
+def _cheapest_cuts(sizes: Sequence[int]) -> dict[tuple[int, int], int]:
+    """Where the chain of matrices first to end, matrix i being sizes[i] by sizes[i + 1], is cut into two products."""
+    count = len(sizes) - 1
+    work = {(i, i + 1): 0 for i in range(count)}
+    cuts: dict[tuple[int, int], int] = {}
+    for length in range(2, count + 1):
+        for first in range(count - length + 1):
+            end = first + length
+            ends = sizes[first] * sizes[end]
+            cost = {c: work[first, c] + work[c, end] + ends * sizes[c] for c in range(first + 1, end)}
+            cut = max(c for c in cost if cost[c] == min(cost.values()))
+            work[first, end], cuts[first, end] = cost[cut], cut
+    return cuts

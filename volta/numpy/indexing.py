@@ -22,7 +22,7 @@ from volta.core.errors import ConcretizationTypeError, DTypeError, NonConcreteBo
 from volta.core.interp import Tracer
 from volta.core.recent import Recent
 from volta.core.source import at_user_line
-from volta.numpy import division
+from volta.numpy import division, stretches
 from volta.numpy.promotion import as_value, broadcast_array, broadcast_shapes_of, convert
 from volta.ops import lax
 
@@ -378,7 +378,8 @@ def getitem(x: ArrayLike, index: Any, mode: str | None = None) -> Array:
 
     Without a mode they are clamped, but a Python int out of bounds is an error.
     """
-    x, index = _truths_as_axes(as_value(x), index)
+    boxed = stretches.box(x := as_value(x), index)
+    x, index = _truths_as_axes(x, index) if boxed is None else (boxed.part, boxed.rest)
     plan = parse(x.shape, index, mode is not None)
     x = take_static(x, plan)
     if plan.is_static:

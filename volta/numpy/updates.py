@@ -13,7 +13,7 @@ from volta.core.boundary import boundary
 from volta.core.errors import DTypeError, ShapeError
 from volta.core.interp import Tracer
 from volta.core.source import at_user_line
-from volta.numpy import binary, powers
+from volta.numpy import binary, powers, stretches
 from volta.numpy.indexing import (
     Cut,
     Plan,
@@ -184,6 +184,9 @@ def _as_update(x: Array, values: Any, op: str) -> Any:
 def _update(x: Array, index: Any, values: Any, op: str, mode: str | None) -> Array:
     mode = _mode(op, mode, {"drop": "drop", "fill": "drop", "clip": "clip", "promise_in_bounds": "clip"})
     x = as_value(x)
+    boxed = stretches.box(x, index)
+    if boxed is not None:
+        return boxed.replaced(_update(boxed.part, boxed.rest, values, op, mode), mode)
     values = _as_update(x, values, op)
     masked = _mask_update(x, index, values, op)
     if masked is not None:

@@ -183,14 +183,14 @@ def dot_general(
     >>> lax.dot_general(np.ones((5, 2, 3)), np.ones((5, 3, 4)), (((2,), (1,)), ((0,), (0,)))).shape
     (5, 2, 4)
     """
-    precision = product_precision("dot_general", precision)
+    own = get_aval(lhs).dtype
+    precision = product_precision("dot_general", precision, own)
     (lc, rc), (lb, rb) = dimension_numbers
     numbers = (
         (canonical_ints("dot_general", "axes", tuple(lc)), canonical_ints("dot_general", "axes", tuple(rc))),
         (canonical_ints("dot_general", "axes", tuple(lb)), canonical_ints("dot_general", "axes", tuple(rb))),
     )
     dtype = None if preferred_element_type is None else dtypes.canonicalize(preferred_element_type)
-    own = get_aval(lhs).dtype
     single = dtypes.float32 == dtypes.compute_dtype(own) and (dtype is None or dtype != dtypes.float64)
     if not (single or (precision == "exact" and dtypes.is_float(own))):
         precision = None

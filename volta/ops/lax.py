@@ -7,6 +7,8 @@ partner's dtype); nothing is promoted or broadcast but rank-0 operands.
 
 import typing as _typing
 
+from volta.core.policy import DotAlgorithm as DotAlgorithm
+from volta.core.policy import DotAlgorithmPreset as DotAlgorithmPreset
 from volta.core.policy import Precision as Precision
 from volta.ops.arithmetic import *  # noqa: F403
 from volta.ops.assembly import *  # noqa: F403

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from volta.core.avals import ShapedArray
-from volta.core.pytrees import PyTreeDef
+from volta.core.pytrees import TreeSpec
 
 
 @attrs.frozen
@@ -19,7 +19,7 @@ class Results:
     """What a kernel gives: its results' avals, and the pytree that users see them in."""
 
     avals: tuple[ShapedArray, ...]
-    tree: PyTreeDef
+    tree: TreeSpec
 
 
 @attrs.frozen(eq=False)

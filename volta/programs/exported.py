@@ -146,8 +146,9 @@ class Exported:
         if tree != pytrees.structure(self.inputs):
             raise TreeError(
                 at_user_line(
-                    f"`{self.fun_name}` was exported for arguments of the structure {pytrees.structure(self.inputs)}, "
-                    f"got {tree}"
+                    f"`{self.fun_name}` was exported for arguments of the structure "
+                    f"{pytrees.text(pytrees.structure(self.inputs))}, "
+                    f"got {pytrees.text(tree)}"
                 )
             )
         paths = call_paths(args, dict(kwargs))
@@ -262,7 +263,7 @@ def export(fun: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Exported:
     Array([0., 0., 0.], dtype=float32)
     """
     traced = (fun if isinstance(fun, JitFunction) else jit(fun)).trace(*args, **kwargs)
-    inputs, outputs = (pytrees.unflatten(tree, range(tree.num_leaves)) for tree in (traced.in_tree, traced.out_tree))
+    inputs, outputs = (tree.unflatten(range(tree.num_leaves)) for tree in (traced.in_tree, traced.out_tree))
     for what, tree in (("arguments", inputs), ("results", outputs)):
         _check_containers(what, tree)
     writer = Writer()

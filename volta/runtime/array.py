@@ -9,6 +9,7 @@ import numpy as np
 from volta.core import dtypes
 from volta.core.array import Array
 from volta.core.avals import ShapedArray
+from volta.core.device import Device
 from volta.core.errors import DonatedBufferError, DTypeError
 from volta.core.floats import standard
 from volta.core.recent import Recent
@@ -269,6 +270,15 @@ class ConcreteArray(Array):
     def addressable_shards(self) -> list[Shard]:
         """The parts that this process has: one, which is all."""
         return [Shard(self.device, (slice(None),) * self.aval.ndim, self)]
+
+    def addressable_data(self, index: int) -> ConcreteArray:
+        """The part of this process's device of that number: all of it, as there is one."""
+        data: ConcreteArray = self.addressable_shards[index].data
+        return data
+
+    def devices(self) -> frozenset[Device]:
+        """The devices that the array lies on: one."""
+        return frozenset([Device(self.device)])
 
     @property
     def is_fully_addressable(self) -> bool:

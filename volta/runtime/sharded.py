@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from volta.core.avals import ShapedArray
+from volta.core.device import Device
 from volta.core.errors import DonatedBufferError, ShardingError
 from volta.core.sharding import Box, Layout, Mesh, NamedSharding, Shard, box_of, index_boxes
 from volta.core.source import at_user_line
@@ -59,6 +60,15 @@ class ShardedArray(SpreadArray):
             index = tuple(slice(a, b) for a, b in box)
             found.append(Shard(mesh.ranks[rank], index, data, holders[box].index(rank)))
         return found
+
+    def addressable_data(self, index: int) -> ConcreteArray:
+        """The part of this process's device of that number."""
+        data: ConcreteArray = self.addressable_shards[index].data
+        return data
+
+    def devices(self) -> frozenset[Device]:
+        """The devices that the array lies on."""
+        return self._sharding.device_set
 
     @property
     def is_fully_replicated(self) -> bool:

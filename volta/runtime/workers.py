@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import attrs
 import numpy as np
 
+from volta.core import device
 from volta.core.errors import DistributedError
 from volta.core.source import at_user_line
 from volta.runtime import devices
@@ -105,12 +106,14 @@ def start(found: Engine) -> None:
         text = f"distributed.initialize: this process is one of {_engine.size} {_engine.name} workers already"
         raise DistributedError(at_user_line(f"{text}; distributed.shutdown() ends that"))
     _engine = found
+    device.tell(device.Workers(found.kind, found.size, tuple(found.here)))
 
 
 def stop() -> None:
     """Be alone again."""
     global _engine
     ending, _engine = _engine, _ALONE
+    device.tell(device.Workers())
     ending.close()
 
 

@@ -107,7 +107,11 @@ def _refused(kernel: UserKernel, rule: str, why: str) -> KernelError:
 
 def _leaves(kernel: UserKernel, rule: str, tree: Any, given: Any) -> list[Any]:
     if pytrees.structure(given) != tree:
-        raise _refused(kernel, rule, f"gave {pytrees.structure(given)} where the kernel's results are {tree}")
+        raise _refused(
+            kernel,
+            rule,
+            f"gave {pytrees.text(pytrees.structure(given))} where the kernel's results are {pytrees.text(tree)}",
+        )
     return pytrees.leaves(given)
 
 

@@ -17,6 +17,7 @@ from volta.api.arguments import aval_of, float0
 from volta.core import dtypes
 from volta.core.array import Array
 from volta.core.avals import ShapedArray
+from volta.core.device import Device
 from volta.core.errors import ArgumentError, DeviceError
 from volta.core.interp import Trace, Tracer, current_trace, get_aval
 from volta.core.ir import ClosedJaxpr, Eqn, Jaxpr, Literal, Var
@@ -161,6 +162,11 @@ def pmap(fun: Callable[..., Any], axis_name: Any = None, *, in_axes: Any = 0, ou
     return called
 
 
+def default_backend() -> str:
+    """The platform that programs run on, ``'cpu'`` or ``'gpu'``."""
+    return "gpu" if volta.default_backend() == "cuda" else "cpu"
+
+
 def clear_caches() -> None:
     """Accepted: what is kept is bounded."""
 
@@ -223,9 +229,7 @@ NUMPY: dict[str, Any] = {
 LAX: dict[str, Any] = {"scan": scan}
 
 JAX: dict[str, Any] = {
-    "Device": object,
-    "NamedSharding": volta.sharding.NamedSharding,
-    "P": PartitionSpec,
+    "Device": Device,
     "__version__": ".".join(map(str, VERSION)),
     "__version_info__": VERSION,
     "check_tracer_leaks": switch("jax_check_tracer_leaks"),
@@ -233,8 +237,8 @@ JAX: dict[str, Any] = {
     "clear_caches": clear_caches,
     "config": config,
     "enable_x64": switch("jax_enable_x64"),
+    "default_backend": default_backend,
     "ensure_compile_time_eval": ensure_compile_time_eval,
-    "local_device_count": volta.device_count,
     "named_call": named_call,
     "numpy_dtype_promotion": switch("jax_numpy_dtype_promotion"),
     "numpy_rank_promotion": switch("jax_numpy_rank_promotion"),

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import attrs
 
-from volta.core import pytrees
+import volta
 from volta.core.avals import ShapedArray
 from volta.core.interp import current_trace, use_trace
 from volta.core.ir import Jaxpr
@@ -47,9 +47,9 @@ def _flat(fun: Wrapped, tree: Any, named: bool) -> tuple[Wrapped, Callable[[], A
     found: list[Any] = []
 
     def flat(*leaves: Any) -> list[Any]:
-        given = pytrees.unflatten(tree, leaves)
+        given = volta.tree.unflatten(tree, leaves)
         args, kwargs = given if named else (given, {})
-        outs, structure = pytrees.flatten(fun.f(*args, **kwargs))
+        outs, structure = volta.tree.flatten(fun.f(*args, **kwargs))
         found.append(structure)
         return outs
 
