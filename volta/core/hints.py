@@ -150,7 +150,6 @@ HINTS: dict[str, dict[str, str]] = {
         **_each("x.sharding.spec says how an array is cut", "inspect_array_sharding visualize_*"),
     },
     "volta.experimental": {
-        "jet": "derivatives of higher order are those of derivatives: nest volta.jvp",
         **_each("docs/settings.md has the disk cache's settings", "compilation_cache"),
         **_each("volta.make_jaxpr gives programs; their types are shapes and dtypes", "cur_qdd primal_tangent_dtype"),
         "EArray": "a key is a uint32 array of shape (2,), no dtype is the keys' own",
