@@ -50,7 +50,7 @@ def jet(fun: Callable[..., Any], primals: Sequence[Any], series: Sequence[Sequen
     def at(t: Any) -> tuple[Any, ...]:
         return (fun(*(_curve(x, own, t) for x, own in zip(primals, terms, strict=True))),)
 
-    derivatives = at
+    derivatives: Callable[[Any], tuple[Any, ...]] = at
     for _ in range(counts[0] if counts else 0):
         derivatives = _one_more(derivatives)
     value, *found = derivatives(0.0)
