@@ -44,6 +44,10 @@ LAZY = {
     "interop": ("jax", "volta.interop.jaxprs", "(computed at run time)"),
 }
 
+# Calls that import, and what may hold statements that do.
+COMPUTING = ("import_module", "__import__")
+STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
+
 
 class Import(NamedTuple):
     importer: str  # dotted name of the module that imports
@@ -80,7 +84,7 @@ def _targets(node: ast.AST, package: str) -> list[str]:
         return [f"{base}.{alias.name}" if f"{base}.{alias.name}" in MODULES else base for alias in node.names]
     if isinstance(node, ast.Call):
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        if name in ("import_module", "__import__"):
+        if name in COMPUTING:
             argument = node.args[0] if node.args else None
             return [str(argument.value) if isinstance(argument, ast.Constant) else "(computed at run time)"]
     return []
@@ -89,6 +93,9 @@ def _targets(node: ast.AST, package: str) -> list[str]:
 def _imports_of(module: str, path: Path) -> Iterator[Import]:
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
 
+    text = path.read_text(encoding="utf-8")
+    inside = ast.AST if any(name in text for name in COMPUTING) else STATEMENTS  # who has no such call has imports only
+
     def walk(node: ast.AST, in_function: bool, types_only: bool) -> Iterator[Import]:
         for target in dict.fromkeys(_targets(node, package)):
             where = f"{path.relative_to(ROOT)}:{node.lineno}"  # type: ignore[attr-defined]
@@ -96,9 +103,10 @@ def _imports_of(module: str, path: Path) -> Iterator[Import]:
         in_function |= isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
         types_only |= isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
         for child in ast.iter_child_nodes(node):
-            yield from walk(child, in_function, types_only)
+            if isinstance(child, inside):
+                yield from walk(child, in_function, types_only)
 
-    yield from walk(ast.parse(path.read_text(encoding="utf-8")), False, False)
+    yield from walk(ast.parse(text), False, False)
 
 
 @functools.cache
