@@ -17,7 +17,8 @@ from tests.sampling import commit_number, mark_cases, mark_turns
 
 # Before anything imports volta: tests never read or write the user's kernel cache, and start from an empty one, which
 # the processes of a run (pytest -n 2) share. VOLTA_TEST_CACHE=<folder> keeps it between runs instead.
-os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # JAX leaves a GPU's memory to the tests beside it
+# What JAX computes is read once or twice: its compiler takes half as long where it need not make programs fast.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 os.environ.setdefault("VOLTA_TRACEBACKS", "all")  # who reads a failed test wants to see where it failed
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # JAX, the reference, leaves a GPU's memory to others
 if "VOLTA_TEST_CACHE" in os.environ:

@@ -21,7 +21,7 @@ from volta.numba_source.numba_words import KERNEL
 from volta.numba_source.text import Module
 from volta.numba_source.texts import KERNELS, text_of_kernel
 from volta.numba_source.words import WORDS
-from volta.testing import fill
+from volta.testing import digest, fill
 from volta.xla_like import user
 from volta.xla_like.kernels import KernelCall, LibraryKernel
 from volta.xla_like.panels import PANEL
@@ -176,8 +176,21 @@ def test_notebooks_show_a_text_in_colour() -> None:
 
 def test_every_kernel_of_the_cpu_has_a_text() -> None:
     """One that is added has none at first; a user's own is a Numba function, a small loop its body's kernels, a panel
-    those of the program that it means."""
-    assert set(schedule.KERNELS) == {*KERNELS, user.NAME, small_loops.NAME, PANEL}
+    those of the program that it means, and rows that are sorted by digits are merged."""
+    by_digits = set(schedule.HANDLERS["sort"].kernels) - {"sort"}
+    assert set(schedule.KERNELS) == {*KERNELS, *by_digits, user.NAME, small_loops.NAME, PANEL}
+
+
+@pytest.mark.parametrize(
+    ("kernels", "shape"), [("python", (3, 60)), pytest.param("njit", (100_000,), marks=pytest.mark.slow)], ids=str
+)
+def test_sorts_by_digits_are_merges_there(kernels: str, shape: tuple[int, ...]) -> None:
+    """Those of rows, and those of a long row in chunks, which has memory of its own."""
+    x = fill("normal", shape)
+    f = volta.jit(lambda x: vnp.sort(x, -1))
+    want = f(x)
+    with volta.execution_context(kernels=kernels):
+        assert digest(f(x)) == digest(want)
 
 
 def test_an_expression_is_one_line() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import attrs
-
 from volta.numba_cpu import elsewhere, host_plan, launch, lower, target
 from volta.numba_cpu.library import compile_library as library
 from volta.numba_cpu.schedule import HANDLERS, Schedule
@@ -15,14 +13,14 @@ KERNEL_CLASSES = {name: handler.level for name, handler in HANDLERS.items() if n
 """Classes of kernels, each with the strongest level at which it is deterministic: joined calls have their parts'."""
 
 
-def scheduler() -> Schedule:
+def scheduler(general: bool = False) -> Schedule:
     """What decides how a plan's calls run."""
-    return Schedule(target.vector_bits())
+    return Schedule(target.vector_bits(), general)
 
 
-def complete(plan: ExecutionPlan, device: None = None, small_loops: bool = True) -> host_plan.HostPlan:
+def complete(plan: ExecutionPlan, device: None = None, general: bool = False) -> host_plan.HostPlan:
     """The plan with its launches."""
-    return host_plan.host_plan(plan, attrs.evolve(scheduler(), small_loops=small_loops))
+    return host_plan.host_plan(plan, scheduler(general))
 
 
 def prepare(

@@ -137,12 +137,20 @@ def sort(call: KernelCall, vector_bits: int, buffers: Sequence[Buffer]) -> list[
     assert isinstance(op, Sort)
     if call.workspace is not None:
         return _sort_in_chunks(call, op, call.workspace)
-    words = laid_out((*call.accesses, op.rows, op.length))
     digits = sum(8 * d.itemsize // DIGIT for d in op.spec.dtypes[: op.spec.num_keys])
     if not SHORT_ROW * digits < op.length < SMALL:
-        return [Launch(LibraryKernel("sort", op.spec), call, *words, op.rows, 16 * op.length + 64)]
+        return merge(call, vector_bits, buffers)
+    words = laid_out((*call.accesses, op.rows, op.length))
     scratch = 8 * BUCKETS_OF_DIGIT + 2 * RadixRecord.of(op.spec).size * op.length
     return [Launch(LibraryKernel("sort_rows", op.spec), call, *words, op.rows, scratch)]
+
+
+def merge(call: KernelCall, vector_bits: int, buffers: Sequence[Buffer]) -> list[Launch]:
+    """Rows of any length, each a task that merges them in memory of the thread's own."""
+    op = call.kernel
+    assert isinstance(op, Sort)
+    words = laid_out((*call.accesses, op.rows, op.length))
+    return [Launch(LibraryKernel("sort", op.spec), call, *words, op.rows, 16 * op.length + 64)]
 
 
 def _sort_in_chunks(call: KernelCall, op: Sort, workspace: int) -> list[Launch]:

@@ -109,6 +109,12 @@ HANDLERS: dict[str, Handler] = {
 }
 """By `kernel_class`."""
 
+GENERAL: dict[str, Handler] = {
+    "sort": Handler(ordering_schedule.merge, {"sort": sorting.build_sort}),
+    "while": _IN_PLACE,
+}
+"""By `kernel_class`, where a `Schedule` is general."""
+
 KERNELS: dict[str, Build] = {name: build for handler in HANDLERS.values() for name, build in handler.kernels.items()}
 """Every kernel by its class."""
 
@@ -117,19 +123,18 @@ KERNELS: dict[str, Build] = {name: build for handler in HANDLERS.values() for na
 class Schedule:
     """The CPU's, for registers of ``vector_bits``. It changes no bit.
 
-    With ``small_loops`` a loop of a small body runs as one native function. Where it is ``keeping``, equations that
-    mean a program stay if there is a kernel for them.
+    ``general``: for kernels that somebody else writes (`volta.numba_source`), those that serve every program: equations
+    that mean a program are that program, every loop is a plan whose launches run again and again, rows are merged.
     """
 
     vector_bits: int
-    small_loops: bool = True
+    general: bool = False
     tensor_cores = False
-    keeping: bool = True
 
     def keeps(self, eqn: Eqn) -> bool:
         """Products with weights in blocks, and panels."""
         name = eqn.primitive.name
-        return self.keeping and (name == BLOCK_PRODUCT or (name == PANEL and kept(eqn)))
+        return not self.general and (name == BLOCK_PRODUCT or (name == PANEL and kept(eqn)))
 
     def joined(self, calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelCall]:
         """Products with the loops that run band by band behind them, and loops that do so behind each other."""
@@ -137,11 +142,15 @@ class Schedule:
 
     def workspace(self, call: KernelCall) -> int:
         """Bytes that a call's launches share."""
-        handler = HANDLERS.get(kernel_class(call.kernel))
+        handler = self._handler(call)
         return 0 if handler is None else handler.workspace(call, self.vector_bits)
 
     def launches(self, call: KernelCall, buffers: Sequence[Buffer]) -> list[Launch]:
         """What runs a call; of a loop or a choice nothing, if the launches of its plans do, again and again."""
-        if isinstance(call.kernel, control_calls.While) and not self.small_loops:
-            return []
-        return HANDLERS[kernel_class(call.kernel)].launches(call, self.vector_bits, buffers)
+        handler = self._handler(call)
+        assert handler is not None, kernel_class(call.kernel)
+        return handler.launches(call, self.vector_bits, buffers)
+
+    def _handler(self, call: KernelCall) -> Handler | None:
+        name = kernel_class(call.kernel)
+        return (GENERAL.get(name) if self.general else None) or HANDLERS.get(name)

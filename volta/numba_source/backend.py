@@ -57,8 +57,8 @@ class Backend:
 
     prepare: Callable[..., Any]
     NAME: str = cpu.NAME
-    scheduler: Callable[[], Schedule] = lambda: attrs.evolve(cpu.scheduler(), keeping=False)
-    complete: Callable[..., HostPlan] = functools.partial(cpu.complete, small_loops=False)
+    scheduler: Callable[[], Schedule] = functools.partial(cpu.scheduler, general=True)
+    complete: Callable[..., HostPlan] = functools.partial(cpu.complete, general=True)
 
 
 KERNELS = {"njit": Backend(_njit), "python": Backend(_python)}

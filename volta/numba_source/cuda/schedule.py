@@ -58,7 +58,7 @@ def _loop(call: KernelCall) -> list[Launch]:
 
 
 def _as_on_the_cpu(name: str) -> Callable[[KernelCall], list[Launch]]:
-    return lambda call: cpu.HANDLERS[name].launches(call, _REGISTERS, ())
+    return lambda call: cpu.Schedule(_REGISTERS, general=True).launches(call, ())
 
 
 HANDLERS: dict[str, Callable[[KernelCall], list[Launch]]] = {
