@@ -15,7 +15,7 @@ LANES = (1, 16)
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 FLOATS = ("float32", "float64")
 BITS = {"float32": "uint32", "float64": "uint64"}
-pytestmark = [pytest.mark.filterwarnings("ignore::RuntimeWarning"), pytest.mark.turns(3, each=True)]
+pytestmark = [pytest.mark.filterwarnings("ignore::RuntimeWarning"), pytest.mark.turns(4, each=True)]
 
 
 def any_floats(dtype: str, size: int = 4000, seed: int = 0) -> np.ndarray:

@@ -24,7 +24,7 @@ FLOAT64 = json.loads((ulp.DIGESTS / "float64.json").read_text())
 UNARY = sorted(ulp.ORACLES)
 BINARY = ("pow", "atan2", "rem", "max", "nextafter")
 INF, NAN = math.inf, math.nan
-pytestmark = [pytest.mark.filterwarnings("ignore::RuntimeWarning"), pytest.mark.turns(3, each=True)]
+pytestmark = [pytest.mark.filterwarnings("ignore::RuntimeWarning"), pytest.mark.turns(4, each=True)]
 
 
 def test_every_function_is_on_record():

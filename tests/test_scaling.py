@@ -60,6 +60,7 @@ def test_rates_are_measured() -> None:
 
 
 @pytest.mark.parametrize("parts", [2, pytest.param(3, marks=pytest.mark.slow), pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.turns(2)
 def test_a_batch_in_parts_has_the_bits_of_the_whole(parts: int) -> None:
     """A transformer, whose table is read twice and whose targets are gathered; also where blocks of 4096 are cut."""
     model = Transformer(layers=1, batch=9, length=32, width=32, heads=2)
@@ -84,6 +85,7 @@ def test_a_step_with_its_optimizer_and_a_scaled_loss_in_parts() -> None:
     assert bits(scaling.accumulate(step, 3, 2)(params, state, x)) == bits(volta.jit(step)(params, state, x))
 
 
+@pytest.mark.turns(2)
 def test_parts_take_turns_in_memory() -> None:
     """Four parts need less than half of what the whole does, as measured."""
     params = [np.full((64, 64), 0.01, np.float32)] * 4

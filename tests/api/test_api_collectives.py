@@ -82,6 +82,7 @@ def _normalised(t, n):
 
 @sampled("name", PROGRAMS, ("psum", "gradients inside", "inside of calls", "two axes", "all_to_all", "no argument"))
 @pytest.mark.few(3)
+@pytest.mark.turns(3)
 def test_programs_agree_with_jax(name: str) -> None:
     jax = pytest.importorskip("jax")
     found, expected = PROGRAMS[name](volta, vnp), PROGRAMS[name](jax, jax.numpy)

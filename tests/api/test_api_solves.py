@@ -117,6 +117,7 @@ PROGRAMS = {
 
 @sampled("name", PROGRAMS, ["roots", "others beside", "batch rules"])
 @pytest.mark.few(2)
+@pytest.mark.turns(2)
 def test_programs_agree_with_jax(name: str) -> None:
     jax = pytest.importorskip("jax")
     found, expected = PROGRAMS[name](volta, vnp), PROGRAMS[name](jax, jax.numpy)

@@ -110,6 +110,7 @@ def test_what_numba_fails_at_in_its_own_way_is_named_too() -> None:
     assert e.value.__cause__ is not None
 
 
+@pytest.mark.turns(2)
 def test_random_numbers_of_numbas_own_are_refused() -> None:
     """The same program would give other bits."""
 

@@ -40,6 +40,7 @@ def model(tmp_path):
     return path
 
 
+@pytest.mark.turns(2)
 def test_files_and_manifest(model, tmp_path, capsys):
     out = tmp_path / "kernels"
     targets = [f"wide={model}:predict(f32[64,256], f32[256,64])", f"{model}:FUNCTIONS"]
@@ -159,7 +160,7 @@ print(sorted((f.name, hashlib.sha256(f.targets[0].ptx.encode()).hexdigest()) for
 """
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(4)
 def test_ptx_is_the_same_in_any_process_and_order(monkeypatch, capsys):
     seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
     environment = {"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path), "VOLTA_CACHE": "0"}

@@ -288,6 +288,7 @@ except ImportError as error:
 """
 
 
+@pytest.mark.turns(2)
 def test_a_program_runs_as_it_is(tmp_path: Path) -> None:
     program = tmp_path / "train.py"
     program.write_text(PROGRAM)

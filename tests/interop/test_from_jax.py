@@ -45,12 +45,14 @@ def close(got: Any, want: Any, tolerance: float = 2e-5) -> None:
 
 
 @sampled("name", list(jax_programs.FOUND), QUICK, str)
+@pytest.mark.turns(4)
 def test_programs_have_jaxs_values(name: str) -> None:
     function, args = jax_programs.FOUND[name]
     close(volta.from_jax(function)(*args), jax.jit(function)(*args), 2e-3 if "gradient" in name else 2e-5)
 
 
 @sampled("name", [n for n in jax_programs.FOUND if n not in ("callbacks", "keys")], ["samples"], str)
+@pytest.mark.turns(2)
 def test_jitted_again_and_eagerly_they_have_the_same_bits(name: str) -> None:
     function, args = jax_programs.FOUND[name]
     if any(isinstance(x, jax.Array) for x in args):
@@ -179,6 +181,7 @@ def test_dtypes_are_jaxs() -> None:
         assert volta.from_jax(lambda x: x + 1)(np.float64([1])).dtype == "float64"
 
 
+@pytest.mark.turns(2)
 def test_keys_go_in_and_come_out() -> None:
     step = volta.from_jax(lambda key: (jax.random.split(key)[0], jax.random.normal(key)))
     key = jax.random.key(0)

@@ -59,6 +59,7 @@ def solved(x):
 @pytest.mark.parametrize(
     "f", [looped, *(pytest.param(f, marks=pytest.mark.slow) for f in (layers, recomputed, chosen, solved))]
 )
+@pytest.mark.turns(2)
 def test_voltas_gradients_are_jaxs(f) -> None:
     got = volta.grad(volta.from_jax(f))(vnp.asarray(X))
     np.testing.assert_allclose(got, jax.grad(f)(X), rtol=2e-4, atol=2e-5)

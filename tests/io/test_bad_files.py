@@ -42,6 +42,7 @@ def test_truncated_at_any_byte(good, path):
             io.load(path)
 
 
+@pytest.mark.turns(2)
 def test_any_byte_flipped(good, path):
     for i in range(len(good)):
         for flip in (0x01, 0x20, 0x80):

@@ -133,6 +133,7 @@ def all_orders(m: Library, f: Callable[[Any], Any], x: np.ndarray) -> list[np.nd
 
 
 @sampled("case", CASES, lambda case: case.name in QUICK, ids=str)
+@pytest.mark.turns(3)
 def test_derivatives_at_ties_and_zeros(case):
     import jax.scipy.special  # noqa: F401
 

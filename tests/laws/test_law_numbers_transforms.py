@@ -189,6 +189,7 @@ def wanted(i: int, k: int) -> Any:
     "name,compiled", CALLS, ids=[f"{name}{' within jit' if compiled else ''}" for name, compiled in CALLS]
 )
 @pytest.mark.few(2)
+@pytest.mark.turns(2)
 def test_a_number_goes_through_every_transform(name: str, compiled: bool) -> None:
     transformed = TRANSFORMS[name](program)
     through = volta.jit(transformed) if compiled else transformed

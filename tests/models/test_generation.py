@@ -33,6 +33,7 @@ def test_tokens_are_the_most_probable_ones():
     assert len(text) == 8
 
 
+@pytest.mark.turns(2)
 def test_a_text_ends():
     made = list(models.generate(model(), [1, 2], max_tokens=9))
     assert len(made) == 9

@@ -29,6 +29,7 @@ def test_gguf(kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["llama", "gpt2"])
+@pytest.mark.turns(2)
 def test_gguf_of_blocks(kind, tmp_path):
     kept = write_gguf(tmp_path / "m.gguf", kind, weights(kind), quantize=TYPES.Q8_0)
     check(tmp_path / "m.gguf", kind, kept)

@@ -32,6 +32,7 @@ def test_delta_kernels_are_a_matrix_in_the_middle(shape: tuple[int, ...]) -> Non
 
 
 @pytest.mark.parametrize(("name", "shape"), [("orthogonal", (4, 6)), ("delta_orthogonal", (3, 3, 4, 6))])
+@pytest.mark.turns(2)
 def test_they_are_jaxs(name: str, shape: tuple[int, ...]) -> None:
     jax = pytest.importorskip("jax")
     got = getattr(nn.initializers, name)()(np.asarray(jax.random.key_data(jax.random.key(5))), shape)
@@ -61,6 +62,7 @@ def test_initializers_have_the_declared_variance(name: str) -> None:
     assert abs(w).max() <= bound * 1.001
 
 
+@pytest.mark.turns(2)
 def test_uniform_initializers_equal_jax() -> None:
     jax = pytest.importorskip("jax")
     key = jax.random.key_data(jax.random.key(5))

@@ -36,6 +36,7 @@ def drawn(sampling, logits=LOGITS, seen=None):
     ],
     ids=str,
 )
+@pytest.mark.turns(4)
 def test_tokens_come_as_often_as_they_should(sampling, wanted):
     np.testing.assert_allclose(drawn(sampling), wanted, atol=0.035)
     assert not drawn(sampling)[np.asarray(wanted) == 0].any()
@@ -55,6 +56,7 @@ def test_repetition_is_penalized():
 
 @given(st.integers(0, 99), st.integers(1, 5))
 @settings(max_examples=10)
+@pytest.mark.turns(2)
 def test_a_row_draws_as_it_does_alone(seed, rows):
     rng = np.random.default_rng(seed)
     logits = rng.standard_normal((rows, 50)).astype(np.float32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import volta
 import volta.numpy as vnp
@@ -25,6 +26,7 @@ CASES = {f"{shape} {dtype}": (shape, dtype) for shape in SHAPES for dtype in DTY
 
 
 @sampled("name", CASES, quick=("(3, 200) float32", "(5, 7) complex64"))
+@pytest.mark.turns(2)
 def test_flips_have_the_bits_of_what_lies_the_other_way_round(name) -> None:
     shape, dtype = CASES[name]
     x = vnp.asarray(fill("normal", shape, "float32")).astype(dtype)

@@ -49,6 +49,7 @@ def check(name, m, n, blocks, width, parts=1):
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.few(3)
+@pytest.mark.turns(3)
 def test_sizes(name, width):
     for m in (1, 2, 5, 15, 31):
         for n in (1, 7, 16, 17, 33, 66):

@@ -23,6 +23,7 @@ PROGRAMS = [{"options": CompileOptions(fusion=False)}, pytest.param({"kernels": 
     [(name, n, dtype) for name in FUNCTIONS for n in (1, 5, 16, 33, 70) for dtype in ("f4", "f8")],
     [("cholesky", 5, "f4"), ("lu", 33, "f4"), ("lower", 16, "f8")],
 )
+@pytest.mark.turns(3)
 def test_a_panel_has_the_bits_of_its_program(name, n, dtype, settings):
     check(FUNCTIONS[name], matrices(n, dtype), settings)
 
@@ -33,6 +34,7 @@ def test_a_panel_has_the_bits_of_its_program(name, n, dtype, settings):
     [(name, n, dtype) for name in ROTATED for n in (1, 2, 4, 17, 33, 49) for dtype in ("f4", "f8")],
     [("eigh", 4, "f4")],
 )
+@pytest.mark.turns(2)
 def test_rotations_have_the_bits_of_their_program(name, n, dtype, settings):
     """Five matrices, which are not as many as a vector has lanes, and each of which ends in a sweep of its own."""
     check(ROTATED[name], matrices(n, dtype), settings)

@@ -32,6 +32,7 @@ def guarded(request, monkeypatch):
     list(itertools.product(COUNTS, LENGTHS, DTYPES)),
     lambda case: case[1:] == (17, "float32") or case in ((3, 33, "bool"), (2, 7, "float64"), (2, 100, "int8")),
 )
+@pytest.mark.turns(4)
 def test_parts_that_lie_side_by_side(guarded, count, length, dtype) -> None:
     x = np.random.default_rng(length).integers(-3, 4, (2, length, count))
 
@@ -59,6 +60,7 @@ PROGRAMS = {
     "name, dtype", list(itertools.product(PROGRAMS, ("complex64", "complex128"))),
     lambda case: case[0] in ("a product", "a transform") and case[1] == "complex64",
 )  # fmt: skip
+@pytest.mark.turns(2)
 def test_no_bit_depends_on_it(monkeypatch, name, dtype) -> None:
     rng = np.random.default_rng(0)
     z = (rng.standard_normal(1000) + 1j * rng.standard_normal(1000)).astype(dtype)

@@ -114,6 +114,7 @@ def test_a_launcher_keeps_its_code_alive():
     assert code() is None
 
 
+@pytest.mark.turns(2)
 def test_code_of_programs_that_are_gone_is_unloaded(fake, monkeypatch):
     """New constants without end: as much is loaded as there are programs to run it."""
     device = devices.gpu("cuda:0")

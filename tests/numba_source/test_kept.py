@@ -69,6 +69,7 @@ def hits() -> list[int]:
     return [k.entry.cache_hits for k in compiling._kernels.values()]
 
 
+@pytest.mark.turns(2)
 def test_found_again_and_compiled_again_where_damaged(anew, tmp_path, monkeypatch) -> None:
     x = fill("normal", (3, 5))
 

@@ -76,6 +76,7 @@ VALUES = np.stack([np.sin(POINTS), POINTS**3 - POINTS], 1)
 
 
 @pytest.mark.parametrize("y", [VALUES[:, 0], VALUES], ids=["one", "many"])
+@pytest.mark.turns(2)
 def test_polynomials_through_points(y):
     weights = np.linspace(1, 3, 9)
     for settings in ({}, {"w": weights}):

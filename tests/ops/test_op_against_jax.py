@@ -30,6 +30,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.turns(4)
 def test_elementwise_and_its_gradient(case):
     name = case.primitive.name
     ours, theirs = getattr(lax, name), getattr(jax.lax, name)
@@ -42,6 +43,7 @@ def test_elementwise_and_its_gradient(case):
 
 
 @pytest.mark.parametrize("name", ["reduce_max", "reduce_min", "reduce_sum", "reduce_prod"])
+@pytest.mark.turns(4)
 def test_reductions_with_ties(name):
     x = np.array([[1.0, 3.0, 3.0, 0.0], [2.0, 2.0, 2.0, 0.0]])
     ct = np.array([1.0, 2.0])
@@ -63,6 +65,7 @@ def test_ties_of_two(name):
 @pytest.mark.parametrize("name", ["cumsum", "cumprod", "cummax", "cummin"])
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.few(3)
+@pytest.mark.turns(3)
 def test_scans(name, reverse):
     x, ct = rng_of(name).uniform(-2, 2, (3, 6)), rng_of(name + "ct").uniform(-1, 1, (3, 6))
     ours, theirs = (lambda v, m=m: getattr(m, name)(v, 1, reverse) for m in (lax, jax.lax))
@@ -84,6 +87,7 @@ def test_dot_general():
 
 
 @pytest.mark.parametrize("config", [((1, 2, 0), (0, 1, 2)), ((-1, 3, 1), (2, -2, 0)), ((-1, -1, 2), (0, 0, 1))])
+@pytest.mark.turns(3)
 def test_pad(config):
     x, v = rng_of("pad").normal(size=(3, 4)), np.float64(0.5)
     mine, other = (

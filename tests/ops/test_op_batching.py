@@ -40,7 +40,7 @@ def bits(x):
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.turns(3, each=True)
+@pytest.mark.turns(4, each=True)
 def test_batch_rule_equals_a_loop(case):
     primitive = case.primitive
     many = [variants(case, i) for i in range(len(case.args))]

@@ -12,7 +12,7 @@ from volta.ops import REGISTRY
 from volta.ops.primitive import Family
 from volta.testing.cases import cases, draw, rng_of, vocabulary
 
-pytestmark = pytest.mark.turns(2)
+pytestmark = pytest.mark.turns(4)
 
 jax = Optional("jax")
 

@@ -61,13 +61,13 @@ def check_jvp(case, tangents):
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.turns(3, each=True)
+@pytest.mark.turns(4, each=True)
 def test_jvp_against_finite_differences(case):
     check_jvp(case, directions(case))
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if len(c.args) > 1], ids=str)
-@pytest.mark.turns(3, each=True)
+@pytest.mark.turns(4, each=True)
 def test_jvp_by_one_operand(case):
     tangents = directions(case)
     for i, tangent in enumerate(tangents):
@@ -90,7 +90,7 @@ def test_every_zero_derivative_says_why():
 
 
 @pytest.mark.parametrize("case,which", LINEAR, ids=lambda v: str(v).replace(", ", ","))
-@pytest.mark.turns(2, each=True)
+@pytest.mark.turns(4, each=True)
 def test_transpose_is_the_adjoint(case, which):
     """<ct, f(x)> == <f'(ct), x> for the function of the linear operands alone (the others held, or zero)."""
     primitive = case.primitive

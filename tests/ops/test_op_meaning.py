@@ -45,7 +45,7 @@ def check(case):
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.turns(3, each=True)
+@pytest.mark.turns(4, each=True)
 def test_value(case):
     check(case)
 

@@ -56,7 +56,7 @@ def close(actual, expected, dtype=np.float64):
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.turns(3, each=True)
+@pytest.mark.turns(4, each=True)
 def test_second_order(case):
     f = Smooth(case)
     dtype = f(*f.point)[0].dtype

@@ -63,6 +63,7 @@ def same(f: Any, args: Any, folder: Path) -> None:
 
 @pytest.mark.few(3)
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.turns(3)
 def test_programs_of_the_laws(name: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     same(PROGRAMS[name], [rng.normal(size=shape).astype(np.float32) for shape in ((66, 64), (64, 66))], tmp_path)
@@ -76,6 +77,7 @@ def test_loops_and_choices(loop: Any, tmp_path: Path) -> None:
 
 @pytest.mark.few(4)
 @pytest.mark.parametrize("dtype", dtypes.ALL, ids=str)
+@pytest.mark.turns(4)
 def test_every_dtype(dtype: Any, tmp_path: Path) -> None:
     x = (X * 4).astype(dtype)
     same(lambda x: (x, (x[::-1] + x).sum(0), vnp.where(x == 0, x, x[0])), [x], tmp_path)
@@ -86,6 +88,7 @@ def test_results_that_are_arguments_constants_and_each_other(tmp_path: Path) -> 
     same(lambda x: (x, table, y := x * 2, y, y.T, x[0] + table), [X], tmp_path)
 
 
+@pytest.mark.turns(2)
 def test_decompositions_transforms_and_sorts(tmp_path: Path) -> None:
     same(lambda x: (vnp.linalg.inv(x), vnp.fft.fft(x), vnp.sort(x, 0), vnp.argsort(x, 1)), [X], tmp_path)
 

@@ -114,6 +114,7 @@ def test_a_program_and_its_text() -> None:
     assert text.startswith('module @"model" {\n  func.func public @main(%0: tensor<4x4xf32>, %1: tensor<9x4xf32>')
 
 
+@pytest.mark.turns(2)
 def test_xla_runs_a_program_and_its_gradient() -> None:
     pytest.importorskip("jax", reason="jax is not installed")
     args = arguments()

@@ -244,6 +244,7 @@ def test_the_threads_that_take_part_are_counted() -> None:
 
 @given(programs(max_steps=10))
 @settings(max_examples=15, suppress_health_check=list(HealthCheck))
+@pytest.mark.turns(2)
 def test_a_call_never_takes_more_than_was_planned(p) -> None:
     xs = [fill("normal", shape, dtype, seed=i) for i, (shape, dtype) in enumerate(p.inputs)]
     peak, planned = measured(p, *xs)

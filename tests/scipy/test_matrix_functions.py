@@ -19,6 +19,7 @@ A = RNG.standard_normal((3, 5, 5)) * np.float64([1e-3, 1.0, 30.0])[:, None, None
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.turns(2)
 def test_exponentials_of_small_and_large_matrices(dtype: str) -> None:
     a = A.astype(dtype)
     found = np.asarray(volta.scipy.linalg.expm(a))
@@ -31,6 +32,7 @@ def test_exponentials_of_small_and_large_matrices(dtype: str) -> None:
 
 
 @sampled("order", [1, 2], [1])
+@pytest.mark.turns(4)
 def test_derivatives_are_those_of_jax(order: int) -> None:
     def f(m, n):
         return lambda a: n.sin(m.scipy.linalg.expm(a)).sum()

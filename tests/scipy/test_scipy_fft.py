@@ -13,7 +13,7 @@ from tests.sampling import sampled
 from volta.core.errors import DTypeError, ShapeError
 from volta.scipy import fft
 
-pytestmark = pytest.mark.turns(2)
+pytestmark = pytest.mark.turns(4)
 
 scipy_fft = pytest.importorskip("scipy.fft")
 

@@ -27,11 +27,12 @@ def _env() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
+@pytest.mark.turns(2)
 def test_the_program_runs(program: Path) -> None:
     runpy.run_path(str(program), run_name="__main__")
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns(4)
 def test_mypy_accepts_the_program_and_refuses_the_mistakes() -> None:
     """With the project's settings, and with its cache: `scripts/test` has just filled it."""
     if importlib.util.find_spec("mypy") is None:
