@@ -141,6 +141,22 @@ def test_batches_and_layouts() -> None:
     assert_bits_equal(two, np.asarray(declared_exact(flat, flat.T)).reshape(2, 5, 2, 5))
 
 
+def test_convolutions_are_exact_over_their_windows() -> None:
+    x, w = fill("ladder", (1, 3, 7, 6), "float32"), fill("normal", (4, 3, 2, 3), "float32")
+    found = np.asarray(lax.conv(x, w, (1, 1), "VALID", precision="exact"))
+    for i, j in ((0, 0), (2, 1), (5, 3)):
+        window = x[0, :, i : i + 2, j : j + 3].transpose(1, 2, 0).reshape(1, -1)
+        assert_bits_equal(found[:, :, i, j], declared_exact(window, w.transpose(2, 3, 1, 0).reshape(-1, 4)))
+
+
+@pytest.mark.parametrize("precision", ["highest", "exact"])
+def test_convolutions_have_the_precision_that_is_asked_for(precision) -> None:
+    x, w = fill("normal", (1, 1, 4000), "float32"), fill("normal", (1, 1, 4000), "float32", seed=1)
+    found = np.asarray(lax.conv(x, w, (1,), "VALID", precision=precision)).ravel()
+    assert_bits_equal(found, np.asarray(vnp.matmul(x[0], w[0, 0], precision=precision)))
+    assert found[0] != np.asarray(lax.conv(x, w, (1,), "VALID")).ravel()[0]
+
+
 def test_gradients_are_exact_too() -> None:
     a, b, g = fill("ladder", (5, 30), "float32"), fill("normal", (30, 4), "float32"), fill("cancel", (5, 4), "float32")
     for f in (exact, volta.jit(exact)):

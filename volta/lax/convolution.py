@@ -12,9 +12,9 @@ from volta.core import dtypes
 from volta.core.array import Array, ArrayLike
 from volta.core.errors import ShapeError
 from volta.core.interp import get_aval
-from volta.core.policy import product_precision
 from volta.core.source import at_user_line
 from volta.ops import base, lax
+from volta.ops.contraction import precision_for
 from volta.ops.windows import Axis, dilated
 from volta.trace.convolution import Convolution
 
@@ -186,9 +186,7 @@ def conv_general_dilated(
     if any(a.length(s) < 0 for a, s in zip(axes, space, strict=True)):
         raise _error(name, f"padding {list(pads)} takes away more than there is of space {tuple(space)}")
     dtype = None if preferred_element_type is None else dtypes.canonicalize(preferred_element_type)
-    kind = product_precision(name, precision, left.dtype)
-    if dtypes.compute_dtype(left.dtype) != dtypes.float32 or dtype == dtypes.float64:
-        kind = None
+    kind = precision_for(name, precision, left.dtype, dtype)
     places = {"n": numbers.lhs_spec[0], "c": numbers.lhs_spec[1], "s": builtins.max(numbers.lhs_spec[2:], default=-1)}
     made = Convolution(
         axes,

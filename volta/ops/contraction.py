@@ -183,20 +183,25 @@ def dot_general(
     >>> lax.dot_general(np.ones((5, 2, 3)), np.ones((5, 3, 4)), (((2,), (1,)), ((0,), (0,)))).shape
     (5, 2, 4)
     """
-    own = get_aval(lhs).dtype
-    precision = product_precision("dot_general", precision, own)
     (lc, rc), (lb, rb) = dimension_numbers
     numbers = (
         (canonical_ints("dot_general", "axes", tuple(lc)), canonical_ints("dot_general", "axes", tuple(rc))),
         (canonical_ints("dot_general", "axes", tuple(lb)), canonical_ints("dot_general", "axes", tuple(rb))),
     )
     dtype = None if preferred_element_type is None else dtypes.canonicalize(preferred_element_type)
-    single = dtypes.float32 == dtypes.compute_dtype(own) and (dtype is None or dtype != dtypes.float64)
-    if not (single or (precision == "exact" and dtypes.is_float(own))):
-        precision = None
+    own = get_aval(lhs).dtype
+    precision = precision_for("dot_general", precision, own, dtype)
     if dtype is not None and dtype == own:
         dtype = None
     return bind(dot_general_p, lhs, rhs, dimension_numbers=numbers, precision=precision, preferred_element_type=dtype)
+
+
+def precision_for(name: str, precision: Any, own: np.dtype, out: np.dtype | None) -> str | None:
+    """A precision as users write it, as that of a product of operands of one dtype, with a result of another (None: of
+    theirs): None where such products have one precision."""
+    found = product_precision(name, precision, own)
+    single = dtypes.float32 == dtypes.compute_dtype(own) and (out is None or out != dtypes.float64)
+    return found if single or (found == "exact" and dtypes.is_float(own)) else None
 
 
 def dot(lhs: Any, rhs: Any, precision: Any = None, preferred_element_type: Any = None) -> Array:

@@ -10,6 +10,7 @@ import numpy as np
 from volta.core import dtypes
 from volta.core.avals import ShapedArray
 from volta.core.ir import Eqn
+from volta.core.policy import TENSOR_PRECISIONS
 from volta.programs.stablehlo.elementwise import applied, choose, like
 from volta.programs.stablehlo.text import Value, Writer, fields, ints, tensor
 from volta.xla_like.kernels import fill_value
@@ -121,7 +122,7 @@ def _dot_general(
         "dot", lhs_batching_dimensions=left_batch, rhs_batching_dimensions=right_batch,
         lhs_contracting_dimensions=left, rhs_contracting_dimensions=right,
     )  # fmt: skip
-    word = "HIGHEST" if precision is None else "DEFAULT"
+    word = "DEFAULT" if precision in TENSOR_PRECISIONS else "HIGHEST"
     attributes = (
         f"dot_dimension_numbers = {numbers}, precision_config = [{', '.join([f'#stablehlo<precision {word}>'] * 2)}]"
     )
