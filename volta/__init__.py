@@ -78,11 +78,14 @@ from volta.core.interp import Tracer
 from volta.core.policy import DeterminismLevel
 from volta.core.sharding import NamedSharding
 from volta.core.sharding import PartitionSpec as P
+from volta.core.sizes import symbolic_shape
 from volta.interop.bridge import from_jax, to_jax
 from volta.models.generation import generate
 from volta.numba_cpu.threads import get_num_threads, set_num_threads
 from volta.numpy.stretches import ds
-from volta.programs.exported import Exported, export, load_program
+from volta.programs.exported import Exported
+from volta.programs.exporting import export
+from volta.programs.reading import load_program
 from volta.runtime.compile_log import log_compiles
 from volta.runtime.context import ExecutionContext, current_context, default_matmul_precision, execution_context
 from volta.runtime.devices import default_device
@@ -179,6 +182,7 @@ __all__ = [
     "set_num_threads",
     "shard_map",
     "sharding",
+    "symbolic_shape",
     "to_jax",
     "train",
     "tree",

@@ -30,6 +30,8 @@ def test_functions_become_files(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert volta.load_program(out / "predict_3.volta")(vnp.ones(3), vnp.ones((3, 2))).shape == (2,)
     assert main(["export", "--stablehlo", str(out / "predict.volta"), "--out", str(out)]) == 0
     assert (out / "predict.mlir").read_text().startswith('module @"predict" {')
+    assert main(["export", f"any={model}:predict(f32[2*b, n], f32[n,2])", "--out", str(out)]) == 0
+    assert volta.load_program(out / "any.volta")(vnp.ones((6, 5)), vnp.ones((5, 2))).shape == (6, 2)
     targets = ["--target", "cpu", "--target", "sm_90"]
     assert main(["export", *targets, str(out / "predict_3.volta"), "--out", str(out)]) == 0
     assert "kernels for cpu, kernels for sm_90" in capsys.readouterr().out

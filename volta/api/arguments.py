@@ -15,6 +15,7 @@ from volta.core.array import Array
 from volta.core.avals import ShapedArray, as_shape
 from volta.core.errors import ArgumentError, ArgumentNumberError, DTypeError, StaticArgumentError
 from volta.core.pytrees import TreeSpec
+from volta.core.sizes import Size
 from volta.core.source import Source, at_user_line
 from volta.ops.base import settled
 from volta.runtime.array import as_array, intern_aval
@@ -132,7 +133,12 @@ def aval_of(x: Any) -> ShapedArray:
     if isinstance(x, Array):
         return x.aval
     if hasattr(x, "shape") and hasattr(x, "dtype"):
-        return ShapeDtypeStruct(x.shape, x.dtype, getattr(x, "weak_type", False)).aval
+        found = ShapeDtypeStruct(x.shape, x.dtype, getattr(x, "weak_type", False))
+        if found.symbolic:
+            raise ArgumentError(
+                at_user_line(f"{found}: sizes that are symbols are for volta.export; pass numbers here")
+            )
+        return found.aval
     return as_array(x).aval
 
 
@@ -155,9 +161,19 @@ class ShapeDtypeStruct:
                     "volta.device_put lays them out"
                 )
             )
-        aval = ShapedArray(as_shape("ShapeDtypeStruct", shape), dtypes.canonicalize(dtype), bool(weak_type))
+        dtype = dtypes.canonicalize(dtype)
+        if isinstance(shape, (tuple, list)) and any(isinstance(x, Size) for x in shape):
+            as_shape("ShapeDtypeStruct", [0 if isinstance(x, Size) else x for x in shape])
+            self.__attrs_init__(ShapedArray(tuple(shape), dtype, bool(weak_type)))
+            return
+        aval = ShapedArray(as_shape("ShapeDtypeStruct", shape), dtype, bool(weak_type))
         aval.check("ShapeDtypeStruct")
         self.__attrs_init__(intern_aval(aval))
+
+    @property
+    def symbolic(self) -> bool:
+        """Whether a size is a symbol, see :func:`volta.symbolic_shape`."""
+        return any(isinstance(x, Size) for x in self.aval.shape)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -1,12 +1,14 @@
 """Write functions as programs that travel, or as C libraries.
 
     volta export 'model.py:predict(f32[8,128], i32[8])' --out programs
+    volta export 'model.py:predict(f32[batch,128], i32[batch])'
     volta export 'model.py:predict(f32[8,128])' --c --out native
     volta export --c predict.volta
     volta export --stablehlo predict.volta
     volta export --target cpu --target sm_90a predict.volta
 
-A target is a file or module, and a function in it with the shapes of its arguments; or the name of a
+A target is a file or module, and a function in it with the shapes of its arguments, in which a symbol stands for
+any size; or the name of a
 `volta.offline.Function` (or of a list of these), whose arguments may be any pytrees; or a file that
 `volta.Exported.save` wrote. volta.load_program reads NAME.volta; with --c there are NAME.h and libNAME.so,
 with --stablehlo NAME.mlir, for other compilers. With --target the file holds compiled kernels too.
@@ -18,7 +20,9 @@ import argparse
 from pathlib import Path
 
 from volta.commands.targets import TargetError, check_folder, check_names, functions_of
-from volta.programs.exported import Exported, export, load_program
+from volta.programs.exported import Exported
+from volta.programs.exporting import export
+from volta.programs.reading import load_program
 
 ENDING = ".volta"
 

@@ -18,9 +18,10 @@ from volta import offline
 from volta.api.arguments import ShapeDtypeStruct
 from volta.core import dtypes
 from volta.core.errors import VoltaError
+from volta.core.sizes import symbolic_shape
 
 _TARGET = re.compile(r"(?:(?P<name>\w+)=)?(?P<where>[^()=]+):(?P<item>\w+)(?:\((?P<args>.*)\))?\Z")
-_ARGUMENT = re.compile(r"\s*(\w+)\[([\d,\s]*)\]\s*(?:,|\Z)")
+_ARGUMENT = re.compile(r"\s*(\w+)\[([\w,\s*+-]*)\]\s*(?:,|\Z)")
 _DTYPES = {dtypes.short_name(d): d for d in dtypes.ALL}
 
 
@@ -102,13 +103,13 @@ def _load(where: str) -> dict[str, Any]:
 
 
 def _arguments(text: str) -> tuple[Any, ...]:
-    """``f32[2,3], i32[]`` as shapes and dtypes."""
+    """``f32[2,3], i32[]`` as shapes and dtypes; sizes may be symbols: ``f32[b,3]``."""
     found, at = [], 0
     while at < len(text.rstrip()):
         match = _ARGUMENT.match(text, at)
         if not match or match[1] not in _DTYPES:
             raise TargetError(f"{text[at:]!r} is no list of shapes as f32[2,3], i32[]; dtypes: {', '.join(_DTYPES)}")
-        shape = tuple(int(n) for n in match[2].split(",") if n.strip())
+        shape = symbolic_shape(match[2].strip().removesuffix(","))
         found.append(ShapeDtypeStruct(shape, _DTYPES[match[1]]))
         at = match.end()
     return tuple(found)

@@ -1,4 +1,4 @@
-"""A traced function in a file: ``export``, and ``load_program``, which needs neither the function nor its source."""
+"""A traced function as a program: called, looked at, compiled for targets, saved."""
 
 from __future__ import annotations
 
@@ -17,24 +17,27 @@ from volta.core import contract, pytrees
 from volta.core.array import Array
 from volta.core.avals import ShapedArray
 from volta.core.boundary import boundary
-from volta.core.errors import DTypeError, FormatError, NotDifferentiableError, ShapeError, TreeError
+from volta.core.errors import ArgumentError, DTypeError, NotDifferentiableError, ShapeError, TreeError
 from volta.core.ir import ClosedJaxpr
+from volta.core.recent import Recent
 from volta.core.source import at_user_line
-from volta.io import files, structure
-from volta.io.format import compact
+from volta.io import files
 from volta.ops import lax
 from volta.programs.c_library import LibraryFiles, write_library
-from volta.programs.document import Reader, Writer, has_rules
-from volta.programs.machine_code import MachineCode, admit, compiled_for, from_stored, to_stored
+from volta.programs.document import Writer
+from volta.programs.machine_code import MachineCode, compiled_for, to_stored
 from volta.programs.stablehlo.module import module_text
+from volta.programs.symbolic import Symbolic
 from volta.trace.calls import call as call_program
 from volta.trace.calls import jit_p
 
 FORMAT = 2
 _PLAIN_FORMAT = 1
 """Of a program alone: what has no use for a newer format is written in the oldest, for those that read no other."""
-_FIELDS = {"program", "constants", "inputs", "outputs", "name", "donated", "keywords", "rules", "format"}
-_MORE_FIELDS = {_PLAIN_FORMAT: frozenset[str](), FORMAT: frozenset({"machine_code"})}
+FIELDS = {"program", "constants", "inputs", "outputs", "name", "donated", "keywords", "rules", "format"}
+MORE_FIELDS = {_PLAIN_FORMAT: frozenset[str](), FORMAT: frozenset({"machine_code", "symbols"})}
+_KEPT = 64
+"""Programs of this many sizes are kept, and of at most twice as many."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -45,7 +48,8 @@ class Exported:
     made. ``inputs`` and ``outputs`` are the trees of arguments (with keywords: of arguments and keywords) and of
     results, each leaf its number. ``donated`` are numbers of inputs whose memory a call takes over. ``rules``: the
     function had derivative rules of its own, which are not part of a program, so this one has no derivatives.
-    ``machine_code``: its compiled kernels, for each target of :meth:`compiled_for`.
+    ``machine_code``: its compiled kernels, for each target of :meth:`compiled_for`. ``symbolic``: its sizes are symbols
+    (see :func:`volta.symbolic_shape`); ``program`` is then the one at the least sizes, and :meth:`at` gives any other.
     """
 
     fun_name: str
@@ -57,16 +61,23 @@ class Exported:
     rules: bool = False
     contract: str = contract.ID
     machine_code: tuple[MachineCode, ...] = ()
+    symbolic: Symbolic | None = None
 
     @property
     def in_avals(self) -> list[ShapedArray]:
-        """The types of the arguments' leaves."""
-        return self.program.in_avals
+        """The types of the arguments' leaves; where sizes are symbols, with these in their shapes."""
+        found = self.program.in_avals
+        if self.symbolic is not None:
+            found = [a.update(shape=shape) for a, shape in zip(found, self.symbolic.shapes, strict=True)]
+        return found
 
     @property
     def out_avals(self) -> list[ShapedArray]:
-        """The types of the results' leaves."""
-        return self.program.out_avals
+        """The types of the results' leaves; where sizes are symbols, with these in their shapes."""
+        found = self.program.out_avals
+        if self.symbolic is not None:
+            found = [a.update(shape=shape) for a, shape in zip(found, self.symbolic.shapes_of_results(), strict=True)]
+        return found
 
     @boundary
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -77,12 +88,55 @@ class Exported:
             ShapeError: an argument has another shape than the program was made for.
             DTypeError: an argument has another dtype.
         """
+        if self.symbolic is not None:
+            leaves, paths = self._leaves(args, kwargs)
+            values = self.symbolic.values([x.aval.shape for x in leaves], paths, self.fun_name)
+            return self.at(**values)._jitted(*args, **kwargs)
         return self._jitted(*args, **kwargs)
 
     call = __call__
 
+    @boundary
+    def at(self, **sizes: int) -> Exported:
+        """The program for sizes of its symbols: what the function traced for these shapes is, bit by bit.
+
+        Raises:
+            ArgumentError: its sizes are no symbols, or others.
+            ShapeError: a size that its symbol may not be.
+
+        >>> import volta
+        >>> shape = volta.symbolic_shape("b, 8")
+        >>> program = volta.export(lambda x: x.sum(1), volta.ShapeDtypeStruct(shape, "float32"))
+        >>> program, program.at(b=3)
+        (<volta.Exported <lambda>(f32[b,8]) -> f32[b]>, <volta.Exported <lambda>(f32[3,8]) -> f32[3]>)
+        """
+        if self.symbolic is None:
+            raise ArgumentError(at_user_line(f"`{self.fun_name}` was exported for numbers as sizes, not for symbols"))
+        self.symbolic.check(sizes, self.fun_name)
+        key = tuple(sorted(sizes.items()))
+        found = self._specialised.find(key)
+        if found is None:
+            program = self.symbolic.program(sizes)
+            found = self._specialised.keep(key, attrs.evolve(self, program=program, symbolic=None, machine_code=()))
+        return found
+
+    @functools.cached_property
+    def _specialised(self) -> Recent[tuple[tuple[str, int], ...], Exported]:
+        return Recent(_KEPT)
+
+    def _in_numbers(self, what: str) -> ClosedJaxpr:
+        """The program, where its sizes are numbers."""
+        if self.symbolic is not None:
+            least = ", ".join(f"{name}={least}" for name, (least, _) in self.symbolic.ranges.items())
+            raise ArgumentError(
+                at_user_line(
+                    f"{what}: sizes of `{self.fun_name}` are symbols; say which, as in program.at({least}).{what}"
+                )
+            )
+        return self.program
+
     def as_text(self) -> str:
-        """The program as text."""
+        """The program as text; where sizes are symbols, the one at the least sizes."""
         return str(self.program)
 
     def mlir_module(self) -> str:
@@ -105,7 +159,7 @@ class Exported:
           }
         }
         """
-        return module_text(self.program, self.fun_name)
+        return module_text(self._in_numbers("mlir_module()"), self.fun_name)
 
     def __repr__(self) -> str:
         types = ", ".join(map(str, self.in_avals))
@@ -141,6 +195,10 @@ class Exported:
         return bool(leaves) and {*leaves} <= {*self.donated}
 
     def _operands(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        leaves, paths = self._leaves(args, kwargs)
+        return [self._fitting(x, a, path) for x, a, path in zip(leaves, self.in_avals, paths, strict=True)]
+
+    def _leaves(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Array], list[str]]:
         given = (args, dict(kwargs)) if self.keywords or kwargs else args
         leaves, tree = pytrees.flatten(given)
         if tree != pytrees.structure(self.inputs):
@@ -152,8 +210,7 @@ class Exported:
                 )
             )
         paths = call_paths(args, dict(kwargs))
-        values = values_of(leaves, f"an argument of `{self.fun_name}`:", lambda: paths)
-        return [self._fitting(x, a, path) for x, a, path in zip(values, self.in_avals, paths, strict=True)]
+        return values_of(leaves, f"an argument of `{self.fun_name}`:", lambda: paths), paths
 
     def _fitting(self, x: Array, wanted: ShapedArray, path: str) -> Any:
         found = x.aval
@@ -177,7 +234,7 @@ class Exported:
                 level this is), ``"sm_90a"`` (PTX for a compute capability), ``"sm_90a:cubin"`` (its machine code).
 
         Raises:
-            ArgumentError: there is no such target.
+            ArgumentError: there is no such target, or sizes are symbols.
             DeviceError: there is no nvJitLink for a cubin.
             UnsupportedOperationError: an operation has no kernel there at the context's level.
 
@@ -186,7 +243,8 @@ class Exported:
         >>> [code.target for code in f.machine_code]
         ['cpu', 'sm_90a']
         """
-        leaves = [ShapeDtypeStruct(a.shape, a.dtype, a.weak_type) for a in self.in_avals]
+        avals = self._in_numbers("compiled_for(...)").in_avals
+        leaves = [ShapeDtypeStruct(a.shape, a.dtype, a.weak_type) for a in avals]
         given = pytrees.unflatten(pytrees.structure(self.inputs), leaves)
         args, kwargs = given if self.keywords else (given, {})
         traced = cast(JitFunction[Any, Any], self._jitted).trace(*args, **kwargs)
@@ -201,12 +259,19 @@ class Exported:
         Raises:
             OSError: when it cannot be written; an old file is untouched.
         """
-        writer = Writer()
-        text = json.dumps(writer.program(self.program), separators=(",", ":"))
-        more = {"machine_code": [to_stored(code) for code in self.machine_code]} if self.machine_code else {}
+        more: dict[str, Any] = {}
+        if self.machine_code:
+            more["machine_code"] = [to_stored(code) for code in self.machine_code]
+        if self.symbolic is not None:
+            more["symbols"] = self.symbolic.to_stored()
+            document, constants = self.symbolic.document, self.symbolic.constants
+        else:
+            writer = Writer()
+            document, constants = writer.program(self.program), writer.constants
         files.save(path, {
-            "format": FORMAT if more else _PLAIN_FORMAT, "name": self.fun_name, "program": text,
-            "constants": writer.constants, "inputs": self.inputs, "outputs": self.outputs,
+            "format": FORMAT if more else _PLAIN_FORMAT, "name": self.fun_name,
+            "program": json.dumps(document, separators=(",", ":")), "constants": constants,
+            "inputs": self.inputs, "outputs": self.outputs,
             "donated": list(self.donated), "keywords": self.keywords, "rules": self.rules, **more,
         })  # fmt: skip
 
@@ -226,7 +291,7 @@ class Exported:
             The files' paths, ``header`` and ``library``, and ``workspace_bytes``.
 
         Raises:
-            ArgumentError: the name is none in C.
+            ArgumentError: the name is none in C, or sizes are symbols.
             UnsupportedOperationError: an array without elements, or an operation that needs a part of Volta's runtime.
             DeviceError: there is no such compiler, or it could not link.
             OSError: the files cannot be written.
@@ -234,129 +299,5 @@ class Exported:
         args, kwargs = self.inputs if self.keywords else (self.inputs, {})
         inputs = [path.removeprefix("kwargs") for path in call_paths(args, kwargs)]
         outputs = [f"out{path}" for path in pytrees.leaf_paths(self.outputs)]
-        return write_library(self.program, name or self.fun_name, inputs, outputs, os.fspath(folder), cc)
-
-
-@boundary
-def export(fun: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Exported:
-    """A function as a program that travels: traced for arguments like these, to be saved in one file.
-
-    What is loaded needs neither the function nor its source, and gives the function's bits, in any process, on any
-    device. Values that the function closes over are in the program as they are now.
-
-    Args:
-        fun: a function of arrays, jitted or not; of a jitted one, static arguments are fixed and donations kept.
-        args, kwargs: its arguments: pytrees of arrays, of numbers or of :class:`volta.ShapeDtypeStruct`. Containers are
-            those that :func:`volta.io.load` can build: dicts, lists, tuples, namedtuples.
-
-    Raises:
-        UnsupportedOperationError: the function calls Python (a callback) or a kernel of the user's own.
-        TreeError: arguments or results in a registered class.
-
-    >>> import os, tempfile
-    >>> import volta
-    >>> import volta.numpy as vnp
-    >>> program = volta.export(lambda x: vnp.tanh(x) * 2, volta.ShapeDtypeStruct((3,), "float32"))
-    >>> path = os.path.join(tempfile.mkdtemp(), "twice_tanh.volta")
-    >>> program.save(path)
-    >>> volta.load_program(path)(vnp.zeros(3))
-    Array([0., 0., 0.], dtype=float32)
-    """
-    traced = (fun if isinstance(fun, JitFunction) else jit(fun)).trace(*args, **kwargs)
-    inputs, outputs = (tree.unflatten(range(tree.num_leaves)) for tree in (traced.in_tree, traced.out_tree))
-    for what, tree in (("arguments", inputs), ("results", outputs)):
-        _check_containers(what, tree)
-    writer = Writer()
-    document = writer.program(traced.jaxpr)
-    program = Reader(writer.constants).whole(document)
-    return Exported(traced.name, program, inputs, outputs, traced.donated, traced.keywords, has_rules(traced.jaxpr))
-
-
-def _check_containers(what: str, tree: Any) -> None:
-    try:
-        structure.rebuild(structure.parse(compact(structure.describe(tree)[0])), {}, None)
-    except TreeError as error:
-        raise TreeError(
-            at_user_line(f"export: the {what} are in containers that no file can name: {str(error).partition(',')[0]}; "
-                         "pass and return dicts, lists, tuples and namedtuples")
-        ) from None  # fmt: skip
-
-
-@boundary
-def load_program(path: files.Path, *, machine_code: bool = False) -> Exported:
-    """Read a program that :meth:`volta.Exported.save` wrote: call the result like the function it was made from.
-
-    The whole file is checked first; nothing in it is run but operations of Volta's, whose kernels are compiled here.
-
-    Args:
-        path: the file.
-        machine_code: run the compiled kernels in the file instead of compiling any. They run as this user, and nothing
-            but their author's good will says what they do: ask for them of files that you trust like a program.
-
-    Raises:
-        DeviceError: none of the ``machine_code`` fits; it says for each target what is different here.
-        FormatError: the file is damaged, no program, of a newer format, or was made under another bit contract, whose
-            numbers this version does not compute.
-        TreeError: its arguments or results are in a namedtuple whose class is not imported.
-        OSError: the file cannot be read.
-    """
-    name = os.fspath(path)
-    try:
-        stored = files.load(path)
-    except TreeError as error:
-        raise TreeError(
-            f"{name!s}: arguments or results of this program are in a class that is not here: "
-            f"{str(error).partition(';')[0]}; import the module that defines it, then load again"
-        ) from None
-    if not (isinstance(stored, dict) and {*stored} >= {"program", "format"}):
-        raise FormatError(f"{name!s}: no program: this file holds arrays; volta.io.load reads it")
-    made_under = files.load_metadata(path).contract
-    if type(stored["format"]) is not int or stored["format"] not in _MORE_FIELDS:
-        raise FormatError(
-            f"{name!s}: a program of format {stored['format']!r:.40}; this version reads "
-            f"{' and '.join(map(str, _MORE_FIELDS))}"
-        )
-    if made_under != contract.ID:
-        raise FormatError(
-            f"{name!s}: made under the bit contract {made_under}, and this version computes under {contract.ID}: the "
-            "bits could differ. Export it anew, or run it with the version that wrote it"
-        )
-    try:
-        program = _rebuilt(stored)
-    except FormatError as error:
-        raise FormatError(f"{name!s}: {error}") from None
-    if machine_code:
-        admit(program.machine_code, f"{name!s}")
-    return program
-
-
-def _rebuilt(stored: dict[str, Any]) -> Exported:
-    more = {*stored} - _FIELDS
-    if not {*stored} >= _FIELDS or not more <= _MORE_FIELDS[stored["format"]]:
-        raise FormatError(f"corrupt: a program has {', '.join(sorted(_FIELDS))}")
-    if not all(isinstance(stored.get(key, []), list) for key in ("constants", "machine_code")):
-        raise FormatError("corrupt: the constants or the machine code of a program are no list")
-    if not all(isinstance(x, Array) for x in stored["constants"]):
-        raise FormatError("corrupt: a constant of a program is no array")
-    types = {"program": str, "name": str, "donated": list, "keywords": bool, "rules": bool}
-    for key, kind in types.items():
-        if type(stored[key]) is not kind:
-            raise FormatError(f"corrupt: {key} of a program is a {type(stored[key]).__name__}")
-    try:
-        document = json.loads(stored["program"])
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"corrupt: the program is not valid JSON ({error})") from None
-    program = Reader(stored["constants"]).whole(document)
-    for key, avals in (("inputs", program.in_avals), ("outputs", program.out_avals)):
-        if pytrees.leaves(stored[key]) != list(range(len(avals))):
-            raise FormatError(f"corrupt: the tree of {key} does not count those of the program")
-    inputs, keywords = stored["inputs"], stored["keywords"]
-    shape = (tuple, dict) if keywords else ()
-    if type(inputs) is not tuple or (keywords and tuple(map(type, inputs)) != shape):
-        raise FormatError("corrupt: the tree of inputs is none of arguments")
-    if not {*stored["donated"]} <= {*range(len(program.in_avals))}:
-        raise FormatError("corrupt: what is donated is no input")
-    return Exported(
-        stored["name"], program, inputs, stored["outputs"], tuple(stored["donated"]), keywords, stored["rules"],
-        machine_code=tuple(from_stored(code) for code in stored.get("machine_code", [])),
-    )  # fmt: skip
+        program = self._in_numbers("save_library(...)")
+        return write_library(program, name or self.fun_name, inputs, outputs, os.fspath(folder), cc)
