@@ -190,8 +190,10 @@ def fitted(points: Sequence[Values], numbers: Sequence[int]) -> Size | None:
     is divided and rounded down."""
     names = list(points[0])
     one, two = [(n,) for n in names], [*itertools.combinations_with_replacement(names, 2)]
+    sizes = [point[names[0]] for point in points]
+    each = len(names) == 1 and max(sizes) - min(sizes) < len(sizes)  # then what is right at these is right at all
     for monomials in ([(), *one], [(), *one, *two]):
-        found = _polynomial(points, numbers, monomials)
+        found = _polynomial(points, numbers, monomials, each)
         if found is not None:
             return found
     for name in names:
@@ -201,8 +203,10 @@ def fitted(points: Sequence[Values], numbers: Sequence[int]) -> Size | None:
     return None
 
 
-def _polynomial(points: Sequence[Values], numbers: Sequence[int], monomials: Sequence[tuple[str, ...]]) -> Size | None:
-    """By Gauss's elimination in fractions; more points than unknowns say whether it is one."""
+def _polynomial(
+    points: Sequence[Values], numbers: Sequence[int], monomials: Sequence[tuple[str, ...]], each: bool
+) -> Size | None:
+    """By Gauss's elimination in fractions; more points than unknowns say whether it is one, or that ``each`` is there."""
     rows = [
         [Fraction(Size(((1, m),)).at(p)) for m in monomials] + [Fraction(v)]
         for p, v in zip(points, numbers, strict=True)
@@ -219,7 +223,7 @@ def _polynomial(points: Sequence[Values], numbers: Sequence[int], monomials: Seq
             if i != pivots and row[column]:
                 rows[i] = [x - row[column] * y for x, y in zip(row, head, strict=True)]
         pivots += 1
-    if len(rows) == width or any(row[-1] for row in rows[width:]):
+    if (len(rows) == width and not each) or any(row[-1] for row in rows[width:]):
         return None
     coefficients = [row[-1] for row in rows[:width]]
     divisor = lcm(*(x.denominator for x in coefficients))
@@ -246,11 +250,6 @@ def _rounded(by_size: Mapping[int, int], name: str) -> Size | None:
 
 def _stored(size: Size, kind: str = _KEY) -> dict[str, Any]:
     return {kind: [size.divisor, size.times, size.plus, [[c, list(names)] for c, names in size.terms]]}
-
-
-def shape_to_stored(shape: Sequence[Any]) -> list[Any]:
-    """A symbolic shape as JSON."""
-    return [_stored(x) if isinstance(x, Size) else x for x in shape]
 
 
 def shape_of(stored: Any, ranges: Mapping[str, tuple[int, int]]) -> tuple[Any, ...]:
