@@ -206,7 +206,7 @@ def fitted(points: Sequence[Values], numbers: Sequence[int]) -> Size | None:
 def _polynomial(
     points: Sequence[Values], numbers: Sequence[int], monomials: Sequence[tuple[str, ...]], each: bool
 ) -> Size | None:
-    """By Gauss's elimination in fractions; more points than unknowns say whether it is one, or that ``each`` is there."""
+    """By Gauss's elimination in fractions; more points than unknowns say whether it is one, or that ``each`` is one."""
     rows = [
         [Fraction(Size(((1, m),)).at(p)) for m in monomials] + [Fraction(v)]
         for p, v in zip(points, numbers, strict=True)
