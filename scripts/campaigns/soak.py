@@ -141,8 +141,8 @@ class Soak:
     def interrupt(self) -> None:
         """Ctrl-C anywhere: what comes afterwards is right."""
         self.interrupted = False
-        signal.setitimer(signal.ITIMER_REAL, self.random.uniform(0.0005, 0.06))
         with contextlib.suppress(KeyboardInterrupt):
+            signal.setitimer(signal.ITIMER_REAL, self.random.uniform(0.0005, 0.06))
             while not self.interrupted:  # Python drops an interrupt that arrives in a destructor
                 self.number += 1
                 self.constants()
