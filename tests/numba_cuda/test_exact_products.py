@@ -72,6 +72,12 @@ def test_exact_products_have_the_cpus_bits(capability, shape):
     check(exact, fill("ladder", (m, k), "float32"), fill("normal", (k, n), "float32"), capability=capability)
 
 
+@sampled("capability", ("7.0", *INSTRUCTION), quick=("8.0",))
+def test_float64_has_the_cpus_bits(capability):
+    a, b = fill("ladder", (20, 70), "float64"), fill("normal", (70, 24), "float64")
+    check(exact, a, b, capability=capability)
+
+
 @sampled("capability", INSTRUCTION, quick=("9.0",))
 def test_batches_have_the_cpus_bits(capability):
     a, b = fill("ladder", (2, 3, 20, 64), "float32"), fill("normal", (3, 64, 24), "float32")
