@@ -12,12 +12,16 @@ import volta.numpy as vnp
 from tests.numba_cuda.fake_driver import FakeDriver
 from volta import nn
 from volta.emit.cache import DiskCache
-from volta.numba_cuda.codegen import modules
+from volta.numba_cuda.codegen import modules, ptx
 from volta.numba_cuda.codegen.modules import CompileStats
 from volta.numba_cuda.codegen.ptx import KernelSource
 from volta.numba_cuda.device import launcher
+from volta.numba_cuda.kernels import launches_of
+from volta.numba_cuda.launches import every
+from volta.offline import plan_on_cuda
 from volta.runtime import devices, gateway
 from volta.testing import assert_bits_equal
+from volta.testing.transformer import Transformer
 
 SOURCES: dict[str, KernelSource] = {}
 
@@ -130,3 +134,18 @@ def test_code_of_programs_that_are_gone_is_unloaded(fake, monkeypatch):
         modules.unload_unused(device)
         loaded.append(sum(isinstance(made, set) for made in fake.objects.values()))
     assert loaded[-1] == len(device.units) <= 6 and max(loaded) <= 6, loaded
+
+
+def test_what_takes_longest_begins_first():
+    """So that nothing is waited for at the end: of a training step no long kernel comes after a short one."""
+    model = Transformer(layers=1)
+    shapes = volta.eval_shape(model.init, volta.random.key(0)), *volta.eval_shape(model.draw, volta.random.key(1))
+    plan, _ = plan_on_cuda(volta.jit(volta.value_and_grad(model.loss)).trace(*shapes).jaxpr)
+    sources = {x.source.name: x.source for x in every(launches_of(plan, "9.0a"))}.values()
+    ordered = sorted(sources, key=lambda s: modules._turn(s.name))
+    sizes = [len(ptx.emit_text([s], "9.0a")) for s in ordered]
+    assert sizes[0] == max(sizes)
+    long = [size > max(sizes) / 6 for size in sizes]
+    assert 4 < sum(long) < len(long) - 4 and long == sorted(long, reverse=True)
+    maps = [s.name for s in ordered if s.name.startswith("volta_map_")]
+    assert "_transposed" in maps[0] and len(maps) > 1

@@ -24,8 +24,9 @@ _EMITTING = ("core", "ops", "emit", "xla_like", "numba_cuda")  # the layers whos
 _PTX_INPUT = 1  # CUjitInputType
 _ELF = b"\x7fELF"  # how machine code begins; PTX is text
 
-_FIRST, _LAST = ("volta_attention",), ("volta_map_", "volta_row_", "volta_col_", "volta_combine_")
-"""Names of kernels that take long to compile, and of those that do not: the longest first, so that all end together."""
+_FIRST = ("volta_attention_backward", "volta_attention_dkv", "volta_attention")
+_LAST = ("volta_map_", "volta_row_", "volta_col_", "volta_combine_")
+"""Names of kernels that take long to compile, the longest first, and of those that do not: so all end together."""
 
 
 @attrs.define
@@ -163,11 +164,17 @@ def _loaded(device: Device, stored: cache.StoredUnit) -> Unit:
     return unit
 
 
+def _turn(name: str) -> int:
+    """When a kernel's compilation begins: a number that orders them."""
+    last = name.startswith(_LAST) and "_transposed" not in name  # tiles of theirs are written out
+    return next((i for i, first in enumerate(_FIRST) if name.startswith(first)), len(_FIRST) + last)
+
+
 def _compile(device: Device, sources: Sequence[KernelSource], ready: Mapping[str, str]) -> Iterator[cache.StoredUnit]:
     """Kernels as machine code, each a module of its own: several threads compile, while this one is still emitting.
     Of some the PTX is ``ready``."""
     capability = capability_of(device)
-    ordered = sorted(sources, key=lambda s: s.name.startswith(_LAST) - s.name.startswith(_FIRST))
+    ordered = sorted(sources, key=lambda s: _turn(s.name))
 
     def compiled(s: KernelSource, text: str, linked: Sequence[str]) -> cache.StoredUnit:
         own = (text,) if s.name in ready else () if s.build is None else (ptx.assemble(text, capability),)
