@@ -11,7 +11,7 @@ from volta.numba_cuda.launches import Launch, Regions
 from volta.numba_cuda.loops import cutting
 from volta.numba_cuda.merging import merge
 from volta.numba_cuda.processors import shared_out_for
-from volta.numba_cuda.products.beside import weights_ahead
+from volta.numba_cuda.products.beside import columns_beside, weights_ahead
 from volta.numba_cuda.schedule import HANDLERS
 from volta.xla_like.kernels import kernel_class
 from volta.xla_like.plan import ExecutionPlan
@@ -37,7 +37,8 @@ def unmerged(plan: ExecutionPlan, regions: Regions, capability: str = "9.0") -> 
     with shared_out_for(plan.processors):
         calls = list(cutting.cut([call for call in plan.calls if not call.elided], regions, capability))
         make = partial(LaunchContext, regions=regions, nbytes=nbytes, capability=capability, nested=nested)
-        each = [make(call, ahead=weights) for call, weights in zip(calls, weights_ahead(calls), strict=True)]
+        near = zip(calls, weights_ahead(calls), columns_beside(calls), strict=True)
+        each = [make(call, ahead=weights, beside=columns) for call, weights, columns in near]
         return [found for ctx in each for found in _launches(ctx)]
 
 

@@ -22,7 +22,8 @@ class LaunchContext:
     """Makes the launches of one call for a GPU of a compute capability, and asks for their scratch memory.
 
     ``nbytes`` is the size of a buffer; ``nested`` gives the launches of a plan that the call runs; ``ahead`` is what a
-    later call reads, where this one is to have it brought near.
+    later call reads, where this one is to have it brought near; ``beside`` the columns of all products that run with
+    this one.
     """
 
     call: KernelCall
@@ -31,6 +32,7 @@ class LaunchContext:
     capability: str
     nested: Callable[[ExecutionPlan], list[Launch]]
     ahead: Access | None = None
+    beside: int = 0
 
     def of(self, call: KernelCall) -> LaunchContext:
         """The same for another call: a part of this one, or this one as the GPU runs it."""

@@ -109,9 +109,9 @@ def arrive(b: ir.IRBuilder, barrier: ir.Value, which: ir.Value) -> None:
     call(b, _ARRIVE, [barrier, b.zext(which, I32)])
 
 
-def expect(b: ir.IRBuilder, barrier: ir.Value, nbytes: int) -> None:
+def expect(b: ir.IRBuilder, barrier: ir.Value, nbytes: ir.Value | int) -> None:
     """Arrive, and announce bytes that copies will write: the phase ends when they are there."""
-    call(b, _EXPECT, [barrier, I32(nbytes)])
+    call(b, _EXPECT, [barrier, I32(nbytes) if isinstance(nbytes, int) else nbytes])
 
 
 def wait(b: ir.IRBuilder, barrier: ir.Value, parity: ir.Value) -> None:

@@ -11,6 +11,7 @@ ones' weights to be brought into the second-level cache.
 from __future__ import annotations
 
 import enum
+import itertools
 from collections.abc import Sequence
 
 from volta.emit.args import Word
@@ -38,33 +39,50 @@ def side_by_side(calls: Sequence[KernelCall]) -> list[KernelCall]:
 
 
 class Ahead(enum.IntEnum):
-    """Positions in the args block behind those of `Arg`: what is asked for, and how many bytes of it."""
+    """Positions in the args block behind those of `Arg`: what is asked for, how many bytes of it, and how many blocks of
+    threads the product has."""
 
     NEXT = len(Arg)
     NEXT_BYTES = len(Arg) + 1
+    BLOCKS = len(Arg) + 2
 
 
-def ahead_words(ctx: LaunchContext) -> list[Word]:
+def ahead_words(ctx: LaunchContext, blocks: int) -> list[Word]:
     """The words of `Ahead`."""
     if ctx.ahead is None or ctx.ahead.buffer is None:
-        return [0, 0]
-    return [ctx.ahead, min(_AHEAD, ctx.nbytes(ctx.ahead.buffer) - ctx.ahead.offset)]
+        return [0, 0, blocks]
+    return [ctx.ahead, min(_AHEAD, ctx.nbytes(ctx.ahead.buffer) - ctx.ahead.offset), blocks]
+
+
+def _runs(calls: Sequence[KernelCall]) -> list[list[int]]:
+    """The products of the same rows that follow each other, run by run."""
+    out: list[list[int]] = []
+    for i, call in enumerate(calls):
+        if _in_blocks(call):
+            if out and _alike(calls[out[-1][-1]], call):
+                out[-1].append(i)
+            else:
+                out.append([i])
+    return out
 
 
 def weights_ahead(calls: Sequence[KernelCall]) -> list[Access | None]:
     """For each call the weights that it is to ask for: the first product of some rows for the first product of the next
     rows, the second for the second."""
     out: list[Access | None] = [None] * len(calls)
-    before: list[int] = []
-    now: list[int] = []
-    for i, call in enumerate(calls):
-        if not _in_blocks(call):
-            continue
-        if now and not _alike(calls[now[-1]], call):
-            before, now = now, []
-        if len(now) < len(before):
-            out[before[len(now)]] = call.accesses[1]
-        now.append(i)
+    for now, following in itertools.pairwise(_runs(calls)):
+        for i, other in zip(now, following, strict=False):
+            out[i] = calls[other].accesses[1]
+    return out
+
+
+def columns_beside(calls: Sequence[KernelCall]) -> list[int]:
+    """For each call the columns of all products of its run; 0 for what is no such product."""
+    out = [0] * len(calls)
+    for run in _runs(calls):
+        total = sum(kernel.n for i in run if isinstance(kernel := calls[i].kernel, Dot))
+        for i in run:
+            out[i] = total
     return out
 
 

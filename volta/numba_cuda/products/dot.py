@@ -29,6 +29,7 @@ from volta.numba_cuda.products.dot_problem import Problem
 from volta.numba_cuda.products.dot_serial import semaphore_words, serial_blocks, serial_bytes
 from volta.numba_cuda.products.dot_sharing import Sharing, with_words
 from volta.numba_cuda.products.dot_split import slots_of
+from volta.numba_cuda.products.dot_stream import StreamVariant, build_stream
 from volta.numba_cuda.products.dot_tensor_variant import TensorVariant
 from volta.numba_cuda.products.dot_unpack import UnpackVariant, build_unpack
 from volta.numba_cuda.products.dot_vector import VectorVariant, build_vector
@@ -70,9 +71,10 @@ def problem_of(call: KernelCall) -> Problem:
     return Problem(head.kernel, lhs, rhs, out, epilogue, loops)
 
 
-def planned(call: KernelCall, regions: Regions, capability: str) -> list[DotLaunch]:
+def planned(call: KernelCall, regions: Regions, capability: str, beside: int = 0) -> list[DotLaunch]:
     """A product's launches by name: 'dot', 'dot_join', 'dot_vector', 'dot_unpack' or 'dot_tc', and 'clear_semaphores',
-    which comes before serial split-K."""
+    which comes before serial split-K. ``beside``: the columns of all products that run with it, where not its own alone.
+    """
     problem = problem_of(call)
     dot, spec, loops = problem.dot, problem.dot.spec, problem.loops
     out = problem.out if problem.epilogue is None or problem.epilogue.stored else _NOTHING
@@ -83,9 +85,9 @@ def planned(call: KernelCall, regions: Regions, capability: str) -> list[DotLaun
         tensor, tiles, grid = dot_tensor.chosen(problem, capability, _label(call, "dot_tc"))
         return [attrs.evolve(first, variant=tensor, grid=grid, sizes=with_words(sizes, {Sharing.WHOLE: tiles}))]
     if spec.blocks is not None:
-        unpack = choose_unpack(problem, capability)
+        unpack, grid = choose_unpack(problem, capability, max(beside, dot.n))
         sizes = dot_words(dot, problem.strides)
-        return [attrs.evolve(first, kernel="dot_unpack", variant=unpack, grid=unpack.blocks(dot.n), sizes=sizes)]
+        return [attrs.evolve(first, kernel="dot_unpack", variant=unpack, grid=grid, sizes=sizes)]
     vector = choose_vector(problem, capability)
     if vector is not None:
         first = attrs.evolve(first, kernel="dot_vector", variant=vector, grid=vector.blocks(dot.n, dot.batches))
@@ -140,13 +142,13 @@ def _serial(product: DotLaunch, whole: int, serial: int, taken: int, tree_slots:
 def launches(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
     """The launches of a product, with its epilogue where there is one."""
     problem = problem_of(call)
-    for x in planned(call, ctx.regions, ctx.capability):
+    for x in planned(call, ctx.regions, ctx.capability, ctx.beside):
         found = dict.fromkeys(ctx.ranges(x.accesses))
         for loop in x.loops:
             found.update(dict.fromkeys(r for ranges in touched(loop, ctx.nbytes) for r in ranges))
         reads, writes = (tuple(r for r in found if r[0] in buffers) for buffers in (x.reads, x.writes))
         source, threads, shared = _kernel_of(x, problem.dot.spec)
-        words = x.words() + (ahead_words(ctx) if x.kernel == "dot_unpack" else [])
+        words = x.words() + (ahead_words(ctx, x.grid) if x.kernel == "dot_unpack" else [])
         mapped = isinstance(x.variant, TensorVariant) and x.variant.mapped
         if mapped:
             words += dot_tensor.maps_of(problem, x.variant, len(words))
@@ -170,6 +172,9 @@ def _kernel_of(launch: DotLaunch, spec: DotSpec) -> tuple[KernelSource, int, int
     name = f"volta_{launch.kernel}_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     if isinstance(v, VectorVariant):
         source = KernelSource(name, text, lambda module, symbol: build_vector(module, symbol, spec, v))
+        return source, v.threads, v.shared_bytes(spec)
+    if isinstance(v, StreamVariant):
+        source = KernelSource(name, text, lambda module, symbol: build_stream(module, symbol, spec, v))
         return source, v.threads, v.shared_bytes(spec)
     if isinstance(v, UnpackVariant):
         source = KernelSource(name, text, lambda module, symbol: build_unpack(module, symbol, spec, v))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import attrs
 
@@ -12,6 +13,7 @@ from volta.numba_cuda.products.dot_build import shared_bytes
 from volta.numba_cuda.products.dot_epilogue import fits
 from volta.numba_cuda.products.dot_problem import Problem
 from volta.numba_cuda.products.dot_split import slots_of
+from volta.numba_cuda.products.dot_stream import StreamVariant, span_of, streams
 from volta.numba_cuda.products.dot_tile import Along, DotVariant, OperandLayout, Tile
 from volta.numba_cuda.products.dot_unpack import UnpackVariant
 from volta.numba_cuda.products.dot_vector import VectorVariant
@@ -149,9 +151,33 @@ def choose_vector(problem: Problem, capability: str) -> VectorVariant | None:
     return None
 
 
-def choose_unpack(problem: Problem, capability: str) -> UnpackVariant:
-    """The kernel for few rows times weights in blocks of few bits: warps for all chunks, as many as leave room for a
-    second block beside; a warp that takes several has the next one's bytes copied meanwhile, where they find room."""
+def choose_unpack(problem: Problem, capability: str, columns: int) -> tuple[StreamVariant | UnpackVariant, int]:
+    """The kernel for few rows times weights in blocks of few bits, and its blocks of threads, where so many columns are
+    computed side by side."""
+    stream = _choose_stream(problem, capability)
+    if stream is not None:
+        n, processors = problem.dot.n, _chip(capability).processors
+        return stream, max(1, min(processors * n // columns, -(-stream.tiles(n) // stream.warps)))
+    unpack = _choose_in_blocks(problem, capability)
+    return unpack, unpack.blocks(problem.dot.n)
+
+
+def _choose_stream(problem: Problem, capability: str) -> StreamVariant | None:
+    """The kernel whose bytes stream through Hopper's multiprocessors, where they have room for the rows and for two
+    parts of each warp."""
+    dot, chip, fmt = problem.dot, _chip(capability), problem.dot.spec.blocks
+    assert fmt is not None
+    if capability != "9.0a" or dot.k % CHUNK or not streams(fmt) or unit_of(fmt, problem.rhs.strides[3]) != 16:
+        return None
+    rows, chunks = 1 << (dot.m - 1).bit_length(), dot.k // CHUNK
+    made = partial(StreamVariant, rows, chunks, stages=2, span=span_of(chunks), wide=2, epilogue=problem.epilogue)
+    fitting = (v for warps in (8, 6, 4) if (v := made(warps=warps)).shared_bytes(dot.spec) <= chip.block_bytes)
+    return next(fitting, None)
+
+
+def _choose_in_blocks(problem: Problem, capability: str) -> UnpackVariant:
+    """The kernel whose blocks share out k: warps for all chunks, as many as leave room for a second block beside; a warp
+    that takes several has the next one's bytes copied meanwhile, where they find room."""
     dot, chip, fmt = problem.dot, _chip(capability), problem.dot.spec.blocks
     assert fmt is not None
     rows, chunks = 1 << (dot.m - 1).bit_length(), -(-dot.k // CHUNK)

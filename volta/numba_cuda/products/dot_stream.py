@@ -1,0 +1,359 @@
+"""Products of few rows with weights in blocks on Hopper: bytes of weights stream through the multiprocessors.
+
+Each multiprocessor has one block of threads, whose warps go their own ways. A warp takes a few columns at a time, over
+up to 16 chunks of k: a lane has one chunk of some of these columns. While it multiplies, the copy engine brings the
+bytes of what it takes next, so memory never rests; and nobody waits for anybody, as the sums of a column's chunks are
+found by lanes of one warp, which adds them in ascending order and joins blocks of k in pairs.
+
+The rows' values stay in shared memory. Chunks lie there so far apart that lanes read them from different banks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+from llvmlite import ir
+
+from volta.core.block_formats import BlockFormat
+from volta.emit.dot_args import Args, at, ceil_div
+from volta.emit.loops import I1, I32, I64, fma, if_else, if_then, loop, minimum, offset
+from volta.emit.pairs import join_block
+from volta.numba_cuda.codegen import ptx_mbarrier
+from volta.numba_cuda.codegen.ptx_bulk import copy_bulk, prefetch_bulk
+from volta.numba_cuda.codegen.ptx_ops import ballot, once
+from volta.numba_cuda.codegen.threads import (
+    WARP,
+    barrier,
+    block_index,
+    device_pointer,
+    dynamic_shared,
+    new_entry,
+    thread_index,
+    warp_barrier,
+)
+from volta.numba_cuda.products.beside import Ahead
+from volta.numba_cuda.products.dot_block_parts import chunk_bytes
+from volta.numba_cuda.products.dot_epilogue import Epilogue, Writer
+from volta.numba_cuda.products.dot_numbers import SMALLER, ThreadNumbers, has_smaller
+from volta.xla_like.dot import BLOCK, CHUNK, CHUNKS, DotSpec, levels_of
+
+_QUAD = 16  # bytes
+_VALUES = 4  # of a row, read at once
+_AT_ONCE = 16  # such reads of a thread that are under way before the first is stored
+_LINE = 4 * CHUNK + _QUAD  # bytes from chunk to chunk of a row
+_BANKS = 8  # quads that lanes read at once
+_NEAR = 4096  # bytes of what comes next that are asked for at once
+
+
+@attrs.frozen
+class StreamVariant:
+    """``rows`` of the left operand, ``chunks`` of k, warps of a block, parts whose bytes a warp has at once
+    (``stages``), chunks of a part (``span``), and columns of a lane (``wide``)."""
+
+    rows: int
+    chunks: int
+    warps: int
+    stages: int
+    span: int
+    wide: int
+    epilogue: Epilogue | None = None
+
+    @property
+    def threads(self) -> int:
+        return self.warps * WARP
+
+    @property
+    def across(self) -> int:
+        """Columns that lie side by side in a warp."""
+        return WARP // self.span
+
+    @property
+    def columns(self) -> int:
+        """Columns of a part."""
+        return self.wide * self.across
+
+    @property
+    def segments(self) -> int:
+        """Parts of the same columns."""
+        return -(-self.chunks // self.span)
+
+    @property
+    def levels(self) -> int:
+        """Of DOT's tree, where k is more than one block."""
+        return levels_of(self.chunks * CHUNK)
+
+    def tiles(self, n: int) -> int:
+        """Groups of columns that a warp takes at a time."""
+        return -(-n // self.columns)
+
+    def pitch(self, fmt: BlockFormat) -> int:
+        """Bytes from column to column in shared memory: lanes that read at once have different banks."""
+        quads = self.span * chunk_bytes(fmt) // _QUAD
+        if self.span < _BANKS:
+            quads += (self.span - quads) % _BANKS
+        return quads * _QUAD
+
+    def stage_bytes(self, fmt: BlockFormat) -> int:
+        return self.columns * self.pitch(fmt)
+
+    def sums_bytes(self) -> int:
+        """A warp's sums: those of a part's chunks, then those of levels, in lines of a part's columns."""
+        return 4 * self.columns * self.rows * (self.span + self.levels)
+
+    def shared_bytes(self, spec: DotSpec) -> int:
+        assert spec.blocks is not None
+        own = self.stages * (self.stage_bytes(spec.blocks) + ptx_mbarrier.BARRIER_BYTES) + self.sums_bytes()
+        return self.rows * self.chunks * _LINE + self.warps * (own + 4)
+
+
+def streams(fmt: BlockFormat) -> bool:
+    """Whether a format's chunks can be copied so that lanes read them from different banks."""
+    return chunk_bytes(fmt) % (2 * _QUAD) == _QUAD
+
+
+def span_of(chunks: int) -> int:
+    """Chunks of a part, for so many of k: as many as leave few lanes without one."""
+    return min((16, 8, 4), key=lambda span: (-(-chunks // span) * span, -span))
+
+
+def build_stream(module: ir.Module, name: str, spec: DotSpec, variant: StreamVariant) -> ir.Function:
+    """Add the kernel; its args are those of `Arg` and `Ahead`."""
+    function, b = new_entry(module, name, variant.threads, 1)
+    _Stream(b, spec, variant, function).emit()
+    b.ret_void()
+    return function
+
+
+class _Stream:
+    def __init__(self, b: ir.IRBuilder, spec: DotSpec, variant: StreamVariant, function: ir.Function) -> None:
+        assert spec.blocks is not None
+        self.b, self.spec, self.fmt, self.v = b, spec, spec.blocks, variant
+        self.args = Args(b, function.args[0], Ahead)
+        self.zero = ir.Constant(ir.FloatType(), 0.0)
+        self.shared = dynamic_shared(b.module, b)
+
+    def emit(self) -> None:
+        b, a, v = self.b, self.args, self.v
+        self.thread = thread_index(b)
+        self.lane, self.warp = b.and_(self.thread, I64(WARP - 1)), b.lshr(self.thread, I64(5))
+        self._lay_out()
+        self.column, self.chunk = b.udiv(self.lane, I64(v.span)), b.and_(self.lane, I64(v.span - 1))
+        self.rank = b.add(b.mul(self.warp, a.BLOCKS), block_index(b))  # the last tiles are of different blocks
+        self.warps = b.mul(a.BLOCKS, I64(v.warps))
+        mine = b.sub(ceil_div(b, a.N, v.columns), self.rank)
+        count = b.select(b.icmp_signed(">", mine, I64(0)), ceil_div(b, mine, self.warps), I64(0))
+        self.parts = b.mul(count, I64(v.segments))
+        with if_then(b, b.icmp_signed("==", self.lane, I64(0))):
+            for stage in range(v.stages):
+                ptx_mbarrier.begin(b, self._barrier(I64(stage)), 1)
+            ptx_mbarrier.opened(b)
+        warp_barrier(b)
+        for part in range(v.stages):
+            self._copy(I64(part))
+        with if_then(b, b.icmp_signed("<=", self.parts, I64(v.stages))):
+            self._ask_ahead()
+        if not has_smaller(self.fmt):
+            self._keep_rows(False)
+            barrier(b)
+            self._multiply(False)
+            return
+        overflows = self._keep_rows(True)
+        with if_else(b, overflows) as branch:
+            with branch.then():
+                self._keep_rows(False)
+                barrier(b)
+                self._multiply(False)
+            with branch.otherwise():
+                self._multiply(True)
+
+    def _lay_out(self) -> None:
+        """Shared memory: the rows' values; then of each warp its stages, its sums, its barriers, and a word."""
+        b, v = self.b, self.v
+        self.each = v.stage_bytes(self.fmt)
+        rows = v.rows * v.chunks * _LINE
+        place = offset(b, self.shared, rows)
+        self.stages = offset(b, place, b.mul(self.warp, I64(v.stages * self.each)))
+        place = offset(b, place, v.warps * v.stages * self.each)
+        self.sums = offset(b, place, b.mul(self.warp, I64(v.sums_bytes())))
+        place = offset(b, place, v.warps * v.sums_bytes())
+        self.barriers = offset(b, place, b.mul(self.warp, I64(v.stages * ptx_mbarrier.BARRIER_BYTES)))
+        self.words = offset(b, place, v.warps * v.stages * ptx_mbarrier.BARRIER_BYTES)
+
+    # -- bytes to shared memory ----------------------------------------------------------------------------------------
+
+    def _barrier(self, stage: ir.Value) -> ir.Value:
+        return offset(self.b, self.barriers, self.b.mul(stage, I64(ptx_mbarrier.BARRIER_BYTES)))
+
+    def _where(self, part: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """The first column of a part, and its first chunk."""
+        b, v = self.b, self.v
+        turn, segment = b.udiv(part, I64(v.segments)), b.urem(part, I64(v.segments))
+        tile = b.add(self.rank, b.mul(turn, self.warps))
+        return b.mul(tile, I64(v.columns)), b.mul(segment, I64(v.span))
+
+    def _copy(self, part: ir.Value) -> None:
+        """Start copying a part, where there is such: a lane copies a column's bytes."""
+        b, a, v = self.b, self.args, self.v
+        first, chunk = self._where(part)
+        stage = b.urem(part, I64(v.stages))
+        each = chunk_bytes(self.fmt)
+        nbytes = b.trunc(b.mul(minimum(b, b.sub(I64(v.chunks), chunk), v.span), I64(each)), I32)
+        with if_then(b, b.icmp_signed("<", part, self.parts)):
+            with if_then(b, b.icmp_signed("==", self.lane, I64(0))):
+                ptx_mbarrier.expect(b, self._barrier(stage), b.mul(nbytes, I32(v.columns)))
+            warp_barrier(b)
+            with if_then(b, b.icmp_signed("<", self.lane, I64(v.columns))):
+                column = minimum(b, b.add(first, self.lane), b.sub(a.N, I64(1)))
+                source = at(b, device_pointer(b, a.RHS), (column, a.RHS_N), (chunk, a.RHS_K))
+                to = at(b, self.stages, (stage, I64(self.each)), (self.lane, I64(v.pitch(self.fmt))))
+                copy_bulk(b, to, source, nbytes, self._barrier(stage))
+
+    def _ask_ahead(self) -> None:
+        """Have the weights of the next product brought nearer."""
+        b, a = self.b, self.args
+        begin = b.add(b.mul(self.lane, self.warps), self.rank)
+        with loop(b, begin, ceil_div(b, a.NEXT_BYTES, _NEAR), b.mul(self.warps, I64(WARP))) as it:
+            first = b.mul(it.index, I64(_NEAR))
+            nbytes = b.and_(minimum(b, b.sub(a.NEXT_BYTES, first), _NEAR), I64(-_QUAD))
+            with if_then(b, b.icmp_signed(">", nbytes, I64(0))):
+                prefetch_bulk(b, offset(b, device_pointer(b, a.NEXT), first), b.trunc(nbytes, I32))
+
+    def _keep_rows(self, larger: bool) -> ir.Value:
+        """Copy the rows' values to shared memory; `larger`: times 2^`SMALLER`, and whether any is infinite then."""
+        b, a, v = self.b, self.args, self.v
+        kind, overflows = ir.VectorType(ir.FloatType(), _VALUES), I1(0)
+        count = v.chunks * CHUNK // _VALUES
+        steps = [(r, first) for r in range(v.rows) for first in range(0, count, v.threads)]
+        for begin in range(0, len(steps), _AT_ONCE):
+            found = []
+            for r, first in steps[begin : begin + _AT_ONCE]:
+                quad = b.add(self.thread, I64(first))
+                place = minimum(b, quad, count - 1)
+                row = at(b, device_pointer(b, a.LHS), (minimum(b, I64(r), b.sub(a.M, I64(1))), a.LHS_M))
+                value = b.load(offset(b, row, b.mul(place, I64(_QUAD))), typ=kind, align=_QUAD)
+                found.append((r, quad, value))
+            for r, quad, value in found:
+                if larger:
+                    value = b.fmul(value, ir.Constant(kind, [2.0**SMALLER] * _VALUES))
+                    bits = b.bitcast(value, ir.VectorType(I32, _VALUES))
+                    for i in range(_VALUES):
+                        size = b.and_(b.extract_element(bits, I32(i)), I32(0x7FFFFFFF))
+                        overflows = b.or_(overflows, b.icmp_unsigned(">=", size, I32(0x7F800000)))
+                chunk, inside = b.lshr(quad, I64(6)), b.and_(quad, I64(CHUNK // _VALUES - 1))
+                to = at(b, self.shared, (chunk, I64(_LINE)), (inside, I64(_QUAD)))
+                with if_then(b, b.icmp_signed("<", quad, I64(count))):
+                    b.store(value, offset(b, to, r * v.chunks * _LINE), align=_QUAD)
+        return self._any(overflows) if larger else overflows
+
+    def _any(self, holds: ir.Value) -> ir.Value:
+        """Whether an i1 holds for any thread of the block; all have met then."""
+        b, found = self.b, I32(0)
+        mask = ballot(b, holds)
+        with if_then(b, b.icmp_signed("==", self.lane, I64(0))):
+            b.store(mask, offset(b, self.words, b.mul(self.warp, I64(4))), align=4)
+        barrier(b)
+        for warp in range(self.v.warps):
+            found = b.or_(found, b.load(offset(b, self.words, 4 * warp), typ=I32, align=4))
+        return b.icmp_signed("!=", found, I32(0))
+
+    # -- chains --------------------------------------------------------------------------------------------------------
+
+    def _multiply(self, smaller: bool) -> None:
+        """The warp's parts, one after the other."""
+        b, a, v = self.b, self.args, self.v
+        with loop(b, 0, self.parts, 1, [self.zero] * v.rows) as it:
+            once(b)
+            part = it.index
+            with if_then(b, b.icmp_signed("==", part, b.sub(self.parts, I64(v.stages)))):
+                self._ask_ahead()
+            stage, turn = b.urem(part, I64(v.stages)), b.udiv(part, I64(v.stages))
+            ptx_mbarrier.wait(b, self._barrier(stage), b.trunc(b.and_(turn, I64(1)), I32))
+            first, chunk = self._where(part)
+            self._leave_sums(self._chains(stage, chunk, smaller))
+            warp_barrier(b)
+            self._copy(b.add(part, I64(v.stages)))
+            totals = self._added(chunk, list(it.values))
+            warp_barrier(b)  # before other sums take the place of these
+            writes = b.icmp_signed("<", self.lane, I64(v.columns))
+            if v.segments > 1:
+                writes = b.and_(writes, b.icmp_signed(">=", b.add(chunk, I64(v.span)), I64(v.chunks)))
+            with if_then(b, writes):
+                writer = Writer(b, self.spec, a, v.epilogue, device_pointer(b, a.OUT), I64(0))
+                for r in range(v.rows):
+                    writer.write(I64(r), b.add(first, self.lane), [totals[r]], False)
+            it.advance(*totals)
+
+    def _chains(self, stage: ir.Value, first: ir.Value, smaller: bool) -> list[list[ir.Value]]:
+        """The lane's chains over its chunk, column by column for each row.
+
+        `smaller`: the rows' values are 2^`SMALLER` times as large, and the numbers that much smaller."""
+        b, v, fmt = self.b, self.v, self.fmt
+        pitch, kind = v.pitch(fmt), ir.VectorType(ir.FloatType(), _VALUES)
+        own = at(b, self.stages, (stage, I64(self.each)), (self.column, I64(pitch)), (self.chunk, I64(chunk_bytes(fmt))))
+        columns = [offset(b, own, i * v.across * pitch) for i in range(v.wide)]
+        chunk = minimum(b, b.add(first, self.chunk), v.chunks - 1)
+        row = at(b, self.shared, (chunk, I64(_LINE)))
+        sums = [[self.zero] * v.wide for _ in range(v.rows)]
+        for start in range(0, CHUNK, fmt.elements):
+            begin = start // fmt.elements * fmt.nbytes
+            numbers = [ThreadNumbers(b, fmt, x, begin, True, smaller) for x in columns]
+            for k in range(0, fmt.elements, _VALUES):
+                places = [offset(b, row, r * v.chunks * _LINE + 4 * (start + k)) for r in range(v.rows)]
+                values = [b.load(place, typ=kind, align=_QUAD) for place in places]
+                for i in range(_VALUES):
+                    ys = [x.element(k + i) for x in numbers]
+                    xs = [b.extract_element(x, I32(i)) for x in values]
+                    sums = [[fma(b, x, y, z) for y, z in zip(ys, now, strict=True)] for x, now in zip(xs, sums, strict=True)]
+        return sums
+
+    # -- sums of chunks ------------------------------------------------------------------------------------------------
+
+    def _line(self, number: ir.Value, r: int, column: ir.Value) -> ir.Value:
+        """The place of a column's sum, of a chunk of the part or, behind these, of a level."""
+        b, v = self.b, self.v
+        line = b.add(b.mul(number, I64(v.rows)), I64(r))
+        return offset(b, self.sums, b.mul(b.add(b.mul(line, I64(v.columns)), column), I64(4)))
+
+    def _leave_sums(self, sums: Sequence[Sequence[ir.Value]]) -> None:
+        """Store the sums of the lane's chunk."""
+        b = self.b
+        for r, columns in enumerate(sums):
+            for i, x in enumerate(columns):
+                b.store(x, self._line(self.chunk, r, b.add(self.column, I64(i * self.v.across))), align=4)
+
+    def _added(self, first: ir.Value, totals: list[ir.Value]) -> list[ir.Value]:
+        """The totals of the part's columns, one to a lane, with the sums of its chunks added in ascending order: of all
+        of k behind the last part."""
+        b, v, kind = self.b, self.v, ir.FloatType()
+        own = b.and_(self.lane, I64(v.columns - 1))
+        begins = b.icmp_signed("==", b.and_(first, I64(CHUNKS - 1)), I64(0))
+        found = []
+        for r in range(v.rows):
+            lines = [b.load(self._line(I64(i), r, own), typ=kind, align=4) for i in range(v.span)]
+            now = b.select(begins, lines[0], b.fadd(totals[r], lines[0])) if v.segments > 1 else lines[0]
+            for i, x in enumerate(lines[1:], 1):
+                there = b.icmp_signed("<", b.add(first, I64(i)), I64(v.chunks))
+                now = b.select(there, b.fadd(now, x), now)
+            found.append(now)
+        if not v.levels:
+            return found
+
+        def waiting(level: ir.Value) -> list[ir.Value]:
+            return [b.load(self._line(b.add(level, I64(v.span)), r, own), typ=kind, align=4) for r in range(v.rows)]
+
+        def leave(level: ir.Value, sums: Sequence[ir.Value]) -> None:
+            for r, x in enumerate(sums):
+                with if_then(b, b.icmp_signed("<", self.lane, I64(v.columns))):
+                    b.store(x, self._line(b.add(level, I64(v.span)), r, own), align=4)
+
+        behind = b.add(first, I64(v.span))
+        last = b.icmp_signed(">=", behind, I64(v.chunks))
+        ends = b.or_(last, b.icmp_signed("==", b.and_(behind, I64(CHUNKS - 1)), I64(0)))
+        with if_else(b, ends) as branch:
+            with branch.then():
+                block = b.lshr(first, I64(CHUNKS.bit_length() - 1))
+                branch.give(*join_block(b, found, block, last, waiting, leave, b.fadd))
+            with branch.otherwise():
+                branch.give(*found)
+        return list(branch.results)
