@@ -157,7 +157,7 @@ def choose_unpack(problem: Problem, capability: str, columns: int) -> tuple[Stre
     stream = _choose_stream(problem, capability)
     if stream is not None:
         n, processors = problem.dot.n, _chip(capability).processors
-        return stream, max(1, min(processors * n // columns, -(-stream.tiles(n) // stream.warps)))
+        return stream, max(1, min(processors * n // columns, stream.tiles(n)))
     unpack = _choose_in_blocks(problem, capability)
     return unpack, unpack.blocks(problem.dot.n)
 

@@ -113,8 +113,8 @@ def streams(fmt: BlockFormat) -> bool:
 
 
 def span_of(chunks: int) -> int:
-    """Chunks of a part, for so many of k: as many as leave few lanes without one."""
-    return min((16, 8, 4), key=lambda span: (-(-chunks // span) * span, -span))
+    """Chunks of a part, for so many of k: all, or those of a block of k, so that there are parts for many warps."""
+    return next((span for span in (4, 8) if chunks <= span), CHUNKS)
 
 
 def build_stream(module: ir.Module, name: str, spec: DotSpec, variant: StreamVariant) -> ir.Function:
