@@ -16,7 +16,7 @@ from volta.emit.builder import Builder, item_size
 from volta.emit.loops import I32, I64, fma, for_range, if_then, loop, minimum, offset
 from volta.numba_cuda.attention.attention_common import AttentionKernel
 from volta.numba_cuda.attention.attention_layout import WIDE
-from volta.numba_cuda.codegen.ptx_ops import ballot
+from volta.numba_cuda.codegen.ptx_ops import ballot, prefetch
 from volta.numba_cuda.codegen.threads import (
     WARP,
     barrier,
@@ -31,13 +31,12 @@ from volta.xla_like.attention import BLOCK, AttentionSpec
 WARPS = 8
 THREADS = WARPS * WARP
 _EACH = BLOCK // WARP
-_AT_ONCE = 8
-"""Rows whose elements are in flight at once."""
+_NEAR = 128  # bytes that are asked for at once
 
 
 def build_attention_rows(module: ir.Module, name: str, kernel: str, spec: AttentionSpec, whole: bool) -> ir.Function:
     """Add a kernel to a module; its grid is `row_blocks`. ``whole``: operands can be read 16 bytes at a time."""
-    function, b = new_entry(module, name, THREADS)
+    function, b = new_entry(module, name, THREADS, 1 if kernel == "attention" else None)
     {"attention": RowForward, "attention_dq": _QueryGradient, "attention_dkv": _KeyGradient}[kernel](
         b, function, spec, whole
     ).emit()
@@ -85,12 +84,18 @@ class _Rows(AttentionKernel):
         b = self.b
         return offset(b, base, b.mul(minimum(b, row, b.sub(size, I64(1))), stride))
 
+    parts: tuple[int, ...] = (4, 2, 1)
+    """Groups of 16 bytes of a row that are in flight at once: as many as its size is a multiple of."""
+
+    at_once = 8
+    """Rows whose elements are in flight at once, when they are multiplied by weights."""
+
     def dots(self, own: ir.Value, lines: Sequence[ir.Value], width: int) -> list[ir.Value]:
         """DOT of the row in shared memory and each of some rows."""
         b, dtype = self.b, self.spec.dtype
         item = item_size(dtype)
         each = WIDE // item if self.whole else 1
-        parts = next(n for n in (4, 2, 1) if width // each % n == 0) if self.whole else 1
+        parts = next(n for n in self.parts if width // each % n == 0) if self.whole else 1
         step, one = each * parts, Builder(b, each)
         with loop(b, 0, width, step, [self.zero] * len(lines)) as it:
             starts = [offset(b, line, b.mul(it.index, I64(item))) for line in lines]
@@ -127,9 +132,9 @@ class _Rows(AttentionKernel):
         b, sums = self.b, [self.zero] * -(-width // WARP)
         columns = self.columns(width)
         for weight, bits in zip(weights, seen, strict=True):
-            with loop(b, 0, WARP, _AT_ONCE, sums) as it:
+            with loop(b, 0, WARP, self.at_once, sums) as it:
                 found = list(it.values)
-                indices = [b.add(it.index, I64(k)) for k in range(_AT_ONCE)]
+                indices = [b.add(it.index, I64(k)) for k in range(self.at_once)]
                 lines = [self.line(base, stride, b.add(block, i), size) for i in indices]
                 elements = [[self.element(line, c) for c in columns] for line in lines]
                 for i, row in zip(indices, elements, strict=True):
@@ -171,7 +176,14 @@ class _Rows(AttentionKernel):
 
 
 class RowForward(_Rows):
-    """A block of threads has a row; round by round its warps take one key block each, and all merge them in order."""
+    """A block of threads has a row; round by round its warps take one key block each, and all merge them in order.
+
+    There are few rows, so what counts is how often a warp waits for memory: a key block's rows are asked for at once,
+    and half of them are read at a time.
+    """
+
+    parts = (16, 8, 4, 2, 1)
+    at_once = 32
 
     def shared_bytes(self) -> int:
         return self.size * (self.spec.head + WARPS * (3 + self.spec.value_head))
@@ -238,6 +250,10 @@ class RowForward(_Rows):
         k, v = (self.of_head(x, self.item, self.head) for x in (Arg.K, Arg.V))
         keys = self.others(block)
         lines = [self.line(k, a(Arg.K_S), key, self.s) for key in keys]
+        for width, rows in ((spec.head, lines), (spec.value_head, [self.line(v, a(Arg.V_S), x, self.s) for x in keys])):
+            for line in rows:
+                for byte in range(0, width * item_size(spec.dtype), _NEAR):
+                    prefetch(b, offset(b, line, byte))
         scores = self.scaled(self.dots(self.space, lines, spec.head))
         seen = [self.pair_seen(row, key, self.position) for key in keys]
         bits = [ballot(b, x) for x in seen]

@@ -31,7 +31,7 @@ def split_blocks(rows: int, s: int) -> int:
 
 def build_split(module: ir.Module, name: str, spec: AttentionSpec, whole: bool, merge: bool) -> ir.Function:
     """Add one of the two kernels to a module; their args end with where the results of key blocks are."""
-    function, b = new_entry(module, name, THREADS)
+    function, b = new_entry(module, name, THREADS, 1)
     (_Merging if merge else _Blocks)(b, function, spec, whole).emit()
     b.ret_void()
     return function
