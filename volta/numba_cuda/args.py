@@ -40,7 +40,10 @@ class Template:
         def row(x: Launch) -> Row:
             args = start + next(places)
             inside = tuple(row(y) for y in x.inside)
-            return Row(self.functions[x.source.name], x.grid, x.threads, args, x.shared, x.after, inside, x.repeats)
+            return Row(
+                self.functions[x.source.name], x.grid, x.threads, args, x.shared, x.after, inside, x.repeats,
+                x.early and not inside,
+            )  # fmt: skip
 
         return [row(x) for x in self.plan.launches]
 

@@ -36,7 +36,11 @@ def unmerged(plan: ExecutionPlan, regions: Regions, capability: str = "9.0") -> 
     nested = partial(launches_of, capability=capability)
     with shared_out_for(plan.processors):
         calls = list(cutting.cut([call for call in plan.calls if not call.elided], regions, capability))
-        make = partial(LaunchContext, regions=regions, nbytes=nbytes, capability=capability, nested=nested)
+        written = {b for call in calls for b in call.writes}
+        fixed = {b.id for b in plan.buffers if b.kind in ("input", "const")} - written
+        make = partial(
+            LaunchContext, regions=regions, nbytes=nbytes, capability=capability, nested=nested, fixed=fixed
+        )  # fmt: skip
         near = zip(calls, weights_ahead(calls), columns_beside(calls), strict=True)
         each = [make(call, ahead=weights, beside=columns) for call, weights, columns in near]
         return [found for ctx in each for found in _launches(ctx)]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import attrs
 from llvmlite import ir
 
 from volta.core.errors import UnsupportedOperationError
 from volta.emit.args import Word, laid_out
-from volta.numba_cuda.codegen.ptx import KernelSource
+from volta.numba_cuda.codegen import ptx_following
+from volta.numba_cuda.codegen.ptx import KernelSource, level_of
 from volta.numba_cuda.launches import Launch, Range, Regions, touched
 from volta.xla_like.kernels import Access, KernelCall
 from volta.xla_like.plan import ExecutionPlan
@@ -21,7 +22,7 @@ MOST = (1 << 31) - 1
 class LaunchContext:
     """Makes the launches of one call for a GPU of a compute capability, and asks for their scratch memory.
 
-    ``nbytes`` is the size of a buffer; ``nested`` gives the launches of a plan that the call runs; ``ahead`` is what a
+    ``nbytes`` is the size of a buffer, ``fixed`` are those that no kernel of the plan writes; ``nested`` gives the launches of a plan that the call runs; ``ahead`` is what a
     later call reads, where this one is to have it brought near; ``beside`` the columns of all products that run with
     this one.
     """
@@ -33,6 +34,7 @@ class LaunchContext:
     nested: Callable[[ExecutionPlan], list[Launch]]
     ahead: Access | None = None
     beside: int = 0
+    fixed: Collection[int] = ()
 
     def of(self, call: KernelCall) -> LaunchContext:
         """The same for another call: a part of this one, or this one as the GPU runs it."""
@@ -60,9 +62,11 @@ class LaunchContext:
             raise UnsupportedOperationError(f"{label} on backend 'cuda' needs {grid:,} blocks, more than a grid has")
         numbers, addresses = laid_out(words)
         reads, writes = self.touched() if touched is None else touched
+        early = source.linked is None and level_of(self.capability) >= ptx_following.OLDEST
         return Launch(
-            source, grid, threads, numbers, addresses, 0, label, shared, reads, writes, alone=alone, mapped=mapped
-        )
+            source, grid, threads, numbers, addresses, 0, label, shared, reads, writes, alone=alone, mapped=mapped,
+            early=early,
+        )  # fmt: skip
 
     def touched(self) -> tuple[tuple[Range, ...], tuple[Range, ...]]:
         """What the call reads and what it writes."""

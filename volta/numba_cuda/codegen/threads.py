@@ -8,7 +8,7 @@ from llvmlite import ir
 
 from volta.emit.builder import Builder, Value
 from volta.emit.loops import I32, I64, PTR, VOID, intrinsic, load_arg, load_args, offset
-from volta.numba_cuda.codegen import ptx_ops
+from volta.numba_cuda.codegen import ptx_following, ptx_ops
 
 WARP = 32
 CONSTANT_SPACE = 4
@@ -26,12 +26,13 @@ BODY_TYPE = ir.FunctionType(VOID, [PTR, I64])
 
 
 def new_entry(
-    module: ir.Module, name: str, threads: int, resident: int | None = None
+    module: ir.Module, name: str, threads: int, resident: int | None = None, *, waits: bool = True
 ) -> tuple[ir.Function, ir.IRBuilder]:
     """Add a kernel that runs in blocks of `threads`; returns its body, with a builder at the start of it.
 
     A multiprocessor is to hold at least `resident` blocks at once, which bounds a thread's registers. The entry itself
-    only calls the body, with its args and the number of its block; `merge_entry` makes it find them.
+    only calls the body, with its args and the number of its block; `merge_entry` makes it find them. Unless it `waits`,
+    the body itself has to, before it reads what a kernel before this one may write.
     """
     body = ir.Function(module, BODY_TYPE, f"{name}_body")
     body.linkage = "internal"
@@ -46,7 +47,11 @@ def new_entry(
     b = ir.IRBuilder(entry.append_basic_block("entry"))
     b.call(body, [entry.args[0], _register(b, "ctaid.x")])
     b.ret_void()
-    return body, ir.IRBuilder(body.append_basic_block("entry"))
+    b = ir.IRBuilder(body.append_basic_block("entry"))
+    ptx_following.let_next_begin(b)
+    if waits:
+        ptx_following.await_earlier(b)
+    return body, b
 
 
 def merge_entry(module: ir.Module, name: str) -> None:

@@ -61,6 +61,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuGraphCreate": (_P, _U),
     "cuGraphAddKernelNode": (_P, _P, _P, _Z, _P),
     "cuGraphAddNode": (_P, _P, _P, _Z, _P),
+    "cuGraphAddDependencies_v2": (_P, _P, _P, _P, _Z),
     "cuGraphConditionalHandleCreate": (_P, _P, _P, _U, _U),
     "cuGraphKernelNodeSetAttribute": (_P, _I, _P),
     "cuGraphInstantiateWithFlags": (_P, _P, ctypes.c_ulonglong),
@@ -70,8 +71,8 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
 }
 """Each function's symbol in the library and the types of its arguments; all return a status."""
 
-SINCE_12_3 = ("cuGraphAddNode", "cuGraphConditionalHandleCreate")
-"""Functions that older drivers do not have: loops and choices need them."""
+SINCE_12_3 = ("cuGraphAddNode", "cuGraphAddDependencies_v2", "cuGraphConditionalHandleCreate")
+"""Functions that older drivers do not have: loops and choices need them, and kernels that begin early."""
 
 OLDEST_DRIVER = 12000
 """The version of CUDA that the driver must know at least, as it counts them: 12.0."""
@@ -107,7 +108,7 @@ def load() -> SimpleNamespace:
             function = getattr(library, symbol)
         except AttributeError:
             if symbol in SINCE_12_3:
-                functions[symbol] = None
+                functions[name_of(symbol)] = None
                 continue
             raise DeviceError(f"the NVIDIA driver is too old: it has no {symbol}; install one for CUDA 12") from None
         function.argtypes, function.restype = arguments, _I

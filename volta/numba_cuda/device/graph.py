@@ -129,6 +129,7 @@ class Row:
     after: tuple[int, ...] = ()  # rows of a graph that it waits for
     inside: tuple[Row, ...] = ()  # what runs behind it if it finds its condition true
     repeats: bool = False  # and again, as long as it does
+    early: bool = False  # it waits itself for the row that it comes after
 
     def flat(self) -> Iterator[Row]:
         """The row, then those inside of it, at any depth."""
@@ -155,6 +156,9 @@ class _Condition(ctypes.Structure):
         ("more", ctypes.c_longlong * 25), ("end", ctypes.c_longlong),
     )  # fmt: skip
 
+
+_BEGUN = (ctypes.c_ubyte * 8)(1, 0, 1)
+"""CUgraphEdgeData: from the port that says that a kernel's blocks have begun; the edge of a kernel that waits itself."""
 
 _NO_PATCHES = np.zeros((0, 3), np.int64)
 
@@ -193,7 +197,10 @@ class _Graph:
             if row.inside:
                 nodes.append(self._add_turns(graph, row, params, before))
                 continue
-            nodes.append(self._kernel(graph, row, next(params), before))
+            early = graph == self._graph and self._begins_early(row, rows)
+            nodes.append(self._kernel(graph, row, next(params), [] if early else before))
+            if early:
+                self._follow(graph, before[0], nodes[-1])
             if graph == self._graph and self._first is not None and row.grid <= _FIRST:
                 api, first = self._device.api, ctypes.addressof(self._first)
                 self._device.check(api.cuGraphKernelNodeSetAttribute(nodes[-1], _PRIORITY, first))
@@ -209,6 +216,19 @@ class _Graph:
             )
         )
         return out.value or 0
+
+    def _begins_early(self, row: Row, rows: Sequence[Row]) -> bool:
+        """Whether a kernel may begin while the only one that it comes after still runs."""
+        known = self._device.api.cuGraphAddDependencies is not None
+        return known and row.early and len(row.after) == 1 and not rows[row.after[0]].inside
+
+    def _follow(self, graph: int, before: int, node: int) -> None:
+        """Let a kernel begin as soon as all blocks of another one have."""
+        ends = (ctypes.c_void_p * 2)(before, node)
+        place = ctypes.addressof(ends)
+        self._device.check(
+            self._device.api.cuGraphAddDependencies(graph, place, place + 8, ctypes.addressof(_BEGUN), 1)
+        )
 
     def _add_turns(self, graph: int, row: Row, params: Iterator[int], before: Sequence[int]) -> int:
         """A kernel that sets a condition, and behind it a node that runs the rows inside if it holds."""

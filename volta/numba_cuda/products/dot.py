@@ -143,6 +143,8 @@ def launches(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
     """The launches of a product, with its epilogue where there is one."""
     problem = problem_of(call)
     for x in planned(call, ctx.regions, ctx.capability, ctx.beside):
+        if isinstance(x.variant, StreamVariant):
+            x = attrs.evolve(x, variant=attrs.evolve(x.variant, early=problem.rhs.buffer in ctx.fixed))
         found = dict.fromkeys(ctx.ranges(x.accesses))
         for loop in x.loops:
             found.update(dict.fromkeys(r for ranges in touched(loop, ctx.nbytes) for r in ranges))

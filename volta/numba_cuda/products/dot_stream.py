@@ -21,6 +21,7 @@ from volta.emit.loops import I1, I32, I64, fma, if_else, if_then, loop, minimum,
 from volta.emit.pairs import join_block
 from volta.numba_cuda.codegen import ptx_mbarrier
 from volta.numba_cuda.codegen.ptx_bulk import copy_bulk, prefetch_bulk
+from volta.numba_cuda.codegen.ptx_following import await_earlier
 from volta.numba_cuda.codegen.ptx_ops import ballot, once
 from volta.numba_cuda.codegen.threads import (
     WARP,
@@ -49,7 +50,8 @@ _NEAR = 4096  # bytes of what comes next that are asked for at once
 @attrs.frozen
 class StreamVariant:
     """``rows`` of the left operand, ``chunks`` of k, warps of a block, parts whose bytes a warp has at once
-    (``stages``), chunks of a part (``span``), and columns of a lane (``wide``)."""
+    (``stages``), chunks of a part (``span``), columns of a lane (``wide``), and whether the weights are there before the
+    kernels that come before it are done (``early``)."""
 
     rows: int
     chunks: int
@@ -57,6 +59,7 @@ class StreamVariant:
     stages: int
     span: int
     wide: int
+    early: bool = False
     epilogue: Epilogue | None = None
 
     @property
@@ -119,7 +122,7 @@ def span_of(chunks: int) -> int:
 
 def build_stream(module: ir.Module, name: str, spec: DotSpec, variant: StreamVariant) -> ir.Function:
     """Add the kernel; its args are those of `Arg` and `Ahead`."""
-    function, b = new_entry(module, name, variant.threads, 1)
+    function, b = new_entry(module, name, variant.threads, 1, waits=not variant.early)
     _Stream(b, spec, variant, function).emit()
     b.ret_void()
     return function
@@ -151,6 +154,8 @@ class _Stream:
         warp_barrier(b)
         for part in range(v.stages):
             self._copy(I64(part))
+        if v.early:
+            await_earlier(b)
         with if_then(b, b.icmp_signed("<=", self.parts, I64(v.stages))):
             self._ask_ahead()
         if not has_smaller(self.fmt):
