@@ -21,13 +21,10 @@ from volta.numba_cuda.loops.scalars import ThreadBuilder
 from volta.numba_cuda.loops.thread_groups import ThreadGroup
 from volta.xla_like.kernels import Load, LoopKernel, Reduce
 
-AHEAD = 16
-"""Elements of an operand that a thread reads before it uses them."""
-
 
 def build_row(module: ir.Module, name: str, kernel: LoopKernel, v: RowVariant) -> ir.Function:
     """A thread group computes a row of a 'row' kernel, or reduces a few blocks of one."""
-    function, b = new_entry(module, name, v.threads)
+    function, b = new_entry(module, name, v.threads, 1 if v.waits else None)
     e = ThreadEmitter(b, function.args[0], kernel, v.narrow)
     threads = ThreadGroup(b, v.shape, thread_index(b), v.threads)
     part, active = None, ir.Constant(ir.IntType(1), 1)
@@ -172,7 +169,7 @@ class RegisterRow(RowNest):
         rows = -(-min(self.v.length, BLOCK) // LANES)
         if not (p.reduces or p.stores):
             return []
-        ahead = max(1, AHEAD // (self.shape.lanes * self.shape.share))
+        ahead = max(1, self.v.ahead // (self.shape.lanes * self.shape.share))
         for first in range(0, rows, ahead):
             places, kept = [], []
             for row in range(first, min(first + ahead, rows)):
@@ -219,7 +216,7 @@ class LongRow(RowNest):
         first = b.add(start, b.mul(self.threads.block, I64(BLOCK)))
         stop = minimum(b, b.add(first, I64(BLOCK)), length)
         identity = self._flat(self.identities(reducers))
-        ahead = max(1, AHEAD // (self.shape.lanes * self.shape.share))
+        ahead = max(1, self.v.ahead // (self.shape.lanes * self.shape.share))
         whole = b.icmp_signed("==", b.sub(stop, first), I64(BLOCK))
         with if_else(b, whole) as branch:
             with branch.then():

@@ -33,6 +33,9 @@ GUARDED = 2
 FEW = 2048
 """Blocks of a sum below which each is shared out to as many threads as can be."""
 
+LONELY = 16
+"""Blocks of threads up to which most multiprocessors have none, and a thread may have all of its elements in flight."""
+
 IN_REGISTERS = 2048
 """Elements of a row up to which it is kept in registers rather than in shared memory."""
 
@@ -47,7 +50,7 @@ class RowVariant:
     ``length``: that of rows which are kept in registers (0: rows of any length). ``single``: the blocks of 4096 side by
     side are all there are. ``slots``: values that are kept in shared memory, with their places; ``rows``: of 64
     elements that fit a place. ``careful``: threads beyond an edge read nothing, since what they would read in
-    place of their own may be written by then.
+    place of their own may be written by then. ``ahead``: elements of an operand that a thread reads before it uses them.
     """
 
     shape: ThreadGroupShape
@@ -58,6 +61,7 @@ class RowVariant:
     slots: tuple[Slot, ...] = ()
     rows: int = LANES
     careful: bool = False
+    ahead: int = 16
 
     @property
     def threads(self) -> int:
@@ -71,14 +75,21 @@ class RowVariant:
 
     def suffix(self) -> str:
         kept = f"_{self.length}" if self.length else f"_kept{self.rows}" if self.slots else ""
-        flags = f"{'n' * self.narrow}{'s' * self.single}{'c' * self.careful}"
+        flags = f"{'n' * self.narrow}{'s' * self.single}{'c' * self.careful}{'w' * self.waits}"
         return f"{self.shape.suffix()}x{self.groups}{kept}{flags}"
+
+    @property
+    def waits(self) -> bool:
+        """Whether all that counts is how often a thread waits for memory."""
+        return self.ahead == LANES
 
 
 def choose_row(call: KernelCall, capability: str) -> RowVariant:
     v = _shared_out(call, capability)
     edges = prod(call.sizes[:-1]) % v.groups > 0 or call.sizes[-1] % LANES > 0
-    return attrs.evolve(v, careful=edges and bool(call.inplace))
+    v = attrs.evolve(v, careful=edges and bool(call.inplace))
+    few = grid_of_row(call, v) <= filling(LONELY)
+    return attrs.evolve(v, ahead=LANES) if few else v
 
 
 def _shared_out(call: KernelCall, capability: str) -> RowVariant:
