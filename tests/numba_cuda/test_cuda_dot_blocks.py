@@ -15,6 +15,7 @@ from volta.xla_like.compile import build_plan
 from volta.xla_like.kernels import kernel_class
 
 KERNELS = HostKernels()
+CAPABILITIES = ["9.0", "9.0a"]  # the second has another kernel for formats that it can copy
 
 
 def operands(name, m, n, blocks):
@@ -22,16 +23,18 @@ def operands(name, m, n, blocks):
     return x, nn.QuantizedArray(random_blocks(name, n, blocks), name)
 
 
+@pytest.mark.parametrize("capability", CAPABILITIES)
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.few(1)
-def test_every_format_has_the_cpus_bits(name):
+def test_every_format_has_the_cpus_bits(name, capability):
     for m, n, blocks in ((1, 70, 3), (3, 33, 1), (8, 5, 2)):
-        check_on_host(nn.linear, *operands(name, m, n, blocks), orders=("shuffled",), kernels=KERNELS)
+        check_on_host(nn.linear, *operands(name, m, n, blocks), orders=("shuffled",), kernels=KERNELS, capability=capability)
 
 
+@pytest.mark.parametrize("capability", CAPABILITIES)
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.few(1)
-def test_scales_of_any_bits(name):
+def test_scales_of_any_bits(name, capability):
     """Infinite scales, and none; subnormal ones; integers of every size: where the numbers are put together in another
     order than the definition's, nothing is lost."""
     fmt, rng = FORMATS[name], np.random.default_rng(1)
@@ -46,20 +49,21 @@ def test_scales_of_any_bits(name):
     for x in (np.eye(3, w.shape[1], dtype=np.float32), -np.eye(1, w.shape[1], 5, dtype=np.float32)):
         with np.errstate(invalid="ignore"):
             assert_bits_equal(np.asarray(nn.linear(x, w)), np.asarray(volta.numpy.matmul(x, w.dequantize().T)))
-        check_on_host(nn.linear, x, w, orders=("shuffled",), kernels=KERNELS)
+        check_on_host(nn.linear, x, w, orders=("shuffled",), kernels=KERNELS, capability=capability)
 
 
+@pytest.mark.parametrize("capability", CAPABILITIES)
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.few(1)
-def test_rows_of_any_size(name):
+def test_rows_of_any_size(name, capability):
     """Rows that cannot be made larger, and such that are subnormal, infinite or no number."""
     x, w = operands(name, 4, 40, 512 // FORMATS[name].elements)
     x *= np.float32(2.0) ** np.array([[0], [90], [-140], [60]], np.float32)
     x[3, 300] = np.float32(2.0) ** 79
     x[2, 7::64] = 0
-    check_on_host(nn.linear, x, w, orders=("shuffled",), kernels=KERNELS)
+    check_on_host(nn.linear, x, w, orders=("shuffled",), kernels=KERNELS, capability=capability)
     x[0, 300], x[3, 9] = np.inf, np.nan
-    check_on_host(nn.linear, x[[0, 3]], w, orders=("shuffled",), kernels=KERNELS)
+    check_on_host(nn.linear, x[[0, 3]], w, orders=("shuffled",), kernels=KERNELS, capability=capability)
 
 
 @pytest.mark.slow
