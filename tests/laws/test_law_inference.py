@@ -1,6 +1,7 @@
 """A text taken at once, in pieces or token by token, alone or beside strangers, has the same bits."""
 
 import functools
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import volta
 from tests.block_weights import random_blocks
 from volta import models, nn, random, tree
 from volta.core.block_formats import FORMATS
+from volta.models import batching
 from volta.models.decoder import apply
 from volta.testing import assert_bits_equal
 from volta.testing.host_grid import check_on_host
@@ -103,28 +105,31 @@ def arguments(request):
     return {k: v for k, v in request.items() if k != "seed"} | {"key": random.key(request["seed"])}
 
 
-def check_batch(model, requests, rows, steps):
+def check_batch(model, requests, rows, steps, ahead=False):
+    """``ahead``: a step is begun before the last one's tokens are read, as on a GPU."""
     batch, added = models.Batch(model, rows), []
-    for request, pause in zip(requests, steps, strict=False):
-        added.append(batch.add(**arguments(request)))
-        for _ in range(pause):
-            batch.step()
-    assert sum(1 for _ in batch.run()) <= sum(len(r.tokens) for r in added)
+    with mock.patch.object(batching, "on_gpu", lambda x: ahead):
+        for request, pause in zip(requests, steps, strict=False):
+            added.append(batch.add(**arguments(request)))
+            for _ in range(pause):
+                batch.step()
+        assert sum(1 for _ in batch.run()) <= sum(len(r.tokens) for r in added)
     for request, found in zip(requests, added, strict=True):
         assert found.tokens == list(models.generate(model, **arguments(request)))
 
 
+@pytest.mark.parametrize("ahead", [False, True])
 @given(st.lists(REQUESTS, min_size=1, max_size=6), st.integers(1, 3), st.lists(st.integers(0, 3), min_size=6))
 @settings(max_examples=2)
-def test_a_request_is_continued_as_it_is_alone(requests, rows, steps):
-    check_batch(model_of("blocks"), requests, rows, steps)
+def test_a_request_is_continued_as_it_is_alone(ahead, requests, rows, steps):
+    check_batch(model_of("blocks"), requests, rows, steps, ahead)
 
 
 @pytest.mark.slow
 @given(st.lists(REQUESTS, min_size=64, max_size=64))
 @settings(max_examples=2)
 def test_sixty_four_requests_are_continued_as_they_are_alone(requests):
-    check_batch(model_of("llama"), requests, 16, [i % 2 for i in range(64)])
+    check_batch(model_of("llama"), requests, 16, [i % 2 for i in range(64)], ahead=True)
 
 
 @pytest.mark.slow

@@ -28,7 +28,9 @@ def operands(name, m, n, blocks):
 @pytest.mark.few(1)
 def test_every_format_has_the_cpus_bits(name, capability):
     for m, n, blocks in ((1, 70, 3), (3, 33, 1), (8, 5, 2)):
-        check_on_host(nn.linear, *operands(name, m, n, blocks), orders=("shuffled",), kernels=KERNELS, capability=capability)
+        check_on_host(
+            nn.linear, *operands(name, m, n, blocks), orders=("shuffled",), kernels=KERNELS, capability=capability
+        )
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES)

@@ -1,6 +1,5 @@
 """Products whose weights stream through Hopper's multiprocessors, on the host runner: they have the CPU's bits."""
 
-import numpy as np
 import pytest
 
 from tests.numba_cuda.test_cuda_dot_blocks import operands

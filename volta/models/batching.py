@@ -14,10 +14,23 @@ import volta.numpy as vnp
 from volta import lax, random
 from volta.api.jit import jit
 from volta.core import pytrees
+from volta.core.array import Array
 from volta.core.errors import ArgumentError
 from volta.core.source import at_user_line
 from volta.models.decoder import Caches, Config, Decoder, Params
-from volta.models.generation import PIECE, batched, checked_prompt, draw, ints, padded, pieces, rounded, seen_of, step
+from volta.models.generation import (
+    PIECE,
+    batched,
+    checked_prompt,
+    draw,
+    ints,
+    on_gpu,
+    padded,
+    pieces,
+    rounded,
+    seen_of,
+    step,
+)
 from volta.nn.sampling import GREEDY, Sampling
 
 
@@ -35,6 +48,14 @@ class Request:
     stop: frozenset[int]
     tokens: list[int] = attrs.field(factory=list)
     ended: str | None = None
+
+
+@attrs.frozen(eq=False)
+class _Step:
+    """A step that was begun: the requests of its rows, and what it draws for each."""
+
+    requests: tuple[Request | None, ...]
+    drawn: Array
 
 
 class Batch:
@@ -70,6 +91,7 @@ class Batch:
         key = random.key(0)
         self._keys = np.tile(np.asarray(key), (rows, *[1] * key.ndim))
         self._seen: Any = vnp.zeros((rows, model.config.vocabulary), bool)
+        self._begun: _Step | None = None
 
     def add(
         self, prompt: Sequence[int], *, max_tokens: int, sampling: Sampling = GREEDY, key: Any = None,
@@ -112,26 +134,44 @@ class Batch:
             yield from self.step()
 
     def step(self) -> list[tuple[Request, int]]:
-        """Begin what waits where a row is free, then one token for each request; what was made, row by row."""
+        """Begin what waits where a row is free, then one token for each request; what was made, row by row.
+
+        On a GPU the next step may have been begun, and what begins meanwhile takes part in the one after it.
+        """
         made: list[tuple[Request, int]] = []
-        running = [row for row, request in enumerate(self.rows) if request is not None]
-        if running:
-            tokens = self._drawn()
-            made += [pair for row in running for pair in self._kept(row, int(tokens[row]))]
+        if any(self.rows):
+            now, self._begun = self._begun, None
+            if now is None or not any(x is y is not None for x, y in zip(now.requests, self.rows, strict=True)):
+                now = self._advance(self._token.copy())
+            if self._goes_on(now):  # so that the GPU has work while these tokens are read, and given to who waits
+                now.drawn.copy_to_host_async()
+                self._begun = self._advance(now.drawn)
+            tokens = np.asarray(now.drawn)
+            for row, request in enumerate(now.requests):
+                if request is not None and self.rows[row] is request:
+                    made += self._kept(row, int(tokens[row]))
         for row, request in enumerate(self.rows):
             if request is None and self.waiting:
                 made += self._begin(row, self.waiting.popleft())
         return made
 
-    def _drawn(self) -> np.ndarray:
+    def _goes_on(self, now: _Step) -> bool:
+        """Whether the next step is begun before this one's tokens are read: each row has the request that it had, and
+        some have more to come. What a row draws that turns out to be at its end, nobody looks at."""
+        requests = [r for r in now.requests if r is not None]
+        more = any(len(r.tokens) + 1 < r.max_tokens for r in requests)
+        return on_gpu(now.drawn) and more and all(x is y for x, y in zip(now.requests, self.rows, strict=True))
+
+    def _advance(self, tokens: Any) -> _Step:
+        """Begin a step that takes a token of each row."""
         busy = np.array([r is not None for r in self.rows])
         settings = batched([GREEDY if r is None else r.sampling for r in self.rows])
-        given = (self._token[:, None].copy(), self._caches, self._at.copy(), np.ones_like(self._at), busy)
+        given = (tokens, self._caches, self._at.copy(), np.ones_like(self._at), busy)
         found, self._caches, self._seen = step(
             self.model.config, self.model.params, *given, self._keys.copy(), settings, self._seen
         )
         self._at += busy
-        return np.asarray(found)
+        return _Step(tuple(self.rows), found)
 
     def _begin(self, row: int, request: Request) -> list[tuple[Request, int]]:
         """Take a prompt into a row, in pieces, and its first token."""

@@ -72,7 +72,7 @@ def _generated(
         given = (padded(tokens), caches, ints(at - len(tokens)), ints(len(tokens)), np.array([at == len(prompt)]))
         drawn, caches, seen = step(config, params, *given, *rest, seen)
     kept: tuple[Any, ...] = (ints(1), np.array([True]), *rest)
-    ahead = isinstance(drawn.device, str) and drawn.device.startswith("cuda")
+    ahead = on_gpu(drawn)
     if ahead:  # what no step changes is there for all of them
         kept = tree.map(lambda x: device_put(x, drawn.device), kept)
 
@@ -114,6 +114,11 @@ def draw(
 
 step = jit(draw, static_argnums=0, donate_argnums=(3,))
 """`draw`, compiled for each number of rows and of tokens; the caches are updated in place."""
+
+
+def on_gpu(x: Array) -> bool:
+    """Whether a step's results are computed while the host goes on, so that the next step can be begun."""
+    return isinstance(x.device, str) and x.device.startswith("cuda")
 
 
 def pieces(prompt: Sequence[int], size: int) -> Iterator[Sequence[int]]:

@@ -22,9 +22,9 @@ MOST = (1 << 31) - 1
 class LaunchContext:
     """Makes the launches of one call for a GPU of a compute capability, and asks for their scratch memory.
 
-    ``nbytes`` is the size of a buffer, ``fixed`` are those that no kernel of the plan writes; ``nested`` gives the launches of a plan that the call runs; ``ahead`` is what a
-    later call reads, where this one is to have it brought near; ``beside`` the columns of all products that run with
-    this one.
+    ``nbytes`` is the size of a buffer, ``fixed`` are those that no kernel of the plan writes; ``nested`` gives the
+    launches of a plan that the call runs; ``ahead`` is what a later call reads, where this one is to have it brought
+    near; ``beside`` the columns of all products that run with this one.
     """
 
     call: KernelCall

@@ -27,7 +27,7 @@ class Launch:
     ``mapped``: there are tensor maps in its args, which must lie in device memory, at multiples of 128 bytes.
     ``calls`` is how many calls of a kernel run in it (see merging.py); ``alone``: it may not be merged with others.
     ``inside`` are the launches that run behind it if it finds its condition true, with ``repeats`` as long as it does
-    (see conditional_nodes.py). ``early``: it may begin before the one that it comes after is done, since it waits itself
+    (see conditional_nodes.py). ``early``: it may begin before the one that it comes after is done, as it waits itself
     (see codegen/ptx_following.py).
     """
 

@@ -1,4 +1,4 @@
-"""Hopper's copies of neighbouring bytes (``cp.async.bulk``): one thread asks for thousands, and the copy engine does it."""
+"""Hopper's copies of neighbouring bytes (``cp.async.bulk``): a thread asks for thousands, the copy engine does it."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ class _Condition(ctypes.Structure):
 
 
 _BEGUN = (ctypes.c_ubyte * 8)(1, 0, 1)
-"""CUgraphEdgeData: from the port that says that a kernel's blocks have begun; the edge of a kernel that waits itself."""
+"""CUgraphEdgeData: from the port that says that a kernel's blocks have begun, to a kernel that waits itself."""
 
 _NO_PATCHES = np.zeros((0, 3), np.int64)
 

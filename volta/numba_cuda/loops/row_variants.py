@@ -50,7 +50,8 @@ class RowVariant:
     ``length``: that of rows which are kept in registers (0: rows of any length). ``single``: the blocks of 4096 side by
     side are all there are. ``slots``: values that are kept in shared memory, with their places; ``rows``: of 64
     elements that fit a place. ``careful``: threads beyond an edge read nothing, since what they would read in
-    place of their own may be written by then. ``ahead``: elements of an operand that a thread reads before it uses them.
+    place of their own may be written by then. ``ahead``: elements of an operand that a thread reads before it uses
+    them.
     """
 
     shape: ThreadGroupShape

@@ -39,8 +39,8 @@ def side_by_side(calls: Sequence[KernelCall]) -> list[KernelCall]:
 
 
 class Ahead(enum.IntEnum):
-    """Positions in the args block behind those of `Arg`: what is asked for, how many bytes of it, and how many blocks of
-    threads the product has."""
+    """Positions in the args block behind those of `Arg`: what is asked for, how many bytes of it, and how many blocks
+    of threads the product has."""
 
     NEXT = len(Arg)
     NEXT_BYTES = len(Arg) + 1

@@ -73,7 +73,7 @@ def problem_of(call: KernelCall) -> Problem:
 
 def planned(call: KernelCall, regions: Regions, capability: str, beside: int = 0) -> list[DotLaunch]:
     """A product's launches by name: 'dot', 'dot_join', 'dot_vector', 'dot_unpack' or 'dot_tc', and 'clear_semaphores',
-    which comes before serial split-K. ``beside``: the columns of all products that run with it, where not its own alone.
+    which comes before serial split-K. ``beside``: the columns of all products that run with it, if not its own alone.
     """
     problem = problem_of(call)
     dot, spec, loops = problem.dot, problem.dot.spec, problem.loops

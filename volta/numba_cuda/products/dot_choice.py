@@ -176,8 +176,8 @@ def _choose_stream(problem: Problem, capability: str) -> StreamVariant | None:
 
 
 def _choose_in_blocks(problem: Problem, capability: str) -> UnpackVariant:
-    """The kernel whose blocks share out k: warps for all chunks, as many as leave room for a second block beside; a warp
-    that takes several has the next one's bytes copied meanwhile, where they find room."""
+    """The kernel whose blocks share out k: warps for all chunks, as many as leave room for a second block beside; a
+    warp that takes several has the next one's bytes copied meanwhile, where they find room."""
     dot, chip, fmt = problem.dot, _chip(capability), problem.dot.spec.blocks
     assert fmt is not None
     rows, chunks = 1 << (dot.m - 1).bit_length(), -(-dot.k // CHUNK)

@@ -37,7 +37,7 @@ from volta.numba_cuda.products.beside import Ahead
 from volta.numba_cuda.products.dot_block_parts import chunk_bytes
 from volta.numba_cuda.products.dot_epilogue import Epilogue, Writer
 from volta.numba_cuda.products.dot_numbers import SMALLER, ThreadNumbers, has_smaller
-from volta.xla_like.dot import BLOCK, CHUNK, CHUNKS, DotSpec, levels_of
+from volta.xla_like.dot import CHUNK, CHUNKS, DotSpec, levels_of
 
 _QUAD = 16  # bytes
 _VALUES = 4  # of a row, read at once
@@ -50,8 +50,8 @@ _NEAR = 4096  # bytes of what comes next that are asked for at once
 @attrs.frozen
 class StreamVariant:
     """``rows`` of the left operand, ``chunks`` of k, warps of a block, parts whose bytes a warp has at once
-    (``stages``), chunks of a part (``span``), columns of a lane (``wide``), and whether the weights are there before the
-    kernels that come before it are done (``early``)."""
+    (``stages``), chunks of a part (``span``), columns of a lane (``wide``), and whether the weights are there before
+    the kernels that come before it are done (``early``)."""
 
     rows: int
     chunks: int
@@ -295,7 +295,9 @@ class _Stream:
         `smaller`: the rows' values are 2^`SMALLER` times as large, and the numbers that much smaller."""
         b, v, fmt = self.b, self.v, self.fmt
         pitch, kind = v.pitch(fmt), ir.VectorType(ir.FloatType(), _VALUES)
-        own = at(b, self.stages, (stage, I64(self.each)), (self.column, I64(pitch)), (self.chunk, I64(chunk_bytes(fmt))))
+        own = at(
+            b, self.stages, (stage, I64(self.each)), (self.column, I64(pitch)), (self.chunk, I64(chunk_bytes(fmt)))
+        )
         columns = [offset(b, own, i * v.across * pitch) for i in range(v.wide)]
         chunk = minimum(b, b.add(first, self.chunk), v.chunks - 1)
         row = at(b, self.shared, (chunk, I64(_LINE)))
@@ -309,7 +311,9 @@ class _Stream:
                 for i in range(_VALUES):
                     ys = [x.element(k + i) for x in numbers]
                     xs = [b.extract_element(x, I32(i)) for x in values]
-                    sums = [[fma(b, x, y, z) for y, z in zip(ys, now, strict=True)] for x, now in zip(xs, sums, strict=True)]
+                    sums = [
+                        [fma(b, x, y, z) for y, z in zip(ys, now, strict=True)] for x, now in zip(xs, sums, strict=True)
+                    ]
         return sums
 
     # -- sums of chunks ------------------------------------------------------------------------------------------------
