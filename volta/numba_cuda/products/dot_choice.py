@@ -170,8 +170,8 @@ def _choose_stream(problem: Problem, capability: str) -> StreamVariant | None:
     if capability != "9.0a" or dot.k % CHUNK or not streams(fmt) or unit_of(fmt, problem.rhs.strides[3]) != 16:
         return None
     rows, chunks = 1 << (dot.m - 1).bit_length(), dot.k // CHUNK
-    made = partial(StreamVariant, rows, chunks, stages=2, span=span_of(chunks), wide=2, epilogue=problem.epilogue)
-    fitting = (v for warps in (8, 6, 4) if (v := made(warps=warps)).shared_bytes(dot.spec) <= chip.block_bytes)
+    made = partial(StreamVariant, rows, chunks, stages=2, span=span_of(chunks), wide=1, epilogue=problem.epilogue)
+    fitting = (v for warps in (16, 12, 8) if (v := made(warps=warps)).shared_bytes(dot.spec) <= chip.block_bytes)
     return next(fitting, None)
 
 

@@ -10,13 +10,15 @@ all numbers that have an offset, and so are chains whose other operands are 2^48
 
 from __future__ import annotations
 
+import copy
 import struct
+from functools import lru_cache
 
 from llvmlite import ir
 
 from volta.core.block_formats import BlockFormat, Piece, Pieces
 from volta.emit.block_numbers import WORD, BlockNumbers, exact
-from volta.emit.loops import I32, fma, offset
+from volta.emit.loops import I32, I64, fma, if_else, offset
 from volta.numba_cuda.codegen.ptx_ops import bits_over
 
 _F32 = ir.FloatType()
@@ -99,4 +101,80 @@ class ThreadNumbers(BlockNumbers):
             quad = self.b.load(place, align=WORD * _QUAD, typ=ir.VectorType(I32, _QUAD))
             for i in range(_QUAD):
                 self.loaded[first + i] = self.b.extract_element(quad, I32(i))
+        return super()._word(byte, shift)
+
+    def group_factors(self, number: ir.Value, each: int) -> list[ir.Value]:
+        """The factors of `each` groups from group ``number * each`` on: those of scales, then of offsets.
+
+        Integers of groups are packed each in its own way, so this is a choice between as many ways.
+        """
+        halves = [h for h in (self.fmt.scale, self.fmt.offset) if h is not None]
+        count, size = len(halves[0].groups), self.fmt.elements // len(halves[0].groups)
+        for h in halves:
+            self._factor(h, 0)
+            for piece in (piece for group in h.groups for piece in group):
+                self._word(piece.byte, piece.shift)
+
+        def way(first: int, last: int) -> list[ir.Value]:
+            if last - first == each:
+                own = copy.copy(self)
+                own.products, own.loaded = {}, dict(self.loaded)
+                return [own._factor(h, size * group) for h in halves for group in range(first, last)]
+            middle = (first + last) // 2
+            with if_else(self.b, self.b.icmp_unsigned("<", number, number.type(middle // each))) as branch:
+                with branch.then():
+                    branch.give(*way(first, middle))
+                with branch.otherwise():
+                    branch.give(*way(middle, last))
+            return list(branch.results)
+
+        return way(0, count)
+
+
+PERIOD = 64
+"""Elements after which a block of 256 is as before, but for where bits lie and for the groups' factors."""
+
+
+@lru_cache
+def periods(fmt: BlockFormat) -> tuple[int, int] | None:
+    """How far the bytes of a format's elements move from period to period, and the bits of those whose bytes stay; None
+    where they do not all do so."""
+
+    def moves(i: int) -> set[tuple[int, int]]:
+        pairs = zip(fmt.pieces(i), fmt.pieces(i + PERIOD), strict=True)
+        return {(y.byte - x.byte, y.shift - x.shift) for x, y in pairs}
+
+    found = set().union(*(moves(i) for i in range(fmt.elements - PERIOD)))
+    steps, turns = {by for by, _ in found if by}, {by for _, by in found if by}
+    plain = all(not far or not turn for far, turn in found) and len(steps) == 1 and len(turns) <= 1
+    groups = len(fmt.scale.groups) * PERIOD % fmt.elements == 0 and fmt.offset is not None
+    return (min(steps), min(turns, default=0)) if plain and groups and fmt.scale.groups else None
+
+
+class PeriodNumbers(ThreadNumbers):
+    """The elements of one period of a block, by its `number`; so the same instructions serve for all. `factors` are
+    those of its groups."""
+
+    def __init__(
+        self, b: ir.IRBuilder, fmt: BlockFormat, block: ir.Value, number: ir.Value, factors: list[ir.Value],
+        smaller: bool,
+    ) -> None:  # fmt: skip
+        moves = periods(fmt)
+        assert moves is not None and fmt.offset is not None
+        super().__init__(b, fmt, offset(b, block, b.mul(number, I64(moves[0]))), 0, True, smaller)
+        self.block, self.turned = block, b.trunc(b.mul(number, I64(moves[1])), I32)
+        still = [bits for bits, _ in fmt.parts if bits.place(0).byte == bits.place(PERIOD).byte]
+        self.still = {byte // WORD for bits in still for byte in range(bits.offset, bits.offset + bits.run)}
+        half = len(factors) // 2
+        for halves, own in ((fmt.scale, factors[:half]), (fmt.offset, factors[half:])):
+            self.products.update({(halves.at, group): x for group, x in enumerate(own)})
+            self.halves[halves.at] = own[0]
+
+    def _word(self, byte: int, shift: int) -> tuple[ir.Value, int]:
+        index = byte // WORD
+        if index in self.still and index not in self.loaded:
+            b, first = self.b, index - index % _QUAD
+            quad = b.load(offset(b, self.block, first * WORD), align=WORD * _QUAD, typ=ir.VectorType(I32, _QUAD))
+            for i in range(_QUAD):
+                self.loaded[first + i] = b.lshr(b.extract_element(quad, I32(i)), self.turned)
         return super()._word(byte, shift)

@@ -36,7 +36,14 @@ from volta.numba_cuda.codegen.threads import (
 from volta.numba_cuda.products.beside import Ahead
 from volta.numba_cuda.products.dot_block_parts import chunk_bytes
 from volta.numba_cuda.products.dot_epilogue import Epilogue, Writer
-from volta.numba_cuda.products.dot_numbers import SMALLER, ThreadNumbers, has_smaller
+from volta.numba_cuda.products.dot_numbers import (
+    PERIOD,
+    SMALLER,
+    PeriodNumbers,
+    ThreadNumbers,
+    has_smaller,
+    periods,
+)
 from volta.xla_like.dot import CHUNK, CHUNKS, DotSpec, levels_of
 
 _QUAD = 16  # bytes
@@ -289,31 +296,49 @@ class _Stream:
                     writer.write(I64(r), b.add(first, self.lane), [totals[r]], False)
             it.advance(*totals)
 
-    def _chains(self, stage: ir.Value, first: ir.Value, smaller: bool) -> list[list[ir.Value]]:
+    def _chains(self, stage: ir.Value, first: ir.Value, smaller: bool) -> list[ir.Value]:
         """The lane's chains over its chunk, column by column for each row.
 
         `smaller`: the rows' values are 2^`SMALLER` times as large, and the numbers that much smaller."""
         b, v, fmt = self.b, self.v, self.fmt
-        pitch, kind = v.pitch(fmt), ir.VectorType(ir.FloatType(), _VALUES)
+        pitch = v.pitch(fmt)
         own = at(
             b, self.stages, (stage, I64(self.each)), (self.column, I64(pitch)), (self.chunk, I64(chunk_bytes(fmt)))
         )
         columns = [offset(b, own, i * v.across * pitch) for i in range(v.wide)]
         chunk = minimum(b, b.add(first, self.chunk), v.chunks - 1)
         row = at(b, self.shared, (chunk, I64(_LINE)))
-        sums = [[self.zero] * v.wide for _ in range(v.rows)]
-        for start in range(0, CHUNK, fmt.elements):
-            begin = start // fmt.elements * fmt.nbytes
-            numbers = [ThreadNumbers(b, fmt, x, begin, True, smaller) for x in columns]
-            for k in range(0, fmt.elements, _VALUES):
-                places = [offset(b, row, r * v.chunks * _LINE + 4 * (start + k)) for r in range(v.rows)]
-                values = [b.load(place, typ=kind, align=_QUAD) for place in places]
-                for i in range(_VALUES):
-                    ys = [x.element(k + i) for x in numbers]
-                    xs = [b.extract_element(x, I32(i)) for x in values]
-                    sums = [
-                        [fma(b, x, y, z) for y, z in zip(ys, now, strict=True)] for x, now in zip(xs, sums, strict=True)
-                    ]
+        zeros = [self.zero] * (v.rows * v.wide)
+        if fmt.elements < CHUNK or periods(fmt) is None:
+            starts = [(i, i // fmt.elements * fmt.nbytes) for i in range(0, CHUNK, fmt.elements)]
+            for start, begin in starts:
+                numbers = [ThreadNumbers(b, fmt, x, begin, True, smaller) for x in columns]
+                zeros = self._links(numbers, offset(b, row, 4 * start), fmt.elements, zeros)
+            return zeros
+        blocks = [ThreadNumbers(b, fmt, x, 0, True, smaller) for x in columns]
+        each = len(fmt.scale.groups) * PERIOD // CHUNK
+        with loop(b, 0, CHUNK // PERIOD, 1, zeros, some=True) as it:
+            once(b)
+            numbers = [
+                PeriodNumbers(b, fmt, x, it.index, y.group_factors(it.index, each), smaller)
+                for x, y in zip(columns, blocks, strict=True)
+            ]
+            here = offset(b, row, b.mul(it.index, I64(4 * PERIOD)))
+            it.advance(*self._links(numbers, here, PERIOD, list(it.values)))
+        return list(it.results)
+
+    def _links(
+        self, numbers: Sequence[ThreadNumbers], rows: ir.Value, count: int, sums: list[ir.Value]
+    ) -> list[ir.Value]:  # fmt: skip
+        """The chains with the links of so many elements, the rows' values of which begin at `rows`."""
+        b, v, kind = self.b, self.v, ir.VectorType(ir.FloatType(), _VALUES)
+        for k in range(0, count, _VALUES):
+            places = [offset(b, rows, r * v.chunks * _LINE + 4 * k) for r in range(v.rows)]
+            values = [b.load(place, typ=kind, align=_QUAD) for place in places]
+            for i in range(_VALUES):
+                ys = [x.element(k + i) for x in numbers]
+                xs = [b.extract_element(x, I32(i)) for x in values]
+                sums = [fma(b, x, y, sums[r * v.wide + c]) for r, x in enumerate(xs) for c, y in enumerate(ys)]
         return sums
 
     # -- sums of chunks ------------------------------------------------------------------------------------------------
@@ -324,12 +349,12 @@ class _Stream:
         line = b.add(b.mul(number, I64(v.rows)), I64(r))
         return offset(b, self.sums, b.mul(b.add(b.mul(line, I64(v.columns)), column), I64(4)))
 
-    def _leave_sums(self, sums: Sequence[Sequence[ir.Value]]) -> None:
+    def _leave_sums(self, sums: Sequence[ir.Value]) -> None:
         """Store the sums of the lane's chunk."""
         b = self.b
-        for r, columns in enumerate(sums):
-            for i, x in enumerate(columns):
-                b.store(x, self._line(self.chunk, r, b.add(self.column, I64(i * self.v.across))), align=4)
+        for number, x in enumerate(sums):
+            r, i = divmod(number, self.v.wide)
+            b.store(x, self._line(self.chunk, r, b.add(self.column, I64(i * self.v.across))), align=4)
 
     def _added(self, first: ir.Value, totals: list[ir.Value]) -> list[ir.Value]:
         """The totals of the part's columns, one to a lane, with the sums of its chunks added in ascending order: of all
