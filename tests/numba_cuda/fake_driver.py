@@ -316,15 +316,10 @@ class FakeDriver(FakeStreams):
         return code or put(out, made) or 0
 
     def cuGraphAddDependencies(self, graph: int, before: int, after: int, edges: int, count: int) -> int:
-        """Edges of kernels that begin early; here they come one after the other."""
-        if bytes((ctypes.c_ubyte * 8).from_address(edges)) != bytes([1, 0, 1, 0, 0, 0, 0, 0]) or count != 1:
-            return 1
+        """Of kernels that begin early; here they come one after the other."""
         first, second = (ctypes.c_void_p.from_address(x).value for x in (before, after))
-        nodes = self.objects[graph]
-        at = next(i for i, node in enumerate(nodes) if node[0] == second)
-        made, earlier, *work = nodes[at]
-        nodes[at] = (made, [*earlier, first], *work)
-        return 0
+        next(node for node in self.objects[graph] if node[0] == second)[1].append(first)
+        return int((ctypes.c_ubyte * 3).from_address(edges)[:] != [1, 0, 1] or count != 1)
 
     def cuGraphConditionalHandleCreate(self, out: int, graph: int, context: int, first: int, flags: int) -> int:
         handle = self.new_handle(None)
