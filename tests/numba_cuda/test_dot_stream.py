@@ -1,9 +1,16 @@
 """Products whose weights stream through Hopper's multiprocessors, on the host runner: they have the CPU's bits."""
 
+import re
+
+import numpy as np
 import pytest
 
+import volta
 from tests.numba_cuda.test_cuda_dot_blocks import operands
 from volta import nn
+from volta.numba_cuda.codegen import ptx
+from volta.numba_cuda.kernels import launches_of
+from volta.offline import plan_on_cuda
 from volta.testing.host_grid import HostKernels, check_on_host
 
 KERNELS = HostKernels()
@@ -16,3 +23,24 @@ def check(name, m, n, blocks, orders=("shuffled",)):
 @pytest.mark.parametrize("m, n, blocks", [(1, 70, 3), (2, 9, 16), (1, 13, 18)])
 def test_columns_rows_and_chunks_of_any_number(m, n, blocks):
     check("Q4_K", m, n, blocks)
+
+
+def loops(text):
+    """The innermost loops of a PTX text: their instructions."""
+    lines = text.splitlines()
+    labels = {m[1]: n for n, line in enumerate(lines) if (m := re.match(r"(\$L\w+):", line))}
+    for n, line in enumerate(lines):
+        m = re.search(r"\bbra\S*\s+(\$L\w+);", line)
+        if m and labels.get(m[1], n) < n:
+            yield [x for x in lines[labels[m[1]] : n + 1] if re.match(r"\s+(@\S+ )?[a-z]\w*\.", x)]
+
+
+def test_a_weight_takes_four_instructions():
+    """Its bits, its number, its link of the chain, and a share of reading values and factors: what a multiprocessor
+    can do while memory brings the next."""
+    w = nn.QuantizedArray(np.zeros((4096, 16 * 144), np.uint8), "Q4_K")
+    (launch,) = launches_of(plan_on_cuda(volta.make_jaxpr(nn.linear)(np.zeros((1, 4096), np.float32), w))[0], "9.0a")
+    found = [(len(x), sum("fma.rn" in y for y in x)) for x in loops(ptx.compile_ptx([launch.source], "9.0a"))]
+    most = max(links for _, links in found)
+    assert most >= 128  # of which half make numbers
+    assert min(n / (links / 2) for n, links in found if links == most) < 4.2
