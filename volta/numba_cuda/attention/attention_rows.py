@@ -31,6 +31,10 @@ from volta.xla_like.attention import BLOCK, AttentionSpec
 WARPS = 8
 THREADS = WARPS * WARP
 _EACH = BLOCK // WARP
+_AT_ONCE = 8
+"""Rows whose elements are in flight at once. What runs once reads its instructions from memory: of twice as many it
+waits for those."""
+
 _NEAR = 128  # bytes that are asked for at once
 
 
@@ -84,18 +88,12 @@ class _Rows(AttentionKernel):
         b = self.b
         return offset(b, base, b.mul(minimum(b, row, b.sub(size, I64(1))), stride))
 
-    parts: tuple[int, ...] = (4, 2, 1)
-    """Groups of 16 bytes of a row that are in flight at once: as many as its size is a multiple of."""
-
-    at_once = 8
-    """Rows whose elements are in flight at once, when they are multiplied by weights."""
-
     def dots(self, own: ir.Value, lines: Sequence[ir.Value], width: int) -> list[ir.Value]:
         """DOT of the row in shared memory and each of some rows."""
         b, dtype = self.b, self.spec.dtype
         item = item_size(dtype)
         each = WIDE // item if self.whole else 1
-        parts = next(n for n in self.parts if width // each % n == 0) if self.whole else 1
+        parts = next(n for n in (4, 2, 1) if width // each % n == 0) if self.whole else 1
         step, one = each * parts, Builder(b, each)
         with loop(b, 0, width, step, [self.zero] * len(lines)) as it:
             starts = [offset(b, line, b.mul(it.index, I64(item))) for line in lines]
@@ -132,9 +130,9 @@ class _Rows(AttentionKernel):
         b, sums = self.b, [self.zero] * -(-width // WARP)
         columns = self.columns(width)
         for weight, bits in zip(weights, seen, strict=True):
-            with loop(b, 0, WARP, self.at_once, sums) as it:
+            with loop(b, 0, WARP, _AT_ONCE, sums) as it:
                 found = list(it.values)
-                indices = [b.add(it.index, I64(k)) for k in range(self.at_once)]
+                indices = [b.add(it.index, I64(k)) for k in range(_AT_ONCE)]
                 lines = [self.line(base, stride, b.add(block, i), size) for i in indices]
                 elements = [[self.element(line, c) for c in columns] for line in lines]
                 for i, row in zip(indices, elements, strict=True):
@@ -178,12 +176,8 @@ class _Rows(AttentionKernel):
 class RowForward(_Rows):
     """A block of threads has a row; round by round its warps take one key block each, and all merge them in order.
 
-    There are few rows, so what counts is how often a warp waits for memory: a key block's rows are asked for at once,
-    and half of them are read at a time.
+    What counts is how often a warp waits for memory, so a key block's rows are asked for at once.
     """
-
-    parts = (16, 8, 4, 2, 1)
-    at_once = 32
 
     def shared_bytes(self) -> int:
         return self.size * (self.spec.head + WARPS * (3 + self.spec.value_head))

@@ -8,23 +8,30 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+import attrs
 from llvmlite import ir
 
-from volta.emit.builder import Builder, Value
+from volta.emit.builder import Builder, Value, item_size
 from volta.emit.loops import I64, for_range, if_else, if_then, load_arg, loop, minimum, offset
 from volta.emit.passes import Pass, passes_of, result_of
 from volta.emit.reducers import BLOCK, LANES, BlockTree, Reducer, State
 from volta.numba_cuda.codegen.threads import barrier, block_index, dynamic_shared, new_entry, thread_index
 from volta.numba_cuda.loops.nests_body import ThreadEmitter, position, unravel, words_of
-from volta.numba_cuda.loops.row_variants import GUARDED, RowVariant, Slot, width_of
+from volta.numba_cuda.loops.row_variants import GUARDED, RowVariant, Slot, aligned, width_of
 from volta.numba_cuda.loops.scalars import ThreadBuilder
 from volta.numba_cuda.loops.thread_groups import ThreadGroup
 from volta.xla_like.kernels import Load, LoopKernel, Reduce
 
+CHAINED = 8
+"""Elements of a lonely row's chain that a thread reads at once."""
+
+AHEAD = 16
+"""Elements of an operand that a thread reads before it uses them."""
+
 
 def build_row(module: ir.Module, name: str, kernel: LoopKernel, v: RowVariant) -> ir.Function:
     """A thread group computes a row of a 'row' kernel, or reduces a few blocks of one."""
-    function, b = new_entry(module, name, v.threads, 1 if v.waits else None)
+    function, b = new_entry(module, name, v.threads)
     e = ThreadEmitter(b, function.args[0], kernel, v.narrow)
     threads = ThreadGroup(b, v.shape, thread_index(b), v.threads)
     part, active = None, ir.Constant(ir.IntType(1), 1)
@@ -40,7 +47,7 @@ def build_row(module: ir.Module, name: str, kernel: LoopKernel, v: RowVariant) -
         outer = unravel(b, e.args, words_of(kernel) + 1, row, e.sizes[:-1])
     else:
         outer = e.unravel(row, e.sizes[:-1])
-    nest = RegisterRow if v.length else LongRow
+    nest = LonelyRow if v.spread else RegisterRow if v.length else LongRow
     nest(e, threads, outer, active, v, part).emit()
     b.ret_void()
     return function
@@ -97,24 +104,11 @@ class RowNest:
         places: Sequence[tuple[int, ir.Value, ir.Value | None]], kept: Sequence[dict[int, Value]],
     ) -> list[list[State]]:  # fmt: skip
         """Go on over some groups of elements: ``places`` are (group, index, whether inside or None), in order."""
-        e, b, lanes = self.e, self.b, self.shape.lanes
-        loads = [i for i, x in enumerate(e.kernel.body) if i in p.which and isinstance(x, Load) and not x.terms]
-        for (_, reduced, inside), values in zip(places, kept, strict=True):
-            values.update(self.once)
-            if self.v.careful:
-                wanted = self.active if inside is None else b.and_(inside, self.active)
-                e.read_if(wanted, loads, values, lanes, self.row, reduced)
-            else:
-                e.evaluate(loads, values, lanes, self.row, reduced)
+        b, lanes = self.b, self.shape.lanes
+        self.begin(p, places, kept)
         many = ThreadBuilder(b, lanes)
         for (group, reduced, inside), values in zip(places, kept, strict=True):
-            e.evaluate(p.which, values, lanes, self.row, reduced)
-            for n, i in enumerate(p.reduces):
-                x = e.kernel.body[i]
-                assert isinstance(x, Reduce)
-                element = reducers[n].element(
-                    many, e._widened(values[x.arg], many), partial(position, b, reduced, lanes)
-                )
+            for n, element in enumerate(self.elements(p, reducers, values, reduced)):
                 old = totals[group][n]
                 new = reducers[n].combine(many, old, element)
                 if inside is not None:
@@ -125,6 +119,34 @@ class RowNest:
             for (_, reduced, inside), values in zip(places, kept, strict=True):
                 self.store_elements(p, values, reduced, inside)
         return totals
+
+    def begin(
+        self, p: Pass, places: Sequence[tuple[int, ir.Value, ir.Value | None]], kept: Sequence[dict[int, Value]]
+    ) -> None:
+        """Read what a pass reads of some groups of elements."""
+        e, b, lanes = self.e, self.b, self.shape.lanes
+        loads = [i for i, x in enumerate(e.kernel.body) if i in p.which and isinstance(x, Load) and not x.terms]
+        for (_, reduced, inside), values in zip(places, kept, strict=True):
+            values.update(self.once)
+            if self.v.careful:
+                wanted = self.active if inside is None else b.and_(inside, self.active)
+                e.read_if(wanted, loads, values, lanes, self.row, reduced)
+            else:
+                e.evaluate(loads, values, lanes, self.row, reduced)
+
+    def elements(
+        self, p: Pass, reducers: Sequence[Reducer], values: dict[int, Value], reduced: ir.Value
+    ) -> list[State]:  # fmt: skip
+        """A group's values that a pass computes, and its elements as each reduction takes them."""
+        e, b, lanes = self.e, self.b, self.shape.lanes
+        many, out = ThreadBuilder(b, lanes), []
+        e.evaluate(p.which, values, lanes, self.row, reduced)
+        for n, i in enumerate(p.reduces):
+            x = e.kernel.body[i]
+            assert isinstance(x, Reduce)
+            where = partial(position, b, reduced, lanes)
+            out.append(reducers[n].element(many, e._widened(values[x.arg], many), where))
+        return out
 
     def store_elements(self, p: Pass, values: dict[int, Value], reduced: ir.Value, inside: ir.Value | None) -> None:
         e, b = self.e, self.b
@@ -169,7 +191,7 @@ class RegisterRow(RowNest):
         rows = -(-min(self.v.length, BLOCK) // LANES)
         if not (p.reduces or p.stores):
             return []
-        ahead = max(1, self.v.ahead // (self.shape.lanes * self.shape.share))
+        ahead = max(1, AHEAD // (self.shape.lanes * self.shape.share))
         for first in range(0, rows, ahead):
             places, kept = [], []
             for row in range(first, min(first + ahead, rows)):
@@ -182,6 +204,97 @@ class RegisterRow(RowNest):
         there = -(-self.v.length // (self.shape.lanes * self.shape.threads))  # groups that got an element
         states = self.threads.across(reducers, totals[:there])
         return self.threads.tree(reducers, states, None)
+
+
+class LonelyRow(RowNest):
+    """A row of known length that a block of threads has for itself: each computes a few elements, and leaves them in
+    shared memory, where each 64 threads reduce all of them."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)  # type: ignore[arg-type]
+        b, spread, length = self.b, self.v.spread, self.v.length
+        self.threads.first = b.icmp_signed("==", self.threads.thread, I64(0))
+        self.places: list[tuple[int, ir.Value, ir.Value | None]] = []
+        for first in range(0, length, spread):
+            index, inside = b.add(self.threads.thread, I64(first)), None
+            if first + spread > length:
+                index, inside = self.bounded(index, I64(length))
+            self.places.append((0, index, inside))
+        self.kept: list[dict[int, Value]] = [{} for _ in self.places]
+
+    def run(self, p: Pass) -> list[State]:
+        reducers = [p.reducers[i] for i in p.reduces]
+        if not (p.reduces or p.stores):
+            return []
+        if not self.phase:  # what later passes read is on its way from the start
+            every = sorted({i for x in self.passes for i in x.which})
+            self.begin(attrs.evolve(p, which=every), self.places, self.kept)
+        for values in self.kept:
+            values.update(self.once)
+        areas = self._areas(reducers)
+        for (_, index, inside), values in zip(self.places, self.kept, strict=True):
+            wanted = ir.Constant(ir.IntType(1), 1) if inside is None else inside
+            elements = self.elements(p, reducers, values, index)
+            with if_then(self.b, wanted):
+                for state, own in zip(elements, areas, strict=True):
+                    for x, area in zip(state, own, strict=True):
+                        self._builder.store(x, self._at(area, x, index))
+            if p.stores:
+                self.store_elements(p, values, index, inside)
+        if not p.reduces:
+            return []
+        barrier(self.b)
+        return self.threads.across(reducers, [self._chains(reducers, areas)])
+
+    @property
+    def _builder(self) -> ThreadBuilder:
+        return ThreadBuilder(self.b, 1)
+
+    def _at(self, area: int, x: Value, index: ir.Value) -> ir.Value:
+        b = self.b
+        return offset(b, dynamic_shared(b.module, b), b.add(I64(area), b.mul(index, I64(item_size(x.dtype)))))
+
+    def _areas(self, reducers: Sequence[Reducer]) -> list[list[int]]:
+        """Where the elements' states lie, part by part."""
+        out, end = [], 0
+        for r in reducers:
+            own = []
+            for dtype in r.state_dtypes:
+                own.append(end)
+                end += aligned(self.v.length * item_size(dtype))
+            out.append(own)
+        return out
+
+    def _chains(self, reducers: Sequence[Reducer], areas: Sequence[Sequence[int]]) -> list[State]:
+        """The thread's lane of the sum: its elements in ascending order."""
+        b, length = self.b, self.v.length
+        rows, lane = -(-length // LANES), b.and_(self.threads.thread, I64(LANES - 1))
+        start = [r.identity(self._builder) for r in reducers]
+        dtypes = [x.dtype for state in start for x in state]
+
+        def states(flat: Sequence[ir.Value]) -> list[State]:
+            values = iter(self._builder.value(x, d) for x, d in zip(flat, dtypes, strict=True))
+            return [tuple(next(values) for _ in r.state_dtypes) for r in reducers]
+
+        with loop(b, 0, rows, CHAINED, [x.ir for state in start for x in state], some=True) as it:
+            now, found = states(it.values), []
+            for i in range(CHAINED):
+                index = b.add(b.mul(b.add(it.index, I64(i)), I64(LANES)), lane)
+                index, inside = self.bounded(index, I64(length))
+                loaded = [
+                    tuple(self._builder.load(self._at(a, x, index), x.dtype) for a, x in zip(own, state, strict=True))
+                    for own, state in zip(areas, now, strict=True)
+                ]
+                found.append((inside, loaded))
+            for inside, loaded in found:
+                keep = self._builder.value(inside, "bool")
+                joined = [r.combine(self._builder, x, y) for r, x, y in zip(reducers, now, loaded, strict=True)]
+                now = [
+                    tuple(self._builder.select(keep, y, x) for x, y in zip(old, new, strict=True))
+                    for old, new in zip(now, joined, strict=True)
+                ]
+            it.advance(*[x.ir for state in now for x in state])
+        return states(it.results)
 
 
 class LongRow(RowNest):
@@ -216,7 +329,7 @@ class LongRow(RowNest):
         first = b.add(start, b.mul(self.threads.block, I64(BLOCK)))
         stop = minimum(b, b.add(first, I64(BLOCK)), length)
         identity = self._flat(self.identities(reducers))
-        ahead = max(1, self.v.ahead // (self.shape.lanes * self.shape.share))
+        ahead = max(1, AHEAD // (self.shape.lanes * self.shape.share))
         whole = b.icmp_signed("==", b.sub(stop, first), I64(BLOCK))
         with if_else(b, whole) as branch:
             with branch.then():

@@ -34,7 +34,10 @@ FEW = 2048
 """Blocks of a sum below which each is shared out to as many threads as can be."""
 
 LONELY = 16
-"""Blocks of threads up to which most multiprocessors have none, and a thread may have all of its elements in flight."""
+"""Rows up to which each has a block of threads for itself, and most multiprocessors have none."""
+
+SPREAD = 512
+"""Threads that share out such a row: a few elements each, so that there are few instructions to read."""
 
 IN_REGISTERS = 2048
 """Elements of a row up to which it is kept in registers rather than in shared memory."""
@@ -50,8 +53,8 @@ class RowVariant:
     ``length``: that of rows which are kept in registers (0: rows of any length). ``single``: the blocks of 4096 side by
     side are all there are. ``slots``: values that are kept in shared memory, with their places; ``rows``: of 64
     elements that fit a place. ``careful``: threads beyond an edge read nothing, since what they would read in
-    place of their own may be written by then. ``ahead``: elements of an operand that a thread reads before it uses
-    them.
+    place of their own may be written by then. ``spread``: threads that share out the elements of a lonely row, of which
+    each 64 then reduce all, over ``room`` bytes of shared memory.
     """
 
     shape: ThreadGroupShape
@@ -62,35 +65,43 @@ class RowVariant:
     slots: tuple[Slot, ...] = ()
     rows: int = LANES
     careful: bool = False
-    ahead: int = 16
+    spread: int = 0
+    room: int = 0
 
     @property
     def threads(self) -> int:
-        return self.shape.size * self.groups
+        return self.spread or self.shape.size * self.groups
 
     @property
     def shared(self) -> int:
         """Bytes of dynamic shared memory."""
         places = 1 + max((s.place for s in self.slots), default=-1)
-        return places * self.rows * self.threads * self.shape.lanes * width_of(self.slots)
+        return self.room + places * self.rows * self.threads * self.shape.lanes * width_of(self.slots)
 
     def suffix(self) -> str:
         kept = f"_{self.length}" if self.length else f"_kept{self.rows}" if self.slots else ""
-        flags = f"{'n' * self.narrow}{'s' * self.single}{'c' * self.careful}{'w' * self.waits}"
+        flags = f"{'n' * self.narrow}{'s' * self.single}{'c' * self.careful}{'l' * bool(self.spread)}"
         return f"{self.shape.suffix()}x{self.groups}{kept}{flags}"
-
-    @property
-    def waits(self) -> bool:
-        """Whether all that counts is how often a thread waits for memory."""
-        return self.ahead == LANES
 
 
 def choose_row(call: KernelCall, capability: str) -> RowVariant:
-    v = _shared_out(call, capability)
+    v = _lonely(call) or _shared_out(call, capability)
+    if v.spread:
+        return attrs.evolve(v, careful=call.sizes[-1] % v.spread > 0 and bool(call.inplace))
     edges = prod(call.sizes[:-1]) % v.groups > 0 or call.sizes[-1] % LANES > 0
-    v = attrs.evolve(v, careful=edges and bool(call.inplace))
-    few = grid_of_row(call, v) <= filling(LONELY)
-    return attrs.evolve(v, ahead=LANES) if few else v
+    return attrs.evolve(v, careful=edges and bool(call.inplace))
+
+
+def _lonely(call: KernelCall) -> RowVariant | None:
+    """Rows that are so few that most multiprocessors have none: what counts is how often a thread waits, for memory
+    and for instructions."""
+    kernel, length = call.kernel, call.sizes[-1]
+    assert isinstance(kernel, LoopKernel)
+    rows, room = prod(call.sizes[:-1]), sum(aligned(length * item_size(d)) for d in states_of(kernel))
+    if kernel.by_blocks or rows > filling(LONELY) or not 2 * SPREAD <= length <= BLOCK or room > EXCHANGED:
+        return None
+    shape = ThreadGroupShape(1, LANES, 1)
+    return RowVariant(shape, 1, length, is_narrow(call), spread=SPREAD, room=room)
 
 
 def _shared_out(call: KernelCall, capability: str) -> RowVariant:
@@ -145,8 +156,18 @@ def _exchanging(shape: ThreadGroupShape, groups: int, state: int) -> ThreadGroup
 @lru_cache(1024)
 def state_bytes(kernel: LoopKernel) -> int:
     """Bytes of the states of all of a kernel's reductions."""
+    return sum(map(item_size, states_of(kernel)))
+
+
+def states_of(kernel: LoopKernel) -> list[str]:
+    """The dtypes of the states of all of a kernel's reductions."""
     reducers = [Reducer(x.kind, compute_dtype(x.dtype.name)) for x in kernel.body if isinstance(x, Reduce)]
-    return sum(item_size(d) for r in reducers for d in r.state_dtypes)
+    return [d for r in reducers for d in r.state_dtypes]
+
+
+def aligned(nbytes: int) -> int:
+    """Bytes that an array of numbers takes, so that any may follow it."""
+    return -(-nbytes // 8) * 8
 
 
 def _multiple(n: int, of: int) -> int:
