@@ -43,6 +43,8 @@ class Crew(Protocol):
     """Who works on one matrix."""
 
     b: ir.IRBuilder
+    together: int
+    """Elements of different columns that a member asks memory for before it works on the first."""
 
     def each(
         self, start: ir.Value | int, stop: ir.Value, body: Callable[[Sequence[Lanes]], None], together: int = 1
@@ -62,6 +64,9 @@ class Crew(Protocol):
         """A place for so many elements (``most`` at most) that is quick to read, ``filled`` with the array's, or the
         array itself."""
 
+    def begun(self, near: ir.Value, source: ir.Value, count: ir.Value, dtype: str) -> ir.Value:
+        """Where so many elements of ``source`` are quick to read: in the same place, until they are written there."""
+
     def settle(self, near: ir.Value, array: ir.Value, count: ir.Value, dtype: str) -> None:
         """Write back what is near."""
 
@@ -75,13 +80,13 @@ def at(b: ir.IRBuilder, array: ir.Value, index: ir.Value, dtype: str) -> ir.Valu
 
 def _grouped(
     b: ir.IRBuilder, start: ir.Value | int, stop: ir.Value, body: Callable[..., Sequence[ir.Value]],
-    init: Sequence[ir.Value] = (),
+    init: Sequence[ir.Value] = (), together: int = TOGETHER,
 ) -> list[ir.Value]:  # fmt: skip
     """``body(indices, *values)`` for some indices at once, then for the rest one by one; gives the next values."""
     first = I64(start) if isinstance(start, int) else start
-    whole = b.add(first, b.and_(b.sub(stop, first), I64(-TOGETHER)))
+    whole = b.add(first, b.and_(b.sub(stop, first), I64(-together)))
     values = list(init)
-    for low, high, step in ((first, whole, TOGETHER), (whole, stop, 1)):
+    for low, high, step in ((first, whole, together), (whole, stop, 1)):
         with loop(b, low, high, step, values) as it:
             it.advance(*body([b.add(it.index, I64(k)) for k in range(step)], *it.values))
         values = it.results
@@ -113,6 +118,7 @@ def cholesky(crew: Crew, dtype: str, source: ir.Value, out: ir.Value, width: ir.
     b, one = crew.b, Builder(crew.b, 1)
     count = b.mul(width, width)
     near = crew.near(out, count, WIDTH * WIDTH, dtype, False)
+    source = crew.begun(near, source, count, dtype)
     with for_range(b, 0, width) as j:
         start = b.mul(j, width)
         column = at(b, near, start, dtype)
@@ -164,7 +170,7 @@ def substitute(
                     lanes.builder.store(x, lanes.kept(k))
             return []
 
-        _grouped(b, 0, width, read)
+        _grouped(b, 0, width, read, together=crew.together)
         with for_range(b, 0, width) as j:
             row, place = at(b, near, b.mul(j, width), dtype), b.mul(j, length)
             found = _without_products(
@@ -239,5 +245,5 @@ def lu(
             return []
 
         crew.each(below, length, divided)
-        _grouped(b, b.add(j, I64(1)), width, taken)
+        _grouped(b, b.add(j, I64(1)), width, taken, together=crew.together)
         crew.meet()

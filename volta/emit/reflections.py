@@ -19,8 +19,8 @@ class Crew(panels.Crew, Protocol):
     def columns(self, start: ir.Value | int, stop: ir.Value, body: Callable[[ir.Value], None]) -> None:
         """Share out columns among the groups."""
 
-    def along(self, length: ir.Value, body: Callable[[Lanes], None]) -> None:
-        """Share out a column in a group."""
+    def along(self, length: ir.Value, body: Callable[[Sequence[Lanes]], None]) -> None:
+        """Share out a column in a group: ``body`` gets some elements, and reads before it writes."""
 
     def sum(self, length: ir.Value, term: Callable[[Lanes], Value], dtype: str) -> Value:
         """SUM of a column's terms, at most 4096; each group for itself."""
@@ -40,7 +40,11 @@ def reflect(
         return at(b, base, b.mul(c, length), dtype)
 
     def copied(c: ir.Value) -> None:
-        crew.along(length, lambda lanes: lanes.store(lanes.load(column(source, c), dtype), column(out, c)))
+        def some(group: Sequence[Lanes]) -> None:
+            for x, lanes in [(lanes.load(column(source, c), dtype), lanes) for lanes in group]:
+                lanes.store(x, column(out, c))
+
+        crew.along(length, some)
 
     crew.columns(0, width, copied)
     crew.meet()
@@ -105,9 +109,9 @@ def _step(
     def reflected(column: ir.Value) -> None:
         share = -(crew.sum(length, lambda lanes: lanes.load(column, dtype) * vector(lanes), dtype) * factor)
 
-        def taken(lanes: Lanes) -> None:
-            w = lanes.builder
-            lanes.store(w.fma(w.splat(share), vector(lanes), lanes.load(column, dtype)), column)
+        def taken(group: Sequence[Lanes]) -> None:
+            for lanes, v, x in [(lanes, vector(lanes), lanes.load(column, dtype)) for lanes in group]:
+                lanes.store(lanes.builder.fma(lanes.builder.splat(share), v, x), column)
 
         crew.along(length, taken)
 

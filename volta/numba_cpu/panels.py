@@ -75,6 +75,8 @@ _ROW = TOGETHER * 64
 class _Thread:
     """A thread of the CPU as a crew of one."""
 
+    together = TOGETHER
+
     def __init__(self, b: ir.IRBuilder, dtype: str) -> None:
         self.b, self.lanes = b, target.vector_bits() // (8 * item_size(dtype))
         with b.goto_entry_block():
@@ -118,6 +120,9 @@ class _Thread:
     def near(self, array: ir.Value, count: ir.Value, most: int, dtype: str, filled: bool) -> ir.Value:
         return array
 
+    def begun(self, near: ir.Value, source: ir.Value, count: ir.Value, dtype: str) -> ir.Value:
+        return source
+
     def settle(self, near: ir.Value, array: ir.Value, count: ir.Value, dtype: str) -> None:
         pass
 
@@ -125,8 +130,8 @@ class _Thread:
         with for_range(self.b, start, stop) as c:
             body(c)
 
-    def along(self, length: ir.Value, body: Callable[[Lanes], None]) -> None:
-        self.each(0, length, lambda group: body(group[0]))
+    def along(self, length: ir.Value, body: Callable[[Sequence[Lanes]], None]) -> None:
+        self.each(0, length, body)
 
     def sum(self, length: ir.Value, term: Callable[[Lanes], Value], dtype: str) -> Value:
         """The 64 lanes of a SUM are some vectors, in memory of this thread's own."""

@@ -42,6 +42,9 @@ REFLECTED = 512
 """Elements of a column of QR at most: one block of threads reads longer ones more slowly than the loops of its program,
 which have the whole GPU (seen on an H200: 1024 take 1.2 times as long, 2048 twice)."""
 
+AT_ONCE = 4
+"""Elements that a thread asks memory for before it works on the first."""
+
 
 def launches(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
     """A block of threads a matrix, or as many right sides as it has threads."""
@@ -85,6 +88,8 @@ class _Element:
 class _Block:
     """A block of threads as a crew."""
 
+    together = 2 * AT_ONCE
+
     def __init__(self, b: ir.IRBuilder, name: str, threads: int, dtype: str) -> None:
         self.b, self.name, self.threads, self.dtype = b, name, threads, dtype
         self.one, self.thread = Builder(b, 1), thread_index(b)
@@ -95,6 +100,24 @@ class _Block:
         b, size = self.b, item_size(self.dtype)
         space = shared_memory(b.module, b, f"{self.name}_kept", WIDTH * self.threads * size)
         return at(b, space, b.add(b.mul(k, I64(self.threads)), self.thread), self.dtype)
+
+    def _strided(
+        self, start: ir.Value, stop: ir.Value, step: int, body: Callable[..., Sequence[ir.Value]],
+        init: Sequence[ir.Value] = (),
+    ) -> list[ir.Value]:  # fmt: skip
+        """``body(indices, *values)`` for some indices at once, then for those that are left one by one; gives the next
+        values."""
+        b, wide = self.b, AT_ONCE * step
+        with loop(b, start, b.sub(stop, I64(wide - step)), wide, [start, *init]) as it:
+            found = body([b.add(it.index, I64(k * step)) for k in range(AT_ONCE)], *it.values[1:])
+            it.advance(b.add(it.index, I64(wide)), *found)
+        begin, *values = it.results
+        with loop(b, begin, stop, step, values) as it:
+            it.advance(*body([it.index], *it.values))
+        return it.results
+
+    def _elements(self, indices: Sequence[ir.Value]) -> list[_Element]:
+        return [_Element(self.one, i, self._kept) for i in indices]
 
     def each(
         self, start: ir.Value | int, stop: ir.Value, body: Callable[[Sequence[Lanes]], None], together: int = 1
@@ -116,11 +139,18 @@ class _Block:
         (warp_barrier if self.threads == WARP else barrier)(self.b)
 
     def _copied(self, source: ir.Value, to: ir.Value, count: ir.Value, dtype: str) -> None:
-        def one(i: ir.Value) -> None:
-            self.one.store(self.one.load(at(self.b, source, i, dtype), dtype), at(self.b, to, i, dtype))
+        def one(indices: Sequence[ir.Value]) -> list[ir.Value]:
+            values = [self.one.load(at(self.b, source, i, dtype), dtype) for i in indices]
+            for x, i in zip(values, indices, strict=True):
+                self.one.store(x, at(self.b, to, i, dtype))
+            return []
 
-        self.some(count, one)
+        self._strided(self.thread, count, self.threads, one)
         self.meet()
+
+    def begun(self, near: ir.Value, source: ir.Value, count: ir.Value, dtype: str) -> ir.Value:
+        self._copied(source, near, count, dtype)
+        return near
 
     def near(self, array: ir.Value, count: ir.Value, most: int, dtype: str, filled: bool) -> ir.Value:
         near = shared_memory(self.b.module, self.b, f"{self.name}_near", most * item_size(dtype))
@@ -137,29 +167,40 @@ class _Block:
         with loop(self.b, first, stop, self.threads // WARP) as it:
             body(it.index)
 
-    def along(self, length: ir.Value, body: Callable[[Lanes], None]) -> None:
-        with loop(self.b, self.lane, length, WARP) as it:
-            body(_Element(self.one, it.index, self._kept))
+    def along(self, length: ir.Value, body: Callable[[Sequence[Lanes]], None]) -> None:
+        def some(indices: Sequence[ir.Value]) -> list[ir.Value]:
+            body(self._elements(indices))
+            return []
+
+        self._strided(self.lane, length, WARP, some)
 
     def sum(self, length: ir.Value, term: Callable[[Lanes], Value], dtype: str) -> Value:
         """A thread has two of the 64 lanes of a SUM; those that got no element hold what changes nothing."""
-        b, one, reducer = self.b, self.one, Reducer("sum", dtype)
+        one, reducer = self.one, Reducer("sum", dtype)
         nothing = reducer.identity(one)[0]
-        found = []
-        for k in range(LANES // WARP):
-            with loop(b, b.add(self.lane, I64(k * WARP)), length, LANES, [nothing.ir]) as it:
-                x = term(_Element(one, it.index, self._kept))
-                it.advance((one.value(it.values[0], dtype) + x).ir)
-            found.append(one.value(it.results[0], dtype))
+
+        def added(indices: Sequence[ir.Value], total: ir.Value) -> list[ir.Value]:
+            value = one.value(total, dtype)
+            for x in [term(lanes) for lanes in self._elements(indices)]:
+                value = value + x
+            return [value.ir]
+
+        starts = [self.b.add(self.lane, I64(k * WARP)) for k in range(LANES // WARP)]
+        found = [one.value(self._strided(start, length, LANES, added, [nothing.ir])[0], dtype) for start in starts]
         return self._best_of_warp(reducer, (found[0] + found[1],))[0]
 
     def largest(self, length: ir.Value, values: Callable[[Lanes], Sequence[Value]], dtype: str) -> list[Value]:
-        b, one, reducer = self.b, self.one, Reducer("max", dtype)
+        one, reducer = self.one, Reducer("max", dtype)
         nothing = reducer.identity(one)
-        with loop(b, self.lane, length, WARP, [nothing[0].ir] * 2) as it:
-            pairs = zip(it.values, values(_Element(one, it.index, self._kept)), strict=True)
-            it.advance(*(reducer.combine(one, (one.value(x, dtype),), (y,))[0].ir for x, y in pairs))
-        return [self._best_of_warp(reducer, (one.value(x, dtype),))[0] for x in it.results]
+
+        def joined(indices: Sequence[ir.Value], *totals: ir.Value) -> list[ir.Value]:
+            states = [(one.value(x, dtype),) for x in totals]
+            for found in [values(lanes) for lanes in self._elements(indices)]:
+                states = [reducer.combine(one, state, (y,)) for state, y in zip(states, found, strict=True)]
+            return [x.ir for (x,) in states]
+
+        found = self._strided(self.lane, length, WARP, joined, [nothing[0].ir] * 2)
+        return [self._best_of_warp(reducer, (one.value(x, dtype),))[0] for x in found]
 
     def _best_of_warp(self, reducer: Reducer, state: State) -> State:
         distance = WARP // 2
