@@ -194,10 +194,10 @@ class _Block:
         nothing = reducer.identity(one)
 
         def joined(indices: Sequence[ir.Value], *totals: ir.Value) -> list[ir.Value]:
-            states = [(one.value(x, dtype),) for x in totals]
+            states: list[State] = [(one.value(x, dtype),) for x in totals]
             for found in [values(lanes) for lanes in self._elements(indices)]:
                 states = [reducer.combine(one, state, (y,)) for state, y in zip(states, found, strict=True)]
-            return [x.ir for (x,) in states]
+            return [x[0].ir for x in states]
 
         found = self._strided(self.lane, length, WARP, joined, [nothing[0].ir] * 2)
         return [self._best_of_warp(reducer, (one.value(x, dtype),))[0] for x in found]
