@@ -190,6 +190,17 @@ def test_what_depends_on_the_number_is_refused_by_name(name: str) -> None:
         volta.export(f, kind("b, 4"))
 
 
+def test_where_only_the_least_size_is_another_program_the_error_says_so() -> None:
+    f = lambda x: abs(x[:, None] - x).sum()  # noqa: E731
+    with pytest.raises(volta.errors.UnsupportedOperationError, match=r"It is one with .*constraints=\['b > 1'\]\)"):
+        volta.export(f, kind("b"))
+    assert bits(volta.export(f, kind("b", "float32", "b > 1"))(vnp.ones(3))) == bits(vnp.float32(0))
+    with pytest.raises(
+        volta.errors.UnsupportedOperationError, match="Export it for numbers, or for sizes"
+    ):
+        volta.export(lambda x: x * (1 / x.shape[0]), kind("b"))
+
+
 def test_a_constraint_leaves_out_sizes_that_are_another_program() -> None:
     f = lambda x: vnp.sin(x) if x.shape[0] > 100 else vnp.cos(x)  # noqa: E731
     program = volta.export(f, kind("b, 4", "float32", "b > 100", "b <= 5000"))
@@ -233,6 +244,9 @@ def test_an_error_at_some_size_says_at_which() -> None:
     with pytest.raises(volta.errors.ShapeError) as found:
         volta.export(lambda x: x.reshape(2, -1), kind("b"))
     assert any("at b = 1" in note for note in found.value.__notes__)
+    with pytest.raises(IndexError) as found_too:
+        volta.export(lambda x: [0, 1, 2][x.shape[0]] * x, kind("b"))
+    assert any("at b = 4" in note for note in found_too.value.__notes__)
 
 
 def test_symbols_are_written_so() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import attrs
 import numpy as np
 
 from volta.api.arguments import ShapeDtypeStruct
@@ -12,7 +13,7 @@ from volta.api.jit import JitFunction, jit
 from volta.api.stages import Traced
 from volta.core import pytrees
 from volta.core.boundary import boundary
-from volta.core.errors import TreeError, UnsupportedOperationError, VoltaError
+from volta.core.errors import TreeError, UnsupportedOperationError
 from volta.core.ir import ClosedJaxpr
 from volta.core.sizes import Size
 from volta.core.source import at_user_line
@@ -21,7 +22,7 @@ from volta.io.format import compact
 from volta.programs.document import Reader, Writer, has_rules
 from volta.programs.exported import Exported
 from volta.programs.sizes import Differs, Merger, Values, said, traced_sizes
-from volta.programs.symbolic import Symbolic, ranges_of
+from volta.programs.symbolic import Ranges, Symbolic, ranges_of
 from volta.xla_like.passes import inline_calls
 
 
@@ -76,38 +77,64 @@ def _is_symbolic(leaf: Any) -> bool:
     return isinstance(leaf, ShapeDtypeStruct) and leaf.symbolic
 
 
+@attrs.frozen
+class _Trace:
+    """A function traced at sizes of its symbols."""
+
+    point: Values
+    traced: Traced
+    document: dict[str, Any]
+    constants: list[Any]
+
+
 def _for_all_sizes(jitted: JitFunction[Any, Any], args: Any, kwargs: Any) -> Exported:
     """The function traced at several sizes, as one program of the symbols in the shapes of its arguments."""
     ranges = ranges_of([leaf.shape for leaf in pytrees.leaves((args, kwargs)) if _is_symbolic(leaf)])
-    points = traced_sizes(ranges)
-    traces = [_traced_at(jitted, args, kwargs, point) for point in points]
-    writers = [Writer() for _ in traces]
-    documents = [writer.program(traced.jaxpr) for writer, traced in zip(writers, traces, strict=True)]
+    traces = [_traced_at(jitted, args, kwargs, point) for point in traced_sizes(ranges)]
     first = traces[0]
     try:
-        if any(traced.out_tree != first.out_tree for traced in traces):
-            raise Differs("its results have another structure")
-        document = Merger(points).program(documents)
-        if not all(_same_arrays(writer.constants, writers[0].constants) for writer in writers):
-            raise Differs(
-                "an array that it closes over, or that is made of numbers known when it is traced, is another"
-            )
+        document = _merged(traces)
     except Differs as error:
-        eqns = inline_calls(first.jaxpr).eqns
-        source = eqns[error.equation].source if error.equation is not None and error.equation < len(eqns) else None
-        where = f"\n{source.pointer()}" if source is not None else ""
-        way = f"volta.symbolic_shape(..., constraints=['{next(iter(ranges))} >= 2'])"
         raise UnsupportedOperationError(
             at_user_line(
-                f"export: `{first.name}` is no one program for all sizes of {', '.join(ranges)}: {error.what}. Export "
-                f"it for numbers, or for fewer sizes, as {way}{where}"
+                f"export: `{first.traced.name}` is no one program for all sizes of {', '.join(ranges)}: {error.what}. "
+                f"{_way_out(traces, ranges)}{_line_of(first.traced, error.equation)}"
             )
         ) from None
-    symbolic = Symbolic(ranges, document, writers[0].constants)
-    return _exported(first, symbolic.program(symbolic.least), symbolic)
+    symbolic = Symbolic(ranges, document, first.constants)
+    return _exported(first.traced, symbolic.program(symbolic.least), symbolic)
 
 
-def _traced_at(jitted: JitFunction[Any, Any], args: Any, kwargs: Any, point: Values) -> Traced:
+def _merged(traces: Sequence[_Trace]) -> dict[str, Any]:
+    """Raises Differs where traces are no one program."""
+    first = traces[0]
+    if any(trace.traced.out_tree != first.traced.out_tree for trace in traces):
+        raise Differs("its results have another structure")
+    document = Merger([trace.point for trace in traces]).program([trace.document for trace in traces])
+    if not all(_same_arrays(trace.constants, first.constants) for trace in traces):
+        raise Differs("an array that it closes over, or that is made of numbers known when it is traced, is another")
+    return document
+
+
+def _way_out(traces: Sequence[_Trace], ranges: Ranges) -> str:
+    """A size of 1 is often another program: nothing is broadcast, nothing is behind the first."""
+    larger = [t for t in traces if all(t.point[name] > least for name, (least, _) in ranges.items())]
+    constraints = [f"{name} > {least}" for name, (least, _) in ranges.items()]
+    try:
+        if not larger or not _merged(larger):
+            raise Differs("")
+    except Differs:
+        return "Export it for numbers, or for sizes of which it is: volta.symbolic_shape(..., constraints=[...])"
+    return f"It is one with volta.symbolic_shape(..., constraints={constraints}); export it for other sizes apart"
+
+
+def _line_of(traced: Traced, equation: int | None) -> str:
+    eqns = inline_calls(traced.jaxpr).eqns
+    source = eqns[equation].source if equation is not None and equation < len(eqns) else None
+    return f"\n{source.pointer()}" if source is not None else ""
+
+
+def _traced_at(jitted: JitFunction[Any, Any], args: Any, kwargs: Any, point: Values) -> _Trace:
     def concrete(leaf: Any) -> Any:
         if not _is_symbolic(leaf):
             return leaf
@@ -116,10 +143,12 @@ def _traced_at(jitted: JitFunction[Any, Any], args: Any, kwargs: Any, point: Val
 
     given, named = pytrees.map(concrete, (args, kwargs))
     try:
-        return jitted.trace(*given, **named)
-    except VoltaError as error:
+        traced = jitted.trace(*given, **named)
+    except Exception as error:
         error.add_note(f"This is at {said(point)}: symbolic_shape(..., constraints=[...]) says what symbols may be.")
         raise
+    writer = Writer()
+    return _Trace(point, traced, writer.program(traced.jaxpr), writer.constants)
 
 
 def _same_arrays(ones: Sequence[Any], others: Sequence[Any]) -> bool:
