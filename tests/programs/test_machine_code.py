@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 import volta
 import volta.numpy as vnp
+from tests.programs.test_symbolic import ALL as FOR_ALL_SIZES
+from tests.programs.test_symbolic import arguments
 from volta import io, lax, nn
 from volta.emit import carried
 from volta.numba_cpu import elsewhere, target, unit
@@ -96,6 +98,16 @@ def test_law_programs_compile_nothing(name: str, tmp_path: Path) -> None:
     args = [rng.normal(size=shape).astype(np.float32) for shape in ((66, 64), (64, 66))]
     program = volta.export(PROGRAMS[name], *args).compiled_for("cpu")
     assert in_a_bare_process(program, args, tmp_path)[:3] == [digest(volta.jit(PROGRAMS[name])(*args)), 0, 0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_models_compile_nothing(name: str, tmp_path: Path) -> None:
+    f, kinds = FOR_ALL_SIZES[name]
+    program = volta.export(f, *kinds).at(b=2, t=5)
+    args = arguments(program)
+    found = in_a_bare_process(program.compiled_for("cpu"), args, tmp_path)
+    assert found[:3] == [digest(volta.jit(f)(*args)), 0, 0]
 
 
 @pytest.mark.slow

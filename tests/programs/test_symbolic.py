@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 import volta
 import volta.numpy as vnp
 from tests.programs.test_exported import in_another_process
-from volta import io, lax, nn
+from volta import io, lax, models, nn
+from volta.core import pytrees
 from volta.core.sizes import Size
 from volta.programs.sizes import fitted, traced_sizes
 from volta.programs.symbolic import Symbolic, from_stored
 from volta.testing.bits import bits, digest
+from volta.testing.transformer import Transformer
 from volta.verify.laws import PROGRAMS
 
 W = np.cos(np.arange(64 * 64, dtype=np.float32)).reshape(64, 64)
@@ -58,6 +60,26 @@ def counted(x: Any) -> Any:
     return x * n[:, None] / x.shape[0], vnp.var(x, 0), vnp.tril(x @ x.T), n.at[0].set(3), vnp.full(x.shape[0], 2.0)
 
 
+def decoder(kind_of: str) -> Callable[..., Any]:
+    """A model's logits and caches for prompts of any number and length; its parameters are constants."""
+    config = models.Config(17, 16, 1, 2, 1, 8, 24, context=4096, kind=kind_of)
+    model = models.random_decoder(config)
+
+    def prefill(tokens: Any, start: Any) -> Any:
+        logits, caches = model(tokens, model.caches(*tokens.shape), start)
+        return logits, [pytrees.leaves(cache) for cache in caches]
+
+    return prefill
+
+
+def training(tokens: Any) -> Any:
+    model = Transformer(layers=1, width=16, heads=2, length=8, vocabulary=31)
+    params = model.init(volta.random.key(0))
+    return volta.value_and_grad(lambda p: nn.log_softmax(model.logits(p, tokens)).mean())(params)
+
+
+MORE = ("b > 1", "t > 1")
+PROMPTS = (kind("b, t", "int32", *MORE), kind("b", "int32", *MORE))
 ALL: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     **{
         name: (PROGRAMS[name], (kind("b, 64"), kind("64, 66")))
@@ -77,6 +99,9 @@ ALL: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "pieces": (pieces, (kind("b, 4", "float32", "b >= 2"),)),
     "counted": (counted, (kind("b, 4", "float32", "b >= 2"),)),
     "vmap": (volta.vmap(lambda x: nn.softmax(vnp.sort(x)) @ W), (kind("b, 64"),)),
+    "llama": (decoder("llama"), PROMPTS),
+    "gpt2": (decoder("gpt2"), PROMPTS),
+    "training": (training, (kind("b, 8", "int32"),)),
     "random": (lambda k, x: volta.random.normal(k, x.shape) + x, (kind("2", "uint32"), kind("b, 4"))),
 }
 
@@ -98,7 +123,7 @@ def arguments(program: Any) -> list[Any]:
 
 
 @pytest.mark.turns(len(ALL))
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", [pytest.param(x, marks=[pytest.mark.slow] * (x == "training")) for x in ALL])
 def test_at_any_size_it_is_the_function_traced_for_it(name: str, tmp_path: Path) -> None:
     f, kinds = ALL[name]
     program = volta.export(f, *kinds)
@@ -195,9 +220,7 @@ def test_where_only_the_least_size_is_another_program_the_error_says_so() -> Non
     with pytest.raises(volta.errors.UnsupportedOperationError, match=r"It is one with .*constraints=\['b > 1'\]\)"):
         volta.export(f, kind("b"))
     assert bits(volta.export(f, kind("b", "float32", "b > 1"))(vnp.ones(3))) == bits(vnp.float32(0))
-    with pytest.raises(
-        volta.errors.UnsupportedOperationError, match="Export it for numbers, or for sizes"
-    ):
+    with pytest.raises(volta.errors.UnsupportedOperationError, match="Export it for numbers, or for sizes"):
         volta.export(lambda x: x * (1 / x.shape[0]), kind("b"))
 
 
