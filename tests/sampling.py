@@ -5,6 +5,7 @@ which part it is depends on the commit alone, so that a failure comes back where
 have it, and so have the slow cases of tests with more than `LARGE` of them, which take turns in the whole run by day.
 """
 
+import functools
 import os
 import re
 import subprocess
@@ -82,11 +83,11 @@ class _Case:
     """A case of a parametrised test that pytest has not made an item of yet: enough of an item to be marked."""
 
     nodeid: str
-    test: pytest.Item
+    of_test: Callable[[str], pytest.Mark | None]
     spec: Any
 
     def get_closest_marker(self, name: str) -> pytest.Mark | None:
-        return next((mark for mark in self.spec.marks if mark.name == name), None) or self.test.get_closest_marker(name)
+        return next((mark for mark in self.spec.marks if mark.name == name), None) or self.of_test(name)
 
     def add_marker(self, marker: pytest.MarkDecorator) -> None:
         self.spec.marks.append(marker.mark)
@@ -101,7 +102,8 @@ def mark_cases(metafunc: pytest.Metafunc, commit: int | None, run: str) -> None:
     """
     specs = metafunc._calls
     test = metafunc.definition
-    cases = [_Case(f"{test.nodeid}[{spec.id}]", test, spec) for spec in specs]
+    of_test = functools.cache(test.get_closest_marker)  # the same for thousands of cases
+    cases = [_Case(f"{test.nodeid}[{spec.id}]", of_test, spec) for spec in specs]
     mark_few(cases)
     mark_turns(cases, commit)
     slow = [case.spec for case in cases if case.get_closest_marker("slow")]
