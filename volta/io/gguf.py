@@ -65,9 +65,9 @@ def load_gguf(path: str | os.PathLike[str], *, mmap: bool = True) -> GGUF:
             that Volta does not have, naming it.
         OSError: when the file cannot be read.
 
-    >>> import os, struct, tempfile
-    >>> path = os.path.join(tempfile.mkdtemp(), "model.gguf")
-    >>> _ = open(path, "wb").write(b"GGUF" + struct.pack("<IQQ", 3, 0, 0))  # version 3, no arrays, no metadata
+    >>> import pathlib, struct, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "model.gguf")
+    >>> _ = path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 0))  # version 3, no arrays, no metadata
     >>> load_gguf(path).arrays
     {}
     """

@@ -11,6 +11,7 @@ import numpy as np
 
 from volta.core.array import Array, ArrayLike
 from volta.core.errors import DTypeError
+from volta.core.floats import standard
 from volta.core.source import at_user_line
 from volta.numpy.creation import asarray
 from volta.numpy.promotion import broadcast_array
@@ -98,6 +99,7 @@ def polygamma(n: ArrayLike, x: ArrayLike) -> Array:
     return in_float64("polygamma", _polygamma, n, x)
 
 
+@standard
 def bernoulli(n: int) -> Array:
     """Bernoulli's numbers B0 to Bn (with B1 = -1/2), each the nearest float32.
 
