@@ -14,6 +14,7 @@ import pytest
 
 import volta
 import volta.numpy as vnp
+from volta import errors
 from volta.interop import bridge
 from volta.interop.jax_names import finder, gradients, internals, own, partial, primitives
 from volta.interop.jax_names.finder import Finder
@@ -58,6 +59,27 @@ def test_modules_are_voltas_namespaces() -> None:
     assert module("jax.numpy").sin is vnp.sin and module("jax.scipy.stats.norm").pdf is not None
     assert module("jax.experimental.jet").jet is volta.experimental.jet.jet
     assert not {"jax.optim", "jax.io", "jax.train"} & ANSWERS.keys()
+
+
+def test_names_that_volta_has_elsewhere() -> None:
+    x = vnp.linspace(0.1, 0.9, 4)
+    lax, special = module("jax.lax"), volta.scipy.special
+    for name, same in (("igamma", special.gammainc), ("igammac", special.gammaincc), ("zeta", special.zeta)):
+        assert getattr(lax, name)(x + 2, x).tolist() == same(x + 2, x).tolist()
+    assert lax.bessel_i0e(x).tolist() == special.i0e(x).tolist()
+    np.testing.assert_allclose(lax.cumlogsumexp(x), np.logaddexp.accumulate(np.asarray(x)), rtol=1e-6)
+    np.testing.assert_allclose(
+        lax.cumlogsumexp(x, reverse=True), np.logaddexp.accumulate(np.asarray(x)[::-1])[::-1], rtol=1e-6
+    )
+    assert module("jax.ops").segment_sum(x, np.array([0, 0, 1, 1]), 2).tolist() == (x[::2] + x[1::2]).tolist()
+    assert lax.platform_dependent(x, cpu=lambda x: x + 1, default=lambda x: x).tolist() == (x + 1).tolist()
+    assert lax.platform_dependent(x, tpu=lambda x: x + 1, default=lambda x: x).tolist() == x.tolist()
+    with pytest.raises(errors.ArgumentError, match="platform_dependent: there is no function for 'cpu'"):
+        lax.platform_dependent(x, cuda=lambda x: x)
+    with module("jax").transfer_guard("allow"):
+        assert module("jax").default_backend() == "cpu" == module("jax").devices()[0].platform
+    with pytest.raises(errors.ArgumentError, match="copies between devices are not watched"):
+        module("jax").transfer_guard("disallow")
 
 
 def test_what_is_missing_says_so_by_name_and_with_the_way_out() -> None:

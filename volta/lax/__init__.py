@@ -32,6 +32,8 @@ from volta.lax.parallel import *  # noqa: F403
 from volta.lax.parallel import __all__ as _parallel
 from volta.lax.pooling import *  # noqa: F403
 from volta.lax.pooling import __all__ as _pooling
+from volta.lax.reducing import *  # noqa: F403
+from volta.lax.reducing import __all__ as _reducing
 from volta.lax.solves import *  # noqa: F403
 from volta.lax.solves import __all__ as _solves
 
@@ -49,6 +51,6 @@ if not TYPE_CHECKING:  # so that a type checker still knows which names there ar
             *_parallel,
             *_pooling,
         }
-        | {*_solves, "linalg"}
+        | {*_reducing, *_solves, "linalg"}
     )
     __getattr__, __dir__ = _namespace(__name__)

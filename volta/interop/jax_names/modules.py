@@ -78,6 +78,7 @@ ANSWERS: dict[str, Answer] = {
     "jax.lax": Answer(own.LAX, volta.lax),
     "jax.monitoring": Answer(dict.fromkeys(("record_event", "record_event_duration_secs"), internals.accepted)),
     "jax.nn.initializers": Answer({"Initializer": Callable}, volta.nn.initializers),
+    "jax.ops": Answer(own.OPS),
     "jax.numpy": Answer({**own.NUMPY, **_ARRAY_API}, volta.numpy),
     "jax.sharding": Answer(own.SHARDING, volta.sharding),
     "jax.stages": Answer({}, internal=True),

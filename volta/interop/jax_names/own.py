@@ -119,6 +119,17 @@ def scan(*args: Any, _split_transpose: bool = False, **kwargs: Any) -> Any:
     return volta.lax.scan(*args, **kwargs)  # the keyword says how XLA computes a gradient
 
 
+def transfer_guard(level: str) -> Any:
+    """Accepted where it allows copies between devices, which nothing watches here.
+
+    Raises:
+        ArgumentError: it is to disallow them.
+    """
+    if level not in ("allow", "log", "log_explicit"):
+        raise ArgumentError(at_user_line(f"transfer_guard({level!r}): copies between devices are not watched here"))
+    return contextlib.nullcontext()
+
+
 def set_mesh(mesh: Any) -> Any:
     """Accepted for programs that name a mesh around them: arrays say themselves where they lie."""
     return contextlib.nullcontext(mesh)
@@ -226,7 +237,38 @@ NUMPY: dict[str, Any] = {
     **{name: _placed(getattr(volta.numpy, name)) for name in ("dot", "einsum", "matmul", "tensordot")},
 }
 
-LAX: dict[str, Any] = {"scan": scan}
+
+def cumlogsumexp(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
+    """The running logarithm of sums of exponentials."""
+    out: Array = volta.lax.associative_scan(volta.numpy.logaddexp, operand, reverse, axis)
+    return out
+
+
+def platform_dependent(*args: Any, default: Callable[..., Any] | None = None, **per_platform: Any) -> Any:
+    """The function for the platform that programs run on, called: ``cpu=``, ``cuda=`` or ``default=``."""
+    own = volta.default_backend()
+    chosen = per_platform.get(own, default)
+    if chosen is None:
+        raise ArgumentError(at_user_line(f"platform_dependent: there is no function for {own!r}, and no default"))
+    return chosen(*args)
+
+
+_SPECIAL = volta.scipy.special
+LAX: dict[str, Any] = {
+    "bessel_i0e": _SPECIAL.i0e,
+    "bessel_i1e": _SPECIAL.i1e,
+    "betainc": _SPECIAL.betainc,
+    "cumlogsumexp": cumlogsumexp,
+    "igamma": _SPECIAL.gammainc,
+    "igammac": _SPECIAL.gammaincc,
+    "platform_dependent": platform_dependent,
+    "polygamma": _SPECIAL.polygamma,
+    "scan": scan,
+    "zeta": _SPECIAL.zeta,
+}
+OPS: dict[str, Any] = {
+    name: getattr(volta.nn, name) for name in ("segment_max", "segment_min", "segment_prod", "segment_sum")
+}
 
 JAX: dict[str, Any] = {
     "Device": Device,
@@ -244,6 +286,7 @@ JAX: dict[str, Any] = {
     "numpy_rank_promotion": switch("jax_numpy_rank_promotion"),
     "pmap": pmap,
     "set_mesh": set_mesh,
+    "transfer_guard": transfer_guard,
     "typeof": typeof,
 }
 
