@@ -173,10 +173,6 @@ HINTS: dict[str, dict[str, str]] = {
         "make_single_device_sharding": "it is volta.sharding.SingleDeviceSharding(device)",
     },
     "volta.dtypes": _each("a key is a uint32 array of shape (2,), no dtype is the keys' own", "extended prng_key"),
-    "volta.scipy.signal": {
-        **_each("spectra are volta.numpy.fft.rfft of windows, and its irfft goes back", "csd istft stft welch"),
-        "fftconvolve": "it is volta.scipy.signal.convolve, or irfft of a product of spectra, of volta.numpy.fft",
-    },
     "volta.scipy.optimize": _each(
         "there is volta.scipy.optimize.minimize; for others use SciPy's with jac=volta.grad(f)",
         "OptimizeResult brentq curve_fit fsolve least_squares linprog minimize_scalar root",

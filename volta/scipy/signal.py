@@ -1,4 +1,4 @@
-"""Convolutions and trends, under the names of ``jax.scipy.signal``."""
+"""Convolutions, trends and spectra, under the names of ``jax.scipy.signal``."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from volta.core.array import Array, ArrayLike
 from volta.core.errors import ShapeError
 from volta.core.source import at_user_line
 from volta.numpy.promotion import canonical_axis, promote_dtypes, promote_floats
+from volta.scipy.spectra import csd, fftconvolve, istft, stft, welch
 
-__all__ = ["convolve", "convolve2d", "correlate", "correlate2d", "detrend"]
+__all__ = [
+    "convolve", "convolve2d", "correlate", "correlate2d", "csd", "detrend", "fftconvolve", "istft", "stft", "welch",
+]  # fmt: skip
 
 _MODES = ("full", "same", "valid")
 
