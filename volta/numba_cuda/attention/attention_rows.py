@@ -206,8 +206,9 @@ class RowForward(_Rows):
         b, a = self.b, self.arg
         q = self.of_head(Arg.Q, self.item, self.head)
         self.keep(self.space, offset(b, q, b.mul(row, a(Arg.Q_T))), self.spec.head, self.thread, THREADS)
+        stop = self.keys_of(row)  # read while the row is
         barrier(b)
-        return self.keys_of(row)
+        return stop
 
     def keys_of(self, row: ir.Value) -> ir.Value:
         """Where the keys end that a row sees."""
