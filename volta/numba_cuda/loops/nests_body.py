@@ -30,6 +30,7 @@ class ThreadEmitter(BodyEmitter):
         self, b: ir.IRBuilder, own: ir.Value, kernel: LoopKernel, narrow: bool = False, branches: bool = False
     ) -> None:
         super().__init__(b, own, kernel, CONSTANT_SPACE)
+        self._narrow = narrow
         self._by_index = {i for i in self.memory if branches and self._is_by_index(i)}
         self._elsewhere = self._only_elsewhere()
         if narrow:
@@ -141,6 +142,13 @@ class ThreadEmitter(BodyEmitter):
         for i, merged in zip(wanted, branch.results, strict=True):
             values[i] = self.builder(found[i].builder.lanes).value(merged, found[i].dtype)
 
+    def _index(
+        self, i: int, x: IndexValue, b: Builder, row: dict[int, ir.Value], index: ir.Value | None,
+        reduced: ir.Value | None,
+    ) -> Value:  # fmt: skip
+        found = super()._index(i, x, b, row, index, reduced)
+        return b.value(narrowed(self.b, found.ir), found.dtype) if self._narrow and found.dtype == "int64" else found
+
     def _value(
         self, i: int, values: dict[int, Value], lanes: int, row: dict[int, ir.Value], index: ir.Value | None,
         reduced: ir.Value | None,
@@ -162,8 +170,9 @@ class ThreadEmitter(BodyEmitter):
 
 
 def narrowed(b: ir.IRBuilder, word: ir.Value) -> ir.Value:
-    """An i64 that is known to fit 32 bits, in a form from which LLVM sees that."""
-    return b.sext(b.trunc(word, I32), I64)
+    """An i64, or a vector of them, that is known to fit 32 bits, in a form from which LLVM sees that."""
+    kind = ir.VectorType(I32, word.type.count) if isinstance(word.type, ir.VectorType) else I32
+    return b.sext(b.trunc(word, kind), word.type)
 
 
 def accesses_of(kernel: LoopKernel, call_accesses: Sequence[Access]) -> list[tuple[Load | Store | IndexValue, Access]]:
@@ -173,10 +182,19 @@ def accesses_of(kernel: LoopKernel, call_accesses: Sequence[Access]) -> list[tup
 
 
 def is_narrow(call: KernelCall) -> bool:
-    """Whether sizes and strides fit 32 bits."""
-    return all(n <= SMALL for n in call.sizes) and all(
-        abs(n) <= SMALL for a in call.accesses for n in (*a.strides, *(m for term in a.terms for m in term))
-    )
+    """Whether sizes, strides and indices fit 32 bits."""
+    kernel = call.kernel
+    assert isinstance(kernel, LoopKernel)
+    if any(n > SMALL for n in call.sizes):
+        return False
+    for x, a in accesses_of(kernel, call.accesses):
+        if any(abs(n) > SMALL for n in (*a.strides, *(m for term in a.terms for m in term))):
+            return False
+        if type(x) is IndexValue:
+            reach = sum(abs(stride) * n for stride, n in zip(a.strides, call.sizes, strict=False))
+            if abs(a.offset) + reach > SMALL:
+                return False
+    return True
 
 
 def widest(call: KernelCall, size: int, dim: int, most: int) -> int:
@@ -231,8 +249,8 @@ def unravel(b: ir.IRBuilder, args: ir.Value, first: int, linear: ir.Value, sizes
     for d in range(len(sizes) - 1, 0, -1):
         multiplier, shift = load_args(b, args, 2, first + 2 * (d - 1))
         above = b.lshr(b.mul(linear, b.zext(b.trunc(multiplier, I32), I64)), shift)
-        above = b.zext(b.trunc(above, I32), I64)
-        out.append(b.zext(b.trunc(b.sub(linear, b.mul(above, sizes[d])), I32), I64))
+        above = narrowed(b, above)  # so that a multiplication by a stride takes one instruction
+        out.append(narrowed(b, b.sub(linear, b.mul(above, sizes[d]))))
         linear = above
     return [*([linear] if sizes else []), *reversed(out)]
 

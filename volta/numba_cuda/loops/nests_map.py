@@ -15,6 +15,7 @@ from volta.numba_cuda.loops.nests_body import (
     ThreadEmitter,
     division_words,
     is_narrow,
+    narrowed,
     unravel,
     widest,
     words_of,
@@ -179,6 +180,8 @@ def build_map(module: ir.Module, name: str, kernel: LoopKernel, v: MapVariant) -
             *outer, index = e.unravel(linear, dims)
         if lanes > 1:
             index = b.shl(index, I64(lanes.bit_length() - 1))
+        if v.narrow:
+            index = narrowed(b, index)
         row, stores = e.row_bases(outer)
         values: dict[int, Value] = {}
         e.evaluate(e.invariant(), values, 1, row, None)
