@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
-from volta.emit.bodies import BodyEmitter
+from volta.emit.bodies import AccessArgs, BodyEmitter
 from volta.emit.builder import Builder, Value, compute_dtype
 from volta.emit.loops import I1, I32, I64, if_else, load_arg, load_args, offset
 from volta.numba_cuda.codegen.threads import CONSTANT_SPACE, device_pointer
@@ -110,19 +110,21 @@ class ThreadEmitter(BodyEmitter):
             pointer = offset(b, pointer, b.mul(index, step))
         for t, (stride, top) in zip(x.terms, place.terms, strict=True):
             term = self.kernel.body[t]
-            first = last = one.cast(values[t], "int64").ir if not self.analysis.spread[t] else None
-            if first is None:
+            if self.analysis.spread[t]:
                 assert isinstance(term, IndexValue)
                 first = one.cast(self._index(t, term, one, row, index, reduced), "int64").ir
                 apart = self.places[self.memory.index(t)].strides[self.vector_axis]
                 last = b.add(first, b.mul(apart, I64(lanes - 1)))
                 step = b.add(step, b.mul(apart, stride))
-            outside = []
-            for end in (first, last):
-                below, above = b.icmp_signed("<", end, I64(0)), b.icmp_signed(">", end, top)
-                every = b.and_(every, b.not_(b.or_(below, above)))
-                outside.append((below, above))
-            none = b.or_(none, b.or_(*(b.and_(x, y) for x, y in zip(*outside, strict=True))))
+            else:
+                first = last = one.cast(values[t], "int64").ir
+            ends, largest = [first, last], top
+            if self._in_32_bits(x):
+                ends, largest = [b.trunc(end, I32) for end in ends], b.trunc(top, I32)
+            low = [b.icmp_signed("<", end, end.type(0)) for end in ends]
+            high = [b.icmp_signed(">", end, largest) for end in ends]
+            every = b.and_(every, b.not_(b.or_(b.or_(*low), b.or_(*high))))
+            none = b.or_(none, b.or_(b.and_(*low), b.and_(*high)))
             pointer = offset(b, pointer, b.mul(first, stride))
         return pointer, step, every, none
 
@@ -148,6 +150,21 @@ class ThreadEmitter(BodyEmitter):
     ) -> Value:  # fmt: skip
         found = super()._index(i, x, b, row, index, reduced)
         return b.value(narrowed(self.b, found.ir), found.dtype) if self._narrow and found.dtype == "int64" else found
+
+    def _in_32_bits(self, x: Load | Store) -> bool:
+        """Whether the terms of an access are indices of the loop that fit 32 bits."""
+        return self._narrow and all(isinstance(self.kernel.body[t], IndexValue) for t in x.terms)
+
+    def _clamped(self, values: dict[int, Value], x: Load | Store, place: AccessArgs, b: Builder) -> tuple[Value, Value]:
+        if not self._in_32_bits(x):
+            return super()._clamped(values, x, place, b)
+        total, inside, one = b.const("int64", 0), b.const("bool", True), Builder(self.b, 1)
+        for t, (stride, top) in zip(x.terms, place.terms, strict=True):
+            at = b.cast(self._widened(values[t], b), "int32")
+            largest = b.splat(one.value(self.b.trunc(top, I32), "int32"))
+            inside = inside & (at >= 0) & (at <= largest)
+            total = total + b.cast(b.max(b.min(at, largest), 0), "int64") * b.splat(one.value(stride, "int64"))
+        return total, inside
 
     def _value(
         self, i: int, values: dict[int, Value], lanes: int, row: dict[int, ir.Value], index: ir.Value | None,
