@@ -245,5 +245,5 @@ def lu(
             return []
 
         crew.each(below, length, divided)
-        _grouped(b, b.add(j, I64(1)), width, taken, together=crew.together)
+        _grouped(b, b.add(j, I64(1)), width, taken)
         crew.meet()
