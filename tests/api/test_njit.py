@@ -108,7 +108,7 @@ def test_a_kernel_that_raises_in_it() -> None:
     def caller(x):
         return program(x)
 
-    for call in (program, caller):
+    for call in (program, caller) * 10:  # what an exception holds is freed once
         with pytest.raises(
             KernelError, match=r"kernel `move` raised ValueError: .*\n.*It is called at.*test_njit"
         ) as seen:

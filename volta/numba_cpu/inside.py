@@ -176,11 +176,11 @@ class RaisedInside(KernelError):
     """What a kernel of the user's own raised in a program that code compiled by Numba called.
 
     Numba makes exceptions of numbers, and not before they come to Python: the program's among `_running`, and the words
-    of the run's report.
+    of the run's report. It makes each two times, once to see that it is one.
     """
 
     def __init__(self, program: int, *report: int) -> None:
-        error = raised(report, _running[program][0].user_calls)
+        error = raised(report, _running[program][0].user_calls, twice=True)
         super().__init__(*error.args)
         self.__cause__ = error.__cause__
 

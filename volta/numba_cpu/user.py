@@ -164,12 +164,14 @@ def reporting(call: Callable[..., Any], count: int, calls: Sequence[KernelCall])
     return run
 
 
-def raised(report: Sequence[int] | ctypes.Array[ctypes.c_int64], calls: Sequence[KernelCall]) -> KernelError:
-    """The error of a run in which a kernel has raised, by the run's report."""
+def raised(
+    report: Sequence[int] | ctypes.Array[ctypes.c_int64], calls: Sequence[KernelCall], twice: bool = False
+) -> KernelError:
+    """The error of a run in which a kernel has raised, by the run's report, which is read once, or ``twice``."""
     call = calls[report[CALL]]
     op = call.kernel
     assert isinstance(op, User)
-    cause = _exception(int(report[CAUSE])) if report[CODE] > 0 else None
+    cause = _exception(int(report[CAUSE]), twice) if report[CODE] > 0 else None
     what = "an exception that Numba does not describe" if cause is None else _shown(cause)
     where = f", for element {_place(int(report[TASK]), op.batch)} of its batch {op.batch}" if op.batch else ""
     line = f"\nIt is called at {call.label}." if call.label else ""
@@ -200,12 +202,24 @@ class _Cause(ctypes.Structure):
     )
 
 
-def _exception(address: int) -> BaseException:
+_READ = -1
+"""Written into the description of an exception whose arguments have been taken: they are freed with that."""
+
+_taken: dict[int, Any] = {}
+"""What such descriptions were that are read a second time."""
+
+
+def _exception(address: int, twice: bool) -> BaseException:
     cause = _Cause.from_address(address)
     data = ctypes.string_at(cause.data, cause.size)
-    if cause.dynamic > 0:
+    if cause.dynamic == _READ:
+        described = _taken.pop(address)
+    elif cause.dynamic > 0:
         unwrap = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p)(cause.unwrap)
         described = serialize.runtime_build_excinfo_struct(data, unwrap(cause.values))
+        cause.dynamic = _READ
+        if twice:
+            _taken[address] = described
     else:
         described = serialize.loads(data)
     kind, values = described[0], described[1]
