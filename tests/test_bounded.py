@@ -15,6 +15,7 @@ FEW = {
     "_words": "rules by which texts are cut",
     "_slope_of_sine_over": "orders of derivatives",
     "_data_layout": "compute capabilities",
+    "_environment": "machines that code is compiled for",
     "source_version": "layers of the package",
     "elsewhere": "GPUs of the machine, for one program",
     "tables": "orders of a grid's threads, in tests on the host",
