@@ -111,6 +111,25 @@ def test_models_compile_nothing(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("rows", [1, 66])
+def test_programs_of_any_size_compile_nothing_at_those_they_were_compiled_for(rows: int, tmp_path: Path) -> None:
+    g, kinds = FOR_ALL_SIZES["layers"]
+    program = volta.export(g, *kinds).compiled_for("cpu", sizes=[{"b": 1}, {"b": 66}])
+    args = arguments(program.at(b=rows))
+    assert in_a_bare_process(program, args, tmp_path)[:3] == [digest(volta.jit(g)(*args)), 0, 0]
+
+
+def test_sizes_to_compile_for_are_those_of_symbols() -> None:
+    g, kinds = FOR_ALL_SIZES["elementwise"]
+    program = volta.export(g, *kinds).compiled_for("sm_75", sizes=[{"b": 1}, {"b": 66}])
+    assert program.at(b=3).machine_code == program.machine_code  # so it is held as long as it may be used
+    with pytest.raises(volta.errors.ArgumentError, match="exported for numbers as sizes"):
+        volta.export(lambda x: x * 2, KIND).compiled_for("cpu", sizes=[{"b": 1}])
+    with pytest.raises(volta.errors.ShapeError, match="exported for b from 1 to 4,096, got 0"):
+        program.compiled_for("cpu", sizes=[{"b": 0}])
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(not target.is_x86() or target.vector_bits() < 256, reason="for processors of x86-64-v3")
 def test_a_processor_of_a_lesser_level_runs_its_code(tmp_path: Path) -> None:
     lesser = {"NUMBA_CPU_NAME": "x86-64-v3", "NUMBA_CPU_FEATURES": target.LEVELS["x86-64-v3"] + ",+cmov"}

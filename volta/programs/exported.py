@@ -13,6 +13,7 @@ import attrs
 from volta.api.arguments import ShapeDtypeStruct, call_paths, values_of
 from volta.api.custom_derivatives import custom_jvp
 from volta.api.jit import JitFunction, jit
+from volta.api.stages import Traced
 from volta.core import contract, pytrees
 from volta.core.array import Array
 from volta.core.avals import ShapedArray
@@ -117,7 +118,7 @@ class Exported:
         found = self._specialised.find(key)
         if found is None:
             program = self.symbolic.program(sizes)
-            found = self._specialised.keep(key, attrs.evolve(self, program=program, symbolic=None, machine_code=()))
+            found = self._specialised.keep(key, attrs.evolve(self, program=program, symbolic=None))
         return found
 
     @functools.cached_property
@@ -223,7 +224,8 @@ class Exported:
             raise DTypeError(at_user_line(f"{what}: convert it with .astype"))
         return x
 
-    def compiled_for(self, *targets: str) -> Exported:
+    @boundary
+    def compiled_for(self, *targets: str, sizes: Sequence[Mapping[str, int]] = ()) -> Exported:
         """The same program with its kernels compiled for targets, in the current context; ``save`` writes them too.
 
         They are used where :func:`volta.load_program` is told that it may, and everything that decided them is the same
@@ -232,9 +234,12 @@ class Exported:
         Args:
             targets: ``"cpu"`` (processors like this one), ``"cpu:x86-64-v4"`` (also ``-v3`` and ``-v2``: any whose best
                 level this is), ``"sm_90a"`` (PTX for a compute capability), ``"sm_90a:cubin"`` (its machine code).
+            sizes: where the program's sizes are symbols, what they are: a dict for each time that it is compiled. Most
+                kernels serve any size, so others often need no more than these.
 
         Raises:
-            ArgumentError: there is no such target, or sizes are symbols.
+            ArgumentError: there is no such target, or sizes are symbols and ``sizes`` does not say which.
+            ShapeError: a size that its symbol may not be.
             DeviceError: there is no nvJitLink for a cubin.
             UnsupportedOperationError: an operation has no kernel there at the context's level.
 
@@ -243,13 +248,19 @@ class Exported:
         >>> [code.target for code in f.machine_code]
         ['cpu', 'sm_90a']
         """
-        avals = self._in_numbers("compiled_for(...)").in_avals
-        leaves = [ShapeDtypeStruct(a.shape, a.dtype, a.weak_type) for a in avals]
+        if not sizes:
+            self._in_numbers("compiled_for(...)")
+        traces = [program._traced() for program in ([self.at(**x) for x in sizes] if sizes else [self])]
+        programs = [traced.jaxpr for traced in traces]
+        codes = [compiled_for(programs, self.fun_name, traces[0].donated, target) for target in targets]
+        return attrs.evolve(self, machine_code=tuple(codes))
+
+    def _traced(self) -> Traced:
+        """As a call traces it."""
+        leaves = [ShapeDtypeStruct(a.shape, a.dtype, a.weak_type) for a in self.in_avals]
         given = pytrees.unflatten(pytrees.structure(self.inputs), leaves)
         args, kwargs = given if self.keywords else (given, {})
-        traced = cast(JitFunction[Any, Any], self._jitted).trace(*args, **kwargs)
-        codes = [compiled_for(traced.jaxpr, self.fun_name, traced.donated, target) for target in targets]
-        return attrs.evolve(self, machine_code=tuple(codes))
+        return cast(JitFunction[Any, Any], self._jitted).trace(*args, **kwargs)
 
     def save(self, path: files.Path) -> None:
         """Write the program to a file, which :func:`volta.load_program` reads: a model file (see :mod:`volta.io`) whose

@@ -30,13 +30,13 @@ class MachineCode:
     units: tuple[StoredUnit, ...] = attrs.field(repr=False)
 
 
-def compiled_for(program: ClosedJaxpr, name: str, donated: Sequence[int], target: str) -> MachineCode:
-    """A program's kernels for a target. Raises ArgumentError where that is none."""
+def compiled_for(programs: Sequence[ClosedJaxpr], name: str, donated: Sequence[int], target: str) -> MachineCode:
+    """The kernels of programs for a target. Raises ArgumentError where that is none."""
     there = gateway.machine_targets()
     if target not in there:
         what = f"compiled_for: there is no target {target!r:.80}; there are {', '.join(there)}"
         raise ArgumentError(at_user_line(what))
-    return MachineCode(target, *gateway.machine_code(program, name, donated, target))
+    return MachineCode(target, *gateway.machine_code(programs, name, donated, target))
 
 
 def admit(codes: Sequence[MachineCode], where: str) -> None:

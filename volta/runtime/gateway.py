@@ -232,9 +232,9 @@ def c_library(program: ClosedJaxpr, name: str) -> Library:
 
 
 def machine_code(
-    program: ClosedJaxpr, name: str, donated: Sequence[int], target: str
+    programs: Sequence[ClosedJaxpr], name: str, donated: Sequence[int], target: str
 ) -> tuple[dict[str, str], tuple[StoredUnit, ...]]:
-    """The kernels that running a program in the current context takes, compiled for a target of `machine_targets`, and
+    """The kernels that running programs in the current context takes, compiled for a target of `machine_targets`, and
     by what they were made.
 
     Raises:
@@ -255,7 +255,8 @@ def machine_code(
             add(constants, "constants", (), None)
         return [x.numpy() for x in compile(constants, name="constants", context=context)([])]
 
-    add(program, name, donated, evaluate)
+    for program in programs:
+        add(program, name, donated, evaluate)
     return there.made_by(), there.units(plans)
 
 
