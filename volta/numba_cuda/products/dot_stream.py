@@ -1,7 +1,7 @@
 """Products of few rows with weights in blocks on Hopper: bytes of weights stream through the multiprocessors.
 
 Each multiprocessor has one block of threads, whose warps go their own ways. A warp takes a few columns at a time, over
-up to 16 chunks of k: a lane has one chunk of some of these columns. While it multiplies, the copy engine brings the
+up to 16 chunks of k: a lane has one chunk of some of these columns. While it multiplies, the copy engine fetches the
 bytes of what it takes next, so memory never rests; and nobody waits for anybody, as the sums of a column's chunks are
 found by lanes of one warp, which adds them in ascending order and joins blocks of k in pairs.
 
