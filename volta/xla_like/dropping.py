@@ -13,11 +13,12 @@ import bisect
 import itertools
 import math
 from collections.abc import Iterator, Mapping
+from typing import TypeGuard
 
 import attrs
 import numpy as np
 
-from volta.core.ir import ClosedJaxpr, Eqn, Var, subjaxprs
+from volta.core.ir import Atom, ClosedJaxpr, Eqn, Var, subjaxprs
 from volta.ops.primitive import Family
 from volta.xla_like.nodes import Lowered, Ref, Val
 from volta.xla_like.plan import ExecutionPlan
@@ -124,6 +125,7 @@ class Timeline:
                 if var in self.val_of:
                     self.name_of.setdefault(self.val_of[var], var)
             begin = end
+        self._needs = [tuple([a for a in e.inputs if self._is_computed(a)]) for e in self.program.eqns]
         self.dropped: dict[Val, int] = {}
         """And the first call for which it is computed again."""
         self._touched: dict[Val, list[int]] = {}
@@ -135,6 +137,11 @@ class Timeline:
             if kind != "unstored":
                 self._until[val] = self._reads.get(number, [0])[-1] if kind == "temp" else math.inf
 
+    def _is_computed(self, atom: Atom) -> TypeGuard[Var]:
+        """Whether an operand is computed by the program, rather than given to it."""
+        val = self.val_of.get(atom)  # type: ignore[arg-type]
+        return atom in self.home and (val is None or val.producer is not None)
+
     def is_stored(self, val: Val) -> bool:
         """Whether a value is in memory of its own."""
         return val in self._until
@@ -142,9 +149,9 @@ class Timeline:
     def is_there(self, var: Var, call: int, spares: int, longer: float = -1.0) -> bool:
         """Whether a call may read a variable that an earlier one has computed: what is in memory then anyway, or is too
         small to matter beside the bytes that are spared."""
-        val = self.val_of.get(var)
-        if var not in self.home or (val is not None and val.producer is None):
+        if not self._is_computed(var):
             return True
+        val = self.val_of.get(var)
         if val is None or val not in self._until or val in self.dropped or self.made.get(val, call) >= call:
             return False
         last = self._until[val]
@@ -190,7 +197,7 @@ class Timeline:
                 work += self._work[i]
                 if x is not wanted and stored in self._until:
                     passing = max(passing, stored.nbytes)
-            waiting += [a for a in self.program.eqns[i].inputs if isinstance(a, Var)]
+            waiting += self._needs[i]
         return _Return(work, tuple(seen), tuple(shared), tuple(held), tuple(earlier), passing)
 
     def choose(self, goal: int) -> None:
