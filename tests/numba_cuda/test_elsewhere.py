@@ -1,7 +1,7 @@
 """Kernels for GPUs that came with a program: a device that they fit compiles none, any other refuses them by name."""
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ Begin = Callable[..., CompileStats]
 
 
 @pytest.fixture
-def process(install: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Begin:
+def process(install: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Begin]:
     """A function that begins anew, with an empty cache, on a device of some capability; returns what it counts."""
 
     def begin(capability: str = "8.9") -> CompileStats:
@@ -40,7 +40,8 @@ def process(install: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Be
         monkeypatch.setattr(modules, "stats", found)
         return found
 
-    return begin
+    yield begin
+    gc.collect()  # programs refer to themselves, and their kernels are found as long as they are there
 
 
 def run(folder: Path) -> None:
