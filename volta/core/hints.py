@@ -184,7 +184,7 @@ HINTS: dict[str, dict[str, str]] = {
     ),
     "volta.lax.linalg": _each(
         _MATRICES,
-        "hessenberg householder_product ormqr qdwh symmetric_product tridiagonal tridiagonal_solve",
+        "hessenberg householder_product ormqr qdwh symmetric_product tridiagonal",
     )
     | _each(
         "there is one algorithm, stated in docs/determinism.md", "EigImplementation EighImplementation SvdAlgorithm"
