@@ -169,7 +169,7 @@ def _divided_eigh(a: Any) -> list[Any]:
     own = scale_of(base.reshape_to(rows, (batch, 1, n)))
     d, e = (lax.div(y, broadcast(own, y, 0)) for y in (d, e))
     values, vectors = tridiagonal_eigh(d, e, _rotated_eigh)
-    vectors = turned_back(groups, lax.convert_element_type(transposed(vectors), base.dtype_of(a)))
+    vectors = turned_back(groups, lax.convert_element_type(vectors, base.dtype_of(a)))
     values = lax.mul(lax.mul(values, broadcast(own, values, 0)), broadcast(scale, values, 0))
     return [where(broadcast(good, y, 0), y, np.nan) for y in (values, vectors)]
 

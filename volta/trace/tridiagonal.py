@@ -19,7 +19,7 @@ from volta.core.avals import ShapedArray
 from volta.core.interp import get_aval
 from volta.ops import base, lax
 from volta.ops.base import shape_of
-from volta.trace.decomposition import broadcast, iota, matmul, transposed, where
+from volta.trace.decomposition import broadcast, iota, matmul, where
 from volta.trace.factors import inverse_order, rows_in_order
 from volta.trace.jaxpr_trace import trace_to_jaxpr
 from volta.trace.while_loop import run_while
@@ -186,12 +186,12 @@ def _exact_z(poles: Any, x: Any, origin: Any, z: Any) -> Any:
 
 
 def _joined(poles: Any, vectors: Any, coupling: Any) -> tuple[Any, Any]:
-    """Of (batch, 2, h) eigenvalues in units and (batch, 2, h, h) eigenvectors as rows: those of the whole."""
+    """Of (batch, 2, h) eigenvalues in units and (batch, 2, h, h) eigenvectors as columns: those of the whole."""
     batch, _, h = shape_of(poles)
     m, dtype = 2 * h, base.dtype_of(vectors)
     eps = _eps(dtype)
-    first = lax.squeeze(lax.slice(vectors, (0, 0, 0, h - 1), (batch, 1, h, h)), (1, 3))
-    second = lax.squeeze(lax.slice(vectors, (0, 1, 0, 0), (batch, 2, h, 1)), (1, 3))
+    first = lax.squeeze(lax.slice(vectors, (0, 0, h - 1, 0), (batch, 1, h, h)), (1, 2))
+    second = lax.squeeze(lax.slice(vectors, (0, 1, 0, 0), (batch, 2, 1, h)), (1, 2))
     negative = broadcast(lax.lt(coupling, 0), second, 0)
     z = lax.concatenate([first, where(negative, lax.neg(second), second)], 1)
     z = where(lax.lt(lax.abs(z), eps), where(lax.lt(z, 0), -eps, eps), z)
@@ -212,12 +212,12 @@ def _joined(poles: Any, vectors: Any, coupling: Any) -> tuple[Any, Any]:
     u = lax.div(broadcast(z, square, 0, 2), far)
     u = lax.div(u, broadcast(lax.sqrt(lax.reduce_sum(lax.mul(u, u), (2,))), u, 0, 1))
     parts = base.permute(base.reshape_to(u, (batch, m, 2, h)), (0, 2, 1, 3))
-    out = base.reshape_to(base.permute(matmul(parts, vectors), (0, 2, 1, 3)), (batch, m, m))
+    out = base.reshape_to(matmul(vectors, parts, transpose_b=True), (batch, m, m))
     return lax.add(origin, lax.convert_element_type(lax.mul(x, 1 / UNIT), np.int64)), out
 
 
 def tridiagonal_eigh(d: Any, e: Any, rotated: Callable[[Any], list[Any]]) -> list[Any]:
-    """Eigenvalues, ascending, and eigenvectors as rows, of the matrices with diagonals ``d`` (batch, n) and ``e``
+    """Eigenvalues, ascending, and eigenvectors as columns, of the matrices with diagonals ``d`` (batch, n) and ``e``
     (batch, n − 1) beside. In each row |d| and |e| on both sides sum to less than 2. ``rotated``: of small matrices."""
     batch, n = shape_of(d)
     dtype, parts = base.dtype_of(d), 1
@@ -257,4 +257,4 @@ def _parts(d: Any, e: Any, taken: Any, rotated: Callable[[Any], list[Any]]) -> t
     beside = where(lax.eq(column, lax.add(row, np.int32(1))), broadcast(e, shape, 0, 1), 0)
     beside = where(lax.eq(row, lax.add(column, np.int32(1))), broadcast(e, shape, 0, 2), beside)
     values, vectors = rotated(where(lax.eq(row, column), broadcast(d, shape, 0, 1), beside))
-    return lax.convert_element_type(lax.mul(values, 1 / UNIT), np.int64), transposed(vectors)
+    return lax.convert_element_type(lax.mul(values, 1 / UNIT), np.int64), vectors
