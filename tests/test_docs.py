@@ -115,7 +115,7 @@ def _error_sections() -> dict[str, str]:
 @pytest.mark.parametrize(
     "page", ["mixed_precision.md", "from_jax.md", "inference.md", pytest.param("numba.md", marks=pytest.mark.slow)]
 )
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_examples_of_pages_run(page: str) -> None:
     text, names = read(f"docs/{page}"), {"__name__": "page"}
     for code in blocks(text, "python"):  # one after the other, as a reader runs them

@@ -101,7 +101,7 @@ def test_each_kind_of_buffer_is_guarded_and_the_test_is_named(tmp_path, side) ->
     assert f"memory {'before' if side == 'over' else 'behind'} a buffer of 100 bytes was written" in said
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_a_fault_names_the_test(tmp_path) -> None:
     said = run(tmp_path, "over", "-k", "right or lanes or beside_an_array and 12", "-p", "no:xdist")
     assert "Fatal Python error" in said and "in test_beside_an_array" in said

@@ -17,7 +17,7 @@ from volta.io import format as fmt
 from volta.sharding import NamedSharding, PartitionSpec
 from volta.testing import assert_bits_equal
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 P = PartitionSpec
 ADAM = optim.adam(1e-2)
@@ -69,7 +69,7 @@ def _bytes(folder, steps):
     return Path(folder, f"step-{steps:09d}.safetensors").read_bytes()
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_a_run_goes_on_with_other_workers_to_the_same_bytes(tmp_path) -> None:
     assert _run(tmp_path / "alone", 3, 1) == 0
     assert _run(tmp_path / "several", 1, 3) == 0

@@ -66,7 +66,7 @@ def loss_of(n):
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.few(7)
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_as_in_jax(name) -> None:
     ours, theirs = CASES[name](volta, vnp), jax.jit(lambda: CASES[name](jax, jnp))()
     assert str(jax.tree.structure(volta.tree.map(np.asarray, ours))) == str(jax.tree.structure(theirs))

@@ -13,7 +13,7 @@ from tests.sampling import sampled
 from volta import errors, lax
 from volta.testing import assert_bits_equal
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 F = np.float32
 X = F([0.5, 1.5])

@@ -13,7 +13,7 @@ from volta.ad_checkpoint import checkpoint_name
 from volta.testing import assert_bits_equal
 from volta.xla_like.passes import inline_calls
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 RNG = np.random.default_rng(0)
 W = RNG.standard_normal((4, 4)).astype(np.float32)

@@ -14,7 +14,7 @@ from volta.core.errors import DTypeError, KernelError, NonScalarGradError, NotFi
 from volta.sharding import NamedSharding, PartitionSpec
 from volta.testing import assert_bits_equal
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 jax = pytest.importorskip("jax")
 Z = np.complex64([1 + 2j, 3 - 4j, 0.5j])

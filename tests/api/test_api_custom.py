@@ -23,7 +23,7 @@ QUICK = (
 
 @sampled("name", PROGRAMS, QUICK)
 @pytest.mark.few(4)
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_programs_agree_with_jax(name: str) -> None:
     jax = pytest.importorskip("jax")
     found, expected = PROGRAMS[name](volta, vnp), PROGRAMS[name](_WithConversion(jax), jax.numpy)

@@ -193,7 +193,7 @@ def test_the_line_in_a_context_is_the_users() -> None:
     assert "# the user's line" in str(caught.value) and "contextlib" not in str(caught.value)
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_the_line_of_a_module_run_by_name_is_its_own(tmp_path) -> None:
     (tmp_path / "program.py").write_text("import volta\nvolta.device_put(1.0, 0)\n")
     environment = {"PYTHONPATH": ":".join([str(tmp_path), *sys.path])}

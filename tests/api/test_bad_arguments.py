@@ -108,7 +108,7 @@ QUICK = [name for k, name in enumerate(FUNCTIONS) if k % 60 == 0]
 
 @sampled("name", FUNCTIONS, QUICK, ids=str)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of `TooLong` in a callback
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_errors_are_voltas_with_the_users_line(name, patience):
     f = FUNCTIONS[name]
     for args, kwargs in calls(f):

@@ -136,7 +136,7 @@ def test_from_several_threads_at_once() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks are of POSIX")
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_in_a_forked_child() -> None:
     """In a process of its own: other libraries mind that this one forks."""
     code = """

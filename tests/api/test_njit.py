@@ -12,7 +12,7 @@ from tests.user_kernels import move, smooth
 from volta.errors import KernelError
 from volta.testing import assert_bits_equal
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 RNG = np.random.default_rng(0)
 X, W = RNG.standard_normal((16, 64)).astype(np.float32), RNG.standard_normal((64, 10)).astype(np.float32)

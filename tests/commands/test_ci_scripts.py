@@ -54,7 +54,7 @@ def test_what_the_check_for_a_gpu_says_decides(checkout, script):
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_without_a_driver_the_scripts_skip_and_say_why(checkout, script):
     done = run(checkout, script, f"#!{sys.executable}\n{NO_DRIVER}exec(compile(sys.stdin.read(), 'check', 'exec'))\n")
     assert done.returncode == 0, done.stderr

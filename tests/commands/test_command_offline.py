@@ -160,7 +160,7 @@ print(sorted((f.name, hashlib.sha256(f.targets[0].ptx.encode()).hexdigest()) for
 """
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_ptx_is_the_same_in_any_process_and_order(monkeypatch, capsys):
     seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
     environment = {"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path), "VOLTA_CACHE": "0"}

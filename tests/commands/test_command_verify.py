@@ -9,7 +9,7 @@ from volta.commands.main import main
 from volta.core import contract
 from volta.verify import checks, parity
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 
 def test_the_cpu_has_the_bits_on_record(capsys, tmp_path):

@@ -111,7 +111,7 @@ def test_completion_shows_what_is_public():
     assert not [n for n in (*of_array, *seen[0]) if n.startswith("_") and not n.startswith("__")]
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_the_finder_answers_for_public_namespaces_only():
     """And does not stand in the way of modules that others would find later."""
     code = "import volta, importlib.util as u\nprint(u.find_spec('volta_of_others'), u.find_spec('volta.core.nothing'))"

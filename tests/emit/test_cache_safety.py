@@ -287,7 +287,7 @@ PLANTED = {
 
 
 @sampled("how", PLANTED, quick=["in a folder that all may write"])
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_planted_code_never_runs(tmp_path, how) -> None:
     folder = tmp_path / "cache"
     run(folder)
@@ -372,7 +372,7 @@ def test_what_is_being_written_is_left_alone(tmp_path) -> None:
     assert (tmp_path / "theirs").read_bytes() == b"x"
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_several_processes_keep_to_the_bound(tmp_path) -> None:
     """Each knows of its own files alone, until it looks."""
     limit, caches = 400_000, [DiskCache(tmp_path, 400_000) for _ in range(8)]

@@ -21,7 +21,7 @@ from volta.emit import jobs
 from volta.emit.jobs import in_threads, shielded
 from volta.numba_cpu import target
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 LLVMLITE = str(Path(llvmlite.__file__).parent)
 TEXT = "define i64 @volta_test_shielded(i64 %x) {\n %y = add i64 %x, 1\n ret i64 %y\n}\n"
@@ -51,7 +51,7 @@ def compile_and_load(_: object = None) -> None:
     target.free_unused()
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_an_interrupt_anywhere_leaves_llvmlites_lock_free() -> None:
     """An exception before each instruction of Volta's and llvmlite's that the main thread runs."""
     compile_and_load()
@@ -65,7 +65,7 @@ def test_an_interrupt_anywhere_leaves_llvmlites_lock_free() -> None:
 
 @with_timers
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_signals_without_end_while_compiling() -> None:
     """Each is heard, and after each everything can be compiled."""
     heard = list[int]()

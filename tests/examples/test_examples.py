@@ -26,7 +26,7 @@ def example(name):
     return module
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_tiny_transformer_learns_and_repeats_its_bits(tmp_path, capsys):
     module = example("tiny_transformer")
     runs = []
@@ -86,7 +86,7 @@ def test_hamiltonian_samples_have_the_moments(capsys):
     assert accepted > 0.9
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_an_implicit_layer_learns_roots(capsys):
     values, text = repeated("fixed_point", ["--steps", "60"], capsys)
     assert values[-1] < 0.05 * values[0] and "at rest after" in text
@@ -107,14 +107,14 @@ def test_an_implicit_layers_gradient_is_the_unrolled_ones():
         np.testing.assert_allclose(implicit[name], wanted, atol=1e-4, err_msg=name)
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_solitons_pass_through_one_another(capsys):
     (before, after, crest), text = repeated("spectral", ["--pictures", "16"], capsys)
     np.testing.assert_allclose(after, before, rtol=1e-4)
     assert abs(crest - 3) < 0.05 and text.count("t = ") == 17
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_tiny_transformer_without_rich(tmp_path, capsys):
     module = example("tiny_transformer")
     module.Progress = None
@@ -137,7 +137,7 @@ def test_models_from_files_give_one_text_in_every_way(name, capsys):
     assert "the same tokens: True" in capsys.readouterr().out
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_heat_finds_the_plate_and_repeats_its_bits(capsys):
     module = example("heat")
     losses = module.main(["--rounds", "60"])
@@ -174,7 +174,7 @@ def test_digits(network, capsys):
     assert "bits identical: True" in capsys.readouterr().out
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_digits_says_what_to_install():
     program = f"import runpy, sys; sys.modules['sklearn'] = None; runpy.run_path({str(EXAMPLES / 'digits.py')!r})"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=EXAMPLES.parent)

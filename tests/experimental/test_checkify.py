@@ -71,7 +71,7 @@ CASES = [
 
 @pytest.mark.parametrize("way", ["eager", "inside of jit", "around jit", "checkpoint"])
 @pytest.mark.parametrize(("f", "args", "says"), CASES)
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_the_first_failure_is_a_value_and_results_keep_their_bits(f, args, says, way):
     function = {
         "eager": lambda: checkify.checkify(f),

@@ -23,7 +23,7 @@ def undeclared(expression, with_jax):
 
 
 @pytest.mark.parametrize("first, count", [(0, 30), (30, 30), pytest.param(60, 1000, marks=pytest.mark.slow)])
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_a_sample_beside_numpy(first, count):
     with np.errstate(all="ignore"):
         for number in range(first, first + count):
@@ -51,7 +51,7 @@ def test_every_function_is_drawn():
 
 
 @pytest.mark.parametrize("family, count", [("complex", 12), ("matrices", 6), ("signals", 12), ("rules", 12)])
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_a_sample_of_each_family(family, count):
     with np.errstate(all="ignore"):
         for number in range(count):

@@ -18,7 +18,7 @@ def test_every_program_is_on_record() -> None:
     assert list(ON_RECORD) == list(TRACED)
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("name", TRACED)
 def test_counts_do_not_grow(name: str) -> None:
     found = counts(name)

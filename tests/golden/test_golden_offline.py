@@ -90,7 +90,7 @@ def short(found: dict) -> dict:
     return {"contract": found["contract"], "toolchain": toolchain, "functions": functions}
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_the_manifest_is_the_one_on_record(made: Path) -> None:
     found = json.loads((made / offline.MANIFEST).read_text())
     text = json.dumps(short(found), indent=1) + "\n"
@@ -104,7 +104,7 @@ def test_the_manifest_is_the_one_on_record(made: Path) -> None:
     assert not changed, f"{changed}\nsee the head of this file"
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_the_text_is_the_one_on_record(made: Path) -> None:
     if why := other_llvm(json.loads((made / offline.MANIFEST).read_text())):
         pytest.skip(why)
@@ -115,7 +115,7 @@ def test_the_text_is_the_one_on_record(made: Path) -> None:
     assert not changed, f"{changed[:2000]}\nsee the head of this file"
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_what_is_written_keeps_the_rules(made: Path) -> None:
     for path in made.glob("*.ptx"):
         assert ptx.violations(path.read_text()) == []

@@ -45,7 +45,7 @@ def close(got: Any, want: Any, tolerance: float = 2e-5) -> None:
 
 
 @sampled("name", list(jax_programs.FOUND), QUICK, str)
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_programs_have_jaxs_values(name: str) -> None:
     function, args = jax_programs.FOUND[name]
     close(volta.from_jax(function)(*args), jax.jit(function)(*args), 2e-3 if "gradient" in name else 2e-5)

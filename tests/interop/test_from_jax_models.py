@@ -36,7 +36,7 @@ def test_losses_are_jaxs(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["mlp", *(pytest.param(name, marks=SLOW) for name in list(MODELS)[1:])])
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_jitted_and_eager_steps_have_the_same_bits(name: str) -> None:
     step, state, (x, y) = step_of(name)
     once = volta.from_jax(step)(state, x, y)

@@ -112,7 +112,7 @@ def _has_colliding_keys(tree):
 
 
 @given(TREES)
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_any_tree_comes_back_and_has_one_file(tmp_path_factory, tree):
     folder = tmp_path_factory.mktemp("trees")
     if _has_colliding_keys(tree):
@@ -179,7 +179,7 @@ io.save(sys.argv[1], {"layers": [tree, (1, None)], "kinds": {"f8": np.ones(2), "
 """
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_another_process_writes_the_same_file(tmp_path, monkeypatch):
     environment = {**os.environ, "PYTHONHASHSEED": "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"}
     subprocess.run([sys.executable, "-c", PROGRAM, str(tmp_path / "there")], check=True, env=environment)

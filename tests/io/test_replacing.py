@@ -280,7 +280,7 @@ with replacing(sys.argv[1]) as file:
 """
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_what_a_killed_process_leaves_is_swept(path):
     assert subprocess.run([sys.executable, "-c", KILLED, str(path)]).returncode == -signal.SIGKILL
     (left,) = os.listdir(path.parent)

@@ -71,7 +71,7 @@ train.save(sys.argv[1], 1, {"w": vnp.zeros(1 << 22)}, asynchronous=True)
 
 @pytest.mark.parametrize("how", ["ends", "fails"])
 @pytest.mark.few(1)
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_a_program_that_ends_waits_for_its_file(tmp_path, how: str) -> None:
     command = [sys.executable, "-c", ENDS, str(tmp_path), how]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)

@@ -17,7 +17,7 @@ from volta.runtime.plan_cache import PlanCache
 from volta.testing import assert_bits_equal, fill
 from volta.xla_like.compile import CompileOptions, build_plan
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 SWITCHES = [f.name for f in attrs.fields(CompileOptions) if isinstance(f.default, bool)]
 OPTIONS = {

@@ -18,7 +18,7 @@ from tests.sampling import sampled
 from volta import lax
 from volta.testing import assert_bits_equal
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 VALUES = [-0.0, 0.0, 1.0, -1.0, 2.5, np.inf, -np.inf, np.nan]
 DTYPES = ("float16", "bfloat16", "float32", "float64")

@@ -12,7 +12,7 @@ from volta.testing.data import fill
 from volta.testing.host_grid import HostKernels, check_on_host
 from volta.testing.kernel_kinds import assert_kernels_agree
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 KERNELS = HostKernels()
 

@@ -25,7 +25,7 @@ from volta.core.errors import NotDifferentiableError
 from volta.ops.primitive import REGISTRY, Family, NoDerivative
 from volta.testing import assert_bits_equal
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 ROWS = PRIMITIVES + COMPOSITES
 QUICK = ("numpy.hypot", "nn.softplus", "cbrt", "special.entr")

@@ -15,7 +15,7 @@ from tests.sampling import sampled
 from volta.ops import lax
 from volta.testing import assert_bits_equal, fill
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 LAYOUTS = {
     "plain": lambda a, b: vnp.matmul(a, b),

@@ -25,7 +25,7 @@ from volta.runtime import eager
 from volta.runtime.plan_cache import PLAN_CACHE
 from volta.testing import assert_bits_equal
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 X86 = {"flush": 0x8000, "subnormals are zero": 0x40, "both": 0x8040, "down": 0x2000, "up": 0x4000, "truncate": 0x6000}
 AARCH64 = {"flush": 1 << 24, "up": 1 << 22, "down": 2 << 22, "truncate": 3 << 22}

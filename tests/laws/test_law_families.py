@@ -17,7 +17,7 @@ from volta import lax, nn, random
 from volta.scipy import linalg
 from volta.testing import assert_bits_equal
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 RNG = np.random.default_rng(0)
 KEY = np.asarray(random.key(3))

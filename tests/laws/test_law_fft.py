@@ -16,7 +16,7 @@ from volta.numpy import fft
 from volta.testing import assert_bits_equal
 from volta.testing.host_grid import HostKernels, check_on_host
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 KERNELS = HostKernels()
 RNG = np.random.default_rng(0)

@@ -33,7 +33,7 @@ from volta.verify.checks import on_device
 from volta.verify.kernels import training
 from volta.verify.laws import PROGRAMS
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 
 def bound(case):

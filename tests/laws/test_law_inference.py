@@ -17,7 +17,7 @@ from volta.models.decoder import apply
 from volta.testing import assert_bits_equal
 from volta.testing.host_grid import check_on_host
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 VOCABULARY, CONTEXT = 61, 160
 SHAPES = {

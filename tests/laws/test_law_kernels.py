@@ -27,7 +27,7 @@ from volta.testing.transformer import Transformer
 from volta.verify import model
 from volta.verify.model import train
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64",
           "uint64", "bool", "complex64", "complex128")  # fmt: skip
@@ -60,7 +60,7 @@ FIRST = [f"{p.name} {dtypes_of(p)[0].name}" for p in vocabulary()]
 SMOOTH = {name: pair for name, pair in PAIRS.items() if pair[0].family is Family.ELEMENTWISE and "float" in name}
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_numba_functions_have_the_bits_of_llvm() -> None:
     x = fill("normal", (5, 130))
     assert_kernels_agree(lambda x: (nn.softmax(nn.gelu(x), -1), vnp.sum(x, 0)), x, kinds=["njit"])
@@ -109,7 +109,7 @@ def of_dtype(x, i):
 
 @pytest.mark.parametrize("kind", ["python", pytest.param("njit", marks=pytest.mark.slow)])
 @sampled("dtype", DTYPES, quick=("float16", "uint64", "bool"))
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_every_dtype(dtype, kind) -> None:
     x = fill("specials" if "float" in dtype else "normal", (4, 9), dtype)
     assert_kernels_agree(of_dtype, x, np.array([3, -9], np.int32), kinds=[kind])
@@ -139,7 +139,7 @@ def test_loops_and_choices(name, kind) -> None:
 
 @sampled("dtype", ("float32", "float64", "float16", "bfloat16"), quick=("bfloat16",))
 @pytest.mark.parametrize("kind", ["python", pytest.param("njit", marks=pytest.mark.slow)])
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_attention_and_its_gradients(dtype, kind) -> None:
     """Two blocks of keys; masks, positions, shared key heads, a row that sees nothing, one row a head, many heads."""
     q = fill("normal", (2, 3, 4, 3), dtype)

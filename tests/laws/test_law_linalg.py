@@ -53,7 +53,7 @@ MATRICES: dict[str, Any] = {"real": definite, "complex": hermitian}
     [(name, n, d, of) for name in PROGRAMS for n in (4, 35) for d in (False, True) for of in MATRICES],
     [("cholesky", 4, False, "real"), ("lu", 4, False, "real"), ("eigh", 4, False, "real")],
 )
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_cuda_kernels_have_the_bits_of_the_cpu(name: str, n: int, derivative: bool, of: str) -> None:
     f = slope(PROGRAMS[name]) if derivative else PROGRAMS[name]
     check_on_host(f, MATRICES[of](n), orders=("shuffled",), kernels=KERNELS)

@@ -13,7 +13,7 @@ from volta.testing.host_grid import HostKernels, check_on_host
 from volta.testing.loops import loop_programs, total
 from volta.xla_like.compile import CompileOptions
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 PROGRAMS = {p.name: p for p in loop_programs()}
 DIFFERENTIABLE = [name for name, p in PROGRAMS.items() if p.differentiable]

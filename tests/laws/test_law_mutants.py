@@ -18,7 +18,7 @@ from volta.numba_cpu import attention_rows, attention_tile, dot, dot_row, dot_tr
 from volta.runtime import eager, plan_cache
 from volta.testing import assert_bits_equal, fill
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 
 @pytest.fixture

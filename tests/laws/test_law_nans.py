@@ -13,7 +13,7 @@ from volta import io, lax
 from volta.core import contract, dtypes
 from volta.testing.host_grid import HostKernels, check_on_host
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 KERNELS = HostKernels()
 FLOATS = sorted(contract.NAN_BITS)

@@ -16,7 +16,7 @@ from tests.sampling import sampled
 from volta import lax
 from volta.testing import assert_bits_equal
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 few = settings(max_examples=max(8, settings().max_examples // 2), suppress_health_check=list(HealthCheck))
 

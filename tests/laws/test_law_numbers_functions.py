@@ -15,7 +15,7 @@ import volta.numpy as vnp
 from tests.sampling import sampled
 from volta.core.errors import ShapeError, TracerError
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 X64 = np.float64([0.1, -1.7, 2.6, 0.0])
 X32 = np.float32([0.3, 1.2, -0.4, 3.0])

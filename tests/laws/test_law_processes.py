@@ -41,7 +41,7 @@ def run_child(folder: Path, programs: Path, hash_seed: int, saved: Path) -> tupl
     return lines, int(compiled)
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_other_processes_give_the_same_bits_plans_and_files(tmp_path) -> None:
     chosen = some_programs(6)
     (tmp_path / "programs").write_bytes(pickle.dumps(chosen))

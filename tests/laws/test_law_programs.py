@@ -18,7 +18,7 @@ from volta.testing import FILLS, Program, assert_bits_equal, fill
 from volta.testing.strategies import programs
 from volta.xla_like.compile import CompileOptions
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 few = settings(max_examples=max(6, settings().max_examples // 3), suppress_health_check=list(HealthCheck))
 kinds = st.sampled_from(sorted(FILLS))
@@ -151,7 +151,7 @@ PARALLEL = {
 
 
 @pytest.mark.parametrize("name", PARALLEL)
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_threads_change_no_bit(name, threads) -> None:
     f = volta.jit(PARALLEL[name])
     x = fill("cancel", (301, 257), np.float32, seed=3)

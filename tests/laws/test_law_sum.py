@@ -22,7 +22,7 @@ from volta.ops import lax
 from volta.testing import assert_bits_equal, fill
 from volta.xla_like.compile import CompileOptions
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 # How to sum the rows of a (rows, n) array, with the data moved so that the reduction is met in another layout.
 LAYOUTS = {

@@ -65,7 +65,7 @@ def test_the_suite_passes_on_a_gpu():
     assert len(found) == 4 * len(PROGRAMS) and not [check for check in found if check.problem]
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_the_suite_passes_on_the_cpu():
     found = list(variants.variants(checks.Setting("cpu")))
     assert len(found) == 3 * len(PROGRAMS) and not [check for check in found if check.problem]

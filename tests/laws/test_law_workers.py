@@ -25,7 +25,7 @@ from volta.testing.strategies import programs
 from volta.testing.transformer import Transformer
 from volta.xla_like.partition import choosing, sums, trees
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 P = PartitionSpec
 few = settings(

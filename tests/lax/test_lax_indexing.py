@@ -23,7 +23,7 @@ OPERATIONS = "scatter scatter_add scatter_sub scatter_mul scatter_min scatter_ma
 
 @pytest.mark.parametrize("mode", ["clip", "fill"])
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_boxes_are_jaxs(case: str, mode: str) -> None:
     numbers, indices, sizes = CASES[case]
     index = np.asarray(indices, np.int32)

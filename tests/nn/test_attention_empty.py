@@ -14,7 +14,7 @@ from volta.numba_cuda.host import host
 from volta.testing import assert_bits_equal
 from volta.testing.host_grid import HostKernels, check_on_host
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 NONE, FOUR = np.ones((2, 0, 2, 4), np.float32), np.ones((2, 4, 2, 4), np.float32)
 KERNELS = HostKernels()

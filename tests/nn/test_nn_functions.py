@@ -12,7 +12,7 @@ from volta import nn
 from volta.errors import DTypeError, ShapeError
 from volta.testing import assert_bits_equal, fill
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(0, 2, (4, 6)).astype(np.float32)

@@ -18,7 +18,7 @@ from volta.testing import assert_bits_equal
 from volta.testing.host_grid import check_on_host
 from volta.xla_like.compile import CompileOptions
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 NAMES = tuple(FORMATS)
 

@@ -8,7 +8,7 @@ import volta.numpy as vnp
 from volta import nn
 from volta.errors import ConcretizationTypeError, DTypeError, ShapeError
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 RNG = np.random.default_rng(8)
 IDS = RNG.integers(-2, 9, 300).astype(np.int32)  # -2, -1, 7 and 8 are out of range; 5 never occurs

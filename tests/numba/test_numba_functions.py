@@ -15,7 +15,7 @@ from volta.numba.elementwise import arity
 from volta.ops.primitive import REGISTRY
 from volta.testing import assert_bits_equal
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 FUNCTIONS = {p.public: p for p in REGISTRY.values() if arity(p)}
 QUICK = ("erf", "sin", "atan2")

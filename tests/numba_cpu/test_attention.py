@@ -12,7 +12,7 @@ from volta.core import dtypes, errors
 from volta.ops.attention import attention_dkv_p
 from volta.testing import assert_bits_equal
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 DTYPES = {"f4": np.float32, "f8": np.float64, "f2": np.float16, "bf16": dtypes.bfloat16}
 

@@ -18,7 +18,7 @@ from volta.testing.kernel_kinds import assert_kernels_agree
 from volta.xla_like.compile import CompileOptions
 from volta.xla_like.kernels import Joined, kernel_class
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 APART = CompileOptions(epilogues=False)
 

@@ -188,7 +188,7 @@ def test_settings(monkeypatch, tmp_path):
     assert cache.from_environment().folder == tmp_path / ".cache" / "volta"
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_a_second_process_loads_what_the_first_compiled_and_compiles_again_what_is_damaged(tmp_path):
     assert run(tmp_path, 3) == (3, 0, 0)
     assert run(tmp_path, 5) == (2, 3, 1)  # shares three kernels with the earlier unit
@@ -205,7 +205,7 @@ def test_without_the_cache_a_process_compiles(tmp_path):
     assert not files(tmp_path, ".unit")
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_concurrent_processes(tmp_path):
     running = [run(tmp_path, 8, wait=False) for _ in range(2)]
     for process in running:

@@ -15,7 +15,7 @@ from volta.numba_cpu.dot_schedule import QuadSpec, TileSpec, for_tiles
 from volta.numba_cpu.schedule import KERNELS
 from volta.xla_like.dot import DotSpec, fold_batch
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 F32 = TileSpec("float32", "float32", "float32")
 WIDTHS = [bits_ for bits_ in (512, 256, 128) if bits_ <= target.vector_bits()][:2]

@@ -207,7 +207,7 @@ def test_run_plan_walks_a_table_by_address(kernels):
     assert x.tolist() == [6] * 4
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_a_plan_called_at_interpreter_exit():
     code = (
         f"import sys, atexit; sys.path.insert(0, {os.path.dirname(__file__)!r})\n"

@@ -17,7 +17,7 @@ from volta.numba_cpu import codegen, target
 from volta.runtime import memory
 from volta.runtime.plan_cache import PLAN_CACHE
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 ROWS, LENGTH = 6, 5
 

@@ -63,7 +63,7 @@ def test_chunks_of_updates_stay_in_their_order(slots) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16", "int8", "bool"])
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_dtypes_are_carried_by_their_bits(dtype) -> None:
     x, op = fill("normal", (500,), dtype, seed=3), "max" if dtype == "bool" else "add"
     for slots in (40, ALONE + 5):

@@ -18,7 +18,7 @@ from volta.testing import FILLS, assert_bits_equal, fill
 from volta.testing.cases import cases, dtypes_of, vocabulary
 from volta.testing.strategies import programs
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 ROWS = {f"{p.name} {d.name}": (p, d) for p in vocabulary() for d in dtypes_of(p)}
 QUICK = ("add float32", "tanh float32", "sin float16", "sort float32", "reduce_sum float32", "dot_general float32",

@@ -45,7 +45,7 @@ print("goes on")
 """
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_invalid_code_of_llvms_passes_does_not_end_the_process() -> None:
     """An error, or code where LLVM has no such fault."""
     found = subprocess.run([sys.executable, "-c", CHILD], env=dict(os.environ), capture_output=True, text=True)

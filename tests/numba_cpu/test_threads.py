@@ -16,7 +16,7 @@ from tests.thread_support import run_threads, running
 from volta.numba_cpu import threads, unit
 from volta.numba_cpu.launch import LaunchTable
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 HERE = os.path.dirname(__file__)
 
@@ -48,7 +48,7 @@ def ping_pong(kernels, n, rounds, parallel=True):
 
 
 @sampled("count", (1, 2, 3, 5, 16), quick=(2, 3))
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_barriers_order_the_launches(kernels, count):
     threads.set_num_threads(count)
     n, rounds = 1000, 41
@@ -189,7 +189,7 @@ def _python(code, **environment):
     )
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_the_environment_sets_the_count(monkeypatch):
     show = "from volta.numba_cpu import threads; print(threads.get_num_threads())"
     assert _python(show, VOLTA_NUM_THREADS="7").stdout == "7\n"
@@ -202,7 +202,7 @@ def test_the_environment_sets_the_count(monkeypatch):
         assert threads._initial_threads() == min(256, len(os.sched_getaffinity(0)))
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_the_runtime_loops_assemble_for_aarch64_too():
     code = """
 import llvmlite.binding as llvm
@@ -249,7 +249,7 @@ check()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_a_forked_child_starts_workers_of_its_own():
     result = _python(
         _PLAN
@@ -293,7 +293,7 @@ threads.python_symbols = symbols
 """
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_stopping_the_workers_returns_when_they_have_gone():
     result = _python(  # workers that take long to wake
         _SLOW
@@ -311,7 +311,7 @@ print("gone")
     assert (result.stdout, result.stderr) == ("gone\n", "")
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_exit_while_a_daemon_thread_is_in_a_plan():
     result = _python(
         _PLAN

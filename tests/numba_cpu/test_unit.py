@@ -14,7 +14,7 @@ from tests.thread_support import run_threads, running
 from volta.numba_cpu import launch, target, unit
 from volta.numba_cpu.unit import KernelSource, compile_kernels
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_multiply_and_add_are_not_contracted():
         assert "vfmadd" not in unit.asm(source.name)
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_ir_text_and_object_code_are_the_same_in_every_process():
     code = (
         f"import sys, hashlib; sys.path.insert(0, {os.path.dirname(__file__)!r})\n"
@@ -180,7 +180,7 @@ def test_large_units_are_cut_into_parts_by_content_alone(monkeypatch):
         assert out[0] == 3.0 * (200.0 + n)
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_kernels_compile_at_interpreter_exit():
     code = (
         f"import sys, atexit; sys.path.insert(0, {os.path.dirname(__file__)!r})\n"
@@ -191,7 +191,7 @@ def test_kernels_compile_at_interpreter_exit():
     assert (result.returncode, result.stdout, result.stderr) == (0, "2\n", "")
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_vector_width_and_the_users_own_choice_of_processor():
     assert target.vector_bits() in (128, 256, 512)
     code = "from volta.numba_cpu import target; import numba; print(target.vector_bits(), numba.config.CPU_NAME)"

@@ -32,7 +32,7 @@ def guarded(request, monkeypatch):
     list(itertools.product(COUNTS, LENGTHS, DTYPES)),
     lambda case: case[1:] == (17, "float32") or case in ((3, 33, "bool"), (2, 7, "float64"), (2, 100, "int8")),
 )
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_parts_that_lie_side_by_side(guarded, count, length, dtype) -> None:
     x = np.random.default_rng(length).integers(-3, 4, (2, length, count))
 

@@ -13,7 +13,7 @@ from volta.offline import plan_on_cuda
 from volta.testing.host_grid import ORDERS, HostKernels, check_on_host
 from volta.xla_like.attention import AttentionSpec
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 KERNELS = HostKernels()
 

@@ -15,7 +15,7 @@ from volta.testing.host_grid import HostKernels, check_on_host
 from volta.xla_like.dot import CHUNK, Dot, DotSpec
 from volta.xla_like.kernels import Access
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 KERNELS = HostKernels()
 FLOAT32 = DotSpec("float32", "float32", "float32")

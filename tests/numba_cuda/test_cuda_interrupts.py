@@ -11,7 +11,7 @@ from tests.interrupt_support import at_every_step, folder
 from volta.runtime import devices
 from volta.testing.bits import assert_bits_equal
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 DEVICE = folder("numba_cuda", "device"), folder("numba_cuda", "args.py"), folder("runtime")
 

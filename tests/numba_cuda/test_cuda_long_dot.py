@@ -20,7 +20,7 @@ from volta.testing import fill
 from volta.testing.host_grid import HostKernels, check_on_host
 from volta.xla_like.dot import BLOCK, CHUNKS
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 KERNELS = HostKernels()
 LONG = (BLOCK + 1, 2 * BLOCK, 3 * BLOCK + 1, 5 * BLOCK + 700)

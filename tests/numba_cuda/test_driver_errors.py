@@ -14,7 +14,7 @@ from volta.numba_cuda.device import cuda_api, driver
 from volta.numba_cuda.device.graph import Launches, Module, Row, allow_shared
 from volta.runtime import devices
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 
 def put(x):

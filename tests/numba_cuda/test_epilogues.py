@@ -21,7 +21,7 @@ from volta.testing import assert_bits_equal, fill
 from volta.testing.host_grid import HostKernels, check_on_host
 from volta.xla_like.compile import CompileOptions
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 KERNELS = HostKernels()
 

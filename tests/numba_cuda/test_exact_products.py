@@ -18,7 +18,7 @@ from volta.testing import fill
 from volta.testing.bits import assert_bits_equal
 from volta.testing.host_grid import HostKernels
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 KERNELS = HostKernels()
 INSTRUCTION = {

@@ -27,7 +27,7 @@ from volta.testing.cases import cases, dtypes_of, vocabulary
 from volta.testing.host_grid import ORDERS, HostKernels, check_on_host, run_on_host
 from volta.testing.transformer import Transformer
 
-pytestmark = [pytest.mark.skipif(bool(host.why_not()), reason=host.why_not()), pytest.mark.turns(4)]
+pytestmark = [pytest.mark.skipif(bool(host.why_not()), reason=host.why_not()), pytest.mark.turns(6)]
 
 KERNELS = HostKernels()
 

@@ -14,7 +14,7 @@ from volta.numba_cuda.host import host
 from volta.testing import fill
 from volta.testing.host_grid import HostKernels, check_on_host
 
-pytestmark = [pytest.mark.skipif(bool(host.why_not()), reason=host.why_not()), pytest.mark.turns(4)]
+pytestmark = [pytest.mark.skipif(bool(host.why_not()), reason=host.why_not()), pytest.mark.turns(6)]
 
 KERNELS = HostKernels()
 LENGTHS = (0, 1, 31, 32, 33, 63, 64, 65, 255, 256, 257, 1023, 1025, 4095, 4096, 4097, 16385, 70001)

@@ -11,7 +11,7 @@ from volta.numba_cuda.ordering import chains, jumps, scan_steps
 from volta.testing.host_grid import check_on_host, run_on_host
 from volta.xla_like.compile import build_plan
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 BLOCKS = 600
 

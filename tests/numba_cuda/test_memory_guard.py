@@ -21,7 +21,7 @@ from volta.numba_cuda.schedule import Schedule
 from volta.testing.transformer import Transformer
 from volta.xla_like.compile import build_plan
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 BASELINE = Path(__file__).resolve().parents[1] / "golden" / "device_peak_bytes.json"
 TOLERANCE = 0.02

@@ -18,7 +18,7 @@ from volta.testing.host_grid import HostKernels, check_on_host
 from volta.xla_like.compile import build_plan
 from volta.xla_like.kernels import LoopKernel
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 KERNELS = HostKernels()
 

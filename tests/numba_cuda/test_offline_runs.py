@@ -19,7 +19,7 @@ from volta.numba_cuda.device_plan import device_plan
 from volta.runtime import devices
 from volta.testing.bits import assert_bits_equal
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 
 def normal(*shape, seed=0):

@@ -19,7 +19,7 @@ from volta.testing.host_grid import HostKernels, check_on_host
 from volta.xla_like.panels import ROWS
 
 KERNELS = HostKernels()
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 
 @sampled(

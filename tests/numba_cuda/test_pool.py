@@ -254,7 +254,7 @@ POOL = folder("numba_cuda", "device", "pool.py"), folder("numba_cuda", "device",
         pytest.param((1000, 1000, 300 * MB, 5000, 70 * MB, 1000, 20_000), marks=pytest.mark.slow, id="many"),
     ],
 )
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_interrupts_at_every_step_lose_no_block(sizes):
     """What took a block, or gave one back, may be gone before it has noted so."""
 

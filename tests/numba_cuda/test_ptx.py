@@ -42,7 +42,7 @@ QUICK = ("exp", "sin", "pow", "div", "rem", "convert_element_type", "reduce_sum"
 
 @sampled("capability", ("9.0", "7.0", "7.5", "8.0", "8.6", "8.9"), quick=("9.0",))
 @sampled("primitive", vocabulary(), quick=lambda p: p.name in QUICK, ids=lambda p: p.name)
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_kernels_of_every_primitive_compile_and_keep_the_rules(primitive, capability):
     sources = {}
     for dtype in dtypes_of(primitive):
@@ -104,7 +104,7 @@ QUICK_CLASSES += [(name, capability) for name in ("rows", "product", "few update
 
 @sampled("name, capability", EVERY_CLASS, quick=QUICK_CLASSES)
 @pytest.mark.few(6)
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_every_class_of_kernels_compiles_for_each_capability(name, capability):
     (x,) = offline.compile_plan(plan_of(name), [capability], cubin=bool(nvjitlink.libraries()))
     assert f".target {ptx.CAPABILITIES[capability][0]}" in x.ptx
@@ -149,7 +149,7 @@ def test_an_unknown_capability_is_refused():
         ptx.compile_ptx([], "6.0")
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_importing_volta_imports_no_cuda():
     code = "import sys, volta; assert not [m for m in sys.modules if 'cuda' in m]"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -15,7 +15,7 @@ from volta.numba_cuda.host.host import Range
 from volta.numba_cuda.host.host_runtime import READ, WRITE
 from volta.runtime import devices
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 F32, F64 = ir.FloatType(), ir.DoubleType()
 NUMPY = {str(I1): np.int32, str(I32): np.int32, str(I64): np.int64, str(F32): np.float32, str(F64): np.float64}

@@ -20,7 +20,7 @@ from volta.runtime import devices
 from volta.runtime.plan_cache import PLAN_CACHE
 from volta.testing.bits import assert_bits_equal
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 
 def normal(*shape):
@@ -219,7 +219,7 @@ def test_a_budget_is_checked_before_anything_runs(gpu):
     assert plan.partitions() == {"host": 4 * (60 * 40 + 30 * 60), "device": plan.peak_live_bytes}
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_dropped_programs_and_arrays_leave_nothing(gpu):
     def use():
         f, args = volta.jit(step), put((normal(6, 4), normal(3, 6)))

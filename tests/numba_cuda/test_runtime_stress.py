@@ -128,7 +128,7 @@ def forget_programs():
         f.clear_cache()
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_any_order_of_operations_gives_the_values(gpu):
     for f in (double, less, more, several):
         f.clear_cache()

@@ -11,7 +11,7 @@ from volta.numba_cuda.loops.scalars import ThreadBuilder
 from volta.ops import scalar
 from volta.testing import assert_bits_equal, fill
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 RECORDS = json.loads((ulp.DIGESTS / "float32.json").read_text())["functions"]
 

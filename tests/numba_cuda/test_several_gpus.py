@@ -17,7 +17,7 @@ from volta.numba_cuda.device.driver import counters
 from volta.runtime import devices
 from volta.testing.bits import assert_bits_equal
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 BOTH = ("cuda:0", "cuda:1")
 

@@ -15,7 +15,7 @@ from volta.testing.host_grid import check_on_host
 from volta.xla_like.compile import build_plan
 from volta.xla_like.ordering import ScatterSpec
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 
 def normal(*shape, seed=0):

@@ -15,7 +15,7 @@ from volta.numba_cuda.device import flights
 from volta.runtime import devices
 from volta.testing.bits import assert_bits_equal
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 
 def put(x):

@@ -22,7 +22,7 @@ from volta.testing.bits import assert_bits_equal
 from volta.testing.host_grid import HostKernels
 from volta.xla_like.compile import CompileOptions, build_plan
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 KERNELS = HostKernels()
 planned = functools.partial(build_plan, level=DeterminismLevel.DEVICE, scheduler=Schedule())

@@ -6,7 +6,7 @@ from volta.runtime.plan_cache import PLAN_CACHE
 from volta.testing.transformer import Transformer
 from volta.verify import checks, memory
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 
 class Old:
@@ -19,7 +19,7 @@ class Old:
         self.tables.give_back()
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_memory_is_as_planned_whatever_other_suites_left(gpu, monkeypatch):
     """A full cache drops the oldest executable for each new one; pooled memory serves what should find none."""
     for number in range(1000):

@@ -25,7 +25,7 @@ from volta.testing import fill
 from volta.testing.kernel_kinds import has_numba_cuda
 from volta.testing.text_grid import check_texts, plan_of_texts
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 
 def model(x, i):

@@ -10,7 +10,7 @@ from volta import lax, nn, optim
 from volta.core.errors import DTypeError
 from volta.testing.data import fill
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 Z = fill("normal", (7,), "complex128")
 A = fill("normal", (4, 4), "complex128", 1)
@@ -41,7 +41,7 @@ class Theirs:
 
 
 @sampled("name", VALUES, quick=("real", "moments", "slides", "ranges", "order"))
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_values_are_numpys(name):
     with np.errstate(all="ignore"):
         want = VALUES[name](Theirs())

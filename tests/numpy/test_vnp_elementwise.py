@@ -159,7 +159,7 @@ TYPED = {
 
 @pytest.mark.parametrize("name", TYPED)
 @pytest.mark.few(10)
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_dtypes_and_weak_types_are_jax(name):
     jax = pytest.importorskip("jax")
     same_types_as_jax(jax, TYPED[name], X, M)

@@ -14,7 +14,7 @@ from volta import lax
 from volta.core.errors import DTypeError, ShapeError
 from volta.numpy import fft
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 RNG = np.random.default_rng(2)
 COMPLEX = {"f2": "c8", "f4": "c8", "f8": "c16", "c8": "c8", "c16": "c16", "i4": "c8", "?": "c8"}

@@ -10,7 +10,7 @@ from volta.core.array import Array
 from volta.errors import ConcretizationTypeError, DTypeError, ShapeError
 from volta.numpy import methods
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 V = floats(7)
 M = floats(4, 5)

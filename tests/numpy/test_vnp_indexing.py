@@ -13,7 +13,7 @@ from volta.api.jit import jit
 from volta.api.tracing import make_jaxpr
 from volta.errors import ConcretizationTypeError, DTypeError, ShapeError
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 X = floats(4, 5, 6)
 M = np.int32([[0, 3], [-1, 2]])
@@ -83,7 +83,7 @@ def test_reading_with_arrays_as_indices(index):
 
 @pytest.mark.parametrize("index", INDICES, ids=[str(i) for i in range(len(INDICES))])
 @pytest.mark.parametrize("op", ["set", "add", "multiply", "min", "max"])
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_updating(op, index):
     x, value = vnp.asarray(X), floats(*X[index].shape[-1:], low=0.5, high=2.0)
     want = X.copy()
@@ -318,7 +318,7 @@ def test_places_beyond_32_bits() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64", "uint64"])
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_roll_by_a_traced_shift(dtype):
     """As by a known one: also by more than the axis has, and by more than int32 holds."""
     x = np.arange(300 * 2, dtype=np.float32).reshape(300, 2)

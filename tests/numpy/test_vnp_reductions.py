@@ -9,7 +9,7 @@ from tests.numpy.vnp_compare import assert_same, floats, ints, same_as_numpy
 from volta.api.tracing import make_jaxpr
 from volta.errors import ConcretizationTypeError, DTypeError, ShapeError
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 X = floats(3, 4, 5)
 N = ints(3, 4, 5)
@@ -21,7 +21,7 @@ AXES = (None, 0, 1, -1, (0, 2), (1, 0), ())
 
 @pytest.mark.parametrize("axis", AXES, ids=str)
 @pytest.mark.parametrize("name", "sum prod mean var std max min any all amax count_nonzero".split())
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_reductions(name, axis):
     for keepdims in (False, True):
         same_as_numpy(lambda np, x: getattr(np, name)(x, axis=axis, keepdims=keepdims), X, rtol=2e-5, atol=2e-6)  # noqa: B023

@@ -66,7 +66,7 @@ def total(np_, f):
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.few(8)
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_gradients_equal_jax(name):
     jax = pytest.importorskip("jax")
     theirs = jax.grad(total(jax.numpy, FUNCTIONS[name]))
@@ -76,7 +76,7 @@ def test_gradients_equal_jax(name):
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_jit_and_vmap_change_no_bit(name):
     f = lambda x: FUNCTIONS[name](vnp, x)  # noqa: E731
     xs = floats(3, 4, 5)
@@ -98,7 +98,7 @@ PACKAGES = (vnp, volta.nn, volta.lax, volta.random)
     [m.name for p in PACKAGES for m in pkgutil.iter_modules(p.__path__, p.__name__ + ".")]
     + ["volta.sharding", "volta.train", "volta.distributed"],
 )
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_examples_in_docstrings(module):
     names = {"volta": volta, "np": np, "vnp": vnp, "nn": volta.nn, "lax": volta.lax}
     result = doctest.testmod(importlib.import_module(module), extraglobs=names)

@@ -12,7 +12,7 @@ from volta.ops import REGISTRY
 from volta.ops.primitive import Family
 from volta.testing.cases import cases, draw, rng_of, vocabulary
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 jax = Optional("jax")
 

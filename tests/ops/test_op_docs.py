@@ -13,7 +13,7 @@ NAMES = [name for name in lax.__all__ if name != "linalg"] + [f"linalg.{name}" f
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_example(name):
     function = operator.attrgetter(name)(lax)
     parsed = doctest.DocTestParser().get_doctest(function.__doc__, {"lax": lax, "np": np}, name, None, None)

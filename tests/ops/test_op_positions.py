@@ -73,7 +73,7 @@ WRITES = {
 
 @pytest.mark.parametrize("index", BEYOND)
 @pytest.mark.parametrize("name", [*READS, *WRITES])
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_indices_beyond_int64_are_out_of_bounds(name, index):
     f, want = {**READS, **WRITES}[name]
     constant = np.array([index], np.uint64)

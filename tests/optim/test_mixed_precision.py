@@ -9,7 +9,7 @@ from benchmarks import programs
 from volta import nn, optim
 from volta.testing.bits import assert_bits_equal
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 CONFIG = programs.TransformerConfig(vocabulary=40, width=16, heads=2, layers=1, length=8, batch=4)
 PARAMS, X, Y = programs.transformer_data(CONFIG)
@@ -145,7 +145,7 @@ def training(model, policy, first_scale, steps, level="strict", precision=None):
     return losses, scales, params
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_training_in_bfloat16_falls_and_repeats_its_bits():
     policy = "params=float32,compute=bfloat16,output=float32"
     losses, _, params = training(transformer, policy, optim.NoOpLossScale(), 20)

@@ -11,7 +11,7 @@ import volta
 import volta.numpy as vnp
 from volta import optim
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 RNG = np.random.default_rng(0)
 PARAMS = {"w": RNG.standard_normal((5, 3)), "b": [RNG.standard_normal(3), None, RNG.standard_normal(())]}

@@ -77,7 +77,7 @@ def test_loops_and_choices(loop: Any, tmp_path: Path) -> None:
 
 @pytest.mark.few(4)
 @pytest.mark.parametrize("dtype", dtypes.ALL, ids=str)
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_every_dtype(dtype: Any, tmp_path: Path) -> None:
     x = (X * 4).astype(dtype)
     same(lambda x: (x, (x[::-1] + x).sum(0), vnp.where(x == 0, x, x[0])), [x], tmp_path)

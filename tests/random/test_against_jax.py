@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import volta
 from volta import random
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 jax = pytest.importorskip("jax", reason="compares with jax.random, which is not installed")
 

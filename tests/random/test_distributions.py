@@ -13,7 +13,7 @@ from volta import random
 from volta.core.errors import ArgumentError, DTypeError, NotDifferentiableError, ShapeError
 from volta.testing import assert_bits_equal
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 A = np.float32([0.01, 0.5, 1, 2, 30])
 COUNTS = np.float32([0, 0.1, 3, 9.9, 10, 50, 1000, np.nan])

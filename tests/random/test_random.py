@@ -12,7 +12,7 @@ from volta.core.errors import DTypeError, ShapeError
 from volta.random.threefry import threefry2x32
 from volta.testing import assert_bits_equal
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 SEEDS = st.integers(0, 2**32 - 1)
 

@@ -91,7 +91,7 @@ def test_parts_that_transforms_make(said):
     assert len(lines) == 2 and all("a part of `" in line and "<lambda>" in line for line in lines)
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_the_environment_asks_for_a_whole_process():
     code = "import volta; volta.jit(lambda x: x + 1)(1.0)"
     for value, count in (("1", 1), ("0", 0)):

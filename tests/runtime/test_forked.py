@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 FORK_IN_THE_MIDDLE = """
 import os, signal, threading, time
@@ -55,7 +55,7 @@ print("right")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_a_child_waits_for_no_thread_of_its_parent_and_copies_nothing_for_one() -> None:
     command = [sys.executable, "-W", "ignore", "-c", FORK_IN_THE_MIDDLE]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)

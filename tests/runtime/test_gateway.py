@@ -171,6 +171,6 @@ assert os.waitpid(pid, 0)[1] == 0
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_a_child_forked_while_another_thread_compiles_can_compile() -> None:
     subprocess.run([sys.executable, "-W", "ignore", "-c", FORK_DURING_A_COMPILATION], check=True, timeout=60)

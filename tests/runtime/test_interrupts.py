@@ -68,7 +68,7 @@ def test_a_collection_of_garbage_takes_no_step(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_a_call_that_is_interrupted_anywhere_holds_nothing(size: int) -> None:
     f = volta.jit(lambda x, y: (x + y, x * 2, x))
     x, y = ones(size, 2)

@@ -15,7 +15,7 @@ from volta.runtime import gateway
 from volta.runtime.context import ExecutionContext
 from volta.sharding import NamedSharding, PartitionSpec
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 
 def run(code: str, **environment: str) -> subprocess.CompletedProcess:
@@ -30,7 +30,7 @@ def test_unknown_kernels_are_refused() -> None:
             pass
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_the_environment_sets_them_and_is_checked() -> None:
     code = "import volta; print(volta.current_context().kernels); print(volta.numpy.ones(2) + 1)"
     assert run(code, VOLTA_KERNELS="python").stdout == "python\n[2. 2.]\n"

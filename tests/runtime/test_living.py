@@ -17,7 +17,7 @@ from volta.numpy import indexing
 from volta.runtime import array, eager, plan_cache
 from volta.testing import assert_bits_equal
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 KEPT = 5
 X = np.linspace(-2, 2, 24, dtype=np.float32).reshape(4, 6)

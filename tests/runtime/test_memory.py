@@ -200,7 +200,7 @@ def test_threads_share_a_pool():
     assert pool.stats().allocations <= 2 * 4 * 8  # at most one block a class and thread in use, and one sorted in
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_buffers_alive_at_interpreter_shutdown_do_no_harm():
     code = (
         "from volta.runtime import memory; import builtins\n"

@@ -13,7 +13,7 @@ import volta.numpy as vnp
 from volta import lax
 from volta.numba_cpu import threads, watch
 
-pytestmark = [pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs setitimer"), pytest.mark.turns(4)]
+pytestmark = [pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs setitimer"), pytest.mark.turns(6)]
 
 COUNTING = """
 import signal, sys, threading, time, os
@@ -114,7 +114,7 @@ def test_donated_arrays_are_gone_once_the_plan_has_begun() -> None:
         x + 1
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_who_waits_for_a_program_that_another_thread_runs_hears_signals_too() -> None:
     done = python("""
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -144,7 +144,7 @@ SIGNALS = {
 
 @pytest.mark.parametrize("call", ["endless(1.0)", pytest.param("wide(big)", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", [pytest.param(x, marks=pytest.mark.slow if i else ()) for i, x in enumerate(SIGNALS)])
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_the_process_hears_signals(name: str, call: str) -> None:
     sent, code, said, status = SIGNALS[name]
     send = f"threading.Timer(1, lambda: os.kill(os.getpid(), signal.{sent})).start()\n"
@@ -166,7 +166,7 @@ for i in range(3): threading.Thread(target=compiling, args=(i * 1000,), daemon=T
 
 
 @pytest.mark.parametrize("name", [pytest.param(x, marks=pytest.mark.slow if i else ()) for i, x in enumerate(ENDINGS)])
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_the_interpreter_ends_while_daemon_threads_are_busy(name: str) -> None:
     for _ in range(1 if name == "in a parallel loop" else 4):
         done = python(ENDINGS[name] + "time.sleep(0.4)\nprint('leaving')\n")
@@ -199,7 +199,7 @@ print("done")
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("count", [3, pytest.param(40, marks=pytest.mark.slow)])
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_children_compile_that_are_forked_while_other_threads_do(count: int) -> None:
     done = python(FORKS.replace("{count}", str(count)))
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")

@@ -12,7 +12,7 @@ from volta.scipy.optimize import minimize
 from volta.scipy.sparse import linalg
 from volta.testing.bits import assert_bits_equal
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 R = np.random.default_rng(5)
 SQUARE = R.normal(size=(12, 12))

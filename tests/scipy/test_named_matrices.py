@@ -9,7 +9,7 @@ import volta
 import volta.numpy as vnp
 from volta.core.errors import ShapeError
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 scipy_linalg = pytest.importorskip("scipy.linalg")
 OURS = volta.scipy.linalg

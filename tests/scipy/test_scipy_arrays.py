@@ -17,7 +17,7 @@ from volta.core.errors import ConcretizationTypeError, ShapeError
 from volta.scipy import cluster, interpolate, ndimage, signal
 from volta.testing.bits import assert_bits_equal
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 R = np.random.default_rng(7)
 METHODS = ["nearest", "linear", "cubic", "lanczos3", "lanczos5", "cubic-pytorch", "area"]

@@ -13,7 +13,7 @@ from tests.sampling import sampled
 from volta.core.errors import DTypeError, ShapeError
 from volta.scipy import fft
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 scipy_fft = pytest.importorskip("scipy.fft")
 

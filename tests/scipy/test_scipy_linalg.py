@@ -8,7 +8,7 @@ import pytest
 import volta
 from volta.core.errors import ShapeError
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 scipy_linalg = pytest.importorskip("scipy.linalg")
 

@@ -9,7 +9,7 @@ import scipy.special
 import volta
 from volta.scipy import special
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 X = np.random.default_rng(5).uniform(-3, 3, 50)
 P = np.random.default_rng(6).uniform(0.01, 0.99, 50)
@@ -106,7 +106,7 @@ def test_reductions_are_those_of_nn():
             np.testing.assert_allclose(ours(table, axis), theirs(table, axis), rtol=1e-5)
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_examples():
     assert doctest.testmod(special).failed == 0
 

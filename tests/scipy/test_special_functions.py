@@ -13,7 +13,7 @@ from volta.core.errors import DTypeError, NotDifferentiableError
 from volta.scipy import bessel, gamma_functions, gaussians, incomplete, integrals, special, sums
 from volta.testing.bits import assert_bits_equal
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 R = np.random.default_rng(11)
 BROAD = np.concatenate([R.uniform(-8, 8, 60), 10.0 ** R.uniform(-4, 4, 30), -(10.0 ** R.uniform(-4, 2, 20)), [0.0]])

@@ -16,7 +16,7 @@ from volta.scipy.stats import continuous, discrete, samples, several
 from volta.scipy.stats.distribution import Distribution
 from volta.testing.bits import assert_bits_equal
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 R = np.random.default_rng(3)
 REAL = np.concatenate([R.normal(size=20) * 3, [0.0, 1.0, -1.0]]).astype("float32")

@@ -7,7 +7,7 @@ import volta
 import volta.numpy as vnp
 from volta.core.ir import subjaxprs
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 RNG = np.random.default_rng(0)
 X, Y = (RNG.standard_normal(100).astype(np.float32) for _ in range(2))

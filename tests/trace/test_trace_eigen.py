@@ -18,7 +18,7 @@ from volta.testing import assert_bits_equal
 jax = Optional("jax")
 scipy_linalg = Optional("scipy.linalg")
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 RNG = np.random.default_rng(0)
 DTYPES = ("f4", "f8", "c8", "c16")

@@ -12,7 +12,7 @@ from volta.testing import assert_bits_equal
 from volta.trace.butterflies import transformed
 from volta.trace.fourier import COSTS, Table, chirp_length, factors, radices, transform
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 RNG = np.random.default_rng(1)
 EPS = {"f4": 2.0**-24, "f8": 2.0**-53}

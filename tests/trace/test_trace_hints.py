@@ -87,7 +87,7 @@ RIGHT = {
 
 @pytest.mark.parametrize("way", RIGHT)
 @pytest.mark.parametrize("name", TRACED)
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_the_ways_out_work_there(name, way):
     """Traced into one program, and not run, which is what other tests are for."""
     volta.make_jaxpr(lambda: (TRACED[name](RIGHT[way]), ())[1])()

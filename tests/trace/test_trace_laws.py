@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import volta
 import volta.numpy as vnp
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 N = 5
 UNARY = [vnp.sin, vnp.tanh, vnp.exp, lambda x: x * 0.5, lambda x: -x, lambda x: vnp.sum(x, keepdims=True) + 0 * x]

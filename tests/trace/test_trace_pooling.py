@@ -14,7 +14,7 @@ from volta import lax
 from volta.core.errors import ShapeError
 from volta.testing import assert_bits_equal
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 jax = pytest.importorskip("jax")
 

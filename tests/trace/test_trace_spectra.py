@@ -17,7 +17,7 @@ from volta.testing import assert_bits_equal
 
 jax = Optional("jax")
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 RNG = np.random.default_rng(0)
 COMPLEX = ("c8", "c16")

@@ -12,7 +12,7 @@ import pytest
 import volta
 import volta.numpy as vnp
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 HERE = Path(__file__).resolve().parent
 CELLS = (

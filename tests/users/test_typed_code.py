@@ -32,7 +32,7 @@ def test_the_program_runs(program: Path) -> None:
     runpy.run_path(str(program), run_name="__main__")
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_mypy_accepts_the_program_and_refuses_the_mistakes() -> None:
     """With the project's settings, and with its cache: `scripts/test` has just filled it."""
     if importlib.util.find_spec("mypy") is None:

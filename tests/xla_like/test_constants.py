@@ -16,7 +16,7 @@ from volta.testing.host_grid import check_on_host
 from volta.xla_like import constants
 from volta.xla_like.kernels import ConstValue, GivenValue, bits_of, number_of
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 INTEGERS = ("int8", "uint8", "int16", "int32", "uint32", "int64", "uint64")

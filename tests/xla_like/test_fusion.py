@@ -17,7 +17,7 @@ from volta.xla_like.lowering import lower_to_nodes
 from volta.xla_like.nodes import Ref
 from volta.xla_like.passes import optimize
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 X, W, B = struct(64, 300), struct(300, 50), struct(300)
 

@@ -23,7 +23,7 @@ from volta.testing.host_grid import check_on_host
 from volta.testing.kernel_kinds import assert_kernels_agree
 from volta.xla_like.moving import PARTS, RUN
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 MOVED = {
     "roll": lambda x, axis: vnp.roll(x, 3, axis),

@@ -19,7 +19,7 @@ from volta.testing.transformer import Transformer
 from volta.xla_like.compile import CompileOptions, _Build, build_plan
 from volta.xla_like.plan import aligned, lifetimes
 
-pytestmark = pytest.mark.turns(4)
+pytestmark = pytest.mark.turns(6)
 
 LAYERS, WIDTH = 12, 64
 
