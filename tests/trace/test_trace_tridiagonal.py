@@ -25,6 +25,8 @@ SVD = volta.jit(vnp.linalg.svd, static_argnums=1)
 DIVIDED = volta.jit(lambda d, e: tridiagonal_eigh(d, e, spectra._rotated_eigh))
 KERNELS = HostKernels()
 
+pytestmark = pytest.mark.turns(3)
+
 
 def normal(shape: tuple[int, ...], dtype: str) -> Any:
     x = RNG.standard_normal(shape)
@@ -159,7 +161,6 @@ def test_a_batch_has_the_bits_of_single_matrices(name: str, dtype: str) -> None:
 
 
 @sampled("name,dtype", [(f, t) for f in ("eigh", "svd") for t in ("f4", "c8")], [("eigh", "f4")])
-@pytest.mark.turns(2)
 def test_cuda_kernels_have_the_bits_of_the_cpu(name: str, dtype: str) -> None:
     f = {"eigh": vnp.linalg.eigh, "svd": vnp.linalg.svd}[name]
     check_on_host(lambda a: list(f(a)), mixed(dtype)[:2], orders=("shuffled",), kernels=KERNELS)
