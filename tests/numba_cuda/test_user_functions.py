@@ -1,6 +1,9 @@
 """Kernels of the user's own for GPUs: what numba-cuda writes for them, and (on a GPU) what they compute."""
 
 import math
+import subprocess
+import sys
+from pathlib import Path
 
 import numba
 import numpy as np
@@ -158,6 +161,18 @@ def test_every_function_of_volta_numba_is_strict_in_cuda_code(name) -> None:
         texts = own.linked_texts()
         assert not any(map(ptx.violations, texts))
         assert f"volta_function_{name}_{np.dtype(dtype).name}" in "".join(texts)
+
+
+def test_the_first_kernel_of_a_process_may_call_voltas_functions() -> None:
+    """What numba-cuda knows is loaded before Volta's functions are made known to it: in another order entries had no
+    meaning, for this kernel and for all later ones."""
+    code = """
+import numpy as np
+from tests.numba_cuda import test_user_functions as tests
+kernel, (dtype, _), count = tests.elementwise("atan2")
+assert tests.launches(kernel, *[np.ones(3, dtype)] * count)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
 
 
 @pytest.mark.gpu

@@ -39,6 +39,7 @@ def let_call(function: Any, tools: Any) -> None:
     typing.register_global(function)(type(f"volta_{name}", (tools.typing.ConcreteTemplate,), {"cases": cases}))
     for dtype, kind in kinds.items():
         meaning.lower(function, *[kind] * count)(_call_of(f"{_PREFIX}{name}_{dtype}"))
+    tools.target.target_context.refresh()  # its own first: what later intrinsics mean goes to the first that is there
     tools.target.typing_context.install_registry(typing)
     tools.target.target_context.install_registry(meaning)
 
