@@ -66,7 +66,7 @@ def test_narrower_registers_change_no_bit(monkeypatch, bits):
     f, xs = KINDS["masked"], operands(2)
     both = lambda *a: (f(*a), gradient_of(f)(*a))  # noqa: E731
     want = volta.jit(both)(*xs)
-    monkeypatch.setattr(backend, "scheduler", lambda: Schedule(bits))
+    monkeypatch.setattr(backend, "scheduler", lambda general=False: Schedule(bits, general))
     monkeypatch.setattr(gateway, "PLAN_CACHE", PlanCache())
     found = volta.jit(lambda *a: both(*a))
     assert_bits_equal(found(*xs), want)
