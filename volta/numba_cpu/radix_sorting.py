@@ -7,7 +7,8 @@ the last is sorted by first. A row is a task; a very long one is cut into chunks
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import ml_dtypes
 import numpy as np
@@ -184,10 +185,15 @@ def _pointer(b: ir.IRBuilder, base: ir.Value, index: ir.Value, size: ir.Value | 
     return offset(b, b.inttoptr(base, PTR), b.mul(index, I64(size) if isinstance(size, int) else size))
 
 
-def _chunk(b: ir.IRBuilder, task: ir.Value, chunks: ir.Value, length: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
-    """A task's row, and where its chunk begins and ends."""
-    start = b.mul(b.urem(task, chunks), I64(SORT_CHUNK))
-    return b.udiv(task, chunks), start, minimum(b, b.add(start, I64(SORT_CHUNK)), length)
+@contextmanager
+def _each_chunk(
+    b: ir.IRBuilder, tasks: tuple[ir.Value, ir.Value], chunks: ir.Value, length: ir.Value
+) -> Iterator[tuple[ir.Value, ir.Value, ir.Value, ir.Value]]:
+    """For each task its number, where its row begins, and where its chunk begins and ends in that."""
+    with for_range(b, *tasks) as task:
+        start = b.mul(b.urem(task, chunks), I64(SORT_CHUNK))
+        stop = minimum(b, b.add(start, I64(SORT_CHUNK)), length)
+        yield task, b.mul(b.udiv(task, chunks), length), start, stop
 
 
 def build_keys(module: ir.Module, name: str, what: RadixKeys) -> ir.Function:
@@ -197,9 +203,7 @@ def build_keys(module: ir.Module, name: str, what: RadixKeys) -> ir.Function:
     spec, record = what.sort, RadixRecord.of(what.sort)
     r = Records(b, record)
     *arrays, length, chunks, records = load_args(b, args, len(spec.read) + 3)
-    with for_range(b, begin, end) as task:
-        row, start, stop = _chunk(b, task, chunks, length)
-        base = b.mul(row, length)
+    with _each_chunk(b, (begin, end), chunks, length) as (_, base, start, stop):
         rows, source = Rows(b, spec, arrays, base), _pointer(b, records, base, record.size)
         with for_range(b, start, stop) as i:
             position = i if what.key == spec.num_keys - 1 else r.position(r.load(source, i))
@@ -213,9 +217,8 @@ def build_count(module: ir.Module, name: str, record: RadixRecord) -> ir.Functio
     function, b = new_kernel(module, name)
     args, begin, end, _ = function.args
     length, chunks, counts, shift, records = load_args(b, args, 5)
-    with for_range(b, begin, end) as task:
-        row, start, stop = _chunk(b, task, chunks, length)
-        source = _pointer(b, records, b.mul(row, length), record.size)
+    with _each_chunk(b, (begin, end), chunks, length) as (task, base, start, stop):
+        source = _pointer(b, records, base, record.size)
         _tally(Records(b, record), source, start, stop, _pointer(b, counts, task, 8 * BUCKETS_OF_DIGIT), shift)
     b.ret_void()
     return function
@@ -238,9 +241,7 @@ def build_place(module: ir.Module, name: str, record: RadixRecord) -> ir.Functio
     function, b = new_kernel(module, name)
     args, begin, end, _ = function.args
     length, chunks, counts, shift, records, others = load_args(b, args, 6)
-    with for_range(b, begin, end) as task:
-        row, start, stop = _chunk(b, task, chunks, length)
-        base = b.mul(row, length)
+    with _each_chunk(b, (begin, end), chunks, length) as (task, base, start, stop):
         source, to = (_pointer(b, x, base, record.size) for x in (records, others))
         _place(Records(b, record), source, start, stop, to, _pointer(b, counts, task, 8 * BUCKETS_OF_DIGIT), shift)
     b.ret_void()
@@ -254,9 +255,7 @@ def build_results(module: ir.Module, name: str, spec: SortSpec) -> ir.Function:
     record = RadixRecord.of(spec)
     r = Records(b, record)
     *arrays, length, chunks, records = load_args(b, args, len(spec.read) + len(spec.dtypes) + 3)
-    with for_range(b, begin, end) as task:
-        row, start, stop = _chunk(b, task, chunks, length)
-        base = b.mul(row, length)
+    with _each_chunk(b, (begin, end), chunks, length) as (_, base, start, stop):
         rows, source = Rows(b, spec, arrays, base), _pointer(b, records, base, record.size)
         with for_range(b, start, stop) as i:
             rows.write(i, r.position(r.load(source, i)))

@@ -153,7 +153,7 @@ class ThreadEmitter(BodyEmitter):
 
     def _in_32_bits(self, x: Load | Store) -> bool:
         """Whether the terms of an access are indices of the loop that fit 32 bits."""
-        return self._narrow and all(isinstance(self.kernel.body[t], IndexValue) for t in x.terms)
+        return self._narrow and all(type(self.kernel.body[t]) is IndexValue for t in x.terms)  # no given constant
 
     def _clamped(self, values: dict[int, Value], x: Load | Store, place: AccessArgs, b: Builder) -> tuple[Value, Value]:
         if not self._in_32_bits(x):
