@@ -292,6 +292,12 @@ def test_quantiles(axis):
     same_as_numpy(lambda np, x: np.percentile(x, 30, axis, keepdims=True), X, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["median", "nanmedian"])
+def test_a_median_of_nothing_is_refused_by_its_own_name(name):
+    with pytest.raises(ShapeError, match=f"^{name}: no elements along axis 1 of shape \\(2, 0\\)"):
+        getattr(vnp, name)(np.zeros((2, 0), np.float32), 1)
+
+
 @pytest.mark.parametrize("name", ["percentile", "nanpercentile"])
 def test_shares_are_not_rounded_before_they_meet_the_array(name):
     """A Python number in percent is as exact as the array; and a half float's positions are not half floats."""

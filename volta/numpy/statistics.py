@@ -79,9 +79,7 @@ def quantile(
     Array(2.5, dtype=float32)
     """
     _check("quantile", q, 1, out)
-    if weights is not None:
-        return _weighted("quantile", a, q, 1, axis, method, keepdims, weights, False)
-    return _quantile("quantile", a, q, 1, axis, method, keepdims, False)
+    return _quantile("quantile", a, q, 1, axis, method, keepdims, weights, False)
 
 
 def nanquantile(
@@ -101,9 +99,7 @@ def nanquantile(
     Array(2., dtype=float32)
     """
     _check("nanquantile", q, 1, out)
-    if weights is not None:
-        return _weighted("nanquantile", a, q, 1, axis, method, keepdims, weights, True)
-    return _quantile("nanquantile", a, q, 1, axis, method, keepdims, True)
+    return _quantile("nanquantile", a, q, 1, axis, method, keepdims, weights, True)
 
 
 def _with_shares(name: str, q: Any, most: int, *xs: Any) -> list[Any]:
@@ -121,8 +117,18 @@ def _with_shares(name: str, q: Any, most: int, *xs: Any) -> list[Any]:
 
 
 def _quantile(
-    name: str, a: Array, q: Any, most: int, axis: Axis, method: str, keepdims: bool, ignore_nan: bool
+    name: str,
+    a: Array,
+    q: Any,
+    most: int,
+    axis: Axis,
+    method: str,
+    keepdims: bool,
+    weights: Array | None,
+    ignore_nan: bool,
 ) -> Array:
+    if weights is not None:
+        return _weighted(name, a, q, most, axis, method, keepdims, weights, ignore_nan)
     if method not in _METHODS:
         raise ValueError(at_user_line(f"{name}: method must be one of {', '.join(_METHODS)}, not {method!r}"))
     x, q = _with_shares(name, q, most, a)
@@ -212,9 +218,7 @@ def percentile(
     Array(2.5, dtype=float32)
     """
     _check("percentile", q, 100, out)
-    if weights is not None:
-        return _weighted("percentile", a, q, 100, axis, method, keepdims, weights, False)
-    return _quantile("percentile", a, q, 100, axis, method, keepdims, False)
+    return _quantile("percentile", a, q, 100, axis, method, keepdims, weights, False)
 
 
 def nanpercentile(
@@ -230,9 +234,7 @@ def nanpercentile(
 ) -> Array:
     """:func:`nanquantile` with ``q`` in percent."""
     _check("nanpercentile", q, 100, out)
-    if weights is not None:
-        return _weighted("nanpercentile", a, q, 100, axis, method, keepdims, weights, True)
-    return _quantile("nanpercentile", a, q, 100, axis, method, keepdims, True)
+    return _quantile("nanpercentile", a, q, 100, axis, method, keepdims, weights, True)
 
 
 def median(
@@ -247,7 +249,8 @@ def median(
     """
     if dtypes.is_complex(aval_of("median", a).dtype) and out is None:
         return _complex_median(a, axis, keepdims)
-    return quantile(a, 0.5, axis, out, method="midpoint", keepdims=keepdims)
+    _check("median", 0.5, 1, out)
+    return _quantile("median", a, 0.5, 1, axis, "midpoint", keepdims, None, False)
 
 
 def _complex_median(a: ArrayLike, axis: Axis, keepdims: bool) -> Array:
@@ -268,7 +271,8 @@ def nanmedian(
     a: ArrayLike, axis: Axis = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False
 ) -> Array:
     """:func:`median` of the elements that are not NaN; NaN where there are none."""
-    return nanquantile(a, 0.5, axis, out, method="midpoint", keepdims=keepdims)
+    _check("nanmedian", 0.5, 1, out)
+    return _quantile("nanmedian", a, 0.5, 1, axis, "midpoint", keepdims, None, True)
 
 
 # -- covariance --------------------------------------------------------------------------------------------------------
