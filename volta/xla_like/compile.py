@@ -14,7 +14,7 @@ from volta.core.policy import DeterminismLevel
 from volta.xla_like import control_calls, user
 from volta.xla_like.attention_calls import join_cotangents
 from volta.xla_like.complex_pairs import has_complex, to_pairs
-from volta.xla_like.dropping import Scheduled, operations
+from volta.xla_like.dropping import Scheduled
 from volta.xla_like.exact import exact_products
 from volta.xla_like.fusion import fuse
 from volta.xla_like.groups import Group
@@ -28,7 +28,7 @@ from volta.xla_like.passes import Evaluate, inline_calls, optimize
 from volta.xla_like.placing import places
 from volta.xla_like.plan import Buffer, ExecutionPlan
 from volta.xla_like.precisions import round_operands
-from volta.xla_like.recompute import recompute
+from volta.xla_like.recompute import Copies, recompute
 from volta.xla_like.rematerialize import ROUNDS, STEPS, rematerialize
 from volta.xla_like.schedule import schedule
 from volta.xla_like.scheduler import Scheduler, Unscheduled
@@ -119,16 +119,16 @@ class _Build:
 
     def scheduled(
         self, program: ClosedJaxpr, name: str, donated: tuple[int, ...], out_avals: tuple[ShapedArray, ...],
-        carried: int | None = None,
+        carried: int | None = None, tight: bool = False,
     ) -> Scheduled:  # fmt: skip
+        """``tight``: the plan is to keep to a budget."""
         lowered = lower_to_nodes(program.jaxpr, self.prepared, own_results=carried is not None)
         fuser, groups = fuse(lowered, self.options.fusion)
-        if self.options.fusion and self.options.recompute:
-            recompute(fuser, groups, lowered)
+        copies = recompute(fuser, groups, lowered, tight) if self.options.fusion and self.options.recompute else Copies()
         pairs = zip(lowered.inputs[-carried:], lowered.outputs[-carried:], strict=True) if carried else ()
         groups = schedule(groups, lowered.outputs, tuple(pairs))
         plan, buffer_of, call_of = _assemble(lowered, groups, name, donated, self, out_avals, carried or 0)
-        return Scheduled(program, plan, lowered, buffer_of, call_of)
+        return Scheduled(program, plan, lowered, buffer_of, call_of, copies)
 
     def within(
         self, scheduled: Scheduled, excess: Callable[[ExecutionPlan], int], donated: tuple[int, ...],
@@ -138,12 +138,12 @@ class _Build:
         best, least = self._within(scheduled, excess, donated, out_avals)
         if least > 0 and (cut := cut_scans(scheduled.program)) is not None:
             verify_graph(cut)
-            in_segments = self.scheduled(cut, scheduled.plan.name, donated, out_avals)
+            in_segments = self.scheduled(cut, scheduled.plan.name, donated, out_avals, tight=True)
             other, its = self._within(in_segments, excess, donated, out_avals)
             best = other if its < least else best
         if best is scheduled:
             return best
-        again = operations(best.program) - operations(scheduled.program)
+        again = best.operations - scheduled.operations
         share = best.work / max(scheduled.work, 1) - 1
         return attrs.evolve(best, plan=attrs.evolve(best.plan, computed_again=(again, share)))
 
@@ -162,7 +162,7 @@ class _Build:
                 if program is None:
                     break
                 verify_graph(program)
-                found = self.scheduled(program, scheduled.plan.name, donated, out_avals)
+                found = self.scheduled(program, scheduled.plan.name, donated, out_avals, tight=True)
                 before, over = over, excess(found.plan)
                 if over < least:
                     best, least = found, over
@@ -195,7 +195,7 @@ def _assemble(
     lowered: Lowered, groups: list[Group], name: str, donated: tuple[int, ...], build: _Build,
     out_avals: tuple[ShapedArray, ...], carried: int,
 ) -> tuple[ExecutionPlan, dict[Val, int], dict[int, int]]:  # fmt: skip
-    """The plan, the buffer of each stored value, and the number of the last call of each node."""
+    """The plan, the buffer of each stored value, and the number of the call that each node runs in first."""
     level, options = build.level, build.options
     buffers = _Buffers()
     for i, val in enumerate(lowered.inputs):
@@ -280,7 +280,8 @@ def _assemble(
     call_of = {}
     for group in groups:
         own = [writer[b] for n in group.nodes for v in n.outputs if (b := buffers.ids.get(v)) in writer]
-        call_of.update({n.index: max(own) for n in group.nodes} if own else {})
+        for node in group.nodes if own else ():
+            call_of.setdefault(node.index, max(own))  # copies of it, in the groups of readers, come later
     plan = attrs.evolve(plan, calls=tuple(_elided(c, plan.buffers) for c in plan.calls))
     return plan, buffers.ids, call_of
 

@@ -22,6 +22,7 @@ from volta.core.ir import Atom, ClosedJaxpr, Eqn, Var, subjaxprs
 from volta.ops.primitive import Family
 from volta.xla_like.nodes import Lowered, Ref, Val
 from volta.xla_like.plan import ExecutionPlan
+from volta.xla_like.recompute import Copies
 
 _AGAIN = {
     Family.ELEMENTWISE, Family.REDUCTION, Family.MOVEMENT, Family.CONTRACTION, Family.ATTENTION, Family.INDEXING,
@@ -45,18 +46,25 @@ _LOOKED_AT = 8
 
 @attrs.frozen(eq=False)
 class Scheduled:
-    """A program, its plan, and how they belong together: the buffer of each stored value, the call of each node."""
+    """A program, its plan, and how they belong together: the buffer of each stored value, the call of each node, the
+    nodes that kernels of their readers compute again."""
 
     program: ClosedJaxpr
     plan: ExecutionPlan
     lowered: Lowered
     buffer_of: Mapping[Val, int]
     call_of: Mapping[int, int]
+    copies: Copies
 
     @property
     def work(self) -> int:
         """Floating-point operations, or what takes as long, of the whole program."""
-        return sum(map(work_of, self.program.eqns))
+        return sum(map(work_of, self.program.eqns)) + self.copies.work
+
+    @property
+    def operations(self) -> int:
+        """How many operations run, those of programs that the program carries too."""
+        return operations(self.program) + self.copies.count
 
 
 def operations(program: ClosedJaxpr) -> int:

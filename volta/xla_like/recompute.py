@@ -22,6 +22,14 @@ SMALL = 8
 element."""
 
 
+@attrs.frozen
+class Copies:
+    """How many nodes are computed once more, in the kernels of their readers, and what that costs."""
+
+    count: int = 0
+    work: int = 0
+
+
 @attrs.define(eq=False)
 class _Reads:
     """Who reads each value outside of the group that computes it."""
@@ -39,8 +47,12 @@ class _Reads:
         return reads
 
 
-def recompute(fuser: Fuser, groups: list[Group], lowered: Lowered) -> None:
-    """Clone cheap producers into the groups that read their values, wherever that spares storing the value."""
+def recompute(fuser: Fuser, groups: list[Group], lowered: Lowered, tight: bool = False) -> Copies:
+    """Clone cheap producers into the groups that read their values, wherever that spares storing the value.
+
+    In a ``tight`` plan, one that is to keep to a budget, what a clone is computed from may be kept longer for it.
+    """
+    installed: list[Node] = []
     position = {g.index: i for i, g in enumerate(groups)}
     reads = _Reads.collect(groups)
     results = dict.fromkeys(lowered.outputs)
@@ -58,10 +70,11 @@ def recompute(fuser: Fuser, groups: list[Group], lowered: Lowered) -> None:
                     readers = list({g.index: g for g, _ in uses}.values())
                     wanted.append((val, readers, max(position[g.index] for g in readers)))
         hubs = _hubs(wanted, group, results, last)
+        since = position[group.index] if tight else None
         for val, readers, until in wanted:
             if val in hubs:
                 continue
-            plan = _closure(val, group, results, last, until, hubs)
+            plan = _closure(val, group, results, last, until, hubs, since)
             if plan is None:
                 continue
             clones = [_clone(plan, fuser, reader) for reader in readers]
@@ -70,7 +83,9 @@ def recompute(fuser: Fuser, groups: list[Group], lowered: Lowered) -> None:
             for reader, copies in zip(readers, clones, strict=True):
                 assert copies is not None
                 _install(fuser, reader, copies, val, reads, last, position)
+                installed += copies
             del reads.of[val], last[val]  # not stored any more: others that follow from it cannot count on it
+    return Copies(len(installed), sum(n.outputs[0].size * REGISTRY[n.name].cost for n in installed))
 
 
 def _hubs(
@@ -99,11 +114,16 @@ def _linear(group: Group, node: Node, val: Val, home: Group) -> bool:
 
 
 def _closure(
-    val: Val, home: Group, results: dict[Val, None], last: dict[Val, int], until: int, hubs: dict[Val, None]
-) -> list[Node] | None:
-    """Nodes of ``home`` that compute ``val`` from stored values that live until then, in order; None if too costly."""
+    val: Val, home: Group, results: dict[Val, None], last: dict[Val, int], until: int, hubs: dict[Val, None],
+    since: int | None = None,
+) -> list[Node] | None:  # fmt: skip
+    """Nodes of ``home`` that compute ``val`` from stored values that live until then, in order; None if too costly.
+
+    If ``val`` would be stored ``since`` some group, those values may be kept longer, for half of what that takes.
+    """
     nodes: dict[int, Node] = {}
     cost = 0
+    room = 0 if since is None else val.nbytes * (until - since) // 2
     todo = [val]
     while todo:
         v = todo.pop()
@@ -126,6 +146,9 @@ def _closure(
                 continue  # of this group or stored by another
             if source in hubs or source.producer is None or source in results or last.get(source, -1) >= until:
                 continue  # is there anyway
+            if source in last and (longer := source.nbytes * (until - last[source])) <= room:
+                room -= longer
+                continue
             if level != "elem":
                 return None
             todo.append(source)

@@ -19,7 +19,7 @@ from volta.ops.primitive import REGISTRY
 from volta.xla_like.dropping import Scheduled, Timeline
 from volta.xla_like.passes import drop_dead
 
-STEPS = (0.5, 0.85, 0.0)
+STEPS = (0.0, 0.5, 0.85)
 """Each round goes to this share of the temporaries of the one before, or to the goal. Large steps cost less work and
 time; small ones know better what is in memory when, and may reach what those do not."""
 
