@@ -173,6 +173,47 @@ def test_no_order_of_the_calls_costs_less(f: Any) -> None:
     assert compared >= 2
 
 
+def drawn(seed: int) -> Any:
+    """A function of a few layers, each of which reads what one of the last two gave and maybe an older one."""
+    rng = np.random.default_rng(seed)
+    steps = [tuple(rng.integers((4, 10, 10))) for _ in range(rng.integers(2, 5))]
+
+    def f(ws: Any, x: Any) -> Any:
+        known = [x]
+        for kind, a, b in steps:
+            u, v = known[-1 - a % min(2, len(known))], known[-1 - b % len(known)]
+            layers = (
+                lambda u=u, a=a: vnp.tanh(u @ ws[a]), lambda u=u, v=v, a=a: u @ ws[a] + v,
+                lambda u=u, v=v: vnp.sin(u) * v, lambda u=u, b=b: nn.softmax(u @ ws[b]),
+            )  # fmt: skip
+            known.append(layers[kind]())
+        return vnp.sum(known[-1] * known[-2])
+
+    return f
+
+
+@pytest.mark.parametrize("seeds", [range(9, 10), pytest.param(range(60), marks=pytest.mark.slow)])
+def test_drawn_functions_keep_to_what_an_order_of_the_calls_keeps_to(seeds: range) -> None:
+    """In sum for no more work than the best orders cost."""
+    schedule = Schedule(vector_bits=512)
+    work: list[tuple[float, float]] = []
+    for seed in seeds:
+        program = volta.jit(volta.value_and_grad(drawn(seed))).trace(*chained()).jaxpr
+        build = _Build(DeterminismLevel.STRICT, CompileOptions(), schedule, None)
+        free = build.scheduled(build.optimized(program), "f", (), tuple(program.out_avals))
+        if len(free.plan.calls) > 21:  # too many to try all orders
+            continue
+        for share in (0.9, 0.8, 0.7):
+            budget = int(free.plan.arena_bytes * share)
+            least = least_work(free, budget)
+            if least is None:
+                break
+            plan, _ = build_plan(program, scheduler=schedule, excess=lambda plan, b=budget: plan.arena_bytes - b)
+            assert plan.arena_bytes <= budget, f"seed {seed}, {share} of the temporaries"
+            work.append((plan.computed_again[1], least / free.work))
+    assert work and sum(ours for ours, _ in work) <= sum(best for _, best in work)
+
+
 @pytest.mark.parametrize(
     "layers, share, most", [(12, 0.37, 0.25), pytest.param(40, 0.25, 0.32, marks=pytest.mark.slow)]
 )

@@ -124,7 +124,9 @@ class _Build:
         """``tight``: the plan is to keep to a budget."""
         lowered = lower_to_nodes(program.jaxpr, self.prepared, own_results=carried is not None)
         fuser, groups = fuse(lowered, self.options.fusion)
-        copies = recompute(fuser, groups, lowered, tight) if self.options.fusion and self.options.recompute else Copies()
+        copies = Copies()
+        if self.options.fusion and self.options.recompute:
+            copies = recompute(fuser, groups, lowered, tight)
         pairs = zip(lowered.inputs[-carried:], lowered.outputs[-carried:], strict=True) if carried else ()
         groups = schedule(groups, lowered.outputs, tuple(pairs))
         plan, buffer_of, call_of = _assemble(lowered, groups, name, donated, self, out_avals, carried or 0)
@@ -137,14 +139,14 @@ class _Build:
         """The plan that passes the budget least, at best not at all; see `rematerialize`."""
         best, least = self._within(scheduled, excess, donated, out_avals)
         if least > 0 and (cut := cut_scans(scheduled.program)) is not None:
-            verify_graph(cut)
+            verify_graph(cut, checked=scheduled.program)
             in_segments = self.scheduled(cut, scheduled.plan.name, donated, out_avals, tight=True)
             other, its = self._within(in_segments, excess, donated, out_avals)
             best = other if its < least else best
         if best is scheduled:
             return best
-        again = best.operations - scheduled.operations
-        share = best.work / max(scheduled.work, 1) - 1
+        again = max(0, best.operations - scheduled.operations)
+        share = max(0.0, best.work / max(scheduled.work, 1) - 1)
         return attrs.evolve(best, plan=attrs.evolve(best.plan, computed_again=(again, share)))
 
     def _within(
@@ -161,7 +163,7 @@ class _Build:
                 program = rematerialize(found, max(arena - over, int(arena * step)))
                 if program is None:
                     break
-                verify_graph(program)
+                verify_graph(program, checked=found.program)
                 found = self.scheduled(program, scheduled.plan.name, donated, out_avals, tight=True)
                 before, over = over, excess(found.plan)
                 if over < least:
@@ -277,7 +279,7 @@ def _assemble(
     verify_schedule(plan)
     verify_allocation(plan.buffers, plan.calls, plan.arena_bytes)
     writer = {number: i for i, call in enumerate(calls) for number in call.writes}
-    call_of = {}
+    call_of: dict[int, int] = {}
     for group in groups:
         own = [writer[b] for n in group.nodes for v in n.outputs if (b := buffers.ids.get(v)) in writer]
         for node in group.nodes if own else ():

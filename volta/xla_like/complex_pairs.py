@@ -30,14 +30,9 @@ from volta.xla_like.recorder import Recorded, Recorder
 def has_complex(program: ClosedJaxpr) -> bool:
     """Whether a value of a program, or of one nested in it, is complex."""
     jaxpr = program.jaxpr
-    atoms = (*jaxpr.invars, *jaxpr.constvars, *jaxpr.outvars, *(v for e in jaxpr.eqns for v in e.outputs))
-    if any(dtypes.is_complex(a.aval.dtype) for a in atoms):
-        return True
-    return any(
-        any(isinstance(a, Literal) and dtypes.is_complex(a.aval.dtype) for a in eqn.inputs)
-        or any(map(has_complex, subjaxprs(eqn.params)))
-        for eqn in jaxpr.eqns
-    )
+    own = (*jaxpr.invars, *jaxpr.constvars, *jaxpr.outvars)
+    found = {a.aval.dtype for a in own} | {a.aval.dtype for e in jaxpr.eqns for a in (*e.inputs, *e.outputs)}
+    return any(map(dtypes.is_complex, found)) or any(has_complex(x) for e in jaxpr.eqns for x in subjaxprs(e.params))
 
 
 def to_pairs(program: ClosedJaxpr) -> ClosedJaxpr:

@@ -10,6 +10,7 @@ stretch of layers costs one more pass, whoever of them is dropped first.
 from __future__ import annotations
 
 import bisect
+import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping
@@ -56,10 +57,15 @@ class Scheduled:
     call_of: Mapping[int, int]
     copies: Copies
 
+    @functools.cached_property
+    def works(self) -> list[int]:
+        """Floating-point operations, or what takes as long, of each equation."""
+        return list(map(work_of, self.program.eqns))
+
     @property
     def work(self) -> int:
-        """Floating-point operations, or what takes as long, of the whole program."""
-        return sum(map(work_of, self.program.eqns)) + self.copies.work
+        """That of all that runs."""
+        return sum(self.works) + self.copies.work
 
     @property
     def operations(self) -> int:
@@ -112,7 +118,8 @@ class Timeline:
     def __init__(self, scheduled: Scheduled) -> None:
         lowered, self.plan, self.buffer_of = scheduled.lowered, scheduled.plan, scheduled.buffer_of
         self.program = scheduled.program
-        self._work = list(map(work_of, self.program.eqns))
+        self._work = scheduled.works
+        self._may_run_again = [e.primitive.family in _AGAIN for e in self.program.eqns]
         self.home: dict[Var, int] = {v: i for i, e in enumerate(self.program.eqns) for v in e.outputs}
         self.val_of: dict[Var, Val] = {v: x.val for v, x in lowered.operands.items() if isinstance(x, Ref)}
         self._reads: dict[int, list[int]] = {}  # of a buffer: the calls
@@ -133,17 +140,25 @@ class Timeline:
                 if var in self.val_of:
                     self.name_of.setdefault(self.val_of[var], var)
             begin = end
-        self._needs = [tuple([a for a in e.inputs if self._is_computed(a)]) for e in self.program.eqns]
         self.dropped: dict[Val, int] = {}
         """And the first call for which it is computed again."""
         self._touched: dict[Val, list[int]] = {}
         self._again: dict[int, int] = {}  # the equations that run twice, and for which call
-        self._over: np.ndarray | None = None  # how many calls before each are beyond the goal
+        self._over: list[int] | None = None  # how many calls before each are beyond the goal
         self._until: dict[Val, float] = {}  # the last call that a stored value is in memory for
         for val, number in self.buffer_of.items():
             kind = self.plan.buffers[number].kind
             if kind != "unstored":
                 self._until[val] = self._reads.get(number, [0])[-1] if kind == "temp" else math.inf
+        replaced = {read for call in self.plan.calls for read, _ in call.inplace if read not in self._reads}
+        self._replaced = {v for v, number in self.buffer_of.items() if number in replaced}
+        """What a call computes on the way to something that takes its place in memory."""
+        self._needs = [tuple([self._place(a) for a in e.inputs if self._is_computed(a)]) for e in self.program.eqns]
+
+    def _place(self, var: Var) -> tuple[int, Val | None]:
+        """Which equation computes a variable, and the stored value that it is a view of."""
+        val = self.val_of.get(var)
+        return self.home[var], val if val in self._until else None
 
     def _is_computed(self, atom: Atom) -> TypeGuard[Var]:
         """Whether an operand is computed by the program, rather than given to it."""
@@ -160,50 +175,58 @@ class Timeline:
         if not self._is_computed(var):
             return True
         val = self.val_of.get(var)
-        if val is None or val not in self._until or val in self.dropped or self.made.get(val, call) >= call:
+        return val is not None and val in self._until and self._is_kept(val, call, spares, longer)
+
+    def _is_kept(self, val: Val, call: int, spares: int, longer: float) -> bool:
+        if val in self.dropped or self.made.get(val, call) >= call:
             return False
         last = self._until[val]
         return last >= call or val.nbytes * _SMALL <= spares or self._longer(val, int(last), call) <= longer
 
     def _longer(self, val: Val, last: int, call: int) -> float:
         """The bytes that a value takes longer than to its last call, over the calls that are beyond the goal."""
-        return val.nbytes * int(self._over[call + 1] - self._over[last + 1]) if self._over is not None else math.inf
+        return val.nbytes * (self._over[call + 1] - self._over[last + 1]) if self._over is not None else math.inf
 
     def _return(self, val: Val, call: int, longer: float) -> _Return:
         """How a value would come back for a call; what it is read from may be kept for ``longer``."""
-        work, passing = 0, 0
+        passing = 0
         seen: dict[int, None] = {}
         shared: dict[int, None] = {}
         held: dict[Val, None] = {}
         earlier: dict[Val, None] = {}
-        wanted = self.name_of[val]
-        waiting = [wanted]
+        home = self.home[self.name_of[val]]
+        waiting: list[tuple[int, Val | None]] = list(self._needs[home])
+        if not self._may_run_again[home]:
+            return _NEVER
+        seen[home], work = None, self._work[home]
         while waiting:
-            x = waiting.pop()
-            stored = self.val_of.get(x)
-            if x is not wanted and self.is_there(x, call, val.nbytes, longer):
-                if stored in self._touched:
-                    held[stored] = None
-                continue
-            returns = None if stored is None else self.dropped.get(stored)
-            if stored is not None and returns is not None and returns <= call:
-                held[stored] = None
-                continue
-            i = self.home[x]
+            i, stored = waiting.pop()
+            returns = None
+            if stored is not None:
+                returns = self.dropped.get(stored)
+                if returns is not None:
+                    if returns <= call:
+                        held[stored] = None
+                        continue
+                elif self._is_kept(stored, call, val.nbytes, longer):
+                    if stored in self._touched:
+                        held[stored] = None
+                    continue
             if i in seen:
                 continue
-            if self.program.eqns[i].primitive.family not in _AGAIN or len(seen) > _CHAIN:
+            if not self._may_run_again[i] or len(seen) > _CHAIN:
                 return _NEVER
             seen[i] = None
-            if stored is not None and returns is not None:
+            if returns is not None:
+                assert stored is not None
                 earlier[stored] = None
-            elif x is not wanted and i in self._again:
+            elif i in self._again:
                 shared[i] = None
                 if self._again[i] <= call:
                     continue
             else:
                 work += self._work[i]
-                if x is not wanted and stored in self._until:
+                if stored is not None and stored not in self._replaced:
                     passing = max(passing, stored.nbytes)
             waiting += self._needs[i]
         return _Return(work, tuple(seen), tuple(shared), tuple(held), tuple(earlier), passing)
@@ -220,8 +243,9 @@ class Timeline:
         passing = np.zeros_like(live)  # the part of them that is only on the way
         gaps = _Gaps(self._touched, {v: self._work[self.home[self.name_of[v]]] for v in temps})
         while live.size and live[at := int(live.argmax())] > goal:
-            self._over = np.append(0, np.cumsum(live > goal))
-            found = self._best(gaps, at, live)
+            over = np.append(0, np.cumsum(live > goal))
+            self._over = over.tolist()
+            found = self._best(gaps, at, live, passing, over)
             if found is None:
                 break
             gap, back = found
@@ -241,11 +265,12 @@ class Timeline:
             self._again.update((i, min(first, self._again.get(i, first))) for i in back.equations)
         self._over = None
 
-    def _best(self, gaps: _Gaps, at: int, live: np.ndarray) -> tuple[int, _Return] | None:
+    def _best(
+        self, gaps: _Gaps, at: int, live: np.ndarray, passing: np.ndarray, over: np.ndarray
+    ) -> tuple[int, _Return] | None:
         """Which gap over a call spares most bytes for the work, and how its value comes back; None where none does."""
-        assert self._over is not None
         best: tuple[float, int, _Return] | None = None
-        for n, (gap, gain, seems) in enumerate(gaps.over(at, self._over)):
+        for n, (gap, gain, seems) in enumerate(gaps.over(at, over)):
             if best is not None and (seems <= best[0] or (n >= _LOOKED_AT and gap in gaps.known)):
                 break
             val, first = gaps.vals[gap], gaps.first[gap]
@@ -254,7 +279,8 @@ class Timeline:
                 ways.append(self._return(val, first, 0.0))
             gaps.costs(gap, min(back.work for back in ways))
             for back in ways:
-                if live[first] + back.passing < live[at] and (worth := self._worth(gain, back, first)) > 0:
+                more = max(0, back.passing - passing[first])
+                if (not more or live[first] + more < live[at]) and (worth := self._worth(gain, back, first)) > 0:
                     if best is None or worth > best[0]:
                         best = worth, gap, back
         return best and best[1:]
@@ -264,11 +290,11 @@ class Timeline:
         over = self._over
         assert over is not None
         for u in back.earlier:
-            gain -= u.nbytes * int(over[self.dropped[u]] - over[call])
+            gain -= u.nbytes * (over[self.dropped[u]] - over[call])
         for u in back.held:
-            gain -= u.nbytes * int(over[call + 1] - over[min(call, self._touched[u][-1]) + 1])
+            gain -= u.nbytes * (over[call + 1] - over[min(call, self._touched[u][-1]) + 1])
         for i in back.shared:
-            gain -= self.program.eqns[i].outputs[0].aval.nbytes * abs(int(over[self._again[i]] - over[call]))
+            gain -= self.program.eqns[i].outputs[0].aval.nbytes * abs(over[self._again[i]] - over[call])
         return gain / (back.work + 1)
 
 
@@ -307,7 +333,7 @@ class _Gaps:
         gain = nbytes[here] * (over[first[here].astype(np.int64)] - over[early[here].astype(np.int64) + 1])
         seems = gain / (work[here] + 1)
         order = np.argsort(-seems, kind="stable")
-        return zip(here[order].tolist(), gain[order].tolist(), seems[order].tolist(), strict=True)
+        return ((int(here[n]), float(gain[n]), float(seems[n])) for n in order)
 
     def costs(self, gap: int, work: float) -> None:
         self._columns[3, gap] = work

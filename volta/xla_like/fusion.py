@@ -29,6 +29,7 @@ class Fuser:
         self._read: dict[int, int] = {}  # of each group, those whose values it reads itself
         self._followed: set[int] = set()  # groups that are ancestors of others
         self._count = 0
+        self._merges = 0
 
     def new_group(self, dims: Ints, fusible: bool) -> Group:
         group = Group(self._count, [], dims, fusible=fusible)
@@ -38,7 +39,7 @@ class Fuser:
         return group
 
     def add(self, node: Node) -> None:
-        producers = self._producers(node)
+        producers, merges = self._producers(node), self._merges
         group = None
         if node.kind in ("elem", "gather", "reduce") and prod(node.shape):
             group = self._join(node, producers)
@@ -50,7 +51,9 @@ class Fuser:
             group = self.new_group(node.shape, False)
             if node.kind == "concatenate":
                 self._join_parts(node)
-        self._place(group, node, self._producers(node))  # a merge may have replaced some of them
+        if self._merges > merges:  # some of them were replaced
+            producers = self._producers(node)
+        self._place(group, node, producers)
 
     def _producers(self, node: Node) -> list[Group]:
         found: dict[int, Group] = {}
@@ -248,6 +251,7 @@ class Fuser:
         return False
 
     def _merge(self, a: Group, b: Group) -> Group:
+        self._merges += 1
         if a.index > b.index:
             a, b = b, a
         joint = refine(a.dims, b.dims)

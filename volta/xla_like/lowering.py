@@ -24,6 +24,8 @@ Prepare = Callable[[ClosedJaxpr], ClosedJaxpr]
 
 
 def _view_of(operand: Operand, view: View) -> Operand:
+    if isinstance(operand, Ref):  # most are
+        return Ref(operand.val, view, operand.after)
     return attrs.evolve(operand, view=view)
 
 

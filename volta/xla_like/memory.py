@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import attrs
 import numpy as np
@@ -47,18 +47,20 @@ def assign_memory(
     for n, r in enumerate(roots):
         lo, hi = span[r]
         begin, end, low, high = placed[:, :n]
-        busy = np.flatnonzero((begin <= hi) & (lo <= end))
+        busy = ((begin <= hi) & (lo <= end)).nonzero()[0]
         offset[r] = _lowest_gap(low[busy], high[busy], size[r])
         placed[:, n] = lo, hi, offset[r], offset[r] + size[r]
     arena = int(placed[3].max(initial=0))
-    return tuple(attrs.evolve(b, offset=offset[block[b.id]]) if b.kind == "temp" else b for b in out), arena
+    return tuple(b.at(offset[block[b.id]]) if b.kind == "temp" else b for b in out), arena
 
 
 def _lowest_gap(low: np.ndarray, high: np.ndarray, size: int) -> int:
     """The lowest offset at which ``size`` bytes overlap none of the pieces from ``low`` to ``high``."""
-    order = np.argsort(low, kind="stable")
-    ends = np.maximum.accumulate(np.append(0, high[order]))  # up to where all is taken, before each piece and after all
-    gaps = np.flatnonzero(ends[:-1] + size <= low[order])
+    order = low.argsort(kind="stable")
+    if not order.size or size <= low[order[0]]:
+        return 0
+    ends = np.maximum.accumulate(high[order])  # up to where all is taken, after each piece
+    gaps = (ends[:-1] + size <= low[order[1:]]).nonzero()[0]
     return int(ends[gaps[0]] if gaps.size else ends[-1])
 
 
@@ -89,6 +91,22 @@ def without_memory(calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> li
     return [attrs.evolve(b, kind="unstored", placement="registers") if b.id in passed else b for b in buffers]
 
 
+_ROWS = 128
+"""Of a large plan every pair of temps is looked at: so many of them beside all others at once."""
+
+
+def _overlapping(temps: Sequence[Buffer], first: Sequence[int], last: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """The pairs of temps that share memory and are live at one call."""
+    spans = [(a.offset, a.offset + a.nbytes, first[a.id], last[a.id]) for a in temps if a.offset is not None]
+    columns = np.asarray(spans, np.int64).reshape(-1, 4).T
+    for n in range(0, len(temps), _ROWS):
+        low, high, begin, end = columns[:, n : n + _ROWS, None]
+        lows, highs, begins, ends = columns[:, n:]
+        for row, column in np.argwhere((low < highs) & (lows < high) & (begin <= ends) & (begins <= end)).tolist():
+            if row < column:
+                yield temps[n + row].id, temps[n + column].id
+
+
 def verify_allocation(buffers: tuple[Buffer, ...], calls: tuple[KernelCall, ...], arena: int) -> None:
     """Check that no two live temps overlap, and that aliases are legal. Raises VerificationError."""
     first, last = lifetimes(buffers, calls)
@@ -101,14 +119,8 @@ def verify_allocation(buffers: tuple[Buffer, ...], calls: tuple[KernelCall, ...]
             )
         if a.offset % ALIGNMENT:
             raise VerificationError(f"temp b{a.id} lies at {a.offset}, which is no multiple of {ALIGNMENT}")
-    spans = [(a.offset, a.offset + a.nbytes, first[a.id], last[a.id]) for a in temps if a.offset is not None]
-    columns = np.asarray(spans, np.int64).reshape(-1, 4).T  # of a large plan every pair is looked at
-    for n, (low, high, begin, end) in enumerate(spans):
-        lows, highs, begins, ends = columns[:, n + 1 :]
-        for later in np.flatnonzero((low < highs) & (lows < high) & (begin <= ends) & (begins <= end)):
-            i, k = temps[n].id, temps[n + 1 + later].id
-            if any(last[a] == first[b] and (first[b], a, b) in inplace for a, b in ((i, k), (k, i))):
-                continue
+    for i, k in _overlapping(temps, first, last):
+        if not any(last[a] == first[b] and (first[b], a, b) in inplace for a, b in ((i, k), (k, i))):
             raise VerificationError(f"temps b{i} and b{k} are live together and overlap in the arena")
     for b in buffers:
         if b.alias is None:

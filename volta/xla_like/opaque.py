@@ -53,8 +53,7 @@ class Context:
 
 def opaque_calls(node: Node, ctx: Context) -> list[KernelCall]:
     calls = _HANDLERS[node.kind](node, ctx)
-    label = "" if node.source is None else str(node.source)
-    return [attrs.evolve(c, label=label) for c in calls]
+    return calls if node.source is None else [attrs.evolve(c, label=str(node.source)) for c in calls]
 
 
 # -- matrix products ---------------------------------------------------------------------------------------------------

@@ -44,6 +44,10 @@ class Buffer:
     def nbytes(self) -> int:
         return self.aval.nbytes
 
+    def at(self, offset: int) -> Buffer:
+        """The buffer at an offset of the arena."""
+        return Buffer(self.id, self.aval, self.kind, self.placement, offset, self.alias, self.label)
+
 
 @attrs.frozen
 class ExecutionPlan:

@@ -70,11 +70,12 @@ def recompute(fuser: Fuser, groups: list[Group], lowered: Lowered, tight: bool =
                     readers = list({g.index: g for g, _ in uses}.values())
                     wanted.append((val, readers, max(position[g.index] for g in readers)))
         hubs = _hubs(wanted, group, results, last)
-        since = position[group.index] if tight else None
         for val, readers, until in wanted:
             if val in hubs:
                 continue
-            plan = _closure(val, group, results, last, until, hubs, since)
+            plan = _closure(val, group, results, last, until, hubs)
+            if plan is None and tight:
+                plan = _closure(val, group, results, last, until, hubs, position[group.index])
             if plan is None:
                 continue
             clones = [_clone(plan, fuser, reader) for reader in readers]
