@@ -15,14 +15,14 @@ from volta.numba_cuda import conditional_nodes, panels, user
 from volta.numba_cuda.attention import attention_choice, attention_tensor_choice
 from volta.numba_cuda.launch_context import LaunchContext
 from volta.numba_cuda.launches import Launch
-from volta.numba_cuda.loops import combining, nests
+from volta.numba_cuda.loops import combining, nests, nests_tiled, tiles
 from volta.numba_cuda.ordering import scan_steps, steps
 from volta.numba_cuda.products import dot, epilogues
 from volta.numba_cuda.products.beside import side_by_side
 from volta.numba_cuda.products.dot_unpack import UNPACKED_ROWS
 from volta.xla_like.control_calls import KINDS
 from volta.xla_like.dot import BLOCK_PRODUCT
-from volta.xla_like.kernels import KernelCall, kernel_class
+from volta.xla_like.kernels import KernelCall, LoopKernel, kernel_class
 from volta.xla_like.panels import PANEL, kept
 from volta.xla_like.plan import Buffer
 from volta.xla_like.user import NAME as USER
@@ -39,10 +39,15 @@ class Handler:
     level: DeterminismLevel = DeterminismLevel.STRICT
 
 
+def _joined(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
+    """Of a product with its epilogue, or of loops that run tile by tile."""
+    return (nests_tiled if isinstance(call.parts[0].kernel, LoopKernel) else dot).launches(call, ctx)
+
+
 HANDLERS: dict[str, Handler] = {
     "loop": Handler(nests.launches),
     "combine": Handler(combining.launches),
-    "joined": Handler(dot.launches),
+    "joined": Handler(_joined),
     "dot": Handler(dot.launches),
     "dot_tc": Handler(dot.launches, level=DeterminismLevel.DEVICE),
     **dict.fromkeys(attention_choice.KERNELS, Handler(attention_choice.launches)),
@@ -82,7 +87,7 @@ class Schedule:
     def joined(self, calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelCall]:
         """Products with the loops that their kernels compute where they write tiles, and those of the same rows beside
         each other."""
-        return side_by_side(epilogues.join(calls, buffers))
+        return tiles.join(side_by_side(epilogues.join(calls, buffers)), buffers)
 
     def workspace(self, call: KernelCall) -> int:
         """Bytes that a call's launches share, and that lie in the arena."""
