@@ -1,28 +1,25 @@
 """Loops that run tile by tile on a GPU: a block of threads takes a tile through all of them, in shared memory.
 
-Sizes and strides are written into the kernel, but for how many tiles there are: so addresses are a few additions, and
-what lies side by side is read and written together. Between two loops the threads meet, once all have read and once all
-have written.
+As sizes and strides are the kernel's own, addresses are a few additions, and what lies side by side is read and written
+together. Threads meet before a loop that reads what others have written, and before what others have read is written
+over. What a loop reads of device memory it asks for before that.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
-from math import gcd
 
 import attrs
 from llvmlite import ir
 
-from volta.emit.args import Word
 from volta.emit.bodies import AccessArgs
 from volta.emit.builder import Value
 from volta.emit.loops import I32, I64, if_then, load_arg, offset
-from volta.numba_cuda.codegen.ptx import KernelSource
+from volta.numba_cuda.codegen.ptx import KernelSource, shared_of
 from volta.numba_cuda.codegen.threads import (
-    WARP,
     barrier,
     block_index,
     device_pointer,
@@ -32,156 +29,25 @@ from volta.numba_cuda.codegen.threads import (
 )
 from volta.numba_cuda.launch_context import LaunchContext
 from volta.numba_cuda.launches import Launch, touched
-from volta.numba_cuda.loops.nests_body import ThreadEmitter, accesses_of
-from volta.numba_cuda.loops.scalars import WIDEST
-from volta.numba_cuda.loops.tiles import Tile, item_sizes, tile_of
-from volta.xla_like.kernels import Access, GivenValue, IndexValue, KernelCall, Load, LoopKernel, Store
+from volta.numba_cuda.loops import nests
+from volta.numba_cuda.loops.nests_body import ThreadEmitter
+from volta.numba_cuda.loops.tile_layout import PADDED, Part, Piece, Tiled, padded, tiled, words_of
+from volta.numba_cuda.loops.tiles import tile_of
+from volta.xla_like.kernels import GivenValue, IndexValue, KernelCall, Load
+from volta.xla_like.loops import unique
 from volta.xla_like.views import Ints, prod
-
-THREADS = 1024
-"""Threads of a block at most."""
-
-PADDED = 8
-"""Neighbouring elements of a tile, behind which one is left free: so threads that write eight apart, or any power of
-two, do not all meet in one bank."""
-
-
-@attrs.frozen
-class Piece:
-    """A part of a dimension's index: its values in a tile, the digit that it is (None: of no digit), and its step."""
-
-    size: int
-    digit: int | None
-    step: int
-
-
-@attrs.frozen
-class Spot:
-    """Where an access of a loop lies: a buffer as the kernel numbers them, bytes to the first element, and bytes from
-    one value of each of the loop's pieces to the next. ``inside``: in the tile."""
-
-    array: int
-    first: int
-    strides: Ints
-    inside: bool
-
-    @property
-    def alignment(self) -> int:
-        """What its addresses are multiples of at least; 1 in the tile, where neighbours do not stay together."""
-        return 1 if self.inside else gcd(WIDEST, self.first, *self.strides)
-
-
-@attrs.frozen
-class Part:
-    """A loop as a tile runs it: its body, how its index is put together, and its accesses (None: no memory)."""
-
-    kernel: LoopKernel
-    dims: tuple[tuple[Piece, ...], ...]
-    spots: tuple[Spot | None, ...]
-    count: int
-
-    def text(self) -> str:
-        return f"{self.kernel.text()}\n{self.dims} {self.spots}"
-
-
-@attrs.frozen
-class Tiled:
-    """The loops of one kernel; where in shared memory each array of a tile begins."""
-
-    parts: tuple[Part, ...]
-    chunks: Ints
-    starts: Ints
-    even: tuple[bool, ...]
-    """Of each digit, whether its tiles are all whole."""
-    shared: int
-
-    @property
-    def threads(self) -> int:
-        most = max(part.count for part in self.parts)
-        rounds = -(-most // THREADS)
-        return -(-most // (rounds * WARP)) * WARP
-
-    def text(self) -> str:
-        return "\n".join([*(p.text() for p in self.parts), f"{self.chunks} {self.starts} {self.even} {self.shared}"])
-
-
-def padded(elements: int) -> int:
-    return elements + elements // PADDED
-
-
-def tiled(calls: Sequence[KernelCall], tile: Tile, nbytes: Callable[[int], int]) -> tuple[Tiled, list[int]]:
-    """The kernel of loops, and the buffers that it is given; ``nbytes`` of each buffer."""
-    arrays: list[int] = []
-    starts: dict[int, int] = {}
-    shared = 0
-    items = item_sizes(calls)
-    for passed in tile.passed:  # what one loop passes on takes the place of what the one before did
-        at = 0
-        for b in passed:
-            starts[b] = at
-            at += -(-padded(tile.local(b, nbytes(b)) // items[b]) * items[b] // 16) * 16
-        shared = max(shared, at)
-    inside = list(starts)
-    parts = []
-    for i, call in enumerate(calls):
-        dims = tuple(_pieces(tile, i, d, n) for d, n in enumerate(call.sizes))
-        spots: list[Spot | None] = []
-        for x, access in accesses_of(_loop(call), call.accesses):
-            if access.buffer is None or isinstance(x, IndexValue):
-                spots.append(None)
-                continue
-            steps = [access.strides[d] * p.step for d, pieces in enumerate(dims) for p in pieces]
-            b = access.buffer
-            if b in starts:
-                local = [tile.local(b, s) // x.dtype.itemsize for s in steps]
-                first = tile.local(b, access.offset) // x.dtype.itemsize
-                spots.append(Spot(inside.index(b), first, tuple(local), True))
-            else:
-                if b not in arrays:
-                    arrays.append(b)
-                spots.append(Spot(arrays.index(b), access.offset, tuple(steps), False))
-        parts.append(Part(_loop(call), dims, tuple(spots), tile.elements(call)))
-    even = tuple(p.count % c == 0 for p, c in zip(tile.places, tile.chunks, strict=True))
-    return Tiled(tuple(parts), tile.chunks, tuple(starts.values()), even, shared), arrays
-
-
-def _loop(call: KernelCall) -> LoopKernel:
-    assert isinstance(call.kernel, LoopKernel)
-    return call.kernel
-
-
-def _pieces(tile: Tile, part: int, dim: int, size: int) -> tuple[Piece, ...]:
-    pieces, rest = [], size
-    own = [(p.each[part], k) for k, p in enumerate(tile.places) if p.each[part].dim == dim]
-    for digit, k in sorted(own, key=lambda x: -x[0].below):
-        whole = digit.below * digit.count
-        if rest > whole:
-            pieces.append(Piece(rest // whole, None, whole))
-        pieces.append(Piece(tile.chunks[k], k, digit.below))
-        rest = digit.below
-    if rest > 1:
-        pieces.append(Piece(rest, None, 1))
-    return tuple(pieces)
-
-
-def words_of(calls: Sequence[KernelCall], tile: Tile, arrays: Sequence[int]) -> list[Word]:
-    """Of each digit its values and its tiles; the arrays; of each loop the numbers of its body, and of terms."""
-    words: list[Word] = [n for p, blocks in zip(tile.places, tile.blocks, strict=True) for n in (p.count, blocks)]
-    words += [Access(b, 0, ()) for b in arrays]
-    for call in calls:
-        for x, access in accesses_of(_loop(call), call.accesses):
-            if isinstance(x, IndexValue):
-                words += [access, *(() if isinstance(x, GivenValue) else access.strides)]
-            elif isinstance(x, Load):
-                words += [n for term in access.terms for n in term]
-    return words
 
 
 def launches(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
-    """One launch, a block of threads a tile."""
-    tile = tile_of(call.parts, ctx.nbytes)
+    """One launch, a block of threads a tile; one for each loop where a GPU has too little shared memory."""
+    outside = (*call.reads, *call.writes)
+    inside = unique(b for part in call.parts for b in part.writes if b not in outside)
+    tile = tile_of(call.parts, inside, ctx.nbytes)
     assert tile is not None
     kernel, arrays = tiled(call.parts, tile, ctx.nbytes)
+    if kernel.shared > shared_of(ctx.capability):
+        yield from _one_by_one(call, inside, ctx)
+        return
     text = kernel.text()
     name = f"volta_tiled_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     source = KernelSource(name, f"tiled\n{text}", partial(build, kernel=kernel, arrays=len(arrays)))
@@ -192,6 +58,15 @@ def launches(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
         source, prod(tile.blocks), kernel.threads, words_of(call.parts, tile, arrays), kernel.shared,
         touched=(reads, writes),
     )  # fmt: skip
+
+
+def _one_by_one(call: KernelCall, inside: Sequence[int], ctx: LaunchContext) -> Iterator[Launch]:
+    """What the loops pass on lies in scratch memory."""
+    regions = {b: ctx.scratch(ctx.nbytes(b)).buffer for b in inside}
+    for part in call.parts:
+        accesses = tuple(attrs.evolve(a, buffer=regions.get(a.buffer, a.buffer)) for a in part.accesses)  # type: ignore[arg-type]
+        moved = attrs.evolve(part, accesses=accesses)
+        yield from nests.launches(moved, ctx.of(moved))
 
 
 # -- the kernel --------------------------------------------------------------------------------------------------------
@@ -242,7 +117,8 @@ class _Block:
 
     def index(self, part: Part, linear: ir.Value) -> list[list[ir.Value]]:
         """An element of a tile, as the values of each dimension's pieces."""
-        b, out = self.b, []
+        b = self.b
+        out: list[list[ir.Value]] = []
         for pieces in reversed(part.dims):
             values: list[ir.Value] = []
             for piece in reversed(pieces):
@@ -290,17 +166,16 @@ def build(module: ir.Module, name: str, kernel: Tiled, arrays: int) -> ir.Functi
             value, number = b.zext(b.urem(small, blocks), I64), b.zext(b.udiv(small, blocks), I64)
         block.firsts.insert(0, b.mul(value, I64(chunk)))
     block.arrays = [device_pointer(b, words.next()) for _ in range(arrays)]
-    last = len(kernel.parts) - 1
-    for i, part in enumerate(kernel.parts):
+    for part in kernel.parts:
         body = _Body(b, words, part)
-        elements = _elements(block, body, part, i == last)
-        if i > 0:
-            barrier(b)  # all of the tile is written
+        elements = _elements(block, body, part)
+        if part.meets:
+            barrier(b)
         for x in elements:
             body.evaluate(range(len(part.kernel.body)), x.values, 1, x.row, None)
             _aligned(body, part, x)
-        if 0 < i < last:
-            barrier(b)  # all of the tile is read
+        if part.over:
+            barrier(b)
         for x in elements:
             with if_then(b, x.there) if x.there is not None else nullcontext():
                 _store(b, body, part, x)
@@ -319,7 +194,7 @@ class _Element:
     values: dict[int, Value]
 
 
-def _elements(block: _Block, body: _Body, part: Part, last: bool) -> list[_Element]:
+def _elements(block: _Block, body: _Body, part: Part) -> list[_Element]:
     """A thread's elements, of which nothing is computed but what lies in memory and not in the tile."""
     b, thread = block.b, block.b.trunc(thread_index(block.b), I32)
     threads = block.kernel.threads
@@ -331,7 +206,7 @@ def _elements(block: _Block, body: _Body, part: Part, last: bool) -> list[_Eleme
             linear = b.select(there, linear, I32(part.count - 1))
         index = block.index(part, linear)
         places = _places(block, body, part, index)
-        if last and (within := block.within(part, index)) is not None:
+        if (within := block.within(part, index)) is not None:
             there = within if there is None else b.and_(there, within)
         row = dict(zip(body.memory, places, strict=False))
         x = _Element(there, row, places[len(body.memory) :], {})
@@ -369,15 +244,13 @@ def _places(block: _Block, body: _Body, part: Part, index: list[list[ir.Value]])
     flat = [v for values in index for v in values]
     pieces = [p for dim in part.dims for p in dim]
     globally = [block.globally(p, v) for p, v in zip(pieces, flat, strict=True)]
-    items = [x.dtype.itemsize for x in (*(part.kernel.body[i] for i in body.memory), *part.kernel.stores)]  # type: ignore[union-attr]
+    items = [x.dtype.itemsize for x in (*(part.kernel.body[i] for i in body.memory), *part.kernel.stores)]
     sums: dict[tuple[Ints, bool], ir.Value] = {}
 
     def total(strides: Ints, inside: bool) -> ir.Value:
         """Of accesses with the same strides the same value."""
         if (strides, inside) not in sums:
-            steps = [
-                b.mul(v, v.type(s)) for v, s in zip(flat if inside else globally, strides, strict=True) if s
-            ]
+            steps = [b.mul(v, v.type(s)) for v, s in zip(flat if inside else globally, strides, strict=True) if s]
             at = (I32 if inside else I64)(0)
             for step in steps:
                 at = b.add(at, step)

@@ -11,11 +11,11 @@ Each loop's elements are computed from the same operands by the same operations,
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 import attrs
 
+from volta.numba_cuda.processors import filling
 from volta.xla_like.kernels import Access, IndexValue, Joined, KernelCall, Load, LoopKernel
 from volta.xla_like.loops import unique
 from volta.xla_like.plan import Buffer
@@ -26,20 +26,26 @@ MAX_LOOPS = 8
 TILE = 8192
 """Elements of a tile at most, in each of the arrays that loops pass on."""
 
-WHOLE = 4096
-"""Elements up to which a tile takes more of its digits than coalesced accesses need."""
+WHOLE, LEAST = 4096, 1024
+"""Elements up to which a tile takes more values of its digits than coalesced accesses need: where there are more blocks
+of threads than a GPU runs at once, and where there are not."""
+
+_BLOCKS = 264
 
 NEIGHBOURS = 4
 """Of the digit along which elements lie side by side, a tile takes at least as many values, or all: fewer would read
 and write less than a sector of memory at a time."""
 
-PASSED = 64 << 10
-"""Bytes of what a tile passes on at most, before it is padded."""
+NEAR = 8
+"""Bytes up to which elements lie side by side."""
+
+SHARED = 64 << 10
+"""Bytes of all that loops pass on that a tile has at one time, at most."""
 
 
 @attrs.frozen
 class Digit:
-    """``(index of dimension dim // below) % count`` of a loop; the same number in all loops of a tile."""
+    """``(index of dimension dim // below) % count`` of a loop."""
 
     dim: int
     below: int
@@ -48,11 +54,10 @@ class Digit:
 
 @attrs.frozen
 class Place:
-    """Where a digit stands in what loops pass on: ``(byte // weight) % count``, by buffer."""
+    """A digit in all loops of a tile, and its weight in what they pass on: ``(byte // weight) % count``, by buffer."""
 
-    weights: tuple[tuple[int, int], ...]
     each: tuple[Digit, ...]
-    """By loop."""
+    weights: dict[int, int]
 
     @property
     def count(self) -> int:
@@ -65,8 +70,8 @@ class Tile:
 
     places: tuple[Place, ...]
     chunks: Ints
-    passed: tuple[tuple[int, ...], ...]
-    """Of each loop but the last one, the buffers that it passes on to the next."""
+    passed: dict[int, tuple[int, int]]
+    """Of each buffer that lies in shared memory, the first loop that writes it and the last one that reads it."""
 
     def elements(self, call: KernelCall) -> int:
         """How many elements of a loop's space are in a tile."""
@@ -74,63 +79,59 @@ class Tile:
 
     def local(self, buffer: int, nbytes: int) -> int:
         """Bytes into a buffer, or a stride, as a tile has them: of each digit it has a few values only."""
-        for place, chunk in self._by_weight(buffer):
-            weight = dict(place.weights)[buffer]
+        pairs = zip(self.places, self.chunks, strict=True)
+        for place, chunk in sorted(pairs, key=lambda x: -x[0].weights[buffer]):
+            weight = place.weights[buffer]
             above, rest = divmod(nbytes, weight * place.count)
             nbytes = above * weight * chunk + rest
         return nbytes
 
-    def _by_weight(self, buffer: int) -> list[tuple[Place, int]]:
-        pairs = zip(self.places, self.chunks, strict=True)
-        return sorted(pairs, key=lambda x: -dict(x[0].weights)[buffer])
-
     @property
     def blocks(self) -> Ints:
+        """Of each digit, how many ranges there are."""
         return tuple(-(-p.count // chunk) for p, chunk in zip(self.places, self.chunks, strict=True))
+
+
+# -- which loops -------------------------------------------------------------------------------------------------------
 
 
 def join(calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelCall]:
     """Join loops that come one after the other and pass arrays on tile by tile: as few kernels as can be, of these the
     ones with the smallest tiles."""
-    users = Counter(b for call in calls for b in dict.fromkeys((*call.reads, *call.writes)))
-    out: list[KernelCall] = []
-    i = 0
-    while i < len(calls):
-        end = i + 1
-        while end < len(calls) and _passes(calls[end - 1], calls[end], buffers, users):
-            end += 1
-        out += _grouped(calls[i:end], buffers)
-        i = end
-    return out
-
-
-def _grouped(chain: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelCall]:
-    best: list[tuple[int, int, list[KernelCall]]] = [(0, 0, [])]  # of the first loops: kernels, largest tile, calls
-    for end in range(1, len(chain) + 1):
+    users: dict[int, list[int]] = {}
+    for i, call in enumerate(calls):
+        for b in unique((*call.reads, *call.writes)):
+            users.setdefault(b, []).append(i)
+    best: list[tuple[int, int, KernelCall | None]] = [(0, 0, None)]  # of the first calls: kernels, largest tile, last
+    starts = [0]
+    for end in range(1, len(calls) + 1):
         found = []
-        for start in range(max(0, end - MAX_LOOPS), end):
-            group = chain[start:end]
-            tile = tile_of(group, lambda b: buffers[b].nbytes) if len(group) > 1 else None
-            if len(group) > 1 and tile is None:
+        for start in range(end - 1, max(-1, end - MAX_LOOPS - 1), -1):
+            group = calls[start:end]
+            if not _plain(group[0]) and len(group) > 1:
+                break
+            if len(group) == 1:
+                call, size = group[0], 0
+            elif not _receives(group):
                 continue
-            size = 0 if tile is None else max(tile.elements(call) * _radix(call) for call in group)
-            kernels, largest, before = best[start]
-            call = group[0] if tile is None else _joined(group)
-            found.append((kernels + 1, max(largest, size), [*before, call]))
-        best.append(min(found, key=lambda x: x[:2]))
-    return best[-1][2]
-
-
-def _radix(call: KernelCall) -> int:
-    assert isinstance(call.kernel, LoopKernel)
-    return len(call.kernel.stores)
-
-
-def _passes(call: KernelCall, following: KernelCall, buffers: Sequence[Buffer], users: Counter[int]) -> bool:
-    """Whether all that a loop writes is read by the next one alone."""
-    if not (_plain(call) and _plain(following)):
-        return False
-    return all(buffers[b].kind == "temp" and users[b] == 2 and b in following.reads for b in call.writes)
+            else:
+                inside = _passed(group, range(start, end), buffers, users)
+                tile = None if inside is None else tile_of(group, inside, lambda b: buffers[b].nbytes)
+                if tile is None:
+                    continue
+                call, size = _joined(group, inside or ()), max(map(tile.elements, group))
+            found.append((best[start][0] + 1, max(best[start][1], size), start, call))
+        kernels, largest, start, call = min(found, key=lambda x: x[:2])
+        best.append((kernels, largest, call))
+        starts.append(start)
+    out: list[KernelCall] = []
+    end = len(calls)
+    while end:
+        last = best[end][2]
+        assert last is not None
+        out.append(last)
+        end = starts[end]
+    return out[::-1]
 
 
 def _plain(call: KernelCall) -> bool:
@@ -138,73 +139,94 @@ def _plain(call: KernelCall) -> bool:
     return isinstance(kernel, LoopKernel) and kernel.mode == "map" and not any(s.terms for s in kernel.stores)
 
 
-def _joined(group: Sequence[KernelCall]) -> KernelCall:
+def _receives(group: Sequence[KernelCall]) -> bool:
+    """Whether the last of some loops reads what one before has written."""
+    return _plain(group[-1]) and any(b in call.writes for call in group[:-1] for b in group[-1].reads)
+
+
+def _passed(
+    group: Sequence[KernelCall], numbers: range, buffers: Sequence[Buffer], users: dict[int, list[int]]
+) -> Ints | None:
+    """What loops pass on to each other, and to nobody else; None where they pass on what others want too."""
+    found = unique(b for i, call in enumerate(group) for b in call.writes if any(b in c.reads for c in group[i:]))
+    alone = all(buffers[b].kind == "temp" and all(u in numbers for u in users[b]) for b in found)
+    return found if found and alone else None
+
+
+def _joined(group: Sequence[KernelCall], inside: Ints) -> KernelCall:
     """Other blocks still read what a tile has read, so nothing is written over it."""
-    passed = {b for call in group[:-1] for b in call.writes}
     return KernelCall(
         kernel=Joined(),
         sizes=(),
         accesses=(),
-        reads=unique(b for call in group for b in call.reads if b not in passed),
-        writes=group[-1].writes,
+        reads=unique(b for call in group for b in call.reads if b not in inside),
+        writes=unique(b for call in group for b in call.writes if b not in inside),
         label=group[0].label,
         parts=tuple(group),
     )
 
 
-def tile_of(group: Sequence[KernelCall], nbytes: Callable[[int], int]) -> Tile | None:
-    """How loops that pass arrays on run tile by tile; None where they cannot. ``nbytes`` is the size of a buffer."""
-    passed = tuple(call.writes for call in group[:-1])
-    if any(not b for b in passed) or not all(_in_reach(call, passed) for call in group):
+# -- how they are shared out -------------------------------------------------------------------------------------------
+
+
+def tile_of(group: Sequence[KernelCall], inside: Ints, nbytes: Callable[[int], int]) -> Tile | None:
+    """How loops that pass on what is ``inside`` run tile by tile; None where they cannot."""
+    passed: dict[int, tuple[int, int]] = {}
+    for b in inside:
+        written = [i for i, call in enumerate(group) if b in call.writes]
+        read = [i for i, call in enumerate(group) if b in call.reads]
+        if not read or written[-1] >= read[0]:
+            return None
+        passed[b] = written[0], read[-1]
+    if any(a.buffer in passed and (a.terms or min(a.strides, default=0) < 0) for c in group for a in c.accesses):
         return None
     places: list[Place] = []
     for place in _places(group, passed):
         if all(_apart(place, other) for other in places):
             places.append(place)
-    return _chunked(group, nbytes, tuple(places), passed)
+    chunks = _chunks(group, places, passed, nbytes)
+    return None if chunks is None else Tile(tuple(places), chunks, passed)
 
 
-def _in_reach(call: KernelCall, passed: tuple[Ints, ...]) -> bool:
-    """Whether what is passed on is read and written at known places."""
-    inside = {b for each in passed for b in each}
-    return not any(a.buffer in inside and (a.terms or min(a.strides, default=0) < 0) for a in call.accesses)
-
-
-def _places(group: Sequence[KernelCall], passed: tuple[Ints, ...]) -> Iterator[Place]:
+def _places(group: Sequence[KernelCall], passed: dict[int, tuple[int, int]]) -> Iterator[Place]:
     """Whole dimensions of the first loop, or of the last one, that are digits of all of them."""
-    for call, start in ((group[0], 0), (group[-1], len(group) - 1)):
-        for dim, count in enumerate(call.sizes):
+    for start in (0, len(group) - 1):
+        for dim, count in enumerate(group[start].sizes):
             if count > 1:
                 found = _followed(group, passed, start, Digit(dim, 1, count))
                 if found is not None:
                     yield found
 
 
-def _followed(group: Sequence[KernelCall], passed: tuple[Ints, ...], start: int, digit: Digit) -> Place | None:
+def _followed(
+    group: Sequence[KernelCall], passed: dict[int, tuple[int, int]], start: int, digit: Digit
+) -> Place | None:
     """A digit of one loop as one of all of them."""
     each: dict[int, Digit] = {start: digit}
     weights: dict[int, int] = {}
-    order = range(len(group)) if start == 0 else range(len(group) - 1, -1, -1)
-    for i in order:
-        near = [b for j in (i - 1, i) if 0 <= j < len(passed) for b in passed[j]]
-        if i not in each:
-            known = next((b for b in near if b in weights), None)
-            found = None if known is None else _digit_at(group[i], known, weights[known], digit.count)
-            if found is None:
-                return None
-            each[i] = found
-        for b in near:
-            for access in group[i].accesses:
-                if access.buffer == b:
-                    weight = _weight(group[i], access, each[i])
-                    if weight is None or weights.setdefault(b, weight) != weight:
-                        return None
-    return Place(tuple(weights.items()), tuple(each[i] for i in range(len(group))))
+    waiting = [start]
+    while waiting:
+        i = waiting.pop()
+        for access in group[i].accesses:
+            b = access.buffer
+            if b in passed:
+                assert b is not None
+                weight = _weight(group[i], access, each[i])
+                if weight is None or weights.setdefault(b, weight) != weight:
+                    return None
+        for j, call in enumerate(group):
+            known = next((a for a in call.accesses if a.buffer in weights), None)
+            if j not in each and known is not None:
+                found = _digit_at(call, known, weights[known.buffer or 0], digit.count)
+                if found is None:
+                    return None
+                each[j] = found
+                waiting.append(j)
+    return Place(tuple(each[i] for i in range(len(group))), weights) if len(each) == len(group) else None
 
 
-def _digit_at(call: KernelCall, buffer: int, weight: int, count: int) -> Digit | None:
-    """The digit of a loop's index that has a weight in a buffer."""
-    access = next(a for a in call.accesses if a.buffer == buffer)
+def _digit_at(call: KernelCall, access: Access, weight: int, count: int) -> Digit | None:
+    """The digit of a loop's index that has a weight in the place of an access."""
     for dim, (size, stride) in enumerate(zip(call.sizes, access.strides, strict=True)):
         if stride and not weight % stride and not size % (weight // stride * count):
             digit = Digit(dim, weight // stride, count)
@@ -229,44 +251,40 @@ def _weight(call: KernelCall, access: Access, digit: Digit) -> int | None:
 
 def _apart(place: Place, other: Place) -> bool:
     """Whether two digits are, in each buffer, one above the other."""
-    theirs = dict(other.weights)
-    return all(
-        low * n <= high and high % (low * n) == 0
-        for b, weight in place.weights
-        for high, low, n in [
-            (weight, theirs[b], other.count) if weight > theirs[b] else (theirs[b], weight, place.count)
-        ]
-    )
+    for b, weight in place.weights.items():
+        low, high = sorted([(weight, place.count), (other.weights[b], other.count)])
+        if high[0] % (low[0] * low[1]):
+            return False
+    return True
 
 
-def _chunked(
-    group: Sequence[KernelCall], nbytes: Callable[[int], int], places: tuple[Place, ...], passed: tuple[Ints, ...]
-) -> Tile | None:
-    """As many values of each digit as make accesses coalesced and a block busy; None where a tile would be too large."""
-    inside, items = {b for each in passed for b in each}, item_sizes(group)
-    order = sorted(range(len(places)), key=lambda k: min(_steps(group, places[k], inside)))
+def _chunks(
+    group: Sequence[KernelCall], places: Sequence[Place], passed: dict[int, tuple[int, int]],
+    nbytes: Callable[[int], int],
+) -> Ints | None:  # fmt: skip
+    """As many values of each digit as make accesses coalesced and a block busy; None where that is too large a tile."""
+    items = item_sizes(group)
+    whole = max(nbytes(b) // items[b] for b in passed) // prod(p.count for p in places)
+    each = max(sum(items[b] for b, (first, last) in passed.items() if first <= i < last) for i in range(len(group)))
+    apart = [min(_steps(group, place, passed)) for place in places]
+    order = sorted(range(len(places)), key=lambda k: apart[k])
     chunks = [1] * len(places)
-
-    def size() -> int:
-        return max(nbytes(b) // items[b] for b in inside) // prod(p.count for p in places) * prod(chunks)
-
-    def widened(k: int, most: int) -> None:
-        while 2 * chunks[k] <= places[k].count and 2 * size() <= most:
-            chunks[k] *= 2
-        if places[k].count < 2 * chunks[k] and size() // chunks[k] * places[k].count <= most:
-            chunks[k] = places[k].count
-
-    if size() > TILE:
+    if order and apart[order[0]] <= NEAR:
+        chunks[order[0]] = min(NEIGHBOURS, places[order[0]].count)
+    if whole * prod(chunks) > min(TILE, SHARED // each):
         return None
-    first = order[0] if order else None
-    if first is not None and min(_steps(group, places[first], inside)) <= 8:  # its neighbours are neighbours in memory
-        while chunks[first] < min(NEIGHBOURS, places[first].count):
-            chunks[first] = min(2 * chunks[first], places[first].count)
+
+    def fits(k: int, chunk: int) -> bool:
+        elements = whole * prod(chunks) // chunks[k] * chunk
+        blocks = prod(-(-p.count // n) for p, n in zip(places, chunks, strict=True))
+        return elements <= (WHOLE if blocks > filling(_BLOCKS) else LEAST) and elements * each <= SHARED
+
     for k in order:
-        widened(k, WHOLE)
-    if size() > TILE or size() * max(sum(items[b] for b in each) for each in passed) > PASSED:
-        return None
-    return Tile(places, tuple(chunks), passed)
+        while 2 * chunks[k] <= places[k].count and fits(k, 2 * chunks[k]):
+            chunks[k] *= 2
+        if fits(k, places[k].count):
+            chunks[k] = places[k].count
+    return tuple(chunks)
 
 
 def item_sizes(group: Sequence[KernelCall]) -> dict[int, int]:
@@ -282,12 +300,10 @@ def item_sizes(group: Sequence[KernelCall]) -> dict[int, int]:
     return found
 
 
-def _steps(group: Sequence[KernelCall], place: Place, inside: set[int]) -> Iterator[int]:
-    """How far apart in memory neighbouring values of a digit lie, where the first loop reads and the last one writes."""
+def _steps(group: Sequence[KernelCall], place: Place, passed: dict[int, tuple[int, int]]) -> Iterator[int]:
+    """How far apart in memory neighbouring values of a digit lie where the first loop reads and the last one writes."""
     for call, digit in ((group[0], place.each[0]), (group[-1], place.each[-1])):
-        kernel = call.kernel
-        assert isinstance(kernel, LoopKernel)
         for access in call.accesses:
-            if access.buffer is not None and access.buffer not in inside and access.strides[digit.dim]:
+            if access.buffer is not None and access.buffer not in passed and access.strides[digit.dim]:
                 yield abs(access.strides[digit.dim] * digit.below)
     yield 1 << 62
