@@ -147,10 +147,17 @@ def _receives(group: Sequence[KernelCall]) -> bool:
 def _passed(
     group: Sequence[KernelCall], numbers: range, buffers: Sequence[Buffer], users: dict[int, list[int]]
 ) -> Ints | None:
-    """What loops pass on to each other, and to nobody else; None where they pass on what others want too."""
+    """What loops pass on to each other; None where others want it too, or no loop writes several parts of it: what
+    others do, they do as well one after the other."""
     found = unique(b for i, call in enumerate(group) for b in call.writes if any(b in c.reads for c in group[i:]))
     alone = all(buffers[b].kind == "temp" and all(u in numbers for u in users[b]) for b in found)
-    return found if found and alone else None
+    passes = any(sum(a.buffer == b for a in _stores(call)) > 1 for call in group for b in found)
+    return found if alone and passes else None
+
+
+def _stores(call: KernelCall) -> Sequence[Access]:
+    assert isinstance(call.kernel, LoopKernel)
+    return call.accesses[len(call.accesses) - len(call.kernel.stores) :]
 
 
 def _joined(group: Sequence[KernelCall], inside: Ints) -> KernelCall:
