@@ -86,7 +86,7 @@ class Schedule:
 
     def joined(self, calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelCall]:
         """Products with the loops that their kernels compute where they write tiles, and those of the same rows beside
-        each other."""
+        each other; loops that pass arrays on tile by tile."""
         return tiles.join(side_by_side(epilogues.join(calls, buffers)), buffers)
 
     def workspace(self, call: KernelCall) -> int:

@@ -31,7 +31,7 @@ from volta.numba_cuda.launch_context import LaunchContext
 from volta.numba_cuda.launches import Launch, touched
 from volta.numba_cuda.loops import nests
 from volta.numba_cuda.loops.nests_body import ThreadEmitter
-from volta.numba_cuda.loops.tile_layout import PADDED, Part, Piece, Tiled, padded, tiled, words_of
+from volta.numba_cuda.loops.tile_layout import PADDED, Part, Piece, Spot, Tiled, padded, tiled, words_of
 from volta.numba_cuda.loops.tiles import tile_of
 from volta.xla_like.kernels import GivenValue, IndexValue, KernelCall, Load
 from volta.xla_like.loops import unique
@@ -244,18 +244,17 @@ def _places(block: _Block, body: _Body, part: Part, index: list[list[ir.Value]])
     flat = [v for values in index for v in values]
     pieces = [p for dim in part.dims for p in dim]
     globally = [block.globally(p, v) for p, v in zip(pieces, flat, strict=True)]
-    items = [x.dtype.itemsize for x in (*(part.kernel.body[i] for i in body.memory), *part.kernel.stores)]
     sums: dict[tuple[Ints, bool], ir.Value] = {}
 
-    def total(strides: Ints, inside: bool) -> ir.Value:
+    def total(spot: Spot) -> ir.Value:
         """Of accesses with the same strides the same value."""
-        if (strides, inside) not in sums:
-            steps = [b.mul(v, v.type(s)) for v, s in zip(flat if inside else globally, strides, strict=True) if s]
-            at = (I32 if inside else I64)(0)
-            for step in steps:
-                at = b.add(at, step)
-            sums[strides, inside] = at
-        return sums[strides, inside]
+        key = spot.strides, spot.inside
+        if key not in sums:
+            values, at = (flat, I32(0)) if spot.inside else (globally, I64(0))
+            for value, stride in zip(values, spot.strides, strict=True):
+                at = b.add(at, b.mul(value, value.type(stride))) if stride else at
+            sums[key] = at
+        return sums[key]
 
     out = []
     for k, spot in enumerate(part.spots):
@@ -268,15 +267,13 @@ def _places(block: _Block, body: _Body, part: Part, index: list[list[ir.Value]])
                     step += 1
             out.append(at)
         elif spot.inside:
-            at = total(spot.strides, True)
-            if spot.first % PADDED and any(s % PADDED for s in spot.strides):
-                at = b.add(at, I32(spot.first))
-                more = 0
-            else:
-                more = padded(spot.first)
+            at = total(spot)
+            behind = padded(spot.first)
+            if spot.first % PADDED and any(n % PADDED for n in spot.strides):
+                at, behind = b.add(at, I32(spot.first)), 0
             at = b.add(at, b.udiv(at, I32(PADDED)))
-            start = block.kernel.starts[spot.array] + more * items[k]
-            out.append(offset(b, offset(b, block.shared, b.zext(b.mul(at, I32(items[k])), I64)), start))
+            place = offset(b, block.shared, b.zext(b.mul(at, I32(spot.size)), I64))
+            out.append(offset(b, place, spot.array + behind * spot.size))
         else:
-            out.append(offset(b, offset(b, block.arrays[spot.array], total(spot.strides, False)), spot.first))
+            out.append(offset(b, offset(b, block.arrays[spot.array], total(spot)), spot.first))
     return out

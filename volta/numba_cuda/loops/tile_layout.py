@@ -37,18 +37,23 @@ class Piece:
 
 @attrs.frozen
 class Spot:
-    """Where an access of a loop lies: a buffer as the kernel numbers them, bytes to the first element, and bytes from
-    one value of each of the loop's pieces to the next. ``inside``: in the tile."""
+    """Where an access of a loop lies: the array, as the kernel numbers them; the first element, and how far it is from
+    one value of each of the loop's pieces to the next, in bytes.
+
+    Of one ``inside``, in the tile: where its array begins in shared memory, and elements, each ``size`` bytes away from
+    its neighbour.
+    """
 
     array: int
     first: int
     strides: Ints
-    inside: bool
+    size: int = 1
+    inside: bool = False
 
     @property
     def alignment(self) -> int:
-        """What its addresses are multiples of at least; 1 in the tile, where neighbours do not stay together."""
-        return 1 if self.inside else gcd(WIDEST, self.first, *self.strides)
+        """What its addresses are multiples of at least."""
+        return gcd(WIDEST, self.array, self.size) if self.inside else gcd(WIDEST, self.first, *self.strides)
 
 
 @attrs.frozen
@@ -70,11 +75,10 @@ class Part:
 
 @attrs.frozen
 class Tiled:
-    """The loops of one kernel; where in shared memory each array of a tile begins."""
+    """The loops of one kernel, and its bytes of shared memory."""
 
     parts: tuple[Part, ...]
     chunks: Ints
-    starts: Ints
     even: tuple[bool, ...]
     """Of each digit, whether its tiles are all whole."""
     shared: int
@@ -86,7 +90,7 @@ class Tiled:
         return -(-most // (rounds * WARP)) * WARP
 
     def text(self) -> str:
-        return "\n".join([*(p.text() for p in self.parts), f"{self.chunks} {self.starts} {self.even} {self.shared}"])
+        return "\n".join([*(p.text() for p in self.parts), f"{self.chunks} {self.even} {self.threads} {PADDED}"])
 
 
 def padded(elements: int) -> int:
@@ -97,8 +101,7 @@ def tiled(calls: Sequence[KernelCall], tile: Tile, nbytes: Callable[[int], int])
     """The kernel of loops, and the buffers that it is given; ``nbytes`` of each buffer."""
     items = item_sizes(calls)
     arrays: list[int] = []
-    starts, shared = _placed(tile, {b: _room(tile.local(b, nbytes(b)) // items[b], items[b]) for b in tile.passed})
-    inside = list(tile.passed)
+    found, shared = _placed(tile, _together(tile, nbytes, items), nbytes, items)
     parts = []
     for i, call in enumerate(calls):
         dims = tuple(_pieces(tile, i, d, n) for d, n in enumerate(call.sizes))
@@ -112,44 +115,51 @@ def tiled(calls: Sequence[KernelCall], tile: Tile, nbytes: Callable[[int], int])
             if b in tile.passed:
                 local = [tile.local(b, s) // x.dtype.itemsize for s in steps]
                 first = tile.local(b, access.offset) // x.dtype.itemsize
-                spots.append(Spot(inside.index(b), first, tuple(local), True))
+                start, size = found[b]
+                spots.append(Spot(start, first, tuple(local), size, inside=True))
             else:
                 if b not in arrays:
                     arrays.append(b)
-                spots.append(Spot(arrays.index(b), access.offset, tuple(steps), False))
+                spots.append(Spot(arrays.index(b), access.offset, tuple(steps)))
         meets = any(first < i and b in call.reads for b, (first, _) in tile.passed.items())
-        over = _overwrites(tile, starts, i)
+        over = i > 0 and any(b in tile.passed for b in call.writes)
         parts.append(Part(_loop(call), dims, tuple(spots), tile.elements(call), meets, over))
     even = tuple(p.count % c == 0 for p, c in zip(tile.places, tile.chunks, strict=True))
-    return Tiled(tuple(parts), tile.chunks, tuple(starts[b][0] for b in inside), even, shared), arrays
+    return Tiled(tuple(parts), tile.chunks, even, shared), arrays
 
 
-def _room(elements: int, size: int) -> int:
-    return -(-padded(elements) * size // 16) * 16
+def _together(tile: Tile, nbytes: Callable[[int], int], items: dict[int, int]) -> list[list[int]]:
+    """Arrays of a tile, those in pairs whose elements lie side by side, as real and imaginary parts do: such pairs are
+    read and written together."""
+    out: list[list[int]] = []
+    waiting: dict[object, list[int]] = {}
+    for b, lives in tile.passed.items():
+        alike = (lives, nbytes(b), items[b], *(p.weights[b] for p in tile.places))
+        pair = waiting.pop(alike, None)
+        if pair is None:
+            pair = waiting[alike] = []
+            out.append(pair)
+        pair.append(b)
+    return out
 
 
-def _placed(tile: Tile, sizes: dict[int, int]) -> tuple[dict[int, tuple[int, int]], int]:
-    """Where each array of a tile begins and ends in shared memory: one may lie where another is read for the last time
-    by the loop that writes it."""
+def _placed(
+    tile: Tile, groups: Sequence[Sequence[int]], nbytes: Callable[[int], int], items: dict[int, int]
+) -> tuple[dict[int, tuple[int, int]], int]:
+    """Where each array of a tile begins in shared memory, and how far apart its elements lie; then bytes in all. An
+    array may lie where another is read for the last time by the loop that writes it."""
+    taken: list[tuple[int, int, int, int]] = []  # first byte, byte behind the last, first loop, last loop
     found: dict[int, tuple[int, int]] = {}
-    for b, (first, last) in tile.passed.items():
+    for group in groups:
+        (first, last), size = tile.passed[group[0]], items[group[0]] * len(group)
+        room = -(-padded(tile.local(group[0], nbytes(group[0])) // items[group[0]]) * size // WIDEST) * WIDEST
         start = 0
-        for other, (low, high) in sorted(found.items(), key=lambda x: x[1]):
-            if tile.passed[other][0] < last and first < tile.passed[other][1] and low < start + sizes[b]:
+        for low, high, since, until in sorted(taken):
+            if since < last and first < until and low < start + room:
                 start = max(start, high)
-        found[b] = start, start + sizes[b]
-    return found, max(high for _, high in found.values())
-
-
-def _overwrites(tile: Tile, starts: dict[int, tuple[int, int]], loop: int) -> bool:
-    """Whether a loop writes where it, or one that it has not met since, reads."""
-    own = [starts[b] for b, (first, _) in tile.passed.items() if first == loop]
-    return any(
-        low < end and start < high
-        for b, (first, _) in tile.passed.items() if first < loop
-        for start, end in own
-        for low, high in [starts[b]]
-    )  # fmt: skip
+        taken.append((start, start + room, first, last))
+        found.update({b: (start + k * items[b], size) for k, b in enumerate(group)})
+    return found, max(high for _, high, *_ in taken)
 
 
 def _loop(call: KernelCall) -> LoopKernel:

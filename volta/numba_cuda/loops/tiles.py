@@ -26,18 +26,18 @@ MAX_LOOPS = 8
 TILE = 8192
 """Elements of a tile at most, in each of the arrays that loops pass on."""
 
-WHOLE, LEAST = 4096, 1024
+WHOLE, LEAST = 2048, 1024
 """Elements up to which a tile takes more values of its digits than coalesced accesses need: where there are more blocks
-of threads than a GPU runs at once, and where there are not."""
+of threads than a GPU runs at once, and where there are not. Small blocks wait less for each other."""
 
-_BLOCKS = 264
-
-NEIGHBOURS = 4
-"""Of the digit along which elements lie side by side, a tile takes at least as many values, or all: fewer would read
-and write less than a sector of memory at a time."""
+_BLOCKS, _FEW_BLOCKS = 264, 96
 
 NEAR = 8
 """Bytes up to which elements lie side by side."""
+
+LINE, FEWEST = 64, 4
+"""Of the digit along which elements lie side by side, a tile takes so many bytes, if it has room; and so many values at
+least, or all: fewer would waste most of each sector of memory."""
 
 SHARED = 64 << 10
 """Bytes of all that loops pass on that a tile has at one time, at most."""
@@ -102,7 +102,8 @@ def join(calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelC
     for i, call in enumerate(calls):
         for b in unique((*call.reads, *call.writes)):
             users.setdefault(b, []).append(i)
-    best: list[tuple[int, int, KernelCall | None]] = [(0, 0, None)]  # of the first calls: kernels, largest tile, last
+    # of the first calls: kernels, passes that are left alone, the largest tile, and the last kernel
+    best: list[tuple[int, int, int, KernelCall | None]] = [(0, 0, 0, None)]
     starts = [0]
     for end in range(1, len(calls) + 1):
         found = []
@@ -111,7 +112,7 @@ def join(calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelC
             if not _plain(group[0]) and len(group) > 1:
                 break
             if len(group) == 1:
-                call, size = group[0], 0
+                call, size, alone = group[0], 0, _is_pass(group[0])
             elif not _receives(group):
                 continue
             else:
@@ -119,15 +120,16 @@ def join(calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelC
                 tile = None if inside is None else tile_of(group, inside, lambda b: buffers[b].nbytes)
                 if tile is None:
                     continue
-                call, size = _joined(group, inside or ()), max(map(tile.elements, group))
-            found.append((best[start][0] + 1, max(best[start][1], size), start, call))
-        kernels, largest, start, call = min(found, key=lambda x: x[:2])
-        best.append((kernels, largest, call))
+                call, size, alone = _joined(group, inside or ()), max(map(tile.elements, group)), False
+            kernels, lonely, largest, _ = best[start]
+            found.append((kernels + 1, lonely + alone, max(largest, size), start, call))
+        kernels, lonely, largest, start, call = min(found, key=lambda x: x[:3])
+        best.append((kernels, lonely, largest, call))
         starts.append(start)
     out: list[KernelCall] = []
     end = len(calls)
     while end:
-        last = best[end][2]
+        last = best[end][3]
         assert last is not None
         out.append(last)
         end = starts[end]
@@ -151,13 +153,16 @@ def _passed(
     others do, they do as well one after the other."""
     found = unique(b for i, call in enumerate(group) for b in call.writes if any(b in c.reads for c in group[i:]))
     alone = all(buffers[b].kind == "temp" and all(u in numbers for u in users[b]) for b in found)
-    passes = any(sum(a.buffer == b for a in _stores(call)) > 1 for call in group for b in found)
-    return found if alone and passes else None
+    return found if alone and any(map(_is_pass, group)) else None
 
 
-def _stores(call: KernelCall) -> Sequence[Access]:
-    assert isinstance(call.kernel, LoopKernel)
-    return call.accesses[len(call.accesses) - len(call.kernel.stores) :]
+def _is_pass(call: KernelCall) -> bool:
+    """Whether a loop writes several parts of an array."""
+    kernel = call.kernel
+    if not isinstance(kernel, LoopKernel):
+        return False
+    written = [a.buffer for a in call.accesses[len(call.accesses) - len(kernel.stores) :]]
+    return len(set(written)) < len(written)
 
 
 def _joined(group: Sequence[KernelCall], inside: Ints) -> KernelCall:
@@ -276,9 +281,14 @@ def _chunks(
     apart = [min(_steps(group, place, passed)) for place in places]
     order = sorted(range(len(places)), key=lambda k: apart[k])
     chunks = [1] * len(places)
+    room = min(TILE, SHARED // each) // whole
+    tiles = prod(p.count for p in places)
     if order and apart[order[0]] <= NEAR:
-        chunks[order[0]] = min(NEIGHBOURS, places[order[0]].count)
-    if whole * prod(chunks) > min(TILE, SHARED // each):
+        wanted = LINE // apart[order[0]]
+        while wanted > FEWEST and (wanted > room or tiles < wanted * filling(_FEW_BLOCKS)):
+            wanted //= 2
+        chunks[order[0]] = min(wanted, places[order[0]].count)
+    if prod(chunks) > room:
         return None
 
     def fits(k: int, chunk: int) -> bool:
