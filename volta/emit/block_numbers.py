@@ -48,7 +48,7 @@ class BlockNumbers:
         scale = self._scale(i, left)
         if fmt.offset is None:
             return b.fmul(scale, q)
-        far = self._factor(fmt.offset, i)
+        far = self.factor(fmt.offset, i)
         return fma(b, scale, q, b.fneg(far) if fmt.subtracts else far)
 
     def _scale(self, i: int, left: int) -> ir.Value:
@@ -56,13 +56,13 @@ class BlockNumbers:
         group = i * max(1, len(self.fmt.scale.groups)) // self.fmt.elements
         found = self.scales.get((group, left))
         if found is None:
-            found = self.scales[group, left] = self._smaller(self._factor(self.fmt.scale, i), left)
+            found = self.scales[group, left] = self._smaller(self.factor(self.fmt.scale, i), left)
         return found
 
     def _smaller(self, x: ir.Value, left: int) -> ir.Value:
         return self.b.fmul(x, self._float(2.0**-left)) if left else x
 
-    def _factor(self, halves: Halves, i: int) -> ir.Value:
+    def factor(self, halves: Halves, i: int) -> ir.Value:
         """A block's float16 number, times the integer of the element's group."""
         one = self.halves.get(halves.at)
         if one is None:

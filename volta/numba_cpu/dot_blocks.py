@@ -2,39 +2,24 @@
 
 A chunk's bytes of all rows are first turned so that a vector holds the same word (four bytes) of each row; from then on
 a lane is a row, and an element's integer is a mask of a vector away. For several rows of the left operand numbers are
-kept until all have been multiplied with them; for one they are links of its chains as soon as they are there.
+kept until all have been multiplied with them; for one `dot_block_row` makes them links of its chains at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from llvmlite import ir
 
 from volta.core.block_formats import FORMATS
 from volta.emit.block_numbers import WORD, BlockNumbers
-from volta.emit.loops import (
-    I1,
-    I16,
-    I32,
-    I64,
-    PTR,
-    VOID,
-    fma,
-    for_range,
-    if_else,
-    if_then,
-    loop,
-    minimum,
-    offset,
-    splat,
-)
-from volta.numba_cpu.dot_pack import transpose
-from volta.numba_cpu.dot_tile import lane_mask, masked_load, masked_store, new_internal, prefetch
+from volta.emit.loops import I16, I32, I64, PTR, VOID, for_range, if_else, if_then, loop, minimum, offset
+from volta.numba_cpu.dot_tile import new_internal, prefetch
 from volta.xla_like.dot import CHUNK
 
-_LINE = 64  # bytes
+LINE = 64  # bytes
+_QUAD = 4  # words
 _TILE_STRIPS = 2
 """Strips of a register tile: what lies so many behind is read next, and asked for now. No processor would see it
 coming, as rows are far apart."""
@@ -50,7 +35,7 @@ def unpack(module: ir.Module, name: str, lanes: int, kind: ir.FunctionType) -> i
     found = module.globals.get(symbol)
     if found is not None:
         return found
-    turn = _turn(module, lanes)
+    turned = turn(module, lanes)
     function, b = new_internal(module, symbol, kind)
     to, to_k, to_strip, source, _, source_row, width, depth = function.args
     fmt = FORMATS[name]
@@ -60,7 +45,11 @@ def unpack(module: ir.Module, name: str, lanes: int, kind: ir.FunctionType) -> i
     nbytes = b.mul(b.sdiv(depth, I64(fmt.elements)), I64(fmt.nbytes))
     with loop(b, 0, width, lanes, [to, source]) as strips:
         strip, rows = strips.values
-        b.call(turn, [words, rows, source_row, minimum(b, b.sub(width, strips.index), lanes), nbytes])
+        with for_range(b, 0, lanes) as lane:
+            behind = offset(b, rows, b.mul(source_row, b.add(lane, I64(_TILE_STRIPS * lanes))))
+            with for_range(b, 0, nbytes, LINE) as at:
+                prefetch(b, offset(b, behind, at))
+        b.call(turned, [words, rows, source_row, minimum(b, b.sub(width, strips.index), lanes), nbytes])
         for block in range(blocks):
             with _there(b, depth, block * fmt.elements, alone=blocks == 1):
                 numbers = BlockNumbers(b, fmt, words, block * fmt.nbytes, lanes)
@@ -68,55 +57,6 @@ def unpack(module: ir.Module, name: str, lanes: int, kind: ir.FunctionType) -> i
                     place = offset(b, strip, b.mul(to_k, I64(block * fmt.elements + element)))
                     b.store(numbers.element(element), place, align=4)
         strips.advance(offset(b, strip, to_strip), offset(b, rows, b.mul(source_row, I64(lanes))))
-    b.ret_void()
-    return function
-
-
-ROW_TYPE = ir.FunctionType(VOID, [PTR, PTR, PTR, I64, I64, I64, I1])
-"""``row(c, x, source, source_row, width, depth, first)``: x and c have neighbouring elements."""
-
-
-def row(module: ir.Module, name: str, lanes: int) -> ir.Function:
-    """The function (internal to the module, added once) for one row x and a chunk of up to two strips of a format.
-
-    It sets ``c`` to the chains over `depth` from +0.0 if `first`, else it adds these. Two strips go at once, so that a
-    link need not wait for the one before it.
-    """
-    symbol = f"volta_dot_blocks_row_{name}_{lanes}"
-    found = module.globals.get(symbol)
-    if found is not None:
-        return found
-    turn = _turn(module, lanes)
-    function, b = new_internal(module, symbol, ROW_TYPE)
-    c, x, source, source_row, width, depth, first = function.args
-    fmt, strips = FORMATS[name], range(_TILE_STRIPS)
-    blocks = CHUNK // fmt.elements
-    words, vector = ir.VectorType(I32, lanes), ir.VectorType(ir.FloatType(), lanes)
-    nbytes = b.mul(b.sdiv(depth, I64(fmt.elements)), I64(fmt.nbytes))
-    turned = [b.alloca(words, blocks * fmt.nbytes // WORD + 1) for _ in strips]
-    for strip in strips:
-        start = minimum(b, b.sub(width, I64(1)), strip * lanes)  # where there is no second one, something is read
-        rows = offset(b, source, b.mul(source_row, start))
-        b.call(turn, [turned[strip], rows, source_row, minimum(b, b.sub(width, start), lanes), nbytes])
-    sums = [ir.Constant(vector, None)] * len(strips)
-    for block in range(blocks):
-        with if_else(b, b.icmp_signed(">", depth, I64(block * fmt.elements))) as branch:
-            with branch.then():
-                numbers = [BlockNumbers(b, fmt, at, block * fmt.nbytes, lanes) for at in turned]
-                now = sums
-                for i in range(fmt.elements):
-                    place = offset(b, x, 4 * (block * fmt.elements + i))
-                    element = splat(b, b.load(place, align=4, typ=ir.FloatType()), lanes)
-                    now = [fma(b, element, y.element(i), total) for y, total in zip(numbers, now, strict=True)]
-                branch.give(*now)
-            with branch.otherwise():
-                branch.give(*sums)
-        sums = list(branch.results)
-    for strip, total in enumerate(sums):
-        to = offset(b, c, strip * lanes * 4)
-        mask = lane_mask(b, lanes, b.sub(width, I64(strip * lanes)))
-        before = masked_load(b, vector, to, mask, 4)
-        masked_store(b, b.select(first, total, b.fadd(before, total)), to, mask, 4)
     b.ret_void()
     return function
 
@@ -131,11 +71,12 @@ def _there(b: ir.IRBuilder, depth: ir.Value, first: int, alone: bool) -> Iterato
             yield
 
 
-def _turn(module: ir.Module, lanes: int) -> ir.Function:
-    """The function (internal to the module, added once) that turns words: squares of vectors at a time.
+def turn(module: ir.Module, lanes: int) -> ir.Function:
+    """The function (internal to the module, added once) that turns words: four of each row at a time, by their rows
+    four apart in one vector.
 
-    The last square may overlap the one before. Lanes without a row repeat the last one, so that no memory is touched
-    that holds no weights.
+    The last four may overlap those before. Lanes without a row repeat the last one, so that no memory is touched that
+    holds no weights.
     """
     name = f"volta_dot_turn_{lanes}"
     found = module.globals.get(name)
@@ -143,34 +84,58 @@ def _turn(module: ir.Module, lanes: int) -> ir.Function:
         return found
     function, b = new_internal(module, name, _TURN_TYPE)
     words, source, row, width, nbytes = function.args
-    vector, square = ir.VectorType(I32, lanes), lanes * WORD
-    last = b.sub(width, I64(1))
-    rows = [offset(b, source, b.mul(row, minimum(b, last, lane))) for lane in range(lanes)]
-    ahead = b.mul(row, I64(_TILE_STRIPS * lanes))
-    with for_range(b, 0, nbytes, _LINE) as at:
-        for x in rows:
-            prefetch(b, offset(b, offset(b, x, ahead), at))
     whole = b.and_(nbytes, I64(-WORD))
-    with if_else(b, b.icmp_signed(">=", whole, I64(square))) as branch:
-        with branch.then():
-            with for_range(b, 0, whole, square) as first:
-                at = minimum(b, first, b.sub(whole, I64(square)))
-                turned = transpose(b, [b.load(offset(b, x, at), align=1, typ=vector) for x in rows])
-                for i, value in enumerate(turned):
-                    b.store(value, offset(b, words, b.mul(b.add(at, I64(i * WORD)), I64(lanes))), align=4)
+    with if_else(b, b.icmp_signed(">=", width, I64(lanes))) as branch:
+        with branch.then():  # addresses that take few registers
+            far, starts = [b.mul(row, I64(i)) for i in range(_QUAD)], range(0, lanes, _QUAD)
+            bases = [offset(b, source, b.mul(row, I64(lane))) for lane in starts]
+            _turn(b, words, whole, lambda at: [offset(b, offset(b, x, at), i) for x in bases for i in far], lanes)
+            branch.give()
         with branch.otherwise():
-            with for_range(b, 0, whole, WORD) as at:
-                _each(b, rows, at, words, I32)
+            last = b.sub(width, I64(1))
+            rows = [offset(b, source, b.mul(row, minimum(b, last, lane))) for lane in range(lanes)]
+            _turn(b, words, whole, lambda at: [offset(b, x, at) for x in rows], lanes)
+            branch.give()
     with if_then(b, b.icmp_signed("<", whole, nbytes)):  # two bytes, not four, are left
-        _each(b, rows, whole, words, I16)
+        to, last = offset(b, words, b.mul(whole, I64(lanes))), b.sub(width, I64(1))
+        for lane in range(lanes):
+            x = offset(b, source, b.mul(row, minimum(b, last, lane)))
+            half = b.load(offset(b, x, whole), align=1, typ=I16)
+            b.store(b.zext(half, I32), offset(b, to, lane * WORD), align=4)
     b.ret_void()
     return function
 
 
-def _each(b: ir.IRBuilder, rows: list[ir.Value], at: ir.Value, words: ir.Value, kind: ir.IntType) -> None:
-    """One word, or the half of one, row by row."""
-    lanes = len(rows)
-    to = offset(b, words, b.mul(at, I64(lanes)))
-    for lane, x in enumerate(rows):
-        value = b.load(offset(b, x, at), align=1, typ=kind)
-        b.store(value if kind == I32 else b.zext(value, I32), offset(b, to, lane * WORD), align=4)
+def _turn(
+    b: ir.IRBuilder, words: ir.Value, whole: ir.Value, rows: Callable[[ir.Value], list[ir.Value]], lanes: int
+) -> None:
+    with for_range(b, 0, whole, _QUAD * WORD) as first:
+        at = minimum(b, first, b.sub(whole, I64(_QUAD * WORD)))  # a block has 18 bytes at least
+        quads = [b.load(x, align=1, typ=ir.VectorType(I32, _QUAD)) for x in rows(at)]
+        lines = _turned_quads(b, [_joined(b, quads[i::_QUAD]) for i in range(_QUAD)])
+        for i, line in enumerate(lines):
+            b.store(line, offset(b, words, b.mul(b.add(at, I64(i * WORD)), I64(lanes))), align=4)
+
+
+def _joined(b: ir.IRBuilder, parts: list[ir.Value]) -> ir.Value:
+    """Vectors one behind the other."""
+    while len(parts) > 1:
+        count = 2 * parts[0].type.count
+        indices = ir.Constant(ir.VectorType(I32, count), list(range(count)))
+        parts = [b.shuffle_vector(x, y, indices) for x, y in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]
+
+
+def _turned_quads(b: ir.IRBuilder, rows: list[ir.Value]) -> list[ir.Value]:
+    """The transpose of each square of four vectors' four neighbouring lanes; processors have these shuffles."""
+    lanes = rows[0].type.count
+
+    def mixed(x: ir.Value, y: ir.Value, own: tuple[int, ...]) -> ir.Value:
+        indices = [
+            lane - lane % _QUAD + i % _QUAD + lanes * (i >= _QUAD) for lane in range(0, lanes, _QUAD) for i in own
+        ]
+        return b.shuffle_vector(x, y, ir.Constant(ir.VectorType(I32, lanes), indices))
+
+    low, high, even, odd = (0, 4, 1, 5), (2, 6, 3, 7), (0, 1, 4, 5), (2, 3, 6, 7)
+    pairs = [(mixed(rows[0], rows[1], own), mixed(rows[2], rows[3], own)) for own in (low, high)]
+    return [mixed(x, y, own) for x, y in pairs for own in (even, odd)]

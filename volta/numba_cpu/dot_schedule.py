@@ -36,6 +36,9 @@ share out rows and columns read less of both operands than those that share out 
 `WIDE_PIECES` 16 threads multiply matrices of 2,048 in 10.9 ms and of 1,024 in 1.7 where whole rows took 14.3 and 2.1
 (medians; a Xeon of 2 MiB a core)."""
 
+ROW_STRIPS = 4
+"""Vectors of columns of a row's tile times weights in blocks: so many chains hide the latency of a link."""
+
 LARGE_ROWS = 512
 """Rows of a product that is cut so, at least: there are rows enough for threads."""
 
@@ -271,7 +274,8 @@ def dot_plan(dot: Dot, strides: DotStrides, vector_bits: int, whole_rows: bool =
 
 def _blocks_plan(spec: TileSpec, dot: Dot, copies_lhs: bool) -> DotPlan:
     """Rows times weights in blocks: tasks are columns, whose weights are unpacked once, a chunk at a time."""
-    size, block_rows, columns = item_size(spec.accumulator), _round_up(dot.m, spec.tile_rows), spec.tile_cols
+    size, block_rows = item_size(spec.accumulator), _round_up(dot.m, spec.tile_rows)
+    columns = ROW_STRIPS * spec.lanes if dot.m == 1 else spec.tile_cols
     scratch_lhs = spec.tile_rows * columns * size
     scratch_rhs = scratch_lhs + CHUNK * _round_up(spec.tile_rows, spec.lanes) * size * copies_lhs
     scratch_tree = scratch_rhs + CHUNK * columns * size

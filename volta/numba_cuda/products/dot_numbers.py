@@ -57,7 +57,7 @@ class ThreadNumbers(BlockNumbers):
         group = i * max(1, len(fmt.offset.groups)) // fmt.elements
         far = self.far.get(group)
         if far is None:
-            far = self._smaller(self._factor(fmt.offset, i), SMALLER)
+            far = self._smaller(self.factor(fmt.offset, i), SMALLER)
             far = self.far[group] = b.fneg(far) if fmt.subtracts else far
         return fma(b, scale, b.bitcast(bits, _F32), far)
 
@@ -111,7 +111,7 @@ class ThreadNumbers(BlockNumbers):
         halves = [h for h in (self.fmt.scale, self.fmt.offset) if h is not None]
         count, size = len(halves[0].groups), self.fmt.elements // len(halves[0].groups)
         for h in halves:
-            self._factor(h, 0)
+            self.factor(h, 0)
             for piece in (piece for group in h.groups for piece in group):
                 self._word(piece.byte, piece.shift)
 
@@ -119,7 +119,7 @@ class ThreadNumbers(BlockNumbers):
             if last - first == each:
                 own = copy.copy(self)
                 own.products, own.loaded = {}, dict(self.loaded)
-                return [own._factor(h, size * group) for h in halves for group in range(first, last)]
+                return [own.factor(h, size * group) for h in halves for group in range(first, last)]
             middle = (first + last) // 2
             with if_else(self.b, self.b.icmp_unsigned("<", number, number.type(middle // each))) as branch:
                 with branch.then():
