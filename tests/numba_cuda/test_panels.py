@@ -13,7 +13,7 @@ from tests.sampling import sampled
 from volta.numba_cuda import kernels
 from volta.numba_cuda.codegen import ptx
 from volta.numba_cuda.launches import every
-from volta.numba_cuda.panels import REFLECTED
+from volta.numba_cuda.panels.panels import REFLECTED
 from volta.offline import plan_on_cuda
 from volta.testing.host_grid import HostKernels, check_on_host
 from volta.xla_like.panels import ROWS

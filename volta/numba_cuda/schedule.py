@@ -11,12 +11,13 @@ import attrs
 
 from volta.core.ir import Eqn
 from volta.core.policy import DeterminismLevel
-from volta.numba_cuda import conditional_nodes, panels, user
+from volta.numba_cuda import conditional_nodes, user
 from volta.numba_cuda.attention import attention_choice, attention_tensor_choice
 from volta.numba_cuda.launch_context import LaunchContext
 from volta.numba_cuda.launches import Launch
 from volta.numba_cuda.loops import combining, nests, nests_tiled, tiles
 from volta.numba_cuda.ordering import scan_steps, steps
+from volta.numba_cuda.panels import panels
 from volta.numba_cuda.products import dot, epilogues
 from volta.numba_cuda.products.beside import side_by_side
 from volta.numba_cuda.products.dot_unpack import UNPACKED_ROWS

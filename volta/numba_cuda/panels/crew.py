@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 
 import attrs
 from llvmlite import ir
@@ -17,8 +16,6 @@ from volta.emit.loops import I64, if_then, load_args, loop, minimum
 from volta.emit.panel_tasks import ARRAYS, run_task
 from volta.emit.panels import Lanes, at
 from volta.emit.reducers import LANES, Reducer, State
-from volta.numba_cuda import rotations
-from volta.numba_cuda.codegen.ptx import KernelSource
 from volta.numba_cuda.codegen.threads import (
     WARP,
     barrier,
@@ -30,37 +27,13 @@ from volta.numba_cuda.codegen.threads import (
     thread_index,
     warp_barrier,
 )
-from volta.numba_cuda.launch_context import LaunchContext
-from volta.numba_cuda.launches import Launch
-from volta.xla_like.kernels import KernelCall
-from volta.xla_like.panels import ROTATIONS, WIDTH, Panel, PanelSpec
+from volta.xla_like.panels import WIDTH, Panel, PanelSpec
 
-_MOST = {"cholesky": WARP, "substitute": 128, "lu": 1024, "qr": 1024}
+_MOST = 1024
 """Threads of a block at most."""
-
-REFLECTED = 512
-"""Elements of a column of QR at most: one block of threads reads longer ones more slowly than the loops of its program,
-which have the whole GPU (seen on an H200: 1024 take 1.2 times as long, 2048 twice)."""
 
 AT_ONCE = 4
 """Elements that a thread asks memory for before it works on the first."""
-
-
-def launches(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
-    """A block of threads a matrix, or as many right sides as it has threads."""
-    op = call.kernel
-    assert isinstance(op, Panel)
-    if op.spec.kind in ROTATIONS:
-        yield from rotations.launches(call, ctx)
-        return
-    spec, threads = op.spec, WARP
-    wanted = op.length if spec.kind != "qr" else max(op.length, WARP * op.width // 4)
-    while threads < min(wanted, _MOST[spec.kind]):
-        threads *= 2
-    each = -(-op.length // threads) if spec.kind == "substitute" else 1
-    name = f"volta_panel_{spec.kind}_{spec.dtype.name}{'_unit' * spec.unit}_{threads}"
-    source = KernelSource(name, f"{spec} {threads}", partial(build_panel, spec=spec, threads=threads))
-    yield ctx.launch(source, op.batch * each, threads, (*call.accesses, op.width, op.length))
 
 
 @attrs.frozen
@@ -236,6 +209,13 @@ class _Block:
         there = minimum(b, lane, warps - 1)  # those beyond are the last once more, which changes nothing
         pairs = zip(spaces, reducer.state_dtypes, strict=True)
         return self._best_of_warp(reducer, tuple(one.load(at(b, space, there, d), d) for space, d in pairs))
+
+
+def threads_for(op: Panel) -> int:
+    threads, wanted = WARP, op.length if op.spec.kind != "qr" else max(op.length, WARP * op.width // 4)
+    while threads < min(wanted, {"cholesky": WARP, "substitute": 128}.get(op.spec.kind, _MOST)):
+        threads *= 2
+    return threads
 
 
 def build_panel(module: ir.Module, name: str, spec: PanelSpec, threads: int) -> ir.Function:

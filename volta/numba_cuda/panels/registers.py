@@ -1,0 +1,119 @@
+"""What kernels share whose threads hold a panel's elements in registers: the elements, and what warps agree on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from llvmlite import ir
+
+from volta.emit.builder import Builder, Value, item_size
+from volta.emit.loops import I32, I64, if_then, offset
+from volta.emit.panels import at
+from volta.numba_cuda.codegen.threads import WARP, barrier, shared_memory, shuffle_xor, warp_barrier
+
+
+def size_for(width: int) -> int:
+    """The columns that a kernel for so many is written for: each has code of its own."""
+    return next(size for size in (8, 16, WARP) if width <= size)
+
+
+class Elements:
+    """Elements of a thread, each at a place that is known when the kernel is compiled: LLVM keeps them in registers."""
+
+    def __init__(self, b: ir.IRBuilder, dtype: str, count: int) -> None:
+        self.one, self.dtype = Builder(b, 1), dtype
+        with b.goto_entry_block():
+            self._slots = [b.alloca(self.one.type_of(dtype)) for _ in range(count)]
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def __getitem__(self, k: int) -> Value:
+        b = self.one.irbuilder
+        return self.one.value(b.load(self._slots[k], typ=self.one.type_of(self.dtype)), self.dtype)
+
+    def __setitem__(self, k: int, x: Value) -> None:
+        self.one.irbuilder.store(x.ir, self._slots[k])
+
+
+def number(one: Builder, x: ir.Value) -> Value:
+    """An index as int32: what a block works on is small, and a thread has few registers."""
+    return one.value(one.irbuilder.trunc(x, I32), "int32")
+
+
+def read_row(one: Builder, row: ir.Value, dtype: str, first: int, stop: int) -> Iterator[tuple[int, Value]]:
+    """Elements ``first`` to ``stop`` of a row in shared memory that begins at a multiple of 16 bytes, with their
+    places: as many are read at once as 16 bytes are, when they are asked for."""
+    few = 16 // item_size(dtype)
+    wide = Builder(one.irbuilder, few)
+    for k in range(first - first % few, stop, few):
+        x = wide.load(offset(one.irbuilder, row, k * item_size(dtype)), dtype, 16)
+        yield from ((k + i, one.value(wide.lane(x, i).ir, dtype)) for i in range(max(0, first - k), few))
+
+
+def write_row(one: Builder, row: ir.Value, xs: Sequence[Value], first: int) -> None:
+    """Write a row in shared memory that begins at a multiple of 16 bytes, from ``first`` on or a few before it."""
+    b, dtype = one.irbuilder, xs[0].dtype
+    few = 16 // item_size(dtype)
+    for k in range(first - first % few, len(xs), few):
+        x: ir.Value = ir.Constant(ir.VectorType(xs[k].ir.type, few), ir.Undefined)
+        for i in range(few):
+            x = b.insert_element(x, xs[k + i].ir, ir.IntType(32)(i))
+        b.store(x, offset(b, row, k * item_size(dtype)), align=16)
+
+
+def meet(b: ir.IRBuilder, threads: int) -> None:
+    """What any thread of the block wrote, all see."""
+    (warp_barrier if threads == WARP else barrier)(b)
+
+
+Join = Callable[[Sequence[Value], Sequence[Value]], Sequence[Value]]
+
+
+def over_warp(b: ir.IRBuilder, join: Join, own: Sequence[Value], lanes: int = WARP) -> Sequence[Value]:
+    """What the lanes of a warp have, joined by halves, for all of them; ``lanes`` neighbours by themselves."""
+    distance = lanes // 2
+    while distance:
+        own, distance = join(own, [shuffle_xor(b, x, distance) for x in own]), distance // 2
+    return own
+
+
+def key_of(dtype: str) -> str:
+    return f"int{8 * item_size(dtype)}"
+
+
+def size_key(one: Builder, x: Value) -> Value:
+    """An integer that orders elements by their size, NaN above infinity: its bits are those of the size."""
+    nan = (1 << (8 * item_size(x.dtype) - 1)) - 1
+    return one.select(one.isnan(x), nan, one.bitcast(abs(x), key_of(x.dtype)))
+
+
+class Most:
+    """The place (int32) of the first element of largest size among the threads' candidates, or of the first NaN."""
+
+    def __init__(self, b: ir.IRBuilder, name: str, threads: int, dtype: str) -> None:
+        self.b, self.one, self.name, self.threads = b, Builder(b, 1), name, threads
+        self.key = key_of(dtype)
+
+    def candidate(self, x: Value, place: Value, counts: Value) -> list[Value]:
+        return [self.one.select(counts, size_key(self.one, x), -1), place]
+
+    def better(self, x: Sequence[Value], y: Sequence[Value]) -> list[Value]:
+        take = (y[0] > x[0]) | ((y[0] == x[0]) & (y[1] < x[1]))
+        return [self.one.select(take, q, p) for p, q in zip(x, y, strict=True)]
+
+    def of_block(self, own: Sequence[Value], lane: ir.Value, warp: ir.Value) -> Value:
+        """The place, as every thread is told it. Threads meet in between."""
+        b, one, warps = self.b, self.one, self.threads // WARP
+        found = over_warp(b, self.better, own)
+        if warps > 1:
+            kinds = (self.key, "int32")
+            spaces = [shared_memory(b.module, b, f"{self.name}_{k}", warps * item_size(d)) for k, d in enumerate(kinds)]
+            with if_then(b, b.icmp_signed("==", lane, I64(0))):
+                for x, space in zip(found, spaces, strict=True):
+                    one.store(x, at(b, space, warp, x.dtype))
+            barrier(b)
+            there = b.and_(lane, I64(warps - 1))
+            pairs = zip(spaces, kinds, strict=True)
+            found = over_warp(b, self.better, [one.load(at(b, space, there, d), d) for space, d in pairs], warps)
+        return found[1]
