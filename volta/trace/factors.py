@@ -16,6 +16,7 @@ from volta.trace.decomposition import (
     bordered,
     broadcast,
     conjugated,
+    diagonal_of,
     eye,
     fori,
     iota,
@@ -33,6 +34,7 @@ from volta.trace.decomposition import (
 )
 from volta.trace.panels import PanelProgram
 from volta.trace.triangular import Triangular, forward_block
+from volta.xla_like.panels import FACTOR
 
 GROUP = DEFINITIONS.dot_chunk
 """Columns that are factored in one loop: what is left of them is taken off by one product."""
@@ -47,26 +49,24 @@ def _cholesky(a: Any) -> list[Any]:
         return [a]
     size = padded_size(n)
     a = tril(bordered(a, size, size, True))
-    done: list[Any] = []
+    found = base.fill((batch, size, size), 0, base.dtype_of(a))
     for start in range(0, size, GROUP):
         end = min(start + GROUP, size)
         x = lax.slice(a, (0, start, start), (batch, size, end))
-        if done:
-            left = lax.concatenate([lax.slice_in_dim(y, start, size, axis=1) for y in done], 2)
+        if start:
+            left = lax.slice(found, (0, start, 0), (batch, size, start))
             x = lax.sub(x, matmul(left, conjugated(lax.slice_in_dim(left, 0, end - start, axis=1)), transpose_b=True))
-        x = _cholesky_group(x)
-        above = base.fill((batch, start, end - start), 0, base.dtype_of(a))
-        done.append(lax.concatenate([above, x], 1) if start else x)
-    out = lax.slice(done[0] if len(done) == 1 else lax.concatenate(done, 2), (0, 0, 0), (batch, n, n))
-    off = lax.ne(iota(out, 1), iota(out, 2))
-    good = lax.reduce_and(lax.bitwise_or(off, lax.gt(real_part(out), 0)), (1, 2))
+        x = _factor(x)[0] if end - start > BLOCK else _cholesky_block(x)
+        found = x if size <= GROUP else lax.dynamic_update_slice(found, x, (0, start, start))
+    out = lax.slice(found, (0, 0, 0), (batch, n, n))
+    good = lax.reduce_and(lax.gt(real_part(diagonal_of(out, 0, n)), 0), (1,))
     return [tril(where(broadcast(good, out, 0), out, np.nan))]
 
 
-def _cholesky_group(x: Any) -> Any:
+def _cholesky_group(x: Any, unit: bool) -> list[Any]:
     """The columns of L for a group of columns, whose first rows are the diagonal's."""
     batch, rows, width = shape_of(x)
-    found = base.fill((batch, rows, width), 0, base.dtype_of(x)) if width > BLOCK else None
+    found = base.fill((batch, rows, width), 0, base.dtype_of(x))
     for start in range(0, width, BLOCK):
         end = min(start + BLOCK, width)
         rest = lax.slice(x, (0, start, start), (batch, rows, end))
@@ -74,9 +74,11 @@ def _cholesky_group(x: Any) -> Any:
             left = lax.slice(found, (0, start, 0), (batch, rows, start))
             across = lax.slice(left, (0, 0, 0), (batch, end - start, start))
             rest = lax.sub(rest, matmul(left, conjugated(across), transpose_b=True))
-        columns = _cholesky_block(rest)
-        found = columns if found is None else lax.dynamic_update_slice(found, columns, (0, start, start))
-    return found
+        found = lax.dynamic_update_slice(found, _cholesky_block(rest), (0, start, start))
+    return [found]
+
+
+_factor = PanelProgram(FACTOR, _cholesky_group)
 
 
 def _cholesky_block(x: Any) -> Any:

@@ -19,6 +19,9 @@ WIDTH = 32
 ROTATIONS = ("symmetric", "rows")
 """Jacobi's rotations: of the rows and columns of symmetric matrices, and of rows that are made orthogonal."""
 
+FACTOR = "factor"
+"""Cholesky's columns of a whole group, where a backend has a kernel for them: else they are panels and products."""
+
 ROWS = 48
 """Of a matrix that one kernel rotates, at most: so many lie near whoever does it."""
 
@@ -29,6 +32,8 @@ SWEEPS = 40
 def kept(eqn: Eqn) -> bool:
     """Whether there are kernels for an equation of this name."""
     kind, (_, rows, length) = eqn.params["kind"], eqn.inputs[0].aval.shape
+    if kind == FACTOR:
+        return False
     return rows <= ROWS if kind in ROTATIONS else kind != "qr" or length <= BLOCK
 
 

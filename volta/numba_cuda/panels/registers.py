@@ -9,7 +9,15 @@ from llvmlite import ir
 from volta.emit.builder import Builder, Value, item_size
 from volta.emit.loops import I32, I64, if_then, offset
 from volta.emit.panels import at
-from volta.numba_cuda.codegen.threads import WARP, barrier, shared_memory, shuffle_xor, warp_barrier
+from volta.numba_cuda.codegen.threads import (
+    WARP,
+    barrier,
+    shared_memory,
+    shuffle,
+    shuffle_xor,
+    thread_index,
+    warp_barrier,
+)
 
 
 def size_for(width: int) -> int:
@@ -60,6 +68,17 @@ def write_row(one: Builder, row: ir.Value, xs: Sequence[Value], first: int) -> N
         for i in range(few):
             x = b.insert_element(x, xs[k + i].ir, ir.IntType(32)(i))
         b.store(x, offset(b, row, k * item_size(dtype)), align=16)
+
+
+def factored(one: Builder, x: Sequence[Value]) -> list[Value]:
+    """The rows of L from those of a square, of which each lane of a block's first warp has one."""
+    b, x, here = one.irbuilder, list(x), number(one, thread_index(one.irbuilder))
+    for j in range(len(x)):
+        root = one.sqrt(shuffle(b, "idx", x[j], I32(j)))
+        x[j] = one.select(here == j, root, x[j] / root)
+        for c in range(j + 1, len(x)):
+            x[c] = one.fma(-shuffle(b, "idx", x[j], I32(c)), x[j], x[c])
+    return x
 
 
 def meet(b: ir.IRBuilder, threads: int) -> None:

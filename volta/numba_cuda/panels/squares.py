@@ -10,7 +10,7 @@ from __future__ import annotations
 from llvmlite import ir
 
 from volta.emit.builder import Builder, Value, item_size
-from volta.emit.loops import I32, I64, if_then, load_args, minimum
+from volta.emit.loops import I64, if_then, load_args, minimum
 from volta.emit.panel_tasks import ARRAYS
 from volta.emit.panels import at
 from volta.numba_cuda.codegen.threads import (
@@ -19,10 +19,9 @@ from volta.numba_cuda.codegen.threads import (
     device_pointer,
     new_entry,
     shared_memory,
-    shuffle,
     thread_index,
 )
-from volta.numba_cuda.panels.registers import meet, number, read_row
+from volta.numba_cuda.panels.registers import factored, meet, number, read_row
 from volta.xla_like.panels import PanelSpec
 
 
@@ -40,11 +39,7 @@ def build_cholesky(module: ir.Module, name: str, spec: PanelSpec, size: int) -> 
         there = b.and_(inside, b.icmp_signed("<", I64(c), width))
         found = one.load(at(b, source, b.add(row, b.select(there, b.mul(I64(c), width), I64(0))), dtype), dtype)
         x.append(one.select(one.value(there, "bool"), found, one.select(here == c, one.const(dtype, 1), 0)))
-    for j in range(size):
-        root = one.sqrt(shuffle(b, "idx", x[j], I32(j)))
-        x[j] = one.select(here == j, root, x[j] / root)
-        for c in range(j + 1, size):
-            x[c] = one.fma(-shuffle(b, "idx", x[j], I32(c)), x[j], x[c])
+    x = factored(one, x)
     for c in range(size):
         with if_then(b, b.and_(inside, b.icmp_signed("<", I64(c), width))):
             one.store(one.select(here >= c, x[c], 0), at(b, out, b.add(row, b.mul(I64(c), width)), dtype))
