@@ -32,6 +32,7 @@ from volta.trace.decomposition import (
 )
 from volta.trace.meaning import means_its_program
 from volta.trace.panels import PanelProgram
+from volta.xla_like.panels import FORWARD
 
 _CACHED = 1024  # programs kept
 _NAME = "triangular_solve"
@@ -90,9 +91,12 @@ def forward(a: Any, b: Any, unit: bool) -> Any:
     batch, n, m = shape_of(b)
     if not batch * n * m:
         return b
-    if n <= BLOCK:
-        return forward_block(a, b, unit)
-    a, found = tril(a), base.fill(shape_of(b), 0, base.dtype_of(b))
+    return forward_block(a, b, unit) if n <= BLOCK else _blocks(a, b, unit=unit)[0]
+
+
+def _forward_blocks(a: Any, b: Any, unit: bool) -> list[Any]:
+    """Block by block: what is known is taken from a block by one product."""
+    (batch, n, _), found = shape_of(b), base.fill(shape_of(b), 0, base.dtype_of(b))
     for start in range(0, n, BLOCK):
         end = min(start + BLOCK, n)
         rest = lax.slice_in_dim(b, start, end, axis=1)
@@ -101,7 +105,10 @@ def forward(a: Any, b: Any, unit: bool) -> Any:
             rest = lax.sub(rest, matmul(lax.slice(a, (0, start, 0), (batch, end, start)), before))
         solved = forward_block(lax.slice(a, (0, start, start), (batch, end, end)), rest, unit)
         found = lax.dynamic_update_slice(found, solved, (0, start, 0))
-    return found
+    return [found]
+
+
+_blocks = PanelProgram(FORWARD, _forward_blocks)
 
 
 def forward_block(a: Any, b: Any, unit: bool) -> Any:

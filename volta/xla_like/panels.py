@@ -19,8 +19,9 @@ WIDTH = 32
 ROTATIONS = ("symmetric", "rows")
 """Jacobi's rotations: of the rows and columns of symmetric matrices, and of rows that are made orthogonal."""
 
-FACTOR = "factor"
-"""Cholesky's columns of a whole group, where a backend has a kernel for them: else they are panels and products."""
+FACTOR, FORWARD = "factor", "forward"
+"""Cholesky's columns of a whole group, and triangular equations of more than a block of rows: where a backend has no
+kernel for these they are panels and products."""
 
 ROWS = 48
 """Of a matrix that one kernel rotates, at most: so many lie near whoever does it."""
@@ -32,7 +33,7 @@ SWEEPS = 40
 def kept(eqn: Eqn) -> bool:
     """Whether there are kernels for an equation of this name."""
     kind, (_, rows, length) = eqn.params["kind"], eqn.inputs[0].aval.shape
-    if kind == FACTOR:
+    if kind in (FACTOR, FORWARD):
         return False
     return rows <= ROWS if kind in ROTATIONS else kind != "qr" or length <= BLOCK
 

@@ -67,6 +67,32 @@ _WRITE = register(
 )
 
 
+def _element_ops(bits: int) -> tuple[Op, Op]:
+    kind = ir.IntType(bits)
+    read = Op(
+        f"read_serial_{bits}", kind, (PTR,), lambda b, args: b.load(args[0], align=bits // 8, typ=kind),
+        lambda b, args: b.atomic_rmw("add", args[0], kind(0), "monotonic"),
+    )  # fmt: skip
+    write = Op(
+        f"write_serial_{bits}", VOID, (PTR, kind), lambda b, args: b.store(args[1], args[0], align=bits // 8) and None,
+        lambda b, args: b.atomic_rmw("xchg", args[0], args[1], "monotonic") and None,
+    )  # fmt: skip
+    return register(read), register(write)
+
+
+_ELEMENTS = {bits: _element_ops(bits) for bits in (32, 64)}
+
+
+def read_element(b: ir.IRBuilder, place: ir.Value, kind: ir.Type, bits: int) -> ir.Value:
+    """One element, of 32 or 64 bits, that a block before this one may have written."""
+    return b.bitcast(call(b, _ELEMENTS[bits][0], [place]), kind)
+
+
+def write_element(b: ir.IRBuilder, place: ir.Value, value: ir.Value, bits: int) -> None:
+    """One element for the blocks behind this one."""
+    call(b, _ELEMENTS[bits][1], [place, b.bitcast(value, ir.IntType(bits))])
+
+
 def take_ticket(b: ir.IRBuilder, place: ir.Value) -> ir.Value:
     """The number (i32) of how many blocks came here before; one thread of a block asks."""
     return b.atomic_rmw("add", place, I32(1), "monotonic")

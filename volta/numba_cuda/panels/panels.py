@@ -14,10 +14,10 @@ from volta.numba_cuda.codegen.ptx_semaphore import CLEAR_THREADS, build_clear
 from volta.numba_cuda.codegen.threads import WARP
 from volta.numba_cuda.launch_context import LaunchContext
 from volta.numba_cuda.launches import Launch
-from volta.numba_cuda.panels import crew, handed_on, pivots, reflections, rotations, squares
+from volta.numba_cuda.panels import crew, handed_on, pivots, reflections, rotations, sides, squares
 from volta.numba_cuda.panels.registers import size_for
 from volta.xla_like.kernels import KernelCall
-from volta.xla_like.panels import FACTOR, ROTATIONS, Panel
+from volta.xla_like.panels import FACTOR, FORWARD, ROTATIONS, Panel
 
 _STATIC = 4 << 10
 """Bytes of shared memory at most that kernels have beside what is dynamic."""
@@ -42,8 +42,10 @@ class _Choice:
 
 def handed_on_keeps(eqn: Eqn) -> bool:
     """Whether blocks of threads that hand results on have a kernel for an equation that means a program."""
-    _, rows, columns = eqn.inputs[0].aval.shape
-    return eqn.params["kind"] == FACTOR and not (rows % WARP or columns % WARP)
+    kind, (_, rows, columns) = eqn.params["kind"], eqn.outputs[0].aval.shape
+    if kind == FACTOR:
+        return not (rows % WARP or columns % WARP)
+    return kind == FORWARD and columns <= sides.SIDES and rows <= sides.LONGEST
 
 
 def launches(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
@@ -54,7 +56,7 @@ def launches(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
     if spec.kind in ROTATIONS:
         yield from rotations.launches(call, ctx)
         return
-    if spec.kind == FACTOR:
+    if spec.kind in (FACTOR, FORWARD):
         yield from _handed_on(call, op, ctx)
         return
     x = choice(op, shared_of(ctx.capability) - _STATIC)
@@ -65,23 +67,27 @@ def launches(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
 
 
 def _handed_on(call: KernelCall, op: Panel, ctx: LaunchContext) -> Iterator[Launch]:
-    """A block of threads for each 32 rows, behind a kernel that clears tickets and flags."""
-    spec, item = op.spec, op.spec.dtype.itemsize
-    count = 1 + op.batch * handed_on.flags_of_factor(op.width, op.length)
+    """Blocks of threads with 32 rows each, behind a kernel that clears tickets and flags."""
+    spec, item, name = op.spec, op.spec.dtype.itemsize, f"volta_panel_{op.spec.kind}_{op.spec.dtype.name}"
+    if spec.kind == FACTOR:
+        blocks, flags = op.width // handed_on.ROWS, handed_on.flags_of_factor(op.width, op.length)
+        source = KernelSource(name, f"{spec}", partial(handed_on.build_factor, spec=spec))
+        threads, shared = handed_on.THREADS, handed_on.shared_of_factor(op.length, item)
+    else:
+        blocks = flags = sides.blocks_for(op.width, op.length)
+        warps = sides.warps_for(op.length)
+        name = f"{name}{'_unit' * spec.unit}_{warps}"
+        source = KernelSource(name, f"{spec} {warps}", partial(sides.build, spec=spec, warps=warps))
+        threads, shared = WARP * warps, sides.shared_for(item)
+    count = 1 + op.batch * flags
     words = ctx.scratch(4 * count)
-    yield ctx.step(
-        "volta_clear_semaphores", "clear", build_clear, -(-count // CLEAR_THREADS), CLEAR_THREADS, (words, count), (),
-        (words,),
-    )  # fmt: skip
-    source = KernelSource(
-        f"volta_panel_{spec.kind}_{spec.dtype.name}", f"{spec}", partial(handed_on.build_factor, spec=spec)
-    )
+    grid, held = -(-count // CLEAR_THREADS), ctx.ranges([words])
+    yield ctx.step("volta_clear_semaphores", "clear", build_clear, grid, CLEAR_THREADS, (words, count), (), (words,))
     reads, writes = ctx.touched()
-    ranges = ctx.ranges([words])
+    args = (*call.accesses, words, op.width, op.length)
     yield ctx.launch(
-        source, op.batch * (op.width // handed_on.ROWS), handed_on.THREADS, (*call.accesses, words, op.width, op.length),
-        handed_on.shared_of_factor(op.length, item), alone=True, touched=((*reads, *ranges), (*writes, *ranges)),
-    )  # fmt: skip
+        source, op.batch * blocks, threads, args, shared, alone=True, touched=((*reads, *held), (*writes, *held))
+    )
 
 
 def choice(op: Panel, most: int) -> _Choice:
