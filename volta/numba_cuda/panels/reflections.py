@@ -1,6 +1,7 @@
 """QR's panels: a warp holds a column in registers, and what is left of a long one in shared memory.
 
-A column is reflected by its warp, which leaves the reflection's vector for all others: so threads meet once a column.
+What needs a whole column, its own warp computes; what is divided, all threads share: a division takes as long as some
+thirty products. The vector of a reflection lies in shared memory for all warps.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ from volta.xla_like.panels import PanelSpec
 _GROUP = 8
 """Elements that a lane passes over where the column is shorter."""
 
+_SIZE, _DIVISOR, _FACTOR, _NOTES = range(4)
+"""What a column's warp says of it: its largest size, what the vector is divided by, and the factor."""
+
 
 @attrs.frozen
 class Shape:
@@ -51,10 +55,9 @@ def shape_for(size: int, length: int, itemsize: int) -> Shape:
 
 
 def shared_for(shape: Shape, length: int, itemsize: int) -> int:
-    """Bytes of dynamic shared memory: two vectors, two factors, the length, and of each column what is not in
-    registers."""
+    """Bytes of dynamic shared memory: two vectors, what is said of a column, and what of each is not in registers."""
     rows = -(-length // shape.step) * shape.step
-    return (2 * rows + 4 + shape.size * max(0, rows - shape.near * WARP)) * itemsize
+    return (2 * rows + _NOTES + shape.size * max(0, rows - shape.near * WARP)) * itemsize
 
 
 def build(module: ir.Module, name: str, spec: PanelSpec, shape: Shape) -> ir.Function:
@@ -87,10 +90,9 @@ class _Panel:
         self.near = Elements(b, self.dtype, shape.near)
         self.rows = b.and_(b.add(length, I64(shape.step - 1)), I64(-shape.step))
         self.vectors = dynamic_shared(b.module, b)
-        self.factors = at(b, self.vectors, b.mul(self.rows, I64(2)), self.dtype)
-        self.left_at = at(b, self.factors, I64(2), self.dtype)
-        begin = b.add(b.mul(self.column, b.sub(self.rows, I64(shape.near * WARP))), I64(4 - shape.near * WARP))
-        self.far = at(b, self.factors, b.add(begin, self.lane), self.dtype)  # where the lane's row 0 would be
+        self.notes = at(b, self.vectors, b.mul(self.rows, I64(2)), self.dtype)
+        begin = b.add(b.mul(self.column, b.sub(self.rows, I64(shape.near * WARP))), I64(_NOTES - shape.near * WARP))
+        self.far = at(b, self.notes, b.add(begin, self.lane), self.dtype)  # where the lane's row 0 would be
 
     def _in_registers(self, k: int) -> _Element:
         return _Element(
@@ -154,8 +156,6 @@ class _Panel:
         begin = b.add(b.mul(b.add(b.mul(item, self.width), self.column), self.length), self.lane)
         left = number(one, self.length) - number(one, self.lane)
         zero = one.const(self.dtype, 0)
-        with if_then(b, b.icmp_signed("==", thread_index(b), I64(0))):
-            one.store(number(one, self.length), self.left_at)
 
         def read(x: _Element) -> None:
             there = b.and_(mine, (left > x.row).ir)
@@ -163,19 +163,13 @@ class _Panel:
             x.set(one.select(one.value(there, "bool"), one.load(at(b, source, index, self.dtype), self.dtype), zero))
 
         self.all(read)
-        barrier(b)
         with for_range(b, 0, self.width) as j:
-            odd = b.and_(j, I64(1))
-            vector = at(b, self.vectors, b.add(b.mul(odd, self.rows), self.lane), self.dtype)
-            factor_at, here = at(b, self.factors, odd, self.dtype), b.add(start, j)
-            with if_then(b, b.icmp_signed("==", self.column, j)):
-                factor = self._reflected(vector, here)
-                with if_then(b, b.icmp_signed("==", self.lane, I64(0))):
-                    one.store(factor, factor_at)
-                    one.store(factor, at(b, factors, b.add(b.mul(item, self.width), j), self.dtype))
-            barrier(b)
+            here = b.add(start, j)
+            whole = at(b, self.vectors, b.mul(b.and_(j, I64(1)), self.rows), self.dtype)
+            vector, owns = at(b, whole, self.lane, self.dtype), b.icmp_signed("==", self.column, j)
+            self._reflect(whole, vector, here, owns, at(b, factors, b.add(b.mul(item, self.width), j), self.dtype))
             with if_then(b, b.and_(mine, b.icmp_signed(">", self.column, j))):
-                self._behind(vector, one.load(factor_at, self.dtype))
+                self._behind(vector)
 
         def write(x: _Element) -> None:
             with if_then(b, (left > x.row).ir):
@@ -187,59 +181,95 @@ class _Panel:
     def _place(self, vector: ir.Value, x: _Element) -> ir.Value:
         return at(self.b, vector, self.b.sext(x.row.ir, I64), self.dtype)
 
-    def _behind(self, vector: ir.Value, factor: Value) -> None:
+    def _behind(self, vector: ir.Value) -> None:
         """Reflect a column behind."""
         one = self.one
 
         def v(x: _Element) -> Value:
             return one.load(self._place(vector, x), self.dtype)
 
-        share = -(self.sum(lambda x: x.get() * v(x)) * factor)
+        share = -(self.sum(lambda x: x.get() * v(x)) * self._noted(_FACTOR))
         self.all(lambda x: x.set(one.fma(share, v(x), x.get())))
 
-    def _reflected(self, vector: ir.Value, at_row: ir.Value) -> Value:
-        """Reflect the warp's column onto its element ``at_row``, and leave the vector there; returns the factor."""
+    def _noted(self, which: int) -> Value:
+        return self.one.load(at(self.b, self.notes, I64(which), self.dtype), self.dtype)
+
+    def _note(self, notes: dict[int, Value]) -> None:
+        """One lane of a warp notes for all threads."""
+        with if_then(self.b, self.b.icmp_signed("==", self.lane, I64(0))):
+            for which, x in notes.items():
+                self.one.store(x, at(self.b, self.notes, I64(which), self.dtype))
+
+    def _shared(self, whole: ir.Value, body: Callable[[ir.Value, Value], Value]) -> None:
+        """``body(row, element)`` in place of each element of a vector; threads meet before and after."""
+        b, one = self.b, self.one
+        barrier(b)
+        with loop(b, thread_index(b), self.rows, WARP * self.shape.size) as it:
+            place = at(b, whole, it.index, self.dtype)
+            one.store(body(it.index, one.load(place, self.dtype)), place)
+        barrier(b)
+
+    def _reflect(
+        self, whole: ir.Value, vector: ir.Value, at_row: ir.Value, owns: ir.Value, factor_at: ir.Value
+    ) -> None:
+        """Reflect a warp's column onto its element ``at_row``, and leave the vector and the factor for all."""
         b, one, dtype = self.b, self.one, self.dtype
-        zero, unit, kind = one.const(dtype, 0), one.const(dtype, 1), key_of(self.dtype)
+        zero, unit = one.const(dtype, 0), one.const(dtype, 1)
+        own, size, below = Elements(b, dtype, 1), Elements(b, dtype, 1), Elements(b, dtype, 1)
         here = number(one, at_row) - number(one, self.lane)
-        left = one.load(self.left_at, "int32") - number(one, self.lane)  # read anew, or each comparison with it is kept
+        with if_then(b, owns):
+            size[0], below[0], own[0] = self._sizes(at_row, here)
+            self._note({_SIZE: size[0]})
+            self.all(lambda x: one.store(one.select(x.row >= here, x.get(), zero), self._place(vector, x)))
+        self._shared(whole, lambda row, x: x / self._noted(_SIZE))
+        becomes = Elements(b, dtype, 1)
+        with if_then(b, owns):
+
+            def square(x: _Element) -> Value:
+                scaled = one.load(self._place(vector, x), dtype)
+                return scaled * scaled
+
+            long = one.sqrt(self.sum(square))
+            first, done = own[0] / size[0], below[0] / size[0] == 0
+            last = one.select(done, first, one.select(first < 0, long, -long))
+            gap = first - last
+            factor = one.select(done, 0, -gap / one.select(done, 1, last))
+            self._note({_DIVISOR: one.select(done, 1, gap), _FACTOR: factor})
+            becomes[0] = one.select(done, own[0], last * size[0])
+            with if_then(b, b.icmp_signed("==", self.lane, I64(0))):
+                one.store(factor, factor_at)
+
+        def element(row: ir.Value, x: Value) -> Value:
+            i, k = number(one, row), number(one, at_row)
+            v = one.select(i > k, x / self._noted(_DIVISOR), one.select(i == k, unit, zero))
+            return one.select(i < number(one, self.length), v, -0.0)
+
+        self._shared(whole, element)
+        with if_then(b, owns):
+
+            def written(x: _Element) -> None:
+                v = one.load(self._place(vector, x), dtype)
+                x.set(one.select(x.row > here, v, one.select(x.row == here, becomes[0], x.get())))
+
+            self.all(written)
+
+    def _sizes(self, at_row: ir.Value, here: Value) -> tuple[Value, Value, Value]:
+        """Of a column's open elements the largest size, that of those behind the first, and the first."""
+        b, one, dtype, kind = self.b, self.one, self.dtype, key_of(self.dtype)
 
         def joined(x: Sequence[Value], y: Sequence[Value]) -> list[Value]:
             return [one.select(p > q, p, q) for p, q in zip(x, y, strict=True)]
 
-        def larger(x: _Element, y: _Element, size: Value, below: Value, element: Value) -> list[Value]:
+        def larger(x: _Element, y: _Element, size: Value, below: Value, first: Value) -> list[Value]:
             for z in (x, y):
                 own = size_key(one, z.get())
                 both = [one.select(z.row >= here, own, 0), one.select(z.row > here, own, 0)]
                 size, below = joined([size, below], both)
-                element = one.select(z.row == here, z.get(), element)
-            return [size, below, element]
+                first = one.select(z.row == here, z.get(), first)
+            return [size, below, first]
 
         none = one.const(kind, 0)
-        *sizes, element = self.each(larger, [none, none, zero], [kind, kind, dtype])
+        *sizes, first = self.each(larger, [none, none, one.const(dtype, 0)], [kind, kind, dtype])
         size, below = (one.bitcast(x, dtype) for x in over_warp(b, joined, sizes))
-        element = shuffle(b, "idx", element, b.trunc(b.and_(at_row, I64(WARP - 1)), I32))
-        size = one.select(size == 0, 1, size)
-
-        def square(x: _Element) -> Value:
-            scaled = one.select(x.row >= here, x.get(), zero) / size
-            one.store(scaled, self._place(vector, x))
-            return scaled * scaled
-
-        long = one.sqrt(self.sum(square))
-        first, done = element / size, below / size == 0
-        last = one.select(done, first, one.select(first < 0, long, -long))
-        gap = first - last
-        factor = one.select(done, 0, -gap / one.select(done, 1, last))
-        divisor, becomes = one.select(done, 1, gap), one.select(done, element, last * size)
-
-        def written(x: _Element) -> None:
-            place = self._place(vector, x)
-            v, there = one.load(place, dtype) / divisor, left > x.row
-            wanted = one.select(x.row > here, v, one.select(x.row == here, unit, zero))
-            own = one.select(x.row > here, v, one.select(x.row == here, becomes, x.get()))
-            one.store(one.select(there, wanted, -0.0), place)
-            x.set(one.select(there, own, zero))
-
-        self.all(written)
-        return factor
+        first = shuffle(b, "idx", first, b.trunc(b.and_(at_row, I64(WARP - 1)), I32))
+        return one.select(size == 0, 1, size), below, first
