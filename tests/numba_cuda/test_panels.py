@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import numpy as np
 import pytest
 
 import volta
+import volta.numpy as vnp
 from tests.numba_cpu.panels import FUNCTIONS, ROTATED, matrices
 from tests.sampling import sampled
+from volta import lax
 from volta.numba_cuda import kernels
 from volta.numba_cuda.codegen import ptx
 from volta.numba_cuda.launches import every
 from volta.numba_cuda.panels.panels import REFLECTED
+from volta.numba_cuda.panels.sides import SIDES
 from volta.offline import plan_on_cuda
-from volta.testing.host_grid import HostKernels, check_on_host
+from volta.testing.host_grid import ORDERS, HostKernels, check_on_host
 from volta.xla_like.panels import ROWS
 
 KERNELS = HostKernels()
@@ -39,6 +43,65 @@ def test_cuda_panels_have_the_bits_of_the_cpu(name, n, dtype):
 def test_cuda_rotations_have_the_bits_of_the_cpu(name, n, dtype):
     """34 elements are more than a warp has lanes."""
     check_on_host(ROTATED[name], matrices(n, dtype), kernels=KERNELS)
+
+
+@sampled(
+    "name,shape,dtype,capability",
+    [
+        ("lu", (1100, 5), "f4", "9.0"), ("lu", (600, 3), "f8", "9.0"), ("lu", (2100, 3), "f8", "9.0"),
+        ("lu", (2100, 40), "f4", "7.5"), ("qr", (1100, 5), "f4", "9.0"), ("qr", (600, 3), "f8", "9.0"),
+        ("qr", (1500, 20), "f4", "9.0"), ("qr", (1500, 20), "f4", "7.5"), ("qr", (300, 40), "f8", "9.0"),
+    ],
+    [("lu", (1100, 5), "f4", "9.0"), ("lu", (2100, 3), "f8", "9.0"), ("qr", (600, 3), "f8", "9.0")],
+)  # fmt: skip
+def test_columns_that_no_registers_hold_have_the_bits_of_the_cpu(name, shape, dtype, capability):
+    """They lie in shared memory in part; where they do not fit in there either, in memory."""
+    a = np.random.default_rng(0).standard_normal((2, *shape)).astype(dtype)
+    a[1] = np.round(a[1])
+    check_on_host(FUNCTIONS[name], a, orders=("shuffled",), capability=capability)
+
+
+@sampled(
+    "n,dtype,capability",
+    [(n, dtype, capability) for n in (33, 96, 192, 300) for dtype in ("f4", "f8") for capability in ("9.0", "7.5")],
+    [(96, "f4", "9.0"), (192, "f8", "7.5")],
+)
+def test_groups_of_cholesky_have_the_bits_of_the_cpu(n, dtype, capability):
+    """Blocks of threads hand rows on, in whatever order they begin."""
+    for order in ORDERS:
+        check_on_host(FUNCTIONS["cholesky"], matrices(n, dtype)[:4:3], orders=(order,), capability=capability)
+
+
+@sampled(
+    "n,sides,dtype,unit",
+    [(n, m, t, unit) for n in (33, 70, 290) for m in (1, 2, 9, SIDES) for t in ("f4", "f8") for unit in (True, False)],
+    [(70, 1, "f4", True), (290, 2, "f8", False)],
+)
+def test_few_right_sides_have_the_bits_of_the_cpu(n, sides, dtype, unit):
+    """More rows than a chunk of DOT has, too, and right sides that are no multiple of a block's."""
+
+    def f(a):
+        solve = partial(lax.linalg.triangular_solve, left_side=True, unit_diagonal=unit)
+        return [solve(a, a[..., :sides], lower=lower) for lower in (True, False)]
+
+    for order in ORDERS:
+        check_on_host(f, matrices(n, dtype)[:4:3], orders=(order,), kernels=KERNELS)
+
+
+def kernels_of(f, *shapes):
+    plan, _ = plan_on_cuda(volta.make_jaxpr(f)(*(np.zeros(shape, np.float32) for shape in shapes)))
+    return [x.source.name for x in every(kernels.launches_of(plan, "9.0"))]
+
+
+def test_a_large_matrix_takes_few_launches():
+    """Of Cholesky three a group of columns, and what is before and behind; of a right side one for each triangle."""
+    names = kernels_of(FUNCTIONS["cholesky"], (1024, 1024))
+    assert len(names) <= 5 + 4 * 4 and sum(name.startswith("volta_panel_factor") for name in names) == 4
+    names = kernels_of(lambda a, b: [vnp.linalg.solve(a, b)], (256, 256), (256, 1))
+    assert sum(name.startswith("volta_panel_forward") for name in names) == 2
+    assert sum(name.startswith("volta_panel_substitute") for name in names) == 256 // 32 - 1  # LU's own
+    many = kernels_of(lambda a, b: [vnp.linalg.solve(a, b)], (64, 64), (64, SIDES + 1))
+    assert not any(name.startswith("volta_panel_forward") for name in many)
 
 
 def test_long_columns_of_qr_are_reflected_by_the_whole_gpu():

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Any, Protocol
 
 from llvmlite import ir
 
 from volta.emit.builder import Builder, Value, item_size
 from volta.emit.loops import I32, I64, for_range, loop, offset
-from volta.xla_like.panels import WIDTH
 
 TOGETHER = 4
-"""Terms that are read at once, and vectors that a thread of the CPU works on at once."""
+"""Terms that are read at once, and groups of neighbours that one member works on at once."""
 
 
 class Lanes(Protocol):
@@ -35,6 +34,10 @@ class Lanes(Protocol):
 
     def store(self, x: Value, column: ir.Value) -> None: ...
 
+
+class KeptLanes(Lanes, Protocol):
+    """Neighbouring right sides, which a member solves for."""
+
     def kept(self, k: ir.Value) -> ir.Value:
         """Memory of their own for the element of column ``k``, one of at most ``WIDTH``."""
 
@@ -43,13 +46,11 @@ class Crew(Protocol):
     """Who works on one matrix."""
 
     b: ir.IRBuilder
-    together: int
-    """Elements of different columns that a member asks memory for before it works on the first."""
 
     def each(
-        self, start: ir.Value | int, stop: ir.Value, body: Callable[[Sequence[Lanes]], None], together: int = 1
+        self, start: ir.Value | int, stop: ir.Value, body: Callable[[Sequence[Any]], None], together: int = 1
     ) -> None:
-        """Share out places of a column: ``body`` gets up to ``together`` groups of neighbours."""
+        """Share out places of a column: ``body`` gets up to ``together`` groups of neighbours, as `Lanes`."""
 
     def some(self, count: ir.Value, body: Callable[[ir.Value], None]) -> None:
         """Share out numbers, one by one."""
@@ -59,16 +60,6 @@ class Crew(Protocol):
 
     def meet(self) -> None:
         """What any of them wrote, all see."""
-
-    def near(self, array: ir.Value, count: ir.Value, most: int, dtype: str, filled: bool) -> ir.Value:
-        """A place for so many elements (``most`` at most) that is quick to read, ``filled`` with the array's, or the
-        array itself."""
-
-    def begun(self, near: ir.Value, source: ir.Value, count: ir.Value, dtype: str) -> ir.Value:
-        """Where so many elements of ``source`` are quick to read: in the same place, until they are written there."""
-
-    def settle(self, near: ir.Value, array: ir.Value, count: ir.Value, dtype: str) -> None:
-        """Write back what is near."""
 
     def first_largest(self, start: ir.Value, stop: ir.Value, column: ir.Value, dtype: str) -> ir.Value:
         """The place of the first element of largest size, or of the first NaN; at least one is there."""
@@ -94,7 +85,7 @@ def _grouped(
 
 
 def _without_products(
-    b: ir.IRBuilder, before: ir.Value, factor: Callable[[ir.Value], Value], other: Callable[[ir.Value, Lanes], Value],
+    b: ir.IRBuilder, before: ir.Value, factor: Callable[[ir.Value], Value], other: Callable[[ir.Value, Any], Value],
     group: Sequence[Lanes], starts: Sequence[Value],
 ) -> list[Value]:  # fmt: skip
     """What is left of elements when the products of the columns ``before`` are taken away, in ascending order."""
@@ -116,18 +107,15 @@ def _without_products(
 def cholesky(crew: Crew, dtype: str, source: ir.Value, out: ir.Value, width: ir.Value) -> None:
     """The columns of L, from those of a square matrix: zeros above the diagonal."""
     b, one = crew.b, Builder(crew.b, 1)
-    count = b.mul(width, width)
-    near = crew.near(out, count, WIDTH * WIDTH, dtype, False)
-    source = crew.begun(near, source, count, dtype)
     with for_range(b, 0, width) as j:
         start = b.mul(j, width)
-        column = at(b, near, start, dtype)
+        column = at(b, out, start, dtype)
 
         def left(group: Sequence[Lanes], j: ir.Value = j, start: ir.Value = start, column: ir.Value = column) -> None:
             starts = [lanes.load(at(b, source, start, dtype), dtype) for lanes in group]
 
             def line(k: ir.Value) -> ir.Value:
-                return at(b, near, b.mul(k, width), dtype)
+                return at(b, out, b.mul(k, width), dtype)
 
             found = _without_products(
                 b, j, lambda k: one.load(at(b, line(k), j, dtype), dtype),
@@ -151,7 +139,6 @@ def cholesky(crew: Crew, dtype: str, source: ir.Value, out: ir.Value, width: ir.
 
         crew.each(0, width, divided)
         crew.meet()
-    crew.settle(near, out, count, dtype)
 
 
 def substitute(
@@ -160,9 +147,8 @@ def substitute(
 ) -> None:  # fmt: skip
     """The solutions in columns ``start`` to ``stop`` of right sides (width, length), by a lower triangle."""
     b, one = crew.b, Builder(crew.b, 1)
-    near = crew.near(triangle, b.mul(width, width), WIDTH * WIDTH, dtype, True)
 
-    def solved(group: Sequence[Lanes]) -> None:
+    def solved(group: Sequence[KeptLanes]) -> None:
         def read(indices: Sequence[ir.Value]) -> list[ir.Value]:
             found = [[lanes.load(at(b, source, b.mul(k, length), dtype), dtype) for lanes in group] for k in indices]
             for k, row in zip(indices, found, strict=True):
@@ -170,9 +156,9 @@ def substitute(
                     lanes.builder.store(x, lanes.kept(k))
             return []
 
-        _grouped(b, 0, width, read, together=crew.together)
+        _grouped(b, 0, width, read)
         with for_range(b, 0, width) as j:
-            row, place = at(b, near, b.mul(j, width), dtype), b.mul(j, length)
+            row, place = at(b, triangle, b.mul(j, width), dtype), b.mul(j, length)
             found = _without_products(
                 b, j, lambda k: one.load(at(b, row, k, dtype), dtype),
                 lambda k, lanes: lanes.builder.load(lanes.kept(k), dtype), group,

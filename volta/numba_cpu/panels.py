@@ -75,8 +75,6 @@ _ROW = TOGETHER * 64
 class _Thread:
     """A thread of the CPU as a crew of one."""
 
-    together = TOGETHER
-
     def __init__(self, b: ir.IRBuilder, dtype: str) -> None:
         self.b, self.lanes = b, target.vector_bits() // (8 * item_size(dtype))
         with b.goto_entry_block():
@@ -115,15 +113,6 @@ class _Thread:
         yield
 
     def meet(self) -> None:
-        pass
-
-    def near(self, array: ir.Value, count: ir.Value, most: int, dtype: str, filled: bool) -> ir.Value:
-        return array
-
-    def begun(self, near: ir.Value, source: ir.Value, count: ir.Value, dtype: str) -> ir.Value:
-        return source
-
-    def settle(self, near: ir.Value, array: ir.Value, count: ir.Value, dtype: str) -> None:
         pass
 
     def columns(self, start: ir.Value | int, stop: ir.Value, body: Callable[[ir.Value], None]) -> None:

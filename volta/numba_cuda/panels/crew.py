@@ -1,7 +1,5 @@
-"""Panels on a GPU: a block of threads works on a matrix, a thread on every so many-th element of a column.
-
-Squares lie in shared memory meanwhile, and what a thread has found of its own right side.
-"""
+"""Panels of LU and QR that no block of threads can hold: they stay in memory, and a thread works on every so many-th
+element of a column."""
 
 from __future__ import annotations
 
@@ -25,9 +23,8 @@ from volta.numba_cuda.codegen.threads import (
     shared_memory,
     shuffle_xor,
     thread_index,
-    warp_barrier,
 )
-from volta.xla_like.panels import WIDTH, Panel, PanelSpec
+from volta.xla_like.panels import Panel, PanelSpec
 
 _MOST = 1024
 """Threads of a block at most."""
@@ -42,7 +39,6 @@ class _Element:
 
     builder: Builder
     index: ir.Value
-    place: Callable[[ir.Value], ir.Value]
 
     @property
     def number(self) -> Value:
@@ -54,25 +50,14 @@ class _Element:
     def store(self, x: Value, column: ir.Value) -> None:
         self.builder.store(x, at(self.builder.irbuilder, column, self.index, x.dtype))
 
-    def kept(self, k: ir.Value) -> ir.Value:
-        return self.place(k)
-
 
 class _Block:
     """A block of threads as a crew."""
-
-    together = 2 * AT_ONCE
 
     def __init__(self, b: ir.IRBuilder, name: str, threads: int, dtype: str) -> None:
         self.b, self.name, self.threads, self.dtype = b, name, threads, dtype
         self.one, self.thread = Builder(b, 1), thread_index(b)
         self.lane, self.warp = b.and_(self.thread, I64(WARP - 1)), b.lshr(self.thread, I64(WARP.bit_length() - 1))
-
-    def _kept(self, k: ir.Value) -> ir.Value:
-        """Memory that only this thread reads: neighbouring threads' elements are neighbours."""
-        b, size = self.b, item_size(self.dtype)
-        space = shared_memory(b.module, b, f"{self.name}_kept", WIDTH * self.threads * size)
-        return at(b, space, b.add(b.mul(k, I64(self.threads)), self.thread), self.dtype)
 
     def _strided(
         self, start: ir.Value, stop: ir.Value, step: int, body: Callable[..., Sequence[ir.Value]],
@@ -90,14 +75,14 @@ class _Block:
         return it.results
 
     def _elements(self, indices: Sequence[ir.Value]) -> list[_Element]:
-        return [_Element(self.one, i, self._kept) for i in indices]
+        return [_Element(self.one, i) for i in indices]
 
     def each(
         self, start: ir.Value | int, stop: ir.Value, body: Callable[[Sequence[Lanes]], None], together: int = 1
     ) -> None:
         first = self.b.add(self.thread, I64(start) if isinstance(start, int) else start)
         with loop(self.b, first, stop, self.threads) as it:
-            body([_Element(self.one, it.index, self._kept)])
+            body([_Element(self.one, it.index)])
 
     def some(self, count: ir.Value, body: Callable[[ir.Value], None]) -> None:
         with loop(self.b, self.thread, count, self.threads) as it:
@@ -109,30 +94,7 @@ class _Block:
             yield
 
     def meet(self) -> None:
-        (warp_barrier if self.threads == WARP else barrier)(self.b)
-
-    def _copied(self, source: ir.Value, to: ir.Value, count: ir.Value, dtype: str) -> None:
-        def one(indices: Sequence[ir.Value]) -> list[ir.Value]:
-            values = [self.one.load(at(self.b, source, i, dtype), dtype) for i in indices]
-            for x, i in zip(values, indices, strict=True):
-                self.one.store(x, at(self.b, to, i, dtype))
-            return []
-
-        self._strided(self.thread, count, self.threads, one)
-        self.meet()
-
-    def begun(self, near: ir.Value, source: ir.Value, count: ir.Value, dtype: str) -> ir.Value:
-        self._copied(source, near, count, dtype)
-        return near
-
-    def near(self, array: ir.Value, count: ir.Value, most: int, dtype: str, filled: bool) -> ir.Value:
-        near = shared_memory(self.b.module, self.b, f"{self.name}_near", most * item_size(dtype))
-        if filled:
-            self._copied(array, near, count, dtype)
-        return near
-
-    def settle(self, near: ir.Value, array: ir.Value, count: ir.Value, dtype: str) -> None:
-        self._copied(near, array, count, dtype)
+        barrier(self.b)
 
     def columns(self, start: ir.Value | int, stop: ir.Value, body: Callable[[ir.Value], None]) -> None:
         """A warp has a column."""
@@ -186,7 +148,7 @@ class _Block:
         b, one, reducer = self.b, self.one, Reducer("argmax", dtype)
         nothing = reducer.identity(one)
         with loop(b, b.add(start, self.thread), stop, self.threads, [x.ir for x in nothing]) as it:
-            lanes = _Element(one, it.index, self._kept)
+            lanes = _Element(one, it.index)
             before = tuple(one.value(x, d) for x, d in zip(it.values, reducer.state_dtypes, strict=True))
             it.advance(*(x.ir for x in reducer.combine(one, before, (abs(lanes.load(column, dtype)), lanes.number))))
         own = tuple(one.value(x, d) for x, d in zip(it.results, reducer.state_dtypes, strict=True))
@@ -213,7 +175,7 @@ class _Block:
 
 def threads_for(op: Panel) -> int:
     threads, wanted = WARP, op.length if op.spec.kind != "qr" else max(op.length, WARP * op.width // 4)
-    while threads < min(wanted, {"cholesky": WARP, "substitute": 128}.get(op.spec.kind, _MOST)):
+    while threads < min(wanted, _MOST):
         threads *= 2
     return threads
 

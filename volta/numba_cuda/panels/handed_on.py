@@ -62,15 +62,23 @@ def flags_of_factor(rows: int, columns: int) -> int:
     return (columns // ROWS) ** 2
 
 
-def shared_of_factor(columns: int, itemsize: int) -> int:
-    return (columns * ROWS + 2 * ROWS * (WARP + 4)) * itemsize + 16
+def own_bytes(columns: int, itemsize: int) -> int:
+    """Of a block's own rows, which it keeps near."""
+    return columns * ROWS * itemsize
 
 
-def build_factor(module: ir.Module, name: str, spec: PanelSpec) -> ir.Function:
-    """Args: columns of a matrix, those of L, words for tickets and flags; then rows and columns."""
+def shared_of_factor(itemsize: int) -> int:
+    """Bytes of dynamic shared memory besides."""
+    return 2 * ROWS * (WARP + 4) * itemsize + 16
+
+
+def build_factor(module: ir.Module, name: str, spec: PanelSpec, far: bool) -> ir.Function:
+    """Args: columns of a matrix, those of L, words for tickets and flags, memory for what blocks keep of their rows
+    where that is not shared memory (``far``); then rows and columns."""
     function, b = new_entry(module, name, THREADS)
-    source, out, words, rows, columns = load_args(b, function.args[0], 5)
-    _Factor(b, spec, device_pointer(b, source), device_pointer(b, out), words, rows, columns).run()
+    source, out, words, space, rows, columns = load_args(b, function.args[0], 6)
+    arrays = device_pointer(b, source), device_pointer(b, out)
+    _Factor(b, spec, *arrays, words, device_pointer(b, space) if far else None, rows, columns).run()
     b.ret_void()
     return function
 
@@ -79,8 +87,8 @@ class _Factor:
     """Cholesky's columns of a group. Warp w has columns 8 w to 8 w + 7 of a tile, a lane a row of them."""
 
     def __init__(
-        self, b: ir.IRBuilder, spec: PanelSpec, source: ir.Value, out: ir.Value, words: ir.Value, rows: ir.Value,
-        columns: ir.Value,
+        self, b: ir.IRBuilder, spec: PanelSpec, source: ir.Value, out: ir.Value, words: ir.Value, far: ir.Value | None,
+        rows: ir.Value, columns: ir.Value,
     ) -> None:  # fmt: skip
         self.b, self.one, self.dtype, self.item = b, Builder(b, 1), spec.dtype.name, spec.dtype.itemsize
         self.few, self.columns, thread = 16 // self.item, columns, thread_index(b)
@@ -92,6 +100,8 @@ class _Factor:
         self.rest = at(b, self.tile, I64(ROWS * self.pitch), self.dtype)
         self.own = at(b, self.rest, I64(ROWS * self.pitch), self.dtype)
         self.flags = Flags(b, words, space)
+        if far is not None:
+            self.own = at(b, far, b.mul(self.flags.ticket, b.mul(columns, I64(ROWS))), self.dtype)
         blocks = b.sdiv(rows, I64(ROWS))
         self.matrix, self.block = b.sdiv(self.flags.ticket, blocks), b.srem(self.flags.ticket, blocks)
         self.tiles = b.sdiv(columns, I64(WARP))

@@ -9,6 +9,7 @@ import attrs
 from llvmlite import ir
 
 from volta.core.ir import Eqn
+from volta.emit.args import Word
 from volta.numba_cuda.codegen.ptx import KernelSource, shared_of
 from volta.numba_cuda.codegen.ptx_semaphore import CLEAR_THREADS, build_clear
 from volta.numba_cuda.codegen.threads import WARP
@@ -16,7 +17,7 @@ from volta.numba_cuda.launch_context import LaunchContext
 from volta.numba_cuda.launches import Launch
 from volta.numba_cuda.panels import crew, handed_on, pivots, reflections, rotations, sides, squares
 from volta.numba_cuda.panels.registers import size_for
-from volta.xla_like.kernels import KernelCall
+from volta.xla_like.kernels import Access, KernelCall
 from volta.xla_like.panels import FACTOR, FORWARD, ROTATIONS, Panel
 
 _STATIC = 4 << 10
@@ -69,10 +70,16 @@ def launches(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
 def _handed_on(call: KernelCall, op: Panel, ctx: LaunchContext) -> Iterator[Launch]:
     """Blocks of threads with 32 rows each, behind a kernel that clears tickets and flags."""
     spec, item, name = op.spec, op.spec.dtype.itemsize, f"volta_panel_{op.spec.kind}_{op.spec.dtype.name}"
+    space = Access(None, 0, ())
     if spec.kind == FACTOR:
         blocks, flags = op.width // handed_on.ROWS, handed_on.flags_of_factor(op.width, op.length)
-        source = KernelSource(name, f"{spec}", partial(handed_on.build_factor, spec=spec))
-        threads, shared = handed_on.THREADS, handed_on.shared_of_factor(op.length, item)
+        threads, shared, own = handed_on.THREADS, handed_on.shared_of_factor(item), handed_on.own_bytes(op.length, item)
+        far = shared + own > shared_of(ctx.capability)
+        if far:
+            space = ctx.scratch(op.batch * blocks * own)
+        shared += 0 if far else own
+        name = f"{name}{'_far' * far}"
+        source = KernelSource(name, f"{spec} {far}", partial(handed_on.build_factor, spec=spec, far=far))
     else:
         blocks = flags = sides.blocks_for(op.width, op.length)
         warps = sides.warps_for(op.length)
@@ -81,10 +88,10 @@ def _handed_on(call: KernelCall, op: Panel, ctx: LaunchContext) -> Iterator[Laun
         threads, shared = WARP * warps, sides.shared_for(item)
     count = 1 + op.batch * flags
     words = ctx.scratch(4 * count)
-    grid, held = -(-count // CLEAR_THREADS), ctx.ranges([words])
+    grid, held = -(-count // CLEAR_THREADS), ctx.ranges([words, space])
     yield ctx.step("volta_clear_semaphores", "clear", build_clear, grid, CLEAR_THREADS, (words, count), (), (words,))
     reads, writes = ctx.touched()
-    args = (*call.accesses, words, op.width, op.length)
+    args: tuple[Word, ...] = (*call.accesses, words, space, op.width, op.length)
     yield ctx.launch(
         source, op.batch * blocks, threads, args, shared, alone=True, touched=((*reads, *held), (*writes, *held))
     )

@@ -42,9 +42,10 @@ def shared_for(itemsize: int) -> int:
 
 
 def build(module: ir.Module, name: str, spec: PanelSpec, warps: int) -> ir.Function:
-    """Args: lower triangles, right sides, their solutions, words for tickets and flags; then rows and right sides."""
+    """Args: lower triangles, right sides, their solutions, words for tickets and flags, nothing; then rows and right
+    sides."""
     function, b = new_entry(module, name, WARP * warps)
-    triangle, source, out, words, rows, sides = load_args(b, function.args[0], 6)
+    triangle, source, out, words, _, rows, sides = load_args(b, function.args[0], 7)
     arrays = [device_pointer(b, x) for x in (triangle, source, out)]
     _Rows(b, spec, warps, words, rows, sides).run(*arrays)
     b.ret_void()
