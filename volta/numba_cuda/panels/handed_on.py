@@ -194,7 +194,7 @@ class _Factor:
             one.store(x - totals[c], at(b, self.rest, place, self.dtype))
 
     def _fetch(self, row: ir.Value, column: ir.Value) -> None:
-        """Bring another block's tile near, transposed, once it is there."""
+        """Load another block's tile into shared memory, transposed, once it is there."""
         b = self.b
         self.flags.wait(self._flag(row, column))
         kind, each = ir.VectorType(self.one.type_of(self.dtype), self.few), WARP // self.few
