@@ -50,9 +50,9 @@ def test_cuda_rotations_have_the_bits_of_the_cpu(name, n, dtype):
     [
         ("lu", (1100, 5), "f4", "9.0"), ("lu", (600, 3), "f8", "9.0"), ("lu", (2100, 3), "f8", "9.0"),
         ("lu", (2100, 40), "f4", "7.5"), ("qr", (1100, 5), "f4", "9.0"), ("qr", (600, 3), "f8", "9.0"),
-        ("qr", (1500, 20), "f4", "9.0"), ("qr", (1500, 20), "f4", "7.5"), ("qr", (300, 40), "f8", "9.0"),
+        ("qr", (1500, 20), "f4", "9.0"), ("qr", (1500, 20), "f4", "7.5"), ("qr", (900, 20), "f8", "9.0"),
     ],
-    [("lu", (1100, 5), "f4", "9.0"), ("lu", (2100, 3), "f8", "9.0"), ("qr", (600, 3), "f8", "9.0")],
+    [("lu", (1100, 5), "f4", "9.0")],
 )  # fmt: skip
 def test_columns_that_no_registers_hold_have_the_bits_of_the_cpu(name, shape, dtype, capability):
     """They lie in shared memory in part; where they do not fit in there either, in memory."""
@@ -64,7 +64,7 @@ def test_columns_that_no_registers_hold_have_the_bits_of_the_cpu(name, shape, dt
 @sampled(
     "n,dtype,capability",
     [(n, dtype, capability) for n in (33, 96, 192, 300) for dtype in ("f4", "f8") for capability in ("9.0", "7.5")],
-    [(96, "f4", "9.0"), (192, "f8", "7.5")],
+    [(96, "f4", "9.0")],
 )
 def test_groups_of_cholesky_have_the_bits_of_the_cpu(n, dtype, capability):
     """Blocks of threads hand rows on, in whatever order they begin."""
@@ -75,7 +75,7 @@ def test_groups_of_cholesky_have_the_bits_of_the_cpu(n, dtype, capability):
 @sampled(
     "n,sides,dtype,unit",
     [(n, m, t, unit) for n in (33, 70, 290) for m in (1, 2, 9, SIDES) for t in ("f4", "f8") for unit in (True, False)],
-    [(70, 1, "f4", True), (290, 2, "f8", False)],
+    [(70, 1, "f4", True)],
 )
 def test_few_right_sides_have_the_bits_of_the_cpu(n, sides, dtype, unit):
     """More rows than a chunk of DOT has, too, and right sides that are no multiple of a block's."""

@@ -115,6 +115,6 @@ def choice(op: Panel, most: int) -> _Choice:
         shared = reflections.shared_for(columns, op.length, item)
         if shared <= most:
             build = partial(reflections.build, spec=spec, shape=columns)
-            return _Choice(f"{size}_{columns.near}", build, size * WARP, shared)
+            return _Choice(f"{size}_{columns.near}", build, columns.warps * WARP, shared)
     threads = crew.threads_for(op)
     return _Choice(f"{threads}", partial(crew.build_panel, spec=spec, threads=threads), threads)
