@@ -73,3 +73,25 @@ def test_large_arrays_are_reduced_in_long_vectors(from_size) -> None:
         assert f"in vectors of {registers} registers" in text
     _, none = from_size(1 << 18, lambda x: x[:, np.arange(2048) // 2].sum(0), x)
     assert not none
+
+
+def test_columns_are_cut_for_many_threads() -> None:
+    """A task is 64 columns, however long the vectors are."""
+    x = fill("normal", (300, 1100), "float32")
+    (launch,) = volta.jit(lambda x: x.sum(0)).lower(x).compile().executable.plan.all_launches()
+    assert launch.kernel.wide == 16
+    assert (launch.tasks, launch.pieces) == (18, 2)
+
+
+@pytest.mark.parametrize("threads", [2, 3, 5, 16])
+def test_a_thread_visits_its_columns_in_vectors_of_several_lengths(threads, from_size) -> None:
+    """Neighbouring tasks of a thread are one range."""
+    x, before = fill("normal", (300, 1100), "float32"), volta.get_num_threads()
+    usual, _ = from_size(1 << 60, lambda x: (x.sum(0), vnp.argmax(x, 0)), x)
+    try:
+        volta.set_num_threads(threads)
+        found, texts = from_size(1, lambda x: (x.sum(0), vnp.argmax(x, 0)), x)
+    finally:
+        volta.set_num_threads(before)
+    assert texts and all("in vectors of 16 registers" in text for text in texts)
+    assert_bits_equal(found, usual)

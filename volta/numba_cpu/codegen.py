@@ -12,7 +12,7 @@ from volta.emit.loop_body import in_range
 from volta.emit.loops import I32, I64, for_range, if_else, load_arg, minimum, offset
 from volta.numba_cpu import target, weaving
 from volta.numba_cpu.kernel_abi import new_kernel
-from volta.numba_cpu.loop_schedule import BACKWARDS, SHIFTED, SHIFTED_BACKWARDS, VectorLoop
+from volta.numba_cpu.loop_schedule import BACKWARDS, SHIFTED, SHIFTED_BACKWARDS, SHORTEST, VectorLoop
 from volta.xla_like.kernels import Compute, IndexValue, Load, Store
 
 
@@ -170,13 +170,18 @@ class KernelEmitter(HostBody):
     def vector_loop(
         self, start: ir.Value, stop: ir.Value, body: Callable[[ir.Value, int], object], masked: bool = False
     ) -> None:
-        """Call ``body(index, lanes)`` over start..stop: whole vectors, then the rest one by one or under a mask."""
+        """Call ``body(index, lanes)`` over start..stop: whole vectors, then the rest one by one or under a mask.
+
+        Of a wide kernel the longest vectors first, then those of half as many registers, down to four."""
         b, lanes = self.b, self.lanes
-        if self.wide:
+        registers = self.wide
+        while registers >= SHORTEST:
             whole = b.add(start, b.and_(b.sub(stop, start), I64(-lanes)))
             with for_range(b, start, whole, lanes) as i:
                 body(i, lanes)
-            start, lanes = whole, lanes // self.wide
+            start, lanes, registers = whole, lanes // 2, registers // 2
+        if self.wide:
+            lanes = self.lanes // self.wide
         if masked:
             with for_range(b, start, stop, lanes) as i:
                 wide = self.builder(lanes)

@@ -39,6 +39,9 @@ share out rows and columns read less of both operands than those that share out 
 ROW_STRIPS = 4
 """Vectors of columns of a row's tile times weights in blocks: so many chains hide the latency of a link."""
 
+TASK_TILES = 2
+"""Register tiles of rows in a task of a product that is cut so."""
+
 LARGE_ROWS = 512
 """Rows of a product that is cut so, at least: there are rows enough for threads."""
 
@@ -228,7 +231,7 @@ def dot_plan(dot: Dot, strides: DotStrides, vector_bits: int, whole_rows: bool =
     if (batches >= 16 and m <= 512) or m * n * k <= 1 << 14:
         task_rows, task_cols = m, padded_n
     elif by_columns:
-        task_rows, task_cols = 2 * spec.tile_rows, columns
+        task_rows, task_cols = TASK_TILES * spec.tile_rows, columns
     elif m >= 64 or n <= 2 * spec.tile_cols:
         task_rows, task_cols = 8, padded_n
     else:

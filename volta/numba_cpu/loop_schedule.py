@@ -8,7 +8,7 @@ import attrs
 
 from volta.core import dtypes
 from volta.emit.args import laid_out, loop_words
-from volta.numba_cpu.launches import Launch
+from volta.numba_cpu.launches import PIECES, Launch
 from volta.numba_cpu.weaving import PLAIN, Weave, weave_of
 from volta.xla_like.kernels import CombineKernel, IndexValue, KernelCall, Load, LoopKernel
 from volta.xla_like.loops import BLOCK
@@ -19,14 +19,21 @@ from volta.xla_like.views import prod
 MAP_CHUNK = 8192
 """Elements of the vector dimension in one task of a 'map' kernel."""
 
-COLUMNS = 32
-"""Kept elements in one task of a 'col' kernel; of a wide one one vector's."""
+COLUMNS, WIDE_COLUMNS = 32, 64
+"""Kept elements in one task of a 'col' kernel, and of a wide one. Neighbouring tasks that a thread takes together are
+one range of columns, visited in vectors as long as it has room for."""
+
+WIDE_PIECES = 2
+"""Of a thread's share of a wide 'col' kernel: the columns of a piece should fill long vectors."""
 
 MAX_SPILL_ROW = 1 << 15
 """Elements of the longest row of which values are kept: they should still be in the nearest cache."""
 
 LARGE = 1 << 18
 """Elements from which a kernel is worth the longer code of its wide form."""
+
+SHORTEST = 4
+"""Registers in a vector of a wide kernel, at least."""
 
 LIGHT = 4
 """Operations up to which the vectors of a wide 'col' kernel may be very long: it has registers for little else."""
@@ -82,7 +89,8 @@ def launch(call: KernelCall, chunk: int = MAP_CHUNK) -> Launch:
     scratch = len(spills) * 8 * length + 64 if spills else 0
     words = laid_out((*loop_words(call), *([chunk] if kernel.mode == "map" else [])))
     chosen = VectorLoop.of(_told_apart(kernel, call), wide, spills, weave_of(call))
-    return Launch(chosen, call, *words, _tasks(call, chosen, chunk), scratch)
+    pieces = WIDE_PIECES if wide and kernel.mode == "col" else PIECES
+    return Launch(chosen, call, *words, _tasks(call, chosen, chunk), scratch, pieces=pieces)
 
 
 def _told_apart(kernel: LoopKernel, call: KernelCall) -> LoopKernel:
@@ -114,18 +122,18 @@ _SHIFTS = {1: SHIFTED, -1: SHIFTED_BACKWARDS}
 
 def columns_of(kernel: LoopKernel) -> int:
     """Kept elements in one task of a 'col' kernel."""
-    return COLUMNS // 2 * kernel.wide if isinstance(kernel, VectorLoop) and kernel.wide else COLUMNS
+    return WIDE_COLUMNS if isinstance(kernel, VectorLoop) and kernel.wide else COLUMNS
 
 
 def _registers(call: KernelCall, kernel: LoopKernel) -> int:
     """Registers in a vector of a kernel's wide form; 0 where it has none."""
     if kernel.mode != "col":
-        return 4 if kernel.mode == "map" else 0
+        return SHORTEST if kernel.mode == "map" else 0
     loads = [x for x in kernel.body if isinstance(x, Load)]
     if any(x.terms or x.pattern[0] not in "01" for x in loads):
         return 0  # lanes that lie apart are loaded one by one
     light = len(kernel.body) - len(loads) <= LIGHT
-    for registers in (16, 8, 4) if light else (4,):
+    for registers in (16, 8, SHORTEST) if light else (SHORTEST,):
         least = 4 if registers > 8 else 1  # tasks: for so many threads at least there should be some
         if call.sizes[-2] >= least * COLUMNS // 2 * registers:
             return registers

@@ -193,13 +193,16 @@ class ColNest:
         columns = columns_of(e.kernel)
         chunks = b.sdiv(b.add(self.columns, I64(columns - 1)), I64(columns))
         blocks = b.sdiv(b.add(self.length, I64(BLOCK - 1)), I64(BLOCK)) if e.kernel.by_blocks else None
-        with for_range(b, e.begin, e.end) as task:
-            block = None
+        with loop(b, e.begin, e.end) as it:
+            task, block = it.index, None
             if blocks is not None:
                 task, block = b.udiv(task, blocks), b.urem(task, blocks)
+            chunk = b.urem(task, chunks)
+            if blocks is None:  # neighbouring tasks are one range
+                it.step = minimum(b, b.sub(chunks, chunk), b.sub(e.end, task))
             outer = e.unravel(b.udiv(task, chunks), e.sizes[:-2])
-            start = b.mul(b.urem(task, chunks), I64(columns))
-            stop = minimum(b, b.add(start, I64(columns)), self.columns)
+            start = b.mul(chunk, I64(columns))
+            stop = minimum(b, b.add(start, b.mul(it.step, I64(columns))), self.columns)
             self.row, self.stores = e.row_bases(outer)
             which = [i for p in self.passes for i in p.which] + e.invariant()
             masked = e.maskable(which, e.kernel.stores)
