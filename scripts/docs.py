@@ -125,7 +125,7 @@ def functions() -> str:
 
 
 def capability_matrix() -> str:
-    backends = (gateway.CPU, gateway.cuda_capabilities())
+    backends = (gateway.cpu_capabilities(), gateway.cuda_capabilities())
     return "\n".join(
         [
             GENERATED,

@@ -36,11 +36,13 @@ STRANGERS = {("numba_cpu", "numba_cuda"), ("numba_cuda", "numba_cpu")}
 # Plans, programs and passes are pure data: whoever reads them needs no compiler.
 NO_COMPILER = ("core", "ops", "xla_like")
 COMPILERS = ("numba", "llvmlite")
-# The imports inside functions that are allowed: the runtime loads these backends on their first use, and the engine
-# whose import starts MPI where a program asks for it.
+# The imports inside functions that are allowed: the runtime loads backends on their first use, and the engine
+# whose import starts MPI where a program asks for it. Names that a namespace says are there later come when they are
+# asked for.
 # JAX is imported where from_jax or to_jax is called; modules under JAX's names are made when they are asked for.
 LAZY = {
-    "runtime": ("volta.numba_cuda", "volta.numba_source", "volta.runtime.mpi"),
+    "core": ("(computed at run time)",),
+    "runtime": ("volta.numba_cpu", "volta.numba_cuda", "volta.numba_source", "volta.runtime.mpi"),
     "interop": ("jax", "volta.interop.jaxprs", "(computed at run time)"),
 }
 

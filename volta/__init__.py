@@ -60,7 +60,6 @@ from volta.api.jacobian import hessian, jacfwd, jacrev
 from volta.api.jit import disable_jit, jit
 from volta.api.kernel import kernel
 from volta.api.linear import fwd_and_bwd, linear_transpose
-from volta.api.njit import njit
 from volta.api.planning import plan_for
 from volta.api.shard_map import shard_map
 from volta.api.shardings import (
@@ -81,7 +80,6 @@ from volta.core.sharding import PartitionSpec as P
 from volta.core.sizes import symbolic_shape
 from volta.interop.bridge import from_jax, to_jax
 from volta.models.generation import generate
-from volta.numba_cpu.threads import get_num_threads, set_num_threads
 from volta.numpy.stretches import ds
 from volta.programs.exported import Exported
 from volta.programs.exporting import export
@@ -193,5 +191,13 @@ __all__ = [
     "vmap",
 ]
 
-if not TYPE_CHECKING:  # so that a type checker still knows which names there are
-    __getattr__, __dir__ = _namespace(__name__)
+if TYPE_CHECKING:  # so that a type checker knows which names there are
+    from volta.api.njit import njit
+    from volta.numba_cpu.threads import get_num_threads, set_num_threads
+else:  # what compiles comes with the first program
+    __getattr__, __dir__ = _namespace(
+        __name__,
+        njit="volta.api.njit",
+        get_num_threads="volta.numba_cpu.threads",
+        set_num_threads="volta.numba_cpu.threads",
+    )

@@ -32,7 +32,7 @@ X = fill("normal", (5, 67), "float32", 1)
 
 def matrix():
     """The rows of docs/governance/capability_matrix.md."""
-    return capabilities.matrix_rows((gateway.CPU, gateway.cuda_capabilities()))
+    return capabilities.matrix_rows((gateway.cpu_capabilities(), gateway.cuda_capabilities()))
 
 
 @pytest.fixture

@@ -22,13 +22,15 @@ EXECUTES = {"volta.numba_cpu.backend", "volta.numba_cpu.lower", "volta.numba_cpu
 
 
 def imports_of(path: Path, word: str) -> set[str]:
-    """What a file imports; nothing of one that does not even contain a word."""
+    """What a file imports, when it is imported or later; nothing of one that does not even contain a word."""
     text, found = path.read_text(encoding="utf-8"), set()
     for node in ast.walk(ast.parse(text if word in text else "")):
         if isinstance(node, ast.Import):
             found |= {a.name for a in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             found |= {node.module} | {f"{node.module}.{a.name}" for a in node.names}
+        elif isinstance(node, ast.Call) and "import_module" in ast.dump(node.func):
+            found |= {a.value for a in node.args if isinstance(a, ast.Constant)}
     return found
 
 
@@ -123,7 +125,7 @@ def test_nothing_runs_without_the_backend(monkeypatch) -> None:
     def closed(*args, **kwargs):
         raise RuntimeError("closed")
 
-    monkeypatch.setattr(gateway.cpu, "prepare", closed)
+    monkeypatch.setattr(gateway.cpu_backend(), "prepare", closed)
     monkeypatch.setattr(gateway.Executable, "__call__", closed)  # what was compiled before
     for name, work in WORK.items():
         with pytest.raises(RuntimeError, match="closed"):

@@ -194,6 +194,6 @@ def test_plans_for_tensor_cores_round_operands_where_they_are_made():
 def test_the_capability_records_know_the_level():
     cuda = gateway.cuda_capabilities()
     assert cuda.level_of("dot_tc") is DeterminismLevel.DEVICE
-    assert gateway.CPU.level_of("dot_tc") is None
-    (row,) = (r for r in matrix_rows((gateway.CPU, cuda)) if r[0] == "dot_general")
+    assert gateway.cpu_capabilities().level_of("dot_tc") is None
+    (row,) = (r for r in matrix_rows((gateway.cpu_capabilities(), cuda)) if r[0] == "dot_general")
     assert row[2:] == ("strict", "strict (precisions tf32 and bf16: device)")

@@ -110,11 +110,11 @@ def test_a_plan_over_budget_says_what_takes_the_bytes() -> None:
 
 
 def test_what_the_backend_cannot_do_is_refused_before_anything_runs(monkeypatch) -> None:
-    weaker = tuple((k, v) for k, v in gateway.CPU.kernels if k != "sort")
-    half = tuple((k, DeterminismLevel.DEVICE if k == "sort" else v) for k, v in gateway.CPU.kernels)
+    weaker = tuple((k, v) for k, v in gateway.cpu_capabilities().kernels if k != "sort")
+    half = tuple((k, DeterminismLevel.DEVICE if k == "sort" else v) for k, v in gateway.cpu_capabilities().kernels)
     for kernels in (weaker, half):
         lacking = BackendCapabilities("cpu", kernels)
-        monkeypatch.setattr(gateway, "BACKENDS", {"cpu": (gateway.cpu, lacking)})
+        monkeypatch.setattr(gateway, "BACKENDS", {"cpu": (gateway.cpu_backend(), lacking)})
         PLAN_CACHE.clear()
         with pytest.raises(UnsupportedOperationError, match="'sort'.*'cpu'.*'strict'"):
             volta.jit(lambda x: vnp.sort(x * 3))(X)
@@ -124,7 +124,7 @@ def test_what_the_backend_cannot_do_is_refused_before_anything_runs(monkeypatch)
 
 
 def test_the_capability_matrix_has_every_operation() -> None:
-    rows = matrix_rows((gateway.CPU,))
+    rows = matrix_rows((gateway.cpu_capabilities(),))
     assert {r[0] for r in rows} == set(REGISTRY)
     assert all(r[2] == "strict" for r in rows)
     lacking = BackendCapabilities("none", ())

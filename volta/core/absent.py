@@ -16,9 +16,12 @@ import fnmatch
 import functools
 import sys
 from collections.abc import Callable
-from typing import Any, NoReturn, ParamSpec, TypeVar
+from importlib import import_module
+from types import ModuleType
+from typing import Any, ParamSpec, TypeVar
 
-from volta.core.boundary import bound_namespace, boundary
+from volta.core.boundary import bind, bound_namespace, boundary
+from volta.core.floats import standard
 from volta.core.hints import HINTS, KEYWORDS
 from volta.core.source import at_user_line
 
@@ -52,10 +55,12 @@ def _nearly(module: str, name: str) -> str | None:
 _namespaces: set[str] = set()
 
 
-def namespace(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def namespace(module: str, **later: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """A public module's ``__getattr__``, whose AttributeError says what to do instead, and its ``__dir__``: what is
     public, so that completion shows nothing else.
 
+    Names that are there ``later`` are imported from their modules by who first asks for them: those that need what
+    takes long to import, and that most programs do without.
     Its functions are put under boundaries, so that errors show the user's frames alone.
     A module that is no package becomes one without submodules: only of packages Python asks the finders for a name.
     """
@@ -63,7 +68,10 @@ def namespace(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]
     vars(sys.modules[module]).setdefault("__path__", [])
     bound_namespace(sys.modules[module])
 
-    def get(name: str) -> NoReturn:
+    def get(name: str) -> Any:
+        if name in later:
+            bind(sys.modules[module], name, getattr(_imported(later[name]), name))
+            return vars(sys.modules[module])[name]
         instead = None if name.startswith("__") else way(module, name)
         raise AttributeError(
             f"module {module!r} has no attribute {name!r}" + (f": {instead}" if instead else ""),
@@ -76,6 +84,12 @@ def namespace(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]
         return sorted({*own.get("__all__", ()), *(name for name in own if name.startswith("__"))})
 
     return get, names
+
+
+@standard
+def _imported(module: str) -> ModuleType:
+    """A module that computes its constants in the standard floating-point environment, as the others have."""
+    return import_module(module)
 
 
 class _Finder:

@@ -49,14 +49,20 @@ def bound_namespace(module: ModuleType) -> None:
     """Put the public functions of a namespace under boundaries. Volta's own modules go on using them as they are."""
     public = vars(module)
     for name in public.get("__all__", ()):
-        function = public.get(name)
-        if isinstance(function, FunctionType):
-            bounded = _BOUNDED.get(function)
-            if bounded is None:
-                bounded = _BOUNDED[function] = boundary(function)
-                _BOUNDED[bounded] = bounded
-                bounded.__module__, bounded.__qualname__ = module.__name__, name  # where pickle finds it
-            public[name] = bounded
+        if name in public:
+            bind(module, name, public[name])
+
+
+def bind(module: ModuleType, name: str, value: object) -> None:
+    """Make a value public in a namespace by its name: a function under a boundary."""
+    if isinstance(value, FunctionType):
+        bounded = _BOUNDED.get(value)
+        if bounded is None:
+            bounded = _BOUNDED[value] = boundary(value)
+            _BOUNDED[bounded] = bounded
+            bounded.__module__, bounded.__qualname__ = module.__name__, name  # where pickle finds it
+        value = bounded
+    setattr(module, name, value)
 
 
 def hide_own_frames(error: BaseException) -> None:

@@ -9,15 +9,12 @@ nothing has changed, and the caller works on a copy.
 from __future__ import annotations
 
 import ctypes
-import functools
 from collections.abc import Sequence
 from typing import Any
 
-import llvmlite.binding as llvm
 import numpy as np
 
 from volta.emit.builtins import python_symbols
-from volta.emit.jobs import shielded
 
 REFUSED = -1
 """What a native call answers whose arrays could not be taken: one is gone, or its memory is held by others."""
@@ -175,13 +172,10 @@ def _offset(slot: Any) -> int:
     return ctypes.c_ssize_t.from_address(member + 2 * word).value
 
 
-@functools.cache
-@shielded
-def export() -> None:
-    """Let native code that is loaded later find what `IR` needs by name."""
+def symbols() -> dict[str, int]:
+    """What native code with `IR` in it must find by name."""
     known = {"volta_array_layout": ctypes.addressof(_layout), "_Py_NoneStruct": id(None)}
-    for name, address in {**python_symbols(PYTHON_FUNCTIONS), **known}.items():
-        llvm.add_symbol(name, address)
+    return {**python_symbols(PYTHON_FUNCTIONS), **known}
 
 
 def limits(alone: list[int], beside: list[int]) -> np.ndarray:

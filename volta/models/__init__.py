@@ -15,7 +15,6 @@ from volta.models.batching import Batch, Request
 from volta.models.decoder import Config, Decoder, random_decoder
 from volta.models.generation import generate
 from volta.models.loading import load
-from volta.models.server import serve
 from volta.models.vocabulary import Vocabulary, vocabulary
 
 __all__ = [
@@ -31,5 +30,7 @@ __all__ = [
     "vocabulary",
 ]
 
-if not TYPE_CHECKING:  # so that a type checker still knows which names there are
-    __getattr__, __dir__ = _namespace(__name__)
+if TYPE_CHECKING:  # so that a type checker knows which names there are
+    from volta.models.server import serve
+else:
+    __getattr__, __dir__ = _namespace(__name__, serve="volta.models.server")

@@ -13,6 +13,7 @@ from typing import Any
 
 import attrs
 
+from volta.emit import symbols
 from volta.numba_cpu import target, unit
 
 _X86 = """
@@ -123,7 +124,7 @@ def text(x86: bool | None = None) -> str:
 def native() -> dict[str, int]:
     """Addresses of this module's compiled functions by name; other runtime loops may call them by name."""
     addresses = unit.compile_module(text(), EXPORTS)
-    target.export_symbols(addresses)
+    symbols.export(addresses)
     return addresses
 
 

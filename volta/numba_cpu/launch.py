@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from volta.emit import arrays
+from volta.emit import arrays, symbols
 from volta.emit.builtins import METH_FASTCALL, MethodDef, new_function, python_symbols
-from volta.numba_cpu import fpenv, launch_call_ir, launch_ir, target, threads, unit, watch
+from volta.numba_cpu import fpenv, launch_call_ir, launch_ir, threads, unit, watch
 from volta.numba_cpu.launches import PIECES
 
 _PARALLEL, _KEEP_GIL = 1, 2
@@ -47,8 +47,7 @@ def native() -> dict[str, int]:
     """Addresses of this module's compiled functions by name."""
     fpenv.native()
     threads.native()
-    arrays.export()
-    target.export_symbols({**python_symbols(_PYTHON_FUNCTIONS), **watch.errors()})
+    symbols.export({**arrays.symbols(), **python_symbols(_PYTHON_FUNCTIONS), **watch.errors()})
     return unit.compile_module(text(), EXPORTS)
 
 

@@ -10,7 +10,7 @@ import functools
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -319,10 +319,3 @@ def _free() -> int:
         ctypes.pythonapi.Py_DecRef(ctypes.py_object(owner))
         count += 1
     return count
-
-
-@shielded
-def export_symbols(addresses: Mapping[str, int]) -> None:
-    """Let units that are loaded later call these functions by name."""
-    for name, address in addresses.items():
-        llvm.add_symbol(name, address)

@@ -17,6 +17,7 @@ import threading
 import time
 
 from volta.core.locks import free_in_children
+from volta.emit import symbols
 from volta.emit.builtins import python_symbols
 from volta.numba_cpu import fpenv, target, threads_ir, unit, watch
 
@@ -84,9 +85,9 @@ def native() -> dict[str, int]:
     """Addresses of this module's compiled functions by name; other runtime loops may call them by name."""
     fpenv.native()
     watch.native()
-    target.export_symbols({"volta_yield": _yield_address(), **_placement(), **python_symbols(_PYTHON_SYMBOLS)})
+    symbols.export({"volta_yield": _yield_address(), **_placement(), **python_symbols(_PYTHON_SYMBOLS)})
     addresses = unit.compile_module(text(), EXPORTS)
-    target.export_symbols(addresses)
+    symbols.export(addresses)
     _note_allowed(addresses)
     _apply(addresses)
     atexit.register(_shutdown)

@@ -12,6 +12,7 @@ import functools
 import os
 import threading
 
+from volta.emit import symbols
 from volta.emit.builtins import python_symbols
 from volta.numba_cpu import target, unit
 
@@ -193,9 +194,9 @@ def errors() -> dict[str, int]:
 @functools.cache
 def native() -> dict[str, int]:
     """Addresses of this module's compiled functions by name; other runtime loops may call them by name."""
-    target.export_symbols({**python_symbols(_PYTHON_FUNCTIONS), **errors()})
+    symbols.export({**python_symbols(_PYTHON_FUNCTIONS), **errors()})
     addresses = unit.compile_module(text(target.is_x86()), EXPORTS)
-    target.export_symbols(addresses)
+    symbols.export(addresses)
     _word(0, addresses).value = threading.main_thread().ident or 0
     return addresses
 

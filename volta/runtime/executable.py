@@ -11,7 +11,6 @@ from volta.core.errors import ArgumentError, DonatedBufferError
 from volta.core.ir import ClosedJaxpr
 from volta.core.source import at_user_line
 from volta.emit import arrays as taking
-from volta.numba_cpu import unit
 from volta.runtime.array import ConcreteArray, intern_aval
 from volta.runtime.memory import default_pool
 from volta.xla_like.plan import ExecutionPlan
@@ -188,11 +187,11 @@ class Executable:
 
     def llvm_ir(self, symbol: str) -> str:
         """The optimised LLVM IR of one kernel."""
-        return unit.llvm_ir(symbol)
+        return import_module("volta.numba_cpu.unit").llvm_ir(symbol)
 
     def asm(self, symbol: str) -> str:
         """The machine code of one kernel as assembly text."""
-        return unit.asm(symbol)
+        return import_module("volta.numba_cpu.unit").asm(symbol)
 
     def as_text(self, dialect: str | None = None) -> str:
         """The plan, then the text of every kernel; with ``"numba"`` as Python functions that Numba compiles: of a

@@ -23,8 +23,7 @@ from volta.core.locks import free_in_children
 from volta.core.policy import DeterminismLevel
 from volta.core.source import at_user_line
 from volta.emit.cache import StoredUnit
-from volta.numba_cpu import backend as cpu
-from volta.numba_cpu.library import Library
+from volta.emit.jobs import shielded
 from volta.runtime import devices
 from volta.runtime.array import ConcreteArray, as_array
 from volta.runtime.capabilities import BackendCapabilities
@@ -40,10 +39,9 @@ from volta.xla_like.compile import build_plan
 from volta.xla_like.passes import Evaluate
 from volta.xla_like.plan import ExecutionPlan
 
-CPU = BackendCapabilities("cpu", tuple(cpu.KERNEL_CLASSES.items()))
-
-BACKENDS: dict[str, tuple[Any, BackendCapabilities]] = {"cpu": (cpu, CPU)}
-"""Backends that are loaded; CUDA's is by the first program that asks for it."""
+BACKENDS: dict[str, tuple[Any, BackendCapabilities]] = {}
+"""Backends that are loaded: by the first program that asks for one. (Seen: half of what `import volta` took was Numba.)
+"""
 
 
 DeviceKey = tuple[str, int]
@@ -54,7 +52,9 @@ def _backend(name: str, kernels: str = "llvm") -> tuple[Any, BackendCapabilities
     if name == "cuda" and kernels not in ("llvm", ON_GPUS):
         refuse(kernels, "the CPU", "use 'cuda.jit' on a GPU")
     if name == "cpu" and kernels not in ("llvm", ON_GPUS):
-        return import_module("volta.numba_source.backend").KERNELS[kernels], CPU
+        return import_module("volta.numba_source.backend").KERNELS[kernels], cpu_capabilities()
+    if name == "cpu" and name not in BACKENDS:
+        BACKENDS["cpu"] = (cpu_backend(), cpu_capabilities())
     if name == "cuda" and name not in BACKENDS:
         BACKENDS["cuda"] = (devices.cuda(), cuda_capabilities())
     if name not in BACKENDS:
@@ -62,6 +62,19 @@ def _backend(name: str, kernels: str = "llvm") -> tuple[Any, BackendCapabilities
     if name == "cuda" and kernels == ON_GPUS:
         return import_module("volta.numba_source.cuda.backend"), texts_on_cuda()
     return BACKENDS[name]
+
+
+@shielded
+@standard
+def cpu_backend() -> Any:
+    """The CPU's backend. Its modules compute constants, and Numba's would not bear to be interrupted."""
+    return import_module("volta.numba_cpu.backend")
+
+
+@functools.cache
+def cpu_capabilities() -> BackendCapabilities:
+    """What the CPU's backend can run."""
+    return BackendCapabilities("cpu", tuple(cpu_backend().KERNEL_CLASSES.items()))
 
 
 def cuda_capabilities() -> BackendCapabilities:
@@ -213,10 +226,11 @@ def plan_here(program: ClosedJaxpr, name: str, donated: Sequence[int] = ()) -> E
 
         found, _ = _planned(program, name, donated, context, cuda, cuda_capabilities(), evaluate, on_device)
         return on_device(found)
-    return cpu.complete(_planned(program, name, donated, context, cpu, CPU, evaluate, cpu.complete)[0])
+    cpu, capabilities = _backend("cpu")
+    return cpu.complete(_planned(program, name, donated, context, cpu, capabilities, evaluate, cpu.complete)[0])
 
 
-def c_library(program: ClosedJaxpr, name: str) -> Library:
+def c_library(program: ClosedJaxpr, name: str) -> Any:
     """A program as one C function ``name`` for processors like this one, see `volta.numba_cpu.library`.
 
     Raises:
@@ -227,7 +241,8 @@ def c_library(program: ClosedJaxpr, name: str) -> Library:
     def evaluate(constants: ClosedJaxpr) -> list[Any]:
         return [x.numpy() for x in compile(constants, name="constants", context=context)([])]
 
-    plan, optimised = _planned(program, name, (), context, cpu, CPU, evaluate)
+    cpu, capabilities = _backend("cpu")
+    plan, optimised = _planned(program, name, (), context, cpu, capabilities, evaluate)
     return cpu.library(cpu.complete(plan), [devices.fetch(as_array(x)).numpy() for x in optimised.consts], name)
 
 
@@ -242,7 +257,7 @@ def machine_code(
         DeviceError: there is no assembler for a GPU's machine code.
     """
     context = attrs.evolve(current_context(), kernels="llvm", backend="cpu")
-    backend, capabilities = (cpu, CPU) if _on_cpu(target) else (devices.cuda_backend(), cuda_capabilities())
+    backend, capabilities = _backend("cpu") if _on_cpu(target) else (devices.cuda_backend(), cuda_capabilities())
     there = backend.elsewhere.processor(target)
     plans: list[ExecutionPlan] = []
 
@@ -262,15 +277,16 @@ def machine_code(
 
 def machine_targets() -> list[str]:
     """What kernels can be compiled for, to run elsewhere."""
-    return [*cpu.elsewhere.names(), *devices.cuda_backend().elsewhere.names()]
+    return [*cpu_backend().elsewhere.names(), *devices.cuda_backend().elsewhere.names()]
 
 
 def admit_machine_code(target: str, made_by: Mapping[str, str], units: Sequence[StoredUnit]) -> str:
     """Let the kernels of units be used in this process, as long as somebody holds these. Returns why they cannot be."""
     if _on_cpu(target):
-        why = cpu.elsewhere.why_not(made_by)
+        here = cpu_backend().elsewhere
+        why = here.why_not(made_by)
         if not why:
-            cpu.elsewhere.admit(units)
+            here.admit(units)
         return why
     try:
         names = devices.names("cuda")
@@ -286,7 +302,7 @@ def admit_machine_code(target: str, made_by: Mapping[str, str], units: Sequence[
 
 
 def _on_cpu(target: str) -> bool:
-    return target.partition(":")[0] == cpu.NAME
+    return target.partition(":")[0] == "cpu"
 
 
 def _planned(

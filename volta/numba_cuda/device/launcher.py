@@ -21,7 +21,7 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 
-from volta.emit import arrays
+from volta.emit import arrays, symbols
 from volta.emit.builtins import METH_FASTCALL, METH_NOARGS, METH_O, MethodDef, new_function, python_symbols
 from volta.emit.jobs import shielded
 
@@ -234,7 +234,7 @@ _PYTHON = ("PyLong_AsVoidPtr", "PyLong_AsLongLong", "PyList_GetItem", "PyEval_Sa
 @functools.cache
 @shielded
 def _methods() -> dict[str, MethodDef]:
-    arrays.export()
+    symbols.export(arrays.symbols())
     text = arrays.DECLARATIONS + arrays.IR + _IR
     for name, address in python_symbols(_PYTHON).items():
         text = text.replace(f"i64 {name} to", f"i64 {address} to")
