@@ -47,7 +47,7 @@ LAZY = {
 }
 
 # Calls that import, and what may hold statements that do.
-COMPUTING = ("import_module", "__import__")
+COMPUTING = ("import_module", "import_later", "__import__")
 STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
 
 

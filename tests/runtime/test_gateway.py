@@ -29,7 +29,7 @@ def imports_of(path: Path, word: str) -> set[str]:
             found |= {a.name for a in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             found |= {node.module} | {f"{node.module}.{a.name}" for a in node.names}
-        elif isinstance(node, ast.Call) and "import_module" in ast.dump(node.func):
+        elif isinstance(node, ast.Call) and "import_later" in ast.dump(node.func):
             found |= {a.value for a in node.args if isinstance(a, ast.Constant)}
     return found
 

@@ -16,13 +16,11 @@ import fnmatch
 import functools
 import sys
 from collections.abc import Callable
-from importlib import import_module
-from types import ModuleType
 from typing import Any, ParamSpec, TypeVar
 
 from volta.core.boundary import bind, bound_namespace, boundary
-from volta.core.floats import standard
 from volta.core.hints import HINTS, KEYWORDS
+from volta.core.later import import_later
 from volta.core.source import at_user_line
 
 P = ParamSpec("P")
@@ -70,7 +68,7 @@ def namespace(module: str, **later: str) -> tuple[Callable[[str], Any], Callable
 
     def get(name: str) -> Any:
         if name in later:
-            bind(sys.modules[module], name, getattr(_imported(later[name]), name))
+            bind(sys.modules[module], name, getattr(import_later(later[name]), name))
             return vars(sys.modules[module])[name]
         instead = None if name.startswith("__") else way(module, name)
         raise AttributeError(
@@ -84,12 +82,6 @@ def namespace(module: str, **later: str) -> tuple[Callable[[str], Any], Callable
         return sorted({*own.get("__all__", ()), *(name for name in own if name.startswith("__"))})
 
     return get, names
-
-
-@standard
-def _imported(module: str) -> ModuleType:
-    """A module that computes its constants in the standard floating-point environment, as the others have."""
-    return import_module(module)
 
 
 class _Finder:

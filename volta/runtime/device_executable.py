@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from typing import Any
 
 from volta.core.errors import DeviceError, OutOfMemoryError
 from volta.core.ir import ClosedJaxpr
+from volta.core.later import import_later
 from volta.core.source import at_user_line
 from volta.emit import arrays as taking
 from volta.runtime import devices
@@ -191,7 +191,7 @@ class DeviceExecutable(Executable):
         )
 
     def _generated(self) -> tuple[Any, ExecutionPlan]:
-        return import_module("volta.numba_source.cuda.listing"), self._as_texts()
+        return import_later("volta.numba_source.cuda.listing"), self._as_texts()
 
     def kernel(self, kernel: str) -> Any:
         """One kernel as a dispatcher of numba-cuda: ``kernel[blocks, threads](args)``, without contraction.
@@ -200,7 +200,7 @@ class DeviceExecutable(Executable):
         are as for :meth:`source`; numba-cuda must be installed.
         """
         listing, plan = self._generated()
-        return import_module("volta.numba_source.cuda.compiling").dispatcher(listing.found(plan, kernel))
+        return import_later("volta.numba_source.cuda.compiling").dispatcher(listing.found(plan, kernel))
 
     def llvm_ir(self, symbol: str) -> str:
         """The LLVM IR that is emitted for one kernel."""

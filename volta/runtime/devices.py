@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -14,6 +13,7 @@ import numpy as np
 
 from volta.core.avals import ShapedArray
 from volta.core.errors import CutShortError, DeviceError, OutOfMemoryError
+from volta.core.later import import_later
 from volta.core.policy import DeterminismLevel
 from volta.core.sharding import Box
 from volta.core.source import at_user_line
@@ -39,12 +39,12 @@ def cuda() -> Any:
 
 def cuda_backend() -> Any:
     """The CUDA backend, whether or not there is a GPU: it can plan and compile."""
-    return importlib.import_module("volta.numba_cuda.backend")
+    return import_later("volta.numba_cuda.backend")
 
 
 def cuda_kernel_classes() -> tuple[tuple[str, DeterminismLevel], ...]:
     """The classes of kernels that the CUDA backend has, each with its level; asking needs no GPU."""
-    schedule = importlib.import_module("volta.numba_cuda.schedule")
+    schedule = import_later("volta.numba_cuda.schedule")
     return tuple(schedule.KERNEL_CLASSES.items())
 
 

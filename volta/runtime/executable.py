@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from typing import Any
 
 from volta.core.avals import ShapedArray
 from volta.core.errors import ArgumentError, DonatedBufferError
 from volta.core.ir import ClosedJaxpr
+from volta.core.later import import_later
 from volta.core.source import at_user_line
 from volta.emit import arrays as taking
 from volta.runtime.array import ConcreteArray, intern_aval
@@ -187,11 +187,11 @@ class Executable:
 
     def llvm_ir(self, symbol: str) -> str:
         """The optimised LLVM IR of one kernel."""
-        return import_module("volta.numba_cpu.unit").llvm_ir(symbol)
+        return import_later("volta.numba_cpu.unit").llvm_ir(symbol)
 
     def asm(self, symbol: str) -> str:
         """The machine code of one kernel as assembly text."""
-        return import_module("volta.numba_cpu.unit").asm(symbol)
+        return import_later("volta.numba_cpu.unit").asm(symbol)
 
     def as_text(self, dialect: str | None = None) -> str:
         """The plan, then the text of every kernel; with ``"numba"`` as Python functions that Numba compiles: of a
@@ -250,7 +250,7 @@ class Executable:
 
     def _generated(self) -> tuple[Any, ExecutionPlan]:
         """What lists kernels as texts, and the plan that it is to list."""
-        listing = import_module("volta.numba_source.listing")
+        listing = import_later("volta.numba_source.listing")
         return listing, listing.text_plan(self.plan, self.program)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from time import perf_counter
 from typing import Any
 
@@ -19,6 +18,7 @@ from volta.core.collector import uncollected
 from volta.core.errors import DeviceError, MemoryBudgetError
 from volta.core.floats import standard
 from volta.core.ir import ClosedJaxpr
+from volta.core.later import import_later
 from volta.core.locks import free_in_children
 from volta.core.policy import DeterminismLevel
 from volta.core.source import at_user_line
@@ -52,7 +52,7 @@ def _backend(name: str, kernels: str = "llvm") -> tuple[Any, BackendCapabilities
     if name == "cuda" and kernels not in ("llvm", ON_GPUS):
         refuse(kernels, "the CPU", "use 'cuda.jit' on a GPU")
     if name == "cpu" and kernels not in ("llvm", ON_GPUS):
-        return import_module("volta.numba_source.backend").KERNELS[kernels], cpu_capabilities()
+        return import_later("volta.numba_source.backend").KERNELS[kernels], cpu_capabilities()
     if name == "cpu" and name not in BACKENDS:
         BACKENDS["cpu"] = (cpu_backend(), cpu_capabilities())
     if name == "cuda" and name not in BACKENDS:
@@ -60,15 +60,14 @@ def _backend(name: str, kernels: str = "llvm") -> tuple[Any, BackendCapabilities
     if name not in BACKENDS:
         raise DeviceError(f"no backend {name!r}; there are 'cpu' and 'cuda'")
     if name == "cuda" and kernels == ON_GPUS:
-        return import_module("volta.numba_source.cuda.backend"), texts_on_cuda()
+        return import_later("volta.numba_source.cuda.backend"), texts_on_cuda()
     return BACKENDS[name]
 
 
 @shielded
-@standard
 def cpu_backend() -> Any:
     """The CPU's backend. Its modules compute constants, and Numba's would not bear to be interrupted."""
-    return import_module("volta.numba_cpu.backend")
+    return import_later("volta.numba_cpu.backend")
 
 
 @functools.cache
@@ -90,7 +89,7 @@ def texts_on_cuda() -> BackendCapabilities:
 
 def _texts() -> Any:
     """What plans for generated kernels on a GPU; it needs neither one nor what compiles them."""
-    return import_module("volta.numba_source.cuda.planning")
+    return import_later("volta.numba_source.cuda.planning")
 
 
 _lock = threading.RLock()
