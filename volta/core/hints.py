@@ -131,7 +131,6 @@ HINTS: dict[str, dict[str, str]] = {
         "row_stack": "it is volta.numpy.vstack",
     },
     "volta.random": {
-        "multinomial": "draws of a few categories are counts of volta.random.categorical",
         **_each("numbers come from keys: volta.random.normal(volta.random.key(0), (3,))", "seed rand randn random"),
         **_each("numbers come from keys: volta.random.normal(volta.random.key(0), (3,))", "RandomState default_rng"),
         "key_dtype": "a key is a uint32 array of shape (2,)",
@@ -195,7 +194,8 @@ HINTS: dict[str, dict[str, str]] = {
         _DISTRIBUTION, "lognorm weibull_min weibull_max skewnorm halfnorm rayleigh f invgamma triang randint hypergeom"
     ),
     "volta.scipy.special": {
-        **_each(_SPECIAL, "sph_harm_y sph_harm wofz"),
+        **_each(_SPECIAL, "wofz"),
+        "sph_harm": "it is sph_harm_y(n, m, polar, azimuth)",
         **_each(_SPECIAL, "lpmn lpmn_values"),
     },
     "volta.optim": {

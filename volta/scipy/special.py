@@ -37,6 +37,7 @@ from volta.scipy.gamma_functions import (
 from volta.scipy.gaussians import dawsn, erfcx, log_ndtr, owens_t
 from volta.scipy.incomplete import betainc, gammainc, gammaincc
 from volta.scipy.integrals import exp1, expi, expn, fresnel, sici, spence
+from volta.scipy.spherical import sph_harm_y
 from volta.scipy.sums import bernoulli, boxcox, boxcox1p, hyp1f1, hyp2f1, polygamma, zeta
 from volta.trace.composite import with_partials
 
@@ -46,7 +47,7 @@ __all__ = [
     "fresnel", "gamma", "gammainc", "gammaincc", "gammaln", "gammasgn", "hyp1f1", "hyp2f1", "i0", "i0e", "i1",
     "i1e", "kl_div", "log1p", "log_expit", "log_ndtr", "log_softmax", "loggamma", "logit", "logsumexp",
     "multigammaln", "ndtr", "ndtri", "owens_t", "poch", "polygamma", "psi", "rel_entr", "sici", "sinc",
-    "softmax", "spence", "xlog1py", "xlogy", "zeta",
+    "softmax", "spence", "sph_harm_y", "xlog1py", "xlogy", "zeta",
 ]  # fmt: skip
 
 
