@@ -181,3 +181,27 @@ def test_vectors_that_do_not_fit() -> None:
         random.multivariate_normal(random.key(0), np.zeros((4, 2)), np.eye(2), (3,))
     with pytest.raises(ArgumentError, match="method is one of"):
         random.multivariate_normal(random.key(0), np.zeros(2), np.eye(2), method="lu")
+
+
+def test_multinomial_counts():
+    shares = np.float32([0.1, 0.0, 0.6, 0.3])
+    drawn = np.asarray(volta.vmap(lambda key: random.multinomial(key, 50, shares))(random.split(random.key(1), 2000)))
+    assert drawn.shape == (2000, 4) and (drawn.sum(1) == 50).all() and (drawn[:, 1] == 0).all()
+    np.testing.assert_allclose(drawn.mean(0), 50 * shares, atol=0.5)
+    np.testing.assert_allclose(np.cov(drawn.T), 50 * (np.diag(shares) - np.outer(shares, shares)), atol=1.2)
+
+
+def test_multinomial_of_rows():
+    """Trials and probabilities of each row; a row is what it would be with any other sum, and whatever is unrolled."""
+    key, n = random.key(3), np.array([5, 0, 40], np.float32)
+    shares = np.float32([[0.5, 0.25, 0.25], [1, 0, 0], [0, 0.25, 0.75]])
+    drawn = random.multinomial(key, n, shares)
+    assert (np.asarray(drawn).sum(1) == n).all() and drawn[1].tolist() == [0, 0, 0] and drawn[2, 0] == 0
+    assert_bits_equal(drawn, random.multinomial(key, n, 4 * shares))
+    assert_bits_equal(drawn, random.multinomial(key, n, shares, unroll=3))
+    assert random.multinomial(key, 9, shares[0], shape=(2, 5, 3)).shape == (2, 5, 3)
+
+
+def test_multinomial_needs_outcomes():
+    with pytest.raises(ShapeError, match="the outcomes are p's last axis; p has shape \\(\\)"):
+        random.multinomial(random.key(0), 3, 0.5)

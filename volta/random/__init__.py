@@ -45,7 +45,7 @@ from volta.random.distributions import (
 )
 from volta.random.keys import PRNGKey, clone, fold_in, key, key_data, key_impl, split, wrap_key_data
 from volta.random.matrices import multivariate_normal, orthogonal
-from volta.random.rejection import binomial, gamma, loggamma, poisson
+from volta.random.rejection import binomial, gamma, loggamma, multinomial, poisson
 from volta.random.samplers import bits, permutation, randint, uniform
 
 __all__ = [
@@ -77,6 +77,7 @@ __all__ = [
     "logistic",
     "lognormal",
     "maxwell",
+    "multinomial",
     "multivariate_normal",
     "normal",
     "orthogonal",

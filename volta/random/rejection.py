@@ -15,10 +15,10 @@ from volta.api.jit import jit
 from volta.api.vmap import vmap
 from volta.core import dtypes
 from volta.core.array import Array, ArrayLike
-from volta.core.errors import DTypeError, NotDifferentiableError
+from volta.core.errors import DTypeError, NotDifferentiableError, ShapeError
 from volta.core.source import at_user_line
 from volta.random.distributions import exponential, normal
-from volta.random.keys import check_key, split
+from volta.random.keys import check_key, check_shape, split
 from volta.random.samplers import Shape, _float_dtype, parameters, uniform
 
 
@@ -214,6 +214,51 @@ def _binomial(key: Any, n: Any, p: Any, shape: Shape) -> Any:
     )
     found = vnp.where(rare, found, n - found)
     return vnp.where(bad, np.nan, vnp.where(endless, np.inf, found))
+
+
+def multinomial(
+    key: Any, n: ArrayLike, p: ArrayLike, *, shape: Any = None, dtype: Any = np.float32, unroll: int | bool = 1
+) -> Array:
+    """How many of ``n`` trials have each outcome, whose probabilities are ``p``'s along the last axis; a float dtype.
+
+    One outcome after the other is a binomial number of the trials that are left.
+
+    Args:
+        key: a key.
+        n: trials, for each row of ``p``; what ``shape`` without its last axis broadcasts from.
+        p: probabilities, (…, outcomes); a row counts as if divided by its sum.
+        shape: the result's, its last axis the outcomes; by default that of ``p``.
+        dtype: of the counts.
+        unroll: outcomes in one iteration; no bit depends on it.
+
+    Raises:
+        ShapeError: ``p`` has no axis, or does not broadcast to the shape.
+
+    >>> from volta import random
+    >>> random.multinomial(random.key(0), 100, np.float32([0.2, 0.3, 0.5])).sum().item()
+    100.0
+    """
+    dtype = _float_dtype("multinomial", dtype)
+    p, n = vnp.asarray(p, dtype), vnp.asarray(n, dtype)
+    shape = p.shape if shape is None else check_shape("multinomial", shape)
+    if not shape or not p.shape:
+        text = f"random.multinomial: the outcomes are p's last axis; p has shape {p.shape}, the result {shape}"
+        raise ShapeError(at_user_line(text))
+    return _multinomial(check_key("multinomial", key), n, p, shape, unroll)
+
+
+@partial(jit, static_argnums=(3, 4))
+def _multinomial(key: Any, n: Any, p: Any, shape: Shape, unroll: int | bool) -> Any:
+    n, p = vnp.broadcast_to(n, shape[:-1]), vnp.moveaxis(vnp.broadcast_to(p, shape), -1, 0)
+    left = vnp.flip(vnp.cumsum(vnp.flip(p, 0), 0), 0)
+    shares = vnp.clip(p / vnp.where(left == 0, 1, left), 0, 1)
+
+    def outcome(rest: Any, of: Any) -> tuple[Any, Any]:
+        count = binomial(of[0], rest, of[1], rest.shape, rest.dtype)
+        return rest - count, count
+
+    _, counts = lax.scan(outcome, n, (split(key, shape[-1]), shares), unroll=unroll)
+    return vnp.moveaxis(counts, 0, -1)
 
 
 def _few_successes(key: Any, n: Any, q: Any) -> Any:
