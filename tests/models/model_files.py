@@ -185,6 +185,7 @@ def write_folder(folder, kind, w, files=1, **changed):
         config = {
             "model_type": "gpt2", "n_embd": s["width"], "n_layer": s["layers"], "n_head": s["heads"],
             "n_positions": s["context"], "n_inner": s["hidden"], "layer_norm_epsilon": 1e-5,
+            "vocab_size": s["vocabulary"],
         }  # fmt: skip
         arrays |= {"wte.weight": w["embedding"], "wpe.weight": w["positions"]}
         arrays |= {"ln_f.weight": w["norm"], "ln_f.bias": w["norm.bias"]}
@@ -205,4 +206,5 @@ def write_folder(folder, kind, w, files=1, **changed):
     placed = {name: f"model-{i % files}.safetensors" for i, name in enumerate(names)}
     for file in set(placed.values()):
         save_file({n: arrays[n] for n in names if placed[n] == file}, folder / file)
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": placed}))
+    total = {"total_size": sum(x.nbytes for x in arrays.values())}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": total, "weight_map": placed}))
