@@ -56,7 +56,7 @@ def sph_harm_y(
     theta, phi = float_operands("sph_harm_y", theta, phi)
     aval = get_aval(theta)
     wide = [convert(x, dtypes.float64) for x in (n, m, theta, phi)]
-    re, im = _parts(*broadcast_arrays(*wide), largest)
+    re, im = _parts(largest, *broadcast_arrays(*wide))
     narrow = dtypes.part_dtype(dtypes.complex_dtype(aval.dtype))
     return lax.complex(convert(re, narrow), convert(im, narrow))
 
@@ -70,7 +70,7 @@ def _largest(n: Any, n_max: int | None) -> int:
     raise ArgumentError(at_user_line(text))
 
 
-def _parts(n: Array, m: Array, theta: Array, phi: Array, largest: int) -> tuple[Array, Array]:
+def _parts(largest: int, n: Array, m: Array, theta: Array, phi: Array) -> tuple[Array, Array]:
     """Real and imaginary part. From order 0 on the Legendre function goes up to its order along the diagonal, where
     degree and order are equal, then up to its degree."""
     n, size = lax.min(n, float(largest)), lax.abs(m)
