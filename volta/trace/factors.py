@@ -57,8 +57,12 @@ def _cholesky(a: Any) -> list[Any]:
             left = lax.slice(found, (0, start, 0), (batch, size, start))
             x = lax.sub(x, matmul(left, conjugated(lax.slice_in_dim(left, 0, end - start, axis=1)), transpose_b=True))
         x = _factor(x)[0] if end - start > BLOCK else _cholesky_block(x)
-        found = x if size <= GROUP else lax.dynamic_update_slice(found, x, (0, start, start))
-    out = lax.slice(found, (0, 0, 0), (batch, n, n))
+        if end < size:
+            found = lax.dynamic_update_slice(found, x, (0, start, start))
+        elif start:  # put together: a loop that reads what is updated asks of each element where it lies
+            above = base.fill((batch, start, end - start), 0, base.dtype_of(a))
+            x = lax.concatenate([lax.slice_in_dim(found, 0, start, axis=2), lax.concatenate([above, x], 1)], 2)
+    out = lax.slice(x, (0, 0, 0), (batch, n, n))
     good = lax.reduce_and(lax.gt(real_part(diagonal_of(out, 0, n)), 0), (1,))
     return [tril(where(broadcast(good, out, 0), out, np.nan))]
 
