@@ -61,6 +61,7 @@ def programs(data: Callable[..., Any] = fill) -> Iterator[Named]:
     yield "scatter", lambda t, u, i: t.at[i].add(u), (x(300, 40), x(5000, 40, seed=1), slots)
     yield "scatter of few columns", lambda t, u, i: t.at[i % 3].add(u), (x(3, 4), x(5000, 4, seed=1), slots)
     yield "sort", lambda x: (vnp.sort(x, 1), vnp.argsort(x, 1)), (x(900, 100),)
+    yield "passes of a transform", lambda x: (vnp.fft.rfft(x), vnp.fft.fft(x, axis=0)), (x(500, 384),)
     yield "scan", lambda x: (vnp.cumsum(x, 1), vnp.cumprod(x, 1)), (x(8, 40_000),)
 
 
