@@ -143,6 +143,19 @@ def test_loops_that_are_no_passes_are_left_apart():
     assert not any("tiled" in launch.source.name for launch in launches(f, values(40, 30, dtype=np.float32)))
 
 
+def test_loads_at_computed_places_are_aligned_as_they_say():
+    """Between passes stands a loop that reads its factors by an index: neighbours of even places need not be."""
+    at = np.random.default_rng(0).permutation(64).astype(np.int32)
+
+    def f(x, w):
+        y = vnp.fft.fft(x)
+        return vnp.fft.ifft(y * w[at].astype(np.complex64))
+
+    x, w = values(8, 64), values(64, dtype=np.float32)
+    assert any("tiled" in launch.source.name for launch in launches(f, x, w))
+    check_on_host(f, x, w, orders=("ascending",))
+
+
 # -- digits ------------------------------------------------------------------------------------------------------------
 
 

@@ -41,19 +41,21 @@ class Spot:
     one value of each of the loop's pieces to the next, in bytes.
 
     Of one ``inside``, in the tile: where its array begins in shared memory, and elements, each ``size`` bytes away from
-    its neighbour.
+    its neighbour. ``terms`` are strides of what is added to the place.
     """
 
     array: int
     first: int
     strides: Ints
+    terms: Ints = ()
     size: int = 1
     inside: bool = False
 
     @property
     def alignment(self) -> int:
         """What its addresses are multiples of at least."""
-        return gcd(WIDEST, self.array, self.size) if self.inside else gcd(WIDEST, self.first, *self.strides)
+        steps = (self.array, self.size) if self.inside else (self.first, *self.strides, *self.terms)
+        return gcd(WIDEST, *steps)
 
 
 @attrs.frozen
@@ -116,11 +118,12 @@ def tiled(calls: Sequence[KernelCall], tile: Tile, nbytes: Callable[[int], int])
                 local = [tile.local(b, s) // x.dtype.itemsize for s in steps]
                 first = tile.local(b, access.offset) // x.dtype.itemsize
                 start, size = found[b]
-                spots.append(Spot(start, first, tuple(local), size, inside=True))
+                spots.append(Spot(start, first, tuple(local), size=size, inside=True))
             else:
                 if b not in arrays:
                     arrays.append(b)
-                spots.append(Spot(arrays.index(b), access.offset, tuple(steps)))
+                terms = tuple(stride for stride, _ in access.terms)
+                spots.append(Spot(arrays.index(b), access.offset, tuple(steps), terms))
         meets = any(first < i and b in call.reads for b, (first, _) in tile.passed.items())
         over = i > 0 and any(b in tile.passed for b in call.writes)
         parts.append(Part(_loop(call), dims, tuple(spots), tile.elements(call), meets, over))

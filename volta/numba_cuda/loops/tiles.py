@@ -112,7 +112,11 @@ def join(calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelC
             if not _plain(group[0]) and len(group) > 1:
                 break
             if len(group) == 1:
-                call, size, alone = group[0], 0, _is_pass(group[0])
+                call, size, alone = (
+                    group[0],
+                    0,
+                    _plain(group[0]) and any(_parts(group[0], b) > 1 for b in group[0].writes),
+                )
             elif not _receives(group):
                 continue
             else:
@@ -153,16 +157,13 @@ def _passed(
     others do, they do as well one after the other."""
     found = unique(b for i, call in enumerate(group) for b in call.writes if any(b in c.reads for c in group[i:]))
     alone = all(buffers[b].kind == "temp" and all(u in numbers for u in users[b]) for b in found)
-    return found if alone and any(map(_is_pass, group)) else None
+    return found if alone and any(_parts(call, b) > 1 for call in group for b in found) else None
 
 
-def _is_pass(call: KernelCall) -> bool:
-    """Whether a loop writes several parts of an array."""
-    kernel = call.kernel
-    if not isinstance(kernel, LoopKernel):
-        return False
-    written = [a.buffer for a in call.accesses[len(call.accesses) - len(kernel.stores) :]]
-    return len(set(written)) < len(written)
+def _parts(call: KernelCall, buffer: int) -> int:
+    """How many parts of an array a loop writes."""
+    assert isinstance(call.kernel, LoopKernel)
+    return sum(a.buffer == buffer for a in call.accesses[len(call.accesses) - len(call.kernel.stores) :])
 
 
 def _joined(group: Sequence[KernelCall], inside: Ints) -> KernelCall:
