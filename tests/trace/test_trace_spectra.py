@@ -92,6 +92,21 @@ def test_residuals_on_hard_matrices_are_small(m: int, n: int, dtype: str) -> Non
         assert ulps(wide(square) @ v - wide(v) * w, size, dtype) <= bound
 
 
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+def test_many_columns_in_double_precision_are_turned_before_they_are_rotated(dtype: str) -> None:
+    """Some matrices of the batch are done before others: each has the bits that it has alone."""
+    n = 50
+    matrices = [*hard(n, n, dtype).values(), np.eye(n, dtype=dtype), np.diag(10.0 ** -np.arange(n)).astype(dtype)]
+    u, s, vt = map(np.asarray, SVD(np.stack(matrices), False))
+    for i, a in enumerate(matrices):
+        size, bound = float(np.linalg.norm(a, 2)), 12 + 3 * n**0.5
+        assert is_orthogonal(u[i], dtype, bound) and is_orthogonal(vt[i].conj().T, dtype, bound)
+        assert ulps((u[i] * s[i]) @ vt[i] - a, size, dtype) <= bound
+        assert ulps(s[i] - np.linalg.svd(a, compute_uv=False), size, dtype) <= bound
+        for got, alone in zip((u, s, vt), SVD(a[None], False), strict=True):
+            assert_bits_equal(got[i], np.asarray(alone)[0])
+
+
 def polar(xnp: Any, a: Any) -> Any:
     """The unitary factor, which knows nothing of the phases of singular vectors."""
     u, _, vh = xnp.linalg.svd(a, False)

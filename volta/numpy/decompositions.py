@@ -184,7 +184,8 @@ def svd(
     hermitian: bool = False,
     subset_by_index: tuple[int, int] | None = None,
 ) -> Any:
-    """Singular values and vectors of (…, m, n): ``a = U diag(S) Vh``, by Jacobi's rotations of columns.
+    """Singular values and vectors of (…, m, n): ``a = U diag(S) Vh``, by Jacobi's rotations of columns or,
+    of more than 48, by the eigenvectors of their products, with rotations behind them in double precision.
 
     Args:
         full_matrices: U (…, m, m) and Vh (…, n, n); otherwise (…, m, k) and (…, k, n) with k = min(m, n).

@@ -49,8 +49,12 @@ from volta.trace.while_loop import run_while
 from volta.xla_like.panels import ROWS, SWEEPS
 
 
-def _sweeps(count: int, rotate_pairs: Callable[..., tuple[list[Any], Any]], *start: Any) -> list[Any]:
-    """Sweeps of ``count`` rounds as long as a pair of some matrix is rotated. ``meet`` gives values and who rotated."""
+def _sweeps(
+    count: int, rotate_pairs: Callable[..., tuple[list[Any], Any]], *start: Any, left: Callable[..., Any] | None = None
+) -> list[Any]:
+    """Sweeps of ``count`` rounds as long as a pair of some matrix is rotated. ``rotate_pairs`` gives values and who
+    rotated. With ``left`` the matrices of which something is left to do, behind the values, as long as there are any.
+    """
 
     def round_(i: Any, moved: Any, *values: Any) -> list[Any]:
         found, rotated = rotate_pairs(*values)
@@ -58,12 +62,18 @@ def _sweeps(count: int, rotate_pairs: Callable[..., tuple[list[Any], Any]], *sta
 
     def sweep(number: Any, moved: Any, *values: Any) -> tuple[list[Any], None]:
         none = base.fill(shape_of(moved), False, np.dtype(bool))
-        return [lax.add(number, np.int32(1)), *fori(count, round_, none, *values)], None
+        kept = [] if left is None else [moved]
+        moved, *found = fori(count, round_, none, *values, *kept)
+        if left is not None:
+            found.pop()
+            moved = left(*found)
+        return [lax.add(number, np.int32(1)), moved, *found], None
 
     def going_on(number: Any, moved: Any, *values: Any) -> tuple[list[Any], None]:
         return [lax.bitwise_and(lax.lt(number, np.int32(SWEEPS)), lax.reduce_or(moved, (0,)))], None
 
-    begin = [np.int32(0), base.fill(shape_of(start[0])[:1], True, np.dtype(bool)), *start]
+    moved = base.fill(shape_of(start[0])[:1], True, np.dtype(bool)) if left is None else left(*start)
+    begin = [np.int32(0), moved, *start]
     avals: list[ShapedArray] = [get_aval(x).strip_weak() for x in begin]
     programs = [trace_to_jaxpr(f, avals, "sweep")[0] for f in (going_on, sweep)]
     return run_while(programs[0], [], programs[1], [], begin)[2:]
@@ -213,21 +223,26 @@ def _eigh_rule(primals: Sequence[Any], outs: Sequence[Any], tangents: Sequence[A
 eigh = Decomposition("eigh", _eigh, _eigh_rule, of_complex=True)
 
 
+def _row_pairs(x: Any, least: Any, v: Any, only: Any = None) -> tuple[list[Any], Any]:
+    """Pairs of rows whose product is above ``least`` of their lengths are rotated, of ``only`` some matrices."""
+    half = shape_of(x)[1] // 2
+    first, second = (lax.slice_in_dim(x, i, i + half, axis=1) for i in (0, half))
+    xx, yy = (lax.reduce_sum(square_of_size(p), (2,)) for p in (first, second))
+    xy, unit = _turn(lax.reduce_sum(lax.mul(first, conjugated(second)), (2,)))
+    rotated = lax.gt(lax.abs(xy), lax.mul(lax.mul(lax.sqrt(xx), lax.sqrt(yy)), broadcast(least, xy, 0)))
+    if only is not None:
+        rotated = lax.bitwise_and(rotated, broadcast(only, rotated, 0))
+    _, c, s = _angle(xx, yy, xy, rotated)
+    s = s if unit is None else times(unit, s)
+    return [_next_round(_rotated(c, s, rotated, y, 1), 1) for y in (x, v)], rotated
+
+
 def _row_sweeps(x: Any, least: Any, unit: bool) -> list[Any]:
-    """Pairs of rows whose product is above ``least`` of their lengths are rotated: an even number of rows."""
+    """As long as a pair is rotated: an even number of rows."""
     batch, size, _ = shape_of(x)
-    dtype, half = base.dtype_of(x), size // 2
-
-    def rotate_pairs(x: Any, v: Any) -> tuple[list[Any], Any]:
-        first, second = (lax.slice_in_dim(x, i, i + half, axis=1) for i in (0, half))
-        xx, yy = (lax.reduce_sum(square_of_size(p), (2,)) for p in (first, second))
-        xy, unit = _turn(lax.reduce_sum(lax.mul(first, conjugated(second)), (2,)))
-        rotated = lax.gt(lax.abs(xy), lax.mul(lax.mul(lax.sqrt(xx), lax.sqrt(yy)), broadcast(least, xy, 0)))
-        _, c, s = _angle(xx, yy, xy, rotated)
-        s = s if unit is None else times(unit, s)
-        return [_next_round(_rotated(c, s, rotated, y, 1), 1) for y in (x, v)], rotated
-
-    return _sweeps(size - 1, rotate_pairs, x, eye((batch, size, size), dtype))
+    return _sweeps(
+        size - 1, lambda x, v: _row_pairs(x, least, v), x, eye((batch, size, size), base.dtype_of(x))
+    )  # fmt: skip
 
 
 _rows = PanelProgram("rows", _row_sweeps)
@@ -235,11 +250,16 @@ _rows = PanelProgram("rows", _row_sweeps)
 
 def _rotated_columns(x: Any) -> tuple[Any, Any]:
     """Columns of (batch, n, n) made orthogonal, as rows, and what has rotated them."""
+    return _rotated_rows(transposed(x), 1.0, _rows)
+
+
+def _rotated_rows(x: Any, bound: float, sweeps: Callable[[Any, Any], Sequence[Any]]) -> tuple[Any, Any]:
+    """Rows made orthogonal, to ``bound`` times eps √n."""
     batch, n, _ = shape_of(x)
     size = n + n % 2
-    x = lax.pad(transposed(x), np.zeros((), base.dtype_of(x)), [(0, 0, 0), (0, size - n, 0), (0, 0, 0)])
-    least = float(np.finfo(base.dtype_of(x)).eps) * max(n, 4) ** 0.5
-    x, v = _rows(x, base.fill((batch,), least, part_dtype(x)))
+    x = lax.pad(x, np.zeros((), base.dtype_of(x)), [(0, 0, 0), (0, size - n, 0), (0, 0, 0)])
+    least = bound * float(np.finfo(base.dtype_of(x)).eps) * max(n, 4) ** 0.5
+    x, v = sweeps(x, base.fill((batch,), least, part_dtype(x)))
     x, v = (lax.slice(y, (0, 0, 0), (batch, n, n)) for y in (x, v))
     length = broadcast(_row_norms(v), x, 0, 1)
     return over(x, length), over(v, length)
@@ -250,6 +270,36 @@ def _wide_columns(a: Any) -> tuple[Any, Any]:
     a = lax.convert_element_type(a, np.result_type(base.dtype_of(a), np.float64))
     v = _divided_eigh(matmul(conjugated(a), a, transpose_a=True))[1]
     return matmul(v, a, transpose_a=True, transpose_b=True), transposed(v)
+
+
+def _turned_columns(x: Any) -> tuple[Any, Any]:
+    """As `_rotated_columns`: columns that are many are first turned by the eigenvectors of their products. Then they
+    are nearly orthogonal, but for those whose lengths' squares are lost beside the largest, and few sweeps are left."""
+    if shape_of(x)[2] <= ROWS:
+        return _rotated_columns(x)
+    rows, turn = _wide_columns(x)
+    rows, v = _rotated_rows(rows, 4.0, _few_sweeps)
+    return rows, matmul(v, turn)
+
+
+def _few_sweeps(x: Any, least: Any) -> Sequence[Any]:
+    """Of each matrix as long as a product of two rows is above twice ``least`` of their lengths. To see that by one
+    product takes less than a sweep that rotates nothing."""
+    batch, size, _ = shape_of(x)
+
+    def left(x: Any, v: Any) -> Any:
+        size_of = lax.abs(matmul(x, conjugated(x), transpose_b=True))
+        length = _row_norms(x)
+        most = lax.mul(broadcast(lax.mul(length, broadcast(least, length, 0)), size_of, 0, 1), 2.0)
+        most = lax.mul(most, broadcast(length, size_of, 0, 2))
+        apart = lax.ne(iota(size_of, 1), iota(size_of, 2))
+        return lax.reduce_or(lax.bitwise_and(lax.gt(size_of, most), apart), (1, 2))
+
+    def rotate_pairs(x: Any, v: Any, only: Any) -> tuple[list[Any], Any]:
+        found, rotated = _row_pairs(x, least, v, only)
+        return [*found, only], rotated
+
+    return _sweeps(size - 1, rotate_pairs, x, eye((batch, size, size), base.dtype_of(x)), left=left)
 
 
 def _svd_tall(a: Any, full: bool) -> list[Any]:
@@ -263,7 +313,7 @@ def _svd_tall(a: Any, full: bool) -> list[Any]:
     if not wide and m > n:
         outer, x = qr_of(x, full)
         x = lax.slice(x, (0, 0, 0), (batch, n, n))
-    x, v = _wide_columns(where(broadcast(finite, x, 0), x, 0)) if wide else _rotated_columns(x)
+    x, v = _wide_columns(where(broadcast(finite, x, 0), x, 0)) if wide else _turned_columns(x)
     v = conjugated(v)
     values = _row_norms(x)
     order = _ascending(lax.neg(values))
