@@ -14,6 +14,7 @@ from tests.sampling import sampled
 from volta import lax
 from volta.core.errors import DTypeError, NotDifferentiableError, ShapeError
 from volta.testing import assert_bits_equal
+from volta.trace import spectra
 
 jax = Optional("jax")
 
@@ -105,6 +106,19 @@ def test_many_columns_in_double_precision_are_turned_before_they_are_rotated(dty
         assert ulps(s[i] - np.linalg.svd(a, compute_uv=False), size, dtype) <= bound
         for got, alone in zip((u, s, vt), SVD(a[None], False), strict=True):
             assert_bits_equal(got[i], np.asarray(alone)[0])
+
+
+def test_a_matrix_that_is_done_is_left_as_it_is_while_others_are_rotated() -> None:
+    n = 6
+    least = 4 * float(np.finfo("f8").eps) * n**0.5
+    done = np.eye(n)
+    done[0, n // 2] = 1.5 * least  # more than a pair may have, less than a matrix
+    sweeps = volta.jit(lambda x: spectra._few_sweeps(x, vnp.full(x.shape[0], least, "float64")))
+    rows, turned = map(np.asarray, sweeps(np.stack([done, normal((n, n)), done * 3])))
+    assert_bits_equal(rows[::2], np.stack([done, done * 3]))
+    assert_bits_equal(turned[::2], np.stack([np.eye(n)] * 2))
+    lengths = np.linalg.norm(rows[1], axis=1)
+    assert np.abs(rows[1] @ rows[1].T / np.outer(lengths, lengths) - np.eye(n)).max() < 1e-14
 
 
 def polar(xnp: Any, a: Any) -> Any:
