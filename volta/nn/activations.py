@@ -99,8 +99,13 @@ def log_sigmoid(x: ArrayLike) -> Array:
 
 def softplus(x: ArrayLike) -> Array:
     """log(1 + exp(x)), without overflow."""
-    x = promote_floats("softplus", x)[0]
-    return vnp.logaddexp(x, zero_like(x))
+    return _softplus(promote_floats("softplus", x)[0])
+
+
+@with_partials(lambda t, ans, x: lax.mul(t, lax.logistic(x)))
+def _softplus(x: Array) -> Array:
+    """logaddexp(x, 0), in which there are no two infinities to tell apart."""
+    return lax.add(lax.max(x, 0.0), lax.log1p(lax.exp(lax.neg(lax.abs(x)))))
 
 
 def silu(x: ArrayLike) -> Array:

@@ -22,8 +22,9 @@ _FEW = 3  # from this step on they are computed only where some number needs the
 
 def _sin_cos_pi(b: Builder, x: Value) -> tuple[Value, Value]:
     """float64: |sin(pi x)| and cos(pi x) up to the sign that both have in common with (-1)^round(x)."""
-    r = (x - b.round_even(x)) * _PI  # in [-pi/2, pi/2]
-    outer = abs(r) > _PI / 4
+    rest = x - b.round_even(x)
+    outer = abs(rest) > 0.25
+    r = (widen(b, rest) if x.dtype == "float32" else rest) * _PI  # in [-pi/2, pi/2]
     c = b.select(outer, _PI / 2 - abs(r), r)
     s = c * c
     sine = b.fma(c * s, horner(b, s, table.SIN), c)
@@ -40,27 +41,36 @@ def _quotient(b: Builder, x: Value, y: Value, short: bool) -> Value:
 def lgamma(b: Builder, x: Value) -> Value:
     """log |gamma(x)|; infinite at 0, -1, -2, ... float32: 1 ULP; float64: 4 ULP, more near its zeros below -2."""
     short = x.dtype == "float32"
-    wide = widen(b, x) if short else x
-    a = abs(wide)
-    far = a >= _FAR
-    # lgamma(2 + z) with |z| <= 1/2, and the product p that leads from there to a, up (a > 2.5) or down (a < 1.5).
-    safe = b.select(far, 2.0, a)
-    steps = b.round_even(safe) - 2.0
-    steps = b.select(safe < 0.5, -2.0, steps)
+    magnitude = abs(x)
+    a = widen(b, magnitude) if short else magnitude
+    far = magnitude >= _FAR
+    # lgamma(2 + z) with |z| <= 1/2, and the product p that leads from there to a, up (a > 2.5) or down (a < 1.5). Steps
+    # and distances from integers are exact in either kind.
+    safe = b.select(far, 2.0, magnitude)
+    nearest = b.round_even(safe)
+    low, lowest = nearest <= 1.0, nearest == 0.0
+    one, none = b.const(x.dtype, 1.0), b.const(x.dtype, 0.0)
 
-    def product(p: Value, begin: int, end: int) -> list[Value]:
-        for k in range(begin, end):
-            p = b.select(steps >= float(k), p * (safe - float(k)), p)
+    def factor(k: int, below: Value, otherwise: Value) -> Value:
+        found = b.select(nearest >= k + 2.0, safe - float(k), b.select(below, safe, otherwise))
+        return widen(b, found) if short else found
+
+    added = b.select(lowest, safe, none)
+    p = b.fma(factor(1, low, one), factor(2, lowest, one), widen(b, added) if short else added)
+
+    def product(p: Value) -> list[Value]:
+        never = nearest < 0.0
+        for k in range(_FEW, _STEPS):
+            p = p * factor(k, never, one)
         return [p]
 
-    (p,) = product(b.const("float64", 1.0), 1, _FEW)
-    (p,) = b.where_any(steps >= float(_FEW), lambda: product(p, _FEW, _STEPS), [p])
-    p = b.select(steps == -1.0, safe, b.select(steps == -2.0, b.fma(safe, safe, safe), p))
-    z = b.select(steps == -2.0, safe, b.select(steps == -1.0, safe - 1.0, (safe - steps) - 2.0))
+    (p,) = b.where_any(nearest >= _FEW + 2.0, lambda: product(p), [p])
+    z = safe - nearest
+    z = widen(b, z) if short else z
     # One logarithm serves both: of the product, or of a in Stirling's series.
     log_of = log_of_normal if short else log
     logarithm = log_of(b, b.select(far, a, p))
-    near = b.fma(z, horner(b, z, table.LGAMMA), b.select(steps < 0.0, -logarithm, logarithm))
+    near = b.fma(z, horner(b, z, table.LGAMMA), b.select(low, -logarithm, logarithm))
 
     def series() -> list[Value]:
         inverse = _quotient(b, b.const("float64", 1.0), a, short)
@@ -70,15 +80,15 @@ def lgamma(b: Builder, x: Value) -> Value:
     (y,) = b.where_any(far, series, [near])
 
     def reflected() -> list[Value]:  # gamma(x) gamma(-x) = -pi / (x sin(pi x))
-        sine, _ = _sin_cos_pi(b, a)
+        sine, _ = _sin_cos_pi(b, magnitude)
         other = _LOG_PI - log_of(b, abs(sine) * a) - y
         return [other if short else b.select(a < _TINY, y, other)]
 
-    (y,) = b.where_any(wide < 0.0, reflected, [y])
-    pole = (wide <= 0.0) & (b.floor(wide) == wide)
-    y = b.select(pole | (a == INF), INF, y)
-    y = b.select(b.isnan(wide), NAN, y)
-    return narrow(b, y) if short else y
+    (y,) = b.where_any(x < 0.0, reflected, [y])
+    y = narrow(b, y) if short else y
+    pole = (x <= 0.0) & (b.floor(x) == x)
+    y = b.select(pole | (magnitude == INF), INF, y)
+    return b.select(b.isnan(x), NAN, y)
 
 
 def digamma(b: Builder, x: Value) -> Value:

@@ -174,18 +174,20 @@ def log1p_short(b: Builder, x: Value) -> Value:
 
 def log1p_of_part(b: Builder, x: Value) -> Value:
     """float32: `log1p` where 0 <= x <= 1 or x is NaN, bit for bit."""
-    wide = widen(b, x)
+    wide, one, three = widen(b, x), b.const("float64", 1.0), b.const("float64", 3.0)
     near = x < _ROOT_LESS_ONE
-    f = b.select(near, wide, b.fma(wide, 0.5, -0.5))
-    return narrow(b, log_of_ratio(b, b.quotient(f, f + 2.0)) + b.select(near, b.const("float64", 0.0), LN2))
+    # 1 + x is 2^e m with e of 0 or 1, and m - 1 over m + 1 the quotient of twice both where e is 1.
+    e = b.select(near, 0.0, one)
+    tail = log_of_ratio(b, b.quotient(wide - e, wide + b.select(near, 2.0, three)))
+    return narrow(b, b.fma(e, LN2, tail))
 
 
-def log_near_one(b: Builder, x: Value, top: Value, bottom: Value, shift: Value) -> Value:
-    """float64: log of x 2^shift (int32); where x is near 1, (x - 1) / (x + 1) is given as a quotient."""
+def log_near_one(b: Builder, x: Value, top: Value, bottom: Value) -> Value:
+    """float64: log of x; where x is near 1, (x - 1) / (x + 1) is given as a quotient."""
     m, power = b.split(x, _SQRT_HALF_SHORT)
     near = power == 0
     s = b.quotient(b.select(near, top, m - 1.0), b.select(near, bottom, m + 1.0))
-    return b.fma(b.cast(power + (shift << 20), "float64"), LN2 * EXPONENT, log_of_ratio_short(b, s))
+    return b.fma(b.cast(power, "float64"), LN2 * EXPONENT, log_of_ratio_short(b, s))
 
 
 def log1p_wide(b: Builder, x: Value) -> Value:
