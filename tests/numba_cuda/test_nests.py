@@ -45,6 +45,8 @@ CHOICES = {
     "map with a tail": (lambda x: x + 1, ((1003,),), ("4x1nt", 1, 256, 0)),
     "map that is read apart": (lambda x: x[:, ::3] + 1, ((64, 96),), ("4x1n", 2, 256, 0)),
     "map of odd rows": (lambda x: x[:, 1:] + 1, ((64, 64),), ("1x1n", 16, 256, 0)),
+    "rolls": (lambda x: vnp.roll(x, 1, 0) + vnp.roll(x, 1, 1), ((8192, 8192),), ("walk4x8b_1_3_4_6", 8192, 256, 0)),
+    "roll of one row": (lambda x: x + vnp.roll(x, 3), ((1 << 20,),), ("walk4x1b", 1024, 256, 0)),
     "shortest rows": (nn.softmax, ((8192, 10),), ("2x2x1x32_10nsc", 256, 64, 0)),
     "short rows": (nn.softmax, ((1 << 20, 64),), ("4x8x1x32_64ns", 32768, 256, 0)),
     "rows": (nn.softmax, ((8192, 768),), ("2x32x1x8_768ns", 1024, 256, 0)),

@@ -12,7 +12,7 @@ from volta.emit.reducers import BLOCK
 from volta.numba_cuda.codegen.ptx import KernelSource
 from volta.numba_cuda.launch_context import LaunchContext
 from volta.numba_cuda.launches import Launch
-from volta.numba_cuda.loops import nests_col, nests_map, nests_row, nests_transposed, row_variants
+from volta.numba_cuda.loops import nests_col, nests_map, nests_row, nests_transposed, row_variants, walking
 from volta.xla_like.kernels import KernelCall, LoopKernel, kernel_name
 
 
@@ -37,6 +37,9 @@ def plan_loop(call: KernelCall, capability: str) -> LoopLaunch:
         build, suffix = partial(nests_transposed.build_transposed, kernel=kernel, v=transposed), transposed.suffix()
         grid, threads = nests_transposed.grid_of_transposed(call, transposed), nests_transposed.THREADS
         words = nests_transposed.extra_words(call, transposed)
+    elif kernel.mode == "map" and (walk := walking.choose_walk(call, nests_map.is_costly(kernel))) is not None:
+        build, suffix = partial(walking.build_walk, kernel=kernel, v=walk), walk.suffix()
+        grid, threads, words = walking.grid_of_walk(call, walk), walking.THREADS, walking.extra_words(call, walk)
     elif kernel.mode == "map":
         m = nests_map.choose_map(call)
         build, suffix = partial(nests_map.build_map, kernel=kernel, v=m), m.suffix()

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from llvmlite import ir
 
 from volta.emit.bodies import AccessArgs, BodyEmitter
-from volta.emit.builder import Builder, Value, compute_dtype
-from volta.emit.loops import I1, I32, I64, if_else, load_arg, load_args, offset
+from volta.emit.builder import Builder, Value
+from volta.emit.loops import I32, I64, if_else, load_arg, load_args
 from volta.numba_cuda.codegen.threads import CONSTANT_SPACE, device_pointer
 from volta.numba_cuda.loops.scalars import WIDEST, ThreadBuilder, builder_of
 from volta.xla_like.kernels import Access, Compute, IndexValue, KernelCall, Load, LoopKernel, Store
-from volta.xla_like.phases import operands
 
 SMALL = (1 << 31) - 1
 """Sizes and strides up to this are computed with in 32 bits."""
@@ -22,17 +21,11 @@ class ThreadEmitter(BodyEmitter):
     """A body whose accesses lie in device memory; ``own`` points to its words in the args of its call.
 
     ``narrow``: every stride of every access fits 32 bits, so that an index takes one multiplication to become bytes.
-    ``branches``: where all neighbours of a thread are in range of a load by their index, nothing is chosen for each of
-    them, and what stands elsewhere is not read. (Of rolls and paddings few threads have neighbours on either side.)
     """
 
-    def __init__(
-        self, b: ir.IRBuilder, own: ir.Value, kernel: LoopKernel, narrow: bool = False, branches: bool = False
-    ) -> None:
+    def __init__(self, b: ir.IRBuilder, own: ir.Value, kernel: LoopKernel, narrow: bool = False) -> None:
         super().__init__(b, own, kernel, CONSTANT_SPACE)
         self._narrow = narrow
-        self._by_index = {i for i in self.memory if branches and self._is_by_index(i)}
-        self._elsewhere = self._only_elsewhere()
         if narrow:
             self.sizes = [narrowed(b, n) for n in self.sizes]
             for place in self.places:
@@ -44,89 +37,6 @@ class ThreadEmitter(BodyEmitter):
 
     def pointer(self, at: int) -> ir.Value:
         return device_pointer(self.b, load_arg(self.b, self.args, at))
-
-    def _is_by_index(self, i: int) -> bool:
-        """Whether a load's place differs between neighbours, by nothing but their index."""
-        x, body, spread = self.kernel.body[i], self.kernel.body, self.analysis.spread
-        if not isinstance(x, Load) or not any(spread[t] for t in x.terms):
-            return False
-        return all(isinstance(body[t], IndexValue) for t in x.terms if spread[t])
-
-    def _only_elsewhere(self) -> set[int]:
-        """The loads that are read by nothing but loads by an index, where those are out of range."""
-        read: set[int] = {v for s in self.kernel.stores for v in (s.value, *s.terms)}
-        stands_in: set[int] = set()
-        for i, x in enumerate(self.kernel.body):
-            wanted = set(operands(x))
-            if isinstance(x, Load) and i in self._by_index and x.other not in (None, *x.terms):
-                assert x.other is not None
-                stands_in.add(x.other)
-                wanted.discard(x.other)
-            read |= wanted
-        return {i for i in stands_in - read if i in self.memory}
-
-    def evaluate(
-        self, which: Sequence[int], values: dict[int, Value], lanes: int, row: dict[int, ir.Value],
-        vector_index: ir.Value | None, reduced_index: ir.Value | None = None,
-    ) -> None:  # fmt: skip
-        if lanes > 1:
-            which = [i for i in which if i not in self._elsewhere]
-        super().evaluate(which, values, lanes, row, vector_index, reduced_index)
-
-    def _load(
-        self, i: int, x: Load, values: dict[int, Value], b: Builder, row: dict[int, ir.Value], index: ir.Value | None,
-        reduced: ir.Value | None,
-    ) -> Value:  # fmt: skip
-        if b.lanes == 1 or i not in self._by_index or index is None:
-            return super()._load(i, x, values, b, row, index, reduced)
-        first, step, every, none = self._neighbours(i, x, values, b.lanes, row, index, reduced)
-        kind = b.value(ir.Constant(b.type_of(compute_dtype(x.dtype.name)), None), compute_dtype(x.dtype.name))
-        with if_else(self.b, every) as branch:
-            with branch.then():
-                branch.give(b.load_strided(first, step, x.dtype.name).ir)
-            with branch.otherwise():
-                values = dict(values)
-                if x.other is not None and x.other not in values:
-                    values[x.other] = self._value(x.other, values, b.lanes, row, index, reduced)
-                with if_else(self.b, none) as outside:
-                    with outside.then():
-                        outside.give(self.filled(kind, b.const("bool", False), x, b, values).ir)
-                    with outside.otherwise():
-                        outside.give(super()._load(i, x, values, b, row, index, reduced).ir)
-                branch.give(outside.results[0])
-        return b.value(branch.results[0], kind.dtype)
-
-    def _neighbours(
-        self, i: int, x: Load, values: dict[int, Value], lanes: int, row: dict[int, ir.Value], index: ir.Value,
-        reduced: ir.Value | None,
-    ) -> tuple[ir.Value, ir.Value, ir.Value, ir.Value]:  # fmt: skip
-        """Where the first of a thread's neighbours is read, how far apart they are, whether all are in range, and
-        whether none is for sure."""
-        b, one, place = self.b, Builder(self.b, 1), self.places[self.memory.index(i)]
-        pointer, step = self._row(i, x, row, reduced), I64(0)
-        every, none = I1(True), I1(False)
-        if x.pattern[0] != "0":
-            step = place.strides[self.vector_axis]
-            pointer = offset(b, pointer, b.mul(index, step))
-        for t, (stride, top) in zip(x.terms, place.terms, strict=True):
-            term = self.kernel.body[t]
-            if self.analysis.spread[t]:
-                assert isinstance(term, IndexValue)
-                first = one.cast(self._index(t, term, one, row, index, reduced), "int64").ir
-                apart = self.places[self.memory.index(t)].strides[self.vector_axis]
-                last = b.add(first, b.mul(apart, I64(lanes - 1)))
-                step = b.add(step, b.mul(apart, stride))
-            else:
-                first = last = one.cast(values[t], "int64").ir
-            ends, largest = [first, last], top
-            if self._in_32_bits(x):
-                ends, largest = [b.trunc(end, I32) for end in ends], b.trunc(top, I32)
-            low = [b.icmp_signed("<", end, end.type(0)) for end in ends]
-            high = [b.icmp_signed(">", end, largest) for end in ends]
-            every = b.and_(every, b.not_(b.or_(b.or_(*low), b.or_(*high))))
-            none = b.or_(none, b.or_(b.and_(*low), b.and_(*high)))
-            pointer = offset(b, pointer, b.mul(first, stride))
-        return pointer, step, every, none
 
     def read_if(
         self, condition: ir.Value, which: Sequence[int], values: dict[int, Value], lanes: int,

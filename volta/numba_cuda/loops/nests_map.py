@@ -162,7 +162,7 @@ def extra_words(call: KernelCall, v: MapVariant) -> list[int]:
 def build_map(module: ir.Module, name: str, kernel: LoopKernel, v: MapVariant) -> ir.Function:
     """A thread computes `groups` groups of `lanes` neighbours, the width of a block apart."""
     function, b = new_entry(module, name, v.threads, v.bound.resident if v.bound else None)
-    e = ThreadEmitter(b, function.args[0], kernel, v.narrow, branches=True)
+    e = ThreadEmitter(b, function.args[0], kernel, v.narrow)
     dims = list(e.sizes[: kernel.rank])
     if v.lanes > 1:
         dims[-1] = b.lshr(dims[-1], I64(v.lanes.bit_length() - 1))
