@@ -82,7 +82,7 @@ class Schedule:
         them."""
         if eqn.primitive.name == PANEL:
             long = eqn.params["kind"] == "qr" and eqn.inputs[0].aval.shape[2] > panels.REFLECTED
-            return (kept(eqn) and not long) or panels.handed_on_keeps(eqn)
+            return (kept(eqn) and not long) or panels.keeps_composed(eqn)
         return eqn.primitive.name == BLOCK_PRODUCT and eqn.inputs[0].aval.shape[0] <= UNPACKED_ROWS
 
     def joined(self, calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelCall]:

@@ -36,6 +36,7 @@ from volta.trace.decomposition import (
 )
 from volta.trace.panels import PanelProgram
 from volta.trace.triangular import Triangular, substituted
+from volta.xla_like.panels import TRIANGLE
 
 
 def householder(a: Any) -> tuple[Any, list[tuple[Any, Any]]]:
@@ -118,10 +119,17 @@ def _vectors(panel: Any) -> Any:
 
 def triangle_of(vectors: Any, factors: Any) -> Any:
     """T = (1 + D S)⁻¹ D of a block's reflections: D their factors, S = Vᴴ V above its diagonal."""
-    inner = triu(matmul(conjugated(vectors), vectors, transpose_a=True), 1)
+    return _triangle(matmul(conjugated(vectors), vectors, transpose_a=True), factors)[0]
+
+
+def _solved_triangle(products: Any, factors: Any, unit: bool) -> list[Any]:
+    inner = triu(products, 1)
     scale = broadcast(factors, inner, 0, 1)
     diagonal = where(lax.eq(iota(inner, 1), iota(inner, 2)), scale, 0)
-    return substituted(Triangular(lower=False, unit_diagonal=True), lax.mul(scale, inner), diagonal)
+    return [substituted(Triangular(lower=False, unit_diagonal=True), lax.mul(scale, inner), diagonal)]
+
+
+_triangle = PanelProgram(TRIANGLE, _solved_triangle)
 
 
 def apply_block(vectors: Any, t: Any, x: Any, back: bool) -> Any:

@@ -19,9 +19,10 @@ WIDTH = 32
 ROTATIONS = ("symmetric", "rows")
 """Jacobi's rotations: of the rows and columns of symmetric matrices, and of rows that are made orthogonal."""
 
-FACTOR, FORWARD = "factor", "forward"
-"""Cholesky's columns of a whole group, and triangular equations of more than a block of rows: where a backend has no
-kernel for these they are panels and products."""
+FACTOR, FORWARD, TRIANGLE = COMPOSED = ("factor", "forward", "triangle")
+"""Cholesky's columns of a whole group; triangular equations of more than a block of rows; T of a block of reflections,
+from the products of their vectors and their factors. Where a backend has no kernel for these they are panels and
+products."""
 
 ROWS = 48
 """Of a matrix that one kernel rotates, at most: so many lie near whoever does it."""
@@ -33,7 +34,7 @@ SWEEPS = 40
 def kept(eqn: Eqn) -> bool:
     """Whether there are kernels for an equation of this name."""
     kind, (_, rows, length) = eqn.params["kind"], eqn.inputs[0].aval.shape
-    if kind in (FACTOR, FORWARD):
+    if kind in COMPOSED:
         return False
     return rows <= ROWS if kind in ROTATIONS else kind != "qr" or length <= BLOCK
 

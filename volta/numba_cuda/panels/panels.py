@@ -18,7 +18,7 @@ from volta.numba_cuda.launches import Launch
 from volta.numba_cuda.panels import crew, handed_on, pivots, reflections, rotations, sides, squares
 from volta.numba_cuda.panels.registers import size_for
 from volta.xla_like.kernels import Access, KernelCall
-from volta.xla_like.panels import FACTOR, FORWARD, ROTATIONS, Panel
+from volta.xla_like.panels import FACTOR, FORWARD, ROTATIONS, TRIANGLE, Panel
 
 _STATIC = 4 << 10
 """Bytes of shared memory at most that kernels have beside what is dynamic."""
@@ -41,12 +41,12 @@ class _Choice:
     shared: int = 0
 
 
-def handed_on_keeps(eqn: Eqn) -> bool:
-    """Whether blocks of threads that hand results on have a kernel for an equation that means a program."""
+def keeps_composed(eqn: Eqn) -> bool:
+    """Whether there is a kernel for an equation that means panels and products."""
     kind, (_, rows, columns) = eqn.params["kind"], eqn.outputs[0].aval.shape
     if kind == FACTOR:
         return not (rows % WARP or columns % WARP)
-    return kind == FORWARD and columns <= sides.SIDES and rows <= sides.LONGEST
+    return kind == TRIANGLE or (kind == FORWARD and columns <= sides.SIDES and rows <= sides.LONGEST)
 
 
 def launches(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:
@@ -105,6 +105,9 @@ def choice(op: Panel, most: int) -> _Choice:
     if spec.kind == "substitute":
         threads = _SIDES[size]
         return _Choice(f"{size}", partial(squares.build_substitute, spec=spec, size=size, threads=threads), threads)
+    if spec.kind == TRIANGLE:
+        threads = _SIDES[size]
+        return _Choice(f"{size}", partial(squares.build_triangle, spec=spec, size=size, threads=threads), threads)
     if spec.kind == "lu":
         held = pivots.shape_for(size, op.length, item)
         if held.shared(item) <= most:

@@ -1,5 +1,5 @@
-"""Cholesky's squares, and substitution by triangles of as many rows: a thread holds a row of the one in registers, or
-a right side of the other.
+"""Squares, in registers: of Cholesky a thread holds a row, of a substitution by triangles a right side, of the T of a
+block of reflections a column.
 
 A row that is known is taken from all that are left at once: so their chains run beside each other, each in ascending
 order.
@@ -84,6 +84,42 @@ def build_substitute(module: ir.Module, name: str, spec: PanelSpec, size: int, t
         for j in range(size):
             with if_then(b, b.icmp_signed("<", I64(j), width)):
                 one.store(x[j], at(b, out, b.add(begin, right(j)), dtype))
+    b.ret_void()
+    return function
+
+
+def build_triangle(module: ir.Module, name: str, spec: PanelSpec, size: int, threads: int) -> ir.Function:
+    """A block has T of at most ``size`` reflections, a thread a column of it. Args: the products of all vectors, of
+    which those above the diagonal are read, the factors, T; then width and length."""
+    function, b = new_entry(module, name, threads)
+    *addresses, width, _ = load_args(b, function.args[0], 5)
+    inner, factors, out = (device_pointer(b, x) for x in addresses)
+    dtype, one, thread, zero = spec.dtype.name, Builder(b, 1), thread_index(b), Builder(b, 1).const(spec.dtype.name, 0)
+    first, square = b.mul(block_index(b), width), b.mul(block_index(b), b.mul(width, width))
+    row = size + 16 // item_size(dtype)
+    near = shared_memory(module, b, f"{name}_near", size * row * item_size(dtype))
+
+    def factor(i: ir.Value, there: ir.Value) -> Value:
+        return one.load(at(b, factors, b.add(first, b.select(there, i, I64(0))), dtype), dtype)
+
+    for k in range(0, size * size, threads):
+        place = b.add(thread, I64(k))
+        i, j = b.lshr(place, I64(size.bit_length() - 1)), b.and_(place, I64(size - 1))
+        there = b.and_(b.icmp_signed("<", i, j), b.icmp_signed("<", j, width))
+        index = b.add(square, b.select(there, b.add(b.mul(i, width), j), I64(0)))
+        x = factor(i, there) * one.load(at(b, inner, index, dtype), dtype)
+        one.store(one.select(one.value(there, "bool"), x, zero), at(b, near, b.add(b.mul(j, I64(row)), i), dtype))
+    meet(b, threads)
+    own, here = b.icmp_signed("<", thread, width), number(one, thread)
+    with if_then(b, own):
+        on_diagonal = factor(thread, own)
+        column = [one.select(here == i, on_diagonal, zero) for i in range(size)]
+        for j in reversed(range(1, size)):
+            for i, x in read_row(one, at(b, near, I64(j * row), dtype), dtype, 0, j):
+                column[i] = column[i] if i >= j else one.fma(-x, column[j], column[i])
+        for i in range(size):
+            with if_then(b, b.icmp_signed("<", I64(i), width)):
+                one.store(column[i], at(b, out, b.add(square, b.add(b.mul(I64(i), width), thread)), dtype))
     b.ret_void()
     return function
 
