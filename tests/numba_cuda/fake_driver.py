@@ -20,7 +20,7 @@ from tests.numba_cuda import host_condition
 from tests.numba_cuda.fake_kernels import kernel_of
 from tests.numba_cuda.fake_streams import FakeStreams, Stream, finished, put
 from volta.emit.cache import DiskCache
-from volta.numba_cuda import conditional_nodes
+from volta.numba_cuda import conditional_nodes, moves
 from volta.numba_cuda.codegen import modules
 from volta.numba_cuda.codegen.ptx import KernelSource
 from volta.numba_cuda.device import boxes, cuda_api, driver
@@ -153,7 +153,8 @@ class FakeDriver(FakeStreams):
         return 0
 
     def cuMemHostAlloc(self, out: int, nbytes: int, flags: int) -> int:
-        memory = np.empty(nbytes, np.uint8)
+        memory = np.empty(nbytes + 256, np.uint8)
+        memory = memory[-memory.ctypes.data % 256 :][:nbytes]
         self.pinned[memory.ctypes.data] = memory
         return put(out, memory.ctypes.data) or 0
 
@@ -292,6 +293,8 @@ class FakeDriver(FakeStreams):
         if not self.run_kernels:
             return 0
         ranges = [Range(f"{a:#x}", a, n, READ | WRITE) for a, (_, n, _) in self.allocations.items()]
+        if name.startswith(moves.NAME):  # no other kernel touches the host's memory
+            ranges += [Range(f"pinned {a:#x}", a, len(m), READ | WRITE) for a, m in self.pinned.items()]
         ranges.append(Range("args", ctypes.addressof(args), ctypes.sizeof(args), READ))
         wrong = kernel_of(self.sources, name).run(name, ctypes.addressof(args), grid, threads, ranges, dynamic=shared)
         self.violations += wrong

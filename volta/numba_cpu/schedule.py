@@ -130,6 +130,7 @@ class Schedule:
     vector_bits: int
     general: bool = False
     tensor_cores = False
+    moves = False
 
     def keeps(self, eqn: Eqn) -> bool:
         """Products with weights in blocks, and panels."""

@@ -66,16 +66,20 @@ class DevicePlan(ExecutionPlan):
         return out
 
     def partitions(self) -> dict[str, int]:
-        """The peak by where the memory is: the device's, and of the host's what inputs that lie there take."""
-        return {"host": self.transfers["host_to_device"], "device": self.peak_live_bytes}
+        """The peak by where the memory is: the device's, and of the host's what inputs that lie there take, and what
+        waits there."""
+        given = sum(b.nbytes for b in self.buffers if b.placement == "host_input")
+        return {"host": given + self.host_arena_bytes, "device": self.peak_live_bytes}
 
     @property
     def transfers(self) -> dict[str, int]:
         """Bytes moved between host and device by a call whose inputs lie on the host, but for donated ones: those are
         state, which stays on the device. An input that is on the device already moves nothing, and neither does a
-        result until it is read. 'args' is the table of addresses, copied when a call's addresses are new."""
+        result until it is read; what waits in the host's memory crosses both ways. 'args' is the table of addresses,
+        copied when a call's addresses are new."""
         copied = sum(b.nbytes for b in self.buffers if b.placement == "host_input")
-        return {"host_to_device": copied, "device_to_host": 0, "args": self.table_bytes}
+        moved = self.moved[1]
+        return {"host_to_device": copied + moved, "device_to_host": moved, "args": self.table_bytes}
 
     def transfer_list(self) -> list[tuple[int, str, str, int]]:
         """Each array that may cross between host and device: (buffer, placement, when, bytes)."""
@@ -84,6 +88,7 @@ class DevicePlan(ExecutionPlan):
             "device_parameter": "the first call, unless it is on the device",
             "device_constant": "when compiled",
             "device_output": "when read",
+            "host_temporary": "each call, and back",
         }
         return [(b.id, b.placement, when[b.placement], b.nbytes) for b in self.buffers if b.placement in when]
 
@@ -96,7 +101,7 @@ class DevicePlan(ExecutionPlan):
         lines = [super().as_text(), "on cuda"]
         lines += _listed(self.launches, "  ")
         for number, placement, when, nbytes in self.transfer_list():
-            way = "device to host" if placement == "device_output" else "host to device"
+            way = "device to host" if placement in ("device_output", "host_temporary") else "host to device"
             lines.append(f"  transfer b{number}: {way} {nbytes} bytes ({placement}; {when})")
         return "\n".join(lines)
 
@@ -167,10 +172,10 @@ class Table:
 
 
 def table_of(plan: DevicePlan, const_addresses: list[int]) -> Table:
-    """A plan's table. A call is given the addresses of `ExecutionPlan.address_slots`; the arena's comes last, and the
-    workspace lies behind the arena."""
+    """A plan's table. A call is given the addresses of `ExecutionPlan.address_slots`; the workspace lies behind the
+    arena. What waits in the host's memory comes back to the arena, so where that is, this is."""
     slots, count = plan.address_slots()
-    arena = count - (plan.arena_bytes > 0)
+    arena = count - (plan.arena_bytes > 0) - (plan.host_arena_bytes > 0)
     fixed = dict(zip(plan.consts, const_addresses, strict=True))
     places, total = places_of(plan.launches)
     table = Table([0] * total, [8 * start for start in places], [])

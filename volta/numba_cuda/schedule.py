@@ -11,7 +11,7 @@ import attrs
 
 from volta.core.ir import Eqn
 from volta.core.policy import DeterminismLevel
-from volta.numba_cuda import conditional_nodes, user
+from volta.numba_cuda import conditional_nodes, moves, user
 from volta.numba_cuda.attention import attention_choice, attention_tensor_choice
 from volta.numba_cuda.launch_context import LaunchContext
 from volta.numba_cuda.launches import Launch
@@ -61,6 +61,7 @@ HANDLERS: dict[str, Handler] = {
     "sort": Handler(steps.sort),
     "scatter": Handler(steps.scatter, steps.order_bytes),
     PANEL: Handler(panels.launches),
+    "move": Handler(moves.launches),
     USER: Handler(user.launches),
     **dict.fromkeys(KINDS, Handler(conditional_nodes.launches)),
 }
@@ -76,6 +77,7 @@ class Schedule:
     themselves depends on it, and lies behind the arena (`merging.place_scratch`)."""
 
     tensor_cores = True
+    moves = True
 
     def keeps(self, eqn: Eqn) -> bool:
         """Panels, and products of few rows with weights in blocks; for many, weights are unpacked once for all of

@@ -269,7 +269,7 @@ optimization_barrier_p = register(
     Primitive(
         "optimization_barrier",
         Family.MOVEMENT,
-        lambda *avals: list(avals),
+        lambda *avals, memory="": list(avals),
         _barrier_jvp,
         _barrier_batch,
         _barrier_transpose,

@@ -27,7 +27,7 @@ class DeviceExecutable(Executable):
     """A program compiled for a GPU: arguments in host memory are copied there, results stay there. Where arguments lie
     on another GPU, it runs there."""
 
-    __slots__ = ("_as_texts", "_device", "_fresh", "_kernels", "_loops", "_sizes")
+    __slots__ = ("_as_texts", "_device", "_fresh", "_kernels", "_loops", "_sizes", "_waiting")
 
     def __init__(
         self,
@@ -45,6 +45,7 @@ class DeviceExecutable(Executable):
         self._as_texts = as_texts
         self._loops: bool = native.loops
         self._arena = plan.device_arena_bytes  # type: ignore[attr-defined]
+        self._waiting = plan.host_arena_bytes  # page-locked memory of the host
         # Results where each is an output of its own, as most are: (aval, bytes, position).
         own = [(aval, self._layout[i][0], i) for aval, kind, i in self._returns if kind == 0]
         self._fresh = own if len(own) == len(self._returns) == len(self._layout) and not self._donated else []
@@ -72,6 +73,9 @@ class DeviceExecutable(Executable):
                 block = take(nbytes, stream)
                 blocks.append(block)
                 addresses.append(block.address)
+            if self._waiting:
+                blocks.append(self._room_to_wait(stream))
+                addresses.append(blocks[-1].address)
             stretch: Any = None
             if self._loops or stream.flight is not None:
                 stretch = self._stretch(arrays, stream)
@@ -85,9 +89,11 @@ class DeviceExecutable(Executable):
         except BaseException as error:
             for block in blocks:
                 block.give_back()
-            if isinstance(error, MemoryError):
+            if isinstance(error, MemoryError) and not isinstance(error, OutOfMemoryError):
                 raise self._out_of_memory(error) from None
             raise
+        if self._waiting:
+            blocks.pop().give_back()
         if self._arena:
             blocks.pop().give_back()  # the stream orders its next use after this one
         out: list[ConcreteArray] = []
@@ -111,6 +117,23 @@ class DeviceExecutable(Executable):
         for k in self._repeated:
             out[k].share()
         return out
+
+    def _room_to_wait(self, stream: Any) -> Any:
+        """The host's memory in which values wait.
+
+        Raises:
+            OutOfMemoryError: the host has none to lock.
+        """
+        try:
+            return self._device.pinned.take(self._waiting, stream)
+        except MemoryError:
+            text = (
+                f"RESOURCE_EXHAUSTED: the host has no page-locked memory for {self._waiting:,} bytes, in which values "
+                f"of the plan {self.plan.name!r} wait to keep {self._device.name} within its budget. Raise "
+                "memory_budget, so that fewer are moved, or use smaller shapes. The arrays that were there are as they "
+                "were."
+            )
+            raise OutOfMemoryError(at_user_line(text)) from None
 
     def _stretch(self, arrays: Sequence[ConcreteArray], stream: Any) -> Any:
         """What results belong to on a stream that has loops, or is about to have one: None where no loop that is under

@@ -336,7 +336,7 @@ def _check_budget(plan: ExecutionPlan, budget: int | None) -> None:
         raise MemoryBudgetError(
             at_user_line(
                 f"plan {plan.name!r} needs {plan.peak_live_bytes:,} bytes at its peak; the budget is {budget:,}.\n"
-                f"{plan.memory_report()}\nValues are computed again already where that spares memory. Raise the "
-                "budget, use smaller shapes, or put volta.checkpoint around the body of a scan."
+                f"{plan.memory_report()}\nValues are computed again or moved already where that spares memory. Raise "
+                "the budget, use smaller shapes, or put volta.checkpoint around the body of a scan."
             )
         )

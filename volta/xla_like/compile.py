@@ -21,7 +21,7 @@ from volta.xla_like.groups import Group
 from volta.xla_like.kernels import KernelCall, LoopKernel
 from volta.xla_like.loops import loop_calls
 from volta.xla_like.lowering import lower_to_nodes
-from volta.xla_like.memory import assign_memory, verify_allocation, without_memory
+from volta.xla_like.memory import assign_host_memory, assign_memory, verify_allocation, without_memory
 from volta.xla_like.nodes import Lowered, Ref, Val
 from volta.xla_like.opaque import Context, opaque_calls
 from volta.xla_like.passes import Evaluate, inline_calls, optimize
@@ -160,7 +160,7 @@ class _Build:
             found, over = scheduled, plain
             for _ in range(ROUNDS if least > 0 else 0):
                 arena = found.plan.arena_bytes
-                program = rematerialize(found, max(arena - over, int(arena * step)))
+                program = rematerialize(found, max(arena - over, int(arena * step)), self.scheduler.moves)
                 if program is None:
                     break
                 verify_graph(program, checked=found.program)
@@ -223,9 +223,10 @@ def _assemble(
                     backward = node.source is not None and node.source.gradient
                     placement = "gradient" if backward else "device_temporary"
                     whole = val if place is None else place.whole
-                    buffers.ids[val] = buffers.add(
-                        ShapedArray(whole.shape, whole.dtype), "temp", placement, label, whole
-                    )
+                    kind = "temp"
+                    if val.on_host:
+                        kind, placement = "host", "host_temporary"
+                    buffers.ids[val] = buffers.add(ShapedArray(whole.shape, whole.dtype), kind, placement, label, whole)
 
         def workspace(aval: ShapedArray) -> int:
             return buffers.add(aval, "temp", "accumulation_workspace")
@@ -263,6 +264,7 @@ def _assemble(
         placed, arena = assign_memory(tuple(buffers.list), tuple(calls), free)
     else:
         placed, arena = assign_memory(tuple(buffers.list), tuple(attrs.evolve(c, inplace=()) for c in calls), ())
+    placed, host_arena = assign_host_memory(placed, tuple(calls))
     plan = ExecutionPlan(
         name=name,
         buffers=placed,
@@ -275,6 +277,7 @@ def _assemble(
         donated=donated_ids,
         level=level,
         processors=options.processors,
+        host_arena_bytes=host_arena,
     )
     verify_schedule(plan)
     verify_allocation(plan.buffers, plan.calls, plan.arena_bytes)

@@ -1,4 +1,5 @@
-"""What a plan drops to keep to a budget: values that wait long for their next readers, and cost little to get back.
+"""What a plan drops to keep to a budget: values that wait long for their next readers, and cost little to get back:
+computed again, or, where a plan runs in a GPU's memory, moved to the host's and back (see offload.py).
 
 A `Timeline` is a model of the finished plan: when each value is computed and touched, and the bytes that are live at
 each call. Where most are live, the value is dropped whose bytes, over all calls beyond the goal, cost the least work.
@@ -22,6 +23,7 @@ import numpy as np
 from volta.core.ir import Atom, ClosedJaxpr, Eqn, Var, subjaxprs
 from volta.ops.primitive import Family
 from volta.xla_like.nodes import Lowered, Ref, Val
+from volta.xla_like.offload import HIDDEN, Link, Stay
 from volta.xla_like.plan import ExecutionPlan
 from volta.xla_like.recompute import Copies
 
@@ -115,11 +117,12 @@ _NEVER = _Return(math.inf)
 class Timeline:
     """When each value is computed and read, by the numbers of the plan's calls; and which values are dropped."""
 
-    def __init__(self, scheduled: Scheduled) -> None:
+    def __init__(self, scheduled: Scheduled, moves: bool = False) -> None:
+        """``moves``: values may wait in the host's memory too."""
         lowered, self.plan, self.buffer_of = scheduled.lowered, scheduled.plan, scheduled.buffer_of
         self.program = scheduled.program
         self._work = scheduled.works
-        self._may_run_again = [e.primitive.family in _AGAIN for e in self.program.eqns]
+        self._may_run_again = [e.primitive.family in _AGAIN and "memory" not in e.params for e in self.program.eqns]
         self.home: dict[Var, int] = {v: i for i, e in enumerate(self.program.eqns) for v in e.outputs}
         self.val_of: dict[Var, Val] = {v: x.val for v, x in lowered.operands.items() if isinstance(x, Ref)}
         self._reads: dict[int, list[int]] = {}  # of a buffer: the calls
@@ -141,7 +144,10 @@ class Timeline:
                     self.name_of.setdefault(self.val_of[var], var)
             begin = end
         self.dropped: dict[Val, int] = {}
-        """And the first call for which it is computed again."""
+        """And the first call for which it is computed again, or in front of which it begins to return."""
+        self.stays: dict[Val, Stay] = {}
+        """Those that wait in the host's memory."""
+        self._gone: dict[Val, int] = {}  # and the call up to which it is there
         self._touched: dict[Val, list[int]] = {}
         self._again: dict[int, int] = {}  # the equations that run twice, and for which call
         self._over: list[int] | None = None  # how many calls before each are beyond the goal
@@ -153,6 +159,13 @@ class Timeline:
         replaced = {read for call in self.plan.calls for read, _ in call.inplace if read not in self._reads}
         self._replaced = {v for v, number in self.buffer_of.items() if number in replaced}
         """What a call computes on the way to something that takes its place in memory."""
+        self._link: Link | None = None
+        if moves:
+            works = [0.0] * len(self.plan.calls)
+            for call, work in zip(self.call_of, self._work, strict=True):
+                if call is not None:
+                    works[call] += work
+            self._link = Link(works)
         self._needs = [tuple([self._place(a) for a in e.inputs if self._is_computed(a)]) for e in self.program.eqns]
 
     def _place(self, var: Var) -> tuple[int, Val | None]:
@@ -178,8 +191,10 @@ class Timeline:
         return val is not None and val in self._until and self._is_kept(val, call, spares, longer)
 
     def _is_kept(self, val: Val, call: int, spares: int, longer: float) -> bool:
-        if val in self.dropped or self.made.get(val, call) >= call:
+        if self.made.get(val, call) >= call:
             return False
+        if val in self.dropped:
+            return call <= self._gone[val]
         last = self._until[val]
         return last >= call or val.nbytes * _SMALL <= spares or self._longer(val, int(last), call) <= longer
 
@@ -208,6 +223,10 @@ class Timeline:
                     if returns <= call:
                         held[stored] = None
                         continue
+                    if call <= self._gone[stored]:
+                        continue
+                    if stored in self.stays:
+                        return _NEVER
                 elif self._is_kept(stored, call, val.nbytes, longer):
                     if stored in self._touched:
                         held[stored] = None
@@ -241,7 +260,10 @@ class Timeline:
         self._touched = {v: sorted({self.made[v], *self._reads[self.buffer_of[v]]}) for v in temps}
         live = np.asarray(self.plan.live_temp_bytes(), np.int64)
         passing = np.zeros_like(live)  # the part of them that is only on the way
-        gaps = _Gaps(self._touched, {v: self._work[self.home[self.name_of[v]]] for v in temps})
+        least = {v: float(self._work[self.home[self.name_of[v]]]) for v in temps}
+        if self._link is not None:
+            least = {v: min(work, HIDDEN * v.nbytes) for v, work in least.items()}
+        gaps = _Gaps(self._touched, least)
         while live.size and live[at := int(live.argmax())] > goal:
             over = np.append(0, np.cumsum(live > goal))
             self._over = over.tolist()
@@ -250,6 +272,13 @@ class Timeline:
                 break
             gap, back = found
             val, early, first = gaps.vals[gap], gaps.early[gap], gaps.first[gap]
+            if isinstance(back, Stay):
+                assert self._link is not None
+                self._link.carry(early, first, val.nbytes)
+                live[back.left + 1 : back.back] -= val.nbytes
+                gaps.end(val)
+                self.stays[val], self.dropped[val], self._gone[val] = back, back.back, back.left
+                continue
             live[early + 1 : first] -= val.nbytes
             live[first] += max(0, back.passing - passing[first])
             passing[first] = max(back.passing, passing[first])
@@ -261,15 +290,15 @@ class Timeline:
                 live[self._touched[u][-1] + 1 : first + 1] += u.nbytes
                 gaps.touch(u, self._touched[u], first)
                 self._until[u] = max(self._until[u], first)
-            self.dropped[val] = first
+            self.dropped[val], self._gone[val] = first, early
             self._again.update((i, min(first, self._again.get(i, first))) for i in back.equations)
         self._over = None
 
     def _best(
         self, gaps: _Gaps, at: int, live: np.ndarray, passing: np.ndarray, over: np.ndarray
-    ) -> tuple[int, _Return] | None:
+    ) -> tuple[int, _Return | Stay] | None:
         """Which gap over a call spares most bytes for the work, and how its value comes back; None where none does."""
-        best: tuple[float, int, _Return] | None = None
+        best: tuple[float, int, _Return | Stay] | None = None
         for n, (gap, gain, seems) in enumerate(gaps.over(at, over)):
             if best is not None and (seems <= best[0] or (n >= _LOOKED_AT and gap in gaps.known)):
                 break
@@ -277,12 +306,17 @@ class Timeline:
             ways = [self._return(val, first, _HELD * gain)]
             if any(self._until[u] < first for u in ways[0].held):
                 ways.append(self._return(val, first, 0.0))
-            gaps.costs(gap, min(back.work for back in ways))
+            stays = list(self._link.stays(gaps.early[gap], first, val.nbytes)) if self._link is not None else []
+            gaps.costs(gap, min([*(back.work for back in ways), *(stay.work for stay in stays)]))
             for back in ways:
                 more = max(0, back.passing - passing[first])
                 if (not more or live[first] + more < live[at]) and (worth := self._worth(gain, back, first)) > 0:
                     if best is None or worth > best[0]:
                         best = worth, gap, back
+            for stay in stays:
+                worth = val.nbytes * float(over[stay.back] - over[stay.left + 1]) / (stay.work + 1)
+                if stay.left < at < stay.back and worth > 0 and (best is None or worth > best[0]):
+                    best = worth, gap, stay
         return best and best[1:]
 
     def _worth(self, gain: float, back: _Return, call: int) -> float:
@@ -301,7 +335,7 @@ class Timeline:
 class _Gaps:
     """Stretches of calls for which values wait in memory, touched before and after but not within."""
 
-    def __init__(self, touched: Mapping[Val, list[int]], least: Mapping[Val, int]) -> None:
+    def __init__(self, touched: Mapping[Val, list[int]], least: Mapping[Val, float]) -> None:
         self.vals: list[Val] = []
         self.early: list[int] = []
         self.first: list[int] = []

@@ -15,6 +15,7 @@ from volta.xla_like import moving
 from volta.xla_like.control import lower_cond, lower_scan, lower_while
 from volta.xla_like.kernels import fill_value
 from volta.xla_like.nodes import Const, Iota, Lowered, Node, Operand, Ref, Val, is_positions
+from volta.xla_like.offload import HOST
 from volta.xla_like.passes import inline_calls
 from volta.xla_like.scattering import lower_scatter
 from volta.xla_like.views import Ints, View, prod
@@ -79,6 +80,17 @@ class Lowering:
         if isinstance(operand, Ref) and operand.is_whole:
             return operand
         return self.copied(operand)
+
+    def moved(self, operand: Operand, after: tuple[Val, ...], memory: str) -> Ref:
+        """The operand's elements in the memory of the host, or back in the device's, once others are computed."""
+        source = self.contiguous(operand)
+        shape = operand.view.shape
+        (val,) = self.add(
+            "move", "move", {"to": memory}, [attrs.evolve(source, after=after)], shape,
+            [ShapedArray(shape, source.dtype)],
+        )  # fmt: skip
+        val.on_host = memory == HOST
+        return self.whole(val)
 
     # -- equations -----------------------------------------------------------------------------------------------------
 
@@ -198,6 +210,8 @@ class Lowering:
 
     def _lower_optimization_barrier(self, eqn: Eqn, operands: list[Operand], avals: list[ShapedArray]) -> list[Operand]:
         after = tuple(x.val for x in operands if isinstance(x, Ref) and x.val.producer is not None)
+        if "memory" in eqn.params:
+            return [self.moved(operands[0], after[1:], eqn.params["memory"]), *operands[1:]]
         return [attrs.evolve(x, after=after) if isinstance(x, Ref) else x for x in operands]
 
     # -- indexing ------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
 import numpy as np
@@ -40,18 +40,35 @@ def assign_memory(
             span[root] = (span[root][0], last[written])
             taken |= {read, written}
 
-    roots = sorted({block[b] for b in sorted(block)}, key=lambda r: (-size[r], span[r][0], r))
+    offset, arena = _placed({r: span[r] for r in sorted(set(block.values()))}, size)
+    return tuple(b.at(offset[block[b.id]]) if b.kind == "temp" else b for b in out), arena
+
+
+def assign_host_memory(
+    buffers: tuple[Buffer, ...], calls: tuple[KernelCall, ...]
+) -> tuple[tuple[Buffer, ...], int]:  # fmt: skip
+    """Give what waits in the host's memory an offset in an arena there; returns the buffers and its size."""
+    first, last = lifetimes(buffers, calls)
+    waiting = [b for b in buffers if b.kind == "host"]
+    offset, arena = _placed(
+        {b.id: (first[b.id], last[b.id]) for b in waiting}, {b.id: aligned(b.nbytes) for b in waiting}
+    )
+    return tuple(b.at(offset[b.id]) if b.kind == "host" else b for b in buffers), arena
+
+
+def _placed(spans: Mapping[int, tuple[int, int]], size: Mapping[int, int]) -> tuple[dict[int, int], int]:
+    """The offset of each block, by its first and last call, and the bytes of all."""
+    roots = sorted(spans, key=lambda r: (-size[r], spans[r][0], r))
     # Of a large plan every pair of blocks is looked at, so the columns are arrays: first call, last call, offset, end.
     placed = np.zeros((4, len(roots)), np.int64)
     offset: dict[int, int] = {}
     for n, r in enumerate(roots):
-        lo, hi = span[r]
+        lo, hi = spans[r]
         begin, end, low, high = placed[:, :n]
         busy = ((begin <= hi) & (lo <= end)).nonzero()[0]
         offset[r] = _lowest_gap(low[busy], high[busy], size[r])
         placed[:, n] = lo, hi, offset[r], offset[r] + size[r]
-    arena = int(placed[3].max(initial=0))
-    return tuple(b.at(offset[block[b.id]]) if b.kind == "temp" else b for b in out), arena
+    return offset, int(placed[3].max(initial=0))
 
 
 def _lowest_gap(low: np.ndarray, high: np.ndarray, size: int) -> int:
@@ -119,6 +136,8 @@ def verify_allocation(buffers: tuple[Buffer, ...], calls: tuple[KernelCall, ...]
             )
         if a.offset % ALIGNMENT:
             raise VerificationError(f"temp b{a.id} lies at {a.offset}, which is no multiple of {ALIGNMENT}")
+    if (pair := next(_overlapping([b for b in buffers if b.kind == "host"], first, last), None)) is not None:
+        raise VerificationError(f"b{pair[0]} and b{pair[1]} wait together and overlap in the host's memory")
     for i, k in _overlapping(temps, first, last):
         if not any(last[a] == first[b] and (first[b], a, b) in inplace for a, b in ((i, k), (k, i))):
             raise VerificationError(f"temps b{i} and b{k} are live together and overlap in the arena")

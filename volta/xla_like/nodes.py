@@ -18,12 +18,14 @@ from volta.xla_like.views import Ints, View, prod
 
 @attrs.define(eq=False, slots=True)
 class Val:
-    """An array of the program. ``producer`` is None for inputs and constants."""
+    """An array of the program. ``producer`` is None for inputs and constants; ``on_host``: a plan for a GPU keeps it in
+    the host's memory (see offload.py)."""
 
     shape: Ints
     dtype: np.dtype
     producer: Node | None = None
     label: str = ""
+    on_host: bool = False
     size: int = attrs.field(init=False, default=attrs.Factory(lambda self: prod(self.shape), takes_self=True))
     nbytes: int = attrs.field(init=False, default=attrs.Factory(lambda self: self.size * self.dtype.itemsize, True))
 

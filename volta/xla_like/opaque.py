@@ -33,6 +33,7 @@ from volta.xla_like.dot import (
 from volta.xla_like.kernels import Access, KernelCall, Load, LoopKernel, Store
 from volta.xla_like.loops import pattern_of, unique
 from volta.xla_like.nodes import Const, Iota, Node, Operand, Ref, Val
+from volta.xla_like.offload import Move
 from volta.xla_like.ordering import Scan, ScanSpec, Scatter, ScatterSpec, Sort, SortSpec
 from volta.xla_like.panels import PANEL, Panel, PanelSpec
 from volta.xla_like.placing import NOWHERE, Place, parts, place_of
@@ -339,11 +340,21 @@ def _panel(node: Node, ctx: Context) -> list[KernelCall]:
     return [KernelCall(Panel(spec, batch, width, length), (), accesses, unique(reads), tuple(writes))]
 
 
+def _move(node: Node, ctx: Context) -> list[KernelCall]:
+    """Whole values, from one memory to the other."""
+    (x,), out = node.operands, node.outputs[0]
+    assert isinstance(x, Ref)
+    source, target = ctx.buffer_of(x.val), ctx.buffer_of(out)
+    move = Move(node.params["to"], out.nbytes)
+    return [KernelCall(move, (), (Access(source, 0, ()), Access(target, 0, ())), (source,), (target,))]
+
+
 _HANDLERS: dict[str, Callable[[Node, Context], list[KernelCall]]] = {
     "dot_general": _dot,
     BLOCK_PRODUCT: _block_product,
     **dict.fromkeys(("attention", "attention_dq", "attention_dkv"), _attention),
     PANEL: _panel,
+    "move": _move,
     "concatenate": _concatenate,
     "pad": _pad,
     "dynamic_update_slice": _dynamic_update_slice,

@@ -23,12 +23,13 @@ def aligned(nbytes: int) -> int:
 
 @attrs.frozen(slots=True)
 class Buffer:
-    """A piece of memory. ``kind``: input, const, output or temp. A temp has an ``offset`` in the arena. There are also
-    'unstored' ones, in no memory: a call passes their values on in registers (see `Joined`).
+    """A piece of memory. ``kind``: input, const, output, temp or host. A temp has an ``offset`` in the arena; what a
+    plan for a GPU keeps in the memory of the 'host' has one in the arena there. There are also 'unstored' ones, in no
+    memory: a call passes their values on in registers (see `Joined`).
 
     ``placement`` says who holds it: 'host_input', 'device_parameter' (a donated input: state that lives on),
     'device_constant', 'device_temporary', 'gradient' (a temporary of the backward pass), 'accumulation_workspace'
-    (partial sums), 'device_output' or, of no memory, 'registers'.
+    (partial sums), 'device_output', 'host_temporary' or, of no memory, 'registers'.
     ``alias`` of an output is the donated input whose memory it takes over.
     """
 
@@ -53,7 +54,8 @@ class Buffer:
 class ExecutionPlan:
     """What a backend runs. ``outputs`` are buffer ids; an id may repeat, or be an input's. ``processors``: for how many
     multiprocessors of a GPU work is shared out (None: as many as its kind has). ``computed_again``: how many operations
-    run a second time to keep to a budget, and their work as a share of all (see `volta.xla_like.rematerialize`)."""
+    run a second time to keep to a budget, and their work as a share of all (see `volta.xla_like.rematerialize`);
+    ``host_arena_bytes``: what values take that wait in the host's memory (see `volta.xla_like.offload`)."""
 
     name: str
     buffers: tuple[Buffer, ...]
@@ -67,6 +69,7 @@ class ExecutionPlan:
     level: DeterminismLevel = DeterminismLevel.STRICT
     processors: int | None = None
     computed_again: tuple[int, float] = (0, 0.0)
+    host_arena_bytes: int = 0
     contract: str = contract.ID
 
     def all_calls(self) -> Iterator[KernelCall]:
@@ -80,7 +83,8 @@ class ExecutionPlan:
         """Where each buffer's address comes from when the plan is run, and how many addresses a run is given.
 
         A run is given the addresses of the inputs, then of the outputs that do not take over a donated input's memory,
-        then of the arena if there is one. A buffer that is no constant lies ``(position among these, byte offset)``.
+        then of the arena if there is one, and of that in the host's memory. A buffer that is no constant lies
+        ``(position among these, byte offset)``.
         """
         slots = {number: (i, 0) for i, number in enumerate(self.inputs)}
         count = len(self.inputs)
@@ -92,7 +96,9 @@ class ExecutionPlan:
             if b.kind == "temp":
                 assert b.offset is not None
                 slots[b.id] = (count, b.offset)
-        return slots, count + (self.arena_bytes > 0)
+        count += self.arena_bytes > 0
+        slots.update((b.id, (count, b.offset or 0)) for b in self.buffers if b.kind == "host")
+        return slots, count + (self.host_arena_bytes > 0)
 
     # -- bytes ---------------------------------------------------------------------------------------------------------
 
@@ -118,19 +124,25 @@ class ExecutionPlan:
         """Bytes moved between host and device (none on the CPU, whose memory is the host's)."""
         return {"host_to_device": 0, "device_to_host": 0}
 
-    def live_temp_bytes(self) -> list[int]:
-        """Arena bytes in use at each call."""
+    @property
+    def moved(self) -> tuple[int, int]:
+        """How many values wait in the host's memory, and their bytes, which cross each way once."""
+        sizes = [b.nbytes for b in self.buffers if b.kind == "host"]
+        return len(sizes), sum(sizes)
+
+    def live_temp_bytes(self, kind: str = "temp") -> list[int]:
+        """Arena bytes in use at each call; of ``kind`` 'host', of the arena in the host's memory."""
         change = [0] * (len(self.calls) + 1)
-        for begin, end, nbytes, _ in self._live_temps():
+        for begin, end, nbytes, _ in self._live_temps(kind):
             change[begin] += nbytes
             change[end] -= nbytes
         return list(itertools.accumulate(change[:-1]))
 
-    def _live_temps(self) -> Iterator[tuple[int, int, int, str]]:
+    def _live_temps(self, kind: str = "temp") -> Iterator[tuple[int, int, int, str]]:
         """What lies in the arena: from which call on, up to which one it does not, bytes and placement. What is
         computed in place of an operand counts from that call on, and its operand up to there."""
         first, last = lifetimes(self.buffers, self.calls)
-        temps = [b for b in self.buffers if b.kind == "temp" and b.nbytes and first[b.id] <= last[b.id]]
+        temps = [b for b in self.buffers if b.kind == kind and b.nbytes and first[b.id] <= last[b.id]]
         began = {(b.offset, first[b.id]): b.id for b in temps}
         for b in temps:
             replaced = began.get((b.offset, last[b.id]), b.id) != b.id
@@ -140,7 +152,7 @@ class ExecutionPlan:
         """Bytes of inputs, constants and outputs by placement, and of temporaries where the arena is fullest."""
         out: dict[str, int] = {}
         for b in self.buffers:
-            if b.kind not in ("temp", "unstored") and b.alias is None:
+            if b.kind not in ("temp", "unstored", "host") and b.alias is None:
                 out[b.placement] = out.get(b.placement, 0) + aligned(b.nbytes)
         live = self.live_temp_bytes()
         fullest = live.index(max(live)) if live else 0
@@ -159,8 +171,7 @@ class ExecutionPlan:
             f"plan {self.name} level={self.level.value} contract={self.contract}{processors}",
             f"bytes peak={self.peak_live_bytes} {by_class}",
         ]
-        if self.computed_again[0]:
-            lines.append(self._said_again())
+        lines += self._said_of_budget()
         for b in self.buffers:
             where = f" @{b.offset}" if b.offset is not None else f" = b{b.alias}" if b.alias is not None else ""
             lines.append(f"  b{b.id}: {b.aval.strip_weak()} {b.placement}{where}{'  # ' + b.label if b.label else ''}")
@@ -174,9 +185,12 @@ class ExecutionPlan:
 
     __str__ = as_text
 
-    def _said_again(self) -> str:
-        operations, share = self.computed_again
-        return f"computed again, for the budget: {operations} operations, {100 * share:.1f}% more work"
+    def _said_of_budget(self) -> list[str]:
+        """What the plan does to keep to a budget."""
+        (operations, share), (values, nbytes) = self.computed_again, self.moved
+        again = f"computed again, for the budget: {operations} operations, {100 * share:.1f}% more work"
+        moved = f"moved to the host and back, for the budget: {values} values, {nbytes:,} bytes each way"
+        return [again] * (operations > 0) + [moved] * (values > 0)
 
     def kernel_texts(self) -> dict[str, str]:
         """The readable text of each distinct kernel, by symbol, in order of first use. How operations become kernels is
@@ -191,8 +205,7 @@ class ExecutionPlan:
         lines += [f"  on the {where:<9}{n:>16,}" for where, n in self.partitions().items() if n]
         for name, n in self.bytes_by_class().items():
             lines.append(f"  {name:<8}{n:>16,}  {100 * n / total if total else 0:5.1f}%")
-        if self.computed_again[0]:
-            lines.append(self._said_again())
+        lines += self._said_of_budget()
         lines.append("by placement, where the arena is fullest")
         for name, n in self.bytes_by_placement().items():
             lines.append(f"  {name:<24}{n:>16,}")
@@ -200,12 +213,13 @@ class ExecutionPlan:
         lines.append("largest buffers")
         for b in largest:
             lines.append(f"  b{b.id:<5}{b.nbytes:>14,}  {b.aval.strip_weak()!s:<24}{b.placement}  {b.label}")
-        live = self.live_temp_bytes()
-        top = max(live, default=0)
-        if top:
-            lines.append(f"arena over the schedule ({self.arena_bytes:,} bytes planned, {top:,} live at most)")
-            bars = " ▁▂▃▄▅▆▇█"
-            lines.append("  " + "".join(bars[round(8 * n / top)] for n in live))
+        planned = {"temp": ("arena", self.arena_bytes), "host": ("the host's memory", self.host_arena_bytes)}
+        for kind, (what, nbytes) in planned.items():
+            live = self.live_temp_bytes(kind)
+            top = max(live, default=0)
+            if top:
+                lines.append(f"{what} over the schedule ({nbytes:,} bytes planned, {top:,} live at most)")
+                lines.append("  " + "".join(" ▁▂▃▄▅▆▇█"[round(8 * n / top)] for n in live))
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:

@@ -11,12 +11,15 @@ Checkpoint Search for Arbitrary Computation Graphs" (2021), and XLA's HloRemater
 
 from __future__ import annotations
 
+import bisect
 import heapq
 from collections.abc import Sequence
 
 from volta.core.ir import ClosedJaxpr, Eqn, Var
 from volta.ops.primitive import REGISTRY
 from volta.xla_like.dropping import Scheduled, Timeline
+from volta.xla_like.nodes import Val
+from volta.xla_like.offload import DEVICE, HOST
 from volta.xla_like.passes import drop_dead
 
 STEPS = (0.0, 0.5, 0.85)
@@ -27,10 +30,10 @@ ROUNDS = 24
 """How often a program is planned anew, each time with more values computed again."""
 
 
-def rematerialize(scheduled: Scheduled, goal: int) -> ClosedJaxpr | None:
-    """The program with values computed again where more than ``goal`` bytes of temporaries would be live; None where no
-    value can be spared."""
-    timeline = Timeline(scheduled)
+def rematerialize(scheduled: Scheduled, goal: int, moves: bool = False) -> ClosedJaxpr | None:
+    """The program with values computed again, or with ``moves`` sent to the host's memory and brought back, where more
+    than ``goal`` bytes of temporaries would be live; None where no value can be spared."""
+    timeline = Timeline(scheduled, moves)
     timeline.choose(goal)
     return drop_dead(_Rewriting(timeline).program()) if timeline.dropped else None
 
@@ -49,12 +52,22 @@ class _Rewriting:
         for val, when in timeline.made.items():
             if val in timeline.name_of and val not in timeline.dropped and val in timeline.buffer_of:
                 self._made.setdefault(timeline.buffer_of[val], []).append((when, timeline.name_of[val]))
+        self._moves = sorted(
+            [(stay.left + 1, HOST, val) for val, stay in timeline.stays.items()]
+            + [(stay.back, DEVICE, val) for val, stay in timeline.stays.items()], key=lambda x: x[0], reverse=True,
+        )  # fmt: skip
+        """What moves in front of which call, the last one first."""
+        named = [(when, timeline.name_of[val]) for val, when in timeline.made.items() if val in timeline.name_of]
+        self._times = sorted(named, key=lambda x: x[0])
+        self._away: dict[Val, Var] = {}
 
     def program(self) -> ClosedJaxpr:
         timeline = self._timeline
         program = timeline.program
         for i in self._order():
             eqn, call = self._old[i], timeline.call_of[i]
+            while call is not None and self._moves and self._moves[-1][0] <= call:
+                self._move(*self._moves.pop())
             lost = [] if call is None else [x for x in eqn.inputs if isinstance(x, Var) and self._spares(x, call)]
             if lost and call is not None:
                 self._compute_again([x for x in lost if x not in self._clones], call, eqn)
@@ -129,6 +142,21 @@ class _Rewriting:
             inputs = tuple(self._clones.get(a, names.get(a, a)) if isinstance(a, Var) else a for a in eqn.inputs)
             self._eqns.append(eqn.replace(inputs=inputs, outputs=outputs))
             self._clones.update(zip(eqn.outputs, outputs, strict=True))
+
+    def _move(self, call: int, memory: str, val: Val) -> None:
+        """Send a value to the host's memory in front of a call, or have it back."""
+        var = self._timeline.name_of[val]
+        source = var if memory == HOST else self._away[val]
+        before = bisect.bisect_left(self._times, call, key=lambda x: x[0])
+        awaited = next((v for _, v in reversed(self._times[:before]) if v in self._defined and v is not var), None)
+        held = (source,) if awaited is None else (source, awaited)
+        results = tuple([Var(v.aval) for v in held])
+        where = self._old[self._timeline.home[var]].source
+        self._eqns.append(Eqn(REGISTRY["optimization_barrier"], held, results, {"memory": memory}, where))
+        if memory == HOST:
+            self._away[val] = results[0]
+        else:
+            self._clones[var] = results[0]
 
     def _trigger(self, call: int) -> tuple[Var, ...]:
         """What a call waits for: of the values that it reads the one that is computed last."""

@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from volta.xla_like.groups import Group
 from volta.xla_like.nodes import Ref, Val
 
+_AT_ONCE = 1 << 62
+"""More bytes than any group frees."""
+
 
 def schedule(groups: list[Group], outputs: tuple[Val, ...], carried: Sequence[tuple[Val, Val]] = ()) -> list[Group]:
     """Order groups by list scheduling; ties keep the program's order. Depends on the program alone.
@@ -48,11 +51,14 @@ def schedule(groups: list[Group], outputs: tuple[Val, ...], carried: Sequence[tu
     kept = dict.fromkeys(outputs)
     by_index = {g.index: g for g in groups}
     makes = {
-        g.index: sum(v.nbytes for n in g.nodes for v in n.outputs if v in remaining and v not in kept) for g in groups
+        g.index: sum(_held(v) for n in g.nodes for v in n.outputs if v in remaining and v not in kept) for g in groups
     }
+    for g in groups:
+        if g.nodes[0].kind == "move":  # it waits for what it is to come after, and no longer
+            makes[g.index] = -_AT_ONCE
     # What running a group changes; less once it is the last to read an operand. The heap may hold an older entry of a
     # group: that is larger, so the present one is met first.
-    change = {i: makes[i] - sum(v.nbytes for v in reads[i] if len(remaining[v]) == 1 and v not in kept) for i in makes}
+    change = {i: makes[i] - sum(_held(v) for v in reads[i] if len(remaining[v]) == 1 and v not in kept) for i in makes}
     ready = [(change[i], position[i], i) for i in makes if waits[i] == 0]
     heapq.heapify(ready)
     done: set[int] = set()
@@ -67,7 +73,7 @@ def schedule(groups: list[Group], outputs: tuple[Val, ...], carried: Sequence[tu
             del remaining[v][best]
             if len(remaining[v]) == 1 and v not in kept:
                 (i,) = remaining[v]
-                change[i] -= v.nbytes
+                change[i] -= _held(v)
                 if waits[i] == 0:
                     heapq.heappush(ready, (change[i], position[i], i))
         for u in users[best]:
@@ -75,6 +81,11 @@ def schedule(groups: list[Group], outputs: tuple[Val, ...], carried: Sequence[tu
             if waits[u] == 0:
                 heapq.heappush(ready, (change[u], position[u], u))
     return order
+
+
+def _held(val: Val) -> int:
+    """Bytes of the memory that a plan runs in."""
+    return 0 if val.on_host else val.nbytes
 
 
 def _wait_for_readers(groups: list[Group], writer: Group, val: Val, needed: dict[int, dict[int, None]]) -> None:

@@ -19,6 +19,10 @@ class Scheduler(Protocol):
     def tensor_cores(self) -> bool:
         """Whether there are kernels for precisions below float32."""
 
+    @property
+    def moves(self) -> bool:
+        """Whether a plan runs in a memory of its own, and values may wait in the host's (see offload.py)."""
+
     def keeps(self, eqn: Eqn) -> bool:
         """Whether there is a kernel for an equation that means a program, which is then not put in its place."""
 
@@ -34,6 +38,7 @@ class Unscheduled:
     """Of no backend: every call runs by itself, and nobody says what memory it takes."""
 
     tensor_cores: bool = False
+    moves: bool = False
 
     def keeps(self, eqn: Eqn) -> bool:
         return False

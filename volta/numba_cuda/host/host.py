@@ -302,14 +302,18 @@ def run_plan(
     launches = launches_of(plan, capability) if launches is None else launches
     modules = (kernels or HostKernels()).of(x.source for x in every(launches) if not x.inside)
     memory, rights = _place(plan, inputs, consts)
-    arena = _memory(plan.arena_bytes)
+    arena, waiting = _memory(plan.arena_bytes), _memory(plan.host_arena_bytes)
     for b in plan.buffers:
         if b.kind == "temp":
             assert b.offset is not None
             memory[b.id], rights[b.id] = arena[b.offset : b.offset + b.nbytes], READ | WRITE
+        if b.kind == "host":
+            memory[b.id], rights[b.id] = waiting[b.offset or 0 :][: b.nbytes], READ | WRITE
     memory[SCRATCH] = _memory(max((x.scratch for x in launches), default=0))
     rights[SCRATCH] = READ | WRITE
-    shadows = _Shadows([arena, memory[SCRATCH], *(memory[i] for i in rights if rights[i] & WRITE)] if races else [])
+    shadows = _Shadows(
+        [arena, waiting, memory[SCRATCH], *(memory[i] for i in rights if rights[i] & WRITE)] if races else []
+    )
     violations: list[Violation] = []
     numbers = {id(x): i for i, x in enumerate(every(launches))}
 

@@ -83,6 +83,7 @@ class Schedule:
     """What is decided before memory is planned: every call runs by itself."""
 
     tensor_cores = False
+    moves = False
 
     def keeps(self, eqn: Eqn) -> bool:
         """No equation: the texts are of programs."""
