@@ -14,8 +14,8 @@ from volta.runtime import memory
 from volta.runtime.gateway import compile as gateway_compile
 from volta.testing.bits import bits
 from volta.testing.transformer import Transformer
-from volta.xla_like.dropping import work_of
 from volta.xla_like.passes import inline_calls
+from volta.xla_like.scheduled import work_of
 
 RATES = scaling.Rates(1e12, 1e11)
 LLAMA = models.Config(97, 24, 3, 4, 2, 6, 40, context=64)

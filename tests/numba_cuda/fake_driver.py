@@ -41,16 +41,14 @@ class FakeDriver(FakeStreams):
     def __init__(self, devices: int = 1, memory: int = 1 << 30, version: int = 13000, capability: str = "9.0") -> None:
         super().__init__()
         self.devices, self.memory, self.version, self.capability = devices, memory, version, capability
-        self.log: dict[str, int] = {}
-        self.fail: dict[str, int] = {}
+        self.log, self.fail = dict[str, int](), dict[str, int]()
         self.run_kernels = True
         self.disk: DiskCache | None = None
         self.allocations: dict[int, tuple[np.ndarray, int, int]] = {}  # address: memory, bytes, device
-        self.pinned: dict[int, np.ndarray] = {}
+        self.pinned = dict[int, np.ndarray]()
         self.sources: dict[str, KernelSource] = {}
         self.violations: list[Any] = []
-        self._bodies: list[Any] = []
-        self.iterations = 0  # how often loops and choices were decided about
+        self._bodies, self.iterations = list[Any](), 0  # how often loops and choices were decided about
         self.conditions: dict[int, bool] = {}  # of a graph's nodes, by their handles
         self.priorities: dict[int, int] = {}  # of a graph's kernels, by their number of blocks
         self.lock = threading.RLock()
@@ -294,7 +292,7 @@ class FakeDriver(FakeStreams):
             return 0
         ranges = [Range(f"{a:#x}", a, n, READ | WRITE) for a, (_, n, _) in self.allocations.items()]
         if name.startswith(moves.NAME):  # no other kernel touches the host's memory
-            ranges += [Range(f"pinned {a:#x}", a, len(m), READ | WRITE) for a, m in self.pinned.items()]
+            ranges += [Range("pinned", a, len(m), READ | WRITE) for a, m in self.pinned.items()]
         ranges.append(Range("args", ctypes.addressof(args), ctypes.sizeof(args), READ))
         wrong = kernel_of(self.sources, name).run(name, ctypes.addressof(args), grid, threads, ranges, dynamic=shared)
         self.violations += wrong

@@ -101,14 +101,14 @@ def _in_one_range(seed: int, share: float, policy) -> int:
     return memory.end
 
 
-@sampled("seed", range(8), quick=[0])
+@sampled("seed", (*range(8), 12, 27, 34), quick=[0])
 def test_segments_cost_what_blocks_that_cannot_lie_across_them_do(seed):
-    """Best fit in one range that grows reserves less than 1.1 of what is asked for, and no other policy tried does
-    better: the rest is that segments begin and end."""
+    """One range that grows, and gives nothing back, takes up to 1.11 of what is asked for by the best policy. The rest
+    is that segments begin and end: most of forty walks in 27 and 34."""
     asked, _, reserved, _ = _random_walk(seed, 0.5)
-    ends = {name: _in_one_range(seed, 0.5, policy) for name, policy in POLICIES.items()}
-    assert asked < ends["best fit"] == min(ends.values()) <= 1.1 * asked
-    assert reserved <= 1.12 * ends["best fit"]
+    least = min(_in_one_range(seed, 0.5, policy) for policy in POLICIES.values())
+    assert asked < least <= 1.11 * asked
+    assert reserved <= 1.13 * least
 
 
 @pytest.mark.slow

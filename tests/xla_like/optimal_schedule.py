@@ -5,8 +5,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 
-from volta.xla_like.dropping import Scheduled, work_of
 from volta.xla_like.plan import aligned
+from volta.xla_like.scheduled import Scheduled, work_of
 
 
 def least_work(scheduled: Scheduled, budget: int) -> int | None:

@@ -82,6 +82,8 @@ def test_reports_say_what_is_moved() -> None:
     assert "host_temporary @0" in plan.as_text()
     assert plan.bytes_by_placement().keys() == free.bytes_by_placement().keys()
     assert "move to host" in plan._repr_html_()
+    waiting = plan.memory_report().split("moved to the host and back\n")[1].splitlines()[0]
+    assert "65,536  f32[256,64]" in waiting and "(waits)" in waiting
 
 
 def test_a_value_is_away_between_its_moves() -> None:

@@ -58,6 +58,8 @@ def test_a_chain_of_layers_keeps_to_budgets() -> None:
     work = [plan.computed_again[1] for plan in plans]
     assert 0 < work[0] < work[1] < work[2] < 1.5  # a forward pass more is a third
     assert "computed again, for the budget: " in plans[0].as_text() and "more work" in plans[0].memory_report()
+    line = plans[2].memory_report().split("\ncomputed again\n")[1].splitlines()[0].split(maxsplit=1)
+    assert int(line[0]) > 10 and line[1].startswith("test_rematerialize.py:") and line[1].endswith(" (chain)")
 
 
 @pytest.mark.slow

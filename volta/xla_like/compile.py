@@ -14,7 +14,6 @@ from volta.core.policy import DeterminismLevel
 from volta.xla_like import control_calls, user
 from volta.xla_like.attention_calls import join_cotangents
 from volta.xla_like.complex_pairs import has_complex, to_pairs
-from volta.xla_like.dropping import Scheduled
 from volta.xla_like.exact import exact_products
 from volta.xla_like.fusion import fuse
 from volta.xla_like.groups import Group
@@ -31,6 +30,7 @@ from volta.xla_like.precisions import round_operands
 from volta.xla_like.recompute import Copies, recompute
 from volta.xla_like.rematerialize import ROUNDS, STEPS, rematerialize
 from volta.xla_like.schedule import schedule
+from volta.xla_like.scheduled import Scheduled
 from volta.xla_like.scheduler import Scheduler, Unscheduled
 from volta.xla_like.segments import cut_scans
 from volta.xla_like.verify import verify_graph, verify_schedule
@@ -147,7 +147,9 @@ class _Build:
             return best
         again = max(0, best.operations - scheduled.operations)
         share = max(0.0, best.work / max(scheduled.work, 1) - 1)
-        return attrs.evolve(best, plan=attrs.evolve(best.plan, computed_again=(again, share)))
+        lines = best.lines() - scheduled.lines()
+        plan = attrs.evolve(best.plan, computed_again=(again, share), again_from=tuple(lines.most_common(8)))
+        return attrs.evolve(best, plan=plan)
 
     def _within(
         self, scheduled: Scheduled, excess: Callable[[ExecutionPlan], int], donated: tuple[int, ...],

@@ -11,7 +11,6 @@ stretch of layers costs one more pass, whoever of them is dropped first.
 from __future__ import annotations
 
 import bisect
-import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping
@@ -20,18 +19,10 @@ from typing import TypeGuard
 import attrs
 import numpy as np
 
-from volta.core.ir import Atom, ClosedJaxpr, Eqn, Var, subjaxprs
-from volta.ops.primitive import Family
-from volta.xla_like.nodes import Lowered, Ref, Val
-from volta.xla_like.offload import HIDDEN, Link, Stay
-from volta.xla_like.plan import ExecutionPlan
-from volta.xla_like.recompute import Copies
-
-_AGAIN = {
-    Family.ELEMENTWISE, Family.REDUCTION, Family.MOVEMENT, Family.CONTRACTION, Family.ATTENTION, Family.INDEXING,
-    Family.SORTING,
-}  # fmt: skip
-"""What may run twice: a loop, a user's kernel and a call of Python run once."""
+from volta.core.ir import Atom, Var
+from volta.xla_like.nodes import Ref, Val
+from volta.xla_like.offload import Link, Stay
+from volta.xla_like.scheduled import AGAIN, Scheduled
 
 _SMALL = 16
 """A value of at most 1/SMALL of the bytes that it helps to spare may be kept longer for that."""
@@ -45,56 +36,6 @@ that again too is looked at besides."""
 
 _LOOKED_AT = 8
 """Of the values that were looked at before, so many are at each choice: the best, if they cost as much still."""
-
-
-@attrs.frozen(eq=False)
-class Scheduled:
-    """A program, its plan, and how they belong together: the buffer of each stored value, the call of each node, the
-    nodes that kernels of their readers compute again."""
-
-    program: ClosedJaxpr
-    plan: ExecutionPlan
-    lowered: Lowered
-    buffer_of: Mapping[Val, int]
-    call_of: Mapping[int, int]
-    copies: Copies
-
-    @functools.cached_property
-    def works(self) -> list[int]:
-        """Floating-point operations, or what takes as long, of each equation."""
-        return list(map(work_of, self.program.eqns))
-
-    @property
-    def work(self) -> int:
-        """That of all that runs."""
-        return sum(self.works) + self.copies.work
-
-    @property
-    def operations(self) -> int:
-        """How many operations run, those of programs that the program carries too."""
-        return operations(self.program) + self.copies.count
-
-
-def operations(program: ClosedJaxpr) -> int:
-    """How many operations a program has, those of programs that it carries too."""
-    return sum(1 + sum(map(operations, subjaxprs(e.params))) for e in program.eqns)
-
-
-def work_of(eqn: Eqn) -> int:
-    """Floating-point operations, or what takes as long, that an equation costs."""
-    size = sum(v.aval.size for v in eqn.outputs)
-    if eqn.primitive.family is Family.CONTRACTION:
-        (contracted, _), _ = eqn.params["dimension_numbers"]
-        return 2 * size * math.prod(eqn.inputs[0].aval.shape[d] for d in contracted)
-    if eqn.primitive.family is Family.ATTENTION:
-        return 4 * size * eqn.inputs[1].aval.shape[1]  # two products over the keys
-    if eqn.primitive.name == "scan":
-        return eqn.params["length"] * sum(map(work_of, eqn.params["jaxpr"].eqns))
-    if "jaxpr" in eqn.params and eqn.primitive.family is Family.CALL:
-        return sum(map(work_of, eqn.params["jaxpr"].eqns))
-    if eqn.primitive.family is Family.REDUCTION:
-        size = sum(x.aval.size for x in eqn.inputs)
-    return size * eqn.primitive.cost
 
 
 @attrs.frozen(eq=False)
@@ -122,7 +63,7 @@ class Timeline:
         lowered, self.plan, self.buffer_of = scheduled.lowered, scheduled.plan, scheduled.buffer_of
         self.program = scheduled.program
         self._work = scheduled.works
-        self._may_run_again = [e.primitive.family in _AGAIN and "memory" not in e.params for e in self.program.eqns]
+        self._may_run_again = [e.primitive.family in AGAIN and "memory" not in e.params for e in self.program.eqns]
         self.home: dict[Var, int] = {v: i for i, e in enumerate(self.program.eqns) for v in e.outputs}
         self.val_of: dict[Var, Val] = {v: x.val for v, x in lowered.operands.items() if isinstance(x, Ref)}
         self._reads: dict[int, list[int]] = {}  # of a buffer: the calls
@@ -262,7 +203,7 @@ class Timeline:
         passing = np.zeros_like(live)  # the part of them that is only on the way
         least = {v: float(self._work[self.home[self.name_of[v]]]) for v in temps}
         if self._link is not None:
-            least = {v: min(work, HIDDEN * v.nbytes) for v, work in least.items()}
+            least = {v: min(work, self._link.least(v.nbytes)) for v, work in least.items()}
         gaps = _Gaps(self._touched, least)
         while live.size and live[at := int(live.argmax())] > goal:
             over = np.append(0, np.cumsum(live > goal))

@@ -64,6 +64,10 @@ class Link:
         self._out = np.asarray(works, np.float64) / BESIDE
         self._back = self._out.copy()
 
+    def least(self, nbytes: int) -> float:
+        """What a value's way there and back costs at least."""
+        return HIDDEN * nbytes
+
     def stays(self, early: int, first: int, nbytes: int) -> Iterator[Stay]:
         """How a value that is touched by two calls, and by none between, may wait elsewhere: beside the calls that the
         link has room for, and as long as can be while others wait for the copies."""

@@ -55,6 +55,7 @@ class ExecutionPlan:
     """What a backend runs. ``outputs`` are buffer ids; an id may repeat, or be an input's. ``processors``: for how many
     multiprocessors of a GPU work is shared out (None: as many as its kind has). ``computed_again``: how many operations
     run a second time to keep to a budget, and their work as a share of all (see `volta.xla_like.rematerialize`);
+    ``again_from``: the user's lines that most of these are from, and how many;
     ``host_arena_bytes``: what values take that wait in the host's memory (see `volta.xla_like.offload`)."""
 
     name: str
@@ -69,6 +70,7 @@ class ExecutionPlan:
     level: DeterminismLevel = DeterminismLevel.STRICT
     processors: int | None = None
     computed_again: tuple[int, float] = (0, 0.0)
+    again_from: tuple[tuple[str, int], ...] = ()
     host_arena_bytes: int = 0
     contract: str = contract.ID
 
@@ -209,7 +211,16 @@ class ExecutionPlan:
         lines.append("by placement, where the arena is fullest")
         for name, n in self.bytes_by_placement().items():
             lines.append(f"  {name:<24}{n:>16,}")
-        largest = sorted((b for b in self.buffers if b.kind != "unstored"), key=lambda b: (-b.nbytes, b.id))[:8]
+        if self.again_from:
+            lines.append("computed again")
+            lines += [f"  {count:<6}{line}" for line, count in self.again_from]
+        waiting = sorted((b for b in self.buffers if b.kind == "host"), key=lambda b: (-b.nbytes, b.id))[:8]
+        if waiting:
+            lines.append("moved to the host and back")
+            lines += [f"  b{b.id:<5}{b.nbytes:>14,}  {b.aval.strip_weak()!s:<24}{b.label}" for b in waiting]
+        largest = sorted(
+            (b for b in self.buffers if b.kind not in ("unstored", "host")), key=lambda b: (-b.nbytes, b.id)
+        )[:8]
         lines.append("largest buffers")
         for b in largest:
             lines.append(f"  b{b.id:<5}{b.nbytes:>14,}  {b.aval.strip_weak()!s:<24}{b.placement}  {b.label}")

@@ -17,10 +17,11 @@ from collections.abc import Sequence
 
 from volta.core.ir import ClosedJaxpr, Eqn, Var
 from volta.ops.primitive import REGISTRY
-from volta.xla_like.dropping import Scheduled, Timeline
+from volta.xla_like.dropping import Timeline
 from volta.xla_like.nodes import Val
 from volta.xla_like.offload import DEVICE, HOST
 from volta.xla_like.passes import drop_dead
+from volta.xla_like.scheduled import Scheduled
 
 STEPS = (0.0, 0.5, 0.85)
 """Each round goes to this share of the temporaries of the one before, or to the goal. Large steps cost less work and
