@@ -14,6 +14,7 @@ from volta import lax
 from volta.numba_cpu import threads
 from volta.testing import assert_bits_equal
 from volta.testing.host_grid import HostKernels, check_on_host
+from volta.verify import checks, matrices
 
 KERNELS = HostKernels()
 RNG = np.random.default_rng(0)
@@ -72,3 +73,16 @@ def test_the_number_of_threads_changes_no_bit(name: str, of: str) -> None:
         threads.set_num_threads(before)
     for x, y in zip(*found, strict=True):
         assert_bits_equal(x, y)
+
+
+@pytest.mark.turns(6)
+def test_the_suite_of_volta_verify_passes_on_the_cpu() -> None:
+    found = list(matrices.matrices(checks.Setting("cpu")))
+    record = checks.kept()
+    assert len(found) > 40 and not [x for x in found if checks.against_record("matrices", x, record).problem]
+    assert all(f"matrices/{x.name}" in record for x in found)
+
+
+@pytest.mark.gpu
+def test_the_suite_of_volta_verify_passes_on_a_gpu() -> None:
+    assert not [x for x in matrices.matrices(checks.Setting("cuda")) if x.problem]

@@ -25,7 +25,20 @@ import numpy as np
 from volta.core import contract
 from volta.core.errors import DeviceError, VoltaError
 from volta.runtime import devices
-from volta.verify import budget, checks, kernels, laws, levels, loops, memory, model, parity, runtime, variants
+from volta.verify import (
+    budget,
+    checks,
+    kernels,
+    laws,
+    levels,
+    loops,
+    matrices,
+    memory,
+    model,
+    parity,
+    runtime,
+    variants,
+)
 from volta.version import __version__
 
 SUITES: dict[str, checks.Suite] = {
@@ -35,6 +48,7 @@ SUITES: dict[str, checks.Suite] = {
     "products": parity.products,
     "indexing": parity.indexing,
     "attention": parity.attention,
+    "matrices": matrices.matrices,
     "loops": loops.loops,
     "laws": laws.laws,
     "variants": variants.variants,
