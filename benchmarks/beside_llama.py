@@ -128,6 +128,7 @@ class LlamaCpp:
     def __init__(self, path, threads):
         import llama_cpp
 
+        self.package = llama_cpp
         self.models = {
             n: llama_cpp.Llama(path, n_ctx=CONTEXT, n_threads=n, n_threads_batch=n, n_batch=CONTEXT, verbose=False)
             for n in threads
@@ -138,18 +139,22 @@ class LlamaCpp:
         llama.reset()
         begin = time.perf_counter()
         llama.eval(prompt)
-        token = int(np.argmax(llama.scores[llama.n_tokens - 1]))
+        token = int(np.argmax(self._last(llama)))
         first = time.perf_counter()
         for _ in range(count):
             llama.eval([token])
-            token = int(np.argmax(llama.scores[llama.n_tokens - 1]))
+            token = int(np.argmax(self._last(llama)))
         return first - begin, (time.perf_counter() - first) / count
 
     def logits(self, prompt):
         llama = next(iter(self.models.values()))
         llama.reset()
         llama.eval(prompt)
-        return np.array(llama.scores[llama.n_tokens - 1])
+        return np.array(self._last(llama))
+
+    def _last(self, llama):
+        """Logits after the last token, where llama.cpp has them."""
+        return np.ctypeslib.as_array(self.package.llama_get_logits_ith(llama.ctx, -1), (llama.n_vocab(),))
 
 
 def measure(sides, threads, options):

@@ -9,7 +9,7 @@ from tests.numba_cpu.dot_oracle import aligned, bits, kernel, oracle
 from volta.core.block_formats import FORMATS
 from volta.emit.dot_args import dot_words
 from volta.numba_cpu import target
-from volta.numba_cpu.dot_schedule import TileSpec, dot_plan
+from volta.numba_cpu.dot_schedule import ROW_STRIPS, WIDE_TILES, TileSpec, dot_plan
 from volta.xla_like.dot import CHUNK, Dot, DotSpec, DotStrides
 
 WIDTHS = [bits_ for bits_ in (512, 256, 128) if bits_ <= target.vector_bits()]
@@ -65,6 +65,17 @@ def test_long_sums_and_parts_of_chunks(name):
     for blocks in (per, per + 1, 2 * per + 3, 5 * per - 1):
         for m in (1, 20):
             check(name, m, 40, blocks, WIDTHS[0], parts=2)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.few(1)
+def test_tasks_of_several_tiles(width):
+    """Of one row, and of rows enough that tasks are wider; the last task has fewer columns."""
+    spec = TileSpec("float32", "Q6_K", "float32", vector_bits=width)
+    wide = 16 * WIDE_TILES * spec.tile_cols + 5
+    check("Q6_K", 1, 3 * ROW_STRIPS * spec.lanes + 3, 2, width, parts=3)
+    for name in ("Q6_K", "Q8_0"):
+        check(name, spec.tile_rows + 1, wide, 1, width, parts=3)
 
 
 @pytest.mark.parametrize("spec", [("float64", "Q4_K", "float64"), ("float32", "Q4_K", "float32", "highest")])

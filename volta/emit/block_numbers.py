@@ -64,10 +64,7 @@ class BlockNumbers:
 
     def factor(self, halves: Halves, i: int) -> ir.Value:
         """A block's float16 number, times the integer of the element's group."""
-        one = self.halves.get(halves.at)
-        if one is None:
-            bits = self.b.trunc(self._field(halves.at, 0, 16), self.builder.widen(I16))
-            one = self.halves[halves.at] = self.builder.from_memory(bits, "float16").ir
+        one = self.half(halves)
         if not halves.groups:
             return one
         group = i * len(halves.groups) // self.fmt.elements
@@ -76,6 +73,14 @@ class BlockNumbers:
             number = self._smaller(*self._integer(halves.groups[group], halves.bias, halves.signed))
             found = self.products[halves.at, group] = self.b.fmul(one, number)
         return found
+
+    def half(self, halves: Halves) -> ir.Value:
+        """A block's float16 number."""
+        one = self.halves.get(halves.at)
+        if one is None:
+            bits = self.b.trunc(self._field(halves.at, 0, 16), self.builder.widen(I16))
+            one = self.halves[halves.at] = self.builder.from_memory(bits, "float16").ir
+        return one
 
     def _integer(self, pieces: Pieces, bias: int, signed: bool) -> tuple[ir.Value, int]:
         """2^p times the integer that some bits make, as a float, and p."""

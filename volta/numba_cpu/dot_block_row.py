@@ -139,10 +139,7 @@ class ByteNumbers(BlockNumbers):
     def __init__(self, b: ir.IRBuilder, fmt: BlockFormat, words: ir.Value, start: int, lanes: int) -> None:
         super().__init__(b, fmt, words, start, lanes)
         self.joined: dict[tuple[tuple[int, int], ...], ir.Value] = {}
-
-    def scale(self, i: int) -> ir.Value:
-        """What an element's integer, where a shuffle has brought it, is multiplied by."""
-        return self._scale(i, _TOP if self.fmt.bias or self.fmt.signed else 0)
+        self.smaller: dict[tuple[int, int], ir.Value] = {}
 
     def _integer(self, pieces: Pieces, bias: int, signed: bool) -> tuple[ir.Value, int]:
         b = self.b
@@ -160,6 +157,15 @@ class ByteNumbers(BlockNumbers):
         moved = b.shuffle_vector(found, ir.Constant(found.type, None), indices)
         number = b.sitofp(b.bitcast(moved, self.type), self.builder.widen(ir.FloatType()))
         return number, _TOP * negative
+
+    def group_factor(self, halves: Halves, group: int) -> ir.Value:
+        """A factor of a group: a scale is for an element's integer where a shuffle has brought it. Powers of two are
+        in the block's number, once for all groups."""
+        integer, left = self._integer(halves.groups[group], halves.bias, halves.signed)
+        left += _TOP if halves is self.fmt.scale and (self.fmt.bias or self.fmt.signed) else 0
+        if (halves.at, left) not in self.smaller:
+            self.smaller[halves.at, left] = self._smaller(self.half(halves), left)
+        return self.b.fmul(self.smaller[halves.at, left], integer)
 
     def _bytes(self, pieces: Pieces, bias: int) -> ir.Value:
         b, total = self.b, None
@@ -184,13 +190,9 @@ class _Factors:
         numbers = ByteNumbers(b, fmt, words, 0, lanes)
         for halves in (fmt.scale, fmt.offset):
             if halves is not None:
-                count = len(halves.groups)
-                table = b.alloca(self.type, count)
-                for group in range(count):
-                    i = group * fmt.elements // count
-                    b.store(
-                        numbers.scale(i) if halves is fmt.scale else numbers.factor(halves, i), self._at(table, group)
-                    )
+                table = b.alloca(self.type, len(halves.groups))
+                for group in range(len(halves.groups)):
+                    b.store(numbers.group_factor(halves, group), self._at(table, group))
                 self.tables.append(table)
 
     def of(self, group: ir.Value) -> list[ir.Value]:

@@ -14,7 +14,7 @@ from llvmlite import ir
 
 from volta.core.block_formats import FORMATS
 from volta.emit.block_numbers import WORD, BlockNumbers
-from volta.emit.loops import I16, I32, I64, PTR, VOID, for_range, if_else, if_then, loop, minimum, offset
+from volta.emit.loops import I32, I64, PTR, VOID, for_range, if_else, if_then, loop, minimum, offset
 from volta.numba_cpu.dot_tile import new_internal, prefetch
 from volta.xla_like.dot import CHUNK
 
@@ -84,37 +84,37 @@ def turn(module: ir.Module, lanes: int) -> ir.Function:
         return found
     function, b = new_internal(module, name, _TURN_TYPE)
     words, source, row, width, nbytes = function.args
-    whole = b.and_(nbytes, I64(-WORD))
     with if_else(b, b.icmp_signed(">=", width, I64(lanes))) as branch:
         with branch.then():  # addresses that take few registers
             far, starts = [b.mul(row, I64(i)) for i in range(_QUAD)], range(0, lanes, _QUAD)
             bases = [offset(b, source, b.mul(row, I64(lane))) for lane in starts]
-            _turn(b, words, whole, lambda at: [offset(b, offset(b, x, at), i) for x in bases for i in far], lanes)
+            _turn(b, words, nbytes, lambda at: [offset(b, offset(b, x, at), i) for x in bases for i in far], lanes)
             branch.give()
         with branch.otherwise():
             last = b.sub(width, I64(1))
             rows = [offset(b, source, b.mul(row, minimum(b, last, lane))) for lane in range(lanes)]
-            _turn(b, words, whole, lambda at: [offset(b, x, at) for x in rows], lanes)
+            _turn(b, words, nbytes, lambda at: [offset(b, x, at) for x in rows], lanes)
             branch.give()
-    with if_then(b, b.icmp_signed("<", whole, nbytes)):  # two bytes, not four, are left
-        to, last = offset(b, words, b.mul(whole, I64(lanes))), b.sub(width, I64(1))
-        for lane in range(lanes):
-            x = offset(b, source, b.mul(row, minimum(b, last, lane)))
-            half = b.load(offset(b, x, whole), align=1, typ=I16)
-            b.store(b.zext(half, I32), offset(b, to, lane * WORD), align=4)
     b.ret_void()
     return function
 
 
 def _turn(
-    b: ir.IRBuilder, words: ir.Value, whole: ir.Value, rows: Callable[[ir.Value], list[ir.Value]], lanes: int
+    b: ir.IRBuilder, words: ir.Value, nbytes: ir.Value, rows: Callable[[ir.Value], list[ir.Value]], lanes: int
 ) -> None:
-    with for_range(b, 0, whole, _QUAD * WORD) as first:
-        at = minimum(b, first, b.sub(whole, I64(_QUAD * WORD)))  # a block has 18 bytes at least
+    whole, quad = b.and_(nbytes, I64(-WORD)), I64(_QUAD * WORD)  # a block has more bytes than four words
+
+    def lines(at: ir.Value) -> list[ir.Value]:
         quads = [b.load(x, align=1, typ=ir.VectorType(I32, _QUAD)) for x in rows(at)]
-        lines = _turned_quads(b, [_joined(b, quads[i::_QUAD]) for i in range(_QUAD)])
-        for i, line in enumerate(lines):
+        return _turned_quads(b, [_joined(b, quads[i::_QUAD]) for i in range(_QUAD)])
+
+    with for_range(b, 0, whole, _QUAD * WORD) as first:
+        at = minimum(b, first, b.sub(whole, quad))
+        for i, line in enumerate(lines(at)):
             b.store(line, offset(b, words, b.mul(b.add(at, I64(i * WORD)), I64(lanes))), align=4)
+    with if_then(b, b.icmp_signed("<", whole, nbytes)):  # two bytes: the upper ones of the last word
+        last = lines(b.sub(nbytes, quad))[-1]
+        b.store(b.lshr(last, ir.Constant(last.type, [16] * lanes)), offset(b, words, b.mul(whole, I64(lanes))), align=4)
 
 
 def _joined(b: ir.IRBuilder, parts: list[ir.Value]) -> ir.Value:

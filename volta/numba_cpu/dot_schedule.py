@@ -42,6 +42,10 @@ ROW_STRIPS = 4
 TASK_TILES = 2
 """Register tiles of rows in a task of a product that is cut so."""
 
+WIDE_TILES = 4
+"""Tiles of a task of many rows times weights in blocks: rows of the left operand are copied once for so many. 128 rows
+times 5,632 columns took 14.9 ms instead of 18.1 (one core with vectors of 512 bits)."""
+
 LARGE_ROWS = 512
 """Rows of a product that is cut so, at least: there are rows enough for threads."""
 
@@ -278,7 +282,8 @@ def dot_plan(dot: Dot, strides: DotStrides, vector_bits: int, whole_rows: bool =
 def _blocks_plan(spec: TileSpec, dot: Dot, copies_lhs: bool) -> DotPlan:
     """Rows times weights in blocks: tasks are columns, whose weights are unpacked once, a chunk at a time."""
     size, block_rows = item_size(spec.accumulator), _round_up(dot.m, spec.tile_rows)
-    columns = ROW_STRIPS * spec.lanes if dot.m == 1 else spec.tile_cols
+    tiles = WIDE_TILES if dot.m >= spec.tile_rows and dot.n >= 16 * WIDE_TILES * spec.tile_cols else 1
+    columns = ROW_STRIPS * spec.lanes if dot.m == 1 else tiles * spec.tile_cols
     scratch_lhs = spec.tile_rows * columns * size
     scratch_rhs = scratch_lhs + CHUNK * _round_up(spec.tile_rows, spec.lanes) * size * copies_lhs
     scratch_tree = scratch_rhs + CHUNK * columns * size
