@@ -161,6 +161,44 @@ def test_loads_at_computed_places_are_aligned_as_they_say():
     check_on_host(f, x, w, orders=("ascending",))
 
 
+def passes(random):
+    """A program of a few passes, whose order of parts and arithmetic are drawn, and its operands."""
+    outer, inner = (int(n) for n in random.integers(1, 6, 2))
+    n = int(random.choice([6, 8, 12, 24, 30]))
+    steps = [
+        (int(random.choice([r for r in (2, 3, 4, 5, 6) if n % r == 0])), *random.integers(0, (2, 2, 2, 3)).tolist())
+        for _ in range(random.integers(2, 5))
+    ]
+
+    def f(x, y):
+        for r, mixed, back, apart, between in steps:
+            parts = [[v.reshape(outer, r, n // r, inner)[:, k] for k in range(r)] for v in (x, y)]
+            out = [[sum(p * (1 + k * j % 5) for j, p in enumerate(v)) for k in range(r)] for v in parts]
+            if mixed:
+                out = [[a + b for a, b in zip(*out, strict=True)], [a - b for a, b in zip(*out, strict=True)]]
+            out = [v[::-1] if back else v for v in out]
+            joined = [vnp.concatenate(v, 1) if apart else vnp.stack(v, 2) for v in out]
+            x, y = (v.reshape(outer, n, inner) for v in joined)
+            if between == 1:
+                x = x * vnp.arange(n, dtype=np.float32)[:, None]
+            if between == 2:
+                x = vnp.concatenate([x[:, n // 2 :], x[:, : n // 2]], 1)
+        return x, y
+
+    return f, [random.standard_normal((outer, n, inner)).astype(np.float32) for _ in range(2)]
+
+
+@pytest.mark.turns(8)
+@pytest.mark.parametrize("seed", range(16))
+def test_drawn_passes_have_the_bits_of_the_cpu_in_tiles_of_any_size(seed, monkeypatch):
+    random = np.random.default_rng(seed)
+    sizes = {"TILE": (64, 512, 8192), "WHOLE": (16, 256, 2048), "FEWEST": (1, 4), "_BLOCKS": (1, 264)}
+    for name, choices in sizes.items():
+        monkeypatch.setattr(tiles, name, int(random.choice(choices)))
+    f, args = passes(random)
+    check_on_host(f, *args, orders=("shuffled",))
+
+
 # -- digits ------------------------------------------------------------------------------------------------------------
 
 
