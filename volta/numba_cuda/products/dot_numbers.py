@@ -10,21 +10,23 @@ all numbers that have an offset, and so are chains whose other operands are 2^48
 
 from __future__ import annotations
 
-import copy
 import struct
+from collections.abc import Sequence
 from functools import lru_cache
 
+import attrs
 from llvmlite import ir
 
-from volta.core.block_formats import BlockFormat, Piece, Pieces
+from volta.core.block_formats import BlockFormat, Halves, Piece, Pieces
 from volta.emit.block_numbers import WORD, BlockNumbers, exact
-from volta.emit.loops import I32, I64, fma, if_else, offset
+from volta.emit.loops import I32, I64, fma, offset
 from volta.numba_cuda.codegen.ptx_ops import bits_over
 
 _F32 = ir.FloatType()
 _MANTISSA = 23
 _ABOVE = struct.unpack("<I", struct.pack("<f", 2.0**_MANTISSA))[0]
 _QUAD = 4  # words
+_EACH_BYTE = 0x01010101
 _SUBNORMAL = -149  # the power of two that the lowest bit of a float means
 SMALLER = 48
 
@@ -44,7 +46,6 @@ class ThreadNumbers(BlockNumbers):
         super().__init__(b, fmt, words, start, 1)
         self.quads, self.smaller = quads, smaller
         self.halved: dict[int, ir.Value] = {}  # words moved to the right by 16 bits
-        self.far: dict[int, ir.Value] = {}  # offsets of groups, smaller
 
     def element(self, i: int) -> ir.Value:
         if not self.smaller:
@@ -53,13 +54,18 @@ class ThreadNumbers(BlockNumbers):
         assert fmt.offset is not None and exact(fmt)
         pieces = fmt.pieces(i)
         bits, left = self._masked(pieces[0]) if len(pieces) == 1 else (self._joined(pieces, I32(0)), 0)
-        scale = self._scale(i, _SUBNORMAL + SMALLER + left)
-        group = i * max(1, len(fmt.offset.groups)) // fmt.elements
-        far = self.far.get(group)
-        if far is None:
-            far = self._smaller(self.factor(fmt.offset, i), SMALLER)
-            far = self.far[group] = b.fneg(far) if fmt.subtracts else far
-        return fma(b, scale, b.bitcast(bits, _F32), far)
+        return fma(b, self._scale(i, left), b.bitcast(bits, _F32), self.factor(fmt.offset, i))
+
+    def half(self, halves: Halves) -> ir.Value:
+        """A block's float16 number; where numbers are `smaller`, times what makes its groups' factors those of these
+        numbers: of integers that are subnormal floats, and of offsets with their sign."""
+        known = halves.at in self.halves
+        found = super().half(halves)
+        if self.smaller and not known:
+            sign = -1 if self.fmt.subtracts else 1
+            times = sign * 2.0**-SMALLER if halves is self.fmt.offset else 2.0 ** -(_SUBNORMAL + SMALLER)
+            found = self.halves[halves.at] = self.b.fmul(found, ir.Constant(_F32, times))
+        return found
 
     def _masked(self, piece: Piece) -> tuple[ir.Value, int]:
         word, left = self._within(piece)
@@ -103,32 +109,39 @@ class ThreadNumbers(BlockNumbers):
                 self.loaded[first + i] = self.b.extract_element(quad, I32(i))
         return super()._word(byte, shift)
 
-    def group_factors(self, number: ir.Value, each: int) -> list[ir.Value]:
-        """The factors of `each` groups from group ``number * each`` on: those of scales, then of offsets.
-
-        Integers of groups are packed each in its own way, so this is a choice between as many ways.
-        """
+    def packed(self) -> list[list[ir.Value]]:
+        """The integers of groups, a byte each, four to a word: of scales, then of offsets."""
         halves = [h for h in (self.fmt.scale, self.fmt.offset) if h is not None]
-        count, size = len(halves[0].groups), self.fmt.elements // len(halves[0].groups)
-        for h in halves:
-            self.factor(h, 0)
-            for piece in (piece for group in h.groups for piece in group):
-                self._word(piece.byte, piece.shift)
+        return [[self._packed(h.groups[i : i + WORD]) for i in range(0, len(h.groups), WORD)] for h in halves]
 
-        def way(first: int, last: int) -> list[ir.Value]:
-            if last - first == each:
-                own = copy.copy(self)
-                own.products, own.loaded = {}, dict(self.loaded)
-                return [own.factor(h, size * group) for h in halves for group in range(first, last)]
-            middle = (first + last) // 2
-            with if_else(self.b, self.b.icmp_unsigned("<", number, number.type(middle // each))) as branch:
-                with branch.then():
-                    branch.give(*way(first, middle))
-                with branch.otherwise():
-                    branch.give(*way(middle, last))
-            return list(branch.results)
+    def _packed(self, groups: Sequence[Pieces]) -> ir.Value:
+        """Integers that are made of pieces of neighbouring bytes alike: of four at once."""
+        b, total = self.b, I32(0)
+        for pieces in zip(*groups, strict=True):
+            first = pieces[0]
+            assert all(attrs.evolve(x, byte=x.byte - i) == first for i, x in enumerate(pieces))
+            word, shift = self._word(first.byte, first.shift)
+            assert shift == first.shift
+            by = first.left - shift
+            moved = b.shl(word, I32(by)) if by > 0 else b.lshr(word, I32(-by)) if by else word
+            total = b.or_(total, b.and_(moved, I32(_EACH_BYTE * (((1 << first.width) - 1) << first.left))))
+        return total
 
-        return way(0, count)
+    def group_factors(self, packed: Sequence[Sequence[ir.Value]], number: ir.Value, each: int) -> list[ir.Value]:
+        """The factors of `each` groups from group ``number * each`` on: those of scales, then of offsets."""
+        b, found = self.b, []
+        halves = [h for h in (self.fmt.scale, self.fmt.offset) if h is not None]
+        first = b.mul(b.trunc(number, I32), I32(each))
+        for h, words in zip(halves, packed, strict=True):
+            one, word = self.half(h), words[-1]
+            for i in range(len(words) - 2, -1, -1):
+                word = b.select(b.icmp_unsigned("<", first, I32(WORD * (i + 1))), words[i], word)
+            word = b.lshr(word, b.and_(b.shl(first, I32(3)), I32(31)))
+            for i in range(each):
+                bits = b.bitcast(bits_over(b, word, 0xFF << 8 * i, _ABOVE), _F32)
+                integer = b.fsub(bits, ir.Constant(_F32, 2.0**_MANTISSA))
+                found.append(b.fmul(self._smaller(one, 8 * i), integer))
+        return found
 
 
 PERIOD = 64

@@ -316,12 +316,12 @@ class _Stream:
                 zeros = self._links(numbers, offset(b, row, 4 * start), fmt.elements, zeros)
             return zeros
         blocks = [ThreadNumbers(b, fmt, x, 0, True, smaller) for x in columns]
-        each = len(fmt.scale.groups) * PERIOD // CHUNK
+        each, packed = len(fmt.scale.groups) * PERIOD // CHUNK, [x.packed() for x in blocks]
         with loop(b, 0, CHUNK // PERIOD, 1, zeros, some=True) as it:
             once(b)
             numbers = [
-                PeriodNumbers(b, fmt, x, it.index, y.group_factors(it.index, each), smaller)
-                for x, y in zip(columns, blocks, strict=True)
+                PeriodNumbers(b, fmt, x, it.index, y.group_factors(words, it.index, each), smaller)
+                for x, y, words in zip(columns, blocks, packed, strict=True)
             ]
             here = offset(b, row, b.mul(it.index, I64(4 * PERIOD)))
             it.advance(*self._links(numbers, here, PERIOD, list(it.values)))
