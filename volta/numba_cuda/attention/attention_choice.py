@@ -13,6 +13,7 @@ from volta.numba_cuda.attention.attention import build_attention, forward_bytes
 from volta.numba_cuda.attention.attention_backward import backward_bytes, build_attention_dkv, build_attention_dq
 from volta.numba_cuda.attention.attention_fused import build_attention_backward, fused_bytes
 from volta.numba_cuda.attention.attention_layout import WIDE, AttentionTile
+from volta.numba_cuda.attention.attention_row_stages import build_staged, stage_bytes
 from volta.numba_cuda.attention.attention_rows import THREADS, build_attention_rows, row_blocks
 from volta.numba_cuda.attention.attention_serial import semaphore_words
 from volta.numba_cuda.attention.attention_split import build_split, split_blocks, split_bytes
@@ -32,6 +33,9 @@ FEW_ROWS = 16
 
 _MANY_KEYS = 1024
 """Few rows of at least so many keys are cut into key blocks for several blocks of threads."""
+
+_BESIDE = 16 << 10
+"""Bytes of shared memory that kernels have beside what is copied there, at most."""
 
 _FEW_BLOCKS = 132
 """Below this many blocks of threads, smaller ones share the work out better."""
@@ -91,6 +95,9 @@ def choose(call: KernelCall, capability: str) -> Chosen:
     stem = kernel_name(LibraryKernel(name, spec))
     whole = in_groups(call)
     tile = tile_of(name, spec, rows, heads, whole, capability) if op.queries and op.keys else None
+    if tile is None and is_staged(call, capability):
+        source = KernelSource(f"{stem}_staged", f"{name} {spec} staged", lambda m, n: build_staged(m, n, spec, False))
+        return Chosen(source, row_blocks(name, heads, op.queries, op.keys), THREADS, stage_bytes(spec))
     if tile is None:
         source = KernelSource(
             f"{stem}_rows{'w' * whole}",
@@ -159,6 +166,14 @@ def is_split(call: KernelCall) -> bool:
     op = op_of(call)
     few = op.queries <= FEW_ROWS and op.batch * op.heads * op.queries < 4 * filling(_FEW_BLOCKS)
     return op.name == "attention" and few and op.keys >= _MANY_KEYS
+
+
+def is_staged(call: KernelCall, capability: str) -> bool:
+    """Whether the keys and values of a call's few rows come to shared memory: there is a multiprocessor for each row,
+    and room."""
+    op = op_of(call)
+    few = op.name == "attention" and op.batch * op.heads * op.queries <= filling(_FEW_BLOCKS)
+    return few and in_groups(call) and stage_bytes(op.spec) + _BESIDE <= shared_of(capability)
 
 
 def split(call: KernelCall, ctx: LaunchContext) -> Iterator[Launch]:

@@ -179,27 +179,42 @@ class RowForward(_Rows):
     What counts is how often a warp waits for memory, so a key block's rows are asked for at once.
     """
 
+    at_once = WARPS
+    """Key blocks of a round."""
+
     def shared_bytes(self) -> int:
-        return self.size * (self.spec.head + WARPS * (3 + self.spec.value_head))
+        return self.size * (self.spec.head + self.at_once * (3 + self.spec.value_head))
 
     def emit(self) -> None:
         b, spec, width = self.b, self.spec, self.spec.value_head
         row = self.find_head(block_index(b))
+        self.fetch(I64(0))
         stop = self.locate(row)
-        facts = offset(b, self.space, self.size * spec.head)  # of each warp: m, l, whether any key is seen
-        parts = offset(b, facts, self.size * 3 * WARPS)
-        with loop(b, 0, stop, WARPS * BLOCK, self.begin()) as it:
-            block = b.add(it.index, b.mul(self.warp, I64(BLOCK)))
-            with if_then(b, b.icmp_signed("<", block, stop)):
-                self.score(row, block, self.warp, facts, parts)
+        facts = offset(b, self.space, self.size * spec.head)  # of each key block: m, l, whether any key is seen
+        parts = offset(b, facts, self.size * 3 * self.at_once)
+        with loop(b, 0, stop, self.at_once * BLOCK, self.begin()) as it:
+            self.round(row, it.index, stop, I64(0), facts, parts)
             barrier(b)
-            blocks = minimum(b, b.lshr(b.add(b.sub(stop, it.index), I64(BLOCK - 1)), I64(6)), I64(WARPS))
-            with loop(b, 0, blocks, 1, list(it.values)) as merging:
+            self.fetch(b.add(it.index, I64(self.at_once * BLOCK)))
+            blocks = b.lshr(b.add(b.sub(stop, it.index), I64(BLOCK - 1)), I64(6))
+            with loop(b, 0, minimum(b, blocks, I64(self.at_once)), 1, list(it.values)) as merging:
                 found = self.found(merging.index, facts, parts, width)
                 merging.advance(*self.merge(list(merging.values), *found))
             barrier(b)
             it.advance(*merging.results)
         self.finish(row, *it.results)
+
+    def fetch(self, first: ir.Value) -> None:
+        """Have the keys and values from `first` on brought to shared memory, where a round needs them there."""
+
+    def round(
+        self, row: ir.Value, first: ir.Value, stop: ir.Value, number: ir.Value, facts: ir.Value, parts: ir.Value
+    ) -> None:
+        """Key blocks from `first` on, one a warp, left as those of `number` and on."""
+        b = self.b
+        block = b.add(first, b.mul(self.warp, I64(BLOCK)))
+        with if_then(b, b.icmp_signed("<", block, stop)):
+            self.score(row, block, b.add(number, self.warp), facts, parts)
 
     def locate(self, row: ir.Value) -> ir.Value:
         """Copy a row to shared memory; the keys that it sees end at the result."""
@@ -252,23 +267,31 @@ class RowForward(_Rows):
         scores = self.scaled(self.dots(self.space, lines, spec.head))
         seen = [self.pair_seen(row, key, self.position) for key in keys]
         bits = [ballot(b, x) for x in seen]
-        some = b.icmp_unsigned("!=", b.or_(*bits), I32(0))
-        low = self.constant(float("-inf"))
-        top = self.lane_sum([b.select(x, y, low) for x, y in zip(seen, scores, strict=True)], "max")
-        weights = [b.select(x, self.exp_down(b.fsub(y, top)), self.zero) for x, y in zip(seen, scores, strict=True)]
-        total = self.lane_sum(weights, "sum")
+        weights = self.weighed(scores, seen, bits, number, facts)
         sums = self.chains(weights, bits, v, a(Arg.V_S), block, self.s, spec.value_head)
-        with if_then(b, b.icmp_signed("==", self.lane, I64(0))):
-            there = b.select(some, self.constant(1.0), self.zero)
-            for i, x in enumerate((top, total, there)):
-                place = b.add(b.mul(number, I64(3)), I64(i))
-                b.store(x, offset(b, facts, b.mul(place, I64(self.size))), align=self.size)
         width = spec.value_head
         own = offset(b, parts, b.mul(number, I64(width * self.size)))
         for g, x in enumerate(sums):
             column = b.add(self.lane, I64(WARP * g))
             with if_then(b, b.icmp_signed("<", column, I64(width))):
                 b.store(x, offset(b, own, b.mul(column, I64(self.size))), align=self.size)
+
+    def weighed(
+        self, scores: Sequence[ir.Value], seen: Sequence[ir.Value], bits: Sequence[ir.Value], number: ir.Value,
+        facts: ir.Value,
+    ) -> list[ir.Value]:  # fmt: skip
+        """The weights of a key block of which a lane has two scores; its m and l are left as those of a number."""
+        b, low = self.b, self.constant(float("-inf"))
+        some = b.icmp_unsigned("!=", b.or_(*bits), I32(0))
+        top = self.lane_sum([b.select(x, y, low) for x, y in zip(seen, scores, strict=True)], "max")
+        weights = [b.select(x, self.exp_down(b.fsub(y, top)), self.zero) for x, y in zip(seen, scores, strict=True)]
+        total = self.lane_sum(weights, "sum")
+        with if_then(b, b.icmp_signed("==", self.lane, I64(0))):
+            there = b.select(some, self.constant(1.0), self.zero)
+            for i, x in enumerate((top, total, there)):
+                place = b.add(b.mul(number, I64(3)), I64(i))
+                b.store(x, offset(b, facts, b.mul(place, I64(self.size))), align=self.size)
+        return weights
 
     def found(self, number: ir.Value, facts: ir.Value, parts: ir.Value, width: int) -> list[ir.Value]:
         """What `score` left: m, l, 0 if no key is seen, and the thread's element."""

@@ -32,7 +32,7 @@ def split_blocks(rows: int, s: int) -> int:
 def build_split(module: ir.Module, name: str, spec: AttentionSpec, whole: bool, merge: bool) -> ir.Function:
     """Add one of the two kernels to a module; their args end with where the results of key blocks are."""
     function, b = new_entry(module, name, THREADS, 1)
-    (_Merging if merge else _Blocks)(b, function, spec, whole).emit()
+    (_Merging if merge else SplitBlocks)(b, function, spec, whole).emit()
     b.ret_void()
     return function
 
@@ -52,7 +52,7 @@ class _Split(RowForward):
         )
 
 
-class _Blocks(_Split):
+class SplitBlocks(_Split):
     """A warp has one key block of a row."""
 
     def shared_bytes(self) -> int:
@@ -61,15 +61,14 @@ class _Blocks(_Split):
     def emit(self) -> None:
         b = self.b
         blocks = ceil_div(b, self.s, BLOCK)
-        shares = ceil_div(b, blocks, WARPS)
+        shares = ceil_div(b, blocks, self.at_once)
         rest = self.find_head(block_index(b))
         row, share = b.udiv(rest, shares), b.urem(rest, shares)
+        number = b.mul(share, I64(self.at_once))
+        first = b.mul(number, I64(BLOCK))
+        self.fetch(first)
         stop = self.locate(row)
-        facts, parts = self.results(row, blocks)
-        number = b.add(b.mul(share, I64(WARPS)), self.warp)
-        block = b.mul(number, I64(BLOCK))
-        with if_then(b, b.icmp_signed("<", block, stop)):
-            self.score(row, block, number, facts, parts)
+        self.round(row, first, stop, number, *self.results(row, blocks))
 
 
 class _Merging(_Split):

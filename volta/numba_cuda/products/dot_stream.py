@@ -68,6 +68,7 @@ class StreamVariant:
     wide: int
     early: bool = False
     epilogue: Epilogue | None = None
+    tune: str = ""
 
     @property
     def threads(self) -> int:
@@ -100,7 +101,9 @@ class StreamVariant:
     def pitch(self, fmt: BlockFormat) -> int:
         """Bytes from column to column in shared memory: lanes that read at once have different banks."""
         quads = self.span * chunk_bytes(fmt) // _QUAD
-        if self.span < _BANKS:
+        if "near" in self.tune:
+            quads += (_BANKS // self.across - quads) % _BANKS
+        elif self.span < _BANKS:
             quads += (self.span - quads) % _BANKS
         return quads * _QUAD
 
@@ -149,6 +152,8 @@ class _Stream:
         self.lane, self.warp = b.and_(self.thread, I64(WARP - 1)), b.lshr(self.thread, I64(5))
         self._lay_out()
         self.column, self.chunk = b.udiv(self.lane, I64(v.span)), b.and_(self.lane, I64(v.span - 1))
+        if "near" in v.tune:
+            self.chunk, self.column = b.udiv(self.lane, I64(v.across)), b.and_(self.lane, I64(v.across - 1))
         self.rank = b.add(b.mul(self.warp, a.BLOCKS), block_index(b))  # the last tiles are of different blocks
         self.warps = b.mul(a.BLOCKS, I64(v.warps))
         mine = b.sub(ceil_div(b, a.N, v.columns), self.rank)
@@ -213,6 +218,8 @@ class _Stream:
         nbytes = b.trunc(b.mul(minimum(b, b.sub(I64(v.chunks), chunk), v.span), I64(each)), I32)
         with if_then(b, b.icmp_signed("<", part, self.parts)):
             with if_then(b, b.icmp_signed("==", self.lane, I64(0))):
+                if "nomem" in v.tune:
+                    nbytes = I32(16)
                 ptx_mbarrier.expect(b, self._barrier(stage), b.mul(nbytes, I32(v.columns)))
             warp_barrier(b)
             with if_then(b, b.icmp_signed("<", self.lane, I64(v.columns))):
@@ -302,6 +309,8 @@ class _Stream:
         `smaller`: the rows' values are 2^`SMALLER` times as large, and the numbers that much smaller."""
         b, v, fmt = self.b, self.v, self.fmt
         pitch = v.pitch(fmt)
+        if "nochain" in v.tune:
+            return [self.zero] * (v.rows * v.wide)
         own = at(
             b, self.stages, (stage, I64(self.each)), (self.column, I64(pitch)), (self.chunk, I64(chunk_bytes(fmt)))
         )
@@ -334,9 +343,13 @@ class _Stream:
         b, v, kind = self.b, self.v, ir.VectorType(ir.FloatType(), _VALUES)
         for k in range(0, count, _VALUES):
             places = [offset(b, rows, r * v.chunks * _LINE + 4 * k) for r in range(v.rows)]
-            values = [b.load(place, typ=kind, align=_QUAD) for place in places]
+            if "nox" not in v.tune or not k:
+                values = [b.load(place, typ=kind, align=_QUAD) for place in places]
             for i in range(_VALUES):
-                ys = [x.element(k + i) for x in numbers]
+                if "nodeq" in v.tune:
+                    ys = [b.bitcast(x._word(x.fmt.pieces(k + i)[0].byte, 0)[0], ir.FloatType()) for x in numbers]
+                else:
+                    ys = [x.element(k + i) for x in numbers]
                 xs = [b.extract_element(x, I32(i)) for x in values]
                 sums = [fma(b, x, y, sums[r * v.wide + c]) for r, x in enumerate(xs) for c, y in enumerate(ys)]
         return sums

@@ -1,0 +1,135 @@
+"""Few rows whose keys and values come to shared memory at once: a row alone would wait for memory again and again.
+
+All threads of a block copy a round's key blocks, then share out what is computed of them: a thread has a key, then a
+warp a key block's weights, then a thread an element of a key block's weighted values.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from volta.emit.attention_args import Arg
+from volta.emit.builder import item_size
+from volta.emit.loops import I32, I64, fma, for_range, if_then, loop, minimum, offset
+from volta.numba_cuda.attention.attention_rows import THREADS, RowForward
+from volta.numba_cuda.attention.attention_split import SplitBlocks
+from volta.numba_cuda.codegen.ptx_ops import ballot, commit_copies, copy_async, once, wait_copies
+from volta.numba_cuda.codegen.threads import WARP, barrier, dynamic_shared, new_entry
+from volta.xla_like.attention import BLOCK, AttentionSpec
+
+AT_ONCE = 2
+"""Key blocks of a round: with heads of 128 elements a thread copies 16 times as many bytes as it can at once."""
+
+_QUAD = 16  # bytes
+_KEYS = AT_ONCE * BLOCK
+_LINKS = 8  # of a chain, between tests whether it ends
+
+
+def stage_bytes(spec: AttentionSpec) -> int:
+    """Dynamic shared memory: keys, so far apart that threads read them from different banks, and values."""
+    return _KEYS * (_pitch(spec) + spec.value_head * item_size(spec.dtype))
+
+
+def _pitch(spec: AttentionSpec) -> int:
+    quads = spec.head * item_size(spec.dtype) // _QUAD
+    return (quads | 1) * _QUAD
+
+
+def build_staged(module: ir.Module, name: str, spec: AttentionSpec, split: bool) -> ir.Function:
+    """Add the kernel; its grid is `row_blocks`, or if key blocks are shared out (``split``) `split_blocks`."""
+    function, b = new_entry(module, name, THREADS, 1)
+    (_StagedBlocks if split else _StagedForward)(b, function, spec, True).emit()
+    b.ret_void()
+    return function
+
+
+class _Staged(RowForward):
+    at_once = AT_ONCE
+
+    def __init__(self, b: ir.IRBuilder, function: ir.Function, spec: AttentionSpec, whole: bool) -> None:
+        super().__init__(b, function, spec, whole)
+        self.keys = dynamic_shared(b.module, b)
+        self.values = offset(b, self.keys, _KEYS * _pitch(spec))
+        words = super().shared_bytes()
+        self.scores = offset(b, self.space, words)  # then weights
+        self.seen = offset(b, self.space, words + _KEYS * self.size)
+
+    def shared_bytes(self) -> int:
+        return super().shared_bytes() + _KEYS * (self.size + 4)
+
+    def fetch(self, first: ir.Value) -> None:
+        spec, item = self.spec, item_size(self.spec.dtype)
+        self._copy(first, Arg.K, Arg.K_S, spec.head * item // _QUAD, self.keys, _pitch(spec))
+        self._copy(first, Arg.V, Arg.V_S, spec.value_head * item // _QUAD, self.values, spec.value_head * item)
+
+    def _copy(self, first: ir.Value, base: Arg, stride: Arg, quads: int, to: ir.Value, pitch: int) -> None:
+        """Start copying rows, the last one where there are no more: one group of copies."""
+        b = self.b
+        rows, step = self.of_head(base, self.item, self.head), self.arg(stride)
+        with if_then(b, b.icmp_signed("<", first, self.s)), for_range(b, self.thread, _KEYS * quads, THREADS) as number:
+            once(b)  # read from memory as few instructions as can be: this runs but once
+            row = b.zext(b.udiv(b.trunc(number, I32), I32(quads)), I64)
+            quad = b.mul(b.sub(number, b.mul(row, I64(quads))), I64(_QUAD))
+            source = offset(b, self.line(rows, step, b.add(first, row), self.s), quad)
+            copy_async(b, offset(b, offset(b, to, b.mul(row, I64(pitch))), quad), source, _QUAD)
+        commit_copies(b)
+
+    def round(
+        self, row: ir.Value, first: ir.Value, stop: ir.Value, number: ir.Value, facts: ir.Value, parts: ir.Value
+    ) -> None:
+        b = self.b
+        wait_copies(b, 1)
+        barrier(b)
+        with for_range(b, self.thread, _KEYS, THREADS) as key:
+            line = offset(b, self.keys, b.mul(key, I64(_pitch(self.spec))))
+            (score,) = self.scaled(self.dots(self.space, [line], self.spec.head))
+            b.store(score, offset(b, self.scores, b.mul(key, I64(self.size))), align=self.size)
+            seen = b.zext(self.pair_seen(row, b.add(first, key), self.position), I32)
+            b.store(seen, offset(b, self.seen, b.mul(key, I64(4))), align=4)
+        barrier(b)
+        block = b.add(first, b.mul(self.warp, I64(BLOCK)))
+        there = b.icmp_signed("<", block, stop)
+        with if_then(b, b.and_(there, b.icmp_signed("<", self.warp, I64(AT_ONCE)))):
+            self._weigh(b.add(number, self.warp), facts)
+        wait_copies(b, 0)
+        barrier(b)
+        width = self.spec.value_head
+        with for_range(b, self.thread, AT_ONCE * width, THREADS) as i:
+            own, column = b.udiv(i, I64(width)), b.urem(i, I64(width))
+            with if_then(b, b.icmp_signed("<", b.add(first, b.mul(own, I64(BLOCK))), stop)):
+                place = b.add(b.mul(b.add(number, own), I64(width)), column)
+                b.store(self._chain(own, column), offset(b, parts, b.mul(place, I64(self.size))), align=self.size)
+
+    def _weigh(self, number: ir.Value, facts: ir.Value) -> None:
+        """The weights of the warp's key block take its scores' place, 0 where a key is not seen."""
+        b = self.b
+        keys = [b.add(b.mul(self.warp, I64(BLOCK)), b.add(self.lane, I64(e))) for e in range(0, BLOCK, WARP)]
+        places = [offset(b, self.scores, b.mul(key, I64(self.size))) for key in keys]
+        scores = [b.load(place, typ=self.kind, align=self.size) for place in places]
+        flags = [b.load(offset(b, self.seen, b.mul(key, I64(4))), typ=I32, align=4) for key in keys]
+        seen = [b.icmp_unsigned("!=", flag, I32(0)) for flag in flags]
+        weights = self.weighed(scores, seen, [ballot(b, x) for x in seen], number, facts)
+        for place, weight in zip(places, weights, strict=True):
+            b.store(weight, place, align=self.size)
+
+    def _chain(self, block: ir.Value, column: ir.Value) -> ir.Value:
+        """The chain of an element over a key block's rows that are seen."""
+        b, item = self.b, item_size(self.spec.dtype)
+        with loop(b, 0, BLOCK, _LINKS, [self.zero]) as it:
+            (found,) = it.values
+            for k in range(_LINKS):
+                key = b.add(b.mul(block, I64(BLOCK)), b.add(it.index, I64(k)))
+                weight = b.load(offset(b, self.scores, b.mul(key, I64(self.size))), typ=self.kind, align=self.size)
+                seen = b.load(offset(b, self.seen, b.mul(key, I64(4))), typ=I32, align=4)
+                value = self.element(offset(b, self.values, b.mul(key, I64(self.spec.value_head * item))), column)
+                found = b.select(b.icmp_unsigned("!=", seen, I32(0)), fma(b, weight, value, found), found)
+            it.advance(found)
+        return it.results[0]
+
+
+class _StagedForward(_Staged):
+    pass
+
+
+class _StagedBlocks(_Staged, SplitBlocks):
+    pass
