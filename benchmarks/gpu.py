@@ -31,6 +31,7 @@ from benchmarks import (  # noqa: E402
     cuda_attention,
     cuda_epilogues,
     cuda_functions,
+    cuda_inference,
     cuda_mixed,
     cuda_runtime,
     harness,
@@ -263,6 +264,11 @@ def group_small_training() -> Iterator[Row]:
 def group_mixed() -> Iterator[Row]:
     """The same step in bfloat16 on tensor cores, below strict."""
     yield from cuda_mixed.mixed_rows()
+
+
+def group_inference() -> Iterator[Row]:
+    """A decoder of 7 billion parameters: a prompt and a token."""
+    yield from cuda_inference.inference_rows()
 
 
 def group_runtime() -> Iterator[Row]:

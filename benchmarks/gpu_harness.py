@@ -85,7 +85,7 @@ def train(
     return laps[0], statistics.median(laps[2:]), last
 
 
-PEERS = ("jax", "jax, bfloat16", "cublas", "torch", "serial", "apart")
+PEERS = ("jax", "jax, bfloat16", "cublas", "torch", "serial", "apart", "copy")
 
 
 def _errors_text(errors: Mapping[str, float]) -> str:
