@@ -1,6 +1,6 @@
 """Inference with a decoder of 7 billion parameters: a token with weights in Q4_K, and a prompt at level device.
 
-Rows of the group "inference" of benchmarks/gpu.py. JAX has no products with weights in blocks: its weights are bfloat16.
+Rows of the group "inference" of benchmarks/gpu.py. JAX has no products with weights in blocks: its own are bfloat16.
 A prompt's layers have the same weights, which are too many for a cache; so they are drawn once.
 """
 
