@@ -10,7 +10,7 @@ from llvmlite import ir
 
 from volta.emit.attention_args import Arg
 from volta.emit.builder import item_size
-from volta.emit.loops import I32, I64, fma, for_range, if_then, loop, minimum, offset
+from volta.emit.loops import I32, I64, fma, for_range, if_then, loop, offset
 from volta.numba_cuda.attention.attention_rows import THREADS, RowForward
 from volta.numba_cuda.attention.attention_split import SplitBlocks
 from volta.numba_cuda.codegen.ptx_ops import ballot, commit_copies, copy_async, once, wait_copies
