@@ -141,6 +141,9 @@ class Schedule:
         """Products with the loops that run band by band behind them, and loops that do so behind each other."""
         return bands.join(epilogues.join(calls, buffers, self.vector_bits), buffers)
 
+    def moments(self, calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> Sequence[int]:
+        return range(len(calls))
+
     def workspace(self, call: KernelCall) -> int:
         """Bytes that a call's launches share."""
         handler = self._handler(call)

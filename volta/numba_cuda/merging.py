@@ -23,7 +23,9 @@ import numpy as np
 from volta.core.errors import VerificationError
 from volta.numba_cuda.codegen.threads import TABLE_WORDS
 from volta.numba_cuda.launches import SCRATCH, Launch, Range, Regions
-from volta.xla_like.plan import ExecutionPlan
+from volta.numba_cuda.products.epilogues import moves_up
+from volta.xla_like.kernels import KernelCall, LoopKernel
+from volta.xla_like.plan import Buffer, ExecutionPlan
 
 LARGE = 2048
 """Launches of at least this many blocks fill a GPU: they gain nothing from company, and keep their order, so that what
@@ -31,6 +33,48 @@ one writes is still in the cache for the next."""
 
 _COARSE = 256
 """Entries, or a little more, of the table from blocks to calls."""
+
+
+_SMALL, _NEAR = 1 << 16, 8
+"""Bytes up to which a value's memory is set aside a little longer, so that the loops that make such values are one
+launch; and how many calls may stand between two."""
+
+
+def alike_beside(calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelCall]:
+    """The calls, loops over small values moved up behind the same loop over others, where nothing between forbids it:
+    what uses one value often stands before the loop that makes the next."""
+    out: list[KernelCall] = []
+    for call in calls:
+        place = len(out)
+        for i in range(place - 2, max(-1, place - 2 - _NEAR), -1):
+            if _alike(call, out[i], buffers):
+                place = i + 1 if moves_up(call, out[i + 1 :]) else place
+                break
+        out.insert(place, call)
+    return out
+
+
+def moments(calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[int]:
+    """Numbers of calls, that of the one before where the same loop runs on small values that neither wrote."""
+    out: list[int] = []
+    reads: set[int] = set()
+    writes: set[int] = set()
+    for i, call in enumerate(calls):
+        beside = i > 0 and _alike(call, calls[i - 1], buffers)
+        if beside and not (writes.intersection((*call.reads, *call.writes)) or reads.intersection(call.writes)):
+            out.append(out[-1])
+        else:
+            out.append(i)
+            reads, writes = set(), set()
+        reads.update(call.reads)
+        writes.update(call.writes)
+    return out
+
+
+def _alike(call: KernelCall, other: KernelCall, buffers: Sequence[Buffer]) -> bool:
+    """Whether a call is another's loop, over small values."""
+    small = isinstance(call.kernel, LoopKernel) and all(buffers[b].nbytes <= _SMALL for b in call.writes)
+    return small and call.kernel == other.kernel
 
 
 def merge(plan: ExecutionPlan, launches: Sequence[Launch], regions: Regions) -> list[Launch]:

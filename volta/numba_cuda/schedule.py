@@ -11,7 +11,7 @@ import attrs
 
 from volta.core.ir import Eqn
 from volta.core.policy import DeterminismLevel
-from volta.numba_cuda import conditional_nodes, moves, user
+from volta.numba_cuda import conditional_nodes, merging, moves, user
 from volta.numba_cuda.attention import attention_choice, attention_tensor_choice
 from volta.numba_cuda.launch_context import LaunchContext
 from volta.numba_cuda.launches import Launch
@@ -89,8 +89,13 @@ class Schedule:
 
     def joined(self, calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelCall]:
         """Products with the loops that their kernels compute where they write tiles, and those of the same rows beside
-        each other; loops that pass arrays on tile by tile."""
-        return tiles.join(side_by_side(epilogues.join(calls, buffers)), buffers)
+        each other, as small loops that are alike; loops that pass arrays on tile by tile."""
+        beside = side_by_side(epilogues.join(calls, buffers))
+        return tiles.join(merging.alike_beside(beside, buffers), buffers)
+
+    def moments(self, calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> Sequence[int]:
+        """Alike loops over small values run in one launch, where their memory lets them."""
+        return merging.moments(calls, buffers)
 
     def workspace(self, call: KernelCall) -> int:
         """Bytes that a call's launches share, and that lie in the arena."""

@@ -263,7 +263,8 @@ def _assemble(
         if any(user.is_user(c) for call in calls for c in call.nested()):
             returned.update(donated_ids)  # a kernel of the user's own may raise: nothing has been overwritten then
         free = tuple(d for d in donated_ids if d not in returned)
-        placed, arena = assign_memory(tuple(buffers.list), tuple(calls), free)
+        moments = build.scheduler.moments(calls, buffers.list)
+        placed, arena = assign_memory(tuple(buffers.list), tuple(calls), free, moments)
     else:
         placed, arena = assign_memory(tuple(buffers.list), tuple(attrs.evolve(c, inplace=()) for c in calls), ())
     placed, host_arena = assign_host_memory(placed, tuple(calls))

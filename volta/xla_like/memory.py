@@ -13,9 +13,12 @@ from volta.xla_like.plan import ALIGNMENT, Buffer, aligned, lifetimes
 
 
 def assign_memory(
-    buffers: tuple[Buffer, ...], calls: tuple[KernelCall, ...], donated: tuple[int, ...]
-) -> tuple[tuple[Buffer, ...], int]:
+    buffers: tuple[Buffer, ...], calls: tuple[KernelCall, ...], donated: tuple[int, ...],
+    moments: Sequence[int] | None = None,
+) -> tuple[tuple[Buffer, ...], int]:  # fmt: skip
     """Give every temp an offset and let outputs take over donated inputs; returns the buffers and the arena's size.
+
+    A temp's memory is taken from the first of the calls that run in the same of `moments` to the last of them.
 
     Temps that a call may compute in place share an offset. The rest is placed largest first at the lowest offset that
     is free for its whole lifetime (greedy by size, https://arxiv.org/abs/2001.03288).
@@ -26,7 +29,8 @@ def assign_memory(
 
     # Chains of in-place temps become one block with the union of their lifetimes.
     block = {b.id: b.id for b in out if b.kind == "temp"}
-    span = {b: (first[b], last[b]) for b in block}
+    starts, ends = _moment_ends(range(len(calls)) if moments is None else moments)
+    span = {b: (starts[first[b]], ends[last[b]]) for b in block}
     size = {b.id: aligned(b.nbytes) for b in out if b.kind == "temp"}
     for i, call in enumerate(calls):
         taken: set[int] = set()
@@ -37,7 +41,7 @@ def assign_memory(
                 continue
             root = block[read]
             block[written] = root
-            span[root] = (span[root][0], last[written])
+            span[root] = (span[root][0], ends[last[written]])
             taken |= {read, written}
 
     offset, arena = _placed({r: span[r] for r in sorted(set(block.values()))}, size)
@@ -69,6 +73,18 @@ def _placed(spans: Mapping[int, tuple[int, int]], size: Mapping[int, int]) -> tu
         offset[r] = _lowest_gap(low[busy], high[busy], size[r])
         placed[:, n] = lo, hi, offset[r], offset[r] + size[r]
     return offset, int(placed[3].max(initial=0))
+
+
+def _moment_ends(moments: Sequence[int]) -> tuple[list[int], list[int]]:
+    """For each call the first and the last call of its moment."""
+    starts, ends = list(range(len(moments))), list(range(len(moments)))
+    for i in range(1, len(moments)):
+        if moments[i] == moments[i - 1]:
+            starts[i] = starts[i - 1]
+    for i in range(len(moments) - 2, -1, -1):
+        if moments[i] == moments[i + 1]:
+            ends[i] = ends[i + 1]
+    return starts, ends
 
 
 def _lowest_gap(low: np.ndarray, high: np.ndarray, size: int) -> int:

@@ -29,6 +29,10 @@ class Scheduler(Protocol):
     def joined(self, calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelCall]:
         """The calls, in an order that is as good, with those that run as one in a call of `Joined`."""
 
+    def moments(self, calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> Sequence[int]:
+        """For each call a number: neighbours of the same number may run at one time, so that none is to write where
+        another one's values were."""
+
     def workspace(self, call: KernelCall) -> int:
         """Bytes of the arena that a call needs besides what it reads and writes."""
 
@@ -45,6 +49,9 @@ class Unscheduled:
 
     def joined(self, calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelCall]:
         return list(calls)
+
+    def moments(self, calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> Sequence[int]:
+        return range(len(calls))
 
     def workspace(self, call: KernelCall) -> int:
         return 0

@@ -93,6 +93,9 @@ class Schedule:
         """The calls as they are."""
         return list(calls)
 
+    def moments(self, calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> Sequence[int]:
+        return range(len(calls))
+
     def workspace(self, call: KernelCall) -> int:
         """Bytes for the sorted targets of a scatter."""
         return cpu.HANDLERS["scatter"].workspace(call, _REGISTERS) if kernel_class(call.kernel) == "scatter" else 0
