@@ -4,6 +4,7 @@ few."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import attrs
 
@@ -13,8 +14,9 @@ from volta.numba_cuda.attention.attention import build_attention, forward_bytes
 from volta.numba_cuda.attention.attention_backward import backward_bytes, build_attention_dkv, build_attention_dq
 from volta.numba_cuda.attention.attention_fused import build_attention_backward, fused_bytes
 from volta.numba_cuda.attention.attention_layout import WIDE, AttentionTile
+from volta.numba_cuda.attention.attention_row_gradients import build_gradient
 from volta.numba_cuda.attention.attention_row_stages import build_staged, stage_bytes
-from volta.numba_cuda.attention.attention_rows import THREADS, build_attention_rows, row_blocks
+from volta.numba_cuda.attention.attention_rows import THREADS, build_forward, row_blocks
 from volta.numba_cuda.attention.attention_serial import semaphore_words
 from volta.numba_cuda.attention.attention_split import build_split, split_blocks, split_bytes
 from volta.numba_cuda.codegen.ptx import KernelSource, level_of, shared_of
@@ -99,10 +101,10 @@ def choose(call: KernelCall, capability: str) -> Chosen:
         source = KernelSource(f"{stem}_staged", f"{name} {spec} staged", lambda m, n: build_staged(m, n, spec, False))
         return Chosen(source, row_blocks(name, heads, op.queries, op.keys), THREADS, stage_bytes(spec))
     if tile is None:
+        build = build_forward if name == "attention" else partial(build_gradient, kernel=name)
+        text = f"{name} {spec} rows {whole}"
         source = KernelSource(
-            f"{stem}_rows{'w' * whole}",
-            f"{name} {spec} rows {whole}",
-            lambda m, n: build_attention_rows(m, n, name, spec, whole),
+            f"{stem}_rows{'w' * whole}", text, lambda m, n: build(module=m, name=n, spec=spec, whole=whole)
         )
         return Chosen(source, row_blocks(name, heads, op.queries, op.keys), THREADS, 0)
     return Chosen(tile_source(name, spec, tile), heads * -(-rows // tile.rows), tile.threads,
