@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import volta
+import volta.numpy as vnp
 from tests.numba_cpu.test_attention import operands
 from volta import lax
 from volta.numba_cuda import kernels
@@ -42,6 +43,27 @@ def test_causal_tiles_in_any_order_of_threads():
 def test_one_query_of_many_keys():
     q, k, v, _ = operands(1, 2, 1, 1, 700, 16, 40)
     check_on_host(lambda *a: lax.attention(*a, scale=0.3), q, k, v, orders=("shuffled",), kernels=KERNELS)
+
+
+def test_few_rows_have_their_keys_in_shared_memory_where_there_is_room():
+    q, k, v, _ = operands(1, 2, 1, 2, 150, 128, 128)
+    for capability, name in (("8.0", "staged"), ("7.5", "rowsw")):
+        assert [n.split("_")[-1] for n in names_of(lax.attention, q, k, v, capability=capability)][0] == name
+    params = {"scale": 0.3, "causal": True, "start": np.array([130], np.int32)}
+    for capability in ("8.0", "7.5"):
+        check_on_host(
+            lambda *a: lax.attention(*a, **params), q, k, v, orders=("shuffled",), kernels=KERNELS,
+            capability=capability,
+        )  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_keys_in_shared_memory_round_by_round(dtype):
+    q, k, v, _ = (np.asarray(vnp.asarray(x, dtype)) for x in operands(2, 2, 1, 3, 300, 16, 40))
+    mask = np.random.default_rng(0).random((2, 1, 3, 300)) < 0.01
+    for params in ({"causal": True, "start": np.array([200, -2], np.int32)}, {"mask": mask}):
+        check_on_host(lambda *a, p=params: lax.attention(*a, scale=0.3, **p), q, k, v, orders=ORDERS, kernels=KERNELS)
 
 
 def test_key_blocks_of_few_rows_are_shared_out():
@@ -181,9 +203,9 @@ def gradients(**params):
     return lambda q, k, v, do: volta.vjp(lambda *a: lax.attention(*a, **params)[0], q, k, v)[1](do)
 
 
-def names_of(f, *args):
+def names_of(f, *args, capability="9.0"):
     plan, _ = plan_on_cuda(volta.make_jaxpr(f)(*args))
-    return [launch.source.name for launch in kernels.launches_of(plan)]
+    return [launch.source.name for launch in kernels.launches_of(plan, capability)]
 
 
 @pytest.fixture

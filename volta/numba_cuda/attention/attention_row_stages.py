@@ -57,16 +57,18 @@ class _Staged(RowForward):
     def shared_bytes(self) -> int:
         return super().shared_bytes() + _KEYS * (self.size + 4)
 
-    def fetch(self, first: ir.Value) -> None:
+    def fetch(self, first: ir.Value, stop: ir.Value) -> None:
         spec, item = self.spec, item_size(self.spec.dtype)
-        self._copy(first, Arg.K, Arg.K_S, spec.head * item // _QUAD, self.keys, _pitch(spec))
-        self._copy(first, Arg.V, Arg.V_S, spec.value_head * item // _QUAD, self.values, spec.value_head * item)
+        self._copy(first, stop, Arg.K, Arg.K_S, spec.head * item // _QUAD, self.keys, _pitch(spec))
+        self._copy(first, stop, Arg.V, Arg.V_S, spec.value_head * item // _QUAD, self.values, spec.value_head * item)
 
-    def _copy(self, first: ir.Value, base: Arg, stride: Arg, quads: int, to: ir.Value, pitch: int) -> None:
+    def _copy(
+        self, first: ir.Value, stop: ir.Value, base: Arg, stride: Arg, quads: int, to: ir.Value, pitch: int
+    ) -> None:
         """Start copying rows, the last one where there are no more: one group of copies."""
         b = self.b
         rows, step = self.of_head(base, self.item, self.head), self.arg(stride)
-        with if_then(b, b.icmp_signed("<", first, self.s)), for_range(b, self.thread, _KEYS * quads, THREADS) as number:
+        with if_then(b, b.icmp_signed("<", first, stop)), for_range(b, self.thread, _KEYS * quads, THREADS) as number:
             once(b)  # read from memory as few instructions as can be: this runs but once
             row = b.zext(b.udiv(b.trunc(number, I32), I32(quads)), I64)
             quad = b.mul(b.sub(number, b.mul(row, I64(quads))), I64(_QUAD))
@@ -99,6 +101,10 @@ class _Staged(RowForward):
             with if_then(b, b.icmp_signed("<", b.add(first, b.mul(own, I64(BLOCK))), stop)):
                 place = b.add(b.mul(b.add(number, own), I64(width)), column)
                 b.store(self._chain(own, column), offset(b, parts, b.mul(place, I64(self.size))), align=self.size)
+
+    def finish(self, row: ir.Value, top: ir.Value, total: ir.Value, value: ir.Value) -> None:
+        wait_copies(self.b, 0)  # of keys that no row saw
+        super().finish(row, top, total, value)
 
     def _weigh(self, number: ir.Value, facts: ir.Value) -> None:
         """The weights of the warp's key block take its scores' place, 0 where a key is not seen."""

@@ -185,14 +185,14 @@ class RowForward(Rows):
     def emit(self) -> None:
         b, spec, width = self.b, self.spec, self.spec.value_head
         row = self.find_head(block_index(b))
-        self.fetch(I64(0))
+        self.fetch(I64(0), self.s)
         stop = self.locate(row)
         facts = offset(b, self.space, self.size * spec.head)  # of each key block: m, l, whether any key is seen
         parts = offset(b, facts, self.size * 3 * self.at_once)
         with loop(b, 0, stop, self.at_once * BLOCK, self.begin()) as it:
             self.round(row, it.index, stop, I64(0), facts, parts)
             barrier(b)
-            self.fetch(b.add(it.index, I64(self.at_once * BLOCK)))
+            self.fetch(b.add(it.index, I64(self.at_once * BLOCK)), stop)
             blocks = b.lshr(b.add(b.sub(stop, it.index), I64(BLOCK - 1)), I64(6))
             with loop(b, 0, minimum(b, blocks, I64(self.at_once)), 1, list(it.values)) as merging:
                 found = self.found(merging.index, facts, parts, width)
@@ -201,8 +201,8 @@ class RowForward(Rows):
             it.advance(*merging.results)
         self.finish(row, *it.results)
 
-    def fetch(self, first: ir.Value) -> None:
-        """Have the keys and values from `first` on brought to shared memory, where a round needs them there."""
+    def fetch(self, first: ir.Value, stop: ir.Value) -> None:
+        """Have keys and values from `first` on brought to shared memory, where a round needs them there."""
 
     def round(
         self, row: ir.Value, first: ir.Value, stop: ir.Value, number: ir.Value, facts: ir.Value, parts: ir.Value

@@ -66,7 +66,7 @@ class SplitBlocks(_Split):
         row, share = b.udiv(rest, shares), b.urem(rest, shares)
         number = b.mul(share, I64(self.at_once))
         first = b.mul(number, I64(BLOCK))
-        self.fetch(first)
+        self.fetch(first, self.s)
         stop = self.locate(row)
         self.round(row, first, stop, number, *self.results(row, blocks))
 
