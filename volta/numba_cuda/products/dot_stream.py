@@ -16,8 +16,8 @@ import attrs
 from llvmlite import ir
 
 from volta.core.block_formats import BlockFormat
-from volta.emit.dot_args import Args, at, ceil_div
-from volta.emit.loops import I1, I32, I64, fma, if_else, if_then, loop, minimum, offset
+from volta.emit.dot_args import at, ceil_div
+from volta.emit.loops import I1, I32, I64, if_else, if_then, loop, minimum, offset
 from volta.emit.pairs import join_block
 from volta.numba_cuda.codegen import ptx_mbarrier
 from volta.numba_cuda.codegen.ptx_bulk import copy_bulk, prefetch_bulk
@@ -28,17 +28,14 @@ from volta.numba_cuda.codegen.threads import (
     barrier,
     block_index,
     device_pointer,
-    dynamic_shared,
     new_entry,
-    thread_index,
     warp_barrier,
 )
-from volta.numba_cuda.products.beside import Ahead
 from volta.numba_cuda.products.dot_block_parts import chunk_bytes
-from volta.numba_cuda.products.dot_epilogue import Epilogue, Writer
+from volta.numba_cuda.products.dot_epilogue import Epilogue
+from volta.numba_cuda.products.dot_in_blocks import AT_ONCE, KIND, QUAD, VALUES, InBlocks
 from volta.numba_cuda.products.dot_numbers import (
     PERIOD,
-    SMALLER,
     PeriodNumbers,
     ThreadNumbers,
     has_smaller,
@@ -46,10 +43,7 @@ from volta.numba_cuda.products.dot_numbers import (
 )
 from volta.xla_like.dot import CHUNK, CHUNKS, DotSpec, levels_of
 
-_QUAD = 16  # bytes
-_VALUES = 4  # of a row, read at once
-_AT_ONCE = 16  # such reads of a thread that are under way before the first is stored
-_LINE = 4 * CHUNK + _QUAD  # bytes from chunk to chunk of a row
+_LINE = 4 * CHUNK + QUAD  # bytes from chunk to chunk of a row
 _BANKS = 8  # quads that lanes read at once
 _NEAR = 4096  # bytes of what comes next that are asked for at once
 
@@ -100,12 +94,12 @@ class StreamVariant:
 
     def pitch(self, fmt: BlockFormat) -> int:
         """Bytes from column to column in shared memory: lanes that read at once have different banks."""
-        quads = self.span * chunk_bytes(fmt) // _QUAD
+        quads = self.span * chunk_bytes(fmt) // QUAD
         if "near" in self.tune:
             quads += (_BANKS // self.across - quads) % _BANKS
         elif self.span < _BANKS:
             quads += (self.span - quads) % _BANKS
-        return quads * _QUAD
+        return quads * QUAD
 
     def stage_bytes(self, fmt: BlockFormat) -> int:
         return self.columns * self.pitch(fmt)
@@ -122,7 +116,7 @@ class StreamVariant:
 
 def streams(fmt: BlockFormat) -> bool:
     """Whether a format's chunks can be copied so that lanes read them from different banks."""
-    return chunk_bytes(fmt) % (2 * _QUAD) == _QUAD
+    return chunk_bytes(fmt) % (2 * QUAD) == QUAD
 
 
 def span_of(chunks: int) -> int:
@@ -138,18 +132,9 @@ def build_stream(module: ir.Module, name: str, spec: DotSpec, variant: StreamVar
     return function
 
 
-class _Stream:
-    def __init__(self, b: ir.IRBuilder, spec: DotSpec, variant: StreamVariant, function: ir.Function) -> None:
-        assert spec.blocks is not None
-        self.b, self.spec, self.fmt, self.v = b, spec, spec.blocks, variant
-        self.args = Args(b, function.args[0], Ahead)
-        self.zero = ir.Constant(ir.FloatType(), 0.0)
-        self.shared = dynamic_shared(b.module, b)
-
+class _Stream(InBlocks[StreamVariant]):
     def emit(self) -> None:
         b, a, v = self.b, self.args, self.v
-        self.thread = thread_index(b)
-        self.lane, self.warp = b.and_(self.thread, I64(WARP - 1)), b.lshr(self.thread, I64(5))
         self._lay_out()
         self.column, self.chunk = b.udiv(self.lane, I64(v.span)), b.and_(self.lane, I64(v.span - 1))
         if "near" in v.tune:
@@ -234,35 +219,32 @@ class _Stream:
         begin = b.add(b.mul(self.lane, self.warps), self.rank)
         with loop(b, begin, ceil_div(b, a.NEXT_BYTES, _NEAR), b.mul(self.warps, I64(WARP))) as it:
             first = b.mul(it.index, I64(_NEAR))
-            nbytes = b.and_(minimum(b, b.sub(a.NEXT_BYTES, first), _NEAR), I64(-_QUAD))
+            nbytes = b.and_(minimum(b, b.sub(a.NEXT_BYTES, first), _NEAR), I64(-QUAD))
             with if_then(b, b.icmp_signed(">", nbytes, I64(0))):
                 prefetch_bulk(b, offset(b, device_pointer(b, a.NEXT), first), b.trunc(nbytes, I32))
 
     def _keep_rows(self, larger: bool) -> ir.Value:
         """Copy the rows' values to shared memory; `larger`: times 2^`SMALLER`, and whether any is infinite then."""
         b, a, v = self.b, self.args, self.v
-        kind, overflows = ir.VectorType(ir.FloatType(), _VALUES), I1(0)
-        count = v.chunks * CHUNK // _VALUES
+        overflows = I1(0)
+        count = v.chunks * CHUNK // VALUES
         steps = [(r, first) for r in range(v.rows) for first in range(0, count, v.threads)]
-        for begin in range(0, len(steps), _AT_ONCE):
+        for begin in range(0, len(steps), AT_ONCE):
             found = []
-            for r, first in steps[begin : begin + _AT_ONCE]:
+            for r, first in steps[begin : begin + AT_ONCE]:
                 quad = b.add(self.thread, I64(first))
                 place = minimum(b, quad, count - 1)
                 row = at(b, device_pointer(b, a.LHS), (minimum(b, I64(r), b.sub(a.M, I64(1))), a.LHS_M))
-                value = b.load(offset(b, row, b.mul(place, I64(_QUAD))), typ=kind, align=_QUAD)
+                value = b.load(offset(b, row, b.mul(place, I64(QUAD))), typ=KIND, align=QUAD)
                 found.append((r, quad, value))
             for r, quad, value in found:
                 if larger:
-                    value = b.fmul(value, ir.Constant(kind, [2.0**SMALLER] * _VALUES))
-                    bits = b.bitcast(value, ir.VectorType(I32, _VALUES))
-                    for i in range(_VALUES):
-                        size = b.and_(b.extract_element(bits, I32(i)), I32(0x7FFFFFFF))
-                        overflows = b.or_(overflows, b.icmp_unsigned(">=", size, I32(0x7F800000)))
-                chunk, inside = b.lshr(quad, I64(6)), b.and_(quad, I64(CHUNK // _VALUES - 1))
-                to = at(b, self.shared, (chunk, I64(_LINE)), (inside, I64(_QUAD)))
+                    value, infinite = self.enlarged(value)
+                    overflows = b.or_(overflows, infinite)
+                chunk, inside = b.lshr(quad, I64(6)), b.and_(quad, I64(CHUNK // VALUES - 1))
+                to = at(b, self.shared, (chunk, I64(_LINE)), (inside, I64(QUAD)))
                 with if_then(b, b.icmp_signed("<", quad, I64(count))):
-                    b.store(value, offset(b, to, r * v.chunks * _LINE), align=_QUAD)
+                    b.store(value, offset(b, to, r * v.chunks * _LINE), align=QUAD)
         return self._any(overflows) if larger else overflows
 
     def _any(self, holds: ir.Value) -> ir.Value:
@@ -280,7 +262,7 @@ class _Stream:
 
     def _multiply(self, smaller: bool) -> None:
         """The warp's parts, one after the other."""
-        b, a, v = self.b, self.args, self.v
+        b, v = self.b, self.v
         with loop(b, 0, self.parts, 1, [self.zero] * v.rows) as it:
             once(b)
             part = it.index
@@ -298,9 +280,7 @@ class _Stream:
             if v.segments > 1:
                 writes = b.and_(writes, b.icmp_signed(">=", b.add(chunk, I64(v.span)), I64(v.chunks)))
             with if_then(b, writes):
-                writer = Writer(b, self.spec, a, v.epilogue, device_pointer(b, a.OUT), I64(0))
-                for r in range(v.rows):
-                    writer.write(I64(r), b.add(first, self.lane), [totals[r]], False)
+                self.write(b.add(first, self.lane), totals)
             it.advance(*totals)
 
     def _chains(self, stage: ir.Value, first: ir.Value, smaller: bool) -> list[ir.Value]:
@@ -317,12 +297,16 @@ class _Stream:
         columns = [offset(b, own, i * v.across * pitch) for i in range(v.wide)]
         chunk = minimum(b, b.add(first, self.chunk), v.chunks - 1)
         row = at(b, self.shared, (chunk, I64(_LINE)))
+
+        def rows(by: ir.Value | int) -> list[ir.Value]:
+            return [offset(b, offset(b, row, r * v.chunks * _LINE), by) for r in range(v.rows)]
+
         zeros = [self.zero] * (v.rows * v.wide)
         if fmt.elements < CHUNK or periods(fmt) is None:
             starts = [(i, i // fmt.elements * fmt.nbytes) for i in range(0, CHUNK, fmt.elements)]
             for start, begin in starts:
                 numbers = [ThreadNumbers(b, fmt, x, begin, True, smaller) for x in columns]
-                zeros = self._links(numbers, offset(b, row, 4 * start), fmt.elements, zeros)
+                zeros = self.links(numbers, rows(4 * start), range(fmt.elements), zeros)
             return zeros
         blocks = [ThreadNumbers(b, fmt, x, 0, True, smaller) for x in columns]
         each, packed = len(fmt.scale.groups) * PERIOD // CHUNK, [x.packed() for x in blocks]
@@ -332,27 +316,9 @@ class _Stream:
                 PeriodNumbers(b, fmt, x, it.index, y.group_factors(words, it.index, each), smaller)
                 for x, y, words in zip(columns, blocks, packed, strict=True)
             ]
-            here = offset(b, row, b.mul(it.index, I64(4 * PERIOD)))
-            it.advance(*self._links(numbers, here, PERIOD, list(it.values)))
+            here = rows(b.mul(it.index, I64(4 * PERIOD)))
+            it.advance(*self.links(numbers, here, range(PERIOD), it.values))
         return list(it.results)
-
-    def _links(
-        self, numbers: Sequence[ThreadNumbers], rows: ir.Value, count: int, sums: list[ir.Value]
-    ) -> list[ir.Value]:  # fmt: skip
-        """The chains with the links of so many elements, the rows' values of which begin at `rows`."""
-        b, v, kind = self.b, self.v, ir.VectorType(ir.FloatType(), _VALUES)
-        for k in range(0, count, _VALUES):
-            places = [offset(b, rows, r * v.chunks * _LINE + 4 * k) for r in range(v.rows)]
-            if "nox" not in v.tune or not k:
-                values = [b.load(place, typ=kind, align=_QUAD) for place in places]
-            for i in range(_VALUES):
-                if "nodeq" in v.tune:
-                    ys = [b.bitcast(x._word(x.fmt.pieces(k + i)[0].byte, 0)[0], ir.FloatType()) for x in numbers]
-                else:
-                    ys = [x.element(k + i) for x in numbers]
-                xs = [b.extract_element(x, I32(i)) for x in values]
-                sums = [fma(b, x, y, sums[r * v.wide + c]) for r, x in enumerate(xs) for c, y in enumerate(ys)]
-        return sums
 
     # -- sums of chunks ------------------------------------------------------------------------------------------------
 

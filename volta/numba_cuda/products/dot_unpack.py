@@ -18,8 +18,8 @@ from llvmlite import ir
 
 from volta.core.block_formats import BlockFormat
 from volta.emit.block_numbers import WORD
-from volta.emit.dot_args import Args, at, ceil_div
-from volta.emit.loops import I1, I16, I32, I64, fma, if_else, if_then, loop, minimum, offset
+from volta.emit.dot_args import at, ceil_div
+from volta.emit.loops import I1, I16, I32, I64, if_else, if_then, loop, minimum, offset
 from volta.emit.pairs import join_block
 from volta.numba_cuda.codegen.ptx_ops import ballot, commit_copies, copy_async, once, prefetch, wait_copies
 from volta.numba_cuda.codegen.threads import (
@@ -27,24 +27,19 @@ from volta.numba_cuda.codegen.threads import (
     barrier,
     block_index,
     device_pointer,
-    dynamic_shared,
     new_entry,
-    thread_index,
     warp_barrier,
 )
-from volta.numba_cuda.products.beside import Ahead
 from volta.numba_cuda.products.dot_block_parts import Unit, chunk_bytes, parts, runs
-from volta.numba_cuda.products.dot_epilogue import Epilogue, Writer
-from volta.numba_cuda.products.dot_numbers import SMALLER, ThreadNumbers, has_smaller
+from volta.numba_cuda.products.dot_epilogue import Epilogue
+from volta.numba_cuda.products.dot_in_blocks import AT_ONCE, KIND, QUAD, VALUES, InBlocks
+from volta.numba_cuda.products.dot_numbers import ThreadNumbers, has_smaller
 from volta.xla_like.dot import CHUNK, CHUNKS, DotSpec
 
 UNPACKED_ROWS = 8
 """Rows up to which weights are unpacked by each product that reads them."""
 
 _NEAR = 128  # bytes that are asked for at once
-_AT_ONCE = 16  # loads of a lane that are under way before the first is stored
-_VALUES = 4  # of a row, read at once
-_QUAD = 16  # bytes
 _LINE = 4 * WARP  # bytes of a sum of each lane
 
 
@@ -73,12 +68,12 @@ class UnpackVariant:
 
     def pitch(self, fmt: BlockFormat) -> int:
         """Bytes from column to column in shared memory: an odd number of quads, where quads are read, or of words."""
-        size = _QUAD if self.unit == _QUAD else WORD
+        size = QUAD if self.unit == QUAD else WORD
         return (-(-chunk_bytes(fmt) // size) | 1) * size
 
     def stage_bytes(self, fmt: BlockFormat) -> int:
         """A warp's part of a chunk: its columns, then the rows' values."""
-        return -(-WARP * self.pitch(fmt) // _QUAD) * _QUAD + self.rows * CHUNK * 4
+        return -(-WARP * self.pitch(fmt) // QUAD) * QUAD + self.rows * CHUNK * 4
 
     def shared_bytes(self, spec: DotSpec) -> int:
         assert spec.blocks is not None
@@ -95,19 +90,13 @@ def build_unpack(module: ir.Module, name: str, spec: DotSpec, variant: UnpackVar
     return function
 
 
-class _Unpack:
+class _Unpack(InBlocks[UnpackVariant]):
     def __init__(self, b: ir.IRBuilder, spec: DotSpec, variant: UnpackVariant, function: ir.Function) -> None:
-        assert spec.blocks is not None
-        self.b, self.spec, self.fmt, self.v = b, spec, spec.blocks, variant
-        self.args = Args(b, function.args[0], Ahead)
-        self.zero = ir.Constant(ir.FloatType(), 0.0)
-        self.shared = dynamic_shared(b.module, b)
+        super().__init__(b, spec, variant, function)
         self.parts = parts(self.fmt, variant.unit)
 
     def emit(self) -> None:
         b, a, v = self.b, self.args, self.v
-        thread = thread_index(b)
-        self.lane, self.warp = b.and_(thread, I64(WARP - 1)), b.lshr(thread, I64(5))
         self.first = b.mul(block_index(b), I64(WARP))
         self.last = b.trunc(minimum(b, b.sub(b.sub(a.N, I64(1)), self.first), WARP - 1), I32)  # column of the block
         self.columns = at(b, device_pointer(b, a.RHS), (self.first, a.RHS_N))
@@ -129,11 +118,9 @@ class _Unpack:
         else:
             totals = self._segment(I64(0), self.chunks, totals)
         with if_then(b, b.icmp_signed("==", self.warp, I64(0))):
-            writer = Writer(b, self.spec, a, v.epilogue, device_pointer(b, a.OUT), I64(0))
-            for r in range(v.rows):
-                writer.write(I64(r), b.add(self.first, self.lane), [totals[r]], False)
+            self.write(b.add(self.first, self.lane), totals)
         each, lines = v.threads, ceil_div(b, a.NEXT_BYTES, _NEAR)
-        begin = b.add(b.mul(block_index(b), I64(each)), thread)
+        begin = b.add(b.mul(block_index(b), I64(each)), self.thread)
         with loop(b, begin, lines, b.mul(ceil_div(b, a.N, WARP), I64(each))) as it:
             prefetch(b, offset(b, device_pointer(b, a.NEXT), b.mul(it.index, I64(_NEAR))))
 
@@ -203,11 +190,11 @@ class _Unpack:
         """The rows' values, zeros where there are none."""
         b, v = self.b, self.v
         for r, x in enumerate(self.x):
-            for i in range(0, CHUNK, _VALUES * WARP):
-                k = b.add(b.mul(self.lane, I64(_VALUES)), I64(i))
+            for i in range(0, CHUNK, VALUES * WARP):
+                k = b.add(b.mul(self.lane, I64(VALUES)), I64(i))
                 source = offset(b, x, b.mul(b.add(b.mul(chunk, I64(CHUNK)), k), I64(4)))
-                valid = None if v.full else self._clamped(b.mul(b.sub(depth, k), I64(4)), _QUAD)
-                copy_async(b, offset(b, offset(b, to, r * CHUNK * 4), b.mul(k, I64(4))), source, _QUAD, valid)
+                valid = None if v.full else self._clamped(b.mul(b.sub(depth, k), I64(4)), QUAD)
+                copy_async(b, offset(b, offset(b, to, r * CHUNK * 4), b.mul(k, I64(4))), source, QUAD, valid)
 
     def _copy_units(self, source: ir.Value, to: ir.Value, depth: ir.Value, begin: int, count: int) -> None:
         """So many units of each column, neighbouring lanes reading neighbours."""
@@ -230,7 +217,7 @@ class _Unpack:
             # of a chunk that is not full the rest is not looked at
             here = far if self.v.full else minimum(b, far, b.sub(nbytes, I64(unit)))
             waiting.append((b.load(offset(b, line, here), typ=I16, align=unit), place))
-            if len(waiting) == _AT_ONCE or first + WARP == WARP * count:
+            if len(waiting) == AT_ONCE or first + WARP == WARP * count:
                 for value, there in waiting:
                     b.store(value, there, align=unit)
                 waiting.clear()
@@ -263,24 +250,19 @@ class _Unpack:
                 branch.give(*self._chains(stage, depth, ahead, 0, False))
             with branch.otherwise():
                 for place, value in larger:
-                    b.store(value, place, align=_QUAD)
+                    b.store(value, place, align=QUAD)
                 branch.give(*self._chains(stage, depth, ahead, len(self.parts), True))
         return list(branch.results)
 
     def _larger(self, rows: ir.Value) -> tuple[list[tuple[ir.Value, ir.Value]], ir.Value]:
         """The values that this lane copied, times 2^`SMALLER`, with their places; whether any is infinite then."""
-        b, kind = self.b, ir.VectorType(ir.FloatType(), _VALUES)
-        found, overflows = [], I1(0)
+        b, found, overflows = self.b, [], I1(0)
         for r in range(self.v.rows):
-            for i in range(0, CHUNK, _VALUES * WARP):
-                k = b.add(b.mul(self.lane, I64(_VALUES)), I64(r * CHUNK + i))
+            for i in range(0, CHUNK, VALUES * WARP):
+                k = b.add(b.mul(self.lane, I64(VALUES)), I64(r * CHUNK + i))
                 place = offset(b, rows, b.mul(k, I64(4)))
-                value = b.load(place, typ=kind, align=_QUAD)
-                value = b.fmul(value, ir.Constant(kind, [2.0**SMALLER] * _VALUES))
-                bits = b.bitcast(value, ir.VectorType(I32, _VALUES))
-                for j in range(_VALUES):
-                    size = b.and_(b.extract_element(bits, I32(j)), I32(0x7FFFFFFF))
-                    overflows = b.or_(overflows, b.icmp_unsigned(">=", size, I32(0x7F800000)))
+                value, infinite = self.enlarged(b.load(place, typ=KIND, align=QUAD))
+                overflows = b.or_(overflows, infinite)
                 found.append((place, value))
         return found, overflows
 
@@ -293,6 +275,10 @@ class _Unpack:
         b, v, fmt = self.b, self.v, self.fmt
         column, rows = at(b, stage, (self.lane, I64(v.pitch(fmt)))), self._rows_at(stage)
         sums = [self.zero] * v.rows
+
+        def at_rows(first: int) -> list[ir.Value]:
+            return [offset(b, rows, 4 * (r * CHUNK + first)) for r in range(v.rows)]
+
         numbers: ThreadNumbers | None = None
         each = CHUNK // max(1, waiting)
         step = min(each, fmt.elements)  # a part is some blocks, or a block some parts
@@ -303,33 +289,19 @@ class _Unpack:
                 warp_barrier(b)
             block, inside = divmod(first, fmt.elements)
             if not inside:
-                numbers = ThreadNumbers(b, fmt, column, block * fmt.nbytes, v.unit == _QUAD, smaller)
+                numbers = ThreadNumbers(b, fmt, column, block * fmt.nbytes, v.unit == QUAD, smaller)
             assert numbers is not None
             if v.full or not first:
-                sums = self._links(numbers, rows, first, range(inside, inside + step), sums)
+                sums = self.links([numbers], at_rows(first), range(inside, inside + step), sums)
                 continue
             with if_else(b, b.icmp_signed(">", depth, I64(first))) as branch:
                 with branch.then():
-                    branch.give(*self._links(numbers, rows, first, range(step), sums))
+                    branch.give(*self.links([numbers], at_rows(first), range(step), sums))
                 with branch.otherwise():
                     branch.give(*sums)
             sums = list(branch.results)
         warp_barrier(b)  # before other bytes take the place of these
         return sums
-
-    def _links(
-        self, numbers: ThreadNumbers, rows: ir.Value, first: int, elements: range, sums: Sequence[ir.Value]
-    ) -> list[ir.Value]:
-        """The chains with the links of some elements of a block, from element `first` of the chunk on."""
-        b, now = self.b, list(sums)
-        for start in range(0, len(elements), _VALUES):
-            kind = ir.VectorType(ir.FloatType(), _VALUES)
-            places = [offset(b, rows, 4 * (r * CHUNK + first + start)) for r in range(len(now))]
-            values = [b.load(place, typ=kind, align=_QUAD) for place in places]
-            for i in range(_VALUES):
-                y = numbers.element(elements[start + i])
-                now = [fma(b, b.extract_element(x, I32(i)), y, total) for x, total in zip(values, now, strict=True)]
-        return now
 
     # -- sums of chunks ------------------------------------------------------------------------------------------------
 
