@@ -166,6 +166,20 @@ def lookup(words, block):
     return call, (at_args + call * size) // 8, block - starts[call]
 
 
+def test_alike_loops_over_small_values_are_one_launch_whatever_stands_between():
+    """A rotation of queries and one of keys: what the first gives is used before the second begins."""
+
+    def turned(q, k, v, at, cos, sin):
+        turn = lambda x: vnp.concatenate([x[:, :4] * cos - x[:, 4:] * sin, x[:, 4:] * cos + x[:, :4] * sin], 1)  # noqa: E731
+        q = vnp.sort(turn(vnp.sort(q, 0)), 1)
+        return q, v.at[at].set(turn(vnp.sort(k, 0)))
+
+    table = zeros(6, 4)
+    plan = plan_of(turned, zeros(6, 8), zeros(6, 8), zeros(9, 8), np.arange(6), table, table)
+    turns = [x for x in kernels.launches_of(plan) if "sub" in x.label]
+    assert [x.calls for x in turns] == [2]
+
+
 @pytest.mark.parametrize("grids", [(1, 1), (5, 1, 7), (1, 3000, 1, 2, 90_000), (1,) * 700, (100_000, 2)])
 def test_every_block_finds_its_call(grids):
     launches, _ = raw(PLANS["adam"]())

@@ -1,5 +1,6 @@
 """The planner's quick ways against the plain ones: offsets, overlaps, the schedule, and what waits for what."""
 
+import itertools
 from types import SimpleNamespace
 
 import attrs
@@ -57,6 +58,20 @@ def test_every_temp_lies_at_the_lowest_free_offset(spans):
     assert [b.offset for b in out] == placed_one_by_one(buffers, calls)
     assert arena == max((b.offset + aligned(b.nbytes) for b in out), default=0)
     verify_allocation(out, calls, arena)
+
+
+@given(SPANS, st.lists(st.integers(0, 12), min_size=12, max_size=12).map(sorted))
+def test_calls_of_one_moment_may_run_at_one_time(spans, moments):
+    """Memory that one of them touches is no other temp's that another one touches, even if it comes before or after."""
+    buffers, calls = temps(spans)
+    out, arena = assign_memory(buffers, calls, (), moments)
+    verify_allocation(out, calls, arena)
+    for moment in set(moments):
+        touched = {
+            i for n, call in zip(moments, calls, strict=True) if n == moment for i in (*call.reads, *call.writes)
+        }
+        ends = sorted((out[i].offset, out[i].offset + out[i].nbytes) for i in touched)
+        assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(ends))
 
 
 @given(SPANS, st.data())

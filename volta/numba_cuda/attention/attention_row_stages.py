@@ -14,7 +14,7 @@ from volta.emit.loops import I32, I64, fma, for_range, if_then, loop, offset
 from volta.numba_cuda.attention.attention_rows import THREADS, RowForward
 from volta.numba_cuda.attention.attention_split import SplitBlocks
 from volta.numba_cuda.codegen.ptx_ops import ballot, commit_copies, copy_async, once, wait_copies
-from volta.numba_cuda.codegen.threads import WARP, barrier, dynamic_shared, new_entry
+from volta.numba_cuda.codegen.threads import WARP, barrier, dynamic_shared, new_entry, read_args_first
 from volta.xla_like.attention import BLOCK, AttentionSpec
 
 AT_ONCE = 2
@@ -37,9 +37,10 @@ def _pitch(spec: AttentionSpec) -> int:
 
 def build_staged(module: ir.Module, name: str, spec: AttentionSpec, split: bool) -> ir.Function:
     """Add the kernel; its grid is `row_blocks`, or if key blocks are shared out (``split``) `split_blocks`."""
-    function, b = new_entry(module, name, THREADS, 1)
+    function, b = new_entry(module, name, THREADS, 1, waits=False)
     (_StagedBlocks if split else _StagedForward)(b, function, spec, True).emit()
     b.ret_void()
+    read_args_first(function)
     return function
 
 
@@ -68,12 +69,15 @@ class _Staged(RowForward):
         """Start copying rows, the last one where there are no more: one group of copies."""
         b = self.b
         rows, step = self.of_head(base, self.item, self.head), self.arg(stride)
-        with if_then(b, b.icmp_signed("<", first, stop)), for_range(b, self.thread, _KEYS * quads, THREADS) as number:
-            once(b)  # read from memory as few instructions as can be: this runs but once
-            row = b.zext(b.udiv(b.trunc(number, I32), I32(quads)), I64)
-            quad = b.mul(b.sub(number, b.mul(row, I64(quads))), I64(_QUAD))
-            source = offset(b, self.line(rows, step, b.add(first, row), self.s), quad)
-            copy_async(b, offset(b, offset(b, to, b.mul(row, I64(pitch))), quad), source, _QUAD)
+        total = _KEYS * quads
+        each = next(n for n in (4, 2, 1) if n == 1 or total % (n * THREADS) == 0)
+        with if_then(b, b.icmp_signed("<", first, stop)), for_range(b, self.thread, total, THREADS * each) as begin:
+            once(b)  # few instructions: each runs but once, and is read from memory before
+            for number in [b.add(begin, I64(i * THREADS)) for i in range(each)]:
+                row = b.zext(b.udiv(b.trunc(number, I32), I32(quads)), I64)
+                quad = b.mul(b.sub(number, b.mul(row, I64(quads))), I64(_QUAD))
+                source = offset(b, self.line(rows, step, b.add(first, row), self.s), quad)
+                copy_async(b, offset(b, offset(b, to, b.mul(row, I64(pitch))), quad), source, _QUAD)
         commit_copies(b)
 
     def round(

@@ -16,12 +16,14 @@ from volta.emit.builder import Builder, item_size
 from volta.emit.loops import I32, I64, fma, for_range, if_then, loop, minimum, offset
 from volta.numba_cuda.attention.attention_common import AttentionKernel
 from volta.numba_cuda.attention.attention_layout import WIDE
+from volta.numba_cuda.codegen.ptx_following import await_earlier
 from volta.numba_cuda.codegen.ptx_ops import ballot, prefetch
 from volta.numba_cuda.codegen.threads import (
     WARP,
     barrier,
     block_index,
     new_entry,
+    read_args_first,
     shared_memory,
     thread_index,
 )
@@ -39,9 +41,10 @@ _NEAR = 128  # bytes that are asked for at once
 
 def build_forward(module: ir.Module, name: str, spec: AttentionSpec, whole: bool) -> ir.Function:
     """Add the kernel to a module; its grid is `row_blocks`. ``whole``: operands can be read 16 bytes at a time."""
-    function, b = new_entry(module, name, THREADS, 1)
+    function, b = new_entry(module, name, THREADS, 1, waits=False)
     RowForward(b, function, spec, whole).emit()
     b.ret_void()
+    read_args_first(function)
     return function
 
 
@@ -185,6 +188,7 @@ class RowForward(Rows):
     def emit(self) -> None:
         b, spec, width = self.b, self.spec, self.spec.value_head
         row = self.find_head(block_index(b))
+        await_earlier(b)
         self.fetch(I64(0), self.s)
         stop = self.locate(row)
         facts = offset(b, self.space, self.size * spec.head)  # of each key block: m, l, whether any key is seen

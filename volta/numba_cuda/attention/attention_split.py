@@ -12,7 +12,8 @@ from volta.emit.builder import item_size
 from volta.emit.dot_args import ceil_div
 from volta.emit.loops import I32, I64, fma, if_then, load_arg, loop, minimum, offset
 from volta.numba_cuda.attention.attention_rows import THREADS, WARPS, RowForward
-from volta.numba_cuda.codegen.threads import WARP, barrier, block_index, device_pointer, new_entry
+from volta.numba_cuda.codegen.ptx_following import await_earlier
+from volta.numba_cuda.codegen.threads import WARP, barrier, block_index, device_pointer, new_entry, read_args_first
 from volta.xla_like.attention import BLOCK, AttentionSpec
 
 _AHEAD = 32
@@ -31,9 +32,10 @@ def split_blocks(rows: int, s: int) -> int:
 
 def build_split(module: ir.Module, name: str, spec: AttentionSpec, whole: bool, merge: bool) -> ir.Function:
     """Add one of the two kernels to a module; their args end with where the results of key blocks are."""
-    function, b = new_entry(module, name, THREADS, 1)
+    function, b = new_entry(module, name, THREADS, 1, waits=False)
     (_Merging if merge else SplitBlocks)(b, function, spec, whole).emit()
     b.ret_void()
+    read_args_first(function)
     return function
 
 
@@ -66,6 +68,7 @@ class SplitBlocks(_Split):
         row, share = b.udiv(rest, shares), b.urem(rest, shares)
         number = b.mul(share, I64(self.at_once))
         first = b.mul(number, I64(BLOCK))
+        await_earlier(b)
         self.fetch(first, self.s)
         stop = self.locate(row)
         self.round(row, first, stop, number, *self.results(row, blocks))
@@ -84,6 +87,7 @@ class _Merging(_Split):
         b = self.b
         blocks = ceil_div(b, self.s, BLOCK)
         row = self.find_head(block_index(b))
+        await_earlier(b)
         facts, parts = self.results(row, blocks)
         count = b.ashr(b.add(self.keys_of(row), I64(BLOCK - 1)), I64(6))
         with loop(b, 0, count, THREADS, self.begin()) as it:

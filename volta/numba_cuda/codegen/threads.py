@@ -54,6 +54,33 @@ def new_entry(
     return body, b
 
 
+def read_args_first(body: ir.Function) -> None:
+    """Let a kernel whose body is finished read its args before it waits for the kernels before it.
+
+    Where it takes them one after the other, each is a way to memory. They stay in registers until then: this is for
+    kernels that run but once and have registers enough.
+    """
+    b, first = ir.IRBuilder(body.entry_basic_block), {}
+    every = [x for block in body.blocks for x in block.instructions]
+    reads = {x: word for x in every if (word := _word_of(body, x)) is not None}
+    b.position_at_start(body.entry_basic_block)
+    for x, word in reads.items():
+        if (word, x.type) not in first:
+            first[word, x.type] = load_arg(b, body.args[0], word)
+    for user in every:
+        for x in dict.fromkeys(user.operands):
+            if x in reads:
+                user.replace_usage(x, first[reads[x], x.type])
+
+
+def _word_of(body: ir.Function, x: ir.Instruction) -> int | None:
+    """Which of its args an instruction reads, if it does so by their number."""
+    if not isinstance(x, ir.LoadInstr) or not isinstance(at := x.operands[0], ir.GEPInstr):
+        return None
+    args, index = at.operands[0], at.operands[1]
+    return index.constant if args is body.args[0] and isinstance(index, ir.Constant) else None
+
+
 def merge_entry(module: ir.Module, name: str) -> None:
     """Make a kernel's entry run many calls: its args are a table (see merging.py) and the args of the calls.
 
