@@ -62,7 +62,6 @@ class StreamVariant:
     wide: int
     early: bool = False
     epilogue: Epilogue | None = None
-    tune: str = ""
 
     @property
     def threads(self) -> int:
@@ -95,9 +94,7 @@ class StreamVariant:
     def pitch(self, fmt: BlockFormat) -> int:
         """Bytes from column to column in shared memory: lanes that read at once have different banks."""
         quads = self.span * chunk_bytes(fmt) // QUAD
-        if "near" in self.tune:
-            quads += (_BANKS // self.across - quads) % _BANKS
-        elif self.span < _BANKS:
+        if self.span < _BANKS:
             quads += (self.span - quads) % _BANKS
         return quads * QUAD
 
@@ -137,8 +134,6 @@ class _Stream(InBlocks[StreamVariant]):
         b, a, v = self.b, self.args, self.v
         self._lay_out()
         self.column, self.chunk = b.udiv(self.lane, I64(v.span)), b.and_(self.lane, I64(v.span - 1))
-        if "near" in v.tune:
-            self.chunk, self.column = b.udiv(self.lane, I64(v.across)), b.and_(self.lane, I64(v.across - 1))
         self.rank = b.add(b.mul(self.warp, a.BLOCKS), block_index(b))  # the last tiles are of different blocks
         self.warps = b.mul(a.BLOCKS, I64(v.warps))
         mine = b.sub(ceil_div(b, a.N, v.columns), self.rank)
@@ -203,8 +198,6 @@ class _Stream(InBlocks[StreamVariant]):
         nbytes = b.trunc(b.mul(minimum(b, b.sub(I64(v.chunks), chunk), v.span), I64(each)), I32)
         with if_then(b, b.icmp_signed("<", part, self.parts)):
             with if_then(b, b.icmp_signed("==", self.lane, I64(0))):
-                if "nomem" in v.tune:
-                    nbytes = I32(16)
                 ptx_mbarrier.expect(b, self._barrier(stage), b.mul(nbytes, I32(v.columns)))
             warp_barrier(b)
             with if_then(b, b.icmp_signed("<", self.lane, I64(v.columns))):
@@ -289,8 +282,6 @@ class _Stream(InBlocks[StreamVariant]):
         `smaller`: the rows' values are 2^`SMALLER` times as large, and the numbers that much smaller."""
         b, v, fmt = self.b, self.v, self.fmt
         pitch = v.pitch(fmt)
-        if "nochain" in v.tune:
-            return [self.zero] * (v.rows * v.wide)
         own = at(
             b, self.stages, (stage, I64(self.each)), (self.column, I64(pitch)), (self.chunk, I64(chunk_bytes(fmt)))
         )
