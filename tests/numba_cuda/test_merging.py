@@ -167,17 +167,24 @@ def lookup(words, block):
 
 
 def test_alike_loops_over_small_values_are_one_launch_whatever_stands_between():
-    """A rotation of queries and one of keys: what the first gives is used before the second begins."""
+    """A decoder's rotations of queries and of keys: between them stands what puts values into the cache."""
+    weights = nn.QuantizedArray(np.zeros((64, 144), np.uint8), "Q4_K")
 
-    def turned(q, k, v, at, cos, sin):
-        turn = lambda x: vnp.concatenate([x[:, :4] * cos - x[:, 4:] * sin, x[:, 4:] * cos + x[:, :4] * sin], 1)  # noqa: E731
-        q = vnp.sort(turn(vnp.sort(q, 0)), 1)
-        return q, v.at[at].set(turn(vnp.sort(k, 0)))
+    def attend(x, q, k, v, keys, values, start):
+        q, k, v = (nn.linear(x, w).reshape(1, 1, 2, 32) for w in (q, k, v))
+        q, k = (nn.rotary_embedding(y, start[:, None], nn.rotary_frequencies(32)) for y in (q, k))
+        cache = nn.KeyValueCache(keys, values).update(k, v, start)
+        return cache.attend(q, start), cache
 
-    table = zeros(6, 4)
-    plan = plan_of(turned, zeros(6, 8), zeros(6, 8), zeros(9, 8), np.arange(6), table, table)
-    turns = [x for x in kernels.launches_of(plan) if "sub" in x.label]
+    cache = zeros(1, 128, 2, 32)
+    plan = plan_of(attend, zeros(1, 256), *[weights] * 3, cache, cache, np.zeros(1, np.int32), donated=(4, 5))
+    turns = [x for x in kernels.launches_of(plan, "9.0a") if "sub" in x.label]
     assert [x.calls for x in turns] == [2]
+    first, second = (call for call in plan.calls if "sub" in call.describe())
+    between = [call for call in plan.calls if call.describe() == "scatter" and not set(second.writes) & set(call.reads)]
+    assert between and merging.alike_beside([first, *between, second], plan.buffers) == [first, second, *between]
+    reading = [attrs.evolve(call, writes=second.reads[:1]) for call in between]
+    assert merging.alike_beside([first, *reading, second], plan.buffers) == [first, *reading, second]
 
 
 @pytest.mark.parametrize("grids", [(1, 1), (5, 1, 7), (1, 3000, 1, 2, 90_000), (1,) * 700, (100_000, 2)])

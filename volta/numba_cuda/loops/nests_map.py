@@ -9,7 +9,7 @@ from llvmlite import ir
 
 from volta.emit.builder import Value
 from volta.emit.loops import I64, for_range, if_else, if_then, minimum
-from volta.numba_cuda.codegen.threads import block_index, new_entry, product, read_args_first, thread_index
+from volta.numba_cuda.codegen.threads import block_index, new_entry, product, thread_index
 from volta.numba_cuda.loops.nests_body import (
     SMALL,
     ThreadEmitter,
@@ -218,6 +218,4 @@ def build_map(module: ir.Module, name: str, kernel: LoopKernel, v: MapVariant) -
         with if_then(b, b.and_(first, b.icmp_signed("<", rest, e.sizes[kernel.rank - 1]))):
             element(rest, 1)()
     b.ret_void()
-    if v.groups == 1:
-        read_args_first(function)
     return function

@@ -15,14 +15,7 @@ from volta.emit.builder import Builder, Value, item_size
 from volta.emit.loops import I64, for_range, if_else, if_then, load_arg, loop, minimum, offset
 from volta.emit.passes import Pass, passes_of, result_of
 from volta.emit.reducers import BLOCK, LANES, BlockTree, Reducer, State
-from volta.numba_cuda.codegen.threads import (
-    barrier,
-    block_index,
-    dynamic_shared,
-    new_entry,
-    read_args_first,
-    thread_index,
-)
+from volta.numba_cuda.codegen.threads import barrier, block_index, dynamic_shared, new_entry, thread_index
 from volta.numba_cuda.loops.nests_body import ThreadEmitter, position, unravel, words_of
 from volta.numba_cuda.loops.row_variants import GUARDED, RowVariant, Slot, aligned, width_of
 from volta.numba_cuda.loops.scalars import ThreadBuilder
@@ -57,8 +50,6 @@ def build_row(module: ir.Module, name: str, kernel: LoopKernel, v: RowVariant) -
     nest = LonelyRow if v.spread else RegisterRow if v.length else LongRow
     nest(e, threads, outer, active, v, part).emit()
     b.ret_void()
-    if v.spread:
-        read_args_first(function)
     return function
 
 
