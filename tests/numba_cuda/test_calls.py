@@ -164,7 +164,7 @@ def test_few_functions_run_in_a_call(gpu):
     for _ in range(graph.OFTEN + 1):
         f(x).block_until_ready()
     assert functions_run(lambda: f(x)) == [
-        "JitFunction.__call__", "Executable.__call__", "DeviceExecutable._run", "Pool.take", "Executable.call",
+        "JitFunction.__call__", "Deferred.__call__", "DeviceExecutable._run", "Pool.take", "Executable.call",
         "WithLaunch.launch", "DeviceBuffer.__init__", "ConcreteArray.__init__",
     ]  # fmt: skip
     y = f(x)

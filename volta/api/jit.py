@@ -182,7 +182,11 @@ class JitFunction(Generic[P, R]):
             self._refuse_tracers(traced.hoisted)
             donated = self._donated_leaves(call)
             executable: Any = self._shardings.compiled(traced, call, values, donated) or gateway.compile(
-                traced.program, donated=donated, name=self._name, why=lambda: self._why(key, call)
+                traced.program,
+                donated=donated,
+                name=self._name,
+                why=lambda: self._why(key, call),
+                arguments=values,
             )
             unflatten = None if traced.out_tree == _LEAF else traced.out_tree.unflatten
             entry = self._entries.keep(key, _Entry(executable, unflatten, avals, context, traced.limits))

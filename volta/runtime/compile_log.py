@@ -55,12 +55,13 @@ class Watch:
 
     def done(self, plan: ExecutionPlan) -> None:
         """Say it, if that is wanted."""
+        asked, self.why = self.why, None  # it knows the arguments, which nothing compiled may keep
         if not wanted():
             return
         end = perf_counter()
         took = f"{_ms(end - self.began)} (plan {_ms(self.planned - self.began)}, code {_ms(end - self.planned)})"
         kinds = ", ".join(aval.short() for aval in self.program.in_avals)
-        why = self.why() if self.why else "compiled ahead of time"
+        why = asked() if asked else "compiled ahead of time"
         source = user_source()
         LOG.warning(
             "compiled `%s` for (%s) on %s in %s, kernel calls: %d; %s%s",

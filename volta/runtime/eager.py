@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from volta.core.interp import Trace, Tracer, get_aval
+from volta.core.interp import Trace, Tracer
 from volta.core.ir import ClosedJaxpr, Eqn, Jaxpr, Var
 from volta.core.recent import Recent
 from volta.ops.primitive import Family
@@ -34,9 +34,9 @@ class EvalTrace(Trace):
         if executable is None:
             executable = _executables.find(key)
         if executable is None and primitive.family is Family.CALLBACK:  # one of its own at each call
-            return _compile(primitive, [get_aval(a) for a in arrays], params)(arrays)
+            return _compile(primitive, arrays, params)(arrays)
         if executable is None:
-            executable = _executables.keep(key, _compile(primitive, [get_aval(a) for a in arrays], params))
+            executable = _executables.keep(key, _compile(primitive, arrays, params))
         out = executable(arrays)
         return out if primitive.multiple_results else out[0]
 
@@ -71,12 +71,13 @@ def _spread(primitive: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
     return out if primitive.multiple_results else out[0]
 
 
-def _compile(primitive: Any, avals: list[Any], params: dict[str, Any]) -> gateway.Executable:
+def _compile(primitive: Any, arrays: list[ConcreteArray], params: dict[str, Any]) -> gateway.Executable:
     part = f"a part of `{params['name']}`, which a transform has made" if "name" in params else "an operation by itself"
     return gateway.compile(
-        _program(primitive, avals, params),
+        _program(primitive, [x.aval for x in arrays], params),
         name=primitive.name,
         why=lambda: f"{part}, first for these types and settings",
+        arguments=arrays,
     )
 
 

@@ -29,6 +29,7 @@ from volta.runtime.array import ConcreteArray, as_array
 from volta.runtime.capabilities import BackendCapabilities
 from volta.runtime.compile_log import Watch
 from volta.runtime.context import ON_GPUS, ExecutionContext, current_context
+from volta.runtime.deferred import Deferred, gpu_of
 from volta.runtime.device_executable import DeviceExecutable
 from volta.runtime.executable import Executable, passed
 from volta.runtime.nans import Watched
@@ -105,8 +106,11 @@ def compile(  # noqa: A001 - the gateway's one verb
     name: str = "main",
     context: ExecutionContext | None = None,
     why: Callable[[], str] | None = None,
+    arguments: Sequence[Any] = (),
 ) -> Executable:
     """Compile a program for the current (or a given) execution context. ``why`` is for who has asked for a log.
+
+    It will run where its ``arguments`` lie: where that is known and is another device, the context's is deferred.
 
     The same program under the same context is compiled once: the plan cache compares the whole key, never a hash alone.
     A program with constants is compiled anew.
@@ -131,6 +135,15 @@ def compile(  # noqa: A001 - the gateway's one verb
             whole = compile(program, name=name, context=unwatched, why=why)
             part = functools.partial(compile, name=f"a part of {name}", context=unwatched)
             return Watched(whole, program, name, context.refused, part)  # type: ignore[return-value]
+        near = gpu_of(arguments)
+        if near is not None and ("cuda", near.index) != context.place:
+            again = functools.partial(compile, program, donated=donated, name=name)
+
+            def on(device: Any) -> ExecutionContext:
+                return context if device is None else attrs.evolve(context, backend="cuda", device=device.index)
+
+            there = again(context=on(near), why=why)
+            return Deferred(near, there, lambda device: again(context=on(device)))  # type: ignore[return-value]
         watch = Watch(program, name, f"{context.backend}:{context.device}", why)
 
         @functools.cache
@@ -173,7 +186,7 @@ def compile(  # noqa: A001 - the gateway's one verb
         def evaluate(constants: ClosedJaxpr) -> list[Any]:
             return [x.numpy() for x in build(constants, "constants", (), None, ("cpu", 0))([])]
 
-        executable = build(program, name, donated, evaluate, (context.backend, context.device))
+        executable = build(program, name, donated, evaluate, context.place)
         if key is not None:
             PLAN_CACHE.put(key, executable)
         watch.done(executable.plan)
