@@ -39,7 +39,8 @@ def _spared(code: CodeType) -> frozenset[int]:
         nones = [x.opname == "LOAD_CONST" and x.argval is None for x in steps[i : i + 3]]
         call = next((x for x in steps[i + 3 :] if x.opname != "PRECALL"), None)
         if nones == [True] * 3 and call is not None and call.opname == "CALL" and call.arg == 2:  # of __exit__
-            found.update(range(step.offset, call.offset + 1))
+            first = steps[i - 1] if steps[i - 1].opname == "SWAP" else step  # of a `return` within the block
+            found.update(range(first.offset, call.offset + 1))
     return frozenset(found)
 
 

@@ -1,4 +1,4 @@
-"""What is first called with arguments on a GPU is compiled for that GPU, and for the default device when it runs there."""
+"""What is first called with arguments on a GPU is compiled for that GPU; for the default device, when it runs there."""
 
 import gc
 import weakref
