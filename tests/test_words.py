@@ -59,6 +59,6 @@ def test_a_plan_belongs_to_no_backend():
 
 def test_every_class_of_calls_has_one_handler_on_each_backend():
     strict = {name for name, x in cuda.HANDLERS.items() if x.level is DeterminismLevel.STRICT}
-    assert set(cpu.HANDLERS) == strict
+    assert set(cpu.HANDLERS) == strict - {"move"}  # to the host's memory and back: a CPU's arrays are there
     names = [name for handler in cpu.HANDLERS.values() for name in handler.kernels]
     assert len(set(names)) == len(set(cpu.KERNELS)) and all(cpu.KERNELS[name] for name in names)

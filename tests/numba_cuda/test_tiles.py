@@ -226,8 +226,8 @@ def test_a_tile_has_a_place_for_each_of_its_bytes(data):
     low, inner, middle, outer, top = (data.draw(st.integers(1, 4)) for _ in range(5))
     chunks = data.draw(st.integers(1, inner)), data.draw(st.integers(1, outer))
     places = (
-        tiles.Place((Digit(0, 1, inner),), {0: low}),
-        tiles.Place((Digit(0, 1, outer),), {0: low * inner * middle}),
+        tiles.CommonDigit((Digit(0, 1, inner),), {0: low}),
+        tiles.CommonDigit((Digit(0, 1, outer),), {0: low * inner * middle}),
     )
     tile = tiles.Tile(places, chunks, {0: (0, 0)})
     own = [

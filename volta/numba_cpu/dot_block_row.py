@@ -134,7 +134,7 @@ class _Chains:
 
 class ByteNumbers(BlockNumbers):
     """As `BlockNumbers`, but the integers of a word's four elements are joined at once, each in its byte; a shuffle
-    brings one to where its lane's word is that integer, or 2^24 times as much if it may be negative."""
+    puts one where its lane's word is that integer, or 2^24 times as much if it may be negative."""
 
     def __init__(self, b: ir.IRBuilder, fmt: BlockFormat, words: ir.Value, start: int, lanes: int) -> None:
         super().__init__(b, fmt, words, start, lanes)

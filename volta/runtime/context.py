@@ -37,11 +37,6 @@ class ExecutionContext:
     kernels: str = "llvm"
     refused: tuple[str, ...] = ()
 
-    @property
-    def place(self) -> tuple[str, int]:
-        """The backend and the number of its device."""
-        return self.backend, self.device
-
 
 ON_GPUS = "cuda.jit"
 """Kernels that are functions of numba-cuda, and run plans on GPUs alone."""

@@ -136,7 +136,7 @@ def compile(  # noqa: A001 - the gateway's one verb
             part = functools.partial(compile, name=f"a part of {name}", context=unwatched)
             return Watched(whole, program, name, context.refused, part)  # type: ignore[return-value]
         near = gpu_of(arguments)
-        if near is not None and ("cuda", near.index) != context.place:
+        if near is not None and ("cuda", near.index) != (context.backend, context.device):
             again = functools.partial(compile, program, donated=donated, name=name)
 
             def on(device: Any) -> ExecutionContext:
@@ -186,7 +186,7 @@ def compile(  # noqa: A001 - the gateway's one verb
         def evaluate(constants: ClosedJaxpr) -> list[Any]:
             return [x.numpy() for x in build(constants, "constants", (), None, ("cpu", 0))([])]
 
-        executable = build(program, name, donated, evaluate, context.place)
+        executable = build(program, name, donated, evaluate, (context.backend, context.device))
         if key is not None:
             PLAN_CACHE.put(key, executable)
         watch.done(executable.plan)

@@ -53,7 +53,7 @@ class Digit:
 
 
 @attrs.frozen
-class Place:
+class CommonDigit:
     """A digit in all loops of a tile, and its weight in what they pass on: ``(byte // weight) % count``, by buffer."""
 
     each: tuple[Digit, ...]
@@ -68,7 +68,7 @@ class Place:
 class Tile:
     """How loops are shared out: digits, and of each how many values a block of threads takes."""
 
-    places: tuple[Place, ...]
+    places: tuple[CommonDigit, ...]
     chunks: Ints
     passed: dict[int, tuple[int, int]]
     """Of each buffer that lies in shared memory, the first loop that writes it and the last one that reads it."""
@@ -193,7 +193,7 @@ def tile_of(group: Sequence[KernelCall], inside: Ints, nbytes: Callable[[int], i
         passed[b] = written[0], read[-1]
     if any(a.buffer in passed and (a.terms or min(a.strides, default=0) < 0) for c in group for a in c.accesses):
         return None
-    places: list[Place] = []
+    places: list[CommonDigit] = []
     for place in _places(group, passed):
         if all(_apart(place, other) for other in places):
             places.append(place)
@@ -201,7 +201,7 @@ def tile_of(group: Sequence[KernelCall], inside: Ints, nbytes: Callable[[int], i
     return None if chunks is None else Tile(tuple(places), chunks, passed)
 
 
-def _places(group: Sequence[KernelCall], passed: dict[int, tuple[int, int]]) -> Iterator[Place]:
+def _places(group: Sequence[KernelCall], passed: dict[int, tuple[int, int]]) -> Iterator[CommonDigit]:
     """Whole dimensions of the first loop, or of the last one, that are digits of all of them."""
     for start in (0, len(group) - 1):
         for dim, count in enumerate(group[start].sizes):
@@ -213,7 +213,7 @@ def _places(group: Sequence[KernelCall], passed: dict[int, tuple[int, int]]) -> 
 
 def _followed(
     group: Sequence[KernelCall], passed: dict[int, tuple[int, int]], start: int, digit: Digit
-) -> Place | None:
+) -> CommonDigit | None:
     """A digit of one loop as one of all of them."""
     each: dict[int, Digit] = {start: digit}
     weights: dict[int, int] = {}
@@ -235,7 +235,7 @@ def _followed(
                     return None
                 each[j] = found
                 waiting.append(j)
-    return Place(tuple(each[i] for i in range(len(group))), weights) if len(each) == len(group) else None
+    return CommonDigit(tuple(each[i] for i in range(len(group))), weights) if len(each) == len(group) else None
 
 
 def _digit_at(call: KernelCall, access: Access, weight: int, count: int) -> Digit | None:
@@ -262,7 +262,7 @@ def _weight(call: KernelCall, access: Access, digit: Digit) -> int | None:
     return weight if low < weight else None
 
 
-def _apart(place: Place, other: Place) -> bool:
+def _apart(place: CommonDigit, other: CommonDigit) -> bool:
     """Whether two digits are, in each buffer, one above the other."""
     for b, weight in place.weights.items():
         low, high = sorted([(weight, place.count), (other.weights[b], other.count)])
@@ -272,7 +272,7 @@ def _apart(place: Place, other: Place) -> bool:
 
 
 def _chunks(
-    group: Sequence[KernelCall], places: Sequence[Place], passed: dict[int, tuple[int, int]],
+    group: Sequence[KernelCall], places: Sequence[CommonDigit], passed: dict[int, tuple[int, int]],
     nbytes: Callable[[int], int],
 ) -> Ints | None:  # fmt: skip
     """As many values of each digit as make accesses coalesced and a block busy; None where that is too large a tile."""
@@ -318,7 +318,7 @@ def item_sizes(group: Sequence[KernelCall]) -> dict[int, int]:
     return found
 
 
-def _steps(group: Sequence[KernelCall], place: Place, passed: dict[int, tuple[int, int]]) -> Iterator[int]:
+def _steps(group: Sequence[KernelCall], place: CommonDigit, passed: dict[int, tuple[int, int]]) -> Iterator[int]:
     """How far apart in memory neighbouring values of a digit lie where the first loop reads and the last one writes."""
     for call, digit in ((group[0], place.each[0]), (group[-1], place.each[-1])):
         for access in call.accesses:
