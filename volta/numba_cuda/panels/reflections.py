@@ -33,6 +33,9 @@ _GROUP = 8
 """Elements that a lane passes over where the column is shorter."""
 
 _WARPS = 16
+"""Of a block at most. With 32 each reads the vector for one column, with 8 fewer threads share divisions (seen on an
+H200, 512, 1,024 and 2,048 rows: 1.72, 4.66 and 15.1 ms with 32, 1.54, 4.00 and 11.8 with 16, 1.67 and 4.38 with 8)."""
+
 _NEAR = {4: (2, 8, 40), 8: (2, 8, 24)}
 """Elements of a column that a lane holds, by their size: as many as there are registers for."""
 
