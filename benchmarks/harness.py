@@ -19,7 +19,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(1, str(ROOT))  # so that the benchmarks run from a checkout, installed or not
-PACKAGES = ("numba", "llvmlite", "numpy", "jax", "jaxlib", "torch")
+PACKAGES = ("numba", "llvmlite", "numpy", "jax", "jaxlib", "torch", "llama-cpp-python")
 
 
 SETTLE = 0.1
