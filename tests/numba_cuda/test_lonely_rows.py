@@ -39,7 +39,8 @@ def variants(f, x):
 @pytest.mark.few(2)
 def test_they_have_the_cpus_bits(name, rows, length):
     x = operand(rows, length)
-    assert all(v.spread for v in variants(ROWS[name], x))
+    fits = length < 4096 or name not in ("positions", "float64")  # states of 8 bytes, which threads exchange
+    assert all(bool(v.spread) is fits for v in variants(ROWS[name], x))
     check_on_host(ROWS[name], x, orders=("shuffled",), kernels=KERNELS)
 
 
