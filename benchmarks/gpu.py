@@ -33,6 +33,7 @@ from benchmarks import (  # noqa: E402
     cuda_functions,
     cuda_inference,
     cuda_mixed,
+    cuda_movement,
     cuda_runtime,
     harness,
     programs,
@@ -103,6 +104,11 @@ def group_loops() -> Iterator[Row]:
 def group_functions() -> Iterator[Row]:
     """Elementwise functions, an array of 1 GB through each."""
     yield from cuda_functions.function_rows()
+
+
+def group_movement() -> Iterator[Row]:
+    """Stencils of rolls, paddings, rotary embeddings: loops that read what is moved."""
+    yield from cuda_movement.movement_rows()
 
 
 def _layer_norm(xp: Any) -> Callable[..., Any]:

@@ -177,7 +177,7 @@ def test_two_ways_to_share_columns_out_have_the_same_bits(monkeypatch, shape):
     check_on_host(lambda x: vnp.sum(x * 2, 0) + 1, normal(4200, 12), orders=("shuffled",), kernels=KERNELS)
 
 
-LEAN, WIDE, HEAVY, LONG = nests_map.LEAN, nests_map.WIDE, nests_map.HEAVY, nests_map.LONG
+LEAN, WIDE, MIDDLE, HEAVY, LONG = (getattr(nests_map, x) for x in ("LEAN", "WIDE", "MIDDLE", "HEAVY", "LONG"))
 
 
 @pytest.mark.parametrize(
@@ -200,10 +200,13 @@ def test_a_bound_on_registers_is_that_of_the_dear_operations():
         assert bound(f) == LEAN
     for f in (vnp.log1p, nn.sigmoid, vnp.sin, vnp.arcsin, lambda x: x * nn.sigmoid(x)):
         assert bound(f) == WIDE
-    for f in (vnp.tan, nn.softplus, nn.mish, lambda x: vnp.exp(vnp.log1p(x))):
+    for f in (vnp.arccos, volta.lax.cbrt, nn.softplus, nn.mish, lambda x: vnp.exp(vnp.log1p(x))):
+        assert bound(f) == MIDDLE
+    for f in (vnp.tan, vnp.sinh):
         assert bound(f) == HEAVY
+    assert bound(volta.lax.pow, operands=2) == MIDDLE
     assert bound(volta.lax.erf_inv) == nests_map.LOOPED
-    for f in (volta.lax.atan2, volta.lax.pow, vnp.logaddexp):
+    for f in (volta.lax.atan2, vnp.logaddexp):
         assert bound(f, operands=2) == HEAVY
     assert bound(volta.lax.lgamma) == bound(lambda x, y: y * volta.lax.digamma(x), operands=2) == LONG
     assert bound(lambda x, y: vnp.exp(x) + y, operands=2) is None

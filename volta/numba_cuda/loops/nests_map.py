@@ -62,6 +62,9 @@ LEAN = Bound(128, 12, COSTLY_GROUPS)
 WIDE = Bound(256, 6, 2)
 """40 too, of which two groups' results leave enough."""
 
+MIDDLE = Bound(256, 5, 2)
+"""48."""
+
 HEAVY = Bound(256, 4, 2)
 """64."""
 
@@ -70,8 +73,9 @@ LOOPED, LONG = Bound(256, 4, COSTLY_GROUPS, looped=True), Bound(256, 3, COSTLY_G
 
 _NAMES = {
     LEAN: "exp log tanh erf sqrt",  # in float32 throughout
-    WIDE: "logistic log1p log2 log10 rsqrt cbrt cosh asin acos atan sin cos",  # in float64 or with several residuals
-    HEAVY: "sinh asinh acosh atanh tan atan2 pow",
+    WIDE: "logistic log1p log2 log10 rsqrt cosh asin atan sin cos",  # in float64 or with several residuals
+    MIDDLE: "cbrt acos pow",
+    HEAVY: "sinh asinh acosh atanh tan atan2",
     LOOPED: "erf_inv",
     LONG: "lgamma digamma",
 }
@@ -143,8 +147,8 @@ def bound_of(kernel: LoopKernel) -> Bound | None:
         return None
     found = BOUNDS.get(more[0]) if more else LEAN
     if found == WIDE and len(costly) > 1:
-        found = HEAVY
-    return found if loads < 2 or found in (HEAVY, LONG) else None  # the others are too tight for two operands
+        found = MIDDLE if loads < 2 else HEAVY
+    return found if loads < 2 or found in (MIDDLE, HEAVY, LONG) else None  # the others are too tight for two operands
 
 
 def grid_of_map(call: KernelCall, v: MapVariant) -> int:

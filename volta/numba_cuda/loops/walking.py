@@ -45,8 +45,8 @@ LANES = 4
 ROWS = 8
 """Rows that a thread walks, where there are so many."""
 
-TOGETHER = 2
-"""Rows that are read before the first of them is computed."""
+TOGETHER, FEW_LOADS = 2, 5
+"""Rows that are read before the first of them is computed, and up to how many loads: more are enough in flight."""
 
 FILLED = 1 << 22
 """Elements from which a thread walks several rows: below, more threads hide more of the latency."""
@@ -255,7 +255,7 @@ def build_walk(module: ir.Module, name: str, kernel: LoopKernel, v: Walk) -> ir.
         def together() -> None:
             known: dict[int, Value] = {}
             e.evaluate(alike, known, v.lanes, bases, index)
-            some = min(TOGETHER, v.rows)
+            some = min(TOGETHER, v.rows) if sum(isinstance(x, Load) for x in kernel.body) <= FEW_LOADS else 1
             with for_range(b, first, stop, some) as row:
                 last = b.sub(stop, I64(1))  # a row that is computed twice has the same bits
                 following = [row, *(minimum(b, b.add(row, I64(k)), last) for k in range(1, some))]

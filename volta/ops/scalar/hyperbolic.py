@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from volta.ops.scalar import coefficients as table
 from volta.ops.scalar.exponential import exp_of_double, exp_parts, exp_short_parts, expm1_wide
-from volta.ops.scalar.logarithm import log, log1p_wide, log_near_one, log_of_ratio_short, log_short
+from volta.ops.scalar.logarithm import log, log1p_wide, log_near_one, log_of_ratio_short
 from volta.ops.scalar.parts import INF, LN2, NAN, Builder, Value, horner, narrow, scale, widen
 
 _SQRT_HALF_BITS32 = 0x3F3504F3
@@ -68,14 +68,11 @@ def tanh(b: Builder, x: Value) -> Value:
     return b.select(x == 0.0, x, b.copysign(b.select(near, small, large), x))
 
 
-_FAR = 2.0**41
-"""From here on asinh and acosh of a float32 are the logarithm of its double; their squares would soon be infinite."""
-
-
-def _log_of_double(b: Builder, x: Value) -> list[Value]:
-    """float32: log(2x) of large x; infinite where x is."""
-    wide = widen(b, x)
-    return [b.select(x < INF, narrow(b, log_short(b, wide + wide)), x)]
+def _without_high_powers(b: Builder, x: Value) -> tuple[Value, Value]:
+    """float32, x not negative: x over a power of two that takes it below 2^41, and how many powers (int32) that is."""
+    bits = b.bitcast(x, "int32")
+    over = b.max((bits >> 23) - (127 + 40), 0)
+    return b.bitcast(bits - (over << 23), "float32"), over
 
 
 def asinh(b: Builder, x: Value) -> Value:
@@ -83,16 +80,16 @@ def asinh(b: Builder, x: Value) -> Value:
     magnitude = abs(x)
     if x.dtype == "float32":
         # log(a + sqrt(1 + a^2)); less 1, over itself and 1, that is a / (1 + sqrt(1 + a^2)).
-        a = widen(b, magnitude)
-        root = b.root(b.fma(a, a, 1.0), b.fma(magnitude, magnitude, 1.0))
-        y = narrow(b, log_near_one(b, a + root, a, root + 1.0))
-        (y,) = b.rarely(~(magnitude < _FAR), _log_of_double, [magnitude], [y])
-        return b.copysign(y, x)
-    huge = magnitude > 2.0**28
-    safe = b.select(huge, 1.0, magnitude)
-    s = safe * safe
-    argument = safe + s / (1.0 + b.sqrt(1.0 + s))
-    y = b.select(huge, log(b, magnitude) + LN2, log1p_wide(b, argument))
+        near, over = _without_high_powers(b, magnitude)
+        a = widen(b, near)
+        root = b.root(b.fma(a, a, 1.0), b.fma(near, near, 1.0))
+        y = narrow(b, log_near_one(b, a + root, a, root + 1.0, over))
+    else:
+        huge = magnitude > 2.0**28
+        safe = b.select(huge, 1.0, magnitude)
+        s = safe * safe
+        argument = safe + s / (1.0 + b.sqrt(1.0 + s))
+        y = b.select(huge, log(b, magnitude) + LN2, log1p_wide(b, argument))
     return b.copysign(b.select(magnitude < INF, y, magnitude), x)
 
 
@@ -100,14 +97,14 @@ def acosh(b: Builder, x: Value) -> Value:
     """Inverse hyperbolic cosine, NaN below 1. float32: 0.51 ULP; float64: 3 ULP."""
     if x.dtype == "float32":
         # log(a + sqrt(a^2 - 1)); less 1, over itself and 1, that is sqrt(a^2 - 1) / (a + 1).
-        a = widen(b, x)
-        root = b.root(b.fma(a, a, -1.0), b.fma(x, x, -1.0))
-        y = narrow(b, log_near_one(b, a + root, root, a + 1.0))
-        (y,) = b.rarely(x >= _FAR, _log_of_double, [x], [y])
-        return b.select(x >= 1.0, y, NAN)
-    huge = x > 2.0**28
-    t = b.select(huge, 1.0, x) - 1.0
-    y = b.select(huge, log(b, x) + LN2, log1p_wide(b, t + b.sqrt(t * (t + 2.0))))
+        near, over = _without_high_powers(b, x)
+        a = widen(b, near)
+        root = b.root(b.fma(a, a, -1.0), b.fma(near, near, -1.0))
+        y = narrow(b, log_near_one(b, a + root, root, a + 1.0, over))
+    else:
+        huge = x > 2.0**28
+        t = b.select(huge, 1.0, x) - 1.0
+        y = b.select(huge, log(b, x) + LN2, log1p_wide(b, t + b.sqrt(t * (t + 2.0))))
     return b.select(x >= 1.0, b.select(x == INF, INF, y), NAN)
 
 

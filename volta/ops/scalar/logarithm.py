@@ -182,12 +182,12 @@ def log1p_of_part(b: Builder, x: Value) -> Value:
     return narrow(b, b.fma(e, LN2, tail))
 
 
-def log_near_one(b: Builder, x: Value, top: Value, bottom: Value) -> Value:
-    """float64: log of x; where x is near 1, (x - 1) / (x + 1) is given as a quotient."""
+def log_near_one(b: Builder, x: Value, top: Value, bottom: Value, shift: Value) -> Value:
+    """float64: log of x 2^shift (int32); where x is near 1, (x - 1) / (x + 1) is given as a quotient."""
     m, power = b.split(x, _SQRT_HALF_SHORT)
     near = power == 0
     s = b.quotient(b.select(near, top, m - 1.0), b.select(near, bottom, m + 1.0))
-    return b.fma(b.cast(power, "float64"), LN2 * EXPONENT, log_of_ratio_short(b, s))
+    return b.fma(b.cast(power + (shift << 20), "float64"), LN2 * EXPONENT, log_of_ratio_short(b, s))
 
 
 def log1p_wide(b: Builder, x: Value) -> Value:
