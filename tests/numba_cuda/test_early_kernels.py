@@ -41,6 +41,17 @@ def test_every_kernel_waits_before_it_writes(capability):
         assert writes is not None and waits < writes.start(), name
 
 
+def test_attention_of_one_query_reads_its_args_before_it_waits():
+    """All at once: where they are read as they are needed, each is a way to memory."""
+    q, k = np.zeros((1, 1, 2, 64), np.float32), np.zeros((1, 128, 2, 64), np.float32)
+    plan, _ = plan_on_cuda(volta.make_jaxpr(nn.dot_product_attention)(q, k, k))
+    (source,) = (x.source for x in kernels.launches_of(plan, "9.0") if x.source.name.endswith("staged"))
+    before, after = ptx.compile_ptx([source], "9.0").split("griddepcontrol.wait")
+    args = re.findall(r"ld\.global\.\w+\s+%\w+, \[(%\w+)\+\d+\]", before)
+    assert len(args) > 15
+    assert not any(f"[{register}" in after for register in args)
+
+
 @pytest.mark.slow
 def test_older_gpus_know_nothing_of_it():
     assert not any("griddepcontrol" in text for text in entries("8.0").values())

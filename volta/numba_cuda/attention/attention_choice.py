@@ -98,7 +98,7 @@ def choose(call: KernelCall, capability: str) -> Chosen:
     whole = in_groups(call)
     tile = tile_of(name, spec, rows, heads, whole, capability) if op.queries and op.keys else None
     if tile is None and is_staged(call, capability):
-        source = KernelSource(f"{stem}_staged", f"{name} {spec} staged", lambda m, n: build_staged(m, n, spec, False))
+        source = KernelSource(f"{stem}_staged", f"{name} {spec} staged", lambda m, n: build_staged(m, n, spec))
         return Chosen(source, row_blocks(name, heads, op.queries, op.keys), THREADS, stage_bytes(spec))
     if tile is None:
         build = build_forward if name == "attention" else partial(build_gradient, kernel=name)

@@ -12,13 +12,12 @@ from volta.emit.attention_args import Arg
 from volta.emit.builder import item_size
 from volta.emit.loops import I32, I64, fma, for_range, if_then, loop, offset
 from volta.numba_cuda.attention.attention_rows import THREADS, RowForward
-from volta.numba_cuda.attention.attention_split import SplitBlocks
 from volta.numba_cuda.codegen.ptx_ops import ballot, commit_copies, copy_async, once, wait_copies
 from volta.numba_cuda.codegen.threads import WARP, barrier, dynamic_shared, new_entry, read_args_first
 from volta.xla_like.attention import BLOCK, AttentionSpec
 
 AT_ONCE = 2
-"""Key blocks of a round: with heads of 128 elements a thread copies 16 times as many bytes as it can at once."""
+"""Key blocks of a round: 130 KB where heads have 128 elements of float32."""
 
 _QUAD = 16  # bytes
 _KEYS = AT_ONCE * BLOCK
@@ -35,10 +34,10 @@ def _pitch(spec: AttentionSpec) -> int:
     return (quads | 1) * _QUAD
 
 
-def build_staged(module: ir.Module, name: str, spec: AttentionSpec, split: bool) -> ir.Function:
-    """Add the kernel; its grid is `row_blocks`, or if key blocks are shared out (``split``) `split_blocks`."""
+def build_staged(module: ir.Module, name: str, spec: AttentionSpec) -> ir.Function:
+    """Add the kernel; its grid is `row_blocks`."""
     function, b = new_entry(module, name, THREADS, 1, waits=False)
-    (_StagedBlocks if split else _StagedForward)(b, function, spec, True).emit()
+    _Staged(b, function, spec, True).emit()
     b.ret_void()
     read_args_first(function)
     return function
@@ -135,11 +134,3 @@ class _Staged(RowForward):
                 found = b.select(b.icmp_unsigned("!=", seen, I32(0)), fma(b, weight, value, found), found)
             it.advance(found)
         return it.results[0]
-
-
-class _StagedForward(_Staged):
-    pass
-
-
-class _StagedBlocks(_Staged, SplitBlocks):
-    pass

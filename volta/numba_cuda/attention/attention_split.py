@@ -33,7 +33,7 @@ def split_blocks(rows: int, s: int) -> int:
 def build_split(module: ir.Module, name: str, spec: AttentionSpec, whole: bool, merge: bool) -> ir.Function:
     """Add one of the two kernels to a module; their args end with where the results of key blocks are."""
     function, b = new_entry(module, name, THREADS, 1, waits=False)
-    (_Merging if merge else SplitBlocks)(b, function, spec, whole).emit()
+    (_Merging if merge else _Blocks)(b, function, spec, whole).emit()
     b.ret_void()
     read_args_first(function)
     return function
@@ -54,7 +54,7 @@ class _Split(RowForward):
         )
 
 
-class SplitBlocks(_Split):
+class _Blocks(_Split):
     """A warp has one key block of a row."""
 
     def shared_bytes(self) -> int:
@@ -63,13 +63,12 @@ class SplitBlocks(_Split):
     def emit(self) -> None:
         b = self.b
         blocks = ceil_div(b, self.s, BLOCK)
-        shares = ceil_div(b, blocks, self.at_once)
+        shares = ceil_div(b, blocks, WARPS)
         rest = self.find_head(block_index(b))
         row, share = b.udiv(rest, shares), b.urem(rest, shares)
-        number = b.mul(share, I64(self.at_once))
+        number = b.mul(share, I64(WARPS))
         first = b.mul(number, I64(BLOCK))
         await_earlier(b)
-        self.fetch(first, self.s)
         stop = self.locate(row)
         self.round(row, first, stop, number, *self.results(row, blocks))
 
