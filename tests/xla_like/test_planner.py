@@ -74,6 +74,15 @@ def test_calls_of_one_moment_may_run_at_one_time(spans, moments):
         assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(ends))
 
 
+def test_a_temp_that_no_call_touches_has_a_place():
+    buffers, calls = temps([(100, 0, 1), (50, 1, 2)])
+    unused = Buffer(2, buffers[0].aval, "temp", "")
+    for moments in (None, [0] * len(calls)):
+        out, arena = assign_memory((*buffers, unused), calls, (), moments)
+        verify_allocation(out, calls, arena)
+    assert assign_memory((Buffer(0, unused.aval, "temp", ""),), (), ())[0][0].offset == 0
+
+
 @given(SPANS, st.data())
 def test_overlaps_are_found(spans, data):
     buffers, calls = temps(spans)

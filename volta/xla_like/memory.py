@@ -76,8 +76,8 @@ def _placed(spans: Mapping[int, tuple[int, int]], size: Mapping[int, int]) -> tu
 
 
 def _moment_ends(moments: Sequence[int]) -> tuple[list[int], list[int]]:
-    """For each call the first and the last call of its moment."""
-    starts, ends = list(range(len(moments))), list(range(len(moments)))
+    """For each call the first and the last call of its moment; behind them what `lifetimes` says where no call is."""
+    starts, ends = list(range(len(moments) + 1)), [*range(len(moments)), -1]
     for i in range(1, len(moments)):
         if moments[i] == moments[i - 1]:
             starts[i] = starts[i - 1]
