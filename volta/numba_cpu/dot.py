@@ -12,11 +12,15 @@ from volta.numba_cpu.dot_block_row import row
 from volta.numba_cpu.dot_blocks import unpack
 from volta.numba_cpu.dot_bytes import flips
 from volta.numba_cpu.dot_pack import PACK_TYPE, pack
-from volta.numba_cpu.dot_schedule import Mode, TileSpec, Tiling
-from volta.numba_cpu.dot_tile import panel, store_sums
+from volta.numba_cpu.dot_schedule import PACK_PANELS, Mode, TileSpec, Tiling
+from volta.numba_cpu.dot_tile import LINE, panel, store_sums
 from volta.numba_cpu.dot_tree import join
 from volta.numba_cpu.kernel_abi import new_kernel
 from volta.xla_like.dot import CHUNK, item_size
+
+FEW_PANELS = 4
+"""Tiles of columns from which on the left operand's next tile is asked for while they are computed. Its rows lie pages
+apart, and nothing else sees them coming (seen, 1,024 cubed on one thread: 6% shorter)."""
 
 
 def build_dot(module: ir.Module, name: str, spec: TileSpec) -> ir.Function:
@@ -28,28 +32,29 @@ def build_dot(module: ir.Module, name: str, spec: TileSpec) -> ir.Function:
 
 
 def build_dot_pack(module: ir.Module, name: str, spec: TileSpec) -> ir.Function:
-    """Add the kernel that packs the right operand for `spec`; a task is one panel of ``spec.tile_cols`` columns."""
+    """Add the kernel that packs the right operand for `spec`; a task is `PACK_PANELS` tiles of columns of a chunk."""
     function, b = new_kernel(module, name)
     args = Args(b, function.args[0], Tiling)
     pack_strips = pack(module, spec.right, spec.accumulator, spec.lanes)
     vector_bytes = spec.vector_bits // 8
-    panels = ceil_div(b, args.N, spec.tile_cols)
-    row_bytes = b.mul(panels, I64(spec.tile_cols * item_size(spec.accumulator)))
+    width = PACK_PANELS * spec.tile_cols
+    row_bytes = b.mul(ceil_div(b, args.N, spec.tile_cols), I64(spec.tile_cols * item_size(spec.accumulator)))
+    groups, chunks = ceil_div(b, args.N, width), ceil_div(b, args.K, CHUNK)
     with for_range(b, function.args[1], function.args[2]) as task:
-        item = b.sdiv(task, panels)
-        column = b.mul(b.sub(task, b.mul(item, panels)), I64(spec.tile_cols))
+        rows = b.sdiv(task, groups)
+        column = b.mul(b.sub(task, b.mul(rows, groups)), I64(width))
+        item = b.sdiv(rows, chunks)
+        k = b.mul(b.sub(rows, b.mul(item, chunks)), I64(CHUNK))
         b0 = b.sdiv(item, args.BATCH1)
         b1 = b.sub(item, b.mul(b0, args.BATCH1))
-        rhs = at(b, b.inttoptr(args.RHS, PTR), (b0, args.RHS_BATCH0), (b1, args.RHS_BATCH1), (column, args.RHS_N))
+        rhs = at(b, b.inttoptr(args.RHS, PTR), (b0, args.RHS_BATCH0), (b1, args.RHS_BATCH1))
+        source = at(b, rhs, (column, args.RHS_N), (k, args.RHS_K))
         to = at(b, b.inttoptr(args.WORKSPACE, PTR), (b0, args.PACKED_BATCH0), (b1, args.PACKED_BATCH1))
-        columns = minimum(b, b.sub(args.N, column), spec.tile_cols)
-        with for_range(b, 0, args.K, CHUNK) as k:
-            depth = minimum(b, b.sub(args.K, k), CHUNK)
-            strip_bytes = b.mul(round_up(b, depth, spec.lanes), I64(vector_bytes))
-            chunk = offset(b, at(b, to, (k, row_bytes)), b.mul(b.sdiv(column, I64(spec.lanes)), strip_bytes))
-            source = at(b, rhs, (k, args.RHS_K))
-            step = I64(vector_bytes)
-            b.call(pack_strips, [chunk, step, strip_bytes, source, args.RHS_K, args.RHS_N, columns, depth])
+        columns, depth = minimum(b, b.sub(args.N, column), width), minimum(b, b.sub(args.K, k), CHUNK)
+        strip_bytes = b.mul(round_up(b, depth, spec.lanes), I64(vector_bytes))
+        chunk = offset(b, at(b, to, (k, row_bytes)), b.mul(b.sdiv(column, I64(spec.lanes)), strip_bytes))
+        step = I64(vector_bytes)
+        b.call(pack_strips, [chunk, step, strip_bytes, source, args.RHS_K, args.RHS_N, columns, depth])
     b.ret_void()
     return function
 
@@ -116,7 +121,12 @@ class _DotKernel:
             depth = minimum(b, b.sub(args.K, k), CHUNK)
             lhs_from = at(b, self.lhs, (i, args.LHS_M), (k, args.LHS_K))
             if spec.blocks is None:
-                self._panels(lhs_from, sums, sums_row, rows, k, depth, j, columns, here.begins)
+                following = b.select(
+                    b.icmp_signed("<", b.add(chunk, I64(1)), chunks),
+                    at(b, lhs_from, (I64(CHUNK), args.LHS_K)),
+                    at(b, self.lhs, (b.add(i, rows), args.LHS_M)),
+                )
+                self._panels(lhs_from, sums, sums_row, rows, k, depth, j, columns, here.begins, following)
             else:
                 with if_else(b, b.icmp_signed("==", rows, I64(1))) as branch:
                     with branch.then():
@@ -125,7 +135,7 @@ class _DotKernel:
                         b.call(self.row, [sums, lhs_from, source, args.RHS_N, columns, depth, here.begins, ahead])
                         branch.give()
                     with branch.otherwise():
-                        self._panels(lhs_from, sums, sums_row, rows, k, depth, j, columns, here.begins)
+                        self._panels(lhs_from, sums, sums_row, rows, k, depth, j, columns, here.begins, lhs_from)
                         branch.give()
             with if_then(b, here.joins):
                 b.call(self.join, [sums, sums_row, *tree, rows, columns, here.block, here.last])
@@ -140,16 +150,25 @@ class _DotKernel:
 
     def _panels(
         self, lhs_from: ir.Value, sums: ir.Value, sums_row: ir.Value, rows: ir.Value, k: ir.Value, depth: ir.Value,
-        j: ir.Value, columns: ir.Value, begins: ir.Value,
+        j: ir.Value, columns: ir.Value, begins: ir.Value, following: ir.Value,
     ) -> None:  # fmt: skip
-        """One chunk of a block, some rows at a time."""
+        """One chunk of a block, some rows at a time. What comes behind it reads the left operand at `following`."""
         b, args = self.b, self.args
         rhs = self._rhs(k, depth, j, columns)
+        across = ceil_div(b, columns, self.spec.tile_cols)
+        copied = b.icmp_signed("==", args.LHS_MODE, I64(Mode.SCRATCH))
+        along_k = b.icmp_signed("==", args.LHS_K, I64(item_size(self.spec.left)))
+        asks = b.and_(b.and_(copied, along_k), b.icmp_signed(">=", across, I64(FEW_PANELS)))
+        lines = ceil_div(b, ceil_div(b, b.mul(depth, args.LHS_K), LINE), across)
+        lines = b.select(asks, lines, I64(0))
         with for_range(b, 0, rows, self.spec.tile_rows) as row:
             height = minimum(b, b.sub(rows, row), self.spec.tile_rows)
             lhs = self._lhs(at(b, lhs_from, (row, args.LHS_M)), height, depth)
             line = at(b, sums, (row, sums_row))
-            b.call(self.panel, [depth, *lhs, *rhs, line, sums_row, height, columns, begins, self.scratch])
+            below = b.add(row, I64(self.spec.tile_rows))
+            inside = b.icmp_signed("<", below, rows)
+            ahead = [b.select(inside, at(b, lhs_from, (below, args.LHS_M)), following), args.LHS_M, lines]
+            b.call(self.panel, [depth, *lhs, *rhs, line, sums_row, height, columns, begins, self.scratch, *ahead])
 
     def _rhs(self, k: ir.Value, depth: ir.Value, j: ir.Value, columns: ir.Value) -> list[ir.Value]:
         """Where the tile reads the right operand: pointer, stride of k, stride of vectors."""

@@ -14,9 +14,9 @@ from llvmlite import ir
 from volta.core.block_formats import FORMATS, Bits, BlockFormat, Halves, Pieces
 from volta.emit.block_numbers import WORD, BlockNumbers
 from volta.emit.loops import I1, I8, I32, I64, PTR, VOID, as_i64, fma, if_else, loop, minimum, offset, splat
-from volta.numba_cpu.dot_blocks import LINE, turn
+from volta.numba_cpu.dot_blocks import turn
 from volta.numba_cpu.dot_schedule import ROW_STRIPS
-from volta.numba_cpu.dot_tile import lane_mask, masked_load, masked_store, new_internal, prefetch
+from volta.numba_cpu.dot_tile import LINE, lane_mask, masked_load, masked_store, new_internal, prefetch
 from volta.xla_like.dot import CHUNK
 
 RUN = 32

@@ -15,10 +15,9 @@ from llvmlite import ir
 from volta.core.block_formats import FORMATS
 from volta.emit.block_numbers import WORD, BlockNumbers
 from volta.emit.loops import I32, I64, PTR, VOID, for_range, if_else, if_then, loop, minimum, offset
-from volta.numba_cpu.dot_tile import new_internal, prefetch
+from volta.numba_cpu.dot_tile import LINE, new_internal, prefetch
 from volta.xla_like.dot import CHUNK
 
-LINE = 64  # bytes
 _QUAD = 4  # words
 _TILE_STRIPS = 2
 """Strips of a register tile: what lies so many behind is read next, and asked for now. No processor would see it

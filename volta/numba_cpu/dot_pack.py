@@ -10,6 +10,7 @@ from volta.numba_cpu.dot_tile import lane_mask, masked_load
 PACK_TYPE = ir.FunctionType(VOID, [PTR, I64, I64, PTR, I64, I64, I64, I64])
 """``pack(to, to_k, to_strip, source, source_k, source_lane, width, depth)``; strides in bytes."""
 
+_ROWS = 8  # that are read side by side
 _SQUARE = 4  # side of the squares that are transposed in registers
 
 
@@ -32,28 +33,26 @@ def pack(module: ir.Module, dtype: str, accumulator: str, lanes: int, flipped: b
     size = item_size(dtype)
     along_lanes = b.icmp_signed("==", source_lane, I64(size))
     along_k = b.icmp_signed("==", source_k, I64(size))
-    with loop(b, 0, width, lanes, [to, source]) as strips:
-        rest = b.sub(width, strips.index)
-        arguments = [*strips.values, to_k, source_k, source_lane, minimum(b, rest, lanes), depth]
-        emit = _Packer(b, dtype, accumulator, lanes, arguments, flipped)
-        with if_else(b, along_lanes) as branch:
-            with branch.then():
-                if lanes * item_size(accumulator) == 64:  # masks cost nothing with AVX-512
-                    emit.rows(lane_mask(b, lanes, rest))
-                else:
-                    with if_else(b, b.icmp_signed(">=", rest, I64(lanes))) as whole:
-                        with whole.then():
-                            emit.rows(None)
-                        with whole.otherwise():
-                            emit.rows(lane_mask(b, lanes, rest))
-            with branch.otherwise():
-                with if_else(b, along_k if lanes >= _SQUARE else I1(False)) as transposed:
-                    with transposed.then():
-                        emit.transposed()
-                    with transposed.otherwise():
-                        emit.any(I64(0))
-        to_now, source_now = strips.values
-        strips.advance(offset(b, to_now, to_strip), offset(b, source_now, b.mul(source_lane, I64(lanes))))
+    emit = _Packer(b, dtype, accumulator, lanes, to_k, source_k, source_lane, flipped)
+    with if_else(b, along_lanes) as branch:
+        with branch.then():
+            # A few rows at a time, of all strips: rows are read along, which memory is ready for.
+            whole = b.and_(depth, I64(-_ROWS))
+            for start, stop, rows in ((I64(0), whole, _ROWS), (whole, depth, 1)):
+                with for_range(b, start, stop, rows) as k, loop(b, 0, width, lanes, [to, source]) as strips:
+                    to_now, source_now = strips.values
+                    places = offset(b, source_now, b.mul(k, source_k)), offset(b, to_now, b.mul(k, to_k))
+                    emit.rows(*places, b.sub(width, strips.index), rows)
+                    strips.advance(offset(b, to_now, to_strip), offset(b, source_now, lanes * size))
+        with branch.otherwise(), loop(b, 0, width, lanes, [to, source]) as strips:
+            to_now, source_now = strips.values
+            emit.strip(to_now, source_now, minimum(b, b.sub(width, strips.index), lanes), depth)
+            with if_else(b, along_k if lanes >= _SQUARE else I1(False)) as transposed:
+                with transposed.then():
+                    emit.transposed()
+                with transposed.otherwise():
+                    emit.any(I64(0))
+            strips.advance(offset(b, to_now, to_strip), offset(b, source_now, b.mul(source_lane, I64(lanes))))
     b.ret_void()
     return function
 
@@ -62,23 +61,41 @@ class _Packer:
     """The three ways to copy a strip, by the stride that is contiguous."""
 
     def __init__(
-        self, b: ir.IRBuilder, dtype: str, accumulator: str, lanes: int, arguments: list[ir.Value], flipped: bool
-    ) -> None:
+        self, b: ir.IRBuilder, dtype: str, accumulator: str, lanes: int, to_k: ir.Value, source_k: ir.Value,
+        source_lane: ir.Value, flipped: bool,
+    ) -> None:  # fmt: skip
         self.b, self.dtype, self.accumulator, self.lanes, self.flipped = b, dtype, accumulator, lanes, flipped
-        self.to, self.source, self.to_k, self.source_k, self.source_lane, self.width, self.depth = arguments
+        self.to_k, self.source_k, self.source_lane = to_k, source_k, source_lane
         self.size, self.out_size = item_size(dtype), item_size(accumulator)
+
+    def strip(self, to: ir.Value, source: ir.Value, width: ir.Value, depth: ir.Value) -> None:
+        """The strip that is copied next, `width` lanes of it."""
+        self.to, self.source, self.width, self.depth = to, source, width, depth
 
     def convert(self, raw: Value, builder: Builder) -> ir.Value:
         value = builder.cast(raw, self.accumulator).ir
         return flip(self.b, value) if self.flipped else value
 
-    def rows(self, mask: ir.Value | None) -> None:
-        """Lanes are contiguous in the source."""
-        b, builder = self.b, Builder(self.b, self.lanes)
-        with for_range(b, 0, self.depth) as k:
-            pointer = offset(b, self.source, b.mul(k, self.source_k))
-            value = builder.load(pointer, self.dtype) if mask is None else self._masked(builder, pointer, mask)
-            b.store(self.convert(value, builder), offset(b, self.to, b.mul(k, self.to_k)), align=self.out_size)
+    def rows(self, source: ir.Value, to: ir.Value, rest: ir.Value, rows: int) -> None:
+        """`rows` of k of a strip whose lanes are contiguous in the source; `rest` lanes are left."""
+        b = self.b
+        if self.lanes * self.out_size == 64:  # masks cost nothing with AVX-512
+            self._some_rows(source, to, lane_mask(b, self.lanes, rest), rows)
+            return
+        with if_else(b, b.icmp_signed(">=", rest, I64(self.lanes))) as whole:
+            with whole.then():
+                self._some_rows(source, to, None, rows)
+            with whole.otherwise():
+                self._some_rows(source, to, lane_mask(b, self.lanes, rest), rows)
+
+    def _some_rows(self, source: ir.Value, to: ir.Value, mask: ir.Value | None, rows: int) -> None:
+        b, builder, read = self.b, Builder(self.b, self.lanes), []
+        for _ in range(rows):
+            read.append(builder.load(source, self.dtype) if mask is None else self._masked(builder, source, mask))
+            source = offset(b, source, self.source_k)
+        for value in read:
+            b.store(self.convert(value, builder), to, align=self.out_size)
+            to = offset(b, to, self.to_k)
 
     def _masked(self, builder: Builder, pointer: ir.Value, mask: ir.Value) -> Value:
         """`lanes` elements of which only those in the mask are touched; the rest are zeros."""

@@ -19,8 +19,9 @@ TILE_TYPE = ir.FunctionType(VOID, [I64, PTR, I64, I64, PTR, I64, I64, PTR, I64, 
 ADD_TYPE = ir.FunctionType(VOID, [PTR, I64, PTR, I64, I64, I64])
 """``add(c, c_row, sums, sums_row, rows, columns)``; strides in bytes."""
 
-PANEL_TYPE = ir.FunctionType(VOID, [I64, PTR, I64, I64, PTR, I64, I64, PTR, I64, I64, I64, I1, PTR])
-"""``panel(depth, a, a_row, a_k, b, b_k, b_vector, c, c_row, rows, columns, first, buffer)``; strides in bytes."""
+PANEL_TYPE = ir.FunctionType(VOID, [I64, PTR, I64, I64, PTR, I64, I64, PTR, I64, I64, I64, I1, PTR, PTR, I64, I64])
+"""``panel(depth, a, a_row, a_k, b, b_k, b_vector, c, c_row, rows, columns, first, buffer, ahead, ahead_row, lines)``;
+strides in bytes. With each tile of columns it asks for so many `lines` of each row of the left operand at `ahead`."""
 
 
 def tile_shapes(spec: TileSpec) -> list[tuple[int, int]]:
@@ -53,9 +54,14 @@ def masked_store(b: ir.IRBuilder, value: ir.Value, pointer: ir.Value, mask: ir.V
     b.call(intrinsic(b.module, name, VOID, [kind, PTR, I32, mask.type]), [value, pointer, I32(align), mask])
 
 
-def prefetch(b: ir.IRBuilder, pointer: ir.Value) -> None:
-    """Ask for the line of an address that will be read; it may lie beyond the end of the array."""
-    reading, keep_near, data = I32(0), I32(3), I32(1)
+LINE = 64
+"""Bytes of a line of memory."""
+
+
+def prefetch(b: ir.IRBuilder, pointer: ir.Value, near: int = 3) -> None:
+    """Ask for the line of an address that will be read; it may lie beyond the end of the array. Into the nearest cache
+    (3), or the next one (2)."""
+    reading, keep_near, data = I32(0), I32(near), I32(1)
     prefetch = intrinsic(b.module, "llvm.prefetch.p0", VOID, [PTR, I32, I32, I32])
     b.call(prefetch, [pointer, reading, keep_near, data])
 
@@ -156,7 +162,8 @@ def panel(module: ir.Module, spec: TileSpec) -> ir.Function:
     ]
     add = add_sums(module, spec)
     function, b = new_internal(module, name, PANEL_TYPE)
-    depth, a, a_row, a_k, b_pointer, b_k, b_vector, c, c_row, rows, columns, first, buffer = function.args
+    depth, a, a_row, a_k, b_pointer, b_k, b_vector, c, c_row, rows, columns, first, buffer, *further = function.args
+    ahead, ahead_row, lines = further
     lanes, size = spec.lanes, item_size(spec.accumulator)
     with loop(b, 0, rows, init=[a, c]) as down:
         rest = b.sub(rows, down.index)
@@ -170,6 +177,12 @@ def panel(module: ir.Module, spec: TileSpec) -> ir.Function:
         with loop(b, 0, columns, spec.tile_cols, [b_pointer, c_now]) as across:
             b_now, to = across.values
             width = minimum(b, b.sub(columns, across.index), spec.tile_cols)
+            asked = b.mul(b.udiv(across.index, I64(spec.tile_cols)), lines)
+            with for_range(b, 0, lines) as line:
+                place = offset(b, ahead, b.mul(b.add(asked, line), I64(LINE)))
+                for _ in range(spec.tile_rows):
+                    prefetch(b, place, near=2)
+                    place = offset(b, place, ahead_row)
             two = b.icmp_signed(">", width, I64(lanes))
             second = b.select(two, b_vector, I64(0))
             sums = b.select(first, to, buffer), b.select(first, c_row, I64(spec.tile_cols * size))
