@@ -10,7 +10,7 @@ from volta.numba_cpu.dot_tile import lane_mask, masked_load
 PACK_TYPE = ir.FunctionType(VOID, [PTR, I64, I64, PTR, I64, I64, I64, I64])
 """``pack(to, to_k, to_strip, source, source_k, source_lane, width, depth)``; strides in bytes."""
 
-_ROWS = 8  # that are read side by side
+_ROWS = 4  # that are read side by side
 _SQUARE = 4  # side of the squares that are transposed in registers
 
 
@@ -37,12 +37,14 @@ def pack(module: ir.Module, dtype: str, accumulator: str, lanes: int, flipped: b
     with if_else(b, along_lanes) as branch:
         with branch.then():
             # A few rows at a time, of all strips: rows are read along, which memory is ready for.
-            whole = b.and_(depth, I64(-_ROWS))
-            for start, stop, rows in ((I64(0), whole, _ROWS), (whole, depth, 1)):
-                with for_range(b, start, stop, rows) as k, loop(b, 0, width, lanes, [to, source]) as strips:
+            last = b.sub(depth, I64(1))  # beyond it: copied again, to its place
+            with for_range(b, 0, depth, _ROWS) as k:
+                rows = [minimum(b, b.add(k, I64(i)), last) for i in range(_ROWS)]
+                sources, places = ([b.mul(row, step) for row in rows] for step in (source_k, to_k))
+                with loop(b, 0, width, lanes, [to, source]) as strips:
                     to_now, source_now = strips.values
-                    places = offset(b, source_now, b.mul(k, source_k)), offset(b, to_now, b.mul(k, to_k))
-                    emit.rows(*places, b.sub(width, strips.index), rows)
+                    from_rows = [offset(b, source_now, step) for step in sources]
+                    emit.rows(from_rows, [offset(b, to_now, step) for step in places], b.sub(width, strips.index))
                     strips.advance(offset(b, to_now, to_strip), offset(b, source_now, lanes * size))
         with branch.otherwise(), loop(b, 0, width, lanes, [to, source]) as strips:
             to_now, source_now = strips.values
@@ -76,26 +78,26 @@ class _Packer:
         value = builder.cast(raw, self.accumulator).ir
         return flip(self.b, value) if self.flipped else value
 
-    def rows(self, source: ir.Value, to: ir.Value, rest: ir.Value, rows: int) -> None:
-        """`rows` of k of a strip whose lanes are contiguous in the source; `rest` lanes are left."""
+    def rows(self, sources: list[ir.Value], places: list[ir.Value], rest: ir.Value) -> None:
+        """Some rows of a strip whose lanes are contiguous in the source; `rest` lanes are left."""
         b = self.b
         if self.lanes * self.out_size == 64:  # masks cost nothing with AVX-512
-            self._some_rows(source, to, lane_mask(b, self.lanes, rest), rows)
+            self._some_rows(sources, places, lane_mask(b, self.lanes, rest))
             return
         with if_else(b, b.icmp_signed(">=", rest, I64(self.lanes))) as whole:
             with whole.then():
-                self._some_rows(source, to, None, rows)
+                self._some_rows(sources, places, None)
             with whole.otherwise():
-                self._some_rows(source, to, lane_mask(b, self.lanes, rest), rows)
+                self._some_rows(sources, places, lane_mask(b, self.lanes, rest))
 
-    def _some_rows(self, source: ir.Value, to: ir.Value, mask: ir.Value | None, rows: int) -> None:
-        b, builder, read = self.b, Builder(self.b, self.lanes), []
-        for _ in range(rows):
-            read.append(builder.load(source, self.dtype) if mask is None else self._masked(builder, source, mask))
-            source = offset(b, source, self.source_k)
-        for value in read:
+    def _some_rows(self, sources: list[ir.Value], places: list[ir.Value], mask: ir.Value | None) -> None:
+        b, builder = self.b, Builder(self.b, self.lanes)
+        read = [
+            builder.load(source, self.dtype) if mask is None else self._masked(builder, source, mask)
+            for source in sources
+        ]
+        for value, to in zip(read, places, strict=True):
             b.store(self.convert(value, builder), to, align=self.out_size)
-            to = offset(b, to, self.to_k)
 
     def _masked(self, builder: Builder, pointer: ir.Value, mask: ir.Value) -> Value:
         """`lanes` elements of which only those in the mask are touched; the rest are zeros."""
