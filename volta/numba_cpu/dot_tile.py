@@ -179,10 +179,10 @@ def panel(module: ir.Module, spec: TileSpec) -> ir.Function:
             width = minimum(b, b.sub(columns, across.index), spec.tile_cols)
             asked = b.mul(b.udiv(across.index, I64(spec.tile_cols)), lines)
             with for_range(b, 0, lines) as line:
-                place = offset(b, ahead, b.mul(b.add(asked, line), I64(LINE)))
-                for _ in range(spec.tile_rows):
-                    prefetch(b, place, near=2)
-                    place = offset(b, place, ahead_row)
+                place = at(b, ahead, (b.add(asked, line), I64(LINE)))
+                with loop(b, 0, spec.tile_rows, init=[place], some=True) as row:
+                    prefetch(b, row.values[0], near=2)
+                    row.advance(offset(b, row.values[0], ahead_row))
             two = b.icmp_signed(">", width, I64(lanes))
             second = b.select(two, b_vector, I64(0))
             sums = b.select(first, to, buffer), b.select(first, c_row, I64(spec.tile_cols * size))
