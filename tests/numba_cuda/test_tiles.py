@@ -46,6 +46,7 @@ COUNTS = [
     (vnp.fft.fft, empty(4096), 1),
     (vnp.fft.fft, empty(100, 1009), 2),
     (lambda x: vnp.fft.fft(x, axis=0), empty(512, 3000), 1),
+    (vnp.fft.rfft2, empty(1000, 1000, dtype=np.float32), 4),
 ]
 
 
@@ -73,6 +74,8 @@ CASES = {
     "chirp": (vnp.fft.fft, values(5, 101)),
     "double": (vnp.fft.ifft, values(3, 1000, dtype=np.complex128)),
     "real": (vnp.fft.rfft, values(4, 2048, dtype=np.float32)),
+    "real, both axes": (vnp.fft.rfft2, values(20, 60, dtype=np.float32)),
+    "mirrored": (lambda x: vnp.fft.fft(vnp.flip(vnp.fft.fft(x), 1)), values(6, 128)),
     "back to real": (vnp.fft.irfft, values(3, 513)),
     "in a loop": (lambda x: lax.fori_loop(0, 3, lambda i, x: vnp.fft.fft(x) / 32, x), values(4, 1000)),
     "donated": (lambda x: vnp.fft.ifft(vnp.fft.fft(x) * 2), values(8, 128)),
@@ -166,7 +169,7 @@ def passes(random):
     outer, inner = (int(n) for n in random.integers(1, 6, 2))
     n = int(random.choice([6, 8, 12, 24, 30]))
     steps = [
-        (int(random.choice([r for r in (2, 3, 4, 5, 6) if n % r == 0])), *random.integers(0, (2, 2, 2, 3)).tolist())
+        (int(random.choice([r for r in (2, 3, 4, 5, 6) if n % r == 0])), *random.integers(0, (2, 2, 2, 4)).tolist())
         for _ in range(random.integers(2, 5))
     ]
 
@@ -183,6 +186,8 @@ def passes(random):
                 x = x * vnp.arange(n, dtype=np.float32)[:, None]
             if between == 2:
                 x = vnp.concatenate([x[:, n // 2 :], x[:, : n // 2]], 1)
+            if between == 3:
+                x, y = x + y[:, ::-1], y
         return x, y
 
     return f, [random.standard_normal((outer, n, inner)).astype(np.float32) for _ in range(2)]
@@ -207,11 +212,12 @@ def test_a_weight_says_what_moves_a_digit(data):
     """Of an access, all of its elements have the digit that their index has; where a weight is refused, some have not,
     or a carry from what lies below it is possible."""
     sizes = tuple(data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=3)))
-    strides = tuple(data.draw(st.sampled_from([1, 2, 3, 4, 6, 8, 12, 24])) for _ in sizes)
+    strides = tuple(data.draw(st.sampled_from([1, 2, 3, 4, 6, 8, 12, 24, -1, -4, -12])) for _ in sizes)
     dim = data.draw(st.integers(0, len(sizes) - 1))
     below = data.draw(st.sampled_from([n for n in range(1, sizes[dim] + 1) if sizes[dim] % n == 0]))
     count = data.draw(st.sampled_from([n for n in range(1, sizes[dim] // below + 1) if sizes[dim] // below % n == 0]))
-    access = Access(0, data.draw(st.integers(0, 30)), strides)
+    least = sum(s * (n - 1) for n, s in zip(sizes, strides, strict=True) if s < 0)
+    access = Access(0, data.draw(st.integers(0, 30)) - least, strides)
     call = KernelCall(LoopKernel("map", len(sizes), (), ()), sizes, (access,), (), ())
     weight = tiles._weight(call, access, Digit(dim, below, count))
     if weight is not None:

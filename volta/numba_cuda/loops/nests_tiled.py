@@ -269,7 +269,7 @@ def _places(block: _Block, body: _Body, part: Part, index: list[list[ir.Value]])
         elif spot.inside:
             at = total(spot)
             behind = padded(spot.first)
-            if spot.first % PADDED and any(n % PADDED for n in spot.strides):
+            if min(spot.strides, default=0) < 0 or spot.first % PADDED and any(n % PADDED for n in spot.strides):
                 at, behind = b.add(at, I32(spot.first)), 0
             at = b.add(at, b.udiv(at, I32(PADDED)))
             place = offset(b, block.shared, b.zext(b.mul(at, I32(spot.size)), I64))

@@ -79,6 +79,8 @@ class Tile:
 
     def local(self, buffer: int, nbytes: int) -> int:
         """Bytes into a buffer, or a stride, as a tile has them: of each digit it has a few values only."""
+        if nbytes < 0:
+            return -self.local(buffer, -nbytes)
         pairs = zip(self.places, self.chunks, strict=True)
         for place, chunk in sorted(pairs, key=lambda x: -x[0].weights[buffer]):
             weight = place.weights[buffer]
@@ -191,7 +193,7 @@ def tile_of(group: Sequence[KernelCall], inside: Ints, nbytes: Callable[[int], i
         if not read or written[-1] >= read[0]:
             return None
         passed[b] = written[0], read[-1]
-    if any(a.buffer in passed and (a.terms or min(a.strides, default=0) < 0) for c in group for a in c.accesses):
+    if any(a.buffer in passed and a.terms for c in group for a in c.accesses):
         return None
     places: list[CommonDigit] = []
     for place in _places(group, passed):
@@ -241,7 +243,7 @@ def _followed(
 def _digit_at(call: KernelCall, access: Access, weight: int, count: int) -> Digit | None:
     """The digit of a loop's index that has a weight in the place of an access."""
     for dim, (size, stride) in enumerate(zip(call.sizes, access.strides, strict=True)):
-        if stride and not weight % stride and not size % (weight // stride * count):
+        if stride > 0 and not weight % stride and not size % (weight // stride * count):
             digit = Digit(dim, weight // stride, count)
             if _weight(call, access, digit) == weight:
                 return digit
@@ -250,15 +252,16 @@ def _digit_at(call: KernelCall, access: Access, weight: int, count: int) -> Digi
 
 def _weight(call: KernelCall, access: Access, digit: Digit) -> int | None:
     """The weight of a digit in the place of an access; None where something else moves that digit of the place too."""
-    weight = access.strides[digit.dim] * digit.below
-    if weight <= 0 or access.offset // weight % digit.count:
+    weight, pairs = access.strides[digit.dim] * digit.below, list(zip(call.sizes, access.strides, strict=True))
+    first = access.offset + sum(stride * (size - 1) for size, stride in pairs if stride < 0)
+    if weight <= 0 or first // weight % digit.count:
         return None
-    whole, low = weight * digit.count, access.offset % weight
-    for dim, (size, stride) in enumerate(zip(call.sizes, access.strides, strict=True)):
+    low = first % weight
+    for dim, (size, stride) in enumerate(pairs):
         if dim == digit.dim:
             low += stride * (digit.below - 1)
-        elif size > 1 and stride % whole:
-            low += stride * (size - 1)
+        elif size > 1 and stride % (weight * digit.count):
+            low += abs(stride) * (size - 1)
     return weight if low < weight else None
 
 
