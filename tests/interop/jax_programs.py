@@ -307,6 +307,14 @@ def equations(x):
 
 
 @_program(X)
+def reflectors(x):
+    factors, c = jnp.full(2, 0.5, x.dtype), jnp.ones((x.shape[0], 2), x.dtype)
+    q = lax.linalg.householder_product(x[:, :2], factors)
+    turned = lax.linalg.ormqr(x[:, :2], factors, c, transpose=True)
+    return q, turned, lax.linalg.symmetric_product(x, x @ x.T, alpha=2.0, beta=0.5, symmetrize_output=True)
+
+
+@_program(X)
 def equations_gradient(x):
     return jax.grad(lambda x: jnp.sum(jnp.linalg.solve(_positive(x), x)))(x)
 

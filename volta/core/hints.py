@@ -183,7 +183,7 @@ HINTS: dict[str, dict[str, str]] = {
     ),
     "volta.lax.linalg": _each(
         _MATRICES,
-        "hessenberg householder_product ormqr qdwh symmetric_product tridiagonal",
+        "hessenberg qdwh tridiagonal",
     )
     | _each(
         "there is one algorithm, stated in docs/determinism.md", "EigImplementation EighImplementation SvdAlgorithm"

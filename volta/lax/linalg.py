@@ -19,6 +19,7 @@ from volta.core.errors import ShapeError
 from volta.core.interp import get_aval
 from volta.core.source import at_user_line
 from volta.lax.banded import tridiagonal_solve
+from volta.lax.reflectors import householder_product, ormqr, symmetric_product
 from volta.lax.solves import custom_linear_solve
 from volta.ops import base, lax
 from volta.ops.base import shape_of
@@ -39,8 +40,8 @@ from volta.trace.decomposition import (
 from volta.trace.triangular import Triangular
 
 __all__ = [
-    "cholesky", "cholesky_update", "eig", "eigh", "lu", "lu_pivots_to_permutation", "qr", "schur", "svd",
-    "triangular_solve", "tridiagonal_solve",
+    "cholesky", "cholesky_update", "eig", "eigh", "householder_product", "lu", "lu_pivots_to_permutation", "ormqr",
+    "qr", "schur", "svd", "symmetric_product", "triangular_solve", "tridiagonal_solve",
 ]  # fmt: skip
 
 

@@ -47,14 +47,25 @@ def _lu_pivots(e: Equation, pivots: Any) -> Any:
     return lax.linalg.lu_pivots_to_permutation(pivots, e.params["permutation_size"])
 
 
+def _ormqr(e: Equation, a: Any, taus: Any, c: Any) -> Any:
+    return lax.linalg.ormqr(a, taus, c, left=e.params["left"], transpose=e.params["transpose"])
+
+
+def _symmetric_product(e: Equation, a: Any, c: Any) -> Any:
+    return lax.linalg.symmetric_product(a, c, alpha=e.params["alpha"], beta=e.params["beta"])
+
+
 RULES: dict[str, Rule] = {
     "cholesky": lambda e, x: lax.linalg.cholesky(x, symmetrize_input=False),
     "cholesky_update": lambda e, r, w: lax.linalg.cholesky_update(r, w),
     "eig": _eig,
     "eigh": _eigh,
+    "householder_product": lambda e, a, taus: lax.linalg.householder_product(a, taus),
     "lu": lambda e, x: lax.linalg.lu(x),
     "lu_pivots_to_permutation": _lu_pivots,
+    "ormqr": _ormqr,
     "qr": _qr,
     "svd": _svd,
+    "symmetric_product": _symmetric_product,
     "triangular_solve": _triangular_solve,
 }

@@ -74,7 +74,7 @@ REFUSED: dict[str, str] = {
         **_each(_ORDER, "after_all create_token dce_sink"),
         **_each(
             _MATRIX,
-            "hessenberg householder_product ormqr schur symmetric_product tridiagonal tridiagonal_solve geqrf geqp3",
+            "hessenberg schur tridiagonal tridiagonal_solve geqrf geqp3",
         ),
         **_each(_FUNCTION, "bessel_i0e bessel_i1e igamma igammac igamma_grad_a polygamma random_gamma_grad zeta"),
         **_each(_FUNCTION, "regularized_incomplete_beta"),
