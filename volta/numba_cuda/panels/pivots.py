@@ -26,8 +26,9 @@ from volta.numba_cuda.codegen.threads import (
 from volta.numba_cuda.panels.registers import Elements, Most, meet, number, read_row, write_row
 from volta.xla_like.panels import PanelSpec
 
-_MOST = {4: 1024, 8: 512}
-"""Threads of a block at most, by the size of an element: each has registers for a row of 32."""
+_THREADS = {4: (32, 128, 512, 1024), 8: (32, 128, 512)}
+"""Threads of a block, by the size of an element: each has registers for a row of 32. Few numbers of them, as each is a
+kernel to compile; a block of twice as many threads takes a tenth longer."""
 
 
 @attrs.frozen
@@ -44,9 +45,8 @@ class Shape:
 
 
 def shape_for(size: int, length: int, itemsize: int) -> Shape:
-    threads = WARP
-    while threads < min(length, _MOST[itemsize]):
-        threads *= 2
+    most = _THREADS[itemsize][-1]
+    threads = next(count for count in _THREADS[itemsize] if length <= count or count == most)
     return Shape(size, threads, -(-length // threads) - 1)
 
 
