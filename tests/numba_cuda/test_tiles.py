@@ -50,6 +50,7 @@ COUNTS = [
 ]
 
 
+@pytest.mark.turns(4)
 @pytest.mark.parametrize(
     ("f", "x", "count"), COUNTS, ids=lambda x: "x".join(map(str, x.shape)) if hasattr(x, "shape") else None
 )
@@ -95,6 +96,7 @@ def test_tiles_have_the_bits_of_the_cpu(name):
     check_on_host(f, x, orders=("shuffled",), donated=donated)
 
 
+@pytest.mark.turns(4)
 @pytest.mark.parametrize("name", ["uneven rows", "both axes"])
 @pytest.mark.parametrize("processors", [1, 1000])
 def test_tiles_of_any_size_have_the_same_bits(name, processors, monkeypatch):
@@ -123,6 +125,7 @@ def test_a_barrier_that_is_missing_is_found(barrier, monkeypatch):
     assert run_on_host(vnp.fft.fft, values(4096), order="shuffled").violations
 
 
+@pytest.mark.turns(6)
 def test_what_others_read_too_is_stored():
     def f(x):
         y = vnp.fft.fft(x)
@@ -133,6 +136,7 @@ def test_what_others_read_too_is_stored():
     check_on_host(f, x, orders=("ascending",))
 
 
+@pytest.mark.turns(6)
 def test_results_on_the_way_are_written_too():
     def f(x):
         y = vnp.fft.fft(x)
@@ -151,6 +155,7 @@ def test_loops_that_are_no_passes_are_left_apart():
     assert not any("tiled" in launch.source.name for launch in launches(f, values(40, 30, dtype=np.float32)))
 
 
+@pytest.mark.turns(6)
 def test_loads_at_computed_places_are_aligned_as_they_say():
     """Between passes stands a loop that reads its factors by an index: neighbours of even places need not be."""
     at = np.random.default_rng(0).permutation(64).astype(np.int32)
