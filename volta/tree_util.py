@@ -10,6 +10,7 @@ import attrs
 
 from volta.core import pytrees
 from volta.core.absent import namespace as _namespace
+from volta.core.source import at_user_line
 from volta.core.treedefs import PyTreeDef, spec_of
 from volta.tree import DictKey, FlattenedIndexKey, GetAttrKey, KeyPath, SequenceKey, keystr
 from volta.tree import all as tree_all
@@ -104,6 +105,33 @@ def flatten_one_level(tree: Any) -> tuple[tuple[Any, ...], Any]:
     return pytrees.flatten_one_level(tree)
 
 
+def flatten_one_level_with_keys(tree: Any) -> tuple[tuple[tuple[Any, Any], ...], Any]:
+    """As :func:`flatten_one_level`, each child with its key.
+
+    Raises:
+        TreeError: ``tree`` is no container (a ValueError too).
+
+    >>> from volta import tree_util
+    >>> tree_util.flatten_one_level_with_keys({"a": [1, 2]})
+    (((DictKey(key='a'), [1, 2]),), ('a',))
+    """
+    _, rest = pytrees.flatten_one_level(tree)
+    found, _ = tree_flatten_with_path(tree, is_leaf=lambda x: x is not tree)
+    return tuple((path[0], child) for path, child in found), rest
+
+
+def is_tree_node(typ: type) -> bool:
+    """Whether a class is one of containers: Python's own, named tuples, and those that are registered.
+
+    >>> from volta import tree_util
+    >>> tree_util.is_tree_node(dict), tree_util.is_tree_node(int)
+    (True, False)
+    """
+    if not isinstance(typ, type):
+        raise TypeError(at_user_line(f"is_tree_node: takes a class, not {typ!r:.60}; it is type(x)"))
+    return pytrees.is_node_type(typ)
+
+
 def treedef_is_leaf(treedef: PyTreeDef) -> bool:
     """Whether a structure is that of a single leaf."""
     return spec_of("treedef_is_leaf", treedef).is_leaf()
@@ -179,6 +207,8 @@ __all__ = [
     "KeyPath",
     "Partial",
     "flatten_one_level",
+    "flatten_one_level_with_keys",
+    "is_tree_node",
     "PyTreeDef",
     "SequenceKey",
     "all_leaves",

@@ -1,6 +1,7 @@
 """Arguments that JAX's functions take and NumPy's do not, and what is only asked of arrays that cannot change."""
 
 from array import array
+from collections import namedtuple
 
 import numpy as np
 import pytest
@@ -141,6 +142,22 @@ def test_containers_are_flattened_one_level():
     for leaf in (1, vnp.ones(2), "text"):
         with pytest.raises(ValueError, match="flatten_one_level: a value of type"):
             tree_util.flatten_one_level(leaf)
+
+
+def test_one_level_with_keys_and_classes_of_containers():
+    pair = namedtuple("pair", "first second")
+    keyed = tree_util.flatten_one_level_with_keys
+    assert keyed({"b": [1], "a": None}) == (((tree_util.DictKey("a"), None), (tree_util.DictKey("b"), [1])), ("a", "b"))
+    assert keyed([5, None])[0] == ((tree_util.SequenceKey(0), 5), (tree_util.SequenceKey(1), None))
+    names = [key for key, _ in keyed(pair(1, (2, 3)))[0]]
+    assert names == [tree_util.GetAttrKey("first"), tree_util.GetAttrKey("second")]
+    assert keyed(None) == ((), None)
+    with pytest.raises(ValueError, match="a value of type int is a leaf"):
+        keyed(3)
+    assert all(map(tree_util.is_tree_node, (tuple, list, dict, type(None), pair, tree_util.Partial)))
+    assert not any(map(tree_util.is_tree_node, (int, object, np.ndarray)))
+    with pytest.raises(TypeError, match="takes a class, not 3"):
+        tree_util.is_tree_node(3)
 
 
 def test_a_traced_mask_is_no_index():

@@ -214,7 +214,7 @@ HINTS: dict[str, dict[str, str]] = {
     },
     "volta.tree_util": _each(
         "it is volta.tree_util.tree_flatten with is_leaf",
-        "flatten_one_level_with_keys is_tree_node default_registry KeyEntry",
+        "default_registry KeyEntry",
     ),
     "volta.tree": {},
     "volta.io": {

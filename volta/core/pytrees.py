@@ -102,6 +102,11 @@ def _inner_text(treedef: TreeSpec) -> str:
     return f"CustomNode({named}, {children})"
 
 
+def is_node_type(kind: type) -> bool:
+    """Whether a class is one of containers."""
+    return optree.register_pytree_node.get(kind, namespace=NAMESPACE) is not None
+
+
 def flatten_one_level(tree: Any) -> tuple[tuple[Any, ...], Any]:
     """The children of a container and what else it is made of.
 
