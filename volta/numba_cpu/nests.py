@@ -134,7 +134,7 @@ class RowNest:
         e, b = self.e, self.b
         full = Builder(b, LANES)
         cost = sum(isinstance(e.kernel.body[i], Compute) for i in p.which)
-        light = cost + len(p.reduces) <= LIGHT and not p.stores and not e.spills
+        light = cost + len(p.reduces) <= LIGHT and not p.stores
 
         def absorb(i: int, values: dict[int, Value], state: State, index: ir.Value, lanes: int) -> State:
             x = e.kernel.body[i]
