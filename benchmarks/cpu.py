@@ -156,6 +156,28 @@ def matmul(bench: Bench) -> None:
             return lambda: wait(f(x, y))
 
         bench.time("matmul float32 exact", str(n), exact, flops=2 * n**3)
+    matvec(bench)
+
+
+def matvec(bench: Bench) -> None:
+    """A matrix that is read once: by rows, along k, and by columns."""
+    import numpy as np
+    from programs import wait
+
+    r = np.random.RandomState(0)
+    matrix, vector = r.randn(4096, 4096).astype("f4"), r.randn(4096).astype("f4")
+    products: dict[str, Callable[[Any, Any, Any], Any]] = {
+        "matrix @ vector, 4096": lambda fw, a, x: fw.xp.matmul(a, x),
+        "vector @ matrix, 4096": lambda fw, a, x: fw.xp.matmul(x, a),
+    }
+    for name, product in products.items():
+
+        def make(fw: Any, product: Callable[..., Any] = product) -> Any:
+            f = (fw.jit or (lambda f: f))(lambda a, x: product(fw, a, x))
+            a, x = fw.array(matrix), fw.array(vector)
+            return lambda: wait(f(a, x))
+
+        bench.time("matmul float32", name, make, flops=2 * matrix.size)
 
 
 def attention(bench: Bench) -> None:
