@@ -96,6 +96,9 @@ def test_a_program_runs_within_its_budget_and_gives_its_page_locked_memory_back(
     with volta.default_device("cuda"):
         (free,) = volta.plan_for(waits, args)
         saved = free.plan.arena_bytes // 20
+        assert free.moved == 0
+        table = str(volta.plan_for(waits, args, [None, free.peak - saved])).splitlines()
+        assert table[0].endswith("  moved") and table[1].endswith("       0") and table[2].endswith("  65,536")
         f = volta.jit(lambda *xs: waits(*xs), memory_budget=free.peak - saved)
         plan = f.lower(*args).compile().plan
         assert plan.moved[0] == 1 and plan.peak_live_bytes <= free.peak - saved

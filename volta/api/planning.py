@@ -37,8 +37,13 @@ class Forecast:
         """Whether the plan keeps to its budget."""
         return self.budget is None or self.peak <= self.budget
 
+    @property
+    def moved(self) -> int:
+        """The bytes that a plan for a GPU sends to the host's memory and has back, each way."""
+        return self.plan.moved[1]
 
-_COLUMNS = ("profile", "budget", "peak", "fits", "kernels", "again", "more work")
+
+_COLUMNS = ("profile", "budget", "peak", "fits", "kernels", "again", "more work", "moved")
 
 
 @attrs.frozen
@@ -53,18 +58,20 @@ class Forecasts(Sequence[Forecast]):
     def __len__(self) -> int:
         return len(self.lines)
 
-    def _cells(self) -> list[tuple[str, ...]]:
-        return [
+    def _rows(self) -> list[tuple[str, ...]]:
+        """The names of the columns, then the cells of each line; what is moved only where something is."""
+        cells = [
             (
                 x.profile, "none" if x.budget is None else f"{x.budget:,}", f"{x.peak:,}", "yes" if x.fits else "no",
-                str(x.calls), str(x.again), f"{100 * x.more_work:.1f}%",
+                str(x.calls), str(x.again), f"{100 * x.more_work:.1f}%", f"{x.moved:,}",
             )
             for x in self.lines
         ]  # fmt: skip
+        return [row[: None if any(x.moved for x in self.lines) else -1] for row in (_COLUMNS, *cells)]
 
     def __str__(self) -> str:
-        rows = [_COLUMNS, *self._cells()]
-        widths = [max(len(row[i]) for row in rows) for i in range(len(_COLUMNS))]
+        rows = self._rows()
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         return "\n".join(
             "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])
             for row in rows
@@ -73,8 +80,9 @@ class Forecasts(Sequence[Forecast]):
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{c}</th>" for c in _COLUMNS)
-        body = "".join(f"<tr>{''.join(f'<td>{html.escape(c)}</td>' for c in row)}</tr>" for row in self._cells())
+        names, *cells = self._rows()
+        head = "".join(f"<th>{c}</th>" for c in names)
+        body = "".join(f"<tr>{''.join(f'<td>{html.escape(c)}</td>' for c in row)}</tr>" for row in cells)
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
@@ -95,7 +103,7 @@ def plan_for(
 
     Returns:
         A sequence of :class:`Forecast`, printed as a table: for each profile and budget the peak of live bytes, whether
-        that fits, how many kernels run, and what is computed again for the budget.
+        that fits, how many kernels run, and what is computed again, or on a GPU moved, for the budget.
 
     Raises:
         ContextError: a budget that is none.
