@@ -7,10 +7,12 @@ import volta
 from tests.xla_like.test_offload import WIDTH, layers, waits
 from volta.core import pytrees
 from volta.core.avals import ShapedArray
+from volta.numba_cuda.codegen import ptx
+from volta.numba_cuda.codegen.ptx import KernelSource
 from volta.numba_cuda.device_plan import device_plan
 from volta.numba_cuda.host.host import run_plan
 from volta.numba_cuda.kernels import launches_of
-from volta.numba_cuda.moves import BLOCKS
+from volta.numba_cuda.moves import BLOCKS, NAME, build_move
 from volta.numba_cuda.schedule import Schedule
 from volta.runtime import devices
 from volta.testing.bits import bits
@@ -47,6 +49,12 @@ def test_a_copy_copies_every_byte_and_no_other(nbytes):
     report = run_plan(plan, [given])
     assert not report.violations and bits(report.outputs[0]) == bits(given)
     assert launches_of(plan)[0].grid <= BLOCKS
+
+
+@pytest.mark.parametrize("capability", ["7.5", "9.0"])
+def test_it_compiles_and_keeps_the_rules(capability):
+    text = ptx.compile_ptx([KernelSource(NAME, "move", build_move)], capability)
+    assert f".entry {NAME}(" in text and not ptx.violations(text)
 
 
 @pytest.mark.parametrize(

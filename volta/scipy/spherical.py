@@ -43,8 +43,8 @@ def sph_harm_y(
         DTypeError: for degrees or orders that are no integers, and complex angles.
         ArgumentError: for derivatives, and for traced degrees without ``n_max``.
 
-    >>> sph_harm_y(2, 1, 0.5, 0.0).real.round(4).item()
-    -0.3250...
+    >>> sph_harm_y(2, 1, 0.5, 0.0).real.round(4)
+    Array(-0.325, dtype=float32)
     """
     if diff_n not in (None, 0):
         text = f"sph_harm_y: diff_n must be None or 0, got {diff_n!r:.40}; volta.jvp and volta.jacfwd give derivatives"
