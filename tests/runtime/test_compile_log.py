@@ -10,11 +10,14 @@ import pytest
 
 import volta
 import volta.numpy as vnp
+from volta.runtime.plan_cache import PLAN_CACHE
 
 
 @pytest.fixture
 def said(caplog):
-    """The lines about functions (not about operations by themselves) since the last time it was asked."""
+    """The lines about functions (not about operations by themselves) since the last time it was asked. Of a plan that
+    an earlier test had compiled nothing would be said."""
+    PLAN_CACHE.clear()
     caplog.set_level(logging.DEBUG, logger="volta")
 
     def lines():
