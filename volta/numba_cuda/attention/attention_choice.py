@@ -70,12 +70,13 @@ _SHAPES = {
 
 @attrs.frozen
 class Chosen:
-    """A kernel, its grid, the threads of a block and its bytes of shared memory."""
+    """A kernel, its grid, the threads of a block, its bytes of shared memory, and whether it takes tensor maps."""
 
     source: KernelSource
     grid: int
     threads: int
     shared: int
+    mapped: bool = False
 
 
 def op_of(call: KernelCall) -> Attention:

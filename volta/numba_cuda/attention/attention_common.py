@@ -86,16 +86,17 @@ class AttentionKernel:
             return I64(0)
         return self.b.sext(self.b.load(self.base(Arg.START, (item, Arg.START_B)), typ=I32, align=4), I64)
 
-    def tile_of_queries(self, rows: int) -> tuple[ir.Value, ir.Value, ir.Value]:
-        """Find the block's place in a grid of tiles of so many queries x batch x heads: the tile's first row, the
-        position of that among the keys, and where the keys end that some row sees."""
+    def tile_of_queries(self, rows: int, which: ir.Value | None = None) -> tuple[ir.Value, ir.Value, ir.Value]:
+        """Find a place in the order of tiles of so many queries x batch x heads (the block's, if it is not said which):
+        the tile's first row, the position of that among the keys, and where the keys end that some row sees."""
         b = self.b
+        which = block_index(b) if which is None else which
         tiles = ceil_div(b, self.t, rows)
         if self.spec.causal:  # tiles with most keys first, of all heads: so the last to finish are short
-            number = b.sub(b.sub(tiles, I64(1)), self.find_head(block_index(b)))
+            number = b.sub(b.sub(tiles, I64(1)), self.find_head(which))
         else:  # all tiles of a head one after the other: its keys and values stay in the cache
-            self.set_head(b.udiv(block_index(b), tiles))
-            number = b.urem(block_index(b), tiles)
+            self.set_head(b.udiv(which, tiles))
+            number = b.urem(which, tiles)
         first = b.mul(number, I64(rows))
         position = b.add(self.start(self.item), first)
         if not self.spec.causal:

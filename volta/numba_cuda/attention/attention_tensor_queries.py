@@ -12,15 +12,13 @@ from volta.numba_cuda.attention.attention_tensor import LOG2E, TensorAttention, 
 from volta.numba_cuda.attention.attention_tensor_tile import Rows, TensorTile
 from volta.numba_cuda.codegen import ptx_ops
 from volta.numba_cuda.codegen.ptx_approx import near_power
-from volta.numba_cuda.codegen.ptx_mbarrier import BARRIER_BYTES
 from volta.numba_cuda.codegen.threads import dynamic_shared, new_entry
 from volta.xla_like.attention import BLOCK, TensorSpec
 
 
 def forward_bytes(spec: TensorSpec, tile: TensorTile) -> int:
     """Shared memory of a block of threads."""
-    barriers = 2 * BARRIER_BYTES * tile.stages * (tile.producers > 0)
-    return shared_bytes(tile, (tile.rows, spec.head), (tile.stages * BLOCK, spec.head + spec.value_head)) + barriers
+    return shared_bytes(tile, (tile.rows, spec.head), (2 * BLOCK, spec.head + spec.value_head))
 
 
 def dq_bytes(spec: TensorSpec, tile: TensorTile) -> int:
@@ -39,7 +37,7 @@ def build_forward(module: ir.Module, name: str, spec: TensorSpec, tile: TensorTi
 def build_dq(module: ir.Module, name: str, spec: TensorSpec, tile: TensorTile) -> ir.Function:
     """Add the kernel for the queries' gradients to a module; its grid is tiles of rows x batch x heads."""
     function, b = new_entry(module, name, tile.threads, tile.resident)
-    _QueryGradient(b, function.args[0], spec, tile, dynamic_shared(module, b)).emit()
+    QueryGradient(b, function.args[0], spec, tile, dynamic_shared(module, b)).emit()
     b.ret_void()
     return function
 
@@ -53,8 +51,7 @@ class Queries(TensorAttention):
         self.first, self.position, self.stop = self.tile_of_queries(self.tile.rows)
         self.keys = self.of_head(Arg.K, self.item, self.head), self.arg(Arg.K_S)
         self.values = self.of_head(Arg.V, self.item, self.head), self.arg(Arg.V_S)
-        widths, stages = (self.spec.head, self.spec.value_head), range(self.tile.stages)
-        self.stages = [[self.allot(BLOCK, w) for _ in stages] for w in widths]
+        self.stages = [[self.allot(BLOCK, w) for _ in range(2)] for w in (self.spec.head, self.spec.value_head)]
 
     def copy_own_rows(self, to: Rows, address: Arg) -> None:
         """Begin to copy an operand's resident rows."""
@@ -110,24 +107,30 @@ class Queries(TensorAttention):
                 mixed = b.or_(mixed, b.icmp_signed(">", last, row))
         with if_else(b, mixed) as branch:
             with branch.then():
-                start = b.add(b.add(block, I64(part * columns)), self.right)
-                keys = self.distance(b.sub(self.s, start))
-                behind = self.distance(b.sub(b.add(row, self.down), start))
-                low = self.constant(float("-inf"))
-                chosen = []
-                for i, x in enumerate(scores):
-                    column, below = self.columns_beside(i, columns), self.rows_below(self.row_of(i, columns))
-                    seen = b.icmp_signed("<", I32(column), keys)
-                    if spec.causal:
-                        seen = b.and_(seen, b.icmp_signed("<=", I32(column - below), behind))
-                    if spec.masked:
-                        own = b.add(b.add(self.first, self.warp_first), b.add(self.down, I64(below)))
-                        seen = b.and_(seen, self.in_mask(own, b.add(start, I64(column))))
-                    chosen.append(b.select(seen, x, low))
-                branch.give(*chosen)
+                branch.give(*self.hidden(block, part, scores))
             with branch.otherwise():
                 branch.give(*scores)
         return branch.results
+
+    def hidden(self, block: ir.Value, part: int, scores: list[ir.Value]) -> list[ir.Value]:
+        """The same where some pairs may not be visible."""
+        b, spec, columns = self.b, self.spec, BLOCK // self.tile.parts
+        row = b.add(self.position, self.warp_first)
+        start = b.add(b.add(block, I64(part * columns)), self.right)
+        keys = self.distance(b.sub(self.s, start))
+        behind = self.distance(b.sub(b.add(row, self.down), start))
+        low = self.constant(float("-inf"))
+        chosen = []
+        for i, x in enumerate(scores):
+            column, below = self.columns_beside(i, columns), self.rows_below(self.row_of(i, columns))
+            seen = b.icmp_signed("<", I32(column), keys)
+            if spec.causal:
+                seen = b.and_(seen, b.icmp_signed("<=", I32(column - below), behind))
+            if spec.masked:
+                own = b.add(b.add(self.first, self.warp_first), b.add(self.down, I64(below)))
+                seen = b.and_(seen, self.in_mask(own, b.add(start, I64(column))))
+            chosen.append(b.select(seen, x, low))
+        return chosen
 
     def stats_places(self) -> list[ir.Value]:
         """For each of the thread's rows, where its statistics are behind the first; none beyond the last."""
@@ -161,7 +164,7 @@ class Forward(Queries):
         rows = 2 * self.tile.bands
         low = self.constant(float("-inf"))
         found = self.traverse([*[low] * rows, *[self.zero] * rows, *self.zeros(self.spec.value_head)])
-        self._write(found[:rows], found[rows : 2 * rows], found[2 * rows :])
+        self.write_rows(found[:rows], found[rows : 2 * rows], found[2 * rows :])
 
     def block(self, block: ir.Value, keys: Rows, values: Rows, state: list[ir.Value]) -> list[ir.Value]:
         for part in range(self.tile.parts):
@@ -171,9 +174,18 @@ class Forward(Queries):
     def _part(
         self, block: ir.Value, part: int, keys: Rows, values: Rows, state: list[ir.Value]
     ) -> list[ir.Value]:  # fmt: skip
-        b, rows, columns = self.b, 2 * self.tile.bands, BLOCK // self.tile.parts
-        tops, totals, out = state[:rows], state[rows : 2 * rows], state[2 * rows :]
+        rows = 2 * self.tile.bands
         scores = self.shown(block, part, self.products.scores(self.queries, keys, part))
+        weights, tops, totals, olds = self.weigh(scores, state[:rows], state[rows : 2 * rows])
+        out = self.faded(state[2 * rows :], olds)
+        return [*tops, *totals, *self.products.apply(weights, values, part, out)]
+
+    def weigh(
+        self, scores: list[ir.Value], tops: Sequence[ir.Value], totals: Sequence[ir.Value]
+    ) -> tuple[list[ir.Value], list[ir.Value], list[ir.Value], list[ir.Value]]:
+        """Scores as weights beside the largest so far; the rows' largest scores and sums, and what those before count
+        for beside them."""
+        b, rows, columns = self.b, 2 * self.tile.bands, BLOCK // self.tile.parts
         weights, new_tops, new_totals, olds = list(scores), [], [], []
         minus = b.fsub(self.constant(-0.0), self.exponent)
         for r in range(rows):
@@ -193,11 +205,15 @@ class Forward(Queries):
             new_tops.append(top)
             new_totals.append(fma(b, totals[r], old, _tree([weights[i] for i in own], b.fadd)))
             olds.append(old)
-        width = self.spec.value_head
-        out = [b.fmul(x, olds[self.row_of(i, width)]) for i, x in enumerate(out)]
-        return [*new_tops, *new_totals, *self.products.apply(weights, values, part, out)]
+        return weights, new_tops, new_totals, olds
 
-    def _write(self, tops: list[ir.Value], totals: list[ir.Value], out: list[ir.Value]) -> None:
+    def faded(self, out: Sequence[ir.Value], olds: Sequence[ir.Value]) -> list[ir.Value]:
+        """Sums of weighted values, times what they count for beside a new block."""
+        width = self.spec.value_head
+        return [self.b.fmul(x, olds[self.row_of(i, width)]) for i, x in enumerate(out)]
+
+    def write_rows(self, tops: list[ir.Value], totals: list[ir.Value], out: list[ir.Value]) -> None:
+        """Write the warp's rows of the results."""
         b, factors = self.b, []
         places = self.stats_places()
         first = b.add(b.add(self.first, self.warp_first), self.down)
@@ -213,7 +229,7 @@ class Forward(Queries):
         self.write(Arg.OUT, out, self.spec.value_head, self.t, factors)
 
 
-class _QueryGradient(Queries):
+class QueryGradient(Queries):
     def emit(self) -> None:
         b, spec, tile = self.b, self.spec, self.tile
         queries, cotangents = self.allot(tile.rows, spec.head), self.allot(tile.rows, spec.value_head)
@@ -222,22 +238,34 @@ class _QueryGradient(Queries):
         self.copy_own_rows(queries, Arg.Q)
         self.copy_own_rows(cotangents, Arg.DO)
         self.bring_block(I64(0))
-        self.rows = [
-            self.prepared([b.load(offset(b, self.base(x), place), typ=self.kind, align=4) for x in self.STATS])
-            for place in self.stats_places()
-        ]
+        self.read_rows()
         self.arrived()
         self.queries, self.cotangents = self.products.left(queries), self.products.left(cotangents)
         found = self.traverse(self.zeros(spec.head))
         self.write(Arg.DQ, found, spec.head, self.t, [self.scale] * (2 * tile.bands))
 
+    def read_rows(self) -> None:
+        """Read the statistics of the thread's rows, as `prepared` makes them."""
+        self.rows = [
+            self.prepared([self.b.load(offset(self.b, self.base(x), place), typ=self.kind, align=4) for x in self.STATS])
+            for place in self.stats_places()
+        ]
+
     def block(self, block: ir.Value, keys: Rows, values: Rows, state: list[ir.Value]) -> list[ir.Value]:
-        b, columns = self.b, BLOCK // self.tile.parts
         for part in range(self.tile.parts):
             scores = self.shown(block, part, self.products.scores(self.queries, keys, part))
             slopes = self.products.scores(self.cotangents, values, part)
-            for i, (x, y) in enumerate(zip(scores, slopes, strict=True)):
-                shift, less = self.rows[self.row_of(i, columns)]
-                slopes[i] = b.fmul(near_power(b, fma(b, x, self.exponent, shift)), b.fadd(y, less))
-            state = self.products.apply(slopes, keys, part, state)
+            state = self.products.apply(self.slopes_of(self.weights_of(scores), slopes), keys, part, state)
         return state
+
+    def weights_of(self, scores: Sequence[ir.Value]) -> list[ir.Value]:
+        """Weights, from scores."""
+        columns = BLOCK // self.tile.parts
+        shifts = [self.rows[self.row_of(i, columns)][0] for i in range(len(scores))]
+        return [near_power(self.b, fma(self.b, x, self.exponent, y)) for x, y in zip(scores, shifts, strict=True)]
+
+    def slopes_of(self, weights: Sequence[ir.Value], slopes: Sequence[ir.Value]) -> list[ir.Value]:
+        """The cotangents of scores, from those of weights."""
+        b, columns = self.b, BLOCK // self.tile.parts
+        less = [self.rows[self.row_of(i, columns)][1] for i in range(len(slopes))]
+        return [b.fmul(p, b.fadd(x, y)) for p, x, y in zip(weights, slopes, less, strict=True)]

@@ -1,122 +1,241 @@
-"""Attention on Hopper's tensor cores with warp specialization: producer warps copy keys and values.
-
-Barriers in shared memory say of each stage when it is full, and when it may be filled again. So consumer warps do
-not wait for each other at every block, nor spend instructions on copies; and they take the registers that those who
-producers do not need. What is computed is the same.
-"""
+"""Attention on Hopper's tensor cores by warp-specialized kernels whose resident rows are queries: the result, and the
+gradient of queries."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import attrs
 from llvmlite import ir
 
 from volta.emit.attention_args import Arg
-from volta.emit.loops import I1, I32, I64, if_else, if_then, loop, offset
-from volta.numba_cuda.attention.attention_tensor import LOG2E
-from volta.numba_cuda.attention.attention_tensor_queries import Forward
-from volta.numba_cuda.attention.attention_tensor_tile import Rows, TensorTile, rows_bytes
-from volta.numba_cuda.codegen import ptx_mbarrier, ptx_ops, ptx_wgmma
-from volta.numba_cuda.codegen.threads import WARP, barrier, dynamic_shared, new_entry
+from volta.emit.dot_args import ceil_div
+from volta.emit.loops import I1, I32, I64, if_else, loop, minimum
+from volta.numba_cuda.attention.attention_tensor_pipeline import Pipeline, Slot, pipeline_bytes
+from volta.numba_cuda.attention.attention_tensor_queries import Forward, Queries, QueryGradient
+from volta.numba_cuda.attention.attention_tensor_tile import TensorTile
+from volta.numba_cuda.codegen import ptx_ops, ptx_wgmma
+from volta.numba_cuda.codegen.threads import dynamic_shared, new_entry
 from volta.xla_like.attention import BLOCK, TensorSpec
-
-_CONSUMING, _PRODUCING = 216, 80
-"""Registers of a thread, where a block of 384 threads begins with 168 each."""
 
 
 def build_specialized(module: ir.Module, name: str, spec: TensorSpec, tile: TensorTile) -> ir.Function:
-    """Add the kernel to a module; its grid is tiles of rows x batch x heads."""
+    """Add the kernel to a module; its grid is as many blocks as run at once, or as there are tiles."""
     function, b = new_entry(module, name, tile.threads, tile.resident)
-    Specialized(b, function.args[0], spec, tile, dynamic_shared(module, b)).emit()
+    SpecializedForward(b, function.args[0], spec, tile, dynamic_shared(module, b)).emit()
     b.ret_void()
     return function
 
 
-class Specialized(Forward):
-    def emit(self) -> None:
-        b, tile = self.b, self.tile
-        queries = self.allot(tile.rows, self.spec.head)
-        self.locate()
-        self.exponent = b.fmul(self.scale, self.constant(LOG2E))
-        with if_then(b, b.icmp_signed("==", self.thread, I64(0))):
-            for stage in range(tile.stages):
-                ptx_mbarrier.begin(b, self._full(I64(stage)), tile.producers * WARP)
-                ptx_mbarrier.begin(b, self._empty(I64(stage)), tile.warps)
-            ptx_mbarrier.opened(b)
-        multiplies = b.icmp_signed("<", self.thread, I64(tile.multiplying))
-        producer = b.sub(self.thread, I64(tile.multiplying))
-        with if_else(b, multiplies) as branch:
-            with branch.then():
-                self.copy_own_rows(queries, Arg.Q)
-                ptx_ops.commit_copies(b)
-                ptx_ops.wait_copies(b, 0)
-                ptx_wgmma.fence_tensor(b)
-            with branch.otherwise():
-                self.copier, self.copying = producer, tile.producers * WARP
-                self._fill_stage(I64(0), I64(0))
-        barrier(b)
-        with if_else(b, multiplies) as branch:
-            with branch.then():
-                ptx_wgmma.have_registers(b, _CONSUMING, more=True)
-                self.multiply(queries)
-            with branch.otherwise():
-                ptx_wgmma.have_registers(b, _PRODUCING, more=False)
-                self._produce()
+def build_specialized_dq(module: ir.Module, name: str, spec: TensorSpec, tile: TensorTile) -> ir.Function:
+    """Add the kernel for the queries' gradients to a module; its grid is as that of the result's."""
+    function, b = new_entry(module, name, tile.threads, tile.resident)
+    SpecializedQueryGradient(b, function.args[0], spec, tile, dynamic_shared(module, b)).emit()
+    b.ret_void()
+    return function
 
-    def _full(self, stage: ir.Value) -> ir.Value:
-        """The barrier of a stage that says that it is full."""
-        return offset(self.b, self.space, self.b.mul(stage, I64(2 * ptx_mbarrier.BARRIER_BYTES)))
 
-    def _empty(self, stage: ir.Value) -> ir.Value:
-        return offset(self.b, self._full(stage), ptx_mbarrier.BARRIER_BYTES)
+def specialized_bytes(spec: TensorSpec, tile: TensorTile) -> int:
+    """Shared memory of a block of threads."""
+    return pipeline_bytes(spec, tile, SpecializedForward.RESIDENT, SpecializedForward.STREAMED)
 
-    def _stages(self, stage: ir.Value) -> list[Rows]:
-        """A stage's keys and values."""
+
+def specialized_dq_bytes(spec: TensorSpec, tile: TensorTile) -> int:
+    """Shared memory of a block of threads."""
+    return pipeline_bytes(spec, tile, SpecializedQueryGradient.RESIDENT, SpecializedQueryGradient.STREAMED)
+
+
+class _SpecializedQueries(Pipeline, Queries):
+    """A step has another block's products, while what was made of the block before is multiplied too."""
+
+    STREAMED = (Arg.K, Arg.V)
+
+    def tile_count(self) -> ir.Value:
         b = self.b
-        places = [b.mul(stage, I64(rows_bytes(BLOCK, x.width))) for x, *_ in self.stages]
-        return [
-            attrs.evolve(x, pointer=offset(b, x.pointer, place))
-            for (x, *_), place in zip(self.stages, places, strict=True)
-        ]
+        return b.mul(b.mul(self.arg(Arg.B), self.arg(Arg.N)), ceil_div(b, self.t, self.tile.rows))
 
-    def _after(self, stage: ir.Value, parity: ir.Value) -> tuple[ir.Value, ir.Value]:
-        """The next stage, and the parity of the phases of its barriers."""
-        b, following = self.b, self.b.add(stage, I64(1))
-        last = b.icmp_signed("==", following, I64(self.tile.stages))
-        return b.select(last, I64(0), following), b.xor(parity, b.zext(last, I32))
+    def place_tile(self, number: ir.Value) -> None:
+        self.first, self.position, self.stop = self.tile_of_queries(self.tile.rows, number)
 
-    def _fill_stage(self, block: ir.Value, stage: ir.Value) -> None:
-        """Begin to copy a block's keys and values to a stage."""
-        for to, (base, stride) in zip(self._stages(stage), (self.keys, self.values), strict=True):
-            self.copy_rows(to, base, stride, block, self.s)
-        ptx_ops.commit_copies(self.b)
+    def streamed_range(self) -> tuple[ir.Value, ir.Value]:
+        return I64(0), self.stop
 
-    def _produce(self) -> None:
-        """While a block is in flight, the one before it is handed over; the first is in flight already."""
+    def nothing(self) -> list[ir.Value]:
+        """The state of rows that have seen no key."""
+        raise NotImplementedError
+
+    def first_step(self, slot: Slot, state: list[ir.Value]) -> list[ir.Value]:
+        """The state beside the first block's words."""
+        raise NotImplementedError
+
+    def step(self, block: ir.Value, state: list[ir.Value], keys: Slot, before: Slot, mixed: bool) -> list[ir.Value]:
+        """The state beside the next block's words, with those of the block before taken in."""
+        raise NotImplementedError
+
+    def last_step(self, state: list[ir.Value], before: Slot) -> list[ir.Value]:
+        """The state with the last block's words taken in."""
+        raise NotImplementedError
+
+    def write_state(self, state: list[ir.Value]) -> None:
+        raise NotImplementedError
+
+    def consume(self, slot: Slot) -> Slot:
         b = self.b
-        with loop(b, 0, self.stop, BLOCK, [I64(0), I32(0)]) as it:
-            stage, parity = it.values
-            following, then = b.add(it.index, I64(BLOCK)), self._after(stage, parity)
-            with if_else(b, b.icmp_signed("<", following, self.stop)) as branch:
-                with branch.then():
-                    ptx_mbarrier.wait(b, self._empty(then[0]), b.xor(then[1], I32(1)))
-                    self._fill_stage(following, then[0])
-                    ptx_ops.wait_copies(b, 1)
-                with branch.otherwise():
-                    ptx_ops.wait_copies(b, 0)
-            ptx_wgmma.fence_tensor(b)
-            ptx_mbarrier.arrive(b, self._full(stage), I1(1))
-            it.advance(*then)
+        blocks, seen = self._blocks()
+        with if_else(b, b.icmp_signed(">", seen, I64(0))) as branch:
+            with branch.then():
+                branch.give(*self._traverse(seen, slot))
+            with branch.otherwise():
+                branch.give(*self.nothing(), *slot.values())
+        *state, number, parity = branch.results
+        self.leave_resident()
+        slot = self.pass_over(seen, blocks, Slot(number, parity))
+        self.write_state(state)
+        return slot
 
-    def traverse(self, state: Sequence[ir.Value]) -> list[ir.Value]:
-        b, count = self.b, len(state)
-        first = b.icmp_signed("==", b.and_(self.thread, I64(WARP - 1)), I64(0))
-        with loop(b, 0, self.stop, BLOCK, [*state, I64(0), I32(0)]) as it:
-            stage, parity = it.values[count:]
-            ptx_mbarrier.wait(b, self._full(stage), parity)
-            keys, values = self._stages(stage)
-            found = self.seen_block(it.index, keys, values, list(it.values[:count]))
-            ptx_mbarrier.arrive(b, self._empty(stage), first)
-            it.advance(*found, *self._after(stage, parity))
-        return it.results[:count]
+    def _blocks(self) -> tuple[ir.Value, ir.Value]:
+        """How many blocks of keys some of the tile's rows see, and some of the group's."""
+        b, stop, seen = self.b, self.stop, self.stop
+        if self.spec.causal:
+            seen = minimum(b, stop, b.add(self.position, self.group_end()))
+        blocks, seen = (b.lshr(b.add(self.above(x), I64(BLOCK - 1)), I64(6)) for x in (stop, seen))
+        return blocks, seen
+
+    def _whole(self, seen: ir.Value) -> ir.Value:
+        """How many of the blocks that the group sees are visible to all of its rows in full."""
+        b, end = self.b, self.s
+        if self.spec.masked:
+            return I64(0)
+        if self.spec.causal:
+            end = minimum(b, end, b.add(self.position, b.add(self.together_first, I64(1))))
+        return minimum(b, seen, b.lshr(self.above(end), I64(6)))
+
+    def _traverse(self, seen: ir.Value, slot: Slot) -> list[ir.Value]:
+        """The state behind all the group's blocks, of which there is one at least, and the slot that comes next."""
+        state = [*self.first_step(slot, self.nothing()), *self.after(slot).values(), *slot.values()]
+        whole = self._whole(seen)
+        ends = [] if self.spec.masked else [(I64(1), whole, False)]
+        for start, stop, mixed in [*ends, (self.above(whole, 1), seen, True)]:
+            with loop(self.b, start, stop, 1, state) as it:
+                keys, before = Slot(*it.values[-4:-2]), Slot(*it.values[-2:])
+                block = self.b.shl(it.index, I64(6))
+                found = self.step(block, list(it.values[:-4]), keys, before, mixed)
+                it.advance(*found, *self.after(keys).values(), *keys.values())
+            state = it.results
+        return [*self.last_step(state[:-4], Slot(*state[-2:])), *state[-4:-2]]
+
+
+class SpecializedForward(_SpecializedQueries, Forward):
+    RESIDENT = (Arg.Q,)
+
+    def nothing(self) -> list[ir.Value]:
+        rows = 2 * self.tile.bands
+        return [*[self.constant(float("-inf"))] * rows, *[self.zero] * rows, *self.zeros(self.spec.value_head)]
+
+    def first_step(self, slot: Slot, state: list[ir.Value]) -> list[ir.Value]:
+        b, rows = self.b, 2 * self.tile.bands
+        self.await_full(0, slot)
+        self.take_turn()
+        scores = self.products.begin_scores(self.own[0], self.streamed(0, slot), 0)
+        self.pass_turn()
+        scores = ptx_wgmma.multiply_group_wait(b, scores)
+        self.leave(0, slot)
+        self.await_full(1, slot)
+        weights, tops, totals, _ = self.weigh(self.shown(I64(0), 0, scores), state[:rows], state[rows : 2 * rows])
+        return [*tops, *totals, *state[2 * rows :], *self.words_of(weights)]
+
+    def step(self, block: ir.Value, state: list[ir.Value], keys: Slot, before: Slot, mixed: bool) -> list[ir.Value]:
+        b, rows, count = self.b, 2 * self.tile.bands, len(self.nothing())
+        tops, totals, out, words = state[:rows], state[rows : 2 * rows], state[2 * rows : count], state[count:]
+        self.await_full(0, keys)
+        self.take_turn()
+        sides = self.products.sides(self.own[0], self.streamed(0, keys))
+        held = words, self.streamed(1, before).pointer, out
+        (scores,), (out,) = ptx_wgmma.multiply_groups(b, [sides], [held])
+        self.pass_turn()
+        scores = ptx_wgmma.multiply_group_wait_earlier(b, scores)
+        self.leave(0, keys)
+        if mixed:
+            scores = self.hidden(block, 0, scores)
+        weights, tops, totals, olds = self.weigh(scores, tops, totals)
+        self.await_full(1, keys)  # so weights are made here, while products are under way
+        # rounded only then, as the words under way may not be written before
+        out, weights = ptx_wgmma.multiply_group_wait_holding(b, out, words, weights)
+        self.leave(1, before)
+        return [*tops, *totals, *self._faded(out, olds), *self.words_of(weights)]
+
+    def last_step(self, state: list[ir.Value], before: Slot) -> list[ir.Value]:
+        rows, count = 2 * self.tile.bands, len(self.nothing())
+        out, words = state[2 * rows : count], state[count:]
+        found = ptx_wgmma.multiply_group_held(self.b, words, self.streamed(1, before).pointer, out)
+        self.leave(1, before)
+        return [*state[: 2 * rows], *found]
+
+    def _faded(self, out: list[ir.Value], olds: Sequence[ir.Value]) -> list[ir.Value]:
+        """The same as `faded`; where no row of the warp has a new largest score, all factors are 1."""
+        if not self.tile.skips:
+            return self.faded(out, olds)
+        b, same = self.b, I1(1)
+        for old in olds:
+            same = b.and_(same, b.fcmp_ordered("==", old, self.constant(1.0)))
+        with if_else(b, b.icmp_signed("==", ptx_ops.ballot(b, same), I32(-1))) as branch:
+            with branch.then():
+                branch.give(*out)
+            with branch.otherwise():
+                branch.give(*self.faded(out, olds))
+        return branch.results
+
+    def write_state(self, state: list[ir.Value]) -> None:
+        rows = 2 * self.tile.bands
+        self.write_rows(state[:rows], state[rows : 2 * rows], state[2 * rows :])
+
+
+class SpecializedQueryGradient(_SpecializedQueries, QueryGradient):
+    RESIDENT = (Arg.Q, Arg.DO)
+
+    def nothing(self) -> list[ir.Value]:
+        return self.zeros(self.spec.head)
+
+    def consume(self, slot: Slot) -> Slot:
+        self.read_rows()
+        return super().consume(slot)
+
+    def first_step(self, slot: Slot, state: list[ir.Value]) -> list[ir.Value]:
+        b = self.b
+        self.await_full(0, slot)
+        self.await_full(1, slot)
+        self.take_turn()
+        found = [self.products.begin_scores(x, self.streamed(i, slot), 0) for i, x in enumerate(self.own)]
+        self.pass_turn()
+        scores, slopes = (ptx_wgmma.multiply_group_wait(b, x) for x in found)
+        self.leave(1, slot)
+        weights = self.weights_of(self.shown(I64(0), 0, scores))
+        return [*state, *self.words_of(self.slopes_of(weights, slopes))]
+
+    def step(self, block: ir.Value, state: list[ir.Value], keys: Slot, before: Slot, mixed: bool) -> list[ir.Value]:
+        b, count = self.b, len(self.nothing())
+        self.await_full(0, keys)
+        self.await_full(1, keys)
+        self.take_turn()
+        sides = [self.products.sides(x, self.streamed(i, keys)) for i, x in enumerate(self.own)]
+        held = state[count:], self.streamed(0, before).pointer, state[:count]
+        (scores, slopes), (out,) = ptx_wgmma.multiply_groups(b, sides, [held])
+        self.pass_turn()
+        scores = ptx_wgmma.multiply_group_wait_earlier(b, scores, 2)
+        weights = self.weights_of(self.hidden(block, 0, scores) if mixed else scores)
+        self.await_full(0, keys)  # it is there: so weights are made here, while products are under way
+        slopes = ptx_wgmma.multiply_group_wait_earlier(b, slopes, 1)
+        self.leave(1, keys)
+        slopes = self.slopes_of(weights, slopes)
+        self.await_full(0, keys)
+        out, slopes = ptx_wgmma.multiply_group_wait_holding(b, out, state[count:], slopes)
+        self.leave(0, before)
+        return [*out, *self.words_of(slopes)]
+
+    def last_step(self, state: list[ir.Value], before: Slot) -> list[ir.Value]:
+        count = len(self.nothing())
+        found = ptx_wgmma.multiply_group_held(self.b, state[count:], self.streamed(0, before).pointer, state[:count])
+        self.leave(0, before)
+        return found
+
+    def write_state(self, state: list[ir.Value]) -> None:
+        self.write(Arg.DQ, state, self.spec.head, self.t, [self.scale] * (2 * self.tile.bands))

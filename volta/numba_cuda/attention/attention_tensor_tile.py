@@ -14,8 +14,8 @@ from typing import Literal
 import attrs
 from llvmlite import ir
 
-from volta.emit.loops import I64, offset
-from volta.numba_cuda.codegen import ptx_mma, ptx_round, ptx_wgmma
+from volta.emit.loops import I32, I64, offset
+from volta.numba_cuda.codegen import ptx_mma, ptx_ops, ptx_round, ptx_wgmma
 from volta.numba_cuda.codegen.threads import WARP
 from volta.xla_like.attention import BLOCK
 
@@ -47,6 +47,8 @@ class TensorTile:
     kept: bool = False
     producers: int = 0
     stages: int = 2
+    turns: bool = False
+    skips: bool = False
     whole: bool = True
 
     @property
@@ -75,6 +77,7 @@ class TensorTile:
         shape = f"{self.instruction}_{self.warps}x{self.bands}x{self.parts}x{self.resident}"
         return (
             f"{shape}{'k' * self.kept}{f'f{self.producers}x{self.stages}' if self.producers else ''}{'w' * self.whole}"
+            f"{'t' * self.turns}{'s' * self.skips}"
         )
 
 
@@ -173,7 +176,9 @@ class GroupProducts:
 
     def __init__(self, b: ir.IRBuilder, tile: TensorTile, thread: ir.Value) -> None:
         self.b, self.tile = b, tile
-        self.first_byte = b.mul(b.lshr(thread, I64(7)), I64(4 * BAND * LINE))
+        # one lane's number for all, so that the assembler knows that descriptors are the warp's
+        self.group = b.zext(ptx_ops.shuffle(b, "idx", b.trunc(b.lshr(thread, I64(7)), I32), I32(0)), I64)
+        self.first_byte = b.mul(self.group, I64(4 * BAND * LINE))
 
     def left(self, rows: Rows) -> Rows:
         """The group's rows of a resident operand."""
@@ -181,22 +186,32 @@ class GroupProducts:
 
     def scores(self, left: Rows, right: Rows, part: int) -> list[ir.Value]:
         """The group's rows times a part of the streamed rows."""
+        # awaited before others begin: else the assembler waits for each step
+        return ptx_wgmma.multiply_group_wait(self.b, self.begin_scores(left, right, part))
+
+    def begin_scores(self, left: Rows, right: Rows, part: int) -> list[ir.Value]:
+        """Begin to multiply them."""
         b, columns = self.b, BLOCK // self.tile.parts
         sums: list[ir.Value] = []
-        for block in range(right.width // 64):
-            x, y = (offset(b, rows.pointer, block * rows.count * LINE) for rows in (left, right))
+        for x, y in self.sides(left, right):
             y = offset(b, y, part * columns * LINE)
             if not sums:
                 sums = ptx_wgmma.multiply_group_first(b, x, y, columns)
             else:
                 sums = ptx_wgmma.multiply_group(b, "bfloat16", x, y, ("k", "k"), sums)
-        return ptx_wgmma.multiply_group_wait(b, sums)  # before others begin: else the assembler waits for each step
+        return sums
+
+    def sides(self, left: Rows, right: Rows) -> list[tuple[ir.Value, ir.Value]]:
+        """Where the rows of both begin, for each 64 of their columns."""
+        steps = range(right.width // 64)
+        x, y = ([offset(self.b, rows.pointer, step * rows.count * LINE) for step in steps] for rows in (left, right))
+        return list(zip(x, y, strict=True))
 
     def apply(self, pairs: Sequence[ir.Value], right: Rows, part: int, sums: list[ir.Value]) -> list[ir.Value]:
         """Go on with sums of pairs, rounded to bfloat16, times a part of the streamed rows."""
         b, first = self.b, part * BLOCK // self.tile.parts * LINE
         words = [x for at in range(0, len(pairs), 8) for x in rounded(b, pairs, at)]
-        return ptx_wgmma.multiply_group_held(b, "bfloat16", words, offset(b, right.pointer, first), sums)
+        return ptx_wgmma.multiply_group_held(b, words, offset(b, right.pointer, first), sums)
 
 
 PRODUCTS: dict[str, type[WarpProducts] | type[GroupProducts]] = {"mma": WarpProducts, "wgmma": GroupProducts}

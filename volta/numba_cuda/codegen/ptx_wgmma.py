@@ -63,11 +63,18 @@ def _widened(b: ir.IRBuilder, bits: ir.Value, dtype: str) -> ir.Value:
 # -- products of four warps, Hopper's ----------------------------------------------------------------------------------
 
 
-def _descriptor(b: ir.IRBuilder, pointer: ir.Value, along: str) -> ir.Value:
-    # 128-byte swizzle; groups of eight lines are 1024 bytes apart, blocks of 64 lines 8192
-    fixed = (1 << 62) | ((1024 >> 4) << 32) | (((8192 if along == "mn" else 16) >> 4) << 16)
+_UPPER = 1 << 30 | 1024 >> 4
+"""A descriptor's upper word: 128-byte swizzle; groups of eight lines are 1024 bytes apart."""
+
+
+def _lower(b: ir.IRBuilder, pointer: ir.Value, along: str) -> ir.Value:
+    """Its lower word: where the tile begins; blocks of 64 lines are 8192 bytes apart."""
     place = b.and_(b.lshr(shared_address(b, pointer), I32(4)), I32(0x3FFF))
-    return b.or_(b.zext(place, I64), I64(fixed))
+    return b.or_(place, I32(((8192 if along == "mn" else 16) >> 4) << 16))
+
+
+def _descriptor(b: ir.IRBuilder, pointer: ir.Value, along: str) -> ir.Value:
+    return b.or_(b.zext(_lower(b, pointer, along), I64), I64(_UPPER << 32))
 
 
 def _tile_element(
@@ -169,15 +176,17 @@ def multiply_group_first(b: ir.IRBuilder, left: ir.Value, right: ir.Value, colum
     return _unpack(b, call(b, _FIRST[columns], [left, right]))
 
 
-def _wait_op(total: ir.Type, letter: str, count: int) -> Op:
+def _wait_op(total: ir.Type, letter: str, count: int, held: int = 0, later: int = 0) -> Op:
+    """Waits for all groups but so many ``later`` ones; gives sums, and keeps words that are held until then."""
     kind = _struct(total, count)
 
     def ptx(b: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
-        constraints = ",".join([f"={letter}"] * count + [str(i) for i in range(count)] + ["~{memory}"])
-        return assembly(b, "wgmma.wait_group.sync.aligned 0;", constraints, kind, list(args))
+        letters = [f"={letter}"] * count + [str(i) for i in range(count)] + ["r"] * held + ["~{memory}"]
+        return assembly(b, f"wgmma.wait_group.sync.aligned {later};", ",".join(letters), kind, list(args))
 
-    title = f"multiply_group_wait_{letter}_{count}"
-    return register(Op(title, kind, (total,) * count, ptx, lambda b, args: _pack(b, args)))
+    title = f"multiply_group_wait_{letter}_{count}" + (f"_{held}" if held else "") + (f"_but_{later}" if later else "")
+    arguments = (total,) * count + (I32,) * held
+    return register(Op(title, kind, arguments, ptx, lambda b, args: _pack(b, args[:count])))
 
 
 _GROUP_WAITS = {
@@ -190,6 +199,27 @@ _GROUP_WAITS = {
 def multiply_group_wait(b: ir.IRBuilder, sums: Sequence[ir.Value]) -> list[ir.Value]:
     """Wait for the products that `multiply_group` began; gives their sums."""
     return _unpack(b, call(b, _GROUP_WAITS[sums[0].type, len(sums)], list(sums)))
+
+
+_EARLIER = {later: _wait_op(F32, "f", 32, later=later) for later in (1, 2)}
+_HOLDING = {
+    (count, words): _wait_op(F32, "f", count, words)
+    for count, words in ((64, 16), (96, 16), (96, 32), (128, 32), (160, 32))
+}
+
+
+def multiply_group_wait_earlier(b: ir.IRBuilder, sums: Sequence[ir.Value], later: int = 1) -> list[ir.Value]:
+    """Wait for all products but so many that were begun last; gives the sums, of 64 columns, of one before."""
+    return _unpack(b, call(b, _EARLIER[later], list(sums)))
+
+
+def multiply_group_wait_holding(
+    b: ir.IRBuilder, sums: Sequence[ir.Value], words: Sequence[ir.Value], others: Sequence[ir.Value]
+) -> tuple[list[ir.Value], list[ir.Value]]:
+    """Wait for all products; gives their sums. The left operands of those under way are `words`, which stay in
+    registers until then; `others` are numbers that are computed before."""
+    found = _unpack(b, call(b, _HOLDING[len(sums) + len(others), len(words)], [*sums, *others, *words]))
+    return found[: len(sums)], found[len(sums) :]
 
 
 def _held_op(dtype: str, columns: int, steps: int) -> Op:
@@ -237,23 +267,102 @@ def _held_op(dtype: str, columns: int, steps: int) -> Op:
     return register(Op(f"multiply_group_held_{name}_{columns}_{steps}", _struct(F32, count), arguments, ptx, host))
 
 
-_HELD = {
-    (dtype, columns, steps): _held_op(dtype, columns, steps)
-    for dtype in ("bfloat16",)
-    for columns in (64, 128)
-    for steps in (2, 4)
-}
+_HELD = {(columns, steps): _held_op("bfloat16", columns, steps) for columns in (64, 128) for steps in (2, 4)}
 
 
 def multiply_group_held(
-    b: ir.IRBuilder, dtype: str, left: Sequence[ir.Value], right: ir.Value, sums: Sequence[ir.Value]
+    b: ir.IRBuilder, left: Sequence[ir.Value], right: ir.Value, sums: Sequence[ir.Value]
 ) -> list[ir.Value]:
-    """Four warps' ``wgmma`` whose left operand is in registers, and awaited: 64 rows by ``2 * len(sums)`` columns.
+    """Four warps' ``wgmma`` of bfloat16 whose left operand is in registers, and awaited: 64 rows by ``2 * len(sums)``
+    columns.
 
     Each warp has 16 of the rows: four registers of theirs for every 16 of k, as ``mma`` takes them. The right operand
     lies in shared memory as `multiply_group` takes one whose lines run along "mn".
     """
-    return _unpack(b, call(b, _HELD[dtype, 2 * len(sums), len(left) // 4], [*sums, *left, right]))
+    return _unpack(b, call(b, _HELD[2 * len(sums), len(left) // 4], [*sums, *left, right]))
+
+
+def _together_op(depths: tuple[int, ...], widths: tuple[int, ...]) -> Op:
+    """Products of 64 columns with sums from 0, each over so many 128 bytes of k, and then some that go on with sums of
+    so many columns, over 64 of k that are held in registers."""
+    each, held = 32, 16
+    before, count = each * len(depths), sum(widths) // 2
+    words, places = before + 2 * count, before + 2 * count + held * len(widths)
+    kind = _struct(F32, before + count)
+
+    def ptx(b: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
+        text, place = ["{ .reg .b64 a, b; .reg .b32 c; wgmma.fence.sync.aligned;"], places
+        shape = "wgmma.mma_async.sync.aligned.m64n{}k16.f32.bf16.bf16"
+        move = f"add.u32 c, ${{}}, {{}}; mov.b64 {{}}, {{{{c, {_UPPER}}}}};"
+
+        def names(start: int, count: int) -> str:
+            return ",".join(f"${i}" for i in range(start, start + count))
+
+        for number, depth in enumerate(depths):
+            for step in range(4 * depth):
+                text += [move.format(place + step // 4 * 2 + i, step % 4 * (32 >> 4), x) for i, x in enumerate("ab")]
+                text.append(f"{shape.format(64)} {{{names(each * number, each)}}}, a, b, {int(step > 0)}, 1, 1, 0, 0;")
+            place += 2 * depth
+            text.append("wgmma.commit_group.sync.aligned;")
+        start = before
+        for number, width in enumerate(widths):
+            for step in range(4):
+                left = names(words + held * number + 4 * step, 4)
+                text.append(move.format(place + number, step * (2048 >> 4), "b"))
+                text.append(f"{shape.format(width)} {{{names(start, width // 2)}}}, {{{left}}}, b, 1, 1, 1, 1;")
+            start += width // 2
+        text.append("wgmma.commit_group.sync.aligned; }")
+        pointers = args[count + held * len(widths) :]
+        constraints = [*["=&f"] * before, *["=f"] * count, *(str(before + i) for i in range(count))]
+        constraints += ["r"] * (held * len(widths) + len(pointers)) + ["~{memory}"]
+        along = ["k"] * (len(pointers) - len(widths)) + ["mn"] * len(widths)
+        given = [*args[: -len(pointers)], *(_lower(b, x, y) for x, y in zip(pointers, along, strict=True))]
+        return assembly(b, " ".join(text), ",".join(constraints), kind, given)
+
+    def host(b: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
+        pointers, found, start = list(args[count + held * len(widths) :]), [], 0
+        for depth in depths:
+            sums: list[ir.Value] = []
+            for op in [_FIRST[64], *[_GROUPS["bfloat16", 64, ("k", "k")]] * (depth - 1)]:
+                sums = _unpack(b, op.host(b, [*sums, pointers.pop(0), pointers.pop(0)]))
+            found += sums
+        for number, width in enumerate(widths):
+            left = args[count + held * number : count + held * (number + 1)]
+            sums = [*args[start : start + width // 2], *left, pointers.pop(0)]
+            found += _unpack(b, _HELD[width, 4].host(b, sums))
+            start += width // 2
+        return _pack(b, found)
+
+    arguments = (F32,) * count + (I32,) * (held * len(widths)) + (PTR,) * (2 * sum(depths) + len(widths))
+    title = "_".join(str(x) for x in (*depths, "then", *widths))
+    return register(Op(f"multiply_groups_{title}", kind, arguments, ptx, host))
+
+
+_TOGETHER = {
+    (depths, widths): _together_op(depths, widths)
+    for x in (1, 2)
+    for y in (1, 2)
+    for depths, widths in (((x,), (64 * y,)), ((x, y), (64 * x,)), ((x,), (64 * y, 64 * x)))
+} | {((1, 1), (64, 64)): _together_op((1, 1), (64, 64))}
+
+
+def multiply_groups(
+    b: ir.IRBuilder, sides: Sequence[Sequence[tuple[ir.Value, ir.Value]]],
+    held: Sequence[tuple[Sequence[ir.Value], ir.Value, Sequence[ir.Value]]],
+) -> tuple[list[list[ir.Value]], list[list[ir.Value]]]:  # fmt: skip
+    """Begin several products: of `sides`, each 64 columns with sums from 0, as by `multiply_group` for each 128 bytes
+    of k; then of what is `held`, each words, the right operand and sums that go on, as by `multiply_group_held`.
+
+    One operation, since what is taken in registers cannot be put there while others are under way. Each of the first is
+    a group to wait for, the others are one together.
+    """
+    key = tuple(len(x) for x in sides), tuple(2 * len(sums) for _, _, sums in held)
+    pointers = [x for some in sides for side in some for x in side] + [right for _, right, _ in held]
+    sums, words = [x for *_, some in held for x in some], [x for some, *_ in held for x in some]
+    found = _unpack(b, call(b, _TOGETHER[key], [*sums, *words, *pointers]))
+    cuts = [32] * len(sides) + [len(some) for *_, some in held]
+    parts = [found[sum(cuts[:i]) : sum(cuts[: i + 1])] for i in range(len(cuts))]
+    return parts[: len(sides)], parts[len(sides) :]
 
 
 def _others(b: ir.IRBuilder, _: Sequence[ir.Value]) -> None:

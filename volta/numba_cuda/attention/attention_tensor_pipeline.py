@@ -1,0 +1,284 @@
+"""Attention on Hopper's tensor cores by persistent kernels with warp specialization, whose operands the copy engine (TMA)
+loads as tensor maps describe them: what its kernels share.
+
+A producer warp has a tile's resident rows and blocks of streamed rows loaded; groups of four consumer warps have 64 of
+the resident rows each. Barriers in shared memory say of each place when it is full, and when it may be filled again. A
+block of threads has one tile after another, so the next one's operands come while results are written.
+
+A group begins products, and awaits them only where their sums are needed: so its tensor cores multiply while its
+ordinary units make weights of scores. What is computed, and in which order a row's sums go, is as without all that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+from llvmlite import ir
+
+from volta.emit.attention_args import Arg
+from volta.emit.loops import I32, I64, if_else, if_then, loop, offset
+from volta.numba_cuda.attention.attention_tensor import LOG2E, TensorAttention, shared_bytes
+from volta.numba_cuda.attention.attention_tensor_tile import BAND, LINE, Rows, TensorTile, rounded, rows_bytes
+from volta.numba_cuda.codegen import ptx_mbarrier, ptx_tensor_map, ptx_turns, ptx_wgmma
+from volta.numba_cuda.codegen.threads import WARP, barrier, block_count, block_index, warp_barrier
+from volta.xla_like.attention import BLOCK, TensorSpec
+
+GROUP_ROWS = 4 * BAND
+"""A tile's rows that four warps have."""
+
+MAPS = -(-len(Arg) // ptx_tensor_map.MAP_WORDS) * ptx_tensor_map.MAP_WORDS
+"""The word of the args block where the operands' maps begin: a multiple of their own size."""
+
+_REGISTERS, _PRODUCING, _MOST = 65536, 32, 240
+"""A multiprocessor's; those that a producer's thread keeps; the most that another may have."""
+
+_SIDES = {Arg.Q: "T", Arg.K: "S", Arg.V: "S", Arg.DO: "T"}
+
+
+def pipeline_bytes(spec: TensorSpec, tile: TensorTile, resident: Sequence[Arg], streamed: Sequence[Arg]) -> int:
+    """Shared memory of a block of threads, but for what a kernel keeps besides."""
+    arrays = [(tile.rows, width_of(spec, x)) for x in resident]
+    arrays += [(tile.stages * BLOCK, width_of(spec, x)) for x in streamed]
+    return shared_bytes(tile, *arrays) + 2 * ptx_mbarrier.BARRIER_BYTES * (tile.warps + 2 * tile.stages)
+
+
+def width_of(spec: TensorSpec, operand: Arg) -> int:
+    """The elements of an operand's row."""
+    return spec.head if operand in (Arg.Q, Arg.K) else spec.value_head
+
+
+@attrs.frozen
+class Slot:
+    """A place in the rings of pipeline stages: its number, and the parity of the phases of its barriers."""
+
+    number: ir.Value
+    parity: ir.Value
+
+    def values(self) -> list[ir.Value]:
+        return [self.number, self.parity]
+
+
+class Pipeline(TensorAttention):
+    RESIDENT: tuple[Arg, ...]
+    STREAMED: tuple[Arg, Arg]
+    HELPERS = 0
+    """Lanes that write something beside each block of the first streamed operand (`help`), of a warp of their own."""
+
+    def place_tile(self, number: ir.Value) -> None:
+        """Find the place of a tile by its number."""
+        raise NotImplementedError
+
+    def streamed_range(self) -> tuple[ir.Value, ir.Value]:
+        """The tile's streamed rows: the first, which begins a block, and where they end."""
+        raise NotImplementedError
+
+    def tile_count(self) -> ir.Value:
+        raise NotImplementedError
+
+    def consume(self, slot: Slot) -> Slot:
+        """Compute the tile, from the slot of its first block on; gives the one that comes next."""
+        raise NotImplementedError
+
+    def help(self, block: ir.Value, slot: Slot) -> None:
+        """What the helpers write."""
+
+    # -- the kernel ----------------------------------------------------------------------------------------------------
+
+    def emit(self) -> None:
+        b, spec, tile = self.b, self.spec, self.tile
+        self.groups = tile.warps // tile.together
+        self.resident = [self.allot(tile.rows, width_of(spec, x)) for x in self.RESIDENT]
+        self.rings = [self.allot(tile.stages * BLOCK, width_of(spec, x)) for x in self.STREAMED]
+        self.besides = offset(b, self.space, 2 * ptx_mbarrier.BARRIER_BYTES * (tile.warps + 2 * tile.stages))
+        self.exponent = b.fmul(self.scale, self.constant(LOG2E))
+        count = len(self.RESIDENT) + len(self.STREAMED)
+        self.maps = [offset(b, self.words, 8 * (MAPS + ptx_tensor_map.MAP_WORDS * i)) for i in range(count)]
+        self.leads = b.icmp_signed("==", b.and_(self.thread, I64(WARP - 1)), I64(0))
+        self.tiles = self.tile_count()
+        with if_then(b, b.icmp_signed("==", self.thread, I64(0))):
+            for group in range(self.groups):
+                self._begin(self._resident_barrier(I64(group)), 1, tile.together)
+            for ring in range(2):
+                for stage in range(tile.stages):
+                    self._begin(self._barrier(ring, I64(stage)), 1 + self.HELPERS * (ring == 0), tile.warps)
+            ptx_mbarrier.opened(b)
+        barrier(b)
+        with if_else(b, b.icmp_signed("<", self.thread, I64(tile.multiplying))) as branch:
+            with branch.then():
+                ptx_wgmma.have_registers(b, self._consuming(), more=True)
+                self._consume_all()
+            with branch.otherwise():
+                ptx_wgmma.have_registers(b, _PRODUCING, more=False)
+                with if_then(b, b.icmp_signed("==", self.thread, I64(tile.multiplying))):
+                    self._produce()
+                if self.HELPERS:
+                    number = b.sub(self.thread, I64(tile.multiplying + WARP))
+                    helps = b.icmp_unsigned("<", number, I64(self.HELPERS))
+                    with if_then(b, helps):
+                        self._help_all()
+
+    def _consuming(self) -> int:
+        """Registers of a thread that multiplies."""
+        tile = self.tile
+        left = _REGISTERS // tile.resident - tile.producers * WARP * _PRODUCING
+        return min(_MOST, left // tile.multiplying & -8)
+
+    # -- barriers ------------------------------------------------------------------------------------------------------
+
+    def _begin(self, full: ir.Value, writers: int, readers: int) -> None:
+        """Begin the two barriers of a place: so many threads say that they fill it, so many warps read it."""
+        ptx_mbarrier.begin(self.b, full, writers)
+        ptx_mbarrier.begin(self.b, self._empty(full), readers)
+
+    def _resident_barrier(self, group: ir.Value) -> ir.Value:
+        """The barrier that says that a group's resident rows are there."""
+        return offset(self.b, self.space, self.b.mul(group, I64(2 * ptx_mbarrier.BARRIER_BYTES)))
+
+    def _barrier(self, ring: int, stage: ir.Value) -> ir.Value:
+        """The barrier of a ring's stage that says that it is full."""
+        return self._resident_barrier(self.b.add(stage, I64(self.groups + ring * self.tile.stages)))
+
+    def _empty(self, full: ir.Value) -> ir.Value:
+        """The one beside it, that says that its place may be filled."""
+        return offset(self.b, full, ptx_mbarrier.BARRIER_BYTES)
+
+    def after(self, slot: Slot) -> Slot:
+        """The slot that comes next."""
+        b, following = self.b, self.b.add(slot.number, I64(1))
+        last = b.icmp_signed("==", following, I64(self.tile.stages))
+        return Slot(b.select(last, I64(0), following), b.xor(slot.parity, b.zext(last, I32)))
+
+    def streamed(self, ring: int, slot: Slot) -> Rows:
+        """A block of a streamed operand."""
+        rows = self.rings[ring]
+        place = offset(self.b, rows.pointer, self.b.mul(slot.number, I64(rows_bytes(BLOCK, rows.width))))
+        return Rows(place, rows.width, BLOCK)
+
+    def await_full(self, ring: int, slot: Slot) -> None:
+        """Wait until a block is there. The assembler moves no instruction over this."""
+        ptx_mbarrier.wait(self.b, self._barrier(ring, slot.number), slot.parity)
+
+    def leave(self, ring: int, slot: Slot) -> None:
+        """The warp has read a block."""
+        ptx_mbarrier.arrive(self.b, self._empty(self._barrier(ring, slot.number)), self.leads)
+
+    def pass_over(self, first: ir.Value, stop: ir.Value, slot: Slot) -> Slot:
+        """Leave blocks that other groups alone multiply, as many as there are from `first` to `stop`."""
+        b = self.b
+        if not self.spec.causal:
+            return slot
+        with loop(b, first, stop, 1, slot.values()) as it:
+            slot = Slot(*it.values)
+            self.take_turn()
+            self.pass_turn()
+            for ring in range(2):
+                self.await_full(ring, slot)
+                self.leave(ring, slot)
+            it.advance(*self.after(slot).values())
+        return Slot(*it.results)
+
+    def take_turn(self) -> None:
+        if self.tile.turns:
+            ptx_turns.take_turn(self.b, self.group)
+
+    def pass_turn(self) -> None:
+        if self.tile.turns:
+            ptx_turns.pass_turn(self.b, self.next_group)
+
+    # -- producers -----------------------------------------------------------------------------------------------------
+
+    def _produce(self) -> None:
+        b, count = self.b, len(self.RESIDENT)
+        for tensor in self.maps:
+            ptx_tensor_map.acquire_map(b, tensor)
+        with loop(b, block_index(b), self.tiles, block_count(b), [I64(0), I32(0), I32(0)]) as it:
+            slot, phase = Slot(*it.values[:2]), it.values[2]
+            self.place_tile(it.index)
+            begin, stop = self.streamed_range()
+            indices = [self._indices(x) for x in (*self.RESIDENT, *self.STREAMED)]
+            for group in range(self.groups):
+                full, rows = self._resident_barrier(I64(group)), group * GROUP_ROWS
+                self._announce(full, self.resident, phase)
+                first = b.trunc(b.add(self.first, I64(rows)), I32)
+                for i, to in enumerate(self.resident):
+                    here = attrs.evolve(to, pointer=offset(b, to.pointer, rows * LINE))
+                    self._fill(here, self.maps[i], first, indices[i], full)
+            with loop(b, begin, stop, BLOCK, slot.values()) as blocks:
+                slot = Slot(*blocks.values)
+                for ring in range(2):
+                    to, full = self.streamed(ring, slot), self._barrier(ring, slot.number)
+                    self._announce(full, [to], slot.parity)
+                    first = b.trunc(blocks.index, I32)
+                    self._fill(to, self.maps[count + ring], first, indices[count + ring], full)
+                blocks.advance(*self.after(slot).values())
+            it.advance(*blocks.results, b.xor(phase, I32(1)))
+
+    def _help_all(self) -> None:
+        b = self.b
+        with loop(b, block_index(b), self.tiles, block_count(b), [I64(0), I32(0)]) as it:
+            self.place_tile(it.index)
+            begin, stop = self.streamed_range()
+            with loop(b, begin, stop, BLOCK, list(it.values)) as blocks:
+                slot = Slot(*blocks.values)
+                full = self._barrier(0, slot.number)
+                ptx_mbarrier.wait(b, self._empty(full), b.xor(slot.parity, I32(1)))
+                self.help(blocks.index, slot)
+                ptx_mbarrier.arrive(b, full, ir.IntType(1)(1))
+                blocks.advance(*self.after(slot).values())
+            it.advance(*blocks.results)
+
+    def _indices(self, operand: Arg) -> list[ir.Value]:
+        """The head's place in an operand's map: what has no step has one item there."""
+        b, found = self.b, []
+        head = b.udiv(self.head, self.arg(Arg.GROUP)) if operand in (Arg.K, Arg.V) else self.head
+        for index, step in ((head, "N"), (self.item, "B")):
+            some = b.icmp_signed("!=", self.arg(Arg[f"{operand.name}_{step}"]), I64(0))
+            found.append(b.trunc(b.select(some, index, I64(0)), I32))
+        return found
+
+    def _announce(self, full: ir.Value, places: Sequence[Rows], parity: ir.Value) -> None:
+        """Once a place has been read: announce 64 rows of each operand."""
+        ptx_mbarrier.wait(self.b, self._empty(full), self.b.xor(parity, I32(1)))
+        ptx_mbarrier.expect(self.b, full, sum(rows_bytes(BLOCK, x.width) for x in places))
+
+    def _fill(self, to: Rows, tensor: ir.Value, first: ir.Value, place: Sequence[ir.Value], full: ir.Value) -> None:
+        """Have 64 rows of an operand copied."""
+        for column in range(0, to.width, 64):
+            here = offset(self.b, to.pointer, column // 64 * to.count * LINE)
+            ptx_tensor_map.copy_box(self.b, here, tensor, [I32(column), first, *place], full)
+
+    # -- consumers -----------------------------------------------------------------------------------------------------
+
+    def _consume_all(self) -> None:
+        b = self.b
+        self.own = [self.products.left(x) for x in self.resident]
+        self.group = b.trunc(self.products.group, I32)
+        following = b.add(self.group, I32(1))
+        self.next_group = b.select(b.icmp_signed("==", following, I32(self.groups)), I32(0), following)
+        with if_then(b, b.icmp_signed("==", self.group, I32(self.groups - 1))):
+            self.pass_turn()
+        with loop(b, block_index(b), self.tiles, block_count(b), [I64(0), I32(0), I32(0)]) as it:
+            slot, phase = Slot(*it.values[:2]), it.values[2]
+            self.place_tile(it.index)
+            self.full = self._resident_barrier(self.products.group)
+            ptx_mbarrier.wait(b, self.full, phase)
+            it.advance(*self.consume(slot).values(), b.xor(phase, I32(1)))
+        with if_then(b, b.icmp_signed("==", self.group, I32(0))):
+            self.take_turn()
+
+    def leave_resident(self) -> None:
+        """The warp has multiplied the tile's resident rows for the last time."""
+        ptx_mbarrier.arrive(self.b, self._empty(self.full), self.leads)
+
+    def group_end(self) -> ir.Value:
+        """Behind the last of the group's rows, from the tile's first."""
+        return self.b.add(self.together_first, I64(GROUP_ROWS))
+
+    def words_of(self, pairs: Sequence[ir.Value]) -> list[ir.Value]:
+        """Pairs as a left operand."""
+        return [x for at in range(0, len(pairs), 8) for x in rounded(self.b, pairs, at)]
+
+    def above(self, x: ir.Value, least: int = 0) -> ir.Value:
+        """An i64, or the least if it is below."""
+        return self.b.select(self.b.icmp_signed("<", x, I64(least)), I64(least), x)
