@@ -30,7 +30,7 @@ GROUP_ROWS = 4 * BAND
 MAPS = -(-len(Arg) // ptx_tensor_map.MAP_WORDS) * ptx_tensor_map.MAP_WORDS
 """The word of the args block where the operands' maps begin: a multiple of their own size."""
 
-_REGISTERS, _PRODUCING, _MOST = 65536, 32, 240
+_REGISTERS, _PRODUCING, _MOST = 65536, 24, 240
 """A multiprocessor's; those that a producer's thread keeps; the most that another may have."""
 
 _SIDES = {Arg.Q: "T", Arg.K: "S", Arg.V: "S", Arg.DO: "T"}
@@ -119,10 +119,10 @@ class Pipeline(TensorAttention):
                         self._help_all()
 
     def _consuming(self) -> int:
-        """Registers of a thread that multiplies."""
+        """Registers of a thread that multiplies: its share of what its block begins with, each thread with as many."""
         tile = self.tile
-        left = _REGISTERS // tile.resident - tile.producers * WARP * _PRODUCING
-        return min(_MOST, left // tile.multiplying & -8)
+        begun = (_REGISTERS // (tile.resident * tile.threads) & -8) * tile.threads
+        return min(_MOST, (begun - tile.producers * WARP * _PRODUCING) // tile.multiplying & -8)
 
     # -- barriers ------------------------------------------------------------------------------------------------------
 
