@@ -174,6 +174,8 @@ class Pipeline(TensorAttention):
             self.pass_turn()
             for ring in range(2):
                 self.await_full(ring, slot)
+            warp_barrier(b)  # no lane is still waiting when one says that all have read
+            for ring in range(2):
                 self.leave(ring, slot)
             it.advance(*self.after(slot).values())
         return Slot(*it.results)
@@ -268,7 +270,8 @@ class Pipeline(TensorAttention):
             self.take_turn()
 
     def leave_resident(self) -> None:
-        """The warp has multiplied the tile's resident rows for the last time."""
+        """The warp has multiplied the tile's resident rows for the last time, if at all."""
+        warp_barrier(self.b)
         ptx_mbarrier.arrive(self.b, self._empty(self.full), self.leads)
 
     def group_end(self) -> ir.Value:
