@@ -30,8 +30,9 @@ def round_operands(program: ClosedJaxpr) -> ClosedJaxpr:
     """Round the float32 operands of products, attention's among them, at precisions of tensor cores; the results stay
     float32.
 
-    Precision bf16 makes them bfloat16. Precision tf32 leaves them float32 with mantissas of 10 bits, and puts the
-    contracted axes last, since there is no other way to give 4-byte elements to all tensor cores.
+    Precision bf16 makes them bfloat16. Precision tf32 leaves them float32, and puts the contracted axes last, since
+    there is no other way to give 4-byte elements to all tensor cores. The right one has mantissas of 10 bits then; the
+    left one the product itself rounds, as it takes it from registers.
     """
     if not any(_rounds(eqn) for eqn in program.eqns):
         return program
@@ -100,12 +101,12 @@ class _Rounding:
 
     def _in_tf32(self, eqn: Eqn) -> Eqn:
         (contracts, batches), inputs = eqn.params["dimension_numbers"], []
-        for operand, contract, batch in zip(eqn.inputs, contracts, batches, strict=True):
+        for side, (operand, contract, batch) in enumerate(zip(eqn.inputs, contracts, batches, strict=True)):
             free = tuple(d for d in range(operand.aval.ndim) if d not in contract + batch)
             order = batch + free + contract
             if order != tuple(range(operand.aval.ndim)):
                 operand = self._emit("transpose", operand, permutation=order)
-            inputs.append(self._tf32(operand))
+            inputs.append(self._tf32(operand) if side else operand)
         last = tuple(tuple(range(a.aval.ndim - len(c), a.aval.ndim)) for a, c in zip(inputs, contracts, strict=True))
         first = tuple(range(len(batches[0])))
         return eqn.replace(inputs=tuple(inputs), params={**eqn.params, "dimension_numbers": (last, (first, first))})

@@ -13,8 +13,8 @@ from volta.numba_cuda.attention import attention_choice
 from volta.numba_cuda.attention.attention_choice import Chosen
 from volta.numba_cuda.attention.attention_layout import WIDE
 from volta.numba_cuda.attention.attention_tensor_keys import build_dkv, dkv_bytes
-from volta.numba_cuda.attention.attention_tensor_queries import build_dq, build_forward, dq_bytes, forward_bytes
 from volta.numba_cuda.attention.attention_tensor_pipeline import MAPS
+from volta.numba_cuda.attention.attention_tensor_queries import build_dq, build_forward, dq_bytes, forward_bytes
 from volta.numba_cuda.attention.attention_tensor_specialized import (
     build_specialized,
     build_specialized_dq,

@@ -136,7 +136,7 @@ class KeyGradient(TensorAttention):
         return branch.results
 
     def _block(self, block: ir.Value, state: list[ir.Value]) -> list[ir.Value]:
-        b, spec, columns = self.b, self.spec, BLOCK // self.tile.parts
+        b, spec = self.b, self.spec
         iteration = b.lshr(block, I64(6))
         queries, cotangents = (self.stage(stages, iteration) for stages in self.stages)
         count = len(self.zeros(spec.head))

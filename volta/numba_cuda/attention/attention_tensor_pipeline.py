@@ -1,5 +1,5 @@
-"""Attention on Hopper's tensor cores by persistent kernels with warp specialization, whose operands the copy engine (TMA)
-loads as tensor maps describe them: what its kernels share.
+"""Attention on Hopper's tensor cores by persistent kernels with warp specialization, whose operands the copy engine
+(TMA) loads as tensor maps describe them: what its kernels share.
 
 A producer warp has a tile's resident rows and blocks of streamed rows loaded; groups of four consumer warps have 64 of
 the resident rows each. Barriers in shared memory say of each place when it is full, and when it may be filled again. A
@@ -30,8 +30,8 @@ GROUP_ROWS = 4 * BAND
 MAPS = -(-len(Arg) // ptx_tensor_map.MAP_WORDS) * ptx_tensor_map.MAP_WORDS
 """The word of the args block where the operands' maps begin: a multiple of their own size."""
 
-_REGISTERS, _PRODUCING, _MOST = 65536, 24, 240
-"""A multiprocessor's; those that a producer's thread keeps; the most that another may have."""
+_PRODUCING = 24
+"""Registers that a producer's thread keeps."""
 
 _SIDES = {Arg.Q: "T", Arg.K: "S", Arg.V: "S", Arg.DO: "T"}
 
@@ -106,7 +106,8 @@ class Pipeline(TensorAttention):
         barrier(b)
         with if_else(b, b.icmp_signed("<", self.thread, I64(tile.multiplying))) as branch:
             with branch.then():
-                ptx_wgmma.have_registers(b, self._consuming(), more=True)
+                count = ptx_wgmma.registers_left(tile.resident, tile.threads, tile.multiplying, _PRODUCING)
+                ptx_wgmma.have_registers(b, count, more=True)
                 self._consume_all()
             with branch.otherwise():
                 ptx_wgmma.have_registers(b, _PRODUCING, more=False)
@@ -117,12 +118,6 @@ class Pipeline(TensorAttention):
                     helps = b.icmp_unsigned("<", number, I64(self.HELPERS))
                     with if_then(b, helps):
                         self._help_all()
-
-    def _consuming(self) -> int:
-        """Registers of a thread that multiplies: its share of what its block begins with, each thread with as many."""
-        tile = self.tile
-        begun = (_REGISTERS // (tile.resident * tile.threads) & -8) * tile.threads
-        return min(_MOST, (begun - tile.producers * WARP * _PRODUCING) // tile.multiplying & -8)
 
     # -- barriers ------------------------------------------------------------------------------------------------------
 

@@ -247,7 +247,9 @@ class QueryGradient(Queries):
     def read_rows(self) -> None:
         """Read the statistics of the thread's rows, as `prepared` makes them."""
         self.rows = [
-            self.prepared([self.b.load(offset(self.b, self.base(x), place), typ=self.kind, align=4) for x in self.STATS])
+            self.prepared(
+                [self.b.load(offset(self.b, self.base(x), place), typ=self.kind, align=4) for x in self.STATS]
+            )
             for place in self.stats_places()
         ]
 

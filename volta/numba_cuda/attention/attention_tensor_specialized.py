@@ -13,7 +13,7 @@ from volta.emit.loops import I1, I32, I64, if_else, loop, minimum
 from volta.numba_cuda.attention.attention_tensor_pipeline import Pipeline, Slot, pipeline_bytes
 from volta.numba_cuda.attention.attention_tensor_queries import Forward, Queries, QueryGradient
 from volta.numba_cuda.attention.attention_tensor_tile import TensorTile
-from volta.numba_cuda.codegen import ptx_ops, ptx_wgmma
+from volta.numba_cuda.codegen import ptx_ops, ptx_wgmma, ptx_wgmma_held
 from volta.numba_cuda.codegen.threads import dynamic_shared, new_entry
 from volta.xla_like.attention import BLOCK, TensorSpec
 
@@ -150,23 +150,23 @@ class SpecializedForward(_SpecializedQueries, Forward):
         self.take_turn()
         sides = self.products.sides(self.own[0], self.streamed(0, keys))
         held = words, self.streamed(1, before).pointer, out
-        (scores,), (out,) = ptx_wgmma.multiply_groups(b, [sides], [held])
+        (scores,), (out,) = ptx_wgmma_held.multiply_groups(b, [sides], [held])
         self.pass_turn()
-        scores = ptx_wgmma.multiply_group_wait_earlier(b, scores)
+        scores = ptx_wgmma_held.multiply_group_wait_earlier(b, scores)
         self.leave(0, keys)
         if mixed:
             scores = self.hidden(block, 0, scores)
         weights, tops, totals, olds = self.weigh(scores, tops, totals)
         self.await_full(1, keys)  # so weights are made here, while products are under way
         # rounded only then, as the words under way may not be written before
-        out, weights = ptx_wgmma.multiply_group_wait_holding(b, out, words, weights)
+        out, weights = ptx_wgmma_held.multiply_group_wait_holding(b, out, words, weights)
         self.leave(1, before)
         return [*tops, *totals, *self._faded(out, olds), *self.words_of(weights)]
 
     def last_step(self, state: list[ir.Value], before: Slot) -> list[ir.Value]:
         rows, count = 2 * self.tile.bands, len(self.nothing())
         out, words = state[2 * rows : count], state[count:]
-        found = ptx_wgmma.multiply_group_held(self.b, words, self.streamed(1, before).pointer, out)
+        found = ptx_wgmma_held.multiply_group_held(self.b, words, self.streamed(1, before).pointer, out)
         self.leave(1, before)
         return [*state[: 2 * rows], *found]
 
@@ -218,22 +218,22 @@ class SpecializedQueryGradient(_SpecializedQueries, QueryGradient):
         self.take_turn()
         sides = [self.products.sides(x, self.streamed(i, keys)) for i, x in enumerate(self.own)]
         held = state[count:], self.streamed(0, before).pointer, state[:count]
-        (scores, slopes), (out,) = ptx_wgmma.multiply_groups(b, sides, [held])
+        (scores, slopes), (out,) = ptx_wgmma_held.multiply_groups(b, sides, [held])
         self.pass_turn()
-        scores = ptx_wgmma.multiply_group_wait_earlier(b, scores, 2)
+        scores = ptx_wgmma_held.multiply_group_wait_earlier(b, scores, 2)
         weights = self.weights_of(self.hidden(block, 0, scores) if mixed else scores)
         self.await_full(0, keys)  # it is there: so weights are made here, while products are under way
-        slopes = ptx_wgmma.multiply_group_wait_earlier(b, slopes, 1)
+        slopes = ptx_wgmma_held.multiply_group_wait_earlier(b, slopes, 1)
         self.leave(1, keys)
         slopes = self.slopes_of(weights, slopes)
         self.await_full(0, keys)
-        out, slopes = ptx_wgmma.multiply_group_wait_holding(b, out, state[count:], slopes)
+        out, slopes = ptx_wgmma_held.multiply_group_wait_holding(b, out, state[count:], slopes)
         self.leave(0, before)
         return [*out, *self.words_of(slopes)]
 
     def last_step(self, state: list[ir.Value], before: Slot) -> list[ir.Value]:
-        count = len(self.nothing())
-        found = ptx_wgmma.multiply_group_held(self.b, state[count:], self.streamed(0, before).pointer, state[:count])
+        count, right = len(self.nothing()), self.streamed(0, before).pointer
+        found = ptx_wgmma_held.multiply_group_held(self.b, state[count:], right, state[:count])
         self.leave(0, before)
         return found
 

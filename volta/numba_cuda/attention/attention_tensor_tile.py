@@ -15,7 +15,7 @@ import attrs
 from llvmlite import ir
 
 from volta.emit.loops import I32, I64, offset
-from volta.numba_cuda.codegen import ptx_mma, ptx_ops, ptx_round, ptx_wgmma
+from volta.numba_cuda.codegen import ptx_mma, ptx_ops, ptx_round, ptx_wgmma, ptx_wgmma_held
 from volta.numba_cuda.codegen.threads import WARP
 from volta.xla_like.attention import BLOCK
 
@@ -211,7 +211,7 @@ class GroupProducts:
         """Go on with sums of pairs, rounded to bfloat16, times a part of the streamed rows."""
         b, first = self.b, part * BLOCK // self.tile.parts * LINE
         words = [x for at in range(0, len(pairs), 8) for x in rounded(b, pairs, at)]
-        return ptx_wgmma.multiply_group_held(b, words, offset(b, right.pointer, first), sums)
+        return ptx_wgmma_held.multiply_group_held(b, words, offset(b, right.pointer, first), sums)
 
 
 PRODUCTS: dict[str, type[WarpProducts] | type[GroupProducts]] = {"mma": WarpProducts, "wgmma": GroupProducts}

@@ -7,7 +7,7 @@ products of int8 are integers of 32 bits: strict.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from llvmlite import ir
 
@@ -16,8 +16,6 @@ from volta.numba_cuda.codegen.ptx_ops import (
     Op,
     assembly,
     call,
-    exchange,
-    host_lane,
     host_thread,
     meet_warp,
     register,
@@ -38,22 +36,25 @@ LINE_BYTES = 128
 """Bytes of a line of a tile in shared memory, and of k that `multiply_group` goes through."""
 
 
-def _struct(kind: ir.Type, count: int) -> ir.Type:
+def struct_of(kind: ir.Type, count: int) -> ir.Type:
+    """So many values of one type."""
     return ir.LiteralStructType([kind] * count)
 
 
-def _pack(b: ir.IRBuilder, values: Sequence[ir.Value]) -> ir.Value:
-    found = ir.Constant(_struct(values[0].type, len(values)), ir.Undefined)
+def pack(b: ir.IRBuilder, values: Sequence[ir.Value]) -> ir.Value:
+    """Values of one type as one."""
+    found = ir.Constant(struct_of(values[0].type, len(values)), ir.Undefined)
     for i, value in enumerate(values):
         found = b.insert_value(found, value, i)
     return found
 
 
-def _unpack(b: ir.IRBuilder, value: ir.Value) -> list[ir.Value]:
+def unpack(b: ir.IRBuilder, value: ir.Value) -> list[ir.Value]:
+    """What was packed."""
     return [b.extract_value(value, i) for i in range(len(value.type.elements))]
 
 
-def _widened(b: ir.IRBuilder, bits: ir.Value, dtype: str) -> ir.Value:
+def widened(b: ir.IRBuilder, bits: ir.Value, dtype: str) -> ir.Value:
     """A 16-bit element as a float32."""
     if dtype == "bfloat16":
         return b.bitcast(b.shl(b.zext(bits, I32), I32(16)), F32)
@@ -63,21 +64,22 @@ def _widened(b: ir.IRBuilder, bits: ir.Value, dtype: str) -> ir.Value:
 # -- products of four warps, Hopper's ----------------------------------------------------------------------------------
 
 
-_UPPER = 1 << 30 | 1024 >> 4
+UPPER = 1 << 30 | 1024 >> 4
 """A descriptor's upper word: 128-byte swizzle; groups of eight lines are 1024 bytes apart."""
 
 
-def _lower(b: ir.IRBuilder, pointer: ir.Value, along: str) -> ir.Value:
+def lower_word(b: ir.IRBuilder, pointer: ir.Value, along: str) -> ir.Value:
     """Its lower word: where the tile begins; blocks of 64 lines are 8192 bytes apart."""
     place = b.and_(b.lshr(shared_address(b, pointer), I32(4)), I32(0x3FFF))
     return b.or_(place, I32(((8192 if along == "mn" else 16) >> 4) << 16))
 
 
-def _descriptor(b: ir.IRBuilder, pointer: ir.Value, along: str) -> ir.Value:
-    return b.or_(b.zext(_lower(b, pointer, along), I64), I64(_UPPER << 32))
+def descriptor(b: ir.IRBuilder, pointer: ir.Value, along: str) -> ir.Value:
+    """What an instruction is told of a tile in shared memory."""
+    return b.or_(b.zext(lower_word(b, pointer, along), I64), I64(UPPER << 32))
 
 
-def _tile_element(
+def tile_element(
     b: ir.IRBuilder, tile: ir.Value, along: str, dtype: str, own: ir.Value, k: ir.Value
 ) -> ir.Value:  # fmt: skip
     """Element k of row (or column) `own` of a tile in shared memory, in the dtype of sums; i64 indices (host bodies
@@ -94,7 +96,7 @@ def _tile_element(
         return b.load(pointer, typ=F32, align=4)
     if dtype == "int8":
         return b.sext(b.load(pointer, typ=I8, align=1), I32)
-    return _widened(b, b.load(pointer, typ=I16, align=2), dtype)
+    return widened(b, b.load(pointer, typ=I16, align=2), dtype)
 
 
 def _group_op(dtype: str, columns: int, along: tuple[str, str], first: bool = False) -> Op:
@@ -120,8 +122,8 @@ def _group_op(dtype: str, columns: int, along: tuple[str, str], first: bool = Fa
             )
         text.append("wgmma.commit_group.sync.aligned; }")
         constraints = ",".join([f"={letter}"] * count + [str(i) for i in range(given)] + ["l", "l", "~{memory}"])
-        places = [_descriptor(b, args[given + i], along[i]) for i in range(2)]
-        return assembly(b, " ".join(text), constraints, _struct(total, count), [*args[:given], *places])
+        places = [descriptor(b, args[given + i], along[i]) for i in range(2)]
+        return assembly(b, " ".join(text), constraints, struct_of(total, count), [*args[:given], *places])
 
     def host(b: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
         kind = ir.ArrayType(total, count)
@@ -137,18 +139,18 @@ def _group_op(dtype: str, columns: int, along: tuple[str, str], first: bool = Fa
             column = b.add(column, b.mul(b.lshr(i, I64(2)), I64(8)))
             here = offset(b, space, b.mul(i, I64(4)))
             with for_range(b, 0, 4 * depth) as k:
-                x = _tile_element(b, args[given], along[0], dtype, row, k)
-                y = _tile_element(b, args[given + 1], along[1], dtype, column, k)
+                x = tile_element(b, args[given], along[0], dtype, row, k)
+                y = tile_element(b, args[given + 1], along[1], dtype, column, k)
                 before = b.load(here, typ=total)
                 b.store(b.add(before, b.mul(x, y)) if total is I32 else fma(b, x, y, before), here)
         meet_warp(b)  # no lane says that the operands may be overwritten before all have read them
-        return _pack(b, [b.load(offset(b, space, 4 * i), typ=total) for i in range(count)])
+        return pack(b, [b.load(offset(b, space, 4 * i), typ=total) for i in range(count)])
 
     title = f"multiply_group_{name}_{columns}_{along[0]}_{along[1]}{'_first' * first}"
-    return register(Op(title, _struct(total, count), (total,) * given + (PTR, PTR), ptx, host))
+    return register(Op(title, struct_of(total, count), (total,) * given + (PTR, PTR), ptx, host))
 
 
-_GROUPS = {
+GROUPS = {
     (dtype, columns, along): _group_op(dtype, columns, along)
     for dtype in MMA_TYPES
     for columns in GROUP_COLUMNS
@@ -165,20 +167,20 @@ def multiply_group(
     8 (the 128-byte swizzle; both begin at multiples of 1024 bytes). `along` says of each what a line runs along: "k" (a
     line for each row or column), or "mn" (a line for each k, blocks of 64 rows or columns one after the other).
     """
-    return _unpack(b, call(b, _GROUPS[dtype, 2 * len(sums), along], [*sums, left, right]))
+    return unpack(b, call(b, GROUPS[dtype, 2 * len(sums), along], [*sums, left, right]))
 
 
-_FIRST = {columns: _group_op("bfloat16", columns, ("k", "k"), first=True) for columns in (32, 64)}
+FIRST = {columns: _group_op("bfloat16", columns, ("k", "k"), first=True) for columns in (32, 64)}
 
 
 def multiply_group_first(b: ir.IRBuilder, left: ir.Value, right: ir.Value, columns: int) -> list[ir.Value]:
     """`multiply_group` of bfloat16, both along "k", whose sums begin at 0."""
-    return _unpack(b, call(b, _FIRST[columns], [left, right]))
+    return unpack(b, call(b, FIRST[columns], [left, right]))
 
 
-def _wait_op(total: ir.Type, letter: str, count: int, held: int = 0, later: int = 0) -> Op:
+def wait_op(total: ir.Type, letter: str, count: int, held: int = 0, later: int = 0) -> Op:
     """Waits for all groups but so many ``later`` ones; gives sums, and keeps words that are held until then."""
-    kind = _struct(total, count)
+    kind = struct_of(total, count)
 
     def ptx(b: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
         letters = [f"={letter}"] * count + [str(i) for i in range(count)] + ["r"] * held + ["~{memory}"]
@@ -186,11 +188,11 @@ def _wait_op(total: ir.Type, letter: str, count: int, held: int = 0, later: int 
 
     title = f"multiply_group_wait_{letter}_{count}" + (f"_{held}" if held else "") + (f"_but_{later}" if later else "")
     arguments = (total,) * count + (I32,) * held
-    return register(Op(title, kind, arguments, ptx, lambda b, args: _pack(b, args[:count])))
+    return register(Op(title, kind, arguments, ptx, lambda b, args: pack(b, args[:count])))
 
 
 _GROUP_WAITS = {
-    (total, columns // 2): _wait_op(total, letter, columns // 2)
+    (total, columns // 2): wait_op(total, letter, columns // 2)
     for total, letter in ((F32, "f"), (I32, "r"))
     for columns in GROUP_COLUMNS
 }
@@ -198,171 +200,7 @@ _GROUP_WAITS = {
 
 def multiply_group_wait(b: ir.IRBuilder, sums: Sequence[ir.Value]) -> list[ir.Value]:
     """Wait for the products that `multiply_group` began; gives their sums."""
-    return _unpack(b, call(b, _GROUP_WAITS[sums[0].type, len(sums)], list(sums)))
-
-
-_EARLIER = {later: _wait_op(F32, "f", 32, later=later) for later in (1, 2)}
-_HOLDING = {
-    (count, words): _wait_op(F32, "f", count, words)
-    for count, words in ((64, 16), (96, 16), (96, 32), (128, 32), (160, 32))
-}
-
-
-def multiply_group_wait_earlier(b: ir.IRBuilder, sums: Sequence[ir.Value], later: int = 1) -> list[ir.Value]:
-    """Wait for all products but so many that were begun last; gives the sums, of 64 columns, of one before."""
-    return _unpack(b, call(b, _EARLIER[later], list(sums)))
-
-
-def multiply_group_wait_holding(
-    b: ir.IRBuilder, sums: Sequence[ir.Value], words: Sequence[ir.Value], others: Sequence[ir.Value]
-) -> tuple[list[ir.Value], list[ir.Value]]:
-    """Wait for all products; gives their sums. The left operands of those under way are `words`, which stay in
-    registers until then; `others` are numbers that are computed before."""
-    found = _unpack(b, call(b, _HOLDING[len(sums) + len(others), len(words)], [*sums, *others, *words]))
-    return found[: len(sums)], found[len(sums) :]
-
-
-def _held_op(dtype: str, columns: int, steps: int) -> Op:
-    name, count, held = MMA_TYPES[dtype], columns // 2, 4 * steps
-
-    def ptx(b: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
-        d = ",".join(f"${i}" for i in range(count))
-        text = ["{ .reg .b64 b; wgmma.fence.sync.aligned;"]
-        for step in range(steps):
-            a = ",".join(f"${2 * count + 4 * step + i}" for i in range(4))
-            text.append(f"add.u64 b, ${2 * count + held}, {step * (2048 >> 4)};")
-            text.append(
-                f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{name}.{name} {{{d}}}, {{{a}}}, b, 1, 1, 1, 1;"
-            )
-        # awaited here, since the registers of the left operand must stay as they are until then
-        text.append("wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0; }")
-        constraints = ",".join(["=f"] * count + [str(i) for i in range(count)] + ["r"] * held + ["l", "~{memory}"])
-        place = _descriptor(b, args[count + held], "mn")
-        return assembly(b, " ".join(text), constraints, _struct(F32, count), [*args[: count + held], place])
-
-    def host(b: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
-        space = b.inttoptr(b.ptrtoint(b.alloca(ir.ArrayType(F32, count)), I64), PTR)
-        for i in range(count):
-            b.store(args[i], offset(b, space, 4 * i))
-
-        def use(read: Callable[[ir.Value, int], ir.Value]) -> ir.Value:
-            lane = host_lane(b)
-            for k in range(16 * steps):
-                of_four, word = k % 8 // 2, 4 * (k // 16) + 2 * (k % 16 // 8)
-                owner = b.or_(b.and_(lane, I32(28)), I32(of_four))
-                xs = [b.trunc(b.lshr(read(owner, word + half), I32(16 * (k % 2))), I16) for half in range(2)]
-                with for_range(b, 0, count) as i:
-                    lower = b.icmp_signed("!=", b.and_(i, I64(2)), I64(0))
-                    x = _widened(b, b.select(lower, xs[1], xs[0]), dtype)
-                    column = b.add(b.mul(b.lshr(i, I64(2)), I64(8)), b.and_(i, I64(1)))
-                    column = b.add(column, b.zext(b.shl(b.and_(lane, I32(3)), I32(1)), I64))
-                    y = _tile_element(b, args[count + held], "mn", dtype, column, I64(k))
-                    here = offset(b, space, b.mul(i, I64(4)))
-                    b.store(fma(b, x, y, b.load(here, typ=F32)), here)
-            return _pack(b, [b.load(offset(b, space, 4 * i), typ=F32) for i in range(count)])
-
-        return exchange(b, args[count : count + held], use)
-
-    arguments = (F32,) * count + (I32,) * held + (PTR,)
-    return register(Op(f"multiply_group_held_{name}_{columns}_{steps}", _struct(F32, count), arguments, ptx, host))
-
-
-_HELD = {(columns, steps): _held_op("bfloat16", columns, steps) for columns in (64, 128) for steps in (2, 4)}
-
-
-def multiply_group_held(
-    b: ir.IRBuilder, left: Sequence[ir.Value], right: ir.Value, sums: Sequence[ir.Value]
-) -> list[ir.Value]:
-    """Four warps' ``wgmma`` of bfloat16 whose left operand is in registers, and awaited: 64 rows by ``2 * len(sums)``
-    columns.
-
-    Each warp has 16 of the rows: four registers of theirs for every 16 of k, as ``mma`` takes them. The right operand
-    lies in shared memory as `multiply_group` takes one whose lines run along "mn".
-    """
-    return _unpack(b, call(b, _HELD[2 * len(sums), len(left) // 4], [*sums, *left, right]))
-
-
-def _together_op(depths: tuple[int, ...], widths: tuple[int, ...]) -> Op:
-    """Products of 64 columns with sums from 0, each over so many 128 bytes of k, and then some that go on with sums of
-    so many columns, over 64 of k that are held in registers."""
-    each, held = 32, 16
-    before, count = each * len(depths), sum(widths) // 2
-    words, places = before + 2 * count, before + 2 * count + held * len(widths)
-    kind = _struct(F32, before + count)
-
-    def ptx(b: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
-        text, place = ["{ .reg .b64 a, b; .reg .b32 c; wgmma.fence.sync.aligned;"], places
-        shape = "wgmma.mma_async.sync.aligned.m64n{}k16.f32.bf16.bf16"
-        move = f"add.u32 c, ${{}}, {{}}; mov.b64 {{}}, {{{{c, {_UPPER}}}}};"
-
-        def names(start: int, count: int) -> str:
-            return ",".join(f"${i}" for i in range(start, start + count))
-
-        for number, depth in enumerate(depths):
-            for step in range(4 * depth):
-                text += [move.format(place + step // 4 * 2 + i, step % 4 * (32 >> 4), x) for i, x in enumerate("ab")]
-                text.append(f"{shape.format(64)} {{{names(each * number, each)}}}, a, b, {int(step > 0)}, 1, 1, 0, 0;")
-            place += 2 * depth
-            text.append("wgmma.commit_group.sync.aligned;")
-        start = before
-        for number, width in enumerate(widths):
-            for step in range(4):
-                left = names(words + held * number + 4 * step, 4)
-                text.append(move.format(place + number, step * (2048 >> 4), "b"))
-                text.append(f"{shape.format(width)} {{{names(start, width // 2)}}}, {{{left}}}, b, 1, 1, 1, 1;")
-            start += width // 2
-        text.append("wgmma.commit_group.sync.aligned; }")
-        pointers = args[count + held * len(widths) :]
-        constraints = [*["=&f"] * before, *["=f"] * count, *(str(before + i) for i in range(count))]
-        constraints += ["r"] * (held * len(widths) + len(pointers)) + ["~{memory}"]
-        along = ["k"] * (len(pointers) - len(widths)) + ["mn"] * len(widths)
-        given = [*args[: -len(pointers)], *(_lower(b, x, y) for x, y in zip(pointers, along, strict=True))]
-        return assembly(b, " ".join(text), ",".join(constraints), kind, given)
-
-    def host(b: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
-        pointers, found, start = list(args[count + held * len(widths) :]), [], 0
-        for depth in depths:
-            sums: list[ir.Value] = []
-            for op in [_FIRST[64], *[_GROUPS["bfloat16", 64, ("k", "k")]] * (depth - 1)]:
-                sums = _unpack(b, op.host(b, [*sums, pointers.pop(0), pointers.pop(0)]))
-            found += sums
-        for number, width in enumerate(widths):
-            left = args[count + held * number : count + held * (number + 1)]
-            sums = [*args[start : start + width // 2], *left, pointers.pop(0)]
-            found += _unpack(b, _HELD[width, 4].host(b, sums))
-            start += width // 2
-        return _pack(b, found)
-
-    arguments = (F32,) * count + (I32,) * (held * len(widths)) + (PTR,) * (2 * sum(depths) + len(widths))
-    title = "_".join(str(x) for x in (*depths, "then", *widths))
-    return register(Op(f"multiply_groups_{title}", kind, arguments, ptx, host))
-
-
-_TOGETHER = {
-    (depths, widths): _together_op(depths, widths)
-    for x in (1, 2)
-    for y in (1, 2)
-    for depths, widths in (((x,), (64 * y,)), ((x, y), (64 * x,)), ((x,), (64 * y, 64 * x)))
-} | {((1, 1), (64, 64)): _together_op((1, 1), (64, 64))}
-
-
-def multiply_groups(
-    b: ir.IRBuilder, sides: Sequence[Sequence[tuple[ir.Value, ir.Value]]],
-    held: Sequence[tuple[Sequence[ir.Value], ir.Value, Sequence[ir.Value]]],
-) -> tuple[list[list[ir.Value]], list[list[ir.Value]]]:  # fmt: skip
-    """Begin several products: of `sides`, each 64 columns with sums from 0, as by `multiply_group` for each 128 bytes
-    of k; then of what is `held`, each words, the right operand and sums that go on, as by `multiply_group_held`.
-
-    One operation, since what is taken in registers cannot be put there while others are under way. Each of the first is
-    a group to wait for, the others are one together.
-    """
-    key = tuple(len(x) for x in sides), tuple(2 * len(sums) for _, _, sums in held)
-    pointers = [x for some in sides for side in some for x in side] + [right for _, right, _ in held]
-    sums, words = [x for *_, some in held for x in some], [x for some, *_ in held for x in some]
-    found = _unpack(b, call(b, _TOGETHER[key], [*sums, *words, *pointers]))
-    cuts = [32] * len(sides) + [len(some) for *_, some in held]
-    parts = [found[sum(cuts[:i]) : sum(cuts[: i + 1])] for i in range(len(cuts))]
-    return parts[: len(sides)], parts[len(sides) :]
+    return unpack(b, call(b, _GROUP_WAITS[sums[0].type, len(sums)], list(sums)))
 
 
 def _others(b: ir.IRBuilder, _: Sequence[ir.Value]) -> None:
@@ -397,6 +235,18 @@ def _registers(way: str, count: int) -> Op:
 
 
 _REGISTERS = {(way, count): _registers(way, count) for way in ("inc", "dec") for count in range(24, 248, 8)}
+
+
+_OF_A_MULTIPROCESSOR, _MOST = 65536, 240
+
+
+def registers_left(resident: int, threads: int, taking: int, left: int) -> int:
+    """How many registers each of `taking` threads can have, where the other ones of a block keep `left`.
+
+    A block has what it begins with, each thread with as many, so that a multiprocessor holds `resident` of them.
+    """
+    begun = (_OF_A_MULTIPROCESSOR // (resident * threads) & -8) * threads
+    return min(_MOST, (begun - (threads - taking) * left) // taking & -8)
 
 
 def have_registers(b: ir.IRBuilder, count: int, more: bool) -> None:

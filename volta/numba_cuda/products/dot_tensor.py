@@ -151,7 +151,7 @@ def _sides(problem: Problem) -> tuple[_Side, _Side]:
 def choose(problem: Problem, capability: str) -> TensorVariant:
     """The kernel for a product. Nothing that is chosen here changes a bit."""
     dot, spec, sides = problem.dot, problem.dot.spec, _sides(problem)
-    # float32 operands are rounded to tf32 when they come here (`round_operands`); doing it again changes nothing
+    # the right one is rounded to tf32 when it comes here (`round_operands`); doing it again changes nothing
     kind = spec.lhs if item_size(spec.lhs) < 4 else {"bf16": "bfloat16", "tf32": "tf32"}[spec.precision]
     lhs, rhs = (_operand(dtype, side) for dtype, side in zip((spec.lhs, spec.rhs), sides, strict=True))
     if capability == "9.0a" and _has_maps(lhs, rhs, problem):

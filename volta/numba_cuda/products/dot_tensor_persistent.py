@@ -26,6 +26,9 @@ from volta.xla_like.dot import DotSpec
 _WRITERS, _PRODUCERS = 144, 24
 """Registers of a thread, where a block of 640 threads begins with 96 each."""
 
+_HOLDERS, _WRITERS_BESIDE = 112, 128
+"""The same where who multiplies holds a left operand."""
+
 
 class PersistentProduct(Product):
     """A block has one tile after another; one of its threads begins all copies."""
@@ -56,11 +59,16 @@ class PersistentProduct(Product):
         first = b.icmp_signed("==", b.and_(self.thread, I64(WARP - 1)), I64(0))
         with if_else(b, b.icmp_signed("<", self.thread, I64(v.multiplying))) as branch:
             with branch.then():
+                if v.kind == "tf32":
+                    left = ptx_wgmma.registers_left(v.resident, v.threads, v.multiplying, _PRODUCERS)
+                    ptx_wgmma.have_registers(b, _HOLDERS if v.writing else left, more=True)
                 with loop(b, block_index(b), tiles, block_count(b), [I32(0), I32(0), I32(0)]) as it:
                     it.advance(*self._multiply(it.index, first, *it.values))
             with branch.otherwise():
                 if v.writing:
                     self._write_all(tiles, first)
+                elif v.sharing:
+                    ptx_wgmma.have_registers(b, _PRODUCERS, more=False)
                 with if_then(b, producing), loop(b, block_index(b), tiles, block_count(b), [I32(0), I32(0)]) as it:
                     it.advance(*self._produce(it.index, *it.values))
 
@@ -69,7 +77,7 @@ class PersistentProduct(Product):
         b, v = self.b, self.v
         with if_else(b, b.icmp_signed("<", self.thread, I64(v.multiplying + v.writing))) as branch:
             with branch.then():
-                ptx_wgmma.have_registers(b, _WRITERS, more=True)
+                ptx_wgmma.have_registers(b, _WRITERS_BESIDE if v.kind == "tf32" else _WRITERS, more=True)
                 with loop(b, block_index(b), tiles, block_count(b), [I32(0)]) as it:
                     it.advance(self._write_out(it.index, first, *it.values))
             with branch.otherwise():

@@ -1,11 +1,14 @@
-"""How warps multiply tiles that lie in shared memory: by ``mma`` (a warp), or by ``wgmma`` (four warps; Hopper)."""
+"""How warps multiply tiles that lie in shared memory: by ``mma`` (a warp), or by ``wgmma`` (four warps; Hopper).
+
+The left operand of products in tf32 is rounded here, in registers; the right one where it is made (`round_operands`).
+"""
 
 from __future__ import annotations
 
 from llvmlite import ir
 
 from volta.emit.loops import I64, offset
-from volta.numba_cuda.codegen import ptx_mma, ptx_wgmma
+from volta.numba_cuda.codegen import ptx_mma, ptx_round, ptx_wgmma, ptx_wgmma_held
 from volta.numba_cuda.codegen.threads import WARP
 from volta.numba_cuda.products.dot_tensor_load import BLOCK, LINE, PIECE
 
@@ -43,7 +46,22 @@ class GroupTile:
     def begin(self, left: ir.Value, right: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
         """Begin to go on with the sums over one tile of k."""
         own = offset(self.b, left, self.first_byte)
+        if self.kind == "tf32":
+            return ptx_wgmma_held.multiply_group_held_tf32(self.b, self._rounded(own), right, sums)
         return ptx_wgmma.multiply_group(self.b, self.kind, own, right, self.along, sums)
+
+    def _rounded(self, left: ir.Value) -> list[ir.Value]:
+        """The thread's elements of its group's rows, rounded: of two rows 8 apart those at t and t + 4 of every 8."""
+        b, words = self.b, []
+        line = b.urem(self.row, I64(BLOCK))
+        start = offset(b, left, b.add(b.mul(line, I64(LINE)), b.mul(self.col, I64(2))))
+        low = b.and_(line, I64(7))
+        for piece in range(LINE // PIECE):
+            place = offset(b, start, b.mul(b.xor(low, I64(piece)), I64(PIECE)))
+            for below in range(0, BAND, 8):
+                x = b.load(offset(b, place, below * LINE), typ=ir.FloatType(), align=4)
+                words.append(ptx_round.round_tf32(b, x))
+        return words
 
     def end(self, sums: list[ir.Value]) -> list[ir.Value]:
         return ptx_wgmma.multiply_group_wait(self.b, sums)
@@ -123,7 +141,10 @@ class WarpTile:
         along_k = self.along[side] == "k"
         part, further = (step, number) if along_k else (number, step)
         here = offset(self.b, offset(self.b, tile, self.parts[side][part]), 16 * LINE * further)
-        return ptx_mma.load_matrices(self.b, here, 4, not along_k)
+        words = ptx_mma.load_matrices(self.b, here, 4, not along_k)
+        if side == 0 and self.kind == "tf32":
+            words = [ptx_round.round_tf32(self.b, self.b.bitcast(x, ir.FloatType())) for x in words]
+        return words
 
     def places(self) -> list[Pair]:
         """Pairs of neighbouring sums: row and column in the tile, and the position of the first."""

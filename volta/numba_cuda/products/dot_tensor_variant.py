@@ -64,9 +64,14 @@ class TensorVariant:
         return self.multiplying if self.mapped and self.epilogue else 0
 
     @property
+    def sharing(self) -> bool:
+        """Whether registers are shared out: writers need more than producers, and so do who hold a left operand."""
+        return self.mapped and (self.writing > 0 or self.kind == "tf32")
+
+    @property
     def producing(self) -> int:
         """Threads of the producer warp, or the four that share registers out together."""
-        return self.mapped * (GROUP if self.writing else WARP)
+        return self.mapped * (GROUP if self.sharing else WARP)
 
     @property
     def threads(self) -> int:
