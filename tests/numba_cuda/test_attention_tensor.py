@@ -53,11 +53,11 @@ def names(f, *args, capability="9.0"):
     return [m[1] for x in found if (m := re.match(r"volta_(attention\w*?)_[0-9a-f]{16}", x))]
 
 
-def run(f, *args, capability=None, order="shuffled", on_tensor_cores=True):
+def run(f, *args, capability=None, order="shuffled", on_tensor_cores=True, options=OPTIONS):
     capability = capability or CHOSEN["capability"]
     args = [np.asarray(x) for x in args]
     assert all(x.endswith("_tc") == on_tensor_cores for x in names(f, *args, capability=capability))
-    plan, program = plan_of(f, *args)
+    plan, program = plan_of(f, *args, options=options)
     launches = launches_of(plan, capability)
     races = not any(x.mapped for x in launches)  # those that barriers of copies order seem some
     found = host.run_plan(plan, args, program.consts, kernels=KERNELS, launches=launches, order=order, races=races)
@@ -295,7 +295,7 @@ def test_float32_operands_are_rounded_and_results_are_not():
         run(both(), *(x.astype(np.float32) for x in given), capability="7.5", on_tensor_cores=False)
 
 
-@pytest.mark.parametrize("forgotten", ["await_full", "_announce"])
+@pytest.mark.parametrize("forgotten", ["_consume_all", "_announce"])
 def test_a_consumer_that_does_not_wait_for_producers_is_caught(monkeypatch, forgotten):
     """A stage that is read before it is full, or filled before it is empty, shows in the result."""
     given = operands(1, 1, 1, 64, 700, 128, 128)[:3]
@@ -315,3 +315,43 @@ def test_a_consumer_that_does_not_wait_for_producers_is_caught(monkeypatch, forg
         assert "Violation" in str(found)
     else:
         assert any(x.tobytes() != y.tobytes() for x, y in zip(wrong, right, strict=True))
+
+
+TILES = {
+    "causal": ((1, 2, 1, 300, 300, 64, 64), {"causal": True}),
+    "all keys": ((2, 1, 1, 150, 200, 64, 64), {}),
+    "heads of 128": ((1, 2, 2, 200, 210, 128, 128), {"causal": True}),
+    "values of another size": ((1, 2, 1, 140, 70, 128, 64), {"causal": True}),
+    "tiles that see nothing": ((3, 1, 1, 200, 210, 64, 64), {"causal": True, "start": np.array([0, -200, 60])}),
+    "mask": ((2, 1, 1, 150, 130, 64, 128), {"mask": np.random.default_rng(1).random((2, 1, 150, 130)) < 0.3}),
+}
+
+
+@pytest.mark.parametrize("capability", ["9.0a"], indirect=True)
+@pytest.mark.parametrize("tile", [{"stages": 2}, {"turns": True}, {"warps": 12}], ids=lambda x: next(iter(x)))
+@sampled("case", list(TILES), quick=["tiles that see nothing"])
+@pytest.mark.few(2)
+def test_one_block_for_all_tiles_changes_no_bit(monkeypatch, case, tile):
+    """The copy engine, stages, groups that take turns and blocks that have one tile after another: none is seen."""
+    sizes, params = TILES[case]
+    q, k, v, do = operands(*sizes)
+    if "start" in params:
+        params = params | {"start": params["start"].astype(np.int32)}
+    few = attrs.evolve(OPTIONS, processors=1)
+    mapped = {}
+    for name, kernel in choice._MAPPED.items():
+        tiles = {key: attrs.evolve(x, **tile) for key, x in kernel.tiles.items()}
+        mapped[name] = attrs.evolve(kernel, tiles=tiles)
+
+    def all_results(options):
+        out = run(attention(**params), q, k, v, capability="9.0a", options=options)
+        delta = np.sum(out[0].astype(np.float32) * do.astype(np.float32), -1)
+        given = q, k, v, do, *out[1:], delta
+        return [*out, *run(gradients(**params), *given, capability="9.0a", options=options)]
+
+    with monkeypatch.context() as m:
+        m.setattr(choice, "_MAPPED", {})
+        want = all_results(OPTIONS)
+    monkeypatch.setattr(choice, "_MAPPED", mapped)
+    for got, x in zip(all_results(few), want, strict=True):
+        assert_bits_equal(got, x)

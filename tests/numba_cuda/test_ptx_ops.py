@@ -196,7 +196,7 @@ def test_powers_and_logarithms_are_near_on_the_host(name):
 WITH_THEIR_KERNELS = (
     "multiply_group", "fence_tensor", "mbarrier", "copy_box", "acquire_map",
     "await_semaphore", "semaphore_is", "release_semaphore", "read_serial", "write_serial", "pin_reads", "near_",
-    "prefetch", "registers_", "once", "copy_bulk", "grid_",
+    "prefetch", "registers_", "once", "copy_bulk", "grid_", "turn_",
 )  # fmt: skip
 """Operations that mean something only among others: the kernels that use them are compared."""
 

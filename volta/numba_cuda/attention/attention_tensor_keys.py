@@ -66,7 +66,7 @@ class KeyGradient(TensorAttention):
         for to, address in ((keys, Arg.K), (values, Arg.V)):
             base = self.of_head(address, self.item, self.head)
             self.copy_rows(to, base, self.arg(Arg[f"{address.name}_S"]), self.first, self.s)
-        self.streamed = [(self.of_head(x, self.item, self.head), self.arg(Arg[f"{x.name}_T"])) for x in (Arg.Q, Arg.DO)]
+        self.streams = [(self.of_head(x, self.item, self.head), self.arg(Arg[f"{x.name}_T"])) for x in (Arg.Q, Arg.DO)]
         self._load_block(self.begin)
         self._put_stats(self.begin, self.read_stats(self.begin, self.thread))
         self.arrived()
@@ -93,7 +93,7 @@ class KeyGradient(TensorAttention):
 
     def _load_block(self, block: ir.Value) -> None:
         b, iteration = self.b, self.b.lshr(block, I64(6))
-        for stages, (base, stride) in zip(self.stages, self.streamed, strict=True):
+        for stages, (base, stride) in zip(self.stages, self.streams, strict=True):
             self.copy_rows(self.stage(stages, iteration), base, stride, block, self.t)
         ptx_ops.commit_copies(b)
 

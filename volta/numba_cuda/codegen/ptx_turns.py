@@ -24,7 +24,7 @@ def _turn_op(name: str, instruction: str) -> Op:
     return register(Op(name, VOID, (I32,), ptx, lambda b, args: None))
 
 
-_TAKE, _PASS = _turn_op("take_turn", "bar.sync"), _turn_op("pass_turn", "bar.arrive")
+_TAKE, _PASS = _turn_op("turn_take", "bar.sync"), _turn_op("turn_pass", "bar.arrive")
 
 
 def take_turn(b: ir.IRBuilder, group: ir.Value) -> None:

@@ -196,12 +196,11 @@ def _together_op(depths: tuple[int, ...], widths: tuple[int, ...]) -> Op:
     return register(Op(f"multiply_groups_{title}", kind, arguments, ptx, host))
 
 
-_TOGETHER = {
-    (depths, widths): _together_op(depths, widths)
-    for x in (1, 2)
-    for y in (1, 2)
-    for depths, widths in (((x,), (64 * y,)), ((x, y), (64 * x,)), ((x,), (64 * y, 64 * x)))
-} | {((1, 1), (64, 64)): _together_op((1, 1), (64, 64))}
+_SHAPES: list[tuple[tuple[int, ...], tuple[int, ...]]] = [((1, 1), (64, 64))]
+for _x, _y in ((1, 1), (1, 2), (2, 1), (2, 2)):
+    _SHAPES += [((_x,), (64 * _y,)), ((_x, _y), (64 * _x,)), ((_x,), (64 * _y, 64 * _x))]
+_TOGETHER = {(depths, widths): _together_op(depths, widths) for depths, widths in _SHAPES}
+"""For heads of either size: the result, the gradient of queries, and those of keys and values."""
 
 
 def multiply_groups(
