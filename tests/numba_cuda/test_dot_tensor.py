@@ -138,6 +138,28 @@ def test_where_every_sum_is_exact_the_bits_are_those_of_strict(capability, case)
         assert_bits_equal(found.outputs[0], f(*args))
 
 
+@pytest.mark.parametrize("capability", ["8.0", "9.0a"])
+@pytest.mark.parametrize("size", [33, 40])
+def test_a_left_operand_in_tf32_is_rounded_by_its_product(capability, size):
+    """To 10 bits of mantissa, ties away from zero, a NaN stays one; no launch but the product's reads it."""
+    rng = np.random.default_rng(1)
+    x, w = (rng.standard_normal(shape, dtype=np.float32) for shape in ((70, size), (size, 24)))
+    x.view(np.int32)[0] = x.view(np.int32)[0] & -0x2000 | 0x1000
+    words = x.view(np.int32) + 0x1000 & -0x2000
+    rounded = words.view(np.float32).copy()
+    x.view(np.int32)[5, 7] = rounded.view(np.int32)[5, 7] = 0x7F800001
+    results = []
+    for left in (x, rounded):
+        plan, program = planned(volta.make_jaxpr(product("tf32"))(left, w), options=OPTIONS)
+        found = launches_of(plan, capability)
+        assert len(found) == 2  # the right operand is turned and rounded
+        done = host.run_plan(plan, (left, w), program.consts, kernels=KERNELS, launches=found, order="shuffled")
+        assert done.violations == []
+        results.append(done.outputs[0])
+    assert_bits_equal(*results)
+    assert np.isnan(results[0]).all(1).nonzero()[0].tolist() == [5]
+
+
 MANY = integers(264, 328, dtype="bfloat16"), integers(328, 200, dtype="bfloat16")
 """A product of many tiles, each deeper in k than there are slots."""
 
