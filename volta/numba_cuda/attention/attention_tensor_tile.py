@@ -36,7 +36,8 @@ class TensorTile:
     ``kept`` (``mma``): the resident operands stay in registers, instead of being read again for each block. A block of
     streamed rows is computed in so many ``parts``. A multiprocessor is to hold ``resident`` blocks of threads.
     ``whole``: every operand can be copied 16 bytes at a time. Streamed rows may have ``producers``, warps of their own
-    that copy them, and so many pipeline ``stages``, of a block each.
+    that copy them, and so many pipeline ``stages``, of a block each. Groups of consumer warps may take ``turns`` in
+    beginning products. ``skips``: where no row's largest score changes, sums are not multiplied by 1.
     """
 
     instruction: Literal["mma", "wgmma"]
