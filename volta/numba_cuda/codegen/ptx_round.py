@@ -47,7 +47,7 @@ def _round_tf32(b: ir.IRBuilder, args: Sequence[ir.Value]) -> ir.Value:
     return b.select(b.fcmp_unordered("uno", args[0], args[0]), I32(0x7FFFFFFF), rounded)
 
 
-# by its bits: what the assembler makes of ``cvt.rna.tf32`` turns NaNs whose payload is in the lowest bits into infinities
+# by its bits: what the assembler makes of ``cvt.rna.tf32`` turns NaNs whose payload is in the lowest bits to infinities
 _ROUND_TF32 = register(Op("round_tf32", I32, (F32,), _round_tf32, _round_tf32))
 
 
