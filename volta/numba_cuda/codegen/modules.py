@@ -23,6 +23,7 @@ from volta.numba_cuda.device.graph import ErrorLog, Module
 _EMITTING = ("core", "ops", "emit", "xla_like", "numba_cuda")  # the layers whose source decides a kernel's machine code
 _PTX_INPUT = 1  # CUjitInputType
 _ELF = b"\x7fELF"  # how machine code begins; PTX is text
+_TOGETHER = "wgmma.mma_async"
 
 _FIRST = ("volta_attention_backward", "volta_attention_dkv", "volta_attention")
 _LAST = ("volta_map_", "volta_row_", "volta_col_", "volta_combine_")
@@ -148,16 +149,16 @@ def _load_or_compile(device: Device, missing: Sequence[KernelSource]) -> dict[st
     stats.loaded += len(found)
     stats.assembled += len(texts)
     stats.compiled += len(remaining) - len(texts)
-    for stored in _compile(device, remaining, texts):
-        found.update(dict.fromkeys(stored.kernels, _loaded(device, stored)))
+    for stored, module in _compile(device, remaining, texts):
+        found.update(dict.fromkeys(stored.kernels, _loaded(device, stored, module)))
         if disk is not None and not {*stored.kernels} & {*texts}:
             disk.store(key, stored)
     return found
 
 
-def _loaded(device: Device, stored: cache.StoredUnit) -> Unit:
+def _loaded(device: Device, stored: cache.StoredUnit, module: Module | None = None) -> Unit:
     (code,) = stored.objects
-    module = Module(device, code)
+    module = module or Module(device, code)
     unit = Unit(module, stored.kernels, {name: module.function(name) for name in stored.kernels})
     for name in stored.kernels:
         device.units.setdefault(name, unit)  # a unit on disk may repeat a kernel of another unit
@@ -170,15 +171,25 @@ def _turn(name: str) -> int:
     return next((i for i, first in enumerate(_FIRST) if name.startswith(first)), len(_FIRST) + last)
 
 
-def _compile(device: Device, sources: Sequence[KernelSource], ready: Mapping[str, str]) -> Iterator[cache.StoredUnit]:
+def _compile(
+    device: Device, sources: Sequence[KernelSource], ready: Mapping[str, str]
+) -> Iterator[tuple[cache.StoredUnit, Module | None]]:
     """Kernels as machine code, each a module of its own: several threads compile, while this one is still emitting.
-    Of some the PTX is ``ready``."""
+    Of some the PTX is ``ready``.
+
+    Those whose groups of warps multiply together stay PTX, and come loaded: the driver's linker takes a text for one of
+    several, and then no more registers are given to a kernel's threads than it begins with, and each of its products
+    (``wgmma``) is awaited before the next. (The driver itself keeps what it makes of PTX.)
+    """
     capability = capability_of(device)
     ordered = sorted(sources, key=lambda s: _turn(s.name))
 
-    def compiled(s: KernelSource, text: str, linked: Sequence[str]) -> cache.StoredUnit:
+    def compiled(s: KernelSource, text: str, linked: Sequence[str]) -> tuple[cache.StoredUnit, Module | None]:
         own = (text,) if s.name in ready else () if s.build is None else (ptx.assemble(text, capability),)
-        return cache.StoredUnit({s.name: s.text}, (link(device, *own, *linked),))
+        if own and not linked and _TOGETHER in own[0]:
+            code = own[0].encode() + b"\0"
+            return cache.StoredUnit({s.name: s.text}, (code,)), Module(device, code)
+        return cache.StoredUnit({s.name: s.text}, (link(device, *own, *linked),)), None
 
     calls = ((s, ready.get(s.name) or ptx.emit_text([s], capability), s.linked_texts()) for s in ordered)
     yield from in_threads(compiled, calls, ptx.workers(len(ordered)) if len(ordered) > 1 else 1)
