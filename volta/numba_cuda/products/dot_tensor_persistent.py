@@ -23,10 +23,10 @@ from volta.numba_cuda.products.dot_tensor_product import Product
 from volta.numba_cuda.products.dot_tensor_variant import TensorVariant
 from volta.xla_like.dot import DotSpec
 
-_WRITERS, _PRODUCERS = 144, 24
-"""Registers of a thread, where a block of 640 threads begins with 96 each."""
+_WRITERS, _PRODUCERS = 128, 24
+"""Registers of a thread, where a block of 640 threads begins with 96 each: there are no more than that to share out."""
 
-_HOLDERS, _WRITERS_BESIDE = 112, 128
+_HOLDERS, _WRITERS_BESIDE = 112, 112
 """The same where who multiplies holds a left operand."""
 
 
