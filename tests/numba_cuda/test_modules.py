@@ -12,7 +12,7 @@ import volta.numpy as vnp
 from tests.numba_cuda.fake_driver import FakeDriver
 from volta import nn
 from volta.emit.cache import DiskCache
-from volta.numba_cuda.codegen import modules, ptx
+from volta.numba_cuda.codegen import modules, ptx, ptx_wgmma, threads
 from volta.numba_cuda.codegen.modules import CompileStats
 from volta.numba_cuda.codegen.ptx import KernelSource
 from volta.numba_cuda.device import launcher
@@ -100,6 +100,45 @@ def test_what_the_assembler_says_is_in_the_error(process, monkeypatch):
     monkeypatch.setattr(modules.ptx, "emit_text", lambda sources, capability: "nonsense")
     with pytest.raises(volta.errors.DeviceError, match="syntax error"):
         modules.functions_of(devices.gpu("cuda:0"), [KernelSource("broken", "", lambda module, name: None)])
+
+
+def _multiplies(module, name):
+    _, b = threads.new_entry(module, name, 128)
+    tile = threads.dynamic_shared(module, b)
+    ptx_wgmma.multiply_group_first(b, tile, tile, 64)
+    b.ret_void()
+
+
+WGMMA = KernelSource("multiplies", "multiplies", _multiplies)
+
+
+def test_products_of_four_warps_are_no_part_of_a_link(process, monkeypatch):
+    """Linked, their threads get no registers besides, and each product is awaited: PTX itself is loaded, and kept."""
+    texts, add = {"linked": [], "loaded": []}, FakeDriver.cuLinkAddData
+
+    def linked(self, state, kind, image, size, *rest):
+        texts["linked"].append(ctypes.string_at(image, size).decode())
+        return add(self, state, kind, image, size, *rest)
+
+    class Noted(modules.Module):
+        def __init__(self, device, image):
+            texts["loaded"].append(image.decode(errors="replace"))
+            super().__init__(device, image)
+
+    monkeypatch.setattr(FakeDriver, "cuLinkAddData", linked)
+    monkeypatch.setattr(modules, "Module", Noted)
+    assert modules._TOGETHER in ptx.compile_ptx([WGMMA], "9.0a")
+    monkeypatch.setattr(modules, "_TOGETHER", "wgmma")  # the fake driver's texts are names alone
+    x = np.linspace(-1, 1, 64 * 64, dtype=np.float32).reshape(64, 64)
+    counts = []
+    for _ in range(2):
+        counts.append(process(capability="9.0"))
+        with volta.execution_context(level="device"):
+            f = volta.jit(lambda x: vnp.tanh(vnp.sort(vnp.matmul(x, x, precision="bf16"), 1)))
+            f(volta.device_put(x, "cuda")).block_until_ready()
+    assert texts["linked"] and not any("wgmma" in x for x in texts["linked"])
+    assert len({x for x in texts["loaded"] if "wgmma" in x}) == 1
+    assert counts[0].compiled > 1 and (counts[1].compiled, counts[1].loaded) == (0, counts[0].compiled)
 
 
 def test_a_launcher_keeps_its_code_alive():

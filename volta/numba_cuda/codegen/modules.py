@@ -186,7 +186,7 @@ def _compile(
 
     def compiled(s: KernelSource, text: str, linked: Sequence[str]) -> tuple[cache.StoredUnit, Module | None]:
         own = (text,) if s.name in ready else () if s.build is None else (ptx.assemble(text, capability),)
-        if own and not linked and _TOGETHER in own[0]:
+        if own and not linked and _TOGETHER in text:
             code = own[0].encode() + b"\0"
             return cache.StoredUnit({s.name: s.text}, (code,)), Module(device, code)
         return cache.StoredUnit({s.name: s.text}, (link(device, *own, *linked),)), None
