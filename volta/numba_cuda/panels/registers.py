@@ -9,6 +9,7 @@ from llvmlite import ir
 from volta.emit.builder import Builder, Value, item_size
 from volta.emit.loops import I32, I64, if_then, offset
 from volta.emit.panels import at
+from volta.numba_cuda.codegen.ptx_redux import redux
 from volta.numba_cuda.codegen.threads import (
     WARP,
     barrier,
@@ -121,10 +122,18 @@ class Most:
         take = (y[0] > x[0]) | ((y[0] == x[0]) & (y[1] < x[1]))
         return [self.one.select(take, q, p) for p, q in zip(x, y, strict=True)]
 
+    def _of_warp(self, own: Sequence[Value], lanes: int) -> Sequence[Value]:
+        """The best of the lanes of a warp, of which so many neighbours have what all have."""
+        b, one, (size, place) = self.b, self.one, own
+        if self.key != "int32":
+            return over_warp(b, self.better, own, lanes)
+        most = one.value(redux(b, "max", size.ir), "int32")
+        return most, one.value(redux(b, "min", one.select(size == most, place, (1 << 31) - 1).ir), "int32")
+
     def of_block(self, own: Sequence[Value], lane: ir.Value, warp: ir.Value) -> Value:
         """The place, as every thread is told it. Threads meet in between."""
         b, one, warps = self.b, self.one, self.threads // WARP
-        found = over_warp(b, self.better, own)
+        found = self._of_warp(own, WARP)
         if warps > 1:
             kinds = (self.key, "int32")
             spaces = [shared_memory(b.module, b, f"{self.name}_{k}", warps * item_size(d)) for k, d in enumerate(kinds)]
@@ -134,5 +143,5 @@ class Most:
             barrier(b)
             there = b.and_(lane, I64(warps - 1))
             pairs = zip(spaces, kinds, strict=True)
-            found = over_warp(b, self.better, [one.load(at(b, space, there, d), d) for space, d in pairs], warps)
+            found = self._of_warp([one.load(at(b, space, there, d), d) for space, d in pairs], warps)
         return found[1]
