@@ -7,8 +7,8 @@ import pytest
 from llvmlite import ir
 
 from volta.emit.loops import I1, I32, I64, VOID, load_arg, offset
-from volta.numba_cuda.codegen import modules, ptx_mma, ptx_ops, threads
-from volta.numba_cuda.codegen.ptx import KernelSource
+from volta.numba_cuda.codegen import modules, ptx_mma, ptx_ops, ptx_redux, threads
+from volta.numba_cuda.codegen.ptx import KernelSource, compile_ptx
 from volta.numba_cuda.device import driver
 from volta.numba_cuda.host import host
 from volta.numba_cuda.host.host import Range
@@ -41,6 +41,8 @@ def values_for(op, kind, rng):
         return (pairs[:, 0] | pairs[:, 1] << 16).astype(np.uint32).view(np.int32)
     if op.name.endswith("_tf32") and kind == I32:
         return rng.integers(-8, 9, 32).astype(np.float32).view(np.int32)
+    if op.name.startswith("redux"):
+        return rng.integers(-100, 100, 32).astype(np.int32)
     if kind == F32 and op.name.startswith("round"):
         return (rng.standard_normal(32) * 2.0 ** rng.integers(-130, 120, 32)).astype(np.float32)
     if op.name in NEAR:
@@ -191,6 +193,21 @@ def assert_near(name, arrays):
 @pytest.mark.parametrize("name", NEAR)
 def test_powers_and_logarithms_are_near_on_the_host(name):
     assert_near(name, on_host(name))
+
+
+@pytest.mark.skipif(bool(host.why_not()), reason=host.why_not())
+@pytest.mark.parametrize("kind,wanted", [("max", np.max), ("min", np.min)])
+def test_the_extreme_of_a_warp_is_one_instruction_where_a_gpu_has_it(kind, wanted):
+    def build(b, arrays):
+        lane = threads.thread_index(b)
+        word = b.load(at(b, arrays[0], lane, 4), typ=I32)
+        b.store(ptx_redux.redux(b, kind, word), at(b, arrays[1], lane, 4))
+
+    given, found = on_host(f"redux_{kind}")
+    assert (found == wanted(given)).all()
+    source = source_of(f"extreme {kind}", build, 2)
+    for capability, has in (("7.5", False), ("8.0", True), ("9.0a", True)):
+        assert (f"redux.sync.{kind}.s32" in compile_ptx([source], capability)) is has
 
 
 WITH_THEIR_KERNELS = (
