@@ -20,7 +20,7 @@ from volta.emit.attention_args import Arg
 from volta.emit.loops import I32, I64, if_else, if_then, loop, offset
 from volta.numba_cuda.attention.attention_tensor import LOG2E, TensorAttention, shared_bytes
 from volta.numba_cuda.attention.attention_tensor_tile import BAND, LINE, Rows, TensorTile, rounded, rows_bytes
-from volta.numba_cuda.codegen import ptx_mbarrier, ptx_tensor_map, ptx_turns, ptx_wgmma
+from volta.numba_cuda.codegen import ptx_mbarrier, ptx_tensor_map, ptx_wgmma
 from volta.numba_cuda.codegen.threads import WARP, barrier, block_count, block_index, warp_barrier
 from volta.xla_like.attention import BLOCK, TensorSpec
 
@@ -165,8 +165,6 @@ class Pipeline(TensorAttention):
             return slot
         with loop(b, first, stop, 1, slot.values()) as it:
             slot = Slot(*it.values)
-            self.take_turn()
-            self.pass_turn()
             for ring in range(2):
                 self.await_full(ring, slot)
             warp_barrier(b)  # no lane is still waiting when one says that all have read
@@ -174,14 +172,6 @@ class Pipeline(TensorAttention):
                 self.leave(ring, slot)
             it.advance(*self.after(slot).values())
         return Slot(*it.results)
-
-    def take_turn(self) -> None:
-        if self.tile.turns:
-            ptx_turns.take_turn(self.b, self.group)
-
-    def pass_turn(self) -> None:
-        if self.tile.turns:
-            ptx_turns.pass_turn(self.b, self.next_group)
 
     # -- producers -----------------------------------------------------------------------------------------------------
 
@@ -250,19 +240,12 @@ class Pipeline(TensorAttention):
     def _consume_all(self) -> None:
         b = self.b
         self.own = [self.products.left(x) for x in self.resident]
-        self.group = b.trunc(self.products.group, I32)
-        following = b.add(self.group, I32(1))
-        self.next_group = b.select(b.icmp_signed("==", following, I32(self.groups)), I32(0), following)
-        with if_then(b, b.icmp_signed("==", self.group, I32(self.groups - 1))):
-            self.pass_turn()
         with loop(b, block_index(b), self.tiles, block_count(b), [I64(0), I32(0), I32(0)]) as it:
             slot, phase = Slot(*it.values[:2]), it.values[2]
             self.place_tile(it.index)
             self.full = self._resident_barrier(self.products.group)
             ptx_mbarrier.wait(b, self.full, phase)
             it.advance(*self.consume(slot).values(), b.xor(phase, I32(1)))
-        with if_then(b, b.icmp_signed("==", self.group, I32(0))):
-            self.take_turn()
 
     def leave_resident(self) -> None:
         """The warp has multiplied the tile's resident rows for the last time, if at all."""

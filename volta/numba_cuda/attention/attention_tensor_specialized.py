@@ -134,9 +134,7 @@ class SpecializedForward(_SpecializedQueries, Forward):
     def first_step(self, slot: Slot, state: list[ir.Value]) -> list[ir.Value]:
         b, rows = self.b, 2 * self.tile.bands
         self.await_full(0, slot)
-        self.take_turn()
         scores = self.products.begin_scores(self.own[0], self.streamed(0, slot), 0)
-        self.pass_turn()
         scores = ptx_wgmma.multiply_group_wait(b, scores)
         self.leave(0, slot)
         self.await_full(1, slot)
@@ -147,11 +145,9 @@ class SpecializedForward(_SpecializedQueries, Forward):
         b, rows, count = self.b, 2 * self.tile.bands, len(self.nothing())
         tops, totals, out, words = state[:rows], state[rows : 2 * rows], state[2 * rows : count], state[count:]
         self.await_full(0, keys)
-        self.take_turn()
         sides = self.products.sides(self.own[0], self.streamed(0, keys))
         held = words, self.streamed(1, before).pointer, out
         (scores,), (out,) = ptx_wgmma_held.multiply_groups(b, [sides], [held])
-        self.pass_turn()
         scores = ptx_wgmma_held.multiply_group_wait_earlier(b, scores)
         self.leave(0, keys)
         if mixed:
@@ -203,9 +199,7 @@ class SpecializedQueryGradient(_SpecializedQueries, QueryGradient):
         b = self.b
         self.await_full(0, slot)
         self.await_full(1, slot)
-        self.take_turn()
         found = [self.products.begin_scores(x, self.streamed(i, slot), 0) for i, x in enumerate(self.own)]
-        self.pass_turn()
         scores, slopes = (ptx_wgmma.multiply_group_wait(b, x) for x in found)
         self.leave(1, slot)
         weights = self.weights_of(self.shown(I64(0), 0, scores))
@@ -215,11 +209,9 @@ class SpecializedQueryGradient(_SpecializedQueries, QueryGradient):
         b, count = self.b, len(self.nothing())
         self.await_full(0, keys)
         self.await_full(1, keys)
-        self.take_turn()
         sides = [self.products.sides(x, self.streamed(i, keys)) for i, x in enumerate(self.own)]
         held = state[count:], self.streamed(0, before).pointer, state[:count]
         (scores, slopes), (out,) = ptx_wgmma_held.multiply_groups(b, sides, [held])
-        self.pass_turn()
         scores = ptx_wgmma_held.multiply_group_wait_earlier(b, scores, 2)
         weights = self.weights_of(self.hidden(block, 0, scores) if mixed else scores)
         self.await_full(0, keys)  # it is there: so weights are made here, while products are under way

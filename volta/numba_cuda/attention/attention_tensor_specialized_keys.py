@@ -128,9 +128,7 @@ class SpecializedKeyGradient(Pipeline, KeyGradient):
         b = self.b
         for ring in range(2):
             self.await_full(ring, slot)
-        self.take_turn()
         found = [self.products.begin_scores(x, self.streamed(i, slot), 0) for i, x in enumerate(self.own)]
-        self.pass_turn()
         scores, slopes = (ptx_wgmma.multiply_group_wait(b, x) for x in found)
         stats = self.found_stats(self._place(slot), 0)
         weights = self.weights_of(self.shown(block, 0, scores), stats)
@@ -142,10 +140,8 @@ class SpecializedKeyGradient(Pipeline, KeyGradient):
         both = self.spec.head + self.spec.value_head <= 128 and self.tile.warps <= 8  # are there registers for
         self.await_full(0, slot)
         self.await_full(1, slot)
-        self.take_turn()
         sides = [self.products.sides(x, self.streamed(i, slot)) for i, x in enumerate(self.own)]
         found, sums = ptx_wgmma_held.multiply_groups(b, sides if both else sides[:1], held)
-        self.pass_turn()
         scores = ptx_wgmma_held.multiply_group_wait_earlier(b, found[0], len(found))
         if mixed:
             scores = self.hidden(block, 0, scores)

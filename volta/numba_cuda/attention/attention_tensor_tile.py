@@ -36,8 +36,8 @@ class TensorTile:
     ``kept`` (``mma``): the resident operands stay in registers, instead of being read again for each block. A block of
     streamed rows is computed in so many ``parts``. A multiprocessor is to hold ``resident`` blocks of threads.
     ``whole``: every operand can be copied 16 bytes at a time. Streamed rows may have ``producers``, warps of their own
-    that copy them, and so many pipeline ``stages``, of a block each. Groups of consumer warps may take ``turns`` in
-    beginning products. ``skips``: where no row's largest score changes, sums are not multiplied by 1.
+    that copy them, and so many pipeline ``stages``, of a block each. ``skips``: where no row's largest score
+    changes, sums are not multiplied by 1.
     """
 
     instruction: Literal["mma", "wgmma"]
@@ -48,7 +48,6 @@ class TensorTile:
     kept: bool = False
     producers: int = 0
     stages: int = 2
-    turns: bool = False
     skips: bool = False
     whole: bool = True
 
@@ -78,7 +77,7 @@ class TensorTile:
         shape = f"{self.instruction}_{self.warps}x{self.bands}x{self.parts}x{self.resident}"
         return (
             f"{shape}{'k' * self.kept}{f'f{self.producers}x{self.stages}' if self.producers else ''}{'w' * self.whole}"
-            f"{'t' * self.turns}{'s' * self.skips}"
+            f"{'s' * self.skips}"
         )
 
 
