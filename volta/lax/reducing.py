@@ -130,6 +130,10 @@ def ragged_dot(
 
     Raises:
         ShapeError: the shapes do not fit.
+
+    >>> rows, weights = np.float32([[1, 2], [3, 4], [5, 6]]), np.float32([[[1], [0]], [[0], [1]]])
+    >>> lax.ragged_dot(rows, weights, np.int32([1, 2])).tolist()
+    [[1.0], [4.0], [6.0]]
     """
     a, b, sizes = get_aval(lhs), get_aval(rhs), get_aval(group_sizes)
     if (a.ndim, b.ndim, sizes.ndim) != (2, 3, 1) or a.shape[1] != b.shape[1] or sizes.shape[0] != b.shape[0]:

@@ -29,6 +29,7 @@ from volta.trace.decomposition import (
     scale_of,
     slice_at,
     times,
+    update_at,
     where,
 )
 from volta.trace.jaxpr_trace import trace_to_jaxpr
@@ -66,26 +67,18 @@ def _reflection(x: Any, y: Any, z: Any) -> tuple[Any, Any, Any, Any]:
     return div(y, first), div(z, first), factor, some
 
 
-def _rows_reflected(h: Any, k: Any, v: Any, w: Any, t: Any) -> Any:
-    """Rows k to k + 2 of each matrix less t (1, v, w)ᵀ times (1, v, w) times them."""
-    rows = slice_at(h, k, 3, 1)
-    a, b, c = (row_at(rows, np.int32(i), 1) for i in range(3))
+def _reflected(h: Any, k: Any, axis: int, v: Any, w: Any, t: Any) -> Any:
+    """Rows k to k + 2 of each matrix (columns: axis 2) less t (1, v, w)ᵀ times (1, v, w) times them."""
+    rows = slice_at(h, k, 3, axis)
+    a, b, c = (row_at(rows, np.int32(i), axis) for i in range(3))
     v, w, t = (broadcast(x, a, 0) for x in (v, w, t))
     share = mul(add(add(a, mul(v, b)), mul(w, c)), t)
-    return _with_rows(h, k, 1, sub(a, share), sub(b, mul(v, share)), sub(c, mul(w, share)))
+    return _with_rows(h, k, axis, sub(a, share), sub(b, mul(v, share)), sub(c, mul(w, share)))
 
 
 def _with_rows(x: Any, k: Any, axis: int, *rows: Any) -> Any:
     """The matrices with these rows (columns: axis 2) from the k-th on."""
-    out, number = x, iota(x, axis)
-    for i, row in enumerate(rows):
-        out = where(lax.eq(number, broadcast(add(k, np.int32(i)), x)), broadcast(row, x, 0, 3 - axis), out)
-    return out
-
-
-def _columns_reflected(h: Any, k: Any, v: Any, w: Any, t: Any) -> Any:
-    turned = base.permute(h, (0, 2, 1))
-    return base.permute(_rows_reflected(turned, k, v, w, t), (0, 2, 1))
+    return update_at(x, lax.concatenate([lax.expand_dims(row, (axis,)) for row in rows], axis), k, axis)
 
 
 def _chased(h: Any, z: Any, first: Sequence[Any], low: Any, high: Any, left: Any) -> list[Any]:
@@ -101,13 +94,14 @@ def _chased(h: Any, z: Any, first: Sequence[Any], low: Any, high: Any, left: Any
         on = _all(left, lax.ge(wide, low), lax.lt(wide, high))
         v, w, t, _ = _reflection(x, y, end)
         v, w, t = (where(on, value, 0) for value in (v, w, t))
-        h = _columns_reflected(_rows_reflected(h, k, v, w, t), k, v, w, t)
-        row, column = iota(h, 1), iota(h, 2)
+        h = _reflected(_reflected(h, k, 1, v, w, t), k, 2, v, w, t)
+        before = lax.max(sub(k, np.int32(1)), np.int32(0))
+        column = row_at(h, before, 2)
         gone = _all(  # what the reflection has made 0 in the column before it
-            broadcast(_all(on, lax.bitwise_not(begins)), h, 0), lax.eq(add(column, np.int32(1)), broadcast(k, h)),
-            lax.gt(row, broadcast(k, h)),
-        )  # fmt: skip
-        return [where(gone, 0, h), _columns_reflected(z, k, v, w, t)]
+            broadcast(_all(on, lax.bitwise_not(begins)), column, 0), lax.gt(iota(column, 1), broadcast(k, column))
+        )
+        h = update_at(h, lax.expand_dims(where(gone, 0, column), (2,)), before, 2)
+        return [h, _reflected(z, k, 2, v, w, t)]
 
     return fori(n - 1, step, h, z)
 
@@ -210,11 +204,11 @@ def _rotation(a: Any, b: Any, c: Any, d: Any) -> tuple[Any, Any, Any]:
     return where(real, div(far, length), cosine), where(real, div(c, length), sine), real
 
 
-def _pair_turned(x: Any, k: Any, p: Any, q: Any) -> Any:
-    """Rows k and k + 1 of each matrix: p x + q y and p y − q x."""
-    a, b = row_at(x, k, 1), row_at(x, add(k, np.int32(1)), 1)
+def _pair_turned(x: Any, k: Any, axis: int, p: Any, q: Any) -> Any:
+    """Rows (columns: axis 2) k and k + 1 of each matrix: p x + q y and p y − q x."""
+    a, b = row_at(x, k, axis), row_at(x, add(k, np.int32(1)), axis)
     p, q = broadcast(p, a, 0), broadcast(q, a, 0)
-    return _with_rows(x, k, 1, add(mul(p, a), mul(q, b)), sub(mul(p, b), mul(q, a)))
+    return _with_rows(x, k, axis, add(mul(p, a), mul(q, b)), sub(mul(p, b), mul(q, a)))
 
 
 def _corner(h: Any, k: Any, after: Any) -> list[Any]:
@@ -231,17 +225,22 @@ def _standard(h: Any, z: Any) -> list[Any]:
         some = lax.ne(c, 0)
         p, q, real = _rotation(a, b, c, d)
         p, q = where(some, p, 1), where(some, q, 0)
-        h = _pair_turned(h, k, p, q)
-        h, z = (base.permute(_pair_turned(base.permute(x, (0, 2, 1)), k, p, q), (0, 2, 1)) for x in (h, z))
+        h = _pair_turned(_pair_turned(h, k, 1, p, q), k, 2, p, q)
+        z = _pair_turned(z, k, 2, p, q)
         a, b, c, d = _corner(h, k, after)
-        split = _all(some, lax.bitwise_or(real, lax.bitwise_not(lax.lt(_signed(c, b), 0))))
-        middle = mul(add(a, d), 0.5)
+        # Of conjugate values the elements beside the diagonal have opposite signs. Where rounding made one of them 0,
+        # or took it beyond, that one is no larger than it: below the diagonal it is dropped, above it is replaced.
+        apart = _all(lax.lt(_signed(c, b), 0), lax.ne(b, 0))
+        split = _all(some, lax.bitwise_or(real, _all(lax.bitwise_not(apart), lax.le(lax.abs(c), lax.abs(b)))))
         keep = _all(some, lax.bitwise_not(split))
+        middle = mul(add(a, d), 0.5)
         row, column = iota(h, 1), iota(h, 2)
         here, there = lax.eq(row, broadcast(k, h)), lax.eq(row, broadcast(after, h))
         on, beside = lax.eq(column, broadcast(k, h)), lax.eq(column, broadcast(after, h))
         diagonal = lax.bitwise_or(_all(here, on), _all(there, beside))
         h = where(_all(diagonal, broadcast(keep, h, 0)), broadcast(middle, h, 0), h)
+        hidden = broadcast(neg(mul(c, np.finfo(base.dtype_of(h)).eps ** 2)), h, 0)
+        h = where(_all(here, beside, broadcast(_all(keep, lax.bitwise_not(apart)), h, 0)), hidden, h)
         return [where(_all(there, on, broadcast(split, h, 0)), 0, h), z]
 
     return fori(n - 1, step, h, z)
