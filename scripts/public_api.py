@@ -6,6 +6,7 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Iterator
+from enum import Enum
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -40,6 +41,8 @@ def modules() -> list[str]:
 
 def signature(value: Any) -> str:
     """How something is called, without the annotations, which say the same to type checkers."""
+    if inspect.isclass(value) and issubclass(value, Enum):
+        return "(value)"  # releases of Python differ in what else there is
     try:
         found = inspect.signature(value)
     except (TypeError, ValueError):
@@ -63,7 +66,9 @@ def lines() -> Iterator[str]:
             value = getattr(module, item)
             if isinstance(value, ModuleType):
                 yield f"{name}.{item}: module"
-            elif callable(value) and not str(getattr(value, "__module__", "")).startswith("volta"):
+            elif (callable(value) or hasattr(value, "__value__")) and not str(
+                getattr(value, "__module__", "")
+            ).startswith("volta"):
                 yield f"{name}.{item}"  # another library's, whose releases differ
             elif inspect.isclass(value):
                 yield f"{name}.{item}: class{signature(value)}"

@@ -69,7 +69,8 @@ def test_a_view_keeps_the_memory_alive() -> None:
     del a
     gc.collect()
     vnp.zeros(10000)  # would reuse the block
-    assert gone() is None and view[-1] == 9999
+    assert view[-1] == 9999
+    assert gone() is None or sys.version_info >= (3, 12)  # where NumPy asks for a buffer, the array itself is kept
 
 
 def test_arrays_cannot_be_changed() -> None:

@@ -120,7 +120,7 @@ def load(path: Path, like: PyTree = None, *, mmap: bool = False) -> PyTree:
             fmt.check(header, raw_header, data)
         else:
             raw = np.empty(size, np.uint8)
-            data = memoryview(raw)  # type: ignore[arg-type]  # an array is a buffer
+            data = raw.data
             if file.readinto(data) < size:
                 raise FormatError("truncated: the file became shorter while it was read")
             fmt.check(header, raw_header, data)

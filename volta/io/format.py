@@ -137,7 +137,7 @@ def _pieces(x: np.ndarray) -> Iterator[memoryview]:
     count = max(1, _PIECE // x.dtype.itemsize)
     for begin in range(0, x.size, count):
         piece = standard_copy(x[begin : begin + count])
-        yield memoryview(piece.view(np.uint8))  # type: ignore[arg-type]  # an array is a buffer
+        yield piece.view(np.uint8).data
 
 
 def standard_copy(x: np.ndarray) -> np.ndarray:
@@ -204,6 +204,6 @@ def checksum_of(header: bytes, found: bytes) -> str:
 def view(entry: Entry, data: memoryview, name: str) -> np.ndarray:
     """One array as a view of the data section."""
     raw = np.frombuffer(data[entry.begin : entry.end], np.uint8)
-    if entry.dtype == dtypes.bool_ and raw.size and raw.max() > 1:
+    if entry.dtype == dtypes.bool_ and raw.size and np.max(raw) > 1:
         raise FormatError(f"corrupt: array {name!r:.80} of dtype BOOL holds bytes other than 0 and 1")
     return raw.view(entry.dtype.newbyteorder("<")).reshape(entry.shape)

@@ -221,6 +221,6 @@ def trim_zeros(filt: ArrayLike, trim: str = "fb", axis: int | tuple[int, ...] | 
         if not full.size:
             high[a] = 0
             continue
-        low[a] = int(full[:, a].min()) if "f" in trim.lower() else 0
-        high[a] = int(full[:, a].max()) + 1 if "b" in trim.lower() else x.shape[a]
+        low[a] = int(np.min(full[:, a])) if "f" in trim.lower() else 0
+        high[a] = int(np.max(full[:, a])) + 1 if "b" in trim.lower() else x.shape[a]
     return lax.slice(x, low, high)

@@ -205,7 +205,7 @@ class Timeline:
         if self._link is not None:
             least = {v: min(work, self._link.least(v.nbytes)) for v, work in least.items()}
         gaps = _Gaps(self._touched, least)
-        while live.size and live[at := int(live.argmax())] > goal:
+        while live.size and live[at := int(np.argmax(live))] > goal:
             over = np.append(0, np.cumsum(live > goal))
             self._over = over.tolist()
             found = self._best(gaps, at, live, passing, over)
