@@ -176,6 +176,18 @@ def measure(sides, threads, options):
     }
 
 
+def show(record):
+    """A table: tokens a second, and Volta's as a share of llama.cpp's."""
+    rows = []
+    for threads, found in record["threads"].items():
+        for what, tokens in (("prompt", record["prompt"]), ("token", 1)):
+            for kind in ("min", "median"):
+                rates = [tokens / found[name][what][kind] for name in ("volta", PACKAGE) if name in found]
+                ratio = f"{rates[0] / rates[1]:.2f}" if len(rates) > 1 else "-"
+                rows.append([f"{what}, {threads} threads, {kind}", *(f"{r:.1f}" for r in rates), ratio])
+    return harness.table(["tokens/s", *found, "volta/llama.cpp"], rows)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name, default in SHAPE.items():
@@ -205,15 +217,9 @@ def main():
             own, other = (side.logits(list(range(1, 33))) for side in sides.values())
             record["logits"] = {"correlation": float(np.corrcoef(own, other)[0, 1])}
             print(f"logits after 32 tokens: correlation with llama.cpp's {record['logits']['correlation']:.4f}")
-        rows = []
         for threads in options.threads:
-            found = record["threads"][str(threads)] = measure(sides, threads, options)
-            for what, tokens in (("prompt", options.prompt), ("token", 1)):
-                for kind in ("min", "median"):
-                    rates = [tokens / found[name][what][kind] for name in sides]
-                    ratio = [f"{rates[0] / rates[1]:.2f}"] if there else ["-"]
-                    rows.append([f"{what}, {threads} threads, {kind}", *(f"{r:.1f}" for r in rates), *ratio])
-        print(harness.table(["tokens/s", *sides, "ratio"][: 2 + 2 * there], rows))
+            record["threads"][str(threads)] = measure(sides, threads, options)
+        print(show(record))
     if options.json:
         record["machine"] = harness.machine(max(options.threads))
         harness.save(Path(options.json), record)

@@ -34,7 +34,7 @@ def ratios(record: Mapping[str, Any]) -> Ratios:
     found: Ratios = {}
     for row in record["rows"]:
         values = row.get("values") or row.get("seconds") or {}
-        if row.get("unit", "s") != "s" or "volta" not in values:
+        if row.get("unit", "s") != "s" or not isinstance(values, Mapping) or "volta" not in values:
             continue
         name = f"{row.get('section', row.get('group', ''))}: {row['name']}"
         ours, our_noise = _time(values["volta"])
