@@ -1,4 +1,4 @@
-"""docs/performance.md says where a peer is faster; each reason on record belongs to a row (scripts/performance_page.py)."""
+"""docs/performance.md says where a peer is faster, and each reason is of such a row (scripts/performance_page.py)."""
 
 import json
 import runpy
