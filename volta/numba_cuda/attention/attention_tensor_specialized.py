@@ -162,7 +162,7 @@ class SpecializedForward(_SpecializedQueries, Forward):
     def last_step(self, state: list[ir.Value], before: Slot) -> list[ir.Value]:
         rows, count = 2 * self.tile.bands, len(self.nothing())
         out, words = state[2 * rows : count], state[count:]
-        found = ptx_wgmma_held.multiply_group_held(self.b, words, self.streamed(1, before).pointer, out)
+        found = ptx_wgmma_held.multiply_group_held(self.b, "bfloat16", words, self.streamed(1, before).pointer, out)
         self.leave(1, before)
         return [*state[: 2 * rows], *found]
 
@@ -225,7 +225,7 @@ class SpecializedQueryGradient(_SpecializedQueries, QueryGradient):
 
     def last_step(self, state: list[ir.Value], before: Slot) -> list[ir.Value]:
         count, right = len(self.nothing()), self.streamed(0, before).pointer
-        found = ptx_wgmma_held.multiply_group_held(self.b, state[count:], right, state[:count])
+        found = ptx_wgmma_held.multiply_group_held(self.b, "bfloat16", state[count:], right, state[:count])
         self.leave(0, before)
         return found
 

@@ -109,7 +109,7 @@ class SpecializedKeyGradient(Pipeline, KeyGradient):
             state = it.results
         before, sums = Slot(*state[-2:]), []
         for words, right, some in self._held(state[:count], state[count:-4], before):
-            sums.append(ptx_wgmma_held.multiply_group_held(b, words, right, some))
+            sums.append(ptx_wgmma_held.multiply_group_held(b, "bfloat16", words, right, some))
         for ring in range(2):
             self.leave(ring, before)
         return [*sums[1], *sums[0], *state[-4:-2]]

@@ -211,7 +211,7 @@ class GroupProducts:
         """Go on with sums of pairs, rounded to bfloat16, times a part of the streamed rows."""
         b, first = self.b, part * BLOCK // self.tile.parts * LINE
         words = [x for at in range(0, len(pairs), 8) for x in rounded(b, pairs, at)]
-        return ptx_wgmma_held.multiply_group_held(b, words, offset(b, right.pointer, first), sums)
+        return ptx_wgmma_held.multiply_group_held(b, "bfloat16", words, offset(b, right.pointer, first), sums)
 
 
 PRODUCTS: dict[str, type[WarpProducts] | type[GroupProducts]] = {"mma": WarpProducts, "wgmma": GroupProducts}

@@ -47,7 +47,7 @@ class GroupTile:
         """Begin to go on with the sums over one tile of k."""
         own = offset(self.b, left, self.first_byte)
         if self.kind == "tf32":
-            return ptx_wgmma_held.multiply_group_held_tf32(self.b, self._rounded(own), right, sums)
+            return ptx_wgmma_held.multiply_group_held(self.b, "tf32", self._rounded(own), right, sums)
         return ptx_wgmma.multiply_group(self.b, self.kind, own, right, self.along, sums)
 
     def _rounded(self, left: ir.Value) -> list[ir.Value]:
