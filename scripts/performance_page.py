@@ -11,6 +11,7 @@ import bits
 import cpu
 import distributed
 import gpu
+import harness
 import numerics
 import planning
 import ratios
@@ -102,15 +103,26 @@ def slower(record: Record) -> Iterator[tuple[str, str, float]]:
             yield row, peer, ratio
 
 
+def reasons() -> dict[str, str]:
+    """What bounds a row, by how its name begins: as written down, and what machine code costs a GPU's schedulers."""
+    slots = _read("cuda_slots") or {"rows": []}
+    counted = {
+        f"functions: 1 GB: {row['name']}": f"{row['slots']} issue slots an element: at least"
+        f" {harness.seconds_text(row['least'])} (`benchmarks/cuda_slots.py`)"
+        for row in slots["rows"]
+    }
+    return json.loads(LIMITS.read_text(encoding="utf-8")) | counted
+
+
 def _summary() -> Iterator[str]:
     """Where a peer is faster, with the counted reason where one is on record."""
-    limits = json.loads(LIMITS.read_text(encoding="utf-8")) if LIMITS.exists() else {}
+    limits = reasons()
     lines, measured = [], 0
     for table in TABLES:
         if record := _read(table.record):
             measured += len({name.rpartition(", by ")[0] for name in ratios.ratios(record)}) if "rows" in record else 0
             for row, peer, ratio in slower(record) if "rows" in record else ():
-                why = next((text for start, text in limits.items() if row.startswith(start)), "")
+                why = next((text for start, text in limits.items() if row == start or row.startswith(f"{start} ")), "")
                 lines.append([table.title, row, f"{ratio:.2f}", peer, why])
     yield "## Where a peer is faster\n"
     yield f"Of {measured} rows with a peer, in {len(lines)} the best peer takes less time than Volta, by medians.\n"
