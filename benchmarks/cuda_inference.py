@@ -1,4 +1,4 @@
-"""Inference with a decoder of 7 billion parameters: a token with weights in Q4_K, and a prompt at level device.
+"""Inference with a decoder of 7 billion parameters: a token with weights in Q4_K, and prompts at level device.
 
 Rows of the group "inference" of benchmarks/gpu.py. JAX has no products with weights in blocks: its own are bfloat16.
 A prompt's layers have the same weights, which are too many for a cache; so they are drawn once.
@@ -18,7 +18,7 @@ from benchmarks.cuda_mixed import device_level
 from benchmarks.gpu_harness import Row, draw, jax_on, ready, turns, volta_on
 
 SHAPE = types.SimpleNamespace(layers=32, width=4096, heads=32, key_heads=32, hidden=11008, vocabulary=32000)
-PROMPT, LAYERS = 512, 8  # of the prompt's model
+PROMPTS, LAYERS = (512, 2048), 8  # of the prompts' model
 _PRODUCTS = ("q", "k", "v", "out", "gate", "up", "down")
 
 
@@ -74,7 +74,7 @@ def last_logits(fw: programs.Framework, heads: int, p: programs.Tree, tokens: An
     return xp.matmul(norm(x[-1:], p["norm"]), p["output"])[0]
 
 
-def prompt_rows() -> Iterator[Row]:
+def prompt_rows(length: int) -> Iterator[Row]:
     """A prompt in bfloat16; then Volta's weights in Q4_K beside JAX's in bfloat16."""
     import jax
     import jax.numpy as jnp
@@ -85,8 +85,8 @@ def prompt_rows() -> Iterator[Row]:
     from volta.models.decoder import apply
 
     s, rng = SHAPE, np.random.default_rng(0)
-    host = prompt_params(s.width, s.hidden, s.heads, LAYERS, s.vocabulary, PROMPT)
-    tokens = np.arange(1, PROMPT + 1, dtype=np.int32)
+    host = prompt_params(s.width, s.hidden, s.heads, LAYERS, s.vocabulary, length)
+    tokens = np.arange(1, length + 1, dtype=np.int32)
     layer = host.pop("layers")[0]
 
     def placed(place: Any, xp: Any) -> programs.Tree:
@@ -97,8 +97,8 @@ def prompt_rows() -> Iterator[Row]:
     ours, theirs = (functools.partial(last_logits, fw, s.heads) for fw in (programs.volta(), programs.jax()))
     there = placed(volta_on, vnp), *volta_on(tokens)
     other = functools.partial(jax.jit(theirs), placed(jax_on, jnp), *jax_on(tokens))
-    flops = 2 * PROMPT * LAYERS * sum(layer[name].size for name in _PRODUCTS)
-    name = f"7B's shape, {LAYERS} layers, a prompt of {PROMPT}"
+    flops = 2 * length * LAYERS * sum(layer[name].size for name in _PRODUCTS)
+    name = f"7B's shape, {LAYERS} layers, a prompt of {length}"
     with device_level("bfloat16"):
         seconds = turns({"volta": functools.partial(volta.jit(ours), *there), "jax": other}, ready)
     yield {"name": f"{name}, bfloat16", "flops": flops, "seconds": seconds}
@@ -106,12 +106,13 @@ def prompt_rows() -> Iterator[Row]:
     with volta.default_device("cuda"), device_level("bf16"):
         model = decode.model(types.SimpleNamespace(**{**vars(s), "layers": LAYERS}), made)
         step = volta.jit(lambda params, *rest: apply(model.config, params, *rest)[0])
-        given = tokens[None], model.caches(1, PROMPT), np.array([0]), np.array([PROMPT - 1])
+        given = tokens[None], model.caches(1, length), np.array([0]), np.array([length - 1])
         given = tree.map(lambda x: volta.device_put(x, "cuda"), given)
         contenders = {"volta": functools.partial(step, model.params, *given), "jax": other}
         yield {"name": f"{name}, volta's weights in Q4_K", "flops": flops, "seconds": turns(contenders, ready)}
 
 
 def inference_rows() -> Iterator[Row]:
-    yield from prompt_rows()
+    for length in PROMPTS:
+        yield from prompt_rows(length)
     yield from token_rows()

@@ -29,8 +29,9 @@ from volta.ops import lax
 from volta.trace.block_product import block_product
 from volta.trace.meaning import CACHED, meaning
 
-_AT_ONCE = 1 << 24
-"""Numbers that a product holds in float32 at once, about, where no kernel unpacks them: enough for a GPU."""
+_AT_ONCE, _AT_ONCE_NARROW = 1 << 24, 1 << 26
+"""Numbers that a product holds at once, about, where no kernel unpacks them, in float32 or in what a precision rounds
+them to: enough for a GPU, whose tensor cores would wait for the launches of more and smaller pieces."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -218,8 +219,8 @@ def _product(x: Array, weight: QuantizedArray) -> Array:
     rows = math.prod(x.shape[:-1])
     flat = x.reshape(rows, inputs).astype(np.float32)
     if rows and outputs and inputs:
-        products, packed = _Products(weight.format, _AT_ONCE), vnp.asarray(weight.packed)
         plain = default_precision() is None
+        products, packed = _Products(weight.format, _AT_ONCE if plain else _AT_ONCE_NARROW), vnp.asarray(weight.packed)
         y = block_product(flat, packed, products, weight.format) if plain else products.forth(flat, packed)
     else:
         y = vnp.zeros((rows, outputs), np.float32)
@@ -243,10 +244,10 @@ class _Products:
         """Some rows of the weights at a time."""
         outputs, nbytes = packed.shape
         some = max(1, self.at_once // x.shape[1])
+        if some >= outputs:
+            return vnp.matmul(x, self.numbers(packed).T)
         steps = outputs // some
         rest = vnp.matmul(x, self.numbers(packed[steps * some :]).T)
-        if not steps:
-            return rest
         parts = packed[: steps * some].reshape(steps, some, nbytes)
         _, found = loops.scan(lambda _, part: (None, vnp.matmul(x, self.numbers(part).T)), None, parts)
         y = vnp.moveaxis(found, 0, 1).reshape(x.shape[0], steps * some)
