@@ -1,13 +1,17 @@
 """The verifiers reject what breaks a rule: each mutant of a legal program, schedule or allocation is caught."""
 
+from math import prod
+
 import attrs
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import volta
 import volta.numpy as vnp
 from tests.xla_like.xla_support import plan_of, program_of, struct
+from volta import lax
 from volta.core.avals import ShapedArray
 from volta.core.errors import VerificationError
 from volta.core.ir import ClosedJaxpr, Literal, Var
@@ -250,3 +254,28 @@ def test_a_donated_input_is_taken_over() -> None:
     stolen = [attrs.evolve(b, alias=plan.inputs[0]) if b.id == plan.outputs[0] else b for b in plan.buffers]
     with pytest.raises(VerificationError, match="overwrites"):
         verify_schedule(attrs.evolve(plan, buffers=tuple(stolen)))
+
+
+def _updated(x, k):
+    """Rows, then columns, of one array: each update reads what the one before has made."""
+    x = lax.dynamic_update_slice_in_dim(x, 2 * lax.dynamic_slice_in_dim(x, k, 3, 0), k, 0)
+    x = lax.dynamic_update_slice_in_dim(x, 1 + lax.dynamic_slice_in_dim(x, k, 3, 1), k, 1)
+    return lax.dynamic_update_slice_in_dim(x, 0 * lax.dynamic_slice_in_dim(x, k, 1, 0), k, 0)
+
+
+def test_what_is_updated_more_than_once_stays_in_its_place() -> None:
+    """Of what a loop carries, and of what is donated: no update copies the array, there or back."""
+    looped = plan_of(lambda x: volta.lax.fori_loop(0, 60, lambda k, x: _updated(x, k), x), struct(64, 64))
+    (loop,) = (call for call in looped.calls if call.plans)
+    for plan in (loop.plans[0], plan_of(_updated, struct(64, 64), struct(dtype=np.int32), donated=(0,))):
+        size = 64 * 64 * 4
+        copies = [call for call in plan.calls if prod(call.sizes) == 64 * 64 and not call.elided]
+        assert not copies and plan.arena_bytes < size
+        (number,) = {b.alias for b in plan.buffers if b.alias is not None and b.nbytes == size}
+        assert plan.buffers[number].kind == "input"
+        assert len([b for b in plan.buffers if b.alias == number and b.kind == "temp"]) == 2
+
+        # Whoever still reads the array as it was is caught.
+        late = (*plan.calls, nothing([number], []))
+        with pytest.raises(VerificationError, match=f"in the memory of b{number} before its last use"):
+            verify_allocation(plan.buffers, late, plan.arena_bytes)

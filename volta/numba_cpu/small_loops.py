@@ -218,7 +218,9 @@ class _Scope:
     def __init__(self, plan: ExecutionPlan, around: Around, parent: _Scope | None = None) -> None:
         self.plan, self._around, self._parent = plan, around, parent
         self._positions, _ = plan.address_slots()
-        self._shared: dict[int, int] = {}  # temporaries that a copy which need not run makes one
+        self._shared: dict[int, int] = {  # those in another's memory, and temporaries that an elided copy makes one
+            b.id: b.alias for b in plan.buffers if b.kind == "temp" and b.alias is not None
+        }
         for inner in plan.calls:
             if inner.elided:
                 self._shared.update((to, self._shared.get(of, of)) for of, to in inner.inplace)

@@ -309,8 +309,12 @@ def _elided(call: KernelCall, buffers: tuple[Buffer, ...]) -> KernelCall:
     if not call.inplace or not isinstance(call.kernel, LoopKernel) or len(call.kernel.body) != 1:
         return call
     read, written = (buffers[a.buffer] for a in call.accesses if a.buffer is not None)
-    same = written.alias == read.id if written.alias is not None else None not in (read.offset, written.offset)
-    return attrs.evolve(call, elided=True) if same and read.offset == written.offset else call
+    return attrs.evolve(call, elided=True) if _home(read) == _home(written) else call
+
+
+def _home(b: Buffer) -> tuple[int | None, int | None]:
+    """Whose memory a buffer lies in (None: the arena), and where."""
+    return (None if b.in_arena else b.id if b.alias is None else b.alias), b.offset
 
 
 def _stored(groups: list[Group], lowered: Lowered) -> dict[Val, None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 
 import attrs
 import numpy as np
@@ -16,7 +17,7 @@ def assign_memory(
     buffers: tuple[Buffer, ...], calls: tuple[KernelCall, ...], donated: tuple[int, ...],
     moments: Sequence[int] | None = None,
 ) -> tuple[tuple[Buffer, ...], int]:  # fmt: skip
-    """Give every temp an offset and let outputs take over donated inputs; returns the buffers and the arena's size.
+    """Give every temp an offset and let outputs, and temps on the way to them, take over donated inputs; returns the buffers and the arena's size.
 
     A temp's memory is taken from the first of the calls that run in the same of `moments` to the last of them.
 
@@ -26,12 +27,13 @@ def assign_memory(
     first, last = lifetimes(buffers, calls)
     out = list(buffers)
     _alias_donated(out, calls, donated, first, last)
+    _take_over_on_the_way(out, calls, first, last)
 
     # Chains of in-place temps become one block with the union of their lifetimes.
-    block = {b.id: b.id for b in out if b.kind == "temp"}
+    block = {b.id: b.id for b in out if b.in_arena}
     starts, ends = _moment_ends(range(len(calls)) if moments is None else moments)
     span = {b: (starts[first[b]], ends[last[b]]) for b in block}
-    size = {b.id: aligned(b.nbytes) for b in out if b.kind == "temp"}
+    size = {b.id: aligned(b.nbytes) for b in out if b.in_arena}
     for i, call in enumerate(calls):
         taken: set[int] = set()
         for read, written in call.inplace:
@@ -45,7 +47,7 @@ def assign_memory(
             taken |= {read, written}
 
     offset, arena = _placed({r: span[r] for r in sorted(set(block.values()))}, size)
-    return tuple(b.at(offset[block[b.id]]) if b.kind == "temp" else b for b in out), arena
+    return tuple(b.at(offset[block[b.id]]) if b.in_arena else b for b in out), arena
 
 
 def assign_host_memory(
@@ -118,6 +120,29 @@ def _alias_donated(
             free.remove(exact[0])
 
 
+def _take_over_on_the_way(
+    out: list[Buffer], calls: tuple[KernelCall, ...], first: Sequence[int], last: Sequence[int]
+) -> None:
+    """Temps from which an output that takes over an input is computed in place, one after the other, lie there too: an
+    array that is updated more than once is then copied neither to the arena nor back."""
+    before = {(i, w): r for i, c in enumerate(calls) for r, w in c.inplace if last[r] == i and first[w] == i}
+    for b in [b for b in out if b.alias is not None]:
+        assert b.alias is not None
+        chain: list[int] = []
+        reached: int | None = b.id
+        while reached is not None and reached != b.alias:
+            chain.append(reached)
+            at = first[reached]
+            reached = before.get((at, reached))
+            if reached is not None and reached != b.alias:
+                free = out[reached].kind == "temp" and out[reached].alias is None
+                reached = reached if free and out[reached].nbytes == b.nbytes else None
+        begins = first[chain[-1]] if chain else 0
+        if reached == b.alias or (chain and last[b.alias] < begins):
+            for number in chain[1:]:
+                out[number] = attrs.evolve(out[number], alias=b.alias)
+
+
 def without_memory(calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[Buffer]:
     """The buffers; what the parts of a joined call alone pass on to each other is 'unstored': never in memory."""
     passed = {b for call in calls for part in call.parts for b in part.writes if b not in call.writes}
@@ -143,7 +168,7 @@ def _overlapping(temps: Sequence[Buffer], first: Sequence[int], last: Sequence[i
 def verify_allocation(buffers: tuple[Buffer, ...], calls: tuple[KernelCall, ...], arena: int) -> None:
     """Check that no two live temps overlap, and that aliases are legal. Raises VerificationError."""
     first, last = lifetimes(buffers, calls)
-    temps = [b for b in buffers if b.kind == "temp"]
+    temps = [b for b in buffers if b.in_arena]
     inplace = {(i, *pair) for i, c in enumerate(calls) for pair in c.inplace}
     for a in temps:
         if a.offset is None or a.offset < 0 or a.offset + a.nbytes > arena:
@@ -157,12 +182,20 @@ def verify_allocation(buffers: tuple[Buffer, ...], calls: tuple[KernelCall, ...]
     for i, k in _overlapping(temps, first, last):
         if not any(last[a] == first[b] and (first[b], a, b) in inplace for a, b in ((i, k), (k, i))):
             raise VerificationError(f"temps b{i} and b{k} are live together and overlap in the arena")
+    for source, holders in _holders(buffers):
+        if source.kind != "input" or any(b.nbytes != source.nbytes for b in holders):
+            raise VerificationError(f"b{holders[0].id} aliases b{source.id}, which is no input of its size")
+        holders.sort(key=lambda b: first[b.id])
+        for a, b in pairwise([source, *holders]):
+            in_place = last[a.id] == first[b.id] and (first[b.id], a.id, b.id) in inplace
+            if last[a.id] >= first[b.id] and not in_place:
+                raise VerificationError(f"b{b.id} overwrites b{a.id} in the memory of b{source.id} before its last use")
+
+
+def _holders(buffers: Sequence[Buffer]) -> list[tuple[Buffer, list[Buffer]]]:
+    """The buffers that others take over, and those that do."""
+    found: dict[int, list[Buffer]] = {}
     for b in buffers:
-        if b.alias is None:
-            continue
-        source = buffers[b.alias]
-        over = last[source.id] < first[b.id]
-        if source.kind != "input" or source.nbytes != b.nbytes:
-            raise VerificationError(f"output b{b.id} aliases b{source.id}, which is no input of its size")
-        if not over and not (last[source.id] == first[b.id] and (first[b.id], source.id, b.id) in inplace):
-            raise VerificationError(f"output b{b.id} overwrites donated input b{source.id} before its last use")
+        if b.alias is not None:
+            found.setdefault(b.alias, []).append(b)
+    return [(buffers[number], holders) for number, holders in found.items()]

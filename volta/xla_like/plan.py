@@ -30,7 +30,7 @@ class Buffer:
     ``placement`` says who holds it: 'host_input', 'device_parameter' (a donated input: state that lives on),
     'device_constant', 'device_temporary', 'gradient' (a temporary of the backward pass), 'accumulation_workspace'
     (partial sums), 'device_output', 'host_temporary' or, of no memory, 'registers'.
-    ``alias`` of an output is the donated input whose memory it takes over.
+    ``alias`` of an output is the donated input whose memory it takes over; a temp on the way to it may lie there too.
     """
 
     id: int
@@ -44,6 +44,11 @@ class Buffer:
     @property
     def nbytes(self) -> int:
         return self.aval.nbytes
+
+    @property
+    def in_arena(self) -> bool:
+        """Whether it is a temp with memory of its own."""
+        return self.kind == "temp" and self.alias is None
 
     def at(self, offset: int) -> Buffer:
         """The buffer at an offset of the arena."""
@@ -95,7 +100,9 @@ class ExecutionPlan:
                 slots[b.id] = (count, 0) if b.alias is None else slots[b.alias]
                 count += b.alias is None
         for b in self.buffers:
-            if b.kind == "temp":
+            if b.alias is not None:
+                slots[b.id] = slots[b.alias]
+            elif b.kind == "temp":
                 assert b.offset is not None
                 slots[b.id] = (count, b.offset)
         count += self.arena_bytes > 0
@@ -144,7 +151,9 @@ class ExecutionPlan:
         """What lies in the arena: from which call on, up to which one it does not, bytes and placement. What is
         computed in place of an operand counts from that call on, and its operand up to there."""
         first, last = lifetimes(self.buffers, self.calls)
-        temps = [b for b in self.buffers if b.kind == kind and b.nbytes and first[b.id] <= last[b.id]]
+        temps = [
+            b for b in self.buffers if b.kind == kind and b.alias is None and b.nbytes and first[b.id] <= last[b.id]
+        ]
         began = {(b.offset, first[b.id]): b.id for b in temps}
         for b in temps:
             replaced = began.get((b.offset, last[b.id]), b.id) != b.id

@@ -304,7 +304,7 @@ def run_plan(
     memory, rights = _place(plan, inputs, consts)
     arena, waiting = _memory(plan.arena_bytes), _memory(plan.host_arena_bytes)
     for b in plan.buffers:
-        if b.kind == "temp":
+        if b.in_arena:
             assert b.offset is not None
             memory[b.id], rights[b.id] = arena[b.offset : b.offset + b.nbytes], READ | WRITE
         if b.kind == "host":
@@ -386,7 +386,7 @@ def _place(
         memory[number][:] = value.reshape(-1).view(np.uint8)
         rights[number] = READ
     for buffer in plan.buffers:
-        if buffer.kind == "output":
+        if buffer.kind == "output" or buffer.alias is not None:
             if buffer.alias is None:
                 memory[buffer.id] = _memory(buffer.nbytes)
             else:
