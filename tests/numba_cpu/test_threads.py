@@ -96,6 +96,39 @@ def test_single_task_launches_between_parallel_ones(kernels):
     assert x.tolist() == [250] + [100] * 8
 
 
+def counted_down(kernels, table, x, flag, pieces):
+    """A loop that adds 1 to each element of x, and takes 1 from the flag until it is 0."""
+    start = table.jump_unless(1)
+    table.set_arg(start, 0, flag.ctypes.data + 4)
+    table.append(kernels[0], [x.ctypes.data, 1], len(x), pieces)
+    table.append(kernels[0], [flag.ctypes.data, -1])
+    again = table.jump_unless(0)
+    table.set_arg(again, 0, flag.ctypes.data)
+    table.set_target(again, start + 1)
+    table.set_target(start, len(table))
+    table.walk_alone(start, len(table))
+
+
+@pytest.mark.parametrize("before", [0, 1, 9])
+@pytest.mark.parametrize("behind", [0, 1, 9])
+def test_a_loop_of_small_launches_is_the_callers(kernels, before, behind):
+    """Threads meet behind it, and not in its iterations: as often for 500 as for one."""
+    threads.set_num_threads(3)
+    meetings = []
+    for iterations, pieces in ((1, 0), (500, 0), (500, 8)):
+        x, flag = np.zeros(9, np.int64), np.array([iterations | 1 << 32])
+        table = LaunchTable()
+        table.append(kernels[0], [x.ctypes.data, 1], before)
+        counted_down(kernels, table, x, flag, pieces)
+        table.append(kernels[0], [x.ctypes.data, 1], behind)
+        phase = threads._word(threads.native(), "PHASE")
+        start = phase.value
+        table.build(0, parallel=True).call()
+        meetings.append(phase.value - start)
+        assert x.tolist() == [iterations + (before > i) + (behind > i) for i in range(9)]
+    assert meetings[0] == meetings[1] <= 6 and meetings[2] > 1000
+
+
 def test_small_plans_never_touch_the_workers(kernels):
     threads.set_num_threads(2)
     runs = threads.parallel_runs()

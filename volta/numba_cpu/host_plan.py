@@ -7,18 +7,12 @@ import attrs
 from volta.numba_cpu.launches import Launch
 from volta.numba_cpu.schedule import Schedule
 from volta.numba_cpu.threads import get_num_threads
-from volta.xla_like.attention import Attention
-from volta.xla_like.dot import Dot
+from volta.numba_cpu.work import work_of
 from volta.xla_like.kernels import kernel_name
 from volta.xla_like.plan import ExecutionPlan, aligned
-from volta.xla_like.user import User
-from volta.xla_like.views import prod
 
 PARALLEL_WORK = 1 << 17
 """Plans that touch fewer bytes (or do fewer operations in products) run on the calling thread alone."""
-
-_USER_WORK = 16
-"""What a kernel of the user's own is taken to do with a byte; nobody knows."""
 
 
 @attrs.frozen
@@ -76,20 +70,3 @@ def host_plan(plan: ExecutionPlan, schedule: Schedule) -> HostPlan:
     )
     launches = tuple(() if c.elided else tuple(schedule.launches(c, plan.buffers)) for c in calls)
     return HostPlan(**fields | {"calls": calls}, launches=launches)
-
-
-def work_of(plan: ExecutionPlan) -> int:
-    """A rough count of bytes touched and operations done, to decide whether threads pay."""
-    total = 0
-    for call in plan.calls:
-        touched = sum(plan.buffers[b].nbytes for b in (*call.reads, *call.writes))
-        several = isinstance(call.kernel, User) and prod(call.kernel.batch) > 1
-        total += touched * _USER_WORK if several else touched
-        for part in call.each():
-            if isinstance(part.kernel, Dot):
-                total += part.kernel.m * part.kernel.n * part.kernel.k // 4
-            elif isinstance(part.kernel, Attention):
-                op = part.kernel
-                total += op.batch * op.heads * op.queries * op.keys * op.spec.head // 2
-        total += sum(work_of(nested) for nested in call.plans)
-    return total

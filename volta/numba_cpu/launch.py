@@ -1,9 +1,10 @@
 """The launch table: a plan as rows of integers, and the compiled loop that walks it.
 
-A row is (kernel address, address of its args block, number of tasks, pieces of a thread's share).  A row without a
-kernel is a jump: its args are the address of an int32, a number and a row, which comes next where the two differ.  One
-native call from Python patches the pointers that change from call to call (inputs and outputs), walks the table without
-the GIL and returns: about 0.1 µs besides the kernels themselves.
+A row is (kernel address, address of its args block, number of tasks, pieces of a thread's share: 0 where the caller
+runs all).  A row without a kernel is a jump: its args are the address of an int32, a number and a row, which comes next
+where the two differ; in place of tasks it may have the row up to which nothing is shared.  One native call from Python
+patches the pointers that change from call to call (inputs and outputs), walks the table without the GIL and returns:
+about 0.1 µs besides the kernels themselves.
 """
 
 import ctypes
@@ -175,7 +176,8 @@ class LaunchTable:
         """Add a launch; returns its number.
 
         `n_tasks` follows from the problem's sizes alone.  A thread takes its share in up to about so many `pieces`,
-        between which another, that has done its own, may take one: any range of tasks may be run at once.
+        between which another, that has done its own, may take one: any range of tasks may be run at once.  With no
+        pieces the calling thread runs all of them: what is small is not worth meeting for.
         """
         if n_tasks < 0:
             raise ValueError(f"a launch cannot have {n_tasks} tasks")
@@ -190,7 +192,14 @@ class LaunchTable:
 
         Where else to go is said by `set_target`. All threads meet before and after it is read.
         """
-        return self.append(0, [0, number, 0], 0)
+        return self.append(0, [0, number, 0], 0, 0)
+
+    def walk_alone(self, jump: int, end: int) -> None:
+        """If no row from a jump up to ``end`` is shared, let the calling thread walk these alone: threads meet once
+        behind them, however often they jump."""
+        if end - jump > 1 and all(tasks <= 1 or not pieces for _, _, tasks, pieces in self.rows[jump:end]):
+            address, at, _, _ = self.rows[jump]
+            self.rows[jump] = address, at, end, 0
 
     def set_target(self, jump: int, row: int) -> None:
         """Say where a jump leads: to a row, or behind the last one."""

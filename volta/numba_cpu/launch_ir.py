@@ -1,4 +1,4 @@
-"""The loop that walks a launch table, as LLVM IR: what `volta.numba_cpu.launch` compiles, with `launch_call_ir`."""
+"""How a launch table is run, as LLVM IR: what `volta.numba_cpu.launch` compiles, with `launch_call_ir`."""
 
 PATCH = r"""
 ; Write the addresses of this call into args. A patch: the number of the word, of the base, and bytes behind it.
@@ -57,40 +57,7 @@ define void @volta_run_plan(ptr %table, i64 %count, i64 %scratch, ptr %watch) {
   br i1 %empty, label %done, label %start
 start:
   %saved = call i64 @volta_fp_enter()
-  %idle = icmp eq ptr %watch, null
-  %first = select i1 %idle, i64 -1, i64 1
-  br label %loop
-loop:
-  %i = phi i64 [ 0, %start ], [ %next, %between ], [ %next, %look ]
-  %left = phi i64 [ %first, %start ], [ %less, %between ], [ %stride, %look ]
-  %row = getelementptr [4 x i64], ptr %table, i64 %i
-  %kernel = load ptr, ptr %row
-  %args_at = getelementptr i64, ptr %row, i64 1
-  %args = load ptr, ptr %args_at
-  %after = add i64 %i, 1
-  %jumps = icmp eq ptr %kernel, null
-  br i1 %jumps, label %jump, label %run
-run:
-  %tasks_at = getelementptr i64, ptr %row, i64 2
-  %tasks = load i64, ptr %tasks_at
-  call void %kernel(ptr %args, i64 0, i64 %tasks, i64 %scratch)
-  br label %step
-jump:
-  %target = call i64 @volta_jump(ptr %args, i64 %after)
-  br label %step
-step:
-  %next = phi i64 [ %after, %run ], [ %target, %jump ]
-  %more = icmp ult i64 %next, %count
-  br i1 %more, label %between, label %finish
-between:
-  %less = sub i64 %left, 1
-  %due = icmp eq i64 %less, 0
-  br i1 %due, label %look, label %loop
-look:
-  %stride = call i64 @volta_watch(ptr %watch)
-  %ends = icmp eq i64 %stride, 0
-  br i1 %ends, label %finish, label %loop
-finish:
+  call void @volta_walk(ptr %table, i64 0, i64 %count, i64 %scratch, ptr %watch)
   call void @volta_fp_leave(i64 %saved)
   br label %done
 done:

@@ -16,6 +16,7 @@ from volta.numba_cpu.unit import KernelSource, compile_kernels
 from volta.numba_cpu.user import native_function, reporting
 from volta.numba_cpu.user_entry import REPORT
 from volta.numba_cpu.user_store import NativeFunction
+from volta.numba_cpu.work import is_small
 from volta.xla_like.control_calls import Around, While, bound
 from volta.xla_like.kernels import Kernel, KernelCall, LibraryKernel, describe, kernel_class, kernel_name
 from volta.xla_like.plan import ExecutionPlan
@@ -47,21 +48,24 @@ class Rows:
     def add(self, plan: ExecutionPlan, locate: Locate) -> None:
         assert isinstance(plan, HostPlan)
         for call, launches in zip(plan.calls, plan.launches, strict=True):
+            start, stops = len(self.table), len(self._stops)
             if isinstance(call.kernel, While):
                 self._loop(call, launches, locate)
-                continue
-            if call.plans:
+            elif call.plans:
                 self._choice(call, locate)
-            for launch in launches:
-                row = self._launch(launch, locate)
+            if call.plans and len(self._stops) == stops:
+                self.table.walk_alone(start, len(self.table))
+            for launch in () if call.plans else launches:
+                row = self._launch(launch, locate, is_small(call, plan.buffers))
                 if is_user(call):
                     self._go_on_unless_raised(launch, row, locate)
 
-    def _launch(self, launch: Launch, locate: Locate) -> int:
+    def _launch(self, launch: Launch, locate: Locate, alone: bool = False) -> int:
         words = list(launch.words)
         for word, other in launch.functions:
             words[word] = self._kernels[kernel_name(other.kernel)]
-        row = self.table.append(self._kernels[kernel_name(launch.kernel)], words, launch.tasks, launch.pieces)
+        pieces = 0 if alone else launch.pieces
+        row = self.table.append(self._kernels[kernel_name(launch.kernel)], words, launch.tasks, pieces)
         for word, buffer, distance in launch.addresses:
             self._put(row, word, *locate(buffer, distance))
         return row

@@ -18,6 +18,7 @@ from volta.emit.dot_args import Arg
 from volta.numba_cpu.dot_schedule import TileSpec
 from volta.numba_cpu.launches import Launch
 from volta.numba_cpu.loop_schedule import VectorLoop
+from volta.numba_cpu.work import touched
 from volta.ops.primitive import REGISTRY
 from volta.xla_like.control_calls import Around, Control, While, bound
 from volta.xla_like.dot import CHUNK, Dot, item_size
@@ -204,12 +205,10 @@ def _is_small(kernel: Kernel | Operation) -> bool:
 
 
 def _touched(call: KernelCall, buffers: Sequence[Buffer]) -> int:
-    reached = _NEVER
-    if isinstance(call.kernel, LoopKernel):
-        reached = 8 * prod(call.sizes[: call.kernel.rank + (call.kernel.mode != "map")])
-    elif isinstance(dot := call.kernel, Dot) and _is_small(dot):
-        reached = 8 * dot.batches * max(dot.m * dot.n, dot.m * dot.k, dot.k * dot.n)
-    return sum(min(buffers[b].nbytes, reached) for b in (*call.reads, *call.writes))
+    dot = call.kernel
+    if isinstance(dot, Dot) and _is_small(dot):
+        return touched(call, buffers, 8 * dot.batches * max(dot.m * dot.n, dot.m * dot.k, dot.k * dot.n))
+    return touched(call, buffers)
 
 
 class _Scope:

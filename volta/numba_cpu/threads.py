@@ -22,7 +22,7 @@ from volta.emit.builtins import python_symbols
 from volta.numba_cpu import fpenv, target, threads_ir, unit, watch
 
 MAX_THREADS = 256
-EXPORTS = ("volta_pool", "volta_pool_run", "volta_pool_stop", "volta_pool_forked", "volta_allowed", "volta_jump")
+EXPORTS = ("volta_pool", "volta_pool_run", "volta_pool_stop", "volta_pool_forked", "volta_allowed", "volta_walk")
 _PYTHON_SYMBOLS = (
     "PyThread_allocate_lock",
     "PyThread_acquire_lock",
@@ -31,9 +31,12 @@ _PYTHON_SYMBOLS = (
     "PyMem_RawMalloc",
     "PyMem_RawFree",
 )
-DECLARATIONS = "declare i64 @volta_pool_run(ptr, i64, i64, i64, ptr)\ndeclare i64 @volta_jump(ptr, i64)\n"
-"""What a loop that hands plans to the workers declares: table, launches, caller's scratch and its size, its watch -> 1
-if run."""
+DECLARATIONS = """
+declare i64 @volta_pool_run(ptr, i64, i64, i64, ptr)
+declare void @volta_walk(ptr, i64, i64, i64, ptr)
+"""
+"""What hands plans to the workers declares (table, launches, caller's scratch and its size, its watch -> 1 if run), and
+what walks rows alone (table, the first one, the one behind the last, scratch, watch)."""
 
 _LAST_PLAN = 2.0
 """Seconds that the end of the process waits for a plan that another thread still runs: it ends at its next launch."""

@@ -57,7 +57,7 @@ define ptr @volta_allowed() {
 }
 
 ; Where a jump leads: on, if the int32 is the number, and else to its row.
-define i64 @volta_jump(ptr %args, i64 %after) {
+define internal i64 @jump(ptr %args, i64 %after) {
   %place = load ptr, ptr %args
   %number_at = getelementptr i64, ptr %args, i64 1
   %number = load i64, ptr %number_at
@@ -68,6 +68,45 @@ define i64 @volta_jump(ptr %args, i64 %after) {
   %same = icmp eq i64 %value, %number
   %next = select i1 %same, i64 %after, i64 %target
   ret i64 %next
+}
+
+; Rows of a table, one after the other on this thread, from one that is there up to another.
+define void @volta_walk(ptr %table, i64 %begin, i64 %end, i64 %scratch, ptr %watch) {
+  %idle = icmp eq ptr %watch, null
+  %first = select i1 %idle, i64 -1, i64 1
+  br label %loop
+loop:
+  %i = phi i64 [ %begin, %0 ], [ %next, %between ], [ %next, %look ]
+  %left = phi i64 [ %first, %0 ], [ %less, %between ], [ %stride, %look ]
+  %row = getelementptr [4 x i64], ptr %table, i64 %i
+  %kernel = load ptr, ptr %row
+  %args_at = getelementptr i64, ptr %row, i64 1
+  %args = load ptr, ptr %args_at
+  %after = add i64 %i, 1
+  %jumps = icmp eq ptr %kernel, null
+  br i1 %jumps, label %jump, label %run
+run:
+  %tasks_at = getelementptr i64, ptr %row, i64 2
+  %tasks = load i64, ptr %tasks_at
+  call void %kernel(ptr %args, i64 0, i64 %tasks, i64 %scratch)
+  br label %step
+jump:
+  %target = call i64 @jump(ptr %args, i64 %after)
+  br label %step
+step:
+  %next = phi i64 [ %after, %run ], [ %target, %jump ]
+  %more = icmp ult i64 %next, %end
+  br i1 %more, label %between, label %done
+between:
+  %less = sub i64 %left, 1
+  %due = icmp eq i64 %less, 0
+  br i1 %due, label %look, label %loop
+look:
+  %stride = call i64 @volta_watch(ptr %watch)
+  %ends = icmp eq i64 %stride, 0
+  br i1 %ends, label %done, label %loop
+done:
+  ret void
 }
 
 define internal ptr @worker_slot(i64 %number) {
@@ -124,6 +163,11 @@ define internal i1 @meet(i64 %width, ptr %watch) {
   %idle = icmp eq ptr %watch, null
   br i1 %idle, label %gather, label %count
 count:
+  %stopped_at = getelementptr i64, ptr %watch, i64 2
+  %stopped = load i64, ptr %stopped_at
+  %going = icmp eq i64 %stopped, 0
+  br i1 %going, label %launch, label %end
+launch:
   %left_at = getelementptr i64, ptr %watch, i64 6
   %left = load i64, ptr %left_at
   %less = sub i64 %left, 1

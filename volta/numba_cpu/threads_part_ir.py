@@ -1,8 +1,9 @@
 """A thread's part in a plan, as LLVM IR: which tasks of each launch it runs. A part of `threads_ir`."""
 
-# The caller (index 0) has the last share of a launch, so launches of one task are its own; between two of those no
-# barrier is needed. At a jump all threads meet twice: what it reads must be there, and must stay until all have read
-# it.
+# The caller (index 0) has the last share of a launch, so launches of one task are its own, as are those of which a row
+# says so (0 pieces); between two of those no barrier is needed. At a jump all threads meet twice: what it reads must be
+# there, and must stay until all have read it. Where a jump says up to which row nothing is shared, the caller walks
+# there alone, however often it jumps on the way, and the others wait for it.
 #
 # A thread takes its share in pieces, each half of what is left, and then of the shares of threads that are slow, or not
 # yet there. What is taken of a share is a word: the number of the last meeting, as nobody empties the words, and how
@@ -49,6 +50,18 @@ done:
   ret { i64, i64 } %range
 }
 
+; Whether a row has tasks for more than the caller.
+define internal i1 @shared(ptr %row) {
+  %tasks_at = getelementptr i64, ptr %row, i64 2
+  %tasks = load i64, ptr %tasks_at
+  %pieces_at = getelementptr i64, ptr %row, i64 3
+  %pieces = load i64, ptr %pieces_at
+  %several = icmp ugt i64 %tasks, 1
+  %divided = icmp ne i64 %pieces, 0
+  %both = and i1 %several, %divided
+  ret i1 %both
+}
+
 define internal void @part(ptr %table, i64 %count, i64 %scratch, i64 %index, i64 %width, ptr %watch) {
   %empty = icmp eq i64 %count, 0
   br i1 %empty, label %done, label %start
@@ -56,31 +69,47 @@ start:
   %saved = call i64 @volta_fp_enter()
   br label %loop
 loop:
-  %i = phi i64 [ 0, %start ], [ %next, %go ], [ %target, %leap ]
+  %i = phi i64 [ 0, %start ], [ %next, %go ], [ %target, %leap ], [ %tasks, %rejoin ]
   %row = getelementptr [4 x i64], ptr %table, i64 %i
   %kernel = load ptr, ptr %row
   %args_at = getelementptr i64, ptr %row, i64 1
   %args = load ptr, ptr %args_at
   %next = add i64 %i, 1
+  %tasks_at = getelementptr i64, ptr %row, i64 2
+  %tasks = load i64, ptr %tasks_at
+  %caller = icmp eq i64 %index, 0
   %jumps = icmp eq ptr %kernel, null
   br i1 %jumps, label %jump, label %work
 jump:
+  %region = icmp ne i64 %tasks, 0
+  br i1 %region, label %unshared, label %together
+unshared:
+  br i1 %caller, label %walk, label %skip
+walk:
+  call void @volta_walk(ptr %table, i64 %i, i64 %tasks, i64 %scratch, ptr %watch)
+  br label %skip
+skip:
+  %at_end = icmp uge i64 %tasks, %count
+  br i1 %at_end, label %finish, label %rejoin_at
+rejoin_at:
+  %stops = call i1 @meet(i64 %width, ptr %watch)
+  br i1 %stops, label %finish, label %rejoin
+rejoin:
+  br label %loop
+together:
   %ends = call i1 @meet(i64 %width, ptr %watch)
   br i1 %ends, label %finish, label %leap
 leap:
-  %target = call i64 @volta_jump(ptr %args, i64 %next)
+  %target = call i64 @jump(ptr %args, i64 %next)
   %met = call i64 @barrier(i64 %width)
   %beyond = icmp uge i64 %target, %count
   br i1 %beyond, label %finish, label %loop
 work:
-  %tasks_at = getelementptr i64, ptr %row, i64 2
-  %tasks = load i64, ptr %tasks_at
   %pieces_at = getelementptr i64, ptr %row, i64 3
   %pieces = load i64, ptr %pieces_at
-  %single_task = icmp ule i64 %tasks, 1
-  br i1 %single_task, label %own, label %several
+  %divided = call i1 @shared(ptr %row)
+  br i1 %divided, label %several, label %own
 own:
-  %caller = icmp eq i64 %index, 0
   %mine = icmp ult i64 0, %tasks
   %runs = and i1 %caller, %mine
   br i1 %runs, label %run, label %ran
@@ -112,11 +141,10 @@ ran:
   %last = icmp eq i64 %next, %count
   br i1 %last, label %finish, label %ordered
 ordered:
-  %next_tasks_at = getelementptr i64, ptr %row, i64 6
-  %next_tasks = load i64, ptr %next_tasks_at
-  %most = call i64 @llvm.umax.i64(i64 %tasks, i64 %next_tasks)
-  %serial = icmp ule i64 %most, 1
-  br i1 %serial, label %go, label %wait
+  %next_row = getelementptr [4 x i64], ptr %row, i64 1
+  %next_divided = call i1 @shared(ptr %next_row)
+  %either = or i1 %divided, %next_divided
+  br i1 %either, label %wait, label %go
 wait:
   %over = call i1 @meet(i64 %width, ptr %watch)
   br i1 %over, label %finish, label %go

@@ -17,7 +17,8 @@ def assign_memory(
     buffers: tuple[Buffer, ...], calls: tuple[KernelCall, ...], donated: tuple[int, ...],
     moments: Sequence[int] | None = None,
 ) -> tuple[tuple[Buffer, ...], int]:  # fmt: skip
-    """Give every temp an offset and let outputs, and temps on the way to them, take over donated inputs; returns the buffers and the arena's size.
+    """Give every temp an offset and let outputs, and temps on the way to them, take over donated inputs; returns the
+    buffers and the arena's size.
 
     A temp's memory is taken from the first of the calls that run in the same of `moments` to the last of them.
 
