@@ -115,9 +115,17 @@ def _joined(parts: list[KernelCall], rows: int, buffers: Sequence[Buffer], dying
             found = [(touched[a][-1], place) for place, a in last.items() if follows(b, a)]
             taken[b] = max(found, default=(0, b))[1]  # in place if possible: others may take the rest
             last[taken[b]] = b
+    results = [b for b in touched if buffers[b].kind == "output" and b not in given]
+    begins = {b: b for b in results}  # who lies first where a result does
+    for b in results:
+        found = [place for place, a in last.items() if place not in given and follows(b, a)]
+        if found and _own_rows(b, parts, rows, buffers):
+            begins[b] = found[0]
+            del last[found[0]]
+            taken |= {a: b for a, place in taken.items() if place == found[0]}
     pairs = [
         (a, b) for a in touched if a in given & alike and buffers[a].kind == "input"
-        for b in touched if buffers[b].kind == "output" and b not in given and follows(b, a)
+        for b in results if follows(begins[b], a)
     ]  # fmt: skip
     parts = [_renamed(p, taken) for p in parts]
     written = unique(b for p in parts for b in p.writes)
