@@ -118,11 +118,11 @@ def _joined(parts: list[KernelCall], rows: int, buffers: Sequence[Buffer], dying
     results = [b for b in touched if buffers[b].kind == "output" and b not in given]
     begins = {b: b for b in results}  # who lies first where a result does
     for b in results:
-        found = [place for place, a in last.items() if place not in given and follows(b, a)]
-        if found and _own_rows(b, parts, rows, buffers):
-            begins[b] = found[0]
-            del last[found[0]]
-            taken |= {a: b for a, place in taken.items() if place == found[0]}
+        before = next((place for place, a in last.items() if place not in given and follows(b, a)), None)
+        if before is not None and _own_rows(b, parts, rows, buffers):
+            begins[b] = before
+            del last[before]
+            taken |= {a: b for a, place in taken.items() if place == before}
     pairs = [
         (a, b) for a in touched if a in given & alike and buffers[a].kind == "input"
         for b in results if follows(begins[b], a)
