@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+import volta
 import volta.numpy as vnp
 from volta import lax
 
@@ -30,6 +31,10 @@ ROTATED: dict[str, Any] = {
     "svd": lambda a: list(vnp.linalg.svd(a)),
     "svd of tall ones": lambda a: list(vnp.linalg.svd(a[..., : max(1, a.shape[-1] // 2)], full_matrices=False)),
 }
+
+
+def real_schur(a: Any) -> Any:
+    return list(volta.scipy.linalg.schur(a, "real"))
 
 
 def matrices(n: int, dtype: str) -> Any:

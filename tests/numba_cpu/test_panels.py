@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import volta
-from tests.numba_cpu.panels import FUNCTIONS, ROTATED, matrices
+from tests.numba_cpu.panels import FUNCTIONS, ROTATED, matrices, real_schur
 from tests.sampling import sampled
 from volta import lax
 from volta.numba_cpu.schedule import Schedule
@@ -38,6 +38,21 @@ def test_a_panel_has_the_bits_of_its_program(name, n, dtype, settings):
 def test_rotations_have_the_bits_of_their_program(name, n, dtype, settings):
     """Five matrices, which are not as many as a vector has lanes, and each of which ends in a sweep of its own."""
     check(ROTATED[name], matrices(n, dtype), settings)
+
+
+@pytest.mark.parametrize("settings", PROGRAMS)
+@pytest.mark.parametrize("threads", [1, 3])
+@sampled("n,dtype", [(n, dtype) for n in (3, 4, 17, 33, 70, 130) for dtype in ("f4", "f8")], [(4, "f8"), (33, "f4")])
+def test_chased_bulges_have_the_bits_of_their_program(n, dtype, threads, settings):
+    """Matrices of which some are done before others, and whose rows and columns are no whole number of tasks."""
+    general = np.random.default_rng(n).standard_normal((2, n, n)).astype(dtype)
+    turned = np.stack([np.roll(np.eye(n, dtype=dtype), 1, 0), np.tril(general[0], 1)])
+    before = volta.get_num_threads()
+    volta.set_num_threads(threads)
+    try:
+        check(real_schur, np.concatenate([general, turned, matrices(n, dtype)]), settings)
+    finally:
+        volta.set_num_threads(before)
 
 
 def test_more_matrices_than_lanes_have_the_bits_that_each_has_alone():
@@ -85,6 +100,17 @@ def test_small_matrices_are_rotated_by_one_kernel():
     parts, *products = calls(ROTATED["eigh"], matrices(ROWS + 1, "f4"))
     assert parts == "symmetric f32 batch=20 width=14 length=14"  # of the tridiagonal form
     assert all(x.startswith("substitute") for x in products)
+
+
+def test_a_step_of_schurs_form_is_one_equation_that_is_computed_in_place():
+    """Of five matrices; H and Zᵀ stay where the loop has them, so that an iteration copies neither."""
+    assert calls(real_schur, matrices(9, "f4")) == ["chase f32 batch=5 width=10 length=10"]
+    plan, _ = build_plan(volta.make_jaxpr(real_schur)(matrices(40, "f4")), scheduler=Schedule(512))
+    (loop,) = (p for call in plan.calls for p in call.plans if any(isinstance(c.kernel, Panel) for c in p.calls))
+    whole = {b.id for b in loop.buffers if b.nbytes >= 5 * 40 * 40 * 4}
+    (chase,) = (c for c in loop.calls if isinstance(c.kernel, Panel))
+    assert {loop.buffers[b].alias for b in whole.intersection(chase.writes)} == whole.intersection(chase.reads)
+    assert not [c for c in loop.calls if c is not chase and not c.elided and whole.intersection(c.writes)]
 
 
 def test_complex_panels_are_their_programs():

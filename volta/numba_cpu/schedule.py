@@ -17,6 +17,7 @@ from volta.numba_cpu import (
     attention,
     attention_schedule,
     bands,
+    chases,
     combining,
     dot,
     dot_row,
@@ -39,7 +40,7 @@ from volta.numba_cpu.launches import Launch
 from volta.xla_like import control_calls, user
 from volta.xla_like.dot import BLOCK_PRODUCT
 from volta.xla_like.kernels import KernelCall, kernel_class
-from volta.xla_like.panels import PANEL, kept
+from volta.xla_like.panels import CHASE, PANEL, kept
 from volta.xla_like.plan import Buffer
 
 Build = Callable[[ir.Module, str, Any], object]
@@ -102,7 +103,7 @@ HANDLERS: dict[str, Handler] = {
         },
         ordering_schedule.order_bytes,
     ),
-    PANEL: Handler(panels.launches, {"panel": panels.build_panel}),
+    PANEL: Handler(panels.launches, {"panel": panels.build_panel, chases.REST: panels.build_rest}, panels.workspace),
     user.NAME: Handler(user_entry.launches, {user.NAME: user_entry.build_user}),
     **dict.fromkeys(control_calls.KINDS, _IN_PLACE),
     "while": Handler(small_loops.launches, {small_loops.NAME: small_loop_code.build_small_loop}),
@@ -135,7 +136,8 @@ class Schedule:
     def keeps(self, eqn: Eqn) -> bool:
         """Products with weights in blocks, and panels."""
         name = eqn.primitive.name
-        return not self.general and (name == BLOCK_PRODUCT or (name == PANEL and kept(eqn)))
+        panel = name == PANEL and (kept(eqn) or eqn.params["kind"] == CHASE)
+        return not self.general and (name == BLOCK_PRODUCT or panel)
 
     def joined(self, calls: Sequence[KernelCall], buffers: Sequence[Buffer]) -> list[KernelCall]:
         """Products with the loops that run band by band behind them, and loops that do so behind each other."""

@@ -9,6 +9,7 @@ from volta.ops.primitive import REGISTRY
 from volta.xla_like.attention import Attention
 from volta.xla_like.dot import Dot
 from volta.xla_like.kernels import CombineKernel, Compute, KernelCall, LoopKernel
+from volta.xla_like.panels import Panel
 from volta.xla_like.plan import Buffer, ExecutionPlan
 from volta.xla_like.user import User
 
@@ -41,6 +42,8 @@ def is_small(call: KernelCall, buffers: Sequence[Buffer]) -> bool:
             total += prod(part.sizes) * sum(costs)
         elif isinstance(kernel, Dot):
             total += _products(kernel)
+        elif isinstance(kernel, Panel):
+            total += kernel.batch * kernel.width**2 * kernel.length
         elif not isinstance(kernel, CombineKernel):
             return False
         total += touched(part, buffers)

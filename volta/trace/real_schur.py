@@ -6,7 +6,6 @@ diagonal are blocks of one row, or of two whose eigenvalues are conjugate to the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
@@ -29,12 +28,15 @@ from volta.trace.decomposition import (
     scale_of,
     slice_at,
     times,
+    transposed,
     update_at,
     where,
 )
 from volta.trace.jaxpr_trace import trace_to_jaxpr
+from volta.trace.panels import PanelProgram
 from volta.trace.schur import ITERATIONS, hessenberg_of, no_rule, turned
 from volta.trace.while_loop import run_while
+from volta.xla_like.panels import CHASE
 
 
 def _all(*tests: Any) -> Any:
@@ -48,8 +50,7 @@ def _signed(size: Any, like: Any) -> Any:
 
 def _diagonals(h: Any, n: int) -> tuple[Any, Any, Any]:
     """Of matrices with a border the diagonal, that below it and that above it."""
-    inner = lax.slice(h, (0, 0, 0), (shape_of(h)[0], n, n))
-    return diagonal_of(inner, 0, n), diagonal_of(inner, n, n - 1), diagonal_of(inner, 1, n - 1)
+    return diagonal_of(h, 0, n), diagonal_of(h, n + 1, n - 1), diagonal_of(h, 1, n - 1)
 
 
 # -- iterations --------------------------------------------------------------------------------------------------------
@@ -67,13 +68,14 @@ def _reflection(x: Any, y: Any, z: Any) -> tuple[Any, Any, Any, Any]:
     return div(y, first), div(z, first), factor, some
 
 
-def _reflected(h: Any, k: Any, axis: int, v: Any, w: Any, t: Any) -> Any:
-    """Rows k to k + 2 of each matrix (columns: axis 2) less t (1, v, w)ᵀ times (1, v, w) times them."""
+def _reflected(h: Any, k: Any, axis: int, on: Any, v: Any, w: Any, t: Any) -> Any:
+    """Rows k to k + 2 of each matrix (columns: axis 2) less t (1, v, w)ᵀ times (1, v, w) times them, where it is on."""
     rows = slice_at(h, k, 3, axis)
     a, b, c = (row_at(rows, np.int32(i), axis) for i in range(3))
-    v, w, t = (broadcast(x, a, 0) for x in (v, w, t))
+    on, v, w, t = (broadcast(x, a, 0) for x in (on, v, w, t))
     share = mul(add(add(a, mul(v, b)), mul(w, c)), t)
-    return _with_rows(h, k, axis, sub(a, share), sub(b, mul(v, share)), sub(c, mul(w, share)))
+    turned = sub(a, share), sub(b, mul(v, share)), sub(c, mul(w, share))
+    return _with_rows(h, k, axis, *(where(on, x, y) for x, y in zip(turned, (a, b, c), strict=True)))
 
 
 def _with_rows(x: Any, k: Any, axis: int, *rows: Any) -> Any:
@@ -81,29 +83,37 @@ def _with_rows(x: Any, k: Any, axis: int, *rows: Any) -> Any:
     return update_at(x, lax.concatenate([lax.expand_dims(row, (axis,)) for row in rows], axis), k, axis)
 
 
-def _chased(h: Any, z: Any, first: Sequence[Any], low: Any, high: Any, left: Any) -> list[Any]:
-    """One QR step with two shifts: reflections from row ``low`` to ``high`` of each matrix, of the columns of z too."""
-    n = shape_of(z)[1]
+def _chased_down(
+    h: Any, z: Any, linked: Any, x: Any, y: Any, end: Any, low: Any, high: Any, left: Any, unit: bool
+) -> list[Any]:
+    """One QR step with two shifts, whose first column is (x, y, end): what is not ``linked`` below the diagonal is 0;
+    reflections from row ``low`` to ``high`` of each matrix, of the rows of z (Zᵀ) too."""
+    batch, n = shape_of(h)[0], shape_of(h)[1] - 1
+    apart = bordered(lax.expand_dims(lax.bitwise_not(linked), (1,)), 1, n + 1)
+    under = _all(lax.eq(iota(h, 1), add(iota(h, 2), np.int32(1))), broadcast(apart, (batch, n + 1, n + 1), 0, 1, 2))
+    first = x, y, end
 
     def step(k: Any, h: Any, z: Any) -> list[Any]:
-        below = row_at(slice_at(h, k, 3, 1), lax.max(sub(k, np.int32(1)), np.int32(0)), 2)
+        before = lax.max(sub(k, np.int32(1)), np.int32(0))
+        below = row_at(slice_at(h, k, 3, 1), before, 2)
         begins = lax.eq(broadcast(k, low), low)
         x, y, end = (where(begins, f, row_at(below, np.int32(i), 1)) for i, f in enumerate(first))
         wide = broadcast(k, low)
         end = where(lax.ge(add(wide, np.int32(1)), high), 0, end)
         on = _all(left, lax.ge(wide, low), lax.lt(wide, high))
         v, w, t, _ = _reflection(x, y, end)
-        v, w, t = (where(on, value, 0) for value in (v, w, t))
-        h = _reflected(_reflected(h, k, 1, v, w, t), k, 2, v, w, t)
-        before = lax.max(sub(k, np.int32(1)), np.int32(0))
+        h = _reflected(_reflected(h, k, 1, on, v, w, t), k, 2, on, v, w, t)
         column = row_at(h, before, 2)
         gone = _all(  # what the reflection has made 0 in the column before it
             broadcast(_all(on, lax.bitwise_not(begins)), column, 0), lax.gt(iota(column, 1), broadcast(k, column))
         )
         h = update_at(h, lax.expand_dims(where(gone, 0, column), (2,)), before, 2)
-        return [h, _reflected(z, k, 2, v, w, t)]
+        return [h, _reflected(z, k, 1, on, v, w, t)]
 
-    return fori(n - 1, step, h, z)
+    return fori(n - 1, step, where(under, 0, h), z)
+
+
+_chased = PanelProgram(CHASE, _chased_down)
 
 
 def _pick(x: Any, i: Any) -> Any:
@@ -132,7 +142,7 @@ def _first_column(h: Any, n: int, low: Any, high: Any, stalled: Any) -> list[Any
 
 def _iterated(h: Any, z: Any) -> tuple[Any, Any, Any]:
     """The block triangular form and what it was turned by, and whether it was reached."""
-    batch, n, _ = shape_of(z)
+    batch, _, n = shape_of(z)
     eps = float(np.finfo(base.dtype_of(h)).eps)
 
     def iteration(number: Any, left: Any, stalled: Any, before: Any, h: Any, z: Any) -> Any:
@@ -142,12 +152,6 @@ def _iterated(h: Any, z: Any) -> tuple[Any, Any, Any]:
         linked = lax.gt(
             lax.abs(below), lax.max(mul(near, eps), base.fill(shape_of(below), eps * eps, base.dtype_of(h)))
         )
-        apart = bordered(lax.expand_dims(lax.bitwise_not(linked), (1,)), 1, n)
-        under = _all(
-            lax.eq(iota(h, 1), add(iota(h, 2), np.int32(1))),
-            broadcast(bordered(apart, 1, n + 1), (batch, n + 1, n + 1), 0, 1, 2),
-        )
-        h = where(under, 0, h)
         place = iota(linked, 1)
         both = _all(
             linked,
@@ -162,7 +166,7 @@ def _iterated(h: Any, z: Any) -> tuple[Any, Any, Any]:
         stalled = where(lax.eq(high, before), add(stalled, np.int32(1)), 0)
         safe = where(left, high, 2)
         first = _first_column(h, n, where(left, low, 0), safe, stalled)
-        h, z = _chased(h, z, first, low, high, left)
+        h, z = _chased(h, z, linked, *first, low, high, left)
         return [add(number, np.int32(1)), left, stalled, high, h, z], None
 
     def going_on(number: Any, left: Any, *values: Any) -> tuple[list[Any], None]:
@@ -216,8 +220,9 @@ def _corner(h: Any, k: Any, after: Any) -> list[Any]:
 
 
 def _standard(h: Any, z: Any) -> list[Any]:
-    """Blocks of two rows with equal diagonal elements and conjugate eigenvalues, or none: real ones are split."""
-    n = shape_of(z)[1]
+    """Blocks of two rows with equal diagonal elements and conjugate eigenvalues, or none: real ones are split. Zᵀ is
+    turned too."""
+    n = shape_of(z)[2]
 
     def step(k: Any, h: Any, z: Any) -> list[Any]:
         after = add(k, np.int32(1))
@@ -226,7 +231,7 @@ def _standard(h: Any, z: Any) -> list[Any]:
         p, q, real = _rotation(a, b, c, d)
         p, q = where(some, p, 1), where(some, q, 0)
         h = _pair_turned(_pair_turned(h, k, 1, p, q), k, 2, p, q)
-        z = _pair_turned(z, k, 2, p, q)
+        z = _pair_turned(z, k, 1, p, q)
         a, b, c, d = _corner(h, k, after)
         # Of conjugate values the elements beside the diagonal have opposite signs. Where rounding made one of them 0,
         # or took it beyond, that one is no larger than it: below the diagonal it is dropped, above it is replaced.
@@ -234,14 +239,12 @@ def _standard(h: Any, z: Any) -> list[Any]:
         split = _all(some, lax.bitwise_or(real, _all(lax.bitwise_not(apart), lax.le(lax.abs(c), lax.abs(b)))))
         keep = _all(some, lax.bitwise_not(split))
         middle = mul(add(a, d), 0.5)
-        row, column = iota(h, 1), iota(h, 2)
-        here, there = lax.eq(row, broadcast(k, h)), lax.eq(row, broadcast(after, h))
-        on, beside = lax.eq(column, broadcast(k, h)), lax.eq(column, broadcast(after, h))
-        diagonal = lax.bitwise_or(_all(here, on), _all(there, beside))
-        h = where(_all(diagonal, broadcast(keep, h, 0)), broadcast(middle, h, 0), h)
-        hidden = broadcast(neg(mul(c, np.finfo(base.dtype_of(h)).eps ** 2)), h, 0)
-        h = where(_all(here, beside, broadcast(_all(keep, lax.bitwise_not(apart)), h, 0)), hidden, h)
-        return [where(_all(there, on, broadcast(split, h, 0)), 0, h), z]
+        hidden = neg(mul(c, np.finfo(base.dtype_of(h)).eps ** 2))
+        a, d = where(keep, middle, a), where(keep, middle, d)
+        b, c = where(_all(keep, lax.bitwise_not(apart)), hidden, b), where(split, 0, c)
+        corner = lax.concatenate([lax.expand_dims(x, (1,)) for x in (a, b, c, d)], 1)
+        corner = base.reshape_to(corner, (shape_of(h)[0], 2, 2))
+        return [lax.dynamic_update_slice(h, corner, (np.int32(0), k, k)), z]
 
     return fori(n - 1, step, h, z)
 
@@ -258,13 +261,13 @@ def _scaled_form(a: Any) -> tuple[Any, Any, Any, Any]:
     if n < 2:
         return over(a, scale), base.fill(shape_of(a), 1, base.dtype_of(a)), scale, found
     h, q = hessenberg_of(over(a, scale))
-    h, z = bordered(h, n + 1, n + 1), bordered(q, n, n + 1)
+    h, z = bordered(h, n + 1, n + 1), bordered(transposed(q), n + 1, n)
     if n > 2:
         h, z, reached = _iterated(h, z)
         found = lax.bitwise_and(found, reached)
     h, z = _standard(h, z)
     t, z = (lax.slice(x, (0, 0, 0), (batch, n, n)) for x in (h, z))
-    return where(lax.gt(iota(t, 1), add(iota(t, 2), np.int32(1))), 0, t), z, scale, found
+    return where(lax.gt(iota(t, 1), add(iota(t, 2), np.int32(1))), 0, t), transposed(z), scale, found
 
 
 def real_schur_of(a: Any) -> list[Any]:

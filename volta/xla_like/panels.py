@@ -19,10 +19,10 @@ WIDTH = 32
 ROTATIONS = ("symmetric", "rows")
 """Jacobi's rotations: of the rows and columns of symmetric matrices, and of rows that are made orthogonal."""
 
-FACTOR, FORWARD, TRIANGLE = COMPOSED = ("factor", "forward", "triangle")
+FACTOR, FORWARD, TRIANGLE, CHASE = COMPOSED = ("factor", "forward", "triangle", "chase")
 """Cholesky's columns of a whole group; triangular equations of more than a block of rows; T of a block of reflections,
-from the products of their vectors and their factors. Where a backend has no kernel for these they are panels and
-products."""
+from the products of their vectors and their factors; a QR step of Hessenberg's form, whose reflections chase a bulge.
+Where a backend has no kernel for these they are what they mean: panels and products, or loops."""
 
 ROWS = 48
 """Of a matrix that one kernel rotates, at most: so many lie near whoever does it."""
@@ -45,6 +45,7 @@ class PanelSpec:
 
     'cholesky': the columns of L from those of square matrices. 'substitute': the solutions of triangular equations.
     'qr': reflections. 'lu': elimination with pivots. 'symmetric' and 'rows': Jacobi's rotations of small matrices.
+    'chase': a QR step of two shifts, where the operands lie if memory allows it.
     ``unit``: diagonal elements of a triangle count as 1.
     """
 
