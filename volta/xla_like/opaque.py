@@ -338,9 +338,7 @@ def _panel(node: Node, ctx: Context) -> list[KernelCall]:
     accesses = tuple(_contiguous(i, v.shape, v.dtype) for i, v in zip((*reads, *writes), vals, strict=True))
     spec = PanelSpec(node.params["kind"], node.outputs[0].dtype, node.params["unit"])
     inplace = tuple(zip(reads, writes, strict=False)) if spec.kind == CHASE else ()
-    return [
-        KernelCall(Panel(spec, batch, width, length), (), accesses, unique(reads), tuple(writes), inplace=inplace)
-    ]
+    return [KernelCall(Panel(spec, batch, width, length), (), accesses, unique(reads), tuple(writes), inplace=inplace)]
 
 
 def _move(node: Node, ctx: Context) -> list[KernelCall]:
