@@ -10,12 +10,13 @@ from volta.api.arguments import float0
 from volta.core.absent import namespace as _namespace
 from volta.core.dtypes import canonicalize
 from volta.core.errors import DTypeError as TypePromotionError
+from volta.core.extended import extended, prng_key
 from volta.numpy.inspection import finfo, iinfo
 from volta.numpy.types import bfloat16, issubdtype, result_type
 
 __all__ = [
-    "TypePromotionError", "bfloat16", "canonicalize_dtype", "finfo", "float0", "iinfo", "issubdtype", "itemsize_bits",
-    "result_type", "scalar_type_of",
+    "TypePromotionError", "bfloat16", "canonicalize_dtype", "extended", "finfo", "float0", "iinfo", "issubdtype",
+    "itemsize_bits", "prng_key", "result_type", "scalar_type_of",
 ]  # fmt: skip
 
 

@@ -14,10 +14,12 @@ from volta.api.arguments import aval_of, check_callable, name_of, operand_of, va
 from volta.core import dtypes, pytrees
 from volta.core.avals import ShapedArray
 from volta.core.errors import ArgumentError, DTypeError, ShapeError, TreeError
+from volta.core.extended import is_key, refusal
 from volta.core.interp import get_aval
 from volta.core.pytrees import TreeSpec
 from volta.core.source import at_user_line, is_own
 from volta.ops.callbacks import VMAP_METHODS, HostCall, callback_p
+from volta.ops.keys import unwrap
 from volta.runtime.array import as_array
 
 
@@ -124,15 +126,16 @@ def debug_callback(
     check_callable(callback, "debug.callback")
     leaves, tree = pytrees.flatten((args, kwargs))
     arrays = {i: value for i, value in ((i, _operand(x)) for i, x in enumerate(leaves)) if value is not None}
+    types = {i: get_aval(x).dtype for i, x in arrays.items()}
 
     def run(given: Sequence[np.ndarray]) -> list[np.ndarray]:
-        known = dict(zip(arrays, given, strict=True))
-        some, named = pytrees.unflatten(tree, [as_array(known[i]) if i in known else x for i, x in enumerate(leaves)])
+        known = {i: _handed(x, types[i]) for i, x in zip(arrays, given, strict=True)}
+        some, named = pytrees.unflatten(tree, [known.get(i, x) for i, x in enumerate(leaves)])
         callback(*some, **named)
         return []
 
     call = HostCall("debug.callback", name_of(callback), run, (), True, vmap_method="sequential")
-    callback_p.bind(*arrays.values(), call=call)
+    callback_p.bind(*map(_sent, arrays.values()), call=call)
     return None
 
 
@@ -141,6 +144,17 @@ def _operand(x: Any) -> Any:
         return value_of(x)
     except DTypeError:
         return None
+
+
+def _sent(x: Any) -> Any:
+    """An operand as it travels to the host: random keys as their words."""
+    return unwrap(x) if is_key(get_aval(x).dtype) else x
+
+
+def _handed(x: np.ndarray, dtype: np.dtype) -> Any:
+    """What has travelled as the array that the function gets."""
+    array = as_array(x)
+    return array.retyped(array.aval.update(shape=x.shape[:-1], dtype=dtype)) if is_key(dtype) else array
 
 
 class _Formatter(string.Formatter):
@@ -189,10 +203,13 @@ def debug_print(
             raise ArgumentError(at_user_line(f"debug.print: the text {fmt!r} does not show the arguments {unused}"))
 
     def show(*args: Any, **kwargs: Any) -> None:
-        shown = [np.asarray(x) if hasattr(x, "aval") else x for x in args]
-        print(fmt.format(*shown, **{k: np.asarray(x) if hasattr(x, "aval") else x for k, x in kwargs.items()}))
+        print(fmt.format(*map(_shown, args), **{k: _shown(x) for k, x in kwargs.items()}))
 
     return debug_callback(show, *args, ordered=ordered, **kwargs)
+
+
+def _shown(x: Any) -> Any:
+    return np.asarray(x) if hasattr(x, "aval") and not is_key(x.dtype) else x
 
 
 class _Placeholder:
@@ -268,12 +285,17 @@ def _called(
 ) -> Any:
     leaves, tree = pytrees.flatten((args, kwargs))
     operands = [operand_of(x) for x in leaves]
+    types = [get_aval(x).dtype for x in operands]
+    operands = [_sent(x) for x in operands]
     wanted, out_tree = pytrees.flatten(likes)
     avals = tuple(aval_of(x).strip_weak() for x in wanted)
+    for aval in avals:
+        if is_key(aval.dtype):
+            raise DTypeError(at_user_line(f"{kind}: a function on the host gives no {aval}: {refusal(aval.dtype)}"))
     methods = settings.get("vmap_method")
 
     def run(given: Sequence[np.ndarray]) -> list[np.ndarray]:
-        some, named = pytrees.unflatten(tree, [as_array(x) for x in given])
+        some, named = pytrees.unflatten(tree, [_handed(x, d) for x, d in zip(given, types, strict=True)])
         batch = _batch_of(given, ranks) if methods in ("expand_dims", "broadcast_all") else ()
         return _results(f"{kind} of `{name_of(callback)}`", callback(*some, **named), out_tree, avals, batch)
 

@@ -13,6 +13,7 @@ from volta.core import pytrees
 from volta.core.array import Array
 from volta.core.device import Device
 from volta.core.errors import DeviceError
+from volta.core.extended import is_key
 from volta.core.interp import Tracer
 from volta.core.sharding import NamedSharding, SingleDeviceSharding
 from volta.core.source import at_user_line
@@ -122,14 +123,18 @@ def _resolved(device: Any) -> str:
 
 
 def device_get(x: Any) -> Any:
-    """The leaves of a pytree as NumPy arrays.
+    """The leaves of a pytree as NumPy arrays; random keys, of which there are none, as arrays on the host.
 
     >>> import volta
     >>> import volta.numpy as vnp
     >>> volta.device_get([vnp.arange(3)])
     [array([0, 1, 2], dtype=int32)]
     """
-    return pytrees.map(lambda leaf: np.asarray(leaf) if _has_elements(leaf) else leaf, x)
+    return pytrees.map(lambda leaf: _on_host(leaf) if _has_elements(leaf) else leaf, x)
+
+
+def _on_host(x: Any) -> Any:
+    return _runtime.fetch(as_array(x)) if is_key(x.dtype) else np.asarray(x)
 
 
 def block_until_ready(x: Any) -> Any:

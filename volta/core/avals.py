@@ -11,6 +11,7 @@ import numpy as np
 
 from volta.core import dtypes
 from volta.core.errors import ShapeError, VoltaError
+from volta.core.extended import is_key
 from volta.core.source import at_user_line
 
 Shape = tuple[int, ...]
@@ -40,6 +41,11 @@ class ShapedArray:
     @property
     def nbytes(self) -> int:
         return self.size * self.dtype.itemsize
+
+    @property
+    def stored(self) -> ShapedArray:
+        """The type of the elements in memory: random keys are integers there."""
+        return attrs.evolve(self, dtype=self.dtype.stored) if is_key(self.dtype) else self  # type: ignore[attr-defined]
 
     @property
     def sharding(self) -> None:

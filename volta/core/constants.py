@@ -10,6 +10,8 @@ import numpy as np
 from volta.core import dtypes
 from volta.core.array import Array
 from volta.core.avals import ShapedArray
+from volta.core.errors import DTypeError
+from volta.core.extended import is_key, refusal
 from volta.core.floats import standard
 from volta.core.interp import Tracer
 from volta.core.source import at_user_line
@@ -23,6 +25,8 @@ def cast(x: Any, dtype: np.dtype) -> np.ndarray:
     >>> cast(3e9, dtypes.int32)[()]
     np.int32(2147483647)
     """
+    if is_key(dtype):
+        raise DTypeError(at_user_line(f"{x!r:.60} is no {dtype}: {refusal(dtype)}"))
     own = dtypes.of_python_scalar(x)
     x = np.asarray(x, own)
     if x.dtype == dtype:

@@ -17,6 +17,7 @@ import ml_dtypes
 import numpy as np
 
 from volta.core.errors import DTypeError
+from volta.core.extended import KEY_TYPES, is_key, refusal
 from volta.core.source import at_user_line
 
 bool_ = np.dtype(np.bool_)
@@ -49,6 +50,7 @@ _SHORT = {
 }
 _SHORT.update({d: f"i{8 * d.itemsize}" for d in SIGNED})
 _SHORT.update({d: f"u{8 * d.itemsize}" for d in UNSIGNED})
+_SHORT.update({d: d.name for d in KEY_TYPES})
 
 
 def short_name(dtype: np.dtype) -> str:
@@ -117,6 +119,8 @@ _PYTHON = {bool: bool_, int: DEFAULT_INT, float: DEFAULT_FLOAT, complex: DEFAULT
 def _canonical(dtype: Any) -> np.dtype:
     if dtype in _PYTHON:
         return _PYTHON[dtype]
+    if dtype in KEY_TYPES:
+        return dtype  # type: ignore[no-any-return]
     try:
         result = np.dtype(dtype).newbyteorder("=")
     except TypeError:
@@ -226,6 +230,9 @@ def promote(*types: tuple[np.dtype, bool]) -> tuple[np.dtype, bool]:
     all_weak = all(w for _, w in types)
     if len({d for d, _ in types}) == 1:
         return types[0][0], all_weak
+    if key := next((d for d, _ in types if is_key(d)), None):
+        met = ", ".join(sorted({d.name for d, _ in types} - {key.name}))
+        raise DTypeError(f"{key} and {met} have no dtype in common: {refusal(key)}")  # callers say where
     nodes = {d if all_weak else _node(d, w) for d, w in types}
     common = frozenset.intersection(*(_above(n) for n in nodes))
     (join,) = (n for n in common if common <= _above(n))  # the least common upper bound is the one below all others

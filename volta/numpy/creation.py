@@ -14,6 +14,7 @@ from volta.core.array import Array, ArrayLike
 from volta.core.avals import as_shape
 from volta.core.constants import cast, check_held
 from volta.core.errors import ConcretizationTypeError, DTypeError, ShapeError
+from volta.core.extended import is_key
 from volta.core.floats import standard
 from volta.core.interp import Tracer
 from volta.core.source import at_user_line
@@ -145,7 +146,8 @@ def full(shape: Shape, fill_value: Any, dtype: Any = None, *, device: Any = None
     dtype = dtypes.canonicalize(dtype)
     if aval.shape:
         return lying(shaping.broadcast_to(astype(fill_value, dtype), shape), device)
-    return lying(as_value(lax.full(shape, convert(fill_value, dtype), dtype)), device)
+    value = fill_value if is_key(dtype) else convert(fill_value, dtype)
+    return lying(as_value(lax.full(shape, value, dtype)), device)
 
 
 def zeros(shape: Shape, dtype: Any = None, *, device: Any = None) -> Array:

@@ -17,6 +17,7 @@ from volta.core.array import Array
 from volta.core.avals import ShapedArray
 from volta.core.constants import cast, check_held
 from volta.core.errors import AxisError, DTypeError, ShapeError, VoltaError
+from volta.core.extended import is_key, refusal
 from volta.core.interp import get_aval
 from volta.core.source import at_user_line
 from volta.ops import lax
@@ -95,7 +96,19 @@ def as_value(x: Any) -> Any:
 
 def common_dtype(name: str, *xs: Any) -> tuple[np.dtype, bool]:
     """The dtype in which the operands of ``name`` meet, and whether it is weak."""
-    return dtypes.promote(*((a.dtype, a.weak_type) for a in (aval_of(name, x) for x in xs)))
+    return joined(name, [(a.dtype, a.weak_type) for a in (aval_of(name, x) for x in xs)])
+
+
+def joined(name: str, types: Sequence[tuple[np.dtype, bool]]) -> tuple[np.dtype, bool]:
+    """What these dtypes, weak or not, promote to.
+
+    Raises:
+        DTypeError: for random keys among others, which have no dtype in common.
+    """
+    try:
+        return dtypes.promote(*types)
+    except DTypeError as error:
+        raise DTypeError(at_user_line(f"{name}: {error}")) from None
 
 
 def promote_dtypes(name: str, *xs: Any) -> list[Any]:
@@ -107,6 +120,8 @@ def promote_dtypes(name: str, *xs: Any) -> list[Any]:
 def promote_floats(name: str, *xs: Any) -> list[Any]:
     """The operands in their common float or complex dtype: integers and booleans count as the default float."""
     dtype, weak = common_dtype(name, *xs)
+    if is_key(dtype):
+        raise DTypeError(at_user_line(f"{name}: {refusal(dtype)}"))
     dtype = dtypes.to_float(dtype)
     return [convert(x, dtype, weak) for x in xs]
 

@@ -12,8 +12,9 @@ import numpy as np
 from volta.core import dtypes
 from volta.core.array import Array
 from volta.core.errors import DTypeError
+from volta.core.extended import extended, is_key
 from volta.core.source import at_user_line
-from volta.numpy.promotion import aval_of
+from volta.numpy.promotion import aval_of, joined
 
 pi = math.pi
 e = math.e
@@ -67,16 +68,19 @@ def result_type(*args: Any) -> np.dtype:
             pairs.append((aval.dtype, aval.weak_type))
         else:
             pairs.append((dtypes.canonicalize(x), x in _WEAK))
-    return dtypes.promote(*pairs)[0]
+    return joined("result_type", pairs)[0]
 
 
 def promote_types(a: Any, b: Any) -> np.dtype:
     """The dtype that two dtypes promote to."""
-    return dtypes.promote((dtypes.canonicalize(a), a in _WEAK), (dtypes.canonicalize(b), b in _WEAK))[0]
+    return joined("promote_types", [(dtypes.canonicalize(x), x in _WEAK) for x in (a, b)])[0]
 
 
 def issubdtype(arg1: Any, arg2: Any) -> builtins.bool:
     """Whether a dtype is of a kind, such as ``issubdtype(x.dtype, np.floating)``; bfloat16 counts as floating."""
+    if is_key(arg1) or (isinstance(arg2, type) and issubclass(arg2, extended)):
+        kind = arg1.type if is_key(arg1) else arg1
+        return arg1 is arg2 or (isinstance(kind, type) and isinstance(arg2, type) and issubclass(kind, arg2))
     kind = np.dtype(arg1)
     if kind == dtypes.bfloat16:
         return arg2 in (np.floating, np.inexact, np.number, np.generic) or (

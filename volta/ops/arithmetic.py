@@ -71,6 +71,7 @@ copy = elementwise(
     "Elementwise identity.",
     lambda t, ans, x: t,
     kinds=ANY,
+    of_keys=True,
     transposed=(lambda ct, x: ct,),
     emit=lambda b, x: x,
 )
@@ -78,6 +79,7 @@ stop_gradient = elementwise(
     "stop_gradient",
     "Elementwise identity whose derivative is taken as zero.",
     kinds=ANY,
+    of_keys=True,
     zero="asked for",
     emit=lambda b, x: x,
 )
@@ -198,12 +200,12 @@ def nextafter(x: Any, y: Any) -> Any:
 # -- comparisons -------------------------------------------------------------------------------------------------------
 
 
-def _comparison(name: str, doc: str) -> Function:
-    return elementwise(name, doc, arity=2, kinds=ANY, zero=_STEPS, out_dtype=dtypes.bool_)
+def _comparison(name: str, doc: str, of_keys: bool = False) -> Function:
+    return elementwise(name, doc, arity=2, kinds=ANY, zero=_STEPS, out_dtype=dtypes.bool_, of_keys=of_keys)
 
 
-eq = _comparison("eq", "Elementwise x == y.")
-ne = _comparison("ne", "Elementwise x != y.")
+eq = _comparison("eq", "Elementwise x == y.", of_keys=True)
+ne = _comparison("ne", "Elementwise x != y.", of_keys=True)
 lt = _comparison("lt", "Elementwise x < y.")
 le = _comparison("le", "Elementwise x <= y.")
 gt = _comparison("gt", "Elementwise x > y.")

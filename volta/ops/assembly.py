@@ -11,6 +11,7 @@ from volta.core import dtypes
 from volta.core.array import Array
 from volta.core.avals import Shape, ShapedArray
 from volta.core.constants import check_held, constant
+from volta.core.extended import is_key, refusal
 from volta.core.interp import bind, get_aval
 from volta.ops import base
 from volta.ops.base import canonical_axis, canonical_ints, dtype_error, shape_error, shape_of
@@ -153,6 +154,8 @@ def _iota_abstract(*, dtype: np.dtype, shape: Shape, dimension: int) -> ShapedAr
         raise shape_error("iota", (), f"axis {dimension} is not among the axes of {shape}")
     if dtype == dtypes.bool_:
         raise dtype_error("iota", (), "bool cannot count")
+    if is_key(dtype):
+        raise dtype_error("iota", (), refusal(dtype))
     return ShapedArray(shape, dtype)
 
 
@@ -206,6 +209,8 @@ def full(shape: Any, fill_value: Any, dtype: Any = None) -> Array:
     if dtype is None:
         return base.broadcast_to(base.settled(fill_value), sizes)
     kind = dtypes.canonicalize(dtype)
+    if is_key(kind) and not is_key(aval.dtype):  # JAX's way: it is that of each word
+        return base.fill(sizes, fill_value, kind)  # type: ignore[no-any-return]
     if isinstance(fill_value, (bool, int, float, np.generic)):
         check_held(fill_value, kind)
         fill_value = constant(fill_value, kind)

@@ -17,6 +17,7 @@ from volta.core.array import Array
 from volta.core.avals import Shape, ShapedArray
 from volta.core.constants import check_held, constant
 from volta.core.errors import DTypeError, NotDifferentiableError, ShapeError
+from volta.core.extended import is_key
 from volta.core.interp import bind, get_aval
 from volta.core.source import at_user_line
 from volta.ops.primitive import REGISTRY, Linear, Zero
@@ -202,7 +203,9 @@ def spread(x: Any, shape: Shape) -> Any:
 
 
 def fill(shape: Shape, value: Any, dtype: np.dtype) -> Any:
-    """An array of one value (a NumPy scalar where ``shape`` is empty)."""
+    """An array of one value (a NumPy scalar where ``shape`` is empty); of keys, whose words have that value."""
+    if is_key(dtype):
+        return bind_named("random_wrap", fill((*shape, dtype.words), value, dtypes.uint32), impl=dtype.impl)
     scalar = constant(value, dtype)
     return scalar if shape == () else broadcast_to(scalar, shape)
 

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from volta.core import dtypes
+from volta.core import dtypes, extended
 from volta.core.array import Array
 from volta.core.avals import ShapedArray
+from volta.core.extended import is_key
 from volta.core.interp import bind
 from volta.ops import base, scalar
 from volta.ops.base import dtype_error, shape_error
@@ -37,13 +38,20 @@ Partial = Callable[..., Any] | None
 def kind_of(dtype: np.dtype) -> str:
     if dtype in dtypes.FLOATS:  # asked of each equation that is traced
         return "float"
+    if is_key(dtype):
+        return "key"
     return "complex" if dtype in dtypes.COMPLEX else "bool" if dtype == dtypes.bool_ else "int"
 
 
 def takes(name: str, dtype: np.dtype, kinds: Sequence[str]) -> bool:
-    """Whether a primitive of ``kinds`` takes a dtype: a complex one, where its record says what it means for pairs."""
+    """Whether a primitive of ``kinds`` takes a dtype: a complex one where its record says what it means for pairs, keys
+    where it says so."""
     kind = kind_of(dtype)
-    return kind in kinds or (kind == "complex" and REGISTRY[name].pairs is not None)
+    return (
+        kind in kinds
+        or (kind == "complex" and REGISTRY[name].pairs is not None)
+        or (kind == "key" and REGISTRY[name].of_keys)
+    )
 
 
 def common_shape(name: str, avals: Sequence[ShapedArray]) -> tuple[int, ...]:
@@ -80,6 +88,8 @@ def check_dtypes(name: str, avals: Sequence[ShapedArray], kinds: Sequence[str]) 
 
 def refusal(dtype: np.dtype, kinds: Sequence[str]) -> str:
     """Why operands of ``dtype`` are not taken, and what to do."""
+    if is_key(dtype):
+        return extended.refusal(dtype)
     if dtypes.is_complex(dtype):
         return f"takes {' or '.join(kinds)} operands, and has no meaning for complex numbers; use real, imag or abs."
     return f"takes {' or '.join(kinds)} operands; use convert_element_type first."
@@ -193,12 +203,13 @@ def elementwise(
     out_dtype: OutDtype = None,
     emit: Rule | None = None,
     cost: int = 1,
+    of_keys: bool = False,
 ) -> Function:
     """Define an elementwise primitive and give its function.
 
     ``partials``, one an operand, make the derivative; or ``zero`` says why it is zero everywhere. ``low`` and ``high``
     bound the operands in tests. ``cost`` is counted in plain operations. ``out_dtype`` is the result's, where it is not
-    the operands': a dtype, or a function of theirs.
+    the operands': a dtype, or a function of theirs. ``of_keys``: it takes random keys as well.
     """
     if len(partials) != (0 if zero else arity):
         raise ValueError(f"{name}: give one partial an operand, or say why the derivative is zero")
@@ -213,6 +224,7 @@ def elementwise(
             emit=emit or getattr(scalar, name),
             domain=Domain(low, high, tuple(kinds)),
             cost=cost,
+            of_keys=of_keys,
             doc=doc,
         )
     )

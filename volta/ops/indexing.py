@@ -16,6 +16,7 @@ from volta.core import dtypes
 from volta.core.array import Array
 from volta.core.avals import Shape, ShapedArray
 from volta.core.errors import NotDifferentiableError
+from volta.core.extended import is_key, refusal
 from volta.core.interp import bind
 from volta.core.source import at_user_line
 from volta.ops import base
@@ -178,6 +179,8 @@ def _scatter_abstract(
         raise shape_error("scatter", avals, f"mode in {SCATTER_MODES}, op in {SCATTER_OPS}; got {mode!r} and {op!r}")
     if dtypes.is_complex(operand.dtype) and op in ("mul", "min", "max"):
         raise dtype_error("scatter", avals, f"complex numbers are set or added, there is no {op} of them")
+    if is_key(operand.dtype) and op != "set":
+        raise dtype_error("scatter", avals, f"there is no {op} of them: {refusal(operand.dtype)}")
     if operand.dtype == dtypes.bool_ and op in ("add", "mul"):
         raise dtype_error("scatter", avals, f"booleans have no {op}; use 'max' or 'min'")
     return ShapedArray(operand.shape, operand.dtype, operand.weak_type and updates.weak_type)

@@ -30,6 +30,9 @@ Families derive most of a record (see the modules of this package); what each ru
     Its meaning for complex numbers: a complex operand is a `volta.ops.complexes.Pair` of real arrays, so is a complex
     answer. Written with ``volta.ops.lax`` functions; a list when ``multiple_results``. A primitive without it takes no
     complex operands. The modules of ``volta.ops.complexes`` give it.
+``of_keys``
+    Whether it takes random keys (`volta.core.extended`): what only moves, chooses or compares elements does, and so
+    do primitives that carry programs. All others refuse them; elementwise ones by their kinds of operands.
 ``reduction``
     Of the reduction family: how elements combine, and what none of them give.
 ``kernels``
@@ -52,6 +55,9 @@ import attrs
 
 from volta.core import interp
 from volta.core.avals import ShapedArray
+from volta.core.errors import DTypeError
+from volta.core.extended import is_key, refusal
+from volta.core.source import at_user_line
 
 
 class Family(enum.Enum):
@@ -132,6 +138,8 @@ _KERNELS = {
     Family.USER: ("user",),
 }
 
+_MOVING = (Family.MOVEMENT, Family.INDEXING, Family.CONTROL, Family.CALL)
+
 FUNCTION = 100
 """The ``cost`` of what is computed by a polynomial or a loop: more than any pass spends on computing it again."""
 
@@ -155,6 +163,7 @@ class Primitive:
     reduction: Reduction | None = None
     doc: str = ""
     pairs: Rule | None = None
+    of_keys: bool = attrs.field(default=attrs.Factory(lambda self: self.family in _MOVING, takes_self=True))
     kernels: tuple[str, ...] = attrs.field(default=attrs.Factory(lambda self: _KERNELS[self.family], takes_self=True))
     on_tensor_cores: tuple[str, str] | None = None
 
@@ -183,8 +192,23 @@ def register(primitive: Primitive) -> Primitive:
         raise ValueError(f"primitive {primitive.name!r}: the reduction family, and no other, says its `reduction`")
     if not primitive.doc:
         raise ValueError(f"primitive {primitive.name!r} needs a `doc` line")
+    if not primitive.of_keys and primitive.family is not Family.ELEMENTWISE:
+        object.__setattr__(primitive, "abstract", _without_keys(primitive.name, primitive.abstract))
     REGISTRY[primitive.name] = primitive
     return primitive
+
+
+def _without_keys(name: str, abstract: Rule) -> Rule:
+    """A shape rule that refuses random keys."""
+
+    def rule(*avals: ShapedArray, **params: Any) -> Any:
+        for aval in avals:
+            if is_key(aval.dtype):
+                given = ", ".join(a.short() for a in avals)
+                raise DTypeError(at_user_line(f"{name}({given}): {refusal(aval.dtype)}"))
+        return abstract(*avals, **params)
+
+    return rule
 
 
 def complete(primitive: Primitive, **rules: Rule) -> None:

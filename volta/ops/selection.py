@@ -11,6 +11,7 @@ from volta.core import contract, dtypes
 from volta.core.array import Array
 from volta.core.avals import ShapedArray
 from volta.core.constants import check_held
+from volta.core.extended import is_key, refusal
 from volta.core.interp import bind, get_aval
 from volta.ops import base, scalar
 from volta.ops.base import dtype_error, shape_error
@@ -66,6 +67,7 @@ select_n_p = register(
         transpose=_select_transpose,
         emit=lambda b, which, case0, case1: scalar.select(b, which, case1, case0),
         domain=Domain(kinds=ANY),
+        of_keys=True,
         doc="Elementwise choice: the first case where the predicate is False, the second where it is True.",
     )
 )
@@ -96,10 +98,19 @@ def select(pred: Any, on_true: Any, on_false: Any) -> Array:
     return select_n(pred, on_false, on_true)
 
 
+def _refuse_keys(name: str, x: ShapedArray, new_dtype: np.dtype) -> None:
+    """Random keys are no numbers: ``random.key_data`` and ``wrap_key_data`` lead from one to the other."""
+    if is_key(x.dtype):
+        raise dtype_error(name, (x,), refusal(x.dtype))
+    if is_key(new_dtype):
+        raise dtype_error(name, (x,), f"{new_dtype} is made of words: use random.wrap_key_data, or random.key(seed)")
+
+
 # -- conversion --------------------------------------------------------------------------------------------------------
 
 
 def _convert_abstract(x: ShapedArray, *, new_dtype: np.dtype, weak_type: bool) -> ShapedArray:
+    _refuse_keys("convert_element_type", x, new_dtype)
     return ShapedArray(x.shape, new_dtype, weak_type)
 
 
@@ -148,6 +159,7 @@ def convert_element_type(x: Any, new_dtype: Any, weak_type: bool = False) -> Arr
 
 
 def _bitcast_abstract(x: ShapedArray, *, new_dtype: np.dtype, old_dtype: np.dtype) -> ShapedArray:
+    _refuse_keys("bitcast_convert_type", x, new_dtype)
     if x.dtype.itemsize != new_dtype.itemsize or dtypes.bool_ in (x.dtype, new_dtype):
         raise dtype_error(
             "bitcast_convert_type", (x,), f"{new_dtype.name} has another item size, or one of them is bool"

@@ -10,6 +10,7 @@ import numpy as np
 from volta.core import dtypes
 from volta.core.array import Array
 from volta.core.avals import ShapedArray
+from volta.core.extended import is_key
 from volta.core.interp import bind, get_aval
 from volta.ops import base
 from volta.ops.arithmetic import add, ge, le, max, min, mul
@@ -33,6 +34,8 @@ def _sort_abstract(*avals: ShapedArray, dimension: int, is_stable: bool, num_key
     if not 1 <= num_keys <= len(avals):
         raise shape_error("sort", avals, f"num_keys must be from 1 to {len(avals)}, got {num_keys}")
     canonical_axis("sort", dimension, avals[0].ndim)
+    if any(is_key(a.dtype) for a in avals[:num_keys]):
+        raise dtype_error("sort", avals, f"they have no order: {refusal(avals[0].dtype, NUMBER)}")
     return list(avals)
 
 
@@ -68,6 +71,7 @@ sort_p = register(
         _sort_jvp,
         _sort_batch,
         multiple_results=True,
+        of_keys=True,
         doc="Operands ordered along an axis by the first num_keys of them; NaN last, -0 and +0 equal; always stable.",
     )
 )

@@ -1,4 +1,9 @@
-"""Keys: where randomness comes from. A key is an ordinary uint32 array of shape (2,)."""
+"""Keys: where randomness comes from.
+
+A key is a scalar of the dtype ``key<fry>``: so a program cannot take it for a number, and an array of keys has one
+element a key. Its two words, a uint32 array of shape (2,), are what jax.random calls a raw key, and functions take
+either; numbers are drawn from words.
+"""
 
 from __future__ import annotations
 
@@ -13,76 +18,134 @@ import volta.numpy as vnp
 from volta.api.jit import jit
 from volta.core import dtypes
 from volta.core.array import Array
-from volta.core.avals import as_shape
+from volta.core.avals import ShapedArray, as_shape
 from volta.core.errors import DTypeError, ShapeError
+from volta.core.extended import FRY, is_key
 from volta.core.interp import get_aval
 from volta.core.source import at_user_line
+from volta.ops import keys as ops
 from volta.random.threefry import counters, threefry2x32, words
+from volta.runtime.array import ConcreteArray
+
+# -- the two forms of a key --------------------------------------------------------------------------------------------
 
 
-def key(seed: Any) -> Array:
-    """A key from an integer seed.
+def _words(keys: Any) -> Any:
+    """The words of keys; of known ones the same memory."""
+    return keys.words() if type(keys) is ConcreteArray else ops.unwrap(keys)
 
-    A key is a uint32 array of shape (2,), what jax.random calls a raw key (its ``PRNGKey``): it can be put into
-    pytrees, mapped over with ``vmap``, saved and donated like any array. Its words are the seed's, high word first. The
-    high word of a seed of 32 bits or fewer, as of a Python int in [-2**31, 2**31), is 0 also below zero: ``key(-1)``
-    is [0, 2**32 - 1]. So they are jax.random's keys; for wider seeds those of JAX in its 64-bit mode.
+
+def _typed(data: Any) -> Any:
+    """Keys of words; of known ones the same memory."""
+    if type(data) is ConcreteArray:
+        return data.retyped(ShapedArray(data.aval.shape[:-1], FRY))
+    return ops.wrap(data, FRY.impl)
+
+
+def _check_impl(name: str, impl: Any) -> None:
+    """Refuse generators but the one that there is."""
+    if impl in (None, FRY, FRY.impl):
+        return
+    if impl in ("rbg", "unsafe_rbg"):
+        text = "its numbers are those of XLA's generator, which differ from device to device"
+    else:
+        text = "there is no such generator"
+    raise ValueError(at_user_line(f"random.{name}: impl={impl!r}: {text}; leave it out, or use {FRY.impl!r}"))
+
+
+def _type_of_key(name: str, key: Any) -> ShapedArray:
+    """The type of a key, or of an array of them."""
+    try:
+        return get_aval(key)
+    except DTypeError:
+        what = f"{key!r:.60} of type {type(key).__name__}"
+    raise DTypeError(at_user_line(f"random.{name}: a key is made by random.key(seed), got {what}"))
+
+
+def check_key(name: str, key: Any) -> Any:
+    """The words of ``key``, or an error in the words of the function ``name``."""
+    aval = _type_of_key(name, key)
+    if is_key(aval.dtype) and not aval.shape:
+        return _words(key)
+    raw = aval.dtype == dtypes.uint32
+    if raw and aval.shape == (2,):
+        return vnp.asarray(key)
+    if is_key(aval.dtype) or (raw and aval.shape[-1:] == (2,)):
+        text = f"random.{name}: takes one key, got an array of them, {aval}; use vmap, or split one key as often"
+        raise ShapeError(at_user_line(text))
+    text = f"random.{name}: the key must be one of random.key(seed), or its uint32 words of shape (2,), got {aval}"
+    raise DTypeError(at_user_line(text))
+
+
+def _as_given(key: Any, new: Any) -> Any:
+    """New words in the form that ``key`` has."""
+    return _typed(new) if is_key(get_aval(key).dtype) else new
+
+
+# -- making keys -------------------------------------------------------------------------------------------------------
+
+
+def key(seed: Any, *, impl: Any = None) -> Array:
+    """A key from an integer seed: a scalar of dtype ``key<fry>``.
+
+    Keys can be put into pytrees and arrays, indexed, reshaped and chosen among, compared by ``==``, carried by loops,
+    mapped over with ``vmap``, saved and donated like any array; arithmetic with them is refused. ``key_data`` gives
+    their words, the seed's, high word first. The high word of a seed of 32 bits or fewer, as of a Python int in
+    [-2**31, 2**31), is 0 also below zero: the words of ``key(-1)`` are [0, 2**32 - 1]. So they are jax.random's keys;
+    for wider seeds those of JAX in its 64-bit mode.
 
     Args:
-        seed: a Python int in [-2**63, 2**64), or an integer scalar array.
+        seed: a Python int in [-2**63, 2**64), or an integer or bool scalar array.
+        impl: the generator: 'threefry2x32', which is the only one. (The numbers of JAX's 'rbg' depend on the device.)
 
     Raises:
         DTypeError: when the seed is not an integer.
         ShapeError: when it is not a scalar; use ``vmap(key)(seeds)``.
+        OverflowError: for a Python int of more than 64 bits.
+        ValueError: for another generator.
 
     >>> from volta import random
     >>> random.key(42)
+    Array((), dtype=key<fry>) overlaying:
+    [ 0 42]
+    """
+    _check_impl("key", impl)
+    return _typed(_seeded("key", seed))
+
+
+def PRNGKey(seed: Any, *, impl: Any = None) -> Array:  # noqa: N802 - JAX's name
+    """A raw key: the words of ``key(seed)``, a uint32 array of shape (2,).
+
+    Every function that takes a key takes either, and draws the same numbers.
+
+    Args:
+        seed, impl: as those of `key`, and so the errors.
+
+    >>> from volta import random
+    >>> random.PRNGKey(42)
     Array([ 0, 42], dtype=uint32)
     """
-    if isinstance(seed, int) and not isinstance(seed, bool):
+    _check_impl("PRNGKey", impl)
+    return _seeded("PRNGKey", seed)
+
+
+def _seeded(name: str, seed: Any) -> Any:
+    """The words of a key from a seed."""
+    if isinstance(seed, int):
         if not -(2**63) <= seed < 2**64:
-            raise ValueError(at_user_line(f"random.key: the seed must have 64 bits, got {seed}"))
+            raise OverflowError(at_user_line(f"random.{name}: the seed must have 64 bits, got {seed}"))
         high = 0 if -(2**31) <= seed < 0 else (seed >> 32) & 0xFFFFFFFF
         return vnp.asarray(np.array([high, seed & 0xFFFFFFFF], np.uint32))
     aval = get_aval(seed)
-    if not dtypes.is_integer(aval.dtype):
-        raise DTypeError(at_user_line(f"random.key: the seed must be an integer, got {aval}"))
+    if not (dtypes.is_integer(aval.dtype) or aval.dtype == dtypes.bool_):
+        raise DTypeError(at_user_line(f"random.{name}: the seed must be an integer, got {aval}"))
     if aval.shape:
-        raise ShapeError(at_user_line(f"random.key: the seed must be a scalar, got {aval}; use vmap(key)(seeds)"))
-    return _key(seed if aval.weak_type else vnp.asarray(seed))
-
-
-PRNGKey = key
-
-
-def key_data(keys: Any) -> Array:
-    """The uint32 words of keys: the keys themselves, which are nothing else."""
-    aval = get_aval(keys)
-    if aval.dtype != dtypes.uint32 or aval.shape[-1:] != (2,):
-        raise DTypeError(at_user_line(f"random.key_data: keys are uint32 arrays of shape (..., 2), got {aval}"))
-    return vnp.asarray(keys)
-
-
-def wrap_key_data(key_bits_array: Any, *, impl: str | None = None) -> Array:
-    """Keys from their uint32 words, of shape (..., 2); ``impl`` can only be 'threefry2x32'."""
-    if impl not in (None, "threefry2x32"):
-        raise ValueError(at_user_line(f"random.wrap_key_data: impl must be 'threefry2x32', not {impl!r}"))
-    return key_data(key_bits_array)
-
-
-def key_impl(keys: Any) -> str:
-    """The name of the generator behind keys: always 'threefry2x32'."""
-    key_data(keys)
-    return "threefry2x32"
-
-
-def clone(key: Any) -> Array:
-    """The same key. Using both gives the same numbers twice, which is what a clone is for."""
-    return key_data(key)
+        raise ShapeError(at_user_line(f"random.{name}: the seed must be a scalar, got {aval}; use vmap({name})(seeds)"))
+    return _of_seed(seed if aval.weak_type else vnp.asarray(seed))
 
 
 @jit
-def _key(seed: Any) -> Any:
+def _of_seed(seed: Any) -> Any:
     if get_aval(seed).weak_type:  # a traced Python int, of 64 bits, is narrow by its value
         seed = lax.convert_element_type(seed, seed.dtype)
         short = vnp.logical_and(seed >= -(2**31), seed < 0) if dtypes.is_signed(seed.dtype) else False
@@ -95,17 +158,57 @@ def _key(seed: Any) -> Any:
     return vnp.stack([high, low])
 
 
-def check_key(name: str, key: Any) -> Any:
-    """``key`` as an array, or an error in the words of the function ``name``."""
-    aval = get_aval(key)
-    if aval.dtype != dtypes.uint32 or aval.shape != (2,):
-        hint = "; use vmap for an array of keys" if aval.dtype == dtypes.uint32 and aval.shape[-1:] == (2,) else ""
-        raise DTypeError(
-            at_user_line(
-                f"random.{name}: the key must be a uint32 array of shape (2,) from random.key, got {aval}{hint}"
-            )
-        )
-    return vnp.asarray(key)
+# -- keys and their words ----------------------------------------------------------------------------------------------
+
+
+def key_data(keys: Any) -> Array:
+    """The uint32 words of keys, of shape (..., 2); of raw keys these themselves.
+
+    >>> from volta import random
+    >>> random.key_data(random.key(7))
+    Array([0, 7], dtype=uint32)
+    """
+    aval = _type_of_key("key_data", keys)
+    if is_key(aval.dtype):
+        return _words(keys)
+    _check_words("key_data", aval)
+    return vnp.asarray(keys)
+
+
+def _check_words(name: str, aval: ShapedArray) -> None:
+    if aval.dtype != dtypes.uint32 or aval.shape[-1:] != (2,):
+        raise DTypeError(at_user_line(f"random.{name}: words of keys are uint32 arrays of shape (..., 2), got {aval}"))
+
+
+def wrap_key_data(key_bits_array: Any, *, impl: Any = None) -> Array:
+    """Keys of their uint32 words, which have the shape (..., 2); ``impl`` as in `key`.
+
+    Raises:
+        DTypeError: for another dtype or shape.
+        ValueError: for another generator.
+
+    >>> from volta import random
+    >>> random.wrap_key_data(random.PRNGKey(7)) == random.key(7)
+    Array(True, dtype=bool)
+    """
+    _check_impl("wrap_key_data", impl)
+    _check_words("wrap_key_data", _type_of_key("wrap_key_data", key_bits_array))
+    return _typed(vnp.asarray(key_bits_array))
+
+
+def key_impl(keys: Any) -> str:
+    """The name of the generator behind keys, typed or raw: always 'threefry2x32'."""
+    key_data(keys)
+    return FRY.impl  # type: ignore[no-any-return]
+
+
+def clone(key: Any) -> Array:
+    """The same keys, typed or raw. Using both gives the same numbers twice, which is what a clone is for."""
+    data = key_data(key)
+    return _as_given(key, data)
+
+
+# -- new keys ----------------------------------------------------------------------------------------------------------
 
 
 def check_shape(name: str, shape: Any) -> tuple[int, ...]:
@@ -121,14 +224,14 @@ def split(key: Any, num: int | tuple[int, ...] = 2) -> Array:
         num: how many, or the shape of the array of keys.
 
     Returns:
-        uint32 array of shape (num, 2), or (*num, 2).
+        keys of shape (num,), or num; of a raw key raw ones, of shape (num, 2), or (*num, 2).
 
     >>> from volta import random
     >>> key, subkey = random.split(random.key(0))
-    >>> subkey
+    >>> random.key_data(subkey)
     Array([ 928981903, 3453687069], dtype=uint32)
     """
-    return _split(check_key("split", key), check_shape("split", num))
+    return _as_given(key, _split(check_key("split", key), check_shape("split", num)))
 
 
 @partial(jit, static_argnums=(1,))
@@ -144,15 +247,18 @@ def fold_in(key: Any, data: Any) -> Array:
         key: a key.
         data: a Python int in [0, 2**32), or an integer scalar array (taken modulo 2**32).
 
+    Returns:
+        a key, raw where ``key`` is.
+
     >>> from volta import random
-    >>> random.fold_in(random.key(0), 1)
+    >>> random.key_data(random.fold_in(random.key(0), 1))
     Array([ 928981903, 3453687069], dtype=uint32)
     """
-    key = check_key("fold_in", key)
+    raw = check_key("fold_in", key)
     if isinstance(data, int) and not isinstance(data, bool):
         if not 0 <= data < 2**32:
             raise OverflowError(at_user_line(f"random.fold_in: data must be in [0, 2**32), got {data}"))
-        return _fold_in(key, vnp.asarray(np.uint32(data)))
+        return _as_given(key, _fold_in(raw, vnp.asarray(np.uint32(data))))
     aval = get_aval(data)
     if not dtypes.is_integer(aval.dtype) or aval.shape:
         raise DTypeError(
@@ -160,7 +266,7 @@ def fold_in(key: Any, data: Any) -> Array:
         )
     if aval.weak_type:  # a traced Python int, which must fit as well
         data = lax.convert_element_type(data, np.uint32)
-    return _fold_in(key, vnp.asarray(data))
+    return _as_given(key, _fold_in(raw, vnp.asarray(data)))
 
 
 @jit

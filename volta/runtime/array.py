@@ -11,6 +11,7 @@ from volta.core.array import Array
 from volta.core.avals import ShapedArray
 from volta.core.device import Device
 from volta.core.errors import DonatedBufferError, DTypeError
+from volta.core.extended import KEY_TYPES, is_key, refusal
 from volta.core.floats import standard
 from volta.core.recent import Recent
 from volta.core.sharding import Shard, SingleDeviceSharding
@@ -102,6 +103,18 @@ class ConcreteArray(Array):
         """The same elements as an array that stays where this one is donated or deleted."""
         return ConcreteArray(self.aval, self.share(), self.address)
 
+    def retyped(self, aval: ShapedArray) -> ConcreteArray:
+        """The same bytes as elements of another type, in the same memory."""
+        return ConcreteArray(intern_aval(aval), self.share(), self.address)
+
+    def stored(self) -> ConcreteArray:
+        """Random keys as the integers that they are in memory; anything else itself."""
+        return self.retyped(self.aval.stored) if is_key(self.aval.dtype) else self
+
+    def words(self) -> ConcreteArray:
+        """Of random keys their words, in the same memory."""
+        return self.retyped(ShapedArray((*self.aval.shape, self.aval.dtype.words), dtypes.uint32))  # type: ignore[attr-defined]
+
     def is_deleted(self) -> bool:
         return self._buffer is None
 
@@ -110,25 +123,41 @@ class ConcreteArray(Array):
         self._buffer = None  # that is all: a call that reads the memory holds it
 
     def numpy(self) -> np.ndarray:
-        """A read-only NumPy view of the array's memory (no copy; from another device than the host, a copy)."""
+        """A read-only NumPy view of the array's memory (no copy; from another device than the host, a copy).
+
+        Raises:
+            DTypeError: the elements are random keys: ``random.key_data`` gives their words.
+        """
         if self.address:
             self.share()
-        return self._view()
+        return self._numbers()
 
     def _view(self) -> np.ndarray:
-        """The elements, read-only, where a view that outlives this call is no reason to keep the memory unchanged."""
+        """The elements, read-only, where a view that outlives this call is no reason to keep the memory unchanged.
+        Random keys are the integers that they are in memory."""
         if not self.address:
             x = self._copy()
             x.flags.writeable = False
             return x
         buffer = self.buffer()
-        return as_numpy(buffer, self.aval.shape, None, self.aval.dtype, offset=self.address - buffer.address)
+        return as_numpy(buffer, self.aval.shape, None, self.aval.stored.dtype, offset=self.address - buffer.address)
+
+    def _numbers(self) -> np.ndarray:
+        """The elements for a user, read-only.
+
+        Raises:
+            DTypeError: they are random keys, which are no numbers.
+        """
+        if is_key(self.aval.dtype):
+            raise DTypeError(at_user_line(f"{self.aval} is no array of numbers: {refusal(self.aval.dtype)}"))
+        return self._view()
 
     def _copy(self) -> np.ndarray:
         """The elements in memory of their own."""
         if self.address:
             return self._view().copy()
-        x: np.ndarray = self.buffer().read(self.aval)[: self.aval.nbytes].view(self.aval.dtype)  # type: ignore[attr-defined]
+        aval = self.aval.stored
+        x: np.ndarray = self.buffer().read(aval)[: aval.nbytes].view(aval.dtype)  # type: ignore[attr-defined]
         return x.reshape(self.aval.shape)
 
     @standard
@@ -136,8 +165,8 @@ class ConcreteArray(Array):
         if dtype is not None and np.dtype(dtype) != self.aval.dtype:
             if copy is False:
                 raise ValueError(f"converting {self.aval.dtype} to {np.dtype(dtype)} needs a copy")
-            return self._view().astype(dtype)
-        return self._copy() if copy else self.numpy()
+            return self._numbers().astype(dtype)
+        return self._numbers().copy() if copy else self.numpy()
 
     def __dlpack__(
         self,
@@ -173,7 +202,7 @@ class ConcreteArray(Array):
                     "to them: pass max_version=(1, 0), or let it have a copy"
                 )
             )
-        return self._copy().__dlpack__()
+        return self._numbers().copy().__dlpack__()
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)
@@ -181,12 +210,12 @@ class ConcreteArray(Array):
     @standard
     def item(self, *index: Any) -> Any:
         """The single element as a Python number."""
-        return self._view().item(*index)
+        return self._numbers().item(*index)
 
     @standard
     def tolist(self) -> Any:
         """The array as nested lists of Python numbers."""
-        return self._view().tolist()
+        return self._numbers().tolist()
 
     @standard
     def _scalar(self, kind: str) -> Any:
@@ -200,7 +229,7 @@ class ConcreteArray(Array):
             raise TypeError(at_user_line(f"only scalar arrays convert to {kind}; this one has shape {self.shape}"))
         if kind in ("int", "float") and dtypes.is_complex(self.aval.dtype):
             raise TypeError(at_user_line(f"a complex number is no {kind}: take x.real, x.imag or abs(x)"))
-        return self._view().item()
+        return self._numbers().item()
 
     def __bool__(self) -> bool:
         return bool(self._scalar("bool"))
@@ -222,7 +251,9 @@ class ConcreteArray(Array):
     @standard
     def __format__(self, spec: str) -> str:
         """The number in a format; of an array each number in it, as NumPy lays them out: ``f"{x:.2f}"``."""
-        view = self._view()
+        if is_key(self.aval.dtype) and not spec:
+            return str(self)
+        view = self._numbers()
         if not self.aval.ndim:
             return format(view[()], spec)
         return np.array2string(view, formatter={"all": lambda v: format(v, spec)}) if spec else str(self)
@@ -306,22 +337,24 @@ class ConcreteArray(Array):
 
     def tobytes(self) -> bytes:
         """The elements in row-major order as bytes."""
-        return self._view().tobytes()
+        return self._numbers().tobytes()
 
     def __copy__(self) -> ConcreteArray:
         return self.another()
 
     def __deepcopy__(self, memo: Any) -> ConcreteArray:
-        return ConcreteArray.from_numpy(self._view(), self.aval.weak_type)
+        return ConcreteArray.from_numpy(self._view()).retyped(self.aval)
 
     def __reduce__(self) -> Any:
-        x = self._view()
+        x = (self.words() if is_key(self.aval.dtype) else self)._view()
         return _unpickle, (x.view("u2") if self.dtype == dtypes.bfloat16 else x, *_meta(self.aval))
 
     @standard
     def __repr__(self) -> str:
         if gone := self._gone():
             return f"Array(<{gone}>, shape={self.shape}, dtype={self.dtype})"
+        if is_key(self.aval.dtype):
+            return f"Array({self.shape}, dtype={self.dtype}) overlaying:\n{self.words()}"
         weak = ", weak_type=True" if self.aval.weak_type else ""
         prefix = "Array("
         if 0 in self.shape:
@@ -332,6 +365,8 @@ class ConcreteArray(Array):
     @standard
     def __str__(self) -> str:
         gone = self._gone()
+        if is_key(self.aval.dtype) and not gone:
+            return repr(self)
         return f"<{gone}>" if gone else str(self._view())
 
     def _gone(self) -> str:
@@ -360,6 +395,9 @@ def _meta(aval: ShapedArray) -> tuple[str, bool]:
 
 
 def _unpickle(x: np.ndarray, dtype: str, weak_type: bool) -> ConcreteArray:
+    for kind in KEY_TYPES:
+        if dtype == kind.name:
+            return ConcreteArray.from_numpy(x).retyped(ShapedArray(x.shape[:-1], kind))
     return ConcreteArray.from_numpy(x.view(dtypes.bfloat16) if dtype == "bfloat16" else x, weak_type)
 
 

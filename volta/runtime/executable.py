@@ -156,7 +156,7 @@ class Executable:
             # Others read the memory: what is overwritten is a copy.
             inputs = list(arrays)
             for d in donated:
-                inputs[d] = ConcreteArray.from_numpy(arrays[d]._view())
+                inputs[d] = ConcreteArray.from_numpy(arrays[d]._view()).retyped(arrays[d].aval)
             limits = int(self._bounds[1].ctypes.data)
         out = []
         for aval, kind, i in self._returns:

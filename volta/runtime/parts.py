@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from volta.core.errors import UnsupportedOperationError
+from volta.core.extended import is_key
 from volta.core.interp import eval_trace, use_trace
 from volta.core.ir import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var
 from volta.core.policy import DeterminismLevel
@@ -21,6 +22,7 @@ from volta.ops.callbacks import callback_p, calls_python
 from volta.runtime.array import ConcreteArray, as_array, intern_aval
 from volta.runtime.devices import fetch
 from volta.runtime.executable import Executable
+from volta.xla_like.keys import without_keys
 from volta.xla_like.passes import inline_calls
 
 Env = dict[Var, Any]
@@ -43,10 +45,12 @@ class Parts:
         self.name, self.level = name, level
         self.program = program
         self._run = prepared(program, compile_part)
+        self._out_avals = program.out_avals
 
     def __call__(self, arrays: Sequence[Any]) -> list[Any]:
         with use_trace(eval_trace()):
-            return self._run(arrays)
+            outs = self._run(arrays)
+        return [x.retyped(a) if is_key(a.dtype) else x for a, x in zip(self._out_avals, outs, strict=True)]
 
     def __getattr__(self, name: str) -> Any:
         """What an executable of one plan knows (``plan``, ``as_text``, ``peak_live_bytes``, …) is not there.
@@ -74,14 +78,14 @@ def _value(env: Env, atom: Atom) -> Any:
 
 def prepared(closed: ClosedJaxpr, compile_part: Compile, look: Look | None = None) -> Run:
     """A function that runs the program in parts; with ``look``, of one equation each, which it is told of."""
-    closed = inline_calls(closed)
-    jaxpr, consts = closed.jaxpr, [as_array(c) for c in closed.consts]
+    closed = inline_calls(without_keys(closed))
+    jaxpr, consts = closed.jaxpr, [as_array(c).stored() for c in closed.consts]
     prepare = lambda inner: prepared(inner, compile_part, look)  # noqa: E731
     steps = _steps(jaxpr, compile_part, prepare) if look is None else _watched(jaxpr, compile_part, prepare, look)
 
     def run(arrays: Sequence[Any]) -> list[Any]:
         env: Env = dict(zip(jaxpr.constvars, consts, strict=True))
-        env.update(zip(jaxpr.invars, arrays, strict=True))
+        env.update(zip(jaxpr.invars, [as_array(x).stored() for x in arrays], strict=True))
         for step in steps:
             step(env)
         return [_typed(_value(env, a), a) for a in jaxpr.outvars]

@@ -194,7 +194,7 @@ class ShardedArray(SpreadArray):
 def empty(aval: ShapedArray) -> tuple[ConcreteArray, np.ndarray]:
     """A new array, and a view to write its elements by before anybody else has it."""
     buffer = default_pool().allocate(aval.nbytes)
-    view = as_numpy(buffer, aval.shape, None, aval.dtype, writable=True)
+    view = as_numpy(buffer, aval.shape, None, aval.stored.dtype, writable=True)
     return ConcreteArray(intern_aval(aval), buffer, buffer.address), view
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from volta.core.avals import ShapedArray
 from volta.core.errors import ShardingError, UnsupportedOperationError
+from volta.core.extended import is_key
 from volta.core.ir import ClosedJaxpr, Eqn, Jaxpr, Var, subjaxprs
 from volta.core.recent import Recent
 from volta.core.sharding import Layout, Mesh, NamedSharding, box_of, sharding_of
@@ -24,6 +25,7 @@ from volta.runtime.executable import Executable
 from volta.runtime.rounds import Held, HostRound, Wait, pieces_of, read
 from volta.runtime.sharded import ShardedArray, common_mesh, local_ranks, part_of
 from volta.runtime.spread_plan import SpreadPlan
+from volta.xla_like.keys import without_keys
 from volta.xla_like.partition.local import LocalProgram
 from volta.xla_like.partition.partition import CONSTRAINT, partition
 from volta.xla_like.passes import optimize
@@ -119,6 +121,8 @@ class SpreadExecutable:
         self.mesh, self.name = mesh, name
         self.donated = tuple(donated)
         _refuse_calls(program, name)
+        self._out_avals = program.out_avals
+        program = without_keys(program)
         program = optimize(program, only_inline=not current_context().options.passes, kept=_is_constraint)
         self.consts = program.consts
         placed = [*inputs, *(x.sharding if isinstance(x, ShardedArray) else None for x in program.consts)]
@@ -207,8 +211,10 @@ class SpreadExecutable:
             raise
         results = []
         for k, sharding in enumerate(self._out_shardings):
-            aval = self.partition.out_avals[k]
+            aval = self._out_avals[k]
             parts = {r: self._placed(r, read(held[r], self.partition.locals[r].outputs[k])) for r in self._ranks}
+            if is_key(aval.dtype):
+                parts = {r: x.retyped(x.aval.update(dtype=aval.dtype)) for r, x in parts.items()}
             results.append(ShardedArray(aval, sharding, parts, self.partition.out_layouts[k]))
         self._delete(self._donations(values))
         return results

@@ -11,6 +11,7 @@ import numpy as np
 
 from volta.core.array import Array
 from volta.core.avals import ShapedArray
+from volta.core.extended import is_key
 from volta.core.floats import standard
 from volta.core.interp import Trace, Tracer, bind, get_aval, use_trace
 from volta.core.ir import Atom, ClosedJaxpr, Eqn, Jaxpr, Literal, Var, used_vars
@@ -111,7 +112,8 @@ class JaxprTrace(Trace):
         if known is not None and not isinstance(x, np.ndarray):
             return known[1]
         aval = get_aval(x)
-        if aval.shape == () and (not isinstance(x, Array) or (self.literal_arrays and not isinstance(x, Tracer))):
+        written = not isinstance(x, Array) or (self.literal_arrays and not isinstance(x, Tracer))
+        if aval.shape == () and written and not is_key(aval.dtype):
             return Literal(x, aval)
         var = Var(aval)
         # A NumPy array may change later: the program keeps the elements of now.

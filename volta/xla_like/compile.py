@@ -18,6 +18,7 @@ from volta.xla_like.exact import exact_products
 from volta.xla_like.fusion import fuse
 from volta.xla_like.groups import Group
 from volta.xla_like.kernels import KernelCall, LoopKernel
+from volta.xla_like.keys import has_keys, without_keys
 from volta.xla_like.loops import loop_calls
 from volta.xla_like.lowering import lower_to_nodes
 from volta.xla_like.memory import assign_host_memory, assign_memory, verify_allocation, without_memory
@@ -77,6 +78,9 @@ def build_plan(
     """
     verify_graph(program)
     out_avals = tuple(program.out_avals)
+    if has_keys(program):
+        program = without_keys(program)
+        verify_graph(program)
     if has_complex(program):
         program = to_pairs(program)
         verify_graph(program)
