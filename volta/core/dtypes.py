@@ -34,6 +34,7 @@ FLOATS = (float16, bfloat16, float32, float64)
 COMPLEX = (complex64, complex128)
 INEXACT = FLOATS + COMPLEX
 ALL = (bool_, *INTEGERS, *INEXACT)
+BY_NAME = {d.name: d for d in (*ALL, *KEY_TYPES)}
 
 DEFAULT_FLOAT = float32
 DEFAULT_INT = int32
@@ -120,7 +121,7 @@ def _canonical(dtype: Any) -> np.dtype:
     if dtype in _PYTHON:
         return _PYTHON[dtype]
     if dtype in KEY_TYPES:
-        return dtype  # type: ignore[no-any-return]
+        return dtype
     try:
         result = np.dtype(dtype).newbyteorder("=")
     except TypeError:

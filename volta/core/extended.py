@@ -38,7 +38,7 @@ class KeyType:
     impl: str
     words: int
     stored: np.dtype
-    type: ClassVar[type[np.generic]] = prng_key
+    type: ClassVar[Any] = prng_key
     kind: ClassVar[str] = "key"  # none of NumPy's letters: a key is no number
 
     @property

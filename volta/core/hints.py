@@ -133,7 +133,7 @@ HINTS: dict[str, dict[str, str]] = {
     "volta.random": {
         **_each("numbers come from keys: volta.random.normal(volta.random.key(0), (3,))", "seed rand randn random"),
         **_each("numbers come from keys: volta.random.normal(volta.random.key(0), (3,))", "RandomState default_rng"),
-        "key_dtype": "a key is a uint32 array of shape (2,)",
+        "key_dtype": "it is volta.random.key(0).dtype",
         "shuffle": "it is volta.random.permutation",
         "*_p": _PRIMITIVE,
     },
@@ -147,7 +147,7 @@ HINTS: dict[str, dict[str, str]] = {
     "volta.experimental": {
         **_each("docs/settings.md has the disk cache's settings", "compilation_cache"),
         **_each("volta.make_jaxpr gives programs; their types are shapes and dtypes", "cur_qdd primal_tangent_dtype"),
-        "EArray": "a key is a uint32 array of shape (2,), no dtype is the keys' own",
+        "EArray": "arrays of keys are what volta.random.key and split give",
     },
     "volta.errors": {
         **_each("sizes are numbers here: a program is traced for each shape", "InconclusiveDimensionOperation"),
@@ -171,7 +171,6 @@ HINTS: dict[str, dict[str, str]] = {
         "Sharding": "it is NamedSharding or SingleDeviceSharding",
         "make_single_device_sharding": "it is volta.sharding.SingleDeviceSharding(device)",
     },
-    "volta.dtypes": _each("a key is a uint32 array of shape (2,), no dtype is the keys' own", "extended prng_key"),
     "volta.scipy.optimize": _each(
         "there is volta.scipy.optimize.minimize; for others use SciPy's with jac=volta.grad(f)",
         "OptimizeResult brentq curve_fit fsolve least_squares linprog minimize_scalar root",

@@ -10,8 +10,9 @@ import numpy as np
 
 from volta.core import dtypes
 from volta.core.avals import ShapedArray
-from volta.runtime.array import ConcreteArray, SharedBuffer
+from volta.runtime.array import ConcreteArray
 from volta.runtime.memory import Buffer
+from volta.runtime.shared_buffer import SharedBuffer
 
 
 def mapped_file(file: BinaryIO) -> memoryview:

@@ -210,7 +210,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None) -> Array:
         return base.broadcast_to(base.settled(fill_value), sizes)
     kind = dtypes.canonicalize(dtype)
     if is_key(kind) and not is_key(aval.dtype):  # JAX's way: it is that of each word
-        return base.fill(sizes, fill_value, kind)  # type: ignore[no-any-return]
+        return base.fill(sizes, fill_value, kind)
     if isinstance(fill_value, (bool, int, float, np.generic)):
         check_held(fill_value, kind)
         fill_value = constant(fill_value, kind)

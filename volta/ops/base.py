@@ -205,7 +205,8 @@ def spread(x: Any, shape: Shape) -> Any:
 def fill(shape: Shape, value: Any, dtype: np.dtype) -> Any:
     """An array of one value (a NumPy scalar where ``shape`` is empty); of keys, whose words have that value."""
     if is_key(dtype):
-        return bind_named("random_wrap", fill((*shape, dtype.words), value, dtypes.uint32), impl=dtype.impl)
+        kind: Any = dtype
+        return bind_named("random_wrap", fill((*shape, kind.words), value, dtypes.uint32), impl=kind.impl)
     scalar = constant(value, dtype)
     return scalar if shape == () else broadcast_to(scalar, shape)
 

@@ -50,7 +50,7 @@ def _wrap_batch(args: Sequence[Any], dims: Sequence[int | None], size: int, *, i
 random_unwrap_p = register(
     Primitive(
         "random_unwrap",
-        Family.MOVEMENT,
+        Family.KEYS,
         _unwrap_abstract,
         NoDerivative("keys are no numbers", zero=True),
         _unwrap_batch,
@@ -60,7 +60,7 @@ random_unwrap_p = register(
 random_wrap_p = register(
     Primitive(
         "random_wrap",
-        Family.MOVEMENT,
+        Family.KEYS,
         _wrap_abstract,
         NoDerivative("words of keys are no numbers", zero=True),
         _wrap_batch,

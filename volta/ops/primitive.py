@@ -70,6 +70,7 @@ class Family(enum.Enum):
     ATTENTION = "attention"
     INDEXING = "gather and scatter"
     SORTING = "sort and scan"
+    KEYS = "random keys"  # between keys and their words; written as operations on integers before anything is lowered
     CONTROL = "control flow"
     CALLBACK = "callback"  # calls a Python function: programs with such a call are run in parts
     COLLECTIVE = "collective"  # means the axis of a name: vmap makes it an ordinary operation
@@ -131,6 +132,7 @@ _KERNELS = {
     Family.ATTENTION: ("attention", "attention_dq", "attention_dkv"),
     Family.INDEXING: ("loop", "scatter"),
     Family.SORTING: ("sort", "scan"),
+    Family.KEYS: (),
     Family.CALL: (),
     Family.CALLBACK: (),
     Family.COLLECTIVE: (),
@@ -138,7 +140,7 @@ _KERNELS = {
     Family.USER: ("user",),
 }
 
-_MOVING = (Family.MOVEMENT, Family.INDEXING, Family.CONTROL, Family.CALL)
+_MOVING = (Family.MOVEMENT, Family.INDEXING, Family.CONTROL, Family.CALL, Family.KEYS)
 
 FUNCTION = 100
 """The ``cost`` of what is computed by a polynomial or a loop: more than any pass spends on computing it again."""

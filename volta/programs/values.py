@@ -70,10 +70,9 @@ def decode(stored: Any, program: Callable[[Any], ClosedJaxpr]) -> Any:
 def dtype_of(name: Any) -> np.dtype:
     """A dtype by its name. Raises ValueError where Volta has none of it."""
     try:
-        return _DTYPES[name]
+        return dtypes.BY_NAME[name]
     except (KeyError, TypeError):
         raise ValueError(name) from None
 
 
-_DTYPES = {dtype.name: dtype for dtype in dtypes.ALL}
 _KINDS: dict[str, Callable[[str], Any]] = {"float": float.fromhex, "dtype": dtype_of, "precision": Precision}

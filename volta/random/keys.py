@@ -199,7 +199,7 @@ def wrap_key_data(key_bits_array: Any, *, impl: Any = None) -> Array:
 def key_impl(keys: Any) -> str:
     """The name of the generator behind keys, typed or raw: always 'threefry2x32'."""
     key_data(keys)
-    return FRY.impl  # type: ignore[no-any-return]
+    return str(FRY.impl)
 
 
 def clone(key: Any) -> Array:

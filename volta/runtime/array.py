@@ -11,46 +11,16 @@ from volta.core.array import Array
 from volta.core.avals import ShapedArray
 from volta.core.device import Device
 from volta.core.errors import DonatedBufferError, DTypeError
-from volta.core.extended import KEY_TYPES, is_key, refusal
+from volta.core.extended import is_key, refusal
 from volta.core.floats import standard
 from volta.core.recent import Recent
 from volta.core.sharding import Shard, SingleDeviceSharding
 from volta.core.source import at_user_line
 from volta.emit.arrays import describe
 from volta.runtime.memory import Buffer, as_numpy, default_pool
+from volta.runtime.shared_buffer import SharedBuffer
 
 _FLAGS_READ_ONLY = np.lib.NumpyVersion(np.__version__) >= "2.1.0"  # exports by DLPack say that they are
-
-
-class SharedBuffer(Buffer):
-    """Memory that more than one array or a NumPy view reads: a donating call works on a copy of it."""
-
-    __slots__ = ()
-
-    @property
-    def device(self) -> str:  # type: ignore[override]
-        return str(self.owner.device)  # type: ignore[attr-defined]
-
-    @property
-    def stream(self) -> Any:
-        return self.owner.stream  # type: ignore[attr-defined]
-
-    @property
-    def stretch(self) -> Any:
-        return self.owner.stretch  # type: ignore[attr-defined]
-
-    def read(self, aval: ShapedArray) -> np.ndarray:
-        """The bytes of memory that is not the host's, copied to the host."""
-        out: np.ndarray = self.owner.read(aval)  # type: ignore[attr-defined]
-        return out
-
-    def mark(self) -> None:
-        """What a device's work is given from now on need not be waited for."""
-        self.owner.mark()  # type: ignore[attr-defined]
-
-    def wait(self, aval: ShapedArray) -> None:
-        """Until the memory of a device holds what was launched to write it."""
-        self.owner.wait(aval)  # type: ignore[attr-defined]
 
 
 class ConcreteArray(Array):
@@ -346,8 +316,9 @@ class ConcreteArray(Array):
         return ConcreteArray.from_numpy(self._view()).retyped(self.aval)
 
     def __reduce__(self) -> Any:
-        x = (self.words() if is_key(self.aval.dtype) else self)._view()
-        return _unpickle, (x.view("u2") if self.dtype == dtypes.bfloat16 else x, *_meta(self.aval))
+        x = self._view()
+        x = x.view("u2") if self.dtype == dtypes.bfloat16 else x
+        return _unpickle, (x, self.dtype.name, self.aval.weak_type)
 
     @standard
     def __repr__(self) -> str:
@@ -390,15 +361,8 @@ class SpreadArray(Array):
 describe(ConcreteArray, "address", "_buffer", SharedBuffer)
 
 
-def _meta(aval: ShapedArray) -> tuple[str, bool]:
-    return aval.dtype.name, aval.weak_type
-
-
 def _unpickle(x: np.ndarray, dtype: str, weak_type: bool) -> ConcreteArray:
-    for kind in KEY_TYPES:
-        if dtype == kind.name:
-            return ConcreteArray.from_numpy(x).retyped(ShapedArray(x.shape[:-1], kind))
-    return ConcreteArray.from_numpy(x.view(dtypes.bfloat16) if dtype == "bfloat16" else x, weak_type)
+    return ConcreteArray.from_numpy(x).retyped(ShapedArray(x.shape, dtypes.BY_NAME[dtype], weak_type))
 
 
 _interned: Recent[ShapedArray, ShapedArray] = Recent(4096)

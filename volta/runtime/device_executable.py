@@ -11,10 +11,11 @@ from volta.core.later import import_later
 from volta.core.source import at_user_line
 from volta.emit import arrays as taking
 from volta.runtime import devices
-from volta.runtime.array import ConcreteArray, SharedBuffer
+from volta.runtime.array import ConcreteArray
 from volta.runtime.devices import DeviceBuffer
 from volta.runtime.executable import Executable, passed, refuse_repeated
 from volta.runtime.memory import Buffer
+from volta.runtime.shared_buffer import SharedBuffer
 from volta.xla_like.plan import ExecutionPlan
 
 _NONE: list[Buffer] = []

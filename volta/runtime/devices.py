@@ -17,9 +17,10 @@ from volta.core.later import import_later
 from volta.core.policy import DeterminismLevel
 from volta.core.sharding import Box
 from volta.core.source import at_user_line
-from volta.runtime.array import ConcreteArray, SharedBuffer
+from volta.runtime.array import ConcreteArray
 from volta.runtime.context import use_backend
 from volta.runtime.memory import Buffer, as_numpy, default_pool
+from volta.runtime.shared_buffer import SharedBuffer
 
 HOST = "cpu:0"
 

@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 
 from volta.core import contract, dtypes, pytrees
+from volta.core.array import Array
+from volta.core.extended import is_key
+from volta.runtime.array import as_array
 
 
 def _plain(x: Any) -> np.ndarray:
@@ -23,9 +26,18 @@ def _plain(x: Any) -> np.ndarray:
     return plain
 
 
+def _elements(x: Any) -> np.ndarray:
+    """An array's elements; of random keys the integers that they are in memory."""
+    return np.asarray(as_array(x).stored() if is_key(getattr(x, "dtype", None)) else x)
+
+
+def _dtype(x: Any) -> np.dtype:
+    return x.dtype if isinstance(x, Array) else np.asarray(x).dtype
+
+
 def _parts(x: Any) -> np.ndarray:
     """An array; of complex numbers both parts, along a last axis."""
-    a = np.asarray(x)
+    a = _elements(x)
     return np.stack([a.real, a.imag], -1) if dtypes.is_complex(a.dtype) else a
 
 
@@ -45,7 +57,7 @@ def bits(tree: Any) -> list[tuple[tuple[int, ...], str, bytes]]:
     >>> bits(np.float32(1.0)) == bits(np.float32(1.0)), bits(np.float32(0.0)) == bits(np.float32(-0.0))
     (True, False)
     """
-    return [(np.shape(x), np.asarray(x).dtype.name, _plain(x).tobytes()) for x in pytrees.leaves(tree)]
+    return [(np.shape(x), _dtype(x).name, _plain(x).tobytes()) for x in pytrees.leaves(tree)]
 
 
 def digest(tree: Any) -> str:
@@ -74,10 +86,10 @@ def assert_bits_equal(actual: Any, expected: Any, message: str = "") -> None:
     if tree != other:
         raise AssertionError(f"{head}the structures differ: {tree} and {other}")
     for number, (x, y) in enumerate(zip(leaves, wanted, strict=True)):
-        a, b = np.asarray(x), np.asarray(y)
-        if (a.shape, a.dtype) != (b.shape, b.dtype):
-            raise AssertionError(f"{head}leaf {number} is {a.dtype}{list(a.shape)}, expected {b.dtype}{list(b.shape)}")
-        kind = f"{a.dtype}{list(a.shape)}"
+        a, b = _elements(x), _elements(y)
+        kind, other_kind = (f"{_dtype(z)}{list(np.shape(z))}" for z in (x, y))
+        if kind != other_kind:
+            raise AssertionError(f"{head}leaf {number} is {kind}, expected {other_kind}")
         a, b = _parts(a), _parts(b)
         p, q = _plain(a), _plain(b)
         wrong = differing(a, b)

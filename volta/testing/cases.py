@@ -307,8 +307,9 @@ def cases(primitive: Primitive, dtype: Any) -> list[Case]:
 
 
 def vocabulary() -> list[Primitive]:
-    """Every primitive that means something by itself (calls mean the program they carry, users' kernels their own)."""
-    others = (Family.CALL, Family.CONTROL, Family.COLLECTIVE, Family.CALLBACK, Family.USER)
+    """Every primitive that means something by itself for numbers (calls mean the program they carry, users' kernels
+    their own)."""
+    others = (Family.CALL, Family.CONTROL, Family.COLLECTIVE, Family.CALLBACK, Family.KEYS, Family.USER)
     return [p for p in REGISTRY.values() if p.family not in others]
 
 

@@ -7,7 +7,6 @@ compares keys does so with integers; only where words become keys or keys words 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ import numpy as np
 from volta.core import dtypes
 from volta.core.extended import FRY, is_key
 from volta.core.interp import use_trace
-from volta.core.ir import Atom, ClosedJaxpr, Var, subjaxprs
+from volta.core.ir import Atom, ClosedJaxpr, Jaxpr, Var, subjaxprs
 from volta.ops.base import bind_named, reshape_to
 from volta.xla_like.recorder import Recorded, Recorder
 
@@ -23,12 +22,8 @@ from volta.xla_like.recorder import Recorded, Recorder
 def has_keys(program: ClosedJaxpr) -> bool:
     """Whether a value of a program, or of one nested in it, is an array of keys."""
     jaxpr = program.jaxpr
-    atoms: Iterable[Atom] = (
-        *jaxpr.invars,
-        *jaxpr.constvars,
-        *jaxpr.outvars,
-        *(v for e in jaxpr.eqns for v in e.outputs),
-    )
+    made = [v for e in jaxpr.eqns for v in e.outputs]
+    atoms: tuple[Atom, ...] = (*jaxpr.invars, *jaxpr.constvars, *jaxpr.outvars, *made)
     return any(is_key(a.aval.dtype) for a in atoms) or any(has_keys(x) for e in jaxpr.eqns for x in subjaxprs(e.params))
 
 
@@ -60,9 +55,7 @@ def _rewritten(program: ClosedJaxpr) -> ClosedJaxpr:
                 outputs = tuple(map(stored, eqn.outputs))
                 trace.eqns.append(eqn.replace(inputs=inputs, outputs=outputs, params=params))
     outs = tuple(map(read, jaxpr.outvars))
-    return ClosedJaxpr(
-        jaxpr.replace(constvars=constvars, invars=invars, eqns=tuple(trace.eqns), outvars=outs), program.consts
-    )
+    return ClosedJaxpr(Jaxpr(constvars, invars, tuple(trace.eqns), outs), program.consts)
 
 
 def _with_nested(param: Any) -> Any:

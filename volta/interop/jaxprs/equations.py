@@ -16,6 +16,7 @@ from jax.extend.core import Literal
 from volta.core import dtypes
 from volta.core.avals import ShapedArray
 from volta.core.errors import DTypeError, UnsupportedOperationError, VoltaError
+from volta.core.extended import FRY
 from volta.core.ir import ClosedJaxpr
 from volta.core.source import Source, at_user_line, is_own
 from volta.interop.jaxprs import keys
@@ -39,7 +40,7 @@ class Translator:
     refused: Mapping[str, str]
 
     def run(self, program: JaxProgram, values: Sequence[Any]) -> list[Any]:
-        """The program's outputs, for arguments of its types; keys are their words."""
+        """The program's outputs, for arguments of its types."""
         env: dict[Any, Any] = {}
 
         def read(atom: Any) -> Any:
@@ -60,10 +61,6 @@ class Translator:
         try:
             if not equation.carries_programs and not equation.name.startswith("random_"):
                 equation.check_types()
-                of_keys = keys.among(equation.eqn)
-                if any(of_keys):
-                    words = attrs.evolve(equation, of_words=True)
-                    return [keys.by_words(functools.partial(rule, words), of_keys)(*values)]
             out = rule(equation, *values)
         except NotImplementedError as error:
             if isinstance(error, VoltaError):
@@ -90,7 +87,6 @@ class Equation:
 
     eqn: Any
     translator: Translator
-    of_words: bool = False  # it moves the first, or the second, words of keys
 
     @property
     def name(self) -> str:
@@ -102,8 +98,7 @@ class Equation:
 
     @property
     def outs(self) -> list[ShapedArray]:
-        avals = [aval_of(v.aval) for v in self.eqn.outvars]
-        return [a.update(shape=a.shape[:-1]) for a in avals] if self.of_words else avals
+        return [aval_of(v.aval) for v in self.eqn.outvars]
 
     def check_types(self) -> None:
         """Refuse what gives values of a type that Volta does not have."""
@@ -136,17 +131,17 @@ def _many(p: Any) -> bool:
 
 
 def aval_of(aval: Any) -> ShapedArray:
-    """The type of a value of JAX's: keys are their words, and nothing is weak."""
+    """The type of a value of JAX's: nothing is weak."""
     if not isinstance(getattr(aval, "dtype", None), np.dtype):
         if keys.is_key(aval):
-            return ShapedArray((*aval.shape, keys.WORDS), dtypes.uint32)
+            return ShapedArray(aval.shape, FRY)
         raise DTypeError(at_user_line(f"from_jax: values of type {aval} have no counterpart in Volta"))
     return ShapedArray(tuple(aval.shape), dtypes.canonicalize(aval.dtype))
 
 
 def constant(x: Any) -> Any:
     """A constant of a JAX program as an array."""
-    return as_array(keys.words(x) if keys.is_key(x) else np.asarray(x))
+    return keys.from_jax(x) if keys.is_key(x) else as_array(np.asarray(x))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -13,10 +13,10 @@ from volta.api.arguments import value_of
 from volta.api.jit import jit
 from volta.core import pytrees
 from volta.core.array import Array
+from volta.core.extended import is_key
 from volta.core.interp import get_aval
 from volta.interop.jaxprs import keys, trees
 from volta.interop.jaxprs.equations import aval_of
-from volta.interop.jaxprs.keys import Key
 from volta.interop.jaxprs.table import TRANSLATOR
 from volta.ops.base import bind_named
 
@@ -39,8 +39,7 @@ def from_jax(fun: Callable[..., Any], static_argnums: Any, static_argnames: Any)
         program, shapes = jax.make_jaxpr(flat, return_shape=True)(*(_struct(leaves[i]) for i in places))
         avals = [v.aval for v in program.jaxpr.invars]
         outs = TRANSLATOR.run(program, [_operand(leaves[i], a) for i, a in zip(places, avals, strict=True)])
-        found = [_result(x, v.aval) for x, v in zip(outs, program.jaxpr.outvars, strict=True)]
-        result = jax.tree.unflatten(jax.tree.structure(shapes), found)
+        result = jax.tree.unflatten(jax.tree.structure(shapes), [value_of(x) for x in outs])
         trees.adopt(result)
         return result
 
@@ -57,33 +56,27 @@ def from_jax(fun: Callable[..., Any], static_argnums: Any, static_argnames: Any)
     return call
 
 
-_DATA = (Array, Key, np.ndarray, np.generic)
+_DATA = (Array, np.ndarray, np.generic)
 """What is traced; other leaves are settings. (Numbers are arrays by now, but where nothing is jitted.)"""
 _PLAIN = (Array, np.ndarray, np.generic, int, float)
 """What needs no look before a call."""
 
 
 def _given(x: Any) -> Any:
-    """A leaf of a call: arrays of JAX's become Volta's, keys become pytrees; what else there is stays."""
+    """A leaf of a call: arrays and keys of JAX's become Volta's; what else there is stays."""
     if not isinstance(x, jax.Array):
         return x
-    return Key(keys.words(x)) if keys.is_key(x) else value_of(jax.device_get(x))
+    return keys.from_jax(x) if keys.is_key(x) else value_of(jax.device_get(x))
 
 
 def _struct(x: Any) -> Any:
-    if isinstance(x, Key):
-        return jax.ShapeDtypeStruct(x.words.shape[:-1], keys.key_dtype())
     aval = get_aval(x)
+    if is_key(aval.dtype):
+        return jax.ShapeDtypeStruct(aval.shape, keys.key_dtype())
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
 
 
 def _operand(x: Any, aval: Any) -> Any:
     """An argument in the type that JAX gave it."""
-    if isinstance(x, Key):
-        return x.words
     want, own = aval_of(aval), get_aval(x)
     return x if own == want else bind_named("convert_element_type", x, new_dtype=want.dtype, weak_type=False)
-
-
-def _result(x: Any, aval: Any) -> Any:
-    return Key(value_of(x)) if keys.is_key(aval) else value_of(x)

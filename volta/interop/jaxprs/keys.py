@@ -1,32 +1,16 @@
-"""Keys of ``jax.random`` as Volta has them: two uint32 words, along a last axis."""
+"""Keys of ``jax.random`` as Volta's, and back."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import attrs
 import jax
 import numpy as np
 
-from volta.api.vmap import vmap
-from volta.core import pytrees
+from volta import random
 from volta.core.array import Array
 from volta.core.errors import UnsupportedOperationError
 from volta.core.source import at_user_line
-from volta.runtime.array import as_array
-
-WORDS = 2
-
-
-@attrs.frozen(eq=False)
-class Key:
-    """An array of JAX's keys among the arguments or results of a translated function: a pytree around its words."""
-
-    words: Array
-
-
-pytrees.register_dataclass(Key)
 
 
 def is_key(x: Any) -> bool:
@@ -54,28 +38,11 @@ def check_drawing() -> None:
         )
 
 
-def words(keys: Any) -> Array:
-    """JAX's keys as their words."""
-    return as_array(np.asarray(jax.random.key_data(keys)))
+def from_jax(keys: Any) -> Array:
+    """Keys of JAX's as Volta's."""
+    return random.wrap_key_data(np.asarray(jax.random.key_data(keys)))
 
 
 def key_dtype() -> Any:
     """JAX's dtype of keys."""
     return jax.random.key(0).dtype
-
-
-def among(eqn: Any) -> list[bool]:
-    """Which operands of an equation are keys.
-
-    Raises:
-        NotImplementedError: some are, and a result is none: it does not just move them.
-    """
-    found = [is_key(v.aval) for v in eqn.invars]
-    if any(found) and not (len(eqn.outvars) == 1 and is_key(eqn.outvars[0].aval)):
-        raise NotImplementedError("of keys it is not translated; take jax.random.key_data of them before")
-    return found
-
-
-def by_words(move: Callable[..., Any], of_keys: list[bool]) -> Callable[..., Any]:
-    """What moves elements, for keys: it moves the first words and the second ones in the same way."""
-    return vmap(move, [-1 if k else None for k in of_keys], -1)

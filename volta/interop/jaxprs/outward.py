@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from volta import random
 from volta.api.arguments import ShapeDtypeStruct, value_of
 from volta.api.autodiff import vjp
 from volta.api.jit import jit
@@ -16,8 +17,9 @@ from volta.api.tracing import eval_shape
 from volta.api.vmap import vmap
 from volta.core import dtypes
 from volta.core.errors import ArgumentError
+from volta.core.extended import FRY, is_key
 from volta.core.source import at_user_line
-from volta.interop.jaxprs import trees
+from volta.interop.jaxprs import keys, trees
 
 METHODS = "sequential", "broadcast_all"
 
@@ -74,20 +76,35 @@ def _floats(out: Any) -> list[Any]:
 
 def _call(fun: Callable[..., Any], method: str, *args: Any) -> Any:
     """The callback, for arguments of JAX's (mostly tracers)."""
-    structs = jax.tree.map(lambda x: ShapeDtypeStruct(x.shape, x.dtype), args)
+    of_keys = jax.tree.map(keys.is_key, args)
+    structs = jax.tree.map(lambda x, k: ShapeDtypeStruct(x.shape, FRY if k else x.dtype), args, of_keys)
     like = eval_shape(fun, *structs)
     trees.adopt(like)
-    wanted = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape, s.dtype), like)
-    ranks = [len(s.shape) for s in jax.tree.leaves(structs)]
+    wanted = jax.tree.map(_sent_as, like)
+    args = jax.tree.map(lambda x, k: jax.random.key_data(x) if k else x, args, of_keys)  # keys travel as words
+    ranks = [x.ndim for x in jax.tree.leaves(args)]
     compiled = jit(fun)
 
     def run(*args: Any) -> Any:
-        arrays = jax.tree.map(lambda x: value_of(np.asarray(x)), args)
+        given = jax.tree.map(lambda x: value_of(np.asarray(x)), args)
+        arrays = jax.tree.map(lambda x, k: random.wrap_key_data(x) if k else x, given, of_keys)
         extra = np.ndim(jax.tree.leaves(args)[0]) - ranks[0] if ranks else 0
         mapped: Callable[..., Any] = compiled
         for _ in range(extra):
             mapped = vmap(mapped)
         out = mapped(*arrays)
-        return jax.tree.map(lambda x, s: np.asarray(x).astype(s.dtype, copy=False), out, wanted)
+        return jax.tree.map(lambda x, s: _sent(x).astype(s.dtype, copy=False), out, wanted)
 
-    return jax.pure_callback(run, wanted, *args, vmap_method=method)
+    out = jax.pure_callback(run, wanted, *args, vmap_method=method)
+    return jax.tree.map(lambda x, s: jax.random.wrap_key_data(x) if is_key(s.dtype) else x, out, like)
+
+
+def _sent_as(like: Any) -> Any:
+    """The type in which a result travels."""
+    if is_key(like.dtype):
+        return jax.ShapeDtypeStruct((*like.shape, like.dtype.words), np.uint32)
+    return jax.ShapeDtypeStruct(like.shape, like.dtype)
+
+
+def _sent(x: Any) -> np.ndarray:
+    return np.asarray(random.key_data(x) if is_key(value_of(x).dtype) else x)

@@ -22,28 +22,32 @@ def _of_each(function: Callable[..., Any], *arrays: Any, rank: int) -> Any:
     return function(*arrays)
 
 
-def _seed(equation: Equation, seeds: Any) -> Any:
+def _check_generator(equation: Equation) -> None:
     if "fry" not in str(equation.params["impl"]):
         raise NotImplementedError("the generator of keys is threefry: jax.random.key(seed)")
+
+
+def _seed(equation: Equation, seeds: Any) -> Any:
+    _check_generator(equation)
     return _of_each(random.key, seeds, rank=seeds.ndim)
 
 
 def _split(equation: Equation, keys: Any) -> Any:
-    return _of_each(lambda key: random.split(key, equation.params["shape"]), keys, rank=keys.ndim - 1)
+    return _of_each(lambda key: random.split(key, equation.params["shape"]), keys, rank=keys.ndim)
 
 
 def _fold_in(equation: Equation, keys: Any, data: Any) -> Any:
-    return _of_each(random.fold_in, keys, data, rank=keys.ndim - 1)
+    return _of_each(random.fold_in, keys, data, rank=keys.ndim)
 
 
 def _bits(equation: Equation, keys: Any) -> Any:
     shape, dtype = equation.params["shape"], unsigned(equation.params["bit_width"])
-    return _of_each(lambda key: random.bits(key, shape, dtype), keys, rank=keys.ndim - 1)
+    return _of_each(lambda key: random.bits(key, shape, dtype), keys, rank=keys.ndim)
 
 
 def _gamma(equation: Equation, keys: Any, alpha: Any) -> Any:
     draw = random.loggamma if equation.params["log_space"] else random.gamma
-    rank = keys.ndim - 1
+    rank = keys.ndim
     return _of_each(lambda key, a: draw(key, a, a.shape, np.dtype(a.dtype)), keys, alpha, rank=rank)
 
 
@@ -53,8 +57,13 @@ def _threefry(equation: Equation, k0: Any, k1: Any, x0: Any, x1: Any) -> Any:
     return threefry2x32((k0, k1), x0, x1)
 
 
-def _same(equation: Equation, words: Any) -> Any:
-    return words
+def _same(equation: Equation, keys: Any) -> Any:
+    return keys
+
+
+def _wrap(equation: Equation, words: Any) -> Any:
+    _check_generator(equation)
+    return random.wrap_key_data(words)
 
 
 RULES: dict[str, Rule] = {
@@ -64,7 +73,7 @@ RULES: dict[str, Rule] = {
     "random_gamma": _gamma,
     "random_seed": _seed,
     "random_split": _split,
-    "random_unwrap": _same,
-    "random_wrap": _same,
+    "random_unwrap": lambda equation, keys: random.key_data(keys),
+    "random_wrap": _wrap,
     "threefry2x32": _threefry,
 }
