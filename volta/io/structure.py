@@ -20,9 +20,11 @@ import optree
 
 from volta.core import dtypes, pytrees
 from volta.core.array import Array
+from volta.core.avals import ShapedArray
 from volta.core.errors import DTypeError, FormatError, TreeError
+from volta.core.extended import KEY_TYPES, is_key
 from volta.io.reading import Reader
-from volta.runtime.array import plain
+from volta.runtime.array import ConcreteArray, plain
 
 PyTree = Any
 Node = tuple[str, Any] | None
@@ -33,6 +35,8 @@ MAX_DEPTH = 256
 _MAX_STORED_DEPTH = 2 * MAX_DEPTH  # of files: earlier versions wrote some deeper ones
 _SCALARS = (bool, int, float, str)
 _ROOT = "value"  # the name of a tree that is one array
+_KEYS = {f"{kind} array": kind for kind in KEY_TYPES}
+_ARRAYS = ("array", "weak array", *_KEYS)  # arrays of keys lie in the file as their words
 _MAX_DIGITS = 4000  # Python turns 4,300 into text and back, unless it is told otherwise
 _TOO_LARGE = 10**_MAX_DIGITS
 _INT = re.compile(r"-?[0-9]+")
@@ -122,14 +126,25 @@ def describe(tree: PyTree, elements: Callable[[Any], np.ndarray] = plain) -> tup
             name.encode()
         except UnicodeEncodeError:
             raise TreeError(f"{name!r} is not valid Unicode text; rename the key") from None
+        kind = dtypes.canonicalize(node.dtype) if isinstance(node, Array) else None
         try:
-            x = elements(node)
+            x = elements(_words(node, kind) if is_key(kind) else node)
             arrays[name] = x.astype(dtypes.canonicalize(x.dtype), copy=False).view()  # its shape is our own
         except DTypeError as error:
             raise DTypeError(f"{_where(path)}: {error}") from None
+        if is_key(kind):
+            return [f"{kind} array", name]
         return ["weak array" if isinstance(node, Array) and node.weak_type else "array", name]
 
     return walk(tree, ()), arrays
+
+
+def _words(keys: Any, kind: Any) -> Any:
+    """What a file has of random keys: their words."""
+    if not isinstance(keys, ConcreteArray):
+        text = f"{kind} of several workers cannot be saved; random.key_data(keys), which are their words, can be"
+        raise DTypeError(text)
+    return keys.words()
 
 
 def _check_digits(number: Any, path: tuple[Any, ...]) -> None:
@@ -156,7 +171,7 @@ def _parse_node(reader: Reader, depth: int) -> Node:
     reader.expect("[")
     kind = sys.intern(reader.string())
     reader.expect(",")
-    if kind in ("array", "weak array", "float", "scalar"):
+    if kind in ("float", "scalar", *_ARRAYS):
         value = _parse_scalar(reader) if kind == "scalar" else reader.string()
         reader.expect("]")
         return kind, value
@@ -221,7 +236,11 @@ def leaves_by_name(structure: Node) -> dict[str, Node]:
 
 
 def leaf(node: Node, arrays: dict[str, Any], weak: Any) -> Any:
-    """A stored leaf as a value; ``weak(x)`` marks an array as weakly typed."""
+    """A stored leaf as a value; ``weak(x)`` marks an array as weakly typed.
+
+    Raises:
+        FormatError: for a float that is none, and for words that are none of keys.
+    """
     assert node is not None
     kind, value = node
     if kind == "scalar":
@@ -231,6 +250,11 @@ def leaf(node: Node, arrays: dict[str, Any], weak: Any) -> Any:
             return float.fromhex(value)
         except (ValueError, OverflowError):
             raise FormatError(f"corrupt: {value!r:.80} is no float") from None
+    if kind in _KEYS:
+        words, of = arrays[value], _KEYS[kind]
+        if words.dtype != dtypes.uint32 or words.shape[-1:] != (of.words,):
+            raise FormatError(f"corrupt: {value!r:.80} is {words.aval}, which are no words of {of}")
+        return words.retyped(ShapedArray(words.shape[:-1], of))
     return weak(arrays[value]) if kind == "weak array" else arrays[value]
 
 
