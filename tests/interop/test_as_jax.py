@@ -124,7 +124,8 @@ def test_settings_are_accepted_where_volta_is_as_they_say() -> None:
 def test_types_and_kinds_of_dtypes() -> None:
     kind = own.typeof(vnp.ones((2, 3)))
     assert (kind.shape, kind.dtype, kind.ndim, kind.size, str(kind)) == ((2, 3), np.float32, 2, 6, "float32[2,3]")
-    assert not own.issubdtype(np.uint32, own.prng_key) and own.issubdtype(SCALARS["bfloat16"], np.floating)
+    assert not own.DTYPES["issubdtype"](np.uint32, own.DTYPES["prng_key"])
+    assert own.DTYPES["issubdtype"](SCALARS["bfloat16"], np.floating)
     assert own.canonicalize_dtype("float64") == np.float64 and own.scalar_type_of(1.0) is float
     assert [own.scalar_type_of(x) for x in (True, 1, 1j)] == [bool, int, complex]
     assert own.NUMPY["tensordot"](vnp.ones(2), vnp.ones(2), 1, out_sharding=None) == 2.0

@@ -18,7 +18,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 
 def raw(x):
-    return np.asarray(x).tobytes()
+    return np.asarray(random.key_data(x) if vnp.issubdtype(x.dtype, volta.dtypes.prng_key) else x).tobytes()
 
 
 # From the Random123 distribution's known-answer file (kat_vectors: threefry2x32, 20 rounds).
@@ -83,8 +83,8 @@ def test_split_and_fold_in_are_one_family():
     key = random.key(9)
     keys = random.split(key, 5)
     assert [raw(k) for k in keys] == [raw(random.fold_in(key, i)) for i in range(5)]
-    nested = np.asarray(random.split(key, (2, 3)))
-    np.testing.assert_array_equal(nested.reshape(6, 2)[:5], np.asarray(keys))
+    nested = random.split(key, (2, 3))
+    assert_bits_equal(nested.reshape(6)[:5], keys)
 
 
 def test_keys_are_traced_like_any_array():
@@ -155,7 +155,7 @@ def test_gradients_flow_through_samples():
     "call, error, words",
     [
         (lambda k: random.bits(np.zeros(3, "u4")), DTypeError, "random.bits: the key must be"),
-        (lambda k: random.normal(random.split(k)), DTypeError, "vmap"),
+        (lambda k: random.normal(random.split(k)), ShapeError, "vmap"),
         (lambda k: random.uniform(k, (2,), "int32"), DTypeError, "must be a float dtype"),
         (lambda k: random.bits(k, (2,), "int32"), DTypeError, "unsigned"),
         (lambda k: random.randint(k, (2,), 0, 5, "float32"), DTypeError, "integer dtype"),
@@ -165,7 +165,7 @@ def test_gradients_flow_through_samples():
         (lambda k: random.normal(k, 2.5), ShapeError, "random.normal: a shape is an int or a tuple of ints"),
         (lambda k: random.key(1.5), DTypeError, "seed must be an integer"),
         (lambda k: random.key(np.arange(2)), ShapeError, "vmap"),
-        (lambda k: random.key(2**64), ValueError, "64 bits"),
+        (lambda k: random.key(2**64), OverflowError, "64 bits"),
         (lambda k: random.fold_in(k, -1), OverflowError, "2\\*\\*32"),
         (lambda k: random.fold_in(k, 0.5), DTypeError, "integer scalar"),
         (lambda k: random.bernoulli(k, 1), DTypeError, "must be a float"),

@@ -9,6 +9,7 @@ from volta.api.stages import Compiled
 from volta.core import dtypes
 from volta.core.boundary import boundary
 from volta.core.errors import DeviceError, KernelError
+from volta.core.extended import is_key
 from volta.core.source import at_user_line
 from volta.numba_cpu.host_plan import HostPlan
 from volta.numba_cpu.inside import function_of
@@ -69,6 +70,9 @@ def njit(compiled: Compiled) -> Callable[..., Any]:
             )
         )
     for aval in (*compiled.traced.jaxpr.in_avals, *compiled.traced.jaxpr.out_avals):
+        if is_key(aval.dtype):
+            text = f"`{name}` takes or gives {aval.short()}: let it be raw keys, as random.key_data(key) gives them"
+            raise KernelError(at_user_line(text))
         if dtypes.is_complex(aval.dtype):
             raise KernelError(
                 at_user_line(

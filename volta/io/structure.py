@@ -126,24 +126,23 @@ def describe(tree: PyTree, elements: Callable[[Any], np.ndarray] = plain) -> tup
             name.encode()
         except UnicodeEncodeError:
             raise TreeError(f"{name!r} is not valid Unicode text; rename the key") from None
-        kind = dtypes.canonicalize(node.dtype) if isinstance(node, Array) else None
+        of_keys = is_key(node.dtype)
         try:
-            x = elements(_words(node, kind) if is_key(kind) else node)
+            x = elements(_words(node) if of_keys else node)
             arrays[name] = x.astype(dtypes.canonicalize(x.dtype), copy=False).view()  # its shape is our own
         except DTypeError as error:
             raise DTypeError(f"{_where(path)}: {error}") from None
-        if is_key(kind):
-            return [f"{kind} array", name]
+        if of_keys:
+            return [f"{node.dtype} array", name]
         return ["weak array" if isinstance(node, Array) and node.weak_type else "array", name]
 
     return walk(tree, ()), arrays
 
 
-def _words(keys: Any, kind: Any) -> Any:
+def _words(keys: Any) -> Any:
     """What a file has of random keys: their words."""
     if not isinstance(keys, ConcreteArray):
-        text = f"{kind} of several workers cannot be saved; random.key_data(keys), which are their words, can be"
-        raise DTypeError(text)
+        raise DTypeError(f"{keys.dtype} of several workers cannot be saved; their words can be, random.key_data(keys)")
     return keys.words()
 
 

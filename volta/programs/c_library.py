@@ -17,6 +17,7 @@ from volta.core.errors import ArgumentError, DeviceError, UnsupportedOperationEr
 from volta.core.ir import ClosedJaxpr
 from volta.core.replacing import replacing
 from volta.core.source import at_user_line
+from volta.programs.words import in_words
 from volta.runtime import gateway
 from volta.version import __version__
 
@@ -78,7 +79,9 @@ class LibraryFiles:
 def write_library(
     program: ClosedJaxpr, name: str, inputs: Sequence[str], outputs: Sequence[str], folder: str | Path, cc: str
 ) -> LibraryFiles:
-    """Write ``name.h`` and ``libname.so``; ``inputs`` and ``outputs`` say how leaves are written in Python."""
+    """Write ``name.h`` and ``libname.so``; ``inputs`` and ``outputs`` say how leaves are written in Python. Random keys
+    are their words in C."""
+    program = in_words(program)
     if not _WORD.match(name) or name in _RESERVED:
         raise ArgumentError(at_user_line(f"save_library: {name!r} is no name of a function in C; pass name="))
     linker = shutil.which(cc)

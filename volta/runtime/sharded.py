@@ -10,6 +10,7 @@ import numpy as np
 from volta.core.avals import ShapedArray
 from volta.core.device import Device
 from volta.core.errors import DonatedBufferError, ShardingError
+from volta.core.extended import is_key
 from volta.core.sharding import Box, Layout, Mesh, NamedSharding, Shard, box_of, index_boxes
 from volta.core.source import at_user_line
 from volta.runtime import devices, workers
@@ -101,6 +102,15 @@ class ShardedArray(SpreadArray):
                 return parts[rank]
             view[tuple(slice(a, b) for a, b in box)] = parts[rank]._view()
         return out
+
+    def retyped(self, aval: ShapedArray) -> ShardedArray:
+        """The same bytes as elements of another type, as large, in the same memory."""
+        parts = {r: x.retyped(x.aval.update(dtype=aval.dtype)) for r, x in self.parts().items()}
+        return ShardedArray(aval, self._sharding, parts, self._layout)
+
+    def stored(self) -> ShardedArray:
+        """Random keys as the integers that they are in memory; anything else itself."""
+        return self.retyped(self.aval.stored) if is_key(self.aval.dtype) else self
 
     def numpy(self) -> np.ndarray:
         return self.assembled().numpy()

@@ -211,11 +211,10 @@ class SpreadExecutable:
             raise
         results = []
         for k, sharding in enumerate(self._out_shardings):
-            aval = self._out_avals[k]
+            aval = self.partition.out_avals[k]
             parts = {r: self._placed(r, read(held[r], self.partition.locals[r].outputs[k])) for r in self._ranks}
-            if is_key(aval.dtype):
-                parts = {r: x.retyped(x.aval.update(dtype=aval.dtype)) for r, x in parts.items()}
-            results.append(ShardedArray(aval, sharding, parts, self.partition.out_layouts[k]))
+            out = ShardedArray(aval, sharding, parts, self.partition.out_layouts[k])
+            results.append(out.retyped(self._out_avals[k]) if is_key(self._out_avals[k].dtype) else out)
         self._delete(self._donations(values))
         return results
 

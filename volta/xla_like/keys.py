@@ -55,7 +55,8 @@ def _rewritten(program: ClosedJaxpr) -> ClosedJaxpr:
                 outputs = tuple(map(stored, eqn.outputs))
                 trace.eqns.append(eqn.replace(inputs=inputs, outputs=outputs, params=params))
     outs = tuple(map(read, jaxpr.outvars))
-    return ClosedJaxpr(Jaxpr(constvars, invars, tuple(trace.eqns), outs), program.consts)
+    consts = tuple([x.stored() if is_key(x.aval.dtype) else x for x in program.consts])
+    return ClosedJaxpr(Jaxpr(constvars, invars, tuple(trace.eqns), outs), consts)
 
 
 def _with_nested(param: Any) -> Any:

@@ -182,21 +182,6 @@ def clear_caches() -> None:
     """Accepted: what is kept is bounded."""
 
 
-class extended:  # noqa: N801 - JAX's name
-    """The dtypes that NumPy does not know, such as JAX's of keys: here there are none."""
-
-
-class prng_key(extended):  # noqa: N801 - JAX's name
-    """The dtype of JAX's typed keys. Volta's keys are uint32 arrays, so no dtype is one."""
-
-
-def issubdtype(a: Any, b: Any) -> bool:
-    """``numpy.issubdtype``, where bfloat16 is a float and no dtype is that of keys."""
-    if any(isinstance(x, type) and issubclass(x, extended) for x in (a, b)):
-        return a is b
-    return bool(volta.numpy.issubdtype(a, b))
-
-
 def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> np.dtype:
     """The dtype that arrays have: 64 bits are always there, as in JAX with ``jax_enable_x64``."""
     return dtypes.canonicalize(dtype)
@@ -310,10 +295,10 @@ CORE: dict[str, Any] = {
 DTYPES: dict[str, Any] = {
     "bfloat16": scalars.SCALARS["bfloat16"],
     "canonicalize_dtype": canonicalize_dtype,
-    "extended": extended,
+    "extended": volta.dtypes.extended,
     "float0": float0,
-    "issubdtype": issubdtype,
-    "prng_key": prng_key,
+    "issubdtype": volta.numpy.issubdtype,
+    "prng_key": volta.dtypes.prng_key,
     "result_type": volta.numpy.result_type,
     "scalar_type_of": scalar_type_of,
 }
