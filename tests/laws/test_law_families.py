@@ -20,7 +20,7 @@ from volta.testing import assert_bits_equal
 pytestmark = pytest.mark.turns(6)
 
 RNG = np.random.default_rng(0)
-KEY = np.asarray(random.key(3))
+KEY = np.asarray(random.PRNGKey(3))
 
 
 def normal(*shape: int, dtype: Any = np.float32) -> np.ndarray:

@@ -88,8 +88,7 @@ class Batch:
         self._caches: Caches = model.caches(rows, rounded(self.length))
         self._at = np.zeros(rows, np.int32)  # tokens that a row's cache holds
         self._token = np.zeros(rows, np.int32)
-        key = random.key(0)
-        self._keys = np.tile(np.asarray(key), (rows, *[1] * key.ndim))
+        self._keys = np.tile(np.asarray(random.PRNGKey(0)), (rows, 1))
         self._seen: Any = vnp.zeros((rows, model.config.vocabulary), bool)
         self._begun: _Step | None = None
 
@@ -106,7 +105,7 @@ class Batch:
         if len(prompt) > self.length:
             text = f"Batch.add: the prompt has {len(prompt)} tokens, and the rows of this batch {self.length}"
             raise ArgumentError(at_user_line(text))
-        key = random.key(0) if key is None else key
+        key = random.PRNGKey(0) if key is None else random.key_data(key)
         count = min(max_tokens, self.length - len(prompt) + 1)
         request = Request(tuple(prompt), count, sampling.checked(), key, frozenset(stop))
         if count < 1:

@@ -54,7 +54,7 @@ def generate(
     sampling.checked()
     if piece < 1:
         raise ArgumentError(at_user_line(f"generate: pieces have one token at least, got {piece}"))
-    key = random.key(0) if key is None else key
+    key = random.PRNGKey(0) if key is None else random.key_data(key)
     return _generated(model, list(prompt), max_tokens, sampling, key, frozenset(stop), piece)
 
 
