@@ -11,7 +11,7 @@ import numpy as np
 
 from volta.core import dtypes
 from volta.core.errors import ShapeError, VoltaError
-from volta.core.extended import is_key
+from volta.core.extended import FRY, is_key
 from volta.core.source import at_user_line
 
 Shape = tuple[int, ...]
@@ -44,8 +44,14 @@ class ShapedArray:
 
     @property
     def stored(self) -> ShapedArray:
-        """The type of the elements in memory: random keys are integers there."""
-        return attrs.evolve(self, dtype=self.dtype.stored) if is_key(self.dtype) else self  # type: ignore[attr-defined]
+        """The type of what lies in memory: of random keys their words, along a last axis."""
+        kind: Any = self.dtype
+        return ShapedArray((*self.shape, kind.words), dtypes.uint32) if is_key(kind) else self
+
+    @property
+    def keys(self) -> ShapedArray:
+        """The type of keys that have these words."""
+        return ShapedArray(self.shape[:-1], FRY)
 
     @property
     def sharding(self) -> None:

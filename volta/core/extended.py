@@ -1,11 +1,11 @@
 """Dtypes that NumPy does not have: those of random keys.
 
 An array of keys has one element a key, and a dtype that says which generator the keys are for, so that keys can be
-moved, chosen and compared, and nothing else. What a key is made of stands here, and nowhere else: its words, as
-``random.key_data`` gives them, and the one integer that it is in memory and in kernels. The words lie in memory one
-after the other, so that an array of keys and an array of their words are the same bytes.
+moved, chosen and compared, and nothing else. What a key is made of stands here, and nowhere else: its uint32 words, as
+``random.key_data`` gives them, which lie in memory one after the other. So an array of keys and an array of their words
+are the same bytes.
 
-Programs have the dtype; the first thing that happens to one that is to be compiled is that keys become integers
+Programs have the dtype; the first thing that happens to one that is to be compiled is that keys become words
 (``volta.xla_like.keys``), so plans, kernels and backends never see one.
 """
 
@@ -37,20 +37,19 @@ class KeyType:
     name: str
     impl: str
     words: int
-    stored: np.dtype
     type: ClassVar[Any] = prng_key
     kind: ClassVar[str] = "key"  # none of NumPy's letters: a key is no number
 
     @property
     def itemsize(self) -> int:
         """Bytes of a key."""
-        return self.stored.itemsize
+        return 4 * self.words
 
     def __repr__(self) -> str:
         return self.name
 
 
-FRY: Any = KeyType("key<fry>", "threefry2x32", 2, np.dtype(np.uint64))
+FRY: Any = KeyType("key<fry>", "threefry2x32", 2)
 """Keys of Threefry-2x32. (Of any type, since types of arrays are annotated as NumPy's.)"""
 
 KEY_TYPES: tuple[Any, ...] = (FRY,)

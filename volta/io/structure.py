@@ -20,7 +20,6 @@ import optree
 
 from volta.core import dtypes, pytrees
 from volta.core.array import Array
-from volta.core.avals import ShapedArray
 from volta.core.errors import DTypeError, FormatError, TreeError
 from volta.core.extended import KEY_TYPES, is_key
 from volta.io.reading import Reader
@@ -143,7 +142,7 @@ def _words(keys: Any) -> Any:
     """What a file has of random keys: their words."""
     if not isinstance(keys, ConcreteArray):
         raise DTypeError(f"{keys.dtype} of several workers cannot be saved; their words can be, random.key_data(keys)")
-    return keys.words()
+    return keys.stored()
 
 
 def _check_digits(number: Any, path: tuple[Any, ...]) -> None:
@@ -253,7 +252,7 @@ def leaf(node: Node, arrays: dict[str, Any], weak: Any) -> Any:
         words, of = arrays[value], _KEYS[kind]
         if words.dtype != dtypes.uint32 or words.shape[-1:] != (of.words,):
             raise FormatError(f"corrupt: {value!r:.80} is {words.aval}, which are no words of {of}")
-        return words.retyped(ShapedArray(words.shape[:-1], of))
+        return words.retyped(words.aval.keys)
     return weak(arrays[value]) if kind == "weak array" else arrays[value]
 
 

@@ -17,9 +17,9 @@ from volta.core.errors import ArgumentError, DeviceError, UnsupportedOperationEr
 from volta.core.ir import ClosedJaxpr
 from volta.core.replacing import replacing
 from volta.core.source import at_user_line
-from volta.programs.words import in_words
 from volta.runtime import gateway
 from volta.version import __version__
+from volta.xla_like.keys import without_keys
 
 _TYPES = {
     dtypes.bool_: "uint8_t", dtypes.float16: "uint16_t", dtypes.bfloat16: "uint16_t", dtypes.float32: "float",
@@ -81,7 +81,7 @@ def write_library(
 ) -> LibraryFiles:
     """Write ``name.h`` and ``libname.so``; ``inputs`` and ``outputs`` say how leaves are written in Python. Random keys
     are their words in C."""
-    program = in_words(program)
+    program = without_keys(program)
     if not _WORD.match(name) or name in _RESERVED:
         raise ArgumentError(at_user_line(f"save_library: {name!r} is no name of a function in C; pass name="))
     linker = shutil.which(cc)

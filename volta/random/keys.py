@@ -32,13 +32,13 @@ from volta.runtime.array import ConcreteArray
 
 def _words(keys: Any) -> Any:
     """The words of keys; of known ones the same memory."""
-    return keys.words() if type(keys) is ConcreteArray else ops.unwrap(keys)
+    return keys.stored() if type(keys) is ConcreteArray else ops.unwrap(keys)
 
 
 def _typed(data: Any) -> Any:
     """Keys of words; of known ones the same memory."""
     if type(data) is ConcreteArray:
-        return data.retyped(ShapedArray(data.aval.shape[:-1], FRY))
+        return data.retyped(data.aval.keys)
     return ops.wrap(data, FRY.impl)
 
 

@@ -78,12 +78,8 @@ class ConcreteArray(Array):
         return ConcreteArray(intern_aval(aval), self.share(), self.address)
 
     def stored(self) -> ConcreteArray:
-        """Random keys as the integers that they are in memory; anything else itself."""
+        """Random keys as their words, in the same memory; anything else itself."""
         return self.retyped(self.aval.stored) if is_key(self.aval.dtype) else self
-
-    def words(self) -> ConcreteArray:
-        """Of random keys their words, in the same memory."""
-        return self.retyped(ShapedArray((*self.aval.shape, self.aval.dtype.words), dtypes.uint32))  # type: ignore[attr-defined]
 
     def is_deleted(self) -> bool:
         return self._buffer is None
@@ -104,13 +100,14 @@ class ConcreteArray(Array):
 
     def _view(self) -> np.ndarray:
         """The elements, read-only, where a view that outlives this call is no reason to keep the memory unchanged.
-        Random keys are the integers that they are in memory."""
+        Random keys are their words."""
         if not self.address:
             x = self._copy()
             x.flags.writeable = False
             return x
         buffer = self.buffer()
-        return as_numpy(buffer, self.aval.shape, None, self.aval.stored.dtype, offset=self.address - buffer.address)
+        aval = self.aval.stored
+        return as_numpy(buffer, aval.shape, None, aval.dtype, offset=self.address - buffer.address)
 
     def _numbers(self) -> np.ndarray:
         """The elements for a user, read-only.
@@ -128,7 +125,7 @@ class ConcreteArray(Array):
             return self._view().copy()
         aval = self.aval.stored
         x: np.ndarray = self.buffer().read(aval)[: aval.nbytes].view(aval.dtype)  # type: ignore[attr-defined]
-        return x.reshape(self.aval.shape)
+        return x.reshape(aval.shape)
 
     @standard
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -325,7 +322,7 @@ class ConcreteArray(Array):
         if gone := self._gone():
             return f"Array(<{gone}>, shape={self.shape}, dtype={self.dtype})"
         if is_key(self.aval.dtype):
-            return f"Array({self.shape}, dtype={self.dtype}) overlaying:\n{self.words()}"
+            return f"Array({self.shape}, dtype={self.dtype}) overlaying:\n{self.stored()}"
         weak = ", weak_type=True" if self.aval.weak_type else ""
         prefix = "Array("
         if 0 in self.shape:
@@ -362,7 +359,8 @@ describe(ConcreteArray, "address", "_buffer", SharedBuffer)
 
 
 def _unpickle(x: np.ndarray, dtype: str, weak_type: bool) -> ConcreteArray:
-    return ConcreteArray.from_numpy(x).retyped(ShapedArray(x.shape, dtypes.BY_NAME[dtype], weak_type))
+    kind, array = dtypes.BY_NAME[dtype], ConcreteArray.from_numpy(x)
+    return array.retyped(array.aval.keys if is_key(kind) else ShapedArray(x.shape, kind, weak_type))
 
 
 _interned: Recent[ShapedArray, ShapedArray] = Recent(4096)

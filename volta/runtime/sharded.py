@@ -103,14 +103,11 @@ class ShardedArray(SpreadArray):
             view[tuple(slice(a, b) for a, b in box)] = parts[rank]._view()
         return out
 
-    def retyped(self, aval: ShapedArray) -> ShardedArray:
-        """The same bytes as elements of another type, as large, in the same memory."""
-        parts = {r: x.retyped(x.aval.update(dtype=aval.dtype)) for r, x in self.parts().items()}
-        return ShardedArray(aval, self._sharding, parts, self._layout)
-
     def stored(self) -> ShardedArray:
-        """Random keys as the integers that they are in memory; anything else itself."""
-        return self.retyped(self.aval.stored) if is_key(self.aval.dtype) else self
+        """Random keys as their words, in the same memory; anything else itself."""
+        if not is_key(self.aval.dtype):
+            return self
+        return ShardedArray(self.aval.stored, self._sharding, {r: x.stored() for r, x in self.parts().items()})
 
     def numpy(self) -> np.ndarray:
         return self.assembled().numpy()
@@ -204,7 +201,7 @@ class ShardedArray(SpreadArray):
 def empty(aval: ShapedArray) -> tuple[ConcreteArray, np.ndarray]:
     """A new array, and a view to write its elements by before anybody else has it."""
     buffer = default_pool().allocate(aval.nbytes)
-    view = as_numpy(buffer, aval.shape, None, aval.stored.dtype, writable=True)
+    view = as_numpy(buffer, aval.stored.shape, None, aval.stored.dtype, writable=True)
     return ConcreteArray(intern_aval(aval), buffer, buffer.address), view
 
 

@@ -121,7 +121,7 @@ class SpreadExecutable:
         self.mesh, self.name = mesh, name
         self.donated = tuple(donated)
         _refuse_calls(program, name)
-        self._out_avals = program.out_avals
+        self._out_avals, self._of_keys = program.out_avals, any(is_key(a.dtype) for a in program.in_avals)
         program = without_keys(program)
         program = optimize(program, only_inline=not current_context().options.passes, kept=_is_constraint)
         self.consts = program.consts
@@ -200,6 +200,9 @@ class SpreadExecutable:
         Raises:
             TypeError: one lies in another way. Nothing has happened.
         """
+        given = values
+        if self._of_keys:
+            values = [x.stored() if isinstance(x, (ConcreteArray, ShardedArray)) else x for x in values]
         for x, layout in zip(values, self.partition.in_layouts, strict=False):
             if isinstance(x, ShardedArray) and (x.layout != layout or x.sharding.mesh != self.mesh):
                 raise TypeError(f"`{self.name}` was compiled for arguments that lie in another way")
@@ -207,15 +210,18 @@ class SpreadExecutable:
         try:
             self._run(held)
         except BaseException:  # what was overwritten by then is gone
-            self._delete([x for x in self._donations(values) if any(part.is_deleted() for part in _parts(x))])
+            self._delete([x for x in self._donations(given) if any(part.is_deleted() for part in _parts(x))])
             raise
         results = []
         for k, sharding in enumerate(self._out_shardings):
             aval = self.partition.out_avals[k]
             parts = {r: self._placed(r, read(held[r], self.partition.locals[r].outputs[k])) for r in self._ranks}
-            out = ShardedArray(aval, sharding, parts, self.partition.out_layouts[k])
-            results.append(out.retyped(self._out_avals[k]) if is_key(self._out_avals[k].dtype) else out)
-        self._delete(self._donations(values))
+            if is_key(self._out_avals[k].dtype):
+                keys = {r: x.retyped(x.aval.keys) for r, x in parts.items()}
+                results.append(ShardedArray(aval.keys, sharding, keys))
+            else:
+                results.append(ShardedArray(aval, sharding, parts, self.partition.out_layouts[k]))
+        self._delete(self._donations(given))
         return results
 
     def _run(self, held: dict[int, Held]) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from volta.core.extended import is_key
 from volta.core.ir import ClosedJaxpr
 from volta.core.sharding import Layout, Mesh, box_of
 from volta.runtime import devices, gateway
@@ -20,6 +21,7 @@ from volta.runtime.array import ConcreteArray, as_array
 from volta.runtime.context import current_context
 from volta.runtime.rounds import Held, pieces_of, read
 from volta.runtime.sharded import empty, part_of
+from volta.xla_like.keys import without_keys
 from volta.xla_like.partition.partition import partition
 from volta.xla_like.passes import optimize
 
@@ -35,6 +37,12 @@ class Turns:
     """A program compiled for parts of its arguments, on the context's device."""
 
     def __init__(self, program: ClosedJaxpr, count: int, layouts: Sequence[Layout | None], name: str):
+        self._out_avals = program.out_avals
+        layouts = [
+            (*layout, None) if layout is not None and is_key(a.dtype) else layout
+            for layout, a in zip(layouts, program.in_avals, strict=True)
+        ]
+        program = without_keys(program)
         program = optimize(program, only_inline=not current_context().options.passes)
         self.consts = program.consts
         mesh = parts_of(count)
@@ -50,7 +58,7 @@ class Turns:
 
     def __call__(self, values: Sequence[Any]) -> list[ConcreteArray]:
         """Run, on whole arguments; the results are whole."""
-        found, values = self.partition, [as_array(x) for x in values]
+        found, values = self.partition, [as_array(x).stored() for x in values]
         device = _device_of(values)
         held = [self._arguments(values, rank) for rank in range(found.mesh.size)]
         for i in range(len(found.exchanges) + 1):
@@ -65,7 +73,8 @@ class Turns:
                 for local, own in zip(found.locals, held, strict=True):
                     for var in local.drops[i]:
                         own.pop(var, None)
-        return [devices.put(self._result(k, held), device) for k in range(len(found.out_avals))]
+        outs = [devices.put(self._result(k, held), device) for k in range(len(found.out_avals))]
+        return [x.retyped(a) if is_key(a.dtype) else x for x, a in zip(outs, self._out_avals, strict=True)]
 
     def _arguments(self, values: Sequence[Any], rank: int) -> Held:
         found = self.partition

@@ -27,7 +27,7 @@ def _plain(x: Any) -> np.ndarray:
 
 
 def _elements(x: Any) -> np.ndarray:
-    """An array's elements; of random keys the integers that they are in memory."""
+    """An array's elements; of random keys their words, along a last axis."""
     return np.asarray(as_array(x).stored() if is_key(getattr(x, "dtype", None)) else x)
 
 
@@ -43,7 +43,7 @@ def _parts(x: Any) -> np.ndarray:
 
 def differing(x: Any, y: Any) -> np.ndarray:
     """The positions, in the flat order, at which two arrays of one shape and dtype have different bits; of complex
-    arrays the positions of parts, two an element.
+    arrays the positions of parts, two an element, of random keys those of words.
 
     >>> differing(np.float32([0.0, 1.0]), np.float32([-0.0, 1.0]))
     array([0])

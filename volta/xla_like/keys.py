@@ -1,21 +1,20 @@
-"""Programs over random keys, rewritten as programs over the integers that keys are in memory.
+"""Programs over random keys, rewritten as programs over their words.
 
 It is the first thing that happens to a program that is to be compiled, before complex numbers become pairs, so passes,
-plans, kernels and backends after it know numbers only. A key is one integer, so shapes stay, and what moves, chooses or
-compares keys does so with integers; only where words become keys or keys words is there something to write.
+plans, kernels and backends after it know numbers only. An array of keys is one of words with one more axis, the last,
+which nothing touches: what moves or chooses keys does so along the other axes, what compares them compares all words.
+Between keys and words there is nothing left to do, so a program over typed keys has the plan of that over raw ones.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
-from volta.core import dtypes
-from volta.core.extended import FRY, is_key
+from volta.core.extended import is_key
 from volta.core.interp import use_trace
-from volta.core.ir import Atom, ClosedJaxpr, Jaxpr, Var, subjaxprs
-from volta.ops.base import bind_named, reshape_to
+from volta.core.ir import Atom, ClosedJaxpr, Eqn, Jaxpr, Var, subjaxprs
+from volta.ops.base import bind_named, move_axis
 from volta.xla_like.recorder import Recorded, Recorder
 
 
@@ -28,7 +27,7 @@ def has_keys(program: ClosedJaxpr) -> bool:
 
 
 def without_keys(program: ClosedJaxpr) -> ClosedJaxpr:
-    """The program over integers; its arguments, constants and results are the same bytes."""
+    """The program over words; its arguments, constants and results are the same bytes."""
     return _rewritten(program) if has_keys(program) else program
 
 
@@ -47,13 +46,16 @@ def _rewritten(program: ClosedJaxpr) -> ClosedJaxpr:
     with use_trace(trace):
         for eqn in jaxpr.eqns:
             inputs = tuple(map(read, eqn.inputs))
-            if write := _WRITTEN.get(eqn.primitive.name):
-                trace.source = eqn.source
-                env[eqn.outputs[0]] = trace.atom(write(Recorded(trace, inputs[0])))
-            else:
+            of_keys = [is_key(a.aval.dtype) for a in eqn.inputs]
+            if any(subjaxprs(eqn.params)) or not any(of_keys) and eqn.primitive.name not in _SAME:
                 params = {k: _with_nested(v) for k, v in eqn.params.items()}
-                outputs = tuple(map(stored, eqn.outputs))
-                trace.eqns.append(eqn.replace(inputs=inputs, outputs=outputs, params=params))
+                trace.eqns.append(eqn.replace(inputs=inputs, outputs=tuple(map(stored, eqn.outputs)), params=params))
+            elif eqn.primitive.name in _SAME:
+                env[eqn.outputs[0]] = inputs[0]
+            else:
+                trace.source = eqn.source
+                made = _of_words(eqn, [Recorded(trace, a) for a in inputs], of_keys)
+                env.update(zip(eqn.outputs, map(trace.atom, made), strict=True))
     outs = tuple(map(read, jaxpr.outvars))
     consts = tuple([x.stored() if is_key(x.aval.dtype) else x for x in program.consts])
     return ClosedJaxpr(Jaxpr(constvars, invars, tuple(trace.eqns), outs), consts)
@@ -65,29 +67,60 @@ def _with_nested(param: Any) -> Any:
     return tuple(map(_with_nested, param)) if type(param) is tuple else param
 
 
-# -- words -------------------------------------------------------------------------------------------------------------
+# -- equations ---------------------------------------------------------------------------------------------------------
 
-# The first word is the lower half: it lies first in memory, as NumPy lays out the words of a key.
-
-
-def _words(key: Any) -> Any:
-    high = bind_named("shift_right_logical", key, np.uint64(32))
-    halves = [bind_named("convert_element_type", x, new_dtype=dtypes.uint32, weak_type=False) for x in (key, high)]
-    shape = key.aval.shape
-    return bind_named("concatenate", *(reshape_to(x, (*shape, 1)) for x in halves), dimension=len(shape))
+_SAME = ("random_unwrap", "random_wrap")
 
 
-def _key(words: Any) -> Any:
-    *shape, _ = words.aval.shape
+def _of_words(eqn: Eqn, values: Sequence[Any], of_keys: Sequence[bool]) -> list[Any]:
+    """The results of an equation that moves, chooses or compares keys: by its rule for a batch, which the words are."""
+    name, primitive = eqn.primitive.name, eqn.primitive
+    if name in _ALONG:
+        params = _ALONG[name](values[0].aval.shape, **eqn.params)
+        return [bind_named(name, values[0], **params)]
+    if name in _UNCHANGED:
+        out = primitive.bind(*values, **eqn.params)
+        return list(out) if primitive.multiple_results else [out]
+    words = next(x.aval.shape[-1] for x, k in zip(values, of_keys, strict=True) if k)
+    dims = [x.aval.ndim - 1 if k else None for x, k in zip(values, of_keys, strict=True)]
+    out, at = primitive.batch(values, dims, words, **eqn.params)
+    outs, places = (out, at) if primitive.multiple_results else ([out], [at])
+    found = []
+    for x, d, var in zip(outs, places, eqn.outputs, strict=True):
+        if d is None or is_key(var.aval.dtype):
+            found.append(x if d is None else move_axis(x, d, var.aval.ndim))
+        elif name in _JOINED:
+            found.append(bind_named(_JOINED[name], x, axes=(d,)))
+        else:  # sorted numbers beside keys, which are the same for each word
+            first = bind_named("slice", x, **_box(x.aval.shape, d))
+            found.append(bind_named("reshape", first, new_sizes=var.aval.shape))
+    return found
+
+
+_JOINED = {"eq": "reduce_and", "ne": "reduce_or"}
+"""What compares keys, and how the answers of their words are joined."""
+
+_UNCHANGED = ("concatenate", "copy", "optimization_barrier", "rev", "split", "stop_gradient")
+"""What says nothing of axes after those that it means."""
+
+_ALONG: dict[str, Callable[..., dict[str, Any]]] = {
+    "broadcast_in_dim": lambda own, shape, broadcast_dimensions: {
+        "shape": (*shape, own[-1]),
+        "broadcast_dimensions": (*broadcast_dimensions, len(shape)),
+    },
+    "reshape": lambda own, new_sizes: {"new_sizes": (*new_sizes, own[-1])},
+    "slice": lambda own, start_indices, limit_indices, strides: {
+        "start_indices": (*start_indices, 0),
+        "limit_indices": (*limit_indices, own[-1]),
+        "strides": strides and (*strides, 1),
+    },
+    "transpose": lambda own, permutation: {"permutation": (*permutation, len(permutation))},
+}
+"""The params of what moves one operand, with the axis of words last: where these lie is what no batch rule promises."""
+
+
+def _box(shape: Sequence[int], axis: int) -> dict[str, Any]:
+    """The first of an axis."""
     start = (0,) * len(shape)
-    low, high = (
-        bind_named("convert_element_type", reshape_to(half, tuple(shape)), new_dtype=FRY.stored, weak_type=False)
-        for half in (
-            bind_named("slice", words, start_indices=(*start, k), limit_indices=(*shape, k + 1), strides=None)
-            for k in (0, 1)
-        )
-    )
-    return bind_named("or", low, bind_named("shift_left", high, np.uint64(32)))
-
-
-_WRITTEN = {"random_unwrap": _words, "random_wrap": _key}
+    limit = tuple(1 if d == axis else n for d, n in enumerate(shape))
+    return {"start_indices": start, "limit_indices": limit, "strides": None}

@@ -17,7 +17,7 @@ from volta.programs.document import OF_ONE_PROCESS, shown
 from volta.programs.stablehlo import arrays, elementwise
 from volta.programs.stablehlo.elementwise import applied
 from volta.programs.stablehlo.text import Value, Writer, ints, tensor, type_text
-from volta.programs.words import in_words
+from volta.xla_like.keys import without_keys
 from volta.xla_like.passes import inline_calls
 
 
@@ -27,7 +27,7 @@ def module_text(program: ClosedJaxpr, name: str) -> str:
     Raises:
         UnsupportedOperationError: an operation calls Python, is a kernel of the user's own or has no text; it is named.
     """
-    program = inline_calls(in_words(program))
+    program = inline_calls(without_keys(program))
     w = Writer()
     arguments = [w.fresh(a) for a in program.in_avals]
     consts = [w.constant(np.asarray(c)) for c in program.consts]
