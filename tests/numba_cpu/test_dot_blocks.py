@@ -1,10 +1,13 @@
 """Products with weights in blocks have the bits of DOT over their numbers: any format, width, size, cut into tasks."""
 
+import ctypes
+
 import numpy as np
 import pytest
 
 from tests.block_reference import numbers_of
 from tests.block_weights import random_blocks
+from tests.guarded_memory import SIDES, GuardedPool
 from tests.numba_cpu.dot_oracle import aligned, bits, kernel, oracle
 from volta.core.block_formats import FORMATS
 from volta.emit.dot_args import dot_words
@@ -76,6 +79,36 @@ def test_tasks_of_several_tiles(width):
     check("Q6_K", 1, 3 * ROW_STRIPS * spec.lanes + 3, 2, width, parts=3)
     for name in ("Q6_K", "Q8_0"):
         check(name, spec.tile_rows + 1, wide, 1, width, parts=3)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.few(3)
+@pytest.mark.turns(3)
+def test_one_row_of_whole_tiles(name, width):
+    """While a chunk is multiplied the next one's words are turned: of the same tile, of the one behind it, of a tile or
+    a chunk that is not whole; and of tasks that end in between."""
+    tile = ROW_STRIPS * width // 32
+    per = CHUNK // FORMATS[name].elements
+    for blocks in (per, 3 * per, 2 * per + max(1, per // 3), 17 * per):
+        check(name, 1, 2 * tile + 5, blocks, width, parts=2)
+    check(name, 1, tile, 2 * per, width)
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("name", ["Q8_0", "Q4_0", "Q3_K", "Q4_K"])
+@pytest.mark.few(1)
+def test_no_byte_is_read_that_holds_no_weights(name, side):
+    """Weights lie between pages without access."""
+    pool, per = GuardedPool(side), CHUNK // FORMATS[name].elements
+    for n, blocks in ((1, 1), (7, per), (64, 1), (64, 2 * per), (130, 2 * per + 1)):
+        packed = random_blocks(name, n, blocks, seed=n)
+        there = pool.allocate(packed.nbytes)
+        ctypes.memmove(there.address, packed.ctypes.data, packed.nbytes)
+        kept = np.ctypeslib.as_array((ctypes.c_uint8 * packed.nbytes).from_address(there.address))
+        x = np.ones((1, blocks * FORMATS[name].elements), np.float32)
+        for width in WIDTHS:
+            product(name, x, kept.reshape(packed.shape), width, 1)
 
 
 @pytest.mark.parametrize("spec", [("float64", "Q4_K", "float64"), ("float32", "Q4_K", "float32", "highest")])

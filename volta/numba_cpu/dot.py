@@ -8,7 +8,6 @@ from llvmlite import ir
 
 from volta.emit.dot_args import Args, ChunkAt, at, ceil_div, round_up
 from volta.emit.loops import I64, PTR, for_range, if_else, if_then, loop, minimum, offset
-from volta.numba_cpu.dot_block_row import row
 from volta.numba_cpu.dot_blocks import unpack
 from volta.numba_cpu.dot_bytes import flips
 from volta.numba_cpu.dot_pack import PACK_TYPE, pack
@@ -75,7 +74,6 @@ class _DotKernel:
             self.pack_rhs = pack(module, spec.right, spec.accumulator, spec.lanes)
         else:
             self.pack_rhs = unpack(module, spec.rhs, spec.lanes, PACK_TYPE)
-            self.row = row(module, spec.rhs, spec.lanes)
         self.panel = panel(module, spec)
         self.join = join(module, spec)
 
@@ -128,25 +126,11 @@ class _DotKernel:
                 )
                 self._panels(lhs_from, sums, sums_row, rows, k, depth, j, columns, here.begins, following)
             else:
-                with if_else(b, b.icmp_signed("==", rows, I64(1))) as branch:
-                    with branch.then():
-                        source = at(b, self.rhs, (chunk, args.RHS_K), (j, args.RHS_N))
-                        ahead = self._next_tile(chunk, j)
-                        b.call(self.row, [sums, lhs_from, source, args.RHS_N, columns, depth, here.begins, ahead])
-                        branch.give()
-                    with branch.otherwise():
-                        self._panels(lhs_from, sums, sums_row, rows, k, depth, j, columns, here.begins, lhs_from)
-                        branch.give()
+                self._panels(lhs_from, sums, sums_row, rows, k, depth, j, columns, here.begins, lhs_from)
             with if_then(b, here.joins):
                 b.call(self.join, [sums, sums_row, *tree, rows, columns, here.block, here.last])
         if spec.converts_out:
             store_sums(b, spec, sums, sums_row, out, args.OUT_M, rows, columns)
-
-    def _next_tile(self, chunk: ir.Value, j: ir.Value) -> ir.Value:
-        """Of the weights in blocks that the tile behind column j reads, as many neighbouring bytes for each chunk."""
-        b, args = self.b, self.args
-        tile = at(b, self.rhs, (b.add(j, args.BLOCK_COLS), args.RHS_N))
-        return at(b, tile, (b.mul(chunk, args.BLOCK_COLS), args.RHS_K))
 
     def _panels(
         self, lhs_from: ir.Value, sums: ir.Value, sums_row: ir.Value, rows: ir.Value, k: ir.Value, depth: ir.Value,

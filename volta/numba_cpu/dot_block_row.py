@@ -1,66 +1,115 @@
 """DOT of one row with weights in blocks of few bits: what decoding is made of, so the speed is to be that of memory.
 
 A tile is `ROW_STRIPS` strips of rows of the weights: as many chains, so that a link need not wait for the one before
-it. A chunk's factors of groups are made first and kept; then come runs of 32 elements, whose integers lie alike in all
-runs of a block but for where they begin and how far to the left they are.
+it. It goes chunk by chunk. While one is multiplied, the next one's bytes are turned, a few between the links, and those
+of the next tile are asked for: so loads, shuffles and arithmetic are under way together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from llvmlite import ir
 
-from volta.core.block_formats import FORMATS, Bits, BlockFormat, Halves, Pieces
+from volta.core.block_formats import BlockFormat
 from volta.emit.block_numbers import WORD, BlockNumbers
-from volta.emit.loops import I1, I8, I32, I64, PTR, VOID, as_i64, fma, if_else, loop, minimum, offset, splat
-from volta.numba_cpu.dot_blocks import turn
-from volta.numba_cpu.dot_schedule import ROW_STRIPS
+from volta.emit.dot_args import Args, ChunkAt, at, ceil_div
+from volta.emit.loops import I1, I64, PTR, VOID, fma, for_range, if_else, if_then, loop, minimum, offset, splat
+from volta.numba_cpu.dot_block_numbers import RUN, ByteNumbers, Factors, Run, WordNumbers
+from volta.numba_cpu.dot_schedule import ROW_STRIPS, TileSpec, Tiling, strip_bytes
 from volta.numba_cpu.dot_tile import LINE, lane_mask, masked_load, masked_store, new_internal, prefetch
+from volta.numba_cpu.dot_tree import join
+from volta.numba_cpu.dot_turn import addresses, last_half, part_bytes, turn, turned
+from volta.numba_cpu.kernel_abi import new_kernel
 from volta.xla_like.dot import CHUNK
 
-RUN = 32
-"""Elements whose bits have one place in their bytes; a small block."""
+ROW_TYPE = ir.FunctionType(VOID, [PTR, PTR, PTR, PTR, PTR, I64, I64, I64, I1, PTR])
+"""``row(c, x, words, spare, source, source_row, width, depth, first, ahead)``: x and c have neighbouring elements."""
 
-_TOP = 8 * (WORD - 1)
-"""How far to the left a word's highest byte is: integers there have their sign."""
-
-ROW_TYPE = ir.FunctionType(VOID, [PTR, PTR, PTR, I64, I64, I64, I1, PTR])
-"""``row(c, x, source, source_row, width, depth, first, ahead)``: x and c have neighbouring elements."""
+FILL_TYPE = ir.FunctionType(VOID, [PTR, PTR, I64, I64, I64])
+"""``fill(words, source, source_row, width, depth)``"""
 
 
-def row(module: ir.Module, name: str, lanes: int) -> ir.Function:
-    """The function (internal to the module, added once) for one row x and a chunk of up to `ROW_STRIPS` strips.
+def build_dot_block_row(module: ir.Module, name: str, spec: TileSpec) -> None:
+    """Add the kernel for products of one row with weights in blocks, K > 0, with the CPU kernel ABI. Its scratch memory
+    has room for the words of two chunks of a tile: the one that is multiplied, and the next."""
+    assert spec.blocks is not None and not spec.converts_out
+    fmt, tile = spec.blocks, ROW_STRIPS * spec.lanes
+    multiply, fill, join_tree = _row(module, fmt, spec.lanes), _fill(module, fmt, spec.lanes), join(module, spec)
+    function, b = new_kernel(module, name)
+    block, begin, end, scratch = function.args
+    args, memory = Args(b, block, Tiling), b.inttoptr(scratch, PTR)
+    lhs, rhs, out = (b.inttoptr(x, PTR) for x in (args.LHS, args.RHS, args.OUT))
+    tree = [offset(b, memory, args.SCRATCH_TREE), I64(0), I64(tile * WORD)]
+    chunks, last = ceil_div(b, args.K, CHUNK), minimum(b, args.N, b.mul(end, I64(tile)))
 
-    It sets ``c`` to the chains over `depth` from +0.0 if `first`, else it adds these. As many bytes as the tile's chunk
-    has are asked for from ``ahead`` on, some neighbouring lines with each run: processors follow such, and begin to
-    read what comes next by themselves. They follow neither the rows of a tile, which are far apart, nor single lines.
-    """
-    symbol = f"volta_dot_blocks_row_{name}_{lanes}"
-    found = module.globals.get(symbol)
-    if found is not None:
-        return found
-    turned = turn(module, lanes)
-    function, b = new_internal(module, symbol, ROW_TYPE)
-    c, x, source, source_row, width, depth, first, ahead = function.args
-    fmt, strips = FORMATS[name], range(ROW_STRIPS)
-    vector, chunk_bytes = ir.VectorType(ir.FloatType(), lanes), CHUNK // fmt.elements * fmt.nbytes
+    def weights(j: ir.Value, chunk: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
+        """A chunk of the tile from column j on: where it lies, its columns and its depth."""
+        depth = minimum(b, b.sub(args.K, b.mul(chunk, I64(CHUNK))), CHUNK)
+        return at(b, rhs, (chunk, args.RHS_K), (j, args.RHS_N)), minimum(b, b.sub(last, j), tile), depth
+
+    first = b.mul(begin, I64(tile))
+    with if_then(b, b.icmp_signed("<", first, last)):
+        source, width, depth = weights(first, I64(0))
+        with for_range(b, 0, b.mul(args.RHS_N, width), LINE) as line:  # nobody has asked for the first tile
+            prefetch(b, offset(b, source, line))
+        b.call(fill, [memory, source, args.RHS_N, width, depth])
+        other = offset(b, memory, ROW_STRIPS * strip_bytes(fmt, spec.lanes))
+        with loop(b, first, last, tile, [memory, other], some=True) as tiles:
+            with loop(b, 0, chunks, init=tiles.values, some=True) as it:
+                (words, spare), j, here = it.values, tiles.index, ChunkAt(b, it.index, chunks)
+                behind, further = b.add(j, I64(tile)), b.add(it.index, I64(1))
+                next_j, next_chunk = b.select(here.last, behind, j), b.select(here.last, I64(0), further)
+                there = b.icmp_signed("<", next_j, last)
+                source, columns, depth = weights(next_j, next_chunk)
+                whole = b.and_(there, b.icmp_signed("==", b.mul(columns, depth), I64(tile * CHUNK)))
+                # Where it is not whole, what is turned are some bytes that may be read, and nobody looks at that.
+                turning = b.select(whole, source, words), b.select(whole, args.RHS_N, I64(0))
+                _, own_columns, own_depth = weights(j, it.index)
+                sums, x = at(b, out, (j, I64(WORD))), at(b, lhs, (it.index, I64(CHUNK * WORD)))
+                ahead = at(b, rhs, (behind, args.RHS_N), (b.mul(further, I64(tile)), args.RHS_K))
+                b.call(multiply, [sums, x, words, spare, *turning, own_columns, own_depth, here.begins, ahead])
+                with if_then(b, b.and_(there, b.not_(whole))):
+                    b.call(fill, [spare, source, args.RHS_N, columns, depth])
+                with if_then(b, here.joins):
+                    b.call(join_tree, [sums, I64(0), *tree, I64(1), own_columns, here.block, here.last])
+                it.advance(spare, words)
+            tiles.advance(*it.results)
+    b.ret_void()
+
+
+def _fill(module: ir.Module, fmt: BlockFormat, lanes: int) -> ir.Function:
+    """The function (internal to the module, added once) that turns a chunk of up to `ROW_STRIPS` strips."""
+    turn_strip = turn(module, lanes)
+    function, b = new_internal(module, f"volta_dot_blocks_fill_{fmt.name}_{lanes}", FILL_TYPE)
+    words, source, row, width, depth = function.args
     nbytes = b.mul(b.sdiv(depth, I64(fmt.elements)), I64(fmt.nbytes))
-    words = [b.alloca(ir.VectorType(I32, lanes), chunk_bytes // WORD + 1) for _ in strips]
-    for strip in strips:
+    for strip in range(ROW_STRIPS):
         start = minimum(b, b.sub(width, I64(1)), strip * lanes)  # where there is no such strip, something is read
-        rows = offset(b, source, b.mul(source_row, start))
-        b.call(turned, [words[strip], rows, source_row, minimum(b, b.sub(width, start), lanes), nbytes])
-    chains = _Chains(b, fmt, lanes, words, x, ahead)
-    zero = [ir.Constant(vector, None)] * ROW_STRIPS
-    tables = [_Factors(b, fmt, at, lanes) for at in words] if fmt.elements == CHUNK else []
-    each = 1 if tables else 2  # two small blocks begin at a word
-    with loop(b, 0, b.sdiv(depth, I64(RUN)), each, zero) as it:
-        if tables:
-            it.advance(*chains.of_run(it.index, tables, it.values))
-        else:
-            it.advance(*chains.of_blocks(it.index, depth, it.values))
-    for strip, total in enumerate(it.results):
+        to, source_strip = offset(b, words, strip * strip_bytes(fmt, lanes)), offset(b, source, b.mul(row, start))
+        b.call(turn_strip, [to, source_strip, row, minimum(b, b.sub(width, start), lanes), nbytes])
+    b.ret_void()
+    return function
+
+
+def _row(module: ir.Module, fmt: BlockFormat, lanes: int) -> ir.Function:
+    """The function (internal to the module, added once) for one row x and a chunk of up to `ROW_STRIPS` strips, whose
+    words are there.
+
+    It sets ``c`` to the chains over `depth` from +0.0 if `first`, else it adds these. Meanwhile `_Meanwhile` is done.
+    """
+    function, b = new_internal(module, f"volta_dot_blocks_row_{fmt.name}_{lanes}", ROW_TYPE)
+    c, x, words, spare, source, source_row, width, depth, first, ahead = function.args
+    vector = ir.VectorType(ir.FloatType(), lanes)
+    strips = [offset(b, words, strip * strip_bytes(fmt, lanes)) for strip in range(ROW_STRIPS)]
+    chains = (_Large if fmt.elements == CHUNK else _Small)(b, fmt, lanes, strips, x)
+    meanwhile = _Meanwhile(b, fmt, lanes, spare, source, source_row, ahead, CHUNK // chains.each)
+    rounds = b.udiv(depth, I64(chains.each))
+    with loop(b, 0, rounds, init=[ir.Constant(vector, None)] * ROW_STRIPS) as it:
+        it.advance(*chains.links(it.index, it.values, meanwhile))
+    meanwhile.rest(rounds)
+    for strip, total in enumerate(chains.tail(rounds, depth, it.results)):
         to = offset(b, c, strip * lanes * 4)
         mask = lane_mask(b, lanes, b.sub(width, I64(strip * lanes)))
         before = masked_load(b, vector, to, mask, 4)
@@ -69,173 +118,147 @@ def row(module: ir.Module, name: str, lanes: int) -> ir.Function:
     return function
 
 
-class _Chains:
-    """The links of all strips' chains."""
+class _Meanwhile:
+    """What is done between the links of a chunk, shared out to so many `rounds`. A whole chunk of a whole tile, whose
+    first byte is at `source`, is turned to `spare`; as many bytes are asked for from `ahead` on, in neighbouring
+    lines: processors follow such, and begin to read what comes next by themselves. They follow neither the rows of a
+    tile, which are far apart, nor single lines."""
 
     def __init__(
-        self, b: ir.IRBuilder, fmt: BlockFormat, lanes: int, words: list[ir.Value], x: ir.Value, ahead: ir.Value
-    ) -> None:
-        self.b, self.fmt, self.lanes, self.words, self.x, self.ahead = b, fmt, lanes, words, x, ahead
+        self, b: ir.IRBuilder, fmt: BlockFormat, lanes: int, spare: ir.Value, source: ir.Value, row: ir.Value,
+        ahead: ir.Value, rounds: int,
+    ) -> None:  # fmt: skip
+        self.b, self.lanes, self.spare, self.source, self.row, self.ahead = b, lanes, spare, source, row, ahead
+        self.strip_bytes, self.part = strip_bytes(fmt, lanes), part_bytes(lanes)
+        self.nbytes = CHUNK // fmt.elements * fmt.nbytes
+        self.whole = self.nbytes - self.nbytes % WORD
+        self.parts = -(-self.whole // self.part)
+        self.each = ROW_STRIPS * self.parts // rounds
+        self.lines = -(-ROW_STRIPS * lanes * self.nbytes // (rounds * LINE))
 
-    def _ask(self, run: ir.Value, part: int, parts: int) -> None:
-        """For one of so many parts of what a run is to ask for."""
-        share = ROW_STRIPS * self.lanes * self.fmt.nbytes * RUN // self.fmt.elements
-        lines = -(-share // LINE)
-        for line in range(part * lines // parts, (part + 1) * lines // parts):
-            prefetch(self.b, offset(self.b, self.ahead, self.b.add(self.b.mul(run, I64(share)), I64(line * LINE))))
+    def some(self, number: ir.Value, part: int = 0, parts: int = 1) -> None:
+        """One of so many parts of a round's share."""
 
-    def of_run(self, run: ir.Value, tables: list[_Factors], sums: list[ir.Value]) -> list[ir.Value]:
-        """One run of a large block, a word at a time: a processor sees as far ahead as that."""
-        b, fmt = self.b, self.fmt
-        places = [_place(b, bits, run, self.lanes) for bits, _ in fmt.parts]
-        groups = len(fmt.scale.groups) * RUN // fmt.elements
-        each = RUN // groups // WORD
-        for group in range(groups):
-            self._ask(run, group, groups)
-            factors = [table.of(b.add(b.mul(run, I64(groups)), I64(group))) for table in tables]
-            with loop(b, group * each, (group + 1) * each, init=sums) as it:
-                pairs = zip(self.words, factors, strict=True)
-                numbers = [WordNumbers(b, fmt, words, it.index, places, self.lanes, own) for words, own in pairs]
-                first = b.add(b.mul(run, I64(RUN)), b.mul(it.index, I64(WORD)))
-                it.advance(*self._links(numbers, first, WORD, it.values))
-            sums = it.results
+        def own(count: int) -> range:
+            return range(part * count // parts, (part + 1) * count // parts)
+
+        b = self.b
+        for i in own(self.each):
+            self._turn(b.add(b.mul(number, I64(self.each)), I64(i)))
+        for i in own(self.lines):
+            line = b.add(b.mul(number, I64(self.lines)), I64(i))
+            prefetch(b, at(b, self.ahead, (line, I64(LINE))))
+
+    def rest(self, rounds: ir.Value) -> None:
+        """What so many rounds leave to be turned."""
+        b = self.b
+        with for_range(b, b.mul(rounds, I64(self.each)), ROW_STRIPS * self.parts) as i:
+            self._turn(i)
+        if self.whole < self.nbytes:
+            with for_range(b, 0, ROW_STRIPS) as strip:
+                word = last_half(b, self._rows(strip, I64(self.nbytes - 4 * WORD)))
+                b.store(word, self._to(strip, I64(self.whole)), align=4)
+
+    def _turn(self, i: ir.Value) -> None:
+        b = self.b
+        strip = b.udiv(i, I64(self.parts))
+        first = b.mul(b.sub(i, b.mul(strip, I64(self.parts))), I64(self.part))
+        first = minimum(b, first, self.whole - self.part)
+        for j, word in enumerate(turned(b, self._rows(strip, first), self.part)):
+            b.store(word, offset(b, self._to(strip, first), j * WORD * self.lanes), align=4)
+
+    def _rows(self, strip: ir.Value, first: ir.Value) -> list[ir.Value]:
+        b = self.b
+        source = at(b, offset(b, self.source, first), (strip, b.mul(self.row, I64(self.lanes))))
+        return addresses(b, source, self.row, self.lanes)
+
+    def _to(self, strip: ir.Value, first: ir.Value) -> ir.Value:
+        return at(self.b, self.spare, (strip, I64(self.strip_bytes)), (first, I64(self.lanes)))
+
+
+class _Chains:
+    """The links of all strips' chains, round by round, each of so many elements."""
+
+    each: ClassVar[int]
+
+    def __init__(self, b: ir.IRBuilder, fmt: BlockFormat, lanes: int, words: list[ir.Value], x: ir.Value) -> None:
+        self.b, self.fmt, self.lanes, self.words, self.x = b, fmt, lanes, words, x
+
+    def links(self, number: ir.Value, sums: list[ir.Value], meanwhile: _Meanwhile) -> list[ir.Value]:
+        """A round's, with its share of what is done besides."""
+        raise NotImplementedError
+
+    def tail(self, rounds: ir.Value, depth: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
+        """Those that so many rounds leave."""
         return sums
 
-    def of_blocks(self, run: ir.Value, depth: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
-        """Two small blocks, or the last one."""
-        b, fmt = self.b, self.fmt
-        places = [offset(b, words, b.mul(run, I64(fmt.nbytes * self.lanes))) for words in self.words]
-
-        def block(second: bool, sums: list[ir.Value]) -> list[ir.Value]:
-            own = b.add(run, I64(int(second)))
-            self._ask(own, 0, 1)
-            numbers = [ByteNumbers(b, fmt, place, fmt.nbytes * second, self.lanes) for place in places]
-            return self._links(numbers, b.mul(own, I64(RUN)), RUN, sums)
-
-        sums = block(False, sums)
-        with if_else(b, b.icmp_signed("<", b.mul(b.add(run, I64(1)), I64(RUN)), depth)) as branch:
-            with branch.then():
-                branch.give(*block(True, sums))
-            with branch.otherwise():
-                branch.give(*sums)
-        return list(branch.results)
-
     def _links(
-        self, numbers: Sequence[BlockNumbers], first: ir.Value, count: int, sums: list[ir.Value]
+        self, numbers: Sequence[BlockNumbers], first: ir.Value, which: range, sums: list[ir.Value]
     ) -> list[ir.Value]:
-        """Those of the first elements, with those of x from element `first` on."""
+        """Those of some elements, where `first` is x's for element 0."""
         b = self.b
-        for i in range(count):
+        for i in which:
             place = offset(b, self.x, b.mul(b.add(first, I64(i)), I64(4)))
             element = splat(b, b.load(place, align=4, typ=ir.FloatType()), self.lanes)
             sums = [fma(b, element, y.element(i), total) for y, total in zip(numbers, sums, strict=True)]
         return sums
 
 
-class ByteNumbers(BlockNumbers):
-    """As `BlockNumbers`, but the integers of a word's four elements are joined at once, each in its byte; a shuffle
-    puts one where its lane's word is that integer, or 2^24 times as much if it may be negative."""
+class _Large(_Chains):
+    """Of large blocks: the factors of groups are made first and kept, and a loop goes word by word, as a processor sees
+    as far ahead as that."""
 
-    def __init__(self, b: ir.IRBuilder, fmt: BlockFormat, words: ir.Value, start: int, lanes: int) -> None:
-        super().__init__(b, fmt, words, start, lanes)
-        self.joined: dict[tuple[tuple[int, int], ...], ir.Value] = {}
-        self.smaller: dict[tuple[int, int], ir.Value] = {}
+    each = 16
+    """Elements of the smallest group."""
 
-    def _integer(self, pieces: Pieces, bias: int, signed: bool) -> tuple[ir.Value, int]:
+    def __init__(self, b: ir.IRBuilder, fmt: BlockFormat, lanes: int, words: list[ir.Value], x: ir.Value) -> None:
+        super().__init__(b, fmt, lanes, words, x)
+        self.tables = [Factors(b, fmt, strip, lanes) for strip in words]
+
+    def links(self, number: ir.Value, sums: list[ir.Value], meanwhile: _Meanwhile) -> list[ir.Value]:
+        b, fmt = self.b, self.fmt
+        element = b.mul(number, I64(self.each))
+        run = Run(b, fmt, b.udiv(element, I64(RUN)), self.lanes)
+        group = b.udiv(element, I64(fmt.elements // len(fmt.scale.groups)))
+        factors = [table.of(group) for table in self.tables]
+        word = b.udiv(b.urem(element, I64(RUN)), I64(WORD))
+        meanwhile.some(number)
+        with loop(b, 0, self.each // WORD, init=sums, some=True) as it:
+            pairs, here = zip(self.words, factors, strict=True), b.add(word, it.index)
+            numbers = [WordNumbers(b, fmt, words, here, run, self.lanes, own) for words, own in pairs]
+            first = b.add(element, b.mul(it.index, I64(WORD)))
+            it.advance(*self._links(numbers, first, range(WORD), it.values))
+        return it.results
+
+
+class _Small(_Chains):
+    """Of small blocks: two begin at a word."""
+
+    each = 2 * RUN
+
+    def links(self, number: ir.Value, sums: list[ir.Value], meanwhile: _Meanwhile) -> list[ir.Value]:
+        for second in range(2):
+            sums = self._block(number, second, sums, meanwhile)
+        return sums
+
+    def tail(self, rounds: ir.Value, depth: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
         b = self.b
-        places = [divmod(self.start + p.byte, WORD) for p in pieces]
-        if len({inside for _, inside in places}) > 1 or any(p.left + p.width > 8 or p.width == 1 for p in pieces[:1]):
-            return super()._integer(pieces, bias, signed)
-        key = tuple((word, p.shift) for (word, _), p in zip(places, pieces, strict=True))
-        found = self.joined.get(key)
-        if found is None:
-            found = self.joined[key] = self._bytes(pieces, bias)
-        size, at, negative = found.type.count, places[0][1], bool(bias or signed)
-        none = [size] * (WORD - 1)
-        lanes = [[*none, first + at] if negative else [first + at, *none] for first in range(0, size, WORD)]
-        indices = ir.Constant(ir.VectorType(I32, size), [i for lane in lanes for i in lane])
-        moved = b.shuffle_vector(found, ir.Constant(found.type, None), indices)
-        number = b.sitofp(b.bitcast(moved, self.type), self.builder.widen(ir.FloatType()))
-        return number, _TOP * negative
+        with if_else(b, b.icmp_signed("<", b.mul(rounds, I64(self.each)), depth)) as branch:
+            with branch.then():
+                branch.give(*self._block(rounds, 0, sums))
+            with branch.otherwise():
+                branch.give(*sums)
+        return list(branch.results)
 
-    def group_factor(self, halves: Halves, group: int) -> ir.Value:
-        """A factor of a group: a scale is for an element's integer where a shuffle has brought it. Powers of two are
-        in the block's number, once for all groups."""
-        integer, left = self._integer(halves.groups[group], halves.bias, halves.signed)
-        left += _TOP if halves is self.fmt.scale and (self.fmt.bias or self.fmt.signed) else 0
-        if (halves.at, left) not in self.smaller:
-            self.smaller[halves.at, left] = self._smaller(self.half(halves), left)
-        return self.b.fmul(self.smaller[halves.at, left], integer)
-
-    def _bytes(self, pieces: Pieces, bias: int) -> ir.Value:
-        b, total = self.b, None
-        for p in pieces:
-            word, inside = self._word(p.byte, 0)
-            left = p.left - p.shift
-            word = b.shl(word, self._same(left)) if left > 0 else b.lshr(word, self._same(-left)) if left else word
-            mask = ((1 << p.width) - 1) << p.left
-            word = word if p.width == 8 else b.and_(word, self._same(mask * 0x01010101))
-            total = word if total is None else b.or_(total, word)
-        kind = ir.VectorType(I8, WORD * self.lanes)
-        found = b.bitcast(total, kind)
-        return b.sub(found, ir.Constant(kind, [bias] * kind.count)) if bias else found
-
-
-class _Factors:
-    """The factors of a large block's groups, in memory: a scale for each, and an offset where there is one."""
-
-    def __init__(self, b: ir.IRBuilder, fmt: BlockFormat, words: ir.Value, lanes: int) -> None:
-        self.b, self.type = b, ir.VectorType(ir.FloatType(), lanes)
-        self.tables = []
-        numbers = ByteNumbers(b, fmt, words, 0, lanes)
-        for halves in (fmt.scale, fmt.offset):
-            if halves is not None:
-                table = b.alloca(self.type, len(halves.groups))
-                for group in range(len(halves.groups)):
-                    b.store(numbers.group_factor(halves, group), self._at(table, group))
-                self.tables.append(table)
-
-    def of(self, group: ir.Value) -> list[ir.Value]:
-        return [self.b.load(self._at(table, group), typ=self.type) for table in self.tables]
-
-    def _at(self, table: ir.Value, group: ir.Value | int) -> ir.Value:
-        return self.b.gep(table, [as_i64(group)], source_etype=self.type)
-
-
-def _place(b: ir.IRBuilder, bits: Bits, run: ir.Value, lanes: int) -> tuple[ir.Value, ir.Value]:
-    """How many bytes a run's words of some bits are behind those of the first run, and how far to the left they are in
-    these; see `Bits.place`."""
-    element = b.mul(run, I64(RUN))
-    runs = b.udiv(element, I64(bits.run))
-    byte = b.add(b.mul(b.udiv(runs, I64(bits.shared)), I64(bits.run)), b.urem(element, I64(bits.run)))
-    shift = b.mul(b.urem(runs, I64(bits.shared)), I64(bits.width))
-    return byte, splat(b, b.trunc(shift, I32), lanes)
-
-
-class WordNumbers(ByteNumbers):
-    """The four elements of a word of a run of a large block: the same instructions serve for all."""
-
-    def __init__(
-        self, b: ir.IRBuilder, fmt: BlockFormat, words: ir.Value, word: ir.Value,
-        places: list[tuple[ir.Value, ir.Value]], lanes: int, factors: list[ir.Value],
-    ) -> None:  # fmt: skip
-        super().__init__(b, fmt, words, 0, lanes)
-        self.places, self.factors = places, factors
-        self.further = b.mul(word, I64(WORD))
-
-    def _scale(self, i: int, left: int) -> ir.Value:
-        return self.factors[0]
-
-    def factor(self, halves: Halves, i: int) -> ir.Value:
-        return self.factors[1]
-
-    def _word(self, byte: int, shift: int) -> tuple[ir.Value, int]:
-        index = byte // WORD
-        if index not in self.loaded:
-            b = self.b
-            (part,) = (i for i, (bits, _) in enumerate(self.fmt.parts) if bits.offset <= byte < bits.offset + WORD)
-            far, left = self.places[part]
-            at = b.add(b.add(far, self.further), I64(index * WORD))
-            word = b.load(offset(b, self.words, b.mul(at, I64(self.lanes))), align=4, typ=self.type)
-            self.loaded[index] = b.lshr(word, left)
-        return super()._word(byte, shift)
+    def _block(
+        self, number: ir.Value, second: int, sums: list[ir.Value], meanwhile: _Meanwhile | None = None
+    ) -> list[ir.Value]:
+        b, fmt, parts = self.b, self.fmt, RUN // WORD
+        places = [offset(b, words, b.mul(number, I64(2 * fmt.nbytes * self.lanes))) for words in self.words]
+        numbers = [ByteNumbers(b, fmt, place, fmt.nbytes * second, self.lanes) for place in places]
+        first = b.add(b.mul(number, I64(self.each)), I64(second * RUN))
+        for part in range(parts):
+            if meanwhile is not None:
+                meanwhile.some(number, second * parts + part, 2 * parts)
+            sums = self._links(numbers, first, range(part * WORD, (part + 1) * WORD), sums)
+        return sums

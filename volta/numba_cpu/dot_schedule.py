@@ -13,6 +13,7 @@ from typing import ClassVar, Literal
 
 import attrs
 
+from volta.core.block_formats import BlockFormat
 from volta.emit.args import laid_out
 from volta.emit.dot_args import Arg, dot_words
 from volta.numba_cpu.launches import Launch
@@ -23,6 +24,7 @@ from volta.xla_like.plan import Buffer
 from volta.xla_like.views import Ints
 
 _PAGE = 4096
+_WORD = 4
 
 PIECES = 2
 """Of a thread's tasks that are whole rows: each piece reads the whole right operand."""
@@ -178,10 +180,10 @@ class Mode(enum.IntEnum):
 
 @attrs.frozen
 class DotLaunch:
-    """One launch: `kernel` is "pack", "dot" or "row" (a dot with M = 1); `batch1`: items of the inner batch dimension
-    that it visits; `tiling` are the words of `Tiling`."""
+    """One launch: `kernel` is "pack", "dot", "row" (a dot with M = 1) or "block_row" (that with weights in blocks);
+    `batch1`: items of the inner batch dimension that it visits; `tiling` are the words of `Tiling`."""
 
-    kernel: Literal["pack", "dot", "row"]
+    kernel: Literal["pack", "dot", "row", "block_row"]
     tasks: int
     batch1: int
     tiling: tuple[int, ...]
@@ -224,7 +226,7 @@ def dot_plan(dot: Dot, strides: DotStrides, vector_bits: int, whole_rows: bool =
     if batches * m * n == 0:
         return DotPlan((), 0, 0)
     if spec.blocks is not None:
-        return _blocks_plan(spec, dot, _copy_pays(dot, strides.lhs))
+        return _block_row_plan(spec, dot) if m == 1 and k > 0 else _blocks_plan(spec, dot, _copy_pays(dot, strides.lhs))
     along_n, along_k = (stride == item_size(spec.right) for stride in reversed(strides.rhs[2:]))
     if m == 1 and k > 0 and n >= spec.tile_cols and (along_n or along_k):
         return _row_plan(spec, dot)
@@ -287,7 +289,7 @@ def _blocks_plan(spec: TileSpec, dot: Dot, copies_lhs: bool) -> DotPlan:
     """Rows times weights in blocks: tasks are columns, whose weights are unpacked once, a chunk at a time."""
     size, block_rows = item_size(spec.accumulator), _round_up(dot.m, spec.tile_rows)
     tiles = WIDE_TILES if dot.m >= spec.tile_rows and dot.n >= 16 * WIDE_TILES * spec.tile_cols else 1
-    columns = ROW_STRIPS * spec.lanes if dot.m == 1 else tiles * spec.tile_cols
+    columns = tiles * spec.tile_cols
     scratch_lhs = spec.tile_rows * columns * size
     scratch_rhs = scratch_lhs + CHUNK * _round_up(spec.tile_rows, spec.lanes) * size * copies_lhs
     scratch_tree = scratch_rhs + CHUNK * columns * size
@@ -298,6 +300,20 @@ def _blocks_plan(spec: TileSpec, dot: Dot, copies_lhs: bool) -> DotPlan:
     )  # fmt: skip
     launch = DotLaunch("dot", -(-dot.n // columns), 1, tiling)
     return DotPlan((launch,), 0, scratch_tree + levels_of(dot.k) * block_rows * columns * size)
+
+
+def strip_bytes(fmt: BlockFormat, lanes: int) -> int:
+    """Of the words of a chunk of weights in blocks, `lanes` columns of them."""
+    return -(-(CHUNK // fmt.elements * fmt.nbytes) // _WORD) * _WORD * lanes
+
+
+def _block_row_plan(spec: TileSpec, dot: Dot) -> DotPlan:
+    """One row times weights in blocks: tasks are tiles of columns, and two chunks of one wait as words."""
+    assert spec.blocks is not None
+    columns, waiting = ROW_STRIPS * spec.lanes, 2 * ROW_STRIPS * strip_bytes(spec.blocks, spec.lanes)
+    tiling = (0, 0, 1, columns, 1, columns, int(Mode.DIRECT), int(Mode.DIRECT), 0, 0, waiting, waiting)
+    launch = DotLaunch("block_row", -(-dot.n // columns), 1, tiling)
+    return DotPlan((launch,), 0, waiting + levels_of(dot.k) * columns * item_size(spec.accumulator))
 
 
 def _copy_pays(dot: Dot, lhs: Ints) -> bool:

@@ -20,6 +20,7 @@ from volta.numba_cpu import (
     chases,
     combining,
     dot,
+    dot_block_row,
     dot_row,
     dot_schedule,
     epilogues,
@@ -71,7 +72,12 @@ HANDLERS: dict[str, Handler] = {
     "joined": Handler(epilogues.launches, {"epilogue": epilogues.build_epilogue}, epilogues.workspace),
     "dot": Handler(
         dot_schedule.launches,
-        {"dot": dot.build_dot, "dot_pack": dot.build_dot_pack, "dot_row": dot_row.build_dot_row},
+        {
+            "dot": dot.build_dot,
+            "dot_pack": dot.build_dot_pack,
+            "dot_row": dot_row.build_dot_row,
+            "dot_block_row": dot_block_row.build_dot_block_row,
+        },
         dot_schedule.workspace,
     ),
     **_attention("attention", attention.build_attention),
